@@ -1,0 +1,165 @@
+"""What a run is: one frozen dataclass, checked before anything compiles.
+
+Every field is a command-line flag of the same name (`moon_jax.train`), and its
+help text is written here, once.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+from typing import Any
+
+from moon_jax.errors import UserError
+
+_MAX_SEED = 2**32 - 1  # numpy's legacy generator takes 32 bits
+
+
+def _flag(default, help_text, choices=None):
+  """A field of `Config`: its default, its help and, for words, its choices."""
+  return dataclasses.field(
+      default=default, metadata={'help': help_text, 'choices': choices})
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """A run. The same `Config` and data set give the same numbers.
+
+  The defaults are the CIFAR-10 setting of the MOON paper (Li, He, Song, CVPR
+  2021, section 4.1).
+  """
+
+  dataset: str = _flag(
+      'cifar10', 'Data set.', ('digits', 'cifar10'))
+  data_dir: str = _flag(
+      '', 'Directory that holds the data set in any published form, or into '
+      'which it is downloaded; "tfds" prepares it with tensorflow-datasets and '
+      'TensorFlow. digits needs none.')
+  partition: str = _flag(
+      'dirichlet', 'How the training set is split over clients.',
+      ('iid', 'dirichlet'))
+  beta: float = _flag(
+      0.5, 'Concentration of the Dirichlet partition; smaller is more uneven.')
+  num_clients: int = _flag(10, 'Number of clients.')
+  participation: float = _flag(
+      1.0, 'Fraction of the clients sampled each round.')
+  algorithm: str = _flag(
+      'moon', 'Federated algorithm.', ('fedavg', 'moon'))
+  mu: float = _flag(
+      5.0, 'Weight of the contrastive loss (moon).')
+  temperature: float = _flag(
+      0.5, 'Temperature tau of the contrastive loss (moon).')
+  num_negatives: int = _flag(
+      1, 'Previous local models that serve as negatives, k (moon).')
+  model: str = _flag('simple_cnn', 'Network.', ('simple_cnn',))
+  projection_head: bool = _flag(
+      True, 'Whether a two-layer projection stands before the output layer.')
+  projection_dim: int = _flag(256, 'Length of the projection z.')
+  num_rounds: int = _flag(100, 'Communication rounds.')
+  local_epochs: int = _flag(10, "Epochs over a client's data each round.")
+  batch_size: int = _flag(64, 'Examples a local step.')
+  optimizer: str = _flag(
+      'sgd', 'Local optimizer, restarted each round.',
+      ('sgd', 'adam', 'amsgrad'))
+  learning_rate: float = _flag(0.01, 'Local learning rate.')
+  momentum: float = _flag(0.9, 'Momentum of sgd.')
+  weight_decay: float = _flag(
+      1e-5, 'Weight decay, added to the gradient (coupled, as in PyTorch).')
+  augment: bool = _flag(
+      True, "Whether training images are augmented, in the data set's usual "
+      'way (cifar10: reflect-pad 4, random crop, flip; digits: none).')
+  seed: int = _flag(
+      0, 'Seed of the partition, the cohorts, the initial model, the shuffles '
+      'and the augmentation.')
+  workdir: str = _flag(
+      '', 'Directory of the results; by default runs/DATASET-ALGORITHM-HASH, '
+      'a directory of its own for every configuration.')
+  eval_every: int = _flag(
+      1, 'Rounds between evaluations on the whole test set; the last round is '
+      'always evaluated.')
+  checkpoint_every: int = _flag(
+      10, 'Rounds between checkpoints; the last round is always saved. '
+      '0 saves none.')
+  lanes: int = _flag(
+      0, 'Clients trained side by side; 0 chooses. Changes speed, not results.')
+  dtype: str = _flag(
+      'float32', 'Type of the arithmetic; parameters stay float32.',
+      ('float32', 'bfloat16'))
+
+  def to_dict(self) -> dict[str, Any]:
+    return dataclasses.asdict(self)
+
+  def fingerprint(self) -> str:
+    """Eight hexadecimal digits that differ where results can differ."""
+    fields = {k: v for k, v in self.to_dict().items() if k not in FREE_FIELDS}
+    text = json.dumps(fields, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+  def cohort_size(self) -> int:
+    """Clients sampled a round, the published code's int(clients * fraction)."""
+    return int(self.num_clients * self.participation)
+
+
+# Fields that say where and how fast, not what: they may differ on resuming.
+FREE_FIELDS = ('data_dir', 'workdir', 'checkpoint_every', 'lanes')
+
+
+def validate(config: Config) -> Config:
+  """Returns `config` if it can be run.
+
+  Raises:
+    UserError: naming the first flag at fault, its value and a remedy.
+  """
+  for field in dataclasses.fields(config):
+    value, choices = getattr(config, field.name), field.metadata['choices']
+    if choices and value not in choices:
+      raise UserError(
+          f'--{field.name} must be one of {", ".join(choices)}; got {value!r}')
+    if isinstance(value, float) and not math.isfinite(value):
+      raise UserError(f'--{field.name} must be a finite number; got {value}')
+
+  def at_least(name, low, hint):
+    if getattr(config, name) < low:
+      raise UserError(
+          f'--{name} must be at least {low}; got {getattr(config, name)}. '
+          f'{hint}')
+
+  def above_zero(name, hint):
+    if getattr(config, name) <= 0:
+      raise UserError(
+          f'--{name} must be above 0; got {getattr(config, name)}. {hint}')
+
+  at_least('num_clients', 1, 'The paper uses --num_clients=10.')
+  at_least('num_negatives', 1, 'The paper uses --num_negatives=1; '
+           '--algorithm=fedavg has no contrastive loss.')
+  at_least('projection_dim', 1, 'The paper uses --projection_dim=256; '
+           '--noprojection_head leaves the head out.')
+  at_least('num_rounds', 1, 'The paper uses --num_rounds=100.')
+  at_least('local_epochs', 1, 'The paper uses --local_epochs=10.')
+  at_least('batch_size', 1, 'The paper uses --batch_size=64.')
+  at_least('mu', 0, 'The paper tries --mu=0.1, 1, 5 and 10.')
+  at_least('weight_decay', 0, 'The paper uses --weight_decay=1e-5.')
+  at_least('eval_every', 1, '--eval_every=1 evaluates after each round.')
+  at_least('checkpoint_every', 0, '--checkpoint_every=0 saves none.')
+  at_least('lanes', 0, '--lanes=0 chooses by itself.')
+  at_least('seed', 0, f'Seeds run from 0 to {_MAX_SEED}.')
+  if config.seed > _MAX_SEED:
+    raise UserError(f'--seed must be at most {_MAX_SEED}; got {config.seed}. '
+                    '--seed=0 is the default.')
+  above_zero('beta', 'The paper uses --beta=0.5; smaller is more uneven.')
+  above_zero('temperature', 'The paper uses --temperature=0.5.')
+  above_zero('learning_rate', 'The paper uses --learning_rate=0.01.')
+  if not 0 <= config.momentum < 1:
+    raise UserError(f'--momentum must be at least 0 and below 1; got '
+                    f'{config.momentum}. The paper uses --momentum=0.9.')
+  if not 0 < config.participation <= 1:
+    raise UserError(
+        f'--participation must be above 0 and at most 1 (the fraction of '
+        f'clients sampled a round); got {config.participation}. '
+        '--participation=1 takes all.')
+  if config.cohort_size() < 1:
+    raise UserError(
+        f'--participation={config.participation} of --num_clients='
+        f'{config.num_clients} samples no client a round; raise '
+        f'--participation to {1 / config.num_clients:.3g} or more')
+  return config
