@@ -1,0 +1,1 @@
+"""Data sets, their split over clients, and the cohorts of each round."""

@@ -1,0 +1,101 @@
+"""How the training examples are split over the clients.
+
+Index for index what the released code of MOON (and of NIID-Bench) draws from
+numpy's legacy generator, so that results compare with published ones.
+"""
+
+import numpy as np
+
+from moon_jax.errors import UserError
+
+MIN_EXAMPLES = 10  # the published code draws until each client has so many
+_MAX_TRIES = 1000
+
+
+def iid(num_examples: int, num_clients: int, seed: int) -> list[np.ndarray]:
+  """Splits a random permutation into clients' parts of nearly equal size.
+
+  Returns:
+    For each client the int64 indices of its examples.
+
+  Raises:
+    UserError: with more clients than examples.
+  """
+  _check_enough(num_examples, num_clients, 1)
+  order = np.random.RandomState(seed).permutation(num_examples)
+  return np.array_split(order, num_clients)
+
+
+def dirichlet(labels: np.ndarray, num_clients: int, beta: float,
+              seed: int) -> list[np.ndarray]:
+  """Splits each class by proportions p ~ Dir(beta) over clients.
+
+  A client that already holds num_examples / num_clients examples gets none of
+  the next class. Drawn anew until every client has `MIN_EXAMPLES`.
+
+  Yurochkin et al., ICML 2019, https://arxiv.org/abs/1905.12022; Li et al.,
+  "Federated Learning on Non-IID Data Silos", https://arxiv.org/abs/2102.02079.
+
+  Args:
+    labels: int [N], the classes of the training examples, from 0.
+    num_clients: number of clients.
+    beta: concentration, above 0.
+    seed: of numpy's legacy generator.
+
+  Returns:
+    For each client the int64 indices of its examples, shuffled.
+
+  Raises:
+    UserError: where a bounded number of tries gives no such split.
+  """
+  _check_enough(len(labels), num_clients, MIN_EXAMPLES)
+  random = np.random.RandomState(seed)
+  members = [np.flatnonzero(labels == k) for k in range(labels.max() + 1)]
+  for _ in range(_MAX_TRIES):
+    draw = _draw(random, members, num_clients, beta)
+    if draw is None:
+      continue
+    pieces = [np.split(indices, cuts) for indices, cuts in draw]
+    clients = [np.concatenate(piece) for piece in zip(*pieces)]
+    for indices in clients:
+      random.shuffle(indices)
+    return clients
+  raise UserError(
+      f'--beta={beta} gave no split in {_MAX_TRIES} tries in which each of '
+      f'--num_clients={num_clients} has {MIN_EXAMPLES} of the {len(labels)} '
+      'examples; raise --beta or lower --num_clients')
+
+
+def _draw(random, members, num_clients, beta):
+  """One try: each class's shuffled indices and where to cut them.
+
+  None where some client got too little, or where all p underflow to 0.
+  """
+  limit = sum(map(len, members)) / num_clients
+  sizes = np.zeros(num_clients, np.int64)
+  draw = []
+  for indices in members:
+    indices = random.permutation(indices)
+    p = random.dirichlet(np.repeat(beta, num_clients)) * (sizes < limit)
+    total = p.sum()
+    if not total > 0:  # a tiny beta can underflow to 0 or NaN
+      return None
+    cuts = (np.cumsum(p / total) * len(indices)).astype(int)[:-1]
+    sizes += np.diff(cuts, prepend=0, append=len(indices))
+    draw.append((indices, cuts))
+  return draw if sizes.min() >= MIN_EXAMPLES else None
+
+
+def _check_enough(num_examples, num_clients, each):
+  if num_clients * each > num_examples:
+    raise UserError(
+        f'--num_clients={num_clients} is too many for {num_examples} training '
+        f'examples, as each client needs at least {each}; lower --num_clients '
+        f'to {num_examples // each} or less')
+
+
+def class_counts(labels: np.ndarray, clients: list[np.ndarray],
+                 num_classes: int) -> np.ndarray:
+  """How many examples of each class each client has, int64 [C, K]."""
+  return np.stack(
+      [np.bincount(labels[i], minlength=num_classes) for i in clients])
