@@ -1,0 +1,44 @@
+"""The small network of the MOON paper for CIFAR-10 (section 4.1).
+
+conv 6 5x5, pool, conv 16 5x5, pool, 120, 84: the features h; then the head.
+92,626 parameters for 32x32x3 images, 10 classes and a projection of 256.
+"""
+
+from flax import linen as nn
+
+from moon_jax.errors import UserError
+from moon_jax.models import heads
+from moon_jax.models import layers
+
+_SMALLEST = 16  # pixels a side that leave one pixel after the second pool
+
+
+class SimpleCNN(nn.Module):
+  """See the module's docstring. No mutable state, so mask and train are idle.
+
+  Raises:
+    UserError: for images of fewer than 16 pixels a side.
+  """
+
+  num_classes: int
+  projection_dim: int | None = 256
+  dtype: str = 'float32'
+
+  @nn.compact
+  def __call__(self, images_BHWC, mask_B, train):
+    del mask_B, train
+    b, h, w, _ = images_BHWC.shape
+    if min(h, w) < _SMALLEST:
+      raise UserError(f'--model=simple_cnn needs images of at least '
+                      f'{_SMALLEST}x{_SMALLEST} pixels; got {h}x{w}')
+    x = self._conv_block(images_BHWC, 6, 'conv1')
+    x = self._conv_block(x, 16, 'conv2')
+    x = x.reshape(b, -1)
+    x = nn.relu(layers.Dense(120, self.dtype, name='fc1')(x))
+    x = nn.relu(layers.Dense(84, self.dtype, name='fc2')(x))
+    return heads.head(x, self.num_classes, self.projection_dim, self.dtype)
+
+  def _conv_block(self, x, num_features, name):
+    # relu(pool(x)) is pool(relu(x)) with a quarter of the work.
+    conv = layers.Conv(num_features, 5, self.dtype, name=name)
+    return nn.relu(layers.max_pool_2x2(conv(x)))
