@@ -1,0 +1,82 @@
+"""What one client does in a round: it starts, makes local steps, and sends.
+
+Written for one job; `moon_jax.engine.round` maps it over the lanes.
+"""
+
+from typing import Any, Callable, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from moon_jax import optimizers
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.base import Batch
+from moon_jax.algorithms.base import View
+from moon_jax.models import Model
+from moon_jax.models.base import Variables
+
+
+class Program(NamedTuple):
+  """All that is fixed when a round is compiled."""
+
+  model: Model
+  algorithm: Algorithm
+  optimizer: str  # a name of moon_jax.optimizers.OPTIMIZERS
+  augment_fn: Callable[[jax.Array, jax.Array], jax.Array]  # key, uint8 images
+  normalize_fn: Callable[[jax.Array], jax.Array]  # uint8 to float32
+
+
+class Lane(NamedTuple):
+  """A job in training."""
+
+  variables: Variables
+  opt_state: Any
+  view: View
+  key: jax.Array  # of this run, round and client
+
+
+class StepMetrics(NamedTuple):
+  """Scalars of one local step, of the model before it."""
+
+  loss: jax.Array  # the whole local objective
+  extra: dict[str, jax.Array]  # what the algorithm records
+
+
+def start(program: Program, view: View, key: jax.Array) -> Lane:
+  """A client takes the global model and a fresh optimizer."""
+  optimizer = optimizers.make(program.optimizer, view.hparams)
+  opt_state = optimizer.init(view.variables['params'])
+  return Lane(view.variables, opt_state, view, key)
+
+
+def step(program: Program, lane: Lane, step_in_job: jax.Array,
+         images_BHWC: jax.Array, labels_B: jax.Array,
+         mask_B: jax.Array) -> tuple[Lane, StepMetrics]:
+  """One step of the local optimizer on one batch of stored images (uint8)."""
+  key = jax.random.fold_in(lane.key, step_in_job)
+  images_BHWC = program.normalize_fn(program.augment_fn(key, images_BHWC))
+  batch = Batch(images_BHWC, labels_B, mask_B)
+
+  def objective(params):
+    variables = {**lane.variables, 'params': params}
+    return program.algorithm.loss(program.model, variables, batch, lane.view)
+
+  params = lane.variables['params']
+  (loss, aux), grads = jax.value_and_grad(objective, has_aux=True)(params)
+  optimizer = optimizers.make(program.optimizer, lane.view.hparams)
+  updates, opt_state = optimizer.update(grads, lane.opt_state, params)
+  variables = {**aux.variables, 'params': optax.apply_updates(params, updates)}
+  return (lane._replace(variables=variables, opt_state=opt_state),
+          StepMetrics(loss, aux.metrics))
+
+
+def finish(program: Program, lane: Lane) -> tuple[Any, Any, jax.Array]:
+  """Returns what the client keeps, what it sends, and its drift.
+
+  Drift is the distance of its parameters from the global model's.
+  """
+  client, message = program.algorithm.finish(lane.variables, lane.view)
+  moved = jax.tree.map(
+      jnp.subtract, lane.variables['params'], lane.view.variables['params'])
+  return client, message, optax.tree.norm(moved)

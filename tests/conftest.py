@@ -1,0 +1,37 @@
+"""Settings and figures shared by all tests."""
+
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+# Silent broadcasting and silent promotion are how wrong numbers begin.
+jax.config.update('jax_numpy_rank_promotion', 'raise')
+jax.config.update('jax_numpy_dtype_promotion', 'strict')
+
+GOLDEN = pathlib.Path(__file__).parents[2] / 'shared' / 'golden'
+
+
+@pytest.fixture(scope='session')
+def golden_dir() -> pathlib.Path:
+  """What the published recipe computes; not part of this repository."""
+  if not GOLDEN.is_dir():
+    pytest.skip('the golden vectors (../shared/golden) are not here')
+  return GOLDEN
+
+
+@pytest.fixture(scope='session')
+def golden_cnn(golden_dir):
+  return dict(np.load(golden_dir / 'simple_cnn.npz'))
+
+
+@pytest.fixture(scope='session')
+def golden_partitions(golden_dir):
+  """(labels, case, sizes, indices) of each published partition."""
+  arrays = np.load(golden_dir / 'partitions.npz')
+  return [
+      (arrays[f'{case["dataset"]}/labels'].astype(np.int32), case,
+       arrays[f'{j}/sizes'], arrays[f'{j}/indices'])
+      for j, case in enumerate(json.loads(str(arrays['meta'])))]

@@ -1,0 +1,191 @@
+"""The engine against the published recipe, figure by figure.
+
+The figures come from a float64 PyTorch run of the released recipe: three
+clients of 4, 3 and 5 steps, one round. Here all goes through the real round:
+planned, packed on lanes, trained, averaged.
+"""
+
+import functools
+import zlib
+
+from flax import traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moon_jax import losses
+from moon_jax import models
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.moon import Memory
+from moon_jax.algorithms.moon import moon
+from moon_jax.data import augment
+from moon_jax.engine import round as round_lib
+from moon_jax.engine import schedule
+from moon_jax.engine import state as state_lib
+from moon_jax.engine.local import Program
+
+MEAN = tuple(np.array([125.3, 123.0, 113.9]) / 255)
+STD = tuple(np.array([63.0, 62.1, 66.7]) / 255)
+NUM_CLIENTS = 3
+normalize = functools.partial(augment.normalize, mean=MEAN, std=STD)
+model = models.make('simple_cnn', num_classes=10, projection_dim=256)
+template = jax.eval_shape(
+    model.init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+
+
+def draw(name, shape):
+  """The weights of this name; see the figures' README."""
+  bound = .1 if name.endswith('bias') else 1 / np.sqrt(np.prod(shape[:-1]))
+  seed = zlib.crc32(name.encode())
+  return np.random.RandomState(seed).uniform(-bound, bound, shape)
+
+
+def drawn_variables(prefix):
+  return {'params': jax.tree_util.tree_map_with_path(
+      lambda path, leaf: jnp.asarray(
+          draw(f'{prefix}/{leaf_name(path)}', leaf.shape), jnp.float32),
+      template['params'])}
+
+
+def leaf_name(path):
+  return '/'.join(entry.key for entry in path)
+
+
+def flat(params):
+  return traverse_util.flatten_dict(params, sep='/')
+
+
+def keep_local_model(algorithm):
+  """The same algorithm; clients also keep the model they end with."""
+  def finish(variables, view):
+    own, _ = view.client
+    client, message = algorithm.finish(
+        variables, view._replace(client=own))
+    return (client, variables), message
+
+  return algorithm._replace(
+      init_client=lambda v: (algorithm.init_client(v), v),
+      loss=lambda m, v, b, view: algorithm.loss(
+          m, v, b, view._replace(client=view.client[0])),
+      finish=finish)
+
+
+def memory_of(num_negatives, num_models):
+  """Clients that remember `num_models` models, the newest stored last."""
+  def of_client(i):
+    names = [f'prev/{i}/{k}' for k in reversed(range(num_models))]
+    drawn = [drawn_variables(name) for name in names]
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape), template)
+    drawn += [empty] * (num_negatives - num_models)
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *drawn)
+    return Memory(stacked, jnp.int32(num_models))
+
+  stack = lambda *xs: jnp.stack(xs)[None]
+  return jax.tree.map(stack, *[of_client(i) for i in range(NUM_CLIENTS)])
+
+
+def run_round(golden, algorithm, memory, num_lanes, mu=0., optimizer='sgd',
+              learning_rate=.01):
+  """One round from the drawn global model; returns what it gave."""
+  algorithm = keep_local_model(algorithm)
+  sizes, batch = golden['client_sizes'], int(golden['batch_size'])
+  starts = np.cumsum(sizes) - sizes
+  jobs = [
+      schedule.Job(0, i, int(n),
+                   np.arange(start, start + n, dtype=np.int32).reshape(-1, batch))
+      for i, (start, n) in enumerate(zip(starts, sizes))]
+  steps = [len(job.batches) for job in jobs]
+  table = schedule.plan(
+      jobs, num_lanes, schedule.max_rows(steps, 3, num_lanes), batch)
+
+  state = state_lib.init(
+      [0], model, algorithm, NUM_CLIENTS, jnp.zeros((1, 32, 32, 3)))
+  variables = jax.tree.map(lambda x: x[None], drawn_variables('global'))
+  clients = state.clients if memory is None else (memory, state.clients[1])
+  state = state._replace(variables=variables, clients=clients)
+  hparams = dict(mu=mu, temperature=.5, learning_rate=learning_rate,
+                 momentum=.9, weight_decay=1e-5)
+  program = Program(model, algorithm, optimizer, augment.keep, normalize)
+  data = round_lib.TrainData(jnp.asarray(golden['images_u8']),
+                             jnp.asarray(golden['labels'].astype(np.int32)))
+  # optax's adam itself promotes types.
+  promotion = 'strict' if optimizer == 'sgd' else 'standard'
+  with jax.numpy_dtype_promotion(promotion):
+    state, metrics = round_lib.make_round(program)(
+        state, {k: jnp.full(1, v, jnp.float32) for k, v in hparams.items()},
+        table, data)
+  step_losses = {
+      i: np.asarray(metrics.loss_TL)[table.job_TL == i] for i in range(3)}
+  return state, step_losses
+
+
+RUNS = {
+    'fedavg': dict(algorithm=fedavg()),
+    'fedavg_adam': dict(algorithm=fedavg(), optimizer='adam',
+                        learning_rate=.001),
+    'moon_k0_mu5': dict(algorithm=moon(1), mu=5., previous=0),
+    'moon_k1_mu5': dict(algorithm=moon(1), mu=5., previous=1),
+    'moon_k3_mu1': dict(algorithm=moon(3), mu=1., previous=3),
+}
+
+
+@pytest.mark.parametrize('num_lanes', [1, 2, 3])
+@pytest.mark.parametrize('name', RUNS)
+def test_round_equals_published_recipe(golden_cnn, name, num_lanes):
+  run = dict(RUNS[name])
+  previous = run.pop('previous', None)
+  memory = None
+  if previous is not None:
+    memory = memory_of(max(previous, 1), previous)
+  tolerance = 1e-4 if 'adam' in name else 1e-6
+  state, step_losses = run_round(
+      golden_cnn, memory=memory, num_lanes=num_lanes, **run)
+
+  averaged = flat(jax.tree.map(lambda x: x[0], state.variables['params']))
+  for leaf in golden_cnn['leaf_names']:
+    np.testing.assert_allclose(
+        averaged[leaf], golden_cnn[f'{name}/global/{leaf}'],
+        atol=tolerance, rtol=0, err_msg=leaf)
+  for i in range(NUM_CLIENTS):
+    np.testing.assert_allclose(
+        step_losses[i], golden_cnn[f'{name}/losses/{i}'],
+        atol=tolerance, rtol=0)
+    local = flat(jax.tree.map(lambda x: x[0, i], state.clients[1])['params'])
+    for leaf, expected in zip(golden_cnn['leaf_names'],
+                              golden_cnn[f'{name}/client_digest/{i}']):
+      weights = np.asarray(local[leaf], np.float64)
+      probe = draw(leaf, weights.shape)
+      found = np.linalg.norm(weights), np.vdot(weights, probe)
+      # A digest sums a leaf's rounding errors, at most as a random walk.
+      np.testing.assert_allclose(
+          found, expected, rtol=0, err_msg=leaf,
+          atol=tolerance * max(1, np.linalg.norm(probe)))
+
+
+@pytest.fixture(scope='module')
+def first_batch(golden_cnn):
+  return normalize(jnp.asarray(golden_cnn['images_u8'][:16]))
+
+
+def apply(prefix, images):
+  outputs, _ = model.apply(
+      drawn_variables(prefix), images, jnp.ones(len(images)), train=False)
+  return outputs
+
+
+@pytest.mark.parametrize('field', ['features', 'projection', 'logits'])
+def test_forward(golden_cnn, first_batch, field):
+  found = getattr(apply('global', first_batch), field)
+  np.testing.assert_allclose(
+      found, golden_cnn[f'forward/{field}'], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize('k', [1, 2])
+def test_contrastive(golden_cnn, first_batch, k):
+  z = [apply(f'prev/0/{j}', first_batch).projection for j in range(k + 1)]
+  loss_B = losses.model_contrastive_B(
+      z[0], apply('global', first_batch).projection, jnp.stack(z[1:]),
+      jnp.float32(.5), jnp.int32(k))
+  np.testing.assert_allclose(
+      jnp.mean(loss_B), golden_cnn[f'contrastive/k{k}'], atol=1e-6, rtol=0)
