@@ -1,0 +1,41 @@
+"""Saves and restores the whole state of a run, atomically, with Orbax."""
+
+import logging
+import pathlib
+
+import jax
+from orbax.checkpoint import v1 as ocp
+
+from moon_jax.engine.state import State
+
+_KEPT = 2  # newest checkpoints that stay
+
+
+class Checkpoints:
+  """The checkpoints of one run, a directory each, named by rounds done."""
+
+  def __init__(self, directory: pathlib.Path):
+    logging.getLogger('absl').setLevel('ERROR')  # Orbax tells all it does
+    policies = ocp.training.preservation_policies
+    self._checkpointer = ocp.training.Checkpointer(
+        directory.absolute(), preservation_policy=policies.LatestN(_KEPT))
+
+  def save(self, state: State) -> None:
+    self._checkpointer.save(int(state.round), _to_tree(state), overwrite=True)
+
+  def restore_latest(self, like: State) -> State | None:
+    """The newest state, shaped and placed as `like`, or None without any."""
+    if self._checkpointer.latest is None:
+      return None
+    tree = self._checkpointer.load(abstract_state=_to_tree(like))
+    return like._replace(
+        **{**tree, 'key': jax.random.wrap_key_data(tree['key'])})
+
+  def close(self) -> None:
+    self._checkpointer.close()
+
+
+def _to_tree(state: State):
+  """The state as Orbax takes it: a dict without what is empty, keys as bits."""
+  tree = state._replace(key=jax.random.key_data(state.key))._asdict()
+  return {name: x for name, x in tree.items() if jax.tree.leaves(x)}

@@ -1,0 +1,179 @@
+"""A run from its configuration to its summary.
+
+source > partition > cohort > schedule > engine > aggregate > evaluate > record
+"""
+
+import hashlib
+import pathlib
+import platform
+import statistics
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from moon_jax import __version__
+from moon_jax import config as config_lib
+from moon_jax.config import Config
+from moon_jax.data import partition
+from moon_jax.data import sources
+from moon_jax.data.dataset import Dataset
+from moon_jax.workdir import Workdir
+
+
+def run(config: Config) -> dict[str, Any]:
+  """Runs, or resumes, `config` in its work directory; returns its summary.
+
+  Raises:
+    UserError: before anything compiles, where the run cannot be done.
+    DivergedError: where a loss is no longer a finite number.
+  """
+  start = time.perf_counter()
+  config_lib.validate(config)
+  workdir = Workdir(config)
+  if summary := workdir.summary():
+    print(f'{workdir.path} holds this run, done.')
+    return summary
+  dataset = sources.load(config.dataset, config.data_dir)
+  clients = split(config, dataset)
+  workdir.create()
+  workdir.write_partition(clients)
+  return _simulate(config, dataset, clients, workdir, start)
+
+
+def split(config: Config, dataset: Dataset) -> list[np.ndarray]:
+  """For each client the indices of its training examples."""
+  labels = dataset.train_labels
+  if config.partition == 'iid':
+    return partition.iid(len(labels), config.num_clients, config.seed)
+  return partition.dirichlet(
+      labels, config.num_clients, config.beta, config.seed)
+
+
+def _simulate(config, dataset, clients, workdir, start):
+  # JAX takes seconds to import: mistakes of the user's are told before.
+  from moon_jax.progress import Progress
+  from moon_jax.report import heatmap
+  from moon_jax.simulation import Simulation
+
+  _use_compilation_cache()
+  simulation = Simulation(config, dataset, clients)
+  checkpoints = _resume(config, simulation, workdir)
+  _say_what_runs(config, dataset, clients, workdir, simulation)
+  compile_seconds = simulation.compile()
+  print(f'compiled in {compile_seconds:.1f} s', flush=True)
+  heatmap.draw(
+      partition.class_counts(dataset.train_labels, clients,
+                             dataset.num_classes),
+      dataset.class_names, workdir.path / 'partition.png')
+
+  with Progress(config.num_rounds, simulation.rounds_done) as progress:
+    while simulation.rounds_done < config.num_rounds:
+      line = _round(config, simulation)
+      workdir.append_metrics(line)
+      progress.round(line)
+      if checkpoints and _is_due(
+          config.checkpoint_every, simulation.rounds_done, config):
+        checkpoints.save(simulation.state)
+  if checkpoints:
+    checkpoints.close()
+
+  summary = _summary(config, simulation, workdir.metrics())
+  summary['compile_seconds'] = round(compile_seconds, 2)
+  summary['total_seconds'] = round(time.perf_counter() - start, 2)
+  workdir.write_summary(summary)
+  return summary
+
+
+def _resume(config, simulation, workdir):
+  """Restores the newest checkpoint; returns the checkpoints, if any are kept."""
+  checkpoints = None
+  if config.checkpoint_every or workdir.checkpoints.exists():
+    from moon_jax.checkpoint import Checkpoints  # a second to import
+
+    checkpoints = Checkpoints(workdir.checkpoints)
+    state = checkpoints.restore_latest(simulation.state)
+    if state is not None:
+      simulation.state = state
+      print(f'resuming after round {simulation.rounds_done}', flush=True)
+  workdir.keep_metrics(simulation.rounds_done)
+  return checkpoints if config.checkpoint_every else None
+
+
+def _is_due(every, rounds_done, config):
+  return rounds_done % every == 0 or rounds_done == config.num_rounds
+
+
+def _round(config, simulation):
+  """Trains and, where due, evaluates one round; returns its line of metrics."""
+  start = time.perf_counter()
+  record = simulation.run_round()
+  line = {'round': simulation.rounds_done}
+  if _is_due(config.eval_every, simulation.rounds_done, config):
+    line |= simulation.evaluate()
+  line |= record.metrics
+  line['seconds'] = round(time.perf_counter() - start, 4)
+  line['examples_per_second'] = round(record.num_examples / record.seconds, 1)
+  return line
+
+
+def _summary(config, simulation, metrics):
+  import jax
+
+  evaluated = [m for m in metrics if 'test_accuracy' in m]
+  best = max(evaluated, key=lambda m: m['test_accuracy'])
+  return {
+      'rounds': config.num_rounds,
+      'test_accuracy': evaluated[-1]['test_accuracy'],
+      'test_loss': evaluated[-1]['test_loss'],
+      'best_test_accuracy': best['test_accuracy'],
+      'best_round': best['round'],
+      'mean_test_accuracy_of_last_5': statistics.fmean(
+          m['test_accuracy'] for m in evaluated[-5:]),
+      'seconds_per_round': statistics.median(m['seconds'] for m in metrics),
+      'examples_per_second': statistics.median(
+          m['examples_per_second'] for m in metrics),
+      'num_parameters': simulation.num_parameters,
+      'lanes': simulation.num_lanes,
+      'device': jax.devices()[0].device_kind,
+      'versions': {'moon_jax': __version__, 'jax': jax.__version__,
+                   'numpy': np.__version__,
+                   'python': platform.python_version()},
+      'command': ' '.join(['python -m moon_jax.train', *sys.argv[1:]]),
+  }
+
+
+def _say_what_runs(config, dataset, clients, workdir, simulation):
+  sizes = [len(indices) for indices in clients]
+  print(
+      f'{dataset.name}: {len(dataset.train_labels):,} training and '
+      f'{len(dataset.test_labels):,} test examples; {config.num_clients} '
+      f'clients of {min(sizes):,} to {max(sizes):,} examples, '
+      f'{config.cohort_size()} a round\n'
+      f'{config.algorithm}, {config.model} of {simulation.num_parameters:,} '
+      f'parameters; clients keep {simulation.client_bytes / 1e6:,.1f} MB; '
+      f'{simulation.num_lanes} lane(s)\n'
+      f'results in {workdir.path}', flush=True)
+
+
+def _use_compilation_cache() -> None:
+  """Keeps compiled programs in the user's cache, one directory a machine type.
+
+  A CPU's programs use its own instructions, so a home directory shared by
+  unlike machines needs them apart. JAX_COMPILATION_CACHE_DIR overrides.
+  """
+  import jax
+  import platformdirs
+
+  if jax.config.jax_compilation_cache_dir is None:
+    cpuinfo = pathlib.Path('/proc/cpuinfo')
+    flags = [line for line in (cpuinfo.read_text() if cpuinfo.exists()
+                               else '').splitlines()
+             if line.startswith(('flags', 'Features'))][:1]
+    machine = hashlib.sha256(
+        repr((platform.machine(), flags)).encode()).hexdigest()[:8]
+    jax.config.update(
+        'jax_compilation_cache_dir',
+        f'{platformdirs.user_cache_dir("moon_jax")}/xla-{machine}')
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)

@@ -1,0 +1,130 @@
+"""The files of a run: config, partition, metrics, summary."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from moon_jax.config import FREE_FIELDS
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+
+
+class Workdir:
+  """A directory that holds one run.
+
+  config.json     the configuration
+  partition.npz   `sizes` [C], and `indices` [N], the clients' end to end
+  partition.png   the clients' classes as a heat map
+  metrics.jsonl   a line a round
+  checkpoints/    the state
+  summary.json    the outcome, once the run is done
+  """
+
+  def __init__(self, config: Config):
+    """Looks at the directory; changes nothing.
+
+    Raises:
+      UserError: where it holds a run of another configuration.
+    """
+    default = f'runs/{config.dataset}-{config.algorithm}-{config.fingerprint()}'
+    self.path = pathlib.Path(config.workdir or default).expanduser()
+    self._config = config
+    self._metrics = self.path / 'metrics.jsonl'
+    old = self._read_json('config.json')
+    if old is not None:
+      _check_same(self.path, old, config)
+    elif self._metrics.exists():
+      raise UserError(
+          f'--workdir={self.path} holds metrics.jsonl without config.json, so '
+          'not a run of moon_jax; name another directory')
+
+  @property
+  def checkpoints(self) -> pathlib.Path:
+    return self.path / 'checkpoints'
+
+  def create(self) -> None:
+    """Makes the directory and writes the configuration.
+
+    Raises:
+      UserError: where it cannot be written.
+    """
+    try:
+      self.path.mkdir(parents=True, exist_ok=True)
+      self._write_json('config.json', self._config.to_dict())
+    except OSError as error:
+      raise UserError(
+          f'--workdir={self.path} cannot be written ({error.strerror}); name '
+          'a directory that can') from error
+
+  def summary(self) -> dict[str, Any] | None:
+    """The outcome of this very configuration, if it is done already."""
+    summary = self._read_json('summary.json')
+    if summary and summary['rounds'] == self._config.num_rounds:
+      return summary
+    return None
+
+  def write_partition(self, clients: list[np.ndarray]) -> None:
+    np.savez_compressed(
+        self.path / 'partition.npz',
+        sizes=np.array([len(i) for i in clients], np.int32),
+        indices=np.concatenate(clients).astype(np.int32))
+
+  def write_summary(self, summary: dict[str, Any]) -> None:
+    self._write_json('summary.json', summary)
+
+  def append_metrics(self, line: dict[str, Any]) -> None:
+    with open(self._metrics, 'a', encoding='utf-8') as out:
+      out.write(json.dumps(line) + '\n')
+
+  def metrics(self) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl, one a round."""
+    if not self._metrics.exists():
+      return []
+    text = self._metrics.read_text(encoding='utf-8')
+    # A line that a crash cut short has no end.
+    whole = text[:text.rfind('\n') + 1]
+    return [json.loads(line) for line in whole.splitlines()]
+
+  def keep_metrics(self, rounds_done: int) -> None:
+    """Drops the lines of rounds after `rounds_done`, which run again."""
+    kept = [line for line in self.metrics() if line['round'] <= rounds_done]
+    text = ''.join(json.dumps(line) + '\n' for line in kept)
+    _write_atomically(self._metrics, text)
+
+  def _read_json(self, name):
+    path = self.path / name
+    try:
+      return json.loads(path.read_text(encoding='utf-8'))
+    except (FileNotFoundError, NotADirectoryError):
+      return None
+    except (OSError, ValueError) as error:
+      raise UserError(f'--workdir={self.path}: {name} cannot be read ({error}); '
+                      'remove the directory or name another') from error
+
+  def _write_json(self, name, value):
+    _write_atomically(self.path / name, json.dumps(value, indent=1) + '\n')
+
+
+def _write_atomically(path: pathlib.Path, text: str) -> None:
+  part = path.with_name(path.name + '.part')
+  part.write_text(text, encoding='utf-8')
+  os.replace(part, path)
+
+
+def _check_same(path, old, config):
+  new = config.to_dict()
+  differ = [name for name in new
+            if name not in FREE_FIELDS and name != 'num_rounds'
+            and old.get(name) != new[name]]
+  if differ:
+    told = ', '.join(f'--{n}={old.get(n)} (now {new[n]})' for n in differ)
+    raise UserError(
+        f'--workdir={path} holds a run of another configuration: {told}. Name '
+        'another --workdir, or remove it')
+  if old['num_rounds'] > new['num_rounds']:
+    raise UserError(
+        f'--num_rounds={new["num_rounds"]} is below the {old["num_rounds"]} '
+        f'of the run in --workdir={path}; raise it or name another --workdir')
