@@ -71,6 +71,9 @@ class Config:
   seed: int = _flag(
       0, 'Seed of the partition, the cohorts, the initial model, the shuffles '
       'and the augmentation.')
+  partition_seed: int = _flag(
+      -1, 'Seed of the partition alone, to compare seeds on one split of the '
+      'data; -1 takes --seed.')
   workdir: str = _flag(
       '', 'Directory of the results; by default runs/DATASET-ALGORITHM-HASH, '
       'a directory of its own for every configuration.')
@@ -87,13 +90,19 @@ class Config:
       ('float32', 'bfloat16'))
 
   def to_dict(self) -> dict[str, Any]:
-    return dataclasses.asdict(self)
+    """The fields by name, each of its own type (mu=1 and mu=1.0 are one)."""
+    return {field.name: field.type(getattr(self, field.name))
+            for field in dataclasses.fields(self)}
 
   def fingerprint(self) -> str:
     """Eight hexadecimal digits that differ where results can differ."""
     fields = {k: v for k, v in self.to_dict().items() if k not in FREE_FIELDS}
     text = json.dumps(fields, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+  def split_seed(self) -> int:
+    """The seed of the partition."""
+    return self.seed if self.partition_seed < 0 else self.partition_seed
 
   def cohort_size(self) -> int:
     """Clients sampled a round, the published code's int(clients * fraction)."""
@@ -143,9 +152,11 @@ def validate(config: Config) -> Config:
   at_least('checkpoint_every', 0, '--checkpoint_every=0 saves none.')
   at_least('lanes', 0, '--lanes=0 chooses by itself.')
   at_least('seed', 0, f'Seeds run from 0 to {_MAX_SEED}.')
-  if config.seed > _MAX_SEED:
-    raise UserError(f'--seed must be at most {_MAX_SEED}; got {config.seed}. '
-                    '--seed=0 is the default.')
+  at_least('partition_seed', -1, '-1 takes --seed.')
+  for name in ('seed', 'partition_seed'):
+    if getattr(config, name) > _MAX_SEED:
+      raise UserError(f'--{name} must be at most {_MAX_SEED}; got '
+                      f'{getattr(config, name)}. --{name}=0 is usual.')
   above_zero('beta', 'The paper uses --beta=0.5; smaller is more uneven.')
   above_zero('temperature', 'The paper uses --temperature=0.5.')
   above_zero('learning_rate', 'The paper uses --learning_rate=0.01.')

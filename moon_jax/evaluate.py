@@ -1,6 +1,7 @@
 """Accuracy and loss of global models on the whole test set."""
 
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 from jax import lax

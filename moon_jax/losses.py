@@ -57,7 +57,7 @@ def model_contrastive_B(z_BF: jax.Array, z_global_BF: jax.Array,
   positive_B = cosine_similarity(z_BF, z_global_BF)
   negative_MB = cosine_similarity(z_BF[None], z_previous_MBF)
   exists_M = jnp.arange(z_previous_MBF.shape[0]) < num_previous
-  excess_MB = jnp.where(
-      exists_M[:, None], (negative_MB - positive_B[None]) / temperature, -jnp.inf)
+  excess_MB = (negative_MB - positive_B[None]) / temperature
+  excess_MB = jnp.where(exists_M[:, None], excess_MB, -jnp.inf)
   zero_1B = jnp.zeros_like(positive_B)[None]
   return jax.nn.logsumexp(jnp.concatenate([zero_1B, excess_MB]), axis=0)

@@ -5,7 +5,7 @@ sweep over them compiles once. Weight decay is added to the gradient before
 everything else (coupled), as PyTorch's `weight_decay` is.
 """
 
-from typing import Callable
+from collections.abc import Callable
 
 import jax
 import optax

@@ -46,9 +46,10 @@ def split(config: Config, dataset: Dataset) -> list[np.ndarray]:
   """For each client the indices of its training examples."""
   labels = dataset.train_labels
   if config.partition == 'iid':
-    return partition.iid(len(labels), config.num_clients, config.seed)
+    return partition.iid(
+        len(labels), config.num_clients, config.split_seed())
   return partition.dirichlet(
-      labels, config.num_clients, config.beta, config.seed)
+      labels, config.num_clients, config.beta, config.split_seed())
 
 
 def _simulate(config, dataset, clients, workdir, start):
@@ -87,7 +88,7 @@ def _simulate(config, dataset, clients, workdir, start):
 
 
 def _resume(config, simulation, workdir):
-  """Restores the newest checkpoint; returns the checkpoints, if any are kept."""
+  """Restores the newest checkpoint; returns the checkpoints, if kept."""
   checkpoints = None
   if config.checkpoint_every or workdir.checkpoints.exists():
     from moon_jax.checkpoint import Checkpoints  # a second to import

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from moon_jax.config import FREE_FIELDS
 from moon_jax.config import Config
+from moon_jax.config import FREE_FIELDS
 from moon_jax.errors import UserError
 
 
@@ -101,8 +101,9 @@ class Workdir:
     except (FileNotFoundError, NotADirectoryError):
       return None
     except (OSError, ValueError) as error:
-      raise UserError(f'--workdir={self.path}: {name} cannot be read ({error}); '
-                      'remove the directory or name another') from error
+      raise UserError(
+          f'--workdir={self.path}: {name} cannot be read ({error}); remove the '
+          'directory or name another') from error
 
   def _write_json(self, name, value):
     _write_atomically(self.path / name, json.dumps(value, indent=1) + '\n')

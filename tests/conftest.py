@@ -35,3 +35,18 @@ def golden_partitions(golden_dir):
       (arrays[f'{case["dataset"]}/labels'].astype(np.int32), case,
        arrays[f'{j}/sizes'], arrays[f'{j}/indices'])
       for j, case in enumerate(json.loads(str(arrays['meta'])))]
+
+
+@pytest.fixture
+def compilations():
+  """A list that grows by one name for each program XLA compiles."""
+  names = []
+
+  def listen(event, duration, **kwargs):
+    del duration
+    if event == '/jax/core/compile/backend_compile_duration':
+      names.append(kwargs.get('fun_name', '?'))
+
+  jax.monitoring.register_event_duration_secs_listener(listen)
+  yield names
+  jax.monitoring.unregister_event_duration_listener(listen)

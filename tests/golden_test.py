@@ -92,8 +92,8 @@ def run_round(golden, algorithm, memory, num_lanes, mu=0., optimizer='sgd',
   sizes, batch = golden['client_sizes'], int(golden['batch_size'])
   starts = np.cumsum(sizes) - sizes
   jobs = [
-      schedule.Job(0, i, int(n),
-                   np.arange(start, start + n, dtype=np.int32).reshape(-1, batch))
+      schedule.Job(0, i, int(n), np.arange(
+          start, start + n, dtype=np.int32).reshape(-1, batch))
       for i, (start, n) in enumerate(zip(starts, sizes))]
   steps = [len(job.batches) for job in jobs]
   table = schedule.plan(

@@ -6,9 +6,6 @@
 from moon_jax.algorithms import fedavg
 from moon_jax.algorithms import moon
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.algorithms.base import Batch
-from moon_jax.algorithms.base import LossAux
-from moon_jax.algorithms.base import View
 from moon_jax.config import Config
 
 # name -> factory(config); the names are the choices of Config.algorithm.

@@ -4,7 +4,9 @@ They are written for one client and one batch. Stacking, padding, lanes and
 devices are the engine's business; no algorithm knows of them.
 """
 
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
 
 import jax
 

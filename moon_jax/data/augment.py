@@ -3,7 +3,7 @@
 Each augmentation maps (key, images_BHWC) to images_BHWC and keeps the type.
 """
 
-from typing import Callable
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp

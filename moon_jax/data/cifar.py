@@ -4,10 +4,10 @@ https://www.cs.toronto.edu/~kriz/cifar.html. Every form gives the same arrays,
 in the official order, on which the published partitions rest.
 """
 
+from collections.abc import Callable
 import hashlib
 import pathlib
 import tarfile
-from typing import Callable
 
 import numpy as np
 

@@ -1,8 +1,8 @@
 """Reads pickles that hold arrays, lists, strings and numbers, and nothing else.
 
-`pickle.load` runs whatever code a file asks for. Here only two numpy globals
-are known, by name, and both are replaced by the small classes below: no
-function named in the file is ever called.
+`pickle.load` runs whatever code a file asks for. Here the few
+names that arrays need are known, and stand for the small classes and functions
+below: nothing named in the file is ever called.
 """
 
 import io
@@ -42,6 +42,13 @@ class _ArrayType:
   """Stands for the class numpy.ndarray, which is only ever an argument."""
 
 
+def _encode(text, encoding):
+  """Stands for _codecs.encode, by which Python 3 writes bytes for Python 2."""
+  if encoding not in ('latin1', b'latin1'):
+    raise pickle.UnpicklingError(f'holds bytes in {encoding!r}')
+  return text.encode('latin1')
+
+
 def _reconstruct(subtype, shape, typecode):
   del subtype, shape, typecode
   return _Array()
@@ -50,6 +57,7 @@ def _reconstruct(subtype, shape, typecode):
 _KNOWN = {
     ('numpy.core.multiarray', '_reconstruct'): _reconstruct,
     ('numpy._core.multiarray', '_reconstruct'): _reconstruct,
+    ('_codecs', 'encode'): _encode,
     ('numpy', 'ndarray'): _ArrayType,
     ('numpy', 'dtype'): _Dtype,
 }

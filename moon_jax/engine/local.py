@@ -3,7 +3,9 @@
 Written for one job; `moon_jax.engine.round` maps it over the lanes.
 """
 
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp

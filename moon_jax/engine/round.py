@@ -1,7 +1,9 @@
 """Runs a planned round on the device: a loop over the rows of its table."""
 
+from collections.abc import Callable
 import functools
-from typing import Any, Callable, NamedTuple
+from typing import Any
+from typing import NamedTuple
 
 import jax
 from jax import lax

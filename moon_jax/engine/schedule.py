@@ -5,9 +5,10 @@ Jobs are put on lanes longest first, each on the lane that is free soonest
 (Graham, 1969, https://doi.org/10.1137/0117039), so that lanes end together.
 """
 
+from collections.abc import Sequence
 import heapq
 import math
-from typing import NamedTuple, Sequence
+from typing import NamedTuple
 
 import numpy as np
 

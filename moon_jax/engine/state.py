@@ -1,6 +1,7 @@
 """All that a run carries from round to round, as one tree of arrays."""
 
-from typing import Any, NamedTuple
+from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp

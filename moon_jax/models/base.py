@@ -1,6 +1,8 @@
 """What a network is to the rest of the package; Flax stays behind this door."""
 
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
 
 from flax import linen as nn
 import jax

@@ -1,7 +1,7 @@
 """Draws a partition as the papers do: how much of each class a client has."""
 
+from collections.abc import Sequence
 import pathlib
-from typing import Sequence
 
 import numpy as np
 

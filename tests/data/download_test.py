@@ -1,0 +1,87 @@
+"""Downloading from a server on this machine: checked, resumed, refused."""
+
+import functools
+import hashlib
+import http.server
+import socket
+import threading
+import time
+
+import pytest
+
+from moon_jax.data import download
+from moon_jax.errors import UserError
+
+CONTENT = bytes(range(256)) * 5000
+MD5 = hashlib.md5(CONTENT).hexdigest()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+  """Serves CONTENT, or the part asked for; may break off after `stop`."""
+
+  def __init__(self, *args, stop, requests, **kwargs):
+    self.stop, self.requests = stop, requests
+    super().__init__(*args, **kwargs)
+
+  def do_GET(self):
+    first = self.headers.get('Range', 'bytes=0-')[6:-1]
+    start = int(first)
+    self.requests.append(start)
+    body = CONTENT[start:]
+    self.send_response(206 if start else 200)
+    self.send_header('Content-Length', str(len(body)))
+    self.end_headers()
+    stop = self.stop.pop() if self.stop else None
+    self.wfile.write(body[:stop])
+
+  def log_message(self, *args):
+    pass
+
+
+@pytest.fixture
+def server():
+  """(url, list of where the next requests break, list of starts asked for)."""
+  stop, requests = [], []
+  handler = functools.partial(Handler, stop=stop, requests=requests)
+  with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as httpd:
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    yield f'http://127.0.0.1:{httpd.server_port}/file.bin', stop, requests
+    httpd.shutdown()
+
+
+def test_whole_file(server, tmp_path):
+  url, _, _ = server
+  path = download.fetch(url, MD5, tmp_path, progress=False)
+  assert path.read_bytes() == CONTENT
+  assert [p.name for p in tmp_path.iterdir()] == ['file.bin']
+
+
+def test_goes_on_where_it_broke(server, tmp_path):
+  url, stop, requests = server
+  stop.append(300_000)
+  with pytest.raises(UserError, match='could not be downloaded'):
+    download.fetch(url, MD5, tmp_path, progress=False)
+  part = tmp_path / 'file.bin.part'
+  have = part.stat().st_size
+  assert 0 < have <= 300_000
+  assert download.fetch(
+      url, MD5, tmp_path, progress=False).read_bytes() == CONTENT
+  assert requests == [0, have]
+  assert not part.exists()
+
+
+def test_wrong_checksum_leaves_nothing(server, tmp_path):
+  url, _, _ = server
+  with pytest.raises(UserError, match='did not give the published file'):
+    download.fetch(url, '0' * 32, tmp_path, progress=False)
+  assert not list(tmp_path.iterdir())
+
+
+def test_no_server_is_told_at_once(tmp_path):
+  with socket.socket() as unused:
+    unused.bind(('127.0.0.1', 0))
+    port = unused.getsockname()[1]
+  start = time.monotonic()
+  with pytest.raises(UserError, match=f'--data_dir={tmp_path}.*put it into'):
+    download.fetch(f'http://127.0.0.1:{port}/f', MD5, tmp_path, progress=False)
+  assert time.monotonic() - start < 10

@@ -1,0 +1,93 @@
+"""The losses against closed forms and plain numpy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moon_jax import losses
+
+random = np.random.RandomState(0)
+TAU = jnp.float32(.5)
+
+
+def vectors(*shape):
+  return jnp.asarray(random.standard_normal(shape), jnp.float32)
+
+
+def by_the_book(z, z_global, z_previous, tau):
+  """Equation 3 of the paper, one example at a time, in float64."""
+  def similarity(a, b):
+    return a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
+
+  out = []
+  for b in range(len(z)):
+    positive = np.exp(similarity(z[b], z_global[b]) / tau)
+    negatives = sum(
+        np.exp(similarity(z[b], previous[b]) / tau) for previous in z_previous)
+    out.append(-np.log(positive / (positive + negatives)))
+  return np.array(out)
+
+
+@pytest.mark.parametrize('k', [1, 2, 5])
+@pytest.mark.parametrize('tau', [.1, .5, 1.])
+def test_model_contrastive_is_equation_3(k, tau):
+  z, z_global, z_previous = vectors(6, 7), vectors(6, 7), vectors(k, 6, 7)
+  found = losses.model_contrastive_B(
+      z, z_global, z_previous, jnp.float32(tau), jnp.int32(k))
+  expected = by_the_book(*(np.asarray(a, np.float64)
+                           for a in (z, z_global, z_previous)), tau)
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_slots_not_yet_filled_do_not_count():
+  z, z_global, z_previous = vectors(4, 7), vectors(4, 7), vectors(3, 4, 7)
+  for filled in (1, 2, 3):
+    np.testing.assert_allclose(
+        losses.model_contrastive_B(
+            z, z_global, z_previous, TAU, jnp.int32(filled)),
+        losses.model_contrastive_B(
+            z, z_global, z_previous[:filled], TAU, jnp.int32(filled)),
+        rtol=1e-6)
+
+
+def test_no_previous_model_gives_exactly_nothing():
+  """Neither a loss nor a gradient, even from slots of zeros."""
+  def loss(z):
+    return losses.model_contrastive_B(
+        z, vectors(4, 7), jnp.zeros((2, 4, 7)), TAU, jnp.int32(0)).sum()
+
+  value, grads = jax.value_and_grad(loss)(vectors(4, 7))
+  assert value == 0
+  assert (grads == 0).all()
+
+
+def test_same_global_and_previous_give_log_2():
+  z, other = vectors(4, 7), vectors(4, 7)
+  found = losses.model_contrastive_B(z, other, other[None], TAU, jnp.int32(1))
+  np.testing.assert_allclose(found, np.log(2), rtol=1e-6)
+
+
+def test_extreme_temperature_is_finite():
+  z = vectors(4, 7)
+  found = jax.grad(lambda z: losses.model_contrastive_B(
+      z, -z, z[None], jnp.float32(1e-3), jnp.int32(1)).sum())(z)
+  assert jnp.isfinite(found).all()
+
+
+def test_cosine_of_zero_vector_is_0_with_finite_gradient():
+  a = jnp.zeros(5)
+  assert losses.cosine_similarity(a, jnp.ones(5)) == 0
+  grads = jax.grad(lambda a: losses.cosine_similarity(a, jnp.ones(5)))(a)
+  assert jnp.isfinite(grads).all()
+
+
+def test_cross_entropy_of_equal_logits_is_log_k():
+  found = losses.cross_entropy_B(jnp.zeros((3, 10)), jnp.arange(3))
+  np.testing.assert_allclose(found, np.log(10), rtol=1e-6)
+
+
+def test_masked_mean():
+  values = jnp.array([1., 2., jnp.nan])
+  assert losses.masked_mean(values, jnp.array([1., 1., 0.])) == 1.5
+  assert losses.masked_mean(values, jnp.zeros(3)) == 0
