@@ -22,7 +22,7 @@ from moon_jax.optimizers import OPTIMIZERS
     ('projection_dim', 0), ('num_rounds', 0), ('local_epochs', 0),
     ('batch_size', 0), ('learning_rate', 0.), ('momentum', 1.),
     ('weight_decay', -1.), ('seed', -1), ('seed', 2**32),
-    ('partition_seed', -2),     ('partition_seed', 2**32), ('eval_every', 0),
+    ('partition_seed', -2), ('partition_seed', 2**32), ('eval_every', 0),
     ('checkpoint_every', -1), ('lanes', -1),
 ])
 def test_out_of_range(field, value):
