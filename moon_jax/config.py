@@ -94,6 +94,19 @@ class Config:
     return {field.name: field.type(getattr(self, field.name))
             for field in dataclasses.fields(self)}
 
+  def command(self) -> str:
+    """The command that makes this run, without where its files are."""
+    words = ['python -m moon_jax.train']
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      if value == field.default or field.name in ('data_dir', 'workdir'):
+        continue
+      if field.type is bool:
+        words.append(f'--{field.name}' if value else f'--no{field.name}')
+      else:
+        words.append(f'--{field.name}={value}')
+    return ' '.join(words)
+
   def fingerprint(self) -> str:
     """Eight hexadecimal digits that differ where results can differ."""
     fields = {k: v for k, v in self.to_dict().items() if k not in FREE_FIELDS}

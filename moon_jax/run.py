@@ -7,7 +7,6 @@ import hashlib
 import pathlib
 import platform
 import statistics
-import sys
 import time
 from typing import Any
 
@@ -19,6 +18,7 @@ from moon_jax.config import Config
 from moon_jax.data import partition
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
+from moon_jax.errors import UserError
 from moon_jax.workdir import Workdir
 
 
@@ -99,6 +99,11 @@ def _resume(config, simulation, workdir):
       simulation.state = state
       print(f'resuming after round {simulation.rounds_done}', flush=True)
   workdir.keep_metrics(simulation.rounds_done)
+  if len(workdir.metrics()) != simulation.rounds_done:
+    raise UserError(
+        f'--workdir={workdir.path} holds a checkpoint of round '
+        f'{simulation.rounds_done} and metrics of {len(workdir.metrics())} '
+        'rounds; restore its metrics.jsonl, or name another --workdir')
   return checkpoints if config.checkpoint_every else None
 
 
@@ -141,7 +146,7 @@ def _summary(config, simulation, metrics):
       'versions': {'moon_jax': __version__, 'jax': jax.__version__,
                    'numpy': np.__version__,
                    'python': platform.python_version()},
-      'command': ' '.join(['python -m moon_jax.train', *sys.argv[1:]]),
+      'command': config.command(),
   }
 
 

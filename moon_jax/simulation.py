@@ -156,7 +156,7 @@ class Simulation:
     metrics = jax.device_get(metrics)
     seconds = time.perf_counter() - start
     self.state = state
-    self._check_finite(index, table, metrics.loss_TL)
+    self._check_finite(index, table, metrics)
     is_step_TL = table.job_TL >= 0
     means = {'train_loss': metrics.loss_TL, **metrics.extra_TL}
     means = {name: float(trace_TL[is_step_TL].mean(dtype=np.float64))
@@ -177,18 +177,25 @@ class Simulation:
       return self._next_table[1]
     return self.plan(index)
 
-  def _check_finite(self, index, table, loss_TL):
-    bad_TL = ~np.isfinite(loss_TL) & (table.job_TL >= 0)
-    if not bad_TL.any():
+  def _check_finite(self, index, table, metrics):
+    """Losses are of the model before a step; drift tells of the last one."""
+    bad_TL = ~np.isfinite(metrics.loss_TL) & (table.job_TL >= 0)
+    bad_J = ~np.isfinite(metrics.drift_J)
+    if bad_TL.any():
+      row, lane = np.argwhere(bad_TL)[0]
+      job, value = table.job_TL[row, lane], metrics.loss_TL[row, lane]
+      what = f'loss became {value} at local step {table.step_TL[row, lane] + 1}'
+    elif bad_J.any():
+      job = np.argmax(bad_J)
+      what = 'parameters became infinite or NaN at its last local step'
+    else:
       return
-    row, lane = np.argwhere(bad_TL)[0]
-    client = table.jobs.client[table.job_TL[row, lane]]
+    config = self.config
     raise DivergedError(
-        f'round {index + 1}: the loss of client {client} became '
-        f'{loss_TL[row, lane]} at its local step '
-        f'{table.step_TL[row, lane] + 1} (--algorithm={self.config.algorithm} '
-        f'--learning_rate={self.config.learning_rate}). Earlier rounds are '
-        'kept; lower --learning_rate')
+        f'round {index + 1}, client {table.jobs.client[job]}: its {what} '
+        f'(--algorithm={config.algorithm} --learning_rate='
+        f'{config.learning_rate}). Earlier rounds are kept; lower '
+        '--learning_rate')
 
 
 def _choose_lanes(config: Config) -> int:

@@ -61,14 +61,16 @@ def main(argv: list[str]) -> None:
     _fail(error, 2)
   except DivergedError as error:
     _fail(error, 1)
+  except KeyboardInterrupt:
+    _fail('interrupted; the same command goes on from the last checkpoint', 1)
   print(f'test accuracy {summary["test_accuracy"]:.4f} after '
         f'{summary["rounds"]} rounds (best {summary["best_test_accuracy"]:.4f} '
         f'after {summary["best_round"]}), '
         f'{summary["seconds_per_round"]:.2f} s a round')
 
 
-def _fail(error: Exception, status: int) -> None:
-  print(f'moon_jax.train: {error}', file=sys.stderr)
+def _fail(why: Exception | str, status: int) -> None:
+  print(f'moon_jax.train: {why}', file=sys.stderr)
   sys.exit(status)
 
 

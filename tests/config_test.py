@@ -48,6 +48,12 @@ def test_choices_are_what_there_is():
     assert set(choices[field]) == set(table)
 
 
+def test_command_tells_what_is_not_default():
+  config = Config(mu=1., augment=False, seed=3, data_dir='x', workdir='y')
+  assert config.command() == (
+      'python -m moon_jax.train --mu=1.0 --noaugment --seed=3')
+
+
 def test_fingerprint_follows_what_changes_results():
   base = Config().fingerprint()
   assert Config(mu=1.).fingerprint() != base

@@ -13,6 +13,7 @@ import pytest
 from moon_jax import run
 from moon_jax.config import Config
 from moon_jax.errors import DivergedError
+from moon_jax.errors import UserError
 
 ROOT = pathlib.Path(__file__).parents[1]
 SMALL = Config(
@@ -145,8 +146,22 @@ def test_bfloat16_learns(tmp_path):
 
 
 def test_divergence_is_told(tmp_path):
-  with pytest.raises(DivergedError, match='round 1: the loss of client . beca'):
+  with pytest.raises(DivergedError, match='round 1, client .: its loss became'):
     run.run(with_(SMALL, workdir=str(tmp_path), learning_rate=1e20))
+
+
+def test_divergence_at_the_last_step_is_told(tmp_path):
+  config = with_(SMALL, workdir=str(tmp_path), learning_rate=3e38,
+                 batch_size=2000)  # one step a client
+  with pytest.raises(DivergedError, match='at its last local step'):
+    run.run(config)
+
+
+def test_checkpoint_without_its_metrics_is_told(tmp_path):
+  run.run(with_(SMALL, workdir=str(tmp_path), num_rounds=2))
+  (tmp_path / 'metrics.jsonl').unlink()
+  with pytest.raises(UserError, match='checkpoint of round 2 and metrics of 0'):
+    run.run(with_(SMALL, workdir=str(tmp_path)))
 
 
 TMP = '{tmp}'  # stands for the test's directory below
