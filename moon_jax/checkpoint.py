@@ -7,6 +7,7 @@ import jax
 from orbax.checkpoint import v1 as ocp
 
 from moon_jax.engine.state import State
+from moon_jax.errors import UserError
 
 _KEPT = 2  # newest checkpoints that stay
 
@@ -16,9 +17,15 @@ class Checkpoints:
 
   def __init__(self, directory: pathlib.Path):
     logging.getLogger('absl').setLevel('ERROR')  # Orbax tells all it does
+    self._directory = directory
     policies = ocp.training.preservation_policies
-    self._checkpointer = ocp.training.Checkpointer(
-        directory.absolute(), preservation_policy=policies.LatestN(_KEPT))
+    try:
+      self._checkpointer = ocp.training.Checkpointer(
+          directory.absolute(), preservation_policy=policies.LatestN(_KEPT))
+    except Exception as error:
+      raise UserError(
+          f'--workdir: {directory} cannot hold checkpoints ({error}); remove '
+          'it, or name another directory') from error
 
   def save(self, state: State) -> None:
     self._checkpointer.save(int(state.round), _to_tree(state), overwrite=True)
@@ -27,7 +34,14 @@ class Checkpoints:
     """The newest state, shaped and placed as `like`, or None without any."""
     if self._checkpointer.latest is None:
       return None
-    tree = self._checkpointer.load(abstract_state=_to_tree(like))
+    try:
+      tree = self._checkpointer.load(abstract_state=_to_tree(like))
+    except Exception as error:  # Orbax and TensorStore raise many kinds
+      path = self._directory / str(self._checkpointer.latest.step)
+      reason = str(error).strip().partition('\n')[0][:200]
+      raise UserError(
+          f'--workdir: the checkpoint {path} is damaged ({reason}). Remove it '
+          'to go on from the one before') from error
     return like._replace(
         **{**tree, 'key': jax.random.wrap_key_data(tree['key'])})
 

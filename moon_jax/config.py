@@ -12,6 +12,8 @@ from typing import Any
 
 from moon_jax.errors import UserError
 
+_TINY, _HUGE = 1e-30, 1e30  # what float32 arithmetic can take
+_MOST = 10**6
 _MAX_SEED = 2**32 - 1  # numpy's legacy generator takes 32 bits
 
 
@@ -44,13 +46,33 @@ class Config:
   participation: float = _flag(
       1.0, 'Fraction of the clients sampled each round.')
   algorithm: str = _flag(
-      'moon', 'Federated algorithm.', ('fedavg', 'moon'))
+      'moon', 'Federated algorithm.', (
+          'fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
+          'centralized'))
   mu: float = _flag(
-      5.0, 'Weight of the contrastive loss (moon).')
+      -1.0, 'Weight of the contrastive loss (moon) or of the proximal term '
+      "(fedprox); -1 takes the algorithm's own, 5 and 0.01.")
+  contrastive: str = _flag(
+      'model', "The term that mu weighs in moon: the paper's model-contrastive "
+      'loss, or the l2 distance of its ablation.', ('model', 'l2'))
   temperature: float = _flag(
       0.5, 'Temperature tau of the contrastive loss (moon).')
   num_negatives: int = _flag(
       1, 'Previous local models that serve as negatives, k (moon).')
+  server_optimizer: str = _flag(
+      'sgd', "The server's optimizer; sgd at rate 1 without momentum takes the "
+      'average as it is. adam, yogi and adagrad are FedAdam, FedYogi and '
+      'FedAdagrad.', ('sgd', 'adam', 'yogi', 'adagrad'))
+  server_learning_rate: float = _flag(
+      1.0, "The server's learning rate; 0.01 is usual for adaptive ones.")
+  server_momentum: float = _flag(
+      0.0, "Momentum of the server's sgd, beta: FedAvgM.")
+  server_momentum_form: str = _flag(
+      'hsu', 'v = beta v + delta (hsu), or v = beta v + (1 - beta) delta, as '
+      'in the code released with MOON (ema).', ('hsu', 'ema'))
+  weighting: str = _flag(
+      'examples', "What a client's model weighs in the average: its examples, "
+      'or the same for all.', ('examples', 'uniform'))
   model: str = _flag('simple_cnn', 'Network.', ('simple_cnn',))
   projection_head: bool = _flag(
       True, 'Whether a two-layer projection stands before the output layer.')
@@ -84,7 +106,8 @@ class Config:
       10, 'Rounds between checkpoints; the last round is always saved. '
       '0 saves none.')
   lanes: int = _flag(
-      0, 'Clients trained side by side; 0 chooses. Changes speed, not results.')
+      0, 'Clients trained side by side; 0 chooses. Changes speed, and results '
+      'only by rounding.')
   dtype: str = _flag(
       'float32', 'Type of the arithmetic; parameters stay float32.',
       ('float32', 'bfloat16'))
@@ -95,12 +118,14 @@ class Config:
             for field in dataclasses.fields(self)}
 
   def command(self) -> str:
-    """The command that makes this run, without where its files are."""
+    """The command that makes this run, without this machine's paths."""
     words = ['python -m moon_jax.train']
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
-      if value == field.default or field.name in ('data_dir', 'workdir'):
+      if value == field.default or field.name == 'workdir':
         continue
+      if field.name == 'data_dir':
+        value = 'DATA_DIR'
       if field.type is bool:
         words.append(f'--{field.name}' if value else f'--no{field.name}')
       else:
@@ -122,12 +147,19 @@ class Config:
     return int(self.num_clients * self.participation)
 
 
-# Fields that say where and how fast, not what: they may differ on resuming.
+# Fields that say where and how fast, not what: they may differ on resuming. The
+# number of lanes changes rounding, never the random numbers a client sees.
 FREE_FIELDS = ('data_dir', 'workdir', 'checkpoint_every', 'lanes')
 
 
+# The weight mu that an algorithm takes where none is given.
+_DEFAULT_MU = {'moon': 5.0, 'fedprox': 0.01}
+
+
 def validate(config: Config) -> Config:
-  """Returns `config` if it can be run.
+  """Returns `config`, where it can be run, with what it leaves open filled in.
+
+  mu of -1 becomes the algorithm's; centralized is one client with all examples.
 
   Raises:
     UserError: naming the first flag at fault, its value and a remedy.
@@ -137,8 +169,13 @@ def validate(config: Config) -> Config:
     if choices and value not in choices:
       raise UserError(
           f'--{field.name} must be one of {", ".join(choices)}; got {value!r}')
-    if isinstance(value, float) and not math.isfinite(value):
-      raise UserError(f'--{field.name} must be a finite number; got {value}')
+    if field.type is float and value and not _TINY <= abs(value) <= _HUGE:
+      raise UserError(
+          f'--{field.name} must be 0 or between {_TINY} and {_HUGE} in size; '
+          f'got {value}. The default is --{field.name}={field.default}')
+    if field.type is int and 'seed' not in field.name and value > _MOST:
+      raise UserError(f'--{field.name} must be at most {_MOST}; got {value}. '
+                      f'The default is --{field.name}={field.default}')
 
   def at_least(name, low, hint):
     if getattr(config, name) < low:
@@ -159,7 +196,9 @@ def validate(config: Config) -> Config:
   at_least('num_rounds', 1, 'The paper uses --num_rounds=100.')
   at_least('local_epochs', 1, 'The paper uses --local_epochs=10.')
   at_least('batch_size', 1, 'The paper uses --batch_size=64.')
-  at_least('mu', 0, 'The paper tries --mu=0.1, 1, 5 and 10.')
+  if config.mu < 0 and config.mu != -1:
+    raise UserError(f'--mu must be at least 0, or -1; got {config.mu}. The '
+                    'paper tries --mu=0.1, 1, 5 and 10.')
   at_least('weight_decay', 0, 'The paper uses --weight_decay=1e-5.')
   at_least('eval_every', 1, '--eval_every=1 evaluates after each round.')
   at_least('checkpoint_every', 0, '--checkpoint_every=0 saves none.')
@@ -172,18 +211,52 @@ def validate(config: Config) -> Config:
                       f'{getattr(config, name)}. --{name}=0 is usual.')
   above_zero('beta', 'The paper uses --beta=0.5; smaller is more uneven.')
   above_zero('temperature', 'The paper uses --temperature=0.5.')
+  above_zero('server_learning_rate', '--server_learning_rate=1 is FedAvg.')
   above_zero('learning_rate', 'The paper uses --learning_rate=0.01.')
-  if not 0 <= config.momentum < 1:
-    raise UserError(f'--momentum must be at least 0 and below 1; got '
-                    f'{config.momentum}. The paper uses --momentum=0.9.')
+  for name in ('momentum', 'server_momentum'):
+    if not 0 <= getattr(config, name) < 1:
+      raise UserError(f'--{name} must be at least 0 and below 1; got '
+                      f'{getattr(config, name)}. --{name}=0.9 is usual.')
+  _check_combinations(config)
   if not 0 < config.participation <= 1:
     raise UserError(
         f'--participation must be above 0 and at most 1 (the fraction of '
         f'clients sampled a round); got {config.participation}. '
         '--participation=1 takes all.')
   if config.cohort_size() < 1:
+    enough = math.ceil(1e4 / config.num_clients) / 1e4
     raise UserError(
         f'--participation={config.participation} of --num_clients='
         f'{config.num_clients} samples no client a round; raise '
-        f'--participation to {1 / config.num_clients:.3g} or more')
+        f'--participation to {enough} or more')
+  if config.mu == -1:
+    config = dataclasses.replace(
+        config, mu=_DEFAULT_MU.get(config.algorithm, 0.0))
+  if config.algorithm == 'centralized':
+    config = dataclasses.replace(
+        config, num_clients=1, participation=1.0, partition='iid')
   return config
+
+
+def _check_combinations(config: Config) -> None:
+  """What no flag alone gets wrong."""
+  plain_sgd = config.optimizer == 'sgd' and config.momentum == 0
+  if config.algorithm == 'scaffold' and not plain_sgd:
+    raise UserError(
+        '--algorithm=scaffold needs --optimizer=sgd --momentum=0, on which its '
+        f'control variates rest; got --optimizer={config.optimizer} '
+        f'--momentum={config.momentum}')
+  if config.algorithm == 'fednova' and config.optimizer != 'sgd':
+    raise UserError(
+        '--algorithm=fednova needs --optimizer=sgd, whose steps it counts; '
+        f'got --optimizer={config.optimizer}')
+  if config.server_momentum and config.server_optimizer != 'sgd':
+    raise UserError(
+        f'--server_momentum={config.server_momentum} is for '
+        f'--server_optimizer=sgd; got {config.server_optimizer}. Leave one out')
+  if config.algorithm == 'solo' and (
+      config.server_optimizer != 'sgd' or config.server_momentum):
+    raise UserError(
+        f'--algorithm=solo has no server to step; got --server_optimizer='
+        f'{config.server_optimizer} --server_momentum='
+        f'{config.server_momentum}. Leave them out')

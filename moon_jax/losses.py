@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 _EPSILON = 1e-8  # the smallest norm a cosine divides by, as in PyTorch
+_COINCIDE = 1e-5  # a distance below which two representations are the same
 
 
 def masked_mean(values_B: jax.Array, mask_B: jax.Array) -> jax.Array:
@@ -20,6 +21,18 @@ def cross_entropy_B(logits_BK: jax.Array, labels_B: jax.Array) -> jax.Array:
   """-log softmax(logits)[label] of each example, in nats."""
   log_p_BK = jax.nn.log_softmax(logits_BK)
   return -jnp.take_along_axis(log_p_BK, labels_B[:, None], axis=1)[:, 0]
+
+
+def representation_distance_B(z_BF: jax.Array,
+                              z_global_BF: jax.Array) -> jax.Array:
+  """|z - z_glob| of each example, with gradient 0 where it is under 1e-5.
+
+  The l2 penalty that the MOON paper compares with (section 4.6). At a round's
+  first step z is z_glob and the direction of z - z_glob is a rounding error.
+  """
+  square_B = jnp.sum((z_BF - z_global_BF) ** 2, -1)
+  is_apart_B = square_B > _COINCIDE**2
+  return jnp.where(is_apart_B, jnp.sqrt(jnp.where(is_apart_B, square_B, 1)), 0)
 
 
 def cosine_similarity(a_F: jax.Array, b_F: jax.Array) -> jax.Array:

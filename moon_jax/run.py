@@ -30,7 +30,7 @@ def run(config: Config) -> dict[str, Any]:
     DivergedError: where a loss is no longer a finite number.
   """
   start = time.perf_counter()
-  config_lib.validate(config)
+  config = config_lib.validate(config)
   workdir = Workdir(config)
   if summary := workdir.summary():
     print(f'{workdir.path} holds this run, done.')
@@ -62,8 +62,10 @@ def _simulate(config, dataset, clients, workdir, start):
   simulation = Simulation(config, dataset, clients)
   checkpoints = _resume(config, simulation, workdir)
   _say_what_runs(config, dataset, clients, workdir, simulation)
-  compile_seconds = simulation.compile()
-  print(f'compiled in {compile_seconds:.1f} s', flush=True)
+  compile_seconds = 0.
+  if simulation.rounds_done < config.num_rounds:
+    compile_seconds = simulation.compile()
+    print(f'compiled in {compile_seconds:.1f} s', flush=True)
   heatmap.draw(
       partition.class_counts(dataset.train_labels, clients,
                              dataset.num_classes),
@@ -104,7 +106,10 @@ def _resume(config, simulation, workdir):
         f'--workdir={workdir.path} holds a checkpoint of round '
         f'{simulation.rounds_done} and metrics of {len(workdir.metrics())} '
         'rounds; restore its metrics.jsonl, or name another --workdir')
-  return checkpoints if config.checkpoint_every else None
+  if checkpoints and not config.checkpoint_every:
+    checkpoints.close()
+    checkpoints = None
+  return checkpoints
 
 
 def _is_due(every, rounds_done, config):

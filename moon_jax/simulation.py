@@ -1,6 +1,8 @@
 """A federation on the device: data, state and compiled programs, by rounds."""
 
 import functools
+import math
+import os
 import time
 from typing import NamedTuple
 
@@ -9,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moon_jax import algorithms
+from moon_jax import config as config_lib
 from moon_jax import evaluate
 from moon_jax import models
 from moon_jax.config import Config
@@ -20,6 +23,7 @@ from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.local import Program
 from moon_jax.errors import DivergedError
+from moon_jax.errors import UserError
 
 # Flags whose values are arrays in the program, so that they never recompile.
 _HYPERPARAMETERS = (
@@ -49,21 +53,24 @@ class Simulation:
     """Places the data and makes the first state; compiles nothing large.
 
     Args:
-      config: a validated configuration.
+      config: the configuration.
       dataset: the data.
       clients: for each client the indices of its training examples.
 
     Raises:
-      UserError: where the network cannot take the data set's images.
+      UserError: where the configuration cannot be run, or the network cannot
+        take the data set's images.
     """
-    self.config = config
+    self.config = config = config_lib.validate(config)
     self._clients = clients
     self._cohorts = cohort.sample_cohorts(
         config.num_clients, config.cohort_size(), config.num_rounds,
         config.seed)
     self.num_lanes = _choose_lanes(config)
+    # A batch larger than every client is all of its examples, and padding.
+    self._batch_size = min(config.batch_size, max(map(len, clients)))
     steps = [config.local_epochs
-             * schedule.steps_per_epoch(len(i), config.batch_size)
+             * schedule.steps_per_epoch(len(i), self._batch_size)
              for i in clients]
     self._num_rows = schedule.max_rows(
         steps, config.cohort_size(), self.num_lanes)
@@ -80,10 +87,12 @@ class Simulation:
         model, algorithm, config.optimizer,
         augment.AUGMENTATIONS[augmentation], normalize_fn)
     example = jnp.zeros((1, *dataset.train_images.shape[1:]), jnp.float32)
+    init = functools.partial(
+        state_lib.init, [config.seed], model, algorithm, config.num_clients,
+        example)
+    self._check_memory(jax.eval_shape(init))
     # On a named device, as a restored state is: one program serves both.
-    self.state = jax.device_put(
-        state_lib.init([config.seed], model, algorithm, config.num_clients,
-                       example), jax.devices()[0])
+    self.state = jax.device_put(init(), jax.devices()[0])
     self._hparams = {
         name: jnp.full(1, getattr(config, name), jnp.float32)
         for name in _HYPERPARAMETERS}
@@ -93,7 +102,7 @@ class Simulation:
         dataset.test_images, dataset.test_labels)
     self._evaluate = evaluate.make_evaluate(model, normalize_fn)
     self._num_test = len(dataset.test_labels)
-    self._round = None
+    self._round = self._compiled_evaluate = None
     self._next_table = None
 
   @property
@@ -118,10 +127,11 @@ class Simulation:
       indices = self._clients[client]
       random = np.random.default_rng([config.seed, round_index, client])
       batches = schedule.local_batches(
-          indices, config.local_epochs, config.batch_size, random)
+          indices, config.local_epochs, self._batch_size, random)
       jobs.append(schedule.Job(0, client, len(indices), batches))
     return schedule.plan(
-        jobs, self.num_lanes, self._num_rows, config.batch_size)
+        jobs, self.num_lanes, self._num_rows, self._batch_size,
+        config.weighting)
 
   def compile(self) -> float:
     """Compiles round and evaluation; returns how many seconds that took.
@@ -134,8 +144,8 @@ class Simulation:
     self._next_table = self.rounds_done, table
     self._round = round_lib.make_round(self._program).lower(
         self.state, self._hparams, table, self._train_data).compile()
-    self._evaluate = self._evaluate.lower(
-        self.state.variables, self._test_data).compile()
+    self._compiled_evaluate = self._evaluate.lower(
+        self._evaluated(), self._test_data).compile()
     return time.perf_counter() - start
 
   def run_round(self) -> RoundRecord:
@@ -166,11 +176,49 @@ class Simulation:
     return RoundRecord(means, num_examples, seconds)
 
   def evaluate(self) -> dict[str, float]:
-    """Test accuracy (a fraction) and test loss of the global model."""
-    result = jax.device_get(
-        self._evaluate(self.state.variables, self._test_data))
-    return {'test_accuracy': int(result.num_correct[0]) / self._num_test,
-            'test_loss': float(result.loss_sum[0]) / self._num_test}
+    """Test accuracy (a fraction) and test loss of the global model.
+
+    Of several models (solo training) the means, and the accuracies' spread.
+
+    Raises:
+      DivergedError: where the loss is no longer a finite number.
+    """
+    evaluate_fn = self._compiled_evaluate or self._evaluate
+    result = jax.device_get(evaluate_fn(self._evaluated(), self._test_data))
+    accuracies = result.num_correct / self._num_test
+    line = {'test_accuracy': float(accuracies.mean())}
+    if len(accuracies) > 1:
+      line['test_accuracy_std'] = float(accuracies.std())
+    loss = float(result.loss_sum.mean(dtype=np.float64) / self._num_test)
+    if not math.isfinite(loss):
+      raise DivergedError(
+          f'round {self.rounds_done}: the test loss became {loss} '
+          f'(--algorithm={self.config.algorithm} --learning_rate='
+          f'{self.config.learning_rate}). Lower --learning_rate')
+    return line | {'test_loss': loss}
+
+  def _evaluated(self):
+    """The models to evaluate: one, or in solo training each client's."""
+    of_run = functools.partial(jax.tree.map, lambda x: x[0])
+    return self._program.algorithm.evaluated(
+        of_run(self.state.variables), of_run(self.state.clients))
+
+  def _check_memory(self, state):
+    """Refuses what cannot fit, before anything is allocated."""
+    size = lambda tree: sum(
+        math.prod(x.shape) * 4 for x in jax.tree.leaves(tree))
+    config = self.config
+    model_bytes, client_bytes = size(state.variables), size(state.clients)
+    table_bytes = 4 * self._num_rows * self.num_lanes * self._batch_size
+    need, have = model_bytes + client_bytes + table_bytes, _memory_bytes()
+    if need > have:
+      raise UserError(
+          f'the run needs at least {need / 1e9:,.1f} GB and there are '
+          f'{have / 1e9:,.1f}: model {model_bytes / 1e9:,.1f}, what '
+          f'--num_clients={config.num_clients} keep {client_bytes / 1e9:,.1f}, '
+          f'table {table_bytes / 1e9:,.1f}. Lower --num_clients, '
+          f'--num_negatives={config.num_negatives}, --projection_dim='
+          f'{config.projection_dim} or --local_epochs={config.local_epochs}')
 
   def _table_of(self, index):
     if self._next_table is not None and self._next_table[0] == index:
@@ -187,15 +235,21 @@ class Simulation:
       what = f'loss became {value} at local step {table.step_TL[row, lane] + 1}'
     elif bad_J.any():
       job = np.argmax(bad_J)
-      what = 'parameters became infinite or NaN at its last local step'
+      what = f'drift became {metrics.drift_J[job]} at its last local step'
     else:
       return
     config = self.config
     raise DivergedError(
         f'round {index + 1}, client {table.jobs.client[job]}: its {what} '
         f'(--algorithm={config.algorithm} --learning_rate='
-        f'{config.learning_rate}). Earlier rounds are kept; lower '
-        '--learning_rate')
+        f'{config.learning_rate}). Lower --learning_rate')
+
+
+def _memory_bytes() -> int:
+  """Of the device; on CPUs of the machine."""
+  stats = jax.devices()[0].memory_stats() or {}
+  machine = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+  return stats.get('bytes_limit', machine)
 
 
 def _choose_lanes(config: Config) -> int:

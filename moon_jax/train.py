@@ -42,8 +42,10 @@ def _parse(argv: list[str]) -> list[str]:
     if len(rest) > 1:
       raise UserError(f'{rest[1]!r} is not a flag; flags start with --')
     return rest
+  except SystemExit:
+    sys.exit(0)  # --help has been told
   except (flags.Error, UserError, OSError, UnicodeDecodeError) as error:
-    _fail(error, 2)
+    _fail(f'{error}. --help lists the flags and their values', 2)
 
 
 def main(argv: list[str]) -> None:

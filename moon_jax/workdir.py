@@ -11,6 +11,12 @@ from moon_jax.config import Config
 from moon_jax.config import FREE_FIELDS
 from moon_jax.errors import UserError
 
+_MOST_TOLD = 4  # differing flags that an error names
+
+# What a summary of a finished run holds at least.
+_SUMMARY_NEEDS = {'rounds', 'test_accuracy', 'best_test_accuracy',
+                  'best_round', 'seconds_per_round'}
+
 
 class Workdir:
   """A directory that holds one run.
@@ -54,6 +60,7 @@ class Workdir:
     try:
       self.path.mkdir(parents=True, exist_ok=True)
       self._write_json('config.json', self._config.to_dict())
+      (self.path / 'summary.json').unlink(missing_ok=True)  # of fewer rounds
     except OSError as error:
       raise UserError(
           f'--workdir={self.path} cannot be written ({error.strerror}); name '
@@ -62,31 +69,43 @@ class Workdir:
   def summary(self) -> dict[str, Any] | None:
     """The outcome of this very configuration, if it is done already."""
     summary = self._read_json('summary.json')
-    if summary and summary['rounds'] == self._config.num_rounds:
+    is_whole = summary and _SUMMARY_NEEDS <= set(summary)
+    if is_whole and summary['rounds'] == self._config.num_rounds:
       return summary
     return None
 
   def write_partition(self, clients: list[np.ndarray]) -> None:
-    np.savez_compressed(
-        self.path / 'partition.npz',
-        sizes=np.array([len(i) for i in clients], np.int32),
-        indices=np.concatenate(clients).astype(np.int32))
+    try:
+      np.savez_compressed(
+          self.path / 'partition.npz',
+          sizes=np.array([len(i) for i in clients], np.int32),
+          indices=np.concatenate(clients).astype(np.int32))
+    except OSError as error:
+      raise UserError(
+          f'--workdir={self.path}: partition.npz cannot be written '
+          f'({error.strerror}); name another directory') from error
 
   def write_summary(self, summary: dict[str, Any]) -> None:
     self._write_json('summary.json', summary)
 
   def append_metrics(self, line: dict[str, Any]) -> None:
     with open(self._metrics, 'a', encoding='utf-8') as out:
-      out.write(json.dumps(line) + '\n')
+      out.write(json.dumps(line, allow_nan=False) + '\n')
 
   def metrics(self) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl, one a round."""
     if not self._metrics.exists():
       return []
-    text = self._metrics.read_text(encoding='utf-8')
-    # A line that a crash cut short has no end.
-    whole = text[:text.rfind('\n') + 1]
-    return [json.loads(line) for line in whole.splitlines()]
+    try:
+      text = self._metrics.read_text(encoding='utf-8')
+      # A line that a crash cut short has no end.
+      whole = text[:text.rfind('\n') + 1]
+      lines = [json.loads(line) for line in whole.splitlines()]
+      return sorted(lines, key=lambda line: line['round'])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+      raise UserError(
+          f'--workdir={self.path}: metrics.jsonl is damaged ({error!r}); mend '
+          'it, or name another directory') from error
 
   def keep_metrics(self, rounds_done: int) -> None:
     """Drops the lines of rounds after `rounds_done`, which run again."""
@@ -97,16 +116,20 @@ class Workdir:
   def _read_json(self, name):
     path = self.path / name
     try:
-      return json.loads(path.read_text(encoding='utf-8'))
+      value = json.loads(path.read_text(encoding='utf-8'))
+      if not isinstance(value, dict):
+        raise ValueError('no JSON object')
+      return value
     except (FileNotFoundError, NotADirectoryError):
       return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
       raise UserError(
           f'--workdir={self.path}: {name} cannot be read ({error}); remove the '
           'directory or name another') from error
 
   def _write_json(self, name, value):
-    _write_atomically(self.path / name, json.dumps(value, indent=1) + '\n')
+    text = json.dumps(value, indent=1, allow_nan=False)
+    _write_atomically(self.path / name, text + '\n')
 
 
 def _write_atomically(path: pathlib.Path, text: str) -> None:
@@ -121,11 +144,14 @@ def _check_same(path, old, config):
             if name not in FREE_FIELDS and name != 'num_rounds'
             and old.get(name) != new[name]]
   if differ:
-    told = ', '.join(f'--{n}={old.get(n)} (now {new[n]})' for n in differ)
+    told = ', '.join(
+        f'--{n}={old.get(n)} (now {new[n]})' for n in differ[:_MOST_TOLD])
+    told += ', ...' if len(differ) > _MOST_TOLD else ''
     raise UserError(
         f'--workdir={path} holds a run of another configuration: {told}. Name '
         'another --workdir, or remove it')
-  if old['num_rounds'] > new['num_rounds']:
+  done = old.get('num_rounds')
+  if not isinstance(done, int) or done > new['num_rounds']:
     raise UserError(
-        f'--num_rounds={new["num_rounds"]} is below the {old["num_rounds"]} '
+        f'--num_rounds={new["num_rounds"]} is below the {done} '
         f'of the run in --workdir={path}; raise it or name another --workdir')

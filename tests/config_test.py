@@ -1,6 +1,7 @@
 """Every limit of a configuration is told with flag, value and remedy."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -18,22 +19,55 @@ from moon_jax.optimizers import OPTIMIZERS
     ('optimizer', 'lion'), ('dtype', 'float16'), ('model', 'vgg'),
     ('num_clients', 0), ('participation', 1.5), ('participation', 0.),
     ('beta', 0.), ('beta', float('nan')), ('beta', float('inf')),
-    ('mu', -1.), ('temperature', 0.), ('num_negatives', 0),
+    ('mu', -2.), ('temperature', 0.), ('num_negatives', 0),
     ('projection_dim', 0), ('num_rounds', 0), ('local_epochs', 0),
     ('batch_size', 0), ('learning_rate', 0.), ('momentum', 1.),
     ('weight_decay', -1.), ('seed', -1), ('seed', 2**32),
     ('partition_seed', -2), ('partition_seed', 2**32), ('eval_every', 0),
-    ('checkpoint_every', -1), ('lanes', -1),
+    ('checkpoint_every', -1), ('lanes', -1), ('num_rounds', 10**9),
+    ('batch_size', 10**20), ('mu', 1e300), ('temperature', 1e-45),
+    ('learning_rate', 1e39), ('server_learning_rate', 0.),
 ])
 def test_out_of_range(field, value):
-  with pytest.raises(UserError, match=f'--{field}.*{value}') as error:
+  words = f'--{field}.*{re.escape(str(value))}'
+  with pytest.raises(UserError, match=words) as error:
     config_lib.validate(Config(**{field: value}))
   assert str(error.value).count('\n') <= 1
+
+
+@pytest.mark.parametrize('changes, words', [
+    (dict(algorithm='scaffold'), 'scaffold needs.*--momentum=0.9'),
+    (dict(algorithm='scaffold', optimizer='adam', momentum=0.), 'got.*adam'),
+    (dict(algorithm='fednova', optimizer='adam'), 'fednova needs.*adam'),
+    (dict(server_optimizer='adam', server_momentum=.9), 'server_momentum=0.9'),
+    (dict(algorithm='solo', server_momentum=.9), 'solo has no server'),
+])
+def test_combinations(changes, words):
+  with pytest.raises(UserError, match=words):
+    config_lib.validate(Config(**changes))
+
+
+def test_what_is_left_open_is_filled_in():
+  assert config_lib.validate(Config()).mu == 5
+  assert config_lib.validate(Config(algorithm='fedprox')).mu == .01
+  assert config_lib.validate(Config(mu=0.)).mu == 0
+  alone = config_lib.validate(Config(
+      algorithm='centralized', participation=.2, num_clients=50))
+  assert alone.num_clients == alone.cohort_size() == 1
+  assert config_lib.validate(alone) == alone
 
 
 def test_cohort_of_none():
   with pytest.raises(UserError, match='samples no client.*0.1 or more'):
     config_lib.validate(Config(num_clients=10, participation=.05))
+
+
+@pytest.mark.parametrize('num_clients', [3, 7, 11, 13, 999])
+def test_remedy_for_a_cohort_of_none_works(num_clients):
+  with pytest.raises(UserError) as error:
+    config_lib.validate(Config(num_clients=num_clients, participation=1e-4))
+  enough = float(re.search('to ([0-9.]+) or more', str(error.value))[1])
+  config_lib.validate(Config(num_clients=num_clients, participation=enough))
 
 
 def test_defaults_are_valid_and_told():
@@ -51,7 +85,8 @@ def test_choices_are_what_there_is():
 def test_command_tells_what_is_not_default():
   config = Config(mu=1., augment=False, seed=3, data_dir='x', workdir='y')
   assert config.command() == (
-      'python -m moon_jax.train --mu=1.0 --noaugment --seed=3')
+      'python -m moon_jax.train --data_dir=DATA_DIR --mu=1.0 --noaugment '
+      '--seed=3')
 
 
 def test_fingerprint_follows_what_changes_results():

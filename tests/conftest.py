@@ -37,6 +37,15 @@ def golden_partitions(golden_dir):
       for j, case in enumerate(json.loads(str(arrays['meta'])))]
 
 
+@pytest.fixture(scope='session', autouse=True)
+def compilation_cache(tmp_path_factory):
+  """One for all tests, which compile few small programs many times."""
+  path = str(tmp_path_factory.mktemp('xla'))
+  jax.config.update('jax_compilation_cache_dir', path)
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
+  return path
+
+
 @pytest.fixture
 def compilations():
   """A list that grows by one name for each program XLA compiles."""
@@ -47,6 +56,8 @@ def compilations():
     if event == '/jax/core/compile/backend_compile_duration':
       names.append(kwargs.get('fun_name', '?'))
 
+  jax.config.update('jax_enable_compilation_cache', False)
   jax.monitoring.register_event_duration_secs_listener(listen)
   yield names
+  jax.config.update('jax_enable_compilation_cache', True)
   jax.monitoring.unregister_event_duration_listener(listen)

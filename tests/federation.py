@@ -21,7 +21,7 @@ from moon_jax.models import Outputs
 NUM_CLASSES = 3
 SIZES = (13, 40, 8, 21, 3, 30, 16, 9)  # with batches of 8: one has too few
 BATCH = 8
-HPARAMS = dict(learning_rate=.05, momentum=.5, weight_decay=1e-3, mu=1.,
+HPARAMS = dict(learning_rate=.05, momentum=.5, weight_decay=1e-3, mu=.1,
                temperature=.5)
 normalize = functools.partial(augment.normalize, mean=(.5,), std=(.25,))
 
@@ -62,14 +62,16 @@ class Federation:
   """Runs rounds of an algorithm over the clients above."""
 
   def __init__(self, algorithm, num_lanes=1, seeds=(0,), model=None,
-               num_rows=None, optimizer='sgd', hparams=None, num_clients=None):
+               num_rows=None, optimizer='sgd', hparams=None, num_clients=None,
+               augment_fn=augment.keep):
     self.num_lanes = num_lanes
     self.num_clients = num_clients or len(SIZES)
     self.num_rows = num_rows or schedule.max_rows(
         [max(1, n // BATCH) * 2 for n in SIZES] * len(seeds),
         len(SIZES) * len(seeds), num_lanes)
     model = model or linear_model()
-    self.program = Program(model, algorithm, optimizer, augment.keep, normalize)
+    self.program = Program(
+        model, algorithm, optimizer, augment_fn, normalize)
     self.state = state_lib.init(
         list(seeds), model, algorithm, self.num_clients,
         jnp.zeros((1, 2, 2, 1)))

@@ -16,9 +16,14 @@ import pytest
 
 from moon_jax import losses
 from moon_jax import models
+from moon_jax.algorithms import server
+from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fedprox import fedprox
 from moon_jax.algorithms.moon import Memory
 from moon_jax.algorithms.moon import moon
+from moon_jax.algorithms.moon import moon_l2
+from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.data import augment
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
@@ -64,10 +69,12 @@ def keep_local_model(algorithm):
         variables, view._replace(client=own))
     return (client, variables), message
 
+  own = lambda view: view._replace(client=view.client[0])
   return algorithm._replace(
       init_client=lambda v: (algorithm.init_client(v), v),
-      loss=lambda m, v, b, view: algorithm.loss(
-          m, v, b, view._replace(client=view.client[0])),
+      start=lambda view: algorithm.start(own(view)),
+      loss=lambda m, v, b, view: algorithm.loss(m, v, b, own(view)),
+      direction=lambda grads, view: algorithm.direction(grads, own(view)),
       finish=finish)
 
 
@@ -85,8 +92,17 @@ def memory_of(num_negatives, num_models):
   return jax.tree.map(stack, *[of_client(i) for i in range(NUM_CLIENTS)])
 
 
-def run_round(golden, algorithm, memory, num_lanes, mu=0., optimizer='sgd',
-              learning_rate=.01):
+def control_variates():
+  """(the server's, [R, ...]; the clients', [R, C, ...]) of SCAFFOLD."""
+  tenth = lambda name: jax.tree.map(
+      lambda x: x / 10, drawn_variables(f'scaffold/{name}')['params'])
+  return (jax.tree.map(lambda x: x[None], tenth('c')),
+          jax.tree.map(lambda *xs: jnp.stack(xs)[None],
+                       *[tenth(f'c_{i}') for i in range(NUM_CLIENTS)]))
+
+
+def run_round(golden, algorithm, num_lanes, clients=None, server_state=None,
+              mu=0., optimizer='sgd', learning_rate=.01, momentum=.9):
   """One round from the drawn global model; returns what it gave."""
   algorithm = keep_local_model(algorithm)
   sizes, batch = golden['client_sizes'], int(golden['batch_size'])
@@ -102,10 +118,13 @@ def run_round(golden, algorithm, memory, num_lanes, mu=0., optimizer='sgd',
   state = state_lib.init(
       [0], model, algorithm, NUM_CLIENTS, jnp.zeros((1, 32, 32, 3)))
   variables = jax.tree.map(lambda x: x[None], drawn_variables('global'))
-  clients = state.clients if memory is None else (memory, state.clients[1])
-  state = state._replace(variables=variables, clients=clients)
+  if clients is not None:
+    state = state._replace(clients=(clients, state.clients[1]))
+  if server_state is not None:
+    state = state._replace(server=server_state)
+  state = state._replace(variables=variables)
   hparams = dict(mu=mu, temperature=.5, learning_rate=learning_rate,
-                 momentum=.9, weight_decay=1e-5)
+                 momentum=momentum, weight_decay=1e-5)
   program = Program(model, algorithm, optimizer, augment.keep, normalize)
   data = round_lib.TrainData(jnp.asarray(golden['images_u8']),
                              jnp.asarray(golden['labels'].astype(np.int32)))
@@ -124,23 +143,27 @@ RUNS = {
     'fedavg': dict(algorithm=fedavg()),
     'fedavg_adam': dict(algorithm=fedavg(), optimizer='adam',
                         learning_rate=.001),
+    'fedprox_mu0.1': dict(algorithm=fedprox(), mu=.1),
+    'l2_mu0.1': dict(algorithm=moon_l2(), mu=.1),
+    'scaffold': dict(algorithm=scaffold(NUM_CLIENTS), momentum=0.),
     'moon_k0_mu5': dict(algorithm=moon(1), mu=5., previous=0),
     'moon_k1_mu5': dict(algorithm=moon(1), mu=5., previous=1),
     'moon_k3_mu1': dict(algorithm=moon(3), mu=1., previous=3),
 }
 
 
-@pytest.mark.parametrize('num_lanes', [1, 2, 3])
-@pytest.mark.parametrize('name', RUNS)
+@pytest.mark.parametrize('name, num_lanes', [
+    (name, num_lanes) for name in RUNS for num_lanes in (1, 2, 3)
+    if num_lanes != 2 or name.startswith(('fedavg', 'moon'))])
 def test_round_equals_published_recipe(golden_cnn, name, num_lanes):
   run = dict(RUNS[name])
   previous = run.pop('previous', None)
-  memory = None
   if previous is not None:
-    memory = memory_of(max(previous, 1), previous)
+    run['clients'] = memory_of(max(previous, 1), previous)
+  if name == 'scaffold':
+    run['server_state'], run['clients'] = control_variates()
   tolerance = 1e-4 if 'adam' in name else 1e-6
-  state, step_losses = run_round(
-      golden_cnn, memory=memory, num_lanes=num_lanes, **run)
+  state, step_losses = run_round(golden_cnn, num_lanes=num_lanes, **run)
 
   averaged = flat(jax.tree.map(lambda x: x[0], state.variables['params']))
   for leaf in golden_cnn['leaf_names']:
@@ -151,16 +174,43 @@ def test_round_equals_published_recipe(golden_cnn, name, num_lanes):
     np.testing.assert_allclose(
         step_losses[i], golden_cnn[f'{name}/losses/{i}'],
         atol=tolerance, rtol=0)
-    local = flat(jax.tree.map(lambda x: x[0, i], state.clients[1])['params'])
-    for leaf, expected in zip(golden_cnn['leaf_names'],
-                              golden_cnn[f'{name}/client_digest/{i}']):
-      weights = np.asarray(local[leaf], np.float64)
-      probe = draw(leaf, weights.shape)
-      found = np.linalg.norm(weights), np.vdot(weights, probe)
-      # A digest sums a leaf's rounding errors, at most as a random walk.
-      np.testing.assert_allclose(
-          found, expected, rtol=0, err_msg=leaf,
-          atol=tolerance * max(1, np.linalg.norm(probe)))
+    local = jax.tree.map(lambda x: x[0, i], state.clients[1])['params']
+    assert_digest(local, golden_cnn, f'{name}/client_digest/{i}', tolerance)
+    if name == 'scaffold':
+      variate = jax.tree.map(lambda x: x[0, i], state.clients[0])
+      assert_digest(variate, golden_cnn, f'scaffold/c_{i}_new_digest', 1e-6)
+  if name == 'scaffold':
+    variate = jax.tree.map(lambda x: x[0], state.server)
+    assert_digest(variate, golden_cnn, 'scaffold/c_new_digest', 1e-6)
+
+
+def assert_digest(params, golden, name, tolerance):
+  """A digest is each leaf's norm and its dot product with drawn numbers."""
+  params = flat(params)
+  for leaf, expected in zip(golden['leaf_names'], golden[name]):
+    weights = np.asarray(params[leaf], np.float64)
+    probe = draw(leaf, weights.shape)
+    found = np.linalg.norm(weights), np.vdot(weights, probe)
+    # A digest sums a leaf's rounding errors, at most as a random walk.
+    np.testing.assert_allclose(
+        found, expected, rtol=0, err_msg=f'{name} {leaf}',
+        atol=tolerance * max(1, np.linalg.norm(probe)))
+
+
+@pytest.mark.parametrize('form', ['hsu', 'ema'])
+def test_fedavgm(golden_cnn, form):
+  """Two rounds whose average is the published FedAvg round's both times."""
+  algorithm = server.with_optimizer(
+      fedavg(), server.momentum(1., .7, form))
+  variables = drawn_variables('global')
+  average = {'params': traverse_util.unflatten_dict(
+      {leaf: jnp.asarray(golden_cnn[f'fedavg/global/{leaf}'])
+       for leaf in golden_cnn['leaf_names']}, sep='/')}
+  state = algorithm.init_server(variables)
+  for t in range(2):
+    variables, state = algorithm.aggregate(variables, state, Message(average))
+    assert_digest(variables['params'], golden_cnn,
+                  f'fedavgm_{form}/global_digest/{t}', 1e-6)
 
 
 @pytest.fixture(scope='module')

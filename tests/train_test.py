@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from moon_jax import config as config_lib
 from moon_jax import run
 from moon_jax.config import Config
 from moon_jax.errors import DivergedError
@@ -20,17 +21,6 @@ SMALL = Config(
     dataset='digits', num_clients=6, participation=.5, algorithm='moon',
     num_negatives=2, num_rounds=4, local_epochs=1, batch_size=16,
     learning_rate=.02, checkpoint_every=1, eval_every=2)
-
-
-@pytest.fixture(scope='session', autouse=True)
-def compilation_cache(tmp_path_factory):
-  """One for these tests, which compile one small program many times."""
-  import jax
-
-  path = str(tmp_path_factory.mktemp('xla'))
-  jax.config.update('jax_compilation_cache_dir', path)
-  yield path
-  jax.config.update('jax_compilation_cache_dir', None)
 
 
 def train(*args, cwd, cache=''):
@@ -60,17 +50,19 @@ def with_(config, **changes):
 
 
 def test_command_writes_all_that_it_promises(tmp_path, compilation_cache):
+  resolved = config_lib.validate(SMALL)
   flags = [f'--{"" if v is not False else "no"}{k}'
            + ('' if isinstance(v, bool) else f'={v}')
            for k, v in SMALL.to_dict().items()]
   status, out, err, _ = train(*flags, cwd=tmp_path, cache=compilation_cache)
   assert status == 0, err
   assert 'Traceback' not in err
-  workdir = tmp_path / 'runs' / f'digits-moon-{SMALL.fingerprint()}'
+  workdir = tmp_path / 'runs' / f'digits-moon-{resolved.fingerprint()}'
   assert {p.name for p in workdir.iterdir()} == {
       'config.json', 'partition.npz', 'partition.png', 'metrics.jsonl',
       'checkpoints', 'summary.json'}
-  assert json.loads((workdir / 'config.json').read_text()) == SMALL.to_dict()
+  assert json.loads((workdir / 'config.json').read_text()) == (
+      resolved.to_dict())
 
   metrics = metrics_of(workdir)
   assert [line['round'] for line in metrics] == [1, 2, 3, 4]
@@ -151,10 +143,45 @@ def test_divergence_is_told(tmp_path):
 
 
 def test_divergence_at_the_last_step_is_told(tmp_path):
-  config = with_(SMALL, workdir=str(tmp_path), learning_rate=3e38,
+  config = with_(SMALL, workdir=str(tmp_path), learning_rate=1e30,
                  batch_size=2000)  # one step a client
   with pytest.raises(DivergedError, match='at its last local step'):
     run.run(config)
+
+
+def test_divergence_in_evaluation_is_told(tmp_path):
+  config = with_(SMALL, workdir=str(tmp_path), learning_rate=1e9,
+                 batch_size=2000, eval_every=1, algorithm='fedavg')
+  with pytest.raises(DivergedError, match='the test loss became'):
+    run.run(config)
+  assert not (tmp_path / 'summary.json').exists()
+
+
+def test_shuffles_are_addressed_by_seed_round_and_client(tmp_path):
+  from moon_jax.data import sources
+  from moon_jax.simulation import Simulation
+
+  dataset = sources.load('digits', '')
+  config = with_(SMALL, participation=1.)
+  clients = run.split(config, dataset)
+  simulations = [
+      Simulation(with_(config, seed=seed, lanes=lanes), dataset, clients)
+      for seed, lanes in ((0, 1), (0, 3), (1, 1))]
+
+  def order(simulation, round_index, client):
+    table = simulation.plan(round_index)
+    job = list(table.jobs.client).index(client)
+    rows, lanes = np.nonzero(table.job_TL == job)
+    return table.examples_TLB[rows, lanes].ravel().tolist()
+
+  given = order(simulations[0], 1, 2)
+  assert given == order(simulations[0], 1, 2) == order(simulations[1], 1, 2)
+  assert given != order(simulations[0], 2, 2)
+  assert given != order(simulations[2], 1, 2)
+  # Two clients of equal size must not be shuffled alike.
+  places = [np.argsort(order(simulations[0], 1, c)[:16]).tolist()
+            for c in range(6)]
+  assert len({tuple(p) for p in places}) == 6
 
 
 def test_checkpoint_without_its_metrics_is_told(tmp_path):
@@ -162,6 +189,45 @@ def test_checkpoint_without_its_metrics_is_told(tmp_path):
   (tmp_path / 'metrics.jsonl').unlink()
   with pytest.raises(UserError, match='checkpoint of round 2 and metrics of 0'):
     run.run(with_(SMALL, workdir=str(tmp_path)))
+
+
+def test_summary_is_made_up_for(tmp_path):
+  config = with_(SMALL, workdir=str(tmp_path), num_rounds=2)
+  first = run.run(config)
+  (tmp_path / 'summary.json').unlink()
+  again = run.run(config)
+  assert again['test_accuracy'] == first['test_accuracy']
+
+
+@pytest.mark.parametrize('damage, words', [
+    (lambda p: (p / 'checkpoints' / '2' / 'state').rename(p / 'x'), 'damaged'),
+    (lambda p: (p / 'metrics.jsonl').write_text('[1]\n'), 'metrics.jsonl'),
+    (lambda p: (p / 'metrics.jsonl').write_bytes(b'\xff\n'), 'metrics.jsonl'),
+    (lambda p: (p / 'config.json').write_text('[1]'), 'config.json'),
+    (lambda p: (p / 'config.json').write_text('{}'), 'another configuration'),
+])
+def test_damaged_work_directory_is_told(damage, words, tmp_path):
+  run.run(with_(SMALL, workdir=str(tmp_path), num_rounds=2))
+  damage(tmp_path)
+  with pytest.raises(UserError, match=f'--workdir.*{words}'):
+    run.run(with_(SMALL, workdir=str(tmp_path)))
+
+
+def test_batch_larger_than_every_client_is_all_its_examples(tmp_path):
+  config = with_(SMALL, num_rounds=1, checkpoint_every=0, eval_every=1)
+  run.run(with_(config, batch_size=10**6, workdir=str(tmp_path / 'a')))
+  run.run(with_(config, batch_size=1438, workdir=str(tmp_path / 'b')))
+  assert results(metrics_of(tmp_path / 'a')) == (
+      results(metrics_of(tmp_path / 'b')))
+
+
+@pytest.mark.parametrize('changes', [
+    dict(projection_dim=10**6, num_clients=100),
+    dict(num_negatives=10**6),
+])
+def test_what_cannot_fit_is_refused(changes, tmp_path):
+  with pytest.raises(UserError, match='needs at least .* GB'):
+    run.run(with_(SMALL, workdir=str(tmp_path), partition='iid', **changes))
 
 
 TMP = '{tmp}'  # stands for the test's directory below

@@ -29,7 +29,7 @@ class View(NamedTuple):
   """What one client sees during one round; constant while it trains."""
 
   variables: Variables  # the round's global model, w^t
-  server: PyTree  # what the algorithm's server sends along
+  server: PyTree  # what the server sends along: Algorithm.broadcast
   client: PyTree  # what this client has kept
   hparams: Hyperparameters  # scalars: learning_rate, momentum, mu, ...
   num_examples: jax.Array  # int scalar, |D_i|
@@ -43,25 +43,48 @@ class LossAux(NamedTuple):
   metrics: dict[str, jax.Array]
 
 
+class Message(NamedTuple):
+  """What a client sends, and after the round what the server receives."""
+
+  mean: PyTree  # received as the cohort's mean, weighted by |D_i|
+  total: PyTree = ()  # received as the cohort's plain sum
+
+
 class Algorithm(NamedTuple):
   """A federated algorithm.
 
   init_server(variables) -> server
       What the server keeps besides the model, from the initial model.
+  broadcast(server) -> PyTree
+      What of it the server sends along with the model: View.server.
   init_client(variables) -> client
-      What a client keeps between rounds, from the initial model.
+      What a client keeps between rounds, from its initial model: the global
+      one, or one of its own where `own_init`.
+  start(view) -> variables
+      The model from which a client trains in this round.
   loss(model, variables, batch, view) -> (scalar, LossAux)
-      The local objective F_i on one batch; its gradient by
-      variables['params'] is what the local optimizer sees.
-  finish(variables, view) -> (client, message)
+      The local objective F_i on one batch.
+  direction(grads, view) -> grads
+      What the local optimizer is given, from the gradient of the loss by
+      variables['params'].
+  finish(variables, view) -> (client, Message)
       After the last local step: what the client keeps, and what it sends.
-  aggregate(variables, server, message) -> (variables, server)
-      The server's step, on the mean of the cohort's messages weighted by
-      |D_i|.
+  aggregate(variables, server, Message) -> (variables, server)
+      The server's step on what it has received.
+  evaluated(variables, clients) -> variables with a leading axis
+      The models whose mean accuracy counts, of the global model and of what all
+      clients keep ([C, ...]).
+  own_init
+      Whether each client draws an initial model of its own.
   """
 
   init_server: Callable[[Variables], PyTree]
+  broadcast: Callable[[PyTree], PyTree]
   init_client: Callable[[Variables], PyTree]
+  start: Callable[[View], Variables]
   loss: Callable[[Model, Variables, Batch, View], tuple[jax.Array, LossAux]]
-  finish: Callable[[Variables, View], tuple[PyTree, PyTree]]
-  aggregate: Callable[[Variables, PyTree, PyTree], tuple[Variables, PyTree]]
+  direction: Callable[[PyTree, View], PyTree]
+  finish: Callable[[Variables, View], tuple[PyTree, Message]]
+  aggregate: Callable[[Variables, PyTree, Message], tuple[Variables, PyTree]]
+  evaluated: Callable[[Variables, PyTree], Variables]
+  own_init: bool = False

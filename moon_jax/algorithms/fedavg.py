@@ -9,19 +9,27 @@ Decentralized Data, AISTATS 2017, https://arxiv.org/abs/1602.05629.
     w^t -> view.variables, w_i -> variables
 """
 
+import jax
+
 from moon_jax import losses
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import LossAux
+from moon_jax.algorithms.base import Message
 
 
 def fedavg() -> Algorithm:
   """The algorithm whose functions the others replace one or two of."""
   return Algorithm(
       init_server=lambda variables: (),
+      broadcast=lambda server: server,
       init_client=lambda variables: (),
+      start=lambda view: view.variables,
       loss=loss,
-      finish=lambda variables, view: (view.client, variables),
-      aggregate=lambda variables, server, message: (message, server),
+      direction=lambda grads, view: grads,
+      finish=lambda variables, view: (view.client, Message(variables)),
+      aggregate=lambda variables, server, message: (message.mean, server),
+      evaluated=lambda variables, clients: jax.tree.map(
+          lambda x: x[None], variables),
   )
 
 

@@ -12,6 +12,7 @@ The frozen models run in eval mode. A client that has trained in fewer than k
 rounds has so many negatives; with none, its contrastive loss is 0.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 from moon_jax import losses
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import LossAux
+from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.models.base import Variables
 
@@ -44,28 +46,42 @@ def moon(num_negatives: int = 1) -> Algorithm:
     oldest = memory.num_models % num_negatives
     models = jax.tree.map(
         lambda kept, w: kept.at[oldest].set(w), memory.models, variables)
-    return Memory(models, memory.num_models + 1), variables
+    return Memory(models, memory.num_models + 1), Message(variables)
 
   return fedavg()._replace(
-      init_client=init_client, loss=loss, finish=finish)
+      init_client=init_client, finish=finish,
+      loss=functools.partial(_loss, contrastive_B))
 
 
-def loss(model, variables, batch, view):
-  """Mean of CE + mu * l_con over the batch; records l_con."""
+def moon_l2() -> Algorithm:
+  """The paper's ablation: mu * |z - z_glob| in the place of l_con."""
+  def distance_B(z_BF, frozen_projection, view):
+    return losses.representation_distance_B(
+        z_BF, frozen_projection(view.variables))
+
+  return fedavg()._replace(loss=functools.partial(_loss, distance_B))
+
+
+def contrastive_B(z_BF, frozen_projection, view):
+  """l_con of each example."""
+  return losses.model_contrastive_B(
+      z_BF,
+      frozen_projection(view.variables),
+      jax.vmap(frozen_projection)(view.client.models),
+      view.hparams['temperature'],
+      view.client.num_models)
+
+
+def _loss(penalty_B_fn, model, variables, batch, view):
+  """Mean of CE + mu * penalty over the batch; records the penalty."""
   def frozen_projection(frozen):
     outputs, _ = model.apply(frozen, batch.images, batch.mask, train=False)
     return outputs.projection
 
   outputs, variables = model.apply(
       variables, batch.images, batch.mask, train=True)
-  contrastive_B = losses.model_contrastive_B(
-      outputs.projection,
-      frozen_projection(view.variables),
-      jax.vmap(frozen_projection)(view.client.models),
-      view.hparams['temperature'],
-      view.client.num_models)
   ce_B = losses.cross_entropy_B(outputs.logits, batch.labels)
-  contrastive = losses.masked_mean(contrastive_B, batch.mask)
-  total = losses.masked_mean(ce_B, batch.mask) + (
-      view.hparams['mu'] * contrastive)
-  return total, LossAux(variables, {'contrastive_loss': contrastive})
+  penalty_B = penalty_B_fn(outputs.projection, frozen_projection, view)
+  penalty = losses.masked_mean(penalty_B, batch.mask)
+  total = losses.masked_mean(ce_B, batch.mask) + view.hparams['mu'] * penalty
+  return total, LossAux(variables, {'contrastive_loss': penalty})

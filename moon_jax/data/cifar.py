@@ -8,6 +8,7 @@ from collections.abc import Callable
 import hashlib
 import pathlib
 import tarfile
+import zlib
 
 import numpy as np
 
@@ -22,6 +23,7 @@ _URL_MD5 = 'c58f30108f718f92721af3b95e74349a'
 _CLASSES = ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog',
             'horse', 'ship', 'truck')
 _IMAGES_A_FILE = 10_000
+_MOST_BYTES = 2**26  # read of a file; twice what the published ones hold
 
 # The five training files and the test file, with their published checksums.
 _PYTHON_MD5 = {
@@ -43,7 +45,7 @@ _BINARY_MD5 = {
 }
 
 _REMEDY = ('Remove it and run again to download the published archive, or '
-           'restore it from cifar-10-python.tar.gz')
+           'restore it from the published archive')
 
 
 def load_cifar10(data_dir: str) -> Dataset:
@@ -65,6 +67,9 @@ def load_cifar10(data_dir: str) -> Dataset:
   if data_dir == 'tfds':
     return _dataset(*prepared.prepare('cifar10'))
   root = pathlib.Path(data_dir).expanduser()
+  if root.exists() and not root.is_dir():
+    raise UserError(f'--data_dir={data_dir} is a file; name the directory that '
+                    'holds it')
   if not root.is_dir():
     raise UserError(
         f'--data_dir={data_dir} is not a directory; create it (mkdir -p '
@@ -78,9 +83,9 @@ def load_cifar10(data_dir: str) -> Dataset:
 def _read(root: pathlib.Path):
   """Returns train images, train labels, test images, test labels."""
   python, binary = root / 'cifar-10-batches-py', root / 'cifar-10-batches-bin'
-  if python.is_dir():
+  if python.exists():
     return _read_files(_files_of(python), _PYTHON_MD5, _decode_python)
-  if binary.is_dir():
+  if binary.exists():
     return _read_files(_files_of(binary), _BINARY_MD5, _decode_binary)
   archive = root / 'cifar-10-python.tar.gz'
   if archive.exists():
@@ -102,13 +107,14 @@ def _files_of(directory: pathlib.Path):
   """Yields (name, bytes) of the files in `directory` on demand."""
   def read(name):
     path = directory / name
-    try:
-      return str(path), path.read_bytes()
-    except FileNotFoundError:
+    if not path.is_file():  # nor a pipe or a device, which never end
       raise UserError(
-          f'--data_dir: {path} is missing; restore it from '
-          'cifar-10-python.tar.gz, or remove its directory and run again to '
-          'download') from None
+          f'--data_dir: {path} is missing or no file; restore it from the '
+          'published archive, or remove its directory and run again to '
+          'download')
+    try:
+      with open(path, 'rb') as file:
+        return str(path), file.read(_MOST_BYTES)
     except OSError as error:
       raise UserError(f'--data_dir: {path} cannot be read '
                       f'({error.strerror}); mend its permissions') from error
@@ -123,10 +129,10 @@ def _read_archive(path: pathlib.Path, md5: dict[str, str], decode: Callable):
       for member in tar:
         name = member.name.rpartition('/')[2]
         if name in md5 and member.isfile():
-          # An archive cannot make us read more than a batch file may hold.
-          blobs[name] = tar.extractfile(member).read(2**26)
-  except (tarfile.TarError, OSError, EOFError, ValueError) as error:
-    raise UserError(f'--data_dir: {path} is not a whole archive ({error}). '
+          blobs[name] = tar.extractfile(member).read(_MOST_BYTES)
+  except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
+    reason = str(error).partition('\n')[0]
+    raise UserError(f'--data_dir: {path} is not a whole archive ({reason}). '
                     f'{_REMEDY}') from error
 
   def read(name):

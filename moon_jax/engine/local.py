@@ -14,6 +14,7 @@ import optax
 from moon_jax import optimizers
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import Batch
+from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.base import View
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
@@ -46,10 +47,10 @@ class StepMetrics(NamedTuple):
 
 
 def start(program: Program, view: View, key: jax.Array) -> Lane:
-  """A client takes the global model and a fresh optimizer."""
+  """A client takes the model to start from and a fresh optimizer."""
   optimizer = optimizers.make(program.optimizer, view.hparams)
-  opt_state = optimizer.init(view.variables['params'])
-  return Lane(view.variables, opt_state, view, key)
+  variables = program.algorithm.start(view)
+  return Lane(variables, optimizer.init(variables['params']), view, key)
 
 
 def step(program: Program, lane: Lane, step_in_job: jax.Array,
@@ -66,6 +67,7 @@ def step(program: Program, lane: Lane, step_in_job: jax.Array,
 
   params = lane.variables['params']
   (loss, aux), grads = jax.value_and_grad(objective, has_aux=True)(params)
+  grads = program.algorithm.direction(grads, lane.view)
   optimizer = optimizers.make(program.optimizer, lane.view.hparams)
   updates, opt_state = optimizer.update(grads, lane.opt_state, params)
   variables = {**aux.variables, 'params': optax.apply_updates(params, updates)}
@@ -73,7 +75,7 @@ def step(program: Program, lane: Lane, step_in_job: jax.Array,
           StepMetrics(loss, aux.metrics))
 
 
-def finish(program: Program, lane: Lane) -> tuple[Any, Any, jax.Array]:
+def finish(program: Program, lane: Lane) -> tuple[Any, Message, jax.Array]:
   """Returns what the client keeps, what it sends, and its drift.
 
   Drift is the distance of its parameters from the global model's.

@@ -9,6 +9,7 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
+from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.base import View
 from moon_jax.engine import local
 from moon_jax.engine.local import Lane
@@ -40,7 +41,7 @@ class _Carry(NamedTuple):
 
   lanes: Lane  # the jobs in training, [L, ...]
   clients: Any  # what all clients keep, [R, C, ...]
-  sums: Any  # weighted messages of the jobs done, [R, ...]
+  sums: Message  # of the jobs done so far, [R, ...]
   metrics: RoundMetrics
 
 
@@ -66,7 +67,7 @@ def _run_round(program, state, hparams_R, table, data):
     of_run = functools.partial(jax.tree.map, lambda x_R: x_R[run])
     view = View(
         variables=of_run(state.variables),
-        server=of_run(state.server),
+        server=program.algorithm.broadcast(of_run(state.server)),
         client=jax.tree.map(lambda x_RC: x_RC[run, client], clients),
         hparams=of_run(hparams_R),
         num_examples=jobs.num_examples[j],
@@ -94,13 +95,12 @@ def _run_round(program, state, hparams_R, table, data):
     clients = jax.tree.map(
         lambda x_RC, x_L: x_RC.at[run_L, slot_L].set(x_L, mode='drop'),
         clients, client_L)
-    weight_RL = jnp.where(
-        run_L[None] == jnp.arange(num_runs)[:, None], jobs.weight[job_L][None],
-        0)
-    sums = jax.tree.map(
-        lambda sum_R, x_L: sum_R + _contract(
-            weight_RL, _where(last_L, x_L, jnp.zeros_like(x_L))),
-        sums, message_L)
+    done_RL = last_L[None] & (run_L[None] == jnp.arange(num_runs)[:, None])
+    weight_L = jobs.weight[job_L]
+    sums = Message(
+        mean=_add_weighted(sums.mean, done_RL, weight_L, message_L.mean),
+        total=_add_weighted(
+            sums.total, done_RL, jnp.ones_like(weight_L), message_L.total))
     drift_J = drift_J.at[jnp.where(last_L, job_L, _NOWHERE)].set(
         drift_L, mode='drop')
     return clients, sums, drift_J
@@ -137,20 +137,36 @@ def _run_round(program, state, hparams_R, table, data):
 
   variables, server = jax.vmap(program.algorithm.aggregate)(
       state.variables, state.server, carry.sums)
+  # A run without a job in this table stays as it is.
+  took_part_R = jnp.zeros(num_runs, bool).at[jobs.run].set(True)
+  variables, server = jax.tree.map(
+      functools.partial(_where, took_part_R),
+      (variables, server), (state.variables, state.server))
   state = State(variables, server, carry.clients, state.round + 1, state.key)
   return state, carry.metrics
 
 
 def _where(condition_L, x_L, y_L):
-  """x in the lanes where the condition holds, else y; any number of axes."""
+  """x where the condition on the first axis holds, else y."""
   ones = (1,) * (x_L.ndim - 1)
   return jnp.where(condition_L.reshape(-1, *ones), x_L, y_L)
 
 
-def _contract(weight_RL, x_L):
-  """sum_l weight_rl x_l, in float32 proper."""
-  return jnp.einsum('rl,l...->r...', weight_RL, x_L,
-                    precision=lax.Precision.HIGHEST).astype(x_L.dtype)
+def _add_weighted(sums, done_RL, weight_L, values):
+  """sum_r + sum_l weight_l x_l over the lanes that have done a job of run r.
+
+  The others are masked, not weighted by 0: theirs may be NaN.
+  """
+  def add_leaf(sum_R, x_L):
+    def add_run(sum_and_done):
+      total, done_L = sum_and_done
+      x_done_L = _where(done_L, x_L, jnp.zeros_like(x_L))
+      return total + jnp.einsum('l,l...->...', weight_L, x_done_L,
+                                precision=lax.Precision.HIGHEST)
+
+    return lax.map(add_run, (sum_R, done_RL))
+
+  return jax.tree.map(add_leaf, sums, values)
 
 
 def _zeros_of_messages(program, lanes, num_runs):

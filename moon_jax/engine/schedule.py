@@ -20,7 +20,7 @@ class Jobs(NamedTuple):
   client: np.ndarray  # int32 [J]
   num_examples: np.ndarray  # int32 [J], |D_i|
   num_steps: np.ndarray  # int32 [J], local steps of this round
-  weight: np.ndarray  # float32 [J], |D_i| / sum over the cohort of its run
+  weight: np.ndarray  # float32 [J], in the mean over the cohort of its run
 
 
 class Table(NamedTuple):
@@ -95,7 +95,7 @@ def max_rows(steps: Sequence[int], cohort_size: int, num_lanes: int) -> int:
 
 
 def plan(jobs: Sequence[Job], num_lanes: int, num_rows: int,
-         batch_size: int) -> Table:
+         batch_size: int, weighting: str = 'examples') -> Table:
   """Puts the jobs on lanes.
 
   Args:
@@ -103,6 +103,10 @@ def plan(jobs: Sequence[Job], num_lanes: int, num_rows: int,
     num_lanes: L.
     num_rows: rows of the table, enough for these jobs (see `max_rows`).
     batch_size: B.
+    weighting: what a job weighs in its run's mean: "examples" or "uniform".
+
+  Raises:
+    ValueError: where the table has too few rows.
   """
   job_TL = np.full((num_rows, num_lanes), -1, np.int32)
   step_TL = np.zeros((num_rows, num_lanes), np.int32)
@@ -113,6 +117,10 @@ def plan(jobs: Sequence[Job], num_lanes: int, num_rows: int,
   for j in longest_first:
     row, lane = heapq.heappop(free)
     end = row + len(jobs[j].batches)
+    if end > num_rows:
+      raise ValueError(
+          f'these jobs need {end} rows or more on {num_lanes} lanes; got '
+          f'num_rows={num_rows}. max_rows gives enough')
     job_TL[row:end, lane] = j
     step_TL[row:end, lane] = np.arange(end - row)
     examples_TLB[row:end, lane] = jobs[j].batches
@@ -123,14 +131,16 @@ def plan(jobs: Sequence[Job], num_lanes: int, num_rows: int,
 
   run_J = column(j.run for j in jobs)
   num_examples_J = column(j.num_examples for j in jobs)
-  totals_R = np.bincount(run_J, num_examples_J)
+  weight_J = (num_examples_J if weighting == 'examples'
+              else np.ones(len(jobs)))
+  weight_J = weight_J / np.bincount(run_J, weight_J)[run_J]
   return Table(
       jobs=Jobs(
           run=run_J,
           client=column(j.client for j in jobs),
           num_examples=num_examples_J,
           num_steps=column(len(j.batches) for j in jobs),
-          weight=(num_examples_J / totals_R[run_J]).astype(np.float32)),
+          weight=weight_J.astype(np.float32)),
       num_rows=np.int32(max(row for row, _ in free)),
       job_TL=job_TL,
       step_TL=step_TL,

@@ -39,9 +39,15 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
   def init_run(key):
     init_key, run_key = jax.random.split(key)
     variables = model.init(init_key, example_BHWC)
-    client = algorithm.init_client(variables)
-    clients = jax.tree.map(
-        lambda x: jnp.broadcast_to(x, (num_clients, *x.shape)), client)
+
+    def init_client(client):
+      if not algorithm.own_init:
+        return algorithm.init_client(variables)
+      key = jax.random.fold_in(init_key, client)
+      return algorithm.init_client(model.init(key, example_BHWC))
+
+    clients = jax.vmap(init_client, out_axes=0, axis_size=num_clients)(
+        jnp.arange(num_clients))
     return variables, algorithm.init_server(variables), clients, run_key
 
   keys = jnp.stack([jax.random.key(seed) for seed in seeds])

@@ -79,10 +79,16 @@ def banded_conv(x: jax.Array, kernel: jax.Array,
 
   Returns:
     [B, H - kh + 1, W - kw + 1, O].
+
+  Raises:
+    ValueError: where the kernel is larger than the images.
   """
   b, h, w, c = x.shape
   kh, kw, _, num_out = kernel.shape
   out_h, out_w = h - kh + 1, w - kw + 1
+  if min(out_h, out_w) < 1:
+    raise ValueError(f'a {kh}x{kw} kernel needs images of that size or more; '
+                     f'got {h}x{w}')
   tile = tile or _choose_tile(out_w)
   num_tiles = -(-out_w // tile)
   width = tile + kw - 1
@@ -105,8 +111,8 @@ def banded_conv(x: jax.Array, kernel: jax.Array,
 
 
 def _choose_tile(out_w: int) -> int:
-  """A divisor of the output's width near 4, or 4; measured on CPUs."""
-  divisors = [t for t in (4, 5, 3) if out_w % t == 0]
+  """4, 5 or 3 columns where they divide the width, else 4; see BUILD_NOTES."""
+  divisors = [t for t in (_TILE, 5, 3) if out_w % t == 0]
   return divisors[0] if divisors else min(_TILE, out_w)
 
 

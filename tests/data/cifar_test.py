@@ -99,6 +99,8 @@ def test_real_files(golden_dir, golden_partitions):
 
 @pytest.mark.parametrize('damage, words', [
     (lambda p: p.unlink(), 'data_batch_3 is missing'),
+    (lambda p: (p.unlink(), os.mkfifo(p)), 'data_batch_3 is missing or no'),
+    (lambda p: (p.unlink(), p.mkdir()), 'data_batch_3 is missing or no'),
     (lambda p: p.write_bytes(p.read_bytes()[:1000]),
      'data_batch_3 is not the published file: 1,000 bytes'),
     (lambda p: p.write_bytes(p.read_bytes()[:-1] + b'!'),

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
+import pytest
 
 from moon_jax.engine import schedule
 
@@ -100,3 +101,17 @@ def test_lanes_end_together_at_dirichlet_01():
   table = schedule.plan(
       jobs, 8, schedule.max_rows(steps, len(jobs), 8), 64)
   assert sum(steps) / (8 * table.num_rows) > .95
+
+
+def test_too_small_a_table_is_refused():
+  batches = np.zeros((1, 4), np.int32)
+  jobs = [schedule.Job(0, c, 4, batches) for c in range(4)]
+  with pytest.raises(ValueError, match='need 4 rows.*num_rows=3'):
+    schedule.plan(jobs, 1, 3, 4)
+
+
+def test_uniform_weights():
+  batches = np.zeros((1, 4), np.int32)
+  jobs = [schedule.Job(0, 0, 10, batches), schedule.Job(0, 1, 30, batches)]
+  np.testing.assert_allclose(
+      schedule.plan(jobs, 1, 2, 4, 'uniform').jobs.weight, [.5, .5])
