@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from moon_jax.config import Config
+from moon_jax.config import validate
 from moon_jax.report import table
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -13,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def write_run(path, seed, accuracies, algorithm='fedavg'):
   path.mkdir()
-  config = Config(algorithm=algorithm, seed=seed).to_dict()
+  config = validate(Config(algorithm=algorithm, seed=seed)).to_dict()
   (path / 'config.json').write_text(json.dumps(config))
   (path / 'metrics.jsonl').write_text(''.join(
       json.dumps({'round': i + 1} | ({} if a is None else {
