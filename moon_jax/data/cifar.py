@@ -44,8 +44,8 @@ _BINARY_MD5 = {
     'test_batch.bin': '803d5f7f4d78ea53de84dbe85f74fb6d',
 }
 
-_REMEDY = ('Remove it and run again to download the published archive, or '
-           'restore it from the published archive')
+_REMEDY = ('Restore it from the published archive, or remove the directory or '
+           'archive it is in and run again to download')
 
 
 def load_cifar10(data_dir: str) -> Dataset:
@@ -104,14 +104,12 @@ def _read(root: pathlib.Path):
 
 
 def _files_of(directory: pathlib.Path):
-  """Yields (name, bytes) of the files in `directory` on demand."""
+  """Returns read(name) -> (path, bytes) of the files in `directory`."""
   def read(name):
     path = directory / name
     if not path.is_file():  # nor a pipe or a device, which never end
       raise UserError(
-          f'--data_dir: {path} is missing or no file; restore it from the '
-          'published archive, or remove its directory and run again to '
-          'download')
+          f'--data_dir: {path} is missing or no file. {_REMEDY}')
     try:
       with open(path, 'rb') as file:
         return str(path), file.read(_MOST_BYTES)
