@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 import time
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 from moon_jax import algorithms
 from moon_jax import config as config_lib
 from moon_jax import evaluate
+from moon_jax import memory
 from moon_jax import models
 from moon_jax.config import Config
 from moon_jax.data import augment
@@ -23,7 +23,6 @@ from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.local import Program
 from moon_jax.errors import DivergedError
-from moon_jax.errors import UserError
 
 # Flags whose values are arrays in the program, so that they never recompile.
 _HYPERPARAMETERS = (
@@ -90,7 +89,8 @@ class Simulation:
     init = functools.partial(
         state_lib.init, [config.seed], model, algorithm, config.num_clients,
         example)
-    self._check_memory(jax.eval_shape(init))
+    memory.check(config, jax.eval_shape(init),
+                 self._num_rows * self.num_lanes * self._batch_size)
     # On a named device, as a restored state is: one program serves both.
     self.state = jax.device_put(init(), jax.devices()[0])
     self._hparams = {
@@ -203,23 +203,6 @@ class Simulation:
     return self._program.algorithm.evaluated(
         of_run(self.state.variables), of_run(self.state.clients))
 
-  def _check_memory(self, state):
-    """Refuses what cannot fit, before anything is allocated."""
-    size = lambda tree: sum(
-        math.prod(x.shape) * 4 for x in jax.tree.leaves(tree))
-    config = self.config
-    model_bytes, client_bytes = size(state.variables), size(state.clients)
-    table_bytes = 4 * self._num_rows * self.num_lanes * self._batch_size
-    need, have = model_bytes + client_bytes + table_bytes, _memory_bytes()
-    if need > have:
-      raise UserError(
-          f'the run needs at least {need / 1e9:,.1f} GB and there are '
-          f'{have / 1e9:,.1f}: model {model_bytes / 1e9:,.1f}, what '
-          f'--num_clients={config.num_clients} keep {client_bytes / 1e9:,.1f}, '
-          f'table {table_bytes / 1e9:,.1f}. Lower --num_clients, '
-          f'--num_negatives={config.num_negatives}, --projection_dim='
-          f'{config.projection_dim} or --local_epochs={config.local_epochs}')
-
   def _table_of(self, index):
     if self._next_table is not None and self._next_table[0] == index:
       return self._next_table[1]
@@ -243,13 +226,6 @@ class Simulation:
         f'round {index + 1}, client {table.jobs.client[job]}: its {what} '
         f'(--algorithm={config.algorithm} --learning_rate='
         f'{config.learning_rate}). Lower --learning_rate')
-
-
-def _memory_bytes() -> int:
-  """Of the device; on CPUs of the machine."""
-  stats = jax.devices()[0].memory_stats() or {}
-  machine = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-  return stats.get('bytes_limit', machine)
 
 
 def _choose_lanes(config: Config) -> int:
