@@ -18,6 +18,8 @@ _TINY, _HUGE = 1e-30, 1e30  # what float32 arithmetic can take
 _MOST = 10**6
 _MAX_SEED = 2**32 - 1  # numpy's legacy generator takes 32 bits
 
+DATASETS = ('digits', 'cifar10', 'cifar100', 'tiny_imagenet', 'mnist',
+            'fashion_mnist', 'svhn', 'shakespeare', 'breast_cancer', 'npz')
 ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
               'centralized')
 
@@ -37,22 +39,32 @@ class Config:
   """
 
   dataset: str = _flag(
-      'cifar10', 'Data set.', ('digits', 'cifar10', 'cifar100'))
+      'cifar10', f'Data set: {", ".join(DATASETS)}; or your own as '
+      'MODULE:LOADER, a function of --data_dir that returns arrays by the '
+      'names that npz files have (docs/own_data.md).')
   data_dir: str = _flag(
       '', 'Directory that holds the data set in any published form, or into '
       'which it is downloaded; "tfds" prepares it with tensorflow-datasets and '
-      'TensorFlow. digits needs none.')
+      'TensorFlow. The file of npz; digits and breast_cancer need none.')
   partition: str = _flag(
       'dirichlet', 'How the training set is split over clients: iid; by '
-      'classes (dirichlet; shards, a few classes each); by sizes (quantity).',
-      ('iid', 'dirichlet', 'shards', 'quantity'))
+      'classes (dirichlet; shards, a few classes each); by sizes (quantity); '
+      'iid, with more noise on the inputs of each next client '
+      "(feature_noise); or by the data set's own clients (natural).",
+      ('iid', 'dirichlet', 'shards', 'quantity', 'feature_noise', 'natural'))
   beta: float = _flag(
       0.5, 'Concentration of the dirichlet and quantity partitions; smaller is '
       'more uneven.')
   shards_per_client: int = _flag(
       2, 'Shards of examples sorted by class that each client has, in the '
       'shards partition.')
-  num_clients: int = _flag(10, 'Number of clients.')
+  noise_std: float = _flag(
+      0.1, 'Standard deviation of the noise on the normalised inputs of the '
+      'last client of the feature_noise partition; client i of N has i / N of '
+      'it.')
+  num_clients: int = _flag(
+      10, "Number of clients; so many of the data set's own are drawn in the "
+      'natural partition.')
   participation: float = _flag(
       1.0, 'Fraction of the clients sampled each round.')
   cohorts_file: str = _flag(
@@ -104,7 +116,9 @@ class Config:
   dp_delta: float = _flag(
       1e-5, 'The delta at which the privacy spent, epsilon, is told.')
   model: str = _flag(
-      'simple_cnn', 'Network.', ('simple_cnn', 'resnet18', 'resnet50'))
+      'simple_cnn', 'Network: simple_cnn, resnet18 and resnet50 take images; '
+      'mlp features or images; char_lstm tokens.',
+      ('simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm'))
   norm: str = _flag(
       'batch', 'Normalisation in residual networks: batch, whose running '
       'statistics are averaged with the parameters, or group.',
@@ -125,7 +139,7 @@ class Config:
   augment: bool = _flag(
       True, "Whether training images are augmented, in the data set's usual "
       'way (cifar10: reflect-pad 4, random crop, flip; cifar100: zero-pad 4, '
-      'random crop, flip, rotation; digits: none).')
+      'random crop, flip, rotation; others: none).')
   seed: int = _flag(
       0, 'Seed of the partition, the cohorts, the initial model, the shuffles '
       'and the augmentation.')
@@ -182,7 +196,7 @@ class Config:
 
   def is_custom(self) -> bool:
     """Whether the algorithm is the user's own, MODULE:FACTORY."""
-    return bool(re.fullmatch(r'\w+(\.\w+)*:\w+', self.algorithm))
+    return is_own(self.algorithm)
 
   def split_seed(self) -> int:
     """The seed of the partition."""
@@ -191,6 +205,11 @@ class Config:
   def cohort_size(self) -> int:
     """Clients sampled a round, the published code's int(clients * fraction)."""
     return int(self.num_clients * self.participation)
+
+
+def is_own(name: str) -> bool:
+  """Whether a name is that of the user's own code, MODULE:FUNCTION."""
+  return bool(re.fullmatch(r'\w+(\.\w+)*:\w+', name))
 
 
 # Fields that say where and how fast, not what: they may differ on resuming. The
@@ -236,11 +255,14 @@ def validate(config: Config) -> Config:
       raise UserError(
           f'--{name} must be above 0; got {getattr(config, name)}. {hint}')
 
-  if config.algorithm not in ALGORITHMS and not config.is_custom():
-    raise UserError(
-        f'--algorithm must be one of {", ".join(ALGORITHMS)}, or your own as '
-        f'MODULE:FACTORY; got {config.algorithm!r}')
+  for name, known, own in (('algorithm', ALGORITHMS, 'MODULE:FACTORY'),
+                           ('dataset', DATASETS, 'MODULE:LOADER')):
+    value = getattr(config, name)
+    if value not in known and not is_own(value):
+      raise UserError(f'--{name} must be one of {", ".join(known)}, or your own '
+                      f'as {own}; got {value!r}')
   at_least('num_clients', 1, 'The paper uses --num_clients=10.')
+  at_least('noise_std', 0, 'NIID-Bench uses --noise_std=0.1.')
   at_least('shards_per_client', 1, 'McMahan et al. use 2.')
   at_least('num_negatives', 1, 'The paper uses --num_negatives=1; '
            '--algorithm=fedavg has no contrastive loss.')

@@ -1,16 +1,13 @@
 """Algorithms of users' own: --algorithm=MODULE:FACTORY."""
 
 import ast
-import importlib
-import importlib.util
 import inspect
-import pathlib
-import traceback
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from moon_jax import user_code
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import Batch
 from moon_jax.algorithms.base import LossAux
@@ -24,29 +21,6 @@ from moon_jax.optimizers import HYPERPARAMETERS
 _MOST_TOLD = 200  # characters of a tree
 
 
-def source(config: Config) -> bytes:
-  """The text of the module that holds the factory, which is not run.
-
-  Raises:
-    UserError: where there is no such module.
-  """
-  return pathlib.Path(_file_of(config)).read_bytes()
-
-
-def _file_of(config: Config) -> str:
-  module, _, _ = config.algorithm.partition(':')
-  try:
-    spec = importlib.util.find_spec(module)
-  except ImportError:
-    spec = None
-  if spec is None or not spec.origin or not pathlib.Path(spec.origin).is_file():
-    raise UserError(
-        f'--algorithm={config.algorithm}: there is no file of a module '
-        f'{module}; run in the directory of {module.partition(".")[0]}.py, or '
-        'put that into PYTHONPATH')
-  return spec.origin
-
-
 def make(config: Config) -> Any:
   """What the factory returns for `config` and --algorithm_args.
 
@@ -54,14 +28,7 @@ def make(config: Config) -> Any:
     UserError: where there is no such factory, it does not take these
       arguments, or its code fails.
   """
-  module_name, _, name = config.algorithm.partition(':')
-  module = _run(config, importlib.import_module, module_name)
-  factory = getattr(module, name, None)
-  if not callable(factory):
-    found = [n for n, v in vars(module).items()
-             if inspect.isfunction(v) and v.__module__ == module_name]
-    raise UserError(f'--algorithm={config.algorithm}: {module.__file__} has no '
-                    f'function {name}; it has {", ".join(found) or "none"}')
+  factory = user_code.load('algorithm', config.algorithm)
   args = _parse(config.algorithm_args)
   signature = inspect.signature(factory)
   try:
@@ -69,31 +36,14 @@ def make(config: Config) -> Any:
   except TypeError as error:
     raise UserError(
         f'--algorithm_args={config.algorithm_args}: {error}; '
-        f'{name}{signature} is what --algorithm={config.algorithm} takes, the '
+        f'{factory.__name__}{signature} is what --algorithm={config.algorithm} takes, the '
         'configuration first') from error
-  return _run(config, factory, config, **args)
-
-
-def _run(config, function, *args, **kwargs):
-  """Calls what runs the user's code; its mistakes name their line."""
-  try:
-    return function(*args, **kwargs)
-  except UserError:
-    raise
-  except Exception as error:
-    own_file = _file_of(config)
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-             if frame.filename == own_file]
-    if isinstance(error, SyntaxError) and error.filename == own_file:
-      lines.append(error.lineno)
-    place = f'{own_file}, line {lines[-1]}' if lines else own_file
-    raise UserError(
-        f'--algorithm={config.algorithm} failed: {type(error).__name__}: '
-        f'{error} (at {place}); mend it') from error
+  return user_code.call(
+      'algorithm', config.algorithm, factory, config, **args)
 
 
 def check(config: Config, algorithm: Algorithm, model: Model,
-          example_BHWC: jax.Array) -> None:
+          example: jax.Array) -> None:
   """Traces each function once, and tells what returns the wrong thing.
 
   Errors within the user's functions are raised as they are.
@@ -118,7 +68,7 @@ def check(config: Config, algorithm: Algorithm, model: Model,
     return found
 
   def trace(key):
-    variables = model.init(key, example_BHWC)
+    variables = model.init(key, example)
     server = algorithm.init_server(variables)
     client = algorithm.init_client(variables)
     view = View(
@@ -127,7 +77,7 @@ def check(config: Config, algorithm: Algorithm, model: Model,
         jnp.int32(1))
     started = algorithm.start(view)
     expect('start', started, variables, 'variables like the global model')
-    batch = Batch(example_BHWC, jnp.zeros(1, jnp.int32), jnp.ones(1))
+    batch = Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
     loss, aux = pair(
         'loss', algorithm.loss(model, started, batch, view), LossAux)
     expect('loss', loss, jnp.float32(0),

@@ -17,11 +17,11 @@ _BATCH = 500  # examples at a time; a multiple of most test sets
 
 
 class TestData(NamedTuple):
-  """A test set in batches: S batches of B; B and H, W, C as elsewhere."""
+  """A test set in batches: S batches of B."""
 
   __test__ = False  # not a test, whatever pytest thinks of the name
 
-  images: jax.Array  # uint8 [S, B, H, W, C]
+  inputs: jax.Array  # as stored, [S, B, ...]
   labels: jax.Array  # int32 [S, B]
   mask: jax.Array  # float32 [S, B], 0 for padding
 
@@ -33,7 +33,7 @@ class Evaluation(NamedTuple):
   loss_sum: jax.Array  # float32 [R], cross-entropy in nats
 
 
-def batched(images: np.ndarray, labels: np.ndarray) -> TestData:
+def batched(inputs: np.ndarray, labels: np.ndarray) -> TestData:
   """Cuts M examples into batches, the last one padded, on the device."""
   size = min(_BATCH, len(labels))
   padding = -len(labels) % size
@@ -43,7 +43,7 @@ def batched(images: np.ndarray, labels: np.ndarray) -> TestData:
     return jnp.asarray(
         np.pad(array, width).reshape(-1, size, *array.shape[1:]))
 
-  return TestData(cut(images), cut(labels),
+  return TestData(cut(inputs), cut(labels),
                   cut(np.ones(len(labels), np.float32)))
 
 
@@ -54,7 +54,7 @@ def make_evaluate(
 
   def of_batch(variables, data):
     outputs, _ = model.apply(
-        variables, normalize_fn(data.images), data.mask, train=False)
+        variables, normalize_fn(data.inputs), data.mask, train=False)
     is_real_B = data.mask > 0
     is_correct_B = jnp.argmax(outputs.logits, -1) == data.labels
     ce_B = losses.cross_entropy_B(outputs.logits, data.labels)
@@ -103,9 +103,9 @@ def make_evaluate_clients(
   One client after another; a client's own examples are the part of the
   training set that the partition gave it.
   """
-  def num_correct(variables, images, labels, mask_B):
+  def num_correct(variables, inputs, labels, mask_B):
     outputs, _ = model.apply(
-        variables, normalize_fn(images), mask_B, train=False)
+        variables, normalize_fn(inputs), mask_B, train=False)
     is_correct_B = jnp.argmax(outputs.logits, -1) == labels
     return jnp.sum(is_correct_B & (mask_B > 0))
 
@@ -115,7 +115,7 @@ def make_evaluate_clients(
     def add_batch(s, counts):
       index_B = index_SB[s]
       at_B = jnp.maximum(index_B, 0)
-      batch = (train.images[at_B], train.labels[at_B],
+      batch = (train.inputs[at_B], train.labels[at_B],
                (index_B >= 0).astype(jnp.float32))
       return counts + jnp.stack([
           num_correct(variables, *batch), num_correct(local, *batch)])

@@ -14,6 +14,7 @@ import numpy as np
 
 from moon_jax import __version__
 from moon_jax import config as config_lib
+from moon_jax import user_code
 from moon_jax.config import Config
 from moon_jax.data import cohort
 from moon_jax.data import partition
@@ -33,11 +34,16 @@ def run(config: Config) -> dict[str, Any]:
   start = time.perf_counter()
   config = config_lib.validate(config)
   cohorts = cohort.make(config)
-  workdir = Workdir(config, _inputs(config))
+  inputs = _inputs(config)
+  dataset = None
+  if sources.varies(config.dataset):
+    dataset = sources.load(config.dataset, config.data_dir)
+    inputs['dataset'] = dataset.fingerprint()
+  workdir = Workdir(config, inputs)
   if summary := workdir.summary():
     print(f'{workdir.path} holds this run, done.')
     return summary
-  dataset = sources.load(config.dataset, config.data_dir)
+  dataset = dataset or sources.load(config.dataset, config.data_dir)
   clients = split(config, dataset)
   workdir.create()
   workdir.write_partition(clients, cohorts)
@@ -56,6 +62,9 @@ def split(config: Config, dataset: Dataset) -> list[np.ndarray]:
           labels, clients, config.shards_per_client, seed),
       'quantity': lambda: partition.quantity(
           len(labels), clients, config.beta, seed),
+      'feature_noise': lambda: partition.iid(len(labels), clients, seed),
+      'natural': lambda: partition.natural(
+          dataset.train_clients, clients, seed),
   }[config.partition]()
 
 
@@ -67,9 +76,8 @@ def _inputs(config):
         config.cohorts_file).expanduser().read_bytes()
   if config.is_custom():
     from moon_jax import algorithms
-    from moon_jax import custom
 
-    inputs['algorithm'] = custom.source(config)
+    inputs['algorithm'] = user_code.source('algorithm', config.algorithm)
     algorithms.make(config, cohort_size=1)  # its mistakes first
   return {name: hashlib.sha256(content).hexdigest()[:8]
           for name, content in inputs.items()}

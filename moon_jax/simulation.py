@@ -18,11 +18,13 @@ from moon_jax import models
 from moon_jax.config import Config
 from moon_jax.data import augment
 from moon_jax.data import cohort
+from moon_jax.data import partition
 from moon_jax.data.dataset import Dataset
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.local import Program
+from moon_jax.engine.local import TrainData
 from moon_jax.errors import DivergedError
 from moon_jax.optimizers import HYPERPARAMETERS
 
@@ -59,7 +61,7 @@ class Simulation:
 
     Raises:
       UserError: where the configuration cannot be run, or the network cannot
-        take the data set's images.
+        take the data set's inputs.
     """
     self.config = config = config_lib.validate(config)
     self._clients = clients
@@ -77,13 +79,13 @@ class Simulation:
     model = models.make(
         config.model, dataset.num_classes,
         config.projection_dim if config.projection_head else None,
-        config.dtype, config.norm)
+        config.dtype, config.norm, dataset.num_tokens)
     algorithm = algorithms.make(config, self._cohort_size)
-    example = jnp.zeros((1, *dataset.train_images.shape[1:]), jnp.float32)
-    if config.is_custom():
-      custom.check(config, algorithm, model, example)
     normalize_fn = functools.partial(
         augment.normalize, mean=dataset.mean, std=dataset.std)
+    example = normalize_fn(jnp.asarray(dataset.train_inputs[:1]))
+    if config.is_custom():
+      custom.check(config, algorithm, model, example)
     augmentation = dataset.augmentation if config.augment else 'none'
     self._program = Program(
         model, algorithm, config.optimizer,
@@ -101,16 +103,23 @@ class Simulation:
     self._hparams = {
         name: jnp.full(1, getattr(config, name), jnp.float32)
         for name in HYPERPARAMETERS}
-    self._train_data = round_lib.TrainData(
-        jnp.asarray(dataset.train_images), jnp.asarray(dataset.train_labels))
+    self._train_data = TrainData(
+        jnp.asarray(dataset.train_inputs), jnp.asarray(dataset.train_labels),
+        self._noise_std(len(dataset.train_labels)))
     self._test_data = evaluate.batched(
-        dataset.test_images, dataset.test_labels)
+        dataset.test_inputs, dataset.test_labels)
     self._evaluate = evaluate.make_evaluate(model, normalize_fn)
     self._evaluate_clients = evaluate.make_evaluate_clients(
         model, normalize_fn)
     self._num_test = len(dataset.test_labels)
     self._round = self._compiled_evaluate = None
     self._next_table = self._last_round = None
+
+  def _noise_std(self, num_examples):
+    if self.config.partition != 'feature_noise':
+      return None
+    return jnp.asarray(partition.noise_std(
+        self._clients, self.config.noise_std, num_examples))
 
   @property
   def rounds_done(self) -> int:

@@ -36,13 +36,14 @@ class Workdir:
 
     Args:
       config: the configuration.
-      inputs: by the name of a flag, a hash of the file that it names.
+      inputs: by the name of a flag, a hash of what it names.
 
     Raises:
       UserError: where it holds a run of another configuration.
     """
     inputs = inputs or {}
-    name = '-'.join([config.dataset, config.algorithm.replace(':', '.'),
+    plain = lambda name: name.replace(':', '.')
+    name = '-'.join([plain(config.dataset), plain(config.algorithm),
                      config.fingerprint(), *inputs.values()])
     self.path = pathlib.Path(config.workdir or f'runs/{name}').expanduser()
     self._config = config

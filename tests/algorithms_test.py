@@ -115,7 +115,7 @@ def cross_entropy(federated):
   evaluated = federated.program.algorithm.evaluated(
       of_run(federated.state.variables), of_run(federated.state.clients))
   outputs, _ = jax.vmap(lambda variables: federated.program.model.apply(
-      variables, federation.normalize(federated.data.images),
+      variables, federation.normalize(federated.data.inputs),
       jnp.ones(len(LABELS)), train=False))(evaluated)
   labels = jnp.broadcast_to(LABELS, outputs.logits.shape[:2])
   return jax.vmap(losses.cross_entropy_B)(outputs.logits, labels).mean()

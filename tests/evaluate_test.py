@@ -8,7 +8,7 @@ import federation
 from federation import IMAGES
 from federation import LABELS
 from moon_jax import evaluate
-from moon_jax.engine.round import TrainData
+from moon_jax.engine.local import TrainData
 
 
 def test_every_example_counts_once(monkeypatch):

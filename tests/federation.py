@@ -16,6 +16,7 @@ from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.local import Program
+from moon_jax.engine.local import TrainData
 from moon_jax.models import Model
 from moon_jax.models import Outputs
 
@@ -82,7 +83,7 @@ class Federation:
     self.hparams = {
         name: jnp.broadcast_to(jnp.asarray(v, jnp.float32), (len(seeds),))
         for name, v in hparams.items()}
-    self.data = round_lib.TrainData(jnp.asarray(IMAGES), jnp.asarray(LABELS))
+    self.data = TrainData(jnp.asarray(IMAGES), jnp.asarray(LABELS))
     self.round_fn = round_lib.make_round(self.program)
 
   def table(self, cohort, round_index, runs=(0,), lost=()):

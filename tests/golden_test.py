@@ -29,6 +29,7 @@ from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.local import Program
+from moon_jax.engine.local import TrainData
 
 MEAN = tuple(np.array([125.3, 123.0, 113.9]) / 255)
 STD = tuple(np.array([63.0, 62.1, 66.7]) / 255)
@@ -126,7 +127,7 @@ def run_round(golden, algorithm, num_lanes, clients=None, server_state=None,
   hparams = dict(mu=mu, temperature=.5, learning_rate=learning_rate,
                  momentum=momentum, weight_decay=1e-5)
   program = Program(model, algorithm, optimizer, augment.keep, normalize)
-  data = round_lib.TrainData(jnp.asarray(golden['images_u8']),
+  data = TrainData(jnp.asarray(golden['images_u8']),
                              jnp.asarray(golden['labels'].astype(np.int32)))
   # optax's adam itself promotes types.
   promotion = 'strict' if optimizer == 'sgd' else 'standard'

@@ -48,7 +48,7 @@ def test_clients_are_evaluated_on_their_own_examples(dataset):
   global_ = jax.tree.map(lambda x: x[0], simulation.state.variables)
   assert sorted(found['client']) == sorted(cohort.make(CONFIG)[0])
   for j, client in enumerate(found['client']):
-    own = (dataset.train_images[clients[client]],
+    own = (dataset.train_inputs[clients[client]],
            dataset.train_labels[clients[client]])
     local = jax.tree.map(lambda x: x[j], models_J)
     assert found['global_own_accuracy'][j] == pytest.approx(
@@ -56,7 +56,7 @@ def test_clients_are_evaluated_on_their_own_examples(dataset):
     assert found['local_own_accuracy'][j] == pytest.approx(
         accuracy(local, dataset, *own))
     assert found['local_test_accuracy'][j] == pytest.approx(
-        accuracy(local, dataset, dataset.test_images, dataset.test_labels))
+        accuracy(local, dataset, dataset.test_inputs, dataset.test_labels))
   # Local models know their own classes better than all of them.
   assert np.mean(found['local_own_accuracy']) > np.mean(
       found['local_test_accuracy'])

@@ -20,7 +20,8 @@ PyTree = Any
 class Batch(NamedTuple):
   """Examples of one local step; B is the batch size, padding included."""
 
-  images: jax.Array  # float32 [B, H, W, C], normalised
+  inputs: jax.Array  # normalised images, float32 [B, H, W, C]; features,
+  # float32 [B, ..., F]; or tokens, int32 [B, T]
   labels: jax.Array  # int32 [B]
   mask: jax.Array  # float32 [B], 1 for real examples and 0 for padding
 

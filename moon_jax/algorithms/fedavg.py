@@ -37,6 +37,6 @@ def loss(model, variables, batch, view):
   """Mean cross-entropy of the batch."""
   del view
   outputs, variables = model.apply(
-      variables, batch.images, batch.mask, train=True)
+      variables, batch.inputs, batch.mask, train=True)
   ce_B = losses.cross_entropy_B(outputs.logits, batch.labels)
   return losses.masked_mean(ce_B, batch.mask), LossAux(variables, {})

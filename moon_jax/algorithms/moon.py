@@ -70,9 +70,9 @@ def contrastive_B(z_BF, frozen_projection, view):
 def loss(penalty_B_fn, model, variables, batch, view):
   """Mean of CE + mu * penalty over the batch; records the penalty."""
   frozen_projection = lambda frozen: model.apply(
-      frozen, batch.images, batch.mask, train=False)[0].projection
+      frozen, batch.inputs, batch.mask, train=False)[0].projection
   outputs, variables = model.apply(
-      variables, batch.images, batch.mask, train=True)
+      variables, batch.inputs, batch.mask, train=True)
   ce_B = losses.cross_entropy_B(outputs.logits, batch.labels)
   penalty_B = penalty_B_fn(outputs.projection, frozen_projection, view)
   penalty = losses.masked_mean(penalty_B, batch.mask)

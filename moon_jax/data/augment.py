@@ -1,6 +1,7 @@
-"""Preparing a batch of stored images for the network, on the device.
+"""Preparing a batch of stored inputs for the network, on the device.
 
-Each augmentation maps (key, images_BHWC) to images_BHWC and keeps the type.
+Each augmentation maps (key, images_BHWC) to images_BHWC and keeps the type;
+`keep` takes any inputs.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 
 _PAD = 4  # pixels on each side
 _MOST_DEGREES = 15.
+_NOISE = 1  # folded into the key: noise apart from the augmentation's draws
 
 
 def reflect_crop_flip(key: jax.Array, images_BHWC: jax.Array) -> jax.Array:
@@ -78,10 +80,22 @@ def _reflect(index, size):
   return (size - 1) - jnp.abs((size - 1) - jnp.abs(index))
 
 
-def keep(key: jax.Array, images_BHWC: jax.Array) -> jax.Array:
+def keep(key: jax.Array, inputs: jax.Array) -> jax.Array:
   """No augmentation."""
   del key
-  return images_BHWC
+  return inputs
+
+
+def add_noise(key: jax.Array, inputs: jax.Array,
+              std_B: jax.Array) -> jax.Array:
+  """Adds Gaussian noise, of a standard deviation an example, to float inputs.
+
+  The feature skew of NIID-Bench (Li et al., ICDE 2022, section 4.2,
+  https://arxiv.org/abs/2102.02079), on normalised inputs as in its code.
+  """
+  noise = jax.random.normal(jax.random.fold_in(key, _NOISE), inputs.shape)
+  ones = (1,) * (inputs.ndim - 1)
+  return inputs + noise * std_B.reshape(-1, *ones)
 
 
 AUGMENTATIONS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
@@ -91,9 +105,18 @@ AUGMENTATIONS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
 }
 
 
-def normalize(images_BHWC: jax.Array, mean: tuple[float, ...],
+def normalize(inputs: jax.Array, mean: tuple[float, ...],
               std: tuple[float, ...]) -> jax.Array:
-  """(images / 255 - mean) / std a channel; uint8 in, float32 out."""
-  unit_BHWC = images_BHWC.astype(jnp.float32) / 255
-  of_channel = lambda values: jnp.float32(values)[None, None, None]
-  return (unit_BHWC - of_channel(mean)) / of_channel(std)
+  """What the network is given of stored inputs.
+
+  Images, uint8, become (images / 255 - mean) / std a channel; features
+  (features - mean) / std, over their last axis; tokens, signed
+  integers, stay, as int32.
+  """
+  if jnp.issubdtype(inputs.dtype, jnp.signedinteger):
+    return inputs.astype(jnp.int32)
+  if inputs.dtype == jnp.uint8:
+    inputs = inputs.astype(jnp.float32) / 255
+  of_channel = lambda values: jnp.float32(values).reshape(
+      (1,) * (inputs.ndim - 1) + (-1,))
+  return (inputs - of_channel(mean)) / of_channel(std)

@@ -259,13 +259,13 @@ def _read_files(published: Published, form: Form, read: Callable):
   return images[:split], labels[:split], images[split:], labels[split:]
 
 
-def _dataset(published: Published, train_images, train_labels, test_images,
+def _dataset(published: Published, train_inputs, train_labels, test_inputs,
              test_labels) -> Dataset:
   return Dataset(
       name=published.name,
-      train_images=train_images,
+      train_inputs=train_inputs,
       train_labels=train_labels,
-      test_images=test_images,
+      test_inputs=test_inputs,
       test_labels=test_labels,
       class_names=published.class_names,
       mean=published.mean,

@@ -1,26 +1,41 @@
 """What a data set is to the rest of the package."""
 
+import hashlib
 from typing import NamedTuple
 
 import numpy as np
 
 
 class Dataset(NamedTuple):
-  """Images as they are stored; normalisation and augmentation come later.
+  """Inputs as they are stored; normalisation and augmentation come later.
 
-  N training examples, M test examples, K classes; images are NHWC.
+  N training examples, M test examples, K classes. Inputs are images, uint8
+  [N, H, W, C]; features, float32 [N, ..., F]; or tokens, int8,
+  int16 or int32 [N, T].
   """
 
   name: str
-  train_images: np.ndarray  # uint8 [N, H, W, C]
+  train_inputs: np.ndarray  # [N, ...]
   train_labels: np.ndarray  # int32 [N]
-  test_images: np.ndarray  # uint8 [M, H, W, C]
+  test_inputs: np.ndarray  # [M, ...], of the same type and shape
   test_labels: np.ndarray  # int32 [M]
   class_names: tuple[str, ...]  # [K]
-  mean: tuple[float, ...]  # [C], of images scaled to 0..1
-  std: tuple[float, ...]  # [C]
-  augmentation: str  # a name of moon_jax.data.augment.AUGMENTATIONS
+  mean: tuple[float, ...] = (0.,)  # [C] of images scaled to 0..1, [F] or [1]
+  std: tuple[float, ...] = (1.,)  # likewise
+  augmentation: str = 'none'  # a name of moon_jax.data.augment.AUGMENTATIONS
+  num_tokens: int = 0  # of the vocabulary, where inputs are tokens
+  train_clients: np.ndarray | None = None  # int32 [N], whose each example is
 
   @property
   def num_classes(self) -> int:
     return len(self.class_names)
+
+  def fingerprint(self) -> str:
+    """Eight hexadecimal digits that differ where the data do."""
+    digest = hashlib.sha256(repr([
+        x if not isinstance(x, np.ndarray) else (x.dtype.str, x.shape)
+        for x in self]).encode())
+    for x in self:
+      if isinstance(x, np.ndarray):
+        digest.update(np.ascontiguousarray(x))
+    return digest.hexdigest()[:8]

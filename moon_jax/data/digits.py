@@ -23,9 +23,9 @@ def load(data_dir: str = '') -> Dataset:
   is_test = np.arange(len(labels)) % 5 == 4
   return Dataset(
       name='digits',
-      train_images=images[~is_test],
+      train_inputs=images[~is_test],
       train_labels=labels[~is_test],
-      test_images=images[is_test],
+      test_inputs=images[is_test],
       test_labels=labels[is_test],
       class_names=tuple(str(k) for k in range(10)),
       mean=(0.306,),

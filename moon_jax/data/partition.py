@@ -146,6 +146,57 @@ def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
           for of_client in np.split(dealt, num_clients)]
 
 
+def natural(client_of_example: np.ndarray | None, num_clients: int,
+            seed: int) -> list[np.ndarray]:
+  """Gives each client the examples that are its own in the data set.
+
+  Of a data set of more clients `num_clients` are drawn, without replacement, by
+  numpy's legacy generator; they stay in the data set's order.
+
+  Args:
+    client_of_example: int [N], the client of each training example, from 0;
+      None of data sets that have none.
+    num_clients: number of clients.
+    seed: of the draw.
+
+  Returns:
+    For each client the int64 indices of its examples.
+
+  Raises:
+    UserError: where the data set has no clients, or too few.
+  """
+  if client_of_example is None:
+    raise UserError(
+        '--partition=natural needs a data set that says whose each example '
+        'is, as --dataset=shakespeare, or npz with client_train; give another '
+        '--partition, such as dirichlet')
+  order = np.argsort(client_of_example, kind='stable')
+  _, begins = np.unique(client_of_example[order], return_index=True)
+  clients = np.split(order, begins[1:])
+  if num_clients > len(clients):
+    raise UserError(
+        f'--num_clients={num_clients} is too many: the data set has '
+        f'{len(clients):,} clients of its own; give --num_clients='
+        f'{len(clients)} or less')
+  chosen = np.random.RandomState(seed).choice(
+      len(clients), num_clients, replace=False)
+  return [clients[c] for c in np.sort(chosen)]
+
+
+def noise_std(clients: list[np.ndarray], most: float,
+              num_examples: int) -> np.ndarray:
+  """Feature skew: of each example the noise on it, float32 [N].
+
+  Client i of 1..N has Gaussian noise of standard deviation most * i / N. Li et
+  al., section 4.2, call that the variance; their code takes it as here, but
+  leaves the last client without noise.
+  """
+  std = np.zeros(num_examples, np.float32)
+  for i, indices in enumerate(clients, 1):
+    std[indices] = most * i / len(clients)
+  return std
+
+
 def _check_enough(num_examples, num_clients, each):
   if num_clients * each > num_examples:
     raise UserError(

@@ -1,7 +1,11 @@
 """Finds a data set by its name. To add one, write a loader and name it here."""
 
+from moon_jax.data import breast_cancer
 from moon_jax.data import cifar
 from moon_jax.data import digits
+from moon_jax.data import npz
+from moon_jax.data import own
+from moon_jax.data import shakespeare
 from moon_jax.data.dataset import Dataset
 
 # name -> loader(data_dir); the names are the choices of Config.dataset.
@@ -9,13 +13,29 @@ SOURCES = {
     'digits': digits.load,
     'cifar10': cifar.load_cifar10,
     'cifar100': cifar.load_cifar100,
+    'shakespeare': shakespeare.load,
+    'breast_cancer': breast_cancer.load,
+    'npz': npz.load,
 }
+
+
+# Data sets that their name does not fix: their content is hashed into a run.
+VARYING = ('npz', 'shakespeare')
+
+
+def varies(name: str) -> bool:
+  """Whether two data sets of this name can differ."""
+  return name in VARYING or name not in SOURCES
 
 
 def load(name: str, data_dir: str) -> Dataset:
   """Reads data set `name`, from `data_dir` where it comes from files.
 
+  A name MODULE:LOADER is that of the user's own loader.
+
   Raises:
     UserError: where files are missing or damaged and cannot be downloaded.
   """
-  return SOURCES[name](data_dir)
+  if name in SOURCES:
+    return SOURCES[name](data_dir)
+  return own.load(name, data_dir)

@@ -16,6 +16,7 @@ from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import Batch
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.base import View
+from moon_jax.data import augment
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
 
@@ -26,9 +27,17 @@ class Program(NamedTuple):
   model: Model
   algorithm: Algorithm
   optimizer: str  # a name of moon_jax.optimizers.OPTIMIZERS
-  augment_fn: Callable[[jax.Array, jax.Array], jax.Array]  # key, uint8 images
-  normalize_fn: Callable[[jax.Array], jax.Array]  # uint8 to float32
+  augment_fn: Callable[[jax.Array, jax.Array], jax.Array]  # key, stored inputs
+  normalize_fn: Callable[[jax.Array], jax.Array]  # of stored inputs
   keep_models: bool = False  # whether rounds hand out the local models
+
+
+class TrainData(NamedTuple):
+  """Training examples on the device, as stored: N of all, or B of a batch."""
+
+  inputs: jax.Array  # [N, ...]
+  labels: jax.Array  # int32 [N]
+  noise_std: jax.Array | None = None  # float32 [N], of the noise partition
 
 
 class Lane(NamedTuple):
@@ -55,12 +64,13 @@ def start(program: Program, view: View, key: jax.Array) -> Lane:
 
 
 def step(program: Program, lane: Lane, step_in_job: jax.Array,
-         images_BHWC: jax.Array, labels_B: jax.Array,
-         mask_B: jax.Array) -> tuple[Lane, StepMetrics]:
-  """One step of the local optimizer on one batch of stored images (uint8)."""
+         stored: TrainData, mask_B: jax.Array) -> tuple[Lane, StepMetrics]:
+  """One step of the local optimizer on one batch of stored examples."""
   key = jax.random.fold_in(lane.key, step_in_job)
-  images_BHWC = program.normalize_fn(program.augment_fn(key, images_BHWC))
-  batch = Batch(images_BHWC, labels_B, mask_B)
+  inputs = program.normalize_fn(program.augment_fn(key, stored.inputs))
+  if stored.noise_std is not None:
+    inputs = augment.add_noise(key, inputs, stored.noise_std)
+  batch = Batch(inputs, stored.labels, mask_B)
 
   def objective(params):
     variables = {**lane.variables, 'params': params}

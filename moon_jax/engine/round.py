@@ -15,6 +15,7 @@ from moon_jax.algorithms.base import View
 from moon_jax.engine import local
 from moon_jax.engine.local import Lane
 from moon_jax.engine.local import Program
+from moon_jax.engine.local import TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.engine.state import State
 from moon_jax.models.base import Variables
@@ -22,13 +23,6 @@ from moon_jax.optimizers import Hyperparameters
 
 _NOWHERE = jnp.iinfo(jnp.int32).max  # an index at which a write is dropped
 _TINY = jnp.finfo(jnp.float32).tiny
-
-
-class TrainData(NamedTuple):
-  """The training set on the device, as stored."""
-
-  images: jax.Array  # uint8 [N, H, W, C]
-  labels: jax.Array  # int32 [N]
 
 
 class RoundMetrics(NamedTuple):
@@ -101,8 +95,8 @@ def _run_round(program, state, hparams_R, table, data):
     real_LB = (examples_LB >= 0).astype(jnp.float32)
     examples_LB = jnp.maximum(examples_LB, 0)
     return jax.vmap(functools.partial(local.step, program))(
-        lanes, table.step_TL[t], data.images[examples_LB],
-        data.labels[examples_LB], real_LB)
+        lanes, table.step_TL[t],
+        jax.tree.map(lambda x_N: x_N[examples_LB], data), real_LB)
 
   def finish_jobs(last_L, job_L, lanes, done):
     client_L, message_L, update_L = jax.vmap(

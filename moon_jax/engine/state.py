@@ -26,7 +26,7 @@ class State(NamedTuple):
 
 
 def init(seeds: list[int], model: Model, algorithm: Algorithm,
-         num_clients: int, example_BHWC: jax.Array) -> State:
+         num_clients: int, example: jax.Array) -> State:
   """The state before the first round; one run for each seed.
 
   Args:
@@ -34,17 +34,17 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
     model: the network.
     algorithm: the algorithm.
     num_clients: C.
-    example_BHWC: any float32 images of the right shape.
+    example: a batch of inputs as the network is given them.
   """
   def init_run(key):
     init_key, run_key = jax.random.split(key)
-    variables = model.init(init_key, example_BHWC)
+    variables = model.init(init_key, example)
 
     def init_client(client):
       if not algorithm.own_init:
         return algorithm.init_client(variables)
       key = jax.random.fold_in(init_key, client)
-      return algorithm.init_client(model.init(key, example_BHWC))
+      return algorithm.init_client(model.init(key, example))
 
     clients = jax.vmap(init_client, out_axes=0, axis_size=num_clients)(
         jnp.arange(num_clients))

@@ -2,6 +2,8 @@
 
 from moon_jax.errors import UserError
 from moon_jax.models import base
+from moon_jax.models import char_lstm
+from moon_jax.models import mlp
 from moon_jax.models import resnet
 from moon_jax.models import simple_cnn
 
@@ -12,18 +14,17 @@ MODELS = {
     'simple_cnn': simple_cnn.SimpleCNN,
     'resnet18': resnet.resnet18,
     'resnet50': resnet.resnet50,
+    'mlp': mlp.MLP,
+    'char_lstm': char_lstm.CharLSTM,
 }
 
 
 def make(name: str, num_classes: int, projection_dim: int | None,
-         dtype: str = 'float32', norm: str = 'batch') -> Model:
-  """Returns the network `name`; `projection_dim` None leaves the head out.
-
-  `norm` is a name of `layers.NORMS`, for networks that have normalisation.
-  """
+         dtype: str = 'float32', norm: str = 'batch',
+         num_tokens: int = 0) -> Model:
+  """Returns the network `name`; see `base.Options` for the others."""
   if name not in MODELS:
     raise UserError(
         f'--model must be one of {", ".join(MODELS)}; got {name!r}')
-  return base.from_flax(MODELS[name](
-      num_classes=num_classes, projection_dim=projection_dim, dtype=dtype,
-      norm=norm))
+  return base.from_flax(MODELS[name](base.Options(
+      num_classes, projection_dim, dtype, norm, num_tokens)))

@@ -8,6 +8,8 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
+from moon_jax.errors import UserError
+
 Variables = dict[str, Any]  # {'params': tree, and a model's mutable state}
 
 
@@ -19,12 +21,23 @@ class Outputs(NamedTuple):
   logits: jax.Array  # float32 [B, K], from the projection
 
 
+class Options(NamedTuple):
+  """What all networks are made with; each takes what concerns it."""
+
+  num_classes: int
+  projection_dim: int | None = 256  # None leaves the head out
+  dtype: str = 'float32'  # of the arithmetic; parameters are float32
+  norm: str = 'batch'  # a name of layers.NORMS
+  num_tokens: int = 0  # of the vocabulary, for networks that read tokens
+
+
 class Model(NamedTuple):
   """A network as two pure functions over one tree of variables.
 
-  init(key, images_BHWC) -> variables
-  apply(variables, images_BHWC, mask_B, train) -> (Outputs, variables)
+  init(key, inputs) -> variables
+  apply(variables, inputs, mask_B, train) -> (Outputs, variables)
 
+  Inputs are a batch as `moon_jax.algorithms.base.Batch` describes it.
   `variables` is {'params': ...} with, for networks that have it, mutable state
   (batch statistics) beside it. `apply` returns it with that state moved on
   where `train`, and as it was otherwise. `mask_B` is 0 for padding, which must
@@ -35,19 +48,36 @@ class Model(NamedTuple):
   apply: Callable[..., tuple[Outputs, Variables]]
 
 
+def check_images(model: str, inputs: jax.Array, smallest: int) -> None:
+  """Refuses inputs that are not images, or have too few pixels a side.
+
+  Raises:
+    UserError: naming the network, the pixels it needs and what it got.
+  """
+  shape = 'x'.join(map(str, inputs.shape[1:]))
+  if inputs.ndim != 4 or not jnp.issubdtype(inputs.dtype, jnp.floating):
+    raise UserError(
+        f'--model={model} takes images; got {inputs.dtype} inputs of shape '
+        f'{shape or "none"}. --model=mlp takes features, --model=char_lstm '
+        'tokens')
+  if min(inputs.shape[1:3]) < smallest:
+    raise UserError(f'--model={model} needs images of at least '
+                    f'{smallest}x{smallest} pixels; got {shape}')
+
+
 def from_flax(module: nn.Module) -> Model:
-  """Wraps a module whose call takes (images, mask, train) -> Outputs."""
+  """Wraps a module whose call takes (inputs, mask, train) -> Outputs."""
 
-  def init(key, images_BHWC):
-    mask_B = jnp.ones(images_BHWC.shape[0])
-    return module.init(key, images_BHWC, mask_B, False)
+  def init(key, inputs):
+    mask_B = jnp.ones(inputs.shape[0])
+    return module.init(key, inputs, mask_B, False)
 
-  def apply(variables, images_BHWC, mask_B, train):
+  def apply(variables, inputs, mask_B, train):
     if not train:
-      return module.apply(variables, images_BHWC, mask_B, False), variables
+      return module.apply(variables, inputs, mask_B, False), variables
     state = [name for name in variables if name != 'params']
     outputs, moved = module.apply(
-        variables, images_BHWC, mask_B, True, mutable=state)
+        variables, inputs, mask_B, True, mutable=state)
     return outputs, {**variables, **moved}
 
   return Model(init, apply)

@@ -4,22 +4,22 @@ from flax import linen as nn
 import jax
 
 from moon_jax.models import layers
+from moon_jax.models.base import Options
 from moon_jax.models.base import Outputs
 
 
-def head(features_BF: jax.Array, num_classes: int, projection_dim: int | None,
-         dtype: str) -> Outputs:
+def head(features_BF: jax.Array, options: Options) -> Outputs:
   """Projection z = proj2(relu(proj1(h))) and logits = out(z).
 
   The output layer reads the projection, as in the released code. Without a
-  head (`projection_dim` None) z is h. Called from a module's compact method,
+  head z is h. Called from a module's compact method,
   to which the layers then belong.
   """
-  z_BF = features_BF
-  if projection_dim is not None:
+  dtype, z_BF = options.dtype, features_BF
+  if options.projection_dim is not None:
     num_features = features_BF.shape[-1]
     z_BF = nn.relu(layers.Dense(num_features, dtype, name='proj1')(z_BF))
-    z_BF = layers.Dense(projection_dim, dtype, name='proj2')(z_BF)
-  logits_BK = layers.Dense(num_classes, dtype, name='out')(z_BF)
+    z_BF = layers.Dense(options.projection_dim, dtype, name='proj2')(z_BF)
+  logits_BK = layers.Dense(options.num_classes, dtype, name='out')(z_BF)
   return Outputs(*(a.astype(layers.wide_dtype(a.dtype))
                    for a in (features_BF, z_BF, logits_BK)))

@@ -9,9 +9,12 @@ which is the features h, and the head. 28,246,948 parameters for ResNet-50 with
 
 from flax import linen as nn
 
+from moon_jax.models import base
 from moon_jax.models import heads
 from moon_jax.models import layers
+from moon_jax.models.base import Options
 
+_SMALLEST = 8  # pixels a side that leave one pixel after the last stage
 _WIDTHS = (64, 128, 256, 512)  # of the four stages
 
 
@@ -46,34 +49,36 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-  """See the module's docstring. Batch norm's statistics are mutable state."""
+  """See the module's docstring. Batch norm's statistics are mutable state.
 
-  num_classes: int
-  projection_dim: int | None = 256
-  dtype: str = 'float32'
-  norm: str = 'batch'  # or "group"
+  Raises:
+    UserError: for other inputs than images of 8 pixels a side or more.
+  """
+
+  options: Options
   num_blocks: tuple[int, ...] = (2, 2, 2, 2)
   is_bottleneck: bool = False
 
   @nn.compact
   def __call__(self, images_BHWC, mask_B, train):
-    x = layers.Conv(_WIDTHS[0], 3, self.dtype, 1, 1, use_bias=False,
+    base.check_images('resnet18 and resnet50', images_BHWC, _SMALLEST)
+    norm, dtype = self.options.norm, self.options.dtype
+    x = layers.Conv(_WIDTHS[0], 3, dtype, 1, 1, use_bias=False,
                     name='stem_conv')(images_BHWC)
-    x = layers.NORMS[self.norm](name='stem_bn')(x, mask_B, train)
+    x = layers.NORMS[norm](name='stem_bn')(x, mask_B, train)
     x = nn.relu(x)
     for stage, (width, count) in enumerate(zip(_WIDTHS, self.num_blocks), 1):
       for i in range(count):
         stride = 2 if stage > 1 and i == 0 else 1
-        x = Block(width, stride, self.is_bottleneck, self.norm, self.dtype,
+        x = Block(width, stride, self.is_bottleneck, norm, dtype,
                   name=f'layer{stage}_{i}')(x, mask_B, train)
     features_BF = x.mean((1, 2))
-    return heads.head(
-        features_BF, self.num_classes, self.projection_dim, self.dtype)
+    return heads.head(features_BF, self.options)
 
 
-def resnet18(**kwargs) -> ResNet:
-  return ResNet(**kwargs)
+def resnet18(options: Options) -> ResNet:
+  return ResNet(options)
 
 
-def resnet50(**kwargs) -> ResNet:
-  return ResNet(num_blocks=(3, 4, 6, 3), is_bottleneck=True, **kwargs)
+def resnet50(options: Options) -> ResNet:
+  return ResNet(options, num_blocks=(3, 4, 6, 3), is_bottleneck=True)

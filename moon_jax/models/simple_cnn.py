@@ -6,41 +6,35 @@ conv 6 5x5, pool, conv 16 5x5, pool, 120, 84: the features h; then the head.
 
 from flax import linen as nn
 
-from moon_jax.errors import UserError
+from moon_jax.models import base
 from moon_jax.models import heads
 from moon_jax.models import layers
+from moon_jax.models.base import Options
 
 _SMALLEST = 16  # pixels a side that leave one pixel after the second pool
 
 
 class SimpleCNN(nn.Module):
-  """See the module's docstring. No mutable state, so mask and train are idle,
-  and so is norm, as it has none.
+  """See the module's docstring. No mutable state, so mask and train are idle.
 
   Raises:
-    UserError: for images of fewer than 16 pixels a side.
+    UserError: for other inputs than images of 16 pixels a side or more.
   """
 
-  num_classes: int
-  projection_dim: int | None = 256
-  dtype: str = 'float32'
-  norm: str = 'batch'
+  options: Options
 
   @nn.compact
   def __call__(self, images_BHWC, mask_B, train):
     del mask_B, train
-    b, h, w, _ = images_BHWC.shape
-    if min(h, w) < _SMALLEST:
-      raise UserError(f'--model=simple_cnn needs images of at least '
-                      f'{_SMALLEST}x{_SMALLEST} pixels; got {h}x{w}')
+    base.check_images('simple_cnn', images_BHWC, _SMALLEST)
     x = self._conv_block(images_BHWC, 6, 'conv1')
     x = self._conv_block(x, 16, 'conv2')
-    x = x.reshape(b, -1)
-    x = nn.relu(layers.Dense(120, self.dtype, name='fc1')(x))
-    x = nn.relu(layers.Dense(84, self.dtype, name='fc2')(x))
-    return heads.head(x, self.num_classes, self.projection_dim, self.dtype)
+    x = x.reshape(len(x), -1)
+    x = nn.relu(layers.Dense(120, self.options.dtype, name='fc1')(x))
+    x = nn.relu(layers.Dense(84, self.options.dtype, name='fc2')(x))
+    return heads.head(x, self.options)
 
   def _conv_block(self, x, num_features, name):
     # relu(pool(x)) is pool(relu(x)) with a quarter of the work.
-    conv = layers.Conv(num_features, 5, self.dtype, name=name)
+    conv = layers.Conv(num_features, 5, self.options.dtype, name=name)
     return nn.relu(layers.max_pool_2x2(conv(x)))

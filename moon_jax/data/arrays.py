@@ -1,0 +1,169 @@
+"""Any data set as plain arrays: what npz files and users' loaders hold.
+
+    x_train, x_test   images: uint8 [N, H, W, C] or [N, H, W]
+                      features: floating [N, ..., F]
+                      tokens: other integers [N, T], from 0
+    y_train, y_test   classes: integers [N], from 0
+
+and, where there are any,
+
+    client_train      whose each training example is: integers or strings [N]
+    mean, std         [C] of images scaled to 0..1, or [F]; by default those of
+                      the training images, and 0 and 1 for features
+    class_names       strings [K]
+    augmentation      a name of moon_jax.data.augment.AUGMENTATIONS
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from moon_jax.data.dataset import Dataset
+from moon_jax.errors import UserError
+
+REQUIRED = ('x_train', 'y_train', 'x_test', 'y_test')
+OPTIONAL = ('client_train', 'mean', 'std', 'class_names', 'augmentation')
+
+
+def dataset(name: str, where: str, arrays: Mapping[str, Any]) -> Dataset:
+  """Checks arrays and makes them a data set.
+
+  Args:
+    name: of the data set.
+    where: what the arrays come from, as messages begin.
+    arrays: by the names above.
+
+  Raises:
+    UserError: naming the array at fault, what it holds and what would do.
+  """
+  def check(is_right, why):
+    if not is_right:
+      raise UserError(f'{where}: {why}')
+
+  missing = [key for key in REQUIRED if key not in arrays]
+  check(not missing, f'lacks {", ".join(missing)}; it must hold '
+        f'{", ".join(REQUIRED)} and may hold {", ".join(OPTIONAL)}')
+  unknown = [str(key) for key in arrays if key not in REQUIRED + OPTIONAL]
+  check(not unknown, f'holds {", ".join(unknown)}, which no one reads; names '
+        f'are {", ".join(REQUIRED + OPTIONAL)}')
+  x_train, x_test = (_inputs(check, key, arrays[key])
+                     for key in ('x_train', 'x_test'))
+  is_tokens = x_train.dtype.kind in 'iu' and x_train.dtype != np.uint8
+  if is_tokens and x_test.dtype.kind in 'iu':
+    x_train, x_test = _as_tokens(x_train, x_test)
+  check(x_train.shape[1:] == x_test.shape[1:] and x_train.dtype == x_test.dtype,
+        f'x_train holds {x_train.dtype} {list(x_train.shape[1:])} and x_test '
+        f'{x_test.dtype} {list(x_test.shape[1:])}; give both alike')
+  y_train, y_test = (
+      _integers(check, f'y_{part}', arrays[f'y_{part}'], len(x))
+      for part, x in (('train', x_train), ('test', x_test)))
+  names = arrays.get('class_names')
+  check(names is None or np.ndim(names) == 1 and len(names),
+        f'class_names must be a list of names; got {names!r}')
+  num_classes = int(y_train.max()) + 1 if names is None else len(names)
+  check(num_classes <= len(y_train), f'y_train runs to {y_train.max()} with '
+        f'{len(y_train)} examples; number the classes from 0')
+  for key, y in (('y_train', y_train), ('y_test', y_test)):
+    check(y.max() < num_classes, f'{key} runs to {y.max()} and there are '
+          f'{num_classes} classes, from 0; mend it, or give class_names')
+  clients = arrays.get('client_train')
+  if clients is not None:
+    clients = np.asarray(clients)
+    check(clients.shape == y_train.shape and clients.dtype.kind in 'iuUS',
+          f'client_train must be {len(y_train)} integers or strings, one an '
+          f'example; got {clients.dtype} {list(clients.shape)}')
+    clients = np.unique(clients, return_inverse=True)[1].astype(np.int32)
+  check(not is_tokens or not {'mean', 'std'} & set(arrays),
+        'mean and std are of no use to tokens; leave them out')
+  mean, std = _mean_and_std(check, arrays, x_train)
+  return Dataset(
+      name=name,
+      train_inputs=x_train,
+      train_labels=y_train,
+      test_inputs=x_test,
+      test_labels=y_test,
+      class_names=tuple(map(str, range(num_classes) if names is None else names)),
+      mean=mean,
+      std=std,
+      augmentation=_augmentation(check, arrays, x_train),
+      num_tokens=(int(max(x_train.max(), x_test.max())) + 1
+                  if is_tokens else 0),
+      train_clients=clients)
+
+
+def _inputs(check, key, value):
+  """Images as uint8 [N, H, W, C], features as float32, tokens as int32."""
+  x = np.asarray(value)
+  check(x.ndim and x.size, f'{key} is empty, of shape {list(x.shape)}')
+  if x.dtype == np.uint8:
+    check(x.ndim in (3, 4), f'{key} is uint8, so it must be images [N, H, W, C]'
+          f' or [N, H, W]; got {list(x.shape)}. Give features as float32')
+    return x[..., None] if x.ndim == 3 else x
+  if x.dtype.kind == 'f':
+    check(x.ndim > 1, f'{key} must be [N, F] or more axes; got '
+          f'{list(x.shape)}. Give one feature as [N, 1]')
+    with np.errstate(over='ignore'):
+      x = x.astype(np.float32)
+    bad = ~np.isfinite(x).reshape(len(x), -1).all(1)
+    check(not bad.any(), f'{key} holds NaN or infinity (as float32) in '
+          f'{bad.sum()} examples, the first of them {bad.argmax()}; fill in or '
+          'leave out')
+    return x
+  check(x.dtype.kind in 'iu', f'{key} must be uint8 images, floating features '
+        f'or integer tokens; got {x.dtype}')
+  check(x.ndim == 2, f'{key} is {x.dtype}, so it must be tokens [N, T]; got '
+        f'{list(x.shape)}. Give images as uint8, features as float32')
+  check(x.min() >= 0 and x.max() < 2**31 - 1,
+        f'{key} runs from {x.min()} to {x.max()}; number the tokens from 0')
+  return x
+
+
+def _as_tokens(x_train, x_test):
+  """In the smallest signed type that holds them: the device keeps them all."""
+  most = max(x_train.max(), x_test.max())
+  dtype = next(t for t in (np.int8, np.int16, np.int32)
+               if most < np.iinfo(t).max)
+  return x_train.astype(dtype), x_test.astype(dtype)
+
+
+def _integers(check, key, value, count):
+  y = np.asarray(value)
+  check(y.dtype.kind in 'iu' and y.shape == (count,),
+        f'{key} must be {count} integers, one for each example of '
+        f'x_{key[2:]}; got {y.dtype} {list(y.shape)}')
+  check(y.min() >= 0 and y.max() < 2**31 - 1, f'{key} runs from {y.min()} to '
+        f'{y.max()}; number the classes from 0')
+  return y.astype(np.int32)
+
+
+def _mean_and_std(check, arrays, x_train):
+  """Those given, else of the training images a channel, or 0 and 1."""
+  if x_train.dtype == np.uint8:
+    axes = tuple(range(x_train.ndim - 1))
+    mean = x_train.mean(axes, np.float64) / 255
+    std = x_train.std(axes, np.float64) / 255
+    default = mean, np.where(std > 0, std, 1)
+  else:
+    default = np.zeros(1), np.ones(1)
+  found = []
+  for key, instead in zip(('mean', 'std'), default):
+    value = np.asarray(arrays.get(key, instead))
+    check(value.dtype.kind in 'iuf' and np.isfinite(value).all()
+          and (value.shape in ((), (1,)) or value.shape == x_train.shape[-1:]),
+          f'{key} must be one number or {x_train.shape[-1]}; got '
+          f'{value.dtype} {list(value.shape)}')
+    check(key == 'mean' or (value > 0).all(), 'std must be above 0')
+    found.append(tuple(map(float, np.atleast_1d(value))))
+  return found
+
+
+def _augmentation(check, arrays, x_train):
+  name = str(arrays.get('augmentation', 'none'))
+  from moon_jax.data import augment  # JAX, which is slow to import
+
+  check(name in augment.AUGMENTATIONS, f'augmentation must be one of '
+        f'{", ".join(augment.AUGMENTATIONS)}; got {name}')
+  check(name == 'none' or x_train.dtype == np.uint8,
+        f'augmentation {name} is for images; leave it out')
+  return name

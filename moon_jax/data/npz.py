@@ -1,0 +1,39 @@
+"""--dataset=npz --data_dir=FILE.npz: arrays as numpy.savez writes them."""
+
+import pathlib
+import zipfile
+import zlib
+
+import numpy as np
+
+from moon_jax.data import arrays
+from moon_jax.data.dataset import Dataset
+from moon_jax.errors import UserError
+
+
+def load(data_dir: str) -> Dataset:
+  """Reads the file `data_dir`; `moon_jax.data.arrays` says what it holds.
+
+  Pickled objects are not read: a file cannot run code.
+
+  Raises:
+    UserError: where there is no such file, or it is damaged or holds what no
+      data set does.
+  """
+  path = pathlib.Path(data_dir).expanduser()
+  if not path.is_file():
+    raise UserError(f'--data_dir must name a file for --dataset=npz; got '
+                    f'{data_dir!r}. numpy.savez(FILE, x_train=..., y_train=..., '
+                    'x_test=..., y_test=...) writes one')
+  where = f'--data_dir={data_dir}'
+  try:
+    with np.load(path, allow_pickle=False) as file:
+      if not hasattr(file, 'files'):
+        raise ValueError('one array, not an archive of several')
+      found = {key: file[key] for key in file.files}
+  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile,
+          zlib.error, NotImplementedError, MemoryError) as error:
+    reason = str(error).partition('\n')[0]
+    raise UserError(f'{where} cannot be read as an npz file of plain arrays '
+                    f'({reason}); write it anew with numpy.savez') from error
+  return arrays.dataset(path.stem, where, found)
