@@ -12,6 +12,7 @@ import pytest
 
 from moon_jax.data import cifar
 from moon_jax.data import download
+from moon_jax.data import published
 from moon_jax.errors import UserError
 
 
@@ -36,12 +37,12 @@ def blobs(batches):
   return {'py': python, 'bin': binary}
 
 
-def with_checksums(published, *blobs_of_forms):
+def with_checksums(data_set, *blobs_of_forms):
   """The same data set, published as these files."""
-  return published._replace(forms=tuple(
+  return data_set._replace(forms=tuple(
       form._replace(md5={name: hashlib.md5(blob).hexdigest()
                          for name, blob in blobs.items()})
-      for form, blobs in zip(published.forms, blobs_of_forms)))
+      for form, blobs in zip(data_set.forms, blobs_of_forms)))
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +182,7 @@ def test_cifar100_has_its_fine_labels(form, archived, tmp_path, monkeypatch):
       tar.add(tmp_path / directory, directory)
     shutil.rmtree(tmp_path / directory)
 
-  dataset = cifar.load(small, str(tmp_path))
+  dataset = published.load(small, str(tmp_path))
   for name, images, labels in (
       ('train', dataset.train_inputs, dataset.train_labels),
       ('test', dataset.test_inputs, dataset.test_labels)):
@@ -201,4 +202,5 @@ def test_cifar100_binary_without_checksum_is_checked(blob, words, tmp_path):
   (tmp_path / 'cifar-100-binary').mkdir()
   (tmp_path / 'cifar-100-binary' / 'train.bin').write_bytes(blob)
   with pytest.raises(UserError, match=f'train.bin is {words}'):
-    cifar.load(cifar.CIFAR100._replace(num_images=(500, 100)), str(tmp_path))
+    published.load(
+        cifar.CIFAR100._replace(num_images=(500, 100)), str(tmp_path))
