@@ -68,7 +68,8 @@ CIFAR10 = Published(
     # As published with MOON, in 0..255 over 255.
     mean=(125.3 / 255, 123.0 / 255, 113.9 / 255),
     std=(63.0 / 255, 62.1 / 255, 66.7 / 255),
-    augmentation='reflect_crop_flip')
+    augmentation='reflect_crop_flip',
+    prepared_name='cifar10')
 
 CIFAR100 = Published(
     name='cifar100',
@@ -103,7 +104,8 @@ CIFAR100 = Published(
         'worm'.split()),
     mean=(0.5070751592371323, 0.48654887331495095, 0.4409178433670343),
     std=(0.2673342858792401, 0.2564384629170883, 0.27615047132568404),
-    augmentation='zero_crop_flip_rotate')
+    augmentation='zero_crop_flip_rotate',
+    prepared_name='cifar100')
 
 
 def load_cifar10(data_dir: str) -> Dataset:
