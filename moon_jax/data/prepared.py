@@ -4,6 +4,7 @@ https://www.tensorflow.org/datasets/data_source. Only the array_record format
 can be read so; only preparing one of image data needs TensorFlow.
 """
 
+import json
 import logging
 import pathlib
 
@@ -16,18 +17,31 @@ _PREPARE = ("tfds.load('{name}', builder_kwargs={{'file_format': "
 
 
 def find(root: pathlib.Path, name: str) -> pathlib.Path | None:
-  """The newest prepared version of data set `name` in `root`, if any."""
+  """The newest prepared version of data set `name` in `root`, if any.
+
+  `root` may also be the directory of a version itself.
+  """
   found = sorted(root.glob(f'{name}/*/dataset_info.json'))
   own = root / 'dataset_info.json'
-  if own.exists():
+  if _name_in(own) == name:
     found.append(own)
   return found[-1].parent if found else None
+
+
+def _name_in(info: pathlib.Path) -> str | None:
+  """Which data set a dataset_info.json tells of, if it is one."""
+  try:
+    return json.loads(info.read_bytes())['name']
+  except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    return None
 
 
 def read(directory: pathlib.Path):
   """Train images, train labels, test images, test labels, in official order.
 
   tensorflow-datasets stores examples shuffled; their `id` restores the order.
+  Those of data sets without (MNIST, Fashion-MNIST) stay in the order in which
+  they are stored, which is not that of the published files.
 
   Raises:
     UserError: where `directory` is damaged or in another format.
@@ -39,7 +53,8 @@ def read(directory: pathlib.Path):
     builder = tfds.builder_from_directory(directory)
     splits = []
     for split in ('train', 'test'):
-      examples = sorted(builder.as_data_source(split), key=lambda e: e['id'])
+      examples = sorted(
+          builder.as_data_source(split), key=lambda e: e.get('id', 0))
       splits.append(np.stack([e['image'] for e in examples]))
       splits.append(np.array([e['label'] for e in examples], np.int32))
     return tuple(splits)
