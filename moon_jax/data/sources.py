@@ -3,9 +3,11 @@
 from moon_jax.data import breast_cancer
 from moon_jax.data import cifar
 from moon_jax.data import digits
+from moon_jax.data import mnist
 from moon_jax.data import npz
 from moon_jax.data import own
 from moon_jax.data import shakespeare
+from moon_jax.data import svhn
 from moon_jax.data.dataset import Dataset
 
 # name -> loader(data_dir); the names are the choices of Config.dataset.
@@ -13,6 +15,9 @@ SOURCES = {
     'digits': digits.load,
     'cifar10': cifar.load_cifar10,
     'cifar100': cifar.load_cifar100,
+    'mnist': mnist.load_mnist,
+    'fashion_mnist': mnist.load_fashion_mnist,
+    'svhn': svhn.load,
     'shakespeare': shakespeare.load,
     'breast_cancer': breast_cancer.load,
     'npz': npz.load,
@@ -20,7 +25,8 @@ SOURCES = {
 
 
 # Data sets that their name does not fix: their content is hashed into a run.
-VARYING = ('npz', 'shakespeare')
+# The order of MNIST's examples depends on whether they were prepared.
+VARYING = ('mnist', 'fashion_mnist', 'npz', 'shakespeare')
 
 
 def varies(name: str) -> bool:

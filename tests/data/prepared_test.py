@@ -7,7 +7,9 @@ import numpy as np
 from PIL import Image
 import pytest
 
+from moon_jax.data import mnist
 from moon_jax.data import prepared
+from moon_jax.data import published
 from moon_jax.errors import UserError
 
 IMAGES = np.random.RandomState(0).randint(0, 256, (30, 32, 32, 3), np.uint8)
@@ -63,6 +65,53 @@ def test_official_order_is_restored(tmp_path):
   np.testing.assert_array_equal(train_labels, np.arange(20) % 10)
   np.testing.assert_array_equal(test_labels, np.arange(10))
   assert 'tensorflow' not in sys.modules
+
+
+def test_without_ids_the_stored_order_is_kept(tmp_path):
+  """A data set of the features of MNIST, which tensorflow-datasets shuffles."""
+  import tensorflow_datasets as tfds
+
+  class Mnist(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+
+    VERSION = tfds.core.Version('3.0.1')
+
+    def _info(self):
+      return tfds.core.DatasetInfo(
+          builder=self,
+          features=tfds.features.FeaturesDict({
+              'image': tfds.features.Image(shape=(28, 28, 1)),
+              'label': tfds.features.ClassLabel(num_classes=10)}))
+
+    def _split_generators(self, dl_manager):
+      return {'train': self._generate_examples(0, 20),
+              'test': self._generate_examples(20, 30)}
+
+    def _generate_examples(self, begin, end):
+      for i in range(begin, end):
+        yield i, {'image': png(IMAGES[i, :28, :28, 0]), 'label': i % 10}
+
+  builder = Mnist(data_dir=tmp_path, file_format='array_record')
+  builder.download_and_prepare()
+  dataset = published.load(
+      mnist.MNIST._replace(num_images=(20, 10)), str(tmp_path))
+  for split, images, labels in (
+      ('train', dataset.train_inputs, dataset.train_labels),
+      ('test', dataset.test_inputs, dataset.test_labels)):
+    stored = builder.as_data_source(split)
+    np.testing.assert_array_equal(images, [e['image'] for e in stored])
+    np.testing.assert_array_equal(labels, [e['label'] for e in stored])
+  expected = {(i % 10, IMAGES[i, :28, :28, 0].tobytes()) for i in range(20)}
+  assert expected == {
+      (int(k), image.tobytes())
+      for k, image in zip(dataset.train_labels, dataset.train_inputs)}
+
+
+def test_another_data_set_is_not_taken(tmp_path):
+  prepare(tmp_path, 'array_record')
+  directory = prepared.find(tmp_path, 'cifar10')
+  assert prepared.find(directory, 'cifar100') is None
+  (directory / 'dataset_info.json').write_text('{')
+  assert prepared.find(directory, 'cifar10') is None
 
 
 def test_damage_is_told(tmp_path):
