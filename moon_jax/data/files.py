@@ -5,14 +5,29 @@ A reader is read(name) -> (path as told to users, bytes).
 
 from collections.abc import Callable
 from collections.abc import Container
+from collections.abc import Iterator
 import gzip
+import os
 import pathlib
 import tarfile
+from typing import NamedTuple
+import zipfile
 import zlib
 
 from moon_jax.errors import UserError
 
 _MOST_BYTES = 2**28  # read of a file; more than any published one holds
+_MOST_DEPTH = 3  # of directories that are looked into
+
+
+class Tree(NamedTuple):
+  """Many files, below a directory or in the zip archive that holds it."""
+
+  path: pathlib.Path
+  # name below the directory, with slashes -> what differs when its content does
+  stamps: dict[str, tuple[int, int]]
+  read: Callable  # a reader of these names, for any number of threads
+  remedy: str  # what to do about a bad file, as messages end
 
 
 def directory_of(name: str, title: str, data_dir: str, wanted: str,
@@ -108,3 +123,65 @@ def of_archive(path: pathlib.Path, names: Container[str],
     return f'{path}:{name}', blobs.pop(name)
 
   return read
+
+
+def tree_of_directory(directory: pathlib.Path, tops: tuple[str, ...],
+                      remedy: str) -> Tree:
+  """The files below `directory` whose path begins with one of `tops`.
+
+  Raises:
+    UserError: where a directory cannot be read.
+  """
+  try:
+    stamps = dict(_scan(directory, '', _MOST_DEPTH, tops))
+  except OSError as error:
+    raise UserError(f'--data_dir: {error.filename} cannot be read '
+                    f'({error.strerror}); mend its permissions') from error
+  return Tree(directory, stamps, of_directory(directory, remedy), remedy)
+
+
+def _scan(directory, prefix: str, depth: int, tops=None
+          ) -> Iterator[tuple[str, tuple[int, int]]]:
+  """Names with sizes and times; links are followed, to a bounded depth."""
+  with os.scandir(directory) as entries:
+    for entry in entries:
+      name = f'{prefix}{entry.name}'
+      if tops and name not in tops:
+        continue
+      if entry.is_file():  # nor a pipe or a device
+        status = entry.stat()
+        yield name, (status.st_size, status.st_mtime_ns)
+      elif depth and entry.is_dir():
+        yield from _scan(entry.path, f'{name}/', depth - 1)
+
+
+def tree_of_zip(path: pathlib.Path, directory: str, remedy: str) -> Tree:
+  """The files of `directory` in a zip archive; nothing is unpacked.
+
+  Raises:
+    UserError: where the archive is damaged.
+  """
+  def fail(name, error):
+    raise UserError(f'--data_dir: {path}{name} is not a whole archive '
+                    f'({error}). {remedy}') from error
+
+  # The last three: of features that it lacks, of passwords, and of bad fields.
+  errors = (zipfile.BadZipFile, zlib.error, EOFError, OSError,
+            NotImplementedError, RuntimeError, ValueError)
+  try:
+    archive = zipfile.ZipFile(path)
+  except errors as error:
+    fail('', error)
+  infos = {info.filename.removeprefix(f'{directory}/'): info
+           for info in archive.infolist()
+           if info.filename.startswith(f'{directory}/') and not info.is_dir()}
+
+  def read(name):
+    try:
+      with archive.open(infos[name]) as file:
+        return f'{path}:{name}', file.read(_MOST_BYTES)
+    except errors as error:
+      fail(f':{name}', error)
+
+  stamps = {name: (info.file_size, info.CRC) for name, info in infos.items()}
+  return Tree(path, stamps, read, remedy)
