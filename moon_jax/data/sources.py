@@ -8,6 +8,7 @@ from moon_jax.data import npz
 from moon_jax.data import own
 from moon_jax.data import shakespeare
 from moon_jax.data import svhn
+from moon_jax.data import tiny_imagenet
 from moon_jax.data.dataset import Dataset
 
 # name -> loader(data_dir); the names are the choices of Config.dataset.
@@ -15,6 +16,7 @@ SOURCES = {
     'digits': digits.load,
     'cifar10': cifar.load_cifar10,
     'cifar100': cifar.load_cifar100,
+    'tiny_imagenet': tiny_imagenet.load,
     'mnist': mnist.load_mnist,
     'fashion_mnist': mnist.load_fashion_mnist,
     'svhn': svhn.load,
