@@ -35,6 +35,14 @@ def test_paper_partition(golden_dir, dataset, deviation):
   assert round(np.std(sizes)) == deviation
 
 
+def test_paper_partition_of_tiny_imagenet():
+  """Likewise; its loader gives 500 examples of each class, in order."""
+  labels = np.repeat(np.arange(200), 500)
+  sizes = [len(i) for i in partition.dirichlet(labels, 10, .5, 0)]
+  assert np.mean(sizes) == 10_000
+  assert round(np.std(sizes)) == 99
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 50), st.floats(.1, 100), st.integers(0, 2**32 - 1))
 def test_dirichlet_gives_every_example_to_one_client(clients, beta, seed):
