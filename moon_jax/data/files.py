@@ -7,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Container
 from collections.abc import Iterator
 import gzip
+import lzma
 import os
 import pathlib
 import tarfile
@@ -166,7 +167,7 @@ def tree_of_zip(path: pathlib.Path, directory: str, remedy: str) -> Tree:
                     f'({error}). {remedy}') from error
 
   # The last three: of features that it lacks, of passwords, and of bad fields.
-  errors = (zipfile.BadZipFile, zlib.error, EOFError, OSError,
+  errors = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError,
             NotImplementedError, RuntimeError, ValueError)
   try:
     archive = zipfile.ZipFile(path)

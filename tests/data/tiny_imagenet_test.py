@@ -296,6 +296,23 @@ def test_classes_of_val_that_train_lacks(tmp_path):
     tiny_imagenet.load(str(tmp_path))
 
 
+@pytest.mark.parametrize('compression', [
+    zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damaged_packing(compression, tmp_path):
+  path = tmp_path / f'{FOLDER}.zip'
+  with zipfile.ZipFile(path, 'w', compression) as archive:
+    for name, blob in FILES.items():
+      archive.writestr(f'{FOLDER}/{name}', blob)
+    at = archive.getinfo(f'{FOLDER}/{IMAGE}').header_offset
+  whole = path.read_bytes()
+  assert tiny_imagenet.load(str(tmp_path)).train_inputs.shape[0] == 12
+  kept(tmp_path)[0].unlink()
+  for first in range(at + 60, at + 200, 20):  # past the name, into the stream
+    path.write_bytes(whole[:first] + b'\xff' * 40 + whole[first + 40:])
+    with pytest.raises(UserError, match='is not a whole'):
+      tiny_imagenet.load(str(tmp_path))
+
+
 def test_damaged_archive(tmp_path):
   path = tmp_path / f'{FOLDER}.zip'
   with zipfile.ZipFile(path, 'w') as archive:
