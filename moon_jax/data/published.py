@@ -96,7 +96,7 @@ def _read(published: Published, root: pathlib.Path):
   if directory:
     return _check_prepared(published, directory, prepared.read(directory))
   if not published.url_md5:
-    places = ', '.join(f'{form.directory}/' for form in published.forms[1:])
+    places = ' or '.join(f'{form.directory}/' for form in published.forms[1:])
     raise UserError(
         f'--data_dir={root} must hold {_names(published.forms[0])[0]}, itself '
         f'or in {places}, or {published.prepared_name}/ of tensorflow-datasets;'
