@@ -259,8 +259,8 @@ def validate(config: Config) -> Config:
                            ('dataset', DATASETS, 'MODULE:LOADER')):
     value = getattr(config, name)
     if value not in known and not is_own(value):
-      raise UserError(f'--{name} must be one of {", ".join(known)}, or your own '
-                      f'as {own}; got {value!r}')
+      raise UserError(f'--{name} must be one of {", ".join(known)}, or your '
+                      f'own as {own}; got {value!r}')
   at_least('num_clients', 1, 'The paper uses --num_clients=10.')
   at_least('noise_std', 0, 'NIID-Bench uses --noise_std=0.1.')
   at_least('shards_per_client', 1, 'McMahan et al. use 2.')

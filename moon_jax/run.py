@@ -51,7 +51,14 @@ def run(config: Config) -> dict[str, Any]:
 
 
 def split(config: Config, dataset: Dataset) -> list[np.ndarray]:
-  """For each client the indices of its training examples."""
+  """For each client the indices of its training examples.
+
+  Raises:
+    UserError: where the data set cannot be split so.
+  """
+  if config.partition == 'feature_noise' and dataset.num_tokens:
+    raise UserError(f'--partition=feature_noise has no meaning for the tokens '
+                    f'of --dataset={config.dataset}; give another --partition')
   labels, clients = dataset.train_labels, config.num_clients
   seed = config.split_seed()
   return {

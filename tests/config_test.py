@@ -15,7 +15,8 @@ from moon_jax.optimizers import OPTIMIZERS
 
 
 @pytest.mark.parametrize('field, value', [
-    ('dataset', 'mnist'), ('partition', 'by_size'), ('algorithm', 'fedsgd'),
+    ('dataset', 'imagenet'), ('dataset', 'mine:'), ('noise_std', -.1),
+    ('partition', 'by_size'), ('algorithm', 'fedsgd'),
     ('optimizer', 'lion'), ('dtype', 'float16'), ('model', 'vgg'),
     ('num_clients', 0), ('participation', 1.5), ('participation', 0.),
     ('beta', 0.), ('beta', float('nan')), ('beta', float('inf')),

@@ -61,9 +61,11 @@ def dataset(name: str, where: str, arrays: Mapping[str, Any]) -> Dataset:
   names = arrays.get('class_names')
   check(names is None or np.ndim(names) == 1 and len(names),
         f'class_names must be a list of names; got {names!r}')
-  num_classes = int(y_train.max()) + 1 if names is None else len(names)
-  check(num_classes <= len(y_train), f'y_train runs to {y_train.max()} with '
-        f'{len(y_train)} examples; number the classes from 0')
+  if names is None:
+    names = range(int(y_train.max()) + 1)
+    check(len(names) <= len(y_train), f'y_train runs to {y_train.max()} with '
+          f'{len(y_train)} examples; number the classes from 0')
+  num_classes = len(names)
   for key, y in (('y_train', y_train), ('y_test', y_test)):
     check(y.max() < num_classes, f'{key} runs to {y.max()} and there are '
           f'{num_classes} classes, from 0; mend it, or give class_names')
@@ -83,7 +85,7 @@ def dataset(name: str, where: str, arrays: Mapping[str, Any]) -> Dataset:
       train_labels=y_train,
       test_inputs=x_test,
       test_labels=y_test,
-      class_names=tuple(map(str, range(num_classes) if names is None else names)),
+      class_names=tuple(map(str, names)),
       mean=mean,
       std=std,
       augmentation=_augmentation(check, arrays, x_train),

@@ -59,7 +59,7 @@ def load(data_dir: str) -> Dataset:
 
 
 def _read(path: pathlib.Path):
-  """The examples of one file: int8 [N, T], int8 [N] and the users' names [N]."""
+  """Of one file the inputs, int8 [N, T], labels, int8 [N], and users [N]."""
   def fail(why):
     raise UserError(f'--data_dir: {path} is not as LEAF writes it: {why}. Make '
                     'it anew')

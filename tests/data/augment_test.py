@@ -94,6 +94,27 @@ def test_normalize():
       found, (IMAGES / 255 - mean) / std, atol=1e-6)
 
 
+def test_features_are_normalised_and_tokens_stay():
+  features = np.random.RandomState(1).randn(4, 3).astype(np.float32)
+  found = augment.normalize(jnp.asarray(features), (1., 2., 3.), (.5, 1., 2.))
+  np.testing.assert_allclose(
+      found, (features - [1, 2, 3]) / [.5, 1, 2], atol=1e-6)
+  np.testing.assert_allclose(
+      augment.normalize(jnp.asarray(features), (0.,), (2.,)), features / 2)
+  tokens = augment.normalize(jnp.arange(6, dtype=jnp.int8), (0.,), (1.,))
+  assert tokens.dtype == jnp.int32 and list(tokens) == list(range(6))
+
+
+def test_noise_has_the_deviation_of_each_example():
+  std = np.array([0, .1, 2.], np.float32)
+  noisy = augment.add_noise(
+      jax.random.key(0), jnp.ones((3, 100, 100)), jnp.asarray(std))
+  noise = np.asarray(noisy) - 1
+  np.testing.assert_allclose(noise.std((1, 2)), std, rtol=.02)
+  assert np.abs(noise.mean((1, 2))).max() < .05
+  assert np.abs(np.corrcoef(noise[1].ravel(), noise[2].ravel())[0, 1]) < .05
+
+
 def test_every_name_keeps_shape_and_type():
   for augment_fn in augment.AUGMENTATIONS.values():
     out = augment_fn(jax.random.key(0), jnp.asarray(IMAGES[:2]))

@@ -120,6 +120,26 @@ def test_quantity_is_uneven_in_size_and_even_in_class():
     partition.quantity(1000, 10, 1e-6, 0)
 
 
+def test_natural_gives_each_client_its_own():
+  whose = np.array([3, 1, 3, 0, 1, 3, 2])
+  found = partition.natural(whose, 4, 0)
+  assert [list(i) for i in found] == [[3], [1, 4], [6], [0, 2, 5]]
+  some = [tuple(i) for i in partition.natural(whose, 2, 0)]
+  assert set(some) < {(3,), (1, 4), (6,), (0, 2, 5)}
+  draws = {tuple(map(tuple, partition.natural(whose, 2, seed)))
+           for seed in range(20)}
+  assert len(draws) > 3
+  with pytest.raises(UserError, match='num_clients=5 is too many.*has 4 '):
+    partition.natural(whose, 5, 0)
+  with pytest.raises(UserError, match='partition=natural needs a data set'):
+    partition.natural(None, 2, 0)
+
+
+def test_noise_grows_with_the_client():
+  std = partition.noise_std([np.array([0, 3]), np.array([1])], .4, 5)
+  np.testing.assert_allclose(std, [.2, .4, 0, .2, 0], rtol=1e-6)
+
+
 @pytest.mark.parametrize('clients, beta, words', [
     (101, .5, '--num_clients=101 is too many.*to 100 or less'),
     (100, .1, '--beta=0.1 gave no split'),  # each would need exactly 10

@@ -5,6 +5,7 @@ import numpy as np
 
 from federation import assert_trees_close
 from federation import Federation
+from federation import SIZES
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.scaffold import scaffold
@@ -79,6 +80,22 @@ def test_lost_updates_change_the_client_and_not_the_server():
   assert moved.any(1).tolist() == [i in COHORT for i in range(8)]
   w, w_everyone = (f.state.variables['params']['w'] for f in (lost, everyone))
   assert np.abs(w - w_everyone).max() > 1e-3
+
+
+def test_noise_is_a_clients_own_whatever_the_lanes():
+  std = np.float32(np.repeat([0] * 4 + [.5] * 4, SIZES))
+  models = []
+  for lanes, noise in ((1, None), (1, std), (3, std), (1, 0 * std)):
+    federated = Federation(
+        fedavg(), num_lanes=lanes, keep_models=True, num_jobs=8)
+    federated.data = federated.data._replace(noise_std=noise)
+    _, metrics = federated.round()
+    models.append(vectors(metrics.models_J)[:8])
+  plain, noisy, on_lanes, zero = models
+  np.testing.assert_array_equal(zero, plain)
+  np.testing.assert_allclose(on_lanes, noisy, atol=1e-6)
+  is_moved = np.abs(noisy - plain).max(1) > 1e-4
+  assert is_moved.tolist() == [False] * 4 + [True] * 4
 
 
 def test_round_of_which_nothing_is_received_leaves_the_server():

@@ -1,0 +1,32 @@
+"""Contact sheets show what is stored and what clients train on."""
+
+import jax
+import numpy as np
+from PIL import Image
+
+from experiments import contact_sheet as experiment
+from moon_jax.data import augment
+from moon_jax.report import contact_sheet
+
+
+def test_rows_are_the_stored_images_and_draws(tmp_path):
+  images = experiment.photographs(32)
+  assert images.shape == (10, 32, 32, 3) and images.std() > 30
+  panel = contact_sheet.Panel('photographs', images, 'reflect_crop_flip')
+  sheet = contact_sheet.tile(panel, seed=0)
+  assert sheet.shape == (6 * 34, 10 * 34, 3)
+  at = lambda row, column: sheet[
+      34 * row:34 * row + 32, 34 * column:34 * column + 32]
+  np.testing.assert_array_equal(at(0, 7), images[7])
+  keys = jax.random.split(jax.random.key(0), 5)
+  np.testing.assert_array_equal(
+      at(3, 7), augment.reflect_crop_flip(keys[2], images)[7])
+  contact_sheet.draw([panel, experiment.panel('digits', '')],
+                     tmp_path / 'sheet.png')
+  assert np.asarray(Image.open(tmp_path / 'sheet.png')).std() > 30
+
+
+def test_images_of_a_data_set_that_is_not_here_are_photographs():
+  panel = experiment.panel('tiny_imagenet', '')
+  assert panel.images.shape == (10, 64, 64, 3)
+  assert panel.title == 'photographs in the place of tiny_imagenet: none'
