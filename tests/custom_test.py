@@ -13,7 +13,8 @@ from moon_jax.errors import UserError
 
 ROOT = pathlib.Path(__file__).parents[1]
 CONFIG = Config(dataset='digits', num_clients=5, num_rounds=2, local_epochs=1,
-                batch_size=16, learning_rate=.02, checkpoint_every=0)
+                batch_size=16, learning_rate=.02, checkpoint_every=0,
+                model='mlp')
 MODULE = '''
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox

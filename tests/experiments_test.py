@@ -20,7 +20,7 @@ def test_ablation_over_k(tmp_path, monkeypatch, capfd, compilation_cache):
   monkeypatch.setenv('PYTHONPATH', str(ROOT))
   out = tmp_path / 'out'
   command = ['', '--budget=smoke', f'--out_dir={out}', '--dataset=digits',
-             '--learning_rate=0.02', '--checkpoint_every=0']
+             '--learning_rate=0.02', '--checkpoint_every=0', '--model=mlp']
   monkeypatch.setattr(sys, 'argv', command)
   assert num_negatives.main() == 0
   assert {path.name for path in out.iterdir()} == {

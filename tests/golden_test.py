@@ -31,6 +31,7 @@ from moon_jax.engine import state as state_lib
 from moon_jax.engine.local import Program
 from moon_jax.engine.local import TrainData
 
+pytestmark = pytest.mark.usefixtures('optimized')
 MEAN = tuple(np.array([125.3, 123.0, 113.9]) / 255)
 STD = tuple(np.array([63.0, 62.1, 66.7]) / 255)
 NUM_CLIENTS = 3

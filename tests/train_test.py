@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 SMALL = Config(
     dataset='digits', num_clients=6, participation=.5, algorithm='moon',
     num_negatives=2, num_rounds=4, local_epochs=1, batch_size=16,
-    learning_rate=.02, checkpoint_every=1, eval_every=2)
+    learning_rate=.02, checkpoint_every=1, eval_every=2, model='mlp')
 
 
 def train(*args, cwd, cache=''):
@@ -327,7 +327,7 @@ TMP = '{tmp}'  # stands for the test's directory below
 
 
 @pytest.mark.parametrize('flags, words', [
-    (['--dataset=mnist'], ['--dataset', 'mnist', 'digits']),
+    (['--dataset=imagenet'], ['--dataset', 'imagenet', 'digits']),
     (['--num_client=3'], ['num_client', 'num_clients']),
     (['--num_clients=few'], ['--num_clients', 'few']),
     (['--num_clients=0'], ['--num_clients', '0', 'at least 1']),

@@ -15,6 +15,7 @@ from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.simulation import Simulation
 
+pytestmark = pytest.mark.usefixtures('optimized')
 MEAN = np.array([0.5070751592371323, 0.48654887331495095, 0.4409178433670343])
 STD = np.array([0.2673342858792401, 0.2564384629170883, 0.27615047132568404])
 
