@@ -13,7 +13,7 @@ from moon_jax import losses
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
 
-_BATCH = 500  # examples at a time; a multiple of most test sets
+_BATCH = 100  # examples at a time; divides most test sets
 
 
 class TestData(NamedTuple):

@@ -5,7 +5,6 @@ import os
 import pathlib
 
 # Programs here are small and many: compiled fast they take 40% less time.
-
 # Tests with the fixture `optimized` compile as users do.
 os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
 
@@ -23,7 +22,7 @@ GOLDEN = pathlib.Path(__file__).parents[2] / 'shared' / 'golden'
 @pytest.fixture(scope='module')
 def optimized():
   """Programs are compiled as users run them."""
-  before = jax.config.jax_disable_most_optimizations
+  before = jax.config.read('jax_disable_most_optimizations')
   jax.config.update('jax_disable_most_optimizations', False)
   yield
   jax.config.update('jax_disable_most_optimizations', before)

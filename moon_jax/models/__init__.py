@@ -19,7 +19,7 @@ MODELS = {
 }
 
 
-def make(name: str, num_classes: int, projection_dim: int | None,
+def make(name: str, num_classes: int, projection_dim: int | None = 256,
          dtype: str = 'float32', norm: str = 'batch',
          num_tokens: int = 0) -> Model:
   """Returns the network `name`; see `base.Options` for the others."""

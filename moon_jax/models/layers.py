@@ -11,8 +11,10 @@ import math
 
 from flax import linen as nn
 import jax
+from jax.ad_checkpoint import checkpoint_name
 import jax.numpy as jnp
 
+CONVOLVED = 'convolved'  # what convolutions give, for rematerialisation
 _PRECISION = jax.lax.Precision.HIGHEST
 _TILE = 4  # output columns of a convolution that share one banded kernel
 _MANY_CHANNELS = 16  # of the input, from which im2col is better than banded
@@ -72,7 +74,8 @@ class Conv(nn.Module):
     kernel = self.param(
         'kernel', kernel_init, (k, k, channels, self.num_features))
     x_BHWC, kernel = _cast(self.dtype, x_BHWC, kernel)
-    y_BHWC = conv(x_BHWC, kernel, self.stride, self.padding)
+    y_BHWC = checkpoint_name(
+        conv(x_BHWC, kernel, self.stride, self.padding), CONVOLVED)
     if not self.use_bias:
       return y_BHWC
     bias, = _cast(self.dtype, self.param('bias', init, (self.num_features,)))

@@ -8,6 +8,7 @@ which is the features h, and the head. 28,246,948 parameters for ResNet-50 with
 """
 
 from flax import linen as nn
+import jax
 
 from moon_jax.models import base
 from moon_jax.models import heads
@@ -48,6 +49,13 @@ class Block(nn.Module):
     return nn.relu(x_BHWC + y)
 
 
+# For the gradient a block keeps its input and what its convolutions give; it
+# computes windows, normalisation and ReLUs anew, which costs little.
+_RematBlock = nn.remat(
+    Block, static_argnums=(3,),
+    policy=jax.checkpoint_policies.save_only_these_names(layers.CONVOLVED))
+
+
 class ResNet(nn.Module):
   """See the module's docstring. Batch norm's statistics are mutable state.
 
@@ -70,8 +78,8 @@ class ResNet(nn.Module):
     for stage, (width, count) in enumerate(zip(_WIDTHS, self.num_blocks), 1):
       for i in range(count):
         stride = 2 if stage > 1 and i == 0 else 1
-        x = Block(width, stride, self.is_bottleneck, norm, dtype,
-                  name=f'layer{stage}_{i}')(x, mask_B, train)
+        x = _RematBlock(width, stride, self.is_bottleneck, norm, dtype,
+                        name=f'layer{stage}_{i}')(x, mask_B, train)
     features_BF = x.mean((1, 2))
     return heads.head(features_BF, self.options)
 
