@@ -1,4 +1,4 @@
-"""The worked example of an own algorithm: FedDyn, against a plain loop."""
+"""The worked examples: FedDyn, against a plain loop, and data of one's own."""
 
 import importlib.util
 import pathlib
@@ -20,6 +20,8 @@ from federation import SIZES
 from moon_jax import run
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.config import Config
+from moon_jax.data import arrays
+from moon_jax.data import augment
 
 DOCS = pathlib.Path(__file__).parents[1] / 'docs'
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
@@ -102,13 +104,23 @@ def test_it_keeps_the_contract(feddyn, compilations):
                before, one.state.clients)
 
 
-def test_the_command_of_the_page_learns(tmp_path, monkeypatch):
-  text = (DOCS / 'own_algorithm.md').read_text(encoding='utf-8')
-  words = shlex.split(re.search(r'python -m moon_jax.train (.*)', text)[1])
+@pytest.mark.parametrize('page, least', [
+    ('own_algorithm.md', .8), ('own_data.md', .9)])
+def test_the_command_of_the_page_learns(page, least, tmp_path, monkeypatch):
+  text = (DOCS / page).read_text(encoding='utf-8')
+  words = shlex.split(re.findall(r'python -m moon_jax.train (.*)', text)[-1])
   given = dict(word.removeprefix('--').split('=', 1) for word in words)
   kinds = {name: type(getattr(Config(), name)) for name in given}
   monkeypatch.syspath_prepend(DOCS)
   summary = run.run(Config(
       **{name: kinds[name](value) for name, value in given.items()},
       workdir=str(tmp_path), checkpoint_every=0))
-  assert summary['test_accuracy'] > .8
+  assert summary['test_accuracy'] > least
+
+
+def test_own_data_names_what_arrays_are_read():
+  text = (DOCS / 'own_data.md').read_text(encoding='utf-8')
+  for name in arrays.REQUIRED + arrays.OPTIONAL:
+    assert f'`{name}`' in text
+  for name in set(augment.AUGMENTATIONS) - {'none'}:
+    assert f'`{name}`' in text
