@@ -42,7 +42,9 @@ class CharLSTM(nn.Module):
     x_BTF = nn.Embed(
         self.options.num_tokens, _EMBEDDING, dtype=dtype,
         embedding_init=nn.initializers.normal(1.), name='embedding')(tokens_BT)
-    with jax.default_matmul_precision('highest'):  # as all layers have it
+    # The precision that all layers have; states are float32 whatever the dtype.
+    with (jax.default_matmul_precision('highest'),
+          jax.numpy_dtype_promotion('standard')):
       x_BTF = nn.RNN(_cell(dtype, 'lstm1'))(x_BTF)
       x_BTF = nn.RNN(_cell(dtype, 'lstm2'))(x_BTF)
     return heads.head(x_BTF[:, -1], self.options)

@@ -114,6 +114,23 @@ def test_padding_never_leaks_into_normalisation(norm):
   assert np.isfinite(nothing).all()
 
 
+@pytest.mark.parametrize('module, shape', [
+    (layers.Dense(4, 'bfloat16'), (1, 4096)),
+    (layers.Conv(4, 4, 'bfloat16', use_bias=False), (1, 4, 4, 256))])
+def test_sums_of_bfloat16_are_kept_in_float32(module, shape):
+  """A sum of 4,096 ones kept in bfloat16 would end at 256."""
+  x = jnp.ones(shape)
+  variables = jax.tree.map(
+      jnp.ones_like, module.init(jax.random.key(0), x))
+  assert all(w.dtype == jnp.float32 for w in jax.tree.leaves(variables))
+  total = module.apply(variables, x).astype(jnp.float32)
+  np.testing.assert_allclose(total, 4096, rtol=.01)
+  many = jnp.ones((4096, *shape[1:]))
+  grads = jax.grad(lambda v: module.apply(v, many).astype(
+      jnp.float32).sum())(variables)
+  jax.tree.map(lambda g: np.testing.assert_allclose(g, 4096, rtol=.01), grads)
+
+
 def test_kernels_without_bias_are_normal_by_fan_out():
   layer = layers.Conv(64, 3, padding=1, use_bias=False)
   kernel = layer.init(jax.random.key(0), jnp.zeros((1, 8, 8, 64)))['params'][
