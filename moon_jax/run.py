@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from moon_jax import __version__
-from moon_jax import config as config_lib
+from moon_jax import checks
 from moon_jax import user_code
 from moon_jax.config import Config
 from moon_jax.data import cohort
@@ -32,7 +32,7 @@ def run(config: Config) -> dict[str, Any]:
     DivergedError: where a loss is no longer a finite number.
   """
   start = time.perf_counter()
-  config = config_lib.validate(config)
+  config = checks.validate(config)
   cohorts = cohort.make(config)
   inputs = _inputs(config)
   dataset = None

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moon_jax import algorithms
-from moon_jax import config as config_lib
+from moon_jax import checks
 from moon_jax import custom
 from moon_jax import evaluate
 from moon_jax import memory
@@ -63,7 +63,7 @@ class Simulation:
       UserError: where the configuration cannot be run, or the network cannot
         take the data set's inputs.
     """
-    self.config = config = config_lib.validate(config)
+    self.config = config = checks.validate(config)
     self._clients = clients
     self._cohorts = cohorts
     self._cohort_size = max(map(len, cohorts))

@@ -11,7 +11,7 @@ from absl import app
 from absl import flags
 from absl import logging
 
-from moon_jax import config as config_lib
+from moon_jax import checks
 from moon_jax.config import Config
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   fields = dataclasses.fields(Config)
   try:
-    config = config_lib.validate(
+    config = checks.validate(
         Config(**{field.name: FLAGS[field.name].value for field in fields}))
     from moon_jax import run  # with scikit-learn or pooch, as the data needs
 

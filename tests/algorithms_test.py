@@ -24,7 +24,7 @@ from federation import NUM_CLASSES
 from federation import SIZES
 from moon_jax import algorithms
 from moon_jax import checkpoint
-from moon_jax import config as config_lib
+from moon_jax import checks
 from moon_jax import losses
 from moon_jax.algorithms import privacy
 from moon_jax.algorithms import server
@@ -80,7 +80,7 @@ def made(setting):
 
 def config_of(setting):
   config = Config(num_negatives=2, num_clients=len(SIZES), momentum=0.)
-  return config_lib.validate(dataclasses.replace(config, **setting))
+  return checks.validate(dataclasses.replace(config, **setting))
 
 
 def is_private(algorithm):

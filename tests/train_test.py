@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from moon_jax import config as config_lib
+from moon_jax import checks
 from moon_jax import run
 from moon_jax.config import Config
 from moon_jax.data import cohort
@@ -53,7 +53,7 @@ def with_(config, **changes):
 
 
 def test_command_writes_all_that_it_promises(tmp_path, compilation_cache):
-  resolved = config_lib.validate(SMALL)
+  resolved = checks.validate(SMALL)
   flags = [f'--{"" if v is not False else "no"}{k}'
            + ('' if isinstance(v, bool) else f'={v}')
            for k, v in SMALL.to_dict().items()]

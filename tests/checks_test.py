@@ -6,8 +6,10 @@ import re
 import pytest
 
 from moon_jax import algorithms
-from moon_jax import config as config_lib
+from moon_jax import checks
+from moon_jax.config import ALGORITHMS
 from moon_jax.config import Config
+from moon_jax.config import DATASETS
 from moon_jax.data.sources import SOURCES
 from moon_jax.errors import UserError
 from moon_jax.models import MODELS
@@ -39,7 +41,7 @@ from moon_jax.optimizers import OPTIMIZERS
 def test_out_of_range(field, value):
   words = f'--{field}.*{re.escape(str(value))}'
   with pytest.raises(UserError, match=words) as error:
-    config_lib.validate(Config(**{field: value}))
+    checks.validate(Config(**{field: value}))
   assert str(error.value).count('\n') <= 1
 
 
@@ -59,34 +61,34 @@ def test_out_of_range(field, value):
 ])
 def test_combinations(changes, words):
   with pytest.raises(UserError, match=words):
-    config_lib.validate(Config(**changes))
+    checks.validate(Config(**changes))
 
 
 def test_what_is_left_open_is_filled_in():
-  assert config_lib.validate(Config()).mu == 5
-  assert config_lib.validate(Config(algorithm='fedprox')).mu == .01
-  assert config_lib.validate(Config(mu=0.)).mu == 0
-  alone = config_lib.validate(Config(
+  assert checks.validate(Config()).mu == 5
+  assert checks.validate(Config(algorithm='fedprox')).mu == .01
+  assert checks.validate(Config(mu=0.)).mu == 0
+  alone = checks.validate(Config(
       algorithm='centralized', participation=.2, num_clients=50))
   assert alone.num_clients == alone.cohort_size() == 1
-  assert config_lib.validate(alone) == alone
+  assert checks.validate(alone) == alone
 
 
 def test_cohort_of_none():
   with pytest.raises(UserError, match='samples no client.*0.1 or more'):
-    config_lib.validate(Config(num_clients=10, participation=.05))
+    checks.validate(Config(num_clients=10, participation=.05))
 
 
 @pytest.mark.parametrize('num_clients', [3, 7, 11, 13, 999])
 def test_remedy_for_a_cohort_of_none_works(num_clients):
   with pytest.raises(UserError) as error:
-    config_lib.validate(Config(num_clients=num_clients, participation=1e-4))
+    checks.validate(Config(num_clients=num_clients, participation=1e-4))
   enough = float(re.search('to ([0-9.]+) or more', str(error.value))[1])
-  config_lib.validate(Config(num_clients=num_clients, participation=enough))
+  checks.validate(Config(num_clients=num_clients, participation=enough))
 
 
 def test_defaults_are_valid_and_told():
-  config_lib.validate(Config())
+  checks.validate(Config())
   assert all(field.metadata['help'] for field in dataclasses.fields(Config))
 
 
@@ -94,8 +96,8 @@ def test_choices_are_what_there_is():
   choices = {f.name: f.metadata['choices'] for f in dataclasses.fields(Config)}
   for field, table in (('model', MODELS), ('optimizer', OPTIMIZERS)):
     assert set(choices[field]) == set(table)
-  assert set(config_lib.DATASETS) == set(SOURCES)
-  assert set(config_lib.ALGORITHMS) == set(algorithms.ALGORITHMS)
+  assert set(DATASETS) == set(SOURCES)
+  assert set(ALGORITHMS) == set(algorithms.ALGORITHMS)
 
 
 def test_command_tells_what_is_not_default():
