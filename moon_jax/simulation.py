@@ -14,6 +14,7 @@ from moon_jax import checks
 from moon_jax import custom
 from moon_jax import evaluate
 from moon_jax import memory
+from moon_jax import metrics as metrics_lib
 from moon_jax import models
 from moon_jax.config import Config
 from moon_jax.data import augment
@@ -197,26 +198,13 @@ class Simulation:
     metrics = jax.device_get(metrics._replace(models_J=()))
     seconds = time.perf_counter() - start
     self.state = state
-    self._check_finite(index, table, metrics)
+    metrics_lib.check_finite(self.config, index, table, metrics)
     self._last_round = table.jobs, metrics, models_J
     num_examples = int((table.examples_TLB >= 0).sum())
-    return RoundRecord(self._means(table, metrics), num_examples, seconds)
-
-  def _means(self, table, metrics):
-    """A round's metrics as they are recorded; none of what did not happen."""
-    line = {}
-    is_step_TL = table.job_TL >= 0
-    if is_step_TL.any():
-      traces = {'train_loss': metrics.loss_TL, **metrics.extra_TL}
-      line = {name: float(trace_TL[is_step_TL].mean(dtype=np.float64))
-              for name, trace_TL in traces.items()}
-      line['drift'] = float(
-          metrics.drift_J[table.jobs.num_steps > 0].mean(dtype=np.float64))
-    if np.isfinite(metrics.cosine_R[0]):  # of two updates or more
-      line['update_cosine'] = float(metrics.cosine_R[0])
+    line = metrics_lib.of_round(table, metrics)
     if self.config.dropout_rate:
       line['clients_received'] = int(table.jobs.is_received.sum())
-    return line
+    return RoundRecord(line, num_examples, seconds)
 
   def evaluate(self) -> dict[str, float]:
     """Test accuracy (a fraction) and test loss of the global model.
@@ -236,7 +224,7 @@ class Simulation:
     if not math.isfinite(loss):
       raise DivergedError(
           f'round {self.rounds_done}: the test loss became {loss} '
-          f'{self._remedy()}')
+          f'{metrics_lib.remedy(self.config)}')
     return line | {'test_loss': loss}
 
   def evaluate_clients(self) -> dict[str, float | dict[str, list]]:
@@ -253,23 +241,7 @@ class Simulation:
     result = jax.device_get(self._evaluate_clients(
         jax.tree.map(lambda x: x[0], self.state.variables), models_J,
         self._own_examples(jobs), self._train_data, self._test_data))
-    ran = jobs.num_steps > 0  # not padding
-    size = jobs.num_examples[ran]
-    accuracies = {
-        'global_own_accuracy': result.global_own[ran] / size,
-        'local_own_accuracy': result.local_own[ran] / size,
-        'local_test_accuracy': result.local_test[ran] / self._num_test}
-    line = {}
-    for name, accuracy in accuracies.items():
-      if ran.any():
-        line |= {name: float(accuracy.mean()),
-                 f'{name}_std': float(accuracy.std())}
-    columns = {'client': jobs.client[ran], 'num_examples': size,
-               'received': jobs.is_received[ran],
-               'drift': metrics.drift_J[ran],
-               'cosine_with_mean': metrics.cosine_J[ran], **accuracies}
-    return line | {'clients': {
-        name: column.tolist() for name, column in columns.items()}}
+    return metrics_lib.of_clients(jobs, metrics, result, self._num_test)
 
   def _own_examples(self, jobs):
     return evaluate.own_examples(
@@ -287,31 +259,6 @@ class Simulation:
     if self._next_table is not None and self._next_table[0] == index:
       return self._next_table[1]
     return self.plan(index)
-
-  def _check_finite(self, index, table, metrics):
-    """Losses are of the model before a step; drift tells of the last one."""
-    bad_TL = ~np.isfinite(metrics.loss_TL) & (table.job_TL >= 0)
-    bad_J = ~np.isfinite(metrics.drift_J)
-    if bad_TL.any():
-      row, lane = np.argwhere(bad_TL)[0]
-      job, value = table.job_TL[row, lane], metrics.loss_TL[row, lane]
-      what = f'loss became {value} at local step {table.step_TL[row, lane] + 1}'
-    elif bad_J.any():
-      job = np.argmax(bad_J)
-      what = f'drift became {metrics.drift_J[job]} at its last local step'
-    else:
-      return
-    raise DivergedError(f'round {index + 1}, client {table.jobs.client[job]}: '
-                        f'its {what} {self._remedy()}')
-
-  def _remedy(self):
-    config = self.config
-    noise = (f' or --dp_noise_multiplier={config.dp_noise_multiplier}'
-             if config.dp_noise_multiplier else '')
-    own = ', or look into your algorithm' if config.is_custom() else ''
-    return (f'(--algorithm={config.algorithm} --learning_rate='
-            f'{config.learning_rate}). Lower --learning_rate{noise}{own}')
-
 
 def _choose_lanes(lanes: int, cohort_size: int) -> int:
   """One lane on CPUs, where a batched product gains nothing; see DESIGN."""
