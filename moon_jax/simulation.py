@@ -98,7 +98,8 @@ class Simulation:
     memory.check(
         config, jax.eval_shape(init),
         self._num_rows * self.num_lanes * self._batch_size,
-        self._cohort_size if self._program.keep_models else 0)
+        self._cohort_size if self._program.keep_models else 0,
+        dataset.nbytes)
     # On a named device, as a restored state is: one program serves both.
     self.state = jax.device_put(init(), jax.devices()[0])
     self._hparams = {

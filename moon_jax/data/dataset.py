@@ -30,6 +30,12 @@ class Dataset(NamedTuple):
   def num_classes(self) -> int:
     return len(self.class_names)
 
+  @property
+  def nbytes(self) -> int:
+    """Of all examples."""
+    return self.train_inputs.nbytes + self.test_inputs.nbytes + (
+        self.train_labels.nbytes + self.test_labels.nbytes)
+
   def fingerprint(self) -> str:
     """Eight hexadecimal digits that differ where the data do."""
     digest = hashlib.sha256(repr([

@@ -47,7 +47,7 @@ def draw(panels: Sequence[Panel], path: pathlib.Path, seed: int = 0) -> None:
                   ['stored', *(f'draw {i + 1}' for i in range(_DRAWS))])
     ax.set_xticks([])
     ax.tick_params(length=0)
-  figure.savefig(path, dpi=120, bbox_inches='tight')
+  figure.savefig(path, dpi=80, bbox_inches='tight')
 
 
 def tile(panel: Panel, seed: int) -> np.ndarray:

@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
+from moon_jax.checks import validate
 from moon_jax.config import Config
-from moon_jax.config import validate
 from moon_jax.report import negatives
 from moon_jax.report import table
 
