@@ -116,6 +116,11 @@ def validate(config: Config) -> Config:
   if config.mu == -1:
     config = dataclasses.replace(
         config, mu=_DEFAULT_MU.get(config.algorithm, 0.0))
+  if config.algorithm == 'centralized' and config.partition in (
+      'natural', 'feature_noise'):
+    raise UserError(
+        '--algorithm=centralized trains on all examples as they are; leave out '
+        f'--partition={config.partition}, or give --partition=iid')
   if config.algorithm == 'centralized':
     config = dataclasses.replace(
         config, num_clients=1, participation=1.0, partition='iid')

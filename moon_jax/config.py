@@ -52,9 +52,9 @@ class Config:
       2, 'Shards of examples sorted by class that each client has, in the '
       'shards partition.')
   noise_std: float = _flag(
-      0.1, 'Standard deviation of the noise on the normalised inputs of the '
-      'last client of the feature_noise partition; client i of N has i / N of '
-      'it.')
+      0.1, 'Standard deviation of the noise on the inputs of the last client '
+      'in the feature_noise partition, on images in 0..1 or normalised '
+      'features; the first has none, those between a share.')
   num_clients: int = _flag(
       10, "Number of clients; so many of the data set's own are drawn in the "
       'natural partition.')
@@ -132,7 +132,7 @@ class Config:
   augment: bool = _flag(
       True, "Whether training images are augmented, in the data set's usual "
       'way (cifar10: reflect-pad 4, random crop, flip; cifar100: zero-pad 4, '
-      'random crop, flip, rotation; others: none).')
+      'random crop, flip, rotation; your own may name one; others: none).')
   seed: int = _flag(
       0, 'Seed of the partition, the cohorts, the initial model, the shuffles '
       'and the augmentation.')

@@ -36,7 +36,7 @@ def make(config: Config) -> Any:
   except TypeError as error:
     raise UserError(
         f'--algorithm_args={config.algorithm_args}: {error}; '
-        f'{factory.__name__}{signature} is what --algorithm='
+        f'{config.algorithm.rpartition(":")[2]}{signature} is what --algorithm='
         f'{config.algorithm} takes, the configuration first') from error
   return user_code.call(
       'algorithm', config.algorithm, factory, config, **args)

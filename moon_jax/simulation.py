@@ -91,7 +91,8 @@ class Simulation:
     self._program = Program(
         model, algorithm, config.optimizer,
         augment.AUGMENTATIONS[augmentation], normalize_fn,
-        keep_models=config.client_eval_every > 0)
+        keep_models=config.client_eval_every > 0,
+        noise_scale=_noise_scale(dataset))
     init = functools.partial(
         state_lib.init, [config.seed], model, algorithm, config.num_clients,
         example)
@@ -260,6 +261,12 @@ class Simulation:
     if self._next_table is not None and self._next_table[0] == index:
       return self._next_table[1]
     return self.plan(index)
+
+def _noise_scale(dataset):
+  """Noise is on images in 0..1, and on features as they are normalised."""
+  is_images = dataset.train_inputs.dtype == np.uint8
+  return tuple(1 / std for std in dataset.std) if is_images else (1.,)
+
 
 def _choose_lanes(lanes: int, cohort_size: int) -> int:
   """One lane on CPUs, where a batched product gains nothing; see DESIGN."""

@@ -10,6 +10,8 @@ from typing import Any
 
 from moon_jax.errors import UserError
 
+_MOST_TOLD = 10  # functions that a message lists
+
 
 def source(flag: str, name: str) -> bytes:
   """The text of the module that holds the function, which is not run.
@@ -39,7 +41,8 @@ def load(flag: str, name: str) -> Callable[..., Any]:
              if inspect.isfunction(v) and v.__module__ == module_name]
     raise UserError(
         f'--{flag}={name}: {module.__file__} has no function {function_name}; '
-        f'it has {", ".join(found) or "none"}')
+        f'it has {", ".join(found[:_MOST_TOLD]) or "none"}'
+        f'{", ..." if len(found) > _MOST_TOLD else ""}')
   return function
 
 
@@ -54,16 +57,16 @@ def call(flag: str, name: str, function: Callable[..., Any], *args,
     return function(*args, **kwargs)
   except UserError:
     raise
-  except Exception as error:
+  except (Exception, SystemExit) as error:
     own_file = _file_of(flag, name)
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
              if frame.filename == own_file]
     if isinstance(error, SyntaxError) and error.filename == own_file:
       lines.append(error.lineno)
     place = f'{own_file}, line {lines[-1]}' if lines else own_file
-    raise UserError(
-        f'--{flag}={name} failed: {type(error).__name__}: {error} '
-        f'(at {place}); mend it') from error
+    reason = str(error).partition('\n')[0]
+    raise UserError(f'--{flag}={name} failed: {type(error).__name__}: {reason} '
+                    f'(at {place}); mend it') from error
 
 
 def _file_of(flag: str, name: str) -> str:
@@ -72,6 +75,10 @@ def _file_of(flag: str, name: str) -> str:
     spec = importlib.util.find_spec(module)
   except ImportError:
     spec = None
+  except (Exception, SystemExit) as error:  # of a package it lies in
+    reason = str(error).partition('\n')[0]
+    raise UserError(f'--{flag}={name}: importing the package of {module} failed'
+                    f': {type(error).__name__}: {reason}; mend it') from error
   if spec is None or not spec.origin or not pathlib.Path(spec.origin).is_file():
     raise UserError(
         f'--{flag}={name}: there is no file of a module {module}; run in the '

@@ -175,6 +175,6 @@ def _check_same(path, old, config, inputs):
   for name in sorted(inputs.keys() | old_inputs):
     if old_inputs.get(name) != inputs.get(name):
       raise UserError(
-          f'--workdir={path} holds a run begun when the file of --{name}='
-          f'{getattr(config, name)} had other content; name another --workdir, '
-          'or remove it')
+          f'--workdir={path} holds a run begun when what --{name}='
+          f'{getattr(config, name)} names had other content; name another '
+          '--workdir, or remove it')

@@ -54,6 +54,8 @@ def test_out_of_range(field, value):
     (dict(algorithm_args='a=1'), 'algorithm_args=a=1 are for.*of your own'),
     (dict(cohorts_file='x', participation=.5), 'cohorts_file=x.*participation'),
     (dict(cohorts_file='x', algorithm='centralized'), 'one client.*=x'),
+    (dict(algorithm='centralized', partition='natural'),
+     'centralized.*leave out --partition=natural'),
     (dict(dp_noise_multiplier=1.), 'multiplier=1.0.*give --dp_clip'),
     (dict(dp_clip=1.), 'dp_clip=1.0.*weighting=uniform'),
     (dict(dp_clip=1., weighting='uniform', algorithm='fednova'),

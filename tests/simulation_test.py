@@ -13,6 +13,7 @@ from moon_jax.config import Config
 from moon_jax.data import augment
 from moon_jax.data import cohort
 from moon_jax.data import sources
+from moon_jax.errors import UserError
 from moon_jax.simulation import Simulation
 
 CONFIG = Config(
@@ -82,3 +83,36 @@ def test_shapes_are_of_all_listed_rounds(dataset, tmp_path):
   for x, y in zip(*plans):
     np.testing.assert_array_equal(x, y)
   assert short.plan(0).jobs.weight.shape == (5,)
+
+
+def test_noise_is_on_training_inputs_alone(dataset):
+  def simulated(**changes):
+    simulation = simulate(
+        dataset, model='mlp', num_clients=3, participation=1., batch_size=600,
+        local_epochs=1, client_eval_every=0, **changes)
+    tested = simulation.evaluate()  # of the initial model
+    return simulation.run_round().metrics['train_loss'], tested
+
+  clean = simulated(partition='iid')
+  assert simulated(partition='feature_noise', noise_std=0.) == clean
+  noisy = simulated(partition='feature_noise', noise_std=2.)
+  assert noisy[0] != clean[0] and noisy[1] == clean[1]
+
+
+def test_splits_are_as_asked(dataset):
+  whose = np.arange(len(dataset.train_labels), dtype=np.int32) % 9
+  with_clients = dataset._replace(train_clients=whose)
+  config = dataclasses.replace(CONFIG, partition='natural', num_clients=4)
+  clients = run.split(config, with_clients)
+  assert [set(whose[i]) for i in clients] == [
+      {c} for c in sorted(set(np.concatenate([whose[i] for i in clients])))]
+  seeds = {tuple(np.concatenate(run.split(
+      dataclasses.replace(config, partition_seed=seed), with_clients)))
+      for seed in range(5)}
+  assert len(seeds) > 1
+  iid, noisy = (run.split(dataclasses.replace(config, partition=name), dataset)
+                for name in ('iid', 'feature_noise'))
+  assert all((a == b).all() for a, b in zip(iid, noisy))
+  with pytest.raises(UserError, match='feature_noise has no meaning'):
+    run.split(dataclasses.replace(config, partition='feature_noise'),
+              dataset._replace(num_tokens=80))

@@ -326,6 +326,28 @@ def test_what_cannot_fit_is_refused(changes, tmp_path):
 TMP = '{tmp}'  # stands for the test's directory below
 
 
+def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
+  monkeypatch.chdir(tmp_path)
+  random = np.random.RandomState(0)
+  data = dict(x_train=random.randn(40, 3), y_train=np.arange(40) % 2,
+              x_test=random.randn(10, 3), y_test=np.arange(10) % 2)
+  config = Config(dataset='npz', data_dir='a.npz', model='mlp', num_clients=2,
+                  algorithm='fedavg', partition='iid', num_rounds=1,
+                  local_epochs=1, checkpoint_every=0)
+  np.savez('a.npz', **data)
+  np.savez('b.npz', **data)
+  run.run(config)
+  run.run(with_(config, data_dir='b.npz'))
+  assert capfd.readouterr().out.count('holds this run, done') == 1
+  data['x_train'][7, 1] += .5
+  np.savez('a.npz', **data)
+  run.run(config)
+  assert len(list(pathlib.Path('runs').iterdir())) == 2
+  run.run(with_(config, workdir='w'))
+  with pytest.raises(UserError, match='--dataset=npz names had other content'):
+    run.run(with_(config, data_dir='b.npz', workdir='w'))
+
+
 @pytest.mark.parametrize('flags, words', [
     (['--dataset=imagenet'], ['--dataset', 'imagenet', 'digits']),
     (['--num_client=3'], ['num_client', 'num_clients']),

@@ -25,6 +25,9 @@ from moon_jax.errors import UserError
 REQUIRED = ('x_train', 'y_train', 'x_test', 'y_test')
 OPTIONAL = ('client_train', 'mean', 'std', 'class_names', 'augmentation')
 
+_MOST_TOKENS = 10**6
+_HUGE = 1e30  # what float32 arithmetic can take
+
 
 def dataset(name: str, where: str, arrays: Mapping[str, Any]) -> Dataset:
   """Checks arrays and makes them a data set.
@@ -59,8 +62,10 @@ def dataset(name: str, where: str, arrays: Mapping[str, Any]) -> Dataset:
       _integers(check, f'y_{part}', arrays[f'y_{part}'], len(x))
       for part, x in (('train', x_train), ('test', x_test)))
   names = arrays.get('class_names')
-  check(names is None or np.ndim(names) == 1 and len(names),
-        f'class_names must be a list of names; got {names!r}')
+  if names is not None:
+    names = _array(check, 'class_names', names)
+    check(names.ndim == 1 and len(names), 'class_names must be a list of names;'
+          f' got {names.dtype} {list(names.shape)}')
   if names is None:
     names = range(int(y_train.max()) + 1)
     check(len(names) <= len(y_train), f'y_train runs to {y_train.max()} with '
@@ -71,7 +76,7 @@ def dataset(name: str, where: str, arrays: Mapping[str, Any]) -> Dataset:
           f'{num_classes} classes, from 0; mend it, or give class_names')
   clients = arrays.get('client_train')
   if clients is not None:
-    clients = np.asarray(clients)
+    clients = _array(check, 'client_train', clients)
     check(clients.shape == y_train.shape and clients.dtype.kind in 'iuUS',
           f'client_train must be {len(y_train)} integers or strings, one an '
           f'example; got {clients.dtype} {list(clients.shape)}')
@@ -94,10 +99,26 @@ def dataset(name: str, where: str, arrays: Mapping[str, Any]) -> Dataset:
       train_clients=clients)
 
 
+def _array(check, key, value):
+  """A plain array; of objects that are all strings an array of strings."""
+  check(not isinstance(value, np.ma.MaskedArray), f'{key} is a masked array; '
+        'fill in or leave out what is masked')
+  try:
+    array = np.asarray(value)
+  except ValueError as error:  # a ragged list
+    check(False, f'{key} is no array ({str(error).partition(".")[0]}); give '
+          'rows of one length')
+  if array.dtype == object and array.size and all(
+      isinstance(x, str) for x in array.flat):
+    array = array.astype(str)
+  return array
+
+
 def _inputs(check, key, value):
-  """Images as uint8 [N, H, W, C], features as float32, tokens as int32."""
-  x = np.asarray(value)
-  check(x.ndim and x.size, f'{key} is empty, of shape {list(x.shape)}')
+  """Images as uint8 [N, H, W, C], features as float32, tokens as they are."""
+  x = _array(check, key, value)
+  check(x.ndim, f'{key} must be an array; got a {type(value).__name__}')
+  check(x.size, f'{key} is empty, of shape {list(x.shape)}')
   if x.dtype == np.uint8:
     check(x.ndim in (3, 4), f'{key} is uint8, so it must be images [N, H, W, C]'
           f' or [N, H, W]; got {list(x.shape)}. Give features as float32')
@@ -116,8 +137,9 @@ def _inputs(check, key, value):
         f'or integer tokens; got {x.dtype}')
   check(x.ndim == 2, f'{key} is {x.dtype}, so it must be tokens [N, T]; got '
         f'{list(x.shape)}. Give images as uint8, features as float32')
-  check(x.min() >= 0 and x.max() < 2**31 - 1,
-        f'{key} runs from {x.min()} to {x.max()}; number the tokens from 0')
+  check(x.min() >= 0 and x.max() < _MOST_TOKENS,
+        f'{key} runs from {x.min()} to {x.max()}; number the tokens from 0 to '
+        f'{_MOST_TOKENS - 1:,} at most')
   return x
 
 
@@ -130,7 +152,7 @@ def _as_tokens(x_train, x_test):
 
 
 def _integers(check, key, value, count):
-  y = np.asarray(value)
+  y = _array(check, key, value)
   check(y.dtype.kind in 'iu' and y.shape == (count,),
         f'{key} must be {count} integers, one for each example of '
         f'x_{key[2:]}; got {y.dtype} {list(y.shape)}')
@@ -150,12 +172,15 @@ def _mean_and_std(check, arrays, x_train):
     default = np.zeros(1), np.ones(1)
   found = []
   for key, instead in zip(('mean', 'std'), default):
-    value = np.asarray(arrays.get(key, instead))
-    check(value.dtype.kind in 'iuf' and np.isfinite(value).all()
+    value = _array(check, key, arrays.get(key, instead))
+    check(value.dtype.kind in 'iuf'
           and (value.shape in ((), (1,)) or value.shape == x_train.shape[-1:]),
           f'{key} must be one number or {x_train.shape[-1]}; got '
           f'{value.dtype} {list(value.shape)}')
-    check(key == 'mean' or (value > 0).all(), 'std must be above 0')
+    check((np.abs(value) < _HUGE).all(), f'{key} must be finite and below '
+          f'{_HUGE:g} in size; got {value}')
+    check(key == 'mean' or (value > 1 / _HUGE).all(),
+          f'std must be above {1 / _HUGE:g}; got {value}')
     found.append(tuple(map(float, np.atleast_1d(value))))
   return found
 
@@ -166,6 +191,8 @@ def _augmentation(check, arrays, x_train):
 
   check(name in augment.AUGMENTATIONS, f'augmentation must be one of '
         f'{", ".join(augment.AUGMENTATIONS)}; got {name}')
-  check(name == 'none' or x_train.dtype == np.uint8,
-        f'augmentation {name} is for images; leave it out')
+  check(name == 'none' or x_train.dtype == np.uint8
+        and min(x_train.shape[1:3]) > augment.PAD,
+        f'augmentation {name} is for images of more than {augment.PAD} pixels '
+        'a side; leave it out')
   return name

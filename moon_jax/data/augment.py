@@ -9,9 +9,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-_PAD = 4  # pixels on each side
+PAD = 4  # pixels on each side
 _MOST_DEGREES = 15.
-_NOISE = 1  # folded into the key: noise apart from the augmentation's draws
+_NOISE = 0x6e6f6973  # folded into the key; keys split off it are of small n
 
 
 def reflect_crop_flip(key: jax.Array, images_BHWC: jax.Array) -> jax.Array:
@@ -21,7 +21,7 @@ def reflect_crop_flip(key: jax.Array, images_BHWC: jax.Array) -> jax.Array:
   """
   b, h, w, _ = images_BHWC.shape
   crop_key, flip_key = jax.random.split(key)
-  offset_B2 = jax.random.randint(crop_key, (b, 2), -_PAD, _PAD + 1)
+  offset_B2 = jax.random.randint(crop_key, (b, 2), -PAD, PAD + 1)
   flip_B = jax.random.bernoulli(flip_key, shape=(b,))
   down_1H, across_1W = jnp.arange(h)[None], jnp.arange(w)[None]
   across_BW = jnp.where(flip_B[:, None], across_1W[:, ::-1], across_1W)
@@ -39,7 +39,7 @@ def zero_crop_flip_rotate(key: jax.Array, images_BHWC: jax.Array) -> jax.Array:
   """
   b, h, w, _ = images_BHWC.shape
   crop_key, flip_key, turn_key = jax.random.split(key, 3)
-  offset_B2 = jax.random.randint(crop_key, (b, 2), -_PAD, _PAD + 1)
+  offset_B2 = jax.random.randint(crop_key, (b, 2), -PAD, PAD + 1)
   flip_B = jax.random.bernoulli(flip_key, shape=(b,))
   angle_B = jax.random.uniform(
       turn_key, (b,), minval=-_MOST_DEGREES, maxval=_MOST_DEGREES)
@@ -86,16 +86,18 @@ def keep(key: jax.Array, inputs: jax.Array) -> jax.Array:
   return inputs
 
 
-def add_noise(key: jax.Array, inputs: jax.Array,
-              std_B: jax.Array) -> jax.Array:
+def add_noise(key: jax.Array, inputs: jax.Array, std_B: jax.Array,
+              scale: tuple[float, ...] = (1.,)) -> jax.Array:
   """Adds Gaussian noise, of a standard deviation an example, to float inputs.
 
   The feature skew of NIID-Bench (Li et al., ICDE 2022, section 4.2,
-  https://arxiv.org/abs/2102.02079), on normalised inputs as in its code.
+  https://arxiv.org/abs/2102.02079), which adds it to images in 0..1: of images
+  that are normalised already, `scale` is 1 / std of each channel.
   """
   noise = jax.random.normal(jax.random.fold_in(key, _NOISE), inputs.shape)
   ones = (1,) * (inputs.ndim - 1)
-  return inputs + noise * std_B.reshape(-1, *ones)
+  return inputs + (noise * std_B.reshape(-1, *ones)
+                   * jnp.float32(scale).reshape(*ones, -1))
 
 
 AUGMENTATIONS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {

@@ -32,7 +32,13 @@ def load(data_dir: str) -> Dataset:
     with file:
       found = {key: file[key] for key in file.files}
   except Exception as error:  # a damaged file can raise almost anything
-    reason = str(error).partition('\n')[0]
     raise UserError(f'{where} cannot be read as an npz file of plain arrays '
-                    f'({reason}); write it anew with numpy.savez') from error
+                    f'({_short(error)}); write it anew with numpy.savez'
+                    ) from error
   return arrays.dataset(path.stem, where, found)
+
+
+def _short(error: Exception) -> str:
+  """The first line, without numpy's advice to unpickle."""
+  text = str(error).partition('\n')[0]
+  return 'it holds objects' if 'pickle' in text else text

@@ -187,13 +187,13 @@ def noise_std(clients: list[np.ndarray], most: float,
               num_examples: int) -> np.ndarray:
   """Feature skew: of each example the noise on it, float32 [N].
 
-  Client i of 1..N has Gaussian noise of standard deviation most * i / N. Li et
-  al., section 4.2, call that the variance; their code takes it as here, but
-  leaves the last client without noise.
+  Client i of 0..N-1 has Gaussian noise of standard deviation most * i / (N-1),
+  as in the code of NIID-Bench; Li et al., section 4.2, call it the variance and
+  count i / N from 1.
   """
   std = np.zeros(num_examples, np.float32)
-  for i, indices in enumerate(clients, 1):
-    std[indices] = most * i / len(clients)
+  for i, indices in enumerate(clients):
+    std[indices] = most * i / max(len(clients) - 1, 1)
   return std
 
 

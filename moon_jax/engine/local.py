@@ -30,6 +30,7 @@ class Program(NamedTuple):
   augment_fn: Callable[[jax.Array, jax.Array], jax.Array]  # key, stored inputs
   normalize_fn: Callable[[jax.Array], jax.Array]  # of stored inputs
   keep_models: bool = False  # whether rounds hand out the local models
+  noise_scale: tuple[float, ...] = (1.,)  # of noise on normalised inputs
 
 
 class TrainData(NamedTuple):
@@ -69,7 +70,8 @@ def step(program: Program, lane: Lane, step_in_job: jax.Array,
   key = jax.random.fold_in(lane.key, step_in_job)
   inputs = program.normalize_fn(program.augment_fn(key, stored.inputs))
   if stored.noise_std is not None:
-    inputs = augment.add_noise(key, inputs, stored.noise_std)
+    inputs = augment.add_noise(
+        key, inputs, stored.noise_std, program.noise_scale)
   batch = Batch(inputs, stored.labels, mask_B)
 
   def objective(params):

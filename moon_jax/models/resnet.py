@@ -69,7 +69,8 @@ class ResNet(nn.Module):
 
   @nn.compact
   def __call__(self, images_BHWC, mask_B, train):
-    base.check_images('resnet18 and resnet50', images_BHWC, _SMALLEST)
+    base.check_images(
+        f'resnet{50 if self.is_bottleneck else 18}', images_BHWC, _SMALLEST)
     norm, dtype = self.options.norm, self.options.dtype
     x = layers.Conv(_WIDTHS[0], 3, dtype, 1, 1, use_bias=False,
                     name='stem_conv')(images_BHWC)

@@ -60,6 +60,10 @@ def test_tokens_take_the_smallest_type():
   data = make(TOKENS)
   assert data.num_tokens == 301
   assert data.train_inputs.dtype == data.test_inputs.dtype == np.int16
+  for most, dtype in ((126, np.int8), (127, np.int16), (32766, np.int16),
+                      (32767, np.int32)):
+    edge = make(with_(TOKENS, x_test=np.full((4, 6), most)))
+    assert edge.test_inputs.dtype == dtype and edge.test_inputs[0, 0] == most
   small = make(with_(TOKENS, x_test=np.zeros((4, 6), int)))
   assert small.train_inputs.dtype == np.int8
   np.testing.assert_array_equal(small.train_inputs, TOKENS['x_train'])
@@ -68,6 +72,14 @@ def test_tokens_take_the_smallest_type():
 def test_clients_may_have_names(tmp_path):
   data = save(tmp_path, with_(client_train=np.array(list('bbacbbacbbac'))))
   np.testing.assert_array_equal(data.train_clients, [1, 1, 0, 2] * 3)
+  objects = make(with_(client_train=np.array(list('bbacbbacbbac'), object)))
+  np.testing.assert_array_equal(objects.train_clients, data.train_clients)
+
+
+def test_a_constant_channel_is_left_as_it_is():
+  flat = np.full((12, 8, 8, 3), 51, np.uint8)
+  data = make(with_(x_train=flat))
+  assert data.mean == pytest.approx((.2,) * 3) and data.std == (1.,) * 3
 
 
 def test_fingerprints_differ_where_data_do():
@@ -75,8 +87,11 @@ def test_fingerprints_differ_where_data_do():
   moved[3, 2, 1, 0] += 1
   prints = [make(found).fingerprint() for found in (
       IMAGES, with_(x_train=moved), with_(y_test=np.array([0, 1, 2, 2])),
-      with_(mean=.5), with_(client_train=np.arange(12)), IMAGES)]
-  assert len(set(prints)) == 5 and prints[0] == prints[-1]
+      with_(mean=.5), with_(client_train=np.arange(12)), FEATURES,
+      with_(FEATURES, **{k: FEATURES[k].reshape(-1, 1, 5)
+                         for k in ('x_train', 'x_test')}), IMAGES)]
+  assert len(set(prints)) == 7 and prints[0] == prints[-1]
+  assert arrays.dataset('other', '', IMAGES).fingerprint() == prints[0]
 
 
 @pytest.mark.parametrize('found, words', [
@@ -111,8 +126,18 @@ def test_fingerprints_differ_where_data_do():
     (with_(client_train=np.zeros(12)), 'integers or strings.*got float64'),
     (with_(mean=[.1, .2]), r'mean must be one number or 3; got float64 \[2\]'),
     (with_(mean='x'), 'mean must be one number or 3'),
-    (with_(std=[1, 0, 1]), 'std must be above 0'),
-    (with_(std=np.nan), 'std must be one number or 3'),
+    (with_(std=[1, 0, 1]), r'std must be above 1e-30; got \[1 0 1'),
+    (with_(std=np.nan), 'std must be finite'),
+    (with_(std=1e-45), 'std must be above 1e-30; got 1e-45'),
+    (with_(mean=[1e60, 0, 0]), 'mean must be finite and below 1e.30'),
+    (with_(mean=[[1.], [2., 3.]]), 'mean is no array.*rows of one length'),
+    (with_(x_train=[[1.], [2., 3.]]), 'x_train is no array'),
+    (with_(client_train=[[1.], [2., 3.]]), 'client_train is no array'),
+    (with_(x_train=np.ma.masked_array(IMAGES['x_train'])), 'masked array'),
+    (with_(x_train='here'), 'x_train must be an array; got a str'),
+    (with_(TOKENS, x_train=np.full((12, 6), 10**6)), 'to 999,999 at most'),
+    (with_(x_train=IMAGES['x_train'][:, :4], x_test=IMAGES['x_test'][:, :4],
+           augmentation='reflect_crop_flip'), 'of more than 4 pixels'),
     (with_(augmentation='cutout'), 'augmentation must be one of none'),
     (with_(FEATURES, augmentation='reflect_crop_flip'), 'is for images'),
 ])
@@ -138,7 +163,7 @@ def test_bad_files_are_refused(tmp_path):
   np.save(tmp_path / 'one.npy', IMAGES['x_train'])
   refuse('one array, not an archive', tmp_path / 'one.npy')
   np.savez(path, **with_(x_train=np.array([{}, 'run me'], object)))
-  refuse('cannot be read.*allow_pickle', path)
+  refuse('cannot be read.*it holds objects', path)
   with zipfile.ZipFile(path, 'w') as file:
     file.writestr('x_train.npy', b'no array')
   refuse('cannot be read|x_train', path)
@@ -178,14 +203,21 @@ def pair(data_dir):
 
 def short(data_dir):
   return load("") | {"y_test": [0, 1]}
+
+def leave(data_dir):
+  raise SystemExit(0)
 ''')
+  (tmp_path / 'bad_package').mkdir()
+  (tmp_path / 'bad_package' / '__init__.py').write_text('1 / 0')
   monkeypatch.syspath_prepend(tmp_path)
   data = sources.load('mine_own:load', 'odd')
   assert data.name == 'load' and data.class_names == ('even', 'odd')
   for name, words in [
       ('none:load', 'no file of a module none'),
-      ('mine_own:lode', 'has no function lode; it has load, broken, pair'),
+      ('mine_own:lode', 'no function lode; it has load, broken, pair, short'),
       ('mine_own:broken', 'IndexError: .*mine_own.py, line 10'),
+      ('mine_own:leave', 'SystemExit: 0 .*mine_own.py, line 19'),
+      ('bad_package.mine:load', 'importing the package.*ZeroDivisionError'),
       ('mine_own:pair', 'must return a dict of arrays.*got a tuple'),
       ('mine_own:short', r'--dataset=mine_own:short: y_test must be 10')]:
     with pytest.raises(UserError, match=words):

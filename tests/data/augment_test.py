@@ -113,6 +113,29 @@ def test_noise_has_the_deviation_of_each_example():
   np.testing.assert_allclose(noise.std((1, 2)), std, rtol=.02)
   assert np.abs(noise.mean((1, 2))).max() < .05
   assert np.abs(np.corrcoef(noise[1].ravel(), noise[2].ravel())[0, 1]) < .05
+  other = augment.add_noise(
+      jax.random.key(1), jnp.ones((3, 100, 100)), jnp.asarray(std))
+  assert np.abs(np.corrcoef(
+      noise[2].ravel(), np.ravel(other[2]) - 1)[0, 1]) < .05
+  scaled = augment.add_noise(
+      jax.random.key(0), jnp.ones((3, 9, 2)), jnp.asarray(std), (1., 10.))
+  plain = augment.add_noise(
+      jax.random.key(0), jnp.ones((3, 9, 2)), jnp.asarray(std))
+  np.testing.assert_allclose(
+      scaled - 1, (np.asarray(plain) - 1) * [1, 10], atol=1e-5)
+
+
+def test_noise_shares_no_draw_with_flips():
+  ramp = jnp.asarray(np.arange(12, dtype=np.uint8).reshape(1, 1, 12, 1).repeat(
+      64, 0).repeat(12, 1))
+  agree = []
+  for seed in range(8):
+    key = jax.random.key(seed)
+    flipped = np.asarray(augment.reflect_crop_flip(key, ramp))
+    is_flipped = flipped[:, 0, 6, 0] < flipped[:, 0, 5, 0]
+    noise = augment.add_noise(key, jnp.zeros((64, 12, 12, 1)), jnp.ones(64))
+    agree.append(is_flipped == (np.ravel(noise)[:64] < 0))
+  assert .4 < np.mean(agree) < .6
 
 
 def test_every_name_keeps_shape_and_type():

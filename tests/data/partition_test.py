@@ -136,8 +136,10 @@ def test_natural_gives_each_client_its_own():
 
 
 def test_noise_grows_with_the_client():
-  std = partition.noise_std([np.array([0, 3]), np.array([1])], .4, 5)
-  np.testing.assert_allclose(std, [.2, .4, 0, .2, 0], rtol=1e-6)
+  clients = [np.array([0, 3]), np.array([1]), np.array([5])]
+  std = partition.noise_std(clients, .4, 6)
+  np.testing.assert_allclose(std, [0, .2, 0, 0, 0, .4], rtol=1e-6)
+  assert not partition.noise_std([np.arange(4)], .4, 4).any()
 
 
 @pytest.mark.parametrize('clients, beta, words', [
