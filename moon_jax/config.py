@@ -37,8 +37,9 @@ class Config:
       'names that npz files have (docs/own_data.md).')
   data_dir: str = _flag(
       '', 'Directory that holds the data set in any published form, or into '
-      'which it is downloaded; "tfds" prepares it with tensorflow-datasets and '
-      'TensorFlow. The file of npz; digits and breast_cancer need none.')
+      'which it is downloaded (cifar10, cifar100, tiny_imagenet); "tfds" '
+      'prepares it with tensorflow-datasets and TensorFlow. The file of npz; '
+      'digits and breast_cancer need none.')
   partition: str = _flag(
       'dirichlet', 'How the training set is split over clients: iid; by '
       'classes (dirichlet; shards, a few classes each); by sizes (quantity); '

@@ -45,8 +45,6 @@ def run(config: Config) -> dict[str, Any]:
     return summary
   dataset = dataset or sources.load(config.dataset, config.data_dir)
   clients = split(config, dataset)
-  workdir.create()
-  workdir.write_partition(clients, cohorts)
   return _simulate(config, dataset, clients, cohorts, workdir, start)
 
 
@@ -98,6 +96,8 @@ def _simulate(config, dataset, clients, cohorts, workdir, start):
 
   _use_compilation_cache()
   simulation = Simulation(config, dataset, clients, cohorts)
+  workdir.create()
+  workdir.write_partition(clients, cohorts)
   checkpoints = _resume(config, simulation, workdir)
   _say_what_runs(config, dataset, clients, cohorts, workdir, simulation)
   compile_seconds = 0.
@@ -215,18 +215,28 @@ def _say_what_runs(config, dataset, clients, cohorts, workdir, simulation):
   rounds = sorted({len(cohort) for cohort in cohorts})
   a_round = f'{rounds[0]:,}' if len(rounds) == 1 else (
       f'{rounds[0]:,} to {rounds[-1]:,}')
+  noise = (f' with noise of 0 to {config.noise_std:g}'
+           if config.partition == 'feature_noise' else '')
   print(
       f'{dataset.name}: {len(dataset.train_labels):,} training and '
-      f'{len(dataset.test_labels):,} test examples; {config.num_clients:,} '
-      f'clients of {min(sizes):,} to {max(sizes):,} examples, {a_round} a '
-      f'round\n{config.algorithm}, {config.model} of '
-      f'{simulation.num_parameters:,} parameters; {simulation.num_lanes} '
-      f'lane(s)\nclients keep {simulation.client_bytes:,} bytes between rounds '
+      f'{len(dataset.test_labels):,} test examples of {_shape(dataset)}, '
+      f'{dataset.num_classes} classes\n{config.partition}: '
+      f'{config.num_clients:,} clients of {min(sizes):,} to {max(sizes):,} '
+      f'examples{noise}, {a_round} a round\n{config.algorithm}, '
+      f'{config.model} of {simulation.num_parameters:,} parameters; '
+      f'{simulation.num_lanes} lane(s)\nclients keep {simulation.client_bytes:,} bytes between rounds '
       f'({simulation.client_bytes // config.num_clients:,} each)', flush=True)
   if spent := _privacy(config, cohorts):
     print(f'differential privacy: epsilon {spent["epsilon"]:.3g} at delta '
           f'{config.dp_delta:g} for {config.num_rounds} rounds')
   print(f'results in {workdir.path}', flush=True)
+
+
+def _shape(dataset):
+  """Of an input, as 32x32x3 pixels."""
+  kind = 'tokens' if dataset.num_tokens else (
+      'pixels' if dataset.train_inputs.dtype == np.uint8 else 'features')
+  return f'{"x".join(map(str, dataset.train_inputs.shape[1:]))} {kind}'
 
 
 def _use_compilation_cache() -> None:

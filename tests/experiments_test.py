@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 def test_ablation_over_k(tmp_path, monkeypatch, capfd, compilation_cache):
   """On digits, cut short; a second command finds all done; mistakes end it."""
   monkeypatch.setitem(num_negatives._BUDGETS, 'smoke', (2, 1, (1,), 1))
-  monkeypatch.setattr(negatives, 'PUBLISHED', {1: .691, 100: .635})
+  monkeypatch.setattr(negatives, 'PUBLISHED', {1: .691, 5: .677})
   monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', compilation_cache)
   monkeypatch.setenv('PYTHONPATH', str(ROOT))
   out = tmp_path / 'out'
@@ -25,10 +25,10 @@ def test_ablation_over_k(tmp_path, monkeypatch, capfd, compilation_cache):
   assert num_negatives.main() == 0
   assert {path.name for path in out.iterdir()} == {
       'num_negatives.md', 'num_negatives.png', 'k1-mu1-seed0',
-      'k100-mu1-seed0'}
+      'k5-mu1-seed0'}
   rows = (out / 'num_negatives.md').read_text().splitlines()[2:]
-  assert [row.split()[1] for row in rows] == ['1', '100']
-  assert [row.split()[-2] for row in rows] == ['0.691', '0.635']
+  assert [row.split()[1] for row in rows] == ['1', '5']
+  assert [row.split()[-2] for row in rows] == ['0.691', '0.677']
   # In two rounds no client has more than one negative.
   assert rows[0].split()[3] == rows[1].split()[3]
 

@@ -67,6 +67,8 @@ def dataset(name: str, where: str, arrays: Mapping[str, Any]) -> Dataset:
     check(names.ndim == 1 and len(names), 'class_names must be a list of names;'
           f' got {names.dtype} {list(names.shape)}')
   if names is None:
+    check(y_train.min() == 0, f'y_train runs from {y_train.min()} to '
+          f'{y_train.max()}; number the classes from 0, or give class_names')
     names = range(int(y_train.max()) + 1)
     check(len(names) <= len(y_train), f'y_train runs to {y_train.max()} with '
           f'{len(y_train)} examples; number the classes from 0')
@@ -122,6 +124,9 @@ def _inputs(check, key, value):
   if x.dtype == np.uint8:
     check(x.ndim in (3, 4), f'{key} is uint8, so it must be images [N, H, W, C]'
           f' or [N, H, W]; got {list(x.shape)}. Give features as float32')
+    check(x.ndim == 3 or x.shape[1] not in (1, 3) or x.shape[3] in (1, 3, 4),
+          f'{key} is {list(x.shape)}, which looks as if channels came first; '
+          'give [N, H, W, C]')
     return x[..., None] if x.ndim == 3 else x
   if x.dtype.kind == 'f':
     check(x.ndim > 1, f'{key} must be [N, F] or more axes; got '

@@ -57,9 +57,9 @@ def check_images(model: str, inputs: jax.Array, smallest: int) -> None:
   shape = 'x'.join(map(str, inputs.shape[1:]))
   if inputs.ndim != 4 or not jnp.issubdtype(inputs.dtype, jnp.floating):
     raise UserError(
-        f'--model={model} takes images; got {inputs.dtype} inputs of shape '
-        f'{shape or "none"}. --model=mlp takes features, --model=char_lstm '
-        'tokens')
+        f'--model={model} takes images [N, H, W, C]; got {inputs.dtype} inputs '
+        f'of shape {shape or "none"}. --model=mlp takes features, '
+        '--model=char_lstm tokens')
   if min(inputs.shape[1:3]) < smallest:
     raise UserError(f'--model={model} needs images of at least '
                     f'{smallest}x{smallest} pixels; got {shape}')

@@ -37,7 +37,8 @@ class CharLSTM(nn.Module):
     if not is_tokens or tokens_BT.ndim != 2:
       raise UserError(
           f'--model=char_lstm takes sequences of tokens; got {tokens_BT.dtype} '
-          f'inputs of {tokens_BT.ndim - 1} axes. --model=mlp takes features')
+          f'inputs of {tokens_BT.ndim - 1} axes. --model=mlp takes features, '
+          '--model=simple_cnn images')
     dtype = self.options.dtype
     x_BTF = nn.Embed(
         self.options.num_tokens, _EMBEDDING, dtype=dtype,
