@@ -224,7 +224,8 @@ def _say_what_runs(config, dataset, clients, cohorts, workdir, simulation):
       f'{config.num_clients:,} clients of {min(sizes):,} to {max(sizes):,} '
       f'examples{noise}, {a_round} a round\n{config.algorithm}, '
       f'{config.model} of {simulation.num_parameters:,} parameters; '
-      f'{simulation.num_lanes} lane(s)\nclients keep {simulation.client_bytes:,} bytes between rounds '
+      f'{simulation.num_lanes} lane(s)\nclients keep '
+      f'{simulation.client_bytes:,} bytes between rounds '
       f'({simulation.client_bytes // config.num_clients:,} each)', flush=True)
   if spent := _privacy(config, cohorts):
     print(f'differential privacy: epsilon {spent["epsilon"]:.3g} at delta '
