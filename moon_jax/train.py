@@ -64,7 +64,8 @@ def main(argv: list[str]) -> None:
   except DivergedError as error:
     _fail(error, 1)
   except KeyboardInterrupt:
-    _fail('interrupted; the same command goes on from the last checkpoint', 1)
+    _fail('interrupted; the same command goes on from the last checkpoint, '
+          'where there is one', 1)
   print(f'test accuracy {summary["test_accuracy"]:.4f} after '
         f'{summary["rounds"]} rounds (best {summary["best_test_accuracy"]:.4f} '
         f'after {summary["best_round"]}), '
