@@ -236,7 +236,7 @@ def _say_what_runs(config, dataset, clients, cohorts, workdir, simulation):
 def _shape(dataset):
   """Of an input, as 32x32x3 pixels."""
   kind = 'tokens' if dataset.num_tokens else (
-      'pixels' if dataset.train_inputs.dtype == np.uint8 else 'features')
+      'pixels' if dataset.is_images else 'features')
   return f'{"x".join(map(str, dataset.train_inputs.shape[1:]))} {kind}'
 
 

@@ -91,8 +91,7 @@ class Simulation:
     self._program = Program(
         model, algorithm, config.optimizer,
         augment.AUGMENTATIONS[augmentation], normalize_fn,
-        keep_models=config.client_eval_every > 0,
-        noise_scale=_noise_scale(dataset))
+        keep_models=config.client_eval_every > 0)
     init = functools.partial(
         state_lib.init, [config.seed], model, algorithm, config.num_clients,
         example)
@@ -108,7 +107,7 @@ class Simulation:
         for name in HYPERPARAMETERS}
     self._train_data = TrainData(
         jnp.asarray(dataset.train_inputs), jnp.asarray(dataset.train_labels),
-        self._noise_std(len(dataset.train_labels)))
+        _noise_std(config, dataset, clients))
     self._test_data = evaluate.batched(
         dataset.test_inputs, dataset.test_labels)
     self._evaluate = evaluate.make_evaluate(model, normalize_fn)
@@ -117,12 +116,6 @@ class Simulation:
     self._num_test = len(dataset.test_labels)
     self._round = self._compiled_evaluate = None
     self._next_table = self._last_round = None
-
-  def _noise_std(self, num_examples):
-    if self.config.partition != 'feature_noise':
-      return None
-    return jnp.asarray(partition.noise_std(
-        self._clients, self.config.noise_std, num_examples))
 
   @property
   def rounds_done(self) -> int:
@@ -262,10 +255,14 @@ class Simulation:
       return self._next_table[1]
     return self.plan(index)
 
-def _noise_scale(dataset):
-  """Noise is on images in 0..1, and on features as they are normalised."""
-  is_images = dataset.train_inputs.dtype == np.uint8
-  return tuple(1 / std for std in dataset.std) if is_images else (1.,)
+def _noise_std(config, dataset, clients):
+  """Of noise on normalised inputs: on images it is told as of those in 0..1."""
+  if config.partition != 'feature_noise':
+    return None
+  std_N = partition.noise_std(
+      clients, config.noise_std, len(dataset.train_labels))
+  unit_C = dataset.std if dataset.is_images else (1.,)
+  return jnp.asarray(std_N[:, None] / np.float32(unit_C))
 
 
 def _choose_lanes(lanes: int, cohort_size: int) -> int:

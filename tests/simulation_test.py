@@ -9,6 +9,7 @@ import pytest
 
 from moon_jax import models
 from moon_jax import run
+from moon_jax import simulation as simulation_lib
 from moon_jax.config import Config
 from moon_jax.data import augment
 from moon_jax.data import cohort
@@ -97,6 +98,16 @@ def test_noise_is_on_training_inputs_alone(dataset):
   assert simulated(partition='feature_noise', noise_std=0.) == clean
   noisy = simulated(partition='feature_noise', noise_std=2.)
   assert noisy[0] != clean[0] and noisy[1] == clean[1]
+
+
+def test_noise_is_as_of_images_in_0_to_1(dataset):
+  config = dataclasses.replace(
+      CONFIG, partition='feature_noise', num_clients=2, noise_std=.3)
+  clients = run.split(config, dataset)
+  std = simulation_lib._noise_std(config, dataset, clients)
+  assert std.shape == (len(dataset.train_labels), 1)
+  assert not std[clients[0]].any()
+  np.testing.assert_allclose(std[clients[1]], .3 / .376, rtol=1e-6)
 
 
 def test_splits_are_as_asked(dataset):

@@ -61,28 +61,6 @@ def dataset(name: str, where: str, arrays: Mapping[str, Any]) -> Dataset:
   y_train, y_test = (
       _integers(check, f'y_{part}', arrays[f'y_{part}'], len(x))
       for part, x in (('train', x_train), ('test', x_test)))
-  names = arrays.get('class_names')
-  if names is not None:
-    names = _array(check, 'class_names', names)
-    check(names.ndim == 1 and len(names), 'class_names must be a list of names;'
-          f' got {names.dtype} {list(names.shape)}')
-  if names is None:
-    check(y_train.min() == 0, f'y_train runs from {y_train.min()} to '
-          f'{y_train.max()}; number the classes from 0, or give class_names')
-    names = range(int(y_train.max()) + 1)
-    check(len(names) <= len(y_train), f'y_train runs to {y_train.max()} with '
-          f'{len(y_train)} examples; number the classes from 0')
-  num_classes = len(names)
-  for key, y in (('y_train', y_train), ('y_test', y_test)):
-    check(y.max() < num_classes, f'{key} runs to {y.max()} and there are '
-          f'{num_classes} classes, from 0; mend it, or give class_names')
-  clients = arrays.get('client_train')
-  if clients is not None:
-    clients = _array(check, 'client_train', clients)
-    check(clients.shape == y_train.shape and clients.dtype.kind in 'iuUS',
-          f'client_train must be {len(y_train)} integers or strings, one an '
-          f'example; got {clients.dtype} {list(clients.shape)}')
-    clients = np.unique(clients, return_inverse=True)[1].astype(np.int32)
   check(not is_tokens or not {'mean', 'std'} & set(arrays),
         'mean and std are of no use to tokens; leave them out')
   mean, std = _mean_and_std(check, arrays, x_train)
@@ -92,13 +70,13 @@ def dataset(name: str, where: str, arrays: Mapping[str, Any]) -> Dataset:
       train_labels=y_train,
       test_inputs=x_test,
       test_labels=y_test,
-      class_names=tuple(map(str, names)),
+      class_names=_class_names(check, arrays, y_train, y_test),
       mean=mean,
       std=std,
       augmentation=_augmentation(check, arrays, x_train),
       num_tokens=(int(max(x_train.max(), x_test.max())) + 1
                   if is_tokens else 0),
-      train_clients=clients)
+      train_clients=_clients(check, arrays, len(y_train)))
 
 
 def _array(check, key, value):
@@ -164,6 +142,35 @@ def _integers(check, key, value, count):
   check(y.min() >= 0 and y.max() < 2**31 - 1, f'{key} runs from {y.min()} to '
         f'{y.max()}; number the classes from 0')
   return y.astype(np.int32)
+
+
+def _class_names(check, arrays, y_train, y_test):
+  """Those given, or numbers: as many as the training labels run to."""
+  if 'class_names' in arrays:
+    names = _array(check, 'class_names', arrays['class_names'])
+    check(names.ndim == 1 and len(names), 'class_names must be a list of names;'
+          f' got {names.dtype} {list(names.shape)}')
+  else:
+    check(y_train.min() == 0, f'y_train runs from {y_train.min()} to '
+          f'{y_train.max()}; number the classes from 0, or give class_names')
+    names = range(int(y_train.max()) + 1)
+    check(len(names) <= len(y_train), f'y_train runs to {y_train.max()} with '
+          f'{len(y_train)} examples; number the classes from 0')
+  for key, y in (('y_train', y_train), ('y_test', y_test)):
+    check(y.max() < len(names), f'{key} runs to {y.max()} and there are '
+          f'{len(names)} classes, from 0; mend it, or give class_names')
+  return tuple(map(str, names))
+
+
+def _clients(check, arrays, count):
+  """Whose each example is, from 0 in the order of ids; None if untold."""
+  if 'client_train' not in arrays:
+    return None
+  ids = _array(check, 'client_train', arrays['client_train'])
+  check(ids.shape == (count,) and ids.dtype.kind in 'iuUS',
+        f'client_train must be {count} integers or strings, one an example; '
+        f'got {ids.dtype} {list(ids.shape)}')
+  return np.unique(ids, return_inverse=True)[1].astype(np.int32)
 
 
 def _mean_and_std(check, arrays, x_train):

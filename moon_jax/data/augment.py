@@ -86,18 +86,20 @@ def keep(key: jax.Array, inputs: jax.Array) -> jax.Array:
   return inputs
 
 
-def add_noise(key: jax.Array, inputs: jax.Array, std_B: jax.Array,
-              scale: tuple[float, ...] = (1.,)) -> jax.Array:
-  """Adds Gaussian noise, of a standard deviation an example, to float inputs.
+def add_noise(key: jax.Array, inputs: jax.Array,
+              std_BC: jax.Array) -> jax.Array:
+  """Adds Gaussian noise to float inputs: the feature skew of NIID-Bench.
 
-  The feature skew of NIID-Bench (Li et al., ICDE 2022, section 4.2,
-  https://arxiv.org/abs/2102.02079), which adds it to images in 0..1: of images
-  that are normalised already, `scale` is 1 / std of each channel.
+  Li et al., ICDE 2022, section 4.2, https://arxiv.org/abs/2102.02079.
+
+  Args:
+    key: of the step.
+    inputs: as normalised, [B, ..., C].
+    std_BC: of each example and channel or feature; or [B, 1] for all of them.
   """
   noise = jax.random.normal(jax.random.fold_in(key, _NOISE), inputs.shape)
-  ones = (1,) * (inputs.ndim - 1)
-  return inputs + (noise * std_B.reshape(-1, *ones)
-                   * jnp.float32(scale).reshape(*ones, -1))
+  b, c = std_BC.shape
+  return inputs + noise * std_BC.reshape(b, *(1,) * (inputs.ndim - 2), c)
 
 
 AUGMENTATIONS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {

@@ -31,6 +31,10 @@ class Dataset(NamedTuple):
     return len(self.class_names)
 
   @property
+  def is_images(self) -> bool:
+    return self.train_inputs.dtype == np.uint8
+
+  @property
   def nbytes(self) -> int:
     """Of all examples."""
     return self.train_inputs.nbytes + self.test_inputs.nbytes + (

@@ -30,7 +30,6 @@ class Program(NamedTuple):
   augment_fn: Callable[[jax.Array, jax.Array], jax.Array]  # key, stored inputs
   normalize_fn: Callable[[jax.Array], jax.Array]  # of stored inputs
   keep_models: bool = False  # whether rounds hand out the local models
-  noise_scale: tuple[float, ...] = (1.,)  # of noise on normalised inputs
 
 
 class TrainData(NamedTuple):
@@ -38,7 +37,7 @@ class TrainData(NamedTuple):
 
   inputs: jax.Array  # [N, ...]
   labels: jax.Array  # int32 [N]
-  noise_std: jax.Array | None = None  # float32 [N], of the noise partition
+  noise_std: jax.Array | None = None  # float32 [N, C] of feature_noise
 
 
 class Lane(NamedTuple):
@@ -70,8 +69,7 @@ def step(program: Program, lane: Lane, step_in_job: jax.Array,
   key = jax.random.fold_in(lane.key, step_in_job)
   inputs = program.normalize_fn(program.augment_fn(key, stored.inputs))
   if stored.noise_std is not None:
-    inputs = augment.add_noise(
-        key, inputs, stored.noise_std, program.noise_scale)
+    inputs = augment.add_noise(key, inputs, stored.noise_std)
   batch = Batch(inputs, stored.labels, mask_B)
 
   def objective(params):

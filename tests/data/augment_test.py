@@ -108,19 +108,20 @@ def test_features_are_normalised_and_tokens_stay():
 def test_noise_has_the_deviation_of_each_example():
   std = np.array([0, .1, 2.], np.float32)
   noisy = augment.add_noise(
-      jax.random.key(0), jnp.ones((3, 100, 100)), jnp.asarray(std))
+      jax.random.key(0), jnp.ones((3, 100, 100)), jnp.asarray(std[:, None]))
   noise = np.asarray(noisy) - 1
   np.testing.assert_allclose(noise.std((1, 2)), std, rtol=.02)
   assert np.abs(noise.mean((1, 2))).max() < .05
   assert np.abs(np.corrcoef(noise[1].ravel(), noise[2].ravel())[0, 1]) < .05
   other = augment.add_noise(
-      jax.random.key(1), jnp.ones((3, 100, 100)), jnp.asarray(std))
+      jax.random.key(1), jnp.ones((3, 100, 100)), jnp.asarray(std[:, None]))
   assert np.abs(np.corrcoef(
       noise[2].ravel(), np.ravel(other[2]) - 1)[0, 1]) < .05
   scaled = augment.add_noise(
-      jax.random.key(0), jnp.ones((3, 9, 2)), jnp.asarray(std), (1., 10.))
+      jax.random.key(0), jnp.ones((3, 9, 2)),
+      jnp.asarray(std[:, None] * np.float32([1, 10])))
   plain = augment.add_noise(
-      jax.random.key(0), jnp.ones((3, 9, 2)), jnp.asarray(std))
+      jax.random.key(0), jnp.ones((3, 9, 2)), jnp.asarray(std[:, None]))
   np.testing.assert_allclose(
       scaled - 1, (np.asarray(plain) - 1) * [1, 10], atol=1e-5)
 
@@ -133,7 +134,8 @@ def test_noise_shares_no_draw_with_flips():
     key = jax.random.key(seed)
     flipped = np.asarray(augment.reflect_crop_flip(key, ramp))
     is_flipped = flipped[:, 0, 6, 0] < flipped[:, 0, 5, 0]
-    noise = augment.add_noise(key, jnp.zeros((64, 12, 12, 1)), jnp.ones(64))
+    noise = augment.add_noise(
+        key, jnp.zeros((64, 12, 12, 1)), jnp.ones((64, 1)))
     agree.append(is_flipped == (np.ravel(noise)[:64] < 0))
   assert .4 < np.mean(agree) < .6
 

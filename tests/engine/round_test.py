@@ -83,7 +83,7 @@ def test_lost_updates_change_the_client_and_not_the_server():
 
 
 def test_noise_is_a_clients_own_whatever_the_lanes():
-  std = np.float32(np.repeat([0] * 4 + [.5] * 4, SIZES))
+  std = np.float32(np.repeat([0] * 4 + [.5] * 4, SIZES))[:, None]
   models = []
   for lanes, noise in ((1, None), (1, std), (3, std), (1, 0 * std)):
     federated = Federation(
