@@ -1,7 +1,8 @@
-"""The layers that networks here are made of: Conv, Dense, norms, pooling.
+"""The layers that networks here are made of: Dense, convolutions, norms.
 
 PyTorch's default initialisation, which the published numbers assume: kernels
-and biases uniform in +-1/sqrt(fan_in) (He et al. with a = sqrt(5)).
+and biases uniform in +-1/sqrt(fan_in) (He et al. with a = sqrt(5)), but for the
+convolutions of residual networks.
 
 Float32 means float32 on every backend: matrix products ask for the highest
 precision, since GPUs would otherwise round their inputs to 10 bits (TF32).
@@ -13,6 +14,8 @@ from flax import linen as nn
 import jax
 from jax.ad_checkpoint import checkpoint_name
 import jax.numpy as jnp
+
+from moon_jax.models import pooled_conv
 
 CONVOLVED = 'convolved'  # what convolutions give, for rematerialisation
 _PRECISION = jax.lax.Precision.HIGHEST
@@ -52,10 +55,10 @@ class Dense(nn.Module):
 
 
 class Conv(nn.Module):
-  """A convolution, zero-padded: [B, H, W, C] -> NHWC.
+  """A convolution, zero-padded, without a bias: [B, H, W, C] -> NHWC.
 
-  With a bias it starts as PyTorch's default does; without, as a residual
-  network's, normal with variance 2 / (k k num_features) (He et al., fan out).
+  It starts as a residual network's do, normal with variance
+  2 / (k k num_features) (He et al., fan out).
   """
 
   num_features: int
@@ -63,23 +66,37 @@ class Conv(nn.Module):
   dtype: str = 'float32'
   stride: int = 1
   padding: int = 0  # pixels on each side
-  use_bias: bool = True
 
   @nn.compact
   def __call__(self, x_BHWC):
     k, channels = self.kernel_size, x_BHWC.shape[-1]
-    init = uniform_fan_in(k * k * channels)
-    kernel_init = init if self.use_bias else nn.initializers.variance_scaling(
-        2., 'fan_out', 'normal')
     kernel = self.param(
-        'kernel', kernel_init, (k, k, channels, self.num_features))
+        'kernel', nn.initializers.variance_scaling(2., 'fan_out', 'normal'),
+        (k, k, channels, self.num_features))
     x_BHWC, kernel = _cast(self.dtype, x_BHWC, kernel)
-    y_BHWC = checkpoint_name(
+    return checkpoint_name(
         conv(x_BHWC, kernel, self.stride, self.padding), CONVOLVED)
-    if not self.use_bias:
-      return y_BHWC
-    bias, = _cast(self.dtype, self.param('bias', init, (self.num_features,)))
-    return y_BHWC + bias[None, None, None]
+
+
+class PooledConv(nn.Module):
+  """relu(max_pool(conv + bias)): [H, W, C, B] -> [H', W', num_features, B].
+
+  See `pooled_conv` for its sizes, and why these are one layer.
+  """
+
+  num_features: int
+  kernel_size: int
+  dtype: str = 'float32'
+
+  @nn.compact
+  def __call__(self, x_HWCB):
+    k, channels = self.kernel_size, x_HWCB.shape[2]
+    init = uniform_fan_in(k * k * channels)
+    kernel = self.param('kernel', init, (k, k, channels, self.num_features))
+    bias = self.param('bias', init, (self.num_features,))
+    x_HWCB, kernel, bias = _cast(self.dtype, x_HWCB, kernel, bias)
+    y_HWCB = pooled_conv.conv_max_pool(x_HWCB, kernel)
+    return nn.relu(y_HWCB + bias[None, None, :, None])
 
 
 class BatchNorm(nn.Module):
@@ -231,14 +248,3 @@ def _choose_tile(out_w: int) -> int:
   """4, 5 or 3 columns where they divide the width, else 4; see BUILD_NOTES."""
   divisors = [t for t in (_TILE, 5, 3) if out_w % t == 0]
   return divisors[0] if divisors else min(_TILE, out_w)
-
-
-def max_pool_2x2(x_BHWC: jax.Array) -> jax.Array:
-  """The maximum of each 2x2 block; an odd last row or column is left out.
-
-  As three elementwise maxima: the gradient of `reduce_window` is slow.
-  """
-  b, h, w, c = x_BHWC.shape
-  x = x_BHWC[:, :h // 2 * 2, :w // 2 * 2].reshape(b, h // 2, 2, w // 2, 2, c)
-  return jnp.maximum(jnp.maximum(x[:, :, 0, :, 0], x[:, :, 0, :, 1]),
-                     jnp.maximum(x[:, :, 1, :, 0], x[:, :, 1, :, 1]))

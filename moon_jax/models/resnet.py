@@ -32,7 +32,7 @@ class Block(nn.Module):
   def __call__(self, x_BHWC, mask_B, train):
     def conv(x, num_features, size, stride, names):
       x = layers.Conv(num_features, size, self.dtype, stride, size // 2,
-                      use_bias=False, name=names[0])(x)
+                      name=names[0])(x)
       return layers.NORMS[self.norm](name=names[1])(x, mask_B, train)
 
     if self.is_bottleneck:
@@ -72,8 +72,8 @@ class ResNet(nn.Module):
     base.check_images(
         f'resnet{50 if self.is_bottleneck else 18}', images_BHWC, _SMALLEST)
     norm, dtype = self.options.norm, self.options.dtype
-    x = layers.Conv(_WIDTHS[0], 3, dtype, 1, 1, use_bias=False,
-                    name='stem_conv')(images_BHWC)
+    x = layers.Conv(_WIDTHS[0], 3, dtype, 1, 1, name='stem_conv')(
+        images_BHWC)
     x = layers.NORMS[norm](name='stem_bn')(x, mask_B, train)
     x = nn.relu(x)
     for stage, (width, count) in enumerate(zip(_WIDTHS, self.num_blocks), 1):

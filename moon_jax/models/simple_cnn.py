@@ -27,14 +27,10 @@ class SimpleCNN(nn.Module):
   def __call__(self, images_BHWC, mask_B, train):
     del mask_B, train
     base.check_images('simple_cnn', images_BHWC, _SMALLEST)
-    x = self._conv_block(images_BHWC, 6, 'conv1')
-    x = self._conv_block(x, 16, 'conv2')
-    x = x.reshape(len(x), -1)
+    x = images_BHWC.transpose(1, 2, 3, 0)
+    x = layers.PooledConv(6, 5, self.options.dtype, name='conv1')(x)
+    x = layers.PooledConv(16, 5, self.options.dtype, name='conv2')(x)
+    x = x.reshape(-1, x.shape[-1]).T
     x = nn.relu(layers.Dense(120, self.options.dtype, name='fc1')(x))
     x = nn.relu(layers.Dense(84, self.options.dtype, name='fc2')(x))
     return heads.head(x, self.options)
-
-  def _conv_block(self, x, num_features, name):
-    # relu(pool(x)) is pool(relu(x)) with a quarter of the work.
-    conv = layers.Conv(num_features, 5, self.options.dtype, name=name)
-    return nn.relu(layers.max_pool_2x2(conv(x)))

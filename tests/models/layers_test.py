@@ -1,4 +1,4 @@
-"""The layers against JAX's own convolution, and PyTorch's rule for weights."""
+"""The layers against JAX's own convolution, and their rules for weights."""
 
 import jax
 from jax import lax
@@ -46,17 +46,9 @@ def test_banded_conv_with_a_kernel_per_client():
       jnp.stack([native_conv(a, b) for a, b in zip(x, w)]), atol=1e-4)
 
 
-@pytest.mark.parametrize('size', [8, 9])
-def test_max_pool(size):
-  x = normal(2, size, size, 3)
-  expected = lax.reduce_window(
-      x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), 'VALID')
-  np.testing.assert_array_equal(layers.max_pool_2x2(x), expected)
-
-
 @pytest.mark.parametrize('layer, shape, fan_in', [
     (layers.Dense(4000), (1, 50), 50),
-    (layers.Conv(300, 5), (1, 8, 8, 3), 75),
+    (layers.PooledConv(300, 5), (8, 8, 3, 1), 75),
 ])
 def test_weights_are_uniform_in_one_over_sqrt_fan_in(layer, shape, fan_in):
   params = layer.init(jax.random.key(0), jnp.zeros(shape))['params']
@@ -116,7 +108,7 @@ def test_padding_never_leaks_into_normalisation(norm):
 
 @pytest.mark.parametrize('module, shape', [
     (layers.Dense(4, 'bfloat16'), (1, 4096)),
-    (layers.Conv(4, 4, 'bfloat16', use_bias=False), (1, 4, 4, 256))])
+    (layers.Conv(4, 4, 'bfloat16'), (1, 4, 4, 256))])
 def test_sums_of_bfloat16_are_kept_in_float32(module, shape):
   """A sum of 4,096 ones kept in bfloat16 would end at 256."""
   x = jnp.ones(shape)
@@ -132,7 +124,7 @@ def test_sums_of_bfloat16_are_kept_in_float32(module, shape):
 
 
 def test_kernels_without_bias_are_normal_by_fan_out():
-  layer = layers.Conv(64, 3, padding=1, use_bias=False)
+  layer = layers.Conv(64, 3, padding=1)
   kernel = layer.init(jax.random.key(0), jnp.zeros((1, 8, 8, 64)))['params'][
       'kernel']
   deviation = np.sqrt(2 / (3 * 3 * 64))

@@ -1,0 +1,70 @@
+"""Convolution and pooling as one, against JAX's own convolution and window."""
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moon_jax.models import pooled_conv
+
+random = np.random.RandomState(0)
+SHAPES = {
+    'first layer': ((32, 32, 3, 4), (5, 5, 3, 6)),
+    'second layer': ((14, 14, 6, 4), (5, 5, 6, 16)),
+    'an odd row and column are left out': ((10, 11, 2, 3), (5, 5, 2, 4)),
+    'even kernels': ((16, 17, 5, 2), (4, 4, 5, 3)),
+    'kernels of one pixel': ((5, 4, 3, 2), (1, 1, 3, 3)),
+    'one window': ((6, 7, 1, 2), (5, 5, 1, 1)),
+}
+
+
+def normal(*shape):
+  return jnp.asarray(random.standard_normal(shape), jnp.float32)
+
+
+def in_two_steps(x_HWCB, kernel):
+  y = lax.conv_general_dilated(
+      x_HWCB.transpose(3, 0, 1, 2), kernel, (1, 1), 'VALID',
+      dimension_numbers=('NHWC', 'HWIO', 'NHWC'), precision='highest')
+  y = lax.reduce_window(
+      y, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), 'VALID')
+  return y.transpose(1, 2, 3, 0)
+
+
+@pytest.mark.parametrize('x, kernel', SHAPES.values(), ids=SHAPES)
+def test_it_is_convolution_and_pooling(x, kernel):
+  x, kernel = normal(*x), normal(*kernel)
+  expected, expected_vjp = jax.vjp(in_two_steps, x, kernel)
+  found, found_vjp = jax.vjp(pooled_conv.conv_max_pool, x, kernel)
+  np.testing.assert_allclose(found, expected, atol=1e-4)
+  cotangent = normal(*expected.shape)
+  for a, b in zip(found_vjp(cotangent), expected_vjp(cotangent)):
+    np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-5)
+
+
+def test_a_kernel_for_each_client():
+  x, kernel = normal(4, 10, 10, 3, 2), normal(4, 5, 5, 3, 6)
+
+  def loss(conv_fn):
+    return lambda kernel: jnp.sum(jax.vmap(conv_fn)(x, kernel) ** 2)
+
+  gradient = jax.grad(loss(pooled_conv.conv_max_pool))(kernel)
+  alone = jnp.stack([
+      jax.grad(lambda w, x=x: jnp.sum(in_two_steps(x, w) ** 2))(w)
+      for x, w in zip(x, kernel)])
+  np.testing.assert_allclose(gradient, alone, rtol=1e-4, atol=1e-3)
+
+
+def test_of_equal_outputs_the_first_has_the_gradient():
+  """As PyTorch's max_pool2d, and unlike the gradient of jnp.maximum."""
+  image, kernel = jnp.ones((2, 2, 1, 1)), jnp.ones((1, 1, 1, 1))
+  gradient = jax.grad(
+      lambda x: pooled_conv.conv_max_pool(x, kernel).sum())(image)
+  np.testing.assert_array_equal(gradient[..., 0, 0], [[1, 0], [0, 0]])
+
+
+def test_what_is_too_small_is_told():
+  with pytest.raises(ValueError, match='need images of 6x6 pixels or more; '
+                     'got 5x9'):
+    pooled_conv.conv_max_pool(normal(5, 9, 3, 1), normal(5, 5, 3, 6))
