@@ -154,8 +154,8 @@ class Config:
       10, 'Rounds between checkpoints; the last round is always saved. '
       '0 saves none.')
   lanes: int = _flag(
-      0, 'Clients trained side by side; 0 chooses. Changes speed, and results '
-      'only by rounding.')
+      0, 'Clients trained side by side, on all devices together (a core of a '
+      'CPU is one); 0 chooses. Changes speed, and results only by rounding.')
   dtype: str = _flag(
       'float32', 'Type of the arithmetic; parameters stay float32.',
       ('float32', 'bfloat16'))

@@ -78,6 +78,12 @@ def check(config: Config, algorithm: Algorithm, model: Model,
     started = algorithm.start(view)
     expect('start', started, variables, 'variables like the global model')
     batch = Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
+    frozen = algorithm.frozen(model, batch, view)
+    if any(jnp.shape(x)[:1] != (1,) for x in jax.tree.leaves(frozen)):
+      raise UserError(
+          f'--algorithm={config.algorithm}: frozen must return arrays with a '
+          f'row for each example; got {_short(frozen)} of one example')
+    batch = batch._replace(frozen=frozen)
     loss, aux = pair(
         'loss', algorithm.loss(model, started, batch, view), LossAux)
     expect('loss', loss, jnp.float32(0),

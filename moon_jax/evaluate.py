@@ -1,15 +1,18 @@
 """Accuracy of models on the test set, and on each client's own examples."""
 
 from collections.abc import Callable
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 from jax import lax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 import numpy as np
 
 from moon_jax import losses
+from moon_jax.engine import devices
+from moon_jax.engine.devices import SPLIT
+from moon_jax.engine.devices import WHOLE
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
 
@@ -33,24 +36,24 @@ class Evaluation(NamedTuple):
   loss_sum: jax.Array  # float32 [R], cross-entropy in nats
 
 
-def batched(inputs: np.ndarray, labels: np.ndarray) -> TestData:
-  """Cuts M examples into batches, the last one padded, on the device."""
+def batched(inputs: np.ndarray, labels: np.ndarray, mesh: Mesh) -> TestData:
+  """Cuts M examples into batches, padded, as many for each device."""
   size = min(_BATCH, len(labels))
-  padding = -len(labels) % size
+  padding = -len(labels) % (size * mesh.size)
 
   def cut(array):
     width = [(0, padding)] + [(0, 0)] * (array.ndim - 1)
-    return jnp.asarray(
-        np.pad(array, width).reshape(-1, size, *array.shape[1:]))
+    return devices.put(
+        np.pad(array, width).reshape(-1, size, *array.shape[1:]), mesh, SPLIT)
 
   return TestData(cut(inputs), cut(labels),
                   cut(np.ones(len(labels), np.float32)))
 
 
 def make_evaluate(
-    model: Model, normalize_fn: Callable[[jax.Array], jax.Array]
+    model: Model, normalize_fn: Callable[[jax.Array], jax.Array], mesh: Mesh
 ) -> Callable[[Variables, TestData], Evaluation]:
-  """Compiles (variables_R, data) -> Evaluation."""
+  """Compiles (variables_R, data) -> Evaluation; devices share the data."""
 
   def of_batch(variables, data):
     outputs, _ = model.apply(
@@ -65,15 +68,13 @@ def make_evaluate(
     batches = lax.map(lambda batch: of_batch(variables, batch), data)
     return jax.tree.map(jnp.sum, batches)
 
-  return jax.jit(
-      lambda variables, data: lax.map(lambda v: of_run(v, data), variables))
+  def of_device(variables_R, data):
+    sums_R = lax.map(lambda v: of_run(v, data), variables_R)
+    return lax.psum(sums_R, devices.AXIS)
 
-
-class OwnExamples(NamedTuple):
-  """The training examples of J clients, in up to S batches of B each."""
-
-  index_JSB: jax.Array  # int32, into the training set, -1 for padding
-  num_batches_J: jax.Array  # int32
+  return jax.jit(jax.shard_map(
+      of_device, mesh=mesh, in_specs=(WHOLE, SPLIT), out_specs=WHOLE,
+      check_vma=False))
 
 
 class ClientEvaluation(NamedTuple):
@@ -84,24 +85,13 @@ class ClientEvaluation(NamedTuple):
   local_test: jax.Array  # of the client's model on the whole test set
 
 
-def own_examples(clients: Sequence[np.ndarray], most: int) -> OwnExamples:
-  """Cuts the clients' indices into batches; `most` is the largest client's."""
-  size = min(_BATCH, most)
-  index_JN = np.full((len(clients), -(-most // size) * size), -1, np.int32)
-  for row, indices in zip(index_JN, clients):
-    row[:len(indices)] = indices
-  return OwnExamples(
-      index_JN.reshape(len(clients), -1, size),
-      np.array([-(-len(indices) // size) for indices in clients], np.int32))
-
-
 def make_evaluate_clients(
-    model: Model, normalize_fn: Callable[[jax.Array], jax.Array]
+    model: Model, normalize_fn: Callable[[jax.Array], jax.Array], mesh: Mesh
 ) -> Callable[..., ClientEvaluation]:
   """Compiles (global variables, models_J, own, train data, test data) -> ....
 
-  One client after another; a client's own examples are the part of the
-  training set that the partition gave it.
+  On each device one client after another; a client's own examples are the part
+  of the training set that the partition gave it.
   """
   def num_correct(variables, inputs, labels, mask_B):
     outputs, _ = model.apply(
@@ -124,6 +114,11 @@ def make_evaluate_clients(
     of_test = lax.map(lambda batch: num_correct(local, *batch), test)
     return ClientEvaluation(own[0], own[1], jnp.sum(of_test))
 
-  return jax.jit(lambda variables, models_J, own, train, test: lax.map(
-      lambda client: of_client(variables, train, test, client),
-      (models_J, *own)))
+  def of_device(variables, models_J, own, train, test):
+    return lax.map(
+        lambda client: of_client(variables, train, test, client),
+        (models_J, *own))
+
+  return jax.jit(jax.shard_map(
+      of_device, mesh=mesh, in_specs=(WHOLE, SPLIT, SPLIT, WHOLE, WHOLE),
+      out_specs=SPLIT, check_vma=False))

@@ -6,37 +6,56 @@ import os
 import jax
 
 from moon_jax.config import Config
-from moon_jax.engine.state import State
+from moon_jax.engine.schedule import Shape
 from moon_jax.errors import UserError
+from moon_jax.models.base import Variables
 
 _BYTES = 4  # of a float32 or an int32, which all of it is
 
 
-def check(config: Config, state: State, table_size: int, num_kept: int,
-          data_bytes: int) -> None:
-  """Compares what a run keeps with what the device has.
+def check(config: Config, model: Variables, client_bytes: int, table: Shape,
+          data_bytes: int, keep_models: bool) -> None:
+  """Compares what a run keeps with what host and devices have.
 
   Args:
     config: the configuration, for the flags to name.
-    state: the shapes of the state, as `jax.eval_shape` gives them.
-    table_size: numbers in a round's table.
-    num_kept: local models that a round hands out.
-    data_bytes: of the training and test examples.
+    model: its shapes, as `jax.eval_shape` gives them.
+    client_bytes: of what one client keeps, in the host's memory.
+    table: the shape of a round's table.
+    data_bytes: of the training and test examples, whole on each device.
+    keep_models: whether rounds hand out the local models.
 
   Raises:
     UserError: with the sizes, and the flags that lower them.
   """
-  model, clients = _bytes(state.variables), _bytes(state.clients)
-  model *= 1 + num_kept
-  table = _BYTES * table_size
-  need, have = model + clients + table + data_bytes, _available()
+  jobs = table.jobs_per_device
+  clients = client_bytes * config.num_clients
+  on_device = {
+      'models': _bytes(model) * (1 + keep_models * jobs),
+      'what its clients keep': client_bytes * jobs,
+      'table': _BYTES * table.num_rows * table.num_lanes * table.batch_size,
+      'data': data_bytes}
+  host = _machine()
+  device = (jax.devices()[0].memory_stats() or {}).get('bytes_limit')
+  if device is None:  # the machine is the device
+    _compare('the run', config, {
+        **on_device, f'what --num_clients={config.num_clients} keep': clients
+    }, host)
+    return
+  _compare('the run, on each device,', config, on_device, device)
+  _compare('the run, on the host,', config, {
+      f'what --num_clients={config.num_clients} keep': clients}, host)
+
+
+def _compare(who, config, needs, have):
+  need = sum(needs.values())
   if need > have:
+    parts = ', '.join(
+        f'{name} {size / 1e9:,.1f}' for name, size in needs.items())
     raise UserError(
-        f'the run needs at least {need / 1e9:,.1f} GB and there are '
-        f'{have / 1e9:,.1f}: models {model / 1e9:,.1f}, what '
-        f'--num_clients={config.num_clients} keep {clients / 1e9:,.1f}, table '
-        f'{table / 1e9:,.1f}, data {data_bytes / 1e9:,.1f}. Lower '
-        f'--num_clients, --num_negatives={config.num_negatives}, '
+        f'{who} needs at least {need / 1e9:,.1f} GB and there are '
+        f'{have / 1e9:,.1f}: {parts}. Lower --num_clients, --participation, '
+        f'--num_negatives={config.num_negatives}, '
         f'--projection_dim={config.projection_dim} or --local_epochs='
         f'{config.local_epochs}')
 
@@ -45,8 +64,6 @@ def _bytes(tree) -> int:
   return sum(_BYTES * math.prod(x.shape) for x in jax.tree.leaves(tree))
 
 
-def _available() -> int:
-  """Bytes of the device; on CPUs of the machine."""
-  stats = jax.devices()[0].memory_stats() or {}
-  machine = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-  return stats.get('bytes_limit', machine)
+def _machine() -> int:
+  """Bytes of the machine's memory."""
+  return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')

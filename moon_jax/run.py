@@ -136,7 +136,7 @@ def _resume(config, simulation, workdir):
     checkpoints = Checkpoints(workdir.checkpoints)
     state = checkpoints.restore_latest(simulation.state)
     if state is not None:
-      simulation.state = state
+      simulation.state = simulation.placed(state)
       print(f'resuming after round {simulation.rounds_done}', flush=True)
   workdir.keep_metrics(simulation.rounds_done)
   if len(workdir.metrics()) != simulation.rounds_done:

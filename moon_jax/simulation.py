@@ -21,14 +21,19 @@ from moon_jax.data import augment
 from moon_jax.data import cohort
 from moon_jax.data import partition
 from moon_jax.data.dataset import Dataset
-from moon_jax.engine import round as round_lib
+from moon_jax.engine import devices
+from moon_jax.engine import local
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.local import Program
 from moon_jax.engine.local import TrainData
+from moon_jax.engine.round import Round
+from moon_jax.engine.state import State
 from moon_jax.errors import DivergedError
 from moon_jax.optimizers import HYPERPARAMETERS
 
+_CLIENTS_OF_LANE = 4
+_MOST_FROZEN = 2**30  # bytes of representations that a round keeps
 _LANES_OF_ACCELERATOR = 16  # a guess until measured; see BUILD_NOTES.md
 
 
@@ -46,7 +51,7 @@ class Simulation:
   Attributes:
     state: the `moon_jax.engine.state.State` (R = 1) after `rounds_done`
       rounds; may be replaced, to resume.
-    num_lanes: clients trained side by side.
+    num_lanes: clients trained side by side, on all devices together.
   """
 
   def __init__(self, config: Config, dataset: Dataset,
@@ -69,13 +74,13 @@ class Simulation:
     self._cohorts = cohorts
     self._cohort_size = max(map(len, cohorts))
     self.num_lanes = _choose_lanes(config.lanes, self._cohort_size)
+    self._mesh = devices.mesh(self.num_lanes)
+    sizes = np.array([len(indices) for indices in clients])
     # A batch larger than every client is all of its examples, and padding.
-    self._batch_size = min(config.batch_size, max(map(len, clients)))
-    steps = [config.local_epochs
-             * schedule.steps_per_epoch(len(i), self._batch_size)
-             for i in clients]
-    self._num_rows = schedule.max_rows(
-        steps, self._cohort_size, self.num_lanes)
+    batch_size = min(config.batch_size, int(sizes.max()))
+    self._shape = schedule.shape(
+        config.local_epochs * schedule.steps_per_epoch(sizes, batch_size),
+        self._cohort_size, self.num_lanes, batch_size, self._mesh.size)
 
     model = models.make(
         config.model, dataset.num_classes,
@@ -88,31 +93,35 @@ class Simulation:
     if config.is_custom():
       custom.check(config, algorithm, model, example)
     augmentation = dataset.augmentation if config.augment else 'none'
+    frozen_bytes = len(dataset.train_labels) * local.frozen_bytes(
+        model, algorithm, example)
     self._program = Program(
         model, algorithm, config.optimizer,
         augment.AUGMENTATIONS[augmentation], normalize_fn,
-        keep_models=config.client_eval_every > 0)
-    init = functools.partial(
-        state_lib.init, [config.seed], model, algorithm, config.num_clients,
-        example)
+        keep_models=config.client_eval_every > 0,
+        freeze_once=(0 < frozen_bytes < _MOST_FROZEN
+                     and augmentation == 'none' and config.local_epochs > 1
+                     and config.partition != 'feature_noise'))
     memory.check(
-        config, jax.eval_shape(init),
-        self._num_rows * self.num_lanes * self._batch_size,
-        self._cohort_size if self._program.keep_models else 0,
-        dataset.nbytes)
-    # On a named device, as a restored state is: one program serves both.
-    self.state = jax.device_put(init(), jax.devices()[0])
-    self._hparams = {
-        name: jnp.full(1, getattr(config, name), jnp.float32)
-        for name in HYPERPARAMETERS}
-    self._train_data = TrainData(
-        jnp.asarray(dataset.train_inputs), jnp.asarray(dataset.train_labels),
-        _noise_std(config, dataset, clients))
+        config, jax.eval_shape(model.init, jax.random.key(0), example),
+        state_lib.client_bytes(model, algorithm, example), self._shape,
+        dataset.nbytes + frozen_bytes * self._program.freeze_once,
+        self._program.keep_models)
+    self.state = self.placed(state_lib.init(
+        [config.seed], model, algorithm, config.num_clients, example))
+    whole = functools.partial(devices.put, on=self._mesh)
+    self._hparams = whole({
+        name: np.full(1, getattr(config, name), np.float32)
+        for name in HYPERPARAMETERS})
+    self._train_data = whole(TrainData(
+        dataset.train_inputs, dataset.train_labels,
+        _noise_std(config, dataset, clients)))
     self._test_data = evaluate.batched(
-        dataset.test_inputs, dataset.test_labels)
-    self._evaluate = evaluate.make_evaluate(model, normalize_fn)
+        dataset.test_inputs, dataset.test_labels, self._mesh)
+    self._evaluate = evaluate.make_evaluate(model, normalize_fn, self._mesh)
     self._evaluate_clients = evaluate.make_evaluate_clients(
-        model, normalize_fn)
+        model, normalize_fn, self._mesh)
+    self._num_train = len(dataset.train_labels)
     self._num_test = len(dataset.test_labels)
     self._round = self._compiled_evaluate = None
     self._next_table = self._last_round = None
@@ -131,24 +140,35 @@ class Simulation:
     """Of what all clients keep between rounds."""
     return sum(x.nbytes for x in jax.tree.leaves(self.state.clients))
 
+  def placed(self, state: State) -> State:
+    """The state with what devices share on each of them."""
+    clients = state.clients
+    return devices.put(state._replace(clients=()), self._mesh)._replace(
+        clients=clients)
+
   def plan(self, round_index: int) -> schedule.Table:
     """The table of a round, from 0; the same whenever it is asked for."""
     config = self.config
-    jobs = []
-    for client in self._cohorts[round_index]:
-      place = config.seed, round_index, client
-      lost = cohort.is_lost(config.dropout_rate, *place)
-      if lost and config.dropout_stage == 'before_training':
-        continue
-      indices = self._clients[client]
-      batches = schedule.local_batches(
-          indices, config.local_epochs, self._batch_size,
-          np.random.default_rng(place))
-      jobs.append(
-          schedule.Job(0, client, len(indices), batches, not lost))
-    return schedule.plan(
-        jobs, self.num_lanes, self._num_rows, self._batch_size,
-        config.weighting, self._cohort_size)
+    cohort_J = self._cohorts[round_index]
+    lost_J = [cohort.is_lost(config.dropout_rate, config.seed, round_index, i)
+              for i in cohort_J]
+    if config.dropout_stage == 'before_training':
+      cohort_J = [i for i, is_lost in zip(cohort_J, lost_J) if not is_lost]
+      lost_J = [False] * len(cohort_J)
+    indices_J = [self._clients[client] for client in cohort_J]
+    batches, num_steps = schedule.local_batches(
+        indices_J, config.local_epochs, self._shape.batch_size,
+        self._num_train, np.random.default_rng([config.seed, round_index]))
+    work = schedule.Work(
+        run=np.zeros(len(cohort_J), np.int32),
+        client=np.array(cohort_J, np.int32),
+        num_examples=np.array([len(i) for i in indices_J], np.int32),
+        num_steps=num_steps, batches=batches,
+        is_received=~np.array(lost_J, bool))
+    table = schedule.plan(work, self._shape, config.weighting)
+    if self._program.freeze_once:
+      table = table._replace(own=self._own_examples(table.jobs))
+    return table
 
   def compile(self) -> float:
     """Compiles round and evaluation; returns how many seconds that took.
@@ -159,19 +179,19 @@ class Simulation:
     start = time.perf_counter()
     table = self.plan(self.rounds_done)
     self._next_table = self.rounds_done, table
-    self._round = round_lib.make_round(self._program).lower(
-        self.state, self._hparams, table, self._train_data).compile()
+    self._round = Round(self._program, self._mesh)
+    self._round.compile(self.state, self._hparams, table, self._train_data)
     self._compiled_evaluate = self._evaluate.lower(
         self._evaluated(), self._test_data).compile()
     if self._program.keep_models:
       models_J = jax.tree.map(
           lambda x: jax.ShapeDtypeStruct(
-              (self._cohort_size, *x.shape[1:]), x.dtype),
+              (len(table.jobs.run), *x.shape[1:]), x.dtype,
+              sharding=jax.NamedSharding(self._mesh, devices.SPLIT)),
           self.state.variables)
       self._evaluate_clients = self._evaluate_clients.lower(
-          jax.tree.map(lambda x: x[0], self.state.variables), models_J,
-          self._own_examples(table.jobs), self._train_data, self._test_data
-      ).compile()
+          self._global_model(), models_J, self._own_examples(table.jobs),
+          self._train_data, self._test_data).compile()
     return time.perf_counter() - start
 
   def run_round(self) -> RoundRecord:
@@ -185,15 +205,16 @@ class Simulation:
     start = time.perf_counter()
     index = self.rounds_done
     table = self._table_of(index)
-    state, metrics = self._round(
+    started = self._round.start(
         self.state, self._hparams, table, self._train_data)
-    if index + 1 < self.config.num_rounds:  # while the device is busy
+    if index + 1 < self.config.num_rounds:  # while the devices are busy
       self._next_table = index + 1, self.plan(index + 1)
+    *_, metrics = started
     models_J = metrics.models_J
     metrics = jax.device_get(metrics._replace(models_J=()))
-    seconds = time.perf_counter() - start
-    self.state = state
     metrics_lib.check_finite(self.config, index, table, metrics)
+    self.state = self._round.finish(self.state, table, *started[:2])
+    seconds = time.perf_counter() - start
     self._last_round = table.jobs, metrics, models_J
     num_examples = int((table.examples_TLB >= 0).sum())
     line = metrics_lib.of_round(table, metrics)
@@ -234,26 +255,30 @@ class Simulation:
     """
     jobs, metrics, models_J = self._last_round
     result = jax.device_get(self._evaluate_clients(
-        jax.tree.map(lambda x: x[0], self.state.variables), models_J,
-        self._own_examples(jobs), self._train_data, self._test_data))
+        self._global_model(), models_J, self._own_examples(jobs),
+        self._train_data, self._test_data))
     return metrics_lib.of_clients(jobs, metrics, result, self._num_test)
 
+  def _global_model(self):
+    return jax.tree.map(lambda x: x[0], self.state.variables)
+
   def _own_examples(self, jobs):
-    return evaluate.own_examples(
+    return schedule.own_examples(
         [self._clients[client] if steps else []
          for client, steps in zip(jobs.client, jobs.num_steps)],
         max(map(len, self._clients)))
 
   def _evaluated(self):
     """The models to evaluate: one, or in solo training each client's."""
-    of_run = functools.partial(jax.tree.map, lambda x: x[0])
-    return self._program.algorithm.evaluated(
-        of_run(self.state.variables), of_run(self.state.clients))
+    clients = jax.tree.map(lambda x: x[0], self.state.clients)
+    return devices.put(self._program.algorithm.evaluated(
+        self._global_model(), clients), self._mesh)
 
   def _table_of(self, index):
     if self._next_table is not None and self._next_table[0] == index:
       return self._next_table[1]
     return self.plan(index)
+
 
 def _noise_std(config, dataset, clients):
   """Of noise on normalised inputs: on images it is told as of those in 0..1."""
@@ -262,11 +287,19 @@ def _noise_std(config, dataset, clients):
   std_N = partition.noise_std(
       clients, config.noise_std, len(dataset.train_labels))
   unit_C = dataset.std if dataset.is_images else (1.,)
-  return jnp.asarray(std_N[:, None] / np.float32(unit_C))
+  return std_N[:, None] / np.float32(unit_C)
 
 
 def _choose_lanes(lanes: int, cohort_size: int) -> int:
-  """One lane on CPUs, where a batched product gains nothing; see DESIGN."""
+  """On CPUs one a device, where batched products gain nothing; see DESIGN.
+
+  But no more than leave four clients for each, so that lanes end together; what
+  one lane does is then shared among the cores.
+  """
   if lanes == 0:
-    lanes = 1 if jax.default_backend() == 'cpu' else _LANES_OF_ACCELERATOR
+    lanes = jax.local_device_count()
+    if jax.default_backend() == 'cpu':
+      lanes = max(1, min(lanes, cohort_size // _CLIENTS_OF_LANE))
+    else:
+      lanes *= _LANES_OF_ACCELERATOR
   return min(lanes, cohort_size)

@@ -12,6 +12,7 @@ from absl import flags
 from absl import logging
 
 from moon_jax import checks
+from moon_jax import cores
 from moon_jax.config import Config
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
@@ -51,6 +52,7 @@ def _parse(argv: list[str]) -> list[str]:
 def main(argv: list[str]) -> None:
   """Reads the flags, runs, and prints the outcome."""
   del argv
+  cores.share()
   logging.set_verbosity(logging.WARNING)
   fields = dataclasses.fields(Config)
   try:

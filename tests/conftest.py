@@ -8,6 +8,9 @@ import pathlib
 # Tests with the fixture `optimized` compile as users do.
 os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
 
+# Two, so that two or four lanes are split over devices, and one or three not.
+os.environ.setdefault('JAX_NUM_CPU_DEVICES', '2')
+
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402

@@ -8,6 +8,8 @@ import federation
 from federation import IMAGES
 from federation import LABELS
 from moon_jax import evaluate
+from moon_jax.engine import devices
+from moon_jax.engine import schedule
 from moon_jax.engine.local import TrainData
 
 
@@ -17,8 +19,9 @@ def test_every_example_counts_once(monkeypatch):
   images, labels = federation.IMAGES[:75], federation.LABELS[:75]
   keys = jax.random.split(jax.random.key(0), 2)
   variables_R = jax.vmap(lambda k: model.init(k, jnp.zeros((1, 2, 2, 1))))(keys)
-  result = evaluate.make_evaluate(model, federation.normalize)(
-      variables_R, evaluate.batched(images, labels))
+  mesh = devices.mesh(num_lanes=2)
+  result = evaluate.make_evaluate(model, federation.normalize, mesh)(
+      variables_R, evaluate.batched(images, labels, mesh))
 
   x = ((images.reshape(75, -1) / 255.) - .5) / .25
   for r in range(2):
@@ -32,16 +35,18 @@ def test_every_example_counts_once(monkeypatch):
 
 def test_own_examples_are_each_clients(monkeypatch):
   """Global and local model of each client against numpy; 13, 40 and 3 own."""
-  monkeypatch.setattr(evaluate, '_BATCH', 16)
+  monkeypatch.setattr(schedule, '_OWN_BATCH', 16)
   model = federation.linear_model()
   keys = jax.random.split(jax.random.key(0), 5)
   of_key = lambda k: model.init(k, jnp.zeros((1, 2, 2, 1)))
   global_, models_J = of_key(keys[4]), jax.vmap(of_key)(keys[:4])
   clients = [federation.CLIENTS[c] for c in (0, 1, 4)] + [[]]  # one pads
-  own = evaluate.own_examples(clients, 40)
+  own = schedule.own_examples(clients, 40)
   train = TrainData(jnp.asarray(IMAGES), jnp.asarray(LABELS))
-  found = evaluate.make_evaluate_clients(model, federation.normalize)(
-      global_, models_J, own, train, evaluate.batched(IMAGES[:75], LABELS[:75]))
+  mesh = devices.mesh(num_lanes=2)
+  found = evaluate.make_evaluate_clients(model, federation.normalize, mesh)(
+      global_, models_J, own, train,
+      evaluate.batched(IMAGES[:75], LABELS[:75], mesh))
 
   def num_correct(variables, indices):
     x = ((IMAGES[indices].reshape(len(indices), -1) / 255.) - .5) / .25

@@ -12,6 +12,7 @@ import numpy as np
 
 from moon_jax import checkpoint
 from moon_jax.data import augment
+from moon_jax.engine import devices
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
@@ -65,45 +66,78 @@ class Federation:
 
   def __init__(self, algorithm, num_lanes=1, seeds=(0,), model=None,
                num_rows=None, optimizer='sgd', hparams=None, num_clients=None,
-               augment_fn=augment.keep, num_jobs=None, keep_models=False):
-    self.num_lanes = num_lanes
-    self.num_jobs = num_jobs
+               augment_fn=augment.keep, num_jobs=None, keep_models=False,
+               freeze_once=False):
     self.num_clients = num_clients or len(SIZES)
-    self.num_rows = num_rows or schedule.max_rows(
+    self.mesh = devices.mesh(num_lanes)
+    self.shape = schedule.shape(
         [max(1, n // BATCH) * 2 for n in SIZES] * len(seeds),
-        len(SIZES) * len(seeds), num_lanes)
+        num_jobs or len(SIZES) * len(seeds), num_lanes, BATCH, self.mesh.size)
+    if num_rows:
+      self.shape = self.shape._replace(num_rows=num_rows)
     model = model or linear_model()
     self.program = Program(
-        model, algorithm, optimizer, augment_fn, normalize, keep_models)
-    # On a named device, as a restored state is: one program serves both.
-    self.state = jax.device_put(state_lib.init(
+        model, algorithm, optimizer, augment_fn, normalize, keep_models,
+        freeze_once)
+    self.state = self.placed(state_lib.init(
         list(seeds), model, algorithm, self.num_clients,
-        jnp.zeros((1, 2, 2, 1))), jax.devices()[0])
+        jnp.zeros((1, 2, 2, 1))))
     hparams = {**HPARAMS, **(hparams or {})}
-    self.hparams = {
-        name: jnp.broadcast_to(jnp.asarray(v, jnp.float32), (len(seeds),))
-        for name, v in hparams.items()}
-    self.data = TrainData(jnp.asarray(IMAGES), jnp.asarray(LABELS))
-    self.round_fn = round_lib.make_round(self.program)
+    self.hparams = devices.put(
+        {name: jnp.broadcast_to(jnp.asarray(v, jnp.float32), (len(seeds),))
+         for name, v in hparams.items()}, self.mesh)
+    self.data = TrainData(IMAGES, LABELS)
+    self.round_fn = round_lib.Round(self.program, self.mesh)
+
+  def placed(self, state):
+    return devices.put(
+        state._replace(clients=()), self.mesh)._replace(clients=state.clients)
 
   def table(self, cohort, round_index, runs=(0,), lost=()):
     """The round's table; shuffles depend on round and client alone."""
-    jobs = []
-    for run in runs:
-      for client in cohort:
-        batches = schedule.local_batches(
-            CLIENTS[client], 2, BATCH,
-            np.random.default_rng([round_index, client]))
-        jobs.append(schedule.Job(
-            run, client, SIZES[client], batches, client not in lost))
-    return schedule.plan(jobs, self.num_lanes, self.num_rows, BATCH,
-                         num_jobs=self.num_jobs)
+    clients = np.tile(np.array(cohort, np.int32), len(runs))
+    batches, num_steps = schedule.local_batches(
+        [CLIENTS[c] for c in cohort], 2, BATCH, len(LABELS),
+        np.random.default_rng(round_index))
+    work = schedule.Work(
+        run=np.repeat(np.array(runs, np.int32), len(cohort)),
+        client=clients, num_examples=np.array(SIZES)[clients],
+        num_steps=np.tile(num_steps, len(runs)),
+        batches=np.tile(batches, (len(runs), 1)),
+        is_received=~np.isin(clients, lost))
+    table = schedule.plan(work, self.shape)
+    if self.program.freeze_once:
+      table = table._replace(own=schedule.own_examples(
+          [CLIENTS[c] if steps else [] for c, steps in zip(
+              table.jobs.client, table.jobs.num_steps)], max(SIZES)))
+    return table
 
   def round(self, cohort=ALL, runs=(0,), lost=()):
     table = self.table(cohort, int(self.state.round), runs, lost)
     self.state, metrics = self.round_fn(
-        self.state, self.hparams, table, self.data)
+        self.state, self.hparams, table, devices.put(self.data, self.mesh))
     return table, jax.device_get(metrics)
+
+
+def jobs_of(table, cohort):
+  """Where the table has the jobs of a cohort of one run, in its order."""
+  is_job = table.jobs.num_steps > 0
+  slots = np.flatnonzero(is_job)
+  of_client = dict(zip(table.jobs.client[slots].tolist(), slots.tolist()))
+  return [of_client[client] for client in cohort]
+
+
+def copied(state):
+  """A state that no round changes: what clients keep is written in place."""
+  return jax.tree.map(
+      lambda x: jnp.copy(x) if isinstance(x, jax.Array) else x.copy(), state)
+
+
+def order(round_index, epoch, client):
+  """In which a client takes its examples, as `Federation.table` has it."""
+  number_N = np.random.default_rng(round_index).random(
+      (epoch + 1, len(LABELS)))[epoch]
+  return CLIENTS[client][np.argsort(number_N[CLIENTS[client]])]
 
 
 def assert_trees_close(a, b, atol=1e-6):

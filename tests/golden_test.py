@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from federation import jobs_of
 from moon_jax import losses
 from moon_jax import models
 from moon_jax.algorithms import server
@@ -25,6 +26,7 @@ from moon_jax.algorithms.moon import Memory
 from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.data import augment
+from moon_jax.engine import devices
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
@@ -75,6 +77,7 @@ def keep_local_model(algorithm):
   return algorithm._replace(
       init_client=lambda v: (algorithm.init_client(v), v),
       start=lambda view: algorithm.start(own(view)),
+      frozen=lambda m, b, view: algorithm.frozen(m, b, own(view)),
       loss=lambda m, v, b, view: algorithm.loss(m, v, b, own(view)),
       direction=lambda grads, view: algorithm.direction(grads, own(view)),
       finish=finish)
@@ -108,36 +111,40 @@ def run_round(golden, algorithm, num_lanes, clients=None, server_state=None,
   """One round from the drawn global model; returns what it gave."""
   algorithm = keep_local_model(algorithm)
   sizes, batch = golden['client_sizes'], int(golden['batch_size'])
-  starts = np.cumsum(sizes) - sizes
-  jobs = [
-      schedule.Job(0, i, int(n), np.arange(
-          start, start + n, dtype=np.int32).reshape(-1, batch))
-      for i, (start, n) in enumerate(zip(starts, sizes))]
-  steps = [len(job.batches) for job in jobs]
+  steps = sizes // batch
+  work = schedule.Work(
+      run=np.zeros(3, int), client=np.arange(3), num_examples=sizes,
+      num_steps=steps, batches=np.arange(sizes.sum()).reshape(-1, batch),
+      is_received=np.ones(3, bool))
+  mesh = devices.mesh(num_lanes)
   table = schedule.plan(
-      jobs, num_lanes, schedule.max_rows(steps, 3, num_lanes), batch)
+      work, schedule.shape(steps, 3, num_lanes, batch, mesh.size))
 
   state = state_lib.init(
       [0], model, algorithm, NUM_CLIENTS, jnp.zeros((1, 32, 32, 3)))
   variables = jax.tree.map(lambda x: x[None], drawn_variables('global'))
   if clients is not None:
-    state = state._replace(clients=(clients, state.clients[1]))
+    state = state._replace(clients=(
+        jax.tree.map(np.array, clients), state.clients[1]))
   if server_state is not None:
     state = state._replace(server=server_state)
   state = state._replace(variables=variables)
   hparams = dict(mu=mu, temperature=.5, learning_rate=learning_rate,
                  momentum=momentum, weight_decay=1e-5)
   program = Program(model, algorithm, optimizer, augment.keep, normalize)
-  data = TrainData(jnp.asarray(golden['images_u8']),
-                             jnp.asarray(golden['labels'].astype(np.int32)))
+  data = TrainData(golden['images_u8'], golden['labels'].astype(np.int32))
+  hparams = {k: jnp.full(1, v, jnp.float32) for k, v in hparams.items()}
+  clients = state.clients
+  state, hparams, data = devices.put(
+      (state._replace(clients=()), hparams, data), mesh)
   # optax's adam itself promotes types.
   promotion = 'strict' if optimizer == 'sgd' else 'standard'
   with jax.numpy_dtype_promotion(promotion):
-    state, metrics = round_lib.make_round(program)(
-        state, {k: jnp.full(1, v, jnp.float32) for k, v in hparams.items()},
-        table, data)
+    state, metrics = round_lib.Round(program, mesh)(
+        state._replace(clients=clients), hparams, table, data)
   step_losses = {
-      i: np.asarray(metrics.loss_TL)[table.job_TL == i] for i in range(3)}
+      i: np.asarray(metrics.loss_TL)[table.job_TL == job]
+      for i, job in enumerate(jobs_of(table, range(3)))}
   return state, step_losses
 
 

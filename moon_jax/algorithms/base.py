@@ -24,6 +24,7 @@ class Batch(NamedTuple):
   # float32 [B, ..., F]; or tokens, int32 [B, T]
   labels: jax.Array  # int32 [B]
   mask: jax.Array  # float32 [B], 1 for real examples and 0 for padding
+  frozen: PyTree = ()  # what Algorithm.frozen gave of these inputs
 
 
 class View(NamedTuple):
@@ -63,6 +64,9 @@ class Algorithm(NamedTuple):
       one, or one of its own where `own_init`.
   start(view) -> variables
       The model from which a client trains in this round.
+  frozen(model, batch, view) -> PyTree of arrays [B, ...]
+      What models that do not train say of each example, for `loss`: where
+      inputs are the same in every epoch it is asked once a round.
   loss(model, variables, batch, view) -> (scalar, LossAux)
       The local objective F_i on one batch.
   direction(grads, view) -> grads
@@ -83,6 +87,7 @@ class Algorithm(NamedTuple):
   broadcast: Callable[[PyTree], PyTree]
   init_client: Callable[[Variables], PyTree]
   start: Callable[[View], Variables]
+  frozen: Callable[[Model, Batch, View], PyTree]
   loss: Callable[[Model, Variables, Batch, View], tuple[jax.Array, LossAux]]
   direction: Callable[[PyTree, View], PyTree]
   finish: Callable[[Variables, View], tuple[PyTree, Message]]

@@ -24,6 +24,7 @@ def fedavg() -> Algorithm:
       broadcast=lambda server: server,
       init_client=lambda variables: (),
       start=lambda view: view.variables,
+      frozen=lambda model, batch, view: (),
       loss=loss,
       direction=lambda grads, view: grads,
       finish=lambda variables, view: (view.client, Message(variables)),

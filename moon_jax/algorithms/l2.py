@@ -18,10 +18,13 @@ from moon_jax.algorithms.fedavg import fedavg
 
 def l2() -> Algorithm:
   """MOON's ablation (--algorithm=moon --contrastive=l2); FedAvg at mu 0."""
-  return fedavg()._replace(loss=functools.partial(moon.loss, distance_B))
+  return fedavg()._replace(
+      frozen=lambda model, batch, view: moon.projection(
+          model, view.variables, batch),
+      loss=functools.partial(moon.loss, distance_B))
 
 
-def distance_B(z_BF, frozen_projection, view):
+def distance_B(z_BF, batch, view):
   """|z - z_glob| of each example."""
-  return losses.representation_distance_B(
-      z_BF, frozen_projection(view.variables))
+  del view
+  return losses.representation_distance_B(z_BF, batch.frozen)

@@ -47,34 +47,46 @@ def moon(num_negatives: int = 1) -> Algorithm:
     return Memory(models, n + 1), Message(variables)
 
   return fedavg()._replace(
-      init_client=init_client, finish=finish,
+      init_client=init_client, finish=finish, frozen=frozen,
       loss=functools.partial(loss, contrastive_B))
 
 
-def contrastive_B(z_BF, frozen_projection, view):
-  """l_con of each example; a forward pass for each model remembered so far."""
+def frozen(model, batch, view):
+  """z_glob [B, F] and z_prev [B, M, F] of a batch: a pass for each model."""
   models, num_models = view.client
 
   def project(j, z_MBF):
-    model = jax.tree.map(lambda w_M: w_M[j], models)
-    return z_MBF.at[j].set(frozen_projection(model))
+    variables = jax.tree.map(lambda w_M: w_M[j], models)
+    return z_MBF.at[j].set(projection(model, variables, batch))
 
+  z_global_BF = projection(model, view.variables, batch)
   k = len(jax.tree.leaves(models)[0])
   z_previous_MBF = lax.fori_loop(
-      0, jnp.minimum(num_models, k), project, jnp.zeros((k, *z_BF.shape)))
+      0, jnp.minimum(num_models, k), project,
+      jnp.zeros((k, *z_global_BF.shape)))
+  return z_global_BF, jnp.moveaxis(z_previous_MBF, 0, 1)
+
+
+def projection(model, variables, batch):
+  """z of a frozen model."""
+  return model.apply(
+      variables, batch.inputs, batch.mask, train=False)[0].projection
+
+
+def contrastive_B(z_BF, batch, view):
+  """l_con of each example."""
+  z_global_BF, z_previous_BMF = batch.frozen
   return losses.model_contrastive_B(
-      z_BF, frozen_projection(view.variables), z_previous_MBF,
-      view.hparams['temperature'], num_models)
+      z_BF, z_global_BF, jnp.moveaxis(z_previous_BMF, 1, 0),
+      view.hparams['temperature'], view.client.num_models)
 
 
 def loss(penalty_B_fn, model, variables, batch, view):
   """Mean of CE + mu * penalty over the batch; records the penalty."""
-  frozen_projection = lambda frozen: model.apply(
-      frozen, batch.inputs, batch.mask, train=False)[0].projection
   outputs, variables = model.apply(
       variables, batch.inputs, batch.mask, train=True)
   ce_B = losses.cross_entropy_B(outputs.logits, batch.labels)
-  penalty_B = penalty_B_fn(outputs.projection, frozen_projection, view)
+  penalty_B = penalty_B_fn(outputs.projection, batch, view)
   penalty = losses.masked_mean(penalty_B, batch.mask)
   total = losses.masked_mean(ce_B, batch.mask) + view.hparams['mu'] * penalty
   return total, LossAux(variables, {'contrastive_loss': penalty})

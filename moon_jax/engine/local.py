@@ -31,6 +31,8 @@ class Program(NamedTuple):
   augment_fn: Callable[[jax.Array, jax.Array], jax.Array]  # key, stored inputs
   normalize_fn: Callable[[jax.Array], jax.Array]  # of stored inputs
   keep_models: bool = False  # whether rounds hand out the local models
+  freeze_once: bool = False  # whether `frozen` is asked once a round, which
+  # changes nothing where inputs are the same in every epoch
 
 
 class TrainData(NamedTuple):
@@ -64,15 +66,51 @@ def start(program: Program, view: View, key: jax.Array) -> Lane:
   return Lane(variables, optimizer.init(variables['params']), view, key)
 
 
+def frozen(program: Program, view: View, stored: TrainData,
+           mask_B: jax.Array) -> Any:
+  """What the algorithm's frozen models say of examples as they are stored."""
+  batch = Batch(program.normalize_fn(stored.inputs), stored.labels, mask_B)
+  return program.algorithm.frozen(program.model, batch, view)
+
+
+def frozen_bytes(model: Model, algorithm: Algorithm,
+                 example: jax.Array) -> int:
+  """Of what frozen models say of one example, a batch of one input."""
+  def of_example(key):
+    variables = model.init(key, example)
+    hparams = {name: jnp.float32(1) for name in optimizers.HYPERPARAMETERS}
+    view = View(
+        variables, algorithm.broadcast(algorithm.init_server(variables)),
+        algorithm.init_client(variables), hparams, jnp.int32(1), jnp.int32(1))
+    batch = Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
+    return algorithm.frozen(model, batch, view)
+
+  known = jax.eval_shape(of_example, jax.random.key(0))
+  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(known))
+
+
 def step(program: Program, lane: Lane, step_in_job: jax.Array,
-         stored: TrainData, mask_B: jax.Array) -> tuple[Lane, StepMetrics]:
-  """One step of the local optimizer on one batch of stored examples."""
+         stored: TrainData, mask_B: jax.Array,
+         frozen_B: Any = None) -> tuple[Lane, StepMetrics]:
+  """One step of the local optimizer on one batch of stored examples.
+
+  Args:
+    program: what is fixed.
+    lane: the job.
+    step_in_job: from 0.
+    stored: the batch's examples.
+    mask_B: 1 for real examples and 0 for padding.
+    frozen_B: what `frozen` gave of them, where it is known.
+  """
   key = jax.random.fold_in(lane.key, step_in_job)
   inputs = program.normalize_fn(
       _kept(program.augment_fn(key, stored.inputs)))
   if stored.noise_std is not None:
     inputs = augment.add_noise(key, inputs, stored.noise_std)
   batch = Batch(inputs, stored.labels, mask_B)
+  if frozen_B is None:
+    frozen_B = program.algorithm.frozen(program.model, batch, lane.view)
+  batch = batch._replace(frozen=frozen_B)
 
   def objective(params):
     variables = {**lane.variables, 'params': params}

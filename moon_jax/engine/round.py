@@ -1,6 +1,5 @@
-"""Runs a planned round on the device: a loop over the rows of its table."""
+"""Runs a planned round: on each device a loop over the rows of its lanes."""
 
-from collections.abc import Callable
 import functools
 from typing import Any
 from typing import NamedTuple
@@ -8,14 +7,21 @@ from typing import NamedTuple
 import jax
 from jax import lax
 import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec
 import optax
 
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.base import View
+from moon_jax.engine import devices
 from moon_jax.engine import local
+from moon_jax.engine import store
+from moon_jax.engine.devices import SPLIT
+from moon_jax.engine.devices import WHOLE
 from moon_jax.engine.local import Lane
 from moon_jax.engine.local import Program
 from moon_jax.engine.local import TrainData
+from moon_jax.engine.schedule import Jobs
 from moon_jax.engine.schedule import Table
 from moon_jax.engine.state import State
 from moon_jax.models.base import Variables
@@ -38,9 +44,9 @@ class RoundMetrics(NamedTuple):
 
 
 class _Done(NamedTuple):
-  """What the jobs done so far leave."""
+  """What the jobs of a device done so far leave."""
 
-  clients: Any  # what all clients keep, [R, C, ...]
+  clients_J: Any  # what their clients keep
   sums: Message  # received, [R, ...]
   directions: Any  # sum of (w_i - w^t) / |w_i - w^t|, [R, ...]
   drift_J: jax.Array
@@ -56,56 +62,94 @@ class _Carry(NamedTuple):
   extra_TL: dict[str, jax.Array]
 
 
-RoundFn = Callable[[State, Hyperparameters, Table, TrainData],
-                   tuple[State, RoundMetrics]]
+class Round:
+  """Runs rounds of a program: (state, hparams_R, table, data) -> ....
 
-
-def make_round(program: Program) -> RoundFn:
-  """Compiles a round of `program`: (state, hparams_R, table, data) -> ....
-
-  Hyperparameters are float32 [R]; the state's buffers are given up. One
-  compilation serves all rounds and cohorts whose tables have one shape.
+  Hyperparameters are float32 [R], data are whole on each device. What clients
+  keep is changed in place. One compilation serves all rounds and cohorts whose
+  tables have one shape.
   """
-  return jax.jit(functools.partial(_run_round, program), donate_argnums=0)
+
+  def __init__(self, program: Program, mesh: Mesh):
+    of_lanes = PartitionSpec(None, devices.AXIS)
+    table = Table(
+        jobs=Jobs(*[SPLIT] * len(Jobs._fields)), num_rows=SPLIT, own=SPLIT,
+        job_TL=of_lanes, step_TL=of_lanes, examples_TLB=of_lanes)
+    self._mesh = mesh
+    self._run = jax.jit(jax.shard_map(
+        functools.partial(_run_round, program), mesh=mesh,
+        in_specs=(WHOLE, SPLIT, WHOLE, table, WHOLE),
+        out_specs=(WHOLE, SPLIT, RoundMetrics(
+            loss_TL=of_lanes, extra_TL=of_lanes, drift_J=SPLIT, cosine_R=WHOLE,
+            cosine_J=SPLIT, models_J=SPLIT)),
+        check_vma=False), donate_argnums=1)
+
+  def compile(self, *args) -> None:
+    """For tables of this shape alone: another is an error from now on."""
+    self._run = self._run.lower(*self._on_devices(*args)).compile()
+
+  def __call__(self, state: State, hparams: Hyperparameters, table: Table,
+               data: TrainData) -> tuple[State, RoundMetrics]:
+    """Starts a round and waits for what its clients keep."""
+    shared, clients_J, metrics = self.start(state, hparams, table, data)
+    return self.finish(state, table, shared, clients_J), metrics
+
+  def start(self, *args):
+    """Returns at once, while the devices train."""
+    return self._run(*self._on_devices(*args))
+
+  def finish(self, state: State, table: Table, shared, clients_J) -> State:
+    """The state after the round that `start` began."""
+    store.put(state.clients, table.jobs, clients_J)
+    return State(clients=state.clients, **shared)
+
+  def _on_devices(self, state, hparams, table, data):
+    clients_J = devices.put(
+        store.take(state.clients, table.jobs), self._mesh, SPLIT)
+    shared = state._asdict()
+    del shared['clients']
+    return shared, clients_J, hparams, table, data
 
 
-def _run_round(program, state, hparams_R, table, data):
-  """A round, State -> State, and what it records."""
-  jobs, num_runs = table.jobs, state.key.shape[0]
+def _run_round(program, shared, clients_J, hparams_R, table, data):
+  """A round on one device: its lanes, its jobs, and sums over all devices."""
+  jobs, num_runs = table.jobs, shared['key'].shape[0]
+  first_job = lax.axis_index(devices.AXIS) * len(jobs.run)
 
-  def start_job(clients, j):
-    run, client = jobs.run[j], jobs.client[j]
+  def view_of(clients_J, j):
+    run = jobs.run[j]
     of_run = functools.partial(jax.tree.map, lambda x_R: x_R[run])
-    view = View(
-        variables=of_run(state.variables),
-        server=program.algorithm.broadcast(of_run(state.server)),
-        client=jax.tree.map(lambda x_RC: x_RC[run, client], clients),
+    return View(
+        variables=of_run(shared['variables']),
+        server=program.algorithm.broadcast(of_run(shared['server'])),
+        client=jax.tree.map(lambda x_J: x_J[j], clients_J),
         hparams=of_run(hparams_R),
         num_examples=jobs.num_examples[j],
         num_steps=jobs.num_steps[j])
-    key = jax.random.fold_in(state.key[run], state.round)
-    return local.start(program, view, jax.random.fold_in(key, client))
 
-  def start_jobs(first_L, job_L, lanes, clients):
-    started = jax.vmap(functools.partial(start_job, clients))(job_L)
+  def start_job(clients_J, j):
+    key = jax.random.fold_in(shared['key'][jobs.run[j]], shared['round'])
+    return local.start(program, view_of(clients_J, j),
+                       jax.random.fold_in(key, jobs.client[j]))
+
+  def start_jobs(first_L, job_L, lanes, clients_J):
+    started = jax.vmap(functools.partial(start_job, clients_J))(job_L)
     return jax.tree.map(functools.partial(_where, first_L), started, lanes)
 
   def step_lanes(t, lanes):
-    examples_LB = table.examples_TLB[t]
-    real_LB = (examples_LB >= 0).astype(jnp.float32)
-    examples_LB = jnp.maximum(examples_LB, 0)
+    stored, real_LB = _examples(data, table.examples_TLB[t])
+    known = ()
+    if program.freeze_once:
+      run_L = jobs.run[jnp.maximum(table.job_TL[t] - first_job, 0)]
+      at_LB = run_L[:, None], jnp.maximum(table.examples_TLB[t], 0)
+      known = jax.tree.map(lambda x_RN: x_RN[at_LB], frozen_RN),
     return jax.vmap(functools.partial(local.step, program))(
-        lanes, table.step_TL[t],
-        jax.tree.map(lambda x_N: x_N[examples_LB], data), real_LB)
+        lanes, table.step_TL[t], stored, real_LB, *known)
 
   def finish_jobs(last_L, job_L, lanes, done):
     client_L, message_L, update_L = jax.vmap(
         functools.partial(local.finish, program))(lanes)
     run_L = jobs.run[job_L]
-    slot_L = jnp.where(last_L, jobs.client[job_L], _NOWHERE)
-    clients = jax.tree.map(
-        lambda x_RC, x_L: x_RC.at[run_L, slot_L].set(x_L, mode='drop'),
-        done.clients, client_L)
     done_RL = last_L[None] & (run_L[None] == jnp.arange(num_runs)[:, None])
     received_RL = done_RL & jobs.is_received[job_L][None]
     weight_L = jobs.weight[job_L]
@@ -119,22 +163,22 @@ def _run_round(program, state, hparams_R, table, data):
     directions = _add_weighted(
         done.directions, done_RL, 1 / jnp.maximum(drift_L, _TINY), update_L)
     slot_L = jnp.where(last_L, job_L, _NOWHERE)
-    drift_J, models_J = jax.tree.map(
+    clients_J, drift_J, models_J = jax.tree.map(
         lambda x_J, x_L: x_J.at[slot_L].set(x_L, mode='drop'),
-        (done.drift_J, done.models_J),
-        (drift_L, lanes.variables if program.keep_models else ()))
-    return _Done(clients, sums, directions, drift_J, models_J)
+        (done.clients_J, done.drift_J, done.models_J),
+        (client_L, drift_L, lanes.variables if program.keep_models else ()))
+    return _Done(clients_J, sums, directions, drift_J, models_J)
 
   def run_row(t, carry):
     lanes, done = carry.lanes, carry.done
     active_L = table.job_TL[t] >= 0
-    job_L = jnp.maximum(table.job_TL[t], 0)
+    job_L = jnp.maximum(table.job_TL[t] - first_job, 0)
     first_L = active_L & (table.step_TL[t] == 0)
     last_L = active_L & (table.step_TL[t] == jobs.num_steps[job_L] - 1)
 
     lanes = lax.cond(
         jnp.any(first_L), start_jobs, lambda _0, _1, lanes, _2: lanes,
-        first_L, job_L, lanes, done.clients)
+        first_L, job_L, lanes, done.clients_J)
     lanes, step_metrics = step_lanes(t, lanes)
     done = lax.cond(
         jnp.any(last_L), finish_jobs, lambda _0, _1, _2, done: done,
@@ -145,30 +189,74 @@ def _run_round(program, state, hparams_R, table, data):
         (carry.loss_TL, carry.extra_TL), tuple(step_metrics))
     return _Carry(lanes, done, loss_TL, extra_TL)
 
+  frozen_RN = ()
+  if program.freeze_once:
+    frozen_RN = _frozen(
+        program, data, table.own, num_runs, jobs.run,
+        functools.partial(view_of, clients_J))
   num_lanes = table.job_TL.shape[1]
-  lanes = jax.vmap(functools.partial(start_job, state.clients))(
+  lanes = jax.vmap(functools.partial(start_job, clients_J))(
       jnp.zeros(num_lanes, jnp.int32))
   loss_TL, extra_TL = _zeros_of_metrics(step_lanes, lanes, table)
-  carry = lax.fori_loop(0, table.num_rows, run_row, _Carry(
-      lanes, _nothing_done(program, state, lanes, jobs), loss_TL, extra_TL))
+  carry = lax.fori_loop(0, table.num_rows[0], run_row, _Carry(
+      lanes, _nothing_done(
+          program, clients_J, lanes, num_runs, len(jobs.run)),
+      loss_TL, extra_TL))
   done = carry.done
 
-  variables, server = jax.vmap(program.algorithm.aggregate)(
-      state.variables, state.server, done.sums)
+  sums, directions, num_moved_R, num_received_R = lax.psum((
+      done.sums, done.directions,
+      _count(jobs.run, done.drift_J > 0, num_runs),
+      _count(jobs.run, jobs.is_received, num_runs)), devices.AXIS)
+  before = shared['variables'], shared['server']
+  after = jax.vmap(program.algorithm.aggregate)(*before, sums)
   # A run of which nothing was received stays as it is.
-  is_moved_R = jnp.zeros(num_runs, bool).at[jobs.run].max(jobs.is_received)
   variables, server = jax.tree.map(
-      functools.partial(_where, is_moved_R),
-      (variables, server), (state.variables, state.server))
-  num_moved_R = jnp.zeros(num_runs).at[jobs.run].add(
-      (done.drift_J > 0).astype(jnp.float32))
-  cosine_R = jax.vmap(_mean_cosine)(done.directions, num_moved_R)
+      functools.partial(_where, num_received_R > 0), after, before)
+  cosine_R = jax.vmap(_mean_cosine)(directions, num_moved_R)
   cosine_J = ()
   if program.keep_models:
-    cosine_J = _cosine_with_mean(state.variables, jobs, done)
-  state = State(variables, server, done.clients, state.round + 1, state.key)
-  return state, RoundMetrics(carry.loss_TL, carry.extra_TL, done.drift_J,
-                             cosine_R, cosine_J, done.models_J)
+    cosine_J = _cosine_with_mean(before[0], jobs, done, directions)
+  shared = {**shared, 'variables': variables, 'server': server,
+            'round': shared['round'] + 1}
+  return shared, done.clients_J, RoundMetrics(
+      carry.loss_TL, carry.extra_TL, done.drift_J, cosine_R, cosine_J,
+      done.models_J)
+
+
+def _examples(data, index):
+  """Examples by index, any for -1; and 0 for these, 1 for the others."""
+  at = jnp.maximum(index, 0)
+  return (jax.tree.map(lambda x_N: x_N[at], data),
+          (index >= 0).astype(jnp.float32))
+
+
+def _frozen(program, data, own, num_runs, run_J, view_of):
+  """What frozen models say of all examples of the jobs, at [R, N, ...]."""
+  def of_batch(j, s):
+    stored, real_B = _examples(data, own.index_JSB[j, s])
+    return local.frozen(program, view_of(j), stored, real_B)
+
+  def of_job(j, known_RN):
+    def add(s, known_RN):
+      index_B = own.index_JSB[j, s]
+      slot_B = jnp.where(index_B >= 0, index_B, _NOWHERE)
+      return jax.tree.map(
+          lambda x_RN, x_B: x_RN.at[run_J[j], slot_B].set(x_B, mode='drop'),
+          known_RN, of_batch(j, s))
+
+    return lax.fori_loop(0, own.num_batches_J[j], add, known_RN)
+
+  known_RN = jax.tree.map(
+      lambda x_B: jnp.zeros(
+          (num_runs, len(data.labels), *x_B.shape[1:]), x_B.dtype),
+      jax.eval_shape(of_batch, 0, 0))
+  return lax.fori_loop(0, len(run_J), of_job, known_RN)
+
+
+def _count(run_J, condition_J, num_runs):
+  """Of each run the jobs for which the condition holds, as floats."""
+  return jnp.zeros(num_runs).at[run_J].add(condition_J.astype(jnp.float32))
 
 
 def _mean_cosine(sum_of_directions, n):
@@ -177,12 +265,12 @@ def _mean_cosine(sum_of_directions, n):
           / (n * (n - 1)))
 
 
-def _cosine_with_mean(variables, jobs, done):
+def _cosine_with_mean(variables, jobs, done, directions):
   """Of each job's update with the sum of all jobs' directions; 0 of none."""
   def of_job(run, model, drift):
     update = jax.tree.map(
         lambda w, w_R: w - w_R[run], model['params'], variables['params'])
-    direction = jax.tree.map(lambda x_R: x_R[run], done.directions)
+    direction = jax.tree.map(lambda x_R: x_R[run], directions)
     return optax.tree.vdot(update, direction) / jnp.maximum(
         drift * optax.tree.norm(direction), _TINY)
 
@@ -212,9 +300,8 @@ def _add_weighted(sums, done_RL, weight_L, values):
   return jax.tree.map(add_leaf, sums, values)
 
 
-def _nothing_done(program, state, lanes, jobs):
+def _nothing_done(program, clients_J, lanes, num_runs, num_jobs):
   """Of no job yet: zeros, and the clients as they are."""
-  num_runs, num_jobs = state.key.shape[0], jobs.run.shape[0]
   _, message_L, update_L = jax.eval_shape(
       jax.vmap(functools.partial(local.finish, program)), lanes)
 
@@ -223,7 +310,7 @@ def _nothing_done(program, state, lanes, jobs):
         lambda x_L: jnp.zeros((length, *x_L.shape[1:]), x_L.dtype), tree_L)
 
   return _Done(
-      clients=state.clients,
+      clients_J=clients_J,
       sums=zeros(num_runs, message_L),
       directions=zeros(num_runs, update_L),
       drift_J=jnp.zeros(num_jobs),

@@ -3,6 +3,7 @@
 A job is one client of one run, a table has a row a step and a column a lane.
 Jobs are put on lanes longest first, each on the lane that is free soonest
 (Graham, 1969, https://doi.org/10.1137/0117039), so that lanes end together.
+Lanes are split over the devices in their order, and jobs go with their lane.
 """
 
 from collections.abc import Sequence
@@ -12,11 +13,26 @@ from typing import NamedTuple
 
 import numpy as np
 
+_OWN_BATCH = 100  # examples at a time, of all that a client has
+
+
+class Work(NamedTuple):
+  """The jobs to plan, of J clients; a client of a run stands here once."""
+
+  run: np.ndarray  # int [J]
+  client: np.ndarray  # int [J]
+  num_examples: np.ndarray  # int [J], |D_i|
+  num_steps: np.ndarray  # int [J], local steps of this round, 1 or more
+  batches: np.ndarray  # int32 [S, B], of all steps of the first job, then of
+  # the second ...; indices of training examples, -1 for padding
+  is_received: np.ndarray  # bool [J], False where what a client sends is lost
+
 
 class Jobs(NamedTuple):
   """The jobs of a round; all fields have the length J.
 
-  A round of fewer jobs ends in padding: jobs of no steps, in no lane.
+  As many for each device, in the order of devices. Where it has fewer they end
+  in padding: jobs of no steps, in no lane.
   """
 
   run: np.ndarray  # int32 [J]
@@ -27,6 +43,13 @@ class Jobs(NamedTuple):
   weight: np.ndarray  # float32 [J], in the mean over what its run received
 
 
+class OwnExamples(NamedTuple):
+  """The training examples of J clients, in up to S batches of B each."""
+
+  index_JSB: np.ndarray  # int32, into the training set, -1 for padding
+  num_batches_J: np.ndarray  # int32
+
+
 class Table(NamedTuple):
   """A planned round. Its shapes depend on no cohort, so nothing recompiles.
 
@@ -34,125 +57,182 @@ class Table(NamedTuple):
   """
 
   jobs: Jobs
-  num_rows: np.ndarray  # int32 scalar; rows beyond are never run
+  num_rows: np.ndarray  # int32, of each device; rows beyond are never run
   job_TL: np.ndarray  # int32, an index into jobs, -1 where a lane idles
   step_TL: np.ndarray  # int32, the job's local step, from 0
   examples_TLB: np.ndarray  # int32, indices of training examples, -1 padding
+  own: OwnExamples | None = None  # of the jobs, where a round needs them all
 
 
-class Job(NamedTuple):
-  """One job to plan."""
+class Shape(NamedTuple):
+  """What the tables of all rounds have in common."""
 
-  run: int
-  client: int
-  num_examples: int
-  batches: np.ndarray  # int32 [num_steps, B], indices of examples, -1 padding
-  is_received: bool = True  # False where what it sends is lost
+  num_rows: int  # T
+  num_lanes: int  # L
+  batch_size: int  # B
+  jobs_per_device: int
+  num_devices: int = 1  # divides the lanes
 
 
-def local_batches(indices: np.ndarray, num_epochs: int, batch_size: int,
-                  random: np.random.Generator) -> np.ndarray:
-  """A client's batches of one round, shuffled anew each epoch.
+def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
+                  batch_size: int, num_train: int,
+                  random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+  """The clients' batches of one round, shuffled anew each epoch.
 
   The last short batch of an epoch is dropped. A client with less than one
   batch trains on what it has: one padded batch an epoch.
 
+  Each epoch every training example draws a number, and a client takes its
+  examples in the order of theirs: who else takes part changes nothing.
+
   Args:
-    indices: [n] the client's examples, n >= 1.
+    clients: for each the indices of its training examples, one or more.
     num_epochs: local epochs.
     batch_size: B.
-    random: the generator of this client in this round.
+    num_train: training examples of all clients there are.
+    random: the generator of this round.
 
   Returns:
-    int32 [num_steps, B]; -1 marks padding.
+    int32 [S, B], the batches of the first client, then of the second ...; -1
+    marks padding. And int [len(clients)], how many steps each has.
   """
-  steps = steps_per_epoch(len(indices), batch_size)
-  kept = min(len(indices), steps * batch_size)
-  batches = np.full((num_epochs, steps * batch_size), -1, np.int32)
-  for epoch in batches:
-    epoch[:kept] = random.permutation(indices)[:kept]
-  return batches.reshape(-1, batch_size)
+  sizes = np.array([len(indices) for indices in clients], np.int64)
+  steps = steps_per_epoch(sizes, batch_size)
+  owner = np.repeat(np.arange(len(clients)), sizes)
+  place = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+  is_kept = place < (steps * batch_size)[owner]
+  owner, place = owner[is_kept], place[is_kept]
+  first = np.cumsum(steps * num_epochs) - steps * num_epochs
+  row = first[owner] + place // batch_size
+  examples = np.concatenate([np.zeros(0, np.int64), *clients]).astype(np.int64)
+  batches = np.full(((steps * num_epochs).sum(), batch_size), -1, np.int32)
+  by_owner = np.repeat(np.arange(len(clients)), sizes)
+  for epoch in range(num_epochs):
+    order = np.lexsort((random.random(num_train)[examples], by_owner))
+    batches[row + epoch * steps[owner], place % batch_size] = (
+        examples[order][is_kept])
+  return batches, steps * num_epochs
 
 
-def steps_per_epoch(num_examples: int, batch_size: int) -> int:
-  return max(1, num_examples // batch_size)
+def steps_per_epoch(num_examples, batch_size: int):
+  """Of one client, or of an array of them."""
+  return np.maximum(1, num_examples // batch_size)
 
 
-def max_rows(steps: Sequence[int], cohort_size: int, num_lanes: int) -> int:
-  """Rows that the longest round can need, whatever the cohort.
+def shape(steps: Sequence[int], cohort_size: int, num_lanes: int,
+          batch_size: int, num_devices: int = 1) -> Shape:
+  """A table for the longest round there can be, whatever the cohort.
 
   Longest first ends by sum / L + (1 - 1 / L) max; here with the largest
   clients as the cohort. Rounded up by at most an eighth, so that seeds, whose
-  partitions differ a little, share a compiled program.
+  partitions differ a little, share a compiled program. A device takes a quarter
+  more than its share of the jobs at most, since what clients keep is moved for
+  so many; the others may then have to do without one.
 
   Args:
     steps: local steps a round of every client that can be sampled.
     cohort_size: clients sampled a round, all runs together.
     num_lanes: L.
+    batch_size: B.
+    num_devices: D, a divisor of L.
   """
   largest = sorted(steps, reverse=True)[:cohort_size]
   rows = largest[0]
   if num_lanes < len(largest):
-    rows = math.ceil(
-        sum(largest) / num_lanes + (1 - 1 / num_lanes) * largest[0])
-  unit = max(1, 2 ** (rows.bit_length() - 4))
-  return -(-rows // unit) * unit
+    lanes = num_lanes * (1 - 1 / num_devices) if num_devices > 1 else num_lanes
+    rows = math.ceil(sum(largest) / lanes + (1 - 1 / lanes) * largest[0])
+  unit = max(1, 2 ** (int(rows).bit_length() - 4))
+  return Shape(
+      num_rows=int(-(-rows // unit) * unit), num_lanes=num_lanes,
+      batch_size=batch_size,
+      jobs_per_device=min(
+          cohort_size, math.ceil(1.25 * cohort_size / num_devices) + 1),
+      num_devices=num_devices)
 
 
-def plan(jobs: Sequence[Job], num_lanes: int, num_rows: int,
-         batch_size: int, weighting: str = 'examples',
-         num_jobs: int | None = None) -> Table:
+def plan(work: Work, shape: Shape, weighting: str = 'examples') -> Table:
   """Puts the jobs on lanes.
 
   Args:
-    jobs: the cohorts of all runs; a client of a run stands here once at most.
-    num_lanes: L.
-    num_rows: rows of the table, enough for these jobs (see `max_rows`).
-    batch_size: B.
+    work: the jobs.
+    shape: of the table; `shape` gives one that is large enough.
     weighting: what a job weighs in its run's mean: "examples" or "uniform".
-    num_jobs: J, the most jobs that a round can have; by default these.
 
   Raises:
-    ValueError: where the table has too few rows.
+    ValueError: where the table is too small.
   """
-  job_TL = np.full((num_rows, num_lanes), -1, np.int32)
-  step_TL = np.zeros((num_rows, num_lanes), np.int32)
-  examples_TLB = np.full((num_rows, num_lanes, batch_size), -1, np.int32)
-  free = [(0, lane) for lane in range(num_lanes)]  # a heap of (row, lane)
-  longest_first = sorted(
-      range(len(jobs)), key=lambda j: -len(jobs[j].batches))
-  for j in longest_first:
-    row, lane = heapq.heappop(free)
-    end = row + len(jobs[j].batches)
-    if end > num_rows:
+  lane_J, row_J = _assign(work.num_steps, shape)
+  order = np.argsort(lane_J, kind='stable')  # by device, as lanes are
+  device_J = lane_J[order] * shape.num_devices // shape.num_lanes
+  count_D = np.bincount(device_J, minlength=shape.num_devices)
+  before_D = np.cumsum(count_D) - count_D
+  slot_J = (device_J * shape.jobs_per_device
+            + np.arange(len(order)) - before_D[device_J])
+  jobs = _jobs(work, order, slot_J, shape, weighting)
+
+  slot_of = np.empty(len(order), np.int64)
+  slot_of[order] = slot_J
+  steps = work.num_steps
+  job_S = np.repeat(np.arange(len(steps)), steps)
+  step_S = np.arange(len(job_S)) - np.repeat(np.cumsum(steps) - steps, steps)
+  at = row_J[job_S] + step_S, lane_J[job_S]
+  size = shape.num_rows, shape.num_lanes
+  job_TL = np.full(size, -1, np.int32)
+  job_TL[at] = slot_of[job_S]
+  step_TL = np.zeros(size, np.int32)
+  step_TL[at] = step_S
+  examples_TLB = np.full((*size, shape.batch_size), -1, np.int32)
+  examples_TLB[at] = work.batches
+  num_rows = np.zeros(shape.num_devices, np.int32)
+  np.maximum.at(num_rows, device_J, (row_J + steps)[order])
+  return Table(jobs, num_rows, job_TL, step_TL, examples_TLB)
+
+
+def _assign(num_steps, shape):
+  """The lane of each job, and the row at which it starts."""
+  lane_J, row_J = np.zeros((2, len(num_steps)), np.int64)
+  lanes_per_device = shape.num_lanes // shape.num_devices
+  free = [(0, lane) for lane in range(shape.num_lanes)]  # a heap
+  room = [shape.jobs_per_device] * shape.num_devices
+  steps = num_steps.tolist()
+  for j in np.argsort(-num_steps, kind='stable').tolist():
+    while free and not room[free[0][1] // lanes_per_device]:
+      heapq.heappop(free)
+    row, lane = free[0] if free else (shape.num_rows, 0)
+    end = row + steps[j]
+    if end > shape.num_rows:
       raise ValueError(
-          f'these jobs need {end} rows or more on {num_lanes} lanes; got '
-          f'num_rows={num_rows}. max_rows gives enough')
-    job_TL[row:end, lane] = j
-    step_TL[row:end, lane] = np.arange(end - row)
-    examples_TLB[row:end, lane] = jobs[j].batches
-    heapq.heappush(free, (end, lane))
+          f'these {len(steps)} jobs need a larger table than {shape}; '
+          'schedule.shape gives one')
+    lane_J[j], row_J[j] = lane, row
+    room[lane // lanes_per_device] -= 1
+    heapq.heapreplace(free, (end, lane))
+  return lane_J, row_J
 
-  num_padding = (num_jobs or len(jobs)) - len(jobs)
 
+def _jobs(work, order, slot_J, shape, weighting):
+  """The jobs at their devices' slots, padding between them."""
   def column(values, dtype=np.int32):
-    return np.array([*values, *[0] * num_padding], dtype)
+    slots = np.zeros(shape.num_devices * shape.jobs_per_device, dtype)
+    slots[slot_J] = values[order]
+    return slots
 
-  run_J = column(j.run for j in jobs)
-  num_examples_J = column(j.num_examples for j in jobs)
-  is_received_J = column((j.is_received for j in jobs), bool)
-  weight_J = (num_examples_J if weighting == 'examples' else 1) * is_received_J
+  run, num_examples = column(work.run), column(work.num_examples)
+  num_steps = column(work.num_steps)
+  is_received = column(work.is_received, bool)
+  weight = (num_examples if weighting == 'examples' else 1) * is_received
   # A run of which nothing was received has no weights, and no mean.
-  total_J = np.maximum(np.bincount(run_J, weight_J), 1)[run_J]
-  return Table(
-      jobs=Jobs(
-          run=run_J,
-          client=column(j.client for j in jobs),
-          num_examples=num_examples_J,
-          num_steps=column(len(j.batches) for j in jobs),
-          is_received=is_received_J,
-          weight=(weight_J / total_J).astype(np.float32)),
-      num_rows=np.int32(max(row for row, _ in free)),
-      job_TL=job_TL,
-      step_TL=step_TL,
-      examples_TLB=examples_TLB)
+  total = np.maximum(np.bincount(run, weight), 1)[run]
+  return Jobs(run, column(work.client), num_examples, num_steps, is_received,
+              (weight / total).astype(np.float32))
+
+
+def own_examples(clients: Sequence[np.ndarray], most: int) -> OwnExamples:
+  """Cuts the clients' indices into batches; `most` is the largest client's."""
+  size = min(_OWN_BATCH, most)
+  index_JN = np.full((len(clients), -(-most // size) * size), -1, np.int32)
+  for row, indices in zip(index_JN, clients):
+    row[:len(indices)] = indices
+  return OwnExamples(
+      index_JN.reshape(len(clients), -1, size),
+      np.array([-(-len(indices) // size) for indices in clients], np.int32))

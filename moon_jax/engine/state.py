@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.engine import store
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
 
@@ -20,7 +22,8 @@ class State(NamedTuple):
 
   variables: Variables  # the global models, [R, ...]
   server: Any  # what the algorithm's server keeps, [R, ...]
-  clients: Any  # what the algorithm's clients keep, [R, C, ...]
+  clients: Any  # what the clients keep, [R, C, ...], numpy arrays on the host;
+  # a round writes into them
   round: jax.Array  # int32 scalar, rounds done
   key: jax.Array  # keys [R], constant; rounds and clients are folded in
 
@@ -39,17 +42,30 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
   def init_run(key):
     init_key, run_key = jax.random.split(key)
     variables = model.init(init_key, example)
+    return variables, algorithm.init_server(variables), init_key, run_key
 
-    def init_client(client):
-      if not algorithm.own_init:
-        return algorithm.init_client(variables)
-      key = jax.random.fold_in(init_key, client)
-      return algorithm.init_client(model.init(key, example))
-
-    clients = jax.vmap(init_client, out_axes=0, axis_size=num_clients)(
-        jnp.arange(num_clients))
-    return variables, algorithm.init_server(variables), clients, run_key
+  def init_own(init_key, client):
+    key = jax.random.fold_in(init_key, client)
+    return algorithm.init_client(model.init(key, example))
 
   keys = jnp.stack([jax.random.key(seed) for seed in seeds])
-  variables, server, clients, run_keys = jax.jit(jax.vmap(init_run))(keys)
+  variables, server, init_keys, run_keys = jax.jit(jax.vmap(init_run))(keys)
+  if algorithm.own_init:
+    # One after another: together they need not fit on the device.
+    init_R = jax.jit(jax.vmap(init_own, in_axes=(0, None)))
+    rows = [jax.device_get(init_R(init_keys, client))
+            for client in range(num_clients)]
+    clients = jax.tree.map(lambda *x_R: np.stack(x_R, axis=1), *rows)
+  else:
+    clients = store.filled(
+        jax.jit(jax.vmap(algorithm.init_client))(variables), num_clients)
   return State(variables, server, clients, jnp.int32(0), run_keys)
+
+
+def client_bytes(model: Model, algorithm: Algorithm,
+                 example: jax.Array) -> int:
+  """Of what one client keeps, without making it."""
+  client = jax.eval_shape(
+      lambda key: algorithm.init_client(model.init(key, example)),
+      jax.random.key(0))
+  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(client))

@@ -2,15 +2,20 @@
 
 import jax
 import numpy as np
+import pytest
 
+from federation import ALL
 from federation import assert_trees_close
 from federation import Federation
+from federation import jobs_of
 from federation import SIZES
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.l2 import l2
 from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.algorithms.server import momentum
 from moon_jax.algorithms.server import with_optimizer
+from moon_jax.engine import schedule
 
 COHORT = (0, 1, 4, 5, 6)
 
@@ -24,8 +29,8 @@ def vectors(tree):
 
 def test_local_models_are_those_of_clients_alone():
   several = Federation(fedavg(), num_lanes=2, num_jobs=6, keep_models=True)
-  _, metrics = several.round(COHORT)
-  for j, client in enumerate(COHORT):
+  table, metrics = several.round(COHORT)
+  for j, client in zip(jobs_of(table, COHORT), COHORT):
     alone = Federation(fedavg())
     alone.round((client,))
     assert_trees_close(
@@ -36,17 +41,19 @@ def test_local_models_are_those_of_clients_alone():
 def test_drift_and_cosines_are_those_of_the_updates():
   federated = Federation(fedavg(), num_lanes=2, num_jobs=7, keep_models=True)
   start = vectors(federated.state.variables)[0]
-  _, metrics = federated.round(COHORT)
-  updates = vectors(metrics.models_J)[:len(COHORT)] - start
+  table, metrics = federated.round(COHORT)
+  jobs = jobs_of(table, COHORT)
+  updates = vectors(metrics.models_J)[jobs] - start
   norms = np.linalg.norm(updates, axis=1)
-  np.testing.assert_allclose(metrics.drift_J, [*norms, 0, 0], rtol=1e-5)
+  np.testing.assert_allclose(metrics.drift_J[jobs], norms, rtol=1e-5)
+  assert not np.delete(metrics.drift_J, jobs).any()
   units = updates / norms[:, None]
   pairs = units @ units.T
   between = pairs[np.triu_indices(len(COHORT), 1)].mean()
   np.testing.assert_allclose(metrics.cosine_R, [between], rtol=1e-5)
   mean = units.mean(0) / np.linalg.norm(units.mean(0))
   np.testing.assert_allclose(
-      metrics.cosine_J[:len(COHORT)], units @ mean, rtol=1e-5)
+      metrics.cosine_J[jobs], units @ mean, rtol=1e-5)
   _, metrics = federated.round((3,))
   assert not np.isfinite(metrics.cosine_R).any()  # of one there is none
 
@@ -89,8 +96,8 @@ def test_noise_is_a_clients_own_whatever_the_lanes():
     federated = Federation(
         fedavg(), num_lanes=lanes, keep_models=True, num_jobs=8)
     federated.data = federated.data._replace(noise_std=noise)
-    _, metrics = federated.round()
-    models.append(vectors(metrics.models_J)[:8])
+    table, metrics = federated.round()
+    models.append(vectors(metrics.models_J)[jobs_of(table, ALL)])
   plain, noisy, on_lanes, zero = models
   np.testing.assert_array_equal(zero, plain)
   np.testing.assert_allclose(on_lanes, noisy, atol=1e-6)
@@ -110,3 +117,21 @@ def test_round_of_which_nothing_is_received_leaves_the_server():
         before, (federated.state.variables, federated.state.server), atol=0)
     federated.round(COHORT)
     assert np.isfinite(federated.state.variables['params']['w']).all()
+
+
+@pytest.mark.parametrize('algorithm, num_lanes', [
+    (moon(1), 1), (moon(3), 2), (moon(2), 3), (l2(), 4)])
+def test_frozen_models_are_asked_once(algorithm, num_lanes, monkeypatch):
+  """Of all examples a client has, also those an epoch drops; two runs."""
+  monkeypatch.setattr(schedule, '_OWN_BATCH', 7)
+  once, always = (
+      Federation(algorithm, num_lanes, (3, 4), num_jobs=14, freeze_once=freeze)
+      for freeze in (True, False))
+  for cohort in (COHORT, (1, 2), COHORT[::-1]):
+    _, of_once = once.round(cohort, runs=(0, 1))
+    _, of_always = always.round(cohort, runs=(0, 1))
+  assert_trees_close(once.state, always.state)
+  np.testing.assert_allclose(
+      of_once.extra_TL['contrastive_loss'],
+      of_always.extra_TL['contrastive_loss'], atol=1e-6)
+  assert of_once.extra_TL['contrastive_loss'].max() > .01
