@@ -32,14 +32,18 @@ def check(config: Config, model: Variables, client_bytes: int, table: Shape,
   clients = client_bytes * config.num_clients
   on_device = {
       'models': _bytes(model) * (1 + keep_models * jobs),
-      'what its clients keep': client_bytes * jobs,
-      'table': _BYTES * table.num_rows * table.num_lanes * table.batch_size,
+      'what the clients of a round keep, before and after it':
+          2 * client_bytes * jobs,
+      'table': _BYTES * table.num_rows * table.batch_size * (
+          table.num_lanes // table.num_devices),
       'data': data_bytes}
   host = _machine()
   device = (jax.devices()[0].memory_stats() or {}).get('bytes_limit')
-  if device is None:  # the machine is the device
+  if device is None:  # the devices are the machine
+    needs = {name: size * table.num_devices
+             for name, size in on_device.items()}
     _compare('the run', config, {
-        **on_device, f'what --num_clients={config.num_clients} keep': clients
+        **needs, f'what --num_clients={config.num_clients} keep': clients
     }, host)
     return
   _compare('the run, on each device,', config, on_device, device)
