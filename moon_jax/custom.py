@@ -10,13 +10,12 @@ import jax.numpy as jnp
 from moon_jax import user_code
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import Batch
+from moon_jax.algorithms.base import first_view
 from moon_jax.algorithms.base import LossAux
 from moon_jax.algorithms.base import Message
-from moon_jax.algorithms.base import View
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.models import Model
-from moon_jax.optimizers import HYPERPARAMETERS
 
 _MOST_TOLD = 200  # characters of a tree
 
@@ -70,11 +69,7 @@ def check(config: Config, algorithm: Algorithm, model: Model,
   def trace(key):
     variables = model.init(key, example)
     server = algorithm.init_server(variables)
-    client = algorithm.init_client(variables)
-    view = View(
-        variables, algorithm.broadcast(server), client,
-        {name: jnp.float32(1) for name in HYPERPARAMETERS}, jnp.int32(1),
-        jnp.int32(1))
+    view = first_view(algorithm, variables)
     started = algorithm.start(view)
     expect('start', started, variables, 'variables like the global model')
     batch = Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
@@ -92,7 +87,7 @@ def check(config: Config, algorithm: Algorithm, model: Model,
     grads = algorithm.direction(variables['params'], view)
     expect('direction', grads, variables['params'], 'a tree like its gradient')
     kept, message = pair('finish', algorithm.finish(started, view), Message)
-    expect('finish', kept, client, 'first what init_client returns')
+    expect('finish', kept, view.client, 'first what init_client returns')
     moved, state = pair(
         'aggregate', algorithm.aggregate(variables, server, message), None)
     expect('aggregate', moved, variables, 'first variables like the model')

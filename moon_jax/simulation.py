@@ -32,7 +32,7 @@ from moon_jax.engine.state import State
 from moon_jax.errors import DivergedError
 from moon_jax.optimizers import HYPERPARAMETERS
 
-_CLIENTS_OF_LANE = 4
+_CLIENTS_OF_LANE = 4  # on CPUs, or more
 _MOST_FROZEN = 2**30  # bytes of representations that a round keeps
 _LANES_OF_ACCELERATOR = 16  # a guess until measured; see BUILD_NOTES.md
 
@@ -101,7 +101,8 @@ class Simulation:
         keep_models=config.client_eval_every > 0,
         freeze_once=(0 < frozen_bytes < _MOST_FROZEN
                      and augmentation == 'none' and config.local_epochs > 1
-                     and config.partition != 'feature_noise'))
+                     and config.partition != 'feature_noise'
+                     and _are_disjoint(clients)))
     memory.check(
         config, jax.eval_shape(model.init, jax.random.key(0), example),
         state_lib.client_bytes(model, algorithm, example), self._shape,
@@ -141,10 +142,8 @@ class Simulation:
     return sum(x.nbytes for x in jax.tree.leaves(self.state.clients))
 
   def placed(self, state: State) -> State:
-    """The state with what devices share on each of them."""
-    clients = state.clients
-    return devices.put(state._replace(clients=()), self._mesh)._replace(
-        clients=clients)
+    """The state on the devices of this simulation, as after a restore."""
+    return state_lib.placed(state, self._mesh)
 
   def plan(self, round_index: int) -> schedule.Table:
     """The table of a round, from 0; the same whenever it is asked for."""
@@ -278,6 +277,11 @@ class Simulation:
     if self._next_table is not None and self._next_table[0] == index:
       return self._next_table[1]
     return self.plan(index)
+
+
+def _are_disjoint(clients):
+  """Whether no example is two clients', or one's twice."""
+  return np.bincount(np.concatenate(clients)).max() == 1
 
 
 def _noise_std(config, dataset, clients):

@@ -79,19 +79,15 @@ class Federation:
     self.program = Program(
         model, algorithm, optimizer, augment_fn, normalize, keep_models,
         freeze_once)
-    self.state = self.placed(state_lib.init(
+    self.state = state_lib.placed(state_lib.init(
         list(seeds), model, algorithm, self.num_clients,
-        jnp.zeros((1, 2, 2, 1))))
+        jnp.zeros((1, 2, 2, 1))), self.mesh)
     hparams = {**HPARAMS, **(hparams or {})}
     self.hparams = devices.put(
         {name: jnp.broadcast_to(jnp.asarray(v, jnp.float32), (len(seeds),))
          for name, v in hparams.items()}, self.mesh)
     self.data = TrainData(IMAGES, LABELS)
     self.round_fn = round_lib.Round(self.program, self.mesh)
-
-  def placed(self, state):
-    return devices.put(
-        state._replace(clients=()), self.mesh)._replace(clients=state.clients)
 
   def table(self, cohort, round_index, runs=(0,), lost=()):
     """The round's table; shuffles depend on round and client alone."""

@@ -134,14 +134,12 @@ def run_round(golden, algorithm, num_lanes, clients=None, server_state=None,
   program = Program(model, algorithm, optimizer, augment.keep, normalize)
   data = TrainData(golden['images_u8'], golden['labels'].astype(np.int32))
   hparams = {k: jnp.full(1, v, jnp.float32) for k, v in hparams.items()}
-  clients = state.clients
-  state, hparams, data = devices.put(
-      (state._replace(clients=()), hparams, data), mesh)
+  hparams, data = devices.put((hparams, data), mesh)
   # optax's adam itself promotes types.
   promotion = 'strict' if optimizer == 'sgd' else 'standard'
   with jax.numpy_dtype_promotion(promotion):
     state, metrics = round_lib.Round(program, mesh)(
-        state._replace(clients=clients), hparams, table, data)
+        state_lib.placed(state, mesh), hparams, table, data)
   step_losses = {
       i: np.asarray(metrics.loss_TL)[table.job_TL == job]
       for i, job in enumerate(jobs_of(table, range(3)))}

@@ -127,3 +127,14 @@ def test_splits_are_as_asked(dataset):
   with pytest.raises(UserError, match='feature_noise has no meaning'):
     run.split(dataclasses.replace(config, partition='feature_noise'),
               dataset._replace(num_tokens=80))
+
+
+def test_frozen_models_are_asked_once_where_that_is_the_same(dataset):
+  changes = dict(algorithm='moon', mu=1., model='mlp', local_epochs=2)
+  asked_once = lambda simulation: simulation._program.freeze_once
+  assert asked_once(simulate(dataset, **changes))
+  assert not asked_once(simulate(dataset, **changes | {'local_epochs': 1}))
+  config = dataclasses.replace(CONFIG, **changes)
+  shared = [np.arange(40)] * config.num_clients  # each example is all clients'
+  assert not asked_once(
+      Simulation(config, dataset, shared, cohort.make(config)))

@@ -9,9 +9,11 @@ from typing import Any
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
+from moon_jax.optimizers import HYPERPARAMETERS
 from moon_jax.optimizers import Hyperparameters
 
 PyTree = Any
@@ -94,3 +96,13 @@ class Algorithm(NamedTuple):
   aggregate: Callable[[Variables, PyTree, Message], tuple[Variables, PyTree]]
   evaluated: Callable[[Variables, PyTree], Variables]
   own_init: bool = False
+
+
+def first_view(algorithm: Algorithm, variables: Variables) -> View:
+  """What a client of one example and one step sees at first, for tracing."""
+  return View(
+      variables=variables,
+      server=algorithm.broadcast(algorithm.init_server(variables)),
+      client=algorithm.init_client(variables),
+      hparams={name: jnp.float32(1) for name in HYPERPARAMETERS},
+      num_examples=jnp.int32(1), num_steps=jnp.int32(1))

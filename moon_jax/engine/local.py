@@ -15,6 +15,7 @@ import optax
 from moon_jax import optimizers
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import Batch
+from moon_jax.algorithms.base import first_view
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.base import View
 from moon_jax.data import augment
@@ -32,7 +33,8 @@ class Program(NamedTuple):
   normalize_fn: Callable[[jax.Array], jax.Array]  # of stored inputs
   keep_models: bool = False  # whether rounds hand out the local models
   freeze_once: bool = False  # whether `frozen` is asked once a round, which
-  # changes nothing where inputs are the same in every epoch
+  # changes nothing where inputs are the same in every epoch, and no example is
+  # two clients'
 
 
 class TrainData(NamedTuple):
@@ -77,11 +79,7 @@ def frozen_bytes(model: Model, algorithm: Algorithm,
                  example: jax.Array) -> int:
   """Of what frozen models say of one example, a batch of one input."""
   def of_example(key):
-    variables = model.init(key, example)
-    hparams = {name: jnp.float32(1) for name in optimizers.HYPERPARAMETERS}
-    view = View(
-        variables, algorithm.broadcast(algorithm.init_server(variables)),
-        algorithm.init_client(variables), hparams, jnp.int32(1), jnp.int32(1))
+    view = first_view(algorithm, model.init(key, example))
     batch = Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
     return algorithm.frozen(model, batch, view)
 

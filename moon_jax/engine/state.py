@@ -5,9 +5,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 import numpy as np
 
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.engine import devices
 from moon_jax.engine import store
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
@@ -60,6 +62,12 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
     clients = store.filled(
         jax.jit(jax.vmap(algorithm.init_client))(variables), num_clients)
   return State(variables, server, clients, jnp.int32(0), run_keys)
+
+
+def placed(state: State, mesh: Mesh) -> State:
+  """The state with what the devices share whole on each of them."""
+  shared = devices.put(state._replace(clients=()), mesh)
+  return shared._replace(clients=state.clients)
 
 
 def client_bytes(model: Model, algorithm: Algorithm,
