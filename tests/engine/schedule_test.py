@@ -1,5 +1,7 @@
 """Properties of the plan, for any clients."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -140,6 +142,36 @@ def test_lanes_end_together(beta, clients_per_lane, num_devices):
   table = schedule.plan(work, schedule.shape(
       steps, len(sizes), num_lanes, 64, num_devices))
   assert steps.sum() / (num_lanes * table.num_rows.max()) > .95
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=9),
+       st.integers(2, 3))
+def test_few_jobs_end_nearly_as_early_as_can_be(steps, num_lanes):
+  """Against every way there is to put them on lanes."""
+  num_rows = _rows(steps, num_lanes)
+  ways = np.array(list(itertools.product(range(num_lanes), repeat=len(steps))))
+  loads = [(np.array(steps) * (ways == lane)).sum(1)
+           for lane in range(num_lanes)]
+  fewest = np.max(loads, axis=0).min()
+  assert fewest <= num_rows <= (4 - 1 / num_lanes) / 3 * fewest  # Graham's
+  if len(steps) <= num_lanes:
+    assert num_rows == fewest
+
+
+def test_jobs_are_exchanged():
+  """The paper's ten clients: longest first ends after 407 rows."""
+  assert _rows([57, 59, 67, 69, 76, 78, 81, 81, 82, 126], 2) == 389
+
+
+def _rows(steps, num_lanes):
+  """Of a table of jobs of so many steps."""
+  steps = np.array(steps)
+  work = schedule.Work(
+      np.zeros(len(steps), int), np.arange(len(steps)), steps, steps,
+      np.zeros((steps.sum(), 1), int), np.ones(len(steps), bool))
+  return schedule.plan(work, schedule.shape(
+      steps, len(steps), num_lanes, 1)).num_rows.max()
 
 
 def test_too_small_a_table_is_refused():
