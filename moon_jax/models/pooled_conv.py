@@ -48,7 +48,7 @@ def conv_max_pool(x_HWCB: jax.Array, kernel: jax.Array) -> jax.Array:
                      f'{size + 1}x{size + 1} pixels or more; got {h}x{w}')
   n = -(-(size + 1) // 2)
   windows = _windows(_fit(x_HWCB, 2 * (p + n - 1), 2 * (q + n - 1)), n)
-  y = jnp.dot(_placed(kernel, n).T, windows, precision=lax.Precision.HIGHEST)
+  y = _product(_placed(kernel, n), windows)
   y_OPQB = _maximum(y.reshape(4, num_out, p, q, b))
   return y_OPQB.transpose(1, 2, 0, 3)
 
@@ -119,6 +119,31 @@ def _windows_backward(n, x_HWCB, gradient):
 
 
 _windows.defvjp(_windows_forward, _windows_backward)
+
+
+@jax.custom_vjp
+def _product(kernel, windows):
+  """kernel.T @ windows: [K, O], [K, N] -> [O, N]."""
+  return _sum_over(0, kernel, windows)
+
+
+def _product_forward(kernel, windows):
+  return _product(kernel, windows), (kernel, windows)
+
+
+def _product_backward(residuals, gradient):
+  """Windows first, so that CPUs repack the gradient, a quarter as long."""
+  kernel, windows = residuals
+  return (_sum_over(1, windows, gradient),
+          jnp.dot(kernel, gradient, precision=lax.Precision.HIGHEST))
+
+
+_product.defvjp(_product_forward, _product_backward)
+
+
+def _sum_over(axis, a, b):
+  return lax.dot_general(a, b, (((axis,), (axis,)), ((), ())),
+                         precision=lax.Precision.HIGHEST)
 
 
 @jax.custom_vjp
