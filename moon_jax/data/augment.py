@@ -15,20 +15,9 @@ _NOISE = 0x6e6f6973  # folded into the key; keys split off it are of small n
 
 
 def reflect_crop_flip(key: jax.Array, images_BHWC: jax.Array) -> jax.Array:
-  """Reflect-pad by 4, crop at random to the old size, flip half of them.
-
-  The padded image is never made: each output pixel is read from where it came.
-  """
-  b, h, w, _ = images_BHWC.shape
-  crop_key, flip_key = jax.random.split(key)
-  offset_B2 = jax.random.randint(crop_key, (b, 2), -PAD, PAD + 1)
-  flip_B = jax.random.bernoulli(flip_key, shape=(b,))
-  down_1H, across_1W = jnp.arange(h)[None], jnp.arange(w)[None]
-  across_BW = jnp.where(flip_B[:, None], across_1W[:, ::-1], across_1W)
-  rows_BH = _reflect(offset_B2[:, :1] + down_1H, h)
-  columns_BW = _reflect(offset_B2[:, 1:] + across_BW, w)
-  return images_BHWC[
-      jnp.arange(b)[:, None, None], rows_BH[:, :, None], columns_BW[:, None]]
+  """Reflect-pad by 4, crop at random to the old size, flip half of them."""
+  offset_B2, flip_B, _ = _draws(key, len(images_BHWC))
+  return crop_flip(images_BHWC, offset_B2, flip_B)
 
 
 def zero_crop_flip_rotate(key: jax.Array, images_BHWC: jax.Array) -> jax.Array:
@@ -37,13 +26,36 @@ def zero_crop_flip_rotate(key: jax.Array, images_BHWC: jax.Array) -> jax.Array:
   As released with MOON for CIFAR-100: torchvision's RandomCrop(padding=4),
   RandomHorizontalFlip and RandomRotation(15), nearest pixels, black outside.
   """
+  offset_B2, flip_B, turn_B = _draws(key, len(images_BHWC))
+  return crop_flip_rotate(
+      images_BHWC, offset_B2, flip_B, _MOST_DEGREES * (2 * turn_B - 1))
+
+
+def _draws(key, b):
+  """Offsets -4..4 [B, 2], flips [B], and numbers in 0..1 [B]; in one draw."""
+  u_B4 = jax.random.uniform(key, (b, 4))
+  offset_B2 = jnp.floor(u_B4[:, :2] * (2 * PAD + 1)).astype(jnp.int32) - PAD
+  return offset_B2, u_B4[:, 2] < .5, u_B4[:, 3]
+
+
+def crop_flip(images_BHWC: jax.Array, offset_B2: jax.Array,
+              flip_B: jax.Array) -> jax.Array:
+  """Crops reflect-padded images, and then exchanges left and right.
+
+  The padded image is never made: each output pixel is read from where it came.
+
+  Args:
+    images_BHWC: the images.
+    offset_B2: int, rows and columns by which the crop is shifted.
+    flip_B: bool, whether left and right are exchanged after the crop.
+  """
   b, h, w, _ = images_BHWC.shape
-  crop_key, flip_key, turn_key = jax.random.split(key, 3)
-  offset_B2 = jax.random.randint(crop_key, (b, 2), -PAD, PAD + 1)
-  flip_B = jax.random.bernoulli(flip_key, shape=(b,))
-  angle_B = jax.random.uniform(
-      turn_key, (b,), minval=-_MOST_DEGREES, maxval=_MOST_DEGREES)
-  return crop_flip_rotate(images_BHWC, offset_B2, flip_B, angle_B)
+  down_1H, across_1W = jnp.arange(h)[None], jnp.arange(w)[None]
+  across_BW = jnp.where(flip_B[:, None], across_1W[:, ::-1], across_1W)
+  rows_BH = _reflect(offset_B2[:, :1] + down_1H, h)
+  columns_BW = _reflect(offset_B2[:, 1:] + across_BW, w)
+  return images_BHWC[
+      jnp.arange(b)[:, None, None], rows_BH[:, :, None], columns_BW[:, None]]
 
 
 def crop_flip_rotate(images_BHWC: jax.Array, offset_B2: jax.Array,
