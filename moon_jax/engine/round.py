@@ -132,10 +132,15 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
     return local.start(program, view_of(clients_J, j),
                        jax.random.fold_in(key, jobs.client[j]))
 
+  @jax.jit  # for one trace of all places, as `step_lanes`
+  def start_lanes(clients_J, job_L):
+    return jax.vmap(functools.partial(start_job, clients_J))(job_L)
+
   def start_jobs(first_L, job_L, lanes, clients_J):
-    started = jax.vmap(functools.partial(start_job, clients_J))(job_L)
+    started = start_lanes(clients_J, job_L)
     return jax.tree.map(functools.partial(_where, first_L), started, lanes)
 
+  @jax.jit
   def step_lanes(t, lanes):
     stored, real_LB = _examples(data, table.examples_TLB[t])
     known = ()
@@ -195,10 +200,10 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
         program, data, table.own, num_runs, jobs.run,
         functools.partial(view_of, clients_J))
   num_lanes = table.job_TL.shape[1]
-  lanes = jax.vmap(functools.partial(start_job, clients_J))(
-      jnp.zeros(num_lanes, jnp.int32))
+  lanes = start_lanes(clients_J, jnp.zeros(num_lanes, jnp.int32))
   loss_TL, extra_TL = _zeros_of_metrics(step_lanes, lanes, table)
-  carry = lax.fori_loop(0, table.num_rows[0], run_row, _Carry(
+  # From an int32: from 0, rows would have a weak type and be traced anew.
+  carry = lax.fori_loop(jnp.int32(0), table.num_rows[0], run_row, _Carry(
       lanes, _nothing_done(
           program, clients_J, lanes, num_runs, len(jobs.run)),
       loss_TL, extra_TL))
@@ -319,7 +324,7 @@ def _nothing_done(program, clients_J, lanes, num_runs, num_jobs):
 
 
 def _zeros_of_metrics(step_lanes, lanes, table):
-  _, step_metrics = jax.eval_shape(step_lanes, 0, lanes)
+  _, step_metrics = jax.eval_shape(step_lanes, jnp.int32(0), lanes)
   num_rows = table.job_TL.shape[0]
   return jax.tree.map(
       lambda x_L: jnp.zeros((num_rows, *x_L.shape), x_L.dtype),

@@ -38,6 +38,18 @@ def test_local_models_are_those_of_clients_alone():
         jax.tree.map(lambda x: x[0], alone.state.variables))
 
 
+def test_a_step_is_traced_once():
+  """Tracing it is much of what a compilation takes."""
+  algorithm, traced = moon(), []
+
+  def loss(*args):
+    traced.append(args)
+    return algorithm.loss(*args)
+
+  Federation(algorithm._replace(loss=loss)).round(ALL)
+  assert len(traced) == 1
+
+
 def test_drift_and_cosines_are_those_of_the_updates():
   federated = Federation(fedavg(), num_lanes=2, num_jobs=7, keep_models=True)
   start = vectors(federated.state.variables)[0]
