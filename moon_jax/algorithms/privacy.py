@@ -21,6 +21,8 @@ from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import Message
 from moon_jax.errors import UserError
 
+_NOISE = 0x6470  # folded into the run's key, which clients' keys come from, too
+
 
 def with_clipping(algorithm: Algorithm, clip: float,
                   cohort_size: int) -> Algorithm:
@@ -55,5 +57,6 @@ def with_noise(optimizer: optax.GradientTransformation | None,
 
   Runs that share a program share the noise.
   """
-  noise = optax.add_noise(eta=deviation**2, gamma=0., key=jax.random.key(seed))
+  key = jax.random.fold_in(jax.random.key(seed), _NOISE)
+  noise = optax.add_noise(eta=deviation**2, gamma=0., key=key)
   return optax.chain(noise, optimizer or optax.sgd(1.))
