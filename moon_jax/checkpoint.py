@@ -1,4 +1,7 @@
-"""Saves and restores the whole state of a run, atomically, with Orbax."""
+"""Saves and restores the whole state of a run, atomically, with Orbax.
+
+Of several processes all take part, in a directory that all of them see.
+"""
 
 import logging
 import pathlib
@@ -28,10 +31,16 @@ class Checkpoints:
           'it, or name another directory') from error
 
   def save(self, state: State) -> None:
+    """Writes a state on the host (`state.on_host`), the same in all."""
     self._checkpointer.save(int(state.round), _to_tree(state), overwrite=True)
 
+  def latest(self) -> int:
+    """Rounds that the newest one has done; 0 without any."""
+    newest = self._checkpointer.latest
+    return newest.step if newest else 0
+
   def restore_latest(self, like: State) -> State | None:
-    """The newest state, shaped and placed as `like`, or None without any."""
+    """The newest state, on the host as `like` is, or None without any."""
     if self._checkpointer.latest is None:
       return None
     try:
@@ -42,27 +51,13 @@ class Checkpoints:
       raise UserError(
           f'--workdir: the checkpoint {path} is damaged ({reason}). Remove it '
           'to go on from the one before') from error
-    return _from_tree(tree, like)
+    return like._replace(**tree)
 
   def close(self) -> None:
     self._checkpointer.close()
 
 
-def is_key(x: jax.Array) -> bool:
-  """Whether an array holds random keys."""
-  return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
 def _to_tree(state: State):
-  """The state as Orbax takes it: a dict without what is empty, keys as bits."""
-  tree = jax.tree.map(
-      lambda x: jax.random.key_data(x) if is_key(x) else x, state._asdict())
-  return {name: x for name, x in tree.items() if jax.tree.leaves(x)}
-
-
-def _from_tree(tree, like: State) -> State:
-  return like._replace(**{
-      name: jax.tree.map(
-          lambda x, y: jax.random.wrap_key_data(y) if is_key(x) else y,
-          getattr(like, name), value)
-      for name, value in tree.items()})
+  """The state as Orbax takes it: a dict without what is empty."""
+  return {name: x for name, x in state._asdict().items()
+          if jax.tree.leaves(x)}

@@ -38,7 +38,7 @@ def check(config: Config, model: Variables, client_bytes: int, table: Shape,
           table.num_lanes // table.num_devices),
       'data': data_bytes}
   host = _machine()
-  device = (jax.devices()[0].memory_stats() or {}).get('bytes_limit')
+  device = (jax.local_devices()[0].memory_stats() or {}).get('bytes_limit')
   if device is None:  # the devices are the machine
     needs = {name: size * table.num_devices
              for name, size in on_device.items()}

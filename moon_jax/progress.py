@@ -5,6 +5,8 @@ from typing import Any
 
 import tqdm
 
+from moon_jax import hosts
+
 
 class Progress:
   """Use as a context; `say` for sentences, `round` after each round."""
@@ -13,7 +15,7 @@ class Progress:
     self._num_rounds = num_rounds
     self._bar = None
     self._accuracy = ''
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and hosts.is_first():
       self._bar = tqdm.tqdm(
           total=num_rounds, initial=rounds_done, unit='round',
           dynamic_ncols=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from moon_jax import __version__
 from moon_jax import checks
+from moon_jax import hosts
 from moon_jax import user_code
 from moon_jax.config import Config
 from moon_jax.data import cohort
@@ -39,8 +40,9 @@ def run(config: Config) -> dict[str, Any]:
   if sources.varies(config.dataset):
     dataset = sources.load(config.dataset, config.data_dir)
     inputs['dataset'] = dataset.fingerprint()
+  summary = hosts.of_first(lambda: Workdir(config, inputs).summary())
   workdir = Workdir(config, inputs)
-  if summary := workdir.summary():
+  if summary:
     print(f'{workdir.path} holds this run, done.')
     return summary
   dataset = dataset or sources.load(config.dataset, config.data_dir)
@@ -96,58 +98,69 @@ def _simulate(config, dataset, clients, cohorts, workdir, start):
 
   _use_compilation_cache()
   simulation = Simulation(config, dataset, clients, cohorts)
-  workdir.create()
-  workdir.write_partition(clients, cohorts)
+  hosts.of_first(lambda: workdir.begin(clients, cohorts))
   checkpoints = _resume(config, simulation, workdir)
   _say_what_runs(config, dataset, clients, cohorts, workdir, simulation)
   compile_seconds = 0.
   if simulation.rounds_done < config.num_rounds:
     compile_seconds = simulation.compile()
     print(f'compiled in {compile_seconds:.1f} s', flush=True)
-  heatmap.draw(
-      partition.class_counts(dataset.train_labels, clients,
-                             dataset.num_classes),
-      dataset.class_names, workdir.path / 'partition.png')
+  if hosts.is_first():
+    heatmap.draw(
+        partition.class_counts(dataset.train_labels, clients,
+                               dataset.num_classes),
+        dataset.class_names, workdir.path / 'partition.png')
 
   with Progress(config.num_rounds, simulation.rounds_done) as progress:
     while simulation.rounds_done < config.num_rounds:
       line = _round(config, simulation, cohorts)
-      workdir.append_metrics(line)
+      if hosts.is_first():
+        workdir.append_metrics(line)
       progress.round(line)
       if checkpoints and _is_due(
           config.checkpoint_every, simulation.rounds_done, config):
-        checkpoints.save(simulation.state)
+        checkpoints.save(simulation.state_on_host())
   if checkpoints:
     checkpoints.close()
 
-  summary = _summary(config, simulation, workdir.metrics())
-  summary['compile_seconds'] = round(compile_seconds, 2)
-  summary['total_seconds'] = round(time.perf_counter() - start, 2)
-  workdir.write_summary(summary)
-  return summary
+  def end():
+    summary = _summary(config, simulation, workdir.metrics())
+    summary['compile_seconds'] = round(compile_seconds, 2)
+    summary['total_seconds'] = round(time.perf_counter() - start, 2)
+    workdir.write_summary(summary)
+    return summary
+
+  return hosts.of_first(end)
 
 
 def _resume(config, simulation, workdir):
-  """Restores the newest checkpoint; returns the checkpoints, if kept."""
+  """Goes on from the newest checkpoint; returns the checkpoints, if kept."""
   checkpoints = None
   if config.checkpoint_every or workdir.checkpoints.exists():
     from moon_jax.checkpoint import Checkpoints  # a second to import
 
     checkpoints = Checkpoints(workdir.checkpoints)
-    state = checkpoints.restore_latest(simulation.state)
+    if checkpoints.latest() != hosts.of_first(checkpoints.latest):
+      raise UserError(f'--workdir={workdir.path} is not the same directory for '
+                      'all processes; name one that they share')
+    state = checkpoints.restore_latest(simulation.state_on_host())
     if state is not None:
-      simulation.state = simulation.placed(state)
+      simulation.restore(state)
       print(f'resuming after round {simulation.rounds_done}', flush=True)
-  workdir.keep_metrics(simulation.rounds_done)
-  if len(workdir.metrics()) != simulation.rounds_done:
-    raise UserError(
-        f'--workdir={workdir.path} holds a checkpoint of round '
-        f'{simulation.rounds_done} and metrics of {len(workdir.metrics())} '
-        'rounds; restore its metrics.jsonl, or name another --workdir')
+  hosts.of_first(lambda: _keep_metrics(workdir, simulation.rounds_done))
   if checkpoints and not config.checkpoint_every:
     checkpoints.close()
     checkpoints = None
   return checkpoints
+
+
+def _keep_metrics(workdir, rounds_done):
+  workdir.keep_metrics(rounds_done)
+  if len(workdir.metrics()) != rounds_done:
+    raise UserError(
+        f'--workdir={workdir.path} holds a checkpoint of round {rounds_done} '
+        f'and metrics of {len(workdir.metrics())} rounds; restore its '
+        'metrics.jsonl, or name another --workdir')
 
 
 def _is_due(every, rounds_done, config):
@@ -224,13 +237,21 @@ def _say_what_runs(config, dataset, clients, cohorts, workdir, simulation):
       f'{config.num_clients:,} clients of {min(sizes):,} to {max(sizes):,} '
       f'examples{noise}, {a_round} a round\n{config.algorithm}, '
       f'{config.model} of {simulation.num_parameters:,} parameters; '
-      f'{simulation.num_lanes} lane(s)\nclients keep '
+      f'{simulation.num_lanes} lane(s){_where(simulation)}\nclients keep '
       f'{simulation.client_bytes:,} bytes between rounds '
       f'({simulation.client_bytes // config.num_clients:,} each)', flush=True)
   if spent := _privacy(config, cohorts):
     print(f'differential privacy: epsilon {spent["epsilon"]:.3g} at delta '
           f'{config.dp_delta:g} for {config.num_rounds} rounds')
   print(f'results in {workdir.path}', flush=True)
+
+
+def _where(simulation):
+  """Of lanes, where there is more than one place for them."""
+  processes = f' of {hosts.count()} processes' if hosts.count() > 1 else ''
+  if simulation.num_devices == 1:
+    return ''
+  return f' on {simulation.num_devices} devices{processes}'
 
 
 def _shape(dataset):

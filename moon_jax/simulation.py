@@ -25,11 +25,13 @@ from moon_jax.engine import devices
 from moon_jax.engine import local
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
+from moon_jax.engine import store
 from moon_jax.engine.local import Program
 from moon_jax.engine.local import TrainData
 from moon_jax.engine.round import Round
 from moon_jax.engine.state import State
 from moon_jax.errors import DivergedError
+from moon_jax.errors import UserError
 from moon_jax.optimizers import HYPERPARAMETERS
 
 _CLIENTS_OF_LANE = 4  # on CPUs, or more
@@ -49,9 +51,10 @@ class Simulation:
   """One federated run, advanced round by round.
 
   Attributes:
-    state: the `moon_jax.engine.state.State` (R = 1) after `rounds_done`
-      rounds; may be replaced, to resume.
+    state: the `moon_jax.engine.state.State` (R = 1) after `rounds_done` rounds;
+      of several processes each has the rows of its own clients alone.
     num_lanes: clients trained side by side, on all devices together.
+    num_devices: that share them.
   """
 
   def __init__(self, config: Config, dataset: Dataset,
@@ -73,8 +76,11 @@ class Simulation:
     self._clients = clients
     self._cohorts = cohorts
     self._cohort_size = max(map(len, cohorts))
-    self.num_lanes = _choose_lanes(config.lanes, self._cohort_size)
+    self.num_lanes = choose_lanes(
+        config.lanes, self._cohort_size, jax.device_count(),
+        jax.process_count(), jax.default_backend() == 'cpu')
     self._mesh = devices.mesh(self.num_lanes)
+    self.num_devices = self._mesh.size
     sizes = np.array([len(indices) for indices in clients])
     # A batch larger than every client is all of its examples, and padding.
     batch_size = min(config.batch_size, int(sizes.max()))
@@ -108,8 +114,10 @@ class Simulation:
         state_lib.client_bytes(model, algorithm, example), self._shape,
         dataset.nbytes + frozen_bytes * self._program.freeze_once,
         self._program.keep_models)
-    self.state = self.placed(state_lib.init(
-        [config.seed], model, algorithm, config.num_clients, example))
+    self.state = state_lib.placed(state_lib.init(
+        [config.seed], model, algorithm, config.num_clients, example),
+        self._mesh)
+    self._owners = store.Owners(self.state.clients, self._mesh)
     whole = functools.partial(devices.put, on=self._mesh)
     self._hparams = whole({
         name: np.full(1, getattr(config, name), np.float32)
@@ -128,6 +136,10 @@ class Simulation:
     self._next_table = self._last_round = None
 
   @property
+  def _num_slots(self):
+    return self._shape.jobs_per_device * self._shape.num_devices
+
+  @property
   def rounds_done(self) -> int:
     return int(self.state.round)
 
@@ -137,13 +149,27 @@ class Simulation:
     return sum(x.size for x in jax.tree.leaves(self.state.variables['params']))
 
   @property
+  def data_bytes(self) -> int:
+    """Of training examples, whole on each device, and its part of the test."""
+    train, test = (sum(x.nbytes for x in jax.tree.leaves(data))
+                   for data in (self._train_data, self._test_data))
+    return train + test // self.num_devices
+
+  @property
   def client_bytes(self) -> int:
     """Of what all clients keep between rounds."""
     return sum(x.nbytes for x in jax.tree.leaves(self.state.clients))
 
-  def placed(self, state: State) -> State:
-    """The state on the devices of this simulation, as after a restore."""
-    return state_lib.placed(state, self._mesh)
+  def state_on_host(self) -> State:
+    """The state as `state.on_host` has it, with the rows of all clients."""
+    self._owners.gather(self.state.clients, self._num_slots)
+    return state_lib.on_host(self.state)
+
+  def restore(self, state: State) -> None:
+    """Goes on from what `state_on_host` gave, the same in all processes."""
+    self.state = state_lib.placed(
+        state_lib.from_host(state, self.state), self._mesh)
+    self._owners = store.Owners(self.state.clients, self._mesh)
 
   def plan(self, round_index: int) -> schedule.Table:
     """The table of a round, from 0; the same whenever it is asked for."""
@@ -169,6 +195,11 @@ class Simulation:
       table = table._replace(own=self._own_examples(table.jobs))
     return table
 
+  def shorten(self, num_examples: int) -> None:
+    """Clients train on their first so many from now on, to try how fast."""
+    self._clients = [indices[:num_examples] for indices in self._clients]
+    self._next_table = None
+
   def compile(self) -> float:
     """Compiles round and evaluation; returns how many seconds that took.
 
@@ -189,7 +220,7 @@ class Simulation:
               sharding=jax.NamedSharding(self._mesh, devices.SPLIT)),
           self.state.variables)
       self._evaluate_clients = self._evaluate_clients.lower(
-          self._global_model(), models_J, self._own_examples(table.jobs),
+          self._global_model(), models_J, self._own(table.jobs),
           self._train_data, self._test_data).compile()
     return time.perf_counter() - start
 
@@ -204,15 +235,17 @@ class Simulation:
     start = time.perf_counter()
     index = self.rounds_done
     table = self._table_of(index)
+    self._owners.bring(self.state.clients, table.jobs)
     started = self._round.start(
         self.state, self._hparams, table, self._train_data)
     if index + 1 < self.config.num_rounds:  # while the devices are busy
       self._next_table = index + 1, self.plan(index + 1)
     *_, metrics = started
     models_J = metrics.models_J
-    metrics = jax.device_get(metrics._replace(models_J=()))
+    metrics = devices.read(metrics._replace(models_J=()), self._mesh)
     metrics_lib.check_finite(self.config, index, table, metrics)
     self.state = self._round.finish(self.state, table, *started[:2])
+    self._owners.trained(table.jobs)
     seconds = time.perf_counter() - start
     self._last_round = table.jobs, metrics, models_J
     num_examples = int((table.examples_TLB >= 0).sum())
@@ -242,6 +275,16 @@ class Simulation:
           f'{metrics_lib.remedy(self.config)}')
     return line | {'test_loss': loss}
 
+  def evaluation_seconds(self) -> float:
+    """How long one evaluation takes."""
+    start = time.perf_counter()
+    self.evaluate()
+    return time.perf_counter() - start
+
+  def temporary_bytes(self) -> int:
+    """What the compiled round holds on a device while it runs."""
+    return self._round.temporary_bytes()
+
   def evaluate_clients(self) -> dict[str, float | dict[str, list]]:
     """Accuracies of the models that clients ended the last round with.
 
@@ -253,9 +296,9 @@ class Simulation:
       update with the mean direction of all, itself included.
     """
     jobs, metrics, models_J = self._last_round
-    result = jax.device_get(self._evaluate_clients(
-        self._global_model(), models_J, self._own_examples(jobs),
-        self._train_data, self._test_data))
+    result = devices.read(self._evaluate_clients(
+        self._global_model(), models_J, self._own(jobs),
+        self._train_data, self._test_data), self._mesh)
     return metrics_lib.of_clients(jobs, metrics, result, self._num_test)
 
   def _global_model(self):
@@ -267,8 +310,13 @@ class Simulation:
          for client, steps in zip(jobs.client, jobs.num_steps)],
         max(map(len, self._clients)))
 
+  def _own(self, jobs):
+    return devices.put(self._own_examples(jobs), self._mesh, devices.SPLIT)
+
   def _evaluated(self):
     """The models to evaluate: one, or in solo training each client's."""
+    if self._program.algorithm.own_init:
+      self._owners.gather(self.state.clients, self._num_slots)
     clients = jax.tree.map(lambda x: x[0], self.state.clients)
     return devices.put(self._program.algorithm.evaluated(
         self._global_model(), clients), self._mesh)
@@ -294,16 +342,28 @@ def _noise_std(config, dataset, clients):
   return std_N[:, None] / np.float32(unit_C)
 
 
-def _choose_lanes(lanes: int, cohort_size: int) -> int:
+def choose_lanes(lanes: int, cohort_size: int, num_devices: int,
+                 num_processes: int, is_cpu: bool) -> int:
   """On CPUs one a device, where batched products gain nothing; see DESIGN.
 
   But no more than leave four clients for each, so that lanes end together; what
-  one lane does is then shared among the cores.
+  one lane does is then shared among the cores. As many for each process.
+
+  Args:
+    lanes: as the configuration has it; 0 to choose.
+    cohort_size: clients of a round.
+    num_devices: of all processes.
+    num_processes: of the run.
+    is_cpu: whether devices are cores.
+
+  Raises:
+    UserError: where the processes cannot share the lanes.
   """
-  if lanes == 0:
-    lanes = jax.local_device_count()
-    if jax.default_backend() == 'cpu':
-      lanes = max(1, min(lanes, cohort_size // _CLIENTS_OF_LANE))
-    else:
-      lanes *= _LANES_OF_ACCELERATOR
-  return min(lanes, cohort_size)
+  if lanes % num_processes:
+    raise UserError(f'--lanes={lanes} is no multiple of the {num_processes} '
+                    'processes of this run; give one, or 0 to have it chosen')
+  if lanes == 0 and is_cpu:
+    lanes = min(num_devices, cohort_size // _CLIENTS_OF_LANE)
+  elif lanes == 0:
+    lanes = num_devices * _LANES_OF_ACCELERATOR
+  return max(1, min(lanes, cohort_size) // num_processes) * num_processes

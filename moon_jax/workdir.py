@@ -61,8 +61,10 @@ class Workdir:
   def checkpoints(self) -> pathlib.Path:
     return self.path / 'checkpoints'
 
-  def create(self) -> None:
-    """Makes the directory and writes the configuration.
+  def begin(self, clients: list[np.ndarray],
+            cohorts: list[list[int]]) -> None:
+    """Makes the directory; writes the configuration, who has what, and who
+    takes part when.
 
     Raises:
       UserError: where it cannot be written.
@@ -72,6 +74,13 @@ class Workdir:
       inputs = {'inputs': self._inputs} if self._inputs else {}
       self._write_json('config.json', self._config.to_dict() | inputs)
       (self.path / 'summary.json').unlink(missing_ok=True)  # of fewer rounds
+      np.savez_compressed(
+          self.path / 'partition.npz',
+          sizes=np.array([len(i) for i in clients], np.int32),
+          indices=np.concatenate(clients).astype(np.int32))
+      if any(len(cohort) < len(clients) for cohort in cohorts):
+        text = cohort_lib.text_of(cohorts)
+        _write_atomically(self.path / 'cohorts.txt', text)
     except OSError as error:
       raise UserError(
           f'--workdir={self.path} cannot be written ({error.strerror}); name '
@@ -84,22 +93,6 @@ class Workdir:
     if is_whole and summary['rounds'] == self._config.num_rounds:
       return summary
     return None
-
-  def write_partition(self, clients: list[np.ndarray],
-                      cohorts: list[list[int]]) -> None:
-    """Who has what, and who takes part when."""
-    try:
-      np.savez_compressed(
-          self.path / 'partition.npz',
-          sizes=np.array([len(i) for i in clients], np.int32),
-          indices=np.concatenate(clients).astype(np.int32))
-      if any(len(cohort) < len(clients) for cohort in cohorts):
-        text = cohort_lib.text_of(cohorts)
-        _write_atomically(self.path / 'cohorts.txt', text)
-    except OSError as error:
-      raise UserError(
-          f'--workdir={self.path} cannot be written ({error.strerror}); name '
-          'another directory') from error
 
   def write_summary(self, summary: dict[str, Any]) -> None:
     self._write_json('summary.json', summary)

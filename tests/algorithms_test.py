@@ -39,6 +39,7 @@ from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config
+from moon_jax.engine import state as state_lib
 
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0), (1, 2, 3, 4)]
 
@@ -203,17 +204,20 @@ def test_resuming_equals_not_stopping(algorithm, tmp_path):
   for cohort in COHORTS[:2]:
     first.round(cohort)
   second = Federation(algorithm)
-  second.state = saved_and_restored(first.state, second.state, tmp_path)
+  second.state = saved_and_restored(first.state, second, tmp_path)
   for cohort in COHORTS[2:]:
     second.round(cohort)
   assert_trees_close(unbroken, second.state, atol=0)
 
 
-def saved_and_restored(state, like, path):
+def saved_and_restored(state, federation, path):
   writer = checkpoint.Checkpoints(path / 'checkpoints')
-  writer.save(state)
+  writer.save(state_lib.on_host(state))
   writer.close()
-  return checkpoint.Checkpoints(path / 'checkpoints').restore_latest(like)
+  found = checkpoint.Checkpoints(path / 'checkpoints').restore_latest(
+      state_lib.on_host(federation.state))
+  return state_lib.placed(
+      state_lib.from_host(found, federation.state), federation.mesh)
 
 
 @functools.cache
@@ -242,7 +246,7 @@ def test_combinations_keep_the_contract(setting, compilations, tmp_path):
                       num_lanes=3, num_rows=60, num_jobs=6)
     before = cross_entropy(both)
     both.round(COHORTS[0])
-    state = saved_and_restored(both.state, both.state, tmp_path)
+    state = saved_and_restored(both.state, both, tmp_path)
     inner, opt_state = state.server
     both.state = copied(state)
     alone.state = copied(state._replace(server=inner))
@@ -391,15 +395,21 @@ def test_fedavg_equals_a_plain_numpy_loop():
       federated.state.variables['params']['b'][0], b, atol=1e-6)
 
 
-def test_diverging_run_leaves_the_others_alone():
+@pytest.mark.parametrize('num_lanes', [1, 3])
+def test_diverging_run_leaves_the_others_alone(num_lanes):
   both = Federation(
-      moon(1), seeds=(0, 1), hparams={'learning_rate': (.05, 1e38)})
+      moon(1), num_lanes, seeds=(0, 1), hparams={'learning_rate': (.05, 1e38)})
+  alone = Federation(moon(1))
   for cohort in COHORTS[:2]:
-    both.round(cohort, runs=(0, 1))
-  alone = run(moon(1), COHORTS[:2])
+    _, metrics = both.round(cohort, runs=(0, 1))
+    _, metrics_alone = alone.round(cohort)
   w = both.state.variables['params']['w']
-  np.testing.assert_allclose(w[0], alone.variables['params']['w'][0], atol=1e-6)
+  np.testing.assert_allclose(
+      w[0], alone.state.variables['params']['w'][0], atol=1e-6)
   assert not np.isfinite(w[1]).all()
+  np.testing.assert_allclose(
+      metrics.cosine_R[0], metrics_alone.cosine_R[0], rtol=1e-4)
+  assert not np.isfinite(metrics.cosine_R[1])
 
 
 def test_run_without_a_job_keeps_its_model():

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax import checkpoint
 from moon_jax.data import augment
 from moon_jax.engine import devices
 from moon_jax.engine import round as round_lib
@@ -143,5 +142,5 @@ def assert_trees_close(a, b, atol=1e-6):
 
 def bits(x):
   """Random keys as numbers; all else as it is."""
-  is_key = isinstance(x, jax.Array) and checkpoint.is_key(x)
+  is_key = isinstance(x, jax.Array) and state_lib.is_key(x)
   return jax.random.key_data(x) if is_key else x

@@ -21,7 +21,6 @@ from moon_jax.engine.devices import WHOLE
 from moon_jax.engine.local import Lane
 from moon_jax.engine.local import Program
 from moon_jax.engine.local import TrainData
-from moon_jax.engine.schedule import Jobs
 from moon_jax.engine.schedule import Table
 from moon_jax.engine.state import State
 from moon_jax.models.base import Variables
@@ -72,8 +71,8 @@ class Round:
 
   def __init__(self, program: Program, mesh: Mesh):
     of_lanes = PartitionSpec(None, devices.AXIS)
-    table = Table(
-        jobs=Jobs(*[SPLIT] * len(Jobs._fields)), num_rows=SPLIT, own=SPLIT,
+    self._table = table = Table(
+        jobs=SPLIT, num_rows=SPLIT, own=SPLIT,
         job_TL=of_lanes, step_TL=of_lanes, examples_TLB=of_lanes)
     self._mesh = mesh
     self._run = jax.jit(jax.shard_map(
@@ -87,6 +86,10 @@ class Round:
   def compile(self, *args) -> None:
     """For tables of this shape alone: another is an error from now on."""
     self._run = self._run.lower(*self._on_devices(*args)).compile()
+
+  def temporary_bytes(self) -> int:
+    """What it holds on a device while it runs, as XLA counts it."""
+    return self._run.memory_analysis().temp_size_in_bytes
 
   def __call__(self, state: State, hparams: Hyperparameters, table: Table,
                data: TrainData) -> tuple[State, RoundMetrics]:
@@ -106,6 +109,9 @@ class Round:
   def _on_devices(self, state, hparams, table, data):
     clients_J = devices.put(
         store.take(state.clients, table.jobs), self._mesh, SPLIT)
+    table = Table(*[
+        devices.put(part, self._mesh, spec)
+        for part, spec in zip(table, self._table)])
     shared = state._asdict()
     del shared['clients']
     return shared, clients_J, hparams, table, data
@@ -291,13 +297,14 @@ def _where(condition_L, x_L, y_L):
 def _add_weighted(sums, done_RL, weight_L, values):
   """sum_r + sum_l weight_l x_l over the lanes that have done a job of run r.
 
-  The others are masked, not weighted by 0: theirs may be NaN.
+  The others are masked, not weighted by 0: theirs may be NaN, weights too.
   """
   def add_leaf(sum_R, x_L):
     def add_run(sum_and_done):
       total, done_L = sum_and_done
       x_done_L = _where(done_L, x_L, jnp.zeros_like(x_L))
-      return total + jnp.einsum('l,l...->...', weight_L, x_done_L,
+      weight_done_L = jnp.where(done_L, weight_L, 0)
+      return total + jnp.einsum('l,l...->...', weight_done_L, x_done_L,
                                 precision=lax.Precision.HIGHEST)
 
     return lax.map(add_run, (sum_R, done_RL))

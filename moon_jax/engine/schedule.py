@@ -185,9 +185,24 @@ def plan(work: Work, shape: Shape, weighting: str = 'examples') -> Table:
   step_TL[at] = step_S
   examples_TLB = np.full((*size, shape.batch_size), -1, np.int32)
   examples_TLB[at] = work.batches
-  num_rows = np.zeros(shape.num_devices, np.int32)
-  np.maximum.at(num_rows, device_J, (row_J + steps)[order])
+  num_rows = _rows(steps, lane_J, row_J, shape)
   return Table(jobs, num_rows, job_TL, step_TL, examples_TLB)
+
+
+def rows(num_steps: np.ndarray, shape: Shape) -> np.ndarray:
+  """How many rows each device runs of a table of jobs of so many steps.
+
+  Raises:
+    ValueError: where the table is too small.
+  """
+  return _rows(num_steps, *_assign(num_steps, shape), shape)
+
+
+def _rows(num_steps, lane_J, row_J, shape):
+  rows_D = np.zeros(shape.num_devices, np.int32)
+  np.maximum.at(rows_D, lane_J * shape.num_devices // shape.num_lanes,
+                row_J + num_steps)
+  return rows_D
 
 
 def _assign(num_steps, shape):

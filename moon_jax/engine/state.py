@@ -70,6 +70,24 @@ def placed(state: State, mesh: Mesh) -> State:
   return shared._replace(clients=state.clients)
 
 
+def on_host(state: State) -> State:
+  """The state in numpy arrays, random keys as their bits."""
+  return jax.device_get(jax.tree.map(
+      lambda x: jax.random.key_data(x) if is_key(x) else x, state))
+
+
+def from_host(state: State, like: State) -> State:
+  """What `on_host` had: bits are keys again where `like` has keys."""
+  return jax.tree.map(
+      lambda x, y: jax.random.wrap_key_data(y) if is_key(x) else y,
+      like, state)
+
+
+def is_key(x: jax.Array) -> bool:
+  """Whether an array holds random keys."""
+  return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
 def client_bytes(model: Model, algorithm: Algorithm,
                  example: jax.Array) -> int:
   """Of what one client keeps, without making it."""

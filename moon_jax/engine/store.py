@@ -1,15 +1,23 @@
-"""What clients keep between rounds, in the host's memory.
+"""What clients keep between rounds, in the hosts' memory.
 
 A federation may have thousands of clients of which a round needs few: only the
-rows of a round's jobs are moved to the devices, and back. C clients, J jobs.
+rows of a round's jobs are moved to the devices, and back. Where several
+processes run, each client's row is one process's. C clients, J jobs, R runs.
 """
 
+import functools
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
 import numpy as np
 
 from moon_jax.engine.schedule import Jobs
+
+_EVERYONE = -1  # the owner of rows that all processes have
+_AXIS = 'processes'
 
 
 def take(clients: Any, jobs: Jobs) -> Any:
@@ -42,3 +50,95 @@ def filled(like: Any, num_clients: int) -> Any:
     return x_RC
 
   return jax.tree.map(fill, like)
+
+
+class Owners:
+  """Which process has each client's row as it is now, where several run.
+
+  A row goes where its client is trained next, and stays there. All processes
+  plan alike, so all know who has what.
+  """
+
+  def __init__(self, clients: Any, mesh: Mesh):
+    """Every process begins with all rows.
+
+    Args:
+      clients: what clients keep, [R, C, ...].
+      mesh: the devices that share a round.
+    """
+    self._of_device = np.array([d.process_index for d in mesh.devices.flat])
+    shape = [x.shape[:2] for x in jax.tree.leaves(clients)][:1]
+    self._owner_RC = np.full(shape[0] if shape else (1, 0), _EVERYONE)
+    self._is_alone = jax.process_count() == 1 or not shape
+
+  def bring(self, clients: Any, jobs: Jobs) -> None:
+    """Has the rows of the jobs where they run; in place."""
+    if self._is_alone:
+      return
+    target_J = self._runs_at(jobs)
+    source_J = np.where(
+        jobs.num_steps > 0, self._owner_RC[jobs.run, jobs.client], _EVERYONE)
+    source_J[source_J == target_J] = _EVERYONE
+    _move(clients, jobs.run, jobs.client, source_J, target_J)
+
+  def trained(self, jobs: Jobs) -> None:
+    """Notes that the rows of the jobs are now where they ran."""
+    if self._is_alone:
+      return
+    ran = jobs.num_steps > 0
+    self._owner_RC[jobs.run[ran], jobs.client[ran]] = self._runs_at(jobs)[ran]
+
+  def gather(self, clients: Any, num_at_once: int) -> None:
+    """Has all rows everywhere; in place."""
+    if self._is_alone:
+      return
+    run, client = np.nonzero(self._owner_RC != _EVERYONE)
+    for i in range(0, len(run), num_at_once):
+      at = np.resize(np.arange(len(run))[i:i + num_at_once], num_at_once)
+      _move(clients, run[at], client[at], self._owner_RC[run[at], client[at]],
+            np.full(num_at_once, _EVERYONE))
+    self._owner_RC[:] = _EVERYONE
+
+  def _runs_at(self, jobs):
+    return np.repeat(
+        self._of_device, len(jobs.run) // len(self._of_device))
+
+
+def _move(clients, run_J, client_J, source_J, target_J):
+  """Sends rows from process to process; nothing where all have them."""
+  if (source_J == _EVERYONE).all():
+    return
+  here = jax.process_index()
+
+  def bits_to_send(x_RC):
+    x_J = x_RC[run_J, client_J]
+    x_J[source_J != here] = 0
+    return x_J.view(f'u{x_J.itemsize}')[None]
+
+  bits = jax.tree.map(bits_to_send, clients)
+  bits = jax.tree.map(
+      lambda x: jax.make_array_from_process_local_data(
+          NamedSharding(_processes(), PartitionSpec(_AXIS)), x), bits)
+  is_mine = (source_J != _EVERYONE) & (source_J != here) & (
+      (target_J == here) | (target_J == _EVERYONE))
+
+  def receive(x_RC, bits_J):
+    x_J = np.asarray(bits_J.addressable_data(0)).view(x_RC.dtype)
+    x_RC[run_J[is_mine], client_J[is_mine]] = x_J[is_mine]
+
+  jax.tree.map(receive, clients, _add(_processes())(bits))
+
+
+@functools.cache
+def _processes():
+  """A mesh of one device of each process."""
+  first = {device.process_index: device for device in jax.devices()[::-1]}
+  return Mesh(np.array([first[i] for i in sorted(first)]), _AXIS)
+
+
+@functools.cache
+def _add(mesh):
+  """Sums over processes, of which one alone has other bits than 0."""
+  return jax.jit(
+      lambda tree: jax.tree.map(lambda x: x.sum(0, dtype=x.dtype), tree),
+      out_shardings=NamedSharding(mesh, PartitionSpec()))

@@ -1,0 +1,91 @@
+"""What the commands of moon_jax share: every field of `Config` is a flag.
+
+Exit status: 0 done; 2 a mistake of the user's, told in a line or two; 1
+anything else.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import sys
+import traceback
+
+from absl import app
+from absl import flags
+from absl import logging
+
+from moon_jax import checks
+from moon_jax import cores
+from moon_jax import hosts
+from moon_jax.config import Config
+from moon_jax.errors import DivergedError
+from moon_jax.errors import UserError
+
+_DEFINE = {
+    str: flags.DEFINE_string,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    bool: flags.DEFINE_bool,
+}
+
+
+def define_config() -> None:
+  """Makes a flag of each field of `Config`."""
+  for field in dataclasses.fields(Config):
+    text, choices = field.metadata['help'], field.metadata['choices']
+    if choices:
+      flags.DEFINE_enum(field.name, field.default, choices, text)
+    else:
+      _DEFINE[field.type](field.name, field.default, text)
+
+
+def start(name: str, run: Callable[[Config], None]) -> None:
+  """Reads the flags, checks them, and calls `run` with the configuration.
+
+  Args:
+    name: of the command, for its messages.
+    run: does it; may raise what `moon_jax.errors` has.
+  """
+  def main(argv):
+    del argv
+    cores.share()
+    logging.set_verbosity(logging.WARNING)
+    try:
+      run(checks.validate(Config(**{
+          field.name: flags.FLAGS[field.name].value
+          for field in dataclasses.fields(Config)})))
+    except UserError as error:
+      _fail(name, error, 2)
+    except DivergedError as error:
+      _fail(name, error, 1)
+    except KeyboardInterrupt:
+      _fail(name, 'interrupted; the same command goes on from the last '
+            'checkpoint, where there is one', 1)
+    except Exception as error:
+      if hosts.count() == 1:
+        raise
+      if hosts.means_lost(error):
+        reason = str(error).strip().partition('\n')[0][:200]
+        _fail(name, f'process {hosts.index()}: another process of this run '
+              f'has ended, or cannot be reached ({reason}). Start all of them '
+              'again: they go on from the last checkpoint, where there is one',
+              1)
+      traceback.print_exc()
+      hosts.leave(1)
+
+  def parse(argv):
+    try:
+      rest = flags.FLAGS(argv)
+      if len(rest) > 1:
+        raise UserError(f'{rest[1]!r} is not a flag; flags start with --')
+      return rest
+    except SystemExit:
+      sys.exit(0)  # --help has been told
+    except (flags.Error, UserError, OSError, UnicodeDecodeError) as error:
+      _fail(name, f'{error}. --help lists the flags and their values', 2)
+
+  app.run(main, flags_parser=parse)
+
+
+def _fail(name: str, why: Exception | str, status: int) -> None:
+  print(f'{name}: {why}', file=sys.stderr)
+  hosts.leave(status)

@@ -1,0 +1,153 @@
+"""Several processes of one run, joined over real sockets."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+from orbax.checkpoint import v1 as ocp
+import pytest
+
+from moon_jax import hosts
+from moon_jax.errors import UserError
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_FLAGS = ('--dataset=breast_cancer --model=mlp --projection_dim=8 '
+          '--num_clients=9 --participation=.5 --local_epochs=2 --batch_size=8 '
+          '--num_rounds=4 --checkpoint_every=1 --beta=5 --lanes=4')
+_MOON = f'{_FLAGS} --algorithm=moon --num_negatives=2'
+_SOLO = f'{_FLAGS} --algorithm=solo --client_eval_every=2'
+
+
+def start(flags, workdir, cache, count=1, num_devices=4):
+  """Starts the processes of a run; devices are shared out among them."""
+  with socket.socket() as free:
+    free.bind(('localhost', 0))
+    port = free.getsockname()[1]
+  command = [sys.executable, '-m', 'moon_jax.train', f'--workdir={workdir}',
+             *flags.split()]
+  env = {**os.environ, 'JAX_COMPILATION_CACHE_DIR': str(cache),
+         'JAX_NUM_CPU_DEVICES': str(num_devices // count)}
+  several = lambda i: [] if count == 1 else [
+      f'--coordinator_address=localhost:{port}', f'--num_processes={count}',
+      f'--process_id={i}']
+  return [subprocess.Popen(
+      command + several(i), cwd=_ROOT, env=env, text=True,
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i in range(count)]
+
+
+def run(*args, **kwargs):
+  """Runs them to their end; returns what each printed."""
+  processes = start(*args, **kwargs)
+  told = [process.communicate(timeout=200) for process in processes]
+  for process, (_, errors) in zip(processes, told):
+    assert process.returncode == 0, errors
+  return [out for out, _ in told]
+
+
+def outcome(workdir):
+  """What each round measured, and the last checkpoint."""
+  lines = [json.loads(line) for line in (
+      workdir / 'metrics.jsonl').read_text().splitlines()]
+  for line in lines:
+    del line['seconds'], line['examples_per_second']
+  newest = max((workdir / 'checkpoints').iterdir(), key=lambda p: int(p.name))
+  return lines, ocp.load(newest)
+
+
+def assert_same(found, expected, atol):
+  jax.tree.map(
+      lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=atol),
+      found, expected)
+
+
+@pytest.mark.parametrize('flags', [
+    _MOON, pytest.param(_SOLO, marks=pytest.mark.slow)])
+def test_processes_give_the_numbers_of_one_and_go_on_from_one_another(
+    flags, tmp_path, compilation_cache):
+  """Four lanes on four devices, whosever they are."""
+  cache = compilation_cache
+  run(flags, tmp_path / 'one', cache)
+  first, second = run(flags.replace('rounds=4', 'rounds=2'),
+                      tmp_path / 'two', cache, count=2)
+  assert '4 devices of 2 processes' in first and not second
+  run(flags, tmp_path / 'two', cache)
+  one = outcome(tmp_path / 'one')
+  assert [line['round'] for line in one[0]] == [1, 2, 3, 4]
+  assert_same(outcome(tmp_path / 'two'), one, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('algorithm', ['moon', 'scaffold', 'solo'])
+def test_four_processes(algorithm, tmp_path, compilation_cache):
+  flags = f'{_FLAGS} --algorithm={algorithm} --momentum=0'
+  few = flags.replace('rounds=4', 'rounds=2')
+  run(flags, tmp_path / 'one', compilation_cache)
+  one = outcome(tmp_path / 'one')
+  for name, before, after in (('a', 4, 4), ('b', 4, 1), ('c', 1, 4)):
+    run(few, tmp_path / name, compilation_cache, count=before)
+    run(flags, tmp_path / name, compilation_cache, count=after)
+    assert_same(outcome(tmp_path / name), one, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('victim', [0, 1])
+def test_a_killed_process_ends_the_others_and_the_run_goes_on(
+    victim, tmp_path, compilation_cache):
+  flags = _MOON.replace('rounds=4', 'rounds=40')
+  run(flags, tmp_path / 'unbroken', compilation_cache, count=2)
+  processes = start(flags, tmp_path / 'broken', compilation_cache, count=2)
+  metrics = tmp_path / 'broken' / 'metrics.jsonl'
+  while not metrics.exists() or len(metrics.read_text().splitlines()) < 10:
+    time.sleep(.05)
+    assert all(process.poll() is None for process in processes)
+  processes[victim].send_signal(signal.SIGKILL)
+  _, errors = processes[1 - victim].communicate(timeout=60)
+  assert processes[1 - victim].returncode not in (0, None)
+  assert re.search('another (process|task)', errors), errors
+  processes[victim].communicate()
+  assert len(metrics.read_text().splitlines()) < 40
+  out, _ = run(flags, tmp_path / 'broken', compilation_cache, count=2)
+  assert 'resuming after round' in out
+  assert_same(outcome(tmp_path / 'broken'), outcome(tmp_path / 'unbroken'), 0)
+
+
+@pytest.mark.parametrize('flags, why', [
+    (dict(coordinator_address='localhost'), 'localhost is not HOST:PORT'),
+    (dict(coordinator_address='a:1'), 'need all three'),
+    (dict(num_processes=2), 'need all three'),
+    (dict(process_id=0), 'need all three'),
+    (dict(coordinator_address='a:1', num_processes=2, process_id=2),
+     'process_id=2 --num_processes=2'),
+    (dict(num_processes=-1), 'num_processes=-1'),
+])
+def test_flags_that_do_not_fit_together(flags, why, monkeypatch):
+  for name in ('SLURM_PROCID', 'OMPI_COMM_WORLD_SIZE', 'TPU_WORKER_HOSTNAMES'):
+    monkeypatch.delenv(name, raising=False)
+  with pytest.raises(UserError, match=why):
+    hosts.join(**flags)
+
+
+def test_alone_where_the_cluster_tells_of_others(monkeypatch):
+  monkeypatch.setenv('SLURM_PROCID', '0')
+  monkeypatch.setenv('SLURM_STEP_NODELIST', 'node1')
+  monkeypatch.setenv('SLURM_NTASKS', '4')
+  hosts.join(num_processes=1)
+  assert hosts.count() == 1 and hosts.is_first()
+  assert hosts.of_first(lambda: 3) == 3
+
+
+def test_lanes_that_processes_cannot_share(tmp_path, compilation_cache):
+  processes = start(_MOON.replace('lanes=4', 'lanes=3'), tmp_path / 'run',
+                    compilation_cache, count=2)
+  for process in processes:
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert '--lanes=3 is no multiple of the 2 processes' in errors
