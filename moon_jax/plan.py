@@ -9,8 +9,10 @@ there are, by short rounds of the same clients:
 
     seconds of a round = a x rows of the longest lane + b x jobs of a device
 
-with a and b from rounds of two lengths; --seconds_per_row and --seconds_per_job
-take rates measured elsewhere. What a network takes is its bytes by --gbit.
+with a and b from rounds of two lengths (a alone, of clients too small for two);
+--seconds_per_row and --seconds_per_job take rates measured elsewhere. What a
+network takes is its bytes by --gbit. A process's memory is that of this one,
+which compiles and trains as a run does, and of what clients then keep.
 """
 
 import dataclasses
@@ -57,8 +59,8 @@ class Rates(NamedTuple):
   seconds_per_row: float
   seconds_per_job: float
   evaluation_seconds: float
-  resident_bytes: int  # of this process, its clients' state not counted
-  temporary_bytes: int  # of the compiled round, on a device
+  resident_bytes: int = 0  # of this process, its clients' state not counted
+  temporary_bytes: int = 0  # of the compiled round, on a device
 
 
 class Plan(NamedTuple):
@@ -177,8 +179,11 @@ class _Trial:
     long_rows, long = self._measure()
     simulation.shorten(self._examples)
     short_rows, short = self._measure()
-    per_row = max(0., (long - short) / max(1, long_rows - short_rows))
     jobs = len(self._cohort) / simulation.num_devices
+    if long_rows < 2 * short_rows:  # clients are short: these are their rounds
+      per_row = min(long / long_rows, short / short_rows)
+    else:
+      per_row = max(0., (long - short) / (long_rows - short_rows))
     simulation.evaluate()
     evaluations = [simulation.evaluation_seconds() for _ in range(_REPEATS)]
     client = simulation.client_bytes // simulation.config.num_clients
@@ -208,7 +213,9 @@ def show(config: Config, plan: Plan) -> str:
       f'{plan.num_lanes} lanes on {plan.num_devices} devices, busy '
       f'{plan.utilisation:.3f} of the time; {plan.rows:,.0f} steps a lane',
       table('memory of a device', 'MB', plan.device_bytes, 1e-6),
-      f'memory of a process on a CPU: {plan.process_bytes / 1e6:,.0f} MB',
+      *([f'memory of a process on a CPU: {plan.process_bytes / 1e6:,.0f} MB']
+        if plan.device_bytes['temporary'] else
+        ['temporary memory and evaluation were not measured']),
       table('moved a round', 'MB', plan.moved_bytes, 1e-6),
       table('a round', 's', plan.seconds, 1),
       f'{config.num_rounds} rounds: '
@@ -219,7 +226,7 @@ def main(config: Config) -> None:
   """Prints the plan."""
   rates = None
   if _SECONDS_PER_ROW.value:
-    rates = Rates(_SECONDS_PER_ROW.value, _SECONDS_PER_JOB.value, 0., 0, 0)
+    rates = Rates(_SECONDS_PER_ROW.value, _SECONDS_PER_JOB.value, 0.)
   print(show(config, plan(
       config, _DEVICES.value, _PROCESSES.value, _GBIT.value, rates)))
 
