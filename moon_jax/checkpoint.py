@@ -3,6 +3,7 @@
 Of several processes all take part, in a directory that all of them see.
 """
 
+import collections
 import logging
 import pathlib
 
@@ -19,6 +20,12 @@ class Checkpoints:
   """The checkpoints of one run, a directory each, named by rounds done."""
 
   def __init__(self, directory: pathlib.Path):
+    counts = collections.Counter(d.process_index for d in jax.devices())
+    if len(set(counts.values())) > 1:
+      raise UserError(
+          f'--checkpoint_every: processes of {sorted(counts.values())} devices '
+          'cannot write checkpoints, which Orbax wants as many of each for; '
+          'show each as many, or give --checkpoint_every=0')
     logging.getLogger('absl').setLevel('ERROR')  # Orbax tells all it does
     self._directory = directory
     policies = ocp.training.preservation_policies

@@ -156,6 +156,10 @@ class Config:
   lanes: int = _flag(
       0, 'Clients trained side by side, on all devices together (a core of a '
       'CPU is one); 0 chooses. Changes speed, and results only by rounding.')
+  shard_data: bool = _flag(
+      False, 'Whether a device has the training examples of the clients that '
+      'it trains in a round alone, moved to it each round, where all of them '
+      'do not fit. Changes no result.')
   dtype: str = _flag(
       'float32', 'Type of the arithmetic; parameters stay float32.',
       ('float32', 'bfloat16'))
@@ -210,4 +214,5 @@ def is_own(name: str) -> bool:
 # number of lanes changes rounding, never the random numbers a client sees; of
 # the list of cohorts the content counts.
 FREE_FIELDS = (
-    'data_dir', 'workdir', 'checkpoint_every', 'lanes', 'cohorts_file')
+    'data_dir', 'workdir', 'checkpoint_every', 'lanes', 'shard_data',
+    'cohorts_file')

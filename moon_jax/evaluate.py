@@ -7,6 +7,7 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 from jax.sharding import Mesh
+from jax.sharding import PartitionSpec
 import numpy as np
 
 from moon_jax import losses
@@ -86,8 +87,8 @@ class ClientEvaluation(NamedTuple):
 
 
 def make_evaluate_clients(
-    model: Model, normalize_fn: Callable[[jax.Array], jax.Array], mesh: Mesh
-) -> Callable[..., ClientEvaluation]:
+    model: Model, normalize_fn: Callable[[jax.Array], jax.Array], mesh: Mesh,
+    train_spec: PartitionSpec = WHOLE) -> Callable[..., ClientEvaluation]:
   """Compiles (global variables, models_J, own, train data, test data) -> ....
 
   On each device one client after another; a client's own examples are the part
@@ -120,5 +121,5 @@ def make_evaluate_clients(
         (models_J, *own))
 
   return jax.jit(jax.shard_map(
-      of_device, mesh=mesh, in_specs=(WHOLE, SPLIT, SPLIT, WHOLE, WHOLE),
+      of_device, mesh=mesh, in_specs=(WHOLE, SPLIT, SPLIT, train_spec, WHOLE),
       out_specs=SPLIT, check_vma=False))

@@ -126,23 +126,23 @@ def of_first(function: Callable[[], Any]) -> Any:
       told = {'value': function()}
     except UserError as error:
       told = {'error': str(error)}
-  import numpy as np
-
-  text = np.frombuffer(json.dumps(told).encode(), np.uint8)
-  length = int(from_first(np.int32(len(text))))
-  told = json.loads(bytes(from_first(np.resize(text, length))))
+  text = _from_first(json.dumps(told).encode())
+  told = json.loads(text)
   if 'error' in told:
     raise UserError(told['error'])
   return told['value']
 
 
-def from_first(tree: Any) -> Any:
-  """The arrays of the first process, for all; of one shape in each."""
-  if count() == 1:
-    return tree
-  from jax.experimental import multihost_utils
+def _from_first(text):
+  """The bytes of the first process; their number first, then themselves."""
+  import numpy as np
 
-  return multihost_utils.broadcast_one_to_all(tree)
+  from moon_jax.engine import devices
+
+  told = np.frombuffer(text, np.uint8) * np.uint8(is_first())
+  length = int(devices.sum_over_processes(
+      np.array([len(text) * is_first()], np.uint32))[0])
+  return bytes(devices.sum_over_processes(np.resize(told, length)))
 
 
 def means_lost(error: Exception) -> bool:

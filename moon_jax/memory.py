@@ -22,7 +22,7 @@ def check(config: Config, model: Variables, client_bytes: int, table: Shape,
     model: its shapes, as `jax.eval_shape` gives them.
     client_bytes: of what one client keeps, in the host's memory.
     table: the shape of a round's table.
-    data_bytes: of the training and test examples, whole on each device.
+    data_bytes: of the training and test examples, on each device.
     keep_models: whether rounds hand out the local models.
 
   Raises:
@@ -54,6 +54,7 @@ def check(config: Config, model: Variables, client_bytes: int, table: Shape,
 def _compare(who, config, needs, have):
   need = sum(needs.values())
   if need > have:
+    shard = '; or give --shard_data, for data that do not fit'
     parts = ', '.join(
         f'{name} {size / 1e9:,.1f}' for name, size in needs.items())
     raise UserError(
@@ -61,7 +62,7 @@ def _compare(who, config, needs, have):
         f'{have / 1e9:,.1f}: {parts}. Lower --num_clients, --participation, '
         f'--num_negatives={config.num_negatives}, '
         f'--projection_dim={config.projection_dim} or --local_epochs='
-        f'{config.local_epochs}')
+        f'{config.local_epochs}{"" if config.shard_data else shard}')
 
 
 def _bytes(tree) -> int:

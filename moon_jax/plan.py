@@ -97,8 +97,8 @@ def plan(config: Config, num_devices: int = 0, num_processes: int = 1,
   is_cpu = jax.default_backend() == 'cpu'
   num_lanes = simulation_lib.choose_lanes(
       config.lanes, cohort_size, num_devices, num_processes, is_cpu)
-  num_devices = num_processes * devices.of_process(
-      num_lanes, num_processes, max(1, num_devices // num_processes))
+  num_devices = sum(devices.shares(
+      num_lanes, [max(1, num_devices // num_processes)] * num_processes))
 
   sizes = np.array([len(indices) for indices in clients])
   batch_size = min(config.batch_size, int(sizes.max()))

@@ -26,10 +26,12 @@ from moon_jax.engine import local
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine import store
+from moon_jax.engine import training_set
 from moon_jax.engine.local import Program
 from moon_jax.engine.local import TrainData
 from moon_jax.engine.round import Round
 from moon_jax.engine.state import State
+from moon_jax.engine.training_set import TrainingSet
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
 from moon_jax.optimizers import HYPERPARAMETERS
@@ -109,10 +111,13 @@ class Simulation:
                      and augmentation == 'none' and config.local_epochs > 1
                      and config.partition != 'feature_noise'
                      and _are_disjoint(clients)))
+    shard_size = config.shard_data and training_set.shard_size(
+        self._shape, config.local_epochs, len(dataset.train_labels))
     memory.check(
         config, jax.eval_shape(model.init, jax.random.key(0), example),
         state_lib.client_bytes(model, algorithm, example), self._shape,
-        dataset.nbytes + frozen_bytes * self._program.freeze_once,
+        _data_bytes(dataset, shard_size)
+        + frozen_bytes * self._program.freeze_once,
         self._program.keep_models)
     self.state = state_lib.placed(state_lib.init(
         [config.seed], model, algorithm, config.num_clients, example),
@@ -122,18 +127,18 @@ class Simulation:
     self._hparams = whole({
         name: np.full(1, getattr(config, name), np.float32)
         for name in HYPERPARAMETERS})
-    self._train_data = whole(TrainData(
+    self._training = TrainingSet(TrainData(
         dataset.train_inputs, dataset.train_labels,
-        _noise_std(config, dataset, clients)))
+        _noise_std(config, dataset, clients)), self._mesh, shard_size)
     self._test_data = evaluate.batched(
         dataset.test_inputs, dataset.test_labels, self._mesh)
     self._evaluate = evaluate.make_evaluate(model, normalize_fn, self._mesh)
     self._evaluate_clients = evaluate.make_evaluate_clients(
-        model, normalize_fn, self._mesh)
+        model, normalize_fn, self._mesh, self._training.spec)
     self._num_train = len(dataset.train_labels)
     self._num_test = len(dataset.test_labels)
     self._round = self._compiled_evaluate = None
-    self._next_table = self._last_round = None
+    self._next = self._last_round = None
 
   @property
   def _num_slots(self):
@@ -150,10 +155,9 @@ class Simulation:
 
   @property
   def data_bytes(self) -> int:
-    """Of training examples, whole on each device, and its part of the test."""
-    train, test = (sum(x.nbytes for x in jax.tree.leaves(data))
-                   for data in (self._train_data, self._test_data))
-    return train + test // self.num_devices
+    """Of the training examples on a device, and its part of the test set."""
+    test = sum(x.nbytes for x in jax.tree.leaves(self._test_data))
+    return self._training.device_bytes + test // self.num_devices
 
   @property
   def client_bytes(self) -> int:
@@ -191,14 +195,15 @@ class Simulation:
         num_steps=num_steps, batches=batches,
         is_received=~np.array(lost_J, bool))
     table = schedule.plan(work, self._shape, config.weighting)
-    if self._program.freeze_once:
+    if (self._program.freeze_once or self._program.keep_models
+        or self.config.shard_data):
       table = table._replace(own=self._own_examples(table.jobs))
     return table
 
   def shorten(self, num_examples: int) -> None:
     """Clients train on their first so many from now on, to try how fast."""
     self._clients = [indices[:num_examples] for indices in self._clients]
-    self._next_table = None
+    self._next = None
 
   def compile(self) -> float:
     """Compiles round and evaluation; returns how many seconds that took.
@@ -207,10 +212,9 @@ class Simulation:
     would be an error, not a second compilation.
     """
     start = time.perf_counter()
-    table = self.plan(self.rounds_done)
-    self._next_table = self.rounds_done, table
-    self._round = Round(self._program, self._mesh)
-    self._round.compile(self.state, self._hparams, table, self._train_data)
+    table, data = self._prepared(self.rounds_done)
+    self._round = Round(self._program, self._mesh, self._training.spec)
+    self._round.compile(self.state, self._hparams, table, data)
     self._compiled_evaluate = self._evaluate.lower(
         self._evaluated(), self._test_data).compile()
     if self._program.keep_models:
@@ -220,8 +224,8 @@ class Simulation:
               sharding=jax.NamedSharding(self._mesh, devices.SPLIT)),
           self.state.variables)
       self._evaluate_clients = self._evaluate_clients.lower(
-          self._global_model(), models_J, self._own(table.jobs),
-          self._train_data, self._test_data).compile()
+          self._global_model(), models_J, *self._own(table, data),
+          self._test_data).compile()
     return time.perf_counter() - start
 
   def run_round(self) -> RoundRecord:
@@ -234,12 +238,12 @@ class Simulation:
       self.compile()
     start = time.perf_counter()
     index = self.rounds_done
-    table = self._table_of(index)
+    table, data = self._prepared(index)
     self._owners.bring(self.state.clients, table.jobs)
     started = self._round.start(
-        self.state, self._hparams, table, self._train_data)
+        self.state, self._hparams, table, data)
     if index + 1 < self.config.num_rounds:  # while the devices are busy
-      self._next_table = index + 1, self.plan(index + 1)
+      self._prepared(index + 1)
     *_, metrics = started
     models_J = metrics.models_J
     metrics = devices.read(metrics._replace(models_J=()), self._mesh)
@@ -247,7 +251,7 @@ class Simulation:
     self.state = self._round.finish(self.state, table, *started[:2])
     self._owners.trained(table.jobs)
     seconds = time.perf_counter() - start
-    self._last_round = table.jobs, metrics, models_J
+    self._last_round = table, data, metrics, models_J
     num_examples = int((table.examples_TLB >= 0).sum())
     line = metrics_lib.of_round(table, metrics)
     if self.config.dropout_rate:
@@ -295,11 +299,11 @@ class Simulation:
       examples, whether the server received them, drift, and cosine of the
       update with the mean direction of all, itself included.
     """
-    jobs, metrics, models_J = self._last_round
+    table, data, metrics, models_J = self._last_round
     result = devices.read(self._evaluate_clients(
-        self._global_model(), models_J, self._own(jobs),
-        self._train_data, self._test_data), self._mesh)
-    return metrics_lib.of_clients(jobs, metrics, result, self._num_test)
+        self._global_model(), models_J, *self._own(table, data),
+        self._test_data), self._mesh)
+    return metrics_lib.of_clients(table.jobs, metrics, result, self._num_test)
 
   def _global_model(self):
     return jax.tree.map(lambda x: x[0], self.state.variables)
@@ -310,8 +314,9 @@ class Simulation:
          for client, steps in zip(jobs.client, jobs.num_steps)],
         max(map(len, self._clients)))
 
-  def _own(self, jobs):
-    return devices.put(self._own_examples(jobs), self._mesh, devices.SPLIT)
+  def _own(self, table, data):
+    return (devices.put(table.own, self._mesh, devices.SPLIT),
+            devices.put(data, self._mesh, self._training.spec))
 
   def _evaluated(self):
     """The models to evaluate: one, or in solo training each client's."""
@@ -321,10 +326,18 @@ class Simulation:
     return devices.put(self._program.algorithm.evaluated(
         self._global_model(), clients), self._mesh)
 
-  def _table_of(self, index):
-    if self._next_table is not None and self._next_table[0] == index:
-      return self._next_table[1]
-    return self.plan(index)
+  def _prepared(self, index):
+    """The table of a round and its examples, made once."""
+    if self._next is None or self._next[0] != index:
+      self._next = index, self._training.of_round(self.plan(index))
+    return self._next[1]
+
+
+def _data_bytes(dataset, shard_size):
+  """Of the examples on a device; of the test set all."""
+  kept = shard_size / len(dataset.train_labels) if shard_size else 1
+  train = dataset.train_inputs.nbytes + dataset.train_labels.nbytes
+  return dataset.nbytes - int((1 - kept) * train)
 
 
 def _are_disjoint(clients):

@@ -26,20 +26,21 @@ _MOON = f'{_FLAGS} --algorithm=moon --num_negatives=2'
 _SOLO = f'{_FLAGS} --algorithm=solo --client_eval_every=2'
 
 
-def start(flags, workdir, cache, count=1, num_devices=4):
-  """Starts the processes of a run; devices are shared out among them."""
+def start(flags, workdir, cache, devices=(4,)):
+  """Starts the processes of a run, each with so many devices."""
+  count = len(devices)
   with socket.socket() as free:
     free.bind(('localhost', 0))
     port = free.getsockname()[1]
   command = [sys.executable, '-m', 'moon_jax.train', f'--workdir={workdir}',
              *flags.split()]
-  env = {**os.environ, 'JAX_COMPILATION_CACHE_DIR': str(cache),
-         'JAX_NUM_CPU_DEVICES': str(num_devices // count)}
+  env = {**os.environ, 'JAX_COMPILATION_CACHE_DIR': str(cache)}
   several = lambda i: [] if count == 1 else [
       f'--coordinator_address=localhost:{port}', f'--num_processes={count}',
       f'--process_id={i}']
   return [subprocess.Popen(
-      command + several(i), cwd=_ROOT, env=env, text=True,
+      command + several(i), cwd=_ROOT, text=True,
+      env=env | {'JAX_NUM_CPU_DEVICES': str(devices[i])},
       stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i in range(count)]
 
 
@@ -69,14 +70,14 @@ def assert_same(found, expected, atol):
 
 
 @pytest.mark.parametrize('flags', [
-    _MOON, pytest.param(_SOLO, marks=pytest.mark.slow)])
+    f'{_MOON} --shard_data', pytest.param(_SOLO, marks=pytest.mark.slow)])
 def test_processes_give_the_numbers_of_one_and_go_on_from_one_another(
     flags, tmp_path, compilation_cache):
   """Four lanes on four devices, whosever they are."""
   cache = compilation_cache
-  run(flags, tmp_path / 'one', cache)
+  run(flags.replace(' --shard_data', ''), tmp_path / 'one', cache)
   first, second = run(flags.replace('rounds=4', 'rounds=2'),
-                      tmp_path / 'two', cache, count=2)
+                      tmp_path / 'two', cache, (2, 2))
   assert '4 devices of 2 processes' in first and not second
   run(flags, tmp_path / 'two', cache)
   one = outcome(tmp_path / 'one')
@@ -91,9 +92,11 @@ def test_four_processes(algorithm, tmp_path, compilation_cache):
   few = flags.replace('rounds=4', 'rounds=2')
   run(flags, tmp_path / 'one', compilation_cache)
   one = outcome(tmp_path / 'one')
-  for name, before, after in (('a', 4, 4), ('b', 4, 1), ('c', 1, 4)):
-    run(few, tmp_path / name, compilation_cache, count=before)
-    run(flags, tmp_path / name, compilation_cache, count=after)
+  four, alone = (1, 1, 1, 1), (4,)
+  for name, before, after in (
+      ('a', four, four), ('b', four, alone), ('c', alone, four)):
+    run(few, tmp_path / name, compilation_cache, before)
+    run(flags, tmp_path / name, compilation_cache, after)
     assert_same(outcome(tmp_path / name), one, atol=1e-6)
 
 
@@ -102,8 +105,8 @@ def test_four_processes(algorithm, tmp_path, compilation_cache):
 def test_a_killed_process_ends_the_others_and_the_run_goes_on(
     victim, tmp_path, compilation_cache):
   flags = _MOON.replace('rounds=4', 'rounds=40')
-  run(flags, tmp_path / 'unbroken', compilation_cache, count=2)
-  processes = start(flags, tmp_path / 'broken', compilation_cache, count=2)
+  run(flags, tmp_path / 'unbroken', compilation_cache, (2, 2))
+  processes = start(flags, tmp_path / 'broken', compilation_cache, (2, 2))
   metrics = tmp_path / 'broken' / 'metrics.jsonl'
   while not metrics.exists() or len(metrics.read_text().splitlines()) < 10:
     time.sleep(.05)
@@ -114,7 +117,7 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on(
   assert re.search('another (process|task)', errors), errors
   processes[victim].communicate()
   assert len(metrics.read_text().splitlines()) < 40
-  out, _ = run(flags, tmp_path / 'broken', compilation_cache, count=2)
+  out, _ = run(flags, tmp_path / 'broken', compilation_cache, (2, 2))
   assert 'resuming after round' in out
   assert_same(outcome(tmp_path / 'broken'), outcome(tmp_path / 'unbroken'), 0)
 
@@ -144,10 +147,28 @@ def test_alone_where_the_cluster_tells_of_others(monkeypatch):
   assert hosts.of_first(lambda: 3) == 3
 
 
-def test_lanes_that_processes_cannot_share(tmp_path, compilation_cache):
-  processes = start(_MOON.replace('lanes=4', 'lanes=3'), tmp_path / 'run',
-                    compilation_cache, count=2)
-  for process in processes:
+@pytest.mark.slow
+def test_processes_of_unlike_numbers_of_devices(tmp_path, compilation_cache):
+  flags = _MOON.replace('checkpoint_every=1', 'checkpoint_every=0')
+  lines = []
+  for devices in (4,), (3, 1):
+    path = tmp_path / str(len(devices))
+    out = run(flags, path, compilation_cache, devices)
+    assert 'on 4 devices' in out[0]
+    lines.append([json.loads(line) for line in (
+        path / 'metrics.jsonl').read_text().splitlines()])
+  for line, other in zip(*lines):
+    for name in ('test_accuracy', 'test_loss', 'train_loss', 'drift'):
+      assert line[name] == pytest.approx(other[name], abs=1e-6)
+
+
+@pytest.mark.parametrize('flags, devices, why', [
+    (_MOON.replace('lanes=4', 'lanes=3'), (2, 2),
+     '--lanes=3 is no multiple of the 2 processes'),
+    (_MOON, (3, 1), '--checkpoint_every=0')])
+def test_what_processes_cannot_share(
+    flags, devices, why, tmp_path, compilation_cache):
+  for process in start(flags, tmp_path / 'run', compilation_cache, devices):
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == 2
-    assert '--lanes=3 is no multiple of the 2 processes' in errors
+    assert process.returncode == 2, errors
+    assert why in errors

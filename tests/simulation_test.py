@@ -45,7 +45,7 @@ def test_clients_are_evaluated_on_their_own_examples(dataset):
   simulation = simulate(dataset)
   simulation.run_round()
   found = simulation.evaluate_clients()['clients']
-  _, _, models_J = simulation._last_round
+  *_, models_J = simulation._last_round
   clients = run.split(CONFIG, dataset)
   global_ = jax.tree.map(lambda x: x[0], simulation.state.variables)
   assert sorted(found['client']) == sorted(cohort.make(CONFIG)[0])

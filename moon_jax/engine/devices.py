@@ -1,9 +1,10 @@
 """The devices that share a round: one mesh axis, over which lanes are split.
 
 Every device trains its own lanes; sums over the lanes meet once a round. They
-may be several processes', on one machine or many: as many of each.
+may be several processes', on one machine or many, of few devices or many.
 """
 
+from collections.abc import Sequence
 import functools
 from typing import Any
 
@@ -15,6 +16,7 @@ from jax.sharding import PartitionSpec
 import numpy as np
 
 AXIS = 'devices'
+_PROCESSES = 'processes'
 SPLIT = PartitionSpec(AXIS)  # by the first axis
 WHOLE = PartitionSpec()  # the same on each device
 
@@ -28,23 +30,30 @@ def mesh(num_lanes: int = 1) -> Mesh:
   processes = [[] for _ in range(jax.process_count())]
   for device in jax.devices():
     processes[device.process_index].append(device)
-  count = of_process(
-      num_lanes, len(processes), min(len(devices) for devices in processes))
-  devices = [device for of in processes for device in of[:count]]
+  used = shares(num_lanes, [len(devices) for devices in processes])
+  devices = [device for count, of in zip(used, processes)
+             for device in of[:count]]
   return Mesh(np.array(devices), AXIS, axis_types=(AxisType.Auto,))
 
 
-def of_process(num_lanes: int, num_processes: int, most: int) -> int:
-  """How many devices of each process share the lanes evenly; `most` at most.
+def shares(num_lanes: int, num_devices: Sequence[int]) -> list[int]:
+  """How many devices of each process share the lanes evenly; one at least.
+
+  As many as there are of each, or as a limit on all allows.
+
+  Args:
+    num_lanes: of all devices together.
+    num_devices: of each process.
 
   Raises:
     ValueError: where the lanes are no multiple of the processes.
   """
-  lanes, rest = divmod(num_lanes, num_processes)
-  if rest:
-    raise ValueError(
-        f'{num_lanes} lanes are no multiple of {num_processes} processes')
-  return max(n for n in range(1, most + 1) if lanes % n == 0)
+  for most in range(max(num_devices), 0, -1):
+    used = [min(most, count) for count in num_devices]
+    if num_lanes % sum(used) == 0:
+      return used
+  raise ValueError(
+      f'{num_lanes} lanes are no multiple of {len(num_devices)} processes')
 
 
 def put(tree: Any, on: Mesh, spec: PartitionSpec = WHOLE) -> Any:
@@ -78,3 +87,32 @@ def read(tree: Any, on: Mesh) -> Any:
 @functools.cache
 def _gather(on):
   return jax.jit(lambda tree: tree, out_shardings=NamedSharding(on, WHOLE))
+
+
+def sum_over_processes(tree: Any) -> Any:
+  """Sums of what the processes have, on the host of each.
+
+  Exact in unsigned integers; bits travel so, where all but one have zeros.
+
+  Args:
+    tree: numpy arrays, of one shape in all processes.
+  """
+  mesh = _processes()
+  split = NamedSharding(mesh, PartitionSpec(_PROCESSES))
+  parts = jax.tree.map(
+      lambda x: jax.make_array_from_process_local_data(split, x[None]), tree)
+  return jax.device_get(_add(mesh)(parts))
+
+
+@functools.cache
+def _processes():
+  """A mesh of one device of each process."""
+  first = {device.process_index: device for device in jax.devices()[::-1]}
+  return Mesh(np.array([first[i] for i in sorted(first)]), _PROCESSES)
+
+
+@functools.cache
+def _add(mesh):
+  return jax.jit(
+      lambda tree: jax.tree.map(lambda x: x.sum(0, dtype=x.dtype), tree),
+      out_shardings=NamedSharding(mesh, PartitionSpec()))

@@ -64,20 +64,22 @@ class _Carry(NamedTuple):
 class Round:
   """Runs rounds of a program: (state, hparams_R, table, data) -> ....
 
-  Hyperparameters are float32 [R], data are whole on each device. What clients
-  keep is changed in place. One compilation serves all rounds and cohorts whose
+  Hyperparameters are float32 [R]; data lie as `data_spec` says, and the table's
+  indices are of what its device has. What clients keep is changed in place. One
+  compilation serves all rounds and cohorts whose
   tables have one shape.
   """
 
-  def __init__(self, program: Program, mesh: Mesh):
+  def __init__(self, program: Program, mesh: Mesh,
+               data_spec: PartitionSpec = WHOLE):
     of_lanes = PartitionSpec(None, devices.AXIS)
     self._table = table = Table(
         jobs=SPLIT, num_rows=SPLIT, own=SPLIT,
         job_TL=of_lanes, step_TL=of_lanes, examples_TLB=of_lanes)
-    self._mesh = mesh
+    self._mesh, self._data_spec = mesh, data_spec
     self._run = jax.jit(jax.shard_map(
         functools.partial(_run_round, program), mesh=mesh,
-        in_specs=(WHOLE, SPLIT, WHOLE, table, WHOLE),
+        in_specs=(WHOLE, SPLIT, WHOLE, table, data_spec),
         out_specs=(WHOLE, SPLIT, RoundMetrics(
             loss_TL=of_lanes, extra_TL=of_lanes, drift_J=SPLIT, cosine_R=WHOLE,
             cosine_J=SPLIT, models_J=SPLIT)),
@@ -112,6 +114,7 @@ class Round:
     table = Table(*[
         devices.put(part, self._mesh, spec)
         for part, spec in zip(table, self._table)])
+    data = devices.put(data, self._mesh, self._data_spec)
     shared = state._asdict()
     del shared['clients']
     return shared, clients_J, hparams, table, data

@@ -5,19 +5,16 @@ rows of a round's jobs are moved to the devices, and back. Where several
 processes run, each client's row is one process's. C clients, J jobs, R runs.
 """
 
-import functools
 from typing import Any
 
 import jax
 from jax.sharding import Mesh
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec
 import numpy as np
 
+from moon_jax.engine import devices
 from moon_jax.engine.schedule import Jobs
 
 _EVERYONE = -1  # the owner of rows that all processes have
-_AXIS = 'processes'
 
 
 def take(clients: Any, jobs: Jobs) -> Any:
@@ -113,32 +110,14 @@ def _move(clients, run_J, client_J, source_J, target_J):
   def bits_to_send(x_RC):
     x_J = x_RC[run_J, client_J]
     x_J[source_J != here] = 0
-    return x_J.view(f'u{x_J.itemsize}')[None]
+    return x_J.view(f'u{x_J.itemsize}')
 
-  bits = jax.tree.map(bits_to_send, clients)
-  bits = jax.tree.map(
-      lambda x: jax.make_array_from_process_local_data(
-          NamedSharding(_processes(), PartitionSpec(_AXIS)), x), bits)
+  bits = devices.sum_over_processes(jax.tree.map(bits_to_send, clients))
   is_mine = (source_J != _EVERYONE) & (source_J != here) & (
       (target_J == here) | (target_J == _EVERYONE))
 
   def receive(x_RC, bits_J):
-    x_J = np.asarray(bits_J.addressable_data(0)).view(x_RC.dtype)
+    x_J = bits_J.view(x_RC.dtype)
     x_RC[run_J[is_mine], client_J[is_mine]] = x_J[is_mine]
 
-  jax.tree.map(receive, clients, _add(_processes())(bits))
-
-
-@functools.cache
-def _processes():
-  """A mesh of one device of each process."""
-  first = {device.process_index: device for device in jax.devices()[::-1]}
-  return Mesh(np.array([first[i] for i in sorted(first)]), _AXIS)
-
-
-@functools.cache
-def _add(mesh):
-  """Sums over processes, of which one alone has other bits than 0."""
-  return jax.jit(
-      lambda tree: jax.tree.map(lambda x: x.sum(0, dtype=x.dtype), tree),
-      out_shardings=NamedSharding(mesh, PartitionSpec()))
+  jax.tree.map(receive, clients, bits)

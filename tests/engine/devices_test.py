@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from moon_jax.engine import devices
+
 _TESTS = pathlib.Path(__file__).parents[1]
 _SCRIPT = """
 import re, sys
@@ -47,6 +49,19 @@ for state, lines in runs[1:]:
   assert_trees_close(state, runs[0][0], atol=1e-6)
   assert_trees_close(lines, runs[0][1], atol=1e-6)
 """
+
+
+@pytest.mark.parametrize('num_lanes, num_devices, used', [
+    (8, [4, 4], [4, 4]), (4, [4, 4], [2, 2]), (12, [8, 4], [8, 4]),
+    (10, [8, 4], [6, 4]), (6, [4], [3]), (3, [2, 2], None),
+    (5, [1, 1, 1], None),
+])
+def test_lanes_are_shared_evenly(num_lanes, num_devices, used):
+  if used is None:
+    with pytest.raises(ValueError, match='no multiple of'):
+      devices.shares(num_lanes, num_devices)
+  else:
+    assert devices.shares(num_lanes, num_devices) == used
 
 
 @pytest.mark.parametrize('algorithm', ['moon', 'scaffold'] + [

@@ -1,0 +1,88 @@
+"""Sharded training examples are those of whole ones, and give their numbers."""
+
+import dataclasses
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import jax
+import numpy as np
+import pytest
+
+from moon_jax import run
+from moon_jax.config import Config
+from moon_jax.data import cohort
+from moon_jax.data import sources
+from moon_jax.engine import devices
+from moon_jax.engine import schedule
+from moon_jax.engine import training_set
+from moon_jax.engine.local import TrainData
+from moon_jax.simulation import Simulation
+
+CONFIG = Config(
+    dataset='breast_cancer', model='mlp', projection_dim=8, num_clients=12,
+    beta=5., participation=.7, local_epochs=2, batch_size=8, num_rounds=3,
+    lanes=2, client_eval_every=1)
+
+
+def rounds(config):
+  dataset = sources.load(config.dataset, '')
+  simulation = Simulation(
+      config, dataset, run.split(config, dataset), cohort.make(config))
+  lines = []
+  for _ in range(config.num_rounds):
+    lines.append(simulation.run_round().metrics | simulation.evaluate()
+                 | simulation.evaluate_clients())
+  return simulation, lines
+
+
+@pytest.mark.parametrize('setting', [
+    dict(algorithm='moon'),  # asks its frozen models once a round
+    dict(algorithm='scaffold', momentum=0., partition='feature_noise'),
+])
+def test_sharding_changes_no_bit(setting):
+  config = dataclasses.replace(CONFIG, **setting)
+  whole, lines = rounds(config)
+  sharded, sharded_lines = rounds(dataclasses.replace(config, shard_data=True))
+  assert sharded_lines == lines
+  jax.tree.map(np.testing.assert_array_equal,
+               sharded.state_on_host(), whole.state_on_host())
+  assert sharded.num_devices == 2
+  assert sharded.data_bytes < whole.data_bytes
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 60), min_size=2, max_size=20),
+       st.integers(1, 2), st.integers(1, 3), st.integers(1, 9), st.data())
+def test_each_device_has_what_its_table_names(
+    sizes, lanes_of_device, epochs, batch, data):
+  mesh = devices.mesh(2 * lanes_of_device)
+  assert mesh.size == 2
+  num_train = sum(sizes)
+  clients = np.split(np.random.RandomState(0).permutation(num_train),
+                     np.cumsum(sizes)[:-1])
+  size = data.draw(st.integers(1, len(sizes)))
+  some = data.draw(st.permutations(range(len(sizes))))[:size]
+  steps = epochs * schedule.steps_per_epoch(np.array(sizes), batch)
+  shape = schedule.shape(steps, size, mesh.size * lanes_of_device, batch, 2)
+  batches, num_steps = schedule.local_batches(
+      [clients[c] for c in some], epochs, batch, num_train,
+      np.random.default_rng(0))
+  table = schedule.plan(schedule.Work(
+      np.zeros(size, int), np.array(some), np.array(sizes)[list(some)],
+      num_steps, batches, np.ones(size, bool)), shape)
+  table = table._replace(own=schedule.own_examples(
+      [clients[c] if n else [] for c, n in zip(
+          table.jobs.client, table.jobs.num_steps)], max(sizes)))
+  stored = TrainData(np.arange(num_train)[:, None], np.arange(num_train))
+  most = training_set.shard_size(shape, epochs, num_train)
+  local, found = training_set.TrainingSet(stored, mesh, most).of_round(table)
+  for axis, name in ((1, 'examples_TLB'), (0, 'own')):
+    of = lambda table, name=name: (
+        table.own.index_JSB if name == 'own' else table.examples_TLB)
+    for d, (all_, mine) in enumerate(zip(
+        np.split(of(table), 2, axis), np.split(of(local), 2, axis))):
+      assert ((all_ < 0) == (mine < 0)).all()
+      at = d * most + mine[mine >= 0]
+      assert (found.labels[at] == all_[all_ >= 0]).all()
+      assert (found.inputs[at, 0] == all_[all_ >= 0]).all()
