@@ -1,11 +1,12 @@
 """What the commands of moon_jax share: every field of `Config` is a flag.
 
-Exit status: 0 done; 2 a mistake of the user's, told in a line or two; 1
-anything else.
+Exit status: 0 done; 2 a mistake of the user's, told in a line or two; 128 and a
+signal's number where one ended it; 1 anything else.
 """
 
 from collections.abc import Callable
 import dataclasses
+import os
 import sys
 import traceback
 
@@ -18,6 +19,7 @@ from moon_jax import cores
 from moon_jax import hosts
 from moon_jax.config import Config
 from moon_jax.errors import DivergedError
+from moon_jax.errors import InterruptedRun
 from moon_jax.errors import UserError
 
 _DEFINE = {
@@ -57,6 +59,10 @@ def start(name: str, run: Callable[[Config], None]) -> None:
       _fail(name, error, 2)
     except DivergedError as error:
       _fail(name, error, 1)
+    except InterruptedRun as error:
+      print(f'{name}: {error}', file=sys.stderr, flush=True)
+      sys.stdout.flush()
+      os._exit(128 + error.number)  # devices may still be at work
     except KeyboardInterrupt:
       _fail(name, 'interrupted; the same command goes on from the last '
             'checkpoint, where there is one', 1)

@@ -1,4 +1,6 @@
-"""The two ways in which a run ends early and says why."""
+"""The ways in which a run ends early and says why."""
+
+import signal
 
 
 class UserError(ValueError):
@@ -8,3 +10,12 @@ class UserError(ValueError):
 
 class DivergedError(ArithmeticError):
   """A loss became NaN or infinite. `python -m moon_jax.train` exits with 1."""
+
+
+class InterruptedRun(Exception):
+  """A signal asked the run to end. `python -m moon_jax.train` exits with 128
+  and the signal's number, as shells and schedulers expect."""
+
+  def __init__(self, number: int, where: str = ''):
+    super().__init__(f'ended by {signal.Signals(number).name}{where}')
+    self.number = number

@@ -21,7 +21,10 @@ from moon_jax.data import cohort
 from moon_jax.data import partition
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
+from moon_jax.errors import InterruptedRun
 from moon_jax.errors import UserError
+from moon_jax.interrupt import Interrupt
+from moon_jax.progress import Progress
 from moon_jax.workdir import Workdir
 
 
@@ -31,6 +34,7 @@ def run(config: Config) -> dict[str, Any]:
   Raises:
     UserError: before anything compiles, where the run cannot be done.
     DivergedError: where a loss is no longer a finite number.
+    InterruptedRun: where a signal ends it; what was done is saved.
   """
   start = time.perf_counter()
   config = checks.validate(config)
@@ -92,7 +96,6 @@ def _inputs(config):
 
 def _simulate(config, dataset, clients, cohorts, workdir, start):
   # JAX takes seconds to import: mistakes of the user's are told before.
-  from moon_jax.progress import Progress
   from moon_jax.report import heatmap
   from moon_jax.simulation import Simulation
 
@@ -102,24 +105,20 @@ def _simulate(config, dataset, clients, cohorts, workdir, start):
   checkpoints = _resume(config, simulation, workdir)
   _say_what_runs(config, dataset, clients, cohorts, workdir, simulation)
   compile_seconds = 0.
-  if simulation.rounds_done < config.num_rounds:
-    compile_seconds = simulation.compile()
-    print(f'compiled in {compile_seconds:.1f} s', flush=True)
-  if hosts.is_first():
-    heatmap.draw(
-        partition.class_counts(dataset.train_labels, clients,
-                               dataset.num_classes),
-        dataset.class_names, workdir.path / 'partition.png')
-
-  with Progress(config.num_rounds, simulation.rounds_done) as progress:
-    while simulation.rounds_done < config.num_rounds:
-      line = _round(config, simulation, cohorts)
+  with Interrupt() as interrupt:
+    try:
+      if simulation.rounds_done < config.num_rounds:
+        compile_seconds = interrupt.call(simulation.compile)
+        print(f'compiled in {compile_seconds:.1f} s', flush=True)
       if hosts.is_first():
-        workdir.append_metrics(line)
-      progress.round(line)
-      if checkpoints and _is_due(
-          config.checkpoint_every, simulation.rounds_done, config):
-        checkpoints.save(simulation.state_on_host())
+        heatmap.draw(
+            partition.class_counts(dataset.train_labels, clients,
+                                   dataset.num_classes),
+            dataset.class_names, workdir.path / 'partition.png')
+      _train(config, simulation, cohorts, workdir, checkpoints, interrupt)
+    except InterruptedRun as error:
+      raise InterruptedRun(
+          error.number, _leave(simulation, checkpoints)) from None
   if checkpoints:
     checkpoints.close()
 
@@ -131,6 +130,32 @@ def _simulate(config, dataset, clients, cohorts, workdir, start):
     return summary
 
   return hosts.of_first(end)
+
+
+def _train(config, simulation, cohorts, workdir, checkpoints, interrupt):
+  """All rounds that are left."""
+  with Progress(config.num_rounds, simulation.rounds_done) as progress:
+    while simulation.rounds_done < config.num_rounds:
+      line = _round(config, simulation, cohorts, interrupt)
+      if hosts.is_first():
+        workdir.append_metrics(line)
+      progress.round(line)
+      if checkpoints and _is_due(
+          config.checkpoint_every, simulation.rounds_done, config):
+        checkpoints.save(simulation.state_on_host())
+      interrupt.check()
+
+
+def _leave(simulation, checkpoints):
+  """Saves what was done, where this process alone has it; says so."""
+  done = simulation.rounds_done
+  if checkpoints and hosts.count() == 1 and done > checkpoints.latest():
+    checkpoints.save(simulation.state_on_host())
+  if not checkpoints:
+    return f' after round {done}; --checkpoint_every=0 keeps nothing of it'
+  last = checkpoints.latest()
+  checkpoints.close()
+  return f' after round {done}; the same command goes on after round {last}'
 
 
 def _resume(config, simulation, workdir):
@@ -167,10 +192,10 @@ def _is_due(every, rounds_done, config):
   return rounds_done % every == 0 or rounds_done == config.num_rounds
 
 
-def _round(config, simulation, cohorts):
+def _round(config, simulation, cohorts, interrupt):
   """Trains and, where due, evaluates one round; returns its line of metrics."""
   start = time.perf_counter()
-  record = simulation.run_round()
+  record = simulation.run_round(interrupt.call)
   line = {'round': simulation.rounds_done}
   if _is_due(config.eval_every, simulation.rounds_done, config):
     line |= simulation.evaluate()

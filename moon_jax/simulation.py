@@ -1,5 +1,6 @@
 """A federation on the device: data, state and compiled programs, by rounds."""
 
+from collections.abc import Callable
 import functools
 import math
 import time
@@ -228,8 +229,13 @@ class Simulation:
           self._test_data).compile()
     return time.perf_counter() - start
 
-  def run_round(self) -> RoundRecord:
+  def run_round(self, wait: Callable = lambda function: function()
+                ) -> RoundRecord:
     """Trains one round.
+
+    Args:
+      wait: calls a function that waits for the devices, and returns what it
+        does; where it raises, the state is as before the round.
 
     Raises:
       DivergedError: where a client's loss is no longer a finite number.
@@ -246,7 +252,8 @@ class Simulation:
       self._prepared(index + 1)
     *_, metrics = started
     models_J = metrics.models_J
-    metrics = devices.read(metrics._replace(models_J=()), self._mesh)
+    metrics = wait(functools.partial(
+        devices.read, metrics._replace(models_J=()), self._mesh))
     metrics_lib.check_finite(self.config, index, table, metrics)
     self.state = self._round.finish(self.state, table, *started[:2])
     self._owners.trained(table.jobs)

@@ -1,0 +1,76 @@
+"""A run that is asked to end saves what it did, and goes on exactly."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from hosts_test import assert_same
+from hosts_test import outcome
+import pytest
+
+from moon_jax.errors import InterruptedRun
+from moon_jax.interrupt import Interrupt
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_FLAGS = ('--dataset=digits --model=mlp --num_clients=4 --beta=5 '
+          '--num_rounds=3 --num_negatives=2 --checkpoint_every=100').split()
+
+
+def start(workdir, cache, *flags):
+  env = {**os.environ, 'JAX_COMPILATION_CACHE_DIR': str(cache)}
+  return subprocess.Popen(
+      [sys.executable, '-m', 'moon_jax.train', f'--workdir={workdir}', *_FLAGS,
+       *flags], cwd=_ROOT, env=env, text=True, stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE)
+
+
+def wait_for_round(process, number):
+  for line in process.stdout:
+    if line.startswith(f'round {number}/'):
+      return
+  raise AssertionError(process.stderr.read())
+
+
+@pytest.mark.parametrize('number', [
+    signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_signal_in_mid_round(number, tmp_path, compilation_cache):
+  slow = '--local_epochs=6'
+  whole = start(tmp_path / 'whole', compilation_cache, slow)
+  whole.communicate(timeout=200)
+  assert whole.returncode == 0
+  process = start(tmp_path / 'run', compilation_cache, slow)
+  wait_for_round(process, 1)
+  time.sleep(.2)
+  process.send_signal(number)
+  asked = time.monotonic()
+  _, errors = process.communicate(timeout=60)
+  assert time.monotonic() - asked < 30
+  assert process.returncode == 128 + number
+  assert f'ended by {number.name} after round' in errors
+  assert 'goes on after round' in errors and len(errors.splitlines()) == 1
+  again = start(tmp_path / 'run', compilation_cache, slow)
+  out, errors = again.communicate(timeout=200)
+  assert again.returncode == 0, errors
+  assert 'resuming after round' in out
+  assert_same(outcome(tmp_path / 'run'), outcome(tmp_path / 'whole'), 0)
+
+
+def test_a_wait_ends_at_once_and_a_call_gives_what_it_made():
+  with Interrupt() as interrupt:
+    assert interrupt.call(lambda: 3) == 3
+    with pytest.raises(KeyError):
+      interrupt.call(lambda: {}['x'])
+    interrupt.check()
+    timer = threading.Timer(.2, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(InterruptedRun, match='ended by SIGTERM'):
+      interrupt.call(lambda: time.sleep(20))
+    assert time.monotonic() - began < 5
+    with pytest.raises(InterruptedRun):
+      interrupt.check()
+  assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
