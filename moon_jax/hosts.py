@@ -9,12 +9,14 @@ import importlib.util
 import json
 import os
 import re
+import socket
 import sys
 import time
 from typing import Any
 
 from moon_jax.errors import UserError
 
+_MEETING_SECONDS = 300  # which processes may begin apart
 _LAST_SECONDS = 2
 _HEARTBEAT_SECONDS = 30  # without one a process counts as dead, and all end
 
@@ -39,6 +41,8 @@ def join(coordinator_address: str = '', num_processes: int = 0,
     return
   import jax
 
+  if coordinator_address:
+    _wait_for(coordinator_address, num_processes, process_id)
   try:
     jax.distributed.initialize(
         coordinator_address or None, num_processes or None,
@@ -55,8 +59,30 @@ def join(coordinator_address: str = '', num_processes: int = 0,
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the first speaks for all
 
 
+def _wait_for(address, count, index):
+  """Says that it waits; JAX would in silence, and then abort."""
+  of = f'process {index} of {count} ' if count else ''
+  print(f'{of}waits for the others at {address}', file=sys.stderr, flush=True)
+  if index == 0:  # the others come to it
+    return
+  host, _, port = address.rpartition(':')
+  end = time.monotonic() + _MEETING_SECONDS
+  while True:
+    try:
+      socket.create_connection((host, int(port)), timeout=5).close()
+      return
+    except OSError as error:
+      if time.monotonic() > end:
+        raise UserError(
+            f'--coordinator_address={address}: nobody answered for '
+            f'{_MEETING_SECONDS} s ({error}); start --process_id=0 there, or '
+            'give the address at which it can be reached') from error
+      time.sleep(1)
+
+
 def _check(address, count, index, is_told):
-  if address and not re.fullmatch(r'\S+:\d{1,5}', address):
+  port = re.fullmatch(r'\S+:(\d{1,5})', address)
+  if address and not (port and 0 < int(port[1]) < 2**16):
     raise UserError(f'--coordinator_address={address} is not HOST:PORT, as '
                     '10.0.0.1:1234')
   if count < 0 or index < -1 or index >= max(count, 1) and not is_told:

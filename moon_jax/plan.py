@@ -16,6 +16,7 @@ which compiles and trains as a run does, and of what clients then keep.
 """
 
 import dataclasses
+import math
 import resource
 import statistics
 import sys
@@ -30,6 +31,7 @@ from moon_jax.config import Config
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data import sources
 from moon_jax.engine import schedule
+from moon_jax.errors import UserError
 
 _DEVICES = flags.DEFINE_integer(
     'devices', 0, 'Devices of all processes; 0 takes those that are here. A '
@@ -225,6 +227,10 @@ def show(config: Config, plan: Plan) -> str:
 def main(config: Config) -> None:
   """Prints the plan."""
   rates = None
+  for flag in (_SECONDS_PER_ROW, _SECONDS_PER_JOB, _GBIT):
+    if not math.isfinite(flag.value):
+      raise UserError(f'--{flag.name}={flag.value} is not a number of seconds '
+                      'or gigabits')
   if _SECONDS_PER_ROW.value:
     rates = Rates(_SECONDS_PER_ROW.value, _SECONDS_PER_JOB.value, 0.)
   print(show(config, plan(

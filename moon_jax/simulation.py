@@ -79,6 +79,7 @@ class Simulation:
     self._clients = clients
     self._cohorts = cohorts
     self._cohort_size = max(map(len, cohorts))
+    self._most_examples = max(map(len, clients))
     self.num_lanes = choose_lanes(
         config.lanes, self._cohort_size, jax.device_count(),
         jax.process_count(), jax.default_backend() == 'cpu')
@@ -319,7 +320,7 @@ class Simulation:
     return schedule.own_examples(
         [self._clients[client] if steps else []
          for client, steps in zip(jobs.client, jobs.num_steps)],
-        max(map(len, self._clients)))
+        self._most_examples)
 
   def _own(self, table, data):
     return (devices.put(table.own, self._mesh, devices.SPLIT),

@@ -124,6 +124,7 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on(
 
 @pytest.mark.parametrize('flags, why', [
     (dict(coordinator_address='localhost'), 'localhost is not HOST:PORT'),
+    (dict(coordinator_address='localhost:99999'), '99999 is not HOST:PORT'),
     (dict(coordinator_address='a:1'), 'need all three'),
     (dict(num_processes=2), 'need all three'),
     (dict(process_id=0), 'need all three'),
@@ -136,6 +137,32 @@ def test_flags_that_do_not_fit_together(flags, why, monkeypatch):
     monkeypatch.delenv(name, raising=False)
   with pytest.raises(UserError, match=why):
     hosts.join(**flags)
+
+
+def test_nobody_at_the_address(monkeypatch, capsys):
+  monkeypatch.setattr(hosts, '_MEETING_SECONDS', .1)
+  with socket.socket() as free:  # bound, and listened to by nobody
+    free.bind(('localhost', 0))
+    address = f'localhost:{free.getsockname()[1]}'
+    with pytest.raises(UserError, match=f'{address}: nobody answered for'):
+      hosts.join(address, 2, 1)
+  assert f'process 1 of 2 waits for the others at {address}' in (
+      capsys.readouterr().err)
+
+
+def test_sigterm_ends_all(tmp_path, compilation_cache):
+  flags = _MOON.replace('rounds=4', 'rounds=100000')
+  processes = start(flags, tmp_path / 'run', compilation_cache, (1, 1))
+  metrics = tmp_path / 'run' / 'metrics.jsonl'
+  while not metrics.exists() or not metrics.read_text():
+    assert all(process.poll() is None for process in processes)
+    time.sleep(.05)
+  for process in processes:
+    process.send_signal(signal.SIGTERM)
+  told = [process.communicate(timeout=30)[1] for process in processes]
+  assert any('ended by SIGTERM after round' in errors for errors in told), told
+  assert 143 in [process.returncode for process in processes]
+  assert all(process.returncode for process in processes)
 
 
 def test_alone_where_the_cluster_tells_of_others(monkeypatch):

@@ -80,7 +80,7 @@ def test_lanes_that_processes_cannot_share():
 
 def test_the_command_measures():
   flags = ('--dataset=breast_cancer --model=mlp --num_clients=4 --beta=50 '
-           '--local_epochs=2 --num_rounds=5').split()
+           '--local_epochs=9 --batch_size=16 --num_rounds=5').split()
   done = subprocess.run(
       [sys.executable, '-m', 'moon_jax.plan', *flags], text=True, cwd=_ROOT,
       capture_output=True, timeout=200)
@@ -88,7 +88,9 @@ def test_the_command_measures():
   assert 'busy' in done.stdout and 'memory of a process' in done.stdout
   per_round = float(re.findall(r'in all +([\d.]+)', done.stdout)[-1])
   assert 0 < per_round < 60
+  _, rows = re.findall(r'([\d.]+) (?:of the time|steps a lane)', done.stdout)
+  assert float(rows) > 200  # so that clients were shortened to measure
   wrong = subprocess.run(
-      [sys.executable, '-m', 'moon_jax.plan', '--processes=0'], text=True,
+      [sys.executable, '-m', 'moon_jax.plan', '--gbit=nan'], text=True,
       cwd=_ROOT, capture_output=True)
-  assert wrong.returncode == 2 and '--processes' in wrong.stderr
+  assert wrong.returncode == 2 and '--gbit=nan' in wrong.stderr
