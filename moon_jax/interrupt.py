@@ -1,8 +1,8 @@
 """Ends a run in order when it is asked to: SIGTERM, or Ctrl-C.
 
 A scheduler that takes a machine away sends SIGTERM and, half a minute later,
-SIGKILL. What computes runs in a thread, so that the first signal ends the wait
-for it at once; state changes only between such waits, and is whole. A second
+SIGKILL. Devices are waited for in a thread, so that the first signal ends the
+wait at once; state changes only between such waits, and is whole. A second
 Ctrl-C ends the process where it stands.
 """
 
@@ -46,7 +46,9 @@ class Interrupt:
       raise InterruptedRun(self._signal)
 
   def call(self, function: Callable[[], Any]) -> Any:
-    """What the function returns; it must change nothing that is kept.
+    """What the function returns, called in a thread; it must change nothing.
+
+    JAX's settings may be a thread's own, so it is to wait and not to trace.
 
     Raises:
       InterruptedRun: as soon as a signal comes; the function runs on, unheard.

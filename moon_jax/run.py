@@ -108,8 +108,9 @@ def _simulate(config, dataset, clients, cohorts, workdir, start):
   with Interrupt() as interrupt:
     try:
       if simulation.rounds_done < config.num_rounds:
-        compile_seconds = interrupt.call(simulation.compile)
+        compile_seconds = simulation.compile()
         print(f'compiled in {compile_seconds:.1f} s', flush=True)
+      interrupt.check()
       if hosts.is_first():
         heatmap.draw(
             partition.class_counts(dataset.train_labels, clients,

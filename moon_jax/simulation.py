@@ -235,8 +235,8 @@ class Simulation:
     """Trains one round.
 
     Args:
-      wait: calls a function that waits for the devices, and returns what it
-        does; where it raises, the state is as before the round.
+      wait: calls a function that waits for the devices; where it raises, the
+        state is as before the round.
 
     Raises:
       DivergedError: where a client's loss is no longer a finite number.
@@ -253,8 +253,8 @@ class Simulation:
       self._prepared(index + 1)
     *_, metrics = started
     models_J = metrics.models_J
-    metrics = wait(functools.partial(
-        devices.read, metrics._replace(models_J=()), self._mesh))
+    wait(functools.partial(jax.block_until_ready, metrics))
+    metrics = devices.read(metrics._replace(models_J=()), self._mesh)
     metrics_lib.check_finite(self.config, index, table, metrics)
     self.state = self._round.finish(self.state, table, *started[:2])
     self._owners.trained(table.jobs)

@@ -150,6 +150,7 @@ def test_nobody_at_the_address(monkeypatch, capsys):
       capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_sigterm_ends_all(tmp_path, compilation_cache):
   flags = _MOON.replace('rounds=4', 'rounds=100000')
   processes = start(flags, tmp_path / 'run', compilation_cache, (1, 1))
@@ -192,7 +193,8 @@ def test_processes_of_unlike_numbers_of_devices(tmp_path, compilation_cache):
 @pytest.mark.parametrize('flags, devices, why', [
     (_MOON.replace('lanes=4', 'lanes=3'), (2, 2),
      '--lanes=3 is no multiple of the 2 processes'),
-    (_MOON, (3, 1), '--checkpoint_every=0')])
+    pytest.param(_MOON, (3, 1), '--checkpoint_every=0',
+                 marks=pytest.mark.slow)])
 def test_what_processes_cannot_share(
     flags, devices, why, tmp_path, compilation_cache):
   for process in start(flags, tmp_path / 'run', compilation_cache, devices):

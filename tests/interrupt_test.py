@@ -35,8 +35,8 @@ def wait_for_round(process, number):
   raise AssertionError(process.stderr.read())
 
 
-@pytest.mark.parametrize('number', [
-    signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_in_mid_round(number, tmp_path, compilation_cache):
   slow = '--local_epochs=6'
   whole = start(tmp_path / 'whole', compilation_cache, slow)
