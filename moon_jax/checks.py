@@ -100,6 +100,11 @@ def validate(config: Config) -> Config:
     except RuntimeError as error:
       raise UserError(f'--{name}={getattr(config, name)}: there is no such '
                       'home directory; write the path out') from error
+    try:
+      getattr(config, name).encode('utf-8')
+    except UnicodeEncodeError as error:  # which Orbax cannot write to
+      raise UserError(f'--{name}={getattr(config, name)!r} is not in UTF-8; '
+                      'name another path') from error
   _check_combinations(config)
   _check_privacy(config)
   if not 0 < config.participation <= 1:

@@ -22,6 +22,8 @@ from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
 from moon_jax.errors import UserError
 
+_MOST_TOLD = 2000  # characters of a message
+
 _DEFINE = {
     str: flags.DEFINE_string,
     int: flags.DEFINE_integer,
@@ -86,12 +88,23 @@ def start(name: str, run: Callable[[Config], None]) -> None:
       return rest
     except SystemExit:
       sys.exit(0)  # --help has been told
-    except (flags.Error, UserError, OSError, UnicodeDecodeError) as error:
+    except RecursionError:
+      _fail(name, 'a flag is too long, or flag files name one another too '
+            'deeply. --help lists the flags and their values', 2)
+    except (flags.Error, UserError, OSError, ValueError) as error:
       _fail(name, f'{error}. --help lists the flags and their values', 2)
 
   app.run(main, flags_parser=parse)
 
 
 def _fail(name: str, why: Exception | str, status: int) -> None:
-  print(f'{name}: {why}', file=sys.stderr)
+  print(f'{name}: {_line(str(why))}', file=sys.stderr)
   hosts.leave(status)
+
+
+def _line(text: str) -> str:
+  """One line, whatever the values that it repeats have in them."""
+  text = ''.join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+  half = _MOST_TOLD // 2
+  return text if len(text) <= _MOST_TOLD else (
+      f'{text[:half]} ... {text[-half:]}')

@@ -29,7 +29,12 @@ def make(config: Config) -> Any:
   """
   factory = user_code.load('algorithm', config.algorithm)
   args = _parse(config.algorithm_args)
-  signature = inspect.signature(factory)
+  try:
+    signature = inspect.signature(factory)
+  except (TypeError, ValueError) as error:  # of what is built in
+    raise UserError(f'--algorithm={config.algorithm} cannot be called '
+                    f'({error}); name a function of the configuration'
+                    ) from error
   try:
     signature.bind(config, **args)
   except TypeError as error:
@@ -115,6 +120,9 @@ def _parse(text: str) -> dict[str, Any]:
     call = ast.parse(f'f({text})', mode='eval').body
     if call.args or not all(keyword.arg for keyword in call.keywords):
       raise ValueError('a value without a name')
+    names = [keyword.arg for keyword in call.keywords]
+    if len(set(names)) < len(names):
+      raise ValueError('a name twice')
     return {keyword.arg: keyword.value.id
             if isinstance(keyword.value, ast.Name)
             else ast.literal_eval(keyword.value) for keyword in call.keywords}

@@ -85,7 +85,7 @@ def _array(check, key, value):
         'fill in or leave out what is masked')
   try:
     array = np.asarray(value)
-  except ValueError as error:  # a ragged list
+  except Exception as error:  # a ragged list, or an array that refuses
     check(False, f'{key} is no array ({str(error).partition(".")[0]}); give '
           'rows of one length')
   if array.dtype == object and array.size and all(

@@ -23,4 +23,5 @@ def load(name: str, data_dir: str) -> Dataset:
     raise UserError(f'--dataset={name} must return a dict of arrays, '
                     f'{", ".join(arrays.REQUIRED)}; got a '
                     f'{type(found).__name__}')
+  found = user_code.call('dataset', name, dict, found)
   return arrays.dataset(name.rpartition(':')[2], f'--dataset={name}', found)

@@ -10,6 +10,7 @@ from moon_jax.data import shakespeare
 from moon_jax.data import svhn
 from moon_jax.data import tiny_imagenet
 from moon_jax.data.dataset import Dataset
+from moon_jax.errors import UserError
 
 # name -> loader(data_dir); the names are the choices of Config.dataset.
 SOURCES = {
@@ -44,6 +45,11 @@ def load(name: str, data_dir: str) -> Dataset:
   Raises:
     UserError: where files are missing or damaged and cannot be downloaded.
   """
-  if name in SOURCES:
+  if name not in SOURCES:
+    return own.load(name, data_dir)
+  try:
     return SOURCES[name](data_dir)
-  return own.load(name, data_dir)
+  except OSError as error:  # where even looking for a file is forbidden
+    raise UserError(
+        f'--data_dir={data_dir} cannot be read ({error.strerror or error}); '
+        'mend its permissions, or name another') from error
