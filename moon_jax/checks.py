@@ -73,6 +73,8 @@ def validate(config: Config) -> Config:
   at_least('eval_every', 1, '--eval_every=1 evaluates after each round.')
   at_least('client_eval_every', 0, '--client_eval_every=0 makes none.')
   at_least('checkpoint_every', 0, '--checkpoint_every=0 saves none.')
+  at_least('checkpoint_keep', 1, '--checkpoint_keep=2 survives a damaged one.')
+  at_least('checkpoint_keep_every', 0, '0 keeps the newest alone.')
   at_least('lanes', 0, '--lanes=0 chooses by itself.')
   at_least('seed', 0, f'Seeds run from 0 to {_MAX_SEED}.')
   at_least('partition_seed', -1, '-1 takes --seed.')
@@ -134,6 +136,11 @@ def validate(config: Config) -> Config:
 
 def _check_combinations(config: Config) -> None:
   """What no flag alone gets wrong."""
+  if config.checkpoint_every and (
+      config.checkpoint_keep_every % config.checkpoint_every):
+    raise UserError(
+        f'--checkpoint_keep_every={config.checkpoint_keep_every} must be a '
+        f'multiple of --checkpoint_every={config.checkpoint_every}')
   plain_sgd = config.optimizer == 'sgd' and config.momentum == 0
   if config.algorithm == 'scaffold' and not plain_sgd:
     raise UserError(

@@ -6,7 +6,9 @@ signal's number where one ended it; 1 anything else.
 
 from collections.abc import Callable
 import dataclasses
+import errno
 import os
+import signal
 import sys
 import traceback
 
@@ -30,6 +32,9 @@ _DEFINE = {
     float: flags.DEFINE_float,
     bool: flags.DEFINE_bool,
 }
+
+
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 
 
 def define_config() -> None:
@@ -67,8 +72,13 @@ def start(name: str, run: Callable[[Config], None]) -> None:
       os._exit(128 + error.number)  # devices may still be at work
     except KeyboardInterrupt:
       _fail(name, 'interrupted; the same command goes on from the last '
-            'checkpoint, where there is one', 1)
+            'checkpoint, where there is one', 128 + signal.SIGINT)
+    except BrokenPipeError:  # whoever read the output has gone
+      os._exit(128 + signal.SIGPIPE)
     except Exception as error:
+      if isinstance(error, OSError) and error.errno in _DISK:
+        _fail(name, f'{error}; once there is room, the same command goes on '
+              'from the last checkpoint, where there is one', 1)
       if hosts.count() == 1:
         raise
       if hosts.means_lost(error):

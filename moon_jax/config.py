@@ -153,6 +153,19 @@ class Config:
   checkpoint_every: int = _flag(
       10, 'Rounds between checkpoints; the last round is always saved. '
       '0 saves none.')
+  checkpoint_keep: int = _flag(
+      2, 'Newest checkpoints that stay; where the newest is damaged, the one '
+      'before is gone on from.')
+  checkpoint_keep_every: int = _flag(
+      0, 'Rounds between checkpoints that stay for good, a multiple of '
+      '--checkpoint_every; 0 keeps none of them.')
+  on_nan: str = _flag(
+      'stop', 'Where the training of a client ends in NaN or infinity: stop '
+      'the run, or skip_client, leaving the client out of the round. A global '
+      'model of such numbers stops any run.', ('stop', 'skip_client'))
+  check_determinism: bool = _flag(
+      False, 'Whether to train the first two rounds twice, each time compiled '
+      'anew, and go on only where all bits agree.')
   lanes: int = _flag(
       0, 'Clients trained side by side, on all devices together (a core of a '
       'CPU is one); 0 chooses. Changes speed, and results only by rounding.')
@@ -212,7 +225,9 @@ def is_own(name: str) -> bool:
 
 # Fields that say where and how fast, not what: they may differ on resuming. The
 # number of lanes changes rounding, never the random numbers a client sees; of
-# the list of cohorts the content counts.
+# the list of cohorts the content counts. A run that a NaN stopped may go on
+# without the clients that make them.
 FREE_FIELDS = (
-    'data_dir', 'workdir', 'checkpoint_every', 'lanes', 'shard_data',
-    'cohorts_file')
+    'data_dir', 'workdir', 'checkpoint_every', 'checkpoint_keep',
+    'checkpoint_keep_every', 'on_nan', 'check_determinism', 'lanes',
+    'shard_data', 'cohorts_file')

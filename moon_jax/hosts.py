@@ -159,6 +159,18 @@ def of_first(function: Callable[[], Any]) -> Any:
   return told['value']
 
 
+def agree(condition: bool) -> bool:
+  """Whether the condition holds in all processes."""
+  if count() == 1:
+    return condition
+  import numpy as np
+
+  from moon_jax.engine import devices
+
+  return int(devices.sum_over_processes(
+      np.array([condition], np.uint32))[0]) == count()
+
+
 def _from_first(text):
   """The bytes of the first process; their number first, then themselves."""
   import numpy as np

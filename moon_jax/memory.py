@@ -1,15 +1,18 @@
 """Refuses runs that cannot fit, before anything is allocated."""
 
+import contextlib
 import math
 import os
 
 import jax
 
 from moon_jax.config import Config
+from moon_jax.data.dataset import Dataset
 from moon_jax.engine.schedule import Shape
 from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
 
+_MOST_TOLD = 200  # characters of an error
 _BYTES = 4  # of a float32 or an int32, which all of it is
 
 
@@ -49,6 +52,59 @@ def check(config: Config, model: Variables, client_bytes: int, table: Shape,
   _compare('the run, on each device,', config, on_device, device)
   _compare('the run, on the host,', config, {
       f'what --num_clients={config.num_clients} keep': clients}, host)
+
+
+def data_bytes(dataset: Dataset, shard_size: int) -> int:
+  """Of the examples on a device; of the test set all.
+
+  Args:
+    dataset: the data.
+    shard_size: training examples on each device, 0 for all of them.
+  """
+  kept = shard_size / len(dataset.train_labels) if shard_size else 1
+  train = dataset.train_inputs.nbytes + dataset.train_labels.nbytes
+  return dataset.nbytes - int((1 - kept) * train)
+
+
+def is_exhausted(error: Exception) -> bool:
+  """Whether it tells that a device's memory, or the host's, is used up."""
+  return isinstance(error, MemoryError) or (
+      isinstance(error, jax.errors.JaxRuntimeError)
+      and 'RESOURCE_EXHAUSTED' in str(error))
+
+
+@contextlib.contextmanager
+def explained(config: Config):
+  """Raises UserError where memory runs out within."""
+  try:
+    yield
+  except Exception as error:
+    if is_exhausted(error):
+      raise explain(error, config, config.lanes) from error
+    raise
+
+
+def explain(error: Exception, config: Config, num_lanes: int,
+            temporary_bytes: int = 0) -> UserError:
+  """What to do about an error that `is_exhausted`, with the numbers.
+
+  Args:
+    error: of JAX's.
+    config: the configuration.
+    num_lanes: that trained side by side, 0 where they were not chosen yet.
+    temporary_bytes: of the compiled round on a device, 0 where it is not known.
+  """
+  reason = str(error).strip().partition('\n')[0][:_MOST_TOLD]
+  limit = (jax.local_devices()[0].memory_stats() or {}).get('bytes_limit')
+  have = f', of {limit / 1e9:,.1f} GB' if limit else ''
+  takes = (f'; a round takes {temporary_bytes / 1e9:,.1f} GB besides what it '
+           f'trains{have}' if temporary_bytes else have)
+  of_lanes = f' with {num_lanes} lane(s)' if num_lanes else ''
+  return UserError(
+      f'out of memory{of_lanes} ({reason}){takes}. Give fewer '
+      f'--lanes (now {config.lanes}), a smaller --batch_size='
+      f'{config.batch_size} or --num_negatives={config.num_negatives}, '
+      '--dtype=bfloat16, or --shard_data')
 
 
 def _compare(who, config, needs, have):

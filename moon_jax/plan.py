@@ -88,8 +88,8 @@ def plan(config: Config, num_devices: int = 0, num_processes: int = 1,
   """
   import jax
 
-  from moon_jax import simulation as simulation_lib
   from moon_jax.engine import devices
+  from moon_jax.engine import lanes
 
   dataset = sources.load(config.dataset, config.data_dir)
   clients = run.split(config, dataset)
@@ -97,7 +97,7 @@ def plan(config: Config, num_devices: int = 0, num_processes: int = 1,
   cohort_size = max(map(len, cohorts))
   num_devices = num_devices or jax.device_count() * num_processes
   is_cpu = jax.default_backend() == 'cpu'
-  num_lanes = simulation_lib.choose_lanes(
+  num_lanes = lanes.choose(
       config.lanes, cohort_size, num_devices, num_processes, is_cpu)
   num_devices = sum(devices.shares(
       num_lanes, [max(1, num_devices // num_processes)] * num_processes))

@@ -3,16 +3,18 @@
 source > partition > cohort > schedule > engine > aggregate > evaluate > record
 """
 
+import contextlib
+import dataclasses
+import functools
 import hashlib
 import pathlib
 import platform
-import statistics
+import sys
 import time
 from typing import Any
 
 import numpy as np
 
-from moon_jax import __version__
 from moon_jax import checks
 from moon_jax import hosts
 from moon_jax import user_code
@@ -21,6 +23,7 @@ from moon_jax.data import cohort
 from moon_jax.data import partition
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
+from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
 from moon_jax.errors import UserError
 from moon_jax.interrupt import Interrupt
@@ -33,7 +36,7 @@ def run(config: Config) -> dict[str, Any]:
 
   Raises:
     UserError: before anything compiles, where the run cannot be done.
-    DivergedError: where a loss is no longer a finite number.
+    DivergedError: where a loss or a parameter is no longer a finite number.
     InterruptedRun: where a signal ends it; what was done is saved.
   """
   start = time.perf_counter()
@@ -45,13 +48,14 @@ def run(config: Config) -> dict[str, Any]:
     dataset = sources.load(config.dataset, config.data_dir)
     inputs['dataset'] = dataset.fingerprint()
   summary = hosts.of_first(lambda: Workdir(config, inputs).summary())
-  workdir = Workdir(config, inputs)
+  workdir = Workdir(config, inputs, look=hosts.is_first())
   if summary:
     print(f'{workdir.path} holds this run, done.')
     return summary
   dataset = dataset or sources.load(config.dataset, config.data_dir)
   clients = split(config, dataset)
-  return _simulate(config, dataset, clients, cohorts, workdir, start)
+  with contextlib.closing(workdir):
+    return _simulate(config, dataset, clients, cohorts, workdir, start)
 
 
 def split(config: Config, dataset: Dataset) -> list[np.ndarray]:
@@ -96,36 +100,45 @@ def _inputs(config):
 
 def _simulate(config, dataset, clients, cohorts, workdir, start):
   # JAX takes seconds to import: mistakes of the user's are told before.
+  from moon_jax import determinism
+  from moon_jax import memory
+  from moon_jax import told
   from moon_jax.report import heatmap
   from moon_jax.simulation import Simulation
 
+  def make(num_lanes=config.lanes):
+    with memory.explained(config):
+      return Simulation(dataclasses.replace(config, lanes=num_lanes),
+                        dataset, clients, cohorts)
+
   _use_compilation_cache()
-  simulation = Simulation(config, dataset, clients, cohorts)
-  hosts.of_first(lambda: workdir.begin(clients, cohorts))
-  checkpoints = _resume(config, simulation, workdir)
-  _say_what_runs(config, dataset, clients, cohorts, workdir, simulation)
-  compile_seconds = 0.
-  with Interrupt() as interrupt:
-    try:
-      if simulation.rounds_done < config.num_rounds:
-        compile_seconds = simulation.compile()
-        print(f'compiled in {compile_seconds:.1f} s', flush=True)
-      interrupt.check()
-      if hosts.is_first():
-        heatmap.draw(
-            partition.class_counts(dataset.train_labels, clients,
-                                   dataset.num_classes),
-            dataset.class_names, workdir.path / 'partition.png')
-      _train(config, simulation, cohorts, workdir, checkpoints, interrupt)
-    except InterruptedRun as error:
-      raise InterruptedRun(
-          error.number, _leave(simulation, checkpoints)) from None
-  if checkpoints:
-    checkpoints.close()
+  if config.check_determinism:
+    with memory.explained(config):
+      determinism.check(make)
+    print('two rounds, trained twice, have the same bits', flush=True)
+  fingerprints = {
+      'dataset': dataset.fingerprint(), 'partition': _fingerprint(clients),
+      'config': dataclasses.replace(config, num_rounds=1).fingerprint()}
+  at_work = _Run(config, cohorts, workdir, make, fingerprints)
+  print(told.opening(config, dataset, clients, cohorts, at_work.simulation),
+        f'results in {workdir.path}', sep='\n', flush=True)
+  at_work.resume(functools.partial(workdir.begin, clients, cohorts))
+  if hosts.is_first():
+    with workdir.writing():
+      heatmap.draw(
+          partition.class_counts(dataset.train_labels, clients,
+                                 dataset.num_classes),
+          dataset.class_names, workdir.path / 'partition.png')
+  at_work.train()
+  simulation = at_work.simulation
+  if simulation.has_one_model:
+    from moon_jax import export
+
+    export.save(workdir.path, config, dataset, simulation.global_model())
 
   def end():
-    summary = _summary(config, simulation, workdir.metrics())
-    summary['compile_seconds'] = round(compile_seconds, 2)
+    summary = told.summary(config, simulation, workdir.metrics.lines())
+    summary['compile_seconds'] = round(at_work.compile_seconds, 2)
     summary['total_seconds'] = round(time.perf_counter() - start, 2)
     workdir.write_summary(summary)
     return summary
@@ -133,158 +146,249 @@ def _simulate(config, dataset, clients, cohorts, workdir, start):
   return hosts.of_first(end)
 
 
-def _train(config, simulation, cohorts, workdir, checkpoints, interrupt):
-  """All rounds that are left."""
-  with Progress(config.num_rounds, simulation.rounds_done) as progress:
-    while simulation.rounds_done < config.num_rounds:
-      line = _round(config, simulation, cohorts, interrupt)
-      if hosts.is_first():
-        workdir.append_metrics(line)
-      progress.round(line)
-      if checkpoints and _is_due(
-          config.checkpoint_every, simulation.rounds_done, config):
-        checkpoints.save(simulation.state_on_host())
-      interrupt.check()
+class _Run:
+  """A simulation at work in its directory.
+
+  Attributes:
+    simulation: the `moon_jax.simulation.Simulation`; another one after memory
+      was too small for its lanes.
+    compile_seconds: that were spent.
+  """
+
+  def __init__(self, config, cohorts, workdir, make, fingerprints):
+    """Makes the simulation, before its first round.
+
+    Args:
+      config: the configuration.
+      cohorts: for each round the clients that take part.
+      workdir: where it works.
+      make: returns a `Simulation`, of as many lanes as it is told.
+      fingerprints: of data and partition, for checkpoints to remember.
+    """
+    self._config, self._cohorts = config, cohorts
+    self._workdir, self._make = workdir, make
+    self._fingerprints = fingerprints
+    self._checkpoints = None
+    self.simulation = make()
+    self.compile_seconds = 0.
+    self._trained = None  # the RoundRecord of a round without its line yet
+
+  def resume(self, begin) -> None:
+    """Goes on from the newest whole checkpoint, or from round 0.
+
+    What is there is looked at first; `begin` writes the first files.
+
+    Raises:
+      UserError: where what is there does not fit together.
+    """
+    config, workdir = self._config, self._workdir
+    hosts.of_first(workdir.lock)
+    restored = mark = None
+    if config.checkpoint_every or workdir.checkpoints.exists():
+      from moon_jax.checkpoint import Checkpoints  # a second to import
+
+      self._checkpoints = Checkpoints(workdir.checkpoints, config)
+      if self._checkpoints.newest != hosts.of_first(
+          lambda: self._checkpoints.newest):
+        raise UserError(f'--workdir={workdir.path} is not the same directory '
+                        'for all processes; name one that they share')
+      restored = self._checkpoints.restore(self.simulation.state_on_host())
+    if restored:
+      state, note = restored
+      self._check_same(note['fingerprints'])
+      mark = note['metrics']
+    hosts.of_first(lambda: workdir.metrics.check(mark))
+    hosts.of_first(begin)
+    if config.checkpoint_every:
+      self._checkpoints.open()
+    hosts.of_first(lambda: workdir.cut_metrics(mark))
+    if restored:
+      self.simulation.restore(state)
+      if note['trained']:
+        self._trained = _record(note['trained'])
+      print(f'resuming after round {self.simulation.rounds_done}', flush=True)
+
+  def train(self) -> None:
+    """All rounds that are left, and the last checkpoint.
+
+    Raises:
+      DivergedError, InterruptedRun: see `run`.
+      UserError: where files cannot be written, or memory is too small.
+    """
+    with Interrupt() as interrupt:
+      try:
+        self._train(interrupt)
+        self._close()
+      except InterruptedRun as error:
+        raise InterruptedRun(error.number, self._leave()) from None
+      except DivergedError as error:
+        raise DivergedError(f'{error}{self._kept()}') from None
+      except Exception:
+        if hosts.count() == 1:  # others may wait for what never comes
+          with contextlib.suppress(UserError):
+            self._close()
+        raise
+
+  def _train(self, interrupt):
+    config = self._config
+    with Progress(config.num_rounds, self.simulation.rounds_done) as progress:
+      while self._is_unfinished():
+        try:
+          self._compile(interrupt)
+          while self._is_unfinished():
+            if not self._trained:
+              self._trained = self.simulation.run_round(interrupt.call)
+            line = _line(config, self.simulation, self._cohorts, self._trained,
+                         interrupt)
+            if hosts.is_first():
+              self._workdir.append_metrics(line)
+            self._trained = None
+            progress.round(line)
+            if _is_due(config.checkpoint_every, line['round'], config):
+              self._save()
+            interrupt.check()
+          return
+        except Exception as error:
+          fewer = self._fewer_lanes(error)
+        self._start_again(fewer)
+
+  def _is_unfinished(self):
+    return (self._trained is not None
+            or self.simulation.rounds_done < self._config.num_rounds)
+
+  def _compile(self, interrupt):
+    kept = self._checkpoints.newest if self._checkpoints else 0
+    with interrupt.nothing_to_save(
+        f'while compiling; the same command goes on after round {kept}'):
+      seconds = self.simulation.compile()
+    self.compile_seconds += seconds
+    print(f'compiled in {seconds:.1f} s', flush=True)
+
+  def _fewer_lanes(self, error):
+    """How many to try after an error for want of memory; raises others."""
+    from moon_jax import memory
+
+    if not memory.is_exhausted(error):
+      raise error
+    simulation = self.simulation
+    fewer = simulation.num_lanes // 2
+    why = memory.explain(error, self._config, simulation.num_lanes,
+                         simulation.temporary_bytes())
+    if (self._config.lanes or not fewer or self._trained
+        or hosts.count() > 1):
+      raise why from error
+    print(f'{why}\ntrying again with {fewer} lane(s)', file=sys.stderr,
+          flush=True)
+    return fewer
+
+  def _start_again(self, num_lanes):
+    """The same state on other lanes; the old ones are let go of first."""
+    if self._config.checkpoint_every:  # a signal would find nothing to save
+      self._save()
+      self._checkpoints.wait()
+    state = self.simulation.state_on_host()
+    self.simulation = None
+    self.simulation = self._make(num_lanes)
+    self.simulation.restore(state)
+
+  def _save(self):
+    """A checkpoint of what is done, where there is none of it."""
+    if self.simulation.rounds_done == self._checkpoints.newest:
+      return
+    mark = self._workdir.mark_metrics() if hosts.is_first() else None
+    self._checkpoints.save(self.simulation.state_on_host(), {
+        'fingerprints': self._fingerprints, 'metrics': mark,
+        'trained': self._trained and self._trained._asdict()})
+
+  def _leave(self):
+    """Saves what was done, where this process alone has it; says so."""
+    done = self.simulation.rounds_done
+    if not self._config.checkpoint_every:
+      self._close()
+      return f' after round {done}; --checkpoint_every=0 keeps nothing of it'
+    if hosts.count() == 1:
+      self._save()
+    self._close()
+    return (f' after round {done}; the same command goes on after round '
+            f'{self._checkpoints.newest}')
+
+  def _kept(self):
+    if not self._checkpoints or not self._checkpoints.newest:
+      return '. There is no checkpoint yet'
+    try:
+      self._close()
+    except UserError as error:
+      return f'. {error}'
+    return f'. The checkpoint of round {self._checkpoints.newest} is kept'
+
+  def _close(self):
+    if self._checkpoints:
+      self._checkpoints.close()
+
+  def _check_same(self, fingerprints):
+    """Raises UserError where a checkpoint is of other data."""
+    config = self._config
+    told = {
+        'config': 'the run there had another configuration',
+        'dataset': f'--dataset={config.dataset} --data_dir={config.data_dir} '
+                   'has other examples than when the run began',
+        'partition': f'--partition={config.partition} of the same seed and '
+                     'data now gives other examples than when the run began'}
+    for name, what in told.items():
+      if fingerprints[name] != self._fingerprints[name]:
+        raise UserError(f'--workdir={self._workdir.path}: {what}; mend that, '
+                        'or name another --workdir')
 
 
-def _leave(simulation, checkpoints):
-  """Saves what was done, where this process alone has it; says so."""
-  done = simulation.rounds_done
-  if checkpoints and hosts.count() == 1 and done > checkpoints.latest():
-    checkpoints.save(simulation.state_on_host())
-  if not checkpoints:
-    return f' after round {done}; --checkpoint_every=0 keeps nothing of it'
-  last = checkpoints.latest()
-  checkpoints.close()
-  return f' after round {done}; the same command goes on after round {last}'
+def _record(saved):
+  """The `RoundRecord` that a checkpoint remembers."""
+  from moon_jax.simulation import RoundRecord
+
+  return RoundRecord(**saved)
 
 
-def _resume(config, simulation, workdir):
-  """Goes on from the newest checkpoint; returns the checkpoints, if kept."""
-  checkpoints = None
-  if config.checkpoint_every or workdir.checkpoints.exists():
-    from moon_jax.checkpoint import Checkpoints  # a second to import
-
-    checkpoints = Checkpoints(workdir.checkpoints)
-    if checkpoints.latest() != hosts.of_first(checkpoints.latest):
-      raise UserError(f'--workdir={workdir.path} is not the same directory for '
-                      'all processes; name one that they share')
-    state = checkpoints.restore_latest(simulation.state_on_host())
-    if state is not None:
-      simulation.restore(state)
-      print(f'resuming after round {simulation.rounds_done}', flush=True)
-  hosts.of_first(lambda: _keep_metrics(workdir, simulation.rounds_done))
-  if checkpoints and not config.checkpoint_every:
-    checkpoints.close()
-    checkpoints = None
-  return checkpoints
-
-
-def _keep_metrics(workdir, rounds_done):
-  workdir.keep_metrics(rounds_done)
-  if len(workdir.metrics()) != rounds_done:
-    raise UserError(
-        f'--workdir={workdir.path} holds a checkpoint of round {rounds_done} '
-        f'and metrics of {len(workdir.metrics())} rounds; restore its '
-        'metrics.jsonl, or name another --workdir')
+def _fingerprint(clients):
+  """Eight hexadecimal digits that differ where who has what does."""
+  digest = hashlib.sha256(repr([len(indices) for indices in clients]).encode())
+  digest.update(np.concatenate(clients).astype(np.int64))
+  return digest.hexdigest()[:8]
 
 
 def _is_due(every, rounds_done, config):
-  return rounds_done % every == 0 or rounds_done == config.num_rounds
+  """Whether after this round; `every` is 0 for never."""
+  return every and (
+      rounds_done % every == 0 or rounds_done == config.num_rounds)
 
 
-def _round(config, simulation, cohorts, interrupt):
-  """Trains and, where due, evaluates one round; returns its line of metrics."""
+def _line(config, simulation, cohorts, record, interrupt):
+  """Evaluates a round that was trained, where due; returns its metrics."""
   start = time.perf_counter()
-  record = simulation.run_round(interrupt.call)
-  line = {'round': simulation.rounds_done}
-  if _is_due(config.eval_every, simulation.rounds_done, config):
-    line |= simulation.evaluate()
-    line |= _privacy(config, cohorts[:simulation.rounds_done])
-  if config.client_eval_every and _is_due(
-      config.client_eval_every, simulation.rounds_done, config):
+  done = simulation.rounds_done
+  for client, why in record.left_out.items() if hosts.is_first() else ():
+    print(f'round {done}: left client {client} out, whose {why}',
+          file=sys.stderr, flush=True)
+  line = {'round': done}
+  has_clients = _is_due(config.client_eval_every, done, config)
+  if _is_due(config.eval_every, done, config):
+    # Local models are not saved: what needs them is waited for.
+    line |= simulation.evaluate(*[] if has_clients else [interrupt.call])
+    line |= privacy_spent(config, cohorts[:done])
+  if has_clients:
     line |= simulation.evaluate_clients()
   line |= record.metrics
-  line['seconds'] = round(time.perf_counter() - start, 4)
+  line['seconds'] = round(record.seconds + time.perf_counter() - start, 4)
   line['examples_per_second'] = round(record.num_examples / record.seconds, 1)
   return line
 
 
-def _privacy(config, cohorts):
+def privacy_spent(config: Config, cohorts: list[list[int]]
+                  ) -> dict[str, float]:
   """Epsilon of these rounds, where there is one."""
   if not config.dp_noise_multiplier:
     return {}
   from moon_jax import accounting
 
   return {'epsilon': accounting.epsilon(config, cohorts)}
-
-
-def _summary(config, simulation, metrics):
-  import jax
-
-  evaluated = [m for m in metrics if 'test_accuracy' in m]
-  best = max(evaluated, key=lambda m: m['test_accuracy'])
-  privacy = {name: evaluated[-1][name] for name in ('epsilon',)
-             if name in evaluated[-1]}
-  return {
-      'rounds': config.num_rounds,
-      'test_accuracy': evaluated[-1]['test_accuracy'],
-      'test_loss': evaluated[-1]['test_loss'],
-      'best_test_accuracy': best['test_accuracy'],
-      'best_round': best['round'],
-      'mean_test_accuracy_of_last_5': statistics.fmean(
-          m['test_accuracy'] for m in evaluated[-5:]),
-      **privacy,
-      'seconds_per_round': statistics.median(m['seconds'] for m in metrics),
-      'examples_per_second': statistics.median(
-          m['examples_per_second'] for m in metrics),
-      'num_parameters': simulation.num_parameters,
-      'lanes': simulation.num_lanes,
-      'device': jax.devices()[0].device_kind,
-      'versions': {'moon_jax': __version__, 'jax': jax.__version__,
-                   'numpy': np.__version__,
-                   'python': platform.python_version()},
-      'command': config.command(),
-  }
-
-
-def _say_what_runs(config, dataset, clients, cohorts, workdir, simulation):
-  sizes = [len(indices) for indices in clients]
-  cohorts = cohorts[:config.num_rounds]
-  rounds = sorted({len(cohort) for cohort in cohorts})
-  a_round = f'{rounds[0]:,}' if len(rounds) == 1 else (
-      f'{rounds[0]:,} to {rounds[-1]:,}')
-  noise = (f' with noise of 0 to {config.noise_std:g}'
-           if config.partition == 'feature_noise' else '')
-  print(
-      f'{dataset.name}: {len(dataset.train_labels):,} training and '
-      f'{len(dataset.test_labels):,} test examples of {_shape(dataset)}, '
-      f'{dataset.num_classes} classes\n{config.partition}: '
-      f'{config.num_clients:,} clients of {min(sizes):,} to {max(sizes):,} '
-      f'examples{noise}, {a_round} a round\n{config.algorithm}, '
-      f'{config.model} of {simulation.num_parameters:,} parameters; '
-      f'{simulation.num_lanes} lane(s){_where(simulation)}\nclients keep '
-      f'{simulation.client_bytes:,} bytes between rounds '
-      f'({simulation.client_bytes // config.num_clients:,} each)', flush=True)
-  if spent := _privacy(config, cohorts):
-    print(f'differential privacy: epsilon {spent["epsilon"]:.3g} at delta '
-          f'{config.dp_delta:g} for {config.num_rounds} rounds')
-  print(f'results in {workdir.path}', flush=True)
-
-
-def _where(simulation):
-  """Of lanes, where there is more than one place for them."""
-  processes = f' of {hosts.count()} processes' if hosts.count() > 1 else ''
-  if simulation.num_devices == 1:
-    return ''
-  return f' on {simulation.num_devices} devices{processes}'
-
-
-def _shape(dataset):
-  """Of an input, as 32x32x3 pixels."""
-  kind = 'tokens' if dataset.num_tokens else (
-      'pixels' if dataset.is_images else 'features')
-  return f'{"x".join(map(str, dataset.train_inputs.shape[1:]))} {kind}'
 
 
 def _use_compilation_cache() -> None:

@@ -23,6 +23,7 @@ from moon_jax.data import cohort
 from moon_jax.data import partition
 from moon_jax.data.dataset import Dataset
 from moon_jax.engine import devices
+from moon_jax.engine import lanes
 from moon_jax.engine import local
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
@@ -34,18 +35,17 @@ from moon_jax.engine.round import Round
 from moon_jax.engine.state import State
 from moon_jax.engine.training_set import TrainingSet
 from moon_jax.errors import DivergedError
-from moon_jax.errors import UserError
+from moon_jax.models.base import Variables
 from moon_jax.optimizers import HYPERPARAMETERS
 
-_CLIENTS_OF_LANE = 4  # on CPUs, or more
 _MOST_FROZEN = 2**30  # bytes of representations that a round keeps
-_LANES_OF_ACCELERATOR = 16  # a guess until measured; see BUILD_NOTES.md
 
 
 class RoundRecord(NamedTuple):
   """What one round did; plain numbers."""
 
   metrics: dict[str, float]  # means over the round's local steps; of drift
+  left_out: dict[int, str]  # clients of --on_nan=skip_client, and why each
   num_examples: int  # examples trained on, every epoch counted
   seconds: float  # of training, compilation and evaluation not counted
 
@@ -80,7 +80,7 @@ class Simulation:
     self._cohorts = cohorts
     self._cohort_size = max(map(len, cohorts))
     self._most_examples = max(map(len, clients))
-    self.num_lanes = choose_lanes(
+    self.num_lanes = lanes.choose(
         config.lanes, self._cohort_size, jax.device_count(),
         jax.process_count(), jax.default_backend() == 'cpu')
     self._mesh = devices.mesh(self.num_lanes)
@@ -112,13 +112,13 @@ class Simulation:
         freeze_once=(0 < frozen_bytes < _MOST_FROZEN
                      and augmentation == 'none' and config.local_epochs > 1
                      and config.partition != 'feature_noise'
-                     and _are_disjoint(clients)))
+                     and partition.are_disjoint(clients)))
     shard_size = config.shard_data and training_set.shard_size(
         self._shape, config.local_epochs, len(dataset.train_labels))
     memory.check(
         config, jax.eval_shape(model.init, jax.random.key(0), example),
         state_lib.client_bytes(model, algorithm, example), self._shape,
-        _data_bytes(dataset, shard_size)
+        memory.data_bytes(dataset, shard_size)
         + frozen_bytes * self._program.freeze_once,
         self._program.keep_models)
     self.state = state_lib.placed(state_lib.init(
@@ -214,9 +214,11 @@ class Simulation:
     would be an error, not a second compilation.
     """
     start = time.perf_counter()
-    table, data = self._prepared(self.rounds_done)
-    self._round = Round(self._program, self._mesh, self._training.spec)
-    self._round.compile(self.state, self._hparams, table, data)
+    # After the last round any table will do: all have one shape.
+    table, data = self._prepared(min(self.rounds_done, len(self._cohorts) - 1))
+    compiled = Round(self._program, self._mesh, self._training.spec)
+    compiled.compile(self.state, self._hparams, table, data)
+    self._round = compiled
     self._compiled_evaluate = self._evaluate.lower(
         self._evaluated(), self._test_data).compile()
     if self._program.keep_models:
@@ -239,7 +241,8 @@ class Simulation:
         state is as before the round.
 
     Raises:
-      DivergedError: where a client's loss is no longer a finite number.
+      DivergedError: where a loss or a parameter is no longer a finite number;
+        the state is as before the round.
     """
     if self._round is None:
       self.compile()
@@ -255,7 +258,7 @@ class Simulation:
     models_J = metrics.models_J
     wait(functools.partial(jax.block_until_ready, metrics))
     metrics = devices.read(metrics._replace(models_J=()), self._mesh)
-    metrics_lib.check_finite(self.config, index, table, metrics)
+    left_out = metrics_lib.left_out(self.config, index, table, metrics)
     self.state = self._round.finish(self.state, table, *started[:2])
     self._owners.trained(table.jobs)
     seconds = time.perf_counter() - start
@@ -263,19 +266,28 @@ class Simulation:
     num_examples = int((table.examples_TLB >= 0).sum())
     line = metrics_lib.of_round(table, metrics)
     if self.config.dropout_rate:
-      line['clients_received'] = int(table.jobs.is_received.sum())
-    return RoundRecord(line, num_examples, seconds)
+      line['clients_received'] = int(
+          (table.jobs.is_received & metrics.finite_J).sum())
+    if self.config.on_nan == 'skip_client':
+      line['clients_left_out'] = sorted(left_out)
+    return RoundRecord(line, left_out, num_examples, seconds)
 
-  def evaluate(self) -> dict[str, float]:
+  def evaluate(self, wait: Callable = lambda function: function()
+               ) -> dict[str, float]:
     """Test accuracy (a fraction) and test loss of the global model.
 
     Of several models (solo training) the means, and the accuracies' spread.
+
+    Args:
+      wait: as in `run_round`.
 
     Raises:
       DivergedError: where the loss is no longer a finite number.
     """
     evaluate_fn = self._compiled_evaluate or self._evaluate
-    result = jax.device_get(evaluate_fn(self._evaluated(), self._test_data))
+    result = evaluate_fn(self._evaluated(), self._test_data)
+    wait(functools.partial(jax.block_until_ready, result))
+    result = jax.device_get(result)
     accuracies = result.num_correct / self._num_test
     line = {'test_accuracy': float(accuracies.mean())}
     if len(accuracies) > 1:
@@ -294,8 +306,8 @@ class Simulation:
     return time.perf_counter() - start
 
   def temporary_bytes(self) -> int:
-    """What the compiled round holds on a device while it runs."""
-    return self._round.temporary_bytes()
+    """What the round holds on a device while it runs; 0 until compiled."""
+    return self._round.temporary_bytes() if self._round else 0
 
   def evaluate_clients(self) -> dict[str, float | dict[str, list]]:
     """Accuracies of the models that clients ended the last round with.
@@ -312,6 +324,15 @@ class Simulation:
         self._global_model(), models_J, *self._own(table, data),
         self._test_data), self._mesh)
     return metrics_lib.of_clients(table.jobs, metrics, result, self._num_test)
+
+  @property
+  def has_one_model(self) -> bool:
+    """Whether the global model is what training is for, as not in solo."""
+    return not self._program.algorithm.own_init
+
+  def global_model(self) -> Variables:
+    """Its variables in numpy arrays."""
+    return jax.device_get(self._global_model())
 
   def _global_model(self):
     return jax.tree.map(lambda x: x[0], self.state.variables)
@@ -341,18 +362,6 @@ class Simulation:
     return self._next[1]
 
 
-def _data_bytes(dataset, shard_size):
-  """Of the examples on a device; of the test set all."""
-  kept = shard_size / len(dataset.train_labels) if shard_size else 1
-  train = dataset.train_inputs.nbytes + dataset.train_labels.nbytes
-  return dataset.nbytes - int((1 - kept) * train)
-
-
-def _are_disjoint(clients):
-  """Whether no example is two clients', or one's twice."""
-  return np.bincount(np.concatenate(clients)).max() == 1
-
-
 def _noise_std(config, dataset, clients):
   """Of noise on normalised inputs: on images it is told as of those in 0..1."""
   if config.partition != 'feature_noise':
@@ -361,30 +370,3 @@ def _noise_std(config, dataset, clients):
       clients, config.noise_std, len(dataset.train_labels))
   unit_C = dataset.std if dataset.is_images else (1.,)
   return std_N[:, None] / np.float32(unit_C)
-
-
-def choose_lanes(lanes: int, cohort_size: int, num_devices: int,
-                 num_processes: int, is_cpu: bool) -> int:
-  """On CPUs one a device, where batched products gain nothing; see DESIGN.
-
-  But no more than leave four clients for each, so that lanes end together; what
-  one lane does is then shared among the cores. As many for each process.
-
-  Args:
-    lanes: as the configuration has it; 0 to choose.
-    cohort_size: clients of a round.
-    num_devices: of all processes.
-    num_processes: of the run.
-    is_cpu: whether devices are cores.
-
-  Raises:
-    UserError: where the processes cannot share the lanes.
-  """
-  if lanes % num_processes:
-    raise UserError(f'--lanes={lanes} is no multiple of the {num_processes} '
-                    'processes of this run; give one, or 0 to have it chosen')
-  if lanes == 0 and is_cpu:
-    lanes = min(num_devices, cohort_size // _CLIENTS_OF_LANE)
-  elif lanes == 0:
-    lanes = num_devices * _LANES_OF_ACCELERATOR
-  return max(1, min(lanes, cohort_size) // num_processes) * num_processes

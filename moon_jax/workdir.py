@@ -1,8 +1,11 @@
 """The files of a run: config, partition, metrics, summary."""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
+import shutil
 from typing import Any
 
 import numpy as np
@@ -10,9 +13,14 @@ import numpy as np
 from moon_jax.config import Config
 from moon_jax.config import FREE_FIELDS
 from moon_jax.data import cohort as cohort_lib
+from moon_jax.data import files
 from moon_jax.errors import UserError
+from moon_jax.metrics_log import MetricsLog
 
 _MOST_TOLD = 4  # differing flags that an error names
+
+_FILES = ('config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
+          'metrics.jsonl', 'summary.json', 'model.safetensors')
 
 # What a summary of a finished run holds at least.
 _SUMMARY_NEEDS = {'rounds', 'test_accuracy', 'best_test_accuracy',
@@ -28,15 +36,18 @@ class Workdir:
   cohorts.txt     the clients of each round, a line a round, unless always all
   metrics.jsonl   a line a round
   checkpoints/    the state
+  model/, model.safetensors    the final global model
   summary.json    the outcome, once the run is done
   """
 
-  def __init__(self, config: Config, inputs: dict[str, str] | None = None):
+  def __init__(self, config: Config, inputs: dict[str, str] | None = None,
+               look: bool = True):
     """Looks at the directory; changes nothing.
 
     Args:
       config: the configuration.
       inputs: by the name of a flag, a hash of what it names.
+      look: whether to; of several processes the first does it for all.
 
     Raises:
       UserError: where it holds a run of another configuration.
@@ -48,84 +59,132 @@ class Workdir:
     self.path = pathlib.Path(config.workdir or f'runs/{name}').expanduser()
     self._config = config
     self._inputs = inputs
-    self._metrics = self.path / 'metrics.jsonl'
-    old = self._read_json('config.json')
-    if old is not None and self.metrics():  # without a round nothing is lost
-      _check_same(self.path, old, config, inputs)
-    elif old is None and self._metrics.exists():
+    self.metrics = MetricsLog(self.path / 'metrics.jsonl')
+    if look:
+      self._check_run()
+
+  def _check_run(self):
+    """Looks whether what is there is this very run, or nothing yet."""
+    old, lines = self._read_json('config.json'), self.metrics.lines()
+    if old is not None and lines:
+      _check_same(self.path, old, self._config, self._inputs)
+    has_checkpoints = self.checkpoints.is_dir() and any(
+        self.checkpoints.iterdir())
+    if old is None and (lines or has_checkpoints):
       raise UserError(
-          f'--workdir={self.path} holds metrics.jsonl without config.json, so '
-          'not a run of moon_jax; name another directory')
+          f'--workdir={self.path} holds metrics or checkpoints without '
+          'config.json, so not a run of moon_jax; name another directory')
+    if has_checkpoints and not self.metrics.exists:
+      raise UserError(
+          f'--workdir={self.path} holds checkpoints without metrics.jsonl; '
+          'restore it from a copy, or name another --workdir')
+    every = old and old.get('checkpoint_every')
+    if type(every) is int and not has_checkpoints and (
+        0 < 2 * every < len(lines)):
+      raise UserError(
+          f'--workdir={self.path} holds metrics of {len(lines)} rounds and no '
+          'checkpoint; restore checkpoints/ from a copy, or name another '
+          '--workdir')
 
   @property
   def checkpoints(self) -> pathlib.Path:
     return self.path / 'checkpoints'
 
+  def lock(self) -> None:
+    """Makes the directory, and keeps other runs off it until `close`.
+
+    Raises:
+      UserError: where it cannot be made, or another run is at work in it.
+    """
+    with self.writing():
+      self._check_places()
+      self._check_run()
+      self.path.mkdir(parents=True, exist_ok=True)
+      self.metrics.lock()
+      self._check_run()  # another run may have begun since
+
+  def _check_places(self):
+    """Looks where files will be written, before any of them is."""
+    for name in _FILES:
+      for path in self.path / name, self.path / f'{name}.part':
+        if os.path.lexists(path) and not path.is_file():
+          raise UserError(f'--workdir={self.path}: {path.name} is no regular '
+                          'file; move it away, or name another directory')
+    places = self.checkpoints, self.path / 'model'
+    for path in places:
+      if os.path.lexists(path) and not path.is_dir():
+        raise UserError(f'--workdir={self.path}: {path.name} is no directory; '
+                        'move it away, or name another directory')
+
+  def close(self) -> None:
+    """Lets other runs at it."""
+    self.metrics.close()
+
   def begin(self, clients: list[np.ndarray],
             cohorts: list[list[int]]) -> None:
-    """Makes the directory; writes the configuration, who has what, and who
-    takes part when.
+    """Writes the configuration, who has what, and who takes part when.
 
     Raises:
       UserError: where it cannot be written.
     """
-    try:
-      self.path.mkdir(parents=True, exist_ok=True)
+    with self.writing():
       inputs = {'inputs': self._inputs} if self._inputs else {}
       self._write_json('config.json', self._config.to_dict() | inputs)
-      (self.path / 'summary.json').unlink(missing_ok=True)  # of fewer rounds
+      for outcome in 'summary.json', 'model.safetensors':  # of fewer rounds
+        (self.path / outcome).unlink(missing_ok=True)
+      for model in self.path.glob('model*'):  # half written ones, too
+        shutil.rmtree(model)
+      partition = io.BytesIO()
       np.savez_compressed(
-          self.path / 'partition.npz',
-          sizes=np.array([len(i) for i in clients], np.int32),
+          partition, sizes=np.array([len(i) for i in clients], np.int32),
           indices=np.concatenate(clients).astype(np.int32))
+      write_atomically(self.path / 'partition.npz', partition.getvalue())
       if any(len(cohort) < len(clients) for cohort in cohorts):
         text = cohort_lib.text_of(cohorts)
-        _write_atomically(self.path / 'cohorts.txt', text)
+        write_atomically(self.path / 'cohorts.txt', text.encode())
+
+  @contextlib.contextmanager
+  def writing(self):
+    """Raises UserError where what is within cannot write its files."""
+    try:
+      yield
     except OSError as error:
       raise UserError(
-          f'--workdir={self.path} cannot be written ({error.strerror}); name '
-          'a directory that can') from error
+          f'--workdir={self.path} cannot be written ({error.strerror or error}'
+          '). Make it so, or name another directory; from its last checkpoint '
+          'the same command goes on') from error
 
   def summary(self) -> dict[str, Any] | None:
     """The outcome of this very configuration, if it is done already."""
     summary = self._read_json('summary.json')
-    is_whole = summary and _SUMMARY_NEEDS <= set(summary)
-    if is_whole and summary['rounds'] == self._config.num_rounds:
-      return summary
-    return None
-
-  def write_summary(self, summary: dict[str, Any]) -> None:
-    self._write_json('summary.json', summary)
+    if summary is None:
+      return None
+    if not all(type(summary.get(name)) in (int, float)
+               for name in _SUMMARY_NEEDS):
+      raise UserError(f'--workdir={self.path}: summary.json is damaged; remove '
+                      'it to have it made anew')
+    return summary if summary['rounds'] == self._config.num_rounds else None
 
   def append_metrics(self, line: dict[str, Any]) -> None:
-    with open(self._metrics, 'a', encoding='utf-8') as out:
-      out.write(json.dumps(line, allow_nan=False) + '\n')
+    with self.writing():
+      self.metrics.append(line)
 
-  def metrics(self) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl, one a round."""
-    if not self._metrics.exists():
-      return []
-    try:
-      text = self._metrics.read_text(encoding='utf-8')
-      # A line that a crash cut short has no end.
-      whole = text[:text.rfind('\n') + 1]
-      lines = [json.loads(line) for line in whole.splitlines()]
-      return sorted(lines, key=lambda line: line['round'])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-      raise UserError(
-          f'--workdir={self.path}: metrics.jsonl is damaged ({error!r}); mend '
-          'it, or name another directory') from error
+  def mark_metrics(self) -> dict[str, Any]:
+    with self.writing():
+      return self.metrics.mark()
 
-  def keep_metrics(self, rounds_done: int) -> None:
-    """Drops the lines of rounds after `rounds_done`, which run again."""
-    kept = [line for line in self.metrics() if line['round'] <= rounds_done]
-    text = ''.join(json.dumps(line) + '\n' for line in kept)
-    _write_atomically(self._metrics, text)
+  def cut_metrics(self, mark: dict[str, Any] | None) -> None:
+    with self.writing():
+      self.metrics.cut(mark)
+
+  def write_summary(self, summary: dict[str, Any]) -> None:
+    with self.writing():
+      self._write_json('summary.json', summary)
 
   def _read_json(self, name):
     path = self.path / name
     try:
-      value = json.loads(path.read_text(encoding='utf-8'))
+      value = json.loads(files.read_regular(path).decode('utf-8'))
       if not isinstance(value, dict):
         raise ValueError('no JSON object')
       return value
@@ -138,12 +197,16 @@ class Workdir:
 
   def _write_json(self, name, value):
     text = json.dumps(value, indent=1, allow_nan=False)
-    _write_atomically(self.path / name, text + '\n')
+    write_atomically(self.path / name, (text + '\n').encode())
 
 
-def _write_atomically(path: pathlib.Path, text: str) -> None:
+def write_atomically(path: pathlib.Path, content: bytes) -> None:
+  """So that after a crash, or a loss of power, it is as before or whole."""
   part = path.with_name(path.name + '.part')
-  part.write_text(text, encoding='utf-8')
+  with open(part, 'wb') as out:
+    out.write(content)
+    out.flush()
+    os.fsync(out.fileno())
   os.replace(part, path)
 
 
@@ -159,12 +222,19 @@ def _check_same(path, old, config, inputs):
     raise UserError(
         f'--workdir={path} holds a run of another configuration: {told}. Name '
         'another --workdir, or remove it')
+  if old.get('on_nan') == 'skip_client' and new['on_nan'] == 'stop':
+    raise UserError(
+        f'--workdir={path} holds a run of --on_nan=skip_client, which may have '
+        'left clients out; give that, or name another --workdir')
   done = old.get('num_rounds')
-  if not isinstance(done, int) or done > new['num_rounds']:
+  if type(done) is not int or done > new['num_rounds']:
     raise UserError(
         f'--num_rounds={new["num_rounds"]} is below the {done} '
         f'of the run in --workdir={path}; raise it or name another --workdir')
   old_inputs = old.get('inputs', {})
+  if not isinstance(old_inputs, dict) or old_inputs.keys() - new.keys():
+    raise UserError(f'--workdir={path}: config.json is damaged; remove the '
+                    'directory or name another')
   for name in sorted(inputs.keys() | old_inputs):
     if old_inputs.get(name) != inputs.get(name):
       raise UserError(

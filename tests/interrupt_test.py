@@ -74,3 +74,38 @@ def test_a_wait_ends_at_once_and_a_call_gives_what_it_made():
     with pytest.raises(InterruptedRun):
       interrupt.check()
   assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_with_nothing_to_save_a_signal_ends_the_process_at_once():
+  """Even within a call that Python's handlers wait for, as a compilation."""
+  code = """if True:
+      import hashlib
+      from moon_jax.interrupt import Interrupt
+      with Interrupt() as interrupt:
+        with interrupt.nothing_to_save('while compiling'):
+          print('ready', flush=True)
+          hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)  # one call of C
+      """
+  process = subprocess.Popen(
+      [sys.executable, '-c', code], cwd=_ROOT, text=True,
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+  assert process.stdout.readline() == 'ready\n'
+  process.send_signal(signal.SIGTERM)
+  began = time.monotonic()
+  _, errors = process.communicate(timeout=60)
+  assert time.monotonic() - began < 5
+  assert process.returncode == 143
+  assert errors == 'moon_jax: ended by SIGTERM while compiling\n'
+
+
+def test_what_is_ignored_stays_so():
+  """As Ctrl-C is by a program that a shell began in the background."""
+  before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+  try:
+    with Interrupt() as interrupt:
+      os.kill(os.getpid(), signal.SIGINT)
+      time.sleep(.2)
+      interrupt.check()
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+  finally:
+    signal.signal(signal.SIGINT, before)

@@ -20,7 +20,7 @@ from moon_jax.simulation import Simulation
 CONFIG = Config(
     dataset='digits', num_clients=6, participation=.5, algorithm='fedavg',
     num_rounds=2, local_epochs=1, batch_size=16, learning_rate=.02,
-    client_eval_every=1)
+    client_eval_every=1, model='mlp')
 
 
 @pytest.fixture(scope='module')
@@ -35,7 +35,7 @@ def simulate(dataset, **changes):
 
 
 def accuracy(variables, dataset, images, labels):
-  model = models.make('simple_cnn', 10, 256)
+  model = models.make('mlp', 10, 256)
   x = augment.normalize(jnp.asarray(images), dataset.mean, dataset.std)
   outputs, _ = model.apply(variables, x, jnp.ones(len(x)), train=False)
   return (np.asarray(outputs.logits).argmax(1) == labels).mean()

@@ -6,6 +6,7 @@ A reader is read(name) -> (path as told to users, bytes).
 from collections.abc import Callable
 from collections.abc import Container
 from collections.abc import Iterator
+import errno
 import gzip
 import lzma
 import os
@@ -29,6 +30,13 @@ class Tree(NamedTuple):
   stamps: dict[str, tuple[int, int]]
   read: Callable  # a reader of these names, for any number of threads
   remedy: str  # what to do about a bad file, as messages end
+
+
+def read_regular(path: pathlib.Path) -> bytes:
+  """The bytes of a file; raises OSError of pipes, devices and directories."""
+  if os.path.lexists(path) and not path.is_file():
+    raise OSError(errno.EINVAL, 'it is no regular file')
+  return path.read_bytes()
 
 
 def directory_of(name: str, title: str, data_dir: str, wanted: str,

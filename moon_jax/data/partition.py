@@ -197,6 +197,11 @@ def noise_std(clients: list[np.ndarray], most: float,
   return std
 
 
+def are_disjoint(clients: list[np.ndarray]) -> bool:
+  """Whether no example is two clients', or one's twice."""
+  return np.bincount(np.concatenate(clients)).max() == 1
+
+
 def _check_enough(num_examples, num_clients, each):
   if num_clients * each > num_examples:
     raise UserError(

@@ -52,6 +52,7 @@ class Lane(NamedTuple):
   opt_state: Any
   view: View
   key: jax.Array  # of this run, round and client
+  is_finite: jax.Array  # bool scalar, whether all its losses were numbers
 
 
 class StepMetrics(NamedTuple):
@@ -65,7 +66,8 @@ def start(program: Program, view: View, key: jax.Array) -> Lane:
   """A client takes the model to start from and a fresh optimizer."""
   optimizer = optimizers.make(program.optimizer, view.hparams)
   variables = program.algorithm.start(view)
-  return Lane(variables, optimizer.init(variables['params']), view, key)
+  return Lane(variables, optimizer.init(variables['params']), view, key,
+              is_finite=jnp.array(True))
 
 
 def frozen(program: Program, view: View, stored: TrainData,
@@ -120,7 +122,8 @@ def step(program: Program, lane: Lane, step_in_job: jax.Array,
   optimizer = optimizers.make(program.optimizer, lane.view.hparams)
   updates, opt_state = optimizer.update(grads, lane.opt_state, params)
   variables = {**aux.variables, 'params': optax.apply_updates(params, updates)}
-  return (lane._replace(variables=variables, opt_state=opt_state),
+  return (lane._replace(variables=variables, opt_state=opt_state,
+                        is_finite=lane.is_finite & jnp.isfinite(loss)),
           StepMetrics(loss, aux.metrics))
 
 

@@ -36,6 +36,9 @@ class RoundMetrics(NamedTuple):
   loss_TL: jax.Array  # the local objective before each step
   extra_TL: dict[str, jax.Array]  # the algorithm's own scalars, likewise
   drift_J: jax.Array  # |w_i - w^t| after each job
+  finite_J: jax.Array  # whether its losses, and all that it ended with, were
+  # numbers: other jobs changed nothing
+  finite_R: jax.Array  # whether all of the next global model and server are
   cosine_R: jax.Array  # mean cosine between two updates w_i - w^t; NaN of one
   # Of each job, () unless Program.keep_models:
   cosine_J: jax.Array  # between its update and the mean of all directions
@@ -49,6 +52,7 @@ class _Done(NamedTuple):
   sums: Message  # received, [R, ...]
   directions: Any  # sum of (w_i - w^t) / |w_i - w^t|, [R, ...]
   drift_J: jax.Array
+  finite_J: jax.Array
   models_J: Variables
 
 
@@ -81,8 +85,8 @@ class Round:
         functools.partial(_run_round, program), mesh=mesh,
         in_specs=(WHOLE, SPLIT, WHOLE, table, data_spec),
         out_specs=(WHOLE, SPLIT, RoundMetrics(
-            loss_TL=of_lanes, extra_TL=of_lanes, drift_J=SPLIT, cosine_R=WHOLE,
-            cosine_J=SPLIT, models_J=SPLIT)),
+            loss_TL=of_lanes, extra_TL=of_lanes, drift_J=SPLIT, finite_J=SPLIT,
+            finite_R=WHOLE, cosine_R=WHOLE, cosine_J=SPLIT, models_J=SPLIT)),
         check_vma=False), donate_argnums=1)
 
   def compile(self, *args) -> None:
@@ -156,7 +160,8 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
     if program.freeze_once:
       run_L = jobs.run[jnp.maximum(table.job_TL[t] - first_job, 0)]
       at_LB = run_L[:, None], jnp.maximum(table.examples_TLB[t], 0)
-      known = jax.tree.map(lambda x_RN: x_RN[at_LB], frozen_RN),
+      known = jax.tree.map(
+          lambda x_RN: _only(real_LB, x_RN[at_LB]), frozen_RN),
     return jax.vmap(functools.partial(local.step, program))(
         lanes, table.step_TL[t], stored, real_LB, *known)
 
@@ -164,7 +169,11 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
     client_L, message_L, update_L = jax.vmap(
         functools.partial(local.finish, program))(lanes)
     run_L = jobs.run[job_L]
-    done_RL = last_L[None] & (run_L[None] == jnp.arange(num_runs)[:, None])
+    drift_L = jax.vmap(optax.tree.norm)(update_L)
+    finite_L = lanes.is_finite & jax.vmap(_all_finite)(
+        (client_L, message_L, update_L, drift_L))
+    done_L = last_L & finite_L
+    done_RL = done_L[None] & (run_L[None] == jnp.arange(num_runs)[:, None])
     received_RL = done_RL & jobs.is_received[job_L][None]
     weight_L = jobs.weight[job_L]
     sums = Message(
@@ -173,15 +182,20 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
         total=_add_weighted(
             done.sums.total, received_RL, jnp.ones_like(weight_L),
             message_L.total))
-    drift_L = jax.vmap(optax.tree.norm)(update_L)
     directions = _add_weighted(
         done.directions, done_RL, 1 / jnp.maximum(drift_L, _TINY), update_L)
-    slot_L = jnp.where(last_L, job_L, _NOWHERE)
-    clients_J, drift_J, models_J = jax.tree.map(
-        lambda x_J, x_L: x_J.at[slot_L].set(x_L, mode='drop'),
-        (done.clients_J, done.drift_J, done.models_J),
-        (client_L, drift_L, lanes.variables if program.keep_models else ()))
-    return _Done(clients_J, sums, directions, drift_J, models_J)
+
+    def write(is_written_L, tree_J, tree_L):
+      slot_L = jnp.where(is_written_L, job_L, _NOWHERE)
+      return jax.tree.map(
+          lambda x_J, x_L: x_J.at[slot_L].set(x_L, mode='drop'), tree_J, tree_L)
+
+    clients_J, models_J = write(
+        done_L, (done.clients_J, done.models_J),
+        (client_L, lanes.variables if program.keep_models else ()))
+    drift_J, finite_J = write(
+        last_L, (done.drift_J, done.finite_J), (drift_L, finite_L))
+    return _Done(clients_J, sums, directions, drift_J, finite_J, models_J)
 
   def run_row(t, carry):
     lanes, done = carry.lanes, carry.done
@@ -218,10 +232,19 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
       loss_TL, extra_TL))
   done = carry.done
 
-  sums, directions, num_moved_R, num_received_R = lax.psum((
-      done.sums, done.directions,
-      _count(jobs.run, done.drift_J > 0, num_runs),
-      _count(jobs.run, jobs.is_received, num_runs)), devices.AXIS)
+  is_received_J = jobs.is_received & done.finite_J
+  of_runs = functools.partial(_sum_of_runs, jobs.run, num_runs)
+  sums, directions, num_moved_R, num_received_R, num_left_out_R, weight_R = (
+      lax.psum((
+          done.sums, done.directions,
+          of_runs(done.finite_J & (done.drift_J > 0)), of_runs(is_received_J),
+          of_runs(jobs.is_received & ~done.finite_J),
+          of_runs(jnp.where(is_received_J, jobs.weight, 0))), devices.AXIS))
+  # Weights are of all that were to be received: others share what is missing.
+  all_weight_R = jnp.where(num_left_out_R > 0, weight_R, 1)
+  sums = sums._replace(mean=jax.vmap(
+      lambda mean, weight: jax.tree.map(lambda x: x / weight, mean))(
+          sums.mean, all_weight_R))
   before = shared['variables'], shared['server']
   after = jax.vmap(program.algorithm.aggregate)(*before, sums)
   # A run of which nothing was received stays as it is.
@@ -234,15 +257,28 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
   shared = {**shared, 'variables': variables, 'server': server,
             'round': shared['round'] + 1}
   return shared, done.clients_J, RoundMetrics(
-      carry.loss_TL, carry.extra_TL, done.drift_J, cosine_R, cosine_J,
+      carry.loss_TL, carry.extra_TL, done.drift_J, done.finite_J,
+      jax.vmap(_all_finite)((variables, server)), cosine_R, cosine_J,
       done.models_J)
 
 
 def _examples(data, index):
-  """Examples by index, any for -1; and 0 for these, 1 for the others."""
-  at = jnp.maximum(index, 0)
-  return (jax.tree.map(lambda x_N: x_N[at], data),
-          (index >= 0).astype(jnp.float32))
+  """Examples by index, padding for -1; and 0 for it, 1 for the others."""
+  at, real = jnp.maximum(index, 0), (index >= 0).astype(jnp.float32)
+
+  def take(x_N):
+    x = x_N[at]
+    is_number = jnp.issubdtype(x.dtype, jnp.floating)
+    return _only(real, x) if is_number else x
+
+  return jax.tree.map(take, data), real
+
+
+def _only(real, x):
+  """What is real, and 0 for padding, which may be another client's NaN: even
+  masked in a loss it would be one in its gradient."""
+  return jnp.where(real.reshape(real.shape + (1,) * (x.ndim - real.ndim)) > 0,
+                   x, 0)
 
 
 def _frozen(program, data, own, num_runs, run_J, view_of):
@@ -268,9 +304,16 @@ def _frozen(program, data, own, num_runs, run_J, view_of):
   return lax.fori_loop(0, len(run_J), of_job, known_RN)
 
 
-def _count(run_J, condition_J, num_runs):
-  """Of each run the jobs for which the condition holds, as floats."""
-  return jnp.zeros(num_runs).at[run_J].add(condition_J.astype(jnp.float32))
+def _sum_of_runs(run_J, num_runs, x_J):
+  """Of each run the sum over its jobs, as a float."""
+  return jnp.zeros(num_runs).at[run_J].add(x_J.astype(jnp.float32))
+
+
+def _all_finite(tree):
+  """Whether no number of the tree is NaN or infinite."""
+  return jnp.all(jnp.stack([jnp.array(True)] + [
+      jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)
+      if jnp.issubdtype(x.dtype, jnp.inexact)]))
 
 
 def _mean_cosine(sum_of_directions, n):
@@ -329,6 +372,7 @@ def _nothing_done(program, clients_J, lanes, num_runs, num_jobs):
       sums=zeros(num_runs, message_L),
       directions=zeros(num_runs, update_L),
       drift_J=jnp.zeros(num_jobs),
+      finite_J=jnp.ones(num_jobs, bool),
       models_J=zeros(
           num_jobs, lanes.variables if program.keep_models else ()))
 

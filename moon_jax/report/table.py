@@ -18,6 +18,7 @@ import statistics
 import sys
 
 from moon_jax.config import Config
+from moon_jax.config import FREE_FIELDS
 
 _LAST = 5  # rounds whose mean accuracy a row gives
 _NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
@@ -25,7 +26,7 @@ _NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
           'centralized': 'all data in one place'}
 
 # Fields that a row's flags leave out: of single runs, or given by another.
-_UNTOLD = {'seed', 'workdir', 'data_dir', 'lanes', 'checkpoint_every', 'inputs'}
+_UNTOLD = {'seed', 'inputs', *FREE_FIELDS}
 _CENTRALIZED = {'num_clients', 'participation', 'partition'}
 
 

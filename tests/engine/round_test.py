@@ -1,15 +1,18 @@
 """What a round hands out, and what it does with what the server never gets."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from federation import ALL
 from federation import assert_trees_close
+from federation import copied
 from federation import Federation
 from federation import jobs_of
 from federation import SIZES
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fednova import fednova
 from moon_jax.algorithms.l2 import l2
 from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.scaffold import scaffold
@@ -147,3 +150,69 @@ def test_frozen_models_are_asked_once(algorithm, num_lanes, monkeypatch):
       of_once.extra_TL['contrastive_loss'],
       of_always.extra_TL['contrastive_loss'], atol=1e-6)
   assert of_once.extra_TL['contrastive_loss'].max() > .01
+
+
+def spoiled(algorithm, where, num_examples):
+  """`algorithm`, of which clients of so many examples make NaN."""
+  def spoil(tree, view):
+    return jax.tree.map(
+        lambda x: jnp.where(
+            view.num_examples == num_examples, jnp.nan, x).astype(x.dtype)
+        if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
+
+  def loss(model, variables, batch, view):
+    value, aux = algorithm.loss(model, variables, batch, view)
+    return value + jax.lax.stop_gradient(spoil(jnp.zeros(()), view)), aux
+
+  def direction(grads, view):
+    return spoil(algorithm.direction(grads, view), view)
+
+  def message(variables, view):
+    client, sent = algorithm.finish(variables, view)
+    return client, spoil(sent, view)
+
+  def client(variables, view):
+    kept, sent = algorithm.finish(variables, view)
+    return spoil(kept, view), sent
+
+  return algorithm._replace(**{
+      'loss': dict(loss=loss), 'direction': dict(direction=direction),
+      'message': dict(finish=message), 'client': dict(finish=client)}[where])
+
+
+@pytest.mark.parametrize('algorithm, where, num_lanes', [
+    (moon(2), 'loss', 1), (moon(2), 'direction', 2), (moon(2), 'client', 4),
+    (scaffold(8), 'message', 2), (scaffold(8), 'client', 1),
+    (fednova(), 'direction', 4),
+    (with_optimizer(fedavg(), momentum(.7, .9, 'hsu')), 'loss', 2)])
+def test_a_client_without_numbers_is_as_one_that_never_trained(
+    algorithm, where, num_lanes):
+  bad = COHORT[2]
+  others = tuple(client for client in COHORT if client != bad)
+  without = Federation(algorithm, num_lanes, num_jobs=6)
+  spoilt = Federation(
+      spoiled(algorithm, where, SIZES[bad]), num_lanes, num_jobs=6)
+  for cohort, left in ((COHORT, others), (others, others), (COHORT, others)):
+    _, expected = without.round(left)
+    table, metrics = spoilt.round(cohort)
+    is_bad = (table.jobs.client == bad) & (table.jobs.num_steps > 0)
+    np.testing.assert_array_equal(metrics.finite_J, ~is_bad)
+    assert metrics.finite_R.all()
+    np.testing.assert_allclose(metrics.cosine_R, expected.cosine_R, rtol=1e-5)
+  assert_trees_close(spoilt.state, without.state)
+
+
+def test_where_all_are_without_numbers_the_server_stays_as_it_was():
+  algorithm = with_optimizer(moon(), momentum(1., .9, 'hsu'))
+  federated = Federation(spoiled(algorithm, 'loss', SIZES[4]))
+  federated.round(ALL)
+  before = copied(federated.state)
+  federated.round((4,))
+  assert_trees_close(federated.state._replace(round=before.round), before, 0)
+
+
+def test_a_server_without_numbers_is_told():
+  overflow = fedavg()._replace(aggregate=lambda variables, server, message: (
+      jax.tree.map(lambda x: x / 0, message.mean), server))
+  _, metrics = Federation(overflow).round(ALL)
+  assert metrics.finite_J.all() and not metrics.finite_R.any()

@@ -32,7 +32,9 @@ def test_simple_cnn(projection_dim, z_dim, num_parameters):
 
 # ResNet-18 makes 50 times as much of float32's rounding, too.
 @pytest.mark.parametrize('name, inputs, most', [
-    ('simple_cnn', jax.random.normal(jax.random.key(0), (8, 32, 32, 3)), .1),
+    pytest.param(
+        'simple_cnn', jax.random.normal(jax.random.key(0), (8, 32, 32, 3)), .1,
+        marks=pytest.mark.slow),
     ('mlp', jax.random.normal(jax.random.key(0), (8, 30)), .1),
     ('char_lstm', jax.random.randint(jax.random.key(0), (8, 12), 0, 30), .03),
     pytest.param(
