@@ -12,6 +12,7 @@ from moon_jax.report import negatives
 ROOT = pathlib.Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_ablation_over_k(tmp_path, monkeypatch, capfd, compilation_cache):
   """On digits, cut short; a second command finds all done; mistakes end it."""
   monkeypatch.setitem(num_negatives._BUDGETS, 'smoke', (2, 1, (1,), 1))

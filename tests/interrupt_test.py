@@ -76,13 +76,20 @@ def test_a_wait_ends_at_once_and_a_call_gives_what_it_made():
   assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_with_nothing_to_save_a_signal_ends_the_process_at_once():
+@pytest.mark.parametrize('context, numbers, told', [
+    ("interrupt.nothing_to_save('while compiling')", [signal.SIGTERM],
+     'moon_jax: ended by SIGTERM while compiling\n'),
+    ('contextlib.nullcontext()', [signal.SIGINT, signal.SIGINT], ''),
+    ('contextlib.nullcontext()', [signal.SIGTERM, signal.SIGINT], '')])
+def test_with_nothing_to_save_or_asked_twice_it_ends_at_once(
+    context, numbers, told):
   """Even within a call that Python's handlers wait for, as a compilation."""
-  code = """if True:
+  code = f"""if True:
+      import contextlib
       import hashlib
       from moon_jax.interrupt import Interrupt
       with Interrupt() as interrupt:
-        with interrupt.nothing_to_save('while compiling'):
+        with {context}:
           print('ready', flush=True)
           hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)  # one call of C
       """
@@ -90,12 +97,14 @@ def test_with_nothing_to_save_a_signal_ends_the_process_at_once():
       [sys.executable, '-c', code], cwd=_ROOT, text=True,
       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
   assert process.stdout.readline() == 'ready\n'
-  process.send_signal(signal.SIGTERM)
   began = time.monotonic()
+  for number in numbers:
+    process.send_signal(number)
+    time.sleep(.3)
   _, errors = process.communicate(timeout=60)
   assert time.monotonic() - began < 5
-  assert process.returncode == 143
-  assert errors == 'moon_jax: ended by SIGTERM while compiling\n'
+  assert process.returncode == 128 + numbers[-1]
+  assert errors == told
 
 
 def test_what_is_ignored_stays_so():

@@ -134,7 +134,7 @@ def test_memory_that_runs_out_is_tried_with_fewer_lanes(
     return start(self, state, hparams, table, data)
 
   config = dataclasses.replace(
-      DIGITS, num_clients=8, participation=1., algorithm='moon', beta=5.,
+      DIGITS, dataset='breast_cancer', num_clients=8, participation=1., beta=5.,
       checkpoint_every=100)
   run.run(dataclasses.replace(config, workdir=str(tmp_path / 'whole')))
   monkeypatch.setattr(simulation_lib.Round, 'start', fail)

@@ -195,6 +195,7 @@ def test_state_of_clients_is_told_in_bytes(tmp_path, capsys):
     assert out.index('clients keep') < out.index('compiled')
 
 
+@pytest.mark.slow  # the contract in algorithms_test has it, too
 def test_lanes_change_no_result(tmp_path):
   for lanes in (1, 3):
     run.run(with_(SMALL, workdir=str(tmp_path / str(lanes)), lanes=lanes))
@@ -222,6 +223,7 @@ def test_rounds_after_the_first_compile_nothing(tmp_path, compilations):
   assert lengths[0] == lengths[-1]
 
 
+@pytest.mark.slow
 def test_bfloat16_learns(tmp_path):
   summary = run.run(with_(
       SMALL, workdir=str(tmp_path), dtype='bfloat16', algorithm='fedavg',

@@ -38,7 +38,9 @@ def rounds(config):
 
 @pytest.mark.parametrize('setting', [
     dict(algorithm='moon'),  # asks its frozen models once a round
-    dict(algorithm='scaffold', momentum=0., partition='feature_noise'),
+    pytest.param(
+        dict(algorithm='scaffold', momentum=0., partition='feature_noise'),
+        marks=pytest.mark.slow),
 ])
 def test_sharding_changes_no_bit(setting):
   config = dataclasses.replace(CONFIG, **setting)
