@@ -58,6 +58,7 @@ def run_bench(out, *words):
       cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+@pytest.mark.slow
 def test_recipe_on_made_data(tmp_path):
   printed = run_bench(tmp_path, '--part=recipe')
   recipe = json.loads((tmp_path / 'recipe.json').read_text())

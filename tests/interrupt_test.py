@@ -25,7 +25,12 @@ def start(workdir, cache, *flags):
   return subprocess.Popen(
       [sys.executable, '-m', 'moon_jax.train', f'--workdir={workdir}', *_FLAGS,
        *flags], cwd=_ROOT, env=env, text=True, stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE)
+      stderr=subprocess.PIPE, preexec_fn=_hear_signals)
+
+
+def _hear_signals():
+  """These tests themselves may run where Ctrl-C is ignored."""
+  signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def wait_for_round(process, number):
@@ -87,7 +92,9 @@ def test_with_nothing_to_save_or_asked_twice_it_ends_at_once(
   code = f"""if True:
       import contextlib
       import hashlib
+      import signal
       from moon_jax.interrupt import Interrupt
+      signal.signal(signal.SIGINT, signal.default_int_handler)
       with Interrupt() as interrupt:
         with {context}:
           print('ready', flush=True)

@@ -183,6 +183,7 @@ def test_privacy_spent_is_told(tmp_path, promotion):
   assert len(spent) == 2 and 0 < spent[0] < spent[1] == summary['epsilon']
 
 
+@pytest.mark.slow
 def test_state_of_clients_is_told_in_bytes(tmp_path, capsys):
   for k in (1, 3):
     run.run(with_(SMALL, workdir=str(tmp_path / str(k)), num_negatives=k,
