@@ -231,8 +231,7 @@ def plain_federation(algorithm, contrastive='model'):
 @pytest.mark.parametrize('setting', [
     pytest.param(setting, id=name_of(setting), marks=[pytest.mark.slow] * (
         setting.get('server_optimizer') in ('yogi', 'adagrad')
-        or 'server_momentum_form' in setting
-        and setting.get('algorithm', 'moon') != 'moon'))
+        or setting.get('algorithm', 'moon') not in ('moon', 'scaffold')))
     for setting in COMBINED])
 def test_combinations_keep_the_contract(setting, compilations, tmp_path):
   """Each is its method, then its server optimizer: a step on what changed.

@@ -79,6 +79,8 @@ def outcome(**changes):
 
 def test_factory_of_ones_own_is_run(module):
   assert outcome(algorithm=f'{module}:plain') == outcome(algorithm='fedavg')
+
+
 @pytest.mark.slow
 def test_arguments_reach_the_factory(module):
   pulled = outcome(algorithm=f'{module}:pull', algorithm_args='strength=0.5')

@@ -78,6 +78,7 @@ def test_lanes_that_processes_cannot_share():
     plan_lib.plan(dataclasses.replace(CONFIG, lanes=3), 4, 2, rates=RATES)
 
 
+@pytest.mark.slow
 def test_the_command_measures():
   flags = ('--dataset=breast_cancer --model=mlp --num_clients=4 --beta=50 '
            '--local_epochs=9 --batch_size=16 --num_rounds=5').split()

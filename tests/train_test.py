@@ -170,6 +170,7 @@ def promotion():
     yield
 
 
+@pytest.mark.slow
 def test_privacy_spent_is_told(tmp_path, promotion):
   config = with_(SMALL, algorithm='fedavg', weighting='uniform', dp_clip=.5,
                  dp_noise_multiplier=.02)
@@ -309,6 +310,7 @@ def test_damaged_work_directory_is_told(damage, words, tmp_path):
     run.run(with_(SMALL, workdir=str(tmp_path)))
 
 
+@pytest.mark.slow
 def test_batch_larger_than_every_client_is_all_its_examples(tmp_path):
   config = with_(SMALL, num_rounds=1, checkpoint_every=0, eval_every=1)
   run.run(with_(config, batch_size=10**6, workdir=str(tmp_path / 'a')))

@@ -36,7 +36,9 @@ def test_simple_cnn(projection_dim, z_dim, num_parameters):
         'simple_cnn', jax.random.normal(jax.random.key(0), (8, 32, 32, 3)), .1,
         marks=pytest.mark.slow),
     ('mlp', jax.random.normal(jax.random.key(0), (8, 30)), .1),
-    ('char_lstm', jax.random.randint(jax.random.key(0), (8, 12), 0, 30), .03),
+    pytest.param(
+        'char_lstm', jax.random.randint(jax.random.key(0), (8, 12), 0, 30), .03,
+        marks=pytest.mark.slow),
     pytest.param(
         'resnet18', jax.random.normal(jax.random.key(0), (8, 16, 16, 3)), .5,
         marks=pytest.mark.slow)])
