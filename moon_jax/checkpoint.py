@@ -73,6 +73,8 @@ class Checkpoints:
         raise UserError(f'--workdir: {self._directory / str(step)} cannot be '
                         f'read ({first_line(error)}); make it so') from error
       except Exception as error:  # Orbax and TensorStore raise many kinds
+        if hosts.means_lost(error):
+          raise
         found, reason = None, first_line(error)
       finally:
         logging.disable(logging.NOTSET)
@@ -172,6 +174,8 @@ class Checkpoints:
     try:
       return function()
     except Exception as error:  # of many kinds
+      if hosts.means_lost(error):  # processes meet to write
+        raise
       raise UserError(
           f'--workdir: {self._directory} cannot hold checkpoints '
           f'({first_line(error)}). Make it so, or name another directory; '

@@ -90,6 +90,8 @@ def save(directory: pathlib.Path, config: Config, dataset: Dataset,
           traverse_util.flatten_dict(variables, sep='.'),
           metadata={'moon_jax': json.dumps(note)}))
   except Exception as error:  # of many kinds
+    if hosts.means_lost(error):
+      raise
     raise UserError(
         f'--workdir={directory} cannot be written '
         f'({checkpoint.first_line(error)}). Make it so: the same command goes '
