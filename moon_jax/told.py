@@ -9,7 +9,6 @@ import numpy as np
 
 from moon_jax import __version__
 from moon_jax import hosts
-from moon_jax import run
 from moon_jax.config import Config
 from moon_jax.data.dataset import Dataset
 from moon_jax.simulation import Simulation
@@ -72,11 +71,21 @@ def opening(config: Config, dataset: Dataset, clients: list[np.ndarray],
       f'{simulation.num_lanes} lane(s){_where(simulation)}\nclients keep '
       f'{simulation.client_bytes:,} bytes between rounds '
       f'({simulation.client_bytes // config.num_clients:,} each)']
-  if spent := run.privacy_spent(config, cohorts):
+  if spent := privacy_spent(config, cohorts):
     lines.append(
         f'differential privacy: epsilon {spent["epsilon"]:.3g} at delta '
         f'{config.dp_delta:g} for {config.num_rounds} rounds')
   return '\n'.join(lines)
+
+
+def privacy_spent(config: Config, cohorts: list[list[int]]
+                  ) -> dict[str, float]:
+  """Epsilon of these rounds, where there is one."""
+  if not config.dp_noise_multiplier:
+    return {}
+  from moon_jax import accounting
+
+  return {'epsilon': accounting.epsilon(config, cohorts)}
 
 
 def _where(simulation):
