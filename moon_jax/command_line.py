@@ -69,6 +69,8 @@ def start(name: str, run: Callable[[Config], None]) -> None:
     except InterruptedRun as error:
       print(f'{name}: {error}', file=sys.stderr, flush=True)
       sys.stdout.flush()
+      if hosts.count() > 1:
+        hosts.leave(128 + error.number)
       os._exit(128 + error.number)  # devices may still be at work
     except KeyboardInterrupt:
       _fail(name, 'interrupted; the same command goes on from the last '

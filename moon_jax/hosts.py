@@ -171,6 +171,19 @@ def agree(condition: bool) -> bool:
       np.array([condition], np.uint32))[0]) == count()
 
 
+def largest(number: int) -> int:
+  """The largest of the numbers, from 0, that the processes give."""
+  if count() == 1:
+    return number
+  import numpy as np
+
+  from moon_jax.engine import devices
+
+  numbers_P = np.zeros(count(), np.uint32)
+  numbers_P[index()] = number
+  return int(devices.sum_over_processes(numbers_P).max())
+
+
 def _from_first(text):
   """The bytes of the first process; their number first, then themselves."""
   import numpy as np

@@ -5,6 +5,9 @@ SIGKILL. Devices are waited for in a thread, so that the first signal ends the
 wait at once; state changes only between such waits, and is whole. While there
 is nothing to save, as in a compilation, a signal ends the process where it
 stands, and so does a second Ctrl-C.
+
+Of several processes none can leave a round that the others finish: all of them
+end after the round in which a signal came to any.
 """
 
 from collections.abc import Callable
@@ -15,6 +18,7 @@ import sys
 import threading
 from typing import Any
 
+from moon_jax import hosts
 from moon_jax.errors import InterruptedRun
 
 _SIGNALS = signal.SIGTERM, signal.SIGINT
@@ -29,7 +33,7 @@ class Interrupt:
   """
 
   def __init__(self):
-    self._signal = None
+    self._signal = 0  # none
     self._nothing_to_save = ''
     self._before = {}
     self._pipe = None
@@ -60,9 +64,13 @@ class Interrupt:
       self._pipe = None
 
   def check(self) -> None:
-    """Raises InterruptedRun where a signal came."""
-    if self._signal is not None:
-      raise InterruptedRun(self._signal)
+    """Raises InterruptedRun where a signal came, to whichever process.
+
+    All of them are to ask this at the same places.
+    """
+    number = hosts.largest(self._signal)
+    if number:
+      raise InterruptedRun(number)
 
   @contextlib.contextmanager
   def nothing_to_save(self, where: str):
@@ -78,11 +86,14 @@ class Interrupt:
   def call(self, function: Callable[[], Any]) -> Any:
     """What the function returns, called in a thread; it must change nothing.
 
-    JAX's settings may be a thread's own, so it is to wait and not to trace.
+    JAX's settings may be a thread's own, so it is to wait and not to trace. Of
+    several processes each calls it as it is, to its end.
 
     Raises:
       InterruptedRun: as soon as a signal comes; the function runs on, unheard.
     """
+    if hosts.count() > 1:
+      return function()
     result = {}
 
     def run():
@@ -108,6 +119,6 @@ class Interrupt:
         error = InterruptedRun(number, f' {self._nothing_to_save}')
         print(f'moon_jax: {error}', file=sys.stderr, flush=True)
         os._exit(128 + number)
-      if self._signal is not None and number == signal.SIGINT:
+      if self._signal and number == signal.SIGINT:
         os._exit(128 + number)
       self._signal = number

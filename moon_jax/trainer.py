@@ -176,13 +176,12 @@ class Trainer:
         'trained': self._trained and self._trained._asdict()})
 
   def _leave(self):
-    """Saves what was done, where this process alone has it; says so."""
+    """Saves what was done; says so."""
     done = self.simulation.rounds_done
     if not self._config.checkpoint_every:
       self._close()
       return f' after round {done}; --checkpoint_every=0 keeps nothing of it'
-    if hosts.count() == 1:
-      self._save()
+    self._save()
     self._close()
     return (f' after round {done}; the same command goes on after round '
             f'{self._checkpoints.newest}')

@@ -151,19 +151,27 @@ def test_nobody_at_the_address(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_sigterm_ends_all(tmp_path, compilation_cache):
-  flags = _MOON.replace('rounds=4', 'rounds=100000')
-  processes = start(flags, tmp_path / 'run', compilation_cache, (1, 1))
-  metrics = tmp_path / 'run' / 'metrics.jsonl'
-  while not metrics.exists() or not metrics.read_text():
+@pytest.mark.parametrize('asked', [(0, 1), (1,)])
+def test_sigterm_to_any_saves_what_all_did(asked, tmp_path, compilation_cache):
+  flags = _MOON.replace('rounds=4', 'rounds=40').replace('every=1', 'every=100')
+  run(flags, tmp_path / 'unbroken', compilation_cache, (2, 2))
+  processes = start(flags, tmp_path / 'broken', compilation_cache, (2, 2))
+  metrics = tmp_path / 'broken' / 'metrics.jsonl'
+  while not metrics.exists() or len(metrics.read_text().splitlines()) < 5:
     assert all(process.poll() is None for process in processes)
     time.sleep(.05)
-  for process in processes:
-    process.send_signal(signal.SIGTERM)
+  for victim in asked:
+    processes[victim].send_signal(signal.SIGTERM)
   told = [process.communicate(timeout=30)[1] for process in processes]
-  assert any('ended by SIGTERM after round' in errors for errors in told), told
-  assert 143 in [process.returncode for process in processes]
-  assert all(process.returncode for process in processes)
+  assert [process.returncode for process in processes] == [143, 143], told
+  done = len(metrics.read_text().splitlines())
+  assert 5 <= done < 40
+  for errors in told:
+    assert (f'ended by SIGTERM after round {done}; the same command goes on '
+            f'after round {done}\n') in errors
+  out, _ = run(flags, tmp_path / 'broken', compilation_cache, (2, 2))
+  assert f'resuming after round {done}\n' in out
+  assert_same(outcome(tmp_path / 'broken'), outcome(tmp_path / 'unbroken'), 0)
 
 
 def test_alone_where_the_cluster_tells_of_others(monkeypatch):

@@ -15,6 +15,9 @@
 #SBATCH --time=24:00:00
 #SBATCH --requeue
 #SBATCH --open-mode=append
+# SIGTERM to the tasks so many seconds before the time is up: the round at work
+# ends and is saved.
+#SBATCH --signal=TERM@300
 set -euo pipefail
 
 # One task that fails ends the others: no machine waits in silence.
