@@ -20,8 +20,10 @@ from moon_jax import checks
 from moon_jax import cores
 from moon_jax import hosts
 from moon_jax.config import Config
+from moon_jax.engine import lanes
 from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
+from moon_jax.errors import OutOfMemory
 from moon_jax.errors import UserError
 
 _MOST_TOLD = 2000  # characters of a message
@@ -62,6 +64,10 @@ def start(name: str, run: Callable[[Config], None]) -> None:
       run(checks.validate(Config(**{
           field.name: flags.FLAGS[field.name].value
           for field in dataclasses.fields(Config)})))
+    except OutOfMemory as error:
+      if error.fewer_lanes:
+        _begin_anew(name, error)
+      _fail(name, error, 2)
     except UserError as error:
       _fail(name, error, 2)
     except DivergedError as error:
@@ -107,6 +113,16 @@ def start(name: str, run: Callable[[Config], None]) -> None:
       _fail(name, f'{error}. --help lists the flags and their values', 2)
 
   app.run(main, flags_parser=parse)
+
+
+def _begin_anew(name, error):
+  """The same command in this process's place: devices may be stuck in it."""
+  print(f'{name}: {_line(str(error))}\ntrying again with {error.fewer_lanes} '
+        'lane(s)', file=sys.stderr)
+  sys.stdout.flush()
+  sys.stderr.flush()
+  os.environ[lanes.MOST] = str(error.fewer_lanes)
+  os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _fail(name: str, why: Exception | str, status: int) -> None:

@@ -8,6 +8,18 @@ class UserError(ValueError):
   given and what would do. `python -m moon_jax.train` exits with status 2."""
 
 
+class OutOfMemory(UserError):
+  """A device's memory, or the host's, is used up.
+
+  Attributes:
+    fewer_lanes: with which a new process may go on; 0 where none would do.
+  """
+
+  def __init__(self, why: str, fewer_lanes: int = 0):
+    super().__init__(why)
+    self.fewer_lanes = fewer_lanes
+
+
 class DivergedError(ArithmeticError):
   """A loss became NaN or infinite. `python -m moon_jax.train` exits with 1."""
 

@@ -9,6 +9,7 @@ import jax
 from moon_jax.config import Config
 from moon_jax.data.dataset import Dataset
 from moon_jax.engine.schedule import Shape
+from moon_jax.errors import OutOfMemory
 from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
 
@@ -75,7 +76,7 @@ def is_exhausted(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def explained(config: Config):
-  """Raises UserError where memory runs out within."""
+  """Raises OutOfMemory where memory runs out within."""
   try:
     yield
   except Exception as error:
@@ -85,7 +86,7 @@ def explained(config: Config):
 
 
 def explain(error: Exception, config: Config, num_lanes: int,
-            temporary_bytes: int = 0) -> UserError:
+            temporary_bytes: int = 0, fewer_lanes: int = 0) -> OutOfMemory:
   """What to do about an error that `is_exhausted`, with the numbers.
 
   Args:
@@ -93,6 +94,7 @@ def explain(error: Exception, config: Config, num_lanes: int,
     config: the configuration.
     num_lanes: that trained side by side, 0 where they were not chosen yet.
     temporary_bytes: of the compiled round on a device, 0 where it is not known.
+    fewer_lanes: see `OutOfMemory`.
   """
   reason = str(error).strip().partition('\n')[0][:_MOST_TOLD]
   limit = (jax.local_devices()[0].memory_stats() or {}).get('bytes_limit')
@@ -100,11 +102,11 @@ def explain(error: Exception, config: Config, num_lanes: int,
   takes = (f'; a round takes {temporary_bytes / 1e9:,.1f} GB besides what it '
            f'trains{have}' if temporary_bytes else have)
   of_lanes = f' with {num_lanes} lane(s)' if num_lanes else ''
-  return UserError(
+  return OutOfMemory(
       f'out of memory{of_lanes} ({reason}){takes}. Give fewer '
       f'--lanes (now {config.lanes}), a smaller --batch_size='
       f'{config.batch_size} or --num_negatives={config.num_negatives}, '
-      '--dtype=bfloat16, or --shard_data')
+      '--dtype=bfloat16, or --shard_data', fewer_lanes)
 
 
 def _compare(who, config, needs, have):

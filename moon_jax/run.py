@@ -31,6 +31,7 @@ def run(config: Config) -> dict[str, Any]:
 
   Raises:
     UserError: before anything compiles, where the run cannot be done.
+    OutOfMemory: where it was not enough; what was done is saved.
     DivergedError: where a loss or a parameter is no longer a finite number.
     InterruptedRun: where a signal ends it; what was done is saved.
   """
@@ -102,21 +103,18 @@ def _simulate(config, dataset, clients, cohorts, workdir, start):
   from moon_jax.simulation import Simulation
   from moon_jax.trainer import Trainer
 
-  def make(num_lanes=config.lanes):
-    with memory.explained(config):
-      return Simulation(dataclasses.replace(config, lanes=num_lanes),
-                        dataset, clients, cohorts)
-
+  make = lambda: Simulation(config, dataset, clients, cohorts)
   _use_compilation_cache()
-  if config.check_determinism:
-    with memory.explained(config):
+  with memory.explained(config):
+    if config.check_determinism:
       determinism.check(make)
-    print('two rounds, trained twice, have the same bits', flush=True)
+      print('two rounds, trained twice, have the same bits', flush=True)
+    simulation = make()
   fingerprints = {
       'dataset': dataset.fingerprint(), 'partition': _fingerprint(clients),
       'config': dataclasses.replace(config, num_rounds=1).fingerprint()}
-  trainer = Trainer(config, cohorts, workdir, make, fingerprints)
-  print(told.opening(config, dataset, clients, cohorts, trainer.simulation),
+  trainer = Trainer(config, cohorts, workdir, simulation, fingerprints)
+  print(told.opening(config, dataset, clients, cohorts, simulation),
         f'results in {workdir.path}', sep='\n', flush=True)
   trainer.resume(functools.partial(workdir.begin, clients, cohorts))
   if hosts.is_first():
@@ -126,7 +124,6 @@ def _simulate(config, dataset, clients, cohorts, workdir, start):
                                  dataset.num_classes),
           dataset.class_names, workdir.path / 'partition.png')
   trainer.train()
-  simulation = trainer.simulation
   if simulation.has_one_model:
     from moon_jax import export
 

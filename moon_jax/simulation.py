@@ -256,7 +256,7 @@ class Simulation:
       self._prepared(index + 1)
     *_, metrics = started
     models_J = metrics.models_J
-    wait(functools.partial(jax.block_until_ready, metrics))
+    wait(functools.partial(devices.wait, metrics))
     metrics = devices.read(metrics._replace(models_J=()), self._mesh)
     left_out = metrics_lib.left_out(self.config, index, table, metrics)
     self.state = self._round.finish(self.state, table, *started[:2])
@@ -286,7 +286,7 @@ class Simulation:
     """
     evaluate_fn = self._compiled_evaluate or self._evaluate
     result = evaluate_fn(self._evaluated(), self._test_data)
-    wait(functools.partial(jax.block_until_ready, result))
+    wait(functools.partial(devices.wait, result))
     result = jax.device_get(result)
     accuracies = result.num_correct / self._num_test
     line = {'test_accuracy': float(accuracies.mean())}

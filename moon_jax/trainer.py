@@ -23,29 +23,27 @@ class Trainer:
   """A simulation at work in its directory.
 
   Attributes:
-    simulation: the federation; another one after memory was too small for its
-      lanes.
+    simulation: the federation.
     compile_seconds: that were spent.
   """
 
   def __init__(self, config: Config, cohorts: list[list[int]],
-               workdir: Workdir, make: Callable[..., Simulation],
+               workdir: Workdir, simulation: Simulation,
                fingerprints: dict[str, str]):
-    """Makes the simulation, before its first round.
+    """Changes nothing yet.
 
     Args:
       config: the configuration.
       cohorts: for each round the clients that take part.
       workdir: where it works.
-      make: returns a simulation, of as many lanes as it is told.
+      simulation: before its first round.
       fingerprints: of "dataset", "partition" and "config", for checkpoints to
         remember.
     """
     self._config, self._cohorts = config, cohorts
-    self._workdir, self._make = workdir, make
+    self._workdir, self.simulation = workdir, simulation
     self._fingerprints = fingerprints
     self._checkpoints = None
-    self.simulation = make()
     self.compile_seconds = 0.
     self._trained = None  # the RoundRecord of a round without its line yet
 
@@ -90,7 +88,8 @@ class Trainer:
 
     Raises:
       DivergedError, InterruptedRun: see `run`.
-      UserError: where files cannot be written, or memory is too small.
+      UserError: where files cannot be written.
+      OutOfMemory: where it is; what was done is saved.
     """
     with Interrupt() as interrupt:
       try:
@@ -100,7 +99,9 @@ class Trainer:
         raise InterruptedRun(error.number, self._leave()) from None
       except DivergedError as error:
         raise DivergedError(f'{error}{self._kept()}') from None
-      except Exception:
+      except Exception as error:
+        if memory.is_exhausted(error):
+          raise self._out_of_memory(error) from error
         if hosts.count() == 1:  # others may wait for what never comes
           with contextlib.suppress(UserError):
             self._close()
@@ -109,25 +110,20 @@ class Trainer:
   def _train(self, interrupt):
     config = self._config
     with Progress(config.num_rounds, self.simulation.rounds_done) as progress:
+      if self._is_unfinished():
+        self._compile(interrupt)
       while self._is_unfinished():
-        try:
-          self._compile(interrupt)
-          while self._is_unfinished():
-            if not self._trained:
-              self._trained = self.simulation.run_round(interrupt.call)
-            line = _line(config, self.simulation, self._cohorts, self._trained,
-                         interrupt)
-            if hosts.is_first():
-              self._workdir.append_metrics(line)
-            self._trained = None
-            progress.round(line)
-            if _is_due(config.checkpoint_every, line['round'], config):
-              self._save()
-            interrupt.check()
-          return
-        except Exception as error:
-          fewer = self._fewer_lanes(error)
-        self._start_again(fewer)
+        if not self._trained:
+          self._trained = self.simulation.run_round(interrupt.call)
+        line = _line(config, self.simulation, self._cohorts, self._trained,
+                     interrupt)
+        if hosts.is_first():
+          self._workdir.append_metrics(line)
+        self._trained = None
+        progress.round(line)
+        if _is_due(config.checkpoint_every, line['round'], config):
+          self._save()
+        interrupt.check()
 
   def _is_unfinished(self):
     return (self._trained is not None
@@ -141,30 +137,18 @@ class Trainer:
     self.compile_seconds += seconds
     print(f'compiled in {seconds:.1f} s', flush=True)
 
-  def _fewer_lanes(self, error):
-    """How many to try after an error for want of memory; raises others."""
-    if not memory.is_exhausted(error):
-      raise error
+  def _out_of_memory(self, error):
+    """What to raise for an error of JAX's, with what was done saved."""
     simulation = self.simulation
-    fewer = simulation.num_lanes // 2
-    why = memory.explain(error, self._config, simulation.num_lanes,
-                         simulation.temporary_bytes())
-    if (self._config.lanes or not fewer or self._trained
-        or hosts.count() > 1):
-      raise why from error
-    print(f'{why}\ntrying again with {fewer} lane(s)', file=sys.stderr,
-          flush=True)
-    return fewer
-
-  def _start_again(self, num_lanes):
-    """The same state on other lanes; the old ones are let go of first."""
-    if self._config.checkpoint_every:  # a signal would find nothing to save
-      self._save()
-      self._checkpoints.wait()
-    state = self.simulation.state_on_host()
-    self.simulation = None
-    self.simulation = self._make(num_lanes)
-    self.simulation.restore(state)
+    # A round that is trained already was within memory, lanes and all.
+    can_retry = not (self._config.lanes or self._trained or hosts.count() > 1)
+    why = memory.explain(
+        error, self._config, simulation.num_lanes, simulation.temporary_bytes(),
+        fewer_lanes=simulation.num_lanes // 2 if can_retry else 0)
+    if hosts.count() == 1:  # others may wait for what never comes
+      with contextlib.suppress(UserError, MemoryError):
+        self._leave()
+    return why
 
   def _save(self):
     """A checkpoint of what is done, where there is none of it."""

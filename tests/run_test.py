@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -19,8 +20,10 @@ from moon_jax import export
 from moon_jax import run
 from moon_jax import simulation as simulation_lib
 from moon_jax.config import Config
+from moon_jax.engine import lanes as lanes_lib
 from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
+from moon_jax.errors import OutOfMemory
 from moon_jax.errors import UserError
 from moon_jax.interrupt import Interrupt
 from moon_jax.workdir import Workdir
@@ -119,44 +122,105 @@ def raise_(error):
   return function
 
 
-def test_memory_that_runs_out_is_tried_with_fewer_lanes(
-    tmp_path, monkeypatch, capsys):
-  """Of a round in the middle; the state before it is not lost."""
-  start, given = simulation_lib.Round.start, []
+def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
+  """In the middle of a round, in an evaluation, of as many lanes as asked."""
   error = jax.errors.JaxRuntimeError(
       'RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.')
-
-  def fail(self, state, hparams, table, data):
-    lanes = table.job_TL.shape[1]
-    given.append(lanes)
-    if lanes > 1 and int(state.round) == 1:
-      raise error
-    return start(self, state, hparams, table, data)
-
   config = dataclasses.replace(
       DIGITS, dataset='breast_cancer', num_clients=8, participation=1., beta=5.,
       checkpoint_every=100)
-  run.run(dataclasses.replace(config, workdir=str(tmp_path / 'whole')))
-  monkeypatch.setattr(simulation_lib.Round, 'start', fail)
-  summary = run.run(dataclasses.replace(config, workdir=str(tmp_path / 'a')))
-  assert given == [2, 2, 1, 1] and summary['lanes'] == 1
-  told = capsys.readouterr().err
-  assert 'out of memory with 2 lane(s) (RESOURCE_EXHAUSTED' in told
-  assert 'trying again with 1 lane(s)' in told
-  # Before the second compilation, in which a signal would find nothing to save.
-  assert (tmp_path / 'a' / 'checkpoints' / '1').is_dir()
-  for line, other in zip(metrics_of(tmp_path / 'a'),
-                         metrics_of(tmp_path / 'whole')):
-    assert line == pytest.approx(other, rel=1e-4)
-  # Where a round is trained and not yet recorded it is not left out.
+  at = lambda name, **given: dataclasses.replace(
+      config, workdir=str(tmp_path / name), **given)
+  run.run(at('whole'))
+  start = simulation_lib.Round.start
+
+  def fail(self, state, *rest):
+    if int(state.round) == 1:
+      raise error
+    return start(self, state, *rest)
+
+  why = r'out of memory with 2 lane\(s\) \(RESOURCE_EXHAUSTED.*--batch_size=16'
   with monkeypatch.context() as changed:
-    changed.setattr(simulation_lib.Round, 'start', start)
+    changed.setattr(simulation_lib.Round, 'start', fail)
+    for name, lanes, fewer in ('a', 0, 1), ('b', 2, 0):
+      with pytest.raises(OutOfMemory, match=why) as raised:
+        run.run(at(name, lanes=lanes))
+      assert raised.value.fewer_lanes == fewer
+  with monkeypatch.context() as changed:
     changed.setattr(simulation_lib.Simulation, 'evaluate', raise_(error))
-    with pytest.raises(UserError, match='out of memory'):
-      run.run(dataclasses.replace(config, workdir=str(tmp_path / 'c')))
+    with pytest.raises(OutOfMemory, match=why) as raised:
+      run.run(at('c'))
+    assert raised.value.fewer_lanes == 0  # the round itself had enough
   assert not metrics_of(tmp_path / 'c')
-  with pytest.raises(UserError, match='fewer --lanes .now 2.*--batch_size=16'):
-    run.run(dataclasses.replace(config, lanes=2, workdir=str(tmp_path / 'b')))
+  whole = metrics_of(tmp_path / 'whole')
+  for name in 'bc':
+    run.run(at(name))
+    assert metrics_of(tmp_path / name) == whole
+  monkeypatch.setenv(lanes_lib.MOST, '1')
+  assert run.run(at('a'))['lanes'] == 1
+  for line, other in zip(metrics_of(tmp_path / 'a'), whole):
+    assert line == pytest.approx(other, rel=1e-4)
+
+
+_WITH_LITTLE_MEMORY = """if True:
+    import os
+    import resource
+    from moon_jax import command_line
+    from moon_jax import simulation
+    from moon_jax import train
+    from moon_jax import trainer
+    from moon_jax.engine import lanes
+
+    def limit(num_bytes):
+      resource.setrlimit(resource.RLIMIT_AS, (num_bytes,
+                                              resource.RLIM_INFINITY))
+
+    def start(self, state, *rest, begin=simulation.Round.start):
+      if int(state.round) == 1 and lanes.MOST not in os.environ:
+        pages = int(open('/proc/self/statm').read().split()[0])
+        limit(pages * resource.getpagesize()
+              + int(2.7 * self.temporary_bytes()))  # for two of four devices
+      return begin(self, state, *rest)
+
+    def leave(self, of=trainer.Trainer._leave):
+      limit(resource.RLIM_INFINITY)  # of the device, not of the host
+      return of(self)
+
+    simulation.Round.start, trainer.Trainer._leave = start, leave
+    command_line.define_config()
+    command_line.start('moon_jax.train', train.train)
+    """
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != 'linux', reason='limits are Linux\'s')
+def test_devices_whose_memory_runs_out_are_begun_anew_with_fewer_lanes(
+    tmp_path, compilation_cache):
+  """XLA's own error: of one device, for which the others then wait in a sum."""
+  random, count = np.random.default_rng(0), 16 * 1024
+  np.savez(tmp_path / 'data.npz',
+           x_train=random.integers(0, 255, (count, 32, 32, 1), np.uint8),
+           y_train=random.integers(0, 10, count),
+           x_test=random.integers(0, 255, (100, 32, 32, 1), np.uint8),
+           y_test=random.integers(0, 10, 100))
+  done = subprocess.run(
+      [sys.executable, '-c', _WITH_LITTLE_MEMORY, '--dataset=npz',
+       f'--data_dir={tmp_path}/data.npz', '--num_clients=16', '--partition=iid',
+       '--batch_size=1024', '--num_rounds=3', '--local_epochs=1',
+       '--checkpoint_every=100', f'--workdir={tmp_path}/run'],
+      cwd=_ROOT, text=True, capture_output=True, timeout=300, check=False,
+      env={**os.environ, 'JAX_COMPILATION_CACHE_DIR': compilation_cache,
+           'JAX_NUM_CPU_DEVICES': '4', 'MALLOC_MMAP_THRESHOLD_': '4000000'})
+  assert done.returncode == 0, done.stderr
+  assert re.fullmatch(
+      r'moon_jax.train: out of memory with 4 lane\(s\) \(RESOURCE_EXHAUSTED: '
+      r'Out of memory allocating \d+ bytes\..*\n'
+      r'trying again with 2 lane\(s\)\n',
+      done.stderr), done.stderr
+  assert '4 lane(s) on 4 devices' in done.stdout
+  assert '2 lane(s) on 2 devices' in done.stdout
+  assert 'resuming after round 1\n' in done.stdout
+  assert [line['round'] for line in metrics_of(tmp_path / 'run')] == [1, 2, 3]
 
 
 @pytest.mark.parametrize('at', [2, 4, 6])  # in evaluations; the last one's
@@ -182,25 +246,19 @@ def test_a_signal_in_an_evaluation_loses_nothing(at, tmp_path, monkeypatch):
   assert metrics_of(tmp_path / 'broken') == metrics_of(tmp_path / 'whole')
 
 
-def test_memory_that_runs_out_in_compiling_or_before(
-    tmp_path, monkeypatch, capsys):
-  compile_, error = simulation_lib.Round.compile, raise_(MemoryError('all'))
-
-  def fail(self, *args):
-    if self._mesh.size > 1:
-      error()
-    compile_(self, *args)
-
+def test_memory_that_runs_out_in_compiling_or_before(tmp_path, monkeypatch):
   config = dataclasses.replace(
       DIGITS, dataset='breast_cancer', num_clients=8, participation=1., beta=5.,
       workdir=str(tmp_path))
-  with monkeypatch.context() as changed:
-    changed.setattr(simulation_lib.Round, 'compile', fail)
-    assert run.run(config)['lanes'] == 1
-  assert 'trying again with 1 lane(s)' in capsys.readouterr().err
-  monkeypatch.setattr(simulation_lib, 'TrainingSet', error)
-  with pytest.raises(UserError, match=r'out of memory \(all\)'):
-    run.run(dataclasses.replace(config, num_rounds=4))
+  error = raise_(MemoryError('all'))
+  for where, name, fewer in (simulation_lib.Round, 'compile', 1), (
+      simulation_lib, 'TrainingSet', 0):
+    with monkeypatch.context() as changed:
+      changed.setattr(where, name, error)
+      with pytest.raises(OutOfMemory, match=r'out of mem.*\(all\)') as raised:
+        run.run(config)
+      assert raised.value.fewer_lanes == fewer
+  assert run.run(config)['rounds'] == 3
 
 
 @pytest.mark.parametrize('method', ['begin', 'cut_metrics'])

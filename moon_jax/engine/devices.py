@@ -6,6 +6,8 @@ may be several processes', on one machine or many, of few devices or many.
 
 from collections.abc import Sequence
 import functools
+import queue
+import threading
 from typing import Any
 
 import jax
@@ -75,6 +77,37 @@ def _put_mine(x, sharding):
         _put_mine(jax.random.key_data(x), sharding))
   x = np.asarray(x)
   return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+
+def wait(tree: Any) -> None:
+  """Returns when the outputs of a program are there.
+
+  A device that fails leaves the others in a sum that never ends, so each is
+  waited for by a thread of its own.
+
+  Args:
+    tree: arrays that one program gives.
+
+  Raises:
+    Exception: what any of the devices met, as soon as it did.
+  """
+  shards = jax.tree.leaves(tree)[0].addressable_shards
+  if len(shards) > 1:
+    ended = queue.SimpleQueue()
+
+    def wait_for(shard):
+      try:
+        jax.block_until_ready(shard.data)
+        ended.put(None)
+      except Exception as error:
+        ended.put(error)
+
+    for shard in shards:
+      threading.Thread(target=wait_for, args=(shard,), daemon=True).start()
+    for _ in shards:
+      if error := ended.get():
+        raise error
+  jax.block_until_ready(tree)
 
 
 def read(tree: Any, on: Mesh) -> Any:

@@ -1,6 +1,12 @@
 """How many clients train side by side where the user leaves it open."""
 
+import os
+
 from moon_jax.errors import UserError
+
+# By this environment variable a command that begins anew, since memory ran out,
+# tells itself how many lanes to choose at the most.
+MOST = 'MOON_JAX_MOST_LANES'
 
 _CLIENTS_OF_LANE = 4  # on CPUs, or more
 _OF_ACCELERATOR = 16  # a guess until measured; see BUILD_NOTES.md
@@ -26,8 +32,8 @@ def choose(lanes: int, cohort_size: int, num_devices: int, num_processes: int,
   if lanes % num_processes:
     raise UserError(f'--lanes={lanes} is no multiple of the {num_processes} '
                     'processes of this run; give one, or 0 to have it chosen')
-  if lanes == 0 and is_cpu:
-    lanes = min(num_devices, cohort_size // _CLIENTS_OF_LANE)
-  elif lanes == 0:
-    lanes = num_devices * _OF_ACCELERATOR
+  if lanes == 0:
+    lanes = (min(num_devices, cohort_size // _CLIENTS_OF_LANE) if is_cpu
+             else num_devices * _OF_ACCELERATOR)
+    lanes = min(lanes, int(os.environ.get(MOST, lanes)))
   return max(1, min(lanes, cohort_size) // num_processes) * num_processes
