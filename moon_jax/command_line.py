@@ -7,6 +7,7 @@ signal's number where one ended it; 1 anything else.
 from collections.abc import Callable
 import dataclasses
 import errno
+import json
 import os
 import signal
 import sys
@@ -36,6 +37,9 @@ _DEFINE = {
 }
 
 
+# The configuration of a command that begins anew, as JSON.
+_ANEW = 'MOON_JAX_ANEW'
+
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 
 
@@ -60,24 +64,23 @@ def start(name: str, run: Callable[[Config], None]) -> None:
     del argv
     cores.share()
     logging.set_verbosity(logging.WARNING)
+    config = {field.name: flags.FLAGS[field.name].value
+              for field in dataclasses.fields(Config)}
+    config = json.loads(os.environ.pop(_ANEW, 'null')) or config
     try:
-      run(checks.validate(Config(**{
-          field.name: flags.FLAGS[field.name].value
-          for field in dataclasses.fields(Config)})))
+      run(checks.validate(Config(**config)))
     except OutOfMemory as error:
+      print(f'{name}: {_line(str(error))}', file=sys.stderr)
       if error.fewer_lanes:
-        _begin_anew(name, error)
-      _fail(name, error, 2)
+        _begin_anew(config, error.fewer_lanes)
+      _end_now(2)
     except UserError as error:
       _fail(name, error, 2)
     except DivergedError as error:
       _fail(name, error, 1)
     except InterruptedRun as error:
       print(f'{name}: {error}', file=sys.stderr, flush=True)
-      sys.stdout.flush()
-      if hosts.count() > 1:
-        hosts.leave(128 + error.number)
-      os._exit(128 + error.number)  # devices may still be at work
+      _end_now(128 + error.number)
     except KeyboardInterrupt:
       _fail(name, 'interrupted; the same command goes on from the last '
             'checkpoint, where there is one', 128 + signal.SIGINT)
@@ -87,6 +90,9 @@ def start(name: str, run: Callable[[Config], None]) -> None:
       if isinstance(error, OSError) and error.errno in _DISK:
         _fail(name, f'{error}; once there is room, the same command goes on '
               'from the last checkpoint, where there is one', 1)
+      if hosts.count() == 1 and type(error).__name__ == 'JaxRuntimeError':
+        traceback.print_exc()
+        _end_now(1)
       if hosts.count() == 1:
         raise
       if hosts.means_lost(error):
@@ -115,14 +121,26 @@ def start(name: str, run: Callable[[Config], None]) -> None:
   app.run(main, flags_parser=parse)
 
 
-def _begin_anew(name, error):
-  """The same command in this process's place: devices may be stuck in it."""
-  print(f'{name}: {_line(str(error))}\ntrying again with {error.fewer_lanes} '
-        'lane(s)', file=sys.stderr)
+def _begin_anew(config, fewer_lanes):
+  """The same command in this process's place: devices may be stuck in it.
+
+  Its flags are told as they were: flag files may have changed since.
+  """
+  print(f'trying again with {fewer_lanes} lane(s)', file=sys.stderr)
   sys.stdout.flush()
   sys.stderr.flush()
-  os.environ[lanes.MOST] = str(error.fewer_lanes)
+  os.environ[lanes.MOST] = str(fewer_lanes)
+  os.environ[_ANEW] = json.dumps(config)
   os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _end_now(status):
+  """Without Python's own end, which devices at work, or stuck, would stop."""
+  sys.stdout.flush()
+  sys.stderr.flush()
+  if hosts.count() > 1:
+    hosts.leave(status)
+  os._exit(status)
 
 
 def _fail(name: str, why: Exception | str, status: int) -> None:

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import socket
 import sys
 import time
@@ -55,6 +56,8 @@ def join(coordinator_address: str = '', num_processes: int = 0,
         f'run did not meet ({reason}). Start all of them, with an address that '
         'each can reach; or run this one alone with --num_processes=1') from (
             error)
+  # XLA has its own handler by now, which lets SIGTERM pass without an end.
+  signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
   if not is_first():
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the first speaks for all
 

@@ -86,7 +86,8 @@ def explained(config: Config):
 
 
 def explain(error: Exception, config: Config, num_lanes: int,
-            temporary_bytes: int = 0, fewer_lanes: int = 0) -> OutOfMemory:
+            temporary_bytes: int = 0, where: str = '',
+            fewer_lanes: int = 0) -> OutOfMemory:
   """What to do about an error that `is_exhausted`, with the numbers.
 
   Args:
@@ -94,6 +95,7 @@ def explain(error: Exception, config: Config, num_lanes: int,
     config: the configuration.
     num_lanes: that trained side by side, 0 where they were not chosen yet.
     temporary_bytes: of the compiled round on a device, 0 where it is not known.
+    where: the run ended, and goes on from.
     fewer_lanes: see `OutOfMemory`.
   """
   reason = str(error).strip().partition('\n')[0][:_MOST_TOLD]
@@ -103,7 +105,7 @@ def explain(error: Exception, config: Config, num_lanes: int,
            f'trains{have}' if temporary_bytes else have)
   of_lanes = f' with {num_lanes} lane(s)' if num_lanes else ''
   return OutOfMemory(
-      f'out of memory{of_lanes} ({reason}){takes}. Give fewer '
+      f'out of memory{of_lanes}{where} ({reason}){takes}. Give fewer '
       f'--lanes (now {config.lanes}), a smaller --batch_size='
       f'{config.batch_size} or --num_negatives={config.num_negatives}, '
       '--dtype=bfloat16, or --shard_data', fewer_lanes)

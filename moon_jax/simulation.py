@@ -259,10 +259,6 @@ class Simulation:
     wait(functools.partial(devices.wait, metrics))
     metrics = devices.read(metrics._replace(models_J=()), self._mesh)
     left_out = metrics_lib.left_out(self.config, index, table, metrics)
-    self.state = self._round.finish(self.state, table, *started[:2])
-    self._owners.trained(table.jobs)
-    seconds = time.perf_counter() - start
-    self._last_round = table, data, metrics, models_J
     num_examples = int((table.examples_TLB >= 0).sum())
     line = metrics_lib.of_round(table, metrics)
     if self.config.dropout_rate:
@@ -270,7 +266,12 @@ class Simulation:
           (table.jobs.is_received & metrics.finite_J).sum())
     if self.config.on_nan == 'skip_client':
       line['clients_left_out'] = sorted(left_out)
-    return RoundRecord(line, left_out, num_examples, seconds)
+    # Last, so that a state goes on only with a round that can be told.
+    self.state = self._round.finish(self.state, table, *started[:2])
+    self._owners.trained(table.jobs)
+    self._last_round = table, data, metrics, models_J
+    return RoundRecord(line, left_out, num_examples,
+                       time.perf_counter() - start)
 
   def evaluate(self, wait: Callable = lambda function: function()
                ) -> dict[str, float]:

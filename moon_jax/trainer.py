@@ -101,7 +101,7 @@ class Trainer:
         raise DivergedError(f'{error}{self._kept()}') from None
       except Exception as error:
         if memory.is_exhausted(error):
-          raise self._out_of_memory(error) from error
+          raise self._out_of_memory(error, interrupt) from error
         if hosts.count() == 1:  # others may wait for what never comes
           with contextlib.suppress(UserError):
             self._close()
@@ -137,18 +137,27 @@ class Trainer:
     self.compile_seconds += seconds
     print(f'compiled in {seconds:.1f} s', flush=True)
 
-  def _out_of_memory(self, error):
+  def _out_of_memory(self, error, interrupt):
     """What to raise for an error of JAX's, with what was done saved."""
-    simulation = self.simulation
+    config, simulation = self._config, self.simulation
     # A round that is trained already was within memory, lanes and all.
-    can_retry = not (self._config.lanes or self._trained or hosts.count() > 1)
-    why = memory.explain(
-        error, self._config, simulation.num_lanes, simulation.temporary_bytes(),
-        fewer_lanes=simulation.num_lanes // 2 if can_retry else 0)
+    can_retry = not (config.lanes or self._trained or hosts.count() > 1)
+    where = ''
     if hosts.count() == 1:  # others may wait for what never comes
-      with contextlib.suppress(UserError, MemoryError):
-        self._leave()
-    return why
+      # Of all that may fail now, too, the first error is to be told.
+      with contextlib.suppress(Exception):
+        if self._trained and _is_due(
+            config.client_eval_every, simulation.rounds_done, config):
+          self._close()  # local models are not saved, and would be missing
+        else:
+          where = self._leave()
+      try:
+        interrupt.check()  # a signal that came meanwhile
+      except InterruptedRun as interrupted:
+        return InterruptedRun(interrupted.number, where)
+    return memory.explain(
+        error, config, simulation.num_lanes, simulation.temporary_bytes(),
+        where, fewer_lanes=simulation.num_lanes // 2 if can_retry else 0)
 
   def _save(self):
     """A checkpoint of what is done, where there is none of it."""

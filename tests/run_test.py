@@ -139,7 +139,7 @@ def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
       raise error
     return start(self, state, *rest)
 
-  why = r'out of memory with 2 lane\(s\) \(RESOURCE_EXHAUSTED.*--batch_size=16'
+  why = r'out of memory with 2 lane\(s\).* \(RESOURCE_EX.*--batch_size=16'
   with monkeypatch.context() as changed:
     changed.setattr(simulation_lib.Round, 'start', fail)
     for name, lanes, fewer in ('a', 0, 1), ('b', 2, 0):
@@ -151,7 +151,11 @@ def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
     with pytest.raises(OutOfMemory, match=why) as raised:
       run.run(at('c'))
     assert raised.value.fewer_lanes == 0  # the round itself had enough
+    with pytest.raises(OutOfMemory, match=why):
+      run.run(at('d', client_eval_every=1))  # local models are not saved
   assert not metrics_of(tmp_path / 'c')
+  assert not list((tmp_path / 'd' / 'checkpoints').glob('[0-9]*'))
+  assert run.run(at('d', client_eval_every=1))['rounds'] == 3
   whole = metrics_of(tmp_path / 'whole')
   for name in 'bc':
     run.run(at(name))
@@ -194,8 +198,9 @@ _WITH_LITTLE_MEMORY = """if True:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != 'linux', reason='limits are Linux\'s')
+@pytest.mark.parametrize('lanes', [0, 4])
 def test_devices_whose_memory_runs_out_are_begun_anew_with_fewer_lanes(
-    tmp_path, compilation_cache):
+    lanes, tmp_path, compilation_cache):
   """XLA's own error: of one device, for which the others then wait in a sum."""
   random, count = np.random.default_rng(0), 16 * 1024
   np.savez(tmp_path / 'data.npz',
@@ -207,16 +212,21 @@ def test_devices_whose_memory_runs_out_are_begun_anew_with_fewer_lanes(
       [sys.executable, '-c', _WITH_LITTLE_MEMORY, '--dataset=npz',
        f'--data_dir={tmp_path}/data.npz', '--num_clients=16', '--partition=iid',
        '--batch_size=1024', '--num_rounds=3', '--local_epochs=1',
-       '--checkpoint_every=100', f'--workdir={tmp_path}/run'],
+       '--checkpoint_every=100', f'--workdir={tmp_path}/run',
+       f'--lanes={lanes}'],
       cwd=_ROOT, text=True, capture_output=True, timeout=300, check=False,
       env={**os.environ, 'JAX_COMPILATION_CACHE_DIR': compilation_cache,
            'JAX_NUM_CPU_DEVICES': '4', 'MALLOC_MMAP_THRESHOLD_': '4000000'})
-  assert done.returncode == 0, done.stderr
+  assert done.returncode == (2 if lanes else 0), done.stderr
+  again = '' if lanes else r'trying again with 2 lane\(s\)\n'
   assert re.fullmatch(
-      r'moon_jax.train: out of memory with 4 lane\(s\) \(RESOURCE_EXHAUSTED: '
-      r'Out of memory allocating \d+ bytes\..*\n'
-      r'trying again with 2 lane\(s\)\n',
+      r'moon_jax.train: out of memory with 4 lane\(s\) after round 1; the same '
+      r'command goes on after round 1 \(RESOURCE_EXHAUSTED: '
+      rf'Out of memory allocating \d+ bytes\..*\n{again}',
       done.stderr), done.stderr
+  if lanes:
+    assert (tmp_path / 'run' / 'checkpoints' / '1').is_dir()
+    return
   assert '4 lane(s) on 4 devices' in done.stdout
   assert '2 lane(s) on 2 devices' in done.stdout
   assert 'resuming after round 1\n' in done.stdout

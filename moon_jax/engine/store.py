@@ -23,15 +23,18 @@ def take(clients: Any, jobs: Jobs) -> Any:
 
 
 def put(clients: Any, jobs: Jobs, rows: Any) -> None:
-  """Writes the rows that jobs end with, in place, device by device."""
-  def write(x_RC, x_J):
-    for shard in x_J.addressable_shards:
-      of_device = jax.tree.map(lambda of_J: of_J[shard.index[0]], jobs)
-      n = np.count_nonzero(of_device.num_steps)  # padding comes last
-      x_RC[of_device.run[:n], of_device.client[:n]] = np.asarray(
-          shard.data)[:n]
+  """Writes the rows that jobs end with, in place, device by device.
 
-  jax.tree.map(write, clients, rows)
+  All are on the host before the first is written: none, where that fails.
+  """
+  on_host = [[(shard.index[0], np.asarray(shard.data))
+              for shard in x_J.addressable_shards]
+             for x_J in jax.tree.leaves(rows)]
+  for x_RC, shards in zip(jax.tree.leaves(clients), on_host, strict=True):
+    for index, x_J in shards:
+      of_device = jax.tree.map(lambda of_J: of_J[index], jobs)
+      n = np.count_nonzero(of_device.num_steps)  # padding comes last
+      x_RC[of_device.run[:n], of_device.client[:n]] = x_J[:n]
 
 
 def filled(like: Any, num_clients: int) -> Any:
