@@ -31,7 +31,7 @@ def run(config: Config) -> dict[str, Any]:
 
   Raises:
     UserError: before anything compiles, where the run cannot be done.
-    OutOfMemory: where it was not enough; what was done is saved.
+    OutOfMemory: where memory runs out; what was done is saved.
     DivergedError: where a loss or a parameter is no longer a finite number.
     InterruptedRun: where a signal ends it; what was done is saved.
   """

@@ -89,7 +89,7 @@ class Trainer:
     Raises:
       DivergedError, InterruptedRun: see `run`.
       UserError: where files cannot be written.
-      OutOfMemory: where it is; what was done is saved.
+      OutOfMemory: where memory runs out; what was done is saved.
     """
     with Interrupt() as interrupt:
       try:
