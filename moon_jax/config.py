@@ -134,6 +134,11 @@ class Config:
       True, "Whether training images are augmented, in the data set's usual "
       'way (cifar10: reflect-pad 4, random crop, flip; cifar100: zero-pad 4, '
       'random crop, flip, rotation; your own may name one; others: none).')
+  shuffle: bool = _flag(
+      True, "Whether each client's examples are reshuffled in every local "
+      'epoch. With --noshuffle every epoch has the same batches, sorted by '
+      'class, as a data loader without shuffling reads them from a partition '
+      'made class by class.')
   seed: int = _flag(
       0, 'Seed of the partition, the cohorts, the initial model, the shuffles '
       'and the augmentation.')

@@ -76,7 +76,8 @@ class Simulation:
         take the data set's inputs.
     """
     self.config = config = checks.validate(config)
-    self._clients = clients
+    self._clients = clients if config.shuffle else (
+        partition.sorted_by_class(clients, dataset.train_labels))
     self._cohorts = cohorts
     self._cohort_size = max(map(len, cohorts))
     self._most_examples = max(map(len, clients))
@@ -189,7 +190,8 @@ class Simulation:
     indices_J = [self._clients[client] for client in cohort_J]
     batches, num_steps = schedule.local_batches(
         indices_J, config.local_epochs, self._shape.batch_size,
-        self._num_train, np.random.default_rng([config.seed, round_index]))
+        self._num_train, np.random.default_rng([config.seed, round_index])
+        if config.shuffle else None)
     work = schedule.Work(
         run=np.zeros(len(cohort_J), np.int32),
         client=np.array(cohort_J, np.int32),

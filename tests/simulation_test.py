@@ -64,6 +64,24 @@ def test_clients_are_evaluated_on_their_own_examples(dataset):
       found['local_test_accuracy'])
 
 
+def test_without_shuffling_batches_are_the_same_and_sorted_by_class(dataset):
+  def epochs(**changes):
+    simulation = simulate(
+        dataset, participation=1., num_clients=1, local_epochs=2, **changes)
+    tables = [simulation.plan(r) for r in range(2)]
+    return [table.examples_TLB[table.job_TL[:, 0] >= 0, 0].reshape(2, -1)
+            for table in tables]
+
+  one, two = epochs(shuffle=False)
+  labels = dataset.train_labels
+  assert (np.diff(labels[one[0]]) >= 0).all() and labels[one[0]][0] == 0
+  np.testing.assert_array_equal(one[0], one[1])
+  np.testing.assert_array_equal(one, two)
+  shuffled, _ = epochs()
+  assert (np.diff(labels[shuffled[0]]) < 0).any()
+  assert (shuffled[0] != shuffled[1]).any()
+
+
 def test_weighting_reaches_the_plan(dataset):
   uniform = simulate(dataset, weighting='uniform').plan(0).jobs
   np.testing.assert_allclose(uniform.weight, 1 / 3, rtol=1e-6)

@@ -183,6 +183,21 @@ def natural(client_of_example: np.ndarray | None, num_clients: int,
   return [clients[c] for c in np.sort(chosen)]
 
 
+def sorted_by_class(clients: list[np.ndarray],
+                    labels: np.ndarray) -> list[np.ndarray]:
+  """Sorts each client's examples by class; those of a class keep their order.
+
+  Args:
+    clients: for each client the indices of its examples.
+    labels: int [N], the classes of the training examples.
+
+  Returns:
+    The same indices for each client, in the new order.
+  """
+  return [indices[np.argsort(labels[indices], kind='stable')]
+          for indices in clients]
+
+
 def noise_std(clients: list[np.ndarray], most: float,
               num_examples: int) -> np.ndarray:
   """Feature skew: of each example the noise on it, float32 [N].

@@ -78,8 +78,9 @@ class Shape(NamedTuple):
 
 def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
                   batch_size: int, num_train: int,
-                  random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-  """The clients' batches of one round, shuffled anew each epoch.
+                  random: np.random.Generator | None
+                  ) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the clients' batches of one round, reshuffled each epoch.
 
   The last short batch of an epoch is dropped. A client with less than one
   batch trains on what it has: one padded batch an epoch.
@@ -92,7 +93,8 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
     num_epochs: local epochs.
     batch_size: B.
     num_train: training examples of all clients there are.
-    random: the generator of this round.
+    random: the generator of this round; None does not shuffle, so that each
+      epoch has the same batches, in the clients' order of examples.
 
   Returns:
     int32 [S, B], the batches of the first client, then of the second ...; -1
@@ -109,8 +111,10 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
   examples = np.concatenate([np.zeros(0, np.int64), *clients]).astype(np.int64)
   batches = np.full(((steps * num_epochs).sum(), batch_size), -1, np.int32)
   by_owner = np.repeat(np.arange(len(clients)), sizes)
+  order = np.arange(len(examples))
   for epoch in range(num_epochs):
-    order = np.lexsort((random.random(num_train)[examples], by_owner))
+    if random is not None:
+      order = np.lexsort((random.random(num_train)[examples], by_owner))
     batches[row + epoch * steps[owner], place % batch_size] = (
         examples[order][is_kept])
   return batches, steps * num_epochs

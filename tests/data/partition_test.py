@@ -158,3 +158,10 @@ def test_class_counts():
   counts = partition.class_counts(
       np.array([0, 1, 1, 2]), [np.array([0, 1]), np.array([2, 3])], 4)
   np.testing.assert_array_equal(counts, [[1, 1, 0, 0], [0, 1, 1, 0]])
+
+
+def test_examples_are_sorted_by_class_and_keep_their_order_within_it():
+  labels = np.array([2, 0, 1, 0, 2, 1])
+  clients = [np.array([4, 3, 0, 1]), np.array([5, 2]), np.array([], int)]
+  found = partition.sorted_by_class(clients, labels)
+  assert [indices.tolist() for indices in found] == [[3, 1, 4, 0], [5, 2], []]

@@ -116,6 +116,14 @@ def test_shuffles_are_a_clients_own_and_anew_each_epoch():
   assert abs(np.mean(places) - 4.5) < .25
 
 
+def test_without_shuffling_each_epoch_has_the_clients_order():
+  clients = [np.array([5, 3, 9, 1, 7]), np.array([8, 2])]
+  batches, num_steps = schedule.local_batches(clients, 2, 2, 10, None)
+  assert num_steps.tolist() == [4, 2]
+  assert batches.tolist() == [  # the short batch of 7 alone is dropped
+      [5, 3], [9, 1], [5, 3], [9, 1], [8, 2], [8, 2]]
+
+
 def test_two_runs_are_weighted_apart():
   work = schedule.Work(
       run=np.array([0, 0, 1, 1]), client=np.array([0, 1, 0, 5]),
