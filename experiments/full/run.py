@@ -1,0 +1,186 @@
+"""Runs what PROTOCOL.md lists and is not finished yet, in its order.
+
+python -m experiments.full.run --data_dir=DIR --out=OUT [--jobs=2] [--match=X]
+python -m experiments.full.run --out=OUT --status
+python -m experiments.full.run --out=OUT --collect=experiments/results/full
+
+Run it from a clone of one commit, in an environment of its own, so that later
+changes do not reach it; OUT remembers the commit and refuses another. It lowers
+its own priority. --jobs runs share the cores, each on cores of its own: on two
+cores two runs at once are 1.3 times as fast as one after another. SIGTERM or
+Ctrl-C stops all after the last saved round; the same command resumes. --status
+prints how far each run is; --collect copies the config, metrics and summary of
+finished runs, without this machine's paths.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from experiments.full import questions
+from experiments.full.questions import Run
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_DIVERGED = 'diverged.txt'  # the message of a run that ended in NaN
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(
+      description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument('--data_dir', help='directory that holds CIFAR-10')
+  parser.add_argument('--out', type=pathlib.Path, required=True)
+  parser.add_argument('--jobs', type=int, default=1, help='runs at a time')
+  parser.add_argument('--match', default='', help='regex of names of runs')
+  parser.add_argument('--status', action='store_true')
+  parser.add_argument('--collect', type=pathlib.Path)
+  args = parser.parse_args()
+  runs = [run for run in questions.in_order() if re.match(args.match, run.name)]
+  if args.status:
+    for run in runs:
+      print(f'{rounds_done(args.out / run.name):4} of {num_rounds(run):4}  '
+            f'{run.name}')
+  elif args.collect:
+    collect(args.out, args.collect, runs)
+  elif args.data_dir:
+    _pin_commit(args.out)
+    os.nice(19)
+    train_all(runs, args.data_dir, args.out, args.jobs)
+  else:
+    parser.error('--data_dir, --status or --collect is required')
+
+
+def train_all(runs: list[Run], data_dir: str, out: pathlib.Path,
+              jobs: int) -> None:
+  """Trains what is not finished, `jobs` runs at a time; exits if one fails.
+
+  Runs of one name extend one another, and so are never trained together.
+  """
+  waiting = [run for run in runs if not is_finished(out / run.name, run)]
+  free = [set(part.tolist()) for part in np.array_split(
+      sorted(os.sched_getaffinity(0)), jobs)]
+  children, failed = {}, []
+
+  def stop(*_):
+    waiting.clear()
+    for child, _ in children.values():
+      child.send_signal(signal.SIGTERM)
+
+  signal.signal(signal.SIGTERM, stop)
+  signal.signal(signal.SIGINT, stop)
+  while waiting or children:
+    ready = [run for run in waiting if run.name not in children]
+    if free and ready:
+      run, cores = ready[0], free.pop()
+      waiting.remove(run)
+      print(run.name, flush=True)
+      children[run.name] = start(run, data_dir, out, cores), cores
+      continue
+    time.sleep(1)
+    for name, (child, cores) in list(children.items()):
+      if child.poll() is not None:
+        del children[name]
+        free.append(cores)
+        if not has_ended_well(child.returncode, out / name):
+          failed.append(f'{name} ended with status {child.returncode}; see '
+                        f'{out / name}.log')
+          stop()
+  if failed:
+    sys.exit('\n'.join(failed))
+
+
+def start(run: Run, data_dir: str, out: pathlib.Path,
+          cores: set[int]) -> subprocess.Popen:
+  """Starts or resumes a run on some cores; its output goes to NAME.log."""
+  with open(out / f'{run.name}.log', 'a', encoding='utf-8') as log:
+    return subprocess.Popen(
+        [sys.executable, '-m', 'moon_jax.train',
+         '--flagfile=experiments/cifar10.flags', f'--data_dir={data_dir}',
+         f'--workdir={(out / run.name).absolute()}', '--checkpoint_every=1',
+         *run.flags],
+        cwd=_ROOT, stdout=log, stderr=subprocess.STDOUT,
+        # Ctrl-C reaches this program alone, which passes it on.
+        start_new_session=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores))
+
+
+def has_ended_well(status: int, workdir: pathlib.Path) -> bool:
+  """Returns whether a run is done or diverged; writes diverged.txt."""
+  log = workdir.with_name(f'{workdir.name}.log')
+  message = log.read_text(encoding='utf-8').strip().splitlines()[-1:]
+  if status == 1 and message and re.search(r'became (nan|-?inf)', message[0]):
+    (workdir / _DIVERGED).write_text(f'{message[0]}\n', encoding='utf-8')
+    return True
+  return status == 0
+
+
+def num_rounds(run: Run) -> int:
+  """Returns the number of rounds that a run asks for."""
+  values = dict(flag.lstrip('-').split('=', 1)
+                for flag in run.flags if '=' in flag)
+  return int(values['num_rounds'])
+
+
+def rounds_done(workdir: pathlib.Path) -> int:
+  """Returns the rounds in metrics.jsonl; 0 before the first."""
+  path = workdir / 'metrics.jsonl'
+  return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def is_finished(workdir: pathlib.Path, run: Run) -> bool:
+  """Returns whether a run diverged, or has its summary or more rounds yet.
+
+  Question 2 extends runs of question 1: those are finished while they grow.
+  """
+  if (workdir / _DIVERGED).exists() or rounds_done(workdir) > num_rounds(run):
+    return True
+  path = workdir / 'summary.json'
+  return path.exists() and (
+      json.loads(path.read_text())['rounds'] >= num_rounds(run))
+
+
+def collect(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
+  """Copies what is kept of finished runs, and the commit that made them."""
+  to.mkdir(parents=True, exist_ok=True)
+  shutil.copy(out / 'commit.txt', to)
+  for run in runs:
+    source, target = out / run.name, to / run.name
+    if not is_finished(source, run):
+      continue
+    target.mkdir(exist_ok=True)
+    config = json.loads((source / 'config.json').read_text())
+    config['data_dir'] = 'DATA_DIR'
+    config.pop('workdir', None)
+    (target / 'config.json').write_text(json.dumps(config, indent=1) + '\n')
+    for name in ('metrics.jsonl', 'summary.json', _DIVERGED):
+      if (source / name).exists():
+        shutil.copy(source / name, target)
+    print(target)
+
+
+def _pin_commit(out):
+  """Records the commit in OUT; exits where OUT has another, or has changes."""
+  git = lambda *words: subprocess.run(
+      ['git', *words], cwd=_ROOT, check=True, capture_output=True,
+      text=True).stdout.strip()
+  if git('status', '--porcelain', '--untracked-files=no'):
+    sys.exit(f'{_ROOT} has uncommitted changes; run from a clean clone')
+  commit = git('rev-parse', 'HEAD')
+  out.mkdir(parents=True, exist_ok=True)
+  path = out / 'commit.txt'
+  if path.exists() and path.read_text().strip() != commit:
+    sys.exit(f'the runs in {out} are of commit {path.read_text().strip()}; '
+             f'this is {commit}. Check that commit out, or name another --out')
+  path.write_text(f'{commit}\n')
+
+
+if __name__ == '__main__':
+  main()
