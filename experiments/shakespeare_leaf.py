@@ -15,6 +15,7 @@ import json
 import pathlib
 import random
 import re
+import sys
 import tarfile
 
 from absl import app
@@ -85,7 +86,8 @@ def leaf(plays: dict[str, str], stride: int, min_examples: int,
 def main(argv: list[str]) -> None:
   if len(argv) != 2:
     raise app.UsageError('Name the directory to write.')
-  archive = pooch.retrieve(_URL, f'sha256:{_SHA256}', progressbar=True)
+  archive = pooch.retrieve(_URL, f'sha256:{_SHA256}',
+                           progressbar=sys.stderr.isatty())
   plays = {}
   with tarfile.open(archive) as tar:
     for member in tar:

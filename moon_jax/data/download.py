@@ -1,13 +1,15 @@
 """Downloads published archives: checked, resumed, with progress.
 
 pooch checks the hash and moves the file in place in one step; the class below
-gives it what it lacks, to go on where a broken download stopped.
+gives it what it lacks, to resume where a broken download stopped.
 """
 
+import contextlib
 import os
 import pathlib
 import shutil
 
+from moon_jax.data import progress
 from moon_jax.errors import UserError
 
 _TIMEOUT = (4, 20)  # seconds: to connect, and between two pieces of data
@@ -15,15 +17,14 @@ _CHUNK = 2**18  # bytes
 
 
 class ResumingDownloader:
-  """A pooch downloader that keeps what it has in `NAME.part` and goes on."""
+  """A pooch downloader that keeps what it has in `NAME.part` and resumes."""
 
-  def __init__(self, part: pathlib.Path, progress: bool = True):
+  def __init__(self, part: pathlib.Path, is_shown: bool = True):
     self.part = part
-    self.progress = progress
+    self.is_shown = is_shown
 
   def __call__(self, url, output_file, pooch):
     import requests
-    import tqdm
 
     have = self.part.stat().st_size if self.part.exists() else 0
     headers = {'Range': f'bytes={have}-'} if have else {}
@@ -36,27 +37,36 @@ class ResumingDownloader:
       if response.status_code != 206:  # the server sends the whole file
         have = 0
       left = int(response.headers.get('content-length', 0))
-      with open(self.part, 'ab' if have else 'wb') as out, tqdm.tqdm(
-          total=have + left or None, initial=have, unit='B', unit_scale=True,
-          desc=self.part.stem, disable=not self.progress) as bar:
+      with (open(self.part, 'ab' if have else 'wb') as out,
+            self._progress(have, left) as advance):
         for chunk in response.iter_content(_CHUNK):
           out.write(chunk)
-          bar.update(len(chunk))
+          advance(len(chunk))
     if left and self.part.stat().st_size < have + left:
       raise requests.ConnectionError(
           f'the connection broke after {self.part.stat().st_size} bytes')
     shutil.move(self.part, output_file)
 
+  def _progress(self, have: int, left: int):
+    if not self.is_shown:
+      return contextlib.nullcontext(lambda count: None)
+    # A server need not say how long a file is.
+    total = have + left if left else 0
+    title = f'downloading {self.part.stem}' + (
+        f', {total / 1e6:,.1f} MB' if total else '') + (
+            f', from {have / 1e6:,.1f} MB' if have else '')
+    return progress.shown(title, total, 'B', have)
+
 
 def fetch(url: str, md5: str, directory: pathlib.Path,
-          progress: bool = True) -> pathlib.Path:
+          is_shown: bool = True) -> pathlib.Path:
   """Returns the path of the file of `url` in `directory`, downloaded whole.
 
   Args:
     url: where the file is published.
     md5: its published checksum, in hexadecimal.
     directory: an existing directory; a broken download leaves `NAME.part`.
-    progress: whether to draw a progress bar on stderr.
+    is_shown: whether to show the progress.
 
   Raises:
     UserError: without a network, on a broken download, or a wrong checksum.
@@ -69,7 +79,7 @@ def fetch(url: str, md5: str, directory: pathlib.Path,
     raise UserError(
         f'--data_dir={directory} is not writable, so {name} cannot be '
         'downloaded into it; name another directory')
-  downloader = ResumingDownloader(directory / f'{name}.part', progress)
+  downloader = ResumingDownloader(directory / f'{name}.part', is_shown)
   pooch.get_logger().setLevel('ERROR')
   try:
     return pathlib.Path(pooch.retrieve(

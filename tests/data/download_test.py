@@ -51,7 +51,7 @@ def server():
 
 def test_whole_file(server, tmp_path):
   url, _, _ = server
-  path = download.fetch(url, MD5, tmp_path, progress=False)
+  path = download.fetch(url, MD5, tmp_path, is_shown=False)
   assert path.read_bytes() == CONTENT
   assert [p.name for p in tmp_path.iterdir()] == ['file.bin']
 
@@ -60,12 +60,12 @@ def test_goes_on_where_it_broke(server, tmp_path):
   url, stop, requests = server
   stop.append(300_000)
   with pytest.raises(UserError, match='could not be downloaded'):
-    download.fetch(url, MD5, tmp_path, progress=False)
+    download.fetch(url, MD5, tmp_path, is_shown=False)
   part = tmp_path / 'file.bin.part'
   have = part.stat().st_size
   assert 0 < have <= 300_000
   assert download.fetch(
-      url, MD5, tmp_path, progress=False).read_bytes() == CONTENT
+      url, MD5, tmp_path, is_shown=False).read_bytes() == CONTENT
   assert requests == [0, have]
   assert not part.exists()
 
@@ -73,7 +73,7 @@ def test_goes_on_where_it_broke(server, tmp_path):
 def test_wrong_checksum_leaves_nothing(server, tmp_path):
   url, _, _ = server
   with pytest.raises(UserError, match='did not give the published file'):
-    download.fetch(url, '0' * 32, tmp_path, progress=False)
+    download.fetch(url, '0' * 32, tmp_path, is_shown=False)
   assert not list(tmp_path.iterdir())
 
 
@@ -83,5 +83,19 @@ def test_no_server_is_told_at_once(tmp_path):
     port = unused.getsockname()[1]
   start = time.monotonic()
   with pytest.raises(UserError, match=f'--data_dir={tmp_path}.*put it into'):
-    download.fetch(f'http://127.0.0.1:{port}/f', MD5, tmp_path, progress=False)
+    download.fetch(f'http://127.0.0.1:{port}/f', MD5, tmp_path, is_shown=False)
   assert time.monotonic() - start < 10
+
+
+def test_progress_is_a_line_in_a_log(server, tmp_path, capsys):
+  url, stop, _ = server
+  stop.append(800_000)
+  with pytest.raises(UserError):
+    download.fetch(url, MD5, tmp_path)
+  have = (tmp_path / 'file.bin.part').stat().st_size
+  download.fetch(url, MD5, tmp_path)
+  out, err = capsys.readouterr()
+  assert out.splitlines() == [
+      'downloading file.bin, 1.3 MB',
+      f'downloading file.bin, 1.3 MB, from {have / 1e6:.1f} MB']
+  assert '\r' not in err and '%' not in err
