@@ -1,6 +1,7 @@
 """--dataset=npz --data_dir=FILE.npz: arrays as numpy.savez writes them."""
 
 import pathlib
+import zipfile
 
 import numpy as np
 
@@ -26,6 +27,7 @@ def load(data_dir: str) -> Dataset:
         'writes one')
   where = f'--data_dir={data_dir}'
   try:
+    _check_archive(path)
     file = np.load(path, allow_pickle=False)
     if isinstance(file, np.ndarray):
       raise ValueError('one array, not an archive of several')
@@ -33,9 +35,22 @@ def load(data_dir: str) -> Dataset:
       found = {key: file[key] for key in file.files}
   except Exception as error:  # a damaged file can raise almost anything
     raise UserError(f'{where} cannot be read as an npz file of plain arrays '
-                    f'({_short(error)}); write it anew with numpy.savez'
+                    f'({_short(error)}); write it again with numpy.savez'
                     ) from error
   return arrays.dataset(path.stem, where, found)
+
+
+def _check_archive(path: pathlib.Path) -> None:
+  """Raises ValueError where a file is no zip archive, nor one array.
+
+  numpy would take it for a pickle.
+  """
+  with open(path, 'rb') as file:
+    begin = file.read(6)
+  if begin != b'\x93NUMPY' and not (
+      begin.startswith(b'PK') and zipfile.is_zipfile(path)):
+    raise ValueError(f'its {path.stat().st_size:,} bytes are not a whole zip '
+                     'archive, as npz files are')
 
 
 def _short(error: Exception) -> str:

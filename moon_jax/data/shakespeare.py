@@ -45,10 +45,12 @@ def load(data_dir: str) -> Dataset:
   found = {}
   for part, paths in files.items():
     inputs, labels, users = zip(*map(_read, paths))
-    lengths = {x.shape[1] for x in inputs}
-    if len(lengths) > 1:
-      raise UserError(f'--data_dir: inputs in {root / part} are of '
-                      f'{sorted(lengths)} characters; give all alike')
+    lengths = [x.shape[1] for x in inputs]
+    for path, length in zip(paths, lengths):
+      if length != lengths[0]:
+        raise UserError(
+            f'--data_dir: inputs in {path} are of {length} characters and '
+            f'those in {paths[0]} of {lengths[0]}; give all alike')
     found[f'x_{part}'] = np.concatenate(inputs)
     found[f'y_{part}'] = np.concatenate(labels)
     found[f'client_{part}'] = np.concatenate(users)
@@ -62,22 +64,33 @@ def _read(path: pathlib.Path):
   """Of one file the inputs, int8 [N, T], labels, int8 [N], and users [N]."""
   def fail(why):
     raise UserError(f'--data_dir: {path} is not as LEAF writes it: {why}. Make '
-                    'it anew')
+                    'it again')
   try:
     with open(path, encoding='utf-8') as file:
       data = json.load(file)['user_data']
     users = [user for user, held in data.items() for _ in held['y']]
     x = [text for held in data.values() for text in held['x']]
     y = [text for held in data.values() for text in held['y']]
-    counts = [(len(held['x']), len(held['y'])) for held in data.values()]
+    counts = {user: (len(held['x']), len(held['y']))
+              for user, held in data.items()}
     codes = [_encode(''.join(texts)) for texts in (x, y)]
   except (OSError, ValueError, LookupError, TypeError, AttributeError,
           RecursionError) as error:
     fail(f'{type(error).__name__} {error}')
-  if not y or any(a != b for a, b in counts):
-    fail('users must have as many inputs x as labels y, and some at all')
-  if len({len(text) for text in x}) != 1 or {len(text) for text in y} != {1}:
-    fail('inputs must be of one length and labels of one character')
+  if not y:
+    fail('no user has an example')
+  for user, (num_x, num_y) in counts.items():
+    if num_x != num_y:
+      fail(f'users must have as many inputs x as labels y; {user!r:.60} has '
+           f'{num_x:,} and {num_y:,}')
+  if {len(text) for text in x} != {len(x[0])} or {
+      len(text) for text in y} != {1}:
+    user, inputs, label = next(
+        example for example in zip(users, x, y)
+        if len(example[1]) != len(x[0]) or len(example[2]) != 1)
+    fail('inputs must be of one length and labels of one character; '
+         f'{user!r:.60} has an input of {len(inputs):,} characters (the first '
+         f'of all has {len(x[0]):,}) and its label has {len(label):,}')
   return codes[0].reshape(len(x), -1), codes[1], np.array(users)
 
 

@@ -52,4 +52,4 @@ def load(name: str, data_dir: str) -> Dataset:
   except OSError as error:  # where even looking for a file is forbidden
     raise UserError(
         f'--data_dir={data_dir} cannot be read ({error.strerror or error}); '
-        'mend its permissions, or name another') from error
+        'fix its permissions, or name another') from error

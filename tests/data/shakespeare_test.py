@@ -70,10 +70,14 @@ def test_reads_what_leaf_writes(tmp_path):
     ('{"user_data": {"A": {"x": ["abc"]}}}', "KeyError 'y'"),
     ('{"user_data": {"A": [1]}}', 'TypeError'),
     ('{"user_data": {"A": {"x": [1], "y": ["d"]}}}', 'TypeError'),
-    ('{"user_data": {}}', 'some at all'),
-    ('{"user_data": {"A": {"x": ["abc", "abc"], "y": ["d"]}}}', 'as many'),
-    ('{"user_data": {"A": {"x": ["abc", "ab"], "y": ["d", "e"]}}}', 'one len'),
-    ('{"user_data": {"A": {"x": ["abc"], "y": ["de"]}}}', 'one character'),
+    ('{"user_data": {}}', 'no user has an example'),
+    ('{"user_data": {"A": {"x": ["abc", "abc"], "y": ["d"]}}}',
+     'as many.*; .A. has 2 and 1'),
+    ('{"user_data": {"A": {"x": ["abc", "ab"], "y": ["d", "e"]}}}',
+     'one len.*; .A. has an input of 2 characters .the first of all has 3. '
+     'and its label has 1'),
+    ('{"user_data": {"A": {"x": ["abc"], "y": ["de"]}}}',
+     'one char.*; .A. .* its label has 2'),
     ('{"user_data": {"A": {"x": ["a#c"], "y": ["d"]}}}', "character '#'"),
     ('{"user_data": {"A": {"x": ["a\\u20acc"], "y": ["d"]}}}', 'Unicode'),
     ('[' * 100_000, 'RecursionError|JSONDecodeError'),
@@ -94,7 +98,8 @@ def test_missing_and_unlike_files_are_refused(tmp_path):
   write(tmp_path, 'test', USERS)
   write(tmp_path, 'train', USERS)
   write(tmp_path, 'train', {'X': user('abcde')}, 'longer.json')
-  with pytest.raises(UserError, match=r'of \[3, 4\] characters'):
+  with pytest.raises(UserError, match='inputs in .*/train/longer.json are of 4 '
+                     'characters and those in .*/train/all.json of 3'):
     shakespeare.load(str(tmp_path))
 
 
