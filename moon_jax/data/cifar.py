@@ -1,6 +1,12 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) in each of their published forms.
 
-https://www.cs.toronto.edu/~kriz/cifar.html.
+https://www.cs.toronto.edu/~kriz/cifar.html. Files are checked by md5. Those of
+the python forms are published; those of the binary forms were computed from the
+published pixels and labels, in the same order. The published binary files of
+CIFAR-100 may be in another order, so one with another md5 is used, with a
+printed note, where it has all of its images: exactly 500 (train.bin) or 100
+(test.bin) of each fine class, each with the coarse label of its class. Pixels
+cannot be checked there, and the order decides the partition.
 """
 
 from collections.abc import Callable
@@ -27,14 +33,65 @@ def _decode_python(labels_key: bytes) -> Callable:
 def _decode_binary(num_labels: int) -> Callable:
   """Records of label bytes, of which the last counts, and 3,072 pixels."""
   def decode(blob):
-    records = np.frombuffer(blob, np.uint8).reshape(-1, num_labels + _PIXELS)
+    records = _records(blob, num_labels)
     return _images(records[:, num_labels:]), records[:, num_labels - 1]
   return decode
 
 
+def _records(blob: bytes, num_labels: int) -> np.ndarray:
+  """uint8 [n, num_labels + 3072]."""
+  size = num_labels + _PIXELS
+  if len(blob) % size:
+    raise ValueError(f'{len(blob):,} bytes are no whole number of images, each '
+                     f'of {size:,} bytes')
+  return np.frombuffer(blob, np.uint8).reshape(-1, size)
+
+
 def _images(pixels) -> np.ndarray:
   """[n, 32, 32, 3] of planes R, G, B [n, 3072]."""
+  if np.ndim(pixels) != 2 or np.shape(pixels)[1] != _PIXELS:
+    raise ValueError(f'pixels are of shape {list(np.shape(pixels))} where [n, '
+                     f'{_PIXELS}] was expected')
   return np.reshape(pixels, (-1, 3, 32, 32)).transpose(0, 2, 3, 1)
+
+
+def _check_cifar100(blob: bytes, count: int) -> None:
+  """Raises ValueError where a binary file lacks images or mixes up labels.
+
+  Args:
+    blob: a file of CIFAR-100's binary form.
+    count: the number of images that it should have.
+  """
+  size = 2 + _PIXELS
+  if len(blob) != count * size:
+    raise ValueError(f'{len(blob):,} bytes where {count:,} images of {size:,} '
+                     f'bytes each make {count * size:,}')
+  coarse, fine = _records(blob, 2)[:, :2].T
+  if fine.max() >= len(_COARSE):
+    raise ValueError(f'a label is {fine.max()}')
+  per_class = count // len(_COARSE)
+  found = np.bincount(fine, minlength=len(_COARSE))
+  worst = int(abs(found - per_class).argmax())
+  if found[worst] != per_class:
+    raise ValueError(f'{found[worst]:,} images of class {worst} '
+                     f'({CIFAR100.class_names[worst]}) where each class has '
+                     f'{per_class:,}')
+  wrong = np.flatnonzero(coarse != _COARSE[fine])
+  if len(wrong):
+    k = int(wrong[0])
+    raise ValueError(
+        f'image {k:,} has fine label {fine[k]}, which belongs to coarse label '
+        f'{_COARSE[fine[k]]}, and coarse label {coarse[k]} (and '
+        f'{len(wrong) - 1:,} more are wrong)')
+
+
+# The coarse label of each fine one of CIFAR-100.
+_COARSE = np.array([
+    4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5,
+    10, 7, 6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5, 5, 19, 8, 8,
+    15, 13, 14, 17, 18, 10, 16, 4, 17, 4, 2, 0, 17, 4, 18, 17, 10, 3, 2, 12, 12,
+    16, 12, 1, 9, 19, 2, 10, 0, 1, 16, 12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19,
+    5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13])
 
 
 CIFAR10 = Published(
@@ -59,7 +116,7 @@ CIFAR10 = Published(
             'data_batch_4.bin': 'ae636b3ba5c66a11e91e8cb52e771fcb',
             'data_batch_5.bin': '53f37980c15c3d472c316c40844f3f0d',
             'test_batch.bin': '803d5f7f4d78ea53de84dbe85f74fb6d',
-        }, _decode_binary(1)),
+        }, _decode_binary(1), num_bytes=(10_000 * (1 + _PIXELS),) * 6),
     ),
     num_images=(10_000,) * 6,
     shape=(32, 32, 3),
@@ -81,11 +138,13 @@ CIFAR100 = Published(
             'train': '16019d7e3df5f24257cddd939b257f8d',
             'test': 'f0ef6b0ae62326f3e7ffdfab6717acfc',
         }, _decode_python(b'fine_labels')),
-        # Checksums are neither published nor known here: sizes and labels are
-        # checked alone.
+        # Likewise.
         Form('cifar-100-binary', 'cifar-100-binary.tar.gz', {
-            'train.bin': '', 'test.bin': '',
-        }, _decode_binary(2)),
+            'train.bin': '6172c7755cfe09b2fe270c85cebc1b15',
+            'test.bin': '4499cfba6c016c1be1438163640a0898',
+        }, _decode_binary(2),
+             num_bytes=(50_000 * (2 + _PIXELS), 10_000 * (2 + _PIXELS)),
+             check_unknown=_check_cifar100),
     ),
     num_images=(50_000, 10_000),
     shape=(32, 32, 3),

@@ -26,7 +26,8 @@ class Tree(NamedTuple):
   """Many files, below a directory or in the zip archive that holds it."""
 
   path: pathlib.Path
-  # name below the directory, with slashes -> what differs when its content does
+  # name below the directory, with slashes -> size in bytes, and what differs
+  # when the content does: the time in a directory, a checksum in an archive
   stamps: dict[str, tuple[int, int]]
   read: Callable  # a reader of these names, for any number of threads
   remedy: str  # what to do about a bad file, as messages end
@@ -71,20 +72,22 @@ def directory_of(name: str, title: str, data_dir: str, wanted: str,
   return root
 
 
-def of_directory(directory: pathlib.Path, remedy: str) -> Callable:
+def of_directory(directory: pathlib.Path, remedy: str,
+                 ends: tuple[str, ...] = ('', '.gz')) -> Callable:
   """Reads files in `directory`, each NAME, or else NAME.gz unpacked.
 
   Args:
     directory: an existing directory.
     remedy: what to do about a bad file, as messages end.
+    ends: of file names, '' or '.gz': the first that exists is read.
 
   Returns:
     A reader. It raises UserError where a file is missing or damaged.
   """
   def read(name):
-    path, open_fn = directory / name, open
-    if not path.exists() and (directory / f'{name}.gz').exists():
-      path, open_fn = directory / f'{name}.gz', gzip.open
+    path = next((path for path in (directory / f'{name}{end}' for end in ends)
+                 if path.exists()), directory / name)
+    open_fn = gzip.open if path.name == f'{name}.gz' else open
     if not path.is_file():  # nor a pipe or a device, which never end
       raise UserError(f'--data_dir: {path} is missing or no file. {remedy}')
     try:
@@ -95,7 +98,7 @@ def of_directory(directory: pathlib.Path, remedy: str) -> Callable:
                       f'{remedy}') from error
     except OSError as error:
       raise UserError(f'--data_dir: {path} cannot be read '
-                      f'({error.strerror}); mend its permissions') from error
+                      f'({error.strerror}); fix its permissions') from error
   return read
 
 
@@ -122,9 +125,7 @@ def of_archive(path: pathlib.Path, names: Container[str],
         if name in names and member.isfile():
           blobs[name] = tar.extractfile(member).read(_MOST_BYTES)
   except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
-    reason = str(error).partition('\n')[0]
-    raise UserError(f'--data_dir: {path} is not a whole archive ({reason}). '
-                    f'{remedy}') from error
+    raise _archive_error(path, '', error, remedy) from error
 
   def read(name):
     if name not in blobs:
@@ -132,6 +133,17 @@ def of_archive(path: pathlib.Path, names: Container[str],
     return f'{path}:{name}', blobs.pop(name)
 
   return read
+
+
+def _archive_error(path: pathlib.Path, name: str, error: Exception,
+                   remedy: str) -> UserError:
+  """What to raise where an archive, or the file `name` in it, is unreadable."""
+  if isinstance(error, (PermissionError, IsADirectoryError)):
+    return UserError(f'--data_dir: {path} cannot be read ({error.strerror}); '
+                     'fix its permissions, or put the archive there')
+  reason = str(error).partition('\n')[0]
+  return UserError(f'--data_dir: the archive {path} is damaged'
+                   f'{f" at {name}" if name else ""} ({reason}). {remedy}')
 
 
 def tree_of_directory(directory: pathlib.Path, tops: tuple[str, ...],
@@ -145,7 +157,7 @@ def tree_of_directory(directory: pathlib.Path, tops: tuple[str, ...],
     stamps = dict(_scan(directory, '', _MOST_DEPTH, tops))
   except OSError as error:
     raise UserError(f'--data_dir: {error.filename} cannot be read '
-                    f'({error.strerror}); mend its permissions') from error
+                    f'({error.strerror}); fix its permissions') from error
   return Tree(directory, stamps, of_directory(directory, remedy), remedy)
 
 
@@ -168,29 +180,28 @@ def tree_of_zip(path: pathlib.Path, directory: str, remedy: str) -> Tree:
   """The files of `directory` in a zip archive; nothing is unpacked.
 
   Raises:
-    UserError: where the archive is damaged.
+    UserError: where the archive is damaged or has no such directory.
   """
-  def fail(name, error):
-    raise UserError(f'--data_dir: {path}{name} is not a whole archive '
-                    f'({error}). {remedy}') from error
-
   # The last three: of features that it lacks, of passwords, and of bad fields.
   errors = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError,
             NotImplementedError, RuntimeError, ValueError)
   try:
     archive = zipfile.ZipFile(path)
   except errors as error:
-    fail('', error)
+    raise _archive_error(path, '', error, remedy) from error
   infos = {info.filename.removeprefix(f'{directory}/'): info
            for info in archive.infolist()
            if info.filename.startswith(f'{directory}/') and not info.is_dir()}
+  if not infos:
+    raise UserError(f'--data_dir: the archive {path} is whole but holds no '
+                    f'{directory}/, so it is another one. {remedy}')
 
   def read(name):
     try:
       with archive.open(infos[name]) as file:
         return f'{path}:{name}', file.read(_MOST_BYTES)
     except errors as error:
-      fail(f':{name}', error)
+      raise _archive_error(path, name, error, remedy) from error
 
   stamps = {name: (info.file_size, info.CRC) for name, info in infos.items()}
   return Tree(path, stamps, read, remedy)

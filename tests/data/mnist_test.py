@@ -1,6 +1,7 @@
 """MNIST and Fashion-MNIST from made files, packed byte by byte."""
 
 import gzip
+import hashlib
 import struct
 
 import numpy as np
@@ -32,6 +33,8 @@ def idx_labels(labels):
 
 BLOBS = dict(zip(NAMES, (idx_images(TRAIN[0]), idx_labels(TRAIN[1]),
                          idx_images(TEST[0]), idx_labels(TEST[1]))))
+FASHION = dict(zip(NAMES, (idx_images(255 - TRAIN[0]), idx_labels([0] * 6),
+                           idx_images(255 - TEST[0]), idx_labels([0] * 4))))
 
 
 def small(data_set):
@@ -77,6 +80,52 @@ def test_one_data_set_is_not_taken_for_the_other(tmp_path):
       load(str(tmp_path))
   assert not set(mnist.MNIST.forms[0].md5.values()) & set(
       mnist.FASHION_MNIST.forms[0].md5.values())
+
+
+def pair():
+  """Both data sets, as if these made files were the published ones."""
+  md5 = [dict(zip(NAMES, (hashlib.md5(blob).hexdigest() for blob in blobs)))
+         for blobs in (BLOBS.values(), FASHION.values())]
+  return [data_set._replace(
+      num_images=(6, 4), namesakes=dict.fromkeys(other.values(), name),
+      forms=tuple(form._replace(md5=own) for form in data_set.forms))
+          for data_set, own, other, name in (
+              (mnist.MNIST, *md5, 'fashion_mnist'),
+              (mnist.FASHION_MNIST, *md5[::-1], 'mnist'))]
+
+
+@pytest.mark.parametrize('place, is_packed', [
+    ('mnist', False), ('MNIST/raw', True), ('.', True)])
+def test_mnist_is_found_beside_fashion_mnist(place, is_packed, tmp_path):
+  write(tmp_path, **FASHION)
+  write(tmp_path / place, is_packed)
+  data_set, fashion = pair()
+  dataset = published.load(data_set, str(tmp_path))
+  np.testing.assert_array_equal(dataset.train_inputs[..., 0], TRAIN[0])
+  dataset = published.load(fashion, str(tmp_path))
+  np.testing.assert_array_equal(dataset.train_inputs[..., 0], 255 - TRAIN[0])
+
+
+def test_fashion_mnist_alone_is_not_mnist(tmp_path):
+  write(tmp_path, **FASHION)
+  with pytest.raises(UserError, match=f'{tmp_path}/{NAMES[0]} is the file of '
+                     'that name of --dataset=fashion_mnist, not of --dataset='
+                     'mnist, and no other place has MNIST'):
+    published.load(pair()[0], str(tmp_path))
+
+
+def test_each_data_set_knows_the_files_of_the_other():
+  for data_set, other in ((mnist.MNIST, mnist.FASHION_MNIST),
+                          (mnist.FASHION_MNIST, mnist.MNIST)):
+    assert data_set.namesakes == dict.fromkeys(
+        other.forms[0].md5.values(), other.name)
+
+
+def test_published_sizes():
+  """16 + 60,000 * 784 bytes of images, 8 + 60,000 of labels, and so on."""
+  for data_set in (mnist.MNIST, mnist.FASHION_MNIST):
+    for form in data_set.forms:
+      assert form.num_bytes == (47_040_016, 60_008, 7_840_016, 10_008)
 
 
 @pytest.mark.parametrize('name, blob, words', [

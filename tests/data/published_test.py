@@ -92,6 +92,70 @@ def test_a_bad_file_is_refused_though_a_good_one_lies_beside_it(tmp_path):
     published.load(TOY, str(tmp_path))
 
 
+def test_the_expected_size_is_reported_where_it_is_known(tmp_path):
+  write(tmp_path)
+  (tmp_path / 'test').write_bytes(FILES['test'][:-1])
+  toy = TOY._replace(forms=(TOY.forms[0]._replace(num_bytes=(15, 10)),))
+  with pytest.raises(UserError, match='/test is not the published file: 9 '
+                     'bytes with md5 .*, where 10 bytes with md5 .* expected'):
+    published.load(toy, str(tmp_path))
+
+
+# Another data set with files of the same names.
+
+SHADOW = {name: bytes(len(blob)) for name, blob in FILES.items()}
+TOY_OR_SHADOW = TOY._replace(namesakes={
+    hashlib.md5(blob).hexdigest(): 'shadow' for blob in SHADOW.values()})
+
+
+@pytest.mark.parametrize('one', [{}, {'train'}, {'test'}])
+def test_the_search_continues_past_another_data_set(one, tmp_path):
+  """Whether all files of the first place are the other's, or one."""
+  write(tmp_path, files={name: SHADOW[name] if not one or name in one else
+                         FILES[name] for name in FILES})
+  write(tmp_path / 'toy')
+  dataset = published.load(TOY_OR_SHADOW, str(tmp_path))
+  np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
+  np.testing.assert_array_equal(dataset.test_inputs, IMAGES[3:])
+
+
+@pytest.mark.parametrize('packed, plain', [(FILES, SHADOW), (SHADOW, FILES)])
+def test_the_search_continues_at_the_packed_files_beside(
+    packed, plain, tmp_path):
+  write(tmp_path, files=plain)
+  write(tmp_path, ('.gz', '.gz'), packed)
+  dataset = published.load(TOY_OR_SHADOW, str(tmp_path))
+  np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
+
+
+def test_the_search_continues_at_what_was_prepared(tmp_path, monkeypatch):
+  write(tmp_path, files=SHADOW)
+  arrays = IMAGES[:3], LABELS[:3], IMAGES[3:], LABELS[3:]
+  monkeypatch.setattr(prepared, 'find', lambda root, name: root / name)
+  monkeypatch.setattr(prepared, 'read', lambda directory: arrays)
+  dataset = published.load(TOY_OR_SHADOW, str(tmp_path))
+  np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
+
+
+def test_another_data_set_alone_is_named(tmp_path):
+  write(tmp_path, files=SHADOW)
+  with pytest.raises(UserError) as error:
+    published.load(TOY_OR_SHADOW, str(tmp_path))
+  assert str(error.value) == (
+      f'--data_dir: {tmp_path}/train is the file of that name of --dataset='
+      'shadow, not of --dataset=toy, and no other place has Toy: '
+      f'{tmp_path} must hold train, test (each also as .gz), itself or in toy/,'
+      ' or toy/ of tensorflow-datasets. Get the files from http://toy.example/')
+
+
+def test_damage_beside_another_data_set_is_refused(tmp_path):
+  """A damaged file is not passed over in silence."""
+  write(tmp_path, files=SHADOW)
+  write(tmp_path / 'toy', files=FILES | {'test': b'!'})
+  with pytest.raises(UserError, match='/toy/test is not the published file'):
+    published.load(TOY_OR_SHADOW, str(tmp_path))
+
+
 @pytest.mark.parametrize('cut, words', [
     (lambda blob: blob[:-4], 'not a whole gzip file'),
     (lambda blob: blob[:20], 'not a whole gzip file'),

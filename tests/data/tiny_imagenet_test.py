@@ -309,7 +309,7 @@ def test_damaged_packing(compression, tmp_path):
   kept(tmp_path)[0].unlink()
   for first in range(at + 60, at + 200, 20):  # past the name, into the stream
     path.write_bytes(whole[:first] + b'\xff' * 40 + whole[first + 40:])
-    with pytest.raises(UserError, match='is not a whole'):
+    with pytest.raises(UserError, match='is damaged at'):
       tiny_imagenet.load(str(tmp_path))
 
 
@@ -320,11 +320,11 @@ def test_damaged_archive(tmp_path):
       archive.writestr(f'{FOLDER}/{name}', blob)
   whole = path.read_bytes()
   path.write_bytes(whole[:-100])
-  with pytest.raises(UserError, match=f'{path} is not a whole archive'):
+  with pytest.raises(UserError, match=f'the archive {path} is damaged'):
     tiny_imagenet.load(str(tmp_path))
   at = whole.index(FILES[IMAGE]) + 2500
   path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
-  with pytest.raises(UserError, match=f'{path}:{IMAGE} is not a whole archive'):
+  with pytest.raises(UserError, match=f'{path} is damaged at {IMAGE}'):
     tiny_imagenet.load(str(tmp_path))
 
 
