@@ -1,33 +1,41 @@
 """Many small JPEG files as one array: decoded once, in parallel, then kept.
 
-They are kept in one npy file with the sha256 of the pixels behind them. Its
-name tells the names, sizes and times of the images, in order: where any of them
-changes, they are decoded anew.
+They are kept in one npy file (`moon_jax.data.kept`) next to the files or, where
+that cannot be written, in the user's cache; its path and size are printed. Its
+name is a hash of the names and sizes of the images, in order. Where their times
+differ from those of the files that were decoded (in a copied or newly unpacked
+folder, or the zip archive instead of a folder), the files are read and compared
+by sha256, which takes seconds; only where one has changed are the images
+decoded again. So a copy needs no second kept file, and a changed image of the
+same size is noticed, unless its time is the same, too. When a file is kept,
+those kept before it in the same place are removed.
 """
 
 import concurrent.futures
 import hashlib
 import io
-import os
 import pathlib
 
 import numpy as np
 
+from moon_jax.data import kept
+from moon_jax.data import progress
 from moon_jax.data.files import Tree
 from moon_jax.errors import UserError
 
-_CHUNK = 64  # images a thread decodes before it tells of its progress
+_CHUNK = 64  # images a thread works on before it reports its progress
 
 
-def load(tree: Tree, names: list[str], size: int, title: str) -> np.ndarray:
+def load(tree: Tree, names: list[str], size: int, title: str,
+         prefix: str) -> np.ndarray:
   """The images `names` of `tree`, uint8 [N, size, size, 3]; grey ones in RGB.
 
   Args:
-    tree: the files. What is kept lies next to it or, where that cannot be
-      written, in the user's cache.
+    tree: the files.
     names: of the images, in the order wanted.
     size: in pixels, of each.
-    title: what the kept file's name begins with.
+    title: of the data set, for messages.
+    prefix: what the kept file's name begins with.
 
   Raises:
     UserError: naming the file that is no JPEG, is damaged or of another size.
@@ -35,95 +43,100 @@ def load(tree: Tree, names: list[str], size: int, title: str) -> np.ndarray:
   import platformdirs
 
   shape = (len(names), size, size, 3)
-  stamp = repr([(name, *tree.stamps[name]) for name in names])
-  key = hashlib.sha256(stamp.encode('utf-8', 'replace')).hexdigest()[:16]
-  paths = [pathlib.Path(directory) / f'{title}-{key}.npy' for directory in
+  key = _hash([(name, tree.stamps[name][0]) for name in names]).hex()[:16]
+  stamp = _hash([tree.stamps[name] for name in names])
+  paths = [pathlib.Path(directory) / f'{prefix}-{key}.npy' for directory in
            (tree.path.parent, platformdirs.user_cache_dir('moon_jax'))]
+  content = b''
   for path in paths:
-    if path.is_file():
-      images = _kept(path, shape)
-      if images is not None:
-        return images
-      print(f'{path} is damaged; decoding the images anew', flush=True)
-  images = _decode(tree, names, shape, title)
-  if not any(_keep(path, images) for path in paths):
-    print(f'{paths[-1]} cannot be written: the images will be decoded again '
-          'the next time', flush=True)
+    if not path.is_file():
+      continue
+    found = kept.read(path, shape)
+    if found is None:
+      print(f'{path} is damaged; decoding the images again', flush=True)
+      continue
+    if found.stamp == stamp:
+      return found.images
+    content = content or _content(tree, names, title)
+    if found.content == content:
+      kept.restamp(path, stamp)
+      return found.images
+    print(f'{path} was made of other files; decoding the images again',
+          flush=True)
+  images, content = _decode(tree, names, shape, title)
+  for path in paths:
+    if kept.write(path, kept.Kept(images, content, stamp)):
+      removed = kept.remove_others(path, prefix, shape)
+      print(f'wrote the decoded images of {title} to {path} '
+            f'({path.stat().st_size / 1e6:,.1f} MB), where the next run reads '
+            'them' + (f'; removed {", ".join(map(str, removed))}, which it '
+                      'replaces' if removed else ''), flush=True)
+      return images
+  print(f'{paths[-1]} cannot be written: the images will be decoded again '
+        'the next time', flush=True)
   return images
 
 
-def _header(shape: tuple[int, ...]) -> bytes:
-  """What an npy file of pixels begins with."""
-  header = io.BytesIO()
-  np.lib.format.write_array_header_1_0(
-      header, {'descr': '|u1', 'fortran_order': False, 'shape': shape})
-  return header.getvalue()
-
-
-def _kept(path: pathlib.Path, shape: tuple[int, ...]) -> np.ndarray | None:
-  """The images in `path`, or None where it is not as `_keep` wrote it."""
-  header = _header(shape)
-  images = np.empty(shape, np.uint8)
-  try:
-    with open(path, 'rb') as file:
-      is_whole = (file.read(len(header)) == header
-                  and file.readinto(memoryview(images).cast('B'))
-                  == images.size)
-      digest = file.read()
-  except OSError:
-    return None
-  return (images if is_whole and hashlib.sha256(images).digest() == digest
-          else None)
-
-
-def _keep(path: pathlib.Path, images: np.ndarray) -> bool:
-  """Writes `path` whole or not at all, and tells which."""
-  part = path.with_name(f'{path.name}.{os.getpid()}.part')
-  try:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-      with open(part, 'wb') as file:
-        file.write(_header(images.shape))
-        file.write(memoryview(images).cast('B'))
-        file.write(hashlib.sha256(images).digest())
-      os.replace(part, path)
-    finally:
-      part.unlink(missing_ok=True)
-  except OSError:
-    return False
-  return True
+def _hash(value) -> bytes:
+  return hashlib.sha256(repr(value).encode('utf-8', 'replace')).digest()
 
 
 def _decode(tree: Tree, names: list[str], shape: tuple[int, ...],
-            title: str) -> np.ndarray:
-  import tqdm
-
+            title: str) -> tuple[np.ndarray, bytes]:
+  """The images, and the hash of their files."""
   images = np.empty(shape, np.uint8)
+  digests = np.empty((len(names), 32), np.uint8)
 
-  def fill(begin):
-    chunk = range(begin, min(begin + _CHUNK, len(names)))
+  def fill(i):
+    path, blob = tree.read(names[i])
+    digests[i] = _digest(blob)
+    images[i] = _pixels(path, blob, shape[1], tree.remedy)
+
+  _for_each(fill, len(names),
+            f'decoding {len(names):,} images of {title}')
+  return images, hashlib.sha256(digests).digest()
+
+
+def _content(tree: Tree, names: list[str], title: str) -> bytes:
+  """The hash of the files, as `_decode` returns it."""
+  digests = np.empty((len(names), 32), np.uint8)
+
+  def fill(i):
+    digests[i] = _digest(tree.read(names[i])[1])
+
+  _for_each(fill, len(names), f'comparing {len(names):,} images of {title} '
+            'with those decoded before, since times of files differ')
+  return hashlib.sha256(digests).digest()
+
+
+def _digest(blob: bytes) -> np.ndarray:
+  return np.frombuffer(hashlib.sha256(blob).digest(), np.uint8)
+
+
+def _for_each(fill, count: int, title: str) -> None:
+  """Calls fill(i) for each i below `count`, and shows how far it is."""
+  def fill_chunk(begin):
+    chunk = range(begin, min(begin + _CHUNK, count))
     for i in chunk:
-      images[i] = _pixels(tree, names[i], shape[1])
+      fill(i)
     return len(chunk)
 
-  # Threads do, since Pillow decodes outside of Python's lock.
-  with concurrent.futures.ThreadPoolExecutor() as pool, tqdm.tqdm(
-      total=len(names), desc=f'decoding {title}', unit=' images') as bar:
-    for count in pool.map(fill, range(0, len(names), _CHUNK)):
-      bar.update(count)
-  return images
+  # Threads do: Pillow decodes and hashlib hashes outside of Python's lock.
+  with (concurrent.futures.ThreadPoolExecutor() as pool,
+        progress.shown(title, count, 'images') as advance):
+    for done in pool.map(fill_chunk, range(0, count, _CHUNK)):
+      advance(done)
 
 
-def _pixels(tree: Tree, name: str, size: int) -> np.ndarray:
+def _pixels(path: str, blob: bytes, size: int, remedy: str) -> np.ndarray:
   from PIL import Image
 
-  path, blob = tree.read(name)
   try:
     image = Image.open(io.BytesIO(blob), formats=('JPEG',))
     if image.size == (size, size):
       return np.asarray(image.convert('RGB'))
   except Exception as error:  # its readers raise many kinds
     raise UserError(f'--data_dir: {path} is not a whole JPEG file '
-                    f'({type(error).__name__}). {tree.remedy}') from error
+                    f'({type(error).__name__}). {remedy}') from error
   raise UserError(f'--data_dir: {path} is of {image.size[0]}x{image.size[1]} '
-                  f'pixels where {size}x{size} are expected. {tree.remedy}')
+                  f'pixels where {size}x{size} are expected. {remedy}')

@@ -7,11 +7,16 @@ testing, as in the code released with MOON; its test part has no labels.
     val/images/*.JPEG                named in val/val_annotations.txt,
                                      or val/WNID/*.JPEG, or val/WNID/images/...
     words.txt                        what a WNID means; may be missing
+    wnids.txt                        the classes, for messages; may be missing
+
+Images are decoded at the first time only and kept in one file of 1.35 GB next
+to the folder or archive (`moon_jax.data.decoded`), whose path is printed.
 
 Examples are in order of class and then of file name, as in ImageFolder of
 torchvision, on which the published partitions rest.
 """
 
+from collections.abc import Collection
 import pathlib
 import posixpath
 
@@ -33,8 +38,10 @@ NUM_TEST = 10_000
 _TITLE = 'Tiny-ImageNet'
 _FOLDER = 'tiny-imagenet-200'
 _SIZE = 64
-_REMEDY = (f'Unpack {_FOLDER}.zip anew, or remove the folder and, if it is '
-           'damaged, the archive and run again')
+_FOLDER_REMEDY = (f'Unpack {_FOLDER}.zip again, or remove the folder and run '
+                  'again: the archive is then read as it is, or downloaded')
+_ARCHIVE_REMEDY = (f'Remove it and run again to download it, or put the '
+                   f'archive from {URL} there')
 
 
 def load(data_dir: str) -> Dataset:
@@ -42,7 +49,8 @@ def load(data_dir: str) -> Dataset:
 
   Looked for, in this order: the folder tiny-imagenet-200/ in `data_dir`,
   `data_dir` as this folder itself, and tiny-imagenet-200.zip, which is read as
-  it is. Images are decoded at the first time only (`moon_jax.data.decoded`).
+  it is. Images are decoded at the first time only and kept in a file, whose
+  path and size are printed.
 
   Raises:
     UserError: see `moon_jax.data.sources.load`.
@@ -59,7 +67,8 @@ def load(data_dir: str) -> Dataset:
   test = _test(tree, set(wnids))
   train_names = [name for wnid in wnids for name in train[wnid]]
   images = decoded.load(
-      tree, train_names + [name for _, name in test], _SIZE, 'tiny_imagenet')
+      tree, train_names + [name for _, name in test], _SIZE, _TITLE,
+      'tiny_imagenet')
   class_of = {wnid: k for k, wnid in enumerate(wnids)}
   return Dataset(
       name='tiny_imagenet',
@@ -83,13 +92,13 @@ def _tree(root: pathlib.Path) -> Tree:
     folder = root
   if folder.is_dir():
     return files.tree_of_directory(
-        folder, ('train', 'val', 'words.txt'), _REMEDY)
+        folder, ('train', 'val', 'words.txt', 'wnids.txt'), _FOLDER_REMEDY)
   archive = root / f'{_FOLDER}.zip'
   if not archive.exists():
     print(f'{_TITLE} is not in {root} (looked for {_FOLDER}/ and '
           f'{_FOLDER}.zip); downloading {URL}', flush=True)
     archive = download.fetch(URL, MD5, root)
-  return files.tree_of_zip(archive, _FOLDER, _REMEDY)
+  return files.tree_of_zip(archive, _FOLDER, _ARCHIVE_REMEDY)
 
 
 def _by_class(tree: Tree, part: str) -> dict[str, list[str]]:
@@ -111,15 +120,55 @@ def _train(tree: Tree) -> dict[str, list[str]]:
     UserError: where not all are there, which a broken unpacking leaves.
   """
   found = _by_class(tree, 'train')
-  num_whole = sum(len(names) == TRAIN_PER_CLASS for names in found.values())
-  if not num_whole == len(found) == NUM_CLASSES:
+  partial = sorted(wnid for wnid, names in found.items()
+                   if len(names) != TRAIN_PER_CLASS)
+  if partial or len(found) != NUM_CLASSES:
+    wnids = _wnids(tree)
+    absent, unknown = sorted(wnids - set(found)), sorted(set(found) - wnids)
+    why = f'got {len(found)} classes'
+    if absent:
+      why += f', without {_few(absent)}'
+    elif wnids and unknown:
+      why += f', with {_few(unknown)}, not in wnids.txt'
+    if partial:
+      wnid = partial[0]
+      why += f'; {wnid} has {len(found[wnid])}' + _difference(
+          found[wnid], f'{wnid}_', TRAIN_PER_CLASS)
+    if partial[1:]:
+      why += f'; other classes that are not whole: {len(partial) - 1}'
     raise UserError(
         f'--data_dir: {tree.path} must hold train/ of {NUM_CLASSES} classes, '
-        f'each of {TRAIN_PER_CLASS} images; got {len(found)} classes, '
-        f'{num_whole} of them whole, with '
-        f'{sum(map(len, found.values())):,} images. {tree.remedy}')
+        f'each of {TRAIN_PER_CLASS} images; {why}. {tree.remedy}')
   return {wnid: sorted(names, key=posixpath.split)
           for wnid, names in found.items()}
+
+
+def _wnids(tree: Tree) -> set[str]:
+  """The classes in wnids.txt; none where it is missing."""
+  if 'wnids.txt' not in tree.stamps:
+    return set()
+  return set(tree.read('wnids.txt')[1].decode('utf-8', 'replace').split())
+
+
+def _difference(names: list[str], prefix: str, count: int) -> str:
+  """Which files are missing or too many, as messages continue; '' if unknown.
+
+  Published files are PREFIX0.JPEG, PREFIX1.JPEG and so on.
+  """
+  published = {f'{prefix}{i}.JPEG' for i in range(count)}
+  found = {posixpath.basename(name) for name in names}
+  if found < published:
+    return f', without {_few(published - found)}'
+  if published < found:
+    return f', with {_few(found - published)}, not among the published ones'
+  return ''
+
+
+def _few(names: Collection[str]) -> str:
+  """The first three names, and the number of the rest."""
+  first = sorted(names, key=lambda name: (len(name), name))[:3]
+  rest = len(names) - len(first)
+  return ', '.join(first) + (f' and {rest:,} more' if rest else '')
 
 
 def _test(tree: Tree, wnids: set[str]) -> list[tuple[str, str]]:
@@ -130,17 +179,24 @@ def _test(tree: Tree, wnids: set[str]) -> list[tuple[str, str]]:
   """
   found = _by_class(tree, 'val')
   if 'images' in found:  # as published
-    pairs = _annotated(tree, {name for name in found['images']
-                              if name.count('/') == 2}, wnids)
+    images = {name for name in found['images'] if name.count('/') == 2}
+    pairs = _annotated(tree, images, wnids)
+    unnamed = images - {name for _, name in pairs}
+    why = (f'; {len(unnamed):,} of {len(images):,} images have no line in '
+           'val/val_annotations.txt: '
+           + _few(set(map(posixpath.basename, unnamed))) if unnamed else
+           _difference(list(images), 'val_', NUM_TEST))
   else:
     unknown = sorted(set(found) - wnids)
     if unknown:
       raise UserError(f'--data_dir: {tree.path} has val/{unknown[0]}/ and no '
                       f'such class in train/. {tree.remedy}')
     pairs = [(wnid, name) for wnid, names in found.items() for name in names]
+    why = _difference([name for _, name in pairs], 'val_', NUM_TEST)
   if len(pairs) != NUM_TEST:
     raise UserError(f'--data_dir: {tree.path} must hold val/ of {NUM_TEST:,} '
-                    f'images; got {len(pairs):,}. {tree.remedy}')
+                    f'images, each with its class; got {len(pairs):,}{why}. '
+                    f'{tree.remedy}')
   return sorted(pairs, key=lambda pair: (
       pair[0], posixpath.basename(pair[1])))
 
