@@ -104,8 +104,8 @@ def _content(tree: Tree, names: list[str], title: str) -> bytes:
   def fill(i):
     digests[i] = _digest(tree.read(names[i])[1])
 
-  _for_each(fill, len(names), f'comparing {len(names):,} images of {title} '
-            'with those decoded before, since times of files differ')
+  _for_each(fill, len(names), f'comparing {len(names):,} images of {title}, '
+            'whose times changed')
   return hashlib.sha256(digests).digest()
 
 

@@ -127,12 +127,12 @@ def _train(tree: Tree) -> dict[str, list[str]]:
     absent, unknown = sorted(wnids - set(found)), sorted(set(found) - wnids)
     why = f'got {len(found)} classes'
     if absent:
-      why += f', without {_few(absent)}'
+      why += f'; missing: {_few(absent)}'
     elif wnids and unknown:
-      why += f', with {_few(unknown)}, not in wnids.txt'
+      why += f'; not in wnids.txt: {_few(unknown)}'
     if partial:
       wnid = partial[0]
-      why += f'; {wnid} has {len(found[wnid])}' + _difference(
+      why += f'; {wnid} has {len(found[wnid])} images' + _difference(
           found[wnid], f'{wnid}_', TRAIN_PER_CLASS)
     if partial[1:]:
       why += f'; other classes that are not whole: {len(partial) - 1}'
@@ -144,10 +144,11 @@ def _train(tree: Tree) -> dict[str, list[str]]:
 
 
 def _wnids(tree: Tree) -> set[str]:
-  """The classes in wnids.txt; none where it is missing."""
+  """The classes in wnids.txt; none where it does not name as many as needed."""
   if 'wnids.txt' not in tree.stamps:
     return set()
-  return set(tree.read('wnids.txt')[1].decode('utf-8', 'replace').split())
+  wnids = set(tree.read('wnids.txt')[1].decode('utf-8', 'replace').split())
+  return wnids if len(wnids) == NUM_CLASSES else set()
 
 
 def _difference(names: list[str], prefix: str, count: int) -> str:
@@ -158,9 +159,9 @@ def _difference(names: list[str], prefix: str, count: int) -> str:
   published = {f'{prefix}{i}.JPEG' for i in range(count)}
   found = {posixpath.basename(name) for name in names}
   if found < published:
-    return f', without {_few(published - found)}'
+    return f'; missing: {_few(published - found)}'
   if published < found:
-    return f', with {_few(found - published)}, not among the published ones'
+    return f'; not published: {_few(found - published)}'
   return ''
 
 

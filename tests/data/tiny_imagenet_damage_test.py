@@ -33,9 +33,9 @@ NOTES = FILES['val/val_annotations.txt']
     (IMAGE, b'GIF89a' + bytes(99), f'{IMAGE} is not a whole JPEG file'),
     (IMAGE, jpeg(0, (64, 63)), f'{IMAGE} is of 64x63 pixels where 64x64'),
     (IMAGE, None, 'train/ of 3 classes, each of 4 images; got 3 classes; n10 '
-     'has 3. '),
-    ('train/n03/images/n03_1.JPEG', jpeg(0), 'got 4 classes, with n03, not in '
-     'wnids.txt; n03 has 1, without n03_0.JPEG, n03_2.JPEG, n03_3.JPEG. '),
+     'has 3 images. '),
+    ('train/n03/images/n03_1.JPEG', jpeg(0), 'got 4 classes; not in wnids.txt: '
+     'n03; n03 has 1 images; missing: n03_0.JPEG, n03_2.JPEG, n03_3.JPEG. '),
     ('val/images/val_7.JPEG', None, r"line 2: 'val_7.JPEG.* no image in val/"),
     ('val/val_annotations.txt', None, 'lacks val/val_annotations.txt'),
     ('val/val_annotations.txt', NOTES[:NOTES.index(b'\n') + 1],
@@ -78,11 +78,11 @@ def test_classes_of_val_that_train_lacks(tmp_path):
 
 @pytest.mark.parametrize('lost, words', [
     (['train/n10/images/n10_2'],
-     'got 3 classes; n10 has 3, without n10_2.JPEG'),
+     'got 3 classes; n10 has 3 images; missing: n10_2.JPEG'),
     (['train/n01/images/n01_0', 'train/n10/images/n10_2'],
-     'got 3 classes; n01 has 3, without n01_0.JPEG; other classes that are not '
-     'whole: 1'),
-    (['train/n10/images/'], 'got 2 classes, without n10'),
+     'got 3 classes; n01 has 3 images; missing: n01_0.JPEG; other classes '
+     'that are not whole: 1'),
+    (['train/n10/images/'], 'got 2 classes; missing: n10'),
     (['train/n10/', 'train/n01/', 'wnids.txt'], 'got 1 classes'),
 ])
 @pytest.mark.parametrize('write_files', [write, write_zip])
@@ -97,10 +97,19 @@ def test_missing_images_are_named(write_files, lost, words, tmp_path):
       f'{words}. ')
 
 
+@pytest.mark.parametrize('wnids', [b'', b'n01\nn02', b'\xff' * 99])
+def test_a_list_of_other_classes_names_none(wnids, tmp_path):
+  files = tiny_files.published_names() | {'wnids.txt': wnids}
+  del files['train/n10/images/n10_2.JPEG']
+  write(tmp_path, files)
+  with pytest.raises(UserError, match='got 3 classes; n10 has 3 images; miss'):
+    tiny_imagenet.load(str(tmp_path))
+
+
 def test_an_image_too_many_is_named(tmp_path):
   write(tmp_path, tiny_files.published_names() | {
       'train/n10/images/n10_4.JPEG': jpeg(0)})
-  with pytest.raises(UserError, match='n10 has 5, with n10_4.JPEG, not among'):
+  with pytest.raises(UserError, match='n10 has 5 images; not published: n10_4'):
     tiny_imagenet.load(str(tmp_path))
 
 
@@ -108,7 +117,7 @@ def test_a_missing_test_image_is_named(tmp_path):
   folder = write(tmp_path, tiny_files.published_names())
   by_class(folder)
   next(folder.glob('val/*/val_3.JPEG')).unlink()
-  with pytest.raises(UserError, match='val/ of 6 .*got 5, without val_3.JPEG'):
+  with pytest.raises(UserError, match='val/ of 6 .*got 5; missing: val_3.JPEG'):
     tiny_imagenet.load(str(tmp_path))
 
 
@@ -118,7 +127,7 @@ def test_a_test_image_without_its_line_is_named(tmp_path):
   notes = files['val/val_annotations.txt'].splitlines(keepends=True)
   write(tmp_path, files | {
       'val/val_annotations.txt': b''.join(notes[:3] + notes[4:])})
-  with pytest.raises(UserError, match='got 5, without val_3.JPEG'):
+  with pytest.raises(UserError, match='got 5; missing: val_3.JPEG'):
     tiny_imagenet.load(str(tmp_path))
 
 
