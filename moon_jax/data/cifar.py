@@ -107,7 +107,9 @@ CIFAR10 = Published(
             'data_batch_4': '634d18415352ddfa80567beed471001a',
             'data_batch_5': '482c414d41f54cd18b22e5b47cb7c3cb',
             'test_batch': '40351d587109b95175f43aff81a1287e',
-        }, _decode_python(b'labels')),
+        }, _decode_python(b'labels'), num_bytes=(
+            31_035_704, 31_035_320, 31_035_999, 31_035_696, 31_035_623,
+            31_035_526)),
         # Not published; of the same images and labels in the published layout.
         Form('cifar-10-batches-bin', 'cifar-10-binary.tar.gz', {
             'data_batch_1.bin': '5dd7e06a14cb22eb9f671a540d1b7c25',
@@ -137,7 +139,7 @@ CIFAR100 = Published(
         Form('cifar-100-python', 'cifar-100-python.tar.gz', {
             'train': '16019d7e3df5f24257cddd939b257f8d',
             'test': 'f0ef6b0ae62326f3e7ffdfab6717acfc',
-        }, _decode_python(b'fine_labels')),
+        }, _decode_python(b'fine_labels'), num_bytes=(155_249_918, 31_049_707)),
         # Likewise.
         Form('cifar-100-binary', 'cifar-100-binary.tar.gz', {
             'train.bin': '6172c7755cfe09b2fe270c85cebc1b15',

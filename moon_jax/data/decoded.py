@@ -44,7 +44,7 @@ def load(tree: Tree, names: list[str], size: int, title: str,
 
   shape = (len(names), size, size, 3)
   key = _hash([(name, tree.stamps[name][0]) for name in names]).hex()[:16]
-  stamp = _hash([tree.stamps[name] for name in names])
+  stamp = _hash([(name, *tree.stamps[name]) for name in names])
   paths = [pathlib.Path(directory) / f'{prefix}-{key}.npy' for directory in
            (tree.path.parent, platformdirs.user_cache_dir('moon_jax'))]
   content = b''

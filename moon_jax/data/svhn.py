@@ -52,7 +52,8 @@ SVHN = Published(
         Form(directory, '', {
             'train_32x32.mat': 'e26dedcc434d2e4c54c9b2d4a06d8373',
             'test_32x32.mat': 'eb5a983be6a315427106f1b164d9cef3',
-        }, decode) for directory in ('.', 'svhn')),
+        }, decode, num_bytes=(182_040_794, 64_275_384))
+        for directory in ('.', 'svhn')),
     num_images=(73_257, 26_032),
     shape=(32, 32, 3),
     class_names=tuple('0123456789'),

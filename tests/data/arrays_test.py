@@ -158,9 +158,11 @@ def test_bad_files_are_refused(tmp_path):
   path = tmp_path / 'mine.npz'
   refuse('must name a file', path)
   refuse('must name a file', tmp_path)
-  for damaged in (b'', b'PK\x03\x04 and no more', b'\0' * 900, b'{"a": 1}'):
+  np.savez(path, **IMAGES)
+  for damaged in (b'', b'PK\x03\x04 and no more', b'\0' * 900, b'{"a": 1}',
+                  b'junk' + path.read_bytes(), path.read_bytes()[:-1]):
     path.write_bytes(damaged)
-    refuse(f'cannot be read.*its {len(damaged)} bytes are not a whole zip',
+    refuse(f'cannot be read.*its {len(damaged):,} bytes are not a whole zip',
            path)
   np.save(tmp_path / 'one.npy', IMAGES['x_train'])
   refuse('one array, not an archive', tmp_path / 'one.npy')
