@@ -113,9 +113,9 @@ def runs(question: Question, blocks: range | None = None) -> list[Run]:
 
 
 def in_order() -> list[Run]:
-  """All runs, in the order of the protocol."""
-  return [
+  """Returns all runs once, in the order of the protocol."""
+  return list(dict.fromkeys([
       *(run for seed in range(3) for question in SORTED
         for run in runs(question, range(seed, seed + 1))),
       *runs(MAIN, range(3)), *runs(FEW), *runs(MAIN, range(3, 5)),
-      *runs(RECIPE), *runs(SMALL_MU), *runs(ONE_EPOCH), SOLO]
+      *runs(RECIPE), *runs(SMALL_MU), *runs(ONE_EPOCH), SOLO]))

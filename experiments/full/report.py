@@ -111,8 +111,9 @@ def verdict(question: Question, found: paired.Comparison) -> str:
   pairs = f'over {len(found.differences)} pairs'
   if found.low > 0:
     holds = found.low <= 2.8 <= found.high
-    return (f'MOON is ahead, {size} {pairs}: the paper\'s sign holds, its size '
-            f'(+2.8) {"also" if holds else "does not"}.')
+    where = 'inside' if holds else 'outside'
+    return (f"MOON is ahead, {size} {pairs}: the paper's sign holds, and its "
+            f'size (+2.8) lies {where} the interval.')
   if found.high < 0:
     return (f'MOON is behind, {size} {pairs}: the sign of the reproduction '
             'holds.')

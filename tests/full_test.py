@@ -1,0 +1,188 @@
+"""The full-budget comparison: its runner, and its report on made runs."""
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from experiments.full import questions
+from experiments.full import report
+from experiments.full import run as run_lib
+from experiments.full.questions import Run
+from moon_jax.report import paired
+
+
+def write_run(directory, name, accuracies, diverged=False):
+  workdir = directory / name
+  workdir.mkdir(parents=True)
+  (workdir / 'config.json').write_text(json.dumps(
+      {'data_dir': '/somewhere', 'workdir': '/elsewhere', 'mu': 5.}))
+  (workdir / 'metrics.jsonl').write_text(''.join(
+      json.dumps({'round': r, 'test_accuracy': accuracy}) + '\n'
+      for r, accuracy in enumerate(accuracies, 1)))
+  if diverged:
+    (workdir / 'diverged.txt').write_text('round 3: a loss became nan\n')
+  else:
+    (workdir / 'summary.json').write_text(
+        json.dumps({'rounds': len(accuracies)}))
+
+
+def curve(last, num_rounds=100):
+  return np.linspace(.1, last, num_rounds)
+
+
+def write_blocks(directory, question, differences):
+  for seed, d in enumerate(differences):
+    write_run(directory, f'{question.baseline.name}-seed{seed}',
+              curve(.66 + .01 * seed, question.num_rounds))
+    write_run(directory, f'{question.new.name}-seed{seed}',
+              curve(.66 + .01 * seed + d / 100, question.num_rounds))
+
+
+@pytest.mark.parametrize('differences, words', [
+    ([2.5, 3., 2.8], 'sign holds, and its size (+2.8) lies inside'),
+    ([.9, 1., 1.1], 'sign holds, and its size (+2.8) lies outside'),
+    ([-4., -5., -6.], 'the sign of the reproduction holds'),
+    ([.1, -.1, .05], 'no useful difference'),
+    ([3., -3., 2.], 'needs about'),
+    ([3.], 'open: one pair'),
+])
+def test_verdicts(tmp_path, differences, words):
+  write_blocks(tmp_path, questions.MAIN, differences)
+  blocks = report.read_blocks(tmp_path, questions.MAIN)
+  found = report.compare(blocks, report.last)
+  np.testing.assert_allclose(found.differences, differences, atol=1e-9)
+  assert words in report.verdict(questions.MAIN, found)
+
+
+def test_an_open_verdict_names_the_pairs_that_its_spread_needs(tmp_path):
+  write_blocks(tmp_path, questions.MAIN, [3., -3., 2.])
+  found = report.compare(
+      report.read_blocks(tmp_path, questions.MAIN), report.last)
+  pairs = paired.pairs_needed(np.std([3., -3., 2.], ddof=1))
+  assert f'about {pairs} pairs' in report.verdict(questions.MAIN, found)
+
+
+def test_only_whole_blocks_count_and_diverged_runs_are_chance(tmp_path):
+  write_blocks(tmp_path, questions.SORTED[0], [0.])
+  write_run(tmp_path, 'fedavg-seed1', curve(.6, 40))  # grows: question 2's
+  write_run(tmp_path, 'fedavg-sorted-lr0.01-seed1', curve(.3, 3), diverged=True)
+  write_run(tmp_path, 'fedavg-seed2', curve(.6, 10))
+  blocks = report.read_blocks(tmp_path, questions.SORTED[0])
+  assert [block.seed for block in blocks] == [0, 1]
+  assert report.last(blocks[1].new) == 10
+  assert report.last(blocks[1].baseline) == pytest.approx(
+      100 * curve(.6, 40)[9])
+  assert not report.read_blocks(tmp_path, questions.MAIN)
+
+
+@pytest.mark.parametrize('sorted_, word', [
+    ((.1, .1, .1), 'yes: 3 of 3'), ((.1, .4, .1), 'partly: 2 of 3'),
+    ((.4, .4, .4), 'no: 0 of 3')])
+def test_answers_to_question_1(sorted_, word):
+  blocks = [report.Block(s, 100 * curve(.5, 10), 100 * curve(x, 10))
+            for s, x in enumerate(sorted_)]
+  assert report.answer(blocks).startswith(word)
+
+
+def test_holm_is_over_primary_questions_with_enough_pairs(tmp_path):
+  write_blocks(tmp_path, questions.MAIN, [2., 3., 2.5])
+  write_blocks(tmp_path, questions.FEW, [1., -1., .5])
+  write_blocks(tmp_path, questions.RECIPE, [1., 2.])  # too few
+  blocks = {q.name: report.read_blocks(tmp_path, q)
+            for q in questions.QUESTIONS}
+  found = report.adjusted(blocks)
+  p = [report.compare(blocks[name], report.last).p_value
+       for name in ('moon', 'moon-5-of-100')]
+  assert found == dict(zip(('moon', 'moon-5-of-100'), paired.holm(p)))
+
+
+def test_report_rewrites_both_documents(tmp_path, monkeypatch):
+  results = tmp_path / 'experiments' / 'results' / 'full'
+  write_blocks(results, questions.MAIN, [2., 3., 2.5])
+  (results / 'commit.txt').write_text('0123456789\n')
+  for document in (tmp_path / 'README.md', results.parent / 'README.md'):
+    document.write_text('a\n<!-- full -->\nstale\n<!-- end of full -->\nb\n')
+  monkeypatch.setattr(report, 'RESULTS', results)
+  monkeypatch.setattr(report, '_ROOT', tmp_path)
+  report.main()
+  text = (results.parent / 'README.md').read_text()
+  assert '| 1 | 67.00 | 70.00 | +3.00 |' in text and 'stale' not in text
+  assert 'Commit 0123456.' in text and '3 of 5 blocks; unfinished' in text
+  assert 'Li et al., CVPR 2021 | 66.3 ± 0.5 | 67.00 ± 1.00 | +0.7' in text
+  short = (tmp_path / 'README.md').read_text()
+  assert short.startswith('a\n<!-- full -->\n- MOON against FedAvg')
+  assert short.endswith('<!-- end of full -->\nb\n')
+  assert (results / 'moon.png').stat().st_size > 10_000
+
+
+def test_the_runner_goes_in_order_and_notes_divergence(tmp_path, monkeypatch):
+  """Two at a time; a run that extends another waits for it."""
+  runs = [Run('a', ('--num_rounds=1',)), Run('a', ('--num_rounds=2',)),
+          Run('nan', ('--num_rounds=2',)), Run('done', ('--num_rounds=2',))]
+  write_run(tmp_path, 'done', [.5, .5])
+  code = '''
+import json, pathlib, sys
+workdir, rounds = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+if workdir.name == "nan":
+  sys.exit("moon_jax.train: round 1, client 0: its loss became nan (...)")
+workdir.mkdir(exist_ok=True)
+with open(workdir / "metrics.jsonl", "a") as file:
+  file.write("{}\\n")
+(workdir / "summary.json").write_text(json.dumps({"rounds": rounds}))
+'''
+  started = []
+
+  def start(run, data_dir, out, cores):
+    assert data_dir == 'DIR' and cores
+    started.append((run.name, run_lib.num_rounds(run)))
+    with open(out / f'{run.name}.log', 'a') as log:
+      return subprocess.Popen(
+          [sys.executable, '-c', code, out / run.name,
+           str(run_lib.num_rounds(run))], stderr=log)
+
+  monkeypatch.setattr(run_lib, 'start', start)
+  (tmp_path / 'nan').mkdir()
+  run_lib.train_all(runs, 'DIR', tmp_path, jobs=2)
+  assert started == [('a', 1), ('nan', 2), ('a', 2)]
+  assert 'became nan' in (tmp_path / 'nan' / 'diverged.txt').read_text()
+  assert all(run_lib.is_finished(tmp_path / run.name, run) for run in runs)
+
+
+def test_the_runner_stops_at_a_failure(tmp_path, monkeypatch):
+  def start(run, data_dir, out, cores):
+    (out / f'{run.name}.log').write_text('no such file\n')
+    return subprocess.Popen([sys.executable, '-c', 'import sys; sys.exit(2)'])
+
+  monkeypatch.setattr(run_lib, 'start', start)
+  runs = [Run(name, ('--num_rounds=1',)) for name in 'ab']
+  with pytest.raises(SystemExit, match='a ended with status 2'):
+    run_lib.train_all(runs, '', tmp_path, jobs=1)
+  assert not (tmp_path / 'b.log').exists()
+
+
+def test_what_is_kept_names_no_path(tmp_path):
+  out, kept = tmp_path / 'out', tmp_path / 'kept'
+  write_run(out, 'a', [.5])
+  write_run(out, 'b', [.5])
+  (out / 'commit.txt').write_text('0123\n')
+  run_lib.collect(out, kept, [Run('a', ('--num_rounds=1',)),
+                              Run('b', ('--num_rounds=2',))])
+  assert sorted(p.name for p in kept.iterdir()) == ['a', 'commit.txt']
+  assert json.loads((kept / 'a' / 'config.json').read_text()) == {
+      'data_dir': 'DATA_DIR', 'mu': 5.}
+  assert {p.name for p in (kept / 'a').iterdir()} == {
+      'config.json', 'metrics.jsonl', 'summary.json'}
+
+
+def test_runs_are_those_of_the_protocol():
+  runs = questions.in_order()
+  names = [run.name for run in runs]
+  assert names.index('moon-seed2') < names.index('fedavg-5-of-100-seed0')
+  assert names.index('moon-5-of-100-seed11') < names.index('moon-seed3')
+  assert sum(name.startswith('moon-5-of-100') for name in names) == 12
+  assert all(math.isfinite(run_lib.num_rounds(run)) for run in runs)
+  assert len(set(runs)) == len(runs)
