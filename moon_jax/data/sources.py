@@ -9,6 +9,7 @@ from moon_jax.data import own
 from moon_jax.data import shakespeare
 from moon_jax.data import svhn
 from moon_jax.data import tiny_imagenet
+from moon_jax.data.aligned import aligned
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 
@@ -42,9 +43,18 @@ def load(name: str, data_dir: str) -> Dataset:
 
   A name MODULE:LOADER is that of the user's own loader.
 
+  Its inputs are `aligned`, so that they need not be copied to the devices.
+
   Raises:
     UserError: where files are missing or damaged and cannot be downloaded.
   """
+  dataset = _load(name, data_dir)
+  for field in 'train_inputs', 'train_labels':  # each is freed at once
+    dataset = dataset._replace(**{field: aligned(getattr(dataset, field))})
+  return dataset
+
+
+def _load(name, data_dir):
   if name not in SOURCES:
     return own.load(name, data_dir)
   try:

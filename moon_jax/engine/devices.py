@@ -61,7 +61,8 @@ def shares(num_lanes: int, num_devices: Sequence[int]) -> list[int]:
 def put(tree: Any, on: Mesh, spec: PartitionSpec = WHOLE) -> Any:
   """Arrays, on each device or split over them by their first axis.
 
-  Each process has them whole, and places what its own devices hold.
+  Each process has them whole, and places what its own devices hold. Cores of a
+  CPU share whole NumPy arrays that are `moon_jax.data.aligned`: none is copied.
   """
   sharding = NamedSharding(on, spec)
   if sharding.is_fully_addressable:

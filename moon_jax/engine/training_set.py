@@ -1,7 +1,8 @@
 """Training examples, where the devices of a round read them.
 
-All of them on each device; or, sharded, those of the clients that a device
-trains in a round, moved to it from the host's memory. The numbers are the same.
+All of them on each device, cores of a CPU sharing one copy; or, sharded, those
+of the clients that a device trains in a round, moved to it from the host's
+memory. The numbers are the same.
 N examples of all, D devices.
 """
 
@@ -11,6 +12,7 @@ import jax
 from jax.sharding import Mesh
 import numpy as np
 
+from moon_jax.data.aligned import aligned
 from moon_jax.engine import devices
 from moon_jax.engine.devices import SPLIT
 from moon_jax.engine.devices import WHOLE
@@ -24,7 +26,7 @@ class TrainingSet:
 
   Attributes:
     spec: how what `of_round` gives lies on the devices.
-    device_bytes: that it takes on each of them.
+    device_bytes: that each of them reads.
   """
 
   def __init__(self, stored: TrainData, mesh: Mesh, shard_size: int = 0):
@@ -38,7 +40,8 @@ class TrainingSet:
     """
     self._mesh, self._size = mesh, shard_size
     self.spec = SPLIT if shard_size else WHOLE
-    self._stored = stored if shard_size else devices.put(stored, mesh)
+    self._stored = stored if shard_size else devices.put(
+        jax.tree.map(aligned, stored), mesh)
     each = sum(x.nbytes // len(x) for x in jax.tree.leaves(stored))
     self.device_bytes = each * (shard_size or len(stored.labels))
 

@@ -13,6 +13,7 @@ from moon_jax import run
 from moon_jax.config import Config
 from moon_jax.data import cohort
 from moon_jax.data import sources
+from moon_jax.data.aligned import aligned
 from moon_jax.engine import devices
 from moon_jax.engine import schedule
 from moon_jax.engine import training_set
@@ -51,6 +52,21 @@ def test_sharding_changes_no_bit(setting):
                sharded.state_on_host(), whole.state_on_host())
   assert sharded.num_devices == 2
   assert sharded.data_bytes < whole.data_bytes
+
+
+def test_devices_of_a_cpu_share_one_copy():
+  """Also those of several processes, which place their own parts."""
+  mesh = devices.mesh(2)
+  stored = TrainData(aligned(np.zeros((30, 7), np.uint8)),
+                     aligned(np.arange(30, dtype=np.int32)))
+  whole = training_set.TrainingSet(stored, mesh).of_round(None)[1]
+  sharding = jax.NamedSharding(mesh, devices.WHOLE)
+  mine = jax.tree.map(lambda x: devices._put_mine(x, sharding), stored)
+  for placed in whole, mine, devices.put(whole, mesh):
+    for x, of_host in zip(placed[:2], stored):
+      assert [shard.data.unsafe_buffer_pointer()
+              for shard in x.addressable_shards] == 2 * [of_host.ctypes.data]
+      np.testing.assert_array_equal(x, of_host)
 
 
 @settings(max_examples=60, deadline=None)

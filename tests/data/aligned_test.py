@@ -1,0 +1,42 @@
+"""Arrays that devices read in place."""
+
+import numpy as np
+import pytest
+
+from moon_jax.data import sources
+from moon_jax.data.aligned import aligned
+from moon_jax.data.aligned import is_aligned
+
+
+def shifted(count):
+  """An array that starts `count` bytes after a multiple of 64."""
+  buffer = np.zeros(64 + 64 + 48, np.uint8)
+  start = -buffer.ctypes.data % 64 + count
+  x = buffer[start:start + 48].view(np.float32).reshape(3, 4)
+  x[...] = np.arange(12).reshape(3, 4)
+  return x
+
+
+@pytest.mark.parametrize('count', [0, 4, 16, 60])
+def test_copies_are_aligned_and_read_only(count):
+  x = shifted(count)
+  copy = aligned(x)
+  assert is_aligned(copy) and not is_aligned(x)
+  assert copy.dtype == x.dtype
+  np.testing.assert_array_equal(copy, x)
+  x[:] = -1  # the user's own array, which they may write to
+  assert copy[2, 3] == 11
+  with pytest.raises(ValueError, match='read-only'):
+    copy[0] = 0
+
+
+def test_what_is_aligned_is_not_copied():
+  x = aligned(shifted(16))
+  assert aligned(x) is x
+  assert not is_aligned(x[:, ::2])
+  assert aligned(x[:, ::2]).tolist() == x[:, ::2].tolist()
+
+
+def test_training_examples_are_loaded_aligned():
+  dataset = sources.load('digits', '')
+  assert is_aligned(dataset.train_inputs) and is_aligned(dataset.train_labels)
