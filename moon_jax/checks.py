@@ -8,6 +8,7 @@ from moon_jax.config import ALGORITHMS
 from moon_jax.config import Config
 from moon_jax.config import DATASETS
 from moon_jax.config import is_own
+from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 
 _TINY, _HUGE = 1e-30, 1e30  # what float32 arithmetic can take
@@ -72,6 +73,7 @@ def validate(config: Config) -> Config:
   at_least('weight_decay', 0, 'The paper uses --weight_decay=1e-5.')
   at_least('eval_every', 1, '--eval_every=1 evaluates after each round.')
   at_least('client_eval_every', 0, '--client_eval_every=0 makes none.')
+  at_least('eval_examples', 0, '--eval_examples=0 takes the whole test set.')
   at_least('checkpoint_every', 0, '--checkpoint_every=0 saves none.')
   at_least('checkpoint_keep', 1, '--checkpoint_keep=2 survives a damaged one.')
   at_least('checkpoint_keep_every', 0, '0 keeps the newest alone.')
@@ -132,6 +134,20 @@ def validate(config: Config) -> Config:
     config = dataclasses.replace(
         config, num_clients=1, participation=1.0, partition='iid')
   return config
+
+
+def validate_dataset(config: Config, dataset: Dataset) -> None:
+  """Checks what depends on the data set.
+
+  Raises:
+    UserError: naming the flag at fault, its value and a remedy.
+  """
+  num_test = len(dataset.test_labels)
+  if config.eval_examples > num_test:
+    raise UserError(
+        f'--eval_examples must be at most the {num_test} test examples of '
+        f'--dataset={config.dataset}; got {config.eval_examples}. '
+        '--eval_examples=0 takes all of them')
 
 
 def _check_combinations(config: Config) -> None:

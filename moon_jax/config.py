@@ -155,6 +155,9 @@ class Config:
       0, 'Rounds between evaluations of every local model that trained, and of '
       "the global model, on each client's own examples and on the test set; "
       '0 makes none.')
+  eval_examples: int = _flag(
+      0, 'Test examples on which models are evaluated: a random subset, the '
+      'same for all seeds, methods, rounds and devices; 0 takes all.')
   checkpoint_every: int = _flag(
       10, 'Rounds between checkpoints; the last round is always saved. '
       '0 saves none.')
@@ -206,7 +209,9 @@ class Config:
 
   def fingerprint(self) -> str:
     """Eight hexadecimal digits that differ where results can differ."""
-    fields = {k: v for k, v in self.to_dict().items() if k not in FREE_FIELDS}
+    fields = {name: value for name, value in self.to_dict().items()
+              if name not in FREE_FIELDS
+              and EARLIER_VALUES.get(name) != value}
     text = json.dumps(fields, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -236,3 +241,10 @@ FREE_FIELDS = (
     'data_dir', 'workdir', 'checkpoint_every', 'checkpoint_keep',
     'checkpoint_keep_every', 'on_nan', 'check_determinism', 'lanes',
     'shard_data', 'cohorts_file')
+
+# Fields that earlier versions did not have, and what those versions did. With
+# that value a field is left out of the fingerprint, so that runs of earlier
+# versions keep their work directories and resume.
+EARLIER_VALUES = {
+    'eval_examples': 0,
+}

@@ -49,6 +49,7 @@ def run(config: Config) -> dict[str, Any]:
     print(f'{workdir.path} holds this run, done.')
     return summary
   dataset = dataset or sources.load(config.dataset, config.data_dir)
+  checks.validate_dataset(config, dataset)
   clients = split(config, dataset)
   with contextlib.closing(workdir):
     return _simulate(config, dataset, clients, cohorts, workdir, start)

@@ -58,6 +58,7 @@ class Simulation:
       of several processes each has the rows of its own clients alone.
     num_lanes: clients trained side by side, on all devices together.
     num_devices: that share them.
+    num_test: test examples that evaluations take.
   """
 
   def __init__(self, config: Config, dataset: Dataset,
@@ -76,6 +77,8 @@ class Simulation:
         take the data set's inputs.
     """
     self.config = config = checks.validate(config)
+    checks.validate_dataset(config, dataset)
+    dataset = dataset.with_test_examples(config.eval_examples)
     self._clients = clients if config.shuffle else (
         partition.sorted_by_class(clients, dataset.train_labels))
     self._cohorts = cohorts
@@ -139,7 +142,9 @@ class Simulation:
     self._evaluate_clients = evaluate.make_evaluate_clients(
         model, normalize_fn, self._mesh, self._training.spec)
     self._num_train = len(dataset.train_labels)
-    self._num_test = len(dataset.test_labels)
+    self.num_test = len(dataset.test_labels)
+    self._of_subset = ({'test_examples': self.num_test}
+                       if config.eval_examples else {})
     self._round = self._compiled_evaluate = None
     self._next = self._last_round = None
 
@@ -280,6 +285,7 @@ class Simulation:
     """Test accuracy (a fraction) and test loss of the global model.
 
     Of several models (solo training) the means, and the accuracies' spread.
+    With --eval_examples also how many "test_examples" they are of.
 
     Args:
       wait: as in `run_round`.
@@ -291,16 +297,16 @@ class Simulation:
     result = evaluate_fn(self._evaluated(), self._test_data)
     wait(functools.partial(devices.wait, result))
     result = jax.device_get(result)
-    accuracies = result.num_correct / self._num_test
+    accuracies = result.num_correct / self.num_test
     line = {'test_accuracy': float(accuracies.mean())}
     if len(accuracies) > 1:
       line['test_accuracy_std'] = float(accuracies.std())
-    loss = float(result.loss_sum.mean(dtype=np.float64) / self._num_test)
+    loss = float(result.loss_sum.mean(dtype=np.float64) / self.num_test)
     if not math.isfinite(loss):
       raise DivergedError(
           f'round {self.rounds_done}: the test loss became {loss} '
           f'{metrics_lib.remedy(self.config)}')
-    return line | {'test_loss': loss}
+    return line | {'test_loss': loss} | self._of_subset
 
   def evaluation_seconds(self) -> float:
     """How long one evaluation takes."""
@@ -320,13 +326,15 @@ class Simulation:
       each client's own examples and of its local model on them and on the
       test set; and under "clients" a list of each, with the clients' numbers,
       examples, whether the server received them, drift, and cosine of the
-      update with the mean direction of all, itself included.
+      update with the mean direction of all, itself included. With
+      --eval_examples also how many "test_examples" were taken.
     """
     table, data, metrics, models_J = self._last_round
     result = devices.read(self._evaluate_clients(
         self._global_model(), models_J, *self._own(table, data),
         self._test_data), self._mesh)
-    return metrics_lib.of_clients(table.jobs, metrics, result, self._num_test)
+    return self._of_subset | metrics_lib.of_clients(
+        table.jobs, metrics, result, self.num_test)
 
   @property
   def has_one_model(self) -> bool:

@@ -32,6 +32,8 @@ def summary(config: Config, simulation: Simulation,
       'rounds': config.num_rounds,
       'test_accuracy': evaluated[-1]['test_accuracy'],
       'test_loss': evaluated[-1]['test_loss'],
+      **({'test_examples': config.eval_examples} if config.eval_examples
+         else {}),
       'best_test_accuracy': best['test_accuracy'],
       'best_round': best['round'],
       'mean_test_accuracy_of_last_5': statistics.fmean(
@@ -64,7 +66,7 @@ def opening(config: Config, dataset: Dataset, clients: list[np.ndarray],
   lines = [
       f'{dataset.name}: {len(dataset.train_labels):,} training and '
       f'{len(dataset.test_labels):,} test examples of {_shape(dataset)}, '
-      f'{dataset.num_classes} classes\n{config.partition}: '
+      f'{dataset.num_classes} classes{_subset(config)}\n{config.partition}: '
       f'{config.num_clients:,} clients of {min(sizes):,} to {max(sizes):,} '
       f'examples{noise}, {a_round} a round\n{config.algorithm}, '
       f'{config.model} of {simulation.num_parameters:,} parameters; '
@@ -76,6 +78,14 @@ def opening(config: Config, dataset: Dataset, clients: list[np.ndarray],
         f'differential privacy: epsilon {spent["epsilon"]:.3g} at delta '
         f'{config.dp_delta:g} for {config.num_rounds} rounds')
   return '\n'.join(lines)
+
+
+def _subset(config):
+  """The part of the test set that evaluations take, where it is not all."""
+  if not config.eval_examples:
+    return ''
+  return (f'\nevaluated on {config.eval_examples:,} of the test examples, the '
+          'same in every run')
 
 
 def privacy_spent(config: Config, cohorts: list[list[int]]

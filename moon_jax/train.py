@@ -28,7 +28,9 @@ def train(config: Config) -> None:
   from moon_jax import run  # with scikit-learn or pooch, as the data needs
 
   summary = run.run(config)
-  print(f'test accuracy {summary["test_accuracy"]:.4f} after '
+  of = (f' on {summary["test_examples"]:,} test examples'
+        if 'test_examples' in summary else '')
+  print(f'test accuracy {summary["test_accuracy"]:.4f}{of} after '
         f'{summary["rounds"]} rounds (best {summary["best_test_accuracy"]:.4f} '
         f'after {summary["best_round"]}), '
         f'{summary["seconds_per_round"]:.2f} s a round')

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from moon_jax.config import Config
+from moon_jax.config import EARLIER_VALUES
 from moon_jax.config import FREE_FIELDS
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data import files
@@ -211,7 +212,7 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
 
 
 def _check_same(path, old, config, inputs):
-  new = config.to_dict()
+  new, old = config.to_dict(), EARLIER_VALUES | old
   differ = [name for name in new
             if name not in FREE_FIELDS and name != 'num_rounds'
             and old.get(name) != new[name]]

@@ -10,6 +10,8 @@ from moon_jax import checks
 from moon_jax.config import ALGORITHMS
 from moon_jax.config import Config
 from moon_jax.config import DATASETS
+from moon_jax.config import EARLIER_VALUES
+from moon_jax.data import sources
 from moon_jax.data.sources import SOURCES
 from moon_jax.errors import UserError
 from moon_jax.models import MODELS
@@ -35,7 +37,8 @@ from moon_jax.optimizers import OPTIMIZERS
     ('dp_clip', -1.), ('dp_noise_multiplier', 1e20), ('dp_delta', 0.),
     ('dp_clip', 1e-25), ('workdir', '~no_such_user/x'),
     ('cohorts_file', '~no_such_user/x'),
-    ('dp_delta', 1.), ('client_eval_every', -1), ('algorithm', 'a b:c'),
+    ('dp_delta', 1.), ('client_eval_every', -1), ('eval_examples', -1),
+    ('algorithm', 'a b:c'),
     ('algorithm', 'mine:'),
 ])
 def test_out_of_range(field, value):
@@ -64,6 +67,16 @@ def test_out_of_range(field, value):
 def test_combinations(changes, words):
   with pytest.raises(UserError, match=words):
     checks.validate(Config(**changes))
+
+
+def test_more_test_examples_than_there_are():
+  dataset = sources.load('digits', '')
+  with pytest.raises(UserError, match=(
+      '--eval_examples must be at most the 359 test examples of '
+      '--dataset=digits; got 360. --eval_examples=0 takes all')):
+    checks.validate_dataset(
+        Config(dataset='digits', eval_examples=360), dataset)
+  checks.validate_dataset(Config(dataset='digits', eval_examples=359), dataset)
 
 
 def test_what_is_left_open_is_filled_in():
@@ -113,3 +126,11 @@ def test_fingerprint_follows_what_changes_results():
   base = Config().fingerprint()
   assert Config(mu=1.).fingerprint() != base
   assert Config(lanes=3, workdir='x', data_dir='y').fingerprint() == base
+
+
+def test_later_fields_keep_earlier_fingerprints():
+  """That of the defaults is as it was before there was --eval_examples."""
+  assert Config().fingerprint() == '594f5a83'
+  assert all(getattr(Config(), name) == value
+             for name, value in EARLIER_VALUES.items())
+  assert Config(eval_examples=5).fingerprint() != '594f5a83'

@@ -82,6 +82,27 @@ def test_without_shuffling_batches_are_the_same_and_sorted_by_class(dataset):
   assert (shuffled[0] != shuffled[1]).any()
 
 
+def test_fewer_examples_are_evaluated_and_say_so(dataset):
+  few = dataset.with_test_examples(75)
+  found = []
+  for seed in (0, 1):
+    simulation = simulate(dataset, eval_examples=75, seed=seed)
+    simulation.run_round()
+    line, of_clients = simulation.evaluate(), simulation.evaluate_clients()
+    variables = simulation.global_model()
+    assert line['test_examples'] == of_clients['test_examples'] == 75
+    assert line['test_accuracy'] == pytest.approx(
+        accuracy(variables, dataset, few.test_inputs, few.test_labels))
+    local = jax.tree.map(lambda x: x[0], simulation._last_round[-1])
+    assert of_clients['clients']['local_test_accuracy'][0] == pytest.approx(
+        accuracy(local, dataset, few.test_inputs, few.test_labels))
+    found.append(jax.device_get(simulation._test_data))
+  np.testing.assert_array_equal(found[0].inputs, found[1].inputs)
+  every = simulate(dataset)
+  every.run_round()
+  assert 'test_examples' not in every.evaluate() | every.evaluate_clients()
+
+
 def test_weighting_reaches_the_plan(dataset):
   uniform = simulate(dataset, weighting='uniform').plan(0).jobs
   np.testing.assert_allclose(uniform.weight, 1 / 3, rtol=1e-6)

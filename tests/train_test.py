@@ -15,6 +15,7 @@ import pytest
 from moon_jax import checks
 from moon_jax import run
 from moon_jax.config import Config
+from moon_jax.config import EARLIER_VALUES
 from moon_jax.data import cohort
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
@@ -104,6 +105,36 @@ def test_resumed_run_equals_unbroken_run(tmp_path):
   run.run(with_(SMALL, workdir=str(broken), lanes=0))
   assert results(metrics_of(broken)) == results(
       metrics_of(tmp_path / 'unbroken'))
+
+
+def test_fewer_test_examples_are_recorded(tmp_path, capsys):
+  config = with_(SMALL, workdir=str(tmp_path), eval_examples=75)
+  summary = run.run(with_(config, num_rounds=2))
+  assert summary['test_examples'] == 75
+  assert 'evaluated on 75 of the test examples' in capsys.readouterr().out
+  run.run(config)
+  lines = metrics_of(tmp_path)
+  assert [line.get('test_examples') for line in lines] == [None, 75, None, 75]
+  correct = lines[-1]['test_accuracy'] * 75
+  assert abs(correct - round(correct)) < 1e-9
+  with pytest.raises(UserError, match='--eval_examples=75 .now 0.'):
+    run.run(with_(config, eval_examples=0))
+
+
+def test_a_run_of_an_earlier_version_resumes(tmp_path):
+  """Its config.json and its checkpoint know nothing of later flags."""
+  config = with_(SMALL, workdir=str(tmp_path))
+  run.run(with_(config, num_rounds=2))
+  path = tmp_path / 'config.json'
+  fields = json.loads(path.read_text())
+  path.write_text(json.dumps({
+      name: value for name, value in fields.items()
+      if name not in EARLIER_VALUES}))
+  with pytest.raises(UserError, match='another config.*--eval_examples=0'):
+    run.run(with_(config, eval_examples=75))
+  run.run(config)
+  lines = metrics_of(tmp_path)
+  assert len(lines) == 4 and 'test_examples' not in lines[-1]
 
 
 def test_listed_cohorts_replay_a_run(tmp_path):
