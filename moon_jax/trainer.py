@@ -18,6 +18,8 @@ from moon_jax.simulation import RoundRecord
 from moon_jax.simulation import Simulation
 from moon_jax.workdir import Workdir
 
+_LONG_ROUND = 60.  # seconds in which no line need tell that a round trains
+
 
 class Trainer:
   """A simulation at work in its directory.
@@ -111,12 +113,15 @@ class Trainer:
     config = self._config
     with Progress(config.num_rounds, self.simulation.rounds_done) as progress:
       if self._is_unfinished():
-        self._compile(interrupt)
+        with progress.busy('compiling'):
+          self._compile(interrupt)
       while self._is_unfinished():
         if not self._trained:
-          self._trained = self.simulation.run_round(interrupt.call)
+          done = self.simulation.rounds_done
+          with progress.busy(f'round {done + 1}: training', _LONG_ROUND):
+            self._trained = self.simulation.run_round(interrupt.call)
         line = _line(config, self.simulation, self._cohorts, self._trained,
-                     interrupt)
+                     interrupt, progress)
         if hosts.is_first():
           self._workdir.append_metrics(line)
         self._trained = None
@@ -213,7 +218,7 @@ def _is_due(every, rounds_done, config):
       rounds_done % every == 0 or rounds_done == config.num_rounds)
 
 
-def _line(config, simulation, cohorts, record, interrupt):
+def _line(config, simulation, cohorts, record, interrupt, progress):
   """Evaluates a round that was trained, where due; returns its metrics."""
   start = time.perf_counter()
   done = simulation.rounds_done
@@ -223,11 +228,15 @@ def _line(config, simulation, cohorts, record, interrupt):
   line = {'round': done}
   has_clients = _is_due(config.client_eval_every, done, config)
   if _is_due(config.eval_every, done, config):
-    # Local models are not saved: what needs them is waited for.
-    line |= simulation.evaluate(*[] if has_clients else [interrupt.call])
+    with progress.busy(f'round {done}: evaluating on '
+                       f'{simulation.num_test:,} examples'):
+      # Local models are not saved: what needs them is waited for.
+      line |= simulation.evaluate(*[] if has_clients else [interrupt.call])
     line |= told.privacy_spent(config, cohorts[:done])
   if has_clients:
-    line |= simulation.evaluate_clients()
+    with progress.busy(f'round {done}: evaluating the local models on '
+                       f'{simulation.num_test:,} examples'):
+      line |= simulation.evaluate_clients()
   line |= record.metrics
   line['seconds'] = round(record.seconds + time.perf_counter() - start, 4)
   line['examples_per_second'] = round(record.num_examples / record.seconds, 1)
