@@ -1,70 +1,37 @@
 """Refuses runs that cannot fit, before anything is allocated."""
 
 import contextlib
-import math
 import os
 
 import jax
 
+from moon_jax import footprint
 from moon_jax.config import Config
-from moon_jax.data.dataset import Dataset
-from moon_jax.engine.schedule import Shape
 from moon_jax.errors import OutOfMemory
 from moon_jax.errors import UserError
-from moon_jax.models.base import Variables
+from moon_jax.footprint import Run
 
 _MOST_TOLD = 200  # characters of an error
-_BYTES = 4  # of a float32 or an int32, which all of it is
+_LEAST_NAMED = .001  # of what is needed; smaller parts are not named
 
 
-def check(config: Config, model: Variables, client_bytes: int, table: Shape,
-          data_bytes: int, keep_models: bool) -> None:
+def check(run: Run) -> None:
   """Compares what a run keeps with what host and devices have.
 
-  Args:
-    config: the configuration, for the flags to name.
-    model: its shapes, as `jax.eval_shape` gives them.
-    client_bytes: of what one client keeps, in the host's memory.
-    table: the shape of a round's table.
-    data_bytes: of the training and test examples, on each device.
-    keep_models: whether rounds hand out the local models.
-
   Raises:
-    UserError: with the sizes, and the flags that lower them.
+    UserError: with the sizes, and the flags that lower the largest.
   """
-  jobs = table.jobs_per_device
-  clients = client_bytes * config.num_clients
-  on_device = {
-      'models': _bytes(model) * (1 + keep_models * jobs),
-      'what the clients of a round keep, before and after it':
-          2 * client_bytes * jobs,
-      'table': _BYTES * table.num_rows * table.batch_size * (
-          table.num_lanes // table.num_devices),
-      'data': data_bytes}
-  host = _machine()
-  device = (jax.local_devices()[0].memory_stats() or {}).get('bytes_limit')
+  device = _device()
   if device is None:  # the devices are the machine
-    needs = {name: size * table.num_devices
-             for name, size in on_device.items()}
-    _compare('the run', config, {
-        **needs, f'what --num_clients={config.num_clients} keep': clients
-    }, host)
+    local = -(-run.table.num_devices // jax.process_count())
+    _compare('the run', [
+        *footprint.on_host(run), *footprint.data_of_cores(run, local),
+        *[part._replace(size=local * part.size)
+          for part in footprint.on_device(run)]], _machine())
     return
-  _compare('the run, on each device,', config, on_device, device)
-  _compare('the run, on the host,', config, {
-      f'what --num_clients={config.num_clients} keep': clients}, host)
-
-
-def data_bytes(dataset: Dataset, shard_size: int) -> int:
-  """Of the examples on a device; of the test set all.
-
-  Args:
-    dataset: the data.
-    shard_size: training examples on each device, 0 for all of them.
-  """
-  kept = shard_size / len(dataset.train_labels) if shard_size else 1
-  train = dataset.train_inputs.nbytes + dataset.train_labels.nbytes
-  return dataset.nbytes - int((1 - kept) * train)
+  _compare('the run, on each device,', [
+      *footprint.on_device(run), *footprint.data_on_device(run)], device)
+  _compare('the run, on the host,', footprint.on_host(run), _machine())
 
 
 def is_exhausted(error: Exception) -> bool:
@@ -99,34 +66,55 @@ def explain(error: Exception, config: Config, num_lanes: int,
     fewer_lanes: see `OutOfMemory`.
   """
   reason = str(error).strip().partition('\n')[0][:_MOST_TOLD]
-  limit = (jax.local_devices()[0].memory_stats() or {}).get('bytes_limit')
+  limit = _device()
   have = f', of {limit / 1e9:,.1f} GB' if limit else ''
   takes = (f'; a round takes {temporary_bytes / 1e9:,.1f} GB besides what it '
            f'trains{have}' if temporary_bytes else have)
   of_lanes = f' with {num_lanes} lane(s)' if num_lanes else ''
+  negatives = (f' or --num_negatives={config.num_negatives}'
+               if config.algorithm == 'moon' and config.num_negatives > 1
+               else '')
+  shard = ', or --shard_data' if limit and not config.shard_data else ''
   return OutOfMemory(
       f'out of memory{of_lanes}{where} ({reason}){takes}. Give fewer '
       f'--lanes (now {config.lanes}), a smaller --batch_size='
-      f'{config.batch_size} or --num_negatives={config.num_negatives}, '
-      '--dtype=bfloat16, or --shard_data', fewer_lanes)
+      f'{config.batch_size}{negatives}, or --dtype=bfloat16{shard}',
+      fewer_lanes)
 
 
-def _compare(who, config, needs, have):
-  need = sum(needs.values())
-  if need > have:
-    shard = '; or give --shard_data, for data that do not fit'
-    parts = ', '.join(
-        f'{name} {size / 1e9:,.1f}' for name, size in needs.items())
-    raise UserError(
-        f'{who} needs at least {need / 1e9:,.1f} GB and there are '
-        f'{have / 1e9:,.1f}: {parts}. Lower --num_clients, --participation, '
-        f'--num_negatives={config.num_negatives}, '
-        f'--projection_dim={config.projection_dim} or --local_epochs='
-        f'{config.local_epochs}{"" if config.shard_data else shard}')
+def _compare(who, parts, have):
+  """Raises UserError where the parts are larger than what there is."""
+  need = sum(part.size for part in parts)
+  if need <= have:
+    return
+  parts = sorted(parts, key=lambda part: -part.size)
+  named = ', '.join(f'{part.name} {part.size / 1e9:,.1f}' for part in parts
+                    if part.size > _LEAST_NAMED * need)
+  raise UserError(f'{who} needs at least {need / 1e9:,.1f} GB and there are '
+                  f'{have / 1e9:,.1f}: {named}. {_remedy(parts, have)}')
 
 
-def _bytes(tree) -> int:
-  return sum(_BYTES * math.prod(x.shape) for x in jax.tree.leaves(tree))
+def _remedy(parts, have):
+  """What to do about as many of the largest parts as must shrink."""
+  rest, culprits = sum(part.size for part in parts), []
+  for part in parts:
+    culprits.append(part)
+    rest -= part.size
+    if rest < have:
+      break
+  fit = (have - rest) / sum(part.size for part in culprits)
+  sentences = []
+  for part in culprits:
+    remedies = part.remedies(fit) or [
+        'no flag lowers it so far; take a machine with more memory']
+    sentences.append(f'To have {part.name} take {fit * part.size / 1e9:,.1f} '
+                     f'GB, {", or ".join(remedies)}')
+  return '. '.join(sentences)
+
+
+def _device() -> int | None:
+  """Bytes of a device's memory; None where that is the machine's."""
+  return (jax.local_devices()[0].memory_stats() or {}).get('bytes_limit')
 
 
 def _machine() -> int:

@@ -14,6 +14,7 @@ from moon_jax import algorithms
 from moon_jax import checks
 from moon_jax import custom
 from moon_jax import evaluate
+from moon_jax import footprint
 from moon_jax import memory
 from moon_jax import metrics as metrics_lib
 from moon_jax import models
@@ -119,12 +120,17 @@ class Simulation:
                      and partition.are_disjoint(clients)))
     shard_size = config.shard_data and training_set.shard_size(
         self._shape, config.local_epochs, len(dataset.train_labels))
-    memory.check(
+    # A custom method's state is taken not to be zeros.
+    begins_empty = not (algorithm.own_init or config.is_custom())
+    memory.check(footprint.Run(
         config, jax.eval_shape(model.init, jax.random.key(0), example),
-        state_lib.client_bytes(model, algorithm, example), self._shape,
-        memory.data_bytes(dataset, shard_size)
-        + frozen_bytes * self._program.freeze_once,
-        self._program.keep_models)
+        dataset, self._shape,
+        client_bytes=state_lib.client_bytes(model, algorithm, example),
+        begins_empty=begins_empty,
+        num_stateful=footprint.num_stateful(config, cohorts, begins_empty),
+        shard_size=shard_size,
+        frozen_bytes=frozen_bytes * self._program.freeze_once,
+        keep_models=self._program.keep_models))
     self.state = state_lib.placed(state_lib.init(
         [config.seed], model, algorithm, config.num_clients, example),
         self._mesh)

@@ -151,9 +151,13 @@ def shape(steps: Sequence[int], cohort_size: int, num_lanes: int,
   return Shape(
       num_rows=int(-(-rows // unit) * unit), num_lanes=num_lanes,
       batch_size=batch_size,
-      jobs_per_device=min(
-          cohort_size, math.ceil(1.25 * cohort_size / num_devices) + 1),
+      jobs_per_device=jobs_per_device(cohort_size, num_devices),
       num_devices=num_devices)
+
+
+def jobs_per_device(cohort_size: int, num_devices: int) -> int:
+  """Returns the most jobs that a device takes of a round; see `shape`."""
+  return min(cohort_size, math.ceil(1.25 * cohort_size / num_devices) + 1)
 
 
 def plan(work: Work, shape: Shape, weighting: str = 'examples') -> Table:
