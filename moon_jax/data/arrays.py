@@ -27,6 +27,7 @@ OPTIONAL = ('client_train', 'mean', 'std', 'class_names', 'augmentation')
 
 _MOST_TOKENS = 10**6
 _HUGE = 1e30  # what float32 arithmetic can take
+_EXAMPLES_AT_ONCE = 100
 
 
 def dataset(name: str, where: str, arrays: Mapping[str, Any]) -> Dataset:
@@ -175,16 +176,10 @@ def _clients(check, arrays, count):
 
 def _mean_and_std(check, arrays, x_train):
   """Those given, else of the training images a channel, or 0 and 1."""
-  if x_train.dtype == np.uint8:
-    axes = tuple(range(x_train.ndim - 1))
-    mean = x_train.mean(axes, np.float64) / 255
-    std = x_train.std(axes, np.float64) / 255
-    default = mean, np.where(std > 0, std, 1)
-  else:
-    default = np.zeros(1), np.ones(1)
   found = []
-  for key, instead in zip(('mean', 'std'), default):
-    value = _array(check, key, arrays.get(key, instead))
+  for key, default_fn in ('mean', _mean), ('std', _std):
+    value = _array(check, key, arrays[key] if key in arrays
+                   else default_fn(x_train))
     check(value.dtype.kind in 'iuf'
           and (value.shape in ((), (1,)) or value.shape == x_train.shape[-1:]),
           f'{key} must be one number or {x_train.shape[-1]}; got '
@@ -195,6 +190,38 @@ def _mean_and_std(check, arrays, x_train):
           f'std must be above {1 / _HUGE:g}; got {value}')
     found.append(tuple(map(float, np.atleast_1d(value))))
   return found
+
+
+def _mean(x_train):
+  if x_train.dtype != np.uint8:
+    return np.zeros(1)
+  return x_train.mean(tuple(range(x_train.ndim - 1)), np.float64) / 255
+
+
+def _std(x_train):
+  if x_train.dtype != np.uint8:
+    return np.ones(1)
+  std = _std_of_channels(x_train) / 255
+  return np.where(std > 0, std, 1)
+
+
+def _std_of_channels(x):
+  """x.std(..., float64), which takes 8 bytes for each of x, to the same bits.
+
+  NumPy adds up channels example by example, and so can be followed in parts; of
+  a single channel it adds up the whole in another order.
+  """
+  channels = x.shape[-1]
+  axes = tuple(range(x.ndim - 1))
+  if channels == 1:
+    return x.std(axes, np.float64)
+  mean, total = x.mean(axes, np.float64), np.zeros(channels)
+  for first in range(0, len(x), _EXAMPLES_AT_ONCE):
+    square = x[first:first + _EXAMPLES_AT_ONCE].reshape(-1, channels) - mean
+    square *= square
+    square[0] += total
+    total = square.sum(0)
+  return np.sqrt(total / (x.size // channels))
 
 
 def _augmentation(check, arrays, x_train):

@@ -47,6 +47,15 @@ def test_images_are_normalised_by_their_channels(tmp_path):
   assert grey.train_inputs.shape == (12, 8, 8, 1) and len(grey.mean) == 1
 
 
+@pytest.mark.parametrize('channels', [1, 2, 3, 4])
+def test_deviations_have_the_bits_of_numpy(channels, monkeypatch):
+  """Added up in parts; other bits would be another data set to a run."""
+  monkeypatch.setattr(arrays, '_EXAMPLES_AT_ONCE', 7)
+  x = _random.randint(0, 256, (200, 9, 8, channels)).astype(np.uint8)
+  assert arrays._std_of_channels(x).tolist() == (
+      x.std((0, 1, 2), np.float64).tolist())
+
+
 def test_features_stay_as_they_are(tmp_path):
   data = save(tmp_path, FEATURES)
   np.testing.assert_array_equal(
