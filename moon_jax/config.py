@@ -180,7 +180,8 @@ class Config:
   shard_data: bool = _flag(
       False, 'Whether a device has the training examples of the clients that '
       'it trains in a round alone, moved to it each round, where all of them '
-      'do not fit. Changes no result.')
+      'do not fit. Changes no result; cores of a CPU share the examples '
+      'anyway.')
   dtype: str = _flag(
       'float32', 'Type of the arithmetic; parameters stay float32.',
       ('float32', 'bfloat16'))

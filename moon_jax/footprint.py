@@ -78,7 +78,7 @@ def on_device(run: Run) -> list[Part]:
 
   return [
       Part('models', bytes_of(run.model) * models, of_models),
-      Part("state of a round's clients, before and after it",
+      Part('client state of a round, before and after it',
            2 * run.client_bytes * jobs,
            lambda fit: _fewer_sampled(config, table, fit)
            + _fewer_negatives(config, fit) + _smaller_model(run, fit)),
@@ -115,10 +115,19 @@ def on_host(run: Run) -> list[Part]:
     return (_fewer_stateful(run, int(run.num_stateful * fit))
             + _fewer_negatives(config, fit) + _smaller_model(run, fit))
 
+  def of_copies(fit):
+    return (['give --checkpoint_every=0'] + _fewer_clients(run, fit)
+            + _fewer_negatives(config, fit) + _smaller_model(run, fit))
+
+  # Orbax copies what it saves, and restores the zeros of all clients as well.
+  copies = run.client_bytes * config.num_clients * (config.checkpoint_every > 0)
   return [
-      Part(f'state of {run.num_stateful:,} '
+      Part(f'client state of {run.num_stateful:,} '
            f'{"sampled " if run.begins_empty else ""}clients',
            run.num_stateful * run.client_bytes, of_clients),
+      Part(f'client state of {config.num_clients:,} clients copied for a '
+           'checkpoint',
+           copies, of_copies),
       Part('training examples', _train_bytes(run.dataset), lambda fit: []),
       Part('test examples', _test_bytes(run),
            lambda fit: _fewer_tested(run, fit))]
@@ -183,6 +192,11 @@ def _fewer_stateful(run, most):
             f'{config.participation} or --num_rounds={config.num_rounds}, so '
             f'that {most:,} clients are sampled at most']
   return [f'lower --num_clients={config.num_clients} to {most}']
+
+
+def _fewer_clients(run, fit):
+  has_list = run.config.cohorts_file  # of clients by their number
+  return [] if has_list else _lower(run.config, 'num_clients', fit)
 
 
 def _fewer_sampled(config, table, fit):

@@ -103,12 +103,16 @@ def _remedy(parts, have):
     if rest < have:
       break
   fit = (have - rest) / sum(part.size for part in culprits)
-  sentences = []
+  sentences, named = [], set()
   for part in culprits:
-    remedies = part.remedies(fit) or [
-        'no flag lowers it so far; take a machine with more memory']
-    sentences.append(f'To have {part.name} take {fit * part.size / 1e9:,.1f} '
-                     f'GB, {", or ".join(remedies)}')
+    remedies = part.remedies(fit)
+    new = [remedy for remedy in remedies if remedy not in named]
+    named.update(new)
+    if not remedies:
+      new = ['no flag lowers it so far; take a machine with more memory']
+    if new:
+      sentences.append(f'For {part.name} of {fit * part.size / 1e9:,.1f} GB, '
+                       f'{", or ".join(new)}')
   return '. '.join(sentences)
 
 

@@ -12,7 +12,8 @@ there are, by short rounds of the same clients:
 with a and b from rounds of two lengths (a alone, of clients too small for two);
 --seconds_per_row and --seconds_per_job take rates measured elsewhere. What a
 network takes is its bytes by --gbit. A process's memory is that of this one,
-which compiles and trains as a run does, and of what clients then keep.
+which compiles and trains as a run does, and of what clients then keep, with the
+copy of it that a checkpoint makes. Cores of a CPU share one copy of the data.
 """
 
 import dataclasses
@@ -51,6 +52,7 @@ _SECONDS_PER_JOB = flags.DEFINE_float(
 _TRIAL_ROWS = 24  # of each lane in the shorter rounds that measure; about
 _LONGER = 4  # times as many rows the longer ones have
 _REPEATS = 3
+_LONG_EVALUATION = 10.  # seconds of an evaluation that is not repeated
 _MOST_FIRST = 5  # rounds before measuring, in which clients fill what they keep
 _ROUNDS = 20  # of which rows are counted
 
@@ -140,7 +142,8 @@ def plan(config: Config, num_devices: int = 0, num_processes: int = 1,
           'clients of a round': 2 * client * slots, 'table': table,
           'temporary': rates.temporary_bytes},
       process_bytes=rates.resident_bytes + client * (
-          owned // num_processes + 3 * slots * num_devices // num_processes),
+          owned // num_processes + 3 * slots * num_devices // num_processes
+          + config.num_clients * (config.checkpoint_every > 0)),
       moved_bytes=moved,
       seconds={
           'training': rates.seconds_per_row * float(np.mean(rows))
@@ -186,8 +189,9 @@ class _Trial:
       per_row = min(long / long_rows, short / short_rows)
     else:
       per_row = max(0., (long - short) / (long_rows - short_rows))
-    simulation.evaluate()
-    evaluations = [simulation.evaluation_seconds() for _ in range(_REPEATS)]
+    evaluations = [simulation.evaluation_seconds()]  # of which the first warms
+    if evaluations[0] < _LONG_EVALUATION:
+      evaluations = [simulation.evaluation_seconds() for _ in range(_REPEATS)]
     client = simulation.client_bytes // simulation.config.num_clients
     unit = 1024 if sys.platform != 'darwin' else 1
     return Rates(
@@ -215,7 +219,8 @@ def show(config: Config, plan: Plan) -> str:
       f'{plan.num_lanes} lanes on {plan.num_devices} devices, busy '
       f'{plan.utilisation:.3f} of the time; {plan.rows:,.0f} steps a lane',
       table('memory of a device', 'MB', plan.device_bytes, 1e-6),
-      *([f'memory of a process on a CPU: {plan.process_bytes / 1e6:,.0f} MB']
+      *([f'memory of a process on a CPU, whose cores share the data: '
+         f'{plan.process_bytes / 1e6:,.0f} MB']
         if plan.device_bytes['temporary'] else
         ['temporary memory and evaluation were not measured']),
       table('moved a round', 'MB', plan.moved_bytes, 1e-6),

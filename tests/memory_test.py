@@ -18,7 +18,7 @@ from moon_jax.simulation import Simulation
 CONFIG = Config(
     dataset='digits', model='mlp', partition='iid', num_clients=100,
     algorithm='moon', num_rounds=3, local_epochs=1, batch_size=4,
-    projection_dim=8, lanes=2)
+    projection_dim=8, lanes=2, checkpoint_every=0)
 
 
 @pytest.fixture(scope='module')
@@ -70,12 +70,13 @@ def test_parts_are_as_large_as_the_arrays(made, simulate, dataset):
   train = nbytes([dataset.train_inputs, dataset.train_labels])
   test = nbytes([dataset.test_inputs, dataset.test_labels])
   assert sizes(footprint.on_host(run)) == {
-      'state of 100 sampled clients': nbytes(simulation.state.clients),
+      'client state of 100 sampled clients': nbytes(simulation.state.clients),
+      'client state of 100 clients copied for a checkpoint': 0,
       'training examples': train, 'test examples': test}
   on_device = sizes(footprint.on_device(run))
   assert on_device['models'] == nbytes(simulation.state.variables)
   assert on_device["the round's table"] == table.examples_TLB.nbytes // 2
-  assert on_device["state of a round's clients, before and after it"] == (
+  assert on_device['client state of a round, before and after it'] == (
       2 * run.client_bytes * len(table.jobs.run) // 2)
   of_device = sizes(footprint.data_on_device(run))
   assert of_device['training examples'] == train
@@ -120,15 +121,19 @@ def largest(parts):
 
 
 @pytest.mark.parametrize('changes, part, flags', [
-    (dict(), "state of a round's clients, before and after it",
+    (dict(), 'client state of a round, before and after it',
      {'num_clients', 'participation'}),
-    (dict(participation=.1, num_rounds=80), 'state of 100 sampled clients',
+    (dict(participation=.1, num_rounds=80),
+     'client state of 100 sampled clients',
      {'num_clients', 'participation', 'num_rounds'}),
     (dict(participation=.1, num_rounds=80, num_negatives=9),
-     'state of 100 sampled clients',
+     'client state of 100 sampled clients',
      {'num_clients', 'participation', 'num_rounds', 'num_negatives'}),
+    (dict(participation=.1, checkpoint_every=1),
+     'client state of 100 clients copied for a checkpoint',
+     {'checkpoint_every', 'num_clients'}),
     (dict(participation=.1, algorithm='solo', mu=0.),
-     'state of 100 clients', {'num_clients'}),
+     'client state of 100 clients', {'num_clients'}),
     (dict(algorithm='fedavg', projection_dim=20_000), 'models',
      {'projection_dim'}),
     (dict(algorithm='fedavg', client_eval_every=1), 'models',
@@ -148,7 +153,7 @@ def test_a_remedy_names_flags_that_are_enough(changes, part, flags, made,
   with pytest.raises(UserError) as error:
     memory.check(run)
   said = str(error.value)
-  assert said.count('\n') == 0 and f'To have {part} take' in said
+  assert said.count('\n') == 0 and f'For {part} of ' in said
   found = dict(re.findall(r'--(\w+)=[\d.]+ to (\d+)', said))
   found |= dict(re.findall(r'give --(\w+)=(\d+)', said))
   assert set(re.findall(r'--(\w+)', said)) == flags
@@ -194,7 +199,7 @@ def test_a_device_is_advised_of_its_own(made, monkeypatch):
   assert set(re.findall(r'--(\w+)', str(error.value))) == {'shard_data'}
   # So little that two parts must shrink.
   monkeypatch.setattr(memory, '_device', lambda: need / 100)
-  with pytest.raises(UserError, match='To have training .* To have models'):
+  with pytest.raises(UserError, match='For training .* For models'):
     memory.check(run)
   monkeypatch.setattr(memory, '_device', lambda: need)
   monkeypatch.setattr(memory, '_machine', lambda: need / 10)

@@ -63,6 +63,15 @@ def test_bytes_are_those_of_the_arrays():
   ) + nbytes(simulation._test_data) // 2
 
 
+def test_checkpoints_copy_the_state_of_all_clients():
+  found = plan_lib.plan(CONFIG, 2, rates=RATES)
+  without = plan_lib.plan(
+      dataclasses.replace(CONFIG, checkpoint_every=0), 2, rates=RATES)
+  client = found.device_bytes['clients of a round'] // (
+      2 * schedule.jobs_per_device(8, 2))
+  assert found.process_bytes - without.process_bytes == 16 * client
+
+
 def test_rows_are_those_of_tables():
   steps = np.array([5, 9, 2, 7, 7, 1])
   shape = schedule.shape(steps, 6, 4, 8, 2)
