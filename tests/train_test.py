@@ -1,5 +1,6 @@
 """The command, as users meet it."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -107,9 +108,17 @@ def test_resumed_run_equals_unbroken_run(tmp_path):
       metrics_of(tmp_path / 'unbroken'))
 
 
-def test_fewer_test_examples_are_recorded(tmp_path, capsys):
+def test_fewer_test_examples_are_recorded(tmp_path, capsys, monkeypatch):
+  from moon_jax import progress
+
+  shown = []
+  monkeypatch.setattr(
+      progress.Progress, 'busy',
+      lambda self, what, *_: shown.append(what) or contextlib.nullcontext())
   config = with_(SMALL, workdir=str(tmp_path), eval_examples=75)
   summary = run.run(with_(config, num_rounds=2))
+  assert shown == ['compiling', 'round 1: training', 'round 2: training',
+                   'round 2: evaluating on 75 examples']
   assert summary['test_examples'] == 75
   assert 'evaluated on 75 of the test examples' in capsys.readouterr().out
   run.run(config)
