@@ -111,8 +111,8 @@ def _remedy(parts, have):
     if not remedies:
       new = ['no flag lowers it so far; take a machine with more memory']
     if new:
-      sentences.append(f'For {part.name} of {fit * part.size / 1e9:,.1f} GB, '
-                       f'{", or ".join(new)}')
+      sentences.append(f'For at most {fit * part.size / 1e9:,.1f} GB of '
+                       f'{part.name}: {", or ".join(new)}')
   return '. '.join(sentences)
 
 

@@ -153,7 +153,7 @@ def test_a_remedy_names_flags_that_are_enough(changes, part, flags, made,
   with pytest.raises(UserError) as error:
     memory.check(run)
   said = str(error.value)
-  assert said.count('\n') == 0 and f'For {part} of ' in said
+  assert said.count('\n') == 0 and f' GB of {part}: ' in said
   found = dict(re.findall(r'--(\w+)=[\d.]+ to (\d+)', said))
   found |= dict(re.findall(r'give --(\w+)=(\d+)', said))
   assert set(re.findall(r'--(\w+)', said)) == flags
@@ -199,7 +199,7 @@ def test_a_device_is_advised_of_its_own(made, monkeypatch):
   assert set(re.findall(r'--(\w+)', str(error.value))) == {'shard_data'}
   # So little that two parts must shrink.
   monkeypatch.setattr(memory, '_device', lambda: need / 100)
-  with pytest.raises(UserError, match='For training .* For models'):
+  with pytest.raises(UserError, match='of training .* of models: '):
     memory.check(run)
   monkeypatch.setattr(memory, '_device', lambda: need)
   monkeypatch.setattr(memory, '_machine', lambda: need / 10)
