@@ -248,4 +248,5 @@ FREE_FIELDS = (
 # versions keep their work directories and resume.
 EARLIER_VALUES = {
     'eval_examples': 0,
+    'shuffle': True,
 }
