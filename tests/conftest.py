@@ -56,10 +56,14 @@ def golden_partitions(golden_dir):
 
 @pytest.fixture(scope='session', autouse=True)
 def compilation_cache(tmp_path_factory):
-  """One for all tests, which compile few small programs many times."""
+  """One for all tests, which compile few small programs many times.
+
+  JAX_COMPILATION_CACHE_DIR names one that several runs share.
+  """
   base = tmp_path_factory.getbasetemp()
   is_worker = 'PYTEST_XDIST_WORKER' in os.environ  # whose bases lie in one
-  path = str((base.parent if is_worker else base) / 'xla')
+  path = os.environ.get('JAX_COMPILATION_CACHE_DIR') or str(
+      (base.parent if is_worker else base) / 'xla')
   jax.config.update('jax_compilation_cache_dir', path)
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
   return path
