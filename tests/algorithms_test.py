@@ -28,6 +28,7 @@ from moon_jax import algorithms
 from moon_jax import checkpoint
 from moon_jax import checks
 from moon_jax import losses
+from moon_jax.algorithms import base
 from moon_jax.algorithms import privacy
 from moon_jax.algorithms import server
 from moon_jax.algorithms.fedavg import fedavg
@@ -36,7 +37,6 @@ from moon_jax.algorithms.fednova import fednova
 from moon_jax.algorithms.fedprox import fedprox
 from moon_jax.algorithms.l2 import l2
 from moon_jax.algorithms.moon import moon
-from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config
 from moon_jax.engine import state as state_lib
@@ -312,14 +312,47 @@ def test_server_momentum_0_and_rate_1_is_the_average():
 
 
 def test_scaffold_server_variate_is_the_mean_of_all_clients():
-  federated = Federation(
-      scaffold(len(SIZES)), num_lanes=3, hparams={'momentum': 0.})
-  for _ in range(3):
-    federated.round()
+  """Of those, too, that take no part."""
+  algorithm = algorithms.make(config_of(
+      {'algorithm': 'scaffold', 'participation': .5}))
+  federated = Federation(algorithm, num_lanes=3, hparams={'momentum': 0.})
+  for cohort in COHORTS[:3]:
+    federated.round(cohort)
     assert_trees_close(
         federated.state.server,
         jax.tree.map(lambda x: x.mean(1), federated.state.clients))
   assert jnp.abs(federated.state.server['w']).max() > 1e-3
+
+
+@pytest.mark.parametrize('optimizer', [
+    server.momentum(1., .7, 'hsu'), server.momentum(.5, .7, 'ema')])
+def test_statistics_are_averaged_whatever_the_servers_optimizer(optimizer):
+  model = federation.linear_model(has_state=True)
+  found, plain = (
+      run(algorithm, COHORTS[:1], model=model).variables['batch_stats']
+      for algorithm in (server.with_optimizer(fedavg(), optimizer), fedavg()))
+  assert_trees_close(found, plain)
+  assert np.abs(plain['mean']).max() > .1  # they were 0
+
+
+def test_frozen_models_are_in_eval_mode():
+  """What they say of an example is of it and of running statistics alone."""
+  model = federation.linear_model(has_state=True, is_centred=True)
+  inputs = federation.normalize(jnp.asarray(IMAGES[:8]))
+  batch = base.Batch(inputs, jnp.asarray(LABELS[:8]), jnp.ones(8))
+  global_, previous = (
+      model.init(jax.random.key(i), inputs)
+      | {'batch_stats': {'mean': jnp.arange(4.) / (i + 1)}} for i in range(2))
+  view = base.first_view(moon(), global_)
+  remembered, _ = moon().finish(previous, view)
+  z_global, z_previous = moon().frozen(
+      model, batch, view._replace(client=remembered))
+  for found, variables in ((z_global, global_), (z_previous[:, 0], previous),
+                           (l2().frozen(model, batch, view), global_)):
+    mean, w = (np.array(x) for x in (
+        variables['batch_stats']['mean'], variables['params']['w']))
+    np.testing.assert_allclose(
+        found, (np.array(inputs).reshape(8, 4) - mean) @ w, atol=1e-5)
 
 
 def test_solo_clients_never_meet():
@@ -359,42 +392,81 @@ def test_first_visit_has_no_contrastive_loss():
   assert (by_client[1] > 0).all() and (by_client[2] == 0).all()
 
 
-def test_fedavg_equals_a_plain_numpy_loop():
-  """Several rounds of partial participation, written the slow way."""
-  federated = Federation(fedavg(), num_lanes=2)
-  w = np.array(federated.state.variables['params']['w'][0], np.float64)
-  b = np.array(federated.state.variables['params']['b'][0], np.float64)
+def start_in_numpy(federated):
+  """W and b of the global model, float64."""
+  params = federated.state.variables['params']
+  return [np.array(params[name][0], np.float64) for name in 'wb']
+
+
+def assert_model_is(federated, w, b):
+  params = federated.state.variables['params']
+  np.testing.assert_allclose(params['w'][0], w, atol=1e-6)
+  np.testing.assert_allclose(params['b'][0], b, atol=1e-6)
+
+
+def train_in_numpy(t, client, w, b):
+  """A client's local steps, the slow way: its W and b, and each gradient."""
   x_all = ((IMAGES.reshape(len(IMAGES), -1) / 255.) - .5) / .25
   lr, momentum, decay = (
       HPARAMS[k] for k in ('learning_rate', 'momentum', 'weight_decay'))
+  gradients, v_w, v_b = [], 0, 0
+  for epoch in range(2):
+    order = federation.order(t, epoch, client)
+    stop = max(len(order) // 8, 1) * 8
+    for batch in np.split(order[:stop], range(8, min(stop, len(order)), 8)):
+      logits = x_all[batch] @ w + b
+      p = np.exp(logits - logits.max(1, keepdims=True))
+      p /= p.sum(1, keepdims=True)
+      error = (p - np.eye(NUM_CLASSES)[LABELS[batch]]) / len(batch)
+      g_w = x_all[batch].T @ error + decay * w
+      g_b = error.sum(0) + decay * b
+      gradients.append((g_w, g_b))
+      v_w, v_b = momentum * v_w + g_w, momentum * v_b + g_b
+      w, b = w - lr * v_w, b - lr * v_b
+  return w, b, gradients
 
+
+def test_fedavg_equals_a_plain_numpy_loop():
+  """Several rounds of partial participation, written the slow way."""
+  federated = Federation(fedavg(), num_lanes=2)
+  w, b = start_in_numpy(federated)
   for t, cohort in enumerate(COHORTS):
     table, metrics = federated.round(cohort)
     total = sum(SIZES[c] for c in cohort)
     next_w, next_b, drift = 0, 0, []
     for c in cohort:
-      wi, bi, vw, vb = w.copy(), b.copy(), 0, 0
-      for epoch in range(2):
-        order = federation.order(t, epoch, c)
-        stop = max(len(order) // 8, 1) * 8
-        for batch in np.split(order[:stop], range(8, min(stop, len(order)), 8)):
-          logits = x_all[batch] @ wi + bi
-          p = np.exp(logits - logits.max(1, keepdims=True))
-          p /= p.sum(1, keepdims=True)
-          error = (p - np.eye(NUM_CLASSES)[LABELS[batch]]) / len(batch)
-          vw = momentum * vw + x_all[batch].T @ error + decay * wi
-          vb = momentum * vb + error.sum(0) + decay * bi
-          wi, bi = wi - lr * vw, bi - lr * vb
+      wi, bi, _ = train_in_numpy(t, c, w, b)
       next_w, next_b = (next_w + SIZES[c] / total * wi,
                         next_b + SIZES[c] / total * bi)
       drift.append(np.sqrt(((wi - w)**2).sum() + ((bi - b)**2).sum()))
     w, b = next_w, next_b
     np.testing.assert_allclose(
         metrics.drift_J[jobs_of(table, cohort)], drift, rtol=1e-5)
-  np.testing.assert_allclose(
-      federated.state.variables['params']['w'][0], w, atol=1e-6)
-  np.testing.assert_allclose(
-      federated.state.variables['params']['b'][0], b, atol=1e-6)
+  assert_model_is(federated, w, b)
+
+
+def test_fednova_equals_a_plain_numpy_loop():
+  """Clients of 2 to 10 steps with momentum: equation 8, from the gradients.
+
+  Gradient j of K weighs a_j = 1 + rho + ... + rho^(K-1-j) in a client's update.
+  """
+  federated = Federation(fednova(), num_lanes=2)
+  lr, rho = HPARAMS['learning_rate'], HPARAMS['momentum']
+  w, b = start_in_numpy(federated)
+  for t, cohort in enumerate(COHORTS):
+    federated.round(cohort)
+    total = sum(SIZES[c] for c in cohort)
+    steps, mean_w, mean_b = 0, 0, 0
+    for c in cohort:
+      p = SIZES[c] / total
+      _, _, gradients = train_in_numpy(t, c, w, b)
+      k = len(gradients)
+      a = np.array([sum(rho**i for i in range(k - j)) for j in range(k)])
+      steps += p * a.sum()
+      mean_w += p * sum(a_j * g for a_j, (g, _) in zip(a, gradients)) / a.sum()
+      mean_b += p * sum(a_j * g for a_j, (_, g) in zip(a, gradients)) / a.sum()
+    w, b = w - lr * steps * mean_w, b - lr * steps * mean_b
+  assert_model_is(federated, w, b)
 
 
 @pytest.mark.parametrize('num_lanes', [1, 3])
@@ -430,15 +502,26 @@ def noise(key, images):
   return jax.random.randint(key, images.shape, 0, 256).astype(jnp.uint8)
 
 
-def draws(num_lanes, cohorts):
-  """What each client drew: {(round, client): losses of a model at rest}."""
-  federated = Federation(fedavg(), num_lanes=num_lanes, augment_fn=noise,
-                         hparams={'learning_rate': 0., 'weight_decay': 0.})
+def with_drawn():
+  """FedAvg that records a number of its inputs alone: labels play no part."""
+  def loss(model, variables, batch, view):
+    value, aux = fedavg().loss(model, variables, batch, view)
+    weights = jnp.cos(jnp.arange(batch.inputs.size, dtype=jnp.float32))
+    drawn = jnp.vdot(weights, batch.inputs.ravel())
+    return value, aux._replace(metrics={'drawn': drawn})
+
+  return fedavg()._replace(loss=loss)
+
+
+def draws(num_lanes, cohorts, seed=0):
+  """{(round, client): a number for each of its steps} of what it drew."""
+  federated = Federation(with_drawn(), num_lanes=num_lanes, augment_fn=noise,
+                         seeds=(seed,))
   found = {}
   for t, cohort in enumerate(cohorts):
     table, metrics = federated.round(cohort)
-    for j, client in enumerate(table.jobs.client):
-      found[t, int(client)] = metrics.loss_TL[table.job_TL == j]
+    for client, job in zip(cohort, jobs_of(table, cohort)):
+      found[t, client] = metrics.extra_TL['drawn'][table.job_TL == job]
   return found
 
 
@@ -446,7 +529,9 @@ def test_randomness_is_addressed_by_round_client_and_step():
   """Not by lane, place in the cohort, or what was drawn before."""
   given = draws(1, [(0, 1, 2), (1, 2, 5)])
   other = draws(3, [(2, 7, 0, 1), (6, 5, 2, 1)])
-  for place, losses_of_client in given.items():
-    np.testing.assert_allclose(losses_of_client, other[place], rtol=1e-5)
-  every = np.concatenate(list(given.values()))
-  assert len(np.unique(every.round(5))) == len(every)
+  for place, of_client in given.items():
+    np.testing.assert_allclose(of_client, other[place], rtol=1e-5, atol=1e-5)
+  of_seed = draws(1, [(0, 1, 2)], seed=1)
+  every = np.concatenate([*given.values(), *of_seed.values()])
+  assert len(every) > 30
+  assert len(np.unique(every.round(3))) == len(every)

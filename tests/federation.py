@@ -38,8 +38,14 @@ ALL = tuple(range(len(SIZES)))
 CLIENTS = [np.arange(end - n, end) for n, end in zip(SIZES, _ends)]
 
 
-def linear_model(has_state: bool = False) -> Model:
-  """Logits z = x W + b; features and projection are the logits too."""
+def linear_model(has_state: bool = False, is_centred: bool = False) -> Model:
+  """Logits z = x W + b; features and projection are the logits too.
+
+  Args:
+    has_state: whether it keeps a running mean of its inputs.
+    is_centred: whether it subtracts that from them, and the batch's own mean
+      while it trains: then the two modes differ.
+  """
   def init(key, images):
     variables = {'params': {
         'w': .1 * jax.random.normal(key, (images[0].size, NUM_CLASSES)),
@@ -50,11 +56,15 @@ def linear_model(has_state: bool = False) -> Model:
 
   def apply(variables, images, mask, train):
     x = images.reshape(len(images), -1)
-    logits = x @ variables['params']['w'] + variables['params']['b'][None]
+    centre = variables['batch_stats']['mean'] if has_state else None
     if has_state and train:
       real = jnp.sum(x * mask[:, None], 0) / jnp.maximum(jnp.sum(mask), 1)
-      mean = .9 * variables['batch_stats']['mean'] + .1 * real
+      mean = .9 * centre + .1 * real
       variables = {**variables, 'batch_stats': {'mean': mean}}
+      centre = real
+    if is_centred:
+      x = x - centre[None]
+    logits = x @ variables['params']['w'] + variables['params']['b'][None]
     return Outputs(logits, logits, logits), variables
 
   return Model(init, apply)
@@ -66,11 +76,12 @@ class Federation:
   def __init__(self, algorithm, num_lanes=1, seeds=(0,), model=None,
                num_rows=None, optimizer='sgd', hparams=None, num_clients=None,
                augment_fn=augment.keep, num_jobs=None, keep_models=False,
-               freeze_once=False):
+               freeze_once=False, num_epochs=2):
     self.num_clients = num_clients or len(SIZES)
+    self.num_epochs = num_epochs
     self.mesh = devices.mesh(num_lanes)
     self.shape = schedule.shape(
-        [max(1, n // BATCH) * 2 for n in SIZES] * len(seeds),
+        [max(1, n // BATCH) * num_epochs for n in SIZES] * len(seeds),
         num_jobs or len(SIZES) * len(seeds), num_lanes, BATCH, self.mesh.size)
     if num_rows:
       self.shape = self.shape._replace(num_rows=num_rows)
@@ -92,7 +103,7 @@ class Federation:
     """The round's table; shuffles depend on round and client alone."""
     clients = np.tile(np.array(cohort, np.int32), len(runs))
     batches, num_steps = schedule.local_batches(
-        [CLIENTS[c] for c in cohort], 2, BATCH, len(LABELS),
+        [CLIENTS[c] for c in cohort], self.num_epochs, BATCH, len(LABELS),
         np.random.default_rng(round_index))
     work = schedule.Work(
         run=np.repeat(np.array(runs, np.int32), len(cohort)),

@@ -103,6 +103,33 @@ def test_fewer_examples_are_evaluated_and_say_so(dataset):
   assert 'test_examples' not in every.evaluate() | every.evaluate_clients()
 
 
+@pytest.mark.parametrize('algorithm', ['fedavg', 'solo'])
+def test_evaluation_is_of_the_whole_test_set(algorithm, dataset):
+  """Means of the models that count; of several the accuracies' spread."""
+  simulation = simulate(dataset, algorithm=algorithm, client_eval_every=0)
+  found = simulation.evaluate()
+  # [C, ...], or of the one global model.
+  stacked = (jax.tree.map(lambda x: x[0], simulation.state.clients)
+             if algorithm == 'solo' else simulation.state.variables)
+  x = augment.normalize(
+      jnp.asarray(dataset.test_inputs), dataset.mean, dataset.std)
+  accuracies, all_losses = [], []
+  for i in range(6 if algorithm == 'solo' else 1):
+    outputs, _ = models.make('mlp', 10, 256).apply(
+        jax.tree.map(lambda leaf, i=i: leaf[i], stacked), x,
+        jnp.ones(len(x)), train=False)
+    logits = np.asarray(outputs.logits, np.float64)
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    all_losses.append(-log_p[np.arange(len(x)), dataset.test_labels].mean())
+    accuracies.append((logits.argmax(1) == dataset.test_labels).mean())
+  assert found['test_loss'] == pytest.approx(np.mean(all_losses), rel=1e-5)
+  assert found['test_accuracy'] == pytest.approx(np.mean(accuracies))
+  if algorithm == 'solo':
+    assert found['test_accuracy_std'] == pytest.approx(np.std(accuracies))
+  else:
+    assert 'test_accuracy_std' not in found
+
+
 def test_weighting_reaches_the_plan(dataset):
   uniform = simulate(dataset, weighting='uniform').plan(0).jobs
   np.testing.assert_allclose(uniform.weight, 1 / 3, rtol=1e-6)
@@ -173,6 +200,13 @@ def test_frozen_models_are_asked_once_where_that_is_the_same(dataset):
   asked_once = lambda simulation: simulation._program.freeze_once
   assert asked_once(simulate(dataset, **changes))
   assert not asked_once(simulate(dataset, **changes | {'local_epochs': 1}))
+  # Inputs that are drawn in each step are other ones in each epoch.
+  flipped = dataset._replace(augmentation='reflect_crop_flip')
+  assert not asked_once(simulate(flipped, **changes))
+  assert asked_once(simulate(flipped, **changes, augment=False))
+  assert not asked_once(simulate(
+      dataset, **changes, partition='feature_noise'))
+  assert not asked_once(simulate(dataset, **changes | {'algorithm': 'fedavg'}))
   config = dataclasses.replace(CONFIG, **changes)
   shared = [np.arange(40)] * config.num_clients  # each example is all clients'
   assert not asked_once(

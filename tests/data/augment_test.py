@@ -126,7 +126,8 @@ def test_noise_has_the_deviation_of_each_example():
       scaled - 1, (np.asarray(plain) - 1) * [1, 10], atol=1e-5)
 
 
-def test_noise_shares_no_draw_with_flips():
+def agreement_with_flips(noise_fn):
+  """How often the noise at a flip's place in its draw has the flip's sign."""
   ramp = jnp.asarray(np.arange(12, dtype=np.uint8).reshape(1, 1, 12, 1).repeat(
       64, 0).repeat(12, 1))
   agree = []
@@ -134,10 +135,16 @@ def test_noise_shares_no_draw_with_flips():
     key = jax.random.key(seed)
     flipped = np.asarray(augment.reflect_crop_flip(key, ramp))
     is_flipped = flipped[:, 0, 6, 0] < flipped[:, 0, 5, 0]
-    noise = augment.add_noise(
-        key, jnp.zeros((64, 12, 12, 1)), jnp.ones((64, 1)))
-    agree.append(is_flipped == (np.ravel(noise)[:64] < 0))
-  assert .4 < np.mean(agree) < .6
+    noise = np.ravel(noise_fn(key, (64, 12, 12, 1)))
+    agree.append(is_flipped == (noise[2:4 * 64:4] < 0))  # of each four draws
+  return np.mean(agree)
+
+
+def test_noise_shares_no_draw_with_flips():
+  assert agreement_with_flips(jax.random.normal) == 1  # which shares them all
+  added = lambda key, shape: augment.add_noise(
+      key, jnp.zeros(shape), jnp.ones((64, 1)))
+  assert .4 < agreement_with_flips(added) < .6
 
 
 def test_every_name_keeps_shape_and_type():

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from moon_jax.data import cohort
@@ -60,9 +61,19 @@ def test_what_is_no_list_is_told(name, tmp_path):
 
 
 def test_clients_fail_at_the_rate_given():
-  lost = [cohort.is_lost(.3, 0, t, c) for t in range(100) for c in range(100)]
-  assert .28 < sum(lost) / len(lost) < .32  # 4 standard deviations
+  """In each round, each client by itself, and each seed by itself."""
+  def lost(rate, seed=0):
+    return np.array([[cohort.is_lost(rate, seed, t, c) for c in range(100)]
+                     for t in range(100)])
+
+  few, other = lost(.3), lost(.3, seed=1)
+  assert abs(few.mean() - .3) < .02  # 4 standard deviations
+  for axis in 0, 1:  # of a round, of a client: 4 of the largest of 100
+    assert np.abs(few.mean(axis) - .3).max() < .2
+  assert abs((few == other).mean() - (.3**2 + .7**2)) < .02
+  for shifted in few[1:, :], few[:, 1:]:  # no round, no client is the next
+    same = few[:len(shifted), :shifted.shape[1]] == shifted
+    assert abs(same.mean() - (.3**2 + .7**2)) < .02
   assert not any(cohort.is_lost(0., 0, t, 0) for t in range(100))
   # Whoever fails at a rate fails at a higher one, in any order of asking.
-  more = [cohort.is_lost(.6, 0, t, c) for t in range(100) for c in range(100)]
-  assert all(high or not low for low, high in zip(lost, more))
+  assert (lost(.6) >= few).all()

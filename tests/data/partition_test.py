@@ -43,6 +43,38 @@ def test_paper_partition_of_tiny_imagenet():
   assert round(np.std(sizes)) == 99
 
 
+def as_released(labels, num_clients, beta, seed):
+  """partition_data of the released code, on which published figures rest."""
+  random, least = np.random.RandomState(seed), 0
+  while least < 10:
+    clients = [[] for _ in range(num_clients)]
+    for k in range(labels.max() + 1):
+      indices = np.where(labels == k)[0]
+      random.shuffle(indices)
+      p = random.dirichlet(np.repeat(beta, num_clients))
+      p = np.array([share * (len(held) < len(labels) / num_clients)
+                    for share, held in zip(p, clients)])
+      p = p / p.sum()
+      cuts = (np.cumsum(p) * len(indices)).astype(int)[:-1]
+      clients = [held + piece.tolist() for held, piece in zip(
+          clients, np.split(indices, cuts))]
+      least = min(map(len, clients))
+  for held in clients:
+    random.shuffle(held)
+  return clients
+
+
+@pytest.mark.parametrize('counts, num_clients, beta', [
+    ((30, 20, 10), 2, .3),  # small enough that a client has just its share
+    ((20, 20), 2, .1), ((15, 15, 15), 3, .5), ((40, 7, 30), 4, 1.)])
+def test_dirichlet_is_the_released_code(counts, num_clients, beta):
+  labels = np.repeat(np.arange(len(counts)), counts)
+  for seed in range(40):
+    found = partition.dirichlet(labels, num_clients, beta, seed)
+    assert [list(i) for i in found] == as_released(
+        labels, num_clients, beta, seed)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 50), st.floats(.1, 100), st.integers(0, 2**32 - 1))
 def test_dirichlet_gives_every_example_to_one_client(clients, beta, seed):
@@ -118,6 +150,19 @@ def test_quantity_is_uneven_in_size_and_even_in_class():
   assert np.abs(shares[large] - .1).max() < .05
   with pytest.raises(UserError, match='--beta=1e-06 gave no split'):
     partition.quantity(1000, 10, 1e-6, 0)
+
+
+def test_as_few_examples_as_the_bound_suffice():
+  """The published code accepts a split whose smallest client has just 10."""
+  least = partition.MIN_EXAMPLES
+  assert least == 10
+  smallest = lambda clients: min(map(len, clients))
+  assert smallest(partition.iid(7, 7, 0)) == 1
+  assert smallest(partition.quantity(least, 1, .5, 0)) == least
+  assert smallest(partition.dirichlet(np.zeros(least, int), 1, .5, 0)) == least
+  drawn = {smallest(partition.dirichlet(LABELS, 40, .5, seed))
+           for seed in range(20)}
+  assert min(drawn) == least
 
 
 def test_natural_gives_each_client_its_own():

@@ -4,6 +4,7 @@ import datetime
 import os
 import pickle
 import pickletools
+import re
 
 from hypothesis import given
 from hypothesis import settings
@@ -52,20 +53,61 @@ class Hostile:
     return self.call
 
 
-@pytest.mark.parametrize('value', [
-    Hostile(os.system, 'touch pwned'),
-    Hostile(eval, "open('pwned', 'w')"),
-    Hostile(np.load, 'pwned', None, True),
-    {b'data': Hostile(exec, "open('pwned', 'w')")},
-    {b'data': datetime.date(2020, 1, 1)},
-    {b'data': np.array([{}], object)},
-    [1, 2],
+@pytest.mark.parametrize('protocol', [2, 3, 4, 5])
+@pytest.mark.parametrize('value, words', [
+    (Hostile(os.system, 'touch pwned'), 'asks for posix.system'),
+    (Hostile(eval, "open('pwned', 'w')"), r'asks for \w+.eval'),
+    (Hostile(np.load, 'pwned', None, True), r'asks for numpy\S*load'),
+    ({b'data': Hostile(exec, "open('pwned', 'w')")}, r'asks for \w+.exec'),
+    ({b'data': datetime.date(2020, 1, 1)}, 'asks for datetime.date'),
+    ({b'data': np.array([{}], object)}, 'holds an array of object'),
+    ([1, 2], 'but a list'),
 ])
-def test_anything_else_is_refused(value, tmp_path, monkeypatch):
+def test_anything_else_is_refused(
+    value, words, protocol, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  with pytest.raises(ValueError, match='not a pickle'):
-    plain_pickle.loads_dict(pickle.dumps(value, 2))
+  with pytest.raises(ValueError, match=f'not a pickle.*{words}'):
+    plain_pickle.loads_dict(pickle.dumps(value, protocol))
   assert not os.listdir(tmp_path)
+
+
+def pickled_call(module, name, argument, protocol):
+  """{b'data': module.name(argument)} as a pickle, none of it looked up here."""
+  text = lambda word: b'\x8c' + bytes([len(word)]) + word.encode()
+  function = (text(module) + text(name) + b'\x93' if protocol > 3
+              else f'c{module}\n{name}\n'.encode())
+  data = b'U\x04data' if protocol < 3 else b'C\x04data'
+  argument = b'X' + len(argument).to_bytes(4, 'little') + argument.encode()
+  blob = (b'\x80' + bytes([protocol]) + b'}' + data + function + argument
+          + b'\x85Rs.')
+  pickletools.dis(blob, out=open(os.devnull, 'w'))
+  return blob
+
+
+@pytest.mark.parametrize('protocol', [2, 3, 4, 5])
+@pytest.mark.parametrize('module, name, argument', [
+    ('builtins', 'eval', "open('pwned', 'w')"),
+    ('builtins', 'exec', "open('pwned', 'w')"),
+    ('__builtin__', 'eval', "open('pwned', 'w')"),
+    ('builtins', 'getattr', 'x'), ('builtins', '__import__', 'antigravity'),
+    ('builtins', 'bytearray', 'x'), ('os', 'mkdir', 'pwned'),
+    ('numpy', 'load', 'pwned'), ('numpy', 'fromfile', 'pwned'),
+    ('numpy', 'ones', 'i4'), ('numpy.lib', 'npyio.load', 'pwned'),
+    ('numpy', 'ndarray.tofile', 'pwned'), ('numpy', 'dtype.type', 'i4'),
+    ('numpy.core.multiarray', 'scalar', 'i4'),
+    ('numpy._core.multiarray', 'array', 'i4'), ('_codecs', 'decode', 'x'),
+    ('moon_jax.data.plain_pickle', 'loads_dict', 'x'),
+])
+def test_no_other_name_is_looked_up(
+    module, name, argument, protocol, tmp_path, monkeypatch):
+  """Whatever it would do when called: names that arrays need are all."""
+  monkeypatch.chdir(tmp_path)
+  looked_up = []
+  for known in ('load', 'fromfile', 'ones'):
+    monkeypatch.setattr(np, known, lambda *args: looked_up.append(args))
+  with pytest.raises(ValueError, match=re.escape(f'asks for {module}.{name}')):
+    plain_pickle.loads_dict(pickled_call(module, name, argument, protocol))
+  assert not os.listdir(tmp_path) and not looked_up
 
 
 @settings(max_examples=300, deadline=None)

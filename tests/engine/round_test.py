@@ -10,6 +10,7 @@ from federation import assert_trees_close
 from federation import copied
 from federation import Federation
 from federation import jobs_of
+from federation import linear_model
 from federation import SIZES
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fednova import fednova
@@ -90,11 +91,14 @@ def test_lost_updates_change_the_client_and_not_the_server():
   lost, without, everyone = (
       Federation(algorithm, num_lanes=2, num_jobs=5, hparams={'momentum': 0.})
       for _ in range(3))
-  for _ in range(3):
+  for t in range(3):
     start = jax.tree.map(np.array, lost.state.clients)
-    lost.round(COHORT, lost=(1, 6))
+    _, of_lost = lost.round(COHORT, lost=(1, 6))
     without.round((0, 4, 5))
-    everyone.round(COHORT)
+    _, of_everyone = everyone.round(COHORT)
+    if t == 0:  # what was trained was the same, whoever received it
+      np.testing.assert_allclose(
+          of_lost.cosine_R, of_everyone.cosine_R, rtol=1e-5)
   assert_trees_close((lost.state.variables, lost.state.server),
                      (without.state.variables, without.state.server))
   moved = vectors(jax.tree.map(lambda x: x[0], lost.state.clients)) != vectors(
@@ -120,6 +124,20 @@ def test_noise_is_a_clients_own_whatever_the_lanes():
   assert is_moved.tolist() == [False] * 4 + [True] * 4
 
 
+@pytest.mark.parametrize('cohort, num_lanes', [
+    ((0, 2), 3), ((0, 4, 2), 4), ((4, 3, 6), 2)])
+def test_idle_lanes_count_for_nothing(cohort, num_lanes):
+  """Also beside a job of one step, which begins and ends in its row."""
+  one, several = (
+      Federation(scaffold(8), lanes, num_epochs=1, hparams={'momentum': 0.})
+      for lanes in (1, num_lanes))
+  table, metrics = several.round(cohort)
+  one.round(cohort)
+  assert 1 in table.jobs.num_steps
+  assert not metrics.loss_TL[table.job_TL < 0].any()
+  assert_trees_close(one.state, several.state)
+
+
 def test_round_of_which_nothing_is_received_leaves_the_server():
   for cohort, lost in ((COHORT, COHORT), ((), ())):
     federated = Federation(
@@ -134,14 +152,17 @@ def test_round_of_which_nothing_is_received_leaves_the_server():
     assert np.isfinite(federated.state.variables['params']['w']).all()
 
 
-@pytest.mark.parametrize('algorithm, num_lanes', [
-    (moon(1), 1), (moon(3), 2), (moon(2), 3), (l2(), 4)])
-def test_frozen_models_are_asked_once(algorithm, num_lanes, monkeypatch):
+@pytest.mark.parametrize('algorithm, num_lanes, has_state', [
+    (moon(1), 1, False), (moon(3), 2, True), (moon(2), 3, False),
+    (l2(), 4, True)])
+def test_frozen_models_are_asked_once(
+    algorithm, num_lanes, has_state, monkeypatch):
   """Of all examples a client has, also those an epoch drops; two runs."""
   monkeypatch.setattr(schedule, '_OWN_BATCH', 7)
+  model = linear_model(has_state, is_centred=has_state)
   once, always = (
-      Federation(algorithm, num_lanes, (3, 4), num_jobs=14, freeze_once=freeze)
-      for freeze in (True, False))
+      Federation(algorithm, num_lanes, (3, 4), num_jobs=14, freeze_once=freeze,
+                 model=model) for freeze in (True, False))
   for cohort in (COHORT, (1, 2), COHORT[::-1]):
     _, of_once = once.round(cohort, runs=(0, 1))
     _, of_always = always.round(cohort, runs=(0, 1))
@@ -200,6 +221,23 @@ def test_a_client_without_numbers_is_as_one_that_never_trained(
     assert metrics.finite_R.all()
     np.testing.assert_allclose(metrics.cosine_R, expected.cosine_R, rtol=1e-5)
   assert_trees_close(spoilt.state, without.state)
+
+
+def test_one_infinite_loss_is_enough():
+  """Of a client's first step, after which all numbers are finite again."""
+  def loss(model, variables, batch, view):
+    value, aux = fedavg().loss(model, variables, batch, view)
+    is_first = (variables['params']['w'] == view.variables['params']['w']).all()
+    return value + jnp.where(is_first & (view.num_examples > 20), jnp.inf, 0
+                             ), aux
+
+  federated = Federation(fedavg()._replace(loss=loss), num_jobs=6)
+  table, metrics = federated.round(COHORT)
+  sizes = table.jobs.num_examples[table.jobs.num_steps > 0]
+  np.testing.assert_array_equal(
+      metrics.finite_J[table.jobs.num_steps > 0], sizes <= 20)
+  assert np.isinf(metrics.loss_TL).sum() == (sizes > 20).sum() > 0
+  assert np.isfinite(metrics.drift_J).all()
 
 
 def test_where_all_are_without_numbers_the_server_stays_as_it_was():
