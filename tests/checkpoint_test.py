@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from moon_jax.checkpoint import Checkpoints
+from moon_jax.checkpoint import digest
 from moon_jax.config import Config
 from moon_jax.engine.state import State
 from moon_jax.errors import UserError
@@ -193,6 +194,15 @@ def test_every_byte_counts(copy):
       taken += step == 2
       path.write_bytes(whole)
   assert 0 < taken < 3 * len(files)
+
+
+def test_a_digest_is_of_all_that_is_saved():
+  x = np.arange(6, dtype=np.float32).reshape(2, 3)
+  trees = [{'a': x}, {'b': x}, {'a': x.reshape(3, 2)}, {'a': x.T.copy()},
+           {'a': x.view(np.int32)}, {'a': x + 1}, {'a': {'a': x}}, {}]
+  found = [digest(tree, NOTE) for tree in trees] + [digest(trees[0], {})]
+  assert len(set(found)) == len(found)
+  assert digest({'a': np.asfortranarray(x)}, NOTE) == found[0]
 
 
 def test_keys_are_as_they_were(tmp_path):

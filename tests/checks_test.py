@@ -89,6 +89,24 @@ def test_what_is_left_open_is_filled_in():
   assert checks.validate(alone) == alone
 
 
+def test_limits_themselves_are_taken():
+  most = 2**32 - 1
+  taken = checks.validate(Config(
+      seed=most, partition_seed=most, momentum=0., participation=1.,
+      dropout_rate=0., num_rounds=10**6, checkpoint_every=10,
+      checkpoint_keep_every=30))
+  assert taken.split_seed() == most
+  assert Config(seed=3, partition_seed=0).split_seed() == 0
+  assert Config(seed=3).split_seed() == 3
+
+
+@pytest.mark.parametrize('num_clients, participation, size', [
+    (10, .29, 2), (10, .3, 3), (3, .5, 1), (100, .1, 10), (7, 1., 7)])
+def test_cohorts_are_rounded_down(num_clients, participation, size):
+  config = Config(num_clients=num_clients, participation=participation)
+  assert config.cohort_size() == size
+
+
 def test_cohort_of_none():
   with pytest.raises(UserError, match='samples no client.*0.1 or more'):
     checks.validate(Config(num_clients=10, participation=.05))
@@ -123,9 +141,19 @@ def test_command_tells_what_is_not_default():
 
 
 def test_fingerprint_follows_what_changes_results():
-  base = Config().fingerprint()
-  assert Config(mu=1.).fingerprint() != base
-  assert Config(lanes=3, workdir='x', data_dir='y').fingerprint() == base
+  """Each field does, but for those that say where and how fast."""
+  free = {'data_dir', 'workdir', 'checkpoint_every', 'checkpoint_keep',
+          'checkpoint_keep_every', 'on_nan', 'check_determinism', 'lanes',
+          'shard_data', 'cohorts_file'}
+  base = Config()
+  for field in dataclasses.fields(Config):
+    value, choices = getattr(base, field.name), field.metadata['choices']
+    other = (choices[-1] if choices and value != choices[-1] else
+             choices[0] if choices else f'{value}x' if field.type is str else
+             not value if field.type is bool else value + 1)
+    changed = dataclasses.replace(base, **{field.name: other})
+    is_same = changed.fingerprint() == base.fingerprint()
+    assert is_same == (field.name in free), field.name
 
 
 def test_later_fields_keep_earlier_fingerprints():

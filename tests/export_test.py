@@ -57,20 +57,22 @@ def test_models_with_running_statistics_and_of_tokens(tmp_path):
   import jax
   import jax.numpy as jnp
 
-  for name, images, tokens in (
-      ('resnet18', np.zeros((2, 8, 8, 3), np.uint8), 0),
-      ('char_lstm', np.ones((2, 5), np.int8), 11)):
-    config = Config(model=name, projection_dim=16, norm='batch')
+  for name, images, tokens, norm in (
+      ('resnet18', np.zeros((2, 8, 8, 3), np.uint8), 0, 'batch'),
+      ('resnet18', np.zeros((2, 8, 8, 3), np.uint8), 0, 'group'),
+      ('char_lstm', np.ones((2, 5), np.int8), 11, 'batch')):
+    config = Config(model=name, projection_dim=16, norm=norm)
     dataset = sources.load('digits', '')._replace(
         train_inputs=images, mean=(.5,), std=(.25,), num_tokens=tokens)
-    network = models.make(name, 10, 16, num_tokens=tokens)
+    network = models.make(name, 10, 16, norm=norm, num_tokens=tokens)
     given = jnp.asarray(images, jnp.int32 if tokens else jnp.float32)
     variables = jax.tree.map(  # drawn without compiling a network
         lambda x: np.random.RandomState(0).randn(*x.shape).astype(x.dtype),
         jax.eval_shape(network.init, jax.random.key(0), given))
-    (tmp_path / name).mkdir()
-    export.save(tmp_path / name, config, dataset, variables)
-    model, found = moon_jax.load(tmp_path / name)
+    path = tmp_path / f'{name}-{norm}'
+    path.mkdir()
+    export.save(path, config, dataset, variables)
+    model, found = moon_jax.load(path)
     jax.tree.map(np.testing.assert_array_equal, found, variables)
     shape = jax.eval_shape(model, found, images).logits.shape
     assert shape == (2, 10)

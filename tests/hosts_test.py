@@ -1,5 +1,6 @@
 """Several processes of one run, joined over real sockets."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ from orbax.checkpoint import v1 as ocp
 import pytest
 
 from moon_jax import hosts
+from moon_jax.engine import devices as devices_lib
 from moon_jax.errors import UserError
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -181,6 +183,20 @@ def test_alone_where_the_cluster_tells_of_others(monkeypatch):
   hosts.join(num_processes=1)
   assert hosts.count() == 1 and hosts.is_first()
   assert hosts.of_first(lambda: 3) == 3
+
+
+def test_agreement_is_of_all(monkeypatch):
+  """Two processes; the other one adds its number to this one's."""
+  monkeypatch.setattr(hosts, 'count', lambda: 2)
+  for mine, other in itertools.product((False, True), repeat=2):
+    monkeypatch.setattr(
+        devices_lib, 'sum_over_processes', lambda x: x + other)
+    assert hosts.agree(mine) == (mine and other)
+  for other in 0, 3, 15:
+    monkeypatch.setattr(
+        devices_lib, 'sum_over_processes',
+        lambda x: x + np.array([0, other], x.dtype))
+    assert hosts.largest(3) == max(3, other)
 
 
 @pytest.mark.slow

@@ -114,6 +114,32 @@ def test_with_nothing_to_save_or_asked_twice_it_ends_at_once(
   assert errors == told
 
 
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_asked_once_a_run_may_end_what_it_does(number):
+  code = """if True:
+      import signal
+      import time
+      from moon_jax.errors import InterruptedRun
+      from moon_jax.interrupt import Interrupt
+      signal.signal(signal.SIGINT, signal.default_int_handler)
+      with Interrupt() as interrupt:
+        print('ready', flush=True)
+        try:
+          interrupt.call(lambda: time.sleep(20))
+        except InterruptedRun as error:
+          time.sleep(.3)  # as if it saved
+          print('saved, ended by', error.number)
+      """
+  process = subprocess.Popen(
+      [sys.executable, '-c', code], cwd=_ROOT, text=True,
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+  assert process.stdout.readline() == 'ready\n'
+  process.send_signal(number)
+  out, errors = process.communicate(timeout=60)
+  assert (process.returncode, out) == (
+      0, f'saved, ended by {int(number)}\n'), errors
+
+
 def test_what_is_ignored_stays_so():
   """As Ctrl-C is by a program that a shell began in the background."""
   before = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -53,7 +53,26 @@ def test_other_lines_than_the_checkpoints_are_told(change, tmp_path):
   assert path.read_bytes() == before
 
 
+def test_a_mark_is_of_what_is_on_the_disk(tmp_path, monkeypatch):
+  """A checkpoint remembers it: after a loss of power the lines are there."""
+  log = MetricsLog(tmp_path / 'metrics.jsonl')
+  log.lock()
+  log.cut(None)
+  log.append(LINES[0])
+  synced, fsync = [], os.fsync
+
+  def sync(descriptor):
+    fsync(descriptor)
+    synced.append(os.stat(descriptor).st_size)
+
+  monkeypatch.setattr(os, 'fsync', sync)
+  assert synced == [] and [log.mark()['bytes']] == synced
+  log.close()
+
+
 @pytest.mark.parametrize('content', [b'[1]\n', b'\xff\n', b'{"a": 1}\n',
+                                     b'{"round": 1}\n{"round": 3}\n',
+                                     b'{"round": true}\n', b'{"round": 0}\n',
                                      b'[' * 10**5 + b'\n', b'nonsense\n'])
 def test_what_is_no_line_is_told(content, tmp_path):
   path = tmp_path / 'metrics.jsonl'

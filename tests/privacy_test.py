@@ -140,6 +140,9 @@ def test_sampling_amplifies_and_rounds_add():
   few, many = (accounting.epsilon(config, [[0] * 10] * n) for n in (10, 100))
   everyone = exact_epsilon(2 * math.sqrt(10) / 2., 1e-5)
   assert 0 < few < many and few < everyone / 3
+  # Whoever was drawn: that is the secret.
+  assert many == accounting.epsilon(
+      config, np.arange(1000).reshape(100, 10).tolist())
 
 
 def test_clients_that_remember_are_not_amplified():

@@ -19,6 +19,8 @@ MD5 = hashlib.md5(CONTENT).hexdigest()
 class Handler(http.server.BaseHTTPRequestHandler):
   """Serves CONTENT, or the part asked for; may break off after `stop`."""
 
+  takes_ranges = True
+
   def __init__(self, *args, stop, requests, **kwargs):
     self.stop, self.requests = stop, requests
     super().__init__(*args, **kwargs)
@@ -27,6 +29,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     first = self.headers.get('Range', 'bytes=0-')[6:-1]
     start = int(first)
     self.requests.append(start)
+    if start >= len(CONTENT):
+      self.send_error(416)
+      return
+    if not self.takes_ranges:
+      start = 0
     body = CONTENT[start:]
     self.send_response(206 if start else 200)
     self.send_header('Content-Length', str(len(body)))
@@ -68,6 +75,36 @@ def test_goes_on_where_it_broke(server, tmp_path):
       url, MD5, tmp_path, is_shown=False).read_bytes() == CONTENT
   assert requests == [0, have]
   assert not part.exists()
+
+
+def test_what_breaks_twice_goes_on_twice(server, tmp_path):
+  """The second time with more than was left to come."""
+  url, stop, requests = server
+  stop += [300_000, 700_000]  # the last one first
+  for _ in range(2):
+    with pytest.raises(UserError, match='could not be downloaded'):
+      download.fetch(url, MD5, tmp_path, progress=False)
+    assert (tmp_path / 'file.bin.part').exists()
+  assert download.fetch(
+      url, MD5, tmp_path, progress=False).read_bytes() == CONTENT
+  assert requests[0] == 0 < requests[1] < requests[2] < len(CONTENT)
+
+
+def test_a_server_that_sends_all_again(server, tmp_path, monkeypatch):
+  monkeypatch.setattr(Handler, 'takes_ranges', False)
+  url, _, requests = server
+  (tmp_path / 'file.bin.part').write_bytes(CONTENT[:1000])
+  assert download.fetch(
+      url, MD5, tmp_path, progress=False).read_bytes() == CONTENT
+  assert requests == [1000]
+
+
+def test_a_part_that_is_whole_is_taken(server, tmp_path):
+  url, _, requests = server
+  (tmp_path / 'file.bin.part').write_bytes(CONTENT)
+  assert download.fetch(
+      url, MD5, tmp_path, progress=False).read_bytes() == CONTENT
+  assert requests == [len(CONTENT)]
 
 
 def test_wrong_checksum_leaves_nothing(server, tmp_path):

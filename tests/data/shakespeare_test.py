@@ -1,6 +1,7 @@
 """LEAF's layout, from files made here."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -48,7 +49,12 @@ def write(root, part, users, name='all.json'):
       'users': list(users), 'num_samples': [], 'user_data': users}))
 
 
-def test_reads_what_leaf_writes(tmp_path):
+@pytest.mark.parametrize('is_turned', [False, True])
+def test_reads_what_leaf_writes(is_turned, tmp_path, monkeypatch):
+  """In whichever order a file system lists files."""
+  glob = pathlib.Path.glob
+  monkeypatch.setattr(pathlib.Path, 'glob', lambda *args: sorted(
+      glob(*args), reverse=is_turned))
   write(tmp_path, 'train', {'HAMLET_BER': USERS['HAMLET_BER']}, 'b.json')
   write(tmp_path, 'train', {'LEAR_FOOL': USERS['LEAR_FOOL']}, 'a.json')
   write(tmp_path, 'test', {'LEAR_FOOL': user('AZ01', ' a b')})

@@ -36,6 +36,8 @@ def test_every_client_begins_alike():
   assert clients['x'].shape == (2, 5, 3) and (clients['x'] == 1).all()
   assert clients['n'].shape == (2, 5) and clients['n'].dtype == np.int32
   assert store.filled((), 5) == ()
+  some = store.filled(np.array([[0., 1.], [0., 0.]]), 3)
+  assert some.tolist() == [[[0, 1]] * 3, [[0, 0]] * 3]
 
 
 def test_a_large_fleet_takes_memory_as_it_is_met():
