@@ -1,0 +1,294 @@
+"""Shows which faults the tests notice: python tests/mutants.py --out=FILE.md.
+
+Puts the faults of tests/mutants.toml into a copy of the repository, one at a
+time, and runs there the tests that ought to notice. Prints a table; exits with
+1 where a fault goes unnoticed for which no reason is recorded.
+
+The faults are chosen by hand: mutmut and cosmic-ray generate thousands, and
+JAX takes 3 to 5 seconds to start for each. Here it is imported once, and each
+run of the tests is a fork.
+"""
+
+import argparse
+from collections.abc import Iterable
+from collections.abc import Sequence
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+import time
+import tomllib
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).parents[1]
+FAULTS = pathlib.Path(__file__).with_suffix('.toml')
+_COPIED = ('moon_jax', 'tests', 'docs', 'experiments', 'README.md',
+           'pyproject.toml')
+# Slow to import, and without a thread or a device afterwards. The first sets
+# JAX up as tests do.
+_IMPORTED = ('conftest', 'flax.linen', 'hypothesis', 'matplotlib.figure',
+             'optax', 'orbax.checkpoint.experimental.v1', 'scipy.stats',
+             'sklearn.datasets')
+_SECONDS = 300  # that the tests of a fault may take
+_ALL_SECONDS = 3600  # and those of all faults together
+_POLL_SECONDS = .05
+_PASSED = 0  # of pytest
+
+
+class Fault(NamedTuple):
+  """A small, realistic error; see tests/mutants.toml."""
+
+  room: str
+  name: str
+  file: str
+  old: str
+  new: str
+  fault: str
+  tests: Sequence[str]
+  reason: str = ''
+
+
+class Outcome(NamedTuple):
+  """What the tests of a fault did."""
+
+  fault: Fault
+  noticed_by: str  # '' where nothing failed
+  seconds: float
+
+
+def read(path: pathlib.Path = FAULTS) -> list[Fault]:
+  """The faults of a file in its order."""
+  rooms = tomllib.loads(path.read_text(encoding='utf-8'))
+  return [Fault(room, **fields)
+          for room, faults in rooms.items() for fields in faults]
+
+
+def changed(fault: Fault, text: str) -> str:
+  """The text of its file with the fault.
+
+  Raises:
+    ValueError: where the old text does not stand there exactly once.
+  """
+  count = text.count(fault.old)
+  if count != 1:
+    raise ValueError(f'{fault.name}: the old text must occur exactly once in '
+                     f'{fault.file}, got {count} times; bring it up to date')
+  return text.replace(fault.old, fault.new)
+
+
+def copy(root: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
+  """Copies what tests need of a repository to a new directory `to`/repo."""
+  (to / 'repo').mkdir(parents=True)
+  for name in _COPIED:
+    if (root / name).is_dir():
+      shutil.copytree(root / name, to / 'repo' / name,
+                      ignore=shutil.ignore_patterns('__pycache__'))
+    elif (root / name).exists():
+      shutil.copy2(root / name, to / 'repo' / name)
+  shared = root.parent / 'shared'  # the golden vectors, where they are
+  if shared.is_dir():
+    (to / 'shared').symlink_to(shared.resolve())
+  return to / 'repo'
+
+
+class Run:
+  """A fork of this process that runs tests until the first fails."""
+
+  def __init__(self, repo: pathlib.Path, tests: Iterable[str],
+               cache: pathlib.Path, seconds: float):
+    """Starts it.
+
+    Args:
+      repo: a copy of the repository.
+      tests: files or pytest ids below tests/.
+      cache: of compiled programs, shared by all runs.
+      seconds: after which it is ended.
+    """
+    self._out = repo.parent / 'out'
+    self.begin = time.monotonic()
+    self._end = self.begin + seconds
+    self._process = os.fork()
+    if self._process:
+      return
+    status = 3  # an error of pytest's own
+    try:
+      os.setsid()
+      os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+      for stream in 1, 2:
+        os.dup2(os.open(self._out, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+                stream)
+      os.chdir(repo)
+      status = _pytest(tests, cache)
+    finally:
+      os._exit(status)
+
+  def noticed_by(self) -> str | None:
+    """The id of the test that failed, below tests/; '' where all passed.
+
+    None while they run.
+    """
+    process, status = os.waitpid(self._process, os.WNOHANG)
+    if not process:
+      if time.monotonic() < self._end:
+        return None
+      os.killpg(self._process, 9)  # with the commands that tests started
+      os.waitpid(self._process, 0)
+      self._out.unlink()
+      return 'timed out'
+    status = os.waitstatus_to_exitcode(status)
+    out = self._out.read_text(errors='backslashreplace')
+    self._out.unlink()
+    if status == _PASSED:
+      return ''
+    failed = re.search(r'^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$', out,
+                       re.MULTILINE)
+    return failed[1] if failed else f'pytest ended with status {status}'
+
+
+def _pytest(tests, cache):
+  """Runs tests of the current directory; returns the exit status."""
+  import pytest
+
+  os.environ['JAX_COMPILATION_CACHE_DIR'] = str(cache)
+  sys.modules.pop('conftest', None)
+  sys.path[:] = [path for path in sys.path if path != str(ROOT / 'tests')]
+  try:
+    one_process = ['-n', '0'] if importlib.util.find_spec('xdist') else []
+    return int(pytest.main([
+        '-x', '-q', '--tb=line', '-rfE', '-p', 'no:cacheprovider',
+        '--hypothesis-seed=0', *one_process,
+        *(f'tests/{test}' for test in tests)]))
+  finally:
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def write(path: pathlib.Path, text: str) -> None:
+  """Writes a Python file, which compiled bytes of before cannot stand for.
+
+  Python compares sizes and whole seconds.
+  """
+  seconds = path.stat().st_mtime + 1
+  path.write_text(text, encoding='utf-8')
+  os.utime(path, (seconds, seconds))
+
+
+def try_all(faults: Sequence[Fault], root: pathlib.Path,
+            num_jobs: int) -> list[Outcome]:
+  """The outcome of each fault, in order; reports them on stderr.
+
+  Raises:
+    RuntimeError: where the tests fail without a fault, or are not there.
+  """
+  # What a run left behind may still write there.
+  with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+    scratch = pathlib.Path(scratch)
+    cache = scratch / 'xla'
+    free = [copy(root, scratch / str(job)) for job in range(num_jobs)]
+    _check_without_faults(faults, free[0], cache)
+    running, outcomes, left = [], {}, list(faults)
+    while running or left:
+      while free and left:
+        fault, repo = left.pop(0), free.pop()
+        path = repo / fault.file
+        text = path.read_text(encoding='utf-8')
+        write(path, changed(fault, text))
+        run = Run(repo, fault.tests, cache, _SECONDS)
+        running.append((fault, run, repo, text))
+      time.sleep(_POLL_SECONDS)
+      for each in list(running):
+        fault, run, repo, text = each
+        noticed_by = run.noticed_by()
+        if noticed_by is None:
+          continue
+        seconds = time.monotonic() - run.begin
+        write(repo / fault.file, text)
+        running.remove(each)
+        free.append(repo)
+        outcomes[fault.name] = Outcome(fault, noticed_by, seconds)
+        print(f'{fault.room} {fault.name}: {noticed_by or "NOT NOTICED"} '
+              f'({seconds:.0f} s)', file=sys.stderr, flush=True)
+    return [outcomes[fault.name] for fault in faults]
+
+
+def _check_without_faults(faults, repo, cache):
+  tests = dict.fromkeys(test for fault in faults for test in fault.tests)
+  files = {test for test in tests if '::' not in test}
+  tests = [test for test in tests
+           if test in files or test.partition('::')[0] not in files]
+  run = Run(repo, tests, cache, _ALL_SECONDS)
+  while (failed := run.noticed_by()) is None:
+    time.sleep(_POLL_SECONDS)
+  if failed:
+    raise RuntimeError(f'all tests must pass without a fault; got {failed}')
+  print(f'the tests pass without a fault: {time.monotonic() - run.begin:.0f} s',
+        file=sys.stderr, flush=True)
+
+
+def markdown(outcomes: Sequence[Outcome]) -> str:
+  """A table of all faults, one of the rooms, and the reasons."""
+  def share(some):
+    noticed = sum(bool(outcome.noticed_by) for outcome in some)
+    return f'{noticed} of {len(some)} ({noticed / len(some):.0%})'
+
+  cell = lambda text: text.replace('|', '\\|')
+  lines = ['| room | noticed | seconds |', '|---|---|---|']
+  for room in [*dict.fromkeys(o.fault.room for o in outcomes), 'all']:
+    some = [o for o in outcomes if room in (o.fault.room, 'all')]
+    lines.append(f'| {room} | {share(some)} | '
+                 f'{sum(o.seconds for o in some):.0f} |')
+  reasons = [f'- {o.fault.name}: {o.fault.reason}' for o in outcomes
+             if o.fault.reason and not o.noticed_by]
+  if reasons:
+    lines += ['', 'Not noticed, for a reason:', '', *reasons]
+  lines += ['', '| room | fault | noticed by | seconds |', '|---|---|---|---|']
+  for fault, noticed_by, seconds in outcomes:
+    by = f'`{cell(noticed_by)}`' if noticed_by else (
+        '**not noticed**' + (', for a reason' if fault.reason else ''))
+    lines.append(f'| {fault.room} | {fault.name}: {cell(fault.fault)} | {by} | '
+                 f'{seconds:.1f} |')
+  return '\n'.join(lines) + '\n'
+
+
+def main(argv: Sequence[str]) -> int:
+  """Tries the faults that the arguments choose; returns the exit status."""
+  parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+  parser.add_argument('--only', nargs='+', metavar='NAME', default=[],
+                      help='faults by name')
+  parser.add_argument('--room', nargs='+', default=[],
+                      help='faults of these rooms')
+  parser.add_argument('--out', type=pathlib.Path, metavar='FILE',
+                      help='for the table, which is printed, too')
+  parser.add_argument('--jobs', type=int, default=1,
+                      help='faults tried side by side')
+  parser.add_argument('--faults', type=pathlib.Path, default=FAULTS,
+                      metavar='FILE', help='the list of faults')
+  parser.add_argument('--root', type=pathlib.Path, default=ROOT,
+                      metavar='DIRECTORY', help='the repository')
+  args = parser.parse_args(argv)
+  faults = read(args.faults)
+  if unknown := {*args.only, *args.room} - {
+      name for fault in faults for name in (fault.name, fault.room)}:
+    parser.error(f'no fault and no room is called {", ".join(unknown)}')
+  faults = [fault for fault in faults
+            if (not args.only or fault.name in args.only)
+            and (not args.room or fault.room in args.room)]
+  for fault in faults:  # before the first is tried
+    changed(fault, (args.root / fault.file).read_text(encoding='utf-8'))
+  os.environ['OPENBLAS_NUM_THREADS'] = '1'  # forks have no second thread
+  for name in _IMPORTED:
+    importlib.import_module(name)
+  outcomes = try_all(faults, args.root, max(1, args.jobs))
+  table = markdown(outcomes)
+  print(table, end='')
+  if args.out:
+    args.out.write_text(table, encoding='utf-8')
+  return int(any(not outcome.noticed_by and not outcome.fault.reason
+                 for outcome in outcomes))
+
+
+if __name__ == '__main__':
+  sys.exit(main(sys.argv[1:]))
