@@ -56,6 +56,8 @@ vector = with_(loss=lambda m, v, batch, view: (
 no_aux = with_(loss=lambda m, v, batch, view: batch.mask.sum())
 grown = with_(init_client=lambda v: jnp.float32(0), finish=lambda v, view: (
     view.client + jnp.ones(3), Message(v)))
+turned = with_(init_client=lambda v: jnp.int32(0), finish=lambda v, view: (
+    view.client.astype(jnp.float32), Message(v)))
 
 
 number = 3
@@ -118,6 +120,7 @@ def test_arguments_are_literals_or_words():
     ('{}:alone', '', 'finish must return two things, what the client keeps'),
     ('{}:unkept', '', 'finish must return first what init_client returns'),
     ('{}:grown', '', r'finish must return first .*got \[3\], expected \[\]'),
+    ('{}:turned', '', 'finish must return first what init_client returns'),
     ('{}:tree', '', 'aggregate must return first variables like the model'),
     ('{}:single', '', 'aggregate must return two things'),
     ('{}:vector', '', r'loss must return a scalar .*got \[1\], expected \[\]'),

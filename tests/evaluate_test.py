@@ -19,6 +19,8 @@ def test_every_example_counts_once(monkeypatch):
   images, labels = federation.IMAGES[:75], federation.LABELS[:75]
   keys = jax.random.split(jax.random.key(0), 2)
   variables_R = jax.vmap(lambda k: model.init(k, jnp.zeros((1, 2, 2, 1))))(keys)
+  # The second says 0 of all, and would be right about padding.
+  variables_R['params']['b'] = jnp.array([[0., 0, 0], [100., 0, 0]])
   mesh = devices.mesh(num_lanes=2)
   result = evaluate.make_evaluate(model, federation.normalize, mesh)(
       variables_R, evaluate.batched(images, labels, mesh))
@@ -40,6 +42,8 @@ def test_own_examples_are_each_clients(monkeypatch):
   keys = jax.random.split(jax.random.key(0), 5)
   of_key = lambda k: model.init(k, jnp.zeros((1, 2, 2, 1)))
   global_, models_J = of_key(keys[4]), jax.vmap(of_key)(keys[:4])
+  # The first client has the first example, about which its model is right.
+  models_J['params']['b'] = models_J['params']['b'].at[0, LABELS[0]].set(100)
   clients = [federation.CLIENTS[c] for c in (0, 1, 4)] + [[]]  # one pads
   own = schedule.own_examples(clients, 40)
   train = TrainData(jnp.asarray(IMAGES), jnp.asarray(LABELS))

@@ -26,6 +26,7 @@ from moon_jax.errors import InterruptedRun
 from moon_jax.errors import OutOfMemory
 from moon_jax.errors import UserError
 from moon_jax.interrupt import Interrupt
+from moon_jax.metrics_log import MetricsLog
 from moon_jax.workdir import Workdir
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -302,17 +303,19 @@ def test_the_model_of_fewer_rounds_is_not_taken_for_this_ones(
   assert moon_jax.load(tmp_path)[0].config['num_rounds'] == 3
 
 
-def test_a_run_that_began_meanwhile_is_seen(tmp_path, monkeypatch):
+@pytest.mark.parametrize('where', [Workdir, MetricsLog])
+def test_a_run_that_began_meanwhile_is_seen(where, tmp_path, monkeypatch):
+  """Before the directory is looked at again, or just before it is locked."""
   config = dataclasses.replace(
       DIGITS, dataset='breast_cancer', beta=5., workdir=str(tmp_path))
-  lock = Workdir.lock
+  lock = where.lock
 
   def begin_another_before(self):
-    monkeypatch.setattr(Workdir, 'lock', lock)
+    monkeypatch.setattr(where, 'lock', lock)
     run.run(dataclasses.replace(config, learning_rate=.5, num_rounds=1))
     lock(self)
 
-  monkeypatch.setattr(Workdir, 'lock', begin_another_before)
+  monkeypatch.setattr(where, 'lock', begin_another_before)
   with pytest.raises(UserError, match='another configuration: --learning_rate'):
     run.run(config)
 

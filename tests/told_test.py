@@ -31,6 +31,14 @@ def test_a_summary_is_of_the_last_rounds():
   assert {name: found[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize('every, due', [
+    (0, []), (1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])])
+def test_the_last_round_is_always_due(every, due):
+  """To be evaluated and saved; never where it is never."""
+  config = Config(num_rounds=5)
+  assert [t for t in range(1, 6) if trainer._is_due(every, t, config)] == due
+
+
 def test_a_round_has_spent_what_the_rounds_up_to_it_have():
   config = Config(algorithm='fedavg', weighting='uniform', dp_clip=1.,
                   dp_noise_multiplier=4., num_rounds=3)

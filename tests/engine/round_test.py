@@ -131,11 +131,25 @@ def test_idle_lanes_count_for_nothing(cohort, num_lanes):
   one, several = (
       Federation(scaffold(8), lanes, num_epochs=1, hparams={'momentum': 0.})
       for lanes in (1, num_lanes))
-  table, metrics = several.round(cohort)
+  table, _ = several.round(cohort)
   one.round(cohort)
   assert 1 in table.jobs.num_steps
-  assert not metrics.loss_TL[table.job_TL < 0].any()
   assert_trees_close(one.state, several.state)
+
+
+def test_idle_lanes_leave_no_trace():
+  """Also of a loss that is not 0 where all examples are padding."""
+  def loss(model, variables, batch, view):
+    value, aux = fedavg().loss(model, variables, batch, view)
+    return value + 1, aux._replace(metrics={'own': value + 2})
+
+  federated = Federation(fedavg()._replace(loss=loss), num_lanes=3)
+  table, metrics = federated.round((1, 2))
+  is_step = table.job_TL >= 0
+  ran = np.arange(len(is_step)) < table.num_rows.max()
+  assert (~is_step[ran]).sum() > 8
+  for trace_TL, least in (metrics.loss_TL, 1), (metrics.extra_TL['own'], 2):
+    assert (trace_TL[is_step] > least).all() and not trace_TL[~is_step].any()
 
 
 def test_round_of_which_nothing_is_received_leaves_the_server():

@@ -172,6 +172,14 @@ def test_jobs_are_exchanged():
   assert _rows([57, 59, 67, 69, 76, 78, 81, 81, 82, 126], 2) == 389
 
 
+def test_a_device_takes_more_small_jobs_than_its_share():
+  """Beside one of 8 steps, seven of the eight small ones: a quarter more."""
+  steps = np.array([8] + [1] * 8)
+  shape = schedule.shape(steps, 9, 2, 1, num_devices=2)
+  assert shape.jobs_per_device == 7
+  assert schedule.rows(steps, shape).tolist() == [9, 7]
+
+
 def _rows(steps, num_lanes):
   """Of a table of jobs of so many steps."""
   steps = np.array(steps)

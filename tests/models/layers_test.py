@@ -125,8 +125,8 @@ def test_sums_of_bfloat16_are_kept_in_float32(module, shape):
 
 def test_kernels_without_bias_are_normal_by_fan_out():
   layer = layers.Conv(64, 3, padding=1)
-  kernel = layer.init(jax.random.key(0), jnp.zeros((1, 8, 8, 64)))['params'][
+  kernel = layer.init(jax.random.key(0), jnp.zeros((1, 8, 8, 16)))['params'][
       'kernel']
-  deviation = np.sqrt(2 / (3 * 3 * 64))
-  assert abs(float(kernel.std()) / deviation - 1) < .02
+  deviation = np.sqrt(2 / (3 * 3 * 64))  # of 16 inputs it would be twice that
+  assert abs(float(kernel.std()) / deviation - 1) < .03
   assert abs(float(kernel.max())) > 3 * deviation  # not uniform

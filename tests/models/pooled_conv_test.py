@@ -1,5 +1,7 @@
 """Convolution and pooling as one, against JAX's own convolution and window."""
 
+import itertools
+
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -58,10 +60,15 @@ def test_a_kernel_for_each_client():
 
 def test_of_equal_outputs_the_first_has_the_gradient():
   """As PyTorch's max_pool2d, and unlike the gradient of jnp.maximum."""
-  image, kernel = jnp.ones((2, 2, 1, 1)), jnp.ones((1, 1, 1, 1))
-  gradient = jax.grad(
-      lambda x: pooled_conv.conv_max_pool(x, kernel).sum())(image)
-  np.testing.assert_array_equal(gradient[..., 0, 0], [[1, 0], [0, 0]])
+  kernel = jnp.ones((1, 1, 1, 1))
+  gradient_of = jax.grad(lambda x: pooled_conv.conv_max_pool(x, kernel).sum())
+  for values in itertools.product((0., 1.), repeat=4):
+    image = np.array(values, np.float32).reshape(2, 2)
+    expected = np.zeros(4)
+    expected[np.argmax(image)] = 1
+    np.testing.assert_array_equal(
+        gradient_of(jnp.asarray(image)[..., None, None])[..., 0, 0],
+        expected.reshape(2, 2))
 
 
 def test_what_is_too_small_is_told():
