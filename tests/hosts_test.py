@@ -124,6 +124,10 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on(
   assert_same(outcome(tmp_path / 'broken'), outcome(tmp_path / 'unbroken'), 0)
 
 
+def must_not_be_called(*_, **__):
+  raise AssertionError('joins others')
+
+
 @pytest.mark.parametrize('flags, why', [
     (dict(coordinator_address='localhost'), 'localhost is not HOST:PORT'),
     (dict(coordinator_address='localhost:99999'), '99999 is not HOST:PORT'),
@@ -137,6 +141,8 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on(
 def test_flags_that_do_not_fit_together(flags, why, monkeypatch):
   for name in ('SLURM_PROCID', 'OMPI_COMM_WORLD_SIZE', 'TPU_WORKER_HOSTNAMES'):
     monkeypatch.delenv(name, raising=False)
+  monkeypatch.setattr(hosts, '_MEETING_SECONDS', .1)  # were they taken
+  monkeypatch.setattr(jax.distributed, 'initialize', must_not_be_called)
   with pytest.raises(UserError, match=why):
     hosts.join(**flags)
 
@@ -180,6 +186,7 @@ def test_alone_where_the_cluster_tells_of_others(monkeypatch):
   monkeypatch.setenv('SLURM_PROCID', '0')
   monkeypatch.setenv('SLURM_STEP_NODELIST', 'node1')
   monkeypatch.setenv('SLURM_NTASKS', '4')
+  monkeypatch.setattr(jax.distributed, 'initialize', must_not_be_called)
   hosts.join(num_processes=1)
   assert hosts.count() == 1 and hosts.is_first()
   assert hosts.of_first(lambda: 3) == 3

@@ -176,9 +176,15 @@ def write(path: pathlib.Path, text: str) -> None:
   os.utime(path, (seconds, seconds))
 
 
-def try_all(faults: Sequence[Fault], root: pathlib.Path,
-            num_jobs: int) -> list[Outcome]:
+def try_all(faults: Sequence[Fault], root: pathlib.Path, num_jobs: int,
+            is_checked: bool = False) -> list[Outcome]:
   """The outcome of each fault, in order; reports them on stderr.
+
+  Args:
+    faults: to try.
+    root: the repository.
+    num_jobs: faults tried side by side.
+    is_checked: whether the tests are known to pass without a fault.
 
   Raises:
     RuntimeError: where the tests fail without a fault, or are not there.
@@ -186,9 +192,11 @@ def try_all(faults: Sequence[Fault], root: pathlib.Path,
   # What a run left behind may still write there.
   with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
     scratch = pathlib.Path(scratch)
-    cache = scratch / 'xla'
+    cache = pathlib.Path(os.environ.get('JAX_COMPILATION_CACHE_DIR')
+                         or scratch / 'xla')
     free = [copy(root, scratch / str(job)) for job in range(num_jobs)]
-    _check_without_faults(faults, free[0], cache)
+    if not is_checked:
+      _check_without_faults(faults, free[0], cache)
     running, outcomes, left = [], {}, list(faults)
     while running or left:
       while free and left:
@@ -264,6 +272,8 @@ def main(argv: Sequence[str]) -> int:
                       help='for the table, which is printed, too')
   parser.add_argument('--jobs', type=int, default=1,
                       help='faults tried side by side')
+  parser.add_argument('--checked', action='store_true',
+                      help='the tests are known to pass without a fault')
   parser.add_argument('--faults', type=pathlib.Path, default=FAULTS,
                       metavar='FILE', help='the list of faults')
   parser.add_argument('--root', type=pathlib.Path, default=ROOT,
@@ -281,7 +291,7 @@ def main(argv: Sequence[str]) -> int:
   os.environ['OPENBLAS_NUM_THREADS'] = '1'  # forks have no second thread
   for name in _IMPORTED:
     importlib.import_module(name)
-  outcomes = try_all(faults, args.root, max(1, args.jobs))
+  outcomes = try_all(faults, args.root, max(1, args.jobs), args.checked)
   table = markdown(outcomes)
   print(table, end='')
   if args.out:
