@@ -10,32 +10,22 @@ run of the tests is a fork.
 """
 
 import argparse
-from collections.abc import Iterable
 from collections.abc import Sequence
-import importlib.util
 import os
 import pathlib
-import re
-import shutil
 import sys
 import tempfile
 import time
 import tomllib
 from typing import NamedTuple
 
+import forked_tests
+
 ROOT = pathlib.Path(__file__).parents[1]
 FAULTS = pathlib.Path(__file__).with_suffix('.toml')
-_COPIED = ('moon_jax', 'tests', 'docs', 'experiments', 'README.md',
-           'pyproject.toml')
-# Slow to import, and without a thread or a device afterwards. The first sets
-# JAX up as tests do.
-_IMPORTED = ('conftest', 'flax.linen', 'hypothesis', 'matplotlib.figure',
-             'optax', 'orbax.checkpoint.experimental.v1', 'scipy.stats',
-             'sklearn.datasets')
 _SECONDS = 300  # that the tests of a fault may take
 _ALL_SECONDS = 3600  # and those of all faults together
 _POLL_SECONDS = .05
-_PASSED = 0  # of pytest
 
 
 class Fault(NamedTuple):
@@ -79,103 +69,6 @@ def changed(fault: Fault, text: str) -> str:
   return text.replace(fault.old, fault.new)
 
 
-def copy(root: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
-  """Copies what tests need of a repository to a new directory `to`/repo."""
-  (to / 'repo').mkdir(parents=True)
-  for name in _COPIED:
-    if (root / name).is_dir():
-      shutil.copytree(root / name, to / 'repo' / name,
-                      ignore=shutil.ignore_patterns('__pycache__'))
-    elif (root / name).exists():
-      shutil.copy2(root / name, to / 'repo' / name)
-  shared = root.parent / 'shared'  # the golden vectors, where they are
-  if shared.is_dir():
-    (to / 'shared').symlink_to(shared.resolve())
-  return to / 'repo'
-
-
-class Run:
-  """A fork of this process that runs tests until the first fails."""
-
-  def __init__(self, repo: pathlib.Path, tests: Iterable[str],
-               cache: pathlib.Path, seconds: float):
-    """Starts it.
-
-    Args:
-      repo: a copy of the repository.
-      tests: files or pytest ids below tests/.
-      cache: of compiled programs, shared by all runs.
-      seconds: after which it is ended.
-    """
-    self._out = repo.parent / 'out'
-    self.begin = time.monotonic()
-    self._end = self.begin + seconds
-    self._process = os.fork()
-    if self._process:
-      return
-    status = 3  # an error of pytest's own
-    try:
-      os.setsid()
-      os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-      for stream in 1, 2:
-        os.dup2(os.open(self._out, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
-                stream)
-      os.chdir(repo)
-      status = _pytest(tests, cache)
-    finally:
-      os._exit(status)
-
-  def noticed_by(self) -> str | None:
-    """The id of the test that failed, below tests/; '' where all passed.
-
-    None while they run.
-    """
-    process, status = os.waitpid(self._process, os.WNOHANG)
-    if not process:
-      if time.monotonic() < self._end:
-        return None
-      os.killpg(self._process, 9)  # with the commands that tests started
-      os.waitpid(self._process, 0)
-      self._out.unlink()
-      return 'timed out'
-    status = os.waitstatus_to_exitcode(status)
-    out = self._out.read_text(errors='backslashreplace')
-    self._out.unlink()
-    if status == _PASSED:
-      return ''
-    failed = re.search(r'^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$', out,
-                       re.MULTILINE)
-    return failed[1] if failed else f'pytest ended with status {status}'
-
-
-def _pytest(tests, cache):
-  """Runs tests of the current directory; returns the exit status."""
-  import pytest
-
-  os.environ['JAX_COMPILATION_CACHE_DIR'] = str(cache)
-  sys.modules.pop('conftest', None)
-  sys.path[:] = [path for path in sys.path if path != str(ROOT / 'tests')]
-  try:
-    one_process = ['-n', '0'] if importlib.util.find_spec('xdist') else []
-    return int(pytest.main([
-        '-x', '-q', '--tb=line', '-rfE', '-p', 'no:cacheprovider',
-        '--hypothesis-seed=0', *one_process,
-        *(f'tests/{test}' for test in tests)]))
-  finally:
-    sys.stdout.flush()
-    sys.stderr.flush()
-
-
-def write(path: pathlib.Path, text: str) -> None:
-  """Writes a Python file, which compiled bytes of before cannot stand for.
-
-  Python compares sizes and whole seconds.
-  """
-  seconds = path.stat().st_mtime + 1
-  path.write_text(text, encoding='utf-8')
-  os.utime(path, (seconds, seconds))
-
-
 def try_all(faults: Sequence[Fault], root: pathlib.Path, num_jobs: int,
             is_checked: bool = False) -> list[Outcome]:
   """The outcome of each fault, in order; reports them on stderr.
@@ -194,7 +87,8 @@ def try_all(faults: Sequence[Fault], root: pathlib.Path, num_jobs: int,
     scratch = pathlib.Path(scratch)
     cache = pathlib.Path(os.environ.get('JAX_COMPILATION_CACHE_DIR')
                          or scratch / 'xla')
-    free = [copy(root, scratch / str(job)) for job in range(num_jobs)]
+    free = [forked_tests.copy(root, scratch / str(job))
+            for job in range(num_jobs)]
     if not is_checked:
       _check_without_faults(faults, free[0], cache)
     running, outcomes, left = [], {}, list(faults)
@@ -203,8 +97,8 @@ def try_all(faults: Sequence[Fault], root: pathlib.Path, num_jobs: int,
         fault, repo = left.pop(0), free.pop()
         path = repo / fault.file
         text = path.read_text(encoding='utf-8')
-        write(path, changed(fault, text))
-        run = Run(repo, fault.tests, cache, _SECONDS)
+        forked_tests.write(path, changed(fault, text))
+        run = forked_tests.Run(repo, fault.tests, cache, _SECONDS)
         running.append((fault, run, repo, text))
       time.sleep(_POLL_SECONDS)
       for each in list(running):
@@ -213,7 +107,7 @@ def try_all(faults: Sequence[Fault], root: pathlib.Path, num_jobs: int,
         if noticed_by is None:
           continue
         seconds = time.monotonic() - run.begin
-        write(repo / fault.file, text)
+        forked_tests.write(repo / fault.file, text)
         running.remove(each)
         free.append(repo)
         outcomes[fault.name] = Outcome(fault, noticed_by, seconds)
@@ -227,7 +121,7 @@ def _check_without_faults(faults, repo, cache):
   files = {test for test in tests if '::' not in test}
   tests = [test for test in tests
            if test in files or test.partition('::')[0] not in files]
-  run = Run(repo, tests, cache, _ALL_SECONDS)
+  run = forked_tests.Run(repo, tests, cache, _ALL_SECONDS)
   while (failed := run.noticed_by()) is None:
     time.sleep(_POLL_SECONDS)
   if failed:
@@ -288,9 +182,7 @@ def main(argv: Sequence[str]) -> int:
             and (not args.room or fault.room in args.room)]
   for fault in faults:  # before the first is tried
     changed(fault, (args.root / fault.file).read_text(encoding='utf-8'))
-  os.environ['OPENBLAS_NUM_THREADS'] = '1'  # forks have no second thread
-  for name in _IMPORTED:
-    importlib.import_module(name)
+  forked_tests.prepare()
   outcomes = try_all(faults, args.root, max(1, args.jobs), args.checked)
   table = markdown(outcomes)
   print(table, end='')

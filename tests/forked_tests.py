@@ -1,0 +1,127 @@
+"""Runs tests in copies of the repository, each time in a fork of this process.
+
+JAX takes seconds to import: `prepare` does so once for all runs.
+"""
+
+from collections.abc import Iterable
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import sys
+import time
+
+_COPIED = ('moon_jax', 'tests', 'docs', 'experiments', 'README.md',
+           'pyproject.toml')
+# Slow to import, and without a thread or a device afterwards. The first sets
+# JAX up as tests do.
+_IMPORTED = ('conftest', 'flax.linen', 'hypothesis', 'matplotlib.figure',
+             'optax', 'orbax.checkpoint.experimental.v1', 'scipy.stats',
+             'sklearn.datasets')
+_HERE = str(pathlib.Path(__file__).parent)
+_PASSED = 0  # of pytest
+
+
+def prepare() -> None:
+  """Imports what takes long; to be called before the first run."""
+  os.environ['OPENBLAS_NUM_THREADS'] = '1'  # forks have no second thread
+  for name in _IMPORTED:
+    importlib.import_module(name)
+
+
+def copy(root: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
+  """Copies what tests need of a repository to a new directory `to`/repo."""
+  (to / 'repo').mkdir(parents=True)
+  for name in _COPIED:
+    if (root / name).is_dir():
+      shutil.copytree(root / name, to / 'repo' / name,
+                      ignore=shutil.ignore_patterns('__pycache__'))
+    elif (root / name).exists():
+      shutil.copy2(root / name, to / 'repo' / name)
+  shared = root.parent / 'shared'  # the golden vectors, where they are
+  if shared.is_dir():
+    (to / 'shared').symlink_to(shared.resolve())
+  return to / 'repo'
+
+
+class Run:
+  """A fork of this process that runs tests until the first fails."""
+
+  def __init__(self, repo: pathlib.Path, tests: Iterable[str],
+               cache: pathlib.Path, seconds: float):
+    """Starts it.
+
+    Args:
+      repo: a copy of the repository.
+      tests: files or pytest ids below tests/.
+      cache: of compiled programs, shared by all runs.
+      seconds: after which it is ended.
+    """
+    self._out = repo.parent / 'out'
+    self.begin = time.monotonic()
+    self._end = self.begin + seconds
+    self._process = os.fork()
+    if self._process:
+      return
+    status = 3  # an error of pytest's own
+    try:
+      os.setsid()
+      os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+      for stream in 1, 2:
+        os.dup2(os.open(self._out, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+                stream)
+      os.chdir(repo)
+      status = _pytest(tests, cache)
+    finally:
+      os._exit(status)
+
+  def noticed_by(self) -> str | None:
+    """The id of the test that failed, below tests/; '' where all passed.
+
+    None while they run.
+    """
+    process, status = os.waitpid(self._process, os.WNOHANG)
+    if not process:
+      if time.monotonic() < self._end:
+        return None
+      os.killpg(self._process, 9)  # with the commands that tests started
+      os.waitpid(self._process, 0)
+      self._out.unlink()
+      return 'timed out'
+    status = os.waitstatus_to_exitcode(status)
+    out = self._out.read_text(errors='backslashreplace')
+    self._out.unlink()
+    if status == _PASSED:
+      return ''
+    failed = re.search(r'^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$', out,
+                       re.MULTILINE)
+    return failed[1] if failed else f'pytest ended with status {status}'
+
+
+def _pytest(tests, cache):
+  """Runs tests of the current directory; returns the exit status."""
+  import pytest
+
+  os.environ['JAX_COMPILATION_CACHE_DIR'] = str(cache)
+  sys.modules.pop('conftest', None)
+  sys.path[:] = [path for path in sys.path if path != _HERE]
+  try:
+    one_process = ['-n', '0'] if importlib.util.find_spec('xdist') else []
+    return int(pytest.main([
+        '-x', '-q', '--tb=line', '-rfE', '-p', 'no:cacheprovider',
+        '--hypothesis-seed=0', *one_process,
+        *(f'tests/{test}' for test in tests)]))
+  finally:
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def write(path: pathlib.Path, text: str) -> None:
+  """Writes a Python file, which compiled bytes of before cannot stand for.
+
+  Python compares sizes and whole seconds.
+  """
+  seconds = path.stat().st_mtime + 1
+  path.write_text(text, encoding='utf-8')
+  os.utime(path, (seconds, seconds))
