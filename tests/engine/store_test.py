@@ -1,5 +1,7 @@
 """What clients keep: which rows move, and that the others take nothing."""
 
+import types
+
 import jax
 import numpy as np
 
@@ -28,6 +30,24 @@ def test_rows_go_to_their_jobs_and_back():
   assert np.argwhere(changed).tolist() == [[0, 2], [1, 0], [1, 4]]
   np.testing.assert_array_equal(clients['x'][changed], -before['x'][changed])
   np.testing.assert_array_equal(clients['x'][~changed], before['x'][~changed])
+
+
+def test_rows_are_where_their_clients_trained(monkeypatch):
+  """Of two processes with a device each; padding has trained nowhere."""
+  mesh = types.SimpleNamespace(devices=np.array(
+      [types.SimpleNamespace(process_index=i) for i in range(2)]))
+  moved = []
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  monkeypatch.setattr(store, '_move', lambda clients, run, client, source, to: (
+      moved.extend(zip(run.tolist(), client.tolist(), source.tolist()))))
+  clients = np.zeros((2, 5, 3))
+  owners = store.Owners(clients, mesh)
+  owners.trained(JOBS)
+  owners.gather(clients, 3)
+  assert sorted(moved) == [(0, 2, 0), (1, 0, 0), (1, 4, 1)]
+  moved.clear()
+  owners.gather(clients, 3)  # all have all
+  assert not moved
 
 
 def test_every_client_begins_alike():
