@@ -1,5 +1,6 @@
 """What a summary says of the rounds, and a round of the privacy spent."""
 
+import contextlib
 import types
 
 import pytest
@@ -45,11 +46,13 @@ def test_a_round_has_spent_what_the_rounds_up_to_it_have():
   cohorts = [[0, 1], [1, 2], [1, 3]]
   for done in 1, 2, 3:
     simulation = types.SimpleNamespace(
-        rounds_done=done, evaluate=lambda wait: {'test_accuracy': .5})
+        rounds_done=done, num_test=9,
+        evaluate=lambda wait: {'test_accuracy': .5})
     line = trainer._line(
         config, simulation, cohorts,
         RoundRecord({'train_loss': 1.}, {}, num_examples=30, seconds=2.),
-        types.SimpleNamespace(call=None))
+        types.SimpleNamespace(call=None),
+        types.SimpleNamespace(busy=lambda _: contextlib.nullcontext()))
     assert line['epsilon'] == accounting.epsilon(config, cohorts[:done])
     assert line['examples_per_second'] == 15
   assert line['epsilon'] > accounting.epsilon(config, cohorts[:1])

@@ -83,10 +83,10 @@ def test_what_breaks_twice_goes_on_twice(server, tmp_path):
   stop += [300_000, 700_000]  # the last one first
   for _ in range(2):
     with pytest.raises(UserError, match='could not be downloaded'):
-      download.fetch(url, MD5, tmp_path, progress=False)
+      download.fetch(url, MD5, tmp_path)
     assert (tmp_path / 'file.bin.part').exists()
   assert download.fetch(
-      url, MD5, tmp_path, progress=False).read_bytes() == CONTENT
+      url, MD5, tmp_path).read_bytes() == CONTENT
   assert requests[0] == 0 < requests[1] < requests[2] < len(CONTENT)
 
 
@@ -95,7 +95,7 @@ def test_a_server_that_sends_all_again(server, tmp_path, monkeypatch):
   url, _, requests = server
   (tmp_path / 'file.bin.part').write_bytes(CONTENT[:1000])
   assert download.fetch(
-      url, MD5, tmp_path, progress=False).read_bytes() == CONTENT
+      url, MD5, tmp_path).read_bytes() == CONTENT
   assert requests == [1000]
 
 
@@ -103,7 +103,7 @@ def test_a_part_that_is_whole_is_taken(server, tmp_path):
   url, _, requests = server
   (tmp_path / 'file.bin.part').write_bytes(CONTENT)
   assert download.fetch(
-      url, MD5, tmp_path, progress=False).read_bytes() == CONTENT
+      url, MD5, tmp_path).read_bytes() == CONTENT
   assert requests == [len(CONTENT)]
 
 
