@@ -355,6 +355,14 @@ def test_frozen_models_are_in_eval_mode():
         found, (np.array(inputs).reshape(8, 4) - mean) @ w, atol=1e-5)
 
 
+@pytest.mark.parametrize('k', [1, 3])
+def test_accelerators_project_frozen_models_alike(k, request):
+  """All at once or one after another; also slots that are not filled yet."""
+  one_by_one = run(moon(k), num_lanes=3)
+  request.getfixturevalue('accelerator')
+  assert_trees_close(one_by_one, run(moon(k), num_lanes=3))
+
+
 def test_solo_clients_never_meet():
   """Client 1 ends as if it had been alone, whoever else trains."""
   alone = run(solo(), [(1,)] * 3).clients

@@ -22,7 +22,7 @@ jax.config.update('jax_numpy_dtype_promotion', 'strict')
 GOLDEN = pathlib.Path(__file__).parents[2] / 'shared' / 'golden'
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture
 def optimized():
   """Programs are compiled as users run them."""
   before = jax.config.read('jax_disable_most_optimizations')
@@ -65,8 +65,18 @@ def compilation_cache(tmp_path_factory):
   path = os.environ.get('JAX_COMPILATION_CACHE_DIR') or str(
       (base.parent if is_worker else base) / 'xla')
   jax.config.update('jax_compilation_cache_dir', path)
-  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
   return path
+
+
+@pytest.fixture
+def accelerator(monkeypatch):
+  """Programs are traced as for accelerators, and run here."""
+  from moon_jax import platforms
+
+  monkeypatch.setattr(
+      platforms, 'by_platform',
+      lambda cpu, accelerator, *operands: accelerator(*operands))
 
 
 @pytest.fixture

@@ -20,10 +20,13 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax import losses
+from moon_jax import platforms
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import LossAux
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
+
+_FEW_MODELS = 4  # previous ones that accelerators project all at once
 
 
 class Memory(NamedTuple):
@@ -52,7 +55,16 @@ def moon(num_negatives: int = 1) -> Algorithm:
 
 
 def frozen(model, batch, view):
-  """z_glob [B, F] and z_prev [B, M, F] of a batch: a pass for each model."""
+  """Returns z_glob [B, F] and z_prev [B, M, F] of a batch."""
+  few = len(jax.tree.leaves(view.client.models)[0]) <= _FEW_MODELS
+  z_MBF = platforms.by_platform(
+      functools.partial(_one_by_one, model),
+      functools.partial(_together if few else _one_by_one, model), batch, view)
+  return z_MBF[0], jnp.moveaxis(z_MBF[1:], 0, 1)
+
+
+def _one_by_one(model, batch, view):
+  """[1 + M, B, F]; slots that are not filled yet cost nothing, and are 0."""
   models, num_models = view.client
 
   def project(j, z_MBF):
@@ -64,7 +76,15 @@ def frozen(model, batch, view):
   z_previous_MBF = lax.fori_loop(
       0, jnp.minimum(num_models, k), project,
       jnp.zeros((k, *z_global_BF.shape)))
-  return z_global_BF, jnp.moveaxis(z_previous_MBF, 0, 1)
+  return jnp.concatenate([z_global_BF[None], z_previous_MBF])
+
+
+def _together(model, batch, view):
+  """[1 + M, B, F], of whatever is in a slot; as few kernels as of one model."""
+  variables_M = jax.tree.map(
+      lambda w, w_M: jnp.concatenate([w[None], w_M]),
+      view.variables, view.client.models)
+  return jax.vmap(lambda v: projection(model, v, batch))(variables_M)
 
 
 def projection(model, variables, batch):

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from moon_jax import optimizers
+from moon_jax import platforms
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import Batch
 from moon_jax.algorithms.base import first_view
@@ -45,14 +46,27 @@ class TrainData(NamedTuple):
   noise_std: jax.Array | None = None  # float32 [N, C] of feature_noise
 
 
+class Job(NamedTuple):
+  """What stays the same while a job trains."""
+
+  view: View
+  key: jax.Array  # of this run, round and client
+
+
 class Lane(NamedTuple):
-  """A job in training."""
+  """What changes with each step of a job."""
 
   variables: Variables
   opt_state: Any
-  view: View
-  key: jax.Array  # of this run, round and client
-  is_finite: jax.Array  # bool scalar, whether all its losses were numbers
+  is_finite: jax.Array  # bool scalar, whether all its losses were finite
+
+
+class Result(NamedTuple):
+  """What a job ends with."""
+
+  client: Any  # the client's state from now on
+  message: Message
+  update: Any  # w_i - w^t, of the parameters
 
 
 class StepMetrics(NamedTuple):
@@ -62,11 +76,11 @@ class StepMetrics(NamedTuple):
   extra: dict[str, jax.Array]  # what the algorithm records
 
 
-def start(program: Program, view: View, key: jax.Array) -> Lane:
-  """A client takes the model to start from and a fresh optimizer."""
+def start(program: Program, view: View) -> Lane:
+  """Returns a lane with the model to start from and a fresh optimizer."""
   optimizer = optimizers.make(program.optimizer, view.hparams)
   variables = program.algorithm.start(view)
-  return Lane(variables, optimizer.init(variables['params']), view, key,
+  return Lane(variables, optimizer.init(variables['params']),
               is_finite=jnp.array(True))
 
 
@@ -89,37 +103,39 @@ def frozen_bytes(model: Model, algorithm: Algorithm,
   return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(known))
 
 
-def step(program: Program, lane: Lane, step_in_job: jax.Array,
+def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
          stored: TrainData, mask_B: jax.Array,
          frozen_B: Any = None) -> tuple[Lane, StepMetrics]:
   """One step of the local optimizer on one batch of stored examples.
 
   Args:
     program: what is fixed.
-    lane: the job.
+    lane: the job's model and optimizer.
+    job: what is constant of it.
     step_in_job: from 0.
     stored: the batch's examples.
     mask_B: 1 for real examples and 0 for padding.
     frozen_B: what `frozen` gave of them, where it is known.
   """
-  key = jax.random.fold_in(lane.key, step_in_job)
+  key = jax.random.fold_in(job.key, step_in_job)
   inputs = program.normalize_fn(
-      _kept(program.augment_fn(key, stored.inputs)))
+      platforms.by_platform(_materialize, lambda x_B: x_B,
+                            program.augment_fn(key, stored.inputs)))
   if stored.noise_std is not None:
     inputs = augment.add_noise(key, inputs, stored.noise_std)
   batch = Batch(inputs, stored.labels, mask_B)
   if frozen_B is None:
-    frozen_B = program.algorithm.frozen(program.model, batch, lane.view)
+    frozen_B = program.algorithm.frozen(program.model, batch, job.view)
   batch = batch._replace(frozen=frozen_B)
 
   def objective(params):
     variables = {**lane.variables, 'params': params}
-    return program.algorithm.loss(program.model, variables, batch, lane.view)
+    return program.algorithm.loss(program.model, variables, batch, job.view)
 
   params = lane.variables['params']
   (loss, aux), grads = jax.value_and_grad(objective, has_aux=True)(params)
-  grads = program.algorithm.direction(grads, lane.view)
-  optimizer = optimizers.make(program.optimizer, lane.view.hparams)
+  grads = program.algorithm.direction(grads, job.view)
+  optimizer = optimizers.make(program.optimizer, job.view.hparams)
   updates, opt_state = optimizer.update(grads, lane.opt_state, params)
   variables = {**aux.variables, 'params': optax.apply_updates(params, updates)}
   return (lane._replace(variables=variables, opt_state=opt_state,
@@ -127,8 +143,8 @@ def step(program: Program, lane: Lane, step_in_job: jax.Array,
           StepMetrics(loss, aux.metrics))
 
 
-def _kept(x_B):
-  """The same numbers, computed once, wherever they are read.
+def _materialize(x_B):
+  """Returns the same numbers, computed once wherever they are read.
 
   On CPUs XLA fuses a producer into each of its consumers and drops
   `lax.optimization_barrier` before it does; across a loop it cannot.
@@ -138,9 +154,9 @@ def _kept(x_B):
       x_B.shape)
 
 
-def finish(program: Program, lane: Lane) -> tuple[Any, Message, Any]:
-  """Returns what the client keeps, what it sends, and its update w_i - w^t."""
-  client, message = program.algorithm.finish(lane.variables, lane.view)
+def finish(program: Program, lane: Lane, view: View) -> Result:
+  """Returns what a job ends with, from the lane after its last step."""
+  client, message = program.algorithm.finish(lane.variables, view)
   update = jax.tree.map(
-      jnp.subtract, lane.variables['params'], lane.view.variables['params'])
-  return client, message, update
+      jnp.subtract, lane.variables['params'], view.variables['params'])
+  return Result(client, message, update)

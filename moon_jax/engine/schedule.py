@@ -59,7 +59,10 @@ class Table(NamedTuple):
   """
 
   jobs: Jobs
-  num_rows: np.ndarray  # int32, of each device; rows beyond are never run
+  num_rows: np.ndarray  # int32 [D]; rows beyond are never run
+  num_segments: np.ndarray  # int32 [D], of rows between starts and ends of jobs
+  bounds: np.ndarray  # int32 [D, jobs_per_device + 1], the row at which each
+  # segment begins; then num_rows
   job_TL: np.ndarray  # int32, an index into jobs, -1 where a lane idles
   step_TL: np.ndarray  # int32, the job's local step, from 0
   examples_TLB: np.ndarray  # int32, indices of training examples, -1 padding
@@ -172,8 +175,9 @@ def plan(work: Work, shape: Shape, weighting: str = 'examples') -> Table:
     ValueError: where the table is too small.
   """
   lane_J, row_J = _assign(work.num_steps, shape)
+  device_of_J = lane_J * shape.num_devices // shape.num_lanes
   order = np.argsort(lane_J, kind='stable')  # by device, as lanes are
-  device_J = lane_J[order] * shape.num_devices // shape.num_lanes
+  device_J = device_of_J[order]
   count_D = np.bincount(device_J, minlength=shape.num_devices)
   before_D = np.cumsum(count_D) - count_D
   slot_J = (device_J * shape.jobs_per_device
@@ -194,7 +198,21 @@ def plan(work: Work, shape: Shape, weighting: str = 'examples') -> Table:
   examples_TLB = np.full((*size, shape.batch_size), -1, np.int32)
   examples_TLB[at] = work.batches
   num_rows = _rows(steps, lane_J, row_J, shape)
-  return Table(jobs, num_rows, job_TL, step_TL, examples_TLB)
+  num_segments, bounds = _segments(row_J + steps, device_of_J, shape)
+  return Table(jobs, num_rows, num_segments, bounds, job_TL, step_TL,
+               examples_TLB)
+
+
+def _segments(end_J, device_J, shape):
+  """Segments of each device: a lane's job begins where the one before ends."""
+  bounds = np.zeros((shape.num_devices, shape.jobs_per_device + 1), np.int32)
+  num_segments = np.zeros(shape.num_devices, np.int32)
+  for d in range(shape.num_devices):
+    ends = np.unique(end_J[device_J == d])
+    num_segments[d] = len(ends)
+    bounds[d, 1:1 + len(ends)] = ends
+    bounds[d, 1 + len(ends):] = ends.max(initial=0)
+  return num_segments, bounds
 
 
 def rows(num_steps: np.ndarray, shape: Shape) -> np.ndarray:

@@ -23,6 +23,8 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
+from moon_jax import platforms
+
 
 def conv_max_pool(x_HWCB: jax.Array, kernel: jax.Array) -> jax.Array:
   """A convolution without padding, then the maximum of each 2x2 block.
@@ -89,14 +91,23 @@ def _places(size, n):
 def _windows(x_HWCB, n):
   """[2 (P + n - 1), 2 (Q + n - 1), C, B] -> [n n 2 2 C, P Q B]."""
   h, w, channels, b = x_HWCB.shape
-  x = x_HWCB.reshape(h // 2, 2, w // 2, 2, channels, b)
-  # As a loop, so that XLA keeps pixels in this order; it would otherwise bring
-  # them into it anew for each square of a window.
-  x = lax.map(lambda row: x[:, row].transpose(2, 3, 0, 1, 4), jnp.arange(2))
+  x = platforms.by_platform(
+      _squares_in_loop, lambda x: x.transpose(1, 3, 4, 0, 2, 5),
+      x_HWCB.reshape(h // 2, 2, w // 2, 2, channels, b))
   p, q = h // 2 - n + 1, w // 2 - n + 1
   windows = jnp.stack([x[..., i:i + p, j:j + q, :]
                        for i in range(n) for j in range(n)])
   return windows.reshape(-1, p * q * b)
+
+
+def _squares_in_loop(x):
+  """[H/2, 2, W/2, 2, C, B] -> [2, 2, C, H/2, W/2, B], as a loop.
+
+  So XLA keeps pixels in this order on CPUs; it would otherwise bring them into
+  it again for each square of a window.
+  """
+  return lax.map(
+      lambda row: x[:, row].transpose(2, 3, 0, 1, 4), jnp.arange(2))
 
 
 def _windows_forward(x_HWCB, n):

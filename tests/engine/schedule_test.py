@@ -59,6 +59,8 @@ def test_every_job_runs_whole_and_in_order(sizes, lanes, epochs, batch):
         table.examples_TLB[rows, lanes],
         work.batches[first[client]:first[client] + steps])
   assert table.job_TL.max() == slots.max()
+  for d, lanes_D in enumerate(lanes_of):
+    check_segments(table, d, lanes_D)
   if num_devices == 1:  # none is refused a job, so this is longest first:
     # none starts a job later than another lane is free.
     ends = (table.job_TL >= 0).sum(0)
@@ -66,6 +68,18 @@ def test_every_job_runs_whole_and_in_order(sizes, lanes, epochs, batch):
   np.testing.assert_allclose(
       table.jobs.weight[slots],
       np.array(sizes)[table.jobs.client[slots]] / sum(sizes), rtol=1e-6)
+
+
+def check_segments(table, device, lanes):
+  """Rows between bounds have the same jobs, and no two segments in a row do."""
+  bounds = table.bounds[device]
+  used = bounds[:table.num_segments[device] + 1]
+  assert used[0] == 0 and used[-1] == table.num_rows[device]
+  assert (np.diff(used) > 0).all() and (bounds[len(used):] == used[-1]).all()
+  jobs = [table.job_TL[begin:end, lanes]
+          for begin, end in itertools.pairwise(used)]
+  assert all((rows == rows[0]).all() for rows in jobs)
+  assert all((a[0] != b[0]).any() for a, b in itertools.pairwise(jobs))
 
 
 @settings(max_examples=100, deadline=None)

@@ -45,6 +45,11 @@ def test_it_is_convolution_and_pooling(x, kernel):
     np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.parametrize('name', ['second layer', 'even kernels'])
+def test_it_is_the_same_on_accelerators(name, accelerator):
+  test_it_is_convolution_and_pooling(*SHAPES[name])
+
+
 def test_a_kernel_for_each_client():
   x, kernel = normal(4, 10, 10, 3, 2), normal(4, 5, 5, 3, 6)
 

@@ -1,0 +1,53 @@
+"""What differs between CPUs and accelerators; tried here, as far as it goes."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from federation import linear_model
+from moon_jax import platforms
+from moon_jax.algorithms import base
+from moon_jax.algorithms.moon import moon
+from moon_jax.models import pooled_conv
+
+
+def conv(x):
+  return pooled_conv.conv_max_pool(x, jnp.ones((3, 3, 2, 4)))
+
+
+def frozen(k, inputs):
+  model = linear_model()
+  view = base.first_view(moon(k), model.init(jax.random.key(0), inputs))
+  batch = base.Batch(inputs, jnp.zeros(len(inputs), int), jnp.ones(len(inputs)))
+  return moon(k).frozen(model, batch, view)
+
+
+def has_loop(function, shape):
+  jax.clear_caches()  # of the other platform's trace
+  jaxpr = str(jax.make_jaxpr(function)(jnp.zeros(shape)))
+  return 'while[' in jaxpr or 'scan[' in jaxpr
+
+
+@pytest.mark.parametrize('function, shape', [
+    (conv, (8, 8, 2, 5)), (functools.partial(frozen, 1), (5, 2, 2, 1)),
+    (functools.partial(frozen, 4), (5, 2, 2, 1))])
+def test_loops_for_cpus_stay_on_cpus(function, shape, request):
+  assert has_loop(function, shape)
+  request.getfixturevalue('accelerator')
+  assert not has_loop(function, shape)
+
+
+def test_many_models_are_projected_in_a_loop_everywhere(accelerator):
+  assert has_loop(functools.partial(frozen, 5), (5, 2, 2, 1))
+
+
+def test_the_platform_of_the_program_chooses():
+  chosen = functools.partial(
+      platforms.by_platform, lambda x: x + 1, lambda x: x - 1)
+  assert chosen(jnp.float32(3)) == 4  # this is a CPU, by the tests' settings
+  for platform, index in (('cpu', 0), ('cuda', 1)):
+    text = jax.jit(chosen).trace(jnp.float32(3)).lower(
+        lowering_platforms=(platform,)).as_text()
+    assert f'dense<{index}> : tensor<i32>' in text, text
