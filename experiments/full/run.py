@@ -74,8 +74,8 @@ def train_all(runs: list[Run], data_dir: str, out: pathlib.Path,
     for child, _ in children.values():
       child.send_signal(signal.SIGTERM)
 
-  signal.signal(signal.SIGTERM, stop)
-  signal.signal(signal.SIGINT, stop)
+  handlers = {number: signal.signal(number, stop)
+              for number in (signal.SIGTERM, signal.SIGINT)}
   while waiting or children:
     ready = [run for run in waiting if run.name not in children]
     if free and ready:
@@ -93,6 +93,8 @@ def train_all(runs: list[Run], data_dir: str, out: pathlib.Path,
           failed.append(f'{name} ended with status {child.returncode}; see '
                         f'{out / name}.log')
           stop()
+  for number, handler in handlers.items():
+    signal.signal(number, handler)
   if failed:
     sys.exit('\n'.join(failed))
 
