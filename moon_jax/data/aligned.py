@@ -1,22 +1,28 @@
 """Arrays that devices can read where they lie in the host's memory.
 
-XLA's CPU client takes a buffer of NumPy's as its own, without a copy, where it
-starts at a multiple of 64 bytes, as NumPy's own large arrays never do.
+XLA's CPU client reads a NumPy array in place, without a copy, if it starts at a
+multiple of 64 bytes. Large arrays that NumPy allocates usually do not.
 """
+
+import weakref
 
 import numpy as np
 
 _ALIGNMENT = 64  # bytes
 
+# What `aligned` has made, by id. A read-only flag is not enough: the array may
+# be a view of one that is written to, or of a file that changes.
+_COPIES: weakref.WeakValueDictionary[int, np.ndarray] = (
+    weakref.WeakValueDictionary())
+
 
 def is_aligned(x: np.ndarray) -> bool:
-  """Whether devices can read an array in place, and nobody writes to it."""
-  return (x.ctypes.data % _ALIGNMENT == 0 and x.flags.c_contiguous
-          and not x.flags.writeable)
+  """Returns whether devices can read an array in place: nobody can write it."""
+  return _COPIES.get(id(x)) is x
 
 
 def aligned(x: np.ndarray) -> np.ndarray:
-  """Returns an array of the same numbers that `is_aligned`: `x`, or a copy."""
+  """Returns `x` if it `is_aligned`, else an aligned and read-only copy."""
   if is_aligned(x):
     return x
   buffer = np.empty(x.nbytes + _ALIGNMENT, np.uint8)
@@ -24,4 +30,5 @@ def aligned(x: np.ndarray) -> np.ndarray:
   copy = buffer[start:start + x.nbytes].view(x.dtype).reshape(x.shape)
   copy[...] = x
   copy.flags.writeable = False
+  _COPIES[id(copy)] = copy
   return copy

@@ -22,6 +22,7 @@ def test_copies_are_aligned_and_read_only(count):
   x = shifted(count)
   copy = aligned(x)
   assert is_aligned(copy) and not is_aligned(x)
+  assert copy.ctypes.data % 64 == 0
   assert copy.dtype == x.dtype
   np.testing.assert_array_equal(copy, x)
   x[:] = -1  # the user's own array, which they may write to
@@ -35,6 +36,18 @@ def test_what_is_aligned_is_not_copied():
   assert aligned(x) is x
   assert not is_aligned(x[:, ::2])
   assert aligned(x[:, ::2]).tolist() == x[:, ::2].tolist()
+
+
+def test_a_read_only_view_is_copied_since_its_base_may_change(tmp_path):
+  x = shifted(0)
+  view = x.view()
+  view.flags.writeable = False
+  copy = aligned(view)
+  x[0, 0] = 7
+  assert view[0, 0] == 7 and copy[0, 0] == 0
+  np.save(tmp_path / 'x.npy', x)
+  mapped = np.load(tmp_path / 'x.npy', mmap_mode='r')
+  assert not np.shares_memory(aligned(mapped), mapped)
 
 
 def test_training_examples_are_loaded_aligned():
