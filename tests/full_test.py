@@ -19,7 +19,8 @@ def write_run(directory, name, accuracies, diverged=False):
   workdir = directory / name
   workdir.mkdir(parents=True)
   (workdir / 'config.json').write_text(json.dumps(
-      {'data_dir': '/somewhere', 'workdir': '/elsewhere', 'mu': 5.}))
+      {'data_dir': '/somewhere', 'workdir': '/elsewhere',
+       'num_rounds': len(accuracies)}))
   (workdir / 'metrics.jsonl').write_text(''.join(
       json.dumps({'round': r, 'test_accuracy': accuracy}) + '\n'
       for r, accuracy in enumerate(accuracies, 1)))
@@ -58,6 +59,14 @@ def test_verdicts(tmp_path, differences, words):
   assert words in report.verdict(questions.MAIN, found)
 
 
+def test_secondary_questions_have_no_verdict_and_no_test(tmp_path):
+  write_blocks(tmp_path, questions.SMALL_MU, [2.5, 3., 2.8])
+  blocks = report.read_blocks(tmp_path, questions.SMALL_MU)
+  text, sentence = report.section(questions.SMALL_MU, blocks, None)
+  assert sentence.startswith('+2.8 points over 3 pairs; not tested.')
+  assert 'p, paired t' not in text and '+2.77 | +2.14 to +3.39' in text
+
+
 def test_an_open_verdict_names_the_pairs_that_its_spread_needs(tmp_path):
   write_blocks(tmp_path, questions.MAIN, [3., -3., 2.])
   found = report.compare(
@@ -77,6 +86,24 @@ def test_only_whole_blocks_count_and_diverged_runs_are_chance(tmp_path):
   assert report.last(blocks[1].baseline) == pytest.approx(
       100 * curve(.6, 40)[9])
   assert not report.read_blocks(tmp_path, questions.MAIN)
+  text, sentence = report.section(questions.SORTED[0], blocks, None)
+  assert '10.00 (diverged in round 4)' in text
+  assert '1 of 4 runs diverged. 2 of 3 blocks so far' in sentence
+
+
+def test_runs_that_all_diverged_are_not_equivalent():
+  blocks = [report.Block(s, *[np.full(100, 10.)] * 2, diverged=(1, 1))
+            for s in range(4)]
+  _, sentence = report.section(questions.RECIPE, blocks, None)
+  assert sentence.startswith('open') and '8 of 8 runs diverged' in sentence
+
+
+def test_solo_is_a_line(tmp_path):
+  assert not report.solo_line(tmp_path)
+  (tmp_path / 'solo-seed0').mkdir()
+  (tmp_path / 'solo-seed0' / 'metrics.jsonl').write_text(
+      '{"round": 1, "test_accuracy": 0.44, "test_accuracy_std": 0.05}\n')
+  assert '44.0 ± 5.0 over clients' in report.solo_line(tmp_path)
 
 
 @pytest.mark.parametrize('sorted_, word', [
@@ -111,7 +138,7 @@ def test_report_rewrites_both_documents(tmp_path, monkeypatch):
   report.main()
   text = (results.parent / 'README.md').read_text()
   assert '| 1 | 67.00 | 70.00 | +3.00 |' in text and 'stale' not in text
-  assert 'Commit 0123456.' in text and '3 of 5 blocks; unfinished' in text
+  assert 'Commit 0123456.' in text and '3 of 5 blocks so far; unfin' in text
   assert 'Li et al., CVPR 2021 | 66.3 ± 0.5 | 67.00 ± 1.00 | +0.7' in text
   short = (tmp_path / 'README.md').read_text()
   assert short.startswith('a\n<!-- full -->\n- MOON against FedAvg')
@@ -119,7 +146,7 @@ def test_report_rewrites_both_documents(tmp_path, monkeypatch):
   assert (results / 'moon.png').stat().st_size > 10_000
 
 
-def test_the_runner_goes_in_order_and_notes_divergence(tmp_path, monkeypatch):
+def test_the_runner_goes_in_order_and_notes_divergence(tmp_path):
   """Two at a time; a run that extends another waits for it."""
   runs = [Run('a', ('--num_rounds=1',)), Run('a', ('--num_rounds=2',)),
           Run('nan', ('--num_rounds=2',)), Run('done', ('--num_rounds=2',))]
@@ -136,32 +163,55 @@ with open(workdir / "metrics.jsonl", "a") as file:
 '''
   started = []
 
-  def start(run, data_dir, out, cores):
-    assert data_dir == 'DIR' and cores
+  def start(run, cores):
+    assert cores
     started.append((run.name, run_lib.num_rounds(run)))
-    with open(out / f'{run.name}.log', 'a') as log:
+    with open(tmp_path / f'{run.name}.log', 'a') as log:
       return subprocess.Popen(
-          [sys.executable, '-c', code, out / run.name,
+          [sys.executable, '-c', code, tmp_path / run.name,
            str(run_lib.num_rounds(run))], stderr=log)
 
-  monkeypatch.setattr(run_lib, 'start', start)
   (tmp_path / 'nan').mkdir()
-  run_lib.train_all(runs, 'DIR', tmp_path, jobs=2)
+  run_lib.train_all(runs, start, tmp_path, jobs=2)
   assert started == [('a', 1), ('nan', 2), ('a', 2)]
   assert 'became nan' in (tmp_path / 'nan' / 'diverged.txt').read_text()
   assert all(run_lib.is_finished(tmp_path / run.name, run) for run in runs)
 
 
-def test_the_runner_stops_at_a_failure(tmp_path, monkeypatch):
-  def start(run, data_dir, out, cores):
-    (out / f'{run.name}.log').write_text('no such file\n')
+def test_the_runner_stops_at_a_failure(tmp_path):
+  def start(run, cores):
+    (tmp_path / f'{run.name}.log').write_text('no such file\n')
     return subprocess.Popen([sys.executable, '-c', 'import sys; sys.exit(2)'])
 
-  monkeypatch.setattr(run_lib, 'start', start)
   runs = [Run(name, ('--num_rounds=1',)) for name in 'ab']
   with pytest.raises(SystemExit, match='a ended with status 2'):
-    run_lib.train_all(runs, '', tmp_path, jobs=1)
+    run_lib.train_all(runs, start, tmp_path, jobs=1)
   assert not (tmp_path / 'b.log').exists()
+
+
+def test_a_run_that_is_extended_stays_finished(tmp_path):
+  """Also between the start of its extension and the next round."""
+  write_run(tmp_path, 'a', [.5] * 10)
+  short, long = (Run('a', (f'--num_rounds={n}',)) for n in (10, 100))
+  assert run_lib.is_finished(tmp_path / 'a', short)
+  (tmp_path / 'a' / 'summary.json').unlink()  # as when a run begins
+  assert not run_lib.is_finished(tmp_path / 'a', short)
+  (tmp_path / 'a' / 'config.json').write_text('{"num_rounds": 100}')
+  assert run_lib.is_finished(tmp_path / 'a', short)
+  assert not run_lib.is_finished(tmp_path / 'a', long)
+
+
+@pytest.mark.parametrize('message, status, is_well', [
+    ('round 2, client 0: its loss became nan at local step 7', 1, True),
+    ('round 1, client 3: its message or state became no number', 1, True),
+    ('round 3: the next global model is no longer of finite numbers', 1, True),
+    ('round 2, client 0: its loss became nan', 2, False),
+    ('no such file', 1, False), ('test accuracy 0.5', 0, True)])
+def test_divergence_is_told_from_failure(tmp_path, message, status, is_well):
+  (tmp_path / 'a').mkdir()
+  (tmp_path / 'a.log').write_text(f'round 1/10\n{message}\n')
+  assert run_lib.has_ended_well(status, tmp_path / 'a') == is_well
+  assert (tmp_path / 'a' / 'diverged.txt').exists() == (is_well and status == 1)
 
 
 def test_what_is_kept_names_no_path(tmp_path):
@@ -173,7 +223,7 @@ def test_what_is_kept_names_no_path(tmp_path):
                               Run('b', ('--num_rounds=2',))])
   assert sorted(p.name for p in kept.iterdir()) == ['a', 'commit.txt']
   assert json.loads((kept / 'a' / 'config.json').read_text()) == {
-      'data_dir': 'DATA_DIR', 'mu': 5.}
+      'data_dir': 'DATA_DIR', 'num_rounds': 1}
   assert {p.name for p in (kept / 'a').iterdir()} == {
       'config.json', 'metrics.jsonl', 'summary.json'}
 

@@ -25,16 +25,21 @@ RESULTS = _ROOT / 'experiments' / 'results' / 'full'
 _CHANCE = 10.  # percent; the accuracy of a run that diverged
 _AT_CHANCE = 12.
 _LAST = 10  # rounds of the secondary endpoint
+_PAPER_SIZE = 2.8  # points by which the paper's MOON is ahead
 _EARLY = (1, 5, 10, 20, 50)  # rounds whose differences are shown
 _MIN_PAIRS = 3  # of a primary question, for Holm's adjustment
 
 
 class Block(NamedTuple):
-  """Test accuracies in percent, by round, of both arms at one seed."""
+  """Test accuracies in percent, by round, of both arms at one seed.
+
+  A diverged arm has the accuracy of chance from that round on.
+  """
 
   seed: int
   baseline: np.ndarray
   new: np.ndarray
+  diverged: tuple[int, int] = (0, 0)  # the round of each arm; 0 for none
 
 
 def main() -> None:
@@ -47,6 +52,8 @@ def main() -> None:
       text, sentence = section(question, found, holm.get(question.name))
       parts.append(text)
       verdicts.append(f'- {question.title}: {sentence}')
+  if solo := solo_line(RESULTS):
+    parts.append(solo)
   commit = (RESULTS / 'commit.txt').read_text().strip()[:7]
   _rewrite(_ROOT / 'experiments' / 'results' / 'README.md',
            '\n\n'.join([f'Commit {commit}.', *parts]))
@@ -57,25 +64,41 @@ def read_blocks(directory: pathlib.Path, question: Question) -> list[Block]:
   """Returns the whole blocks of a question: both arms finished or diverged."""
   blocks = []
   for seed in range(question.num_blocks):
-    curves = [_curve(directory / f'{arm.name}-seed{seed}', question.num_rounds)
-              for arm in (question.baseline, question.new)]
-    if all(curve is not None for curve in curves):
-      blocks.append(Block(seed, *curves))
+    runs = [_curve(directory / f'{arm.name}-seed{seed}', question.num_rounds)
+            for arm in (question.baseline, question.new)]
+    if all(runs):
+      curves, diverged = zip(*runs)
+      blocks.append(Block(seed, *curves, diverged))
   return blocks
 
 
 def _curve(workdir, num_rounds):
-  """Accuracies of the first rounds; None of a run that is not finished."""
+  """Accuracies by round, and the round of divergence or 0.
+
+  None of a run that is not finished.
+  """
   path = workdir / 'metrics.jsonl'
   if not path.exists():
     return None
   lines = [json.loads(line) for line in path.read_text().splitlines()]
   accuracies = [100 * line['test_accuracy'] for line in lines][:num_rounds]
-  if len(accuracies) < num_rounds:
-    if not (workdir / 'diverged.txt').exists():
-      return None
-    accuracies += [_CHANCE] * (num_rounds - len(accuracies))
-  return np.array(accuracies)
+  done = len(accuracies)
+  if done == num_rounds:
+    return np.array(accuracies), 0
+  if not (workdir / 'diverged.txt').exists():
+    return None
+  return np.array(accuracies + [_CHANCE] * (num_rounds - done)), done + 1
+
+
+def solo_line(directory: pathlib.Path) -> str:
+  """Returns a sentence on SOLO, mean and spread over clients; '' before it."""
+  path = directory / questions.SOLO.name / 'metrics.jsonl'
+  if not path.exists():
+    return ''
+  line = json.loads(path.read_text().splitlines()[-1])
+  return (f'SOLO, one round of 300 epochs: {100 * line["test_accuracy"]:.1f} ± '
+          f'{100 * line["test_accuracy_std"]:.1f} over clients, block 0 '
+          '(published: 46.3 ± 5.1).')
 
 
 def last(curve_T: np.ndarray) -> float:
@@ -105,19 +128,21 @@ def adjusted(blocks: dict[str, list[Block]]) -> dict[str, float]:
 def verdict(question: Question, found: paired.Comparison) -> str:
   """Returns the protocol's sentence on a comparison of MOON with FedAvg."""
   size = f'{found.mean:+.1f} points'
+  if not question.is_primary:
+    return f'{size} over {len(found.differences)} pairs; not tested.'
   if math.isnan(found.low):
     return f'open: one pair ({size}).'
   size += f' (95% interval {found.low:+.1f} to {found.high:+.1f})'
   pairs = f'over {len(found.differences)} pairs'
   if found.low > 0:
-    holds = found.low <= 2.8 <= found.high
+    holds = found.low <= _PAPER_SIZE <= found.high
     where = 'inside' if holds else 'outside'
     return (f"MOON is ahead, {size} {pairs}: the paper's sign holds, and its "
-            f'size (+2.8) lies {where} the interval.')
+            f'size (+{_PAPER_SIZE}) lies {where} the interval.')
   if found.high < 0:
     return (f'MOON is behind, {size} {pairs}: the sign of the reproduction '
             'holds.')
-  if found.equivalence_p < paired.LEVEL:
+  if found.equivalence_p < paired.LEVEL and found.std:
     return f'no useful difference, {size} {pairs}, within ±1 point.'
   return (f'open: {size} {pairs}; an interval of ±1 point needs about '
           f'{paired.pairs_needed(found.std)} pairs.')
@@ -141,12 +166,15 @@ def section(question: Question, blocks: list[Block],
   found = compare(blocks, last)
   is_sorting = question in questions.SORTED
   sentence = answer(blocks) if is_sorting else verdict(question, found)
-  of = f'{len(blocks)} of {question.num_blocks} blocks'
-  state = of if len(blocks) == question.num_blocks else (
-      f'{of}; unfinished for lack of time')
-  parts = [f'### {question.title}', f'**{sentence[0].upper()}{sentence[1:]}** '
-           f'({state})', _pairs(question, blocks),
-           _tests(blocks, holm_p), _published(question, blocks),
+  num_diverged = sum(bool(r) for block in blocks for r in block.diverged)
+  if num_diverged:
+    sentence += f' {num_diverged} of {2 * len(blocks)} runs diverged.'
+  if len(blocks) < question.num_blocks:
+    sentence += (f' {len(blocks)} of {question.num_blocks} blocks so far; '
+                 'unfinished for lack of time.')
+  parts = [f'### {question.title}',
+           f'**{sentence[0].upper()}{sentence[1:]}**', _pairs(question, blocks),
+           _tests(question, blocks, holm_p), _published(question, blocks),
            '' if is_sorting else _rounds(blocks),
            f'![accuracy by round](full/{question.name}.png)']
   return '\n\n'.join(part for part in parts if part), sentence
@@ -163,15 +191,18 @@ def _pairs(question, blocks):
             for arm in ('baseline', 'new'))
     columns += [a, b, b - a]
   for i, block in enumerate(blocks):
+    notes = [f' (diverged in round {r})' if r else '' for r in block.diverged]
     rows.append([str(block.seed), *[
-        f'{c[i]:+.2f}' if j % 3 == 2 else f'{c[i]:.2f}'
+        f'{c[i]:+.2f}' if j % 3 == 2 else f'{c[i]:.2f}{notes[j % 3]}'
         for j, c in enumerate(columns)]])
   rows.append(['mean', *[_spread(c, j % 3 == 2)
                          for j, c in enumerate(columns)]])
   return _markdown(rows)
 
 
-def _tests(blocks, holm_p):
+def _tests(question, blocks, holm_p):
+  """Intervals; and tests, of primary questions alone."""
+  columns = 7 if question.is_primary else 3
   rows = [['endpoint', 'difference, points', '95% interval', 'p, paired t',
            'p, Holm', 'p, TOST ±1', 'p, sign flip'], ['---'] * 7]
   for name, endpoint in (('last round', last),
@@ -181,7 +212,7 @@ def _tests(blocks, holm_p):
                  '' if math.isnan(c.low) else f'{c.low:+.2f} to {c.high:+.2f}',
                  _p(c.p_value), _p(holm_p if endpoint is last else None),
                  _p(c.equivalence_p), _p(c.sign_flip_p)])
-  return _markdown(rows)
+  return _markdown([row[:columns] for row in rows])
 
 
 def _published(question, blocks):

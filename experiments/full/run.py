@@ -1,19 +1,23 @@
-"""Runs what PROTOCOL.md lists and is not finished yet, in its order.
+"""Trains the unfinished runs of PROTOCOL.md, in its order.
 
-python -m experiments.full.run --data_dir=DIR --out=OUT [--jobs=2] [--match=X]
+python -m experiments.full.run --data_dir=DIR --out=OUT [--code=CLONE]
+                               [--jobs=2] [--match=REGEX]
 python -m experiments.full.run --out=OUT --status
 python -m experiments.full.run --out=OUT --collect=experiments/results/full
 
-Run it from a clone of one commit, in an environment of its own, so that later
-changes do not reach it; OUT remembers the commit and refuses another. It lowers
-its own priority. --jobs runs share the cores, each on cores of its own: on two
-cores two runs at once are 1.3 times as fast as one after another. SIGTERM or
-Ctrl-C stops all after the last saved round; the same command resumes. --status
-prints how far each run is; --collect copies the config, metrics and summary of
+CLONE, by default this one, is a clone of one commit, so that later changes do
+not reach the runs; OUT records the commit, and runs of another are refused.
+Runs have low priority. --jobs runs share the cores, each on cores of its own:
+on two cores two runs at once are 1.3 times as fast as one after another.
+SIGTERM or Ctrl-C stops all runs, which lose at most the round in training, and
+reports their exit statuses; the same command resumes. --status prints the
+progress of each run; --collect copies the config, metrics and summary of
 finished runs, without this machine's paths.
 """
 
 import argparse
+from collections.abc import Callable
+import functools
 import json
 import os
 import pathlib
@@ -22,6 +26,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -31,6 +36,7 @@ from experiments.full.questions import Run
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _DIVERGED = 'diverged.txt'  # the message of a run that ended in NaN
+_DIVERGENCE = r'became (nan|-?inf|no number)|no longer of finite numbers'
 
 
 def main() -> None:
@@ -38,6 +44,8 @@ def main() -> None:
       description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument('--data_dir', help='directory that holds CIFAR-10')
   parser.add_argument('--out', type=pathlib.Path, required=True)
+  parser.add_argument('--code', type=pathlib.Path, default=_ROOT,
+                      help='clone whose moon_jax trains')
   parser.add_argument('--jobs', type=int, default=1, help='runs at a time')
   parser.add_argument('--match', default='', help='regex of names of runs')
   parser.add_argument('--status', action='store_true')
@@ -51,55 +59,56 @@ def main() -> None:
   elif args.collect:
     collect(args.out, args.collect, runs)
   elif args.data_dir:
-    _pin_commit(args.out)
+    _pin_commit(args.code, args.out)
     os.nice(19)
-    train_all(runs, args.data_dir, args.out, args.jobs)
+    train_all(runs, functools.partial(
+        start, args.code, args.data_dir, args.out), args.out, args.jobs)
   else:
     parser.error('--data_dir, --status or --collect is required')
 
 
-def train_all(runs: list[Run], data_dir: str, out: pathlib.Path,
-              jobs: int) -> None:
+def train_all(runs: list[Run],
+              start_fn: Callable[[Run, set[int]], subprocess.Popen],
+              out: pathlib.Path, jobs: int) -> None:
   """Trains what is not finished, `jobs` runs at a time; exits if one fails.
 
-  Runs of one name extend one another, and so are never trained together.
+  Two runs with the same name share a directory (one extends the other), so they
+  are never trained at the same time.
   """
   waiting = [run for run in runs if not is_finished(out / run.name, run)]
+  cores = sorted(os.sched_getaffinity(0))
   free = [set(part.tolist()) for part in np.array_split(
-      sorted(os.sched_getaffinity(0)), jobs)]
-  children, failed = {}, []
-
-  def stop(*_):
-    waiting.clear()
-    for child, _ in children.values():
-      child.send_signal(signal.SIGTERM)
-
+      cores, min(jobs, len(cores)))]
+  children, failed, is_stopped = {}, [], threading.Event()
+  stop = lambda *_: is_stopped.set()
   handlers = {number: signal.signal(number, stop)
               for number in (signal.SIGTERM, signal.SIGINT)}
-  while waiting or children:
+  while children or (waiting and not is_stopped.is_set()):
     ready = [run for run in waiting if run.name not in children]
-    if free and ready:
+    if free and ready and not is_stopped.is_set():
       run, cores = ready[0], free.pop()
       waiting.remove(run)
       print(run.name, flush=True)
-      children[run.name] = start(run, data_dir, out, cores), cores
+      children[run.name] = start_fn(run, cores), cores
       continue
     time.sleep(1)
     for name, (child, cores) in list(children.items()):
+      if is_stopped.is_set():
+        child.send_signal(signal.SIGTERM)
       if child.poll() is not None:
         del children[name]
         free.append(cores)
         if not has_ended_well(child.returncode, out / name):
           failed.append(f'{name} ended with status {child.returncode}; see '
                         f'{out / name}.log')
-          stop()
+          is_stopped.set()
   for number, handler in handlers.items():
     signal.signal(number, handler)
   if failed:
     sys.exit('\n'.join(failed))
 
 
-def start(run: Run, data_dir: str, out: pathlib.Path,
+def start(code: pathlib.Path, data_dir: str, out: pathlib.Path, run: Run,
           cores: set[int]) -> subprocess.Popen:
   """Starts or resumes a run on some cores; its output goes to NAME.log."""
   with open(out / f'{run.name}.log', 'a', encoding='utf-8') as log:
@@ -108,7 +117,7 @@ def start(run: Run, data_dir: str, out: pathlib.Path,
          '--flagfile=experiments/cifar10.flags', f'--data_dir={data_dir}',
          f'--workdir={(out / run.name).absolute()}', '--checkpoint_every=1',
          *run.flags],
-        cwd=_ROOT, stdout=log, stderr=subprocess.STDOUT,
+        cwd=code, stdout=log, stderr=subprocess.STDOUT,
         # Ctrl-C reaches this program alone, which passes it on.
         start_new_session=True,
         preexec_fn=lambda: os.sched_setaffinity(0, cores))
@@ -118,7 +127,7 @@ def has_ended_well(status: int, workdir: pathlib.Path) -> bool:
   """Returns whether a run is done or diverged; writes diverged.txt."""
   log = workdir.with_name(f'{workdir.name}.log')
   message = log.read_text(encoding='utf-8').strip().splitlines()[-1:]
-  if status == 1 and message and re.search(r'became (nan|-?inf)', message[0]):
+  if status == 1 and message and re.search(_DIVERGENCE, message[0]):
     (workdir / _DIVERGED).write_text(f'{message[0]}\n', encoding='utf-8')
     return True
   return status == 0
@@ -138,11 +147,15 @@ def rounds_done(workdir: pathlib.Path) -> int:
 
 
 def is_finished(workdir: pathlib.Path, run: Run) -> bool:
-  """Returns whether a run diverged, or has its summary or more rounds yet.
+  """Returns whether a run diverged or has all its rounds.
 
-  Question 2 extends runs of question 1: those are finished while they grow.
+  Question 2 extends runs of question 1, which stay finished while they grow.
   """
-  if (workdir / _DIVERGED).exists() or rounds_done(workdir) > num_rounds(run):
+  if (workdir / _DIVERGED).exists():
+    return True
+  config = workdir / 'config.json'
+  if config.exists() and rounds_done(workdir) >= num_rounds(run) and (
+      json.loads(config.read_text())['num_rounds'] > num_rounds(run)):
     return True
   path = workdir / 'summary.json'
   return path.exists() and (
@@ -168,19 +181,19 @@ def collect(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
     print(target)
 
 
-def _pin_commit(out):
+def _pin_commit(code, out):
   """Records the commit in OUT; exits where OUT has another, or has changes."""
   git = lambda *words: subprocess.run(
-      ['git', *words], cwd=_ROOT, check=True, capture_output=True,
+      ['git', *words], cwd=code, check=True, capture_output=True,
       text=True).stdout.strip()
   if git('status', '--porcelain', '--untracked-files=no'):
-    sys.exit(f'{_ROOT} has uncommitted changes; run from a clean clone')
+    sys.exit(f'{code} has uncommitted changes; run from a clean clone')
   commit = git('rev-parse', 'HEAD')
   out.mkdir(parents=True, exist_ok=True)
   path = out / 'commit.txt'
   if path.exists() and path.read_text().strip() != commit:
-    sys.exit(f'the runs in {out} are of commit {path.read_text().strip()}; '
-             f'this is {commit}. Check that commit out, or name another --out')
+    sys.exit(f'{out} has runs of commit {path.read_text().strip()}; this clone '
+             f'is at {commit}. Check out the former, or give another --out')
   path.write_text(f'{commit}\n')
 
 
