@@ -148,6 +148,14 @@ def validate_dataset(config: Config, dataset: Dataset) -> None:
         f'--eval_examples must be at most the {num_test} test examples of '
         f'--dataset={config.dataset}; got {config.eval_examples}. '
         '--eval_examples=0 takes all of them')
+  for name in 'train_labels', 'test_labels':
+    labels = getattr(dataset, name)
+    if len(labels) and not 0 <= labels.min() <= labels.max() < (
+        dataset.num_classes):
+      raise UserError(
+          f'--dataset={config.dataset}: {name} must be 0 to '
+          f'{dataset.num_classes - 1}, one for each of its class_names; got '
+          f'{labels.min()} to {labels.max()}')
 
 
 def _check_combinations(config: Config) -> None:

@@ -212,7 +212,8 @@ class Config:
     """Eight hexadecimal digits that differ where results can differ."""
     fields = {name: value for name, value in self.to_dict().items()
               if name not in FREE_FIELDS
-              and EARLIER_VALUES.get(name) != value}
+              and (name not in EARLIER_VALUES
+                   or EARLIER_VALUES[name] != value)}
     text = json.dumps(fields, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 

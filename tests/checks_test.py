@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+import numpy as np
 import pytest
 
 from moon_jax import algorithms
@@ -12,6 +13,7 @@ from moon_jax.config import Config
 from moon_jax.config import DATASETS
 from moon_jax.config import EARLIER_VALUES
 from moon_jax.data import sources
+from moon_jax.data.dataset import Dataset
 from moon_jax.data.sources import SOURCES
 from moon_jax.errors import UserError
 from moon_jax.models import MODELS
@@ -154,6 +156,17 @@ def test_fingerprint_follows_what_changes_results():
     changed = dataclasses.replace(base, **{field.name: other})
     is_same = changed.fingerprint() == base.fingerprint()
     assert is_same == (field.name in free), field.name
+
+
+@pytest.mark.parametrize('label', [-1, 3])
+def test_labels_beyond_the_classes_are_refused(label):
+  """They would train on nothing, in silence."""
+  x, y = np.zeros((2, 4), np.float32), np.array([0, label], np.int32)
+  for train, test in ((y, y[:1]), (y[:1], y)):
+    dataset = Dataset('mine', x[:len(train)], train, x[:len(test)], test,
+                      class_names=('a', 'b', 'c'))
+    with pytest.raises(UserError, match='labels must be 0 to 2.*class_names'):
+      checks.validate_dataset(Config(), dataset)
 
 
 def test_later_fields_keep_earlier_fingerprints():

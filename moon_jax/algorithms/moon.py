@@ -64,7 +64,7 @@ def frozen(model, batch, view):
 
 
 def _one_by_one(model, batch, view):
-  """[1 + M, B, F]; slots that are not filled yet cost nothing, and are 0."""
+  """Returns z [1 + M, B, F]; unfilled slots cost nothing and are 0."""
   models, num_models = view.client
 
   def project(j, z_MBF):
@@ -80,11 +80,14 @@ def _one_by_one(model, batch, view):
 
 
 def _together(model, batch, view):
-  """[1 + M, B, F], of whatever is in a slot; as few kernels as of one model."""
+  """Returns z [1 + M, B, F], all in one batch; unfilled slots are 0."""
   variables_M = jax.tree.map(
       lambda w, w_M: jnp.concatenate([w[None], w_M]),
       view.variables, view.client.models)
-  return jax.vmap(lambda v: projection(model, v, batch))(variables_M)
+  z_MBF = jax.vmap(lambda v: projection(model, v, batch))(variables_M)
+  # Nothing is known of models of zeros: their z may be NaN, and 0 times NaN.
+  is_filled_M = jnp.arange(len(z_MBF)) <= view.client.num_models
+  return jnp.where(is_filled_M[:, None, None], z_MBF, 0)
 
 
 def projection(model, variables, batch):
