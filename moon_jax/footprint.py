@@ -155,7 +155,7 @@ def bytes_of(tree) -> int:
 
 
 def _train_bytes(dataset, count=0):
-  """Of so many training examples; 0 for all."""
+  """Returns the bytes of `count` training examples; 0 means all."""
   total = dataset.train_inputs.nbytes + dataset.train_labels.nbytes
   return total * count // len(dataset.train_labels) if count else total
 
@@ -165,7 +165,7 @@ def _test_bytes(run):
 
 
 def _lower(config, name, fit):
-  """A flag to which a size is proportional."""
+  """Lowers a flag in proportion to a size; nothing where that makes it 0."""
   now = getattr(config, name)
   return [f'lower --{name}={now} to {int(now * fit)}'] if now * fit >= 1 else []
 
@@ -186,11 +186,11 @@ def _fewer_stateful(run, most):
     return []
   if config.cohorts_file and run.begins_empty:
     return [f'lower --num_rounds={config.num_rounds}, or name fewer clients in '
-            f'--cohorts_file, so that {most:,} are sampled at most']
+            f'--cohorts_file, so that at most {most:,} are sampled']
   if run.begins_empty and config.cohort_size() < config.num_clients:
     return [f'lower --num_clients={config.num_clients}, --participation='
             f'{config.participation} or --num_rounds={config.num_rounds}, so '
-            f'that {most:,} clients are sampled at most']
+            f'that at most {most:,} clients are sampled']
   return [f'lower --num_clients={config.num_clients} to {most}']
 
 

@@ -109,7 +109,7 @@ def _remedy(parts, have):
     new = [remedy for remedy in remedies if remedy not in named]
     named.update(new)
     if not remedies:
-      new = ['no flag lowers it so far; take a machine with more memory']
+      new = ['no flag lowers it that far; use a machine with more memory']
     if new:
       sentences.append(f'For at most {fit * part.size / 1e9:,.1f} GB of '
                        f'{part.name}: {", or ".join(new)}')

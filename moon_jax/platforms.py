@@ -12,7 +12,7 @@ from jax import lax
 
 def by_platform(cpu: Callable[..., Any], accelerator: Callable[..., Any],
                 *operands: Any) -> Any:
-  """Calls one of two functions that return the same numbers.
+  """Calls one of two functions whose results agree wherever they are used.
 
   Args:
     cpu: is called on CPUs.

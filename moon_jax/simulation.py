@@ -59,7 +59,7 @@ class Simulation:
       of several processes each has the rows of its own clients alone.
     num_lanes: clients trained side by side, on all devices together.
     num_devices: that share them.
-    num_test: test examples that evaluations take.
+    num_test: number of test examples that evaluations use.
   """
 
   def __init__(self, config: Config, dataset: Dataset,
@@ -120,7 +120,7 @@ class Simulation:
                      and partition.are_disjoint(clients)))
     shard_size = config.shard_data and training_set.shard_size(
         self._shape, config.local_epochs, len(dataset.train_labels))
-    # A custom method's state is taken not to be zeros.
+    # A custom method's state is assumed not to be zeros.
     begins_empty = not (algorithm.own_init or config.is_custom())
     memory.check(footprint.Run(
         config, jax.eval_shape(model.init, jax.random.key(0), example),

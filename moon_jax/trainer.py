@@ -18,7 +18,7 @@ from moon_jax.simulation import RoundRecord
 from moon_jax.simulation import Simulation
 from moon_jax.workdir import Workdir
 
-_LONG_ROUND = 60.  # seconds in which no line need tell that a round trains
+_LONG_ROUND = 60.  # seconds before a line reports that a round is training
 
 
 class Trainer:

@@ -157,7 +157,7 @@ def test_a_remedy_names_flags_that_are_enough(changes, part, flags, made,
   found = dict(re.findall(r'--(\w+)=[\d.]+ to (\d+)', said))
   found |= dict(re.findall(r'give --(\w+)=(\d+)', said))
   assert set(re.findall(r'--(\w+)', said)) == flags
-  if so_many := re.search(r'so that (\d+) clients', said):
+  if so_many := re.search(r'so that (?:at most )?(\d+) clients', said):
     found['num_clients'] = so_many[1]
   assert found
   for name, value in found.items():
@@ -177,7 +177,7 @@ def test_clients_that_can_be_sampled_are_counted(made, monkeypatch):
       memory, '_machine', lambda: needs - 4.5 * run.client_bytes)
   with pytest.raises(UserError, match=(
       r'lower --num_clients=100, --participation=0.1 or --num_rounds=20, so '
-      rf'that {most} clients are sampled at most')):
+      rf'that at most {most} clients are sampled')):
     memory.check(run)
   monkeypatch.setattr(memory, '_machine', lambda: needs)
   memory.check(run)

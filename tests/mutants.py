@@ -1,7 +1,7 @@
 """Shows which faults the tests notice: python tests/mutants.py --out=FILE.md.
 
 Puts the faults of tests/mutants.toml into a copy of the repository, one at a
-time, and runs there the tests that ought to notice. Prints a table; exits with
+time, and runs there the tests that should notice. Prints a table; exits with
 1 where a fault goes unnoticed for which no reason is recorded.
 
 The faults are chosen by hand: mutmut and cosmic-ray generate thousands, and

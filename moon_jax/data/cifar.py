@@ -81,8 +81,8 @@ def _check_cifar100(blob: bytes, count: int) -> None:
     k = int(wrong[0])
     raise ValueError(
         f'image {k:,} has fine label {fine[k]}, which belongs to coarse label '
-        f'{_COARSE[fine[k]]}, and coarse label {coarse[k]} (and '
-        f'{len(wrong) - 1:,} more are wrong)')
+        f'{_COARSE[fine[k]]}, and coarse label {coarse[k]}; '
+        f'{len(wrong):,} image(s) in all are wrong')
 
 
 # The coarse label of each fine one of CIFAR-100.
@@ -140,7 +140,7 @@ CIFAR100 = Published(
             'train': '16019d7e3df5f24257cddd939b257f8d',
             'test': 'f0ef6b0ae62326f3e7ffdfab6717acfc',
         }, _decode_python(b'fine_labels'), num_bytes=(155_249_918, 31_049_707)),
-        # Likewise.
+        # Not published; computed as for CIFAR-10.
         Form('cifar-100-binary', 'cifar-100-binary.tar.gz', {
             'train.bin': '6172c7755cfe09b2fe270c85cebc1b15',
             'test.bin': '4499cfba6c016c1be1438163640a0898',

@@ -61,7 +61,7 @@ def load(tree: Tree, names: list[str], size: int, title: str,
     if found.content == content:
       kept.restamp(path, stamp)
       return found.images
-    print(f'{path} was made of other files; decoding the images again',
+    print(f'{path} was decoded from other files; decoding the images again',
           flush=True)
   images, content = _decode(tree, names, shape, title)
   for path in paths:
@@ -72,8 +72,8 @@ def load(tree: Tree, names: list[str], size: int, title: str,
             'them' + (f'; removed {", ".join(map(str, removed))}, which it '
                       'replaces' if removed else ''), flush=True)
       return images
-  print(f'{paths[-1]} cannot be written: the images will be decoded again '
-        'the next time', flush=True)
+  print(f'{paths[-1]} cannot be written: the next run will decode the '
+        'images again', flush=True)
   return images
 
 

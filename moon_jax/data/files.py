@@ -194,7 +194,7 @@ def tree_of_zip(path: pathlib.Path, directory: str, remedy: str) -> Tree:
            if info.filename.startswith(f'{directory}/') and not info.is_dir()}
   if not infos:
     raise UserError(f'--data_dir: the archive {path} is whole but holds no '
-                    f'{directory}/, so it is another one. {remedy}')
+                    f'{directory}/, so it is not the published one. {remedy}')
 
   def read(name):
     try:

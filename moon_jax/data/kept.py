@@ -3,7 +3,7 @@
     header of npy | pixels | sha256 of pixels and content | content | stamp
 
 `content` is a hash of the files that the images were decoded from, `stamp` a
-hash of what is quick to ask about these files. Other programs may read the
+hash of their names, sizes and modification times. Other programs may read the
 images with numpy.load and may delete the file.
 """
 
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 _DIGEST = hashlib.sha256().digest_size
-_TRAILERS = (3 * _DIGEST, _DIGEST)  # bytes behind the pixels: now, and before
+_TRAILERS = (3 * _DIGEST, _DIGEST)  # bytes after the pixels, now and before
 _STALE = 24 * 3600  # seconds after which nobody writes a partial file any more
 
 

@@ -1,4 +1,4 @@
-"""How far long work on files is: a bar on a terminal, a few lines elsewhere."""
+"""Shows the progress of long work on files: a bar, or a few lines in logs."""
 
 from collections.abc import Callable
 from collections.abc import Iterator

@@ -43,13 +43,15 @@ def load(name: str, data_dir: str) -> Dataset:
 
   A name MODULE:LOADER is that of the user's own loader.
 
-  Its inputs are `aligned`, so that they need not be copied to the devices.
+  Its training inputs and labels are `aligned`, so that CPU devices read them
+  without a copy.
 
   Raises:
     UserError: where files are missing or damaged and cannot be downloaded.
   """
   dataset = _load(name, data_dir)
-  for field in 'train_inputs', 'train_labels':  # each is freed at once
+  # One at a time, so that each original is freed.
+  for field in 'train_inputs', 'train_labels':
     dataset = dataset._replace(**{field: aligned(getattr(dataset, field))})
   return dataset
 

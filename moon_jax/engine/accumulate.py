@@ -1,6 +1,6 @@
 """What the ended jobs of a round leave on a device, job by job and summed.
 
-The letters of axes are the legend's of `moon_jax.engine`.
+For the letters of axes see `moon_jax.engine`.
 """
 
 from typing import Any
@@ -66,7 +66,7 @@ def add(done: Accumulators, ended_L: jax.Array, job_L: jax.Array, jobs: Jobs,
   Args:
     done: so far.
     ended_L: bool, the lanes whose job has ended.
-    job_L: index of each lane's job; any for the other lanes.
+    job_L: index of each lane's job; any index for idle lanes.
     jobs: the jobs of the device.
     losses_finite_L: bool, whether all losses of the job were finite.
     result_L: what the jobs ended with; anything, even NaN, in other lanes.
@@ -118,7 +118,7 @@ def all_finite(tree: Any) -> jax.Array:
 def mean_cosine(sum_of_directions: Any, n: jax.Array) -> jax.Array:
   """Returns the mean of u_i . u_j over pairs of n unit vectors, by their sum.
 
-  It needs no pairs: it is (|sum|^2 - n) / (n (n - 1)); NaN of one vector.
+  It needs no pairs: it is (|sum|^2 - n) / (n (n - 1)); NaN for n = 1.
   """
   return ((optax.tree.norm(sum_of_directions, squared=True) - n)
           / (n * (n - 1)))

@@ -111,7 +111,7 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
   Args:
     program: what is fixed.
     lane: the job's model and optimizer.
-    job: what is constant of it.
+    job: its view and key.
     step_in_job: from 0.
     stored: the batch's examples.
     mask_B: 1 for real examples and 0 for padding.
@@ -144,7 +144,7 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
 
 
 def _materialize(x_B):
-  """Returns the same numbers, computed once wherever they are read.
+  """Returns `x_B`, computed once, however many times it is read.
 
   On CPUs XLA fuses a producer into each of its consumers and drops
   `lax.optimization_barrier` before it does; across a loop it cannot.

@@ -1,4 +1,4 @@
-"""Runs a planned round: every device its lanes, then one sum over devices."""
+"""Runs a planned round: each device trains its lanes, then all are summed."""
 
 import functools
 from typing import NamedTuple

@@ -60,9 +60,9 @@ class Table(NamedTuple):
 
   jobs: Jobs
   num_rows: np.ndarray  # int32 [D]; rows beyond are never run
-  num_segments: np.ndarray  # int32 [D], of rows between starts and ends of jobs
-  bounds: np.ndarray  # int32 [D, jobs_per_device + 1], the row at which each
-  # segment begins; then num_rows
+  num_segments: np.ndarray  # int32 [D], see `moon_jax.engine.segments`
+  bounds: np.ndarray  # int32 [D, jobs_per_device + 1], the first row of each
+  # segment, then num_rows as padding
   job_TL: np.ndarray  # int32, an index into jobs, -1 where a lane idles
   step_TL: np.ndarray  # int32, the job's local step, from 0
   examples_TLB: np.ndarray  # int32, indices of training examples, -1 padding

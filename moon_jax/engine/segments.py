@@ -1,13 +1,13 @@
 """Trains the jobs of one device on its lanes, segment by segment.
 
-A segment is the rows of the table between two starts or ends of jobs: in it
-each lane has one job, or none, and makes nothing but steps. So the device loops
-over segments, and within a segment over rows:
+A segment is a run of consecutive rows in which no job starts after the first
+row or ends before the last. Each lane has one job, or none, throughout it and
+only takes steps. So the device loops over segments, and over the rows of each:
 
     for each segment:
-      start the jobs whose first row begins it
+      start the jobs that begin at its first row
       for each of its rows: one local step on every lane
-      add what the jobs whose last row ends it leave
+      accumulate the results of the jobs that end at its last row
 
 The inner loop carries models, optimizers and metrics; client state, views and
 sums stay outside of it, as does everything that depends on starts and ends.
@@ -37,7 +37,7 @@ _NOWHERE = jnp.iinfo(jnp.int32).max  # an index at which a write is dropped
 
 
 class Inputs(NamedTuple):
-  """What a round reads on one device; slots of jobs count from its first."""
+  """What a round reads on one device; job indices count from its first job."""
 
   variables: Variables  # the global models, [R, ...]
   server: Any  # server state, [R, ...]
@@ -113,7 +113,7 @@ def train(program: Program, inputs: Inputs, clients_J: Any
         lanes.variables if program.keep_models else ())
     return lanes, done, metrics_TL
 
-  # From an int32: from 0, segments would have a weak type and be traced again.
+  # int32, since a plain 0 has a weak type and would trace run_segment twice.
   _, done, metrics_TL = lax.fori_loop(
       jnp.int32(0), table.num_segments[0], run_segment,
       _initial(program, inputs, clients_J, step_lanes))
@@ -142,7 +142,7 @@ def _initial(program, inputs, clients_J, step_lanes):
 
 
 def _view(program, inputs, clients_J, j):
-  """The view of one job; what all lanes share has no index where R = 1."""
+  """Returns the view of one job; where R = 1, the run is not looked up."""
   jobs = inputs.table.jobs
   run = jobs.run[j] if inputs.num_runs > 1 else 0
   of_run = functools.partial(jax.tree.map, lambda x_R: x_R[run])
@@ -174,7 +174,7 @@ def _jobs_of_lanes(program, inputs, clients_J, job_L):
 
 
 def _start(program, inputs, job):
-  # The axis of keys tells how many lanes there are.
+  # vmap needs one argument with an axis of lanes: the keys have it.
   return jax.vmap(lambda job: local.start(program, job.view),
                   in_axes=(_axes(inputs),))(job)
 

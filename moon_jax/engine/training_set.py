@@ -26,7 +26,7 @@ class TrainingSet:
 
   Attributes:
     spec: how what `of_round` gives lies on the devices.
-    device_bytes: that each of them reads.
+    device_bytes: bytes of training examples that each device reads.
   """
 
   def __init__(self, stored: TrainData, mesh: Mesh, shard_size: int = 0):

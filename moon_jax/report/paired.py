@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-LEVEL = .05  # of all tests; intervals have 1 - LEVEL
+LEVEL = .05  # of all tests; the confidence of intervals is 1 - LEVEL
 MARGIN = 1.  # points within which two methods are equivalent
 MIN_PERMUTED = 12  # pairs from which the sign-flip test is made
 _MOST_PAIRS = 10_000
@@ -24,7 +24,7 @@ _MOST_PAIRS = 10_000
 class Comparison(NamedTuple):
   """Paired differences, in the unit of the values, and their tests.
 
-  Of one pair there is a mean and nothing else: the other numbers are NaN.
+  With one pair only the mean is known: the other numbers are NaN.
   """
 
   differences: tuple[float, ...]
@@ -76,7 +76,7 @@ def compare(new: Sequence[float], baseline: Sequence[float]) -> Comparison:
 
 
 def _sign_flip(d):
-  """The share of all 2^n sign patterns whose mean is as far from 0."""
+  """The share of all 2^n sign patterns whose mean is at least as far from 0."""
   return float(stats.permutation_test(
       (d,), np.mean, permutation_type='samples', n_resamples=2**16,
       rng=np.random.default_rng(0)).pvalue)
@@ -116,7 +116,7 @@ def welch(values: Sequence[float], mean: float, std: float,
 
 
 def pairs_needed(std: float, half_width: float = MARGIN) -> int:
-  """Returns how many pairs make the interval's half-width at most this.
+  """Returns the smallest number of pairs with at most this half-width.
 
   Args:
     std: standard deviation of the differences.
@@ -135,8 +135,8 @@ def rounds_to(accuracies: Sequence[float], target: float,
   Args:
     accuracies: one for each round, from round 1.
     target: in the same unit.
-    window: rounds that end with the one asked for; the first `window` - 1
-      rounds have no median.
+    window: number of rounds in the median, a round and those just before it;
+      the first `window` - 1 rounds have none.
 
   Returns:
     The round, from 1; None where it is never reached (censored).

@@ -80,7 +80,7 @@ def test_a_changed_folder_is_decoded_again_and_one_file_kept(
   path, = kept(tmp_path)
   out = capsys.readouterr().out
   if path == before:
-    assert f'{path} was made of other files; decoding' in out
+    assert f'{path} was decoded from other files; decoding' in out
   else:
     assert f'; removed {before}, which it replaces' in out
   np.testing.assert_array_equal(
@@ -198,5 +198,5 @@ def test_nowhere_to_write_is_reported(tmp_path, monkeypatch, small, capsys):
   dataset = tiny_imagenet.load(str(tmp_path))
   np.testing.assert_array_equal(
       dataset.train_inputs, image_folder(folder / 'train')[0])
-  assert 'will be decoded again' in capsys.readouterr().out
+  assert 'will decode the images again' in capsys.readouterr().out
   assert not kept(tmp_path) and not kept(small)
