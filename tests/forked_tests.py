@@ -105,9 +105,7 @@ def _pytest(tests, cache):
 
   os.environ['JAX_COMPILATION_CACHE_DIR'] = str(cache)
   sys.modules.pop('conftest', None)
-  # The copy goes before an installed package of the same name.
-  sys.path[:] = [os.path.abspath('tests'), os.getcwd(),
-                 *(path for path in sys.path if path != _HERE)]
+  sys.path[:] = [path for path in sys.path if path != _HERE]
   try:
     one_process = ['-n', '0'] if importlib.util.find_spec('xdist') else []
     return int(pytest.main([

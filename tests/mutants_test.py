@@ -50,6 +50,8 @@ def command(tmp_path):
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / path).write_text(text)
 
+  # Without it an installed package of the same name would be found.
+  write('repo/moon_jax/__init__.py', '')
   write('repo/moon_jax/a.py', 'def largest(x):\n  return max(0, *x)\n')
   write('repo/tests/a_test.py', """if True:
     from moon_jax.a import largest
