@@ -21,6 +21,7 @@ _IMPORTED = ('conftest', 'flax.linen', 'hypothesis', 'matplotlib.figure',
              'sklearn.datasets')
 _HERE = str(pathlib.Path(__file__).parent)
 _PASSED = 0  # of pytest
+_NOT_RUN = 4, 5  # wrong ids; nothing collected
 
 
 def prepare() -> None:
@@ -80,6 +81,9 @@ class Run:
     """The id of the test that failed, below tests/; '' where all passed.
 
     None while they run.
+
+    Raises:
+      RuntimeError: where there are no such tests.
     """
     process, status = os.waitpid(self._process, os.WNOHANG)
     if not process:
@@ -94,6 +98,8 @@ class Run:
     self._out.unlink()
     if status == _PASSED:
       return ''
+    if status in _NOT_RUN:
+      raise RuntimeError(f'pytest found no such tests:\n{out[-2000:]}')
     failed = re.search(r'^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$', out,
                        re.MULTILINE)
     return failed[1] if failed else f'pytest ended with status {status}'

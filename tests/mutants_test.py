@@ -36,7 +36,7 @@ file = 'moon_jax/a.py'
 old = "{old}"
 new = "{new}"
 fault = 'wrong'
-tests = ['a_test.py']
+tests = ['{tests}']
 reason = '{reason}'
 """
 _SIGN = dict(room='data', name='sign', old='max(0', new='min(9', reason='')
@@ -64,11 +64,15 @@ def command(tmp_path):
     addopts = "--import-mode=importlib"
     """)
 
-  def run(*faults):
-    write('faults.toml', ''.join(_FAULT.format(**fault) for fault in faults))
+  def run(*faults, tests='a_test.py'):
+    *flags, = (fault for fault in faults if isinstance(fault, str))
+    write('faults.toml', ''.join(
+        _FAULT.format(tests=tests, **fault)
+        for fault in faults if not isinstance(fault, str)))
     return subprocess.run(
         [sys.executable, mutants.__file__, f'--root={tmp_path}/repo',
-         f'--faults={tmp_path}/faults.toml', f'--out={tmp_path}/table.md'],
+         f'--faults={tmp_path}/faults.toml', f'--out={tmp_path}/table.md',
+         *flags],
         text=True, capture_output=True, timeout=300, check=False)
 
   return run
@@ -91,6 +95,12 @@ def test_the_command_says_who_noticed(command, tmp_path):
   done = command(_SIGN)
   assert 'pass without a fault; got a_test.py::test_it\n' in done.stderr
   assert done.returncode == 1 and not done.stdout
+
+
+def test_a_wrong_id_is_an_error_and_notices_nothing(command):
+  done = command(_SIGN, '--checked', tests='a_test.py::test_smallest')
+  assert done.returncode == 1 and not done.stdout
+  assert 'pytest found no such tests' in done.stderr
 
 
 @pytest.mark.parametrize('noticed_by, reason, words', [
