@@ -53,8 +53,8 @@ def _sorting(rate: str) -> Question:
   shuffled = 'fedavg' if rate == '0.01' else f'fedavg-lr{rate}'
   return Question(
       f'sorted-lr{rate}',
-      f'Class-sorted batches, FedAvg at learning rate {rate}, '
-      '10 rounds of 10 epochs',
+      'Do class-sorted batches alone give 10%? FedAvg, learning rate '
+      f'{rate}, 10 rounds of 10 epochs',
       Arm(shuffled, 'shuffled', flags),
       Arm(f'fedavg-sorted-lr{rate}', 'sorted', (*flags, '--noshuffle')),
       num_rounds=10, num_blocks=3, is_primary=False)

@@ -286,7 +286,7 @@ def draw(question: Question, blocks: list[Block], path: pathlib.Path) -> None:
            xlim=(1, question.num_rounds))
   axes.title.set_fontsize(10)
   axes.grid(alpha=.3)
-  axes.legend(fontsize=8, loc='lower right')
+  axes.legend(fontsize=8, loc='best')
   figure.savefig(path, dpi=120)
   plt.close(figure)
 
