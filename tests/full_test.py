@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from experiments.full import analysis
 from experiments.full import questions
 from experiments.full import report
 from experiments.full import run as run_lib
@@ -53,15 +54,15 @@ def write_blocks(directory, question, differences):
 ])
 def test_verdicts(tmp_path, differences, words):
   write_blocks(tmp_path, questions.MAIN, differences)
-  blocks = report.read_blocks(tmp_path, questions.MAIN)
-  found = report.compare(blocks, report.last)
+  blocks = analysis.read_blocks(tmp_path, questions.MAIN)
+  found = analysis.compare(blocks, analysis.last)
   np.testing.assert_allclose(found.differences, differences, atol=1e-9)
-  assert words in report.verdict(questions.MAIN, found)
+  assert words in analysis.verdict(questions.MAIN, found)
 
 
 def test_secondary_questions_have_no_verdict_and_no_test(tmp_path):
   write_blocks(tmp_path, questions.SMALL_MU, [2.5, 3., 2.8])
-  blocks = report.read_blocks(tmp_path, questions.SMALL_MU)
+  blocks = analysis.read_blocks(tmp_path, questions.SMALL_MU)
   text, sentence = report.section(questions.SMALL_MU, blocks, None)
   assert sentence.startswith('+2.8 points over 3 pairs; not tested.')
   assert 'p, paired t' not in text and '+2.77 | +2.14 to +3.39' in text
@@ -69,10 +70,10 @@ def test_secondary_questions_have_no_verdict_and_no_test(tmp_path):
 
 def test_an_open_verdict_names_the_pairs_that_its_spread_needs(tmp_path):
   write_blocks(tmp_path, questions.MAIN, [3., -3., 2.])
-  found = report.compare(
-      report.read_blocks(tmp_path, questions.MAIN), report.last)
+  found = analysis.compare(
+      analysis.read_blocks(tmp_path, questions.MAIN), analysis.last)
   pairs = paired.pairs_needed(np.std([3., -3., 2.], ddof=1))
-  assert f'about {pairs} pairs' in report.verdict(questions.MAIN, found)
+  assert f'about {pairs} pairs' in analysis.verdict(questions.MAIN, found)
 
 
 def test_only_whole_blocks_count_and_diverged_runs_are_chance(tmp_path):
@@ -80,49 +81,49 @@ def test_only_whole_blocks_count_and_diverged_runs_are_chance(tmp_path):
   write_run(tmp_path, 'fedavg-seed1', curve(.6, 40))  # grows: question 2's
   write_run(tmp_path, 'fedavg-sorted-lr0.01-seed1', curve(.3, 3), diverged=True)
   write_run(tmp_path, 'fedavg-seed2', curve(.6, 10))
-  blocks = report.read_blocks(tmp_path, questions.SORTED[0])
+  blocks = analysis.read_blocks(tmp_path, questions.SORTED[0])
   assert [block.seed for block in blocks] == [0, 1]
-  assert report.last(blocks[1].new) == 10
-  assert report.last(blocks[1].baseline) == pytest.approx(
+  assert analysis.last(blocks[1].new) == 10
+  assert analysis.last(blocks[1].baseline) == pytest.approx(
       100 * curve(.6, 40)[9])
-  assert not report.read_blocks(tmp_path, questions.MAIN)
+  assert not analysis.read_blocks(tmp_path, questions.MAIN)
   text, sentence = report.section(questions.SORTED[0], blocks, None)
   assert '10.00 (diverged in round 4)' in text
   assert '1 of 4 runs diverged. 2 of 3 blocks so far' in sentence
 
 
 def test_runs_that_all_diverged_are_not_equivalent():
-  blocks = [report.Block(s, *[np.full(100, 10.)] * 2, diverged=(1, 1))
+  blocks = [analysis.Block(s, *[np.full(100, 10.)] * 2, diverged=(1, 1))
             for s in range(4)]
   _, sentence = report.section(questions.RECIPE, blocks, None)
   assert sentence.startswith('open') and '8 of 8 runs diverged' in sentence
 
 
 def test_solo_is_a_line(tmp_path):
-  assert not report.solo_line(tmp_path)
+  assert not analysis.solo_line(tmp_path)
   (tmp_path / 'solo-seed0').mkdir()
   (tmp_path / 'solo-seed0' / 'metrics.jsonl').write_text(
       '{"round": 1, "test_accuracy": 0.44, "test_accuracy_std": 0.05}\n')
-  assert '44.0 ± 5.0 over clients' in report.solo_line(tmp_path)
+  assert '44.0 ± 5.0 over clients' in analysis.solo_line(tmp_path)
 
 
 @pytest.mark.parametrize('sorted_, word', [
     ((.1, .1, .1), 'yes: 3 of 3'), ((.1, .4, .1), 'partly: 2 of 3'),
     ((.4, .4, .4), 'no: 0 of 3')])
 def test_answers_to_question_1(sorted_, word):
-  blocks = [report.Block(s, 100 * curve(.5, 10), 100 * curve(x, 10))
+  blocks = [analysis.Block(s, 100 * curve(.5, 10), 100 * curve(x, 10))
             for s, x in enumerate(sorted_)]
-  assert report.answer(blocks).startswith(word)
+  assert analysis.answer(blocks).startswith(word)
 
 
 def test_holm_is_over_primary_questions_with_enough_pairs(tmp_path):
   write_blocks(tmp_path, questions.MAIN, [2., 3., 2.5])
   write_blocks(tmp_path, questions.FEW, [1., -1., .5])
   write_blocks(tmp_path, questions.RECIPE, [1., 2.])  # too few
-  blocks = {q.name: report.read_blocks(tmp_path, q)
+  blocks = {q.name: analysis.read_blocks(tmp_path, q)
             for q in questions.QUESTIONS}
-  found = report.adjusted(blocks)
-  p = [report.compare(blocks[name], report.last).p_value
+  found = analysis.adjusted(blocks)
+  p = [analysis.compare(blocks[name], analysis.last).p_value
        for name in ('moon', 'moon-5-of-100')]
   assert found == dict(zip(('moon', 'moon-5-of-100'), paired.holm(p)))
 

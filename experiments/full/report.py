@@ -7,39 +7,30 @@ rewrites what stands between <!-- full --> and <!-- end of full --> in
 experiments/results/README.md (everything) and README.md (verdicts alone).
 """
 
-import json
 import math
 import pathlib
 import re
-from typing import NamedTuple
 
 import numpy as np
 
 from experiments.full import questions
+from experiments.full.analysis import adjusted
+from experiments.full.analysis import answer
+from experiments.full.analysis import Block
+from experiments.full.analysis import compare
+from experiments.full.analysis import LAST
+from experiments.full.analysis import last
+from experiments.full.analysis import mean_of_last
+from experiments.full.analysis import read_blocks
+from experiments.full.analysis import solo_line
+from experiments.full.analysis import verdict
 from experiments.full.questions import Arm
 from experiments.full.questions import Question
 from moon_jax.report import paired
 
 _ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = _ROOT / 'experiments' / 'results' / 'full'
-_CHANCE = 10.  # percent; the accuracy of a run that diverged
-_AT_CHANCE = 12.
-_LAST = 10  # rounds of the secondary endpoint
-_PAPER_SIZE = 2.8  # points by which the paper's MOON is ahead
 _EARLY = (1, 5, 10, 20, 50)  # rounds whose differences are shown
-_MIN_PAIRS = 3  # of a primary question, for Holm's adjustment
-
-
-class Block(NamedTuple):
-  """Test accuracies in percent, by round, of both arms at one seed.
-
-  A diverged arm has the accuracy of chance from that round on.
-  """
-
-  seed: int
-  baseline: np.ndarray
-  new: np.ndarray
-  diverged: tuple[int, int] = (0, 0)  # the round of each arm; 0 for none
 
 
 def main() -> None:
@@ -58,106 +49,6 @@ def main() -> None:
   _rewrite(_ROOT / 'experiments' / 'results' / 'README.md',
            '\n\n'.join([f'Commit {commit}.', *parts]))
   _rewrite(_ROOT / 'README.md', '\n'.join(verdicts))
-
-
-def read_blocks(directory: pathlib.Path, question: Question) -> list[Block]:
-  """Returns the whole blocks of a question: both arms finished or diverged."""
-  blocks = []
-  for seed in range(question.num_blocks):
-    runs = [_curve(directory / f'{arm.name}-seed{seed}', question.num_rounds)
-            for arm in (question.baseline, question.new)]
-    if all(runs):
-      curves, diverged = zip(*runs)
-      blocks.append(Block(seed, *curves, diverged))
-  return blocks
-
-
-def _curve(workdir, num_rounds):
-  """Accuracies by round, and the round of divergence or 0.
-
-  None of a run that is not finished.
-  """
-  path = workdir / 'metrics.jsonl'
-  if not path.exists():
-    return None
-  lines = [json.loads(line) for line in path.read_text().splitlines()]
-  accuracies = [100 * line['test_accuracy'] for line in lines][:num_rounds]
-  done = len(accuracies)
-  if done == num_rounds:
-    return np.array(accuracies), 0
-  if not (workdir / 'diverged.txt').exists():
-    return None
-  return np.array(accuracies + [_CHANCE] * (num_rounds - done)), done + 1
-
-
-def solo_line(directory: pathlib.Path) -> str:
-  """Returns a sentence on SOLO, mean and spread over clients; '' before it."""
-  path = directory / questions.SOLO.name / 'metrics.jsonl'
-  if not path.exists():
-    return ''
-  line = json.loads(path.read_text().splitlines()[-1])
-  return (f'SOLO, one round of 300 epochs: {100 * line["test_accuracy"]:.1f} ± '
-          f'{100 * line["test_accuracy_std"]:.1f} over clients, block 0 '
-          '(published: 46.3 ± 5.1).')
-
-
-def last(curve_T: np.ndarray) -> float:
-  """The primary endpoint."""
-  return float(curve_T[-1])
-
-
-def mean_of_last(curve_T: np.ndarray) -> float:
-  """The secondary endpoint."""
-  return float(curve_T[-_LAST:].mean())
-
-
-def compare(blocks: list[Block], endpoint) -> paired.Comparison:
-  """Compares the arms by an endpoint."""
-  return paired.compare([endpoint(block.new) for block in blocks],
-                        [endpoint(block.baseline) for block in blocks])
-
-
-def adjusted(blocks: dict[str, list[Block]]) -> dict[str, float]:
-  """Holm's p-values of the primary questions that have enough pairs."""
-  names = [q.name for q in questions.QUESTIONS
-           if q.is_primary and len(blocks[q.name]) >= _MIN_PAIRS]
-  return dict(zip(names, paired.holm(
-      [compare(blocks[name], last).p_value for name in names])))
-
-
-def verdict(question: Question, found: paired.Comparison) -> str:
-  """Returns the protocol's sentence on a comparison of MOON with FedAvg."""
-  size = f'{found.mean:+.1f} points'
-  if not question.is_primary:
-    return f'{size} over {len(found.differences)} pairs; not tested.'
-  if math.isnan(found.low):
-    return f'open: one pair ({size}).'
-  size += f' (95% interval {found.low:+.1f} to {found.high:+.1f})'
-  pairs = f'over {len(found.differences)} pairs'
-  if found.low > 0:
-    holds = found.low <= _PAPER_SIZE <= found.high
-    where = 'inside' if holds else 'outside'
-    return (f"MOON is ahead, {size} {pairs}: the paper's sign holds, and its "
-            f'size (+{_PAPER_SIZE}) lies {where} the interval.')
-  if found.high < 0:
-    return (f'MOON is behind, {size} {pairs}: the sign of the reproduction '
-            'holds.')
-  if found.equivalence_p < paired.LEVEL and found.std:
-    return f'no useful difference, {size} {pairs}, within ±1 point.'
-  return (f'open: {size} {pairs}; an interval of ±1 point needs about '
-          f'{paired.pairs_needed(found.std)} pairs.')
-
-
-def answer(blocks: list[Block]) -> str:
-  """Returns the protocol's answer to question 1 at one learning rate."""
-  shuffled, at_chance = (
-      sum(last(curve) < _AT_CHANCE for curve in curves)
-      for curves in zip(*[(b.baseline, b.new) for b in blocks]))
-  n = len(blocks)
-  word = ('yes' if at_chance == n and not shuffled else
-          'no' if not at_chance else 'partly')
-  return (f'{word}: {at_chance} of {n} sorted and {shuffled} of {n} shuffled '
-          'runs are at chance.')
 
 
 def section(question: Question, blocks: list[Block],
@@ -183,8 +74,8 @@ def section(question: Question, blocks: list[Block],
 def _pairs(question, blocks):
   """A row for each pair, then means and standard deviations."""
   old, new = question.baseline.title, question.new.title
-  rows = [['block', old, new, 'difference', f'{old}, mean of last {_LAST}',
-           f'{new}, mean of last {_LAST}', 'difference'], ['---'] * 7]
+  rows = [['block', old, new, 'difference', f'{old}, mean of last {LAST}',
+           f'{new}, mean of last {LAST}', 'difference'], ['---'] * 7]
   columns = []
   for endpoint in (last, mean_of_last):
     a, b = (np.array([endpoint(getattr(block, arm)) for block in blocks])
@@ -206,7 +97,7 @@ def _tests(question, blocks, holm_p):
   rows = [['endpoint', 'difference, points', '95% interval', 'p, paired t',
            'p, Holm', 'p, TOST ±1', 'p, sign flip'], ['---'] * 7]
   for name, endpoint in (('last round', last),
-                         (f'mean of last {_LAST}', mean_of_last)):
+                         (f'mean of last {LAST}', mean_of_last)):
     c = compare(blocks, endpoint)
     rows.append([name, f'{c.mean:+.2f}',
                  '' if math.isnan(c.low) else f'{c.low:+.2f} to {c.high:+.2f}',
@@ -271,7 +162,7 @@ def draw(question: Question, blocks: list[Block], path: pathlib.Path) -> None:
   figure, axes = plt.subplots(figsize=(7, 4.2), layout='constrained')
   arms: list[tuple[Arm, str, str]] = [
       (question.baseline, 'baseline', '#0072b2'),
-      (question.new, 'new', '#d55e00')]  # told apart by the colour-blind
+      (question.new, 'new', '#d55e00')]  # safe for colour-blind readers
   for arm, name, color in arms:
     curves_ST = np.stack([getattr(block, name) for block in blocks])
     rounds_T = np.arange(1, curves_ST.shape[1] + 1)
