@@ -6,11 +6,11 @@ model. The timed code itself runs, on both sides.
 """
 
 import pathlib
-import zlib
 
 import jax
 import numpy as np
 
+from experiments import golden as golden_lib
 from experiments import torch_loop
 from moon_jax import checks
 from moon_jax.config import Config
@@ -19,13 +19,6 @@ from moon_jax.simulation import Simulation
 
 TOLERANCE = 1e-5
 _ROUNDS, _STEPS, _SIZES = 3, 4, (64, 48, 80)
-
-
-def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:
-  """The weights of this name, by the rule of the golden vectors."""
-  bound = .1 if name.endswith('bias') else 1 / np.sqrt(np.prod(shape[:-1]))
-  seed = zlib.crc32(name.encode())
-  return np.random.RandomState(seed).uniform(-bound, bound, shape)
 
 
 def check(golden: str, device: str) -> dict[str, float]:
@@ -76,11 +69,10 @@ def _differences(algorithm, dataset, clients, device):
           map(len, clients))))
   cohort = list(range(len(clients)))
   ours = Simulation(config, dataset, clients, [cohort] * _ROUNDS)
-  variables = jax.tree_util.tree_map_with_path(
-      lambda path, w: jax.device_put(
-          draw('global/' + '/'.join(entry.key for entry in path[1:]),
-               w.shape[1:]).astype(w.dtype)[None], w.sharding),
-      ours.state.variables)
+  shapes = jax.tree.map(lambda w: w[0], ours.state.variables)
+  variables = jax.tree.map(
+      lambda w, drawn: jax.device_put(drawn[None], w.sharding),
+      ours.state.variables, golden_lib.draw_variables('global', shapes))
   ours.state = ours.state._replace(variables=variables)
   theirs = torch_loop.Loop(config, dataset, clients, device)
   theirs.model = _to_torch(variables, device)

@@ -110,6 +110,7 @@ def validate(config: Config) -> Config:
       raise UserError(f'--{name}={getattr(config, name)!r} is not in UTF-8; '
                       'name another path') from error
   _check_combinations(config)
+  _check_arithmetic(config)
   _check_privacy(config)
   if not 0 < config.participation <= 1:
     raise UserError(
@@ -196,6 +197,26 @@ def _check_combinations(config: Config) -> None:
         f'--algorithm=solo has no server to step; got --server_optimizer='
         f'{config.server_optimizer} --server_momentum='
         f'{config.server_momentum}. Leave them out')
+
+
+def _check_arithmetic(config: Config) -> None:
+  """Which precisions there are for which types, networks and convolutions."""
+  precision = config.precision
+  if precision == 'highest':
+    return
+  if config.dtype != 'float32':
+    raise UserError(
+        f'--precision={precision} is for --dtype=float32; got --dtype='
+        f'{config.dtype}. Leave one of them out')
+  if config.model == 'char_lstm':
+    raise UserError(
+        f'--model=char_lstm computes at --precision=highest only; got '
+        f'{precision}. Leave it out, or give --dtype=bfloat16')
+  if config.convolution == 'native' and precision != 'tf32':
+    raise UserError(
+        '--convolution=native computes at --precision=highest or tf32; got '
+        f'{precision}. Give --convolution=im2col, or --dtype=bfloat16 without '
+        '--precision')
 
 
 def _check_privacy(config: Config) -> None:

@@ -183,8 +183,20 @@ class Config:
       'do not fit. Changes no result; cores of a CPU share the examples '
       'anyway.')
   dtype: str = _flag(
-      'float32', 'Type of the arithmetic; parameters stay float32.',
-      ('float32', 'bfloat16'))
+      'float32', 'Type in which layers compute and hand on their outputs; '
+      'parameters stay float32.', ('float32', 'bfloat16'))
+  precision: str = _flag(
+      'highest', 'How products of float32 numbers are formed: highest, in '
+      'float32; or on tensor cores of GPUs, of factors rounded to the sum of '
+      'two TF32 numbers (tf32x3, nearly as exact as float32), to TF32 (tf32, '
+      "PyTorch's default for convolutions) or to bfloat16. Sums are float32. "
+      'CPUs emulate them, which is slow.',
+      ('highest', 'tf32x3', 'tf32', 'bfloat16'))
+  convolution: str = _flag(
+      'im2col', 'How residual networks convolve: by matrix products (im2col), '
+      "or by XLA's own convolution (native), which GPUs compute by cuDNN. "
+      'Changes speed and memory, and results only by rounding.',
+      ('im2col', 'native'))
 
   def to_dict(self) -> dict[str, Any]:
     """The fields by name, each of its own type (mu=1 and mu=1.0 are one)."""
@@ -242,12 +254,13 @@ def is_own(name: str) -> bool:
 FREE_FIELDS = (
     'data_dir', 'workdir', 'checkpoint_every', 'checkpoint_keep',
     'checkpoint_keep_every', 'on_nan', 'check_determinism', 'lanes',
-    'shard_data', 'cohorts_file')
+    'shard_data', 'cohorts_file', 'convolution')
 
 # Fields that earlier versions did not have, and what those versions did. With
 # that value a field is left out of the fingerprint, so that runs of earlier
 # versions keep their work directories and resume.
 EARLIER_VALUES = {
     'eval_examples': 0,
+    'precision': 'highest',
     'shuffle': True,
 }

@@ -134,7 +134,8 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
   network = models.make(
       config['model'], len(note['class_names']),
       config['projection_dim'] if config['projection_head'] else None,
-      config['dtype'], config['norm'], note['num_tokens'])
+      config['dtype'], config['norm'], note['num_tokens'],
+      config.get('precision', 'highest'), config.get('convolution', 'im2col'))
   return TrainedModel(
       network, tuple(note['mean']), tuple(note['std']),
       tuple(note['class_names']), config), variables

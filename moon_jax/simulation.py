@@ -100,7 +100,8 @@ class Simulation:
     model = models.make(
         config.model, dataset.num_classes,
         config.projection_dim if config.projection_head else None,
-        config.dtype, config.norm, dataset.num_tokens)
+        config.dtype, config.norm, dataset.num_tokens, config.precision,
+        config.convolution)
     algorithm = algorithms.make(config, self._cohort_size)
     normalize_fn = functools.partial(
         augment.normalize, mean=dataset.mean, std=dataset.std)

@@ -45,12 +45,22 @@ def summary(config: Config, simulation: Simulation,
           m['examples_per_second'] for m in metrics),
       'num_parameters': simulation.num_parameters,
       'lanes': simulation.num_lanes,
+      'arithmetic': arithmetic(config),
       'device': jax.devices()[0].device_kind,
       'versions': {'moon_jax': __version__, 'jax': jax.__version__,
                    'numpy': np.__version__,
                    'python': platform.python_version()},
       'command': config.command(),
   }
+
+
+def arithmetic(config: Config) -> str:
+  """The types of numbers and of products in a run, in words."""
+  if config.precision == 'highest':
+    return config.dtype
+  emulated = ', emulated' if jax.default_backend() == 'cpu' else ''
+  return f'{config.dtype} with products of --precision={config.precision}' + (
+      emulated)
 
 
 def opening(config: Config, dataset: Dataset, clients: list[np.ndarray],
@@ -69,7 +79,8 @@ def opening(config: Config, dataset: Dataset, clients: list[np.ndarray],
       f'{dataset.num_classes} classes{_subset(config)}\n{config.partition}: '
       f'{config.num_clients:,} clients of {min(sizes):,} to {max(sizes):,} '
       f'examples{noise}, {a_round} a round\n{config.algorithm}, '
-      f'{config.model} of {simulation.num_parameters:,} parameters; '
+      f'{config.model} of {simulation.num_parameters:,} parameters in '
+      f'{arithmetic(config)}; '
       f'{simulation.num_lanes} lane(s){_where(simulation)}\nclients keep '
       f'{simulation.client_bytes:,} bytes between rounds '
       f'({simulation.client_bytes // config.num_clients:,} each)']

@@ -23,7 +23,8 @@ from moon_jax.optimizers import OPTIMIZERS
 @pytest.mark.parametrize('field, value', [
     ('dataset', 'imagenet'), ('dataset', 'mine:'), ('noise_std', -.1),
     ('partition', 'by_size'), ('algorithm', 'fedsgd'),
-    ('optimizer', 'lion'), ('dtype', 'float16'), ('model', 'vgg'),
+    ('optimizer', 'lion'), ('dtype', 'float16'), ('precision', 'high'),
+    ('convolution', 'fft'), ('model', 'vgg'),
     ('num_clients', 0), ('participation', 1.5), ('participation', 0.),
     ('beta', 0.), ('beta', float('nan')), ('beta', float('inf')),
     ('shards_per_client', 0),
@@ -61,6 +62,11 @@ def test_out_of_range(field, value):
     (dict(cohorts_file='x', algorithm='centralized'), 'one client.*=x'),
     (dict(algorithm='centralized', partition='natural'),
      'centralized.*leave out --partition=natural'),
+    (dict(precision='tf32', dtype='bfloat16'),
+     '--precision=tf32 is for --dtype=float32; got --dtype=bfloat16'),
+    (dict(precision='tf32', model='char_lstm'), 'char_lstm.*got tf32'),
+    (dict(precision='bfloat16', model='resnet18', convolution='native'),
+     'native computes at.*got bfloat16. Give --convolution=im2col'),
     (dict(dp_noise_multiplier=1.), 'multiplier=1.0.*give --dp_clip'),
     (dict(dp_clip=1.), 'dp_clip=1.0.*weighting=uniform'),
     (dict(dp_clip=1., weighting='uniform', algorithm='fednova'),
@@ -89,6 +95,13 @@ def test_what_is_left_open_is_filled_in():
       algorithm='centralized', participation=.2, num_clients=50))
   assert alone.num_clients == alone.cohort_size() == 1
   assert checks.validate(alone) == alone
+
+
+@pytest.mark.parametrize('changes', [
+    dict(dtype='bfloat16', convolution='native'), dict(precision='tf32x3'),
+    dict(precision='tf32', convolution='native'), dict(precision='bfloat16')])
+def test_arithmetic_that_there_is(changes):
+  checks.validate(Config(model='resnet18', **changes))
 
 
 def test_limits_themselves_are_taken():
@@ -146,7 +159,7 @@ def test_fingerprint_follows_what_changes_results():
   """Each field does, but for those that say where and how fast."""
   free = {'data_dir', 'workdir', 'checkpoint_every', 'checkpoint_keep',
           'checkpoint_keep_every', 'on_nan', 'check_determinism', 'lanes',
-          'shard_data', 'cohorts_file'}
+          'shard_data', 'cohorts_file', 'convolution'}
   base = Config()
   for field in dataclasses.fields(Config):
     value, choices = getattr(base, field.name), field.metadata['choices']
@@ -175,3 +188,4 @@ def test_later_fields_keep_earlier_fingerprints():
   assert all(getattr(Config(), name) == value
              for name, value in EARLIER_VALUES.items())
   assert Config(eval_examples=5).fingerprint() != '594f5a83'
+  assert Config(precision='tf32').fingerprint() != '594f5a83'

@@ -6,7 +6,6 @@ planned, packed on lanes, trained, averaged.
 """
 
 import functools
-import zlib
 
 from flax import traverse_util
 import jax
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import golden
 from federation import jobs_of
 from moon_jax import losses
 from moon_jax import models
@@ -33,31 +33,16 @@ from moon_jax.engine import state as state_lib
 from moon_jax.engine.local import Program
 from moon_jax.engine.local import TrainData
 
-MEAN = tuple(np.array([125.3, 123.0, 113.9]) / 255)
-STD = tuple(np.array([63.0, 62.1, 66.7]) / 255)
 NUM_CLIENTS = 3
-normalize = functools.partial(augment.normalize, mean=MEAN, std=STD)
+normalize = functools.partial(
+    augment.normalize, mean=golden.MEAN, std=golden.STD)
 model = models.make('simple_cnn', num_classes=10, projection_dim=256)
 template = jax.eval_shape(
     model.init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
 
 
-def draw(name, shape):
-  """The weights of this name; see the figures' README."""
-  bound = .1 if name.endswith('bias') else 1 / np.sqrt(np.prod(shape[:-1]))
-  seed = zlib.crc32(name.encode())
-  return np.random.RandomState(seed).uniform(-bound, bound, shape)
-
-
 def drawn_variables(prefix):
-  return {'params': jax.tree_util.tree_map_with_path(
-      lambda path, leaf: jnp.asarray(
-          draw(f'{prefix}/{leaf_name(path)}', leaf.shape), jnp.float32),
-      template['params'])}
-
-
-def leaf_name(path):
-  return '/'.join(entry.key for entry in path)
+  return jax.tree.map(jnp.asarray, golden.draw_variables(prefix, template))
 
 
 def flat(params):
@@ -105,11 +90,11 @@ def control_variates():
                        *[tenth(f'c_{i}') for i in range(NUM_CLIENTS)]))
 
 
-def run_round(golden, algorithm, num_lanes, clients=None, server_state=None,
+def run_round(figures, algorithm, num_lanes, clients=None, server_state=None,
               mu=0., optimizer='sgd', learning_rate=.01, momentum=.9):
   """One round from the drawn global model; returns what it gave."""
   algorithm = keep_local_model(algorithm)
-  sizes, batch = golden['client_sizes'], int(golden['batch_size'])
+  sizes, batch = figures['client_sizes'], int(figures['batch_size'])
   steps = sizes // batch
   work = schedule.Work(
       run=np.zeros(3, int), client=np.arange(3), num_examples=sizes,
@@ -131,7 +116,7 @@ def run_round(golden, algorithm, num_lanes, clients=None, server_state=None,
   hparams = dict(mu=mu, temperature=.5, learning_rate=learning_rate,
                  momentum=momentum, weight_decay=1e-5)
   program = Program(model, algorithm, optimizer, augment.keep, normalize)
-  data = TrainData(golden['images_u8'], golden['labels'].astype(np.int32))
+  data = TrainData(figures['images_u8'], figures['labels'].astype(np.int32))
   hparams = {k: jnp.full(1, v, jnp.float32) for k, v in hparams.items()}
   hparams, data = devices.put((hparams, data), mesh)
   # optax's adam itself promotes types.
@@ -200,12 +185,12 @@ def test_round_equals_published_recipe(
     assert_digest(variate, golden_cnn, 'scaffold/c_new_digest', 1e-6)
 
 
-def assert_digest(params, golden, name, tolerance):
+def assert_digest(params, figures, name, tolerance):
   """A digest is each leaf's norm and its dot product with drawn numbers."""
   params = flat(params)
-  for leaf, expected in zip(golden['leaf_names'], golden[name]):
+  for leaf, expected in zip(figures['leaf_names'], figures[name]):
     weights = np.asarray(params[leaf], np.float64)
-    probe = draw(leaf, weights.shape)
+    probe = golden.draw(leaf, weights.shape)
     found = np.linalg.norm(weights), np.vdot(weights, probe)
     # A digest sums a leaf's rounding errors, at most as a random walk.
     np.testing.assert_allclose(

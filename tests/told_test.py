@@ -28,8 +28,17 @@ def test_a_summary_is_of_the_last_rounds():
       'best_test_accuracy': .9, 'best_round': 2,
       'mean_test_accuracy_of_last_5': pytest.approx(.5),
       'clients_left_out': 3, 'seconds_per_round': 4.5,
-      'examples_per_second': 45, 'num_parameters': 7, 'lanes': 2}
+      'examples_per_second': 45, 'num_parameters': 7, 'lanes': 2,
+      'arithmetic': 'float32'}
   assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize('changes, words', [
+    ({}, 'float32'), (dict(dtype='bfloat16'), 'bfloat16'),
+    (dict(precision='tf32'),
+     'float32 with products of --precision=tf32, emulated')])
+def test_the_arithmetic_of_a_run(changes, words):
+  assert told.arithmetic(Config(**changes)) == words
 
 
 @pytest.mark.parametrize('every, due', [

@@ -6,6 +6,7 @@ from moon_jax.models import char_lstm
 from moon_jax.models import mlp
 from moon_jax.models import resnet
 from moon_jax.models import simple_cnn
+from moon_jax.models.arithmetic import Arithmetic
 
 Model = base.Model
 Outputs = base.Outputs
@@ -21,10 +22,12 @@ MODELS = {
 
 def make(name: str, num_classes: int, projection_dim: int | None = 256,
          dtype: str = 'float32', norm: str = 'batch',
-         num_tokens: int = 0) -> Model:
-  """Returns the network `name`; see `base.Options` for the others."""
+         num_tokens: int = 0, precision: str = 'highest',
+         convolution: str = 'im2col') -> Model:
+  """Returns the network `name`; see `base.Options` and `Arithmetic`."""
   if name not in MODELS:
     raise UserError(
         f'--model must be one of {", ".join(MODELS)}; got {name!r}')
   return base.from_flax(MODELS[name](base.Options(
-      num_classes, projection_dim, dtype, norm, num_tokens)))
+      num_classes, projection_dim, Arithmetic(dtype, precision, convolution),
+      norm, num_tokens)))

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax.errors import UserError
+from moon_jax.models.arithmetic import Arithmetic
+from moon_jax.models.arithmetic import FLOAT32
 
 Variables = dict[str, Any]  # {'params': tree, and a model's mutable state}
 
@@ -26,7 +28,7 @@ class Options(NamedTuple):
 
   num_classes: int
   projection_dim: int | None = 256  # None leaves the head out
-  dtype: str = 'float32'  # of the arithmetic; parameters are float32
+  arithmetic: Arithmetic = FLOAT32
   norm: str = 'batch'  # a name of layers.NORMS
   num_tokens: int = 0  # of the vocabulary, for networks that read tokens
 

@@ -39,7 +39,7 @@ class CharLSTM(nn.Module):
           f'--model=char_lstm takes sequences of tokens; got {tokens_BT.dtype} '
           f'inputs of {tokens_BT.ndim - 1} axes. --model=mlp takes features, '
           '--model=simple_cnn images')
-    dtype = self.options.dtype
+    dtype = self.options.arithmetic.dtype
     x_BTF = nn.Embed(
         self.options.num_tokens, _EMBEDDING, dtype=dtype,
         embedding_init=nn.initializers.normal(1.), name='embedding')(tokens_BT)

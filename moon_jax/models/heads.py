@@ -15,11 +15,11 @@ def head(features_BF: jax.Array, options: Options) -> Outputs:
   head z is h. Called from a module's compact method,
   to which the layers then belong.
   """
-  dtype, z_BF = options.dtype, features_BF
+  arithmetic, z_BF = options.arithmetic, features_BF
   if options.projection_dim is not None:
     num_features = features_BF.shape[-1]
-    z_BF = nn.relu(layers.Dense(num_features, dtype, name='proj1')(z_BF))
-    z_BF = layers.Dense(options.projection_dim, dtype, name='proj2')(z_BF)
-  logits_BK = layers.Dense(options.num_classes, dtype, name='out')(z_BF)
+    z_BF = nn.relu(layers.Dense(num_features, arithmetic, name='proj1')(z_BF))
+    z_BF = layers.Dense(options.projection_dim, arithmetic, name='proj2')(z_BF)
+  logits_BK = layers.Dense(options.num_classes, arithmetic, name='out')(z_BF)
   return Outputs(*(a.astype(layers.wide_dtype(a.dtype))
                    for a in (features_BF, z_BF, logits_BK)))

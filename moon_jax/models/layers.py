@@ -4,8 +4,8 @@ PyTorch's default initialisation, which the published numbers assume: kernels
 and biases uniform in +-1/sqrt(fan_in) (He et al. with a = sqrt(5)), but for the
 convolutions of residual networks.
 
-Float32 means float32 on every backend: matrix products ask for the highest
-precision, since GPUs would otherwise round their inputs to 10 bits (TF32).
+Layers take the `Arithmetic` in which they compute: by default float32 on every
+backend, where GPUs left to themselves would round to 10 bits (TF32).
 """
 
 import math
@@ -15,12 +15,12 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 import jax.numpy as jnp
 
+from moon_jax.models import convolution
 from moon_jax.models import pooled_conv
+from moon_jax.models.arithmetic import Arithmetic
+from moon_jax.models.arithmetic import FLOAT32
 
 CONVOLVED = 'convolved'  # what convolutions give, for rematerialisation
-_PRECISION = jax.lax.Precision.HIGHEST
-_TILE = 4  # output columns of a convolution that share one banded kernel
-_MANY_CHANNELS = 16  # of the input, from which im2col is better than banded
 _MOMENTUM = .1  # of running statistics, as PyTorch counts it
 _EPSILON = 1e-5  # added to variances
 _GROUPS = 32  # of channels that group normalisation normalises together
@@ -42,7 +42,7 @@ class Dense(nn.Module):
   """A fully connected layer: [B, F] -> [B, num_features]."""
 
   num_features: int
-  dtype: str = 'float32'
+  arithmetic: Arithmetic = FLOAT32
 
   @nn.compact
   def __call__(self, x_BF):
@@ -50,8 +50,8 @@ class Dense(nn.Module):
     init = uniform_fan_in(fan_in)
     kernel = self.param('kernel', init, (fan_in, self.num_features))
     bias = self.param('bias', init, (self.num_features,))
-    x_BF, kernel, bias = _cast(self.dtype, x_BF, kernel, bias)
-    return jnp.dot(x_BF, kernel, precision=_PRECISION) + bias[None]
+    x_BF, kernel, bias = self.arithmetic.cast(x_BF, kernel, bias)
+    return self.arithmetic.dot(x_BF, kernel) + bias[None]
 
 
 class Conv(nn.Module):
@@ -63,7 +63,7 @@ class Conv(nn.Module):
 
   num_features: int
   kernel_size: int
-  dtype: str = 'float32'
+  arithmetic: Arithmetic = FLOAT32
   stride: int = 1
   padding: int = 0  # pixels on each side
 
@@ -73,9 +73,10 @@ class Conv(nn.Module):
     kernel = self.param(
         'kernel', nn.initializers.variance_scaling(2., 'fan_out', 'normal'),
         (k, k, channels, self.num_features))
-    x_BHWC, kernel = _cast(self.dtype, x_BHWC, kernel)
-    return checkpoint_name(
-        conv(x_BHWC, kernel, self.stride, self.padding), CONVOLVED)
+    x_BHWC, kernel = self.arithmetic.cast(x_BHWC, kernel)
+    y_BHWC = convolution.conv(
+        x_BHWC, kernel, self.stride, self.padding, self.arithmetic)
+    return checkpoint_name(y_BHWC, CONVOLVED)
 
 
 class PooledConv(nn.Module):
@@ -86,7 +87,7 @@ class PooledConv(nn.Module):
 
   num_features: int
   kernel_size: int
-  dtype: str = 'float32'
+  arithmetic: Arithmetic = FLOAT32
 
   @nn.compact
   def __call__(self, x_HWCB):
@@ -94,8 +95,9 @@ class PooledConv(nn.Module):
     init = uniform_fan_in(k * k * channels)
     kernel = self.param('kernel', init, (k, k, channels, self.num_features))
     bias = self.param('bias', init, (self.num_features,))
-    x_HWCB, kernel, bias = _cast(self.dtype, x_HWCB, kernel, bias)
-    y_HWCB = pooled_conv.conv_max_pool(x_HWCB, kernel)
+    x_HWCB, kernel, bias = self.arithmetic.cast(x_HWCB, kernel, bias)
+    y_HWCB = pooled_conv.conv_max_pool(
+        x_HWCB, kernel, self.arithmetic.precision)
     return nn.relu(y_HWCB + bias[None, None, :, None])
 
 
@@ -157,94 +159,3 @@ class GroupNorm(nn.Module):
 
 
 NORMS = {'batch': BatchNorm, 'group': GroupNorm}
-
-
-def _cast(dtype, *arrays):
-  return [a.astype(dtype) for a in arrays]
-
-
-def conv(x: jax.Array, kernel: jax.Array, stride: int = 1,
-         padding: int = 0) -> jax.Array:
-  """A zero-padded convolution as one matrix product; see `banded_conv` for why.
-
-  Banded for few input channels, where copying windows is what costs; of more
-  channels by im2col, and a 1x1 kernel without copying.
-
-  Args:
-    x: [B, H, W, C].
-    kernel: [k, k, C, O].
-    stride: pixels between windows.
-    padding: zeros on each side.
-
-  Returns:
-    [B, (H + 2 padding - k) // stride + 1, ..., O].
-  """
-  size, _, channels, num_out = kernel.shape
-  x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-  if stride == 1 and 1 < size and channels < _MANY_CHANNELS:
-    return banded_conv(x, kernel)
-  b, h, w, _ = x.shape
-  out_h, out_w = (h - size) // stride + 1, (w - size) // stride + 1
-  windows = jnp.concatenate(
-      [x[:, i:i + (out_h - 1) * stride + 1:stride,
-         j:j + (out_w - 1) * stride + 1:stride]
-       for i in range(size) for j in range(size)], axis=-1)
-  y = jnp.dot(windows.reshape(b * out_h * out_w, size * size * channels),
-              kernel.reshape(size * size * channels, num_out),
-              precision=_PRECISION)
-  return y.reshape(b, out_h, out_w, num_out)
-
-
-def banded_conv(x: jax.Array, kernel: jax.Array,
-                tile: int | None = None) -> jax.Array:
-  """A VALID convolution with stride 1 as one matrix product.
-
-  Under `vmap` over kernels it is a batched matrix product, where
-  `lax.conv_general_dilated` becomes a grouped convolution, which is slow.
-
-  A window of `kh` rows and `tile + kw - 1` columns is copied as runs of
-  contiguous numbers; the kernel, spread to a banded matrix, gives `tile`
-  output columns of it at once. More arithmetic than im2col, much less memory.
-
-  Args:
-    x: [B, H, W, C].
-    kernel: [kh, kw, C, O].
-    tile: output columns a product gives; None chooses. Changes speed only.
-
-  Returns:
-    [B, H - kh + 1, W - kw + 1, O].
-
-  Raises:
-    ValueError: where the kernel is larger than the images.
-  """
-  b, h, w, c = x.shape
-  kh, kw, _, num_out = kernel.shape
-  out_h, out_w = h - kh + 1, w - kw + 1
-  if min(out_h, out_w) < 1:
-    raise ValueError(f'a {kh}x{kw} kernel needs images of that size or more; '
-                     f'got {h}x{w}')
-  tile = tile or _choose_tile(out_w)
-  num_tiles = -(-out_w // tile)
-  width = tile + kw - 1
-  x = jnp.pad(x, ((0, 0), (0, 0), (0, num_tiles * tile - out_w), (0, 0)))
-
-  def rows_of_tile(j):
-    columns = x[:, :, j * tile:j * tile + width]
-    return jnp.concatenate(
-        [columns[:, i:i + out_h].reshape(b, out_h, width * c)
-         for i in range(kh)], axis=-1)
-
-  windows = jnp.stack([rows_of_tile(j) for j in range(num_tiles)], axis=2)
-  band = jnp.stack(
-      [jnp.pad(kernel, ((0, 0), (s, tile - 1 - s), (0, 0), (0, 0)))
-       for s in range(tile)], axis=3)
-  y = jnp.dot(windows.reshape(b * out_h * num_tiles, kh * width * c),
-              band.reshape(kh * width * c, tile * num_out),
-              precision=_PRECISION)
-  return y.reshape(b, out_h, num_tiles * tile, num_out)[:, :, :out_w]
-
-
-def _choose_tile(out_w: int) -> int:
-  """4, 5 or 3 columns where they divide the width, else 4; see BUILD_NOTES."""
-  divisors = [t for t in (_TILE, 5, 3) if out_w % t == 0]
-  return divisors[0] if divisors else min(_TILE, out_w)

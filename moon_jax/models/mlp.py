@@ -32,6 +32,6 @@ class MLP(nn.Module):
           f'--model=mlp takes features or images; got {inputs.dtype} inputs. '
           '--model=char_lstm takes tokens')
     x = inputs.reshape(len(inputs), -1)
-    x = nn.relu(layers.Dense(_WIDTH, self.options.dtype, name='fc1')(x))
-    x = nn.relu(layers.Dense(_WIDTH, self.options.dtype, name='fc2')(x))
+    x = nn.relu(layers.Dense(_WIDTH, self.options.arithmetic, name='fc1')(x))
+    x = nn.relu(layers.Dense(_WIDTH, self.options.arithmetic, name='fc2')(x))
     return heads.head(x, self.options)

@@ -24,9 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from moon_jax import platforms
+from moon_jax.models import arithmetic
 
 
-def conv_max_pool(x_HWCB: jax.Array, kernel: jax.Array) -> jax.Array:
+def conv_max_pool(x_HWCB: jax.Array, kernel: jax.Array,
+                  precision: str = 'highest') -> jax.Array:
   """A convolution without padding, then the maximum of each 2x2 block.
 
   An odd last row or column of the convolution is left out, as pooling does.
@@ -35,6 +37,7 @@ def conv_max_pool(x_HWCB: jax.Array, kernel: jax.Array) -> jax.Array:
   Args:
     x_HWCB: images.
     kernel: [k, k, C, O].
+    precision: of the product, a name of `arithmetic.PRECISIONS`.
 
   Returns:
     [(H - k + 1) // 2, (W - k + 1) // 2, O, B].
@@ -50,7 +53,7 @@ def conv_max_pool(x_HWCB: jax.Array, kernel: jax.Array) -> jax.Array:
                      f'{size + 1}x{size + 1} pixels or more; got {h}x{w}')
   n = -(-(size + 1) // 2)
   windows = _windows(_fit(x_HWCB, 2 * (p + n - 1), 2 * (q + n - 1)), n)
-  y = _product(_placed(kernel, n), windows)
+  y = _product(precision, _placed(kernel, n), windows)
   y_OPQB = _maximum(y.reshape(4, num_out, p, q, b))
   return y_OPQB.transpose(1, 2, 0, 3)
 
@@ -132,29 +135,32 @@ def _windows_backward(n, x_HWCB, gradient):
 _windows.defvjp(_windows_forward, _windows_backward)
 
 
-@jax.custom_vjp
-def _product(kernel, windows):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _product(precision, kernel, windows):
   """kernel.T @ windows: [K, O], [K, N] -> [O, N]."""
-  return _sum_over(0, kernel, windows)
+  return _sum_over(0, 0, precision, kernel, windows)
 
 
-def _product_forward(kernel, windows):
-  return _product(kernel, windows), (kernel, windows)
+def _product_forward(precision, kernel, windows):
+  return _product(precision, kernel, windows), (kernel, windows)
 
 
-def _product_backward(residuals, gradient):
+def _product_backward(precision, residuals, gradient):
   """Windows first, so that CPUs repack the gradient, a quarter as long."""
   kernel, windows = residuals
-  return (_sum_over(1, windows, gradient),
-          jnp.dot(kernel, gradient, precision=lax.Precision.HIGHEST))
+  return (_sum_over(1, 1, precision, windows, gradient),
+          _sum_over(1, 0, precision, kernel, gradient))
 
 
 _product.defvjp(_product_forward, _product_backward)
 
 
-def _sum_over(axis, a, b):
-  return lax.dot_general(a, b, (((axis,), (axis,)), ((), ())),
-                         precision=lax.Precision.HIGHEST)
+def _sum_over(axis_a, axis_b, precision, a, b):
+  """The product of two matrices that sums over an axis of each."""
+  multiply = lambda precision, a, b: lax.dot_general(
+      a, b, (((axis_a,), (axis_b,)), ((), ())),
+      precision=arithmetic.OF_DOTS[precision])
+  return arithmetic.product(multiply, precision, a, b)
 
 
 @jax.custom_vjp

@@ -13,6 +13,7 @@ import jax
 from moon_jax.models import base
 from moon_jax.models import heads
 from moon_jax.models import layers
+from moon_jax.models.arithmetic import Arithmetic
 from moon_jax.models.base import Options
 
 _SMALLEST = 8  # pixels a side that leave one pixel after the last stage
@@ -26,12 +27,12 @@ class Block(nn.Module):
   stride: int
   is_bottleneck: bool
   norm: str
-  dtype: str
+  arithmetic: Arithmetic
 
   @nn.compact
   def __call__(self, x_BHWC, mask_B, train):
     def conv(x, num_features, size, stride, names):
-      x = layers.Conv(num_features, size, self.dtype, stride, size // 2,
+      x = layers.Conv(num_features, size, self.arithmetic, stride, size // 2,
                       name=names[0])(x)
       return layers.NORMS[self.norm](name=names[1])(x, mask_B, train)
 
@@ -71,16 +72,16 @@ class ResNet(nn.Module):
   def __call__(self, images_BHWC, mask_B, train):
     base.check_images(
         f'resnet{50 if self.is_bottleneck else 18}', images_BHWC, _SMALLEST)
-    norm, dtype = self.options.norm, self.options.dtype
-    x = layers.Conv(_WIDTHS[0], 3, dtype, 1, 1, name='stem_conv')(
+    norm, arithmetic = self.options.norm, self.options.arithmetic
+    x = layers.Conv(_WIDTHS[0], 3, arithmetic, 1, 1, name='stem_conv')(
         images_BHWC)
     x = layers.NORMS[norm](name='stem_bn')(x, mask_B, train)
     x = nn.relu(x)
     for stage, (width, count) in enumerate(zip(_WIDTHS, self.num_blocks), 1):
       for i in range(count):
         stride = 2 if stage > 1 and i == 0 else 1
-        x = _RematBlock(width, stride, self.is_bottleneck, norm, dtype,
-                        name=f'layer{stage}_{i}')(x, mask_B, train)
+        x = _RematBlock(width, stride, self.is_bottleneck, norm,
+                        arithmetic, name=f'layer{stage}_{i}')(x, mask_B, train)
     features_BF = x.mean((1, 2))
     return heads.head(features_BF, self.options)
 

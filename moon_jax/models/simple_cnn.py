@@ -28,9 +28,9 @@ class SimpleCNN(nn.Module):
     del mask_B, train
     base.check_images('simple_cnn', images_BHWC, _SMALLEST)
     x = images_BHWC.transpose(1, 2, 3, 0)
-    x = layers.PooledConv(6, 5, self.options.dtype, name='conv1')(x)
-    x = layers.PooledConv(16, 5, self.options.dtype, name='conv2')(x)
+    x = layers.PooledConv(6, 5, self.options.arithmetic, name='conv1')(x)
+    x = layers.PooledConv(16, 5, self.options.arithmetic, name='conv2')(x)
     x = x.reshape(-1, x.shape[-1]).T
-    x = nn.relu(layers.Dense(120, self.options.dtype, name='fc1')(x))
-    x = nn.relu(layers.Dense(84, self.options.dtype, name='fc2')(x))
+    x = nn.relu(layers.Dense(120, self.options.arithmetic, name='fc1')(x))
+    x = nn.relu(layers.Dense(84, self.options.arithmetic, name='fc2')(x))
     return heads.head(x, self.options)

@@ -1,49 +1,12 @@
-"""The layers against JAX's own convolution, and their rules for weights."""
+"""Layers: their rules for weights, normalisation and sums."""
 
 import jax
-from jax import lax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from moon_jax.models import layers
-
-random = np.random.RandomState(0)
-
-
-def normal(*shape):
-  return jnp.asarray(random.standard_normal(shape), jnp.float32)
-
-
-def native_conv(x, kernel):
-  return lax.conv_general_dilated(
-      x, kernel, (1, 1), 'VALID', dimension_numbers=('NHWC', 'HWIO', 'NHWC'))
-
-
-@pytest.mark.parametrize('shape, kernel, tile', [
-    ((2, 32, 32, 3), (5, 5, 3, 6), None),
-    ((2, 14, 14, 6), (5, 5, 6, 16), None),
-    ((2, 9, 11, 2), (3, 5, 2, 4), None),  # 7 columns: padded tiles
-    ((2, 9, 11, 2), (3, 5, 2, 4), 2),
-    ((1, 5, 5, 1), (5, 5, 1, 1), None),
-    ((3, 6, 17, 4), (1, 1, 4, 2), 3),
-])
-def test_banded_conv_is_convolution(shape, kernel, tile):
-  x, w = normal(*shape), normal(*kernel)
-  expected, expected_vjp = jax.vjp(native_conv, x, w)
-  found, found_vjp = jax.vjp(
-      lambda x, w: layers.banded_conv(x, w, tile), x, w)
-  np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-5)
-  cotangent = normal(*expected.shape)
-  for a, b in zip(found_vjp(cotangent), expected_vjp(cotangent)):
-    np.testing.assert_allclose(a, b, atol=1e-3, rtol=1e-4)
-
-
-def test_banded_conv_with_a_kernel_per_client():
-  x, w = normal(4, 2, 10, 10, 3), normal(4, 5, 5, 3, 6)
-  np.testing.assert_allclose(
-      jax.vmap(layers.banded_conv)(x, w),
-      jnp.stack([native_conv(a, b) for a, b in zip(x, w)]), atol=1e-4)
+from moon_jax.models.arithmetic import Arithmetic
 
 
 @pytest.mark.parametrize('layer, shape, fan_in', [
@@ -58,20 +21,6 @@ def test_weights_are_uniform_in_one_over_sqrt_fan_in(layer, shape, fan_in):
     assert jnp.abs(weights).max() > .98 * bound
     # A uniform variable in +-a has the standard deviation a / sqrt(3).
     np.testing.assert_allclose(weights.std(), bound / 3 ** .5, rtol=.1)
-
-
-def test_conv_with_stride_and_padding_is_laxs():
-  random = np.random.RandomState(0)
-  for size, stride, channels in ((3, 1, 3), (3, 1, 32), (3, 2, 32), (1, 2, 32),
-                                 (1, 1, 5), (5, 3, 4)):
-    x = jnp.asarray(random.randn(2, 9, 8, channels), jnp.float32)
-    kernel = jnp.asarray(random.randn(size, size, channels, 6), jnp.float32)
-    padding = size // 2
-    expected = jax.lax.conv_general_dilated(
-        x, kernel, (stride, stride), [(padding, padding)] * 2,
-        dimension_numbers=('NHWC', 'HWIO', 'NHWC'), precision='highest')
-    np.testing.assert_allclose(
-        layers.conv(x, kernel, stride, padding), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize('norm', ['batch', 'group'])
@@ -107,8 +56,8 @@ def test_padding_never_leaks_into_normalisation(norm):
 
 
 @pytest.mark.parametrize('module, shape', [
-    (layers.Dense(4, 'bfloat16'), (1, 4096)),
-    (layers.Conv(4, 4, 'bfloat16'), (1, 4, 4, 256))])
+    (layers.Dense(4, Arithmetic('bfloat16')), (1, 4096)),
+    (layers.Conv(4, 4, Arithmetic('bfloat16')), (1, 4, 4, 256))])
 def test_sums_of_bfloat16_are_kept_in_float32(module, shape):
   """A sum of 4,096 ones kept in bfloat16 would end at 256."""
   x = jnp.ones(shape)

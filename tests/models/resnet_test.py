@@ -1,7 +1,6 @@
 """Residual networks against the published architecture, figure by figure."""
 
 import re
-import zlib
 
 from flax import traverse_util
 import jax
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import golden
 from moon_jax import losses
 from moon_jax import models
 from moon_jax.config import Config
@@ -16,33 +16,10 @@ from moon_jax.data import sources
 from moon_jax.simulation import Simulation
 
 pytestmark = pytest.mark.usefixtures('optimized')
-MEAN = np.array([0.5070751592371323, 0.48654887331495095, 0.4409178433670343])
-STD = np.array([0.2673342858792401, 0.2564384629170883, 0.27615047132568404])
 
 
 def ours(name):
-  """Where an array of the published names is in our tree."""
-  name = re.sub(r'layer(\d)/(\d+)/', r'layer\1_\2/', name)
-  return name.replace('stem/', 'stem_').replace('down/', 'down_')
-
-
-def drawn_variables(golden, net, dtype):
-  variables = {'params': {}, 'batch_stats': {}}
-  for entry in golden[f'{net}/names']:
-    name, shape = re.match(r'(\S+) \((.*)\)', entry).groups()
-    shape = tuple(int(n) for n in shape.split(',') if n.strip())
-    v = np.random.RandomState(
-        zlib.crc32(name.encode())).standard_normal(shape)
-    kind = name.rpartition('/')[2]
-    if kind == 'kernel':
-      v *= np.sqrt(2 / np.prod(shape[:-1]))
-    else:
-      v = {'scale': 1 + .1 * v, 'var': 1 + .5 * v**2}.get(kind, .1 * v)
-    is_statistic = kind in ('mean', 'var')
-    variables['batch_stats' if is_statistic else 'params'][ours(name)] = (
-        jnp.asarray(v, dtype))
-  return {kind: traverse_util.unflatten_dict(flat, sep='/')
-          for kind, flat in variables.items()}
+  return '/'.join(golden.resnet_leaf(name))
 
 
 def assert_near(found, expected, tolerance):
@@ -63,13 +40,16 @@ def test_equals_the_published_network(
     golden_dir, golden_cnn, net, num_classes, num_parameters, dtype):
   tolerance = {'float32': 1e-4, 'float64': 1e-6}[dtype]
   has_gradients = (net, dtype) != ('resnet50', 'float32')
-  golden = np.load(golden_dir / 'resnet.npz')
+  figures = np.load(golden_dir / 'resnet.npz')
   with jax.enable_x64(dtype == 'float64'):
     images = jnp.asarray(
-        (golden_cnn['images_u8'][:8] / 255 - MEAN) / STD, dtype)
+        (golden_cnn['images_u8'][:8] / 255 - golden.RESNET_MEAN)
+        / golden.RESNET_STD, dtype)
     labels = jnp.asarray(golden_cnn['labels'][:8] % num_classes, jnp.int32)
     model = models.make(net, num_classes, 256, dtype)
-    variables = drawn_variables(golden, net, dtype)
+    variables = jax.tree.map(
+        lambda x: jnp.asarray(x, dtype),
+        golden.draw_resnet(figures[f'{net}/names']))
     shapes = jax.eval_shape(model.init, jax.random.key(0), images)
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, variables)
     assert sum(x.size for x in jax.tree.leaves(shapes['params'])) == (
@@ -80,7 +60,7 @@ def test_equals_the_published_network(
         v, images, mask, train=False))(variables)
     jax.tree.map(np.testing.assert_array_equal, same, variables)
     for name, found in outputs._asdict().items():
-      assert_near(found, golden[f'{net}/eval/{name}'], tolerance)
+      assert_near(found, figures[f'{net}/eval/{name}'], tolerance)
 
     def loss_fn(params):
       outputs, moved = model.apply(
@@ -91,18 +71,19 @@ def test_equals_the_published_network(
     (loss, (outputs, moved)), grads = jax.jit(
         jax.value_and_grad(loss_fn, has_aux=True))(variables['params'])
     for name, found in outputs._asdict().items():
-      assert_near(found, golden[f'{net}/train/{name}'], tolerance)
-    np.testing.assert_allclose(loss, golden[f'{net}/train/loss'], rtol=1e-5)
+      assert_near(found, figures[f'{net}/train/{name}'], tolerance)
+    np.testing.assert_allclose(loss, figures[f'{net}/train/loss'], rtol=1e-5)
     moved = traverse_util.flatten_dict(moved['batch_stats'], sep='/')
     grads = traverse_util.flatten_dict(grads, sep='/')
-    for key in golden:
+    for key in figures:
       name = ours(re.sub('^.*?/train/(new_stats|grad)/', '', key))
       if key.startswith(f'{net}/train/new_stats/'):
-        assert_near(moved[name], golden[key], tolerance)
+        assert_near(moved[name], figures[key], tolerance)
       if key.startswith(f'{net}/train/grad/') and has_gradients:
         found = grads[name] if name != 'norms' else [
-            np.linalg.norm(grads[ours(n)]) for n in golden[f'{net}/grad_names']]
-        assert_near(found, golden[key], tolerance)
+            np.linalg.norm(grads[ours(n)])
+            for n in figures[f'{net}/grad_names']]
+        assert_near(found, figures[key], tolerance)
 
 
 @pytest.mark.parametrize('net, most', [('resnet18', 5e6), ('resnet50', 24e6)])

@@ -1,0 +1,116 @@
+"""Convolutions of residual networks: how they are computed is chosen here.
+
+Under `vmap` over kernels a convolution of XLA's becomes a grouped one, which is
+slow on CPUs. So convolutions are matrix products, which become batched ones:
+
+  banded   few input channels, where copying windows is what costs
+  im2col   more channels; a 1x1 kernel without copying
+
+`native` is XLA's own convolution, for GPUs, where cuDNN computes it.
+"""
+
+import functools
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+from moon_jax.models import arithmetic as arithmetic_lib
+from moon_jax.models.arithmetic import Arithmetic
+from moon_jax.models.arithmetic import FLOAT32
+
+_TILE = 4  # output columns of a convolution that share one banded kernel
+_MANY_CHANNELS = 16  # of the input, from which im2col is better than banded
+
+
+def conv(x: jax.Array, kernel: jax.Array, stride: int = 1, padding: int = 0,
+         arithmetic: Arithmetic = FLOAT32) -> jax.Array:
+  """A zero-padded convolution.
+
+  Args:
+    x: [B, H, W, C].
+    kernel: [k, k, C, O].
+    stride: pixels between windows.
+    padding: zeros on each side.
+    arithmetic: its precision, and whether it is XLA's own.
+
+  Returns:
+    [B, (H + 2 padding - k) // stride + 1, ..., O].
+  """
+  if arithmetic.convolution == 'native':
+    return arithmetic_lib.product(
+        functools.partial(_native, stride, padding), arithmetic.precision,
+        x, kernel)
+  size, _, channels, num_out = kernel.shape
+  x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+  if stride == 1 and 1 < size and channels < _MANY_CHANNELS:
+    return banded_conv(x, kernel, arithmetic=arithmetic)
+  b, h, w, _ = x.shape
+  out_h, out_w = (h - size) // stride + 1, (w - size) // stride + 1
+  windows = jnp.concatenate(
+      [x[:, i:i + (out_h - 1) * stride + 1:stride,
+         j:j + (out_w - 1) * stride + 1:stride]
+       for i in range(size) for j in range(size)], axis=-1)
+  y = arithmetic.dot(
+      windows.reshape(b * out_h * out_w, size * size * channels),
+      kernel.reshape(size * size * channels, num_out))
+  return y.reshape(b, out_h, out_w, num_out)
+
+
+def _native(stride, padding, precision, x, kernel):
+  return lax.conv_general_dilated(
+      x, kernel, (stride, stride), [(padding, padding)] * 2,
+      dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
+      precision=arithmetic_lib.OF_CONVOLUTIONS[precision])
+
+
+def banded_conv(x: jax.Array, kernel: jax.Array, tile: int | None = None,
+                arithmetic: Arithmetic = FLOAT32) -> jax.Array:
+  """A VALID convolution with stride 1 as one matrix product.
+
+  A window of `kh` rows and `tile + kw - 1` columns is copied as runs of
+  contiguous numbers; the kernel, spread to a banded matrix, gives `tile`
+  output columns of it at once. More arithmetic than im2col, much less memory.
+
+  Args:
+    x: [B, H, W, C].
+    kernel: [kh, kw, C, O].
+    tile: output columns a product gives; None chooses. Changes speed only.
+    arithmetic: its precision.
+
+  Returns:
+    [B, H - kh + 1, W - kw + 1, O].
+
+  Raises:
+    ValueError: where the kernel is larger than the images.
+  """
+  b, h, w, c = x.shape
+  kh, kw, _, num_out = kernel.shape
+  out_h, out_w = h - kh + 1, w - kw + 1
+  if min(out_h, out_w) < 1:
+    raise ValueError(f'a {kh}x{kw} kernel needs images of that size or more; '
+                     f'got {h}x{w}')
+  tile = tile or _choose_tile(out_w)
+  num_tiles = -(-out_w // tile)
+  width = tile + kw - 1
+  x = jnp.pad(x, ((0, 0), (0, 0), (0, num_tiles * tile - out_w), (0, 0)))
+
+  def rows_of_tile(j):
+    columns = x[:, :, j * tile:j * tile + width]
+    return jnp.concatenate(
+        [columns[:, i:i + out_h].reshape(b, out_h, width * c)
+         for i in range(kh)], axis=-1)
+
+  windows = jnp.stack([rows_of_tile(j) for j in range(num_tiles)], axis=2)
+  band = jnp.stack(
+      [jnp.pad(kernel, ((0, 0), (s, tile - 1 - s), (0, 0), (0, 0)))
+       for s in range(tile)], axis=3)
+  y = arithmetic.dot(windows.reshape(b * out_h * num_tiles, kh * width * c),
+                     band.reshape(kh * width * c, tile * num_out))
+  return y.reshape(b, out_h, num_tiles * tile, num_out)[:, :, :out_w]
+
+
+def _choose_tile(out_w: int) -> int:
+  """4, 5 or 3 columns where they divide the width, else 4; see BUILD_NOTES."""
+  divisors = [t for t in (_TILE, 5, 3) if out_w % t == 0]
+  return divisors[0] if divisors else min(_TILE, out_w)

@@ -1,0 +1,141 @@
+"""Precisions of products against numbers rounded by NumPy and ml_dtypes."""
+
+import functools
+import re
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from moon_jax import models
+from moon_jax.models import arithmetic
+from moon_jax.models.arithmetic import Arithmetic
+
+ROUNDED = ['tf32x3', 'tf32', 'bfloat16']
+
+
+def normal(seed, *shape):
+  return np.random.RandomState(seed).standard_normal(shape).astype(np.float32)
+
+
+def to_tf32(x):
+  """To the nearest number with 10 bits of fraction, ties to even."""
+  bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+  bits = bits + 0xFFF + (bits >> 13 & 1) & ~np.uint32(0x1FFF)
+  return bits.view(np.float32)
+
+
+def to_bfloat16(x):
+  return np.asarray(x).astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+def multiply(precision, a, b):
+  """In float64, of rounded factors."""
+  a, b = np.asarray(a), np.asarray(b)
+  round_fn = {'tf32': to_tf32, 'bfloat16': to_bfloat16}.get(precision)
+  if round_fn:
+    return round_fn(a).astype(np.float64) @ round_fn(b)
+  a_high, b_high = to_tf32(a), to_tf32(b)
+  a_low, b_low = to_tf32(a - a_high), to_tf32(b - b_high)
+  return sum(x.astype(np.float64) @ y for x, y in (
+      (a_low, b_high), (a_high, b_low), (a_high, b_high)))
+
+
+@pytest.mark.parametrize('precision', ROUNDED)
+def test_products_and_gradients_are_of_rounded_factors(precision):
+  a, b, g = normal(0, 30, 70), normal(1, 70, 20), normal(2, 30, 20)
+  dot = Arithmetic(precision=precision).dot
+  y, vjp = jax.vjp(dot, a, b)
+  of_a, of_b = vjp(jnp.asarray(g))
+  for found, expected in ((y, multiply(precision, a, b)),
+                          (of_a, multiply(precision, g, b.T)),
+                          (of_b, multiply(precision, a.T, g))):
+    # The float32 sums of some tens of terms err by some 1e-6; factors that are
+    # rounded in another way by more than 1e-4.
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_errors_are_as_documented():
+  """Of one product of two numbers, against float64."""
+  a, b = normal(0, 5000, 1), normal(1, 1, 300)
+  exact = a.astype(np.float64) @ b
+  largest = {}
+  for precision in arithmetic.PRECISIONS:
+    found = np.float64(Arithmetic(precision=precision).dot(a, b))
+    largest[precision] = float(np.max(np.abs(found - exact) / np.abs(exact)))
+  # A product has the errors of both factors, and its own rounding to float32.
+  assert 2**-25 < largest['highest'] <= 2**-24
+  assert 2**-24 < largest['tf32x3'] <= 2**-20
+  assert 2**-11 < largest['tf32'] <= 2**-10 * 1.01
+  assert 2**-8 < largest['bfloat16'] <= 2**-7 * 1.01
+
+
+@pytest.mark.parametrize('precision', ROUNDED)
+def test_lanes_have_the_products_of_one(precision):
+  a, b = normal(0, 3, 8, 16), normal(1, 3, 16, 4)
+  dot = Arithmetic(precision=precision).dot
+  np.testing.assert_allclose(
+      jax.vmap(dot)(a, b), jnp.stack([dot(x, y) for x, y in zip(a, b)]),
+      atol=1e-6)
+
+
+@functools.cache
+def products(name, precision, convolution):
+  """Types of the products of a network's gradient on a GPU."""
+  model = models.make(name, 10, 16, precision=precision,
+                      convolution=convolution)
+  images = jnp.zeros((2, 16, 16, 3))
+  variables = jax.eval_shape(model.init, jax.random.key(0), images)
+
+  def loss(params, variables, images):
+    outputs, _ = model.apply(
+        {**variables, 'params': params}, images, jnp.ones(2), True)
+    return outputs.logits.sum() + outputs.projection.sum()
+
+  text = jax.jit(jax.grad(loss)).trace(
+      variables['params'], variables, images).lower(
+          lowering_platforms=('cuda',)).as_text()
+  return [line for line in text.splitlines()
+          if re.search(r'stablehlo\.(dot_general|convolution)', line)]
+
+
+PLACES = re.compile(r'tensor<[0-9]+x25xf32>|x25xf32>')  # of kernels in windows
+
+
+@pytest.mark.parametrize('name', ['mlp', 'simple_cnn', 'resnet18'])
+@pytest.mark.parametrize('precision, types', [
+    ('tf32', ('tf32', '1')), ('tf32x3', ('tf32', '3')),
+    ('bfloat16', ('bf16', '1'))])
+def test_every_product_on_a_gpu_has_the_precision(name, precision, types):
+  """But for products with zeros and ones, which only move numbers."""
+  lines = [line for line in products(name, precision, 'im2col')
+           if not PLACES.search(line)]
+  assert len(lines) == len([
+      line for line in products(name, 'highest', 'im2col')
+      if not PLACES.search(line)]) >= 10
+  for line in lines:
+    found = re.search(r'lhs_precision_type = (\w+), .*accumulation_type = (\w+)'
+                      r', .*num_primitive_operations = (\d)', line)
+    assert found and found.groups() == (types[0], 'f32', types[1]), line
+
+
+@pytest.mark.parametrize('precision, asked', [
+    ('highest', 'HIGHEST'), ('tf32', 'DEFAULT')])
+def test_native_convolutions_on_a_gpu(precision, asked):
+  lines = [line for line in products('resnet18', precision, 'native')
+           if 'convolution' in line]
+  assert len(lines) >= 3 * 20 - 1  # of images there is no gradient
+  for line in lines:
+    assert f'precision_config = [#stablehlo<precision {asked}>' in line, line
+
+
+def test_highest_is_the_plain_product():
+  """So that its numbers are bit for bit what they were without precisions."""
+  a, b = normal(0, 30, 70), normal(1, 70, 20)
+  text = lambda f: jax.jit(f).lower(a, b).as_text()
+  plain = lambda a, b: jnp.dot(a, b, precision=lax.Precision.HIGHEST)
+  found, expected = text(Arithmetic().dot), text(plain)
+  assert found.replace('jit_dot', '') == expected.replace('jit__lambda', '')
