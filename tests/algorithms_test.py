@@ -355,11 +355,13 @@ def test_frozen_models_are_in_eval_mode():
         found, (np.array(inputs).reshape(8, 4) - mean) @ w, atol=1e-5)
 
 
-@pytest.mark.parametrize('k', [1, 3])
-def test_accelerators_project_frozen_models_alike(k, request):
+@pytest.mark.parametrize('k, few_weights', [(1, 10**6), (3, 10**6), (3, 0)])
+def test_accelerators_project_frozen_models_alike(
+    k, few_weights, request, monkeypatch):
   """All at once or one after another; also slots that are not filled yet."""
   one_by_one = run(moon(k), num_lanes=3)
   request.getfixturevalue('accelerator')
+  monkeypatch.setattr('moon_jax.algorithms.moon._FEW_WEIGHTS', few_weights)
   assert_trees_close(one_by_one, run(moon(k), num_lanes=3))
 
 

@@ -26,7 +26,8 @@ from moon_jax.algorithms.base import LossAux
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
 
-_FEW_MODELS = 4  # previous ones that accelerators project all at once
+_FEW_MODELS = 4  # previous ones that accelerators project without a loop
+_FEW_WEIGHTS = 2**20  # of a model that accelerators stack with the others
 
 
 class Memory(NamedTuple):
@@ -56,10 +57,14 @@ def moon(num_negatives: int = 1) -> Algorithm:
 
 def frozen(model, batch, view):
   """Returns z_glob [B, F] and z_prev [B, M, F] of a batch."""
-  few = len(jax.tree.leaves(view.client.models)[0]) <= _FEW_MODELS
+  k = len(jax.tree.leaves(view.client.models)[0])
+  num_weights = sum(w.size for w in jax.tree.leaves(view.variables))
+  on_accelerators = (
+      _one_by_one if k > _FEW_MODELS else
+      _together if num_weights <= _FEW_WEIGHTS else _in_turn)
   z_MBF = platforms.by_platform(
       functools.partial(_one_by_one, model),
-      functools.partial(_together if few else _one_by_one, model), batch, view)
+      functools.partial(on_accelerators, model), batch, view)
   return z_MBF[0], jnp.moveaxis(z_MBF[1:], 0, 1)
 
 
@@ -80,12 +85,24 @@ def _one_by_one(model, batch, view):
 
 
 def _together(model, batch, view):
-  """Returns z [1 + M, B, F], all in one batch; unfilled slots are 0."""
+  """Returns z [1 + M, B, F], all in one batch: the fewest kernels."""
   variables_M = jax.tree.map(
       lambda w, w_M: jnp.concatenate([w[None], w_M]),
       view.variables, view.client.models)
-  z_MBF = jax.vmap(lambda v: projection(model, v, batch))(variables_M)
-  # Nothing is known of models of zeros: their z may be NaN, and 0 times NaN.
+  return _filled(jax.vmap(lambda v: projection(model, v, batch))(variables_M),
+                 view)
+
+
+def _in_turn(model, batch, view):
+  """Returns z [1 + M, B, F]; no model is copied, and lanes share the global."""
+  models = [view.variables] + [
+      jax.tree.map(lambda w_M, j=j: w_M[j], view.client.models)
+      for j in range(len(jax.tree.leaves(view.client.models)[0]))]
+  return _filled(jnp.stack([projection(model, v, batch) for v in models]), view)
+
+
+def _filled(z_MBF, view):
+  """Puts 0 for unfilled slots: z of zeros may be NaN, and so 0 times it."""
   is_filled_M = jnp.arange(len(z_MBF)) <= view.client.num_models
   return jnp.where(is_filled_M[:, None, None], z_MBF, 0)
 

@@ -134,6 +134,7 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
 
   params = lane.variables['params']
   (loss, aux), grads = jax.value_and_grad(objective, has_aux=True)(params)
+  grads = platforms.by_platform(lambda grads: grads, _finish_vectors, grads)
   grads = program.algorithm.direction(grads, job.view)
   optimizer = optimizers.make(program.optimizer, job.view.hparams)
   updates, opt_state = optimizer.update(grads, lane.opt_state, params)
@@ -141,6 +142,17 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
   return (lane._replace(variables=variables, opt_state=opt_state,
                         is_finite=lane.is_finite & jnp.isfinite(loss)),
           StepMetrics(loss, aux.metrics))
+
+
+def _finish_vectors(grads):
+  """Returns gradients, those of vectors computed before any is used.
+
+  Otherwise XLA fuses the optimizer's step on scales and biases with the last
+  operations that read them, and then copies them in every step: 19 times in
+  ResNet-18 and 52 times in ResNet-50.
+  """
+  return jax.tree.map(
+      lambda g: lax.optimization_barrier(g) if g.ndim == 1 else g, grads)
 
 
 def _materialize(x_B):
