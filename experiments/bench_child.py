@@ -102,7 +102,7 @@ def _setup_jax():
 def _ours(task):
   """moon_jax as `moon_jax.train` runs it; a round a request."""
   _setup_jax()
-  config, dataset, clients = _inputs(task)
+  config, dataset, clients = inputs(task)
   from moon_jax.simulation import Simulation
 
   cohort = list(range(task['cohort_size']))
@@ -127,7 +127,7 @@ def _theirs(task):
   from experiments import torch_loop
 
   torch.set_num_threads(cores.count())
-  config, dataset, clients = _inputs(task)
+  config, dataset, clients = inputs(task)
   loop = torch_loop.Loop(config, dataset, clients, task['device'])
   cohort = list(range(task['cohort_size']))
 
@@ -147,7 +147,7 @@ def _theirs(task):
 def _scaling(task):
   """One client count: warm-up, timed rounds, and what they took."""
   jax = _setup_jax()
-  config, dataset, clients = _inputs(task)
+  config, dataset, clients = inputs(task)
   from moon_jax.data import cohort
   from moon_jax.simulation import Simulation
 
@@ -218,7 +218,7 @@ def _peak_bytes():
   return peak if sys.platform == 'darwin' else peak * 1024
 
 
-def _inputs(task):
+def inputs(task):
   """The configuration, the data set, and each client's examples."""
   config = checks.validate(Config(**task['config']))
   if config.data_dir:

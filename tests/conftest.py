@@ -19,7 +19,8 @@ import pytest  # noqa: E402
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 jax.config.update('jax_numpy_dtype_promotion', 'strict')
 
-GOLDEN = pathlib.Path(__file__).parents[2] / 'shared' / 'golden'
+GOLDEN = pathlib.Path(os.environ.get('MOON_JAX_GOLDEN') or (
+    pathlib.Path(__file__).parents[2] / 'shared' / 'golden'))
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def optimized():
 def golden_dir() -> pathlib.Path:
   """What the published recipe computes; not part of this repository."""
   if not GOLDEN.is_dir():
-    pytest.skip('the golden vectors (../shared/golden) are not here')
+    pytest.skip(f'the golden vectors ({GOLDEN}) are not here')
   return GOLDEN
 
 

@@ -69,7 +69,7 @@ def test_lanes_are_shared_evenly(num_lanes, num_devices, used):
     for name in ('scaffold', 'fedavg', 'fedprox', 'solo', 'fednova')])
 def test_devices_change_nothing_and_meet_once(algorithm, compilation_cache):
   """Full and partial participation, three rounds, one reduction in each."""
-  env = {**os.environ, 'JAX_NUM_CPU_DEVICES': '8',
+  env = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': '8',
          'JAX_COMPILATION_CACHE_DIR': compilation_cache,
          'PYTHONPATH': f'{_TESTS}:{_TESTS.parent}'}
   done = subprocess.run(

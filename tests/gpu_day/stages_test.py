@@ -1,0 +1,85 @@
+"""The stages as they will run: valid, short enough, and complete."""
+
+import json
+import subprocess
+
+import pytest
+
+from experiments.gpu_day import __main__ as command
+from experiments.gpu_day import child
+from experiments.gpu_day import stages
+from experiments.gpu_day import surroundings
+from experiments.gpu_day import tables
+from moon_jax import checks
+from moon_jax.config import Config
+
+LIMIT = 8 * 60  # seconds of a stage
+ALL = 30 * 60
+
+
+@pytest.fixture(params=[False, True], ids=['whole', 'tiny'])
+def options(request):
+  return stages.Options('/data', '/golden', 'cuda', request.param)
+
+
+def test_parts_are_valid(options):
+  for plan in stages.STAGES.values():
+    parts = plan.parts_fn(options)
+    assert parts and len({part.name for part in parts}) == len(parts)
+    for part in parts:
+      assert part.kind in child.KINDS
+      assert json.loads(json.dumps(part.task)) == part.task
+      assert part.least <= part.limit <= LIMIT
+      if 'config' in part.task:
+        checks.validate(Config(**part.task['config']))
+
+
+def test_stages_fit_in_half_an_hour():
+  assert set(stages.STAGES) == set(tables.TITLES) == set(tables.TABLES)
+  seconds = [plan.seconds for plan in stages.STAGES.values()]
+  assert max(seconds) <= LIMIT and sum(seconds) <= ALL - 120
+
+
+def test_the_paper_is_what_is_measured():
+  """Of speed all defaults of `Config`; of training its flag file."""
+  options = stages.Options('/data', '', 'cuda', False)
+  of_paper = Config()
+  first = stages.speed(options)[0].task
+  config = Config(**first['config'])
+  for field in ('model', 'batch_size', 'num_negatives', 'augment', 'beta',
+                'num_clients', 'dataset', 'learning_rate'):
+    assert getattr(config, field) == getattr(of_paper, field)
+  for part in stages.train(options):
+    assert '--flagfile=experiments/cifar10.flags' in part.task['flags']
+  for part in stages.sweep(options):
+    assert len(part.task['seeds']) * len(part.task['mus']) == 12
+  assert any(part.task['config']['num_clients'] == 10_000
+             for part in stages.scaling(options))
+
+
+def test_commands_name_no_directories():
+  assert command._command(
+      ['--all', '--out=/a/b', '--data_dir=/c', '--match=x=y']) == (
+          'python -m experiments.gpu_day --all --out=OUT --data_dir=DATA_DIR '
+          '--match=x=y')
+
+
+@pytest.mark.parametrize('words', [
+    ['--stage=7', '--out=x'], ['--stage=1'], ['--out=x'],
+    ['--all', '--stage=1', '--out=x']])
+def test_invalid_flags_are_refused(words, capsys):
+  with pytest.raises(SystemExit) as error:
+    command._parse(words)
+  assert error.value.code == 2 and capsys.readouterr().err
+
+
+def test_commit_without_git(tmp_path, monkeypatch):
+  def no_git(*args, **kwargs):
+    raise FileNotFoundError
+
+  monkeypatch.setattr(subprocess, 'run', no_git)
+  monkeypatch.setattr(surroundings, '_ROOT', tmp_path)
+  assert surroundings.commit('abc') == 'abc'
+  assert surroundings.commit('') == 'unknown'
+  (tmp_path / 'commit.txt').write_text('def\n')
+  assert surroundings.commit('') == 'def'

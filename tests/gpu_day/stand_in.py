@@ -1,0 +1,28 @@
+"""Measurements that a test can have fail, hang or count how often they ran."""
+
+import pathlib
+import subprocess
+import sys
+import time
+
+
+def ok(task):
+  ran = pathlib.Path(task['scratch']) / f'{task["part"]}.ran'
+  ran.write_text(ran.read_text() + 'x' if ran.exists() else 'x')
+  return {'value': 1}
+
+
+def fail(task):
+  raise ValueError(f'{task["part"]} cannot be measured')
+
+
+def hang(task):
+  grandchild = subprocess.Popen([sys.executable, '-c', 'import time; '
+                                 'time.sleep(60)'])
+  (pathlib.Path(task['scratch']) / 'pid').write_text(str(grandchild.pid))
+  time.sleep(60)
+
+
+def half(task):
+  del task
+  return {'value': 1, 'status': 'failed'}
