@@ -51,6 +51,7 @@ def _run(args):
   from experiments.gpu_day import stages
   from experiments.gpu_day import surroundings
   from experiments.gpu_day import tables
+  from moon_jax import cores
 
   options = stages.Options(
       args.data_dir, args.golden, args.device, args.tiny)
@@ -65,7 +66,8 @@ def _run(args):
         number, args.out, args.scratch or args.out / 'scratch', seconds,
         _environment(args))
     device = device or runner.run_part(
-        stage, runner.Part('surroundings', 'surroundings', {}), _DEVICE_SECONDS)
+        stage, runner.Part('surroundings', 'surroundings', {}),
+        _DEVICE_SECONDS, set())
     results.append(results.path_of(args.out, number), {
         'kind': 'surroundings', 'command': _command(sys.argv[1:]),
         'commit': surroundings.commit(args.commit), 'tiny': args.tiny,
@@ -73,7 +75,8 @@ def _run(args):
            if name in device}})
     statuses += runner.run(stage, [
         part for part in plan.parts_fn(options)
-        if re.search(args.match, part.name)])
+        if re.search(args.match, part.name)],
+        min(plan.jobs, max(1, cores.count() // 2)))
   return runner.exit_status(statuses)
 
 

@@ -17,6 +17,7 @@ _HERE = 'experiments.gpu_day'
 KINDS = {
     'surroundings': f'{_HERE}.surroundings:measure',
     'tests': f'{_HERE}.tests:measure',
+    'precision': f'{_HERE}.precision:measure',
     'agreement': f'{_HERE}.speed:agreement',
     'pair': f'{_HERE}.speed:pair',
     'ours': f'{_HERE}.speed:ours',

@@ -33,12 +33,14 @@ def append(path: pathlib.Path, line: dict[str, Any]) -> None:
   that JSON does not have (NaN, infinity) become strings.
   """
   text = json.dumps(_plain(line), allow_nan=False) + '\n'
-  with open(path, 'ab+') as file:
-    if file.tell() and not _ends_line(file):  # a write that a kill cut off
+  file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+  try:
+    if not _ends_line(file):  # a write that a kill cut off
       text = '\n' + text
-    file.write(text.encode())
-    file.flush()
-    os.fsync(file.fileno())
+    os.write(file, text.encode())
+    os.fsync(file)
+  finally:
+    os.close(file)
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -76,8 +78,8 @@ _RANK = {SKIPPED: 0, FAILED: 1, STOPPED: 2, OK: 3}
 
 
 def _ends_line(file):
-  file.seek(-1, os.SEEK_END)
-  return file.read(1) == b'\n'
+  size = os.fstat(file).st_size
+  return not size or os.pread(file, 1, size - 1) == b'\n'
 
 
 def _plain(value):

@@ -6,6 +6,7 @@ one part.
 """
 
 from collections.abc import Sequence
+from concurrent import futures
 import contextlib
 import datetime
 import json
@@ -48,26 +49,33 @@ class Stage(NamedTuple):
   env: dict[str, str]
 
 
-def run(stage: Stage, parts: Sequence[Part]) -> list[str]:
+def run(stage: Stage, parts: Sequence[Part], jobs: int = 1) -> list[str]:
   """Runs the parts that are not done; returns the status of each that is not.
 
   Results are appended to the stage's file. A part that fails or runs out of
   time is run again by the same command, and so is one that was skipped.
+
+  Args:
+    stage: where and how.
+    parts: of the stage, in this order.
+    jobs: parts at a time; one, if times are measured.
   """
   path = results.path_of(stage.out, stage.number)
   deadline = time.monotonic() + stage.seconds
-  statuses = []
-  for part in parts:
-    done = results.parts(results.read(path)).get(part.name, {})
-    if done.get('status') == results.OK:
+  done = results.parts(results.read(path))
+  children = set()
+
+  def one(part):
+    """The status of a part, after its line is on the disk."""
+    if done.get(part.name, {}).get('status') == results.OK:
       print(f'stage {stage.number}: {part.name}: done before', flush=True)
-      continue
+      return results.OK
     left = deadline - time.monotonic()
     if left < part.least:
       line = {'status': results.SKIPPED, 'seconds': 0.,
               'error': f'{left:.0f} s left, {part.least:.0f} s needed'}
     else:
-      line = run_part(stage, part, min(part.limit, left))
+      line = run_part(stage, part, min(part.limit, left), children)
     results.append(path, {
         'kind': 'part', 'part': part.name, 'task': _without_paths(part.task),
         'at': _now(), **line})
@@ -75,8 +83,17 @@ def run(stage: Stage, parts: Sequence[Part]) -> list[str]:
           f'{line["seconds"]:.1f} s', flush=True)
     if line['status'] != results.OK:
       print(line.get('error', ''), file=sys.stderr, flush=True)
-      statuses.append(line['status'])
-  return statuses
+    return line['status']
+
+  threads = futures.ThreadPoolExecutor(jobs)
+  try:
+    statuses = list(threads.map(one, parts))
+  except BaseException:  # a signal to this process
+    threads.shutdown(wait=False, cancel_futures=True)
+    for child in list(children):
+      _signal(child, signal.SIGKILL)
+    raise
+  return [status for status in statuses if status != results.OK]
 
 
 def exit_status(statuses: Sequence[str]) -> int:
@@ -86,8 +103,16 @@ def exit_status(statuses: Sequence[str]) -> int:
   return 3 if statuses else 0
 
 
-def run_part(stage, part, limit):
-  """Runs a part; returns its status, seconds, and result or error, or both."""
+def run_part(stage: Stage, part: Part, limit: float,
+             children: set[subprocess.Popen]) -> dict[str, Any]:
+  """Runs a part; returns its status, seconds, and result or error.
+
+  Args:
+    stage: where and how.
+    part: to run.
+    limit: seconds.
+    children: holds the part's process while it runs.
+  """
   stem = f'stage{stage.number}-{part.name}'.replace(' ', '_')
   logs = stage.scratch / 'logs'
   logs.mkdir(parents=True, exist_ok=True)
@@ -104,12 +129,14 @@ def run_part(stage, part, limit):
         cwd=_ROOT, env={**os.environ, **stage.env, **part.env},
         stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT,
         process_group=0)  # not a session: a kill of all must reach it
+    children.add(child)
     try:
       child.stdin.write(json.dumps(task).encode())
       child.stdin.close()
       ended = _wait(child, limit)
     finally:
       _kill(child)
+      children.discard(child)
   line = {'seconds': round(time.monotonic() - start, 2)}
   if child.returncode == 0 and answer.exists():
     result = json.loads(answer.read_text(encoding='utf-8'))

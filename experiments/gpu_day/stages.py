@@ -1,18 +1,14 @@
 """The parts of each stage, most valuable first."""
 
 from collections.abc import Callable
-import dataclasses
 import pathlib
 from typing import Any
 from typing import NamedTuple
 
 from experiments.gpu_day.runner import Part
-from moon_jax.config import Config
+from moon_jax.models import arithmetic
 
-_LANES = (10, 1, 5, 2)  # of 10 clients
-_MORE_LANES = (64, 32, 16)  # of 64 clients
-# The whole data set is on the card in two processes, and neither may take most
-# of the card's memory beforehand.
+# Of processes that are on the card together none may take most of its memory.
 _SHARED_CARD = {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'}
 _TINY_NET = {'model': 'mlp', 'projection_dim': 8, 'batch_size': 8}
 
@@ -28,23 +24,27 @@ class Options(NamedTuple):
 
 def tests(options: Options) -> list[Part]:
   """Stage 1: the golden vectors and the fast tests."""
-  common = {'golden': options.golden}
-  if options.tiny:
-    return [
-        Part('golden', 'tests', common | {'words': [
-            'tests/golden_test.py', '-k', 'forward or fedavgm']}),
-        Part('contract', 'tests', common | {'words': [
-            'tests/algorithms_test.py', '-k', 'convex and fedprox']})]
   words = {
-      'golden': ['tests/golden_test.py', '-m', 'slow or not slow'],
+      'golden': ['tests/golden_test.py'],
       'contract': ['tests/algorithms_test.py'],
       'engine': ['tests/engine', 'tests/simulation_test.py',
                  'tests/losses_test.py', 'tests/evaluate_test.py'],
       'models': ['tests/models', 'tests/optimizers_test.py',
                  'tests/privacy_test.py', 'tests/determinism_test.py'],
+      'golden, slow': ['tests/golden_test.py', '-m', 'slow'],
   }
-  return [Part(name, 'tests', common | {'words': of_part}, limit=150)
-          for name, of_part in words.items()]
+  choices = [{'precision': name} for name in arithmetic.PRECISIONS]
+  choices.append({'dtype': 'bfloat16'})
+  if options.tiny:
+    words = {'golden': [*words['golden'], '-k', 'forward or fedavgm'],
+             'contract': [*words['contract'], '-k', 'convex and fedprox']}
+    choices = choices[-1:]
+  found = [Part(name, 'tests', {'golden': options.golden, 'words': of_part},
+                limit=170, env=_SHARED_CARD) for name, of_part in words.items()]
+  errors = [Part(f'errors of {_named(choice)}', 'precision', {
+      'golden': options.golden, 'choice': choice}, env=_SHARED_CARD)
+            for choice in choices if options.golden]
+  return found[:2] + errors + found[2:]
 
 
 def speed(options: Options) -> list[Part]:
@@ -64,29 +64,36 @@ def speed(options: Options) -> list[Part]:
     return task(algorithm, lanes, 10, local_epochs=epochs, **fields)
 
   golden = pathlib.Path(options.golden) / 'simple_cnn.npz'
-  parts = [
-      Part(f'{algorithm} beside PyTorch', 'pair', pair(algorithm),
-           env=_SHARED_CARD) for algorithm in ('moon', 'fedavg')]
-  parts.append(Part('profile', 'profile', pair('moon') | {
-      'config': pair('moon')['config'] | {'local_epochs': 1}}))
-  parts.append(Part('agreement', 'agreement', {
-      'golden': str(golden.absolute()) if options.golden else '',
-      'device': options.device}, env=_SHARED_CARD))
-  sizes = [(lanes, 10) for lanes in _LANES] + [
-      (lanes, 64) for lanes in _MORE_LANES]
-  epochs = 1 if options.tiny else 10
-  for algorithm in 'moon', 'fedavg':
-    for lanes, num_clients in [(1, 10)] if options.tiny else sizes:
-      parts.append(Part(
-          f'{algorithm}, {num_clients} clients, {lanes} lanes', 'ours',
-          task(algorithm, lanes, num_clients, local_epochs=epochs), limit=90))
-  parts.append(Part('rates of products and copies', 'rates', {}))
-  if not options.tiny:
-    parts += [
-        Part(f'{algorithm} beside PyTorch, not augmented', 'pair',
-             pair(algorithm, augment=False), env=_SHARED_CARD)
-        for algorithm in ('moon', 'fedavg')]
-  return parts
+  def ours(algorithm, lanes, num_clients=10, **fields):
+    epochs = 1 if options.tiny else 10
+    name = ', '.join(filter(None, [
+        f'{algorithm}, {num_clients} clients, {lanes} lanes', _named(fields)]))
+    return Part(name, 'ours', task(
+        algorithm, lanes, num_clients, local_epochs=epochs, **fields),
+                limit=90)
+
+  both = lambda algorithm, name='', **fields: Part(
+      f'{algorithm} beside PyTorch{name}', 'pair', pair(algorithm, **fields),
+      env=_SHARED_CARD)
+  profile = Part('profile', 'profile', pair('moon') | {
+      'config': pair('moon')['config'] | {'local_epochs': 1}})
+  agreement = Part('agreement', 'agreement', {
+      'golden': str(golden) if options.golden else '',
+      'device': options.device}, env=_SHARED_CARD)
+  rates = Part('rates of products and copies', 'rates', {})
+  if options.tiny:
+    return [both('moon'), both('fedavg'), profile, agreement, ours('moon', 1),
+            ours('fedavg', 1, precision='tf32x3'), rates]
+  return [
+      both('moon'), profile, both('fedavg'), ours('moon', 64, 64),
+      ours('moon', 1), ours('moon', 10, precision='tf32x3'), ours('moon', 10),
+      ours('moon', 16, 64), ours('moon', 5), ours('moon', 32, 64), rates,
+      agreement, ours('moon', 2), ours('moon', 10, dtype='bfloat16'),
+      ours('moon', 10, precision='tf32'), ours('fedavg', 64, 64),
+      ours('fedavg', 10), ours('fedavg', 1), ours('fedavg', 5),
+      ours('fedavg', 2), ours('fedavg', 16, 64), ours('fedavg', 32, 64),
+      *[both(algorithm, ', not augmented', augment=False)
+        for algorithm in ('moon', 'fedavg')]]
 
 
 def train(options: Options) -> list[Part]:
@@ -100,7 +107,7 @@ def train(options: Options) -> list[Part]:
     flags = ['--flagfile=experiments/cifar10.flags',
              f'--data_dir={options.data_dir}', '--eval_every=5']
   # What is left of MOON's time is added to FedAvg's.
-  limits = {'moon': 210., 'fedavg': 300.}
+  limits = {'moon': 190., 'fedavg': 260.}
   return [Part(algorithm, 'train', {
       'flags': [*flags, f'--algorithm={algorithm}']}, limit=limit, least=40)
           for algorithm, limit in limits.items()]
@@ -127,7 +134,8 @@ def sweep(options: Options) -> list[Part]:
 def resnet(options: Options) -> list[Part]:
   """Stage 5: residual networks at CIFAR-100's shapes."""
   def part(model, lanes, **fields):
-    name = ', '.join([model, f'{lanes} lanes', *fields.values()])
+    name = ', '.join(filter(None, [
+        model, f'{lanes} lanes', _named(fields)]))
     return Part(name, 'resnet', {
         'num_examples': 100 if options.tiny else 50_000,
         'image_size': 8 if options.tiny else 32,
@@ -137,9 +145,10 @@ def resnet(options: Options) -> list[Part]:
                    **fields}}, limit=200, least=60)
 
   if options.tiny:
-    return [part('resnet18', 1), part('resnet18', 2, dtype='bfloat16')]
+    return [part('resnet18', 1, convolution='native'),
+            part('resnet18', 2, dtype='bfloat16')]
   small, large = ('resnet18', 10), ('resnet50', 10)
-  found = [
+  return [
       part(*small, precision='tf32', convolution='im2col'),
       part(*small, precision='tf32', convolution='native'),
       part(*large, dtype='bfloat16', convolution='im2col'),
@@ -156,27 +165,14 @@ def resnet(options: Options) -> list[Part]:
         for lanes in (16, 4, 1)],
       part(*large, precision='highest', convolution='im2col'),
   ]
-  return list({part.name: part for part in map(_known, found)}.values())
-
-
-def _known(part):
-  """The part without fields that this version's configuration lacks."""
-  names = {field.name for field in dataclasses.fields(Config)}
-  config = part.task['config']
-  unknown = config.keys() - names
-  name = ', '.join(
-      word for word in part.name.split(', ')
-      if word not in [config[field] for field in unknown])
-  return part._replace(name=name, task=part.task | {
-      'config': {n: x for n, x in config.items() if n in names}})
 
 
 def scaling(options: Options) -> list[Part]:
   """Stage 6: up to 10,000 clients."""
   def part(num_clients, cohort_size, client_size, batch_size):
     each = f'{client_size} examples each' if client_size else 'all examples'
-    return Part(f'{num_clients} clients, {cohort_size} a round, {each}',
-                'scaling', {
+    name = f'{num_clients} clients, {cohort_size} a round, {each}'
+    return Part(name, 'scaling', {
         'cohort_size': cohort_size, 'client_size': client_size,
         'num_examples': 400 if options.tiny else 50_000,
         'repeats': 1 if options.tiny else 5,
@@ -197,14 +193,20 @@ def _config(options: Options, **fields: Any) -> dict[str, Any]:
       _TINY_NET if options.tiny else {'data_dir': options.data_dir})
 
 
+def _named(fields):
+  """Fields of `Config` as words."""
+  return ', '.join(f'{name}={value}' for name, value in fields.items())
+
+
 class Plan(NamedTuple):
   """A stage and the time it may take."""
 
   parts_fn: Callable[[Options], list[Part]]
   seconds: float
+  jobs: int = 1  # parts at a time, at most
 
 
 STAGES = {
-    1: Plan(tests, 240.), 2: Plan(speed, 330.), 3: Plan(train, 360.),
-    4: Plan(sweep, 180.), 5: Plan(resnet, 390.), 6: Plan(scaling, 150.),
+    1: Plan(tests, 180., jobs=6), 2: Plan(speed, 390.), 3: Plan(train, 320.),
+    4: Plan(sweep, 150.), 5: Plan(resnet, 400.), 6: Plan(scaling, 140.),
 }

@@ -98,7 +98,7 @@ class _Runs:
         batch_size, self._mesh.size)
     self._model = models.make(
         config.model, dataset.num_classes, config.projection_dim, config.dtype,
-        config.norm)
+        config.norm, dataset.num_tokens, config.precision, config.convolution)
     self._algorithm = algorithms.make(config, len(clients))
     normalize_fn = functools.partial(
         augment.normalize, mean=dataset.mean, std=dataset.std)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments import bench_report
+from experiments import precision
 
 _MOST_KERNELS = 15
 Results = dict[str, dict[str, Any]]
@@ -30,14 +31,18 @@ def details(title: str, text: str) -> str:
           f'{fence}\n\n</details>')
 
 
-def _tests(found: Results) -> str:
+def _tests(everything: Results) -> str:
+  errors = {name: r for name, r in everything.items() if 'choice' in r}
+  found = {n: r for n, r in everything.items() if n not in errors}
   rows = [(name, r['passed'], len(r['failed']), r['skipped'],
            r.get('running', '')) for name, r in found.items()]
   failures = [details(failure['test'], failure['error'])
               for r in found.values() for failure in r['failed']]
   return _join(table(
       ('tests', 'passed', 'failed', 'skipped', 'running when stopped'), rows),
-      *failures)
+      precision.table({
+          name.removeprefix('errors of '): r for name, r in errors.items()}
+                      ).strip() if errors else '', *failures)
 
 
 def _speed(found: Results) -> str:

@@ -25,7 +25,11 @@ POINT = {
     'num_compilations_after_first_round': 0}
 RESULTS = {
     1: {'golden': {'passed': 40, 'skipped': 2, 'failed': [
-        {'test': 'golden_test.py::test_x', 'error': 'off by 2e-6'}]}},
+        {'test': 'golden_test.py::test_x', 'error': 'off by 2e-6'}]},
+        'errors of precision=tf32': {
+            'choice': {'precision': 'tf32'},
+            'round': {'largest': 3e-4, 'relative': .1},
+            'gradients': {'logits': 2e-3, 'gradients': 4e-3}}},
     2: {'moon beside PyTorch': {
         'ours': SIDE | {'examples_per_second': 9e5},
         'theirs': SIDE | {'examples_per_second': 3e4}, 'ratio': 30.,
@@ -64,6 +68,7 @@ def test_each_stage_has_its_table():
       '| 1, 2, 3, 4, 5, 6 | `python -m experiments.gpu_day --all` | '
       'abcdef012345 | NVIDIA H200, driver 580.1 | 0.11.2 | 2.11.0 | 3.12.3 |',
       '| golden | 40 | 1 | 2 |', 'off by 2e-6',
+      '| `precision=tf32` | 3.0e-04 | 1.0e-01 | 2.0e-03 | 4.0e-03 |',
       '| moon beside PyTorch | 900,000 | 30,000 | 30.00 | 0.500 |',
       '| moon, 10 clients, 1 lanes | 10 | 0.500 | 123,456 | 21.0 |',
       'moon_losses 2.0e-07', '45.0 TFLOP/s', '4.00 TB/s',

@@ -91,6 +91,32 @@ runner.run(runner.Stage(3, out, out / 'scratch', 100., {stage.env!r}), [
   assert parts_of(stage)['hang']['status'] == 'ok'
 
 
+def test_a_signal_ends_what_is_running(stage):
+  program = f"""
+import pathlib, signal, sys
+from experiments.gpu_day import runner
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+out = pathlib.Path({str(stage.out)!r})
+runner.run(runner.Stage(3, out, out / 'scratch', 100., {stage.env!r}), [
+    runner.Part('hang', 'stand_in:hang', {{}})])
+"""
+  child = subprocess.Popen([sys.executable, '-c', program], cwd=ROOT)
+  pid = stage.scratch / 'pid'
+  wait_until(lambda: pid.exists() and pid.read_text())
+  child.send_signal(signal.SIGTERM)
+  assert child.wait(10) == 143
+  assert not is_running(int(pid.read_text()))
+
+
+def test_parts_may_run_at_the_same_time(stage):
+  """Each waits for the other."""
+  assert runner.run(stage, [
+      part('a', 'meet', limit=20.), part('b', 'meet', limit=20.),
+      part('c', 'fail')], jobs=2) == ['failed']
+  assert {name: p['status'] for name, p in parts_of(stage).items()} == {
+      'a': 'ok', 'b': 'ok', 'c': 'failed'}
+
+
 def test_results_name_no_directories(stage):
   runner.run(stage, [runner.Part('a', 'stand_in:ok', {
       'golden': '/secret/golden', 'flags': ['--data_dir=/secret', '--x=1/2'],

@@ -12,6 +12,8 @@ from experiments.gpu_day import surroundings
 from experiments.gpu_day import tables
 from moon_jax import checks
 from moon_jax.config import Config
+from moon_jax.models.arithmetic import CONVOLUTIONS
+from moon_jax.models.arithmetic import PRECISIONS
 
 LIMIT = 8 * 60  # seconds of a stage
 ALL = 30 * 60
@@ -38,6 +40,26 @@ def test_stages_fit_in_half_an_hour():
   assert set(stages.STAGES) == set(tables.TITLES) == set(tables.TABLES)
   seconds = [plan.seconds for plan in stages.STAGES.values()]
   assert max(seconds) <= LIMIT and sum(seconds) <= ALL - 120
+  of_calls = [sum(seconds[i:i + 2]) for i in (0, 2, 4)]
+  assert max(of_calls) <= 580  # of the 600 s of a call
+
+
+def test_parts_beside_one_another_share_the_card(options):
+  for plan in stages.STAGES.values():
+    for part in plan.parts_fn(options):
+      is_shared = plan.jobs > 1 or part.kind in ('pair', 'agreement')
+      assert is_shared == (
+          part.env.get('XLA_PYTHON_CLIENT_PREALLOCATE') == 'false')
+
+
+def test_all_precisions_and_convolutions_are_measured():
+  options = stages.Options('', '/golden', 'cuda', False)
+  for name, choices in (('precision', PRECISIONS),
+                        ('convolution', CONVOLUTIONS)):
+    configs = [part.task['config'] for part in stages.resnet(options)]
+    assert {config.get(name, choices[0]) for config in configs} == set(choices)
+  assert {part.task['choice'].get('precision') for part in stages.tests(options)
+          if part.kind == 'precision'} == {*PRECISIONS, None}
 
 
 def test_the_paper_is_what_is_measured():

@@ -23,6 +23,15 @@ def hang(task):
   time.sleep(60)
 
 
+def meet(task):
+  """Ends once both of a and b have started."""
+  scratch = pathlib.Path(task['scratch'])
+  (scratch / f'{task["part"]}.here').touch()
+  while not all((scratch / f'{name}.here').exists() for name in 'ab'):
+    time.sleep(.02)
+  return {}
+
+
 def half(task):
   del task
   return {'value': 1, 'status': 'failed'}
