@@ -1,4 +1,4 @@
-"""One part of a stage, in a process of its own: python -m ... child ANSWER.
+"""One part of a stage: python -m experiments.gpu_day.child ANSWER.
 
 Reads the task, a JSON object, from standard input and writes the result,
 another one, to the file ANSWER. What it prints is the part's log.
@@ -28,8 +28,8 @@ KINDS = {
     'sweep': f'{_HERE}.sweep:measure',
     'resnet': f'{_HERE}.resnet:measure',
 }
-# Kinds that have something to say when time is up: they hear SIGTERM in a
-# process of their own, and the parent waits for it.
+# Kinds that have a result also when time is up: SIGTERM ends the process that
+# they started, and they report what it had done.
 _OUTLIVES_SIGTERM = ('tests', 'train')
 
 

@@ -50,6 +50,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
   run = check.call_args.args[0]
   parts = footprint.on_device(run) + footprint.data_on_device(run)
   compile_seconds = simulation.compile()
+  print(f'compiled in {compile_seconds:.1f} s', flush=True)
 
   def seconds():
     for _ in range(_WARM_UP):

@@ -1,8 +1,7 @@
-"""Runs the parts of a stage, each in a process of its own, within its time.
+"""Runs the parts of a stage, each in a separate process, within its time.
 
-A process of its own: a part that crashes, hangs or uses up the device's memory
-leaves the others as they were, and the peak of the device's memory is that of
-one part.
+A part that crashes, hangs or uses up the device's memory leaves the others as
+they were, and the peak of the device's memory is that of one part.
 """
 
 from collections.abc import Sequence

@@ -142,7 +142,7 @@ def resnet(options: Options) -> list[Part]:
         'repeats': 1 if options.tiny else 2,
         'config': {'algorithm': 'moon', 'mu': 1., 'model': model,
                    'lanes': lanes, 'batch_size': 2 if options.tiny else 64,
-                   **fields}}, limit=200, least=60)
+                   **fields}}, limit=280, least=60)
 
   if options.tiny:
     return [part('resnet18', 1, convolution='native'),

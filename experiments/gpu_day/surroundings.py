@@ -63,7 +63,7 @@ def _version(name):
 
 
 def _nvidia_smi():
-  """What nvidia-smi says of the first GPU; {} without it."""
+  """What nvidia-smi reports of the first GPU; {} without it."""
   with contextlib.suppress(OSError, subprocess.SubprocessError):
     text = subprocess.run(
         ['nvidia-smi', f'--query-gpu={",".join(_NVIDIA_SMI)}',

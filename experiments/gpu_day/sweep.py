@@ -112,7 +112,7 @@ class _Runs:
     self._set(points)
 
   def like(self, point):
-    """Returns a run of its own, in the program that is compiled already."""
+    """Returns another single run, which the compiled program can take."""
     import copy
 
     other = copy.copy(self)

@@ -1,12 +1,15 @@
 """The stages as they will run: valid, short enough, and complete."""
 
 import json
+import pathlib
 import subprocess
+import sys
 
 import pytest
 
 from experiments.gpu_day import __main__ as command
 from experiments.gpu_day import child
+from experiments.gpu_day import results
 from experiments.gpu_day import stages
 from experiments.gpu_day import surroundings
 from experiments.gpu_day import tables
@@ -15,6 +18,7 @@ from moon_jax.config import Config
 from moon_jax.models.arithmetic import CONVOLUTIONS
 from moon_jax.models.arithmetic import PRECISIONS
 
+ROOT = pathlib.Path(__file__).parents[2]
 LIMIT = 8 * 60  # seconds of a stage
 ALL = 30 * 60
 
@@ -58,8 +62,10 @@ def test_all_precisions_and_convolutions_are_measured():
                         ('convolution', CONVOLUTIONS)):
     configs = [part.task['config'] for part in stages.resnet(options)]
     assert {config.get(name, choices[0]) for config in configs} == set(choices)
-  assert {part.task['choice'].get('precision') for part in stages.tests(options)
-          if part.kind == 'precision'} == {*PRECISIONS, None}
+  choices = [part.task['choice'] for part in stages.tests(options)
+             if part.kind == 'precision']
+  assert choices == [
+      *({'precision': name} for name in PRECISIONS), {'dtype': 'bfloat16'}]
 
 
 def test_the_paper_is_what_is_measured():
@@ -77,6 +83,30 @@ def test_the_paper_is_what_is_measured():
     assert len(part.task['seeds']) * len(part.task['mus']) == 12
   assert any(part.task['config']['num_clients'] == 10_000
              for part in stages.scaling(options))
+
+
+@pytest.mark.slow
+def test_stages_run_on_a_cpu(tmp_path):
+  """Cut short, and without the stages that take longest to compile."""
+  words = [sys.executable, '-m', 'experiments.gpu_day', '--stage=3,4,6',
+           '--tiny', '--device=cpu', f'--out={tmp_path}']
+  done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  [sweep] = parts_of(tmp_path, 4).values()
+  assert sweep['result']['num_runs'] == 4
+  assert sweep['result']['largest_difference'] < 1e-6
+  trained = parts_of(tmp_path, 3)
+  assert [p['result']['rounds'] for p in trained.values()] == [2, 2]
+  again = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+  assert again.stdout.count('done before') == 4
+  report = subprocess.run(
+      [sys.executable, '-m', 'experiments.gpu_day.report', tmp_path], cwd=ROOT,
+      capture_output=True, text=True, check=True).stdout
+  assert 'Not done' not in report and str(tmp_path) not in report
+
+
+def parts_of(out, stage):
+  return results.parts(results.read(results.path_of(out, stage)))
 
 
 def test_commands_name_no_directories():
