@@ -13,17 +13,17 @@ from unittest import mock
 import numpy as np
 
 _NUM_CLASSES = 100
-_LONG, _SHORT = 8, 2  # rows of the two rounds
 _WARM_UP = 2  # rounds; from the second on MOON has previous models
 
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
   """Returns seconds of a row and of a round beside its rows, and memory.
 
-  The task has "config", "num_examples", "image_size" and "repeats". Memory is
-  in bytes of one device: "peak_bytes" as measured (None where the device does
-  not report it), "temporary_bytes" of the round as XLA counts them, and
-  "footprint", moon_jax's lower bounds by part.
+  The task has "config", "num_examples", "image_size", "rows" (of the longer
+  and the shorter round) and "repeats". Memory is in bytes of one device:
+  "peak_bytes" as measured (None where the device does not report it),
+  "temporary_bytes" of the round as XLA counts them, and "footprint", moon_jax's
+  lower bounds by part.
   """
   from moon_jax import cores
 
@@ -39,7 +39,8 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
       'num_clients': task['config']['lanes'], 'checkpoint_every': 0,
       'local_epochs': 1, 'num_rounds': 2 * (_WARM_UP + task['repeats'])})
   dataset = _noise(task['num_examples'], task['image_size'])
-  size = _LONG * config.batch_size
+  num_long, num_short = task['rows']
+  size = num_long * config.batch_size
   random = np.random.default_rng(0)
   clients = [random.integers(task['num_examples'], size=size)
              for _ in range(config.num_clients)]
@@ -59,15 +60,16 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
         simulation.run_round().seconds for _ in range(task['repeats']))
 
   long = seconds()
-  simulation.shorten(_SHORT * config.batch_size)
+  simulation.shorten(num_short * config.batch_size)
   short = seconds()
-  per_row = (long - short) / (_LONG - _SHORT)
+  per_row = (long - short) / (num_long - num_short)
   stats = jax.devices()[0].memory_stats() or {}
   sizes = {part.name: part.size for part in parts}
   temporary = simulation.temporary_bytes()
   return {
       'compile_seconds': compile_seconds,
-      'seconds_per_row': per_row, 'seconds_besides': short - _SHORT * per_row,
+      'seconds_per_row': per_row,
+      'seconds_besides': short - num_short * per_row,
       'examples_per_second':
           config.batch_size * simulation.num_lanes / per_row,
       'num_parameters': simulation.num_parameters,

@@ -139,6 +139,7 @@ def resnet(options: Options) -> list[Part]:
     return Part(name, 'resnet', {
         'num_examples': 100 if options.tiny else 50_000,
         'image_size': 8 if options.tiny else 32,
+        'rows': [2, 1] if options.tiny else [8, 2],
         'repeats': 1 if options.tiny else 2,
         'config': {'algorithm': 'moon', 'mu': 1., 'model': model,
                    'lanes': lanes, 'batch_size': 2 if options.tiny else 64,
@@ -207,6 +208,6 @@ class Plan(NamedTuple):
 
 
 STAGES = {
-    1: Plan(tests, 180., jobs=6), 2: Plan(speed, 390.), 3: Plan(train, 320.),
+    1: Plan(tests, 180., jobs=6), 2: Plan(speed, 365.), 3: Plan(train, 320.),
     4: Plan(sweep, 150.), 5: Plan(resnet, 400.), 6: Plan(scaling, 140.),
 }
