@@ -4,6 +4,7 @@ import functools
 from typing import NamedTuple
 
 import jax
+from jax import flatten_util
 from jax import lax
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -110,11 +111,11 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
   is_received_J = jobs.is_received & done.finite_J
   of_runs = functools.partial(_sum_of_runs, jobs.run, inputs.num_runs)
   sums, directions, num_moved_R, num_received_R, num_left_out_R, weight_R = (
-      lax.psum((
+      _sum_over_devices((
           done.sums, done.directions,
           of_runs(done.finite_J & (done.drift_J > 0)), of_runs(is_received_J),
           of_runs(jobs.is_received & ~done.finite_J),
-          of_runs(jnp.where(is_received_J, jobs.weight, 0))), devices.AXIS))
+          of_runs(jnp.where(is_received_J, jobs.weight, 0)))))
   # Weights are of all that were to be received: others share what is missing.
   all_weight_R = jnp.where(num_left_out_R > 0, weight_R, 1)
   sums = sums._replace(mean=jax.vmap(
@@ -136,6 +137,17 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
       finite_R=jax.vmap(accumulate.all_finite)((variables, server)),
       cosine_R=jax.vmap(accumulate.mean_cosine)(directions, num_moved_R),
       cosine_J=cosine_J, models_J=done.models_J)
+
+
+def _sum_over_devices(tree):
+  """The sums over all devices, by one all-reduce of one array.
+
+  XLA would split the all-reduce of a tree into parts of some 30 MB.
+  """
+  if lax.axis_size(devices.AXIS) == 1:
+    return tree
+  flat, unravel = flatten_util.ravel_pytree(tree)
+  return unravel(lax.psum(flat, devices.AXIS))
 
 
 def _sum_of_runs(run_J, num_runs, x_J):
