@@ -7,30 +7,22 @@ import time
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from moon_jax import algorithms
 from moon_jax import checks
-from moon_jax import custom
 from moon_jax import evaluate
-from moon_jax import footprint
 from moon_jax import memory
 from moon_jax import metrics as metrics_lib
-from moon_jax import models
+from moon_jax import round_spec
 from moon_jax.config import Config
-from moon_jax.data import augment
 from moon_jax.data import cohort
 from moon_jax.data import partition
 from moon_jax.data.dataset import Dataset
 from moon_jax.engine import devices
 from moon_jax.engine import lanes
-from moon_jax.engine import local
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine import store
-from moon_jax.engine import training_set
-from moon_jax.engine.local import Program
 from moon_jax.engine.local import TrainData
 from moon_jax.engine.round import Round
 from moon_jax.engine.state import State
@@ -38,8 +30,6 @@ from moon_jax.engine.training_set import TrainingSet
 from moon_jax.errors import DivergedError
 from moon_jax.models.base import Variables
 from moon_jax.optimizers import HYPERPARAMETERS
-
-_MOST_FROZEN = 2**30  # bytes of representations that a round keeps
 
 
 class RoundRecord(NamedTuple):
@@ -90,50 +80,14 @@ class Simulation:
         jax.process_count(), jax.default_backend() == 'cpu')
     self._mesh = devices.mesh(self.num_lanes)
     self.num_devices = self._mesh.size
-    sizes = np.array([len(indices) for indices in clients])
-    # A batch larger than every client is all of its examples, and padding.
-    batch_size = min(config.batch_size, int(sizes.max()))
-    self._shape = schedule.shape(
-        config.local_epochs * schedule.steps_per_epoch(sizes, batch_size),
-        self._cohort_size, self.num_lanes, batch_size, self._mesh.size)
-
-    model = models.make(
-        config.model, dataset.num_classes,
-        config.projection_dim if config.projection_head else None,
-        config.dtype, config.norm, dataset.num_tokens, config.precision,
-        config.convolution)
-    algorithm = algorithms.make(config, self._cohort_size)
-    normalize_fn = functools.partial(
-        augment.normalize, mean=dataset.mean, std=dataset.std)
-    example = normalize_fn(jnp.asarray(dataset.train_inputs[:1]))
-    if config.is_custom():
-      custom.check(config, algorithm, model, example)
-    augmentation = dataset.augmentation if config.augment else 'none'
-    frozen_bytes = len(dataset.train_labels) * local.frozen_bytes(
-        model, algorithm, example)
-    self._program = Program(
-        model, algorithm, config.optimizer,
-        augment.AUGMENTATIONS[augmentation], normalize_fn,
-        keep_models=config.client_eval_every > 0,
-        freeze_once=(0 < frozen_bytes < _MOST_FROZEN
-                     and augmentation == 'none' and config.local_epochs > 1
-                     and config.partition != 'feature_noise'
-                     and partition.are_disjoint(clients)))
-    shard_size = config.shard_data and training_set.shard_size(
-        self._shape, config.local_epochs, len(dataset.train_labels))
-    # A custom method's state is assumed not to be zeros.
-    begins_empty = not (algorithm.own_init or config.is_custom())
-    memory.check(footprint.Run(
-        config, jax.eval_shape(model.init, jax.random.key(0), example),
-        dataset, self._shape,
-        client_bytes=state_lib.client_bytes(model, algorithm, example),
-        begins_empty=begins_empty,
-        num_stateful=footprint.num_stateful(config, cohorts, begins_empty),
-        shard_size=shard_size,
-        frozen_bytes=frozen_bytes * self._program.freeze_once,
-        keep_models=self._program.keep_models))
+    spec = round_spec.make(config, dataset, clients, cohorts, self.num_lanes,
+                           self._mesh.size)
+    memory.check(spec.footprint)
+    self._shape, self._program = spec.shape, spec.program
+    model, algorithm = spec.program.model, spec.program.algorithm
+    normalize_fn, shard_size = spec.program.normalize_fn, spec.shard_size
     self.state = state_lib.placed(state_lib.init(
-        [config.seed], model, algorithm, config.num_clients, example),
+        [config.seed], model, algorithm, config.num_clients, spec.example),
         self._mesh)
     self._owners = store.Owners(self.state.clients, self._mesh)
     whole = functools.partial(devices.put, on=self._mesh)
@@ -142,7 +96,7 @@ class Simulation:
         for name in HYPERPARAMETERS})
     self._training = TrainingSet(TrainData(
         dataset.train_inputs, dataset.train_labels,
-        _noise_std(config, dataset, clients)), self._mesh, shard_size)
+        spec.noise_std), self._mesh, shard_size)
     self._test_data = evaluate.batched(
         dataset.test_inputs, dataset.test_labels, self._mesh)
     self._evaluate = evaluate.make_evaluate(model, normalize_fn, self._mesh)
@@ -379,12 +333,3 @@ class Simulation:
       self._next = index, self._training.of_round(self.plan(index))
     return self._next[1]
 
-
-def _noise_std(config, dataset, clients):
-  """Of noise on normalised inputs: on images it is told as of those in 0..1."""
-  if config.partition != 'feature_noise':
-    return None
-  std_N = partition.noise_std(
-      clients, config.noise_std, len(dataset.train_labels))
-  unit_C = dataset.std if dataset.is_images else (1.,)
-  return std_N[:, None] / np.float32(unit_C)

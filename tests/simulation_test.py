@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from moon_jax import models
+from moon_jax import round_spec
 from moon_jax import run
-from moon_jax import simulation as simulation_lib
 from moon_jax.config import Config
 from moon_jax.data import augment
 from moon_jax.data import cohort
@@ -170,7 +170,7 @@ def test_noise_is_as_of_images_in_0_to_1(dataset):
   config = dataclasses.replace(
       CONFIG, partition='feature_noise', num_clients=2, noise_std=.3)
   clients = run.split(config, dataset)
-  std = simulation_lib._noise_std(config, dataset, clients)
+  std = round_spec._noise_std(config, dataset, clients)
   assert std.shape == (len(dataset.train_labels), 1)
   assert not std[clients[0]].any()
   np.testing.assert_allclose(std[clients[1]], .3 / .376, rtol=1e-6)

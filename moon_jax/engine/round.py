@@ -1,6 +1,7 @@
 """Runs a planned round: each device trains its lanes, then all are summed."""
 
 import functools
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -8,6 +9,7 @@ from jax import flatten_util
 from jax import lax
 import jax.numpy as jnp
 from jax.sharding import Mesh
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 
 from moon_jax.engine import accumulate
@@ -62,6 +64,31 @@ class Round:
             loss_TL=of_lanes, extra_TL=of_lanes, drift_J=SPLIT, finite_J=SPLIT,
             finite_R=WHOLE, cosine_R=WHOLE, cosine_J=SPLIT, models_J=SPLIT)),
         check_vma=False), donate_argnums=1)
+
+  def lower(self, shared: dict[str, Any], clients_J: Any,
+            hparams: Hyperparameters, table: Table, data: TrainData
+            ) -> jax.stages.Lowered:
+    """Lowers the round for arguments of these shapes; none has to exist.
+
+    The devices need not exist either: a mesh of those of a
+    `jax.experimental.topologies` description will do.
+
+    Args:
+      shared: the fields of `State` except `clients`.
+      clients_J: client state of a round's jobs.
+      hparams: as in a round.
+      table: likewise.
+      data: likewise.
+    """
+    def placed(tree, spec):
+      sharding = NamedSharding(self._mesh, spec)
+      return jax.tree.map(lambda x: jax.ShapeDtypeStruct(
+          x.shape, x.dtype, sharding=sharding), tree)
+
+    table = Table(*map(placed, table, self._table))
+    return self._run.lower(
+        placed(shared, WHOLE), placed(clients_J, SPLIT), placed(hparams, WHOLE),
+        table, placed(data, self._data_spec))
 
   def compile(self, *args) -> None:
     """For tables of this shape alone: another is an error from now on."""
