@@ -33,6 +33,7 @@ from moon_jax.data import cohort as cohort_lib
 from moon_jax.data import sources
 from moon_jax.engine import schedule
 from moon_jax.errors import UserError
+from moon_jax.targets import command
 
 _DEVICES = flags.DEFINE_integer(
     'devices', 0, 'Devices of all processes; 0 takes those that are here. A '
@@ -231,18 +232,19 @@ def show(config: Config, plan: Plan) -> str:
 
 def main(config: Config) -> None:
   """Prints the plan."""
-  rates = None
+  if command.TARGET.value:
+    return command.main(config, _DEVICES.value, _PROCESSES.value)
   for flag in (_SECONDS_PER_ROW, _SECONDS_PER_JOB, _GBIT):
     if not math.isfinite(flag.value):
       raise UserError(f'--{flag.name}={flag.value} is not a number of seconds '
                       'or gigabits')
-  if _SECONDS_PER_ROW.value:
-    rates = Rates(_SECONDS_PER_ROW.value, _SECONDS_PER_JOB.value, 0.)
-  print(show(config, plan(
-      config, _DEVICES.value, _PROCESSES.value, _GBIT.value, rates)))
+  rates = Rates(_SECONDS_PER_ROW.value, _SECONDS_PER_JOB.value, 0.)
+  print(show(config, plan(config, _DEVICES.value, _PROCESSES.value, _GBIT.value,
+                          rates if rates.seconds_per_row else None)))
 
 
 if __name__ == '__main__':
   command_line.define_config()
-  flags.adopt_module_key_flags(command_line)  # so that --help lists them
+  for module in command_line, command:  # so that --help lists their flags
+    flags.adopt_module_key_flags(module)
   command_line.start('moon_jax.plan', main)

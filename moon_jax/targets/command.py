@@ -1,0 +1,45 @@
+"""python -m moon_jax.plan --target=GPU: plans a run for a GPU that is not here.
+
+Compiles the configured round for that GPU, from its description, on a machine
+without one, and reports memory, lanes that fit, kernels and an estimate of the
+time. Needs the compiler of `jax[cuda12]`, and no GPU.
+"""
+
+import os
+import sys
+
+from absl import flags
+
+from moon_jax import targets
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+from moon_jax.targets import deviceless
+
+TARGET = flags.DEFINE_string(
+    'target', '', 'Plans for this GPU, which need not be here, by compiling '
+    f'for it: {", ".join(targets.names())}, or a file with a '
+    'GpuTargetConfigProto as text. --devices of them, by default 1.')
+
+
+def main(config: Config, num_devices: int, num_processes: int) -> None:
+  """Prints the plan for --target.
+
+  Raises:
+    UserError: where the flags, the description or the installation will not
+      do; or where the run does not fit, with the number of lanes that would.
+  """
+  if num_processes != 1:
+    raise UserError(f'--processes={num_processes}: with --target the GPUs are '
+                    "one host's; leave --processes out")
+  target = targets.find(TARGET.value)
+  deviceless.check_installed()
+  if 'jax' not in sys.modules:
+    os.environ['JAX_PLATFORMS'] = 'cpu'  # this process needs no GPU
+
+  from moon_jax.targets import plan as plan_lib
+  from moon_jax.targets import report
+
+  plan = plan_lib.plan(config, target, num_devices or 1)
+  print(report.show(config, plan), flush=True)
+  if not plan.fits:
+    raise UserError(report.refusal(config, plan))

@@ -1,0 +1,138 @@
+"""Compiles the configured round for GPUs that are not here.
+
+XLA compiles for a GPU from its description alone. It cannot try kernels there,
+so it chooses them by default: memory and counts are those of such a program.
+"""
+
+import importlib.metadata
+import importlib.util
+import time
+from typing import NamedTuple
+
+from moon_jax.errors import UserError
+from moon_jax.targets import Target
+
+_PLUGINS = ('jax_cuda12_plugin', 'jax_cuda13_plugin')
+
+
+class Compiled(NamedTuple):
+  """A round as XLA compiled it; bytes are of one device."""
+
+  num_lanes: int  # of all devices together
+  temporary_bytes: int
+  argument_bytes: int
+  output_bytes: int
+  hlo: str
+  seconds: float  # of lowering and compiling
+
+
+def is_installed() -> bool:
+  """Returns whether the compiler for NVIDIA GPUs is installed."""
+  return any(map(importlib.util.find_spec, _PLUGINS))
+
+
+def check_installed() -> None:
+  """Raises UserError where the compiler for NVIDIA GPUs is not installed."""
+  if not is_installed():
+    version = importlib.metadata.version('jax')
+    raise UserError(
+        '--target needs the compiler for NVIDIA GPUs, which is not installed '
+        f"here (no GPU is needed): pip install 'jax[cuda12]=={version}'")
+
+
+def mesh(target: Target, num_devices: int):
+  """Returns a `jax.sharding.Mesh` of GPUs in one host.
+
+  Raises:
+    UserError: where the compiler does not take the description.
+  """
+  import jax
+  from jax.experimental import topologies
+  import numpy as np
+
+  from moon_jax.engine import devices
+
+  try:
+    topology = topologies.get_topology_desc(
+        platform='cuda', target_config=target.text,
+        topology=f'1x1x{num_devices}')  # slices, hosts, GPUs
+  except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
+    why = str(error).partition('\n')[0][:200]
+    raise UserError(
+        f'the compiler does not take the description of {target.name} ({why}). '
+        'The line above names the field that it does not know, where there is '
+        f'one: leave it out. JAX here is {jax.__version__}') from error
+  return jax.sharding.Mesh(
+      np.array(topology.devices), devices.AXIS,
+      axis_types=(jax.sharding.AxisType.Auto,))
+
+
+def compile_round(spec, on, largest: int) -> Compiled:
+  """Compiles a round from shapes.
+
+  Args:
+    spec: the `moon_jax.round_spec.RoundSpec`.
+    on: the mesh.
+    largest: examples of the largest client.
+  """
+  from moon_jax.engine.devices import SPLIT
+  from moon_jax.engine.devices import WHOLE
+  from moon_jax.engine.round import Round
+
+  start = time.perf_counter()
+  round_ = Round(spec.program, on, SPLIT if spec.shard_size else WHOLE)
+  compiled = round_.lower(*arguments(spec, largest)).compile()
+  memory = compiled.memory_analysis()
+  return Compiled(
+      spec.shape.num_lanes, memory.temp_size_in_bytes,
+      memory.argument_size_in_bytes, memory.output_size_in_bytes,
+      compiled.as_text(), time.perf_counter() - start)
+
+
+def arguments(spec, largest: int) -> tuple:
+  """Returns the arguments of `Round.lower`: shapes, and a table of one job.
+
+  Client state has the shapes of a round's jobs, not of all clients.
+
+  Args:
+    spec: the `moon_jax.round_spec.RoundSpec`.
+    largest: examples of the largest client.
+  """
+  import jax
+  import jax.numpy as jnp
+  import numpy as np
+
+  from moon_jax.engine import schedule
+  from moon_jax.engine.local import TrainData
+  from moon_jax.optimizers import HYPERPARAMETERS
+
+  shape, program, dataset = spec.shape, spec.program, spec.footprint.dataset
+  struct = jax.ShapeDtypeStruct
+  variables = spec.footprint.model
+
+  def rows(count, tree):
+    return jax.tree.map(lambda x: struct((count, *x.shape), x.dtype), tree)
+
+  shared = {
+      'variables': rows(1, variables),
+      'server': rows(1, jax.eval_shape(program.algorithm.init_server,
+                                       variables)),
+      'round': struct((), jnp.int32),
+      'key': jax.eval_shape(lambda: jnp.stack([jax.random.key(0)]))}
+  clients_J = rows(shape.jobs_per_device * shape.num_devices, jax.eval_shape(
+      program.algorithm.init_client, variables))
+  hparams = {name: struct((1,), jnp.float32) for name in HYPERPARAMETERS}
+  table = schedule.plan(schedule.Work(
+      run=np.zeros(1, np.int32), client=np.zeros(1, np.int32),
+      num_examples=np.ones(1, np.int32), num_steps=np.ones(1, np.int64),
+      batches=np.zeros((1, shape.batch_size), np.int32),
+      is_received=np.ones(1, bool)), shape)
+  if program.freeze_once or program.keep_models or spec.shard_size:
+    table = table._replace(own=schedule.own_examples(
+        [[] for _ in table.jobs.client], largest))
+  num_examples = (spec.shard_size * shape.num_devices
+                  or len(dataset.train_labels))
+  data = jax.tree.map(
+      lambda x: struct((num_examples, *x.shape[1:]), x.dtype),
+      TrainData(dataset.train_inputs, dataset.train_labels, spec.noise_std))
+  return shared, clients_J, hparams, table, data

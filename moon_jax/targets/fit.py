@@ -1,0 +1,80 @@
+"""How many lanes fit into a GPU's memory, by as few compilations as will do."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+RESERVED = .1  # of a GPU's memory: CUDA's context, libraries, fragmentation
+_MOST_CONFIRMED = 2  # compilations to confirm an answer
+
+
+class Fit(NamedTuple):
+  """The answer, and how it was found."""
+
+  num_lanes: int  # the most that fit, of all devices together; 0: none
+  is_compiled: bool  # False: interpolated between programs that were compiled
+  compiled: tuple[int, ...]  # numbers of lanes that were compiled
+  is_most: bool  # whether more lanes would have no client to train
+
+
+def usable(memory_bytes: int) -> int:
+  """Returns the bytes of a GPU's memory that a process can count on."""
+  return int(memory_bytes * (1 - RESERVED))
+
+
+def most_lanes(need: Callable[[int], int], limit: int, now: int, most: int,
+               unit: int, is_cheap: Callable[[], bool]) -> Fit:
+  """Finds the most lanes whose round fits.
+
+  Memory is nearly linear in lanes. So the round is compiled for two numbers of
+  lanes, and the answer on their line is confirmed where that is cheap.
+
+  Args:
+    need: compiles a round of so many lanes; returns the bytes that a device
+      needs for it.
+    limit: bytes that a device has.
+    now: lanes of the configuration.
+    most: lanes that a round has clients for; a multiple of `unit`.
+    unit: lanes come in multiples of it, one for each device.
+    is_cheap: whether one more compilation is; called after two of them.
+  """
+  needs = {now: need(now)}
+
+  def answer(num_lanes, is_compiled=True):
+    return Fit(num_lanes, is_compiled, tuple(needs), num_lanes >= most)
+
+  fits = needs[now] <= limit
+  if fits and now >= most:
+    return answer(now)
+  if not fits and now <= unit:
+    return answer(0)
+  second = min(most, 2 * now) if fits else _rounded(now // 2, unit) or unit
+  needs[second] = need(second)
+  for _ in range(_MOST_CONFIRMED):
+    guess = _on_line(needs, limit, most, unit)
+    if guess in needs or guess == 0:
+      return answer(guess, guess > 0 or unit in needs)
+    if not is_cheap():
+      return answer(guess, False)
+    needs[guess] = need(guess)
+  fitting = [lanes for lanes, size in needs.items() if size <= limit]
+  return answer(max(fitting, default=0), bool(fitting) or unit in needs)
+
+
+def _on_line(needs, limit, most, unit):
+  """The most lanes that fit, on the line through the two nearest numbers.
+
+  Never one that is known not to fit, nor fewer than are known to.
+  """
+  fitting = [lanes for lanes, size in needs.items() if size <= limit]
+  others = [lanes for lanes, size in needs.items() if size > limit]
+  low, high = sorted(sorted(
+      needs, key=lambda lanes: abs(needs[lanes] - limit))[:2])
+  slope = (needs[high] - needs[low]) / (high - low)
+  guess = most if slope <= 0 else _rounded(
+      int(low + (limit - needs[low]) / slope), unit)
+  guess = min(guess, most, *(lanes - unit for lanes in others))
+  return max(0, guess, *fitting)
+
+
+def _rounded(lanes, unit):
+  return lanes // unit * unit

@@ -1,0 +1,165 @@
+"""Counts what a compiled GPU program launches, from its HLO text.
+
+XLA compiles each fusion, library call and copy of a scheduled module to one
+kernel, about. The row loop is the loop inside the loop over segments
+(`moon_jax.engine.segments`); of several such loops the one that launches most.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+import re
+from typing import NamedTuple
+
+from moon_jax.targets import hlo
+from moon_jax.targets import products
+from moon_jax.targets.hlo import Module
+
+_COLLECTIVES = ('all-reduce', 'all-gather', 'all-to-all', 'reduce-scatter',
+                'collective-permute', 'collective-broadcast',
+                'ragged-all-to-all')
+# Named as they are counted; anything else that is no bookkeeping is "other".
+_KINDS = {'fusion': 'fusions', 'custom-call': 'library calls',
+          'convolution': 'library calls', 'dot': 'library calls',
+          'copy': 'copies', 'copy-start': 'copies', 'while': 'inner loops',
+          'conditional': 'conditionals'}
+_NO_KERNEL = {'parameter', 'constant', 'tuple', 'get-tuple-element', 'bitcast',
+              'copy-done', 'after-all', 'partition-id', 'replica-id', 'call',
+              'opt-barrier'}
+_NOT_LAUNCHED = ('inner loops', 'conditionals')
+_SLICES = {'dynamic-slice', 'gather', 'slice'}
+
+
+class Kernel(NamedTuple):
+  """What one launch computes and moves."""
+
+  kind: str  # a value of `_KINDS`, or "other"
+  flops: dict[str, float]  # of products, by arithmetic of `targets`
+  num_bytes: float  # read and written
+  times: float = 1.  # launched per row
+
+
+class Counts(NamedTuple):
+  """What a module launches."""
+
+  row: list[Kernel]  # one row of a table: one local step on all lanes
+  collectives: dict[str, int]  # in the whole module
+
+  def of_row(self) -> dict[str, int]:
+    """Returns how many of each kind a row has."""
+    found = Counter()
+    for kernel in self.row:
+      found[kernel.kind] += kernel.times
+    kinds = dict.fromkeys((*_KINDS.values(), 'other'))
+    return {kind: int(found[kind]) for kind in kinds}
+
+  def launches(self) -> int:
+    """Returns the kernels that a row launches."""
+    return int(sum(k.times for k in self.row if k.kind not in _NOT_LAUNCHED))
+
+
+def count(text: str) -> Counts:
+  """Returns the counts of a module.
+
+  Raises:
+    ValueError: where it has no loop inside a loop.
+  """
+  module = hlo.parse(text)
+  collectives = Counter()
+  for computation in module.computations.values():
+    for instruction in computation.values():
+      op = instruction.op.removesuffix('-start')
+      if op in _COLLECTIVES:
+        collectives[op] += 1
+  rows = [list(_kernels(module, row))
+          for segment in _bodies(module, module.entry)
+          for row in _bodies(module, segment)]
+  if not rows:
+    raise ValueError('the module has no loop inside a loop')
+  return Counts(max(rows, key=len), dict(collectives))
+
+
+def _bodies(module: Module, name: str) -> list[str]:
+  """The bodies of the loops of a computation, and of those that it calls."""
+  found = []
+  for x in module.computations[name].values():
+    if x.op == 'while':
+      found.append(hlo.called(x, 'body'))
+    elif x.op == 'call':
+      found += _bodies(module, hlo.called(x, 'to_apply'))
+    elif x.op == 'conditional':
+      for branch in hlo.branches(x):
+        found += _bodies(module, branch)
+  return found
+
+
+def _kernels(module: Module, name: str, times: float = 1.) -> Iterator[Kernel]:
+  """What a computation launches, with what it calls; inner loops as often as
+  they are known to turn, once where that is not known."""
+  computation = module.computations[name]
+  for x in computation.values():
+    if x.op == 'call':
+      yield from _kernels(module, hlo.called(x, 'to_apply'), times)
+    elif x.op.endswith('-done') or x.op in _NO_KERNEL:
+      continue
+    elif x.op == 'while':
+      yield Kernel('inner loops', {}, 0, times)
+      turns = re.search(r'"known_trip_count":\{"n":"(\d+)"', x.rest)
+      turns = times * (int(turns[1]) if turns else 1)
+      for part in 'condition', 'body':
+        yield from _kernels(module, hlo.called(x, part), turns)
+    elif x.op == 'conditional':
+      yield Kernel('conditionals', {}, 0, times)
+      yield from max((list(_kernels(module, branch, times))
+                      for branch in hlo.branches(x)), key=len, default=[])
+    else:
+      fused = (module.computations[hlo.called(x, 'calls')]
+               if x.op == 'fusion' else None)
+      yield Kernel(_KINDS.get(x.op, 'other'),
+                   products.flops(module, computation, x),
+                   _moved(computation, x, fused), times)
+
+
+def _moved(computation, x, fused) -> int:
+  """Bytes that a kernel reads and writes; of slices, only what they take."""
+  if fused is None:
+    return hlo.size(x.shape) + sum(
+        hlo.size(computation[name].shape) for name in x.operands
+        if name in computation)
+  alias = {}  # of a bitcast, what it is of
+  users = {}
+  for y in fused.values():
+    of = [alias.get(name, name) for name in y.operands]
+    if y.op == 'bitcast' and not y.is_root:
+      alias[y.name] = of[0]
+      continue
+    for place, name in enumerate(of):
+      users.setdefault(name, []).append((y, place))
+  total = 0
+  for y in fused.values():
+    if y.op == 'parameter':
+      total += _read(y, users.get(y.name, ()))
+    if y.is_root:
+      parts = y.operands if y.op == 'tuple' else (y.name,)
+      total += sum(_written(fused, alias.get(part, part)) for part in parts)
+  return total
+
+
+def _read(parameter, users):
+  sizes = []
+  for y, place in users:
+    if place == 0 and y.op in _SLICES:
+      sizes.append(hlo.size(y.shape))
+    elif place == 0 and y.op == 'dynamic-update-slice':
+      sizes.append(0)
+    else:
+      return hlo.size(parameter.shape)
+  return min(sum(sizes), hlo.size(parameter.shape))
+
+
+def _written(fused, name):
+  x = fused[name]
+  if x.op == 'bitcast' and x.operands:
+    x = fused[x.operands[0]]
+  if x.op == 'dynamic-update-slice':
+    return hlo.size(fused[x.operands[1]].shape)
+  return hlo.size(x.shape)

@@ -1,0 +1,121 @@
+"""Plans a run for a GPU that is not here; see `moon_jax.targets.command`."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from moon_jax import checks
+from moon_jax import footprint
+from moon_jax import round_spec
+from moon_jax import run
+from moon_jax.config import Config
+from moon_jax.data import cohort as cohort_lib
+from moon_jax.data import sources
+from moon_jax.data.dataset import Dataset
+from moon_jax.engine import devices
+from moon_jax.engine import lanes
+from moon_jax.engine import schedule
+from moon_jax.targets import deviceless
+from moon_jax.targets import estimate as estimate_lib
+from moon_jax.targets import fit as fit_lib
+from moon_jax.targets import kernels
+from moon_jax.targets import Target
+from moon_jax.targets.deviceless import Compiled
+
+_CHEAP_SECONDS = 60.  # of a compilation that may be repeated to confirm
+_ROUNDS = 20  # whose rows are counted
+
+
+class TargetPlan(NamedTuple):
+  """What a round takes on each of a number of GPUs."""
+
+  target: Target
+  num_lanes: int  # of all devices together
+  num_devices: int
+  parts: dict[str, int]  # bytes of a device's memory
+  compiled: Compiled  # of `num_lanes`
+  compile_seconds: float  # of all that was compiled
+  counts: kernels.Counts
+  fit: fit_lib.Fit
+  estimate: estimate_lib.Estimate
+
+  @property
+  def need(self) -> int:
+    """Bytes of a device."""
+    return sum(self.parts.values())
+
+  @property
+  def fits(self) -> bool:
+    return self.need <= fit_lib.usable(self.target.memory_bytes)
+
+
+def plan(config: Config, target: Target, num_devices: int = 1,
+         dataset: Dataset | None = None,
+         compile_fn: Callable[..., Compiled] | None = None) -> TargetPlan:
+  """Compiles the configured round for `target` and plans with what that says.
+
+  Args:
+    config: the configuration.
+    target: the GPU.
+    num_devices: GPUs of one host; as a run does, it uses as many of them as
+      share the lanes evenly.
+    dataset: the data; None loads what the configuration names.
+    compile_fn: from a `RoundSpec`, the number of devices and the examples of
+      the largest client; None compiles for `target`.
+
+  Raises:
+    UserError: where the run could not be, whatever the memory.
+  """
+  config = checks.validate(config)
+  if dataset is None:
+    dataset = sources.load(config.dataset, config.data_dir)
+  checks.validate_dataset(config, dataset)
+  dataset = dataset.with_test_examples(config.eval_examples)
+  clients = run.split(config, dataset)
+  cohorts = cohort_lib.make(config)
+  cohort_size = max(map(len, cohorts))
+  now = lanes.choose(config.lanes, cohort_size, num_devices, 1, is_cpu=False)
+  num_devices = sum(devices.shares(now, [num_devices]))
+  if compile_fn is None:
+    mesh = deviceless.mesh(target, num_devices)
+    compile_fn = lambda spec, _, largest: deviceless.compile_round(
+        spec, mesh, largest)
+  found = {}  # by the number of lanes
+
+  def need(num_lanes):
+    spec = round_spec.make(
+        config, dataset, clients, cohorts, num_lanes, num_devices)
+    compiled = compile_fn(spec, num_devices, max(map(len, clients)))
+    found[num_lanes] = spec, compiled, _parts(spec, compiled)
+    return sum(found[num_lanes][-1].values())
+
+  fit = fit_lib.most_lanes(
+      need, fit_lib.usable(target.memory_bytes), now,
+      most=max(now, cohort_size // num_devices * num_devices), unit=num_devices,
+      is_cheap=lambda: all(compiled.seconds < _CHEAP_SECONDS
+                           for _, compiled, _ in found.values()))
+  spec, compiled, parts = found[now]
+  counts = kernels.count(compiled.hlo)
+  return TargetPlan(
+      target, now, num_devices, parts, compiled,
+      sum(compiled.seconds for _, compiled, _ in found.values()), counts, fit,
+      estimate_lib.estimate(target, counts, _rows(
+          config, clients, cohorts, spec.shape)))
+
+
+def _parts(spec, compiled):
+  """Bytes of a device by part; representations are among the temporaries."""
+  kept = footprint.on_device(spec.footprint._replace(frozen_bytes=0))
+  parts = [*kept, *footprint.data_on_device(spec.footprint)]
+  return {part.name: part.size for part in parts if part.size} | {
+      'temporaries of the compiled round': compiled.temporary_bytes}
+
+
+def _rows(config, clients, cohorts, shape):
+  """Rows of the longest lane, mean over rounds."""
+  sizes = np.array([len(indices) for indices in clients])
+  steps = config.local_epochs * schedule.steps_per_epoch(
+      sizes, shape.batch_size)
+  return float(np.mean([schedule.rows(steps[cohort], shape).max()
+                        for cohort in cohorts[:_ROUNDS]]))

@@ -1,0 +1,99 @@
+"""A `TargetPlan` in plain words."""
+
+from moon_jax.config import Config
+from moon_jax.targets import estimate as estimate_lib
+from moon_jax.targets import fit as fit_lib
+from moon_jax.targets.plan import TargetPlan
+
+_LEAST_NAMED = .01  # of what is needed; an error names no smaller part
+
+
+def show(config: Config, plan: TargetPlan) -> str:
+  """Returns the plan as lines of text."""
+  return '\n'.join([
+      f'{plan.target.name}: --algorithm={config.algorithm} '
+      f'--model={config.model} --dtype={config.dtype}, {plan.num_lanes} '
+      f'lane(s) on {plan.num_devices} GPU(s); compiled here in '
+      f'{plan.compiled.seconds:,.0f} s',
+      *_memory(plan), *_kernels(plan), *_time(config, plan)])
+
+
+def refusal(config: Config, plan: TargetPlan) -> str:
+  """Returns why a run does not fit, and the number of lanes that would."""
+  parts = sorted(plan.parts.items(), key=lambda part: -part[1])
+  named = ', '.join(f'{name} {size / 1e9:,.1f}' for name, size in parts
+                    if size > _LEAST_NAMED * plan.need)
+  have = fit_lib.usable(plan.target.memory_bytes)
+  if plan.fit.num_lanes:
+    remedy = f'{_fit(plan)} Give --lanes={plan.fit.num_lanes}'
+  else:
+    remedy = (
+        f'{_fit(plan)} Give a smaller --batch_size={config.batch_size}, '
+        '--dtype=bfloat16, a smaller --model or a GPU with more memory')
+  return (f'--lanes={config.lanes}, {plan.num_lanes} lane(s) on '
+          f'{plan.num_devices} GPU(s), needs {plan.need / 1e9:,.1f} GB of each '
+          f'and a process can use {have / 1e9:,.1f} of {plan.target.name}: '
+          f'{named}. {remedy}')
+
+
+def _memory(plan):
+  total, have = plan.target.memory_bytes, fit_lib.usable(
+      plan.target.memory_bytes)
+  return [
+      'memory of a GPU, GB',
+      *[f'  {name:46}{size / 1e9:10,.3f}' for name, size in plan.parts.items()],
+      f'  {"in all":46}{plan.need / 1e9:10,.3f}',
+      f'  {"usable":46}{have / 1e9:10,.3f}',
+      f'  of {total / 1e9:,.1f}, of which {fit_lib.RESERVED:.0%} are reserved '
+      'for what a process cannot use: context, libraries, fragmentation',
+      ('It fits. ' if plan.fits else 'It does not fit. ') + _fit(plan)]
+
+
+def _fit(plan):
+  fit = plan.fit
+  compiled = ' and '.join(map(str, sorted(fit.compiled)))
+  how = (f'compiled: {compiled} lane(s)' if fit.is_compiled else
+         f'interpolated from programs of {compiled} lanes, not compiled')
+  if not fit.num_lanes:
+    return f'Not even one lane on each GPU fits ({how}).'
+  if fit.is_most:
+    return (f'{fit.num_lanes} lane(s) fit ({how}), one for each client of a '
+            'round: more cannot be used.')
+  return f'At most {fit.num_lanes} lane(s) fit ({how}).'
+
+
+def _kernels(plan):
+  counts = plan.counts.of_row()
+  parts = ', '.join(f'{count} {kind}' for kind, count in counts.items()
+                    if count or kind != 'other')
+  collectives = ', '.join(f'{count} {kind}' for kind, count
+                          in plan.counts.collectives.items()) or 'none'
+  return [f'kernels launched per row (a local step of all lanes of a GPU): '
+          f'{plan.counts.launches():,} ({parts})',
+          f'collectives of the whole program: {collectives}']
+
+
+def _time(config, plan):
+  e, target = plan.estimate, plan.target
+  flops = ', '.join(
+      f'{count:.3g} FLOP in {arithmetic} at {target.peak_flops[arithmetic]:.3g}'
+      '/s' for arithmetic, count in e.row_flops.items()) or 'no products'
+  source = ('as NVIDIA publishes them' if target.has_published_peaks else
+            'of its float32 units, since the description has no peak_tflops')
+  lines = [
+      f'estimate of a round of {e.rows:,.0f} rows: {e.seconds:,.2f} s; of '
+      f'{config.num_rounds} rounds: {e.seconds * config.num_rounds / 60:,.1f} '
+      'minutes',
+      f'  launches alone {e.launch_seconds:,.2f} s, products alone '
+      f'{e.product_seconds:,.2f} s, memory alone {e.memory_seconds:,.2f} s',
+      f'  A row has {flops} and {e.row_bytes / 1e9:,.3f} GB read and written '
+      f'at {target.memory_bandwidth / 1e12:,.2f} TB/s; peaks are {source}.',
+      f'  Assumed: a kernel takes the longest of '
+      f'{estimate_lib.LAUNCH_SECONDS * 1e6:g} microseconds to launch, its '
+      f'products and its bytes at {estimate_lib.EFFICIENCY:.0%} of those '
+      'peaks; kernels run one after another.',
+      '  Not counted: starts and ends of clients, client state moved over '
+      'PCIe, evaluation, collectives, compilation.',
+      '  This is an estimate from counts of a program compiled without a GPU; '
+      'it was never compared with a card.']
+  return lines

@@ -1,0 +1,105 @@
+"""Counts of a small module, written by hand as XLA prints one for GPUs."""
+
+import pathlib
+
+import pytest
+
+from moon_jax.targets import hlo
+from moon_jax.targets import kernels
+from moon_jax.targets import products
+
+TEXT = (pathlib.Path(__file__).parent / 'round.hlo').read_text()
+
+
+def named(module, computation, name):
+  return module.computations[computation], module.computations[
+      computation][name]
+
+
+def test_kernels_of_a_row():
+  """Three fusions of its own, two of each of three turns, two of calls."""
+  counts = kernels.count(TEXT)
+  assert counts.of_row() == {
+      'fusions': 3 + 3 * 2 + 2, 'library calls': 1, 'copies': 1,
+      'inner loops': 1, 'conditionals': 1, 'other': 0}
+  assert counts.launches() == 11 + 1 + 1
+  assert counts.collectives == {'all-reduce': 1}
+
+
+def test_a_loop_of_unknown_length_turns_once():
+  text = TEXT.replace('"known_trip_count":{"n":"3"}', '')
+  assert kernels.count(text).of_row()['fusions'] == 3 + 2 + 2
+
+
+def test_kinds_that_are_not_known_are_counted():
+  text = TEXT.replace('f32[10]{0} copy(%small)', 'f32[10]{0} sort(%small)')
+  found = kernels.count(text).of_row()
+  assert (found['copies'], found['other']) == (0, 1)
+
+
+def test_other_collectives_are_counted():
+  text = TEXT.replace('%copy.9 =', '%g = f32[20]{0} all-gather(%x), '
+                      'dimensions={0}\n  %copy.9 =')
+  assert kernels.count(text).collectives == {'all-reduce': 1, 'all-gather': 1}
+
+
+def test_products():
+  counts = kernels.count(TEXT)
+  flops = [kernel.flops for kernel in counts.row if kernel.flops]
+  assert flops == [{'float32': 2. * 10 * 64 * 400 * 120},
+                   {'bfloat16': 2. * 64 * 400 * 120}]
+
+
+@pytest.mark.parametrize('attribute, arithmetic, times', [
+    ('operand_precision={highest,highest}', 'float32', 1),
+    ('operand_precision={high,high}', 'tf32', 1),
+    ('algorithm=dot_tf32_tf32_f32', 'tf32', 1),
+    ('algorithm=dot_tf32_tf32_f32_x3', 'tf32', 3),
+    ('algorithm=dot_bf16_bf16_f32', 'bfloat16', 1),
+    ('algorithm=dot_bf16_bf16_f32_x6', 'bfloat16', 6),
+    ('algorithm=dot_f32_f32_f32', 'float32', 1),
+])
+def test_arithmetic_of_products(attribute, arithmetic, times):
+  text = TEXT.replace('operand_precision={highest,highest}', attribute)
+  module = hlo.parse(text)
+  assert products.flops(module, *named(module, 'row_body', 'gemm_fusion_dot')
+                        ) == {arithmetic: times * 2. * 10 * 64 * 400 * 120}
+
+
+@pytest.mark.parametrize('target, shapes', [
+    ('__cudnn$convForward', ('x', 'w', 'y')),
+    ('__cudnn$convBackwardInput', ('y', 'w', 'x')),
+    ('__cudnn$convBackwardFilter', ('x', 'y', 'w')),
+])
+def test_convolutions_count_as_the_one_whose_gradient_they_are(target, shapes):
+  """32 images, 16x16 pixels to 8x8, 3x3 windows, 4 channels to 24."""
+  of = {'x': 'f32[32,16,16,4]{3,2,1,0}', 'w': 'f32[3,3,4,24]{3,2,1,0}',
+        'y': 'f32[32,8,8,24]{3,2,1,0}'}
+  left, right, out = (of[name] for name in shapes)
+  module = hlo.parse(f'''ENTRY %main () -> f32[] {{
+  %a = {left} parameter(0)
+  %b = {right} parameter(1)
+  %conv = ({out}, u8[64]{{0}}) custom-call(%a, %b), window={{size=3x3 stride=2x2}}, dim_labels=b01f_01io->b01f, custom_call_target="{target}"
+}}
+''')
+  assert products.flops(module, *named(module, 'main', 'conv')) == {
+      'tf32': 2. * 32 * 8 * 8 * 24 * 3 * 3 * 4}
+
+
+def test_bytes_of_slices_are_those_they_take():
+  row = kernels.count(TEXT).row
+  dot, gather, update, gemm, copy = (
+      row[i].num_bytes for i in (0, 1, 2, 3, 4))
+  assert dot == 4 * 10 * (64 * 400 + 400 * 120 + 64 * 120)
+  images = 640 * 32 * 32 * 3
+  assert gather == images + 4 * 640 + 4 * images
+  # Reads one row, which it writes twice, and where that is.
+  assert update == 40 + 4 + 40 + 40
+  assert gemm == 2 * (64 * 400 + 400 * 120 + 64 * 120) + 2**20
+  assert copy == 80
+
+
+def test_a_module_without_rows():
+  with pytest.raises(ValueError, match='no loop inside a loop'):
+    kernels.count(TEXT.replace('while.9 = (s32[], f32[10]{0}) while',
+                               'while.9 = (s32[], f32[10]{0}) copy'))

@@ -1,0 +1,90 @@
+"""Descriptions of GPUs: those of the package, and what a user's file must be."""
+
+import pathlib
+import tomllib
+
+import pytest
+
+from moon_jax import targets
+from moon_jax.errors import UserError
+
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_the_gpus_of_the_package():
+  assert targets.names() == ['a100', 'h100', 'h200', 'l4', 'rtx4090']
+  found = {name: targets.find(name) for name in targets.names()}
+  assert all(target.has_published_peaks for target in found.values())
+  gigabytes = {name: round(target.memory_bytes / 1e9)
+               for name, target in found.items()}
+  assert gigabytes == {'a100': 85, 'h100': 85, 'h200': 151, 'l4': 24,
+                       'rtx4090': 26}
+  assert found['h200'].memory_bandwidth == 4.8e12
+  assert found['a100'].peak_flops == {
+      'float32': 19.5e12, 'tf32': 156e12, 'bfloat16': 312e12}
+
+
+@pytest.mark.parametrize('name', targets.names())
+def test_float32_peaks_are_those_of_the_units(name):
+  """Published rates are of a boost clock; the fields have the highest."""
+  target = targets.find(name)
+  text = '\n'.join(line for line in target.text.splitlines()
+                   if not line.startswith('#'))
+  path = targets._parse('--target=x', text)
+  assert not path.has_published_peaks
+  assert set(path.peak_flops.values()) == {path.peak_flops['float32']}
+  ratio = path.peak_flops['float32'] / target.peak_flops['float32']
+  assert .98 < ratio < 1.02
+
+
+def test_descriptions_are_installed():
+  project = tomllib.loads((_ROOT / 'pyproject.toml').read_text())
+  data = project['tool']['setuptools']['package-data']
+  assert data == {'moon_jax.targets': ['*.txtpb']}
+
+
+def test_a_file_of_the_users(tmp_path):
+  path = tmp_path / 'small.txtpb'
+  path.write_text(targets.find('l4').text.replace('24152899584', '8e9'))
+  found = targets.find(str(path))
+  assert found.memory_bytes == 8_000_000_000
+  assert found.memory_bandwidth == targets.find('l4').memory_bandwidth
+
+
+def test_an_unknown_name():
+  with pytest.raises(UserError, match='--target=h300 is neither a GPU known '
+                     'here nor a file. Give one of a100, h100, h200'):
+    targets.find('h300')
+
+
+@pytest.mark.parametrize('content, words', [
+    (b'', 'no GpuTargetConfigProto in text form.*device_memory_size'),
+    (b'hello', 'h200.txtpb'),
+    (b'\xff\xfe\x00', 'cannot be read as text'),
+    (b'x' * (2**20 + 1), 'too many'),
+])
+def test_files_that_are_no_descriptions(tmp_path, content, words):
+  path = tmp_path / 'gpu.txtpb'
+  path.write_bytes(content)
+  with pytest.raises(UserError, match=words) as error:
+    targets.find(str(path))
+  assert f'--target={path}' in str(error.value)
+  with pytest.raises(UserError, match='nor a file'):
+    targets.find(str(tmp_path))
+
+
+@pytest.mark.parametrize('old, new, words', [
+    ('threads_per_warp: 32', '', 'for, threads_per_warp. Copy'),
+    ('core_count: 58', 'core_count: 0', 'for, core_count. Copy'),
+    ('clock_rate_ghz: 2.04', 'clock_rate_ghz: 1e999', 'for, clock_rate_ghz'),
+    ('core_count: 58', '# core_count: 58', 'for, core_count. Copy'),
+    ('tf32 60', 'tf32 fast', 'must give a number above 0 for each of float32'),
+])
+def test_fields_that_the_compiler_would_crash_without(
+    tmp_path, old, new, words):
+  text = targets.find('l4').text
+  assert old in text
+  path = tmp_path / 'gpu.txtpb'
+  path.write_text(text.replace(old, new))
+  with pytest.raises(UserError, match=words):
+    targets.find(str(path))
