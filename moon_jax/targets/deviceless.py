@@ -12,6 +12,7 @@ from typing import NamedTuple
 from moon_jax.errors import UserError
 from moon_jax.targets import Target
 
+_NO_TILES = "Couldn't find output tile sizes"  # of XLA's error
 _PLUGINS = ('jax_cuda12_plugin', 'jax_cuda13_plugin')
 
 
@@ -24,6 +25,7 @@ class Compiled(NamedTuple):
   output_bytes: int
   hlo: str
   seconds: float  # of lowering and compiling
+  by_cublas: bool = False  # whether XLA could not compile its own products
 
 
 def is_installed() -> bool:
@@ -58,10 +60,13 @@ def mesh(target: Target, num_devices: int):
         topology=f'1x1x{num_devices}')  # slices, hosts, GPUs
   except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
     why = str(error).partition('\n')[0][:200]
+    remedy = ('Set JAX_PLATFORMS=cpu before JAX starts'
+              if isinstance(error, NotImplementedError) else
+              'The line above names the field that it does not know: leave it '
+              'out')
     raise UserError(
-        f'the compiler does not take the description of {target.name} ({why}). '
-        'The line above names the field that it does not know, where there is '
-        f'one: leave it out. JAX here is {jax.__version__}') from error
+        f'JAX {jax.__version__} cannot compile for {target.name} ({why}). '
+        f'{remedy}') from error
   return jax.sharding.Mesh(
       np.array(topology.devices), devices.AXIS,
       axis_types=(jax.sharding.AxisType.Auto,))
@@ -81,12 +86,26 @@ def compile_round(spec, on, largest: int) -> Compiled:
 
   start = time.perf_counter()
   round_ = Round(spec.program, on, SPLIT if spec.shard_size else WHOLE)
-  compiled = round_.lower(*arguments(spec, largest)).compile()
+  compiled, by_cublas = _compiled(round_.lower(*arguments(spec, largest)))
   memory = compiled.memory_analysis()
   return Compiled(
       spec.shape.num_lanes, memory.temp_size_in_bytes,
       memory.argument_size_in_bytes, memory.output_size_in_bytes,
-      compiled.as_text(), time.perf_counter() - start)
+      compiled.as_text(), time.perf_counter() - start,
+      by_cublas)
+
+
+def _compiled(lowered):
+  """Without a GPU to try them on, XLA may choose tiles of a fused product that
+  it then cannot compile; products by cuBLAS have none."""
+  import jax
+
+  try:
+    return lowered.compile(), False
+  except jax.errors.JaxRuntimeError as error:
+    if _NO_TILES not in str(error):
+      raise
+    return lowered.compile({'xla_gpu_enable_triton_gemm': False}), True
 
 
 def arguments(spec, largest: int) -> tuple:

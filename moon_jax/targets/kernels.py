@@ -43,6 +43,7 @@ class Counts(NamedTuple):
 
   row: list[Kernel]  # one row of a table: one local step on all lanes
   collectives: dict[str, int]  # in the whole module
+  in_loops: dict[str, int]  # collectives that run more than once a round
 
   def of_row(self) -> dict[str, int]:
     """Returns how many of each kind a row has."""
@@ -66,16 +67,19 @@ def count(text: str) -> Counts:
   module = hlo.parse(text)
   collectives = Counter()
   for computation in module.computations.values():
-    for instruction in computation.values():
-      op = instruction.op.removesuffix('-start')
-      if op in _COLLECTIVES:
-        collectives[op] += 1
+    collectives += _collectives(computation)
+  in_loops = collectives - _collectives(module.computations[module.entry])
   rows = [list(_kernels(module, row))
           for segment in _bodies(module, module.entry)
           for row in _bodies(module, segment)]
   if not rows:
     raise ValueError('the module has no loop inside a loop')
-  return Counts(max(rows, key=len), dict(collectives))
+  return Counts(max(rows, key=len), dict(collectives), dict(in_loops))
+
+
+def _collectives(computation) -> Counter[str]:
+  ops = (x.op.removesuffix('-start') for x in computation.values())
+  return Counter(op for op in ops if op in _COLLECTIVES)
 
 
 def _bodies(module: Module, name: str) -> list[str]:
@@ -122,7 +126,9 @@ def _kernels(module: Module, name: str, times: float = 1.) -> Iterator[Kernel]:
 def _moved(computation, x, fused) -> int:
   """Bytes that a kernel reads and writes; of slices, only what they take."""
   if fused is None:
-    return hlo.size(x.shape) + sum(
+    # A library call's last result is its workspace.
+    shape = re.sub(r', [su]8\[\d+\]\{0\}\)$', ')', x.shape)
+    return hlo.size(shape) + sum(
         hlo.size(computation[name].shape) for name in x.operands
         if name in computation)
   alias = {}  # of a bitcast, what it is of

@@ -66,8 +66,9 @@ def _arithmetic(computation, x) -> tuple[str, int]:
   kind = arrays(computation[x.operands[0]].shape)[0][0]
   if kind in ('bf16', 'f16'):
     return 'bfloat16', 1
-  if found := re.search(r'algorithm=(\w+)', x.rest):
-    return _ALGORITHMS.get(found[1], ('float32', 1))
+  found = re.search(r'\balgorithm(?:=|":"ALG_)(DOT\w+)', x.rest, re.IGNORECASE)
+  if found:
+    return _ALGORITHMS.get(found[1].lower(), ('float32', 1))
   if kind == 'f64' or re.search(
       r'operand_precision=\{highest|"HIGHEST"', x.rest):
     return 'float32', 1

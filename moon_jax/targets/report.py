@@ -68,9 +68,13 @@ def _kernels(plan):
                     if count or kind != 'other')
   collectives = ', '.join(f'{count} {kind}' for kind, count
                           in plan.counts.collectives.items()) or 'none'
+  in_loops = sum(plan.counts.in_loops.values())
+  cublas = ['XLA could not compile its own products without a GPU: they are '
+            "cuBLAS's here"] if plan.compiled.by_cublas else []
   return [f'kernels launched per row (a local step of all lanes of a GPU): '
           f'{plan.counts.launches():,} ({parts})',
-          f'collectives of the whole program: {collectives}']
+          f'collectives of the whole program: {collectives}'
+          + f', {in_loops} of them in loops' * (in_loops > 0), *cublas]
 
 
 def _time(config, plan):

@@ -12,7 +12,7 @@ TARGET = Target('GPU', '', 10**9, memory_bandwidth=1e12, peak_flops={
 
 
 def of(*kernels, rows=100.):
-  return estimate.estimate(TARGET, Counts(list(kernels), {}), rows)
+  return estimate.estimate(TARGET, Counts(list(kernels), {}, {}), rows)
 
 
 def test_a_small_kernel_takes_its_launch():

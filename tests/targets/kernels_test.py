@@ -23,7 +23,7 @@ def test_kernels_of_a_row():
       'fusions': 3 + 3 * 2 + 2, 'library calls': 1, 'copies': 1,
       'inner loops': 1, 'conditionals': 1, 'other': 0}
   assert counts.launches() == 11 + 1 + 1
-  assert counts.collectives == {'all-reduce': 1}
+  assert counts.collectives == {'all-reduce': 1} and not counts.in_loops
 
 
 def test_a_loop_of_unknown_length_turns_once():
@@ -40,7 +40,9 @@ def test_kinds_that_are_not_known_are_counted():
 def test_other_collectives_are_counted():
   text = TEXT.replace('%copy.9 =', '%g = f32[20]{0} all-gather(%x), '
                       'dimensions={0}\n  %copy.9 =')
-  assert kernels.count(text).collectives == {'all-reduce': 1, 'all-gather': 1}
+  found = kernels.count(text)
+  assert found.collectives == {'all-reduce': 1, 'all-gather': 1}
+  assert found.in_loops == {'all-gather': 1}
 
 
 def test_products():
@@ -58,6 +60,9 @@ def test_products():
     ('algorithm=dot_bf16_bf16_f32', 'bfloat16', 1),
     ('algorithm=dot_bf16_bf16_f32_x6', 'bfloat16', 6),
     ('algorithm=dot_f32_f32_f32', 'float32', 1),
+    ('"precision_config":{"operand_precision":["HIGHEST"]}', 'float32', 1),
+    ('"algorithm":"ALG_DOT_TF32_TF32_F32_X3"', 'tf32', 3),
+    ('"algorithm":"ALG_UNSET"', 'tf32', 1),
 ])
 def test_arithmetic_of_products(attribute, arithmetic, times):
   text = TEXT.replace('operand_precision={highest,highest}', attribute)
@@ -76,10 +81,12 @@ def test_convolutions_count_as_the_one_whose_gradient_they_are(target, shapes):
   of = {'x': 'f32[32,16,16,4]{3,2,1,0}', 'w': 'f32[3,3,4,24]{3,2,1,0}',
         'y': 'f32[32,8,8,24]{3,2,1,0}'}
   left, right, out = (of[name] for name in shapes)
+  attributes = (f'window={{size=3x3 stride=2x2}}, dim_labels=b01f_01io->b01f, '
+                f'custom_call_target="{target}"')
   module = hlo.parse(f'''ENTRY %main () -> f32[] {{
   %a = {left} parameter(0)
   %b = {right} parameter(1)
-  %conv = ({out}, u8[64]{{0}}) custom-call(%a, %b), window={{size=3x3 stride=2x2}}, dim_labels=b01f_01io->b01f, custom_call_target="{target}"
+  %conv = ({out}, u8[64]{{0}}) custom-call(%a, %b), {attributes}
 }}
 ''')
   assert products.flops(module, *named(module, 'main', 'conv')) == {
@@ -95,7 +102,7 @@ def test_bytes_of_slices_are_those_they_take():
   assert gather == images + 4 * 640 + 4 * images
   # Reads one row, which it writes twice, and where that is.
   assert update == 40 + 4 + 40 + 40
-  assert gemm == 2 * (64 * 400 + 400 * 120 + 64 * 120) + 2**20
+  assert gemm == 2 * (64 * 400 + 400 * 120 + 64 * 120)  # no workspace
   assert copy == 80
 
 

@@ -1,4 +1,4 @@
-"""Descriptions of GPUs: those of the package, and what a user's file must be."""
+"""Descriptions of GPUs: those of the package, and files of the user's."""
 
 import pathlib
 import tomllib

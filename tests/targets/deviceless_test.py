@@ -1,0 +1,58 @@
+"""MOON's round as XLA compiles it for H200s, which need not be here."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from moon_jax.targets import deviceless
+
+ROOT = pathlib.Path(__file__).parents[2]
+_WIDEST = 512  # features of ResNet-18's widest batch norm
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not deviceless.is_installed(),
+        reason='the compiler for NVIDIA GPUs (jax[cuda12]) is not installed')]
+
+
+@pytest.fixture(scope='module')
+def counts(tmp_path_factory):
+  """Counts a case, in a process that compiles as users do."""
+  def count(case):
+    path = tmp_path_factory.mktemp('counts') / 'counts.json'
+    env = {key: value for key, value in os.environ.items()
+           if not key.startswith('JAX_')}
+    subprocess.run(
+        [sys.executable, ROOT / 'experiments' / 'kernel_counts.py',
+         f'--out={path}', '--num_examples=1280', case],
+        check=True, cwd=ROOT, env=env, timeout=1200)
+    return json.loads(path.read_text())[0]
+
+  return count
+
+
+@pytest.mark.parametrize('model', ['simple_cnn', 'resnet18'])
+def test_a_row_of_ten_lanes_on_one_gpu(counts, model):
+  """Nothing but steps: no copy of the carry, no inner loop, no branch."""
+  found = counts(f'{model}:10:1')
+  assert (found['inner loops'], found['conditionals']) == (0, 0)
+  assert found['collectives'] == {}
+  # XLA copies running statistics of batch norm; never a parameter.
+  assert found['largest_copy_bytes'] <= 10 * _WIDEST * 4
+  if model == 'simple_cnn':
+    assert found['copies'] == 0 and found['kernels_per_row'] <= 95
+
+
+@pytest.mark.parametrize('model, most', [('simple_cnn', 1), ('resnet18', 4)])
+def test_eight_gpus_meet_once_a_round(counts, model, most):
+  """In one sum, which XLA splits into all-reduces of about 30 MB."""
+  found = counts(f'{model}:8:8')
+  assert list(found['collectives']) == ['all-reduce']
+  assert 1 <= found['collectives']['all-reduce'] <= most
+  assert found['collectives_in_loops'] == {}
+  assert (found['inner loops'], found['conditionals']) == (0, 0)

@@ -1,0 +1,263 @@
+"""Plans for a GPU, with a compiler that is made up."""
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from moon_jax import memory
+from moon_jax import plan as plan_command
+from moon_jax import round_spec
+from moon_jax import run
+from moon_jax import targets
+from moon_jax.config import Config
+from moon_jax.data import cohort
+from moon_jax.data import sources
+from moon_jax.data.dataset import Dataset
+from moon_jax.engine import devices
+from moon_jax.engine import schedule
+from moon_jax.engine.round import Round
+from moon_jax.errors import UserError
+from moon_jax.simulation import Simulation
+from moon_jax.targets import command
+from moon_jax.targets import deviceless
+from moon_jax.targets import fit
+from moon_jax.targets import plan
+from moon_jax.targets import report
+
+_ROOT = pathlib.Path(__file__).parents[2]
+HLO = (pathlib.Path(__file__).parent / 'round.hlo').read_text()
+CONFIG = Config(
+    dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
+    participation=.5, local_epochs=3, batch_size=8, num_negatives=2,
+    num_rounds=7)
+H200 = targets.find('h200')
+DATASET = sources.load('breast_cancer', '')
+
+
+class Compiler:
+  """Gives each lane of a device so many bytes of temporaries."""
+
+  def __init__(self, lane_bytes, seconds=1.):
+    self.specs, self._lane_bytes, self._seconds = [], lane_bytes, seconds
+
+  def __call__(self, spec, num_devices, largest):
+    self.specs.append(spec)
+    lanes = spec.shape.num_lanes // num_devices
+    return deviceless.Compiled(spec.shape.num_lanes, lanes * self._lane_bytes,
+                               0, 0, HLO, self._seconds)
+
+
+def made(compiler, num_devices=1, target=H200, **changes):
+  return plan.plan(dataclasses.replace(CONFIG, **changes), target, num_devices,
+                   DATASET, compiler)
+
+
+def test_lanes_are_those_that_a_gpu_chooses():
+  compiler = Compiler(1)
+  found = made(compiler)
+  assert (found.num_lanes, found.num_devices) == (8, 1)  # clients of a round
+  assert found.fits and found.fit == fit.Fit(8, True, (8,), True)
+  assert [spec.shape.num_lanes for spec in compiler.specs] == [8]
+  assert made(compiler, num_clients=40).num_lanes == 16
+  assert made(compiler, lanes=2).num_lanes == 2
+  shared = made(compiler, 4)
+  assert (shared.num_lanes, shared.num_devices) == (8, 4)
+  assert (compiler.specs[-1].shape.num_devices, made(compiler, 3).num_devices
+          ) == (4, 2)
+
+
+def test_parts_are_those_that_a_run_is_refused_by():
+  compiler = Compiler(1000)
+  found = made(compiler)
+  run_ = compiler.specs[0].footprint
+  expected = [*memory.footprint.on_device(run_._replace(frozen_bytes=0)),
+              *memory.footprint.data_on_device(run_)]
+  assert found.parts == {part.name: part.size for part in expected
+                         if part.size} | {
+      'temporaries of the compiled round': 8000}
+  assert found.need == sum(found.parts.values())
+
+
+def test_rows_are_those_of_the_planner():
+  """28 examples make 9 steps a round, 8 clients on 8 lanes or on 2."""
+  assert made(Compiler(1)).estimate.rows == 9
+  assert made(Compiler(1), lanes=2).estimate.rows == 36
+  assert made(Compiler(1)).counts.launches() == 13
+
+
+def test_lanes_that_fit_are_found():
+  usable = fit.usable(H200.memory_bytes)
+  compiler = Compiler(usable // 6)
+  found = made(compiler)
+  assert not found.fits and found.fit.num_lanes == 5
+  assert found.fit.compiled == (8, 4, 5) and found.fit.is_compiled
+  slow = made(Compiler(usable // 6, seconds=plan._CHEAP_SECONDS))
+  assert slow.fit.num_lanes == 5 and not slow.fit.is_compiled
+  assert slow.compile_seconds == 2 * plan._CHEAP_SECONDS
+
+
+def test_the_report():
+  found = made(Compiler(10**9))
+  text = report.show(CONFIG, found)
+  for words in (
+      'NVIDIA H200 141GB HBM3e: --algorithm=moon --model=mlp',
+      '8 lane(s) on 1 GPU(s)', 'temporaries of the compiled round',
+      '8.000', '136.258', '10% are reserved', 'It fits. 8 lane(s) fit '
+      '(compiled: 8 lane(s)), one for each client of a round',
+      ': 13 (11 fusions, 1 library calls, 1 copies, 1 inner loops, 1 '
+      'conditionals)', 'whole program: 1 all-reduce', 'round of 9 rows',
+      '3 microseconds', '50%', 'never compared with a card',
+      'as NVIDIA publishes'):
+    assert words in text, words
+  assert "they are cuBLAS's" in report.show(CONFIG, found._replace(
+      compiled=found.compiled._replace(by_cublas=True)))
+  assert '1 all-reduce, 1 of them in loops' in report.show(
+      CONFIG, found._replace(counts=found.counts._replace(
+          in_loops={'all-reduce': 1})))
+  assert 'has no peak_tflops' in report.show(CONFIG, found._replace(
+      target=H200._replace(has_published_peaks=False)))
+
+
+def test_what_does_not_fit_is_refused_with_the_lanes_that_do():
+  small = H200._replace(name='small', memory_bytes=8_000_000_000)
+  found = made(Compiler(2_000_000_000), target=small)
+  why = report.refusal(CONFIG, found)
+  assert 'needs 16.0 GB of each and a process can use 7.2 of small' in why
+  assert 'temporaries of the compiled round 16.0. At most 3 lane(s) fit' in why
+  assert why.endswith('Give --lanes=3')
+  none = made(Compiler(9_000_000_000), target=small)
+  why = report.refusal(CONFIG, none)
+  assert 'Not even one lane on each GPU fits' in why
+  assert '--batch_size=8' in why and '--dtype=bfloat16' in why
+  dear = made(Compiler(2_000_000_000, seconds=1e3), target=small)
+  assert 'interpolated from programs of 4 and 8 lanes' in report.refusal(
+      CONFIG, dear)
+
+
+def run_command(monkeypatch, target, num_processes=1):
+  monkeypatch.setattr(command, 'TARGET', type('Flag', (), {'value': target}))
+  command.main(CONFIG, 0, num_processes)
+
+
+def test_the_command_prints_and_refuses(monkeypatch, capsys, tmp_path):
+  monkeypatch.setattr(deviceless, 'is_installed', lambda: True)
+  monkeypatch.setattr(deviceless, 'mesh', lambda target, num_devices: None)
+  compiler = Compiler(2_000_000_000)
+  monkeypatch.setattr(
+      deviceless, 'compile_round',
+      lambda spec, on, largest: compiler(spec, 1, largest))
+  run_command(monkeypatch, 'h200')
+  assert 'It fits.' in capsys.readouterr().out
+  path = tmp_path / 'small.txtpb'
+  path.write_text(H200.text.replace(str(H200.memory_bytes), '8000000000'))
+  with pytest.raises(UserError, match='Give --lanes=3'):
+    run_command(monkeypatch, str(path))
+  assert 'It does not fit. At most 3 lane(s)' in capsys.readouterr().out
+
+
+def test_without_the_compiler(monkeypatch):
+  monkeypatch.setattr(deviceless, '_PLUGINS', ('no_such_plugin',))
+  with pytest.raises(UserError, match=r"pip install 'jax\[cuda12\]==") as error:
+    run_command(monkeypatch, 'a100')
+  assert jax.__version__ in str(error.value)
+
+
+def test_processes_are_refused(monkeypatch):
+  with pytest.raises(UserError, match='--processes=2'):
+    run_command(monkeypatch, 'a100', num_processes=2)
+
+
+@pytest.mark.parametrize('error, remedy', [
+    (NotImplementedError, 'Set JAX_PLATFORMS=cpu before JAX starts'),
+    (jax.errors.JaxRuntimeError, 'leave it out'),
+])
+def test_a_description_that_the_compiler_does_not_take(
+    monkeypatch, error, remedy):
+  def refuse(**_):
+    raise error('no such field\nmore')
+
+  from jax.experimental import topologies
+
+  monkeypatch.setattr(topologies, 'get_topology_desc', refuse)
+  with pytest.raises(UserError, match=r'NVIDIA H200.*\(no such field\)') as why:
+    deviceless.mesh(H200, 1)
+  assert remedy in str(why.value)
+
+
+def test_the_exit_status():
+  done = subprocess.run(
+      [sys.executable, '-m', 'moon_jax.plan', '--target=h300'], text=True,
+      capture_output=True, timeout=60, cwd=_ROOT)
+  assert (done.returncode, done.stdout) == (2, '')
+  assert 'moon_jax.plan: --target=h300 is neither' in done.stderr
+  assert plan_command.command is command
+
+
+@pytest.mark.parametrize('changes', [
+    {}, {'algorithm': 'scaffold', 'momentum': 0.}, {'algorithm': 'solo'},
+    {'client_eval_every': 1}, {'partition': 'feature_noise'},
+    {'shard_data': True, 'local_epochs': 1}, {'algorithm': 'fedprox'},
+])
+def test_a_round_is_lowered_from_the_shapes_that_a_run_has(changes):
+  config = dataclasses.replace(CONFIG, lanes=2, **changes)
+  clients, cohorts = run.split(config, DATASET), cohort.make(config)
+  simulation = Simulation(config, DATASET, clients, cohorts)
+  assert simulation.num_devices == 2
+  spec = round_spec.make(config, DATASET, clients, cohorts, 2, 2)
+  table, data = simulation._prepared(0)
+  round_ = Round(spec.program, simulation._mesh, simulation._training.spec)
+  expected = round_._on_devices(
+      simulation.state, simulation._hparams, table, data)
+  found = deviceless.arguments(spec, max(map(len, clients)))
+  assert jax.tree.structure(found) == jax.tree.structure(expected)
+  for shape, array in zip(*map(jax.tree.leaves, (found, expected))):
+    assert (shape.shape, shape.dtype) == (array.shape, array.dtype)
+
+
+def test_what_is_lowered_is_what_is_run():
+  config = dataclasses.replace(CONFIG, lanes=2)
+  clients, cohorts = run.split(config, DATASET), cohort.make(config)
+  simulation = Simulation(config, DATASET, clients, cohorts)
+  simulation.compile()
+  spec = round_spec.make(config, DATASET, clients, cohorts, 2, 2)
+  found = deviceless.compile_round(
+      spec, devices.mesh(2), max(map(len, clients)))
+  assert found.temporary_bytes == simulation.temporary_bytes() > 0
+  assert found.seconds > 0 and found.num_lanes == 2
+  assert found.argument_bytes > 0 and found.output_bytes > 0
+
+
+def test_tiles_that_xla_cannot_compile_are_left_to_cublas():
+  """Seen with one lane on each GPU."""
+  class Lowered:
+    def __init__(self, why):
+      self.why = why
+
+    def compile(self, options=None):
+      if options == {'xla_gpu_enable_triton_gemm': False}:
+        return 'compiled'
+      raise jax.errors.JaxRuntimeError(self.why)
+
+  error = "INTERNAL: Couldn't find output tile sizes that satisfy hlo: %dot"
+  assert deviceless._compiled(Lowered(error)) == ('compiled', True)
+  with pytest.raises(jax.errors.JaxRuntimeError, match='another'):
+    deviceless._compiled(Lowered('another'))
+
+
+def test_client_state_of_all_clients_is_never_made():
+  """10**6 clients of which two take part: the shapes are those of two."""
+  inputs = np.zeros((2, 30), np.float32)
+  dataset = Dataset('two', inputs, np.zeros(2, np.int32), inputs,
+                    np.zeros(2, np.int32), ('a', 'b'))
+  config = dataclasses.replace(CONFIG, num_clients=10**6)
+  clients = [np.arange(2)] * 10**6
+  spec = round_spec.make(config, dataset, clients, [[0, 1]], 2, 1)
+  _, clients_J, _, table, _ = deviceless.arguments(spec, 2)
+  jobs = schedule.jobs_per_device(2, 1)
+  assert all(x.shape[0] == jobs for x in jax.tree.leaves(clients_J))
+  assert len(table.jobs.client) == jobs
