@@ -2,10 +2,11 @@
 
     python experiments/kernel_counts.py [--out=FILE.json] [CASE ...]
 
-A case is MODEL:LANES:GPUS or MODEL:LANES:GPUS:DTYPE. Needs the compiler of
-jax[cuda12]. Compiles for an H200 the round of the paper's setting (10 clients,
-batches of 64, 10 local epochs, k = 1) on images of the right shape: what is
-compiled depends on shapes alone, so no data set is read.
+A case is MODEL:LANES:GPUS, and FLAG=VALUE after further colons, such as
+resnet18:10:1:precision=tf32. Needs the compiler of jax[cuda12]. Compiles for an
+H200 the round of the paper's setting (10 clients, batches of 64, 10 local
+epochs, k = 1) on images of the right shape: what is compiled depends on shapes
+alone, so no data set is read.
 """
 
 import argparse
@@ -28,7 +29,7 @@ def plan(case: str, num_examples: int):
   from moon_jax.data.dataset import Dataset
   from moon_jax.targets import plan as plan_lib
 
-  model, num_lanes, num_gpus, *dtype = case.split(':')
+  model, num_lanes, num_gpus, *changes = case.split(':')
   is_cnn = model == 'simple_cnn'  # on CIFAR-10; the others on CIFAR-100
   num_classes = 10 if is_cnn else 100
   labels = np.arange(num_examples, dtype=np.int32) % num_classes
@@ -39,8 +40,8 @@ def plan(case: str, num_examples: int):
       augmentation='reflect_crop_flip' if is_cnn else 'zero_crop_flip_rotate')
   config = Config(
       dataset='cifar10' if is_cnn else 'cifar100', algorithm='moon',
-      model=model, lanes=int(num_lanes), dtype=(dtype or ['float32'])[0],
-      partition='iid', local_epochs=10, batch_size=64)
+      model=model, lanes=int(num_lanes), partition='iid', local_epochs=10,
+      batch_size=64, **dict(change.split('=') for change in changes))
   return plan_lib.plan(config, targets.find('h200'), int(num_gpus), dataset)
 
 

@@ -12,9 +12,10 @@ def show(config: Config, plan: TargetPlan) -> str:
   """Returns the plan as lines of text."""
   return '\n'.join([
       f'{plan.target.name}: --algorithm={config.algorithm} '
-      f'--model={config.model} --dtype={config.dtype}, {plan.num_lanes} '
-      f'lane(s) on {plan.num_devices} GPU(s); compiled here in '
-      f'{plan.compiled.seconds:,.0f} s',
+      f'--model={config.model} --dtype={config.dtype} '
+      f'--precision={config.precision} --convolution={config.convolution}',
+      f'{plan.num_lanes} lane(s) on {plan.num_devices} GPU(s); compiled here '
+      f'in {plan.compiled.seconds:,.0f} s',
       *_memory(plan), *_kernels(plan), *_time(config, plan)])
 
 
