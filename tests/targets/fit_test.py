@@ -69,6 +69,11 @@ def test_a_wrong_guess_is_corrected():
   assert need(answer.num_lanes) <= 100 and answer.is_compiled
 
 
+def test_the_answer_is_never_less_than_what_is_known_to_fit():
+  """The two programs nearest to the limit are not of the line below it."""
+  assert fit._on_line({5: 10, 20: 111, 18: 110}, 100, 32, 1) == 5
+
+
 @given(st.integers(0, 50), st.integers(1, 20), st.integers(1, 400),
        st.integers(1, 16), st.integers(1, 5), st.integers(0, 20),
        st.booleans())

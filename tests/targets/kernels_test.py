@@ -31,6 +31,13 @@ def test_a_loop_of_unknown_length_turns_once():
   assert kernels.count(text).of_row()['fusions'] == 3 + 2 + 2
 
 
+def test_the_row_loop_is_the_loop_that_launches_most():
+  other = ('%while.8 = (s32[], f32[10]{0}) while(%copy.9), '
+           'condition=%row_condition, body=%inner_body\n  ')
+  text = TEXT.replace('ROOT %while.9', other + 'ROOT %while.9')
+  assert text != TEXT and kernels.count(text) == kernels.count(TEXT)
+
+
 def test_kinds_that_are_not_known_are_counted():
   text = TEXT.replace('f32[10]{0} copy(%small)', 'f32[10]{0} sort(%small)')
   found = kernels.count(text).of_row()
@@ -78,10 +85,10 @@ def test_arithmetic_of_products(attribute, arithmetic, times):
 ])
 def test_convolutions_count_as_the_one_whose_gradient_they_are(target, shapes):
   """32 images, 16x16 pixels to 8x8, 3x3 windows, 4 channels to 24."""
-  of = {'x': 'f32[32,16,16,4]{3,2,1,0}', 'w': 'f32[3,3,4,24]{3,2,1,0}',
-        'y': 'f32[32,8,8,24]{3,2,1,0}'}
+  of = {'x': 'f32[32,4,16,16]{3,2,1,0}', 'w': 'f32[24,4,3,3]{3,2,1,0}',
+        'y': 'f32[32,24,8,8]{3,2,1,0}'}
   left, right, out = (of[name] for name in shapes)
-  attributes = (f'window={{size=3x3 stride=2x2}}, dim_labels=b01f_01io->b01f, '
+  attributes = (f'window={{size=3x3 stride=2x2}}, dim_labels=bf01_oi01->bf01, '
                 f'custom_call_target="{target}"')
   module = hlo.parse(f'''ENTRY %main () -> f32[] {{
   %a = {left} parameter(0)
