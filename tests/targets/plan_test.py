@@ -6,23 +6,14 @@ import subprocess
 import sys
 
 import jax
-import numpy as np
 import pytest
 
 from moon_jax import memory
 from moon_jax import plan as plan_command
-from moon_jax import round_spec
-from moon_jax import run
 from moon_jax import targets
 from moon_jax.config import Config
-from moon_jax.data import cohort
 from moon_jax.data import sources
-from moon_jax.data.dataset import Dataset
-from moon_jax.engine import devices
-from moon_jax.engine import schedule
-from moon_jax.engine.round import Round
 from moon_jax.errors import UserError
-from moon_jax.simulation import Simulation
 from moon_jax.targets import command
 from moon_jax.targets import deviceless
 from moon_jax.targets import fit
@@ -196,68 +187,3 @@ def test_the_exit_status():
   assert (done.returncode, done.stdout) == (2, '')
   assert 'moon_jax.plan: --target=h300 is neither' in done.stderr
   assert plan_command.command is command
-
-
-@pytest.mark.parametrize('changes', [
-    {}, {'algorithm': 'scaffold', 'momentum': 0.}, {'algorithm': 'solo'},
-    {'client_eval_every': 1}, {'partition': 'feature_noise'},
-    {'shard_data': True, 'local_epochs': 1}, {'algorithm': 'fedprox'},
-])
-def test_a_round_is_lowered_from_the_shapes_that_a_run_has(changes):
-  config = dataclasses.replace(CONFIG, lanes=2, **changes)
-  clients, cohorts = run.split(config, DATASET), cohort.make(config)
-  simulation = Simulation(config, DATASET, clients, cohorts)
-  assert simulation.num_devices == 2
-  spec = round_spec.make(config, DATASET, clients, cohorts, 2, 2)
-  table, data = simulation._prepared(0)
-  round_ = Round(spec.program, simulation._mesh, simulation._training.spec)
-  expected = round_._on_devices(
-      simulation.state, simulation._hparams, table, data)
-  found = deviceless.arguments(spec, max(map(len, clients)))
-  assert jax.tree.structure(found) == jax.tree.structure(expected)
-  for shape, array in zip(*map(jax.tree.leaves, (found, expected))):
-    assert (shape.shape, shape.dtype) == (array.shape, array.dtype)
-
-
-def test_what_is_lowered_is_what_is_run():
-  config = dataclasses.replace(CONFIG, lanes=2)
-  clients, cohorts = run.split(config, DATASET), cohort.make(config)
-  simulation = Simulation(config, DATASET, clients, cohorts)
-  simulation.compile()
-  spec = round_spec.make(config, DATASET, clients, cohorts, 2, 2)
-  found = deviceless.compile_round(
-      spec, devices.mesh(2), max(map(len, clients)))
-  assert found.temporary_bytes == simulation.temporary_bytes() > 0
-  assert found.seconds > 0 and found.num_lanes == 2
-  assert found.argument_bytes > 0 and found.output_bytes > 0
-
-
-def test_tiles_that_xla_cannot_compile_are_left_to_cublas():
-  """Seen with one lane on each GPU."""
-  class Lowered:
-    def __init__(self, why):
-      self.why = why
-
-    def compile(self, options=None):
-      if options == {'xla_gpu_enable_triton_gemm': False}:
-        return 'compiled'
-      raise jax.errors.JaxRuntimeError(self.why)
-
-  error = "INTERNAL: Couldn't find output tile sizes that satisfy hlo: %dot"
-  assert deviceless._compiled(Lowered(error)) == ('compiled', True)
-  with pytest.raises(jax.errors.JaxRuntimeError, match='another'):
-    deviceless._compiled(Lowered('another'))
-
-
-def test_client_state_of_all_clients_is_never_made():
-  """10**6 clients of which two take part: the shapes are those of two."""
-  inputs = np.zeros((2, 30), np.float32)
-  dataset = Dataset('two', inputs, np.zeros(2, np.int32), inputs,
-                    np.zeros(2, np.int32), ('a', 'b'))
-  config = dataclasses.replace(CONFIG, num_clients=10**6)
-  clients = [np.arange(2)] * 10**6
-  spec = round_spec.make(config, dataset, clients, [[0, 1]], 2, 1)
-  _, clients_J, _, table, _ = deviceless.arguments(spec, 2)
-  jobs = schedule.jobs_per_device(2, 1)
-  assert all(x.shape[0] == jobs for x in jax.tree.leaves(clients_J))
-  assert len(table.jobs.client) == jobs
