@@ -65,7 +65,7 @@ def _fit(plan):
 
 def _kernels(plan):
   counts = plan.counts.of_row()
-  parts = ', '.join(f'{count} {kind}' for kind, count in counts.items()
+  parts = ', '.join(f'{count:,} {kind}' for kind, count in counts.items()
                     if count or kind != 'other')
   collectives = ', '.join(f'{count} {kind}' for kind, count
                           in plan.counts.collectives.items()) or 'none'
