@@ -97,8 +97,9 @@ def _time(config, plan):
       f'{estimate_lib.LAUNCH_SECONDS * 1e6:g} microseconds to launch, its '
       f'products and its bytes at {estimate_lib.EFFICIENCY:.0%} of those '
       'peaks; kernels run one after another.',
-      '  Not counted: starts and ends of clients, client state moved over '
-      'PCIe, evaluation, collectives, compilation.',
+      '  Not counted: starts and ends of clients, frozen models that are asked '
+      'once a round, client state moved over PCIe, evaluation, collectives, '
+      'compilation.',
       '  This is an estimate from counts of a program compiled without a GPU; '
       'it was never compared with a card.']
   return lines
