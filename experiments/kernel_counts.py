@@ -19,7 +19,10 @@ import sys
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
-CASES = ('simple_cnn:10:1', 'simple_cnn:8:8', 'resnet18:10:1')
+CASES = (
+    'simple_cnn:10:1', 'simple_cnn:8:8', 'resnet18:10:1', 'resnet18:8:8',
+    'resnet18:10:1:convolution=native', 'resnet18:10:1:precision=tf32x3',
+    'resnet50:10:1', 'resnet50:10:1:dtype=bfloat16', 'resnet50:8:8')
 
 
 def plan(case: str, num_examples: int):
@@ -65,6 +68,25 @@ def measure(case: str, num_examples: int) -> dict:
       'compile_seconds': round(found.compiled.seconds, 1)}
 
 
+def table(rows: list[dict]) -> str:
+  """Returns the counts as a Markdown table."""
+  columns = ['case', 'kernels per row', 'fusions, library calls', 'copies',
+             'inner loops, conditionals', 'collectives', 'temporaries, GB']
+  lines = ['| ' + ' | '.join(columns) + ' |', '|' + '---|' * len(columns)]
+  for row in rows:
+    model, num_lanes, num_gpus, *changes = row['case'].split(':')
+    name = f'{model}, {num_lanes} lanes, {num_gpus} GPU(s)' + ''.join(
+        f', `--{change}`' for change in changes)
+    collectives = ', '.join(f'{count} {kind}' for kind, count
+                            in row['collectives'].items()) or 'none'
+    lines.append('| ' + ' | '.join([
+        name, f'{row["kernels_per_row"]:,}',
+        f'{row["fusions"]:,}, {row["library calls"]}', str(row['copies']),
+        f'{row["inner loops"]}, {row["conditionals"]}', collectives,
+        f'{row["temporary_bytes"] / 1e9:.3f}']) + ' |')
+  return '\n'.join(lines) + '\n'
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument('--out', help='a JSON file to write')
@@ -79,6 +101,7 @@ def main() -> None:
     print(json.dumps(rows[-1]), flush=True)
     if args.out:  # as it goes: ResNets take minutes
       pathlib.Path(args.out).write_text(json.dumps(rows, indent=1) + '\n')
+  print(table(rows))
 
 
 if __name__ == '__main__':

@@ -46,11 +46,9 @@ def test_a_row_of_ten_lanes_on_one_gpu(counts, model):
   assert found['kernels_per_row'] <= most
 
 
-@pytest.mark.parametrize('model, most', [('simple_cnn', 1), ('resnet18', 4)])
-def test_eight_gpus_meet_once_a_round(counts, model, most):
-  """In one sum, which XLA splits into all-reduces of about 30 MB."""
+@pytest.mark.parametrize('model', ['simple_cnn', 'resnet18'])
+def test_eight_gpus_meet_once_a_round(counts, model):
   found = counts(f'{model}:8:8')
-  assert list(found['collectives']) == ['all-reduce']
-  assert 1 <= found['collectives']['all-reduce'] <= most
+  assert found['collectives'] == {'all-reduce': 1}
   assert found['collectives_in_loops'] == {}
   assert (found['inner loops'], found['conditionals']) == (0, 0)

@@ -1,13 +1,16 @@
 """Counts of a small module, written by hand as XLA prints one for GPUs."""
 
+import json
 import pathlib
 
 import pytest
 
+from experiments import kernel_counts
 from moon_jax.targets import hlo
 from moon_jax.targets import kernels
 from moon_jax.targets import products
 
+ROOT = pathlib.Path(__file__).parents[2]
 TEXT = (pathlib.Path(__file__).parent / 'round.hlo').read_text()
 
 
@@ -117,3 +120,21 @@ def test_a_module_without_rows():
   with pytest.raises(ValueError, match='no loop inside a loop'):
     kernels.count(TEXT.replace('while.9 = (s32[], f32[10]{0}) while',
                                'while.9 = (s32[], f32[10]{0}) copy'))
+
+
+def test_the_table_of_counts():
+  row = {'case': 'resnet18:10:1:convolution=native', 'kernels_per_row': 1693,
+         'fusions': 1572, 'library calls': 99, 'copies': 22, 'inner loops': 0,
+         'conditionals': 1, 'collectives': {'all-reduce': 1},
+         'temporary_bytes': 4.26e9}
+  assert kernel_counts.table([row]).splitlines()[2] == (
+      '| resnet18, 10 lanes, 1 GPU(s), `--convolution=native` | 1,693 | '
+      '1,572, 99 | 22 | 0, 1 | 1 all-reduce | 4.260 |')
+
+
+def test_the_table_of_the_results():
+  folder = ROOT / 'experiments' / 'results'
+  rows = json.loads(
+      (folder / 'kernel_counts' / 'kernel_counts.json').read_text())
+  assert {row['case'] for row in rows} == set(kernel_counts.CASES)
+  assert kernel_counts.table(rows) in (folder / 'README.md').read_text()
