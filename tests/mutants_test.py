@@ -26,7 +26,7 @@ def test_there_are_many_in_every_room():
   assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 85
   assert {fault.room for fault in FAULTS} == {
       'algorithms', 'privacy', 'losses', 'engine', 'data', 'models', 'rundir',
-      'checks', 'evaluation', 'hosts', 'command_line', 'report'}
+      'checks', 'evaluation', 'hosts', 'command_line', 'report', 'targets'}
 
 
 _FAULT = """
