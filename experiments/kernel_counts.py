@@ -62,7 +62,7 @@ def measure(case: str, num_examples: int) -> dict:
       'by_cublas': found.compiled.by_cublas,
       'largest_copy_bytes': max(copied, default=0),
       'temporary_bytes': found.compiled.temporary_bytes,
-      'argument_bytes': found.compiled.argument_bytes,
+      'argument_bytes': sum(found.compiled.argument_bytes.values()),
       'row_flops': found.estimate.row_flops,
       'row_bytes': found.estimate.row_bytes,
       'compile_seconds': round(found.compiled.seconds, 1)}

@@ -33,6 +33,13 @@ def optimized():
 
 
 @pytest.fixture(scope='session')
+def two_devices():
+  """Tests run on two virtual CPU devices; a machine may have one GPU."""
+  if len(jax.devices()) < 2:
+    pytest.skip('two devices are needed')
+
+
+@pytest.fixture(scope='session')
 def golden_dir() -> pathlib.Path:
   """What the published recipe computes; not part of this repository."""
   if not GOLDEN.is_dir():

@@ -25,7 +25,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 _GOLDEN = _ROOT.parent / 'shared' / 'golden'
 _HIDDEN = ('data_dir', 'golden', 'out', 'scratch', 'wheels')  # paths
 _TINY_SECONDS = 600.
-_DEVICE_SECONDS = 90.  # to start JAX and report the device
+_DEVICE_SECONDS = 45.  # to start JAX and report the device
 
 
 def main() -> int:

@@ -102,14 +102,15 @@ def _forward(multiply, precision, a, b):
 def _backward(multiply, precision, residuals, gradient):
   """Rounds the gradient too: autodiff would leave it as it is on CPUs."""
   a, b = residuals
+  like_a, like_b = (jax.ShapeDtypeStruct(x.shape, x.dtype) for x in residuals)
 
   def to_a(precision, gradient, b):
-    transpose = jax.linear_transpose(lambda a: multiply(precision, a, b), a)
-    return transpose(gradient)[0]
+    of_a = lambda a: multiply(precision, a, b)
+    return jax.linear_transpose(of_a, like_a)(gradient)[0]
 
   def to_b(precision, a, gradient):
-    transpose = jax.linear_transpose(lambda b: multiply(precision, a, b), b)
-    return transpose(gradient)[0]
+    of_b = lambda b: multiply(precision, a, b)
+    return jax.linear_transpose(of_b, like_b)(gradient)[0]
 
   return (_rounded(to_a, precision, gradient, b),
           _rounded(to_b, precision, a, gradient))
@@ -125,8 +126,9 @@ def _emulate(multiply, precision, a, b):
   b_high, b_low = _split(b, _FRACTION_BITS[precision])
   if precision != 'tf32x3':
     return multiply(a_high, b_high)
-  return (multiply(a_low, b_high) + multiply(a_high, b_low)
-          ) + multiply(a_high, b_high)
+  low = multiply(a_low, b_high) + multiply(a_high, b_low)
+  # What an infinite number leaves is NaN, which says nothing of the product.
+  return jnp.where(jnp.isnan(low), 0, low) + multiply(a_high, b_high)
 
 
 def _split(x, bits):

@@ -21,8 +21,8 @@ class Compiled(NamedTuple):
 
   num_lanes: int  # of all devices together
   temporary_bytes: int
-  argument_bytes: int
-  output_bytes: int
+  argument_bytes: dict[str, int]  # by part
+  result_bytes: int  # of results that do not replace an argument
   hlo: str
   seconds: float  # of lowering and compiling
   by_cublas: bool = False  # whether XLA could not compile its own products
@@ -86,13 +86,37 @@ def compile_round(spec, on, largest: int) -> Compiled:
 
   start = time.perf_counter()
   round_ = Round(spec.program, on, SPLIT if spec.shard_size else WHOLE)
-  compiled, by_cublas = _compiled(round_.lower(*arguments(spec, largest)))
+  given = arguments(spec, largest)
+  compiled, by_cublas = _compiled(round_.lower(*given))
   memory = compiled.memory_analysis()
   return Compiled(
       spec.shape.num_lanes, memory.temp_size_in_bytes,
-      memory.argument_size_in_bytes, memory.output_size_in_bytes,
+      argument_bytes(given, on.size, bool(spec.shard_size)),
+      memory.output_size_in_bytes - memory.alias_size_in_bytes,
       compiled.as_text(), time.perf_counter() - start,
       by_cublas)
+
+
+def argument_bytes(given: tuple, num_devices: int,
+                   is_sharded: bool) -> dict[str, int]:
+  """Returns the bytes of a device by part.
+
+  Args:
+    given: what `arguments` returns.
+    num_devices: that share the round.
+    is_sharded: whether each has its own training examples.
+  """
+  import jax
+
+  def size(tree):
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+  shared, clients_J, hparams, table, data = given
+  return {
+      'model and server state': size((shared, hparams)),
+      'client state of a round': size(clients_J) // num_devices,
+      "the round's table": size(table) // num_devices,
+      'training examples': size(data) // (num_devices if is_sharded else 1)}
 
 
 def _compiled(lowered):

@@ -33,6 +33,7 @@ class TargetPlan(NamedTuple):
   target: Target
   num_lanes: int  # of all devices together
   num_devices: int
+  cohort_size: int
   parts: dict[str, int]  # bytes of a device's memory
   compiled: Compiled  # of `num_lanes`
   compile_seconds: float  # of all that was compiled
@@ -98,18 +99,26 @@ def plan(config: Config, target: Target, num_devices: int = 1,
   spec, compiled, parts = found[now]
   counts = kernels.count(compiled.hlo)
   return TargetPlan(
-      target, now, num_devices, parts, compiled,
+      target, now, num_devices, cohort_size, parts, compiled,
       sum(compiled.seconds for _, compiled, _ in found.values()), counts, fit,
       estimate_lib.estimate(target, counts, _rows(
           config, clients, cohorts, spec.shape)))
 
 
 def _parts(spec, compiled):
-  """Bytes of a device by part; representations are among the temporaries."""
-  kept = footprint.on_device(spec.footprint._replace(frozen_bytes=0))
-  parts = [*kept, *footprint.data_on_device(spec.footprint)]
-  return {part.name: part.size for part in parts if part.size} | {
-      'temporaries of the compiled round': compiled.temporary_bytes}
+  """Bytes of a device by part: of the compiled round, and of what stays there
+  while it runs."""
+  run_, algorithm = spec.footprint, spec.program.algorithm
+  model = footprint.bytes_of(run_.model)
+  parts = compiled.argument_bytes | {
+      'new model, server state and metrics': compiled.result_bytes,
+      'temporaries of the compiled round': compiled.temporary_bytes,
+      'test examples': footprint.data_on_device(run_)[1].size,
+      'local models of the round before':
+          model * spec.shape.jobs_per_device * run_.keep_models,
+      'models of all clients, evaluated together':
+          model * run_.config.num_clients * bool(algorithm.own_init)}
+  return {name: size for name, size in parts.items() if size}
 
 
 def _rows(config, clients, cohorts, shape):
@@ -117,5 +126,12 @@ def _rows(config, clients, cohorts, shape):
   sizes = np.array([len(indices) for indices in clients])
   steps = config.local_epochs * schedule.steps_per_epoch(
       sizes, shape.batch_size)
-  return float(np.mean([schedule.rows(steps[cohort], shape).max()
-                        for cohort in cohorts[:_ROUNDS]]))
+  rate = config.dropout_rate * (config.dropout_stage == 'before_training')
+
+  def rows(round_index, cohort):
+    trained = [client for client in cohort if not cohort_lib.is_lost(
+        rate, config.seed, round_index, client)]
+    return schedule.rows(steps[trained], shape).max() if trained else 0
+
+  return float(np.mean([rows(t, cohort)
+                        for t, cohort in enumerate(cohorts[:_ROUNDS])]))

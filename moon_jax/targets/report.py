@@ -40,27 +40,37 @@ def refusal(config: Config, plan: TargetPlan) -> str:
 def _memory(plan):
   total, have = plan.target.memory_bytes, fit_lib.usable(
       plan.target.memory_bytes)
+  cudnn = ["cuDNN's workspace is not in the temporaries: without a GPU no "
+           'algorithm of a convolution is chosen'
+           ] if '__cudnn$' in plan.compiled.hlo else []
   return [
       'memory of a GPU, GB',
       *[f'  {name:46}{size / 1e9:10,.3f}' for name, size in plan.parts.items()],
       f'  {"in all":46}{plan.need / 1e9:10,.3f}',
       f'  {"usable":46}{have / 1e9:10,.3f}',
-      f'  of {total / 1e9:,.1f}, of which {fit_lib.RESERVED:.0%} are reserved '
-      'for what a process cannot use: context, libraries, fragmentation',
+      f'  of {total / 1e9:,.1f}, of which JAX takes {fit_lib.fraction():.0%}; '
+      'XLA_CLIENT_MEM_FRACTION=0.9, set for plan and run, is more',
+      *cudnn,
       ('It fits. ' if plan.fits else 'It does not fit. ') + _fit(plan)]
 
 
 def _fit(plan):
   fit = plan.fit
   compiled = ' and '.join(map(str, sorted(fit.compiled)))
-  how = (f'compiled: {compiled} lane(s)' if fit.is_compiled else
-         f'interpolated from programs of {compiled} lanes, not compiled')
   if not fit.num_lanes:
-    return f'Not even one lane on each GPU fits ({how}).'
+    return (f'Not even one lane on each GPU fits (compiled: {compiled} '
+            'lane(s)).')
+  if not fit.is_compiled:
+    return (f'About {fit.num_lanes} lane(s) fit (interpolated from programs of '
+            f'{compiled} lanes, not compiled).')
   if fit.is_most:
-    return (f'{fit.num_lanes} lane(s) fit ({how}), one for each client of a '
-            'round: more cannot be used.')
-  return f'At most {fit.num_lanes} lane(s) fit ({how}).'
+    why = ('one for each client of a round' if
+           fit.num_lanes >= plan.cohort_size else
+           f'as many as {plan.num_devices} GPUs share evenly')
+    return (f'{fit.num_lanes} lane(s) fit (compiled: {compiled} lane(s)), '
+            f'{why}: more cannot be used.')
+  most = 'At most ' if fit.is_bound else ''
+  return f'{most}{fit.num_lanes} lane(s) fit (compiled: {compiled} lane(s)).'
 
 
 def _kernels(plan):

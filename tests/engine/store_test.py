@@ -79,7 +79,7 @@ def test_models_of_their_own_differ():
           8, -1))
 
 
-def test_devices_meet_once_a_round():
+def test_devices_meet_once_a_round(two_devices):
   """Sums are joined by reductions after the loop; nothing else is sent."""
   federated = Federation(moon(1), num_lanes=2)
   table = federated.table((0, 1, 2, 3), 0)

@@ -43,7 +43,7 @@ def rounds(config):
         dict(algorithm='scaffold', momentum=0., partition='feature_noise'),
         marks=pytest.mark.slow),
 ])
-def test_sharding_changes_no_bit(setting):
+def test_sharding_changes_no_bit(setting, two_devices):
   config = dataclasses.replace(CONFIG, **setting)
   whole, lines = rounds(config)
   sharded, sharded_lines = rounds(dataclasses.replace(config, shard_data=True))
@@ -54,7 +54,7 @@ def test_sharding_changes_no_bit(setting):
   assert sharded.data_bytes < whole.data_bytes
 
 
-def test_devices_of_a_cpu_share_one_copy():
+def test_devices_of_a_cpu_share_one_copy(two_devices):
   """Also those of several processes, which place their own parts."""
   mesh = devices.mesh(2)
   stored = TrainData(aligned(np.zeros((30, 7), np.uint8)),
@@ -69,6 +69,7 @@ def test_devices_of_a_cpu_share_one_copy():
       np.testing.assert_array_equal(x, of_host)
 
 
+@pytest.mark.usefixtures('two_devices')
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 60), min_size=2, max_size=20),
        st.integers(1, 2), st.integers(1, 3), st.integers(1, 9), st.data())

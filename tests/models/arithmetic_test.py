@@ -73,6 +73,23 @@ def test_errors_are_as_documented():
   assert 2**-8 < largest['bfloat16'] <= 2**-7 * 1.01
 
 
+@pytest.mark.parametrize('precision', arithmetic.PRECISIONS)
+def test_infinity_stays_infinite(precision):
+  a = jnp.array([[jnp.inf], [-jnp.inf], [3e38], [jnp.nan]])
+  y = Arithmetic(precision=precision).dot(a, jnp.full((1, 1), 1.1))[:, 0]
+  np.testing.assert_array_equal(jnp.isinf(y)[:2], True)
+  assert y[0] > 0 > y[1] and jnp.isnan(y[3])
+
+
+@pytest.mark.parametrize('precision', ROUNDED)
+def test_second_derivatives_leak_nothing(precision):
+  a, b = normal(0, 3, 4), normal(1, 4, 2)
+  loss = lambda a: jnp.sum(Arithmetic(precision=precision).dot(a, b) ** 3)
+  with jax.checking_leaks():
+    found = jax.jit(jax.grad(lambda a: jnp.sum(jax.grad(loss)(a) ** 2)))(a)
+  assert jnp.abs(found).max() > 0
+
+
 @pytest.mark.parametrize('precision', ROUNDED)
 def test_lanes_have_the_products_of_one(precision):
   a, b = normal(0, 3, 8, 16), normal(1, 3, 16, 4)

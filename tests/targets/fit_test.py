@@ -26,10 +26,6 @@ def found(need, limit, now, most, unit=1, is_cheap=True):
   return answer
 
 
-def test_a_tenth_is_reserved():
-  assert fit.usable(1000) == 900
-
-
 def test_all_that_can_be_used_fit():
   answer = found(lambda lanes: 10 * lanes, 100, now=10, most=10)
   assert answer == fit.Fit(10, True, (10,), True)
@@ -37,7 +33,20 @@ def test_all_that_can_be_used_fit():
 
 def test_one_lane_does_not_fit():
   answer = found(lambda lanes: 200, 100, now=1, most=10)
-  assert answer == fit.Fit(0, True, (1,), False)
+  assert answer == fit.Fit(0, True, (1,), False, True)
+
+
+@pytest.mark.parametrize('need, most', [
+    (lambda lanes: 18.29 + 24.08 * lanes**1.25, 2),
+    (lambda lanes: 87.1 + 11.06 * lanes**.9, 1),
+    (lambda lanes: 71.9 + 29.6 * lanes**1.25, 0)])
+@pytest.mark.parametrize('is_cheap', [True, False])
+def test_that_none_fits_is_compiled(need, most, is_cheap):
+  """Whatever the line says, which bends here."""
+  answer = found(need, 100, now=32, most=32, is_cheap=is_cheap)
+  assert (answer.num_lanes == 0) <= (1 in answer.compiled and most == 0)
+  if answer.is_compiled:
+    assert answer.num_lanes <= most
 
 
 def test_interpolated_where_compiling_is_dear():
@@ -46,6 +55,11 @@ def test_interpolated_where_compiling_is_dear():
   assert answer == fit.Fit(9, False, (16, 8), False)
   confirmed = found(need, 100, now=16, most=16)
   assert confirmed == fit.Fit(9, True, (16, 8, 9), False)
+
+
+def test_the_answer_is_a_bound_where_more_was_compiled():
+  assert found(lambda lanes: 10 * lanes, 85, now=9, most=9) == fit.Fit(
+      8, True, (9, 4, 8), False, True)
 
 
 def test_extrapolated_where_more_would_fit():
@@ -85,7 +99,7 @@ def test_of_a_line_the_answer_is_the_most(
   expected = max((lanes for lanes in range(0, most + 1, unit)
                   if lanes and need(lanes) <= limit), default=0)
   assert answer.num_lanes == expected
-  assert len(answer.compiled) <= 3
+  assert len(answer.compiled) <= 4
   assert answer.is_most == (expected >= most)
 
 

@@ -56,7 +56,12 @@ def test_what_is_lowered_is_what_is_run():
       spec, devices.mesh(2), max(map(len, clients)))
   assert found.temporary_bytes == simulation.temporary_bytes() > 0
   assert found.seconds > 0 and found.num_lanes == 2
-  assert found.argument_bytes > 0 and found.output_bytes > 0
+  memory = simulation._round._run.memory_analysis()
+  total = sum(found.argument_bytes.values())
+  assert memory.argument_size_in_bytes == pytest.approx(total, rel=.01)
+  assert min(found.argument_bytes.values()) > 0
+  assert found.result_bytes == (
+      memory.output_size_in_bytes - memory.alias_size_in_bytes) > 0
 
 
 def test_tiles_that_xla_cannot_compile_are_left_to_cublas():
