@@ -140,9 +140,9 @@ def gradient_errors(figures: dict[str, np.ndarray],
 def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
   """The errors of each choice as a Markdown table."""
   columns = {'largest error of a weight': ('round', 'largest'),
-             'of the change': ('round', 'relative'),
-             "ResNet-18's logits": ('gradients', 'logits'),
-             'its gradient norms': ('gradients', 'gradients')}
+             'error of the update, relative': ('round', 'relative'),
+             "ResNet-18's logits, relative": ('gradients', 'logits'),
+             'its gradient norms, relative': ('gradients', 'gradients')}
   lines = ['| | ' + ' | '.join(columns) + ' |', '|---|' + '---|' * len(columns)]
   for choice, errors in found.items():
     cells = [f'{errors[part][name]:.1e}' for part, name in columns.values()]

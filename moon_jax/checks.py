@@ -200,7 +200,7 @@ def _check_combinations(config: Config) -> None:
 
 
 def _check_arithmetic(config: Config) -> None:
-  """Which precisions there are for which types, networks and convolutions."""
+  """Refuses combinations of precision, dtype, model and convolution."""
   precision = config.precision
   if precision == 'highest':
     return
@@ -211,7 +211,7 @@ def _check_arithmetic(config: Config) -> None:
   if config.model == 'char_lstm':
     raise UserError(
         f'--model=char_lstm computes at --precision=highest only; got '
-        f'{precision}. Leave it out, or give --dtype=bfloat16')
+        f'{precision}. Remove --precision, or give --dtype=bfloat16')
   if config.convolution == 'native' and precision != 'tf32':
     raise UserError(
         '--convolution=native computes at --precision=highest or tf32; got '

@@ -186,16 +186,17 @@ class Config:
       'float32', 'Type in which layers compute and hand on their outputs; '
       'parameters stay float32.', ('float32', 'bfloat16'))
   precision: str = _flag(
-      'highest', 'How products of float32 numbers are formed: highest, in '
-      'float32; or on tensor cores of GPUs, of factors rounded to the sum of '
-      'two TF32 numbers (tf32x3, nearly as exact as float32), to TF32 (tf32, '
-      "PyTorch's default for convolutions) or to bfloat16. Sums are float32. "
-      'CPUs emulate them, which is slow.',
+      'highest', 'Precision of float32 matrix multiplications and '
+      'convolutions: highest (float32); or, on tensor cores of GPUs, with '
+      'inputs split into two TF32 numbers (tf32x3, as accurate as float32), '
+      "rounded to TF32 (tf32, PyTorch's default for convolutions) or rounded "
+      'to bfloat16. Accumulation is float32. CPUs emulate them, slowly.',
       ('highest', 'tf32x3', 'tf32', 'bfloat16'))
   convolution: str = _flag(
-      'im2col', 'How residual networks convolve: by matrix products (im2col), '
-      "or by XLA's own convolution (native), which GPUs compute by cuDNN. "
-      'Changes speed and memory, and results only by rounding.',
+      'im2col', 'How residual networks compute convolutions: as matrix '
+      "multiplications (im2col), or by XLA's own convolution (native), which "
+      'uses cuDNN on NVIDIA GPUs. Affects speed and memory, and results only '
+      'through rounding.',
       ('im2col', 'native'))
 
   def to_dict(self) -> dict[str, Any]:

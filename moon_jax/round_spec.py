@@ -1,7 +1,7 @@
-"""What the rounds of a configuration are compiled from: program and shapes.
+"""Builds the program and array shapes that a run's rounds are compiled from.
 
-Both a run and an estimate for a GPU that is not here start from these, so that
-the estimate is of the program that is run. No state is made.
+Runs and `--target` plans both use it, so that a plan is of the program that
+runs. It allocates no training state.
 """
 
 import functools

@@ -112,20 +112,24 @@ def _parse(words):
   which = parser.add_mutually_exclusive_group(required=True)
   which.add_argument('--stage', type=stages, help='1 to 6, comma-separated')
   which.add_argument('--all', action='store_true', help='all six stages')
-  parser.add_argument('--out', type=path, required=True)
-  parser.add_argument('--data_dir', default='', help='that holds CIFAR-10; '
-                      'without it images are noise and stage 3 fails')
+  parser.add_argument('--out', type=path, required=True,
+                      help='directory of the results')
+  parser.add_argument('--data_dir', default='', help='directory that '
+                      'contains CIFAR-10; without it, images are noise and '
+                      'stage 3 fails')
   parser.add_argument('--golden', default=str(_GOLDEN) if _GOLDEN.is_dir()
                       else '', help='directory of the golden vectors')
   parser.add_argument('--scratch', type=path, help='for logs, traces and work '
                       'directories; by default OUT/scratch')
   parser.add_argument('--wheels', type=path, help='directory of wheels from '
                       'which to install what cannot be imported')
-  parser.add_argument('--device', choices=('cuda', 'cpu'), default='cuda')
-  parser.add_argument('--tiny', action='store_true', help='cut short, to try '
-                      'all of it on a CPU with --device=cpu')
+  parser.add_argument('--device', choices=('cuda', 'cpu'), default='cuda',
+                      help='where everything runs')
+  parser.add_argument('--tiny', action='store_true', help='reduced sizes, '
+                      'to try everything on a CPU with --device=cpu')
   parser.add_argument('--seconds', type=float, help='limit of each stage')
-  parser.add_argument('--match', default='', help='regex of names of parts')
+  parser.add_argument('--match', default='', help='run only parts whose '
+                      'name matches this regular expression')
   parser.add_argument('--commit', default='', help="the code's commit, where "
                       'git and commit.txt are missing')
   args = parser.parse_args(words)

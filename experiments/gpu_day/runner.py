@@ -67,7 +67,7 @@ def run(stage: Stage, parts: Sequence[Part], jobs: int = 1) -> list[str]:
   def one(part):
     """The status of a part, after its line is on the disk."""
     if done.get(part.name, {}).get('status') == results.OK:
-      print(f'stage {stage.number}: {part.name}: done before', flush=True)
+      print(f'stage {stage.number}: {part.name}: already done', flush=True)
       return results.OK
     left = deadline - time.monotonic()
     if left < part.least:
@@ -142,7 +142,7 @@ def run_part(stage: Stage, part: Part, limit: float,
     status = result.pop('status', results.OK)
     return line | {'status': status, 'result': result}
   why = (f'status {child.returncode}' if ended
-         else f'stopped after its {limit:.0f} s')
+         else f'stopped at its limit of {limit:.0f} s')
   return line | {'status': results.FAILED if ended else results.STOPPED,
                  'error': f'{why}\n{_tail(log)}'}
 

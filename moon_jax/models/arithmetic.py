@@ -1,21 +1,20 @@
-"""The arithmetic of networks: types, and the precision of products.
+"""The arithmetic of networks: dtype, and the precision of products.
 
-Parameters are float32. `dtype` is the type in which layers compute and hand on
-their outputs. `precision` is how products of float32 numbers are formed:
+Parameters are float32. `dtype` is the type in which layers compute and return
+their outputs. `precision` sets the arithmetic of matrix multiplications and
+convolutions of float32 arrays, forward and backward:
 
-  name       factors are rounded to        relative error   products
+  name       inputs are rounded to         relative error   multiplications
   highest    float32, so not at all        none             1
   tf32x3     a sum of two TF32 numbers     2^-22            3
   tf32       TF32, 10 bits of fraction     2^-11            1
   bfloat16   bfloat16, 7 bits of fraction  2^-8             1
 
-Sums of products are float32 in all of them. Tensor cores of GPUs form all
-products but those of `highest`, which are several times slower there. CPUs have
-no such products and emulate them: they round numbers to the nearest, where a
-GPU may cut them off, and multiply in float32, which takes longer. Gradients of
-a product are products of the same precision.
+Accumulation is float32. NVIDIA GPUs from Ampere on compute all but `highest` on
+tensor cores. CPUs emulate them: inputs are rounded to nearest (a GPU may
+truncate) and multiplied in float32, which is slower than `highest`.
 
-What is averaged over clients, the similarities of MOON's loss, optimizers and
+The average over clients, the similarities of MOON's loss, optimizers and
 normalisation are always computed in float32.
 """
 

@@ -1,10 +1,14 @@
-"""Convolutions of residual networks: how they are computed is chosen here.
+"""Convolutions of residual networks, with a choice of implementation.
 
-Under `vmap` over kernels a convolution of XLA's becomes a grouped one, which is
-slow on CPUs. So convolutions are matrix products, which become batched ones:
+Under `vmap` over kernels XLA's own convolution becomes a grouped one, which is
+slow on CPUs. Matrix multiplications become batched ones, so by default
+(`im2col`) a convolution is one:
 
-  banded   few input channels, where copying windows is what costs
-  im2col   more channels; a 1x1 kernel without copying
+  im2col   each window is copied into a row of a matrix; a 1x1 kernel needs no
+           copies
+  banded   for few input channels, where copying windows dominates: a wider
+           window and a band-structured kernel matrix give several output
+           columns at once
 
 `native` is XLA's own convolution, for GPUs, where cuDNN computes it.
 """

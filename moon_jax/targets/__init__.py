@@ -1,7 +1,7 @@
-"""Descriptions of GPUs that are not here: XLA's GpuTargetConfigProto as text.
+"""Descriptions of GPUs: XLA's GpuTargetConfigProto in text format.
 
-Those of this package are the files beside this one. A comment line holds the
-peak rates of products, which the message has no field for:
+They are the .txtpb files of this package. A comment line holds the peak
+throughput in TFLOP/s, for which the protobuf message has no field:
 
     # peak_tflops: float32 67, tf32 494.7, bfloat16 989.4
 """
@@ -81,9 +81,9 @@ def _parse(where, text):
   if missing:
     more = f' and {len(missing) - 3} more' if len(missing) > 3 else ''
     raise UserError(
-        f'{where} is no GpuTargetConfigProto in text form: it lacks, or has '
-        f'no number above 0 for, {", ".join(missing[:3])}{more}. Copy '
-        f'{_FOLDER / "h200.txtpb"} and change its numbers')
+        f'{where} is not a valid GpuTargetConfigProto in text format: these '
+        f'fields are missing or not positive: {", ".join(missing[:3])}{more}. '
+        f'Copy {_FOLDER / "h200.txtpb"} and change its numbers')
   quoted = re.search(r'device_description_str:\s*"([^"]*)"', body)
   units = found['core_count'] * found['fpus_per_core']
   float32 = 2e9 * units * found['clock_rate_ghz']  # an FMA is two

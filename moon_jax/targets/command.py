@@ -1,4 +1,4 @@
-"""python -m moon_jax.plan --target=GPU: plans a run for a GPU that is not here.
+"""python -m moon_jax.plan --target=GPU: plans for a GPU that is not available.
 
 Compiles the configured round for that GPU, from its description, on a machine
 without one, and reports memory, lanes that fit, kernels and an estimate of the
@@ -16,9 +16,11 @@ from moon_jax.errors import UserError
 from moon_jax.targets import deviceless
 
 TARGET = flags.DEFINE_string(
-    'target', '', 'Plans for this GPU, which need not be here, by compiling '
-    f'for it: {", ".join(targets.names())}, or a file with a '
-    'GpuTargetConfigProto as text. --devices of them, by default 1.')
+    'target', '', 'GPU model to plan for; no GPU is needed. One of '
+    f'{", ".join(targets.names())}, or the path of a GpuTargetConfigProto in '
+    'text format. --devices sets their number (default 1).')
+
+_MEASURED = 'seconds_per_row', 'seconds_per_job', 'gbit'  # flags of the plan
 
 
 def main(config: Config, num_devices: int, num_processes: int) -> None:
@@ -29,8 +31,12 @@ def main(config: Config, num_devices: int, num_processes: int) -> None:
       do; or where the run does not fit, with the number of lanes that would.
   """
   if num_processes != 1:
-    raise UserError(f'--processes={num_processes}: with --target the GPUs are '
-                    "one host's; leave --processes out")
+    raise UserError('--target plans for a single host; remove '
+                    f'--processes={num_processes}')
+  for name in _MEASURED:
+    if flags.FLAGS[name].present:
+      raise UserError(f'--{name} is for plans of what is measured here; with '
+                      '--target remove it')
   target = targets.find(TARGET.value)
   deviceless.check_installed()
   if 'jax' not in sys.modules:

@@ -1,4 +1,4 @@
-"""Compiles the configured round for GPUs that are not here.
+"""Compiles the configured round for GPUs that are not available.
 
 XLA compiles for a GPU from its description alone. It cannot try kernels there,
 so it chooses them by default: memory and counts are those of such a program.
@@ -62,8 +62,8 @@ def mesh(target: Target, num_devices: int):
     why = str(error).partition('\n')[0][:200]
     remedy = ('Set JAX_PLATFORMS=cpu before JAX starts'
               if isinstance(error, NotImplementedError) else
-              'The line above names the field that it does not know: leave it '
-              'out')
+              "If XLA's message names an unknown field, remove that field from "
+              'the description')
     raise UserError(
         f'JAX {jax.__version__} cannot compile for {target.name} ({why}). '
         f'{remedy}') from error

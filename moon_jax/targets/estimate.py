@@ -1,7 +1,7 @@
 """Estimates a round's time from what a compiled program launches.
 
 Each kernel takes the longest of three times: to launch it, to compute its
-products, and to move its bytes. It never ran on a card.
+products, and to move its bytes: a roofline model, not validated on a GPU.
 """
 
 from typing import NamedTuple

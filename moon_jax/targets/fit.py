@@ -1,4 +1,4 @@
-"""How many lanes fit into a GPU's memory, by as few compilations as will do."""
+"""How many lanes fit into a GPU's memory, with few compilations."""
 
 from collections.abc import Callable
 import os

@@ -1,4 +1,4 @@
-"""Plans a run for a GPU that is not here; see `moon_jax.targets.command`."""
+"""Plans for a GPU that is not available; see `moon_jax.targets.command`."""
 
 from collections.abc import Callable
 from typing import NamedTuple

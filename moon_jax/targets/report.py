@@ -29,27 +29,29 @@ def refusal(config: Config, plan: TargetPlan) -> str:
     remedy = f'{_fit(plan)} Give --lanes={plan.fit.num_lanes}'
   else:
     remedy = (
-        f'{_fit(plan)} Give a smaller --batch_size={config.batch_size}, '
-        '--dtype=bfloat16, a smaller --model or a GPU with more memory')
-  return (f'--lanes={config.lanes}, {plan.num_lanes} lane(s) on '
-          f'{plan.num_devices} GPU(s), needs {plan.need / 1e9:,.1f} GB of each '
-          f'and a process can use {have / 1e9:,.1f} of {plan.target.name}: '
-          f'{named}. {remedy}')
+        f'{_fit(plan)} Reduce --batch_size (now {config.batch_size}), '
+        'give --dtype=bfloat16, a smaller --model or a GPU with more memory')
+  return (
+      f'{plan.num_lanes} lane(s) on {plan.num_devices} GPU(s) (--lanes='
+      f'{config.lanes}) need {plan.need / 1e9:,.1f} GB per GPU, but JAX can '
+      f'use only {have / 1e9:,.1f} GB of {plan.target.name}. Largest parts, in '
+      f'GB: {named}. {remedy}')
 
 
 def _memory(plan):
   total, have = plan.target.memory_bytes, fit_lib.usable(
       plan.target.memory_bytes)
-  cudnn = ["cuDNN's workspace is not in the temporaries: without a GPU no "
-           'algorithm of a convolution is chosen'
+  cudnn = ["cuDNN's workspace is not included: XLA chooses algorithms "
+           'of convolutions only on a GPU'
            ] if '__cudnn$' in plan.compiled.hlo else []
   return [
       'memory of a GPU, GB',
       *[f'  {name:46}{size / 1e9:10,.3f}' for name, size in plan.parts.items()],
-      f'  {"in all":46}{plan.need / 1e9:10,.3f}',
+      f'  {"total":46}{plan.need / 1e9:10,.3f}',
       f'  {"usable":46}{have / 1e9:10,.3f}',
-      f'  of {total / 1e9:,.1f}, of which JAX takes {fit_lib.fraction():.0%}; '
-      'XLA_CLIENT_MEM_FRACTION=0.9, set for plan and run, is more',
+      f'  usable: {fit_lib.fraction():.0%} of {total / 1e9:,.1f} GB, which JAX '
+      'takes; to use more, set XLA_CLIENT_MEM_FRACTION=0.9 for both the plan '
+      'and the run',
       *cudnn,
       ('It fits. ' if plan.fits else 'It does not fit. ') + _fit(plan)]
 
@@ -61,8 +63,8 @@ def _fit(plan):
     return (f'Not even one lane on each GPU fits (compiled: {compiled} '
             'lane(s)).')
   if not fit.is_compiled:
-    return (f'About {fit.num_lanes} lane(s) fit (interpolated from programs of '
-            f'{compiled} lanes, not compiled).')
+    return (f'About {fit.num_lanes} lane(s) fit (linear fit through {compiled} '
+            'lanes; not verified by compiling).')
   if fit.is_most:
     why = ('one for each client of a round' if
            fit.num_lanes >= plan.cohort_size else
@@ -80,8 +82,8 @@ def _kernels(plan):
   collectives = ', '.join(f'{count} {kind}' for kind, count
                           in plan.counts.collectives.items()) or 'none'
   in_loops = sum(plan.counts.in_loops.values())
-  cublas = ['XLA could not compile its own products without a GPU: they are '
-            "cuBLAS's here"] if plan.compiled.by_cublas else []
+  cublas = ['XLA could not compile its own matrix multiplications without a '
+            'GPU: cuBLAS was used instead'] if plan.compiled.by_cublas else []
   return [f'kernels launched per row (a local step of all lanes of a GPU): '
           f'{plan.counts.launches():,} ({parts})',
           f'collectives of the whole program: {collectives}'
@@ -93,8 +95,8 @@ def _time(config, plan):
   flops = ', '.join(
       f'{count:.3g} FLOP in {arithmetic} at {target.peak_flops[arithmetic]:.3g}'
       '/s' for arithmetic, count in e.row_flops.items()) or 'no products'
-  source = ('as NVIDIA publishes them' if target.has_published_peaks else
-            'of its float32 units, since the description has no peak_tflops')
+  source = ("NVIDIA's published figures" if target.has_published_peaks else
+            'its float32 peak, since the description has no peak_tflops line')
   lines = [
       f'estimate of a round of {e.rows:,.0f} rows: {e.seconds:,.2f} s; of '
       f'{config.num_rounds} rounds: {e.seconds * config.num_rounds / 60:,.1f} '
@@ -103,13 +105,13 @@ def _time(config, plan):
       f'{e.product_seconds:,.2f} s, memory alone {e.memory_seconds:,.2f} s',
       f'  A row has {flops} and {e.row_bytes / 1e9:,.3f} GB read and written '
       f'at {target.memory_bandwidth / 1e12:,.2f} TB/s; peaks are {source}.',
-      f'  Assumed: a kernel takes the longest of '
-      f'{estimate_lib.LAUNCH_SECONDS * 1e6:g} microseconds to launch, its '
-      f'products and its bytes at {estimate_lib.EFFICIENCY:.0%} of those '
-      'peaks; kernels run one after another.',
-      '  Not counted: starts and ends of clients, frozen models that are asked '
-      'once a round, client state moved over PCIe, evaluation, collectives, '
-      'compilation.',
-      '  This is an estimate from counts of a program compiled without a GPU; '
-      'it was never compared with a card.']
+      "  Assumed: each kernel's time is the maximum of "
+      f'{estimate_lib.LAUNCH_SECONDS * 1e6:g} microseconds of launch '
+      f'overhead, its FLOP and its bytes at {estimate_lib.EFFICIENCY:.0%} of '
+      'those peaks; kernels run one after another.',
+      '  Not included: starts and ends of clients, forward passes of frozen '
+      'models that run once per round, client state moved over PCIe, '
+      'evaluation, collectives, compilation.',
+      '  Derived from counts of a program compiled without a GPU; not '
+      'validated on a GPU.']
   return lines

@@ -56,7 +56,7 @@ def test_a_part_that_hangs_is_ended_with_its_children(stage):
       part('a', 'hang', limit=2.), part('b', 'ok')])
   found = parts_of(stage)
   assert statuses == ['stopped'] and found['b']['status'] == 'ok'
-  assert found['a']['error'].startswith('stopped after its 2 s')
+  assert found['a']['error'].startswith('stopped at its limit of 2 s')
   assert found['a']['seconds'] < 10
   assert not is_running(int((stage.scratch / 'pid').read_text()))
   assert runner.exit_status(statuses) == 3

@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+from absl import flags
 import jax
 import pytest
 
@@ -118,14 +119,14 @@ def test_the_report():
   for words in (
       'NVIDIA H200 141GB HBM3e: --algorithm=moon --model=mlp',
       '8 lane(s) on 1 GPU(s)', 'temporaries of the compiled round',
-      '8.000', '113.548', 'JAX takes 75%', 'It fits. 8 lane(s) fit '
+      '8.000', '113.548', 'usable: 75% of 151.4 GB', 'It fits. 8 lane(s) fit '
       '(compiled: 8 lane(s)), one for each client of a round',
       ': 13 (11 fusions, 1 library calls, 1 copies, 1 inner loops, 1 '
       'conditionals)', 'whole program: 1 all-reduce', 'round of 9 rows',
-      '3 microseconds', '50%', 'never compared with a card',
-      'as NVIDIA publishes'):
+      '3 microseconds', '50%', 'not validated',
+      "NVIDIA's published figures"):
     assert words in text, words
-  assert "they are cuBLAS's" in report.show(CONFIG, found._replace(
+  assert 'cuBLAS was used instead' in report.show(CONFIG, found._replace(
       compiled=found.compiled._replace(by_cublas=True)))
   assert '1 all-reduce, 1 of them in loops' in report.show(
       CONFIG, found._replace(counts=found.counts._replace(
@@ -144,15 +145,15 @@ def test_what_does_not_fit_is_refused_with_the_lanes_that_do():
   small = H200._replace(name='small', memory_bytes=8_000_000_000)
   found = made(Compiler(2_000_000_000), target=small)
   why = report.refusal(CONFIG, found)
-  assert 'needs 16.0 GB of each and a process can use 6.0 of small' in why
+  assert 'need 16.0 GB per GPU, but JAX can use only 6.0 GB of small' in why
   assert 'temporaries of the compiled round 16.0. 2 lane(s) fit' in why
   assert why.endswith('Give --lanes=2')
   none = made(Compiler(7_000_000_000), target=small)
   why = report.refusal(CONFIG, none)
   assert 'Not even one lane on each GPU fits' in why
-  assert '--batch_size=8' in why and '--dtype=bfloat16' in why
+  assert '--batch_size (now 8)' in why and '--dtype=bfloat16' in why
   dear = made(Compiler(2_000_000_000, seconds=1e3), target=small)
-  assert 'interpolated from programs of 4 and 8 lanes' in report.refusal(
+  assert 'linear fit through 4 and 8 lanes' in report.refusal(
       CONFIG, dear)
 
 
@@ -184,6 +185,12 @@ def test_without_the_compiler(monkeypatch):
   assert jax.__version__ in str(error.value)
 
 
+def test_rates_measured_here_are_refused(monkeypatch):
+  monkeypatch.setattr(flags.FLAGS['gbit'], 'present', 1)
+  with pytest.raises(UserError, match='--gbit is for plans.*remove it'):
+    run_command(monkeypatch, 'a100')
+
+
 def test_processes_are_refused(monkeypatch):
   with pytest.raises(UserError, match='--processes=2'):
     run_command(monkeypatch, 'a100', num_processes=2)
@@ -191,7 +198,7 @@ def test_processes_are_refused(monkeypatch):
 
 @pytest.mark.parametrize('error, remedy', [
     (NotImplementedError, 'Set JAX_PLATFORMS=cpu before JAX starts'),
-    (jax.errors.JaxRuntimeError, 'leave it out'),
+    (jax.errors.JaxRuntimeError, 'remove that field'),
 ])
 def test_a_description_that_the_compiler_does_not_take(
     monkeypatch, error, remedy):

@@ -58,7 +58,7 @@ def test_an_unknown_name():
 
 
 @pytest.mark.parametrize('content, words', [
-    (b'', 'no GpuTargetConfigProto in text form.*device_memory_size'),
+    (b'', 'not a valid GpuTargetConfigProto.*device_memory_size'),
     (b'hello', 'h200.txtpb'),
     (b'\xff\xfe\x00', 'cannot be read as text'),
     (b'x' * (2**20 + 1), 'too many'),
@@ -74,10 +74,11 @@ def test_files_that_are_no_descriptions(tmp_path, content, words):
 
 
 @pytest.mark.parametrize('old, new, words', [
-    ('threads_per_warp: 32', '', 'for, threads_per_warp. Copy'),
-    ('core_count: 58', 'core_count: 0', 'for, core_count. Copy'),
-    ('clock_rate_ghz: 2.04', 'clock_rate_ghz: 1e999', 'for, clock_rate_ghz'),
-    ('core_count: 58', '# core_count: 58', 'for, core_count. Copy'),
+    ('threads_per_warp: 32', '', 'positive: threads_per_warp. Copy'),
+    ('core_count: 58', 'core_count: 0', 'positive: core_count. Copy'),
+    ('clock_rate_ghz: 2.04', 'clock_rate_ghz: 1e999',
+     'positive: clock_rate_ghz'),
+    ('core_count: 58', '# core_count: 58', 'positive: core_count. Copy'),
     ('tf32 60', 'tf32 fast', 'must give a number above 0 for each of float32'),
 ])
 def test_fields_that_the_compiler_would_crash_without(
