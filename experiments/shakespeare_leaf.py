@@ -22,7 +22,7 @@ from absl import app
 from absl import flags
 import pooch
 
-from moon_jax.data.shakespeare import LETTERS
+from moon_jax.data.sources.shakespeare import LETTERS
 
 _STRIDE = flags.DEFINE_integer(
     'stride', 10, 'Characters between two inputs of a role; 1 in LEAF.',

@@ -1,4 +1,4 @@
-"""What a run is: one frozen dataclass; `moon_jax.checks` holds its limits.
+"""What a run is: one frozen dataclass (limits: `moon_jax.simulation.checks`).
 
 Every field is a command-line flag of the same name (`moon_jax.train`), and its
 help text is written here, once.

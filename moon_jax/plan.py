@@ -26,14 +26,14 @@ from typing import NamedTuple
 from absl import flags
 import numpy as np
 
-from moon_jax import command_line
-from moon_jax import run
+from moon_jax.cli import command_line
 from moon_jax.config import Config
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data import sources
 from moon_jax.engine import schedule
 from moon_jax.errors import UserError
 from moon_jax.targets import command
+from moon_jax.training import run
 
 _DEVICES = flags.DEFINE_integer(
     'devices', 0, 'Devices of all processes; 0 takes those that are here. A '
@@ -91,7 +91,7 @@ def plan(config: Config, num_devices: int = 0, num_processes: int = 1,
   """
   import jax
 
-  from moon_jax.engine import devices
+  from moon_jax.distributed import devices
   from moon_jax.engine import lanes
 
   dataset = sources.load(config.dataset, config.data_dir)
@@ -160,7 +160,7 @@ class _Trial:
   def __init__(self, config, dataset, clients, cohort, lanes_of_device):
     import jax
 
-    from moon_jax.simulation import Simulation
+    from moon_jax.simulation.simulation import Simulation
 
     num_lanes = lanes_of_device * min(
         jax.device_count(), max(1, len(cohort) // lanes_of_device))

@@ -1,14 +1,14 @@
 """The command that trains: python -m moon_jax.train --flagfile=FILE.
 
-Every field of `moon_jax.config.Config` is a flag; `moon_jax.command_line` says
-what exit statuses mean.
+Every field of `moon_jax.config.Config` is a flag; `moon_jax.cli.command_line`
+lists the exit statuses.
 """
 
 from absl import flags
 
-from moon_jax import command_line
-from moon_jax import hosts
+from moon_jax.cli import command_line
 from moon_jax.config import Config
+from moon_jax.distributed import processes
 
 _COORDINATOR = flags.DEFINE_string(
     'coordinator_address', '', 'HOST:PORT of the first of several processes '
@@ -24,8 +24,10 @@ _PROCESS_ID = flags.DEFINE_integer(
 
 def train(config: Config) -> None:
   """Runs, and prints the outcome."""
-  hosts.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
-  from moon_jax import run  # with scikit-learn or pooch, as the data needs
+  processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
+  from moon_jax.training import (
+    run,  # with scikit-learn or pooch, as the data needs
+  )
 
   summary = run.run(config)
   of = (f' on {summary["test_examples"]:,} test examples'

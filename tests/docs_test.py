@@ -17,11 +17,11 @@ from federation import IMAGES
 from federation import LABELS
 from federation import NUM_CLASSES
 from federation import SIZES
-from moon_jax import run
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.config import Config
-from moon_jax.data import arrays
 from moon_jax.data import augment
+from moon_jax.data.sources import arrays
+from moon_jax.training import run
 
 DOCS = pathlib.Path(__file__).parents[1] / 'docs'
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moon_jax.data import augment
-from moon_jax.engine import devices
+from moon_jax.distributed import devices
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib

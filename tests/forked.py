@@ -30,8 +30,9 @@ _OF_MEGABYTE = 2**20 if sys.platform == 'darwin' else 2**10
 
 # Slow to import; without JAX, which the command too imports late.
 QUICK = ('absl.app', 'numpy', 'sklearn.datasets', 'scipy.io',
-         'moon_jax.command_line', 'moon_jax.run')
-WHOLE = (*QUICK, 'jax', 'moon_jax.simulation', 'moon_jax.checkpoint',
+         'moon_jax.cli.command_line', 'moon_jax.training.run')
+WHOLE = (*QUICK, 'jax', 'moon_jax.simulation.simulation',
+         'moon_jax.rundir.checkpoint',
          'moon_jax.report.heatmap', 'platformdirs')
 
 

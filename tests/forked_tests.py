@@ -12,7 +12,8 @@ import shutil
 import sys
 import time
 
-_COPIED = ('moon_jax', 'tests', 'docs', 'experiments', 'README.md',
+_COPIED = ('moon_jax', 'tests', 'docs', 'benchmarks',
+           'experiments', 'README.md',
            'pyproject.toml')
 # Slow to import, and without a thread or a device afterwards. The first sets
 # JAX up as tests do.

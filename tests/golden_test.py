@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import golden
+from benchmarks import golden
 from federation import jobs_of
 from moon_jax import losses
 from moon_jax import models
@@ -26,7 +26,7 @@ from moon_jax.algorithms.moon import Memory
 from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.data import augment
-from moon_jax.engine import devices
+from moon_jax.distributed import devices
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from moon_jax import plan as plan_lib
-from moon_jax import run
 from moon_jax.config import Config
 from moon_jax.data import cohort
 from moon_jax.data import sources
 from moon_jax.engine import schedule
 from moon_jax.errors import UserError
-from moon_jax.simulation import Simulation
+from moon_jax.simulation.simulation import Simulation
+from moon_jax.training import run
 
 _ROOT = pathlib.Path(__file__).parents[1]
 

@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 import platformdirs
 
-from moon_jax.data import download
-from moon_jax.data import tiny_imagenet
+from moon_jax.data.io import download
+from moon_jax.data.sources import tiny_imagenet
 
 WNIDS = ('n02', 'n10', 'n01')  # not in order, as in wnids.txt
 FOLDER = 'tiny-imagenet-200'

@@ -13,13 +13,13 @@ import jax
 import numpy as np
 import pytest
 
-from moon_jax import checks
-from moon_jax import run
 from moon_jax.config import Config
 from moon_jax.config import EARLIER_VALUES
 from moon_jax.data import cohort
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
+from moon_jax.simulation import checks
+from moon_jax.training import run
 
 ROOT = pathlib.Path(__file__).parents[1]
 SMALL = Config(
@@ -109,7 +109,7 @@ def test_resumed_run_equals_unbroken_run(tmp_path):
 
 
 def test_fewer_test_examples_are_recorded(tmp_path, capsys, monkeypatch):
-  from moon_jax import progress
+  from moon_jax.training import progress
 
   shown = []
   monkeypatch.setattr(
@@ -253,7 +253,7 @@ def test_rounds_after_the_first_compile_nothing(tmp_path, compilations):
   def remember(line):
     lengths.append(len(compilations))
 
-  from moon_jax import progress
+  from moon_jax.training import progress
   original = progress.Progress.round
   try:
     progress.Progress.round = lambda self, line: remember(line)
@@ -296,7 +296,7 @@ def test_divergence_in_evaluation_is_told(tmp_path):
 
 def test_shuffles_are_addressed_by_seed_round_and_client(tmp_path):
   from moon_jax.data import sources
-  from moon_jax.simulation import Simulation
+  from moon_jax.simulation.simulation import Simulation
 
   dataset = sources.load('digits', '')
   config = with_(SMALL, participation=1.)

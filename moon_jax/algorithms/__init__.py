@@ -1,10 +1,9 @@
 """Federated algorithms, by name. To add one, write its factory, name it here.
 
 `fedavg.py` is the default of every function; a variant replaces one or two. An
-algorithm of a user's own needs no line here: `moon_jax.custom`.
+algorithm of a user's own needs no line here: `moon_jax.algorithms.user`.
 """
 
-from moon_jax import custom
 from moon_jax.algorithms import fedavg
 from moon_jax.algorithms import fednova
 from moon_jax.algorithms import fedprox
@@ -14,6 +13,7 @@ from moon_jax.algorithms import privacy
 from moon_jax.algorithms import scaffold
 from moon_jax.algorithms import server
 from moon_jax.algorithms import solo
+from moon_jax.algorithms import user
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config
 from moon_jax.errors import UserError
@@ -43,7 +43,7 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
   Raises:
     UserError: where an algorithm of the user's own cannot be made.
   """
-  algorithm = ALGORITHMS.get(config.algorithm, custom.make)(config)
+  algorithm = ALGORITHMS.get(config.algorithm, user.make)(config)
   if not isinstance(algorithm, Algorithm):
     raise UserError(
         f'--algorithm={config.algorithm} must return a '

@@ -11,7 +11,7 @@ cohorts of a fixed size m.
 
 The sum is divided by m however many clients were received, so that none can
 tell by the others' weight. Noise comes before the server's optimizer, which is
-post-processing. What it spends, and of what: `moon_jax.accounting`.
+post-processing. What it spends, and of what: `moon_jax.algorithms.accounting`.
 """
 
 import jax

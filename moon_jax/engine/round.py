@@ -12,12 +12,12 @@ from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 
+from moon_jax.distributed import devices
+from moon_jax.distributed.devices import SPLIT
+from moon_jax.distributed.devices import WHOLE
 from moon_jax.engine import accumulate
-from moon_jax.engine import devices
+from moon_jax.engine import client_store
 from moon_jax.engine import segments
-from moon_jax.engine import store
-from moon_jax.engine.devices import SPLIT
-from moon_jax.engine.devices import WHOLE
 from moon_jax.engine.local import Program
 from moon_jax.engine.local import TrainData
 from moon_jax.engine.schedule import Table
@@ -110,12 +110,12 @@ class Round:
 
   def finish(self, state: State, table: Table, shared, clients_J) -> State:
     """The state after the round that `start` began."""
-    store.put(state.clients, table.jobs, clients_J)
+    client_store.put(state.clients, table.jobs, clients_J)
     return State(clients=state.clients, **shared)
 
   def _on_devices(self, state, hparams, table, data):
     clients_J = devices.put(
-        store.take(state.clients, table.jobs), self._mesh, SPLIT)
+        client_store.take(state.clients, table.jobs), self._mesh, SPLIT)
     table = Table(*[
         devices.put(part, self._mesh, spec)
         for part, spec in zip(table, self._table)])

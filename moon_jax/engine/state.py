@@ -9,8 +9,8 @@ from jax.sharding import Mesh
 import numpy as np
 
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.engine import devices
-from moon_jax.engine import store
+from moon_jax.distributed import devices
+from moon_jax.engine import client_store
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
 
@@ -59,7 +59,7 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
             for client in range(num_clients)]
     clients = jax.tree.map(lambda *x_R: np.stack(x_R, axis=1), *rows)
   else:
-    clients = store.filled(
+    clients = client_store.filled(
         jax.jit(jax.vmap(algorithm.init_client))(variables), num_clients)
   return State(variables, server, clients, jnp.int32(0), run_keys)
 

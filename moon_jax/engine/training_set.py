@@ -13,9 +13,9 @@ from jax.sharding import Mesh
 import numpy as np
 
 from moon_jax.data.aligned import aligned
-from moon_jax.engine import devices
-from moon_jax.engine.devices import SPLIT
-from moon_jax.engine.devices import WHOLE
+from moon_jax.distributed import devices
+from moon_jax.distributed.devices import SPLIT
+from moon_jax.distributed.devices import WHOLE
 from moon_jax.engine.local import TrainData
 from moon_jax.engine.schedule import Shape
 from moon_jax.engine.schedule import Table

@@ -52,7 +52,7 @@ def mesh(target: Target, num_devices: int):
   from jax.experimental import topologies
   import numpy as np
 
-  from moon_jax.engine import devices
+  from moon_jax.distributed import devices
 
   try:
     topology = topologies.get_topology_desc(
@@ -76,12 +76,12 @@ def compile_round(spec, on, largest: int) -> Compiled:
   """Compiles a round from shapes.
 
   Args:
-    spec: the `moon_jax.round_spec.RoundSpec`.
+    spec: the `moon_jax.simulation.round_spec.RoundSpec`.
     on: the mesh.
     largest: examples of the largest client.
   """
-  from moon_jax.engine.devices import SPLIT
-  from moon_jax.engine.devices import WHOLE
+  from moon_jax.distributed.devices import SPLIT
+  from moon_jax.distributed.devices import WHOLE
   from moon_jax.engine.round import Round
 
   start = time.perf_counter()
@@ -138,7 +138,7 @@ def arguments(spec, largest: int) -> tuple:
   Client state has the shapes of a round's jobs, not of all clients.
 
   Args:
-    spec: the `moon_jax.round_spec.RoundSpec`.
+    spec: the `moon_jax.simulation.round_spec.RoundSpec`.
     largest: examples of the largest client.
   """
   import jax

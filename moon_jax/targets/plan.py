@@ -5,23 +5,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from moon_jax import checks
-from moon_jax import footprint
-from moon_jax import round_spec
-from moon_jax import run
 from moon_jax.config import Config
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
-from moon_jax.engine import devices
+from moon_jax.distributed import devices
 from moon_jax.engine import lanes
 from moon_jax.engine import schedule
+from moon_jax.simulation import checks
+from moon_jax.simulation import footprint
+from moon_jax.simulation import round_spec
 from moon_jax.targets import deviceless
 from moon_jax.targets import estimate as estimate_lib
 from moon_jax.targets import fit as fit_lib
 from moon_jax.targets import kernels
 from moon_jax.targets import Target
 from moon_jax.targets.deviceless import Compiled
+from moon_jax.training import run
 
 _CHEAP_SECONDS = 60.  # of a compilation that may be repeated to confirm
 _ROUNDS = 20  # whose rows are counted

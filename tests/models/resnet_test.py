@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import golden
+from benchmarks import golden
 from moon_jax import losses
 from moon_jax import models
 from moon_jax.config import Config
 from moon_jax.data import sources
-from moon_jax.simulation import Simulation
+from moon_jax.simulation.simulation import Simulation
 
 pytestmark = pytest.mark.usefixtures('optimized')
 

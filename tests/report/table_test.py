@@ -5,10 +5,10 @@ import pathlib
 
 import pytest
 
-from moon_jax.checks import validate
 from moon_jax.config import Config
 from moon_jax.report import negatives
 from moon_jax.report import table
+from moon_jax.simulation.checks import validate
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -27,7 +27,7 @@ def counts(tmp_path_factory):
     env = {key: value for key, value in os.environ.items()
            if not key.startswith('JAX_')}
     subprocess.run(
-        [sys.executable, ROOT / 'experiments' / 'kernel_counts.py',
+        [sys.executable, ROOT / 'benchmarks' / 'kernel_counts.py',
          f'--out={path}', '--num_examples=1280', case],
         check=True, cwd=ROOT, env=env, timeout=1200)
     return json.loads(path.read_text())[0]

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from experiments import kernel_counts
+from benchmarks import kernel_counts
 from moon_jax.targets import hlo
 from moon_jax.targets import kernels
 from moon_jax.targets import products

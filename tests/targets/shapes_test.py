@@ -6,17 +6,17 @@ import jax
 import numpy as np
 import pytest
 
-from moon_jax import round_spec
-from moon_jax import run
 from moon_jax.config import Config
 from moon_jax.data import cohort
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
-from moon_jax.engine import devices
+from moon_jax.distributed import devices
 from moon_jax.engine import schedule
 from moon_jax.engine.round import Round
-from moon_jax.simulation import Simulation
+from moon_jax.simulation import round_spec
+from moon_jax.simulation.simulation import Simulation
 from moon_jax.targets import deviceless
+from moon_jax.training import run
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,

@@ -1,0 +1,94 @@
+"""Whether both sides of the benchmark compute the same thing.
+
+Three clients on full batches, so that no shuffle matters: three rounds of four
+steps from the same weights, in MOON from the second round on with a previous
+model. The timed code itself runs, on both sides.
+"""
+
+import pathlib
+
+import jax
+import numpy as np
+
+from benchmarks import golden as golden_lib
+from benchmarks import torch_loop
+from moon_jax.config import Config
+from moon_jax.data.dataset import Dataset
+from moon_jax.simulation import checks
+from moon_jax.simulation.simulation import Simulation
+
+TOLERANCE = 1e-5
+_ROUNDS, _STEPS, _SIZES = 3, 4, (64, 48, 80)
+
+
+def check(golden: str, device: str) -> dict[str, float]:
+  """Trains on both sides.
+
+  Args:
+    golden: path of simple_cnn.npz, or '' for made images.
+    device: PyTorch's.
+
+  Returns:
+    The largest differences of losses and of weights.
+
+  Raises:
+    ValueError: where one is above 1e-5.
+  """
+  dataset, clients = _data(golden)
+  found = {}
+  for algorithm in ('fedavg', 'moon'):
+    losses, weights = _differences(algorithm, dataset, clients, device)
+    found |= {f'{algorithm}_losses': losses, f'{algorithm}_weights': weights}
+  if not all(value <= TOLERANCE for value in found.values()):
+    raise ValueError(f'moon_jax and PyTorch differ by more than {TOLERANCE}: '
+                     f'{found}')
+  return found
+
+
+def _data(golden):
+  if golden:
+    with np.load(pathlib.Path(golden)) as arrays:
+      images, labels = arrays['images_u8'], arrays['labels']
+      sizes = arrays['client_sizes']
+  else:
+    random, sizes = np.random.default_rng(0), _SIZES
+    images = random.integers(0, 256, (sum(sizes), 32, 32, 3), np.uint8)
+    labels = random.integers(0, 10, sum(sizes))
+  labels = labels.astype(np.int32)
+  dataset = Dataset(
+      'agreement', images, labels, images, labels, tuple('0123456789'),
+      (.49, .48, .45), (.25, .24, .26))
+  return dataset, np.split(np.arange(len(labels)), np.cumsum(sizes)[:-1])
+
+
+def _differences(algorithm, dataset, clients, device):
+  """The largest of three rounds: (of mean losses, of the global weights)."""
+  config = checks.validate(Config(
+      algorithm=algorithm, num_clients=len(clients), augment=False,
+      num_rounds=_ROUNDS, local_epochs=_STEPS, batch_size=max(
+          map(len, clients))))
+  cohort = list(range(len(clients)))
+  ours = Simulation(config, dataset, clients, [cohort] * _ROUNDS)
+  shapes = jax.tree.map(lambda w: w[0], ours.state.variables)
+  variables = jax.tree.map(
+      lambda w, drawn: jax.device_put(drawn[None], w.sharding),
+      ours.state.variables, golden_lib.draw_variables('global', shapes))
+  ours.state = ours.state._replace(variables=variables)
+  theirs = torch_loop.Loop(config, dataset, clients, device)
+  theirs.model = _to_torch(variables, device)
+  losses, weights = [], []
+  for _ in range(_ROUNDS):
+    loss = ours.run_round().metrics['train_loss']
+    losses.append(abs(loss - np.mean(theirs.run_round(cohort).losses)))
+    model = _to_torch(ours.state.variables, device)
+    weights += [float((w - theirs.model[name]).abs().max())
+                for name, w in model.items()]
+  return float(max(losses)), max(weights)
+
+
+def _to_torch(variables, device):
+  leaves, _ = jax.tree_util.tree_flatten_with_path(variables['params'])
+  found = [torch_loop.from_flax(
+      '/'.join(entry.key for entry in path), np.asarray(w[0]))
+           for path, w in leaves]
+  return {name: w.to(device) for name, w in found}

@@ -1,0 +1,109 @@
+"""Counts the kernels that MOON's round launches on a GPU, without a GPU.
+
+    python benchmarks/kernel_counts.py [--out=FILE.json] [CASE ...]
+
+A case is MODEL:LANES:GPUS, and FLAG=VALUE after further colons, such as
+resnet18:10:1:precision=tf32. Needs the compiler of jax[cuda12]. Compiles for an
+H200 the round of the paper's setting (10 clients, batches of 64, 10 local
+epochs, k = 1) on images of the right shape: what is compiled depends on shapes
+alone, so no data set is read.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import pathlib
+import sys
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).parents[1]
+CASES = (
+    'simple_cnn:10:1', 'simple_cnn:8:8', 'resnet18:10:1', 'resnet18:8:8',
+    'resnet18:10:1:convolution=native', 'resnet18:10:1:precision=tf32x3',
+    'resnet50:10:1', 'resnet50:10:1:dtype=bfloat16', 'resnet50:8:8')
+
+
+def plan(case: str, num_examples: int):
+  """Compiles one case; returns its `moon_jax.targets.plan.TargetPlan`."""
+  from moon_jax import targets
+  from moon_jax.config import Config
+  from moon_jax.data.dataset import Dataset
+  from moon_jax.targets import plan as plan_lib
+
+  model, num_lanes, num_gpus, *changes = case.split(':')
+  is_cnn = model == 'simple_cnn'  # on CIFAR-10; the others on CIFAR-100
+  num_classes = 10 if is_cnn else 100
+  labels = np.arange(num_examples, dtype=np.int32) % num_classes
+  images = np.zeros((num_examples, 32, 32, 3), np.uint8)
+  dataset = Dataset(
+      'zeros', images, labels, images[:10_000], labels[:10_000],
+      tuple(map(str, range(num_classes))), (.5,) * 3, (.25,) * 3,
+      augmentation='reflect_crop_flip' if is_cnn else 'zero_crop_flip_rotate')
+  config = Config(
+      dataset='cifar10' if is_cnn else 'cifar100', algorithm='moon',
+      model=model, lanes=int(num_lanes), partition='iid', local_epochs=10,
+      batch_size=64, **dict(change.split('=') for change in changes))
+  return plan_lib.plan(config, targets.find('h200'), int(num_gpus), dataset)
+
+
+def measure(case: str, num_examples: int) -> dict:
+  """Returns a case's counts as JSON has them."""
+  found = plan(case, num_examples)
+  copied = [kernel.num_bytes / 2 for kernel in found.counts.row
+            if kernel.kind == 'copies']  # which read and write
+  return {
+      'case': case, 'target': found.target.name,
+      'jax': importlib.metadata.version('jax'),
+      'kernels_per_row': found.counts.launches(),
+      **found.counts.of_row(), 'collectives': found.counts.collectives,
+      'collectives_in_loops': found.counts.in_loops,
+      'by_cublas': found.compiled.by_cublas,
+      'largest_copy_bytes': max(copied, default=0),
+      'temporary_bytes': found.compiled.temporary_bytes,
+      'argument_bytes': sum(found.compiled.argument_bytes.values()),
+      'row_flops': found.estimate.row_flops,
+      'row_bytes': found.estimate.row_bytes,
+      'compile_seconds': round(found.compiled.seconds, 1)}
+
+
+def table(rows: list[dict]) -> str:
+  """Returns the counts as a Markdown table."""
+  columns = ['case', 'kernels per row', 'fusions, library calls', 'copies',
+             'inner loops, conditionals', 'collectives', 'temporaries, GB']
+  lines = ['| ' + ' | '.join(columns) + ' |', '|' + '---|' * len(columns)]
+  for row in rows:
+    model, num_lanes, num_gpus, *changes = row['case'].split(':')
+    name = f'{model}, {num_lanes} lanes, {num_gpus} GPU(s)' + ''.join(
+        f', `--{change}`' for change in changes)
+    collectives = ', '.join(f'{count} {kind}' for kind, count
+                            in row['collectives'].items()) or 'none'
+    lines.append('| ' + ' | '.join([
+        name, f'{row["kernels_per_row"]:,}',
+        f'{row["fusions"]:,}, {row["library calls"]}', str(row['copies']),
+        f'{row["inner loops"]}, {row["conditionals"]}', collectives,
+        f'{row["temporary_bytes"] / 1e9:.3f}']) + ' |')
+  return '\n'.join(lines) + '\n'
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument('--out', help='a JSON file to write')
+  parser.add_argument('--num_examples', type=int, default=50_000,
+                      help='of the training set')
+  parser.add_argument('cases', nargs='*', default=CASES)
+  args = parser.parse_args()
+  os.environ['JAX_PLATFORMS'] = 'cpu'
+  rows = []
+  for case in args.cases:
+    rows.append(measure(case, args.num_examples))
+    print(json.dumps(rows[-1]), flush=True)
+    if args.out:  # as it goes: ResNets take minutes
+      pathlib.Path(args.out).write_text(json.dumps(rows, indent=1) + '\n')
+  print(table(rows))
+
+
+if __name__ == '__main__':
+  sys.path.insert(0, str(ROOT))
+  main()

@@ -1,0 +1,175 @@
+"""Errors of --precision and --dtype against float64.
+
+python -m benchmarks.precision --golden=DIR --out=experiments/results/precision
+
+DIR holds the golden vectors: what PyTorch computes in float64. Each choice of
+arithmetic computes
+
+  a round    MOON (mu 5, k 1) with the paper's small network: three clients of
+             4, 3 and 5 steps of 16 images, then the average. Errors are those
+             of the global model's weights.
+  gradients  ResNet-18's of one batch of 8 images: errors of the logits and of
+             each weight's gradient norm, relative to the largest of each.
+
+CPUs emulate what GPUs compute with tensor cores; on a GPU the same command
+measures the GPU's own errors.
+"""
+
+import argparse
+import functools
+import json
+import pathlib
+
+from flax import traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import golden
+from moon_jax import losses
+from moon_jax import models
+from moon_jax.algorithms.moon import Memory
+from moon_jax.algorithms.moon import moon
+from moon_jax.data import augment
+from moon_jax.distributed import devices
+from moon_jax.engine import round as round_lib
+from moon_jax.engine import schedule
+from moon_jax.engine import state as state_lib
+from moon_jax.engine.local import Program
+from moon_jax.engine.local import TrainData
+from moon_jax.models.arithmetic import PRECISIONS
+
+CHOICES = {f'--precision={name}': dict(precision=name) for name in PRECISIONS}
+CHOICES['--dtype=bfloat16'] = dict(dtype='bfloat16')
+
+_HPARAMS = dict(mu=5., temperature=.5, learning_rate=.01, momentum=.9,
+                weight_decay=1e-5)
+
+
+def round_errors(figures: dict[str, np.ndarray], lanes: int = 3,
+                 **arithmetic: str) -> dict[str, float]:
+  """Errors of the global model's weights after MOON's round.
+
+  Args:
+    figures: the arrays of simple_cnn.npz.
+    lanes: clients side by side.
+    **arithmetic: dtype and precision, as `models.make` takes them.
+
+  Returns:
+    "largest" of the errors; "relative", their norm over that of what the round
+    changed.
+  """
+  model = models.make('simple_cnn', 10, **arithmetic)
+  sizes, batch_size = figures['client_sizes'], int(figures['batch_size'])
+  steps, image = sizes // batch_size, jnp.zeros((1, 32, 32, 3))
+  mesh = devices.mesh(lanes)
+  table = schedule.plan(schedule.Work(
+      run=np.zeros(3, int), client=np.arange(3), num_examples=sizes,
+      num_steps=steps, is_received=np.ones(3, bool),
+      batches=np.arange(sizes.sum()).reshape(-1, batch_size)),
+      schedule.shape(steps, 3, lanes, batch_size, mesh.size))
+  shapes = jax.eval_shape(model.init, jax.random.key(0), image)
+  before = golden.draw_variables('global', shapes)
+  previous = [golden.draw_variables(f'prev/{i}/0', shapes) for i in range(3)]
+  state = state_lib.init([0], model, moon(1), 3, image)
+  state = state._replace(
+      variables=jax.tree.map(lambda x: x[None], before),
+      clients=Memory(
+          jax.tree.map(lambda *xs: np.stack(xs)[None, :, None], *previous),
+          np.ones((1, 3), np.int32)))
+  hparams = {name: np.full(1, value, np.float32)
+             for name, value in _HPARAMS.items()}
+  program = Program(model, moon(1), 'sgd', augment.keep, functools.partial(
+      augment.normalize, mean=golden.MEAN, std=golden.STD))
+  state, _ = round_lib.Round(program, mesh)(
+      state_lib.placed(state, mesh), *devices.put(
+          (hparams,), mesh), table, devices.put(TrainData(
+              figures['images_u8'], figures['labels'].astype(np.int32)), mesh))
+  flat = functools.partial(traverse_util.flatten_dict, sep='/')
+  before, after = flat(before['params']), flat(state.variables['params'])
+  errors, changes = [], []
+  for leaf in map(str, figures['leaf_names']):
+    expected = figures[f'moon_k1_mu5/global/{leaf}'].ravel()
+    errors.append(np.float64(after[leaf]).ravel() - expected)
+    changes.append(np.float64(before[leaf]).ravel() - expected)
+  errors, changes = np.concatenate(errors), np.concatenate(changes)
+  return {'largest': float(np.abs(errors).max()),
+          'relative': float(np.linalg.norm(errors) / np.linalg.norm(changes))}
+
+
+def gradient_errors(figures: dict[str, np.ndarray],
+                    inputs: dict[str, np.ndarray],
+                    **arithmetic: str) -> dict[str, float]:
+  """Errors of ResNet-18's logits and gradients on one batch.
+
+  Args:
+    figures: the arrays of resnet.npz.
+    inputs: the arrays of simple_cnn.npz, of which it takes 8 images.
+    **arithmetic: dtype and precision, as `models.make` takes them.
+
+  Returns:
+    The largest error of the "logits" over the largest logit, and of the norms
+    of the "gradients" over the largest norm.
+  """
+  model = models.make('resnet18', 10, **arithmetic)
+  images = jnp.asarray((inputs['images_u8'][:8] / 255 - golden.RESNET_MEAN)
+                       / golden.RESNET_STD, jnp.float32)
+  labels = jnp.asarray(inputs['labels'][:8] % 10, jnp.int32)
+  variables = jax.tree.map(
+      jnp.float32, golden.draw_resnet(figures['resnet18/names']))
+
+  def loss(params):
+    outputs, _ = model.apply(
+        {**variables, 'params': params}, images, jnp.ones(8), train=True)
+    ce_B = losses.cross_entropy_B(outputs.logits, labels)
+    return ce_B.mean(), outputs.logits
+
+  grads, logits = jax.jit(jax.grad(loss, has_aux=True))(variables['params'])
+  grads = traverse_util.flatten_dict(grads)
+  norms = [np.linalg.norm(np.float64(grads[golden.resnet_leaf(name)]))
+           for name in figures['resnet18/grad_names']]
+  relative = lambda found, expected: float(
+      np.abs(found - expected).max() / np.abs(expected).max())
+  return {
+      'logits': relative(
+          np.float64(logits), figures['resnet18/train/logits']),
+      'gradients': relative(
+          np.array(norms), figures['resnet18/train/grad/norms'])}
+
+
+def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
+  """The errors of each choice as a Markdown table."""
+  columns = {'largest error of a weight': ('round', 'largest'),
+             'error of the update, relative': ('round', 'relative'),
+             "ResNet-18's logits, relative": ('gradients', 'logits'),
+             'its gradient norms, relative': ('gradients', 'gradients')}
+  lines = ['| | ' + ' | '.join(columns) + ' |', '|---|' + '---|' * len(columns)]
+  for choice, errors in found.items():
+    cells = [f'{errors[part][name]:.1e}' for part, name in columns.values()]
+    lines.append(f'| `{choice}` | ' + ' | '.join(cells) + ' |')
+  return '\n'.join(lines) + '\n'
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(
+      description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+  parser.add_argument('--golden', type=pathlib.Path, required=True)
+  parser.add_argument('--out', type=pathlib.Path, required=True)
+  args = parser.parse_args()
+  inputs = dict(np.load(args.golden / 'simple_cnn.npz'))
+  figures = dict(np.load(args.golden / 'resnet.npz'))
+  found = {}
+  for choice, arithmetic in CHOICES.items():
+    found[choice] = {'round': round_errors(inputs, **arithmetic),
+                     'gradients': gradient_errors(
+                         figures, inputs, **arithmetic)}
+    print(choice, found[choice], flush=True)
+  args.out.mkdir(parents=True, exist_ok=True)
+  (args.out / 'precision.json').write_text(json.dumps(
+      {'device': jax.devices()[0].device_kind, 'jax': jax.__version__,
+       'errors': found}, indent=1) + '\n')
+  (args.out / 'precision.md').write_text(table(found))
+
+
+if __name__ == '__main__':
+  main()

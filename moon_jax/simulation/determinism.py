@@ -1,0 +1,45 @@
+"""Whether a run has the same bits each time: --check_determinism."""
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from moon_jax.errors import UserError
+from moon_jax.simulation.simulation import Simulation
+
+_ROUNDS = 2
+
+
+def check(make: Callable[[], Simulation]) -> None:
+  """Trains the first two rounds twice, each time compiled anew.
+
+  Raises:
+    UserError: naming the round and what differs first.
+  """
+  kept = jax.config.jax_enable_compilation_cache
+  jax.config.update('jax_enable_compilation_cache', False)
+  try:
+    first, second = _states(make()), _states(make())
+  finally:
+    jax.config.update('jax_enable_compilation_cache', kept)
+    jax.clear_caches()
+  for index, pair in enumerate(zip(first, second)):
+    leaves = [jax.tree.leaves_with_path(state) for state in pair]
+    for (path, x), (_, y) in zip(*leaves):
+      if np.asarray(x).tobytes() != np.asarray(y).tobytes():
+        raise UserError(
+            f'--check_determinism: {jax.tree_util.keystr(path)} has other bits '
+            f'when round {index + 1} is trained again. On GPUs set the '
+            'environment variable XLA_FLAGS=--xla_gpu_deterministic_ops=true')
+
+
+def _states(simulation):
+  """What each round ends with: the state, and its metrics."""
+  jax.clear_caches()
+  found = []
+  for _ in range(min(_ROUNDS, simulation.config.num_rounds)):
+    metrics = simulation.run_round().metrics
+    state = jax.tree.map(np.copy, simulation.state_on_host()._asdict())
+    found.append({'metrics': metrics, 'state': state})
+  return found

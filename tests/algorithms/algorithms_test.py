@@ -1,0 +1,547 @@
+"""One contract, kept by every algorithm; and what each must be in its limits.
+
+A new algorithm joins the contract by its name in `ALGORITHMS`.
+"""
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import federation
+from federation import assert_trees_close
+from federation import CLIENTS
+from federation import copied
+from federation import Federation
+from federation import HPARAMS
+from federation import IMAGES
+from federation import jobs_of
+from federation import LABELS
+from federation import NUM_CLASSES
+from federation import SIZES
+from moon_jax import algorithms
+from moon_jax import losses
+from moon_jax.algorithms import base
+from moon_jax.algorithms import privacy
+from moon_jax.algorithms import server
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fednova import effective_steps
+from moon_jax.algorithms.fednova import fednova
+from moon_jax.algorithms.fedprox import fedprox
+from moon_jax.algorithms.l2 import l2
+from moon_jax.algorithms.moon import moon
+from moon_jax.algorithms.solo import solo
+from moon_jax.config import Config
+from moon_jax.engine import state as state_lib
+from moon_jax.rundir import checkpoint
+from moon_jax.simulation import checks
+
+COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0), (1, 2, 3, 4)]
+
+
+# centralized is fedavg with one client.
+METHODS = [{'algorithm': name} for name in algorithms.ALGORITHMS
+           if name != 'centralized'] + [{'contrastive': 'l2'}]
+SERVERS = [
+    {'server_momentum': .7},
+    {'server_momentum': .7, 'server_momentum_form': 'ema'},
+    {'server_optimizer': 'adam', 'server_learning_rate': .1},
+    {'server_optimizer': 'yogi', 'server_learning_rate': .1},
+    {'server_optimizer': 'adagrad', 'server_learning_rate': .1},
+]
+PRIVATE = {'algorithm': 'moon', 'weighting': 'uniform', 'dp_clip': 1.,
+           'dp_noise_multiplier': .01, 'server_momentum': .7}
+COMBINED = [{**method, **server_}
+            for method, server_ in itertools.product(METHODS, SERVERS)
+            if method != {'algorithm': 'solo'}]  # which has no server
+
+
+def name_of(setting):
+  return '-'.join(str(value) for value in setting.values())
+
+
+@pytest.fixture(params=[
+    *(pytest.param(s, id=name_of(s)) for s in [*METHODS, PRIVATE]),
+    *(pytest.param(s, id=name_of(s), marks=pytest.mark.slow)
+      for s in COMBINED)])
+def algorithm(request):
+  """Every method; and, slow, each under every server optimizer."""
+  yield from made(request.param)
+
+
+def made(setting):
+  # optax's adaptive optimizers and noise promote types themselves.
+  promotes = 'server_optimizer' in setting or 'dp_clip' in setting
+  with jax.numpy_dtype_promotion('standard' if promotes else 'strict'):
+    yield algorithms.make(config_of(setting))
+
+
+def config_of(setting):
+  config = Config(num_negatives=2, num_clients=len(SIZES), momentum=0.)
+  return checks.validate(dataclasses.replace(config, **setting))
+
+
+def is_private(algorithm):
+  return algorithm.finish.__module__ == privacy.__name__
+
+
+def run(algorithm, cohorts=COHORTS, **kwargs):
+  federated = Federation(algorithm, **kwargs)
+  for cohort in cohorts:
+    federated.round(cohort)
+  return federated.state
+
+
+def test_convex_loss_falls(algorithm):
+  federated = Federation(
+      algorithm, hparams={'mu': .1, 'momentum': 0., 'learning_rate': .2})
+  before = cross_entropy(federated)
+  for t in range(12):
+    table, metrics = federated.round()
+    assert np.isfinite(metrics.loss_TL).all()
+    if t == 0:
+      losses_of_first = metrics.loss_TL[table.job_TL >= 0]
+  if not algorithm.own_init:  # alone, a client learns its own classes only
+    assert cross_entropy(federated) < before - .1
+  losses_of_last = metrics.loss_TL[table.job_TL >= 0]
+  assert losses_of_last.mean() < .95 * losses_of_first.mean()
+
+
+def cross_entropy(federated):
+  """Of the models that count, on all training examples."""
+  of_run = lambda tree: jax.tree.map(lambda x: x[0], tree)
+  evaluated = federated.program.algorithm.evaluated(
+      of_run(federated.state.variables), of_run(federated.state.clients))
+  outputs, _ = jax.vmap(lambda variables: federated.program.model.apply(
+      variables, federation.normalize(federated.data.inputs),
+      jnp.ones(len(LABELS)), train=False))(evaluated)
+  labels = jnp.broadcast_to(LABELS, outputs.logits.shape[:2])
+  return jax.vmap(losses.cross_entropy_B)(outputs.logits, labels).mean()
+
+
+def test_no_second_compilation(algorithm, compilations):
+  federated = Federation(algorithm, num_lanes=2)
+  federated.round(COHORTS[0])
+  assert compilations
+  compilations.clear()
+  tables = [federated.round(cohort)[0] for cohort in COHORTS]
+  assert len({int(table.num_rows.max()) for table in tables}) > 1
+  assert not compilations
+
+
+def test_lanes_change_nothing(algorithm, num_lanes=3):
+  model = federation.linear_model(has_state=not is_private(algorithm))
+  one = run(algorithm, num_lanes=1, model=model)
+  several = run(algorithm, num_lanes=num_lanes, model=model)
+  assert_trees_close(one._replace(key=()), several._replace(key=()))
+
+
+def test_padding_changes_nothing(algorithm):
+  tight = run(algorithm)
+  roomy = run(algorithm, num_rows=100, num_jobs=7)
+  more_clients = run(algorithm, num_clients=len(SIZES) + 5)
+  assert_trees_close(tight.clients, roomy.clients, atol=0)
+  assert_trees_close(tight.variables, roomy.variables, atol=0)
+  assert_trees_close(tight.variables, more_clients.variables, atol=0)
+
+
+def test_padded_examples_never_reach_model_state(algorithm):
+  """Client 4 has 3 examples in a batch of 8: its mean is over those 3."""
+  if is_private(algorithm):
+    pytest.skip('refuses models with statistics: see privacy_test.py')
+  model = federation.linear_model(has_state=True)
+  state = run(algorithm, cohorts=[(4,)], model=model)
+  variables = state.clients if algorithm.own_init else state.variables
+  of_client = (0, 4) if algorithm.own_init else 0
+  pixels = np.asarray(federation.normalize(jnp.asarray(IMAGES[CLIENTS[4]])))
+  mean = pixels.reshape(3, -1).mean(0)
+  np.testing.assert_allclose(
+      variables['batch_stats']['mean'][of_client], mean * (1 - .9**2),
+      atol=1e-6)
+
+
+def test_order_of_cohort_changes_nothing(algorithm):
+  given = run(algorithm)
+  turned = run(algorithm, cohorts=[cohort[::-1] for cohort in COHORTS])
+  assert_trees_close(given._replace(key=()), turned._replace(key=()))
+
+
+def test_absent_clients_keep_their_state(algorithm):
+  federated = Federation(algorithm, num_lanes=3)
+  federated.round((0, 1, 2, 3))
+  before = jax.tree.map(np.array, federated.state.clients)
+  federated.round((2, 3, 4, 5))
+  after = jax.tree.map(np.array, federated.state.clients)
+  jax.tree.map(lambda x, y: np.testing.assert_array_equal(
+      x[:, [0, 1, 6, 7]], y[:, [0, 1, 6, 7]]), before, after)
+  for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after)):
+    assert (x[:, 2] != y[:, 2]).any()
+
+
+def test_runs_share_a_table_and_nothing_else(algorithm):
+  """Two runs in one program are the two runs each alone."""
+  rates, seeds = (.05, .01), (3, 4)
+  both = Federation(algorithm, num_lanes=3, seeds=seeds,
+                    hparams={'learning_rate': rates})
+  for cohort in COHORTS:
+    both.round(cohort, runs=(0, 1))
+  for r, (rate, seed) in enumerate(zip(rates, seeds)):
+    alone = run(algorithm, seeds=(seed,), hparams={'learning_rate': rate})
+    of_run = jax.tree.map(
+        lambda x: x[r:r + 1], (both.state.variables, both.state.clients))
+    # An adaptive server divides by small numbers, so rounding grows.
+    assert_trees_close(of_run, (alone.variables, alone.clients), atol=5e-6)
+
+
+def test_resuming_equals_not_stopping(algorithm, tmp_path):
+  unbroken = run(algorithm)
+  first = Federation(algorithm)
+  for cohort in COHORTS[:2]:
+    first.round(cohort)
+  second = Federation(algorithm)
+  second.state = saved_and_restored(first.state, second, tmp_path)
+  for cohort in COHORTS[2:]:
+    second.round(cohort)
+  assert_trees_close(unbroken, second.state, atol=0)
+
+
+def saved_and_restored(state, federation, path):
+  writer = checkpoint.Checkpoints(path / 'checkpoints', Config())
+  writer.open()
+  writer.save(state_lib.on_host(state), {})
+  writer.close()
+  found, _ = checkpoint.Checkpoints(path / 'checkpoints', Config()).restore(
+      state_lib.on_host(federation.state))
+  return state_lib.placed(
+      state_lib.from_host(found, federation.state), federation.mesh)
+
+
+@functools.cache
+def plain_federation(algorithm, contrastive='model'):
+  """The method without server optimizer, on one lane."""
+  return Federation(algorithms.make(config_of(
+      {'algorithm': algorithm, 'contrastive': contrastive})))
+
+
+@pytest.mark.parametrize('setting', [
+    pytest.param(setting, id=name_of(setting), marks=[pytest.mark.slow] * (
+        setting.get('server_optimizer') in ('yogi', 'adagrad')
+        or setting.get('algorithm', 'moon') not in ('moon', 'scaffold')))
+    for setting in COMBINED])
+def test_combinations_keep_the_contract(setting, compilations, tmp_path):
+  """Each is its method, then its server optimizer: a step on what changed.
+
+  On three lanes with padding, against the method alone on one; resumed on the
+  way; no second compilation; the loss falls.
+  """
+  method = {k: v for k, v in setting.items() if not k.startswith('server_')}
+  alone = plain_federation(**{'algorithm': 'moon', **method})
+  optimizer = server.make(config_of(setting))
+  promotion = 'standard' if 'server_optimizer' in setting else 'strict'
+  with jax.numpy_dtype_promotion(promotion):
+    both = Federation(algorithms.make(config_of(setting)),
+                      num_lanes=3, num_rows=60, num_jobs=6)
+    before = cross_entropy(both)
+    both.round(COHORTS[0])
+    state = saved_and_restored(both.state, both, tmp_path)
+    inner, opt_state = state.server
+    both.state = copied(state)
+    alone.state = copied(state._replace(server=inner))
+    compilations.clear()
+    both.round(COHORTS[1])
+    assert not compilations
+    alone.round(COHORTS[1])
+    params = state.variables['params']
+    delta = optax.tree.sub(params, alone.state.variables['params'])
+    updates, opt_state = jax.vmap(optimizer.update)(delta, opt_state, params)
+    expected = optax.apply_updates(params, updates)
+    # An adaptive server divides by small numbers, so rounding grows.
+    assert_trees_close(both.state.variables['params'], expected, atol=5e-6)
+    assert_trees_close(both.state.server, (alone.state.server, opt_state))
+    assert_trees_close(both.state.clients, alone.state.clients)
+    for _ in range(10):
+      both.round(COHORTS[0] + COHORTS[3][1:3])
+    assert cross_entropy(both) < before - .05
+
+
+@pytest.mark.parametrize('algorithm', [moon(2), l2(), fedprox()])
+def test_at_mu_0_it_is_fedavg(algorithm):
+  assert_trees_close(
+      run(algorithm, hparams={'mu': 0.}).variables, run(fedavg()).variables)
+
+
+def test_fednova_of_equal_steps_is_fedavg():
+  cohorts = [(0, 2), (7, 0), (2, 4)]  # one batch of 8 an epoch each
+  for momentum in (0., .9):
+    assert_trees_close(
+        run(fednova(), cohorts, hparams={'momentum': momentum}).variables,
+        run(fedavg(), cohorts, hparams={'momentum': momentum}).variables)
+
+
+def test_fednova_normalises_by_steps():
+  """Client 1 makes 10 plain steps, client 2 makes 2: p is 40/48 and 8/48."""
+  start = run(fedavg(), []).variables
+  local = [run(fedavg(), [(c,)], hparams={'momentum': 0.}).variables
+           for c in (1, 2)]
+  found = run(fednova(), [(1, 2)], hparams={'momentum': 0.}).variables
+  p, a = (40 / 48, 8 / 48), (10, 2)
+  mean_a = p[0] * a[0] + p[1] * a[1]
+  expected = jax.tree.map(
+      lambda w, w1, w2: w - mean_a * (
+          p[0] * (w - w1) / a[0] + p[1] * (w - w2) / a[1]), start, *local)
+  assert_trees_close(found, expected)
+
+
+@pytest.mark.parametrize('rho', [0., .5, .9])
+@pytest.mark.parametrize('k', [1, 7])
+def test_effective_steps_sum_the_coefficients_of_momentum(k, rho):
+  """After K steps gradient j has weight 1 + rho + ... + rho^(K-1-j)."""
+  expected = sum(sum(rho**i for i in range(k - j)) for j in range(k))
+  found = effective_steps(jnp.int32(k), jnp.float32(rho))
+  np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_server_momentum_0_and_rate_1_is_the_average():
+  plain = server.with_optimizer(fedavg(), server.momentum(1., 0., 'hsu'))
+  assert_trees_close(run(plain).variables, run(fedavg()).variables)
+
+
+def test_scaffold_server_variate_is_the_mean_of_all_clients():
+  """Of those, too, that take no part."""
+  algorithm = algorithms.make(config_of(
+      {'algorithm': 'scaffold', 'participation': .5}))
+  federated = Federation(algorithm, num_lanes=3, hparams={'momentum': 0.})
+  for cohort in COHORTS[:3]:
+    federated.round(cohort)
+    assert_trees_close(
+        federated.state.server,
+        jax.tree.map(lambda x: x.mean(1), federated.state.clients))
+  assert jnp.abs(federated.state.server['w']).max() > 1e-3
+
+
+@pytest.mark.parametrize('optimizer', [
+    server.momentum(1., .7, 'hsu'), server.momentum(.5, .7, 'ema')])
+def test_statistics_are_averaged_whatever_the_servers_optimizer(optimizer):
+  model = federation.linear_model(has_state=True)
+  found, plain = (
+      run(algorithm, COHORTS[:1], model=model).variables['batch_stats']
+      for algorithm in (server.with_optimizer(fedavg(), optimizer), fedavg()))
+  assert_trees_close(found, plain)
+  assert np.abs(plain['mean']).max() > .1  # they were 0
+
+
+def test_frozen_models_are_in_eval_mode():
+  """What they say of an example is of it and of running statistics alone."""
+  model = federation.linear_model(has_state=True, is_centred=True)
+  inputs = federation.normalize(jnp.asarray(IMAGES[:8]))
+  batch = base.Batch(inputs, jnp.asarray(LABELS[:8]), jnp.ones(8))
+  global_, previous = (
+      model.init(jax.random.key(i), inputs)
+      | {'batch_stats': {'mean': jnp.arange(4.) / (i + 1)}} for i in range(2))
+  view = base.first_view(moon(), global_)
+  remembered, _ = moon().finish(previous, view)
+  z_global, z_previous = moon().frozen(
+      model, batch, view._replace(client=remembered))
+  for found, variables in ((z_global, global_), (z_previous[:, 0], previous),
+                           (l2().frozen(model, batch, view), global_)):
+    mean, w = (np.array(x) for x in (
+        variables['batch_stats']['mean'], variables['params']['w']))
+    np.testing.assert_allclose(
+        found, (np.array(inputs).reshape(8, 4) - mean) @ w, atol=1e-5)
+
+
+@pytest.mark.parametrize('k, few_weights', [(1, 10**6), (3, 10**6), (3, 0)])
+def test_accelerators_project_frozen_models_alike(
+    k, few_weights, request, monkeypatch):
+  """All at once or one after another; also slots that are not filled yet."""
+  one_by_one = run(moon(k), num_lanes=3)
+  request.getfixturevalue('accelerator')
+  monkeypatch.setattr('moon_jax.algorithms.moon._FEW_WEIGHTS', few_weights)
+  assert_trees_close(one_by_one, run(moon(k), num_lanes=3))
+
+
+def test_solo_clients_never_meet():
+  """Client 1 ends as if it had been alone, whoever else trains."""
+  alone = run(solo(), [(1,)] * 3).clients
+  among = run(solo(), [(1, 2, 5)] * 3).clients
+  assert_trees_close(jax.tree.map(lambda x: x[:, 1], alone),
+                     jax.tree.map(lambda x: x[:, 1], among))
+  first = run(solo(), []).clients['params']['w'][0]
+  assert jnp.abs(first[0] - first[1]).max() > 1e-3  # an initial model each
+
+
+def test_moon_remembers_the_last_k_models():
+  """The ring holds each client's last k local models, no model twice."""
+  federated = Federation(moon(3))
+  sent = []
+  for _ in range(5):
+    federated.round((1,))  # alone, its model is the next global model
+    sent.append(np.array(federated.state.variables['params']['w'][0]))
+  memory = federated.state.clients
+  assert int(memory.num_models[0, 1]) == 5
+  assert int(memory.num_models[0, 0]) == 0
+  held = np.asarray(memory.models['params']['w'][0, 1])
+  for slot, model in ((0, sent[3]), (1, sent[4]), (2, sent[2])):
+    np.testing.assert_allclose(held[slot], model, atol=1e-7)
+
+
+def test_first_visit_has_no_contrastive_loss():
+  federated = Federation(moon(1))
+  table, metrics = federated.round((0, 1))
+  assert (metrics.extra_TL['contrastive_loss'] == 0).all()
+  table, metrics = federated.round((1, 2))
+  by_client = {
+      int(table.jobs.client[j]):
+      metrics.extra_TL['contrastive_loss'][table.job_TL == j]
+      for j in range(2)}
+  assert (by_client[1] > 0).all() and (by_client[2] == 0).all()
+
+
+def start_in_numpy(federated):
+  """W and b of the global model, float64."""
+  params = federated.state.variables['params']
+  return [np.array(params[name][0], np.float64) for name in 'wb']
+
+
+def assert_model_is(federated, w, b):
+  params = federated.state.variables['params']
+  np.testing.assert_allclose(params['w'][0], w, atol=1e-6)
+  np.testing.assert_allclose(params['b'][0], b, atol=1e-6)
+
+
+def train_in_numpy(t, client, w, b):
+  """A client's local steps, the slow way: its W and b, and each gradient."""
+  x_all = ((IMAGES.reshape(len(IMAGES), -1) / 255.) - .5) / .25
+  lr, momentum, decay = (
+      HPARAMS[k] for k in ('learning_rate', 'momentum', 'weight_decay'))
+  gradients, v_w, v_b = [], 0, 0
+  for epoch in range(2):
+    order = federation.order(t, epoch, client)
+    stop = max(len(order) // 8, 1) * 8
+    for batch in np.split(order[:stop], range(8, min(stop, len(order)), 8)):
+      logits = x_all[batch] @ w + b
+      p = np.exp(logits - logits.max(1, keepdims=True))
+      p /= p.sum(1, keepdims=True)
+      error = (p - np.eye(NUM_CLASSES)[LABELS[batch]]) / len(batch)
+      g_w = x_all[batch].T @ error + decay * w
+      g_b = error.sum(0) + decay * b
+      gradients.append((g_w, g_b))
+      v_w, v_b = momentum * v_w + g_w, momentum * v_b + g_b
+      w, b = w - lr * v_w, b - lr * v_b
+  return w, b, gradients
+
+
+def test_fedavg_equals_a_plain_numpy_loop():
+  """Several rounds of partial participation, written the slow way."""
+  federated = Federation(fedavg(), num_lanes=2)
+  w, b = start_in_numpy(federated)
+  for t, cohort in enumerate(COHORTS):
+    table, metrics = federated.round(cohort)
+    total = sum(SIZES[c] for c in cohort)
+    next_w, next_b, drift = 0, 0, []
+    for c in cohort:
+      wi, bi, _ = train_in_numpy(t, c, w, b)
+      next_w, next_b = (next_w + SIZES[c] / total * wi,
+                        next_b + SIZES[c] / total * bi)
+      drift.append(np.sqrt(((wi - w)**2).sum() + ((bi - b)**2).sum()))
+    w, b = next_w, next_b
+    np.testing.assert_allclose(
+        metrics.drift_J[jobs_of(table, cohort)], drift, rtol=1e-5)
+  assert_model_is(federated, w, b)
+
+
+def test_fednova_equals_a_plain_numpy_loop():
+  """Clients of 2 to 10 steps with momentum: equation 8, from the gradients.
+
+  Gradient j of K weighs a_j = 1 + rho + ... + rho^(K-1-j) in a client's update.
+  """
+  federated = Federation(fednova(), num_lanes=2)
+  lr, rho = HPARAMS['learning_rate'], HPARAMS['momentum']
+  w, b = start_in_numpy(federated)
+  for t, cohort in enumerate(COHORTS):
+    federated.round(cohort)
+    total = sum(SIZES[c] for c in cohort)
+    steps, mean_w, mean_b = 0, 0, 0
+    for c in cohort:
+      p = SIZES[c] / total
+      _, _, gradients = train_in_numpy(t, c, w, b)
+      k = len(gradients)
+      a = np.array([sum(rho**i for i in range(k - j)) for j in range(k)])
+      steps += p * a.sum()
+      mean_w += p * sum(a_j * g for a_j, (g, _) in zip(a, gradients)) / a.sum()
+      mean_b += p * sum(a_j * g for a_j, (_, g) in zip(a, gradients)) / a.sum()
+    w, b = w - lr * steps * mean_w, b - lr * steps * mean_b
+  assert_model_is(federated, w, b)
+
+
+@pytest.mark.parametrize('num_lanes', [1, 3])
+def test_diverging_run_leaves_the_others_alone(num_lanes):
+  both = Federation(
+      moon(1), num_lanes, seeds=(0, 1), hparams={'learning_rate': (.05, 1e38)})
+  alone = Federation(moon(1))
+  for cohort in COHORTS[:2]:
+    table, metrics = both.round(cohort, runs=(0, 1))
+    _, metrics_alone = alone.round(cohort)
+    np.testing.assert_array_equal(
+        metrics.finite_J, (table.jobs.run == 0) | (table.jobs.num_steps == 0))
+  w = both.state.variables['params']['w']
+  np.testing.assert_allclose(
+      w[0], alone.state.variables['params']['w'][0], atol=1e-6)
+  assert np.isfinite(w[1]).all()  # of its clients nothing was received
+  np.testing.assert_allclose(
+      metrics.cosine_R[0], metrics_alone.cosine_R[0], rtol=1e-4)
+  assert not np.isfinite(metrics.cosine_R[1])
+
+
+def test_run_without_a_job_keeps_its_model():
+  both = Federation(fedavg(), seeds=(0, 1))
+  before = np.array(both.state.variables['params']['w'])
+  both.round(COHORTS[0], runs=(0,))
+  after = np.array(both.state.variables['params']['w'])
+  np.testing.assert_array_equal(before[1], after[1])
+  assert (before[0] != after[0]).any()
+
+
+def noise(key, images):
+  """An "augmentation" that leaves nothing but what was drawn from the key."""
+  return jax.random.randint(key, images.shape, 0, 256).astype(jnp.uint8)
+
+
+def with_drawn():
+  """FedAvg that records a number of its inputs alone: labels play no part."""
+  def loss(model, variables, batch, view):
+    value, aux = fedavg().loss(model, variables, batch, view)
+    weights = jnp.cos(jnp.arange(batch.inputs.size, dtype=jnp.float32))
+    drawn = jnp.vdot(weights, batch.inputs.ravel())
+    return value, aux._replace(metrics={'drawn': drawn})
+
+  return fedavg()._replace(loss=loss)
+
+
+def draws(num_lanes, cohorts, seed=0):
+  """{(round, client): a number for each of its steps} of what it drew."""
+  federated = Federation(with_drawn(), num_lanes=num_lanes, augment_fn=noise,
+                         seeds=(seed,))
+  found = {}
+  for t, cohort in enumerate(cohorts):
+    table, metrics = federated.round(cohort)
+    for client, job in zip(cohort, jobs_of(table, cohort)):
+      found[t, client] = metrics.extra_TL['drawn'][table.job_TL == job]
+  return found
+
+
+def test_randomness_is_addressed_by_round_client_and_step():
+  """Not by lane, place in the cohort, or what was drawn before."""
+  given = draws(1, [(0, 1, 2), (1, 2, 5)])
+  other = draws(3, [(2, 7, 0, 1), (6, 5, 2, 1)])
+  for place, of_client in given.items():
+    np.testing.assert_allclose(of_client, other[place], rtol=1e-5, atol=1e-5)
+  of_seed = draws(1, [(0, 1, 2)], seed=1)
+  every = np.concatenate([*given.values(), *of_seed.values()])
+  assert len(every) > 30
+  assert len(np.unique(every.round(3))) == len(every)

@@ -1,0 +1,177 @@
+"""The clipped, noised aggregate, and what it costs, against closed forms."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize
+from scipy import stats
+
+import federation
+from federation import assert_trees_close
+from federation import Federation
+from moon_jax import algorithms
+from moon_jax.algorithms import accounting
+from moon_jax.algorithms import privacy
+from moon_jax.algorithms import server
+from moon_jax.algorithms.base import Message
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fednova import fednova
+from moon_jax.algorithms.scaffold import scaffold
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+
+COHORT = (0, 1, 4, 5)
+
+
+def vector(tree):
+  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
+def local_updates():
+  """Of each client of the cohort in the first round, unclipped."""
+  federated = Federation(fedavg(), keep_models=True)
+  start = vector(jax.tree.map(lambda x: x[0], federated.state.variables))
+  _, metrics = federated.round(COHORT)
+  return [vector(jax.tree.map(lambda x: x[j], metrics.models_J)) - start
+          for j in range(len(COHORT))]
+
+
+@pytest.mark.parametrize('lost', [(), (1, 4)])
+def test_updates_are_clipped_one_by_one(lost):
+  updates = local_updates()
+  clip = float(np.median([np.linalg.norm(u) for u in updates]))
+  federated = Federation(privacy.with_clipping(fedavg(), clip, 5), num_lanes=2)
+  start = vector(jax.tree.map(lambda x: x[0], federated.state.variables))
+  federated.round(COHORT, lost=lost)
+  moved = vector(
+      jax.tree.map(lambda x: x[0], federated.state.variables)) - start
+  expected = sum(u * min(1, clip / np.linalg.norm(u))
+                 for c, u in zip(COHORT, updates) if c not in lost)
+  np.testing.assert_allclose(moved, expected / 5, atol=1e-6)
+
+
+def draws_of_noise(config, cohort_size=None):
+  """What three rounds without updates add to 20,000 parameters, in pieces."""
+  algorithm = algorithms.make(config, cohort_size)
+  variables = {'params': {'w': jnp.zeros((100, 100)), 'b': jnp.zeros(10_000)}}
+  state, draws = algorithm.init_server(variables), []
+  for _ in range(3):
+    message = Message((), jax.tree.map(jnp.zeros_like, variables))
+    with jax.numpy_dtype_promotion('standard'):
+      moved, state = algorithm.aggregate(variables, state, message)
+    draws += [np.ravel(x) for x in jax.tree.leaves(moved)]
+  return draws
+
+
+@pytest.mark.parametrize('changes, cohort_size, deviation', [
+    ({}, None, 3 * .5 / 20),
+    ({'participation': .5}, None, 3 * .5 / 10),  # over the cohort, not all
+    ({'cohorts_file': 'x'}, 4, 3 * .5 / 4),
+    # Before the server's optimizer, which scales it as it scales updates.
+    ({'server_learning_rate': .5}, None, .5 * 3 * .5 / 20),
+])
+def test_noise_has_its_deviation_and_is_drawn_anew_each_round(
+    changes, cohort_size, deviation):
+  config = Config(algorithm='fedavg', weighting='uniform', dp_clip=.5,
+                  dp_noise_multiplier=3., num_clients=20, **changes)
+  draws = draws_of_noise(config, cohort_size)
+  for draw in draws:
+    assert abs(draw.std() / deviation - 1) < .04  # 5 standard errors
+    assert abs(draw.mean()) < .05 * deviation
+    assert stats.kstest(draw / deviation, 'norm').pvalue > 1e-4
+  correlation = np.corrcoef(draws)[np.triu_indices(len(draws), 1)]
+  assert np.abs(correlation).max() < .05
+  other = draws_of_noise(dataclasses.replace(config, seed=1), cohort_size)
+  assert abs(np.corrcoef(draws[0], other[0])[0, 1]) < .05
+
+
+def test_without_noise_and_with_room_it_is_uniform_fedavg():
+  clipped = Federation(server.with_optimizer(
+      privacy.with_clipping(fedavg(), 1e3, len(COHORT)), None))
+  clipped.round(COHORT)
+  mean = np.mean(local_updates(), 0)
+  start = Federation(fedavg()).state.variables
+  assert_trees_close(
+      vector(clipped.state.variables) - vector(start), mean)
+
+
+@pytest.mark.parametrize('algorithm', [scaffold(8), fednova()])
+def test_what_sends_more_than_a_model_is_refused(algorithm):
+  with pytest.raises(UserError, match='--dp_clip=1.*sends more'):
+    Federation(privacy.with_clipping(algorithm, 1., 4)).round(COHORT)
+
+
+def test_model_with_statistics_is_refused():
+  model = federation.linear_model(has_state=True)
+  with pytest.raises(UserError, match='--dp_clip=1.*sends more'):
+    Federation(
+        privacy.with_clipping(fedavg(), 1., 4), model=model).round(COHORT)
+
+
+def exact_epsilon(mu, delta):
+  """Of a Gaussian mechanism of sensitivity mu deviations.
+
+  Balle and Wang, ICML 2018, https://arxiv.org/abs/1805.06530, theorem 8.
+  """
+  def excess(eps):
+    return (stats.norm.cdf(mu / 2 - eps / mu)
+            - math.exp(eps) * stats.norm.cdf(-mu / 2 - eps / mu) - delta)
+
+  return optimize.brentq(excess, 0, 200)
+
+
+@pytest.mark.parametrize('multiplier, rounds, delta', [
+    (2., 1, 1e-5), (10., 100, 1e-5), (40., 30, 1e-7)])
+def test_epsilon_of_full_participation(multiplier, rounds, delta):
+  """Above the exact value of the composed Gaussian, and near it."""
+  config = Config(dp_clip=1., dp_noise_multiplier=multiplier, dp_delta=delta)
+  found = accounting.epsilon(config, [list(range(10))] * rounds)
+  exact = exact_epsilon(2 * math.sqrt(rounds) / multiplier, delta)
+  assert exact < found < 1.25 * exact
+
+
+def test_sampling_amplifies_and_rounds_add():
+  config = Config(num_clients=1000, participation=.01, dp_clip=1.,
+                  dp_noise_multiplier=2., algorithm='fedavg')
+  few, many = (accounting.epsilon(config, [[0] * 10] * n) for n in (10, 100))
+  everyone = exact_epsilon(2 * math.sqrt(10) / 2., 1e-5)
+  assert 0 < few < many and few < everyone / 3
+  # Whoever was drawn: that is the secret.
+  assert many == accounting.epsilon(
+      config, np.arange(1000).reshape(100, 10).tolist())
+
+
+def test_clients_that_remember_are_not_amplified():
+  """What MOON's client sends tells when it last took part."""
+  config = Config(num_clients=1000, participation=.01, dp_clip=1.,
+                  dp_noise_multiplier=2., algorithm='moon')
+  cohorts = [[0, 1], [1, 2], [1, 3]]
+  exact = exact_epsilon(2 * math.sqrt(3) / 2., 1e-5)  # client 1, three times
+  moon, own, fedavg_ = (
+      accounting.epsilon(dataclasses.replace(config, algorithm=name), cohorts)
+      for name in ('moon', 'mine:mine', 'fedavg'))
+  assert exact < moon < 1.25 * exact and own == moon
+  assert fedavg_ < moon / 2
+  l2 = dataclasses.replace(config, contrastive='l2')
+  assert accounting.epsilon(l2, cohorts) == fedavg_
+
+
+@pytest.mark.parametrize('multiplier', [1e-6, 1., 100., 1e6])
+def test_sampling_never_costs(multiplier):
+  """Where the bound of amplification is the larger one, the other counts."""
+  config = Config(participation=.5, dp_clip=1., dp_noise_multiplier=multiplier,
+                  algorithm='fedavg')
+  cohorts = [[0, 1, 2, 3, 4]] * 20
+  assert accounting.epsilon(config, cohorts) <= accounting.epsilon(
+      dataclasses.replace(config, cohorts_file='x'), cohorts)
+
+
+def test_listed_cohorts_count_the_most_frequent_client():
+  config = Config(cohorts_file='x', dp_clip=1., dp_noise_multiplier=9.)
+  listed = accounting.epsilon(config, [[0, 1], [1, 2], [3]])
+  plain = Config(dp_clip=1., dp_noise_multiplier=9.)
+  assert listed == accounting.epsilon(plain, [list(range(10))] * 2)

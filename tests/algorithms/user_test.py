@@ -1,0 +1,140 @@
+"""Algorithms of users' own, from their own files."""
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from moon_jax.algorithms import user
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+from moon_jax.training import run
+
+ROOT = pathlib.Path(__file__).parents[2]
+CONFIG = Config(dataset='digits', num_clients=5, num_rounds=2, local_epochs=1,
+                batch_size=16, learning_rate=.02, checkpoint_every=0,
+                model='mlp')
+MODULE = '''
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fedprox import fedprox
+
+
+def plain(config):
+  return fedavg()
+
+
+def pull(config, *, strength=0.):
+  loss = lambda model, variables, batch, view: fedprox().loss(
+      model, variables, batch,
+      view._replace(hparams={**view.hparams, "mu": strength}))
+  return fedprox()._replace(loss=loss)
+
+
+def nothing(config):
+  pass
+
+
+def broken(config):
+  return config.no_such_flag
+
+
+def with_(**functions):
+  return lambda config: fedavg()._replace(**functions)
+
+
+from moon_jax.algorithms.base import Message  # after line 22
+import jax.numpy as jnp
+
+alone = with_(finish=lambda variables, view: Message(variables))
+unkept = with_(finish=lambda variables, view: (variables, Message(variables)))
+tree = with_(finish=lambda variables, view: (
+    view.client, Message(variables["params"])))
+single = with_(aggregate=lambda variables, server, message: message.mean)
+vector = with_(loss=lambda m, v, batch, view: (
+    batch.mask, fedavg().loss(m, v, batch, view)[1]))
+no_aux = with_(loss=lambda m, v, batch, view: batch.mask.sum())
+grown = with_(init_client=lambda v: jnp.float32(0), finish=lambda v, view: (
+    view.client + jnp.ones(3), Message(v)))
+turned = with_(init_client=lambda v: jnp.int32(0), finish=lambda v, view: (
+    view.client.astype(jnp.float32), Message(v)))
+
+
+number = 3
+'''
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch, request):
+  """The name of a module of its own for each test."""
+  name = f'mine_{re.sub("[^a-z0-9]", "_", request.node.name)}'
+  (tmp_path / f'{name}.py').write_text(MODULE)
+  monkeypatch.syspath_prepend(tmp_path)
+  monkeypatch.chdir(tmp_path)
+  return name
+
+
+def outcome(**changes):
+  summary = run.run(Config(**{**CONFIG.to_dict(), **changes}))
+  return summary['test_accuracy'], summary['test_loss']
+
+
+def test_factory_of_ones_own_is_run(module):
+  assert outcome(algorithm=f'{module}:plain') == outcome(algorithm='fedavg')
+
+
+@pytest.mark.slow
+def test_arguments_reach_the_factory(module):
+  pulled = outcome(algorithm=f'{module}:pull', algorithm_args='strength=0.5')
+  assert pulled == outcome(algorithm='fedprox', mu=.5)
+  assert pulled != outcome(algorithm=f'{module}:pull')
+
+
+def test_changed_code_is_another_run(module, tmp_path):
+  config = dict(algorithm=f'{module}:plain', workdir=str(tmp_path / 'run'))
+  outcome(**config)
+  written = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  assert set(written['inputs']) == {'algorithm'}
+  (tmp_path / f'{module}.py').write_text(MODULE + '\n# changed\n')
+  with pytest.raises(UserError, match='what --algorithm=mine.*had other'):
+    outcome(**config)
+
+
+def test_code_that_does_not_parse_is_told(module, tmp_path):
+  (tmp_path / f'{module}.py').write_text('def plain(config):\n  return (\n')
+  with pytest.raises(UserError, match='failed: SyntaxError.*line 2'):
+    outcome(algorithm=f'{module}:plain')
+
+
+def test_arguments_are_literals_or_words():
+  assert user._parse('a=0.5, b=(1, 2),c=mean,d=None,e=-1,f="x,y"') == {
+      'a': .5, 'b': (1, 2), 'c': 'mean', 'd': None, 'e': -1, 'f': 'x,y'}
+  assert user._parse('') == {}
+
+
+@pytest.mark.parametrize('algorithm, args, words', [
+    ('{}:absent', '', 'has no function absent; it has plain, pull, nothing'),
+    ('{}:number', '', 'has no function number'),
+    ('{}:nothing', '', 'must return a .*Algorithm.* got NoneType'),
+    ('{}:broken', '', "failed: AttributeError.*no_such_flag.*line 22"),
+    ('{}:alone', '', 'finish must return two things, what the client keeps'),
+    ('{}:unkept', '', 'finish must return first what init_client returns'),
+    ('{}:grown', '', r'finish must return first .*got \[3\], expected \[\]'),
+    ('{}:turned', '', 'finish must return first what init_client returns'),
+    ('{}:tree', '', 'aggregate must return first variables like the model'),
+    ('{}:single', '', 'aggregate must return two things'),
+    ('{}:vector', '', r'loss must return a scalar .*got \[1\], expected \[\]'),
+    ('{}:no_aux', '', 'loss must return two things, a scalar and a LossAux'),
+    ('no_such_module:plain', '', 'no file of a module no_such_module'),
+    ('no.such.module:plain', '', 'no file of a module no.such.module'),
+    ('sys:exit', '', 'no file of a module sys'),
+    ('{}:pull', 'strenth=1', 'unexpected keyword argument .strenth'),
+    ('{}:pull', 'strength', '=strength is not name=value'),
+    ('{}:pull', 'strength=', '=strength= is not name=value'),
+    ('{}:pull', 'strength=f(1)', 'is not name=value'),
+    ('{}:pull', '**{{}}', 'is not name=value'),
+])
+def test_mistakes_are_told(module, algorithm, args, words, tmp_path):
+  with pytest.raises(UserError, match=words):
+    outcome(algorithm=algorithm.format(module), algorithm_args=args)
+  assert not list(tmp_path.glob('runs/*/metrics.jsonl'))

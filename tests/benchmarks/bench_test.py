@@ -1,0 +1,127 @@
+"""The speed benchmark, cut short; speeds themselves are not tested."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks import bench
+from benchmarks import bench_limit
+from benchmarks import bench_report
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def sides(*seconds, num_examples=(6, 6)):
+  return {side: {'repeats': [
+      {'num_examples': n, 'seconds': s} for s in of_side]}
+          for side, of_side, n in zip(
+              ('ours', 'theirs'), seconds, num_examples)}
+
+
+def test_ratios_are_paired():
+  found = bench.compare(sides((1., 2., 6.), (3., 4., 6.)))
+  assert found['ours']['examples_per_second'] == 3
+  assert found['theirs']['examples_per_second'] == 1.5
+  assert found['ratios'] == [3, 2, 1] and found['ratio'] == 2
+  assert 'ratio' not in bench.compare(sides((1.,)))
+  with pytest.raises(ValueError, match='unlike numbers of examples'):
+    bench.compare(sides((1.,), (1.,), num_examples=(6, 7)))
+
+
+def test_count_of_operations():
+  """As counted by hand for FedAvg; MOON has two projections more."""
+  forward = 352_800 + 240_000 + 48_000 + 10_080 + 7_056 + 21_504 + 2_560
+  fedavg = 2 * (3 * forward - 352_800)
+  assert bench_limit.flops_per_example('fedavg') == fedavg
+  assert bench_limit.flops_per_example('moon') == (
+      fedavg + 4 * (forward - 2_560))
+  assert bench_limit.bytes_per_example('moon', 64) > (
+      bench_limit.bytes_per_example('fedavg', 64))
+
+
+def test_command_tells_no_paths():
+  assert bench.command(['--data_dir=/a', '--out=/b', '--repeats=3']) == (
+      'python -m benchmarks.bench --data_dir=DATA_DIR --out=OUT --repeats=3')
+
+
+def run_bench(out, *words):
+  """moon_jax alone, FedAvg, on the fewest examples; returns what it printed."""
+  return subprocess.run(
+      [sys.executable, '-m', 'benchmarks.bench', f'--out={out}',
+       '--num_examples=400', '--repeats=1', '--case=fedavg', '--side=ours',
+       '--num_clients_timed=2', '--client_counts=10', '--algorithm=fedavg',
+       *words],
+      cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+@pytest.mark.slow
+def test_recipe_on_made_data(tmp_path):
+  printed = run_bench(tmp_path, '--part=recipe')
+  recipe = json.loads((tmp_path / 'recipe.json').read_text())
+  measured = recipe['cases']['fedavg']
+  assert measured['ours']['repeats'][0]['num_examples'] > 0
+  assert measured['fraction_of_gemm_1024'] > 0
+  assert bench_report.recipe_markdown(recipe) in printed
+
+
+@pytest.mark.slow
+def test_scaling_on_made_data(tmp_path):
+  printed = run_bench(tmp_path, '--part=scaling')
+  tables = json.loads((tmp_path / 'scaling.json').read_text())['tables']
+  # 40 examples a client are no batch of 50.
+  assert [len(points) for points in tables.values()] == [0, 1, 1]
+  for point in sum(tables.values(), []):
+    assert point['num_clients'] == point['cohort_size'] == 10
+    assert point['num_compilations_after_first_round'] == 0
+    assert 0 < point['lane_utilisation'] <= 1
+    assert point['peak_bytes'] > 1e7
+  assert (tmp_path / 'scaling.png').stat().st_size > 10_000
+  assert bench_report.scaling_markdown(tables) in printed
+
+
+def test_pytorch_computes_the_same():
+  pytest.importorskip('torch')
+  from benchmarks import bench_agreement
+
+  golden = ROOT.parent / 'shared/golden/simple_cnn.npz'
+  found = bench_agreement.check(str(golden) if golden.exists() else '', 'cpu')
+  assert set(found) == {'fedavg_losses', 'fedavg_weights', 'moon_losses',
+                        'moon_weights'}
+
+
+@pytest.mark.parametrize('found', [(0., 2e-5), (float('nan'), 0.)])
+def test_a_difference_ends_the_benchmark(found, monkeypatch):
+  pytest.importorskip('torch')
+  from benchmarks import bench_agreement
+
+  monkeypatch.setattr(bench_agreement, '_differences', lambda *_: found)
+  with pytest.raises(ValueError, match='differ by more than'):
+    bench_agreement.check('', 'cpu')
+
+
+def test_pytorch_augments_as_moon_jax(monkeypatch):
+  """The same shifts and flips give the same images."""
+  torch = pytest.importorskip('torch')
+  import jax.numpy as jnp
+
+  from benchmarks import torch_loop
+  from moon_jax.data import augment
+
+  random = np.random.default_rng(0)
+  images = random.integers(0, 256, (20, 32, 32, 3), np.uint8)
+  batch = random.permutation(20)[:16]
+  offset_B2 = random.integers(-4, 5, (16, 2))
+  chance_B = random.random(16)
+  monkeypatch.setattr(
+      torch, 'randint', lambda *_, **__: torch.tensor(offset_B2))
+  monkeypatch.setattr(torch, 'rand', lambda *_, **__: torch.tensor(chance_B))
+  np.testing.assert_array_equal(
+      torch_loop.reflect_crop_flip(
+          torch.tensor(images), torch.tensor(batch)).numpy(),
+      augment.crop_flip(
+          jnp.asarray(images[batch]), jnp.asarray(offset_B2),
+          jnp.asarray(chance_B < .5)))

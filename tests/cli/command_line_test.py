@@ -1,0 +1,75 @@
+"""How commands end: the exit status and the words of each way."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_SCRIPT = """if True:
+    import errno
+    import sys
+    from moon_jax import command_line
+    from moon_jax import errors
+
+    def run(config):
+      print('mu', config.mu)
+      {body}
+
+    command_line.define_config()
+    sys.argv[0] = 'command'
+    command_line.start('command', run)
+    """
+
+
+def command(body, *args):
+  done = subprocess.run(
+      [sys.executable, '-c', _SCRIPT.format(body=body), *args], text=True,
+      capture_output=True, timeout=60, check=False, cwd=_ROOT)
+  return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize('body, status, words', [
+    ('pass', 0, ''),
+    ("raise errors.UserError('--mu is wrong')", 2, 'command: --mu is wrong\n'),
+    (r"raise errors.UserError('--mu=\x1b[2J\n')", 2,
+     'command: --mu=\\x1b[2J\\n\n'),
+    ("raise errors.OutOfMemory('out of memory')", 2,
+     'command: out of memory\n'),
+    ("raise errors.DivergedError('round 3')", 1, 'command: round 3\n'),
+    ("raise errors.InterruptedRun(15, ' after round 3')", 143,
+     'command: ended by SIGTERM after round 3\n'),
+    ('raise KeyboardInterrupt', 130,
+     'command: interrupted; the same command goes on'),
+    ('raise BrokenPipeError', 141, ''),
+    ("raise OSError(errno.ENOSPC, 'no room', 'file')", 1,
+     "command: [Errno 28] no room: 'file'; once there is room"),
+    ("raise OSError(errno.EIO, 'broken', 'file')", 1, 'command: [Errno 5]'),
+    ("raise OSError(errno.EISDIR, 'no file')", 1, 'Traceback'),
+    ("raise KeyError('x')", 1, 'Traceback'),
+])
+def test_statuses(body, status, words):
+  found, out, err = command(body, '--mu=3')
+  assert (found, out) == (status, 'mu 3.0\n'), err
+  assert err.startswith(words) and bool(err) == bool(words)
+  assert err.count('\n') <= 1 or words == 'Traceback'
+
+
+@pytest.mark.parametrize('args, words', [
+    (['--mu=few'], '--help lists the flags'),
+    (['--mu=1', 'word'], "'word' is not a flag"),
+    (['a', 'word'], "'a' is not a flag"),
+])
+def test_what_is_no_flag_is_told(args, words):
+  status, out, err = command('pass', *args)
+  assert (status, out) == (2, '') and words in err
+
+
+def test_help_is_no_error():
+  done = subprocess.run(
+      [sys.executable, '-m', 'moon_jax.train', '--help'], text=True, cwd=_ROOT,
+      capture_output=True, timeout=60, check=False)
+  assert done.returncode == 0 and not done.stderr
+  for words in '--num_rounds: Communication rounds.', '--coordinator_address':
+    assert words in done.stdout

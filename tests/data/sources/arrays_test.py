@@ -1,0 +1,237 @@
+"""Data of users' own: npz files and loaders; what is wrong is told."""
+
+import zipfile
+
+import numpy as np
+import pytest
+
+from moon_jax.data import sources
+from moon_jax.data.sources import arrays
+from moon_jax.data.sources import npz
+from moon_jax.errors import UserError
+
+_random = np.random.RandomState(0)
+IMAGES = {
+    'x_train': _random.randint(0, 256, (12, 8, 8, 3)).astype(np.uint8),
+    'y_train': np.arange(12) % 3,
+    'x_test': _random.randint(0, 256, (4, 8, 8, 3)).astype(np.uint8),
+    'y_test': np.arange(4) % 3}
+FEATURES = IMAGES | {'x_train': _random.randn(12, 5),
+                     'x_test': _random.randn(4, 5)}
+TOKENS = IMAGES | {'x_train': _random.randint(0, 40, (12, 6)),
+                   'x_test': np.full((4, 6), 300)}
+with_ = lambda data=IMAGES, **changes: {**data, **changes}
+without = lambda *names: {k: v for k, v in IMAGES.items() if k not in names}
+
+
+def make(found):
+  return arrays.dataset('mine', 'here', found)
+
+
+def save(tmp_path, found):
+  path = tmp_path / 'mine.npz'
+  np.savez(path, **found)
+  return npz.load(str(path))
+
+
+def test_images_are_normalised_by_their_channels(tmp_path):
+  data = save(tmp_path, IMAGES)
+  np.testing.assert_array_equal(data.train_inputs, IMAGES['x_train'])
+  assert data.train_labels.dtype == np.int32 and data.num_classes == 3
+  unit = IMAGES['x_train'].reshape(-1, 3) / 255
+  np.testing.assert_allclose(data.mean, unit.mean(0))
+  np.testing.assert_allclose(data.std, unit.std(0))
+  assert data.num_tokens == 0 and data.train_clients is None
+  grey = save(tmp_path, with_(x_train=IMAGES['x_train'][..., 0],
+                              x_test=IMAGES['x_test'][..., 0]))
+  assert grey.train_inputs.shape == (12, 8, 8, 1) and len(grey.mean) == 1
+
+
+@pytest.mark.parametrize('channels', [1, 2, 3, 4])
+def test_deviations_have_the_bits_of_numpy(channels, monkeypatch):
+  """Added up in parts; other bits would be another data set to a run."""
+  monkeypatch.setattr(arrays, '_EXAMPLES_AT_ONCE', 7)
+  x = _random.randint(0, 256, (200, 9, 8, channels)).astype(np.uint8)
+  assert arrays._std_of_channels(x).tolist() == (
+      x.std((0, 1, 2), np.float64).tolist())
+
+
+def test_features_stay_as_they_are(tmp_path):
+  data = save(tmp_path, FEATURES)
+  np.testing.assert_array_equal(
+      data.train_inputs, FEATURES['x_train'].astype(np.float32))
+  assert data.mean == (0.,) and data.std == (1.,)
+  own = save(tmp_path, with_(FEATURES, mean=np.arange(5.), std=2.))
+  assert own.mean == (0., 1., 2., 3., 4.) and own.std == (2.,)
+
+
+def test_tokens_take_the_smallest_type():
+  data = make(TOKENS)
+  assert data.num_tokens == 301
+  assert data.train_inputs.dtype == data.test_inputs.dtype == np.int16
+  for most, dtype in ((126, np.int8), (127, np.int16), (32766, np.int16),
+                      (32767, np.int32)):
+    edge = make(with_(TOKENS, x_test=np.full((4, 6), most)))
+    assert edge.test_inputs.dtype == dtype and edge.test_inputs[0, 0] == most
+  small = make(with_(TOKENS, x_test=np.zeros((4, 6), int)))
+  assert small.train_inputs.dtype == np.int8
+  np.testing.assert_array_equal(small.train_inputs, TOKENS['x_train'])
+
+
+def test_clients_may_have_names(tmp_path):
+  data = save(tmp_path, with_(client_train=np.array(list('bbacbbacbbac'))))
+  np.testing.assert_array_equal(data.train_clients, [1, 1, 0, 2] * 3)
+  objects = make(with_(client_train=np.array(list('bbacbbacbbac'), object)))
+  np.testing.assert_array_equal(objects.train_clients, data.train_clients)
+
+
+def test_a_constant_channel_is_left_as_it_is():
+  flat = np.full((12, 8, 8, 3), 51, np.uint8)
+  data = make(with_(x_train=flat))
+  assert data.mean == pytest.approx((.2,) * 3) and data.std == (1.,) * 3
+
+
+def test_fingerprints_differ_where_data_do():
+  moved = IMAGES['x_train'].copy()
+  moved[3, 2, 1, 0] += 1
+  prints = [make(found).fingerprint() for found in (
+      IMAGES, with_(x_train=moved), with_(y_test=np.array([0, 1, 2, 2])),
+      with_(mean=.5), with_(client_train=np.arange(12)), FEATURES,
+      with_(FEATURES, **{k: FEATURES[k].reshape(-1, 1, 5)
+                         for k in ('x_train', 'x_test')}), IMAGES)]
+  assert len(set(prints)) == 7 and prints[0] == prints[-1]
+  assert arrays.dataset('other', '', IMAGES).fingerprint() == prints[0]
+
+
+@pytest.mark.parametrize('found, words', [
+    (without('y_test'), 'lacks y_test; it must hold x_train'),
+    (without('x_train', 'y_train'), 'lacks x_train, y_train'),
+    (with_(x_valid=1), 'holds x_valid, which no one reads'),
+    (with_(x_train=IMAGES['x_train'][:0]), 'x_train is empty'),
+    (with_(x_train=IMAGES['x_train'][0, 0]), r'images.*got \[8, 3\]'),
+    (with_(x_train=IMAGES['x_train'][:, :7]), r'\[7, 8, 3\] and x_test'),
+    (with_(FEATURES, x_test=FEATURES['x_test'][:, :4]), r'float32 \[5\] and'),
+    (with_(x_test=FEATURES['x_test']), 'uint8 .* and x_test float32'),
+    (with_(FEATURES, x_test=TOKENS['x_test']), 'float32 .* and x_test int64'),
+    (with_(FEATURES, x_train=np.where(np.arange(60) == 17, np.nan, 0).reshape(
+        12, 5)), 'NaN or infinity.* in 1 examples, the first of them 3'),
+    (with_(FEATURES, x_train=np.full((12, 5), 1e300)), 'infinity.* in 12'),
+    (with_(FEATURES, x_train=np.zeros(12)), r'Give one feature as \[N, 1\]'),
+    (with_(x_train=np.moveaxis(IMAGES['x_train'], 3, 1)), 'channels came fi'),
+    (with_(y_train=IMAGES['y_train'] + 1), 'runs from 1 to 3; number the cla'),
+    (with_(x_train=np.zeros((12, 5), complex)), 'got complex128'),
+    (with_(x_train=np.zeros((12, 5), bool)), 'got bool'),
+    (with_(x_train=np.array([[None] * 5] * 12)), 'got object'),
+    (with_(TOKENS, x_train=TOKENS['x_train'] - 1), 'from -1 to.*from 0'),
+    (with_(TOKENS, x_train=np.zeros((12, 2, 3), int)), r'tokens \[N, T\]'),
+    (with_(TOKENS, mean=1.), 'mean and std are of no use to tokens'),
+    (with_(y_train=IMAGES['y_train'][:11]), r'y_train must be 12 .*int64 \[11'),
+    (with_(y_train=IMAGES['y_train'][:, None]), r'got int64 \[12, 1\]'),
+    (with_(y_train=np.zeros(12)), 'y_train must be 12 integers.*float64'),
+    (with_(y_train=IMAGES['y_train'] - 1), 'runs from -1 to 1'),
+    (with_(y_train=IMAGES['y_train'] * 50), 'runs to 100 with 12 examples'),
+    (with_(y_test=np.array([0, 1, 2, 3])), 'y_test runs to 3 and there are 3'),
+    (with_(class_names=['a', 'b']), 'y_train runs to 2 and there are 2'),
+    (with_(class_names=5), 'class_names must be a list'),
+    (with_(client_train=np.arange(11)), 'client_train must be 12'),
+    (with_(client_train=np.zeros(12)), 'integers or strings.*got float64'),
+    (with_(mean=[.1, .2]), r'mean must be one number or 3; got float64 \[2\]'),
+    (with_(mean='x'), 'mean must be one number or 3'),
+    (with_(std=[1, 0, 1]), r'std must be above 1e-30; got \[1 0 1'),
+    (with_(std=np.nan), 'std must be finite'),
+    (with_(std=1e-45), 'std must be above 1e-30; got 1e-45'),
+    (with_(mean=[1e60, 0, 0]), 'mean must be finite and below 1e.30'),
+    (with_(mean=[[1.], [2., 3.]]), 'mean is no array.*rows of one length'),
+    (with_(x_train=[[1.], [2., 3.]]), 'x_train is no array'),
+    (with_(client_train=[[1.], [2., 3.]]), 'client_train is no array'),
+    (with_(x_train=np.ma.masked_array(IMAGES['x_train'])), 'masked array'),
+    (with_(x_train='here'), 'x_train must be an array; got a str'),
+    (with_(TOKENS, x_train=np.full((12, 6), 10**6)), 'to 999,999 at most'),
+    (with_(x_train=IMAGES['x_train'][:, :4], x_test=IMAGES['x_test'][:, :4],
+           augmentation='reflect_crop_flip'), 'of more than 4 pixels'),
+    (with_(augmentation='cutout'), 'augmentation must be one of none'),
+    (with_(FEATURES, augmentation='reflect_crop_flip'), 'is for images'),
+])
+def test_what_is_wrong_is_told(found, words):
+  with pytest.raises(UserError, match=f'here: .*{words}') as error:
+    make(found)
+  assert str(error.value).count('\n') == 0
+
+
+def test_bad_files_are_refused(tmp_path):
+  def refuse(words, path):
+    with pytest.raises(UserError, match=words) as error:
+      npz.load(str(path))
+    assert str(error.value).count('\n') == 0
+
+  path = tmp_path / 'mine.npz'
+  refuse('must name a file', path)
+  refuse('must name a file', tmp_path)
+  np.savez(path, **IMAGES)
+  for damaged in (b'', b'PK\x03\x04 and no more', b'\0' * 900, b'{"a": 1}',
+                  b'junk' + path.read_bytes(), path.read_bytes()[:-1]):
+    path.write_bytes(damaged)
+    refuse(f'cannot be read.*its {len(damaged):,} bytes are not a whole zip',
+           path)
+  np.save(tmp_path / 'one.npy', IMAGES['x_train'])
+  refuse('one array, not an archive', tmp_path / 'one.npy')
+  np.savez(path, **with_(x_train=np.array([{}, 'run me'], object)))
+  refuse('cannot be read.*it holds objects', path)
+  with zipfile.ZipFile(path, 'w') as file:
+    file.writestr('x_train.npy', b'no array')
+  refuse('cannot be read|x_train', path)
+
+
+def test_flipped_bytes_are_refused_or_change_nothing(tmp_path):
+  path = tmp_path / 'mine.npz'
+  np.savez(path, **IMAGES)
+  whole, expected = path.read_bytes(), npz.load(str(path)).fingerprint()
+  refused = 0
+  for place in np.random.RandomState(0).randint(0, len(whole), 100):
+    damaged = bytearray(whole)
+    damaged[place] ^= 0x55
+    path.write_bytes(damaged)
+    try:
+      assert npz.load(str(path)).fingerprint() == expected
+    except UserError as error:
+      assert str(error).startswith('--data_dir') and '\n' not in str(error)
+      refused += 1
+  assert refused > 30
+
+
+def test_own_loader(tmp_path, monkeypatch):
+  (tmp_path / 'mine_own.py').write_text('''
+import numpy as np
+
+def load(data_dir):
+  x = np.arange(20., dtype=np.float32).reshape(10, 2)
+  return dict(x_train=x, y_train=np.arange(10) % 2, x_test=x, y_test=np.arange(
+      10) % 2, class_names=["even", data_dir])
+
+def broken(data_dir):
+  return np.zeros(3)[7]
+
+def pair(data_dir):
+  return 1, 2
+
+def short(data_dir):
+  return load("") | {"y_test": [0, 1]}
+
+def leave(data_dir):
+  raise SystemExit(0)
+''')
+  (tmp_path / 'bad_package').mkdir()
+  (tmp_path / 'bad_package' / '__init__.py').write_text('1 / 0')
+  monkeypatch.syspath_prepend(tmp_path)
+  data = sources.load('mine_own:load', 'odd')
+  assert data.name == 'load' and data.class_names == ('even', 'odd')
+  for name, words in [
+      ('none:load', 'no file of a module none'),
+      ('mine_own:lode', 'no function lode; it has load, broken, pair, short'),
+      ('mine_own:broken', 'IndexError: .*mine_own.py, line 10'),
+      ('mine_own:leave', 'SystemExit: 0 .*mine_own.py, line 19'),
+      ('bad_package.mine:load', 'importing the package.*ZeroDivisionError'),
+      ('mine_own:pair', 'must return a dict of arrays.*got a tuple'),
+      ('mine_own:short', r'--dataset=mine_own:short: y_test must be 10')]:
+    with pytest.raises(UserError, match=words):
+      sources.load(name, '')

@@ -1,0 +1,163 @@
+"""CIFAR in each form, from made files in the published layout."""
+
+import hashlib
+import io
+import os
+import pickle
+import tarfile
+
+import numpy as np
+import pytest
+
+from moon_jax.data.io import download
+from moon_jax.data.sources import cifar
+from moon_jax.errors import UserError
+
+
+@pytest.fixture(scope='module')
+def batches():
+  """Six made batches: (planes uint8 [10000, 3072], labels)."""
+  random = np.random.RandomState(0)
+  return [(random.randint(0, 256, (10_000, 3072), np.uint8),
+           random.randint(0, 10, 10_000)) for _ in range(6)]
+
+
+@pytest.fixture(scope='module')
+def blobs(batches):
+  """The bytes of the files of both forms of CIFAR-10, by name."""
+  python, binary = {}, {}
+  for name, (pixels, labels) in zip(cifar.CIFAR10.forms[0].md5, batches):
+    # Protocol 3 writes bytes as they are; 2, as published, takes a minute.
+    python[name] = pickle.dumps(
+        {b'data': pixels, b'labels': labels.tolist()}, 3)
+    binary[f'{name}.bin'] = np.concatenate(
+        [labels[:, None].astype(np.uint8), pixels], 1).tobytes()
+  return {'py': python, 'bin': binary}
+
+
+def with_checksums(data_set, *blobs_of_forms):
+  """The same data set, published as these files."""
+  return data_set._replace(forms=tuple(
+      form._replace(md5={name: hashlib.md5(blob).hexdigest()
+                         for name, blob in blobs.items()})
+      for form, blobs in zip(data_set.forms, blobs_of_forms)))
+
+
+@pytest.fixture(autouse=True)
+def checksums_of_made_files(request, monkeypatch):
+  if 'blobs' in request.fixturenames:
+    blobs = request.getfixturevalue('blobs')
+    monkeypatch.setattr(cifar, 'CIFAR10', with_checksums(
+        cifar.CIFAR10, blobs['py'], blobs['bin']))
+
+
+def no_network(*args, **kwargs):
+  raise AssertionError('tried to download')
+
+
+def write(root, blobs, form, archived):
+  if not archived:
+    directory = root / f'cifar-10-batches-{form}'
+    directory.mkdir()
+    for name, blob in blobs[form].items():
+      (directory / name).write_bytes(blob)
+    return directory
+  path = root / {'py': 'cifar-10-python.tar.gz',
+                 'bin': 'cifar-10-binary.tar.gz'}[form]
+  with tarfile.open(path, 'w:gz', compresslevel=0) as tar:
+    for name, blob in blobs[form].items():
+      member = tarfile.TarInfo(f'cifar-10-batches-{form}/{name}')
+      member.size = len(blob)
+      tar.addfile(member, io.BytesIO(blob))
+  return path
+
+
+@pytest.mark.parametrize('form', ['py', 'bin'])
+@pytest.mark.parametrize('archived', [False, True])
+def test_every_form_gives_the_same_arrays(
+    batches, blobs, form, archived, tmp_path, monkeypatch):
+  monkeypatch.setattr(download, 'fetch', no_network)
+  path = write(tmp_path, blobs, form, archived)
+  dataset = cifar.load_cifar10(str(tmp_path))
+  assert dataset.train_inputs.shape == (50_000, 32, 32, 3)
+  assert dataset.test_inputs.shape == (10_000, 32, 32, 3)
+  for k, (pixels, labels) in enumerate(batches):
+    images, found = (
+        (dataset.train_inputs, dataset.train_labels) if k < 5 else
+        (dataset.test_inputs, dataset.test_labels))
+    part = slice(k % 5 * 10_000, k % 5 * 10_000 + 10_000)
+    np.testing.assert_array_equal(found[part], labels)
+    np.testing.assert_array_equal(
+        images[part][7], pixels[7].reshape(3, 32, 32).transpose(1, 2, 0))
+  if not archived:  # the inner directory may be named itself
+    again = cifar.load_cifar10(str(path))
+    np.testing.assert_array_equal(again.train_labels, dataset.train_labels)
+
+
+def test_real_files(golden_dir, golden_partitions):
+  """The labels of an unpacked CIFAR-10, where CIFAR10_DIR names one."""
+  if 'CIFAR10_DIR' not in os.environ:
+    pytest.skip('CIFAR10_DIR names no directory with CIFAR-10')
+  dataset = cifar.load_cifar10(os.environ['CIFAR10_DIR'])
+  np.testing.assert_array_equal(dataset.train_labels, golden_partitions[0][0])
+
+
+@pytest.mark.parametrize('damage, words', [
+    (lambda p: p.unlink(), 'data_batch_3 is missing'),
+    (lambda p: (p.unlink(), os.mkfifo(p)), 'data_batch_3 is missing or no'),
+    (lambda p: (p.unlink(), p.mkdir()), 'data_batch_3 is missing or no'),
+    (lambda p: p.write_bytes(p.read_bytes()[:1000]),
+     'data_batch_3 is not the published file: 1,000 bytes with md5 .*, where '
+     '31,035,999 bytes with md5 .* was expected'),
+    (lambda p: p.write_bytes(p.read_bytes()[:-1] + b'!'),
+     'data_batch_3 is not the published file'),
+    (lambda p: p.write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR."),
+     'data_batch_3 is not the published file'),
+])
+def test_damaged_file(blobs, damage, words, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  damage(write(tmp_path, blobs, 'py', False) / 'data_batch_3')
+  with pytest.raises(UserError, match=words) as error:
+    cifar.load_cifar10(str(tmp_path))
+  assert str(error.value).startswith('--data_dir')
+  assert not (tmp_path / 'pwned').exists()
+
+
+def test_hostile_pickle_with_a_right_checksum(blobs, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  hostile = b"cos\nsystem\n(S'touch pwned'\ntR."
+  path = write(tmp_path, blobs, 'py', False) / 'data_batch_1'
+  path.write_bytes(hostile)
+  monkeypatch.setitem(cifar.CIFAR10.forms[0].md5, 'data_batch_1',
+                      hashlib.md5(hostile).hexdigest())
+  with pytest.raises(UserError, match='data_batch_1 is damaged.*os.system'):
+    cifar.load_cifar10(str(tmp_path))
+  assert not (tmp_path / 'pwned').exists()
+
+
+def test_truncated_archive(blobs, tmp_path):
+  path = write(tmp_path, blobs, 'py', True)
+  path.write_bytes(path.read_bytes()[:100_000])
+  with pytest.raises(UserError, match='the archive .*cifar-10-python.tar.gz is '
+                     'damaged .*Remove it and run again: CIFAR-10 is then'):
+    cifar.load_cifar10(str(tmp_path))
+
+
+@pytest.mark.parametrize('data_dir, words', [
+    ('', '--data_dir must name a directory'),
+    ('/nowhere/at/all', '--data_dir=/nowhere/at/all is not a directory'),
+])
+def test_no_directory(data_dir, words):
+  with pytest.raises(UserError, match=words):
+    cifar.load_cifar10(data_dir)
+
+
+@pytest.mark.parametrize('size', [0, 1, 30_729_999, 30_733_073])
+def test_a_binary_file_of_another_size(size, tmp_path):
+  directory = tmp_path / 'cifar-10-batches-bin'
+  directory.mkdir()
+  (directory / 'data_batch_1.bin').write_bytes(bytes(size))
+  with pytest.raises(UserError, match=(
+      f'{directory}/data_batch_1.bin is not the published file: {size:,} bytes '
+      'with md5 .*, where 30,730,000 bytes with md5 5dd7e.* was expected')):
+    cifar.load_cifar10(str(tmp_path))

@@ -1,0 +1,121 @@
+"""LEAF's layout, from files made here."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from experiments import shakespeare_leaf
+from moon_jax.data import sources
+from moon_jax.data.sources import shakespeare
+from moon_jax.errors import UserError
+
+# The string of LEAF's models/utils/language_utils.py.
+LETTERS = ("\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijkl"
+           'mnopqrstuvwxyz}')
+PLAY = '''
+THE TRAGEDY
+
+ACT I.
+
+Ber.
+Who's there?   [Enter Ghost.]
+It is late.
+
+Fran.
+Nay, answer me.
+
+[Exit.]
+
+Ber.
+Long live the king!
+
+Scene II.
+A room.
+'''
+
+
+def user(*texts):
+  return {'x': [text[:-1] for text in texts], 'y': [t[-1] for t in texts]}
+
+
+USERS = {'HAMLET_BER': user('abcd', 'zzz}'), 'LEAR_FOOL': user('\n !"')}
+
+
+def write(root, part, users, name='all.json'):
+  (root / part).mkdir(exist_ok=True)
+  (root / part / name).write_text(json.dumps({
+      'users': list(users), 'num_samples': [], 'user_data': users}))
+
+
+@pytest.mark.parametrize('is_turned', [False, True])
+def test_reads_what_leaf_writes(is_turned, tmp_path, monkeypatch):
+  """In whichever order a file system lists files."""
+  glob = pathlib.Path.glob
+  monkeypatch.setattr(pathlib.Path, 'glob', lambda *args: sorted(
+      glob(*args), reverse=is_turned))
+  write(tmp_path, 'train', {'HAMLET_BER': USERS['HAMLET_BER']}, 'b.json')
+  write(tmp_path, 'train', {'LEAR_FOOL': USERS['LEAR_FOOL']}, 'a.json')
+  write(tmp_path, 'test', {'LEAR_FOOL': user('AZ01', ' a b')})
+  data = sources.load('shakespeare', str(tmp_path))
+  assert ''.join(shakespeare.LETTERS) == LETTERS and len(LETTERS) == 80
+  assert data.num_tokens == data.num_classes == 80
+  decode = lambda codes: ''.join(LETTERS[c] for c in codes)
+  texts = [decode(x) + LETTERS[y]
+           for x, y in zip(data.train_inputs, data.train_labels)]
+  assert texts == ['\n !"', 'abcd', 'zzz}']
+  np.testing.assert_array_equal(data.train_clients, [1, 0, 0])
+  assert [decode(x) for x in data.test_inputs] == ['AZ0', ' a ']
+
+
+@pytest.mark.parametrize('text, words', [
+    ('{"user_data": {"A": {"x": ["abc"], "y": ["d"]}', 'JSONDecodeError'),
+    ('[1, 2]', 'TypeError'),
+    ('{"users": []}', "KeyError 'user_data'"),
+    ('{"user_data": {"A": {"x": ["abc"]}}}', "KeyError 'y'"),
+    ('{"user_data": {"A": [1]}}', 'TypeError'),
+    ('{"user_data": {"A": {"x": [1], "y": ["d"]}}}', 'TypeError'),
+    ('{"user_data": {}}', 'no user has an example'),
+    ('{"user_data": {"A": {"x": ["abc", "abc"], "y": ["d"]}}}',
+     'as many.*; .A. has 2 and 1'),
+    ('{"user_data": {"A": {"x": ["abc", "ab"], "y": ["d", "e"]}}}',
+     'one len.*; .A. has an input of 2 characters .the first of all has 3. '
+     'and its label has 1'),
+    ('{"user_data": {"A": {"x": ["abc"], "y": ["de"]}}}',
+     'one char.*; .A. .* its label has 2'),
+    ('{"user_data": {"A": {"x": ["a#c"], "y": ["d"]}}}', "character '#'"),
+    ('{"user_data": {"A": {"x": ["a\\u20acc"], "y": ["d"]}}}', 'Unicode'),
+    ('[' * 100_000, 'RecursionError|JSONDecodeError'),
+])
+def test_bad_files_are_refused(tmp_path, text, words):
+  write(tmp_path, 'test', USERS)
+  (tmp_path / 'train').mkdir()
+  (tmp_path / 'train' / 'a.json').write_text(text)
+  with pytest.raises(UserError, match=f'a.json is not as LEAF.*({words})') as e:
+    shakespeare.load(str(tmp_path))
+  assert str(e.value).count('\n') == 0
+
+
+def test_missing_and_unlike_files_are_refused(tmp_path):
+  for root in ('', str(tmp_path)):
+    with pytest.raises(UserError, match='must hold train/.*test/.*makes them'):
+      shakespeare.load(root)
+  write(tmp_path, 'test', USERS)
+  write(tmp_path, 'train', USERS)
+  write(tmp_path, 'train', {'X': user('abcde')}, 'longer.json')
+  with pytest.raises(UserError, match='inputs in .*/train/longer.json are of 4 '
+                     'characters and those in .*/train/all.json of 3'):
+    shakespeare.load(str(tmp_path))
+
+
+def test_plays_become_roles():
+  said = shakespeare_leaf.speeches(PLAY)
+  assert said == {'BER': "Who's there? It is late. Long live the king!",
+                  'FRAN': 'Nay, answer me.'}
+  long = {'x_play': f'Ber.\n{"abcdefghij" * 50}\n\nFran.\nNay.\n'}
+  train, test = shakespeare_leaf.leaf(long, stride=10, min_examples=2)
+  assert train['users'] == test['users'] == ['X_PLAY_BER']
+  held = train['user_data']['X_PLAY_BER']
+  assert len(held['x']) == train['num_samples'][0] == 32  # of 400 characters
+  assert held['x'][1] == 'abcdefghij' * 8 and held['y'][1] == 'a'

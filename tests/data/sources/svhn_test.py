@@ -1,0 +1,98 @@
+"""SVHN from MATLAB files that scipy wrote."""
+
+import io
+
+import numpy as np
+import pytest
+import scipy.io
+
+from moon_jax.data.io import published
+from moon_jax.data.sources import svhn
+from moon_jax.errors import UserError
+
+RANDOM = np.random.RandomState(0)
+TRAIN = RANDOM.randint(0, 256, (12, 32, 32, 3)).astype(np.uint8)
+TEST = RANDOM.randint(0, 256, (5, 32, 32, 3)).astype(np.uint8)
+DIGITS = [1, 9, 2, 3, 0, 2, 5, 0, 8, 7, 1, 6], [5, 0, 1, 4, 9]
+SMALL = svhn.SVHN._replace(num_images=(12, 5), forms=tuple(
+    form._replace(md5=dict.fromkeys(form.md5, ''))
+    for form in svhn.SVHN.forms))
+
+
+def mat(images, digits, **kwargs):
+  """X with examples last, y a column in which 0 is 10."""
+  file = io.BytesIO()
+  scipy.io.savemat(file, {
+      'X': np.stack(list(images), axis=-1),
+      'y': np.array([[digit or 10] for digit in digits], np.uint8)}, **kwargs)
+  return file.getvalue()
+
+
+def write(directory, train=None, test=None):
+  directory.mkdir(exist_ok=True)
+  (directory / 'train_32x32.mat').write_bytes(
+      mat(TRAIN, DIGITS[0], do_compression=True) if train is None else train)
+  (directory / 'test_32x32.mat').write_bytes(
+      mat(TEST, DIGITS[1]) if test is None else test)
+
+
+@pytest.mark.parametrize('directory', ['.', 'svhn'])
+def test_mat_files(directory, tmp_path):
+  write(tmp_path / directory)
+  dataset = published.load(SMALL, str(tmp_path))
+  np.testing.assert_array_equal(dataset.train_inputs, TRAIN)
+  np.testing.assert_array_equal(dataset.test_inputs, TEST)
+  assert dataset.train_labels.tolist() == DIGITS[0]
+  assert dataset.test_labels.tolist() == DIGITS[1]
+  assert dataset.train_inputs.flags.c_contiguous
+  assert dataset.train_labels.dtype == np.int32
+
+
+def saved(**arrays):
+  file = io.BytesIO()
+  scipy.io.savemat(file, arrays)
+  return file.getvalue()
+
+
+X = np.zeros((32, 32, 3, 12), np.uint8)
+Y = np.ones((12, 1), np.uint8)
+
+
+@pytest.mark.parametrize('blob, words', [
+    (b'', 'not a MATLAB file'),
+    (b'\x80\x04cos\nsystem\n.' * 50, 'not a MATLAB file'),
+    (mat(TRAIN, DIGITS[0])[:1000], 'not a MATLAB file'),
+    (saved(y=Y), 'X must be'),
+    (saved(X=X), 'y must be'),
+    (saved(X=X.astype(float), y=Y), 'X must be .* got float64'),
+    (saved(X=X[0], y=Y), r'X must be .* got uint8 \[32, 3, 12\]'),
+    (saved(X={'a': X}, y=Y), 'X must be'),
+    (saved(X=np.array([X, 'a'], object), y=Y), 'X must be .* got object'),
+    (saved(X=X, y='twelve'), 'y must be .* got <U6'),
+    (saved(X=X, y=Y * 0), 'y runs over more'),
+    (saved(X=X, y=Y * 11), 'y runs over more'),
+    (saved(X=X, y=Y * np.nan), 'y runs over more'),
+    (saved(X=X[..., :11], y=Y), r'\[11, 32, 32, 3\] where \[12, 32'),
+    (saved(X=X[:16], y=Y), r'\[12, 16, 32, 3\] where'),
+    (saved(X=X, y=Y[1:]), r'\[11\] where \[12\]'),
+])
+def test_damage(blob, words, tmp_path):
+  write(tmp_path, train=blob)
+  with pytest.raises(
+      UserError, match=f'--data_dir: .*train_32x32.mat is damaged: .*{words}'):
+    published.load(SMALL, str(tmp_path))
+
+
+def test_the_published_files_alone_are_taken(tmp_path):
+  write(tmp_path)
+  with pytest.raises(UserError, match=(
+      'train_32x32.mat is not the published.* where 182,040,794 bytes')):
+    svhn.load(str(tmp_path))
+
+
+def test_nothing_found_says_what_and_where_from(tmp_path):
+  with pytest.raises(UserError) as error:
+    svhn.load(str(tmp_path))
+  for word in ('train_32x32.mat', 'test_32x32.mat', 'svhn_cropped', 'housenumb',
+               str(tmp_path)):
+    assert word in str(error.value)

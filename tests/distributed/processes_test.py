@@ -1,0 +1,219 @@
+"""Several processes of one run, joined over real sockets."""
+
+import itertools
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from moon_jax.distributed import devices as devices_lib
+from moon_jax.distributed import processes
+from moon_jax.errors import UserError
+from outcomes import assert_same
+from outcomes import outcome
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_FLAGS = ('--dataset=breast_cancer --model=mlp --projection_dim=8 '
+          '--num_clients=9 --participation=.5 --local_epochs=2 --batch_size=8 '
+          '--num_rounds=4 --checkpoint_every=1 --beta=5 --lanes=4')
+_MOON = f'{_FLAGS} --algorithm=moon --num_negatives=2'
+_SOLO = f'{_FLAGS} --algorithm=solo --client_eval_every=2'
+
+
+def start(flags, workdir, cache, devices=(4,)):
+  """Starts the processes of a run, each with so many devices."""
+  count = len(devices)
+  with socket.socket() as free:
+    free.bind(('localhost', 0))
+    port = free.getsockname()[1]
+  command = [sys.executable, '-m', 'moon_jax.train', f'--workdir={workdir}',
+             *flags.split()]
+  env = {**os.environ, 'JAX_COMPILATION_CACHE_DIR': str(cache)}
+  several = lambda i: [] if count == 1 else [
+      f'--coordinator_address=localhost:{port}', f'--num_processes={count}',
+      f'--process_id={i}']
+  return [subprocess.Popen(
+      command + several(i), cwd=_ROOT, text=True,
+      env=env | {'JAX_NUM_CPU_DEVICES': str(devices[i])},
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i in range(count)]
+
+
+def run(*args, **kwargs):
+  """Runs them to their end; returns what each printed."""
+  children = start(*args, **kwargs)
+  told = [process.communicate(timeout=200) for process in children]
+  for process, (_, errors) in zip(children, told):
+    assert process.returncode == 0, errors
+  return [out for out, _ in told]
+
+
+@pytest.mark.parametrize('flags', [
+    f'{_MOON} --shard_data', pytest.param(_SOLO, marks=pytest.mark.slow)])
+def test_processes_give_the_numbers_of_one_and_go_on_from_one_another(
+    flags, tmp_path, compilation_cache):
+  """Four lanes on four devices, whosever they are."""
+  cache = compilation_cache
+  run(flags.replace(' --shard_data', ''), tmp_path / 'one', cache)
+  first, second = run(flags.replace('rounds=4', 'rounds=2'),
+                      tmp_path / 'two', cache, (2, 2))
+  assert '4 devices of 2 processes' in first and not second
+  run(flags, tmp_path / 'two', cache)
+  one = outcome(tmp_path / 'one')
+  assert [line['round'] for line in one[0]] == [1, 2, 3, 4]
+  assert_same(outcome(tmp_path / 'two'), one, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('algorithm', ['moon', 'scaffold', 'solo'])
+def test_four_processes(algorithm, tmp_path, compilation_cache):
+  flags = f'{_FLAGS} --algorithm={algorithm} --momentum=0'
+  few = flags.replace('rounds=4', 'rounds=2')
+  run(flags, tmp_path / 'one', compilation_cache)
+  one = outcome(tmp_path / 'one')
+  four, alone = (1, 1, 1, 1), (4,)
+  for name, before, after in (
+      ('a', four, four), ('b', four, alone), ('c', alone, four)):
+    run(few, tmp_path / name, compilation_cache, before)
+    run(flags, tmp_path / name, compilation_cache, after)
+    assert_same(outcome(tmp_path / name), one, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('victim', [0, 1])
+def test_a_killed_process_ends_the_others_and_the_run_goes_on(
+    victim, tmp_path, compilation_cache):
+  flags = _MOON.replace('rounds=4', 'rounds=40')
+  run(flags, tmp_path / 'unbroken', compilation_cache, (2, 2))
+  children = start(flags, tmp_path / 'broken', compilation_cache, (2, 2))
+  metrics = tmp_path / 'broken' / 'metrics.jsonl'
+  while not metrics.exists() or len(metrics.read_text().splitlines()) < 10:
+    time.sleep(.05)
+    assert all(process.poll() is None for process in children)
+  children[victim].send_signal(signal.SIGKILL)
+  _, errors = children[1 - victim].communicate(timeout=60)
+  assert children[1 - victim].returncode not in (0, None)
+  assert re.search('another (process|task)', errors), errors
+  children[victim].communicate()
+  assert len(metrics.read_text().splitlines()) < 40
+  out, _ = run(flags, tmp_path / 'broken', compilation_cache, (2, 2))
+  assert 'resuming after round' in out
+  assert_same(outcome(tmp_path / 'broken'), outcome(tmp_path / 'unbroken'), 0)
+
+
+def must_not_be_called(*_, **__):
+  raise AssertionError('joins others')
+
+
+@pytest.mark.parametrize('flags, why', [
+    (dict(coordinator_address='localhost'), 'localhost is not HOST:PORT'),
+    (dict(coordinator_address='localhost:99999'), '99999 is not HOST:PORT'),
+    (dict(coordinator_address='a:1'), 'need all three'),
+    (dict(num_processes=2), 'need all three'),
+    (dict(process_id=0), 'need all three'),
+    (dict(coordinator_address='a:1', num_processes=2, process_id=2),
+     'process_id=2 --num_processes=2'),
+    (dict(num_processes=-1), 'num_processes=-1'),
+])
+def test_flags_that_do_not_fit_together(flags, why, monkeypatch):
+  for name in ('SLURM_PROCID', 'OMPI_COMM_WORLD_SIZE', 'TPU_WORKER_HOSTNAMES'):
+    monkeypatch.delenv(name, raising=False)
+  monkeypatch.setattr(processes, '_MEETING_SECONDS', .1)  # were they taken
+  monkeypatch.setattr(jax.distributed, 'initialize', must_not_be_called)
+  with pytest.raises(UserError, match=why):
+    processes.join(**flags)
+
+
+def test_nobody_at_the_address(monkeypatch, capsys):
+  monkeypatch.setattr(processes, '_MEETING_SECONDS', .1)
+  with socket.socket() as free:  # bound, and listened to by nobody
+    free.bind(('localhost', 0))
+    address = f'localhost:{free.getsockname()[1]}'
+    with pytest.raises(UserError, match=f'{address}: nobody answered for'):
+      processes.join(address, 2, 1)
+  assert f'process 1 of 2 waits for the others at {address}' in (
+      capsys.readouterr().err)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('asked', [(0, 1), (1,)])
+def test_sigterm_to_any_saves_what_all_did(asked, tmp_path, compilation_cache):
+  flags = _MOON.replace('rounds=4', 'rounds=40').replace('every=1', 'every=100')
+  run(flags, tmp_path / 'unbroken', compilation_cache, (2, 2))
+  children = start(flags, tmp_path / 'broken', compilation_cache, (2, 2))
+  metrics = tmp_path / 'broken' / 'metrics.jsonl'
+  while not metrics.exists() or len(metrics.read_text().splitlines()) < 5:
+    assert all(process.poll() is None for process in children)
+    time.sleep(.05)
+  for victim in asked:
+    children[victim].send_signal(signal.SIGTERM)
+  told = [process.communicate(timeout=30)[1] for process in children]
+  assert [process.returncode for process in children] == [143, 143], told
+  done = len(metrics.read_text().splitlines())
+  assert 5 <= done < 40
+  for errors in told:
+    assert (f'ended by SIGTERM after round {done}; the same command goes on '
+            f'after round {done}\n') in errors
+  out, _ = run(flags, tmp_path / 'broken', compilation_cache, (2, 2))
+  assert f'resuming after round {done}\n' in out
+  assert_same(outcome(tmp_path / 'broken'), outcome(tmp_path / 'unbroken'), 0)
+
+
+def test_alone_where_the_cluster_tells_of_others(monkeypatch):
+  monkeypatch.setenv('SLURM_PROCID', '0')
+  monkeypatch.setenv('SLURM_STEP_NODELIST', 'node1')
+  monkeypatch.setenv('SLURM_NTASKS', '4')
+  monkeypatch.setattr(jax.distributed, 'initialize', must_not_be_called)
+  processes.join(num_processes=1)
+  assert processes.count() == 1 and processes.is_first()
+  assert processes.of_first(lambda: 3) == 3
+
+
+def test_agreement_is_of_all(monkeypatch):
+  """Two processes; the other one adds its number to this one's."""
+  monkeypatch.setattr(processes, 'count', lambda: 2)
+  for mine, other in itertools.product((False, True), repeat=2):
+    monkeypatch.setattr(
+        devices_lib, 'sum_over_processes', lambda x: x + other)
+    assert processes.agree(mine) == (mine and other)
+  for other in 0, 3, 15:
+    monkeypatch.setattr(
+        devices_lib, 'sum_over_processes',
+        lambda x: x + np.array([0, other], x.dtype))
+    assert processes.largest(3) == max(3, other)
+
+
+@pytest.mark.slow
+def test_processes_of_unlike_numbers_of_devices(tmp_path, compilation_cache):
+  flags = _MOON.replace('checkpoint_every=1', 'checkpoint_every=0')
+  lines = []
+  for devices in (4,), (3, 1):
+    path = tmp_path / str(len(devices))
+    out = run(flags, path, compilation_cache, devices)
+    assert 'on 4 devices' in out[0]
+    lines.append([json.loads(line) for line in (
+        path / 'metrics.jsonl').read_text().splitlines()])
+  for line, other in zip(*lines):
+    for name in ('test_accuracy', 'test_loss', 'train_loss', 'drift'):
+      assert line[name] == pytest.approx(other[name], abs=1e-6)
+
+
+@pytest.mark.parametrize('flags, devices, why', [
+    (_MOON.replace('lanes=4', 'lanes=3'), (2, 2),
+     '--lanes=3 is no multiple of the 2 processes'),
+    pytest.param(_MOON, (3, 1), '--checkpoint_every=0',
+                 marks=pytest.mark.slow)])
+def test_what_processes_cannot_share(
+    flags, devices, why, tmp_path, compilation_cache):
+  for process in start(flags, tmp_path / 'run', compilation_cache, devices):
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2, errors
+    assert why in errors

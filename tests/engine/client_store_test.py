@@ -1,0 +1,96 @@
+"""What clients keep: which rows move, and that the others take nothing."""
+
+import types
+
+import jax
+import numpy as np
+
+from federation import Federation
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.moon import moon
+from moon_jax.algorithms.solo import solo
+from moon_jax.engine import client_store
+from moon_jax.engine import schedule
+
+JOBS = schedule.Jobs(
+    run=np.array([0, 1, 1, 0]), client=np.array([2, 0, 4, 0]),
+    num_examples=np.array([5, 5, 5, 0]), num_steps=np.array([1, 2, 1, 0]),
+    is_received=np.ones(4, bool), weight=np.ones(4, np.float32))
+
+
+def test_rows_go_to_their_jobs_and_back():
+  clients = {'x': np.arange(20.).reshape(2, 5, 2), 'n': np.arange(10).reshape(
+      2, 5)}
+  rows = client_store.take(clients, JOBS)
+  assert rows['n'][:3].tolist() == [2, 5, 9]
+  assert rows['x'][:3].tolist() == [[4, 5], [10, 11], [18, 19]]
+  before = jax.tree.map(np.copy, clients)
+  negated = jax.tree.map(lambda x: jax.device_put(-x), rows)
+  client_store.put(clients, JOBS, negated)
+  changed = before['n'] != clients['n']
+  assert np.argwhere(changed).tolist() == [[0, 2], [1, 0], [1, 4]]
+  np.testing.assert_array_equal(clients['x'][changed], -before['x'][changed])
+  np.testing.assert_array_equal(clients['x'][~changed], before['x'][~changed])
+
+
+def test_rows_are_where_their_clients_trained(monkeypatch):
+  """Of two processes with a device each; padding has trained nowhere."""
+  mesh = types.SimpleNamespace(devices=np.array(
+      [types.SimpleNamespace(process_index=i) for i in range(2)]))
+  moved = []
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  monkeypatch.setattr(
+      client_store, '_move', lambda clients, run, client, source, to: (
+          moved.extend(zip(run.tolist(), client.tolist(), source.tolist()))))
+  clients = np.zeros((2, 5, 3))
+  owners = client_store.Owners(clients, mesh)
+  owners.trained(JOBS)
+  owners.gather(clients, 3)
+  assert sorted(moved) == [(0, 2, 0), (1, 0, 0), (1, 4, 1)]
+  moved.clear()
+  owners.gather(clients, 3)  # all have all
+  assert not moved
+
+
+def test_every_client_begins_alike():
+  clients = client_store.filled(
+      {'x': np.ones((2, 3), np.float32), 'n': np.zeros(2, np.int32)}, 5)
+  assert clients['x'].shape == (2, 5, 3) and (clients['x'] == 1).all()
+  assert clients['n'].shape == (2, 5) and clients['n'].dtype == np.int32
+  assert client_store.filled((), 5) == ()
+  some = client_store.filled(np.array([[0., 1.], [0., 0.]]), 3)
+  assert some.tolist() == [[[0, 1]] * 3, [[0, 0]] * 3]
+
+
+def test_a_large_fleet_takes_memory_as_it_is_met():
+  """A million clients of MOON, whose rows are zeros until they train."""
+  federated = Federation(moon(2), num_clients=10**6)
+  kept = federated.state.clients.num_models
+  assert kept.shape == (1, 10**6) and not kept.any()
+  federated.round((0, 3))
+  assert np.flatnonzero(kept[0]).tolist() == [0, 3]
+
+
+def test_models_of_their_own_differ():
+  w = Federation(solo(), seeds=(0, 1)).state.clients['params']['w']
+  assert w.shape[:2] == (2, 8)
+  flat = w.reshape(16, -1)
+  assert len(np.unique(flat, axis=0)) == 16
+  np.testing.assert_array_equal(
+      flat[:8], Federation(solo()).state.clients['params']['w'][0].reshape(
+          8, -1))
+
+
+def test_devices_meet_once_a_round(two_devices):
+  """Sums are joined by reductions after the loop; nothing else is sent."""
+  federated = Federation(moon(1), num_lanes=2)
+  table = federated.table((0, 1, 2, 3), 0)
+  run = federated.round_fn
+  text = run._run.lower(*run._on_devices(
+      federated.state, federated.hparams, table,
+      federated.data)).compile().as_text()
+  assert federated.mesh.size == 2
+  assert 'all-reduce' in text
+  for word in ('all-gather', 'all-to-all', 'collective-permute'):
+    assert word not in text
+  assert Federation(fedavg(), num_lanes=3).mesh.size == 1

@@ -1,0 +1,212 @@
+"""Checkpoints hold what was saved, or are told to be damaged."""
+
+import dataclasses
+import hashlib
+import json
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moon_jax.config import Config
+from moon_jax.engine.state import State
+from moon_jax.errors import UserError
+from moon_jax.rundir.checkpoint import Checkpoints
+from moon_jax.rundir.checkpoint import digest
+
+NOTE = {'fingerprints': {'dataset': 'ab'}, 'metrics': {'bytes': 3}}
+
+
+def state(rounds_done, seed=0):
+  random = np.random.RandomState(seed + rounds_done)
+  return State(
+      variables={'params': {'w': random.randn(1, 300, 4).astype(np.float32)}},
+      server=(), clients={'c': random.randn(1, 5, 900).astype(np.float32)},
+      round=np.array(rounds_done, np.int32),
+      key=jax.device_get(jax.random.key_data(jax.random.key(3)))[None])
+
+
+def checkpoints(path, **fields):
+  found = Checkpoints(path, dataclasses.replace(Config(), **fields))
+  return found
+
+
+def saved(path, rounds, **fields):
+  writer = checkpoints(path, **fields)
+  writer.open()
+  for number in rounds:
+    writer.save(state(number), NOTE)
+  writer.close()
+  return sorted(int(x.name) for x in path.iterdir() if x.name.isdecimal())
+
+
+def assert_is(found, rounds_done):
+  found, note = found
+  jax.tree.map(np.testing.assert_array_equal, found, state(rounds_done))
+  assert note == NOTE
+
+
+def files_of(path):
+  return {str(file.relative_to(path)): hashlib.md5(file.read_bytes()).digest()
+          for file in sorted(path.rglob('*')) if file.is_file()}
+
+
+@pytest.fixture(scope='module')
+def two(tmp_path_factory):
+  """A directory with the checkpoints of rounds 1 and 2."""
+  path = tmp_path_factory.mktemp('two') / 'checkpoints'
+  assert saved(path, (1, 2)) == [1, 2]
+  return path
+
+
+@pytest.fixture
+def copy(two, tmp_path):
+  shutil.copytree(two, tmp_path / 'copy')
+  return tmp_path / 'copy'
+
+
+def test_the_last_and_every_mth_stay(tmp_path):
+  path = tmp_path / 'checkpoints'
+  assert saved(path, range(1, 9), checkpoint_keep=3,
+               checkpoint_keep_every=3) == [3, 6, 7, 8]
+  assert saved(tmp_path / 'one', range(1, 4), checkpoint_keep=1) == [3]
+  again = checkpoints(path)
+  assert again.newest == 8
+  assert_is(again.restore(state(0)), 8)
+
+
+def test_none_is_no_mistake(tmp_path):
+  empty = checkpoints(tmp_path / 'none')
+  assert empty.newest == 0 and empty.restore(state(0)) is None
+  assert not (tmp_path / 'none').exists()  # looking changes nothing
+
+
+def test_what_changes_after_saving_is_not_saved(tmp_path):
+  """A round writes into what clients keep while the last one is written."""
+  writer = checkpoints(tmp_path)
+  writer.open()
+  given = state(4)
+  writer.save(given, NOTE)
+  given.clients['c'][:] = np.nan
+  given.variables['params']['w'][:] = np.nan
+  writer.close()
+  assert_is(checkpoints(tmp_path).restore(state(0)), 4)
+
+
+def flip(path, at, bit=3):
+  content = bytearray(path.read_bytes())
+  content[int(at * (len(content) - 1))] ^= 1 << bit
+  path.write_bytes(bytes(content))
+
+
+def damage_metadata(change):
+  def damage(step):
+    path = step / '_CHECKPOINT_METADATA'
+    metadata = json.loads(path.read_text())
+    change(metadata['custom_metadata'])
+    path.write_text(json.dumps(metadata))
+  return damage
+
+
+def largest(step):
+  return max(step.rglob('*'), key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize('damage', [
+    lambda step: flip(largest(step), .5),
+    lambda step: flip(largest(step), .03, 0),
+    lambda step: largest(step).write_bytes(b''),
+    lambda step: largest(step).unlink(),
+    lambda step: shutil.rmtree(step / 'state'),
+    lambda step: (step / '_CHECKPOINT_METADATA').unlink(),
+    lambda step: (step / '_CHECKPOINT_METADATA').write_text('[[1'),
+    lambda step: (step / 'state' / '_METADATA').write_text('{}'),
+    lambda step: (step / 'state' / 'manifest.ocdbt').write_bytes(b'\x80\x04'),
+    damage_metadata(lambda saved: saved.update(sha256='0' * 64)),
+    damage_metadata(lambda saved: saved['note']['metrics'].update(bytes=4)),
+    damage_metadata(lambda saved: saved.clear()),
+    lambda step: (shutil.rmtree(step), step.write_text('a file')),
+])
+def test_a_damaged_newest_is_named_and_the_one_before_taken(
+    damage, copy, capsys):
+  damage(copy / '2')
+  before = files_of(copy)
+  found = checkpoints(copy)
+  assert_is(found.restore(state(0)), 1)
+  told = capsys.readouterr().err
+  assert f'damaged checkpoint {copy / "2"} (' in told
+  assert 'goes on from round 1' in told and told.count('\n') == 1
+  assert files_of(copy) == before
+  assert found.newest == 1
+  found.open()
+  assert (copy / 'damaged-2-0').exists() and not (copy / '2').exists()
+  found.save(state(2), NOTE)
+  found.close()
+  assert_is(checkpoints(copy).restore(state(0)), 2)
+
+
+def test_where_all_are_damaged_nothing_is_changed(copy):
+  for step in '1', '2':
+    flip(largest(copy / step), .7)
+  before = files_of(copy)
+  with pytest.raises(UserError, match='2 .*1 .*, and there is no other'):
+    checkpoints(copy).restore(state(0))
+  assert files_of(copy) == before
+
+
+def test_a_state_of_another_shape_is_not_taken(copy):
+  like = state(0)._replace(clients={'c': np.zeros((1, 6, 900), np.float32)})
+  with pytest.raises(UserError, match='damaged'):
+    checkpoints(copy).restore(like)
+
+
+def test_half_written_ones_are_no_checkpoints(copy):
+  shutil.copytree(copy / '2', copy / '3.orbax-checkpoint-tmp-17')
+  found = checkpoints(copy)
+  assert_is(found.restore(state(0)), 2)
+  found.open()
+  found.save(state(3), NOTE)
+  found.close()
+  assert not (copy / '3.orbax-checkpoint-tmp-17').exists()
+
+
+@pytest.mark.parametrize('fields', [{}, {'checkpoint_keep': 1}])
+def test_a_place_that_takes_none_is_told(fields, tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(UserError, match='--workdir: .*cannot hold checkpoints'):
+    saved(tmp_path / 'file' / 'checkpoints', (1,), **fields)
+
+
+def test_every_byte_counts(copy):
+  """Of single flipped bits none goes unseen: the state is as saved, or told."""
+  random = np.random.RandomState(0)
+  taken = 0
+  files = [path for path in sorted((copy / '2').rglob('*')) if path.is_file()]
+  for path in files:
+    whole = path.read_bytes()
+    for at in random.rand(4):
+      flip(path, at, random.randint(8))
+      found, note = checkpoints(copy).restore(state(0))
+      step = int(found.round)
+      assert_is((found, note), step)  # 2 where the bit means nothing
+      taken += step == 2
+      path.write_bytes(whole)
+  assert 0 < taken < 3 * len(files)
+
+
+def test_a_digest_is_of_all_that_is_saved():
+  x = np.arange(6, dtype=np.float32).reshape(2, 3)
+  trees = [{'a': x}, {'b': x}, {'a': x.reshape(3, 2)}, {'a': x.T.copy()},
+           {'a': x.view(np.int32)}, {'a': x + 1}, {'a': {'a': x}}, {}]
+  found = [digest(tree, NOTE) for tree in trees] + [digest(trees[0], {})]
+  assert len(set(found)) == len(found)
+  assert digest({'a': np.asfortranarray(x)}, NOTE) == found[0]
+
+
+def test_keys_are_as_they_were(tmp_path):
+  saved(tmp_path, (1,))
+  found, _ = checkpoints(tmp_path).restore(state(0))
+  key = jax.random.wrap_key_data(jnp.asarray(found.key))
+  assert (jax.random.bits(key[0]) == jax.random.bits(jax.random.key(3)))

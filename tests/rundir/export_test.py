@@ -1,0 +1,107 @@
+"""What a run ended with, for other programs."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+
+import moon_jax
+from moon_jax import models
+from moon_jax.config import Config
+from moon_jax.data import sources
+from moon_jax.errors import UserError
+from moon_jax.rundir import export
+from moon_jax.training import run
+
+CONFIG = Config(dataset='digits', model='mlp', num_clients=4, num_rounds=2,
+                algorithm='moon', local_epochs=1, learning_rate=.02, beta=5.,
+                checkpoint_every=0)
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+  path = tmp_path_factory.mktemp('run')
+  return path, run.run(dataclasses.replace(CONFIG, workdir=str(path)))
+
+
+@pytest.mark.parametrize('name', ['', 'model', 'model.safetensors'])
+def test_what_is_loaded_is_what_was_tested(name, finished):
+  path, summary = finished
+  dataset = sources.load('digits', '')
+  model, variables = moon_jax.load(path / name)
+  logits = np.asarray(model(variables, dataset.test_inputs).logits)
+  accuracy = (logits.argmax(1) == dataset.test_labels).mean()
+  assert accuracy == pytest.approx(summary['test_accuracy'], abs=1e-9)
+  log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+  loss = -log_p[np.arange(len(logits)), dataset.test_labels].mean()
+  assert loss == pytest.approx(summary['test_loss'], rel=1e-5)
+  assert model.class_names == dataset.class_names
+  assert model.config['algorithm'] == 'moon'
+
+
+def test_other_programs_find_names_and_shapes(finished):
+  path, _ = finished
+  flat = safetensors.numpy.load_file(path / 'model.safetensors')
+  assert flat['params.out.kernel'].shape == (256, 10)
+  assert {x.dtype for x in flat.values()} == {np.dtype(np.float32)}
+  with safetensors.safe_open(path / 'model.safetensors', 'numpy') as file:
+    note = json.loads(file.metadata()['moon_jax'])
+  assert note['mean'] == [pytest.approx(.306, abs=1e-3)]
+  assert not note['config']['workdir']
+
+
+def test_models_with_running_statistics_and_of_tokens(tmp_path):
+  import jax
+  import jax.numpy as jnp
+
+  for name, images, tokens, norm in (
+      ('resnet18', np.zeros((2, 8, 8, 3), np.uint8), 0, 'batch'),
+      ('resnet18', np.zeros((2, 8, 8, 3), np.uint8), 0, 'group'),
+      ('char_lstm', np.ones((2, 5), np.int8), 11, 'batch')):
+    config = Config(model=name, projection_dim=16, norm=norm)
+    dataset = sources.load('digits', '')._replace(
+        train_inputs=images, mean=(.5,), std=(.25,), num_tokens=tokens)
+    network = models.make(name, 10, 16, norm=norm, num_tokens=tokens)
+    given = jnp.asarray(images, jnp.int32 if tokens else jnp.float32)
+    variables = jax.tree.map(  # drawn without compiling a network
+        lambda x: np.random.RandomState(0).randn(*x.shape).astype(x.dtype),
+        jax.eval_shape(network.init, jax.random.key(0), given))
+    path = tmp_path / f'{name}-{norm}'
+    path.mkdir()
+    export.save(path, config, dataset, variables)
+    model, found = moon_jax.load(path)
+    jax.tree.map(np.testing.assert_array_equal, found, variables)
+    shape = jax.eval_shape(model, found, images).logits.shape
+    assert shape == (2, 10)
+
+
+def test_solo_has_no_global_model(tmp_path):
+  run.run(dataclasses.replace(
+      CONFIG, algorithm='solo', workdir=str(tmp_path)))
+  assert not (tmp_path / 'model').exists()
+  with pytest.raises(UserError, match='is no whole model'):
+    moon_jax.load(tmp_path)
+
+
+@pytest.mark.parametrize('damage', [
+    lambda content: content[:len(content) // 2],
+    lambda content: b'',
+    lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
+    lambda content: content.replace(b'"std', b'"stt'),
+    lambda content: b'\x80\x04' + content[2:],
+    lambda content: safetensors.numpy.save({'x': np.ones(2)}),
+])
+def test_what_is_no_whole_model_is_told(damage, finished, tmp_path):
+  content = (finished[0] / 'model.safetensors').read_bytes()
+  path = tmp_path / 'model.safetensors'
+  path.write_bytes(damage(content))
+  with pytest.raises(UserError, match='is no whole model of moon_jax'):
+    moon_jax.load(path)
+
+
+def test_what_is_not_there_is_told(tmp_path):
+  with pytest.raises(UserError, match='there is no such file'):
+    moon_jax.load(tmp_path / 'nowhere')

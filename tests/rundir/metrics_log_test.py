@@ -1,0 +1,114 @@
+"""metrics.jsonl agrees with the checkpoint, and has one run at a time."""
+
+import json
+import os
+
+import pytest
+
+from moon_jax.errors import UserError
+from moon_jax.rundir.metrics_log import MetricsLog
+
+LINES = [{'round': n, 'test_accuracy': n / 7} for n in range(1, 6)]
+
+
+def written(path, lines, mark=None):
+  log = MetricsLog(path)
+  log.lock()
+  log.check(mark)
+  log.cut(mark)
+  marks = []
+  for line in lines:
+    log.append(line)
+    marks.append(log.mark())
+  log.close()
+  return marks
+
+
+@pytest.mark.parametrize('tail', ['', '{"round": 4, "tra', '{"round": 9}\n'])
+def test_what_follows_a_mark_is_written_again(tail, tmp_path):
+  path = tmp_path / 'metrics.jsonl'
+  marks = written(path, LINES[:3])
+  with open(path, 'a') as out:
+    out.write(tail)
+  assert written(path, LINES[2:], marks[1])[-1] == (
+      written(tmp_path / 'other', LINES)[-1])
+  assert path.read_bytes() == (tmp_path / 'other').read_bytes()
+  assert MetricsLog(path).lines() == LINES
+  written(path, LINES[:1])  # without a checkpoint all begins anew
+  assert MetricsLog(path).lines() == LINES[:1]
+
+
+@pytest.mark.parametrize('change', [
+    lambda text: text.replace('0.2857', '0.2858'),
+    lambda text: text[:60],
+    lambda text: '',
+    lambda text: '\n' + text])
+def test_other_lines_than_the_checkpoints_are_told(change, tmp_path):
+  path = tmp_path / 'metrics.jsonl'
+  mark = written(path, LINES)[3]
+  path.write_text(change(path.read_text()))
+  before = path.read_bytes()
+  with pytest.raises(UserError, match='metrics.jsonl is not what the run'):
+    written(path, [], mark)
+  assert path.read_bytes() == before
+
+
+def test_a_mark_is_of_what_is_on_the_disk(tmp_path, monkeypatch):
+  """A checkpoint remembers it: after a loss of power the lines are there."""
+  log = MetricsLog(tmp_path / 'metrics.jsonl')
+  log.lock()
+  log.cut(None)
+  log.append(LINES[0])
+  synced, fsync = [], os.fsync
+
+  def sync(descriptor):
+    fsync(descriptor)
+    synced.append(os.stat(descriptor).st_size)
+
+  monkeypatch.setattr(os, 'fsync', sync)
+  assert synced == [] and [log.mark()['bytes']] == synced
+  log.close()
+
+
+@pytest.mark.parametrize('content', [b'[1]\n', b'\xff\n', b'{"a": 1}\n',
+                                     b'{"round": 1}\n{"round": 3}\n',
+                                     b'{"round": true}\n', b'{"round": 0}\n',
+                                     b'[' * 10**5 + b'\n', b'nonsense\n'])
+def test_what_is_no_line_is_told(content, tmp_path):
+  path = tmp_path / 'metrics.jsonl'
+  path.write_bytes(content)
+  with pytest.raises(UserError, match='metrics.jsonl is damaged'):
+    MetricsLog(path).lines()
+
+
+def test_one_run_at_a_time(tmp_path):
+  first, second = (MetricsLog(tmp_path / 'metrics.jsonl') for _ in range(2))
+  first.lock()
+  with pytest.raises(UserError, match='another run is at work'):
+    second.lock()
+  first.close()
+  second.lock()
+  second.close()
+
+
+def test_a_file_that_is_gone_is_not_made_anew(tmp_path):
+  log = MetricsLog(tmp_path / 'metrics.jsonl')
+  log.lock()
+  log.cut(None)
+  log.append(LINES[0])
+  os.unlink(tmp_path / 'metrics.jsonl')
+  with pytest.raises(FileNotFoundError):
+    log.append(LINES[1])
+  assert not log.exists
+
+
+def test_no_line_holds_what_is_not_json(tmp_path):
+  log = MetricsLog(tmp_path / 'metrics.jsonl')
+  log.lock()
+  log.cut(None)
+  with pytest.raises(ValueError):
+    log.append({'round': 1, 'test_loss': float('nan')})
+  log.append({'round': 1, 'test_loss': 1e-7})
+  assert json.loads((tmp_path / 'metrics.jsonl').read_text()) == {
+      'round': 1, 'test_loss': 1e-7}
+  log.close()

@@ -1,0 +1,191 @@
+"""Every limit of a configuration is told with flag, value and remedy."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from moon_jax import algorithms
+from moon_jax.config import ALGORITHMS
+from moon_jax.config import Config
+from moon_jax.config import DATASETS
+from moon_jax.config import EARLIER_VALUES
+from moon_jax.data import sources
+from moon_jax.data.dataset import Dataset
+from moon_jax.data.sources import SOURCES
+from moon_jax.errors import UserError
+from moon_jax.models import MODELS
+from moon_jax.optimizers import OPTIMIZERS
+from moon_jax.simulation import checks
+
+
+@pytest.mark.parametrize('field, value', [
+    ('dataset', 'imagenet'), ('dataset', 'mine:'), ('noise_std', -.1),
+    ('partition', 'by_size'), ('algorithm', 'fedsgd'),
+    ('optimizer', 'lion'), ('dtype', 'float16'), ('precision', 'high'),
+    ('convolution', 'fft'), ('model', 'vgg'),
+    ('num_clients', 0), ('participation', 1.5), ('participation', 0.),
+    ('beta', 0.), ('beta', float('nan')), ('beta', float('inf')),
+    ('shards_per_client', 0),
+    ('mu', -2.), ('temperature', 0.), ('num_negatives', 0),
+    ('projection_dim', 0), ('num_rounds', 0), ('local_epochs', 0),
+    ('batch_size', 0), ('learning_rate', 0.), ('momentum', 1.),
+    ('weight_decay', -1.), ('seed', -1), ('seed', 2**32),
+    ('partition_seed', -2), ('partition_seed', 2**32), ('eval_every', 0),
+    ('checkpoint_every', -1), ('lanes', -1), ('num_rounds', 10**9),
+    ('batch_size', 10**20), ('mu', 1e300), ('temperature', 1e-45),
+    ('learning_rate', 1e39), ('server_learning_rate', 0.),
+    ('dropout_rate', 1.), ('dropout_rate', -.1), ('dropout_stage', 'never'),
+    ('dp_clip', -1.), ('dp_noise_multiplier', 1e20), ('dp_delta', 0.),
+    ('dp_clip', 1e-25), ('workdir', '~no_such_user/x'),
+    ('cohorts_file', '~no_such_user/x'),
+    ('dp_delta', 1.), ('client_eval_every', -1), ('eval_examples', -1),
+    ('algorithm', 'a b:c'),
+    ('algorithm', 'mine:'),
+])
+def test_out_of_range(field, value):
+  words = f'--{field}.*{re.escape(str(value))}'
+  with pytest.raises(UserError, match=words) as error:
+    checks.validate(Config(**{field: value}))
+  assert str(error.value).count('\n') <= 1
+
+
+@pytest.mark.parametrize('changes, words', [
+    (dict(algorithm='scaffold'), 'scaffold needs.*--momentum=0.9'),
+    (dict(algorithm='scaffold', optimizer='adam', momentum=0.), 'got.*adam'),
+    (dict(algorithm='fednova', optimizer='adam'), 'fednova needs.*adam'),
+    (dict(server_optimizer='adam', server_momentum=.9), 'server_momentum=0.9'),
+    (dict(algorithm='solo', server_momentum=.9), 'solo has no server'),
+    (dict(algorithm_args='a=1'), 'algorithm_args=a=1 are for.*of your own'),
+    (dict(cohorts_file='x', participation=.5), 'cohorts_file=x.*participation'),
+    (dict(cohorts_file='x', algorithm='centralized'), 'one client.*=x'),
+    (dict(algorithm='centralized', partition='natural'),
+     'centralized.*leave out --partition=natural'),
+    (dict(precision='tf32', dtype='bfloat16'),
+     '--precision=tf32 is for --dtype=float32; got --dtype=bfloat16'),
+    (dict(precision='tf32', model='char_lstm'), 'char_lstm.*got tf32'),
+    (dict(precision='bfloat16', model='resnet18', convolution='native'),
+     'native computes at.*got bfloat16. Give --convolution=im2col'),
+    (dict(dp_noise_multiplier=1.), 'multiplier=1.0.*give --dp_clip'),
+    (dict(dp_clip=1.), 'dp_clip=1.0.*weighting=uniform'),
+    (dict(dp_clip=1., weighting='uniform', algorithm='fednova'),
+     'not --algorithm=fednova'),
+])
+def test_combinations(changes, words):
+  with pytest.raises(UserError, match=words):
+    checks.validate(Config(**changes))
+
+
+def test_more_test_examples_than_there_are():
+  dataset = sources.load('digits', '')
+  with pytest.raises(UserError, match=(
+      '--eval_examples must be at most the 359 test examples of '
+      '--dataset=digits; got 360. --eval_examples=0 takes all')):
+    checks.validate_dataset(
+        Config(dataset='digits', eval_examples=360), dataset)
+  checks.validate_dataset(Config(dataset='digits', eval_examples=359), dataset)
+
+
+def test_what_is_left_open_is_filled_in():
+  assert checks.validate(Config()).mu == 5
+  assert checks.validate(Config(algorithm='fedprox')).mu == .01
+  assert checks.validate(Config(mu=0.)).mu == 0
+  alone = checks.validate(Config(
+      algorithm='centralized', participation=.2, num_clients=50))
+  assert alone.num_clients == alone.cohort_size() == 1
+  assert checks.validate(alone) == alone
+
+
+@pytest.mark.parametrize('changes', [
+    dict(dtype='bfloat16', convolution='native'), dict(precision='tf32x3'),
+    dict(precision='tf32', convolution='native'), dict(precision='bfloat16')])
+def test_arithmetic_that_there_is(changes):
+  checks.validate(Config(model='resnet18', **changes))
+
+
+def test_limits_themselves_are_taken():
+  most = 2**32 - 1
+  taken = checks.validate(Config(
+      seed=most, partition_seed=most, momentum=0., participation=1.,
+      dropout_rate=0., num_rounds=10**6, checkpoint_every=10,
+      checkpoint_keep_every=30))
+  assert taken.split_seed() == most
+  assert Config(seed=3, partition_seed=0).split_seed() == 0
+  assert Config(seed=3).split_seed() == 3
+
+
+@pytest.mark.parametrize('num_clients, participation, size', [
+    (10, .29, 2), (10, .3, 3), (3, .5, 1), (100, .1, 10), (7, 1., 7)])
+def test_cohorts_are_rounded_down(num_clients, participation, size):
+  config = Config(num_clients=num_clients, participation=participation)
+  assert config.cohort_size() == size
+
+
+def test_cohort_of_none():
+  with pytest.raises(UserError, match='samples no client.*0.1 or more'):
+    checks.validate(Config(num_clients=10, participation=.05))
+
+
+@pytest.mark.parametrize('num_clients', [3, 7, 11, 13, 999])
+def test_remedy_for_a_cohort_of_none_works(num_clients):
+  with pytest.raises(UserError) as error:
+    checks.validate(Config(num_clients=num_clients, participation=1e-4))
+  enough = float(re.search('to ([0-9.]+) or more', str(error.value))[1])
+  checks.validate(Config(num_clients=num_clients, participation=enough))
+
+
+def test_defaults_are_valid_and_told():
+  checks.validate(Config())
+  assert all(field.metadata['help'] for field in dataclasses.fields(Config))
+
+
+def test_choices_are_what_there_is():
+  choices = {f.name: f.metadata['choices'] for f in dataclasses.fields(Config)}
+  for field, table in (('model', MODELS), ('optimizer', OPTIMIZERS)):
+    assert set(choices[field]) == set(table)
+  assert set(DATASETS) == set(SOURCES)
+  assert set(ALGORITHMS) == set(algorithms.ALGORITHMS)
+
+
+def test_command_tells_what_is_not_default():
+  config = Config(mu=1., augment=False, seed=3, data_dir='x', workdir='y')
+  assert config.command() == (
+      'python -m moon_jax.train --data_dir=DATA_DIR --mu=1.0 --noaugment '
+      '--seed=3')
+
+
+def test_fingerprint_follows_what_changes_results():
+  """Each field does, but for those that say where and how fast."""
+  free = {'data_dir', 'workdir', 'checkpoint_every', 'checkpoint_keep',
+          'checkpoint_keep_every', 'on_nan', 'check_determinism', 'lanes',
+          'shard_data', 'cohorts_file', 'convolution'}
+  base = Config()
+  for field in dataclasses.fields(Config):
+    value, choices = getattr(base, field.name), field.metadata['choices']
+    other = (choices[-1] if choices and value != choices[-1] else
+             choices[0] if choices else f'{value}x' if field.type is str else
+             not value if field.type is bool else value + 1)
+    changed = dataclasses.replace(base, **{field.name: other})
+    is_same = changed.fingerprint() == base.fingerprint()
+    assert is_same == (field.name in free), field.name
+
+
+@pytest.mark.parametrize('label', [-1, 3])
+def test_labels_beyond_the_classes_are_refused(label):
+  """They would train on nothing, in silence."""
+  x, y = np.zeros((2, 4), np.float32), np.array([0, label], np.int32)
+  for train, test in ((y, y[:1]), (y[:1], y)):
+    dataset = Dataset('mine', x[:len(train)], train, x[:len(test)], test,
+                      class_names=('a', 'b', 'c'))
+    with pytest.raises(UserError, match='labels must be 0 to 2.*class_names'):
+      checks.validate_dataset(Config(), dataset)
+
+
+def test_later_fields_keep_earlier_fingerprints():
+  """That of the defaults is as it was before there was --eval_examples."""
+  assert Config().fingerprint() == '594f5a83'
+  assert all(getattr(Config(), name) == value
+             for name, value in EARLIER_VALUES.items())
+  assert Config(eval_examples=5).fingerprint() != '594f5a83'
+  assert Config(precision='tf32').fingerprint() != '594f5a83'

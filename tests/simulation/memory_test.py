@@ -1,0 +1,220 @@
+"""What a run keeps is counted, and what does not fit is refused with advice."""
+
+import dataclasses
+import re
+
+import jax
+import pytest
+
+from moon_jax.config import Config
+from moon_jax.data import cohort
+from moon_jax.data import sources
+from moon_jax.errors import UserError
+from moon_jax.simulation import footprint
+from moon_jax.simulation import memory
+from moon_jax.simulation.simulation import Simulation
+from moon_jax.training import run as run_lib
+
+CONFIG = Config(
+    dataset='digits', model='mlp', partition='iid', num_clients=100,
+    algorithm='moon', num_rounds=3, local_epochs=1, batch_size=4,
+    projection_dim=8, lanes=2, checkpoint_every=0)
+
+
+@pytest.fixture(scope='module')
+def dataset():
+  return sources.load('digits', '')
+
+
+@pytest.fixture
+def simulate(dataset):
+  """Returns the simulation of a changed configuration."""
+  def make(**changes):
+    config = dataclasses.replace(CONFIG, **changes)
+    return Simulation(config, dataset, run_lib.split(config, dataset),
+                      cohort.make(config))
+
+  return make
+
+
+class Checked(Exception):
+  """Ends a simulation before it takes memory."""
+
+
+@pytest.fixture
+def made(simulate, monkeypatch):
+  """Returns the footprint.Run of a changed configuration."""
+  def check(run):
+    raise Checked(run)
+
+  def make(**changes):
+    with monkeypatch.context() as patch, pytest.raises(Checked) as found:
+      patch.setattr(memory, 'check', check)
+      simulate(**changes)
+    return found.value.args[0]
+
+  return make
+
+
+def sizes(parts):
+  return {part.name: part.size for part in parts}
+
+
+def nbytes(tree):
+  return sum(x.nbytes for x in jax.tree.leaves(tree))
+
+
+def test_parts_are_as_large_as_the_arrays(made, simulate, dataset):
+  simulation, run = simulate(), made()
+  table = simulation.plan(0)
+  train = nbytes([dataset.train_inputs, dataset.train_labels])
+  test = nbytes([dataset.test_inputs, dataset.test_labels])
+  assert sizes(footprint.on_host(run)) == {
+      'client state of 100 sampled clients': nbytes(simulation.state.clients),
+      'client state of 100 clients copied for a checkpoint': 0,
+      'training examples': train, 'test examples': test}
+  on_device = sizes(footprint.on_device(run))
+  assert on_device['models'] == nbytes(simulation.state.variables)
+  assert on_device["the round's table"] == table.examples_TLB.nbytes // 2
+  assert on_device['client state of a round, before and after it'] == (
+      2 * run.client_bytes * len(table.jobs.run) // 2)
+  of_device = sizes(footprint.data_on_device(run))
+  assert of_device['training examples'] == train
+  # The batches that devices share are padded.
+  batches = nbytes(simulation._test_data[:2])
+  assert test <= 2 * of_device['test examples'] + 1 <= batches + 1
+  # Cores share one copy of the training examples, which the host has.
+  assert sizes(footprint.data_of_cores(run, 2)) == {
+      "examples of a round's clients": 0, 'test examples in batches': test}
+
+
+def test_data_are_counted_where_they_are_copied(made, dataset):
+  run = made(shard_data=True, participation=.1, client_eval_every=1)
+  share = run.shard_size / len(dataset.train_labels)
+  assert 0 < share < .5
+  train = nbytes([dataset.train_inputs, dataset.train_labels])
+  test = nbytes([dataset.test_inputs, dataset.test_labels])
+  assert sizes(footprint.data_on_device(run)) == {
+      'training examples': int(share * train), 'test examples': test}
+  assert sizes(footprint.data_of_cores(run, 3)) == {
+      "examples of a round's clients": 3 * int(share * train),
+      'test examples in batches': 4 * test}
+
+
+def test_only_clients_that_are_sampled_need_memory(made):
+  config = dataclasses.replace(CONFIG, participation=.1)
+  cohorts = cohort.make(config)
+  sampled = len(set().union(*cohorts))
+  assert 10 < sampled < 31
+  run = made(participation=.1)
+  assert run.num_stateful == sampled
+  # More rounds are listed than are run.
+  assert footprint.num_stateful(config, cohorts + [[98, 99]], True) == sampled
+  assert footprint.num_stateful(
+      dataclasses.replace(config, num_rounds=1), cohorts, True) == 10
+  # Models of their own take memory from the start.
+  assert made(participation=.1, algorithm='solo').num_stateful == 100
+
+
+def largest(parts):
+  return max(parts, key=lambda part: part.size)
+
+
+@pytest.mark.parametrize('changes, part, flags', [
+    (dict(), 'client state of a round, before and after it',
+     {'num_clients', 'participation'}),
+    (dict(participation=.1, num_rounds=80),
+     'client state of 100 sampled clients',
+     {'num_clients', 'participation', 'num_rounds'}),
+    (dict(participation=.1, num_rounds=80, num_negatives=9),
+     'client state of 100 sampled clients',
+     {'num_clients', 'participation', 'num_rounds', 'num_negatives'}),
+    (dict(participation=.1, checkpoint_every=1),
+     'client state of 100 clients copied for a checkpoint',
+     {'checkpoint_every', 'num_clients'}),
+    (dict(participation=.1, algorithm='solo', mu=0.),
+     'client state of 100 clients', {'num_clients'}),
+    (dict(algorithm='fedavg', projection_dim=20_000), 'models',
+     {'projection_dim'}),
+    (dict(algorithm='fedavg', client_eval_every=1), 'models',
+     {'client_eval_every'}),
+    (dict(algorithm='fedavg', local_epochs=300), "the round's table",
+     {'local_epochs'}),
+])
+def test_a_remedy_names_flags_that_are_enough(changes, part, flags, made,
+                                              monkeypatch):
+  """A machine has a little more than half of what the largest part takes."""
+  run = made(**changes)
+  needs = [*footprint.on_host(run), *footprint.data_of_cores(run, 2),
+           *[p._replace(size=2 * p.size) for p in footprint.on_device(run)]]
+  assert largest(needs).name == part
+  have = sum(p.size for p in needs) - .45 * largest(needs).size
+  monkeypatch.setattr(memory, '_machine', lambda: have)
+  with pytest.raises(UserError) as error:
+    memory.check(run)
+  said = str(error.value)
+  assert said.count('\n') == 0 and f' GB of {part}: ' in said
+  found = dict(re.findall(r'--(\w+)=[\d.]+ to (\d+)', said))
+  found |= dict(re.findall(r'give --(\w+)=(\d+)', said))
+  assert set(re.findall(r'--(\w+)', said)) == flags
+  if so_many := re.search(r'so that (?:at most )?(\d+) clients', said):
+    found['num_clients'] = so_many[1]
+  assert found
+  for name, value in found.items():
+    monkeypatch.setattr(memory, '_machine', lambda: have)
+    smaller = made(**changes | {name: int(value)})
+    memory.check(smaller)
+
+
+def test_clients_that_can_be_sampled_are_counted(made, monkeypatch):
+  """Lowering any of three flags helps; how many clients fit is said."""
+  run = made(participation=.1, num_rounds=20)
+  needs = sum(part.size for part in [
+      *footprint.on_host(run), *footprint.data_of_cores(run, 2)]) + 2 * sum(
+          part.size for part in footprint.on_device(run))
+  most = run.num_stateful - 5
+  monkeypatch.setattr(
+      memory, '_machine', lambda: needs - 4.5 * run.client_bytes)
+  with pytest.raises(UserError, match=(
+      r'lower --num_clients=100, --participation=0.1 or --num_rounds=20, so '
+      rf'that at most {most} clients are sampled')):
+    memory.check(run)
+  monkeypatch.setattr(memory, '_machine', lambda: needs)
+  memory.check(run)
+
+
+def test_a_device_is_advised_of_its_own(made, monkeypatch):
+  """Where devices have memory of their own; of what the host has nothing."""
+  run = made(participation=.1, local_epochs=1, algorithm='fedavg')
+  parts = [*footprint.on_device(run), *footprint.data_on_device(run)]
+  assert largest(parts).name == 'training examples'
+  need = sum(part.size for part in parts)
+  monkeypatch.setattr(memory, '_device', lambda: need)
+  memory.check(run)
+  monkeypatch.setattr(
+      memory, '_device', lambda: need - .5 * largest(parts).size)
+  with pytest.raises(UserError, match='on each device.*: training examples'
+                     ) as error:
+    memory.check(run)
+  assert set(re.findall(r'--(\w+)', str(error.value))) == {'shard_data'}
+  # So little that two parts must shrink.
+  monkeypatch.setattr(memory, '_device', lambda: need / 100)
+  with pytest.raises(UserError, match='of training .* of models: '):
+    memory.check(run)
+  monkeypatch.setattr(memory, '_device', lambda: need)
+  monkeypatch.setattr(memory, '_machine', lambda: need / 10)
+  with pytest.raises(UserError, match='on the host'):
+    memory.check(run)
+
+
+def test_test_examples_can_be_fewer(made, monkeypatch):
+  run = made(algorithm='fedavg')
+  inputs = run.dataset.test_inputs
+  many = run._replace(dataset=run.dataset._replace(
+      test_inputs=inputs.repeat(100, 0),
+      test_labels=run.dataset.test_labels.repeat(100)))
+  monkeypatch.setattr(memory, '_machine', lambda: inputs.nbytes * 120)
+  with pytest.raises(UserError, match='give --eval_examples=([0-9]+)') as error:
+    memory.check(many)
+  most = int(re.search(r'eval_examples=(\d+)', str(error.value))[1])
+  memory.check(many._replace(dataset=many.dataset.with_test_examples(most)))

@@ -1,0 +1,429 @@
+"""What a run does when numbers, memory, disks or whole processes fail it."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import kills
+import moon_jax
+from moon_jax.config import Config
+from moon_jax.engine import lanes as lanes_lib
+from moon_jax.errors import DivergedError
+from moon_jax.errors import InterruptedRun
+from moon_jax.errors import OutOfMemory
+from moon_jax.errors import UserError
+from moon_jax.rundir import export
+from moon_jax.rundir.metrics_log import MetricsLog
+from moon_jax.rundir.workdir import Workdir
+from moon_jax.simulation import simulation as simulation_lib
+from moon_jax.training import run
+from moon_jax.training.signals import Interrupt
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_CLOCK = 'seconds', 'examples_per_second'
+DIGITS = Config(
+    dataset='digits', num_clients=6, participation=.5, num_rounds=3,
+    local_epochs=1, batch_size=16, learning_rate=.02, checkpoint_every=1,
+    model='mlp', algorithm='fedavg')
+
+
+def metrics_of(path):
+  lines = [json.loads(line) for line in open(path / 'metrics.jsonl')]
+  return [{k: v for k, v in line.items() if k not in _CLOCK} for line in lines]
+
+
+def overflowing_data(path, client=3):
+  """Clients 0 to 4, whose fewest is 5 examples; one's overflow float32."""
+  random = np.random.RandomState(0)
+  x = random.randn(200, 6).astype(np.float32)
+  y = np.arange(200) % 2
+  x[:, 0] += 3 * y
+  owner = np.minimum(np.arange(200) // 40, 4)
+  owner[165:] = 2
+  scaled = x / x.std()
+  scaled[owner == client] *= 1e30
+  np.savez(path, x_train=scaled, y_train=y, x_test=x[:50] / x.std(),
+           y_test=y[:50], client_train=owner, mean=np.zeros(1),
+           std=np.ones(1))
+  return Config(
+      dataset='npz', data_dir=str(path), partition='natural', num_clients=5,
+      model='mlp', algorithm='moon', num_negatives=2, num_rounds=3,
+      local_epochs=1, batch_size=16, learning_rate=.05, checkpoint_every=1)
+
+
+@pytest.fixture(scope='module')
+def overflowing(tmp_path_factory):
+  return overflowing_data(tmp_path_factory.mktemp('data') / 'overflow.npz')
+
+
+@pytest.mark.parametrize('local_epochs', [1, 2])  # 2: frozen models once
+def test_padding_is_nobodys_example(local_epochs, tmp_path):
+  """Client 0 has the first example, client 4 less than a batch."""
+  run.run(dataclasses.replace(
+      overflowing_data(tmp_path / 'overflow.npz', client=0), num_rounds=2,
+      local_epochs=local_epochs, on_nan='skip_client',
+      workdir=str(tmp_path / 'run')))
+  assert [line['clients_left_out'] for line in metrics_of(tmp_path / 'run')
+          ] == [[0], [0]]
+
+
+def test_a_client_without_numbers_stops_the_run_or_is_left_out(
+    overflowing, tmp_path, capsys):
+  cohorts = tmp_path / 'cohorts.txt'
+  cohorts.write_text('0 1 2 4\n0 1 2 3\n1 2 3 4\n')
+  config = dataclasses.replace(
+      overflowing, cohorts_file=str(cohorts), workdir=str(tmp_path / 'run'))
+  with pytest.raises(DivergedError) as error:
+    run.run(config)
+  for words in ('round 2, client 3: its loss became nan', '--algorithm=moon',
+                '--on_nan=skip_client', 'The checkpoint of round 1 is kept'):
+    assert words in str(error.value)
+  assert [line['round'] for line in metrics_of(tmp_path / 'run')] == [1]
+  # What was stopped goes on without that client ...
+  skipping = dataclasses.replace(config, on_nan='skip_client')
+  summary = run.run(skipping)
+  assert 'round 2: left client 3 out, whose loss became nan at local' in (
+      capsys.readouterr().err)
+  lines = metrics_of(tmp_path / 'run')
+  assert [line.get('clients_left_out') for line in lines] == [None, [3], [3]]
+  assert summary['clients_left_out'] == 2
+  # ... as if it had not been there.
+  cohorts.write_text('0 1 2 4\n0 1 2\n1 2 4\n')
+  run.run(dataclasses.replace(config, workdir=str(tmp_path / 'without')))
+  for line, other in zip(lines, metrics_of(tmp_path / 'without')):
+    line.pop('clients_left_out', None)
+    assert line == pytest.approx(other, rel=1e-5)
+  cohorts.write_text('0 1 2 4\n0 1 2 3\n1 2 3 4\n')
+  with pytest.raises(UserError, match='on_nan=skip_client, which may have'):
+    run.run(config)
+
+
+def test_where_no_client_is_left_the_run_stops(overflowing, tmp_path):
+  cohorts = tmp_path / 'cohorts.txt'
+  cohorts.write_text('0 1\n3\n2 4\n')
+  with pytest.raises(DivergedError, match='round 2, client 3: its loss'):
+    run.run(dataclasses.replace(
+        overflowing, cohorts_file=str(cohorts), on_nan='skip_client',
+        workdir=str(tmp_path / 'run')))
+
+
+def raise_(error):
+  def function(*_, **__):
+    raise error
+  return function
+
+
+def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
+  """In the middle of a round, in an evaluation, of as many lanes as asked."""
+  error = jax.errors.JaxRuntimeError(
+      'RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.')
+  config = dataclasses.replace(
+      DIGITS, dataset='breast_cancer', num_clients=8, participation=1., beta=5.,
+      checkpoint_every=100)
+  at = lambda name, **given: dataclasses.replace(
+      config, workdir=str(tmp_path / name), **given)
+  run.run(at('whole'))
+  start = simulation_lib.Round.start
+
+  def fail(self, state, *rest):
+    if int(state.round) == 1:
+      raise error
+    return start(self, state, *rest)
+
+  why = r'out of memory with 2 lane\(s\).* \(RESOURCE_EX.*--batch_size=16'
+  with monkeypatch.context() as changed:
+    changed.setattr(simulation_lib.Round, 'start', fail)
+    for name, lanes, fewer in ('a', 0, 1), ('b', 2, 0):
+      with pytest.raises(OutOfMemory, match=why) as raised:
+        run.run(at(name, lanes=lanes))
+      assert raised.value.fewer_lanes == fewer
+  with monkeypatch.context() as changed:
+    changed.setattr(simulation_lib.Simulation, 'evaluate', raise_(error))
+    with pytest.raises(OutOfMemory, match=why) as raised:
+      run.run(at('c'))
+    assert raised.value.fewer_lanes == 0  # the round itself had enough
+    with pytest.raises(OutOfMemory, match=why):
+      run.run(at('d', client_eval_every=1))  # local models are not saved
+  assert not metrics_of(tmp_path / 'c')
+  assert not list((tmp_path / 'd' / 'checkpoints').glob('[0-9]*'))
+  assert run.run(at('d', client_eval_every=1))['rounds'] == 3
+  whole = metrics_of(tmp_path / 'whole')
+  for name in 'bc':
+    run.run(at(name))
+    assert metrics_of(tmp_path / name) == whole
+  monkeypatch.setenv(lanes_lib.MOST, '1')
+  assert run.run(at('a'))['lanes'] == 1
+  for line, other in zip(metrics_of(tmp_path / 'a'), whole):
+    assert line == pytest.approx(other, rel=1e-4)
+
+
+_WITH_LITTLE_MEMORY = """if True:
+    import os
+    import resource
+    from moon_jax import command_line
+    from moon_jax import simulation
+    from moon_jax import train
+    from moon_jax import trainer
+    from moon_jax.engine import lanes
+
+    def limit(num_bytes):
+      resource.setrlimit(resource.RLIMIT_AS, (num_bytes,
+                                              resource.RLIM_INFINITY))
+
+    def start(self, state, *rest, begin=simulation.Round.start):
+      if int(state.round) == 1 and lanes.MOST not in os.environ:
+        pages = int(open('/proc/self/statm').read().split()[0])
+        limit(pages * resource.getpagesize()
+              + int(2.7 * self.temporary_bytes()))  # for two of four devices
+      return begin(self, state, *rest)
+
+    def leave(self, of=trainer.Trainer._leave):
+      limit(resource.RLIM_INFINITY)  # of the device, not of the host
+      return of(self)
+
+    simulation.Round.start, trainer.Trainer._leave = start, leave
+    command_line.define_config()
+    command_line.start('moon_jax.train', train.train)
+    """
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != 'linux', reason='limits are Linux\'s')
+@pytest.mark.parametrize('lanes', [0, 4])
+def test_devices_whose_memory_runs_out_are_begun_anew_with_fewer_lanes(
+    lanes, tmp_path, compilation_cache):
+  """XLA's own error: of one device, for which the others then wait in a sum."""
+  random, count = np.random.default_rng(0), 16 * 1024
+  np.savez(tmp_path / 'data.npz',
+           x_train=random.integers(0, 255, (count, 32, 32, 1), np.uint8),
+           y_train=random.integers(0, 10, count),
+           x_test=random.integers(0, 255, (100, 32, 32, 1), np.uint8),
+           y_test=random.integers(0, 10, 100))
+  done = subprocess.run(
+      [sys.executable, '-c', _WITH_LITTLE_MEMORY, '--dataset=npz',
+       f'--data_dir={tmp_path}/data.npz', '--num_clients=16', '--partition=iid',
+       '--batch_size=1024', '--num_rounds=3', '--local_epochs=1',
+       '--checkpoint_every=100', f'--workdir={tmp_path}/run',
+       f'--lanes={lanes}'],
+      cwd=_ROOT, text=True, capture_output=True, timeout=300, check=False,
+      env={**os.environ, 'JAX_COMPILATION_CACHE_DIR': compilation_cache,
+           'JAX_NUM_CPU_DEVICES': '4', 'MALLOC_MMAP_THRESHOLD_': '4000000'})
+  assert done.returncode == (2 if lanes else 0), done.stderr
+  again = '' if lanes else r'trying again with 2 lane\(s\)\n'
+  assert re.fullmatch(
+      r'moon_jax.train: out of memory with 4 lane\(s\) after round 1; the same '
+      r'command goes on after round 1 \(RESOURCE_EXHAUSTED: '
+      rf'Out of memory allocating \d+ bytes\..*\n{again}',
+      done.stderr), done.stderr
+  if lanes:
+    assert (tmp_path / 'run' / 'checkpoints' / '1').is_dir()
+    return
+  assert '4 lane(s) on 4 devices' in done.stdout
+  assert '2 lane(s) on 2 devices' in done.stdout
+  assert 'resuming after round 1\n' in done.stdout
+  assert [line['round'] for line in metrics_of(tmp_path / 'run')] == [1, 2, 3]
+
+
+@pytest.mark.parametrize('at', [2, 4, 6])  # in evaluations; the last one's
+def test_a_signal_in_an_evaluation_loses_nothing(at, tmp_path, monkeypatch):
+  call, calls = Interrupt.call, []
+
+  def end(self, function):
+    calls.append(function)
+    if len(calls) == at:
+      raise InterruptedRun(signal.SIGTERM)
+    return call(self, function)
+
+  config = dataclasses.replace(
+      DIGITS, dataset='breast_cancer', beta=5., checkpoint_every=100)
+  run.run(dataclasses.replace(config, workdir=str(tmp_path / 'whole')))
+  broken = dataclasses.replace(config, workdir=str(tmp_path / 'broken'))
+  with monkeypatch.context() as changed:
+    changed.setattr(Interrupt, 'call', end)
+    with pytest.raises(InterruptedRun, match=f'goes on after round {at // 2}'):
+      run.run(broken)
+  assert len(metrics_of(tmp_path / 'broken')) == at // 2 - 1
+  run.run(broken)
+  assert metrics_of(tmp_path / 'broken') == metrics_of(tmp_path / 'whole')
+
+
+def test_memory_that_runs_out_in_compiling_or_before(tmp_path, monkeypatch):
+  config = dataclasses.replace(
+      DIGITS, dataset='breast_cancer', num_clients=8, participation=1., beta=5.,
+      workdir=str(tmp_path))
+  error = raise_(MemoryError('all'))
+  for where, name, fewer in (simulation_lib.Round, 'compile', 1), (
+      simulation_lib, 'TrainingSet', 0):
+    with monkeypatch.context() as changed:
+      changed.setattr(where, name, error)
+      with pytest.raises(OutOfMemory, match=r'out of mem.*\(all\)') as raised:
+        run.run(config)
+      assert raised.value.fewer_lanes == fewer
+  assert run.run(config)['rounds'] == 3
+
+
+@pytest.mark.parametrize('method', ['begin', 'cut_metrics'])
+def test_a_run_that_ends_while_it_begins_goes_on(method, tmp_path, monkeypatch):
+  config = dataclasses.replace(
+      DIGITS, dataset='breast_cancer', beta=5., workdir=str(tmp_path))
+  for num_rounds in 1, 2, 3:
+    config = dataclasses.replace(config, num_rounds=num_rounds)
+    with monkeypatch.context() as changed:
+      changed.setattr(Workdir, method, raise_(KeyboardInterrupt()))
+      with pytest.raises(KeyboardInterrupt):
+        run.run(config)
+    assert run.run(config)['rounds'] == num_rounds
+
+
+def test_the_model_of_fewer_rounds_is_not_taken_for_this_ones(
+    tmp_path, monkeypatch):
+  config = dataclasses.replace(
+      DIGITS, dataset='breast_cancer', beta=5., workdir=str(tmp_path),
+      num_rounds=1)
+  run.run(config)
+  assert len(moon_jax.load(tmp_path)) == 2
+  longer = dataclasses.replace(config, num_rounds=3)
+  with monkeypatch.context() as changed:
+    changed.setattr(export.ocp, 'save', raise_(ValueError('no room')))
+    with pytest.raises(UserError, match='cannot be written .ValueError: no ro'):
+      run.run(longer)
+  with pytest.raises(UserError, match='no whole model'):
+    moon_jax.load(tmp_path)
+  run.run(longer)
+  assert moon_jax.load(tmp_path)[0].config['num_rounds'] == 3
+
+
+@pytest.mark.parametrize('where', [Workdir, MetricsLog])
+def test_a_run_that_began_meanwhile_is_seen(where, tmp_path, monkeypatch):
+  """Before the directory is looked at again, or just before it is locked."""
+  config = dataclasses.replace(
+      DIGITS, dataset='breast_cancer', beta=5., workdir=str(tmp_path))
+  lock = where.lock
+
+  def begin_another_before(self):
+    monkeypatch.setattr(where, 'lock', lock)
+    run.run(dataclasses.replace(config, learning_rate=.5, num_rounds=1))
+    lock(self)
+
+  monkeypatch.setattr(where, 'lock', begin_another_before)
+  with pytest.raises(UserError, match='another configuration: --learning_rate'):
+    run.run(config)
+
+
+@pytest.mark.parametrize('was, now, is_refused', [
+    (10, 10, True), (2000, 10, False), (0, 10, False), (10, 0, True)])
+def test_checkpoints_that_are_gone_are_missed(was, now, is_refused, tmp_path):
+  config = dataclasses.replace(DIGITS, checkpoint_every=was)
+  (tmp_path / 'config.json').write_text(json.dumps(config.to_dict()))
+  (tmp_path / 'metrics.jsonl').write_text(''.join(
+      f'{{"round": {n}}}\n' for n in range(1, 68)))
+  look = lambda: Workdir(dataclasses.replace(
+      config, checkpoint_every=now, num_rounds=99, workdir=str(tmp_path)))
+  if is_refused:
+    with pytest.raises(UserError, match='metrics of 67 rounds and no checkp'):
+      look()
+  else:
+    look()
+
+
+def test_a_work_directory_that_vanishes_is_told(tmp_path, monkeypatch):
+  path = tmp_path / 'run'
+  append = Workdir.append_metrics
+
+  def vanish(self, line):
+    if line['round'] == 2:
+      shutil.rmtree(path)
+    append(self, line)
+
+  monkeypatch.setattr(Workdir, 'append_metrics', vanish)
+  with pytest.raises(UserError, match=f'--workdir={path} cannot be written'):
+    run.run(dataclasses.replace(DIGITS, workdir=str(path)))
+
+
+def test_other_data_than_the_checkpoints_are_told(tmp_path, monkeypatch):
+  config = dataclasses.replace(DIGITS, workdir=str(tmp_path), num_rounds=1)
+  run.run(config)
+  more = dataclasses.replace(config, num_rounds=2)
+  split = run.split
+  before = (tmp_path / 'config.json').read_bytes()
+  with monkeypatch.context() as changed:
+    changed.setattr(run, 'split', lambda *args: split(*args)[::-1])
+    with pytest.raises(UserError, match='--partition=dirichlet .* now gives'):
+      run.run(more)
+  with monkeypatch.context() as changed:
+    changed.setattr('moon_jax.data.dataset.Dataset.fingerprint', lambda _: 'x')
+    with pytest.raises(UserError, match='--dataset=digits .*has other exam'):
+      run.run(more)
+  assert (tmp_path / 'config.json').read_bytes() == before
+  assert run.run(more)['rounds'] == 2
+
+
+def on_a_disk(script, mounted, *flags, cache):
+  """Runs a shell script where `$0` is a place to mount, "$@" the command."""
+  probe = ['unshare', '--user', '--map-root-user', '--mount', 'true']
+  if not shutil.which('unshare') or subprocess.run(
+      probe, capture_output=True, check=False).returncode:
+    pytest.skip('this machine does not let its users mount')
+  mounted.mkdir()
+  done = subprocess.run(
+      [*probe[:-1], 'sh', '-c', script, mounted, sys.executable, '-m',
+       'moon_jax.train', *flags], cwd=_ROOT, text=True, capture_output=True,
+      timeout=300, check=False,
+      env={**os.environ, 'JAX_COMPILATION_CACHE_DIR': cache})
+  return done.stdout, done.stderr
+
+
+def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(
+    tmp_path, compilation_cache):
+  """The third checkpoint does not fit."""
+  mounted = tmp_path / 'disk'
+  flags = [f'--{name}={value}' for name, value in DIGITS.to_dict().items()
+           if value != getattr(Config(), name)]
+  flags += [f'--workdir={mounted}/run', '--algorithm=moon', '--num_negatives=2',
+            '--num_rounds=5']
+  run.run(dataclasses.replace(
+      DIGITS, algorithm='moon', num_negatives=2, num_rounds=5,
+      workdir=str(tmp_path / 'whole')))
+  out, errors = on_a_disk(
+      'mount -t tmpfs -o size=24m tmpfs "$0" || exit; "$@"; echo status $?; '
+      'ls "$0/run/checkpoints"; mount -o remount,size=99m "$0"; "$@"; '
+      f'echo status $?; cp "$0/run/metrics.jsonl" {tmp_path}',
+      mounted, *flags, cache=compilation_cache)
+  assert out.count('status 2') == 1 and out.count('status 0') == 1, errors
+  assert 'resuming after round' in out
+  assert 'Traceback' not in errors
+  told = [line for line in errors.splitlines() if '--workdir' in line]
+  assert len(told) == 1, errors
+  assert 'cannot hold checkpoints' in told[0] or 'be written' in told[0]
+  assert metrics_of(tmp_path) == metrics_of(tmp_path / 'whole')
+
+
+def test_a_read_only_directory_is_told(tmp_path, compilation_cache):
+  mounted = tmp_path / 'disk'
+  out, errors = on_a_disk(
+      'mount -t tmpfs -o ro tmpfs "$0" || exit; "$@"; echo status $?', mounted,
+      '--dataset=digits', '--model=mlp', f'--workdir={mounted}/run',
+      cache=compilation_cache)
+  assert out.endswith('status 2\n')
+  assert 'cannot be written (Read-only file system)' in errors
+  assert errors.count('\n') == 1
+
+
+@pytest.mark.parametrize('case', [
+    'moon', pytest.param('scaffold', marks=pytest.mark.slow)])
+def test_a_killed_run_goes_on_to_the_same_bits(case, tmp_path):
+  """The short form of `python -m benchmarks.kills`."""
+  found = kills.compare(case, tmp_path, kills=2, seed=1)
+  assert found['same_metrics'] and found['same_state']
+  assert found['rounds'] == 24
+  assert found['left metrics ahead of checkpoints'] > 0

@@ -1,0 +1,153 @@
+"""A run that is asked to end saves what it did, and goes on exactly."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from moon_jax.errors import InterruptedRun
+from moon_jax.training.signals import Interrupt
+from outcomes import assert_same
+from outcomes import outcome
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_FLAGS = ('--dataset=digits --model=mlp --num_clients=4 --beta=5 '
+          '--num_rounds=3 --num_negatives=2 --checkpoint_every=100').split()
+
+
+def start(workdir, cache, *flags):
+  env = {**os.environ, 'JAX_COMPILATION_CACHE_DIR': str(cache)}
+  return subprocess.Popen(
+      [sys.executable, '-m', 'moon_jax.train', f'--workdir={workdir}', *_FLAGS,
+       *flags], cwd=_ROOT, env=env, text=True, stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE, preexec_fn=_hear_signals)
+
+
+def _hear_signals():
+  """These tests themselves may run where Ctrl-C is ignored."""
+  signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def wait_for_round(process, number):
+  for line in process.stdout:
+    if line.startswith(f'round {number}/'):
+      return
+  raise AssertionError(process.stderr.read())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_mid_round(number, tmp_path, compilation_cache):
+  slow = '--local_epochs=6'
+  whole = start(tmp_path / 'whole', compilation_cache, slow)
+  whole.communicate(timeout=200)
+  assert whole.returncode == 0
+  process = start(tmp_path / 'run', compilation_cache, slow)
+  wait_for_round(process, 1)
+  time.sleep(.2)
+  process.send_signal(number)
+  asked = time.monotonic()
+  _, errors = process.communicate(timeout=60)
+  assert time.monotonic() - asked < 30
+  assert process.returncode == 128 + number
+  assert f'ended by {number.name} after round' in errors
+  assert 'goes on after round' in errors and len(errors.splitlines()) == 1
+  again = start(tmp_path / 'run', compilation_cache, slow)
+  out, errors = again.communicate(timeout=200)
+  assert again.returncode == 0, errors
+  assert 'resuming after round' in out
+  assert_same(outcome(tmp_path / 'run'), outcome(tmp_path / 'whole'), 0)
+
+
+def test_a_wait_ends_at_once_and_a_call_gives_what_it_made():
+  with Interrupt() as interrupt:
+    assert interrupt.call(lambda: 3) == 3
+    with pytest.raises(KeyError):
+      interrupt.call(lambda: {}['x'])
+    interrupt.check()
+    timer = threading.Timer(.2, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(InterruptedRun, match='ended by SIGTERM'):
+      interrupt.call(lambda: time.sleep(20))
+    assert time.monotonic() - began < 5
+    with pytest.raises(InterruptedRun):
+      interrupt.check()
+  assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize('context, numbers, told', [
+    ("interrupt.nothing_to_save('while compiling')", [signal.SIGTERM],
+     'moon_jax: ended by SIGTERM while compiling\n'),
+    ('contextlib.nullcontext()', [signal.SIGINT, signal.SIGINT], ''),
+    ('contextlib.nullcontext()', [signal.SIGTERM, signal.SIGINT], '')])
+def test_with_nothing_to_save_or_asked_twice_it_ends_at_once(
+    context, numbers, told):
+  """Even within a call that Python's handlers wait for, as a compilation."""
+  code = f"""if True:
+      import contextlib
+      import hashlib
+      import signal
+      from moon_jax.interrupt import Interrupt
+      signal.signal(signal.SIGINT, signal.default_int_handler)
+      with Interrupt() as interrupt:
+        with {context}:
+          print('ready', flush=True)
+          hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)  # one call of C
+      """
+  process = subprocess.Popen(
+      [sys.executable, '-c', code], cwd=_ROOT, text=True,
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+  assert process.stdout.readline() == 'ready\n'
+  began = time.monotonic()
+  for number in numbers:
+    process.send_signal(number)
+    time.sleep(.3)
+  _, errors = process.communicate(timeout=60)
+  assert time.monotonic() - began < 5
+  assert process.returncode == 128 + numbers[-1]
+  assert errors == told
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_asked_once_a_run_may_end_what_it_does(number):
+  code = """if True:
+      import signal
+      import time
+      from moon_jax.errors import InterruptedRun
+      from moon_jax.interrupt import Interrupt
+      signal.signal(signal.SIGINT, signal.default_int_handler)
+      with Interrupt() as interrupt:
+        print('ready', flush=True)
+        try:
+          interrupt.call(lambda: time.sleep(20))
+        except InterruptedRun as error:
+          time.sleep(.3)  # as if it saved
+          print('saved, ended by', error.number)
+      """
+  process = subprocess.Popen(
+      [sys.executable, '-c', code], cwd=_ROOT, text=True,
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+  assert process.stdout.readline() == 'ready\n'
+  process.send_signal(number)
+  out, errors = process.communicate(timeout=60)
+  assert (process.returncode, out) == (
+      0, f'saved, ended by {int(number)}\n'), errors
+
+
+def test_what_is_ignored_stays_so():
+  """As Ctrl-C is by a program that a shell began in the background."""
+  before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+  try:
+    with Interrupt() as interrupt:
+      os.kill(os.getpid(), signal.SIGINT)
+      time.sleep(.2)
+      interrupt.check()
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+  finally:
+    signal.signal(signal.SIGINT, before)

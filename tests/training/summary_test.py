@@ -1,0 +1,67 @@
+"""What a summary says of the rounds, and a round of the privacy spent."""
+
+import contextlib
+import types
+
+import pytest
+
+from moon_jax.algorithms import accounting
+from moon_jax.config import Config
+from moon_jax.simulation.simulation import RoundRecord
+from moon_jax.training import summary as summary_lib
+from moon_jax.training import trainer
+
+ACCURACIES = (.1, .9, None, .3, .4, .5, .6, .7)
+
+
+def test_a_summary_is_of_the_last_rounds():
+  lines = [{'round': t, 'seconds': t, 'examples_per_second': 10 * t} | (
+      {} if a is None else {'test_accuracy': a, 'test_loss': 1 - a})
+           for t, a in enumerate(ACCURACIES, 1)]
+  lines[2]['clients_left_out'] = [4, 5]
+  lines[6]['clients_left_out'] = [4]
+  found = summary_lib.summary(
+      Config(num_rounds=8),
+      types.SimpleNamespace(num_parameters=7, num_lanes=2), lines)
+  expected = {
+      'rounds': 8, 'test_accuracy': .7, 'test_loss': pytest.approx(.3),
+      'best_test_accuracy': .9, 'best_round': 2,
+      'mean_test_accuracy_of_last_5': pytest.approx(.5),
+      'clients_left_out': 3, 'seconds_per_round': 4.5,
+      'examples_per_second': 45, 'num_parameters': 7, 'lanes': 2,
+      'arithmetic': 'float32'}
+  assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize('changes, words', [
+    ({}, 'float32'), (dict(dtype='bfloat16'), 'bfloat16'),
+    (dict(precision='tf32'),
+     'float32 with products of --precision=tf32, emulated')])
+def test_the_arithmetic_of_a_run(changes, words):
+  assert summary_lib.arithmetic(Config(**changes)) == words
+
+
+@pytest.mark.parametrize('every, due', [
+    (0, []), (1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])])
+def test_the_last_round_is_always_due(every, due):
+  """To be evaluated and saved; never where it is never."""
+  config = Config(num_rounds=5)
+  assert [t for t in range(1, 6) if trainer._is_due(every, t, config)] == due
+
+
+def test_a_round_has_spent_what_the_rounds_up_to_it_have():
+  config = Config(algorithm='fedavg', weighting='uniform', dp_clip=1.,
+                  dp_noise_multiplier=4., num_rounds=3)
+  cohorts = [[0, 1], [1, 2], [1, 3]]
+  for done in 1, 2, 3:
+    simulation = types.SimpleNamespace(
+        rounds_done=done, num_test=9,
+        evaluate=lambda wait: {'test_accuracy': .5})
+    line = trainer._line(
+        config, simulation, cohorts,
+        RoundRecord({'train_loss': 1.}, {}, num_examples=30, seconds=2.),
+        types.SimpleNamespace(call=None),
+        types.SimpleNamespace(busy=lambda _: contextlib.nullcontext()))
+    assert line['epsilon'] == accounting.epsilon(config, cohorts[:done])
+    assert line['examples_per_second'] == 15
+  assert line['epsilon'] > accounting.epsilon(config, cohorts[:1])
