@@ -34,7 +34,7 @@ class Config:
   dataset: str = _flag(
       'cifar10', f'Data set: {", ".join(DATASETS)}; or your own as '
       'MODULE:LOADER, a function of --data_dir that returns arrays by the '
-      'names that npz files have (docs/own_data.md).')
+      'names that npz files have (docs/user_data.md).')
   data_dir: str = _flag(
       '', 'Directory that holds the data set in any published form, or into '
       'which it is downloaded (cifar10, cifar100, tiny_imagenet); "tfds" '
@@ -230,9 +230,9 @@ class Config:
     text = json.dumps(fields, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
-  def is_custom(self) -> bool:
+  def has_user_algorithm(self) -> bool:
     """Whether the algorithm is the user's own, MODULE:FACTORY."""
-    return is_own(self.algorithm)
+    return is_user_code(self.algorithm)
 
   def split_seed(self) -> int:
     """The seed of the partition."""
@@ -243,7 +243,7 @@ class Config:
     return int(self.num_clients * self.participation)
 
 
-def is_own(name: str) -> bool:
+def is_user_code(name: str) -> bool:
   """Whether a name is that of the user's own code, MODULE:FUNCTION."""
   return bool(re.fullmatch(r'\w+(\.\w+)*:\w+', name))
 

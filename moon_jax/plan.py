@@ -54,7 +54,7 @@ _TRIAL_ROWS = 24  # of each lane in the shorter rounds that measure; about
 _LONGER = 4  # times as many rows the longer ones have
 _REPEATS = 3
 _LONG_EVALUATION = 10.  # seconds of an evaluation that is not repeated
-_MOST_FIRST = 5  # rounds before measuring, in which clients fill what they keep
+_MAX_FIRST = 5  # rounds before measuring, in which clients fill what they keep
 _ROUNDS = 20  # of which rows are counted
 
 
@@ -164,7 +164,7 @@ class _Trial:
 
     num_lanes = lanes_of_device * min(
         jax.device_count(), max(1, len(cohort) // lanes_of_device))
-    self._rounds = min(config.num_negatives, _MOST_FIRST) + 1
+    self._rounds = min(config.num_negatives, _MAX_FIRST) + 1
     batches = max(1, round(_TRIAL_ROWS * num_lanes / (
         len(cohort) * config.local_epochs)))
     self._examples = batches * config.batch_size

@@ -10,7 +10,7 @@ from typing import Any
 
 from moon_jax.errors import UserError
 
-_MOST_TOLD = 10  # functions that a message lists
+_MAX_NAMED = 10  # functions that a message lists
 
 
 def source(flag: str, name: str) -> bytes:
@@ -41,8 +41,8 @@ def load(flag: str, name: str) -> Callable[..., Any]:
              if inspect.isfunction(v) and v.__module__ == module_name]
     raise UserError(
         f'--{flag}={name}: {module.__file__} has no function {function_name}; '
-        f'it has {", ".join(found[:_MOST_TOLD]) or "none"}'
-        f'{", ..." if len(found) > _MOST_TOLD else ""}')
+        f'it has {", ".join(found[:_MAX_NAMED]) or "none"}'
+        f'{", ..." if len(found) > _MAX_NAMED else ""}')
   return function
 
 

@@ -104,7 +104,7 @@ def test_it_keeps_the_contract(feddyn, compilations):
 
 
 @pytest.mark.parametrize('page, least', [
-    ('own_algorithm.md', .8), ('own_data.md', .9)])
+    ('user_algorithm.md', .8), ('user_data.md', .9)])
 def test_the_command_of_the_page_learns(page, least, tmp_path, monkeypatch):
   text = (DOCS / page).read_text(encoding='utf-8')
   words = shlex.split(re.findall(r'python -m moon_jax.train (.*)', text)[-1])
@@ -118,7 +118,7 @@ def test_the_command_of_the_page_learns(page, least, tmp_path, monkeypatch):
 
 
 def test_own_data_names_what_arrays_are_read():
-  text = (DOCS / 'own_data.md').read_text(encoding='utf-8')
+  text = (DOCS / 'user_data.md').read_text(encoding='utf-8')
   for name in arrays.REQUIRED + arrays.OPTIONAL:
     assert f'`{name}`' in text
   for name in set(augment.AUGMENTATIONS) - {'none'}:

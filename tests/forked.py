@@ -24,7 +24,7 @@ from typing import NamedTuple
 ROOT = pathlib.Path(__file__).parents[1]
 SECONDS = 10  # that a command may take
 _KILLED = -1
-_MOST_BYTES = 6 * 2**30  # of memory
+_MAX_BYTES = 6 * 2**30  # of memory
 _POLL_SECONDS = .002
 _OF_MEGABYTE = 2**20 if sys.platform == 'darwin' else 2**10
 
@@ -135,7 +135,7 @@ def _become(request):
   for number, path in ((1, request['out']), (2, request['err'])):
     os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
   # What takes all memory is to fail, and not the machine.
-  resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
+  resource.setrlimit(resource.RLIMIT_DATA, (_MAX_BYTES, _MAX_BYTES))
   os.chdir(request['cwd'])
   sys.path[0] = request['cwd']  # as `python -m` has it
   sys.argv = ['moon_jax.train', *request['args']]

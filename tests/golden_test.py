@@ -63,7 +63,8 @@ def keep_local_model(algorithm):
       start=lambda view: algorithm.start(own(view)),
       frozen=lambda m, b, view: algorithm.frozen(m, b, own(view)),
       loss=lambda m, v, b, view: algorithm.loss(m, v, b, own(view)),
-      direction=lambda grads, view: algorithm.direction(grads, own(view)),
+      transform_grads=lambda grads, view: algorithm.transform_grads(
+          grads, own(view)),
       finish=finish)
 
 

@@ -34,7 +34,7 @@ import pytest
 
 from moon_jax.config import Config
 
-_MOST_MEGABYTES = 2_000
+_MAX_MEGABYTES = 2_000
 FIELDS = dataclasses.fields(Config)
 
 
@@ -81,7 +81,7 @@ def refuse(server, here, flags, words=(), may_add=False):
   done = server.run(*flags, cwd=here)
   assert_told(done.status, done.out, done.err, words)
   assert done.seconds < SECONDS
-  assert done.megabytes < _MOST_MEGABYTES
+  assert done.megabytes < _MAX_MEGABYTES
   after = contents(here)
   if may_add:
     after = {path: after.get(path) for path in before}

@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks import bench_child
 from benchmarks.gpu_day import trace
 
-_MOST_BYTES = 15 * 2**20  # of a trace that is kept with the results
+_MAX_BYTES = 15 * 2**20  # of a trace that is kept with the results
 
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     profiled = simulation.run_round().seconds
   found = next(directory.rglob('*.trace.json.gz'))
   size = found.stat().st_size
-  if size <= _MOST_BYTES:
+  if size <= _MAX_BYTES:
     shutil.copy(found, pathlib.Path(task['out']) / 'trace.json.gz')
   rows = int(table.num_rows.max())
   return {

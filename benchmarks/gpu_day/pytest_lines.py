@@ -10,7 +10,7 @@ import pathlib
 
 from benchmarks.gpu_day import results
 
-_MOST_CHARACTERS = 3000  # of an error
+_MAX_CHARACTERS = 3000  # of an error
 
 _task = json.loads(os.environ.get('GPU_DAY_TESTS', '{}'))
 
@@ -29,6 +29,6 @@ def pytest_runtest_logreport(report):
               'seconds': round(report.duration, 3)}
   if report.outcome == 'failed':
     progress |= {'when': report.when,
-                 'error': report.longreprtext[-_MOST_CHARACTERS:]}
+                 'error': report.longreprtext[-_MAX_CHARACTERS:]}
   results.append(pathlib.Path(_task['results']), {
       'kind': 'progress', 'part': _task['part'], 'progress': progress})

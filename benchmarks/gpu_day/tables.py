@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import bench_report
 from benchmarks import precision
 
-_MOST_KERNELS = 15
+_MAX_KERNELS = 15
 Results = dict[str, dict[str, Any]]
 
 
@@ -87,7 +87,7 @@ def _profile(r):
       table(('kernel', 'seconds', 'of all', 'launches', 'launches per row'),
             [(f'`{k["name"]}`', f'{k["seconds"]:.4f}', f'{k["fraction"]:.1%}',
               f'{k["launches"]:,}', f'{k["launches"] / r["rows"]:.2f}')
-             for k in r['top'][:_MOST_KERNELS]]))
+             for k in r['top'][:_MAX_KERNELS]]))
 
 
 def _train(found: Results) -> str:

@@ -63,7 +63,7 @@ class Algorithm(NamedTuple):
       What of it the server sends along with the model: View.server.
   init_client(variables) -> client
       What a client keeps between rounds, from its initial model: the global
-      one, or one of its own where `own_init`.
+      one, or one of its own where `per_client_init`.
   start(view) -> variables
       The model from which a client trains in this round.
   frozen(model, batch, view) -> PyTree of arrays [B, ...]
@@ -71,7 +71,7 @@ class Algorithm(NamedTuple):
       inputs are the same in every epoch it is asked once a round.
   loss(model, variables, batch, view) -> (scalar, LossAux)
       The local objective F_i on one batch.
-  direction(grads, view) -> grads
+  transform_grads(grads, view) -> grads
       What the local optimizer is given, from the gradient of the loss by
       variables['params'].
   finish(variables, view) -> (client, Message)
@@ -81,7 +81,7 @@ class Algorithm(NamedTuple):
   evaluated(variables, clients) -> variables with a leading axis
       The models whose mean accuracy counts, of the global model and of what all
       clients keep ([C, ...]).
-  own_init
+  per_client_init
       Whether each client draws an initial model of its own.
   """
 
@@ -91,11 +91,11 @@ class Algorithm(NamedTuple):
   start: Callable[[View], Variables]
   frozen: Callable[[Model, Batch, View], PyTree]
   loss: Callable[[Model, Variables, Batch, View], tuple[jax.Array, LossAux]]
-  direction: Callable[[PyTree, View], PyTree]
+  transform_grads: Callable[[PyTree, View], PyTree]
   finish: Callable[[Variables, View], tuple[PyTree, Message]]
   aggregate: Callable[[Variables, PyTree, Message], tuple[Variables, PyTree]]
   evaluated: Callable[[Variables, PyTree], Variables]
-  own_init: bool = False
+  per_client_init: bool = False
 
 
 def first_view(algorithm: Algorithm, variables: Variables) -> View:

@@ -26,7 +26,7 @@ def fedavg() -> Algorithm:
       start=lambda view: view.variables,
       frozen=lambda model, batch, view: (),
       loss=loss,
-      direction=lambda grads, view: grads,
+      transform_grads=lambda grads, view: grads,
       finish=lambda variables, view: (view.client, Message(variables)),
       aggregate=lambda variables, server, message: (message.mean, server),
       evaluated=lambda variables, clients: jax.tree.map(

@@ -31,11 +31,11 @@ def scaffold(num_clients: int) -> Algorithm:
     return message.mean, c
 
   return fedavg()._replace(
-      init_server=zeros, init_client=zeros, direction=direction,
+      init_server=zeros, init_client=zeros, transform_grads=transform_grads,
       finish=finish, aggregate=aggregate)
 
 
-def direction(grads, view):
+def transform_grads(grads, view):
   """grad - c_i + c."""
   return jax.tree.map(
       lambda g, c_i, c: g - c_i + c, grads, view.client, view.server)

@@ -12,7 +12,7 @@ from moon_jax.algorithms.fedavg import fedavg
 def solo() -> Algorithm:
   """Local training only."""
   return fedavg()._replace(
-      own_init=True,
+      per_client_init=True,
       init_client=lambda variables: variables,
       start=lambda view: view.client,
       finish=lambda variables, view: (variables, Message(())),

@@ -17,7 +17,7 @@ from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.models import Model
 
-_MOST_TOLD = 200  # characters of a tree
+_MAX_CHARACTERS = 200  # characters of a tree
 
 
 def make(config: Config) -> Any:
@@ -89,8 +89,9 @@ def check(config: Config, algorithm: Algorithm, model: Model,
     expect('loss', loss, jnp.float32(0),
            'a scalar first (losses.masked_mean makes one)')
     expect('loss', aux.variables, variables, 'the variables in its LossAux')
-    grads = algorithm.direction(variables['params'], view)
-    expect('direction', grads, variables['params'], 'a tree like its gradient')
+    grads = algorithm.transform_grads(variables['params'], view)
+    expect('transform_grads', grads, variables['params'],
+           'a tree like its gradient')
     kept, message = pair('finish', algorithm.finish(started, view), Message)
     expect('finish', kept, view.client, 'first what init_client returns')
     moved, state = pair(
@@ -111,7 +112,7 @@ _PAIRS = {
 def _short(tree) -> str:
   """Shapes by name, as much of them as a line takes."""
   text = str(jax.tree.map(lambda x: list(jnp.shape(x)), tree))
-  return text if len(text) < _MOST_TOLD else f'{text[:_MOST_TOLD]}...'
+  return text if len(text) < _MAX_CHARACTERS else f'{text[:_MAX_CHARACTERS]}...'
 
 
 def _parse(text: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from moon_jax.errors import OutOfMemory
 from moon_jax.errors import UserError
 from moon_jax.simulation import checks
 
-_MOST_TOLD = 2000  # characters of a message
+_MAX_CHARACTERS = 2000  # characters of a message
 
 _DEFINE = {
     str: flags.DEFINE_string,
@@ -95,7 +95,7 @@ def start(name: str, run: Callable[[Config], None]) -> None:
         _end_now(1)
       if processes.count() == 1:
         raise
-      if processes.means_lost(error):
+      if processes.is_lost_peer_error(error):
         reason = str(error).strip().partition('\n')[0][:200]
         _fail(name, f'process {processes.index()}: another process of this run '
               f'has ended, or cannot be reached ({reason}). Start all of them '
@@ -129,7 +129,7 @@ def _begin_anew(config, fewer_lanes):
   print(f'trying again with {fewer_lanes} lane(s)', file=sys.stderr)
   sys.stdout.flush()
   sys.stderr.flush()
-  os.environ[lanes.MOST] = str(fewer_lanes)
+  os.environ[lanes.MAX_LANES_VARIABLE] = str(fewer_lanes)
   os.environ[_ANEW] = json.dumps(config)
   os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
@@ -151,6 +151,6 @@ def _fail(name: str, why: Exception | str, status: int) -> None:
 def _line(text: str) -> str:
   """One line, whatever the values that it repeats have in them."""
   text = ''.join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-  half = _MOST_TOLD // 2
-  return text if len(text) <= _MOST_TOLD else (
+  half = _MAX_CHARACTERS // 2
+  return text if len(text) <= _MAX_CHARACTERS else (
       f'{text[:half]} ... {text[-half:]}')

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 PAD = 4  # pixels on each side
-_MOST_DEGREES = 15.
+_MAX_DEGREES = 15.
 _NOISE = 0x6e6f6973  # folded into the key; keys split off it are of small n
 
 
@@ -28,7 +28,7 @@ def zero_crop_flip_rotate(key: jax.Array, images_BHWC: jax.Array) -> jax.Array:
   """
   offset_B2, flip_B, turn_B = _draws(key, len(images_BHWC))
   return crop_flip_rotate(
-      images_BHWC, offset_B2, flip_B, _MOST_DEGREES * (2 * turn_B - 1))
+      images_BHWC, offset_B2, flip_B, _MAX_DEGREES * (2 * turn_B - 1))
 
 
 def _draws(key, b):

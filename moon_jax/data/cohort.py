@@ -9,7 +9,7 @@ import numpy as np
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 
-_MOST_LETTERS = 2**27  # of a file; 1,000 clients in 20,000 rounds
+_MAX_LETTERS = 2**27  # of a file; 1,000 clients in 20,000 rounds
 _LOST = 1  # tells this generator from that of a client's shuffles
 
 
@@ -50,9 +50,9 @@ def read(path: str, num_clients: int, num_rounds: int) -> list[list[int]]:
   """
   try:
     with open(pathlib.Path(path).expanduser(), encoding='utf-8') as file:
-      text = file.read(_MOST_LETTERS)
-    if len(text) == _MOST_LETTERS:  # a device may never end
-      raise ValueError(f'it has {_MOST_LETTERS:,} letters or more')
+      text = file.read(_MAX_LETTERS)
+    if len(text) == _MAX_LETTERS:  # a device may never end
+      raise ValueError(f'it has {_MAX_LETTERS:,} letters or more')
   except (OSError, ValueError) as error:
     raise UserError(f'--cohorts_file={path} cannot be read ({error}); name a '
                     'text file with the clients of a round on each line'

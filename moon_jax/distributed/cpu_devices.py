@@ -2,7 +2,7 @@
 
 import os
 
-_MOST_DEVICES = 16  # each holds the data set
+_MAX_DEVICES = 16  # each holds the data set
 
 
 def share() -> None:
@@ -13,7 +13,7 @@ def share() -> None:
   flag = 'xla_force_host_platform_device_count'
   if flag not in os.environ.get('XLA_FLAGS', ''):
     os.environ.setdefault(
-        'JAX_NUM_CPU_DEVICES', str(min(_MOST_DEVICES, count())))
+        'JAX_NUM_CPU_DEVICES', str(min(_MAX_DEVICES, count())))
 
 
 def count() -> int:

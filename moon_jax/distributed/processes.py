@@ -136,7 +136,7 @@ def is_first() -> bool:
   return index() == 0
 
 
-def of_first(function: Callable[[], Any]) -> Any:
+def run_on_first_process(function: Callable[[], Any]) -> Any:
   """What the function returns in the first process, the only one to call it.
 
   A mistake of the user's that it finds ends all of them.
@@ -162,7 +162,7 @@ def of_first(function: Callable[[], Any]) -> Any:
   return told['value']
 
 
-def agree(condition: bool) -> bool:
+def all_agree(condition: bool) -> bool:
   """Whether the condition holds in all processes."""
   if count() == 1:
     return condition
@@ -174,7 +174,7 @@ def agree(condition: bool) -> bool:
       np.array([condition], np.uint32))[0]) == count()
 
 
-def largest(number: int) -> int:
+def max_over_processes(number: int) -> int:
   """The largest of the numbers, from 0, that the processes give."""
   if count() == 1:
     return number
@@ -199,7 +199,7 @@ def _from_first(text):
   return bytes(devices.sum_over_processes(np.resize(told, length)))
 
 
-def means_lost(error: Exception) -> bool:
+def is_lost_peer_error(error: Exception) -> bool:
   """Whether an error of JAX's tells that another process is gone."""
   words = 'Gloo', 'NCCL', 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'ABORTED'
   return isinstance(error, RuntimeError) and any(

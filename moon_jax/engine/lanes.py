@@ -6,7 +6,7 @@ from moon_jax.errors import UserError
 
 # By this environment variable a command that begins anew, since memory ran out,
 # tells itself how many lanes to choose at the most.
-MOST = 'MOON_JAX_MOST_LANES'
+MAX_LANES_VARIABLE = 'MOON_JAX_MAX_LANES'
 
 _CLIENTS_OF_LANE = 4  # on CPUs, or more
 _OF_ACCELERATOR = 16  # a guess until measured; see BUILD_NOTES.md
@@ -35,5 +35,5 @@ def choose(lanes: int, cohort_size: int, num_devices: int, num_processes: int,
   if lanes == 0:
     lanes = (min(num_devices, cohort_size // _CLIENTS_OF_LANE) if is_cpu
              else num_devices * _OF_ACCELERATOR)
-    lanes = min(lanes, int(os.environ.get(MOST, lanes)))
+    lanes = min(lanes, int(os.environ.get(MAX_LANES_VARIABLE, lanes)))
   return max(1, min(lanes, cohort_size) // num_processes) * num_processes

@@ -135,7 +135,7 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
   params = lane.variables['params']
   (loss, aux), grads = jax.value_and_grad(objective, has_aux=True)(params)
   grads = platforms.by_platform(lambda grads: grads, _finish_vectors, grads)
-  grads = program.algorithm.direction(grads, job.view)
+  grads = program.algorithm.transform_grads(grads, job.view)
   optimizer = optimizers.make(program.optimizer, job.view.hparams)
   updates, opt_state = optimizer.update(grads, lane.opt_state, params)
   variables = {**aux.variables, 'params': optax.apply_updates(params, updates)}

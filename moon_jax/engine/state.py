@@ -52,7 +52,7 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
 
   keys = jnp.stack([jax.random.key(seed) for seed in seeds])
   variables, server, init_keys, run_keys = jax.jit(jax.vmap(init_run))(keys)
-  if algorithm.own_init:
+  if algorithm.per_client_init:
     # One after another: together they need not fit on the device.
     init_R = jax.jit(jax.vmap(init_own, in_axes=(0, None)))
     rows = [jax.device_get(init_R(init_keys, client))

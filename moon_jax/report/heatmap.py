@@ -5,8 +5,8 @@ import pathlib
 
 import numpy as np
 
-_MOST_NAMED = 30  # rows or columns that still can be labelled
-_MOST_NUMBERED = 20
+_MAX_NAMED = 30  # rows or columns that still can be labelled
+_MAX_NUMBERED = 20
 
 
 def draw(counts_CK: np.ndarray, class_names: Sequence[str],
@@ -32,11 +32,11 @@ def draw(counts_CK: np.ndarray, class_names: Sequence[str],
                       interpolation='nearest')
   axes.set_xlabel('client')
   axes.set_ylabel('class')
-  if num_clients <= _MOST_NAMED:
+  if num_clients <= _MAX_NAMED:
     axes.set_xticks(range(num_clients))
-  if num_classes <= _MOST_NAMED:
+  if num_classes <= _MAX_NAMED:
     axes.set_yticks(range(num_classes), class_names)
-  if max(num_clients, num_classes) <= _MOST_NUMBERED:
+  if max(num_clients, num_classes) <= _MAX_NUMBERED:
     for (client, k), count in np.ndenumerate(counts_CK):
       dark = count > counts_CK.max() / 2
       axes.text(client, k, count, ha='center', va='center', fontsize=8,

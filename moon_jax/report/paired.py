@@ -18,7 +18,7 @@ from scipy import stats
 LEVEL = .05  # of all tests; the confidence of intervals is 1 - LEVEL
 MARGIN = 1.  # points within which two methods are equivalent
 MIN_PERMUTED = 12  # pairs from which the sign-flip test is made
-_MOST_PAIRS = 10_000
+_MAX_PAIRS = 10_000
 
 
 class Comparison(NamedTuple):
@@ -122,10 +122,10 @@ def pairs_needed(std: float, half_width: float = MARGIN) -> int:
     std: standard deviation of the differences.
     half_width: wanted, in the unit of the differences.
   """
-  for n in range(2, _MOST_PAIRS):
+  for n in range(2, _MAX_PAIRS):
     if stats.t.ppf(1 - LEVEL / 2, n - 1) * std / math.sqrt(n) <= half_width:
       return n
-  return _MOST_PAIRS
+  return _MAX_PAIRS
 
 
 def rounds_to(accuracies: Sequence[float], target: float,

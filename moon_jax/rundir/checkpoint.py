@@ -23,7 +23,7 @@ from moon_jax.distributed import processes
 from moon_jax.engine.state import State
 from moon_jax.errors import UserError
 
-_MOST_TOLD = 100  # characters of a reason
+_MAX_CHARACTERS = 100  # characters of a reason
 
 
 class Checkpoints:
@@ -73,12 +73,12 @@ class Checkpoints:
         raise UserError(f'--workdir: {self._directory / str(step)} cannot be '
                         f'read ({first_line(error)}); make it so') from error
       except Exception as error:  # Orbax and TensorStore raise many kinds
-        if processes.means_lost(error):
+        if processes.is_lost_peer_error(error):
           raise
         found, reason = None, first_line(error)
       finally:
         logging.disable(logging.NOTSET)
-      if processes.agree(found is not None):
+      if processes.all_agree(found is not None):
         self._damaged, self._newest = list(reasons), step
         if reasons and processes.is_first():
           print(f'--workdir: {self._told(reasons)}; the run goes on from round '
@@ -102,7 +102,7 @@ class Checkpoints:
     kept = [policies.LatestN(self._config.checkpoint_keep)]
     if self._config.checkpoint_keep_every:
       kept.append(policies.EveryNSteps(self._config.checkpoint_keep_every))
-    processes.of_first(lambda: self._calling(self._set_aside))
+    processes.run_on_first_process(lambda: self._calling(self._set_aside))
     self._writer = self._calling(lambda: ocp.training.Checkpointer(
         self._directory, cleanup_tmp_directories=True,
         preservation_policy=policies.AnyPreservationPolicy(kept)))
@@ -174,7 +174,7 @@ class Checkpoints:
     try:
       return function()
     except Exception as error:  # of many kinds
-      if processes.means_lost(error):  # processes meet to write
+      if processes.is_lost_peer_error(error):  # processes meet to write
         raise
       raise UserError(
           f'--workdir: {self._directory} cannot hold checkpoints '
@@ -227,5 +227,5 @@ def _quieten_event_loop():
 
 def first_line(error: Exception) -> str:
   """What an error is, as much of it as a message takes."""
-  line = str(error).strip().partition('\n')[0][:_MOST_TOLD]
+  line = str(error).strip().partition('\n')[0][:_MAX_CHARACTERS]
   return f'{type(error).__name__}: {line}' if line else type(error).__name__

@@ -90,7 +90,7 @@ def save(directory: pathlib.Path, config: Config, dataset: Dataset,
           traverse_util.flatten_dict(variables, sep='.'),
           metadata={'moon_jax': json.dumps(note)}))
   except Exception as error:  # of many kinds
-    if processes.means_lost(error):
+    if processes.is_lost_peer_error(error):
       raise
     raise UserError(
         f'--workdir={directory} cannot be written '

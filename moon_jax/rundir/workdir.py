@@ -18,7 +18,7 @@ from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.rundir.metrics_log import MetricsLog
 
-_MOST_TOLD = 4  # differing flags that an error names
+_MAX_NAMED = 4  # differing flags that an error names
 
 _FILES = ('config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
           'metrics.jsonl', 'summary.json', 'model.safetensors')
@@ -218,8 +218,8 @@ def _check_same(path, old, config, inputs):
             and old.get(name) != new[name]]
   if differ:
     told = ', '.join(
-        f'--{n}={old.get(n)} (now {new[n]})' for n in differ[:_MOST_TOLD])
-    told += ', ...' if len(differ) > _MOST_TOLD else ''
+        f'--{n}={old.get(n)} (now {new[n]})' for n in differ[:_MAX_NAMED])
+    told += ', ...' if len(differ) > _MAX_NAMED else ''
     raise UserError(
         f'--workdir={path} holds a run of another configuration: {told}. Name '
         'another --workdir, or remove it')

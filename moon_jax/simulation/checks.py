@@ -7,7 +7,7 @@ import pathlib
 from moon_jax.config import ALGORITHMS
 from moon_jax.config import Config
 from moon_jax.config import DATASETS
-from moon_jax.config import is_own
+from moon_jax.config import is_user_code
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 
@@ -54,7 +54,7 @@ def validate(config: Config) -> Config:
   for name, known, own in (('algorithm', ALGORITHMS, 'MODULE:FACTORY'),
                            ('dataset', DATASETS, 'MODULE:LOADER')):
     value = getattr(config, name)
-    if value not in known and not is_own(value):
+    if value not in known and not is_user_code(value):
       raise UserError(f'--{name} must be one of {", ".join(known)}, or your '
                       f'own as {own}; got {value!r}')
   at_least('num_clients', 1, 'The paper uses --num_clients=10.')
@@ -176,7 +176,7 @@ def _check_combinations(config: Config) -> None:
     raise UserError(
         '--algorithm=fednova needs --optimizer=sgd, whose steps it counts; '
         f'got --optimizer={config.optimizer}')
-  if config.algorithm_args and not config.is_custom():
+  if config.algorithm_args and not config.has_user_algorithm():
     raise UserError(
         f'--algorithm_args={config.algorithm_args} are for an algorithm of '
         f'your own; --algorithm={config.algorithm} takes flags')

@@ -11,7 +11,7 @@ from moon_jax.errors import UserError
 from moon_jax.simulation import footprint
 from moon_jax.simulation.footprint import Run
 
-_MOST_TOLD = 200  # characters of an error
+_MAX_CHARACTERS = 200  # characters of an error
 _LEAST_NAMED = .001  # of what is needed; smaller parts are not named
 
 
@@ -65,7 +65,7 @@ def explain(error: Exception, config: Config, num_lanes: int,
     where: the run ended, and goes on from.
     fewer_lanes: see `OutOfMemory`.
   """
-  reason = str(error).strip().partition('\n')[0][:_MOST_TOLD]
+  reason = str(error).strip().partition('\n')[0][:_MAX_CHARACTERS]
   limit = _device()
   have = f', of {limit / 1e9:,.1f} GB' if limit else ''
   takes = (f'; a round takes {temporary_bytes / 1e9:,.1f} GB besides what it '

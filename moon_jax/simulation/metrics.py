@@ -104,7 +104,7 @@ def remedy(config: Config, of_client: bool = False) -> str:
   """What to do about a loss, a client's or the server's, that is no number."""
   noise = (f' or --dp_noise_multiplier={config.dp_noise_multiplier}'
            if config.dp_noise_multiplier else '')
-  own = ', or look into your algorithm' if config.is_custom() else ''
+  own = ', or look into your algorithm' if config.has_user_algorithm() else ''
   skip = (', or leave such clients out with --on_nan=skip_client'
           if of_client and config.on_nan == 'stop' else '')
   return (f'(--algorithm={config.algorithm} --learning_rate='

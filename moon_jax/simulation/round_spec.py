@@ -26,7 +26,7 @@ from moon_jax.engine.local import Program
 from moon_jax.engine.schedule import Shape
 from moon_jax.simulation import footprint
 
-_MOST_FROZEN = 2**30  # bytes of representations that a round keeps
+_MAX_FROZEN = 2**30  # bytes of representations that a round keeps
 
 
 class RoundSpec(NamedTuple):
@@ -73,7 +73,7 @@ def make(config: Config, dataset: Dataset, clients: list[np.ndarray],
   normalize_fn = functools.partial(
       augment.normalize, mean=dataset.mean, std=dataset.std)
   example = normalize_fn(jnp.asarray(dataset.train_inputs[:1]))
-  if config.is_custom():
+  if config.has_user_algorithm():
     user.check(config, algorithm, model, example)
   augmentation = dataset.augmentation if config.augment else 'none'
   frozen_bytes = len(dataset.train_labels) * local.frozen_bytes(
@@ -82,14 +82,14 @@ def make(config: Config, dataset: Dataset, clients: list[np.ndarray],
       model, algorithm, config.optimizer,
       augment.AUGMENTATIONS[augmentation], normalize_fn,
       keep_models=config.client_eval_every > 0,
-      freeze_once=(0 < frozen_bytes < _MOST_FROZEN
+      freeze_once=(0 < frozen_bytes < _MAX_FROZEN
                    and augmentation == 'none' and config.local_epochs > 1
                    and config.partition != 'feature_noise'
                    and partition.are_disjoint(clients)))
   shard_size = config.shard_data and training_set.shard_size(
       shape, config.local_epochs, len(dataset.train_labels))
   # A custom method's state is assumed not to be zeros.
-  begins_empty = not (algorithm.own_init or config.is_custom())
+  begins_empty = not (algorithm.per_client_init or config.has_user_algorithm())
   return RoundSpec(
       program, shape, shard_size, example,
       _noise_std(config, dataset, clients),

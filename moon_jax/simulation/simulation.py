@@ -300,7 +300,7 @@ class Simulation:
   @property
   def has_one_model(self) -> bool:
     """Whether the global model is what training is for, as not in solo."""
-    return not self._program.algorithm.own_init
+    return not self._program.algorithm.per_client_init
 
   def global_model(self) -> Variables:
     """Its variables in numpy arrays."""
@@ -321,7 +321,7 @@ class Simulation:
 
   def _evaluated(self):
     """The models to evaluate: one, or in solo training each client's."""
-    if self._program.algorithm.own_init:
+    if self._program.algorithm.per_client_init:
       self._owners.gather(self.state.clients, self._num_slots)
     clients = jax.tree.map(lambda x: x[0], self.state.clients)
     return devices.put(self._program.algorithm.evaluated(

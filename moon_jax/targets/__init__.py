@@ -25,7 +25,7 @@ _FIELDS = (
     'shared_memory_per_block', 'shared_memory_per_block_optin',
     'shared_memory_per_core', 'block_dim_limit_x', 'block_dim_limit_y',
     'block_dim_limit_z', 'major')
-_MOST_BYTES = 2**20  # of a description; real ones have a few thousand
+_MAX_BYTES = 2**20  # of a description; real ones have a few thousand
 
 
 class Target(NamedTuple):
@@ -62,7 +62,7 @@ def find(target: str) -> Target:
     if not path.is_file():
       raise UserError(f'{where} is neither a GPU known here nor a file. '
                       f'{choices}')
-    if path.stat().st_size > _MOST_BYTES:
+    if path.stat().st_size > _MAX_BYTES:
       raise UserError(f'{where} has {path.stat().st_size:,} bytes, too many '
                       f'for a description of a GPU. {choices}')
     text = path.read_text(encoding='utf-8')

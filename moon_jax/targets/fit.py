@@ -9,7 +9,7 @@ from moon_jax.errors import UserError
 # Environment variables of JAX, and the name that one had before.
 _FRACTION_NAMES = ('XLA_CLIENT_MEM_FRACTION', 'XLA_PYTHON_CLIENT_MEM_FRACTION')
 _FRACTION = .75  # of a GPU's memory that JAX takes where neither is set
-_MOST_CONFIRMED = 2  # compilations to confirm an answer
+_MAX_CONFIRMED = 2  # compilations to confirm an answer
 
 
 class Fit(NamedTuple):
@@ -82,7 +82,7 @@ def most_lanes(need: Callable[[int], int], limit: int, now: int, most: int,
     return least()
   second = min(most, 2 * now) if fits else _rounded(now // 2, unit) or unit
   needs[second] = need(second)
-  for _ in range(_MOST_CONFIRMED):
+  for _ in range(_MAX_CONFIRMED):
     guess = _on_line(needs, limit, most, unit)
     if guess == 0:
       return least()

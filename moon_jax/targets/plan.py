@@ -117,7 +117,7 @@ def _parts(spec, compiled):
       'local models of the round before':
           model * spec.shape.jobs_per_device * run_.keep_models,
       'models of all clients, evaluated together':
-          model * run_.config.num_clients * bool(algorithm.own_init)}
+          model * run_.config.num_clients * bool(algorithm.per_client_init)}
   return {name: size for name, size in parts.items() if size}
 
 

@@ -43,7 +43,8 @@ def run(config: Config) -> dict[str, Any]:
   if sources.varies(config.dataset):
     dataset = sources.load(config.dataset, config.data_dir)
     inputs['dataset'] = dataset.fingerprint()
-  summary = processes.of_first(lambda: Workdir(config, inputs).summary())
+  summary = processes.run_on_first_process(
+      lambda: Workdir(config, inputs).summary())
   workdir = Workdir(config, inputs, look=processes.is_first())
   if summary:
     print(f'{workdir.path} holds this run, done.')
@@ -86,7 +87,7 @@ def _inputs(config):
   if config.cohorts_file:
     inputs['cohorts_file'] = pathlib.Path(
         config.cohorts_file).expanduser().read_bytes()
-  if config.is_custom():
+  if config.has_user_algorithm():
     from moon_jax import algorithms
 
     inputs['algorithm'] = user_code.source('algorithm', config.algorithm)
@@ -137,7 +138,7 @@ def _simulate(config, dataset, clients, cohorts, workdir, start):
     workdir.write_summary(summary)
     return summary
 
-  return processes.of_first(end)
+  return processes.run_on_first_process(end)
 
 
 def _fingerprint(clients):

@@ -68,7 +68,7 @@ class Interrupt:
 
     All of them are to ask this at the same places.
     """
-    number = processes.largest(self._signal)
+    number = processes.max_over_processes(self._signal)
     if number:
       raise InterruptedRun(number)
 

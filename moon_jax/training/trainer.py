@@ -59,13 +59,13 @@ class Trainer:
       UserError: where what is there does not fit together.
     """
     config, workdir = self._config, self._workdir
-    processes.of_first(workdir.lock)
+    processes.run_on_first_process(workdir.lock)
     restored = mark = None
     if config.checkpoint_every or workdir.checkpoints.exists():
       from moon_jax.rundir.checkpoint import Checkpoints  # a second to import
 
       self._checkpoints = Checkpoints(workdir.checkpoints, config)
-      if self._checkpoints.newest != processes.of_first(
+      if self._checkpoints.newest != processes.run_on_first_process(
           lambda: self._checkpoints.newest):
         raise UserError(f'--workdir={workdir.path} is not the same directory '
                         'for all processes; name one that they share')
@@ -74,11 +74,11 @@ class Trainer:
       state, note = restored
       self._check_same(note['fingerprints'])
       mark = note['metrics']
-    processes.of_first(lambda: workdir.metrics.check(mark))
-    processes.of_first(begin)
+    processes.run_on_first_process(lambda: workdir.metrics.check(mark))
+    processes.run_on_first_process(begin)
     if config.checkpoint_every:
       self._checkpoints.open()
-    processes.of_first(lambda: workdir.cut_metrics(mark))
+    processes.run_on_first_process(lambda: workdir.cut_metrics(mark))
     if restored:
       self.simulation.restore(state)
       if note['trained']:

@@ -106,7 +106,7 @@ def test_convex_loss_falls(algorithm):
     assert np.isfinite(metrics.loss_TL).all()
     if t == 0:
       losses_of_first = metrics.loss_TL[table.job_TL >= 0]
-  if not algorithm.own_init:  # alone, a client learns its own classes only
+  if not algorithm.per_client_init:  # alone, a client learns its own classes
     assert cross_entropy(federated) < before - .1
   losses_of_last = metrics.loss_TL[table.job_TL >= 0]
   assert losses_of_last.mean() < .95 * losses_of_first.mean()
@@ -156,8 +156,8 @@ def test_padded_examples_never_reach_model_state(algorithm):
     pytest.skip('refuses models with statistics: see privacy_test.py')
   model = federation.linear_model(has_state=True)
   state = run(algorithm, cohorts=[(4,)], model=model)
-  variables = state.clients if algorithm.own_init else state.variables
-  of_client = (0, 4) if algorithm.own_init else 0
+  variables = state.clients if algorithm.per_client_init else state.variables
+  of_client = (0, 4) if algorithm.per_client_init else 0
   pixels = np.asarray(federation.normalize(jnp.asarray(IMAGES[CLIENTS[4]])))
   mean = pixels.reshape(3, -1).mean(0)
   np.testing.assert_allclose(

@@ -174,7 +174,7 @@ def test_alone_where_the_cluster_tells_of_others(monkeypatch):
   monkeypatch.setattr(jax.distributed, 'initialize', must_not_be_called)
   processes.join(num_processes=1)
   assert processes.count() == 1 and processes.is_first()
-  assert processes.of_first(lambda: 3) == 3
+  assert processes.run_on_first_process(lambda: 3) == 3
 
 
 def test_agreement_is_of_all(monkeypatch):
@@ -183,12 +183,12 @@ def test_agreement_is_of_all(monkeypatch):
   for mine, other in itertools.product((False, True), repeat=2):
     monkeypatch.setattr(
         devices_lib, 'sum_over_processes', lambda x: x + other)
-    assert processes.agree(mine) == (mine and other)
+    assert processes.all_agree(mine) == (mine and other)
   for other in 0, 3, 15:
     monkeypatch.setattr(
         devices_lib, 'sum_over_processes',
         lambda x: x + np.array([0, other], x.dtype))
-    assert processes.largest(3) == max(3, other)
+    assert processes.max_over_processes(3) == max(3, other)
 
 
 @pytest.mark.slow

@@ -199,8 +199,8 @@ def spoiled(algorithm, where, num_examples):
     value, aux = algorithm.loss(model, variables, batch, view)
     return value + jax.lax.stop_gradient(spoil(jnp.zeros(()), view)), aux
 
-  def direction(grads, view):
-    return spoil(algorithm.direction(grads, view), view)
+  def transform_grads(grads, view):
+    return spoil(algorithm.transform_grads(grads, view), view)
 
   def message(variables, view):
     client, sent = algorithm.finish(variables, view)
@@ -211,14 +211,16 @@ def spoiled(algorithm, where, num_examples):
     return spoil(kept, view), sent
 
   return algorithm._replace(**{
-      'loss': dict(loss=loss), 'direction': dict(direction=direction),
+      'loss': dict(loss=loss),
+      'transform_grads': dict(transform_grads=transform_grads),
       'message': dict(finish=message), 'client': dict(finish=client)}[where])
 
 
 @pytest.mark.parametrize('algorithm, where, num_lanes', [
-    (moon(2), 'loss', 1), (moon(2), 'direction', 2), (moon(2), 'client', 4),
+    (moon(2), 'loss', 1), (moon(2), 'transform_grads', 2),
+    (moon(2), 'client', 4),
     (scaffold(8), 'message', 2), (scaffold(8), 'client', 1),
-    (fednova(), 'direction', 4),
+    (fednova(), 'transform_grads', 4),
     (with_optimizer(fedavg(), momentum(.7, .9, 'hsu')), 'loss', 2)])
 def test_a_client_without_numbers_is_as_one_that_never_trained(
     algorithm, where, num_lanes):

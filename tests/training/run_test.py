@@ -181,7 +181,7 @@ _WITH_LITTLE_MEMORY = """if True:
                                               resource.RLIM_INFINITY))
 
     def start(self, state, *rest, begin=simulation.Round.start):
-      if int(state.round) == 1 and lanes.MOST not in os.environ:
+      if int(state.round) == 1 and lanes.MAX_LANES_VARIABLE not in os.environ:
         pages = int(open('/proc/self/statm').read().split()[0])
         limit(pages * resource.getpagesize()
               + int(2.7 * self.temporary_bytes()))  # for two of four devices

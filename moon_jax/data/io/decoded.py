@@ -2,13 +2,13 @@
 
 They are kept in one npy file (`moon_jax.data.io.cache`) next to the files or,
 where that cannot be written, in the user's cache; its path and size are
-printed. Its name is a hash of the names and sizes of the images, in order. Where their times
-differ from those of the files that were decoded (in a copied or newly unpacked
-folder, or the zip archive instead of a folder), the files are read and compared
-by sha256, which takes seconds; only where one has changed are the images
-decoded again. So a copy needs no second kept file, and a changed image of the
-same size is noticed, unless its time is the same, too. When a file is kept,
-those kept before it in the same place are removed.
+printed. Its name is a hash of the names and sizes of the images, in order.
+Where their times differ from those of the files that were decoded (in a copied
+or newly unpacked folder, or the zip archive instead of a folder), the files
+are read and compared by sha256, which takes seconds; only where one has
+changed are the images decoded again. So a copy needs no second kept file, and
+a changed image of the same size is noticed, unless its time is the same, too.
+When a file is kept, those kept before it in the same place are removed.
 """
 
 import concurrent.futures

@@ -18,8 +18,8 @@ import zlib
 
 from moon_jax.errors import UserError
 
-_MOST_BYTES = 2**28  # read of a file; more than any published one holds
-_MOST_DEPTH = 3  # of directories that are looked into
+_MAX_BYTES = 2**28  # read of a file; more than any published one holds
+_MAX_DEPTH = 3  # of directories that are looked into
 
 
 class Tree(NamedTuple):
@@ -92,7 +92,7 @@ def of_directory(directory: pathlib.Path, remedy: str,
       raise UserError(f'--data_dir: {path} is missing or no file. {remedy}')
     try:
       with open_fn(path, 'rb') as file:
-        return str(path), file.read(_MOST_BYTES)
+        return str(path), file.read(_MAX_BYTES)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
       raise UserError(f'--data_dir: {path} is not a whole gzip file ({error}). '
                       f'{remedy}') from error
@@ -123,7 +123,7 @@ def of_archive(path: pathlib.Path, names: Container[str],
       for member in tar:
         name = member.name.rpartition('/')[2]
         if name in names and member.isfile():
-          blobs[name] = tar.extractfile(member).read(_MOST_BYTES)
+          blobs[name] = tar.extractfile(member).read(_MAX_BYTES)
   except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
     raise _archive_error(path, '', error, remedy) from error
 
@@ -154,7 +154,7 @@ def tree_of_directory(directory: pathlib.Path, tops: tuple[str, ...],
     UserError: where a directory cannot be read.
   """
   try:
-    stamps = dict(_scan(directory, '', _MOST_DEPTH, tops))
+    stamps = dict(_scan(directory, '', _MAX_DEPTH, tops))
   except OSError as error:
     raise UserError(f'--data_dir: {error.filename} cannot be read '
                     f'({error.strerror}); fix its permissions') from error
@@ -199,7 +199,7 @@ def tree_of_zip(path: pathlib.Path, directory: str, remedy: str) -> Tree:
   def read(name):
     try:
       with archive.open(infos[name]) as file:
-        return f'{path}:{name}', file.read(_MOST_BYTES)
+        return f'{path}:{name}', file.read(_MAX_BYTES)
     except errors as error:
       raise _archive_error(path, name, error, remedy) from error
 

@@ -25,7 +25,7 @@ from moon_jax.errors import UserError
 REQUIRED = ('x_train', 'y_train', 'x_test', 'y_test')
 OPTIONAL = ('client_train', 'mean', 'std', 'class_names', 'augmentation')
 
-_MOST_TOKENS = 10**6
+_MAX_TOKENS = 10**6
 _HUGE = 1e30  # what float32 arithmetic can take
 _EXAMPLES_AT_ONCE = 100
 
@@ -121,9 +121,9 @@ def _inputs(check, key, value):
         f'or integer tokens; got {x.dtype}')
   check(x.ndim == 2, f'{key} is {x.dtype}, so it must be tokens [N, T]; got '
         f'{list(x.shape)}. Give images as uint8, features as float32')
-  check(x.min() >= 0 and x.max() < _MOST_TOKENS,
+  check(x.min() >= 0 and x.max() < _MAX_TOKENS,
         f'{key} runs from {x.min()} to {x.max()}; number the tokens from 0 to '
-        f'{_MOST_TOKENS - 1:,} at most')
+        f'{_MAX_TOKENS - 1:,} at most')
   return x
 
 
