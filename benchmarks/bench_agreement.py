@@ -14,6 +14,7 @@ from benchmarks import golden as golden_lib
 from benchmarks import torch_loop
 from moon_jax.config import Config
 from moon_jax.data.dataset import Dataset
+from moon_jax.simulation import build
 from moon_jax.simulation import checks
 from moon_jax.simulation.simulation import Simulation
 
@@ -68,7 +69,8 @@ def _differences(algorithm, dataset, clients, device):
       num_rounds=_ROUNDS, local_epochs=_STEPS, batch_size=max(
           map(len, clients))))
   cohort = list(range(len(clients)))
-  ours = Simulation(config, dataset, clients, [cohort] * _ROUNDS)
+  ours = Simulation(build.federation(
+      config, dataset, clients, [cohort] * _ROUNDS))
   shapes = jax.tree.map(lambda w: w[0], ours.state.variables)
   variables = jax.tree.map(
       lambda w, drawn: jax.device_put(drawn[None], w.sharding),

@@ -20,7 +20,6 @@ from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import cpu_devices
 from moon_jax.simulation import checks
-from moon_jax.training import run
 
 _ROOT = pathlib.Path(__file__).parents[1]
 WARM_UP = 2  # rounds; from the second on MOON has previous models
@@ -103,11 +102,12 @@ def _ours(task):
   """moon_jax as `moon_jax.train` runs it; a round a request."""
   _setup_jax()
   config, dataset, clients = inputs(task)
+  from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
 
   cohort = list(range(task['cohort_size']))
-  simulation = Simulation(
-      config, dataset, clients, [cohort] * config.num_rounds)
+  simulation = Simulation(build.federation(
+      config, dataset, clients, [cohort] * config.num_rounds))
   compile_seconds = simulation.compile()
 
   def round_fn():
@@ -149,6 +149,7 @@ def _scaling(task):
   jax = _setup_jax()
   config, dataset, clients = inputs(task)
   from moon_jax.data import cohort
+  from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
 
   compiled = []
@@ -157,7 +158,7 @@ def _scaling(task):
           seconds))
   cohorts = cohort.sample(config.num_clients, task['cohort_size'],
                           config.num_rounds, config.seed)
-  simulation = Simulation(config, dataset, clients, cohorts)
+  simulation = Simulation(build.federation(config, dataset, clients, cohorts))
   compile_seconds = simulation.compile()
   simulation.run_round()
   compiled.clear()
@@ -169,7 +170,7 @@ def _scaling(task):
   planning = []
   for i in range(task['repeats']):
     start = time.perf_counter()
-    table = simulation.plan(i)
+    table = simulation.planner.plan(i)
     planning.append(time.perf_counter() - start)
   busy_TL = table.job_TL[:int(table.num_rows.max())] >= 0
   return {
@@ -227,7 +228,9 @@ def inputs(task):
     dataset = _made(task['num_examples'])
   size = task.get('client_size')
   if size is None:
-    return config, dataset, run.split(config, dataset)
+    from moon_jax.simulation import build
+
+    return config, dataset, build.split(config, dataset)
   return config, dataset, list(np.random.default_rng(0).integers(
       len(dataset.train_labels), size=(config.num_clients, size)))
 

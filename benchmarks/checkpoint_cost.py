@@ -42,17 +42,15 @@ def main() -> None:
 
 def measure(config: Config, pairs: int) -> dict[str, object]:
   """Seconds of a round in each block of rounds, and their ratio."""
-  from moon_jax.data import cohort
   from moon_jax.data import sources
   from moon_jax.rundir.checkpoint import Checkpoints
   from moon_jax.rundir.metrics_log import MetricsLog
+  from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
-  from moon_jax.training import run
 
   config = dataclasses.replace(config, num_rounds=(2 * pairs + 1) * _AT_ONCE)
   dataset = sources.load(config.dataset, config.data_dir)
-  simulation = Simulation(config, dataset, run.split(config, dataset),
-                          cohort.make(config))
+  simulation = Simulation(build.federation(config, dataset))
   simulation.compile()
   with tempfile.TemporaryDirectory() as name:
     directory = pathlib.Path(name)

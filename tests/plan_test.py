@@ -10,14 +10,13 @@ import jax
 import numpy as np
 import pytest
 
-from moon_jax import plan as plan_lib
 from moon_jax.config import Config
-from moon_jax.data import cohort
 from moon_jax.data import sources
 from moon_jax.engine import schedule
 from moon_jax.errors import UserError
+from moon_jax.simulation import build
+from moon_jax.simulation import forecast
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.training import run
 
 _ROOT = pathlib.Path(__file__).parents[1]
 
@@ -25,19 +24,19 @@ CONFIG = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
     participation=.5, local_epochs=3, batch_size=8, num_negatives=2,
     num_rounds=7, eval_every=2)
-RATES = plan_lib.Rates(
+RATES = forecast.Rates(
     seconds_per_row=2., seconds_per_job=.5, evaluation_seconds=6.)
 
 
 def test_time_is_that_of_rows_jobs_and_network():
   """16 clients of 28 examples make 9 steps each, 8 of them a round."""
-  alone = plan_lib.plan(CONFIG, 4, rates=RATES)
+  alone = forecast.forecast(CONFIG, 4, rates=RATES)
   assert (alone.num_lanes, alone.num_devices) == (2, 2)  # four jobs a lane
   assert alone.rows == 36 and alone.utilisation == 1
   assert alone.seconds['training'] == 36 * 2 + 4 * .5
   assert alone.seconds['network'] == 0
   assert alone.moved_bytes['clients between processes'] == 0
-  both = plan_lib.plan(
+  both = forecast.forecast(
       dataclasses.replace(CONFIG, lanes=8), 8, 4, gbit=1e-3, rates=RATES)
   assert (both.num_lanes, both.num_devices, both.rows) == (8, 8, 9)
   network = (both.moved_bytes['summed over devices']
@@ -48,11 +47,10 @@ def test_time_is_that_of_rows_jobs_and_network():
 
 
 def test_bytes_are_those_of_the_arrays():
-  found = plan_lib.plan(CONFIG, 2, rates=RATES)
+  found = forecast.forecast(CONFIG, 2, rates=RATES)
   dataset = sources.load('breast_cancer', '')
-  clients = run.split(CONFIG, dataset)
-  simulation = Simulation(CONFIG, dataset, clients, cohort.make(CONFIG))
-  table = simulation.plan(0)
+  simulation = Simulation(build.federation(CONFIG, dataset))
+  table = simulation.planner.plan(0)
   nbytes = lambda tree: sum(x.nbytes for x in jax.tree.leaves(tree))
   client = nbytes(simulation.state.clients) // 16
   per_device = len(table.jobs.run) // 2
@@ -60,12 +58,12 @@ def test_bytes_are_those_of_the_arrays():
   assert found.device_bytes['table'] == table.examples_TLB.nbytes // 2
   assert found.device_bytes['data'] == sum(
       x.nbytes for x in (dataset.train_inputs, dataset.train_labels)
-  ) + nbytes(simulation._test_data) // 2
+  ) + nbytes(simulation._evaluator.test_data) // 2
 
 
 def test_checkpoints_copy_the_state_of_all_clients():
-  found = plan_lib.plan(CONFIG, 2, rates=RATES)
-  without = plan_lib.plan(
+  found = forecast.forecast(CONFIG, 2, rates=RATES)
+  without = forecast.forecast(
       dataclasses.replace(CONFIG, checkpoint_every=0), 2, rates=RATES)
   client = found.device_bytes['clients of a round'] // (
       2 * schedule.jobs_per_device(8, 2))
@@ -84,7 +82,7 @@ def test_rows_are_those_of_tables():
 
 def test_lanes_that_processes_cannot_share():
   with pytest.raises(UserError, match='--lanes=3 is no multiple of the 2'):
-    plan_lib.plan(dataclasses.replace(CONFIG, lanes=3), 4, 2, rates=RATES)
+    forecast.forecast(dataclasses.replace(CONFIG, lanes=3), 4, 2, rates=RATES)
 
 
 @pytest.mark.slow

@@ -296,18 +296,19 @@ def test_divergence_in_evaluation_is_told(tmp_path):
 
 def test_shuffles_are_addressed_by_seed_round_and_client(tmp_path):
   from moon_jax.data import sources
+  from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
 
   dataset = sources.load('digits', '')
   config = with_(SMALL, participation=1.)
-  clients, cohorts = run.split(config, dataset), cohort.make(config)
+  clients, cohorts = build.split(config, dataset), cohort.make(config)
   simulations = [
-      Simulation(with_(config, seed=seed, lanes=lanes), dataset, clients,
-                 cohorts)
+      Simulation(build.federation(
+          with_(config, seed=seed, lanes=lanes), dataset, clients, cohorts))
       for seed, lanes in ((0, 1), (0, 3), (1, 1))]
 
   def order(simulation, round_index, client):
-    table = simulation.plan(round_index)
+    table = simulation.planner.plan(round_index)
     job = list(table.jobs.client).index(client)
     rows, lanes = np.nonzero(table.job_TL == job)
     return table.examples_TLB[rows, lanes].ravel().tolist()

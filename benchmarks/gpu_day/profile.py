@@ -21,6 +21,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
   cpu_devices.share()
   import jax
 
+  from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
 
   num_rounds = bench_child.WARM_UP + 2
@@ -28,12 +29,13 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
       **task, 'config': task['config'] | {
           'num_rounds': num_rounds, 'checkpoint_every': 0}})
   cohort = list(range(task['cohort_size']))
-  simulation = Simulation(config, dataset, clients, [cohort] * num_rounds)
+  simulation = Simulation(build.federation(
+      config, dataset, clients, [cohort] * num_rounds))
   compile_seconds = simulation.compile()
   for _ in range(bench_child.WARM_UP):
     simulation.run_round()
   seconds = simulation.run_round().seconds
-  table = simulation.plan(simulation.rounds_done)
+  table = simulation.planner.plan(simulation.rounds_done)
   directory = pathlib.Path(task['scratch']) / 'trace' / task['part']
   shutil.rmtree(directory, ignore_errors=True)
   options = jax.profiler.ProfileOptions()

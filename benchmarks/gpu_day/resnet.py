@@ -31,6 +31,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
   import jax
 
   from moon_jax.config import Config
+  from moon_jax.simulation import build
   from moon_jax.simulation import footprint
   from moon_jax.simulation import memory
   from moon_jax.simulation.simulation import Simulation
@@ -46,8 +47,8 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
              for _ in range(config.num_clients)]
   cohort = list(range(config.num_clients))
   with mock.patch.object(memory, 'check', wraps=memory.check) as check:
-    simulation = Simulation(
-        config, dataset, clients, [cohort] * config.num_rounds)
+    simulation = Simulation(build.federation(
+        config, dataset, clients, [cohort] * config.num_rounds))
   run = check.call_args.args[0]
   parts = footprint.on_device(run) + footprint.data_on_device(run)
   compile_seconds = simulation.compile()
@@ -60,7 +61,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
         simulation.run_round().seconds for _ in range(task['repeats']))
 
   long = seconds()
-  simulation.shorten(num_short * config.batch_size)
+  simulation.planner.shorten(num_short * config.batch_size)
   short = seconds()
   per_row = (long - short) / (num_long - num_short)
   stats = jax.devices()[0].memory_stats() or {}

@@ -1,27 +1,28 @@
-"""The privacy that a run spends, from Google's dp-accounting."""
+"""The privacy loss of a run, computed by Google's dp-accounting."""
 
 from collections import Counter
 from collections.abc import Sequence
 import itertools
 
+from moon_jax.algorithms import registry
 from moon_jax.config import Config
 
 
 def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
-  """The epsilon at --dp_delta that one client's data has spent.
+  """Returns the epsilon at --dp_delta that one client's data has spent.
 
-  Of the sequence of global models, which is all that DP-FedAvg protects, as
-  seen by one who does not know --seed. Neighbours are federations that differ
-  in one client, replaced by any other: the sum of clipped updates then moves by
-  2 --dp_clip at most. The smaller of two bounds:
+  It covers the sequence of global models, which is all that DP-FedAvg protects,
+  against an observer who does not know --seed. Neighbouring federations differ
+  in one client, replaced by any other: the sum of clipped updates then changes
+  by at most 2 --dp_clip. The result is the smaller of two bounds:
 
-  - the client that took part most often, each time a Gaussian mechanism;
-  - where cohorts are drawn and clients keep nothing between rounds (what a
-    client remembers tells when it took part), every round, amplified by
-    sampling without replacement (Wang, Balle and Kasiviswanathan, AISTATS 2019,
+  - the client that took part most often, with one Gaussian mechanism each time;
+  - if cohorts are sampled and clients keep no state between rounds (state
+    reveals when a client took part): every round, amplified by sampling without
+    replacement (Wang, Balle and Kasiviswanathan, AISTATS 2019,
     https://arxiv.org/abs/1808.00087).
 
-  Clients that fail count as if they had sent.
+  Clients that fail count as if they had sent their update.
 
   Args:
     config: with dp_clip and dp_noise_multiplier above 0.
@@ -32,7 +33,8 @@ def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
   gaussian = dp_accounting.GaussianDpEvent(config.dp_noise_multiplier / 2)
   visits = Counter(itertools.chain.from_iterable(cohorts))
   bounds = [_epsilon(gaussian, max(visits.values()), config.dp_delta)]
-  if not config.cohorts_file and _is_stateless(config):
+  is_stateless = not registry.method(config).keeps_client_state
+  if not config.cohorts_file and is_stateless:
     sampled = dp_accounting.SampledWithoutReplacementDpEvent(
         config.num_clients, config.cohort_size(), gaussian)
     bounds.append(_epsilon(sampled, len(cohorts), config.dp_delta))
@@ -47,8 +49,3 @@ def _epsilon(event, count, delta):
       neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
   accountant.compose(event, count)
   return float(accountant.get_epsilon(delta))
-
-
-def _is_stateless(config):
-  return (config.algorithm in ('fedavg', 'fedprox', 'centralized')
-          or (config.algorithm, config.contrastive) == ('moon', 'l2'))

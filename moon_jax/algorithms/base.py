@@ -1,10 +1,12 @@
-"""What a federated algorithm is: a few pure functions over one client's view.
+"""The interface of an algorithm: pure functions over one client's view.
 
-They are written for one client and one batch. Stacking, padding, lanes and
-devices are the engine's business; no algorithm knows of them.
+The functions are written for one client and one batch. The engine alone deals
+with stacking, padding, lanes and devices.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
+import types
 from typing import Any
 from typing import NamedTuple
 
@@ -26,63 +28,74 @@ class Batch(NamedTuple):
   # float32 [B, ..., F]; or tokens, int32 [B, T]
   labels: jax.Array  # int32 [B]
   mask: jax.Array  # float32 [B], 1 for real examples and 0 for padding
-  frozen: PyTree = ()  # what Algorithm.frozen gave of these inputs
+  frozen: PyTree = ()  # result of Algorithm.frozen for these inputs
 
 
 class View(NamedTuple):
   """What one client sees during one round; constant while it trains."""
 
   variables: Variables  # the round's global model, w^t
-  server: PyTree  # what the server sends along: Algorithm.broadcast
-  client: PyTree  # what this client has kept
+  server: PyTree  # result of Algorithm.broadcast
+  client: PyTree  # state of this client
   hparams: Hyperparameters  # scalars: learning_rate, momentum, mu, ...
   num_examples: jax.Array  # int scalar, |D_i|
   num_steps: jax.Array  # int scalar, local steps of this round
 
 
 class LossAux(NamedTuple):
-  """What comes with a loss: the model's moved variables, scalars to record."""
+  """Second result of a loss: updated variables, and scalars to record."""
 
   variables: Variables
   metrics: dict[str, jax.Array]
 
 
 class Message(NamedTuple):
-  """What a client sends, and after the round what the server receives."""
+  """What a client sends. `aggregate` gets the same type, reduced over clients.
 
-  mean: PyTree  # received as the cohort's mean, weighted by |D_i|
-  total: PyTree = ()  # received as the cohort's plain sum
+  Each field may be any tree of arrays.
+  """
+
+  mean: PyTree  # reduced to the cohort's mean, weighted by |D_i|
+  total: PyTree = ()  # reduced to the cohort's sum
 
 
 class Algorithm(NamedTuple):
-  """A federated algorithm.
+  """A federated algorithm, as a tuple of pure functions.
+
+  Start from `fedavg()` and replace what differs:
+  `fedavg()._replace(loss=my_loss)`.
 
   init_server(variables) -> server
-      What the server keeps besides the model, from the initial model.
+      Returns the server state (besides the model) for the initial model.
   broadcast(server) -> PyTree
-      What of it the server sends along with the model: View.server.
+      Returns the part of the server state that clients see as View.server.
   init_client(variables) -> client
-      What a client keeps between rounds, from its initial model: the global
-      one, or one of its own where `per_client_init`.
+      Returns the initial client state from the client's initial model: the
+      global one, or its own if `per_client_init`.
   start(view) -> variables
-      The model from which a client trains in this round.
+      Returns the model from which a client trains in this round.
   frozen(model, batch, view) -> PyTree of arrays [B, ...]
-      What models that do not train say of each example, for `loss`: where
-      inputs are the same in every epoch it is asked once a round.
+      Returns outputs of models that do not train, for `loss` to find in
+      batch.frozen. It is called once per round if inputs are the same in every
+      epoch, and otherwise in every step.
   loss(model, variables, batch, view) -> (scalar, LossAux)
-      The local objective F_i on one batch.
+      Returns the local objective F_i on one batch.
   transform_grads(grads, view) -> grads
-      What the local optimizer is given, from the gradient of the loss by
-      variables['params'].
+      Returns the input of the local optimizer for the gradient of the loss with
+      respect to variables['params'].
   finish(variables, view) -> (client, Message)
-      After the last local step: what the client keeps, and what it sends.
+      Returns the new client state and the message after the last local step.
   aggregate(variables, server, Message) -> (variables, server)
-      The server's step on what it has received.
+      Returns the next global model and server state.
   evaluated(variables, clients) -> variables with a leading axis
-      The models whose mean accuracy counts, of the global model and of what all
-      clients keep ([C, ...]).
+      Returns the models whose mean test accuracy is reported, from the global
+      model and the state of all clients ([C, ...]).
   per_client_init
-      Whether each client draws an initial model of its own.
+      Whether each client draws its own initial model.
+  hparams
+      Default values of the scalars in View.hparams that belong to the method,
+      such as mu. They are arrays in the compiled program, so that another value
+      does not recompile.
   """
 
   init_server: Callable[[Variables], PyTree]
@@ -96,13 +109,15 @@ class Algorithm(NamedTuple):
   aggregate: Callable[[Variables, PyTree, Message], tuple[Variables, PyTree]]
   evaluated: Callable[[Variables, PyTree], Variables]
   per_client_init: bool = False
+  hparams: Mapping[str, float] = types.MappingProxyType({})
 
 
 def first_view(algorithm: Algorithm, variables: Variables) -> View:
-  """What a client of one example and one step sees at first, for tracing."""
+  """Returns the view of a client with one example and one step, for tracing."""
+  names = {*HYPERPARAMETERS, *algorithm.hparams}
   return View(
       variables=variables,
       server=algorithm.broadcast(algorithm.init_server(variables)),
       client=algorithm.init_client(variables),
-      hparams={name: jnp.float32(1) for name in HYPERPARAMETERS},
+      hparams={name: jnp.float32(1) for name in sorted(names)},
       num_examples=jnp.int32(1), num_steps=jnp.int32(1))

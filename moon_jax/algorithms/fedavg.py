@@ -1,4 +1,4 @@
-"""FedAvg: clients train on their own loss, the server averages their models.
+"""FedAvg: clients train on local data, the server averages their models.
 
 McMahan et al., Communication-Efficient Learning of Deep Networks from
 Decentralized Data, AISTATS 2017, https://arxiv.org/abs/1602.05629.
@@ -18,7 +18,11 @@ from moon_jax.algorithms.base import Message
 
 
 def fedavg() -> Algorithm:
-  """The algorithm whose functions the others replace one or two of."""
+  """Returns FedAvg. Other methods replace one or two of its functions.
+
+  Example:
+    >>> class_agnostic = moon_jax.fedavg()._replace(loss=my_loss)
+  """
   return Algorithm(
       init_server=lambda variables: (),
       broadcast=lambda server: server,
@@ -35,7 +39,7 @@ def fedavg() -> Algorithm:
 
 
 def loss(model, variables, batch, view):
-  """Mean cross-entropy of the batch."""
+  """Returns the mean cross-entropy of the batch."""
   del view
   outputs, variables = model.apply(
       variables, batch.inputs, batch.mask, train=True)

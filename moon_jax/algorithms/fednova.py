@@ -1,4 +1,4 @@
-"""FedNova: clients' updates are averaged by the step, not by the round.
+"""FedNova: averages client updates normalised by their number of local steps.
 
 Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous
 Federated Optimization, NeurIPS 2020, https://arxiv.org/abs/2007.07481,
@@ -22,18 +22,18 @@ from moon_jax.algorithms.fedavg import fedavg
 
 
 def fednova() -> Algorithm:
-  """FedNova; FedAvg where all clients make equally many steps."""
+  """Returns FedNova; equal to FedAvg if all clients make equally many steps."""
   return fedavg()._replace(finish=finish, aggregate=aggregate)
 
 
 def effective_steps(num_steps: jax.Array, rho: jax.Array) -> jax.Array:
-  """|a_i|_1: how many plain steps the momentum steps amount to."""
+  """Returns |a_i|_1, the number of plain steps that momentum steps equal."""
   k = num_steps.astype(jnp.float32)
   return (k - rho * (1 - rho**k) / (1 - rho)) / (1 - rho)
 
 
 def finish(variables, view):
-  """Sends the normalised update, |a_i|_1 and the mutable state."""
+  """Sends the normalised update, |a_i|_1 and the model's mutable state."""
   a = effective_steps(view.num_steps, view.hparams['momentum'])
   moved = jax.tree.map(
       lambda w_global, w: (w_global - w) / a,
@@ -42,7 +42,7 @@ def finish(variables, view):
 
 
 def aggregate(variables, server, message):
-  """w^t - (mean of |a_i|_1) (mean of d_i)."""
+  """Returns w^t - (mean of |a_i|_1) (mean of d_i)."""
   moved, a = message.mean['params']
   params = jax.tree.map(lambda w, d: w - a * d, variables['params'], moved)
   return {**message.mean, 'params': params}, server

@@ -14,13 +14,13 @@ from moon_jax.algorithms import fedavg
 from moon_jax.algorithms.base import Algorithm
 
 
-def fedprox() -> Algorithm:
-  """FedProx; FedAvg at mu 0."""
-  return fedavg.fedavg()._replace(loss=loss)
+def fedprox(mu: float = 0.01) -> Algorithm:
+  """Returns FedProx with weight `mu` of the proximal term; 0 is FedAvg."""
+  return fedavg.fedavg()._replace(loss=loss, hparams={'mu': mu})
 
 
 def loss(model, variables, batch, view):
-  """Mean cross-entropy of the batch, and the proximal term."""
+  """Returns the mean cross-entropy of the batch plus the proximal term."""
   ce, aux = fedavg.loss(model, variables, batch, view)
   moved = optax.tree.sub(variables['params'], view.variables['params'])
   proximal = optax.tree.norm(moved, squared=True) / 2

@@ -8,8 +8,8 @@ https://arxiv.org/abs/2103.16257, algorithm 1 and equation 4.
     z = projection of x by w_i, z_glob by w^t, z_prev_j by w_i^{t-j}
     mu, tau -> hparams['mu'], hparams['temperature'];  k -> num_negatives
 
-Frozen models run in eval mode. A client that trained in fewer than k rounds has
-so many negatives; with none, its contrastive loss is 0.
+Frozen models run in eval mode. A client that has trained in n < k rounds has n
+negatives; with none, its contrastive loss is 0.
 """
 
 import functools
@@ -26,19 +26,31 @@ from moon_jax.algorithms.base import LossAux
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
 
-_FEW_MODELS = 4  # previous ones that accelerators project without a loop
-_FEW_WEIGHTS = 2**20  # of a model that accelerators stack with the others
+_FEW_MODELS = 4  # up to which accelerators project previous models unrolled
+_FEW_WEIGHTS = 2**20  # of a model, up to which accelerators stack models
 
 
 class Memory(NamedTuple):
-  """A client's last k local models: a ring, M = k slots."""
+  """Client state: the last k local models in a ring buffer of M = k slots."""
 
-  models: dict  # variables with a leading axis of M; zeros until filled
-  num_models: jax.Array  # int32 scalar, models ever remembered
+  models: dict  # variables with a leading axis M; zeros until filled
+  num_models: jax.Array  # int32 scalar, number of models written so far
 
 
-def moon(num_negatives: int = 1) -> Algorithm:
-  """MOON with `num_negatives` previous local models as negatives (k >= 1)."""
+def moon(num_negatives: int = 1, mu: float = 5.0,
+         temperature: float = 0.5) -> Algorithm:
+  """Returns MOON.
+
+  Args:
+    num_negatives: k, the number of previous local models that serve as
+      negatives, at least 1. Client state holds as many models.
+    mu: weight of the contrastive loss; 0 is FedAvg.
+    temperature: tau of the contrastive loss.
+
+  Example:
+    >>> moon_jax.Federation(data, clients, model=model,
+    ...                     algorithm=moon_jax.moon(mu=1.0))
+  """
 
   def init_client(variables):
     slots = lambda w: jnp.zeros((num_negatives, *w.shape), w.dtype)
@@ -52,7 +64,8 @@ def moon(num_negatives: int = 1) -> Algorithm:
 
   return fedavg()._replace(
       init_client=init_client, finish=finish, frozen=frozen,
-      loss=functools.partial(loss, contrastive_B))
+      loss=functools.partial(loss, contrastive_B),
+      hparams={'mu': mu, 'temperature': temperature})
 
 
 def frozen(model, batch, view):
@@ -69,7 +82,7 @@ def frozen(model, batch, view):
 
 
 def _one_by_one(model, batch, view):
-  """Returns z [1 + M, B, F]; unfilled slots cost nothing and are 0."""
+  """Returns z [1 + M, B, F], one model after another; unfilled slots are 0."""
   models, num_models = view.client
 
   def project(j, z_MBF):
@@ -85,7 +98,7 @@ def _one_by_one(model, batch, view):
 
 
 def _together(model, batch, view):
-  """Returns z [1 + M, B, F], all in one batch: the fewest kernels."""
+  """Returns z [1 + M, B, F] of stacked models, with the fewest kernels."""
   variables_M = jax.tree.map(
       lambda w, w_M: jnp.concatenate([w[None], w_M]),
       view.variables, view.client.models)
@@ -94,7 +107,7 @@ def _together(model, batch, view):
 
 
 def _in_turn(model, batch, view):
-  """Returns z [1 + M, B, F]; no model is copied, and lanes share the global."""
+  """Returns z [1 + M, B, F] without copying a model; lanes share w^t."""
   models = [view.variables] + [
       jax.tree.map(lambda w_M, j=j: w_M[j], view.client.models)
       for j in range(len(jax.tree.leaves(view.client.models)[0]))]
@@ -102,19 +115,19 @@ def _in_turn(model, batch, view):
 
 
 def _filled(z_MBF, view):
-  """Puts 0 for unfilled slots: z of zeros may be NaN, and so 0 times it."""
+  """Returns z with 0 in unfilled slots, where a model of zeros may give NaN."""
   is_filled_M = jnp.arange(len(z_MBF)) <= view.client.num_models
   return jnp.where(is_filled_M[:, None, None], z_MBF, 0)
 
 
 def projection(model, variables, batch):
-  """z of a frozen model."""
+  """Returns z of a frozen model, float32 [B, F]."""
   return model.apply(
       variables, batch.inputs, batch.mask, train=False)[0].projection
 
 
 def contrastive_B(z_BF, batch, view):
-  """l_con of each example."""
+  """Returns l_con of each example, float32 [B]."""
   z_global_BF, z_previous_BMF = batch.frozen
   return losses.model_contrastive_B(
       z_BF, z_global_BF, jnp.moveaxis(z_previous_BMF, 1, 0),
@@ -122,7 +135,7 @@ def contrastive_B(z_BF, batch, view):
 
 
 def loss(penalty_B_fn, model, variables, batch, view):
-  """Mean of CE + mu * penalty over the batch; records the penalty."""
+  """Returns the batch mean of CE + mu * penalty; records the penalty."""
   outputs, variables = model.apply(
       variables, batch.inputs, batch.mask, train=True)
   ce_B = losses.cross_entropy_B(outputs.logits, batch.labels)

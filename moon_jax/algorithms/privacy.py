@@ -1,4 +1,4 @@
-"""DP-FedAvg: differential privacy for the clients, around any algorithm.
+"""DP-FedAvg: client-level differential privacy around any algorithm.
 
 McMahan, Ramage, Talwar and Zhang, Learning Differentially Private Recurrent
 Language Models, ICLR 2018, https://arxiv.org/abs/1710.06963, algorithm 1, with
@@ -9,9 +9,9 @@ cohorts of a fixed size m.
 
     S -> clip, m -> cohort_size, z S / m -> deviation
 
-The sum is divided by m however many clients were received, so that none can
-tell by the others' weight. Noise comes before the server's optimizer, which is
-post-processing. What it spends, and of what: `moon_jax.algorithms.accounting`.
+The sum is divided by m even if some clients fail, so that the weight of the
+others reveals nothing. Noise is added before the server optimizer, which is
+post-processing. `moon_jax.algorithms.accounting` computes the privacy loss.
 """
 
 import jax
@@ -21,24 +21,29 @@ from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import Message
 from moon_jax.errors import UserError
 
-_NOISE = 0x6470  # folded into the run's key, which clients' keys come from, too
+_NOISE = 0x6470  # folded into the run's key, to separate it from clients' keys
 
 
 def with_clipping(algorithm: Algorithm, clip: float,
                   cohort_size: int) -> Algorithm:
-  """`algorithm`, of whose updates the server receives clipped ones.
+  """Returns `algorithm` with client updates clipped to norm `clip`.
+
+  Args:
+    algorithm: whose clients send model parameters and nothing else.
+    clip: S, above 0.
+    cohort_size: m, clients per round.
 
   Raises:
-    UserError: while tracing, where clients send more than a model's parameters.
+    UserError: while tracing, if clients send more than model parameters.
   """
   def finish(variables, view):
     client, message = algorithm.finish(variables, view)
     same = jax.tree.structure(message) == jax.tree.structure(Message(variables))
     if not same or set(variables) != {'params'}:
       raise UserError(
-          f'--dp_clip={clip} protects clients that send parameters of a model '
-          'and nothing else; this --algorithm, or --model with --norm=batch, '
-          'sends more')
+          f'--dp_clip={clip} requires clients that send model parameters and '
+          'nothing else; this --algorithm, or --model with --norm=batch, sends '
+          'more')
     update = optax.tree.sub(message.mean, view.variables)
     return client, Message(
         mean=(), total=optax.projections.projection_l2_ball(update, clip))
@@ -53,9 +58,15 @@ def with_clipping(algorithm: Algorithm, clip: float,
 
 def with_noise(optimizer: optax.GradientTransformation | None,
                deviation: float, seed: int) -> optax.GradientTransformation:
-  """The server's optimizer behind Gaussian noise, drawn anew each round.
+  """Returns a server optimizer that first adds Gaussian noise.
 
-  Runs that share a program share the noise.
+  Noise is drawn independently in each round. Runs that share a program share
+  the noise.
+
+  Args:
+    optimizer: the server optimizer; None takes the noisy average.
+    deviation: standard deviation of the noise on the average, z S / m.
+    seed: of the run.
   """
   key = jax.random.fold_in(jax.random.key(seed), _NOISE)
   noise = optax.add_noise(eta=deviation**2, gamma=0., key=key)

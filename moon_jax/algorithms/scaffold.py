@@ -9,8 +9,8 @@ Learning, ICML 2020, https://arxiv.org/abs/1910.06378, algorithm 1, option II.
 
     c -> view.server, c_i -> view.client, N -> num_clients
 
-The step is plain SGD: with momentum or an adaptive step (w^t - w_i) / (K lr)
-is no mean gradient, so the configuration refuses them.
+The local optimizer must be SGD without momentum: otherwise (w^t - w_i) / (K lr)
+is not the mean gradient.
 """
 
 import jax
@@ -22,7 +22,11 @@ from moon_jax.algorithms.fedavg import fedavg
 
 
 def scaffold(num_clients: int) -> Algorithm:
-  """SCAFFOLD over `num_clients` clients, of which a round samples some."""
+  """Returns SCAFFOLD.
+
+  Args:
+    num_clients: N, all clients of the federation, sampled or not.
+  """
   zeros = lambda variables: jax.tree.map(jnp.zeros_like, variables['params'])
 
   def aggregate(variables, c, message):
@@ -36,13 +40,13 @@ def scaffold(num_clients: int) -> Algorithm:
 
 
 def transform_grads(grads, view):
-  """grad - c_i + c."""
+  """Returns grad - c_i + c."""
   return jax.tree.map(
       lambda g, c_i, c: g - c_i + c, grads, view.client, view.server)
 
 
 def finish(variables, view):
-  """Keeps c_i+, sends the model and c_i+ - c_i."""
+  """Returns c_i+ as client state; sends the model and c_i+ - c_i."""
   num_steps = view.num_steps.astype(jnp.float32)
   scale = 1 / (num_steps * view.hparams['learning_rate'])
   change = jax.tree.map(

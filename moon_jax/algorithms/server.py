@@ -1,15 +1,15 @@
-"""Server optimizers: an optax transformation around any algorithm's aggregate.
+"""Server optimizers: an optax transformation around `Algorithm.aggregate`.
 
 Reddi et al., Adaptive Federated Optimization, ICLR 2021,
-https://arxiv.org/abs/2003.00295, algorithm 1: what the round changed is a
-pseudo-gradient.
+https://arxiv.org/abs/2003.00295, algorithm 1. The change of the model in a
+round is the pseudo-gradient.
 
     delta = w^t - (the algorithm's next model);   w^{t+1} = w^t + step(delta)
 
-FedAvgM is SGD with momentum beta here: v <- beta v + delta, w <- w - v (Hsu, Qi
-and Brown, https://arxiv.org/abs/1909.06335); the code released with MOON takes
-an average instead, v <- beta v + (1 - beta) delta. FedAdam, FedYogi and
-FedAdagrad are optax's, with its bias corrections.
+FedAvgM is SGD with momentum beta: v <- beta v + delta, w <- w - v (Hsu, Qi and
+Brown, https://arxiv.org/abs/1909.06335). The code released with MOON uses an
+exponential average instead, v <- beta v + (1 - beta) delta. FedAdam, FedYogi
+and FedAdagrad are optax's optimizers, with bias correction.
 """
 
 import jax
@@ -19,17 +19,16 @@ import optax
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config
 
-_TAU = 1e-3
+_TAU = 1e-3  # adaptivity tau in the experiments of Reddi et al.
 
 
 def make(config: Config) -> optax.GradientTransformation | None:
-  """The server optimizer of `config`; None where the average is the step."""
+  """Returns the server optimizer of `config`; None takes the plain average."""
   rate, beta = config.server_learning_rate, config.server_momentum
   if config.server_optimizer == 'sgd':
     is_plain = rate == 1 and beta == 0
     return None if is_plain else momentum(
         rate, beta, config.server_momentum_form)
-  # The adaptivity tau of the paper's experiments.
   return {
       'adam': lambda: optax.adam(rate, b1=.9, b2=.99, eps=_TAU),
       'yogi': lambda: optax.yogi(rate, b1=.9, b2=.99, eps=_TAU),
@@ -40,7 +39,7 @@ def make(config: Config) -> optax.GradientTransformation | None:
 
 def momentum(learning_rate: float, beta: float,
              form: str) -> optax.GradientTransformation:
-  """FedAvgM; `form` is "hsu" or, as released with MOON, "ema"."""
+  """Returns FedAvgM; `form` is "hsu", or "ema" as in the code of MOON."""
   if form == 'ema':
     return optax.chain(optax.ema(beta, debias=False),
                        optax.scale(-learning_rate))
@@ -50,9 +49,17 @@ def momentum(learning_rate: float, beta: float,
 def with_optimizer(algorithm: Algorithm,
                    optimizer: optax.GradientTransformation | None
                    ) -> Algorithm:
-  """`algorithm`, whose server steps by `optimizer`; models' state is averaged.
+  """Returns `algorithm` with a server optimizer.
 
-  None leaves the algorithm as it is.
+  The optimizer updates parameters; a model's mutable state is averaged.
+
+  Args:
+    algorithm: any algorithm.
+    optimizer: an optax transformation; None returns the algorithm unchanged.
+
+  Example:
+    >>> fedavgm = moon_jax.with_server_optimizer(
+    ...     moon_jax.fedavg(), optax.sgd(1.0, momentum=0.7))
   """
   if optimizer is None:
     return algorithm

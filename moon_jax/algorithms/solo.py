@@ -1,7 +1,7 @@
-"""SOLO: each client trains alone, from an initial model of its own.
+"""SOLO: each client trains alone, from its own initial model.
 
-The lower bound of the MOON paper (section 4.1): nothing is sent. The model to
-look at is each client's own; the global one stays as it was drawn.
+The lower bound of the MOON paper (section 4.1): clients send nothing. Test
+accuracy is the mean over the clients' models. The global model never changes.
 """
 
 from moon_jax.algorithms.base import Algorithm
@@ -10,7 +10,7 @@ from moon_jax.algorithms.fedavg import fedavg
 
 
 def solo() -> Algorithm:
-  """Local training only."""
+  """Returns SOLO, local training without a server."""
   return fedavg()._replace(
       per_client_init=True,
       init_client=lambda variables: variables,

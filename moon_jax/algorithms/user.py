@@ -1,4 +1,4 @@
-"""Algorithms of users' own: --algorithm=MODULE:FACTORY."""
+"""User-defined algorithms: --algorithm=MODULE:FACTORY, or a value in Python."""
 
 import ast
 import inspect
@@ -17,21 +17,22 @@ from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.models import Model
 
-_MAX_CHARACTERS = 200  # characters of a tree
+_MAX_LEAVES = 4  # differing arrays that a message lists
+_MAX_CHARACTERS = 200  # of a tree in a message
 
 
 def make(config: Config) -> Any:
-  """What the factory returns for `config` and --algorithm_args.
+  """Returns the result of the factory for `config` and --algorithm_args.
 
   Raises:
-    UserError: where there is no such factory, it does not take these
-      arguments, or its code fails.
+    UserError: if there is no such factory, it does not take these arguments, or
+      its code fails.
   """
   factory = user_code.load('algorithm', config.algorithm)
   args = _parse(config.algorithm_args)
   try:
     signature = inspect.signature(factory)
-  except (TypeError, ValueError) as error:  # of what is built in
+  except (TypeError, ValueError) as error:  # some built-in callables
     raise UserError(f'--algorithm={config.algorithm} cannot be called '
                     f'({error}); name a function of the configuration'
                     ) from error
@@ -39,37 +40,41 @@ def make(config: Config) -> Any:
     signature.bind(config, **args)
   except TypeError as error:
     raise UserError(
-        f'--algorithm_args={config.algorithm_args}: {error}; '
-        f'{config.algorithm.rpartition(":")[2]}{signature} is what --algorithm='
-        f'{config.algorithm} takes, the configuration first') from error
+        f'--algorithm_args={config.algorithm_args}: {error}. The signature of '
+        f'--algorithm={config.algorithm} is '
+        f'{config.algorithm.rpartition(":")[2]}{signature}; the configuration '
+        'is its first argument') from error
   return user_code.call(
       'algorithm', config.algorithm, factory, config, **args)
 
 
-def check(config: Config, algorithm: Algorithm, model: Model,
+def check(name: str, algorithm: Algorithm, model: Model,
           example: jax.Array) -> None:
-  """Traces each function once, and tells what returns the wrong thing.
+  """Traces each function once and checks the type of its result.
 
-  Errors within the user's functions are raised as they are.
+  Errors raised within the functions propagate unchanged.
+
+  Args:
+    name: the algorithm in messages, such as "--algorithm=MODULE:FACTORY".
+    algorithm: to check.
+    model: the network.
+    example: a normalised batch of one input.
 
   Raises:
-    UserError: naming the function, what it must return, and what it does.
+    UserError: naming the function, what it must return and what it returned.
   """
-  def expect(function, found, expected, words):
-    describe = lambda tree: jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
-    if describe(found) != describe(expected):
+  def expect(function, result, expected, words):
+    if difference := _difference(result, expected):
       raise UserError(
-          f'--algorithm={config.algorithm}: {function} must return {words}; '
-          f'got {_short(found)}, expected {_short(expected)}')
+          f'{name}: {function} must return {words}; {difference}')
 
-  def pair(function, found, second):
-    if not (isinstance(found, tuple) and len(found) == 2
-            and (second is None or isinstance(found[1], second))):
+  def pair(function, result, second):
+    if not (isinstance(result, tuple) and len(result) == 2
+            and (second is None or isinstance(result[1], second))):
       raise UserError(
-          f'--algorithm={config.algorithm}: {function} must return two things, '
-          f'{_PAIRS[function]}; got {_short(found)}')
-    return found
+          f'{name}: {function} must return a pair, {_PAIRS[function]}; got '
+          f'{_shapes(result)}')
+    return result
 
   def trace(key):
     variables = model.init(key, example)
@@ -81,42 +86,65 @@ def check(config: Config, algorithm: Algorithm, model: Model,
     frozen = algorithm.frozen(model, batch, view)
     if any(jnp.shape(x)[:1] != (1,) for x in jax.tree.leaves(frozen)):
       raise UserError(
-          f'--algorithm={config.algorithm}: frozen must return arrays with a '
-          f'row for each example; got {_short(frozen)} of one example')
+          f'{name}: frozen must return arrays with one row per example; got '
+          f'{_shapes(frozen)} for one example')
     batch = batch._replace(frozen=frozen)
     loss, aux = pair(
         'loss', algorithm.loss(model, started, batch, view), LossAux)
     expect('loss', loss, jnp.float32(0),
-           'a scalar first (losses.masked_mean makes one)')
+           'a scalar as its first result (see losses.masked_mean)')
     expect('loss', aux.variables, variables, 'the variables in its LossAux')
     grads = algorithm.transform_grads(variables['params'], view)
     expect('transform_grads', grads, variables['params'],
            'a tree like its gradient')
-    kept, message = pair('finish', algorithm.finish(started, view), Message)
-    expect('finish', kept, view.client, 'first what init_client returns')
-    moved, state = pair(
+    client, message = pair('finish', algorithm.finish(started, view), Message)
+    expect('finish', client, view.client,
+           'a client state like the one of init_client')
+    following, state = pair(
         'aggregate', algorithm.aggregate(variables, server, message), None)
-    expect('aggregate', moved, variables, 'first variables like the model')
-    expect('aggregate', state, server, 'second what init_server returns')
+    expect('aggregate', following, variables,
+           'variables like the global model as its first result')
+    expect('aggregate', state, server,
+           'a server state like the one of init_server as its second result')
 
   jax.eval_shape(trace, jax.random.key(0))
 
 
 _PAIRS = {
     'loss': 'a scalar and a LossAux(variables, metrics)',
-    'finish': 'what the client keeps and a Message',
-    'aggregate': 'the next variables and what the server keeps',
+    'finish': 'the new client state and a Message',
+    'aggregate': 'the next variables and the next server state',
 }
 
 
-def _short(tree) -> str:
-  """Shapes by name, as much of them as a line takes."""
+def _difference(result, expected) -> str:
+  """Returns how two trees differ, leaf by leaf; '' if they do not."""
+  ours, theirs = ({
+      jax.tree_util.keystr(path): f'{jnp.result_type(x)}{list(jnp.shape(x))}'
+      for path, x in jax.tree_util.tree_leaves_with_path(tree)}
+                  for tree in (result, expected))
+  lines = [f'{path or "it"} is {ours.get(path, "missing")}, expected '
+           f'{theirs.get(path, "nothing there")}'
+           for path in [*theirs, *(p for p in ours if p not in theirs)]
+           if ours.get(path) != theirs.get(path)]
+  if not lines:
+    same = jax.tree.structure(result) == jax.tree.structure(expected)
+    return '' if same else (
+        f'got {_shapes(result)}, expected {_shapes(expected)}')
+  more = len(lines) - _MAX_LEAVES
+  return '; '.join(lines[:_MAX_LEAVES]) + (
+      f'; and {more} more differences' if more > 0 else '')
+
+
+def _shapes(tree) -> str:
+  """Returns the shapes of a tree's arrays by name, shortened to one line."""
   text = str(jax.tree.map(lambda x: list(jnp.shape(x)), tree))
-  return text if len(text) < _MAX_CHARACTERS else f'{text[:_MAX_CHARACTERS]}...'
+  return text if len(text) < _MAX_CHARACTERS else (
+      f'{text[:_MAX_CHARACTERS]}...')
 
 
 def _parse(text: str) -> dict[str, Any]:
-  """name=value pairs; values are Python literals, else words."""
+  """Parses name=value pairs; values are Python literals, else words."""
   try:
     call = ast.parse(f'f({text})', mode='eval').body
     if call.args or not all(keyword.arg for keyword in call.keywords):
@@ -129,5 +157,5 @@ def _parse(text: str) -> dict[str, Any]:
             else ast.literal_eval(keyword.value) for keyword in call.keywords}
   except (SyntaxError, ValueError, AttributeError, RecursionError) as error:
     raise UserError(
-        f'--algorithm_args={text} is not name=value, apart by commas, of '
-        f'numbers, words or other Python literals ({error})') from error
+        f'--algorithm_args={text} is not a comma-separated list of name=value '
+        f'with numbers, words or other Python literals ({error})') from error

@@ -113,9 +113,18 @@ def _cluster_size():
   return len(env.get('TPU_WORKER_HOSTNAMES', '').split(','))
 
 
+def _is_joined():
+  """Returns whether `join` joined others, without creating JAX's devices."""
+  if 'jax' not in sys.modules:
+    return False
+  import jax
+
+  return jax.distributed.is_initialized()
+
+
 def count() -> int:
   """How many processes this run has."""
-  if 'jax' not in sys.modules:  # whoever has joined others has imported it
+  if not _is_joined():
     return 1
   import jax
 
@@ -124,7 +133,7 @@ def count() -> int:
 
 def index() -> int:
   """Which of them this one is, from 0."""
-  if 'jax' not in sys.modules:
+  if not _is_joined():
     return 0
   import jax
 

@@ -1,4 +1,4 @@
-"""Whether a run has the same bits each time: --check_determinism."""
+"""Checks that a run has the same bits each time (--check_determinism)."""
 
 from collections.abc import Callable
 
@@ -12,17 +12,20 @@ _ROUNDS = 2
 
 
 def check(make: Callable[[], Simulation]) -> None:
-  """Trains the first two rounds twice, each time compiled anew.
+  """Trains the first two rounds twice, compiling the program each time.
+
+  Args:
+    make: returns the simulation before its first round.
 
   Raises:
-    UserError: naming the round and what differs first.
+    UserError: naming the round and the first array that differs.
   """
-  kept = jax.config.jax_enable_compilation_cache
+  was_enabled = jax.config.jax_enable_compilation_cache
   jax.config.update('jax_enable_compilation_cache', False)
   try:
     first, second = _states(make()), _states(make())
   finally:
-    jax.config.update('jax_enable_compilation_cache', kept)
+    jax.config.update('jax_enable_compilation_cache', was_enabled)
     jax.clear_caches()
   for index, pair in enumerate(zip(first, second)):
     leaves = [jax.tree.leaves_with_path(state) for state in pair]
@@ -35,11 +38,11 @@ def check(make: Callable[[], Simulation]) -> None:
 
 
 def _states(simulation):
-  """What each round ends with: the state, and its metrics."""
+  """Returns metrics and state after each round."""
   jax.clear_caches()
-  found = []
-  for _ in range(min(_ROUNDS, simulation.config.num_rounds)):
+  states = []
+  for _ in range(min(_ROUNDS, simulation.federation.num_rounds or _ROUNDS)):
     metrics = simulation.run_round().metrics
     state = jax.tree.map(np.copy, simulation.state_on_host()._asdict())
-    found.append({'metrics': metrics, 'state': state})
-  return found
+    states.append({'metrics': metrics, 'state': state})
+  return states

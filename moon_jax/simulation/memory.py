@@ -1,28 +1,28 @@
-"""Refuses runs that cannot fit, before anything is allocated."""
+"""Refuses runs that cannot fit in memory, before anything is allocated."""
 
 import contextlib
 import os
 
 import jax
 
-from moon_jax.config import Config
 from moon_jax.errors import OutOfMemory
 from moon_jax.errors import UserError
 from moon_jax.simulation import footprint
+from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.footprint import Run
 
-_MAX_CHARACTERS = 200  # characters of an error
-_LEAST_NAMED = .001  # of what is needed; smaller parts are not named
+_MAX_CHARACTERS = 200  # of an error that a message quotes
+_LEAST_NAMED = .001  # of the memory needed; messages omit smaller parts
 
 
 def check(run: Run) -> None:
-  """Compares what a run keeps with what host and devices have.
+  """Compares the memory that a run needs with that of host and devices.
 
   Raises:
-    UserError: with the sizes, and the flags that lower the largest.
+    UserError: with the sizes, and the flags that lower the largest parts.
   """
   device = _device()
-  if device is None:  # the devices are the machine
+  if device is None:  # the devices use the machine's memory
     local = -(-run.table.num_devices // jax.process_count())
     _compare('the run', [
         *footprint.on_host(run), *footprint.data_of_cores(run, local),
@@ -35,55 +35,56 @@ def check(run: Run) -> None:
 
 
 def is_exhausted(error: Exception) -> bool:
-  """Whether it tells that a device's memory, or the host's, is used up."""
+  """Returns whether an error means that a memory is exhausted."""
   return isinstance(error, MemoryError) or (
       isinstance(error, jax.errors.JaxRuntimeError)
       and 'RESOURCE_EXHAUSTED' in str(error))
 
 
 @contextlib.contextmanager
-def explained(config: Config):
-  """Raises OutOfMemory where memory runs out within."""
+def explained(federation: Federation):
+  """Raises OutOfMemory if memory is exhausted in the block."""
   try:
     yield
   except Exception as error:
     if is_exhausted(error):
-      raise explain(error, config, config.lanes) from error
+      raise explain(error, federation, federation.lanes) from error
     raise
 
 
-def explain(error: Exception, config: Config, num_lanes: int,
+def explain(error: Exception, federation: Federation, num_lanes: int,
             temporary_bytes: int = 0, where: str = '',
             fewer_lanes: int = 0) -> OutOfMemory:
-  """What to do about an error that `is_exhausted`, with the numbers.
+  """Returns the exception to raise for an error that `is_exhausted`.
 
   Args:
-    error: of JAX's.
-    config: the configuration.
-    num_lanes: that trained side by side, 0 where they were not chosen yet.
-    temporary_bytes: of the compiled round on a device, 0 where it is not known.
-    where: the run ended, and goes on from.
+    error: raised by JAX or Python.
+    federation: the federation that was trained.
+    num_lanes: clients trained side by side; 0 if not chosen yet.
+    temporary_bytes: of the compiled round on a device; 0 if not known.
+    where: the round after which the run ended and from which it resumes.
     fewer_lanes: see `OutOfMemory`.
   """
+  flags = federation.flags()
   reason = str(error).strip().partition('\n')[0][:_MAX_CHARACTERS]
   limit = _device()
   have = f', of {limit / 1e9:,.1f} GB' if limit else ''
   takes = (f'; a round takes {temporary_bytes / 1e9:,.1f} GB besides what it '
            f'trains{have}' if temporary_bytes else have)
-  of_lanes = f' with {num_lanes} lane(s)' if num_lanes else ''
-  negatives = (f' or --num_negatives={config.num_negatives}'
-               if config.algorithm == 'moon' and config.num_negatives > 1
-               else '')
-  shard = ', or --shard_data' if limit and not config.shard_data else ''
+  with_lanes = f' with {num_lanes} lane(s)' if num_lanes else ''
+  negatives = (f' or --num_negatives={flags["num_negatives"]}'
+               if flags.get('algorithm') == 'moon'
+               and flags['num_negatives'] > 1 else '')
+  shard = ', or --shard_data' if limit and not federation.shard_data else ''
   return OutOfMemory(
-      f'out of memory{of_lanes}{where} ({reason}){takes}. Give fewer '
-      f'--lanes (now {config.lanes}), a smaller --batch_size='
-      f'{config.batch_size}{negatives}, or --dtype=bfloat16{shard}',
+      f'out of memory{with_lanes}{where} ({reason}){takes}. Give fewer '
+      f'--lanes (now {federation.lanes}), a smaller --batch_size='
+      f'{federation.batch_size}{negatives}, or --dtype=bfloat16{shard}',
       fewer_lanes)
 
 
 def _compare(who, parts, have):
-  """Raises UserError where the parts are larger than what there is."""
+  """Raises UserError if the parts are larger than the memory."""
   need = sum(part.size for part in parts)
   if need <= have:
     return
@@ -95,7 +96,7 @@ def _compare(who, parts, have):
 
 
 def _remedy(parts, have):
-  """What to do about as many of the largest parts as must shrink."""
+  """Returns remedies for as many of the largest parts as must shrink."""
   rest, culprits = sum(part.size for part in parts), []
   for part in parts:
     culprits.append(part)
@@ -117,10 +118,10 @@ def _remedy(parts, have):
 
 
 def _device() -> int | None:
-  """Bytes of a device's memory; None where that is the machine's."""
+  """Returns the bytes of a device's memory; None if it is the machine's."""
   return (jax.local_devices()[0].memory_stats() or {}).get('bytes_limit')
 
 
 def _machine() -> int:
-  """Bytes of the machine's memory."""
+  """Returns the bytes of the machine's memory."""
   return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')

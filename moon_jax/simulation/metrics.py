@@ -1,20 +1,20 @@
-"""What a round records, as plain numbers; and whether they are numbers."""
+"""Metrics of a round as plain numbers, and checks that they are finite."""
 
 import numpy as np
 
-from moon_jax.config import Config
 from moon_jax.engine.round import RoundMetrics
 from moon_jax.engine.schedule import Jobs
 from moon_jax.engine.schedule import Table
 from moon_jax.errors import DivergedError
 from moon_jax.simulation.evaluate import ClientEvaluation
+from moon_jax.simulation.federation import Federation
 
 
-def of_round(table: Table, metrics: RoundMetrics) -> dict[str, float]:
-  """Means over local steps, of drift over jobs; none of what did not happen.
+def of_round(table: Table, metrics: RoundMetrics) -> dict[str, float | None]:
+  """Returns means over local steps, and the mean drift over jobs.
 
-  Clients that were left out count for nothing; None stands for a mean of an
-  algorithm's own that is no number.
+  Clients that were left out do not count. A mean that an algorithm records is
+  None if it is not finite. Metrics without any value are absent.
   """
   line = {}
   ran_J = (table.jobs.num_steps > 0) & metrics.finite_J
@@ -34,7 +34,7 @@ def of_round(table: Table, metrics: RoundMetrics) -> dict[str, float]:
 
 def of_clients(jobs: Jobs, metrics: RoundMetrics, result: ClientEvaluation,
                num_test: int) -> dict[str, float | dict[str, list]]:
-  """Means and deviations over the clients, and under "clients" each of them."""
+  """Returns means and deviations over clients, and "clients" with columns."""
   ran = (jobs.num_steps > 0) & metrics.finite_J  # not padding, nor left out
   size = jobs.num_examples[ran]
   accuracies = {
@@ -54,37 +54,46 @@ def of_clients(jobs: Jobs, metrics: RoundMetrics, result: ClientEvaluation,
       name: column.tolist() for name, column in columns.items()}}
 
 
-def left_out(config: Config, index: int, table: Table,
+def left_out(federation: Federation, index: int, table: Table,
              metrics: RoundMetrics) -> dict[int, str]:
-  """The clients whose training ended in no numbers, and how: of each a clause.
+  """Returns the diverged clients of a round, each with a clause that says why.
 
-  Losses are of the model before a step; drift tells of the last one.
+  A loss is that of the model before a step; drift is that of the last step.
+
+  Args:
+    federation: whose `on_nan` decides whether a diverged client ends the run.
+    index: of the round, from 0.
+    table: of the round.
+    metrics: of the round.
 
   Raises:
-    DivergedError: naming the round (`index`, from 0) and what is no number:
-      with --on_nan=stop a client's loss or what it ends with; where no client
-      is left, or the next global model is none, in any case.
+    DivergedError: naming the round, the client and the value that is not
+      finite: for any diverged client if `on_nan` is "stop"; always if no client
+      is left, or the next global model is not finite.
   """
+  is_stopped = federation.on_nan == 'stop'
   bad = np.flatnonzero(~metrics.finite_J)
-  if config.on_nan == 'stop':
+  if is_stopped:
     bad = bad[:1]
-  told = {int(table.jobs.client[job]): _what_is_not_finite(table, metrics, job)
-          for job in bad}
-  trained = np.count_nonzero(table.jobs.num_steps)
-  if told and (config.on_nan == 'stop' or len(told) == trained):
-    client, what = next(iter(told.items()))
+  reasons = {int(table.jobs.client[job]): _reason(table, metrics, job)
+             for job in bad}
+  num_trained = np.count_nonzero(table.jobs.num_steps)
+  if reasons and (is_stopped or len(reasons) == num_trained):
+    client, reason = next(iter(reasons.items()))
+    others = len(reasons) - 1
     raise DivergedError(
-        f'round {index + 1}, client {client}{_and_others(len(told))}: its '
-        f'{what} {remedy(config, of_client=True)}')
+        f'round {index + 1}, client {client}'
+        f'{f" and all {others} other clients of the round" if others else ""}: '
+        f'its {reason} {remedy(federation, is_client=True)}')
   if not metrics.finite_R.all():
     raise DivergedError(
-        f'round {index + 1}: the next global model, or what the server keeps, '
-        f'is no longer of finite numbers {remedy(config)}')
-  return told
+        f'round {index + 1}: the next global model, or the server state, is '
+        f'not finite {remedy(federation)}')
+  return reasons
 
 
-def _what_is_not_finite(table, metrics, job):
-  """What became what, and when."""
+def _reason(table, metrics, job):
+  """Returns which value of a job is not finite, and when it became so."""
   bad_TL = (table.job_TL == job) & ~np.isfinite(metrics.loss_TL)
   if bad_TL.any():
     step_TL = np.where(bad_TL, table.step_TL, np.iinfo(np.int32).max)
@@ -93,19 +102,24 @@ def _what_is_not_finite(table, metrics, job):
             f'{table.step_TL[at] + 1}')
   if not np.isfinite(metrics.drift_J[job]):
     return f'drift became {metrics.drift_J[job]} at its last local step'
-  return 'message or state became no number at its end'
+  return 'message or new state is not finite'
 
 
-def _and_others(count):
-  return f' and {count - 1} others, all of this round' if count > 1 else ''
+def remedy(federation: Federation, is_client: bool = False) -> str:
+  """Returns remedies for a loss that is not finite, with current values.
 
-
-def remedy(config: Config, of_client: bool = False) -> str:
-  """What to do about a loss, a client's or the server's, that is no number."""
-  noise = (f' or --dp_noise_multiplier={config.dp_noise_multiplier}'
-           if config.dp_noise_multiplier else '')
-  own = ', or look into your algorithm' if config.has_user_algorithm() else ''
-  skip = (', or leave such clients out with --on_nan=skip_client'
-          if of_client and config.on_nan == 'stop' else '')
-  return (f'(--algorithm={config.algorithm} --learning_rate='
-          f'{config.learning_rate}). Lower --learning_rate{noise}{own}{skip}')
+  Args:
+    federation: that was trained.
+    is_client: whether a client diverged, rather than the server.
+  """
+  flags = federation.flags()
+  noise = (f' or --dp_noise_multiplier={flags["dp_noise_multiplier"]}'
+           if flags.get('dp_noise_multiplier') else '')
+  config = federation.config
+  user = (', or check your algorithm'
+          if config is None or config.has_user_algorithm() else '')
+  skip = (', or leave diverged clients out with --on_nan=skip_client'
+          if is_client and federation.on_nan == 'stop' else '')
+  method = f'--algorithm={config.algorithm} ' if config else ''
+  return (f'({method}--learning_rate={federation.learning_rate}). Lower '
+          f'--learning_rate{noise}{user}{skip}')

@@ -90,7 +90,7 @@ def compile_round(spec, on, largest: int) -> Compiled:
   compiled, by_cublas = _compiled(round_.lower(*given))
   memory = compiled.memory_analysis()
   return Compiled(
-      spec.shape.num_lanes, memory.temp_size_in_bytes,
+      spec.layout.num_lanes, memory.temp_size_in_bytes,
       argument_bytes(given, on.size, bool(spec.shard_size)),
       memory.output_size_in_bytes - memory.alias_size_in_bytes,
       compiled.as_text(), time.perf_counter() - start,
@@ -149,7 +149,8 @@ def arguments(spec, largest: int) -> tuple:
   from moon_jax.engine.local import TrainData
   from moon_jax.optimizers import HYPERPARAMETERS
 
-  shape, program, dataset = spec.shape, spec.program, spec.footprint.dataset
+  shape, program = spec.layout.shape, spec.program
+  dataset = spec.footprint.federation.data
   struct = jax.ShapeDtypeStruct
   variables = spec.footprint.model
 

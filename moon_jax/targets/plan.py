@@ -3,17 +3,11 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
 from moon_jax.config import Config
-from moon_jax.data import cohort as cohort_lib
-from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
-from moon_jax.distributed import devices
-from moon_jax.engine import lanes
-from moon_jax.engine import schedule
-from moon_jax.simulation import checks
+from moon_jax.simulation import build
 from moon_jax.simulation import footprint
+from moon_jax.simulation import layout as layout_lib
 from moon_jax.simulation import round_spec
 from moon_jax.targets import deviceless
 from moon_jax.targets import estimate as estimate_lib
@@ -21,7 +15,6 @@ from moon_jax.targets import fit as fit_lib
 from moon_jax.targets import kernels
 from moon_jax.targets import Target
 from moon_jax.targets.deviceless import Compiled
-from moon_jax.training import run
 
 _CHEAP_SECONDS = 60.  # of a compilation that may be repeated to confirm
 _ROUNDS = 20  # whose rows are counted
@@ -68,16 +61,10 @@ def plan(config: Config, target: Target, num_devices: int = 1,
   Raises:
     UserError: where the run could not be, whatever the memory.
   """
-  config = checks.validate(config)
-  if dataset is None:
-    dataset = sources.load(config.dataset, config.data_dir)
-  checks.validate_dataset(config, dataset)
-  dataset = dataset.with_test_examples(config.eval_examples)
-  clients = run.split(config, dataset)
-  cohorts = cohort_lib.make(config)
-  cohort_size = max(map(len, cohorts))
-  now = lanes.choose(config.lanes, cohort_size, num_devices, 1, is_cpu=False)
-  num_devices = sum(devices.shares(now, [num_devices]))
+  federation = build.federation(config, dataset)
+  clients, cohort_size = federation.clients, federation.cohort_size
+  layout = layout_lib.choose(federation, num_devices, is_cpu=False)
+  now, num_devices = layout.num_lanes, layout.num_devices
   if compile_fn is None:
     mesh = deviceless.mesh(target, num_devices)
     compile_fn = lambda spec, _, largest: deviceless.compile_round(
@@ -86,7 +73,7 @@ def plan(config: Config, target: Target, num_devices: int = 1,
 
   def need(num_lanes):
     spec = round_spec.make(
-        config, dataset, clients, cohorts, num_lanes, num_devices)
+        federation, layout_lib.of(federation, num_lanes, num_devices))
     compiled = compile_fn(spec, num_devices, max(map(len, clients)))
     found[num_lanes] = spec, compiled, _parts(spec, compiled)
     return sum(found[num_lanes][-1].values())
@@ -101,8 +88,8 @@ def plan(config: Config, target: Target, num_devices: int = 1,
   return TargetPlan(
       target, now, num_devices, cohort_size, parts, compiled,
       sum(compiled.seconds for _, compiled, _ in found.values()), counts, fit,
-      estimate_lib.estimate(target, counts, _rows(
-          config, clients, cohorts, spec.shape)))
+      estimate_lib.estimate(target, counts, layout_lib.mean_rows(
+          federation, spec.layout, _ROUNDS)))
 
 
 def _parts(spec, compiled):
@@ -115,23 +102,7 @@ def _parts(spec, compiled):
       'temporaries of the compiled round': compiled.temporary_bytes,
       'test examples': footprint.data_on_device(run_)[1].size,
       'local models of the round before':
-          model * spec.shape.jobs_per_device * run_.keep_models,
+          model * spec.layout.shape.jobs_per_device * run_.keep_models,
       'models of all clients, evaluated together':
-          model * run_.config.num_clients * bool(algorithm.per_client_init)}
+          model * run_.federation.num_clients * algorithm.per_client_init}
   return {name: size for name, size in parts.items() if size}
-
-
-def _rows(config, clients, cohorts, shape):
-  """Rows of the longest lane, mean over rounds."""
-  sizes = np.array([len(indices) for indices in clients])
-  steps = config.local_epochs * schedule.steps_per_epoch(
-      sizes, shape.batch_size)
-  rate = config.dropout_rate * (config.dropout_stage == 'before_training')
-
-  def rows(round_index, cohort):
-    trained = [client for client in cohort if not cohort_lib.is_lost(
-        rate, config.seed, round_index, client)]
-    return schedule.rows(steps[trained], shape).max() if trained else 0
-
-  return float(np.mean([rows(t, cohort)
-                        for t, cohort in enumerate(cohorts[:_ROUNDS])]))

@@ -1,8 +1,10 @@
-"""A run from its configuration to its summary.
+"""Runs a configuration in its work directory, from start to summary.
 
 source > partition > cohort > schedule > engine > aggregate > evaluate > record
 """
 
+from collections.abc import Callable
+from collections.abc import Sequence
 import contextlib
 import dataclasses
 import functools
@@ -19,23 +21,35 @@ from moon_jax.config import Config
 from moon_jax.data import cohort
 from moon_jax.data import partition
 from moon_jax.data import sources
-from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import processes
-from moon_jax.errors import UserError
 from moon_jax.rundir.workdir import Workdir
-from moon_jax.simulation import checks
 
 
-def run(config: Config) -> dict[str, Any]:
+def run(config: Config, callbacks: Sequence[Callable] = ()) -> dict[str, Any]:
   """Runs, or resumes, `config` in its work directory; returns its summary.
 
+  Args:
+    config: the configuration.
+    callbacks: called after each round, once its metrics are written, as
+      callback(simulation, line): the `moon_jax.Simulation`, and the round's
+      line of metrics.jsonl as a dict. Rounds done by an earlier, interrupted
+      run are not repeated. With several processes each process calls them.
+
   Raises:
-    UserError: before anything compiles, where the run cannot be done.
-    OutOfMemory: where memory runs out; what was done is saved.
-    DivergedError: where a loss or a parameter is no longer a finite number.
-    InterruptedRun: where a signal ends it; what was done is saved.
+    UserError: before anything compiles, if the run is impossible.
+    OutOfMemory: if memory is exhausted; completed rounds are saved.
+    DivergedError: if a loss or a parameter is not finite.
+    InterruptedRun: if a signal ends the run; completed rounds are saved.
+
+  Example:
+    >>> moon_jax.run(moon_jax.Config(dataset='digits', algorithm='fedavg'),
+    ...              callbacks=[lambda simulation, line: print(line)])
   """
   start = time.perf_counter()
+  # Importing JAX takes a second: these modules check flags before files.
+  from moon_jax.simulation import build
+  from moon_jax.simulation import checks
+
   config = checks.validate(config)
   cohorts = cohort.make(config)
   inputs = _inputs(config)
@@ -47,57 +61,30 @@ def run(config: Config) -> dict[str, Any]:
       lambda: Workdir(config, inputs).summary())
   workdir = Workdir(config, inputs, look=processes.is_first())
   if summary:
-    print(f'{workdir.path} holds this run, done.')
+    print(f'{workdir.path} holds this run; it is complete.')
     return summary
-  dataset = dataset or sources.load(config.dataset, config.data_dir)
-  checks.validate_dataset(config, dataset)
-  clients = split(config, dataset)
+  federation = build.federation(config, dataset, cohorts=cohorts)
   with contextlib.closing(workdir):
-    return _simulate(config, dataset, clients, cohorts, workdir, start)
-
-
-def split(config: Config, dataset: Dataset) -> list[np.ndarray]:
-  """For each client the indices of its training examples.
-
-  Raises:
-    UserError: where the data set cannot be split so.
-  """
-  if config.partition == 'feature_noise' and dataset.num_tokens:
-    raise UserError(f'--partition=feature_noise has no meaning for the tokens '
-                    f'of --dataset={config.dataset}; give another --partition')
-  labels, clients = dataset.train_labels, config.num_clients
-  seed = config.split_seed()
-  return {
-      'iid': lambda: partition.iid(len(labels), clients, seed),
-      'dirichlet': lambda: partition.dirichlet(
-          labels, clients, config.beta, seed),
-      'shards': lambda: partition.shards(
-          labels, clients, config.shards_per_client, seed),
-      'quantity': lambda: partition.quantity(
-          len(labels), clients, config.beta, seed),
-      'feature_noise': lambda: partition.iid(len(labels), clients, seed),
-      'natural': lambda: partition.natural(
-          dataset.train_clients, clients, seed),
-  }[config.partition]()
+    return _simulate(federation, workdir, callbacks, start)
 
 
 def _inputs(config):
-  """Hashes of what decides the run and is not in its configuration."""
+  """Returns hashes of files that decide the run, by the flag that names them.
+  """
   inputs = {}
   if config.cohorts_file:
     inputs['cohorts_file'] = pathlib.Path(
         config.cohorts_file).expanduser().read_bytes()
   if config.has_user_algorithm():
-    from moon_jax import algorithms
+    from moon_jax.algorithms import registry
 
     inputs['algorithm'] = user_code.source('algorithm', config.algorithm)
-    algorithms.make(config, cohort_size=1)  # its mistakes first
+    registry.make(config)  # reports errors in the factory first
   return {name: hashlib.sha256(content).hexdigest()[:8]
           for name, content in inputs.items()}
 
 
-def _simulate(config, dataset, clients, cohorts, workdir, start):
-  # JAX takes seconds to import: mistakes of the user's are told before.
+def _simulate(federation, workdir, callbacks, start):
   from moon_jax.report import heatmap
   from moon_jax.simulation import determinism
   from moon_jax.simulation import memory
@@ -105,34 +92,37 @@ def _simulate(config, dataset, clients, cohorts, workdir, start):
   from moon_jax.training import summary as summary_lib
   from moon_jax.training.trainer import Trainer
 
-  make = lambda: Simulation(config, dataset, clients, cohorts)
+  config, dataset = federation.config, federation.data
+  make = lambda: Simulation(federation)
   _use_compilation_cache()
-  with memory.explained(config):
+  with memory.explained(federation):
     if config.check_determinism:
       determinism.check(make)
       print('two rounds, trained twice, have the same bits', flush=True)
     simulation = make()
   fingerprints = {
-      'dataset': dataset.fingerprint(), 'partition': _fingerprint(clients),
+      'dataset': dataset.fingerprint(),
+      'partition': _fingerprint(federation.clients),
       'config': dataclasses.replace(config, num_rounds=1).fingerprint()}
-  trainer = Trainer(config, cohorts, workdir, simulation, fingerprints)
-  print(summary_lib.opening(config, dataset, clients, cohorts, simulation),
-        f'results in {workdir.path}', sep='\n', flush=True)
-  trainer.resume(functools.partial(workdir.begin, clients, cohorts))
+  trainer = Trainer(simulation, workdir, fingerprints, callbacks)
+  print(summary_lib.header(simulation), f'results in {workdir.path}', sep='\n',
+        flush=True)
+  trainer.resume(functools.partial(
+      workdir.begin, federation.clients, federation.cohorts))
   if processes.is_first():
     with workdir.writing():
       heatmap.draw(
-          partition.class_counts(dataset.train_labels, clients,
+          partition.class_counts(dataset.train_labels, federation.clients,
                                  dataset.num_classes),
           dataset.class_names, workdir.path / 'partition.png')
   trainer.train()
-  if simulation.has_one_model:
+  if not federation.algorithm.per_client_init:
     from moon_jax.rundir import export
 
     export.save(workdir.path, config, dataset, simulation.global_model())
 
   def end():
-    summary = summary_lib.summary(config, simulation, workdir.metrics.lines())
+    summary = summary_lib.summarize(simulation, workdir.metrics.lines())
     summary['compile_seconds'] = round(trainer.compile_seconds, 2)
     summary['total_seconds'] = round(time.perf_counter() - start, 2)
     workdir.write_summary(summary)
@@ -142,17 +132,17 @@ def _simulate(config, dataset, clients, cohorts, workdir, start):
 
 
 def _fingerprint(clients):
-  """Eight hexadecimal digits that differ where who has what does."""
+  """Returns eight hexadecimal digits that identify a partition."""
   digest = hashlib.sha256(repr([len(indices) for indices in clients]).encode())
   digest.update(np.concatenate(clients).astype(np.int64))
   return digest.hexdigest()[:8]
 
 
 def _use_compilation_cache() -> None:
-  """Keeps compiled programs in the user's cache, one directory a machine type.
+  """Caches compiled programs in the user's cache, by type of machine.
 
-  A CPU's programs use its own instructions, so a home directory shared by
-  unlike machines needs them apart. JAX_COMPILATION_CACHE_DIR overrides.
+  Programs for a CPU use its own instructions, so machines that share a home
+  directory need separate directories. JAX_COMPILATION_CACHE_DIR overrides.
   """
   import jax
   import platformdirs

@@ -1,4 +1,4 @@
-"""What a run tells of itself: at its beginning, and in summary.json."""
+"""The header that a run prints, and the summary that it writes."""
 
 import platform
 import statistics
@@ -9,20 +9,19 @@ import numpy as np
 
 from moon_jax import __version__
 from moon_jax.config import Config
-from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import processes
 from moon_jax.simulation.simulation import Simulation
 
 
-def summary(config: Config, simulation: Simulation,
-            metrics: list[dict[str, Any]]) -> dict[str, Any]:
-  """What summary.json holds, but for the seconds in all.
+def summarize(simulation: Simulation,
+              metrics: list[dict[str, Any]]) -> dict[str, Any]:
+  """Returns the content of summary.json, without the total time.
 
   Args:
-    config: of the run.
-    simulation: that did it.
+    simulation: the simulation after its last round, built from a configuration.
     metrics: the lines of metrics.jsonl.
   """
+  config = simulation.federation.config
   evaluated = [m for m in metrics if 'test_accuracy' in m]
   best = max(evaluated, key=lambda m: m['test_accuracy'])
   left_out = sum(len(m.get('clients_left_out', ())) for m in metrics)
@@ -55,7 +54,7 @@ def summary(config: Config, simulation: Simulation,
 
 
 def arithmetic(config: Config) -> str:
-  """The types of numbers and of products in a run, in words."""
+  """Returns the types of numbers and of products in a run, in words."""
   if config.precision == 'highest':
     return config.dtype
   emulated = ', emulated' if jax.default_backend() == 'cpu' else ''
@@ -63,27 +62,31 @@ def arithmetic(config: Config) -> str:
       emulated)
 
 
-def opening(config: Config, dataset: Dataset, clients: list[np.ndarray],
-            cohorts: list[list[int]], simulation: Simulation) -> str:
-  """What runs, in a few lines."""
-  sizes = [len(indices) for indices in clients]
-  cohorts = cohorts[:config.num_rounds]
-  rounds = sorted({len(cohort) for cohort in cohorts})
-  a_round = f'{rounds[0]:,}' if len(rounds) == 1 else (
-      f'{rounds[0]:,} to {rounds[-1]:,}')
+def header(simulation: Simulation) -> str:
+  """Returns a few lines that describe a run before its first round."""
+  federation = simulation.federation
+  config, dataset = federation.config, federation.data
+  sizes = [len(indices) for indices in federation.clients]
+  cohorts = federation.cohorts[:config.num_rounds]
+  per_round = sorted({len(cohort) for cohort in cohorts})
+  cohort = f'{per_round[0]:,}' if len(per_round) == 1 else (
+      f'{per_round[0]:,} to {per_round[-1]:,}')
   noise = (f' with noise of 0 to {config.noise_std:g}'
            if config.partition == 'feature_noise' else '')
   lines = [
       f'{dataset.name}: {len(dataset.train_labels):,} training and '
-      f'{len(dataset.test_labels):,} test examples of {_shape(dataset)}, '
-      f'{dataset.num_classes} classes{_subset(config)}\n{config.partition}: '
-      f'{config.num_clients:,} clients of {min(sizes):,} to {max(sizes):,} '
-      f'examples{noise}, {a_round} a round\n{config.algorithm}, '
-      f'{config.model} of {simulation.num_parameters:,} parameters in '
-      f'{arithmetic(config)}; '
-      f'{simulation.num_lanes} lane(s){_where(simulation)}\nclients keep '
-      f'{simulation.client_bytes:,} bytes between rounds '
-      f'({simulation.client_bytes // config.num_clients:,} each)']
+      f'{len(dataset.test_labels):,} test examples of '
+      f'{_input_shape(dataset)}, {dataset.num_classes} classes',
+      f'{config.partition}: {config.num_clients:,} clients with '
+      f'{min(sizes):,} to {max(sizes):,} examples{noise}, {cohort} per round',
+      f'{config.algorithm}, {config.model} with '
+      f'{simulation.num_parameters:,} parameters in {arithmetic(config)}; '
+      f'{simulation.num_lanes} lane(s){_devices(simulation)}',
+      f'client state: {simulation.client_bytes:,} bytes '
+      f'({simulation.client_bytes // config.num_clients:,} per client)']
+  if config.eval_examples:
+    lines.insert(1, f'evaluated on {config.eval_examples:,} of the test '
+                 'examples, the same in every run')
   if spent := privacy_spent(config, cohorts):
     lines.append(
         f'differential privacy: epsilon {spent["epsilon"]:.3g} at delta '
@@ -91,17 +94,9 @@ def opening(config: Config, dataset: Dataset, clients: list[np.ndarray],
   return '\n'.join(lines)
 
 
-def _subset(config):
-  """The part of the test set that evaluations take, where it is not all."""
-  if not config.eval_examples:
-    return ''
-  return (f'\nevaluated on {config.eval_examples:,} of the test examples, the '
-          'same in every run')
-
-
 def privacy_spent(config: Config, cohorts: list[list[int]]
                   ) -> dict[str, float]:
-  """Epsilon of these rounds, where there is one."""
+  """Returns the epsilon of rounds with these cohorts; {} without noise."""
   if not config.dp_noise_multiplier:
     return {}
   from moon_jax.algorithms import accounting
@@ -109,17 +104,17 @@ def privacy_spent(config: Config, cohorts: list[list[int]]
   return {'epsilon': accounting.epsilon(config, cohorts)}
 
 
-def _where(simulation):
-  """Of lanes, where there is more than one place for them."""
-  num_processes = processes.count()
-  of = f' of {num_processes} processes' if num_processes > 1 else ''
+def _devices(simulation):
+  """Returns devices and processes, if there are several."""
+  count = processes.count()
   if simulation.num_devices == 1:
     return ''
-  return f' on {simulation.num_devices} devices{of}'
+  shared = f' of {count} processes' if count > 1 else ''
+  return f' on {simulation.num_devices} devices{shared}'
 
 
-def _shape(dataset):
-  """Of an input, as 32x32x3 pixels."""
+def _input_shape(dataset):
+  """Returns the shape of an input, such as 32x32x3 pixels."""
   kind = 'tokens' if dataset.num_tokens else (
       'pixels' if dataset.is_images else 'features')
   return f'{"x".join(map(str, dataset.train_inputs.shape[1:]))} {kind}'

@@ -1,18 +1,18 @@
-"""One run's rounds in its directory: trained, told, saved, gone on with."""
+"""Trains the rounds of a run in its work directory, with checkpoints."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import contextlib
 import sys
 import time
 
-from moon_jax.config import Config
 from moon_jax.distributed import processes
 from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
 from moon_jax.errors import UserError
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import memory
-from moon_jax.simulation.simulation import RoundRecord
+from moon_jax.simulation.records import RoundRecord
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import summary as summary_lib
 from moon_jax.training.progress import Progress
@@ -22,41 +22,40 @@ _LONG_ROUND = 60.  # seconds before a line reports that a round is training
 
 
 class Trainer:
-  """A simulation at work in its directory.
+  """Trains a simulation; writes metrics and checkpoints to its directory.
 
   Attributes:
-    simulation: the federation.
-    compile_seconds: that were spent.
+    simulation: the simulation, built from a configuration.
+    compile_seconds: spent on compilation so far.
   """
 
-  def __init__(self, config: Config, cohorts: list[list[int]],
-               workdir: Workdir, simulation: Simulation,
-               fingerprints: dict[str, str]):
+  def __init__(self, simulation: Simulation, workdir: Workdir,
+               fingerprints: dict[str, str],
+               callbacks: Sequence[Callable] = ()):
     """Changes nothing yet.
 
     Args:
-      config: the configuration.
-      cohorts: for each round the clients that take part.
-      workdir: where it works.
       simulation: before its first round.
-      fingerprints: of "dataset", "partition" and "config", for checkpoints to
-        remember.
+      workdir: the work directory.
+      fingerprints: of "dataset", "partition" and "config", saved with each
+        checkpoint.
+      callbacks: see `moon_jax.training.run.run`.
     """
-    self._config, self._cohorts = config, cohorts
+    self._config = simulation.federation.config
     self._workdir, self.simulation = workdir, simulation
-    self._fingerprints = fingerprints
+    self._fingerprints, self._callbacks = fingerprints, callbacks
     self._checkpoints = None
     self.compile_seconds = 0.
-    self._trained = None  # the RoundRecord of a round without its line yet
+    self._trained = None  # the RoundRecord of a round that is not logged yet
 
   def resume(self, begin: Callable[[], None]) -> None:
-    """Goes on from the newest whole checkpoint, or from round 0.
+    """Resumes from the newest intact checkpoint, or begins with round 0.
 
     Args:
-      begin: writes the first files, once what is there was looked at.
+      begin: writes the first files; called once the existing ones are checked.
 
     Raises:
-      UserError: where what is there does not fit together.
+      UserError: if existing files do not belong to this run.
     """
     config, workdir = self._config, self._workdir
     processes.run_on_first_process(workdir.lock)
@@ -86,25 +85,25 @@ class Trainer:
       print(f'resuming after round {self.simulation.rounds_done}', flush=True)
 
   def train(self) -> None:
-    """All rounds that are left, and the last checkpoint.
+    """Trains all remaining rounds and saves the last checkpoint.
 
     Raises:
-      DivergedError, InterruptedRun: see `run`.
-      UserError: where files cannot be written.
-      OutOfMemory: where memory runs out; what was done is saved.
+      DivergedError, InterruptedRun: see `moon_jax.training.run.run`.
+      UserError: if files cannot be written.
+      OutOfMemory: if memory is exhausted; completed rounds are saved.
     """
     with Interrupt() as interrupt:
       try:
         self._train(interrupt)
         self._close()
       except InterruptedRun as error:
-        raise InterruptedRun(error.number, self._leave()) from None
+        raise InterruptedRun(error.number, self._save_and_close()) from None
       except DivergedError as error:
-        raise DivergedError(f'{error}{self._kept()}') from None
+        raise DivergedError(f'{error}{self._last_checkpoint()}') from None
       except Exception as error:
         if memory.is_exhausted(error):
           raise self._out_of_memory(error, interrupt) from error
-        if processes.count() == 1:  # others may wait for what never comes
+        if processes.count() == 1:  # otherwise it would wait for lost peers
           with contextlib.suppress(UserError):
             self._close()
         raise
@@ -120,14 +119,15 @@ class Trainer:
           done = self.simulation.rounds_done
           with progress.busy(f'round {done + 1}: training', _LONG_ROUND):
             self._trained = self.simulation.run_round(interrupt.call)
-        line = _line(config, self.simulation, self._cohorts, self._trained,
-                     interrupt, progress)
+        line = _line(self.simulation, self._trained, interrupt, progress)
         if processes.is_first():
           self._workdir.append_metrics(line)
         self._trained = None
         progress.round(line)
         if _is_due(config.checkpoint_every, line['round'], config):
           self._save()
+        for callback in self._callbacks:
+          callback(self.simulation, line)
         interrupt.check()
 
   def _is_unfinished(self):
@@ -135,37 +135,39 @@ class Trainer:
             or self.simulation.rounds_done < self._config.num_rounds)
 
   def _compile(self, interrupt):
-    kept = self._checkpoints.newest if self._checkpoints else 0
+    saved = self._checkpoints.newest if self._checkpoints else 0
     with interrupt.nothing_to_save(
-        f'while compiling; the same command goes on after round {kept}'):
+        f'while compiling; the same command resumes after round {saved}'):
       seconds = self.simulation.compile()
     self.compile_seconds += seconds
     print(f'compiled in {seconds:.1f} s', flush=True)
 
   def _out_of_memory(self, error, interrupt):
-    """What to raise for an error of JAX's, with what was done saved."""
+    """Saves completed rounds; returns what to raise for an error of JAX's."""
     config, simulation = self._config, self.simulation
-    # A round that is trained already was within memory, lanes and all.
-    can_retry = not (config.lanes or self._trained or processes.count() > 1)
+    # A round that is trained already fits in memory with its lanes.
+    can_retry = not (
+        config.lanes or self._trained or processes.count() > 1)
     where = ''
-    if processes.count() == 1:  # others may wait for what never comes
-      # Of all that may fail now, too, the first error is to be told.
+    if processes.count() == 1:  # otherwise it would wait for lost peers
+      # Saving may fail as well; the first error is the one to report.
       with contextlib.suppress(Exception):
         if self._trained and _is_due(
             config.client_eval_every, simulation.rounds_done, config):
           self._close()  # local models are not saved, and would be missing
         else:
-          where = self._leave()
+          where = self._save_and_close()
       try:
-        interrupt.check()  # a signal that came meanwhile
+        interrupt.check()  # a signal may have come meanwhile
       except InterruptedRun as interrupted:
         return InterruptedRun(interrupted.number, where)
     return memory.explain(
-        error, config, simulation.num_lanes, simulation.temporary_bytes(),
-        where, fewer_lanes=simulation.num_lanes // 2 if can_retry else 0)
+        error, simulation.federation, simulation.num_lanes,
+        simulation.temporary_bytes(), where,
+        fewer_lanes=simulation.num_lanes // 2 if can_retry else 0)
 
   def _save(self):
-    """A checkpoint of what is done, where there is none of it."""
+    """Saves a checkpoint, unless the newest one has the same round."""
     if self.simulation.rounds_done == self._checkpoints.newest:
       return
     mark = self._workdir.mark_metrics() if processes.is_first() else None
@@ -173,32 +175,34 @@ class Trainer:
         'fingerprints': self._fingerprints, 'metrics': mark,
         'trained': self._trained and self._trained._asdict()})
 
-  def _leave(self):
-    """Saves what was done; says so."""
+  def _save_and_close(self):
+    """Saves completed rounds; returns a clause that says from where to resume.
+    """
     done = self.simulation.rounds_done
     if not self._config.checkpoint_every:
       self._close()
-      return f' after round {done}; --checkpoint_every=0 keeps nothing of it'
+      return (f' after round {done}; --checkpoint_every=0 saves no checkpoint '
+              'to resume from')
     self._save()
     self._close()
-    return (f' after round {done}; the same command goes on after round '
+    return (f' after round {done}; the same command resumes after round '
             f'{self._checkpoints.newest}')
 
-  def _kept(self):
+  def _last_checkpoint(self):
     if not self._checkpoints or not self._checkpoints.newest:
       return '. There is no checkpoint yet'
     try:
       self._close()
     except UserError as error:
       return f'. {error}'
-    return f'. The checkpoint of round {self._checkpoints.newest} is kept'
+    return f'. The last checkpoint is that of round {self._checkpoints.newest}'
 
   def _close(self):
     if self._checkpoints:
       self._checkpoints.close()
 
   def _check_same(self, fingerprints):
-    """Raises UserError where a checkpoint is of other data."""
+    """Raises UserError if a checkpoint belongs to another run."""
     config = self._config
     reasons = {
         'config': 'the run there had another configuration',
@@ -206,36 +210,38 @@ class Trainer:
                    'has other examples than when the run began',
         'partition': f'--partition={config.partition} of the same seed and '
                      'data now gives other examples than when the run began'}
-    for name, what in reasons.items():
+    for name, reason in reasons.items():
       if fingerprints[name] != self._fingerprints[name]:
-        raise UserError(f'--workdir={self._workdir.path}: {what}; mend that, '
+        raise UserError(f'--workdir={self._workdir.path}: {reason}; fix that, '
                         'or name another --workdir')
 
 
 def _is_due(every, rounds_done, config):
-  """Whether after this round; `every` is 0 for never."""
+  """Returns whether to act after this round; 0 means never."""
   return every and (
       rounds_done % every == 0 or rounds_done == config.num_rounds)
 
 
-def _line(config, simulation, cohorts, record, interrupt, progress):
-  """Evaluates a round that was trained, where due; returns its metrics."""
+def _line(simulation, record, interrupt, progress):
+  """Evaluates a trained round if it is due; returns its line of metrics."""
   start = time.perf_counter()
-  done = simulation.rounds_done
-  for client, why in record.left_out.items() if processes.is_first() else ():
-    print(f'round {done}: left client {client} out, whose {why}',
+  config, done = simulation.federation.config, simulation.rounds_done
+  cohorts = simulation.federation.cohorts[:done]
+  for client, reason in record.left_out.items() if (
+      processes.is_first()) else ():
+    print(f'round {done}: left out client {client}: its {reason}',
           file=sys.stderr, flush=True)
   line = {'round': done}
   has_clients = _is_due(config.client_eval_every, done, config)
+  num_test = simulation.federation.num_test
   if _is_due(config.eval_every, done, config):
-    with progress.busy(f'round {done}: evaluating on '
-                       f'{simulation.num_test:,} examples'):
-      # Local models are not saved: what needs them is waited for.
+    with progress.busy(f'round {done}: evaluating on {num_test:,} examples'):
+      # Local models are not saved: if they are needed, do not interrupt.
       line |= simulation.evaluate(*[] if has_clients else [interrupt.call])
-    line |= summary_lib.privacy_spent(config, cohorts[:done])
+    line |= summary_lib.privacy_spent(config, cohorts)
   if has_clients:
     with progress.busy(f'round {done}: evaluating the local models on '
-                       f'{simulation.num_test:,} examples'):
+                       f'{num_test:,} examples'):
       line |= simulation.evaluate_clients()
   line |= record.metrics
   line['seconds'] = round(record.seconds + time.perf_counter() - start, 4)

@@ -24,10 +24,11 @@ from federation import jobs_of
 from federation import LABELS
 from federation import NUM_CLASSES
 from federation import SIZES
-from moon_jax import algorithms
 from moon_jax import losses
 from moon_jax.algorithms import base
+from moon_jax.algorithms import configured
 from moon_jax.algorithms import privacy
+from moon_jax.algorithms import registry
 from moon_jax.algorithms import server
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fednova import effective_steps
@@ -45,7 +46,7 @@ COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0), (1, 2, 3, 4)]
 
 
 # centralized is fedavg with one client.
-METHODS = [{'algorithm': name} for name in algorithms.ALGORITHMS
+METHODS = [{'algorithm': name} for name in registry.METHODS
            if name != 'centralized'] + [{'contrastive': 'l2'}]
 SERVERS = [
     {'server_momentum': .7},
@@ -78,7 +79,7 @@ def made(setting):
   # optax's adaptive optimizers and noise promote types themselves.
   promotes = 'server_optimizer' in setting or 'dp_clip' in setting
   with jax.numpy_dtype_promotion('standard' if promotes else 'strict'):
-    yield algorithms.make(config_of(setting))
+    yield configured.make(config_of(setting))
 
 
 def config_of(setting):
@@ -224,7 +225,7 @@ def saved_and_restored(state, federation, path):
 @functools.cache
 def plain_federation(algorithm, contrastive='model'):
   """The method without server optimizer, on one lane."""
-  return Federation(algorithms.make(config_of(
+  return Federation(configured.make(config_of(
       {'algorithm': algorithm, 'contrastive': contrastive})))
 
 
@@ -244,7 +245,7 @@ def test_combinations_keep_the_contract(setting, compilations, tmp_path):
   optimizer = server.make(config_of(setting))
   promotion = 'standard' if 'server_optimizer' in setting else 'strict'
   with jax.numpy_dtype_promotion(promotion):
-    both = Federation(algorithms.make(config_of(setting)),
+    both = Federation(configured.make(config_of(setting)),
                       num_lanes=3, num_rows=60, num_jobs=6)
     before = cross_entropy(both)
     both.round(COHORTS[0])
@@ -313,7 +314,7 @@ def test_server_momentum_0_and_rate_1_is_the_average():
 
 def test_scaffold_server_variate_is_the_mean_of_all_clients():
   """Of those, too, that take no part."""
-  algorithm = algorithms.make(config_of(
+  algorithm = configured.make(config_of(
       {'algorithm': 'scaffold', 'participation': .5}))
   federated = Federation(algorithm, num_lanes=3, hparams={'momentum': 0.})
   for cohort in COHORTS[:3]:

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 from moon_jax.config import Config
-from moon_jax.data import cohort
 from moon_jax.data import sources
 from moon_jax.data.aligned import aligned
 from moon_jax.distributed import devices
 from moon_jax.engine import schedule
 from moon_jax.engine import training_set
 from moon_jax.engine.local import TrainData
+from moon_jax.simulation import build
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.training import run
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp', projection_dim=8, num_clients=12,
@@ -28,8 +27,7 @@ CONFIG = Config(
 
 def rounds(config):
   dataset = sources.load(config.dataset, '')
-  simulation = Simulation(
-      config, dataset, run.split(config, dataset), cohort.make(config))
+  simulation = Simulation(build.federation(config, dataset))
   lines = []
   for _ in range(config.num_rounds):
     lines.append(simulation.run_round().metrics | simulation.evaluate()

@@ -13,6 +13,7 @@ from moon_jax import losses
 from moon_jax import models
 from moon_jax.config import Config
 from moon_jax.data import sources
+from moon_jax.simulation import build
 from moon_jax.simulation.simulation import Simulation
 
 pytestmark = pytest.mark.usefixtures('optimized')
@@ -117,7 +118,8 @@ def simulate(norm, **changes):
   config = Config(
       dataset='digits', model='resnet18', norm=norm, algorithm='moon', mu=1.,
       num_clients=4, num_rounds=3, **changes)
-  return Simulation(config, dataset, clients, [[0, 1, 2, 3]] * 3)
+  return Simulation(build.federation(
+      config, dataset, clients, [[0, 1, 2, 3]] * 3))
 
 
 @pytest.mark.slow

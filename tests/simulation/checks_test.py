@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from moon_jax import algorithms
+from moon_jax.algorithms import registry
 from moon_jax.config import ALGORITHMS
 from moon_jax.config import Config
 from moon_jax.config import DATASETS
@@ -57,11 +57,11 @@ def test_out_of_range(field, value):
     (dict(algorithm='fednova', optimizer='adam'), 'fednova needs.*adam'),
     (dict(server_optimizer='adam', server_momentum=.9), 'server_momentum=0.9'),
     (dict(algorithm='solo', server_momentum=.9), 'solo has no server'),
-    (dict(algorithm_args='a=1'), 'algorithm_args=a=1 are for.*of your own'),
+    (dict(algorithm_args='a=1'), 'algorithm_args=a=1 is for a user-defined'),
     (dict(cohorts_file='x', participation=.5), 'cohorts_file=x.*participation'),
     (dict(cohorts_file='x', algorithm='centralized'), 'one client.*=x'),
     (dict(algorithm='centralized', partition='natural'),
-     'centralized.*leave out --partition=natural'),
+     'centralized.*remove --partition=natural'),
     (dict(precision='tf32', dtype='bfloat16'),
      '--precision=tf32 is for --dtype=float32; got --dtype=bfloat16'),
     (dict(precision='tf32', model='char_lstm'), 'char_lstm.*got tf32'),
@@ -81,7 +81,7 @@ def test_more_test_examples_than_there_are():
   dataset = sources.load('digits', '')
   with pytest.raises(UserError, match=(
       '--eval_examples must be at most the 359 test examples of '
-      '--dataset=digits; got 360. --eval_examples=0 takes all')):
+      '--dataset=digits; got 360. --eval_examples=0 uses all')):
     checks.validate_dataset(
         Config(dataset='digits', eval_examples=360), dataset)
   checks.validate_dataset(Config(dataset='digits', eval_examples=359), dataset)
@@ -145,7 +145,7 @@ def test_choices_are_what_there_is():
   for field, table in (('model', MODELS), ('optimizer', OPTIMIZERS)):
     assert set(choices[field]) == set(table)
   assert set(DATASETS) == set(SOURCES)
-  assert set(ALGORITHMS) == set(algorithms.ALGORITHMS)
+  assert set(ALGORITHMS) == set(registry.METHODS)
 
 
 def test_command_tells_what_is_not_default():

@@ -4,12 +4,11 @@ import jax
 import pytest
 
 from moon_jax.config import Config
-from moon_jax.data import cohort
 from moon_jax.data import sources
 from moon_jax.errors import UserError
+from moon_jax.simulation import build
 from moon_jax.simulation import determinism
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.training import run
 
 CONFIG = Config(dataset='breast_cancer', model='mlp', num_clients=4,
                 num_rounds=1, algorithm='fedavg', partition='iid',
@@ -20,11 +19,10 @@ CONFIG = Config(dataset='breast_cancer', model='mlp', num_clients=4,
     True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_bit_is_found(is_other):
   dataset = sources.load('breast_cancer', '')
-  clients = run.split(CONFIG, dataset)
   made = []
 
   def make():
-    simulation = Simulation(CONFIG, dataset, clients, cohort.make(CONFIG))
+    simulation = Simulation(build.federation(CONFIG, dataset))
     made.append(simulation)
     if is_other and len(made) == 2:  # by the last bit of its weights
       simulation.state = simulation.state._replace(variables=jax.tree.map(

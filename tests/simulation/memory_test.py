@@ -10,10 +10,10 @@ from moon_jax.config import Config
 from moon_jax.data import cohort
 from moon_jax.data import sources
 from moon_jax.errors import UserError
+from moon_jax.simulation import build
 from moon_jax.simulation import footprint
 from moon_jax.simulation import memory
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.training import run as run_lib
 
 CONFIG = Config(
     dataset='digits', model='mlp', partition='iid', num_clients=100,
@@ -31,8 +31,7 @@ def simulate(dataset):
   """Returns the simulation of a changed configuration."""
   def make(**changes):
     config = dataclasses.replace(CONFIG, **changes)
-    return Simulation(config, dataset, run_lib.split(config, dataset),
-                      cohort.make(config))
+    return Simulation(build.federation(config, dataset))
 
   return make
 
@@ -66,7 +65,7 @@ def nbytes(tree):
 
 def test_parts_are_as_large_as_the_arrays(made, simulate, dataset):
   simulation, run = simulate(), made()
-  table = simulation.plan(0)
+  table = simulation.planner.plan(0)
   train = nbytes([dataset.train_inputs, dataset.train_labels])
   test = nbytes([dataset.test_inputs, dataset.test_labels])
   assert sizes(footprint.on_host(run)) == {
@@ -81,7 +80,7 @@ def test_parts_are_as_large_as_the_arrays(made, simulate, dataset):
   of_device = sizes(footprint.data_on_device(run))
   assert of_device['training examples'] == train
   # The batches that devices share are padded.
-  batches = nbytes(simulation._test_data[:2])
+  batches = nbytes(simulation._evaluator.test_data[:2])
   assert test <= 2 * of_device['test examples'] + 1 <= batches + 1
   # Cores share one copy of the training examples, which the host has.
   assert sizes(footprint.data_of_cores(run, 2)) == {
@@ -109,9 +108,12 @@ def test_only_clients_that_are_sampled_need_memory(made):
   run = made(participation=.1)
   assert run.num_stateful == sampled
   # More rounds are listed than are run.
-  assert footprint.num_stateful(config, cohorts + [[98, 99]], True) == sampled
-  assert footprint.num_stateful(
-      dataclasses.replace(config, num_rounds=1), cohorts, True) == 10
+  listed = dataclasses.replace(
+      run.federation, cohorts=cohorts + [[98, 99]])
+  assert footprint.num_stateful(listed, True) == sampled
+  first = dataclasses.replace(
+      listed, config=dataclasses.replace(config, num_rounds=1))
+  assert footprint.num_stateful(first, True) == 10
   # Models of their own take memory from the start.
   assert made(participation=.1, algorithm='solo').num_stateful == 100
 
@@ -209,12 +211,15 @@ def test_a_device_is_advised_of_its_own(made, monkeypatch):
 
 def test_test_examples_can_be_fewer(made, monkeypatch):
   run = made(algorithm='fedavg')
-  inputs = run.dataset.test_inputs
-  many = run._replace(dataset=run.dataset._replace(
-      test_inputs=inputs.repeat(100, 0),
-      test_labels=run.dataset.test_labels.repeat(100)))
+  data = run.federation.data
+  inputs = data.test_inputs
+  many = run._replace(federation=dataclasses.replace(
+      run.federation, data=data._replace(
+          test_inputs=inputs.repeat(100, 0),
+          test_labels=data.test_labels.repeat(100))))
   monkeypatch.setattr(memory, '_machine', lambda: inputs.nbytes * 120)
   with pytest.raises(UserError, match='give --eval_examples=([0-9]+)') as error:
     memory.check(many)
   most = int(re.search(r'eval_examples=(\d+)', str(error.value))[1])
-  memory.check(many._replace(dataset=many.dataset.with_test_examples(most)))
+  memory.check(many._replace(federation=dataclasses.replace(
+      many.federation, eval_examples=most)))

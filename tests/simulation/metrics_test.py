@@ -33,8 +33,14 @@ def test_the_first_loss_that_is_no_number_is_named():
   found = types.SimpleNamespace(
       finite_J=np.array([False, True]), finite_R=np.array([True]),
       loss_TL=loss_TL, drift_J=np.array([np.nan, 1.]))
+  def federation(on_nan):
+    config = Config(on_nan=on_nan)
+    return types.SimpleNamespace(
+        config=config, flags=config.to_dict, on_nan=on_nan,
+        learning_rate=config.learning_rate)
+
   why = 'loss became inf at local step 2'
   assert metrics.left_out(
-      Config(on_nan='skip_client'), 0, table, found) == {7: why}
+      federation('skip_client'), 0, table, found) == {7: why}
   with pytest.raises(DivergedError, match=f'round 5, client 7: its {why}'):
-    metrics.left_out(Config(), 4, table, found)
+    metrics.left_out(federation('stop'), 4, table, found)

@@ -13,9 +13,10 @@ from moon_jax.data import augment
 from moon_jax.data import cohort
 from moon_jax.data import sources
 from moon_jax.errors import UserError
+from moon_jax.simulation import build
+from moon_jax.simulation import layout
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.training import run
 
 CONFIG = Config(
     dataset='digits', num_clients=6, participation=.5, algorithm='fedavg',
@@ -30,8 +31,7 @@ def dataset():
 
 def simulate(dataset, **changes):
   config = dataclasses.replace(CONFIG, **changes)
-  return Simulation(config, dataset, run.split(config, dataset),
-                    cohort.make(config))
+  return Simulation(build.federation(config, dataset))
 
 
 def accuracy(variables, dataset, images, labels):
@@ -46,7 +46,7 @@ def test_clients_are_evaluated_on_their_own_examples(dataset):
   simulation.run_round()
   found = simulation.evaluate_clients()['clients']
   *_, models_J = simulation._last_round
-  clients = run.split(CONFIG, dataset)
+  clients = build.split(CONFIG, dataset)
   global_ = jax.tree.map(lambda x: x[0], simulation.state.variables)
   assert sorted(found['client']) == sorted(cohort.make(CONFIG)[0])
   for j, client in enumerate(found['client']):
@@ -68,7 +68,7 @@ def test_without_shuffling_batches_are_the_same_and_sorted_by_class(dataset):
   def epochs(**changes):
     simulation = simulate(
         dataset, participation=1., num_clients=1, local_epochs=2, **changes)
-    tables = [simulation.plan(r) for r in range(2)]
+    tables = [simulation.planner.plan(r) for r in range(2)]
     return [table.examples_TLB[table.job_TL[:, 0] >= 0, 0].reshape(2, -1)
             for table in tables]
 
@@ -96,7 +96,7 @@ def test_fewer_examples_are_evaluated_and_say_so(dataset):
     local = jax.tree.map(lambda x: x[0], simulation._last_round[-1])
     assert of_clients['clients']['local_test_accuracy'][0] == pytest.approx(
         accuracy(local, dataset, few.test_inputs, few.test_labels))
-    found.append(jax.device_get(simulation._test_data))
+    found.append(jax.device_get(simulation._evaluator.test_data))
   np.testing.assert_array_equal(found[0].inputs, found[1].inputs)
   every = simulate(dataset)
   every.run_round()
@@ -131,9 +131,9 @@ def test_evaluation_is_of_the_whole_test_set(algorithm, dataset):
 
 
 def test_weighting_reaches_the_plan(dataset):
-  uniform = simulate(dataset, weighting='uniform').plan(0).jobs
+  uniform = simulate(dataset, weighting='uniform').planner.plan(0).jobs
   np.testing.assert_allclose(uniform.weight, 1 / 3, rtol=1e-6)
-  by_size = simulate(dataset).plan(0).jobs
+  by_size = simulate(dataset).planner.plan(0).jobs
   np.testing.assert_allclose(
       by_size.weight, by_size.num_examples / by_size.num_examples.sum(),
       rtol=1e-6)
@@ -146,10 +146,10 @@ def test_shapes_are_of_all_listed_rounds(dataset, tmp_path):
   changes = dict(participation=1., cohorts_file=str(path))
   short = simulate(dataset, **changes)
   long = simulate(dataset, **changes, num_rounds=3)
-  plans = [jax.tree.leaves(s.plan(0)) for s in (short, long)]
+  plans = [jax.tree.leaves(s.planner.plan(0)) for s in (short, long)]
   for x, y in zip(*plans):
     np.testing.assert_array_equal(x, y)
-  assert short.plan(0).jobs.weight.shape == (5,)
+  assert short.planner.plan(0).jobs.weight.shape == (5,)
 
 
 def test_noise_is_on_training_inputs_alone(dataset):
@@ -169,8 +169,9 @@ def test_noise_is_on_training_inputs_alone(dataset):
 def test_noise_is_as_of_images_in_0_to_1(dataset):
   config = dataclasses.replace(
       CONFIG, partition='feature_noise', num_clients=2, noise_std=.3)
-  clients = run.split(config, dataset)
-  std = round_spec._noise_std(config, dataset, clients)
+  federation = build.federation(config, dataset)
+  clients = federation.clients
+  std = round_spec.make(federation, layout.of(federation, 1, 1)).noise_std
   assert std.shape == (len(dataset.train_labels), 1)
   assert not std[clients[0]].any()
   np.testing.assert_allclose(std[clients[1]], .3 / .376, rtol=1e-6)
@@ -180,19 +181,20 @@ def test_splits_are_as_asked(dataset):
   whose = np.arange(len(dataset.train_labels), dtype=np.int32) % 9
   with_clients = dataset._replace(train_clients=whose)
   config = dataclasses.replace(CONFIG, partition='natural', num_clients=4)
-  clients = run.split(config, with_clients)
+  clients = build.split(config, with_clients)
   assert [set(whose[i]) for i in clients] == [
       {c} for c in sorted(set(np.concatenate([whose[i] for i in clients])))]
-  seeds = {tuple(np.concatenate(run.split(
+  seeds = {tuple(np.concatenate(build.split(
       dataclasses.replace(config, partition_seed=seed), with_clients)))
       for seed in range(5)}
   assert len(seeds) > 1
-  iid, noisy = (run.split(dataclasses.replace(config, partition=name), dataset)
+  iid, noisy = (build.split(
+      dataclasses.replace(config, partition=name), dataset)
                 for name in ('iid', 'feature_noise'))
   assert all((a == b).all() for a, b in zip(iid, noisy))
-  with pytest.raises(UserError, match='feature_noise has no meaning'):
-    run.split(dataclasses.replace(config, partition='feature_noise'),
-              dataset._replace(num_tokens=80))
+  with pytest.raises(UserError, match='feature_noise adds noise to inputs'):
+    build.split(dataclasses.replace(config, partition='feature_noise'),
+                dataset._replace(num_tokens=80))
 
 
 def test_frozen_models_are_asked_once_where_that_is_the_same(dataset):
@@ -210,4 +212,4 @@ def test_frozen_models_are_asked_once_where_that_is_the_same(dataset):
   config = dataclasses.replace(CONFIG, **changes)
   shared = [np.arange(40)] * config.num_clients  # each example is all clients'
   assert not asked_once(
-      Simulation(config, dataset, shared, cohort.make(config)))
+      Simulation(build.federation(config, dataset, shared)))

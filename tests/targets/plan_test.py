@@ -38,9 +38,9 @@ class Compiler:
 
   def __call__(self, spec, num_devices, largest):
     self.specs.append(spec)
-    lanes = spec.shape.num_lanes // num_devices
+    lanes = spec.layout.num_lanes // num_devices
     return deviceless.Compiled(
-        spec.shape.num_lanes, lanes * self._lane_bytes, {'arguments': 300}, 40,
+        spec.layout.num_lanes, lanes * self._lane_bytes, {'arguments': 300}, 40,
         HLO, self._seconds)
 
 
@@ -54,12 +54,12 @@ def test_lanes_are_those_that_a_gpu_chooses():
   found = made(compiler)
   assert (found.num_lanes, found.num_devices) == (8, 1)  # clients of a round
   assert found.fits and found.fit == fit.Fit(8, True, (8,), True)
-  assert [spec.shape.num_lanes for spec in compiler.specs] == [8]
+  assert [spec.layout.num_lanes for spec in compiler.specs] == [8]
   assert made(compiler, num_clients=40).num_lanes == 16
   assert made(compiler, lanes=2).num_lanes == 2
   shared = made(compiler, 4)
   assert (shared.num_lanes, shared.num_devices) == (8, 4)
-  assert (compiler.specs[-1].shape.num_devices, made(compiler, 3).num_devices
+  assert (compiler.specs[-1].layout.num_devices, made(compiler, 3).num_devices
           ) == (4, 2)
 
 

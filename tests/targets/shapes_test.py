@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from moon_jax.config import Config
-from moon_jax.data import cohort
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import devices
 from moon_jax.engine import schedule
 from moon_jax.engine.round import Round
+from moon_jax.simulation import build
+from moon_jax.simulation import layout
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.targets import deviceless
-from moon_jax.training import run
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
@@ -32,15 +32,15 @@ DATASET = sources.load('breast_cancer', '')
 ])
 def test_a_round_is_lowered_from_the_shapes_that_a_run_has(changes):
   config = dataclasses.replace(CONFIG, lanes=2, **changes)
-  clients, cohorts = run.split(config, DATASET), cohort.make(config)
-  simulation = Simulation(config, DATASET, clients, cohorts)
+  federation = build.federation(config, DATASET)
+  simulation = Simulation(federation)
   assert simulation.num_devices == 2
-  spec = round_spec.make(config, DATASET, clients, cohorts, 2, 2)
-  table, data = simulation._prepared(0)
+  spec = round_spec.make(federation, layout.of(federation, 2, 2))
+  table, data = simulation.planner.prepared(0)
   round_ = Round(spec.program, simulation._mesh, simulation._training.spec)
   expected = round_._on_devices(
       simulation.state, simulation._hparams, table, data)
-  found = deviceless.arguments(spec, max(map(len, clients)))
+  found = deviceless.arguments(spec, max(map(len, federation.clients)))
   assert jax.tree.structure(found) == jax.tree.structure(expected)
   for shape, array in zip(*map(jax.tree.leaves, (found, expected))):
     assert (shape.shape, shape.dtype) == (array.shape, array.dtype)
@@ -48,12 +48,12 @@ def test_a_round_is_lowered_from_the_shapes_that_a_run_has(changes):
 
 def test_what_is_lowered_is_what_is_run():
   config = dataclasses.replace(CONFIG, lanes=2)
-  clients, cohorts = run.split(config, DATASET), cohort.make(config)
-  simulation = Simulation(config, DATASET, clients, cohorts)
+  federation = build.federation(config, DATASET)
+  simulation = Simulation(federation)
   simulation.compile()
-  spec = round_spec.make(config, DATASET, clients, cohorts, 2, 2)
+  spec = round_spec.make(federation, layout.of(federation, 2, 2))
   found = deviceless.compile_round(
-      spec, devices.mesh(2), max(map(len, clients)))
+      spec, devices.mesh(2), max(map(len, federation.clients)))
   assert found.temporary_bytes == simulation.temporary_bytes() > 0
   assert found.seconds > 0 and found.num_lanes == 2
   memory = simulation._round._run.memory_analysis()
@@ -87,8 +87,9 @@ def test_client_state_of_all_clients_is_never_made():
   dataset = Dataset('two', inputs, np.zeros(2, np.int32), inputs,
                     np.zeros(2, np.int32), ('a', 'b'))
   config = dataclasses.replace(CONFIG, num_clients=10**6)
-  clients = [np.arange(2)] * 10**6
-  spec = round_spec.make(config, dataset, clients, [[0, 1]], 2, 1)
+  federation = build.federation(
+      config, dataset, [np.arange(2)] * 10**6, [[0, 1]])
+  spec = round_spec.make(federation, layout.of(federation, 2, 1))
   _, clients_J, _, table, _ = deviceless.arguments(spec, 2)
   jobs = schedule.jobs_per_device(2, 1)
   assert all(x.shape[0] == jobs for x in jax.tree.leaves(clients_J))

@@ -25,6 +25,7 @@ from moon_jax.errors import UserError
 from moon_jax.rundir import export
 from moon_jax.rundir.metrics_log import MetricsLog
 from moon_jax.rundir.workdir import Workdir
+from moon_jax.simulation import build
 from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.training import run
 from moon_jax.training.signals import Interrupt
@@ -354,7 +355,7 @@ def test_other_data_than_the_checkpoints_are_told(tmp_path, monkeypatch):
   config = dataclasses.replace(DIGITS, workdir=str(tmp_path), num_rounds=1)
   run.run(config)
   more = dataclasses.replace(config, num_rounds=2)
-  split = run.split
+  split = build.split
   before = (tmp_path / 'config.json').read_bytes()
   with monkeypatch.context() as changed:
     changed.setattr(run, 'split', lambda *args: split(*args)[::-1])

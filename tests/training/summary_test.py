@@ -7,7 +7,7 @@ import pytest
 
 from moon_jax.algorithms import accounting
 from moon_jax.config import Config
-from moon_jax.simulation.simulation import RoundRecord
+from moon_jax.simulation.records import RoundRecord
 from moon_jax.training import summary as summary_lib
 from moon_jax.training import trainer
 
@@ -20,9 +20,9 @@ def test_a_summary_is_of_the_last_rounds():
            for t, a in enumerate(ACCURACIES, 1)]
   lines[2]['clients_left_out'] = [4, 5]
   lines[6]['clients_left_out'] = [4]
-  found = summary_lib.summary(
-      Config(num_rounds=8),
-      types.SimpleNamespace(num_parameters=7, num_lanes=2), lines)
+  found = summary_lib.summarize(types.SimpleNamespace(
+      federation=types.SimpleNamespace(config=Config(num_rounds=8)),
+      num_parameters=7, num_lanes=2), lines)
   expected = {
       'rounds': 8, 'test_accuracy': .7, 'test_loss': pytest.approx(.3),
       'best_test_accuracy': .9, 'best_round': 2,
@@ -55,10 +55,11 @@ def test_a_round_has_spent_what_the_rounds_up_to_it_have():
   cohorts = [[0, 1], [1, 2], [1, 3]]
   for done in 1, 2, 3:
     simulation = types.SimpleNamespace(
-        rounds_done=done, num_test=9,
+        rounds_done=done, federation=types.SimpleNamespace(
+            config=config, cohorts=cohorts, num_test=9),
         evaluate=lambda wait: {'test_accuracy': .5})
     line = trainer._line(
-        config, simulation, cohorts,
+        simulation,
         RoundRecord({'train_loss': 1.}, {}, num_examples=30, seconds=2.),
         types.SimpleNamespace(call=None),
         types.SimpleNamespace(busy=lambda _: contextlib.nullcontext()))

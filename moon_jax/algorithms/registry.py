@@ -1,0 +1,139 @@
+"""The built-in methods by name, and what is known of each.
+
+To add a method, write its factory in a file of its own and name it here.
+Configuration checks, privacy accounting and `--help` read these entries, so
+that no other file names a method. A user-defined algorithm needs no entry; see
+`moon_jax.algorithms.user`.
+"""
+
+from collections.abc import Callable
+import inspect
+from typing import Any
+from typing import NamedTuple
+
+from moon_jax import optimizers
+from moon_jax.algorithms import user
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fednova import fednova
+from moon_jax.algorithms.fedprox import fedprox
+from moon_jax.algorithms.l2 import l2
+from moon_jax.algorithms.moon import moon
+from moon_jax.algorithms.scaffold import scaffold
+from moon_jax.algorithms.solo import solo
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+
+# Flags that only some methods read.
+METHOD_FLAGS = ('mu', 'contrastive', 'temperature', 'num_negatives')
+
+
+class Method(NamedTuple):
+  """A built-in method as the command line knows it.
+
+  Attributes:
+    factory: makes the algorithm. The defaults of its arguments are the
+      method's default hyperparameters.
+    arguments: names of the factory's arguments that are flags.
+    flags: the flags of `METHOD_FLAGS` that the method reads.
+    keeps_client_state: whether clients keep state between rounds.
+    sends_only_model: whether clients send model parameters and nothing else,
+      which differential privacy requires.
+    has_server: whether a server aggregates client updates.
+    optimizers: names of the local optimizers that the method accepts.
+    needs_plain_sgd: whether the method requires SGD without momentum.
+    reason: why the method restricts the optimizer, for error messages.
+  """
+
+  factory: Callable[..., Algorithm]
+  arguments: tuple[str, ...] = ()
+  flags: tuple[str, ...] = ()
+  keeps_client_state: bool = False
+  sends_only_model: bool = True
+  has_server: bool = True
+  optimizers: tuple[str, ...] = tuple(optimizers.OPTIMIZERS)
+  needs_plain_sgd: bool = False
+  reason: str = ''
+
+  @property
+  def default_mu(self) -> float:
+    """The factory's default of mu; 0 for methods without mu."""
+    parameter = inspect.signature(self.factory).parameters.get('mu')
+    return float(parameter.default) if parameter else 0.
+
+
+METHODS: dict[str, Method] = {
+    'fedavg': Method(fedavg),
+    'fedprox': Method(fedprox, arguments=('mu',), flags=('mu',)),
+    'scaffold': Method(
+        scaffold, arguments=('num_clients',), keeps_client_state=True,
+        sends_only_model=False, optimizers=('sgd',), needs_plain_sgd=True,
+        reason='on which its control variates rest'),
+    'moon': Method(
+        moon, arguments=('num_negatives', 'mu', 'temperature'),
+        flags=METHOD_FLAGS, keeps_client_state=True),
+    'solo': Method(
+        solo, keeps_client_state=True, sends_only_model=False,
+        has_server=False),
+    'fednova': Method(
+        fednova, sends_only_model=False, optimizers=('sgd',),
+        reason='whose steps it counts'),
+    'centralized': Method(fedavg),  # with one client
+}
+
+# moon with --contrastive=l2, the ablation of its paper.
+_L2 = Method(l2, arguments=('mu',), flags=('mu', 'contrastive'))
+
+# Nothing is assumed of a user-defined algorithm; it may read any flag.
+_USER_DEFINED = Method(fedavg, flags=METHOD_FLAGS, keeps_client_state=True)
+
+
+def method(config: Config) -> Method:
+  """Returns what is known of the configured method."""
+  if config.algorithm == 'moon' and config.contrastive == 'l2':
+    return _L2
+  return METHODS.get(config.algorithm, _USER_DEFINED)
+
+
+def default_mu(config: Config) -> float:
+  """Returns the weight mu that the configured method uses for --mu=-1."""
+  if config.algorithm == 'moon':  # also with --contrastive=l2
+    return METHODS['moon'].default_mu
+  return method(config).default_mu
+
+
+def ignored_flags(config: Config) -> list[str]:
+  """Returns flags that differ from their default and that the method ignores.
+
+  A --mu of -1, or of the default that replaces it, is never in the list.
+  """
+  defaults = Config()
+  flags = method(config).flags
+  return [name for name in METHOD_FLAGS
+          if name not in flags
+          and getattr(config, name) != getattr(defaults, name)
+          and not (name == 'mu' and config.mu == default_mu(config))]
+
+
+def make(config: Config) -> Algorithm:
+  """Returns the algorithm that `config` names, without server optimizer.
+
+  Its hyperparameters mu and temperature are the configuration's.
+
+  Raises:
+    UserError: if a user-defined algorithm cannot be made.
+  """
+  if config.algorithm in METHODS:
+    known = method(config)
+    arguments: dict[str, Any] = {
+        name: getattr(config, name) for name in known.arguments}
+    algorithm = known.factory(**arguments)
+  else:
+    algorithm = user.make(config)
+    if not isinstance(algorithm, Algorithm):
+      raise UserError(
+          f'--algorithm={config.algorithm} must return a moon_jax.Algorithm, '
+          'such as fedavg()._replace(...); got '
+          f'{type(algorithm).__name__}')
+  return algorithm._replace(hparams={
+      **algorithm.hparams, 'mu': config.mu, 'temperature': config.temperature})

@@ -1,0 +1,93 @@
+"""Turns a configuration into values: the only place that does."""
+
+import numpy as np
+
+from moon_jax import models
+from moon_jax.algorithms import configured
+from moon_jax.config import Config
+from moon_jax.data import cohort as cohort_lib
+from moon_jax.data import partition
+from moon_jax.data import sources
+from moon_jax.data.dataset import Dataset
+from moon_jax.errors import UserError
+from moon_jax.models import Model
+from moon_jax.simulation import checks
+from moon_jax.simulation.federation import Federation
+
+
+def federation(config: Config, dataset: Dataset | None = None,
+               clients: list[np.ndarray] | None = None,
+               cohorts: list[list[int]] | None = None) -> Federation:
+  """Returns the federation that `config` describes.
+
+  Args:
+    config: the configuration.
+    dataset: the data; None loads what the configuration names.
+    clients: for each client the indices of its training examples; None
+      partitions the data set as configured.
+    cohorts: for each round the clients that take part; None samples them as
+      configured. They may have more rounds than are run, and the largest one
+      counts all the same, so that a run can be extended.
+
+  Raises:
+    UserError: naming the flag, its value and a remedy, if the configuration
+      cannot be run.
+  """
+  config = checks.validate(config)
+  if dataset is None:
+    dataset = sources.load(config.dataset, config.data_dir)
+  checks.validate_dataset(config, dataset)
+  clients = split(config, dataset) if clients is None else clients
+  cohorts = cohort_lib.make(config) if cohorts is None else cohorts
+  noise_std = None
+  if config.partition == 'feature_noise':
+    noise_std = partition.noise_std(
+        clients, config.noise_std, len(dataset.train_labels))
+  return Federation(
+      data=dataset, clients=clients, cohorts=cohorts,
+      model=model(config, dataset),
+      algorithm=configured.make(config, max(map(len, cohorts))),
+      optimizer=config.optimizer, learning_rate=config.learning_rate,
+      momentum=config.momentum, weight_decay=config.weight_decay,
+      local_epochs=config.local_epochs, batch_size=config.batch_size,
+      augment=config.augment, shuffle=config.shuffle,
+      weighting=config.weighting, dropout_rate=config.dropout_rate,
+      dropout_stage=config.dropout_stage, on_nan=config.on_nan,
+      input_noise_std=noise_std, eval_examples=config.eval_examples,
+      evaluate_clients=config.client_eval_every > 0, lanes=config.lanes,
+      shard_data=config.shard_data, seed=config.seed, config=config)
+
+
+def model(config: Config, dataset: Dataset) -> Model:
+  """Returns the configured network for a data set."""
+  return models.make(
+      config.model, dataset.num_classes,
+      config.projection_dim if config.projection_head else None,
+      config.dtype, config.norm, dataset.num_tokens, config.precision,
+      config.convolution)
+
+
+def split(config: Config, dataset: Dataset) -> list[np.ndarray]:
+  """Returns for each client the indices of its training examples.
+
+  Raises:
+    UserError: if the data set cannot be partitioned as configured.
+  """
+  if config.partition == 'feature_noise' and dataset.num_tokens:
+    raise UserError('--partition=feature_noise adds noise to inputs, and those '
+                    f'of --dataset={config.dataset} are tokens; give another '
+                    '--partition')
+  labels, clients = dataset.train_labels, config.num_clients
+  seed = config.split_seed()
+  return {
+      'iid': lambda: partition.iid(len(labels), clients, seed),
+      'dirichlet': lambda: partition.dirichlet(
+          labels, clients, config.beta, seed),
+      'shards': lambda: partition.shards(
+          labels, clients, config.shards_per_client, seed),
+      'quantity': lambda: partition.quantity(
+          len(labels), clients, config.beta, seed),
+      'feature_noise': lambda: partition.iid(len(labels), clients, seed),
+      'natural': lambda: partition.natural(
+          dataset.train_clients, clients, seed),
+  }[config.partition]()

@@ -1,0 +1,209 @@
+"""A federation: everything that decides what a simulation computes, as a value.
+
+On the command line a `moon_jax.Config` describes it, and
+`moon_jax.simulation.build` makes it; in Python it can be made directly.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.config import Config
+from moon_jax.data import cohort
+from moon_jax.data.dataset import Dataset
+from moon_jax.errors import UserError
+from moon_jax.models import Model
+from moon_jax.optimizers import HYPERPARAMETERS
+from moon_jax.simulation import checks
+from moon_jax.simulation import limits
+
+
+def _setting(name: str) -> Any:
+  """Returns a field with the default and the choices of the flag `name`."""
+  field = Config.__dataclass_fields__[name]
+  return dataclasses.field(
+      default=field.default, metadata={'choices': field.metadata['choices']})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Federation:
+  """Data, clients, model, algorithm and settings of a simulation.
+
+  A frozen dataclass; `dataclasses.replace(federation, seed=1)` returns a
+  changed copy. Defaults are those of the flags of the same name.
+
+  Attributes:
+    data: the data set.
+    clients: for each client the indices of its training examples, int [n].
+    model: the network.
+    algorithm: the federated algorithm.
+    cohorts: for each round the clients that take part; None takes all clients
+      in each round, for any number of rounds.
+    optimizer: local optimizer: "sgd", "adam" or "amsgrad".
+    learning_rate: local learning rate.
+    momentum: of sgd, at least 0 and below 1.
+    weight_decay: coupled weight decay, added to the gradient.
+    local_epochs: epochs over a client's data per round.
+    batch_size: examples per local step.
+    augment: whether training images are augmented as the data set says.
+    shuffle: whether examples are reshuffled in each local epoch.
+    weighting: weights of the average, "examples" or "uniform".
+    dropout_rate: probability that a sampled client fails in a round.
+    dropout_stage: "before_training" or "after_training".
+    on_nan: "stop", or "skip_client" to leave diverged clients out of a round.
+    input_noise_std: float [N], standard deviation of the Gaussian noise on the
+      inputs of each training example, of images in 0..1 or normalised features;
+      None adds no noise.
+    eval_examples: test examples used by evaluations, a fixed random subset; 0
+      uses all.
+    evaluate_clients: whether local models are evaluated too
+      (`Simulation.evaluate_clients`).
+    lanes: clients trained side by side, on all devices together; 0 chooses.
+    shard_data: whether a device holds only the examples of the clients that it
+      trains in a round.
+    seed: of the initial model, shuffles, augmentation and dropout.
+    config: the configuration that the federation was built from, if any; its
+      flags appear in error messages.
+
+  Raises:
+    UserError: if a value is out of range or the parts do not fit together.
+
+  Example:
+    >>> data = moon_jax.load_dataset('digits')
+    >>> clients = moon_jax.partition.iid(len(data.train_labels), 10, seed=0)
+    >>> federation = moon_jax.Federation(
+    ...     data=data, clients=clients, algorithm=moon_jax.fedavg(),
+    ...     model=moon_jax.mlp(data.num_classes), local_epochs=1)
+
+  See also: `moon_jax.Simulation`, which trains it.
+  """
+
+  data: Dataset
+  clients: Sequence[np.ndarray]
+  model: Model
+  algorithm: Algorithm
+  cohorts: Sequence[Sequence[int]] | None = None
+  optimizer: str = _setting('optimizer')
+  learning_rate: float = _setting('learning_rate')
+  momentum: float = _setting('momentum')
+  weight_decay: float = _setting('weight_decay')
+  local_epochs: int = _setting('local_epochs')
+  batch_size: int = _setting('batch_size')
+  augment: bool = _setting('augment')
+  shuffle: bool = _setting('shuffle')
+  weighting: str = _setting('weighting')
+  dropout_rate: float = _setting('dropout_rate')
+  dropout_stage: str = _setting('dropout_stage')
+  on_nan: str = _setting('on_nan')
+  input_noise_std: np.ndarray | None = None
+  eval_examples: int = _setting('eval_examples')
+  evaluate_clients: bool = False
+  lanes: int = _setting('lanes')
+  shard_data: bool = _setting('shard_data')
+  seed: int = _setting('seed')
+  config: Config | None = None
+
+  def __post_init__(self):
+    limits.check(self)
+    num_test = len(self.data.test_labels)
+    if self.eval_examples > num_test:
+      raise UserError(
+          f'--eval_examples must be at most the {num_test} test examples of '
+          f'{self.data.name}; got {self.eval_examples}. 0 uses all of them')
+    checks.check_labels(self.data, self.data.name)
+    if self.config is None:  # partitions and cohorts of flags are valid
+      self._check_clients()
+      self._check_cohorts()
+
+  def _check_clients(self):
+    num_train = len(self.data.train_labels)
+    if not len(self.clients) or not min(map(len, self.clients)):
+      raise UserError('clients must list the training examples of each client, '
+                      'at least one client and one example each; got '
+                      f'{[len(c) for c in self.clients[:10]]} examples')
+    indices = np.concatenate(self.clients)
+    if not np.issubdtype(indices.dtype, np.integer) or not (
+        0 <= indices.min() <= indices.max() < num_train):
+      raise UserError(
+          f'clients must hold integers from 0 to {num_train - 1}, the indices '
+          f'of the training examples of {self.data.name}; got {indices.dtype} '
+          f'from {indices.min()} to {indices.max()}')
+
+  def _check_cohorts(self):
+    if self.cohorts is None:
+      return
+    if not any(map(len, self.cohorts)):
+      raise UserError('cohorts must list the clients of each round; got none')
+    for index, clients in enumerate(self.cohorts):
+      if len(clients) and not (
+          0 <= min(clients) and max(clients) < self.num_clients):
+        raise UserError(
+            f'cohorts[{index}] must be clients from 0 to '
+            f'{self.num_clients - 1}; got {min(clients)} to {max(clients)}')
+      if len(set(clients)) < len(clients):
+        raise UserError(f'cohorts[{index}] lists a client twice')
+
+  @property
+  def num_clients(self) -> int:
+    """Number of clients, sampled or not."""
+    return len(self.clients)
+
+  @property
+  def num_test(self) -> int:
+    """Test examples used by evaluations."""
+    return self.eval_examples or len(self.data.test_labels)
+
+  @property
+  def cohort_size(self) -> int:
+    """Clients per round; the maximum if rounds differ."""
+    return self.num_clients if self.cohorts is None else max(
+        map(len, self.cohorts))
+
+  @property
+  def num_rounds(self) -> int | None:
+    """Rounds that the cohorts allow; None if there is no limit."""
+    return None if self.cohorts is None else len(self.cohorts)
+
+  def cohort(self, round_index: int) -> list[int]:
+    """Returns the clients of a round, counted from 0.
+
+    Raises:
+      UserError: if `cohorts` has fewer rounds.
+    """
+    if self.cohorts is None:
+      return list(range(self.num_clients))
+    if round_index >= len(self.cohorts):
+      raise UserError(
+          f'round {round_index + 1} has no cohort; cohorts lists '
+          f'{len(self.cohorts)} rounds. Sample more, or pass cohorts=None')
+    return list(self.cohorts[round_index])
+
+  def trained(self, round_index: int) -> tuple[list[int], list[bool]]:
+    """Returns the clients that train in a round, and which the server misses.
+
+    Clients that fail before training are not among them.
+    """
+    clients = self.cohort(round_index)
+    failed = [cohort.is_lost(self.dropout_rate, self.seed, round_index, i)
+              for i in clients]
+    if self.dropout_stage == 'before_training':
+      clients = [i for i, fails in zip(clients, failed) if not fails]
+      failed = [False] * len(clients)
+    return clients, failed
+
+  def hparams(self) -> dict[str, float]:
+    """Returns the hyperparameters that are arrays in the compiled program."""
+    unset = {'mu': 0., 'temperature': Config.temperature}
+    return {name: float({**vars(self), **unset, **self.algorithm.hparams}[name])
+            for name in (*HYPERPARAMETERS, *(
+                name for name in self.algorithm.hparams
+                if name not in HYPERPARAMETERS))}
+
+  def flags(self) -> dict[str, Any]:
+    """Returns settings by the name of their flag, for error messages."""
+    ours = {name: value for name, value in vars(self).items()
+            if isinstance(value, str | int | float)}
+    return ours | (self.config.to_dict() if self.config else {})

@@ -1,0 +1,119 @@
+"""Limits of single settings, shared by configurations and by values in Python.
+
+Each table maps the name of a setting to its limit and a hint for the error
+message. `check` applies the entries that an object has.
+"""
+
+import dataclasses
+import typing
+from typing import Any
+
+from moon_jax.errors import UserError
+
+_TINY, _HUGE = 1e-30, 1e30  # range of float32 arithmetic
+_MAX_INT = 10**6
+MAX_SEED = 2**32 - 1  # numpy's legacy generator takes 32 bits
+
+_AT_LEAST = {
+    'num_clients': (1, 'The paper uses --num_clients=10.'),
+    'noise_std': (0, 'NIID-Bench uses --noise_std=0.1.'),
+    'shards_per_client': (1, 'McMahan et al. use 2.'),
+    'num_negatives': (1, 'The paper uses --num_negatives=1; --algorithm=fedavg '
+                      'has no contrastive loss.'),
+    'projection_dim': (1, 'The paper uses --projection_dim=256; '
+                       '--noprojection_head leaves the head out.'),
+    'num_rounds': (1, 'The paper uses --num_rounds=100.'),
+    'local_epochs': (1, 'The paper uses --local_epochs=10.'),
+    'batch_size': (1, 'The paper uses --batch_size=64.'),
+    'weight_decay': (0, 'The paper uses --weight_decay=1e-5.'),
+    'eval_every': (1, '--eval_every=1 evaluates after each round.'),
+    'client_eval_every': (0, '--client_eval_every=0 evaluates no clients.'),
+    'eval_examples': (0, '--eval_examples=0 uses the whole test set.'),
+    'checkpoint_every': (0, '--checkpoint_every=0 saves no checkpoints.'),
+    'checkpoint_keep': (1, 'With --checkpoint_keep=2 a run survives one '
+                        'damaged checkpoint.'),
+    'checkpoint_keep_every': (0, '0 keeps only the newest.'),
+    'lanes': (0, '--lanes=0 chooses automatically.'),
+    'seed': (0, f'Seeds range from 0 to {MAX_SEED}.'),
+    'partition_seed': (-1, '-1 uses --seed.'),
+}
+
+_ABOVE_0 = {
+    'beta': 'The paper uses --beta=0.5; smaller values are more uneven.',
+    'temperature': 'The paper uses --temperature=0.5.',
+    'server_learning_rate': '--server_learning_rate=1 is FedAvg.',
+    'learning_rate': 'The paper uses --learning_rate=0.01.',
+}
+
+# At least 0 and below 1.
+_FRACTIONS = {
+    'momentum': '--momentum=0.9 is usual',
+    'server_momentum': '--server_momentum=0.9 is usual',
+    'dropout_rate': '--dropout_rate=0 drops no client',
+}
+
+
+def check(settings: Any) -> None:
+  """Checks each field of a dataclass by its type and its entries here.
+
+  Fields whose metadata has "choices" must be one of them.
+
+  Raises:
+    UserError: naming the first field with an invalid value, its value and a
+      remedy.
+  """
+  hints = typing.get_type_hints(type(settings))
+  for field in dataclasses.fields(settings):
+    value, name = getattr(settings, field.name), field.name
+    if hints[name] in (str, int, float, bool):
+      _check_type(name, value, hints[name])
+      _check_range(name, value, field)
+    choices = field.metadata.get('choices')
+    if choices and value not in choices:
+      raise UserError(
+          f'--{name} must be one of {", ".join(choices)}; got {value!r}')
+  for name in [n for n in _AT_LEAST if n in vars(settings)]:
+    least, hint = _AT_LEAST[name]
+    value = getattr(settings, name)
+    if value < least:
+      raise UserError(f'--{name} must be at least {least}; got {value}. {hint}')
+  for name in [n for n in _ABOVE_0 if n in vars(settings)]:
+    value = getattr(settings, name)
+    if value <= 0:
+      raise UserError(
+          f'--{name} must be above 0; got {value}. {_ABOVE_0[name]}')
+  for name in [n for n in _FRACTIONS if n in vars(settings)]:
+    value = getattr(settings, name)
+    if not 0 <= value < 1:
+      raise UserError(f'--{name} must be at least 0 and below 1; got {value}. '
+                      f'{_FRACTIONS[name]}')
+
+
+def _check_type(name, value, kind):
+  """Accepts ints as floats, and what behaves as a number of the kind."""
+  try:
+    is_valid = kind(value) == value and isinstance(value, str) == (kind is str)
+  except (TypeError, ValueError, OverflowError):
+    is_valid = False
+  if not is_valid and value == value:  # NaN is refused by its range
+    article = 'an' if kind is int else 'a'
+    hint = ('. Pass functions and other values to moon_jax.Federation'
+            if callable(value) else '')
+    raise UserError(f'--{name} must be {article} {kind.__name__}; got '
+                    f'{value!r}{hint}')
+
+
+def _check_range(name, value, field):
+  is_float = isinstance(field.default, float)
+  if is_float and value and not _TINY <= abs(value) <= _HUGE:
+    raise UserError(
+        f'--{name} must be 0 or between {_TINY} and {_HUGE} in size; got '
+        f'{value}. The default is --{name}={field.default}')
+  is_int = isinstance(field.default, int) and not isinstance(
+      field.default, bool)
+  if is_int and 'seed' not in name and value > _MAX_INT:
+    raise UserError(f'--{name} must be at most {_MAX_INT}; got {value}. '
+                    f'The default is --{name}={field.default}')
+  if 'seed' in name and value > MAX_SEED:
+    raise UserError(f'--{name} must be at most {MAX_SEED}; got {value}. '
+                    f'--{name}=0 is usual.')

@@ -1,0 +1,44 @@
+"""Outcomes of rounds, in plain numbers."""
+
+import dataclasses
+from typing import Any
+from typing import NamedTuple
+
+
+class RoundRecord(NamedTuple):
+  """The outcome of training one round, in plain numbers."""
+
+  metrics: dict[str, float]  # means over the round's local steps; of drift
+  left_out: dict[int, str]  # clients left out by `on_nan`, and why each
+  num_examples: int  # examples trained on, every epoch counted
+  seconds: float  # of training, without compilation and evaluation
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+  """The outcome of one round of `Simulation.rounds`.
+
+  Attributes:
+    round: rounds done, from 1.
+    metrics: all metrics by name, as in metrics.jsonl.
+    seconds: of training, without compilation and evaluation.
+  """
+
+  round: int
+  metrics: dict[str, Any]
+  seconds: float
+
+  @property
+  def train_loss(self) -> float | None:
+    """Mean loss over the round's local steps; None if no client trained."""
+    return self.metrics.get('train_loss')
+
+  @property
+  def test_accuracy(self) -> float | None:
+    """A fraction; None in rounds without evaluation."""
+    return self.metrics.get('test_accuracy')
+
+  @property
+  def test_loss(self) -> float | None:
+    """Cross-entropy in nats; None in rounds without evaluation."""
+    return self.metrics.get('test_loss')
