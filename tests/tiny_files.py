@@ -1,4 +1,4 @@
-"""A made Tiny-ImageNet of 18 images, for the tests of its loader."""
+"""A synthetic Tiny-ImageNet of 18 images, for the tests of its loader."""
 
 import io
 import os
@@ -13,12 +13,12 @@ import platformdirs
 from moon_jax.data.io import download
 from moon_jax.data.sources import tiny_imagenet
 
-WNIDS = ('n02', 'n10', 'n01')  # not in order, as in wnids.txt
+WNIDS = ('n02', 'n10', 'n01')  # unsorted, as in wnids.txt
 FOLDER = 'tiny-imagenet-200'
 
 
 def jpeg(seed, size=(64, 64), mode='RGB', plain=False):
-  """Noise, which makes a long file, or one colour, which makes a short one."""
+  """Returns a JPEG of noise, a long file, or of one color, a short file."""
   random = np.random.RandomState(seed)
   shape = size[::-1] + ((3,) if mode == 'RGB' else ())
   pixels = random.randint(0, 256, shape, np.uint8)
@@ -29,11 +29,11 @@ def jpeg(seed, size=(64, 64), mode='RGB', plain=False):
   return file.getvalue()
 
 
-def made_files():
-  """Of 3 classes with 4 training images each and 6 test images: as published.
+def synthetic_files():
+  """Returns files in the published layout: 3 classes, 12 + 6 images.
 
-  Names of 10 come before those of 9 in the order of names, the fourth image of
-  each class is grey, and the test images' classes are mixed.
+  File names sort differently from image numbers, the fourth image of each class
+  is grayscale, and the test images are not sorted by class.
   """
   files = {'wnids.txt': '\n'.join(WNIDS).encode(), 'words.txt': (
       b'n01\tgoldfish, Carassius auratus\nn77\tother\nn02\tbullfrog\n')}
@@ -51,12 +51,12 @@ def made_files():
   return files
 
 
-FILES = made_files()
+FILES = synthetic_files()
 IMAGE = 'train/n10/images/n10_9.JPEG'
 
 
 def use(monkeypatch, cache):
-  """Counts of the made folder, a cache of the test's own, and no network."""
+  """Sets the image counts and the cache directory, and disables downloads."""
   for name, value in (('NUM_CLASSES', 3), ('TRAIN_PER_CLASS', 4),
                       ('NUM_TEST', 6)):
     monkeypatch.setattr(tiny_imagenet, name, value)
@@ -84,7 +84,7 @@ def write_zip(root, files=FILES, compression=zipfile.ZIP_STORED):
 
 
 def image_folder(directory):
-  """Images and classes as torchvision's ImageFolder finds and loads them."""
+  """Returns images and classes as torchvision's ImageFolder loads them."""
   classes = sorted(e.name for e in os.scandir(directory) if e.is_dir())
   images, labels = [], []
   for k, name in enumerate(classes):
@@ -98,7 +98,7 @@ def image_folder(directory):
 
 
 def by_class(folder, subdirectory=''):
-  """Sorts the test images into a directory a class, as many scripts do."""
+  """Moves the test images into one directory per class, as many scripts do."""
   lines = (folder / 'val/val_annotations.txt').read_text().splitlines()
   for file, wnid in (line.split('\t')[:2] for line in lines):
     target = folder / 'val' / wnid / subdirectory
@@ -112,12 +112,12 @@ def assert_same(dataset, other):
     np.testing.assert_array_equal(getattr(dataset, name), getattr(other, name))
 
 
-def kept(directory):
+def cached_files(directory):
   return sorted(directory.glob('tiny_imagenet-*'))
 
 
 def published_names(files=FILES):
-  """The same files, numbered from 0 as the published ones are."""
+  """Returns the same files, numbered from 0 like the published ones."""
   new = {}
   for name, blob in files.items():
     part, number = re.fullmatch(r'(.*?)(\d*)(?:\.JPEG)?', name).groups()

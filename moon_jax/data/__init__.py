@@ -1,1 +1,1 @@
-"""Data sets, their split over clients, and the cohorts of each round."""
+"""Data sets, partitions over clients, cohorts and augmentation."""

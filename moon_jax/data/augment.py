@@ -1,7 +1,7 @@
-"""Preparing a batch of stored inputs for the network, on the device.
+"""Augments and normalizes a batch of stored inputs on the device.
 
-Each augmentation maps (key, images_BHWC) to images_BHWC and keeps the type;
-`keep` takes any inputs.
+An augmentation maps (key, images_BHWC) to images_BHWC of the same dtype. `keep`
+accepts any inputs.
 """
 
 from collections.abc import Callable
@@ -11,28 +11,33 @@ import jax.numpy as jnp
 
 PAD = 4  # pixels on each side
 _MAX_DEGREES = 15.
-_NOISE = 0x6e6f6973  # folded into the key; keys split off it are of small n
+# Folded into the key of the step; too large to collide with a split key.
+_NOISE = 0x6e6f6973
 
 
 def reflect_crop_flip(key: jax.Array, images_BHWC: jax.Array) -> jax.Array:
-  """Reflect-pad by 4, crop at random to the old size, flip half of them."""
-  offset_B2, flip_B, _ = _draws(key, len(images_BHWC))
+  """Pads by reflection, crops at random and flips half of the images.
+
+  The padding is 4 pixels on each side; the crop restores the original size.
+  """
+  offset_B2, flip_B, _ = _sample(key, len(images_BHWC))
   return crop_flip(images_BHWC, offset_B2, flip_B)
 
 
 def zero_crop_flip_rotate(key: jax.Array, images_BHWC: jax.Array) -> jax.Array:
-  """Zero-pad by 4, crop at random, flip half, rotate by up to 15 degrees.
+  """Pads with zeros, crops at random, flips half and rotates up to 15 degrees.
 
-  As released with MOON for CIFAR-100: torchvision's RandomCrop(padding=4),
-  RandomHorizontalFlip and RandomRotation(15), nearest pixels, black outside.
+  The released code of MOON uses this augmentation for CIFAR-100: torchvision's
+  RandomCrop(padding=4), RandomHorizontalFlip and RandomRotation(15), with
+  nearest-neighbor interpolation and black outside of the image.
   """
-  offset_B2, flip_B, turn_B = _draws(key, len(images_BHWC))
+  offset_B2, flip_B, turn_B = _sample(key, len(images_BHWC))
   return crop_flip_rotate(
       images_BHWC, offset_B2, flip_B, _MAX_DEGREES * (2 * turn_B - 1))
 
 
-def _draws(key, b):
-  """Offsets -4..4 [B, 2], flips [B], and numbers in 0..1 [B]; in one draw."""
+def _sample(key, b):
+  """Returns offsets in -4..4 [B, 2], flips [B] and uniform numbers [B]."""
   u_B4 = jax.random.uniform(key, (b, 4))
   offset_B2 = jnp.floor(u_B4[:, :2] * (2 * PAD + 1)).astype(jnp.int32) - PAD
   return offset_B2, u_B4[:, 2] < .5, u_B4[:, 3]
@@ -40,14 +45,18 @@ def _draws(key, b):
 
 def crop_flip(images_BHWC: jax.Array, offset_B2: jax.Array,
               flip_B: jax.Array) -> jax.Array:
-  """Crops reflect-padded images, and then exchanges left and right.
+  """Crops reflect-padded images and then flips them horizontally.
 
-  The padded image is never made: each output pixel is read from where it came.
+  The padded image is never stored: the index of each output pixel is mapped
+  back to an input pixel.
 
   Args:
-    images_BHWC: the images.
-    offset_B2: int, rows and columns by which the crop is shifted.
-    flip_B: bool, whether left and right are exchanged after the crop.
+    images_BHWC: images.
+    offset_B2: int, shift of the crop in pixels, rows and columns.
+    flip_B: bool, whether to flip the image after the crop.
+
+  Returns:
+    Images of the same shape and dtype.
   """
   b, h, w, _ = images_BHWC.shape
   down_1H, across_1W = jnp.arange(h)[None], jnp.arange(w)[None]
@@ -60,18 +69,24 @@ def crop_flip(images_BHWC: jax.Array, offset_B2: jax.Array,
 
 def crop_flip_rotate(images_BHWC: jax.Array, offset_B2: jax.Array,
                      flip_B: jax.Array, angle_B: jax.Array) -> jax.Array:
-  """Each pixel read, through rotation, flip and crop, from where it came.
+  """Crops zero-padded images, flips them horizontally and rotates them.
+
+  The index of each output pixel is mapped back through rotation, flip and crop
+  to an input pixel.
 
   Args:
-    images_BHWC: the images.
-    offset_B2: int, rows and columns by which the crop is shifted.
-    flip_B: bool, whether left and right are exchanged after the crop.
-    angle_B: degrees of the rotation after that, counterclockwise.
+    images_BHWC: images.
+    offset_B2: int, shift of the crop in pixels, rows and columns.
+    flip_B: bool, whether to flip the image after the crop.
+    angle_B: rotation after the flip in degrees, counterclockwise.
+
+  Returns:
+    Images of the same shape and dtype; pixels outside of the input are 0.
   """
   b, h, w, _ = images_BHWC.shape
   angle_B11 = jnp.deg2rad(angle_B)[:, None, None]
   cos_B11, sin_B11 = jnp.cos(angle_B11), jnp.sin(angle_B11)
-  # From the image's middle to the middles of pixels.
+  # Coordinates of pixel centers, relative to the center of the image.
   y_1H1 = (jnp.arange(h, dtype=jnp.float32) + (.5 - h / 2))[None, :, None]
   x_11W = (jnp.arange(w, dtype=jnp.float32) + (.5 - w / 2))[None, None]
   row = jnp.floor(sin_B11 * x_11W + cos_B11 * y_1H1 + h / 2)
@@ -82,32 +97,36 @@ def crop_flip_rotate(images_BHWC: jax.Array, offset_B2: jax.Array,
   row = row + offset_B2[:, 0, None, None]
   column = column + offset_B2[:, 1, None, None]
   inside &= (row >= 0) & (row < h) & (column >= 0) & (column < w)
-  found = images_BHWC[jnp.arange(b)[:, None, None], jnp.clip(row, 0, h - 1),
-                      jnp.clip(column, 0, w - 1)]
-  return jnp.where(inside[..., None], found, jnp.zeros_like(found))
+  pixels = images_BHWC[jnp.arange(b)[:, None, None], jnp.clip(row, 0, h - 1),
+                       jnp.clip(column, 0, w - 1)]
+  return jnp.where(inside[..., None], pixels, jnp.zeros_like(pixels))
 
 
 def _reflect(index, size):
-  """Mirrors indices just outside 0..size-1 at the edge pixels."""
+  """Reflects indices outside of 0..size-1 at the edge pixels."""
   return (size - 1) - jnp.abs((size - 1) - jnp.abs(index))
 
 
 def keep(key: jax.Array, inputs: jax.Array) -> jax.Array:
-  """No augmentation."""
+  """Returns the inputs unchanged."""
   del key
   return inputs
 
 
 def add_noise(key: jax.Array, inputs: jax.Array,
               std_BC: jax.Array) -> jax.Array:
-  """Adds Gaussian noise to float inputs: the feature skew of NIID-Bench.
+  """Adds Gaussian noise to inputs: the feature skew of NIID-Bench.
 
-  Li et al., ICDE 2022, section 4.2, https://arxiv.org/abs/2102.02079.
+  Source: Li et al., ICDE 2022, section 4.2, https://arxiv.org/abs/2102.02079.
 
   Args:
-    key: of the step.
-    inputs: as normalised, [B, ..., C].
-    std_BC: of each example and channel or feature; or [B, 1] for all of them.
+    key: random key of the step.
+    inputs: normalized inputs, float [B, ..., C].
+    std_BC: standard deviation per example and channel or feature, or [B, 1] to
+      share it over channels.
+
+  Returns:
+    Noisy inputs of the same shape.
   """
   noise = jax.random.normal(jax.random.fold_in(key, _NOISE), inputs.shape)
   b, c = std_BC.shape
@@ -123,16 +142,23 @@ AUGMENTATIONS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
 
 def normalize(inputs: jax.Array, mean: tuple[float, ...],
               std: tuple[float, ...]) -> jax.Array:
-  """What the network is given of stored inputs.
+  """Converts stored inputs to the inputs of the network.
 
-  Images, uint8, become (images / 255 - mean) / std a channel; features
-  (features - mean) / std, over their last axis; tokens, signed
-  integers, stay, as int32.
+  Args:
+    inputs: images, uint8 [B, H, W, C]; features, float [B, ..., F]; or tokens,
+      signed integers [B, T].
+    mean: mean per channel (of pixels scaled to 0..1) or per feature; one value
+      applies to all of them.
+    std: standard deviation, in the same form.
+
+  Returns:
+    Images as (inputs / 255 - mean) / std, features as (inputs - mean) / std,
+    both float32; tokens unchanged as int32.
   """
   if jnp.issubdtype(inputs.dtype, jnp.signedinteger):
     return inputs.astype(jnp.int32)
   if inputs.dtype == jnp.uint8:
     inputs = inputs.astype(jnp.float32) / 255
-  of_channel = lambda values: jnp.float32(values).reshape(
+  per_channel = lambda values: jnp.float32(values).reshape(
       (1,) * (inputs.ndim - 1) + (-1,))
-  return (inputs - of_channel(mean)) / of_channel(std)
+  return (inputs - per_channel(mean)) / per_channel(std)

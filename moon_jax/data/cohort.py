@@ -1,4 +1,4 @@
-"""Which clients take part in each round, and which of them fail."""
+"""Clients that take part in each round, and clients that drop out of it."""
 
 from collections.abc import Iterable
 import pathlib
@@ -9,15 +9,18 @@ import numpy as np
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 
-_MAX_LETTERS = 2**27  # of a file; 1,000 clients in 20,000 rounds
-_LOST = 1  # tells this generator from that of a client's shuffles
+_MAX_CHARACTERS = 2**27  # in a file; enough for 1,000 clients in 20,000 rounds
+_DROPOUT = 1  # separates this random stream from the shuffles of a client
 
 
 def make(config: Config) -> list[list[int]]:
-  """The clients of each round: num_rounds lists, or as many as a file has.
+  """Returns the clients of each round, from --cohorts_file or sampled.
+
+  Returns:
+    `config.num_rounds` lists of clients, or all rounds of the file.
 
   Raises:
-    UserError: where --cohorts_file cannot be read or does not fit.
+    UserError: if --cohorts_file cannot be read or is invalid.
   """
   if config.cohorts_file:
     return read(config.cohorts_file, config.num_clients, config.num_rounds)
@@ -27,10 +30,20 @@ def make(config: Config) -> list[list[int]]:
 
 def sample(num_clients: int, cohort_size: int, num_rounds: int,
            seed: int) -> list[list[int]]:
-  """Uniform, without replacement, as the released code of MOON samples.
+  """Samples cohorts uniformly without replacement.
 
-  All clients in order where all take part; otherwise one `random.sample` a
-  round from Python's generator, seeded once.
+  The cohorts equal those of the released code of MOON: one call of
+  `random.sample` per round on a generator that is seeded once. If all clients
+  take part, they are in ascending order.
+
+  Args:
+    num_clients: number of clients.
+    cohort_size: number of clients per round.
+    num_rounds: number of rounds.
+    seed: seed of Python's generator.
+
+  Returns:
+    The clients of each round, numbered from 0.
   """
   if cohort_size == num_clients:
     return [list(range(num_clients))] * num_rounds
@@ -40,56 +53,74 @@ def sample(num_clients: int, cohort_size: int, num_rounds: int,
 
 
 def read(path: str, num_clients: int, num_rounds: int) -> list[list[int]]:
-  """Reads a list: a line a round, its clients apart by blanks or commas.
+  """Reads cohorts from a text file with one line per round.
 
-  What follows a # is left out, and so are empty lines. There may be more than
-  `num_rounds`, for a run to go on with.
+  The clients of a line are separated by blanks or commas. A # starts a comment.
+  Empty lines are ignored. The file may hold more than `num_rounds` rounds, so
+  that a run can be extended.
+
+  Args:
+    path: path of the file.
+    num_clients: number of clients; clients are numbered from 0.
+    num_rounds: smallest number of rounds that the file must hold.
+
+  Returns:
+    The clients of each round in the file.
 
   Raises:
-    UserError: naming the line at fault.
+    UserError: if the file cannot be read, or a line is invalid.
   """
   try:
     with open(pathlib.Path(path).expanduser(), encoding='utf-8') as file:
-      text = file.read(_MAX_LETTERS)
-    if len(text) == _MAX_LETTERS:  # a device may never end
-      raise ValueError(f'it has {_MAX_LETTERS:,} letters or more')
+      text = file.read(_MAX_CHARACTERS)
+    if len(text) == _MAX_CHARACTERS:  # reading a device may never end
+      raise ValueError(f'it has {_MAX_CHARACTERS:,} characters or more')
   except (OSError, ValueError) as error:
     raise UserError(f'--cohorts_file={path} cannot be read ({error}); name a '
-                    'text file with the clients of a round on each line'
+                    'text file with the clients of one round on each line'
                     ) from error
   cohorts = []
   for number, line in enumerate(text.splitlines(), 1):
     if words := line.partition('#')[0].replace(',', ' ').split():
-      cohorts.append(_clients_of(words, num_clients, f'{path}, line {number}'))
+      cohorts.append(
+          _parse_clients(words, num_clients, f'{path}, line {number}'))
   if len(cohorts) < num_rounds:
     raise UserError(
-        f'--cohorts_file={path} has the clients of {len(cohorts)} rounds; '
-        f'--num_rounds={num_rounds} needs as many lines')
+        f'--cohorts_file={path} must hold a line for each of --num_rounds='
+        f'{num_rounds}, got {len(cohorts)} rounds; add lines or lower '
+        '--num_rounds')
   return cohorts
 
 
-def _clients_of(words, num_clients, where):
+def _parse_clients(words, num_clients, location):
   for word in words:
     if not (word.isascii() and word.isdecimal() and len(word) < 10
             and int(word) < num_clients):
       raise UserError(
-          f'--cohorts_file={where}: {word[:20]!r} is no client; '
-          f'--num_clients={num_clients} are 0 to {num_clients - 1}')
+          f'--cohorts_file={location}: clients must be 0 to {num_clients - 1} '
+          f'with --num_clients={num_clients}, got {word[:20]!r}; fix the line')
   cohort = [int(word) for word in words]
   if len(set(cohort)) < len(cohort):
-    raise UserError(
-        f'--cohorts_file={where} has a client twice; name each once')
+    raise UserError(f'--cohorts_file={location} has a duplicate client; list '
+                    'each client once')
   return cohort
 
 
 def text_of(cohorts: Iterable[list[int]]) -> str:
-  """The list as `read` reads it."""
+  """Returns cohorts as text in the format of `read`."""
   return ''.join(' '.join(map(str, cohort)) + '\n' for cohort in cohorts)
 
 
 def is_lost(rate: float, seed: int, round_index: int, client: int) -> bool:
-  """Whether this client fails in this round (from 0), with chance `rate`."""
+  """Returns whether a client drops out of a round.
+
+  Args:
+    rate: probability of dropping out.
+    seed: seed of the run.
+    round_index: round, from 0.
+    client: client, from 0.
+  """
   if rate == 0:
     return False
-  generator = np.random.default_rng([seed, round_index, client, _LOST])
+  generator = np.random.default_rng([seed, round_index, client, _DROPOUT])
   return generator.random() < rate

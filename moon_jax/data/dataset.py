@@ -1,69 +1,106 @@
-"""What a data set is to the rest of the package."""
+"""The data set type that all other modules take."""
 
 import hashlib
 from typing import NamedTuple
 
 import numpy as np
 
-_TEST_SUBSET_SEED = 0  # a constant: all runs are compared on the same examples
+_TEST_SUBSET_SEED = 0  # constant, so that all runs share their test examples
 
 
 class Dataset(NamedTuple):
-  """Inputs as they are stored; normalisation and augmentation come later.
+  """A classification data set: training and test examples as NumPy arrays.
 
-  N training examples, M test examples, K classes. Inputs are images, uint8
-  [N, H, W, C]; features, float32 [N, ..., F]; or tokens, int8,
-  int16 or int32 [N, T].
+  N training examples, M test examples, K classes, C channels, F features.
+  Inputs are stored without normalization or augmentation; both are applied to
+  each batch on the device. The dtype of `train_inputs` selects the kind:
+
+    images    uint8 [N, H, W, C], values 0 to 255
+    features  float32 [N, ..., F], finite values
+    tokens    int8, int16 or int32 [N, T], values 0 to num_tokens - 1
+
+  The constructor checks and converts nothing.
+  `moon_jax.data.sources.arrays.to_dataset` builds a data set from array-likes
+  of other dtypes, checks them and computes `mean`, `std` and `num_tokens`.
+
+  Attributes:
+    name: name of the data set, for logs and reports.
+    train_inputs: training inputs, [N, ...] as above.
+    train_labels: classes of the training examples, int32 [N], 0 to K - 1.
+    test_inputs: test inputs, [M, ...] of the same dtype and example shape.
+    test_labels: classes of the test examples, int32 [M], 0 to K - 1.
+    class_names: K strings, one per class.
+    mean: mean to subtract: one value per channel of images scaled to 0..1, per
+      feature, or for all; unused for tokens.
+    std: standard deviation to divide by, in the same form; above 0.
+    augmentation: a key of `moon_jax.data.augment.AUGMENTATIONS`; 'none' for
+      features and tokens.
+    num_tokens: size of the vocabulary; 0 unless the inputs are tokens.
+    train_clients: client of each training example for --partition=natural,
+      int32 [N], numbered from 0; None if the data set has no natural clients.
+
+  Example:
+    >>> rng = np.random.default_rng(0)
+    >>> dataset = Dataset(
+    ...     name='toy',
+    ...     train_inputs=rng.normal(size=(100, 5)).astype(np.float32),
+    ...     train_labels=rng.integers(2, size=100).astype(np.int32),
+    ...     test_inputs=rng.normal(size=(20, 5)).astype(np.float32),
+    ...     test_labels=rng.integers(2, size=20).astype(np.int32),
+    ...     class_names=('no', 'yes'))
   """
 
   name: str
-  train_inputs: np.ndarray  # [N, ...]
-  train_labels: np.ndarray  # int32 [N]
-  test_inputs: np.ndarray  # [M, ...], of the same type and shape
-  test_labels: np.ndarray  # int32 [M]
-  class_names: tuple[str, ...]  # [K]
-  mean: tuple[float, ...] = (0.,)  # [C] of images scaled to 0..1, [F] or [1]
-  std: tuple[float, ...] = (1.,)  # likewise
-  augmentation: str = 'none'  # a name of moon_jax.data.augment.AUGMENTATIONS
-  num_tokens: int = 0  # of the vocabulary, where inputs are tokens
-  train_clients: np.ndarray | None = None  # int32 [N], whose each example is
+  train_inputs: np.ndarray
+  train_labels: np.ndarray
+  test_inputs: np.ndarray
+  test_labels: np.ndarray
+  class_names: tuple[str, ...]
+  mean: tuple[float, ...] = (0.,)
+  std: tuple[float, ...] = (1.,)
+  augmentation: str = 'none'
+  num_tokens: int = 0
+  train_clients: np.ndarray | None = None
 
   @property
   def num_classes(self) -> int:
+    """The number of classes K."""
     return len(self.class_names)
 
   @property
   def is_images(self) -> bool:
+    """Whether the inputs are images."""
     return self.train_inputs.dtype == np.uint8
 
   @property
   def nbytes(self) -> int:
-    """Of all examples."""
+    """The size of all inputs and labels in bytes."""
     return self.train_inputs.nbytes + self.test_inputs.nbytes + (
         self.train_labels.nbytes + self.test_labels.nbytes)
 
   def with_test_examples(self, count: int) -> 'Dataset':
-    """Returns the data set with `count` of its test examples; 0 keeps all.
+    """Returns the data set with a random subset of its test examples.
 
-    They are drawn uniformly without replacement, from a constant seed by
-    numpy's legacy generator, whose numbers no version of numpy changes. A
-    smaller subset is part of a larger one, and examples keep their order.
+    The subset is drawn uniformly without replacement from a constant seed by
+    numpy's legacy generator, whose numbers are the same in all versions of
+    numpy. Smaller subsets are contained in larger ones. Examples keep their
+    order.
 
     Args:
-      count: at most the number of test examples.
+      count: number of test examples, at most M; 0 selects all.
     """
     if not count:
       return self
     random = np.random.RandomState(_TEST_SUBSET_SEED)
-    kept = np.sort(random.permutation(len(self.test_labels))[:count])
-    return self._replace(test_inputs=self.test_inputs[kept],
-                         test_labels=self.test_labels[kept])
+    indices = np.sort(random.permutation(len(self.test_labels))[:count])
+    return self._replace(test_inputs=self.test_inputs[indices],
+                         test_labels=self.test_labels[indices])
 
   def fingerprint(self) -> str:
-    """Eight hexadecimal digits that differ where the data do."""
+    """Returns a hash of all fields except the name, 8 hexadecimal digits."""
     digest = hashlib.sha256(repr([
         x if not isinstance(x, np.ndarray) else (x.dtype.str, x.shape)
-        for x in self[1:]]).encode())  # all but the name
+        for x in self[1:]]).encode())
     for x in self:
       if isinstance(x, np.ndarray):
         digest.update(np.ascontiguousarray(x))

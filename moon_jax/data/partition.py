@@ -1,58 +1,74 @@
-"""How the training examples are split over the clients.
+"""Partitions of the training examples over clients.
 
-Index for index what the released code of MOON (and of NIID-Bench) draws from
-numpy's legacy generator, so that results compare with published ones.
+Each function returns one int64 array per client, the indices of the client's
+examples. `iid`, `dirichlet` and `quantity` return exactly the indices that the
+released code of MOON and NIID-Bench draws from numpy's legacy generator, so
+results are comparable with published ones.
+
+`seed` is always the seed of `numpy.random.RandomState`, 0 to 2**32 - 1.
 """
 
 import numpy as np
 
 from moon_jax.errors import UserError
 
-MIN_EXAMPLES = 10  # the published code draws until each client has so many
+MIN_EXAMPLES = 10  # per client; the released code draws until all have them
 _MAX_TRIES = 1000
 
 
 def iid(num_examples: int, num_clients: int, seed: int) -> list[np.ndarray]:
-  """Splits a random permutation into clients' parts of nearly equal size.
+  """Splits a random permutation into parts of equal size, up to one example.
+
+  Args:
+    num_examples: number of training examples.
+    num_clients: number of clients.
+    seed: seed of the permutation.
 
   Returns:
-    For each client the int64 indices of its examples.
+    The indices of each client's examples.
 
   Raises:
-    UserError: with more clients than examples.
+    UserError: if there are more clients than examples.
   """
-  _check_enough(num_examples, num_clients, 1)
+  _check_num_clients(num_clients, num_examples, 1)
   order = np.random.RandomState(seed).permutation(num_examples)
   return np.array_split(order, num_clients)
 
 
 def dirichlet(labels: np.ndarray, num_clients: int, beta: float,
               seed: int) -> list[np.ndarray]:
-  """Splits each class by proportions p ~ Dir(beta) over clients.
+  """Splits each class over clients in proportions p ~ Dir(beta): label skew.
 
-  A client that already holds num_examples / num_clients examples gets none of
-  the next class. Drawn anew until every client has `MIN_EXAMPLES`.
+  A client that already has num_examples / num_clients examples gets none of the
+  following classes. The split is drawn again until each client has at least
+  `MIN_EXAMPLES` examples.
 
-  Yurochkin et al., ICML 2019, https://arxiv.org/abs/1905.12022; Li et al.,
-  "Federated Learning on Non-IID Data Silos", https://arxiv.org/abs/2102.02079.
+  Sources: Yurochkin et al., ICML 2019, https://arxiv.org/abs/1905.12022; Li et
+  al., ICDE 2022, https://arxiv.org/abs/2102.02079.
 
   Args:
-    labels: int [N], the classes of the training examples, from 0.
+    labels: classes of the training examples, int array [N], from 0.
     num_clients: number of clients.
-    beta: concentration, above 0.
-    seed: of numpy's legacy generator.
+    beta: concentration, above 0. Smaller values give fewer classes per client.
+    seed: seed of all draws.
 
   Returns:
-    For each client the int64 indices of its examples, shuffled.
+    The indices of each client's examples, shuffled.
 
   Raises:
-    UserError: where a bounded number of tries gives no such split.
+    UserError: if 1,000 tries give no such split.
+
+  Example:
+    >>> labels = np.repeat(np.arange(10), 100)
+    >>> clients = dirichlet(labels, num_clients=5, beta=0.5, seed=0)
+    >>> [len(indices) for indices in clients]
+    [190, 226, 177, 213, 194]
   """
-  _check_enough(len(labels), num_clients, MIN_EXAMPLES)
+  _check_num_clients(num_clients, len(labels), MIN_EXAMPLES)
   random = np.random.RandomState(seed)
   members = [np.flatnonzero(labels == k) for k in range(labels.max() + 1)]
   for _ in range(_MAX_TRIES):
-    draw = _draw(random, members, num_clients, beta)
+    draw = _draw_dirichlet(random, members, num_clients, beta)
     if draw is None:
       continue
     pieces = [np.split(indices, cuts) for indices, cuts in draw]
@@ -60,16 +76,14 @@ def dirichlet(labels: np.ndarray, num_clients: int, beta: float,
     for indices in clients:
       random.shuffle(indices)
     return clients
-  raise UserError(
-      f'--beta={beta} gave no split in {_MAX_TRIES} tries in which each of '
-      f'--num_clients={num_clients} has {MIN_EXAMPLES} of the {len(labels)} '
-      'examples; raise --beta or lower --num_clients')
+  raise _no_split_error(beta, num_clients, len(labels))
 
 
-def _draw(random, members, num_clients, beta):
-  """One try: each class's shuffled indices and where to cut them.
+def _draw_dirichlet(random, members, num_clients, beta):
+  """Returns (shuffled indices, cut positions) of each class, or None.
 
-  None where some client got too little, or where all p underflow to 0.
+  None means that a client has fewer than `MIN_EXAMPLES` examples, or that all
+  proportions of a class underflow to 0.
   """
   limit = sum(map(len, members)) / num_clients
   sizes = np.zeros(num_clients, np.int64)
@@ -78,7 +92,7 @@ def _draw(random, members, num_clients, beta):
     indices = random.permutation(indices)
     p = random.dirichlet(np.repeat(beta, num_clients)) * (sizes < limit)
     total = p.sum()
-    if not total > 0:  # a tiny beta can underflow to 0 or NaN
+    if not total > 0:  # p can be 0 or NaN if beta is tiny
       return None
     cuts = (np.cumsum(p / total) * len(indices)).astype(int)[:-1]
     sizes += np.diff(cuts, prepend=0, append=len(indices))
@@ -88,96 +102,98 @@ def _draw(random, members, num_clients, beta):
 
 def quantity(num_examples: int, num_clients: int, beta: float,
              seed: int) -> list[np.ndarray]:
-  """Splits a permutation by sizes p ~ Dir(beta): unequal sizes, like classes.
+  """Splits a permutation into sizes in proportions p ~ Dir(beta).
 
-  Li et al., "Federated Learning on Non-IID Data Silos", quantity skew,
-  https://arxiv.org/abs/2102.02079; index for index their released code, from
-  numpy's legacy generator. Drawn anew until each client has `MIN_EXAMPLES`.
+  Clients differ in size, but not in the distribution of classes. The sizes are
+  drawn again until each client has at least `MIN_EXAMPLES` examples. Source:
+  quantity skew of Li et al., ICDE 2022, https://arxiv.org/abs/2102.02079.
+
+  Args:
+    num_examples: number of training examples.
+    num_clients: number of clients.
+    beta: concentration, above 0. Smaller values give more unequal sizes.
+    seed: seed of all draws.
 
   Returns:
-    For each client the int64 indices of its examples.
+    The indices of each client's examples.
 
   Raises:
-    UserError: where a bounded number of tries gives no such split.
+    UserError: if 1,000 tries give no such split.
   """
-  _check_enough(num_examples, num_clients, MIN_EXAMPLES)
+  _check_num_clients(num_clients, num_examples, MIN_EXAMPLES)
   random = np.random.RandomState(seed)
   order = random.permutation(num_examples)
   for _ in range(_MAX_TRIES):
     p = random.dirichlet(np.repeat(beta, num_clients))
     p = p / p.sum()
-    if np.min(p * num_examples) >= MIN_EXAMPLES:  # never with NaN
+    if np.min(p * num_examples) >= MIN_EXAMPLES:  # false if p is NaN
       return np.split(order, (np.cumsum(p) * num_examples).astype(int)[:-1])
-  raise UserError(
-      f'--beta={beta} gave no split in {_MAX_TRIES} tries in which each of '
-      f'--num_clients={num_clients} has {MIN_EXAMPLES} of the {num_examples} '
-      'examples; raise --beta or lower --num_clients')
+  raise _no_split_error(beta, num_clients, num_examples)
 
 
 def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
            seed: int) -> list[np.ndarray]:
-  """Sorts by class, cuts equal shards, deals each client a few at random.
+  """Sorts examples by class and assigns equal shards to clients at random.
 
-  The pathological split of McMahan et al., AISTATS 2017, section 3,
-  https://arxiv.org/abs/1602.05629, with 2 shards a client: most clients have
-  two classes.
+  With 2 shards per client, this is the pathological non-IID split of McMahan et
+  al., AISTATS 2017, section 3, https://arxiv.org/abs/1602.05629: most clients
+  have two classes.
 
   Args:
-    labels: int [N], the classes of the training examples, from 0.
+    labels: classes of the training examples, int array [N], from 0.
     num_clients: number of clients.
-    shards_per_client: shards that each client is dealt.
-    seed: of numpy's legacy generator.
+    shards_per_client: number of shards per client.
+    seed: seed of the assignment.
 
   Returns:
-    For each client the int64 indices of its examples.
+    The indices of each client's examples.
 
   Raises:
-    UserError: with more shards than examples.
+    UserError: if there are more shards than examples.
   """
   num_shards = num_clients * shards_per_client
   if num_shards > len(labels):
     raise UserError(
-        f'--num_clients={num_clients} of --shards_per_client='
-        f'{shards_per_client} are more shards than the {len(labels)} training '
-        'examples; lower one of them')
+        f'--num_clients={num_clients} times --shards_per_client='
+        f'{shards_per_client} must be at most the {len(labels)} training '
+        f'examples, got {num_shards} shards; lower one of them')
   pieces = np.array_split(np.argsort(labels, kind='stable'), num_shards)
-  dealt = np.random.RandomState(seed).permutation(num_shards)
-  return [np.concatenate([pieces[j] for j in of_client])
-          for of_client in np.split(dealt, num_clients)]
+  order = np.random.RandomState(seed).permutation(num_shards)
+  return [np.concatenate([pieces[j] for j in client_shards])
+          for client_shards in np.split(order, num_clients)]
 
 
 def natural(client_of_example: np.ndarray | None, num_clients: int,
             seed: int) -> list[np.ndarray]:
-  """Gives each client the examples that are its own in the data set.
+  """Uses the clients of the data set, such as users or writers.
 
-  Of a data set of more clients `num_clients` are drawn, without replacement, by
-  numpy's legacy generator; they stay in the data set's order.
+  If the data set has more than `num_clients` clients, a random subset is drawn
+  without replacement. Clients keep the order of the data set.
 
   Args:
-    client_of_example: int [N], the client of each training example, from 0;
-      None of data sets that have none.
+    client_of_example: client of each training example, int array [N], from 0
+      (`Dataset.train_clients`); None if the data set has no clients.
     num_clients: number of clients.
-    seed: of the draw.
+    seed: seed of the draw.
 
   Returns:
-    For each client the int64 indices of its examples.
+    The indices of each client's examples.
 
   Raises:
-    UserError: where the data set has no clients, or too few.
+    UserError: if the data set has no clients or fewer than `num_clients`.
   """
   if client_of_example is None:
     raise UserError(
-        '--partition=natural needs a data set that says whose each example '
-        'is, as --dataset=shakespeare, or npz with client_train; give another '
-        '--partition, such as dirichlet')
+        '--partition=natural needs a data set that assigns each example to a '
+        'client, such as --dataset=shakespeare or npz with client_train; choose'
+        ' another --partition, such as dirichlet')
   order = np.argsort(client_of_example, kind='stable')
-  _, begins = np.unique(client_of_example[order], return_index=True)
-  clients = np.split(order, begins[1:])
+  _, starts = np.unique(client_of_example[order], return_index=True)
+  clients = np.split(order, starts[1:])
   if num_clients > len(clients):
     raise UserError(
         f'--num_clients={num_clients} is too many: the data set has '
-        f'{len(clients):,} clients of its own; give --num_clients='
-        f'{len(clients)} or less')
+        f'{len(clients):,} clients; give --num_clients={len(clients)} or less')
   chosen = np.random.RandomState(seed).choice(
       len(clients), num_clients, replace=False)
   return [clients[c] for c in np.sort(chosen)]
@@ -185,48 +201,48 @@ def natural(client_of_example: np.ndarray | None, num_clients: int,
 
 def sorted_by_class(clients: list[np.ndarray],
                     labels: np.ndarray) -> list[np.ndarray]:
-  """Sorts each client's examples by class; those of a class keep their order.
-
-  Args:
-    clients: for each client the indices of its examples.
-    labels: int [N], the classes of the training examples.
-
-  Returns:
-    The same indices for each client, in the new order.
-  """
+  """Returns the indices of each client, sorted by class with a stable sort."""
   return [indices[np.argsort(labels[indices], kind='stable')]
           for indices in clients]
 
 
-def noise_std(clients: list[np.ndarray], most: float,
+def noise_std(clients: list[np.ndarray], max_std: float,
               num_examples: int) -> np.ndarray:
-  """Feature skew: of each example the noise on it, float32 [N].
+  """Returns the standard deviation of the noise on each example, float32 [N].
 
-  Client i of 0..N-1 has Gaussian noise of standard deviation most * i / (N-1),
-  as in the code of NIID-Bench; Li et al., section 4.2, call it the variance and
-  count i / N from 1.
+  This is the feature skew of NIID-Bench: client i of 0..C-1 has Gaussian noise
+  of standard deviation max_std * i / (C - 1). The formula is that of the
+  released code; section 4.2 of Li et al. calls it the variance and uses i / C
+  with i from 1.
   """
   std = np.zeros(num_examples, np.float32)
   for i, indices in enumerate(clients):
-    std[indices] = most * i / max(len(clients) - 1, 1)
+    std[indices] = max_std * i / max(len(clients) - 1, 1)
   return std
 
 
 def are_disjoint(clients: list[np.ndarray]) -> bool:
-  """Whether no example is two clients', or one's twice."""
+  """Returns whether no example occurs twice."""
   return np.bincount(np.concatenate(clients)).max() == 1
-
-
-def _check_enough(num_examples, num_clients, each):
-  if num_clients * each > num_examples:
-    raise UserError(
-        f'--num_clients={num_clients} is too many for {num_examples} training '
-        f'examples, as each client needs at least {each}; lower --num_clients '
-        f'to {num_examples // each} or less')
 
 
 def class_counts(labels: np.ndarray, clients: list[np.ndarray],
                  num_classes: int) -> np.ndarray:
-  """How many examples of each class each client has, int64 [C, K]."""
+  """Returns the number of examples per client and class, int64 [C, K]."""
   return np.stack(
       [np.bincount(labels[i], minlength=num_classes) for i in clients])
+
+
+def _check_num_clients(num_clients, num_examples, min_examples):
+  if num_clients * min_examples > num_examples:
+    raise UserError(
+        f'--num_clients={num_clients} is too many for {num_examples} training '
+        f'examples, as each client needs at least {min_examples}; lower '
+        f'--num_clients to {num_examples // min_examples} or less')
+
+
+def _no_split_error(beta, num_clients, num_examples):
+  return UserError(
+      f'--beta={beta} gave no split in {_MAX_TRIES} tries where each of '
+      f'--num_clients={num_clients} clients has at least {MIN_EXAMPLES} of the '
+      f'{num_examples} examples; raise --beta or lower --num_clients')

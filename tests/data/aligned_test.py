@@ -1,4 +1,4 @@
-"""Arrays that devices read in place."""
+"""Arrays that CPU devices read in place."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from moon_jax.data.aligned import is_aligned
 
 
 def shifted(count):
-  """An array that starts `count` bytes after a multiple of 64."""
+  """Returns an array that starts `count` bytes after a multiple of 64."""
   buffer = np.zeros(64 + 64 + 48, np.uint8)
   start = -buffer.ctypes.data % 64 + count
   x = buffer[start:start + 48].view(np.float32).reshape(3, 4)
@@ -25,20 +25,20 @@ def test_copies_are_aligned_and_read_only(count):
   assert copy.ctypes.data % 64 == 0
   assert copy.dtype == x.dtype
   np.testing.assert_array_equal(copy, x)
-  x[:] = -1  # the user's own array, which they may write to
+  x[:] = -1  # the original array remains writable
   assert copy[2, 3] == 11
   with pytest.raises(ValueError, match='read-only'):
     copy[0] = 0
 
 
-def test_what_is_aligned_is_not_copied():
+def test_aligned_arrays_are_not_copied():
   x = aligned(shifted(16))
   assert aligned(x) is x
   assert not is_aligned(x[:, ::2])
   assert aligned(x[:, ::2]).tolist() == x[:, ::2].tolist()
 
 
-def test_a_read_only_view_is_copied_since_its_base_may_change(tmp_path):
+def test_a_read_only_view_is_copied_because_its_base_may_change(tmp_path):
   x = shifted(0)
   view = x.view()
   view.flags.writeable = False

@@ -1,4 +1,4 @@
-"""Augmentation against numpy's padding, one image at a time."""
+"""Augmentation, compared with numpy and Pillow one image at a time."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ IMAGES = np.random.RandomState(0).randint(0, 256, (200, 12, 10, 3), np.uint8)
 
 
 def all_crops(image):
-  """Every reflect-padded crop of an image, plain and flipped, by its bytes."""
+  """Maps the bytes of each crop of a padded image to (row, column, flip)."""
   padded = np.pad(image, ((4, 4), (4, 4), (0, 0)), mode='reflect')
   h, w, _ = image.shape
   crops = {}
@@ -24,12 +24,12 @@ def all_crops(image):
   return crops
 
 
-def test_crops_are_those_of_the_padded_image_and_all_as_likely():
-  found = np.asarray(augment.reflect_crop_flip(
+def test_crops_equal_numpy_padding_and_are_uniform():
+  actual = np.asarray(augment.reflect_crop_flip(
       jax.random.key(0), jnp.asarray(IMAGES)))
-  assert found.dtype == np.uint8
+  assert actual.dtype == np.uint8
   drawn = np.array([all_crops(image)[crop.tobytes()]
-                    for image, crop in zip(IMAGES, found)])
+                    for image, crop in zip(IMAGES, actual)])
   offsets, flips = drawn[:, :2], drawn[:, 2]
   assert set(offsets[:, 0]) == set(offsets[:, 1]) == set(range(9))
   # Within four standard errors of uniform.
@@ -37,49 +37,51 @@ def test_crops_are_those_of_the_padded_image_and_all_as_likely():
   assert abs(flips.mean() - .5) < 4 * (.25 / 200) ** .5
 
 
-def test_rotated_crops_are_pillows():
-  """Pixel for pixel what torchvision does, which calls Pillow."""
+def test_rotated_crops_equal_pillow():
+  """torchvision calls Pillow to rotate."""
   random = np.random.RandomState(1)
   images = random.randint(1, 256, (60, 32, 32, 3), np.uint8)
   offsets = random.randint(-4, 5, (60, 2))
   flips, angles = random.rand(60) < .5, random.uniform(-15, 15, 60)
-  found = augment.crop_flip_rotate(
+  actual = augment.crop_flip_rotate(
       jnp.asarray(images), jnp.asarray(offsets), jnp.asarray(flips),
       jnp.asarray(angles, jnp.float32))
-  unlike = 0
+  mismatch = 0
   for image, (down, across), flip, angle, ours in zip(
-      images, offsets, flips, angles, np.asarray(found)):
+      images, offsets, flips, angles, np.asarray(actual)):
     padded = np.pad(image, ((4, 4), (4, 4), (0, 0)))
     crop = padded[4 + down:36 + down, 4 + across:36 + across]
     crop = crop[:, ::-1] if flip else crop
     theirs = np.asarray(Image.fromarray(crop).rotate(
         angle, resample=Image.Resampling.NEAREST))
-    unlike += (theirs != ours).any(-1).mean()
-  assert unlike / 60 < 1e-3  # where a middle falls on an edge, rounding decides
+    mismatch += (theirs != ours).any(-1).mean()
+  assert mismatch / 60 < 1e-3  # rounding differs if a center is on an edge
 
 
-def test_crops_flips_and_angles_are_all_as_likely():
-  """Of an image whose pixels tell their place, by what stays at its middle."""
+def test_crops_flips_and_angles_are_uniform():
+  """Each pixel stores its position, so the center pixels show the transform."""
   h = w = 33
-  place = np.stack(np.meshgrid(np.arange(h), np.arange(w), indexing='ij'), -1)
-  images = jnp.asarray(np.broadcast_to(
-      np.concatenate([place, place[..., :1]], -1), (2000, h, w, 3)), jnp.uint8)
-  found = np.asarray(augment.zero_crop_flip_rotate(
+  position = np.stack(
+      np.meshgrid(np.arange(h), np.arange(w), indexing='ij'), -1)
+  pixels = np.concatenate([position, position[..., :1]], -1)
+  images = jnp.asarray(
+      np.broadcast_to(pixels, (2000, h, w, 3)), jnp.uint8)
+  actual = np.asarray(augment.zero_crop_flip_rotate(
       jax.random.key(0), images)).astype(int)
-  middle, right = found[:, 16, 16, :2], found[:, 16, 28, :2]
-  offsets = middle - 16
-  flips = right[:, 1] < middle[:, 1]
+  center, right = actual[:, 16, 16, :2], actual[:, 16, 28, :2]
+  offsets = center - 16
+  flips = right[:, 1] < center[:, 1]
   assert set(offsets[:, 0]) == set(offsets[:, 1]) == set(range(-4, 5))
   assert (abs(offsets.mean(0)) < 4 * (60 / 9 / 2000) ** .5).all()
   assert abs(flips.mean() - .5) < 4 * (.25 / 2000) ** .5
-  # Twelve pixels to the right of the middle: 12 sin(angle) rows away.
-  rows = right[:, 0] - middle[:, 0]
+  # A pixel 12 columns right of the center moves by 12 sin(angle) rows.
+  rows = right[:, 0] - center[:, 0]
   assert rows.min() == -3 and rows.max() == 3
   assert abs(rows.mean()) < .2
 
 
 @pytest.mark.parametrize('name', ['reflect_crop_flip', 'zero_crop_flip_rotate'])
-def test_keys_decide(name):
+def test_augmentation_depends_on_the_key_only(name):
   draw = lambda seed: augment.AUGMENTATIONS[name](
       jax.random.key(seed), jnp.asarray(IMAGES[:8]))
   assert (draw(0) == draw(0)).all()
@@ -88,24 +90,24 @@ def test_keys_decide(name):
 
 def test_normalize():
   mean, std = (.1, .2, .3), (.4, .5, .6)
-  found = augment.normalize(jnp.asarray(IMAGES), mean, std)
-  assert found.dtype == jnp.float32
+  actual = augment.normalize(jnp.asarray(IMAGES), mean, std)
+  assert actual.dtype == jnp.float32
   np.testing.assert_allclose(
-      found, (IMAGES / 255 - mean) / std, atol=1e-6)
+      actual, (IMAGES / 255 - mean) / std, atol=1e-6)
 
 
-def test_features_are_normalised_and_tokens_stay():
+def test_features_are_normalized_and_tokens_are_unchanged():
   features = np.random.RandomState(1).randn(4, 3).astype(np.float32)
-  found = augment.normalize(jnp.asarray(features), (1., 2., 3.), (.5, 1., 2.))
+  actual = augment.normalize(jnp.asarray(features), (1., 2., 3.), (.5, 1., 2.))
   np.testing.assert_allclose(
-      found, (features - [1, 2, 3]) / [.5, 1, 2], atol=1e-6)
+      actual, (features - [1, 2, 3]) / [.5, 1, 2], atol=1e-6)
   np.testing.assert_allclose(
       augment.normalize(jnp.asarray(features), (0.,), (2.,)), features / 2)
   tokens = augment.normalize(jnp.arange(6, dtype=jnp.int8), (0.,), (1.,))
   assert tokens.dtype == jnp.int32 and list(tokens) == list(range(6))
 
 
-def test_noise_has_the_deviation_of_each_example():
+def test_noise_has_the_standard_deviation_of_each_example():
   std = np.array([0, .1, 2.], np.float32)
   noisy = augment.add_noise(
       jax.random.key(0), jnp.ones((3, 100, 100)), jnp.asarray(std[:, None]))
@@ -127,7 +129,10 @@ def test_noise_has_the_deviation_of_each_example():
 
 
 def agreement_with_flips(noise_fn):
-  """How often the noise at a flip's place in its draw has the flip's sign."""
+  """Returns how often the sign of the noise matches the flip.
+
+  The noise is compared at the index of the flip within its draw.
+  """
   ramp = jnp.asarray(np.arange(12, dtype=np.uint8).reshape(1, 1, 12, 1).repeat(
       64, 0).repeat(12, 1))
   agree = []
@@ -136,18 +141,18 @@ def agreement_with_flips(noise_fn):
     flipped = np.asarray(augment.reflect_crop_flip(key, ramp))
     is_flipped = flipped[:, 0, 6, 0] < flipped[:, 0, 5, 0]
     noise = np.ravel(noise_fn(key, (64, 12, 12, 1)))
-    agree.append(is_flipped == (noise[2:4 * 64:4] < 0))  # of each four draws
+    agree.append(is_flipped == (noise[2:4 * 64:4] < 0))  # third of four
   return np.mean(agree)
 
 
-def test_noise_shares_no_draw_with_flips():
-  assert agreement_with_flips(jax.random.normal) == 1  # which shares them all
+def test_noise_is_independent_of_flips():
+  assert agreement_with_flips(jax.random.normal) == 1  # shares all draws
   added = lambda key, shape: augment.add_noise(
       key, jnp.zeros(shape), jnp.ones((64, 1)))
   assert .4 < agreement_with_flips(added) < .6
 
 
-def test_every_name_keeps_shape_and_type():
+def test_every_augmentation_preserves_shape_and_dtype():
   for augment_fn in augment.AUGMENTATIONS.values():
     out = augment_fn(jax.random.key(0), jnp.asarray(IMAGES[:2]))
     assert out.shape == (2, 12, 10, 3) and out.dtype == jnp.uint8

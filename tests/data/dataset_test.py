@@ -1,4 +1,4 @@
-"""The test examples that --eval_examples keeps."""
+"""The test examples that --eval_examples selects."""
 
 import numpy as np
 import pytest
@@ -14,15 +14,15 @@ def dataset():
       tuple(map(str, range(20))))
 
 
-def test_a_subset_is_the_same_for_ever(dataset):
-  """Results of different versions are compared on the same examples."""
+def test_a_subset_never_changes(dataset):
+  """Different versions must evaluate on the same examples."""
   few = dataset.with_test_examples(6)
   assert few.test_labels.tolist() == [1, 8, 10, 17, 18, 19]
   assert few.test_inputs[:, 0].tolist() == [1, 8, 10, 17, 18, 19]
   assert few.train_inputs is dataset.train_inputs
 
 
-def test_subsets_lie_in_one_another_and_end_with_all(dataset):
+def test_subsets_are_nested(dataset):
   subsets = [dataset.with_test_examples(n).test_labels for n in range(1, 21)]
   for n, (smaller, larger) in enumerate(zip(subsets, subsets[1:]), 1):
     assert len(set(smaller)) == n and set(smaller) < set(larger)

@@ -1,4 +1,4 @@
-"""Partitions: the published ones index for index, and what any must be."""
+"""Partitions: published ones index for index, and properties of all."""
 
 import time
 
@@ -17,12 +17,12 @@ LABELS = np.repeat(np.arange(10), 100)
 def test_equals_published_partitions(golden_partitions):
   for labels, case, sizes, indices in golden_partitions:
     if case['partition'] == 'iid':
-      found = partition.iid(len(labels), case['clients'], case['seed'])
+      actual = partition.iid(len(labels), case['clients'], case['seed'])
     else:
-      found = partition.dirichlet(
+      actual = partition.dirichlet(
           labels, case['clients'], case['beta'], case['seed'])
-    np.testing.assert_array_equal([len(i) for i in found], sizes)
-    np.testing.assert_array_equal(np.concatenate(found), indices)
+    np.testing.assert_array_equal([len(i) for i in actual], sizes)
+    np.testing.assert_array_equal(np.concatenate(actual), indices)
 
 
 @pytest.mark.parametrize('dataset, deviation', [
@@ -36,15 +36,15 @@ def test_paper_partition(golden_dir, dataset, deviation):
 
 
 def test_paper_partition_of_tiny_imagenet():
-  """Likewise; its loader gives 500 examples of each class, in order."""
+  """Supplement, Table 1; the loader sorts 500 examples per class."""
   labels = np.repeat(np.arange(200), 500)
   sizes = [len(i) for i in partition.dirichlet(labels, 10, .5, 0)]
   assert np.mean(sizes) == 10_000
   assert round(np.std(sizes)) == 99
 
 
-def as_released(labels, num_clients, beta, seed):
-  """partition_data of the released code, on which published figures rest."""
+def released_dirichlet(labels, num_clients, beta, seed):
+  """partition_data of the released code."""
   random, least = np.random.RandomState(seed), 0
   while least < 10:
     clients = [[] for _ in range(num_clients)]
@@ -52,135 +52,136 @@ def as_released(labels, num_clients, beta, seed):
       indices = np.where(labels == k)[0]
       random.shuffle(indices)
       p = random.dirichlet(np.repeat(beta, num_clients))
-      p = np.array([share * (len(held) < len(labels) / num_clients)
-                    for share, held in zip(p, clients)])
+      p = np.array([share * (len(client) < len(labels) / num_clients)
+                    for share, client in zip(p, clients)])
       p = p / p.sum()
       cuts = (np.cumsum(p) * len(indices)).astype(int)[:-1]
-      clients = [held + piece.tolist() for held, piece in zip(
+      clients = [client + piece.tolist() for client, piece in zip(
           clients, np.split(indices, cuts))]
       least = min(map(len, clients))
-  for held in clients:
-    random.shuffle(held)
+  for client in clients:
+    random.shuffle(client)
   return clients
 
 
 @pytest.mark.parametrize('counts, num_clients, beta', [
-    ((30, 20, 10), 2, .3),  # small enough that a client has just its share
+    ((30, 20, 10), 2, .3),  # small, so a client can reach its limit exactly
     ((20, 20), 2, .1), ((15, 15, 15), 3, .5), ((40, 7, 30), 4, 1.)])
-def test_dirichlet_is_the_released_code(counts, num_clients, beta):
+def test_dirichlet_equals_the_released_code(counts, num_clients, beta):
   labels = np.repeat(np.arange(len(counts)), counts)
   for seed in range(40):
-    found = partition.dirichlet(labels, num_clients, beta, seed)
-    assert [list(i) for i in found] == as_released(
+    actual = partition.dirichlet(labels, num_clients, beta, seed)
+    assert [list(i) for i in actual] == released_dirichlet(
         labels, num_clients, beta, seed)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 50), st.floats(.1, 100), st.integers(0, 2**32 - 1))
-def test_dirichlet_gives_every_example_to_one_client(clients, beta, seed):
+def test_dirichlet_assigns_each_example_once(clients, beta, seed):
   try:
-    found = partition.dirichlet(LABELS, clients, beta, seed)
+    actual = partition.dirichlet(LABELS, clients, beta, seed)
   except UserError:
-    return  # some draws are impossible; see below
-  assert len(found) == clients
-  assert min(map(len, found)) >= partition.MIN_EXAMPLES
+    return  # some settings have no split; see below
+  assert len(actual) == clients
+  assert min(map(len, actual)) >= partition.MIN_EXAMPLES
   np.testing.assert_array_equal(
-      np.sort(np.concatenate(found)), np.arange(len(LABELS)))
+      np.sort(np.concatenate(actual)), np.arange(len(LABELS)))
 
 
 @given(st.integers(1, 500), st.integers(1, 500), st.integers(0, 9))
-def test_iid_gives_every_example_to_one_client(examples, clients, seed):
+def test_iid_assigns_each_example_once(examples, clients, seed):
   if clients > examples:
     with pytest.raises(UserError, match='--num_clients'):
       partition.iid(examples, clients, seed)
     return
-  found = partition.iid(examples, clients, seed)
-  sizes = [len(i) for i in found]
-  assert len(found) == clients and max(sizes) - min(sizes) <= 1
+  actual = partition.iid(examples, clients, seed)
+  sizes = [len(i) for i in actual]
+  assert len(actual) == clients and max(sizes) - min(sizes) <= 1
   np.testing.assert_array_equal(
-      np.sort(np.concatenate(found)), np.arange(examples))
+      np.sort(np.concatenate(actual)), np.arange(examples))
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 30), st.integers(1, 5), st.integers(0, 2**32 - 1))
-def test_shards_give_each_client_few_classes(clients, each, seed):
-  found = partition.shards(LABELS, clients, each, seed)
+def test_shards_give_each_client_few_classes(clients, per_client, seed):
+  actual = partition.shards(LABELS, clients, per_client, seed)
   np.testing.assert_array_equal(
-      np.sort(np.concatenate(found)), np.arange(len(LABELS)))
-  # A shard of n sorted examples has at most n // 100 + 2 of the classes.
-  most = -(-len(LABELS) // (clients * each)) // 100 + 2
-  for indices in found:
-    assert len(set(LABELS[indices])) <= each * most
-  sizes = [len(i) for i in found]
-  assert max(sizes) - min(sizes) <= each
+      np.sort(np.concatenate(actual)), np.arange(len(LABELS)))
+  # A shard of n sorted examples has at most n // 100 + 2 classes.
+  max_classes = -(-len(LABELS) // (clients * per_client)) // 100 + 2
+  for indices in actual:
+    assert len(set(LABELS[indices])) <= per_client * max_classes
+  sizes = [len(i) for i in actual]
+  assert max(sizes) - min(sizes) <= per_client
 
 
-def test_two_shards_of_mcmahan():
-  """100 clients of 2 shards of 5 examples: exactly two classes, or one."""
-  found = partition.shards(LABELS[::-1].copy(), 100, 2, 0)
-  assert {len(i) for i in found} == {10}
-  classes = [len(set(LABELS[::-1][i])) for i in found]
+def test_two_shards_per_client():
+  """With 2 shards of 5 examples, 100 clients have one or two classes."""
+  actual = partition.shards(LABELS[::-1].copy(), 100, 2, 0)
+  assert {len(i) for i in actual} == {10}
+  classes = [len(set(LABELS[::-1][i])) for i in actual]
   assert set(classes) == {1, 2} and np.mean(classes) > 1.8
   other = partition.shards(LABELS[::-1].copy(), 100, 2, 1)
-  assert any((a != b).any() for a, b in zip(found, other))
-  with pytest.raises(UserError, match='--shards_per_client=11 are more shards'):
+  assert any((a != b).any() for a, b in zip(actual, other))
+  with pytest.raises(UserError, match='--shards_per_client=11 must be at most'):
     partition.shards(LABELS, 100, 11, 0)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 30), st.floats(.1, 100), st.integers(0, 2**32 - 1))
-def test_quantity_gives_every_example_to_one_client(clients, beta, seed):
+def test_quantity_assigns_each_example_once(clients, beta, seed):
   try:
-    found = partition.quantity(1000, clients, beta, seed)
+    actual = partition.quantity(1000, clients, beta, seed)
   except UserError:
     return
-  assert len(found) == clients
-  assert min(map(len, found)) >= partition.MIN_EXAMPLES
+  assert len(actual) == clients
+  assert min(map(len, actual)) >= partition.MIN_EXAMPLES
   np.testing.assert_array_equal(
-      np.sort(np.concatenate(found)), np.arange(1000))
+      np.sort(np.concatenate(actual)), np.arange(1000))
 
 
-def test_quantity_is_uneven_in_size_and_even_in_class():
+def test_quantity_skews_sizes_and_not_classes():
   labels = np.repeat(np.arange(10), 1000)
-  found = partition.quantity(len(labels), 10, .5, 0)
-  sizes = np.array([len(i) for i in found])
+  actual = partition.quantity(len(labels), 10, .5, 0)
+  sizes = np.array([len(i) for i in actual])
   assert sizes.max() > 4 * sizes.min()
-  shares = partition.class_counts(labels, found, 10) / sizes[:, None]
+  shares = partition.class_counts(labels, actual, 10) / sizes[:, None]
   large = sizes > 500
   assert np.abs(shares[large] - .1).max() < .05
   with pytest.raises(UserError, match='--beta=1e-06 gave no split'):
     partition.quantity(1000, 10, 1e-6, 0)
 
 
-def test_as_few_examples_as_the_bound_suffice():
-  """The published code accepts a split whose smallest client has just 10."""
-  least = partition.MIN_EXAMPLES
-  assert least == 10
+def test_clients_may_have_the_minimum_number_of_examples():
+  """The released code accepts a split whose smallest client has 10 examples."""
+  minimum = partition.MIN_EXAMPLES
+  assert minimum == 10
   smallest = lambda clients: min(map(len, clients))
   assert smallest(partition.iid(7, 7, 0)) == 1
-  assert smallest(partition.quantity(least, 1, .5, 0)) == least
-  assert smallest(partition.dirichlet(np.zeros(least, int), 1, .5, 0)) == least
+  assert smallest(partition.quantity(minimum, 1, .5, 0)) == minimum
+  assert smallest(
+      partition.dirichlet(np.zeros(minimum, int), 1, .5, 0)) == minimum
   drawn = {smallest(partition.dirichlet(LABELS, 40, .5, seed))
            for seed in range(20)}
-  assert min(drawn) == least
+  assert min(drawn) == minimum
 
 
-def test_natural_gives_each_client_its_own():
-  whose = np.array([3, 1, 3, 0, 1, 3, 2])
-  found = partition.natural(whose, 4, 0)
-  assert [list(i) for i in found] == [[3], [1, 4], [6], [0, 2, 5]]
-  some = [tuple(i) for i in partition.natural(whose, 2, 0)]
+def test_natural_uses_the_clients_of_the_data_set():
+  clients = np.array([3, 1, 3, 0, 1, 3, 2])
+  actual = partition.natural(clients, 4, 0)
+  assert [list(i) for i in actual] == [[3], [1, 4], [6], [0, 2, 5]]
+  some = [tuple(i) for i in partition.natural(clients, 2, 0)]
   assert set(some) < {(3,), (1, 4), (6,), (0, 2, 5)}
-  draws = {tuple(map(tuple, partition.natural(whose, 2, seed)))
+  draws = {tuple(map(tuple, partition.natural(clients, 2, seed)))
            for seed in range(20)}
   assert len(draws) > 3
   with pytest.raises(UserError, match='num_clients=5 is too many.*has 4 '):
-    partition.natural(whose, 5, 0)
+    partition.natural(clients, 5, 0)
   with pytest.raises(UserError, match='partition=natural needs a data set'):
     partition.natural(None, 2, 0)
 
 
-def test_noise_grows_with_the_client():
+def test_noise_increases_with_the_client_index():
   clients = [np.array([0, 3]), np.array([1]), np.array([5])]
   std = partition.noise_std(clients, .4, 6)
   np.testing.assert_allclose(std, [0, .2, 0, 0, 0, .4], rtol=1e-6)
@@ -190,13 +191,13 @@ def test_noise_grows_with_the_client():
 @pytest.mark.parametrize('clients, beta, words', [
     (101, .5, '--num_clients=101 is too many.*to 100 or less'),
     (100, .1, '--beta=0.1 gave no split'),  # each would need exactly 10
-    (10, 1e-6, '--beta=1e-06 gave no split'),  # p underflows
+    (10, 1e-6, '--beta=1e-06 gave no split'),  # proportions underflow
 ])
-def test_impossible_requests_end_soon(clients, beta, words):
+def test_impossible_splits_raise_soon(clients, beta, words):
   start = time.monotonic()
   with pytest.raises(UserError, match=words):
     partition.dirichlet(LABELS, clients, beta, 0)
-  assert time.monotonic() - start < 30  # it hangs in the published code
+  assert time.monotonic() - start < 30  # the released code never returns
 
 
 def test_class_counts():
@@ -205,8 +206,8 @@ def test_class_counts():
   np.testing.assert_array_equal(counts, [[1, 1, 0, 0], [0, 1, 1, 0]])
 
 
-def test_examples_are_sorted_by_class_and_keep_their_order_within_it():
+def test_sorting_by_class_is_stable():
   labels = np.array([2, 0, 1, 0, 2, 1])
   clients = [np.array([4, 3, 0, 1]), np.array([5, 2]), np.array([], int)]
-  found = partition.sorted_by_class(clients, labels)
-  assert [indices.tolist() for indices in found] == [[3, 1, 4, 0], [5, 2], []]
+  actual = partition.sorted_by_class(clients, labels)
+  assert [indices.tolist() for indices in actual] == [[3, 1, 4, 0], [5, 2], []]

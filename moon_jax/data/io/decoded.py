@@ -1,14 +1,15 @@
-"""Many small JPEG files as one array: decoded once, in parallel, then kept.
+"""Decodes many small JPEG files to one array, in parallel, and caches it.
 
-They are kept in one npy file (`moon_jax.data.io.cache`) next to the files or,
-where that cannot be written, in the user's cache; its path and size are
-printed. Its name is a hash of the names and sizes of the images, in order.
-Where their times differ from those of the files that were decoded (in a copied
-or newly unpacked folder, or the zip archive instead of a folder), the files
-are read and compared by sha256, which takes seconds; only where one has
-changed are the images decoded again. So a copy needs no second kept file, and
-a changed image of the same size is noticed, unless its time is the same, too.
-When a file is kept, those kept before it in the same place are removed.
+The cache is one npy file (`moon_jax.data.io.cache`) next to the image folder
+or, if that directory is not writable, in the user's cache directory. Its path
+and size are printed. The name contains a hash of the names and sizes of the
+images, in order.
+
+If the modification times differ from those of the decoded files (in a copied or
+newly unpacked folder, or a zip archive instead of a folder), all files are
+compared by sha256, which takes seconds. The images are decoded again only if a
+file has changed. A changed image of the same size and modification time is not
+detected. Writing a cache file removes earlier ones in the same directory.
 """
 
 import concurrent.futures
@@ -20,25 +21,28 @@ import numpy as np
 
 from moon_jax.data.io import cache
 from moon_jax.data.io import progress
-from moon_jax.data.io.files import Tree
+from moon_jax.data.io.files import FileTree
 from moon_jax.errors import UserError
 
-_CHUNK = 64  # images a thread works on before it reports its progress
+_CHUNK = 64  # images per task of a thread; progress is reported per task
 
 
-def load(tree: Tree, names: list[str], size: int, title: str,
+def load(tree: FileTree, names: list[str], size: int, title: str,
          prefix: str) -> np.ndarray:
-  """The images `names` of `tree`, uint8 [N, size, size, 3]; grey ones in RGB.
+  """Returns the images `names` of `tree` from the cache, or decodes them.
 
   Args:
-    tree: the files.
-    names: of the images, in the order wanted.
-    size: in pixels, of each.
-    title: of the data set, for messages.
-    prefix: what the kept file's name begins with.
+    tree: the image files.
+    names: names of the images in `tree`, in the order of the result.
+    size: height and width of each image in pixels.
+    title: name of the data set, for messages.
+    prefix: first part of the name of the cache file.
+
+  Returns:
+    uint8 [N, size, size, 3]; grayscale images are converted to RGB.
 
   Raises:
-    UserError: naming the file that is no JPEG, is damaged or of another size.
+    UserError: if a file is not a JPEG file, is damaged or has another size.
   """
   import platformdirs
 
@@ -51,29 +55,29 @@ def load(tree: Tree, names: list[str], size: int, title: str,
   for path in paths:
     if not path.is_file():
       continue
-    found = cache.read(path, shape)
-    if found is None:
+    cached = cache.read_cached(path, shape)
+    if cached is None:
       print(f'{path} is damaged; decoding the images again', flush=True)
       continue
-    if found.stamp == stamp:
-      return found.images
-    content = content or _content(tree, names, title)
-    if found.content == content:
-      cache.restamp(path, stamp)
-      return found.images
+    if cached.stamp == stamp:
+      return cached.images
+    content = content or _hash_files(tree, names, title)
+    if cached.content == content:
+      cache.restamp_cached(path, stamp)
+      return cached.images
     print(f'{path} was decoded from other files; decoding the images again',
           flush=True)
   images, content = _decode(tree, names, shape, title)
   for path in paths:
-    if cache.write(path, cache.Kept(images, content, stamp)):
-      removed = cache.remove_others(path, prefix, shape)
-      print(f'wrote the decoded images of {title} to {path} '
-            f'({path.stat().st_size / 1e6:,.1f} MB), where the next run reads '
-            'them' + (f'; removed {", ".join(map(str, removed))}, which it '
-                      'replaces' if removed else ''), flush=True)
+    if cache.write_cached(path, cache.CachedImages(images, content, stamp)):
+      removed = cache.remove_old_cached(path, prefix, shape)
+      print(f'cached the decoded images of {title} in {path} '
+            f'({path.stat().st_size / 1e6:,.1f} MB) for the next run' + (
+                f'; removed old cache files {", ".join(map(str, removed))}'
+                if removed else ''), flush=True)
       return images
-  print(f'{paths[-1]} cannot be written: the next run will decode the '
-        'images again', flush=True)
+  print(f'{paths[-1]} is not writable; the next run will decode the images '
+        'again', flush=True)
   return images
 
 
@@ -81,9 +85,9 @@ def _hash(value) -> bytes:
   return hashlib.sha256(repr(value).encode('utf-8', 'replace')).digest()
 
 
-def _decode(tree: Tree, names: list[str], shape: tuple[int, ...],
+def _decode(tree: FileTree, names: list[str], shape: tuple[int, ...],
             title: str) -> tuple[np.ndarray, bytes]:
-  """The images, and the hash of their files."""
+  """Returns the images and the hash of their files."""
   images = np.empty(shape, np.uint8)
   digests = np.empty((len(names), 32), np.uint8)
 
@@ -97,15 +101,15 @@ def _decode(tree: Tree, names: list[str], shape: tuple[int, ...],
   return images, hashlib.sha256(digests).digest()
 
 
-def _content(tree: Tree, names: list[str], title: str) -> bytes:
-  """The hash of the files, as `_decode` returns it."""
+def _hash_files(tree: FileTree, names: list[str], title: str) -> bytes:
+  """Returns the hash of the files, the same as that of `_decode`."""
   digests = np.empty((len(names), 32), np.uint8)
 
   def fill(i):
     digests[i] = _digest(tree.read(names[i])[1])
 
-  _for_each(fill, len(names), f'comparing {len(names):,} images of {title}, '
-            'whose times changed')
+  _for_each(fill, len(names), f'comparing {len(names):,} images of {title} '
+            'with the cache, as their modification times changed')
   return hashlib.sha256(digests).digest()
 
 
@@ -114,16 +118,16 @@ def _digest(blob: bytes) -> np.ndarray:
 
 
 def _for_each(fill, count: int, title: str) -> None:
-  """Calls fill(i) for each i below `count`, and shows how far it is."""
-  def fill_chunk(begin):
-    chunk = range(begin, min(begin + _CHUNK, count))
+  """Calls fill(i) for each i below `count` in threads and shows progress."""
+  def fill_chunk(start):
+    chunk = range(start, min(start + _CHUNK, count))
     for i in chunk:
       fill(i)
     return len(chunk)
 
-  # Threads do: Pillow decodes and hashlib hashes outside of Python's lock.
+  # Threads run in parallel: Pillow and hashlib release the GIL.
   with (concurrent.futures.ThreadPoolExecutor() as pool,
-        progress.shown(title, count, 'images') as advance):
+        progress.show_progress(title, count, 'images') as advance):
     for done in pool.map(fill_chunk, range(0, count, _CHUNK)):
       advance(done)
 
@@ -135,8 +139,8 @@ def _pixels(path: str, blob: bytes, size: int, remedy: str) -> np.ndarray:
     image = Image.open(io.BytesIO(blob), formats=('JPEG',))
     if image.size == (size, size):
       return np.asarray(image.convert('RGB'))
-  except Exception as error:  # its readers raise many kinds
-    raise UserError(f'--data_dir: {path} is not a whole JPEG file '
-                    f'({type(error).__name__}). {remedy}') from error
-  raise UserError(f'--data_dir: {path} is of {image.size[0]}x{image.size[1]} '
-                  f'pixels where {size}x{size} are expected. {remedy}')
+  except Exception as error:  # Pillow raises many types
+    raise UserError(f'--data_dir: {path} must be a complete JPEG file, got '
+                    f'{type(error).__name__}. {remedy}') from error
+  raise UserError(f'--data_dir: {path} must have {size}x{size} pixels, got '
+                  f'{image.size[0]}x{image.size[1]}. {remedy}')

@@ -1,7 +1,7 @@
-"""Downloads published archives: checked, resumed, with progress.
+"""Downloads published archives, with checksum, resuming and progress.
 
-pooch checks the hash and moves the file in place in one step; the class below
-gives it what it lacks, to resume where a broken download stopped.
+pooch verifies the checksum and moves the file into place atomically.
+`ResumingDownloader` adds resuming of interrupted downloads.
 """
 
 import contextlib
@@ -17,59 +17,63 @@ _CHUNK = 2**18  # bytes
 
 
 class ResumingDownloader:
-  """A pooch downloader that keeps what it has in `NAME.part` and resumes."""
+  """A pooch downloader that saves partial data in `NAME.part` and resumes."""
 
-  def __init__(self, part: pathlib.Path, is_shown: bool = True):
+  def __init__(self, part: pathlib.Path, has_progress: bool = True):
     self.part = part
-    self.is_shown = is_shown
+    self.has_progress = has_progress
 
   def __call__(self, url, output_file, pooch):
     import requests
 
-    have = self.part.stat().st_size if self.part.exists() else 0
-    headers = {'Range': f'bytes={have}-'} if have else {}
+    offset = self.part.stat().st_size if self.part.exists() else 0
+    headers = {'Range': f'bytes={offset}-'} if offset else {}
     with requests.get(
         url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
-      if response.status_code == 416:  # nothing after what is here already
+      if response.status_code == 416:  # the .part file is complete
         shutil.move(self.part, output_file)
         return
       response.raise_for_status()
       if response.status_code != 206:  # the server sends the whole file
-        have = 0
-      left = int(response.headers.get('content-length', 0))
-      with (open(self.part, 'ab' if have else 'wb') as out,
-            self._progress(have, left) as advance):
+        offset = 0
+      num_left = int(response.headers.get('content-length', 0))
+      with (open(self.part, 'ab' if offset else 'wb') as out,
+            self._progress(offset, num_left) as advance):
         for chunk in response.iter_content(_CHUNK):
           out.write(chunk)
           advance(len(chunk))
-    if left and self.part.stat().st_size < have + left:
+    if num_left and self.part.stat().st_size < offset + num_left:
       raise requests.ConnectionError(
           f'the connection broke after {self.part.stat().st_size} bytes')
     shutil.move(self.part, output_file)
 
-  def _progress(self, have: int, left: int):
-    if not self.is_shown:
+  def _progress(self, offset: int, num_left: int):
+    if not self.has_progress:
       return contextlib.nullcontext(lambda count: None)
-    # A server need not say how long a file is.
-    total = have + left if left else 0
+    # The server may send no content-length.
+    total = offset + num_left if num_left else 0
     title = f'downloading {self.part.stem}' + (
         f', {total / 1e6:,.1f} MB' if total else '') + (
-            f', from {have / 1e6:,.1f} MB' if have else '')
-    return progress.shown(title, total, 'B', have)
+            f', from {offset / 1e6:,.1f} MB' if offset else '')
+    return progress.show_progress(title, total, 'B', offset)
 
 
 def fetch(url: str, md5: str, directory: pathlib.Path,
-          is_shown: bool = True) -> pathlib.Path:
-  """Returns the path of the file of `url` in `directory`, downloaded whole.
+          has_progress: bool = True) -> pathlib.Path:
+  """Downloads a file into `directory`, unless it is there, and checks it.
 
   Args:
-    url: where the file is published.
-    md5: its published checksum, in hexadecimal.
-    directory: an existing directory; a broken download leaves `NAME.part`.
-    is_shown: whether to show the progress.
+    url: URL of the file.
+    md5: checksum of the file, in hexadecimal.
+    directory: an existing directory. An interrupted download leaves a file
+      NAME.part in it, from which the next call resumes.
+    has_progress: whether to show progress.
+
+  Returns:
+    The path of the file.
 
   Raises:
-    UserError: without a network, on a broken download, or a wrong checksum.
+    UserError: if the download fails or its checksum differs.
   """
   import pooch
   import requests
@@ -77,9 +81,9 @@ def fetch(url: str, md5: str, directory: pathlib.Path,
   name = url.rpartition('/')[2]
   if not os.access(directory, os.W_OK):
     raise UserError(
-        f'--data_dir={directory} is not writable, so {name} cannot be '
-        'downloaded into it; name another directory')
-  downloader = ResumingDownloader(directory / f'{name}.part', is_shown)
+        f'--data_dir={directory} must be writable to download {name} into it; '
+        'name another directory')
+  downloader = ResumingDownloader(directory / f'{name}.part', has_progress)
   pooch.get_logger().setLevel('ERROR')
   try:
     return pathlib.Path(pooch.retrieve(
@@ -87,9 +91,9 @@ def fetch(url: str, md5: str, directory: pathlib.Path,
   except (requests.RequestException, OSError) as error:
     raise UserError(
         f'--data_dir={directory} holds no {name} and {url} could not be '
-        f'downloaded ({type(error).__name__}). Download it where there is a '
-        f'network, put it into {directory}, and run again') from error
-  except ValueError as error:  # pooch's word for a wrong checksum
+        f'downloaded ({type(error).__name__}). Download it on a machine with '
+        f'network access, copy it into {directory}, and run again') from error
+  except ValueError as error:  # pooch raises it for a wrong checksum
     raise UserError(
-        f'{url} did not give the published file (md5 {md5}). Run again, or '
-        f'put {name} into --data_dir={directory} yourself') from error
+        f'{url} does not have the expected md5 {md5}. Run again, or copy '
+        f'{name} into --data_dir={directory}') from error

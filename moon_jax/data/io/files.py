@@ -1,6 +1,6 @@
-"""The bytes of files that users have, in a directory or an archive.
+"""Reads files from a directory or an archive.
 
-A reader is read(name) -> (path as told to users, bytes).
+A reader is a function read(name) -> (path for messages, bytes).
 """
 
 from collections.abc import Callable
@@ -18,104 +18,109 @@ import zlib
 
 from moon_jax.errors import UserError
 
-_MAX_BYTES = 2**28  # read of a file; more than any published one holds
-_MAX_DEPTH = 3  # of directories that are looked into
+_MAX_BYTES = 2**28  # per file; more than any published file has
+_MAX_DEPTH = 3  # of nested directories
 
 
-class Tree(NamedTuple):
-  """Many files, below a directory or in the zip archive that holds it."""
+class FileTree(NamedTuple):
+  """All files of a directory, or of that directory in a zip archive."""
 
-  path: pathlib.Path
-  # name below the directory, with slashes -> size in bytes, and what differs
-  # when the content does: the time in a directory, a checksum in an archive
+  path: pathlib.Path  # of the directory or archive
+  # Path relative to the directory, with slashes -> (size in bytes, modification
+  # time in a directory or CRC in an archive).
   stamps: dict[str, tuple[int, int]]
-  read: Callable  # a reader of these names, for any number of threads
-  remedy: str  # what to do about a bad file, as messages end
+  read: Callable  # thread-safe reader of these names
+  remedy: str  # last sentence of error messages
 
 
 def read_regular(path: pathlib.Path) -> bytes:
-  """The bytes of a file; raises OSError of pipes, devices and directories."""
+  """Returns the bytes of a regular file.
+
+  Raises:
+    OSError: if the file cannot be read, or is a pipe, device or directory.
+  """
   if os.path.lexists(path) and not path.is_file():
-    raise OSError(errno.EINVAL, 'it is no regular file')
+    raise OSError(errno.EINVAL, 'it is not a regular file')
   return path.read_bytes()
 
 
-def directory_of(name: str, title: str, data_dir: str, wanted: str,
-                 is_downloaded: bool) -> pathlib.Path:
-  """The directory `data_dir`, which must exist.
+def existing_directory(name: str, title: str, data_dir: str, content: str,
+                       is_downloadable: bool) -> pathlib.Path:
+  """Returns the directory `data_dir`, which must exist.
 
-  A mistyped path would else start a download.
+  It is not created, because a mistyped path would start a download.
 
   Args:
-    name: of the data set, as in --dataset.
-    title: likewise, for people.
-    data_dir: as in --data_dir.
-    wanted: what the directory should hold.
-    is_downloaded: whether an empty one would do.
+    name: value of --dataset.
+    title: full name of the data set, for messages.
+    data_dir: value of --data_dir.
+    content: description of the files that the directory should hold.
+    is_downloadable: whether the data set can be downloaded.
 
   Raises:
-    UserError: where it is no directory.
+    UserError: if `data_dir` is empty or not a directory.
   """
   if not data_dir:
     raise UserError(
         f'--data_dir must name a directory for --dataset={name}; got none. '
-        f'Give one that holds {wanted}')
+        f'Give one that holds {content}')
   root = pathlib.Path(data_dir).expanduser()
   if root.exists() and not root.is_dir():
     raise UserError(f'--data_dir={data_dir} is a file; name the directory that '
                     'holds it')
   if not root.is_dir():
     create = (f'create it (mkdir -p {data_dir}) to download {title} into it, '
-              'or ' if is_downloaded else '')
+              'or ' if is_downloadable else '')
     raise UserError(f'--data_dir={data_dir} is not a directory; {create}name '
                     f'the one that holds {title}')
   return root
 
 
-def of_directory(directory: pathlib.Path, remedy: str,
-                 ends: tuple[str, ...] = ('', '.gz')) -> Callable:
-  """Reads files in `directory`, each NAME, or else NAME.gz unpacked.
+def directory_reader(directory: pathlib.Path, remedy: str,
+                     suffixes: tuple[str, ...] = ('', '.gz')) -> Callable:
+  """Returns a reader of files in a directory; NAME.gz is decompressed.
 
   Args:
     directory: an existing directory.
-    remedy: what to do about a bad file, as messages end.
-    ends: of file names, '' or '.gz': the first that exists is read.
+    remedy: last sentence of error messages.
+    suffixes: of file names, '' or '.gz'; the first existing file is read.
 
   Returns:
-    A reader. It raises UserError where a file is missing or damaged.
+    A reader. It raises UserError if a file is missing or damaged.
   """
   def read(name):
-    path = next((path for path in (directory / f'{name}{end}' for end in ends)
-                 if path.exists()), directory / name)
+    paths = [directory / f'{name}{suffix}' for suffix in suffixes]
+    path = next(filter(pathlib.Path.exists, paths), directory / name)
     open_fn = gzip.open if path.name == f'{name}.gz' else open
-    if not path.is_file():  # nor a pipe or a device, which never end
-      raise UserError(f'--data_dir: {path} is missing or no file. {remedy}')
+    if not path.is_file():  # reading a pipe or device may never end
+      raise UserError(f'--data_dir: {path} is missing or not a regular file. '
+                      f'{remedy}')
     try:
       with open_fn(path, 'rb') as file:
         return str(path), file.read(_MAX_BYTES)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-      raise UserError(f'--data_dir: {path} is not a whole gzip file ({error}). '
-                      f'{remedy}') from error
+      raise UserError(f'--data_dir: {path} is not a complete gzip file '
+                      f'({error}). {remedy}') from error
     except OSError as error:
       raise UserError(f'--data_dir: {path} cannot be read '
                       f'({error.strerror}); fix its permissions') from error
   return read
 
 
-def of_archive(path: pathlib.Path, names: Container[str],
-               remedy: str) -> Callable:
-  """Reads files straight from a tar archive; nothing is unpacked.
+def archive_reader(path: pathlib.Path, names: Container[str],
+                   remedy: str) -> Callable:
+  """Returns a reader of files in a tar archive, which is not unpacked.
 
   Args:
-    path: of the archive, which may be compressed.
-    names: of the files that will be read, once each.
-    remedy: what to do about a bad file, as messages end.
+    path: path of the archive, which may be compressed.
+    names: names of the files; each can be read once.
+    remedy: last sentence of error messages.
 
   Returns:
-    A reader. It raises UserError where a file is missing.
+    A reader. It raises UserError if a file is missing.
 
   Raises:
-    UserError: where the archive is damaged.
+    UserError: if the archive is damaged.
   """
   try:
     with tarfile.open(path) as tar:
@@ -129,7 +134,7 @@ def of_archive(path: pathlib.Path, names: Container[str],
 
   def read(name):
     if name not in blobs:
-      raise UserError(f'--data_dir: {path} holds no {name}. {remedy}')
+      raise UserError(f'--data_dir: {path} does not contain {name}. {remedy}')
     return f'{path}:{name}', blobs.pop(name)
 
   return read
@@ -137,52 +142,54 @@ def of_archive(path: pathlib.Path, names: Container[str],
 
 def _archive_error(path: pathlib.Path, name: str, error: Exception,
                    remedy: str) -> UserError:
-  """What to raise where an archive, or the file `name` in it, is unreadable."""
+  """Returns the error for an unreadable archive, or file `name` in it."""
   if isinstance(error, (PermissionError, IsADirectoryError)):
     return UserError(f'--data_dir: {path} cannot be read ({error.strerror}); '
-                     'fix its permissions, or put the archive there')
+                     'fix its permissions, or copy the archive there')
   reason = str(error).partition('\n')[0]
   return UserError(f'--data_dir: the archive {path} is damaged'
                    f'{f" at {name}" if name else ""} ({reason}). {remedy}')
 
 
-def tree_of_directory(directory: pathlib.Path, tops: tuple[str, ...],
-                      remedy: str) -> Tree:
-  """The files below `directory` whose path begins with one of `tops`.
+def directory_tree(directory: pathlib.Path, entries: tuple[str, ...],
+                   remedy: str) -> FileTree:
+  """Returns the files and subdirectories `entries` of a directory as a tree.
 
   Raises:
-    UserError: where a directory cannot be read.
+    UserError: if a directory cannot be read.
   """
   try:
-    stamps = dict(_scan(directory, '', _MAX_DEPTH, tops))
+    stamps = dict(_scan(directory, '', _MAX_DEPTH, entries))
   except OSError as error:
     raise UserError(f'--data_dir: {error.filename} cannot be read '
                     f'({error.strerror}); fix its permissions') from error
-  return Tree(directory, stamps, of_directory(directory, remedy), remedy)
+  return FileTree(
+      directory, stamps, directory_reader(directory, remedy), remedy)
 
 
-def _scan(directory, prefix: str, depth: int, tops=None
+def _scan(directory, prefix: str, depth: int, entries=None
           ) -> Iterator[tuple[str, tuple[int, int]]]:
-  """Names with sizes and times; links are followed, to a bounded depth."""
-  with os.scandir(directory) as entries:
-    for entry in entries:
+  """Yields names with sizes and times, following links to a bounded depth."""
+  with os.scandir(directory) as scanned:
+    for entry in scanned:
       name = f'{prefix}{entry.name}'
-      if tops and name not in tops:
+      if entries and name not in entries:
         continue
-      if entry.is_file():  # nor a pipe or a device
+      if entry.is_file():  # false for pipes and devices
         status = entry.stat()
         yield name, (status.st_size, status.st_mtime_ns)
       elif depth and entry.is_dir():
         yield from _scan(entry.path, f'{name}/', depth - 1)
 
 
-def tree_of_zip(path: pathlib.Path, directory: str, remedy: str) -> Tree:
-  """The files of `directory` in a zip archive; nothing is unpacked.
+def zip_tree(path: pathlib.Path, directory: str, remedy: str) -> FileTree:
+  """Returns the files of `directory` in a zip archive, which is not unpacked.
 
   Raises:
-    UserError: where the archive is damaged or has no such directory.
+    UserError: if the archive is damaged or has no such directory.
   """
-  # The last three: of features that it lacks, of passwords, and of bad fields.
+  # zipfile raises the last three for unsupported features, encrypted files and
+  # invalid fields.
   errors = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError,
             NotImplementedError, RuntimeError, ValueError)
   try:
@@ -193,8 +200,8 @@ def tree_of_zip(path: pathlib.Path, directory: str, remedy: str) -> Tree:
            for info in archive.infolist()
            if info.filename.startswith(f'{directory}/') and not info.is_dir()}
   if not infos:
-    raise UserError(f'--data_dir: the archive {path} is whole but holds no '
-                    f'{directory}/, so it is not the published one. {remedy}')
+    raise UserError(f'--data_dir: the archive {path} must contain '
+                    f'{directory}/, got other files. {remedy}')
 
   def read(name):
     try:
@@ -204,4 +211,4 @@ def tree_of_zip(path: pathlib.Path, directory: str, remedy: str) -> Tree:
       raise _archive_error(path, name, error, remedy) from error
 
   stamps = {name: (info.file_size, info.CRC) for name, info in infos.items()}
-  return Tree(path, stamps, read, remedy)
+  return FileTree(path, stamps, read, remedy)

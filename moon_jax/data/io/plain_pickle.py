@@ -1,8 +1,8 @@
-"""Reads pickles that hold arrays, lists, strings and numbers, and nothing else.
+"""A safe reader of pickles that hold only arrays, lists, strings and numbers.
 
-`pickle.load` runs whatever code a file asks for. Here the few
-names that arrays need are known, and stand for the small classes and functions
-below: nothing named in the file is ever called.
+`pickle.load` can run arbitrary code. This reader accepts only the few names
+that pickled arrays need and replaces them by the classes and functions below,
+so no function that a file names is called.
 """
 
 import io
@@ -13,13 +13,13 @@ import numpy as np
 
 
 class _Dtype:
-  """Stands for numpy.dtype(name, align, copy): keeps the name."""
+  """Replaces numpy.dtype(name, align, copy)."""
 
   def __init__(self, name, align=False, copy=False):
     del align, copy
     self.dtype = np.dtype(name)
     if self.dtype.kind not in 'biuf':
-      raise pickle.UnpicklingError(f'holds an array of {self.dtype}')
+      raise pickle.UnpicklingError(f'arrays of {self.dtype} are not allowed')
 
   def __setstate__(self, state):
     order = state[1]
@@ -28,7 +28,7 @@ class _Dtype:
 
 
 class _Array:
-  """Stands for the array that numpy's _reconstruct would make."""
+  """Replaces the array that numpy's _reconstruct returns."""
 
   array: np.ndarray | None = None
 
@@ -39,13 +39,13 @@ class _Array:
 
 
 class _ArrayType:
-  """Stands for the class numpy.ndarray, which is only ever an argument."""
+  """Replaces numpy.ndarray, which pickles use only as an argument."""
 
 
 def _encode(text, encoding):
-  """Stands for _codecs.encode, by which Python 3 writes bytes for Python 2."""
+  """Replaces _codecs.encode, which Python 3 uses for bytes in protocol 2."""
   if encoding not in ('latin1', b'latin1'):
-    raise pickle.UnpicklingError(f'holds bytes in {encoding!r}')
+    raise pickle.UnpicklingError(f'encoding {encoding!r} is not allowed')
   return text.encode('latin1')
 
 
@@ -54,7 +54,7 @@ def _reconstruct(subtype, shape, typecode):
   return _Array()
 
 
-_KNOWN = {
+_ALLOWED = {
     ('numpy.core.multiarray', '_reconstruct'): _reconstruct,
     ('numpy._core.multiarray', '_reconstruct'): _reconstruct,
     ('_codecs', 'encode'): _encode,
@@ -66,24 +66,24 @@ _KNOWN = {
 class _Unpickler(pickle.Unpickler):
 
   def find_class(self, module, name):
-    if (module, name) not in _KNOWN:
-      raise pickle.UnpicklingError(f'asks for {module}.{name}')
-    return _KNOWN[module, name]
+    if (module, name) not in _ALLOWED:
+      raise pickle.UnpicklingError(f'{module}.{name} is not allowed')
+    return _ALLOWED[module, name]
 
 
 def loads_dict(blob: bytes) -> dict[bytes, Any]:
-  """Returns the dict that `blob` holds, its arrays as numpy arrays.
+  """Unpickles a dict of plain values and numpy arrays.
 
-  Strings of Python 2 pickles come back as bytes.
+  Strings of Python 2 pickles are returned as bytes.
 
   Raises:
-    ValueError: where `blob` is damaged, holds no dict, or asks for anything
-      that is not an array, a list, a string or a number.
+    ValueError: if `blob` is damaged, is not a dict, or holds anything other
+      than arrays, lists, strings and numbers.
   """
   try:
     value = _Unpickler(io.BytesIO(blob), encoding='bytes').load()
   except Exception as error:  # a damaged pickle can raise almost anything
     raise ValueError(f'not a pickle of plain arrays: {error}') from error
   if not isinstance(value, dict):
-    raise ValueError(f'not a pickled dict but a {type(value).__name__}')
+    raise ValueError(f'not a pickled dict, got a {type(value).__name__}')
   return {k: v.array if isinstance(v, _Array) else v for k, v in value.items()}

@@ -1,7 +1,8 @@
-"""Data sets that tensorflow-datasets has prepared, read without TensorFlow.
+"""Reads data sets that tensorflow-datasets prepared, without TensorFlow.
 
-https://www.tensorflow.org/datasets/data_source. Only the array_record format
-can be read so; only preparing one of image data needs TensorFlow.
+Only the array_record format can be read without TensorFlow, see
+https://www.tensorflow.org/datasets/data_source. Preparing a data set of images
+needs TensorFlow.
 """
 
 import json
@@ -12,24 +13,26 @@ import numpy as np
 
 from moon_jax.errors import UserError
 
-_PREPARE = ("tfds.load('{name}', builder_kwargs={{'file_format': "
-            "'array_record'}}) where TensorFlow is installed prepares one")
+_PREPARE = ("Prepare it with tfds.load('{name}', builder_kwargs={{"
+            "'file_format': 'array_record'}}) where TensorFlow is installed")
 
 
 def find(root: pathlib.Path, name: str) -> pathlib.Path | None:
-  """The newest prepared version of data set `name` in `root`, if any.
+  """Returns the directory of the newest prepared version, or None.
 
-  `root` may also be the directory of a version itself.
+  Args:
+    root: a directory of prepared data sets, or the directory of one version.
+    name: name of the data set in tensorflow-datasets.
   """
-  found = sorted(root.glob(f'{name}/*/dataset_info.json'))
-  own = root / 'dataset_info.json'
-  if _name_in(own) == name:
-    found.append(own)
-  return found[-1].parent if found else None
+  infos = sorted(root.glob(f'{name}/*/dataset_info.json'))
+  root_info = root / 'dataset_info.json'
+  if _dataset_name(root_info) == name:
+    infos.append(root_info)
+  return infos[-1].parent if infos else None
 
 
-def _name_in(info: pathlib.Path) -> str | None:
-  """Which data set a dataset_info.json tells of, if it is one."""
+def _dataset_name(info: pathlib.Path) -> str | None:
+  """Returns the data set's name in a dataset_info.json, or None if invalid."""
   try:
     return json.loads(info.read_bytes())['name']
   except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -37,18 +40,21 @@ def _name_in(info: pathlib.Path) -> str | None:
 
 
 def read(directory: pathlib.Path):
-  """Train images, train labels, test images, test labels, in official order.
+  """Reads a prepared data set in the official order of its examples.
 
-  tensorflow-datasets stores examples shuffled; their `id` restores the order.
-  Those of data sets without (MNIST, Fashion-MNIST) stay in the order in which
-  they are stored, which is not that of the published files.
+  tensorflow-datasets shuffles examples; sorting by their `id` restores the
+  official order. Examples without `id` (MNIST, Fashion-MNIST) remain in the
+  stored order, which differs from that of the published files.
+
+  Returns:
+    Training images, training labels, test images, test labels.
 
   Raises:
-    UserError: where `directory` is damaged or in another format.
+    UserError: if `directory` is damaged or in another format.
   """
   import tensorflow_datasets as tfds
 
-  logging.getLogger('absl').setLevel('ERROR')  # advice about OpenCV
+  logging.getLogger('absl').setLevel('ERROR')  # hides a hint about OpenCV
   try:
     builder = tfds.builder_from_directory(directory)
     splits = []
@@ -58,7 +64,7 @@ def read(directory: pathlib.Path):
       splits.append(np.stack([e['image'] for e in examples]))
       splits.append(np.array([e['label'] for e in examples], np.int32))
     return tuple(splits)
-  except Exception as error:  # its readers raise many kinds, some from C++
+  except Exception as error:  # readers raise many types, some from C++
     reason = str(error).strip().partition('\n')[0]
     raise UserError(
         f'--data_dir: {directory} cannot be read as array_record ({reason}). '
@@ -68,18 +74,21 @@ def read(directory: pathlib.Path):
 
 
 def prepare(name: str):
-  """As `read`, after preparing `name` in tensorflow-datasets' own directory.
+  """Prepares `name` in the default directory of tensorflow-datasets, reads it.
+
+  Returns:
+    The arrays of `read`.
 
   Raises:
-    UserError: without TensorFlow, or where preparing fails.
+    UserError: if TensorFlow is not installed or the preparation fails.
   """
   try:
     import tensorflow  # noqa: F401  pylint: disable=unused-import
   except ImportError:
     raise UserError(
-        '--data_dir=tfds needs TensorFlow to prepare the data set and it is '
-        'not installed; pip install tensorflow, or give --data_dir=DIRECTORY '
-        'to read or download the published archive') from None
+        '--data_dir=tfds needs TensorFlow, which is not installed; pip install '
+        'tensorflow, or give --data_dir=DIRECTORY to read or download the '
+        'published files') from None
   import tensorflow_datasets as tfds
 
   builder = tfds.builder(name, file_format='array_record')

@@ -1,4 +1,4 @@
-"""Shows the progress of long work on files: a bar, or a few lines in logs."""
+"""Progress of long operations on files: a bar, or a few lines in a log."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -6,24 +6,24 @@ import contextlib
 import sys
 import time
 
-_SECONDS = 2  # at least, between two lines
+_MIN_INTERVAL = 2  # seconds between two lines
 
 
 @contextlib.contextmanager
-def shown(title: str, total: int, unit: str, done: int = 0,
-          clock: Callable[[], float] = time.monotonic
-          ) -> Iterator[Callable[[int], None]]:
-  """Shows how far a piece of work is.
+def show_progress(title: str, total: int, unit: str, done: int = 0,
+                  clock: Callable[[], float] = time.monotonic
+                  ) -> Iterator[Callable[[int], None]]:
+  """Shows the progress of an operation.
 
-  Where stderr is a terminal, draws a bar on it. Elsewhere, as in a log file,
-  prints `title` at once and, of work that takes seconds, a line for each tenth.
+  If stderr is a terminal, draws a progress bar on it. Otherwise, prints `title`
+  at once and then one line per 10% of the work, at most every 2 seconds.
 
   Args:
-    title: what is being done, with the amount.
-    total: the amount of work in units; 0 where it is not known.
-    unit: of the amount: "B" of bytes, or a plural.
-    done: how much was done before.
-    clock: returns seconds.
+    title: description of the operation.
+    total: total amount of work in units; 0 if it is unknown.
+    unit: unit of the work, "B" for bytes or a plural noun.
+    done: amount of work that was done before.
+    clock: returns the time in seconds.
 
   Yields:
     A function advance(count) to call after each `count` units of work.
@@ -38,16 +38,16 @@ def shown(title: str, total: int, unit: str, done: int = 0,
     return
 
   print(title, flush=True)
-  begin = last = clock()
+  start = last = clock()
   tenths = 10 * done // total if total else 0
 
   def advance(count):
     nonlocal done, last, tenths
     done += count
     now = clock()
-    if total and 10 * done // total > tenths and now - last >= _SECONDS:
+    if total and 10 * done // total > tenths and now - last >= _MIN_INTERVAL:
       last, tenths = now, 10 * done // total
-      print(f'{title}: {100 * done // total}% after {now - begin:.0f} s',
+      print(f'{title}: {100 * done // total}% after {now - start:.0f} s',
             flush=True)
 
   yield advance

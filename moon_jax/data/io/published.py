@@ -1,12 +1,12 @@
-"""Data sets read from the files in which they were published, and checked.
+"""Finds, verifies and reads published data sets.
 
-Every form of a data set gives the same arrays, in the official order, on which
-the published partitions rest (`prepared.read` names the exceptions). A file
-that is not the published one is refused, even where another form lies beside
-it. Two exceptions: a file of another data set that uses the same file names
-(Fashion-MNIST's beside MNIST's) is passed over, and the search continues; and
-a file whose published checksum is not known for certain (CIFAR-100's binary
-form) may differ from the expected one where its labels are complete.
+All layouts of a data set give the same arrays in the official order, which the
+published partitions need (`prepared.read` names the exceptions). A file that
+differs from the published one is an error, even if the directory also holds
+another layout. There are two exceptions. If the file belongs to another data
+set that uses the same file names (MNIST and Fashion-MNIST), the search
+continues. If the published checksum is uncertain (CIFAR-100's binary layout), a
+file with complete labels is accepted.
 """
 
 import pathlib
@@ -14,97 +14,108 @@ import pathlib
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import download
 from moon_jax.data.io import files
-from moon_jax.data.io import forms
+from moon_jax.data.io import layouts
 from moon_jax.data.io import prepared
-from moon_jax.data.io.forms import Form
-from moon_jax.data.io.forms import NamesakeError
-from moon_jax.data.io.forms import Published
+from moon_jax.data.io.layouts import Layout
+from moon_jax.data.io.layouts import OtherDatasetError
+from moon_jax.data.io.layouts import PublishedDataset
 from moon_jax.errors import UserError
 
 
-def load(published: Published, data_dir: str) -> Dataset:
-  """Reads a data set from `data_dir`, or downloads it there.
+def load(published: PublishedDataset, data_dir: str) -> Dataset:
+  """Reads a data set from `data_dir`, or downloads it into that directory.
 
-  Looked for, in this order: the directory of each form, the archive of each,
-  and `cifar10/` or alike, prepared by tensorflow-datasets as array_record.
-  `data_dir` may also be one of these directories itself. "tfds" prepares the
-  last with TensorFlow.
+  Searches for, in this order: the directory of each layout, the archive of each
+  layout, and the directory `published.prepared_name` that tensorflow-datasets
+  prepared as array_record.
+
+  Args:
+    published: the data set.
+    data_dir: a directory that holds one of these, or one of these directories.
+      'tfds' prepares the data set with TensorFlow.
 
   Raises:
-    UserError: see `moon_jax.data.sources.load`.
+    UserError: if files are missing or damaged and cannot be downloaded.
   """
   if data_dir == 'tfds':
-    return _dataset(published, *forms.check_prepared(
+    return _dataset(published, *layouts.check_prepared(
         published, data_dir, prepared.prepare(published.prepared_name)))
-  wanted = ' or '.join(_names(published.forms[0]))
+  content = ' or '.join(_names(published.layouts[0]))
   if published.url_md5:
-    wanted += ', or an empty one to download into'
-  root = files.directory_of(published.name, published.title, data_dir, wanted,
-                            bool(published.url_md5))
-  if root.name in [form.directory for form in published.forms if form.archive]:
+    content += ', or an empty one to download into'
+  root = files.existing_directory(published.name, published.title, data_dir,
+                                  content, bool(published.url_md5))
+  if root.name in [
+      layout.directory for layout in published.layouts if layout.archive]:
     root = root.parent
   return _dataset(published, *_read(published, root))
 
 
-def _names(form: Form) -> list[str]:
-  """What a form is looked for by."""
-  if form.archive:
-    return [f'{form.directory}/', form.archive]
-  return [f'{", ".join(form.md5)} (each also as .gz)']
+def _names(layout: Layout) -> list[str]:
+  """Returns the names of files and directories to search for."""
+  if layout.archive:
+    return [f'{layout.directory}/', layout.archive]
+  return [f'{", ".join(layout.md5)} (each also as .gz)']
 
 
-def _read(published: Published, root: pathlib.Path):
-  """Returns train images, train labels, test images, test labels."""
-  namesake = None
-  for form in published.forms:
-    # Two data sets of the same names fit in one directory, one of them packed.
-    for ends in (('', '.gz'), ('.gz', '')):
-      if _is_there(root, form):
+def _read(published: PublishedDataset, root: pathlib.Path):
+  """Returns training images, training labels, test images, test labels."""
+  other_error = None
+  for layout in published.layouts:
+    # A directory can hold two data sets of the same file names if one of them
+    # is compressed.
+    for suffixes in (('', '.gz'), ('.gz', '')):
+      if _exists(root, layout):
         try:
-          return forms.read(published, form, files.of_directory(
-              root / form.directory, forms.remedy(published), ends))
-        except NamesakeError as error:
-          namesake = namesake or error
-  for form in published.forms:
-    if form.archive and (root / form.archive).exists():
-      return _read_archive(published, form, root / form.archive)
+          return layouts.read(published, layout, files.directory_reader(
+              root / layout.directory, layouts.remedy(published), suffixes))
+        except OtherDatasetError as error:
+          other_error = other_error or error
+  for layout in published.layouts:
+    if layout.archive and (root / layout.archive).exists():
+      return _read_archive(published, layout, root / layout.archive)
   directory = prepared.find(root, published.prepared_name)
   if directory:
-    return forms.check_prepared(published, directory, prepared.read(directory))
+    return layouts.check_prepared(
+        published, directory, prepared.read(directory))
   if not published.url_md5:
-    places = ' or '.join(f'{form.directory}/' for form in published.forms[1:])
-    where = (f'{_names(published.forms[0])[0]}, itself or in {places}, or '
-             f'{published.prepared_name}/ of tensorflow-datasets')
-    if namesake:
+    directories = ' or '.join(
+        f'{layout.directory}/' for layout in published.layouts[1:])
+    content = (f'{_names(published.layouts[0])[0]}, directly or in '
+               f'{directories}, or {published.prepared_name}/ of '
+               'tensorflow-datasets')
+    if other_error:
       raise UserError(
-          f'{namesake}, and no other place has {published.title}: {root} must '
-          f'hold {where}. Get the files from {published.url}') from namesake
-    raise UserError(f'--data_dir={root} must hold {where}; got none of them. '
+          f'{other_error}. {root} must hold {content} with {published.title}. '
+          f'Get the files from {published.url}') from other_error
+    raise UserError(f'--data_dir={root} must hold {content}; got none of them. '
                     f'Get the files from {published.url}')
-  names = ', '.join(name for form in published.forms for name in _names(form))
-  print(f'{published.title} is not in {root} (looked for {names} and '
+  names = ', '.join(
+      name for layout in published.layouts for name in _names(layout))
+  print(f'{published.title} is not in {root} (searched for {names} and '
         f'{published.prepared_name}/); downloading {published.url}', flush=True)
   archive = download.fetch(published.url, published.url_md5, root)
-  return _read_archive(published, published.forms[0], archive)
+  return _read_archive(published, published.layouts[0], archive)
 
 
-def _is_there(root: pathlib.Path, form: Form) -> bool:
-  """Whether the directory is, or any of the files that may lie among others."""
-  directory = root / form.directory
-  if form.archive:
+def _exists(root: pathlib.Path, layout: Layout) -> bool:
+  """Returns whether the directory, or without archive any file, exists."""
+  directory = root / layout.directory
+  if layout.archive:
     return directory.exists()
-  return any((directory / f'{name}{end}').exists()
-             for name in form.md5 for end in ('', '.gz'))
+  return any((directory / f'{name}{suffix}').exists()
+             for name in layout.md5 for suffix in ('', '.gz'))
 
 
-def _read_archive(published: Published, form: Form, path: pathlib.Path):
-  return forms.read(published, form, files.of_archive(
-      path, form.md5, f'Remove it and run again: {published.title} is then '
-      f'downloaded from {published.url}'))
+def _read_archive(published: PublishedDataset, layout: Layout,
+                  path: pathlib.Path):
+  return layouts.read(published, layout, files.archive_reader(
+      path, layout.md5, f'Remove it and run again to download '
+      f'{published.title} from {published.url}'))
 
 
-def _dataset(published: Published, train_inputs, train_labels, test_inputs,
-             test_labels) -> Dataset:
+def _dataset(published: PublishedDataset, train_inputs, train_labels,
+             test_inputs, test_labels) -> Dataset:
   return Dataset(
       name=published.name,
       train_inputs=train_inputs,

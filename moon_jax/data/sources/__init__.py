@@ -1,4 +1,7 @@
-"""Finds a data set by its name. To add one, write a loader and name it here."""
+"""Built-in data sets by name.
+
+To add one, write a loader module here and register its function in `SOURCES`.
+"""
 
 from moon_jax.data.aligned import aligned
 from moon_jax.data.dataset import Dataset
@@ -13,7 +16,7 @@ from moon_jax.data.sources import tiny_imagenet
 from moon_jax.data.sources import user
 from moon_jax.errors import UserError
 
-# name -> loader(data_dir); the names are the choices of Config.dataset.
+# name -> loader(data_dir). The names are the choices of Config.dataset.
 SOURCES = {
     'digits': digits.load,
     'cifar10': cifar.load_cifar10,
@@ -28,29 +31,48 @@ SOURCES = {
 }
 
 
-# Data sets that their name does not fix: their content is hashed into a run.
-# The order of MNIST's examples depends on whether they were prepared.
-VARYING = ('mnist', 'fashion_mnist', 'npz', 'shakespeare')
+# Data sets whose content depends on the files. The order of MNIST's examples
+# depends on whether tensorflow-datasets prepared them.
+_VARYING = ('mnist', 'fashion_mnist', 'npz', 'shakespeare')
 
 
 def varies(name: str) -> bool:
-  """Whether two data sets of this name can differ."""
-  return name in VARYING or name not in SOURCES
+  """Returns whether two data sets of this name can have different content.
+
+  A run hashes the content of these data sets into its configuration.
+  """
+  return name in _VARYING or name not in SOURCES
 
 
-def load(name: str, data_dir: str) -> Dataset:
-  """Reads data set `name`, from `data_dir` where it comes from files.
+def load(name: str, data_dir: str = '') -> Dataset:
+  """Loads a data set by name.
 
-  A name MODULE:LOADER is that of the user's own loader.
+  `train_inputs` and `train_labels` are read-only and aligned to 64 bytes, so
+  that CPU devices read them in place.
 
-  Its training inputs and labels are `aligned`, so that CPU devices read them
-  without a copy.
+  Args:
+    name: a built-in data set (a key of `SOURCES`), or MODULE:LOADER for a
+      user-defined one: `LOADER(data_dir)` of the importable module MODULE must
+      return a dict of arrays, see `moon_jax.data.sources.arrays`.
+    data_dir: directory that holds the data set's files. CIFAR-10, CIFAR-100 and
+      Tiny-ImageNet are downloaded into it if it exists and does not hold them.
+      'tfds' prepares CIFAR, MNIST, Fashion-MNIST or SVHN with TensorFlow. For
+      'npz', the path of the file. Unused by 'digits' and 'breast_cancer'.
+
+  Returns:
+    The data set.
 
   Raises:
-    UserError: where files are missing or damaged and cannot be downloaded.
+    UserError: if files are missing or damaged and cannot be downloaded, or a
+      user-defined loader fails or returns invalid arrays.
+
+  Example:
+    >>> dataset = load('digits')
+    >>> dataset.train_inputs.shape
+    (1438, 32, 32, 1)
   """
   dataset = _load(name, data_dir)
-  # One at a time, so that each original is freed.
+  # One field at a time, so that each original array is freed.
   for field in 'train_inputs', 'train_labels':
     dataset = dataset._replace(**{field: aligned(getattr(dataset, field))})
   return dataset
@@ -61,7 +83,7 @@ def _load(name, data_dir):
     return user.load(name, data_dir)
   try:
     return SOURCES[name](data_dir)
-  except OSError as error:  # where even looking for a file is forbidden
+  except OSError as error:  # for example, a directory without search permission
     raise UserError(
         f'--data_dir={data_dir} cannot be read ({error.strerror or error}); '
-        'fix its permissions, or name another') from error
+        'fix its permissions, or name another directory') from error

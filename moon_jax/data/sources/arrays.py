@@ -1,17 +1,19 @@
-"""Any data set as plain arrays: what npz files and users' loaders hold.
+"""Builds a data set from named arrays, as npz files and user loaders give them.
+
+Required arrays:
 
     x_train, x_test   images: uint8 [N, H, W, C] or [N, H, W]
-                      features: floating [N, ..., F]
+                      features: floating point [N, ..., F]
                       tokens: other integers [N, T], from 0
     y_train, y_test   classes: integers [N], from 0
 
-and, where there are any,
+Optional arrays:
 
-    client_train      whose each training example is: integers or strings [N]
-    mean, std         [C] of images scaled to 0..1, or [F]; by default those of
-                      the training images, and 0 and 1 for features
+    client_train      client of each training example: integers or strings [N]
+    mean, std         [C], of images scaled to 0..1, or [F]. Defaults: those of
+                      the training images, 0 and 1 for features
     class_names       strings [K]
-    augmentation      a name of moon_jax.data.augment.AUGMENTATIONS
+    augmentation      a key of moon_jax.data.augment.AUGMENTATIONS
 """
 
 from collections.abc import Mapping
@@ -26,44 +28,48 @@ REQUIRED = ('x_train', 'y_train', 'x_test', 'y_test')
 OPTIONAL = ('client_train', 'mean', 'std', 'class_names', 'augmentation')
 
 _MAX_TOKENS = 10**6
-_HUGE = 1e30  # what float32 arithmetic can take
-_EXAMPLES_AT_ONCE = 100
+_HUGE = 1e30  # larger values can overflow in float32 arithmetic
+_CHUNK_SIZE = 100  # examples
 
 
-def dataset(name: str, where: str, arrays: Mapping[str, Any]) -> Dataset:
-  """Checks arrays and makes them a data set.
+def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
+  """Checks and converts arrays to a data set.
 
   Args:
-    name: of the data set.
-    where: what the arrays come from, as messages begin.
-    arrays: by the names above.
+    name: name of the data set.
+    source: origin of the arrays; error messages begin with it.
+    arrays: the arrays of the module docstring by name.
+
+  Returns:
+    The data set. Tokens have the smallest sufficient signed dtype.
 
   Raises:
-    UserError: naming the array at fault, what it holds and what would do.
+    UserError: if an array is missing or invalid; the message names it.
   """
-  def check(is_right, why):
-    if not is_right:
-      raise UserError(f'{where}: {why}')
+  def check(is_valid, message):
+    if not is_valid:
+      raise UserError(f'{source}: {message}')
 
   missing = [key for key in REQUIRED if key not in arrays]
   check(not missing, f'lacks {", ".join(missing)}; it must hold '
         f'{", ".join(REQUIRED)} and may hold {", ".join(OPTIONAL)}')
   unknown = [str(key) for key in arrays if key not in REQUIRED + OPTIONAL]
-  check(not unknown, f'holds {", ".join(unknown)}, which no one reads; names '
-        f'are {", ".join(REQUIRED + OPTIONAL)}')
+  check(not unknown, f'names must be among {", ".join(REQUIRED + OPTIONAL)}; '
+        f'got {", ".join(unknown)}. Rename or remove them')
   x_train, x_test = (_inputs(check, key, arrays[key])
                      for key in ('x_train', 'x_test'))
   is_tokens = x_train.dtype.kind in 'iu' and x_train.dtype != np.uint8
   if is_tokens and x_test.dtype.kind in 'iu':
     x_train, x_test = _as_tokens(x_train, x_test)
   check(x_train.shape[1:] == x_test.shape[1:] and x_train.dtype == x_test.dtype,
-        f'x_train holds {x_train.dtype} {list(x_train.shape[1:])} and x_test '
-        f'{x_test.dtype} {list(x_test.shape[1:])}; give both alike')
+        'examples of x_train and x_test must have the same dtype and shape; '
+        f'got {x_train.dtype} {list(x_train.shape[1:])} and {x_test.dtype} '
+        f'{list(x_test.shape[1:])}')
   y_train, y_test = (
       _integers(check, f'y_{part}', arrays[f'y_{part}'], len(x))
       for part, x in (('train', x_train), ('test', x_test)))
   check(not is_tokens or not {'mean', 'std'} & set(arrays),
-        'mean and std are of no use to tokens; leave them out')
+        'mean and std do not apply to tokens; remove them')
   mean, std = _mean_and_std(check, arrays, x_train)
   return Dataset(
       name=name,
@@ -81,14 +87,14 @@ def dataset(name: str, where: str, arrays: Mapping[str, Any]) -> Dataset:
 
 
 def _array(check, key, value):
-  """A plain array; of objects that are all strings an array of strings."""
+  """Returns `value` as an array; objects that are all strings as strings."""
   check(not isinstance(value, np.ma.MaskedArray), f'{key} is a masked array; '
-        'fill in or leave out what is masked')
+        'replace or remove the masked values')
   try:
     array = np.asarray(value)
-  except Exception as error:  # a ragged list, or an array that refuses
-    check(False, f'{key} is no array ({str(error).partition(".")[0]}); give '
-          'rows of one length')
+  except Exception as error:  # a ragged list, or an error of an array-like
+    check(False, f'{key} cannot be converted to an array '
+          f'({str(error).partition(".")[0]}); give rows of equal length')
   if array.dtype == object and array.size and all(
       isinstance(x, str) for x in array.flat):
     array = array.astype(str)
@@ -96,7 +102,7 @@ def _array(check, key, value):
 
 
 def _inputs(check, key, value):
-  """Images as uint8 [N, H, W, C], features as float32, tokens as they are."""
+  """Returns images as uint8 [N, H, W, C], features as float32, or tokens."""
   x = _array(check, key, value)
   check(x.ndim, f'{key} must be an array; got a {type(value).__name__}')
   check(x.size, f'{key} is empty, of shape {list(x.shape)}')
@@ -104,34 +110,34 @@ def _inputs(check, key, value):
     check(x.ndim in (3, 4), f'{key} is uint8, so it must be images [N, H, W, C]'
           f' or [N, H, W]; got {list(x.shape)}. Give features as float32')
     check(x.ndim == 3 or x.shape[1] not in (1, 3) or x.shape[3] in (1, 3, 4),
-          f'{key} is {list(x.shape)}, which looks as if channels came first; '
-          'give [N, H, W, C]')
+          f'{key} is {list(x.shape)}, which looks like channels first; give '
+          '[N, H, W, C]')
     return x[..., None] if x.ndim == 3 else x
   if x.dtype.kind == 'f':
     check(x.ndim > 1, f'{key} must be [N, F] or more axes; got '
           f'{list(x.shape)}. Give one feature as [N, 1]')
     with np.errstate(over='ignore'):
       x = x.astype(np.float32)
-    bad = ~np.isfinite(x).reshape(len(x), -1).all(1)
-    check(not bad.any(), f'{key} holds NaN or infinity (as float32) in '
-          f'{bad.sum()} examples, the first of them {bad.argmax()}; fill in or '
-          'leave out')
+    is_bad = ~np.isfinite(x).reshape(len(x), -1).all(1)
+    check(not is_bad.any(), f'{key} must be finite as float32; got NaN or '
+          f'infinity in {is_bad.sum()} examples, the first at index '
+          f'{is_bad.argmax()}. Replace or remove them')
     return x
-  check(x.dtype.kind in 'iu', f'{key} must be uint8 images, floating features '
-        f'or integer tokens; got {x.dtype}')
+  check(x.dtype.kind in 'iu', f'{key} must be uint8 images, floating-point '
+        f'features or integer tokens; got {x.dtype}')
   check(x.ndim == 2, f'{key} is {x.dtype}, so it must be tokens [N, T]; got '
         f'{list(x.shape)}. Give images as uint8, features as float32')
   check(x.min() >= 0 and x.max() < _MAX_TOKENS,
-        f'{key} runs from {x.min()} to {x.max()}; number the tokens from 0 to '
+        f'{key} has tokens {x.min()} to {x.max()}; number the tokens from 0 to '
         f'{_MAX_TOKENS - 1:,} at most')
   return x
 
 
 def _as_tokens(x_train, x_test):
-  """In the smallest signed type that holds them: the device keeps them all."""
-  most = max(x_train.max(), x_test.max())
+  """Returns tokens in the smallest signed dtype, to save device memory."""
+  largest = max(x_train.max(), x_test.max())
   dtype = next(t for t in (np.int8, np.int16, np.int32)
-               if most < np.iinfo(t).max)
+               if largest < np.iinfo(t).max)
   return x_train.astype(dtype), x_test.astype(dtype)
 
 
@@ -140,43 +146,43 @@ def _integers(check, key, value, count):
   check(y.dtype.kind in 'iu' and y.shape == (count,),
         f'{key} must be {count} integers, one for each example of '
         f'x_{key[2:]}; got {y.dtype} {list(y.shape)}')
-  check(y.min() >= 0 and y.max() < 2**31 - 1, f'{key} runs from {y.min()} to '
-        f'{y.max()}; number the classes from 0')
+  check(y.min() >= 0 and y.max() < 2**31 - 1, f'{key} has classes {y.min()} '
+        f'to {y.max()}; number the classes from 0')
   return y.astype(np.int32)
 
 
 def _class_names(check, arrays, y_train, y_test):
-  """Those given, or numbers: as many as the training labels run to."""
+  """Returns the given class names, or numbers up to the largest label."""
   if 'class_names' in arrays:
     names = _array(check, 'class_names', arrays['class_names'])
     check(names.ndim == 1 and len(names), 'class_names must be a list of names;'
           f' got {names.dtype} {list(names.shape)}')
   else:
-    check(y_train.min() == 0, f'y_train runs from {y_train.min()} to '
+    check(y_train.min() == 0, f'y_train has classes {y_train.min()} to '
           f'{y_train.max()}; number the classes from 0, or give class_names')
     names = range(int(y_train.max()) + 1)
-    check(len(names) <= len(y_train), f'y_train runs to {y_train.max()} with '
-          f'{len(y_train)} examples; number the classes from 0')
+    check(len(names) <= len(y_train), f'y_train has class {y_train.max()} but '
+          f'only {len(y_train)} examples; number the classes from 0')
   for key, y in (('y_train', y_train), ('y_test', y_test)):
-    check(y.max() < len(names), f'{key} runs to {y.max()} and there are '
-          f'{len(names)} classes, from 0; mend it, or give class_names')
+    check(y.max() < len(names), f'{key} must be below the number of '
+          f'classes, {len(names)}; got {y.max()}. Fix it or give class_names')
   return tuple(map(str, names))
 
 
 def _clients(check, arrays, count):
-  """Whose each example is, from 0 in the order of ids; None if untold."""
+  """Returns clients numbered from 0 in the order of their ids, or None."""
   if 'client_train' not in arrays:
     return None
   ids = _array(check, 'client_train', arrays['client_train'])
   check(ids.shape == (count,) and ids.dtype.kind in 'iuUS',
-        f'client_train must be {count} integers or strings, one an example; '
-        f'got {ids.dtype} {list(ids.shape)}')
+        f'client_train must be {count} integers or strings, one for each '
+        f'example of x_train; got {ids.dtype} {list(ids.shape)}')
   return np.unique(ids, return_inverse=True)[1].astype(np.int32)
 
 
 def _mean_and_std(check, arrays, x_train):
-  """Those given, else of the training images a channel, or 0 and 1."""
-  found = []
+  """Returns the given values or the defaults of the module docstring."""
+  values = []
   for key, default_fn in ('mean', _mean), ('std', _std):
     value = _array(check, key, arrays[key] if key in arrays
                    else default_fn(x_train))
@@ -185,11 +191,11 @@ def _mean_and_std(check, arrays, x_train):
           f'{key} must be one number or {x_train.shape[-1]}; got '
           f'{value.dtype} {list(value.shape)}')
     check((np.abs(value) < _HUGE).all(), f'{key} must be finite and below '
-          f'{_HUGE:g} in size; got {value}')
+          f'{_HUGE:g} in magnitude; got {value}')
     check(key == 'mean' or (value > 1 / _HUGE).all(),
           f'std must be above {1 / _HUGE:g}; got {value}')
-    found.append(tuple(map(float, np.atleast_1d(value))))
-  return found
+    values.append(tuple(map(float, np.atleast_1d(value))))
+  return values
 
 
 def _mean(x_train):
@@ -206,18 +212,19 @@ def _std(x_train):
 
 
 def _std_of_channels(x):
-  """x.std(..., float64), which takes 8 bytes for each of x, to the same bits.
+  """Returns x.std((0, 1, 2), np.float64) bit for bit, in less memory.
 
-  NumPy adds up channels example by example, and so can be followed in parts; of
-  a single channel it adds up the whole in another order.
+  `x.std` allocates a float64 copy of x. With several channels, NumPy sums
+  example by example, so the sum can be computed in chunks. With one channel it
+  sums in a different order.
   """
   channels = x.shape[-1]
   axes = tuple(range(x.ndim - 1))
   if channels == 1:
     return x.std(axes, np.float64)
   mean, total = x.mean(axes, np.float64), np.zeros(channels)
-  for first in range(0, len(x), _EXAMPLES_AT_ONCE):
-    square = x[first:first + _EXAMPLES_AT_ONCE].reshape(-1, channels) - mean
+  for start in range(0, len(x), _CHUNK_SIZE):
+    square = x[start:start + _CHUNK_SIZE].reshape(-1, channels) - mean
     square *= square
     square[0] += total
     total = square.sum(0)
@@ -226,12 +233,12 @@ def _std_of_channels(x):
 
 def _augmentation(check, arrays, x_train):
   name = str(arrays.get('augmentation', 'none'))
-  from moon_jax.data import augment  # JAX, which is slow to import
+  from moon_jax.data import augment  # imports JAX, which is slow
 
   check(name in augment.AUGMENTATIONS, f'augmentation must be one of '
         f'{", ".join(augment.AUGMENTATIONS)}; got {name}')
   check(name == 'none' or x_train.dtype == np.uint8
         and min(x_train.shape[1:3]) > augment.PAD,
-        f'augmentation {name} is for images of more than {augment.PAD} pixels '
-        'a side; leave it out')
+        f'augmentation {name} needs images larger than {augment.PAD} pixels on '
+        'each side; remove it')
   return name

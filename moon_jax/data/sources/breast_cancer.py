@@ -1,4 +1,4 @@
-"""Breast cancer, benign or malignant: a table that scikit-learn ships.
+"""Breast cancer, malignant or benign: a table bundled with scikit-learn.
 
 569 examples of 30 features, the UCI "Breast Cancer Wisconsin (Diagnostic)" data
 set (Wolberg, Mangasarian, Street and Street, 1993),
@@ -11,9 +11,9 @@ from moon_jax.data.dataset import Dataset
 
 
 def load(data_dir: str = '') -> Dataset:
-  """Every fifth example is for testing: 456 for training, 113 for testing."""
-  del data_dir  # the table comes with scikit-learn
-  from sklearn import datasets  # half a second, needed here only
+  """Returns 456 training examples and every fifth, 113, as test examples."""
+  del data_dir  # the table is bundled with scikit-learn
+  from sklearn import datasets  # slow to import
 
   bunch = datasets.load_breast_cancer()
   features, labels = bunch.data.astype(np.float32), bunch.target

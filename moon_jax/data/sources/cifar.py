@@ -1,12 +1,14 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) in each of their published forms.
+"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) in all published layouts.
 
-https://www.cs.toronto.edu/~kriz/cifar.html. Files are checked by md5. Those of
-the python forms are published; those of the binary forms were computed from the
-published pixels and labels, in the same order. The published binary files of
-CIFAR-100 may be in another order, so one with another md5 is used, with a
-printed note, where it has all of its images: exactly 500 (train.bin) or 100
-(test.bin) of each fine class, each with the coarse label of its class. Pixels
-cannot be checked there, and the order decides the partition.
+https://www.cs.toronto.edu/~kriz/cifar.html. Files are verified by md5. The
+checksums of the python layouts are published. Those of the binary layouts were
+computed from the published pixels and labels, in the same order.
+
+The published binary files of CIFAR-100 may have another order. A binary file
+with another md5 is therefore used, with a warning, if its labels are complete:
+exactly 500 (train.bin) or 100 (test.bin) images of each fine class, each with
+the coarse label of its class. Its pixels cannot be verified, and another order
+changes the partition.
 """
 
 from collections.abc import Callable
@@ -16,14 +18,17 @@ import numpy as np
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import plain_pickle
 from moon_jax.data.io import published
-from moon_jax.data.io.published import Form
-from moon_jax.data.io.published import Published
+from moon_jax.data.io.layouts import Layout
+from moon_jax.data.io.layouts import PublishedDataset
 
 _PIXELS = 3 * 32 * 32
 
 
 def _decode_python(labels_key: bytes) -> Callable:
-  """A pickled dict: b'data' uint8 [n, 3072], and a list of labels."""
+  """Returns a decoder of pickled dicts.
+
+  b'data' holds uint8 [n, 3072], and `labels_key` a list of n labels.
+  """
   def decode(blob):
     batch = plain_pickle.loads_dict(blob)
     return _images(batch[b'data']), batch[labels_key]
@@ -31,7 +36,10 @@ def _decode_python(labels_key: bytes) -> Callable:
 
 
 def _decode_binary(num_labels: int) -> Callable:
-  """Records of label bytes, of which the last counts, and 3,072 pixels."""
+  """Returns a decoder of records of label bytes and 3,072 pixels.
+
+  The last label byte is the class.
+  """
   def decode(blob):
     records = _records(blob, num_labels)
     return _images(records[:, num_labels:]), records[:, num_labels - 1]
@@ -39,53 +47,57 @@ def _decode_binary(num_labels: int) -> Callable:
 
 
 def _records(blob: bytes, num_labels: int) -> np.ndarray:
-  """uint8 [n, num_labels + 3072]."""
+  """Returns the records of a binary file, uint8 [n, num_labels + 3072]."""
   size = num_labels + _PIXELS
   if len(blob) % size:
-    raise ValueError(f'{len(blob):,} bytes are no whole number of images, each '
-                     f'of {size:,} bytes')
+    raise ValueError(f'the size must be a multiple of {size:,} bytes per image,'
+                     f' got {len(blob):,} bytes')
   return np.frombuffer(blob, np.uint8).reshape(-1, size)
 
 
 def _images(pixels) -> np.ndarray:
-  """[n, 32, 32, 3] of planes R, G, B [n, 3072]."""
+  """Converts color planes [n, 3072] to images [n, 32, 32, 3]."""
   if np.ndim(pixels) != 2 or np.shape(pixels)[1] != _PIXELS:
-    raise ValueError(f'pixels are of shape {list(np.shape(pixels))} where [n, '
-                     f'{_PIXELS}] was expected')
+    raise ValueError(f'pixels must have shape [n, {_PIXELS}], got '
+                     f'{list(np.shape(pixels))}')
   return np.reshape(pixels, (-1, 3, 32, 32)).transpose(0, 2, 3, 1)
 
 
 def _check_cifar100(blob: bytes, count: int) -> None:
-  """Raises ValueError where a binary file lacks images or mixes up labels.
+  """Checks the labels of a file of CIFAR-100's binary layout.
 
   Args:
-    blob: a file of CIFAR-100's binary form.
-    count: the number of images that it should have.
+    blob: content of the file.
+    count: expected number of images.
+
+  Raises:
+    ValueError: if images are missing or labels are inconsistent.
   """
   size = 2 + _PIXELS
   if len(blob) != count * size:
-    raise ValueError(f'{len(blob):,} bytes where {count:,} images of {size:,} '
-                     f'bytes each make {count * size:,}')
+    raise ValueError(f'expected {count * size:,} bytes ({count:,} images of '
+                     f'{size:,} bytes), got {len(blob):,} bytes')
   coarse, fine = _records(blob, 2)[:, :2].T
   if fine.max() >= len(_COARSE):
-    raise ValueError(f'a label is {fine.max()}')
+    raise ValueError(
+        f'labels must be 0 to {len(_COARSE) - 1}, got {fine.max()}')
   per_class = count // len(_COARSE)
-  found = np.bincount(fine, minlength=len(_COARSE))
-  worst = int(abs(found - per_class).argmax())
-  if found[worst] != per_class:
-    raise ValueError(f'{found[worst]:,} images of class {worst} '
-                     f'({CIFAR100.class_names[worst]}) where each class has '
-                     f'{per_class:,}')
+  counts = np.bincount(fine, minlength=len(_COARSE))
+  worst = int(abs(counts - per_class).argmax())
+  if counts[worst] != per_class:
+    raise ValueError(f'expected {per_class:,} images of each class, got '
+                     f'{counts[worst]:,} of class {worst} '
+                     f'({CIFAR100.class_names[worst]})')
   wrong = np.flatnonzero(coarse != _COARSE[fine])
   if len(wrong):
     k = int(wrong[0])
     raise ValueError(
-        f'image {k:,} has fine label {fine[k]}, which belongs to coarse label '
-        f'{_COARSE[fine[k]]}, and coarse label {coarse[k]}; '
-        f'{len(wrong):,} image(s) in all are wrong')
+        f'image {k:,} with fine label {fine[k]} must have coarse label '
+        f'{_COARSE[fine[k]]}, got {coarse[k]}; {len(wrong):,} image(s) have '
+        'wrong coarse labels')
 
 
-# The coarse label of each fine one of CIFAR-100.
+# Fine label -> coarse label of CIFAR-100.
 _COARSE = np.array([
     4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5,
     10, 7, 6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5, 5, 19, 8, 8,
@@ -94,13 +106,13 @@ _COARSE = np.array([
     5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13])
 
 
-CIFAR10 = Published(
+CIFAR10 = PublishedDataset(
     name='cifar10',
     title='CIFAR-10',
     url='https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz',
     url_md5='c58f30108f718f92721af3b95e74349a',
-    forms=(
-        Form('cifar-10-batches-py', 'cifar-10-python.tar.gz', {
+    layouts=(
+        Layout('cifar-10-batches-py', 'cifar-10-python.tar.gz', {
             'data_batch_1': 'c99cafc152244af753f735de768cd75f',
             'data_batch_2': 'd4bba439e000b95fd0a9bffe97cbabec',
             'data_batch_3': '54ebc095f3ab1f0389bbae665268c751',
@@ -110,8 +122,8 @@ CIFAR10 = Published(
         }, _decode_python(b'labels'), num_bytes=(
             31_035_704, 31_035_320, 31_035_999, 31_035_696, 31_035_623,
             31_035_526)),
-        # Not published; of the same images and labels in the published layout.
-        Form('cifar-10-batches-bin', 'cifar-10-binary.tar.gz', {
+        # Computed from the published images and labels.
+        Layout('cifar-10-batches-bin', 'cifar-10-binary.tar.gz', {
             'data_batch_1.bin': '5dd7e06a14cb22eb9f671a540d1b7c25',
             'data_batch_2.bin': '5ea93a67294ea407fff1d09f752e9692',
             'data_batch_3.bin': '942cd6a4bcdd0dd3c604fbe906cb4421',
@@ -124,29 +136,29 @@ CIFAR10 = Published(
     shape=(32, 32, 3),
     class_names=('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog',
                  'horse', 'ship', 'truck'),
-    # As published with MOON, in 0..255 over 255.
+    # From the released code of MOON, for pixels in 0..255.
     mean=(125.3 / 255, 123.0 / 255, 113.9 / 255),
     std=(63.0 / 255, 62.1 / 255, 66.7 / 255),
     augmentation='reflect_crop_flip',
     prepared_name='cifar10')
 
-CIFAR100 = Published(
+CIFAR100 = PublishedDataset(
     name='cifar100',
     title='CIFAR-100',
     url='https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz',
     url_md5='eb9058c3a382ffc7106e4002c42a8d85',
-    forms=(
-        Form('cifar-100-python', 'cifar-100-python.tar.gz', {
+    layouts=(
+        Layout('cifar-100-python', 'cifar-100-python.tar.gz', {
             'train': '16019d7e3df5f24257cddd939b257f8d',
             'test': 'f0ef6b0ae62326f3e7ffdfab6717acfc',
         }, _decode_python(b'fine_labels'), num_bytes=(155_249_918, 31_049_707)),
-        # Not published; computed as for CIFAR-10.
-        Form('cifar-100-binary', 'cifar-100-binary.tar.gz', {
+        # Computed from the published images and labels.
+        Layout('cifar-100-binary', 'cifar-100-binary.tar.gz', {
             'train.bin': '6172c7755cfe09b2fe270c85cebc1b15',
             'test.bin': '4499cfba6c016c1be1438163640a0898',
         }, _decode_binary(2),
              num_bytes=(50_000 * (2 + _PIXELS), 10_000 * (2 + _PIXELS)),
-             check_unknown=_check_cifar100),
+             check_unknown_fn=_check_cifar100),
     ),
     num_images=(50_000, 10_000),
     shape=(32, 32, 3),

@@ -1,10 +1,10 @@
 """MNIST (LeCun et al., 1998) and Fashion-MNIST (Xiao et al., 2017).
 
 https://yann.lecun.com/exdb/mnist, https://github.com/zalandoresearch/
-fashion-mnist. Both are published as four files in the IDX format, of the same
-names. Checksums are those of the unpacked files, so that files packed again are
-taken and one data set is not taken for the other: where one lies in the place
-of the other, the next place is tried.
+fashion-mnist. Both are published as four files of the same names in the IDX
+format. Checksums are those of the decompressed files, so recompressed files are
+valid. They also distinguish the two data sets: if a directory holds the files
+of the other data set, the next directory is tried.
 """
 
 import math
@@ -14,34 +14,37 @@ import numpy as np
 
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import published
-from moon_jax.data.io.published import Form
-from moon_jax.data.io.published import Published
+from moon_jax.data.io.layouts import Layout
+from moon_jax.data.io.layouts import PublishedDataset
 
 _FILES = ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte',
           't10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')
-_UINT8 = 8  # the code of the type in IDX files
+_UINT8 = 8  # type code in IDX files
 
 
 def decode(images: bytes, labels: bytes) -> tuple[np.ndarray, np.ndarray]:
-  """uint8 [n, H, W, 1] and uint8 [n] of a pair of IDX files.
+  """Decodes IDX files to images, uint8 [n, H, W, 1], and labels, uint8 [n].
 
   Raises:
-    ValueError: where either is damaged.
+    ValueError: if a file is damaged.
   """
   return _decode_idx(images, 3)[..., None], _decode_idx(labels, 1)
 
 
 def _decode_idx(blob: bytes, num_axes: int) -> np.ndarray:
-  """Two zeros, type, number of axes; their lengths, big-endian; the values."""
+  """Decodes an IDX file: header, axis lengths as big-endian uint32, values.
+
+  The header is two zero bytes, the type code and the number of axes.
+  """
   header = 4 + 4 * num_axes
   magic = bytes([0, 0, _UINT8, num_axes])
   if len(blob) < header or blob[:4] != magic:
-    raise ValueError(f'an IDX file of {num_axes} axes begins with '
-                     f'{magic.hex()}, not {blob[:4].hex() or "nothing"}')
+    raise ValueError(f'an IDX file of {num_axes} axes must begin with '
+                     f'{magic.hex()}, got {blob[:4].hex() or "nothing"}')
   shape = struct.unpack(f'>{num_axes}I', blob[4:header])
   if len(blob) != header + math.prod(shape):
-    raise ValueError(f'{len(blob):,} bytes where {list(shape)} of the header '
-                     f'makes {header + math.prod(shape):,}')
+    raise ValueError(f'expected {header + math.prod(shape):,} bytes for shape '
+                     f'{list(shape)} in the header, got {len(blob):,} bytes')
   return np.frombuffer(blob, np.uint8, offset=header).reshape(shape)
 
 
@@ -57,19 +60,20 @@ _MD5 = {
 }
 
 
-def _forms(name: str, *directories: str) -> tuple[Form, ...]:
+def _layouts(name: str, *directories: str) -> tuple[Layout, ...]:
   sizes = tuple(4 + 4 * axes + count * size for count in (60_000, 10_000)
                 for axes, size in ((3, 28 * 28), (1, 1)))
-  return tuple(Form(directory, '', dict(zip(_FILES, _MD5[name])), decode, sizes)
+  md5 = dict(zip(_FILES, _MD5[name]))
+  return tuple(Layout(directory, '', md5, decode, sizes)
                for directory in directories)
 
 
-MNIST = Published(
+MNIST = PublishedDataset(
     name='mnist',
     title='MNIST',
     url='https://ossci-datasets.s3.amazonaws.com/mnist/',
     url_md5='',
-    forms=_forms('mnist', '.', 'mnist', 'MNIST/raw'),
+    layouts=_layouts('mnist', '.', 'mnist', 'MNIST/raw'),
     num_images=(60_000, 10_000),
     shape=(28, 28, 1),
     class_names=tuple('0123456789'),
@@ -77,19 +81,19 @@ MNIST = Published(
     std=(0.3081,),
     augmentation='none',
     prepared_name='mnist',
-    namesakes=dict.fromkeys(_MD5['fashion_mnist'], 'fashion_mnist'))
+    other_datasets=dict.fromkeys(_MD5['fashion_mnist'], 'fashion_mnist'))
 
 FASHION_MNIST = MNIST._replace(
     name='fashion_mnist',
     title='Fashion-MNIST',
     url='http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/',
-    forms=_forms('fashion_mnist', '.', 'fashion_mnist', 'FashionMNIST/raw'),
+    layouts=_layouts('fashion_mnist', '.', 'fashion_mnist', 'FashionMNIST/raw'),
     class_names=('T-shirt/top', 'Trouser', 'Pullover', 'Dress', 'Coat',
                  'Sandal', 'Shirt', 'Sneaker', 'Bag', 'Ankle boot'),
     mean=(0.2860,),
     std=(0.3530,),
     prepared_name='fashion_mnist',
-    namesakes=dict.fromkeys(_MD5['mnist'], 'mnist'))
+    other_datasets=dict.fromkeys(_MD5['mnist'], 'mnist'))
 
 
 def load_mnist(data_dir: str) -> Dataset:

@@ -1,19 +1,20 @@
 """Tiny-ImageNet: 200 classes of ImageNet in 64x64 pixels (Stanford, CS231n).
 
-http://cs231n.stanford.edu/tiny-imagenet-200.zip. Its validation part is for
-testing, as in the code released with MOON; its test part has no labels.
+http://cs231n.stanford.edu/tiny-imagenet-200.zip. The validation set is used as
+the test set, as in the released code of MOON, because the test set has no
+labels.
 
     train/WNID/images/*.JPEG         or train/WNID/*.JPEG
-    val/images/*.JPEG                named in val/val_annotations.txt,
+    val/images/*.JPEG                with classes in val/val_annotations.txt,
                                      or val/WNID/*.JPEG, or val/WNID/images/...
-    words.txt                        what a WNID means; may be missing
-    wnids.txt                        the classes, for messages; may be missing
+    words.txt                        class name of each WNID; optional
+    wnids.txt                        the WNIDs, for error messages; optional
 
-Images are decoded at the first time only and kept in one file of 1.35 GB next
-to the folder or archive (`moon_jax.data.io.decoded`), whose path is printed.
+Images are decoded by the first run and cached in one file of 1.35 GB next to
+the folder or archive (`moon_jax.data.io.decoded`). Its path is printed.
 
-Examples are in order of class and then of file name, as in ImageFolder of
-torchvision, on which the published partitions rest.
+Examples are sorted by class and then by file name, as by torchvision's
+ImageFolder. The published partitions depend on this order.
 """
 
 from collections.abc import Collection
@@ -26,7 +27,7 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import decoded
 from moon_jax.data.io import download
 from moon_jax.data.io import files
-from moon_jax.data.io.files import Tree
+from moon_jax.data.io.files import FileTree
 from moon_jax.errors import UserError
 
 URL = 'http://cs231n.stanford.edu/tiny-imagenet-200.zip'
@@ -39,26 +40,26 @@ _TITLE = 'Tiny-ImageNet'
 _FOLDER = 'tiny-imagenet-200'
 _SIZE = 64
 _FOLDER_REMEDY = (f'Unpack {_FOLDER}.zip again, or remove the folder and run '
-                  'again: the archive is then read as it is, or downloaded')
-_ARCHIVE_REMEDY = (f'Remove it and run again to download it, or put the '
+                  'again to read or download the archive')
+_ARCHIVE_REMEDY = ('Remove it and run again to download it, or copy the '
                    f'archive from {URL} there')
 
 
 def load(data_dir: str) -> Dataset:
-  """Reads Tiny-ImageNet from `data_dir`, or downloads it there.
+  """Reads Tiny-ImageNet from `data_dir`, or downloads it into that directory.
 
-  Looked for, in this order: the folder tiny-imagenet-200/ in `data_dir`,
-  `data_dir` as this folder itself, and tiny-imagenet-200.zip, which is read as
-  it is. Images are decoded at the first time only and kept in a file, whose
+  Searches for, in this order: the folder tiny-imagenet-200/ in `data_dir`, the
+  same folder at `data_dir`, and tiny-imagenet-200.zip in `data_dir`, which is
+  not unpacked. Images are decoded by the first run and cached in a file; its
   path and size are printed.
 
   Raises:
-    UserError: see `moon_jax.data.sources.load`.
+    UserError: if files are missing or damaged and cannot be downloaded.
   """
   if data_dir == 'tfds':
-    raise UserError('--data_dir=tfds has no --dataset=tiny_imagenet; give '
-                    '--data_dir=DIRECTORY to read or download it')
-  root = files.directory_of(
+    raise UserError('--data_dir=tfds does not support --dataset=tiny_imagenet; '
+                    'give --data_dir=DIRECTORY to read or download it')
+  root = files.existing_directory(
       'tiny_imagenet', _TITLE, data_dir, f'{_FOLDER}/ or {_FOLDER}.zip, or an '
       'empty one to download into', True).absolute()
   tree = _tree(root)
@@ -78,73 +79,73 @@ def load(data_dir: str) -> Dataset:
       test_inputs=images[len(train_names):],
       test_labels=np.array([class_of[wnid] for wnid, _ in test], np.int32),
       class_names=_class_names(tree, wnids),
-      # As in the code released with MOON.
+      # From the released code of MOON.
       mean=(.5,) * 3,
       std=(.5,) * 3,
       augmentation='none',
   )
 
 
-def _tree(root: pathlib.Path) -> Tree:
+def _tree(root: pathlib.Path) -> FileTree:
   folder = root / _FOLDER
   if not folder.is_dir() and (
       root.name == _FOLDER or (root / 'train').is_dir()):
     folder = root
   if folder.is_dir():
-    return files.tree_of_directory(
+    return files.directory_tree(
         folder, ('train', 'val', 'words.txt', 'wnids.txt'), _FOLDER_REMEDY)
   archive = root / f'{_FOLDER}.zip'
   if not archive.exists():
-    print(f'{_TITLE} is not in {root} (looked for {_FOLDER}/ and '
+    print(f'{_TITLE} is not in {root} (searched for {_FOLDER}/ and '
           f'{_FOLDER}.zip); downloading {URL}', flush=True)
     archive = download.fetch(URL, MD5, root)
-  return files.tree_of_zip(archive, _FOLDER, _ARCHIVE_REMEDY)
+  return files.zip_tree(archive, _FOLDER, _ARCHIVE_REMEDY)
 
 
-def _by_class(tree: Tree, part: str) -> dict[str, list[str]]:
-  """The names of the images in PART/WNID/ and PART/WNID/images/, by WNID."""
-  found = {}
+def _by_class(tree: FileTree, part: str) -> dict[str, list[str]]:
+  """Returns the images in PART/WNID/ and PART/WNID/images/ by WNID."""
+  images = {}
   for name in tree.stamps:
     match name.split('/'):
       case [top, wnid, file] | [top, wnid, 'images', file] if (
           top == part and file.lower().endswith('.jpeg')
-          and not file.startswith('.')):  # as those that macOS leaves
-        found.setdefault(wnid, []).append(name)
-  return found
+          and not file.startswith('.')):  # hidden files of macOS
+        images.setdefault(wnid, []).append(name)
+  return images
 
 
-def _train(tree: Tree) -> dict[str, list[str]]:
-  """The names of each class's training images, in order.
+def _train(tree: FileTree) -> dict[str, list[str]]:
+  """Returns the sorted names of the training images of each class.
 
   Raises:
-    UserError: where not all are there, which a broken unpacking leaves.
+    UserError: if images are missing, as after interrupted unpacking.
   """
-  found = _by_class(tree, 'train')
-  partial = sorted(wnid for wnid, names in found.items()
-                   if len(names) != TRAIN_PER_CLASS)
-  if partial or len(found) != NUM_CLASSES:
+  images = _by_class(tree, 'train')
+  incomplete = sorted(wnid for wnid, names in images.items()
+                      if len(names) != TRAIN_PER_CLASS)
+  if incomplete or len(images) != NUM_CLASSES:
     wnids = _wnids(tree)
-    absent, unknown = sorted(wnids - set(found)), sorted(set(found) - wnids)
-    why = f'got {len(found)} classes'
-    if absent:
-      why += f'; missing: {_few(absent)}'
+    missing, unknown = sorted(wnids - set(images)), sorted(set(images) - wnids)
+    reason = f'got {len(images)} classes'
+    if missing:
+      reason += f'; missing: {_first(missing)}'
     elif wnids and unknown:
-      why += f'; not in wnids.txt: {_few(unknown)}'
-    if partial:
-      wnid = partial[0]
-      why += f'; {wnid} has {len(found[wnid])} images' + _difference(
-          found[wnid], f'{wnid}_', TRAIN_PER_CLASS)
-    if partial[1:]:
-      why += f'; other classes that are not whole: {len(partial) - 1}'
+      reason += f'; not in wnids.txt: {_first(unknown)}'
+    if incomplete:
+      wnid = incomplete[0]
+      reason += f'; {wnid} has {len(images[wnid])} images' + _difference(
+          images[wnid], f'{wnid}_', TRAIN_PER_CLASS)
+    if incomplete[1:]:
+      reason += f'; other incomplete classes: {len(incomplete) - 1}'
     raise UserError(
-        f'--data_dir: {tree.path} must hold train/ of {NUM_CLASSES} classes, '
-        f'each of {TRAIN_PER_CLASS} images; {why}. {tree.remedy}')
+        f'--data_dir: {tree.path} must hold train/ with {NUM_CLASSES} classes '
+        f'of {TRAIN_PER_CLASS} images each; {reason}. {tree.remedy}')
   return {wnid: sorted(names, key=posixpath.split)
-          for wnid, names in found.items()}
+          for wnid, names in images.items()}
 
 
-def _wnids(tree: Tree) -> set[str]:
-  """The classes in wnids.txt; none where it does not name as many as needed."""
+def _wnids(tree: FileTree) -> set[str]:
+  """Returns the WNIDs in wnids.txt, or an empty set if the count is wrong."""
   if 'wnids.txt' not in tree.stamps:
     return set()
   wnids = set(tree.read('wnids.txt')[1].decode('utf-8', 'replace').split())
@@ -152,65 +153,66 @@ def _wnids(tree: Tree) -> set[str]:
 
 
 def _difference(names: list[str], prefix: str, count: int) -> str:
-  """Which files are missing or too many, as messages continue; '' if unknown.
+  """Returns a message about missing or additional files, '' if there are both.
 
   Published files are PREFIX0.JPEG, PREFIX1.JPEG and so on.
   """
   published = {f'{prefix}{i}.JPEG' for i in range(count)}
-  found = {posixpath.basename(name) for name in names}
-  if found < published:
-    return f'; missing: {_few(published - found)}'
-  if published < found:
-    return f'; not published: {_few(found - published)}'
+  actual = {posixpath.basename(name) for name in names}
+  if actual < published:
+    return f'; missing: {_first(published - actual)}'
+  if published < actual:
+    return f'; not published: {_first(actual - published)}'
   return ''
 
 
-def _few(names: Collection[str]) -> str:
-  """The first three names, and the number of the rest."""
+def _first(names: Collection[str]) -> str:
+  """Returns the first three names and the number of the others."""
   first = sorted(names, key=lambda name: (len(name), name))[:3]
   rest = len(names) - len(first)
   return ', '.join(first) + (f' and {rest:,} more' if rest else '')
 
 
-def _test(tree: Tree, wnids: set[str]) -> list[tuple[str, str]]:
-  """(WNID, name) of the test images by class and file, in either layout.
+def _test(tree: FileTree, wnids: set[str]) -> list[tuple[str, str]]:
+  """Returns (WNID, name) of the test images, sorted by class and file name.
 
   Raises:
-    UserError: where not all are there, or their classes are unknown.
+    UserError: if images are missing or their classes are unknown.
   """
-  found = _by_class(tree, 'val')
-  if 'images' in found:  # as published
-    images = {name for name in found['images'] if name.count('/') == 2}
+  by_class = _by_class(tree, 'val')
+  if 'images' in by_class:  # the published layout
+    images = {name for name in by_class['images'] if name.count('/') == 2}
     pairs = _annotated(tree, images, wnids)
-    unnamed = images - {name for _, name in pairs}
-    why = (f'; {len(unnamed):,} of {len(images):,} images have no line in '
-           'val/val_annotations.txt: '
-           + _few(set(map(posixpath.basename, unnamed))) if unnamed else
-           _difference(list(images), 'val_', NUM_TEST))
+    unlabeled = images - {name for _, name in pairs}
+    reason = (f'; {len(unlabeled):,} of {len(images):,} images have no line in '
+              'val/val_annotations.txt: '
+              + _first(set(map(posixpath.basename, unlabeled))) if unlabeled
+              else _difference(list(images), 'val_', NUM_TEST))
   else:
-    unknown = sorted(set(found) - wnids)
+    unknown = sorted(set(by_class) - wnids)
     if unknown:
-      raise UserError(f'--data_dir: {tree.path} has val/{unknown[0]}/ and no '
-                      f'such class in train/. {tree.remedy}')
-    pairs = [(wnid, name) for wnid, names in found.items() for name in names]
-    why = _difference([name for _, name in pairs], 'val_', NUM_TEST)
+      raise UserError(f'--data_dir: classes in val/ must be in train/, got '
+                      f'{tree.path}/val/{unknown[0]}/. {tree.remedy}')
+    pairs = [(wnid, name) for wnid, names in by_class.items() for name in names]
+    reason = _difference([name for _, name in pairs], 'val_', NUM_TEST)
   if len(pairs) != NUM_TEST:
-    raise UserError(f'--data_dir: {tree.path} must hold val/ of {NUM_TEST:,} '
-                    f'images, each with its class; got {len(pairs):,}{why}. '
+    raise UserError(f'--data_dir: {tree.path} must hold val/ with {NUM_TEST:,} '
+                    f'images and their classes; got {len(pairs):,}{reason}. '
                     f'{tree.remedy}')
   return sorted(pairs, key=lambda pair: (
       pair[0], posixpath.basename(pair[1])))
 
 
-def _annotated(tree: Tree, names: set[str],
+def _annotated(tree: FileTree, names: set[str],
                wnids: set[str]) -> list[tuple[str, str]]:
-  """The pairs that val_annotations.txt makes: FILE, tab, WNID, tab, a box.
+  """Returns the (WNID, name) pairs of val/val_annotations.txt.
 
-  A file is looked up in what there is, so that no line leads out of the folder.
+  Each line holds FILE, WNID and a bounding box, tab-separated. FILE must be
+  among `names`, so no line can refer to a file outside of the folder.
   """
   if 'val/val_annotations.txt' not in tree.stamps:
     raise UserError(f'--data_dir: {tree.path} lacks val/val_annotations.txt, '
-                    f'which names the classes of val/images/. {tree.remedy}')
+                    f'the classes of val/images/. {tree.remedy}')
   path, blob = tree.read('val/val_annotations.txt')
   pairs = {}
   for number, line in enumerate(
@@ -220,16 +222,17 @@ def _annotated(tree: Tree, names: set[str],
     file, wnid = (line.strip('\r').split('\t') + [''])[:2]
     name = f'val/images/{file}'
     if name not in names or wnid not in wnids or name in pairs:
-      why = ('no image in val/images/' if name not in names else
-             'named twice' if name in pairs else 'of no class in train/')
-      raise UserError(f'--data_dir: {path}, line {number}: {line[:60]!r} is '
-                      f'{why}. {tree.remedy}')
+      reason = ('no such image in val/images/' if name not in names else
+                'duplicate image' if name in pairs else
+                'no such class in train/')
+      raise UserError(f'--data_dir: {path}, line {number}: {reason}: '
+                      f'{line[:60]!r}. {tree.remedy}')
     pairs[name] = wnid
   return [(wnid, name) for name, wnid in pairs.items()]
 
 
-def _class_names(tree: Tree, wnids: list[str]) -> tuple[str, ...]:
-  """The first name of each class in words.txt (WNID, tab, names), or WNIDs."""
+def _class_names(tree: FileTree, wnids: list[str]) -> tuple[str, ...]:
+  """Returns the first name of each class in words.txt, or else its WNID."""
   if 'words.txt' not in tree.stamps:
     return tuple(wnids)
   _, blob = tree.read('words.txt')

@@ -1,4 +1,4 @@
-"""--dataset=MODULE:LOADER: a data set of the user's own, as plain arrays."""
+"""User-defined data sets, for --dataset=MODULE:LOADER."""
 
 from collections.abc import Mapping
 
@@ -9,19 +9,22 @@ from moon_jax.errors import UserError
 
 
 def load(name: str, data_dir: str) -> Dataset:
-  """Calls the loader with --data_dir; it returns a dict of arrays.
+  """Calls the loader and converts its arrays to a data set.
 
-  `moon_jax.data.sources.arrays` says which.
+  Args:
+    name: MODULE:LOADER. The loader maps `data_dir` to a dict of the arrays of
+      `moon_jax.data.sources.arrays`.
+    data_dir: value of --data_dir, passed to the loader.
 
   Raises:
-    UserError: where there is no such loader, it fails, or returns what no
-      data set is.
+    UserError: if the loader is missing, fails or returns invalid arrays.
   """
   loader = user_code.load('dataset', name)
-  found = user_code.call('dataset', name, loader, data_dir)
-  if not isinstance(found, Mapping):
+  loaded = user_code.call('dataset', name, loader, data_dir)
+  if not isinstance(loaded, Mapping):
     raise UserError(f'--dataset={name} must return a dict of arrays, '
                     f'{", ".join(arrays.REQUIRED)}; got a '
-                    f'{type(found).__name__}')
-  found = user_code.call('dataset', name, dict, found)
-  return arrays.dataset(name.rpartition(':')[2], f'--dataset={name}', found)
+                    f'{type(loaded).__name__}')
+  loaded = user_code.call('dataset', name, dict, loaded)
+  return arrays.to_dataset(
+      name.rpartition(':')[2], f'--dataset={name}', loaded)

@@ -1,4 +1,4 @@
-"""Images are decoded once; what is kept is reported, checked and replaced."""
+"""Images are decoded once; the cache is reported, verified and replaced."""
 
 import os
 import pathlib
@@ -10,12 +10,12 @@ import pytest
 import tiny_files
 from tiny_files import assert_same
 from tiny_files import by_class
+from tiny_files import cached_files
 from tiny_files import FILES
 from tiny_files import FOLDER
 from tiny_files import IMAGE
 from tiny_files import image_folder
 from tiny_files import jpeg
-from tiny_files import kept
 from tiny_files import write
 
 from moon_jax.data.sources import tiny_imagenet
@@ -29,13 +29,13 @@ def small(monkeypatch, tmp_path_factory):
 
 
 def no_decoding(*args, **kwargs):
-  raise AssertionError('decodes')
+  raise AssertionError('tried to decode')
 
 
 def test_images_are_decoded_once(tmp_path, monkeypatch):
   write(tmp_path)
   first = tiny_imagenet.load(str(tmp_path))
-  path, = kept(tmp_path)
+  path, = cached_files(tmp_path)
   np.testing.assert_array_equal(
       np.load(path), np.concatenate([first.train_inputs, first.test_inputs]))
   monkeypatch.setattr(Image, 'open', no_decoding)
@@ -43,19 +43,19 @@ def test_images_are_decoded_once(tmp_path, monkeypatch):
   assert_same(tiny_imagenet.load(str(tmp_path / FOLDER)), first)
 
 
-def test_what_is_kept_is_reported(tmp_path, capsys):
+def test_the_cache_file_is_reported(tmp_path, capsys):
   write(tmp_path)
   tiny_imagenet.load(str(tmp_path))
-  path, = kept(tmp_path)
+  path, = cached_files(tmp_path)
   assert capsys.readouterr().out == (
       'decoding 18 images of Tiny-ImageNet\n'
-      f'wrote the decoded images of Tiny-ImageNet to {path} (0.2 MB), where '
-      'the next run reads them\n')
+      f'cached the decoded images of Tiny-ImageNet in {path} (0.2 MB) for the '
+      'next run\n')
   tiny_imagenet.load(str(tmp_path))
   assert capsys.readouterr().out == ''
 
 
-def replaced_by_one_of_the_same_size(folder):
+def replace_by_same_size(folder):
   blob = jpeg(777, plain=True)
   size = len(FILES[IMAGE])
   (folder / IMAGE).write_bytes(blob + bytes(size - len(blob)))
@@ -64,25 +64,25 @@ def replaced_by_one_of_the_same_size(folder):
 
 @pytest.mark.parametrize('change', [
     lambda folder: (folder / IMAGE).write_bytes(jpeg(777, plain=True)),
-    replaced_by_one_of_the_same_size,
+    replace_by_same_size,
     lambda folder: (folder / 'val/val_annotations.txt').write_bytes(
         FILES['val/val_annotations.txt'].replace(b'n10', b'n03').replace(
             b'n02', b'n10').replace(b'n03', b'n02')),
 ])
-def test_a_changed_folder_is_decoded_again_and_one_file_kept(
+def test_a_changed_folder_is_decoded_again_and_replaces_the_cache(
     change, tmp_path, capsys):
   folder = write(tmp_path)
   tiny_imagenet.load(str(tmp_path))
-  before, = kept(tmp_path)
+  before, = cached_files(tmp_path)
   capsys.readouterr()
   change(folder)
   dataset = tiny_imagenet.load(str(tmp_path))
-  path, = kept(tmp_path)
+  path, = cached_files(tmp_path)
   out = capsys.readouterr().out
   if path == before:
     assert f'{path} was decoded from other files; decoding' in out
   else:
-    assert f'; removed {before}, which it replaces' in out
+    assert f'; removed old cache files {before}\n' in out
   np.testing.assert_array_equal(
       dataset.train_inputs, image_folder(folder / 'train')[0])
   by_class(folder)
@@ -91,7 +91,7 @@ def test_a_changed_folder_is_decoded_again_and_one_file_kept(
 
 
 def test_a_copy_is_compared_and_not_decoded(tmp_path, monkeypatch, capsys):
-  """A copy has other times, and the same content."""
+  """A copy has other modification times and the same content."""
   write(tmp_path / 'a')
   first = tiny_imagenet.load(str(tmp_path / 'a'))
   shutil.copytree(tmp_path / 'a', tmp_path / 'b')
@@ -101,49 +101,50 @@ def test_a_copy_is_compared_and_not_decoded(tmp_path, monkeypatch, capsys):
   capsys.readouterr()
   assert_same(tiny_imagenet.load(str(tmp_path / 'b')), first)
   assert capsys.readouterr().out == (
-      'comparing 18 images of Tiny-ImageNet, whose times changed\n')
+      'comparing 18 images of Tiny-ImageNet with the cache, as their '
+      'modification times changed\n')
   assert_same(tiny_imagenet.load(str(tmp_path / 'b')), first)
-  assert capsys.readouterr().out == ''  # the new times are kept, too
-  assert len(kept(tmp_path / 'b')) == 1
+  assert capsys.readouterr().out == ''  # the new times were stored
+  assert len(cached_files(tmp_path / 'b')) == 1
 
 
-def test_folder_and_archive_share_what_is_kept(tmp_path, monkeypatch):
+def test_folder_and_archive_share_the_cache(tmp_path, monkeypatch):
   folder = write(tmp_path)
   first = tiny_imagenet.load(str(tmp_path))
   tiny_files.write_zip(tmp_path)
   shutil.rmtree(folder)
   monkeypatch.setattr(Image, 'open', no_decoding)
   assert_same(tiny_imagenet.load(str(tmp_path)), first)
-  assert len(kept(tmp_path)) == 1
+  assert len(cached_files(tmp_path)) == 1
 
 
-def test_only_files_of_the_same_kind_are_removed(tmp_path, capsys):
+def test_only_cache_files_are_removed(tmp_path, capsys):
   write(tmp_path)
   tiny_imagenet.load(str(tmp_path))
-  path, = kept(tmp_path)
-  whole = path.read_bytes()
+  path, = cached_files(tmp_path)
+  content = path.read_bytes()
   path.unlink()
   named = lambda digit, end='': tmp_path / (
       f'tiny_imagenet-{digit * 16}.npy{end}')
-  ours = {named('0'): whole, named('1'): whole[:-64],  # of earlier versions
-          named('2', '.12.part'): whole[:9000]}
-  others = {named('3'): whole[:-96], named('4'): whole + b'!',
-            named('5'): b'!' + whole[1:], named('6'): b'',
-            named('7', '.13.part'): whole[:9000],  # being written
-            named('8', '.bak'): whole, named('g'): whole,
-            tmp_path / 'tiny_imagenet-mine.npy': whole,
-            tmp_path / 'elsewhere': whole}
-  for other, blob in (ours | others).items():
+  old = {named('0'): content, named('1'): content[:-64],  # earlier format
+         named('2', '.12.part'): content[:9000]}
+  others = {named('3'): content[:-96], named('4'): content + b'!',
+            named('5'): b'!' + content[1:], named('6'): b'',
+            named('7', '.13.part'): content[:9000],  # in use
+            named('8', '.bak'): content, named('g'): content,
+            tmp_path / 'tiny_imagenet-mine.npy': content,
+            tmp_path / 'elsewhere': content}
+  for other, blob in (old | others).items():
     other.write_bytes(blob)
   os.utime(named('2', '.12.part'), (1, 1))
   named('9').symlink_to(tmp_path / 'elsewhere')
   named('a').mkdir()
   capsys.readouterr()
   tiny_imagenet.load(str(tmp_path))
-  assert set(kept(tmp_path)) == {
+  assert set(cached_files(tmp_path)) == {
       path, named('9'), named('a'), *others} - {tmp_path / 'elsewhere'}
   assert all(other.read_bytes() == blob for other, blob in others.items())
-  assert f'; removed {", ".join(map(str, ours))}, which it' in (
+  assert f'; removed old cache files {", ".join(map(str, old))}\n' in (
       capsys.readouterr().out)
 
 
@@ -156,22 +157,23 @@ def test_only_files_of_the_same_kind_are_removed(tmp_path, capsys):
     lambda blob: b'!' + blob[1:],
     lambda blob: b'',
 ])
-def test_a_damaged_file_is_reported_and_replaced(damage, tmp_path, capsys):
+def test_a_damaged_cache_file_is_reported_and_replaced(
+    damage, tmp_path, capsys):
   write(tmp_path)
   first = tiny_imagenet.load(str(tmp_path))
-  path, = kept(tmp_path)
-  whole = path.read_bytes()
-  path.write_bytes(damage(whole))
+  path, = cached_files(tmp_path)
+  content = path.read_bytes()
+  path.write_bytes(damage(content))
   capsys.readouterr()
   assert_same(tiny_imagenet.load(str(tmp_path)), first)
   assert capsys.readouterr().out.startswith(
       f'{path} is damaged; decoding the images again\n')
-  assert path.read_bytes() == whole
-  assert kept(tmp_path) == [path]
+  assert path.read_bytes() == content
+  assert cached_files(tmp_path) == [path]
 
 
 def refuse_writing(monkeypatch, *directories):
-  """As a disk that is full or not one's own, to whoever runs the tests."""
+  """Makes writes into the directories fail, also if root runs the tests."""
   replace = os.replace
 
   def replace_elsewhere(source, target):
@@ -181,22 +183,22 @@ def refuse_writing(monkeypatch, *directories):
   monkeypatch.setattr(os, 'replace', replace_elsewhere)
 
 
-def test_where_data_dir_cannot_be_written_the_users_cache_is(
+def test_the_user_cache_is_used_if_data_dir_is_read_only(
     tmp_path, monkeypatch, small):
   write(tmp_path)
   with monkeypatch.context() as patch:
     refuse_writing(patch, tmp_path)
     first = tiny_imagenet.load(str(tmp_path))
-  assert not kept(tmp_path) and len(kept(small)) == 1
+  assert not cached_files(tmp_path) and len(cached_files(small)) == 1
   monkeypatch.setattr(Image, 'open', no_decoding)
   assert_same(tiny_imagenet.load(str(tmp_path)), first)
 
 
-def test_nowhere_to_write_is_reported(tmp_path, monkeypatch, small, capsys):
+def test_a_missing_cache_is_reported(tmp_path, monkeypatch, small, capsys):
   folder = write(tmp_path)
   refuse_writing(monkeypatch, tmp_path, small)
   dataset = tiny_imagenet.load(str(tmp_path))
   np.testing.assert_array_equal(
       dataset.train_inputs, image_folder(folder / 'train')[0])
-  assert 'will decode the images again' in capsys.readouterr().out
-  assert not kept(tmp_path) and not kept(small)
+  assert 'the next run will decode the images again' in capsys.readouterr().out
+  assert not cached_files(tmp_path) and not cached_files(small)

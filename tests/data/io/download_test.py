@@ -1,4 +1,4 @@
-"""Downloading from a server on this machine: checked, resumed, refused."""
+"""Downloads from a local server: checksum, resuming, errors."""
 
 import functools
 import hashlib
@@ -17,9 +17,9 @@ MD5 = hashlib.md5(CONTENT).hexdigest()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-  """Serves CONTENT, or the part asked for; may break off after `stop`."""
+  """Serves CONTENT or a range of it; may disconnect after `stop` bytes."""
 
-  takes_ranges = True
+  supports_ranges = True
 
   def __init__(self, *args, stop, requests, **kwargs):
     self.stop, self.requests = stop, requests
@@ -32,7 +32,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     if start >= len(CONTENT):
       self.send_error(416)
       return
-    if not self.takes_ranges:
+    if not self.supports_ranges:
       start = 0
     body = CONTENT[start:]
     self.send_response(206 if start else 200)
@@ -47,7 +47,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-  """(url, list of where the next requests break, list of starts asked for)."""
+  """Yields (url, bytes after which requests disconnect, requested offsets)."""
   stop, requests = [], []
   handler = functools.partial(Handler, stop=stop, requests=requests)
   with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as httpd:
@@ -56,31 +56,31 @@ def server():
     httpd.shutdown()
 
 
-def test_whole_file(server, tmp_path):
+def test_complete_file(server, tmp_path):
   url, _, _ = server
-  path = download.fetch(url, MD5, tmp_path, is_shown=False)
+  path = download.fetch(url, MD5, tmp_path, has_progress=False)
   assert path.read_bytes() == CONTENT
   assert [p.name for p in tmp_path.iterdir()] == ['file.bin']
 
 
-def test_goes_on_where_it_broke(server, tmp_path):
+def test_an_interrupted_download_resumes(server, tmp_path):
   url, stop, requests = server
   stop.append(300_000)
   with pytest.raises(UserError, match='could not be downloaded'):
-    download.fetch(url, MD5, tmp_path, is_shown=False)
+    download.fetch(url, MD5, tmp_path, has_progress=False)
   part = tmp_path / 'file.bin.part'
-  have = part.stat().st_size
-  assert 0 < have <= 300_000
+  offset = part.stat().st_size
+  assert 0 < offset <= 300_000
   assert download.fetch(
-      url, MD5, tmp_path, is_shown=False).read_bytes() == CONTENT
-  assert requests == [0, have]
+      url, MD5, tmp_path, has_progress=False).read_bytes() == CONTENT
+  assert requests == [0, offset]
   assert not part.exists()
 
 
-def test_what_breaks_twice_goes_on_twice(server, tmp_path):
-  """The second time with more than was left to come."""
+def test_a_download_that_is_interrupted_twice_resumes_twice(server, tmp_path):
+  """The second request receives more bytes than the third."""
   url, stop, requests = server
-  stop += [300_000, 700_000]  # the last one first
+  stop += [300_000, 700_000]  # in reverse order
   for _ in range(2):
     with pytest.raises(UserError, match='could not be downloaded'):
       download.fetch(url, MD5, tmp_path)
@@ -90,8 +90,8 @@ def test_what_breaks_twice_goes_on_twice(server, tmp_path):
   assert requests[0] == 0 < requests[1] < requests[2] < len(CONTENT)
 
 
-def test_a_server_that_sends_all_again(server, tmp_path, monkeypatch):
-  monkeypatch.setattr(Handler, 'takes_ranges', False)
+def test_a_server_without_range_support(server, tmp_path, monkeypatch):
+  monkeypatch.setattr(Handler, 'supports_ranges', False)
   url, _, requests = server
   (tmp_path / 'file.bin.part').write_bytes(CONTENT[:1000])
   assert download.fetch(
@@ -99,7 +99,7 @@ def test_a_server_that_sends_all_again(server, tmp_path, monkeypatch):
   assert requests == [1000]
 
 
-def test_a_part_that_is_whole_is_taken(server, tmp_path):
+def test_a_complete_part_file_is_used(server, tmp_path):
   url, _, requests = server
   (tmp_path / 'file.bin.part').write_bytes(CONTENT)
   assert download.fetch(
@@ -107,32 +107,33 @@ def test_a_part_that_is_whole_is_taken(server, tmp_path):
   assert requests == [len(CONTENT)]
 
 
-def test_wrong_checksum_leaves_nothing(server, tmp_path):
+def test_a_wrong_checksum_leaves_no_file(server, tmp_path):
   url, _, _ = server
-  with pytest.raises(UserError, match='did not give the published file'):
-    download.fetch(url, '0' * 32, tmp_path, is_shown=False)
+  with pytest.raises(UserError, match='does not have the expected md5'):
+    download.fetch(url, '0' * 32, tmp_path, has_progress=False)
   assert not list(tmp_path.iterdir())
 
 
-def test_no_server_is_told_at_once(tmp_path):
+def test_a_missing_server_raises_soon(tmp_path):
   with socket.socket() as unused:
     unused.bind(('127.0.0.1', 0))
     port = unused.getsockname()[1]
   start = time.monotonic()
-  with pytest.raises(UserError, match=f'--data_dir={tmp_path}.*put it into'):
-    download.fetch(f'http://127.0.0.1:{port}/f', MD5, tmp_path, is_shown=False)
+  with pytest.raises(UserError, match=f'--data_dir={tmp_path}.*copy it into'):
+    download.fetch(
+        f'http://127.0.0.1:{port}/f', MD5, tmp_path, has_progress=False)
   assert time.monotonic() - start < 10
 
 
-def test_progress_is_a_line_in_a_log(server, tmp_path, capsys):
+def test_progress_is_one_line_in_a_log(server, tmp_path, capsys):
   url, stop, _ = server
   stop.append(800_000)
   with pytest.raises(UserError):
     download.fetch(url, MD5, tmp_path)
-  have = (tmp_path / 'file.bin.part').stat().st_size
+  offset = (tmp_path / 'file.bin.part').stat().st_size
   download.fetch(url, MD5, tmp_path)
   out, err = capsys.readouterr()
   assert out.splitlines() == [
       'downloading file.bin, 1.3 MB',
-      f'downloading file.bin, 1.3 MB, from {have / 1e6:.1f} MB']
+      f'downloading file.bin, 1.3 MB, from {offset / 1e6:.1f} MB']
   assert '\r' not in err and '%' not in err

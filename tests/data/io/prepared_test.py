@@ -1,4 +1,4 @@
-"""Directories that tensorflow-datasets prepared, read without TensorFlow."""
+"""Reading directories of tensorflow-datasets without TensorFlow."""
 
 import io
 import sys
@@ -16,7 +16,7 @@ IMAGES = np.random.RandomState(0).randint(0, 256, (30, 32, 32, 3), np.uint8)
 
 
 def png(image):
-  """A file: an array would need TensorFlow to be encoded."""
+  """Returns a PNG file, because encoding an array would need TensorFlow."""
   file = io.BytesIO()
   Image.fromarray(image).save(file, 'PNG')
   file.seek(0)
@@ -27,7 +27,7 @@ def prepare(directory, file_format):
   import tensorflow_datasets as tfds
 
   class Cifar10(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """The features of the real one."""
+    """A data set with the features of CIFAR-10."""
 
     VERSION = tfds.core.Version('3.0.2')
 
@@ -67,8 +67,8 @@ def test_official_order_is_restored(tmp_path):
   assert 'tensorflow' not in sys.modules
 
 
-def test_without_ids_the_stored_order_is_kept(tmp_path):
-  """A data set of the features of MNIST, which tensorflow-datasets shuffles."""
+def test_examples_without_ids_remain_in_the_stored_order(tmp_path):
+  """Uses a data set with the features of MNIST, which has no ids."""
   import tensorflow_datasets as tfds
 
   class Mnist(tfds.core.GeneratorBasedBuilder, skip_registration=True):
@@ -106,7 +106,7 @@ def test_without_ids_the_stored_order_is_kept(tmp_path):
       for k, image in zip(dataset.train_labels, dataset.train_inputs)}
 
 
-def test_another_data_set_is_not_taken(tmp_path):
+def test_another_data_set_is_not_found(tmp_path):
   prepare(tmp_path, 'array_record')
   directory = prepared.find(tmp_path, 'cifar10')
   assert prepared.find(directory, 'cifar100') is None
@@ -114,7 +114,7 @@ def test_another_data_set_is_not_taken(tmp_path):
   assert prepared.find(directory, 'cifar10') is None
 
 
-def test_damage_is_told(tmp_path):
+def test_damaged_files_raise(tmp_path):
   prepare(tmp_path, 'array_record')
   directory = prepared.find(tmp_path, 'cifar10')
   for path in directory.glob('*array_record*'):

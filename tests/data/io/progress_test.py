@@ -1,4 +1,4 @@
-"""A bar on a terminal, a few lines elsewhere."""
+"""Progress: a bar on a terminal, a few lines in a log."""
 
 import io
 import sys
@@ -9,7 +9,7 @@ from moon_jax.data.io import progress
 
 
 class Clock:
-  """A clock that each unit of work moves on by `step` seconds."""
+  """A clock that advances by `step` seconds per unit of work."""
 
   now = 0.
 
@@ -20,16 +20,17 @@ class Clock:
     return self.now
 
 
-def work(clock, total, done=0, size=1, known=True):
-  with progress.shown('counting', total if known else 0, 'sheep', done,
-                      clock) as advance:
+def work(clock, total, done=0, size=1, is_total_known=True):
+  with progress.show_progress(
+      'counting', total if is_total_known else 0, 'sheep', done,
+      clock) as advance:
     for _ in range(done, total, size):
       clock.now += clock.step * size
       advance(size)
 
 
 @pytest.mark.parametrize('total', [7, 100, 110_000])
-def test_a_line_for_each_tenth_of_long_work(total, capsys):
+def test_long_work_prints_one_line_per_tenth(total, capsys):
   work(Clock(100 / total), total)
   out, err = capsys.readouterr()
   first, *lines = out.splitlines()
@@ -40,30 +41,30 @@ def test_a_line_for_each_tenth_of_long_work(total, capsys):
     assert lines[2] == 'counting: 30% after 30 s'
 
 
-def test_lines_are_seconds_apart(capsys):
-  work(Clock(.01), 500)  # 5 seconds of it: a tenth is half a second
+def test_lines_are_at_least_two_seconds_apart(capsys):
+  work(Clock(.01), 500)  # 5 seconds, half a second per tenth
   assert capsys.readouterr().out.splitlines() == [
       'counting', 'counting: 40% after 2 s', 'counting: 80% after 4 s']
 
 
-def test_short_work_is_one_line(capsys):
+def test_short_work_prints_one_line(capsys):
   work(Clock(.01), 100)
   assert capsys.readouterr().out == 'counting\n'
 
 
-def test_work_of_unknown_length_is_one_line(capsys):
-  work(Clock(1), 100, known=False)
+def test_unknown_totals_print_one_line(capsys):
+  work(Clock(1), 100, is_total_known=False)
   assert capsys.readouterr().out == 'counting\n'
 
 
-def test_what_was_done_before_counts(capsys):
+def test_previous_work_counts(capsys):
   work(Clock(1), 100, done=75)
   assert capsys.readouterr().out.splitlines()[1:] == [
       'counting: 80% after 5 s', 'counting: 90% after 15 s',
       'counting: 100% after 25 s']
 
 
-def test_a_bar_on_a_terminal_alone(monkeypatch, capsys):
+def test_a_terminal_shows_a_bar(monkeypatch, capsys):
   terminal = io.StringIO()
   terminal.isatty = lambda: True
   monkeypatch.setattr(sys, 'stderr', terminal)

@@ -1,4 +1,4 @@
-"""What all published files share: where they are found, what is refused."""
+"""Published data sets: search order, verification and errors."""
 
 import gzip
 import hashlib
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from moon_jax.data.io import download
+from moon_jax.data.io import layouts
 from moon_jax.data.io import prepared
 from moon_jax.data.io import published
 from moon_jax.errors import UserError
@@ -23,13 +24,13 @@ def decode(blob):
   return flat[n:].reshape(n, 2, 2, 1), flat[:n]
 
 
-TOY = published.Published(
+TOY = layouts.PublishedDataset(
     name='toy',
     title='Toy',
     url='http://toy.example/',
     url_md5='',
-    forms=tuple(
-        published.Form(directory, '', {
+    layouts=tuple(
+        layouts.Layout(directory, '', {
             name: hashlib.md5(blob).hexdigest()
             for name, blob in FILES.items()}, decode)
         for directory in ('.', 'toy')),
@@ -49,24 +50,24 @@ def no_network(monkeypatch):
   monkeypatch.setattr(download, 'fetch', fetch)
 
 
-def write(directory, ends=('', ''), files=FILES):
+def write(directory, suffixes=('', ''), files=FILES):
   directory.mkdir(exist_ok=True)
-  for (name, blob), end in zip(files.items(), ends):
-    (directory / f'{name}{end}').write_bytes(
-        gzip.compress(blob) if end else blob)
+  for (name, blob), suffix in zip(files.items(), suffixes):
+    (directory / f'{name}{suffix}').write_bytes(
+        gzip.compress(blob) if suffix else blob)
 
 
 def unchecked(**changes):
-  """`TOY` without checksums."""
-  forms = tuple(form._replace(md5=dict.fromkeys(form.md5, ''))
-                for form in TOY.forms)
-  return TOY._replace(forms=forms, **changes)
+  """Returns `TOY` without checksums."""
+  return TOY._replace(
+      layouts=tuple(layout._replace(md5=dict.fromkeys(layout.md5, ''))
+                    for layout in TOY.layouts), **changes)
 
 
 @pytest.mark.parametrize('directory', ['.', 'toy'])
-@pytest.mark.parametrize('ends', [('', ''), ('.gz', '.gz'), ('', '.gz')])
-def test_files_among_others(directory, ends, tmp_path):
-  write(tmp_path / directory, ends)
+@pytest.mark.parametrize('suffixes', [('', ''), ('.gz', '.gz'), ('', '.gz')])
+def test_files_among_others(directory, suffixes, tmp_path):
+  write(tmp_path / directory, suffixes)
   (tmp_path / 'other').write_bytes(b'!')
   dataset = published.load(TOY, str(tmp_path))
   np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
@@ -76,93 +77,92 @@ def test_files_among_others(directory, ends, tmp_path):
   assert dataset.train_labels.dtype == np.int32
 
 
-def test_what_was_packed_anew_is_the_same_file(tmp_path):
+def test_recompressed_files_are_valid(tmp_path):
   for name, blob in FILES.items():
     (tmp_path / f'{name}.gz').write_bytes(gzip.compress(blob, 0))
   published.load(TOY, str(tmp_path))
 
 
-def test_a_bad_file_is_refused_though_a_good_one_lies_beside_it(tmp_path):
+def test_a_bad_file_is_an_error_despite_a_good_copy(tmp_path):
   write(tmp_path / 'toy')
   write(tmp_path)
   write(tmp_path, ('.gz', '.gz'))
   (tmp_path / 'test').write_bytes(FILES['test'][:-1] + b'!')
   with pytest.raises(UserError, match=f'{tmp_path}/test is not the published '
-                     'file: 10 bytes with md5 .*http://toy.example/'):
+                     'file: .*got 10 bytes with md5 .*http://toy.example/'):
     published.load(TOY, str(tmp_path))
 
 
-def test_the_expected_size_is_reported_where_it_is_known(tmp_path):
+def test_the_expected_size_is_reported_if_it_is_known(tmp_path):
   write(tmp_path)
   (tmp_path / 'test').write_bytes(FILES['test'][:-1])
-  toy = TOY._replace(forms=(TOY.forms[0]._replace(num_bytes=(15, 10)),))
-  with pytest.raises(UserError, match='/test is not the published file: 9 '
-                     'bytes with md5 .*, where 10 bytes with md5 .* expected'):
+  toy = TOY._replace(layouts=(TOY.layouts[0]._replace(num_bytes=(15, 10)),))
+  with pytest.raises(UserError, match='/test is not the published file: expecte'
+                     'd 10 bytes with md5 .*, got 9 bytes with md5 '):
     published.load(toy, str(tmp_path))
 
 
-# Another data set with files of the same names.
+# Another data set with the same file names.
 
-SHADOW = {name: bytes(len(blob)) for name, blob in FILES.items()}
-TOY_OR_SHADOW = TOY._replace(namesakes={
-    hashlib.md5(blob).hexdigest(): 'shadow' for blob in SHADOW.values()})
+OTHER = {name: bytes(len(blob)) for name, blob in FILES.items()}
+TOY_OR_OTHER = TOY._replace(other_datasets={
+    hashlib.md5(blob).hexdigest(): 'other' for blob in OTHER.values()})
 
 
 @pytest.mark.parametrize('one', [{}, {'train'}, {'test'}])
 def test_the_search_continues_past_another_data_set(one, tmp_path):
-  """Whether all files of the first place are the other's, or one."""
-  write(tmp_path, files={name: SHADOW[name] if not one or name in one else
+  """All files, or one, of the first directory belong to another data set."""
+  write(tmp_path, files={name: OTHER[name] if not one or name in one else
                          FILES[name] for name in FILES})
   write(tmp_path / 'toy')
-  dataset = published.load(TOY_OR_SHADOW, str(tmp_path))
+  dataset = published.load(TOY_OR_OTHER, str(tmp_path))
   np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
   np.testing.assert_array_equal(dataset.test_inputs, IMAGES[3:])
 
 
-@pytest.mark.parametrize('packed, plain', [(FILES, SHADOW), (SHADOW, FILES)])
-def test_the_search_continues_at_the_packed_files_beside(
-    packed, plain, tmp_path):
+@pytest.mark.parametrize('compressed, plain', [(FILES, OTHER), (OTHER, FILES)])
+def test_the_search_continues_at_compressed_files(
+    compressed, plain, tmp_path):
   write(tmp_path, files=plain)
-  write(tmp_path, ('.gz', '.gz'), packed)
-  dataset = published.load(TOY_OR_SHADOW, str(tmp_path))
+  write(tmp_path, ('.gz', '.gz'), compressed)
+  dataset = published.load(TOY_OR_OTHER, str(tmp_path))
   np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
 
 
-def test_the_search_continues_at_what_was_prepared(tmp_path, monkeypatch):
-  write(tmp_path, files=SHADOW)
+def test_the_search_continues_at_prepared_directories(tmp_path, monkeypatch):
+  write(tmp_path, files=OTHER)
   arrays = IMAGES[:3], LABELS[:3], IMAGES[3:], LABELS[3:]
   monkeypatch.setattr(prepared, 'find', lambda root, name: root / name)
   monkeypatch.setattr(prepared, 'read', lambda directory: arrays)
-  dataset = published.load(TOY_OR_SHADOW, str(tmp_path))
+  dataset = published.load(TOY_OR_OTHER, str(tmp_path))
   np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
 
 
-def test_another_data_set_alone_is_named(tmp_path):
-  write(tmp_path, files=SHADOW)
+def test_another_data_set_alone_is_an_error(tmp_path):
+  write(tmp_path, files=OTHER)
   with pytest.raises(UserError) as error:
-    published.load(TOY_OR_SHADOW, str(tmp_path))
+    published.load(TOY_OR_OTHER, str(tmp_path))
   assert str(error.value) == (
-      f'--data_dir: {tmp_path}/train is the file of that name of --dataset='
-      'shadow, not of --dataset=toy, and no other place has Toy: '
-      f'{tmp_path} must hold train, test (each also as .gz), itself or in toy/,'
-      ' or toy/ of tensorflow-datasets. Get the files from http://toy.example/')
+      f'--data_dir: {tmp_path}/train must be of --dataset=toy, got the file of '
+      f'the same name of --dataset=other. {tmp_path} must hold train, test '
+      '(each also as .gz), directly or in toy/, or toy/ of tensorflow-datasets '
+      'with Toy. Get the files from http://toy.example/')
 
 
-def test_damage_beside_another_data_set_is_refused(tmp_path):
-  """A damaged file is not passed over in silence."""
-  write(tmp_path, files=SHADOW)
+def test_a_damaged_file_next_to_another_data_set_is_an_error(tmp_path):
+  write(tmp_path, files=OTHER)
   write(tmp_path / 'toy', files=FILES | {'test': b'!'})
   with pytest.raises(UserError, match='/toy/test is not the published file'):
-    published.load(TOY_OR_SHADOW, str(tmp_path))
+    published.load(TOY_OR_OTHER, str(tmp_path))
 
 
 @pytest.mark.parametrize('cut, words', [
-    (lambda blob: blob[:-4], 'not a whole gzip file'),
-    (lambda blob: blob[:20], 'not a whole gzip file'),
-    (lambda blob: blob[:-8] + b'\0' * 8, 'not a whole gzip file'),
-    (lambda blob: blob + b'trailing', 'not a whole gzip file'),
-    (lambda blob: b'plain', 'not a whole gzip file'),
-    (lambda blob: b'', 'not the published file: 0 bytes'),
+    (lambda blob: blob[:-4], 'not a complete gzip file'),
+    (lambda blob: blob[:20], 'not a complete gzip file'),
+    (lambda blob: blob[:-8] + b'\0' * 8, 'not a complete gzip file'),
+    (lambda blob: blob + b'trailing', 'not a complete gzip file'),
+    (lambda blob: b'plain', 'not a complete gzip file'),
+    (lambda blob: b'', 'not the published file: .*got 0 bytes'),
 ])
 def test_damaged_gzip(cut, words, tmp_path):
   write(tmp_path, ('', '.gz'))
@@ -179,13 +179,13 @@ def test_a_missing_file_is_named(tmp_path):
     published.load(TOY, str(tmp_path))
 
 
-def test_nothing_found(tmp_path):
+def test_an_empty_directory(tmp_path):
   with pytest.raises(UserError) as error:
     published.load(TOY, str(tmp_path))
   assert str(error.value) == (
-      f'--data_dir={tmp_path} must hold train, test (each also as .gz), itself '
-      'or in toy/, or toy/ of tensorflow-datasets; got none of them. Get the '
-      'files from http://toy.example/')
+      f'--data_dir={tmp_path} must hold train, test (each also as .gz), '
+      'directly or in toy/, or toy/ of tensorflow-datasets; got none of them. '
+      'Get the files from http://toy.example/')
 
 
 @pytest.mark.parametrize('data_dir, words', [
@@ -199,30 +199,31 @@ def test_no_directory(data_dir, words):
     published.load(TOY, data_dir)
 
 
-@pytest.mark.parametrize('made, words', [
-    ((IMAGES[:2], LABELS[:2]), r'uint8 \[2, 2, 2, 1\] where \[3, 2, 2, 1\]'),
-    ((IMAGES[:3, :1], LABELS[:3]), r'\[3, 1, 2, 1\] where \[3, 2, 2, 1\]'),
-    ((IMAGES[:3], LABELS[:2]), r'uint8 \[2\] where \[3\]'),
-    ((IMAGES[:3].astype(np.int32), LABELS[:3]), 'int32 pixels, not uint8'),
-    ((IMAGES[:3], LABELS[:3] + .5), r'float64 \[3\] where'),
-    ((IMAGES[:3], [0, 1, 10**30]), r'object \[3\] where'),
-    ((IMAGES[:3], LABELS[:3] + 1), 'a label is 3'),
-    ((IMAGES[:3], LABELS[:3].astype(int) - 1), 'a label is -1'),
+@pytest.mark.parametrize('decoded, words', [
+    ((IMAGES[:2], LABELS[:2]), r'\[3, 2, 2, 1\], got uint8 \[2, 2, 2, 1\]'),
+    ((IMAGES[:3, :1], LABELS[:3]), r'\[3, 2, 2, 1\], got uint8 \[3, 1, 2, 1\]'),
+    ((IMAGES[:3], LABELS[:2]), r'shape \[3\], got uint8 \[2\]'),
+    ((IMAGES[:3].astype(np.int32), LABELS[:3]), 'must be uint8, got int32'),
+    ((IMAGES[:3], LABELS[:3] + .5), r'got float64 \[3\]'),
+    ((IMAGES[:3], [0, 1, 10**30]), r'got object \[3\]'),
+    ((IMAGES[:3], LABELS[:3] + 1), 'labels must be 0 to 2, got 3'),
+    ((IMAGES[:3], LABELS[:3].astype(int) - 1), 'labels must be 0 to 2, got -1'),
 ])
-def test_decoded_arrays_are_checked(made, words, tmp_path):
+def test_decoded_arrays_are_checked(decoded, words, tmp_path):
   write(tmp_path)
   toy = unchecked()
-  toy = toy._replace(forms=(toy.forms[0]._replace(decode=lambda blob: made),))
+  toy = toy._replace(layouts=(
+      toy.layouts[0]._replace(decode_fn=lambda blob: decoded),))
   with pytest.raises(UserError, match=f'{tmp_path}/train is damaged.*{words}'):
     published.load(toy, str(tmp_path))
 
 
-def test_what_was_prepared_is_checked(tmp_path, monkeypatch):
+def test_prepared_arrays_are_checked(tmp_path, monkeypatch):
   arrays = IMAGES[:3], LABELS[:3], IMAGES[3:], LABELS[3:]
   monkeypatch.setattr(prepared, 'find', lambda root, name: root / name)
   monkeypatch.setattr(prepared, 'read', lambda directory: arrays)
   dataset = published.load(TOY, str(tmp_path))
   np.testing.assert_array_equal(dataset.test_inputs, IMAGES[3:])
   arrays = IMAGES[:3], LABELS[:3], IMAGES[4:], LABELS[4:]
-  with pytest.raises(UserError, match='/toy is not the whole of Toy'):
+  with pytest.raises(UserError, match='/toy is not a complete Toy'):
     published.load(TOY, str(tmp_path))

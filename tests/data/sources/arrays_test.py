@@ -1,4 +1,4 @@
-"""Data of users' own: npz files and loaders; what is wrong is told."""
+"""User-defined data sets: npz files, loaders and error messages."""
 
 import zipfile
 
@@ -24,17 +24,17 @@ with_ = lambda data=IMAGES, **changes: {**data, **changes}
 without = lambda *names: {k: v for k, v in IMAGES.items() if k not in names}
 
 
-def make(found):
-  return arrays.dataset('mine', 'here', found)
+def make(data):
+  return arrays.to_dataset('mine', 'here', data)
 
 
-def save(tmp_path, found):
+def save(tmp_path, data):
   path = tmp_path / 'mine.npz'
-  np.savez(path, **found)
+  np.savez(path, **data)
   return npz.load(str(path))
 
 
-def test_images_are_normalised_by_their_channels(tmp_path):
+def test_images_are_normalized_per_channel(tmp_path):
   data = save(tmp_path, IMAGES)
   np.testing.assert_array_equal(data.train_inputs, IMAGES['x_train'])
   assert data.train_labels.dtype == np.int32 and data.num_classes == 3
@@ -48,90 +48,90 @@ def test_images_are_normalised_by_their_channels(tmp_path):
 
 
 @pytest.mark.parametrize('channels', [1, 2, 3, 4])
-def test_deviations_have_the_bits_of_numpy(channels, monkeypatch):
-  """Added up in parts; other bits would be another data set to a run."""
-  monkeypatch.setattr(arrays, '_EXAMPLES_AT_ONCE', 7)
+def test_standard_deviations_equal_numpy_bit_for_bit(channels, monkeypatch):
+  """Other bits would change the fingerprint of the data set."""
+  monkeypatch.setattr(arrays, '_CHUNK_SIZE', 7)
   x = _random.randint(0, 256, (200, 9, 8, channels)).astype(np.uint8)
   assert arrays._std_of_channels(x).tolist() == (
       x.std((0, 1, 2), np.float64).tolist())
 
 
-def test_features_stay_as_they_are(tmp_path):
+def test_features_are_not_normalized_by_default(tmp_path):
   data = save(tmp_path, FEATURES)
   np.testing.assert_array_equal(
       data.train_inputs, FEATURES['x_train'].astype(np.float32))
   assert data.mean == (0.,) and data.std == (1.,)
-  own = save(tmp_path, with_(FEATURES, mean=np.arange(5.), std=2.))
-  assert own.mean == (0., 1., 2., 3., 4.) and own.std == (2.,)
+  given = save(tmp_path, with_(FEATURES, mean=np.arange(5.), std=2.))
+  assert given.mean == (0., 1., 2., 3., 4.) and given.std == (2.,)
 
 
-def test_tokens_take_the_smallest_type():
+def test_tokens_have_the_smallest_dtype():
   data = make(TOKENS)
   assert data.num_tokens == 301
   assert data.train_inputs.dtype == data.test_inputs.dtype == np.int16
-  for most, dtype in ((126, np.int8), (127, np.int16), (32766, np.int16),
+  for largest, dtype in ((126, np.int8), (127, np.int16), (32766, np.int16),
                       (32767, np.int32)):
-    edge = make(with_(TOKENS, x_test=np.full((4, 6), most)))
-    assert edge.test_inputs.dtype == dtype and edge.test_inputs[0, 0] == most
+    edge = make(with_(TOKENS, x_test=np.full((4, 6), largest)))
+    assert edge.test_inputs.dtype == dtype and edge.test_inputs[0, 0] == largest
   small = make(with_(TOKENS, x_test=np.zeros((4, 6), int)))
   assert small.train_inputs.dtype == np.int8
   np.testing.assert_array_equal(small.train_inputs, TOKENS['x_train'])
 
 
-def test_clients_may_have_names(tmp_path):
+def test_client_ids_may_be_strings(tmp_path):
   data = save(tmp_path, with_(client_train=np.array(list('bbacbbacbbac'))))
   np.testing.assert_array_equal(data.train_clients, [1, 1, 0, 2] * 3)
   objects = make(with_(client_train=np.array(list('bbacbbacbbac'), object)))
   np.testing.assert_array_equal(objects.train_clients, data.train_clients)
 
 
-def test_a_constant_channel_is_left_as_it_is():
+def test_a_constant_channel_has_std_1():
   flat = np.full((12, 8, 8, 3), 51, np.uint8)
   data = make(with_(x_train=flat))
   assert data.mean == pytest.approx((.2,) * 3) and data.std == (1.,) * 3
 
 
-def test_fingerprints_differ_where_data_do():
+def test_fingerprints_depend_on_all_data():
   moved = IMAGES['x_train'].copy()
   moved[3, 2, 1, 0] += 1
-  prints = [make(found).fingerprint() for found in (
+  prints = [make(data).fingerprint() for data in (
       IMAGES, with_(x_train=moved), with_(y_test=np.array([0, 1, 2, 2])),
       with_(mean=.5), with_(client_train=np.arange(12)), FEATURES,
       with_(FEATURES, **{k: FEATURES[k].reshape(-1, 1, 5)
                          for k in ('x_train', 'x_test')}), IMAGES)]
   assert len(set(prints)) == 7 and prints[0] == prints[-1]
-  assert arrays.dataset('other', '', IMAGES).fingerprint() == prints[0]
+  assert arrays.to_dataset('other', '', IMAGES).fingerprint() == prints[0]
 
 
-@pytest.mark.parametrize('found, words', [
+@pytest.mark.parametrize('data, words', [
     (without('y_test'), 'lacks y_test; it must hold x_train'),
     (without('x_train', 'y_train'), 'lacks x_train, y_train'),
-    (with_(x_valid=1), 'holds x_valid, which no one reads'),
+    (with_(x_valid=1), 'names must be among .*got x_valid'),
     (with_(x_train=IMAGES['x_train'][:0]), 'x_train is empty'),
     (with_(x_train=IMAGES['x_train'][0, 0]), r'images.*got \[8, 3\]'),
-    (with_(x_train=IMAGES['x_train'][:, :7]), r'\[7, 8, 3\] and x_test'),
+    (with_(x_train=IMAGES['x_train'][:, :7]), r'\[7, 8, 3\] and uint8'),
     (with_(FEATURES, x_test=FEATURES['x_test'][:, :4]), r'float32 \[5\] and'),
-    (with_(x_test=FEATURES['x_test']), 'uint8 .* and x_test float32'),
-    (with_(FEATURES, x_test=TOKENS['x_test']), 'float32 .* and x_test int64'),
+    (with_(x_test=FEATURES['x_test']), 'uint8 .* and float32'),
+    (with_(FEATURES, x_test=TOKENS['x_test']), 'float32 .* and int64'),
     (with_(FEATURES, x_train=np.where(np.arange(60) == 17, np.nan, 0).reshape(
-        12, 5)), 'NaN or infinity.* in 1 examples, the first of them 3'),
-    (with_(FEATURES, x_train=np.full((12, 5), 1e300)), 'infinity.* in 12'),
+        12, 5)), 'NaN or infinity in 1 examples, the first at index 3'),
+    (with_(FEATURES, x_train=np.full((12, 5), 1e300)), 'infinity in 12'),
     (with_(FEATURES, x_train=np.zeros(12)), r'Give one feature as \[N, 1\]'),
-    (with_(x_train=np.moveaxis(IMAGES['x_train'], 3, 1)), 'channels came fi'),
-    (with_(y_train=IMAGES['y_train'] + 1), 'runs from 1 to 3; number the cla'),
+    (with_(x_train=np.moveaxis(IMAGES['x_train'], 3, 1)), 'channels first'),
+    (with_(y_train=IMAGES['y_train'] + 1), 'classes 1 to 3; number'),
     (with_(x_train=np.zeros((12, 5), complex)), 'got complex128'),
     (with_(x_train=np.zeros((12, 5), bool)), 'got bool'),
     (with_(x_train=np.array([[None] * 5] * 12)), 'got object'),
-    (with_(TOKENS, x_train=TOKENS['x_train'] - 1), 'from -1 to.*from 0'),
+    (with_(TOKENS, x_train=TOKENS['x_train'] - 1), 'tokens -1 to.*from 0'),
     (with_(TOKENS, x_train=np.zeros((12, 2, 3), int)), r'tokens \[N, T\]'),
-    (with_(TOKENS, mean=1.), 'mean and std are of no use to tokens'),
+    (with_(TOKENS, mean=1.), 'mean and std do not apply to tokens'),
     (with_(y_train=IMAGES['y_train'][:11]), r'y_train must be 12 .*int64 \[11'),
     (with_(y_train=IMAGES['y_train'][:, None]), r'got int64 \[12, 1\]'),
     (with_(y_train=np.zeros(12)), 'y_train must be 12 integers.*float64'),
-    (with_(y_train=IMAGES['y_train'] - 1), 'runs from -1 to 1'),
-    (with_(y_train=IMAGES['y_train'] * 50), 'runs to 100 with 12 examples'),
-    (with_(y_test=np.array([0, 1, 2, 3])), 'y_test runs to 3 and there are 3'),
-    (with_(class_names=['a', 'b']), 'y_train runs to 2 and there are 2'),
+    (with_(y_train=IMAGES['y_train'] - 1), 'has classes -1 to 1'),
+    (with_(y_train=IMAGES['y_train'] * 50), 'class 100 but only 12 exam'),
+    (with_(y_test=np.array([0, 1, 2, 3])), 'y_test must be .*, 3; got 3'),
+    (with_(class_names=['a', 'b']), 'y_train must be .*, 2; got 2'),
     (with_(class_names=5), 'class_names must be a list'),
     (with_(client_train=np.arange(11)), 'client_train must be 12'),
     (with_(client_train=np.zeros(12)), 'integers or strings.*got float64'),
@@ -141,24 +141,24 @@ def test_fingerprints_differ_where_data_do():
     (with_(std=np.nan), 'std must be finite'),
     (with_(std=1e-45), 'std must be above 1e-30; got 1e-45'),
     (with_(mean=[1e60, 0, 0]), 'mean must be finite and below 1e.30'),
-    (with_(mean=[[1.], [2., 3.]]), 'mean is no array.*rows of one length'),
-    (with_(x_train=[[1.], [2., 3.]]), 'x_train is no array'),
-    (with_(client_train=[[1.], [2., 3.]]), 'client_train is no array'),
+    (with_(mean=[[1.], [2., 3.]]), 'mean cannot be.*rows of equal length'),
+    (with_(x_train=[[1.], [2., 3.]]), 'x_train cannot be'),
+    (with_(client_train=[[1.], [2., 3.]]), 'client_train cannot be'),
     (with_(x_train=np.ma.masked_array(IMAGES['x_train'])), 'masked array'),
     (with_(x_train='here'), 'x_train must be an array; got a str'),
     (with_(TOKENS, x_train=np.full((12, 6), 10**6)), 'to 999,999 at most'),
     (with_(x_train=IMAGES['x_train'][:, :4], x_test=IMAGES['x_test'][:, :4],
-           augmentation='reflect_crop_flip'), 'of more than 4 pixels'),
+           augmentation='reflect_crop_flip'), 'larger than 4 pixels'),
     (with_(augmentation='cutout'), 'augmentation must be one of none'),
-    (with_(FEATURES, augmentation='reflect_crop_flip'), 'is for images'),
+    (with_(FEATURES, augmentation='reflect_crop_flip'), 'needs images'),
 ])
-def test_what_is_wrong_is_told(found, words):
+def test_invalid_arrays_raise(data, words):
   with pytest.raises(UserError, match=f'here: .*{words}') as error:
-    make(found)
+    make(data)
   assert str(error.value).count('\n') == 0
 
 
-def test_bad_files_are_refused(tmp_path):
+def test_invalid_files_raise(tmp_path):
   def refuse(words, path):
     with pytest.raises(UserError, match=words) as error:
       npz.load(str(path))
@@ -171,36 +171,36 @@ def test_bad_files_are_refused(tmp_path):
   for damaged in (b'', b'PK\x03\x04 and no more', b'\0' * 900, b'{"a": 1}',
                   b'junk' + path.read_bytes(), path.read_bytes()[:-1]):
     path.write_bytes(damaged)
-    refuse(f'cannot be read.*its {len(damaged):,} bytes are not a whole zip',
+    refuse(f'cannot be read.*its {len(damaged):,} bytes are not a complete zip',
            path)
   np.save(tmp_path / 'one.npy', IMAGES['x_train'])
   refuse('one array, not an archive', tmp_path / 'one.npy')
   np.savez(path, **with_(x_train=np.array([{}, 'run me'], object)))
-  refuse('cannot be read.*it holds objects', path)
+  refuse('cannot be read.*it holds pickled objects', path)
   with zipfile.ZipFile(path, 'w') as file:
-    file.writestr('x_train.npy', b'no array')
+    file.writestr('x_train.npy', b'not an array')
   refuse('cannot be read|x_train', path)
 
 
-def test_flipped_bytes_are_refused_or_change_nothing(tmp_path):
+def test_flipped_bytes_raise_or_change_nothing(tmp_path):
   path = tmp_path / 'mine.npz'
   np.savez(path, **IMAGES)
-  whole, expected = path.read_bytes(), npz.load(str(path)).fingerprint()
-  refused = 0
-  for place in np.random.RandomState(0).randint(0, len(whole), 100):
-    damaged = bytearray(whole)
-    damaged[place] ^= 0x55
+  blob, expected = path.read_bytes(), npz.load(str(path)).fingerprint()
+  num_raised = 0
+  for index in np.random.RandomState(0).randint(0, len(blob), 100):
+    damaged = bytearray(blob)
+    damaged[index] ^= 0x55
     path.write_bytes(damaged)
     try:
       assert npz.load(str(path)).fingerprint() == expected
     except UserError as error:
       assert str(error).startswith('--data_dir') and '\n' not in str(error)
-      refused += 1
-  assert refused > 30
+      num_raised += 1
+  assert num_raised > 30
 
 
-def test_own_loader(tmp_path, monkeypatch):
-  (tmp_path / 'mine_own.py').write_text('''
+def test_user_loader(tmp_path, monkeypatch):
+  (tmp_path / 'loaders.py').write_text('''
 import numpy as np
 
 def load(data_dir):
@@ -223,15 +223,15 @@ def leave(data_dir):
   (tmp_path / 'bad_package').mkdir()
   (tmp_path / 'bad_package' / '__init__.py').write_text('1 / 0')
   monkeypatch.syspath_prepend(tmp_path)
-  data = sources.load('mine_own:load', 'odd')
+  data = sources.load('loaders:load', 'odd')
   assert data.name == 'load' and data.class_names == ('even', 'odd')
   for name, words in [
       ('none:load', 'no file of a module none'),
-      ('mine_own:lode', 'no function lode; it has load, broken, pair, short'),
-      ('mine_own:broken', 'IndexError: .*mine_own.py, line 10'),
-      ('mine_own:leave', 'SystemExit: 0 .*mine_own.py, line 19'),
+      ('loaders:lode', 'no function lode; it has load, broken, pair, short'),
+      ('loaders:broken', 'IndexError: .*loaders.py, line 10'),
+      ('loaders:leave', 'SystemExit: 0 .*loaders.py, line 19'),
       ('bad_package.mine:load', 'importing the package.*ZeroDivisionError'),
-      ('mine_own:pair', 'must return a dict of arrays.*got a tuple'),
-      ('mine_own:short', r'--dataset=mine_own:short: y_test must be 10')]:
+      ('loaders:pair', 'must return a dict of arrays.*got a tuple'),
+      ('loaders:short', r'--dataset=loaders:short: y_test must be 10')]:
     with pytest.raises(UserError, match=words):
       sources.load(name, '')

@@ -1,4 +1,4 @@
-"""CIFAR-100 in both forms: from made files, and the real one where it is."""
+"""CIFAR-100 in both layouts, from synthetic and, if present, real files."""
 
 import hashlib
 import lzma
@@ -19,7 +19,7 @@ from moon_jax.errors import UserError
 
 SHARED = pathlib.Path(__file__).parents[4] / 'shared' / 'data'
 COUNTS = {'train': 500, 'test': 100}
-# The classes of each superclass, from the published description.
+# Classes of each superclass, from the published description.
 SUPERCLASSES = """
 beaver dolphin otter seal whale
 aquarium_fish flatfish ray shark trout
@@ -45,8 +45,8 @@ COARSE = {name: k for k, names in enumerate(SUPERCLASSES)
           for name in names.split()}
 
 
-def made(form):
-  """(name -> (pixels, fine labels), file name -> bytes) of a small data set."""
+def synthetic(layout):
+  """Returns (part -> (pixels, fine labels), file name -> bytes)."""
   random = np.random.RandomState(0)
   arrays, blobs = {}, {}
   for name, count in COUNTS.items():
@@ -54,7 +54,7 @@ def made(form):
     fine = random.permutation(np.repeat(np.arange(100), count // 100))
     coarse = np.array([COARSE[cifar.CIFAR100.class_names[k]] for k in fine])
     arrays[name] = pixels, fine
-    if form == 'python':
+    if layout == 'python':
       blobs[name] = pickle.dumps({
           b'data': pixels, b'fine_labels': fine.tolist(),
           b'coarse_labels': coarse.tolist(), b'filenames': [b'x.png']}, 3)
@@ -64,37 +64,37 @@ def made(form):
   return arrays, blobs
 
 
-def small(form, blobs):
-  """CIFAR-100 of this form alone, published as these files."""
-  form, = [f for f in cifar.CIFAR100.forms if f.directory.endswith(form)]
-  return cifar.CIFAR100._replace(num_images=(500, 100), forms=(form._replace(
-      md5={name: hashlib.md5(blob).hexdigest()
-           for name, blob in blobs.items()}),))
+def small(kind, blobs):
+  """Returns CIFAR-100 with one layout and the checksums of these files."""
+  layout, = [layout for layout in cifar.CIFAR100.layouts
+             if layout.directory.endswith(kind)]
+  md5 = {name: hashlib.md5(blob).hexdigest() for name, blob in blobs.items()}
+  return cifar.CIFAR100._replace(
+      num_images=(500, 100), layouts=(layout._replace(md5=md5),))
 
 
-def write(root, form, blobs):
-  directory = root / f'cifar-100-{form}'
+def write(root, layout, blobs):
+  directory = root / f'cifar-100-{layout}'
   directory.mkdir()
   for name, blob in blobs.items():
     (directory / name).write_bytes(blob)
   return directory
 
 
-@pytest.mark.parametrize('form', ['python', 'binary'])
+@pytest.mark.parametrize('layout', ['python', 'binary'])
 @pytest.mark.parametrize('archived', [False, True])
-def test_fine_labels(form, archived, tmp_path, monkeypatch, capsys):
-  """Made files in both layouts, as in the published description."""
+def test_fine_labels(layout, archived, tmp_path, monkeypatch, capsys):
   def no_network(*args):
     raise AssertionError('tried to download')
   monkeypatch.setattr(download, 'fetch', no_network)
-  arrays, blobs = made(form)
-  directory = write(tmp_path, form, blobs)
+  arrays, blobs = synthetic(layout)
+  directory = write(tmp_path, layout, blobs)
   if archived:
     with tarfile.open(f'{directory}.tar.gz', 'w:gz', compresslevel=1) as tar:
       tar.add(directory, directory.name)
     shutil.rmtree(directory)
 
-  dataset = published.load(small(form, blobs), str(tmp_path))
+  dataset = published.load(small(layout, blobs), str(tmp_path))
   for name, images, labels in (
       ('train', dataset.train_inputs, dataset.train_labels),
       ('test', dataset.test_inputs, dataset.test_labels)):
@@ -106,70 +106,71 @@ def test_fine_labels(form, archived, tmp_path, monkeypatch, capsys):
   assert capsys.readouterr().out == ''
 
 
-def test_a_whole_binary_file_of_another_order_is_used_with_a_note(
+def test_a_complete_binary_file_in_another_order_is_used_with_a_warning(
     tmp_path, capsys):
-  arrays, blobs = made('binary')
+  arrays, blobs = synthetic('binary')
   records = np.frombuffer(blobs['train.bin'], np.uint8).reshape(500, -1)
   directory = write(
       tmp_path, 'binary', blobs | {'train.bin': records[::-1].tobytes()})
   dataset = published.load(small('binary', blobs), str(tmp_path))
   np.testing.assert_array_equal(dataset.train_labels, arrays['train'][1][::-1])
-  note, = capsys.readouterr().out.splitlines()  # none of test.bin
-  assert note.startswith(f'{directory}/train.bin has md5 ')
-  assert 'in another order of images partitions differ' in note
+  warning, = capsys.readouterr().out.splitlines()  # none for test.bin
+  assert warning.startswith('warning: expected md5 ')
+  assert f' of {directory}/train.bin, got ' in warning
+  assert 'its images may be in another order' in warning
 
 
 def changed(name, where, value):
-  """The made file with `value` at records and bytes `where`."""
-  records = np.frombuffer(made('binary')[1][name], np.uint8).reshape(
+  """Returns the synthetic file with `value` at index `where` of its records."""
+  records = np.frombuffer(synthetic('binary')[1][name], np.uint8).reshape(
       COUNTS[name[:-4]], -1).copy()
   records[where] = value
   return records.tobytes()
 
 
 @pytest.mark.parametrize('name, blob, words', [
-    ('train.bin', b'1' * 1000, '1,000 bytes where 500 images of 3,074 bytes '
-     'each make 1,537,000. It is not the published file: .* with md5 .*, where '
-     '153,700,000 bytes with md5'),
-    ('train.bin', b'', '0 bytes where 500'),
-    ('train.bin', bytes(499 * 3074), '1,533,926 bytes where 500'),
-    ('train.bin', bytes(500 * 3074), r'500 images of class 0 \(apple\) where '
-     'each class has 5. '),
+    ('train.bin', b'1' * 1000, r'expected 1,537,000 bytes \(500 images of '
+     r'3,074 bytes\), got 1,000 bytes. It is not the published file: expected '
+     '153,700,000 bytes with md5 .*, got 1,000 bytes with md5 '),
+    ('train.bin', b'', 'expected .* got 0 bytes'),
+    ('train.bin', bytes(499 * 3074), 'expected .* got 1,533,926 bytes'),
+    ('train.bin', bytes(500 * 3074), 'expected 5 images of each class, got 500 '
+     r'of class 0 \(apple\). '),
     ('train.bin', changed('train.bin', slice(-166, None), 0),
-     r'1\d\d images of class 0 \(apple\) where each class has 5. '),
+     r'expected 5 images of each class, got 1\d\d of class 0 \(apple\). '),
     ('test.bin', changed('test.bin', slice(-1, None), 0),
-     '(0|2) images of class .* where each class has 1. '),
-    ('train.bin', changed('train.bin', (7, 1), 100), 'a label is 100'),
-    ('train.bin', changed('train.bin', (7, 0), 20), 'image 7 has fine label .* '
-     r'to coarse label .* and coarse label 20; 1 image'),
+     'expected 1 images of each class, got (0|2) of class '),
+    ('train.bin', changed('train.bin', (7, 1), 100), 'labels must .* got 100'),
+    ('train.bin', changed('train.bin', (7, 0), 20),
+     'image 7 with fine label .* must have coarse label .* got 20; 1 image'),
     ('train.bin', changed('train.bin', (slice(None), 0), 0),
-     r'image 0 .* and coarse label 0; 475 image'),
+     r'image 0 .* got 0; 475 image'),
 ])
-def test_a_binary_file_that_is_not_whole(name, blob, words, tmp_path):
-  blobs = made('binary')[1]
+def test_incomplete_binary_files_raise(name, blob, words, tmp_path):
+  blobs = synthetic('binary')[1]
   directory = write(tmp_path, 'binary', blobs | {name: blob})
   with pytest.raises(UserError, match=(
       f'--data_dir: {directory}/{name} is damaged: {words}')):
     published.load(small('binary', blobs), str(tmp_path))
 
 
-def test_the_python_form_has_published_checksums_alone(tmp_path):
-  blobs = made('python')[1]
+def test_the_python_layout_requires_the_published_checksums(tmp_path):
+  blobs = synthetic('python')[1]
   write(tmp_path, 'python', blobs | {'train': blobs['train'] + b'!'})
   with pytest.raises(UserError, match='/train is not the published file'):
     published.load(small('python', blobs), str(tmp_path))
 
 
 def shared(name):
-  """A file of the real CIFAR-100, which is not part of this repository."""
+  """Returns the path of a file of the real CIFAR-100, or skips the test."""
   if not (SHARED / name).is_file():
-    pytest.skip('the real CIFAR-100 (../shared/data) is not here')
+    pytest.skip('the real CIFAR-100 (../shared/data) is not available')
   return SHARED / name
 
 
 @pytest.fixture(scope='module')
 def real_labels():
-  """The bytes (coarse, fine) of train and test, in the published order."""
+  """Returns the (coarse, fine) labels of each part, in the published order."""
   with np.load(shared('cifar100_frames.npz')) as frames:
     return {part: np.frombuffer(lzma.decompress(
         frames[f'{part}_labels'].tobytes()), np.uint8).reshape(-1, 2)
@@ -177,7 +178,7 @@ def real_labels():
 
 
 def without_pixels(labels):
-  """A binary file of black images."""
+  """Returns the records of a binary file of black images."""
   records = np.zeros((len(labels), 3074), np.uint8)
   records[:, :2] = labels
   return records
@@ -189,31 +190,31 @@ def test_real_labels_are_complete(
       f'{part}.bin': memoryview(without_pixels(labels))
       for part, labels in real_labels.items()})
   dataset = cifar.load_cifar100(str(tmp_path))
-  assert [line.partition(' has md5 ')[0]
-          for line in capsys.readouterr().out.splitlines()] == [
-              f'{directory}/train.bin', f'{directory}/test.bin']
+  for line, part in zip(
+      capsys.readouterr().out.splitlines(), ('train', 'test'), strict=True):
+    assert f' of {directory}/{part}.bin, got ' in line
   published_labels = next(labels for labels, case, _, _ in golden_partitions
                           if case['dataset'] == 'cifar100')
   np.testing.assert_array_equal(dataset.train_labels, published_labels)
 
 
-def test_real_labels_with_the_last_third_lost(real_labels, tmp_path):
+def test_real_labels_without_the_last_third(real_labels, tmp_path):
   records = without_pixels(real_labels['train'])
   records[-17_500:] = 0
   write(tmp_path, 'binary', {'train.bin': memoryview(records)})
   with pytest.raises(UserError, match=(
-      r'train.bin is damaged: 17,8\d\d images of class 0 \(apple\) where each '
-      r'class has 500. It is not the published file: 153,700,000 bytes')):
+      r'train.bin is damaged: expected 500 images of each class, got 17,8\d\d '
+      r'of class 0 \(apple\). It is not the published file: expected 153,7')):
     cifar.load_cifar100(str(tmp_path))
 
 
 @pytest.mark.slow
-def test_real_files_in_both_forms(tmp_path, golden_partitions, capsys):
-  """Equal index for index, in the published order, each md5 as expected."""
+def test_real_files_in_both_layouts(tmp_path, golden_partitions, capsys):
+  """Both layouts give equal arrays in the published order, without warnings."""
   subprocess.run(
       [sys.executable, shared('unpack_cifar100.py'), tmp_path], check=True,
       stdout=subprocess.DEVNULL)
-  binary = cifar.CIFAR100._replace(forms=cifar.CIFAR100.forms[1:])
+  binary = cifar.CIFAR100._replace(layouts=cifar.CIFAR100.layouts[1:])
   datasets = [published.load(data_set, str(tmp_path))
               for data_set in (cifar.CIFAR100, binary)]
   shutil.rmtree(tmp_path)

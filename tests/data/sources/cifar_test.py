@@ -1,4 +1,4 @@
-"""CIFAR in each form, from made files in the published layout."""
+"""CIFAR-10 in each layout, from synthetic files."""
 
 import hashlib
 import io
@@ -16,7 +16,7 @@ from moon_jax.errors import UserError
 
 @pytest.fixture(scope='module')
 def batches():
-  """Six made batches: (planes uint8 [10000, 3072], labels)."""
+  """Returns six synthetic batches: (pixels uint8 [10000, 3072], labels)."""
   random = np.random.RandomState(0)
   return [(random.randint(0, 256, (10_000, 3072), np.uint8),
            random.randint(0, 10, 10_000)) for _ in range(6)]
@@ -24,10 +24,10 @@ def batches():
 
 @pytest.fixture(scope='module')
 def blobs(batches):
-  """The bytes of the files of both forms of CIFAR-10, by name."""
+  """Returns the files of both layouts of CIFAR-10, layout -> name -> bytes."""
   python, binary = {}, {}
-  for name, (pixels, labels) in zip(cifar.CIFAR10.forms[0].md5, batches):
-    # Protocol 3 writes bytes as they are; 2, as published, takes a minute.
+  for name, (pixels, labels) in zip(cifar.CIFAR10.layouts[0].md5, batches):
+    # The published files use protocol 2, which takes a minute.
     python[name] = pickle.dumps(
         {b'data': pixels, b'labels': labels.tolist()}, 3)
     binary[f'{name}.bin'] = np.concatenate(
@@ -35,16 +35,16 @@ def blobs(batches):
   return {'py': python, 'bin': binary}
 
 
-def with_checksums(data_set, *blobs_of_forms):
-  """The same data set, published as these files."""
-  return data_set._replace(forms=tuple(
-      form._replace(md5={name: hashlib.md5(blob).hexdigest()
-                         for name, blob in blobs.items()})
-      for form, blobs in zip(data_set.forms, blobs_of_forms)))
+def with_checksums(data_set, *layout_blobs):
+  """Returns the data set with the checksums of these files."""
+  return data_set._replace(layouts=tuple(
+      layout._replace(md5={name: hashlib.md5(blob).hexdigest()
+                           for name, blob in blobs.items()})
+      for layout, blobs in zip(data_set.layouts, layout_blobs)))
 
 
 @pytest.fixture(autouse=True)
-def checksums_of_made_files(request, monkeypatch):
+def synthetic_checksums(request, monkeypatch):
   if 'blobs' in request.fixturenames:
     blobs = request.getfixturevalue('blobs')
     monkeypatch.setattr(cifar, 'CIFAR10', with_checksums(
@@ -55,60 +55,60 @@ def no_network(*args, **kwargs):
   raise AssertionError('tried to download')
 
 
-def write(root, blobs, form, archived):
+def write(root, blobs, layout, archived):
   if not archived:
-    directory = root / f'cifar-10-batches-{form}'
+    directory = root / f'cifar-10-batches-{layout}'
     directory.mkdir()
-    for name, blob in blobs[form].items():
+    for name, blob in blobs[layout].items():
       (directory / name).write_bytes(blob)
     return directory
   path = root / {'py': 'cifar-10-python.tar.gz',
-                 'bin': 'cifar-10-binary.tar.gz'}[form]
+                 'bin': 'cifar-10-binary.tar.gz'}[layout]
   with tarfile.open(path, 'w:gz', compresslevel=0) as tar:
-    for name, blob in blobs[form].items():
-      member = tarfile.TarInfo(f'cifar-10-batches-{form}/{name}')
+    for name, blob in blobs[layout].items():
+      member = tarfile.TarInfo(f'cifar-10-batches-{layout}/{name}')
       member.size = len(blob)
       tar.addfile(member, io.BytesIO(blob))
   return path
 
 
-@pytest.mark.parametrize('form', ['py', 'bin'])
+@pytest.mark.parametrize('layout', ['py', 'bin'])
 @pytest.mark.parametrize('archived', [False, True])
-def test_every_form_gives_the_same_arrays(
-    batches, blobs, form, archived, tmp_path, monkeypatch):
+def test_every_layout_gives_the_same_arrays(
+    batches, blobs, layout, archived, tmp_path, monkeypatch):
   monkeypatch.setattr(download, 'fetch', no_network)
-  path = write(tmp_path, blobs, form, archived)
+  path = write(tmp_path, blobs, layout, archived)
   dataset = cifar.load_cifar10(str(tmp_path))
   assert dataset.train_inputs.shape == (50_000, 32, 32, 3)
   assert dataset.test_inputs.shape == (10_000, 32, 32, 3)
   for k, (pixels, labels) in enumerate(batches):
-    images, found = (
+    images, found_labels = (
         (dataset.train_inputs, dataset.train_labels) if k < 5 else
         (dataset.test_inputs, dataset.test_labels))
     part = slice(k % 5 * 10_000, k % 5 * 10_000 + 10_000)
-    np.testing.assert_array_equal(found[part], labels)
+    np.testing.assert_array_equal(found_labels[part], labels)
     np.testing.assert_array_equal(
         images[part][7], pixels[7].reshape(3, 32, 32).transpose(1, 2, 0))
-  if not archived:  # the inner directory may be named itself
+  if not archived:  # data_dir may be the inner directory
     again = cifar.load_cifar10(str(path))
     np.testing.assert_array_equal(again.train_labels, dataset.train_labels)
 
 
 def test_real_files(golden_dir, golden_partitions):
-  """The labels of an unpacked CIFAR-10, where CIFAR10_DIR names one."""
+  """Checks the labels of CIFAR-10 in the directory CIFAR10_DIR."""
   if 'CIFAR10_DIR' not in os.environ:
-    pytest.skip('CIFAR10_DIR names no directory with CIFAR-10')
+    pytest.skip('set CIFAR10_DIR to a directory with CIFAR-10')
   dataset = cifar.load_cifar10(os.environ['CIFAR10_DIR'])
   np.testing.assert_array_equal(dataset.train_labels, golden_partitions[0][0])
 
 
 @pytest.mark.parametrize('damage, words', [
     (lambda p: p.unlink(), 'data_batch_3 is missing'),
-    (lambda p: (p.unlink(), os.mkfifo(p)), 'data_batch_3 is missing or no'),
-    (lambda p: (p.unlink(), p.mkdir()), 'data_batch_3 is missing or no'),
+    (lambda p: (p.unlink(), os.mkfifo(p)), 'data_batch_3 is missing or not'),
+    (lambda p: (p.unlink(), p.mkdir()), 'data_batch_3 is missing or not'),
     (lambda p: p.write_bytes(p.read_bytes()[:1000]),
-     'data_batch_3 is not the published file: 1,000 bytes with md5 .*, where '
-     '31,035,999 bytes with md5 .* was expected'),
+     'data_batch_3 is not the published file: expected 31,035,999 bytes with '
+     'md5 .*, got 1,000 bytes with md5 '),
     (lambda p: p.write_bytes(p.read_bytes()[:-1] + b'!'),
      'data_batch_3 is not the published file'),
     (lambda p: p.write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR."),
@@ -123,12 +123,12 @@ def test_damaged_file(blobs, damage, words, tmp_path, monkeypatch):
   assert not (tmp_path / 'pwned').exists()
 
 
-def test_hostile_pickle_with_a_right_checksum(blobs, tmp_path, monkeypatch):
+def test_hostile_pickle_with_a_matching_checksum(blobs, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   hostile = b"cos\nsystem\n(S'touch pwned'\ntR."
   path = write(tmp_path, blobs, 'py', False) / 'data_batch_1'
   path.write_bytes(hostile)
-  monkeypatch.setitem(cifar.CIFAR10.forms[0].md5, 'data_batch_1',
+  monkeypatch.setitem(cifar.CIFAR10.layouts[0].md5, 'data_batch_1',
                       hashlib.md5(hostile).hexdigest())
   with pytest.raises(UserError, match='data_batch_1 is damaged.*os.system'):
     cifar.load_cifar10(str(tmp_path))
@@ -139,7 +139,7 @@ def test_truncated_archive(blobs, tmp_path):
   path = write(tmp_path, blobs, 'py', True)
   path.write_bytes(path.read_bytes()[:100_000])
   with pytest.raises(UserError, match='the archive .*cifar-10-python.tar.gz is '
-                     'damaged .*Remove it and run again: CIFAR-10 is then'):
+                     'damaged .*Remove it and run again to download CIFAR-10'):
     cifar.load_cifar10(str(tmp_path))
 
 
@@ -153,11 +153,11 @@ def test_no_directory(data_dir, words):
 
 
 @pytest.mark.parametrize('size', [0, 1, 30_729_999, 30_733_073])
-def test_a_binary_file_of_another_size(size, tmp_path):
+def test_a_binary_file_of_wrong_size(size, tmp_path):
   directory = tmp_path / 'cifar-10-batches-bin'
   directory.mkdir()
   (directory / 'data_batch_1.bin').write_bytes(bytes(size))
   with pytest.raises(UserError, match=(
-      f'{directory}/data_batch_1.bin is not the published file: {size:,} bytes '
-      'with md5 .*, where 30,730,000 bytes with md5 5dd7e.* was expected')):
+      f'{directory}/data_batch_1.bin is not the published file: expected '
+      f'30,730,000 bytes with md5 5dd7e.*, got {size:,} bytes with md5 ')):
     cifar.load_cifar10(str(tmp_path))

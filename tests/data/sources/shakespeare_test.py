@@ -1,4 +1,4 @@
-"""LEAF's layout, from files made here."""
+"""Shakespeare in the format of LEAF, from synthetic files."""
 
 import json
 import pathlib
@@ -11,7 +11,7 @@ from moon_jax.data import sources
 from moon_jax.data.sources import shakespeare
 from moon_jax.errors import UserError
 
-# The string of LEAF's models/utils/language_utils.py.
+# From models/utils/language_utils.py of LEAF.
 LETTERS = ("\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijkl"
            'mnopqrstuvwxyz}')
 PLAY = '''
@@ -49,12 +49,12 @@ def write(root, part, users, name='all.json'):
       'users': list(users), 'num_samples': [], 'user_data': users}))
 
 
-@pytest.mark.parametrize('is_turned', [False, True])
-def test_reads_what_leaf_writes(is_turned, tmp_path, monkeypatch):
-  """In whichever order a file system lists files."""
+@pytest.mark.parametrize('is_reversed', [False, True])
+def test_reads_the_format_of_leaf(is_reversed, tmp_path, monkeypatch):
+  """The result does not depend on the order in which files are listed."""
   glob = pathlib.Path.glob
   monkeypatch.setattr(pathlib.Path, 'glob', lambda *args: sorted(
-      glob(*args), reverse=is_turned))
+      glob(*args), reverse=is_reversed))
   write(tmp_path, 'train', {'HAMLET_BER': USERS['HAMLET_BER']}, 'b.json')
   write(tmp_path, 'train', {'LEAR_FOOL': USERS['LEAR_FOOL']}, 'a.json')
   write(tmp_path, 'test', {'LEAR_FOOL': user('AZ01', ' a b')})
@@ -78,44 +78,44 @@ def test_reads_what_leaf_writes(is_turned, tmp_path, monkeypatch):
     ('{"user_data": {"A": {"x": [1], "y": ["d"]}}}', 'TypeError'),
     ('{"user_data": {}}', 'no user has an example'),
     ('{"user_data": {"A": {"x": ["abc", "abc"], "y": ["d"]}}}',
-     'as many.*; .A. has 2 and 1'),
+     'equal numbers .* got 2 and 1 of .A.'),
     ('{"user_data": {"A": {"x": ["abc", "ab"], "y": ["d", "e"]}}}',
-     'one len.*; .A. has an input of 2 characters .the first of all has 3. '
-     'and its label has 1'),
+     'each input must have 3 .* and each label 1; got 2 and 1 of .A.'),
     ('{"user_data": {"A": {"x": ["abc"], "y": ["de"]}}}',
-     'one char.*; .A. .* its label has 2'),
-    ('{"user_data": {"A": {"x": ["a#c"], "y": ["d"]}}}', "character '#'"),
+     'each label 1; got 3 and 2 of .A.'),
+    ('{"user_data": {"A": {"x": ["a#c"], "y": ["d"]}}}', "must be .* got '#'"),
     ('{"user_data": {"A": {"x": ["a\\u20acc"], "y": ["d"]}}}', 'Unicode'),
     ('[' * 100_000, 'RecursionError|JSONDecodeError'),
 ])
-def test_bad_files_are_refused(tmp_path, text, words):
+def test_invalid_files_raise(tmp_path, text, words):
   write(tmp_path, 'test', USERS)
   (tmp_path / 'train').mkdir()
   (tmp_path / 'train' / 'a.json').write_text(text)
-  with pytest.raises(UserError, match=f'a.json is not as LEAF.*({words})') as e:
+  with pytest.raises(
+      UserError, match=f'a.json is not in the form.*({words})') as e:
     shakespeare.load(str(tmp_path))
   assert str(e.value).count('\n') == 0
 
 
-def test_missing_and_unlike_files_are_refused(tmp_path):
+def test_missing_or_inconsistent_files_raise(tmp_path):
   for root in ('', str(tmp_path)):
-    with pytest.raises(UserError, match='must hold train/.*test/.*makes them'):
+    with pytest.raises(UserError, match='must hold train/.*test/.*writes them'):
       shakespeare.load(root)
   write(tmp_path, 'test', USERS)
   write(tmp_path, 'train', USERS)
   write(tmp_path, 'train', {'X': user('abcde')}, 'longer.json')
-  with pytest.raises(UserError, match='inputs in .*/train/longer.json are of 4 '
-                     'characters and those in .*/train/all.json of 3'):
+  with pytest.raises(UserError, match='equal lengths, got 3 characters in .*/'
+                     'train/all.json and 4 in .*/train/longer.json'):
     shakespeare.load(str(tmp_path))
 
 
-def test_plays_become_roles():
-  said = shakespeare_leaf.speeches(PLAY)
-  assert said == {'BER': "Who's there? It is late. Long live the king!",
+def test_plays_are_split_into_roles():
+  speeches = shakespeare_leaf.speeches(PLAY)
+  assert speeches == {'BER': "Who's there? It is late. Long live the king!",
                   'FRAN': 'Nay, answer me.'}
   long = {'x_play': f'Ber.\n{"abcdefghij" * 50}\n\nFran.\nNay.\n'}
   train, test = shakespeare_leaf.leaf(long, stride=10, min_examples=2)
   assert train['users'] == test['users'] == ['X_PLAY_BER']
-  held = train['user_data']['X_PLAY_BER']
-  assert len(held['x']) == train['num_samples'][0] == 32  # of 400 characters
-  assert held['x'][1] == 'abcdefghij' * 8 and held['y'][1] == 'a'
+  examples = train['user_data']['X_PLAY_BER']
+  assert len(examples['x']) == train['num_samples'][0] == 32  # of 400
+  assert examples['x'][1] == 'abcdefghij' * 8 and examples['y'][1] == 'a'

@@ -1,4 +1,4 @@
-"""SVHN from MATLAB files that scipy wrote."""
+"""SVHN from synthetic MATLAB files."""
 
 import io
 
@@ -14,13 +14,13 @@ RANDOM = np.random.RandomState(0)
 TRAIN = RANDOM.randint(0, 256, (12, 32, 32, 3)).astype(np.uint8)
 TEST = RANDOM.randint(0, 256, (5, 32, 32, 3)).astype(np.uint8)
 DIGITS = [1, 9, 2, 3, 0, 2, 5, 0, 8, 7, 1, 6], [5, 0, 1, 4, 9]
-SMALL = svhn.SVHN._replace(num_images=(12, 5), forms=tuple(
-    form._replace(md5=dict.fromkeys(form.md5, ''))
-    for form in svhn.SVHN.forms))
+SMALL = svhn.SVHN._replace(num_images=(12, 5), layouts=tuple(
+    layout._replace(md5=dict.fromkeys(layout.md5, ''))
+    for layout in svhn.SVHN.layouts))
 
 
 def mat(images, digits, **kwargs):
-  """X with examples last, y a column in which 0 is 10."""
+  """Returns a MATLAB file in the published format."""
   file = io.BytesIO()
   scipy.io.savemat(file, {
       'X': np.stack(list(images), axis=-1),
@@ -69,28 +69,28 @@ Y = np.ones((12, 1), np.uint8)
     (saved(X={'a': X}, y=Y), 'X must be'),
     (saved(X=np.array([X, 'a'], object), y=Y), 'X must be .* got object'),
     (saved(X=X, y='twelve'), 'y must be .* got <U6'),
-    (saved(X=X, y=Y * 0), 'y runs over more'),
-    (saved(X=X, y=Y * 11), 'y runs over more'),
-    (saved(X=X, y=Y * np.nan), 'y runs over more'),
-    (saved(X=X[..., :11], y=Y), r'\[11, 32, 32, 3\] where \[12, 32'),
-    (saved(X=X[:16], y=Y), r'\[12, 16, 32, 3\] where'),
-    (saved(X=X, y=Y[1:]), r'\[11\] where \[12\]'),
+    (saved(X=X, y=Y * 0), 'y must hold 1 to 10 only'),
+    (saved(X=X, y=Y * 11), 'y must hold 1 to 10 only'),
+    (saved(X=X, y=Y * np.nan), 'y must hold 1 to 10 only'),
+    (saved(X=X[..., :11], y=Y), r'\[12, 32, 32, 3\], got uint8 \[11, 32'),
+    (saved(X=X[:16], y=Y), r'got uint8 \[12, 16, 32, 3\]'),
+    (saved(X=X, y=Y[1:]), r'\[12\], got int32 \[11\]'),
 ])
-def test_damage(blob, words, tmp_path):
+def test_damaged_files_raise(blob, words, tmp_path):
   write(tmp_path, train=blob)
   with pytest.raises(
       UserError, match=f'--data_dir: .*train_32x32.mat is damaged: .*{words}'):
     published.load(SMALL, str(tmp_path))
 
 
-def test_the_published_files_alone_are_taken(tmp_path):
+def test_other_files_raise(tmp_path):
   write(tmp_path)
   with pytest.raises(UserError, match=(
-      'train_32x32.mat is not the published.* where 182,040,794 bytes')):
+      'train_32x32.mat is not the published.* expected 182,040,794 bytes')):
     svhn.load(str(tmp_path))
 
 
-def test_nothing_found_says_what_and_where_from(tmp_path):
+def test_an_empty_directory_raises_with_file_names_and_url(tmp_path):
   with pytest.raises(UserError) as error:
     svhn.load(str(tmp_path))
   for word in ('train_32x32.mat', 'test_32x32.mat', 'svhn_cropped', 'housenumb',

@@ -1,4 +1,4 @@
-"""Tiny-ImageNet from a made folder in its layouts; see also partition_test."""
+"""Tiny-ImageNet in all layouts, from a synthetic folder."""
 
 import shutil
 
@@ -24,7 +24,7 @@ def small(monkeypatch, tmp_path_factory):
   return cache
 
 
-def test_order_and_pixels_are_those_of_image_folder(tmp_path):
+def test_order_and_pixels_equal_image_folder(tmp_path):
   folder = write(tmp_path)
   dataset = tiny_imagenet.load(str(tmp_path))
   images, labels = image_folder(folder / 'train')
@@ -41,15 +41,15 @@ def test_order_and_pixels_are_those_of_image_folder(tmp_path):
 
 
 @pytest.mark.parametrize('layout', [
-    'itself', 'val by class', 'val by class and images', 'train without images',
-    'archive', 'linked', 'hidden files'])
+    'data_dir is the folder', 'val by class', 'val by class and images',
+    'train without images', 'archive', 'linked', 'hidden files'])
 def test_every_layout_gives_the_same_arrays(layout, tmp_path):
   folder = write(tmp_path / 'reference')
   reference = tiny_imagenet.load(str(tmp_path / 'reference'))
   root = tmp_path / 'root'
   shutil.copytree(folder, root / FOLDER)
   data_dir = root
-  if layout == 'itself':
+  if layout == 'data_dir is the folder':
     data_dir = (root / FOLDER).rename(root / 'renamed')
   elif layout == 'val by class':
     by_class(root / FOLDER)
@@ -70,7 +70,8 @@ def test_every_layout_gives_the_same_arrays(layout, tmp_path):
   assert_same(tiny_imagenet.load(str(data_dir)), reference)
 
 
-def test_nothing_found_downloads_the_archive(tmp_path, monkeypatch, capsys):
+def test_an_empty_directory_downloads_the_archive(
+    tmp_path, monkeypatch, capsys):
   def fetch(url, md5, directory):
     assert (url, md5) == (tiny_imagenet.URL, tiny_imagenet.MD5)
     write(tmp_path / 'served')
@@ -87,7 +88,7 @@ def test_nothing_found_downloads_the_archive(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize('data_dir, words', [
     ('', '--data_dir must name a directory for --dataset=tiny_imagenet'),
     ('/no/such', '--data_dir=/no/such is not a directory'),
-    ('tfds', '--data_dir=tfds has no --dataset=tiny_imagenet'),
+    ('tfds', '--data_dir=tfds does not support --dataset=tiny_imagenet'),
 ])
 def test_no_directory(data_dir, words):
   with pytest.raises(UserError, match=words):
