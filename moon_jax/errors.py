@@ -1,18 +1,22 @@
-"""The ways in which a run ends early and says why."""
+"""The exceptions that end a run early."""
 
 import signal
 
 
 class UserError(ValueError):
-  """A mistake of the user's: one or two lines that name the flag, what was
-  given and what would do. `python -m moon_jax.train` exits with status 2."""
+  """Invalid input of the user.
+
+  The message states, in one or two lines, the requirement, the flag with the
+  value received, and a remedy. `python -m moon_jax.train` exits with status 2.
+  """
 
 
 class OutOfMemory(UserError):
-  """A device's memory, or the host's, is used up.
+  """A device or the host is out of memory.
 
   Attributes:
-    fewer_lanes: with which a new process may go on; 0 where none would do.
+    fewer_lanes: the number of lanes with which a new process may resume the
+      run; 0 if it may not.
   """
 
   def __init__(self, why: str, fewer_lanes: int = 0):
@@ -21,12 +25,21 @@ class OutOfMemory(UserError):
 
 
 class DivergedError(ArithmeticError):
-  """A loss became NaN or infinite. `python -m moon_jax.train` exits with 1."""
+  """A loss became NaN or infinite.
+
+  `python -m moon_jax.train` exits with status 1.
+  """
 
 
 class InterruptedRun(Exception):
-  """A signal asked the run to end. `python -m moon_jax.train` exits with 128
-  and the signal's number, as shells and schedulers expect."""
+  """A signal ended the run.
+
+  `python -m moon_jax.train` exits with status 128 + the signal's number, as
+  shells and schedulers expect.
+
+  Attributes:
+    number: the number of the signal.
+  """
 
   def __init__(self, number: int, where: str = ''):
     super().__init__(f'ended by {signal.Signals(number).name}{where}')

@@ -1,8 +1,8 @@
 """Local optimizers by name, with hyperparameters as arrays.
 
-The arrays may be traced and differ between runs of one program, so that a
-sweep over them compiles once. Weight decay is added to the gradient before
-everything else (coupled), as PyTorch's `weight_decay` is.
+The arrays may be traced and may differ between the runs of one program, so that
+a sweep over them compiles once. Weight decay is coupled as in PyTorch's
+optimizers: it is added to the gradient before all other transformations.
 """
 
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from collections.abc import Callable
 import jax
 import optax
 
-# Flags whose values are arrays in the program, so that they never recompile.
+# Flags whose values are arrays in the program, so new values do not recompile.
 HYPERPARAMETERS = (
     'learning_rate', 'momentum', 'weight_decay', 'mu', 'temperature')
-Hyperparameters = dict[str, jax.Array]  # scalars by the name of their flag
+Hyperparameters = dict[str, jax.Array]  # scalars by flag name
 
 
 def _sgd(hparams: Hyperparameters) -> optax.GradientTransformation:
-  """v <- momentum v + g;  w <- w - learning_rate v."""
+  """Returns v <- momentum v + g;  w <- w - learning_rate v."""
   return optax.sgd(hparams['learning_rate'], momentum=hparams['momentum'])
 
 
@@ -26,9 +26,9 @@ def _adam(hparams: Hyperparameters) -> optax.GradientTransformation:
 
 
 def _amsgrad(hparams: Hyperparameters) -> optax.GradientTransformation:
-  """optax's form: the maximum is of the bias-corrected second moment.
+  """Returns AMSGrad with the maximum of bias-corrected second moments.
 
-  PyTorch keeps the maximum of the uncorrected one.
+  PyTorch takes the maximum of the uncorrected second moments.
   """
   return optax.amsgrad(hparams['learning_rate'])
 
@@ -42,7 +42,7 @@ OPTIMIZERS: dict[
 
 
 def make(name: str, hparams: Hyperparameters) -> optax.GradientTransformation:
-  """The optimizer `name` behind coupled weight decay."""
+  """Returns the optimizer `name` with coupled weight decay."""
   return optax.chain(
       optax.add_decayed_weights(hparams['weight_decay']),
       OPTIMIZERS[name](hparams))

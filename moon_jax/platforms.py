@@ -1,7 +1,8 @@
-"""The one place where compiled programs differ between CPUs and accelerators.
+"""Chooses between implementations for CPUs and for accelerators.
 
-The choice is made when a program is lowered for its platform, so that it costs
-nothing at run time and also holds for programs compiled for another machine.
+The choice is made when a program is lowered for its platform. So it costs
+nothing at run time, and is right for programs compiled for another machine. No
+other module makes programs depend on the platform.
 """
 
 from collections.abc import Callable
@@ -12,14 +13,14 @@ from jax import lax
 
 def by_platform(cpu: Callable[..., Any], accelerator: Callable[..., Any],
                 *operands: Any) -> Any:
-  """Calls one of two functions whose results agree wherever they are used.
+  """Calls one of two equivalent functions, depending on the platform.
 
   Args:
-    cpu: is called on CPUs.
-    accelerator: is called on all other platforms.
+    cpu: the function for CPUs.
+    accelerator: the function for all other platforms.
     *operands: the arguments, arrays or trees of arrays.
 
   Returns:
-    What the function returns.
+    The result of the function.
   """
   return lax.platform_dependent(*operands, cpu=cpu, default=accelerator)

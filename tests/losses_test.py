@@ -1,4 +1,4 @@
-"""The losses against closed forms and plain numpy."""
+"""Losses compared with closed forms and plain NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,8 @@ def vectors(*shape):
   return jnp.asarray(random.standard_normal(shape), jnp.float32)
 
 
-def by_the_book(z, z_global, z_previous, tau):
-  """Equation 3 of the paper, one example at a time, in float64."""
+def equation_3(z, z_global, z_previous, tau):
+  """Returns equation 3 of the paper, one example at a time, in float64."""
   def similarity(a, b):
     return a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
 
@@ -33,14 +33,14 @@ def by_the_book(z, z_global, z_previous, tau):
 @pytest.mark.parametrize('tau', [.1, .5, 1.])
 def test_model_contrastive_is_equation_3(k, tau):
   z, z_global, z_previous = vectors(6, 7), vectors(6, 7), vectors(k, 6, 7)
-  found = losses.model_contrastive_B(
+  actual = losses.model_contrastive_B(
       z, z_global, z_previous, jnp.float32(tau), jnp.int32(k))
-  expected = by_the_book(*(np.asarray(a, np.float64)
-                           for a in (z, z_global, z_previous)), tau)
-  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+  expected = equation_3(*(np.asarray(a, np.float64)
+                          for a in (z, z_global, z_previous)), tau)
+  np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_slots_not_yet_filled_do_not_count():
+def test_empty_slots_do_not_count():
   z, z_global, z_previous = vectors(4, 7), vectors(4, 7), vectors(3, 4, 7)
   for filled in (1, 2, 3):
     np.testing.assert_allclose(
@@ -51,8 +51,8 @@ def test_slots_not_yet_filled_do_not_count():
         rtol=1e-6)
 
 
-def test_no_previous_model_gives_exactly_nothing():
-  """Neither a loss nor a gradient, even from slots of zeros."""
+def test_without_previous_models_loss_and_gradient_are_0():
+  """Even if the empty slots are zeros."""
   def loss(z):
     return losses.model_contrastive_B(
         z, vectors(4, 7), jnp.zeros((2, 4, 7)), TAU, jnp.int32(0)).sum()
@@ -64,15 +64,15 @@ def test_no_previous_model_gives_exactly_nothing():
 
 def test_same_global_and_previous_give_log_2():
   z, other = vectors(4, 7), vectors(4, 7)
-  found = losses.model_contrastive_B(z, other, other[None], TAU, jnp.int32(1))
-  np.testing.assert_allclose(found, np.log(2), rtol=1e-6)
+  loss_B = losses.model_contrastive_B(z, other, other[None], TAU, jnp.int32(1))
+  np.testing.assert_allclose(loss_B, np.log(2), rtol=1e-6)
 
 
 def test_extreme_temperature_is_finite():
   z = vectors(4, 7)
-  found = jax.grad(lambda z: losses.model_contrastive_B(
+  grads = jax.grad(lambda z: losses.model_contrastive_B(
       z, -z, z[None], jnp.float32(1e-3), jnp.int32(1)).sum())(z)
-  assert jnp.isfinite(found).all()
+  assert jnp.isfinite(grads).all()
 
 
 def test_cosine_of_zero_vector_is_0_with_finite_gradient():
@@ -83,7 +83,7 @@ def test_cosine_of_zero_vector_is_0_with_finite_gradient():
 
 
 @pytest.mark.parametrize('scale', [1e-6, 1e-3, 1e3])
-def test_cosine_is_of_directions_alone(scale):
+def test_cosine_does_not_depend_on_lengths(scale):
   a, b = vectors(4, 7), vectors(4, 7)
   np.testing.assert_allclose(
       losses.cosine_similarity(scale * a, b), losses.cosine_similarity(a, b),
@@ -91,8 +91,8 @@ def test_cosine_is_of_directions_alone(scale):
 
 
 def test_cross_entropy_of_equal_logits_is_log_k():
-  found = losses.cross_entropy_B(jnp.zeros((3, 10)), jnp.arange(3))
-  np.testing.assert_allclose(found, np.log(10), rtol=1e-6)
+  loss_B = losses.cross_entropy_B(jnp.zeros((3, 10)), jnp.arange(3))
+  np.testing.assert_allclose(loss_B, np.log(10), rtol=1e-6)
 
 
 def test_masked_mean():

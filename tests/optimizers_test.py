@@ -1,4 +1,4 @@
-"""Local and server optimizers against plain loops over one number."""
+"""Local and server optimizers compared with loops over one number."""
 
 import jax
 import jax.numpy as jnp
@@ -10,19 +10,19 @@ from moon_jax import optimizers
 from moon_jax.algorithms import server
 from moon_jax.config import Config
 
-GRADIENTS = (3., -.5, .1, .2, -2., .05)  # a maximum, and then small ones
+GRADIENTS = (3., -.5, .1, .2, -2., .05)  # the largest first, for AMSGrad
 RATE, RHO, DECAY = .1, .9, .05
 
 
 @pytest.fixture(autouse=True)
 def promotion():
-  """optax's adaptive optimizers promote types themselves."""
+  """Allows type promotion, which optax's adaptive optimizers need."""
   with jax.numpy_dtype_promotion('standard'):
     yield
 
 
-def walked(optimizer, start=1.):
-  """Where a number goes by steps on `GRADIENTS`."""
+def trajectory(optimizer, start=1.):
+  """Returns the values of a number after each step on `GRADIENTS`."""
   w, state, path = jnp.float32(start), optimizer.init(jnp.float32(start)), []
   for g in GRADIENTS:
     update, state = optimizer.update(jnp.float32(g), state, w)
@@ -40,27 +40,27 @@ def sgd(w=1.):
 
 
 def adam(w=1., is_amsgrad=False):
-  m = v = most = 0
+  m = v = max_second = 0
   for t, g in enumerate(GRADIENTS, 1):
     g += DECAY * w
     m, v = .9 * m + .1 * g, .999 * v + .001 * g**2
     second = v / (1 - .999**t)
-    most = max(most, second)
+    max_second = max(max_second, second)
     w -= RATE * m / (1 - .9**t) / (
-        np.sqrt(most if is_amsgrad else second) + 1e-8)
+        np.sqrt(max_second if is_amsgrad else second) + 1e-8)
     yield w
 
 
 @pytest.mark.parametrize('name, expected', [
     ('sgd', sgd()), ('adam', adam()), ('amsgrad', adam(is_amsgrad=True))])
 def test_local_optimizers(name, expected):
-  found = walked(optimizers.make(name, {
+  actual = trajectory(optimizers.make(name, {
       'learning_rate': RATE, 'momentum': RHO, 'weight_decay': DECAY}))
-  np.testing.assert_allclose(found, list(expected), rtol=1e-4)
+  np.testing.assert_allclose(actual, list(expected), rtol=1e-4)
 
 
 def fed_adam(w=1.):
-  """Reddi et al., algorithm 1, with the bias corrections of Adam."""
+  """Yields algorithm 1 of Reddi et al., with Adam's bias corrections."""
   m = v = 0
   for t, delta in enumerate(GRADIENTS, 1):
     m, v = .9 * m + .1 * delta, .99 * v + .01 * delta**2
@@ -69,7 +69,7 @@ def fed_adam(w=1.):
 
 
 def fed_yogi(w=1.):
-  """Likewise; optax begins both averages at 1e-6."""
+  """Yields FedYogi; both averages start at 1e-6 as in optax."""
   m = v = 1e-6
   for t, delta in enumerate(GRADIENTS, 1):
     m = .9 * m + .1 * delta
@@ -79,7 +79,7 @@ def fed_yogi(w=1.):
 
 
 def fed_adagrad(w=1.):
-  """Without momentum, tau within the root as optax has it."""
+  """Yields FedAdagrad without momentum, with tau in the root as in optax."""
   v = 0
   for delta in GRADIENTS:
     v += delta**2
@@ -90,6 +90,6 @@ def fed_adagrad(w=1.):
 @pytest.mark.parametrize('name, expected', [
     ('adam', fed_adam()), ('yogi', fed_yogi()), ('adagrad', fed_adagrad())])
 def test_server_optimizers(name, expected):
-  found = walked(server.make(Config(
+  actual = trajectory(server.make(Config(
       server_optimizer=name, server_learning_rate=RATE)))
-  np.testing.assert_allclose(found, list(expected), rtol=1e-4)
+  np.testing.assert_allclose(actual, list(expected), rtol=1e-4)

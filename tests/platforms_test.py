@@ -1,4 +1,4 @@
-"""What differs between CPUs and accelerators; tried here, as far as it goes."""
+"""Differences between CPUs and accelerators, as far as a CPU can test them."""
 
 import functools
 
@@ -25,7 +25,7 @@ def frozen(k, inputs):
 
 
 def has_loop(function, shape):
-  jax.clear_caches()  # of the other platform's trace
+  jax.clear_caches()  # drops the trace for the other platform
   jaxpr = str(jax.make_jaxpr(function)(jnp.zeros(shape)))
   return 'while[' in jaxpr or 'scan[' in jaxpr
 
@@ -33,20 +33,20 @@ def has_loop(function, shape):
 @pytest.mark.parametrize('function, shape', [
     (conv, (8, 8, 2, 5)), (functools.partial(frozen, 1), (5, 2, 2, 1)),
     (functools.partial(frozen, 4), (5, 2, 2, 1))])
-def test_loops_for_cpus_stay_on_cpus(function, shape, request):
+def test_only_cpus_have_loops(function, shape, request):
   assert has_loop(function, shape)
   request.getfixturevalue('accelerator')
   assert not has_loop(function, shape)
 
 
-def test_many_models_are_projected_in_a_loop_everywhere(accelerator):
+def test_many_models_are_projected_in_a_loop_on_all_platforms(accelerator):
   assert has_loop(functools.partial(frozen, 5), (5, 2, 2, 1))
 
 
-def test_the_platform_of_the_program_chooses():
+def test_the_platform_of_the_program_decides():
   chosen = functools.partial(
       platforms.by_platform, lambda x: x + 1, lambda x: x - 1)
-  assert chosen(jnp.float32(3)) == 4  # this is a CPU, by the tests' settings
+  assert chosen(jnp.float32(3)) == 4  # tests run on a CPU
   for platform, index in (('cpu', 0), ('cuda', 1)):
     text = jax.jit(chosen).trace(jnp.float32(3)).lower(
         lowering_platforms=(platform,)).as_text()

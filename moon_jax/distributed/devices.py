@@ -1,7 +1,7 @@
-"""The devices that share a round: one mesh axis, over which lanes are split.
+"""The devices that run a round: one mesh axis, over which lanes are split.
 
-Every device trains its own lanes; sums over the lanes meet once a round. They
-may be several processes', on one machine or many, of few devices or many.
+Each device trains its part of the lanes, and one all-reduce per round sums over
+the devices. They may belong to several processes on one or more machines.
 """
 
 from collections.abc import Sequence
@@ -18,135 +18,149 @@ from jax.sharding import PartitionSpec
 import numpy as np
 
 AXIS = 'devices'
-_PROCESSES = 'processes'
-SPLIT = PartitionSpec(AXIS)  # by the first axis
-WHOLE = PartitionSpec()  # the same on each device
+_PROCESS_AXIS = 'processes'
+SPLIT = PartitionSpec(AXIS)  # split along the first axis
+WHOLE = PartitionSpec()  # replicated on each device
 
 
 def mesh(num_lanes: int = 1) -> Mesh:
-  """As many devices as there are, and as divide the lanes evenly.
+  """Returns a mesh of the most devices that divide the lanes evenly.
+
+  Args:
+    num_lanes: lanes of all devices together.
 
   Raises:
-    ValueError: where the lanes are no multiple of the processes.
+    ValueError: if `num_lanes` is not a multiple of the number of processes.
   """
-  processes = [[] for _ in range(jax.process_count())]
+  devices_of_process = [[] for _ in range(jax.process_count())]
   for device in jax.devices():
-    processes[device.process_index].append(device)
-  used = shares(num_lanes, [len(devices) for devices in processes])
-  devices = [device for count, of in zip(used, processes)
-             for device in of[:count]]
+    devices_of_process[device.process_index].append(device)
+  counts = shares(num_lanes, [len(part) for part in devices_of_process])
+  devices = [device for count, part in zip(counts, devices_of_process)
+             for device in part[:count]]
   return Mesh(np.array(devices), AXIS, axis_types=(AxisType.Auto,))
 
 
 def shares(num_lanes: int, num_devices: Sequence[int]) -> list[int]:
-  """How many devices of each process share the lanes evenly; one at least.
+  """Returns how many devices of each process divide the lanes evenly.
 
-  As many as there are of each, or as a limit on all allows.
+  All processes have the same limit, the largest that works. Each process uses
+  at least one device, and all its devices if it has fewer than the limit.
 
   Args:
-    num_lanes: of all devices together.
-    num_devices: of each process.
+    num_lanes: lanes of all devices together.
+    num_devices: devices of each process.
 
   Raises:
-    ValueError: where the lanes are no multiple of the processes.
+    ValueError: if there is no such limit, because `num_lanes` is not a multiple
+      of the number of processes.
   """
-  for most in range(max(num_devices), 0, -1):
-    used = [min(most, count) for count in num_devices]
+  for limit in range(max(num_devices), 0, -1):
+    used = [min(limit, count) for count in num_devices]
     if num_lanes % sum(used) == 0:
       return used
   raise ValueError(
-      f'{num_lanes} lanes are no multiple of {len(num_devices)} processes')
+      f'lanes must be a multiple of the {len(num_devices)} processes, got '
+      f'{num_lanes}')
 
 
 def put(tree: Any, on: Mesh, spec: PartitionSpec = WHOLE) -> Any:
-  """Arrays, on each device or split over them by their first axis.
+  """Places arrays on the devices of a mesh, replicated or split.
 
-  Each process has them whole, and places what its own devices hold. Cores of a
-  CPU share whole NumPy arrays that are `moon_jax.data.aligned`: none is copied.
+  Each process must have the whole arrays, and places the parts of its own
+  devices. The cores of a CPU share replicated NumPy arrays without copies if
+  these are `moon_jax.data.aligned`.
+
+  Args:
+    tree: arrays; the same in all processes.
+    on: the devices.
+    spec: WHOLE to replicate the arrays, SPLIT to split their first axis.
   """
   sharding = NamedSharding(on, spec)
   if sharding.is_fully_addressable:
     return jax.device_put(tree, sharding)
-  return jax.tree.map(lambda x: _put_mine(x, sharding), tree)
+  return jax.tree.map(lambda x: _put_local(x, sharding), tree)
 
 
-def _put_mine(x, sharding):
+def _put_local(x, sharding):
+  """Places the parts of an array that belong to this process's devices."""
   if isinstance(x, jax.Array) and not x.is_fully_addressable:
     return jax.device_put(x, sharding)
   if jax.dtypes.issubdtype(getattr(x, 'dtype', None), jax.dtypes.prng_key):
     return jax.random.wrap_key_data(
-        _put_mine(jax.random.key_data(x), sharding))
+        _put_local(jax.random.key_data(x), sharding))
   x = np.asarray(x)
   return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
 
 def wait(tree: Any) -> None:
-  """Returns when the outputs of a program are there.
+  """Waits until the outputs of a program are ready.
 
-  A device that fails leaves the others in a sum that never ends, so each is
-  waited for by a thread of its own.
+  If a device fails, the other devices never finish their all-reduce. So a
+  separate thread waits for each device.
 
   Args:
-    tree: arrays that one program gives.
+    tree: outputs of one program.
 
   Raises:
-    Exception: what any of the devices met, as soon as it did.
+    Exception: the first error of any device, as soon as it occurs.
   """
   shards = jax.tree.leaves(tree)[0].addressable_shards
   if len(shards) > 1:
-    ended = queue.SimpleQueue()
+    errors = queue.SimpleQueue()  # one entry per device, None if it succeeds
 
     def wait_for(shard):
       try:
         jax.block_until_ready(shard.data)
-        ended.put(None)
+        errors.put(None)
       except Exception as error:
-        ended.put(error)
+        errors.put(error)
 
     for shard in shards:
       threading.Thread(target=wait_for, args=(shard,), daemon=True).start()
     for _ in shards:
-      if error := ended.get():
+      if error := errors.get():
         raise error
   jax.block_until_ready(tree)
 
 
 def read(tree: Any, on: Mesh) -> Any:
-  """Arrays as every process can read them, whole, on the host."""
+  """Returns whole NumPy arrays on the host of every process."""
   if jax.process_count() > 1:
-    tree = _gather(on)(tree)
+    tree = _gather_fn(on)(tree)
   return jax.device_get(tree)
 
 
 @functools.cache
-def _gather(on):
+def _gather_fn(on):
   return jax.jit(lambda tree: tree, out_shardings=NamedSharding(on, WHOLE))
 
 
 def sum_over_processes(tree: Any) -> Any:
-  """Sums of what the processes have, on the host of each.
+  """Returns the sums of the processes' arrays on the host of each process.
 
-  Exact in unsigned integers; bits travel so, where all but one have zeros.
+  Sums of unsigned integers are exact. So one process can send any bits to the
+  others if these pass zeros.
 
   Args:
-    tree: numpy arrays, of one shape in all processes.
+    tree: NumPy arrays, of the same shapes in all processes.
   """
-  mesh = _processes()
-  split = NamedSharding(mesh, PartitionSpec(_PROCESSES))
+  mesh = _process_mesh()
+  split = NamedSharding(mesh, PartitionSpec(_PROCESS_AXIS))
   parts = jax.tree.map(
       lambda x: jax.make_array_from_process_local_data(split, x[None]), tree)
-  return jax.device_get(_add(mesh)(parts))
+  return jax.device_get(_sum_fn(mesh)(parts))
 
 
 @functools.cache
-def _processes():
-  """A mesh of one device of each process."""
+def _process_mesh():
+  """Returns a mesh of one device per process."""
   first = {device.process_index: device for device in jax.devices()[::-1]}
-  return Mesh(np.array([first[i] for i in sorted(first)]), _PROCESSES)
+  return Mesh(np.array([first[i] for i in sorted(first)]), _PROCESS_AXIS)
 
 
 @functools.cache
-def _add(mesh):
+def _sum_fn(mesh):
   return jax.jit(
       lambda tree: jax.tree.map(lambda x: x.sum(0, dtype=x.dtype), tree),
       out_shardings=NamedSharding(mesh, PartitionSpec()))

@@ -1,7 +1,7 @@
-"""The processes of one run, on one machine or on many, joined by JAX itself.
+"""The processes of one run, on one or more machines, joined by jax.distributed.
 
-All of them plan the same rounds and run the same program, each on its own
-devices. The first one alone reads and writes the work directory, and speaks.
+All processes plan the same rounds and run the same program, each on its own
+devices. Only the first process reads and writes the work directory and prints.
 """
 
 from collections.abc import Callable
@@ -17,28 +17,32 @@ from typing import Any
 
 from moon_jax.errors import UserError
 
-_MEETING_SECONDS = 300  # which processes may begin apart
-_LAST_SECONDS = 2
-_HEARTBEAT_SECONDS = 30  # without one a process counts as dead, and all end
+_CONNECT_SECONDS = 300  # the most that processes wait for the first one
+_EXIT_DELAY_SECONDS = 2  # by which the first process exits after the others
+_HEARTBEAT_SECONDS = 30  # a process without a heartbeat ends the run
 
 
 def join(coordinator_address: str = '', num_processes: int = 0,
          process_id: int = -1) -> None:
-  """Joins the other processes; to be called before JAX has a device.
+  """Joins the other processes; must be called before JAX creates devices.
+
+  With the default arguments it reads the processes from the environment of the
+  cluster, and returns at once if there is only this process.
 
   Args:
-    coordinator_address: HOST:PORT of the first process, "" where the cluster
-      says it, or where there are no others.
-    num_processes: of the run, 1 for this one alone, 0 where the cluster says
-      it.
-    process_id: from 0, -1 where the cluster says it.
+    coordinator_address: HOST:PORT of the first process, or "" to read it from
+      the cluster.
+    num_processes: processes of the run; 1 to run this process alone, 0 to read
+      it from the cluster.
+    process_id: index of this process, from 0; -1 to read it from the cluster.
 
   Raises:
-    UserError: where these do not fit together, or the others are not met.
+    UserError: if the arguments are invalid or connecting to the other processes
+      fails.
   """
-  is_told = _cluster_size() > 1
-  _check(coordinator_address, num_processes, process_id, is_told)
-  if num_processes == 1 or not (coordinator_address or is_told):
+  is_cluster = _cluster_size() > 1
+  _check(coordinator_address, num_processes, process_id, is_cluster)
+  if num_processes == 1 or not (coordinator_address or is_cluster):
     return
   import jax
 
@@ -53,56 +57,66 @@ def join(coordinator_address: str = '', num_processes: int = 0,
     reason = str(error).strip().partition('\n')[0]
     raise UserError(
         f'--coordinator_address={coordinator_address}: the processes of this '
-        f'run did not meet ({reason}). Start all of them, with an address that '
-        'each can reach; or run this one alone with --num_processes=1') from (
-            error)
-  # XLA has its own handler by now, which lets SIGTERM pass without an end.
+        f'run could not connect ({reason}); start all of them with an address '
+        'that each can reach, or run a single process with '
+        '--num_processes=1') from error
+  # XLA has installed a handler that ignores SIGTERM; this restores Python's.
   signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
   if not is_first():
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the first speaks for all
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # only the first one prints
 
 
 def _wait_for(address, count, index):
-  """Says that it waits; JAX would in silence, and then abort."""
-  of = f'process {index} of {count} ' if count else ''
-  print(f'{of}waits for the others at {address}', file=sys.stderr, flush=True)
-  if index == 0:  # the others come to it
+  """Waits until the first process listens at the address, and logs that.
+
+  JAX would wait without a message and then abort.
+  """
+  name = f'process {index} of {count}' if count else 'this process'
+  print(f'{name} waits for the other processes at {address}',
+        file=sys.stderr, flush=True)
+  if index == 0:  # it listens itself
     return
   host, _, port = address.rpartition(':')
-  end = time.monotonic() + _MEETING_SECONDS
+  deadline = time.monotonic() + _CONNECT_SECONDS
   while True:
     try:
       socket.create_connection((host, int(port)), timeout=5).close()
       return
     except OSError as error:
-      if time.monotonic() > end:
+      if time.monotonic() > deadline:
         raise UserError(
-            f'--coordinator_address={address}: nobody answered for '
-            f'{_MEETING_SECONDS} s ({error}); start --process_id=0 there, or '
-            'give the address at which it can be reached') from error
+            f'--coordinator_address={address}: no process answered for '
+            f'{_CONNECT_SECONDS} s ({error}); start --process_id=0 there, or '
+            'give the address of its machine') from error
       time.sleep(1)
 
 
-def _check(address, count, index, is_told):
+def _check(address, count, index, is_cluster):
   port = re.fullmatch(r'\S+:(\d{1,5})', address)
   if address and not (port and 0 < int(port[1]) < 2**16):
-    raise UserError(f'--coordinator_address={address} is not HOST:PORT, as '
-                    '10.0.0.1:1234')
-  if count < 0 or index < -1 or index >= max(count, 1) and not is_told:
-    raise UserError(f'--process_id={index} --num_processes={count}: a number '
-                    'from 0 of a process, and how many there are')
-  if is_told or count == 1:
+    raise UserError('--coordinator_address must be HOST:PORT, such as '
+                    f'10.0.0.1:1234, got {address}')
+  if count < 0 or index < -1 or index >= max(count, 1) and not is_cluster:
+    raise UserError(
+        '--process_id must be from 0 to --num_processes - 1, got '
+        f'--process_id={index} --num_processes={count}; number the processes '
+        'from 0')
+  if is_cluster or count == 1:
     return
   given = bool(address), count > 1, index >= 0
   if any(given) and not all(given):
     raise UserError(
-        f'--coordinator_address={address} --num_processes={count} '
-        f'--process_id={index}: several processes need all three; one alone '
-        'none of them')
+        '--coordinator_address, --num_processes and --process_id must be given '
+        f'together, got --coordinator_address={address} '
+        f'--num_processes={count} --process_id={index}; give all three for '
+        'several processes, or none for one')
 
 
 def _cluster_size():
-  """Processes of this job, where it is on a cluster that JAX knows."""
+  """Returns the number of processes of this cluster job.
+
+  It is 1 outside the clusters that JAX detects.
+  """
   env = os.environ
   if 'SLURM_PROCID' in env and 'SLURM_STEP_NODELIST' in env:
     return int(env.get('SLURM_NTASKS', 1))
@@ -123,7 +137,7 @@ def _is_joined():
 
 
 def count() -> int:
-  """How many processes this run has."""
+  """Returns the number of processes of this run."""
   if not _is_joined():
     return 1
   import jax
@@ -132,7 +146,7 @@ def count() -> int:
 
 
 def index() -> int:
-  """Which of them this one is, from 0."""
+  """Returns the index of this process, from 0."""
   if not _is_joined():
     return 0
   import jax
@@ -141,38 +155,35 @@ def index() -> int:
 
 
 def is_first() -> bool:
-  """Whether this is the process that reads and writes files."""
+  """Returns whether this is the process that reads and writes files."""
   return index() == 0
 
 
 def run_on_first_process(function: Callable[[], Any]) -> Any:
-  """What the function returns in the first process, the only one to call it.
-
-  A mistake of the user's that it finds ends all of them.
+  """Calls a function on the first process, and returns its result on all.
 
   Args:
-    function: returns what JSON can hold.
+    function: a function that returns a JSON-serializable value.
 
   Raises:
-    UserError: where the function does.
+    UserError: on all processes, if the function raises it.
   """
   if count() == 1:
     return function()
-  told = {}
+  message = {}
   if is_first():
     try:
-      told = {'value': function()}
+      message = {'value': function()}
     except UserError as error:
-      told = {'error': str(error)}
-  text = _from_first(json.dumps(told).encode())
-  told = json.loads(text)
-  if 'error' in told:
-    raise UserError(told['error'])
-  return told['value']
+      message = {'error': str(error)}
+  message = json.loads(_broadcast(json.dumps(message).encode()))
+  if 'error' in message:
+    raise UserError(message['error'])
+  return message['value']
 
 
 def all_agree(condition: bool) -> bool:
-  """Whether the condition holds in all processes."""
+  """Returns whether the condition is true in all processes."""
   if count() == 1:
     return condition
   import numpy as np
@@ -184,7 +195,7 @@ def all_agree(condition: bool) -> bool:
 
 
 def max_over_processes(number: int) -> int:
-  """The largest of the numbers, from 0, that the processes give."""
+  """Returns the maximum over processes of a nonnegative integer."""
   if count() == 1:
     return number
   import numpy as np
@@ -196,33 +207,34 @@ def max_over_processes(number: int) -> int:
   return int(devices.sum_over_processes(numbers_P).max())
 
 
-def _from_first(text):
-  """The bytes of the first process; their number first, then themselves."""
+def _broadcast(text):
+  """Returns the bytes of the first process; sends their length first."""
   import numpy as np
 
   from moon_jax.distributed import devices
 
-  told = np.frombuffer(text, np.uint8) * np.uint8(is_first())
+  sent = np.frombuffer(text, np.uint8) * np.uint8(is_first())
   length = int(devices.sum_over_processes(
       np.array([len(text) * is_first()], np.uint32))[0])
-  return bytes(devices.sum_over_processes(np.resize(told, length)))
+  return bytes(devices.sum_over_processes(np.resize(sent, length)))
 
 
 def is_lost_peer_error(error: Exception) -> bool:
-  """Whether an error of JAX's tells that another process is gone."""
+  """Returns whether a JAX error means that another process has died."""
   words = 'Gloo', 'NCCL', 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'ABORTED'
   return isinstance(error, RuntimeError) and any(
       word in str(error) for word in words)
 
 
 def leave(status: int) -> None:
-  """Ends this process after an error, and does not wait for the others.
+  """Exits this process after an error, without waiting for the others.
 
-  They end once they find it gone. The first, through which all meet, goes last,
-  so that those who found the same error can tell it.
+  The other processes exit when they detect its death. The first process, which
+  coordinates all others, exits last, so that processes with the same error can
+  print it first.
   """
   sys.stderr.flush()
   if count() > 1:
-    time.sleep(_LAST_SECONDS if is_first() else 0)
+    time.sleep(_EXIT_DELAY_SECONDS if is_first() else 0)
     os._exit(status)
   sys.exit(status)

@@ -1,9 +1,9 @@
-"""Runs rounds: the plan as a table, and the program that runs the table.
+"""The engine: plans each round as a table and runs the table on devices.
 
-The letters of axes, here and in the suffixes of names:
+Axis letters, used in docstrings and as suffixes of array names:
 
-  R  runs that share the program (seeds, mu, ...; a single run is R = 1)
-  C  clients            J  jobs of a round, a job being one client of one run
-  T  rows of the table  L  lanes, the jobs trained side by side
-  B  examples of a local step    N  training examples
+  R  runs in one program (seeds, values of mu, ...); R = 1 for a single run
+  C  clients            J  jobs of a round; a job is one client of one run
+  T  table rows         L  lanes, which train their jobs in parallel
+  B  examples of a local step    N  training examples    D  devices
 """

@@ -1,6 +1,6 @@
-"""What the ended jobs of a round leave on a device, job by job and summed.
+"""Accumulates the results of finished jobs on one device.
 
-For the letters of axes see `moon_jax.engine`.
+`moon_jax.engine` lists the axis letters.
 """
 
 from typing import Any
@@ -16,135 +16,143 @@ from moon_jax.engine.local import Result
 from moon_jax.engine.schedule import Jobs
 from moon_jax.models.base import Variables
 
-_NOWHERE = jnp.iinfo(jnp.int32).max  # an index at which a write is dropped
+_OUT_OF_BOUNDS = jnp.iinfo(jnp.int32).max  # scatters drop writes to this index
 _TINY = jnp.finfo(jnp.float32).tiny
 
 
 class Accumulators(NamedTuple):
-  """Sums over the jobs of a device that have ended, and a row for each job."""
+  """Sums over the finished jobs of one device, and one row per job."""
 
-  clients_J: Any  # client state; of jobs that have not ended, as it was
-  sums: Message  # of received messages, [R, ...]
+  clients_J: Any  # client state; unchanged until the job has finished
+  sums: Message  # sums of received messages, [R, ...]
   directions: Any  # sum of (w_i - w^t) / |w_i - w^t|, [R, ...]
-  drift_J: jax.Array  # |w_i - w^t|; 0 until a job has ended
-  finite_J: jax.Array  # bool, whether all that a job ended with was finite
-  models_J: Variables  # local models; () where they are not kept
+  drift_J: jax.Array  # |w_i - w^t|; 0 until the job has finished
+  finite_J: jax.Array  # bool, whether all results of the job are finite
+  models_J: Variables  # local models; () if Program.keep_models is False
 
 
 def zeros(clients_J: Any, result_L: Result, models_L: Variables,
           num_runs: int, num_jobs: int) -> Accumulators:
-  """Returns accumulators before the first job has ended.
+  """Returns the accumulators before any job has finished.
 
   Args:
     clients_J: client state before the round.
-    result_L: shapes of what the lanes' jobs end with.
-    models_L: shapes of their local models, () to keep none.
+    result_L: shapes of the jobs' results.
+    models_L: shapes of the local models, or () to discard local models.
     num_runs: R.
     num_jobs: J.
   """
-  def of(length, tree_L):
+  def zeros_like(length, tree_L):
     return jax.tree.map(
         lambda x_L: jnp.zeros((length, *x_L.shape[1:]), x_L.dtype), tree_L)
 
   return Accumulators(
       clients_J=clients_J,
-      sums=of(num_runs, result_L.message),
-      directions=of(num_runs, result_L.update),
+      sums=zeros_like(num_runs, result_L.message),
+      directions=zeros_like(num_runs, result_L.update),
       drift_J=jnp.zeros(num_jobs),
       finite_J=jnp.ones(num_jobs, bool),
-      models_J=of(num_jobs, models_L))
+      models_J=zeros_like(num_jobs, models_L))
 
 
-def add(done: Accumulators, ended_L: jax.Array, job_L: jax.Array, jobs: Jobs,
-        losses_finite_L: jax.Array, result_L: Result,
-        models_L: Variables) -> Accumulators:
-  """Adds what the jobs of some lanes ended with.
+def add(accumulators: Accumulators, has_finished_L: jax.Array,
+        job_L: jax.Array, jobs: Jobs, losses_finite_L: jax.Array,
+        result_L: Result, models_L: Variables) -> Accumulators:
+  """Adds the results of the lanes whose jobs have finished.
 
-  A job that ended with numbers that are not finite changes nothing but its own
+  A job with a NaN or infinite result is rejected: it changes only its own
   `finite_J` and `drift_J`.
 
   Args:
-    done: so far.
-    ended_L: bool, the lanes whose job has ended.
+    accumulators: the accumulators so far.
+    has_finished_L: bool, whether the lane's job has finished.
     job_L: index of each lane's job; any index for idle lanes.
     jobs: the jobs of the device.
     losses_finite_L: bool, whether all losses of the job were finite.
-    result_L: what the jobs ended with; anything, even NaN, in other lanes.
-    models_L: local models, () where they are not kept.
+    result_L: results of the jobs; arbitrary values, even NaN, in lanes whose
+      job has not finished.
+    models_L: local models, or () to discard local models.
   """
-  num_runs = len(jax.tree.leaves(done.directions)[0])
+  num_runs = len(jax.tree.leaves(accumulators.directions)[0])
   run_L = jobs.run[job_L]
   drift_L = jax.vmap(optax.tree.norm)(result_L.update)
-  finite_L = losses_finite_L & jax.vmap(all_finite)((*result_L, drift_L))
-  done_L = ended_L & finite_L
-  done_RL = done_L[None] & (run_L[None] == jnp.arange(num_runs)[:, None])
-  received_RL = done_RL & jobs.is_received[job_L][None]
+  is_finite_L = losses_finite_L & jax.vmap(all_finite)((*result_L, drift_L))
+  is_accepted_L = has_finished_L & is_finite_L
+  is_accepted_RL = is_accepted_L[None] & (
+      run_L[None] == jnp.arange(num_runs)[:, None])
+  is_received_RL = is_accepted_RL & jobs.is_received[job_L][None]
 
   def add_to(sums_R, is_added_RL, weight_L, x_L):
     weight_RL = jnp.where(is_added_RL, weight_L[None], 0)
     return jax.tree.map(
         lambda sum_R, x_L: sum_R + jnp.einsum(
-            'rl,l...->r...', weight_RL, where(done_L, x_L, jnp.zeros_like(x_L)),
+            'rl,l...->r...', weight_RL,
+            where(is_accepted_L, x_L, jnp.zeros_like(x_L)),
             precision=lax.Precision.HIGHEST), sums_R, x_L)
 
   def write(is_written_L, tree_J, tree_L):
-    slot_L = jnp.where(is_written_L, job_L, _NOWHERE)
+    slot_L = jnp.where(is_written_L, job_L, _OUT_OF_BOUNDS)
     return jax.tree.map(
         lambda x_J, x_L: x_J.at[slot_L].set(x_L, mode='drop'), tree_J, tree_L)
 
   clients_J, models_J = write(
-      done_L, (done.clients_J, done.models_J), (result_L.client, models_L))
+      is_accepted_L, (accumulators.clients_J, accumulators.models_J),
+      (result_L.client, models_L))
   drift_J, finite_J = write(
-      ended_L, (done.drift_J, done.finite_J), (drift_L, finite_L))
+      has_finished_L, (accumulators.drift_J, accumulators.finite_J),
+      (drift_L, is_finite_L))
+  sums = accumulators.sums
   return Accumulators(
       clients_J=clients_J,
       sums=Message(
-          mean=add_to(done.sums.mean, received_RL, jobs.weight[job_L],
+          mean=add_to(sums.mean, is_received_RL, jobs.weight[job_L],
                       result_L.message.mean),
-          total=add_to(done.sums.total, received_RL, jnp.ones(len(job_L)),
+          total=add_to(sums.total, is_received_RL, jnp.ones(len(job_L)),
                        result_L.message.total)),
-      directions=add_to(done.directions, done_RL,
+      directions=add_to(accumulators.directions, is_accepted_RL,
                         1 / jnp.maximum(drift_L, _TINY), result_L.update),
       drift_J=drift_J, finite_J=finite_J, models_J=models_J)
 
 
 def all_finite(tree: Any) -> jax.Array:
-  """Returns whether no number of the tree is NaN or infinite."""
+  """Returns whether all floating-point numbers of the tree are finite."""
   return jnp.all(jnp.stack([jnp.array(True)] + [
       jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)
       if jnp.issubdtype(x.dtype, jnp.inexact)]))
 
 
 def mean_cosine(sum_of_directions: Any, n: jax.Array) -> jax.Array:
-  """Returns the mean of u_i . u_j over pairs of n unit vectors, by their sum.
+  """Returns the mean of u_i . u_j over all pairs of n unit vectors.
 
-  It needs no pairs: it is (|sum|^2 - n) / (n (n - 1)); NaN for n = 1.
+  Computes it from the sum of the vectors, as (|sum|^2 - n) / (n (n - 1)). The
+  result is NaN for n = 1.
   """
   return ((optax.tree.norm(sum_of_directions, squared=True) - n)
           / (n * (n - 1)))
 
 
-def cosine_with_mean(variables_R: Variables, jobs: Jobs, done: Accumulators,
-                     directions: Any) -> jax.Array:
+def cosine_with_mean(variables_R: Variables, jobs: Jobs,
+                     accumulators: Accumulators, directions: Any) -> jax.Array:
   """Returns each job's cosine with the sum of all jobs' directions, float [J].
 
   Args:
     variables_R: the global models before the round.
     jobs: the jobs of the device.
-    done: with local models.
-    directions: summed over all devices.
+    accumulators: the results of the jobs, with their local models.
+    directions: the directions, summed over all devices.
   """
-  def of_job(run, model, drift):
+  def job_cosine(run, model, drift):
     update = jax.tree.map(
         lambda w, w_R: w - w_R[run], model['params'], variables_R['params'])
     direction = jax.tree.map(lambda x_R: x_R[run], directions)
     return optax.tree.vdot(update, direction) / jnp.maximum(
         drift * optax.tree.norm(direction), _TINY)
 
-  return jax.vmap(of_job)(jobs.run, done.models_J, done.drift_J)
+  return jax.vmap(job_cosine)(
+      jobs.run, accumulators.models_J, accumulators.drift_J)
 
 
 def where(condition_L: jax.Array, x_L: jax.Array, y_L: jax.Array) -> jax.Array:
-  """Returns x where a condition on the first axis holds, else y."""
+  """Returns x or y per index of the first axis, as `condition_L` selects."""
   return jnp.where(
       condition_L.reshape(-1, *(1,) * (x_L.ndim - 1)), x_L, y_L)

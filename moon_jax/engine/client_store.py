@@ -1,8 +1,9 @@
-"""What clients keep between rounds, in the hosts' memory.
+"""Stores client state between rounds in the memory of the hosts.
 
-A federation may have thousands of clients of which a round needs few: only the
-rows of a round's jobs are moved to the devices, and back. Where several
-processes run, each client's row is one process's. C clients, J jobs, R runs.
+A federation may have thousands of clients, and a round trains only a few. Only
+the rows of a round's jobs move to the devices and back. If several processes
+run, each client's current row belongs to one process. `moon_jax.engine` lists
+the axis letters.
 """
 
 from typing import Any
@@ -14,33 +15,37 @@ import numpy as np
 from moon_jax.distributed import devices
 from moon_jax.engine.schedule import Jobs
 
-_EVERYONE = -1  # the owner of rows that all processes have
+_ALL_PROCESSES = -1  # the owner of a row that every process has
 
 
 def take(clients: Any, jobs: Jobs) -> Any:
-  """The rows of the jobs, [R, C, ...] -> [J, ...]; any row for padding."""
+  """Returns the rows of the jobs, [R, C, ...] -> [J, ...].
+
+  The rows of padding jobs are arbitrary.
+  """
   return jax.tree.map(lambda x_RC: x_RC[jobs.run, jobs.client], clients)
 
 
 def put(clients: Any, jobs: Jobs, rows: Any) -> None:
-  """Writes the rows that jobs end with, in place, device by device.
+  """Writes the jobs' new rows into `clients` in place, device by device.
 
-  All are on the host before the first is written: none, where that fails.
+  Copies all rows to the host before it writes the first one, so that a failed
+  transfer leaves `clients` unchanged.
   """
   on_host = [[(shard.index[0], np.asarray(shard.data))
               for shard in x_J.addressable_shards]
              for x_J in jax.tree.leaves(rows)]
   for x_RC, shards in zip(jax.tree.leaves(clients), on_host, strict=True):
     for index, x_J in shards:
-      of_device = jax.tree.map(lambda of_J: of_J[index], jobs)
-      n = np.count_nonzero(of_device.num_steps)  # padding comes last
-      x_RC[of_device.run[:n], of_device.client[:n]] = x_J[:n]
+      device_jobs = jax.tree.map(lambda field_J: field_J[index], jobs)
+      n = np.count_nonzero(device_jobs.num_steps)  # padding comes last
+      x_RC[device_jobs.run[:n], device_jobs.client[:n]] = x_J[:n]
 
 
 def filled(like: Any, num_clients: int) -> Any:
-  """A row for each of C clients, all as `like`: [R, ...] -> [R, C, ...].
+  """Returns C copies of each run's row, [R, ...] -> [R, C, ...].
 
-  Zeros take no memory before they are written to.
+  Rows of zeros take no memory until they are written.
   """
   def fill(x_R):
     x_R = np.asarray(x_R)
@@ -53,71 +58,84 @@ def filled(like: Any, num_clients: int) -> Any:
 
 
 class Owners:
-  """Which process has each client's row as it is now, where several run.
+  """Records which process has the current row of each client.
 
-  A row goes where its client is trained next, and stays there. All processes
-  plan alike, so all know who has what.
+  A row moves to the process that trains its client next, and stays there. All
+  processes compute the same plan, so all of them know every row's owner. With
+  one process, all methods do nothing.
   """
 
   def __init__(self, clients: Any, mesh: Mesh):
-    """Every process begins with all rows.
+    """Starts with all rows on every process.
 
     Args:
-      clients: what clients keep, [R, C, ...].
-      mesh: the devices that share a round.
+      clients: client state, [R, C, ...].
+      mesh: the devices that run a round.
     """
-    self._of_device = np.array([d.process_index for d in mesh.devices.flat])
+    self._process_of_device = np.array(
+        [d.process_index for d in mesh.devices.flat])
     shape = [x.shape[:2] for x in jax.tree.leaves(clients)][:1]
-    self._owner_RC = np.full(shape[0] if shape else (1, 0), _EVERYONE)
+    self._owner_RC = np.full(shape[0] if shape else (1, 0), _ALL_PROCESSES)
     self._is_alone = jax.process_count() == 1 or not shape
 
   def bring(self, clients: Any, jobs: Jobs) -> None:
-    """Has the rows of the jobs where they run; in place."""
+    """Moves each job's row to the process that runs the job, in place."""
     if self._is_alone:
       return
-    target_J = self._runs_at(jobs)
+    target_J = self._process_of_jobs(jobs)
     source_J = np.where(
-        jobs.num_steps > 0, self._owner_RC[jobs.run, jobs.client], _EVERYONE)
-    source_J[source_J == target_J] = _EVERYONE
+        jobs.num_steps > 0, self._owner_RC[jobs.run, jobs.client],
+        _ALL_PROCESSES)
+    source_J[source_J == target_J] = _ALL_PROCESSES
     _move(clients, jobs.run, jobs.client, source_J, target_J)
 
   def trained(self, jobs: Jobs) -> None:
-    """Notes that the rows of the jobs are now where they ran."""
+    """Records that each process now has the rows of the jobs it trained."""
     if self._is_alone:
       return
     ran = jobs.num_steps > 0
-    self._owner_RC[jobs.run[ran], jobs.client[ran]] = self._runs_at(jobs)[ran]
+    self._owner_RC[jobs.run[ran], jobs.client[ran]] = (
+        self._process_of_jobs(jobs)[ran])
 
   def gather(self, clients: Any, num_at_once: int) -> None:
-    """Has all rows everywhere; in place."""
+    """Copies all rows to every process, in place.
+
+    Args:
+      clients: client state, [R, C, ...].
+      num_at_once: the number of rows that one transfer moves.
+    """
     if self._is_alone:
       return
-    run, client = np.nonzero(self._owner_RC != _EVERYONE)
+    run, client = np.nonzero(self._owner_RC != _ALL_PROCESSES)
     for i in range(0, len(run), num_at_once):
       at = np.resize(np.arange(len(run))[i:i + num_at_once], num_at_once)
       _move(clients, run[at], client[at], self._owner_RC[run[at], client[at]],
-            np.full(num_at_once, _EVERYONE))
-    self._owner_RC[:] = _EVERYONE
+            np.full(num_at_once, _ALL_PROCESSES))
+    self._owner_RC[:] = _ALL_PROCESSES
 
-  def _runs_at(self, jobs):
-    return np.repeat(
-        self._of_device, len(jobs.run) // len(self._of_device))
+  def _process_of_jobs(self, jobs):
+    return np.repeat(self._process_of_device,
+                     len(jobs.run) // len(self._process_of_device))
 
 
 def _move(clients, run_J, client_J, source_J, target_J):
-  """Sends rows from process to process; nothing where all have them."""
-  if (source_J == _EVERYONE).all():
+  """Moves rows between processes.
+
+  A row whose source is `_ALL_PROCESSES` is not sent. A row whose target is
+  `_ALL_PROCESSES` is received by every process.
+  """
+  if (source_J == _ALL_PROCESSES).all():
     return
-  here = jax.process_index()
+  process = jax.process_index()
 
   def bits_to_send(x_RC):
     x_J = x_RC[run_J, client_J]
-    x_J[source_J != here] = 0
+    x_J[source_J != process] = 0
     return x_J.view(f'u{x_J.itemsize}')
 
   bits = devices.sum_over_processes(jax.tree.map(bits_to_send, clients))
-  is_mine = (source_J != _EVERYONE) & (source_J != here) & (
-      (target_J == here) | (target_J == _EVERYONE))
+  is_mine = (source_J != _ALL_PROCESSES) & (source_J != process) & (
+      (target_J == process) | (target_J == _ALL_PROCESSES))
 
   def receive(x_RC, bits_J):
     x_J = bits_J.view(x_RC.dtype)

@@ -1,6 +1,6 @@
-"""What one client does in a round: it starts, makes local steps, and sends.
+"""One client's work in a round: start, local steps, and the message it sends.
 
-Written for one job; `moon_jax.engine.round` maps it over the lanes.
+Functions take one job; `moon_jax.engine.segments` maps them over the lanes.
 """
 
 from collections.abc import Callable
@@ -25,59 +25,63 @@ from moon_jax.models.base import Variables
 
 
 class Program(NamedTuple):
-  """All that is fixed when a round is compiled."""
+  """The static parts of a compiled round."""
 
   model: Model
   algorithm: Algorithm
   optimizer: str  # a name of moon_jax.optimizers.OPTIMIZERS
   augment_fn: Callable[[jax.Array, jax.Array], jax.Array]  # key, stored inputs
   normalize_fn: Callable[[jax.Array], jax.Array]  # of stored inputs
-  keep_models: bool = False  # whether rounds hand out the local models
-  freeze_once: bool = False  # whether `frozen` is asked once a round, which
-  # changes nothing where inputs are the same in every epoch, and no example is
-  # two clients'
+  keep_models: bool = False  # whether a round returns the local models
+  freeze_once: bool = False  # whether `frozen` runs once per round and example
+  # instead of in each step; valid only if inputs are the same in every epoch
+  # and no two clients share an example
 
 
 class TrainData(NamedTuple):
-  """Training examples on the device, as stored: N of all, or B of a batch."""
+  """Training examples as stored, before normalization.
+
+  The first axis has all N examples, or the B examples of a batch.
+  """
 
   inputs: jax.Array  # [N, ...]
   labels: jax.Array  # int32 [N]
-  noise_std: jax.Array | None = None  # float32 [N, C] of feature_noise
+  noise_std: jax.Array | None = None  # float32 [N, channels] or [N, 1],
+  # standard deviations of the noise of --partition=feature_noise; None if none
 
 
 class Job(NamedTuple):
-  """What stays the same while a job trains."""
+  """The constants of a job while it trains."""
 
   view: View
-  key: jax.Array  # of this run, round and client
+  key: jax.Array  # random key of this run, round and client
 
 
 class Lane(NamedTuple):
-  """What changes with each step of a job."""
+  """The variables of a job, which each step updates."""
 
   variables: Variables
   opt_state: Any
-  is_finite: jax.Array  # bool scalar, whether all its losses were finite
+  is_finite: jax.Array  # bool scalar, whether all losses so far were finite
 
 
 class Result(NamedTuple):
-  """What a job ends with."""
+  """The results of a finished job."""
 
-  client: Any  # the client's state from now on
+  client: Any  # the new client state
   message: Message
-  update: Any  # w_i - w^t, of the parameters
+  update: Any  # w_i - w^t, a tree like the parameters
 
 
 class StepMetrics(NamedTuple):
-  """Scalars of one local step, of the model before it."""
+  """Scalars of one local step, computed from the model before the step."""
 
-  loss: jax.Array  # the whole local objective
-  extra: dict[str, jax.Array]  # what the algorithm records
+  loss: jax.Array  # the local objective, with penalties
+  extra: dict[str, jax.Array]  # metrics of the algorithm
 
 
 def start(program: Program, view: View) -> Lane:
-  """Returns a lane with the model to start from and a fresh optimizer."""
+  """Returns a lane with the initial local model and optimizer state."""
   optimizer = optimizers.make(program.optimizer, view.hparams)
   variables = program.algorithm.start(view)
   return Lane(variables, optimizer.init(variables['params']),
@@ -86,36 +90,45 @@ def start(program: Program, view: View) -> Lane:
 
 def frozen(program: Program, view: View, stored: TrainData,
            mask_B: jax.Array) -> Any:
-  """What the algorithm's frozen models say of examples as they are stored."""
+  """Returns the outputs of the frozen models for stored examples."""
   batch = Batch(program.normalize_fn(stored.inputs), stored.labels, mask_B)
   return program.algorithm.frozen(program.model, batch, view)
 
 
 def frozen_bytes(model: Model, algorithm: Algorithm,
                  example: jax.Array) -> int:
-  """Of what frozen models say of one example, a batch of one input."""
-  def of_example(key):
+  """Returns the bytes of the frozen models' outputs for one example.
+
+  Args:
+    model: the network.
+    algorithm: the algorithm.
+    example: a batch of one input.
+  """
+  def frozen_outputs(key):
     view = first_view(algorithm, model.init(key, example))
     batch = Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
     return algorithm.frozen(model, batch, view)
 
-  known = jax.eval_shape(of_example, jax.random.key(0))
-  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(known))
+  outputs = jax.eval_shape(frozen_outputs, jax.random.key(0))
+  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(outputs))
 
 
 def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
          stored: TrainData, mask_B: jax.Array,
          frozen_B: Any = None) -> tuple[Lane, StepMetrics]:
-  """One step of the local optimizer on one batch of stored examples.
+  """Takes one step of the local optimizer on one batch of stored examples.
 
   Args:
-    program: what is fixed.
-    lane: the job's model and optimizer.
-    job: its view and key.
-    step_in_job: from 0.
-    stored: the batch's examples.
+    program: the static parts of the round.
+    lane: the job's model and optimizer state.
+    job: the job's view and key.
+    step_in_job: int scalar, from 0.
+    stored: the examples of the batch.
     mask_B: 1 for real examples and 0 for padding.
-    frozen_B: what `frozen` gave of them, where it is known.
+    frozen_B: the outputs of `frozen` for these examples; None computes them.
+
+  Returns:
+    The updated lane, and the metrics of the step.
   """
   key = jax.random.fold_in(job.key, step_in_job)
   inputs = program.normalize_fn(
@@ -134,7 +147,7 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
 
   params = lane.variables['params']
   (loss, aux), grads = jax.value_and_grad(objective, has_aux=True)(params)
-  grads = platforms.by_platform(lambda grads: grads, _finish_vectors, grads)
+  grads = platforms.by_platform(lambda grads: grads, _isolate_vectors, grads)
   grads = program.algorithm.transform_grads(grads, job.view)
   optimizer = optimizers.make(program.optimizer, job.view.hparams)
   updates, opt_state = optimizer.update(grads, lane.opt_state, params)
@@ -144,22 +157,22 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
           StepMetrics(loss, aux.metrics))
 
 
-def _finish_vectors(grads):
-  """Returns gradients, those of vectors computed before any is used.
+def _isolate_vectors(grads):
+  """Returns the gradients, with a barrier after those of vectors.
 
-  Otherwise XLA fuses the optimizer's step on scales and biases with the last
-  operations that read them, and then copies them in every step: 19 times in
-  ResNet-18 and 52 times in ResNet-50.
+  Without the barrier XLA fuses the optimizer's step on scales and biases with
+  the last operations that read them, and then copies them in every step: 19
+  times in ResNet-18 and 52 times in ResNet-50.
   """
   return jax.tree.map(
       lambda g: lax.optimization_barrier(g) if g.ndim == 1 else g, grads)
 
 
 def _materialize(x_B):
-  """Returns `x_B`, computed once, however many times it is read.
+  """Returns `x_B`, and makes XLA compute it only once on CPUs.
 
-  On CPUs XLA fuses a producer into each of its consumers and drops
-  `lax.optimization_barrier` before it does; across a loop it cannot.
+  XLA for CPUs fuses a producer into each of its consumers, and removes
+  `lax.optimization_barrier` before it does. It cannot fuse across a loop.
   """
   halves = x_B.reshape(2, -1, *x_B.shape[1:]) if len(x_B) % 2 == 0 else x_B
   return lax.map(lambda i: halves[i], jnp.arange(len(halves))).reshape(
@@ -167,7 +180,7 @@ def _materialize(x_B):
 
 
 def finish(program: Program, lane: Lane, view: View) -> Result:
-  """Returns what a job ends with, from the lane after its last step."""
+  """Returns the results of a job from its lane after the last step."""
   client, message = program.algorithm.finish(lane.variables, view)
   update = jax.tree.map(
       jnp.subtract, lane.variables['params'], view.variables['params'])

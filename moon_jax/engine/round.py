@@ -1,4 +1,4 @@
-"""Runs a planned round: each device trains its lanes, then all are summed."""
+"""Runs a planned round: devices train their lanes, then sum the results."""
 
 import functools
 from typing import Any
@@ -27,89 +27,104 @@ from moon_jax.optimizers import Hyperparameters
 
 
 class RoundMetrics(NamedTuple):
-  """What a round records; 0 where a lane was idle."""
+  """The metrics of a round; per-step metrics are 0 in idle lanes."""
 
   loss_TL: jax.Array  # the local objective before each step
-  extra_TL: dict[str, jax.Array]  # the algorithm's own scalars, likewise
+  extra_TL: dict[str, jax.Array]  # the algorithm's metrics of each step
   drift_J: jax.Array  # |w_i - w^t| after each job
-  finite_J: jax.Array  # whether its losses, and all that it ended with, were
-  # numbers: other jobs changed nothing
-  finite_R: jax.Array  # whether all of the next global model and server are
-  cosine_R: jax.Array  # mean cosine between two updates w_i - w^t; NaN of one
-  # Of each job, () unless Program.keep_models:
-  cosine_J: jax.Array  # between its update and the mean of all directions
-  models_J: Variables  # its local model
+  finite_J: jax.Array  # bool, whether all losses and results of the job were
+  # finite; a job for which it is False is left out of the round
+  finite_R: jax.Array  # bool, whether the next global model and server state
+  # are finite
+  cosine_R: jax.Array  # mean cosine over all pairs of updates w_i - w^t; NaN
+  # if there are fewer than two
+  # The next two are () unless Program.keep_models:
+  cosine_J: jax.Array  # between the job's update and the mean direction
+  models_J: Variables  # local models
 
 
 class Round:
-  """Runs rounds of a program: (state, hparams_R, table, data) -> ....
+  """A compiled round: (state, hparams, table, data) -> (state, metrics).
 
-  Hyperparameters are float32 [R]; data lie as `data_spec` says, and the table's
-  indices are of what its device has. What clients keep is changed in place. One
-  compilation serves all rounds and cohorts whose
-  tables have one shape.
+  Hyperparameters are float32 [R]. `data_spec` is the sharding of the data, and
+  the table's indices refer to the examples of its own device. Client state is
+  updated in place. All rounds and cohorts with tables of one shape share one
+  compilation.
   """
 
   def __init__(self, program: Program, mesh: Mesh,
                data_spec: PartitionSpec = WHOLE):
-    of_lanes = PartitionSpec(None, devices.AXIS)
-    self._table = table = Table(
+    split_lanes = PartitionSpec(None, devices.AXIS)
+    self._table_spec = Table(
         jobs=SPLIT, num_rows=SPLIT, num_segments=SPLIT, bounds=SPLIT, own=SPLIT,
-        job_TL=of_lanes, step_TL=of_lanes, examples_TLB=of_lanes)
+        job_TL=split_lanes, step_TL=split_lanes, examples_TLB=split_lanes)
     self._mesh, self._data_spec = mesh, data_spec
     self._run = jax.jit(jax.shard_map(
         functools.partial(_run_round, program), mesh=mesh,
-        in_specs=(WHOLE, SPLIT, WHOLE, table, data_spec),
+        in_specs=(WHOLE, SPLIT, WHOLE, self._table_spec, data_spec),
         out_specs=(WHOLE, SPLIT, RoundMetrics(
-            loss_TL=of_lanes, extra_TL=of_lanes, drift_J=SPLIT, finite_J=SPLIT,
-            finite_R=WHOLE, cosine_R=WHOLE, cosine_J=SPLIT, models_J=SPLIT)),
+            loss_TL=split_lanes, extra_TL=split_lanes, drift_J=SPLIT,
+            finite_J=SPLIT, finite_R=WHOLE, cosine_R=WHOLE, cosine_J=SPLIT,
+            models_J=SPLIT)),
         check_vma=False), donate_argnums=1)
 
   def lower(self, shared: dict[str, Any], clients_J: Any,
             hparams: Hyperparameters, table: Table, data: TrainData
             ) -> jax.stages.Lowered:
-    """Lowers the round for arguments of these shapes; none has to exist.
+    """Lowers the round for arguments of the given shapes.
 
-    The devices need not exist either: a mesh of those of a
-    `jax.experimental.topologies` description will do.
+    Arguments may be `jax.ShapeDtypeStruct`s. The devices need not exist: the
+    mesh may come from a `jax.experimental.topologies` description.
 
     Args:
       shared: the fields of `State` except `clients`.
-      clients_J: client state of a round's jobs.
-      hparams: as in a round.
-      table: likewise.
-      data: likewise.
+      clients_J: client state of the jobs.
+      hparams: hyperparameters, [R].
+      table: the planned round.
+      data: the training examples.
     """
-    def placed(tree, spec):
+    def with_sharding(tree, spec):
       sharding = NamedSharding(self._mesh, spec)
       return jax.tree.map(lambda x: jax.ShapeDtypeStruct(
           x.shape, x.dtype, sharding=sharding), tree)
 
-    table = Table(*map(placed, table, self._table))
+    table = Table(*map(with_sharding, table, self._table_spec))
     return self._run.lower(
-        placed(shared, WHOLE), placed(clients_J, SPLIT), placed(hparams, WHOLE),
-        table, placed(data, self._data_spec))
+        with_sharding(shared, WHOLE), with_sharding(clients_J, SPLIT),
+        with_sharding(hparams, WHOLE), table,
+        with_sharding(data, self._data_spec))
 
   def compile(self, *args) -> None:
-    """For tables of this shape alone: another is an error from now on."""
+    """Compiles the round for the shapes of these arguments.
+
+    Afterwards a table of another shape raises an error.
+    """
     self._run = self._run.lower(*self._on_devices(*args)).compile()
 
   def temporary_bytes(self) -> int:
-    """What it holds on a device while it runs, as XLA counts it."""
+    """Returns the temporary bytes on each device, as XLA reports them.
+
+    Only available after `compile`.
+    """
     return self._run.memory_analysis().temp_size_in_bytes
 
   def __call__(self, state: State, hparams: Hyperparameters, table: Table,
                data: TrainData) -> tuple[State, RoundMetrics]:
-    """Starts a round and waits for what its clients keep."""
+    """Runs a round and waits until client state is back on the host."""
     shared, clients_J, metrics = self.start(state, hparams, table, data)
     return self.finish(state, table, shared, clients_J), metrics
 
   def start(self, *args):
-    """Returns at once, while the devices train."""
+    """Starts a round and returns without waiting for the devices.
+
+    Returns:
+      The next state except client state, client state of the jobs, and the
+      `RoundMetrics`.
+    """
     return self._run(*self._on_devices(*args))
 
   def finish(self, state: State, table: Table, shared, clients_J) -> State:
-    """The state after the round that `start` began."""
+    """Returns the state after a round, given the outputs of `start`."""
     client_store.put(state.clients, table.jobs, clients_J)
     return State(clients=state.clients, **shared)
 
@@ -118,7 +133,7 @@ class Round:
         client_store.take(state.clients, table.jobs), self._mesh, SPLIT)
     table = Table(*[
         devices.put(part, self._mesh, spec)
-        for part, spec in zip(table, self._table)])
+        for part, spec in zip(table, self._table_spec)])
     data = devices.put(data, self._mesh, self._data_spec)
     shared = state._asdict()
     del shared['clients']
@@ -126,50 +141,53 @@ class Round:
 
 
 def _run_round(program, shared, clients_J, hparams_R, table, data):
-  """A round on one device: its lanes, its jobs, and sums over all devices."""
+  """Runs the lanes of one device and aggregates over all devices."""
   first_job = lax.axis_index(devices.AXIS) * len(table.jobs.run)
   table = table._replace(job_TL=jnp.where(
       table.job_TL >= 0, table.job_TL - first_job, -1))
   inputs = segments.Inputs(
       **shared, hparams=hparams_R, table=table, data=data)
-  done, metrics_TL = segments.train(program, inputs, clients_J)
+  results, metrics_TL = segments.train(program, inputs, clients_J)
 
   jobs = table.jobs
-  is_received_J = jobs.is_received & done.finite_J
-  of_runs = functools.partial(_sum_of_runs, jobs.run, inputs.num_runs)
+  is_received_J = jobs.is_received & results.finite_J
+  sum_per_run = functools.partial(_sum_per_run, jobs.run, inputs.num_runs)
   sums, directions, num_moved_R, num_received_R, num_left_out_R, weight_R = (
       _sum_over_devices((
-          done.sums, done.directions,
-          of_runs(done.finite_J & (done.drift_J > 0)), of_runs(is_received_J),
-          of_runs(jobs.is_received & ~done.finite_J),
-          of_runs(jnp.where(is_received_J, jobs.weight, 0)))))
-  # Weights are of all that were to be received: others share what is missing.
-  all_weight_R = jnp.where(num_left_out_R > 0, weight_R, 1)
+          results.sums, results.directions,
+          sum_per_run(results.finite_J & (results.drift_J > 0)),
+          sum_per_run(is_received_J),
+          sum_per_run(jobs.is_received & ~results.finite_J),
+          sum_per_run(jnp.where(is_received_J, jobs.weight, 0)))))
+  # The weights of a run sum to 1 over all its received jobs. If jobs were left
+  # out, dividing by the sum of the remaining weights normalizes them again.
+  total_weight_R = jnp.where(num_left_out_R > 0, weight_R, 1)
   sums = sums._replace(mean=jax.vmap(
       lambda mean, weight: jax.tree.map(lambda x: x / weight, mean))(
-          sums.mean, all_weight_R))
+          sums.mean, total_weight_R))
   before = shared['variables'], shared['server']
   after = jax.vmap(program.algorithm.aggregate)(*before, sums)
-  # A run of which nothing was received stays as it is.
+  # A run that received no message keeps its state.
   variables, server = jax.tree.map(
       functools.partial(accumulate.where, num_received_R > 0), after, before)
   cosine_J = ()
   if program.keep_models:
-    cosine_J = accumulate.cosine_with_mean(before[0], jobs, done, directions)
+    cosine_J = accumulate.cosine_with_mean(
+        before[0], jobs, results, directions)
   shared = {**shared, 'variables': variables, 'server': server,
             'round': shared['round'] + 1}
-  return shared, done.clients_J, RoundMetrics(
-      loss_TL=metrics_TL.loss, extra_TL=metrics_TL.extra, drift_J=done.drift_J,
-      finite_J=done.finite_J,
+  return shared, results.clients_J, RoundMetrics(
+      loss_TL=metrics_TL.loss, extra_TL=metrics_TL.extra,
+      drift_J=results.drift_J, finite_J=results.finite_J,
       finite_R=jax.vmap(accumulate.all_finite)((variables, server)),
       cosine_R=jax.vmap(accumulate.mean_cosine)(directions, num_moved_R),
-      cosine_J=cosine_J, models_J=done.models_J)
+      cosine_J=cosine_J, models_J=results.models_J)
 
 
 def _sum_over_devices(tree):
-  """The sums over all devices, by one all-reduce of one array.
+  """Returns the sums over all devices, by a single all-reduce of one array.
 
-  XLA would split the all-reduce of a tree into parts of some 30 MB.
+  XLA would split the all-reduce of a tree into several of about 30 MB each.
   """
   if lax.axis_size(devices.AXIS) == 1:
     return tree
@@ -177,6 +195,6 @@ def _sum_over_devices(tree):
   return unravel(lax.psum(flat, devices.AXIS))
 
 
-def _sum_of_runs(run_J, num_runs, x_J):
-  """Of each run the sum over its jobs, as a float."""
+def _sum_per_run(run_J, num_runs, x_J):
+  """Returns the sum over the jobs of each run, float32 [R]."""
   return jnp.zeros(num_runs).at[run_J].add(x_J.astype(jnp.float32))

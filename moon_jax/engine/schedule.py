@@ -1,82 +1,75 @@
-"""Plans a round on the host: which lane trains which client when.
+"""Plans a round on the host: the table of local steps that devices run.
 
-A job is one client of one run, a table has a row a step and a column a lane.
-Jobs are put on lanes longest first, each on the lane that is free soonest
-(Graham, 1969, https://doi.org/10.1137/0117039), so that lanes end together; a
-few jobs are then exchanged between lanes, which brings their ends nearer.
-Lanes are split over the devices in their order, and jobs go with their lane.
+A job is one client of one run. The table has one row per step and one column
+per lane. `moon_jax.engine.packing` assigns jobs to lanes.
 """
 
 from collections.abc import Sequence
-import heapq
-import math
 from typing import NamedTuple
 
 import numpy as np
 
-_OWN_BATCH = 100  # examples at a time, of all that a client has
-_FEW_JOBS = 32  # a lane, up to which exchanging them may gain a hundredth
+from moon_jax.engine import packing
+
+Shape = packing.Shape
+shape = packing.shape
+jobs_per_device = packing.jobs_per_device
+rows = packing.rows
+
+_OWN_BATCH = 100  # batch size for passes over all examples of a client
 
 
 class Work(NamedTuple):
-  """The jobs to plan, of J clients; a client of a run stands here once."""
+  """The J jobs to plan; each client of a run has at most one job."""
 
   run: np.ndarray  # int [J]
   client: np.ndarray  # int [J]
   num_examples: np.ndarray  # int [J], |D_i|
-  num_steps: np.ndarray  # int [J], local steps of this round, 1 or more
-  batches: np.ndarray  # int32 [S, B], of all steps of the first job, then of
-  # the second ...; indices of training examples, -1 for padding
-  is_received: np.ndarray  # bool [J], False where what a client sends is lost
+  num_steps: np.ndarray  # int [J], local steps in this round, 1 or more
+  batches: np.ndarray  # int32 [S, B], the batches of all steps of the first
+  # job, then of the second, ...; indices of training examples, -1 for padding
+  is_received: np.ndarray  # bool [J], False if the client's message is lost
 
 
 class Jobs(NamedTuple):
-  """The jobs of a round; all fields have the length J.
+  """The jobs of a round; all fields have length J = D * jobs_per_device.
 
-  As many for each device, in the order of devices. Where it has fewer they end
-  in padding: jobs of no steps, in no lane.
+  Each device has `jobs_per_device` consecutive jobs, in the order of devices.
+  A device with fewer jobs has padding at the end: jobs without steps, which no
+  lane trains.
   """
 
   run: np.ndarray  # int32 [J]
   client: np.ndarray  # int32 [J]
   num_examples: np.ndarray  # int32 [J], |D_i|
-  num_steps: np.ndarray  # int32 [J], local steps of this round; 0 in padding
-  is_received: np.ndarray  # bool [J], whether the server hears of it
-  weight: np.ndarray  # float32 [J], in the mean over what its run received
+  num_steps: np.ndarray  # int32 [J], local steps in this round; 0 in padding
+  is_received: np.ndarray  # bool [J], False if the message is lost
+  weight: np.ndarray  # float32 [J], weight in the mean of its run's messages
 
 
 class OwnExamples(NamedTuple):
-  """The training examples of J clients, in up to S batches of B each."""
+  """The training examples of J clients, in at most S batches of B each."""
 
-  index_JSB: np.ndarray  # int32, into the training set, -1 for padding
+  index_JSB: np.ndarray  # int32, indices of training examples, -1 for padding
   num_batches_J: np.ndarray  # int32
 
 
 class Table(NamedTuple):
-  """A planned round. Its shapes depend on no cohort, so nothing recompiles.
+  """A planned round.
 
-  A job's first row has step 0, its last num_steps - 1.
+  The shapes are the same for all cohorts, so that rounds share a compilation.
+  The steps of a job count from 0 to num_steps - 1 in consecutive rows.
   """
 
   jobs: Jobs
-  num_rows: np.ndarray  # int32 [D]; rows beyond are never run
-  num_segments: np.ndarray  # int32 [D], see `moon_jax.engine.segments`
+  num_rows: np.ndarray  # int32 [D], the number of rows that each device runs
+  num_segments: np.ndarray  # int32 [D]; see `moon_jax.engine.segments`
   bounds: np.ndarray  # int32 [D, jobs_per_device + 1], the first row of each
-  # segment, then num_rows as padding
-  job_TL: np.ndarray  # int32, an index into jobs, -1 where a lane idles
+  # segment, padded with num_rows
+  job_TL: np.ndarray  # int32, index into `jobs`, -1 in idle lanes
   step_TL: np.ndarray  # int32, the job's local step, from 0
-  examples_TLB: np.ndarray  # int32, indices of training examples, -1 padding
-  own: OwnExamples | None = None  # of the jobs, where a round needs them all
-
-
-class Shape(NamedTuple):
-  """What the tables of all rounds have in common."""
-
-  num_rows: int  # T
-  num_lanes: int  # L
-  batch_size: int  # B
-  jobs_per_device: int
-  num_devices: int = 1  # divides the lanes
+  examples_TLB: np.ndarray  # int32, training examples, -1 for padding
+  own: OwnExamples | None = None  # all examples of the jobs, if needed
 
 
 def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
@@ -85,23 +78,24 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
                   ) -> tuple[np.ndarray, np.ndarray]:
   """Returns the clients' batches of one round, reshuffled each epoch.
 
-  The last short batch of an epoch is dropped. A client with less than one
-  batch trains on what it has: one padded batch an epoch.
+  The last short batch of an epoch is dropped. A client with fewer examples than
+  one batch trains on one padded batch per epoch.
 
-  Each epoch every training example draws a number, and a client takes its
-  examples in the order of theirs: who else takes part changes nothing.
+  Each epoch draws one random number per training example, and each client
+  sorts its examples by their numbers. So the shuffles of a client do not depend
+  on the rest of the cohort.
 
   Args:
-    clients: for each the indices of its training examples, one or more.
+    clients: the indices of each client's training examples, one or more.
     num_epochs: local epochs.
     batch_size: B.
-    num_train: training examples of all clients there are.
-    random: the generator of this round; None does not shuffle, so that each
-      epoch has the same batches, in the clients' order of examples.
+    num_train: N, the size of the training set.
+    random: the generator of this round; None to keep the clients' order of
+      examples, so that each epoch has the same batches.
 
   Returns:
-    int32 [S, B], the batches of the first client, then of the second ...; -1
-    marks padding. And int [len(clients)], how many steps each has.
+    The batches of the first client, then of the second, ..., int32 [S, B], with
+    -1 for padding; and the number of steps of each client, int [num_clients].
   """
   sizes = np.array([len(indices) for indices in clients], np.int64)
   steps = steps_per_epoch(sizes, batch_size)
@@ -124,87 +118,57 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
 
 
 def steps_per_epoch(num_examples, batch_size: int):
-  """Of one client, or of an array of them."""
+  """Returns the local steps per epoch of a client or an array of clients."""
   return np.maximum(1, num_examples // batch_size)
 
 
-def shape(steps: Sequence[int], cohort_size: int, num_lanes: int,
-          batch_size: int, num_devices: int = 1) -> Shape:
-  """A table for the longest round there can be, whatever the cohort.
-
-  Longest first ends by sum / L + (1 - 1 / L) max; here with the largest
-  clients as the cohort. Rounded up by at most an eighth, so that seeds, whose
-  partitions differ a little, share a compiled program. A device takes a quarter
-  more than its share of the jobs at most, since what clients keep is moved for
-  so many; the others may then have to do without one.
-
-  Args:
-    steps: local steps a round of every client that can be sampled.
-    cohort_size: clients sampled a round, all runs together.
-    num_lanes: L.
-    batch_size: B.
-    num_devices: D, a divisor of L.
-  """
-  largest = sorted(steps, reverse=True)[:cohort_size]
-  rows = largest[0]
-  if num_lanes < len(largest):
-    lanes = num_lanes * (1 - 1 / num_devices) if num_devices > 1 else num_lanes
-    rows = math.ceil(sum(largest) / lanes + (1 - 1 / lanes) * largest[0])
-  unit = max(1, 2 ** (int(rows).bit_length() - 4))
-  return Shape(
-      num_rows=int(-(-rows // unit) * unit), num_lanes=num_lanes,
-      batch_size=batch_size,
-      jobs_per_device=jobs_per_device(cohort_size, num_devices),
-      num_devices=num_devices)
-
-
-def jobs_per_device(cohort_size: int, num_devices: int) -> int:
-  """Returns the most jobs that a device takes of a round; see `shape`."""
-  return min(cohort_size, math.ceil(1.25 * cohort_size / num_devices) + 1)
-
-
 def plan(work: Work, shape: Shape, weighting: str = 'examples') -> Table:
-  """Puts the jobs on lanes.
+  """Returns the table of a round.
 
   Args:
     work: the jobs.
-    shape: of the table; `shape` gives one that is large enough.
-    weighting: what a job weighs in its run's mean: "examples" or "uniform".
+    shape: shape of the table, large enough for the jobs; see `packing.shape`.
+    weighting: "examples" to weigh jobs by their number of examples in the mean
+      of their run, or "uniform".
 
   Raises:
-    ValueError: where the table is too small.
+    ValueError: if the table is too small for the jobs.
   """
-  lane_J, row_J = _assign(work.num_steps, shape)
-  device_of_J = lane_J * shape.num_devices // shape.num_lanes
-  order = np.argsort(lane_J, kind='stable')  # by device, as lanes are
-  device_J = device_of_J[order]
-  count_D = np.bincount(device_J, minlength=shape.num_devices)
-  before_D = np.cumsum(count_D) - count_D
-  slot_J = (device_J * shape.jobs_per_device
-            + np.arange(len(order)) - before_D[device_J])
-  jobs = _jobs(work, order, slot_J, shape, weighting)
+  lane_J, row_J = packing.assign(work.num_steps, shape)
+  device_J = lane_J * shape.num_devices // shape.num_lanes
+  order = np.argsort(lane_J, kind='stable')  # sorts by device, too
+  sorted_device_J = device_J[order]
+  count_D = np.bincount(sorted_device_J, minlength=shape.num_devices)
+  first_D = np.cumsum(count_D) - count_D
+  sorted_slot_J = (sorted_device_J * shape.jobs_per_device
+                   + np.arange(len(order)) - first_D[sorted_device_J])
+  jobs = _jobs(work, order, sorted_slot_J, shape, weighting)
 
-  slot_of = np.empty(len(order), np.int64)
-  slot_of[order] = slot_J
+  slot_J = np.empty(len(order), np.int64)
+  slot_J[order] = sorted_slot_J
   steps = work.num_steps
   job_S = np.repeat(np.arange(len(steps)), steps)
   step_S = np.arange(len(job_S)) - np.repeat(np.cumsum(steps) - steps, steps)
   at = row_J[job_S] + step_S, lane_J[job_S]
   size = shape.num_rows, shape.num_lanes
   job_TL = np.full(size, -1, np.int32)
-  job_TL[at] = slot_of[job_S]
+  job_TL[at] = slot_J[job_S]
   step_TL = np.zeros(size, np.int32)
   step_TL[at] = step_S
   examples_TLB = np.full((*size, shape.batch_size), -1, np.int32)
   examples_TLB[at] = work.batches
-  num_rows = _rows(steps, lane_J, row_J, shape)
-  num_segments, bounds = _segments(row_J + steps, device_of_J, shape)
+  num_rows = packing.rows_per_device(steps, lane_J, row_J, shape)
+  num_segments, bounds = _segments(row_J + steps, device_J, shape)
   return Table(jobs, num_rows, num_segments, bounds, job_TL, step_TL,
                examples_TLB)
 
 
 def _segments(end_J, device_J, shape):
-  """Segments of each device: a lane's job begins where the one before ends."""
+  """Returns the number of segments of each device, and their first rows.
+
+  In a lane each job starts at the end of the previous job, so the ends of jobs
+  are all the bounds of segments.
+  """
   bounds = np.zeros((shape.num_devices, shape.jobs_per_device + 1), np.int32)
   num_segments = np.zeros(shape.num_devices, np.int32)
   for d in range(shape.num_devices):
@@ -215,109 +179,34 @@ def _segments(end_J, device_J, shape):
   return num_segments, bounds
 
 
-def rows(num_steps: np.ndarray, shape: Shape) -> np.ndarray:
-  """How many rows each device runs of a table of jobs of so many steps.
-
-  Raises:
-    ValueError: where the table is too small.
-  """
-  return _rows(num_steps, *_assign(num_steps, shape), shape)
-
-
-def _rows(num_steps, lane_J, row_J, shape):
-  rows_D = np.zeros(shape.num_devices, np.int32)
-  np.maximum.at(rows_D, lane_J * shape.num_devices // shape.num_lanes,
-                row_J + num_steps)
-  return rows_D
-
-
-def _assign(num_steps, shape):
-  """The lane of each job, and the row at which it starts."""
-  lane_J = _exchanged(num_steps, _longest_first(num_steps, shape),
-                      shape.num_lanes)
-  order = np.lexsort((-num_steps, lane_J))
-  end_J = np.cumsum(num_steps[order])
-  load_L = np.bincount(lane_J, num_steps, shape.num_lanes).astype(np.int64)
-  if load_L.max(initial=0) > shape.num_rows:
-    raise _too_small(num_steps, shape)
-  row_J = np.empty(len(order), np.int64)
-  row_J[order] = end_J - num_steps[order] - (
-      np.cumsum(load_L) - load_L)[lane_J[order]]
-  return lane_J, row_J
-
-
-def _longest_first(num_steps, shape):
-  """Each job on the lane that is free soonest, of a device that has room."""
-  lane_J = np.zeros(len(num_steps), np.int64)
-  lanes_per_device = shape.num_lanes // shape.num_devices
-  free = [(0, lane) for lane in range(shape.num_lanes)]  # a heap
-  room = [shape.jobs_per_device] * shape.num_devices
-  steps = num_steps.tolist()
-  for j in np.argsort(-num_steps, kind='stable').tolist():
-    while free and not room[free[0][1] // lanes_per_device]:
-      heapq.heappop(free)
-    if not free:
-      raise _too_small(num_steps, shape)
-    load, lane = free[0]
-    lane_J[j] = lane
-    room[lane // lanes_per_device] -= 1
-    heapq.heapreplace(free, (load + steps[j], lane))
-  return lane_J
-
-
-def _exchanged(num_steps, lane_J, num_lanes):
-  """Exchanges jobs of the longest lane for others while that shortens it.
-
-  Where jobs are many, longest first leaves nothing to gain.
-  """
-  if len(lane_J) > _FEW_JOBS * num_lanes:
-    return lane_J
-  lane_J = lane_J.copy()
-  shortest = -(-num_steps.sum() // num_lanes)
-  for _ in range(len(lane_J)):
-    load_L = np.bincount(lane_J, num_steps, num_lanes)
-    longest = load_L.argmax()
-    mine, others = (np.flatnonzero(of) for of in (
-        lane_J == longest, lane_J != longest))
-    if load_L[longest] <= shortest or not len(others):
-      break
-    moved = num_steps[mine][:, None] - num_steps[others][None]
-    longer = np.maximum(load_L[longest] - moved,
-                        load_L[lane_J[others]][None] + moved)
-    i, k = np.unravel_index(longer.argmin(), longer.shape)
-    if longer[i, k] >= load_L[longest]:
-      break
-    lane_J[mine[i]], lane_J[others[k]] = lane_J[others[k]], longest
-  return lane_J
-
-
-def _too_small(num_steps, shape):
-  return ValueError(
-      f'these {len(num_steps)} jobs need a larger table than {shape}; '
-      'schedule.shape gives one')
-
-
-def _jobs(work, order, slot_J, shape, weighting):
-  """The jobs at their devices' slots, padding between them."""
+def _jobs(work, order, sorted_slot_J, shape, weighting):
+  """Returns the jobs in the slots of their devices, with padding."""
   def column(values, dtype=np.int32):
     slots = np.zeros(shape.num_devices * shape.jobs_per_device, dtype)
-    slots[slot_J] = values[order]
+    slots[sorted_slot_J] = values[order]
     return slots
 
   run, num_examples = column(work.run), column(work.num_examples)
   num_steps = column(work.num_steps)
   is_received = column(work.is_received, bool)
   weight = (num_examples if weighting == 'examples' else 1) * is_received
-  # A run of which nothing was received has no weights, and no mean.
+  # A run that receives no message has total weight 0.
   total = np.maximum(np.bincount(run, weight), 1)[run]
   return Jobs(run, column(work.client), num_examples, num_steps, is_received,
               (weight / total).astype(np.float32))
 
 
-def own_examples(clients: Sequence[np.ndarray], most: int) -> OwnExamples:
-  """Cuts the clients' indices into batches; `most` is the largest client's."""
-  size = min(_OWN_BATCH, most)
-  index_JN = np.full((len(clients), -(-most // size) * size), -1, np.int32)
+def own_examples(clients: Sequence[np.ndarray], max_examples: int
+                 ) -> OwnExamples:
+  """Returns all examples of the clients in batches.
+
+  Args:
+    clients: the indices of each client's training examples.
+    max_examples: the number of examples of the largest client.
+  """
+  size = min(_OWN_BATCH, max_examples)
+  index_JN = np.full(
+      (len(clients), -(-max_examples // size) * size), -1, np.int32)
   for row, indices in zip(index_JN, clients):
     row[:len(indices)] = indices
   return OwnExamples(

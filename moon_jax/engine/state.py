@@ -1,4 +1,4 @@
-"""All that a run carries from round to round, as one tree of arrays."""
+"""The state of a run between rounds, as one tree of arrays."""
 
 from typing import Any
 from typing import NamedTuple
@@ -16,45 +16,46 @@ from moon_jax.models.base import Variables
 
 
 class State(NamedTuple):
-  """The state of R runs between two rounds. A round is State -> State.
+  """The state of R runs between two rounds. A round maps State to State.
 
-  What is not in here, in the configuration or in the data set cannot change a
-  result. R and C are the legend's of `moon_jax.engine`.
+  Results depend only on the state, the configuration and the data set.
+  `moon_jax.engine` lists the axis letters.
   """
 
   variables: Variables  # the global models, [R, ...]
-  server: Any  # what the algorithm's server keeps, [R, ...]
-  clients: Any  # what the clients keep, [R, C, ...], numpy arrays on the host;
-  # a round writes into them
-  round: jax.Array  # int32 scalar, rounds done
-  key: jax.Array  # keys [R], constant; rounds and clients are folded in
+  server: Any  # server state of the algorithm, [R, ...]
+  clients: Any  # client state, [R, C, ...], NumPy arrays on the host, which a
+  # round updates in place
+  round: jax.Array  # int32 scalar, the number of finished rounds
+  key: jax.Array  # random keys, [R]; constant, since each round and client
+  # folds its index in
 
 
 def init(seeds: list[int], model: Model, algorithm: Algorithm,
          num_clients: int, example: jax.Array) -> State:
-  """The state before the first round; one run for each seed.
+  """Returns the state before the first round, with one run per seed.
 
   Args:
-    seeds: of the initial models and of all that is drawn on the device.
+    seeds: seeds of the initial models and of all random draws on devices.
     model: the network.
     algorithm: the algorithm.
     num_clients: C.
-    example: a batch of inputs as the network is given them.
+    example: a batch of network inputs.
   """
   def init_run(key):
     init_key, run_key = jax.random.split(key)
     variables = model.init(init_key, example)
     return variables, algorithm.init_server(variables), init_key, run_key
 
-  def init_own(init_key, client):
+  def init_client(init_key, client):
     key = jax.random.fold_in(init_key, client)
     return algorithm.init_client(model.init(key, example))
 
   keys = jnp.stack([jax.random.key(seed) for seed in seeds])
   variables, server, init_keys, run_keys = jax.jit(jax.vmap(init_run))(keys)
   if algorithm.per_client_init:
-    # One after another: together they need not fit on the device.
-    init_R = jax.jit(jax.vmap(init_own, in_axes=(0, None)))
+    # One client at a time: all of them may not fit on the device.
+    init_R = jax.jit(jax.vmap(init_client, in_axes=(0, None)))
     rows = [jax.device_get(init_R(init_keys, client))
             for client in range(num_clients)]
     clients = jax.tree.map(lambda *x_R: np.stack(x_R, axis=1), *rows)
@@ -65,32 +66,32 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
 
 
 def placed(state: State, mesh: Mesh) -> State:
-  """The state with what the devices share whole on each of them."""
+  """Returns the state with all but client state replicated on the devices."""
   shared = devices.put(state._replace(clients=()), mesh)
   return shared._replace(clients=state.clients)
 
 
 def on_host(state: State) -> State:
-  """The state in numpy arrays, random keys as their bits."""
+  """Returns the state as NumPy arrays, with random keys as their bits."""
   return jax.device_get(jax.tree.map(
       lambda x: jax.random.key_data(x) if is_key(x) else x, state))
 
 
 def from_host(state: State, like: State) -> State:
-  """What `on_host` had: bits are keys again where `like` has keys."""
+  """Inverts `on_host`: turns bits into random keys wherever `like` has keys."""
   return jax.tree.map(
       lambda x, y: jax.random.wrap_key_data(y) if is_key(x) else y,
       like, state)
 
 
 def is_key(x: jax.Array) -> bool:
-  """Whether an array holds random keys."""
+  """Returns whether an array holds random keys."""
   return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def client_bytes(model: Model, algorithm: Algorithm,
                  example: jax.Array) -> int:
-  """Of what one client keeps, without making it."""
+  """Returns the bytes of one client's state, without allocating it."""
   client = jax.eval_shape(
       lambda key: algorithm.init_client(model.init(key, example)),
       jax.random.key(0))

@@ -1,9 +1,9 @@
-"""Training examples, where the devices of a round read them.
+"""Places the training examples on the devices.
 
-All of them on each device, cores of a CPU sharing one copy; or, sharded, those
-of the clients that a device trains in a round, moved to it from the host's
-memory. The numbers are the same.
-N examples of all, D devices.
+By default each device has all examples; the cores of a CPU share one copy. With
+sharding, each round moves the examples of the clients that a device trains from
+host memory to that device. Both give the same results. `moon_jax.engine` lists
+the axis letters.
 """
 
 import math
@@ -22,39 +22,41 @@ from moon_jax.engine.schedule import Table
 
 
 class TrainingSet:
-  """See the module's docstring.
+  """Training examples, replicated on the devices or sharded each round.
 
   Attributes:
-    spec: how what `of_round` gives lies on the devices.
-    device_bytes: bytes of training examples that each device reads.
+    spec: the partition spec of the examples that `of_round` returns.
+    device_bytes: bytes of training examples on each device.
   """
 
   def __init__(self, stored: TrainData, mesh: Mesh, shard_size: int = 0):
-    """Places the examples, where they stay.
+    """Places all examples on each device unless they are sharded.
 
     Args:
-      stored: all of them, numpy arrays.
+      stored: all training examples, NumPy arrays.
       mesh: the devices.
-      shard_size: examples that a device may need in a round (`shard_size`), to
-        move them each round; 0 places all on each device.
+      shard_size: the most examples that a device needs in a round, see
+        `shard_size`; 0 to place all examples on each device.
     """
-    self._mesh, self._size = mesh, shard_size
+    self._mesh, self._shard_size = mesh, shard_size
     self.spec = SPLIT if shard_size else WHOLE
     self._stored = stored if shard_size else devices.put(
         jax.tree.map(aligned, stored), mesh)
-    each = sum(x.nbytes // len(x) for x in jax.tree.leaves(stored))
-    self.device_bytes = each * (shard_size or len(stored.labels))
+    example_bytes = sum(x.nbytes // len(x) for x in jax.tree.leaves(stored))
+    self.device_bytes = example_bytes * (shard_size or len(stored.labels))
 
   def of_round(self, table: Table) -> tuple[Table, TrainData]:
-    """A planned round, by indices into the examples that come with it.
+    """Returns the table and the examples of a round.
 
     Args:
-      table: by indices into all of them; with `own` where they are sharded.
+      table: a planned round with indices into all training examples; with
+        `own` if the examples are sharded.
 
     Returns:
-      The table, and examples for `devices.put` with `spec`.
+      The table with indices into the examples of each device, and these
+      examples, for `devices.put` with `spec`.
     """
-    if not self._size:
+    if not self._shard_size:
       return table, self._stored
     ids_D = [np.unique(part[part >= 0])
              for part in np.split(table.own.index_JSB, self._mesh.size)]
@@ -65,26 +67,33 @@ class TrainingSet:
         lambda x_N: self._shards(x_N, ids_D), self._stored)
 
   def _shards(self, x_N, ids_D):
-    """[D size, ...], filled in for the devices of this process."""
-    shards = np.zeros((len(ids_D) * self._size, *x_N.shape[1:]), x_N.dtype)
+    """Returns the shards of all devices, [D * shard_size, ...].
+
+    Shards of other processes' devices are zeros.
+    """
+    size = self._shard_size
+    shards = np.zeros((len(ids_D) * size, *x_N.shape[1:]), x_N.dtype)
     for d, (device, ids) in enumerate(zip(self._mesh.devices.flat, ids_D)):
       if device.process_index == jax.process_index():
-        shards[d * self._size:d * self._size + len(ids)] = x_N[ids]
+        shards[d * size:d * size + len(ids)] = x_N[ids]
     return shards
 
 
 def shard_size(shape: Shape, num_epochs: int, num_train: int) -> int:
-  """Examples that the clients of a device have in a round, at most.
+  """Returns the most examples that the clients of a device have in a round.
 
-  A client leaves less than a batch out of each epoch.
+  A client has less than one batch more than it trains on in each epoch.
   """
   steps = shape.num_rows * shape.num_lanes / shape.num_devices / num_epochs
-  most = math.ceil(steps) + shape.jobs_per_device
-  return min(num_train, most * shape.batch_size)
+  max_batches = math.ceil(steps) + shape.jobs_per_device
+  return min(num_train, max_batches * shape.batch_size)
 
 
 def _local(index, ids_D, axis):
-  """Where indices are among those of their device, split along the axis."""
+  """Maps indices into all examples to positions in their device's ids.
+
+  The devices split `index` along the axis; -1 stays -1.
+  """
   return np.concatenate([
       np.where(part >= 0, np.searchsorted(ids, part), -1).astype(np.int32)
       for part, ids in zip(np.split(index, len(ids_D), axis), ids_D)], axis)

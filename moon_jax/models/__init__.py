@@ -1,4 +1,4 @@
-"""Networks, by name. To add one, write its module and name it here."""
+"""Networks by name. A new network needs a module and an entry in `MODELS`."""
 
 from moon_jax.errors import UserError
 from moon_jax.models import base
@@ -24,7 +24,21 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
          dtype: str = 'float32', norm: str = 'batch',
          num_tokens: int = 0, precision: str = 'highest',
          convolution: str = 'im2col') -> Model:
-  """Returns the network `name`; see `base.Options` and `Arithmetic`."""
+  """Returns the network `name`.
+
+  Args:
+    name: a key of `MODELS`.
+    num_classes: K, the number of logits.
+    projection_dim: see `base.Options`.
+    dtype: see `Arithmetic`.
+    norm: see `base.Options`.
+    num_tokens: see `base.Options`.
+    precision: see `Arithmetic`.
+    convolution: see `Arithmetic`.
+
+  Raises:
+    UserError: if there is no network of that name.
+  """
   if name not in MODELS:
     raise UserError(
         f'--model must be one of {", ".join(MODELS)}; got {name!r}')

@@ -1,9 +1,10 @@
-"""The next-character network of LEAF's Shakespeare, for sequences of tokens.
+"""The next-character network of LEAF for Shakespeare; it takes token sequences.
 
-An embedding of 8, two LSTM layers of 256; the last state of the second is the
-features h; then the head. Caldas et al., LEAF, https://arxiv.org/abs/1812.01097;
-with 90 tokens and classes and without a head the 820,522 parameters that Reddi
-et al., ICLR 2021, https://arxiv.org/abs/2003.00295, report.
+An embedding of size 8, two LSTM layers of size 256 and the head. The features h
+are the last output of the second LSTM. Caldas et al., LEAF,
+https://arxiv.org/abs/1812.01097. With 90 tokens, 90 classes and no projection
+head it has 820,522 parameters, as reported by Reddi et al., ICLR 2021,
+https://arxiv.org/abs/2003.00295.
 """
 
 from flax import linen as nn
@@ -20,12 +21,13 @@ _WIDTH = 256
 
 
 class CharLSTM(nn.Module):
-  """See the module's docstring. No mutable state, so mask and train are idle.
+  """The network of the module's docstring.
 
-  Initialised as PyTorch's: LSTMs uniform in +-1/sqrt(256), embedding normal.
+  It has no mutable state, and ignores mask and train. Initialization is as in
+  PyTorch: LSTMs uniform in +-1/sqrt(256), embedding standard normal.
 
   Raises:
-    UserError: for other inputs than tokens.
+    UserError: if the inputs are not tokens.
   """
 
   options: Options
@@ -43,7 +45,7 @@ class CharLSTM(nn.Module):
     x_BTF = nn.Embed(
         self.options.num_tokens, _EMBEDDING, dtype=dtype,
         embedding_init=nn.initializers.normal(1.), name='embedding')(tokens_BT)
-    # The precision that all layers have; states are float32 whatever the dtype.
+    # Flax's layers take no `Arithmetic`. LSTM states are float32 in any dtype.
     with (jax.default_matmul_precision('highest'),
           jax.numpy_dtype_promotion('standard')):
       x_BTF = nn.RNN(_cell(dtype, 'lstm1'))(x_BTF)

@@ -1,16 +1,17 @@
 """Convolutions of residual networks, with a choice of implementation.
 
-Under `vmap` over kernels XLA's own convolution becomes a grouped one, which is
-slow on CPUs. Matrix multiplications become batched ones, so by default
-(`im2col`) a convolution is one:
+Under `vmap` over kernels XLA's convolution becomes a grouped convolution, which
+is slow on CPUs, but a matrix product becomes a batched matrix product. So the
+default, `im2col`, computes a convolution as a matrix product, in one of two
+ways:
 
-  im2col   each window is copied into a row of a matrix; a 1x1 kernel needs no
+  im2col   copies each window into a row of a matrix; a 1x1 kernel needs no
            copies
-  banded   for few input channels, where copying windows dominates: a wider
-           window and a band-structured kernel matrix give several output
-           columns at once
+  banded   for few input channels, where copying windows dominates: computes
+           several output columns at once from a wider window and a banded
+           kernel matrix
 
-`native` is XLA's own convolution, for GPUs, where cuDNN computes it.
+`native` is XLA's convolution, for GPUs, where cuDNN computes it.
 """
 
 import functools
@@ -23,20 +24,20 @@ from moon_jax.models import arithmetic as arithmetic_lib
 from moon_jax.models.arithmetic import Arithmetic
 from moon_jax.models.arithmetic import FLOAT32
 
-_TILE = 4  # output columns of a convolution that share one banded kernel
-_MANY_CHANNELS = 16  # of the input, from which im2col is better than banded
+_TILE = 4  # default number of output columns of a banded kernel
+_MIN_CHANNELS_FOR_IM2COL = 16  # with fewer input channels banded is faster
 
 
 def conv(x: jax.Array, kernel: jax.Array, stride: int = 1, padding: int = 0,
          arithmetic: Arithmetic = FLOAT32) -> jax.Array:
-  """A zero-padded convolution.
+  """Returns a zero-padded convolution.
 
   Args:
     x: [B, H, W, C].
     kernel: [k, k, C, O].
     stride: pixels between windows.
-    padding: zeros on each side.
-    arithmetic: its precision, and whether it is XLA's own.
+    padding: pixels of zeros on each side.
+    arithmetic: the precision and the implementation.
 
   Returns:
     [B, (H + 2 padding - k) // stride + 1, ..., O].
@@ -47,7 +48,7 @@ def conv(x: jax.Array, kernel: jax.Array, stride: int = 1, padding: int = 0,
         x, kernel)
   size, _, channels, num_out = kernel.shape
   x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-  if stride == 1 and 1 < size and channels < _MANY_CHANNELS:
+  if stride == 1 and 1 < size and channels < _MIN_CHANNELS_FOR_IM2COL:
     return banded_conv(x, kernel, arithmetic=arithmetic)
   b, h, w, _ = x.shape
   out_h, out_w = (h - size) // stride + 1, (w - size) // stride + 1
@@ -65,35 +66,35 @@ def _native(stride, padding, precision, x, kernel):
   return lax.conv_general_dilated(
       x, kernel, (stride, stride), [(padding, padding)] * 2,
       dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
-      precision=arithmetic_lib.OF_CONVOLUTIONS[precision])
+      precision=arithmetic_lib.CONVOLUTION_PRECISIONS[precision])
 
 
 def banded_conv(x: jax.Array, kernel: jax.Array, tile: int | None = None,
                 arithmetic: Arithmetic = FLOAT32) -> jax.Array:
-  """A VALID convolution with stride 1 as one matrix product.
+  """Returns a VALID convolution with stride 1, computed as one matrix product.
 
-  A window of `kh` rows and `tile + kw - 1` columns is copied as runs of
-  contiguous numbers; the kernel, spread to a banded matrix, gives `tile`
-  output columns of it at once. More arithmetic than im2col, much less memory.
+  Each window of `kh` rows and `tile + kw - 1` columns is copied as contiguous
+  runs. Its product with a banded matrix of the kernel gives `tile` output
+  columns. This takes more arithmetic than im2col but much less memory.
 
   Args:
     x: [B, H, W, C].
     kernel: [kh, kw, C, O].
-    tile: output columns a product gives; None chooses. Changes speed only.
-    arithmetic: its precision.
+    tile: output columns per window; None chooses. It affects only speed.
+    arithmetic: the precision.
 
   Returns:
     [B, H - kh + 1, W - kw + 1, O].
 
   Raises:
-    ValueError: where the kernel is larger than the images.
+    ValueError: if the kernel is larger than the images.
   """
   b, h, w, c = x.shape
   kh, kw, _, num_out = kernel.shape
   out_h, out_w = h - kh + 1, w - kw + 1
   if min(out_h, out_w) < 1:
-    raise ValueError(f'a {kh}x{kw} kernel needs images of that size or more; '
-                     f'got {h}x{w}')
+    raise ValueError(f'images must be at least as large as the {kh}x{kw} '
+                     f'kernel, got {h}x{w}')
   tile = tile or _choose_tile(out_w)
   num_tiles = -(-out_w // tile)
   width = tile + kw - 1
@@ -115,6 +116,6 @@ def banded_conv(x: jax.Array, kernel: jax.Array, tile: int | None = None,
 
 
 def _choose_tile(out_w: int) -> int:
-  """4, 5 or 3 columns where they divide the width, else 4; see BUILD_NOTES."""
+  """Returns 4, 5 or 3 if it divides the width, else 4; see BUILD_NOTES.md."""
   divisors = [t for t in (_TILE, 5, 3) if out_w % t == 0]
   return divisors[0] if divisors else min(_TILE, out_w)

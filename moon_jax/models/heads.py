@@ -1,4 +1,4 @@
-"""What stands on the encoder: MOON's projection head and the output layer."""
+"""The layers after the encoder: MOON's projection head and the output layer."""
 
 from flax import linen as nn
 import jax
@@ -9,11 +9,15 @@ from moon_jax.models.base import Outputs
 
 
 def head(features_BF: jax.Array, options: Options) -> Outputs:
-  """Projection z = proj2(relu(proj1(h))) and logits = out(z).
+  """Returns h, z = proj2(relu(proj1(h))) and logits = out(z).
 
-  The output layer reads the projection, as in the released code. Without a
-  head z is h. Called from a module's compact method,
-  to which the layers then belong.
+  The output layer takes the projection, as in the released code. Without a
+  projection head z is h. Must be called in a module's compact method, which
+  then owns the layers.
+
+  Args:
+    features_BF: h, the output of the encoder.
+    options: the options of the network.
   """
   arithmetic, z_BF = options.arithmetic, features_BF
   if options.projection_dim is not None:

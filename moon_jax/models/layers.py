@@ -1,11 +1,11 @@
-"""The layers that networks here are made of: Dense, convolutions, norms.
+"""The layers of the networks: Dense, convolutions and normalization.
 
-PyTorch's default initialisation, which the published numbers assume: kernels
-and biases uniform in +-1/sqrt(fan_in) (He et al. with a = sqrt(5)), but for the
-convolutions of residual networks.
+Initialization follows PyTorch's defaults, which the published results used:
+kernels and biases are uniform in +-1/sqrt(fan_in) (He et al. with a = sqrt(5)),
+except in the convolutions of residual networks.
 
-Layers take the `Arithmetic` in which they compute: by default float32 on every
-backend, where GPUs left to themselves would round to 10 bits (TF32).
+Layers take an `Arithmetic`. Its default is float32 on all backends, whereas
+JAX's default on GPUs rounds inputs to TF32.
 """
 
 import math
@@ -20,19 +20,19 @@ from moon_jax.models import pooled_conv
 from moon_jax.models.arithmetic import Arithmetic
 from moon_jax.models.arithmetic import FLOAT32
 
-CONVOLVED = 'convolved'  # what convolutions give, for rematerialisation
-_MOMENTUM = .1  # of running statistics, as PyTorch counts it
+CONVOLVED = 'convolved'  # checkpoint name of convolution outputs
+_MOMENTUM = .1  # of running statistics, in PyTorch's convention
 _EPSILON = 1e-5  # added to variances
-_GROUPS = 32  # of channels that group normalisation normalises together
+_NUM_GROUPS = 32  # groups of channels in group normalization
 
 
 def wide_dtype(dtype) -> jnp.dtype:
-  """The type in which sums over many numbers of `dtype` are kept."""
+  """Returns the accumulator type for sums over numbers of type `dtype`."""
   return dtype if jnp.finfo(dtype).bits > 32 else jnp.dtype('float32')
 
 
 def uniform_fan_in(fan_in: int) -> nn.initializers.Initializer:
-  """Uniform in +-1/sqrt(fan_in)."""
+  """Returns the initializer that is uniform in +-1/sqrt(fan_in)."""
   bound = 1 / math.sqrt(fan_in)
   return lambda key, shape, dtype=jnp.float32: jax.random.uniform(
       key, shape, dtype, -bound, bound)
@@ -55,9 +55,9 @@ class Dense(nn.Module):
 
 
 class Conv(nn.Module):
-  """A convolution, zero-padded, without a bias: [B, H, W, C] -> NHWC.
+  """A zero-padded convolution without bias: [B, H, W, C] -> NHWC.
 
-  It starts as a residual network's do, normal with variance
+  Kernels are initialized as in residual networks, normal with variance
   2 / (k k num_features) (He et al., fan out).
   """
 
@@ -82,7 +82,7 @@ class Conv(nn.Module):
 class PooledConv(nn.Module):
   """relu(max_pool(conv + bias)): [H, W, C, B] -> [H', W', num_features, B].
 
-  See `pooled_conv` for its sizes, and why these are one layer.
+  `pooled_conv` documents the output size and why this is one layer.
   """
 
   num_features: int
@@ -102,10 +102,11 @@ class PooledConv(nn.Module):
 
 
 class BatchNorm(nn.Module):
-  """Batch normalisation over the real examples: [B, H, W, C] -> the same.
+  """Batch normalization over unmasked examples, [B, H, W, C].
 
-  As PyTorch's: running statistics move by a tenth, the running variance with
-  the unbiased variance of the batch. Statistics are float32 whatever the dtype.
+  Running statistics are as in PyTorch: averages with momentum 0.1, and the
+  running variance averages the unbiased variance of batches. Statistics are
+  float32 for all dtypes up to float32.
 
   Ioffe and Szegedy, ICML 2015, https://arxiv.org/abs/1502.03167.
   """
@@ -128,13 +129,13 @@ class BatchNorm(nn.Module):
       mean.value += _MOMENTUM * (mean_C - mean.value)
       var.value += _MOMENTUM * (unbiased_C - var.value)
     factor_C = scale * jax.lax.rsqrt(var_C + _EPSILON)
-    of_channel = lambda x_C: x_C[None, None, None]
-    y = (x - of_channel(mean_C)) * of_channel(factor_C) + of_channel(bias)
+    expand = lambda x_C: x_C[None, None, None]
+    y = (x - expand(mean_C)) * expand(factor_C) + expand(bias)
     return y.astype(x_BHWC.dtype)
 
 
 def _moments(x_BHWC, mask_B):
-  """Mean and biased variance of the real examples' pixels, and their number."""
+  """Returns mean, biased variance and number of unmasked pixels."""
   mask_BHWC = mask_B[:, None, None, None]
   _, h, w, _ = x_BHWC.shape
   count = jnp.maximum(jnp.sum(mask_B), 1) * h * w
@@ -144,16 +145,16 @@ def _moments(x_BHWC, mask_B):
 
 
 class GroupNorm(nn.Module):
-  """Group normalisation, of each example alone; Wu and He, ECCV 2018.
+  """Group normalization, separate for each example; Wu and He, ECCV 2018.
 
-  It leaves no state to average, as Hsieh et al., ICML 2020,
-  https://arxiv.org/abs/1910.00189, advise for unlike clients.
+  It has no state to average over clients. Hsieh et al., ICML 2020,
+  https://arxiv.org/abs/1910.00189, recommend it for non-IID clients.
   """
 
   @nn.compact
   def __call__(self, x_BHWC, mask_B, train):
     del mask_B, train
-    norm = nn.GroupNorm(num_groups=_GROUPS, epsilon=_EPSILON)
+    norm = nn.GroupNorm(num_groups=_NUM_GROUPS, epsilon=_EPSILON)
     x = x_BHWC.astype(wide_dtype(x_BHWC.dtype))
     return norm(x).astype(x_BHWC.dtype)
 

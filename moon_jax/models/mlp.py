@@ -1,7 +1,8 @@
-"""A perceptron of two hidden layers, for features, and for small images.
+"""A multilayer perceptron with two hidden layers, for features or small images.
 
-The "2NN" of McMahan et al., AISTATS 2017, https://arxiv.org/abs/1602.05629:
-200, 200, of which the second is the features h; then the head.
+The "2NN" of McMahan et al., AISTATS 2017, https://arxiv.org/abs/1602.05629: two
+hidden layers of 200 units and the head. The features h are the second layer's
+outputs.
 """
 
 from flax import linen as nn
@@ -16,10 +17,12 @@ _WIDTH = 200
 
 
 class MLP(nn.Module):
-  """See the module's docstring. No mutable state, so mask and train are idle.
+  """The network of the module's docstring.
+
+  It has no mutable state, and ignores mask and train.
 
   Raises:
-    UserError: for tokens, which are no quantities.
+    UserError: if the inputs are tokens.
   """
 
   options: Options

@@ -1,19 +1,20 @@
-"""Convolution and 2x2 max pooling as one matrix product, batch last.
+"""Convolution and 2x2 max pooling as one matrix product, with the batch last.
 
-Images lie as [H, W, C, B]: copies and elementwise operations run along the
-batch, and the batch is in the long dimension of the product. Under `vmap` over
-kernels that is a batched matrix product, where `lax.conv_general_dilated`
-becomes a grouped convolution, which is slow.
+Images have the layout [H, W, C, B]: copies and elementwise operations run along
+the batch, and the batch is in the long dimension of the product. Under `vmap`
+over kernels this becomes a batched matrix product, whereas
+`lax.conv_general_dilated` becomes a grouped convolution, which is slow.
 
-The four outputs of one maximum see a window of k + 1 pixels a side. Windows are
-the columns of one matrix; the other holds the kernel at each of its four places
-in a window. That is ((k + 1) / k)^2 of a convolution's arithmetic, and copies a
-pixel (k + 1)^2 / 4 times in the place of k^2. Windows step by two pixels, so
-images are cut into squares of 2x2 pixels, of which a window has n x n: copying
-squares is copying long runs of numbers. Measured in BUILD_NOTES.md.
+The four convolution outputs of one pooling block depend on a window of k + 1
+pixels per side. Windows are the columns of one matrix. The other matrix holds
+the kernel at each of its four offsets in a window. This takes ((k + 1) / k)^2
+times the arithmetic of a convolution, and copies each pixel (k + 1)^2 / 4 times
+instead of k^2 times. Windows have stride 2, so images are cut into squares of
+2x2 pixels, and a window has n x n squares. Copying squares copies long
+contiguous runs. BUILD_NOTES.md has measurements.
 
-  P, Q  windows down and across    n  squares along a window
-  O     outputs                    k  pixels along the kernel
+  P, Q  rows and columns of windows    n  squares per side of a window
+  O     output channels                k  pixels per side of the kernel
 """
 
 import functools
@@ -29,70 +30,75 @@ from moon_jax.models import arithmetic
 
 def conv_max_pool(x_HWCB: jax.Array, kernel: jax.Array,
                   precision: str = 'highest') -> jax.Array:
-  """A convolution without padding, then the maximum of each 2x2 block.
+  """Returns the 2x2 max pooling of a convolution without padding.
 
-  An odd last row or column of the convolution is left out, as pooling does.
-  Where outputs of a block are equal, the first has the gradient, as in PyTorch.
+  Like max pooling it ignores an odd last row or column of the convolution. If
+  outputs of a block are equal, the first one gets the gradient, as in PyTorch.
 
   Args:
     x_HWCB: images.
     kernel: [k, k, C, O].
-    precision: of the product, a name of `arithmetic.PRECISIONS`.
+    precision: precision of the product, one of `arithmetic.PRECISIONS`.
 
   Returns:
     [(H - k + 1) // 2, (W - k + 1) // 2, O, B].
 
   Raises:
-    ValueError: where nothing is left of the images.
+    ValueError: if the images are too small for any output.
   """
   h, w, _, b = x_HWCB.shape
   size, _, _, num_out = kernel.shape
   p, q = (h - size + 1) // 2, (w - size + 1) // 2
   if min(p, q) < 1:
-    raise ValueError(f'a {size}x{size} kernel and 2x2 pooling need images of '
-                     f'{size + 1}x{size + 1} pixels or more; got {h}x{w}')
+    raise ValueError(
+        f'images must have at least {size + 1}x{size + 1} pixels for a '
+        f'{size}x{size} kernel and 2x2 pooling, got {h}x{w}')
   n = -(-(size + 1) // 2)
   windows = _windows(_fit(x_HWCB, 2 * (p + n - 1), 2 * (q + n - 1)), n)
-  y = _product(precision, _placed(kernel, n), windows)
+  y = _product(precision, _kernel_matrix(kernel, n), windows)
   y_OPQB = _maximum(y.reshape(4, num_out, p, q, b))
   return y_OPQB.transpose(1, 2, 0, 3)
 
 
 def _fit(x_HWCB, h, w):
-  """Leaves out, or adds as zeros, what windows do not, or only they, reach."""
+  """Crops or zero-pads the images to the h x w pixels that windows cover."""
   x = x_HWCB[:h, :w]
   return jnp.pad(x, ((0, h - x.shape[0]), (0, w - x.shape[1]), (0, 0), (0, 0)))
 
 
-def _placed(kernel, n):
-  """The kernel at its four places in a window: [n n 2 2 C, 4 O]."""
+def _kernel_matrix(kernel, n):
+  """Returns the kernel at its four offsets in a window, [n n 2 2 C, 4 O]."""
   size, _, channels, num_out = kernel.shape
-  places = jnp.asarray(_places(size, n), kernel.dtype)
-  placed = jnp.dot(places.reshape(-1, size * size),
+  one_hot = jnp.asarray(_offsets(size, n), kernel.dtype)
+  matrix = jnp.dot(one_hot.reshape(-1, size * size),
                    kernel.reshape(size * size, channels * num_out),
                    precision=lax.Precision.HIGHEST)
-  placed = placed.reshape(-1, 4, channels, num_out).transpose(0, 2, 1, 3)
-  return placed.reshape(-1, 4 * num_out)
+  matrix = matrix.reshape(-1, 4, channels, num_out).transpose(0, 2, 1, 3)
+  return matrix.reshape(-1, 4 * num_out)
 
 
 @functools.cache
-def _places(size, n):
-  """Which pixel of a window is which of the kernel: 0 or 1, [n n 2 2, 4, k k].
+def _offsets(size, n):
+  """Returns the one-hot kernel pixel of each window pixel, [n n 2 2, 4, k k].
 
-  A product with it is exact, and as fast to differentiate; padding is slow.
+  A product with this matrix is exact, and its gradient is fast. Padding the
+  kernel is slow.
   """
   pixels = np.eye(size * size).reshape(size, size, size * size)
   free = 2 * n - size
-  places = np.stack([
+  one_hot = np.stack([
       np.pad(pixels, ((i, free - i), (j, free - j), (0, 0)))
       for i in range(2) for j in range(2)], axis=2)
-  places = places.reshape(n, 2, n, 2, 4, size * size)
-  return places.transpose(0, 2, 1, 3, 4, 5).reshape(-1, 4, size * size)
+  one_hot = one_hot.reshape(n, 2, n, 2, 4, size * size)
+  return one_hot.transpose(0, 2, 1, 3, 4, 5).reshape(-1, 4, size * size)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _windows(x_HWCB, n):
-  """[2 (P + n - 1), 2 (Q + n - 1), C, B] -> [n n 2 2 C, P Q B]."""
+  """Returns the windows of images as columns of a matrix.
+
+  [2 (P + n - 1), 2 (Q + n - 1), C, B] -> [n n 2 2 C, P Q B].
+  """
   h, w, channels, b = x_HWCB.shape
   x = platforms.by_platform(
       _squares_in_loop, lambda x: x.transpose(1, 3, 4, 0, 2, 5),
@@ -104,10 +110,10 @@ def _windows(x_HWCB, n):
 
 
 def _squares_in_loop(x):
-  """[H/2, 2, W/2, 2, C, B] -> [2, 2, C, H/2, W/2, B], as a loop.
+  """Transposes [H/2, 2, W/2, 2, C, B] -> [2, 2, C, H/2, W/2, B] in a loop.
 
-  So XLA keeps pixels in this order on CPUs; it would otherwise bring them into
-  it again for each square of a window.
+  The loop makes XLA for CPUs store the result. Otherwise it transposes the
+  images again for each square of a window.
   """
   return lax.map(
       lambda row: x[:, row].transpose(2, 3, 0, 1, 4), jnp.arange(2))
@@ -118,7 +124,7 @@ def _windows_forward(x_HWCB, n):
 
 
 def _windows_backward(n, x_HWCB, gradient):
-  """Adds squares in place: as a sum of padded ones it would take ten times."""
+  """Adds squares in place, ten times as fast as summing padded squares."""
   h, w, channels, b = x_HWCB.shape
   h, w = h // 2, w // 2
   squares = gradient.reshape(
@@ -126,9 +132,9 @@ def _windows_backward(n, x_HWCB, gradient):
   x = jnp.zeros((2, 2, channels, h, w, b), gradient.dtype)
   for i in range(n):
     for j in range(n):
-      place = 0, 0, 0, i, j, 0
-      so_far = lax.dynamic_slice(x, place, squares.shape[2:])
-      x = lax.dynamic_update_slice(x, so_far + squares[i, j], place)
+      start = 0, 0, 0, i, j, 0
+      current = lax.dynamic_slice(x, start, squares.shape[2:])
+      x = lax.dynamic_update_slice(x, current + squares[i, j], start)
   return x.transpose(3, 0, 4, 1, 2, 5).reshape(x_HWCB.shape),
 
 
@@ -137,8 +143,8 @@ _windows.defvjp(_windows_forward, _windows_backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _product(precision, kernel, windows):
-  """kernel.T @ windows: [K, O], [K, N] -> [O, N]."""
-  return _sum_over(0, 0, precision, kernel, windows)
+  """Returns kernel.T @ windows, [K, O], [K, N] -> [O, N]."""
+  return _contract(0, 0, precision, kernel, windows)
 
 
 def _product_forward(precision, kernel, windows):
@@ -146,26 +152,26 @@ def _product_forward(precision, kernel, windows):
 
 
 def _product_backward(precision, residuals, gradient):
-  """Windows first, so that CPUs repack the gradient, a quarter as long."""
+  """Puts windows first, so that CPUs repack the gradient, which is smaller."""
   kernel, windows = residuals
-  return (_sum_over(1, 1, precision, windows, gradient),
-          _sum_over(1, 0, precision, kernel, gradient))
+  return (_contract(1, 1, precision, windows, gradient),
+          _contract(1, 0, precision, kernel, gradient))
 
 
 _product.defvjp(_product_forward, _product_backward)
 
 
-def _sum_over(axis_a, axis_b, precision, a, b):
-  """The product of two matrices that sums over an axis of each."""
-  multiply = lambda precision, a, b: lax.dot_general(
+def _contract(axis_a, axis_b, precision, a, b):
+  """Returns the product of two matrices, summed over the given axes."""
+  multiply_fn = lambda precision, a, b: lax.dot_general(
       a, b, (((axis_a,), (axis_b,)), ((), ())),
-      precision=arithmetic.OF_DOTS[precision])
-  return arithmetic.product(multiply, precision, a, b)
+      precision=arithmetic.DOT_PRECISIONS[precision])
+  return arithmetic.product(multiply_fn, precision, a, b)
 
 
 @jax.custom_vjp
 def _maximum(x):
-  """The maximum over the first axis, of length 4."""
+  """Returns the maximum over the first axis, which has length 4."""
   return jnp.maximum(jnp.maximum(x[0], x[1]), jnp.maximum(x[2], x[3]))
 
 
@@ -175,7 +181,7 @@ def _maximum_forward(x):
 
 
 def _maximum_backward(residuals, gradient):
-  """To the first that is the maximum: one pass, where autodiff makes four."""
+  """Passes the gradient to the first maximum, in one pass instead of four."""
   x, y = residuals
   first = jnp.where(x[0] == y, 0, jnp.where(
       x[1] == y, 1, jnp.where(x[2] == y, 2, 3)))

@@ -1,10 +1,10 @@
-"""Residual networks for 32x32 and 64x64 images, as released with MOON.
+"""Residual networks for 32x32 and 64x64 images, as in the code of MOON.
 
 He, Zhang, Ren and Sun, Deep Residual Learning for Image Recognition, CVPR 2016,
 https://arxiv.org/abs/1512.03385, with a 3x3 stem of stride 1 and no pooling
-after it. A bottleneck's stride is in its 3x3 convolution. Then the global mean,
-which is the features h, and the head. 28,246,948 parameters for ResNet-50 with
-100 classes and a projection of 256; 11,565,386 for ResNet-18 with 10.
+after it. A bottleneck has its stride in the 3x3 convolution. The features h are
+the global mean of the last stage. With a projection of size 256, ResNet-50 has
+28,246,948 parameters for 100 classes, and ResNet-18 has 11,565,386 for 10.
 """
 
 from flax import linen as nn
@@ -16,8 +16,8 @@ from moon_jax.models import layers
 from moon_jax.models.arithmetic import Arithmetic
 from moon_jax.models.base import Options
 
-_SMALLEST = 8  # pixels a side that leave one pixel after the last stage
-_WIDTHS = (64, 128, 256, 512)  # of the four stages
+_MIN_SIZE = 8  # pixels per side, which leave one pixel after the last stage
+_WIDTHS = (64, 128, 256, 512)  # channels of the four stages
 
 
 class Block(nn.Module):
@@ -50,18 +50,18 @@ class Block(nn.Module):
     return nn.relu(x_BHWC + y)
 
 
-# For the gradient a block keeps its input and what its convolutions give; it
-# computes windows, normalisation and ReLUs anew, which costs little.
+# A block saves only its input and its convolution outputs for the gradient. It
+# recomputes windows, normalization and ReLUs, which is cheap.
 _RematBlock = nn.remat(
     Block, static_argnums=(3,),
     policy=jax.checkpoint_policies.save_only_these_names(layers.CONVOLVED))
 
 
 class ResNet(nn.Module):
-  """See the module's docstring. Batch norm's statistics are mutable state.
+  """A residual network; statistics of batch norm are its mutable state.
 
   Raises:
-    UserError: for other inputs than images of 8 pixels a side or more.
+    UserError: if the inputs are not images of at least 8x8 pixels.
   """
 
   options: Options
@@ -71,7 +71,7 @@ class ResNet(nn.Module):
   @nn.compact
   def __call__(self, images_BHWC, mask_B, train):
     base.check_images(
-        f'resnet{50 if self.is_bottleneck else 18}', images_BHWC, _SMALLEST)
+        f'resnet{50 if self.is_bottleneck else 18}', images_BHWC, _MIN_SIZE)
     norm, arithmetic = self.options.norm, self.options.arithmetic
     x = layers.Conv(_WIDTHS[0], 3, arithmetic, 1, 1, name='stem_conv')(
         images_BHWC)

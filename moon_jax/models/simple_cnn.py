@@ -1,7 +1,9 @@
 """The small network of the MOON paper for CIFAR-10 (section 4.1).
 
-conv 6 5x5, pool, conv 16 5x5, pool, 120, 84: the features h; then the head.
-92,626 parameters for 32x32x3 images, 10 classes and a projection of 256.
+Two 5x5 convolutions with 6 and 16 channels, each followed by 2x2 max pooling,
+fully connected layers of 120 and 84 units, and the head. The features h are the
+84 units. It has 92,626 parameters for 32x32x3 images, 10 classes and a
+projection of size 256.
 """
 
 from flax import linen as nn
@@ -11,14 +13,16 @@ from moon_jax.models import heads
 from moon_jax.models import layers
 from moon_jax.models.base import Options
 
-_SMALLEST = 16  # pixels a side that leave one pixel after the second pool
+_MIN_SIZE = 16  # pixels per side, which leave one pixel after the second pool
 
 
 class SimpleCNN(nn.Module):
-  """See the module's docstring. No mutable state, so mask and train are idle.
+  """The network of the module's docstring.
+
+  It has no mutable state, and ignores mask and train.
 
   Raises:
-    UserError: for other inputs than images of 16 pixels a side or more.
+    UserError: if the inputs are not images of at least 16x16 pixels.
   """
 
   options: Options
@@ -26,7 +30,7 @@ class SimpleCNN(nn.Module):
   @nn.compact
   def __call__(self, images_BHWC, mask_B, train):
     del mask_B, train
-    base.check_images('simple_cnn', images_BHWC, _SMALLEST)
+    base.check_images('simple_cnn', images_BHWC, _MIN_SIZE)
     x = images_BHWC.transpose(1, 2, 3, 0)
     x = layers.PooledConv(6, 5, self.options.arithmetic, name='conv1')(x)
     x = layers.PooledConv(16, 5, self.options.arithmetic, name='conv2')(x)

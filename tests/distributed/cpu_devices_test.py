@@ -1,4 +1,4 @@
-"""Cores become devices, unless the user has said otherwise."""
+"""Cores become devices unless the environment sets their number."""
 
 import os
 
@@ -15,7 +15,7 @@ from moon_jax.distributed import cpu_devices
 ])
 def test_each_core_is_a_device(given, num_cores, expected, monkeypatch):
   for name in 'JAX_NUM_CPU_DEVICES', 'XLA_FLAGS':
-    monkeypatch.setenv(name, '')  # put back afterwards, whoever sets it
+    monkeypatch.setenv(name, '')  # so that it is restored afterwards
     monkeypatch.delenv(name)
   for name, value in given.items():
     monkeypatch.setenv(name, value)

@@ -1,6 +1,6 @@
-"""One, two, four and eight devices: the same numbers, and what they send.
+"""One, two, four and eight devices: results and collective operations.
 
-A process has as many devices as it began with, so this one starts another.
+The number of devices of a process is fixed, so tests start another process.
 """
 
 import os
@@ -40,11 +40,11 @@ for num_devices in (1, 2, 4, 8):
   text = federated.round_fn._run.lower(*federated.round_fn._on_devices(
       federated.state, federated.hparams, table,
       federated.data)).compile().as_text()
-  sent = re.findall(
+  collectives = re.findall(
       r' (all-[a-z]+|reduce-scatter|collective-[a-z]+|ragged-all-to-all)'
       r'(?:-start)?\\(', text)
-  print(num_devices, 'devices:', sent)
-  assert sent == ['all-reduce'] or num_devices == 1, sent
+  print(num_devices, 'devices:', collectives)
+  assert collectives == ['all-reduce'] or num_devices == 1, collectives
 for state, lines in runs[1:]:
   assert_trees_close(state, runs[0][0], atol=1e-6)
   assert_trees_close(lines, runs[0][1], atol=1e-6)
@@ -56,9 +56,9 @@ for state, lines in runs[1:]:
     (10, [8, 4], [6, 4]), (6, [4], [3]), (3, [2, 2], None),
     (5, [1, 1, 1], None),
 ])
-def test_lanes_are_shared_evenly(num_lanes, num_devices, used):
+def test_devices_divide_the_lanes_evenly(num_lanes, num_devices, used):
   if used is None:
-    with pytest.raises(ValueError, match='no multiple of'):
+    with pytest.raises(ValueError, match='multiple of the . processes, got'):
       devices.shares(num_lanes, num_devices)
   else:
     assert devices.shares(num_lanes, num_devices) == used
@@ -67,8 +67,8 @@ def test_lanes_are_shared_evenly(num_lanes, num_devices, used):
 @pytest.mark.parametrize('algorithm', ['moon'] + [
     pytest.param(name, marks=pytest.mark.slow)
     for name in ('scaffold', 'fedavg', 'fedprox', 'solo', 'fednova')])
-def test_devices_change_nothing_and_meet_once(algorithm, compilation_cache):
-  """Full and partial participation, three rounds, one reduction in each."""
+def test_devices_do_not_affect_results(algorithm, compilation_cache):
+  """Three rounds with full and partial participation, one all-reduce each."""
   env = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': '8',
          'JAX_COMPILATION_CACHE_DIR': compilation_cache,
          'PYTHONPATH': f'{_TESTS}:{_TESTS.parent}'}

@@ -1,4 +1,4 @@
-"""What clients keep: which rows move, and that the others take nothing."""
+"""Client state: which rows move, and that unused rows take no memory."""
 
 import types
 
@@ -18,7 +18,7 @@ JOBS = schedule.Jobs(
     is_received=np.ones(4, bool), weight=np.ones(4, np.float32))
 
 
-def test_rows_go_to_their_jobs_and_back():
+def test_take_and_put_access_only_rows_of_jobs():
   clients = {'x': np.arange(20.).reshape(2, 5, 2), 'n': np.arange(10).reshape(
       2, 5)}
   rows = client_store.take(clients, JOBS)
@@ -33,8 +33,8 @@ def test_rows_go_to_their_jobs_and_back():
   np.testing.assert_array_equal(clients['x'][~changed], before['x'][~changed])
 
 
-def test_rows_are_where_their_clients_trained(monkeypatch):
-  """Of two processes with a device each; padding has trained nowhere."""
+def test_owners_are_processes_that_trained_the_clients(monkeypatch):
+  """Two processes with one device each; padding jobs have no owner."""
   mesh = types.SimpleNamespace(devices=np.array(
       [types.SimpleNamespace(process_index=i) for i in range(2)]))
   moved = []
@@ -48,11 +48,11 @@ def test_rows_are_where_their_clients_trained(monkeypatch):
   owners.gather(clients, 3)
   assert sorted(moved) == [(0, 2, 0), (1, 0, 0), (1, 4, 1)]
   moved.clear()
-  owners.gather(clients, 3)  # all have all
+  owners.gather(clients, 3)  # every process already has all rows
   assert not moved
 
 
-def test_every_client_begins_alike():
+def test_filled_repeats_the_row_for_each_client():
   clients = client_store.filled(
       {'x': np.ones((2, 3), np.float32), 'n': np.zeros(2, np.int32)}, 5)
   assert clients['x'].shape == (2, 5, 3) and (clients['x'] == 1).all()
@@ -62,16 +62,16 @@ def test_every_client_begins_alike():
   assert some.tolist() == [[[0, 1]] * 3, [[0, 0]] * 3]
 
 
-def test_a_large_fleet_takes_memory_as_it_is_met():
-  """A million clients of MOON, whose rows are zeros until they train."""
+def test_state_of_a_million_clients_takes_no_memory_until_they_train():
+  """MOON's client state is zeros before the first round."""
   federated = Federation(moon(2), num_clients=10**6)
-  kept = federated.state.clients.num_models
-  assert kept.shape == (1, 10**6) and not kept.any()
+  num_models = federated.state.clients.num_models
+  assert num_models.shape == (1, 10**6) and not num_models.any()
   federated.round((0, 3))
-  assert np.flatnonzero(kept[0]).tolist() == [0, 3]
+  assert np.flatnonzero(num_models[0]).tolist() == [0, 3]
 
 
-def test_models_of_their_own_differ():
+def test_per_client_initial_models_differ():
   w = Federation(solo(), seeds=(0, 1)).state.clients['params']['w']
   assert w.shape[:2] == (2, 8)
   flat = w.reshape(16, -1)
@@ -81,8 +81,8 @@ def test_models_of_their_own_differ():
           8, -1))
 
 
-def test_devices_meet_once_a_round(two_devices):
-  """Sums are joined by reductions after the loop; nothing else is sent."""
+def test_rounds_use_only_all_reduce(two_devices):
+  """No other collective operation is compiled into a round."""
   federated = Federation(moon(1), num_lanes=2)
   table = federated.table((0, 1, 2, 3), 0)
   run = federated.round_fn
@@ -91,6 +91,6 @@ def test_devices_meet_once_a_round(two_devices):
       federated.data)).compile().as_text()
   assert federated.mesh.size == 2
   assert 'all-reduce' in text
-  for word in ('all-gather', 'all-to-all', 'collective-permute'):
-    assert word not in text
+  for collective in ('all-gather', 'all-to-all', 'collective-permute'):
+    assert collective not in text
   assert Federation(fedavg(), num_lanes=3).mesh.size == 1

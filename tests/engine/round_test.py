@@ -1,4 +1,4 @@
-"""What a round hands out, and what it does with what the server never gets."""
+"""Outputs of a round, lost updates, and results that are not finite."""
 
 import jax
 import jax.numpy as jnp
@@ -25,13 +25,13 @@ COHORT = (0, 1, 4, 5, 6)
 
 
 def vectors(tree):
-  """[J, parameters], of a tree with a leading axis."""
+  """Returns a tree with a leading axis J as a matrix, [J, parameters]."""
   return np.concatenate(
       [np.asarray(x, np.float64).reshape(len(x), -1)
        for x in jax.tree.leaves(tree)], 1)
 
 
-def test_local_models_are_those_of_clients_alone():
+def test_local_models_equal_those_of_clients_trained_alone():
   several = Federation(fedavg(), num_lanes=2, num_jobs=6, keep_models=True)
   table, metrics = several.round(COHORT)
   for j, client in zip(jobs_of(table, COHORT), COHORT):
@@ -43,7 +43,7 @@ def test_local_models_are_those_of_clients_alone():
 
 
 def test_a_step_is_traced_once():
-  """Tracing it is much of what a compilation takes."""
+  """Tracing takes a large part of the compilation time."""
   algorithm, traced = moon(), []
 
   def loss(*args):
@@ -54,7 +54,7 @@ def test_a_step_is_traced_once():
   assert len(traced) == 1
 
 
-def test_drift_and_cosines_are_those_of_the_updates():
+def test_drift_and_cosines_match_the_updates():
   federated = Federation(fedavg(), num_lanes=2, num_jobs=7, keep_models=True)
   start = vectors(federated.state.variables)[0]
   table, metrics = federated.round(COHORT)
@@ -71,34 +71,34 @@ def test_drift_and_cosines_are_those_of_the_updates():
   np.testing.assert_allclose(
       metrics.cosine_J[jobs], units @ mean, rtol=1e-5)
   _, metrics = federated.round((3,))
-  assert not np.isfinite(metrics.cosine_R).any()  # of one there is none
+  assert not np.isfinite(metrics.cosine_R).any()  # one update has no pair
 
 
-def test_runs_have_cosines_of_their_own():
+def test_runs_have_separate_cosines():
   both = Federation(
       fedavg(), num_lanes=3, seeds=(3, 4), hparams={'momentum': (.5, 0.)})
   _, metrics = both.round(COHORT, runs=(0, 1))
   for r, (seed, rho) in enumerate(((3, .5), (4, 0.))):
     alone = Federation(fedavg(), seeds=(seed,), hparams={'momentum': rho})
-    _, of_one = alone.round(COHORT)
-    np.testing.assert_allclose(metrics.cosine_R[r], of_one.cosine_R[0],
+    _, expected = alone.round(COHORT)
+    np.testing.assert_allclose(metrics.cosine_R[r], expected.cosine_R[0],
                                rtol=1e-4)
 
 
 def test_lost_updates_change_the_client_and_not_the_server():
-  """The server moves as without the lost client, which trained all the same."""
+  """The server is as without the lost clients, whose own state changes."""
   algorithm = with_optimizer(scaffold(8), momentum(1., .5, 'hsu'))
   lost, without, everyone = (
       Federation(algorithm, num_lanes=2, num_jobs=5, hparams={'momentum': 0.})
       for _ in range(3))
   for t in range(3):
     start = jax.tree.map(np.array, lost.state.clients)
-    _, of_lost = lost.round(COHORT, lost=(1, 6))
+    _, metrics_lost = lost.round(COHORT, lost=(1, 6))
     without.round((0, 4, 5))
-    _, of_everyone = everyone.round(COHORT)
-    if t == 0:  # what was trained was the same, whoever received it
+    _, metrics_everyone = everyone.round(COHORT)
+    if t == 0:  # lost updates count in the cosines
       np.testing.assert_allclose(
-          of_lost.cosine_R, of_everyone.cosine_R, rtol=1e-5)
+          metrics_lost.cosine_R, metrics_everyone.cosine_R, rtol=1e-5)
   assert_trees_close((lost.state.variables, lost.state.server),
                      (without.state.variables, without.state.server))
   moved = vectors(jax.tree.map(lambda x: x[0], lost.state.clients)) != vectors(
@@ -108,7 +108,7 @@ def test_lost_updates_change_the_client_and_not_the_server():
   assert np.abs(w - w_everyone).max() > 1e-3
 
 
-def test_noise_is_a_clients_own_whatever_the_lanes():
+def test_noise_depends_on_the_client_and_not_on_lanes():
   std = np.float32(np.repeat([0] * 4 + [.5] * 4, SIZES))[:, None]
   models = []
   for lanes, noise in ((1, None), (1, std), (3, std), (1, 0 * std)):
@@ -126,8 +126,8 @@ def test_noise_is_a_clients_own_whatever_the_lanes():
 
 @pytest.mark.parametrize('cohort, num_lanes', [
     ((0, 2), 3), ((0, 4, 2), 4), ((4, 3, 6), 2)])
-def test_idle_lanes_count_for_nothing(cohort, num_lanes):
-  """Also beside a job of one step, which begins and ends in its row."""
+def test_idle_lanes_do_not_affect_the_state(cohort, num_lanes):
+  """Cohorts include jobs of one step, which start and end in the same row."""
   one, several = (
       Federation(scaffold(8), lanes, num_epochs=1, hparams={'momentum': 0.})
       for lanes in (1, num_lanes))
@@ -137,8 +137,8 @@ def test_idle_lanes_count_for_nothing(cohort, num_lanes):
   assert_trees_close(one.state, several.state)
 
 
-def test_idle_lanes_leave_no_trace():
-  """Also of a loss that is not 0 where all examples are padding."""
+def test_idle_lanes_have_metrics_0():
+  """Even if the loss of a batch of padding is not 0."""
   def loss(model, variables, batch, view):
     value, aux = fedavg().loss(model, variables, batch, view)
     return value + 1, aux._replace(metrics={'own': value + 2})
@@ -148,11 +148,11 @@ def test_idle_lanes_leave_no_trace():
   is_step = table.job_TL >= 0
   ran = np.arange(len(is_step)) < table.num_rows.max()
   assert (~is_step[ran]).sum() > 8
-  for trace_TL, least in (metrics.loss_TL, 1), (metrics.extra_TL['own'], 2):
-    assert (trace_TL[is_step] > least).all() and not trace_TL[~is_step].any()
+  for values_TL, least in (metrics.loss_TL, 1), (metrics.extra_TL['own'], 2):
+    assert (values_TL[is_step] > least).all() and not values_TL[~is_step].any()
 
 
-def test_round_of_which_nothing_is_received_leaves_the_server():
+def test_round_without_received_updates_keeps_the_server_state():
   for cohort, lost in ((COHORT, COHORT), ((), ())):
     federated = Federation(
         with_optimizer(moon(2), momentum(1., .5, 'hsu')), num_jobs=5)
@@ -169,27 +169,27 @@ def test_round_of_which_nothing_is_received_leaves_the_server():
 @pytest.mark.parametrize('algorithm, num_lanes, has_state', [
     (moon(1), 1, False), (moon(3), 2, True), (moon(2), 3, False),
     (l2(), 4, True)])
-def test_frozen_models_are_asked_once(
+def test_freeze_once_equals_freezing_in_each_step(
     algorithm, num_lanes, has_state, monkeypatch):
-  """Of all examples a client has, also those an epoch drops; two runs."""
+  """It covers all examples of a client, even those that an epoch drops."""
   monkeypatch.setattr(schedule, '_OWN_BATCH', 7)
   model = linear_model(has_state, is_centred=has_state)
   once, always = (
       Federation(algorithm, num_lanes, (3, 4), num_jobs=14, freeze_once=freeze,
                  model=model) for freeze in (True, False))
   for cohort in (COHORT, (1, 2), COHORT[::-1]):
-    _, of_once = once.round(cohort, runs=(0, 1))
-    _, of_always = always.round(cohort, runs=(0, 1))
+    _, metrics_once = once.round(cohort, runs=(0, 1))
+    _, metrics_always = always.round(cohort, runs=(0, 1))
   assert_trees_close(once.state, always.state)
   np.testing.assert_allclose(
-      of_once.extra_TL['contrastive_loss'],
-      of_always.extra_TL['contrastive_loss'], atol=1e-6)
-  assert of_once.extra_TL['contrastive_loss'].max() > .01
+      metrics_once.extra_TL['contrastive_loss'],
+      metrics_always.extra_TL['contrastive_loss'], atol=1e-6)
+  assert metrics_once.extra_TL['contrastive_loss'].max() > .01
 
 
-def spoiled(algorithm, where, num_examples):
-  """`algorithm`, of which clients of so many examples make NaN."""
-  def spoil(tree, view):
+def with_nan(algorithm, where, num_examples):
+  """Returns `algorithm`, with NaN for clients with `num_examples` examples."""
+  def add_nan(tree, view):
     return jax.tree.map(
         lambda x: jnp.where(
             view.num_examples == num_examples, jnp.nan, x).astype(x.dtype)
@@ -197,18 +197,19 @@ def spoiled(algorithm, where, num_examples):
 
   def loss(model, variables, batch, view):
     value, aux = algorithm.loss(model, variables, batch, view)
-    return value + jax.lax.stop_gradient(spoil(jnp.zeros(()), view)), aux
+    return value + jax.lax.stop_gradient(
+        add_nan(jnp.zeros(()), view)), aux
 
   def transform_grads(grads, view):
-    return spoil(algorithm.transform_grads(grads, view), view)
+    return add_nan(algorithm.transform_grads(grads, view), view)
 
   def message(variables, view):
     client, sent = algorithm.finish(variables, view)
-    return client, spoil(sent, view)
+    return client, add_nan(sent, view)
 
   def client(variables, view):
-    kept, sent = algorithm.finish(variables, view)
-    return spoil(kept, view), sent
+    state, sent = algorithm.finish(variables, view)
+    return add_nan(state, view), sent
 
   return algorithm._replace(**{
       'loss': dict(loss=loss),
@@ -222,26 +223,27 @@ def spoiled(algorithm, where, num_examples):
     (scaffold(8), 'message', 2), (scaffold(8), 'client', 1),
     (fednova(), 'transform_grads', 4),
     (with_optimizer(fedavg(), momentum(.7, .9, 'hsu')), 'loss', 2)])
-def test_a_client_without_numbers_is_as_one_that_never_trained(
+def test_clients_with_nan_are_left_out(
     algorithm, where, num_lanes):
   bad = COHORT[2]
   others = tuple(client for client in COHORT if client != bad)
-  algorithm = spoiled(algorithm, where, SIZES[bad])
-  without, spoilt = (
+  algorithm = with_nan(algorithm, where, SIZES[bad])
+  without, federated = (
       Federation(algorithm, num_lanes, num_jobs=6) for _ in range(2))
-  without.round_fn = spoilt.round_fn  # compiled once; its cohorts lack `bad`
-  for cohort, left in ((COHORT, others), (others, others), (COHORT, others)):
-    _, expected = without.round(left)
-    table, metrics = spoilt.round(cohort)
+  without.round_fn = federated.round_fn  # compiles only once
+  for cohort, remaining in (
+      (COHORT, others), (others, others), (COHORT, others)):
+    _, expected = without.round(remaining)
+    table, metrics = federated.round(cohort)
     is_bad = (table.jobs.client == bad) & (table.jobs.num_steps > 0)
     np.testing.assert_array_equal(metrics.finite_J, ~is_bad)
     assert metrics.finite_R.all()
     np.testing.assert_allclose(metrics.cosine_R, expected.cosine_R, rtol=1e-5)
-  assert_trees_close(spoilt.state, without.state)
+  assert_trees_close(federated.state, without.state)
 
 
-def test_one_infinite_loss_is_enough():
-  """Of a client's first step, after which all numbers are finite again."""
+def test_clients_with_one_infinite_loss_are_left_out():
+  """Even if all later losses and all results are finite."""
   def loss(model, variables, batch, view):
     value, aux = fedavg().loss(model, variables, batch, view)
     is_first = (variables['params']['w'] == view.variables['params']['w']).all()
@@ -257,16 +259,16 @@ def test_one_infinite_loss_is_enough():
   assert np.isfinite(metrics.drift_J).all()
 
 
-def test_where_all_are_without_numbers_the_server_stays_as_it_was():
+def test_server_state_is_kept_if_all_clients_have_nan():
   algorithm = with_optimizer(moon(), momentum(1., .9, 'hsu'))
-  federated = Federation(spoiled(algorithm, 'loss', SIZES[4]))
+  federated = Federation(with_nan(algorithm, 'loss', SIZES[4]))
   federated.round(ALL)
   before = copied(federated.state)
   federated.round((4,))
   assert_trees_close(federated.state._replace(round=before.round), before, 0)
 
 
-def test_a_server_without_numbers_is_told():
+def test_server_state_that_is_not_finite_is_reported():
   overflow = fedavg()._replace(aggregate=lambda variables, server, message: (
       jax.tree.map(lambda x: x / 0, message.mean), server))
   _, metrics = Federation(overflow).round(ALL)

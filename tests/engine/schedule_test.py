@@ -1,4 +1,4 @@
-"""Properties of the plan, for any clients."""
+"""Properties of the plan for arbitrary clients."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def make_work(sizes, epochs=1, batch=4, lost=()):
 @given(sizes_of_clients,
        st.sampled_from([(1, 1), (2, 1), (5, 1), (2, 2), (6, 3), (8, 4)]),
        st.integers(1, 3), st.sampled_from([1, 7, 32]))
-def test_every_job_runs_whole_and_in_order(sizes, lanes, epochs, batch):
+def test_every_job_runs_all_its_steps_in_order(sizes, lanes, epochs, batch):
   num_lanes, num_devices = lanes
   work = make_work(sizes, epochs, batch)
   shape = schedule.shape(
@@ -49,7 +49,7 @@ def test_every_job_runs_whole_and_in_order(sizes, lanes, epochs, batch):
     client, steps = table.jobs.client[slot], table.jobs.num_steps[slot]
     rows, lanes = np.nonzero(table.job_TL == slot)
     assert len(set(lanes)) == 1
-    # On the device whose jobs it is among.
+    # The job is on the device whose slots contain it.
     assert slot // shape.jobs_per_device == lanes[0] // (
         num_lanes // num_devices)
     np.testing.assert_array_equal(np.diff(rows), 1)
@@ -61,8 +61,8 @@ def test_every_job_runs_whole_and_in_order(sizes, lanes, epochs, batch):
   assert table.job_TL.max() == slots.max()
   for d, lanes_D in enumerate(lanes_of):
     check_segments(table, d, lanes_D)
-  if num_devices == 1:  # none is refused a job, so this is longest first:
-    # none starts a job later than another lane is free.
+  if num_devices == 1:  # no lane is full, so packing is longest first: no job
+    # starts later than any lane is free.
     ends = (table.job_TL >= 0).sum(0)
     assert ends.max() - ends.min() <= work.num_steps.max()
   np.testing.assert_allclose(
@@ -71,7 +71,7 @@ def test_every_job_runs_whole_and_in_order(sizes, lanes, epochs, batch):
 
 
 def check_segments(table, device, lanes):
-  """Rows between bounds have the same jobs, and no two segments in a row do."""
+  """Checks that jobs change exactly at the bounds of segments."""
   bounds = table.bounds[device]
   used = bounds[:table.num_segments[device] + 1]
   assert used[0] == 0 and used[-1] == table.num_rows[device]
@@ -85,7 +85,7 @@ def check_segments(table, device, lanes):
 @settings(max_examples=100, deadline=None)
 @given(sizes_of_clients, st.integers(1, 25), st.integers(1, 3),
        st.integers(1, 5), st.data())
-def test_tables_suffice_for_any_cohort(
+def test_shape_is_large_enough_for_any_cohort(
     sizes, cohort_size, lanes_per_device, num_devices, data):
   cohort_size = min(cohort_size, len(sizes))
   num_lanes = lanes_per_device * num_devices
@@ -108,14 +108,14 @@ def test_batches(sizes, epochs, batch):
     assert steps == epochs * schedule.steps_per_epoch(n, batch)
     for epoch in work.batches[row:row + steps].reshape(epochs, -1):
       used = epoch[epoch >= 0]
-      # No example twice in an epoch; none lost but the last short batch.
+      # An epoch has each example once, except those of the last short batch.
       assert len(set(used)) == len(used)
       assert set(used) <= set(range(start, start + n))
       assert len(used) == (n if n < batch else n // batch * batch)
     row, start = row + steps, start + n
 
 
-def test_shuffles_are_a_clients_own_and_anew_each_epoch():
+def test_shuffles_do_not_depend_on_the_cohort_and_differ_each_epoch():
   clients = [np.arange(64), np.arange(64, 100), np.arange(100, 500)]
   batches = lambda which: schedule.local_batches(
       [clients[c] for c in which], 2, 32, 500, np.random.default_rng(0))[0]
@@ -123,22 +123,22 @@ def test_shuffles_are_a_clients_own_and_anew_each_epoch():
   np.testing.assert_array_equal(together[24:28], batches((0,)))
   np.testing.assert_array_equal(together[:24], batches((2,)))
   assert (together[24] != together[26]).any()
-  # Every order is as likely: the first example's mean place is the middle.
+  # All orders are equally likely: the mean position of an example is central.
   places = [np.argmax(schedule.local_batches(
       [np.arange(10)], 1, 10, 10, np.random.default_rng(seed))[0] == 0)
             for seed in range(2000)]
   assert abs(np.mean(places) - 4.5) < .25
 
 
-def test_without_shuffling_each_epoch_has_the_clients_order():
+def test_without_shuffling_epochs_keep_the_order_of_examples():
   clients = [np.array([5, 3, 9, 1, 7]), np.array([8, 2])]
   batches, num_steps = schedule.local_batches(clients, 2, 2, 10, None)
   assert num_steps.tolist() == [4, 2]
-  assert batches.tolist() == [  # the short batch of 7 alone is dropped
+  assert batches.tolist() == [  # the short batch [7] is dropped
       [5, 3], [9, 1], [5, 3], [9, 1], [8, 2], [8, 2]]
 
 
-def test_two_runs_are_weighted_apart():
+def test_weights_sum_to_1_per_run():
   work = schedule.Work(
       run=np.array([0, 0, 1, 1]), client=np.array([0, 1, 0, 5]),
       num_examples=np.array([10, 30, 10, 10]), num_steps=np.ones(4, int),
@@ -151,8 +151,9 @@ def test_two_runs_are_weighted_apart():
 @pytest.mark.parametrize('beta', [.1, .5])
 @pytest.mark.parametrize('clients_per_lane', [4, 12])
 @pytest.mark.parametrize('num_devices', [1, 4])
-def test_lanes_end_together(beta, clients_per_lane, num_devices):
-  """CIFAR-10 over 4 and more clients a lane, as unequal as partitions are."""
+def test_less_than_5_percent_of_steps_are_idle(
+    beta, clients_per_lane, num_devices):
+  """Dirichlet partitions of CIFAR-10 with 4 or more clients per lane."""
   num_lanes = 8
   labels = np.repeat(np.arange(10), 5000)
   clients = partition.dirichlet(labels, clients_per_lane * num_lanes, beta, 0)
@@ -169,25 +170,26 @@ def test_lanes_end_together(beta, clients_per_lane, num_devices):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=9),
        st.integers(2, 3))
-def test_few_jobs_end_nearly_as_early_as_can_be(steps, num_lanes):
-  """Against every way there is to put them on lanes."""
+def test_packing_is_nearly_optimal_for_few_jobs(steps, num_lanes):
+  """Compares with all assignments of jobs to lanes."""
   num_rows = _rows(steps, num_lanes)
-  ways = np.array(list(itertools.product(range(num_lanes), repeat=len(steps))))
-  loads = [(np.array(steps) * (ways == lane)).sum(1)
+  assignments = np.array(
+      list(itertools.product(range(num_lanes), repeat=len(steps))))
+  loads = [(np.array(steps) * (assignments == lane)).sum(1)
            for lane in range(num_lanes)]
   fewest = np.max(loads, axis=0).min()
-  assert fewest <= num_rows <= (4 - 1 / num_lanes) / 3 * fewest  # Graham's
+  assert fewest <= num_rows <= (4 - 1 / num_lanes) / 3 * fewest  # Graham
   if len(steps) <= num_lanes:
     assert num_rows == fewest
 
 
-def test_jobs_are_exchanged():
-  """The paper's ten clients: longest first ends after 407 rows."""
+def test_jobs_are_swapped():
+  """The paper's ten clients: longest-first packing alone needs 407 rows."""
   assert _rows([57, 59, 67, 69, 76, 78, 81, 81, 82, 126], 2) == 389
 
 
-def test_a_device_takes_more_small_jobs_than_its_share():
-  """Beside one of 8 steps, seven of the eight small ones: a quarter more."""
+def test_a_device_takes_1_25_times_its_share_of_small_jobs():
+  """One device takes seven of the eight small jobs."""
   steps = np.array([8] + [1] * 8)
   shape = schedule.shape(steps, 9, 2, 1, num_devices=2)
   assert shape.jobs_per_device == 7
@@ -195,7 +197,7 @@ def test_a_device_takes_more_small_jobs_than_its_share():
 
 
 def _rows(steps, num_lanes):
-  """Of a table of jobs of so many steps."""
+  """Returns the number of rows of a table of jobs with these steps."""
   steps = np.array(steps)
   work = schedule.Work(
       np.zeros(len(steps), int), np.arange(len(steps)), steps, steps,
@@ -204,8 +206,8 @@ def _rows(steps, num_lanes):
       steps, len(steps), num_lanes, 1)).num_rows.max()
 
 
-def test_too_small_a_table_is_refused():
-  with pytest.raises(ValueError, match='4 jobs need a larger table'):
+def test_too_small_table_raises():
+  with pytest.raises(ValueError, match='large enough for its 4 jobs, got'):
     schedule.plan(make_work([4] * 4), schedule.Shape(3, 1, 4, 4))
 
 
@@ -215,23 +217,23 @@ def test_uniform_weights():
   np.testing.assert_allclose(table.jobs.weight, [.5, .5])
 
 
-def test_lost_jobs_weigh_nothing_and_padding_is_in_no_lane():
+def test_lost_jobs_have_weight_0_and_padding_is_in_no_lane():
   table = schedule.plan(
       make_work([4, 12, 24], lost=(2,)), schedule.Shape(9, 2, 4, 5))
-  of_client = dict(zip(table.jobs.client[:3], table.jobs.weight))
-  assert of_client == {0: .25, 1: .75, 2: 0}
+  weights = dict(zip(table.jobs.client[:3], table.jobs.weight))
+  assert weights == {0: .25, 1: .75, 2: 0}
   assert table.jobs.is_received.sum() == 2
   assert (table.jobs.num_steps > 0).tolist() == [True] * 3 + [False] * 2
   assert set(table.job_TL.ravel()) == {-1, 0, 1, 2}
 
 
-def test_round_of_no_client():
+def test_round_without_clients():
   table = schedule.plan(make_work([]), schedule.Shape(3, 2, 4, 2))
   assert (table.num_rows == 0).all() and (table.jobs.weight == 0).all()
 
 
-def test_a_hundred_thousand_clients_are_planned():
-  """With 16 examples each, on four devices."""
+def test_plan_of_100_000_clients():
+  """Clients have 16 examples each, and run on four devices."""
   num_clients = 100_000
   work = make_work([16] * num_clients, batch=16)
   table = schedule.plan(work, schedule.shape(

@@ -1,4 +1,4 @@
-"""Sharded training examples are those of whole ones, and give their numbers."""
+"""Sharded and replicated training examples give the same results."""
 
 import dataclasses
 
@@ -36,7 +36,7 @@ def rounds(config):
 
 
 @pytest.mark.parametrize('setting', [
-    dict(algorithm='moon'),  # asks its frozen models once a round
+    dict(algorithm='moon'),  # freezes once per round
     pytest.param(
         dict(algorithm='scaffold', momentum=0., partition='feature_noise'),
         marks=pytest.mark.slow),
@@ -53,53 +53,55 @@ def test_sharding_changes_no_bit(setting, two_devices):
 
 
 def test_devices_of_a_cpu_share_one_copy(two_devices):
-  """Also those of several processes, which place their own parts."""
+  """Even if each process places only its own parts."""
   mesh = devices.mesh(2)
   stored = TrainData(aligned(np.zeros((30, 7), np.uint8)),
                      aligned(np.arange(30, dtype=np.int32)))
   whole = training_set.TrainingSet(stored, mesh).of_round(None)[1]
   sharding = jax.NamedSharding(mesh, devices.WHOLE)
-  mine = jax.tree.map(lambda x: devices._put_mine(x, sharding), stored)
+  mine = jax.tree.map(lambda x: devices._put_local(x, sharding), stored)
   for placed in whole, mine, devices.put(whole, mesh):
-    for x, of_host in zip(placed[:2], stored):
+    for x, host_array in zip(placed[:2], stored):
       assert [shard.data.unsafe_buffer_pointer()
-              for shard in x.addressable_shards] == 2 * [of_host.ctypes.data]
-      np.testing.assert_array_equal(x, of_host)
+              for shard in x.addressable_shards] == 2 * [host_array.ctypes.data]
+      np.testing.assert_array_equal(x, host_array)
 
 
 @pytest.mark.usefixtures('two_devices')
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 60), min_size=2, max_size=20),
        st.integers(1, 2), st.integers(1, 3), st.integers(1, 9), st.data())
-def test_each_device_has_what_its_table_names(
+def test_each_device_has_the_examples_of_its_table(
     sizes, lanes_of_device, epochs, batch, data):
   mesh = devices.mesh(2 * lanes_of_device)
   assert mesh.size == 2
   num_train = sum(sizes)
   clients = np.split(np.random.RandomState(0).permutation(num_train),
                      np.cumsum(sizes)[:-1])
-  size = data.draw(st.integers(1, len(sizes)))
-  some = data.draw(st.permutations(range(len(sizes))))[:size]
+  num_clients = data.draw(st.integers(1, len(sizes)))
+  sampled = data.draw(st.permutations(range(len(sizes))))[:num_clients]
   steps = epochs * schedule.steps_per_epoch(np.array(sizes), batch)
-  shape = schedule.shape(steps, size, mesh.size * lanes_of_device, batch, 2)
+  shape = schedule.shape(
+      steps, num_clients, mesh.size * lanes_of_device, batch, 2)
   batches, num_steps = schedule.local_batches(
-      [clients[c] for c in some], epochs, batch, num_train,
+      [clients[c] for c in sampled], epochs, batch, num_train,
       np.random.default_rng(0))
   table = schedule.plan(schedule.Work(
-      np.zeros(size, int), np.array(some), np.array(sizes)[list(some)],
-      num_steps, batches, np.ones(size, bool)), shape)
+      np.zeros(num_clients, int), np.array(sampled),
+      np.array(sizes)[list(sampled)], num_steps, batches,
+      np.ones(num_clients, bool)), shape)
   table = table._replace(own=schedule.own_examples(
       [clients[c] if n else [] for c, n in zip(
           table.jobs.client, table.jobs.num_steps)], max(sizes)))
   stored = TrainData(np.arange(num_train)[:, None], np.arange(num_train))
-  most = training_set.shard_size(shape, epochs, num_train)
-  local, found = training_set.TrainingSet(stored, mesh, most).of_round(table)
+  size = training_set.shard_size(shape, epochs, num_train)
+  local, shards = training_set.TrainingSet(stored, mesh, size).of_round(table)
   for axis, name in ((1, 'examples_TLB'), (0, 'own')):
-    of = lambda table, name=name: (
+    get = lambda table, name=name: (
         table.own.index_JSB if name == 'own' else table.examples_TLB)
     for d, (all_, mine) in enumerate(zip(
-        np.split(of(table), 2, axis), np.split(of(local), 2, axis))):
+        np.split(get(table), 2, axis), np.split(get(local), 2, axis))):
       assert ((all_ < 0) == (mine < 0)).all()
-      at = d * most + mine[mine >= 0]
-      assert (found.labels[at] == all_[all_ >= 0]).all()
-      assert (found.inputs[at, 0] == all_[all_ >= 0]).all()
+      at = d * size + mine[mine >= 0]
+      assert (shards.labels[at] == all_[all_ >= 0]).all()
+      assert (shards.inputs[at, 0] == all_[all_ >= 0]).all()

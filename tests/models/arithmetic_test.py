@@ -1,4 +1,4 @@
-"""Precisions of products against numbers rounded by NumPy and ml_dtypes."""
+"""Precisions of products, compared with rounding by NumPy and ml_dtypes."""
 
 import functools
 import re
@@ -22,7 +22,7 @@ def normal(seed, *shape):
 
 
 def to_tf32(x):
-  """To the nearest number with 10 bits of fraction, ties to even."""
+  """Rounds to the nearest number with a 10-bit mantissa, ties to even."""
   bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
   bits = bits + 0xFFF + (bits >> 13 & 1) & ~np.uint32(0x1FFF)
   return bits.view(np.float32)
@@ -33,7 +33,7 @@ def to_bfloat16(x):
 
 
 def multiply(precision, a, b):
-  """In float64, of rounded factors."""
+  """Returns the product of rounded factors in float64."""
   a, b = np.asarray(a), np.asarray(b)
   round_fn = {'tf32': to_tf32, 'bfloat16': to_bfloat16}.get(precision)
   if round_fn:
@@ -45,28 +45,28 @@ def multiply(precision, a, b):
 
 
 @pytest.mark.parametrize('precision', ROUNDED)
-def test_products_and_gradients_are_of_rounded_factors(precision):
+def test_products_and_gradients_round_their_factors(precision):
   a, b, g = normal(0, 30, 70), normal(1, 70, 20), normal(2, 30, 20)
   dot = Arithmetic(precision=precision).dot
   y, vjp = jax.vjp(dot, a, b)
-  of_a, of_b = vjp(jnp.asarray(g))
-  for found, expected in ((y, multiply(precision, a, b)),
-                          (of_a, multiply(precision, g, b.T)),
-                          (of_b, multiply(precision, a.T, g))):
-    # The float32 sums of some tens of terms err by some 1e-6; factors that are
-    # rounded in another way by more than 1e-4.
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+  grad_a, grad_b = vjp(jnp.asarray(g))
+  for actual, expected in ((y, multiply(precision, a, b)),
+                           (grad_a, multiply(precision, g, b.T)),
+                           (grad_b, multiply(precision, a.T, g))):
+    # Sums of tens of terms in float32 have errors of about 1e-6. Different
+    # rounding of factors would give errors of more than 1e-4.
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_errors_are_as_documented():
-  """Of one product of two numbers, against float64."""
+  """Compares products of two numbers with float64."""
   a, b = normal(0, 5000, 1), normal(1, 1, 300)
   exact = a.astype(np.float64) @ b
   largest = {}
   for precision in arithmetic.PRECISIONS:
-    found = np.float64(Arithmetic(precision=precision).dot(a, b))
-    largest[precision] = float(np.max(np.abs(found - exact) / np.abs(exact)))
-  # A product has the errors of both factors, and its own rounding to float32.
+    actual = np.float64(Arithmetic(precision=precision).dot(a, b))
+    largest[precision] = float(np.max(np.abs(actual - exact) / np.abs(exact)))
+  # A product has the errors of both factors and of rounding to float32.
   assert 2**-25 < largest['highest'] <= 2**-24
   assert 2**-24 < largest['tf32x3'] <= 2**-20
   assert 2**-11 < largest['tf32'] <= 2**-10 * 1.01
@@ -82,16 +82,16 @@ def test_infinity_stays_infinite(precision):
 
 
 @pytest.mark.parametrize('precision', ROUNDED)
-def test_second_derivatives_leak_nothing(precision):
+def test_second_derivatives_leak_no_tracers(precision):
   a, b = normal(0, 3, 4), normal(1, 4, 2)
   loss = lambda a: jnp.sum(Arithmetic(precision=precision).dot(a, b) ** 3)
   with jax.checking_leaks():
-    found = jax.jit(jax.grad(lambda a: jnp.sum(jax.grad(loss)(a) ** 2)))(a)
-  assert jnp.abs(found).max() > 0
+    grads = jax.jit(jax.grad(lambda a: jnp.sum(jax.grad(loss)(a) ** 2)))(a)
+  assert jnp.abs(grads).max() > 0
 
 
 @pytest.mark.parametrize('precision', ROUNDED)
-def test_lanes_have_the_products_of_one(precision):
+def test_vmap_equals_separate_products(precision):
   a, b = normal(0, 3, 8, 16), normal(1, 3, 16, 4)
   dot = Arithmetic(precision=precision).dot
   np.testing.assert_allclose(
@@ -101,7 +101,7 @@ def test_lanes_have_the_products_of_one(precision):
 
 @functools.cache
 def products(name, precision, convolution):
-  """Types of the products of a network's gradient on a GPU."""
+  """Returns the StableHLO products of a network's gradient on a GPU."""
   model = models.make(name, 10, 16, precision=precision,
                       convolution=convolution)
   images = jnp.zeros((2, 16, 16, 3))
@@ -119,7 +119,8 @@ def products(name, precision, convolution):
           if re.search(r'stablehlo\.(dot_general|convolution)', line)]
 
 
-PLACES = re.compile(r'tensor<[0-9]+x25xf32>|x25xf32>')  # of kernels in windows
+# Products with the one-hot offsets of `pooled_conv`.
+ONE_HOT = re.compile(r'tensor<[0-9]+x25xf32>|x25xf32>')
 
 
 @pytest.mark.parametrize('name', ['mlp', 'simple_cnn', 'resnet18'])
@@ -127,32 +128,33 @@ PLACES = re.compile(r'tensor<[0-9]+x25xf32>|x25xf32>')  # of kernels in windows
     ('tf32', ('tf32', '1')), ('tf32x3', ('tf32', '3')),
     ('bfloat16', ('bf16', '1'))])
 def test_every_product_on_a_gpu_has_the_precision(name, precision, types):
-  """But for products with zeros and ones, which only move numbers."""
+  """Except products with one-hot matrices, which only move numbers."""
   lines = [line for line in products(name, precision, 'im2col')
-           if not PLACES.search(line)]
+           if not ONE_HOT.search(line)]
   assert len(lines) == len([
       line for line in products(name, 'highest', 'im2col')
-      if not PLACES.search(line)]) >= 10
+      if not ONE_HOT.search(line)]) >= 10
   for line in lines:
-    found = re.search(r'lhs_precision_type = (\w+), .*accumulation_type = (\w+)'
+    match = re.search(r'lhs_precision_type = (\w+), .*accumulation_type = (\w+)'
                       r', .*num_primitive_operations = (\d)', line)
-    assert found and found.groups() == (types[0], 'f32', types[1]), line
+    assert match and match.groups() == (types[0], 'f32', types[1]), line
 
 
-@pytest.mark.parametrize('precision, asked', [
+@pytest.mark.parametrize('precision, xla_precision', [
     ('highest', 'HIGHEST'), ('tf32', 'DEFAULT')])
-def test_native_convolutions_on_a_gpu(precision, asked):
+def test_native_convolutions_on_a_gpu(precision, xla_precision):
   lines = [line for line in products('resnet18', precision, 'native')
            if 'convolution' in line]
-  assert len(lines) >= 3 * 20 - 1  # of images there is no gradient
+  assert len(lines) >= 3 * 20 - 1  # images have no gradient
+  config = f'precision_config = [#stablehlo<precision {xla_precision}>'
   for line in lines:
-    assert f'precision_config = [#stablehlo<precision {asked}>' in line, line
+    assert config in line, line
 
 
 def test_highest_is_the_plain_product():
-  """So that its numbers are bit for bit what they were without precisions."""
+  """So its results are bit-identical to jnp.dot."""
   a, b = normal(0, 30, 70), normal(1, 70, 20)
   text = lambda f: jax.jit(f).lower(a, b).as_text()
   plain = lambda a, b: jnp.dot(a, b, precision=lax.Precision.HIGHEST)
-  found, expected = text(Arithmetic().dot), text(plain)
-  assert found.replace('jit_dot', '') == expected.replace('jit__lambda', '')
+  actual, expected = text(Arithmetic().dot), text(plain)
+  assert actual.replace('jit_dot', '') == expected.replace('jit__lambda', '')

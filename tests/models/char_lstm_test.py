@@ -1,4 +1,4 @@
-"""The recurrent network against a plain loop over characters."""
+"""The recurrent network compared with a plain loop over characters."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ def sigmoid(x):
 
 
 def lstm(x_BTF, p):
-  """Hochreiter and Schmidhuber's cell with a forget gate, in float64."""
+  """Returns the outputs of an LSTM with a forget gate, in float64."""
   c = h = np.zeros((len(x_BTF), 256))
   out = []
   for t in range(x_BTF.shape[1]):
@@ -52,7 +52,7 @@ def test_has_the_published_number_of_parameters():
   assert sum(x.size for x in jax.tree.leaves(shapes)) == 820_522
 
 
-def test_what_is_not_tokens_is_refused():
+def test_inputs_other_than_tokens_raise():
   model = models.make('char_lstm', 7, 16, num_tokens=30)
   for shape in ((1, 8, 8, 3), (2, 5)):
     with pytest.raises(UserError, match='char_lstm takes sequences.*float32'):

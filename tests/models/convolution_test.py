@@ -1,4 +1,4 @@
-"""Convolutions against JAX's own."""
+"""Convolutions compared with JAX's."""
 
 import jax
 from jax import lax
@@ -33,11 +33,11 @@ def native_conv(x, kernel):
 def test_banded_conv_is_convolution(shape, kernel, tile):
   x, w = normal(*shape), normal(*kernel)
   expected, expected_vjp = jax.vjp(native_conv, x, w)
-  found, found_vjp = jax.vjp(
+  actual, actual_vjp = jax.vjp(
       lambda x, w: convolution.banded_conv(x, w, tile), x, w)
-  np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-5)
+  np.testing.assert_allclose(actual, expected, atol=1e-4, rtol=1e-5)
   cotangent = normal(*expected.shape)
-  for a, b in zip(found_vjp(cotangent), expected_vjp(cotangent)):
+  for a, b in zip(actual_vjp(cotangent), expected_vjp(cotangent)):
     np.testing.assert_allclose(a, b, atol=1e-3, rtol=1e-4)
 
 
@@ -49,7 +49,7 @@ def test_banded_conv_with_a_kernel_per_client():
 
 
 @pytest.mark.parametrize('name', ['im2col', 'native'])
-def test_conv_with_stride_and_padding_is_laxs(name):
+def test_conv_with_stride_and_padding_equals_lax(name):
   arithmetic = Arithmetic(convolution=name)
   for size, stride, channels in ((3, 1, 3), (3, 1, 32), (3, 2, 32), (1, 2, 32),
                                  (1, 1, 5), (5, 3, 4)):
@@ -64,19 +64,20 @@ def test_conv_with_stride_and_padding_is_laxs(name):
 
 
 @pytest.mark.parametrize('precision', ['highest', 'tf32'])
-def test_both_convolutions_have_one_result(precision):
-  """In their value and gradients, and with a kernel per client."""
+def test_im2col_equals_native(precision):
+  """Compares values and gradients, with a kernel per client."""
   x, kernel = normal(3, 2, 8, 8, 20), normal(3, 3, 3, 20, 4)
 
-  def of(name):
+  def value_and_grads(name):
     conv = jax.vmap(lambda x, kernel: convolution.conv(
         x, kernel, 2, 1, Arithmetic('float32', precision, name)))
     y, vjp = jax.vjp(conv, x, kernel)
     return y, *vjp(y)
 
-  for native, im2col in zip(of('native'), of('im2col')):
+  for native, im2col in zip(
+      value_and_grads('native'), value_and_grads('im2col')):
     scale = float(jnp.abs(im2col).max())
-    # Unlike orders of summing give other float32 gradients, which may be
-    # rounded to another TF32 number: a step of 2^-11 in one of many terms.
+    # Different orders of summation give different float32 gradients, which may
+    # round to different TF32 numbers: an error of 2^-11 in one of many terms.
     np.testing.assert_allclose(
         native, im2col, atol=(1e-6 if precision == 'highest' else 2e-4) * scale)

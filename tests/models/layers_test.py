@@ -1,4 +1,4 @@
-"""Layers: their rules for weights, normalisation and sums."""
+"""Layers: initialization, normalization and accumulation."""
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,8 @@ def test_weights_are_uniform_in_one_over_sqrt_fan_in(layer, shape, fan_in):
 
 
 @pytest.mark.parametrize('norm', ['batch', 'group'])
-def test_padding_never_leaks_into_normalisation(norm):
-  """Whatever stands in padded rows, and also where all rows are padding."""
+def test_padding_does_not_affect_normalization(norm):
+  """Also checks batches in which all rows are padding."""
   random = np.random.RandomState(0)
   real = random.randn(5, 4, 4, 64) * 3 + 1
   garbage = random.randn(3, 4, 4, 64) * 1e4
@@ -38,19 +38,20 @@ def test_padding_never_leaks_into_normalisation(norm):
                        jnp.asarray(mask, jnp.float32), True,
                        mutable='batch_stats')
 
-  alone, moved = apply(real, np.ones(5))
-  padded, moved_too = apply(np.concatenate([real, garbage]), [1] * 5 + [0] * 3)
+  alone, state = apply(real, np.ones(5))
+  padded, padded_state = apply(
+      np.concatenate([real, garbage]), [1] * 5 + [0] * 3)
   np.testing.assert_allclose(padded[:5], alone, atol=1e-5)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5),
-               moved, moved_too)
+               state, padded_state)
   if norm == 'batch':
     mean, var = real.mean((0, 1, 2)), real.var((0, 1, 2))
     np.testing.assert_allclose(
         alone, (real - mean) / np.sqrt(var + 1e-5), atol=1e-5)
     np.testing.assert_allclose(
-        moved['batch_stats']['mean'], .1 * mean, atol=1e-5)
+        state['batch_stats']['mean'], .1 * mean, atol=1e-5)
     np.testing.assert_allclose(
-        moved['batch_stats']['var'], .9 + .1 * var * 80 / 79, rtol=1e-5)
+        state['batch_stats']['var'], .9 + .1 * var * 80 / 79, rtol=1e-5)
   nothing, _ = apply(garbage, np.zeros(3))
   assert np.isfinite(nothing).all()
 
@@ -58,8 +59,8 @@ def test_padding_never_leaks_into_normalisation(norm):
 @pytest.mark.parametrize('module, shape', [
     (layers.Dense(4, Arithmetic('bfloat16')), (1, 4096)),
     (layers.Conv(4, 4, Arithmetic('bfloat16')), (1, 4, 4, 256))])
-def test_sums_of_bfloat16_are_kept_in_float32(module, shape):
-  """A sum of 4,096 ones kept in bfloat16 would end at 256."""
+def test_sums_of_bfloat16_accumulate_in_float32(module, shape):
+  """Accumulated in bfloat16, a sum of 4,096 ones would stop at 256."""
   x = jnp.ones(shape)
   variables = jax.tree.map(
       jnp.ones_like, module.init(jax.random.key(0), x))
@@ -76,6 +77,6 @@ def test_kernels_without_bias_are_normal_by_fan_out():
   layer = layers.Conv(64, 3, padding=1)
   kernel = layer.init(jax.random.key(0), jnp.zeros((1, 8, 8, 16)))['params'][
       'kernel']
-  deviation = np.sqrt(2 / (3 * 3 * 64))  # of 16 inputs it would be twice that
+  deviation = np.sqrt(2 / (3 * 3 * 64))  # by fan in it would be twice that
   assert abs(float(kernel.std()) / deviation - 1) < .03
   assert abs(float(kernel.max())) > 3 * deviation  # not uniform

@@ -1,4 +1,4 @@
-"""Convolution and pooling as one, against JAX's own convolution and window."""
+"""Convolution with pooling, compared with JAX's separate operations."""
 
 import itertools
 
@@ -14,7 +14,7 @@ random = np.random.RandomState(0)
 SHAPES = {
     'first layer': ((32, 32, 3, 4), (5, 5, 3, 6)),
     'second layer': ((14, 14, 6, 4), (5, 5, 6, 16)),
-    'an odd row and column are left out': ((10, 11, 2, 3), (5, 5, 2, 4)),
+    'an odd row and column are ignored': ((10, 11, 2, 3), (5, 5, 2, 4)),
     'even kernels': ((16, 17, 5, 2), (4, 4, 5, 3)),
     'kernels of one pixel': ((5, 4, 3, 2), (1, 1, 3, 3)),
     'one window': ((6, 7, 1, 2), (5, 5, 1, 1)),
@@ -25,7 +25,7 @@ def normal(*shape):
   return jnp.asarray(random.standard_normal(shape), jnp.float32)
 
 
-def in_two_steps(x_HWCB, kernel):
+def conv_then_pool(x_HWCB, kernel):
   y = lax.conv_general_dilated(
       x_HWCB.transpose(3, 0, 1, 2), kernel, (1, 1), 'VALID',
       dimension_numbers=('NHWC', 'HWIO', 'NHWC'), precision='highest')
@@ -35,22 +35,22 @@ def in_two_steps(x_HWCB, kernel):
 
 
 @pytest.mark.parametrize('x, kernel', SHAPES.values(), ids=SHAPES)
-def test_it_is_convolution_and_pooling(x, kernel):
+def test_equals_convolution_then_pooling(x, kernel):
   x, kernel = normal(*x), normal(*kernel)
-  expected, expected_vjp = jax.vjp(in_two_steps, x, kernel)
-  found, found_vjp = jax.vjp(pooled_conv.conv_max_pool, x, kernel)
-  np.testing.assert_allclose(found, expected, atol=1e-4)
+  expected, expected_vjp = jax.vjp(conv_then_pool, x, kernel)
+  actual, actual_vjp = jax.vjp(pooled_conv.conv_max_pool, x, kernel)
+  np.testing.assert_allclose(actual, expected, atol=1e-4)
   cotangent = normal(*expected.shape)
-  for a, b in zip(found_vjp(cotangent), expected_vjp(cotangent)):
+  for a, b in zip(actual_vjp(cotangent), expected_vjp(cotangent)):
     np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize('name', ['second layer', 'even kernels'])
-def test_it_is_the_same_on_accelerators(name, accelerator):
-  test_it_is_convolution_and_pooling(*SHAPES[name])
+def test_accelerators_give_the_same_result(name, accelerator):
+  test_equals_convolution_then_pooling(*SHAPES[name])
 
 
-def test_a_kernel_for_each_client():
+def test_a_kernel_per_client():
   x, kernel = normal(4, 10, 10, 3, 2), normal(4, 5, 5, 3, 6)
 
   def loss(conv_fn):
@@ -58,25 +58,25 @@ def test_a_kernel_for_each_client():
 
   gradient = jax.grad(loss(pooled_conv.conv_max_pool))(kernel)
   alone = jnp.stack([
-      jax.grad(lambda w, x=x: jnp.sum(in_two_steps(x, w) ** 2))(w)
+      jax.grad(lambda w, x=x: jnp.sum(conv_then_pool(x, w) ** 2))(w)
       for x, w in zip(x, kernel)])
   np.testing.assert_allclose(gradient, alone, rtol=1e-4, atol=1e-3)
 
 
-def test_of_equal_outputs_the_first_has_the_gradient():
-  """As PyTorch's max_pool2d, and unlike the gradient of jnp.maximum."""
+def test_the_first_of_equal_outputs_gets_the_gradient():
+  """As in PyTorch's max_pool2d, whereas jnp.maximum splits the gradient."""
   kernel = jnp.ones((1, 1, 1, 1))
-  gradient_of = jax.grad(lambda x: pooled_conv.conv_max_pool(x, kernel).sum())
+  grad_fn = jax.grad(lambda x: pooled_conv.conv_max_pool(x, kernel).sum())
   for values in itertools.product((0., 1.), repeat=4):
     image = np.array(values, np.float32).reshape(2, 2)
     expected = np.zeros(4)
     expected[np.argmax(image)] = 1
     np.testing.assert_array_equal(
-        gradient_of(jnp.asarray(image)[..., None, None])[..., 0, 0],
+        grad_fn(jnp.asarray(image)[..., None, None])[..., 0, 0],
         expected.reshape(2, 2))
 
 
-def test_what_is_too_small_is_told():
-  with pytest.raises(ValueError, match='need images of 6x6 pixels or more; '
-                     'got 5x9'):
+def test_too_small_images_raise():
+  with pytest.raises(
+      ValueError, match='at least 6x6 pixels for a 5x5 kernel.*got 5x9'):
     pooled_conv.conv_max_pool(normal(5, 9, 3, 1), normal(5, 5, 3, 6))

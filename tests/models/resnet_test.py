@@ -1,4 +1,4 @@
-"""Residual networks against the published architecture, figure by figure."""
+"""Residual networks compared with outputs of the published networks."""
 
 import re
 
@@ -19,17 +19,17 @@ from moon_jax.simulation.simulation import Simulation
 pytestmark = pytest.mark.usefixtures('optimized')
 
 
-def ours(name):
+def flax_name(name):
   return '/'.join(golden.resnet_leaf(name))
 
 
-def assert_near(found, expected, tolerance):
+def assert_near(actual, expected, tolerance):
   np.testing.assert_allclose(
-      found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+      actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
 # The gradient of ResNet-50 is too ill-conditioned for float32: a change of
-# 3e-8 in the images changes it by 2e-3, so that all of it is held in float64.
+# 3e-8 in the images changes it by 2e-3. So it is compared in float64.
 @pytest.mark.parametrize('net, num_classes, num_parameters, dtype', [
     ('resnet18', 10, 11_565_386, 'float32'),
     pytest.param('resnet18', 10, 11_565_386, 'float64', marks=pytest.mark.slow),
@@ -60,41 +60,42 @@ def test_equals_the_published_network(
     outputs, same = jax.jit(lambda v: model.apply(
         v, images, mask, train=False))(variables)
     jax.tree.map(np.testing.assert_array_equal, same, variables)
-    for name, found in outputs._asdict().items():
-      assert_near(found, figures[f'{net}/eval/{name}'], tolerance)
+    for name, actual in outputs._asdict().items():
+      assert_near(actual, figures[f'{net}/eval/{name}'], tolerance)
 
     def loss_fn(params):
-      outputs, moved = model.apply(
+      outputs, updated = model.apply(
           {**variables, 'params': params}, images, mask, train=True)
       ce_B = losses.cross_entropy_B(outputs.logits, labels)
-      return losses.masked_mean(ce_B, mask), (outputs, moved)
+      return losses.masked_mean(ce_B, mask), (outputs, updated)
 
-    (loss, (outputs, moved)), grads = jax.jit(
+    (loss, (outputs, after)), grads = jax.jit(
         jax.value_and_grad(loss_fn, has_aux=True))(variables['params'])
-    for name, found in outputs._asdict().items():
-      assert_near(found, figures[f'{net}/train/{name}'], tolerance)
+    for name, actual in outputs._asdict().items():
+      assert_near(actual, figures[f'{net}/train/{name}'], tolerance)
     np.testing.assert_allclose(loss, figures[f'{net}/train/loss'], rtol=1e-5)
-    moved = traverse_util.flatten_dict(moved['batch_stats'], sep='/')
+    stats = traverse_util.flatten_dict(after['batch_stats'], sep='/')
     grads = traverse_util.flatten_dict(grads, sep='/')
     for key in figures:
-      name = ours(re.sub('^.*?/train/(new_stats|grad)/', '', key))
+      name = flax_name(re.sub('^.*?/train/(new_stats|grad)/', '', key))
       if key.startswith(f'{net}/train/new_stats/'):
-        assert_near(moved[name], figures[key], tolerance)
+        assert_near(stats[name], figures[key], tolerance)
       if key.startswith(f'{net}/train/grad/') and has_gradients:
-        found = grads[name] if name != 'norms' else [
-            np.linalg.norm(grads[ours(n)])
+        actual = grads[name] if name != 'norms' else [
+            np.linalg.norm(grads[flax_name(n)])
             for n in figures[f'{net}/grad_names']]
-        assert_near(found, figures[key], tolerance)
+        assert_near(actual, figures[key], tolerance)
 
 
-@pytest.mark.parametrize('net, most', [('resnet18', 5e6), ('resnet50', 24e6)])
-def test_the_gradient_keeps_few_bytes_an_example(net, most):
-  """Without rematerialisation it keeps 30 and 80 MB."""
+@pytest.mark.parametrize('net, max_bytes', [
+    ('resnet18', 5e6), ('resnet50', 24e6)])
+def test_residuals_of_the_gradient_are_small(net, max_bytes):
+  """Without rematerialization they take 30 and 80 MB per example."""
   model = models.make(net, 10)
   images = jax.ShapeDtypeStruct((8, 32, 32, 3), jnp.float32)
   variables = jax.eval_shape(model.init, jax.random.key(0), images)
 
-  def kept(variables, images):
+  def residuals(variables, images):
     def loss_fn(params):
       outputs, _ = model.apply(
           {**variables, 'params': params}, images, jnp.ones(8), train=True)
@@ -102,12 +103,12 @@ def test_the_gradient_keeps_few_bytes_an_example(net, most):
     return jax.vjp(loss_fn, variables['params'])[1]
 
   size = lambda tree: sum(4 * x.size for x in jax.tree.leaves(tree))
-  found = size(jax.eval_shape(kept, variables, images))
-  assert found - size(variables) < 8 * most
+  total = size(jax.eval_shape(residuals, variables, images))
+  assert total - size(variables) < 8 * max_bytes
 
 
 def simulate(norm, **changes):
-  """ResNet-18 under MOON on 256 digits of 16x16; a client has too few."""
+  """Returns MOON with ResNet-18 on 256 images; one client lacks a batch."""
   digits = sources.load('digits', '')
   dataset = digits._replace(
       train_inputs=digits.train_inputs[:256, ::2, ::2],
@@ -135,13 +136,13 @@ def test_moon_learns(norm):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('norm', ['batch', 'group'])
-def test_lanes_change_no_moon_round(norm):
-  """At a low rate: at 0.01 a round makes 4e-2 of a change of 1e-7."""
+def test_lanes_do_not_affect_rounds_of_moon(norm):
+  """At a learning rate of 0.01, a round amplifies errors of 1e-7 to 4e-2."""
   runs = []
   for lanes in (1, 2):
     simulation = simulate(norm, local_epochs=1, batch_size=32, lanes=lanes,
                           learning_rate=1e-3)
-    for _ in range(2):  # a negative from the second round on
+    for _ in range(2):  # clients have a negative from round 2
       metrics = simulation.run_round().metrics
     assert metrics['contrastive_loss'] > .1
     runs.append(simulation.state.variables)

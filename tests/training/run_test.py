@@ -162,7 +162,7 @@ def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
   for name in 'bc':
     run.run(at(name))
     assert metrics_of(tmp_path / name) == whole
-  monkeypatch.setenv(lanes_lib.MOST, '1')
+  monkeypatch.setenv(lanes_lib.MAX_LANES_VARIABLE, '1')
   assert run.run(at('a'))['lanes'] == 1
   for line, other in zip(metrics_of(tmp_path / 'a'), whole):
     assert line == pytest.approx(other, rel=1e-4)
