@@ -1,54 +1,40 @@
-"""Tables from what was really run, in documents or on their own.
+"""Prints the table of a directory of runs, or rewrites a document's tables.
 
 python -m moon_jax.report.table DIRECTORY    prints the table of the runs there
 python -m moon_jax.report.table DOCUMENT.md  rewrites the tables in a document
 
-DIRECTORY holds work directories of runs; those that differ in their seed alone
-make one row. In a document a table stands between the lines
-<!-- table: DIRECTORY --> (relative to the document) and <!-- end of table -->.
-<!-- accuracies: DIRECTORY --> leaves speed out, for runs that shared a machine,
-and <!-- negatives: DIRECTORY --> is `moon_jax.report.negatives`'s.
+DIRECTORY holds one work directory per run. Runs that differ only in their seed
+share a row. A table in a document is the text between the lines
+<!-- table: DIRECTORY --> and <!-- end of table -->, where DIRECTORY is relative
+to the document. Two other first lines have the same form:
+<!-- accuracies: DIRECTORY --> leaves out the columns of speed, for runs that
+shared a machine; <!-- negatives: DIRECTORY --> inserts the table of
+`moon_jax.report.negatives`.
 """
 
 from collections import Counter
-import json
 import pathlib
 import re
 import statistics
 import sys
 
-from moon_jax.config import Config
 from moon_jax.config import FREE_FIELDS
+from moon_jax.report import negatives
+from moon_jax.report import runs as runs_lib
 
-_LAST = 5  # rounds whose mean accuracy a row gives
 _NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
           'fednova': 'FedNova', 'solo': 'SOLO', 'moon': 'MOON',
           'centralized': 'all data in one place'}
 
-# Fields that a row's flags leave out: of single runs, or given by another.
-_UNTOLD = {'seed', 'inputs', *FREE_FIELDS}
-_CENTRALIZED = {'num_clients', 'participation', 'partition'}
+# A row averages over seeds; hashes of inputs and free fields are no flags that
+# change results.
+_OMITTED = {'seed', 'inputs', *FREE_FIELDS}
+# --algorithm=centralized implies the values of these fields.
+_SET_BY_CENTRALIZED = {'num_clients', 'participation', 'partition'}
 
 
-def read_runs(directory: pathlib.Path) -> list[dict]:
-  """The runs below `directory`: config, metrics, summary of each.
-
-  Flags that a run's version did not have yet take their defaults.
-  """
-  runs = []
-  for path in sorted(directory.glob('*/summary.json')):
-    lines = (path.parent / 'metrics.jsonl').read_text().splitlines()
-    runs.append({
-        'config': Config().to_dict() | json.loads(
-            (path.parent / 'config.json').read_text()),
-        'metrics': [json.loads(line) for line in lines],
-        'summary': json.loads(path.read_text()),
-    })
-  return runs
-
-
-def method(config: dict) -> str:
-  """The name of what a run did, as papers have it."""
+def method_name(config: dict) -> str:
+  """Returns the method's name in the literature, with its hyperparameters."""
   name = _NAMES.get(config['algorithm'], config['algorithm'])
   if config['algorithm'] == 'fedprox':
     name += f' (mu {config["mu"]:g})'
@@ -63,44 +49,34 @@ def method(config: dict) -> str:
   return name
 
 
-def but_for_seed(config: dict, *names: str) -> str:
-  """What runs share that differ in their seed alone, or in `names` too."""
-  left_out = {*_UNTOLD, *names} - {'inputs'}
-  return json.dumps({k: v for k, v in config.items() if k not in left_out})
+def markdown(directory: pathlib.Path, has_speed: bool = True) -> str:
+  """Returns a Markdown table with one row per method, most accurate first.
 
-
-def mean_of_last(metrics: list[dict], count: int = _LAST) -> float:
-  """Mean test accuracy of the last `count` evaluated rounds."""
-  accuracies = [m['test_accuracy'] for m in metrics if 'test_accuracy' in m]
-  return statistics.fmean(accuracies[-count:])
-
-
-def spread(values: list[float]) -> str:
-  """Mean and, of several, sample standard deviation."""
-  deviation = f' ± {statistics.stdev(values):.3f}' if len(values) > 1 else ''
-  return f'{statistics.fmean(values):.3f}{deviation}'
-
-
-def markdown(directory: pathlib.Path, speed: bool = True) -> str:
-  """A row a method, best first: accuracy over its seeds, and speed."""
+  Args:
+    directory: holds one work directory for each run.
+    has_speed: whether the table has the columns of speed.
+  """
   methods = {}
-  for run in read_runs(directory):
-    methods.setdefault(but_for_seed(run['config']), []).append(run)
-  columns = ['method', f'test accuracy, mean of the last {_LAST} rounds',
-             'seeds', *(['seconds a round', 'examples/s'] if speed else []),
-             'flags']
+  for run in runs_lib.read_runs(directory):
+    methods.setdefault(runs_lib.config_key(run['config']), []).append(run)
+  columns = ['method', 'test accuracy, mean of the last '
+             f'{runs_lib.LAST_ROUNDS} rounds', 'seeds',
+             *(['seconds a round', 'examples/s'] if has_speed else []), 'flags']
   rows = [columns, ['---'] * len(columns)]
-  usual = _usual([run['config'] for runs in methods.values() for run in runs])
-  rows_of = [([mean_of_last(run['metrics']) for run in runs], runs)
+  most_common = _most_common_values(
+      [run['config'] for runs in methods.values() for run in runs])
+  methods = [([runs_lib.mean_of_last(run['metrics']) for run in runs], runs)
              for runs in methods.values()]
   for accuracies, runs in sorted(
-      rows_of, key=lambda row: -statistics.fmean(row[0])):
-    row = [method(runs[0]['config']),
-           spread(accuracies) + _over_clients(runs), str(len(runs))]
-    if speed:
+      methods, key=lambda method: -statistics.fmean(method[0])):
+    config = runs[0]['config']
+    row = [method_name(config),
+           runs_lib.mean_and_std(accuracies) + _std_over_clients(runs),
+           str(len(runs))]
+    if has_speed:
       row += [f'{_median(runs, "seconds_per_round"):.1f}',
               f'{_median(runs, "examples_per_second"):,.0f}']
-    rows.append([*row, f'`{_flags(runs[0]["config"], usual)}`'])
+    rows.append([*row, f'`{_flags(config, most_common)}`'])
   return '\n'.join(f'| {" | ".join(row)} |' for row in rows)
 
 
@@ -108,49 +84,49 @@ def _median(runs, name):
   return statistics.median(run['summary'][name] for run in runs)
 
 
-def _over_clients(runs):
-  """The spread over clients, where each has a model of its own."""
-  deviations = [[m['test_accuracy_std'] for m in run['metrics']
-                 if 'test_accuracy_std' in m][-_LAST:] for run in runs]
-  if not all(deviations):
+def _std_over_clients(runs):
+  """Formats the standard deviation over clients that have separate models."""
+  num_rounds = runs_lib.LAST_ROUNDS
+  stds = [[m['test_accuracy_std'] for m in run['metrics']
+           if 'test_accuracy_std' in m][-num_rounds:] for run in runs]
+  if not all(stds):
     return ''
-  mean = statistics.fmean(map(statistics.fmean, deviations))
+  mean = statistics.fmean(map(statistics.fmean, stds))
   return f' (over clients ± {mean:.3f})'
 
 
-def _usual(configs):
-  """The most common value of each field."""
+def _most_common_values(configs):
+  """Returns the most common value of each field, as a string."""
   return {field: Counter(map(str, (c.get(field) for c in configs))
                          ).most_common(1)[0][0] for field in configs[0]}
 
 
-def _flags(config, usual):
-  """The algorithm, and what differs from most of the runs beside it."""
-  left_out = _UNTOLD | {'algorithm'}
+def _flags(config, most_common):
+  """Returns --algorithm and the flags that differ from the most common ones."""
+  omitted = _OMITTED | {'algorithm'}
   if config['algorithm'] == 'centralized':
-    left_out |= _CENTRALIZED
-  told = [f'--{name}={value}' for name, value in config.items()
-          if name not in left_out and str(value) != usual.get(name)]
-  return ' '.join([f'--algorithm={config["algorithm"]}', *told])
+    omitted |= _SET_BY_CENTRALIZED
+  flags = [f'--{name}={value}' for name, value in config.items()
+           if name not in omitted and str(value) != most_common.get(name)]
+  return ' '.join([f'--algorithm={config["algorithm"]}', *flags])
 
 
-_IN_DOCUMENT = re.compile(
+_TABLE_IN_DOCUMENT = re.compile(
     r'(<!-- (table|accuracies|negatives): (\S+) -->\n)(.*?)'
     r'(<!-- end of table -->)', re.DOTALL)
 
 
 def with_tables(document: pathlib.Path) -> str:
-  """The text of `document` with its tables made anew."""
-  from moon_jax.report import negatives
-
-  kinds = {'table': markdown, 'negatives': negatives.markdown,
-           'accuracies': lambda directory: markdown(directory, speed=False)}
+  """Returns the text of a document with its tables generated again."""
+  functions = {'table': markdown, 'negatives': negatives.markdown,
+               'accuracies': lambda directory: markdown(
+                   directory, has_speed=False)}
 
   def table(match):
     begin, kind, directory, _, end = match.groups()
-    return f'{begin}{kinds[kind](document.parent / directory)}\n{end}'
+    return f'{begin}{functions[kind](document.parent / directory)}\n{end}'
 
-  return _IN_DOCUMENT.sub(table, document.read_text(encoding='utf-8'))
+  return _TABLE_IN_DOCUMENT.sub(table, document.read_text(encoding='utf-8'))
 
 
 def main(argv: list[str]) -> None:

@@ -1,7 +1,9 @@
-"""Tables say what the runs say, and documents hold the tables of today."""
+"""Tables hold the runs' results, and documents hold the current tables."""
 
 import json
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -25,7 +27,7 @@ def write_run(path, accuracies, metrics=None, **changes):
 
 
 def test_rows(tmp_path):
-  """Best first; each with what it has unlike most of the others."""
+  """Rows are sorted by accuracy and give the flags that differ."""
   write_run(tmp_path / 'a', [.9, .9, None, .1, .2, .3, .4, .5],
             algorithm='fedavg', mu=5.)
   write_run(tmp_path / 'b', [.3] * 8, algorithm='fedavg', mu=5., seed=1)
@@ -41,19 +43,19 @@ def test_rows(tmp_path):
       '| MOON (mu 5, k 1) | 0.250 | 1 | 2.0 | 1,000 | `--algorithm=moon` |',
       '| SOLO | 0.200 (over clients ± 0.040) | 1 | 2.0 | 1,000 | '
       '`--algorithm=solo` |']
-  without = table.markdown(tmp_path, speed=False).splitlines()
+  without = table.markdown(tmp_path, has_speed=False).splitlines()
   assert without[3] == '| FedAvg | 0.300 ± 0.000 | 2 | `--algorithm=fedavg` |'
   assert len({line.count('|') for line in without}) == 1
 
 
-def test_runs_that_differ_in_more_than_their_seed_are_apart(tmp_path):
+def test_runs_that_differ_in_another_flag_have_separate_rows(tmp_path):
   write_run(tmp_path / 'a', [.7], algorithm='fedavg')
   write_run(tmp_path / 'b', [.7], algorithm='fedavg')
   write_run(tmp_path / 'c', [.3], algorithm='fedavg', dropout_rate=.5)
   rows = table.markdown(tmp_path).splitlines()[2:]
   assert len(rows) == 2 and rows[1].startswith('| FedAvg | 0.300 | 1 |')
   assert rows[1].endswith('`--algorithm=fedavg --dropout_rate=0.5` |')
-  with pytest.raises(ValueError, match='differ in more than k'):
+  with pytest.raises(ValueError, match='must differ only in k, mu and seed'):
     negatives.markdown(tmp_path)
 
 
@@ -76,7 +78,7 @@ def test_names_and_flags(changes, name, flags, tmp_path):
   assert row.endswith(f'| `--algorithm={changes["algorithm"]}{flags}` |')
 
 
-def test_the_best_mu_of_each_k_counts(tmp_path):
+def test_negatives_select_the_best_mu_for_each_k(tmp_path):
   for name, mu, k, accuracies in (
       ('a', 1., 1, [.5, .6]), ('b', 1., 1, [.5, .7]), ('c', 5., 1, [.9, .1]),
       ('d', 1., 100, [.2, .4]), ('e', 5., 7, [.1, .2])):
@@ -90,7 +92,7 @@ def test_the_best_mu_of_each_k_counts(tmp_path):
   assert (tmp_path / 'k.png').read_bytes().startswith(b'\x89PNG')
 
 
-def test_document_is_rewritten(tmp_path):
+def test_tables_in_a_document_are_rewritten(tmp_path):
   (tmp_path / 'runs').mkdir()
   write_run(tmp_path / 'runs' / 'a', [.5])
   document = tmp_path / 'page.md'
@@ -103,7 +105,13 @@ def test_document_is_rewritten(tmp_path):
 
 
 @pytest.mark.parametrize('name', ['README.md', 'experiments/results/README.md'])
-def test_tables_of_documents_are_of_the_kept_runs(name):
+def test_tables_in_the_documentation_match_the_saved_runs(name):
   document = ROOT / name
   assert '<!-- end of table -->' in document.read_text(encoding='utf-8')
   assert table.with_tables(document) == document.read_text(encoding='utf-8')
+
+
+def test_imports_have_no_cycle():
+  code = ('import sys; import moon_jax.report.negatives; '
+          'sys.exit("moon_jax.report.table" in sys.modules)')
+  subprocess.run([sys.executable, '-c', code], cwd=ROOT, check=True, timeout=60)
