@@ -45,6 +45,11 @@ def config_key(config: dict, *excluded: str) -> str:
   return json.dumps({k: v for k, v in config.items() if k not in ignored})
 
 
+def default_mu(algorithm: str) -> float:
+  """Returns the value of --mu that the algorithm uses if the flag is absent."""
+  return {'moon': 5.0, 'fedprox': 0.01}.get(algorithm, 0.0)
+
+
 def mean_of_last(metrics: list[dict], num_rounds: int = LAST_ROUNDS) -> float:
   """Returns the mean test accuracy of the last evaluated rounds."""
   accuracies = [m['test_accuracy'] for m in metrics if 'test_accuracy' in m]

@@ -102,13 +102,19 @@ def _most_common_values(configs):
 
 
 def _flags(config, most_common):
-  """Returns --algorithm and the flags that differ from the most common ones."""
+  """Returns --algorithm and the flags that differ from the most common ones.
+
+  --mu is compared with the default of the algorithm instead: without the flag
+  each algorithm uses its own default, whatever the other runs have.
+  """
+  algorithm = config['algorithm']
+  reference = most_common | {'mu': str(runs_lib.default_mu(algorithm))}
   omitted = _OMITTED | {'algorithm'}
-  if config['algorithm'] == 'centralized':
+  if algorithm == 'centralized':
     omitted |= _SET_BY_CENTRALIZED
   flags = [f'--{name}={value}' for name, value in config.items()
-           if name not in omitted and str(value) != most_common.get(name)]
-  return ' '.join([f'--algorithm={config["algorithm"]}', *flags])
+           if name not in omitted and str(value) != reference.get(name)]
+  return ' '.join([f'--algorithm={algorithm}', *flags])
 
 
 _TABLE_IN_DOCUMENT = re.compile(

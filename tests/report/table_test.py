@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
+from moon_jax.config import ALGORITHMS
 from moon_jax.config import Config
 from moon_jax.report import negatives
+from moon_jax.report import runs
 from moon_jax.report import table
 from moon_jax.simulation.checks import validate
 
@@ -29,12 +31,12 @@ def write_run(path, accuracies, metrics=None, **changes):
 def test_rows(tmp_path):
   """Rows are sorted by accuracy and give the flags that differ."""
   write_run(tmp_path / 'a', [.9, .9, None, .1, .2, .3, .4, .5],
-            algorithm='fedavg', mu=5.)
-  write_run(tmp_path / 'b', [.3] * 8, algorithm='fedavg', mu=5., seed=1)
+            algorithm='fedavg')
+  write_run(tmp_path / 'b', [.3] * 8, algorithm='fedavg', seed=1)
   write_run(tmp_path / 'c', [.25] * 5, algorithm='moon')
-  write_run(tmp_path / 'd', [.7] * 5, algorithm='centralized', mu=5.)
+  write_run(tmp_path / 'd', [.7] * 5, algorithm='centralized')
   write_run(tmp_path / 'e', [.2] * 5, {'test_accuracy_std': .04},
-            algorithm='solo', mu=5.)
+            algorithm='solo')
   rows = table.markdown(tmp_path).splitlines()[2:]
   assert rows == [
       '| all data in one place | 0.700 | 1 | 2.0 | 1,000 | '
@@ -66,16 +68,42 @@ def test_runs_that_differ_in_another_flag_have_separate_rows(tmp_path):
     (dict(algorithm='moon', mu=5., num_negatives=3, server_momentum=.7),
      'MOON (mu 5, k 3) + FedAvgM (beta 0.7)',
      ' --num_negatives=3 --server_momentum=0.7'),
-    (dict(algorithm='fedavg', mu=5., server_optimizer='adam'),
+    (dict(algorithm='fedavg', server_optimizer='adam'),
      'FedAvg + FedAdam', ' --server_optimizer=adam'),
 ])
 def test_names_and_flags(changes, name, flags, tmp_path):
-  write_run(tmp_path / 'a', [.5], algorithm='fedavg', mu=5.)
-  write_run(tmp_path / 'b', [.5], algorithm='fedavg', mu=5., seed=1)
+  write_run(tmp_path / 'a', [.5], algorithm='fedavg')
+  write_run(tmp_path / 'b', [.5], algorithm='fedavg', seed=1)
   write_run(tmp_path / 'c', [.4], **changes)
   row = table.markdown(tmp_path).splitlines()[-1]
   assert row.startswith(f'| {name} |')
   assert row.endswith(f'| `--algorithm={changes["algorithm"]}{flags}` |')
+
+
+@pytest.mark.parametrize('algorithm, mu, flags', [
+    ('moon', 0., ' --mu=0.0'), ('moon', 1., ' --mu=1.0'), ('moon', 5., ''),
+    ('fedprox', 0., ' --mu=0.0'), ('fedprox', .01, ''), ('fedavg', 0., ''),
+    ('fedprox', 5., ' --mu=5.0')])
+@pytest.mark.parametrize('mu_of_others', [0., .01, 1., 5.])
+def test_flags_of_a_row_reproduce_its_mu(
+    algorithm, mu, flags, mu_of_others, tmp_path):
+  """Without --mu a command would use the default of the row's algorithm."""
+  write_run(tmp_path / 'a', [.5], algorithm=algorithm, mu=mu)
+  for seed in range(2):
+    write_run(tmp_path / f'b{seed}', [.4], algorithm='moon', num_negatives=2,
+              mu=mu_of_others, seed=seed)
+  row = table.markdown(tmp_path).splitlines()[2]
+  expected = f'--algorithm={algorithm}{flags}'
+  assert row.endswith(f'| `{expected} --num_negatives=1` |'), row
+  shown = dict(flag.lstrip('-').split('=') for flag in expected.split())
+  given = Config(algorithm=algorithm, mu=float(shown.get('mu', -1)))
+  assert validate(given).mu == mu
+
+
+@pytest.mark.parametrize('algorithm', ALGORITHMS)
+def test_default_mu_is_what_validation_fills_in(algorithm):
+  config = validate(Config(algorithm=algorithm, momentum=0.))
+  assert runs.default_mu(algorithm) == config.mu
 
 
 def test_negatives_select_the_best_mu_for_each_k(tmp_path):
