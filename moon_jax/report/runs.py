@@ -21,16 +21,30 @@ def read_runs(directory: pathlib.Path) -> list[dict]:
     files, and `metrics`, a list with one dictionary per round. Fields of
     `Config` that are missing in config.json, since an earlier version wrote
     it, have their defaults.
+
+  Raises:
+    ValueError: if there are none, or a file of a run is damaged.
   """
   runs = []
   for path in sorted(directory.glob('*/summary.json')):
-    lines = (path.parent / 'metrics.jsonl').read_text().splitlines()
-    runs.append({
-        'config': Config().to_dict() | json.loads(
-            (path.parent / 'config.json').read_text()),
-        'metrics': [json.loads(line) for line in lines],
-        'summary': json.loads(path.read_text()),
-    })
+    try:
+      lines = (path.parent / 'metrics.jsonl').read_text().splitlines()
+      runs.append({
+          'config': Config().to_dict() | json.loads(
+              (path.parent / 'config.json').read_text()),
+          'metrics': [json.loads(line) for line in lines],
+          'summary': json.loads(path.read_text()),
+      })
+    except (OSError, ValueError, TypeError) as error:
+      raise ValueError(
+          f'{path.parent} must hold the config.json, metrics.jsonl and '
+          f'summary.json of a run, got {error!r}; restore them from a copy, or '
+          'move the directory away') from error
+  if not runs:
+    raise ValueError(
+        f'{directory} must hold directories of finished runs (each with a '
+        'summary.json), got none; name the directory above the work '
+        'directories')
   return runs
 
 

@@ -12,9 +12,12 @@ shared a machine; <!-- negatives: DIRECTORY --> inserts the table of
 `moon_jax.report.negatives`.
 """
 
+import argparse
 from collections import Counter
+import os
 import pathlib
 import re
+import signal
 import statistics
 import sys
 
@@ -55,6 +58,9 @@ def markdown(directory: pathlib.Path, has_speed: bool = True) -> str:
   Args:
     directory: holds one work directory for each run.
     has_speed: whether the table has the columns of speed.
+
+  Raises:
+    ValueError: if the directory has no finished runs, or a file is damaged.
   """
   methods = {}
   for run in runs_lib.read_runs(directory):
@@ -136,13 +142,35 @@ def with_tables(document: pathlib.Path) -> str:
 
 
 def main(argv: list[str]) -> None:
-  if len(argv) != 2:
-    sys.exit(__doc__)
-  path = pathlib.Path(argv[1])
-  if path.is_dir():
-    print(markdown(path))
-  else:
-    path.write_text(with_tables(path), encoding='utf-8')
+  """Runs the command; exits with status 2 for invalid arguments or runs."""
+  try:
+    try:
+      _run(argv[1:])
+    finally:
+      sys.stdout.flush()
+  except BrokenPipeError:  # the reader has ended, such as `head -1`
+    os._exit(128 + signal.SIGPIPE)
+
+
+def _run(args):
+  parser = argparse.ArgumentParser(
+      prog='python -m moon_jax.report.table', description=__doc__,
+      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument('path', type=pathlib.Path, metavar='DIRECTORY|DOCUMENT',
+                      help='directory of runs, or Markdown document')
+  path = parser.parse_args(args).path
+  try:
+    if path.is_dir():
+      print(markdown(path))
+    elif path.is_file():
+      path.write_text(with_tables(path), encoding='utf-8')
+    else:
+      raise ValueError(f'the path must be a directory or a document, got {path}'
+                       ', which does not exist')
+  except BrokenPipeError:
+    raise
+  except (OSError, ValueError) as error:
+    parser.error(str(error))
 
 
 if __name__ == '__main__':

@@ -1,7 +1,9 @@
 """Tables hold the runs' results, and documents hold the current tables."""
 
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -137,6 +139,56 @@ def test_tables_in_the_documentation_match_the_saved_runs(name):
   document = ROOT / name
   assert '<!-- end of table -->' in document.read_text(encoding='utf-8')
   assert table.with_tables(document) == document.read_text(encoding='utf-8')
+
+
+def command(*args, **kwargs):
+  return subprocess.Popen(
+      [sys.executable, '-m', 'moon_jax.report.table', *map(str, args)],
+      cwd=ROOT, text=True, stderr=subprocess.PIPE,
+      **{'stdout': subprocess.PIPE, **kwargs})
+
+
+def test_help_prints_the_usage():
+  process = command('--help')
+  out, errors = process.communicate(timeout=60)
+  assert (process.returncode, errors) == (0, '')
+  assert out.startswith('usage: python -m moon_jax.report.table')
+  assert 'DOCUMENT.md' in out
+
+
+@pytest.mark.parametrize('args, words', [
+    ([], 'DIRECTORY|DOCUMENT'),
+    (['a', 'b'], 'unrecognized arguments: b'),
+    (['{tmp}/missing'], 'missing, which does not exist'),
+    (['{tmp}/empty'], 'empty must hold directories of finished runs'),
+    (['{tmp}/damaged'], "damaged/a must hold the config.json, metrics.jsonl"),
+    (['{tmp}/page.md'], 'nowhere must hold directories of finished runs'),
+    (['{tmp}/binary.md'], "can't decode byte"),
+])
+def test_invalid_arguments_are_errors_without_a_traceback(
+    args, words, tmp_path):
+  (tmp_path / 'empty').mkdir()
+  (tmp_path / 'damaged').mkdir()
+  write_run(tmp_path / 'damaged' / 'a', [.5])
+  (tmp_path / 'damaged' / 'a' / 'config.json').write_text('[')
+  page = '<!-- table: nowhere -->\n<!-- end of table -->\n'
+  (tmp_path / 'page.md').write_text(page)
+  (tmp_path / 'binary.md').write_bytes(b'\xff')
+  process = command(*(arg.format(tmp=tmp_path) for arg in args))
+  out, errors = process.communicate(timeout=60)
+  assert (process.returncode, out) == (2, '')
+  assert words in errors and 'Traceback' not in errors
+  assert (tmp_path / 'page.md').read_text() == page
+
+
+def test_a_closed_pipe_ends_the_command_silently():
+  """As `| head -1` does once it has its line."""
+  reader, writer = os.pipe()
+  os.close(reader)
+  process = command('experiments/results/quickstart', stdout=writer)
+  os.close(writer)
+  _, errors = process.communicate(timeout=60)
+  assert (process.returncode, errors) == (128 + signal.SIGPIPE, '')
 
 
 def test_imports_have_no_cycle():
