@@ -5,8 +5,6 @@ help text is written here, once.
 """
 
 import dataclasses
-import hashlib
-import json
 import pathlib
 import re
 from typing import Any
@@ -221,15 +219,6 @@ class Config:
         words.append(f'--{field.name}={value}')
     return ' '.join(words)
 
-  def fingerprint(self) -> str:
-    """Eight hexadecimal digits that differ where results can differ."""
-    fields = {name: value for name, value in self.to_dict().items()
-              if name not in FREE_FIELDS
-              and (name not in EARLIER_VALUES
-                   or EARLIER_VALUES[name] != value)}
-    text = json.dumps(fields, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
   def has_user_algorithm(self) -> bool:
     """Whether the algorithm is the user's own, MODULE:FACTORY."""
     return is_user_code(self.algorithm)
@@ -246,22 +235,3 @@ class Config:
 def is_user_code(name: str) -> bool:
   """Whether a name is that of the user's own code, MODULE:FUNCTION."""
   return bool(re.fullmatch(r'\w+(\.\w+)*:\w+', name))
-
-
-# Fields that say where and how fast, not what: they may differ on resuming. The
-# number of lanes changes rounding, never the random numbers a client sees; of
-# the list of cohorts the content counts. A run that a NaN stopped may go on
-# without the clients that make them.
-FREE_FIELDS = (
-    'data_dir', 'workdir', 'checkpoint_every', 'checkpoint_keep',
-    'checkpoint_keep_every', 'on_nan', 'check_determinism', 'lanes',
-    'shard_data', 'cohorts_file', 'convolution')
-
-# Fields that earlier versions did not have, and what those versions did. With
-# that value a field is left out of the fingerprint, so that runs of earlier
-# versions keep their work directories and resume.
-EARLIER_VALUES = {
-    'eval_examples': 0,
-    'precision': 'highest',
-    'shuffle': True,
-}

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from moon_jax.config import Config
-from moon_jax.config import EARLIER_VALUES
 from moon_jax.data import cohort
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
+from moon_jax.rundir.identity import EARLIER_VALUES
+from moon_jax.rundir.identity import fingerprint
 from moon_jax.simulation import checks
 from moon_jax.training import run
 
@@ -62,7 +63,7 @@ def test_command_writes_all_that_it_promises(tmp_path, compilation_cache):
   status, out, err, _ = train(*flags, cwd=tmp_path, cache=compilation_cache)
   assert status == 0, err
   assert 'Traceback' not in err
-  workdir = tmp_path / 'runs' / f'digits-moon-{resolved.fingerprint()}'
+  workdir = tmp_path / 'runs' / f'digits-moon-{fingerprint(resolved)}'
   assert {p.name for p in workdir.iterdir()} == {
       'config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
       'metrics.jsonl', 'checkpoints', 'model', 'model.safetensors',

@@ -5,7 +5,7 @@ import pathlib
 import statistics
 
 from moon_jax.config import Config
-from moon_jax.config import FREE_FIELDS
+from moon_jax.rundir.identity import FREE_FIELDS
 
 LAST_ROUNDS = 5  # evaluated rounds at the end of a run whose mean is reported
 

@@ -21,9 +21,9 @@ import signal
 import statistics
 import sys
 
-from moon_jax.config import FREE_FIELDS
 from moon_jax.report import negatives
 from moon_jax.report import runs as runs_lib
+from moon_jax.rundir.identity import FREE_FIELDS
 
 _NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
           'fednova': 'FedNova', 'solo': 'SOLO', 'moon': 'MOON',

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from moon_jax.config import Config
-from moon_jax.config import EARLIER_VALUES
-from moon_jax.config import FREE_FIELDS
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
+from moon_jax.rundir.identity import EARLIER_VALUES
+from moon_jax.rundir.identity import fingerprint
+from moon_jax.rundir.identity import FREE_FIELDS
 from moon_jax.rundir.metrics_log import MetricsLog
 
 _MAX_NAMED = 4  # differing flags that an error names
@@ -56,7 +57,7 @@ class Workdir:
     inputs = inputs or {}
     plain = lambda name: name.replace(':', '.')
     name = '-'.join([plain(config.dataset), plain(config.algorithm),
-                     config.fingerprint(), *inputs.values()])
+                     fingerprint(config), *inputs.values()])
     self.path = pathlib.Path(config.workdir or f'runs/{name}').expanduser()
     self._config = config
     self._inputs = inputs

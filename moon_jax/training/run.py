@@ -22,6 +22,7 @@ from moon_jax.data import cohort
 from moon_jax.data import partition
 from moon_jax.data import sources
 from moon_jax.distributed import processes
+from moon_jax.rundir import identity
 from moon_jax.rundir.workdir import Workdir
 
 
@@ -69,8 +70,7 @@ def run(config: Config, callbacks: Sequence[Callable] = ()) -> dict[str, Any]:
 
 
 def _inputs(config):
-  """Returns hashes of files that decide the run, by the flag that names them.
-  """
+  """Returns hashes of files that decide the run, by the name of their flag."""
   inputs = {}
   if config.cohorts_file:
     inputs['cohorts_file'] = pathlib.Path(
@@ -103,7 +103,8 @@ def _simulate(federation, workdir, callbacks, start):
   fingerprints = {
       'dataset': dataset.fingerprint(),
       'partition': _fingerprint(federation.clients),
-      'config': dataclasses.replace(config, num_rounds=1).fingerprint()}
+      'config': identity.fingerprint(
+          dataclasses.replace(config, num_rounds=1))}
   trainer = Trainer(simulation, workdir, fingerprints, callbacks)
   print(summary_lib.header(simulation), f'results in {workdir.path}', sep='\n',
         flush=True)

@@ -10,7 +10,6 @@ from moon_jax.algorithms import registry
 from moon_jax.config import ALGORITHMS
 from moon_jax.config import Config
 from moon_jax.config import DATASETS
-from moon_jax.config import EARLIER_VALUES
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.sources import SOURCES
@@ -155,22 +154,6 @@ def test_command_tells_what_is_not_default():
       '--seed=3')
 
 
-def test_fingerprint_follows_what_changes_results():
-  """Each field does, but for those that say where and how fast."""
-  free = {'data_dir', 'workdir', 'checkpoint_every', 'checkpoint_keep',
-          'checkpoint_keep_every', 'on_nan', 'check_determinism', 'lanes',
-          'shard_data', 'cohorts_file', 'convolution'}
-  base = Config()
-  for field in dataclasses.fields(Config):
-    value, choices = getattr(base, field.name), field.metadata['choices']
-    other = (choices[-1] if choices and value != choices[-1] else
-             choices[0] if choices else f'{value}x' if field.type is str else
-             not value if field.type is bool else value + 1)
-    changed = dataclasses.replace(base, **{field.name: other})
-    is_same = changed.fingerprint() == base.fingerprint()
-    assert is_same == (field.name in free), field.name
-
-
 @pytest.mark.parametrize('label', [-1, 3])
 def test_labels_beyond_the_classes_are_refused(label):
   """They would train on nothing, in silence."""
@@ -180,12 +163,3 @@ def test_labels_beyond_the_classes_are_refused(label):
                       class_names=('a', 'b', 'c'))
     with pytest.raises(UserError, match='labels must be 0 to 2.*class_names'):
       checks.validate_dataset(Config(), dataset)
-
-
-def test_later_fields_keep_earlier_fingerprints():
-  """That of the defaults is as it was before there was --eval_examples."""
-  assert Config().fingerprint() == '594f5a83'
-  assert all(getattr(Config(), name) == value
-             for name, value in EARLIER_VALUES.items())
-  assert Config(eval_examples=5).fingerprint() != '594f5a83'
-  assert Config(precision='tf32').fingerprint() != '594f5a83'

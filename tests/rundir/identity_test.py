@@ -1,0 +1,32 @@
+"""A fingerprint identifies a run across machines and versions."""
+
+import dataclasses
+
+from moon_jax.config import Config
+from moon_jax.rundir.identity import EARLIER_VALUES
+from moon_jax.rundir.identity import fingerprint
+
+
+def test_fingerprint_follows_what_changes_results():
+  """Only the fields that set places, speed and storage are left out."""
+  free = {'data_dir', 'workdir', 'checkpoint_every', 'checkpoint_keep',
+          'checkpoint_keep_every', 'on_nan', 'check_determinism', 'lanes',
+          'shard_data', 'cohorts_file', 'convolution'}
+  base = Config()
+  for field in dataclasses.fields(Config):
+    value, choices = getattr(base, field.name), field.metadata['choices']
+    other = (choices[-1] if choices and value != choices[-1] else
+             choices[0] if choices else f'{value}x' if field.type is str else
+             not value if field.type is bool else value + 1)
+    changed = dataclasses.replace(base, **{field.name: other})
+    is_same = fingerprint(changed) == fingerprint(base)
+    assert is_same == (field.name in free), field.name
+
+
+def test_later_fields_keep_earlier_fingerprints():
+  """The digits are those of a version without --eval_examples."""
+  assert fingerprint(Config()) == '594f5a83'
+  assert all(getattr(Config(), name) == value
+             for name, value in EARLIER_VALUES.items())
+  assert fingerprint(Config(eval_examples=5)) != '594f5a83'
+  assert fingerprint(Config(precision='tf32')) != '594f5a83'
