@@ -1,6 +1,6 @@
-"""The command that trains: python -m moon_jax.train --flagfile=FILE.
+"""The training command: python -m moon_jax.train --flagfile=FILE.
 
-Every field of `moon_jax.config.Config` is a flag; `moon_jax.cli.command_line`
+Each field of `moon_jax.config.Config` is a flag. `moon_jax.cli.command_line`
 lists the exit statuses.
 """
 
@@ -12,27 +12,27 @@ from moon_jax.distributed import processes
 
 _COORDINATOR = flags.DEFINE_string(
     'coordinator_address', '', 'HOST:PORT of the first of several processes '
-    'that share a run; not needed where the cluster tells it to JAX (Slurm, '
-    'Open MPI, TPU pods).')
+    'that share a run; not needed on clusters that JAX detects (Slurm, Open '
+    'MPI, TPU pods).')
 _NUM_PROCESSES = flags.DEFINE_integer(
-    'num_processes', 0, 'Processes that share a run; 0 takes what the cluster '
-    'says, and 1 runs this one alone whatever it says.')
+    'num_processes', 0, 'Number of processes that share a run; 0 uses the '
+    "cluster's number, and 1 runs a single process on any cluster.")
 _PROCESS_ID = flags.DEFINE_integer(
-    'process_id', -1, 'Which of the processes this one is, from 0; -1 takes '
-    'what the cluster says.')
+    'process_id', -1, 'Index of this process, from 0; -1 uses the index that '
+    'the cluster assigned.')
 
 
 def train(config: Config) -> None:
-  """Runs, and prints the outcome."""
+  """Trains and evaluates a model, and prints the final accuracy."""
   processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
   from moon_jax.training import (
-    run,  # with scikit-learn or pooch, as the data needs
+    run,  # slow: it imports scikit-learn or pooch for some data sets
   )
 
   summary = run.run(config)
-  of = (f' on {summary["test_examples"]:,} test examples'
-        if 'test_examples' in summary else '')
-  print(f'test accuracy {summary["test_accuracy"]:.4f}{of} after '
+  on_examples = (f' on {summary["test_examples"]:,} test examples'
+                 if 'test_examples' in summary else '')
+  print(f'test accuracy {summary["test_accuracy"]:.4f}{on_examples} after '
         f'{summary["rounds"]} rounds (best {summary["best_test_accuracy"]:.4f} '
         f'after {summary["best_round"]}), '
         f'{summary["seconds_per_round"]:.2f} s a round')

@@ -157,7 +157,7 @@ def test_listed_cohorts_replay_a_run(tmp_path):
   assert results(metrics_of(tmp_path / 'listed')) == results(
       metrics_of(tmp_path / 'sampled'))
   cohorts.write_text('0\n1 2 3 4\n5 0\n1\n')
-  with pytest.raises(UserError, match='what --cohorts_file=.*had other'):
+  with pytest.raises(UserError, match='which --cohorts_file=.*had other'):
     run.run(listed)
   other = with_(listed, workdir=str(tmp_path / 'other'))
   run.run(other)
@@ -327,7 +327,7 @@ def test_shuffles_are_addressed_by_seed_round_and_client(tmp_path):
 def test_checkpoint_without_its_metrics_is_told(tmp_path):
   run.run(with_(SMALL, workdir=str(tmp_path), num_rounds=2))
   (tmp_path / 'metrics.jsonl').unlink()
-  with pytest.raises(UserError, match='checkpoints without metrics'):
+  with pytest.raises(UserError, match='must hold metrics.jsonl next to'):
     run.run(with_(SMALL, workdir=str(tmp_path)))
 
 
@@ -391,7 +391,7 @@ def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
   run.run(config)
   assert len(list(pathlib.Path('runs').iterdir())) == 2
   run.run(with_(config, workdir='w'))
-  with pytest.raises(UserError, match='--dataset=npz names had other content'):
+  with pytest.raises(UserError, match='--dataset=npz had other content'):
     run.run(with_(config, data_dir='b.npz', workdir='w'))
 
 
@@ -408,15 +408,15 @@ def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
     (['--dataset=cifar10'], ['--data_dir', 'got none']),
     (['--dataset=cifar10', '--data_dir=/no/such'],
      ['--data_dir=/no/such', 'mkdir']),
-    (['--workdir=/proc/run'], ['--workdir=/proc/run', 'cannot be written']),
-    ([f'--workdir={TMP}/file/run'], ['--workdir', 'cannot be written']),
+    (['--workdir=/proc/run'], ['--workdir=/proc/run', 'must be writable']),
+    ([f'--workdir={TMP}/file/run'], ['--workdir', 'must be writable']),
     (['--cohorts_file=/no/such'], ['--cohorts_file=/no/such', 'cannot be']),
     (['--algorithm=nowhere:f'], ['--algorithm=nowhere:f', 'no file of']),
     (['--dp_clip=1'], ['--dp_clip=1', '--weighting=uniform']),
     ([f'--workdir={TMP}/other'], ['--workdir', 'another configuration',
                                   '--mu=0.25']),
     (['--flagfile=nowhere.flags'], ['nowhere.flags']),
-    (['digits'], ['digits', 'not a flag']),
+    (['digits'], ['digits', 'must be flags']),
 ])
 def test_mistakes_are_told_in_a_line(flags, words, tmp_path):
   (tmp_path / 'file').write_text('')

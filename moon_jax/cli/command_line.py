@@ -1,7 +1,7 @@
-"""What the commands of moon_jax share: every field of `Config` is a flag.
+"""Command-line interface: one flag per field of `Config`, and exit statuses.
 
-Exit status: 0 done; 2 a mistake of the user's, told in a line or two; 128 and a
-signal's number where one ended it; 1 anything else.
+Exit statuses: 0, success; 2, invalid input, with an error message of one or two
+lines; 128 plus the signal's number, ended by a signal; 1, any other error.
 """
 
 from collections.abc import Callable
@@ -27,38 +27,40 @@ from moon_jax.errors import OutOfMemory
 from moon_jax.errors import UserError
 from moon_jax.simulation import checks
 
-_MAX_CHARACTERS = 2000  # characters of a message
+_MAX_CHARACTERS = 2000  # of an error message
 
-_DEFINE = {
+_DEFINE_FNS = {
     str: flags.DEFINE_string,
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     bool: flags.DEFINE_bool,
 }
 
+# Environment variable with the configuration of a restarted command, as JSON.
+_RESTART_VARIABLE = 'MOON_JAX_RESTART'
 
-# The configuration of a command that begins anew, as JSON.
-_ANEW = 'MOON_JAX_ANEW'
-
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 
 
 def define_config() -> None:
-  """Makes a flag of each field of `Config`."""
+  """Defines one flag for each field of `Config`."""
   for field in dataclasses.fields(Config):
     text, choices = field.metadata['help'], field.metadata['choices']
     if choices:
       flags.DEFINE_enum(field.name, field.default, choices, text)
     else:
-      _DEFINE[field.type](field.name, field.default, text)
+      _DEFINE_FNS[field.type](field.name, field.default, text)
 
 
 def start(name: str, run: Callable[[Config], None]) -> None:
-  """Reads the flags, checks them, and calls `run` with the configuration.
+  """Parses the flags, validates them and calls `run` with the configuration.
+
+  Does not return: the process ends with one of the exit statuses above.
 
   Args:
-    name: of the command, for its messages.
-    run: does it; may raise what `moon_jax.errors` has.
+    name: the command's name in error messages.
+    run: called with the configuration; may raise the errors of
+      `moon_jax.errors`.
   """
   def main(argv):
     del argv
@@ -66,76 +68,77 @@ def start(name: str, run: Callable[[Config], None]) -> None:
     logging.set_verbosity(logging.WARNING)
     config = {field.name: flags.FLAGS[field.name].value
               for field in dataclasses.fields(Config)}
-    config = json.loads(os.environ.pop(_ANEW, 'null')) or config
+    config = json.loads(os.environ.pop(_RESTART_VARIABLE, 'null')) or config
     try:
       run(checks.validate(Config(**config)))
     except OutOfMemory as error:
-      print(f'{name}: {_line(str(error))}', file=sys.stderr)
+      print(f'{name}: {_one_line(str(error))}', file=sys.stderr)
       if error.fewer_lanes:
-        _begin_anew(config, error.fewer_lanes)
-      _end_now(2)
+        _restart(config, error.fewer_lanes)
+      _exit(2)
     except UserError as error:
       _fail(name, error, 2)
     except DivergedError as error:
       _fail(name, error, 1)
     except InterruptedRun as error:
       print(f'{name}: {error}', file=sys.stderr, flush=True)
-      _end_now(128 + error.number)
+      _exit(128 + error.number)
     except KeyboardInterrupt:
-      _fail(name, 'interrupted; the same command goes on from the last '
-            'checkpoint, where there is one', 128 + signal.SIGINT)
-    except BrokenPipeError:  # whoever read the output has gone
+      _fail(name, 'interrupted; the same command resumes from the last '
+            'checkpoint, if there is one', 128 + signal.SIGINT)
+    except BrokenPipeError:  # the reader of the output has ended
       os._exit(128 + signal.SIGPIPE)
     except Exception as error:
-      if isinstance(error, OSError) and error.errno in _DISK:
-        _fail(name, f'{error}; once there is room, the same command goes on '
-              'from the last checkpoint, where there is one', 1)
+      if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        _fail(name, f'{error}; make the disk writable and free space: the same '
+              'command then resumes from the last checkpoint, if there is one',
+              1)
       if processes.count() == 1 and type(error).__name__ == 'JaxRuntimeError':
         traceback.print_exc()
-        _end_now(1)
+        _exit(1)
       if processes.count() == 1:
         raise
       if processes.is_lost_peer_error(error):
         reason = str(error).strip().partition('\n')[0][:200]
         _fail(name, f'process {processes.index()}: another process of this run '
-              f'has ended, or cannot be reached ({reason}). Start all of them '
-              'again: they go on from the last checkpoint, where there is one',
-              1)
+              f'has ended or cannot be reached ({reason}). Restart all: they '
+              'resume from the last checkpoint, if there is one', 1)
       traceback.print_exc()
       processes.leave(1)
 
   def parse(argv):
     try:
-      rest = flags.FLAGS(argv)
-      if len(rest) > 1:
-        raise UserError(f'{rest[1]!r} is not a flag; flags start with --')
-      return rest
+      words = flags.FLAGS(argv)
+      if len(words) > 1:
+        raise UserError('all arguments must be flags, got the positional '
+                        f'argument {words[1]!r}; flags start with --')
+      return words
     except SystemExit:
-      sys.exit(0)  # --help has been told
+      sys.exit(0)  # absl has printed the help and would exit with 1
     except RecursionError:
-      _fail(name, 'a flag is too long, or flag files name one another too '
-            'deeply. --help lists the flags and their values', 2)
+      _fail(name, 'flags must be shorter and flag files less deeply nested, '
+            'got a RecursionError. --help lists the flags and their values', 2)
     except (flags.Error, UserError, OSError, ValueError) as error:
       _fail(name, f'{error}. --help lists the flags and their values', 2)
 
   app.run(main, flags_parser=parse)
 
 
-def _begin_anew(config, fewer_lanes):
-  """The same command in this process's place: devices may be stuck in it.
+def _restart(config, fewer_lanes):
+  """Replaces this process, whose devices may hang, with the same command.
 
-  Its flags are told as they were: flag files may have changed since.
+  Passes the configuration on, since flag files may have changed.
   """
-  print(f'trying again with {fewer_lanes} lane(s)', file=sys.stderr)
+  print(f'restarting with {fewer_lanes} lane(s)', file=sys.stderr)
   sys.stdout.flush()
   sys.stderr.flush()
   os.environ[lanes.MAX_LANES_VARIABLE] = str(fewer_lanes)
-  os.environ[_ANEW] = json.dumps(config)
+  os.environ[_RESTART_VARIABLE] = json.dumps(config)
   os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def _end_now(status):
-  """Without Python's own end, which devices at work, or stuck, would stop."""
+def _exit(status):
+  """Ends the process without Python's cleanup, which waits for devices."""
   sys.stdout.flush()
   sys.stderr.flush()
   if processes.count() > 1:
@@ -143,13 +146,13 @@ def _end_now(status):
   os._exit(status)
 
 
-def _fail(name: str, why: Exception | str, status: int) -> None:
-  print(f'{name}: {_line(str(why))}', file=sys.stderr)
+def _fail(name: str, reason: Exception | str, status: int) -> None:
+  print(f'{name}: {_one_line(str(reason))}', file=sys.stderr)
   processes.leave(status)
 
 
-def _line(text: str) -> str:
-  """One line, whatever the values that it repeats have in them."""
+def _one_line(text: str) -> str:
+  """Escapes line breaks and control characters, and shortens the text."""
   text = ''.join(c if c.isprintable() else repr(c)[1:-1] for c in text)
   half = _MAX_CHARACTERS // 2
   return text if len(text) <= _MAX_CHARACTERS else (

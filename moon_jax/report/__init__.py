@@ -1,1 +1,1 @@
-"""Pictures and tables of what was run."""
+"""Figures, tables and statistics of runs."""

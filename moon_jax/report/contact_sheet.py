@@ -1,4 +1,4 @@
-"""Draws images as they are stored, and below them as clients train on them."""
+"""Draws images as they are stored, above augmented copies of them."""
 
 from collections.abc import Sequence
 import pathlib
@@ -10,7 +10,7 @@ import numpy as np
 
 from moon_jax.data import augment
 
-_DRAWS = 5  # of each image
+_NUM_DRAWS = 5  # augmented copies of each image
 _GAP = 2  # pixels between images
 
 
@@ -19,18 +19,18 @@ class Panel(NamedTuple):
 
   title: str
   images: np.ndarray  # uint8 [B, H, W, C], as stored
-  augmentation: str  # a name of moon_jax.data.augment.AUGMENTATIONS
+  augmentation: str  # a key of moon_jax.data.augment.AUGMENTATIONS
 
 
 def draw(panels: Sequence[Panel], path: pathlib.Path, seed: int = 0) -> None:
-  """Writes a PNG, a panel above the other.
+  """Draws the panels, one below the other, to a PNG file.
 
   Args:
-    panels: what to draw.
+    panels: the images of each data set.
     path: the file to write.
-    seed: of the augmentation.
+    seed: seed of the augmentation.
   """
-  # Not pyplot: it looks for a display and keeps what it drew.
+  # pyplot would look for a display and keep each figure in memory.
   from matplotlib.backends.backend_agg import FigureCanvasAgg
   from matplotlib.figure import Figure
 
@@ -42,22 +42,29 @@ def draw(panels: Sequence[Panel], path: pathlib.Path, seed: int = 0) -> None:
     ax.imshow(sheet.squeeze(), cmap='gray', vmin=0, vmax=255,
               interpolation='nearest')
     ax.set_title(panel.title)
-    height = sheet.shape[0] // (1 + _DRAWS)
-    ax.set_yticks((np.arange(1 + _DRAWS) + .5) * height,
-                  ['stored', *(f'draw {i + 1}' for i in range(_DRAWS))])
+    height = sheet.shape[0] // (1 + _NUM_DRAWS)
+    ax.set_yticks((np.arange(1 + _NUM_DRAWS) + .5) * height,
+                  ['stored', *(f'draw {i + 1}' for i in range(_NUM_DRAWS))])
     ax.set_xticks([])
     ax.tick_params(length=0)
   figure.savefig(path, dpi=80, bbox_inches='tight')
 
 
 def tile(panel: Panel, seed: int) -> np.ndarray:
-  """The stored images in a row, and a row for each draw: [R (H+2), B (W+2), C].
+  """Returns the stored images in one row, and one row for each draw.
+
+  Args:
+    panel: the images, [B, H, W, C].
+    seed: seed of the augmentation.
+
+  Returns:
+    uint8 [R (H + 2), B (W + 2), C] for R rows, with white gaps of 2 pixels.
   """
   augment_fn = augment.AUGMENTATIONS[panel.augmentation]
-  keys = jax.random.split(jax.random.key(seed), _DRAWS)
+  keys = jax.random.split(jax.random.key(seed), _NUM_DRAWS)
   rows = [panel.images, *(augment_fn(key, jnp.asarray(panel.images))
                           for key in keys)]
   gaps = ((0, _GAP), (0, _GAP), (0, 0))
-  framed = lambda image: np.pad(image, gaps, constant_values=255)
+  pad = lambda image: np.pad(image, gaps, constant_values=255)
   return np.concatenate([np.concatenate([
-      framed(image) for image in np.asarray(row)], 1) for row in rows])
+      pad(image) for image in np.asarray(row)], 1) for row in rows])

@@ -1,24 +1,26 @@
-"""Draws a partition as the papers do: how much of each class a client has."""
+"""Draws a partition as a heat map: the examples per client and class."""
 
 from collections.abc import Sequence
 import pathlib
 
 import numpy as np
 
-_MAX_NAMED = 30  # rows or columns that still can be labelled
-_MAX_NUMBERED = 20
+_MAX_LABELS = 30  # more tick labels would overlap
+_MAX_NUMBERED = 20  # more rows or columns have no room for numbers
 
 
 def draw(counts_CK: np.ndarray, class_names: Sequence[str],
          path: pathlib.Path) -> None:
-  """Writes a PNG, clients across and classes down, darker for more examples.
+  """Draws clients on the x axis and classes on the y axis to a PNG file.
+
+  Darker cells have more examples.
 
   Args:
-    counts_CK: int [C, K], examples of each class that each client has.
+    counts_CK: int [C, K], number of examples of each class at each client.
     class_names: [K].
     path: the file to write.
   """
-  # Not pyplot: it looks for a display and keeps what it drew.
+  # pyplot would look for a display and keep each figure in memory.
   from matplotlib.backends.backend_agg import FigureCanvasAgg
   from matplotlib.figure import Figure
 
@@ -32,14 +34,14 @@ def draw(counts_CK: np.ndarray, class_names: Sequence[str],
                       interpolation='nearest')
   axes.set_xlabel('client')
   axes.set_ylabel('class')
-  if num_clients <= _MAX_NAMED:
+  if num_clients <= _MAX_LABELS:
     axes.set_xticks(range(num_clients))
-  if num_classes <= _MAX_NAMED:
+  if num_classes <= _MAX_LABELS:
     axes.set_yticks(range(num_classes), class_names)
   if max(num_clients, num_classes) <= _MAX_NUMBERED:
     for (client, k), count in np.ndenumerate(counts_CK):
-      dark = count > counts_CK.max() / 2
+      is_dark = count > counts_CK.max() / 2
       axes.text(client, k, count, ha='center', va='center', fontsize=8,
-                color='white' if dark else 'black')
+                color='white' if is_dark else 'black')
   figure.colorbar(image, label='training examples')
   figure.savefig(path, dpi=120)

@@ -1,8 +1,10 @@
-"""Statistics of two methods over blocks that share everything but the method.
+"""Paired statistics of two methods over blocks.
 
-A block is a seed with its own split, initial model, cohorts and shuffles; both
-methods run in it, and their difference d_s is one observation. Tests are
-scipy's. Holm's adjustment: S. Holm, Scandinavian Journal of Statistics 6, 1979,
+A block is a seed, which determines the split, the initial model, the cohorts
+and the shuffles. Both methods run in each block, and the difference d_s of
+their results is one observation. The tests are SciPy's.
+
+Holm's adjustment: S. Holm, Scandinavian Journal of Statistics 6, 1979,
 https://www.jstor.org/stable/4615733. Equivalence (TOST): D. J. Schuirmann,
 Journal of Pharmacokinetics and Biopharmaceutics 15, 1987,
 https://doi.org/10.1007/BF01068419.
@@ -15,58 +17,59 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-LEVEL = .05  # of all tests; the confidence of intervals is 1 - LEVEL
-MARGIN = 1.  # points within which two methods are equivalent
-MIN_PERMUTED = 12  # pairs from which the sign-flip test is made
+LEVEL = .05  # significance level; intervals have confidence 1 - LEVEL
+MARGIN = 1.  # equivalence margin, percentage points
+MIN_PERMUTED = 12  # fewest pairs for the sign-flip test
 _MAX_PAIRS = 10_000
 
 
 class Comparison(NamedTuple):
   """Paired differences, in the unit of the values, and their tests.
 
-  With one pair only the mean is known: the other numbers are NaN.
+  With a single pair all statistics except the mean are NaN.
   """
 
   differences: tuple[float, ...]
   mean: float
   std: float  # sample standard deviation
-  low: float  # the interval of the mean
-  high: float
+  low: float  # lower end of the confidence interval of the mean
+  high: float  # upper end
   p_value: float  # two-sided paired t test
   equivalence_p: float  # TOST at ±MARGIN
-  sign_flip_p: float  # exact; NaN of fewer than MIN_PERMUTED pairs
+  sign_flip_p: float  # exact; NaN for fewer than MIN_PERMUTED pairs
 
 
 def compare(new: Sequence[float], baseline: Sequence[float]) -> Comparison:
   """Compares two methods over blocks.
 
   Args:
-    new: a value for each block.
-    baseline: likewise, of the same blocks in the same order.
+    new: the new method's value in each block.
+    baseline: the baseline's values, in the same order of blocks.
 
   Raises:
-    ValueError: where the lengths differ or there is no pair.
+    ValueError: if the lengths differ or are 0.
 
   Example:
     >>> compare([69., 70., 68.5], [66., 66.5, 66.]).mean
     3.0
   """
   if len(new) != len(baseline) or not len(new):
-    raise ValueError(f'{len(new)} and {len(baseline)} values are not one or '
-                     'more pairs')
+    raise ValueError('values must form one or more pairs, got '
+                     f'{len(new)} and {len(baseline)} values')
   d = np.subtract(new, baseline, dtype=np.float64)
   nan = math.nan
-  found = Comparison(tuple(d.tolist()), float(d.mean()), *[nan] * 6)
+  result = Comparison(tuple(d.tolist()), float(d.mean()), *[nan] * 6)
   if len(d) < 2:
-    return found
+    return result
   std = float(d.std(ddof=1))
-  if not std:  # the t distribution of a sample without spread is a point
-    return found._replace(
-        std=0., low=found.mean, high=found.mean, p_value=float(not found.mean),
-        equivalence_p=float(abs(found.mean) >= MARGIN))
+  if not std:  # the t statistic is infinite or undefined
+    return result._replace(
+        std=0., low=result.mean, high=result.mean,
+        p_value=float(not result.mean),
+        equivalence_p=float(abs(result.mean) >= MARGIN))
   test = stats.ttest_1samp(d, 0)
   interval = test.confidence_interval(1 - LEVEL)
-  return found._replace(
+  return result._replace(
       std=std, low=float(interval.low), high=float(interval.high),
       p_value=float(test.pvalue),
       equivalence_p=max(
@@ -76,14 +79,14 @@ def compare(new: Sequence[float], baseline: Sequence[float]) -> Comparison:
 
 
 def _sign_flip(d):
-  """The share of all 2^n sign patterns whose mean is at least as far from 0."""
+  """Returns the fraction of the 2^n sign patterns with as large a |mean|."""
   return float(stats.permutation_test(
       (d,), np.mean, permutation_type='samples', n_resamples=2**16,
       rng=np.random.default_rng(0)).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-  """Returns p-values adjusted for their number, in the order given.
+  """Returns p-values adjusted for multiple tests, in the order given.
 
   Example:
     >>> holm([.01, .04, .03])
@@ -98,12 +101,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def welch(values: Sequence[float], mean: float, std: float,
           n: int) -> tuple[float, float]:
-  """Compares values with published ones, of which only a summary is known.
+  """Compares values with a published mean and standard deviation.
 
   Args:
-    values: two or more.
-    mean: published.
-    std: published sample standard deviation.
+    values: two values or more.
+    mean: the published mean.
+    std: the published sample standard deviation.
     n: number of published runs.
 
   Returns:
@@ -116,11 +119,11 @@ def welch(values: Sequence[float], mean: float, std: float,
 
 
 def pairs_needed(std: float, half_width: float = MARGIN) -> int:
-  """Returns the smallest number of pairs with at most this half-width.
+  """Returns the number of pairs needed for a confidence interval of the mean.
 
   Args:
     std: standard deviation of the differences.
-    half_width: wanted, in the unit of the differences.
+    half_width: largest half-width of the interval, in the same unit.
   """
   for n in range(2, _MAX_PAIRS):
     if stats.t.ppf(1 - LEVEL / 2, n - 1) * std / math.sqrt(n) <= half_width:
@@ -133,13 +136,13 @@ def rounds_to(accuracies: Sequence[float], target: float,
   """Returns the first round whose running median reaches a target.
 
   Args:
-    accuracies: one for each round, from round 1.
+    accuracies: one value for each round, from round 1.
     target: in the same unit.
-    window: number of rounds in the median, a round and those just before it;
-      the first `window` - 1 rounds have none.
+    window: number of consecutive rounds in the median, up to and including the
+      current one. The first `window` - 1 rounds have no median.
 
   Returns:
-    The round, from 1; None where it is never reached (censored).
+    The round, from 1, or None if the target is never reached (censored).
   """
   for r in range(window, len(accuracies) + 1):
     if np.median(accuracies[r - window:r]) >= target:

@@ -1,8 +1,8 @@
-"""Saves and restores the whole state of a run with Orbax, while rounds go on.
+"""Saves and restores the complete state of a run with Orbax, asynchronously.
 
-A checkpoint is a directory that Orbax names only once it is whole. It holds a
-hash of all that was saved, so that one that is damaged later is told, too. Of
-several processes all take part, in a directory that all of them see.
+A checkpoint is a directory. Orbax gives it its final name once it is complete,
+and a hash of its content detects later damage. In a run of several processes
+all of them take part, and all must see the same directory.
 """
 
 import collections
@@ -23,26 +23,33 @@ from moon_jax.distributed import processes
 from moon_jax.engine.state import State
 from moon_jax.errors import UserError
 
-_MAX_CHARACTERS = 100  # characters of a reason
+_MAX_CHARACTERS = 100  # of an error in a message
 
 
 class Checkpoints:
-  """The checkpoints of one run, a directory each, named by rounds done."""
+  """The checkpoints of one run.
+
+  Each is a directory whose name is the number of completed rounds.
+  """
 
   def __init__(self, directory: pathlib.Path, config: Config):
-    """Looks at the directory; changes nothing.
+    """Reads the names in the directory and changes nothing.
+
+    Args:
+      directory: of the checkpoints; it does not have to exist.
+      config: the configuration of the run.
 
     Raises:
-      UserError: where these processes cannot write checkpoints.
+      UserError: if the processes have different numbers of devices.
     """
-    if not devices_are_even():
+    if not has_equal_device_counts():
       raise UserError(
-          f'--checkpoint_every={config.checkpoint_every}: processes of unlike '
-          'numbers of devices cannot use checkpoints, as Orbax has it; show '
-          'each as many, or give --checkpoint_every=0 and a new --workdir')
-    # Orbax logs all it does, and what it raises as well, with a stack.
+          'all processes must have the same number of devices for Orbax to '
+          'write checkpoints, got different numbers; give each process the '
+          'same number, or use --checkpoint_every=0 with a new --workdir')
+    # Orbax logs each step, and each error that it raises with its traceback.
     logging.getLogger('absl').setLevel('CRITICAL')
-    _quieten_event_loop()
+    _silence_closed_event_loop()
     self._directory, self._config = directory.absolute(), config
     self._damaged = []
     self._writer = None
@@ -50,99 +57,106 @@ class Checkpoints:
 
   @property
   def newest(self) -> int:
-    """Rounds that the newest one has done, begun or whole; 0 without any."""
+    """Rounds completed at the newest checkpoint; 0 if there is none."""
     return self._newest
 
   def restore(self, like: State) -> tuple[State, dict[str, Any]] | None:
-    """The newest state that is whole, on the host as `like` is, and its note.
+    """Returns the newest undamaged state and its note, and changes no file.
 
-    Changes nothing.
+    Args:
+      like: a state on the host, with the shapes and types of the result.
 
     Returns:
-      None where there is no checkpoint.
+      The state on the host and the note given to `save`, or None if there is
+      no checkpoint.
 
     Raises:
-      UserError: where there are, and all of them are damaged.
+      UserError: if all checkpoints are damaged, or one cannot be read.
     """
-    reasons = {}
+    reasons = {}  # step -> why its checkpoint is damaged
     for step in sorted(self._steps(), reverse=True):
       try:
-        logging.disable()  # what is wrong is raised as well
-        found, reason = self._load(step, like), ''
-      except (MemoryError, PermissionError) as error:  # no fault of its own
-        raise UserError(f'--workdir: {self._directory / str(step)} cannot be '
-                        f'read ({first_line(error)}); make it so') from error
+        logging.disable()  # Orbax raises the errors that it logs
+        restored, reason = self._load(step, like), ''
+      except (MemoryError, PermissionError) as error:  # it is not damaged
+        raise UserError(
+            f'--workdir: {self._directory / str(step)} must be readable, got '
+            f'{first_line(error)}; change its permissions or free memory'
+            ) from error
       except Exception as error:  # Orbax and TensorStore raise many kinds
         if processes.is_lost_peer_error(error):
           raise
-        found, reason = None, first_line(error)
+        restored, reason = None, first_line(error)
       finally:
         logging.disable(logging.NOTSET)
-      if processes.all_agree(found is not None):
+      if processes.all_agree(restored is not None):
         self._damaged, self._newest = list(reasons), step
         if reasons and processes.is_first():
-          print(f'--workdir: {self._told(reasons)}; the run goes on from round '
-                f'{step}', file=sys.stderr, flush=True)
-        return found
+          print(f'--workdir: {self._describe(reasons)}; the run resumes after '
+                f'round {step}', file=sys.stderr, flush=True)
+        return restored
       reasons[step] = reason or 'another process cannot read it'
     if not reasons:
       return None
     raise UserError(
-        f'--workdir: {self._told(reasons)}, and there is no other. Restore one '
-        'from a copy, or begin anew in another --workdir')
+        f'--workdir: {self._describe(reasons)}, and there is no other '
+        'checkpoint. Restore one from a copy, or start in another --workdir')
 
   def open(self) -> None:
-    """Makes the directory ready for `save`; what `restore` found damaged is
-    renamed, so that nothing takes it.
+    """Prepares the directory for `save`.
+
+    Renames the checkpoints that `restore` found damaged, so that they are not
+    read again.
 
     Raises:
-      UserError: where it cannot hold checkpoints.
+      UserError: if the directory cannot be written.
     """
     policies = ocp.training.preservation_policies
-    kept = [policies.LatestN(self._config.checkpoint_keep)]
+    preserved = [policies.LatestN(self._config.checkpoint_keep)]
     if self._config.checkpoint_keep_every:
-      kept.append(policies.EveryNSteps(self._config.checkpoint_keep_every))
-    processes.run_on_first_process(lambda: self._calling(self._set_aside))
-    self._writer = self._calling(lambda: ocp.training.Checkpointer(
+      preserved.append(policies.EveryNSteps(self._config.checkpoint_keep_every))
+    processes.run_on_first_process(
+        lambda: self._convert_errors(self._rename_damaged))
+    self._writer = self._convert_errors(lambda: ocp.training.Checkpointer(
         self._directory, cleanup_tmp_directories=True,
-        preservation_policy=policies.AnyPreservationPolicy(kept)))
+        preservation_policy=policies.AnyPreservationPolicy(preserved)))
 
   def save(self, state: State, note: dict[str, Any]) -> None:
-    """Begins to write; waits for the one before, of which it tells errors.
+    """Starts to write a checkpoint, after the previous one is complete.
 
     Args:
       state: on the host (`state.on_host`), the same in all processes. It may
-        change as soon as this returns.
-      note: what else is to be known on resuming, as JSON.
+        be modified as soon as this function returns.
+      note: further values to restore, serializable as JSON.
 
     Raises:
-      UserError: where this one, or the one before, cannot be written.
+      UserError: if this or the previous checkpoint cannot be written.
     """
     tree, step = _to_tree(state), int(state.round)
     metadata = {'note': note, 'sha256': digest(tree, note)}
-    self._calling(lambda: self._writer.save_async(
+    self._convert_errors(lambda: self._writer.save_async(
         step, tree, force=True, custom_metadata=metadata))
     self._newest = step
 
   def wait(self) -> None:
-    """Returns when all is written.
+    """Waits until all checkpoints are written.
 
     Raises:
-      UserError: where it cannot be.
+      UserError: if one cannot be written.
     """
-    self._calling(self._writer.wait)
+    self._convert_errors(self._writer.wait)
 
   def close(self) -> None:
-    """Waits, and ends.
+    """Waits until all checkpoints are written, and closes Orbax's writer.
 
     Raises:
-      UserError: where it cannot be.
+      UserError: if a checkpoint cannot be written.
     """
     if self._writer:
-      self._calling(self._writer.close)
+      self._convert_errors(self._writer.close)
 
   def _steps(self):
-    """Of what has the name of a whole checkpoint."""
+    """Returns the numbers of the completely written checkpoints."""
     if not self._directory.is_dir():
       return []
     return [int(path.name) for path in self._directory.iterdir()
@@ -153,44 +167,45 @@ class Checkpoints:
     metadata = ocp.metadata(path).custom_metadata
     tree = ocp.load(path, _to_tree(like))
     if metadata['sha256'] != digest(tree, metadata['note']):
-      raise ValueError('it does not hold what was saved')
+      raise ValueError('its hash differs from that of the saved state')
     if _shapes(tree) != _shapes(_to_tree(like)):
-      raise ValueError('it is of another network, method or number of clients')
+      raise ValueError(
+          'it is from another network, algorithm or number of clients')
     return like._replace(**tree), metadata['note']
 
-  def _set_aside(self):
+  def _rename_damaged(self):
     for step in self._damaged:
       number = len(list(self._directory.glob(f'damaged-{step}-*')))
       (self._directory / str(step)).rename(
           self._directory / f'damaged-{step}-{number}')
 
-  def _told(self, reasons):
-    which = ', '.join(f'{self._directory / str(step)} ({reason})'
-                      for step, reason in reasons.items())
-    return f'damaged checkpoint {which}'
+  def _describe(self, reasons):
+    checkpoints = ', '.join(f'{self._directory / str(step)} ({reason})'
+                            for step, reason in reasons.items())
+    return f'damaged checkpoint {checkpoints}'
 
-  def _calling(self, function: Callable[[], Any]):
-    """What the function of Orbax returns; errors are the directory's."""
+  def _convert_errors(self, function: Callable[[], Any]):
+    """Calls a function that uses Orbax; raises its errors as UserError."""
     try:
       return function()
-    except Exception as error:  # of many kinds
+    except Exception as error:  # Orbax and TensorStore raise many kinds
       if processes.is_lost_peer_error(error):  # processes meet to write
         raise
       raise UserError(
-          f'--workdir: {self._directory} cannot hold checkpoints '
-          f'({first_line(error)}). Make it so, or name another directory; '
-          'from the last checkpoint that is whole the same command goes on'
+          f'--workdir: {self._directory} must be writable for checkpoints, got '
+          f'{first_line(error)}. Free space or change its permissions: the '
+          'same command resumes from the last complete checkpoint'
           ) from error
 
 
-def devices_are_even() -> bool:
-  """Whether all processes have as many devices, as Orbax wants it."""
+def has_equal_device_counts() -> bool:
+  """Returns whether all processes have the same number of devices."""
   counts = collections.Counter(d.process_index for d in jax.devices())
   return len(set(counts.values())) == 1
 
 
 def digest(tree: Any, note: dict[str, Any]) -> str:
-  """A hash of a tree's names, types, shapes and numbers, and of a note."""
+  """Returns the SHA-256 of a tree's paths and arrays, and of a note."""
   digest = hashlib.sha256(json.dumps(note, sort_keys=True).encode())
   for path, x in jax.tree.leaves_with_path(tree):
     x = np.asarray(x)
@@ -201,7 +216,7 @@ def digest(tree: Any, note: dict[str, Any]) -> str:
 
 
 def _to_tree(state: State):
-  """The state as Orbax takes it: a dict without what is empty."""
+  """Returns the state as a dict without empty trees, which Orbax rejects."""
   return {name: x for name, x in state._asdict().items()
           if jax.tree.leaves(x)}
 
@@ -210,22 +225,23 @@ def _shapes(tree):
   return jax.tree.map(lambda x: (np.shape(x), np.asarray(x).dtype), tree)
 
 
-def _quieten_event_loop():
-  """Where a file is damaged TensorStore answers a loop that Orbax has closed.
+def _silence_closed_event_loop():
+  """Hides errors of callbacks to an event loop that Orbax has closed.
 
-  What is wrong has been raised by then; Python would print this with a stack.
+  TensorStore makes such callbacks after it has read a damaged file. Orbax has
+  raised the reason by then, and Python would print a second traceback.
   """
   logging.getLogger('asyncio').setLevel('CRITICAL')
-  before = sys.unraisablehook
+  previous_hook = sys.unraisablehook
 
   def hook(unraisable):
     if 'Event loop is closed' not in str(unraisable.exc_value):
-      before(unraisable)
+      previous_hook(unraisable)
 
   sys.unraisablehook = hook
 
 
 def first_line(error: Exception) -> str:
-  """What an error is, as much of it as a message takes."""
+  """Returns the type and the first line of an error, shortened."""
   line = str(error).strip().partition('\n')[0][:_MAX_CHARACTERS]
   return f'{type(error).__name__}: {line}' if line else type(error).__name__

@@ -1,4 +1,6 @@
-"""The final global model for other programs: safetensors, and Orbax.
+"""Saves and loads the final global model, as safetensors and with Orbax.
+
+Example:
 
     import moon_jax
     model, variables = moon_jax.load('runs/cifar10-moon-0123abcd')
@@ -33,14 +35,16 @@ _SAFETENSORS, _ORBAX = 'model.safetensors', 'model'
 
 
 class TrainedModel(NamedTuple):
-  """A network with what was done to its inputs; call it with variables.
+  """A trained network with the normalization of its inputs.
+
+  Call it with variables and inputs to compute the network's outputs.
 
   Attributes:
-    network: init and apply, of normalised inputs.
-    mean: of inputs, a channel each, as `moon_jax.data.dataset.Dataset` has it.
-    std: likewise.
+    network: its init and apply functions take normalized inputs.
+    mean: one value per channel, as in `moon_jax.data.dataset.Dataset`.
+    std: one value per channel, as in `moon_jax.data.dataset.Dataset`.
     class_names: [K].
-    config: the run's, as config.json has it.
+    config: the fields of the run's configuration, as in config.json.
   """
 
   network: models.Model
@@ -50,9 +54,12 @@ class TrainedModel(NamedTuple):
   config: dict[str, Any]
 
   def __call__(self, variables: Variables, inputs: jax.Array) -> models.Outputs:
-    """What the network computes of inputs [B, ...] as the data set stores them.
+    """Returns the outputs for a batch of inputs without augmentation.
 
-    Of images that is uint8 [B, H, W, C].
+    Args:
+      variables: the model's variables, as `load` returns them.
+      inputs: [B, ...], as the data set stores them; images are uint8
+        [B, H, W, C].
     """
     inputs = augment.normalize(jnp.asarray(inputs), self.mean, self.std)
     outputs, _ = self.network.apply(
@@ -62,16 +69,16 @@ class TrainedModel(NamedTuple):
 
 def save(directory: pathlib.Path, config: Config, dataset: Dataset,
          variables: Variables) -> None:
-  """Writes model.safetensors and model/ into the directory.
+  """Writes model.safetensors and model/ to the directory.
 
   Args:
-    directory: a work directory.
-    config: of the run.
-    dataset: that it was trained on.
+    directory: the work directory of the run.
+    config: the configuration of the run.
+    dataset: the data set that the model was trained on.
     variables: numpy arrays, the same in all processes.
 
   Raises:
-    UserError: where they cannot be written.
+    UserError: if they cannot be written.
   """
   note = {
       'moon_jax': __version__,
@@ -82,34 +89,35 @@ def save(directory: pathlib.Path, config: Config, dataset: Dataset,
       'input_shape': list(dataset.train_inputs.shape[1:])}
   note['sha256'] = checkpoint.digest(variables, note)
   try:
-    if checkpoint.devices_are_even():
+    if checkpoint.has_equal_device_counts():
       ocp.save((directory / _ORBAX).absolute(), variables, overwrite=True,
                custom_metadata=note)
     if processes.is_first():
       write_atomically(directory / _SAFETENSORS, safetensors.numpy.save(
           traverse_util.flatten_dict(variables, sep='.'),
           metadata={'moon_jax': json.dumps(note)}))
-  except Exception as error:  # of many kinds
+  except Exception as error:  # Orbax and TensorStore raise many kinds
     if processes.is_lost_peer_error(error):
       raise
     raise UserError(
-        f'--workdir={directory} cannot be written '
-        f'({checkpoint.first_line(error)}). Make it so: the same command goes '
-        'on from its last checkpoint') from error
+        f'--workdir={directory} must be writable, got '
+        f'{checkpoint.first_line(error)}. Free space or change its '
+        'permissions: the same command resumes from its last checkpoint'
+        ) from error
 
 
 def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
-  """The global model that a run ended with.
+  """Loads the final global model of a finished run.
 
   Args:
-    path: the run's work directory, or model.safetensors or model/ in it.
+    path: the work directory of the run, or model.safetensors or model/ in it.
 
   Returns:
-    The network, to be called as `model(variables, inputs)`, and its variables,
-    {'params': ...} in numpy arrays.
+    The model, to be called as `model(variables, inputs)`, and its variables,
+    {'params': ...} of numpy arrays.
 
   Raises:
-    UserError: where there is no whole model of moon_jax.
+    UserError: if there is no complete model that moon_jax saved.
   """
   path = pathlib.Path(path).expanduser()
   if (path / _SAFETENSORS).exists():
@@ -123,13 +131,13 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
         path)
     expected = note.pop('sha256')
     if expected != checkpoint.digest(variables, note):
-      raise ValueError('it does not hold what was saved')
-  except Exception as error:  # of many kinds
+      raise ValueError('its hash differs from that of the saved model')
+  except Exception as error:  # safetensors and Orbax raise many kinds
     reason = str(error).strip().partition('\n')[0] or type(error).__name__
     raise UserError(
-        f'{path} is no whole model of moon_jax ({reason}); give the work '
-        f'directory of a finished run, its {_SAFETENSORS} or its '
-        f'{_ORBAX}/') from error
+        f'{path} must be a complete model of moon_jax, got an invalid one '
+        f'({reason}); give the work directory of a finished run, its '
+        f'{_SAFETENSORS} or its {_ORBAX}/') from error
   config = note['config']
   network = models.make(
       config['model'], len(note['class_names']),

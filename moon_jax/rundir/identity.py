@@ -2,8 +2,13 @@
 
 import hashlib
 import json
+import pathlib
+from typing import Any
 
 from moon_jax.config import Config
+from moon_jax.errors import UserError
+
+_MAX_LISTED = 4  # differing flags in an error message
 
 # Fields that may change when a run resumes. They set where files are, how fast
 # a run is and what it keeps. --lanes and --convolution change results only by
@@ -37,3 +42,51 @@ def fingerprint(config: Config) -> str:
                  or EARLIER_VALUES[name] != value)}
   text = json.dumps(fields, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
+                   inputs: dict[str, str]) -> None:
+  """Checks that a configuration can resume the run in a work directory.
+
+  Args:
+    path: the work directory.
+    old: the content of its config.json.
+    config: the configuration.
+    inputs: for each flag that names a file, the hash of its content.
+
+  Raises:
+    UserError: if it is the configuration of another run, or of fewer rounds.
+  """
+  new, old = config.to_dict(), EARLIER_VALUES | old
+  differing = [name for name in new
+               if name not in FREE_FIELDS and name != 'num_rounds'
+               and old.get(name) != new[name]]
+  if differing:
+    flags = ', '.join(
+        f'--{n}={old.get(n)} (now {new[n]})' for n in differing[:_MAX_LISTED])
+    flags += ', ...' if len(differing) > _MAX_LISTED else ''
+    raise UserError(
+        f'--workdir={path} must hold a run of the same configuration, got '
+        f'another configuration: {flags}. Name another --workdir, or delete it')
+  if old.get('on_nan') == 'skip_client' and new['on_nan'] == 'stop':
+    raise UserError(
+        f'--workdir={path} must hold a run of --on_nan=stop, got one of '
+        '--on_nan=skip_client, which may have excluded clients; use '
+        '--on_nan=skip_client, or name another --workdir')
+  num_rounds = old.get('num_rounds')
+  if type(num_rounds) is not int or num_rounds > new['num_rounds']:
+    raise UserError(
+        f'--num_rounds must be at least the {num_rounds} of the run in '
+        f'--workdir={path}, got {new["num_rounds"]}; raise it or name another '
+        '--workdir')
+  old_inputs = old.get('inputs', {})
+  if not isinstance(old_inputs, dict) or old_inputs.keys() - new.keys():
+    raise UserError(f'--workdir={path}: "inputs" in config.json must map flags '
+                    f'to hashes, got {str(old_inputs)[:100]!r}; delete the '
+                    'directory or name another')
+  for name in sorted(inputs.keys() | old_inputs):
+    if old_inputs.get(name) != inputs.get(name):
+      raise UserError(
+          f'--workdir={path} must hold a run of the same input, got one for '
+          f'which --{name}={getattr(config, name)} had other content; name '
+          'another --workdir, or delete it')

@@ -1,4 +1,4 @@
-"""metrics.jsonl: a line a round, only ever added to by the one run at work."""
+"""metrics.jsonl: one line per round, appended by the only active run."""
 
 import fcntl
 import hashlib
@@ -12,10 +12,12 @@ from moon_jax.errors import UserError
 
 
 class MetricsLog:
-  """The lines of a run.
+  """The metrics file of a run.
 
-  A checkpoint remembers by `mark` what was written before it; `check` finds
-  whether that is still so, and `cut` drops what came after, which runs again.
+  A checkpoint stores the result of `mark`, which identifies the lines written
+  before it. A run that resumes from the checkpoint uses `check` to verify that
+  these lines are unchanged, and `cut` to remove later lines, since it repeats
+  their rounds.
   """
 
   def __init__(self, path: pathlib.Path):
@@ -28,32 +30,33 @@ class MetricsLog:
     return os.path.lexists(self._path)
 
   def lines(self) -> list[dict[str, Any]]:
-    """What whole lines say, of rounds 1, 2, ....
+    """Returns the metrics of rounds 1, 2, ..., without an incomplete last line.
 
     Raises:
-      UserError: where they are no lines of metrics.
+      UserError: if the file has other content.
     """
     if not self.exists:
       return []
     try:
       text = files.read_regular(self._path).decode('utf-8')
-      # A line that a crash cut short has no end.
-      whole = text[:text.rfind('\n') + 1]
-      lines = [json.loads(line) for line in whole.splitlines()]
+      # A line that a crash interrupted has no line break.
+      complete = text[:text.rfind('\n') + 1]
+      lines = [json.loads(line) for line in complete.splitlines()]
       for number, line in enumerate(lines, 1):
         if line['round'] is True or line['round'] != number:
-          raise ValueError(f'line {number} is of round {line["round"]}')
+          raise ValueError(f'line {number} has round {line["round"]}')
       return lines
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
       raise UserError(
-          f'--workdir={self._path.parent}: metrics.jsonl is damaged '
-          f'({error!r}); mend it, or name another directory') from error
+          f'--workdir={self._path.parent}: metrics.jsonl must hold one line '
+          f'per round, got {error!r}; restore it from a copy, or name another '
+          'directory') from error
 
   def lock(self) -> None:
-    """Makes the file, where there is none, and keeps other runs off it.
+    """Locks the file for this run; creates it if it does not exist.
 
     Raises:
-      UserError: where another run is at work.
+      UserError: if another run holds the lock.
     """
     self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -61,45 +64,55 @@ class MetricsLog:
     except BlockingIOError as error:
       self.close()
       raise UserError(
-          f'--workdir={self._path.parent}: another run is at work there; wait '
-          'for it, or name another directory') from error
+          f'--workdir={self._path.parent} is in use by another run; wait '
+          'until it ends, or name another directory') from error
     except OSError:
-      pass  # a file system without locks
+      pass  # the file system has no locks
 
   def check(self, mark: dict[str, Any] | None) -> None:
-    """Raises UserError where what a checkpoint marked is not there; changes
-    nothing."""
+    """Verifies that the lines of a mark are unchanged; writes nothing.
+
+    Args:
+      mark: from `mark`, or None for no lines.
+
+    Raises:
+      UserError: if they are missing or differ.
+    """
     size = mark['bytes'] if mark else 0
     content = files.read_regular(self._path)[:size]
     if mark and hashlib.sha256(content).hexdigest() != mark['sha256']:
       raise UserError(
-          f'--workdir={self._path.parent}: metrics.jsonl is not what the run '
-          'had written when it saved its checkpoint; restore it from a copy, '
-          'or name another --workdir')
+          f'--workdir={self._path.parent}: metrics.jsonl must begin with the '
+          'lines that the run had written when it saved its checkpoint, got '
+          'other content; restore it from a copy, or name another --workdir')
 
   def cut(self, mark: dict[str, Any] | None) -> None:
-    """Drops what was written after a mark, or all."""
+    """Removes the lines after a mark, or all lines if the mark is None."""
     self._bytes = mark['bytes'] if mark else 0
     os.truncate(self._path, self._bytes)
     self._written = hashlib.sha256(files.read_regular(self._path))
 
   def append(self, line: dict[str, Any]) -> None:
-    """Adds a line; raises OSError where that cannot be, or the file is gone."""
+    """Appends a line.
+
+    Raises:
+      OSError: if the file cannot be written or no longer exists.
+    """
     text = (json.dumps(line, allow_nan=False) + '\n').encode()
-    with open(self._path, 'rb+') as out:  # which makes no file anew
+    with open(self._path, 'rb+') as out:  # 'ab' would create a deleted file
       out.seek(0, os.SEEK_END)
       out.write(text)
     self._written.update(text)
     self._bytes += len(text)
 
   def mark(self) -> dict[str, Any]:
-    """What is written by now, on the disk itself."""
+    """Flushes the file to disk and returns its length and hash."""
     with open(self._path, 'rb') as written:
       os.fsync(written.fileno())
     return {'bytes': self._bytes, 'sha256': self._written.hexdigest()}
 
   def close(self) -> None:
-    """Lets other runs at it."""
+    """Releases the lock."""
     if self._lock is not None:
       os.close(self._lock)
       self._lock = None

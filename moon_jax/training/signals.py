@@ -1,13 +1,13 @@
-"""Ends a run in order when it is asked to: SIGTERM, or Ctrl-C.
+"""Ends a run gracefully after SIGTERM or SIGINT (Ctrl-C).
 
-A scheduler that takes a machine away sends SIGTERM and, half a minute later,
-SIGKILL. Devices are waited for in a thread, so that the first signal ends the
-wait at once; state changes only between such waits, and is whole. While there
-is nothing to save, as in a compilation, a signal ends the process where it
-stands, and so does a second Ctrl-C.
+A scheduler that reclaims a machine sends SIGTERM and, half a minute later,
+SIGKILL. A thread waits for the devices, so that the first signal interrupts the
+wait immediately. State changes only between two waits, and is then consistent.
+While there is nothing to save, for example during compilation, a signal ends
+the process immediately. A second Ctrl-C always does.
 
-Of several processes none can leave a round that the others finish: all of them
-end after the round in which a signal came to any.
+In a run of several processes none can leave a round that the others finish. All
+of them end after the round in which any of them received a signal.
 """
 
 from collections.abc import Callable
@@ -26,25 +26,27 @@ _POLL_SECONDS = .05
 
 
 class Interrupt:
-  """Use as a context, in the main thread; elsewhere it hears nothing.
+  """A context manager that records signals.
 
-  Python runs its handlers between two of its instructions, and a compilation is
-  one that may take a minute: so a thread reads which signals came.
+  It has an effect only in the main thread, where Python allows handlers. Python
+  calls a signal handler between two bytecode instructions, and a compilation is
+  a single one that can take a minute. Therefore a thread reads the signals from
+  a pipe.
   """
 
   def __init__(self):
-    self._signal = 0  # none
+    self._signal = 0  # the last signal received; 0 before any
     self._nothing_to_save = ''
-    self._before = {}
+    self._previous_handlers = {}
     self._pipe = None
 
   def __enter__(self):
     if threading.current_thread() is threading.main_thread():
       self._pipe = os.pipe()
       os.set_blocking(self._pipe[1], False)
-      self._pipe_before = signal.set_wakeup_fd(self._pipe[1])
-      # Who starts a program in the background may have it ignore Ctrl-C.
-      self._before = {
+      self._previous_fd = signal.set_wakeup_fd(self._pipe[1])
+      # Shells start background programs with SIGINT ignored.
+      self._previous_handlers = {
           number: signal.signal(number, lambda *_: None)
           for number in _SIGNALS
           if signal.getsignal(number) is not signal.SIG_IGN}
@@ -54,19 +56,19 @@ class Interrupt:
 
   def __exit__(self, *_):
     if self._pipe:
-      for number, handler in self._before.items():
+      for number, handler in self._previous_handlers.items():
         signal.signal(number, handler)
-      signal.set_wakeup_fd(self._pipe_before)
-      os.write(self._pipe[1], b'\0')  # no signal's number
+      signal.set_wakeup_fd(self._previous_fd)
+      os.write(self._pipe[1], b'\0')  # ends the thread: not a signal's number
       self._thread.join()
       for end in self._pipe:
         os.close(end)
       self._pipe = None
 
   def check(self) -> None:
-    """Raises InterruptedRun where a signal came, to whichever process.
+    """Raises InterruptedRun if any process has received a signal.
 
-    All of them are to ask this at the same places.
+    All processes must call it at the same places.
     """
     number = processes.max_over_processes(self._signal)
     if number:
@@ -74,7 +76,14 @@ class Interrupt:
 
   @contextlib.contextmanager
   def nothing_to_save(self, where: str):
-    """Within, a signal ends the process at once; `where` says when that was."""
+    """A context in which a signal ends the process immediately.
+
+    Args:
+      where: the end of the message, such as "while compiling".
+
+    Raises:
+      InterruptedRun: if a signal came before or during the context.
+    """
     self.check()
     self._nothing_to_save = where
     try:
@@ -84,13 +93,18 @@ class Interrupt:
     self.check()
 
   def call(self, function: Callable[[], Any]) -> Any:
-    """What the function returns, called in a thread; it must change nothing.
+    """Calls a function in a thread and returns its result.
 
-    JAX's settings may be a thread's own, so it is to wait and not to trace. Of
-    several processes each calls it as it is, to its end.
+    With several processes the function runs in the calling thread instead and
+    is not interrupted.
+
+    Args:
+      function: waits for devices. It must not change state, since its result
+        is discarded after a signal. It must not trace JAX functions, since JAX
+        has settings that are local to a thread.
 
     Raises:
-      InterruptedRun: as soon as a signal comes; the function runs on, unheard.
+      InterruptedRun: as soon as a signal comes; the thread continues.
     """
     if processes.count() > 1:
       return function()

@@ -1,4 +1,4 @@
-"""How commands end: the exit status and the words of each way."""
+"""Commands end with the documented exit status and message."""
 
 import pathlib
 import subprocess
@@ -10,8 +10,8 @@ _ROOT = pathlib.Path(__file__).parents[2]
 _SCRIPT = """if True:
     import errno
     import sys
-    from moon_jax import command_line
     from moon_jax import errors
+    from moon_jax.cli import command_line
 
     def run(config):
       print('mu', config.mu)
@@ -41,32 +41,32 @@ def command(body, *args):
     ("raise errors.InterruptedRun(15, ' after round 3')", 143,
      'command: ended by SIGTERM after round 3\n'),
     ('raise KeyboardInterrupt', 130,
-     'command: interrupted; the same command goes on'),
+     'command: interrupted; the same command resumes'),
     ('raise BrokenPipeError', 141, ''),
-    ("raise OSError(errno.ENOSPC, 'no room', 'file')", 1,
-     "command: [Errno 28] no room: 'file'; once there is room"),
+    ("raise OSError(errno.ENOSPC, 'disk full', 'file')", 1,
+     "command: [Errno 28] disk full: 'file'; make the disk writable"),
     ("raise OSError(errno.EIO, 'broken', 'file')", 1, 'command: [Errno 5]'),
     ("raise OSError(errno.EISDIR, 'no file')", 1, 'Traceback'),
     ("raise KeyError('x')", 1, 'Traceback'),
 ])
-def test_statuses(body, status, words):
-  found, out, err = command(body, '--mu=3')
-  assert (found, out) == (status, 'mu 3.0\n'), err
+def test_exit_statuses(body, status, words):
+  actual, out, err = command(body, '--mu=3')
+  assert (actual, out) == (status, 'mu 3.0\n'), err
   assert err.startswith(words) and bool(err) == bool(words)
   assert err.count('\n') <= 1 or words == 'Traceback'
 
 
 @pytest.mark.parametrize('args, words', [
     (['--mu=few'], '--help lists the flags'),
-    (['--mu=1', 'word'], "'word' is not a flag"),
-    (['a', 'word'], "'a' is not a flag"),
+    (['--mu=1', 'word'], "got the positional argument 'word'"),
+    (['a', 'word'], "got the positional argument 'a'"),
 ])
-def test_what_is_no_flag_is_told(args, words):
+def test_invalid_flags_are_errors(args, words):
   status, out, err = command('pass', *args)
   assert (status, out) == (2, '') and words in err
 
 
-def test_help_is_no_error():
+def test_help_exits_with_status_0():
   done = subprocess.run(
       [sys.executable, '-m', 'moon_jax.train', '--help'], text=True, cwd=_ROOT,
       capture_output=True, timeout=60, check=False)

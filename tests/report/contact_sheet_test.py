@@ -1,4 +1,4 @@
-"""Contact sheets show what is stored and what clients train on."""
+"""Contact sheets show the stored and the augmented images."""
 
 import jax
 import numpy as np
@@ -9,7 +9,7 @@ from moon_jax.data import augment
 from moon_jax.report import contact_sheet
 
 
-def test_rows_are_the_stored_images_and_draws(tmp_path):
+def test_rows_are_the_stored_and_the_augmented_images(tmp_path):
   images = experiment.photographs(32)
   assert images.shape == (10, 32, 32, 3) and images.std() > 30
   panel = contact_sheet.Panel('photographs', images, 'reflect_crop_flip')
@@ -26,7 +26,7 @@ def test_rows_are_the_stored_images_and_draws(tmp_path):
   assert np.asarray(Image.open(tmp_path / 'sheet.png')).std() > 30
 
 
-def test_images_of_a_data_set_that_is_not_here_are_photographs():
+def test_photographs_replace_a_missing_data_set():
   panel = experiment.panel('tiny_imagenet', '')
   assert panel.images.shape == (10, 64, 64, 3)
   assert panel.title == 'photographs in the place of tiny_imagenet: none'

@@ -1,4 +1,4 @@
-"""Paired statistics against closed forms, tables and plain loops."""
+"""Paired statistics match closed forms, published tables and plain loops."""
 
 import itertools
 import math
@@ -14,43 +14,43 @@ SLEEP_1 = (.7, -1.6, -.2, -1.2, -.1, 3.4, 3.7, .8, 0., 2.)
 SLEEP_2 = (1.9, .8, 1.1, .1, -.1, 4.4, 5.5, 1.6, 4.6, 3.4)
 
 
-def test_paired_t_test_is_students():
-  found = paired.compare(SLEEP_2, SLEEP_1)
-  assert found.mean == pytest.approx(1.58)
-  assert found.p_value == pytest.approx(.002833, abs=1e-6)
-  assert (found.low, found.high) == pytest.approx((.7001142, 2.4598858))
-  assert math.isnan(found.sign_flip_p)  # of ten pairs
+def test_paired_t_test_matches_students_example():
+  result = paired.compare(SLEEP_2, SLEEP_1)
+  assert result.mean == pytest.approx(1.58)
+  assert result.p_value == pytest.approx(.002833, abs=1e-6)
+  assert (result.low, result.high) == pytest.approx((.7001142, 2.4598858))
+  assert math.isnan(result.sign_flip_p)  # of ten pairs
 
 
-def test_equivalence_is_two_one_sided_tests():
+def test_equivalence_p_value_matches_two_one_sided_tests():
   """t = (1 - |mean|) / (s / sqrt(n)); two degrees of freedom in closed form."""
-  found = paired.compare([.1, .3, -.1], [0., 0., 0.])
+  result = paired.compare([.1, .3, -.1], [0., 0., 0.])
   s = np.std([.1, .3, -.1], ddof=1)
   t = (1 - .1) / (s / math.sqrt(3))
   one_sided = .5 - t / (2 * math.sqrt(2 + t * t))
-  assert found.equivalence_p == pytest.approx(one_sided, rel=1e-9)
-  assert found.equivalence_p < .05
+  assert result.equivalence_p == pytest.approx(one_sided, rel=1e-9)
+  assert result.equivalence_p < .05
   assert paired.compare([3., 3.2, 2.9], [0.] * 3).equivalence_p > .99
   assert paired.compare([-3., -3.2, -2.9], [0.] * 3).equivalence_p > .99
 
 
-def test_sign_flips_are_all_of_them():
+def test_sign_flip_test_uses_all_patterns():
   d = np.random.default_rng(0).normal(.4, 1, 12)
   means = [np.mean(d * signs)
            for signs in itertools.product((1, -1), repeat=12)]
   as_far = np.mean(np.abs(means) >= abs(d.mean()) - 1e-12)
-  found = paired.compare(d, np.zeros(12))
-  assert found.sign_flip_p == pytest.approx(as_far)
+  result = paired.compare(d, np.zeros(12))
+  assert result.sign_flip_p == pytest.approx(as_far)
 
 
 def test_holm():
-  """The textbook's three: 3 x .01; 2 x .03; and no smaller than before."""
+  """3 x .01; 2 x .03; and at least the previous adjusted value."""
   assert paired.holm([.01, .04, .03]) == pytest.approx([.03, .06, .06])
   assert paired.holm([.5, .9]) == [1., 1.]
   assert paired.holm([]) == []
 
 
-def test_welch_is_that_of_the_values_behind_the_summary():
+def test_welch_matches_the_test_on_individual_values():
   from scipy import stats
 
   ours, theirs = [66.1, 67., 65.2, 66.4], [66.3, 66.8, 65.8]
@@ -61,14 +61,14 @@ def test_welch_is_that_of_the_values_behind_the_summary():
   assert p == pytest.approx(expected.pvalue)
 
 
-def test_pairs_needed_by_students_table():
+def test_pairs_needed_matches_the_t_table():
   """t(.975, 9) = 2.262: ten pairs of s = 1 have a half-width of 0.715."""
   assert paired.pairs_needed(1., .716) == 10
   assert paired.pairs_needed(1., .715) == 11
   assert paired.pairs_needed(0.) == 2
 
 
-def test_rounds_to_a_target_by_running_median():
+def test_rounds_to_uses_the_running_median():
   accuracies = [.1, .9, .1, .2, .3, .4, .5, .6]
   assert paired.rounds_to(accuracies, .3) == 6  # .9, .1, .2, .3, .4
   assert paired.rounds_to(accuracies, .2) == 5
@@ -76,7 +76,7 @@ def test_rounds_to_a_target_by_running_median():
   assert paired.rounds_to(accuracies, .6, window=1) == 2
 
 
-def test_few_pairs():
+def test_one_pair_and_equal_pairs():
   one = paired.compare([2.], [1.])
   assert one.mean == 1 and math.isnan(one.p_value) and math.isnan(one.low)
   same = paired.compare([2., 2.], [1., 1.])

@@ -1,4 +1,4 @@
-"""Checkpoints hold what was saved, or are told to be damaged."""
+"""Checkpoints hold the saved state, or are reported as damaged."""
 
 import dataclasses
 import hashlib
@@ -29,11 +29,11 @@ def state(rounds_done, seed=0):
 
 
 def checkpoints(path, **fields):
-  found = Checkpoints(path, dataclasses.replace(Config(), **fields))
-  return found
+  return Checkpoints(path, dataclasses.replace(Config(), **fields))
 
 
-def saved(path, rounds, **fields):
+def save_rounds(path, rounds, **fields):
+  """Saves checkpoints; returns the numbers of those that are kept."""
   writer = checkpoints(path, **fields)
   writer.open()
   for number in rounds:
@@ -42,49 +42,49 @@ def saved(path, rounds, **fields):
   return sorted(int(x.name) for x in path.iterdir() if x.name.isdecimal())
 
 
-def assert_is(found, rounds_done):
-  found, note = found
-  jax.tree.map(np.testing.assert_array_equal, found, state(rounds_done))
+def assert_is_state_of(restored, rounds_done):
+  actual, note = restored
+  jax.tree.map(np.testing.assert_array_equal, actual, state(rounds_done))
   assert note == NOTE
 
 
-def files_of(path):
+def hashes_of_files(path):
   return {str(file.relative_to(path)): hashlib.md5(file.read_bytes()).digest()
           for file in sorted(path.rglob('*')) if file.is_file()}
 
 
 @pytest.fixture(scope='module')
-def two(tmp_path_factory):
+def two_checkpoints(tmp_path_factory):
   """A directory with the checkpoints of rounds 1 and 2."""
   path = tmp_path_factory.mktemp('two') / 'checkpoints'
-  assert saved(path, (1, 2)) == [1, 2]
+  assert save_rounds(path, (1, 2)) == [1, 2]
   return path
 
 
 @pytest.fixture
-def copy(two, tmp_path):
-  shutil.copytree(two, tmp_path / 'copy')
+def copy(two_checkpoints, tmp_path):
+  shutil.copytree(two_checkpoints, tmp_path / 'copy')
   return tmp_path / 'copy'
 
 
-def test_the_last_and_every_mth_stay(tmp_path):
+def test_the_newest_and_every_mth_are_kept(tmp_path):
   path = tmp_path / 'checkpoints'
-  assert saved(path, range(1, 9), checkpoint_keep=3,
+  assert save_rounds(path, range(1, 9), checkpoint_keep=3,
                checkpoint_keep_every=3) == [3, 6, 7, 8]
-  assert saved(tmp_path / 'one', range(1, 4), checkpoint_keep=1) == [3]
+  assert save_rounds(tmp_path / 'one', range(1, 4), checkpoint_keep=1) == [3]
   again = checkpoints(path)
   assert again.newest == 8
-  assert_is(again.restore(state(0)), 8)
+  assert_is_state_of(again.restore(state(0)), 8)
 
 
-def test_none_is_no_mistake(tmp_path):
+def test_a_missing_directory_is_no_error(tmp_path):
   empty = checkpoints(tmp_path / 'none')
   assert empty.newest == 0 and empty.restore(state(0)) is None
-  assert not (tmp_path / 'none').exists()  # looking changes nothing
+  assert not (tmp_path / 'none').exists()  # reading changes nothing
 
 
-def test_what_changes_after_saving_is_not_saved(tmp_path):
-  """A round writes into what clients keep while the last one is written."""
+def test_changes_after_save_returns_are_not_saved(tmp_path):
+  """A round writes to the client state while a checkpoint is written."""
   writer = checkpoints(tmp_path)
   writer.open()
   given = state(4)
@@ -92,7 +92,7 @@ def test_what_changes_after_saving_is_not_saved(tmp_path):
   given.clients['c'][:] = np.nan
   given.variables['params']['w'][:] = np.nan
   writer.close()
-  assert_is(checkpoints(tmp_path).restore(state(0)), 4)
+  assert_is_state_of(checkpoints(tmp_path).restore(state(0)), 4)
 
 
 def flip(path, at, bit=3):
@@ -129,84 +129,84 @@ def largest(step):
     damage_metadata(lambda saved: saved.clear()),
     lambda step: (shutil.rmtree(step), step.write_text('a file')),
 ])
-def test_a_damaged_newest_is_named_and_the_one_before_taken(
+def test_a_damaged_newest_is_reported_and_the_previous_one_restored(
     damage, copy, capsys):
   damage(copy / '2')
-  before = files_of(copy)
-  found = checkpoints(copy)
-  assert_is(found.restore(state(0)), 1)
-  told = capsys.readouterr().err
-  assert f'damaged checkpoint {copy / "2"} (' in told
-  assert 'goes on from round 1' in told and told.count('\n') == 1
-  assert files_of(copy) == before
-  assert found.newest == 1
-  found.open()
+  before = hashes_of_files(copy)
+  reader = checkpoints(copy)
+  assert_is_state_of(reader.restore(state(0)), 1)
+  message = capsys.readouterr().err
+  assert f'damaged checkpoint {copy / "2"} (' in message
+  assert 'resumes after round 1' in message and message.count('\n') == 1
+  assert hashes_of_files(copy) == before
+  assert reader.newest == 1
+  reader.open()
   assert (copy / 'damaged-2-0').exists() and not (copy / '2').exists()
-  found.save(state(2), NOTE)
-  found.close()
-  assert_is(checkpoints(copy).restore(state(0)), 2)
+  reader.save(state(2), NOTE)
+  reader.close()
+  assert_is_state_of(checkpoints(copy).restore(state(0)), 2)
 
 
-def test_where_all_are_damaged_nothing_is_changed(copy):
+def test_if_all_are_damaged_no_file_changes(copy):
   for step in '1', '2':
     flip(largest(copy / step), .7)
-  before = files_of(copy)
+  before = hashes_of_files(copy)
   with pytest.raises(UserError, match='2 .*1 .*, and there is no other'):
     checkpoints(copy).restore(state(0))
-  assert files_of(copy) == before
+  assert hashes_of_files(copy) == before
 
 
-def test_a_state_of_another_shape_is_not_taken(copy):
+def test_a_state_of_another_shape_is_not_restored(copy):
   like = state(0)._replace(clients={'c': np.zeros((1, 6, 900), np.float32)})
   with pytest.raises(UserError, match='damaged'):
     checkpoints(copy).restore(like)
 
 
-def test_half_written_ones_are_no_checkpoints(copy):
+def test_incompletely_written_checkpoints_are_ignored(copy):
   shutil.copytree(copy / '2', copy / '3.orbax-checkpoint-tmp-17')
-  found = checkpoints(copy)
-  assert_is(found.restore(state(0)), 2)
-  found.open()
-  found.save(state(3), NOTE)
-  found.close()
+  reader = checkpoints(copy)
+  assert_is_state_of(reader.restore(state(0)), 2)
+  reader.open()
+  reader.save(state(3), NOTE)
+  reader.close()
   assert not (copy / '3.orbax-checkpoint-tmp-17').exists()
 
 
 @pytest.mark.parametrize('fields', [{}, {'checkpoint_keep': 1}])
-def test_a_place_that_takes_none_is_told(fields, tmp_path):
+def test_a_directory_that_cannot_be_written_is_an_error(fields, tmp_path):
   (tmp_path / 'file').write_text('')
-  with pytest.raises(UserError, match='--workdir: .*cannot hold checkpoints'):
-    saved(tmp_path / 'file' / 'checkpoints', (1,), **fields)
+  with pytest.raises(UserError, match='--workdir: .*must be writable'):
+    save_rounds(tmp_path / 'file' / 'checkpoints', (1,), **fields)
 
 
-def test_every_byte_counts(copy):
-  """Of single flipped bits none goes unseen: the state is as saved, or told."""
+def test_no_flipped_bit_changes_the_state_silently(copy):
+  """The state is restored as saved, or the checkpoint reported as damaged."""
   random = np.random.RandomState(0)
-  taken = 0
+  num_undamaged = 0
   files = [path for path in sorted((copy / '2').rglob('*')) if path.is_file()]
   for path in files:
-    whole = path.read_bytes()
+    content = path.read_bytes()
     for at in random.rand(4):
       flip(path, at, random.randint(8))
-      found, note = checkpoints(copy).restore(state(0))
-      step = int(found.round)
-      assert_is((found, note), step)  # 2 where the bit means nothing
-      taken += step == 2
-      path.write_bytes(whole)
-  assert 0 < taken < 3 * len(files)
+      restored, note = checkpoints(copy).restore(state(0))
+      step = int(restored.round)
+      assert_is_state_of((restored, note), step)  # 2 if the bit has no meaning
+      num_undamaged += step == 2
+      path.write_bytes(content)
+  assert 0 < num_undamaged < 3 * len(files)
 
 
-def test_a_digest_is_of_all_that_is_saved():
+def test_a_digest_depends_on_everything_that_is_saved():
   x = np.arange(6, dtype=np.float32).reshape(2, 3)
   trees = [{'a': x}, {'b': x}, {'a': x.reshape(3, 2)}, {'a': x.T.copy()},
            {'a': x.view(np.int32)}, {'a': x + 1}, {'a': {'a': x}}, {}]
-  found = [digest(tree, NOTE) for tree in trees] + [digest(trees[0], {})]
-  assert len(set(found)) == len(found)
-  assert digest({'a': np.asfortranarray(x)}, NOTE) == found[0]
+  digests = [digest(tree, NOTE) for tree in trees] + [digest(trees[0], {})]
+  assert len(set(digests)) == len(digests)
+  assert digest({'a': np.asfortranarray(x)}, NOTE) == digests[0]
 
 
-def test_keys_are_as_they_were(tmp_path):
-  saved(tmp_path, (1,))
-  found, _ = checkpoints(tmp_path).restore(state(0))
-  key = jax.random.wrap_key_data(jnp.asarray(found.key))
+def test_random_keys_are_restored(tmp_path):
+  save_rounds(tmp_path, (1,))
+  restored, _ = checkpoints(tmp_path).restore(state(0))
+  key = jax.random.wrap_key_data(jnp.asarray(restored.key))
   assert (jax.random.bits(key[0]) == jax.random.bits(jax.random.key(3)))

@@ -1,4 +1,4 @@
-"""What a run ended with, for other programs."""
+"""The exported model gives the predictions that the run evaluated."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.parametrize('name', ['', 'model', 'model.safetensors'])
-def test_what_is_loaded_is_what_was_tested(name, finished):
+def test_the_loaded_model_has_the_reported_accuracy_and_loss(name, finished):
   path, summary = finished
   dataset = sources.load('digits', '')
   model, variables = moon_jax.load(path / name)
@@ -42,7 +42,7 @@ def test_what_is_loaded_is_what_was_tested(name, finished):
   assert model.config['algorithm'] == 'moon'
 
 
-def test_other_programs_find_names_and_shapes(finished):
+def test_safetensors_holds_names_and_shapes(finished):
   path, _ = finished
   flat = safetensors.numpy.load_file(path / 'model.safetensors')
   assert flat['params.out.kernel'].shape == (256, 10)
@@ -53,7 +53,7 @@ def test_other_programs_find_names_and_shapes(finished):
   assert not note['config']['workdir']
 
 
-def test_models_with_running_statistics_and_of_tokens(tmp_path):
+def test_models_with_running_statistics_and_for_tokens(tmp_path):
   import jax
   import jax.numpy as jnp
 
@@ -65,16 +65,16 @@ def test_models_with_running_statistics_and_of_tokens(tmp_path):
     dataset = sources.load('digits', '')._replace(
         train_inputs=images, mean=(.5,), std=(.25,), num_tokens=tokens)
     network = models.make(name, 10, 16, norm=norm, num_tokens=tokens)
-    given = jnp.asarray(images, jnp.int32 if tokens else jnp.float32)
-    variables = jax.tree.map(  # drawn without compiling a network
+    inputs = jnp.asarray(images, jnp.int32 if tokens else jnp.float32)
+    variables = jax.tree.map(  # sampled without compiling a network
         lambda x: np.random.RandomState(0).randn(*x.shape).astype(x.dtype),
-        jax.eval_shape(network.init, jax.random.key(0), given))
+        jax.eval_shape(network.init, jax.random.key(0), inputs))
     path = tmp_path / f'{name}-{norm}'
     path.mkdir()
     export.save(path, config, dataset, variables)
-    model, found = moon_jax.load(path)
-    jax.tree.map(np.testing.assert_array_equal, found, variables)
-    shape = jax.eval_shape(model, found, images).logits.shape
+    model, loaded = moon_jax.load(path)
+    jax.tree.map(np.testing.assert_array_equal, loaded, variables)
+    shape = jax.eval_shape(model, loaded, images).logits.shape
     assert shape == (2, 10)
 
 
@@ -82,7 +82,7 @@ def test_solo_has_no_global_model(tmp_path):
   run.run(dataclasses.replace(
       CONFIG, algorithm='solo', workdir=str(tmp_path)))
   assert not (tmp_path / 'model').exists()
-  with pytest.raises(UserError, match='is no whole model'):
+  with pytest.raises(UserError, match='must be a complete model'):
     moon_jax.load(tmp_path)
 
 
@@ -94,14 +94,14 @@ def test_solo_has_no_global_model(tmp_path):
     lambda content: b'\x80\x04' + content[2:],
     lambda content: safetensors.numpy.save({'x': np.ones(2)}),
 ])
-def test_what_is_no_whole_model_is_told(damage, finished, tmp_path):
+def test_a_damaged_model_is_an_error(damage, finished, tmp_path):
   content = (finished[0] / 'model.safetensors').read_bytes()
   path = tmp_path / 'model.safetensors'
   path.write_bytes(damage(content))
-  with pytest.raises(UserError, match='is no whole model of moon_jax'):
+  with pytest.raises(UserError, match='must be a complete model of moon_jax'):
     moon_jax.load(path)
 
 
-def test_what_is_not_there_is_told(tmp_path):
+def test_a_missing_model_is_an_error(tmp_path):
   with pytest.raises(UserError, match='there is no such file'):
     moon_jax.load(tmp_path / 'nowhere')

@@ -1,4 +1,4 @@
-"""metrics.jsonl agrees with the checkpoint, and has one run at a time."""
+"""metrics.jsonl matches the checkpoint, and one run at a time writes to it."""
 
 import json
 import os
@@ -11,7 +11,8 @@ from moon_jax.rundir.metrics_log import MetricsLog
 LINES = [{'round': n, 'test_accuracy': n / 7} for n in range(1, 6)]
 
 
-def written(path, lines, mark=None):
+def write(path, lines, mark=None):
+  """Appends lines after a mark; returns the mark after each of them."""
   log = MetricsLog(path)
   log.lock()
   log.check(mark)
@@ -25,16 +26,16 @@ def written(path, lines, mark=None):
 
 
 @pytest.mark.parametrize('tail', ['', '{"round": 4, "tra', '{"round": 9}\n'])
-def test_what_follows_a_mark_is_written_again(tail, tmp_path):
+def test_lines_after_a_mark_are_replaced(tail, tmp_path):
   path = tmp_path / 'metrics.jsonl'
-  marks = written(path, LINES[:3])
+  marks = write(path, LINES[:3])
   with open(path, 'a') as out:
     out.write(tail)
-  assert written(path, LINES[2:], marks[1])[-1] == (
-      written(tmp_path / 'other', LINES)[-1])
+  assert write(path, LINES[2:], marks[1])[-1] == (
+      write(tmp_path / 'other', LINES)[-1])
   assert path.read_bytes() == (tmp_path / 'other').read_bytes()
   assert MetricsLog(path).lines() == LINES
-  written(path, LINES[:1])  # without a checkpoint all begins anew
+  write(path, LINES[:1])  # without a checkpoint all lines are removed
   assert MetricsLog(path).lines() == LINES[:1]
 
 
@@ -43,18 +44,18 @@ def test_what_follows_a_mark_is_written_again(tail, tmp_path):
     lambda text: text[:60],
     lambda text: '',
     lambda text: '\n' + text])
-def test_other_lines_than_the_checkpoints_are_told(change, tmp_path):
+def test_lines_that_differ_from_the_checkpoint_are_an_error(change, tmp_path):
   path = tmp_path / 'metrics.jsonl'
-  mark = written(path, LINES)[3]
+  mark = write(path, LINES)[3]
   path.write_text(change(path.read_text()))
   before = path.read_bytes()
-  with pytest.raises(UserError, match='metrics.jsonl is not what the run'):
-    written(path, [], mark)
+  with pytest.raises(UserError, match='metrics.jsonl must begin with the'):
+    write(path, [], mark)
   assert path.read_bytes() == before
 
 
-def test_a_mark_is_of_what_is_on_the_disk(tmp_path, monkeypatch):
-  """A checkpoint remembers it: after a loss of power the lines are there."""
+def test_a_mark_describes_lines_that_are_on_disk(tmp_path, monkeypatch):
+  """A checkpoint stores it: a loss of power must not remove the lines."""
   log = MetricsLog(tmp_path / 'metrics.jsonl')
   log.lock()
   log.cut(None)
@@ -74,24 +75,24 @@ def test_a_mark_is_of_what_is_on_the_disk(tmp_path, monkeypatch):
                                      b'{"round": 1}\n{"round": 3}\n',
                                      b'{"round": true}\n', b'{"round": 0}\n',
                                      b'[' * 10**5 + b'\n', b'nonsense\n'])
-def test_what_is_no_line_is_told(content, tmp_path):
+def test_invalid_lines_are_an_error(content, tmp_path):
   path = tmp_path / 'metrics.jsonl'
   path.write_bytes(content)
-  with pytest.raises(UserError, match='metrics.jsonl is damaged'):
+  with pytest.raises(UserError, match='metrics.jsonl must hold one line per'):
     MetricsLog(path).lines()
 
 
-def test_one_run_at_a_time(tmp_path):
+def test_a_locked_file_is_an_error(tmp_path):
   first, second = (MetricsLog(tmp_path / 'metrics.jsonl') for _ in range(2))
   first.lock()
-  with pytest.raises(UserError, match='another run is at work'):
+  with pytest.raises(UserError, match='is in use by another run'):
     second.lock()
   first.close()
   second.lock()
   second.close()
 
 
-def test_a_file_that_is_gone_is_not_made_anew(tmp_path):
+def test_a_deleted_file_is_not_created_again(tmp_path):
   log = MetricsLog(tmp_path / 'metrics.jsonl')
   log.lock()
   log.cut(None)
@@ -102,7 +103,7 @@ def test_a_file_that_is_gone_is_not_made_anew(tmp_path):
   assert not log.exists
 
 
-def test_no_line_holds_what_is_not_json(tmp_path):
+def test_nan_is_not_written(tmp_path):
   log = MetricsLog(tmp_path / 'metrics.jsonl')
   log.lock()
   log.cut(None)

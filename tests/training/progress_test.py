@@ -1,4 +1,4 @@
-"""What a user sees while a run is busy."""
+"""Users see the current activity and the metrics of each round."""
 
 import contextlib
 import io
@@ -21,15 +21,15 @@ class Terminal(io.StringIO):
 
 
 def wait_for(condition):
-  """Returns as soon as another thread has made it true."""
+  """Polls until another thread has made the condition true."""
   for _ in range(10_000):
     if condition():
       return
     time.sleep(.001)
-  pytest.fail('it did not happen')
+  pytest.fail('the condition did not become true')
 
 
-def test_a_log_has_a_line_of_what_takes_long():
+def test_a_log_has_a_line_for_a_long_activity():
   out = io.StringIO()
   with contextlib.redirect_stdout(out), Progress(3) as shown:
     with shown.busy('round 1: training', after=1000.):
@@ -43,7 +43,7 @@ def test_a_log_has_a_line_of_what_takes_long():
       'round 1/3  test accuracy 0.2500  1,000 examples/s  2.0 s']
 
 
-def test_a_terminal_shows_it_at_once_and_a_clock(monkeypatch):
+def test_a_terminal_shows_the_activity_and_the_elapsed_time(monkeypatch):
   monkeypatch.setattr(sys, 'stderr', Terminal())
   monkeypatch.setattr(progress, '_REFRESH_SECONDS', .001)
   with Progress(3) as shown:
@@ -57,6 +57,6 @@ def test_a_terminal_shows_it_at_once_and_a_clock(monkeypatch):
       'test accuracy 0.2500, 1,000 examples/s]')
 
 
-def test_errors_pass():
+def test_errors_are_propagated():
   with pytest.raises(KeyError), Progress(3) as shown, shown.busy('training'):
     raise KeyError

@@ -171,10 +171,10 @@ def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
 _WITH_LITTLE_MEMORY = """if True:
     import os
     import resource
-    from moon_jax import command_line
     from moon_jax import simulation
     from moon_jax import train
     from moon_jax import trainer
+    from moon_jax.cli import command_line
     from moon_jax.engine import lanes
 
     def limit(num_bytes):
@@ -220,7 +220,7 @@ def test_devices_whose_memory_runs_out_are_begun_anew_with_fewer_lanes(
       env={**os.environ, 'JAX_COMPILATION_CACHE_DIR': compilation_cache,
            'JAX_NUM_CPU_DEVICES': '4', 'MALLOC_MMAP_THRESHOLD_': '4000000'})
   assert done.returncode == (2 if lanes else 0), done.stderr
-  again = '' if lanes else r'trying again with 2 lane\(s\)\n'
+  again = '' if lanes else r'restarting with 2 lane\(s\)\n'
   assert re.fullmatch(
       r'moon_jax.train: out of memory with 4 lane\(s\) after round 1; the same '
       r'command goes on after round 1 \(RESOURCE_EXHAUSTED: '
@@ -286,7 +286,7 @@ def test_a_run_that_ends_while_it_begins_goes_on(method, tmp_path, monkeypatch):
     assert run.run(config)['rounds'] == num_rounds
 
 
-def test_the_model_of_fewer_rounds_is_not_taken_for_this_ones(
+def test_the_model_of_fewer_rounds_is_not_loaded(
     tmp_path, monkeypatch):
   config = dataclasses.replace(
       DIGITS, dataset='breast_cancer', beta=5., workdir=str(tmp_path),
@@ -296,9 +296,9 @@ def test_the_model_of_fewer_rounds_is_not_taken_for_this_ones(
   longer = dataclasses.replace(config, num_rounds=3)
   with monkeypatch.context() as changed:
     changed.setattr(export.ocp, 'save', raise_(ValueError('no room')))
-    with pytest.raises(UserError, match='cannot be written .ValueError: no ro'):
+    with pytest.raises(UserError, match='writable, got ValueError: no room'):
       run.run(longer)
-  with pytest.raises(UserError, match='no whole model'):
+  with pytest.raises(UserError, match='must be a complete model'):
     moon_jax.load(tmp_path)
   run.run(longer)
   assert moon_jax.load(tmp_path)[0].config['num_rounds'] == 3
@@ -331,7 +331,7 @@ def test_checkpoints_that_are_gone_are_missed(was, now, is_refused, tmp_path):
   look = lambda: Workdir(dataclasses.replace(
       config, checkpoint_every=now, num_rounds=99, workdir=str(tmp_path)))
   if is_refused:
-    with pytest.raises(UserError, match='metrics of 67 rounds and no checkp'):
+    with pytest.raises(UserError, match='got none next to metrics of 67 ro'):
       look()
   else:
     look()
@@ -347,7 +347,7 @@ def test_a_work_directory_that_vanishes_is_told(tmp_path, monkeypatch):
     append(self, line)
 
   monkeypatch.setattr(Workdir, 'append_metrics', vanish)
-  with pytest.raises(UserError, match=f'--workdir={path} cannot be written'):
+  with pytest.raises(UserError, match=f'--workdir={path} must be writable'):
     run.run(dataclasses.replace(DIGITS, workdir=str(path)))
 
 
@@ -403,9 +403,9 @@ def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(
   assert out.count('status 2') == 1 and out.count('status 0') == 1, errors
   assert 'resuming after round' in out
   assert 'Traceback' not in errors
-  told = [line for line in errors.splitlines() if '--workdir' in line]
-  assert len(told) == 1, errors
-  assert 'cannot hold checkpoints' in told[0] or 'be written' in told[0]
+  messages = [line for line in errors.splitlines() if '--workdir' in line]
+  assert len(messages) == 1, errors
+  assert 'must be writable' in messages[0]
   assert metrics_of(tmp_path) == metrics_of(tmp_path / 'whole')
 
 
@@ -416,7 +416,7 @@ def test_a_read_only_directory_is_told(tmp_path, compilation_cache):
       '--dataset=digits', '--model=mlp', f'--workdir={mounted}/run',
       cache=compilation_cache)
   assert out.endswith('status 2\n')
-  assert 'cannot be written (Read-only file system)' in errors
+  assert 'must be writable, got Read-only file system' in errors
   assert errors.count('\n') == 1
 
 

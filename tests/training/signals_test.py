@@ -1,4 +1,4 @@
-"""A run that is asked to end saves what it did, and goes on exactly."""
+"""A run that receives a signal saves its state and resumes exactly."""
 
 import os
 import pathlib
@@ -25,11 +25,11 @@ def start(workdir, cache, *flags):
   return subprocess.Popen(
       [sys.executable, '-m', 'moon_jax.train', f'--workdir={workdir}', *_FLAGS,
        *flags], cwd=_ROOT, env=env, text=True, stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE, preexec_fn=_hear_signals)
+      stderr=subprocess.PIPE, preexec_fn=_enable_ctrl_c)
 
 
-def _hear_signals():
-  """These tests themselves may run where Ctrl-C is ignored."""
+def _enable_ctrl_c():
+  """The tests may run in a shell's background, where SIGINT is ignored."""
   signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -42,7 +42,8 @@ def wait_for_round(process, number):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_in_mid_round(number, tmp_path, compilation_cache):
+def test_a_run_resumes_after_a_signal_in_a_round(
+    number, tmp_path, compilation_cache):
   slow = '--local_epochs=6'
   whole = start(tmp_path / 'whole', compilation_cache, slow)
   whole.communicate(timeout=200)
@@ -51,12 +52,12 @@ def test_a_signal_in_mid_round(number, tmp_path, compilation_cache):
   wait_for_round(process, 1)
   time.sleep(.2)
   process.send_signal(number)
-  asked = time.monotonic()
+  sent_at = time.monotonic()
   _, errors = process.communicate(timeout=60)
-  assert time.monotonic() - asked < 30
+  assert time.monotonic() - sent_at < 30
   assert process.returncode == 128 + number
   assert f'ended by {number.name} after round' in errors
-  assert 'goes on after round' in errors and len(errors.splitlines()) == 1
+  assert 'the same command' in errors and len(errors.splitlines()) == 1
   again = start(tmp_path / 'run', compilation_cache, slow)
   out, errors = again.communicate(timeout=200)
   assert again.returncode == 0, errors
@@ -64,7 +65,7 @@ def test_a_signal_in_mid_round(number, tmp_path, compilation_cache):
   assert_same(outcome(tmp_path / 'run'), outcome(tmp_path / 'whole'), 0)
 
 
-def test_a_wait_ends_at_once_and_a_call_gives_what_it_made():
+def test_call_returns_the_result_or_is_interrupted():
   with Interrupt() as interrupt:
     assert interrupt.call(lambda: 3) == 3
     with pytest.raises(KeyError):
@@ -81,19 +82,19 @@ def test_a_wait_ends_at_once_and_a_call_gives_what_it_made():
   assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-@pytest.mark.parametrize('context, numbers, told', [
+@pytest.mark.parametrize('context, numbers, message', [
     ("interrupt.nothing_to_save('while compiling')", [signal.SIGTERM],
      'moon_jax: ended by SIGTERM while compiling\n'),
     ('contextlib.nullcontext()', [signal.SIGINT, signal.SIGINT], ''),
     ('contextlib.nullcontext()', [signal.SIGTERM, signal.SIGINT], '')])
-def test_with_nothing_to_save_or_asked_twice_it_ends_at_once(
-    context, numbers, told):
-  """Even within a call that Python's handlers wait for, as a compilation."""
+def test_the_process_ends_immediately_with_nothing_to_save_or_a_second_signal(
+    context, numbers, message):
+  """Even in a single call into C, such as a compilation."""
   code = f"""if True:
       import contextlib
       import hashlib
       import signal
-      from moon_jax.interrupt import Interrupt
+      from moon_jax.training.signals import Interrupt
       signal.signal(signal.SIGINT, signal.default_int_handler)
       with Interrupt() as interrupt:
         with {context}:
@@ -111,23 +112,23 @@ def test_with_nothing_to_save_or_asked_twice_it_ends_at_once(
   _, errors = process.communicate(timeout=60)
   assert time.monotonic() - began < 5
   assert process.returncode == 128 + numbers[-1]
-  assert errors == told
+  assert errors == message
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-def test_asked_once_a_run_may_end_what_it_does(number):
+def test_after_one_signal_a_run_can_save(number):
   code = """if True:
       import signal
       import time
       from moon_jax.errors import InterruptedRun
-      from moon_jax.interrupt import Interrupt
+      from moon_jax.training.signals import Interrupt
       signal.signal(signal.SIGINT, signal.default_int_handler)
       with Interrupt() as interrupt:
         print('ready', flush=True)
         try:
           interrupt.call(lambda: time.sleep(20))
         except InterruptedRun as error:
-          time.sleep(.3)  # as if it saved
+          time.sleep(.3)  # simulates saving
           print('saved, ended by', error.number)
       """
   process = subprocess.Popen(
@@ -140,8 +141,8 @@ def test_asked_once_a_run_may_end_what_it_does(number):
       0, f'saved, ended by {int(number)}\n'), errors
 
 
-def test_what_is_ignored_stays_so():
-  """As Ctrl-C is by a program that a shell began in the background."""
+def test_ignored_signals_stay_ignored():
+  """Shells start background programs with SIGINT ignored."""
   before = signal.signal(signal.SIGINT, signal.SIG_IGN)
   try:
     with Interrupt() as interrupt:
