@@ -1,8 +1,9 @@
-"""Whether both sides of the benchmark compute the same thing.
+"""Checks that both sides of the benchmark compute the same results.
 
-Three clients on full batches, so that no shuffle matters: three rounds of four
-steps from the same weights, in MOON from the second round on with a previous
-model. The timed code itself runs, on both sides.
+Three clients train for three rounds of four steps from the same initial
+weights. Each batch is the client's whole data set, so shuffling has no effect.
+MOON has a previous model from the second round on. Both sides run the code that
+is timed.
 """
 
 import pathlib
@@ -23,27 +24,28 @@ _ROUNDS, _STEPS, _SIZES = 3, 4, (64, 48, 80)
 
 
 def check(golden: str, device: str) -> dict[str, float]:
-  """Trains on both sides.
+  """Trains on both sides and compares losses and weights.
 
   Args:
-    golden: path of simple_cnn.npz, or '' for made images.
-    device: PyTorch's.
+    golden: path of simple_cnn.npz, or '' for noise images.
+    device: PyTorch's device.
 
   Returns:
     The largest differences of losses and of weights.
 
   Raises:
-    ValueError: where one is above 1e-5.
+    ValueError: if a difference is above 1e-5.
   """
   dataset, clients = _data(golden)
-  found = {}
+  differences = {}
   for algorithm in ('fedavg', 'moon'):
     losses, weights = _differences(algorithm, dataset, clients, device)
-    found |= {f'{algorithm}_losses': losses, f'{algorithm}_weights': weights}
-  if not all(value <= TOLERANCE for value in found.values()):
-    raise ValueError(f'moon_jax and PyTorch differ by more than {TOLERANCE}: '
-                     f'{found}')
-  return found
+    differences |= {
+        f'{algorithm}_losses': losses, f'{algorithm}_weights': weights}
+  if not all(value <= TOLERANCE for value in differences.values()):
+    raise ValueError('moon_jax and PyTorch must differ by at most '
+                     f'{TOLERANCE}, got {differences}')
+  return differences
 
 
 def _data(golden):
@@ -63,7 +65,7 @@ def _data(golden):
 
 
 def _differences(algorithm, dataset, clients, device):
-  """The largest of three rounds: (of mean losses, of the global weights)."""
+  """Returns the largest differences of mean losses and of global weights."""
   config = checks.validate(Config(
       algorithm=algorithm, num_clients=len(clients), augment=False,
       num_rounds=_ROUNDS, local_epochs=_STEPS, batch_size=max(
@@ -73,7 +75,7 @@ def _differences(algorithm, dataset, clients, device):
       config, dataset, clients, [cohort] * _ROUNDS))
   shapes = jax.tree.map(lambda w: w[0], ours.state.variables)
   variables = jax.tree.map(
-      lambda w, drawn: jax.device_put(drawn[None], w.sharding),
+      lambda w, initial: jax.device_put(initial[None], w.sharding),
       ours.state.variables, golden_lib.draw_variables('global', shapes))
   ours.state = ours.state._replace(variables=variables)
   theirs = torch_loop.Loop(config, dataset, clients, device)
@@ -90,7 +92,7 @@ def _differences(algorithm, dataset, clients, device):
 
 def _to_torch(variables, device):
   leaves, _ = jax.tree_util.tree_flatten_with_path(variables['params'])
-  found = [torch_loop.from_flax(
+  entries = [torch_loop.from_flax(
       '/'.join(entry.key for entry in path), np.asarray(w[0]))
-           for path, w in leaves]
-  return {name: w.to(device) for name, w in found}
+             for path, w in leaves]
+  return {name: w.to(device) for name, w in entries}

@@ -1,7 +1,8 @@
-"""One side, or one point, of the benchmark in a process of its own.
+"""Runs one side or one point of a benchmark in a separate process.
 
-Reads its task as a line of JSON, answers with a line when it is ready, and with
-a line more for each line read: a round. `Child` is the parent's end of it.
+The child process reads its task as one line of JSON and writes one line of JSON
+when it is ready. Then it runs one round for each line it reads, and writes one
+line of results. `Child` is the parent's side of this protocol.
 """
 
 import json
@@ -22,19 +23,19 @@ from moon_jax.distributed import cpu_devices
 from moon_jax.simulation import checks
 
 _ROOT = pathlib.Path(__file__).parents[1]
-WARM_UP = 2  # rounds; from the second on MOON has previous models
-_COMPILED = '/jax/core/compile/backend_compile_duration'
+WARM_UP = 2  # rounds; MOON has previous models from the second round on
+_COMPILE_EVENT = '/jax/core/compile/backend_compile_duration'
 
 
 class Child:
-  """A child process; one line out, one line in.
+  """A child process that answers each request with one line of JSON.
 
   Attributes:
-    ready: its first answer.
+    ready: the first answer.
   """
 
   def __init__(self, task: dict):
-    """Starts it and waits until it is ready."""
+    """Starts the process and waits until it is ready."""
     self._name = task['kind']
     self._process = subprocess.Popen(
         [sys.executable, '-m', 'benchmarks.bench_child'], cwd=_ROOT,
@@ -42,10 +43,10 @@ class Child:
     self.ready = self.ask(task)
 
   def ask(self, request: dict) -> dict:
-    """Sends a line and returns the answer.
+    """Sends a request and returns the answer.
 
     Raises:
-      RuntimeError: where the child has ended; it has said why.
+      RuntimeError: if the child has ended; its error is on stderr.
     """
     try:
       self._process.stdin.write(json.dumps(request) + '\n')
@@ -59,22 +60,22 @@ class Child:
     return json.loads(line)
 
   def close(self) -> None:
-    """Ends it."""
+    """Ends the process."""
     self._process.stdin.close()
     self._process.wait()
     self._process.stdout.close()
 
 
-def answer(task: dict) -> dict:
-  """The only answer of a task that runs no rounds on request."""
+def run_task(task: dict) -> dict:
+  """Runs a task that has a single answer, and returns the answer."""
   child = Child(task)
   child.close()
   return child.ready
 
 
 def main() -> None:
-  """The child's end."""
-  answers = os.fdopen(os.dup(1), 'w')  # libraries may print
+  """Runs the child process."""
+  answers = os.fdopen(os.dup(1), 'w')  # what libraries print goes to stderr
   os.dup2(2, 1)
   task = json.loads(sys.stdin.readline())
   ready, round_fn = _KINDS[task['kind']](task)
@@ -86,10 +87,9 @@ def main() -> None:
 
 
 def _setup_jax():
-  """All that must happen before JAX starts; compiled programs are not kept.
+  """Configures and imports JAX.
 
-  Without a persistent cache, whatever the environment names, compile seconds
-  are those of compiling.
+  Disables the persistent compilation cache, so that compile times are real.
   """
   cpu_devices.share()
   import jax
@@ -99,7 +99,7 @@ def _setup_jax():
 
 
 def _ours(task):
-  """moon_jax as `moon_jax.train` runs it; a round a request."""
+  """Prepares moon_jax as `moon_jax.train` runs it; one round per request."""
   _setup_jax()
   config, dataset, clients = inputs(task)
   from moon_jax.simulation import build
@@ -121,7 +121,7 @@ def _ours(task):
 
 
 def _theirs(task):
-  """The plain PyTorch loop; a round a request."""
+  """Prepares the plain PyTorch loop; one round per request."""
   import torch
 
   from benchmarks import torch_loop
@@ -145,33 +145,33 @@ def _theirs(task):
 
 
 def _scaling(task):
-  """One client count: warm-up, timed rounds, and what they took."""
+  """Measures one number of clients."""
   jax = _setup_jax()
   config, dataset, clients = inputs(task)
   from moon_jax.data import cohort
   from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
 
-  compiled = []
+  compilations = []
   jax.monitoring.register_event_duration_secs_listener(
-      lambda event, seconds, **_: event == _COMPILED and compiled.append(
-          seconds))
+      lambda event, seconds, **_: (
+          event == _COMPILE_EVENT and compilations.append(seconds)))
   cohorts = cohort.sample(config.num_clients, task['cohort_size'],
                           config.num_rounds, config.seed)
   simulation = Simulation(build.federation(config, dataset, clients, cohorts))
   compile_seconds = simulation.compile()
   simulation.run_round()
-  compiled.clear()
+  compilations.clear()
   for _ in range(WARM_UP - 1):
     simulation.run_round()
   records = [simulation.run_round() for _ in range(task['repeats'])]
-  num_compilations = len(compiled)
+  num_compilations = len(compilations)
 
-  planning = []
+  planning_seconds = []
   for i in range(task['repeats']):
     start = time.perf_counter()
     table = simulation.planner.plan(i)
-    planning.append(time.perf_counter() - start)
+    planning_seconds.append(time.perf_counter() - start)
   busy_TL = table.job_TL[:int(table.num_rows.max())] >= 0
   return {
       'seconds': [record.seconds for record in records],
@@ -179,7 +179,7 @@ def _scaling(task):
           record.num_examples / record.seconds for record in records),
       'lanes': simulation.num_lanes,
       'lane_utilisation': float(busy_TL.mean()),
-      'planning_seconds': statistics.median(planning),
+      'planning_seconds': statistics.median(planning_seconds),
       'compile_seconds': compile_seconds,
       'num_compilations_after_first_round': num_compilations,
       'peak_bytes': _peak_bytes(),
@@ -187,7 +187,7 @@ def _scaling(task):
 
 
 def _agreement(task):
-  """See benchmarks/bench_agreement.py."""
+  """Compares both sides; see benchmarks/bench_agreement.py."""
   _setup_jax()
   from benchmarks import bench_agreement
 
@@ -195,7 +195,7 @@ def _agreement(task):
 
 
 def _limit(task):
-  """See benchmarks/bench_limit.py."""
+  """Measures the hardware; see benchmarks/bench_limit.py."""
   del task
   _setup_jax()
   from benchmarks import bench_limit
@@ -204,7 +204,7 @@ def _limit(task):
 
 
 def _device():
-  """JAX's, and the most of its memory that was used, where it tells."""
+  """Returns JAX's device and, if reported, its peak memory."""
   import jax
 
   device = jax.devices()[0]
@@ -214,18 +214,18 @@ def _device():
 
 
 def _peak_bytes():
-  """Of this process since it started; macOS counts in bytes."""
+  """Returns the peak memory of this process."""
   peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  return peak if sys.platform == 'darwin' else peak * 1024
+  return peak if sys.platform == 'darwin' else peak * 1024  # bytes on macOS
 
 
 def inputs(task):
-  """The configuration, the data set, and each client's examples."""
+  """Returns the configuration, the data set, and each client's examples."""
   config = checks.validate(Config(**task['config']))
   if config.data_dir:
     dataset = sources.load(config.dataset, config.data_dir)
   else:
-    dataset = _made(task['num_examples'])
+    dataset = _noise(task['num_examples'])
   size = task.get('client_size')
   if size is None:
     from moon_jax.simulation import build
@@ -235,8 +235,8 @@ def inputs(task):
       len(dataset.train_labels), size=(config.num_clients, size)))
 
 
-def _made(num_examples):
-  """Noise of CIFAR-10's shape: as fast, or slow, as photographs."""
+def _noise(num_examples):
+  """Returns noise of CIFAR-10's shape; the speed is that of real images."""
   random = np.random.default_rng(0)
   images = random.integers(0, 256, (num_examples, 32, 32, 3), np.uint8)
   labels = random.integers(0, 10, num_examples).astype(np.int32)

@@ -1,13 +1,16 @@
-"""What the hardware allows one local step of the paper's network: a roofline.
+"""The roofline of one local step of the paper's network.
 
-Multiply-adds are counted from the layers' shapes, once forward and twice
-backward but for the gradient of the images, which nothing needs; MOON adds two
-forward passes to the projection. Bytes are those of a step that fuses nothing
-over layers: each array between layers is written and read forward, read again
-backward, and its gradient written and read; a frozen network's are written and
-read; parameters are read twice, their gradient written and read, the momentum
-and the parameters read and written. What caches hold need not reach memory, so
-the count of bytes is an upper bound, and rates above its limit are possible.
+Multiply-adds are counted from the shapes of the layers: once for the forward
+pass and twice for the backward pass, without the gradient of the images. MOON
+adds two forward passes up to the projection.
+
+Bytes are those of a step without fusion across layers. Each array between
+layers is written and read in the forward pass and read again in the backward
+pass, and its gradient is written and read. Activations of a frozen network are
+written and read. Parameters are read twice, their gradient is written and read,
+and the momentum and the parameters are read and written. Caches can avoid
+memory traffic, so this count is an upper bound, and measured rates can exceed
+its limit.
 """
 
 import time
@@ -20,49 +23,50 @@ _INPUT = 32 * 32 * 3
 _ARRAYS = (28 * 28 * 6, 14 * 14 * 6, 10 * 10 * 16, 400, 120, 84, 84, 256)
 _LOGITS = 10
 _PARAMETERS = 92_626
-_TRIES = 20
+_NUM_TIMINGS = 20
+_MIN_SECONDS = .01  # of one timing
 _FROZEN = {'fedavg': 0, 'moon': 2}  # forward passes of other models
-_SHAPES = {  # of products: m, k, n
+_SHAPES = {  # of matrix products: m, k, n
     'gemm_1024': (1024, 1024, 1024),
-    'gemm_conv1': (24, 108, 12_544),  # conv1 and its pooling, 64 images
+    'gemm_conv1': (24, 108, 12_544),  # conv1 with its pooling, 64 images
 }
 
 
 def flops_per_example(algorithm: str) -> int:
-  """Of one local step, two for a multiply-add."""
+  """Returns FLOP per example of a local step; a multiply-add counts as two."""
   frozen = sum(_CONVS) + sum(_DENSE)
   forward = frozen + _OUT
   return 2 * (3 * forward - _CONVS[0] + _FROZEN[algorithm] * frozen)
 
 
 def bytes_per_example(algorithm: str, batch_size: int) -> float:
-  """Of one local step; see the module's docstring."""
+  """Returns bytes per example of a local step; see the module docstring."""
   trained = 3 * _INPUT + 5 * (sum(_ARRAYS) + _LOGITS)
   frozen = _INPUT + 2 * sum(_ARRAYS)
-  of_example = _FLOAT * (trained + _FROZEN[algorithm] * frozen)
-  of_step = _FLOAT * _PARAMETERS * (8 + _FROZEN[algorithm])
-  return of_example + of_step / batch_size
+  activation_bytes = _FLOAT * (trained + _FROZEN[algorithm] * frozen)
+  parameter_bytes = _FLOAT * _PARAMETERS * (8 + _FROZEN[algorithm])
+  return activation_bytes + parameter_bytes / batch_size
 
 
 def measure() -> dict[str, float]:
-  """Float32 FLOPs a second of products, and bytes a second of memory.
+  """Returns FLOP/s of float32 matrix products and bytes/s of memory.
 
-  Memory is a large array negated in place; bytes read and written both count.
-  The best of 20 tries: what is possible, not what other work on the machine
-  leaves.
+  The memory rate is measured by negating a large array in place; bytes read and
+  written both count. Each rate is the best of 20 timings, so that other load on
+  the machine matters less.
   """
   import jax
   from jax import lax
   import jax.numpy as jnp
 
-  found = {}
+  rates = {}
   for name, (m, k, n) in _SHAPES.items():
     a, b = jnp.ones((m, k)), jnp.ones((k, n))
     dot = jax.jit(lambda a, b: jnp.dot(
         a, b, precision=lax.Precision.HIGHEST))
     seconds = _seconds(lambda: dot(a, b))
-    found[f'{name}_flops_per_second'] = 2 * m * k * n / seconds
-  # In place: pages of a new result would have to be found for each copy.
+    rates[f'{name}_flops_per_second'] = 2 * m * k * n / seconds
+  # In place, because allocating a new result takes time, too.
   negate = jax.jit(lambda x: -x, donate_argnums=0)
   x = jnp.ones(2**26)
   num_bytes = 2 * x.nbytes
@@ -72,30 +76,33 @@ def measure() -> dict[str, float]:
     x = negate(x)
     return x
 
-  found['copy_bytes_per_second'] = num_bytes / _seconds(negated)
-  return found
+  rates['copy_bytes_per_second'] = num_bytes / _seconds(negated)
+  return rates
 
 
 def _seconds(run_fn):
-  """Of one call; as many are timed together as take 10 ms or more."""
+  """Returns the seconds of one call: the best timing of a batch of calls.
+
+  A batch has enough calls to take at least 10 ms.
+  """
   run_fn().block_until_ready()
-  calls, found = 1, []
-  while len(found) < _TRIES:
+  num_calls, timings = 1, []
+  while len(timings) < _NUM_TIMINGS:
     start = time.perf_counter()
-    for _ in range(calls):
+    for _ in range(num_calls):
       result = run_fn()
     result.block_until_ready()
     seconds = time.perf_counter() - start
-    if seconds < .01:
-      calls *= 2
+    if seconds < _MIN_SECONDS:
+      num_calls *= 2
     else:
-      found.append(seconds / calls)
-  return min(found)
+      timings.append(seconds / num_calls)
+  return min(timings)
 
 
 def limits(algorithm: str, batch_size: int,
            rates: dict[str, float]) -> dict[str, float]:
-  """Examples a second that arithmetic alone and copies alone would allow."""
+  """Returns the examples/s that arithmetic alone and copies alone allow."""
   flops = flops_per_example(algorithm)
   size = bytes_per_example(algorithm, batch_size)
   return {

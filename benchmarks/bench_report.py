@@ -1,8 +1,8 @@
-"""Tables and the plot of what benchmarks/bench.py measured."""
+"""Formats the results of benchmarks/bench.py as tables and a plot."""
 
 import pathlib
 
-_COLUMNS = (  # of scaling: heading, field, format
+_COLUMNS = (  # of the scaling tables: heading, field, format
     ('clients', 'num_clients', '{:,}'),
     ('a round', 'cohort_size', '{:,}'),
     ('examples/s', 'examples_per_second', '{:,.0f}'),
@@ -18,7 +18,7 @@ _COLUMNS = (  # of scaling: heading, field, format
 
 
 def recipe_markdown(results: dict) -> str:
-  """A row for each case."""
+  """Returns a Markdown table with one row per case."""
   rows = ['| case | moon_jax, examples/s | PyTorch, examples/s | ratio '
           '| compiling, s | of the float32 product 1024^3 | of conv1\'s |',
           '|---|---|---|---|---|---|---|']
@@ -38,7 +38,7 @@ def _rate(case, side):
 
 
 def scaling_markdown(tables: dict[str, list[dict]]) -> str:
-  """A table for each way to scale, a row for each number of clients."""
+  """Returns the Markdown tables, with one row per number of clients."""
   parts = []
   for title, points in tables.items():
     rows = ['| ' + ' | '.join(c[0] for c in _COLUMNS) + ' |',
@@ -52,7 +52,7 @@ def scaling_markdown(tables: dict[str, list[dict]]) -> str:
 
 def draw_scaling(tables: dict[str, list[dict]], title: str,
                  path: pathlib.Path) -> None:
-  """Writes a PNG: examples a second and seconds a round over clients."""
+  """Plots examples/s and seconds per round over clients, as a PNG file."""
   from matplotlib.backends.backend_agg import FigureCanvasAgg
   from matplotlib.figure import Figure
 
@@ -66,8 +66,8 @@ def draw_scaling(tables: dict[str, list[dict]], title: str,
       axes.plot(clients, [point[field] for point in points], 'o-', label=name)
   ticks = sorted({point['num_clients'] for points in tables.values()
                   for point in points})
-  for axes, label in ((left, 'examples a second'),
-                      (right, 'seconds a round')):
+  for axes, label in ((left, 'examples per second'),
+                      (right, 'seconds per round')):
     axes.set_xscale('log')
     axes.set_xticks(ticks, [f'{n:,}' for n in ticks])
     axes.minorticks_off()

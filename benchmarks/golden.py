@@ -1,4 +1,4 @@
-"""The inputs of the golden vectors, which are drawn by name and not stored."""
+"""Generates the inputs of the golden vectors from their names."""
 
 import re
 from typing import Any
@@ -14,18 +14,18 @@ RESNET_STD = (0.2673342858792401, 0.2564384629170883, 0.27615047132568404)
 
 
 def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:
-  """Returns simple_cnn's weights of this name, such as global/fc1/kernel."""
+  """Returns the weights of simple_cnn for a name such as global/fc1/kernel."""
   bound = .1 if name.endswith('bias') else 1 / np.sqrt(np.prod(shape[:-1]))
   random = np.random.RandomState(zlib.crc32(name.encode()))
   return random.uniform(-bound, bound, shape)
 
 
 def draw_variables(prefix: str, shapes: dict[str, Any]) -> dict[str, Any]:
-  """Returns float32 variables whose parameters are drawn by their names.
+  """Returns float32 variables whose parameters depend only on their names.
 
   Args:
     prefix: global, or prev/CLIENT/K.
-    shapes: {'params': tree of anything that has a shape}.
+    shapes: {'params': tree of arrays or shapes}.
   """
   return {'params': jax.tree_util.tree_map_with_path(
       lambda path, x: draw(
@@ -34,7 +34,7 @@ def draw_variables(prefix: str, shapes: dict[str, Any]) -> dict[str, Any]:
 
 
 def resnet_leaf(name: str) -> tuple[str, ...]:
-  """Returns the path in our tree of an array of the published names."""
+  """Returns the path in the Flax tree for a name of the golden vectors."""
   name = re.sub(r'layer(\d)/(\d+)/', r'layer\1_\2/', name)
   return tuple(name.replace('stem/', 'stem_').replace(
       'down/', 'down_').split('/'))
@@ -44,7 +44,7 @@ def draw_resnet(names: np.ndarray) -> dict[str, Any]:
   """Returns the float64 variables of a residual network.
 
   Args:
-    names: each "NAME (SHAPE)", the array NET/names of resnet.npz.
+    names: the array NET/names of resnet.npz; each entry is "NAME (SHAPE)".
   """
   variables = {'params': {}, 'batch_stats': {}}
   for entry in names:

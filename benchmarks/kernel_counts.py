@@ -2,11 +2,11 @@
 
     python benchmarks/kernel_counts.py [--out=FILE.json] [CASE ...]
 
-A case is MODEL:LANES:GPUS, and FLAG=VALUE after further colons, such as
-resnet18:10:1:precision=tf32. Needs the compiler of jax[cuda12]. Compiles for an
-H200 the round of the paper's setting (10 clients, batches of 64, 10 local
-epochs, k = 1) on images of the right shape: what is compiled depends on shapes
-alone, so no data set is read.
+A case is MODEL:LANES:GPUS, optionally followed by :FLAG=VALUE, such as
+resnet18:10:1:precision=tf32. Needs the compiler that jax[cuda12] installs.
+Compiles the round of the paper's setting (10 clients, batches of 64, 10 local
+epochs, k = 1) for an H200. The compiled program depends only on the shapes of
+the data, so the images are zeros and no data set is read.
 """
 
 import argparse
@@ -26,14 +26,14 @@ CASES = (
 
 
 def plan(case: str, num_examples: int):
-  """Compiles one case; returns its `moon_jax.targets.plan.TargetPlan`."""
+  """Compiles a case and returns its `moon_jax.targets.plan.TargetPlan`."""
   from moon_jax import targets
   from moon_jax.config import Config
   from moon_jax.data.dataset import Dataset
   from moon_jax.targets import plan as plan_lib
 
   model, num_lanes, num_gpus, *changes = case.split(':')
-  is_cnn = model == 'simple_cnn'  # on CIFAR-10; the others on CIFAR-100
+  is_cnn = model == 'simple_cnn'  # on CIFAR-10; other models on CIFAR-100
   num_classes = 10 if is_cnn else 100
   labels = np.arange(num_examples, dtype=np.int32) % num_classes
   images = np.zeros((num_examples, 32, 32, 3), np.uint8)
@@ -49,23 +49,24 @@ def plan(case: str, num_examples: int):
 
 
 def measure(case: str, num_examples: int) -> dict:
-  """Returns a case's counts as JSON has them."""
-  found = plan(case, num_examples)
-  copied = [kernel.num_bytes / 2 for kernel in found.counts.row
-            if kernel.kind == 'copies']  # which read and write
+  """Returns the counts of a case as a JSON object."""
+  result = plan(case, num_examples)
+  # A copy reads and writes each byte.
+  copied = [kernel.num_bytes / 2 for kernel in result.counts.row
+            if kernel.kind == 'copies']
   return {
-      'case': case, 'target': found.target.name,
+      'case': case, 'target': result.target.name,
       'jax': importlib.metadata.version('jax'),
-      'kernels_per_row': found.counts.launches(),
-      **found.counts.of_row(), 'collectives': found.counts.collectives,
-      'collectives_in_loops': found.counts.in_loops,
-      'by_cublas': found.compiled.by_cublas,
+      'kernels_per_row': result.counts.launches(),
+      **result.counts.of_row(), 'collectives': result.counts.collectives,
+      'collectives_in_loops': result.counts.in_loops,
+      'by_cublas': result.compiled.by_cublas,
       'largest_copy_bytes': max(copied, default=0),
-      'temporary_bytes': found.compiled.temporary_bytes,
-      'argument_bytes': sum(found.compiled.argument_bytes.values()),
-      'row_flops': found.estimate.row_flops,
-      'row_bytes': found.estimate.row_bytes,
-      'compile_seconds': round(found.compiled.seconds, 1)}
+      'temporary_bytes': result.compiled.temporary_bytes,
+      'argument_bytes': sum(result.compiled.argument_bytes.values()),
+      'row_flops': result.estimate.row_flops,
+      'row_bytes': result.estimate.row_bytes,
+      'compile_seconds': round(result.compiled.seconds, 1)}
 
 
 def table(rows: list[dict]) -> str:
@@ -89,17 +90,17 @@ def table(rows: list[dict]) -> str:
 
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument('--out', help='a JSON file to write')
+  parser.add_argument('--out', help='JSON file for the counts')
   parser.add_argument('--num_examples', type=int, default=50_000,
-                      help='of the training set')
-  parser.add_argument('cases', nargs='*', default=CASES)
+                      help='size of the training set')
+  parser.add_argument('cases', nargs='*', default=CASES, metavar='CASE')
   args = parser.parse_args()
   os.environ['JAX_PLATFORMS'] = 'cpu'
   rows = []
   for case in args.cases:
     rows.append(measure(case, args.num_examples))
     print(json.dumps(rows[-1]), flush=True)
-    if args.out:  # as it goes: ResNets take minutes
+    if args.out:  # after each case, because a ResNet takes minutes
       pathlib.Path(args.out).write_text(json.dumps(rows, indent=1) + '\n')
   print(table(rows))
 

@@ -1,12 +1,12 @@
-"""Kills a run again and again, and compares it with an unbroken one.
+"""Kills a run repeatedly, and compares it with an uninterrupted run.
 
 python -m benchmarks.kills --out=DIR [--kills=30] [--case=moon]
 
-SIGKILL comes at random moments: while a checkpoint is being written, within a
-round or its evaluation, or anywhere from the start of the program on. The same
-command then goes on each time by itself. At the end metrics (but for the clock)
-and all bits of the last checkpoint must be those of a run that nobody killed;
-else this ends with status 1.
+SIGKILL is sent at random times: while a checkpoint is being written, during a
+round or its evaluation, or at any time after the program started. After each
+kill the same command resumes the run. At the end, all metrics except times and
+all bits of the last checkpoint must equal those of the uninterrupted run. If
+they do not, the exit status is 1.
 """
 
 import argparse
@@ -30,69 +30,80 @@ CASES = {
     'moon': f'{_DIGITS} --algorithm=moon --num_negatives=2 --mu=1',
     'scaffold': f'{_DIGITS} --algorithm=scaffold --momentum=0',
 }
-_CLOCK = 'seconds', 'examples_per_second'
+_TIMES = 'seconds', 'examples_per_second'  # metrics that are not compared
 _KINDS = 'checkpoint', 'round', 'anywhere'
 _ROOT = pathlib.Path(__file__).parents[1]
 
 
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument('--out', type=pathlib.Path, required=True)
-  parser.add_argument('--kills', type=int, default=30)
-  parser.add_argument('--case', choices=CASES, action='append')
-  parser.add_argument('--seed', type=int, default=0)
+  parser.add_argument('--out', type=pathlib.Path, required=True,
+                      help='output directory')
+  parser.add_argument('--kills', type=int, default=30,
+                      help='number of kills of each case (default: 30)')
+  parser.add_argument('--case', choices=CASES, action='append',
+                      help='may be repeated; all cases by default')
+  parser.add_argument('--seed', type=int, default=0,
+                      help='seed of the times of the kills')
   args = parser.parse_args()
   is_same = True
   for case in args.case or CASES:
-    found = compare(case, args.out / case, args.kills, args.seed)
-    is_same &= found['same']
-    print(json.dumps(found, indent=1), flush=True)
+    result = compare(case, args.out / case, args.kills, args.seed)
+    is_same &= result['same']
+    print(json.dumps(result, indent=1), flush=True)
     (args.out / f'kills_{case}.json').write_text(
-        json.dumps(found, indent=1) + '\n')
+        json.dumps(result, indent=1) + '\n')
   sys.exit(not is_same)
 
 
 def compare(case: str, out: pathlib.Path, kills: int,
             seed: int = 0) -> dict[str, object]:
-  """Runs a case whole, and another time through so many kills.
+  """Runs a case once without interruption and once with `kills` kills.
 
   Args:
     case: a name of `CASES`.
     out: a directory for both runs.
-    kills: how many.
-    seed: of when.
+    kills: number of kills.
+    seed: seed of the times of the kills.
 
   Returns:
-    Each kill with its kind and what it left, and whether both are the same.
+    The kind of each kill and the files it left, and whether both runs have the
+    same results.
+
+  Raises:
+    AssertionError: if a run fails, or ends before it is killed.
   """
   flags = f'{CASES[case]} --num_rounds={12 * kills}'
-  whole, broken = out / 'whole', out / 'broken'
+  reference, killed = out / 'reference', out / 'killed'
   start = time.monotonic()
-  _finish(flags, whole)
-  rest = time.monotonic() - start
+  _finish(flags, reference)
+  run_seconds = time.monotonic() - start
   draw = random.Random(seed)
-  told = []
-  while len(told) < kills:
-    kind = _KINDS[len(told) % len(_KINDS)]
-    process = _start(flags, broken)
-    is_killed = _kill(process, kind, broken, draw, min(rest, 8.))
+  history = []
+  while len(history) < kills:
+    kind = _KINDS[len(history) % len(_KINDS)]
+    process = _start(flags, killed)
+    is_killed = _kill(process, kind, killed, draw, min(run_seconds, 8.))
     if not is_killed:
       raise AssertionError(f'{kind}: the run ended before it was killed')
-    told.append({'kind': kind, **_left(broken)})
-    print(told[-1], file=sys.stderr, flush=True)
-  _finish(flags, broken)
-  one, other = _outcome(whole), _outcome(broken)
+    history.append({'kind': kind, **_files_left(killed)})
+    print(history[-1], file=sys.stderr, flush=True)
+  _finish(flags, killed)
+  (metrics, state), (other_metrics, other_state) = map(
+      _outcome, (reference, killed))
+  same_metrics = metrics == other_metrics
+  same_state = _bits(state) == _bits(other_state)
   return {
       'flags': flags,
-      'kinds': Counter(kill['kind'] for kill in told),
-      'left half a checkpoint': sum(kill['half_written'] for kill in told),
+      'kinds': Counter(kill['kind'] for kill in history),
+      'left half a checkpoint': sum(kill['half_written'] for kill in history),
       'left metrics ahead of checkpoints': sum(
-          kill['lines'] > kill['checkpoint'] for kill in told),
-      'rounds': len(one[0]),
-      'same_metrics': one[0] == other[0],
-      'same_state': _bits(one[1]) == _bits(other[1]),
-      'same': one[0] == other[0] and _bits(one[1]) == _bits(other[1]),
-      'kills': told}
+          kill['lines'] > kill['checkpoint'] for kill in history),
+      'rounds': len(metrics),
+      'same_metrics': same_metrics,
+      'same_state': same_state,
+      'same': same_metrics and same_state,
+      'kills': history}
 
 
 def _start(flags, workdir):
@@ -109,28 +120,29 @@ def _finish(flags, workdir):
     raise AssertionError(f'status {process.returncode}: {errors}')
 
 
-def _kill(process, kind, workdir, draw, most_seconds):
-  """Waits for a moment of the kind, and kills; False if the run ended."""
+def _kill(process, kind, workdir, draw, max_seconds):
+  """Kills a run at a random time of this kind; returns False if it ended."""
   if kind == 'anywhere':
     try:
-      process.wait(draw.uniform(0, most_seconds))
+      process.wait(draw.uniform(0, max_seconds))
       return False
     except subprocess.TimeoutExpired:
       pass
   else:
-    rounds = _lines(workdir) + draw.randint(2, 4)
-    first = _lines(workdir)
-    began = False
+    first = _num_lines(workdir)
+    last = first + draw.randint(2, 4)
+    has_started = False
     while True:
       if process.poll() is not None:
         return False
-      lines = _lines(workdir)
-      began |= lines != first  # metrics are cut to the checkpoint at first
-      if began and lines >= rounds:
+      num_lines = _num_lines(workdir)
+      # A resumed run first truncates its metrics to those of its checkpoint.
+      has_started |= num_lines != first
+      if has_started and num_lines >= last:
         break
       time.sleep(.002)
     if kind == 'checkpoint':
-      while process.poll() is None and not _half_written(workdir):
+      while process.poll() is None and not _has_partial_checkpoint(workdir):
         time.sleep(.0005)
       time.sleep(draw.uniform(0, .02))
     else:
@@ -140,21 +152,21 @@ def _kill(process, kind, workdir, draw, most_seconds):
   return process.returncode == -9
 
 
-def _lines(workdir):
+def _num_lines(workdir):
   try:
     return (workdir / 'metrics.jsonl').read_bytes().count(b'\n')
   except FileNotFoundError:
     return 0
 
 
-def _half_written(workdir):
+def _has_partial_checkpoint(workdir):
   try:
     return any('tmp' in name for name in os.listdir(workdir / 'checkpoints'))
   except FileNotFoundError:
     return False
 
 
-def _newest(workdir):
+def _newest_checkpoint(workdir):
   try:
     names = os.listdir(workdir / 'checkpoints')
   except FileNotFoundError:
@@ -162,19 +174,20 @@ def _newest(workdir):
   return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
-def _left(workdir):
-  return {'lines': _lines(workdir), 'checkpoint': _newest(workdir),
-          'half_written': _half_written(workdir)}
+def _files_left(workdir):
+  return {'lines': _num_lines(workdir),
+          'checkpoint': _newest_checkpoint(workdir),
+          'half_written': _has_partial_checkpoint(workdir)}
 
 
 def _outcome(workdir):
-  """Lines of metrics without the clock, and the state at the end."""
+  """Returns the lines of metrics without times, and the final state."""
   lines = [json.loads(line) for line in
            (workdir / 'metrics.jsonl').read_text().splitlines()]
-  lines = [{name: value for name, value in line.items() if name not in _CLOCK}
+  lines = [{name: value for name, value in line.items() if name not in _TIMES}
            for line in lines]
-  newest = (workdir / 'checkpoints' / str(_newest(workdir))).absolute()
-  return lines, ocp.load(newest)
+  step = _newest_checkpoint(workdir)
+  return lines, ocp.load((workdir / 'checkpoints' / str(step)).absolute())
 
 
 def _bits(tree):

@@ -1,10 +1,10 @@
-"""Compares what `moon_jax.plan` foretells with runs.
+"""Compares the estimates of `moon_jax.plan` with measured runs.
 
 python -m benchmarks.plan_check --data_dir=DIR --out=DIR
 
-Each configuration is planned, and then run, in processes of their own. Memory
-is the most that the run's process had, compiling included; time the median of
-its rounds after the first two.
+Plans and then runs each configuration, each time in a separate process. Memory
+is the peak of the run's process, including compilation. Time is the median over
+the rounds after the first two.
 """
 
 import argparse
@@ -30,28 +30,32 @@ CASES = {
 
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument('--data_dir', required=True)
-  parser.add_argument('--out', type=pathlib.Path, required=True)
+  parser.add_argument('--data_dir', required=True,
+                      help='directory that contains CIFAR-10')
+  parser.add_argument('--out', type=pathlib.Path, required=True,
+                      help='output directory')
   args = parser.parse_args()
   args.out.mkdir(parents=True, exist_ok=True)
   os.environ['JAX_ENABLE_COMPILATION_CACHE'] = '0'
-  found = []
+  results = []
   for name, flags in CASES.items():
     flags = flags.split() + ['--checkpoint_every=0']
     if 'digits' not in name:
       flags.append(f'--data_dir={args.data_dir}')
     planned, measured = _plan(flags), _run(flags)
-    found.append({'case': name, 'flags': ' '.join(CASES[name].split()),
-                  'planned': planned, 'measured': measured, 'ratio': {
-                      key: measured[key] / planned[key] for key in planned}})
-    print(json.dumps(found[-1]), flush=True)
-  (args.out / 'plan_check.json').write_text(json.dumps(found, indent=1) + '\n')
+    results.append({'case': name, 'flags': ' '.join(CASES[name].split()),
+                    'planned': planned, 'measured': measured, 'ratio': {
+                        key: measured[key] / planned[key] for key in planned}})
+    print(json.dumps(results[-1]), flush=True)
+  (args.out / 'plan_check.json').write_text(
+      json.dumps(results, indent=1) + '\n')
   lines = ['| case | planned MB | measured | planned s a round | measured |',
            '|---|---|---|---|---|']
-  for case in found:
+  for case in results:
     lines.append('| {} | {:,.0f} | {:,.0f} | {:.2f} | {:.2f} |'.format(
-        case['case'], *(case[who][what] for what in ('megabytes', 'seconds')
-                        for who in ('planned', 'measured'))))
+        case['case'], *(case[source][quantity]
+                        for quantity in ('megabytes', 'seconds')
+                        for source in ('planned', 'measured'))))
   text = '\n'.join(lines) + '\n'
   (args.out / 'plan_check.md').write_text(text)
   print(text)
@@ -61,10 +65,10 @@ def _plan(flags):
   out = subprocess.run(
       [sys.executable, '-m', 'moon_jax.plan', *flags], check=True,
       stdout=subprocess.PIPE, text=True).stdout
-  last = re.findall(r'in all +([\d.,]+)', out)[-1]
+  seconds = re.findall(r'in all +([\d.,]+)', out)[-1]
   memory = re.search(r'on a CPU: ([\d,]+) MB', out)[1]
   number = lambda text: float(text.replace(',', ''))
-  return {'megabytes': number(memory), 'seconds': number(last)}
+  return {'megabytes': number(memory), 'seconds': number(seconds)}
 
 
 def _run(flags):
@@ -74,7 +78,8 @@ def _run(flags):
          *flags], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if status:
-      raise RuntimeError(f'the run ended with {status}')
+      raise RuntimeError('the run ended with exit status '
+                         f'{os.waitstatus_to_exitcode(status)}')
     lines = [json.loads(line) for line in open(
         f'{workdir}/run/metrics.jsonl', encoding='utf-8')]
   return {'megabytes': usage.ru_maxrss / 1e3 * 1.024,

@@ -1,18 +1,18 @@
-"""Errors of --precision and --dtype against float64.
+"""Measures the errors of --precision and --dtype against float64.
 
 python -m benchmarks.precision --golden=DIR --out=experiments/results/precision
 
-DIR holds the golden vectors: what PyTorch computes in float64. Each choice of
-arithmetic computes
+DIR contains the golden vectors: reference values that PyTorch computed in
+float64. For each precision this measures the errors of
 
-  a round    MOON (mu 5, k 1) with the paper's small network: three clients of
-             4, 3 and 5 steps of 16 images, then the average. Errors are those
-             of the global model's weights.
-  gradients  ResNet-18's of one batch of 8 images: errors of the logits and of
-             each weight's gradient norm, relative to the largest of each.
+  a round    of MOON (mu 5, k 1) with the paper's small network: three clients
+             train 4, 3 and 5 steps on batches of 16 images, and their models
+             are averaged. Errors are those of the global model's weights.
+  gradients  of ResNet-18 on one batch of 8 images: errors of the logits and of
+             each weight's gradient norm, relative to the largest value of each.
 
-CPUs emulate what GPUs compute with tensor cores; on a GPU the same command
-measures the GPU's own errors.
+CPUs emulate the tensor cores of GPUs. On a GPU the same command measures the
+errors of the GPU.
 """
 
 import argparse
@@ -48,16 +48,16 @@ _HPARAMS = dict(mu=5., temperature=.5, learning_rate=.01, momentum=.9,
 
 def round_errors(figures: dict[str, np.ndarray], lanes: int = 3,
                  **arithmetic: str) -> dict[str, float]:
-  """Errors of the global model's weights after MOON's round.
+  """Returns the errors of the global model's weights after a round of MOON.
 
   Args:
     figures: the arrays of simple_cnn.npz.
-    lanes: clients side by side.
-    **arithmetic: dtype and precision, as `models.make` takes them.
+    lanes: number of clients that train side by side.
+    **arithmetic: dtype and precision, arguments of `models.make`.
 
   Returns:
-    "largest" of the errors; "relative", their norm over that of what the round
-    changed.
+    "largest", the largest error; and "relative", the norm of the errors divided
+    by the norm of the round's update.
   """
   model = models.make('simple_cnn', 10, **arithmetic)
   sizes, batch_size = figures['client_sizes'], int(figures['batch_size'])
@@ -100,16 +100,16 @@ def round_errors(figures: dict[str, np.ndarray], lanes: int = 3,
 def gradient_errors(figures: dict[str, np.ndarray],
                     inputs: dict[str, np.ndarray],
                     **arithmetic: str) -> dict[str, float]:
-  """Errors of ResNet-18's logits and gradients on one batch.
+  """Returns the errors of ResNet-18's logits and gradients on one batch.
 
   Args:
     figures: the arrays of resnet.npz.
-    inputs: the arrays of simple_cnn.npz, of which it takes 8 images.
-    **arithmetic: dtype and precision, as `models.make` takes them.
+    inputs: the arrays of simple_cnn.npz; its first 8 images are used.
+    **arithmetic: dtype and precision, arguments of `models.make`.
 
   Returns:
-    The largest error of the "logits" over the largest logit, and of the norms
-    of the "gradients" over the largest norm.
+    "logits", the largest error relative to the largest logit; and "gradients",
+    the largest error of a gradient norm relative to the largest norm.
   """
   model = models.make('resnet18', 10, **arithmetic)
   images = jnp.asarray((inputs['images_u8'][:8] / 255 - golden.RESNET_MEAN)
@@ -128,8 +128,8 @@ def gradient_errors(figures: dict[str, np.ndarray],
   grads = traverse_util.flatten_dict(grads)
   norms = [np.linalg.norm(np.float64(grads[golden.resnet_leaf(name)]))
            for name in figures['resnet18/grad_names']]
-  relative = lambda found, expected: float(
-      np.abs(found - expected).max() / np.abs(expected).max())
+  relative = lambda actual, expected: float(
+      np.abs(actual - expected).max() / np.abs(expected).max())
   return {
       'logits': relative(
           np.float64(logits), figures['resnet18/train/logits']),
@@ -137,14 +137,14 @@ def gradient_errors(figures: dict[str, np.ndarray],
           np.array(norms), figures['resnet18/train/grad/norms'])}
 
 
-def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
-  """The errors of each choice as a Markdown table."""
+def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
+  """Returns a Markdown table with one row per precision."""
   columns = {'largest error of a weight': ('round', 'largest'),
              'error of the update, relative': ('round', 'relative'),
              "ResNet-18's logits, relative": ('gradients', 'logits'),
              'its gradient norms, relative': ('gradients', 'gradients')}
   lines = ['| | ' + ' | '.join(columns) + ' |', '|---|' + '---|' * len(columns)]
-  for choice, errors in found.items():
+  for choice, errors in results.items():
     cells = [f'{errors[part][name]:.1e}' for part, name in columns.values()]
     lines.append(f'| `{choice}` | ' + ' | '.join(cells) + ' |')
   return '\n'.join(lines) + '\n'
@@ -153,22 +153,24 @@ def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
 def main() -> None:
   parser = argparse.ArgumentParser(
       description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-  parser.add_argument('--golden', type=pathlib.Path, required=True)
-  parser.add_argument('--out', type=pathlib.Path, required=True)
+  parser.add_argument('--golden', type=pathlib.Path, required=True,
+                      help='directory of the golden vectors')
+  parser.add_argument('--out', type=pathlib.Path, required=True,
+                      help='output directory')
   args = parser.parse_args()
   inputs = dict(np.load(args.golden / 'simple_cnn.npz'))
   figures = dict(np.load(args.golden / 'resnet.npz'))
-  found = {}
+  results = {}
   for choice, arithmetic in CHOICES.items():
-    found[choice] = {'round': round_errors(inputs, **arithmetic),
-                     'gradients': gradient_errors(
-                         figures, inputs, **arithmetic)}
-    print(choice, found[choice], flush=True)
+    results[choice] = {'round': round_errors(inputs, **arithmetic),
+                       'gradients': gradient_errors(
+                           figures, inputs, **arithmetic)}
+    print(choice, results[choice], flush=True)
   args.out.mkdir(parents=True, exist_ok=True)
   (args.out / 'precision.json').write_text(json.dumps(
       {'device': jax.devices()[0].device_kind, 'jax': jax.__version__,
-       'errors': found}, indent=1) + '\n')
-  (args.out / 'precision.md').write_text(table(found))
+       'errors': results}, indent=1) + '\n')
+  (args.out / 'precision.md').write_text(table(results))
 
 
 if __name__ == '__main__':

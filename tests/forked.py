@@ -1,9 +1,10 @@
-"""The command `python -m moon_jax.train`, run hundreds of times in a minute.
+"""Runs `python -m moon_jax.train` hundreds of times per minute.
 
-A start of Python and JAX takes seconds, so one server imports them once and
-forks a child for each command. The child has arguments, directory, output and
-errors of its own, runs the module as `python -m` does, and ends as the
-interpreter ends. The server has no device of JAX's and no second thread.
+Starting Python and JAX takes seconds, so a server imports them once and forks a
+child for each command. Each child has separate arguments, working directory,
+stdout and stderr. It runs the module like `python -m` and exits like the
+interpreter. The server must not initialise a JAX device or start a thread,
+because forked children would inherit them.
 """
 
 import atexit
@@ -22,13 +23,15 @@ import time
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
-SECONDS = 10  # that a command may take
-_KILLED = -1
-_MAX_BYTES = 6 * 2**30  # of memory
+SECONDS = 10  # time limit of a command
+_KILLED_STATUS = -1
+_MAX_MEMORY_BYTES = 6 * 2**30
 _POLL_SECONDS = .002
-_OF_MEGABYTE = 2**20 if sys.platform == 'darwin' else 2**10
+# Units of ru_maxrss per megabyte.
+_MAXRSS_PER_MEGABYTE = 2**20 if sys.platform == 'darwin' else 2**10
 
-# Slow to import; without JAX, which the command too imports late.
+# Modules that are slow to import. QUICK excludes JAX, which the command imports
+# only after it has checked its flags.
 QUICK = ('absl.app', 'numpy', 'sklearn.datasets', 'scipy.io',
          'moon_jax.cli.command_line', 'moon_jax.training.run')
 WHOLE = (*QUICK, 'jax', 'moon_jax.simulation.simulation',
@@ -37,26 +40,26 @@ WHOLE = (*QUICK, 'jax', 'moon_jax.simulation.simulation',
 
 
 class Done(NamedTuple):
-  """How a command ended."""
+  """The result of a command."""
 
-  status: int  # negative where a signal ended it, or it took too long
+  status: int  # negative after a signal or a timeout
   out: str
   err: str
   seconds: float
-  megabytes: float  # the most memory it had
+  megabytes: float  # peak memory
 
 
 class Server:
-  """Runs commands. Use as a context."""
+  """A server that runs commands. Use it as a context manager."""
 
   def __init__(self, directory: pathlib.Path, modules: tuple[str, ...],
                **env: str):
-    """Starts it.
+    """Starts the server.
 
     Args:
-      directory: for the output of the commands; an existing one.
-      modules: to be imported before the forks.
-      **env: more variables of the environment.
+      directory: an existing directory for the output of the commands.
+      modules: modules to import before forking.
+      **env: additional environment variables.
     """
     self._out, self._err = directory / 'out', directory / 'err'
     self._process = subprocess.Popen(
@@ -81,20 +84,20 @@ class Server:
                'err': str(self._err), 'limit': limit}
     self._process.stdin.write(json.dumps(request) + '\n')
     self._process.stdin.flush()
-    told = json.loads(self._process.stdout.readline())
+    result = json.loads(self._process.stdout.readline())
     out, err = (path.read_text(encoding='utf-8', errors='backslashreplace')
                 for path in (self._out, self._err))
-    return Done(out=out, err=err, **told)
+    return Done(out=out, err=err, **result)
 
 
 def _serve(modules):
-  """Answers requests; returns one in the child that is to run it."""
+  """Serves requests. Returns a request in the child that must run it."""
   requests, replies = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), 'w')
   os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
   for module in modules:
     importlib.import_module(module)
   gc.collect()
-  gc.freeze()  # else each child copies the pages of all objects
+  gc.freeze()  # otherwise a collection in a child copies all memory pages
   tasks = pathlib.Path('/proc/self/task')
   threads = len(list(tasks.iterdir())) if tasks.exists() else 1
   _reply(replies, {'threads': threads})
@@ -114,15 +117,15 @@ def _reply(replies, value):
 
 
 def _wait(child, start, limit):
-  """Waits for a child, which it ends after `limit` seconds."""
+  """Waits for a child; kills it after `limit` seconds."""
   is_late = False
   while True:
-    found, status, usage = os.wait4(child, os.WNOHANG)
+    pid, status, usage = os.wait4(child, os.WNOHANG)
     seconds = time.monotonic() - start
-    if found:
+    if pid:
       code = os.waitstatus_to_exitcode(status)
-      return {'status': _KILLED if is_late else code, 'seconds': seconds,
-              'megabytes': usage.ru_maxrss / _OF_MEGABYTE}
+      return {'status': _KILLED_STATUS if is_late else code, 'seconds': seconds,
+              'megabytes': usage.ru_maxrss / _MAXRSS_PER_MEGABYTE}
     if seconds > limit and not is_late:
       is_late = True
       with contextlib.suppress(ProcessLookupError):
@@ -130,20 +133,20 @@ def _wait(child, start, limit):
     time.sleep(_POLL_SECONDS)
 
 
-def _become(request):
-  """Makes of this child the command that was asked for."""
+def _run_command(request):
+  """Runs the requested command in this child process."""
   for number, path in ((1, request['out']), (2, request['err'])):
     os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-  # What takes all memory is to fail, and not the machine.
-  resource.setrlimit(resource.RLIMIT_DATA, (_MAX_BYTES, _MAX_BYTES))
+  # A command that allocates too much memory must fail without affecting others.
+  resource.setrlimit(resource.RLIMIT_DATA, (_MAX_MEMORY_BYTES,) * 2)
   os.chdir(request['cwd'])
-  sys.path[0] = request['cwd']  # as `python -m` has it
+  sys.path[0] = request['cwd']  # like `python -m`
   sys.argv = ['moon_jax.train', *request['args']]
   runpy.run_module('moon_jax.train', run_name='__main__', alter_sys=True)
 
 
-def _end(error):
-  """Ends a child as the interpreter would, but does not tidy up memory."""
+def _exit(error):
+  """Exits like the interpreter, but without freeing memory."""
   threading._shutdown()
   atexit._run_exitfuncs()
   sys.stdout.flush()
@@ -152,9 +155,9 @@ def _end(error):
 
 
 if __name__ == '__main__':
-  todo = _serve(sys.argv[1:])
-  if todo:
+  command = _serve(sys.argv[1:])
+  if command:
     try:
-      _become(todo)
+      _run_command(command)
     except SystemExit as error:
-      _end(error)
+      _exit(error)

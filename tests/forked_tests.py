@@ -1,6 +1,6 @@
 """Runs tests in copies of the repository, each time in a fork of this process.
 
-JAX takes seconds to import: `prepare` does so once for all runs.
+Importing JAX takes seconds; `prepare` imports it once for all runs.
 """
 
 from collections.abc import Iterable
@@ -13,27 +13,27 @@ import sys
 import time
 
 _COPIED = ('moon_jax', 'tests', 'docs', 'benchmarks',
-           'experiments', 'README.md',
-           'pyproject.toml')
-# Slow to import, and without a thread or a device afterwards. The first sets
-# JAX up as tests do.
+           'experiments', 'README.md', 'pyproject.toml')
+# Modules that are slow to import and start neither a thread nor a device. The
+# first one configures JAX for tests.
 _IMPORTED = ('conftest', 'flax.linen', 'hypothesis', 'matplotlib.figure',
              'optax', 'orbax.checkpoint.experimental.v1', 'scipy.stats',
              'sklearn.datasets')
 _HERE = str(pathlib.Path(__file__).parent)
-_PASSED = 0  # of pytest
-_NOT_RUN = 4, 5  # wrong ids; nothing collected
+# Exit statuses of pytest.
+_PASSED = 0
+_NOT_RUN = 4, 5  # unknown ids; no tests collected
 
 
 def prepare() -> None:
-  """Imports what takes long; to be called before the first run."""
-  os.environ['OPENBLAS_NUM_THREADS'] = '1'  # forks have no second thread
+  """Imports slow modules. Call it before the first run."""
+  os.environ['OPENBLAS_NUM_THREADS'] = '1'  # a fork has only one thread
   for name in _IMPORTED:
     importlib.import_module(name)
 
 
 def copy(root: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
-  """Copies what tests need of a repository to a new directory `to`/repo."""
+  """Copies the files that tests need to a new directory `to`/repo."""
   (to / 'repo').mkdir(parents=True)
   for name in _COPIED:
     if (root / name).is_dir():
@@ -41,7 +41,7 @@ def copy(root: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
                       ignore=shutil.ignore_patterns('__pycache__'))
     elif (root / name).exists():
       shutil.copy2(root / name, to / 'repo' / name)
-  shared = root.parent / 'shared'  # the golden vectors, where they are
+  shared = root.parent / 'shared'  # contains the golden vectors
   if shared.is_dir():
     (to / 'shared').symlink_to(shared.resolve())
   return to / 'repo'
@@ -52,13 +52,13 @@ class Run:
 
   def __init__(self, repo: pathlib.Path, tests: Iterable[str],
                cache: pathlib.Path, seconds: float):
-    """Starts it.
+    """Starts the tests.
 
     Args:
       repo: a copy of the repository.
       tests: files or pytest ids below tests/.
-      cache: of compiled programs, shared by all runs.
-      seconds: after which it is ended.
+      cache: directory of the compilation cache, shared by all runs.
+      seconds: time limit.
     """
     self._out = repo.parent / 'out'
     self.begin = time.monotonic()
@@ -66,7 +66,7 @@ class Run:
     self._process = os.fork()
     if self._process:
       return
-    status = 3  # an error of pytest's own
+    status = 3  # pytest's exit status for an internal error
     try:
       os.setsid()
       os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -79,18 +79,16 @@ class Run:
       os._exit(status)
 
   def noticed_by(self) -> str | None:
-    """The id of the test that failed, below tests/; '' where all passed.
-
-    None while they run.
+    """Returns the id of the failed test, '' if all passed, None if running.
 
     Raises:
-      RuntimeError: where there are no such tests.
+      RuntimeError: if pytest did not find the tests.
     """
     process, status = os.waitpid(self._process, os.WNOHANG)
     if not process:
       if time.monotonic() < self._end:
         return None
-      os.killpg(self._process, 9)  # with the commands that tests started
+      os.killpg(self._process, 9)  # includes processes that tests started
       os.waitpid(self._process, 0)
       self._out.unlink()
       return 'timed out'
@@ -107,7 +105,7 @@ class Run:
 
 
 def _pytest(tests, cache):
-  """Runs tests of the current directory; returns the exit status."""
+  """Runs tests in the current directory and returns pytest's exit status."""
   import pytest
 
   os.environ['JAX_COMPILATION_CACHE_DIR'] = str(cache)
@@ -125,9 +123,10 @@ def _pytest(tests, cache):
 
 
 def write(path: pathlib.Path, text: str) -> None:
-  """Writes a Python file, which compiled bytes of before cannot stand for.
+  """Writes a Python file so that its old bytecode is not used.
 
-  Python compares sizes and whole seconds.
+  Python compares only the size and the time in seconds of the source file, so
+  this advances the time by one second.
   """
   seconds = path.stat().st_mtime + 1
   path.write_text(text, encoding='utf-8')

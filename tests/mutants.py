@@ -1,12 +1,12 @@
-"""Shows which faults the tests notice: python tests/mutants.py --out=FILE.md.
+"""Mutation testing with hand-written faults: python tests/mutants.py.
 
-Puts the faults of tests/mutants.toml into a copy of the repository, one at a
-time, and runs there the tests that should notice. Prints a table; exits with
-1 where a fault goes unnoticed for which no reason is recorded.
+Applies the faults of tests/mutants.toml to a copy of the repository, one at a
+time, and runs the tests that should detect each fault. Prints a table. The exit
+status is 1 if a fault is not detected and has no recorded reason.
 
-The faults are chosen by hand: mutmut and cosmic-ray generate thousands, and
-JAX takes 3 to 5 seconds to start for each. Here it is imported once, and each
-run of the tests is a fork.
+The faults are chosen by hand, because mutmut and cosmic-ray generate thousands,
+and starting JAX takes 3 to 5 seconds for each. Here JAX is imported once, and
+each run of the tests is a fork.
 """
 
 import argparse
@@ -23,8 +23,8 @@ import forked_tests
 
 ROOT = pathlib.Path(__file__).parents[1]
 FAULTS = pathlib.Path(__file__).with_suffix('.toml')
-_SECONDS = 300  # that the tests of a fault may take
-_ALL_SECONDS = 3600  # and those of all faults together
+_SECONDS = 300  # time limit for the tests of one fault
+_ALL_SECONDS = 3600  # time limit for the tests of all faults
 _POLL_SECONDS = .05
 
 
@@ -42,47 +42,47 @@ class Fault(NamedTuple):
 
 
 class Outcome(NamedTuple):
-  """What the tests of a fault did."""
+  """The result of the tests of a fault."""
 
   fault: Fault
-  noticed_by: str  # '' where nothing failed
+  noticed_by: str  # the test that failed, or ''
   seconds: float
 
 
 def read(path: pathlib.Path = FAULTS) -> list[Fault]:
-  """The faults of a file in its order."""
+  """Returns the faults of a file in order."""
   rooms = tomllib.loads(path.read_text(encoding='utf-8'))
   return [Fault(room, **fields)
           for room, faults in rooms.items() for fields in faults]
 
 
 def changed(fault: Fault, text: str) -> str:
-  """The text of its file with the fault.
+  """Returns the text of the file with the fault applied.
 
   Raises:
-    ValueError: where the old text does not stand there exactly once.
+    ValueError: if the old text does not occur exactly once.
   """
   count = text.count(fault.old)
   if count != 1:
     raise ValueError(f'{fault.name}: the old text must occur exactly once in '
-                     f'{fault.file}, got {count} times; bring it up to date')
+                     f'{fault.file}, got {count} times; update the list')
   return text.replace(fault.old, fault.new)
 
 
 def try_all(faults: Sequence[Fault], root: pathlib.Path, num_jobs: int,
             is_checked: bool = False) -> list[Outcome]:
-  """The outcome of each fault, in order; reports them on stderr.
+  """Tests all faults, prints each outcome to stderr, and returns them in order.
 
   Args:
-    faults: to try.
+    faults: the faults.
     root: the repository.
-    num_jobs: faults tried side by side.
+    num_jobs: number of faults tested at a time.
     is_checked: whether the tests are known to pass without a fault.
 
   Raises:
-    RuntimeError: where the tests fail without a fault, or are not there.
+    RuntimeError: if tests fail without a fault, or do not exist.
   """
-  # What a run left behind may still write there.
+  # Processes that a test left behind may still write to this directory.
   with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
     scratch = pathlib.Path(scratch)
     cache = pathlib.Path(os.environ.get('JAX_COMPILATION_CACHE_DIR')
@@ -91,10 +91,10 @@ def try_all(faults: Sequence[Fault], root: pathlib.Path, num_jobs: int,
             for job in range(num_jobs)]
     if not is_checked:
       _check_without_faults(faults, free[0], cache)
-    running, outcomes, left = [], {}, list(faults)
-    while running or left:
-      while free and left:
-        fault, repo = left.pop(0), free.pop()
+    running, outcomes, waiting = [], {}, list(faults)
+    while running or waiting:
+      while free and waiting:
+        fault, repo = waiting.pop(0), free.pop()
         path = repo / fault.file
         text = path.read_text(encoding='utf-8')
         forked_tests.write(path, changed(fault, text))
@@ -131,7 +131,7 @@ def _check_without_faults(faults, repo, cache):
 
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
-  """A table of all faults, one of the rooms, and the reasons."""
+  """Returns Markdown tables of the rooms and the faults, and the reasons."""
   def share(some):
     noticed = sum(bool(outcome.noticed_by) for outcome in some)
     return f'{noticed} of {len(some)} ({noticed / len(some):.0%})'
@@ -156,16 +156,16 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-  """Tries the faults that the arguments choose; returns the exit status."""
+  """Tests the selected faults and returns the exit status."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
   parser.add_argument('--only', nargs='+', metavar='NAME', default=[],
-                      help='faults by name')
+                      help='names of faults')
   parser.add_argument('--room', nargs='+', default=[],
-                      help='faults of these rooms')
+                      help='rooms whose faults are tested')
   parser.add_argument('--out', type=pathlib.Path, metavar='FILE',
-                      help='for the table, which is printed, too')
+                      help='Markdown file for the table')
   parser.add_argument('--jobs', type=int, default=1,
-                      help='faults tried side by side')
+                      help='number of faults tested at a time')
   parser.add_argument('--checked', action='store_true',
                       help='the tests are known to pass without a fault')
   parser.add_argument('--faults', type=pathlib.Path, default=FAULTS,
@@ -176,11 +176,12 @@ def main(argv: Sequence[str]) -> int:
   faults = read(args.faults)
   if unknown := {*args.only, *args.room} - {
       name for fault in faults for name in (fault.name, fault.room)}:
-    parser.error(f'no fault and no room is called {", ".join(unknown)}')
+    parser.error('--only and --room must name faults and rooms of '
+                 f'{args.faults}, got {", ".join(unknown)}')
   faults = [fault for fault in faults
             if (not args.only or fault.name in args.only)
             and (not args.room or fault.room in args.room)]
-  for fault in faults:  # before the first is tried
+  for fault in faults:  # reports outdated faults before the first test runs
     changed(fault, (args.root / fault.file).read_text(encoding='utf-8'))
   forked_tests.prepare()
   outcomes = try_all(faults, args.root, max(1, args.jobs), args.checked)

@@ -1,4 +1,4 @@
-"""The list of faults is as the program is, and its command says who noticed."""
+"""Tests that the list of faults is up to date, and its command."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ _TESTS = mutants.ROOT / 'tests'
 
 
 @pytest.mark.parametrize('fault', FAULTS, ids=lambda fault: fault.name)
-def test_the_old_text_is_there_once(fault):
+def test_the_old_text_occurs_exactly_once(fault):
   text = (mutants.ROOT / fault.file).read_text(encoding='utf-8')
   mutant = mutants.changed(fault, text)
   compile(mutant, fault.file, 'exec')
@@ -22,7 +22,7 @@ def test_the_old_text_is_there_once(fault):
     assert not name or function in (_TESTS / path).read_text(encoding='utf-8')
 
 
-def test_there_are_many_in_every_room():
+def test_every_room_has_faults():
   assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 85
   assert {fault.room for fault in FAULTS} == {
       'algorithms', 'privacy', 'losses', 'engine', 'data', 'models', 'rundir',
@@ -45,12 +45,12 @@ _BOUND = dict(room='losses', name='bound', old='0, *x', new='1, *x', reason='')
 
 @pytest.fixture
 def command(tmp_path):
-  """Runs the command on a repository of one function."""
+  """Returns a function that runs the command on a tiny repository."""
   def write(path, text):
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / path).write_text(text)
 
-  # Without it an installed package of the same name would be found.
+  # Without this file an installed package of the same name would be imported.
   write('repo/moon_jax/__init__.py', '')
   write('repo/moon_jax/a.py', 'def largest(x):\n  return max(0, *x)\n')
   write('repo/tests/a_test.py', """if True:
@@ -78,7 +78,7 @@ def command(tmp_path):
   return run
 
 
-def test_the_command_says_who_noticed(command, tmp_path):
+def test_the_command_prints_the_detecting_test(command, tmp_path):
   before = (tmp_path / 'repo/moon_jax/a.py').read_bytes()
   done = command(_SIGN, _BOUND, _SIGN | {'name': 'again'})
   assert done.returncode == 1, done.stderr
@@ -97,28 +97,28 @@ def test_the_command_says_who_noticed(command, tmp_path):
   assert done.returncode == 1 and not done.stdout
 
 
-def test_a_wrong_id_is_an_error_and_notices_nothing(command):
+def test_an_unknown_test_id_is_an_error(command):
   done = command(_SIGN, '--checked', tests='a_test.py::test_smallest')
   assert done.returncode == 1 and not done.stdout
   assert 'pytest found no such tests' in done.stderr
 
 
-@pytest.mark.parametrize('noticed_by, reason, words', [
+@pytest.mark.parametrize('noticed_by, reason, cells', [
     ('', '', '**not noticed** | 2.0 |'),
     ('', 'None is below 1.', '**not noticed**, for a reason | 2.0 |'),
     ('timed out', 'None is below 1.', '`timed out` | 2.0 |'),
     ('a_test.py::test_b[x|y]', '', '`a_test.py::test_b[x\\|y]` | 2.0 |')])
-def test_reasons_are_of_what_is_not_noticed(noticed_by, reason, words):
+def test_reasons_are_listed_for_undetected_faults(noticed_by, reason, cells):
   fault = mutants.Fault(
       **_BOUND | {'reason': reason}, file='', fault='wrong', tests=())
   table = mutants.markdown([mutants.Outcome(fault, noticed_by, 2.)])
-  assert f'| losses | bound: wrong | {words}\n' in table
+  assert f'| losses | bound: wrong | {cells}\n' in table
   has_reason = bool(reason) and not noticed_by
   assert ('- bound: None is below 1.\n' in table) == has_reason
 
 
 @pytest.mark.parametrize('text, count', [('0, *x 0, *x', 2), ('1', 0)])
-def test_a_text_that_is_not_there_once_is_an_error(text, count):
+def test_an_ambiguous_or_missing_old_text_is_an_error(text, count):
   fault = mutants.Fault(**_BOUND, file='a.py', fault='wrong', tests=())
   with pytest.raises(ValueError, match=f'once in a.py, got {count} times'):
     mutants.changed(fault, text)

@@ -1,14 +1,15 @@
-"""Measures on a GPU, in stages of at most 8 minutes: see README.md here.
+"""Measures on a GPU in stages of at most 8 minutes; see README.md.
 
 python -m benchmarks.gpu_day --stage=1,2 --out=DIR [--data_dir=CIFAR10]
 python -m benchmarks.gpu_day --all --out=DIR [--data_dir=CIFAR10]
 python -m benchmarks.gpu_day --all --tiny --device=cpu --out=DIR
 
-Results are written to DIR/stageN.jsonl as they come; the same command runs what
-is not done. `python -m benchmarks.gpu_day.report DIR` makes a page of them.
+Each result is appended to DIR/stageN.jsonl; running the same command again runs
+the unfinished parts. `python -m benchmarks.gpu_day.report DIR` writes a page
+with all results.
 
-Exit status: 0 if all is done, 1 if a part failed, 2 for invalid flags, 3 if
-only time ran out.
+Exit status: 0 if everything is done, 1 if a part failed, 2 for invalid flags, 3
+if parts are missing only because time ran out.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from benchmarks.gpu_day import wheels
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _GOLDEN = _ROOT.parent / 'shared' / 'golden'
-_HIDDEN = ('data_dir', 'golden', 'out', 'scratch', 'wheels')  # paths
+_PATH_FLAGS = ('data_dir', 'golden', 'out', 'scratch', 'wheels')
 _TINY_SECONDS = 600.
 _DEVICE_SECONDS = 45.  # to start JAX and report the device
 
@@ -32,20 +33,20 @@ def main() -> int:
   args = _parse(sys.argv[1:])
   site = pathlib.Path(tempfile.gettempdir()) / 'moon_jax_gpu_day_site'
   if args.wheels:
-    still = wheels.install(args.wheels, site)
+    missing = wheels.install(args.wheels, site)
     os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [
         str(site), os.environ.get('PYTHONPATH', '')]))
-    if still:
+    if missing:
       print(f'not installed, and no wheel in {args.wheels}: '
-            f'{", ".join(still)}; parts that need them will fail',
+            f'{", ".join(missing)}; parts that need them will fail',
             file=sys.stderr, flush=True)
-  # A scheduler's signal must also end the child that is at work.
+  # A scheduler's signal must also end the child process that is running.
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
   return _run(args)
 
 
 def _run(args):
-  """Runs the stages; these imports need what the wheels have."""
+  """Runs the stages. These imports need packages that the wheels install."""
   from benchmarks.gpu_day import results
   from benchmarks.gpu_day import runner
   from benchmarks.gpu_day import stages
@@ -81,7 +82,7 @@ def _run(args):
 
 
 def _environment(args):
-  """Of all children: the device, and where compiled programs are kept."""
+  """Returns environment variables of all children: device and compile cache."""
   env = {
       'JAX_PLATFORMS': 'cpu' if args.device == 'cpu' else 'cuda,cpu',
       'JAX_COMPILATION_CACHE_DIR': os.environ.get(
@@ -94,13 +95,13 @@ def _environment(args):
 
 
 def _command(words):
-  """The command, without this machine's paths."""
-  found = ['python -m benchmarks.gpu_day']
+  """Returns the command without this machine's paths."""
+  parts = ['python -m benchmarks.gpu_day']
   for word in words:
     name, equals, _ = word.partition('=')
-    is_path = equals and name.lstrip('-') in _HIDDEN
-    found.append(f'{name}={name.lstrip("-").upper()}' if is_path else word)
-  return ' '.join(found)
+    is_path = equals and name.lstrip('-') in _PATH_FLAGS
+    parts.append(f'{name}={name.lstrip("-").upper()}' if is_path else word)
+  return ' '.join(parts)
 
 
 def _parse(words):
@@ -109,32 +110,33 @@ def _parse(words):
       formatter_class=argparse.RawDescriptionHelpFormatter)
   path = lambda text: pathlib.Path(text).expanduser().absolute()
   stages = lambda text: [int(word) for word in text.split(',')]
-  which = parser.add_mutually_exclusive_group(required=True)
-  which.add_argument('--stage', type=stages, help='1 to 6, comma-separated')
-  which.add_argument('--all', action='store_true', help='all six stages')
+  group = parser.add_mutually_exclusive_group(required=True)
+  group.add_argument('--stage', type=stages, help='1 to 6, comma-separated')
+  group.add_argument('--all', action='store_true', help='all six stages')
   parser.add_argument('--out', type=path, required=True,
-                      help='directory of the results')
+                      help='output directory')
   parser.add_argument('--data_dir', default='', help='directory that '
-                      'contains CIFAR-10; without it, images are noise and '
+                      'contains CIFAR-10; without it images are noise and '
                       'stage 3 fails')
   parser.add_argument('--golden', default=str(_GOLDEN) if _GOLDEN.is_dir()
                       else '', help='directory of the golden vectors')
   parser.add_argument('--scratch', type=path, help='for logs, traces and work '
                       'directories; by default OUT/scratch')
-  parser.add_argument('--wheels', type=path, help='directory of wheels from '
-                      'which to install what cannot be imported')
+  parser.add_argument('--wheels', type=path, help='directory of wheels; '
+                      'packages that are missing are installed from it')
   parser.add_argument('--device', choices=('cuda', 'cpu'), default='cuda',
-                      help='where everything runs')
+                      help='device of JAX and PyTorch')
   parser.add_argument('--tiny', action='store_true', help='reduced sizes, '
                       'to try everything on a CPU with --device=cpu')
-  parser.add_argument('--seconds', type=float, help='limit of each stage')
+  parser.add_argument('--seconds', type=float, help='time limit of each '
+                      'stage')
   parser.add_argument('--match', default='', help='run only parts whose '
                       'name matches this regular expression')
-  parser.add_argument('--commit', default='', help="the code's commit, where "
+  parser.add_argument('--commit', default='', help='commit of the code, if '
                       'git and commit.txt are missing')
   args = parser.parse_args(words)
   if set(args.stage or ()) - set(range(1, 7)):
-    parser.error(f'--stage must be of 1 to 6, got {args.stage}')
+    parser.error(f'--stage must have numbers from 1 to 6, got {args.stage}')
   if args.data_dir:
     args.data_dir = str(path(args.data_dir))
   if args.golden:

@@ -1,7 +1,7 @@
-"""One part of a stage: python -m benchmarks.gpu_day.child ANSWER.
+"""Runs one part of a stage: python -m benchmarks.gpu_day.child ANSWER.
 
-Reads the task, a JSON object, from standard input and writes the result,
-another one, to the file ANSWER. What it prints is the part's log.
+Reads the task, a JSON object, from standard input and writes the result, also a
+JSON object, to the file ANSWER. Its output is the part's log.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from typing import Any
 
 _HERE = 'benchmarks.gpu_day'
 
-# The function of each kind, as MODULE:FUNCTION; others give that themselves.
+# The function of each kind. Any other kind must itself be MODULE:FUNCTION.
 KINDS = {
     'surroundings': f'{_HERE}.surroundings:measure',
     'tests': f'{_HERE}.tests:measure',
@@ -28,8 +28,8 @@ KINDS = {
     'sweep': f'{_HERE}.sweep:measure',
     'resnet': f'{_HERE}.resnet:measure',
 }
-# Kinds that have a result also when time is up: SIGTERM ends the process that
-# they started, and they report what it had done.
+# These kinds have a result even if time runs out: SIGTERM ends the process that
+# they started, and they report what it had finished.
 _OUTLIVES_SIGTERM = ('tests', 'train')
 
 

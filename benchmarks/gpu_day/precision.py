@@ -1,4 +1,4 @@
-"""Errors of one choice of arithmetic, against the float64 vectors."""
+"""Measures the errors of one precision against the float64 golden vectors."""
 
 import pathlib
 from typing import Any
@@ -9,8 +9,8 @@ import numpy as np
 def measure(task: dict[str, Any]) -> dict[str, Any]:
   """Returns the errors that benchmarks/precision.py measures.
 
-  The task has "golden", the directory of the golden vectors, and "choice",
-  the dtype or precision by the name of its flag.
+  The task has "golden", the directory of the golden vectors, and "choice", a
+  dict with the dtype or the precision.
   """
   from benchmarks import precision
 

@@ -1,4 +1,4 @@
-"""Profiles one round: the trace, and what it shows in a few numbers."""
+"""Profiles one round and summarizes its trace."""
 
 import pathlib
 import shutil
@@ -7,14 +7,14 @@ from typing import Any
 from benchmarks import bench_child
 from benchmarks.gpu_day import trace
 
-_MAX_BYTES = 15 * 2**20  # of a trace that is kept with the results
+_MAX_TRACE_BYTES = 15 * 2**20  # larger traces are not saved with the results
 
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
-  """Profiles a round after the warm-up; returns the trace's summary.
+  """Profiles a round after the warm-up and returns the trace's summary.
 
-  The task has "config", "num_examples" and "cohort_size". The whole trace is
-  left below the scratch directory, and beside the results if it is small.
+  The task has "config", "num_examples" and "cohort_size". The trace is saved in
+  the scratch directory and, if it is small, also with the results.
   """
   from moon_jax.distributed import cpu_devices
 
@@ -39,16 +39,16 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
   directory = pathlib.Path(task['scratch']) / 'trace' / task['part']
   shutil.rmtree(directory, ignore_errors=True)
   options = jax.profiler.ProfileOptions()
-  options.python_tracer_level = 0  # it slows down what is measured
+  options.python_tracer_level = 0  # Python tracing would slow down the round
   with jax.profiler.trace(str(directory), profiler_options=options):
-    profiled = simulation.run_round().seconds
-  found = next(directory.rglob('*.trace.json.gz'))
-  size = found.stat().st_size
-  if size <= _MAX_BYTES:
-    shutil.copy(found, pathlib.Path(task['out']) / 'trace.json.gz')
+    profiled_seconds = simulation.run_round().seconds
+  path = next(directory.rglob('*.trace.json.gz'))
+  size = path.stat().st_size
+  if size <= _MAX_TRACE_BYTES:
+    shutil.copy(path, pathlib.Path(task['out']) / 'trace.json.gz')
   rows = int(table.num_rows.max())
   return {
       'compile_seconds': compile_seconds, 'lanes': simulation.num_lanes,
-      'seconds': seconds, 'seconds_while_profiled': profiled,
+      'seconds': seconds, 'seconds_while_profiled': profiled_seconds,
       'num_segments': int(table.num_segments.max()), 'trace_bytes': size,
-      **trace.summarize(trace.events(found), rows)}
+      **trace.summarize(trace.events(path), rows)}

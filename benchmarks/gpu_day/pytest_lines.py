@@ -1,4 +1,4 @@
-"""A pytest plugin: the outcome of each test is a results line once it is known.
+"""A pytest plugin that writes the outcome of each test as a results line.
 
 The environment variable GPU_DAY_TESTS holds a JSON object with "results" (the
 stage's file), "part", and "running" (a file that names the running test).
@@ -10,7 +10,7 @@ import pathlib
 
 from benchmarks.gpu_day import results
 
-_MAX_CHARACTERS = 3000  # of an error
+_MAX_ERROR_LENGTH = 3000  # characters
 
 _task = json.loads(os.environ.get('GPU_DAY_TESTS', '{}'))
 
@@ -29,6 +29,6 @@ def pytest_runtest_logreport(report):
               'seconds': round(report.duration, 3)}
   if report.outcome == 'failed':
     progress |= {'when': report.when,
-                 'error': report.longreprtext[-_MAX_CHARACTERS:]}
+                 'error': report.longreprtext[-_MAX_ERROR_LENGTH:]}
   results.append(pathlib.Path(_task['results']), {
       'kind': 'progress', 'part': _task['part'], 'progress': progress})

@@ -1,7 +1,7 @@
-"""Makes one page of the results: python -m benchmarks.gpu_day.report DIR.
+"""Writes a page with all results: python -m benchmarks.gpu_day.report DIR.
 
-Reads DIR/stageN.jsonl, of one command or of several whose files were copied
-into one directory, writes DIR/README.md and prints it.
+Reads DIR/stageN.jsonl, writes DIR/README.md and prints it. The files may come
+from several commands.
 """
 
 import pathlib
@@ -13,7 +13,7 @@ from benchmarks.gpu_day import tables
 from benchmarks.gpu_day import tests
 from benchmarks.gpu_day import train
 
-# Of a part that was killed, what it had reported counts; by stage.
+# Stages whose killed parts have a result, computed from their progress lines.
 _FROM_PROGRESS = {1: tests.outcome, 3: train.outcome}
 
 
@@ -31,7 +31,7 @@ def page(lines: dict[int, list[dict[str, Any]]]) -> str:
   """Returns the page, in Markdown.
 
   Args:
-    lines: the lines of each stage's results, [] if it was not run.
+    lines: the lines of each stage's results, [] if the stage did not run.
   """
   paragraphs = ['# Measured on a GPU', _surroundings(lines)]
   for number, title in tables.TITLES.items():
@@ -41,37 +41,37 @@ def page(lines: dict[int, list[dict[str, Any]]]) -> str:
             if 'result' in part}
     if done:
       paragraphs.append(tables.TABLES[number](done))
-    paragraphs.append(_rest(parts))
+    paragraphs.append(_unfinished(parts))
   return '\n\n'.join(filter(None, paragraphs)) + '\n'
 
 
 def _parts(number, lines):
-  """The parts of a stage; of those that were killed, what they reported."""
+  """Returns the parts of a stage, including killed parts with progress."""
   parts = results.parts(lines)
   names = [*parts, *(line['part'] for line in lines
                      if line.get('kind') == 'progress')]
-  found = {}
+  all_parts = {}
   for name in dict.fromkeys(names):
     part = parts.get(name, {'status': 'killed'})
     reported = results.progress(lines, name)
     if 'result' not in part and reported and number in _FROM_PROGRESS:
       part = part | {'result': _FROM_PROGRESS[number](reported)}
-    found[name] = part
-  return found
+    all_parts[name] = part
+  return all_parts
 
 
 def _surroundings(lines):
-  """A table of the commands, each with what it ran on."""
+  """Returns a table of the commands with their hardware and versions."""
   rows = {}
-  for number, of_stage in lines.items():
-    for line in of_stage:
+  for number, stage_lines in lines.items():
+    for line in stage_lines:
       if line.get('kind') == 'surroundings':
         device = line.get('result', {})
         versions = device.get('versions', {})
-        plain = lambda name, known=versions: known.get(name, '')
         commit = line['commit'][:12] + '+' * line['commit'].endswith('+')
         row = (f'`{line["command"]}`', commit,
-               _device(device), plain('jax'), plain('torch'), plain('python'))
+               _device(device),
+               *(versions.get(name, '') for name in ('jax', 'torch', 'python')))
         rows.setdefault(row, []).append(str(number))
   return tables.table(
       ('stages', 'command', 'commit', 'device', 'JAX', 'PyTorch', 'Python'),
@@ -87,16 +87,16 @@ def _device(device):
       f', driver {driver}' if driver else '')
 
 
-def _rest(parts):
-  """The parts that are not done, and why."""
-  rest = {name: part for name, part in parts.items()
-          if part['status'] != results.OK}
-  if not rest:
+def _unfinished(parts):
+  """Returns a list of the parts that are not done, with the reasons."""
+  unfinished = {name: part for name, part in parts.items()
+                if part['status'] != results.OK}
+  if not unfinished:
     return '' if parts else 'Not run.'
   paragraphs = ['Not done:', '\n'.join(
       f'- {name}: {part["status"]}{_reason(part)}'
-      for name, part in rest.items())]
-  for name, part in rest.items():
+      for name, part in unfinished.items())]
+  for name, part in unfinished.items():
     if part['status'] in (results.FAILED, results.STOPPED) and (
         'error' in part):
       paragraphs.append(_details(name, part['error']))

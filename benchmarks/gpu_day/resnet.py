@@ -1,7 +1,7 @@
-"""Residual networks at CIFAR-100's shapes: seconds of a row, and memory.
+"""Measures residual networks at CIFAR-100's shapes: seconds per row, memory.
 
-Images are noise: their values change neither. Each lane trains one client, in
-rounds of two lengths, since
+Images are noise, because neither time nor memory depends on their values. Each
+lane trains one client. Rounds of two lengths are timed to fit
 
     seconds of a round = a x rows + b.
 """
@@ -13,16 +13,16 @@ from unittest import mock
 import numpy as np
 
 _NUM_CLASSES = 100
-_WARM_UP = 2  # rounds; from the second on MOON has previous models
+_WARM_UP = 2  # rounds; MOON has previous models from the second round on
 
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
-  """Returns seconds of a row and of a round beside its rows, and memory.
+  """Returns seconds per row, the constant seconds per round, and memory.
 
   The task has "config", "num_examples", "image_size", "rows" (of the longer
   and the shorter round) and "repeats". Memory is in bytes of one device:
-  "peak_bytes" as measured (None where the device does not report it),
-  "temporary_bytes" of the round as XLA counts them, and "footprint", moon_jax's
+  "peak_bytes" as measured (None if the device does not report it),
+  "temporary_bytes" of the round according to XLA, and "footprint", moon_jax's
   lower bounds by part.
   """
   from moon_jax.distributed import cpu_devices
@@ -54,15 +54,15 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
   compile_seconds = simulation.compile()
   print(f'compiled in {compile_seconds:.1f} s', flush=True)
 
-  def seconds():
+  def median_seconds():
     for _ in range(_WARM_UP):
       simulation.run_round()
     return statistics.median(
         simulation.run_round().seconds for _ in range(task['repeats']))
 
-  long = seconds()
+  long = median_seconds()
   simulation.planner.shorten(num_short * config.batch_size)
-  short = seconds()
+  short = median_seconds()
   per_row = (long - short) / (num_long - num_short)
   stats = jax.devices()[0].memory_stats() or {}
   sizes = {part.name: part.size for part in parts}

@@ -1,12 +1,12 @@
-"""The results of a stage: one JSON line per finished measurement.
+"""Reads and writes the results of a stage: one JSON line per measurement.
 
-A line is on the disk before the next measurement starts, so that a kill loses
-only the measurement that was running. Each line has a "kind":
+A line is on disk before the next measurement starts, so that a kill loses only
+the measurement that was running. Each line has a "kind":
 
 surroundings  device, versions, command and commit, once for each command
 part          a measurement: "part", "status", "seconds", and "result" or
               "error"
-progress      something a running part already knows: "part" and "progress"
+progress      an intermediate result of a running part: "part" and "progress"
 """
 
 import json
@@ -16,9 +16,9 @@ import pathlib
 from typing import Any
 
 OK = 'ok'
-STOPPED = 'stopped'  # by the time limit, with what it had until then
+STOPPED = 'stopped'  # by the time limit; may have a partial result
 FAILED = 'failed'
-SKIPPED = 'skipped'  # for lack of time
+SKIPPED = 'skipped'  # not started for lack of time
 
 
 def path_of(out: pathlib.Path, stage: int) -> pathlib.Path:
@@ -27,15 +27,15 @@ def path_of(out: pathlib.Path, stage: int) -> pathlib.Path:
 
 
 def append(path: pathlib.Path, line: dict[str, Any]) -> None:
-  """Appends a line and waits until it is on the disk.
+  """Appends a line and waits until it is on disk.
 
-  Several processes may append to one file: each line is a single write. Numbers
-  that JSON does not have (NaN, infinity) become strings.
+  Several processes may append to one file, because each line is a single write.
+  NaN and infinity, which JSON lacks, become strings.
   """
-  text = json.dumps(_plain(line), allow_nan=False) + '\n'
+  text = json.dumps(_json_value(line), allow_nan=False) + '\n'
   file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
   try:
-    if not _ends_line(file):  # a write that a kill cut off
+    if not _ends_with_newline(file):  # a kill truncated the last line
       text = '\n' + text
     os.write(file, text.encode())
     os.fsync(file)
@@ -44,7 +44,7 @@ def append(path: pathlib.Path, line: dict[str, Any]) -> None:
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
-  """Returns the lines, without any that a kill cut off."""
+  """Returns all complete lines."""
   lines = []
   if path.exists():
     for text in path.read_bytes().splitlines():
@@ -56,15 +56,15 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def parts(lines: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-  """Returns the last line of each part; a part that was done stays done."""
-  found = {}
+  """Returns the best line of each part, and the last one among equals."""
+  best = {}
   for line in lines:
     if line.get('kind') != 'part':
       continue
-    earlier = found.get(line['part'], {}).get('status')
-    if _RANK[line['status']] >= _RANK.get(earlier, 0):
-      found[line['part']] = line
-  return found
+    status = best.get(line['part'], {}).get('status')
+    if _RANK[line['status']] >= _RANK.get(status, 0):
+      best[line['part']] = line
+  return best
 
 
 def progress(lines: list[dict[str, Any]], part: str) -> list[Any]:
@@ -73,20 +73,20 @@ def progress(lines: list[dict[str, Any]], part: str) -> list[Any]:
           if line.get('kind') == 'progress' and line['part'] == part]
 
 
-# A later, poorer outcome does not replace an earlier one.
+# A later line with a lower rank does not replace an earlier line.
 _RANK = {SKIPPED: 0, FAILED: 1, STOPPED: 2, OK: 3}
 
 
-def _ends_line(file):
+def _ends_with_newline(file):
   size = os.fstat(file).st_size
   return not size or os.pread(file, 1, size - 1) == b'\n'
 
 
-def _plain(value):
+def _json_value(value):
   if isinstance(value, dict):
-    return {str(name): _plain(x) for name, x in value.items()}
+    return {str(name): _json_value(x) for name, x in value.items()}
   if isinstance(value, (list, tuple)):
-    return [_plain(x) for x in value]
+    return [_json_value(x) for x in value]
   if isinstance(value, float) and not math.isfinite(value):
     return str(value)
   return value

@@ -1,7 +1,7 @@
-"""Runs the parts of a stage, each in a separate process, within its time.
+"""Runs the parts of a stage, each in a separate process, within a time limit.
 
-A part that crashes, hangs or uses up the device's memory leaves the others as
-they were, and the peak of the device's memory is that of one part.
+A part that crashes, hangs or exhausts the device's memory does not affect other
+parts, and the device's peak memory is that of one part.
 """
 
 from collections.abc import Sequence
@@ -24,18 +24,18 @@ from benchmarks.gpu_day import results
 _ROOT = pathlib.Path(__file__).parents[2]
 _GRACE_SECONDS = 20.  # from SIGTERM to SIGKILL
 _PATH = re.compile(r'(^|=)/.*')
-_ERROR_LINES = 40  # of a log, which stand in the results
+_ERROR_LINES = 40  # last lines of a log, saved in the results
 
 
 class Part(NamedTuple):
-  """One measurement."""
+  """One measurement of a stage."""
 
-  name: str  # unique in its stage
+  name: str  # unique within the stage
   kind: str  # a key of benchmarks.gpu_day.child.KINDS
-  task: dict[str, Any]  # its arguments, of types that JSON has
-  limit: float = 120.  # seconds it may take
-  least: float = 15.  # seconds below which it is not started
-  env: dict[str, str] = {}  # environment variables besides the stage's
+  task: dict[str, Any]  # arguments of the measurement, as a JSON object
+  limit: float = 120.  # maximum seconds
+  least: float = 15.  # not started if fewer seconds are left
+  env: dict[str, str] = {}  # environment variables in addition to the stage's
 
 
 class Stage(NamedTuple):
@@ -44,28 +44,31 @@ class Stage(NamedTuple):
   number: int
   out: pathlib.Path
   scratch: pathlib.Path  # logs, traces and work directories
-  seconds: float  # in all
+  seconds: float  # time limit of the stage
   env: dict[str, str]
 
 
 def run(stage: Stage, parts: Sequence[Part], jobs: int = 1) -> list[str]:
-  """Runs the parts that are not done; returns the status of each that is not.
+  """Runs the unfinished parts of a stage.
 
-  Results are appended to the stage's file. A part that fails or runs out of
-  time is run again by the same command, and so is one that was skipped.
+  Results are appended to the stage's file. Calling this again runs the parts
+  that failed, ran out of time or were skipped.
 
   Args:
-    stage: where and how.
-    parts: of the stage, in this order.
-    jobs: parts at a time; one, if times are measured.
+    stage: where and how to run.
+    parts: the parts in order.
+    jobs: number of parts at a time; must be 1 if times are measured.
+
+  Returns:
+    The status of each part that is still not done.
   """
   path = results.path_of(stage.out, stage.number)
   deadline = time.monotonic() + stage.seconds
   done = results.parts(results.read(path))
   children = set()
 
-  def one(part):
-    """The status of a part, after its line is on the disk."""
+  def run_unless_done(part):
+    """Runs a part, appends its line, and returns its status."""
     if done.get(part.name, {}).get('status') == results.OK:
       print(f'stage {stage.number}: {part.name}: already done', flush=True)
       return results.OK
@@ -86,8 +89,8 @@ def run(stage: Stage, parts: Sequence[Part], jobs: int = 1) -> list[str]:
 
   threads = futures.ThreadPoolExecutor(jobs)
   try:
-    statuses = list(threads.map(one, parts))
-  except BaseException:  # a signal to this process
+    statuses = list(threads.map(run_unless_done, parts))
+  except BaseException:  # for example SystemExit of a signal handler
     threads.shutdown(wait=False, cancel_futures=True)
     for child in list(children):
       _signal(child, signal.SIGKILL)
@@ -96,7 +99,7 @@ def run(stage: Stage, parts: Sequence[Part], jobs: int = 1) -> list[str]:
 
 
 def exit_status(statuses: Sequence[str]) -> int:
-  """Returns 0 if all is done, 1 if a part failed, 3 if only time ran out."""
+  """Returns 0 if all is done, 1 if a part failed, and 3 if time ran out."""
   if results.FAILED in statuses:
     return 1
   return 3 if statuses else 0
@@ -104,13 +107,13 @@ def exit_status(statuses: Sequence[str]) -> int:
 
 def run_part(stage: Stage, part: Part, limit: float,
              children: set[subprocess.Popen]) -> dict[str, Any]:
-  """Runs a part; returns its status, seconds, and result or error.
+  """Runs a part and returns its status, its seconds, and its result or error.
 
   Args:
-    stage: where and how.
-    part: to run.
-    limit: seconds.
-    children: holds the part's process while it runs.
+    stage: where and how to run.
+    part: the part.
+    limit: maximum seconds.
+    children: contains the part's process while it runs.
   """
   stem = f'stage{stage.number}-{part.name}'.replace(' ', '_')
   logs = stage.scratch / 'logs'
@@ -127,12 +130,12 @@ def run_part(stage: Stage, part: Part, limit: float,
         [sys.executable, '-m', 'benchmarks.gpu_day.child', str(answer)],
         cwd=_ROOT, env={**os.environ, **stage.env, **part.env},
         stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT,
-        process_group=0)  # not a session: a kill of all must reach it
+        process_group=0)  # not a new session, so that a job's kill reaches it
     children.add(child)
     try:
       child.stdin.write(json.dumps(task).encode())
       child.stdin.close()
-      ended = _wait(child, limit)
+      has_ended = _wait(child, limit)
     finally:
       _kill(child)
       children.discard(child)
@@ -141,14 +144,14 @@ def run_part(stage: Stage, part: Part, limit: float,
     result = json.loads(answer.read_text(encoding='utf-8'))
     status = result.pop('status', results.OK)
     return line | {'status': status, 'result': result}
-  why = (f'status {child.returncode}' if ended
-         else f'stopped at its limit of {limit:.0f} s')
-  return line | {'status': results.FAILED if ended else results.STOPPED,
-                 'error': f'{why}\n{_tail(log)}'}
+  reason = (f'status {child.returncode}' if has_ended
+            else f'stopped at its limit of {limit:.0f} s')
+  return line | {'status': results.FAILED if has_ended else results.STOPPED,
+                 'error': f'{reason}\n{_tail(log)}'}
 
 
 def _without_paths(value):
-  """A task as results have it: without names of this machine's directories."""
+  """Replaces absolute paths in a task by PATH."""
   if isinstance(value, dict):
     return {name: _without_paths(x) for name, x in value.items()}
   if isinstance(value, list):
@@ -157,7 +160,10 @@ def _without_paths(value):
 
 
 def _wait(child, limit):
-  """Returns whether the child ended by itself; asks it to end after `limit`."""
+  """Returns whether the child ended by itself within the limit.
+
+  Otherwise sends SIGTERM and waits for the child to end.
+  """
   with contextlib.suppress(subprocess.TimeoutExpired):
     child.wait(max(1., limit - _GRACE_SECONDS / 2))
     return True
@@ -168,7 +174,7 @@ def _wait(child, limit):
 
 
 def _kill(child):
-  """Ends the child, if it still runs, and whatever it left running."""
+  """Kills the child and all processes that it started."""
   _signal(child, signal.SIGKILL)
   child.wait()
 

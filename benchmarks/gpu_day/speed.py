@@ -1,7 +1,7 @@
-"""Seconds of a round and examples/s, beside the plain PyTorch loop and alone.
+"""Measures seconds per round and examples/s, with and without PyTorch's loop.
 
-Both sides are benchmarks/bench_child.py's, so that figures compare with those
-of benchmarks/bench.py.
+Both sides run in benchmarks/bench_child.py, so the figures are comparable with
+those of benchmarks/bench.py.
 """
 
 import statistics
@@ -12,17 +12,21 @@ from benchmarks import bench_child
 
 
 def agreement(task: dict[str, Any]) -> dict[str, Any]:
-  """Returns the largest differences of both sides; raises above 1e-5."""
-  return bench_child.answer({
+  """Returns the largest differences of losses and weights between both sides.
+
+  Raises:
+    RuntimeError: if a difference is above 1e-5.
+  """
+  return bench_child.run_task({
       'kind': 'agreement', 'golden': task['golden'], 'device': task['device']})
 
 
 def pair(task: dict[str, Any]) -> dict[str, Any]:
-  """Returns both sides and the median of their paired ratios.
+  """Returns the results of both sides and the median of their paired ratios.
 
   Their rounds alternate and never run at the same time. The task has "config",
-  "num_examples" (of noise, without data), "cohort_size", "device" (PyTorch's)
-  and "repeats".
+  "num_examples" (of noise, if there is no data set), "cohort_size", "device"
+  (PyTorch's) and "repeats".
   """
   children, sides = {}, {}
   try:
@@ -41,7 +45,7 @@ def pair(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def ours(task: dict[str, Any]) -> dict[str, Any]:
-  """Returns moon_jax's side alone; the task is as `pair` has it."""
+  """Returns the results of moon_jax alone; the task is that of `pair`."""
   child = bench_child.Child(_bench_task(task, 'ours'))
   try:
     repeats = [child.ask({}) for _ in range(task['repeats'])]
@@ -54,9 +58,9 @@ def ours(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def rates(task: dict[str, Any]) -> dict[str, Any]:
-  """Returns rates of float32 products and copies (bench_limit)."""
+  """Returns the rates of float32 matrix products and of copies."""
   del task
-  return bench_child.answer({'kind': 'limit'})
+  return bench_child.run_task({'kind': 'limit'})
 
 
 def scaling(task: dict[str, Any]) -> dict[str, Any]:
@@ -66,15 +70,15 @@ def scaling(task: dict[str, Any]) -> dict[str, Any]:
   of each client, or None to split all of them) and "repeats".
   """
   config = _with_rounds(task)
-  found = bench_child.answer({
+  result = bench_child.run_task({
       'kind': 'scaling', 'config': config,
       **{name: task[name] for name in (
           'num_examples', 'cohort_size', 'client_size', 'repeats')}})
-  return found | {
+  return result | {
       'num_clients': config['num_clients'], 'cohort_size': task['cohort_size'],
       'batch_size': config['batch_size'],
-      'seconds_per_round': statistics.median(found['seconds']),
-      'peak_gigabytes': found['peak_bytes'] / 1e9}
+      'seconds_per_round': statistics.median(result['seconds']),
+      'peak_gigabytes': result['peak_bytes'] / 1e9}
 
 
 def _bench_task(task, side):

@@ -1,4 +1,4 @@
-"""The parts of each stage, most valuable first."""
+"""Lists the parts of each stage, the most informative first."""
 
 from collections.abc import Callable
 import pathlib
@@ -8,23 +8,23 @@ from typing import NamedTuple
 from benchmarks.gpu_day.runner import Part
 from moon_jax.models import arithmetic
 
-# Of processes that are on the card together none may take most of its memory.
-_SHARED_CARD = {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'}
+# Processes that share a GPU must not preallocate most of its memory.
+_SHARED_GPU = {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'}
 _TINY_NET = {'model': 'mlp', 'projection_dim': 8, 'batch_size': 8}
 
 
 class Options(NamedTuple):
-  """What the stages depend on."""
+  """Options of all stages."""
 
-  data_dir: str  # of CIFAR-10; '' for noise
+  data_dir: str  # contains CIFAR-10; '' uses noise
   golden: str  # directory of the golden vectors, or ''
-  device: str  # PyTorch's: cpu or cuda
-  tiny: bool  # whether to cut everything short, to try it on a CPU
+  device: str  # PyTorch's device: cpu or cuda
+  tiny: bool  # whether to reduce all sizes, to try everything on a CPU
 
 
 def tests(options: Options) -> list[Part]:
-  """Stage 1: the golden vectors and the fast tests."""
-  words = {
+  """Returns stage 1: golden vectors and fast tests."""
+  pytest_args = {
       'golden': ['tests/golden_test.py'],
       'contract': ['tests/algorithms/algorithms_test.py'],
       'engine': ['tests/engine', 'tests/simulation/simulation_test.py',
@@ -37,19 +37,22 @@ def tests(options: Options) -> list[Part]:
   choices = [{'precision': name} for name in arithmetic.PRECISIONS]
   choices.append({'dtype': 'bfloat16'})
   if options.tiny:
-    words = {'golden': [*words['golden'], '-k', 'forward or fedavgm'],
-             'contract': [*words['contract'], '-k', 'convex and fedprox']}
+    pytest_args = {
+        'golden': [*pytest_args['golden'], '-k', 'forward or fedavgm'],
+        'contract': [*pytest_args['contract'], '-k', 'convex and fedprox']}
     choices = choices[-1:]
-  found = [Part(name, 'tests', {'golden': options.golden, 'words': of_part},
-                limit=170, env=_SHARED_CARD) for name, of_part in words.items()]
-  errors = [Part(f'errors of {_named(choice)}', 'precision', {
-      'golden': options.golden, 'choice': choice}, env=_SHARED_CARD)
+  parts = [Part(name, 'tests', {'golden': options.golden, 'words': args},
+                limit=170, env=_SHARED_GPU)
+           for name, args in pytest_args.items()]
+  errors = [Part(f'errors of {_text(choice)}', 'precision', {
+      'golden': options.golden, 'choice': choice}, env=_SHARED_GPU)
             for choice in choices if options.golden]
-  return found[:2] + errors + found[2:]
+  return parts[:2] + errors + parts[2:]
 
 
 def speed(options: Options) -> list[Part]:
-  """Stage 2: rounds of FedAvg and MOON at the paper's CIFAR-10 setting."""
+  """Returns stage 2: rounds of FedAvg and MOON at the paper's CIFAR-10 setting.
+  """
   def task(algorithm, lanes, num_clients, **fields):
     cohort_size = 2 if options.tiny else num_clients
     return {
@@ -68,37 +71,38 @@ def speed(options: Options) -> list[Part]:
   def ours(algorithm, lanes, num_clients=10, **fields):
     epochs = 1 if options.tiny else 10
     name = ', '.join(filter(None, [
-        f'{algorithm}, {num_clients} clients, {lanes} lanes', _named(fields)]))
+        f'{algorithm}, {num_clients} clients, {lanes} lanes', _text(fields)]))
     return Part(name, 'ours', task(
         algorithm, lanes, num_clients, local_epochs=epochs, **fields),
                 limit=90)
 
-  both = lambda algorithm, name='', **fields: Part(
-      f'{algorithm} beside PyTorch{name}', 'pair', pair(algorithm, **fields),
-      env=_SHARED_CARD)
+  with_pytorch = lambda algorithm, name='', **fields: Part(
+      f'{algorithm} and PyTorch{name}', 'pair', pair(algorithm, **fields),
+      env=_SHARED_GPU)
   profile = Part('profile', 'profile', pair('moon') | {
       'config': pair('moon')['config'] | {'local_epochs': 1}})
   agreement = Part('agreement', 'agreement', {
       'golden': str(golden) if options.golden else '',
-      'device': options.device}, env=_SHARED_CARD)
+      'device': options.device}, env=_SHARED_GPU)
   rates = Part('rates of products and copies', 'rates', {})
   if options.tiny:
-    return [both('moon'), both('fedavg'), profile, agreement, ours('moon', 1),
-            ours('fedavg', 1, precision='tf32x3'), rates]
+    return [with_pytorch('moon'), with_pytorch('fedavg'), profile, agreement,
+            ours('moon', 1), ours('fedavg', 1, precision='tf32x3'), rates]
   return [
-      both('moon'), profile, both('fedavg'), ours('moon', 64, 64),
-      ours('moon', 1), ours('moon', 10, precision='tf32x3'), ours('moon', 10),
+      with_pytorch('moon'), profile, with_pytorch('fedavg'),
+      ours('moon', 64, 64), ours('moon', 1),
+      ours('moon', 10, precision='tf32x3'), ours('moon', 10),
       ours('moon', 16, 64), ours('moon', 5), ours('moon', 32, 64), rates,
       agreement, ours('moon', 2), ours('moon', 10, dtype='bfloat16'),
       ours('moon', 10, precision='tf32'), ours('fedavg', 64, 64),
       ours('fedavg', 10), ours('fedavg', 1), ours('fedavg', 5),
       ours('fedavg', 2), ours('fedavg', 16, 64), ours('fedavg', 32, 64),
-      *[both(algorithm, ', not augmented', augment=False)
+      *[with_pytorch(algorithm, ', not augmented', augment=False)
         for algorithm in ('moon', 'fedavg')]]
 
 
 def train(options: Options) -> list[Part]:
-  """Stage 3: 100 rounds of 10 epochs on CIFAR-10, and the accuracy."""
+  """Returns stage 3: accuracy after 100 rounds of 10 epochs on CIFAR-10."""
   if options.tiny:
     flags = ['--num_rounds=2', '--local_epochs=1', '--model=mlp']
     flags += ['--dataset=cifar10', f'--data_dir={options.data_dir}',
@@ -107,7 +111,7 @@ def train(options: Options) -> list[Part]:
   else:
     flags = ['--flagfile=experiments/cifar10.flags',
              f'--data_dir={options.data_dir}', '--eval_every=5']
-  # What is left of MOON's time is added to FedAvg's.
+  # FedAvg may also use the time that MOON leaves.
   limits = {'moon': 190., 'fedavg': 260.}
   return [Part(algorithm, 'train', {
       'flags': [*flags, f'--algorithm={algorithm}']}, limit=limit, least=40)
@@ -115,7 +119,7 @@ def train(options: Options) -> list[Part]:
 
 
 def sweep(options: Options) -> list[Part]:
-  """Stage 4: 12 runs in one program, beside 12 of one."""
+  """Returns stage 4: 12 runs in one program, compared with 12 single runs."""
   def part(algorithm, lanes, seeds, mus):
     return Part(f'{algorithm}, {lanes} lanes', 'sweep', {
         'config': _config(options, algorithm=algorithm, num_clients=10,
@@ -126,17 +130,17 @@ def sweep(options: Options) -> list[Part]:
 
   if options.tiny:
     return [part('moon', 4, [0, 1], [1., 5.])]
-  of_moon = [0, 1, 2, 3], [.1, 1., 5.]
-  return [part('moon', 120, *of_moon),
+  seeds_and_mus = [0, 1, 2, 3], [.1, 1., 5.]
+  return [part('moon', 120, *seeds_and_mus),
           part('fedavg', 120, list(range(12)), [0.]),
-          part('moon', 40, *of_moon), part('moon', 60, *of_moon)]
+          part('moon', 40, *seeds_and_mus), part('moon', 60, *seeds_and_mus)]
 
 
 def resnet(options: Options) -> list[Part]:
-  """Stage 5: residual networks at CIFAR-100's shapes."""
+  """Returns stage 5: residual networks at CIFAR-100's shapes."""
   def part(model, lanes, **fields):
     name = ', '.join(filter(None, [
-        model, f'{lanes} lanes', _named(fields)]))
+        model, f'{lanes} lanes', _text(fields)]))
     return Part(name, 'resnet', {
         'num_examples': 100 if options.tiny else 50_000,
         'image_size': 8 if options.tiny else 32,
@@ -170,10 +174,10 @@ def resnet(options: Options) -> list[Part]:
 
 
 def scaling(options: Options) -> list[Part]:
-  """Stage 6: up to 10,000 clients."""
+  """Returns stage 6: up to 10,000 clients."""
   def part(num_clients, cohort_size, client_size, batch_size):
     each = f'{client_size} examples each' if client_size else 'all examples'
-    name = f'{num_clients} clients, {cohort_size} a round, {each}'
+    name = f'{num_clients} clients, {cohort_size} per round, {each}'
     return Part(name, 'scaling', {
         'cohort_size': cohort_size, 'client_size': client_size,
         'num_examples': 400 if options.tiny else 50_000,
@@ -190,22 +194,22 @@ def scaling(options: Options) -> list[Part]:
 
 
 def _config(options: Options, **fields: Any) -> dict[str, Any]:
-  """Fields of `Config`, whose defaults are the paper's CIFAR-10 setting."""
+  """Returns fields of `Config`; defaults are the paper's CIFAR-10 setting."""
   return {'partition_seed': 0, **fields} | (
       _TINY_NET if options.tiny else {'data_dir': options.data_dir})
 
 
-def _named(fields):
-  """Fields of `Config` as words."""
+def _text(fields):
+  """Returns fields of `Config` as text."""
   return ', '.join(f'{name}={value}' for name, value in fields.items())
 
 
 class Plan(NamedTuple):
-  """A stage and the time it may take."""
+  """The parts of a stage and its time limit."""
 
   parts_fn: Callable[[Options], list[Part]]
-  seconds: float
-  jobs: int = 1  # parts at a time, at most
+  seconds: float  # time limit
+  jobs: int = 1  # maximum number of parts at a time
 
 
 STAGES = {

@@ -1,4 +1,4 @@
-"""What figures depend on: the device, versions of packages, and the commit."""
+"""Describes the environment of a measurement: device, versions and commit."""
 
 import contextlib
 import importlib.metadata
@@ -18,7 +18,7 @@ _NVIDIA_SMI = ('name', 'memory.total', 'driver_version', 'clocks.max.sm',
 
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
-  """Returns the device as JAX has it, and the versions of what is installed."""
+  """Returns JAX's device and the versions of installed packages."""
   del task
   import jax
 
@@ -37,9 +37,9 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def commit(given: str) -> str:
-  """Returns the commit: as given, else git's, else that of commit.txt.
+  """Returns `given` if not empty, else git's commit, else that of commit.txt.
 
-  "unknown" where there is neither. A working tree with changes ends in "+".
+  Returns "unknown" if there is none. "+" marks uncommitted changes.
   """
   if given:
     return given
@@ -63,7 +63,7 @@ def _version(name):
 
 
 def _nvidia_smi():
-  """What nvidia-smi reports of the first GPU; {} without it."""
+  """Returns nvidia-smi's values for the first GPU, or {} without nvidia-smi."""
   with contextlib.suppress(OSError, subprocess.SubprocessError):
     text = subprocess.run(
         ['nvidia-smi', f'--query-gpu={",".join(_NVIDIA_SMI)}',

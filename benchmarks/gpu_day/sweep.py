@@ -1,8 +1,8 @@
-"""A sweep of R runs as one program, beside the same runs one after another.
+"""Measures a sweep of R runs in one program against R separate runs.
 
-The engine stacks runs: state, hyperparameters and jobs carry a run's index, so
-that the jobs of all runs share the lanes. `moon_jax.Simulation` is R = 1; this
-is the same round for more.
+The engine stacks runs: state, hyperparameters and jobs have an index of the
+run, so the jobs of all runs share the lanes. `moon_jax.Simulation` has R = 1;
+this module calls the same round with R > 1.
 """
 
 import functools
@@ -18,10 +18,11 @@ from benchmarks import bench_child
 def measure(task: dict[str, Any]) -> dict[str, Any]:
   """Returns seconds of a round of all runs, in one program and one by one.
 
-  The task has "config", "num_examples", "seeds" and "mus" (a run for each pair
-  of them), "lanes" of the sweep, "lanes_alone" and "repeats". Runs share the
-  split of the data and differ in their models, shuffles and mu. The largest
-  difference between the parameters of both is reported, after all rounds.
+  The task has "config", "num_examples", "seeds" and "mus" (one run for each
+  pair of seed and mu), "lanes" of the sweep, "lanes_alone" of a single run, and
+  "repeats". Runs share the split of the data and differ in their models,
+  shuffles and mu. The result includes the largest difference of parameters
+  between both ways after all rounds.
   """
   from moon_jax.distributed import cpu_devices
 
@@ -29,15 +30,15 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
   import jax
 
   config, dataset, clients = bench_child.inputs(task)
-  make = functools.partial(_Runs, config, dataset, clients)
+  make_runs = functools.partial(_Runs, config, dataset, clients)
   points = [(seed, mu) for seed in task['seeds'] for mu in task['mus']]
-  together, seconds = make(points, task['lanes']), []
+  together, seconds = make_runs(points, task['lanes']), []
   compile_seconds = together.run_round()
   for _ in range(task['repeats']):
     seconds.append(together.run_round())
 
-  program = make(points[:1], task['lanes_alone'])
-  alone = [program] + [program.like(point) for point in points[1:]]
+  first = make_runs(points[:1], task['lanes_alone'])
+  alone = [first] + [first.like(point) for point in points[1:]]
   compile_seconds_alone = [run.run_round() for run in alone][0]
   seconds_alone = [sum(run.run_round() for run in alone)
                    for _ in range(task['repeats'])]
@@ -59,22 +60,22 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Runs:
-  """R runs of one configuration; see the module's docstring.
+  """R runs of one configuration in one program.
 
   Attributes:
-    state: of all runs.
+    state: the stacked state of all runs.
     num_rows: table rows of the last round.
   """
 
   def __init__(self, config, dataset, clients, points, num_lanes):
-    """Places the data.
+    """Moves the data to the devices.
 
     Args:
-      config: what all runs have in common.
-      dataset: the data.
+      config: the fields that all runs share.
+      dataset: the data set.
       clients: for each client the indices of its training examples.
       points: seed and mu of each run.
-      num_lanes: of all runs together.
+      num_lanes: lanes that all runs share.
     """
     import jax.numpy as jnp
 
@@ -109,17 +110,17 @@ class _Runs:
                 augment.AUGMENTATIONS[augmentation], normalize_fn), self._mesh)
     self._data = devices.put(
         TrainData(dataset.train_inputs, dataset.train_labels), self._mesh)
-    self._set(points)
+    self._init_runs(points)
 
   def like(self, point):
-    """Returns another single run, which the compiled program can take."""
+    """Returns another single run that shares the compiled program."""
     import copy
 
     other = copy.copy(self)
-    other._set([point])
+    other._init_runs([point])
     return other
 
-  def _set(self, points):
+  def _init_runs(self, points):
     from moon_jax.distributed import devices
     from moon_jax.engine import state as state_lib
     from moon_jax.optimizers import HYPERPARAMETERS
@@ -135,7 +136,7 @@ class _Runs:
         for name in HYPERPARAMETERS}, self._mesh)
 
   def run_round(self):
-    """Trains a round; returns its seconds, planning and copies included."""
+    """Trains a round and returns its seconds, with planning and transfers."""
     import jax
 
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Runs tests of this project on the accelerator, and records what fails."""
+"""Runs tests of this project on the accelerator and records failures."""
 
 import collections
 from collections.abc import Sequence
@@ -11,7 +11,8 @@ from typing import Any
 
 from benchmarks.gpu_day import results
 
-# What CPUs' tests leave out, and what GPUs' products of float32 need.
+# Tests on CPUs disable optimizations. On GPUs the default precision of float32
+# matrix products is too low for the tests' tolerances.
 _ENV = {
     'JAX_DISABLE_MOST_OPTIMIZATIONS': '0',
     'JAX_DEFAULT_MATMUL_PRECISION': 'highest',
@@ -21,16 +22,16 @@ _NONE_SELECTED = 5
 
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
-  """Returns how many tests passed and were skipped, and which failed and why.
+  """Runs pytest; returns the numbers of passed and skipped tests and failures.
 
   The task has "words", pytest's arguments, and "golden", the directory of the
-  golden vectors or ''. Outcomes are also progress lines, test by test.
+  golden vectors or ''. The outcome of each test is also a progress line.
 
   Raises:
     RuntimeError: if pytest could not run the tests.
   """
   path = pathlib.Path(task['results'])
-  before = len(results.progress(results.read(path), task['part']))
+  num_before = len(results.progress(results.read(path), task['part']))
   running = pathlib.Path(task['scratch']) / f'{task["part"]}.running'
   running.unlink(missing_ok=True)
   env = {**os.environ, **_ENV, 'GPU_DAY_TESTS': json.dumps({
@@ -42,23 +43,23 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
       [sys.executable, '-m', 'pytest', '-p', 'benchmarks.gpu_day.pytest_lines',
        '-p', 'no:cacheprovider', '-v', *task['words']], env=env).returncode
   if status not in (0, _SOME_FAILED) and status > 0:
-    why = ' (no test was selected)' if status == _NONE_SELECTED else ''
-    raise RuntimeError(f'pytest ended with status {status}{why}')
-  found = outcome(
-      results.progress(results.read(path), task['part'])[before:])
-  if status < 0:  # ended by a signal, as at the time limit
-    found |= {'status': results.STOPPED,
-              'running': running.read_text() if running.exists() else ''}
-  elif found['failed']:
-    found['status'] = results.FAILED
-  return found
+    reason = ' (no test was selected)' if status == _NONE_SELECTED else ''
+    raise RuntimeError(f'pytest ended with status {status}{reason}')
+  result = outcome(
+      results.progress(results.read(path), task['part'])[num_before:])
+  if status < 0:  # ended by a signal, for example at the time limit
+    result |= {'status': results.STOPPED,
+               'running': running.read_text() if running.exists() else ''}
+  elif result['failed']:
+    result['status'] = results.FAILED
+  return result
 
 
 def outcome(tests: Sequence[dict[str, Any]]) -> dict[str, Any]:
-  """Returns how many tests passed and were skipped, and which failed and why.
+  """Returns the numbers of passed and skipped tests, and the failures.
 
   Args:
-    tests: the progress lines; the last of a test counts.
+    tests: the progress lines; the last line of each test counts.
   """
   last = {test['test']: test for test in tests}.values()
   counts = collections.Counter(test['outcome'] for test in last)

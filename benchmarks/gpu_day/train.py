@@ -1,4 +1,4 @@
-"""Trains with `python -m moon_jax.train`, for as many rounds as time allows."""
+"""Trains with `python -m moon_jax.train` until the time limit."""
 
 from collections.abc import Sequence
 import json
@@ -12,24 +12,24 @@ from typing import Any
 from benchmarks.gpu_day import results
 
 _POLL_SECONDS = .5
-_WARM_UP = 2  # rounds that the median time leaves out, if there are more
+_WARM_UP = 2  # first rounds, not part of the median time
 
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
-  """Returns rounds, accuracies and seconds of a run, which may be resumed.
+  """Trains, or resumes a run; returns rounds, accuracies and seconds.
 
-  The task has "flags". The run's directory is below the scratch directory, and
-  each of its rounds becomes a progress line. SIGTERM, which reaches the run as
-  well, has it save what it has; the result then is "stopped".
+  The task has "flags". The work directory is in the scratch directory. Each
+  round becomes a progress line. SIGTERM also reaches the run, which saves a
+  checkpoint and ends; the status of the result is then "stopped".
 
   Raises:
     RuntimeError: if the run fails.
   """
   workdir = pathlib.Path(task['scratch']) / 'runs' / task['part']
   log = pathlib.Path(task['results'])
-  known = [p['round'] for p in results.progress(
+  reported = [p['round'] for p in results.progress(
       results.read(log), task['part'])]
-  last = max(known, default=0)
+  last = max(reported, default=0)
   child = subprocess.Popen(
       [sys.executable, '-m', 'moon_jax.train', f'--workdir={workdir}',
        *task['flags']])
@@ -43,7 +43,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     if has_ended:
       break
     time.sleep(_POLL_SECONDS)
-  # SIGTERM ends the run with 128 + 15 where it can be saved, else by itself.
+  # The exit status after SIGTERM is 128 + 15 if the run saved a checkpoint.
   is_stopped = child.returncode in (143, -15)
   if child.returncode and not is_stopped:
     raise RuntimeError(
@@ -53,15 +53,15 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rounds(workdir):
-  """The lines of metrics.jsonl, without one that is being written."""
+  """Returns the complete lines of metrics.jsonl."""
   path = workdir / 'metrics.jsonl'
   text = path.read_text(encoding='utf-8') if path.exists() else ''
-  whole = text[:text.rfind('\n') + 1]
-  return [json.loads(line) for line in whole.splitlines()]
+  complete = text[:text.rfind('\n') + 1]
+  return [json.loads(line) for line in complete.splitlines()]
 
 
 def outcome(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-  """Returns what a run came to, from lines of metrics.jsonl.
+  """Returns the results of a run, given the lines of metrics.jsonl.
 
   Seconds and examples/s are medians over the rounds after the first two.
   """

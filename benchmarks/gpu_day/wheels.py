@@ -1,4 +1,4 @@
-"""Installs from wheels that were brought along what cannot be imported."""
+"""Installs missing packages from a directory of wheels, offline."""
 
 from collections.abc import Mapping
 import importlib
@@ -8,7 +8,7 @@ import pathlib
 import subprocess
 import sys
 
-# What the stages import, and the distribution that has it.
+# Modules that the stages import, and their distributions.
 NEEDED = {
     'absl': 'absl-py', 'flax': 'flax', 'hypothesis': 'hypothesis', 'jax': 'jax',
     'matplotlib': 'matplotlib', 'optax': 'optax',
@@ -25,12 +25,12 @@ def install(wheels: pathlib.Path, site: pathlib.Path,
 
   Args:
     wheels: the directory of the wheels; nothing is downloaded.
-    site: is installed into, so that the machine's packages stay as they are,
-      and becomes part of `sys.path`; children need it in PYTHONPATH.
-    needed: distributions by the module that they have.
+    site: the directory to install into, so that the machine's packages do not
+      change. It is added to `sys.path`; child processes need it in PYTHONPATH.
+    needed: the distribution of each module.
 
   Returns:
-    The distributions whose modules still cannot be found.
+    The distributions whose modules are still missing.
   """
   if str(site) not in sys.path:
     sys.path.insert(0, str(site))
@@ -38,13 +38,13 @@ def install(wheels: pathlib.Path, site: pathlib.Path,
   new = [str(path) for path in sorted(wheels.glob('*.whl'))
          if not _is_installed(path.name.partition('-')[0])]
   if new:
-    # All at once: pip replaces a directory that two of them share.
+    # One command, because pip replaces directories that several wheels share.
     subprocess.run(
         [sys.executable, '-m', 'pip', 'install', '--quiet', '--no-index',
          '--no-deps', '--upgrade', f'--find-links={wheels}',
          f'--target={site}', *new], check=False)
     importlib.invalidate_caches()
-  return [name for module, name in needed.items() if not _is_there(module)]
+  return [name for module, name in needed.items() if not _has_module(module)]
 
 
 def _is_installed(name):
@@ -55,8 +55,8 @@ def _is_installed(name):
     return False
 
 
-def _is_there(module):
+def _has_module(module):
   try:
     return importlib.util.find_spec(module) is not None
-  except ModuleNotFoundError:  # of the package around it
+  except ModuleNotFoundError:  # the parent package is missing
     return False

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# One run over the GPUs of several machines: sbatch experiments/cluster/slurm.sh
+# One run on the GPUs of several machines: sbatch experiments/cluster/slurm.sh
 # --flagfile=experiments/cifar10.flags --data_dir=/shared/cifar10
 # --workdir=/shared/runs/moon
 #
-# A task for each GPU: JAX reads from Slurm where the others are, and gives each
-# task its own GPU. Data and work directory lie where all machines see them.
-# Requeued after a failure, or after a machine is taken away, the run goes on
-# from its last checkpoint.
+# There is one task per GPU. JAX reads the addresses of the other tasks from
+# Slurm's environment variables and assigns one GPU to each task. All machines
+# need access to the data and the work directory. If the job is requeued after a
+# failure or preemption, the run resumes from its last checkpoint.
 #SBATCH --job-name=moon_jax
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4
@@ -15,10 +15,10 @@
 #SBATCH --time=24:00:00
 #SBATCH --requeue
 #SBATCH --open-mode=append
-# SIGTERM to the tasks so many seconds before the time is up: the round at work
-# ends and is saved.
+# Send SIGTERM to the tasks 300 seconds before the time limit, so that they finish
+# and save the current round.
 #SBATCH --signal=TERM@300
 set -euo pipefail
 
-# One task that fails ends the others: no machine waits in silence.
+# If one task fails, end the others, so that no machine waits forever.
 srun --kill-on-bad-exit=1 python -m moon_jax.train "$@"

@@ -1,4 +1,4 @@
-"""What PROTOCOL.md makes of the kept runs: endpoints, comparisons, verdicts."""
+"""Computes the endpoints, comparisons and verdicts of PROTOCOL.md."""
 
 import json
 import math
@@ -11,17 +11,17 @@ from experiments.full import questions
 from experiments.full.questions import Question
 from moon_jax.report import paired
 
-_CHANCE = 10.  # percent; the accuracy of a run that diverged
-_AT_CHANCE = 12.
+_CHANCE = 10.  # percent; counts as the accuracy of a diverged run
+_AT_CHANCE = 12.  # percent; a run below it is at chance
 LAST = 10  # rounds of the secondary endpoint
-_PAPER_SIZE = 2.8  # points by which the paper's MOON is ahead
-_MIN_PAIRS = 3  # of a primary question, for Holm's adjustment
+_PAPER_SIZE = 2.8  # the paper's difference of MOON and FedAvg, in points
+_MIN_PAIRS = 3  # for a primary question to enter Holm's adjustment
 
 
 class Block(NamedTuple):
-  """Test accuracies in percent, by round, of both arms at one seed.
+  """Test accuracies in percent by round, of both arms with one seed.
 
-  A diverged arm has the accuracy of chance from that round on.
+  From the round in which an arm diverged, its accuracy is that of chance.
   """
 
   seed: int
@@ -31,7 +31,7 @@ class Block(NamedTuple):
 
 
 def read_blocks(directory: pathlib.Path, question: Question) -> list[Block]:
-  """Returns the whole blocks of a question: both arms finished or diverged."""
+  """Returns the blocks of a question whose arms both finished or diverged."""
   blocks = []
   for seed in range(question.num_blocks):
     runs = [_curve(directory / f'{arm.name}-seed{seed}', question.num_rounds)
@@ -43,9 +43,9 @@ def read_blocks(directory: pathlib.Path, question: Question) -> list[Block]:
 
 
 def _curve(workdir, num_rounds):
-  """Accuracies by round, and the round of divergence or 0.
+  """Returns accuracies by round, and the round of divergence or 0.
 
-  None of a run that is not finished.
+  Returns None if the run is not finished.
   """
   path = workdir / 'metrics.jsonl'
   if not path.exists():
@@ -61,7 +61,7 @@ def _curve(workdir, num_rounds):
 
 
 def solo_line(directory: pathlib.Path) -> str:
-  """Returns a sentence on SOLO, mean and spread over clients; '' before it."""
+  """Returns a sentence on SOLO's mean and spread, or '' before it was run."""
   path = directory / questions.SOLO.name / 'metrics.jsonl'
   if not path.exists():
     return ''
@@ -72,50 +72,50 @@ def solo_line(directory: pathlib.Path) -> str:
 
 
 def last(curve_T: np.ndarray) -> float:
-  """The primary endpoint."""
+  """Returns the primary endpoint: the accuracy after the last round."""
   return float(curve_T[-1])
 
 
 def mean_of_last(curve_T: np.ndarray) -> float:
-  """The secondary endpoint."""
+  """Returns the secondary endpoint: the mean over the last 10 rounds."""
   return float(curve_T[-LAST:].mean())
 
 
 def compare(blocks: list[Block], endpoint) -> paired.Comparison:
-  """Compares the arms by an endpoint."""
+  """Compares an endpoint of both arms in paired tests."""
   return paired.compare([endpoint(block.new) for block in blocks],
                         [endpoint(block.baseline) for block in blocks])
 
 
 def adjusted(blocks: dict[str, list[Block]]) -> dict[str, float]:
-  """Holm's p-values of the primary questions that have enough pairs."""
+  """Returns Holm's p-values of the primary questions that have enough pairs."""
   names = [q.name for q in questions.QUESTIONS
            if q.is_primary and len(blocks[q.name]) >= _MIN_PAIRS]
   return dict(zip(names, paired.holm(
       [compare(blocks[name], last).p_value for name in names])))
 
 
-def verdict(question: Question, found: paired.Comparison) -> str:
+def verdict(question: Question, comparison: paired.Comparison) -> str:
   """Returns the protocol's sentence on a comparison of MOON with FedAvg."""
-  size = f'{found.mean:+.1f} points'
+  size = f'{comparison.mean:+.1f} points'
   if not question.is_primary:
-    return f'{size} over {len(found.differences)} pairs; not tested.'
-  if math.isnan(found.low):
+    return f'{size} over {len(comparison.differences)} pairs; not tested.'
+  if math.isnan(comparison.low):
     return f'open: one pair ({size}).'
-  size += f' (95% interval {found.low:+.1f} to {found.high:+.1f})'
-  pairs = f'over {len(found.differences)} pairs'
-  if found.low > 0:
-    holds = found.low <= _PAPER_SIZE <= found.high
-    where = 'inside' if holds else 'outside'
+  size += f' (95% interval {comparison.low:+.1f} to {comparison.high:+.1f})'
+  pairs = f'over {len(comparison.differences)} pairs'
+  if comparison.low > 0:
+    is_inside = comparison.low <= _PAPER_SIZE <= comparison.high
+    where = 'inside' if is_inside else 'outside'
     return (f"MOON is ahead, {size} {pairs}: the paper's sign holds, and its "
             f'size (+{_PAPER_SIZE}) lies {where} the interval.')
-  if found.high < 0:
+  if comparison.high < 0:
     return (f'MOON is behind, {size} {pairs}: the sign of the reproduction '
             'holds.')
-  if found.equivalence_p < paired.LEVEL and found.std:
+  if comparison.equivalence_p < paired.LEVEL and comparison.std:
     return f'no useful difference, {size} {pairs}, within ±1 point.'
   return (f'open: {size} {pairs}; an interval of ±1 point needs about '
-          f'{paired.pairs_needed(found.std)} pairs.')
+          f'{paired.pairs_needed(comparison.std)} pairs.')
 
 
 def answer(blocks: list[Block]) -> str:

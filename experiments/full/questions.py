@@ -1,4 +1,4 @@
-"""The questions of PROTOCOL.md: their runs in order, and published values."""
+"""Defines the questions of PROTOCOL.md, the order of runs, published values."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ MOON = ('--algorithm=moon', '--mu=5')
 
 
 class Published(NamedTuple):
-  """Test accuracies in percent: mean and standard deviation over `n` runs."""
+  """A published accuracy in percent: mean and std over `n` runs."""
 
   source: str
   mean: float
@@ -16,7 +16,7 @@ class Published(NamedTuple):
 
 
 class Arm(NamedTuple):
-  """One side of a comparison; block s is run in the directory NAME-seed{s}."""
+  """One side of a comparison; block s has the work directory NAME-seed{s}."""
 
   name: str
   title: str
@@ -37,9 +37,9 @@ class Question(NamedTuple):
 
 
 class Run(NamedTuple):
-  """One command."""
+  """One training command."""
 
-  name: str  # of its work directory
+  name: str  # name of the work directory
   flags: tuple[str, ...]
 
 
@@ -48,7 +48,7 @@ _FLOWER = 'reproduction in Flower'
 
 
 def _sorting(rate: str) -> Question:
-  """Question 1 at one learning rate."""
+  """Returns question 1 at one learning rate."""
   flags = (*FEDAVG, f'--learning_rate={rate}')
   shuffled = 'fedavg' if rate == '0.01' else f'fedavg-lr{rate}'
   return Question(
@@ -102,7 +102,7 @@ QUESTIONS = (*SORTED, MAIN, FEW, RECIPE, SMALL_MU, ONE_EPOCH)
 
 
 def runs(question: Question, blocks: range | None = None) -> list[Run]:
-  """The runs of some blocks, block by block; of all of them by default."""
+  """Returns the runs of some blocks, by default of all, block by block."""
   return [
       Run(f'{arm.name}-seed{seed}',
           (*arm.flags, f'--num_rounds={question.num_rounds}',

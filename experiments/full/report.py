@@ -1,10 +1,10 @@
-"""Evaluates the kept runs as PROTOCOL.md says; writes tables, plots, verdicts.
+"""Evaluates saved runs by PROTOCOL.md; writes tables, plots and verdicts.
 
 python -m experiments.full.report
 
-Reads experiments/results/full, draws a plot of each question there, and
-rewrites what stands between <!-- full --> and <!-- end of full --> in
-experiments/results/README.md (everything) and README.md (verdicts alone).
+Reads experiments/results/full, writes a plot of each question there, and
+replaces the text between <!-- full --> and <!-- end of full --> in
+experiments/results/README.md (everything) and README.md (only the verdicts).
 """
 
 import math
@@ -30,7 +30,7 @@ from moon_jax.report import paired
 
 _ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = _ROOT / 'experiments' / 'results' / 'full'
-_EARLY = (1, 5, 10, 20, 50)  # rounds whose differences are shown
+_EARLY_ROUNDS = (1, 5, 10, 20, 50)  # rounds whose differences are shown
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
 
 def section(question: Question, blocks: list[Block],
             holm_p: float | None) -> tuple[str, str]:
-  """Returns the section of a question, and its verdict in a sentence."""
+  """Returns the section of a question, and its verdict as one sentence."""
   found = compare(blocks, last)
   is_sorting = question in questions.SORTED
   sentence = answer(blocks) if is_sorting else verdict(question, found)
@@ -72,7 +72,7 @@ def section(question: Question, blocks: list[Block],
 
 
 def _pairs(question, blocks):
-  """A row for each pair, then means and standard deviations."""
+  """Returns a table with one row per pair, then means and deviations."""
   old, new = question.baseline.title, question.new.title
   rows = [['block', old, new, 'difference', f'{old}, mean of last {LAST}',
            f'{new}, mean of last {LAST}', 'difference'], ['---'] * 7]
@@ -82,9 +82,10 @@ def _pairs(question, blocks):
             for arm in ('baseline', 'new'))
     columns += [a, b, b - a]
   for i, block in enumerate(blocks):
-    notes = [f' (diverged in round {r})' if r else '' for r in block.diverged]
+    suffixes = [f' (diverged in round {r})' if r else ''
+                for r in block.diverged]
     rows.append([str(block.seed), *[
-        f'{c[i]:+.2f}' if j % 3 == 2 else f'{c[i]:.2f}{notes[j % 3]}'
+        f'{c[i]:+.2f}' if j % 3 == 2 else f'{c[i]:.2f}{suffixes[j % 3]}'
         for j, c in enumerate(columns)]])
   rows.append(['mean', *[_spread(c, j % 3 == 2)
                          for j, c in enumerate(columns)]])
@@ -92,7 +93,7 @@ def _pairs(question, blocks):
 
 
 def _tests(question, blocks, holm_p):
-  """Intervals; and tests, of primary questions alone."""
+  """Returns a table of intervals and, for primary questions, of tests."""
   columns = 7 if question.is_primary else 3
   rows = [['endpoint', 'difference, points', '95% interval', 'p, paired t',
            'p, Holm', 'p, TOST ±1', 'p, sign flip'], ['---'] * 7]
@@ -107,7 +108,10 @@ def _tests(question, blocks, holm_p):
 
 
 def _published(question, blocks):
-  """Our last rounds beside published means: other code, splits unknown."""
+  """Returns a table of our last rounds and published means.
+
+  The published runs used other code and unknown splits.
+  """
   rows = [['published (other code, splits unknown)', 'theirs', 'ours',
            'ours - theirs, points', 'p, Welch'], ['---'] * 5]
   for arm, name in ((question.baseline, 'baseline'), (question.new, 'new')):
@@ -124,15 +128,16 @@ def _published(question, blocks):
 
 
 def _rounds(blocks):
-  """Rounds to FedAvg's final accuracy, and differences early on."""
+  """Returns a table of rounds to FedAvg's final accuracy and differences."""
   rows = [['block', "rounds to the baseline's final accuracy: baseline",
-           'new', *[f'difference after round {r}' for r in _EARLY]],
-          ['---'] * (3 + len(_EARLY))]
+           'new', *[f'difference after round {r}' for r in _EARLY_ROUNDS]],
+          ['---'] * (3 + len(_EARLY_ROUNDS))]
   for block in blocks:
     reached = [paired.rounds_to(curve, last(block.baseline))
                for curve in (block.baseline, block.new)]
     rows.append([str(block.seed), *[str(r or 'never') for r in reached], *[
-        f'{block.new[r - 1] - block.baseline[r - 1]:+.1f}' for r in _EARLY]])
+        f'{block.new[r - 1] - block.baseline[r - 1]:+.1f}'
+        for r in _EARLY_ROUNDS]])
   return _markdown(rows)
 
 
@@ -183,14 +188,14 @@ def draw(question: Question, blocks: list[Block], path: pathlib.Path) -> None:
 
 
 def _rewrite(document, text):
-  """Replaces what stands between the markers of a document."""
+  """Replaces the text between the markers of a document."""
   old = document.read_text(encoding='utf-8')
   new, count = re.subn(
       r'(<!-- full -->\n).*?(<!-- end of full -->)',
       lambda match: f'{match[1]}{text}\n{match[2]}', old, flags=re.DOTALL)
   if count != 1:
-    raise ValueError(f'{document} has {count} parts between <!-- full --> and '
-                     '<!-- end of full -->; one is expected')
+    raise ValueError(f'{document} must have exactly one pair of <!-- full --> '
+                     f'and <!-- end of full -->, got {count}')
   document.write_text(new, encoding='utf-8')
 
 

@@ -1,18 +1,18 @@
-"""Trains the unfinished runs of PROTOCOL.md, in its order.
+"""Trains the unfinished runs of PROTOCOL.md in their order.
 
 python -m experiments.full.run --data_dir=DIR --out=OUT [--code=CLONE]
                                [--jobs=2] [--match=REGEX]
 python -m experiments.full.run --out=OUT --status
 python -m experiments.full.run --out=OUT --collect=experiments/results/full
 
-CLONE, by default this one, is a clone of one commit, so that later changes do
-not reach the runs; OUT records the commit, and runs of another are refused.
-Runs have low priority. --jobs runs share the cores, each on cores of its own:
-on two cores two runs at once are 1.3 times as fast as one after another.
-SIGTERM or Ctrl-C stops all runs, which lose at most the round in training, and
-reports their exit statuses; the same command resumes. --status prints the
-progress of each run; --collect copies the config, metrics and summary of
-finished runs, without this machine's paths.
+CLONE is a clone of one commit, so that later changes of the code do not affect
+the runs; by default it is this clone. OUT records the commit, and it is an
+error to continue with another commit. Runs have low priority. The cores are
+divided among --jobs runs; on two cores, two runs at a time are 1.3 times as
+fast as one after another. SIGTERM or Ctrl-C stops all runs, which lose at most
+the current round; their exit statuses are printed, and the same command resumes
+them. --status prints the progress of each run. --collect copies the config,
+metrics and summary of finished runs, without this machine's paths.
 """
 
 import argparse
@@ -35,21 +35,26 @@ from experiments.full import questions
 from experiments.full.questions import Run
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_DIVERGED = 'diverged.txt'  # the message of a run that ended in NaN
+_DIVERGED = 'diverged.txt'  # holds the error message of a diverged run
 _DIVERGENCE = r'became (nan|-?inf|no number)|no longer of finite numbers'
 
 
 def main() -> None:
   parser = argparse.ArgumentParser(
       description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument('--data_dir', help='directory that holds CIFAR-10')
-  parser.add_argument('--out', type=pathlib.Path, required=True)
+  parser.add_argument('--data_dir', help='directory that contains CIFAR-10')
+  parser.add_argument('--out', type=pathlib.Path, required=True,
+                      help='directory of the runs')
   parser.add_argument('--code', type=pathlib.Path, default=_ROOT,
-                      help='clone whose moon_jax trains')
-  parser.add_argument('--jobs', type=int, default=1, help='runs at a time')
-  parser.add_argument('--match', default='', help='regex of names of runs')
-  parser.add_argument('--status', action='store_true')
-  parser.add_argument('--collect', type=pathlib.Path)
+                      help='clone whose moon_jax is run')
+  parser.add_argument('--jobs', type=int, default=1,
+                      help='number of runs at a time')
+  parser.add_argument('--match', default='',
+                      help='regular expression of run names')
+  parser.add_argument('--status', action='store_true',
+                      help='print the progress of each run')
+  parser.add_argument('--collect', type=pathlib.Path,
+                      help='directory to which finished runs are copied')
   args = parser.parse_args()
   runs = [run for run in questions.in_order() if re.match(args.match, run.name)]
   if args.status:
@@ -70,7 +75,7 @@ def main() -> None:
 def train_all(runs: list[Run],
               start_fn: Callable[[Run, set[int]], subprocess.Popen],
               out: pathlib.Path, jobs: int) -> None:
-  """Trains what is not finished, `jobs` runs at a time; exits if one fails.
+  """Trains the unfinished runs, `jobs` at a time; exits if one fails.
 
   Two runs with the same name share a directory (one extends the other), so they
   are never trained at the same time.
@@ -110,7 +115,7 @@ def train_all(runs: list[Run],
 
 def start(code: pathlib.Path, data_dir: str, out: pathlib.Path, run: Run,
           cores: set[int]) -> subprocess.Popen:
-  """Starts or resumes a run on some cores; its output goes to NAME.log."""
+  """Starts or resumes a run on some cores, with its output in NAME.log."""
   with open(out / f'{run.name}.log', 'a', encoding='utf-8') as log:
     return subprocess.Popen(
         [sys.executable, '-m', 'moon_jax.train',
@@ -118,13 +123,16 @@ def start(code: pathlib.Path, data_dir: str, out: pathlib.Path, run: Run,
          f'--workdir={(out / run.name).absolute()}', '--checkpoint_every=1',
          *run.flags],
         cwd=code, stdout=log, stderr=subprocess.STDOUT,
-        # Ctrl-C reaches this program alone, which passes it on.
+        # Ctrl-C reaches only this process, which sends SIGTERM to the runs.
         start_new_session=True,
         preexec_fn=lambda: os.sched_setaffinity(0, cores))
 
 
 def has_ended_well(status: int, workdir: pathlib.Path) -> bool:
-  """Returns whether a run is done or diverged; writes diverged.txt."""
+  """Returns whether a run finished or diverged.
+
+  Writes diverged.txt if it diverged.
+  """
   log = workdir.with_name(f'{workdir.name}.log')
   message = log.read_text(encoding='utf-8').strip().splitlines()[-1:]
   if status == 1 and message and re.search(_DIVERGENCE, message[0]):
@@ -134,14 +142,14 @@ def has_ended_well(status: int, workdir: pathlib.Path) -> bool:
 
 
 def num_rounds(run: Run) -> int:
-  """Returns the number of rounds that a run asks for."""
+  """Returns the value of a run's flag --num_rounds."""
   values = dict(flag.lstrip('-').split('=', 1)
                 for flag in run.flags if '=' in flag)
   return int(values['num_rounds'])
 
 
 def rounds_done(workdir: pathlib.Path) -> int:
-  """Returns the rounds in metrics.jsonl; 0 before the first."""
+  """Returns the number of rounds in metrics.jsonl, 0 if it does not exist."""
   path = workdir / 'metrics.jsonl'
   return len(path.read_text().splitlines()) if path.exists() else 0
 
@@ -149,7 +157,7 @@ def rounds_done(workdir: pathlib.Path) -> int:
 def is_finished(workdir: pathlib.Path, run: Run) -> bool:
   """Returns whether a run diverged or has all its rounds.
 
-  Question 2 extends runs of question 1, which stay finished while they grow.
+  Question 2 extends runs of question 1, which stay finished in the meantime.
   """
   if (workdir / _DIVERGED).exists():
     return True
@@ -163,7 +171,7 @@ def is_finished(workdir: pathlib.Path, run: Run) -> bool:
 
 
 def collect(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
-  """Copies what is kept of finished runs, and the commit that made them."""
+  """Copies the results of finished runs, and the file with their commit."""
   to.mkdir(parents=True, exist_ok=True)
   shutil.copy(out / 'commit.txt', to)
   for run in runs:
@@ -182,7 +190,7 @@ def collect(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
 
 
 def _pin_commit(code, out):
-  """Records the commit in OUT; exits where OUT has another, or has changes."""
+  """Records the commit in OUT; exits if it differs or has changes."""
   git = lambda *words: subprocess.run(
       ['git', *words], cwd=code, check=True, capture_output=True,
       text=True).stdout.strip()
@@ -192,8 +200,8 @@ def _pin_commit(code, out):
   out.mkdir(parents=True, exist_ok=True)
   path = out / 'commit.txt'
   if path.exists() and path.read_text().strip() != commit:
-    sys.exit(f'{out} has runs of commit {path.read_text().strip()}; this clone '
-             f'is at {commit}. Check out the former, or give another --out')
+    sys.exit(f'{out} has runs of commit {path.read_text().strip()}, but this '
+             f'clone is at {commit}; check out the former or change --out')
   path.write_text(f'{commit}\n')
 
 

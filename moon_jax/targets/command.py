@@ -1,8 +1,8 @@
-"""python -m moon_jax.plan --target=GPU: plans for a GPU that is not available.
+"""python -m moon_jax.plan --target=GPU: plans a run on a GPU without one.
 
-Compiles the configured round for that GPU, from its description, on a machine
-without one, and reports memory, lanes that fit, kernels and an estimate of the
-time. Needs the compiler of `jax[cuda12]`, and no GPU.
+Compiles the configured round ahead of time from the description of the GPU.
+Reports memory, the number of lanes that fit, kernels, and an estimate of the
+time. This needs the compiler that `jax[cuda12]` installs, but no GPU.
 """
 
 import os
@@ -20,27 +20,28 @@ TARGET = flags.DEFINE_string(
     f'{", ".join(targets.names())}, or the path of a GpuTargetConfigProto in '
     'text format. --devices sets their number (default 1).')
 
-_MEASURED = 'seconds_per_row', 'seconds_per_job', 'gbit'  # flags of the plan
+# Flags that apply only to plans measured on this machine.
+_MEASUREMENT_FLAGS = 'seconds_per_row', 'seconds_per_job', 'gbit'
 
 
 def main(config: Config, num_devices: int, num_processes: int) -> None:
   """Prints the plan for --target.
 
   Raises:
-    UserError: where the flags, the description or the installation will not
-      do; or where the run does not fit, with the number of lanes that would.
+    UserError: if the flags, the description or the installation is invalid, or
+      if the run does not fit. The message then names the lanes that fit.
   """
   if num_processes != 1:
     raise UserError('--target plans for a single host; remove '
                     f'--processes={num_processes}')
-  for name in _MEASURED:
+  for name in _MEASUREMENT_FLAGS:
     if flags.FLAGS[name].present:
-      raise UserError(f'--{name} is for plans of what is measured here; with '
-                      '--target remove it')
+      raise UserError(f'--{name} applies to plans measured on this machine, '
+                      'not to --target; remove it')
   target = targets.find(TARGET.value)
   deviceless.check_installed()
   if 'jax' not in sys.modules:
-    os.environ['JAX_PLATFORMS'] = 'cpu'  # this process needs no GPU
+    os.environ['JAX_PLATFORMS'] = 'cpu'  # do not initialise a GPU
 
   from moon_jax.targets import plan as plan_lib
   from moon_jax.targets import report
@@ -48,4 +49,4 @@ def main(config: Config, num_devices: int, num_processes: int) -> None:
   plan = plan_lib.plan(config, target, num_devices or 1)
   print(report.show(config, plan), flush=True)
   if not plan.fits:
-    raise UserError(report.refusal(config, plan))
+    raise UserError(report.memory_error(config, plan))

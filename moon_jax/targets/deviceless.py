@@ -1,7 +1,7 @@
 """Compiles the configured round for GPUs that are not available.
 
-XLA compiles for a GPU from its description alone. It cannot try kernels there,
-so it chooses them by default: memory and counts are those of such a program.
+XLA can compile for a GPU from its description. Without the GPU it cannot
+autotune, so memory and kernel counts are those of XLA's default choices.
 """
 
 import importlib.metadata
@@ -12,20 +12,20 @@ from typing import NamedTuple
 from moon_jax.errors import UserError
 from moon_jax.targets import Target
 
-_NO_TILES = "Couldn't find output tile sizes"  # of XLA's error
+_TILING_ERROR = "Couldn't find output tile sizes"  # in XLA's message
 _PLUGINS = ('jax_cuda12_plugin', 'jax_cuda13_plugin')
 
 
 class Compiled(NamedTuple):
-  """A round as XLA compiled it; bytes are of one device."""
+  """A compiled round. Sizes are bytes of one device."""
 
-  num_lanes: int  # of all devices together
+  num_lanes: int  # total over all devices
   temporary_bytes: int
   argument_bytes: dict[str, int]  # by part
-  result_bytes: int  # of results that do not replace an argument
+  result_bytes: int  # results that are not aliased to an argument
   hlo: str
-  seconds: float  # of lowering and compiling
-  by_cublas: bool = False  # whether XLA could not compile its own products
+  seconds: float  # to lower and compile
+  by_cublas: bool = False  # whether XLA's own matmul kernels did not compile
 
 
 def is_installed() -> bool:
@@ -34,19 +34,19 @@ def is_installed() -> bool:
 
 
 def check_installed() -> None:
-  """Raises UserError where the compiler for NVIDIA GPUs is not installed."""
+  """Raises UserError if the compiler for NVIDIA GPUs is not installed."""
   if not is_installed():
     version = importlib.metadata.version('jax')
     raise UserError(
-        '--target needs the compiler for NVIDIA GPUs, which is not installed '
-        f"here (no GPU is needed): pip install 'jax[cuda12]=={version}'")
+        '--target needs the compiler for NVIDIA GPUs (but no GPU), which is '
+        f"not installed; install it: pip install 'jax[cuda12]=={version}'")
 
 
 def mesh(target: Target, num_devices: int):
   """Returns a `jax.sharding.Mesh` of GPUs in one host.
 
   Raises:
-    UserError: where the compiler does not take the description.
+    UserError: if XLA rejects the description.
   """
   import jax
   from jax.experimental import topologies
@@ -59,13 +59,13 @@ def mesh(target: Target, num_devices: int):
         platform='cuda', target_config=target.text,
         topology=f'1x1x{num_devices}')  # slices, hosts, GPUs
   except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
-    why = str(error).partition('\n')[0][:200]
+    reason = str(error).partition('\n')[0][:200]
     remedy = ('Set JAX_PLATFORMS=cpu before JAX starts'
               if isinstance(error, NotImplementedError) else
               "If XLA's message names an unknown field, remove that field from "
               'the description')
     raise UserError(
-        f'JAX {jax.__version__} cannot compile for {target.name} ({why}). '
+        f'JAX {jax.__version__} cannot compile for {target.name} ({reason}). '
         f'{remedy}') from error
   return jax.sharding.Mesh(
       np.array(topology.devices), devices.AXIS,
@@ -73,12 +73,12 @@ def mesh(target: Target, num_devices: int):
 
 
 def compile_round(spec, on, largest: int) -> Compiled:
-  """Compiles a round from shapes.
+  """Compiles a round from the shapes of its arguments.
 
   Args:
     spec: the `moon_jax.simulation.round_spec.RoundSpec`.
     on: the mesh.
-    largest: examples of the largest client.
+    largest: number of examples of the largest client.
   """
   from moon_jax.distributed.devices import SPLIT
   from moon_jax.distributed.devices import WHOLE
@@ -86,32 +86,32 @@ def compile_round(spec, on, largest: int) -> Compiled:
 
   start = time.perf_counter()
   round_ = Round(spec.program, on, SPLIT if spec.shard_size else WHOLE)
-  given = arguments(spec, largest)
-  compiled, by_cublas = _compiled(round_.lower(*given))
+  shapes = arguments(spec, largest)
+  compiled, by_cublas = _compile(round_.lower(*shapes))
   memory = compiled.memory_analysis()
   return Compiled(
       spec.layout.num_lanes, memory.temp_size_in_bytes,
-      argument_bytes(given, on.size, bool(spec.shard_size)),
+      argument_bytes(shapes, on.size, bool(spec.shard_size)),
       memory.output_size_in_bytes - memory.alias_size_in_bytes,
       compiled.as_text(), time.perf_counter() - start,
       by_cublas)
 
 
-def argument_bytes(given: tuple, num_devices: int,
+def argument_bytes(shapes: tuple, num_devices: int,
                    is_sharded: bool) -> dict[str, int]:
-  """Returns the bytes of a device by part.
+  """Returns the bytes that the arguments take on one device, by part.
 
   Args:
-    given: what `arguments` returns.
-    num_devices: that share the round.
-    is_sharded: whether each has its own training examples.
+    shapes: the result of `arguments`.
+    num_devices: number of devices that share the round.
+    is_sharded: whether the training examples are split over the devices.
   """
   import jax
 
   def size(tree):
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
-  shared, clients_J, hparams, table, data = given
+  shared, clients_J, hparams, table, data = shapes
   return {
       'model and server state': size((shared, hparams)),
       'client state of a round': size(clients_J) // num_devices,
@@ -119,15 +119,18 @@ def argument_bytes(given: tuple, num_devices: int,
       'training examples': size(data) // (num_devices if is_sharded else 1)}
 
 
-def _compiled(lowered):
-  """Without a GPU to try them on, XLA may choose tiles of a fused product that
-  it then cannot compile; products by cuBLAS have none."""
+def _compile(lowered):
+  """Compiles; falls back to cuBLAS if XLA's own matmul kernels fail.
+
+  Without autotuning XLA may choose tile sizes that it cannot compile. cuBLAS
+  needs none.
+  """
   import jax
 
   try:
     return lowered.compile(), False
   except jax.errors.JaxRuntimeError as error:
-    if _NO_TILES not in str(error):
+    if _TILING_ERROR not in str(error):
       raise
     return lowered.compile({'xla_gpu_enable_triton_gemm': False}), True
 
@@ -135,11 +138,11 @@ def _compiled(lowered):
 def arguments(spec, largest: int) -> tuple:
   """Returns the arguments of `Round.lower`: shapes, and a table of one job.
 
-  Client state has the shapes of a round's jobs, not of all clients.
+  Client state has one entry per job of the round, not one per client.
 
   Args:
     spec: the `moon_jax.simulation.round_spec.RoundSpec`.
-    largest: examples of the largest client.
+    largest: number of examples of the largest client.
   """
   import jax
   import jax.numpy as jnp
@@ -154,16 +157,17 @@ def arguments(spec, largest: int) -> tuple:
   struct = jax.ShapeDtypeStruct
   variables = spec.footprint.model
 
-  def rows(count, tree):
+  def stacked(count, tree):
     return jax.tree.map(lambda x: struct((count, *x.shape), x.dtype), tree)
 
   shared = {
-      'variables': rows(1, variables),
-      'server': rows(1, jax.eval_shape(program.algorithm.init_server,
-                                       variables)),
+      'variables': stacked(1, variables),
+      'server': stacked(1, jax.eval_shape(program.algorithm.init_server,
+                                          variables)),
       'round': struct((), jnp.int32),
       'key': jax.eval_shape(lambda: jnp.stack([jax.random.key(0)]))}
-  clients_J = rows(shape.jobs_per_device * shape.num_devices, jax.eval_shape(
+  num_jobs = shape.jobs_per_device * shape.num_devices
+  clients_J = stacked(num_jobs, jax.eval_shape(
       program.algorithm.init_client, variables))
   hparams = {name: struct((1,), jnp.float32) for name in HYPERPARAMETERS}
   table = schedule.plan(schedule.Work(

@@ -1,7 +1,8 @@
-"""Estimates a round's time from what a compiled program launches.
+"""Estimates a round's time from the kernels of a compiled program.
 
-Each kernel takes the longest of three times: to launch it, to compute its
-products, and to move its bytes: a roofline model, not validated on a GPU.
+This is a roofline model. The time of a kernel is the maximum of its launch
+overhead, the time of its matrix products and the time of its memory traffic.
+It has not been validated on a GPU.
 """
 
 from typing import NamedTuple
@@ -9,24 +10,25 @@ from typing import NamedTuple
 from moon_jax.targets import Target
 from moon_jax.targets.kernels import Counts
 
-LAUNCH_SECONDS = 3e-6  # of a kernel, or of a loop's or a branch's condition
-EFFICIENCY = .5  # of the published peaks that a kernel reaches
+# Launch overhead of a kernel, or of the condition of a loop or a branch.
+LAUNCH_SECONDS = 3e-6
+EFFICIENCY = .5  # fraction of the published peaks that a kernel reaches
 
 
 class Estimate(NamedTuple):
-  """Seconds of a round's rows, and what makes them up."""
+  """Estimated seconds of the rows of a round, and their components."""
 
-  rows: float
+  rows: float  # number of rows
   seconds: float
-  launch_seconds: float  # if launches were all
-  product_seconds: float  # if products were all
-  memory_seconds: float  # if moving bytes were all
-  row_flops: dict[str, float]  # products of a row, by arithmetic
-  row_bytes: float
+  launch_seconds: float  # launch overhead only
+  product_seconds: float  # matrix products only
+  memory_seconds: float  # memory traffic only
+  row_flops: dict[str, float]  # FLOP of matrix products per row, by arithmetic
+  row_bytes: float  # bytes read and written per row
 
 
 def estimate(target: Target, counts: Counts, rows: float) -> Estimate:
-  """Returns the estimate of a round of so many rows."""
+  """Returns the estimate of a round with `rows` rows."""
   total = launch = product = memory = num_bytes = 0.
   flops: dict[str, float] = {}
   for kernel in counts.row:

@@ -1,8 +1,9 @@
-"""Counts what a compiled GPU program launches, from its HLO text.
+"""Counts the kernels that a compiled GPU program launches, from its HLO text.
 
-XLA compiles each fusion, library call and copy of a scheduled module to one
-kernel, about. The row loop is the loop inside the loop over segments
-(`moon_jax.engine.segments`); of several such loops the one that launches most.
+XLA compiles each fusion, library call and copy of a scheduled module to about
+one kernel. The row loop is the loop inside the loop over segments
+(`moon_jax.engine.segments`). If there are several, it is the one that launches
+the most kernels.
 """
 
 from collections import Counter
@@ -17,7 +18,7 @@ from moon_jax.targets.hlo import Module
 _COLLECTIVES = ('all-reduce', 'all-gather', 'all-to-all', 'reduce-scatter',
                 'collective-permute', 'collective-broadcast',
                 'ragged-all-to-all')
-# Named as they are counted; anything else that is no bookkeeping is "other".
+# The kind of each operation. Operations in neither table are "other".
 _KINDS = {'fusion': 'fusions', 'custom-call': 'library calls',
           'convolution': 'library calls', 'dot': 'library calls',
           'copy': 'copies', 'copy-start': 'copies', 'while': 'inner loops',
@@ -30,31 +31,31 @@ _SLICES = {'dynamic-slice', 'gather', 'slice'}
 
 
 class Kernel(NamedTuple):
-  """What one launch computes and moves."""
+  """The operations and the memory traffic of one kernel."""
 
   kind: str  # a value of `_KINDS`, or "other"
-  flops: dict[str, float]  # of products, by arithmetic of `targets`
+  flops: dict[str, float]  # of matrix products, by `targets.ARITHMETICS`
   num_bytes: float  # read and written
-  times: float = 1.  # launched per row
+  times: float = 1.  # launches per row
 
 
 class Counts(NamedTuple):
-  """What a module launches."""
+  """The kernels and collectives of a module."""
 
-  row: list[Kernel]  # one row of a table: one local step on all lanes
+  row: list[Kernel]  # one table row: one local step on all lanes
   collectives: dict[str, int]  # in the whole module
-  in_loops: dict[str, int]  # collectives that run more than once a round
+  in_loops: dict[str, int]  # collectives that run more than once per round
 
   def of_row(self) -> dict[str, int]:
-    """Returns how many of each kind a row has."""
-    found = Counter()
+    """Returns the number of kernels of each kind in a row."""
+    counts = Counter()
     for kernel in self.row:
-      found[kernel.kind] += kernel.times
+      counts[kernel.kind] += kernel.times
     kinds = dict.fromkeys((*_KINDS.values(), 'other'))
-    return {kind: int(found[kind]) for kind in kinds}
+    return {kind: int(counts[kind]) for kind in kinds}
 
   def launches(self) -> int:
-    """Returns the kernels that a row launches."""
+    """Returns the number of kernels that a row launches."""
     return int(sum(k.times for k in self.row if k.kind not in _NOT_LAUNCHED))
 
 
@@ -62,7 +63,7 @@ def count(text: str) -> Counts:
   """Returns the counts of a module.
 
   Raises:
-    ValueError: where it has no loop inside a loop.
+    ValueError: if the module has no loop inside a loop.
   """
   module = hlo.parse(text)
   collectives = Counter()
@@ -83,22 +84,25 @@ def _collectives(computation) -> Counter[str]:
 
 
 def _bodies(module: Module, name: str) -> list[str]:
-  """The bodies of the loops of a computation, and of those that it calls."""
-  found = []
+  """Returns the loop bodies of a computation and of computations it calls."""
+  bodies = []
   for x in module.computations[name].values():
     if x.op == 'while':
-      found.append(hlo.called(x, 'body'))
+      bodies.append(hlo.called(x, 'body'))
     elif x.op == 'call':
-      found += _bodies(module, hlo.called(x, 'to_apply'))
+      bodies += _bodies(module, hlo.called(x, 'to_apply'))
     elif x.op == 'conditional':
       for branch in hlo.branches(x):
-        found += _bodies(module, branch)
-  return found
+        bodies += _bodies(module, branch)
+  return bodies
 
 
 def _kernels(module: Module, name: str, times: float = 1.) -> Iterator[Kernel]:
-  """What a computation launches, with what it calls; inner loops as often as
-  they are known to turn, once where that is not known."""
+  """Yields the kernels of a computation and of computations it calls.
+
+  Kernels of an inner loop are multiplied by its trip count, or counted once if
+  XLA does not know the trip count.
+  """
   computation = module.computations[name]
   for x in computation.values():
     if x.op == 'call':
@@ -107,10 +111,10 @@ def _kernels(module: Module, name: str, times: float = 1.) -> Iterator[Kernel]:
       continue
     elif x.op == 'while':
       yield Kernel('inner loops', {}, 0, times)
-      turns = re.search(r'"known_trip_count":\{"n":"(\d+)"', x.rest)
-      turns = times * (int(turns[1]) if turns else 1)
+      trips = re.search(r'"known_trip_count":\{"n":"(\d+)"', x.rest)
+      inner_times = times * (int(trips[1]) if trips else 1)
       for part in 'condition', 'body':
-        yield from _kernels(module, hlo.called(x, part), turns)
+        yield from _kernels(module, hlo.called(x, part), inner_times)
     elif x.op == 'conditional':
       yield Kernel('conditionals', {}, 0, times)
       yield from max((list(_kernels(module, branch, times))
@@ -120,49 +124,53 @@ def _kernels(module: Module, name: str, times: float = 1.) -> Iterator[Kernel]:
                if x.op == 'fusion' else None)
       yield Kernel(_KINDS.get(x.op, 'other'),
                    products.flops(module, computation, x),
-                   _moved(computation, x, fused), times)
+                   _num_bytes(computation, x, fused), times)
 
 
-def _moved(computation, x, fused) -> int:
-  """Bytes that a kernel reads and writes; of slices, only what they take."""
+def _num_bytes(computation, x, fused) -> int:
+  """Returns the bytes that a kernel reads and writes.
+
+  An array that is sliced counts only with the slice.
+  """
   if fused is None:
-    # A library call's last result is its workspace.
+    # The last result of a library call is its workspace, which is not counted.
     shape = re.sub(r', [su]8\[\d+\]\{0\}\)$', ')', x.shape)
     return hlo.size(shape) + sum(
         hlo.size(computation[name].shape) for name in x.operands
         if name in computation)
-  alias = {}  # of a bitcast, what it is of
-  users = {}
+  alias = {}  # name of a bitcast -> name of its operand
+  users = {}  # name -> instructions that read it, with the operand's position
   for y in fused.values():
-    of = [alias.get(name, name) for name in y.operands]
+    operands = [alias.get(name, name) for name in y.operands]
     if y.op == 'bitcast' and not y.is_root:
-      alias[y.name] = of[0]
+      alias[y.name] = operands[0]
       continue
-    for place, name in enumerate(of):
-      users.setdefault(name, []).append((y, place))
+    for position, name in enumerate(operands):
+      users.setdefault(name, []).append((y, position))
   total = 0
   for y in fused.values():
     if y.op == 'parameter':
-      total += _read(y, users.get(y.name, ()))
+      total += _bytes_read(y, users.get(y.name, ()))
     if y.is_root:
       parts = y.operands if y.op == 'tuple' else (y.name,)
-      total += sum(_written(fused, alias.get(part, part)) for part in parts)
+      total += sum(_bytes_written(fused, alias.get(part, part))
+                   for part in parts)
   return total
 
 
-def _read(parameter, users):
+def _bytes_read(parameter, users):
   sizes = []
-  for y, place in users:
-    if place == 0 and y.op in _SLICES:
+  for y, position in users:
+    if position == 0 and y.op in _SLICES:
       sizes.append(hlo.size(y.shape))
-    elif place == 0 and y.op == 'dynamic-update-slice':
+    elif position == 0 and y.op == 'dynamic-update-slice':
       sizes.append(0)
     else:
       return hlo.size(parameter.shape)
   return min(sum(sizes), hlo.size(parameter.shape))
 
 
-def _written(fused, name):
+def _bytes_written(fused, name):
   x = fused[name]
   if x.op == 'bitcast' and x.operands:
     x = fused[x.operands[0]]

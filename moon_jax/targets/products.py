@@ -1,4 +1,4 @@
-"""Floating point operations of the products in HLO, by their arithmetic."""
+"""Counts floating point operations of matrix products in HLO, by arithmetic."""
 
 from collections import Counter
 import math
@@ -9,8 +9,8 @@ from moon_jax.targets.hlo import called
 from moon_jax.targets.hlo import Instruction
 from moon_jax.targets.hlo import Module
 
-# Of dot algorithms, as XLA names them: the arithmetic and how many products of
-# it one product takes.
+# XLA's name of a dot algorithm -> its arithmetic, and how many products in that
+# arithmetic it computes for one product.
 _ALGORITHMS = {
     'dot_tf32_tf32_f32_x3': ('tf32', 3), 'dot_tf32_tf32_f32': ('tf32', 1),
     'dot_bf16_bf16_f32_x9': ('bfloat16', 9),
@@ -22,20 +22,20 @@ _ALGORITHMS = {
 
 def flops(module: Module, computation: dict[str, Instruction],
           only: Instruction | None = None) -> dict[str, float]:
-  """Returns the operations of a computation, or of one of its instructions.
+  """Returns FLOP by arithmetic of a computation, or of one instruction of it.
 
-  Fusions within are followed, loops are not.
+  Includes the computations of fusions, but not those of loops.
   """
-  found = Counter()
+  totals = Counter()
   for x in [only] if only else computation.values():
     if x.op == 'fusion':
-      found.update(flops(module, module.computations[called(x, 'calls')]))
+      totals.update(flops(module, module.computations[called(x, 'calls')]))
     elif x.op in ('dot', 'convolution', 'custom-call'):
       count = _flops(computation, x)
       if count:
         arithmetic, times = _arithmetic(computation, x)
-        found[arithmetic] += times * count
-  return dict(found)
+        totals[arithmetic] += times * count
+  return dict(totals)
 
 
 def _flops(computation, x) -> float:
@@ -50,7 +50,7 @@ def _flops(computation, x) -> float:
     dims = [int(i) for i in re.findall(r'\d+', contracted[1])]
     return 2. * math.prod(out) * math.prod(operands[0][i] for i in dims)
   if labels := re.search(r'dim_labels=\w+_(\w+)->', x.rest):
-    # Of the convolution itself, or of the one whose gradient it is.
+    # A gradient has the operation count of the convolution itself.
     if 'convBackwardInput' in x.rest:
       out, kernel = operands
     elif 'convBackwardFilter' in x.rest:
@@ -66,10 +66,10 @@ def _arithmetic(computation, x) -> tuple[str, int]:
   kind = arrays(computation[x.operands[0]].shape)[0][0]
   if kind in ('bf16', 'f16'):
     return 'bfloat16', 1
-  found = re.search(r'\balgorithm(?:=|":"ALG_)(DOT\w+)', x.rest, re.IGNORECASE)
-  if found:
-    return _ALGORITHMS.get(found[1].lower(), ('float32', 1))
+  match = re.search(r'\balgorithm(?:=|":"ALG_)(DOT\w+)', x.rest, re.IGNORECASE)
+  if match:
+    return _ALGORITHMS.get(match[1].lower(), ('float32', 1))
   if kind == 'f64' or re.search(
       r'operand_precision=\{highest|"HIGHEST"', x.rest):
     return 'float32', 1
-  return 'tf32', 1  # what XLA chooses on GPUs
+  return 'tf32', 1  # XLA's default on GPUs

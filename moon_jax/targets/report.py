@@ -1,57 +1,58 @@
-"""A `TargetPlan` in plain words."""
+"""Formats a `TargetPlan` for people to read."""
 
 from moon_jax.config import Config
 from moon_jax.targets import estimate as estimate_lib
 from moon_jax.targets import fit as fit_lib
 from moon_jax.targets.plan import TargetPlan
 
-_LEAST_NAMED = .01  # of what is needed; an error names no smaller part
+_MIN_FRACTION = .01  # smaller parts are not listed in the error message
 
 
 def show(config: Config, plan: TargetPlan) -> str:
-  """Returns the plan as lines of text."""
+  """Returns the plan as text."""
   return '\n'.join([
       f'{plan.target.name}: --algorithm={config.algorithm} '
       f'--model={config.model} --dtype={config.dtype} '
       f'--precision={config.precision} --convolution={config.convolution}',
-      f'{plan.num_lanes} lane(s) on {plan.num_devices} GPU(s); compiled here '
-      f'in {plan.compiled.seconds:,.0f} s',
+      f'{plan.num_lanes} lane(s) on {plan.num_devices} GPU(s); compiled in '
+      f'{plan.compiled.seconds:,.0f} s on this machine',
       *_memory(plan), *_kernels(plan), *_time(config, plan)])
 
 
-def refusal(config: Config, plan: TargetPlan) -> str:
-  """Returns why a run does not fit, and the number of lanes that would."""
+def memory_error(config: Config, plan: TargetPlan) -> str:
+  """Returns the error message for a run that does not fit into memory."""
   parts = sorted(plan.parts.items(), key=lambda part: -part[1])
-  named = ', '.join(f'{name} {size / 1e9:,.1f}' for name, size in parts
-                    if size > _LEAST_NAMED * plan.need)
-  have = fit_lib.usable(plan.target.memory_bytes)
+  largest = ', '.join(f'{name} {size / 1e9:,.1f}' for name, size in parts
+                    if size > _MIN_FRACTION * plan.need)
+  usable = fit_lib.usable(plan.target.memory_bytes)
   if plan.fit.num_lanes:
-    remedy = f'{_fit(plan)} Give --lanes={plan.fit.num_lanes}'
+    remedy = f'{_fit(plan)} Set --lanes={plan.fit.num_lanes}'
   else:
     remedy = (
-        f'{_fit(plan)} Reduce --batch_size (now {config.batch_size}), '
-        'give --dtype=bfloat16, a smaller --model or a GPU with more memory')
+        f'{_fit(plan)} Reduce --batch_size (now {config.batch_size}), set '
+        '--dtype=bfloat16, or choose a smaller --model or a GPU with more '
+        'memory')
   return (
       f'{plan.num_lanes} lane(s) on {plan.num_devices} GPU(s) (--lanes='
       f'{config.lanes}) need {plan.need / 1e9:,.1f} GB per GPU, but JAX can '
-      f'use only {have / 1e9:,.1f} GB of {plan.target.name}. Largest parts, in '
-      f'GB: {named}. {remedy}')
+      f'use only {usable / 1e9:,.1f} GB of {plan.target.name}. Largest parts, '
+      f'in GB: {largest}. {remedy}')
 
 
 def _memory(plan):
-  total, have = plan.target.memory_bytes, fit_lib.usable(
-      plan.target.memory_bytes)
+  total = plan.target.memory_bytes
+  usable = fit_lib.usable(total)
   cudnn = ["cuDNN's workspace is not included: XLA chooses algorithms "
-           'of convolutions only on a GPU'
+           'for convolutions only on a GPU'
            ] if '__cudnn$' in plan.compiled.hlo else []
   return [
-      'memory of a GPU, GB',
+      'memory of each GPU, GB',
       *[f'  {name:46}{size / 1e9:10,.3f}' for name, size in plan.parts.items()],
       f'  {"total":46}{plan.need / 1e9:10,.3f}',
-      f'  {"usable":46}{have / 1e9:10,.3f}',
+      f'  {"usable":46}{usable / 1e9:10,.3f}',
       f'  usable: {fit_lib.fraction():.0%} of {total / 1e9:,.1f} GB, which JAX '
-      'takes; to use more, set XLA_CLIENT_MEM_FRACTION=0.9 for both the plan '
-      'and the run',
+      'preallocates; to use more, set XLA_CLIENT_MEM_FRACTION=0.9 for both the '
+      'plan and the run',
       *cudnn,
       ('It fits. ' if plan.fits else 'It does not fit. ') + _fit(plan)]
 
@@ -66,13 +67,13 @@ def _fit(plan):
     return (f'About {fit.num_lanes} lane(s) fit (linear fit through {compiled} '
             'lanes; not verified by compiling).')
   if fit.is_most:
-    why = ('one for each client of a round' if
-           fit.num_lanes >= plan.cohort_size else
-           f'as many as {plan.num_devices} GPUs share evenly')
+    reason = ('one for each client of a round' if
+              fit.num_lanes >= plan.cohort_size else
+              f'the most that {plan.num_devices} GPUs can share evenly')
     return (f'{fit.num_lanes} lane(s) fit (compiled: {compiled} lane(s)), '
-            f'{why}: more cannot be used.')
-  most = 'At most ' if fit.is_bound else ''
-  return f'{most}{fit.num_lanes} lane(s) fit (compiled: {compiled} lane(s)).'
+            f'{reason}: more cannot be used.')
+  bound = 'At most ' if fit.is_bound else ''
+  return f'{bound}{fit.num_lanes} lane(s) fit (compiled: {compiled} lane(s)).'
 
 
 def _kernels(plan):
@@ -98,11 +99,11 @@ def _time(config, plan):
   source = ("NVIDIA's published figures" if target.has_published_peaks else
             'its float32 peak, since the description has no peak_tflops line')
   lines = [
-      f'estimate of a round of {e.rows:,.0f} rows: {e.seconds:,.2f} s; of '
-      f'{config.num_rounds} rounds: {e.seconds * config.num_rounds / 60:,.1f} '
-      'minutes',
-      f'  launches alone {e.launch_seconds:,.2f} s, products alone '
-      f'{e.product_seconds:,.2f} s, memory alone {e.memory_seconds:,.2f} s',
+      f'estimated time: {e.seconds:,.2f} s for a round of {e.rows:,.0f} rows; '
+      f'{e.seconds * config.num_rounds / 60:,.1f} minutes for '
+      f'{config.num_rounds} rounds',
+      f'  launch overhead only {e.launch_seconds:,.2f} s, matrix products only '
+      f'{e.product_seconds:,.2f} s, memory only {e.memory_seconds:,.2f} s',
       f'  A row has {flops} and {e.row_bytes / 1e9:,.3f} GB read and written '
       f'at {target.memory_bandwidth / 1e12:,.2f} TB/s; peaks are {source}.',
       "  Assumed: each kernel's time is the maximum of "

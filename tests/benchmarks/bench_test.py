@@ -1,4 +1,4 @@
-"""The speed benchmark, cut short; speeds themselves are not tested."""
+"""Tests the speed benchmark on small inputs; speeds are not tested."""
 
 import json
 import pathlib
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import bench
+from benchmarks import bench_environment
 from benchmarks import bench_limit
 from benchmarks import bench_report
 
@@ -17,23 +18,23 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def sides(*seconds, num_examples=(6, 6)):
   return {side: {'repeats': [
-      {'num_examples': n, 'seconds': s} for s in of_side]}
-          for side, of_side, n in zip(
+      {'num_examples': n, 'seconds': s} for s in side_seconds]}
+          for side, side_seconds, n in zip(
               ('ours', 'theirs'), seconds, num_examples)}
 
 
 def test_ratios_are_paired():
-  found = bench.compare(sides((1., 2., 6.), (3., 4., 6.)))
-  assert found['ours']['examples_per_second'] == 3
-  assert found['theirs']['examples_per_second'] == 1.5
-  assert found['ratios'] == [3, 2, 1] and found['ratio'] == 2
+  result = bench.compare(sides((1., 2., 6.), (3., 4., 6.)))
+  assert result['ours']['examples_per_second'] == 3
+  assert result['theirs']['examples_per_second'] == 1.5
+  assert result['ratios'] == [3, 2, 1] and result['ratio'] == 2
   assert 'ratio' not in bench.compare(sides((1.,)))
-  with pytest.raises(ValueError, match='unlike numbers of examples'):
+  with pytest.raises(ValueError, match='same number of examples, got'):
     bench.compare(sides((1.,), (1.,), num_examples=(6, 7)))
 
 
-def test_count_of_operations():
-  """As counted by hand for FedAvg; MOON has two projections more."""
+def test_operations_agree_with_a_count_by_hand():
+  """MOON adds two forward passes up to the projection to FedAvg."""
   forward = 352_800 + 240_000 + 48_000 + 10_080 + 7_056 + 21_504 + 2_560
   fedavg = 2 * (3 * forward - 352_800)
   assert bench_limit.flops_per_example('fedavg') == fedavg
@@ -43,23 +44,25 @@ def test_count_of_operations():
       bench_limit.bytes_per_example('fedavg', 64))
 
 
-def test_command_tells_no_paths():
-  assert bench.command(['--data_dir=/a', '--out=/b', '--repeats=3']) == (
+def test_command_contains_no_paths():
+  command = bench_environment.command(
+      ['--data_dir=/a', '--out=/b', '--repeats=3'])
+  assert command == (
       'python -m benchmarks.bench --data_dir=DATA_DIR --out=OUT --repeats=3')
 
 
-def run_bench(out, *words):
-  """moon_jax alone, FedAvg, on the fewest examples; returns what it printed."""
+def run_bench(out, *args):
+  """Measures moon_jax alone with FedAvg on few examples; returns its output."""
   return subprocess.run(
       [sys.executable, '-m', 'benchmarks.bench', f'--out={out}',
        '--num_examples=400', '--repeats=1', '--case=fedavg', '--side=ours',
        '--num_clients_timed=2', '--client_counts=10', '--algorithm=fedavg',
-       *words],
+       *args],
       cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 @pytest.mark.slow
-def test_recipe_on_made_data(tmp_path):
+def test_recipe_on_noise(tmp_path):
   printed = run_bench(tmp_path, '--part=recipe')
   recipe = json.loads((tmp_path / 'recipe.json').read_text())
   measured = recipe['cases']['fedavg']
@@ -69,10 +72,10 @@ def test_recipe_on_made_data(tmp_path):
 
 
 @pytest.mark.slow
-def test_scaling_on_made_data(tmp_path):
+def test_scaling_on_noise(tmp_path):
   printed = run_bench(tmp_path, '--part=scaling')
   tables = json.loads((tmp_path / 'scaling.json').read_text())['tables']
-  # 40 examples a client are no batch of 50.
+  # 40 examples per client are fewer than a batch of 50.
   assert [len(points) for points in tables.values()] == [0, 1, 1]
   for point in sum(tables.values(), []):
     assert point['num_clients'] == point['cohort_size'] == 10
@@ -83,28 +86,29 @@ def test_scaling_on_made_data(tmp_path):
   assert bench_report.scaling_markdown(tables) in printed
 
 
-def test_pytorch_computes_the_same():
+def test_pytorch_computes_the_same_results():
   pytest.importorskip('torch')
   from benchmarks import bench_agreement
 
   golden = ROOT.parent / 'shared/golden/simple_cnn.npz'
-  found = bench_agreement.check(str(golden) if golden.exists() else '', 'cpu')
-  assert set(found) == {'fedavg_losses', 'fedavg_weights', 'moon_losses',
-                        'moon_weights'}
+  differences = bench_agreement.check(
+      str(golden) if golden.exists() else '', 'cpu')
+  assert set(differences) == {
+      'fedavg_losses', 'fedavg_weights', 'moon_losses', 'moon_weights'}
 
 
-@pytest.mark.parametrize('found', [(0., 2e-5), (float('nan'), 0.)])
-def test_a_difference_ends_the_benchmark(found, monkeypatch):
+@pytest.mark.parametrize('differences', [(0., 2e-5), (float('nan'), 0.)])
+def test_a_large_difference_is_an_error(differences, monkeypatch):
   pytest.importorskip('torch')
   from benchmarks import bench_agreement
 
-  monkeypatch.setattr(bench_agreement, '_differences', lambda *_: found)
-  with pytest.raises(ValueError, match='differ by more than'):
+  monkeypatch.setattr(bench_agreement, '_differences', lambda *_: differences)
+  with pytest.raises(ValueError, match='must differ by at most'):
     bench_agreement.check('', 'cpu')
 
 
-def test_pytorch_augments_as_moon_jax(monkeypatch):
-  """The same shifts and flips give the same images."""
+def test_augmentation_of_pytorch_agrees_with_moon_jax(monkeypatch):
+  """Both produce the same images from the same shifts and flips."""
   torch = pytest.importorskip('torch')
   import jax.numpy as jnp
 
@@ -115,13 +119,13 @@ def test_pytorch_augments_as_moon_jax(monkeypatch):
   images = random.integers(0, 256, (20, 32, 32, 3), np.uint8)
   batch = random.permutation(20)[:16]
   offset_B2 = random.integers(-4, 5, (16, 2))
-  chance_B = random.random(16)
+  uniform_B = random.random(16)
   monkeypatch.setattr(
       torch, 'randint', lambda *_, **__: torch.tensor(offset_B2))
-  monkeypatch.setattr(torch, 'rand', lambda *_, **__: torch.tensor(chance_B))
+  monkeypatch.setattr(torch, 'rand', lambda *_, **__: torch.tensor(uniform_B))
   np.testing.assert_array_equal(
       torch_loop.reflect_crop_flip(
           torch.tensor(images), torch.tensor(batch)).numpy(),
       augment.crop_flip(
           jnp.asarray(images[batch]), jnp.asarray(offset_B2),
-          jnp.asarray(chance_B < .5)))
+          jnp.asarray(uniform_B < .5)))

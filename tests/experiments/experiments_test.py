@@ -1,4 +1,4 @@
-"""The commands under experiments/, made short."""
+"""Tests the commands in experiments/ with small budgets."""
 
 import pathlib
 import subprocess
@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_ablation_over_k(tmp_path, monkeypatch, capfd, compilation_cache):
-  """On digits, cut short; a second command finds all done; mistakes end it."""
+  """Runs on digits; a second command repeats no run; errors are reported."""
   monkeypatch.setitem(num_negatives._BUDGETS, 'smoke', (2, 1, (1,), 1))
   monkeypatch.setattr(negatives, 'PUBLISHED', {1: .691, 5: .677})
   monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', compilation_cache)
@@ -40,10 +40,10 @@ def test_ablation_over_k(tmp_path, monkeypatch, capfd, compilation_cache):
   monkeypatch.setattr(sys, 'argv', [*command, '--seed=3'])
   with pytest.raises(SystemExit):
     num_negatives.main()
-  assert '--seed=3 is what the ablation itself sets' in capfd.readouterr().err
+  assert '--seed=3 is set by the ablation' in capfd.readouterr().err
 
 
 @pytest.mark.parametrize('script', sorted(
     path.name for path in (ROOT / 'experiments').glob('*.sh')))
-def test_scripts_are_shell(script):
+def test_shell_scripts_have_valid_syntax(script):
   subprocess.run(['bash', '-n', ROOT / 'experiments' / script], check=True)

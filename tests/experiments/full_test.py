@@ -1,4 +1,4 @@
-"""The full-budget comparison: its runner, and its report on made runs."""
+"""Tests the runner and the report of the full comparison on made-up runs."""
 
 import json
 import math
@@ -44,7 +44,7 @@ def write_blocks(directory, question, differences):
               curve(.66 + .01 * seed + d / 100, question.num_rounds))
 
 
-@pytest.mark.parametrize('differences, words', [
+@pytest.mark.parametrize('differences, text', [
     ([2.5, 3., 2.8], 'sign holds, and its size (+2.8) lies inside'),
     ([.9, 1., 1.1], 'sign holds, and its size (+2.8) lies outside'),
     ([-4., -5., -6.], 'the sign of the reproduction holds'),
@@ -52,15 +52,15 @@ def write_blocks(directory, question, differences):
     ([3., -3., 2.], 'needs about'),
     ([3.], 'open: one pair'),
 ])
-def test_verdicts(tmp_path, differences, words):
+def test_verdicts(tmp_path, differences, text):
   write_blocks(tmp_path, questions.MAIN, differences)
   blocks = analysis.read_blocks(tmp_path, questions.MAIN)
   found = analysis.compare(blocks, analysis.last)
   np.testing.assert_allclose(found.differences, differences, atol=1e-9)
-  assert words in analysis.verdict(questions.MAIN, found)
+  assert text in analysis.verdict(questions.MAIN, found)
 
 
-def test_secondary_questions_have_no_verdict_and_no_test(tmp_path):
+def test_secondary_questions_have_neither_verdict_nor_test(tmp_path):
   write_blocks(tmp_path, questions.SMALL_MU, [2.5, 3., 2.8])
   blocks = analysis.read_blocks(tmp_path, questions.SMALL_MU)
   text, sentence = report.section(questions.SMALL_MU, blocks, None)
@@ -68,7 +68,7 @@ def test_secondary_questions_have_no_verdict_and_no_test(tmp_path):
   assert 'p, paired t' not in text and '+2.77 | +2.14 to +3.39' in text
 
 
-def test_an_open_verdict_names_the_pairs_that_its_spread_needs(tmp_path):
+def test_an_open_verdict_names_the_number_of_pairs_needed(tmp_path):
   write_blocks(tmp_path, questions.MAIN, [3., -3., 2.])
   found = analysis.compare(
       analysis.read_blocks(tmp_path, questions.MAIN), analysis.last)
@@ -76,9 +76,9 @@ def test_an_open_verdict_names_the_pairs_that_its_spread_needs(tmp_path):
   assert f'about {pairs} pairs' in analysis.verdict(questions.MAIN, found)
 
 
-def test_only_whole_blocks_count_and_diverged_runs_are_chance(tmp_path):
+def test_incomplete_blocks_are_ignored_and_divergence_is_chance(tmp_path):
   write_blocks(tmp_path, questions.SORTED[0], [0.])
-  write_run(tmp_path, 'fedavg-seed1', curve(.6, 40))  # grows: question 2's
+  write_run(tmp_path, 'fedavg-seed1', curve(.6, 40))  # extended by question 2
   write_run(tmp_path, 'fedavg-sorted-lr0.01-seed1', curve(.3, 3), diverged=True)
   write_run(tmp_path, 'fedavg-seed2', curve(.6, 10))
   blocks = analysis.read_blocks(tmp_path, questions.SORTED[0])
@@ -92,14 +92,14 @@ def test_only_whole_blocks_count_and_diverged_runs_are_chance(tmp_path):
   assert '1 of 4 runs diverged. 2 of 3 blocks so far' in sentence
 
 
-def test_runs_that_all_diverged_are_not_equivalent():
+def test_diverged_runs_are_not_equivalent():
   blocks = [analysis.Block(s, *[np.full(100, 10.)] * 2, diverged=(1, 1))
             for s in range(4)]
   _, sentence = report.section(questions.RECIPE, blocks, None)
   assert sentence.startswith('open') and '8 of 8 runs diverged' in sentence
 
 
-def test_solo_is_a_line(tmp_path):
+def test_solo_is_reported_in_a_sentence(tmp_path):
   assert not analysis.solo_line(tmp_path)
   (tmp_path / 'solo-seed0').mkdir()
   (tmp_path / 'solo-seed0' / 'metrics.jsonl').write_text(
@@ -116,7 +116,7 @@ def test_answers_to_question_1(sorted_, word):
   assert analysis.answer(blocks).startswith(word)
 
 
-def test_holm_is_over_primary_questions_with_enough_pairs(tmp_path):
+def test_holm_adjusts_primary_questions_with_enough_pairs(tmp_path):
   write_blocks(tmp_path, questions.MAIN, [2., 3., 2.5])
   write_blocks(tmp_path, questions.FEW, [1., -1., .5])
   write_blocks(tmp_path, questions.RECIPE, [1., 2.])  # too few
@@ -128,7 +128,7 @@ def test_holm_is_over_primary_questions_with_enough_pairs(tmp_path):
   assert found == dict(zip(('moon', 'moon-5-of-100'), paired.holm(p)))
 
 
-def test_report_rewrites_both_documents(tmp_path, monkeypatch):
+def test_the_report_updates_both_documents(tmp_path, monkeypatch):
   results = tmp_path / 'experiments' / 'results' / 'full'
   write_blocks(results, questions.MAIN, [2., 3., 2.5])
   (results / 'commit.txt').write_text('0123456789\n')
@@ -147,8 +147,8 @@ def test_report_rewrites_both_documents(tmp_path, monkeypatch):
   assert (results / 'moon.png').stat().st_size > 10_000
 
 
-def test_the_runner_goes_in_order_and_notes_divergence(tmp_path):
-  """Two at a time; a run that extends another waits for it."""
+def test_the_runner_keeps_the_order_and_records_divergence(tmp_path):
+  """Two runs at a time; a run that extends another one waits for it."""
   runs = [Run('a', ('--num_rounds=1',)), Run('a', ('--num_rounds=2',)),
           Run('nan', ('--num_rounds=2',)), Run('done', ('--num_rounds=2',))]
   write_run(tmp_path, 'done', [.5, .5])
@@ -190,46 +190,47 @@ def test_the_runner_stops_at_a_failure(tmp_path):
   assert not (tmp_path / 'b.log').exists()
 
 
-def test_a_run_that_is_extended_stays_finished(tmp_path):
-  """Also between the start of its extension and the next round."""
+def test_an_extended_run_stays_finished(tmp_path):
+  """Also between the start of the extension and its first round."""
   write_run(tmp_path, 'a', [.5] * 10)
   short, long = (Run('a', (f'--num_rounds={n}',)) for n in (10, 100))
   assert run_lib.is_finished(tmp_path / 'a', short)
-  (tmp_path / 'a' / 'summary.json').unlink()  # as when a run begins
+  (tmp_path / 'a' / 'summary.json').unlink()  # a starting run removes it
   assert not run_lib.is_finished(tmp_path / 'a', short)
   (tmp_path / 'a' / 'config.json').write_text('{"num_rounds": 100}')
   assert run_lib.is_finished(tmp_path / 'a', short)
   assert not run_lib.is_finished(tmp_path / 'a', long)
 
 
-@pytest.mark.parametrize('message, status, is_well', [
+@pytest.mark.parametrize('message, status, is_expected', [
     ('round 2, client 0: its loss became nan at local step 7', 1, True),
     ('round 1, client 3: its message or state became no number', 1, True),
     ('round 3: the next global model is no longer of finite numbers', 1, True),
     ('round 2, client 0: its loss became nan', 2, False),
     ('no such file', 1, False), ('test accuracy 0.5', 0, True)])
-def test_divergence_is_told_from_failure(tmp_path, message, status, is_well):
+def test_divergence_is_not_failure(tmp_path, message, status, is_expected):
   (tmp_path / 'a').mkdir()
   (tmp_path / 'a.log').write_text(f'round 1/10\n{message}\n')
-  assert run_lib.has_ended_well(status, tmp_path / 'a') == is_well
-  assert (tmp_path / 'a' / 'diverged.txt').exists() == (is_well and status == 1)
+  assert run_lib.has_ended_well(status, tmp_path / 'a') == is_expected
+  assert (tmp_path / 'a' / 'diverged.txt').exists() == (
+      is_expected and status == 1)
 
 
-def test_what_is_kept_names_no_path(tmp_path):
-  out, kept = tmp_path / 'out', tmp_path / 'kept'
+def test_collected_results_contain_no_paths(tmp_path):
+  out, target = tmp_path / 'out', tmp_path / 'collected'
   write_run(out, 'a', [.5])
   write_run(out, 'b', [.5])
   (out / 'commit.txt').write_text('0123\n')
-  run_lib.collect(out, kept, [Run('a', ('--num_rounds=1',)),
-                              Run('b', ('--num_rounds=2',))])
-  assert sorted(p.name for p in kept.iterdir()) == ['a', 'commit.txt']
-  assert json.loads((kept / 'a' / 'config.json').read_text()) == {
+  run_lib.collect(out, target, [Run('a', ('--num_rounds=1',)),
+                                Run('b', ('--num_rounds=2',))])
+  assert sorted(p.name for p in target.iterdir()) == ['a', 'commit.txt']
+  assert json.loads((target / 'a' / 'config.json').read_text()) == {
       'data_dir': 'DATA_DIR', 'num_rounds': 1}
-  assert {p.name for p in (kept / 'a').iterdir()} == {
+  assert {p.name for p in (target / 'a').iterdir()} == {
       'config.json', 'metrics.jsonl', 'summary.json'}
 
 
-def test_runs_are_those_of_the_protocol():
+def test_runs_follow_the_protocol():
   runs = questions.in_order()
   names = [run.name for run in runs]
   assert names.index('moon-seed2') < names.index('fedavg-5-of-100-seed0')

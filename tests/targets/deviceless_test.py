@@ -1,4 +1,4 @@
-"""MOON's round as XLA compiles it for H200s, which need not be here."""
+"""Kernel counts of MOON's round compiled for H200 GPUs, without a GPU."""
 
 import json
 import os
@@ -21,7 +21,10 @@ pytestmark = [
 
 @pytest.fixture(scope='module')
 def counts(tmp_path_factory):
-  """Counts a case, in a process that compiles as users do."""
+  """Returns a function that counts one case in a separate process.
+
+  The process uses the same JAX settings as a user's process.
+  """
   def count(case):
     path = tmp_path_factory.mktemp('counts') / 'counts.json'
     env = {key: value for key, value in os.environ.items()
@@ -36,19 +39,19 @@ def counts(tmp_path_factory):
 
 
 @pytest.mark.parametrize('model', ['simple_cnn', 'resnet18'])
-def test_a_row_of_ten_lanes_on_one_gpu(counts, model):
-  """Nothing but steps: no copy of the carry, no inner loop, no branch."""
-  found = counts(f'{model}:10:1')
-  assert (found['inner loops'], found['conditionals']) == (0, 0)
-  assert found['collectives'] == {}
-  assert found['copies'] == 0 and found['other'] == 0
-  most = {'simple_cnn': 95, 'resnet18': 700}[model]  # 95 and 672 were seen
-  assert found['kernels_per_row'] <= most
+def test_kernels_per_row_of_ten_lanes_on_one_gpu(counts, model):
+  """A row copies no carry and has neither an inner loop nor a branch."""
+  counted = counts(f'{model}:10:1')
+  assert (counted['inner loops'], counted['conditionals']) == (0, 0)
+  assert counted['collectives'] == {}
+  assert counted['copies'] == 0 and counted['other'] == 0
+  limit = {'simple_cnn': 95, 'resnet18': 700}[model]  # measured: 95 and 672
+  assert counted['kernels_per_row'] <= limit
 
 
 @pytest.mark.parametrize('model', ['simple_cnn', 'resnet18'])
-def test_eight_gpus_meet_once_a_round(counts, model):
-  found = counts(f'{model}:8:8')
-  assert found['collectives'] == {'all-reduce': 1}
-  assert found['collectives_in_loops'] == {}
-  assert (found['inner loops'], found['conditionals']) == (0, 0)
+def test_eight_gpus_synchronize_once_per_round(counts, model):
+  counted = counts(f'{model}:8:8')
+  assert counted['collectives'] == {'all-reduce': 1}
+  assert counted['collectives_in_loops'] == {}
+  assert (counted['inner loops'], counted['conditionals']) == (0, 0)

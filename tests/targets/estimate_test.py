@@ -1,4 +1,4 @@
-"""The estimate of a round's time, in closed form."""
+"""Tests the estimate of a round's time against closed forms."""
 
 import numpy as np
 
@@ -11,25 +11,25 @@ TARGET = Target('GPU', '', 10**9, memory_bandwidth=1e12, peak_flops={
     'float32': 1e13, 'tf32': 1e14, 'bfloat16': 2e14}, has_published_peaks=True)
 
 
-def of(*kernels, rows=100.):
+def estimated(*kernels, rows=100.):
   return estimate.estimate(TARGET, Counts(list(kernels), {}, {}), rows)
 
 
-def test_a_small_kernel_takes_its_launch():
-  found = of(Kernel('fusions', {}, 100.))
-  np.testing.assert_allclose(found.seconds, 100 * estimate.LAUNCH_SECONDS)
-  assert found.memory_seconds < found.launch_seconds == found.seconds
+def test_a_small_kernel_takes_the_launch_overhead():
+  result = estimated(Kernel('fusions', {}, 100.))
+  np.testing.assert_allclose(result.seconds, 100 * estimate.LAUNCH_SECONDS)
+  assert result.memory_seconds < result.launch_seconds == result.seconds
 
 
-def test_a_kernel_takes_the_longest_of_its_times():
+def test_a_kernel_takes_the_maximum_of_its_times():
   share = estimate.EFFICIENCY
   product = Kernel('library calls', {'float32': 1e9, 'tf32': 1e9}, 1.)
   moving = Kernel('copies', {}, 1e9)
   both = Kernel('fusions', {'bfloat16': 2e11}, 1e8)
   times = [(1e-4 + 1e-5) / share, 1e-3 / share, 1e-3 / share]
   for kernel, time in zip((product, moving, both), times):
-    np.testing.assert_allclose(of(kernel).seconds, 100 * time)
-  together = of(product, moving, both)
+    np.testing.assert_allclose(estimated(kernel).seconds, 100 * time)
+  together = estimated(product, moving, both)
   np.testing.assert_allclose(together.seconds, 100 * sum(times))
   np.testing.assert_allclose(
       together.memory_seconds, 100 * (1e-3 + 1e-4) / share, rtol=1e-6)
@@ -37,8 +37,8 @@ def test_a_kernel_takes_the_longest_of_its_times():
       'float32': 1e9, 'tf32': 1e9, 'bfloat16': 2e11}
 
 
-def test_kernels_of_inner_loops_count_as_often_as_they_turn():
-  once, often = (of(Kernel('fusions', {'float32': 1e12}, 8., times))
+def test_kernels_of_inner_loops_are_multiplied_by_the_trip_count():
+  once, often = (estimated(Kernel('fusions', {'float32': 1e12}, 8., times))
                  for times in (1., 7.))
   for name in ('seconds', 'launch_seconds', 'product_seconds',
                'memory_seconds'):

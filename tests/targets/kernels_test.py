@@ -1,4 +1,4 @@
-"""Counts of a small module, written by hand as XLA prints one for GPUs."""
+"""Tests kernel counts on a small HLO module written by hand, as for a GPU."""
 
 import json
 import pathlib
@@ -14,13 +14,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 TEXT = (pathlib.Path(__file__).parent / 'round.hlo').read_text()
 
 
-def named(module, computation, name):
+def computation_and_instruction(module, computation, name):
   return module.computations[computation], module.computations[
       computation][name]
 
 
 def test_kernels_of_a_row():
-  """Three fusions of its own, two of each of three turns, two of calls."""
+  """The row has 3 fusions, an inner loop 2 in 3 iterations, and calls 2."""
   counts = kernels.count(TEXT)
   assert counts.of_row() == {
       'fusions': 3 + 3 * 2 + 2, 'library calls': 1, 'copies': 1,
@@ -29,33 +29,33 @@ def test_kernels_of_a_row():
   assert counts.collectives == {'all-reduce': 1} and not counts.in_loops
 
 
-def test_a_loop_of_unknown_length_turns_once():
+def test_a_loop_with_unknown_trip_count_counts_once():
   text = TEXT.replace('"known_trip_count":{"n":"3"}', '')
   assert kernels.count(text).of_row()['fusions'] == 3 + 2 + 2
 
 
-def test_the_row_loop_is_the_loop_that_launches_most():
+def test_the_row_loop_launches_the_most_kernels():
   other = ('%while.8 = (s32[], f32[10]{0}) while(%copy.9), '
            'condition=%row_condition, body=%inner_body\n  ')
   text = TEXT.replace('ROOT %while.9', other + 'ROOT %while.9')
   assert text != TEXT and kernels.count(text) == kernels.count(TEXT)
 
 
-def test_kinds_that_are_not_known_are_counted():
+def test_unknown_operations_are_counted_as_other():
   text = TEXT.replace('f32[10]{0} copy(%small)', 'f32[10]{0} sort(%small)')
-  found = kernels.count(text).of_row()
-  assert (found['copies'], found['other']) == (0, 1)
+  row = kernels.count(text).of_row()
+  assert (row['copies'], row['other']) == (0, 1)
 
 
 def test_other_collectives_are_counted():
   text = TEXT.replace('%copy.9 =', '%g = f32[20]{0} all-gather(%x), '
                       'dimensions={0}\n  %copy.9 =')
-  found = kernels.count(text)
-  assert found.collectives == {'all-reduce': 1, 'all-gather': 1}
-  assert found.in_loops == {'all-gather': 1}
+  counts = kernels.count(text)
+  assert counts.collectives == {'all-reduce': 1, 'all-gather': 1}
+  assert counts.in_loops == {'all-gather': 1}
 
 
-def test_products():
+def test_flops_of_products():
   counts = kernels.count(TEXT)
   flops = [kernel.flops for kernel in counts.row if kernel.flops]
   assert flops == [{'float32': 2. * 10 * 64 * 400 * 120},
@@ -77,8 +77,9 @@ def test_products():
 def test_arithmetic_of_products(attribute, arithmetic, times):
   text = TEXT.replace('operand_precision={highest,highest}', attribute)
   module = hlo.parse(text)
-  assert products.flops(module, *named(module, 'row_body', 'gemm_fusion_dot')
-                        ) == {arithmetic: times * 2. * 10 * 64 * 400 * 120}
+  assert products.flops(module, *computation_and_instruction(
+      module, 'row_body', 'gemm_fusion_dot')) == {
+          arithmetic: times * 2. * 10 * 64 * 400 * 120}
 
 
 @pytest.mark.parametrize('target, shapes', [
@@ -86,11 +87,11 @@ def test_arithmetic_of_products(attribute, arithmetic, times):
     ('__cudnn$convBackwardInput', ('y', 'w', 'x')),
     ('__cudnn$convBackwardFilter', ('x', 'y', 'w')),
 ])
-def test_convolutions_count_as_the_one_whose_gradient_they_are(target, shapes):
-  """32 images, 16x16 pixels to 8x8, 3x3 windows, 4 channels to 24."""
-  of = {'x': 'f32[32,4,16,16]{3,2,1,0}', 'w': 'f32[24,4,3,3]{3,2,1,0}',
-        'y': 'f32[32,24,8,8]{3,2,1,0}'}
-  left, right, out = (of[name] for name in shapes)
+def test_gradients_of_a_convolution_have_its_operation_count(target, shapes):
+  """32 images, 16x16 to 8x8 pixels, 3x3 windows, 4 to 24 channels."""
+  shape = {'x': 'f32[32,4,16,16]{3,2,1,0}', 'w': 'f32[24,4,3,3]{3,2,1,0}',
+           'y': 'f32[32,24,8,8]{3,2,1,0}'}
+  left, right, out = (shape[name] for name in shapes)
   attributes = (f'window={{size=3x3 stride=2x2}}, dim_labels=bf01_oi01->bf01, '
                 f'custom_call_target="{target}"')
   module = hlo.parse(f'''ENTRY %main () -> f32[] {{
@@ -99,30 +100,31 @@ def test_convolutions_count_as_the_one_whose_gradient_they_are(target, shapes):
   %conv = ({out}, u8[64]{{0}}) custom-call(%a, %b), {attributes}
 }}
 ''')
-  assert products.flops(module, *named(module, 'main', 'conv')) == {
+  assert products.flops(module, *computation_and_instruction(
+      module, 'main', 'conv')) == {
       'tf32': 2. * 32 * 8 * 8 * 24 * 3 * 3 * 4}
 
 
-def test_bytes_of_slices_are_those_they_take():
+def test_slices_count_only_the_bytes_of_the_slice():
   row = kernels.count(TEXT).row
   dot, gather, update, gemm, copy = (
       row[i].num_bytes for i in (0, 1, 2, 3, 4))
   assert dot == 4 * 10 * (64 * 400 + 400 * 120 + 64 * 120)
   images = 640 * 32 * 32 * 3
   assert gather == images + 4 * 640 + 4 * images
-  # Reads one row, which it writes twice, and where that is.
+  # Reads one row and its index; writes the row twice.
   assert update == 40 + 4 + 40 + 40
   assert gemm == 2 * (64 * 400 + 400 * 120 + 64 * 120)  # no workspace
   assert copy == 80
 
 
-def test_a_module_without_rows():
+def test_a_module_without_a_row_loop_is_an_error():
   with pytest.raises(ValueError, match='no loop inside a loop'):
     kernels.count(TEXT.replace('while.9 = (s32[], f32[10]{0}) while',
                                'while.9 = (s32[], f32[10]{0}) copy'))
 
 
-def test_the_table_of_counts():
+def test_counts_are_formatted_as_a_table():
   row = {'case': 'resnet18:10:1:convolution=native', 'kernels_per_row': 1693,
          'fusions': 1572, 'library calls': 99, 'copies': 22, 'inner loops': 0,
          'conditionals': 1, 'collectives': {'all-reduce': 1},
@@ -132,7 +134,7 @@ def test_the_table_of_counts():
       '1,572, 99 | 22 | 0, 1 | 1 all-reduce | 4.260 |')
 
 
-def test_the_table_of_the_results():
+def test_the_results_page_has_the_committed_counts():
   folder = ROOT / 'experiments' / 'results'
   rows = json.loads(
       (folder / 'kernel_counts' / 'kernel_counts.json').read_text())

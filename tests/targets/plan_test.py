@@ -1,4 +1,4 @@
-"""Plans for a GPU, with a compiler that is made up."""
+"""Tests plans for a GPU with a fake compiler."""
 
 import dataclasses
 import pathlib
@@ -31,7 +31,7 @@ DATASET = sources.load('breast_cancer', '')
 
 
 class Compiler:
-  """Gives each lane of a device so many bytes of temporaries."""
+  """A fake compiler: each lane of a device takes `lane_bytes` temporaries."""
 
   def __init__(self, lane_bytes, seconds=1.):
     self.specs, self._lane_bytes, self._seconds = [], lane_bytes, seconds
@@ -44,77 +44,77 @@ class Compiler:
         HLO, self._seconds)
 
 
-def made(compiler, num_devices=1, target=H200, **changes):
+def make_plan(compiler, num_devices=1, target=H200, **changes):
   return plan.plan(dataclasses.replace(CONFIG, **changes), target, num_devices,
                    DATASET, compiler)
 
 
-def test_lanes_are_those_that_a_gpu_chooses():
+def test_default_lanes_are_those_of_a_run_on_gpus():
   compiler = Compiler(1)
-  found = made(compiler)
+  found = make_plan(compiler)
   assert (found.num_lanes, found.num_devices) == (8, 1)  # clients of a round
   assert found.fits and found.fit == fit.Fit(8, True, (8,), True)
   assert [spec.layout.num_lanes for spec in compiler.specs] == [8]
-  assert made(compiler, num_clients=40).num_lanes == 16
-  assert made(compiler, lanes=2).num_lanes == 2
-  shared = made(compiler, 4)
+  assert make_plan(compiler, num_clients=40).num_lanes == 16
+  assert make_plan(compiler, lanes=2).num_lanes == 2
+  shared = make_plan(compiler, 4)
   assert (shared.num_lanes, shared.num_devices) == (8, 4)
-  assert (compiler.specs[-1].layout.num_devices, made(compiler, 3).num_devices
-          ) == (4, 2)
+  assert compiler.specs[-1].layout.num_devices == 4
+  assert make_plan(compiler, 3).num_devices == 2
 
 
-def test_parts_are_of_the_compiled_round_and_of_what_stays_beside_it():
+def test_parts_include_arrays_that_stay_on_the_device():
   test = DATASET.test_inputs.nbytes + DATASET.test_labels.nbytes
   parts = {'arguments': 300, 'new model, server state and metrics': 40,
            'temporaries of the compiled round': 8000, 'test examples': test}
-  found = made(Compiler(1000))
+  found = make_plan(Compiler(1000))
   assert found.parts == parts and found.need == 8340 + test
   model = 4 * (30 * 200 + 200 + 200 * 200 + 200 + 200 * 200 + 200 + 200 * 256
                + 256 + 256 * 2 + 2)
-  kept = made(Compiler(1000), client_eval_every=1, lanes=2)
-  assert kept.parts['local models of the round before'] == 8 * model
-  solo = made(Compiler(1000), algorithm='solo', mu=-1.)
+  evaluated = make_plan(Compiler(1000), client_eval_every=1, lanes=2)
+  assert evaluated.parts['local models of the previous round'] == 8 * model
+  solo = make_plan(Compiler(1000), algorithm='solo', mu=-1.)
   assert solo.parts['models of all clients, evaluated together'] == 16 * model
 
 
 @pytest.mark.parametrize('fraction, usable', [(None, 750), ('.9', 900)])
-def test_jax_takes_a_part_of_the_memory(monkeypatch, fraction, usable):
+def test_jax_uses_a_fraction_of_the_memory(monkeypatch, fraction, usable):
   if fraction:
     monkeypatch.setenv('XLA_CLIENT_MEM_FRACTION', fraction)
   assert fit.usable(1000) == usable
 
 
 @pytest.mark.parametrize('fraction', ['0', '1.1', 'nan', 'all'])
-def test_a_fraction_that_is_none_is_refused(monkeypatch, fraction):
+def test_an_invalid_fraction_is_an_error(monkeypatch, fraction):
   monkeypatch.setenv('XLA_CLIENT_MEM_FRACTION', fraction)
-  with pytest.raises(UserError, match=f'FRACTION={fraction} must be above 0'):
+  with pytest.raises(UserError, match=f'must be above 0.*got {fraction}'):
     fit.usable(1000)
 
 
-def test_rows_are_those_of_the_planner():
-  """28 examples make 9 steps a round, 8 clients on 8 lanes or on 2."""
-  assert made(Compiler(1)).estimate.rows == 9
-  assert made(Compiler(1), lanes=2).estimate.rows == 36
-  assert made(Compiler(1)).counts.launches() == 13
-  fewer = made(Compiler(1), lanes=2, dropout_rate=.5).estimate.rows
+def test_rows_are_those_of_the_schedule():
+  """Each of 8 clients has 28 examples and takes 9 steps per round."""
+  assert make_plan(Compiler(1)).estimate.rows == 9
+  assert make_plan(Compiler(1), lanes=2).estimate.rows == 36
+  assert make_plan(Compiler(1)).counts.launches() == 13
+  fewer = make_plan(Compiler(1), lanes=2, dropout_rate=.5).estimate.rows
   assert 9 <= fewer < 30
-  assert made(Compiler(1), lanes=2, dropout_rate=.5,
+  assert make_plan(Compiler(1), lanes=2, dropout_rate=.5,
               dropout_stage='after_training').estimate.rows == 36
 
 
-def test_lanes_that_fit_are_found():
+def test_finds_the_lanes_that_fit():
   usable = fit.usable(H200.memory_bytes)
   compiler = Compiler(usable // 6)
-  found = made(compiler)
+  found = make_plan(compiler)
   assert not found.fits and found.fit.num_lanes == 5
   assert found.fit.compiled == (8, 4, 5) and found.fit.is_compiled
-  slow = made(Compiler(usable // 6, seconds=plan._CHEAP_SECONDS))
+  slow = make_plan(Compiler(usable // 6, seconds=plan._CHEAP_SECONDS))
   assert slow.fit.num_lanes == 5 and not slow.fit.is_compiled
   assert slow.compile_seconds == 2 * plan._CHEAP_SECONDS
 
 
 def test_the_report():
-  found = made(Compiler(10**9))
+  found = make_plan(Compiler(10**9))
   text = report.show(CONFIG, found)
   for words in (
       'NVIDIA H200 141GB HBM3e: --algorithm=moon --model=mlp',
@@ -122,7 +122,7 @@ def test_the_report():
       '8.000', '113.548', 'usable: 75% of 151.4 GB', 'It fits. 8 lane(s) fit '
       '(compiled: 8 lane(s)), one for each client of a round',
       ': 13 (11 fusions, 1 library calls, 1 copies, 1 inner loops, 1 '
-      'conditionals)', 'whole program: 1 all-reduce', 'round of 9 rows',
+      'conditionals)', 'whole program: 1 all-reduce', 'a round of 9 rows',
       '3 microseconds', '50%', 'not validated',
       "NVIDIA's published figures"):
     assert words in text, words
@@ -134,27 +134,27 @@ def test_the_report():
   assert "cuDNN's workspace is not" in report.show(CONFIG, found._replace(
       compiled=found.compiled._replace(hlo='custom_call_target="__cudnn$c"')))
   assert 'cuDNN' not in text
-  shared = made(Compiler(1), 4, num_clients=10, participation=1., lanes=4)
-  assert shared.fit.is_most and 'as many as 4 GPUs share' in (
-      report.show(CONFIG, shared))
+  shared = make_plan(Compiler(1), 4, num_clients=10, participation=1., lanes=4)
+  assert shared.fit.is_most and (
+      'the most that 4 GPUs can share evenly' in report.show(CONFIG, shared))
   assert 'has no peak_tflops' in report.show(CONFIG, found._replace(
       target=H200._replace(has_published_peaks=False)))
 
 
-def test_what_does_not_fit_is_refused_with_the_lanes_that_do():
+def test_the_memory_error_names_the_lanes_that_fit():
   small = H200._replace(name='small', memory_bytes=8_000_000_000)
-  found = made(Compiler(2_000_000_000), target=small)
-  why = report.refusal(CONFIG, found)
-  assert 'need 16.0 GB per GPU, but JAX can use only 6.0 GB of small' in why
-  assert 'temporaries of the compiled round 16.0. 2 lane(s) fit' in why
-  assert why.endswith('Give --lanes=2')
-  none = made(Compiler(7_000_000_000), target=small)
-  why = report.refusal(CONFIG, none)
-  assert 'Not even one lane on each GPU fits' in why
-  assert '--batch_size (now 8)' in why and '--dtype=bfloat16' in why
-  dear = made(Compiler(2_000_000_000, seconds=1e3), target=small)
-  assert 'linear fit through 4 and 8 lanes' in report.refusal(
-      CONFIG, dear)
+  found = make_plan(Compiler(2_000_000_000), target=small)
+  message = report.memory_error(CONFIG, found)
+  assert 'need 16.0 GB per GPU, but JAX can use only 6.0 GB of small' in message
+  assert 'temporaries of the compiled round 16.0. 2 lane(s) fit' in message
+  assert message.endswith('Set --lanes=2')
+  none = make_plan(Compiler(7_000_000_000), target=small)
+  message = report.memory_error(CONFIG, none)
+  assert 'Not even one lane on each GPU fits' in message
+  assert '--batch_size (now 8)' in message and '--dtype=bfloat16' in message
+  expensive = make_plan(Compiler(2_000_000_000, seconds=1e3), target=small)
+  assert 'linear fit through 4 and 8 lanes' in report.memory_error(
+      CONFIG, expensive)
 
 
 def run_command(monkeypatch, target, num_processes=1):
@@ -162,7 +162,7 @@ def run_command(monkeypatch, target, num_processes=1):
   command.main(CONFIG, 0, num_processes)
 
 
-def test_the_command_prints_and_refuses(monkeypatch, capsys, tmp_path):
+def test_command_prints_plan_and_memory_error(monkeypatch, capsys, tmp_path):
   monkeypatch.setattr(deviceless, 'is_installed', lambda: True)
   monkeypatch.setattr(deviceless, 'mesh', lambda target, num_devices: None)
   compiler = Compiler(2_000_000_000)
@@ -173,25 +173,25 @@ def test_the_command_prints_and_refuses(monkeypatch, capsys, tmp_path):
   assert 'It fits.' in capsys.readouterr().out
   path = tmp_path / 'small.txtpb'
   path.write_text(H200.text.replace(str(H200.memory_bytes), '8000000000'))
-  with pytest.raises(UserError, match='Give --lanes=2'):
+  with pytest.raises(UserError, match='Set --lanes=2'):
     run_command(monkeypatch, str(path))
   assert 'It does not fit. 2 lane(s) fit' in capsys.readouterr().out
 
 
-def test_without_the_compiler(monkeypatch):
+def test_a_missing_compiler_is_an_error(monkeypatch):
   monkeypatch.setattr(deviceless, '_PLUGINS', ('no_such_plugin',))
   with pytest.raises(UserError, match=r"pip install 'jax\[cuda12\]==") as error:
     run_command(monkeypatch, 'a100')
   assert jax.__version__ in str(error.value)
 
 
-def test_rates_measured_here_are_refused(monkeypatch):
+def test_flags_of_measured_plans_are_refused(monkeypatch):
   monkeypatch.setattr(flags.FLAGS['gbit'], 'present', 1)
-  with pytest.raises(UserError, match='--gbit is for plans.*remove it'):
+  with pytest.raises(UserError, match='--gbit applies to.*remove it'):
     run_command(monkeypatch, 'a100')
 
 
-def test_processes_are_refused(monkeypatch):
+def test_several_processes_are_refused(monkeypatch):
   with pytest.raises(UserError, match='--processes=2'):
     run_command(monkeypatch, 'a100', num_processes=2)
 
@@ -200,20 +200,21 @@ def test_processes_are_refused(monkeypatch):
     (NotImplementedError, 'Set JAX_PLATFORMS=cpu before JAX starts'),
     (jax.errors.JaxRuntimeError, 'remove that field'),
 ])
-def test_a_description_that_the_compiler_does_not_take(
+def test_a_description_that_xla_rejects_is_an_error(
     monkeypatch, error, remedy):
-  def refuse(**_):
+  def reject(**_):
     raise error('no such field\nmore')
 
   from jax.experimental import topologies
 
-  monkeypatch.setattr(topologies, 'get_topology_desc', refuse)
-  with pytest.raises(UserError, match=r'NVIDIA H200.*\(no such field\)') as why:
+  monkeypatch.setattr(topologies, 'get_topology_desc', reject)
+  with pytest.raises(
+      UserError, match=r'NVIDIA H200.*\(no such field\)') as raised:
     deviceless.mesh(H200, 1)
-  assert remedy in str(why.value)
+  assert remedy in str(raised.value)
 
 
-def test_the_exit_status():
+def test_an_unknown_gpu_exits_with_status_2():
   done = subprocess.run(
       [sys.executable, '-m', 'moon_jax.plan', '--target=h300'], text=True,
       capture_output=True, timeout=60, cwd=_ROOT)

@@ -1,4 +1,4 @@
-"""A round compiled for GPUs is lowered from the shapes that a run has."""
+"""Tests that a round compiled for GPUs has the shapes of a run."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ DATASET = sources.load('breast_cancer', '')
     {'client_eval_every': 1}, {'partition': 'feature_noise'},
     {'shard_data': True, 'local_epochs': 1}, {'algorithm': 'fedprox'},
 ])
-def test_a_round_is_lowered_from_the_shapes_that_a_run_has(changes):
+def test_arguments_have_the_shapes_of_a_run(changes):
   config = dataclasses.replace(CONFIG, lanes=2, **changes)
   federation = build.federation(config, DATASET)
   simulation = Simulation(federation)
@@ -40,49 +40,49 @@ def test_a_round_is_lowered_from_the_shapes_that_a_run_has(changes):
   round_ = Round(spec.program, simulation._mesh, simulation._training.spec)
   expected = round_._on_devices(
       simulation.state, simulation._hparams, table, data)
-  found = deviceless.arguments(spec, max(map(len, federation.clients)))
-  assert jax.tree.structure(found) == jax.tree.structure(expected)
-  for shape, array in zip(*map(jax.tree.leaves, (found, expected))):
+  actual = deviceless.arguments(spec, max(map(len, federation.clients)))
+  assert jax.tree.structure(actual) == jax.tree.structure(expected)
+  for shape, array in zip(*map(jax.tree.leaves, (actual, expected))):
     assert (shape.shape, shape.dtype) == (array.shape, array.dtype)
 
 
-def test_what_is_lowered_is_what_is_run():
+def test_the_compiled_round_is_that_of_a_run():
   config = dataclasses.replace(CONFIG, lanes=2)
   federation = build.federation(config, DATASET)
   simulation = Simulation(federation)
   simulation.compile()
   spec = round_spec.make(federation, layout.of(federation, 2, 2))
-  found = deviceless.compile_round(
+  compiled = deviceless.compile_round(
       spec, devices.mesh(2), max(map(len, federation.clients)))
-  assert found.temporary_bytes == simulation.temporary_bytes() > 0
-  assert found.seconds > 0 and found.num_lanes == 2
+  assert compiled.temporary_bytes == simulation.temporary_bytes() > 0
+  assert compiled.seconds > 0 and compiled.num_lanes == 2
   memory = simulation._round._run.memory_analysis()
-  total = sum(found.argument_bytes.values())
+  total = sum(compiled.argument_bytes.values())
   assert memory.argument_size_in_bytes == pytest.approx(total, rel=.01)
-  assert min(found.argument_bytes.values()) > 0
-  assert found.result_bytes == (
+  assert min(compiled.argument_bytes.values()) > 0
+  assert compiled.result_bytes == (
       memory.output_size_in_bytes - memory.alias_size_in_bytes) > 0
 
 
-def test_tiles_that_xla_cannot_compile_are_left_to_cublas():
-  """Seen with one lane on each GPU."""
+def test_cublas_is_used_if_xla_cannot_compile_its_tile_sizes():
+  """Happens with one lane on each GPU."""
   class Lowered:
-    def __init__(self, why):
-      self.why = why
+    def __init__(self, message):
+      self.message = message
 
     def compile(self, options=None):
       if options == {'xla_gpu_enable_triton_gemm': False}:
         return 'compiled'
-      raise jax.errors.JaxRuntimeError(self.why)
+      raise jax.errors.JaxRuntimeError(self.message)
 
   error = "INTERNAL: Couldn't find output tile sizes that satisfy hlo: %dot"
-  assert deviceless._compiled(Lowered(error)) == ('compiled', True)
+  assert deviceless._compile(Lowered(error)) == ('compiled', True)
   with pytest.raises(jax.errors.JaxRuntimeError, match='another'):
-    deviceless._compiled(Lowered('another'))
+    deviceless._compile(Lowered('another'))
 
 
-def test_client_state_of_all_clients_is_never_made():
-  """10**6 clients of which two take part: the shapes are those of two."""
+def test_client_state_has_the_size_of_the_cohort():
+  """Two of 10**6 clients take part."""
   inputs = np.zeros((2, 30), np.float32)
   dataset = Dataset('two', inputs, np.zeros(2, np.int32), inputs,
                     np.zeros(2, np.int32), ('a', 'b'))

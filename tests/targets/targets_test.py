@@ -1,4 +1,4 @@
-"""Descriptions of GPUs: those of the package, and files of the user's."""
+"""Tests the descriptions of GPUs: the package's and a user's files."""
 
 import pathlib
 import tomllib
@@ -25,15 +25,15 @@ def test_the_gpus_of_the_package():
 
 
 @pytest.mark.parametrize('name', targets.names())
-def test_float32_peaks_are_those_of_the_units(name):
-  """Published rates are of a boost clock; the fields have the highest."""
+def test_published_float32_peaks_agree_with_clock_and_units(name):
+  """Published peaks are at the boost clock; the field is the maximum clock."""
   target = targets.find(name)
   text = '\n'.join(line for line in target.text.splitlines()
                    if not line.startswith('#'))
-  path = targets._parse('--target=x', text)
-  assert not path.has_published_peaks
-  assert set(path.peak_flops.values()) == {path.peak_flops['float32']}
-  ratio = path.peak_flops['float32'] / target.peak_flops['float32']
+  computed = targets._parse('--target=x', text)
+  assert not computed.has_published_peaks
+  assert set(computed.peak_flops.values()) == {computed.peak_flops['float32']}
+  ratio = computed.peak_flops['float32'] / target.peak_flops['float32']
   assert .98 < ratio < 1.02
 
 
@@ -43,7 +43,7 @@ def test_descriptions_are_installed():
   assert data == {'moon_jax.targets': ['*.txtpb']}
 
 
-def test_a_file_of_the_users(tmp_path):
+def test_a_user_defined_file(tmp_path):
   path = tmp_path / 'small.txtpb'
   path.write_text(targets.find('l4').text.replace('24152899584', '8e9'))
   found = targets.find(str(path))
@@ -51,9 +51,9 @@ def test_a_file_of_the_users(tmp_path):
   assert found.memory_bandwidth == targets.find('l4').memory_bandwidth
 
 
-def test_an_unknown_name():
-  with pytest.raises(UserError, match='--target=h300 is neither a GPU known '
-                     'here nor a file. Give one of a100, h100, h200'):
+def test_an_unknown_name_is_an_error():
+  with pytest.raises(UserError, match='--target=h300 is neither a known GPU '
+                     'nor a file. Give one of a100, h100, h200'):
     targets.find('h300')
 
 
@@ -61,9 +61,9 @@ def test_an_unknown_name():
     (b'', 'not a valid GpuTargetConfigProto.*device_memory_size'),
     (b'hello', 'h200.txtpb'),
     (b'\xff\xfe\x00', 'cannot be read as text'),
-    (b'x' * (2**20 + 1), 'too many'),
+    (b'x' * (2**20 + 1), 'at most 1,048,576 bytes, --target=.*1,048,577'),
 ])
-def test_files_that_are_no_descriptions(tmp_path, content, words):
+def test_invalid_files_are_errors(tmp_path, content, words):
   path = tmp_path / 'gpu.txtpb'
   path.write_bytes(content)
   with pytest.raises(UserError, match=words) as error:
@@ -81,7 +81,7 @@ def test_files_that_are_no_descriptions(tmp_path, content, words):
     ('core_count: 58', '# core_count: 58', 'positive: core_count. Copy'),
     ('tf32 60', 'tf32 fast', 'must give a number above 0 for each of float32'),
 ])
-def test_fields_that_the_compiler_would_crash_without(
+def test_missing_fields_and_wrong_peaks_are_errors(
     tmp_path, old, new, words):
   text = targets.find('l4').text
   assert old in text

@@ -1,4 +1,4 @@
-"""Running tests on the accelerator, and training: what is recorded of them."""
+"""Tests the parts that run tests and training, and their recorded results."""
 
 import json
 import os
@@ -55,8 +55,8 @@ def test_failures_are_recorded_by_name(task, tmp_path, monkeypatch):
     tests.measure(task | {'golden': '', 'words': [*words, '-k', 'nothing']})
 
 
-def test_what_hangs_is_named(task, tmp_path):
-  """By the child's process, which the time limit's signal must not end."""
+def test_a_hanging_test_is_named(task, tmp_path):
+  """The signal of the time limit must not end the child process itself."""
   words = write_tests(tmp_path, 60)
   answer = tmp_path / 'answer.json'
   child = subprocess.Popen(
@@ -95,7 +95,7 @@ METRICS = [{'round': i, 'seconds': s, 'examples_per_second': 10 * s}
     (0, None), (143, 'stopped'), (1, RuntimeError)])
 def test_rounds_are_recorded_as_they_come(
     task, status, expected, monkeypatch, tmp_path):
-  """A run that was resumed reports no round twice."""
+  """A resumed run reports each round once."""
   workdir = tmp_path / 'runs' / 'moon'
   workdir.mkdir(parents=True)
   task |= {'part': 'moon', 'flags': ['--num_rounds=5']}
@@ -130,6 +130,6 @@ sys.exit({status})
   assert f'--workdir={workdir}' in commands[0]
 
 
-def test_of_no_round_there_is_no_outcome():
+def test_outcome_of_no_or_few_rounds():
   assert train.outcome([])['seconds_per_round'] is None
   assert train.outcome(METRICS[:1])['seconds_per_round'] == 9.

@@ -1,4 +1,4 @@
-"""The page, of made-up results."""
+"""Tests the page on made-up results."""
 
 import sys
 
@@ -30,7 +30,7 @@ RESULTS = {
             'choice': {'precision': 'tf32'},
             'round': {'largest': 3e-4, 'relative': .1},
             'gradients': {'logits': 2e-3, 'gradients': 4e-3}}},
-    2: {'moon beside PyTorch': {
+    2: {'moon and PyTorch': {
         'ours': SIDE | {'examples_per_second': 9e5},
         'theirs': SIDE | {'examples_per_second': 3e4}, 'ratio': 30.,
         'ratios': [30.]},
@@ -69,7 +69,7 @@ def test_each_stage_has_its_table():
       'abcdef012345 | NVIDIA H200, driver 580.1 | 0.11.2 | 2.11.0 | 3.12.3 |',
       '| golden | 40 | 1 | 2 |', 'off by 2e-6',
       '| `precision=tf32` | 3.0e-04 | 1.0e-01 | 2.0e-03 | 4.0e-03 |',
-      '| moon beside PyTorch | 900,000 | 30,000 | 30.00 | 0.500 |',
+      '| moon and PyTorch | 900,000 | 30,000 | 30.00 | 0.500 |',
       '| moon, 10 clients, 1 lanes | 10 | 0.500 | 123,456 | 21.0 |',
       'moon_losses 2.0e-07', '45.0 TFLOP/s', '4.00 TB/s',
       '95.5 kernels and 1.0 copies per row', 'cuGraphLaunch 12,800',
@@ -82,7 +82,7 @@ def test_each_stage_has_its_table():
   assert 'Not done' not in page and 'Not run' not in page
 
 
-def test_what_is_not_done_is_named_with_its_error():
+def test_unfinished_parts_are_listed_with_their_errors():
   page = report.page({5: [
       COMMAND, *lines_of(5)[1:], {
           'kind': 'part', 'part': 'resnet18', 'status': 'failed',
@@ -96,7 +96,7 @@ def test_what_is_not_done_is_named_with_its_error():
   assert page.count('Not run.') == 5
 
 
-def test_of_a_part_that_was_killed_what_it_reported_counts():
+def test_a_killed_part_has_a_result_from_its_progress():
   page = report.page({3: [COMMAND] + [
       {'kind': 'progress', 'part': 'fedavg', 'progress': {
           'round': i, 'seconds': 2., 'examples_per_second': 250_000.,
@@ -105,7 +105,7 @@ def test_of_a_part_that_was_killed_what_it_reported_counts():
   assert '- fedavg: killed' in page
 
 
-def test_it_is_written_beside_the_results(tmp_path, monkeypatch, capsys):
+def test_the_page_is_written_next_to_the_results(tmp_path, monkeypatch, capsys):
   for number in RESULTS:
     for line in lines_of(number):
       results.append(results.path_of(tmp_path, number), line)

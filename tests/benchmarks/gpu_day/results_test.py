@@ -1,4 +1,4 @@
-"""Lines of results, whole or cut off."""
+"""Tests reading and writing complete and truncated lines of results."""
 
 import math
 
@@ -9,7 +9,7 @@ def line(part, status, **fields):
   return {'kind': 'part', 'part': part, 'status': status, **fields}
 
 
-def test_a_line_that_was_cut_off_spoils_no_other(tmp_path):
+def test_a_truncated_line_does_not_affect_other_lines(tmp_path):
   path = tmp_path / 'stage1.jsonl'
   results.append(path, line('a', 'ok'))
   with open(path, 'a', encoding='utf-8') as file:
@@ -19,7 +19,7 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path):
   assert results.read(tmp_path / 'none.jsonl') == []
 
 
-def test_what_json_lacks_is_written_as_text(tmp_path):
+def test_values_that_json_lacks_become_strings(tmp_path):
   path = tmp_path / 'stage1.jsonl'
   results.append(path, line('a', 'ok', result={
       'x': [math.nan, -math.inf, 1.5], 3: (1,)}))
@@ -27,7 +27,7 @@ def test_what_json_lacks_is_written_as_text(tmp_path):
       'x': ['nan', '-inf', 1.5], '3': [1]}
 
 
-def test_a_poorer_outcome_does_not_replace_a_better_one():
+def test_a_worse_status_does_not_replace_a_better_one():
   found = results.parts([
       line('a', 'failed', n=1), line('a', 'ok', n=2), line('a', 'skipped', n=3),
       line('b', 'stopped', n=1), line('b', 'stopped', n=2),
@@ -36,7 +36,7 @@ def test_a_poorer_outcome_does_not_replace_a_better_one():
       'a': 2, 'b': 2, 'c': 1}
 
 
-def test_progress_is_of_its_part():
+def test_progress_is_selected_by_part():
   lines = [{'kind': 'progress', 'part': name, 'progress': {'round': i}}
            for i, name in enumerate('aba')]
   assert results.progress(lines, 'a') == [{'round': 0}, {'round': 2}]

@@ -1,4 +1,4 @@
-"""Parts that fail, hang, are killed or are resumed."""
+"""Tests parts that fail, hang, are killed or are run again."""
 
 import os
 import pathlib
@@ -31,7 +31,7 @@ def parts_of(stage):
   return results.parts(results.read(results.path_of(stage.out, 3)))
 
 
-def test_a_part_that_fails_leaves_the_others(stage, capfd):
+def test_a_failing_part_does_not_affect_other_parts(stage, capfd):
   statuses = runner.run(stage, [
       part('a', 'ok'), part('b', 'fail'), part('c', 'half'), part('d', 'ok')])
   found = parts_of(stage)
@@ -43,7 +43,7 @@ def test_a_part_that_fails_leaves_the_others(stage, capfd):
   assert runner.exit_status(statuses) == 1
 
 
-def test_the_same_command_runs_what_is_not_done(stage):
+def test_the_same_command_runs_unfinished_parts(stage):
   runner.run(stage, [part('a', 'ok'), part('b', 'fail')])
   assert runner.run(stage, [part('a', 'ok'), part('b', 'ok')]) == []
   assert {p['status'] for p in parts_of(stage).values()} == {'ok'}
@@ -51,7 +51,7 @@ def test_the_same_command_runs_what_is_not_done(stage):
   assert runner.exit_status([]) == 0
 
 
-def test_a_part_that_hangs_is_ended_with_its_children(stage):
+def test_a_hanging_part_is_killed_with_its_children(stage):
   statuses = runner.run(stage, [
       part('a', 'hang', limit=2.), part('b', 'ok')])
   found = parts_of(stage)
@@ -62,7 +62,7 @@ def test_a_part_that_hangs_is_ended_with_its_children(stage):
   assert runner.exit_status(statuses) == 3
 
 
-def test_without_time_parts_are_skipped_and_named(stage):
+def test_parts_without_enough_time_are_skipped(stage):
   statuses = runner.run(stage._replace(seconds=20.), [
       part('a', 'ok', least=30.), part('b', 'ok', least=10.)])
   found = parts_of(stage)
@@ -71,7 +71,7 @@ def test_without_time_parts_are_skipped_and_named(stage):
   assert '30 s needed' in found['a']['error']
 
 
-def test_a_kill_loses_only_the_part_that_was_running(stage):
+def test_a_kill_loses_only_the_running_part(stage):
   program = f"""
 import pathlib
 from benchmarks.gpu_day import runner
@@ -91,7 +91,7 @@ runner.run(runner.Stage(3, out, out / 'scratch', 100., {stage.env!r}), [
   assert parts_of(stage)['hang']['status'] == 'ok'
 
 
-def test_a_signal_ends_what_is_running(stage):
+def test_a_signal_kills_the_running_part(stage):
   program = f"""
 import pathlib, signal, sys
 from benchmarks.gpu_day import runner
@@ -108,8 +108,8 @@ runner.run(runner.Stage(3, out, out / 'scratch', 100., {stage.env!r}), [
   assert not is_running(int(pid.read_text()))
 
 
-def test_parts_may_run_at_the_same_time(stage):
-  """Each waits for the other."""
+def test_parts_can_run_at_the_same_time(stage):
+  """Parts a and b wait for each other."""
   assert runner.run(stage, [
       part('a', 'meet', limit=20.), part('b', 'meet', limit=20.),
       part('c', 'fail')], jobs=2) == ['failed']
@@ -117,7 +117,7 @@ def test_parts_may_run_at_the_same_time(stage):
       'a': 'ok', 'b': 'ok', 'c': 'failed'}
 
 
-def test_results_name_no_directories(stage):
+def test_results_contain_no_paths(stage):
   runner.run(stage, [runner.Part('a', 'stand_in:ok', {
       'golden': '/secret/golden', 'flags': ['--data_dir=/secret', '--x=1/2'],
       'config': {'data_dir': '/secret', 'lanes': 2}})])

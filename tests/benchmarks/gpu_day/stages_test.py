@@ -1,4 +1,4 @@
-"""The stages as they will run: valid, short enough, and complete."""
+"""Tests that the stages are valid, short enough and complete."""
 
 import json
 import pathlib
@@ -19,11 +19,11 @@ from moon_jax.models.arithmetic import PRECISIONS
 from moon_jax.simulation import checks
 
 ROOT = pathlib.Path(__file__).parents[3]
-LIMIT = 8 * 60  # seconds of a stage
-ALL = 30 * 60
+STAGE_SECONDS = 8 * 60  # limit of one stage
+TOTAL_SECONDS = 30 * 60
 
 
-@pytest.fixture(params=[False, True], ids=['whole', 'tiny'])
+@pytest.fixture(params=[False, True], ids=['full', 'tiny'])
 def options(request):
   return stages.Options('/data', '/golden', 'cuda', request.param)
 
@@ -35,7 +35,7 @@ def test_parts_are_valid(options):
     for part in parts:
       assert part.kind in child.KINDS
       assert json.loads(json.dumps(part.task)) == part.task
-      assert part.least <= part.limit <= LIMIT
+      assert part.least <= part.limit <= STAGE_SECONDS
       if 'config' in part.task:
         checks.validate(Config(**part.task['config']))
 
@@ -43,12 +43,12 @@ def test_parts_are_valid(options):
 def test_stages_fit_in_half_an_hour():
   assert set(stages.STAGES) == set(tables.TITLES) == set(tables.TABLES)
   seconds = [plan.seconds for plan in stages.STAGES.values()]
-  assert max(seconds) <= LIMIT and sum(seconds) <= ALL - 120
-  of_calls = [sum(seconds[i:i + 2]) for i in (0, 2, 4)]
-  assert max(of_calls) <= 550  # of the 600 s of a call
+  assert max(seconds) <= STAGE_SECONDS and sum(seconds) <= TOTAL_SECONDS - 120
+  pairs = [sum(seconds[i:i + 2]) for i in (0, 2, 4)]
+  assert max(pairs) <= 550  # a command may take 600 s
 
 
-def test_parts_beside_one_another_share_the_card(options):
+def test_concurrent_processes_share_the_gpu(options):
   for plan in stages.STAGES.values():
     for part in plan.parts_fn(options):
       is_shared = plan.jobs > 1 or part.kind in ('pair', 'agreement')
@@ -68,15 +68,15 @@ def test_all_precisions_and_convolutions_are_measured():
       *({'precision': name} for name in PRECISIONS), {'dtype': 'bfloat16'}]
 
 
-def test_the_paper_is_what_is_measured():
-  """Of speed all defaults of `Config`; of training its flag file."""
+def test_stages_use_the_settings_of_the_paper():
+  """Stage 2 uses the defaults of `Config`, stage 3 the flag file."""
   options = stages.Options('/data', '', 'cuda', False)
-  of_paper = Config()
+  paper = Config()
   first = stages.speed(options)[0].task
   config = Config(**first['config'])
   for field in ('model', 'batch_size', 'num_negatives', 'augment', 'beta',
                 'num_clients', 'dataset', 'learning_rate'):
-    assert getattr(config, field) == getattr(of_paper, field)
+    assert getattr(config, field) == getattr(paper, field)
   for part in stages.train(options):
     assert '--flagfile=experiments/cifar10.flags' in part.task['flags']
   for part in stages.sweep(options):
@@ -87,18 +87,19 @@ def test_the_paper_is_what_is_measured():
 
 @pytest.mark.slow
 def test_stages_run_on_a_cpu(tmp_path):
-  """Cut short, and without the stages that take longest to compile."""
-  words = [sys.executable, '-m', 'benchmarks.gpu_day', '--stage=3,4,6',
-           '--tiny', '--device=cpu', f'--out={tmp_path}']
-  done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+  """Runs reduced sizes, without the stages that take longest to compile."""
+  command_line = [sys.executable, '-m', 'benchmarks.gpu_day', '--stage=3,4,6',
+                  '--tiny', '--device=cpu', f'--out={tmp_path}']
+  done = subprocess.run(command_line, cwd=ROOT, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
   [sweep] = parts_of(tmp_path, 4).values()
   assert sweep['result']['num_runs'] == 4
   assert sweep['result']['largest_difference'] < 1e-6
   trained = parts_of(tmp_path, 3)
   assert [p['result']['rounds'] for p in trained.values()] == [2, 2]
-  again = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-  assert again.stdout.count('done before') == 4
+  again = subprocess.run(
+      command_line, cwd=ROOT, capture_output=True, text=True)
+  assert again.stdout.count('already done') == 4
   report = subprocess.run(
       [sys.executable, '-m', 'benchmarks.gpu_day.report', tmp_path], cwd=ROOT,
       capture_output=True, text=True, check=True).stdout
@@ -109,7 +110,7 @@ def parts_of(out, stage):
   return results.parts(results.read(results.path_of(out, stage)))
 
 
-def test_commands_name_no_directories():
+def test_commands_contain_no_paths():
   assert command._command(
       ['--all', '--out=/a/b', '--data_dir=/c', '--match=x=y']) == (
           'python -m benchmarks.gpu_day --all --out=OUT --data_dir=DATA_DIR '

@@ -1,4 +1,4 @@
-"""Measurements that a test can have fail, hang or count how often they ran."""
+"""Fake measurements that succeed, fail, hang or wait for each other."""
 
 import pathlib
 import subprocess
@@ -24,7 +24,7 @@ def hang(task):
 
 
 def meet(task):
-  """Ends once both of a and b have started."""
+  """Returns after parts a and b have both started."""
   scratch = pathlib.Path(task['scratch'])
   (scratch / f'{task["part"]}.here').touch()
   while not all((scratch / f'{name}.here').exists() for name in 'ab'):

@@ -1,4 +1,4 @@
-"""Installing from wheels that were brought along, offline."""
+"""Tests installing missing packages from wheels, offline."""
 
 import importlib
 import sys
@@ -10,7 +10,7 @@ from benchmarks.gpu_day import wheels
 
 
 def make_wheel(directory, name, module):
-  """The least that pip takes for a wheel."""
+  """Writes the smallest wheel that pip accepts."""
   info = f'{name}-1.0.dist-info'
   with zipfile.ZipFile(directory / f'{name}-1.0-py3-none-any.whl', 'w') as file:
     file.writestr(f'{module}/__init__.py', 'VALUE = 7\n')
@@ -25,30 +25,30 @@ def make_wheel(directory, name, module):
 
 
 @pytest.fixture
-def places(tmp_path, monkeypatch):
+def directories(tmp_path, monkeypatch):
   monkeypatch.setattr(sys, 'path', list(sys.path))
-  brought, site = tmp_path / 'wheels', tmp_path / 'site'
-  brought.mkdir()
-  return brought, site
+  directory, site = tmp_path / 'wheels', tmp_path / 'site'
+  directory.mkdir()
+  return directory, site
 
 
-def test_what_is_missing_is_installed(places):
-  brought, site = places
-  make_wheel(brought, 'gpu_day_example', 'gpu_day_example_module')
-  make_wheel(brought, 'numpy', 'numpy')  # is installed, in a later version
-  still = wheels.install(brought, site, {
+def test_missing_packages_are_installed(directories):
+  directory, site = directories
+  make_wheel(directory, 'gpu_day_example', 'gpu_day_example_module')
+  make_wheel(directory, 'numpy', 'numpy')  # a later version is installed
+  missing = wheels.install(directory, site, {
       'gpu_day_example_module': 'gpu-day-example', 'numpy': 'numpy',
       'gpu_day_missing.part': 'gpu-day-missing'})
-  assert still == ['gpu-day-missing']
+  assert missing == ['gpu-day-missing']
   assert importlib.import_module('gpu_day_example_module').VALUE == 7
   assert not (site / 'numpy').exists()
 
 
-def test_where_nothing_is_missing_pip_does_not_run(places, monkeypatch):
+def test_pip_does_not_run_if_nothing_is_missing(directories, monkeypatch):
   monkeypatch.setattr(wheels.subprocess, 'run', None)
-  assert wheels.install(*places, {'numpy': 'numpy'}) == []
+  assert wheels.install(*directories, {'numpy': 'numpy'}) == []
 
 
-def test_all_that_is_needed_here_is_known():
+def test_needed_modules_are_installed_here():
   assert not [module for module in wheels.NEEDED
-              if module != 'torch' and not wheels._is_there(module)]
+              if module != 'torch' and not wheels._has_module(module)]
