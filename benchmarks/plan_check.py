@@ -65,8 +65,8 @@ def _plan(flags):
   out = subprocess.run(
       [sys.executable, '-m', 'moon_jax.plan', *flags], check=True,
       stdout=subprocess.PIPE, text=True).stdout
-  seconds = re.findall(r'in all +([\d.,]+)', out)[-1]
-  memory = re.search(r'on a CPU: ([\d,]+) MB', out)[1]
+  seconds = re.findall(r'total +([\d.,]+)', out)[-1]
+  memory = re.search(r'share the data: ([\d,]+) MB', out)[1]
   number = lambda text: float(text.replace(',', ''))
   return {'megabytes': number(memory), 'seconds': number(seconds)}
 

@@ -1,15 +1,130 @@
 """moon_jax: federated learning, simulated fast and exactly, in JAX.
 
-Start at `moon_jax.config.Config` (what a run is),
-`moon_jax.training.run.run` (what a run does) and `moon_jax.algorithms` (the
-equations); `load` reads what a run ended with.
+    import moon_jax as mj
+
+    data = mj.load_dataset('digits')
+    clients = mj.partition.dirichlet(
+        data.train_labels, num_clients=10, beta=0.5, seed=0)
+    simulation = mj.Simulation(mj.Federation(
+        data=data, clients=clients, model=mj.mlp(data.num_classes),
+        algorithm=mj.moon(mu=1.0), local_epochs=2))
+    for record in simulation.rounds(10):
+      print(record.round, record.test_accuracy)
+
+Data: `load_dataset`, `Dataset`, `partition`, `cohort`.
+Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`; `Model` and
+`Outputs`; `from_flax` wraps a Flax module.
+Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`;
+`with_server_optimizer`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`.
+Simulations: `Federation`, `Simulation`, `Record`.
+Runs with a directory, as the command line makes them: `Config`, `run`; `load`
+reads the final model of a run.
+Errors: `UserError`, `DivergedError`, `OutOfMemory`, `InterruptedRun`.
+
+Names are imported when first used: JAX takes a second to import.
 """
+
+import importlib
+from typing import TYPE_CHECKING
 
 __version__ = '0.1.0'
 
+if TYPE_CHECKING:
+  from moon_jax import losses
+  from moon_jax.algorithms.base import Algorithm
+  from moon_jax.algorithms.base import Batch
+  from moon_jax.algorithms.base import LossAux
+  from moon_jax.algorithms.base import Message
+  from moon_jax.algorithms.base import View
+  from moon_jax.algorithms.fedavg import fedavg
+  from moon_jax.algorithms.fednova import fednova
+  from moon_jax.algorithms.fedprox import fedprox
+  from moon_jax.algorithms.l2 import l2
+  from moon_jax.algorithms.moon import moon
+  from moon_jax.algorithms.scaffold import scaffold
+  from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
+  from moon_jax.algorithms.solo import solo
+  from moon_jax.config import Config
+  from moon_jax.data import cohort
+  from moon_jax.data import partition
+  from moon_jax.data.dataset import Dataset
+  from moon_jax.data.sources import load as load_dataset
+  from moon_jax.errors import DivergedError
+  from moon_jax.errors import InterruptedRun
+  from moon_jax.errors import OutOfMemory
+  from moon_jax.errors import UserError
+  from moon_jax.models.base import from_flax
+  from moon_jax.models.base import Model
+  from moon_jax.models.base import Outputs
+  from moon_jax.models.constructors import char_lstm
+  from moon_jax.models.constructors import mlp
+  from moon_jax.models.constructors import resnet18
+  from moon_jax.models.constructors import resnet50
+  from moon_jax.models.constructors import simple_cnn
+  from moon_jax.rundir.export import load
+  from moon_jax.simulation.federation import Federation
+  from moon_jax.simulation.records import Record
+  from moon_jax.simulation.simulation import Simulation
+  from moon_jax.training.run import run
 
-def load(path):
-  """Returns a finished run's model and variables (`moon_jax.rundir.export`)."""
-  from moon_jax.rundir import export  # JAX takes seconds to import
+# Public name -> module and name there; '' for the module itself.
+_PUBLIC = {
+    'Algorithm': ('algorithms.base', 'Algorithm'),
+    'Batch': ('algorithms.base', 'Batch'),
+    'Config': ('config', 'Config'),
+    'Dataset': ('data.dataset', 'Dataset'),
+    'DivergedError': ('errors', 'DivergedError'),
+    'Federation': ('simulation.federation', 'Federation'),
+    'InterruptedRun': ('errors', 'InterruptedRun'),
+    'LossAux': ('algorithms.base', 'LossAux'),
+    'Message': ('algorithms.base', 'Message'),
+    'Model': ('models.base', 'Model'),
+    'OutOfMemory': ('errors', 'OutOfMemory'),
+    'Outputs': ('models.base', 'Outputs'),
+    'Record': ('simulation.records', 'Record'),
+    'Simulation': ('simulation.simulation', 'Simulation'),
+    'UserError': ('errors', 'UserError'),
+    'View': ('algorithms.base', 'View'),
+    'char_lstm': ('models.constructors', 'char_lstm'),
+    'cohort': ('data.cohort', ''),
+    'fedavg': ('algorithms.fedavg', 'fedavg'),
+    'fednova': ('algorithms.fednova', 'fednova'),
+    'fedprox': ('algorithms.fedprox', 'fedprox'),
+    'from_flax': ('models.base', 'from_flax'),
+    'l2': ('algorithms.l2', 'l2'),
+    'load': ('rundir.export', 'load'),
+    'load_dataset': ('data.sources', 'load'),
+    'losses': ('losses', ''),
+    'mlp': ('models.constructors', 'mlp'),
+    'moon': ('algorithms.moon', 'moon'),
+    'partition': ('data.partition', ''),
+    'resnet18': ('models.constructors', 'resnet18'),
+    'resnet50': ('models.constructors', 'resnet50'),
+    'run': ('training.run', 'run'),
+    'scaffold': ('algorithms.scaffold', 'scaffold'),
+    'simple_cnn': ('models.constructors', 'simple_cnn'),
+    'solo': ('algorithms.solo', 'solo'),
+    'with_server_optimizer': ('algorithms.server', 'with_optimizer'),
+}
 
-  return export.load(path)
+__all__ = [  # sorted; equal to the keys above
+    'Algorithm', 'Batch', 'Config', 'Dataset', 'DivergedError', 'Federation',
+    'InterruptedRun', 'LossAux', 'Message', 'Model', 'OutOfMemory', 'Outputs',
+    'Record', 'Simulation', 'UserError', 'View', 'char_lstm', 'cohort',
+    'fedavg', 'fednova', 'fedprox', 'from_flax', 'l2', 'load', 'load_dataset',
+    'losses', 'mlp', 'moon', 'partition', 'resnet18', 'resnet50', 'run',
+    'scaffold', 'simple_cnn', 'solo', 'with_server_optimizer']
+
+
+def __getattr__(name):
+  if name not in _PUBLIC:
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  module, attribute = _PUBLIC[name]
+  imported = importlib.import_module(f'moon_jax.{module}')
+  value = getattr(imported, attribute) if attribute else imported
+  globals()[name] = value
+  return value
+
+
+def __dir__():
+  return sorted({*globals(), *__all__})

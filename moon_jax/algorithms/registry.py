@@ -115,6 +115,14 @@ def ignored_flags(config: Config) -> list[str]:
           and not (name == 'mu' and config.mu == default_mu(config))]
 
 
+def flags_of(config: Config) -> str:
+  """Returns the flags that choose the method, for messages."""
+  variant = (f' --contrastive={config.contrastive}'
+             if config.algorithm == 'moon' and config.contrastive == 'l2'
+             else '')
+  return f'--algorithm={config.algorithm}{variant}'
+
+
 def make(config: Config) -> Algorithm:
   """Returns the algorithm that `config` names, without server optimizer.
 

@@ -25,7 +25,6 @@ from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
 from moon_jax.errors import OutOfMemory
 from moon_jax.errors import UserError
-from moon_jax.simulation import checks
 
 _MAX_CHARACTERS = 2000  # of an error message
 
@@ -62,6 +61,8 @@ def start(name: str, run: Callable[[Config], None]) -> None:
     run: called with the configuration; may raise the errors of
       `moon_jax.errors`.
   """
+  words = []  # of the command line, flag files not expanded
+
   def main(argv):
     del argv
     cpu_devices.share()
@@ -70,6 +71,12 @@ def start(name: str, run: Callable[[Config], None]) -> None:
               for field in dataclasses.fields(Config)}
     config = json.loads(os.environ.pop(_RESTART_VARIABLE, 'null')) or config
     try:
+      # Importing the checks imports JAX: `share` comes first.
+      from moon_jax.cli import given
+      from moon_jax.simulation import checks
+
+      checks.validate(Config(**config))
+      given.check(Config(**config), words)
       run(checks.validate(Config(**config)))
     except OutOfMemory as error:
       print(f'{name}: {_one_line(str(error))}', file=sys.stderr)
@@ -107,12 +114,13 @@ def start(name: str, run: Callable[[Config], None]) -> None:
       processes.leave(1)
 
   def parse(argv):
+    words.extend(argv[1:])
     try:
-      words = flags.FLAGS(argv)
-      if len(words) > 1:
+      rest = flags.FLAGS(argv)
+      if len(rest) > 1:
         raise UserError('all arguments must be flags, got the positional '
-                        f'argument {words[1]!r}; flags start with --')
-      return words
+                        f'argument {rest[1]!r}; flags start with --')
+      return rest
     except SystemExit:
       sys.exit(0)  # absl has printed the help and would exit with 1
     except RecursionError:

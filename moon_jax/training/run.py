@@ -11,6 +11,7 @@ import functools
 import hashlib
 import pathlib
 import platform
+import sys
 import time
 from typing import Any
 
@@ -21,6 +22,7 @@ from moon_jax.config import Config
 from moon_jax.data import cohort
 from moon_jax.data import partition
 from moon_jax.data import sources
+from moon_jax.distributed import cpu_devices
 from moon_jax.distributed import processes
 from moon_jax.rundir import identity
 from moon_jax.rundir.workdir import Workdir
@@ -47,11 +49,16 @@ def run(config: Config, callbacks: Sequence[Callable] = ()) -> dict[str, Any]:
     ...              callbacks=[lambda simulation, line: print(line)])
   """
   start = time.perf_counter()
-  # Importing JAX takes a second: these modules check flags before files.
+  cpu_devices.share()
+  from moon_jax.algorithms import registry  # these modules import JAX
   from moon_jax.simulation import build
   from moon_jax.simulation import checks
 
   config = checks.validate(config)
+  if ignored := registry.ignored_flags(config):
+    given = ', '.join(f'--{name}={getattr(config, name)}' for name in ignored)
+    print(f'no effect with {registry.flags_of(config)}: {given}',
+          file=sys.stderr, flush=True)
   cohorts = cohort.make(config)
   inputs = _inputs(config)
   dataset = None
