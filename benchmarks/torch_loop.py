@@ -3,7 +3,7 @@
 Li, He and Song, Model-Contrastive Federated Learning, CVPR 2021,
 https://arxiv.org/abs/2103.16257, with the losses of the released code. Clients
 train one after another, as in the released code. The rest is optimised with
-simple means: the data set is one normalised tensor in memory, channels last;
+simple means: the data set is one normalized tensor in memory, channels last;
 ReLU follows pooling (the same function with a quarter of the work); frozen
 networks record no graph; SGD is fused; one gather augments a batch; and losses
 stay on the device until the round ends.
@@ -197,7 +197,7 @@ def _reflect(index, size):
 
 
 def _normalized(dataset):
-  """Returns the normalised training images, float32 [N, H, W, C]."""
+  """Returns the normalized training images, float32 [N, H, W, C]."""
   images_NHWC = torch.as_tensor(dataset.train_inputs).float().div_(255)
   mean_C, std_C = torch.tensor(dataset.mean), torch.tensor(dataset.std)
   return images_NHWC.sub_(mean_C).div_(std_C)

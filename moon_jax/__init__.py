@@ -27,7 +27,7 @@ Names are imported when first used: JAX takes a second to import.
 import importlib
 from typing import TYPE_CHECKING
 
-__version__ = '0.1.0'
+from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
   from moon_jax import losses

@@ -24,7 +24,7 @@ PyTree = Any
 class Batch(NamedTuple):
   """Examples of one local step; B is the batch size, padding included."""
 
-  inputs: jax.Array  # normalised images, float32 [B, H, W, C]; features,
+  inputs: jax.Array  # normalized images, float32 [B, H, W, C]; features,
   # float32 [B, ..., F]; or tokens, int32 [B, T]
   labels: jax.Array  # int32 [B]
   mask: jax.Array  # float32 [B], 1 for real examples and 0 for padding

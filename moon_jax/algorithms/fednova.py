@@ -1,4 +1,4 @@
-"""FedNova: averages client updates normalised by their number of local steps.
+"""FedNova: averages client updates normalized by their number of local steps.
 
 Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous
 Federated Optimization, NeurIPS 2020, https://arxiv.org/abs/2007.07481,
@@ -33,7 +33,7 @@ def effective_steps(num_steps: jax.Array, rho: jax.Array) -> jax.Array:
 
 
 def finish(variables, view):
-  """Sends the normalised update, |a_i|_1 and the model's mutable state."""
+  """Sends the normalized update, |a_i|_1 and the model's mutable state."""
   a = effective_steps(view.num_steps, view.hparams['momentum'])
   moved = jax.tree.map(
       lambda w_global, w: (w_global - w) / a,

@@ -38,7 +38,8 @@ def with_clipping(algorithm: Algorithm, clip: float,
   """
   def finish(variables, view):
     client, message = algorithm.finish(variables, view)
-    same = jax.tree.structure(message) == jax.tree.structure(Message(variables))
+    same = (jax.tree.structure(message) == jax.tree.structure(
+        Message(variables)))  # type: ignore[operator]
     if not same or set(variables) != {'params'}:
       raise UserError(
           f'--dp_clip={clip} requires clients that send model parameters and '

@@ -58,7 +58,7 @@ def check(name: str, algorithm: Algorithm, model: Model,
     name: the algorithm in messages, such as "--algorithm=MODULE:FACTORY".
     algorithm: to check.
     model: the network.
-    example: a normalised batch of one input.
+    example: a normalized batch of one input.
 
   Raises:
     UserError: naming the function, what it must return and what it returned.
@@ -128,7 +128,8 @@ def _difference(result, expected) -> str:
            for path in [*theirs, *(p for p in ours if p not in theirs)]
            if ours.get(path) != theirs.get(path)]
   if not lines:
-    same = jax.tree.structure(result) == jax.tree.structure(expected)
+    same = (jax.tree.structure(result)
+            == jax.tree.structure(expected))  # type: ignore[operator]
     return '' if same else (
         f'got {_shapes(result)}, expected {_shapes(expected)}')
   more = len(lines) - _MAX_LEAVES
@@ -147,14 +148,16 @@ def _parse(text: str) -> dict[str, Any]:
   """Parses name=value pairs; values are Python literals, else words."""
   try:
     call = ast.parse(f'f({text})', mode='eval').body
+    if not isinstance(call, ast.Call):
+      raise ValueError('not a list')
     if call.args or not all(keyword.arg for keyword in call.keywords):
       raise ValueError('a value without a name')
-    names = [keyword.arg for keyword in call.keywords]
+    names = [str(keyword.arg) for keyword in call.keywords]
     if len(set(names)) < len(names):
       raise ValueError('a name twice')
-    return {keyword.arg: keyword.value.id
-            if isinstance(keyword.value, ast.Name)
-            else ast.literal_eval(keyword.value) for keyword in call.keywords}
+    values = [keyword.value.id if isinstance(keyword.value, ast.Name)
+              else ast.literal_eval(keyword.value) for keyword in call.keywords]
+    return dict(zip(names, values))
   except (SyntaxError, ValueError, AttributeError, RecursionError) as error:
     raise UserError(
         f'--algorithm_args={text} is not a comma-separated list of name=value '

@@ -103,5 +103,5 @@ class Dataset(NamedTuple):
         for x in self[1:]]).encode())
     for x in self:
       if isinstance(x, np.ndarray):
-        digest.update(np.ascontiguousarray(x))
+        digest.update(np.ascontiguousarray(x).data)
     return digest.hexdigest()[:8]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 from jax import lax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from moon_jax import optimizers
@@ -44,10 +45,10 @@ class TrainData(NamedTuple):
   The first axis has all N examples, or the B examples of a batch.
   """
 
-  inputs: jax.Array  # [N, ...]
-  labels: jax.Array  # int32 [N]
-  noise_std: jax.Array | None = None  # float32 [N, channels] or [N, 1],
-  # standard deviations of the noise of --partition=feature_noise; None if none
+  inputs: jax.Array | np.ndarray  # [N, ...]
+  labels: jax.Array | np.ndarray  # int32 [N]
+  noise_std: jax.Array | np.ndarray | None = None  # float32 [N, channels] or
+  # [N, 1], standard deviations of the noise of --partition=feature_noise
 
 
 class Job(NamedTuple):

@@ -4,6 +4,7 @@ import json
 import pathlib
 import statistics
 
+from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.rundir.identity import FREE_FIELDS
 
@@ -59,9 +60,20 @@ def config_key(config: dict, *excluded: str) -> str:
   return json.dumps({k: v for k, v in config.items() if k not in ignored})
 
 
-def default_mu(algorithm: str) -> float:
-  """Returns the value of --mu that the algorithm uses if the flag is absent."""
-  return {'moon': 5.0, 'fedprox': 0.01}.get(algorithm, 0.0)
+def default_mu(config: dict) -> float:
+  """Returns the value of --mu that the run's method uses without the flag."""
+  return registry.default_mu(_method_fields(config))
+
+
+def is_ignored(name: str, config: dict) -> bool:
+  """Returns whether the run's method ignores the flag `name`."""
+  return name in registry.METHOD_FLAGS and name not in registry.method(
+      _method_fields(config)).flags
+
+
+def _method_fields(config):
+  return Config(algorithm=config['algorithm'],
+                contrastive=config['contrastive'])
 
 
 def mean_of_last(metrics: list[dict], num_rounds: int = LAST_ROUNDS) -> float:

@@ -20,7 +20,6 @@ from orbax.checkpoint import v1 as ocp
 import safetensors
 import safetensors.numpy
 
-from moon_jax import __version__
 from moon_jax import models
 from moon_jax.config import Config
 from moon_jax.data import augment
@@ -30,6 +29,7 @@ from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
 from moon_jax.rundir import checkpoint
 from moon_jax.rundir.workdir import write_atomically
+from moon_jax.version import __version__
 
 _SAFETENSORS, _ORBAX = 'model.safetensors', 'model'
 

@@ -95,7 +95,7 @@ class Evaluator:
     return line | {'test_loss': loss} | self._num_examples_used
 
   def test_clients(self, variables: Variables, last_round: tuple
-                   ) -> dict[str, float | dict[str, list]]:
+                   ) -> dict[str, Any]:
     """Returns what `Simulation.evaluate_clients` does.
 
     Args:

@@ -55,7 +55,7 @@ class Federation:
     dropout_stage: "before_training" or "after_training".
     on_nan: "stop", or "skip_client" to leave diverged clients out of a round.
     input_noise_std: float [N], standard deviation of the Gaussian noise on the
-      inputs of each training example, of images in 0..1 or normalised features;
+      inputs of each training example, of images in 0..1 or normalized features;
       None adds no noise.
     eval_examples: test examples used by evaluations, a fixed random subset; 0
       uses all.

@@ -1,5 +1,7 @@
 """Metrics of a round as plain numbers, and checks that they are finite."""
 
+from typing import Any
+
 import numpy as np
 
 from moon_jax.engine.round import RoundMetrics
@@ -10,7 +12,7 @@ from moon_jax.simulation.evaluate import ClientEvaluation
 from moon_jax.simulation.federation import Federation
 
 
-def of_round(table: Table, metrics: RoundMetrics) -> dict[str, float | None]:
+def of_round(table: Table, metrics: RoundMetrics) -> dict[str, Any]:
   """Returns means over local steps, and the mean drift over jobs.
 
   Clients that were left out do not count. A mean that an algorithm records is
@@ -33,7 +35,7 @@ def of_round(table: Table, metrics: RoundMetrics) -> dict[str, float | None]:
 
 
 def of_clients(jobs: Jobs, metrics: RoundMetrics, result: ClientEvaluation,
-               num_test: int) -> dict[str, float | dict[str, list]]:
+               num_test: int) -> dict[str, Any]:
   """Returns means and deviations over clients, and "clients" with columns."""
   ran = (jobs.num_steps > 0) & metrics.finite_J  # not padding, nor left out
   size = jobs.num_examples[ran]
@@ -41,7 +43,7 @@ def of_clients(jobs: Jobs, metrics: RoundMetrics, result: ClientEvaluation,
       'global_own_accuracy': result.global_own[ran] / size,
       'local_own_accuracy': result.local_own[ran] / size,
       'local_test_accuracy': result.local_test[ran] / num_test}
-  line = {}
+  line: dict[str, Any] = {}
   for name, accuracy in accuracies.items():
     if ran.any():
       line |= {name: float(accuracy.mean()),

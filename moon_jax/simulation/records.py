@@ -8,7 +8,7 @@ from typing import NamedTuple
 class RoundRecord(NamedTuple):
   """The outcome of training one round, in plain numbers."""
 
-  metrics: dict[str, float]  # means over the round's local steps; of drift
+  metrics: dict[str, Any]  # means over the round's local steps; of drift
   left_out: dict[int, str]  # clients left out by `on_nan`, and why each
   num_examples: int  # examples trained on, every epoch counted
   seconds: float  # of training, without compilation and evaluation

@@ -31,8 +31,8 @@ class RoundSpec(NamedTuple):
   program: Program
   layout: Layout
   shard_size: int  # training examples moved to a device per round; 0: all stay
-  example: jax.Array  # a normalised batch of one input
-  noise_std: np.ndarray | None  # float32 [N, C], on normalised inputs
+  example: jax.Array  # a normalized batch of one input
+  noise_std: np.ndarray | None  # float32 [N, C], on normalized inputs
   footprint: footprint.Run
 
 
@@ -71,7 +71,7 @@ def make(federation: Federation, layout: Layout) -> RoundSpec:
   # The state of a user-defined algorithm may begin with any values.
   begins_empty = not (algorithm.per_client_init or is_user_defined)
   return RoundSpec(
-      program, layout, shard_size, example, _normalised_noise_std(federation),
+      program, layout, shard_size, example, _normalized_noise_std(federation),
       footprint.Run(
           federation,
           jax.eval_shape(model.init, jax.random.key(0), example), layout.shape,
@@ -89,8 +89,8 @@ def _is_user_defined(federation):
   return config is None or config.has_user_algorithm()
 
 
-def _normalised_noise_std(federation):
-  """Returns the deviation of the noise on normalised inputs, float32 [N, C]."""
+def _normalized_noise_std(federation):
+  """Returns the deviation of the noise on normalized inputs, float32 [N, C]."""
   if federation.input_noise_std is None:
     return None
   data = federation.data

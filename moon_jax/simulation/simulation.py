@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import functools
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -31,8 +32,7 @@ from moon_jax.simulation.records import RoundRecord
 class Simulation:
   """Trains one federation, round by round.
 
-  All devices that JAX shows are used; if it shows CPUs, each core is a device.
-
+  It uses all devices of JAX. On CPUs each core is a device.
   Attributes:
     federation: the federation.
     state: the `moon_jax.engine.state.State` (R = 1) after `rounds_done` rounds.
@@ -42,8 +42,7 @@ class Simulation:
     planner: makes the tables of rounds.
 
   Example:
-    >>> simulation = moon_jax.Simulation(federation)
-    >>> for record in simulation.rounds(100):
+    >>> for record in moon_jax.Simulation(federation).rounds(100):
     ...   print(record.round, record.test_accuracy)
   """
 
@@ -79,7 +78,8 @@ class Simulation:
     self._evaluator = Evaluator(
         federation, spec, self._mesh, self._training.spec)
     self.planner = Planner(federation, spec, self._training)
-    self._round = self._last_round = None
+    self._round: Any = None  # the compiled Round
+    self._last_round: Any = None  # see Evaluator.test_clients
 
   @property
   def rounds_done(self) -> int:
@@ -172,18 +172,17 @@ class Simulation:
     wait(functools.partial(devices.wait, metrics))
     metrics = devices.read(metrics._replace(models_J=()), self._mesh)
     left_out = metrics_lib.left_out(self.federation, index, table, metrics)
-    num_examples = int((table.examples_TLB >= 0).sum())
     line = metrics_lib.of_round(table, metrics)
     if self.federation.dropout_rate:
       line['clients_received'] = int(
           (table.jobs.is_received & metrics.finite_J).sum())
     if self.federation.on_nan == 'skip_client':
       line['clients_left_out'] = sorted(left_out)
-    # Last, so that the state changes only with a round that can be recorded.
+    # Last: the state changes only with a round that can be recorded.
     self.state = self._round.finish(self.state, table, *started[:2])
     self._owners.trained(table.jobs)
     self._last_round = table, data, metrics, models_J
-    return RoundRecord(line, left_out, num_examples,
+    return RoundRecord(line, left_out, int((table.examples_TLB >= 0).sum()),
                        time.perf_counter() - start)
 
   def evaluate(self, wait: Callable = lambda function: function()
@@ -202,7 +201,7 @@ class Simulation:
     """
     return self._evaluator.test(self._evaluated(), self.rounds_done, wait)
 
-  def evaluate_clients(self) -> dict[str, float | dict[str, list]]:
+  def evaluate_clients(self) -> dict[str, Any]:
     """Returns accuracies of the local models of the last round.
 
     Requires `Federation.evaluate_clients`.
@@ -218,7 +217,7 @@ class Simulation:
         self._global_model(), self._last_round)
 
   def temporary_bytes(self) -> int:
-    """Returns the temporary bytes of a round on a device; 0 until compiled."""
+    """Returns the temporary bytes of a round per device; 0 until compiled."""
     return self._round.temporary_bytes() if self._round else 0
 
   def global_model(self) -> Variables:

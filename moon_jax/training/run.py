@@ -142,7 +142,7 @@ def _simulate(federation, workdir, callbacks, start):
 def _fingerprint(clients):
   """Returns eight hexadecimal digits that identify a partition."""
   digest = hashlib.sha256(repr([len(indices) for indices in clients]).encode())
-  digest.update(np.concatenate(clients).astype(np.int64))
+  digest.update(np.concatenate(clients).astype(np.int64).data)
   return digest.hexdigest()[:8]
 
 
@@ -155,7 +155,7 @@ def _use_compilation_cache() -> None:
   import jax
   import platformdirs
 
-  if jax.config.jax_compilation_cache_dir is None:
+  if jax.config.read('jax_compilation_cache_dir') is None:
     cpuinfo = pathlib.Path('/proc/cpuinfo')
     flags = [line for line in (cpuinfo.read_text() if cpuinfo.exists()
                                else '').splitlines()

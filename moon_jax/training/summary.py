@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from moon_jax import __version__
 from moon_jax.config import Config
 from moon_jax.distributed import processes
 from moon_jax.simulation.simulation import Simulation
+from moon_jax.version import __version__
 
 
 def summarize(simulation: Simulation,

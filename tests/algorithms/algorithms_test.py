@@ -284,7 +284,7 @@ def test_fednova_of_equal_steps_is_fedavg():
         run(fedavg(), cohorts, hparams={'momentum': momentum}).variables)
 
 
-def test_fednova_normalises_by_steps():
+def test_fednova_normalizes_by_steps():
   """Client 1 makes 10 plain steps, client 2 makes 2: p is 40/48 and 8/48."""
   start = run(fedavg(), []).variables
   local = [run(fedavg(), [(c,)], hparams={'momentum': 0.}).variables

@@ -1,0 +1,121 @@
+"""The import graph of the package: no circles, and no imports upwards.
+
+`python tests/import_graph_test.py` prints the graph between rooms (directories
+of moon_jax/, and modules at its root).
+"""
+
+import ast
+import functools
+import pathlib
+
+PACKAGE = pathlib.Path(__file__).parents[1] / 'moon_jax'
+
+# From bottom to top. A room may import rooms below it.
+LAYERS = (
+    'version', 'errors', 'platforms', 'config', 'losses', 'optimizers',
+    'user_code', 'distributed', 'data', 'models', 'algorithms', 'engine',
+    'simulation', 'rundir', 'report', 'training', 'cli', 'targets', 'train',
+    'plan', 'moon_jax')
+
+MAX_LINES = 250
+
+
+def room(module: str) -> str:
+  """Returns the directory of a module, or its name at the package's root."""
+  return module.split('.')[1] if '.' in module else module
+
+
+@functools.cache
+def imports() -> dict[str, set[str]]:
+  """Returns for each module of the package the modules that it imports.
+
+  Imports within functions count.
+  """
+  paths = {}
+  for path in PACKAGE.rglob('*.py'):
+    parts = path.relative_to(PACKAGE.parent).with_suffix('').parts
+    paths['.'.join(p for p in parts if p != '__init__')] = path
+  graph = {}
+  for module, path in paths.items():
+    graph[module] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+      names = []
+      if isinstance(node, ast.ImportFrom) and node.module:
+        names = [f'{node.module}.{alias.name}' for alias in node.names]
+        names = [name if name in paths else node.module for name in names]
+      elif isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+      graph[module].update(
+          name for name in names if name in paths and name != module)
+  return graph
+
+
+def rooms() -> dict[str, set[str]]:
+  """Returns for each room the other rooms that it imports."""
+  graph = {}
+  for module, imported in imports().items():
+    graph.setdefault(room(module), set()).update(
+        room(other) for other in imported if room(other) != room(module))
+  return graph
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+  """Returns nodes that import one another in a circle; [] if there is none."""
+  done, path = set(), []
+
+  def visit(node):
+    if node in path:
+      return path[path.index(node):] + [node]
+    if node in done:
+      return []
+    path.append(node)
+    found = next(filter(None, map(visit, sorted(graph[node]))), [])
+    path.pop()
+    done.add(node)
+    return found
+
+  return next(filter(None, map(visit, sorted(graph))), [])
+
+
+def test_circles_are_found():
+  assert not circle({'a': {'b', 'c'}, 'b': {'c'}, 'c': set()})
+  assert circle({'a': {'b'}, 'b': {'c'}, 'c': {'b'}}) == ['b', 'c', 'b']
+
+
+def test_the_graph_has_the_imports_of_a_module():
+  assert {'moon_jax.algorithms.base', 'moon_jax.losses'} <= imports()[
+      'moon_jax.algorithms.fedavg']
+  assert 'moon_jax.algorithms.accounting' in imports()[
+      'moon_jax.training.summary']  # within a function
+
+
+def test_modules_have_no_circles():
+  assert not circle(imports())
+
+
+def test_rooms_have_no_circles():
+  assert not circle(rooms())
+
+
+def test_rooms_import_only_rooms_below():
+  assert set(rooms()) == set(LAYERS)
+  upwards = [(name, other) for name, others in rooms().items()
+             for other in others if LAYERS.index(other) > LAYERS.index(name)]
+  assert not upwards
+
+
+def test_files_are_short():
+  lengths = {str(path.relative_to(PACKAGE)): len(
+      path.read_text(encoding='utf-8').splitlines())
+             for path in PACKAGE.rglob('*.py')}
+  assert not {name: length for name, length in lengths.items()
+              if length > MAX_LINES}
+
+
+if __name__ == '__main__':
+  for name in LAYERS:
+    print(f'{name:12} -> {" ".join(sorted(rooms()[name]))}')
+  print(len(rooms()), 'rooms,', sum(map(len, rooms().values())), 'arrows,',
+        'circle:', ' > '.join(circle(rooms())) or 'none')
+  print(len(imports()), 'modules,', sum(map(len, imports().values())),
+        'arrows, circle:', ' > '.join(circle(imports())) or 'none')
