@@ -93,7 +93,7 @@ def test_command_writes_all_that_it_promises(tmp_path, compilation_cache):
 
   # The same command again: nothing to do, and it says so.
   status, out, err, _ = train(*flags, cwd=tmp_path, cache=compilation_cache)
-  assert status == 0 and 'holds this run, done' in out
+  assert status == 0 and 'holds this run; it is complete' in out
   assert metrics_of(workdir) == metrics
 
 
@@ -385,7 +385,7 @@ def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
   np.savez('b.npz', **data)
   run.run(config)
   run.run(with_(config, data_dir='b.npz'))
-  assert capfd.readouterr().out.count('holds this run, done') == 1
+  assert capfd.readouterr().out.count('holds this run; it is complete') == 1
   data['x_train'][7, 1] += .5
   np.savez('a.npz', **data)
   run.run(config)
@@ -411,7 +411,7 @@ def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
     (['--workdir=/proc/run'], ['--workdir=/proc/run', 'must be writable']),
     ([f'--workdir={TMP}/file/run'], ['--workdir', 'must be writable']),
     (['--cohorts_file=/no/such'], ['--cohorts_file=/no/such', 'cannot be']),
-    (['--algorithm=nowhere:f'], ['--algorithm=nowhere:f', 'no file of']),
+    (['--algorithm=nowhere:f'], ['--algorithm=nowhere:f', 'no source file of']),
     (['--dp_clip=1'], ['--dp_clip=1', '--weighting=uniform']),
     ([f'--workdir={TMP}/other'], ['--workdir', 'another configuration',
                                   '--mu=0.25']),

@@ -21,7 +21,7 @@ def fedavg() -> Algorithm:
   """Returns FedAvg. Other methods replace one or two of its functions.
 
   Example:
-    >>> class_agnostic = moon_jax.fedavg()._replace(loss=my_loss)
+    >>> algorithm = moon_jax.fedavg()._replace(loss=my_loss)
   """
   return Algorithm(
       init_server=lambda variables: (),

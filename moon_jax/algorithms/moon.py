@@ -48,8 +48,7 @@ def moon(num_negatives: int = 1, mu: float = 5.0,
     temperature: tau of the contrastive loss.
 
   Example:
-    >>> moon_jax.Federation(data, clients, model=model,
-    ...                     algorithm=moon_jax.moon(mu=1.0))
+    >>> algorithm = moon_jax.moon(num_negatives=2, mu=1.0)
   """
 
   def init_client(variables):

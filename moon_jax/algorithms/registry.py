@@ -1,8 +1,8 @@
 """The built-in methods by name, and what is known of each.
 
-To add a method, write its factory in a file of its own and name it here.
-Configuration checks, privacy accounting and `--help` read these entries, so
-that no other file names a method. A user-defined algorithm needs no entry; see
+To add a method, write its factory in a file of its own and name it here and in
+`moon_jax.config.ALGORITHMS`. Configuration checks, privacy accounting and
+reports read these entries. A user-defined algorithm needs no entry; see
 `moon_jax.algorithms.user`.
 """
 

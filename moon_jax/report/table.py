@@ -42,7 +42,7 @@ def method_name(config: dict) -> str:
   if config['algorithm'] == 'fedprox':
     name += f' (mu {config["mu"]:g})'
   if config['algorithm'] == 'moon' and config['contrastive'] == 'l2':
-    name = f'l2 in the place of MOON (mu {config["mu"]:g})'
+    name = f'l2 instead of MOON (mu {config["mu"]:g})'
   elif config['algorithm'] == 'moon':
     name += f' (mu {config["mu"]:g}, k {config["num_negatives"]})'
   if config['server_momentum']:
@@ -121,9 +121,15 @@ def _std_over_clients(runs):
 
 
 def _most_common_values(configs):
-  """Returns the most common value of each field, as a string."""
-  return {field: Counter(map(str, (c.get(field) for c in configs))
-                         ).most_common(1)[0][0] for field in configs[0]}
+  """Returns the most common value of each field, as a string.
+
+  Runs whose method ignores a flag do not count for it.
+  """
+  values = {field: Counter(str(config.get(field)) for config in configs
+                           if not runs_lib.is_ignored(field, config))
+            for field in configs[0]}
+  return {field: counts.most_common(1)[0][0] if counts else ''
+          for field, counts in values.items()}
 
 
 def _flags(config, most_common):

@@ -114,6 +114,10 @@ class Federation:
           f'--eval_examples must be at most the {num_test} test examples of '
           f'{self.data.name}; got {self.eval_examples}. 0 uses all of them')
     checks.check_labels(self.data, self.data.name)
+    for name in self.algorithm.hparams:
+      if name in vars(self):
+        raise UserError(f'Algorithm.hparams must not set {name}, which is a '
+                        'setting of the federation; give it another name')
     if self.config is None:  # partitions and cohorts of flags are valid
       self._check_clients()
       self._check_cohorts()

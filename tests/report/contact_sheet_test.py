@@ -29,4 +29,4 @@ def test_rows_are_the_stored_and_the_augmented_images(tmp_path):
 def test_photographs_replace_a_missing_data_set():
   panel = experiment.panel('tiny_imagenet', '')
   assert panel.images.shape == (10, 64, 64, 3)
-  assert panel.title == 'photographs in the place of tiny_imagenet: none'
+  assert panel.title == 'photographs instead of tiny_imagenet: none'

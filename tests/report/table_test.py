@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def write_run(path, accuracies, metrics=None, **changes):
   path.mkdir()
-  config = validate(Config(**changes))
+  config = validate(Config(**{'beta': .4, **changes}))
   (path / 'config.json').write_text(json.dumps(config.to_dict()))
   (path / 'metrics.jsonl').write_text(''.join(
       json.dumps({'round': i + 1} | (metrics or {}) | ({} if a is None else {
@@ -66,7 +66,7 @@ def test_runs_that_differ_in_another_flag_have_separate_rows(tmp_path):
 @pytest.mark.parametrize('changes, name, flags', [
     (dict(algorithm='fedprox', mu=.1), 'FedProx (mu 0.1)', ' --mu=0.1'),
     (dict(algorithm='moon', mu=5., contrastive='l2'),
-     'l2 in the place of MOON (mu 5)', ' --contrastive=l2'),
+     'l2 instead of MOON (mu 5)', ' --contrastive=l2'),
     (dict(algorithm='moon', mu=5., num_negatives=3, server_momentum=.7),
      'MOON (mu 5, k 3) + FedAvgM (beta 0.7)',
      ' --num_negatives=3 --server_momentum=0.7'),
@@ -83,20 +83,24 @@ def test_names_and_flags(changes, name, flags, tmp_path):
 
 
 @pytest.mark.parametrize('algorithm, mu, flags', [
-    ('moon', 0., ' --mu=0.0'), ('moon', 1., ' --mu=1.0'), ('moon', 5., ''),
-    ('fedprox', 0., ' --mu=0.0'), ('fedprox', .01, ''), ('fedavg', 0., ''),
+    ('moon', 0., ' --mu=0.0'), ('moon', 1., ' --mu=1.0'), ('moon', 5., None),
+    ('fedprox', 0., ' --mu=0.0'), ('fedprox', .01, None), ('fedavg', 0., ''),
     ('fedprox', 5., ' --mu=5.0')])
 @pytest.mark.parametrize('mu_of_others', [0., .01, 1., 5.])
 def test_flags_of_a_row_reproduce_its_mu(
     algorithm, mu, flags, mu_of_others, tmp_path):
-  """Without --mu a command would use the default of the row's algorithm."""
+  """With the shared flags of the others, and without: then it is the default.
+  """
+  if flags is None:  # the default of the algorithm
+    flags = '' if mu == mu_of_others else f' --mu={mu}'
   write_run(tmp_path / 'a', [.5], algorithm=algorithm, mu=mu)
   for seed in range(2):
     write_run(tmp_path / f'b{seed}', [.4], algorithm='moon', num_negatives=2,
               mu=mu_of_others, seed=seed)
   row = table.markdown(tmp_path).splitlines()[2]
   expected = f'--algorithm={algorithm}{flags}'
-  assert row.endswith(f'| `{expected} --num_negatives=1` |'), row
+  negatives = ' --num_negatives=1' if algorithm == 'moon' else ''
+  assert row.endswith(f'| `{expected}{negatives}` |'), row
   shown = dict(flag.lstrip('-').split('=') for flag in expected.split())
   given = Config(algorithm=algorithm, mu=float(shown.get('mu', -1)))
   assert validate(given).mu == mu
@@ -105,7 +109,15 @@ def test_flags_of_a_row_reproduce_its_mu(
 @pytest.mark.parametrize('algorithm', ALGORITHMS)
 def test_default_mu_is_what_validation_fills_in(algorithm):
   config = validate(Config(algorithm=algorithm, momentum=0.))
-  assert runs.default_mu(algorithm) == config.mu
+  assert runs.default_mu(config.to_dict()) == config.mu
+
+
+def test_published_values_are_beside_runs_of_their_setting(tmp_path):
+  write_run(tmp_path / 'a', [.5], algorithm='moon', beta=.5)
+  write_run(tmp_path / 'b', [.4], algorithm='fedavg', beta=.5,
+            server_momentum=.7)
+  rows = table.markdown(tmp_path, has_speed=False).splitlines()
+  assert [row.split(' | ')[3] for row in rows[2:]] == ['0.691 ± 0.004', '']
 
 
 def test_negatives_select_the_best_mu_for_each_k(tmp_path):

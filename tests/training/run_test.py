@@ -87,7 +87,7 @@ def test_a_client_without_numbers_stops_the_run_or_is_left_out(
   with pytest.raises(DivergedError) as error:
     run.run(config)
   for words in ('round 2, client 3: its loss became nan', '--algorithm=moon',
-                '--on_nan=skip_client', 'The checkpoint of round 1 is kept'):
+                '--on_nan=skip_client', 'The last checkpoint is that of round 1'):
     assert words in str(error.value)
   assert [line['round'] for line in metrics_of(tmp_path / 'run')] == [1]
   # What was stopped goes on without that client ...
@@ -171,11 +171,11 @@ def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
 _WITH_LITTLE_MEMORY = """if True:
     import os
     import resource
-    from moon_jax import simulation
     from moon_jax import train
-    from moon_jax import trainer
     from moon_jax.cli import command_line
     from moon_jax.engine import lanes
+    from moon_jax.simulation import simulation
+    from moon_jax.training import trainer
 
     def limit(num_bytes):
       resource.setrlimit(resource.RLIMIT_AS, (num_bytes,
@@ -188,11 +188,11 @@ _WITH_LITTLE_MEMORY = """if True:
               + int(2.7 * self.temporary_bytes()))  # for two of four devices
       return begin(self, state, *rest)
 
-    def leave(self, of=trainer.Trainer._leave):
+    def leave(self, of=trainer.Trainer._save_and_close):
       limit(resource.RLIM_INFINITY)  # of the device, not of the host
       return of(self)
 
-    simulation.Round.start, trainer.Trainer._leave = start, leave
+    simulation.Round.start, trainer.Trainer._save_and_close = start, leave
     command_line.define_config()
     command_line.start('moon_jax.train', train.train)
     """
@@ -223,7 +223,7 @@ def test_devices_whose_memory_runs_out_are_begun_anew_with_fewer_lanes(
   again = '' if lanes else r'restarting with 2 lane\(s\)\n'
   assert re.fullmatch(
       r'moon_jax.train: out of memory with 4 lane\(s\) after round 1; the same '
-      r'command goes on after round 1 \(RESOURCE_EXHAUSTED: '
+      r'command resumes after round 1 \(RESOURCE_EXHAUSTED: '
       rf'Out of memory allocating \d+ bytes\..*\n{again}',
       done.stderr), done.stderr
   if lanes:
@@ -251,7 +251,7 @@ def test_a_signal_in_an_evaluation_loses_nothing(at, tmp_path, monkeypatch):
   broken = dataclasses.replace(config, workdir=str(tmp_path / 'broken'))
   with monkeypatch.context() as changed:
     changed.setattr(Interrupt, 'call', end)
-    with pytest.raises(InterruptedRun, match=f'goes on after round {at // 2}'):
+    with pytest.raises(InterruptedRun, match=f'resumes after round {at // 2}'):
       run.run(broken)
   assert len(metrics_of(tmp_path / 'broken')) == at // 2 - 1
   run.run(broken)
@@ -358,7 +358,7 @@ def test_other_data_than_the_checkpoints_are_told(tmp_path, monkeypatch):
   split = build.split
   before = (tmp_path / 'config.json').read_bytes()
   with monkeypatch.context() as changed:
-    changed.setattr(run, 'split', lambda *args: split(*args)[::-1])
+    changed.setattr(build, 'split', lambda *args: split(*args)[::-1])
     with pytest.raises(UserError, match='--partition=dirichlet .* now gives'):
       run.run(more)
   with monkeypatch.context() as changed:
