@@ -38,12 +38,11 @@ from benchmarks import bench_environment
 from benchmarks import bench_limit
 from benchmarks import bench_report
 from benchmarks import bench_scaling
+from benchmarks import golden_dir
 from moon_jax.config import Config
 
 FLAGS = flags.FLAGS
 
-_ROOT = pathlib.Path(__file__).parents[1]
-_GOLDEN = _ROOT.parent / 'shared' / 'golden' / 'simple_cnn.npz'
 _CIFAR10_SIZE = 50_000  # training examples
 _CASES = {  # algorithm, whether images are augmented
     'fedavg': ('fedavg', False),
@@ -87,8 +86,8 @@ def define_flags() -> None:
       lower_bound=0)
   flags.DEFINE_string(
       'golden', None, 'simple_cnn.npz of the golden vectors; its images are '
-      'used to compare both sides. Default: the file in ../shared/golden if it '
-      'exists, otherwise noise.')
+      'used to compare both sides. Default: the file in $MOON_JAX_GOLDEN, '
+      '../shared/golden or tests/golden.')
   flags.DEFINE_list(
       'client_counts', '10,100,1000,10000',
       'Numbers of clients in the scaling part.')
@@ -195,10 +194,9 @@ def _config(algorithm, **fields):
 
 
 def _golden():
-  """Returns the path of the golden images, or ''."""
-  if FLAGS.golden:
-    return str(pathlib.Path(FLAGS.golden).expanduser().resolve())
-  return str(_GOLDEN) if _GOLDEN.exists() else ''
+  """Returns the path of the golden images."""
+  path = FLAGS.golden or golden_dir.find() / 'simple_cnn.npz'
+  return str(pathlib.Path(path).expanduser().resolve())
 
 
 def main(argv: list[str]) -> None:

@@ -1,9 +1,9 @@
 """Measures the errors of --precision and --dtype against float64.
 
-python -m benchmarks.precision --golden=DIR --out=experiments/results/precision
+python -m benchmarks.precision --out=experiments/results/precision
 
-DIR contains the golden vectors: reference values that PyTorch computed in
-float64. For each precision this measures the errors of
+The errors are differences from the golden vectors, reference values that
+PyTorch computed in float64. For each precision this measures the errors of
 
   a round    of MOON (mu 5, k 1) with the paper's small network: three clients
              train 4, 3 and 5 steps on batches of 16 images, and their models
@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import golden
+from benchmarks import golden_dir
 from moon_jax import losses
 from moon_jax import models
 from moon_jax.algorithms.moon import Memory
@@ -153,8 +154,10 @@ def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
 def main() -> None:
   parser = argparse.ArgumentParser(
       description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-  parser.add_argument('--golden', type=pathlib.Path, required=True,
-                      help='directory of the golden vectors')
+  parser.add_argument('--golden', type=pathlib.Path,
+                      default=golden_dir.find(),
+                      help='directory of the golden vectors; by default '
+                      '$MOON_JAX_GOLDEN,\n../shared/golden or tests/golden')
   parser.add_argument('--out', type=pathlib.Path, required=True,
                       help='output directory')
   args = parser.parse_args()

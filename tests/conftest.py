@@ -19,9 +19,6 @@ import pytest  # noqa: E402
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 jax.config.update('jax_numpy_dtype_promotion', 'strict')
 
-GOLDEN = pathlib.Path(os.environ.get('MOON_JAX_GOLDEN') or (
-    pathlib.Path(__file__).parents[2] / 'shared' / 'golden'))
-
 
 @pytest.fixture
 def optimized():
@@ -41,10 +38,10 @@ def two_devices():
 
 @pytest.fixture(scope='session')
 def golden_dir() -> pathlib.Path:
-  """What the published recipe computes; not part of this repository."""
-  if not GOLDEN.is_dir():
-    pytest.skip(f'the golden vectors ({GOLDEN}) are not here')
-  return GOLDEN
+  """The directory of the golden vectors; see tests/golden/README.md."""
+  from benchmarks import golden_dir
+
+  return golden_dir.find()
 
 
 @pytest.fixture(scope='session')
@@ -54,11 +51,13 @@ def golden_cnn(golden_dir):
 
 @pytest.fixture(scope='session')
 def golden_partitions(golden_dir):
-  """(labels, case, sizes, indices) of each published partition."""
-  arrays = np.load(golden_dir / 'partitions.npz')
+  """(labels, case, sizes, SHA-256 of the indices) of published partitions."""
+  from benchmarks import golden_subset
+
+  arrays = golden_subset.partitions(np.load(golden_dir / 'partitions.npz'))
   return [
       (arrays[f'{case["dataset"]}/labels'].astype(np.int32), case,
-       arrays[f'{j}/sizes'], arrays[f'{j}/indices'])
+       arrays[f'{j}/sizes'], str(arrays[f'{j}/indices_sha256']))
       for j, case in enumerate(json.loads(str(arrays['meta'])))]
 
 

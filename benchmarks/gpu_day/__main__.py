@@ -20,10 +20,9 @@ import signal
 import sys
 import tempfile
 
+from benchmarks import golden_dir
 from benchmarks.gpu_day import wheels
 
-_ROOT = pathlib.Path(__file__).parents[2]
-_GOLDEN = _ROOT.parent / 'shared' / 'golden'
 _PATH_FLAGS = ('data_dir', 'golden', 'out', 'scratch', 'wheels')
 _TINY_SECONDS = 600.
 _DEVICE_SECONDS = 45.  # to start JAX and report the device
@@ -55,7 +54,7 @@ def _run(args):
   from moon_jax.distributed import cpu_devices
 
   options = stages.Options(
-      args.data_dir, args.golden, args.device, args.tiny)
+      args.data_dir, str(args.golden), args.device, args.tiny)
   args.out.mkdir(parents=True, exist_ok=True)
   statuses, device = [], None
   for number in args.stage or stages.STAGES:
@@ -118,8 +117,8 @@ def _parse(words):
   parser.add_argument('--data_dir', default='', help='directory that '
                       'contains CIFAR-10; without it images are noise and '
                       'stage 3 fails')
-  parser.add_argument('--golden', default=str(_GOLDEN) if _GOLDEN.is_dir()
-                      else '', help='directory of the golden vectors')
+  parser.add_argument('--golden', type=path, default=golden_dir.find(),
+                      help='directory of the golden vectors')
   parser.add_argument('--scratch', type=path, help='for logs, traces and work '
                       'directories; by default OUT/scratch')
   parser.add_argument('--wheels', type=path, help='directory of wheels; '
@@ -139,8 +138,6 @@ def _parse(words):
     parser.error(f'--stage must have numbers from 1 to 6, got {args.stage}')
   if args.data_dir:
     args.data_dir = str(path(args.data_dir))
-  if args.golden:
-    args.golden = str(path(args.golden))
   return args
 
 

@@ -17,7 +17,7 @@ class Options(NamedTuple):
   """Options of all stages."""
 
   data_dir: str  # contains CIFAR-10; '' uses noise
-  golden: str  # directory of the golden vectors, or ''
+  golden: str  # directory of the golden vectors
   device: str  # PyTorch's device: cpu or cuda
   tiny: bool  # whether to reduce all sizes, to try everything on a CPU
 
@@ -46,7 +46,7 @@ def tests(options: Options) -> list[Part]:
            for name, args in pytest_args.items()]
   errors = [Part(f'errors of {_text(choice)}', 'precision', {
       'golden': options.golden, 'choice': choice}, env=_SHARED_GPU)
-            for choice in choices if options.golden]
+            for choice in choices]
   return parts[:2] + errors + parts[2:]
 
 
@@ -67,7 +67,6 @@ def speed(options: Options) -> list[Part]:
     epochs = 1 if options.tiny else 2
     return task(algorithm, lanes, 10, local_epochs=epochs, **fields)
 
-  golden = pathlib.Path(options.golden) / 'simple_cnn.npz'
   def ours(algorithm, lanes, num_clients=10, **fields):
     epochs = 1 if options.tiny else 10
     name = ', '.join(filter(None, [
@@ -82,7 +81,7 @@ def speed(options: Options) -> list[Part]:
   profile = Part('profile', 'profile', pair('moon') | {
       'config': pair('moon')['config'] | {'local_epochs': 1}})
   agreement = Part('agreement', 'agreement', {
-      'golden': str(golden) if options.golden else '',
+      'golden': str(pathlib.Path(options.golden) / 'simple_cnn.npz'),
       'device': options.device}, env=_SHARED_GPU)
   rates = Part('rates of products and copies', 'rates', {})
   if options.tiny:

@@ -25,7 +25,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
   """Runs pytest; returns the numbers of passed and skipped tests and failures.
 
   The task has "words", pytest's arguments, and "golden", the directory of the
-  golden vectors or ''. The outcome of each test is also a progress line.
+  golden vectors. The outcome of each test is also a progress line.
 
   Raises:
     RuntimeError: if pytest could not run the tests.
@@ -36,9 +36,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
   running.unlink(missing_ok=True)
   env = {**os.environ, **_ENV, 'GPU_DAY_TESTS': json.dumps({
       'results': task['results'], 'part': task['part'],
-      'running': str(running)})}
-  if task['golden']:
-    env['MOON_JAX_GOLDEN'] = task['golden']
+      'running': str(running)}), 'MOON_JAX_GOLDEN': task['golden']}
   status = subprocess.run(
       [sys.executable, '-m', 'pytest', '-p', 'benchmarks.gpu_day.pytest_lines',
        '-p', 'no:cacheprovider', '-v', *task['words']], env=env).returncode

@@ -86,25 +86,25 @@ def test_scaling_on_noise(tmp_path):
   assert bench_report.scaling_markdown(tables) in printed
 
 
-def test_pytorch_computes_the_same_results():
+def test_pytorch_computes_the_same_results(golden_dir):
   pytest.importorskip('torch')
   from benchmarks import bench_agreement
 
-  golden = ROOT.parent / 'shared/golden/simple_cnn.npz'
   differences = bench_agreement.check(
-      str(golden) if golden.exists() else '', 'cpu')
+      str(golden_dir / 'simple_cnn.npz'), 'cpu')
   assert set(differences) == {
       'fedavg_losses', 'fedavg_weights', 'moon_losses', 'moon_weights'}
 
 
 @pytest.mark.parametrize('differences', [(0., 2e-5), (float('nan'), 0.)])
-def test_a_large_difference_is_an_error(differences, monkeypatch):
+def test_a_large_difference_is_an_error(
+    differences, monkeypatch, golden_dir):
   pytest.importorskip('torch')
   from benchmarks import bench_agreement
 
   monkeypatch.setattr(bench_agreement, '_differences', lambda *_: differences)
   with pytest.raises(ValueError, match='must differ by at most'):
-    bench_agreement.check('', 'cpu')
+    bench_agreement.check(str(golden_dir / 'simple_cnn.npz'), 'cpu')
 
 
 def test_augmentation_of_pytorch_agrees_with_moon_jax(monkeypatch):

@@ -52,7 +52,8 @@ def test_failures_are_recorded_by_name(task, tmp_path, monkeypatch):
   assert failure['test'].endswith('::test_wrong')
   assert 'one is not two' in failure['error']
   with pytest.raises(RuntimeError, match='no test was selected'):
-    tests.measure(task | {'golden': '', 'words': [*words, '-k', 'nothing']})
+    tests.measure(task | {
+        'golden': '/golden', 'words': [*words, '-k', 'nothing']})
 
 
 def test_a_hanging_test_is_named(task, tmp_path):
