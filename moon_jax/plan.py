@@ -31,7 +31,7 @@ _SECONDS_PER_JOB = flags.DEFINE_float(
     '--seconds_per_row is given.', lower_bound=0.)
 
 
-def main(config: Config) -> None:
+def plan(config: Config) -> None:
   """Prints the forecast.
 
   Raises:
@@ -52,8 +52,13 @@ def main(config: Config) -> None:
       rates if rates.seconds_per_row else None)))
 
 
-if __name__ == '__main__':
+def main() -> None:
+  """Runs the command."""
   command_line.define_config()
   for module in command_line, command:  # so that --help lists their flags
     flags.adopt_module_key_flags(module)
-  command_line.start('moon_jax.plan', main)
+  command_line.start('moon_jax.plan', plan)
+
+
+if __name__ == '__main__':
+  main()

@@ -25,9 +25,7 @@ _PROCESS_ID = flags.DEFINE_integer(
 def train(config: Config) -> None:
   """Trains and evaluates a model, and prints the final accuracy."""
   processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
-  from moon_jax.training import (
-    run,  # slow: it imports scikit-learn or pooch for some data sets
-  )
+  from moon_jax.training import run  # imports scikit-learn, a second
 
   summary = run.run(config)
   on_examples = (f' on {summary["test_examples"]:,} test examples'
@@ -38,7 +36,12 @@ def train(config: Config) -> None:
         f'{summary["seconds_per_round"]:.2f} s a round')
 
 
-if __name__ == '__main__':
+def main() -> None:
+  """Runs the command."""
   command_line.define_config()
   flags.adopt_module_key_flags(command_line)  # so that --help lists them
   command_line.start('moon_jax.train', train)
+
+
+if __name__ == '__main__':
+  main()
