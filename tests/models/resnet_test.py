@@ -47,7 +47,7 @@ def test_equals_the_published_network(
     images = jnp.asarray(
         (golden_cnn['images_u8'][:8] / 255 - golden.RESNET_MEAN)
         / golden.RESNET_STD, dtype)
-    labels = jnp.asarray(golden_cnn['labels'][:8] % num_classes, jnp.int32)
+    labels = jnp.asarray(golden_cnn['labels'][:8] % num_classes, int)
     model = models.make(net, num_classes, 256, dtype)
     variables = jax.tree.map(
         lambda x: jnp.asarray(x, dtype),
