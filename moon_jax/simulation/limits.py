@@ -5,6 +5,7 @@ message. `check` applies the entries that an object has.
 """
 
 import dataclasses
+import math
 import typing
 from typing import Any
 
@@ -90,12 +91,16 @@ def check(settings: Any) -> None:
 
 
 def _check_type(name, value, kind):
-  """Accepts ints as floats, and what behaves as a number of the kind."""
+  """Accepts values that equal one of the type, and NaN as a float.
+
+  The range of floats excludes NaN.
+  """
   try:
-    is_valid = kind(value) == value and isinstance(value, str) == (kind is str)
+    is_valid = isinstance(value, str) == (kind is str) and (
+        kind(value) == value or (kind is float and math.isnan(value)))
   except (TypeError, ValueError, OverflowError):
     is_valid = False
-  if not is_valid and value == value:  # NaN is refused by its range
+  if not is_valid:
     article = 'an' if kind is int else 'a'
     hint = ('. Pass functions and other values to moon_jax.Federation'
             if callable(value) else '')

@@ -58,6 +58,9 @@ grown = with_(init_client=lambda v: jnp.float32(0), finish=lambda v, view: (
     view.client + jnp.ones(3), Message(v)))
 turned = with_(init_client=lambda v: jnp.int32(0), finish=lambda v, view: (
     view.client.astype(jnp.float32), Message(v)))
+extra = with_(finish=lambda v, view: ({"extra": jnp.float32(0)}, Message(v)))
+listed = with_(init_client=lambda v: (jnp.float32(0),), finish=lambda v, view: (
+    [view.client[0]], Message(v)))
 
 
 number = 3
@@ -124,6 +127,10 @@ def test_arguments_are_literals_or_words():
      r'finish must return a client .*float32\[3\], expected float32\[\]'),
     ('{}:turned', '',
      'finish must return a client state like the one of init_client'),
+    ('{}:extra', '',
+     r"client state .*; .'extra'. is float32\[\], expected nothing there"),
+    ('{}:listed', '',
+     r'client state .*; got \[\[\]\], expected \(\[\],\)'),
     ('{}:tree', '',
      "aggregate must return variables .*'params'..'fc1'..'bias'. is missing"),
     ('{}:single', '', 'aggregate must return a pair'),

@@ -94,7 +94,7 @@ def test_a_client_without_numbers_stops_the_run_or_is_left_out(
   # What was stopped goes on without that client ...
   skipping = dataclasses.replace(config, on_nan='skip_client')
   summary = run.run(skipping)
-  assert 'round 2: left client 3 out, whose loss became nan at local' in (
+  assert 'round 2: left out client 3: its loss became nan at local' in (
       capsys.readouterr().err)
   lines = metrics_of(tmp_path / 'run')
   assert [line.get('clients_left_out') for line in lines] == [None, [3], [3]]

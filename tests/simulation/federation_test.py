@@ -1,0 +1,97 @@
+"""Tests the checks, cohorts and hyperparameters of federations."""
+
+import numpy as np
+import pytest
+import tiny_federation
+
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fedprox import fedprox
+from moon_jax.algorithms.moon import moon
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+
+
+@pytest.mark.parametrize('cohorts, message', [
+    ([], 'cohorts must list the clients of each round; got none'),
+    ([[], []], 'cohorts must list the clients of each round; got none'),
+    ([[0, 3]], r'cohorts\[0\] must be clients from 0 to 2; got 0 to 3'),
+    ([[0], [1, -1]], r'cohorts\[1\] must be clients from 0 to 2; got -1 to 1'),
+    ([[0, 1], [2, 0, 2]], r'cohorts\[1\] lists a client twice'),
+])
+def test_invalid_cohorts_raise(cohorts, message):
+  with pytest.raises(UserError, match=message):
+    tiny_federation.make(cohorts=cohorts)
+
+
+def test_cohorts_limit_the_rounds():
+  federation = tiny_federation.make(cohorts=[[0, 2], [], (2, 1, 0)])
+  assert (federation.cohort_size, federation.num_rounds) == (3, 3)
+  assert [federation.cohort(index) for index in range(3)] == [
+      [0, 2], [], [2, 1, 0]]
+  with pytest.raises(UserError, match='round 4 has no cohort.*lists 3 rounds'):
+    federation.cohort(3)
+
+
+def test_without_cohorts_all_clients_take_part_in_any_round():
+  federation = tiny_federation.make()
+  assert federation.num_rounds is None
+  assert federation.cohort_size == federation.num_clients == 3
+  assert federation.cohort(10**6) == [0, 1, 2]
+
+
+@pytest.mark.parametrize('clients, message', [
+    ([], r'at least one client and one example each; got \[\] examples'),
+    ([[0], []], r'one example each; got \[1, 0\] examples'),
+    ([[0], [18, 19]], 'integers from 0 to 18.*got int64 from 0 to 19'),
+    ([[-1], [2]], 'integers from 0 to 18.*got int64 from -1 to 2'),
+    ([[0.], [2.]], 'integers from 0 to 18.*got float64 from 0.0 to 2.0'),
+])
+def test_invalid_clients_raise(clients, message):
+  with pytest.raises(UserError, match=message):
+    tiny_federation.make(clients=[np.array(indices) for indices in clients])
+
+
+@pytest.mark.parametrize('changes, message', [
+    (dict(batch_size='8'), "--batch_size must be an int; got '8'"),
+    (dict(momentum=1.), '--momentum must be at least 0 and below 1; got 1.0'),
+    (dict(optimizer='lion'), "--optimizer must be one of sgd.*got 'lion'"),
+    (dict(eval_examples=6), '--eval_examples must be at most the 5 test'),
+])
+def test_invalid_settings_raise(changes, message):
+  with pytest.raises(UserError, match=message):
+    tiny_federation.make(**changes)
+
+
+def test_defaults_are_those_of_the_flags():
+  federation, config = tiny_federation.make(), Config()
+  names = [name for name in config.to_dict() if name in vars(federation)
+           and name != 'algorithm' and name != 'model']
+  assert len(names) >= 15
+  for name in names:
+    assert getattr(federation, name) == getattr(config, name), name
+
+
+def test_hyperparameters_are_those_of_settings_and_algorithm():
+  settings = dict(learning_rate=.3, momentum=0., weight_decay=.2)
+  named = {**settings, 'mu': 0., 'temperature': .5}
+  with_alpha = fedavg()._replace(hparams={'alpha': .4})
+  for algorithm, expected in (
+      (fedavg(), named), (fedprox(.7), named | {'mu': .7}),
+      (moon(1, mu=2., temperature=.1), named | {'mu': 2., 'temperature': .1}),
+      (with_alpha, named | {'alpha': .4})):
+    federation = tiny_federation.make(algorithm=algorithm, **settings)
+    assert federation.hparams() == expected
+
+
+def test_dropout_stage_selects_the_clients_that_train():
+  before, after = (
+      tiny_federation.make(dropout_rate=.5, dropout_stage=stage)
+      for stage in ('before_training', 'after_training'))
+  num_lost = 0
+  for index in range(20):
+    clients, is_lost = after.trained(index)
+    assert clients == [0, 1, 2]
+    remaining = [i for i, lost in zip(clients, is_lost) if not lost]
+    assert before.trained(index) == (remaining, [False] * len(remaining))
+    num_lost += sum(is_lost)
+  assert 10 < num_lost < 50  # of 60

@@ -1,0 +1,19 @@
+"""Tests the shapes of a federation's rounds."""
+
+import numpy as np
+import pytest
+import tiny_federation
+
+from moon_jax.simulation import layout
+
+
+@pytest.mark.parametrize('batch_size, expected, steps', [
+    (4, 4, [1, 2, 1]),  # only clients with fewer examples pad batches
+    (10, 10, [1, 1, 1]),
+    (64, 10, [1, 1, 1]),  # no more than the largest client has
+])
+def test_batches_are_at_most_the_largest_client(batch_size, expected, steps):
+  federation = tiny_federation.make(batch_size=batch_size, local_epochs=2)
+  found = layout.of(federation, num_lanes=1, num_devices=1)
+  assert found.shape.batch_size == expected
+  np.testing.assert_array_equal(found.steps_C, 2 * np.array(steps))

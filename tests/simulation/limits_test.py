@@ -1,0 +1,58 @@
+"""Tests the types and ranges of single settings."""
+
+import numpy as np
+import pytest
+
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+from moon_jax.simulation import limits
+
+NAN = float('nan')
+
+
+@pytest.mark.parametrize('name, value, message', [
+    ('num_rounds', '3', "--num_rounds must be an int; got '3'"),
+    ('num_rounds', 1.5, '--num_rounds must be an int; got 1.5'),
+    ('num_rounds', NAN, '--num_rounds must be an int; got nan'),
+    ('num_rounds', None, '--num_rounds must be an int; got None'),
+    ('seed', np.arange(2), r'--seed must be an int; got array\(\[0, 1\]\)'),
+    ('learning_rate', '0.1', "--learning_rate must be a float; got '0.1'"),
+    ('learning_rate', np.ones(2), '--learning_rate must be a float; got array'),
+    ('augment', 'yes', "--augment must be a bool; got 'yes'"),
+    ('augment', 2, '--augment must be a bool; got 2'),
+    ('augment', NAN, '--augment must be a bool; got nan'),
+    ('data_dir', 3, '--data_dir must be a str; got 3'),
+    ('data_dir', NAN, '--data_dir must be a str; got nan'),
+    ('algorithm', max, 'must be a str; got <built-in.*moon_jax.Federation'),
+])
+def test_values_of_other_types_raise(name, value, message):
+  with pytest.raises(UserError, match=message):
+    limits.check(Config(**{name: value}))
+
+
+@pytest.mark.parametrize('name, value', [
+    ('learning_rate', 1), ('mu', np.float32(.5)), ('seed', np.int64(3)),
+    ('num_rounds', 2.), ('augment', np.bool_(False)), ('mu', -1)])
+def test_equal_values_of_other_types_are_accepted(name, value):
+  limits.check(Config(**{name: value}))
+
+
+@pytest.mark.parametrize('name, value, message', [
+    ('learning_rate', NAN, '--learning_rate must be 0 or between.*got nan'),
+    ('learning_rate', 0., '--learning_rate must be above 0; got 0.0'),
+    ('momentum', 1., '--momentum must be at least 0 and below 1; got 1.0'),
+    ('batch_size', 10**6 + 1, '--batch_size must be at most 1000000; got'),
+    ('seed', 2**32, '--seed must be at most 4294967295; got 4294967296'),
+    ('num_clients', 0, '--num_clients must be at least 1; got 0. The paper'),
+    ('model', 'vgg', "--model must be one of simple_cnn.*; got 'vgg'"),
+])
+def test_values_out_of_range_raise(name, value, message):
+  with pytest.raises(UserError, match=message):
+    limits.check(Config(**{name: value}))
+
+
+@pytest.mark.parametrize('name, value', [
+    ('momentum', 0.), ('batch_size', 10**6), ('seed', 2**32 - 1),
+    ('num_clients', 1), ('partition_seed', -1), ('learning_rate', 1e-30)])
+def test_limits_are_inclusive(name, value):
+  limits.check(Config(**{name: value}))
