@@ -126,7 +126,8 @@ def flags_of(config: Config) -> str:
 def make(config: Config) -> Algorithm:
   """Returns the algorithm that `config` names, without server optimizer.
 
-  Its hyperparameters mu and temperature are the configuration's.
+  Its hyperparameters mu and temperature are the configuration's. A user-defined
+  algorithm keeps its own values of them while the flags have their defaults.
 
   Raises:
     UserError: if a user-defined algorithm cannot be made.
@@ -143,5 +144,10 @@ def make(config: Config) -> Algorithm:
           f'--algorithm={config.algorithm} must return a moon_jax.Algorithm, '
           'such as fedavg()._replace(...); got '
           f'{type(algorithm).__name__}')
-  return algorithm._replace(hparams={
-      **algorithm.hparams, 'mu': config.mu, 'temperature': config.temperature})
+  hparams = {'mu': config.mu, 'temperature': config.temperature}
+  if config.has_user_algorithm():  # its own values, unless the flags are given
+    unset = {'mu': 0., 'temperature': Config.temperature}
+    hparams = {name: algorithm.hparams.get(name, value)
+               if value == unset[name] else value
+               for name, value in hparams.items()}
+  return algorithm._replace(hparams={**algorithm.hparams, **hparams})

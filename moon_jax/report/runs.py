@@ -65,6 +65,12 @@ def default_mu(config: dict) -> float:
   return registry.default_mu(_method_fields(config))
 
 
+def method_defaults(config: dict) -> dict[str, str]:
+  """Returns the defaults of the flags that only some methods read."""
+  defaults = Config().to_dict() | {'mu': default_mu(config)}
+  return {name: str(defaults[name]) for name in registry.METHOD_FLAGS}
+
+
 def is_ignored(name: str, config: dict) -> bool:
   """Returns whether the run's method ignores the flag `name`."""
   return name in registry.METHOD_FLAGS and name not in registry.method(

@@ -135,13 +135,15 @@ def _most_common_values(configs):
 def _flags(config, most_common):
   """Returns --algorithm and the flags that differ from the most common ones.
 
-  --mu is left out only if it is both the most common value and the default of
-  the algorithm, so that the flags are right with a shared flag file and without
-  one. Flags that the algorithm ignores are left out.
+  Flags that only some algorithms read are left out if the value is both the
+  most common one and the default, or if the algorithm ignores them: the flags
+  are then right with a flag file for all runs, and without one.
   """
   algorithm = config['algorithm']
-  mus = {most_common['mu'], str(runs_lib.default_mu(config))}
-  reference = most_common | {'mu': mus.pop() if len(mus) == 1 else None}
+  defaults = runs_lib.method_defaults(config)
+  reference = most_common | {
+      name: default if default == most_common[name] else None
+      for name, default in defaults.items()}
   omitted = _OMITTED | {'algorithm'}
   if algorithm == 'centralized':
     omitted |= _SET_BY_CENTRALIZED

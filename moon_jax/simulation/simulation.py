@@ -30,9 +30,8 @@ from moon_jax.simulation.records import RoundRecord
 
 
 class Simulation:
-  """Trains one federation, round by round.
+  """Trains one federation on all devices, round by round.
 
-  It uses all devices of JAX. On CPUs each core is a device.
   Attributes:
     federation: the federation.
     state: the `moon_jax.engine.state.State` (R = 1) after `rounds_done` rounds.

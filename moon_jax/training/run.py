@@ -155,7 +155,8 @@ def _use_compilation_cache() -> None:
   import jax
   import platformdirs
 
-  if jax.config.read('jax_compilation_cache_dir') is None:
+  directory = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+  if directory is None:
     cpuinfo = pathlib.Path('/proc/cpuinfo')
     flags = [line for line in (cpuinfo.read_text() if cpuinfo.exists()
                                else '').splitlines()

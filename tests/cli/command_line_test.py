@@ -71,5 +71,6 @@ def test_help_exits_with_status_0():
       [sys.executable, '-m', 'moon_jax.train', '--help'], text=True, cwd=_ROOT,
       capture_output=True, timeout=60, check=False)
   assert done.returncode == 0 and not done.stderr
-  for words in '--num_rounds: Communication rounds.', '--coordinator_address':
+  for words in ('--num_rounds: Number of communication rounds.',
+                '--coordinator_address'):
     assert words in done.stdout

@@ -40,7 +40,7 @@ def test_published_float32_peaks_agree_with_clock_and_units(name):
 def test_descriptions_are_installed():
   project = tomllib.loads((_ROOT / 'pyproject.toml').read_text())
   data = project['tool']['setuptools']['package-data']
-  assert data == {'moon_jax.targets': ['*.txtpb']}
+  assert data['moon_jax.targets'] == ['*.txtpb']
 
 
 def test_a_user_defined_file(tmp_path):
