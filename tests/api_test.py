@@ -1,0 +1,118 @@
+"""The public names of the package, and what a Python program relies on."""
+
+import dataclasses
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import moon_jax as mj
+
+
+@pytest.fixture(scope='module')
+def data():
+  return mj.load_dataset('digits')
+
+
+def federation(data, **changes):
+  clients = mj.partition.iid(len(data.train_labels), num_clients=4, seed=0)
+  return mj.Federation(**{
+      'data': data, 'clients': clients, 'model': mj.mlp(data.num_classes),
+      'algorithm': mj.fedavg(), 'local_epochs': 1, 'batch_size': 16,
+      'learning_rate': .05, **changes})
+
+
+def test_public_names_exist_and_are_listed():
+  assert sorted(mj._PUBLIC) == mj.__all__
+  assert all(getattr(mj, name) is not None for name in mj.__all__)
+  assert set(mj.__all__) <= set(dir(mj))
+  with pytest.raises(AttributeError, match='no attribute .fedsgd'):
+    mj.fedsgd  # noqa: B018
+
+
+def test_importing_the_package_does_not_import_jax():
+  code = 'import sys, moon_jax; sys.exit("jax" in sys.modules)'
+  assert subprocess.run([sys.executable, '-c', code], check=False,
+                        timeout=60).returncode == 0
+
+
+def test_rounds_can_be_stopped_and_continued(data):
+  whole, parts = (mj.Simulation(federation(data)) for _ in range(2))
+  records = list(whole.rounds(3, eval_every=2))
+  assert [record.round for record in records] == [1, 2, 3]
+  assert [record.test_accuracy is None for record in records] == [
+      True, False, False]
+  for _ in parts.rounds(5):
+    break
+  assert parts.rounds_done == 1
+  *_, last = parts.rounds(2)
+  assert (last.round, last.test_accuracy, last.train_loss) == (
+      3, records[-1].test_accuracy, records[-1].train_loss)
+  assert last.test_loss == last.metrics['test_loss']
+
+
+def test_a_federation_and_its_configuration_give_the_same_bits(data):
+  """A run by flags is that of the values it stands for."""
+  config = mj.Config(
+      dataset='digits', partition='iid', num_clients=4, model='mlp',
+      algorithm='moon', mu=1., num_negatives=2, local_epochs=1, batch_size=16,
+      learning_rate=.05, num_rounds=2, server_momentum=.5)
+  from moon_jax.simulation import build
+
+  algorithm = mj.with_server_optimizer(
+      mj.moon(num_negatives=2, mu=1.), optax.sgd(1., momentum=.5))
+  flags, values = (mj.Simulation(f) for f in (
+      build.federation(config), federation(data, algorithm=algorithm)))
+  for x, y in zip(flags.rounds(2), values.rounds(2)):
+    assert x.metrics == y.metrics
+  jax.tree.map(np.testing.assert_array_equal, flags.state_on_host(),
+               values.state_on_host())
+
+
+def test_the_hyperparameters_of_an_algorithm_are_used(data):
+  losses = [next(mj.Simulation(federation(
+      data, local_epochs=2, algorithm=mj.fedprox(mu=mu))).rounds(1)).train_loss
+            for mu in (0., 1.)]
+  assert losses[0] != losses[1]
+  plain = next(mj.Simulation(federation(data, local_epochs=2)).rounds(1))
+  assert losses[0] == plain.train_loss
+
+
+def test_cohorts_end(data):
+  simulation = mj.Simulation(federation(data, cohorts=[[0, 1], [2, 3]]))
+  with pytest.raises(mj.UserError, match='round 3 has no cohort'):
+    list(simulation.rounds(3))
+  assert simulation.rounds_done == 2
+
+
+def test_an_algorithm_that_returns_the_wrong_tree_is_refused(data):
+  wrong = mj.fedavg()._replace(
+      aggregate=lambda variables, server, message: (
+          {'params': variables['params'] | {'fc9': np.ones(2, np.float32)}},
+          server))
+  with pytest.raises(mj.UserError, match=(
+      r"aggregate must return variables.*'fc9'.* is float32\[2\], expected "
+      'nothing there')):
+    mj.Simulation(federation(data, algorithm=wrong))
+
+
+def test_callbacks_see_each_round_once(tmp_path):
+  config = mj.Config(
+      dataset='digits', model='mlp', algorithm='fedavg', num_rounds=2,
+      local_epochs=1, workdir=str(tmp_path), checkpoint_every=1)
+  seen = []
+  callback = lambda simulation, line: seen.append(
+      (simulation.rounds_done, line['round'], line['test_accuracy']))
+  mj.run(config, callbacks=[callback])
+  assert [(done, number) for done, number, _ in seen] == [(1, 1), (2, 2)]
+  mj.run(dataclasses.replace(config, num_rounds=3), callbacks=[callback])
+  assert [number for _, number, _ in seen] == [1, 2, 3]
+
+
+def test_values_in_a_configuration_are_refused():
+  with pytest.raises(mj.UserError, match=(
+      '--algorithm must be a str; got <function fedavg.*moon_jax.Federation')):
+    mj.run(mj.Config(algorithm=mj.fedavg))
