@@ -48,7 +48,7 @@ def measure(config: Config, pairs: int) -> dict[str, object]:
   """Returns the seconds per round of each block, and the paired ratios."""
   from moon_jax.data import sources
   from moon_jax.rundir.checkpoint import Checkpoints
-  from moon_jax.rundir.metrics_log import MetricsLog
+  from moon_jax.rundir.metrics_file import MetricsFile
   from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
 
@@ -59,7 +59,7 @@ def measure(config: Config, pairs: int) -> dict[str, object]:
   simulation.compile()
   with tempfile.TemporaryDirectory() as name:
     directory = pathlib.Path(name)
-    log = MetricsLog(directory / 'metrics.jsonl')
+    log = MetricsFile(directory / 'metrics.jsonl')
     log.lock()
     log.cut(None)
 

@@ -3,6 +3,9 @@
 The arrays may be traced and may differ between the runs of one program, so that
 a sweep over them compiles once. Weight decay is coupled as in PyTorch's
 optimizers: it is added to the gradient before all other transformations.
+
+`moon_jax.simulation.simulation.Simulation` sets the arrays once per run, from
+`moon_jax.simulation.federation.Federation.hparams`.
 """
 
 from collections.abc import Callable

@@ -32,8 +32,8 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
 
   from moon_jax.config import Config
   from moon_jax.simulation import build
-  from moon_jax.simulation import footprint
-  from moon_jax.simulation import memory
+  from moon_jax.simulation import memory_check
+  from moon_jax.simulation import memory_estimate
   from moon_jax.simulation.simulation import Simulation
 
   config = Config(**task['config'] | {
@@ -46,11 +46,12 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
   clients = [random.integers(task['num_examples'], size=size)
              for _ in range(config.num_clients)]
   cohort = list(range(config.num_clients))
-  with mock.patch.object(memory, 'check', wraps=memory.check) as check:
+  with mock.patch.object(
+      memory_check, 'check', wraps=memory_check.check) as check:
     simulation = Simulation(build.federation(
         config, dataset, clients, [cohort] * config.num_rounds))
   run = check.call_args.args[0]
-  parts = footprint.on_device(run) + footprint.data_on_device(run)
+  parts = memory_estimate.on_device(run) + memory_estimate.data_on_device(run)
   compile_seconds = simulation.compile()
   print(f'compiled in {compile_seconds:.1f} s', flush=True)
 

@@ -80,7 +80,7 @@ class _Runs:
     import jax.numpy as jnp
 
     from moon_jax import models
-    from moon_jax.algorithms import configured
+    from moon_jax.algorithms import from_config
     from moon_jax.data import augment
     from moon_jax.distributed import devices
     from moon_jax.engine import round as round_lib
@@ -100,7 +100,7 @@ class _Runs:
     self._model = models.make(
         config.model, dataset.num_classes, config.projection_dim, config.dtype,
         config.norm, dataset.num_tokens, config.precision, config.convolution)
-    self._algorithm = configured.make(config, len(clients))
+    self._algorithm = from_config.make(config, len(clients))
     normalize_fn = functools.partial(
         augment.normalize, mean=dataset.mean, std=dataset.std)
     self._example = normalize_fn(jnp.asarray(dataset.train_inputs[:1]))

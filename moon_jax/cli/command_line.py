@@ -72,11 +72,11 @@ def start(name: str, run: Callable[[Config], None]) -> None:
     config = json.loads(os.environ.pop(_RESTART_VARIABLE, 'null')) or config
     try:
       # Importing the checks imports JAX: `share` comes first.
-      from moon_jax.cli import given
+      from moon_jax.cli import ignored_flags
       from moon_jax.simulation import checks
 
       checks.validate(Config(**config))
-      given.check(Config(**config), words)
+      ignored_flags.check(Config(**config), words)
       run(checks.validate(Config(**config)))
     except OutOfMemory as error:
       print(f'{name}: {_one_line(str(error))}', file=sys.stderr)

@@ -15,7 +15,7 @@ from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.rundir import identity
-from moon_jax.rundir.metrics_log import MetricsLog
+from moon_jax.rundir.metrics_file import MetricsFile
 
 _FILES = ('config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
           'metrics.jsonl', 'summary.json', 'model.safetensors')
@@ -57,7 +57,7 @@ class Workdir:
     self.path = pathlib.Path(config.workdir or f'runs/{name}').expanduser()
     self._config = config
     self._inputs = inputs
-    self.metrics = MetricsLog(self.path / 'metrics.jsonl')
+    self.metrics = MetricsFile(self.path / 'metrics.jsonl')
     if look:
       self._check_run()
 

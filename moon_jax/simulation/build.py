@@ -3,7 +3,7 @@
 import numpy as np
 
 from moon_jax import models
-from moon_jax.algorithms import configured
+from moon_jax.algorithms import from_config
 from moon_jax.config import Config
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data import partition
@@ -46,7 +46,7 @@ def federation(config: Config, dataset: Dataset | None = None,
   return Federation(
       data=dataset, clients=clients, cohorts=cohorts,
       model=model(config, dataset),
-      algorithm=configured.make(config, max(map(len, cohorts))),
+      algorithm=from_config.make(config, max(map(len, cohorts))),
       optimizer=config.optimizer, learning_rate=config.learning_rate,
       momentum=config.momentum, weight_decay=config.weight_decay,
       local_epochs=config.local_epochs, batch_size=config.batch_size,

@@ -13,7 +13,7 @@ import numpy as np
 from moon_jax.distributed import devices
 from moon_jax.errors import DivergedError
 from moon_jax.models.base import Variables
-from moon_jax.simulation import evaluate
+from moon_jax.simulation import evaluation_programs
 from moon_jax.simulation import metrics as metrics_lib
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec
@@ -39,12 +39,12 @@ class Evaluator:
     self._federation, self._mesh, self._data_spec = federation, mesh, data_spec
     data = federation.data.with_test_examples(federation.eval_examples)
     self._num_test = federation.num_test
-    self.test_data = evaluate.batched(
+    self.test_data = evaluation_programs.batched(
         data.test_inputs, data.test_labels, mesh)
     program = spec.program
-    self._evaluate = evaluate.make_evaluate(
+    self._evaluate = evaluation_programs.make_evaluate(
         program.model, program.normalize_fn, mesh)
-    self._evaluate_clients = evaluate.make_evaluate_clients(
+    self._evaluate_clients = evaluation_programs.make_evaluate_clients(
         program.model, program.normalize_fn, mesh, data_spec)
     self._compiled = self._compiled_clients = None
     self._num_examples_used = ({'test_examples': self._num_test}

@@ -23,7 +23,7 @@ import jax
 
 from moon_jax.config import Config
 from moon_jax.simulation import build
-from moon_jax.simulation import layout as layout_lib
+from moon_jax.simulation import lane_layout as layout_lib
 from moon_jax.simulation.simulation import Simulation
 
 _TRIAL_ROWS = 24  # of each lane in the shorter rounds that measure; about

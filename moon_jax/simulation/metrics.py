@@ -8,7 +8,7 @@ from moon_jax.engine.round import RoundMetrics
 from moon_jax.engine.schedule import Jobs
 from moon_jax.engine.schedule import Table
 from moon_jax.errors import DivergedError
-from moon_jax.simulation.evaluate import ClientEvaluation
+from moon_jax.simulation.evaluation_programs import ClientEvaluation
 from moon_jax.simulation.federation import Federation
 
 

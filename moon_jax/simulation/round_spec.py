@@ -18,9 +18,10 @@ from moon_jax.engine import local
 from moon_jax.engine import state as state_lib
 from moon_jax.engine import training_set
 from moon_jax.engine.local import Program
-from moon_jax.simulation import footprint
+from moon_jax.simulation import memory_estimate
 from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.layout import Layout
+from moon_jax.simulation.lane_layout import Layout
+from moon_jax.simulation.memory_estimate import MemoryInputs
 
 _MAX_FROZEN = 2**30  # bytes of frozen representations that a round may hold
 
@@ -33,7 +34,7 @@ class RoundSpec(NamedTuple):
   shard_size: int  # training examples moved to a device per round; 0: all stay
   example: jax.Array  # a normalized batch of one input
   noise_std: np.ndarray | None  # float32 [N, C], on normalized inputs
-  footprint: footprint.Run
+  memory: MemoryInputs
 
 
 def make(federation: Federation, layout: Layout) -> RoundSpec:
@@ -72,12 +73,12 @@ def make(federation: Federation, layout: Layout) -> RoundSpec:
   begins_empty = not (algorithm.per_client_init or is_user_defined)
   return RoundSpec(
       program, layout, shard_size, example, _normalized_noise_std(federation),
-      footprint.Run(
+      MemoryInputs(
           federation,
           jax.eval_shape(model.init, jax.random.key(0), example), layout.shape,
           client_bytes=state_lib.client_bytes(model, algorithm, example),
           begins_empty=begins_empty,
-          num_stateful=footprint.num_stateful(federation, begins_empty),
+          num_stateful=memory_estimate.num_stateful(federation, begins_empty),
           shard_size=shard_size,
           frozen_bytes=frozen_bytes * program.freeze_once,
           keep_models=program.keep_models))

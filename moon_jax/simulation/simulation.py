@@ -18,8 +18,8 @@ from moon_jax.engine.round import Round
 from moon_jax.engine.state import State
 from moon_jax.engine.training_set import TrainingSet
 from moon_jax.models.base import Variables
-from moon_jax.simulation import layout as layout_lib
-from moon_jax.simulation import memory
+from moon_jax.simulation import lane_layout as layout_lib
+from moon_jax.simulation import memory_check
 from moon_jax.simulation import metrics as metrics_lib
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.evaluator import Evaluator
@@ -61,7 +61,7 @@ class Simulation:
     self.num_lanes, self.num_devices = layout.num_lanes, self._mesh.size
     spec = round_spec.make(federation, layout_lib.of(
         federation, self.num_lanes, self.num_devices))
-    memory.check(spec.footprint)
+    memory_check.check(spec.memory)
     self._shape, self._program = spec.layout.shape, spec.program
     self.state = state_lib.placed(state_lib.init(
         [federation.seed], federation.model, federation.algorithm,

@@ -153,9 +153,9 @@ def arguments(spec, largest: int) -> tuple:
   from moon_jax.optimizers import HYPERPARAMETERS
 
   shape, program = spec.layout.shape, spec.program
-  dataset = spec.footprint.federation.data
+  dataset = spec.memory.federation.data
   struct = jax.ShapeDtypeStruct
-  variables = spec.footprint.model
+  variables = spec.memory.model
 
   def stacked(count, tree):
     return jax.tree.map(lambda x: struct((count, *x.shape), x.dtype), tree)

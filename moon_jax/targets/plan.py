@@ -6,8 +6,8 @@ from typing import NamedTuple
 from moon_jax.config import Config
 from moon_jax.data.dataset import Dataset
 from moon_jax.simulation import build
-from moon_jax.simulation import footprint
-from moon_jax.simulation import layout as layout_lib
+from moon_jax.simulation import lane_layout as layout_lib
+from moon_jax.simulation import memory_estimate
 from moon_jax.simulation import round_spec
 from moon_jax.targets import deviceless
 from moon_jax.targets import estimate as estimate_lib
@@ -99,12 +99,12 @@ def _parts(spec, compiled):
 
   Includes the compiled round, and arrays that stay on the device while it runs.
   """
-  run_, algorithm = spec.footprint, spec.program.algorithm
-  model = footprint.bytes_of(run_.model)
+  run_, algorithm = spec.memory, spec.program.algorithm
+  model = memory_estimate.bytes_of(run_.model)
   parts = compiled.argument_bytes | {
       'new model, server state and metrics': compiled.result_bytes,
       'temporaries of the compiled round': compiled.temporary_bytes,
-      'test examples': footprint.data_on_device(run_)[1].size,
+      'test examples': memory_estimate.data_on_device(run_)[1].size,
       'local models of the previous round':
           model * spec.layout.shape.jobs_per_device * run_.keep_models,
       'models of all clients, evaluated together':

@@ -94,7 +94,7 @@ def _inputs(config):
 def _simulate(federation, workdir, callbacks, start):
   from moon_jax.report import heatmap
   from moon_jax.simulation import determinism
-  from moon_jax.simulation import memory
+  from moon_jax.simulation import memory_check
   from moon_jax.simulation.simulation import Simulation
   from moon_jax.training import summary as summary_lib
   from moon_jax.training.trainer import Trainer
@@ -102,7 +102,7 @@ def _simulate(federation, workdir, callbacks, start):
   config, dataset = federation.config, federation.data
   make = lambda: Simulation(federation)
   _use_compilation_cache()
-  with memory.explained(federation):
+  with memory_check.explained(federation):
     if config.check_determinism:
       determinism.check(make)
       print('two rounds, trained twice, have the same bits', flush=True)

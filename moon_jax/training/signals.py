@@ -8,6 +8,9 @@ the process immediately. A second Ctrl-C always does.
 
 In a run of several processes none can leave a round that the others finish. All
 of them end after the round in which any of them received a signal.
+
+`moon_jax.training.trainer` then saves a checkpoint, and
+`moon_jax.cli.command_line` sets the exit status.
 """
 
 from collections.abc import Callable

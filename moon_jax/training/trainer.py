@@ -3,18 +3,17 @@
 from collections.abc import Callable
 from collections.abc import Sequence
 import contextlib
-import sys
-import time
 
 from moon_jax.distributed import processes
 from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
 from moon_jax.errors import UserError
 from moon_jax.rundir.workdir import Workdir
-from moon_jax.simulation import memory
+from moon_jax.simulation import memory_check
 from moon_jax.simulation.records import RoundRecord
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.training import summary as summary_lib
+from moon_jax.training.metrics_line import is_due
+from moon_jax.training.metrics_line import metrics_line
 from moon_jax.training.progress import Progress
 from moon_jax.training.signals import Interrupt
 
@@ -101,7 +100,7 @@ class Trainer:
       except DivergedError as error:
         raise DivergedError(f'{error}{self._last_checkpoint()}') from None
       except Exception as error:
-        if memory.is_exhausted(error):
+        if memory_check.is_exhausted(error):
           raise self._out_of_memory(error, interrupt) from error
         if processes.count() == 1:  # otherwise it would wait for lost peers
           with contextlib.suppress(UserError):
@@ -119,12 +118,12 @@ class Trainer:
           done = self.simulation.rounds_done
           with progress.busy(f'round {done + 1}: training', _LONG_ROUND):
             self._trained = self.simulation.run_round(interrupt.call)
-        line = _line(self.simulation, self._trained, interrupt, progress)
+        line = metrics_line(self.simulation, self._trained, interrupt, progress)
         if processes.is_first():
           self._workdir.append_metrics(line)
         self._trained = None
         progress.round(line)
-        if _is_due(config.checkpoint_every, line['round'], config):
+        if is_due(config.checkpoint_every, line['round'], config):
           self._save()
         for callback in self._callbacks:
           callback(self.simulation, line)
@@ -152,7 +151,7 @@ class Trainer:
     if processes.count() == 1:  # otherwise it would wait for lost peers
       # Saving may fail as well; the first error is the one to report.
       with contextlib.suppress(Exception):
-        if self._trained and _is_due(
+        if self._trained and is_due(
             config.client_eval_every, simulation.rounds_done, config):
           self._close()  # local models are not saved, and would be missing
         else:
@@ -161,7 +160,7 @@ class Trainer:
         interrupt.check()  # a signal may have come meanwhile
       except InterruptedRun as interrupted:
         return InterruptedRun(interrupted.number, where)
-    return memory.explain(
+    return memory_check.explain(
         error, simulation.federation, simulation.num_lanes,
         simulation.temporary_bytes(), where,
         fewer_lanes=simulation.num_lanes // 2 if can_retry else 0)
@@ -214,36 +213,3 @@ class Trainer:
       if fingerprints[name] != self._fingerprints[name]:
         raise UserError(f'--workdir={self._workdir.path}: {reason}; fix that, '
                         'or name another --workdir')
-
-
-def _is_due(every, rounds_done, config):
-  """Returns whether to act after this round; 0 means never."""
-  return every and (
-      rounds_done % every == 0 or rounds_done == config.num_rounds)
-
-
-def _line(simulation, record, interrupt, progress):
-  """Evaluates a trained round if it is due; returns its line of metrics."""
-  start = time.perf_counter()
-  config, done = simulation.federation.config, simulation.rounds_done
-  cohorts = simulation.federation.cohorts[:done]
-  for client, reason in record.left_out.items() if (
-      processes.is_first()) else ():
-    print(f'round {done}: left out client {client}: its {reason}',
-          file=sys.stderr, flush=True)
-  line = {'round': done}
-  has_clients = _is_due(config.client_eval_every, done, config)
-  num_test = simulation.federation.num_test
-  if _is_due(config.eval_every, done, config):
-    with progress.busy(f'round {done}: evaluating on {num_test:,} examples'):
-      # Local models are not saved: if they are needed, do not interrupt.
-      line |= simulation.evaluate(*[] if has_clients else [interrupt.call])
-    line |= summary_lib.privacy_spent(config, cohorts)
-  if has_clients:
-    with progress.busy(f'round {done}: evaluating the local models on '
-                       f'{num_test:,} examples'):
-      line |= simulation.evaluate_clients()
-  line |= record.metrics
-  line['seconds'] = round(record.seconds + time.perf_counter() - start, 4)
-  line['examples_per_second'] = round(record.num_examples / record.seconds, 1)
-  return line

@@ -26,7 +26,7 @@ from federation import NUM_CLASSES
 from federation import SIZES
 from moon_jax import losses
 from moon_jax.algorithms import base
-from moon_jax.algorithms import configured
+from moon_jax.algorithms import from_config
 from moon_jax.algorithms import privacy
 from moon_jax.algorithms import registry
 from moon_jax.algorithms import server
@@ -79,7 +79,7 @@ def made(setting):
   # optax's adaptive optimizers and noise promote types themselves.
   promotes = 'server_optimizer' in setting or 'dp_clip' in setting
   with jax.numpy_dtype_promotion('standard' if promotes else 'strict'):
-    yield configured.make(config_of(setting))
+    yield from_config.make(config_of(setting))
 
 
 def config_of(setting):
@@ -225,7 +225,7 @@ def saved_and_restored(state, federation, path):
 @functools.cache
 def plain_federation(algorithm, contrastive='model'):
   """The method without server optimizer, on one lane."""
-  return Federation(configured.make(config_of(
+  return Federation(from_config.make(config_of(
       {'algorithm': algorithm, 'contrastive': contrastive})))
 
 
@@ -245,7 +245,7 @@ def test_combinations_keep_the_contract(setting, compilations, tmp_path):
   optimizer = server.make(config_of(setting))
   promotion = 'standard' if 'server_optimizer' in setting else 'strict'
   with jax.numpy_dtype_promotion(promotion):
-    both = Federation(configured.make(config_of(setting)),
+    both = Federation(from_config.make(config_of(setting)),
                       num_lanes=3, num_rows=60, num_jobs=6)
     before = cross_entropy(both)
     both.round(COHORTS[0])
@@ -314,7 +314,7 @@ def test_server_momentum_0_and_rate_1_is_the_average():
 
 def test_scaffold_server_variate_is_the_mean_of_all_clients():
   """Of those, too, that take no part."""
-  algorithm = configured.make(config_of(
+  algorithm = from_config.make(config_of(
       {'algorithm': 'scaffold', 'participation': .5}))
   federated = Federation(algorithm, num_lanes=3, hparams={'momentum': 0.})
   for cohort in COHORTS[:3]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tiny_federation
 
-from moon_jax.simulation import layout
+from moon_jax.simulation import lane_layout
 
 
 @pytest.mark.parametrize('batch_size, expected, steps', [
@@ -14,6 +14,6 @@ from moon_jax.simulation import layout
 ])
 def test_batches_are_at_most_the_largest_client(batch_size, expected, steps):
   federation = tiny_federation.make(batch_size=batch_size, local_epochs=2)
-  found = layout.of(federation, num_lanes=1, num_devices=1)
+  found = lane_layout.of(federation, num_lanes=1, num_devices=1)
   assert found.shape.batch_size == expected
   np.testing.assert_array_equal(found.steps_C, 2 * np.array(steps))

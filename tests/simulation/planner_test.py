@@ -7,7 +7,7 @@ import pytest
 import tiny_federation
 
 from moon_jax.errors import UserError
-from moon_jax.simulation import layout
+from moon_jax.simulation import lane_layout
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.planner import Planner
 
@@ -16,7 +16,7 @@ class Counting(Planner):
   """A planner that records the rounds that it plans."""
 
   def __init__(self, federation):
-    spec = round_spec.make(federation, layout.of(federation, 1, 1))
+    spec = round_spec.make(federation, lane_layout.of(federation, 1, 1))
     training = types.SimpleNamespace(of_round=lambda table: (table, None))
     super().__init__(federation, spec, training)
     self.planned = []

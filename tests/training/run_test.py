@@ -23,7 +23,7 @@ from moon_jax.errors import InterruptedRun
 from moon_jax.errors import OutOfMemory
 from moon_jax.errors import UserError
 from moon_jax.rundir import export
-from moon_jax.rundir.metrics_log import MetricsLog
+from moon_jax.rundir.metrics_file import MetricsFile
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import build
 from moon_jax.simulation import simulation as simulation_lib
@@ -305,7 +305,7 @@ def test_the_model_of_fewer_rounds_is_not_loaded(
   assert moon_jax.load(tmp_path)[0].config['num_rounds'] == 3
 
 
-@pytest.mark.parametrize('where', [Workdir, MetricsLog])
+@pytest.mark.parametrize('where', [Workdir, MetricsFile])
 def test_a_run_that_began_meanwhile_is_seen(where, tmp_path, monkeypatch):
   """Before the directory is looked at again, or just before it is locked."""
   config = dataclasses.replace(

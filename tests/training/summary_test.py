@@ -8,8 +8,8 @@ import pytest
 from moon_jax.algorithms import accounting
 from moon_jax.config import Config
 from moon_jax.simulation.records import RoundRecord
+from moon_jax.training import metrics_line
 from moon_jax.training import summary as summary_lib
-from moon_jax.training import trainer
 
 ACCURACIES = (.1, .9, None, .3, .4, .5, .6, .7)
 
@@ -46,7 +46,8 @@ def test_the_arithmetic_of_a_run(changes, words):
 def test_the_last_round_is_always_due(every, due):
   """To be evaluated and saved; never where it is never."""
   config = Config(num_rounds=5)
-  assert [t for t in range(1, 6) if trainer._is_due(every, t, config)] == due
+  assert [t for t in range(1, 6)
+          if metrics_line.is_due(every, t, config)] == due
 
 
 def test_a_round_has_spent_what_the_rounds_up_to_it_have():
@@ -58,7 +59,7 @@ def test_a_round_has_spent_what_the_rounds_up_to_it_have():
         rounds_done=done, federation=types.SimpleNamespace(
             config=config, cohorts=cohorts, num_test=9),
         evaluate=lambda wait: {'test_accuracy': .5})
-    line = trainer._line(
+    line = metrics_line.metrics_line(
         simulation,
         RoundRecord({'train_loss': 1.}, {}, num_examples=30, seconds=2.),
         types.SimpleNamespace(call=None),

@@ -13,12 +13,12 @@ import pathlib
 
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import download
+from moon_jax.data.io import file_formats
 from moon_jax.data.io import files
-from moon_jax.data.io import layouts
-from moon_jax.data.io import prepared
-from moon_jax.data.io.layouts import Layout
-from moon_jax.data.io.layouts import OtherDatasetError
-from moon_jax.data.io.layouts import PublishedDataset
+from moon_jax.data.io import tfds_data
+from moon_jax.data.io.file_formats import Layout
+from moon_jax.data.io.file_formats import OtherDatasetError
+from moon_jax.data.io.file_formats import PublishedDataset
 from moon_jax.errors import UserError
 
 
@@ -38,8 +38,8 @@ def load(published: PublishedDataset, data_dir: str) -> Dataset:
     UserError: if files are missing or damaged and cannot be downloaded.
   """
   if data_dir == 'tfds':
-    return _dataset(published, *layouts.check_prepared(
-        published, data_dir, prepared.prepare(published.prepared_name)))
+    return _dataset(published, *file_formats.check_prepared(
+        published, data_dir, tfds_data.prepare(published.prepared_name)))
   content = ' or '.join(_names(published.layouts[0]))
   if published.url_md5:
     content += ', or an empty one to download into'
@@ -67,17 +67,18 @@ def _read(published: PublishedDataset, root: pathlib.Path):
     for suffixes in (('', '.gz'), ('.gz', '')):
       if _exists(root, layout):
         try:
-          return layouts.read(published, layout, files.directory_reader(
-              root / layout.directory, layouts.remedy(published), suffixes))
+          remedy = file_formats.remedy(published)
+          return file_formats.read(published, layout, files.directory_reader(
+              root / layout.directory, remedy, suffixes))
         except OtherDatasetError as error:
           other_error = other_error or error
   for layout in published.layouts:
     if layout.archive and (root / layout.archive).exists():
       return _read_archive(published, layout, root / layout.archive)
-  directory = prepared.find(root, published.prepared_name)
+  directory = tfds_data.find(root, published.prepared_name)
   if directory:
-    return layouts.check_prepared(
-        published, directory, prepared.read(directory))
+    return file_formats.check_prepared(
+        published, directory, tfds_data.read(directory))
   if not published.url_md5:
     directories = ' or '.join(
         f'{layout.directory}/' for layout in published.layouts[1:])
@@ -109,7 +110,7 @@ def _exists(root: pathlib.Path, layout: Layout) -> bool:
 
 def _read_archive(published: PublishedDataset, layout: Layout,
                   path: pathlib.Path):
-  return layouts.read(published, layout, files.archive_reader(
+  return file_formats.read(published, layout, files.archive_reader(
       path, layout.md5, f'Remove it and run again to download '
       f'{published.title} from {published.url}'))
 

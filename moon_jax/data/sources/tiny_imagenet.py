@@ -11,7 +11,7 @@ labels.
     wnids.txt                        the WNIDs, for error messages; optional
 
 Images are decoded by the first run and cached in one file of 1.35 GB next to
-the folder or archive (`moon_jax.data.io.decoded`). Its path is printed.
+the folder or archive (`moon_jax.data.io.image_folder`). Its path is printed.
 
 Examples are sorted by class and then by file name, as by torchvision's
 ImageFolder. The published partitions depend on this order.
@@ -24,9 +24,9 @@ import posixpath
 import numpy as np
 
 from moon_jax.data.dataset import Dataset
-from moon_jax.data.io import decoded
 from moon_jax.data.io import download
 from moon_jax.data.io import files
+from moon_jax.data.io import image_folder
 from moon_jax.data.io.files import FileTree
 from moon_jax.errors import UserError
 
@@ -67,7 +67,7 @@ def load(data_dir: str) -> Dataset:
   wnids = sorted(train)
   test = _test(tree, set(wnids))
   train_names = [name for wnid in wnids for name in train[wnid]]
-  images = decoded.load(
+  images = image_folder.load(
       tree, train_names + [name for _, name in test], _SIZE, _TITLE,
       'tiny_imagenet')
   class_of = {wnid: k for k, wnid in enumerate(wnids)}

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from moon_jax.data.io import download
-from moon_jax.data.io import layouts
-from moon_jax.data.io import prepared
+from moon_jax.data.io import file_formats
 from moon_jax.data.io import published
+from moon_jax.data.io import tfds_data
 from moon_jax.errors import UserError
 
 IMAGES = np.arange(5 * 4, dtype=np.uint8).reshape(5, 2, 2, 1)
@@ -24,13 +24,13 @@ def decode(blob):
   return flat[n:].reshape(n, 2, 2, 1), flat[:n]
 
 
-TOY = layouts.PublishedDataset(
+TOY = file_formats.PublishedDataset(
     name='toy',
     title='Toy',
     url='http://toy.example/',
     url_md5='',
     layouts=tuple(
-        layouts.Layout(directory, '', {
+        file_formats.Layout(directory, '', {
             name: hashlib.md5(blob).hexdigest()
             for name, blob in FILES.items()}, decode)
         for directory in ('.', 'toy')),
@@ -132,8 +132,8 @@ def test_the_search_continues_at_compressed_files(
 def test_the_search_continues_at_prepared_directories(tmp_path, monkeypatch):
   write(tmp_path, files=OTHER)
   arrays = IMAGES[:3], LABELS[:3], IMAGES[3:], LABELS[3:]
-  monkeypatch.setattr(prepared, 'find', lambda root, name: root / name)
-  monkeypatch.setattr(prepared, 'read', lambda directory: arrays)
+  monkeypatch.setattr(tfds_data, 'find', lambda root, name: root / name)
+  monkeypatch.setattr(tfds_data, 'read', lambda directory: arrays)
   dataset = published.load(TOY_OR_OTHER, str(tmp_path))
   np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
 
@@ -220,8 +220,8 @@ def test_decoded_arrays_are_checked(decoded, words, tmp_path):
 
 def test_prepared_arrays_are_checked(tmp_path, monkeypatch):
   arrays = IMAGES[:3], LABELS[:3], IMAGES[3:], LABELS[3:]
-  monkeypatch.setattr(prepared, 'find', lambda root, name: root / name)
-  monkeypatch.setattr(prepared, 'read', lambda directory: arrays)
+  monkeypatch.setattr(tfds_data, 'find', lambda root, name: root / name)
+  monkeypatch.setattr(tfds_data, 'read', lambda directory: arrays)
   dataset = published.load(TOY, str(tmp_path))
   np.testing.assert_array_equal(dataset.test_inputs, IMAGES[3:])
   arrays = IMAGES[:3], LABELS[:3], IMAGES[4:], LABELS[4:]

@@ -10,11 +10,11 @@ from federation import LABELS
 from moon_jax.distributed import devices
 from moon_jax.engine import schedule
 from moon_jax.engine.local import TrainData
-from moon_jax.simulation import evaluate
+from moon_jax.simulation import evaluation_programs
 
 
 def test_every_example_counts_once(monkeypatch):
-  monkeypatch.setattr(evaluate, '_BATCH', 32)
+  monkeypatch.setattr(evaluation_programs, '_BATCH', 32)
   model = federation.linear_model()
   images, labels = federation.IMAGES[:75], federation.LABELS[:75]
   keys = jax.random.split(jax.random.key(0), 2)
@@ -22,8 +22,8 @@ def test_every_example_counts_once(monkeypatch):
   # The second says 0 of all, and would be right about padding.
   variables_R['params']['b'] = jnp.array([[0., 0, 0], [100., 0, 0]])
   mesh = devices.mesh(num_lanes=2)
-  result = evaluate.make_evaluate(model, federation.normalize, mesh)(
-      variables_R, evaluate.batched(images, labels, mesh))
+  result = evaluation_programs.make_evaluate(model, federation.normalize, mesh)(
+      variables_R, evaluation_programs.batched(images, labels, mesh))
 
   x = ((images.reshape(75, -1) / 255.) - .5) / .25
   for r in range(2):
@@ -48,9 +48,11 @@ def test_own_examples_are_each_clients(monkeypatch):
   own = schedule.own_examples(clients, 40)
   train = TrainData(jnp.asarray(IMAGES), jnp.asarray(LABELS))
   mesh = devices.mesh(num_lanes=2)
-  found = evaluate.make_evaluate_clients(model, federation.normalize, mesh)(
+  evaluate_fn = evaluation_programs.make_evaluate_clients(
+      model, federation.normalize, mesh)
+  found = evaluate_fn(
       global_, models_J, own, train,
-      evaluate.batched(IMAGES[:75], LABELS[:75], mesh))
+      evaluation_programs.batched(IMAGES[:75], LABELS[:75], mesh))
 
   def num_correct(variables, indices):
     x = ((IMAGES[indices].reshape(len(indices), -1) / 255.) - .5) / .25

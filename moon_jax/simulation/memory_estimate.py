@@ -21,8 +21,8 @@ _BYTES = 4  # of a float32 or an int32
 _SMALLER = {'resnet50': 'resnet18', 'resnet18': 'simple_cnn'}
 
 
-class Run(NamedTuple):
-  """What determines the sizes of a run."""
+class MemoryInputs(NamedTuple):
+  """What determines the memory of a run."""
 
   federation: Federation
   model: Variables  # shapes, as `jax.eval_shape` returns them
@@ -66,7 +66,7 @@ def num_stateful(federation: Federation, begins_empty: bool) -> int:
               for client in cohort})
 
 
-def on_device(run: Run) -> list[Part]:
+def on_device(run: MemoryInputs) -> list[Part]:
   """Returns the parts of which each device has a copy, or its own share."""
   table, flags = run.table, run.flags
   jobs = table.jobs_per_device
@@ -92,7 +92,7 @@ def on_device(run: Run) -> list[Part]:
            + _lower(flags, 'projection_dim', fit))]
 
 
-def data_on_device(run: Run) -> list[Part]:
+def data_on_device(run: MemoryInputs) -> list[Part]:
   """Returns the examples that a device with its own memory holds."""
   num_train = len(run.federation.data.train_labels)
   test = _test_bytes(run) if run.keep_models else (
@@ -110,7 +110,7 @@ def data_on_device(run: Run) -> list[Part]:
       Part('test examples', test, lambda fit: _fewer_test_examples(run, fit))]
 
 
-def on_host(run: Run) -> list[Part]:
+def on_host(run: MemoryInputs) -> list[Part]:
   """Returns the parts that the host's memory holds once."""
   flags, num_clients = run.flags, run.federation.num_clients
 
@@ -135,7 +135,7 @@ def on_host(run: Run) -> list[Part]:
            lambda fit: _fewer_test_examples(run, fit))]
 
 
-def data_of_cores(run: Run, num_devices: int) -> list[Part]:
+def data_of_cores(run: MemoryInputs, num_devices: int) -> list[Part]:
   """Returns the copies of examples that CPU cores have besides the host's.
 
   Args:

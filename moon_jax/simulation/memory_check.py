@@ -7,15 +7,15 @@ import jax
 
 from moon_jax.errors import OutOfMemory
 from moon_jax.errors import UserError
-from moon_jax.simulation import footprint
+from moon_jax.simulation import memory_estimate
 from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.footprint import Run
+from moon_jax.simulation.memory_estimate import MemoryInputs
 
 _MAX_CHARACTERS = 200  # of an error that a message quotes
 _LEAST_NAMED = .001  # of the memory needed; messages omit smaller parts
 
 
-def check(run: Run) -> None:
+def check(run: MemoryInputs) -> None:
   """Compares the memory that a run needs with that of host and devices.
 
   Raises:
@@ -25,13 +25,15 @@ def check(run: Run) -> None:
   if device is None:  # the devices use the machine's memory
     local = -(-run.table.num_devices // jax.process_count())
     _compare('the run', [
-        *footprint.on_host(run), *footprint.data_of_cores(run, local),
+        *memory_estimate.on_host(run),
+        *memory_estimate.data_of_cores(run, local),
         *[part._replace(size=local * part.size)
-          for part in footprint.on_device(run)]], _machine())
+          for part in memory_estimate.on_device(run)]], _machine())
     return
   _compare('the run, on each device,', [
-      *footprint.on_device(run), *footprint.data_on_device(run)], device)
-  _compare('the run, on the host,', footprint.on_host(run), _machine())
+      *memory_estimate.on_device(run),
+      *memory_estimate.data_on_device(run)], device)
+  _compare('the run, on the host,', memory_estimate.on_host(run), _machine())
 
 
 def is_exhausted(error: Exception) -> bool:

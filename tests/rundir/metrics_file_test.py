@@ -6,14 +6,14 @@ import os
 import pytest
 
 from moon_jax.errors import UserError
-from moon_jax.rundir.metrics_log import MetricsLog
+from moon_jax.rundir.metrics_file import MetricsFile
 
 LINES = [{'round': n, 'test_accuracy': n / 7} for n in range(1, 6)]
 
 
 def write(path, lines, mark=None):
   """Appends lines after a mark; returns the mark after each of them."""
-  log = MetricsLog(path)
+  log = MetricsFile(path)
   log.lock()
   log.check(mark)
   log.cut(mark)
@@ -34,9 +34,9 @@ def test_lines_after_a_mark_are_replaced(tail, tmp_path):
   assert write(path, LINES[2:], marks[1])[-1] == (
       write(tmp_path / 'other', LINES)[-1])
   assert path.read_bytes() == (tmp_path / 'other').read_bytes()
-  assert MetricsLog(path).lines() == LINES
+  assert MetricsFile(path).lines() == LINES
   write(path, LINES[:1])  # without a checkpoint all lines are removed
-  assert MetricsLog(path).lines() == LINES[:1]
+  assert MetricsFile(path).lines() == LINES[:1]
 
 
 @pytest.mark.parametrize('change', [
@@ -56,7 +56,7 @@ def test_lines_that_differ_from_the_checkpoint_are_an_error(change, tmp_path):
 
 def test_a_mark_describes_lines_that_are_on_disk(tmp_path, monkeypatch):
   """A checkpoint stores it: a loss of power must not remove the lines."""
-  log = MetricsLog(tmp_path / 'metrics.jsonl')
+  log = MetricsFile(tmp_path / 'metrics.jsonl')
   log.lock()
   log.cut(None)
   log.append(LINES[0])
@@ -79,11 +79,11 @@ def test_invalid_lines_are_an_error(content, tmp_path):
   path = tmp_path / 'metrics.jsonl'
   path.write_bytes(content)
   with pytest.raises(UserError, match='metrics.jsonl must hold one line per'):
-    MetricsLog(path).lines()
+    MetricsFile(path).lines()
 
 
 def test_a_locked_file_is_an_error(tmp_path):
-  first, second = (MetricsLog(tmp_path / 'metrics.jsonl') for _ in range(2))
+  first, second = (MetricsFile(tmp_path / 'metrics.jsonl') for _ in range(2))
   first.lock()
   with pytest.raises(UserError, match='is in use by another run'):
     second.lock()
@@ -93,7 +93,7 @@ def test_a_locked_file_is_an_error(tmp_path):
 
 
 def test_a_deleted_file_is_not_created_again(tmp_path):
-  log = MetricsLog(tmp_path / 'metrics.jsonl')
+  log = MetricsFile(tmp_path / 'metrics.jsonl')
   log.lock()
   log.cut(None)
   log.append(LINES[0])
@@ -104,7 +104,7 @@ def test_a_deleted_file_is_not_created_again(tmp_path):
 
 
 def test_nan_is_not_written(tmp_path):
-  log = MetricsLog(tmp_path / 'metrics.jsonl')
+  log = MetricsFile(tmp_path / 'metrics.jsonl')
   log.lock()
   log.cut(None)
   with pytest.raises(ValueError):

@@ -4,13 +4,13 @@ from absl import flags
 import pytest
 
 from moon_jax.algorithms import registry
-from moon_jax.cli import given
+from moon_jax.cli import ignored_flags
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 
 
 def check(words, **fields):
-  given.check(Config(**fields), words)
+  ignored_flags.check(Config(**fields), words)
 
 
 @pytest.fixture(autouse=True)
@@ -76,8 +76,8 @@ def test_a_mu_in_a_flag_file_is_for_its_algorithm(
 
 
 def test_names_are_those_of_flags():
-  assert given.names(['--noaugment', '-mu', '-1', '--beta=0.5', 'x']) >= {
-      'augment', 'mu', 'beta'}
+  words = ['--noaugment', '-mu', '-1', '--beta=0.5', 'x']
+  assert ignored_flags.names(words) >= {'augment', 'mu', 'beta'}
 
 
 def test_ignored_flags_differ_from_their_default():

@@ -11,8 +11,8 @@ from moon_jax.data import cohort
 from moon_jax.data import sources
 from moon_jax.errors import UserError
 from moon_jax.simulation import build
-from moon_jax.simulation import footprint
-from moon_jax.simulation import memory
+from moon_jax.simulation import memory_check
+from moon_jax.simulation import memory_estimate
 from moon_jax.simulation.simulation import Simulation
 
 CONFIG = Config(
@@ -42,13 +42,13 @@ class Checked(Exception):
 
 @pytest.fixture
 def made(simulate, monkeypatch):
-  """Returns the footprint.Run of a changed configuration."""
+  """Returns the MemoryInputs of a changed configuration."""
   def check(run):
     raise Checked(run)
 
   def make(**changes):
     with monkeypatch.context() as patch, pytest.raises(Checked) as found:
-      patch.setattr(memory, 'check', check)
+      patch.setattr(memory_check, 'check', check)
       simulate(**changes)
     return found.value.args[0]
 
@@ -68,22 +68,22 @@ def test_parts_are_as_large_as_the_arrays(made, simulate, dataset):
   table = simulation.planner.plan(0)
   train = nbytes([dataset.train_inputs, dataset.train_labels])
   test = nbytes([dataset.test_inputs, dataset.test_labels])
-  assert sizes(footprint.on_host(run)) == {
+  assert sizes(memory_estimate.on_host(run)) == {
       'client state of 100 sampled clients': nbytes(simulation.state.clients),
       'client state of 100 clients copied for a checkpoint': 0,
       'training examples': train, 'test examples': test}
-  on_device = sizes(footprint.on_device(run))
+  on_device = sizes(memory_estimate.on_device(run))
   assert on_device['models'] == nbytes(simulation.state.variables)
   assert on_device["the round's table"] == table.examples_TLB.nbytes // 2
   assert on_device['client state of a round, before and after it'] == (
       2 * run.client_bytes * len(table.jobs.run) // 2)
-  of_device = sizes(footprint.data_on_device(run))
+  of_device = sizes(memory_estimate.data_on_device(run))
   assert of_device['training examples'] == train
   # The batches that devices share are padded.
   batches = nbytes(simulation._evaluator.test_data[:2])
   assert test <= 2 * of_device['test examples'] + 1 <= batches + 1
   # Cores share one copy of the training examples, which the host has.
-  assert sizes(footprint.data_of_cores(run, 2)) == {
+  assert sizes(memory_estimate.data_of_cores(run, 2)) == {
       "examples of a round's clients": 0, 'test examples in batches': test}
 
 
@@ -93,9 +93,9 @@ def test_data_are_counted_where_they_are_copied(made, dataset):
   assert 0 < share < .5
   train = nbytes([dataset.train_inputs, dataset.train_labels])
   test = nbytes([dataset.test_inputs, dataset.test_labels])
-  assert sizes(footprint.data_on_device(run)) == {
+  assert sizes(memory_estimate.data_on_device(run)) == {
       'training examples': int(share * train), 'test examples': test}
-  assert sizes(footprint.data_of_cores(run, 3)) == {
+  assert sizes(memory_estimate.data_of_cores(run, 3)) == {
       "examples of a round's clients": 3 * int(share * train),
       'test examples in batches': 4 * test}
 
@@ -110,10 +110,10 @@ def test_only_clients_that_are_sampled_need_memory(made):
   # More rounds are listed than are run.
   listed = dataclasses.replace(
       run.federation, cohorts=cohorts + [[98, 99]])
-  assert footprint.num_stateful(listed, True) == sampled
+  assert memory_estimate.num_stateful(listed, True) == sampled
   first = dataclasses.replace(
       listed, config=dataclasses.replace(config, num_rounds=1))
-  assert footprint.num_stateful(first, True) == 10
+  assert memory_estimate.num_stateful(first, True) == 10
   # Models of their own take memory from the start.
   assert made(participation=.1, algorithm='solo').num_stateful == 100
 
@@ -147,13 +147,15 @@ def test_a_remedy_names_flags_that_are_enough(changes, part, flags, made,
                                               monkeypatch):
   """A machine has a little more than half of what the largest part takes."""
   run = made(**changes)
-  needs = [*footprint.on_host(run), *footprint.data_of_cores(run, 2),
-           *[p._replace(size=2 * p.size) for p in footprint.on_device(run)]]
+  needs = [*memory_estimate.on_host(run),
+           *memory_estimate.data_of_cores(run, 2),
+           *[p._replace(size=2 * p.size)
+             for p in memory_estimate.on_device(run)]]
   assert largest(needs).name == part
   have = sum(p.size for p in needs) - .45 * largest(needs).size
-  monkeypatch.setattr(memory, '_machine', lambda: have)
+  monkeypatch.setattr(memory_check, '_machine', lambda: have)
   with pytest.raises(UserError) as error:
-    memory.check(run)
+    memory_check.check(run)
   said = str(error.value)
   assert said.count('\n') == 0 and f' GB of {part}: ' in said
   found = dict(re.findall(r'--(\w+)=[\d.]+ to (\d+)', said))
@@ -163,50 +165,52 @@ def test_a_remedy_names_flags_that_are_enough(changes, part, flags, made,
     found['num_clients'] = so_many[1]
   assert found
   for name, value in found.items():
-    monkeypatch.setattr(memory, '_machine', lambda: have)
+    monkeypatch.setattr(memory_check, '_machine', lambda: have)
     smaller = made(**changes | {name: int(value)})
-    memory.check(smaller)
+    memory_check.check(smaller)
 
 
 def test_clients_that_can_be_sampled_are_counted(made, monkeypatch):
   """Lowering any of three flags helps; how many clients fit is said."""
   run = made(participation=.1, num_rounds=20)
   needs = sum(part.size for part in [
-      *footprint.on_host(run), *footprint.data_of_cores(run, 2)]) + 2 * sum(
-          part.size for part in footprint.on_device(run))
+      *memory_estimate.on_host(run),
+      *memory_estimate.data_of_cores(run, 2)]) + 2 * sum(
+          part.size for part in memory_estimate.on_device(run))
   most = run.num_stateful - 5
   monkeypatch.setattr(
-      memory, '_machine', lambda: needs - 4.5 * run.client_bytes)
+      memory_check, '_machine', lambda: needs - 4.5 * run.client_bytes)
   with pytest.raises(UserError, match=(
       r'lower --num_clients=100, --participation=0.1 or --num_rounds=20, so '
       rf'that at most {most} clients are sampled')):
-    memory.check(run)
-  monkeypatch.setattr(memory, '_machine', lambda: needs)
-  memory.check(run)
+    memory_check.check(run)
+  monkeypatch.setattr(memory_check, '_machine', lambda: needs)
+  memory_check.check(run)
 
 
 def test_a_device_is_advised_of_its_own(made, monkeypatch):
   """Where devices have memory of their own; of what the host has nothing."""
   run = made(participation=.1, local_epochs=1, algorithm='fedavg')
-  parts = [*footprint.on_device(run), *footprint.data_on_device(run)]
+  parts = [*memory_estimate.on_device(run),
+           *memory_estimate.data_on_device(run)]
   assert largest(parts).name == 'training examples'
   need = sum(part.size for part in parts)
-  monkeypatch.setattr(memory, '_device', lambda: need)
-  memory.check(run)
+  monkeypatch.setattr(memory_check, '_device', lambda: need)
+  memory_check.check(run)
   monkeypatch.setattr(
-      memory, '_device', lambda: need - .5 * largest(parts).size)
+      memory_check, '_device', lambda: need - .5 * largest(parts).size)
   with pytest.raises(UserError, match='on each device.*: training examples'
                      ) as error:
-    memory.check(run)
+    memory_check.check(run)
   assert set(re.findall(r'--(\w+)', str(error.value))) == {'shard_data'}
   # So little that two parts must shrink.
-  monkeypatch.setattr(memory, '_device', lambda: need / 100)
+  monkeypatch.setattr(memory_check, '_device', lambda: need / 100)
   with pytest.raises(UserError, match='of training .* of models: '):
-    memory.check(run)
-  monkeypatch.setattr(memory, '_device', lambda: need)
-  monkeypatch.setattr(memory, '_machine', lambda: need / 10)
+    memory_check.check(run)
+  monkeypatch.setattr(memory_check, '_device', lambda: need)
+  monkeypatch.setattr(memory_check, '_machine', lambda: need / 10)
   with pytest.raises(UserError, match='on the host'):
-    memory.check(run)
+    memory_check.check(run)
 
 
 def test_test_examples_can_be_fewer(made, monkeypatch):
@@ -217,9 +221,9 @@ def test_test_examples_can_be_fewer(made, monkeypatch):
       run.federation, data=data._replace(
           test_inputs=inputs.repeat(100, 0),
           test_labels=data.test_labels.repeat(100))))
-  monkeypatch.setattr(memory, '_machine', lambda: inputs.nbytes * 120)
+  monkeypatch.setattr(memory_check, '_machine', lambda: inputs.nbytes * 120)
   with pytest.raises(UserError, match='give --eval_examples=([0-9]+)') as error:
-    memory.check(many)
+    memory_check.check(many)
   most = int(re.search(r'eval_examples=(\d+)', str(error.value))[1])
-  memory.check(many._replace(federation=dataclasses.replace(
+  memory_check.check(many._replace(federation=dataclasses.replace(
       many.federation, eval_examples=most)))

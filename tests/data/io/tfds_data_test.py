@@ -7,8 +7,8 @@ import numpy as np
 from PIL import Image
 import pytest
 
-from moon_jax.data.io import prepared
 from moon_jax.data.io import published
+from moon_jax.data.io import tfds_data
 from moon_jax.data.sources import mnist
 from moon_jax.errors import UserError
 
@@ -54,12 +54,12 @@ def prepare(directory, file_format):
 
 
 def test_official_order_is_restored(tmp_path):
-  assert prepared.find(tmp_path, 'cifar10') is None
+  assert tfds_data.find(tmp_path, 'cifar10') is None
   prepare(tmp_path, 'array_record')
-  directory = prepared.find(tmp_path, 'cifar10')
-  assert prepared.find(directory, 'cifar10') == directory
+  directory = tfds_data.find(tmp_path, 'cifar10')
+  assert tfds_data.find(directory, 'cifar10') == directory
   train_inputs, train_labels, test_inputs, test_labels = (
-      prepared.read(directory))
+      tfds_data.read(directory))
   np.testing.assert_array_equal(train_inputs, IMAGES[:20])
   np.testing.assert_array_equal(test_inputs, IMAGES[20:])
   np.testing.assert_array_equal(train_labels, np.arange(20) % 10)
@@ -108,22 +108,22 @@ def test_examples_without_ids_remain_in_the_stored_order(tmp_path):
 
 def test_another_data_set_is_not_found(tmp_path):
   prepare(tmp_path, 'array_record')
-  directory = prepared.find(tmp_path, 'cifar10')
-  assert prepared.find(directory, 'cifar100') is None
+  directory = tfds_data.find(tmp_path, 'cifar10')
+  assert tfds_data.find(directory, 'cifar100') is None
   (directory / 'dataset_info.json').write_text('{')
-  assert prepared.find(directory, 'cifar10') is None
+  assert tfds_data.find(directory, 'cifar10') is None
 
 
 def test_damaged_files_raise(tmp_path):
   prepare(tmp_path, 'array_record')
-  directory = prepared.find(tmp_path, 'cifar10')
+  directory = tfds_data.find(tmp_path, 'cifar10')
   for path in directory.glob('*array_record*'):
     path.write_bytes(b'')
   with pytest.raises(UserError, match='--data_dir.*cannot be read'):
-    prepared.read(directory)
+    tfds_data.read(directory)
 
 
 def test_preparing_needs_tensorflow(monkeypatch):
   monkeypatch.setitem(sys.modules, 'tensorflow', None)
   with pytest.raises(UserError, match='--data_dir=tfds needs TensorFlow'):
-    prepared.prepare('cifar10')
+    tfds_data.prepare('cifar10')

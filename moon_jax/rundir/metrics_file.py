@@ -11,7 +11,7 @@ from moon_jax.data.io import files
 from moon_jax.errors import UserError
 
 
-class MetricsLog:
+class MetricsFile:
   """The metrics file of a run.
 
   A checkpoint stores the result of `mark`, which identifies the lines written

@@ -1,0 +1,45 @@
+"""Makes the lines of metrics.jsonl: training, evaluation, privacy and times."""
+
+import sys
+import time
+
+from moon_jax.distributed import processes
+from moon_jax.training import summary as summary_lib
+
+
+def is_due(every, rounds_done, config):
+  """Returns whether to act after this round; 0 means never."""
+  return every and (
+      rounds_done % every == 0 or rounds_done == config.num_rounds)
+
+
+def metrics_line(simulation, record, interrupt, progress):
+  """Evaluates a trained round if it is due; returns its line of metrics.jsonl.
+
+  The line has the metrics of training (`simulation.metrics.of_round`), of
+  evaluations (`Evaluator.test`, `Evaluator.test_clients`), the privacy loss
+  (`summary.privacy_spent`) and the times.
+  """
+  start = time.perf_counter()
+  config, done = simulation.federation.config, simulation.rounds_done
+  cohorts = simulation.federation.cohorts[:done]
+  for client, reason in record.left_out.items() if (
+      processes.is_first()) else ():
+    print(f'round {done}: left out client {client}: its {reason}',
+          file=sys.stderr, flush=True)
+  line = {'round': done}
+  has_clients = is_due(config.client_eval_every, done, config)
+  num_test = simulation.federation.num_test
+  if is_due(config.eval_every, done, config):
+    with progress.busy(f'round {done}: evaluating on {num_test:,} examples'):
+      # Local models are not saved: if they are needed, do not interrupt.
+      line |= simulation.evaluate(*[] if has_clients else [interrupt.call])
+    line |= summary_lib.privacy_spent(config, cohorts)
+  if has_clients:
+    with progress.busy(f'round {done}: evaluating the local models on '
+                       f'{num_test:,} examples'):
+      line |= simulation.evaluate_clients()
+  line |= record.metrics
+  line['seconds'] = round(record.seconds + time.perf_counter() - start, 4)
+  line['examples_per_second'] = round(record.num_examples / record.seconds, 1)
+  return line
