@@ -65,8 +65,8 @@ class Config:
   participation: float = _flag(
       1.0, 'Fraction of the clients sampled per round.')
   cohorts_file: str = _flag(
-      '', 'Text file with the clients of one round per line, counted from 0, '
-      'instead of sampling; the cohorts.txt of a run is such a file.')
+      '', 'Text file with the clients of one round per line, numbered from 0, '
+      'which replaces sampling; cohorts.txt of a run has this format.')
   dropout_rate: float = _flag(
       0.0, 'Probability that a sampled client fails in a round: the server '
       'does not receive its update.')
@@ -137,7 +137,8 @@ class Config:
   augment: bool = _flag(
       True, "Whether training images are augmented, in the data set's usual "
       'way (cifar10: reflect-pad 4, random crop, flip; cifar100: zero-pad 4, '
-      'random crop, flip, rotation; user-defined: as it says; others: none).')
+      'random crop, flip, rotation; user-defined: as '
+      'selected by the data set; others: none).')
   shuffle: bool = _flag(
       True, "Whether each client's examples are reshuffled in each local "
       'epoch. With --noshuffle each epoch has the same batches, sorted by '

@@ -12,7 +12,7 @@ _MIN_DISTANCE = 1e-5  # below it representations are treated as equal
 
 
 def masked_mean(values_B: jax.Array, mask_B: jax.Array) -> jax.Array:
-  """Returns the mean of the values whose mask is 1, or 0 without any."""
+  """Returns the mean of the values whose mask is 1, or 0 if there are none."""
   total = jnp.sum(jnp.where(mask_B > 0, values_B, 0))
   return total / jnp.maximum(jnp.sum(mask_B), 1)
 

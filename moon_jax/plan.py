@@ -1,8 +1,8 @@
 """Estimates the cost of a run: python -m moon_jax.plan --flagfile=FILE.
 
-Prints, before a run is queued, what it takes on --devices of --processes: lanes
-and how busy they are, memory, bytes moved and time per round. See
-`moon_jax.simulation.forecast` for how each is estimated. With --target it plans
+Prints the number of lanes and their utilization, the memory, the bytes
+transferred and the time per round on --devices of --processes.
+`moon_jax.simulation.forecast` documents the estimates. With --target it plans
 for a GPU that is not available (`moon_jax.targets.command`).
 """
 
@@ -16,7 +16,7 @@ from moon_jax.errors import UserError
 from moon_jax.targets import command
 
 _DEVICES = flags.DEFINE_integer(
-    'devices', 0, 'Devices of all processes; 0 uses those available here. A '
+    'devices', 0, 'Devices of all processes; 0 uses those of this machine. A '
     'CPU core is one device.', lower_bound=0)
 _PROCESSES = flags.DEFINE_integer(
     'processes', 1, 'Processes that share the run.', lower_bound=1)

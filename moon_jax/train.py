@@ -1,7 +1,7 @@
 """The training command: python -m moon_jax.train --flagfile=FILE.
 
-Each field of `moon_jax.config.Config` is a flag. `moon_jax.cli.command_line`
-lists the exit statuses.
+Each field of `moon_jax.config.Config` is a flag. docs/flags.md describes the
+flags, and docs/failures.md the exit statuses.
 """
 
 from absl import flags
@@ -32,8 +32,8 @@ def train(config: Config) -> None:
                  if 'test_examples' in summary else '')
   print(f'test accuracy {summary["test_accuracy"]:.4f}{on_examples} after '
         f'{summary["rounds"]} rounds (best {summary["best_test_accuracy"]:.4f} '
-        f'after {summary["best_round"]}), '
-        f'{summary["seconds_per_round"]:.2f} s a round')
+        f'after round {summary["best_round"]}), '
+        f'{summary["seconds_per_round"]:.2f} s per round')
 
 
 def main() -> None:

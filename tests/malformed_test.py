@@ -644,7 +644,7 @@ def test_whole_work_directory_is_taken(quick, run_dir):
   """What the damage below is done to."""
   before = contents(run_dir)
   done = quick.run(*AGAIN, cwd=run_dir.parent)
-  assert done.status == 0 and 'holds this run; it is complete' in done.out
+  assert done.status == 0 and 'is complete' in done.out
   assert contents(run_dir) == before
 
 

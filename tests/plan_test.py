@@ -93,11 +93,13 @@ def test_the_command_measures():
       [sys.executable, '-m', 'moon_jax.plan', *flags], text=True, cwd=_ROOT,
       capture_output=True, timeout=200)
   assert done.returncode == 0, done.stderr
-  assert 'busy' in done.stdout and 'memory of a process' in done.stdout
-  per_round = float(re.findall(r'in all +([\d.]+)', done.stdout)[-1])
+  assert 'utilization' in done.stdout
+  assert 'memory per process' in done.stdout
+  per_round = float(re.findall(r'total +([\d.]+)', done.stdout)[-1])
   assert 0 < per_round < 60
-  _, rows = re.findall(r'([\d.]+) (?:of the time|steps a lane)', done.stdout)
-  assert float(rows) > 200  # so that clients were shortened to measure
+  [rows] = re.findall(r'([\d,]+) steps per lane', done.stdout)
+  rows = float(rows.replace(',', ''))
+  assert rows > 200  # so that clients were shortened to measure
   wrong = subprocess.run(
       [sys.executable, '-m', 'moon_jax.plan', '--gbit=nan'], text=True,
       cwd=_ROOT, capture_output=True)

@@ -9,7 +9,7 @@ from moon_jax.config import Config
 
 
 def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
-  """Returns the epsilon at --dp_delta that one client's data has spent.
+  """Returns epsilon, the privacy loss of one client's data at --dp_delta.
 
   It covers the sequence of global models, which is all that DP-FedAvg protects,
   against an observer who does not know --seed. Neighbouring federations differ

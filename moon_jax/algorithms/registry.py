@@ -1,4 +1,4 @@
-"""The built-in methods by name, and what is known of each.
+"""The built-in methods by name, and their properties.
 
 To add a method, write its factory in a file of its own and name it here and in
 `moon_jax.config.ALGORITHMS`. Configuration checks, privacy accounting and
@@ -29,7 +29,7 @@ METHOD_FLAGS = ('mu', 'contrastive', 'temperature', 'num_negatives')
 
 
 class Method(NamedTuple):
-  """A built-in method as the command line knows it.
+  """The properties of a built-in method.
 
   Attributes:
     factory: makes the algorithm. The defaults of its arguments are the
@@ -68,7 +68,7 @@ METHODS: dict[str, Method] = {
     'scaffold': Method(
         scaffold, arguments=('num_clients',), keeps_client_state=True,
         sends_only_model=False, optimizers=('sgd',), needs_plain_sgd=True,
-        reason='on which its control variates rest'),
+        reason='since its control variates assume plain SGD'),
     'moon': Method(
         moon, arguments=('num_negatives', 'mu', 'temperature'),
         flags=METHOD_FLAGS, keeps_client_state=True),
@@ -77,19 +77,19 @@ METHODS: dict[str, Method] = {
         has_server=False),
     'fednova': Method(
         fednova, sends_only_model=False, optimizers=('sgd',),
-        reason='whose steps it counts'),
+        reason='since it normalizes updates by their SGD steps'),
     'centralized': Method(fedavg),  # with one client
 }
 
 # moon with --contrastive=l2, the ablation of its paper.
 _L2 = Method(l2, arguments=('mu',), flags=('mu', 'contrastive'))
 
-# Nothing is assumed of a user-defined algorithm; it may read any flag.
+# No property is assumed of a user-defined algorithm; it may read any flag.
 _USER_DEFINED = Method(fedavg, flags=METHOD_FLAGS, keeps_client_state=True)
 
 
 def method(config: Config) -> Method:
-  """Returns what is known of the configured method."""
+  """Returns the properties of the configured method."""
   if config.algorithm == 'moon' and config.contrastive == 'l2':
     return _L2
   return METHODS.get(config.algorithm, _USER_DEFINED)

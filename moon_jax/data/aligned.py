@@ -18,7 +18,7 @@ _COPIES: weakref.WeakValueDictionary[int, np.ndarray] = (
 
 
 def is_aligned(x: np.ndarray) -> bool:
-  """Returns whether `x` is a result of `aligned`, which nobody can write to."""
+  """Returns whether `x` is a read-only result of `aligned`."""
   return _COPIES.get(id(x)) is x
 
 

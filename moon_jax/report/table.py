@@ -29,7 +29,7 @@ _NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
           'fednova': 'FedNova', 'solo': 'SOLO', 'moon': 'MOON',
           'centralized': 'all data in one place'}
 
-# A row averages over seeds; hashes of inputs and free fields are no flags that
+# A row averages over seeds; hashes of inputs and free fields are not flags that
 # change results.
 _OMITTED = {'seed', 'inputs', *FREE_FIELDS}
 # --algorithm=centralized implies the values of these fields.

@@ -189,7 +189,7 @@ class Checkpoints:
     try:
       return function()
     except Exception as error:  # Orbax and TensorStore raise many kinds
-      if processes.is_lost_peer_error(error):  # processes meet to write
+      if processes.is_lost_peer_error(error):  # processes synchronize to write
         raise
       raise UserError(
           f'--workdir: {self._directory} must be writable for checkpoints, got '

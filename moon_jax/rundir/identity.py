@@ -70,8 +70,8 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
         f'another configuration: {flags}. Name another --workdir, or delete it')
   if old.get('on_nan') == 'skip_client' and new['on_nan'] == 'stop':
     raise UserError(
-        f'--workdir={path} must hold a run of --on_nan=stop, got one of '
-        '--on_nan=skip_client, which may have excluded clients; use '
+        f'--workdir={path} must hold a run of --on_nan=stop, got a run '
+        'of --on_nan=skip_client, which may have excluded clients; use '
         '--on_nan=skip_client, or name another --workdir')
   num_rounds = old.get('num_rounds')
   if type(num_rounds) is not int or num_rounds > new['num_rounds']:
@@ -87,6 +87,6 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
   for name in sorted(inputs.keys() | old_inputs):
     if old_inputs.get(name) != inputs.get(name):
       raise UserError(
-          f'--workdir={path} must hold a run of the same input, got one for '
-          f'which --{name}={getattr(config, name)} had other content; name '
+          f'--workdir={path} must hold a run of the same input, got a run '
+          f'where --{name}={getattr(config, name)} had other content; name '
           'another --workdir, or delete it')

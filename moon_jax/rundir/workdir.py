@@ -103,7 +103,7 @@ class Workdir:
       self._check_run()  # another run may have started before the lock
 
   def _check_file_types(self):
-    """Checks before any write that no file and no directory is in the way."""
+    """Checks that existing paths have the expected types, before any write."""
     for name in _FILES:
       for path in self.path / name, self.path / f'{name}.part':
         if os.path.lexists(path) and not path.is_file():
@@ -215,9 +215,9 @@ class Workdir:
 
 
 def write_atomically(path: pathlib.Path, content: bytes) -> None:
-  """Writes a file such that a crash leaves the old content or all of the new.
+  """Writes a file atomically.
 
-  The same holds for a loss of power.
+  A crash or a power loss leaves either the old or the complete new content.
   """
   part = path.with_name(path.name + '.part')
   with open(part, 'wb') as out:

@@ -1,4 +1,4 @@
-"""Turns a configuration into values: the only place that does."""
+"""Builds federations from configurations; no other module does."""
 
 import numpy as np
 
@@ -26,8 +26,8 @@ def federation(config: Config, dataset: Dataset | None = None,
     clients: for each client the indices of its training examples; None
       partitions the data set as configured.
     cohorts: for each round the clients that take part; None samples them as
-      configured. They may have more rounds than are run, and the largest one
-      counts all the same, so that a run can be extended.
+      configured. They may list more rounds than the run trains, so that it
+      can be extended; memory is planned for the largest listed cohort.
 
   Raises:
     UserError: naming the flag, its value and a remedy, if the configuration

@@ -73,7 +73,7 @@ def check_labels(dataset: Dataset, name: str) -> None:
   """Checks that labels are classes of the data set.
 
   Raises:
-    UserError: otherwise; `name` is the data set in the message.
+    UserError: if a label is invalid; the message begins with `name`.
   """
   for field in 'train_labels', 'test_labels':
     labels = getattr(dataset, field)
@@ -167,7 +167,7 @@ def _check_arithmetic(config):
 
 
 def _check_privacy(config):
-  """Checks that updates are bounded and weigh the same."""
+  """Checks that updates are bounded and have equal weights."""
   for name in ('dp_clip', 'dp_noise_multiplier'):
     value = getattr(config, name)
     if value and not 1e-6 <= value <= 1e6:
@@ -181,9 +181,8 @@ def _check_privacy(config):
     return
   if config.weighting != 'uniform':
     raise UserError(
-        f'--dp_clip={config.dp_clip} bounds the influence of one client if all '
-        f'weigh the same; got --weighting={config.weighting}. Give '
-        '--weighting=uniform')
+        f'--dp_clip={config.dp_clip} requires --weighting=uniform, so that all '
+        f'clients have the same weight; got --weighting={config.weighting}')
   if not registry.method(config).sends_only_model:
     able = [name for name, method in registry.METHODS.items()
             if method.sends_only_model]

@@ -1,4 +1,4 @@
-"""Checks that a run has the same bits each time (--check_determinism)."""
+"""Checks that a run is deterministic (--check_determinism)."""
 
 from collections.abc import Callable
 
@@ -32,8 +32,8 @@ def check(make: Callable[[], Simulation]) -> None:
     for (path, x), (_, y) in zip(*leaves):
       if np.asarray(x).tobytes() != np.asarray(y).tobytes():
         raise UserError(
-            f'--check_determinism: {jax.tree_util.keystr(path)} has other bits '
-            f'when round {index + 1} is trained again. On GPUs set the '
+            f'--check_determinism: {jax.tree_util.keystr(path)} has other '
+            f'bits when round {index + 1} is trained again. On GPUs set the '
             'environment variable XLA_FLAGS=--xla_gpu_deterministic_ops=true')
 
 

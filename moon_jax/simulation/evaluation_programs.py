@@ -23,7 +23,7 @@ _BATCH = 100  # examples at a time; divides most test sets
 class TestData(NamedTuple):
   """A test set in batches: S batches of B."""
 
-  __test__ = False  # not a test, whatever pytest thinks of the name
+  __test__ = False  # pytest would collect the class because of its name
 
   inputs: jax.Array  # as stored, [S, B, ...]
   labels: jax.Array  # int32 [S, B]
@@ -31,14 +31,14 @@ class TestData(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-  """Of each of R models; sums, so that a fraction of them is exact."""
+  """Exact sums over the test examples for each of R models."""
 
   num_correct: jax.Array  # int32 [R]
   loss_sum: jax.Array  # float32 [R], cross-entropy in nats
 
 
 def batched(inputs: np.ndarray, labels: np.ndarray, mesh: Mesh) -> TestData:
-  """Cuts M examples into batches, padded, as many for each device."""
+  """Splits M examples into padded batches, the same number for each device."""
   size = min(_BATCH, len(labels))
   padding = -len(labels) % (size * mesh.size)
 
@@ -79,7 +79,7 @@ def make_evaluate(
 
 
 class ClientEvaluation(NamedTuple):
-  """Right answers of models of J clients; int32 [J] each."""
+  """Numbers of correct predictions for J clients; int32 [J] each."""
 
   global_own: jax.Array  # of the global model on the client's own examples
   local_own: jax.Array  # of the client's model on them

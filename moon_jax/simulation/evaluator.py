@@ -32,9 +32,9 @@ class Evaluator:
 
     Args:
       federation: the federation.
-      spec: of its rounds.
+      spec: the specification of its rounds.
       mesh: the devices.
-      data_spec: how training examples lie on the devices.
+      data_spec: the partition spec of the training examples.
     """
     self._federation, self._mesh, self._data_spec = federation, mesh, data_spec
     data = federation.data.with_test_examples(federation.eval_examples)
@@ -73,7 +73,7 @@ class Evaluator:
     Args:
       variables_R: models with a leading axis; the result is their mean, and
         for several models the standard deviation of their accuracies.
-      round_number: of the models, for messages.
+      round_number: the number of completed rounds, for messages.
       wait: see `Simulation.run_round`.
 
     Raises:
@@ -100,7 +100,7 @@ class Evaluator:
 
     Args:
       variables: the global model.
-      last_round: its table, examples, metrics and local models.
+      last_round: table, examples, metrics and local models of the last round.
     """
     table, data, metrics, models_J = last_round
     evaluate_fn = self._compiled_clients or self._evaluate_clients

@@ -1,4 +1,4 @@
-"""A federation: everything that decides what a simulation computes, as a value.
+"""A federation: data, clients, model, algorithm and settings of a simulation.
 
 On the command line a `moon_jax.Config` describes it, and
 `moon_jax.simulation.build` makes it; in Python it can be made directly.
@@ -48,7 +48,7 @@ class Federation:
     weight_decay: coupled weight decay, added to the gradient.
     local_epochs: epochs over a client's data per round.
     batch_size: examples per local step.
-    augment: whether training images are augmented as the data set says.
+    augment: whether training images are augmented with `data.augmentation`.
     shuffle: whether examples are reshuffled in each local epoch.
     weighting: weights of the average, "examples" or "uniform".
     dropout_rate: probability that a sampled client fails in a round.
@@ -172,7 +172,7 @@ class Federation:
     return None if self.cohorts is None else len(self.cohorts)
 
   def cohort(self, round_index: int) -> list[int]:
-    """Returns the clients of a round, counted from 0.
+    """Returns the clients of a round; rounds count from 0.
 
     Raises:
       UserError: if `cohorts` has fewer rounds.
@@ -186,7 +186,7 @@ class Federation:
     return list(self.cohorts[round_index])
 
   def trained(self, round_index: int) -> tuple[list[int], list[bool]]:
-    """Returns the clients that train in a round, and which the server misses.
+    """Returns the clients that train in a round, and those with lost messages.
 
     Clients that fail before training are not among them.
     """

@@ -1,4 +1,4 @@
-"""Estimates what a run takes: lanes, memory, bytes moved and time per round.
+"""Estimates the lanes, memory, bytes transferred and time per round of a run.
 
 Memory is computed from the shapes of what is stored and moved, and from XLA's
 analysis of the compiled round. Speed is measured on the devices that are
@@ -7,9 +7,10 @@ available, by short rounds of the same clients:
     seconds of a round = a x rows of the longest lane + b x jobs of a device
 
 with a and b from rounds of two lengths (a alone, if clients are too small for
-two). Network time is bytes divided by bandwidth. The memory of a process is
-that of this one, which compiles and trains as a run does, plus the state of
-clients and its copy for a checkpoint. CPU cores share one copy of the data.
+two). Network time is bytes divided by bandwidth. The memory of a
+process is that of the measuring process, which compiles and trains as a run
+does, plus the state of clients and its copy for a checkpoint. CPU cores share
+one copy of the data.
 """
 
 import dataclasses
@@ -45,7 +46,7 @@ class Rates(NamedTuple):
 
 
 class Forecast(NamedTuple):
-  """What a run takes; the maximum over devices if they differ."""
+  """The estimated cost of a run; the maximum over devices if they differ."""
 
   num_lanes: int
   num_devices: int
@@ -60,11 +61,11 @@ class Forecast(NamedTuple):
 
 def forecast(config: Config, num_devices: int = 0, num_processes: int = 1,
              gbit: float = 10., rates: Rates | None = None) -> Forecast:
-  """Estimates what a run of `config` will take.
+  """Estimates the cost of a run of `config`.
 
   Args:
     config: the configuration.
-    num_devices: devices of all processes; 0 takes those available here.
+    num_devices: devices of all processes; 0 uses those of this machine.
     num_processes: processes of the run.
     gbit: bandwidth between processes, in gigabits per second.
     rates: speed of a device; None measures it here.
@@ -190,14 +191,14 @@ def show(config: Config, forecast: Forecast) -> str:
 
   minutes = sum(forecast.seconds.values()) * config.num_rounds / 60
   return '\n'.join([
-      f'{forecast.num_lanes} lanes on {forecast.num_devices} devices, busy '
-      f'{forecast.utilisation:.3f} of the time; {forecast.rows:,.0f} steps '
+      f'{forecast.num_lanes} lanes on {forecast.num_devices} devices, '
+      f'utilization {forecast.utilisation:.3f}; {forecast.rows:,.0f} steps '
       'per lane and round',
-      table('memory of a device', 'MB', forecast.device_bytes, 1e-6),
-      *([f'memory of a process on a CPU, whose cores share the data: '
+      table('memory per device', 'MB', forecast.device_bytes, 1e-6),
+      *([f'memory per process on a CPU, whose cores share the data: '
          f'{forecast.process_bytes / 1e6:,.0f} MB']
         if forecast.device_bytes['temporary'] else
         ['temporary memory and evaluation were not measured']),
-      table('moved per round', 'MB', forecast.moved_bytes, 1e-6),
-      table('a round', 's', forecast.seconds, 1),
+      table('transferred per round', 'MB', forecast.moved_bytes, 1e-6),
+      table('time per round', 's', forecast.seconds, 1),
       f'{config.num_rounds} rounds: {minutes:,.1f} minutes'])

@@ -1,7 +1,7 @@
 """How the rounds of a federation are laid out over lanes and devices.
 
-Simulations and forecasts both use it, so that a forecast is of the program that
-runs.
+Simulations and forecasts both use it, so that a forecast describes the program
+that runs.
 """
 
 from typing import NamedTuple

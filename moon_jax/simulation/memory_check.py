@@ -24,16 +24,16 @@ def check(run: MemoryInputs) -> None:
   device = _device()
   if device is None:  # the devices use the machine's memory
     local = -(-run.table.num_devices // jax.process_count())
-    _compare('the run', [
+    _compare('the machine', [
         *memory_estimate.on_host(run),
         *memory_estimate.data_of_cores(run, local),
         *[part._replace(size=local * part.size)
           for part in memory_estimate.on_device(run)]], _machine())
     return
-  _compare('the run, on each device,', [
+  _compare('each device', [
       *memory_estimate.on_device(run),
       *memory_estimate.data_on_device(run)], device)
-  _compare('the run, on the host,', memory_estimate.on_host(run), _machine())
+  _compare('the host', memory_estimate.on_host(run), _machine())
 
 
 def is_exhausted(error: Exception) -> bool:
@@ -85,7 +85,7 @@ def explain(error: Exception, federation: Federation, num_lanes: int,
       fewer_lanes)
 
 
-def _compare(who, parts, have):
+def _compare(where, parts, have):
   """Raises UserError if the parts are larger than the memory."""
   need = sum(part.size for part in parts)
   if need <= have:
@@ -93,8 +93,9 @@ def _compare(who, parts, have):
   parts = sorted(parts, key=lambda part: -part.size)
   named = ', '.join(f'{part.name} {part.size / 1e9:,.1f}' for part in parts
                     if part.size > _LEAST_NAMED * need)
-  raise UserError(f'{who} needs at least {need / 1e9:,.1f} GB and there are '
-                  f'{have / 1e9:,.1f}: {named}. {_remedy(parts, have)}')
+  raise UserError(f'the run needs at least {need / 1e9:,.1f} GB of memory, but '
+                  f'{where} has {have / 1e9:,.1f} GB: {named}. '
+                  f'{_remedy(parts, have)}')
 
 
 def _remedy(parts, have):

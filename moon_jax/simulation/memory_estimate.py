@@ -22,7 +22,7 @@ _SMALLER = {'resnet50': 'resnet18', 'resnet18': 'simple_cnn'}
 
 
 class MemoryInputs(NamedTuple):
-  """What determines the memory of a run."""
+  """The quantities that determine the memory of a run."""
 
   federation: Federation
   model: Variables  # shapes, as `jax.eval_shape` returns them
@@ -67,7 +67,7 @@ def num_stateful(federation: Federation, begins_empty: bool) -> int:
 
 
 def on_device(run: MemoryInputs) -> list[Part]:
-  """Returns the parts of which each device has a copy, or its own share."""
+  """Returns the parts that each device stores, as a copy or as its share."""
   table, flags = run.table, run.flags
   jobs = table.jobs_per_device
   models = 1 + run.keep_models * jobs
@@ -205,7 +205,7 @@ def _fewer_clients(run, fit):
 
 
 def _smaller_cohort(run, fit):
-  """Names a cohort whose jobs are few enough on each device."""
+  """Returns remedies that limit the number of jobs on each device."""
   table, flags = run.table, run.flags
   jobs = int(table.jobs_per_device * fit)
   sizes = range(run.federation.cohort_size, 0, -1)

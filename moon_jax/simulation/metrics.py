@@ -58,7 +58,7 @@ def of_clients(jobs: Jobs, metrics: RoundMetrics, result: ClientEvaluation,
 
 def left_out(federation: Federation, index: int, table: Table,
              metrics: RoundMetrics) -> dict[int, str]:
-  """Returns the diverged clients of a round, each with a clause that says why.
+  """Returns the diverged clients of a round, each with the reason.
 
   A loss is that of the model before a step; drift is that of the last step.
 

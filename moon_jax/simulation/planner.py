@@ -16,11 +16,11 @@ class Planner:
 
   def __init__(self, federation: Federation, spec: RoundSpec,
                training: TrainingSet):
-    """Plans nothing yet.
+    """Stores the arguments; `plan` makes the tables.
 
     Args:
       federation: the federation.
-      spec: of its rounds.
+      spec: the specification of its rounds.
       training: the training examples on the devices.
     """
     self._federation, self._spec = federation, spec
@@ -66,7 +66,7 @@ class Planner:
       self.prepared(round_index)
 
   def shorten(self, num_examples: int) -> None:
-    """Lets clients train on their first examples only, to measure speed."""
+    """Limits clients to their first examples, to measure speed."""
     self._clients = [indices[:num_examples] for indices in self._clients]
     self._next = None
 

@@ -1,7 +1,7 @@
 """The program and array shapes from which a federation's rounds are compiled.
 
-Simulations and `--target` plans both use it, so that a plan is of the program
-that runs. It allocates no training state.
+Simulations and `--target` plans both use it, so that a plan describes the
+program that runs. It allocates no training state.
 """
 
 import functools
@@ -27,7 +27,7 @@ _MAX_FROZEN = 2**30  # bytes of frozen representations that a round may hold
 
 
 class RoundSpec(NamedTuple):
-  """What a round is compiled from, apart from the devices themselves."""
+  """The specification of a compiled round, without the devices."""
 
   program: Program
   layout: Layout

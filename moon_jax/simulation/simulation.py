@@ -104,8 +104,7 @@ class Simulation:
   def rounds(self, num_rounds: int, eval_every: int = 1) -> Iterator[Record]:
     """Trains rounds, and yields a record after each.
 
-    The caller may look at anything in between and stop at any time; a later
-    call continues.
+    The caller may stop at any time; a later call continues.
 
     Args:
       num_rounds: rounds to train, besides those already done.
@@ -129,8 +128,7 @@ class Simulation:
   def compile(self) -> float:
     """Compiles round and evaluation; returns the seconds that it took.
 
-    Every later round runs this program: a table of another shape would be an
-    error, not a second compilation.
+    Later rounds run this program; a table of another shape raises an error.
     """
     start = time.perf_counter()
     num_rounds = self.federation.num_rounds  # all tables have one shape

@@ -57,8 +57,8 @@ def run(config: Config, callbacks: Sequence[Callable] = ()) -> dict[str, Any]:
   config = checks.validate(config)
   if ignored := registry.ignored_flags(config):
     given = ', '.join(f'--{name}={getattr(config, name)}' for name in ignored)
-    print(f'no effect with {registry.flags_of(config)}: {given}',
-          file=sys.stderr, flush=True)
+    print(f'warning: {given} has no effect with '
+          f'{registry.flags_of(config)}', file=sys.stderr, flush=True)
   cohorts = cohort.make(config)
   inputs = _inputs(config)
   dataset = None
@@ -69,7 +69,7 @@ def run(config: Config, callbacks: Sequence[Callable] = ()) -> dict[str, Any]:
       lambda: Workdir(config, inputs).summary())
   workdir = Workdir(config, inputs, look=processes.is_first())
   if summary:
-    print(f'{workdir.path} holds this run; it is complete.')
+    print(f'the run in --workdir={workdir.path} is complete')
     return summary
   federation = build.federation(config, dataset, cohorts=cohorts)
   with contextlib.closing(workdir):
@@ -77,7 +77,7 @@ def run(config: Config, callbacks: Sequence[Callable] = ()) -> dict[str, Any]:
 
 
 def _inputs(config):
-  """Returns hashes of files that decide the run, by the name of their flag."""
+  """Returns hashes of the input files of the run, by the name of their flag."""
   inputs = {}
   if config.cohorts_file:
     inputs['cohorts_file'] = pathlib.Path(

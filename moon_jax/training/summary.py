@@ -1,4 +1,4 @@
-"""The header that a run prints, and the summary that it writes."""
+"""Formats the header that a run prints and the summary that it writes."""
 
 import platform
 import statistics

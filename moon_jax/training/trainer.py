@@ -31,7 +31,7 @@ class Trainer:
   def __init__(self, simulation: Simulation, workdir: Workdir,
                fingerprints: dict[str, str],
                callbacks: Sequence[Callable] = ()):
-    """Changes nothing yet.
+    """Stores the arguments; `resume` reads and writes files.
 
     Args:
       simulation: before its first round.
@@ -175,7 +175,7 @@ class Trainer:
         'trained': self._trained and self._trained._asdict()})
 
   def _save_and_close(self):
-    """Saves completed rounds; returns a clause that says from where to resume.
+    """Saves completed rounds; returns a clause with the round to resume from.
     """
     done = self.simulation.rounds_done
     if not self._config.checkpoint_every:
@@ -204,12 +204,12 @@ class Trainer:
     """Raises UserError if a checkpoint belongs to another run."""
     config = self._config
     reasons = {
-        'config': 'the run there had another configuration',
+        'config': 'the run in it has a different configuration',
         'dataset': f'--dataset={config.dataset} --data_dir={config.data_dir} '
-                   'has other examples than when the run began',
-        'partition': f'--partition={config.partition} of the same seed and '
-                     'data now gives other examples than when the run began'}
+                   'has changed since the run began',
+        'partition': f'--partition={config.partition} gives other clients '
+                     'than when the run began'}
     for name, reason in reasons.items():
       if fingerprints[name] != self._fingerprints[name]:
-        raise UserError(f'--workdir={self._workdir.path}: {reason}; fix that, '
-                        'or name another --workdir')
+        raise UserError(f'--workdir={self._workdir.path}: {reason}; '
+                        'restore it, or name another --workdir')

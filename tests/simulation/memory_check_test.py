@@ -199,7 +199,7 @@ def test_a_device_is_advised_of_its_own(made, monkeypatch):
   memory_check.check(run)
   monkeypatch.setattr(
       memory_check, '_device', lambda: need - .5 * largest(parts).size)
-  with pytest.raises(UserError, match='on each device.*: training examples'
+  with pytest.raises(UserError, match='each device has .*: training examples'
                      ) as error:
     memory_check.check(run)
   assert set(re.findall(r'--(\w+)', str(error.value))) == {'shard_data'}
@@ -209,7 +209,7 @@ def test_a_device_is_advised_of_its_own(made, monkeypatch):
     memory_check.check(run)
   monkeypatch.setattr(memory_check, '_device', lambda: need)
   monkeypatch.setattr(memory_check, '_machine', lambda: need / 10)
-  with pytest.raises(UserError, match='on the host'):
+  with pytest.raises(UserError, match='the host has'):
     memory_check.check(run)
 
 

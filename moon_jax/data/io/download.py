@@ -90,7 +90,7 @@ def fetch(url: str, md5: str, directory: pathlib.Path,
         url, f'md5:{md5}', fname=name, path=directory, downloader=downloader))
   except (requests.RequestException, OSError) as error:
     raise UserError(
-        f'--data_dir={directory} holds no {name} and {url} could not be '
+        f'--data_dir={directory} lacks {name}, and {url} could not be '
         f'downloaded ({type(error).__name__}). Download it on a machine with '
         f'network access, copy it into {directory}, and run again') from error
   except ValueError as error:  # pooch raises it for a wrong checksum

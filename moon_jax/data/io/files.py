@@ -72,7 +72,7 @@ def existing_directory(name: str, title: str, data_dir: str, content: str,
     create = (f'create it (mkdir -p {data_dir}) to download {title} into it, '
               'or ' if is_downloadable else '')
     raise UserError(f'--data_dir={data_dir} is not a directory; {create}name '
-                    f'the one that holds {title}')
+                    f'the directory that contains {title}')
   return root
 
 
