@@ -18,14 +18,14 @@ import re, sys
 import jax
 import numpy as np
 from federation import ALL, assert_trees_close, Federation
-from moon_jax.algorithms import configured
+from moon_jax.algorithms import from_config
 from moon_jax.config import Config
 
 config = Config(algorithm=sys.argv[1], num_negatives=2, momentum=0.)
 runs = []
 for num_devices in (1, 2, 4, 8):
   federated = Federation(
-      configured.make(config, len(ALL)), num_lanes=num_devices,
+      from_config.make(config, len(ALL)), num_lanes=num_devices,
       hparams={'momentum': 0.})
   assert federated.mesh.size == num_devices
   lines = []
