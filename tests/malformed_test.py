@@ -54,7 +54,7 @@ def contents(directory):
   return found
 
 
-def assert_told(status, out, err, words):
+def assert_reported(status, out, err, words):
   """In a line or two, by a message that has these words."""
   assert status in (1, 2), (status, err[-2000:])
   assert 'Traceback' not in out + err, err[-2000:]
@@ -79,7 +79,7 @@ def refuse(server, here, flags, words=(), may_add=False):
   """
   before = contents(here)
   done = server.run(*flags, cwd=here)
-  assert_told(done.status, done.out, done.err, words)
+  assert_reported(done.status, done.out, done.err, words)
   assert done.seconds < SECONDS
   assert done.megabytes < _MAX_MEGABYTES
   after = contents(here)
@@ -438,18 +438,18 @@ def test_bad_npz_file(files, words, quick, tmp_path):
 
 
 def flip_npz(server, here, places):
-  """Flips a byte after another; returns how many flips were told."""
-  told = 0
+  """Flips one byte after another; returns how many flips were reported."""
+  num_reported = 0
   for place in places:
     damaged = bytearray(WHOLE_NPZ)
     damaged[place] ^= 0x55
     (here / 'data.npz').write_bytes(damaged)
-    told += '--data_dir=data.npz' in refuse(server, here, END_NPZ).err
-  return told
+    num_reported += '--data_dir=data.npz' in refuse(server, here, END_NPZ).err
+  return num_reported
 
 
 def test_flipped_bytes_of_npz_files(whole, tmp_path):
-  """Those that change nothing, as the time of a member, are not told."""
+  """Flips that change no data, such as in a time, are not reported."""
   places = np.random.RandomState(0).randint(0, len(WHOLE_NPZ), 15)
   assert flip_npz(whole, tmp_path, places) > 5
 
@@ -734,7 +734,7 @@ SEEMINGLY_WHOLE = [
     slow(AGAIN, GONE | {'metrics.jsonl': '{"round": 1}\n{"round": 1}\n'}),
     slow(AGAIN, GONE | {'metrics.jsonl': BARE}),
     slow(ON, {'metrics.jsonl': BARE}),
-    # Told, and files changed before.
+    # The error is reported, and files are as before.
     slow(AGAIN, GONE | {'metrics.jsonl': 'gone'}),
     slow(AGAIN, GONE | {'metrics.jsonl': 'half'}),
     slow(AGAIN, GONE | {'metrics.jsonl': '{"round": 1}\n{"round": 1e999}\n'}),
@@ -829,10 +829,10 @@ def test_otherwise_damaged_checkpoints(which, how, whole, run_dir):
   refuse_checkpoints(whole, run_dir, which, how)
 
 
-# A run that cannot go on is told with status 1, and what was there stays.
+# A run that cannot resume ends with status 1, and its files stay.
 
 
-def test_divergence_is_told(whole, run_dir):
+def test_divergence_is_reported(whole, run_dir):
   flags = [*AGAIN, '--workdir=other', '--learning_rate=1e20']
   done = refuse(whole, run_dir.parent, flags, ['--learning_rate'], may_add=True)
   assert done.status == 1
@@ -941,7 +941,7 @@ def test_real_command_says_the_same(flags, whole, tmp_path):
       [sys.executable, '-m', 'moon_jax.train', *flags], cwd=tmp_path,
       capture_output=True, text=True, timeout=60, check=False,
       env={**os.environ, 'PYTHONPATH': str(ROOT)})
-  assert_told(real.returncode, real.stdout, real.stderr, ['--'])
+  assert_reported(real.returncode, real.stdout, real.stderr, ['--'])
   assert (real.returncode, real.stdout, real.stderr) == (
       forked.status, forked.out, forked.err)
   assert contents(tmp_path) == before

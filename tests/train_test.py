@@ -212,7 +212,7 @@ def promotion():
 
 
 @pytest.mark.slow
-def test_privacy_spent_is_told(tmp_path, promotion):
+def test_privacy_loss_is_reported(tmp_path, promotion):
   config = with_(SMALL, algorithm='fedavg', weighting='uniform', dp_clip=.5,
                  dp_noise_multiplier=.02)
   run.run(with_(config, workdir=str(tmp_path / 'a')))
@@ -226,7 +226,7 @@ def test_privacy_spent_is_told(tmp_path, promotion):
 
 
 @pytest.mark.slow
-def test_state_of_clients_is_told_in_bytes(tmp_path, capsys):
+def test_client_state_is_reported_in_bytes(tmp_path, capsys):
   for k in (1, 3):
     run.run(with_(SMALL, workdir=str(tmp_path / str(k)), num_negatives=k,
                   num_rounds=1, checkpoint_every=0))
@@ -275,19 +275,19 @@ def test_bfloat16_learns(tmp_path):
   assert summary['test_accuracy'] > .5
 
 
-def test_divergence_is_told(tmp_path):
+def test_divergence_is_reported(tmp_path):
   with pytest.raises(DivergedError, match='round 1, client .: its loss became'):
     run.run(with_(SMALL, workdir=str(tmp_path), learning_rate=1e20))
 
 
-def test_divergence_at_the_last_step_is_told(tmp_path):
+def test_divergence_at_the_last_step_is_reported(tmp_path):
   config = with_(SMALL, workdir=str(tmp_path), learning_rate=1e30,
                  batch_size=2000)  # one step a client
   with pytest.raises(DivergedError, match='at its last local step'):
     run.run(config)
 
 
-def test_divergence_in_evaluation_is_told(tmp_path):
+def test_divergence_in_evaluation_is_reported(tmp_path):
   config = with_(SMALL, workdir=str(tmp_path), learning_rate=1e9,
                  batch_size=2000, eval_every=1, algorithm='fedavg')
   with pytest.raises(DivergedError, match='the test loss became'):
@@ -324,7 +324,7 @@ def test_shuffles_are_addressed_by_seed_round_and_client(tmp_path):
   assert len({tuple(p) for p in places}) == 6
 
 
-def test_checkpoint_without_its_metrics_is_told(tmp_path):
+def test_a_checkpoint_without_metrics_is_reported(tmp_path):
   run.run(with_(SMALL, workdir=str(tmp_path), num_rounds=2))
   (tmp_path / 'metrics.jsonl').unlink()
   with pytest.raises(UserError, match='must hold metrics.jsonl next to'):
@@ -345,7 +345,7 @@ def test_summary_is_made_up_for(tmp_path):
     (lambda p: (p / 'config.json').write_text('[1]'), 'config.json'),
     (lambda p: (p / 'config.json').write_text('{}'), 'another configuration'),
 ])
-def test_damaged_work_directory_is_told(damage, words, tmp_path):
+def test_a_damaged_work_directory_is_reported(damage, words, tmp_path):
   run.run(with_(SMALL, workdir=str(tmp_path), num_rounds=2))
   damage(tmp_path)
   with pytest.raises(UserError, match=f'--workdir.*{words}'):
@@ -418,7 +418,7 @@ def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
     (['--flagfile=nowhere.flags'], ['nowhere.flags']),
     (['digits'], ['digits', 'must be flags']),
 ])
-def test_mistakes_are_told_in_a_line(flags, words, tmp_path):
+def test_invalid_input_is_reported_in_one_line(flags, words, tmp_path):
   (tmp_path / 'file').write_text('')
   (tmp_path / 'other').mkdir()
   (tmp_path / 'other' / 'config.json').write_text(
@@ -445,5 +445,5 @@ def test_flag_files_are_valid_and_tell_what_to_expect(name, tmp_path):
   status, _, err, _ = train(
       f'--flagfile={path}', '--data_dir=/no/such', '--workdir=/proc/run',
       cwd=tmp_path)
-  # Its own flags are right: only what was made wrong here is told.
+  # The flags of the file are valid: only the invalid ones are reported.
   assert status == 2 and ('--data_dir' in err or '--workdir' in err)

@@ -74,7 +74,7 @@ def draws_of_noise(config, cohort_size=None):
     # Before the server's optimizer, which scales it as it scales updates.
     ({'server_learning_rate': .5}, None, .5 * 3 * .5 / 20),
 ])
-def test_noise_has_its_deviation_and_is_drawn_anew_each_round(
+def test_noise_has_its_deviation_and_is_drawn_again_each_round(
     changes, cohort_size, deviation):
   config = Config(algorithm='fedavg', weighting='uniform', dp_clip=.5,
                   dp_noise_multiplier=3., num_clients=20, **changes)

@@ -82,7 +82,7 @@ def outcome(**changes):
   return summary['test_accuracy'], summary['test_loss']
 
 
-def test_factory_of_ones_own_is_run(module):
+def test_a_user_defined_factory_is_run(module):
   assert outcome(algorithm=f'{module}:plain') == outcome(algorithm='fedavg')
 
 
@@ -103,7 +103,7 @@ def test_changed_code_is_another_run(module, tmp_path):
     outcome(**config)
 
 
-def test_code_that_does_not_parse_is_told(module, tmp_path):
+def test_a_syntax_error_is_reported(module, tmp_path):
   (tmp_path / f'{module}.py').write_text('def plain(config):\n  return (\n')
   with pytest.raises(UserError, match='failed: SyntaxError.*line 2'):
     outcome(algorithm=f'{module}:plain')
@@ -146,7 +146,7 @@ def test_arguments_are_literals_or_words():
     ('{}:pull', 'strength=f(1)', 'is not a comma-separated list of name=value'),
     ('{}:pull', '**{{}}', 'is not a comma-separated list of name=value'),
 ])
-def test_mistakes_are_told(module, algorithm, args, words, tmp_path):
+def test_errors_are_reported(module, algorithm, args, words, tmp_path):
   with pytest.raises(UserError, match=words):
     outcome(algorithm=algorithm.format(module), algorithm_args=args)
   assert not list(tmp_path.glob('runs/*/metrics.jsonl'))

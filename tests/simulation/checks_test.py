@@ -1,4 +1,4 @@
-"""Every limit of a configuration is told with flag, value and remedy."""
+"""Errors name the flag, its value and a remedy, for each limit."""
 
 import dataclasses
 import re
@@ -134,7 +134,7 @@ def test_remedy_for_a_cohort_of_none_works(num_clients):
   checks.validate(Config(num_clients=num_clients, participation=enough))
 
 
-def test_defaults_are_valid_and_told():
+def test_defaults_are_valid_and_documented():
   checks.validate(Config())
   assert all(field.metadata['help'] for field in dataclasses.fields(Config))
 

@@ -140,7 +140,7 @@ def test_weighting_reaches_the_plan(dataset):
 
 
 def test_shapes_are_of_all_listed_rounds(dataset, tmp_path):
-  """So that a run with more rounds goes on in the same program."""
+  """A run that is extended uses the same program."""
   path = tmp_path / 'cohorts.txt'
   path.write_text('0 1\n2 3\n0 1 2 3 4\n')
   changes = dict(participation=1., cohorts_file=str(path))

@@ -91,7 +91,7 @@ def test_a_client_without_numbers_stops_the_run_or_is_left_out(
                 'The last checkpoint is that of round 1'):
     assert words in str(error.value)
   assert [line['round'] for line in metrics_of(tmp_path / 'run')] == [1]
-  # What was stopped goes on without that client ...
+  # The stopped run resumes without that client ...
   skipping = dataclasses.replace(config, on_nan='skip_client')
   summary = run.run(skipping)
   assert 'round 2: left out client 3: its loss became nan at local' in (
@@ -202,7 +202,7 @@ _WITH_LITTLE_MEMORY = """if True:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != 'linux', reason='limits are Linux\'s')
 @pytest.mark.parametrize('lanes', [0, 4])
-def test_devices_whose_memory_runs_out_are_begun_anew_with_fewer_lanes(
+def test_a_run_out_of_memory_restarts_with_fewer_lanes(
     lanes, tmp_path, compilation_cache):
   """XLA's own error: of one device, for which the others then wait in a sum."""
   random, count = np.random.default_rng(0), 16 * 1024
@@ -275,7 +275,7 @@ def test_memory_that_runs_out_in_compiling_or_before(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('method', ['begin', 'cut_metrics'])
-def test_a_run_that_ends_while_it_begins_goes_on(method, tmp_path, monkeypatch):
+def test_a_run_that_ends_while_it_begins_resumes(method, tmp_path, monkeypatch):
   config = dataclasses.replace(
       DIGITS, dataset='breast_cancer', beta=5., workdir=str(tmp_path))
   for num_rounds in 1, 2, 3:
@@ -338,7 +338,7 @@ def test_checkpoints_that_are_gone_are_missed(was, now, is_refused, tmp_path):
     look()
 
 
-def test_a_work_directory_that_vanishes_is_told(tmp_path, monkeypatch):
+def test_a_work_directory_that_vanishes_is_reported(tmp_path, monkeypatch):
   path = tmp_path / 'run'
   append = Workdir.append_metrics
 
@@ -352,7 +352,7 @@ def test_a_work_directory_that_vanishes_is_told(tmp_path, monkeypatch):
     run.run(dataclasses.replace(DIGITS, workdir=str(path)))
 
 
-def test_other_data_than_the_checkpoints_are_told(tmp_path, monkeypatch):
+def test_changed_data_are_reported(tmp_path, monkeypatch):
   config = dataclasses.replace(DIGITS, workdir=str(tmp_path), num_rounds=1)
   run.run(config)
   more = dataclasses.replace(config, num_rounds=2)
@@ -385,7 +385,7 @@ def on_a_disk(script, mounted, *flags, cache):
   return done.stdout, done.stderr
 
 
-def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(
+def test_a_full_disk_is_reported_and_the_run_resumes_with_space(
     tmp_path, compilation_cache):
   """The third checkpoint does not fit."""
   mounted = tmp_path / 'disk'
@@ -410,7 +410,7 @@ def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(
   assert metrics_of(tmp_path) == metrics_of(tmp_path / 'whole')
 
 
-def test_a_read_only_directory_is_told(tmp_path, compilation_cache):
+def test_a_read_only_directory_is_reported(tmp_path, compilation_cache):
   mounted = tmp_path / 'disk'
   out, errors = on_a_disk(
       'mount -t tmpfs -o ro tmpfs "$0" || exit; "$@"; echo status $?', mounted,
@@ -423,7 +423,7 @@ def test_a_read_only_directory_is_told(tmp_path, compilation_cache):
 
 @pytest.mark.parametrize('case', [
     'moon', pytest.param('scaffold', marks=pytest.mark.slow)])
-def test_a_killed_run_goes_on_to_the_same_bits(case, tmp_path):
+def test_a_killed_run_resumes_to_the_same_bits(case, tmp_path):
   """The short form of `python -m benchmarks.kills`."""
   found = kills.compare(case, tmp_path, kills=2, seed=1)
   assert found['same_metrics'] and found['same_state']
