@@ -20,6 +20,7 @@ from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import cpu_devices
+from moon_jax.simulation import build
 from moon_jax.simulation import checks
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -102,7 +103,6 @@ def _ours(task):
   """Prepares moon_jax as `moon_jax.train` runs it; one round per request."""
   _setup_jax()
   config, dataset, clients = inputs(task)
-  from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
 
   cohort = list(range(task['cohort_size']))
@@ -149,7 +149,6 @@ def _scaling(task):
   jax = _setup_jax()
   config, dataset, clients = inputs(task)
   from moon_jax.data import cohort
-  from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
 
   compilations = []
@@ -228,8 +227,6 @@ def inputs(task):
     dataset = _noise(task['num_examples'])
   size = task.get('client_size')
   if size is None:
-    from moon_jax.simulation import build
-
     return config, dataset, build.split(config, dataset)
   return config, dataset, list(np.random.default_rng(0).integers(
       len(dataset.train_labels), size=(config.num_clients, size)))

@@ -70,48 +70,7 @@ def start(name: str, run: Callable[[Config], None]) -> None:
     config = {field.name: flags.FLAGS[field.name].value
               for field in dataclasses.fields(Config)}
     config = json.loads(os.environ.pop(_RESTART_VARIABLE, 'null')) or config
-    try:
-      # Importing the checks imports JAX: `share` comes first.
-      from moon_jax.cli import ignored_flags
-      from moon_jax.simulation import checks
-
-      checks.validate(Config(**config))
-      ignored_flags.check(Config(**config), words)
-      run(checks.validate(Config(**config)))
-    except OutOfMemory as error:
-      print(f'{name}: {_one_line(str(error))}', file=sys.stderr)
-      if error.fewer_lanes:
-        _restart(config, error.fewer_lanes)
-      _exit(2)
-    except UserError as error:
-      _fail(name, error, 2)
-    except DivergedError as error:
-      _fail(name, error, 1)
-    except InterruptedRun as error:
-      print(f'{name}: {error}', file=sys.stderr, flush=True)
-      _exit(128 + error.number)
-    except KeyboardInterrupt:
-      _fail(name, 'interrupted; the same command resumes from the last '
-            'checkpoint, if there is one', 128 + signal.SIGINT)
-    except BrokenPipeError:  # the reader of the output has ended
-      os._exit(128 + signal.SIGPIPE)
-    except Exception as error:
-      if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
-        _fail(name, f'{error}; make the disk writable and free space: the same '
-              'command then resumes from the last checkpoint, if there is one',
-              1)
-      if processes.count() == 1 and type(error).__name__ == 'JaxRuntimeError':
-        traceback.print_exc()
-        _exit(1)
-      if processes.count() == 1:
-        raise
-      if processes.is_lost_peer_error(error):
-        reason = str(error).strip().partition('\n')[0][:200]
-        _fail(name, f'process {processes.index()}: another process of this run '
-              f'has ended or cannot be reached ({reason}). Restart all: they '
-              'resume from the last checkpoint, if there is one', 1)
-      traceback.print_exc()
-      processes.leave(1)
+    _run(name, run, config, words)
 
   def parse(argv):
     words.extend(argv[1:])
@@ -130,6 +89,59 @@ def start(name: str, run: Callable[[Config], None]) -> None:
       _fail(name, f'{error}. --help lists the flags and their values', 2)
 
   app.run(main, flags_parser=parse)
+
+
+def _run(name, run, config, words):
+  """Calls `run` with the validated configuration; exits if it raises.
+
+  Args:
+    name: see `start`.
+    run: see `start`.
+    config: values of the flags by name.
+    words: of the command line, flag files not expanded.
+  """
+  try:
+    # Importing the checks imports JAX: `share` comes first.
+    from moon_jax.cli import ignored_flags
+    from moon_jax.simulation import checks
+
+    checks.validate(Config(**config))
+    ignored_flags.check(Config(**config), words)
+    run(checks.validate(Config(**config)))
+  except OutOfMemory as error:
+    print(f'{name}: {_one_line(str(error))}', file=sys.stderr)
+    if error.fewer_lanes:
+      _restart(config, error.fewer_lanes)
+    _exit(2)
+  except UserError as error:
+    _fail(name, error, 2)
+  except DivergedError as error:
+    _fail(name, error, 1)
+  except InterruptedRun as error:
+    print(f'{name}: {error}', file=sys.stderr, flush=True)
+    _exit(128 + error.number)
+  except KeyboardInterrupt:
+    _fail(name, 'interrupted; the same command resumes from the last '
+          'checkpoint, if there is one', 128 + signal.SIGINT)
+  except BrokenPipeError:  # the reader of the output has ended
+    os._exit(128 + signal.SIGPIPE)
+  except Exception as error:
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+      _fail(name, f'{error}; make the disk writable and free space: the same '
+            'command then resumes from the last checkpoint, if there is one',
+            1)
+    if processes.count() == 1 and type(error).__name__ == 'JaxRuntimeError':
+      traceback.print_exc()
+      _exit(1)
+    if processes.count() == 1:
+      raise
+    if processes.is_lost_peer_error(error):
+      reason = str(error).strip().partition('\n')[0][:200]
+      _fail(name, f'process {processes.index()}: another process of this run '
+            f'has ended or cannot be reached ({reason}). Restart all: they '
+            'resume from the last checkpoint, if there is one', 1)
+    traceback.print_exc()
+    processes.leave(1)
 
 
 def _restart(config, fewer_lanes):
