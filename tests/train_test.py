@@ -157,7 +157,7 @@ def test_listed_cohorts_replay_a_run(tmp_path):
   assert results(metrics_of(tmp_path / 'listed')) == results(
       metrics_of(tmp_path / 'sampled'))
   cohorts.write_text('0\n1 2 3 4\n5 0\n1\n')
-  with pytest.raises(UserError, match='which --cohorts_file=.*had other'):
+  with pytest.raises(UserError, match='where --cohorts_file=.*had other'):
     run.run(listed)
   other = with_(listed, workdir=str(tmp_path / 'other'))
   run.run(other)

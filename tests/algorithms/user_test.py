@@ -99,7 +99,7 @@ def test_changed_code_is_another_run(module, tmp_path):
   written = json.loads((tmp_path / 'run' / 'config.json').read_text())
   assert set(written['inputs']) == {'algorithm'}
   (tmp_path / f'{module}.py').write_text(MODULE + '\n# changed\n')
-  with pytest.raises(UserError, match='which --algorithm=mine.*had other'):
+  with pytest.raises(UserError, match='where --algorithm=mine.*had other'):
     outcome(**config)
 
 

@@ -360,7 +360,8 @@ def test_changed_data_are_reported(tmp_path, monkeypatch):
   before = (tmp_path / 'config.json').read_bytes()
   with monkeypatch.context() as changed:
     changed.setattr(build, 'split', lambda *args: split(*args)[::-1])
-    with pytest.raises(UserError, match='--partition=dirichlet .* now gives'):
+    with pytest.raises(
+        UserError, match='--partition=dirichlet gives other clients'):
       run.run(more)
   with monkeypatch.context() as changed:
     changed.setattr('moon_jax.data.dataset.Dataset.fingerprint', lambda _: 'x')

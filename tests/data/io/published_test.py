@@ -191,7 +191,8 @@ def test_an_empty_directory(tmp_path):
 @pytest.mark.parametrize('data_dir, words', [
     ('', '--data_dir must name a directory for --dataset=toy; got none. Give '
      'one that holds train, test'),
-    ('/no/such', '--data_dir=/no/such is not a directory; name the one'),
+    ('/no/such',
+     '--data_dir=/no/such is not a directory; name the directory'),
     (__file__, '--data_dir=.* is a file; name the directory'),
 ])
 def test_no_directory(data_dir, words):
