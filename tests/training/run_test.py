@@ -365,7 +365,7 @@ def test_changed_data_are_reported(tmp_path, monkeypatch):
       run.run(more)
   with monkeypatch.context() as changed:
     changed.setattr('moon_jax.data.dataset.Dataset.fingerprint', lambda _: 'x')
-    with pytest.raises(UserError, match='--dataset=digits .*has other exam'):
+    with pytest.raises(UserError, match='--dataset=digits .*has changed since'):
       run.run(more)
   assert (tmp_path / 'config.json').read_bytes() == before
   assert run.run(more)['rounds'] == 2
