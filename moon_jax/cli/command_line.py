@@ -105,9 +105,10 @@ def _run(name, run, config, words):
     from moon_jax.cli import ignored_flags
     from moon_jax.simulation import checks
 
-    checks.validate(Config(**config))
-    ignored_flags.check(Config(**config), words)
-    run(checks.validate(Config(**config)))
+    parsed = Config(**config)
+    validated = checks.validate(parsed)
+    ignored_flags.check(parsed, words)  # before mu is resolved
+    run(validated)
   except OutOfMemory as error:
     print(f'{name}: {_one_line(str(error))}', file=sys.stderr)
     if error.fewer_lanes:
