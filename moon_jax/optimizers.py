@@ -12,6 +12,7 @@ from collections.abc import Callable
 from collections.abc import Container
 
 import jax
+import jax.numpy as jnp
 import optax
 
 # Flags whose values are arrays in the program, so new values do not recompile.
@@ -59,13 +60,27 @@ def make(name: str, hparams: Hyperparameters, clip: bool = False,
     hparams: the hyperparameters.
     clip: whether gradients whose norm over all parameters exceeds
       hparams['gradient_clip'] are scaled down to it, before weight decay is
-      added.
+      added; 0 does not clip.
     unused: "momentum" or "weight_decay", if they are 0; the program is then
       smaller, with the same results.
   """
   used = {key: x for key, x in hparams.items() if key not in unused}
-  clipping = ([optax.clip_by_global_norm(used['gradient_clip'])]  # type: ignore[arg-type]
-              if clip else [])
+  clipping = [_clip(used['gradient_clip'])] if clip else []
   decay = ([optax.add_decayed_weights(used['weight_decay'])]
            if 'weight_decay' in used else [])
   return optax.chain(*clipping, *decay, OPTIMIZERS[name](used))
+
+
+def _clip(max_norm):
+  """Returns clipping by the norm over all parameters; 0 does not clip.
+
+  The gradients of runs that do not clip keep their bits.
+  """
+  clipping = optax.clip_by_global_norm(max_norm)
+
+  def update(updates, state, params=None):
+    clipped, state = clipping.update(updates, state, params)
+    return jax.tree.map(
+        lambda c, g: jnp.where(max_norm > 0, c, g), clipped, updates), state
+
+  return optax.GradientTransformation(clipping.init, update)

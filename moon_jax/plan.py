@@ -3,16 +3,19 @@
 Prints the number of lanes and their utilization, the memory, the bytes
 transferred and the time per round on --devices of --processes.
 `moon_jax.simulation.forecast` documents the estimates. With --target it plans
-for a GPU that is not available (`moon_jax.targets.command`).
+for a GPU that is not available (`moon_jax.targets.command`), and with --grid or
+--sweep for the runs of a sweep on it (`moon_jax.sweep.target_plan`).
 """
 
 import math
+import sys
 
 from absl import flags
 
 from moon_jax.cli import command_line
 from moon_jax.config import Config
 from moon_jax.errors import UserError
+from moon_jax.sweep import axis_flags
 from moon_jax.targets import command
 
 _DEVICES = flags.DEFINE_integer(
@@ -37,6 +40,8 @@ def plan(config: Config) -> None:
   Raises:
     UserError: if a flag is invalid or the run is impossible.
   """
+  if _is_sweep():
+    return _plan_sweep(config)
   if command.TARGET.value:
     return command.main(config, _DEVICES.value, _PROCESSES.value)
   for flag in (_SECONDS_PER_ROW, _SECONDS_PER_JOB, _GBIT):
@@ -52,12 +57,41 @@ def plan(config: Config) -> None:
       rates if rates.seconds_per_row else None)))
 
 
+def _is_sweep():
+  return bool(axis_flags.GRID.value or axis_flags.SWEEP.value)
+
+
+def _plan_sweep(config):
+  """Prints the plan of each program of a sweep for --target."""
+  if not command.TARGET.value:
+    raise UserError('--grid and --sweep need --target here; python -m '
+                    'moon_jax.sweep --dry_run plans a sweep on this machine')
+  target = command.target(_PROCESSES.value)
+  from moon_jax.sweep import command as sweep_command
+  from moon_jax.sweep import target_plan
+  from moon_jax.sweep import target_report
+
+  sweep = sweep_command.build(config, sys.argv[1:], axis_flags.GRID.value,
+                              axis_flags.SWEEP.value).sweep
+  num_devices = _DEVICES.value or 1
+  groups = target_plan.groups(sweep.configs, num_devices)
+  print(f'{len(sweep.configs)} runs, which could share {len(groups)} '
+        'program(s) if memory allowed', flush=True)
+  plans = []
+  for specs in groups:
+    plans.append(target_plan.plan(specs, target, num_devices))
+    print(target_report.show(plans[-1], sweep.axes), flush=True)
+  if not all(plan.fits for plan in plans):
+    raise UserError(target_report.MEMORY_ERROR)
+
+
 def main() -> None:
   """Runs the command."""
   command_line.define_config()
-  for module in command_line, command:  # so that --help lists their flags
+  # So that --help lists their flags.
+  for module in command_line, command, axis_flags:
     flags.adopt_module_key_flags(module)
-  command_line.start('moon_jax.plan', plan)
+  command_line.start('moon_jax.plan', plan, lambda: not _is_sweep())
 
 
 if __name__ == '__main__':

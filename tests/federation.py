@@ -76,7 +76,8 @@ class Federation:
   def __init__(self, algorithm, num_lanes=1, seeds=(0,), model=None,
                num_rows=None, optimizer='sgd', hparams=None, num_clients=None,
                augment_fn=augment.keep, num_jobs=None, keep_models=False,
-               freeze_once=False, num_epochs=2, clip_gradients=False):
+               freeze_once=False, num_epochs=2, clip_gradients=False,
+               unused_hparams=()):
     self.num_clients = num_clients or len(SIZES)
     self.num_epochs = num_epochs
     self.mesh = devices.mesh(num_lanes)
@@ -88,11 +89,11 @@ class Federation:
     model = model or linear_model()
     self.program = Program(
         model, algorithm, optimizer, augment_fn, normalize, keep_models,
-        freeze_once, clip_gradients)
+        freeze_once, clip_gradients, unused_hparams)
     self.state = state_lib.placed(state_lib.init(
         list(seeds), model, algorithm, self.num_clients,
         jnp.zeros((1, 2, 2, 1))), self.mesh)
-    hparams = {**HPARAMS, **(hparams or {})}
+    hparams = {**algorithm.hparams, **HPARAMS, **(hparams or {})}
     self.hparams = devices.put(
         {name: jnp.broadcast_to(jnp.asarray(v, jnp.float32), (len(seeds),))
          for name, v in hparams.items()}, self.mesh)

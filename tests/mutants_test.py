@@ -26,7 +26,8 @@ def test_every_room_has_faults():
   assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 85
   assert {fault.room for fault in FAULTS} == {
       'algorithms', 'privacy', 'losses', 'engine', 'data', 'models', 'rundir',
-      'checks', 'evaluation', 'hosts', 'command_line', 'report', 'targets'}
+      'checks', 'evaluation', 'hosts', 'command_line', 'report', 'targets',
+      'sweep'}
 
 
 _FAULT = """

@@ -6,8 +6,11 @@ import numpy as np
 import optax
 import pytest
 
+from federation import assert_trees_close
+from federation import Federation
 from moon_jax import optimizers
 from moon_jax.algorithms import server
+from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.config import Config
 
 GRADIENTS = (3., -.5, .1, .2, -2., .05)  # the largest first, for AMSGrad
@@ -59,6 +62,40 @@ def test_local_optimizers(name, expected):
   np.testing.assert_allclose(actual, list(expected), rtol=1e-4)
 
 
+@pytest.mark.parametrize('scale', [1., 1e-30, 1e25, np.inf])
+def test_a_bound_of_0_does_not_clip(scale):
+  """Not a bit, even if the norm is infinite."""
+  grads = {'a': scale * np.float32([3., -4.]), 'b': scale * np.float32([.1])}
+  hparams = dict(learning_rate=1., momentum=0., gradient_clip=0.)
+  plain, clipping = (
+      optimizers.make('sgd', hparams, clip, unused=('momentum', 'weight_decay'))
+      for clip in (False, True))
+  expected, _ = plain.update(grads, plain.init(grads), grads)
+  found, _ = clipping.update(grads, clipping.init(grads), grads)
+  assert_trees_close(found, expected, atol=0)
+
+
+def test_values_of_0_in_a_program_for_others_are_as_alone():
+  """Run 0 has no clipping, momentum or decay; run 1 has all of them."""
+  used = dict(gradient_clip=.1, momentum=.5, weight_decay=.1)
+  cohorts = [(0, 1, 4, 5), (7, 2, 1, 3)]
+  both = Federation(
+      fedavg(), seeds=(3, 4), num_lanes=2, clip_gradients=True,
+      hparams={name: (0., value) for name, value in used.items()})
+  without = Federation(
+      fedavg(), seeds=(3,), unused_hparams=('momentum', 'weight_decay'),
+      hparams=dict.fromkeys(used, 0.))
+  with_all = Federation(fedavg(), seeds=(4,), clip_gradients=True, hparams=used)
+  for cohort in cohorts:
+    both.round(cohort, runs=(0, 1))
+    without.round(cohort)
+    with_all.round(cohort)
+  for r, alone in enumerate((without, with_all)):
+    assert_trees_close(
+        jax.tree.map(lambda x, r=r: x[r:r + 1], both.state.variables),
+        alone.state.variables)
+
+
 def fed_adam(w=1.):
   """Yields algorithm 1 of Reddi et al., with Adam's bias corrections."""
   m = v = 0
@@ -90,6 +127,6 @@ def fed_adagrad(w=1.):
 @pytest.mark.parametrize('name, expected', [
     ('adam', fed_adam()), ('yogi', fed_yogi()), ('adagrad', fed_adagrad())])
 def test_server_optimizers(name, expected):
-  actual = trajectory(server.make(Config(
-      server_optimizer=name, server_learning_rate=RATE)))
+  config = Config(server_optimizer=name, server_learning_rate=RATE)
+  actual = trajectory(server.make(config)(server.hparams(config)))
   np.testing.assert_allclose(actual, list(expected), rtol=1e-4)

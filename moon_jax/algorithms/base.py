@@ -6,6 +6,7 @@ with stacking, padding, lanes and devices.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import inspect
 import types
 from typing import Any
 from typing import NamedTuple
@@ -98,7 +99,8 @@ class Algorithm(NamedTuple):
   finish(trained, view) -> (client, Message)
       Returns the new client state and the message after the last local step.
   aggregate(variables, server, Message) -> (variables, server)
-      Returns the next global model and server state.
+      Returns the next global model and server state. If it has a parameter
+      named `hparams`, it is called with hparams=View.hparams of the run.
   evaluated(variables, clients) -> variables with a leading axis
       Returns the models whose mean test accuracy is reported, from the global
       model and the state of all clients ([C, ...]).
@@ -111,9 +113,10 @@ class Algorithm(NamedTuple):
   per_client_init
       Whether each client draws its own initial model.
   hparams
-      Default values of the scalars in View.hparams that belong to the method,
-      such as mu. They are arrays in the compiled program, so that another value
-      does not recompile.
+      Default values of the scalars in View.hparams that belong to the method
+      or to its server, such as mu and server_momentum. They are arrays in the
+      compiled program, so that another value does not recompile and runs with
+      different values can share the program.
   """
 
   init_server: Callable[[Variables], PyTree]
@@ -125,12 +128,33 @@ class Algorithm(NamedTuple):
   transform_grads: Callable[[PyTree, View], PyTree]
   transform_updates: Callable[[PyTree, Batch, View], PyTree]
   finish: Callable[[Trained, View], tuple[PyTree, Message]]
-  aggregate: Callable[[Variables, PyTree, Message], tuple[Variables, PyTree]]
+  aggregate: Callable[..., tuple[Variables, PyTree]]
   evaluated: Callable[[Variables, PyTree], Variables]
   local_model: Callable[[Trained, View], Variables]
   personal_model: Callable[[Trained, View], Variables] | None = None
   per_client_init: bool = False
   hparams: Mapping[str, float] = types.MappingProxyType({})
+
+
+def aggregate(algorithm: Algorithm, variables: Variables, server: PyTree,
+              message: Message, hparams: Mapping[str, Any] | None = None
+              ) -> tuple[Variables, PyTree]:
+  """Calls `Algorithm.aggregate`, with hyperparameters if it takes them.
+
+  Functions that wrap an algorithm call its `aggregate` only through this one.
+
+  Args:
+    algorithm: the algorithm.
+    variables: the global model.
+    server: the server state.
+    message: the reduced messages of the cohort.
+    hparams: the scalars of the run; None takes `Algorithm.hparams`.
+  """
+  if 'hparams' not in inspect.signature(algorithm.aggregate).parameters:
+    return algorithm.aggregate(variables, server, message)
+  return algorithm.aggregate(
+      variables, server, message,
+      hparams=algorithm.hparams if hparams is None else hparams)
 
 
 def first_view(algorithm: Algorithm, variables: Variables) -> View:

@@ -19,11 +19,13 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
     UserError: if a user-defined algorithm cannot be made.
   """
   algorithm = registry.make(config)
-  optimizer = server.make(config)
+  algorithm = algorithm._replace(
+      hparams={**algorithm.hparams, **server.hparams(config)})
+  optimizer_fn = server.make(config)
   if config.dp_clip:
     cohort_size = cohort_size or config.cohort_size()
     algorithm = privacy.with_clipping(algorithm, config.dp_clip, cohort_size)
-    optimizer = privacy.with_noise(
-        optimizer, config.dp_noise_multiplier * config.dp_clip / cohort_size,
+    optimizer_fn = privacy.with_noise(
+        optimizer_fn, config.dp_noise_multiplier * config.dp_clip / cohort_size,
         config.seed)
-  return server.with_optimizer(algorithm, optimizer)
+  return server.with_optimizer(algorithm, optimizer_fn)

@@ -6,7 +6,8 @@ https://arxiv.org/abs/2103.16257, algorithm 1 and equation 4.
     l = CE(F(x; w_i), y) + mu * l_con(z, z_glob, {z_prev_1 .. z_prev_k})
 
     z = projection of x by w_i, z_glob by w^t, z_prev_j by w_i^{t-j}
-    mu, tau -> hparams['mu'], hparams['temperature'];  k -> num_negatives
+    mu, tau -> hparams['mu'], hparams['temperature']
+    k -> hparams['num_negatives'], M -> num_slots
 
 Frozen models run in eval mode. A client that has trained in n < k rounds has n
 negatives; with none, its contrastive loss is 0.
@@ -25,54 +26,94 @@ from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import LossAux
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.errors import UserError
 
 _FEW_MODELS = 4  # up to which accelerators project previous models unrolled
 _FEW_WEIGHTS = 2**20  # of a model, up to which accelerators stack models
 
 
 class Memory(NamedTuple):
-  """Client state: the last k local models in a ring buffer of M = k slots."""
+  """Client state: the last k local models in a ring buffer of M >= k slots.
+
+  Only the first k slots are used, so runs with several k can share a program.
+  """
 
   models: dict  # variables with a leading axis M; zeros until filled
   num_models: jax.Array  # int32 scalar, number of models written so far
 
 
-def moon(num_negatives: int = 1, mu: float = 5.0,
-         temperature: float = 0.5) -> Algorithm:
+def moon(num_negatives: int = 1, mu: float = 5.0, temperature: float = 0.5,
+         num_slots: int | None = None) -> Algorithm:
   """Returns MOON.
 
   Args:
     num_negatives: k, the number of previous local models that serve as
-      negatives, at least 1. Client state holds as many models.
+      negatives, at least 1.
     mu: weight of the contrastive loss; 0 is FedAvg.
     temperature: tau of the contrastive loss.
+    num_slots: models that client state holds, at least k; k if None. Slots
+      beyond k stay zeros and change results at most by rounding: XLA compiles
+      similarities to a single slot differently.
+
+  Raises:
+    UserError: if there are fewer slots than negatives.
 
   Example:
     >>> algorithm = moon_jax.moon(num_negatives=2, mu=1.0)
   """
+  num_slots = num_negatives if num_slots is None else num_slots
+  if num_slots < num_negatives:
+    raise UserError(f'num_slots must be at least num_negatives='
+                    f'{num_negatives}; got {num_slots}. Leave it out to store '
+                    'as many models as there are negatives')
+  return with_slots(fedavg()._replace(
+      finish=finish, frozen=frozen, loss=functools.partial(loss, contrastive_B),
+      hparams={'mu': mu, 'temperature': temperature,
+               'num_negatives': num_negatives}), num_slots)
 
+
+def with_slots(algorithm: Algorithm, num_slots: int) -> Algorithm:
+  """Returns MOON, or MOON with a server optimizer, with M = `num_slots`.
+
+  It serves runs with up to M negatives.
+  """
   def init_client(variables):
-    slots = lambda w: jnp.zeros((num_negatives, *w.shape), w.dtype)
+    slots = lambda w: jnp.zeros((num_slots, *w.shape), w.dtype)
     return Memory(jax.tree.map(slots, variables), jnp.int32(0))
 
-  def finish(variables, view):
-    models, n = view.client
-    models = jax.tree.map(
-        lambda w_M, w: w_M.at[n % num_negatives].set(w), models, variables)
-    return Memory(models, n + 1), Message(variables)
+  return algorithm._replace(init_client=init_client)
 
-  return fedavg()._replace(
-      init_client=init_client, finish=finish, frozen=frozen,
-      loss=functools.partial(loss, contrastive_B),
-      hparams={'mu': mu, 'temperature': temperature})
+
+def finish(variables, view):
+  """Stores the model as the client's newest; sends it."""
+  models, n = view.client
+  slot = n % _num_negatives(view)
+  models = jax.tree.map(
+      lambda w_M, w: w_M.at[slot].set(w), models, variables)
+  return Memory(models, n + 1), Message(variables)
+
+
+def _num_slots(view):
+  """Returns M."""
+  return len(jax.tree.leaves(view.client.models)[0])
+
+
+def _num_negatives(view):
+  """Returns k; M in algorithms that replace `hparams` without naming it."""
+  k = view.hparams.get('num_negatives')  # float32, exact up to 2**24
+  return _num_slots(view) if k is None else jnp.asarray(k, jnp.int32)
+
+
+def _num_filled(view):
+  """Returns min(n, k), the number of slots that hold a model."""
+  return jnp.minimum(view.client.num_models, _num_negatives(view))
 
 
 def frozen(model, batch, view):
   """Returns z_glob [B, F] and z_prev [B, M, F] of a batch."""
-  k = len(jax.tree.leaves(view.client.models)[0])
   num_weights = sum(w.size for w in jax.tree.leaves(view.variables))
   on_accelerators = (
-      _one_by_one if k > _FEW_MODELS else
+      _one_by_one if _num_slots(view) > _FEW_MODELS else
       _together if num_weights <= _FEW_WEIGHTS else _in_turn)
   z_MBF = platforms.by_platform(
       functools.partial(_one_by_one, model),
@@ -82,17 +123,14 @@ def frozen(model, batch, view):
 
 def _one_by_one(model, batch, view):
   """Returns z [1 + M, B, F], one model after another; unfilled slots are 0."""
-  models, num_models = view.client
-
   def project(j, z_MBF):
-    variables = jax.tree.map(lambda w_M: w_M[j], models)
+    variables = jax.tree.map(lambda w_M: w_M[j], view.client.models)
     return z_MBF.at[j].set(projection(model, variables, batch))
 
   z_global_BF = projection(model, view.variables, batch)
-  k = len(jax.tree.leaves(models)[0])
   z_previous_MBF = lax.fori_loop(
-      0, jnp.minimum(num_models, k), project,
-      jnp.zeros((k, *z_global_BF.shape)))
+      0, _num_filled(view), project,
+      jnp.zeros((_num_slots(view), *z_global_BF.shape)))
   return jnp.concatenate([z_global_BF[None], z_previous_MBF])
 
 
@@ -109,13 +147,13 @@ def _in_turn(model, batch, view):
   """Returns z [1 + M, B, F] without copying a model; lanes share w^t."""
   models = [view.variables] + [
       jax.tree.map(lambda w_M, j=j: w_M[j], view.client.models)
-      for j in range(len(jax.tree.leaves(view.client.models)[0]))]
+      for j in range(_num_slots(view))]
   return _filled(jnp.stack([projection(model, v, batch) for v in models]), view)
 
 
 def _filled(z_MBF, view):
   """Returns z with 0 in unfilled slots, where a model of zeros may give NaN."""
-  is_filled_M = jnp.arange(len(z_MBF)) <= view.client.num_models
+  is_filled_M = jnp.arange(len(z_MBF)) <= _num_filled(view)
   return jnp.where(is_filled_M[:, None, None], z_MBF, 0)
 
 
@@ -130,7 +168,7 @@ def contrastive_B(z_BF, batch, view):
   z_global_BF, z_previous_BMF = batch.frozen
   return losses.model_contrastive_B(
       z_BF, z_global_BF, jnp.moveaxis(z_previous_BMF, 1, 0),
-      view.hparams['temperature'], view.client.num_models)
+      view.hparams['temperature'], _num_filled(view))
 
 
 def loss(penalty_B_fn, model, variables, batch, view):

@@ -17,8 +17,10 @@ post-processing. `moon_jax.algorithms.accounting` computes the privacy loss.
 import jax
 import optax
 
+from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import Message
+from moon_jax.algorithms.server import OptimizerFn
 from moon_jax.errors import UserError
 
 _NOISE = 0x6470  # folded into the run's key, to separate it from clients' keys
@@ -49,26 +51,29 @@ def with_clipping(algorithm: Algorithm, clip: float,
     return client, Message(
         mean=(), total=optax.projections.projection_l2_ball(update, clip))
 
-  def aggregate(variables, server, message):
+  def aggregate(variables, server, message, hparams=None):
     mean = jax.tree.map(
         lambda w, total: w + total / cohort_size, variables, message.total)
-    return algorithm.aggregate(variables, server, Message(mean))
+    return base.aggregate(
+        algorithm, variables, server, Message(mean), hparams)
 
   return algorithm._replace(finish=finish, aggregate=aggregate)
 
 
-def with_noise(optimizer: optax.GradientTransformation | None,
-               deviation: float, seed: int) -> optax.GradientTransformation:
+def with_noise(optimizer_fn: OptimizerFn | None, deviation: float,
+               seed: int) -> OptimizerFn:
   """Returns a server optimizer that first adds Gaussian noise.
 
-  Noise is drawn independently in each round. Runs that share a program share
-  the noise.
+  Noise is drawn independently in each round. Its key is part of the server
+  state, where `Algorithm.init_server` puts it, the same for all runs of a
+  program.
 
   Args:
-    optimizer: the server optimizer; None takes the noisy average.
+    optimizer_fn: the server optimizer; None takes the noisy average.
     deviation: standard deviation of the noise on the average, z S / m.
     seed: of the run.
   """
   key = jax.random.fold_in(jax.random.key(seed), _NOISE)
   noise = optax.add_noise(eta=deviation**2, gamma=0., key=key)
-  return optax.chain(noise, optimizer or optax.sgd(1.))
+  return lambda hparams: optax.chain(
+      noise, optimizer_fn(hparams) if optimizer_fn else optax.sgd(1.))

@@ -10,44 +10,76 @@ FedAvgM is SGD with momentum beta: v <- beta v + delta, w <- w - v (Hsu, Qi and
 Brown, https://arxiv.org/abs/1909.06335). The code released with MOON uses an
 exponential average instead, v <- beta v + (1 - beta) delta. FedAdam, FedYogi
 and FedAdagrad are optax's optimizers, with bias correction.
+
+The learning rate and beta are hyperparameters of the run: arrays in the
+compiled program, as hparams['server_learning_rate'] and
+hparams['server_momentum'].
 """
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config
 
 _TAU = 1e-3  # adaptivity tau in the experiments of Reddi et al.
 
-
-def make(config: Config) -> optax.GradientTransformation | None:
-  """Returns the server optimizer of `config`; None takes the plain average."""
-  rate, beta = config.server_learning_rate, config.server_momentum
-  if config.server_optimizer == 'sgd':
-    is_plain = rate == 1 and beta == 0
-    return None if is_plain else momentum(
-        rate, beta, config.server_momentum_form)
-  return {
-      'adam': lambda: optax.adam(rate, b1=.9, b2=.99, eps=_TAU),
-      'yogi': lambda: optax.yogi(rate, b1=.9, b2=.99, eps=_TAU),
-      'adagrad': lambda: optax.adagrad(
-          rate, initial_accumulator_value=0., eps=_TAU),
-  }[config.server_optimizer]()
+# Makes the server optimizer of a run from its hyperparameters.
+OptimizerFn = Callable[[Mapping[str, Any]], optax.GradientTransformation]
 
 
-def momentum(learning_rate: float, beta: float,
+def is_plain(config: Config) -> bool:
+  """Returns whether the server takes the average of the clients' models."""
+  return (config.server_optimizer == 'sgd' and config.server_momentum == 0
+          and config.server_learning_rate == 1)
+
+
+def hparams(config: Config) -> dict[str, float]:
+  """Returns the hyperparameters of the server; none if it is plain."""
+  return {} if is_plain(config) else {
+      'server_learning_rate': config.server_learning_rate,
+      'server_momentum': config.server_momentum}
+
+
+def make(config: Config) -> OptimizerFn | None:
+  """Returns the server optimizer of `config`; None takes the plain average.
+
+  It is a function of the hyperparameters of `hparams`. All other settings of
+  the server are constants.
+  """
+  if is_plain(config):
+    return None
+
+  def optimizer_fn(hparams):
+    rate, beta = hparams['server_learning_rate'], hparams['server_momentum']
+    return {
+        'sgd': lambda: momentum(rate, beta, config.server_momentum_form),
+        'adam': lambda: optax.adam(rate, b1=.9, b2=.99, eps=_TAU),
+        'yogi': lambda: optax.yogi(rate, b1=.9, b2=.99, eps=_TAU),
+        'adagrad': lambda: optax.adagrad(
+            rate, initial_accumulator_value=0., eps=_TAU),
+    }[config.server_optimizer]()
+
+  return optimizer_fn
+
+
+def momentum(learning_rate: jax.typing.ArrayLike, beta: jax.typing.ArrayLike,
              form: str) -> optax.GradientTransformation:
   """Returns FedAvgM; `form` is "hsu", or "ema" as in the code of MOON."""
   if form == 'ema':
     return optax.chain(optax.ema(beta, debias=False),
-                       optax.scale(-learning_rate))
+                       optax.scale_by_learning_rate(learning_rate))
   return optax.sgd(learning_rate, momentum=beta)
 
 
 def with_optimizer(algorithm: Algorithm,
-                   optimizer: optax.GradientTransformation | None
+                   optimizer: optax.GradientTransformation | OptimizerFn | None
                    ) -> Algorithm:
   """Returns `algorithm` with a server optimizer.
 
@@ -55,7 +87,9 @@ def with_optimizer(algorithm: Algorithm,
 
   Args:
     algorithm: any algorithm.
-    optimizer: an optax transformation; None returns the algorithm unchanged.
+    optimizer: an optax transformation; or a function that returns one for
+      View.hparams, whose state must have the same structure for all values;
+      None returns the algorithm unchanged.
 
   Example:
     >>> fedavgm = moon_jax.with_server_optimizer(
@@ -64,16 +98,22 @@ def with_optimizer(algorithm: Algorithm,
   if optimizer is None:
     return algorithm
 
+  def made(hparams):
+    if not callable(optimizer):
+      return optimizer
+    return optimizer(algorithm.hparams if hparams is None else hparams)
+
   def init_server(variables):
     return (algorithm.init_server(variables),
-            optimizer.init(variables['params']))
+            made(None).init(variables['params']))
 
-  def aggregate(variables, server, message):
+  def aggregate(variables, server, message, hparams=None):
     inner, opt_state = server
-    following, inner = algorithm.aggregate(variables, inner, message)
+    following, inner = base.aggregate(
+        algorithm, variables, inner, message, hparams)
     params = variables['params']
     delta = jax.tree.map(jnp.subtract, params, following['params'])
-    updates, opt_state = optimizer.update(delta, opt_state, params)
+    updates, opt_state = made(hparams).update(delta, opt_state, params)
     params = optax.apply_updates(params, updates)
     return {**following, 'params': params}, (inner, opt_state)
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from moon_jax import trees
 from moon_jax import user_code
+from moon_jax.algorithms import base
 from moon_jax.algorithms import fedavg
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import Batch
@@ -113,7 +114,8 @@ def check(name: str, algorithm: Algorithm, model: Model,
     expect('finish', client, view.client,
            'a client state like the one of init_client')
     following, state = pair(
-        'aggregate', algorithm.aggregate(variables, server, message), None)
+        'aggregate', base.aggregate(
+            algorithm, variables, server, message, view.hparams), None)
     if aggregate_is_fedavgs and trees.difference(following, variables):
       raise UserError(
           f'{name}: finish must return a Message whose mean is like the global '

@@ -42,17 +42,24 @@ _RESTART_VARIABLE = 'MOON_JAX_RESTART'
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 
 
-def define_config() -> None:
-  """Defines one flag for each field of `Config`."""
+def define_config(own: flags.FlagValues = flags.FLAGS) -> None:
+  """Defines one flag for each field of `Config`.
+
+  Args:
+    own: where to define them; by default, the flags of the command line.
+  """
   for field in dataclasses.fields(Config):
     text, choices = field.metadata['help'], field.metadata['choices']
     if choices:
-      flags.DEFINE_enum(field.name, field.default, choices, text)
+      flags.DEFINE_enum(field.name, field.default, choices, text,
+                        flag_values=own)
     else:
-      _DEFINE_FNS[field.type](field.name, field.default, text)
+      _DEFINE_FNS[field.type](field.name, field.default, text,
+                              flag_values=own)
 
 
-def start(name: str, run: Callable[[Config], None]) -> None:
+def start(name: str, run: Callable[[Config], None],
+          is_one_run: bool | Callable[[], bool] = True) -> None:
   """Parses the flags, validates them and calls `run` with the configuration.
 
   Does not return: the process ends with one of the exit statuses above.
@@ -61,6 +68,9 @@ def start(name: str, run: Callable[[Config], None]) -> None:
     name: the command's name in error messages.
     run: called with the configuration; may raise the errors of
       `moon_jax.errors`.
+    is_one_run: whether the flags describe one run, or a function of no
+      arguments that returns it once flags are parsed. If they do not, `run`
+      validates them.
   """
   words = []  # of the command line, flag files not expanded
 
@@ -72,7 +82,8 @@ def start(name: str, run: Callable[[Config], None]) -> None:
     config = {field.name: flags.FLAGS[field.name].value
               for field in dataclasses.fields(Config)}
     config = json.loads(os.environ.pop(_RESTART_VARIABLE, 'null')) or config
-    _run(name, run, config, words)
+    _run(name, run, config, words,
+         is_one_run() if callable(is_one_run) else is_one_run)
 
   def parse(argv):
     words.extend(argv[1:])
@@ -93,7 +104,7 @@ def start(name: str, run: Callable[[Config], None]) -> None:
   app.run(main, flags_parser=parse)
 
 
-def _run(name, run, config, words):
+def _run(name, run, config, words, is_one_run):
   """Calls `run` with the validated configuration; exits if it raises.
 
   Args:
@@ -101,6 +112,7 @@ def _run(name, run, config, words):
     run: see `start`.
     config: values of the flags by name.
     words: of the command line, flag files not expanded.
+    is_one_run: see `start`.
   """
   try:
     # Importing the checks imports JAX: `share` comes first.
@@ -108,6 +120,8 @@ def _run(name, run, config, words):
     from moon_jax.simulation import checks
 
     parsed = Config(**config)
+    if not is_one_run:
+      return run(parsed)
     validated = checks.validate(parsed)
     ignored_flags.check(parsed, words)  # before mu is resolved
     run(validated)

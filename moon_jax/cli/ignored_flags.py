@@ -56,11 +56,15 @@ def names(words: Sequence[str]) -> set[str]:
           for name in (match[1], match[1].removeprefix('no'))}
 
 
+def flag_files(words: Sequence[str]) -> list[str]:
+  """Returns the words of a command line that name flag files."""
+  return [word for i, word in enumerate(words)
+          if re.match(r'--?flagfile\b', word)
+          or i and re.fullmatch(r'--?flagfile', words[i - 1])]
+
+
 def _algorithm_of_files(words):
   """Returns the algorithm that the flag files name, or the default."""
-  files = [word for i, word in enumerate(words)
-           if re.match(r'--?flagfile\b', word)
-           or i and re.fullmatch(r'--?flagfile', words[i - 1])]
-  expanded = flags.FLAGS.read_flags_from_files(files)
+  expanded = flags.FLAGS.read_flags_from_files(flag_files(words))
   found = re.findall(r'(?:^|\n)--?algorithm[= \n]+(\S+)', '\n'.join(expanded))
   return found[-1] if found else Config.algorithm

@@ -23,11 +23,12 @@ SPLIT = PartitionSpec(AXIS)  # split along the first axis
 WHOLE = PartitionSpec()  # replicated on each device
 
 
-def mesh(num_lanes: int = 1) -> Mesh:
+def mesh(num_lanes: int = 1, most: int | None = None) -> Mesh:
   """Returns a mesh of the most devices that divide the lanes evenly.
 
   Args:
     num_lanes: lanes of all devices together.
+    most: the most devices of a process; None for all that it has.
 
   Raises:
     ValueError: if `num_lanes` is not a multiple of the number of processes.
@@ -35,6 +36,7 @@ def mesh(num_lanes: int = 1) -> Mesh:
   devices_of_process = [[] for _ in range(jax.process_count())]
   for device in jax.devices():
     devices_of_process[device.process_index].append(device)
+  devices_of_process = [part[:most] for part in devices_of_process]
   counts = shares(num_lanes, [len(part) for part in devices_of_process])
   devices = [device for count, part in zip(counts, devices_of_process)
              for device in part[:count]]

@@ -1,12 +1,14 @@
 """Client state between rounds, in the memory of the hosts or in a file.
 
 In memory it is a tree of NumPy arrays [R, C, ...]. On disk it is a
-`moon_jax.engine.disk_store.DiskClients`. A federation may have a million
-clients, and a round trains only a few. Only the rows of a round's jobs move to
-the devices and back. If several processes run, each client's current row
-belongs to one process. `moon_jax.engine` lists the axis letters.
+`moon_jax.engine.disk_store.DiskClients`. Runs that differ in their clients have
+a store each, in `RunStores`. A federation may have a million clients, and a
+round trains only a few. Only the rows of a round's jobs move to the devices and
+back. If several processes run, each client's current row belongs to one
+process. `moon_jax.engine` lists the axis letters.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -25,9 +27,14 @@ def take(clients: Any, jobs: Jobs) -> Any:
 
   The rows of padding jobs are arbitrary.
   """
-  if isinstance(clients, DiskClients):
-    return clients.read(jobs.run, jobs.client)
-  return jax.tree.map(lambda x_RC: x_RC[jobs.run, jobs.client], clients)
+  return read(clients, jobs.run, jobs.client)
+
+
+def read(clients: Any, run_J: np.ndarray, client_J: np.ndarray) -> Any:
+  """Returns rows, [R, C, ...] -> [J, ...]."""
+  if isinstance(clients, DiskClients | RunStores):
+    return clients.read(run_J, client_J)
+  return jax.tree.map(lambda x_RC: x_RC[run_J, client_J], clients)
 
 
 def put(clients: Any, jobs: Jobs, rows: Any) -> None:
@@ -39,7 +46,8 @@ def put(clients: Any, jobs: Jobs, rows: Any) -> None:
   on_host = [[(shard.index[0], np.asarray(shard.data))
               for shard in x_J.addressable_shards]
              for x_J in jax.tree.leaves(rows)]
-  if isinstance(clients, DiskClients):  # of a single process: it has all rows
+  if isinstance(clients, DiskClients | RunStores):
+    # A single process has all rows.
     trained_J = jobs.num_steps > 0
     clients.write(
         jobs.run[trained_J], jobs.client[trained_J],
@@ -55,7 +63,7 @@ def put(clients: Any, jobs: Jobs, rows: Any) -> None:
 def write(clients: Any, run_J: np.ndarray, client_J: np.ndarray,
           rows: Any) -> None:
   """Writes rows, [J, ...], into `clients` in place."""
-  if isinstance(clients, DiskClients):
+  if isinstance(clients, DiskClients | RunStores):
     return clients.write(run_J, client_J, rows)
 
   def write_rows(x_RC, x_J):
@@ -91,6 +99,50 @@ def filled(like: Any, num_clients: int) -> Any:
   return jax.tree.map(fill, like)
 
 
+class RunStores:
+  """Client state of R runs of a single process, each in its own store.
+
+  Runs may have different numbers of clients. The arrays of a run's clients may
+  be smaller than those of the program, such as MOON's k previous models in a
+  program for a larger k: they are the leading part, and the rest is 0.
+
+  Attributes:
+    stores: for each run its client state, [1, C, ...].
+  """
+
+  def __init__(self, stores: Sequence[Any], like: Any):
+    """Stores the arguments.
+
+    Args:
+      stores: for each run its client state, [1, C, ...].
+      like: the state of one client in the program, as shapes.
+    """
+    self.stores = list(stores)
+    self._like, self._tree = jax.tree.flatten(like)
+
+  def read(self, run_J: np.ndarray, client_J: np.ndarray) -> Any:
+    """Returns the state of clients, padded to the program's, [J, ...]."""
+    rows = [np.zeros((len(run_J), *x.shape), x.dtype) for x in self._like]
+    for run in np.unique(run_J):
+      at = np.flatnonzero(run_J == run)
+      theirs = read(self.stores[run], np.zeros_like(at), client_J[at])
+      for x_J, part in zip(rows, jax.tree.leaves(theirs), strict=True):
+        x_J[(at, *map(slice, part.shape[1:]))] = part
+    return jax.tree.unflatten(self._tree, rows)
+
+  def write(self, run_J: np.ndarray, client_J: np.ndarray, rows: Any) -> None:
+    """Replaces the state of clients by the leading parts of rows, [J, ...]."""
+    leaves = [np.asarray(x_J) for x_J in jax.tree.leaves(rows)]
+    for run in np.unique(run_J):
+      at = np.flatnonzero(run_J == run)
+      likes, tree = jax.tree.flatten(read(
+          self.stores[run], np.zeros(1, int), np.zeros(1, int)))
+      parts = [x_J[(at, *map(slice, like.shape[1:]))]
+               for x_J, like in zip(leaves, likes, strict=True)]
+      write(self.stores[run], np.zeros_like(at), client_J[at],
+            jax.tree.unflatten(tree, parts))
+
+
 class Owners:
   """Records which process has the current row of each client.
 
@@ -108,9 +160,10 @@ class Owners:
     """
     self._process_of_device = np.array(
         [d.process_index for d in mesh.devices.flat])
-    shape = [x.shape[:2] for x in jax.tree.leaves(clients)][:1]
+    shape = [x.shape[:2] for x in jax.tree.leaves(clients)
+             if jax.process_count() > 1][:1]
     self._owner_RC = np.full(shape[0] if shape else (1, 0), _ALL_PROCESSES)
-    self._is_alone = jax.process_count() == 1 or not shape
+    self._is_alone = not shape
 
   def bring(self, clients: Any, jobs: Jobs) -> None:
     """Moves each job's row to the process that runs the job, in place."""

@@ -1,5 +1,6 @@
 """Chooses the number of lanes: how many clients train in parallel."""
 
+from collections.abc import Sequence
 import os
 
 from moon_jax.errors import UserError
@@ -10,6 +11,15 @@ MAX_LANES_VARIABLE = 'MOON_JAX_MAX_LANES'
 
 _MIN_CLIENTS_PER_LANE = 4  # on CPUs
 _LANES_PER_ACCELERATOR = 16  # not measured yet; see BUILD_NOTES.md
+
+# Lanes of several runs on an accelerator. Kernel launches take most of the time
+# of a row of a small network on few lanes. By the kernels that XLA compiles for
+# an H200, not measured on one (experiments/results/sweep_plan), simple_cnn
+# (93,000 parameters) takes 49 us per lane in rows of 10 lanes, 32 of 60, 30 of
+# 120 and 31 of 240. Launches take 1% of a row of ResNet-18 (11 million) on 10
+# lanes, and 7% of one of ResNet-50 in bfloat16: more lanes gain little there.
+_LANES_OF_RUNS = 128
+_FEW_PARAMETERS = 2**22
 
 
 def choose(lanes: int, cohort_size: int, num_devices: int, num_processes: int,
@@ -41,3 +51,32 @@ def choose(lanes: int, cohort_size: int, num_devices: int, num_processes: int,
              else num_devices * _LANES_PER_ACCELERATOR)
     lanes = min(lanes, int(os.environ.get(MAX_LANES_VARIABLE, lanes)))
   return max(1, min(lanes, cohort_size) // num_processes) * num_processes
+
+
+def choose_for_runs(lanes: Sequence[int], num_devices: Sequence[int],
+                    available: int, num_parameters: int,
+                    is_cpu: bool) -> tuple[int, int]:
+  """Returns the lanes and the devices of several runs in one program.
+
+  Each run keeps the lanes and devices that it would have alone. There are as
+  many more as run side by side: one group of lanes per device on CPUs, and on
+  accelerators all runs of small networks. MAX_LANES_VARIABLE limits the lanes
+  of all runs together, but a run always keeps those that it would have alone.
+
+  Args:
+    lanes: for each run its lanes alone, on all its devices together.
+    num_devices: for each run its devices alone.
+    available: devices of this process.
+    num_parameters: of the network.
+    is_cpu: whether devices are CPU cores.
+  """
+  used = max(*num_devices, min(available, sum(num_devices)))
+  width = max(-(-a // b) for a, b in zip(lanes, num_devices))
+  most = _LANES_OF_RUNS  # per device
+  if limit := os.environ.get(MAX_LANES_VARIABLE):
+    used = max(*num_devices, min(used, int(limit) // width))
+    most = min(most, int(limit) // used)
+  groups = 1
+  if not is_cpu and num_parameters <= _FEW_PARAMETERS:
+    groups = max(1, min(-(-sum(lanes) // (used * width)), most // width))
+  return used * width * groups, used

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 
+from moon_jax.algorithms import base
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT
 from moon_jax.distributed.devices import WHOLE
@@ -166,7 +167,8 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
       lambda mean, weight: jax.tree.map(lambda x: x / weight, mean))(
           sums.mean, total_weight_R))
   before = shared['variables'], shared['server']
-  after = jax.vmap(program.algorithm.aggregate)(*before, sums)
+  after = jax.vmap(functools.partial(base.aggregate, program.algorithm))(
+      *before, sums, hparams_R)
   # A run that received no message keeps its state.
   variables, server = jax.tree.map(
       functools.partial(accumulate.where, num_received_R > 0), after, before)
@@ -180,7 +182,11 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
       loss_TL=metrics_TL.loss, extra_TL=metrics_TL.extra,
       drift_J=results.drift_J, finite_J=results.finite_J,
       finite_R=jax.vmap(accumulate.all_finite)((variables, server)),
-      cosine_R=jax.vmap(accumulate.mean_cosine)(directions, num_moved_R),
+      # One run after another, so that sums have the same bits for any R.
+      cosine_R=lax.map(
+          lambda run: jax.vmap(accumulate.mean_cosine)(*run),
+          jax.tree.map(lambda x_R: x_R[:, None], (directions, num_moved_R))
+          )[:, 0],
       cosine_J=cosine_J,
       models_J=results.models_J.evaluated if program.keep_models else ())
 

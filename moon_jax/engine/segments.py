@@ -44,7 +44,7 @@ class Inputs(NamedTuple):
 
   variables: Variables  # the global models, [R, ...]
   server: Any  # server state, [R, ...]
-  round: jax.Array  # int32 scalar, from 0
+  round: jax.Array  # int32 scalar or [R], from 0
   key: jax.Array  # random keys, [R]
   hparams: Hyperparameters  # [R]
   table: Table
@@ -53,6 +53,10 @@ class Inputs(NamedTuple):
   @property
   def num_runs(self) -> int:
     return self.key.shape[0]
+
+  def round_of(self, run) -> jax.Array:
+    """Returns the round of a run."""
+    return self.round[run] if self.round.ndim else self.round
 
 
 def train(program: Program, inputs: Inputs, clients_J: Any
@@ -155,7 +159,7 @@ def _view(program, inputs, clients_J, j):
       hparams=select_run(inputs.hparams),
       num_examples=jobs.num_examples[j],
       num_steps=jobs.num_steps[j],
-      round=inputs.round)
+      round=inputs.round_of(run))
 
 
 def _axes(inputs):
@@ -165,15 +169,16 @@ def _axes(inputs):
   """
   run_axis = 0 if inputs.num_runs > 1 else None
   return Job(View(variables=run_axis, server=run_axis, client=0,
-                  hparams=run_axis, num_examples=0, num_steps=0, round=None),
+                  hparams=run_axis, num_examples=0, num_steps=0,
+                  round=run_axis if inputs.round.ndim else None),
              key=0)
 
 
 def _jobs_of_lanes(program, inputs, clients_J, job_L):
   """Returns the jobs of the lanes, with the lane axes of `_axes`."""
   def make_job(j):
-    key = jax.random.fold_in(
-        inputs.key[inputs.table.jobs.run[j]], inputs.round)
+    run = inputs.table.jobs.run[j]
+    key = jax.random.fold_in(inputs.key[run], inputs.round_of(run))
     return Job(_view(program, inputs, clients_J, j),
                jax.random.fold_in(key, inputs.table.jobs.client[j]))
 

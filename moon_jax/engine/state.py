@@ -25,9 +25,10 @@ class State(NamedTuple):
 
   variables: Variables  # the global models, [R, ...]
   server: Any  # server state of the algorithm, [R, ...]
-  clients: Any  # client state, [R, C, ...], NumPy arrays on the host or a
-  # `moon_jax.engine.disk_store.DiskClients`; a round updates it in place
-  round: jax.Array  # int32 scalar, the number of finished rounds
+  clients: Any  # client state on the host, in one of the forms of
+  # `moon_jax.engine.client_store`; a round updates it in place
+  round: jax.Array  # int32, the number of finished rounds: a scalar, or [R] if
+  # runs may differ
   key: jax.Array  # random keys, [R]; constant, since each round and client
   # folds its index in
 
@@ -99,6 +100,26 @@ def from_host(state: State, like: State) -> State:
       lambda x, y: jax.random.wrap_key_data(y) if is_key(x) else y,
       like._replace(clients=()), state._replace(clients=()))
   return shared._replace(clients=state.clients)
+
+
+@jax.jit
+def row(tree_R: Any, run: int) -> Any:
+  """Returns the part of one run, [R, ...] -> [1, ...]."""
+  return jax.tree.map(
+      lambda x_R: jax.lax.dynamic_slice_in_dim(x_R, run, 1), tree_R)
+
+
+@jax.jit
+def with_row(tree_R: Any, run: int, row: Any) -> Any:
+  """Returns the arrays with another part, [1, ...], for one run."""
+  return jax.tree.map(lambda x_R, x: x_R.at[run].set(x[0]), tree_R, row)
+
+
+@jax.jit
+def keep(is_kept_R: Any, old: Any, new: Any) -> Any:
+  """Returns the old part of the runs that `is_kept_R` selects, else the new."""
+  return jax.tree.map(
+      lambda x_R, y_R: jax.vmap(jnp.where)(is_kept_R, x_R, y_R), old, new)
 
 
 def is_key(x: jax.Array) -> bool:

@@ -11,8 +11,15 @@ from moon_jax.data.io import files
 from moon_jax.errors import UserError
 
 
+class InUse(UserError):
+  """Another run uses the work directory."""
+
+
 class MetricsFile:
   """The metrics file of a run.
+
+  Attributes:
+    has_locks: False once the file system has turned out to have no locks.
 
   A checkpoint stores the result of `mark`, which identifies the lines written
   before it. A run that resumes from the checkpoint uses `check` to verify that
@@ -23,7 +30,13 @@ class MetricsFile:
   def __init__(self, path: pathlib.Path):
     self._path = path
     self._lock = None
+    self.has_locks = True
     self._written, self._bytes = hashlib.sha256(), 0
+
+  @property
+  def is_locked(self) -> bool:
+    """Whether this run has locked the file."""
+    return self._lock is not None
 
   @property
   def exists(self) -> bool:
@@ -56,18 +69,18 @@ class MetricsFile:
     """Locks the file for this run; creates it if it does not exist.
 
     Raises:
-      UserError: if another run holds the lock.
+      InUse: if another run holds the lock.
     """
     self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
       fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
       self.close()
-      raise UserError(
+      raise InUse(
           f'--workdir={self._path.parent} is in use by another run; wait '
           'until it ends, or name another directory') from error
     except OSError:
-      pass  # the file system has no locks
+      self.has_locks = False  # the file system has none
 
   def check(self, mark: dict[str, Any] | None) -> None:
     """Verifies that the lines of a mark are unchanged; writes nothing.

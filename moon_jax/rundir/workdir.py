@@ -15,13 +15,10 @@ from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
+from moon_jax.rundir import file_types
 from moon_jax.rundir import identity
 from moon_jax.rundir import partition_file
 from moon_jax.rundir.metrics_file import MetricsFile
-
-_FILES = ('config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
-          'metrics.jsonl', 'summary.json', 'model.safetensors',
-          'best.safetensors')
 
 _REQUIRED_IN_SUMMARY = {'rounds', 'test_accuracy', 'best_test_accuracy',
                         'best_round', 'seconds_per_round'}
@@ -45,16 +42,18 @@ class Workdir:
   best/, best.safetensors      the best global models
   local_models/   the local models of the last round
   summary.json    the results of a finished run
+  diverged.json   why a run ended with a loss that is not finite
   """
 
   def __init__(self, config: Config, inputs: dict[str, str] | None = None,
-               look: bool = True):
+               look: bool = True, root: str = 'runs'):
     """Checks the files in the directory and changes nothing.
 
     Args:
       config: the configuration.
       inputs: for each flag that names a file, the hash of its content.
       look: whether to check; only the first of several processes does.
+      root: directory of this one, if the configuration names none.
 
     Raises:
       UserError: if the directory holds a run of another configuration.
@@ -63,7 +62,7 @@ class Workdir:
     file_name = lambda name: name.replace(':', '.')
     name = '-'.join([file_name(config.dataset), file_name(config.algorithm),
                      identity.fingerprint(config), *inputs.values()])
-    self.path = pathlib.Path(config.workdir or f'runs/{name}').expanduser()
+    self.path = pathlib.Path(config.workdir or f'{root}/{name}').expanduser()
     self._config = config
     self._inputs = inputs
     self.metrics = MetricsFile(self.path / 'metrics.jsonl')
@@ -106,30 +105,17 @@ class Workdir:
     """Creates the directory and locks it until `close`.
 
     Raises:
-      UserError: if it cannot be created, or another run uses it.
+      InUse: if another run uses it.
+      UserError: if it cannot be created.
     """
+    if self.metrics.is_locked:
+      return
     with self.writing():
-      self._check_file_types()
+      file_types.check(self.path)
       self._check_run()
       self.path.mkdir(parents=True, exist_ok=True)
       self.metrics.lock()
       self._check_run()  # another run may have started before the lock
-
-  def _check_file_types(self):
-    """Checks that existing paths have the expected types, before any write."""
-    for name in _FILES:
-      for path in self.path / name, self.path / f'{name}.part':
-        if os.path.lexists(path) and not path.is_file():
-          raise UserError(
-              f'--workdir={self.path}: {path.name} must be a regular file, got '
-              'something else; move it away, or name another directory')
-    for name in ('checkpoints', 'client_state', 'model', 'best',
-                 'local_models'):
-      path = self.path / name
-      if os.path.lexists(path) and not path.is_dir():
-        raise UserError(
-            f'--workdir={self.path}: {path.name} must be a directory, got '
-            'something else; move it away, or name another directory')
 
   def close(self) -> None:
     """Releases the lock of the directory."""
@@ -154,7 +140,8 @@ class Workdir:
     with self.writing():
       inputs = {'inputs': self._inputs} if self._inputs else {}
       self._write_json('config.json', self._config.to_dict() | inputs)
-      for result in 'summary.json', 'model.safetensors', 'best.safetensors':
+      for result in ('summary.json', 'diverged.json', 'model.safetensors',
+                     'best.safetensors'):
         (self.path / result).unlink(missing_ok=True)
       for model in self.path.glob('model*'):  # with Orbax's temporary ones
         shutil.rmtree(model)
@@ -210,6 +197,20 @@ class Workdir:
   def write_summary(self, summary: dict[str, Any]) -> None:
     with self.writing():
       self._write_json('summary.json', summary)
+
+  def write_diverged(self, rounds_done: int, error: str) -> None:
+    """Records that a loss became NaN or infinite in the next round."""
+    with self.writing():
+      self._write_json('diverged.json', {
+          'rounds': rounds_done, 'error': error,
+          'on_nan': self._config.on_nan})
+
+  def diverged(self) -> dict[str, Any] | None:
+    """Returns why the run ended early; None if the same command may continue.
+    """
+    found = self._read_json('diverged.json')
+    is_same = found and found.get('on_nan') == self._config.on_nan
+    return found if is_same else None
 
   def _read_json(self, name):
     path = self.path / name

@@ -11,6 +11,8 @@ from jax.sharding import PartitionSpec
 import numpy as np
 
 from moon_jax.distributed import devices
+from moon_jax.engine.local import TrainData
+from moon_jax.engine.schedule import Table
 from moon_jax.errors import DivergedError
 from moon_jax.models.base import Variables
 from moon_jax.simulation import evaluation_metrics
@@ -19,6 +21,7 @@ from moon_jax.simulation import example_sets
 from moon_jax.simulation import metrics as metrics_lib
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.heldout import HeldoutEvaluator
+from moon_jax.simulation.records import LastRound
 from moon_jax.simulation.round_spec import RoundSpec
 
 
@@ -31,7 +34,7 @@ class Evaluator:
   """
 
   def __init__(self, federation: Federation, spec: RoundSpec, mesh: Mesh,
-               data_spec: PartitionSpec):
+               data_spec: PartitionSpec, like: 'Evaluator | None' = None):
     """Places the examples; compiles nothing.
 
     Args:
@@ -39,15 +42,19 @@ class Evaluator:
       spec: the specification of its rounds.
       mesh: the devices.
       data_spec: the partition spec of the training examples.
+      like: the evaluator of another run of the same program, which shares its
+        test set and compiled programs.
     """
     self._federation, self._mesh, self._data_spec = federation, mesh, data_spec
     self._num_test = federation.num_test
-    self._sets = example_sets.make(federation, mesh)
+    self._sets = example_sets.make(
+        federation, mesh, like and like._sets['test'])
     self.test_data = next(self._sets['test'].chunks())
     self.placed_bytes = example_sets.placed_bytes(self._sets)
     self._test_labels = federation.data.with_test_examples(
         federation.eval_examples).test_labels
     program = spec.program
+    self._programs: dict = like._programs if like else {}
     make_evaluate = functools.partial(
         evaluation_programs.make_evaluate, program.model, program.normalize_fn,
         mesh)
@@ -65,23 +72,33 @@ class Evaluator:
 
   def compile(self, variables_R: Variables) -> None:
     """Compiles the evaluation of models with these shapes."""
-    self._evaluate = {
-        name: self._evaluate[name].lower(
-            variables_R, next(examples.chunks())).compile()
-        for name, examples in self._sets.items()}
+    for name, examples in self._sets.items():
+      with_logits = name == 'test' and bool(self._federation.metrics)
+      self._evaluate[name] = self._once(
+          ('evaluate', with_logits), self._evaluate[name], variables_R,
+          next(examples.chunks()))
 
-  def compile_clients(self, variables: Variables, num_jobs: int, table: Any,
-                      data: Any) -> None:
-    """Compiles the evaluation of the local models of `num_jobs` jobs."""
+  def compile_clients(self, variables: Variables, table: Table,
+                      data: TrainData) -> None:
+    """Compiles the evaluation of the local models of a table's jobs."""
+    num_jobs = len(table.jobs.run)
     models_J = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(
             (num_jobs, *x.shape), x.dtype,
             sharding=jax.NamedSharding(self._mesh, devices.SPLIT)), variables)
-    self._compiled_clients = self._evaluate_clients.lower(
-        variables, models_J, *self._placed(table, data),
-        self.test_data).compile()
+    self._compiled_clients = self._once(
+        'evaluate_clients', self._evaluate_clients, variables, models_J,
+        *self._placed(table, data), self.test_data)
     if self._heldout:
       self._heldout.compile(variables, models_J)
+
+  def _once(self, name, function, *args):
+    """Compiles a function, unless another run of the program has done so."""
+    shapes = jax.tree.map(lambda x: (x.shape, str(x.dtype)), args)
+    key = name, str(shapes)
+    if key not in self._programs:
+      self._programs[key] = function.lower(*args).compile()
+    return self._programs[key]
 
   def test(self, variables_R: Variables, round_number: int,
            wait: Callable) -> dict[str, Any]:
@@ -135,13 +152,13 @@ class Evaluator:
       total = jax.tree.map(np.add, total, result)
     return total, logits_R
 
-  def test_clients(self, variables: Variables, last_round: tuple
+  def test_clients(self, variables: Variables, last_round: LastRound
                    ) -> dict[str, Any]:
     """Returns what `Simulation.evaluate_clients` does.
 
     Args:
       variables: the global model.
-      last_round: table, examples, metrics and local models of the last round.
+      last_round: the last round.
     """
     table, data, metrics, models_J = last_round
     evaluate_fn = self._compiled_clients or self._evaluate_clients

@@ -61,11 +61,19 @@ class Streamed:
           self._inputs[indices], self._labels[indices], self._mesh, size)
 
 
-def make(federation: Federation, mesh: Mesh) -> dict[str, ExampleSet]:
-  """Returns the sets to evaluate on, by the prefix of their metrics."""
+def make(federation: Federation, mesh: Mesh, test: ExampleSet | None = None
+         ) -> dict[str, ExampleSet]:
+  """Returns the sets to evaluate on, by the prefix of their metrics.
+
+  Args:
+    federation: the federation.
+    mesh: the devices.
+    test: the test set of another run with the same data, to share it.
+  """
   data = federation.data.with_test_examples(federation.eval_examples)
-  sets: dict[str, ExampleSet] = {
-      'test': Placed(data.test_inputs, data.test_labels, mesh)}
+  if test is None or test.num_examples != federation.num_test:
+    test = Placed(data.test_inputs, data.test_labels, mesh)
+  sets: dict[str, ExampleSet] = {'test': test}
   inputs, labels = data.train_inputs, data.train_labels
   if federation.validation is not None:
     sets['validation'] = Placed(

@@ -26,6 +26,7 @@ from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.simulation import build
 from moon_jax.simulation import lane_layout as layout_lib
+from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.simulation import Simulation
 
 _TRIAL_ROWS = 24  # of each lane in the shorter rounds that measure; about
@@ -44,6 +45,7 @@ class Rates(NamedTuple):
   evaluation_seconds: float
   resident_bytes: int = 0  # of this process, without the state of its clients
   temporary_bytes: int = 0  # of the compiled round, on a device
+  compile_seconds: float = 0.
 
 
 class Forecast(NamedTuple):
@@ -84,7 +86,7 @@ def forecast(config: Config, num_devices: int = 0, num_processes: int = 1,
   steps = statistics.fmean(
       float(layout.steps_C[cohort].sum()) for cohort in counted)
 
-  trial = _Trial(federation, layout.num_lanes // num_devices)
+  trial = Trial(federation, layout.num_lanes // num_devices)
   rates = rates or trial.rates()
   simulation = trial.simulation
   client = simulation.client_bytes // federation.num_clients
@@ -126,10 +128,10 @@ def forecast(config: Config, num_devices: int = 0, num_processes: int = 1,
           * simulation.num_devices / num_devices})
 
 
-class _Trial:
+class Trial:
   """A short run of the same network, method and clients on local devices."""
 
-  def __init__(self, federation, lanes_per_device):
+  def __init__(self, federation: Federation, lanes_per_device: int):
     config, cohort = federation.config, federation.cohorts[0]
     num_lanes = lanes_per_device * min(
         jax.device_count(), max(1, len(cohort) // lanes_per_device))
@@ -148,7 +150,7 @@ class _Trial:
   def rates(self) -> Rates:
     """Measures the speed of rounds of two lengths, and of an evaluation."""
     simulation = self.simulation
-    simulation.compile()
+    compile_seconds = simulation.compile()
     for _ in range(self._rounds):
       simulation.run_round()
     long_rows, long = self._measure()
@@ -168,7 +170,8 @@ class _Trial:
         per_row, max(0., short - per_row * short_rows) / jobs,
         statistics.median(evaluations),
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        - 4 * client * len(self._cohort), simulation.temporary_bytes())
+        - 4 * client * len(self._cohort), simulation.temporary_bytes(),
+        compile_seconds)
 
   def _measure(self):
     simulation = self.simulation

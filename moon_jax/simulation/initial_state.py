@@ -1,4 +1,6 @@
-"""The state of a simulation before its first round."""
+"""The state of simulations before their first round."""
+
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +9,7 @@ import numpy as np
 
 from moon_jax.distributed import devices
 from moon_jax.engine import state as state_lib
+from moon_jax.engine.client_store import RunStores
 from moon_jax.engine.state import State
 from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
@@ -17,39 +20,93 @@ from moon_jax.simulation.round_spec import RoundSpec
 _MAX_LISTED = 3  # arrays of each kind in an error message
 
 
-def make(federation: Federation, spec: RoundSpec, mesh: Mesh,
-         directory: str = '') -> State:
-  """Returns the initial state on the devices.
+def make(federations: Sequence[Federation], specs: Sequence[RoundSpec],
+         spec: RoundSpec, mesh: Mesh, directories: Sequence[str]) -> State:
+  """Returns the initial state of R runs on the devices.
 
   Args:
-    federation: the federation.
-    spec: the specification of its rounds.
+    federations: of the runs.
+    specs: for each run the specification of its rounds.
+    spec: the specification of the rounds of all runs.
     mesh: the devices.
-    directory: see `client_storage.fill_fn`.
+    directories: for each run, see `client_storage.fill_fn`.
 
   Raises:
     UserError: if `init_variables` are not those of the network, or client
       state cannot be on disk.
   """
-  variables = federation.init_variables
-  if variables is not None:
-    config = federation.config
-    is_flag = config is not None and config.init_from
-    variables = checked(
-        variables, spec.memory.model,
-        f'--init_from={config.init_from}' if is_flag else 'init_variables')
-  return state_lib.placed(state_lib.init(
-      [federation.seed], federation.model, federation.algorithm,
-      federation.num_clients, spec.example, variables,
-      client_storage.fill_fn(federation, spec, directory)), mesh)
+  fills = [client_storage.fill_fn(*run)
+           for run in zip(federations, specs, directories)]
+
+  def fill(rows_R, _):
+    stores = [fill_run(_leading(part, spec), federation.num_clients)
+              for part, fill_run, spec, federation in zip(
+                  _rows(rows_R, len(specs)), fills, specs, federations)]
+    return _joined(stores, rows_R)
+
+  first = federations[0]
+  model, algorithm = first.model, spec.program.algorithm
+  seeds = [federation.seed for federation in federations]
+  num_clients = max(federation.num_clients for federation in federations)
+  state = state_lib.init(
+      seeds, model, algorithm, num_clients, spec.example,
+      _init_variables(first, specs[0]), fill)
+  if algorithm.per_client_init and len(federations) > 1:
+    stores = [jax.tree.map(lambda x_RC: x_RC[run:run + 1, :f.num_clients],
+                           state.clients)
+              for run, f in enumerate(federations)]
+    state = state._replace(clients=_joined(stores, jax.tree.map(
+        lambda x_RC: x_RC[:, 0], state.clients)))
+  if len(federations) > 1:
+    state = state._replace(round=jnp.zeros(len(federations), jnp.int32))
+  return state_lib.placed(state, mesh)
 
 
-def hparams(federation: Federation, round_index: int,
+def _rows(rows_R, num_runs):
+  """Returns the rows of each run, [1, ...]."""
+  return [jax.tree.map(lambda x_R: x_R[run:run + 1], rows_R)
+          for run in range(num_runs)]
+
+
+def _leading(rows, spec):
+  """Returns the parts of rows, [1, ...], that a client of one run stores."""
+  own = jax.eval_shape(spec.program.algorithm.init_client, spec.memory.model)
+  return jax.tree.map(
+      lambda x, like: np.asarray(x)[(slice(None), *map(slice, like.shape))],
+      rows, own)
+
+
+def _joined(stores, rows_R):
+  """Returns the client state of all runs, given that of each run."""
+  return stores[0] if len(stores) == 1 else RunStores(stores, jax.tree.map(
+      lambda x_R: jax.ShapeDtypeStruct(x_R.shape[1:], x_R.dtype), rows_R))
+
+
+def _init_variables(federation, spec):
+  """Returns the given initial model of a run, checked; None if it is drawn."""
+  variables, config = federation.init_variables, federation.config
+  if variables is None:
+    return None
+  is_flag = config is not None and config.init_from
+  return checked(
+      variables, spec.memory.model,
+      f'--init_from={config.init_from}' if is_flag else 'init_variables')
+
+
+def hparams(federations: Sequence[Federation], rounds: Sequence[int],
             mesh: Mesh) -> dict[str, jax.Array]:
-  """Returns the hyperparameters of a round on the devices, float32 [1]."""
+  """Returns the hyperparameters of rounds on the devices, float32 [R].
+
+  Args:
+    federations: of the runs.
+    rounds: for each run the index of its round.
+    mesh: the devices.
+  """
+  values = [federation.hparams(index)
+            for federation, index in zip(federations, rounds)]
   return devices.put({
-      name: np.full(1, value, np.float32)
-      for name, value in federation.hparams(round_index).items()}, mesh)
+      name: np.array([run[name] for run in values], np.float32)
+      for name in values[0]}, mesh)
 
 
 def checked(variables: Variables, expected: Variables,

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from typing import NamedTuple
 
 import jax
 
@@ -11,30 +12,82 @@ from moon_jax.simulation import heldout_memory
 from moon_jax.simulation import memory_estimate
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.memory_estimate import MemoryInputs
+from moon_jax.simulation.memory_estimate import Part
 
 _MAX_CHARACTERS = 200  # of an error that a message quotes
 _LEAST_NAMED = .001  # of the memory needed; messages omit smaller parts
 
 
-def check(run: MemoryInputs) -> None:
-  """Compares the memory that a run needs with that of host and devices.
+class Need(NamedTuple):
+  """The parts that runs need of one memory."""
+
+  where: str  # such as "the machine"
+  parts: list[Part]
+  have: int  # bytes
+
+  @property
+  def size(self) -> int:
+    """The bytes of all parts."""
+    return sum(part.size for part in self.parts)
+
+
+def needs(*runs: MemoryInputs) -> list[Need]:
+  """Returns the memory that runs need together, of devices and of the host.
+
+  Args:
+    runs: that train in one program, which share the examples.
+  """
+  device, first = _device(), runs[0]
+  heldout = _of_all(heldout_memory.parts, runs)
+  on_device = _of_all(memory_estimate.on_device, runs)
+  on_host = _of_all(memory_estimate.on_host, runs)
+  if device is None:  # the devices use the machine's memory
+    local = -(-first.table.num_devices // jax.process_count())
+    return [Need('the machine', [
+        *on_host, *_of_all(lambda run: memory_estimate.data_of_cores(
+            run, local), runs), *heldout,
+        *[part._replace(size=local * part.size) for part in on_device]],
+                 _machine())]
+  return [
+      Need('each device', [
+          *on_device, *_of_all(memory_estimate.data_on_device, runs),
+          *heldout],
+           device),
+      Need('the host', [*on_host, *heldout], _machine())]
+
+
+def check(*runs: MemoryInputs) -> None:
+  """Compares the memory that runs need together with that of host and devices.
+
+  Args:
+    runs: that train in one program, which share the examples.
 
   Raises:
     UserError: with the sizes, and the flags that lower the largest parts.
   """
-  device, heldout = _device(), heldout_memory.parts(run)
-  if device is None:  # the devices use the machine's memory
-    local = -(-run.table.num_devices // jax.process_count())
-    _compare('the machine', [
-        *memory_estimate.on_host(run),
-        *memory_estimate.data_of_cores(run, local), *heldout,
-        *[part._replace(size=local * part.size)
-          for part in memory_estimate.on_device(run)]], _machine())
-    return
-  _compare('each device', [
-      *memory_estimate.on_device(run),
-      *memory_estimate.data_on_device(run), *heldout], device)
-  _compare('the host', [*memory_estimate.on_host(run), *heldout], _machine())
+  for need in needs(*runs):
+    _compare(need)
+
+
+def fits(*runs: MemoryInputs) -> bool:
+  """Returns whether runs fit in memory together."""
+  try:
+    check(*runs)
+  except UserError:
+    return False
+  return True
+
+
+def _of_all(parts_fn, runs):
+  """Returns the parts of all runs; they share those with examples."""
+  parts = {part.name: part for part in parts_fn(runs[0])}
+  for run in runs[1:]:
+    for part in parts_fn(run):
+      known = parts.get(part.name)
+      if part.name not in memory_estimate.SHARED_PARTS:
+        parts[part.name] = part._replace(
+            size=part.size + (known.size if known else 0))
+  return list(parts.values())
 
 
 def is_exhausted(error: Exception) -> bool:
@@ -45,19 +98,20 @@ def is_exhausted(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def explained(federation: Federation):
+def explained(federation: Federation, num_runs: int = 1):
   """Raises OutOfMemory if memory is exhausted in the block."""
   try:
     yield
   except Exception as error:
     if is_exhausted(error):
-      raise explain(error, federation, federation.lanes) from error
+      raise explain(error, federation, federation.lanes,
+                    num_runs=num_runs) from error
     raise
 
 
 def explain(error: Exception, federation: Federation, num_lanes: int,
             temporary_bytes: int = 0, where: str = '',
-            fewer_lanes: int = 0) -> OutOfMemory:
+            fewer_lanes: int = 0, num_runs: int = 1) -> OutOfMemory:
   """Returns the exception to raise for an error that `is_exhausted`.
 
   Args:
@@ -67,6 +121,7 @@ def explain(error: Exception, federation: Federation, num_lanes: int,
     temporary_bytes: of the compiled round on a device; 0 if not known.
     where: the round after which the run ended and from which it resumes.
     fewer_lanes: see `OutOfMemory`.
+    num_runs: runs that trained together.
   """
   flags = federation.flags()
   reason = str(error).strip().partition('\n')[0][:_MAX_CHARACTERS]
@@ -81,19 +136,20 @@ def explain(error: Exception, federation: Federation, num_lanes: int,
   dtype = ', or --dtype=bfloat16' if federation.config is None or (
       'dtype' in flags) else ''
   shard = ', or --shard_data' if limit and not federation.shard_data else ''
+  runs = f', or --max_runs={num_runs // 2}' if num_runs > 1 else ''
   return OutOfMemory(
       f'out of memory{with_lanes}{where} ({reason}){takes}. Give fewer '
       f'--lanes (now {federation.lanes}), a smaller --batch_size='
-      f'{federation.batch_size}{negatives}{dtype}{shard}',
+      f'{federation.batch_size}{negatives}{dtype}{shard}{runs}',
       fewer_lanes)
 
 
-def _compare(where, parts, have):
+def _compare(needed):
   """Raises UserError if the parts are larger than the memory."""
-  need = sum(part.size for part in parts)
+  where, have, need = needed.where, needed.have, needed.size
   if need <= have:
     return
-  parts = sorted(parts, key=lambda part: -part.size)
+  parts = sorted(needed.parts, key=lambda part: -part.size)
   named = ', '.join(f'{part.name} {part.size / 1e9:,.1f}' for part in parts
                     if part.size > _LEAST_NAMED * need)
   raise UserError(f'the run needs at least {need / 1e9:,.1f} GB of memory, but '

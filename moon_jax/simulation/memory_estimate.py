@@ -20,6 +20,10 @@ from moon_jax.simulation.federation import Federation
 
 _BYTES = remedies.BYTES
 
+# Names of parts of which runs in one program have one copy together.
+SHARED_PARTS = ('training examples', 'test examples',
+                "examples of a round's clients", 'test examples in batches')
+
 
 class MemoryInputs(NamedTuple):
   """The quantities that determine the memory of a run."""

@@ -4,6 +4,11 @@ import dataclasses
 from typing import Any
 from typing import NamedTuple
 
+from moon_jax.engine.local import TrainData
+from moon_jax.engine.round import RoundMetrics
+from moon_jax.engine.schedule import Table
+from moon_jax.models.base import Variables
+
 
 class RoundRecord(NamedTuple):
   """The outcome of training one round, in plain numbers."""
@@ -12,6 +17,15 @@ class RoundRecord(NamedTuple):
   left_out: dict[int, str]  # clients left out by `on_nan`, and why each
   num_examples: int  # examples trained on, every epoch counted
   seconds: float  # of training, without compilation and evaluation
+
+
+class LastRound(NamedTuple):
+  """The last round of a run, for evaluations of its local models."""
+
+  table: Table
+  data: TrainData
+  metrics: RoundMetrics  # without models
+  models_J: Variables | tuple[()]  # [J, ...] on the devices, if they are kept
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@ from moon_jax.engine import local
 from moon_jax.engine import state as state_lib
 from moon_jax.engine import training_set
 from moon_jax.engine.local import Program
+from moon_jax.models.base import Variables
 from moon_jax.simulation import memory_estimate
 from moon_jax.simulation import user_checks
 from moon_jax.simulation.federation import Federation
@@ -26,21 +27,37 @@ from moon_jax.simulation.memory_estimate import MemoryInputs
 _MAX_FROZEN = 2**30  # bytes of frozen representations that a round may hold
 
 
+class Traced(NamedTuple):
+  """Shapes and sizes that tracing the network and the algorithm gives.
+
+  They are equal for federations with the same data, network and algorithm.
+  """
+
+  example: jax.Array  # a normalized batch of one input
+  model: Variables  # shapes of the network's variables
+  client_bytes: int  # state of one client
+  frozen_bytes: int  # outputs of the frozen models for one example
+
+
 class RoundSpec(NamedTuple):
   """The specification of a compiled round, without the devices."""
 
   program: Program
   layout: Layout
+  traced: Traced
   shard_size: int  # training examples moved to a device per round; 0: all stay
-  example: jax.Array  # a normalized batch of one input
   noise_std: np.ndarray | None  # float32 [N, C], on normalized inputs
   memory: MemoryInputs
 
 
-def make(federation: Federation, layout: Layout) -> RoundSpec:
-  """Returns the specification of the rounds of `federation`.
+  @property
+  def example(self) -> jax.Array:
+    """A normalized batch of one input."""
+    return self.traced.example
 
-  Test examples are those of `federation.data`, all of them.
+
+def trace(federation: Federation) -> Traced:
+  """Traces the network and the algorithm, and checks their results.
 
   Raises:
     UserError: if the network cannot take the inputs of the data set, or a
@@ -48,16 +65,36 @@ def make(federation: Federation, layout: Layout) -> RoundSpec:
   """
   data, model = federation.data, federation.model
   algorithm = federation.algorithm
-  normalize_fn = functools.partial(
-      augment.normalize, mean=data.mean, std=data.std)
-  example = normalize_fn(jnp.asarray(data.train_inputs[:1]))
+  example = _normalize_fn(data)(jnp.asarray(data.train_inputs[:1]))
   user_checks.check(federation, example)
+  return Traced(
+      example, jax.eval_shape(model.init, jax.random.key(0), example),
+      state_lib.client_bytes(model, algorithm, example),
+      local.frozen_bytes(model, algorithm, example))
+
+
+def make(federation: Federation, layout: Layout,
+         traced: Traced | None = None) -> RoundSpec:
+  """Returns the specification of the rounds of `federation`.
+
+  Test examples are those of `federation.data`, all of them.
+
+  Args:
+    federation: the federation.
+    layout: of its rounds.
+    traced: the result of `trace`, for this or an equal federation; None traces.
+
+  Raises:
+    UserError: see `trace`.
+  """
+  traced = traced or trace(federation)
+  data, algorithm = federation.data, federation.algorithm
   augmentation = data.augmentation if federation.augment else 'none'
   num_train = len(data.train_labels)
-  frozen_bytes = num_train * local.frozen_bytes(model, algorithm, example)
+  frozen_bytes = num_train * traced.frozen_bytes
   program = Program(
-      model, algorithm, federation.optimizer,
-      augment.AUGMENTATIONS[augmentation], normalize_fn,
+      federation.model, algorithm, federation.optimizer,
+      augment.AUGMENTATIONS[augmentation], _normalize_fn(data),
       keep_models=federation.evaluate_clients or federation.keep_local_models,
       clip_gradients=federation.gradient_clip > 0,
       unused_hparams=tuple(name for name in ('momentum', 'weight_decay')
@@ -72,16 +109,18 @@ def make(federation: Federation, layout: Layout) -> RoundSpec:
   begins_empty = not (
       algorithm.per_client_init or user_checks.has_user_algorithm(federation))
   return RoundSpec(
-      program, layout, shard_size, example, _normalized_noise_std(federation),
+      program, layout, traced, shard_size, _normalized_noise_std(federation),
       MemoryInputs(
-          federation,
-          jax.eval_shape(model.init, jax.random.key(0), example), layout.shape,
-          client_bytes=state_lib.client_bytes(model, algorithm, example),
-          begins_empty=begins_empty,
+          federation, traced.model, layout.shape,
+          client_bytes=traced.client_bytes, begins_empty=begins_empty,
           num_stateful=memory_estimate.num_stateful(federation, begins_empty),
           shard_size=shard_size,
           frozen_bytes=frozen_bytes * program.freeze_once,
           keep_models=program.keep_models))
+
+
+def _normalize_fn(data):
+  return functools.partial(augment.normalize, mean=data.mean, std=data.std)
 
 
 def _normalized_noise_std(federation):

@@ -5,9 +5,6 @@ Reports memory, the number of lanes that fit, kernels, and an estimate of the
 time. This needs the compiler that `jax[cuda12]` installs, but no GPU.
 """
 
-import os
-import sys
-
 from absl import flags
 
 from moon_jax import targets
@@ -24,12 +21,11 @@ TARGET = flags.DEFINE_string(
 _MEASUREMENT_FLAGS = 'seconds_per_row', 'seconds_per_job', 'gbit'
 
 
-def main(config: Config, num_devices: int, num_processes: int) -> None:
-  """Prints the plan for --target.
+def target(num_processes: int) -> targets.Target:
+  """Returns the GPU of --target, and keeps JAX from using one of this machine.
 
   Raises:
-    UserError: if the flags, the description or the installation is invalid, or
-      if the run does not fit. The message then names the lanes that fit.
+    UserError: if the flags, the description or the installation is invalid.
   """
   if num_processes != 1:
     raise UserError('--target plans for a single host; remove '
@@ -38,15 +34,27 @@ def main(config: Config, num_devices: int, num_processes: int) -> None:
     if flags.FLAGS[name].present:
       raise UserError(f'--{name} applies to plans measured on this machine, '
                       'not to --target; remove it')
-  target = targets.find(TARGET.value)
+  found = targets.find(TARGET.value)
   deviceless.check_installed()
-  if 'jax' not in sys.modules:
-    os.environ['JAX_PLATFORMS'] = 'cpu'  # do not initialise a GPU
+  import jax
+
+  jax.config.update('jax_platforms', 'cpu')  # do not initialise a GPU
+  return found
+
+
+def main(config: Config, num_devices: int, num_processes: int) -> None:
+  """Prints the plan for --target.
+
+  Raises:
+    UserError: if the flags, the description or the installation is invalid, or
+      if the run does not fit. The message then names the lanes that fit.
+  """
+  found = target(num_processes)
 
   from moon_jax.targets import plan as plan_lib
   from moon_jax.targets import report
 
-  plan = plan_lib.plan(config, target, num_devices or 1)
+  plan = plan_lib.plan(config, found, num_devices or 1)
   print(report.show(config, plan), flush=True)
   if not plan.fits:
     raise UserError(report.memory_error(config, plan))

@@ -1,6 +1,7 @@
 """Plans a run on a GPU without one; see `moon_jax.targets.command`."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from moon_jax.config import Config
@@ -10,6 +11,8 @@ from moon_jax.simulation import heldout_memory
 from moon_jax.simulation import lane_layout as layout_lib
 from moon_jax.simulation import memory_estimate
 from moon_jax.simulation import round_spec
+from moon_jax.simulation.federation import Federation
+from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.targets import deviceless
 from moon_jax.targets import estimate as estimate_lib
 from moon_jax.targets import fit as fit_lib
@@ -77,7 +80,7 @@ def plan(config: Config, target: Target, num_devices: int = 1,
     spec = round_spec.make(
         federation, layout_lib.of(federation, count, num_devices))
     compiled = compile_fn(spec, num_devices, max(map(len, clients)))
-    rounds[count] = spec, compiled, _parts(spec, compiled)
+    rounds[count] = spec, compiled, parts(spec, compiled, [federation])
     return sum(rounds[count][-1].values())
 
   fit = fit_lib.most_lanes(
@@ -86,29 +89,36 @@ def plan(config: Config, target: Target, num_devices: int = 1,
       unit=num_devices,
       is_cheap=lambda: all(compiled.seconds < _CHEAP_SECONDS
                            for _, compiled, _ in rounds.values()))
-  spec, compiled, parts = rounds[num_lanes]
+  spec, compiled, sizes = rounds[num_lanes]
   counts = kernels.count(compiled.hlo)
   return TargetPlan(
-      target, num_lanes, num_devices, cohort_size, parts, compiled,
+      target, num_lanes, num_devices, cohort_size, sizes, compiled,
       sum(compiled.seconds for _, compiled, _ in rounds.values()), counts, fit,
       estimate_lib.estimate(target, counts, layout_lib.mean_rows(
           federation, spec.layout, _MAX_ROUNDS)))
 
 
-def _parts(spec, compiled):
+def parts(spec: RoundSpec, compiled: Compiled,
+          federations: Sequence[Federation]) -> dict[str, int]:
   """Returns the bytes on one device by part.
 
   Includes the compiled round, and arrays that stay on the device while it runs.
+
+  Args:
+    spec: the specification of the round.
+    compiled: the round.
+    federations: of the runs that it trains.
   """
   run_, algorithm = spec.memory, spec.program.algorithm
   model = memory_estimate.bytes_of(run_.model)
-  parts = compiled.argument_bytes | {
+  sizes = compiled.argument_bytes | {
       'new model, server state and metrics': compiled.result_bytes,
       'temporaries of the compiled round': compiled.temporary_bytes,
       'test examples': memory_estimate.data_on_device(run_)[1].size,
-      'held-out examples of clients': heldout_memory.nbytes(run_.federation),
+      'held-out examples of clients':
+          sum(map(heldout_memory.nbytes, federations)),
       'local models of the previous round':
           model * spec.layout.shape.jobs_per_device * run_.keep_models,
       'models of all clients, evaluated together':
           model * run_.federation.num_clients * algorithm.per_client_init}
-  return {name: size for name, size in parts.items() if size}
+  return {name: size for name, size in sizes.items() if size}

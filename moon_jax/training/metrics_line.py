@@ -1,9 +1,7 @@
 """Makes the lines of metrics.jsonl: training, evaluation, privacy and times."""
 
-import sys
 import time
 
-from moon_jax.distributed import processes
 from moon_jax.errors import UserError
 from moon_jax.training import summary as summary_lib
 
@@ -37,10 +35,6 @@ def metrics_line(simulation, record, interrupt, progress):
   start = time.perf_counter()
   config, done = simulation.federation.config, simulation.rounds_done
   cohorts = simulation.federation.cohorts[:done]
-  for client, reason in record.left_out.items() if (
-      processes.is_first()) else ():
-    print(f'round {done}: left out client {client}: its {reason}',
-          file=sys.stderr, flush=True)
   line = {'round': done}
   has_clients = is_due(config.client_eval_every, done, config)
   num_test = simulation.federation.num_test

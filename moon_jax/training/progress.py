@@ -1,6 +1,7 @@
 """Shows the progress of a run: a bar on a terminal, otherwise a line per round.
 """
 
+from collections.abc import Sequence
 import contextlib
 import sys
 import threading
@@ -19,8 +20,16 @@ class Progress:
   Use `busy` around work that can take long, and call `round` after each round.
   """
 
-  def __init__(self, num_rounds: int, rounds_done: int = 0):
-    self._num_rounds = num_rounds
+  def __init__(self, num_rounds: int, rounds_done: int = 0, num_runs: int = 1):
+    """Begins to show progress.
+
+    Args:
+      num_rounds: of all runs together.
+      rounds_done: likewise.
+      num_runs: runs that train together.
+    """
+    self._num_rounds, self._num_runs = num_rounds, num_runs
+    self._rounds_done = rounds_done
     self._bar = None
     self._accuracy = self._metrics = ''
     if sys.stderr.isatty() and processes.is_first():
@@ -66,6 +75,38 @@ class Progress:
       return
     while not ended.wait(_REFRESH_SECONDS):
       self._bar.refresh()
+
+  def rounds(self, lines: Sequence[dict[str, Any]]) -> None:
+    """Shows the metrics of a round of each run that has trained one.
+
+    Args:
+      lines: of metrics.jsonl.
+    """
+    if self._num_runs == 1:
+      for line in lines:
+        self.round(line)
+      return
+    if not lines:
+      return
+    seconds = sum(line['seconds'] for line in lines)
+    examples = sum(line['examples_per_second'] * line['seconds']
+                   for line in lines)
+    speed = f'{examples / max(seconds, 1e-9):,.0f} examples/s'
+    accuracies = [line['test_accuracy'] for line in lines
+                  if 'test_accuracy' in line]
+    if accuracies:
+      self._accuracy = (f'test accuracy {min(accuracies):.4f} to '
+                        f'{max(accuracies):.4f}')
+    self._rounds_done += len(lines)
+    if self._bar is not None:
+      self._metrics = ', '.join(filter(None, [self._accuracy, speed]))
+      self._bar.set_postfix_str(self._metrics, refresh=False)
+      self._bar.update(len(lines))
+      return
+    done = (f'{self._rounds_done}/{self._num_rounds} rounds of '
+            f'{self._num_runs} runs')
+    parts = [done, self._accuracy * bool(accuracies), speed, f'{seconds:.1f} s']
+    print('  '.join(filter(None, parts)), flush=True)
 
   def round(self, line: dict[str, Any]) -> None:
     """Shows the metrics of a round, a line of metrics.jsonl."""

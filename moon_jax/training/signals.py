@@ -68,6 +68,11 @@ class Interrupt:
         os.close(end)
       self._pipe = None
 
+  @property
+  def received(self) -> int:
+    """The number of the last signal of this process; 0 before any."""
+    return self._signal
+
   def check(self) -> None:
     """Raises InterruptedRun if any process has received a signal.
 

@@ -13,6 +13,7 @@ from moon_jax.data import mapped
 from moon_jax.distributed import processes
 from moon_jax.simulation import evaluation_metrics
 from moon_jax.simulation.simulation import Simulation
+from moon_jax.simulation.simulations import Simulations
 from moon_jax.training import selection
 from moon_jax.version import __version__
 
@@ -134,6 +135,16 @@ def header(simulation: Simulation) -> str:
         f'differential privacy: epsilon {spent["epsilon"]:.3g} at delta '
         f'{config.dp_delta:g} for {config.num_rounds} rounds')
   return '\n'.join(lines)
+
+
+def header_of_runs(simulations: Simulations) -> str:
+  """Returns a line that describes the runs of one program."""
+  runs = simulations.runs
+  rounds = sum(run.federation.config.num_rounds for run in runs)
+  devices = ('' if simulations.num_devices == 1
+             else f' on {simulations.num_devices} devices')
+  return (f'{len(runs)} runs of {rounds:,} rounds together in one program, '
+          f'{simulations.num_lanes} lane(s){devices}')
 
 
 def privacy_spent(config: Config, cohorts: list[list[int]]

@@ -242,7 +242,8 @@ def test_combinations_keep_the_contract(setting, compilations, tmp_path):
   """
   method = {k: v for k, v in setting.items() if not k.startswith('server_')}
   alone = plain_federation(**{'algorithm': 'moon', **method})
-  optimizer = server.make(config_of(setting))
+  config = config_of(setting)
+  optimizer = server.make(config)(server.hparams(config))
   promotion = 'standard' if 'server_optimizer' in setting else 'strict'
   with jax.numpy_dtype_promotion(promotion):
     both = Federation(from_config.make(config_of(setting)),

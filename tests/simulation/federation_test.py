@@ -103,7 +103,8 @@ def test_hyperparameters_are_those_of_settings_and_algorithm():
   with_alpha = fedavg()._replace(hparams={'alpha': .4})
   for algorithm, expected in (
       (fedavg(), named), (fedprox(.7), named | {'mu': .7}),
-      (moon(1, mu=2., temperature=.1), named | {'mu': 2., 'temperature': .1}),
+      (moon(3, mu=2., temperature=.1),
+       named | {'mu': 2., 'temperature': .1, 'num_negatives': 3.}),
       (with_alpha, named | {'alpha': .4})):
     federation = tiny_federation.make(algorithm=algorithm, **settings)
     assert federation.hparams() == expected

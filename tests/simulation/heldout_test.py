@@ -69,7 +69,7 @@ def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
   federation = make(part, **changes)
   simulation, line = evaluated(federation)
   cohort = federation.cohort(0)
-  table, *_, models_J = simulation._last_round
+  table, _, _, models_J = simulation._stack.last_round(0)
   columns = line['clients']
   assert sorted(columns['client']) == sorted(cohort)
   with_tests = [c for c in range(NUM_CLIENTS) if HELD_OUT[c]]

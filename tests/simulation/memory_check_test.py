@@ -288,3 +288,15 @@ def test_test_examples_can_be_fewer(made, monkeypatch):
   most = int(re.search(r'eval_examples=(\d+)', str(error.value))[1])
   memory_check.check(many._replace(federation=dataclasses.replace(
       many.federation, eval_examples=most)))
+
+
+def test_examples_that_each_run_has_are_counted_for_each(made):
+  """Runs share training and test examples, but not validation examples."""
+  run, other = (made(validation_fraction=fraction, client_eval_every=1)
+                for fraction in (.1, .2))
+  one, two, both = (sizes(memory_check.needs(*runs)[0].parts)
+                    for runs in ((run,), (other,), (run, other)))
+  assert {name for name in both if both[name] == one.get(name, 0) + (
+      two.get(name, 0))} >= {'validation examples', 'models'}
+  assert both['test examples in batches'] == one['test examples in batches']
+  assert both['training examples'] == one['training examples']

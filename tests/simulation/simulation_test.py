@@ -46,7 +46,7 @@ def test_clients_are_evaluated_on_their_own_examples(dataset):
   simulation = simulate(dataset)
   simulation.run_round()
   found = simulation.evaluate_clients()['clients']
-  *_, models_J = simulation._last_round
+  models_J = simulation._stack.last_round(0).models_J
   clients = split.make(CONFIG, dataset).clients
   global_ = jax.tree.map(lambda x: x[0], simulation.state.variables)
   assert sorted(found['client']) == sorted(cohort.make(CONFIG)[0])
@@ -94,7 +94,8 @@ def test_fewer_examples_are_evaluated_and_say_so(dataset):
     assert line['test_examples'] == of_clients['test_examples'] == 75
     assert line['test_accuracy'] == pytest.approx(
         accuracy(variables, dataset, few.test_inputs, few.test_labels))
-    local = jax.tree.map(lambda x: x[0], simulation._last_round[-1])
+    local = jax.tree.map(
+        lambda x: x[0], simulation._stack.last_round(0).models_J)
     assert of_clients['clients']['local_test_accuracy'][0] == pytest.approx(
         accuracy(local, dataset, few.test_inputs, few.test_labels))
     found.append(jax.device_get(simulation._evaluator.test_data))
@@ -200,7 +201,7 @@ def test_splits_are_as_asked(dataset):
 
 def test_frozen_models_are_asked_once_where_that_is_the_same(dataset):
   changes = dict(algorithm='moon', mu=1., model='mlp', local_epochs=2)
-  asked_once = lambda simulation: simulation._program.freeze_once
+  asked_once = lambda simulation: simulation._stack.spec.program.freeze_once
   assert asked_once(simulate(dataset, **changes))
   assert not asked_once(simulate(dataset, **changes | {'local_epochs': 1}))
   # Inputs that are drawn in each step are other ones in each epoch.
@@ -214,3 +215,8 @@ def test_frozen_models_are_asked_once_where_that_is_the_same(dataset):
   shared = [np.arange(40)] * config.num_clients  # each example is all clients'
   assert not asked_once(
       Simulation(build.federation(config, dataset, shared)))
+
+
+def test_local_models_are_evaluated_after_a_round(dataset):
+  with pytest.raises(UserError, match='after a round of this run'):
+    simulate(dataset).evaluate_clients()

@@ -27,6 +27,7 @@ from moon_jax.rundir import export
 from moon_jax.rundir.metrics_file import MetricsFile
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import simulation as simulation_lib
+from moon_jax.simulation import stack as stack_lib
 from moon_jax.training import run
 from moon_jax.training.signals import Interrupt
 
@@ -135,7 +136,7 @@ def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
   at = lambda name, **given: dataclasses.replace(
       config, workdir=str(tmp_path / name), **given)
   run.run(at('whole'))
-  start = simulation_lib.Round.start
+  start = stack_lib.Round.start
 
   def fail(self, state, *rest):
     if int(state.round) == 1:
@@ -144,7 +145,7 @@ def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
 
   why = r'out of memory with 2 lane\(s\).* \(RESOURCE_EX.*--batch_size=16'
   with monkeypatch.context() as changed:
-    changed.setattr(simulation_lib.Round, 'start', fail)
+    changed.setattr(stack_lib.Round, 'start', fail)
     for name, lanes, fewer in ('a', 0, 1), ('b', 2, 0):
       with pytest.raises(OutOfMemory, match=why) as raised:
         run.run(at(name, lanes=lanes))
@@ -175,25 +176,25 @@ _WITH_LITTLE_MEMORY = """if True:
     from moon_jax import train
     from moon_jax.cli import command_line
     from moon_jax.engine import lanes
-    from moon_jax.simulation import simulation
+    from moon_jax.simulation import stack
     from moon_jax.training import trainer
 
     def limit(num_bytes):
       resource.setrlimit(resource.RLIMIT_AS, (num_bytes,
                                               resource.RLIM_INFINITY))
 
-    def start(self, state, *rest, begin=simulation.Round.start):
+    def start(self, state, *rest, begin=stack.Round.start):
       if int(state.round) == 1 and lanes.MAX_LANES_VARIABLE not in os.environ:
         pages = int(open('/proc/self/statm').read().split()[0])
         limit(pages * resource.getpagesize()
               + int(2.7 * self.temporary_bytes()))  # for two of four devices
       return begin(self, state, *rest)
 
-    def leave(self, of=trainer.Trainer._save_and_close):
+    def leave(self, are_saved=True, of=trainer.Trainer._save_and_close):
       limit(resource.RLIM_INFINITY)  # of the device, not of the host
-      return of(self)
+      return of(self, are_saved)
 
-    simulation.Round.start, trainer.Trainer._save_and_close = start, leave
+    stack.Round.start, trainer.Trainer._save_and_close = start, leave
     command_line.define_config()
     command_line.start('moon_jax.train', train.train)
     """
@@ -264,8 +265,8 @@ def test_memory_that_runs_out_in_compiling_or_before(tmp_path, monkeypatch):
       DIGITS, dataset='breast_cancer', num_clients=8, participation=1., beta=5.,
       workdir=str(tmp_path))
   error = raise_(MemoryError('all'))
-  for where, name, fewer in (simulation_lib.Round, 'compile', 1), (
-      simulation_lib, 'TrainingSet', 0):
+  for where, name, fewer in (stack_lib.Round, 'compile', 1), (
+      stack_lib, 'TrainingSet', 0):
     with monkeypatch.context() as changed:
       changed.setattr(where, name, error)
       with pytest.raises(OutOfMemory, match=r'out of mem.*\(all\)') as raised:
@@ -338,18 +339,21 @@ def test_checkpoints_that_are_gone_are_missed(was, now, is_refused, tmp_path):
     look()
 
 
-def test_a_work_directory_that_vanishes_is_reported(tmp_path, monkeypatch):
+@pytest.mark.parametrize('checkpoint_every', [1, 100])
+def test_a_work_directory_that_vanishes_is_reported(
+    checkpoint_every, tmp_path, monkeypatch):
   path = tmp_path / 'run'
   append = Workdir.append_metrics
 
   def vanish(self, line):
-    if line['round'] == 2:
-      shutil.rmtree(path)
+    if line['round'] == 2:  # at once, while a checkpoint may be being written
+      path.rename(tmp_path / 'elsewhere')
     append(self, line)
 
   monkeypatch.setattr(Workdir, 'append_metrics', vanish)
   with pytest.raises(UserError, match=f'--workdir={path} must be writable'):
-    run.run(dataclasses.replace(DIGITS, workdir=str(path)))
+    run.run(dataclasses.replace(DIGITS, workdir=str(path),
+                                checkpoint_every=checkpoint_every))
 
 
 def test_changed_data_are_reported(tmp_path, monkeypatch):

@@ -1,0 +1,32 @@
+"""Checks the types of the paths in a work directory."""
+
+import os
+import pathlib
+
+from moon_jax.errors import UserError
+
+_FILES = ('config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
+          'metrics.jsonl', 'summary.json', 'diverged.json',
+          'model.safetensors', 'best.safetensors')
+
+_DIRECTORIES = ('checkpoints', 'client_state', 'model', 'best', 'local_models')
+
+
+def check(directory: pathlib.Path) -> None:
+  """Checks that existing paths have the expected types, before any write.
+
+  Raises:
+    UserError: naming the first path of another type.
+  """
+  for name in _FILES:
+    for path in directory / name, directory / f'{name}.part':
+      if os.path.lexists(path) and not path.is_file():
+        raise UserError(
+            f'--workdir={directory}: {path.name} must be a regular file, got '
+            'something else; move it away, or name another directory')
+  for name in _DIRECTORIES:
+    path = directory / name
+    if os.path.lexists(path) and not path.is_dir():
+      raise UserError(
+          f'--workdir={directory}: {path.name} must be a directory, got '
+          'something else; move it away, or name another directory')

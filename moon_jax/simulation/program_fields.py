@@ -1,0 +1,164 @@
+"""Which fields of a configuration may differ between runs of one program.
+
+The runs of a program share its compiled round, its data set and its devices.
+Each run has its own row of the state, its own hyperparameters and its own rows
+of the table. `program_key` returns what must agree.
+"""
+
+from collections.abc import Iterable
+import contextlib
+from typing import Any
+
+from moon_jax.algorithms import server
+from moon_jax.algorithms import user
+from moon_jax.config import Config
+from moon_jax.config import is_user_code
+from moon_jax.errors import UserError
+
+# The largest factor by which a buffer may exceed the k that a run uses.
+_MAX_SLOTS_PER_NEGATIVE = 8
+
+# Arrays in the program: `Federation.hparams`.
+ARRAYS = frozenset({
+    'mu', 'temperature', 'num_negatives', 'momentum', 'weight_decay',
+    'gradient_clip', 'server_learning_rate', 'server_momentum', 'num_rounds',
+    # The host computes the rate of each round.
+    'learning_rate', 'learning_rate_schedule', 'learning_rate_decay',
+    'decay_rounds', 'warmup_rounds'})
+
+# Fields that decide which client has which training example.
+SPLIT = frozenset({
+    'partition', 'partition_file', 'partition_seed', 'beta',
+    'shards_per_client', 'noise_std', 'validation_fraction',
+    'client_test_fraction', 'seed'})
+
+# Fields that decide which clients take part and which updates are received: the
+# jobs of the table, their weights and `Jobs.is_received`.
+PARTICIPATION = frozenset({
+    'participation', 'cohorts_file', 'dropout_rate', 'dropout_stage',
+    'weighting'})
+
+# Labels are shared data of a program. Without label noise and concept shift
+# they are those of the data set; otherwise `program_key` compares the fields.
+LABELS = frozenset({'label_noise', 'label_noise_form', 'concept_shift'})
+
+# Fields that only the host reads: the order of examples, the end of a run, its
+# evaluations, its files and its privacy loss.
+HOST = frozenset({
+    'shuffle', 'on_nan', 'early_stopping', 'eval_every',
+    'client_eval_every', 'keep_best', 'workdir', 'checkpoint_every',
+    'checkpoint_keep', 'checkpoint_keep_every', 'dp_delta'})
+
+# The number of epochs is a number of rows of the table.
+ROWS = frozenset({'local_epochs'})
+
+VARYING = ARRAYS | SPLIT | PARTICIPATION | LABELS | HOST | ROWS
+
+# Fields that change the program, its shapes, its data or its devices.
+FIXED = frozenset({
+    # The data set.
+    'dataset', 'data_dir', 'augment',
+    # The network and its arithmetic.
+    'model', 'model_args', 'norm', 'projection_head', 'projection_dim', 'dtype',
+    'precision', 'convolution',
+    # The initial model, which the runs of a program share.
+    'init_from',
+    # The method; clipping and noise of differential privacy are constants.
+    'algorithm', 'algorithm_args', 'contrastive', 'optimizer',
+    'server_optimizer', 'server_momentum_form', 'dp_clip',
+    'dp_noise_multiplier',
+    # Shapes of client state and of batches.
+    'num_clients', 'batch_size',
+    # Evaluation programs, and the models that a round returns for them.
+    'eval_on', 'eval_examples', 'metrics', 'save_local_models',
+    # Devices and storage, which the runs of a program share.
+    'lanes', 'shard_data', 'client_state', 'check_determinism'})
+
+
+def program_key(config: Config) -> tuple:
+  """Returns a hashable value that is equal for runs that can share a program.
+
+  The number of negatives is not part of it: `share_slots` groups its values.
+  Files count by their paths.
+
+  Args:
+    config: a configuration that `moon_jax.simulation.checks.validate` returned.
+  """
+  return tuple(program_parts(config).items())
+
+
+def program_parts(config: Config) -> dict[str, Any]:
+  """Returns the values of `program_key` by name: a flag, or a description."""
+  fields = config.to_dict()
+
+  def values(names: Iterable[str]) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, fields[name]) for name in sorted(names))
+
+  def split() -> tuple:
+    seed = () if config.partition_file else (config.split_seed(),)
+    return values(SPLIT - {'seed', 'partition_seed'}) + seed
+
+  parts: dict[str, Any] = dict(values(FIXED)) | {
+      # Program.freeze_once needs inputs that several epochs share.
+      'local_epochs above 1': config.local_epochs > 1,
+      # A server without optimizer has another state.
+      'a server without optimizer': server.is_plain(config),
+      # Program.keep_models, and evaluation programs.
+      'client_eval_every above 0': config.client_eval_every > 0}
+  # Program.freeze_once also needs clients without common examples.
+  if config.partition_file or is_user_code(config.partition):
+    parts['the split of a file or of user code'] = split()
+  if config.partition == 'feature_noise':  # noise is a property of examples
+    parts['the noise of feature_noise'] = split()
+  if config.label_noise or config.concept_shift > 1:
+    parts['the noisy or shifted labels'] = values(LABELS), split()
+  if config.dp_clip:  # the cohort size and the key of the noise are constants
+    parts['the clients and the noise of dp_clip'] = values(
+        {'participation', 'cohorts_file', 'seed'})
+  if config.has_user_algorithm():
+    # The factory reads the configuration, and may make any number a constant.
+    parts['the settings of a user-defined algorithm'] = values(
+        ARRAYS | PARTICIPATION | ROWS | _read_by_factory(config))
+  return parts
+
+
+def _read_by_factory(config: Config) -> frozenset[str]:
+  """Returns the fields that the factory of a user-defined algorithm reads."""
+  read: set[str] = set()
+  names = config.to_dict().keys()
+
+  class Recording(Config):
+    """A configuration that records which of its fields are read."""
+
+    def __getattribute__(self, name):
+      if name in names:
+        read.add(name)
+      return super().__getattribute__(name)
+
+  recording = Recording(**config.to_dict())
+  read.clear()  # of its own checks
+  with contextlib.suppress(UserError):  # `checks.validate` reports it
+    user.make(recording)
+  return frozenset(read)
+
+
+def share_slots(ks: Iterable[int]) -> list[list[int]]:
+  """Groups numbers of negatives whose runs share a buffer of previous models.
+
+  A buffer of M slots serves every k from M / 8 to M, so that no run stores more
+  than eight times the models that it needs.
+
+  Returns:
+    The groups, each in descending order; the first number of a group is M.
+
+  Example:
+    >>> share_slots([1, 2, 5, 100])
+    [[100], [5, 2, 1]]
+  """
+  groups: list[list[int]] = []
+  for k in sorted(set(ks), reverse=True):
+    if groups and _MAX_SLOTS_PER_NEGATIVE * k >= groups[-1][0]:
+      groups[-1].append(k)
+    else:
+      groups.append([k])
+  return groups

@@ -1,0 +1,146 @@
+"""Turns a configuration into a federation and its work directory."""
+
+from collections.abc import Callable
+import functools
+import hashlib
+import pathlib
+import sys
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from moon_jax import user_code
+from moon_jax.config import Config
+from moon_jax.config import is_user_code
+from moon_jax.data import clients as clients_lib
+from moon_jax.data import cohort
+from moon_jax.data import sources
+from moon_jax.data import user_partition
+from moon_jax.data.client_tests import ClientTests
+from moon_jax.data.dataset import Dataset
+from moon_jax.distributed import processes
+from moon_jax.models.base import Variables
+from moon_jax.rundir.workdir import Workdir
+from moon_jax.simulation.federation import Federation
+
+
+class Loaders(NamedTuple):
+  """Functions that several runs may share."""
+
+  dataset: Callable[[str, str], Dataset]
+  init_variables: Callable[[str], Variables]
+  warn: Callable[[str], None]  # prints a warning
+
+
+class Prepared(NamedTuple):
+  """A run before it starts."""
+
+  config: Config  # with open settings resolved
+  workdir: Workdir
+  summary: dict[str, Any] | None  # of a finished run
+  build: Callable[[], Federation]  # makes the federation
+
+
+def loaders() -> Loaders:
+  """Returns functions that read each file, and print each warning, once."""
+
+  def init_variables(path):
+    from moon_jax.rundir import init_from
+
+    return init_from.load(path)
+
+  def warn(text):
+    print(f'warning: {text}', file=sys.stderr, flush=True)
+
+  return Loaders(*map(functools.cache, (sources.load, init_variables, warn)))
+
+
+def prepare(config: Config, load: Loaders | None = None,
+            root: str = 'runs') -> Prepared:
+  """Checks a configuration and finds its work directory.
+
+  Args:
+    config: the configuration.
+    load: reads files; None reads those of this run only.
+    root: directory of the work directory, if the configuration names none.
+
+  Raises:
+    UserError: before anything compiles, if the run is impossible.
+  """
+  from moon_jax.simulation import build  # these modules import JAX
+  from moon_jax.simulation import checks
+
+  load = load or loaders()
+  config = checks.validate(config)
+  _warn(config, load.warn)
+  cohorts = cohort.make(config)
+  inputs = _inputs(config)
+  init_variables = None
+  if config.init_from:
+    from moon_jax.rundir import init_from
+
+    init_variables = load.init_variables(config.init_from)
+    inputs['init_from'] = init_from.fingerprint(init_variables)
+  dataset = functools.partial(load.dataset, config.dataset, config.data_dir)
+  if sources.varies(config.dataset):
+    inputs['dataset'] = dataset().fingerprint()
+  summary = processes.run_on_first_process(
+      lambda: Workdir(config, inputs, root=root).summary())
+  return Prepared(
+      config, Workdir(config, inputs, processes.is_first(), root), summary,
+      functools.cache(lambda: build.federation(
+          config, dataset(), cohorts=cohorts, init_variables=init_variables)))
+
+
+def _warn(config, warn):
+  """Warns about flags that have no effect."""
+  from moon_jax.algorithms import registry
+  from moon_jax.models import user as user_model
+
+  for ignored, method in (
+      (registry.ignored_flags(config), registry.flags_of(config)),
+      (user_model.ignored_flags(config), f'--model={config.model}')):
+    if ignored:
+      given = ', '.join(f'--{name}={getattr(config, name)}' for name in ignored)
+      warn(f'{given} has no effect with {method}')
+
+
+def _inputs(config):
+  """Returns hashes of the input files of the run, by the name of their flag."""
+  inputs = {}
+  if is_user_code(config.partition):
+    inputs['partition'] = user_code.source('partition', config.partition)
+  if config.cohorts_file:
+    inputs['cohorts_file'] = pathlib.Path(
+        config.cohorts_file).expanduser().read_bytes()
+  if config.has_user_algorithm():
+    from moon_jax.algorithms import registry
+
+    inputs['algorithm'] = user_code.source('algorithm', config.algorithm)
+    registry.make(config)  # reports errors in the factory first
+  if metrics := [name for name in config.metrics.split(',')
+                 if is_user_code(name.strip())]:
+    inputs['metrics'] = b''.join(
+        user_code.source('metrics', name.strip()) for name in metrics)
+  if config.has_user_model():
+    inputs['model'] = user_code.source('model', config.model)
+  hashes = {name: hashlib.sha256(content).hexdigest()[:8]
+            for name, content in inputs.items()}
+  if config.partition_file:  # the bytes of equal npz files may differ
+    hashes['partition_file'] = fingerprint(
+        user_partition.read(config.partition_file, config.num_clients))
+  return hashes
+
+
+def fingerprint(clients: Any, client_tests: ClientTests | None = None,
+                validation: np.ndarray | None = None) -> str:
+  """Returns eight hexadecimal digits that identify a partition."""
+  digest = hashlib.sha256(repr(clients_lib.sizes(clients).tolist()).encode())
+  digest.update(clients_lib.joined(clients).astype(np.int64).data)
+  if client_tests is not None:
+    digest.update(
+        (client_tests.part + fingerprint(client_tests.indices)).encode())
+  if validation is not None:
+    digest.update(b'validation' + fingerprint([validation]).encode())
+  return digest.hexdigest()[:8]

@@ -1,0 +1,161 @@
+"""Server hyperparameters: arrays that runs of one program do not share."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from federation import assert_trees_close
+from federation import copied
+from federation import Federation
+from moon_jax.algorithms import base
+from moon_jax.algorithms import from_config
+from moon_jax.algorithms import privacy
+from moon_jax.algorithms import server
+from moon_jax.algorithms.base import Message
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.config import Config
+
+COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
+
+# Flags, and the optimizer with constants that they have always named.
+SERVERS = {
+    'hsu': (dict(server_momentum=.7, server_learning_rate=.3),
+            optax.sgd(.3, momentum=.7)),
+    'hsu-rate-1': (dict(server_momentum=.9), optax.sgd(1., momentum=.9)),
+    'ema': (dict(server_momentum=.7, server_momentum_form='ema'),
+            optax.chain(optax.ema(.7, debias=False), optax.scale(-1.))),
+    'no-momentum': (dict(server_learning_rate=.3),
+                    optax.sgd(.3, momentum=0.)),
+    'adam': (dict(server_optimizer='adam', server_learning_rate=.01),
+             optax.adam(.01, b1=.9, b2=.99, eps=1e-3)),
+    'yogi': (dict(server_optimizer='yogi', server_learning_rate=.01),
+             optax.yogi(.01, b1=.9, b2=.99, eps=1e-3)),
+    'adagrad': (dict(server_optimizer='adagrad', server_learning_rate=.01),
+                optax.adagrad(.01, initial_accumulator_value=0., eps=1e-3)),
+}
+
+
+@pytest.fixture(autouse=True)
+def promotion():
+  """Allows type promotion, which optax's adaptive optimizers need."""
+  with jax.numpy_dtype_promotion('standard'):
+    yield
+
+
+def config_of(**flags):
+  return Config(algorithm='fedavg', **flags)
+
+
+@pytest.mark.usefixtures('optimized')
+@pytest.mark.parametrize('name', SERVERS)
+def test_arrays_have_the_bits_and_the_state_of_constants(name):
+  assert_same_as_constants(*SERVERS[name], atol=0)
+
+
+@pytest.mark.usefixtures('optimized')
+def test_moving_averages_differ_from_constants_only_by_rounding():
+  """1 - beta is rounded once more if beta is an array; 1 - .7 is exact."""
+  optimizer = optax.chain(optax.ema(.9, debias=False), optax.scale(-1.))
+  flags = dict(server_momentum=.9, server_momentum_form='ema')
+  assert_same_as_constants(flags, optimizer, atol=1e-6)
+  with pytest.raises(AssertionError):
+    assert_same_as_constants(flags, optimizer, atol=0)
+
+
+def assert_same_as_constants(flags, optimizer, atol):
+  """Compares four steps, compiled as users compile them."""
+  algorithm = from_config.make(config_of(**flags))
+  fixed = server.with_optimizer(fedavg(), optimizer)
+  random = np.random.default_rng(0)
+  draw = lambda: {'params': {'w': jnp.asarray(
+      random.normal(size=(50, 7)), jnp.float32)}}
+  variables, results = draw(), []
+  messages = [Message(draw()) for _ in range(4)]
+  hparams = {name: jnp.float32(x) for name, x in algorithm.hparams.items()}
+  for one in algorithm, fixed:
+    step = jax.jit(lambda v, s, m, h, one=one: base.aggregate(one, v, s, m, h))
+    carry = variables, one.init_server(variables)
+    for message in messages:
+      carry = step(*carry, message, hparams)
+    results.append(carry)
+  assert jax.tree.structure(results[0]) == jax.tree.structure(results[1])
+  assert_trees_close(*results, atol=atol)
+
+
+def test_the_plain_server_has_no_optimizer():
+  config = config_of()
+  assert server.make(config) is None and server.hparams(config) == {}
+  assert from_config.make(config).init_server({'params': {}}) == ()
+  for change in (dict(server_momentum=.1), dict(server_learning_rate=.5),
+                 dict(server_optimizer='adam')):
+    assert not server.is_plain(dataclasses.replace(config, **change))
+
+
+@pytest.mark.parametrize('flags, values', [
+    (dict(server_momentum=.7),
+     dict(server_learning_rate=(1., .5), server_momentum=(.7, .2))),
+    (dict(server_optimizer='adam', server_learning_rate=.1),
+     dict(server_learning_rate=(.1, .02)))])
+def test_runs_have_servers_of_their_own(flags, values):
+  both = Federation(from_config.make(config_of(**flags)), num_lanes=3,
+                    seeds=(3, 4), hparams=values)
+  for cohort in COHORTS:
+    both.round(cohort, runs=(0, 1))
+  finals = []
+  for r in range(2):
+    of_run = {name: value[r] for name, value in values.items()}
+    alone = Federation(
+        from_config.make(config_of(**{**flags, **of_run})), seeds=(3 + r,))
+    for cohort in COHORTS:
+      alone.round(cohort)
+    finals.append(copied(alone.state))
+    # An adaptive server divides by small numbers, so rounding grows.
+    assert_trees_close(
+        jax.tree.map(lambda x, r=r: x[r:r + 1],
+                     (both.state.variables, both.state.server)),
+        (finals[r].variables, finals[r].server), atol=5e-6)
+
+
+def moving(variables, server, message, *, hparams):
+  """Moves the fraction hparams['step'] of the way to the mean."""
+  step = hparams['step']
+  return jax.tree.map(
+      lambda w, mean: w + step * (mean - w), variables, message.mean), server
+
+
+@pytest.mark.parametrize('wrap', [
+    lambda algorithm: algorithm,
+    lambda algorithm: server.with_optimizer(algorithm, optax.sgd(1.)),
+    lambda algorithm: server.with_optimizer(
+        algorithm, lambda hparams: optax.sgd(hparams['rate'])),
+    lambda algorithm: privacy.with_clipping(algorithm, 1e3, 4)])
+def test_aggregates_see_the_hyperparameters_of_the_run(wrap):
+  """Also inside a server optimizer or differential privacy."""
+  algorithm = wrap(fedavg()._replace(
+      aggregate=moving, hparams={'step': .25, 'rate': 1.}))
+  plain = wrap(fedavg()._replace(hparams={'rate': 1.}))
+  start = Federation(plain, seeds=(0, 0))
+  before = np.array(start.state.variables['params']['w'])
+  start.round(COHORTS[0], runs=(0, 1))
+  moved = np.array(start.state.variables['params']['w']) - before
+  federated = Federation(
+      algorithm, seeds=(0, 0), hparams={'step': (.25, .5)})
+  federated.round(COHORTS[0], runs=(0, 1))
+  found = np.array(federated.state.variables['params']['w']) - before
+  np.testing.assert_allclose(found[0], .25 * moved[0], atol=1e-6)
+  np.testing.assert_allclose(found[1], .5 * moved[1], atol=1e-6)
+
+
+def test_without_hyperparameters_the_defaults_of_the_algorithm_count():
+  algorithm = server.with_optimizer(
+      fedavg()._replace(hparams={'rate': .5}),
+      lambda hparams: optax.sgd(hparams['rate']))
+  variables = {'params': {'w': jnp.zeros(2)}}
+  following, _ = algorithm.aggregate(
+      variables, algorithm.init_server(variables),
+      Message({'params': {'w': jnp.ones(2)}}))
+  np.testing.assert_array_equal(following['params']['w'], [.5, .5])

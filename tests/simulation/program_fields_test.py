@@ -1,0 +1,143 @@
+"""Tests which configurations may share a program."""
+
+import dataclasses
+
+import pytest
+
+from moon_jax.config import Config
+from moon_jax.simulation import program_fields
+from moon_jax.simulation.program_fields import program_key
+from moon_jax.simulation.program_fields import share_slots
+from moon_jax.simulation.program_fields import VARYING
+
+GROUPS = (program_fields.ARRAYS, program_fields.SPLIT,
+          program_fields.PARTICIPATION, program_fields.LABELS,
+          program_fields.HOST, program_fields.ROWS, program_fields.FIXED)
+
+
+def test_each_field_is_in_one_group():
+  """A new flag must be added to a group of program_fields.py."""
+  names = [name for group in GROUPS for name in group]
+  assert sorted(names) == sorted(Config().to_dict())
+  assert VARYING == frozenset(names) - program_fields.FIXED
+
+
+def changed(config, name):
+  """Returns `config` with another value of a field, valid or not."""
+  value = getattr(config, name)
+  kind = type(getattr(Config(), name))
+  other = {bool: lambda: not value, str: lambda: value + 'x',
+           int: lambda: value + 1, float: lambda: value + .25}[kind]()
+  return dataclasses.replace(config, **{name: other})
+
+
+# Fields of which only a part varies; the tests below have their changes.
+PARTLY = {'partition', 'partition_file', 'label_noise', 'concept_shift',
+          'server_learning_rate', 'server_momentum', 'client_eval_every'}
+
+
+@pytest.mark.parametrize('name', sorted(VARYING - PARTLY))
+def test_varying_fields_leave_the_key(name):
+  config = Config(server_momentum=.5, client_eval_every=2)
+  assert program_key(config) == program_key(changed(config, name))
+
+
+@pytest.mark.parametrize('name', sorted(program_fields.FIXED))
+def test_other_fields_change_the_key(name):
+  config = Config()
+  key = program_key(changed(config, name))
+  assert key != program_key(config)
+  assert hash(key) == hash(program_key(changed(config, name)))
+
+
+SERVER = dict(server_momentum=.7)
+NOISY = dict(partition='feature_noise')
+LABELS = dict(label_noise=.1)
+SHIFT = dict(concept_shift=2)
+PRIVATE = dict(algorithm='fedavg', weighting='uniform', dp_clip=1.)
+USERS = dict(algorithm='mine:make')
+
+
+@pytest.mark.parametrize('flags, changes, is_shared', [
+    ({}, dict(partition='iid', beta=.1), True),
+    ({}, dict(local_epochs=1), False),  # freeze_once
+    (dict(local_epochs=1), dict(local_epochs=2), False),
+    ({}, dict(client_eval_every=1), False),  # keep_models
+    (dict(client_eval_every=1), dict(client_eval_every=5), True),
+    ({}, SERVER, False),  # the state of a server optimizer
+    ({}, dict(server_learning_rate=.5), False),
+    (SERVER, dict(server_momentum=.0, server_learning_rate=.5), True),
+    (dict(server_optimizer='adam'), dict(server_learning_rate=.1), True),
+    # The noise on the inputs belongs to the examples of a split.
+    ({}, NOISY, False),
+    (NOISY, dict(seed=1), False),
+    (NOISY, dict(partition_seed=3), False),
+    (NOISY | dict(partition_seed=3), dict(seed=1), True),
+    (NOISY, dict(noise_std=.2), False),
+    (NOISY, dict(client_test_fraction=.2, client_eval_every=1), False),
+    (NOISY, dict(mu=.5, num_negatives=3, dropout_rate=.1), True),
+    # So do changed labels.
+    ({}, LABELS, False), ({}, SHIFT, False),
+    (LABELS, dict(label_noise=.2), False),
+    (LABELS, dict(label_noise_form='localized'), False),
+    (LABELS, dict(seed=1), False), (LABELS, dict(beta=.1), False),
+    (LABELS, dict(validation_fraction=.1), False),
+    (SHIFT, dict(concept_shift=3), False), (SHIFT, dict(seed=1), False),
+    (SHIFT | dict(partition_seed=0), dict(seed=1, mu=.5), True),
+    # Without noise its form plays no part.
+    ({}, dict(label_noise_form='localized'), True),
+    # Clients of these splits may share examples: freeze_once.
+    ({}, dict(partition='mine:split'), False),
+    (dict(partition='mine:split'), dict(seed=1), False),
+    ({}, dict(partition_file='a.npz'), False),
+    (dict(partition_file='a.npz'), dict(partition_file='b.npz'), False),
+    (dict(partition_file='a.npz'), dict(seed=1), True),
+    # The noise of differential privacy.
+    (PRIVATE, dict(seed=1), False), (PRIVATE, dict(participation=.5), False),
+    (PRIVATE, dict(cohorts_file='x'), False),
+    (PRIVATE, dict(dp_delta=1e-6, learning_rate=.1, beta=.1), True),
+    (dict(algorithm='fedavg'), dict(participation=.5), True),
+    # The factory may read any hyperparameter.
+    (USERS, dict(mu=.5), False), (USERS, dict(num_negatives=2), False),
+    (USERS, dict(participation=.5), False), (USERS, dict(num_rounds=7), False),
+    (USERS, dict(algorithm_args='alpha=1'), False),
+    (USERS, dict(seed=1, beta=.1, partition='iid', eval_every=2), True),
+])
+def test_what_must_agree(flags, changes, is_shared):
+  config = Config(**flags)
+  other = dataclasses.replace(config, **changes)
+  assert (program_key(config) == program_key(other)) == is_shared
+
+
+def test_what_a_factory_reads_must_agree(tmp_path, monkeypatch):
+  """An algorithm may hold any number of its configuration, such as a seed."""
+  (tmp_path / 'factories.py').write_text(
+      'import moon_jax\n'
+      'def plain(config):\n  return moon_jax.fedavg()\n'
+      'def seeded(config):\n'
+      '  return moon_jax.fedavg()._replace(hparams={"mine": config.seed})\n'
+      'def all(config):\n  config.to_dict()\n  return moon_jax.fedavg()\n')
+  monkeypatch.syspath_prepend(str(tmp_path))
+  found = {}
+  for name in 'plain', 'seeded', 'all':
+    config = Config(algorithm=f'factories:{name}')
+    found[name] = [
+        program_key(config) == program_key(dataclasses.replace(
+            config, **changes)) for changes in (dict(seed=1), dict(beta=.1))]
+  assert found == {'plain': [True, True], 'seeded': [False, True],
+                   'all': [False, False]}
+
+
+def test_numbers_of_another_type_are_the_same():
+  assert program_key(Config(dp_clip=1)) == program_key(Config(dp_clip=1.))
+
+
+@pytest.mark.parametrize('ks, groups', [
+    ([1, 2, 5, 100], [[100], [5, 2, 1]]),
+    ([], []), ([3], [[3]]), ([2, 2, 1], [[2, 1]]),
+    ([8, 1], [[8, 1]]), ([9, 1], [[9], [1]]),
+    ([64, 8, 1], [[64, 8], [1]]), ([12, 13, 100], [[100, 13], [12]]),
+])
+def test_values_of_k_share_a_buffer_of_at_most_eight_times_their_size(
+    ks, groups):
+  assert share_slots(ks) == groups

@@ -1,0 +1,381 @@
+"""Runs that train together have the numbers that they have alone."""
+
+import dataclasses
+import importlib.util
+import pathlib
+
+import jax
+import numpy as np
+import optax
+import pytest
+import tiny_federation
+
+from moon_jax import models
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fednova import fednova
+from moon_jax.algorithms.moon import moon
+from moon_jax.algorithms.scaffold import scaffold
+from moon_jax.algorithms.server import with_optimizer
+from moon_jax.algorithms.solo import solo
+from moon_jax.config import Config
+from moon_jax.data.client_tests import ClientTests
+from moon_jax.data.dataset import Dataset
+from moon_jax.engine import client_store
+from moon_jax.engine import state as state_lib
+from moon_jax.errors import DivergedError
+from moon_jax.simulation import metrics as metrics_lib
+from moon_jax.simulation.simulation import Simulation
+from moon_jax.simulation.simulations import Simulations
+
+NUM_CLIENTS = 8
+NUM_TRAIN, NUM_TEST, NUM_HELD = 90, 37, 24
+BATCH = 4
+ATOL = 1e-6
+
+_rng = np.random.default_rng(0)
+_inputs = _rng.normal(size=(NUM_TRAIN + NUM_TEST, 4)).astype(np.float32)
+_labels = (_inputs[:, 0] + .5 * _rng.normal(size=len(_inputs)) > 0).astype(
+    np.int32)
+DATA = Dataset(
+    'tiny', _inputs[:NUM_TRAIN], _labels[:NUM_TRAIN], _inputs[NUM_TRAIN:],
+    _labels[NUM_TRAIN:], class_names=('a', 'b'))
+
+
+MODEL, FEDAVG = models.make('mlp', 2, None), fedavg()
+
+
+def load(path):
+  """Returns a module of the documentation."""
+  path = pathlib.Path(__file__).parents[2] / path
+  spec = importlib.util.spec_from_file_location(path.stem, path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+def split(seed):
+  """Returns clients of other sizes for each seed; some examples are left."""
+  rng = np.random.default_rng(seed)
+  order = rng.permutation(NUM_TRAIN - NUM_HELD)
+  ends = np.sort(rng.choice(
+      np.arange(1, len(order)), NUM_CLIENTS - 1, replace=False))
+  return np.split(order, ends)
+
+
+def sample(size, num_rounds, seed=0):
+  rng = np.random.default_rng(seed)
+  return [rng.permutation(NUM_CLIENTS)[:size].tolist()
+          for _ in range(num_rounds)]
+
+
+def make(**changes):
+  """Returns a federation whose runs alone have two lanes on two devices."""
+  return tiny_federation.make(**{
+      'data': DATA, 'clients': split(0), 'batch_size': BATCH, 'model': MODEL,
+      'algorithm': FEDAVG,
+      'learning_rate': .05, 'local_epochs': 2, **changes})
+
+
+def train(simulations, num_rounds):
+  """Trains all runs for some of their rounds, and evaluates each.
+
+  Returns:
+    For each run its metrics of each round, or the error that ended it.
+  """
+  lines = [[] for _ in num_rounds]
+  for index in range(max(num_rounds)):
+    runs = [run for run, count in enumerate(num_rounds)
+            if index < count and not (
+                lines[run] and isinstance(lines[run][-1], DivergedError))]
+    for run, outcome in zip(runs, simulations.run_round(runs)):
+      lines[run].append(outcome if isinstance(outcome, DivergedError) else
+                        evaluated(simulations.runs[run], outcome))
+  return lines
+
+
+def evaluated(simulation, record):
+  line = record.metrics | simulation.evaluate()
+  line['left_out'] = record.left_out
+  line['num_examples'] = record.num_examples
+  if simulation.federation.evaluate_clients:
+    line |= simulation.evaluate_clients()
+  if simulation.federation.keep_local_models:
+    line['models'] = {str(client): model for client, model in (
+        simulation.local_models().items())}
+  return line
+
+
+def train_alone(federation, num_rounds):
+  simulation = Simulation(federation)
+  lines = []
+  for _ in range(num_rounds):
+    try:
+      lines.append(evaluated(simulation, simulation.run_round()))
+    except DivergedError as error:
+      lines.append(error)
+      break
+  return simulation, lines
+
+
+def bits(x):
+  """Returns the bits of random keys, and other values as they are."""
+  is_key = isinstance(x, jax.Array) and state_lib.is_key(x)
+  return jax.random.key_data(x) if is_key else x
+
+
+def assert_equal(a, b, atol=0.):
+  """Asserts equal trees, with arrays of equal types and shapes.
+
+  Cosines with the mean are sums that XLA groups by the number of jobs.
+  """
+  a, b = jax.device_get([jax.tree.map(bits, tree) for tree in (a, b)])
+  assert jax.tree.structure(a) == jax.tree.structure(b)
+  for (path, x), y in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b)):
+    name = jax.tree_util.keystr(path)
+    if isinstance(x, np.ndarray):
+      assert (x.shape, x.dtype) == (y.shape, y.dtype), name
+    if isinstance(x, str):
+      assert x == y, name
+    else:
+      tolerance = max(atol, ATOL * ('cosine_with_mean' in name))
+      np.testing.assert_allclose(
+          x, y, atol=tolerance, rtol=tolerance, err_msg=name, equal_nan=True)
+
+
+def assert_as_alone(federations, num_rounds, atol=0., is_exact=None):
+  """Asserts that runs have together what they have alone; returns them.
+
+  Args:
+    federations: of the runs.
+    num_rounds: of each run.
+    atol: the largest difference of runs that are not exact.
+    is_exact: for each run whether all its numbers have the same bits.
+  """
+  simulations = Simulations(federations)
+  simulations.compile()
+  lines = train(simulations, num_rounds)
+  for run, (federation, count) in enumerate(zip(federations, num_rounds)):
+    alone, expected = train_alone(federation, count)
+    tolerance = 0 if is_exact is None or is_exact[run] else atol
+    found = simulations.runs[run]
+    assert found.rounds_done == alone.rounds_done == count
+    assert (found.num_lanes, found.num_devices) == (
+        alone.num_lanes, alone.num_devices)
+    assert_equal(found.state_on_host(), alone.state_on_host(), tolerance)
+    assert_equal(lines[run], expected, tolerance)
+  return simulations, lines
+
+
+def accuracy(logits, labels):
+  return float((logits.argmax(-1) == labels).mean())
+
+
+def held(seed):
+  """Returns held-out examples of each client, of other sizes for each seed."""
+  rng = np.random.default_rng(seed)
+  order = NUM_TRAIN - NUM_HELD + rng.permutation(NUM_HELD)
+  ends = np.sort(rng.choice(
+      np.arange(1, NUM_HELD), NUM_CLIENTS - 1, replace=False))
+  return ClientTests(np.split(order, ends), 'train')
+
+
+def test_all_that_may_differ_in_one_program():
+  """Settings of the host and of the client, rounds, lanes and evaluations."""
+  own = dict(evaluate_clients=True, keep_local_models=True, eval_on='train',
+             metrics={'mine': accuracy})
+  federations = [
+      make(**own, client_tests=held(0), momentum=0., weight_decay=0.),
+      make(**own, seed=1, clients=split(1),
+           validation=np.arange(70, 81), client_tests=held(1),
+           on_nan='skip_client'),
+      make(**own, seed=2, clients=split(2), momentum=.5, weight_decay=.1,
+           gradient_clip=.1, local_epochs=3, dropout_rate=.4,
+           dropout_stage='after_training', validation=np.arange(75, 90),
+           client_tests=held(2),
+           learning_rate=optax.exponential_decay(.1, 1, .5)),
+      make(**own, seed=3, cohorts=sample(3, 3), dropout_rate=.4,
+           weighting='uniform', shuffle=False, learning_rate=.01,
+           client_tests=held(3)),
+      make(**own, seed=4, cohorts=[[0], [3, 4]], dropout_rate=.9,
+           client_tests=held(0))]
+  simulations, lines = assert_as_alone(
+      federations, [3, 2, 3, 3, 2], ATOL, [True, True, True, False, False])
+  assert simulations.num_lanes == simulations.num_devices == 2
+  assert [run.num_lanes for run in simulations.runs] == [2, 2, 2, 1, 1]
+  assert ['validation_accuracy' in line[0] for line in lines] == [
+      False, True, True, False, False]
+
+
+def of(algorithm, *hparams):
+  """Returns copies of an algorithm with other hyperparameters."""
+  return [algorithm._replace(hparams={**algorithm.hparams, **changes})
+          for changes in hparams]
+
+
+FEDAVGM = with_optimizer(
+    fedavg()._replace(hparams={'rate': 1., 'beta': .9}),
+    lambda hparams: optax.sgd(hparams['rate'], momentum=hparams['beta']))
+METHODS = {
+    'moon': of(moon(), dict(mu=1.), dict(mu=5., temperature=.25)),
+    'scaffold': [scaffold(NUM_CLIENTS)] * 2,
+    'fednova': [fednova()] * 2,
+    'solo': [solo()] * 2,
+    'fedavgm': of(FEDAVGM, {}, dict(rate=.5, beta=0.)),
+    'ditto': of(load('docs/ditto.py').ditto(), {}, dict(lam=1.)),
+}
+
+
+@pytest.mark.parametrize('name', [
+    pytest.param(name, marks=pytest.mark.slow)
+    if name in ('fednova', 'fedavgm') else name for name in METHODS])
+def test_each_algorithm(name):
+  """Two runs with the same bits as alone, whose tables have one shape.
+
+  XLA divides by a temperature that all lanes share as a product with its
+  inverse, which is exact for powers of 2.
+  """
+  momentum = (0., 0.) if name == 'scaffold' else (.9, .5)
+  assert_as_alone([
+      make(algorithm=algorithm, seed=seed, momentum=momentum[seed],
+           learning_rate=.02 + .02 * seed, cohorts=sample(8, 3, seed))
+      for seed, algorithm in enumerate(METHODS[name])], [3, 2])
+
+
+def test_values_of_k_share_a_program():
+  """Runs with fewer negatives than the largest k agree within rounding."""
+  simulations, _ = assert_as_alone(
+      [make(algorithm=moon(k, mu=1., temperature=1 / k), seed=k,
+            learning_rate=.01, config=Config(num_negatives=k))
+       for k in (1, 2, 5)],
+      [4, 7, 6], ATOL, [False] * 3)
+  slots = [run.state.clients.models['params']['out']['kernel'].shape[2]
+           for run in simulations.runs]
+  assert slots == [1, 2, 5]
+
+
+def limits():
+  """Federations of one program whose results are those of FedAvg at mu = 0."""
+  return [make(algorithm=algorithm, seed=7) for algorithm in of(
+      moon(), dict(mu=0.), dict(mu=0.), dict(mu=5.))]
+
+
+def test_with_weight_zero_moon_is_fedavg():
+  """Equal runs are equal; the third has other numbers."""
+  found, equal, other = (
+      line[-1] for line in train(Simulations(limits()), [2] * 3))
+  _, fedavgs = train_alone(make(seed=7), 2)
+  assert_equal(found, equal)
+  assert found['train_loss'] != other['train_loss']
+  for name in ('train_loss', 'test_loss', 'drift'):
+    assert found[name] == pytest.approx(fedavgs[-1][name], rel=1e-6)
+
+
+def three(rate=.05):
+  """Federations with client state; the second has this rate from round 2 on."""
+  algorithms = of(moon(), *(dict(mu=1. + seed) for seed in range(3)))
+  return [make(algorithm=algorithm, seed=seed,
+               learning_rate=lambda index, seed=seed: (
+                   rate if seed == 1 and index else .05))
+          for seed, algorithm in enumerate(algorithms)]
+
+
+def copied(state):
+  return jax.tree.map(np.array, state)
+
+
+def test_a_run_that_diverges_ends_alone():
+  federations = three(rate=1e30)
+  simulations = Simulations(federations)
+  lines = train(simulations, [1, 1, 1])
+  before = copied(simulations.runs[1].state_on_host())
+  outcomes = simulations.run_round([0, 1, 2])
+  assert_equal(simulations.runs[1].state_on_host(), before)
+  assert simulations.runs[1].rounds_done == 1
+  # Again, and beside runs of later rounds: nothing has changed.
+  assert isinstance(outcomes[1], DivergedError)
+  again, = simulations.run_round([1])
+  _, expected = train_alone(federations[1], 2)
+  assert str(again) == str(outcomes[1]) == str(expected[1])
+  assert_equal(simulations.runs[1].state_on_host(), before)
+  assert_equal(lines[1], expected[:1])
+  for run in 0, 2:
+    lines[run].append(evaluated(simulations.runs[run], outcomes[run]))
+  for run, outcome in zip((0, 2), simulations.run_round([0, 2])):
+    alone, expected = train_alone(federations[run], 3)
+    lines[run].append(evaluated(simulations.runs[run], outcome))
+    assert_equal(lines[run], expected)
+    assert_equal(simulations.runs[run].state_on_host(), alone.state_on_host())
+
+
+def test_no_part_of_a_failed_round_is_kept(monkeypatch):
+  """Though the messages and states of all its clients are finite."""
+  simulations = Simulations(three())
+  train(simulations, [1, 1, 1])
+  before = copied(simulations.runs[1].state_on_host())
+  left_out = metrics_lib.left_out
+
+  def fail(federation, *rest):
+    if federation.seed == 1:
+      raise DivergedError('mine')
+    return left_out(federation, *rest)
+
+  monkeypatch.setattr(metrics_lib, 'left_out', fail)
+  outcomes = simulations.run_round([0, 1, 2])
+  assert [isinstance(outcome, DivergedError) for outcome in outcomes] == [
+      False, True, False]
+  assert_equal(simulations.runs[1].state_on_host(), before)
+
+
+def test_states_move_between_programs_and_runs_have_unlike_rounds():
+  """A run resumes beside one that begins, and then resumes alone."""
+  federations = three()
+  first, _ = train_alone(federations[1], 2)
+  simulations = Simulations(federations)
+  simulations.runs[1].restore(copied(first.state_on_host()))
+  assert [run.rounds_done for run in simulations.runs] == [0, 2, 0]
+  simulations.run_round([0, 1])
+  simulations.run_round([1, 2])
+  alone, expected = train_alone(federations[1], 5)
+  last = Simulation(federations[1])
+  last.restore(copied(simulations.runs[1].state_on_host()))
+  assert_equal(evaluated(last, last.run_round()), expected[-1])
+  assert_equal(last.state_on_host(), alone.state_on_host())
+  for run in 0, 2:
+    alone, _ = train_alone(federations[run], 1)
+    assert_equal(simulations.runs[run].state_on_host(), alone.state_on_host())
+
+
+def test_the_order_of_runs_changes_nothing():
+  orders = (0, 1, 2), (2, 0, 1)
+  found = []
+  for order in orders:
+    federations = three()
+    simulations = Simulations([federations[run] for run in order])
+    lines = train(simulations, [2] * 3)
+    found.append({run: (lines[i], simulations.runs[i].state_on_host())
+                  for i, run in enumerate(order)})
+  assert_equal(found[0], found[1])
+
+
+def test_client_state_on_disk(tmp_path):
+  """Each run has its own file, with the rows that are in memory otherwise."""
+  found = []
+  for storage in 'memory', 'disk':
+    federations = [dataclasses.replace(federation, client_state=storage)
+                   for federation in three()]
+    directories = [str(tmp_path / f'{run}') for run in range(3)]
+    simulations = Simulations(federations, directories)
+    lines = train(simulations, [2, 1, 2])
+    states = [run.state for run in simulations.runs]
+    everyone = np.zeros(NUM_CLIENTS, int), np.arange(NUM_CLIENTS)
+    found.append((lines, [state._replace(clients=client_store.read(
+        state.clients, *everyone)) for state in states]))
+  assert_equal(found[0], found[1])
+
+
+def test_shards_and_noise_of_examples():
+  noise = np.linspace(0, .5, NUM_TRAIN).astype(np.float32)
+  assert_as_alone([
+      make(seed=seed, shard_data=True, input_noise_std=noise,
+           clients=split(seed), cohorts=sample(8, 2, seed))
+      for seed in range(2)], [2, 1])

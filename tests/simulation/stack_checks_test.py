@@ -1,0 +1,79 @@
+"""Tests which federations may train in one program."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tiny_federation
+
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fedprox import fedprox
+from moon_jax.algorithms.moon import moon
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+from moon_jax.models.constructors import mlp
+from moon_jax.simulation import stack_checks
+from moon_jax.simulation.simulations import Simulations
+
+FIRST = tiny_federation.make(batch_size=2)
+LABELS = FIRST.data.train_labels
+
+
+def changed(**changes):
+  return dataclasses.replace(FIRST, **changes)
+
+
+@pytest.mark.parametrize('changes', [
+    {'seed': 1}, {'learning_rate': .3}, {'momentum': 0.},
+    {'gradient_clip': 1.}, {'local_epochs': 3}, {'weighting': 'uniform'},
+    {'dropout_rate': .5}, {'cohorts': [[0], [1]]}, {'shuffle': False},
+    {'clients': FIRST.clients[::-1]}, {'clients': FIRST.clients[:2]},
+    {'algorithm': FIRST.algorithm._replace(hparams={'mu': 1.})},
+    {'data': FIRST.data._replace(train_labels=LABELS.copy())}])
+def test_numbers_clients_and_rounds_may_differ(changes):
+  stack_checks.check([FIRST, changed(**changes)])
+
+
+@pytest.mark.parametrize('name, value', [
+    ('optimizer', 'adam'), ('batch_size', 3), ('augment', False),
+    ('lanes', 2), ('evaluate_clients', True), ('keep_local_models', True),
+    ('model', mlp(2)), ('algorithm', fedavg()), ('algorithm', fedprox()),
+    ('init_variables', {}), ('shard_data', True),
+    ('data', FIRST.data._replace(train_labels=1 - LABELS)),
+    ('data', FIRST.data._replace(test_labels=1 - FIRST.data.test_labels)),
+    ('data', FIRST.data._replace(std=(2.,))),
+    ('data', FIRST.data._replace(
+        train_inputs=FIRST.data.train_inputs.copy()))])
+def test_what_the_program_has_once_must_agree(name, value):
+  with pytest.raises(UserError, match=f'the same {name}, that of number 2'):
+    stack_checks.check([FIRST, FIRST, changed(**{name: value})])
+
+
+@pytest.mark.parametrize('name, value', [
+    ('algorithm', fedprox()), ('algorithm', moon()),
+    ('model', FIRST.model._replace(apply=lambda *_: None))])
+def test_parts_of_a_configuration_may_have_been_replaced(name, value):
+  of_config = [changed(config=Config(), algorithm=fedavg(), model=mlp(2))
+               for _ in range(2)]
+  stack_checks.check(of_config)
+  with pytest.raises(UserError, match=f'the same {name}, that of number 1'):
+    stack_checks.check(
+        [of_config[0], dataclasses.replace(of_config[1], **{name: value})])
+
+
+def test_noise_must_agree():
+  noisy = changed(input_noise_std=np.full(len(LABELS), .1, np.float32))
+  stack_checks.check([noisy, dataclasses.replace(noisy, seed=1)])
+  with pytest.raises(UserError, match='the same data'):
+    stack_checks.check([FIRST, noisy])
+
+
+def test_frozen_outputs_must_be_computed_at_the_same_time():
+  frozen = changed(algorithm=moon(), local_epochs=2)
+  with pytest.raises(UserError, match=r'reuse of frozen outputs.*local_epochs'):
+    Simulations([frozen, dataclasses.replace(frozen, local_epochs=1)])
+
+
+def test_simulations_check_their_federations():
+  with pytest.raises(UserError, match='program of its own'):
+    Simulations([FIRST, changed(optimizer='adam')])

@@ -1,0 +1,137 @@
+"""Runs of one program that end alone, or are interrupted and move."""
+
+import dataclasses
+import json
+import signal
+
+import pytest
+
+from moon_jax.config import Config
+from moon_jax.errors import DivergedError
+from moon_jax.errors import InterruptedRun
+from moon_jax.simulation import metrics as metrics_lib
+from moon_jax.simulation.evaluator import Evaluator
+from moon_jax.training import prepare
+from moon_jax.training import run
+from moon_jax.training import together
+from moon_jax.training.signals import Interrupt
+
+_CLOCK = 'seconds', 'examples_per_second'
+NUM_RUNS = 3
+CONFIGS = [Config(
+    dataset='breast_cancer', num_clients=8, num_rounds=3, local_epochs=1,
+    batch_size=16, learning_rate=.02, mu=1. + seed, checkpoint_every=1,
+    model='mlp', algorithm='moon', partition='iid', partition_seed=0,
+    seed=seed) for seed in range(NUM_RUNS)]
+
+
+def train(directory, seeds=range(NUM_RUNS)):
+  """Trains runs together; a single one as `moon_jax.train` does."""
+  configs = [dataclasses.replace(
+      CONFIGS[seed], workdir=str(directory / str(seed))) for seed in seeds]
+  if len(configs) == 1:
+    return [run.run(configs[0])]
+  load = prepare.loaders()
+  return together.train([prepare.prepare(config, load) for config in configs])
+
+
+def files(directory, seed):
+  """Returns the lines and the model of a run."""
+  path = directory / str(seed)
+  lines = [json.loads(line) for line in open(path / 'metrics.jsonl')]
+  model = path / 'model.safetensors'
+  return ([{k: v for k, v in line.items() if k not in _CLOCK}
+           for line in lines], model.exists() and model.read_bytes())
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+  """The files of each run, trained alone without a break."""
+  directory = tmp_path_factory.mktemp('whole')
+  for seed in range(NUM_RUNS):
+    train(directory, [seed])
+  return [files(directory, seed) for seed in range(NUM_RUNS)]
+
+
+@pytest.mark.parametrize('where, rounds', [
+    ('training', 1),
+    pytest.param('evaluation', 2, marks=pytest.mark.slow)])
+def test_a_run_that_diverges_ends_alone(
+    where, rounds, whole, tmp_path, monkeypatch):
+  """The next command trains it again, from its checkpoint."""
+  left_out, test = metrics_lib.left_out, Evaluator.test
+
+  def fail_in_training(federation, index, *rest):
+    if federation.seed == 1 and index == 1:
+      raise DivergedError('round 2: mine')
+    return left_out(federation, index, *rest)
+
+  def fail_in_evaluation(self, variables_R, round_number, wait):
+    if self._federation.seed == 1 and round_number == 2:
+      raise DivergedError('round 2: mine')
+    return test(self, variables_R, round_number, wait)
+
+  with monkeypatch.context() as changed:
+    if where == 'training':
+      changed.setattr(metrics_lib, 'left_out', fail_in_training)
+    else:
+      changed.setattr(Evaluator, 'test', fail_in_evaluation)
+    results = train(tmp_path)
+  error = 'round 2: mine. The last checkpoint is that of round 1'
+  assert isinstance(results[1], DivergedError) and str(results[1]) == error
+  note = tmp_path / '1' / 'diverged.json'
+  assert json.loads(note.read_text()) == {
+      'rounds': rounds, 'error': error, 'on_nan': 'stop'}
+  assert not (tmp_path / '1' / 'summary.json').exists()
+  assert files(tmp_path, 1) == (whole[1][0][:1], False)
+  for seed in 0, 2:
+    assert results[seed]['rounds'] == 3
+    assert files(tmp_path, seed) == whole[seed]
+    assert not (tmp_path / str(seed) / 'diverged.json').exists()
+  train(tmp_path, [1])
+  assert files(tmp_path, 1) == whole[1]
+  assert not note.exists()
+
+
+def interrupt(monkeypatch, at):
+  """Sends a signal while a run waits for the devices, the `at`-th time."""
+  call, calls = Interrupt.call, []
+
+  def end(self, function):
+    calls.append(function)
+    if len(calls) == at:
+      raise InterruptedRun(signal.SIGTERM)
+    return call(self, function)
+
+  monkeypatch.setattr(Interrupt, 'call', end)
+
+
+def test_runs_move_between_programs(whole, tmp_path, monkeypatch):
+  """A round that was not recorded is, by whichever program comes next."""
+  with monkeypatch.context() as changed:
+    # A round waits for training, then for the evaluation of each run.
+    interrupt(changed, 1 + NUM_RUNS + 3)
+    with pytest.raises(InterruptedRun):
+      train(tmp_path)
+  done = [len(files(tmp_path, seed)[0]) for seed in range(NUM_RUNS)]
+  assert done == [2, 1, 1]
+  train(tmp_path, [1])
+  # The third waits for its second round, and the first for its third.
+  with monkeypatch.context() as changed:
+    interrupt(changed, 4)
+    with pytest.raises(InterruptedRun):
+      train(tmp_path, [0, 2])
+  train(tmp_path, [0, 2])
+  for seed in range(NUM_RUNS):
+    assert files(tmp_path, seed) == whole[seed]
+
+
+def test_runs_that_began_alone_finish_together(whole, tmp_path, monkeypatch):
+  with monkeypatch.context() as changed:
+    interrupt(changed, 4)  # in the evaluation of the second round
+    with pytest.raises(InterruptedRun):
+      train(tmp_path, [2])
+  assert len(files(tmp_path, 2)[0]) == 1
+  train(tmp_path)
+  for seed in range(NUM_RUNS):
+    assert files(tmp_path, seed) == whole[seed]
