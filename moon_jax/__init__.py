@@ -19,9 +19,10 @@ Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`; `Model` and
 Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`;
 `with_server_optimizer`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
-Simulations: `Federation`, `Simulation`, `Record`.
+Simulations: `Federation`, `Simulation`, `Record`; `Simulations`, several in one
+program.
 Runs with a directory, as the command line makes them: `Config`, `run`; `load`
-reads the final model of a run.
+reads the final model of a run. `Sweep`, a set of runs, and `run_sweep`.
 Errors: `UserError`, `DivergedError`, `OutOfMemory`, `InterruptedRun`.
 
 Names are imported when first used: JAX takes a second to import.
@@ -75,6 +76,9 @@ if TYPE_CHECKING:
   from moon_jax.simulation.federation import Federation
   from moon_jax.simulation.records import Record
   from moon_jax.simulation.simulation import Simulation
+  from moon_jax.simulation.simulations import Simulations
+  from moon_jax.sweep.grid import Sweep
+  from moon_jax.sweep.run import run as run_sweep
   from moon_jax.training.run import run
 
 # Public name -> module and name there; '' for the module itself.
@@ -94,6 +98,8 @@ _PUBLIC = {
     'Outputs': ('models.base', 'Outputs'),
     'Record': ('simulation.records', 'Record'),
     'Simulation': ('simulation.simulation', 'Simulation'),
+    'Simulations': ('simulation.simulations', 'Simulations'),
+    'Sweep': ('sweep.grid', 'Sweep'),
     'UserError': ('errors', 'UserError'),
     'View': ('algorithms.base', 'View'),
     'char_lstm': ('models.constructors', 'char_lstm'),
@@ -119,6 +125,7 @@ _PUBLIC = {
     'resnet18': ('models.constructors', 'resnet18'),
     'resnet50': ('models.constructors', 'resnet50'),
     'run': ('training.run', 'run'),
+    'run_sweep': ('sweep.run', 'run'),
     'scaffold': ('algorithms.scaffold', 'scaffold'),
     'simple_cnn': ('models.constructors', 'simple_cnn'),
     'solo': ('algorithms.solo', 'solo'),
@@ -128,12 +135,13 @@ _PUBLIC = {
 __all__ = [  # sorted; equal to the keys above
     'Algorithm', 'Batch', 'ClientTests', 'Config', 'Dataset', 'DivergedError',
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
-    'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'UserError', 'View',
-    'char_lstm', 'client_tests', 'cohort', 'conv_general_dilated', 'fedavg',
-    'fednova', 'fedprox', 'from_flax', 'from_nnx', 'joint', 'l2',
-    'label_shift', 'load', 'load_dataset', 'losses', 'max_pool', 'mlp', 'moon',
-    'partition', 'resnet18', 'resnet50', 'run', 'scaffold', 'simple_cnn',
-    'solo', 'with_server_optimizer']
+    'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
+    'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
+    'conv_general_dilated', 'fedavg', 'fednova', 'fedprox', 'from_flax',
+    'from_nnx', 'joint', 'l2', 'label_shift', 'load', 'load_dataset',
+    'losses', 'max_pool', 'mlp', 'moon', 'partition', 'resnet18',
+    'resnet50', 'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo',
+    'with_server_optimizer']
 
 
 def __getattr__(name):

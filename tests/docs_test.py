@@ -132,6 +132,15 @@ def test_the_commands_of_the_page_learn(page, index, least, tmp_path,
   assert accuracy == pytest.approx(summary['test_accuracy'], abs=1e-9)
 
 
+def test_the_example_of_server_hyperparameters_runs(capsys):
+  text = (DOCS / 'user_algorithm.md').read_text(encoding='utf-8')
+  (example,) = [code for code in re.findall(
+      r'```python\n(.*?)```', text, re.DOTALL) if "hparams['step']" in code]
+  exec(compile(example, 'user_algorithm.md', 'exec'), {})
+  last = capsys.readouterr().out.splitlines()[-1].split()
+  assert last[0] == '5' and float(last[1]) > .7
+
+
 def test_the_python_examples_of_models_run(capsys):
   """And the class on the page is that of the file."""
   text = (DOCS / 'user_model.md').read_text(encoding='utf-8')

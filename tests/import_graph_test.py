@@ -15,7 +15,7 @@ LAYERS = (
     'version', 'errors', 'platforms', 'config', 'losses', 'optimizers',
     'learning_rates', 'trees', 'user_code', 'distributed', 'data', 'models',
     'algorithms', 'engine', 'simulation', 'rundir', 'report', 'training', 'cli',
-    'targets', 'train', 'plan', 'moon_jax')
+    'targets', 'sweep', 'train', 'plan', 'moon_jax')
 
 MAX_LINES = 250
 

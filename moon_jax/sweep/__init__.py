@@ -1,0 +1,1 @@
+"""Sweeps: sets of runs that train together. docs/sweeps.md describes them."""

@@ -1,0 +1,53 @@
+"""The sweep command: python -m moon_jax.sweep --grid NAME=V1,V2,... FLAGS.
+
+Trains all combinations of settings, as few programs as possible, and prints a
+table. docs/sweeps.md describes the command.
+"""
+
+import sys
+
+from absl import flags
+
+from moon_jax.cli import command_line
+from moon_jax.config import Config
+from moon_jax.sweep import axis_flags
+
+_DRY_RUN = flags.DEFINE_bool(
+    'dry_run', False, 'Whether to print the plan of the sweep and train '
+    'nothing.')
+_MAX_RUNS = flags.DEFINE_integer(
+    'max_runs', 0, 'Most runs that train at once; 0 trains as many as fit into '
+    'the memory.', lower_bound=0)
+_PART = flags.DEFINE_string(
+    'part', '0/1', 'Part I of N of the sweep, I/N with I from 0 to N - 1: the '
+    'programs whose index modulo N is I.')
+
+
+def sweep(config: Config) -> None:
+  """Trains the runs of the command line and prints their table."""
+  from moon_jax.sweep import command
+
+  part, workdir = command.part(_PART.value), command.directory(config)
+  named = command.build(config, sys.argv[1:], axis_flags.GRID.value,
+                        axis_flags.SWEEP.value)
+  from moon_jax.sweep import plan  # once the flags are checked
+  from moon_jax.sweep import run
+
+  if note := command.merged(named.sweep):
+    print(note, flush=True)
+  if _DRY_RUN.value:
+    return print(plan.dry_run(named.sweep, workdir, _MAX_RUNS.value, part))
+  command.finish(named, run.run(
+      named.sweep, workdir, _MAX_RUNS.value, part), workdir)
+
+
+def main() -> None:
+  """Runs the command."""
+  command_line.define_config()
+  for module in command_line, axis_flags:  # so that --help lists them
+    flags.adopt_module_key_flags(module)
+  command_line.start('moon_jax.sweep', sweep, is_one_run=False)
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,167 @@
+"""From a command line to a sweep, and from its results to a table in a file."""
+
+from collections.abc import Sequence
+import hashlib
+import os
+import pathlib
+import re
+from typing import Any
+from typing import NamedTuple
+import uuid
+
+from moon_jax.cli import ignored_flags
+from moon_jax.config import Config
+from moon_jax.errors import DivergedError
+from moon_jax.errors import UserError
+from moon_jax.rundir import identity
+from moon_jax.rundir import workdir as workdir_lib
+from moon_jax.sweep import flag_files
+from moon_jax.sweep import grid as grid_lib
+from moon_jax.sweep import table
+from moon_jax.sweep import toml_file
+from moon_jax.sweep import values
+from moon_jax.sweep.grid import Sweep
+
+
+class Named(NamedTuple):
+  """A sweep, and the name, title and description of its table."""
+
+  sweep: Sweep
+  name: str
+  title: str = ''
+  description: str = ''
+
+
+def build(config: Config, words: Sequence[str], grids: Sequence[str],
+          path: str = '') -> Named:
+  """Returns the sweep of a command line.
+
+  Args:
+    config: the values of all flags of runs.
+    words: the words of the command line, flag files not expanded. Flags among
+      them replace settings and axes of the file of --sweep.
+    grids: the values of --grid, NAME=V1,V2,...
+    path: the file of --sweep, or ''.
+
+  Raises:
+    UserError: if a flag, the file or a run is invalid.
+  """
+  given = ignored_flags.names(words)
+  fixed = {name: getattr(config, name) for name in values.TYPES
+           if name in given and name != 'workdir'}
+  axes = _axes(grids, fixed)
+  files = ignored_flags.flag_files(words)
+  base = flag_files.read(files, '--flagfile', only_runs=False)
+  base.pop('workdir', None)
+  file = toml_file.SweepFile('', '', '', {}, {}, False, [{}])
+  if path:
+    file = toml_file.read(path)
+    if files and file.has_flagfile:
+      raise UserError(f'--sweep={path} names a flag file itself; remove '
+                      '--flagfile, or flagfile from the file')
+  sweep = grid_lib.from_blocks(
+      Config(**base | file.base),
+      [{**block, **fixed, **axes} for block in file.blocks])
+  is_changed = bool(axes or set(fixed) - set(identity.FREE_FIELDS))
+  return Named(sweep, _name(sweep, file.name, is_changed), file.title,
+               file.description)
+
+
+def directory(config: Config) -> str:
+  """Returns the directory that holds the directories of the runs.
+
+  Raises:
+    UserError: if it is in the home directory of an unknown user.
+  """
+  try:
+    return str(pathlib.Path(config.workdir or 'runs').expanduser())
+  except RuntimeError as error:
+    raise UserError(f'--workdir={config.workdir}: there is no such home '
+                    'directory; write the full path') from error
+
+
+def _axes(grids, fixed):
+  """Returns the axes of --grid by name."""
+  axes = {}
+  for text in grids:
+    name, axis = values.parse_axis(text)
+    if name in axes:
+      raise UserError(f'--grid must name each flag once, got {name} twice; '
+                      f'write --grid {name}=VALUE,VALUE')
+    if name in fixed:
+      raise UserError(f'--grid {text} and --{name}={fixed[name]} exclude each '
+                      'other; remove one')
+    axes[name] = axis
+  return axes
+
+
+def _name(sweep, stem, is_changed):
+  """Returns the name of the table's file, which depends on the runs."""
+  keys = sorted(map(grid_lib.key, sweep.configs))
+  digest = hashlib.sha256(repr(keys).encode()).hexdigest()[:8]
+  if stem:
+    return f'{stem}-{digest}' if is_changed else stem
+  dataset = sweep.configs[0].dataset.replace(':', '.')
+  return '-'.join([dataset, *sweep.axes[:4], digest])
+
+
+def merged(sweep: Sweep) -> str:
+  """Returns a line about runs that are left out since they equal others."""
+  if not sweep.merged:
+    return ''
+  subject = ('1 combination of settings equals another run' if sweep.merged == 1
+             else f'{sweep.merged} combinations of settings equal other runs')
+  return f'{subject}: {"; ".join(sweep.reasons)}'
+
+
+def part(text: str) -> tuple[int, int]:
+  """Returns the index and the number of parts of --part=I/N.
+
+  Raises:
+    UserError: if the text has another form, or I is not below N.
+  """
+  match = re.fullmatch(r'(\d{1,6})/(\d{1,6})', text)
+  index, count = map(int, match.groups()) if match else (0, 0)
+  if index >= count:
+    raise UserError(f'--part must be I/N with I from 0 to N - 1, got {text!r}; '
+                    'array jobs are numbered from 0: --array=0-3 for 4 parts')
+  return index, count
+
+
+def finish(named: Named, summaries: Sequence[dict[str, Any] | None],
+           directory: str) -> None:
+  """Prints the table of a sweep and writes it to DIRECTORY/sweeps/NAME.md.
+
+  Args:
+    named: the sweep.
+    summaries: see `moon_jax.sweep.table.markdown`.
+    directory: holds the directories of the runs.
+
+  Raises:
+    UserError: if the file cannot be written.
+    DivergedError: at the end, if a run diverged.
+  """
+  text = table.markdown(named.sweep, summaries)
+  print(text)
+  title = ' '.join(named.title.split())
+  head = [f'# {title}'] if title else []
+  parts = [*head, *filter(None, [
+      named.description.strip(), text,
+      table.directories(named.sweep, summaries)])]
+  path = pathlib.Path(directory) / 'sweeps' / f'{named.name}.md'
+  # Several processes that share a sweep may write the file at the same time.
+  scratch = path.with_name(f'{path.name}.{uuid.uuid4().hex}')
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    workdir_lib.write_atomically(scratch, ('\n\n'.join(parts) + '\n').encode())
+    os.replace(scratch, path)
+  except OSError as error:
+    raise UserError(f'--workdir={directory} must be writable, got '
+                    f'{error.strerror or error} for {path}. The same command '
+                    'writes it again and repeats no run') from error
+  print(f'table: {path}')
+  diverged = sum(bool(summary) and 'diverged' in summary
+                 for summary in summaries)
+  if diverged:
+    raise DivergedError(f'{diverged} of {len(summaries)} runs diverged; the '
+                        'table names them')

@@ -1,0 +1,205 @@
+"""A sweep: a set of runs, such as all combinations of several settings."""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import itertools
+import math
+from typing import Any
+
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+from moon_jax.rundir import identity
+from moon_jax.sweep import values as values_lib
+
+_MAX_RUNS = 10_000  # of a grid; more are probably an error
+
+# Paths whose content, not name, identifies a run. Two paths are two runs here.
+_INPUTS = ('cohorts_file', 'partition_file', 'init_from')
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+  """A set of runs.
+
+  Attributes:
+    configs: the configurations of the runs, valid and distinct, without
+      workdir.
+    axes: the names of the settings in which the runs differ, in the order of
+      the columns of a table.
+    merged: how many further combinations of values equal one of these runs.
+    reasons: why they are equal, such as "mu has no effect with
+      --algorithm=fedavg".
+
+  Example:
+    >>> sweep = moon_jax.Sweep.grid(
+    ...     moon_jax.Config(dataset='digits'), mu=[1, 5], seed=range(3))
+    >>> len(sweep.configs)
+    6
+  """
+
+  configs: tuple[Config, ...]
+  axes: tuple[str, ...]
+  merged: int = 0
+  reasons: tuple[str, ...] = ()
+
+  @classmethod
+  def grid(cls, base: Config, /, **axes: Iterable[Any]) -> 'Sweep':
+    """Returns all combinations of values; the last axis varies fastest.
+
+    A setting that has no effect on a run keeps its value of `base`, and
+    combinations that are then equal are one run: algorithms fedavg and moon
+    with mu 1 and 5 are three runs.
+
+    Args:
+      base: the configuration of the other settings. Its workdir must be empty.
+      **axes: for fields of `Config` except workdir and data_dir, the values.
+
+    Raises:
+      UserError: if an axis is invalid or has no effect on any run, or if a
+        combination is not a valid configuration.
+    """
+    return from_blocks(base, [{
+        name: values_lib.axis(name, values, '--grid')
+        for name, values in axes.items()}])
+
+  def __or__(self, other: 'Sweep') -> 'Sweep':
+    """Returns the runs of both, in order; a run of both is one run."""
+    runs = {key(config): config for config in self.configs}
+    for config in other.configs:
+      runs.setdefault(key(config), config)
+    common = len(self.configs) + len(other.configs) - len(runs)
+    reasons = (*self.reasons, *other.reasons,
+               *(['two grids have the same run'] if common else []))
+    return Sweep(
+        tuple(runs.values()), tuple(dict.fromkeys(self.axes + other.axes)),
+        self.merged + other.merged + common, tuple(dict.fromkeys(reasons)))
+
+
+def key(config: Config) -> tuple[str, ...]:
+  """Returns a value that is equal for configurations of the same run."""
+  return identity.fingerprint(config), *(
+      getattr(config, name) for name in _INPUTS)
+
+
+def from_blocks(base: Config, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
+  """Returns the union of several grids.
+
+  Args:
+    base: the configuration of settings that a block does not have.
+    blocks: for each grid its settings by name. A tuple is an axis; another
+      value is the same in all runs of the grid. Values have the type of their
+      setting.
+
+  Raises:
+    UserError: if a run is invalid, or a setting of the blocks has no effect.
+  """
+  if base.workdir:
+    raise UserError(f'--workdir={base.workdir} is the directory of one run, '
+                    'and each run of a sweep has its own; remove it')
+  grids = [_grid(base, block) for block in blocks]
+  sweep = grids[0]
+  for grid in grids[1:]:
+    sweep |= grid
+  _check_used(blocks, grids)
+  return sweep
+
+
+def _grid(base, block):
+  """Returns the grid of one block; see `from_blocks`."""
+  axes = {name: x for name, x in block.items() if isinstance(x, tuple)}
+  fixed = {name: x for name, x in block.items() if name not in axes}
+  if (count := math.prod(map(len, axes.values()))) > _MAX_RUNS:
+    raise UserError(f'a grid must have at most {_MAX_RUNS:,} runs, got '
+                    f'{count:,}; shorten the lists of {", ".join(axes)}')
+  runs: dict[tuple[str, ...], tuple[Config, dict[str, Any]]] = {}
+  merged = 0
+  reasons: dict[str, None] = {}  # an ordered set
+  for combination in itertools.product(*axes.values()):
+    varied = dict(zip(axes, combination))
+    config = _configured(base, fixed, varied)
+    _, first = runs.setdefault(key(config), (config, varied))
+    if first is not varied:
+      merged += 1
+      reasons |= dict.fromkeys(_reasons(config, first, varied))
+  return Sweep(tuple(config for config, _ in runs.values()), tuple(axes),
+               merged, tuple(reasons))
+
+
+def _configured(base, fixed, varied):
+  """Returns the valid configuration of one combination.
+
+  An axis without effect on the run keeps the value of `base`. So do other
+  settings that `moon_jax.train` would refuse for this run; those that it
+  accepts stay, since they are part of the name of the run's directory.
+  """
+  from moon_jax.simulation import checks  # these modules import JAX
+  from moon_jax.simulation import limits
+  from moon_jax.sweep import unused
+
+  config = dataclasses.replace(base, **fixed, **varied)
+  try:
+    limits.check(config)  # the types, before the values are read
+    without_effect = [
+        *(name for name in unused.unused(config) if name in varied),
+        *(name for name in unused.refused(config) if name in fixed)]
+    config = dataclasses.replace(config, **{
+        name: getattr(base, name) for name in without_effect})
+    if 'mu' not in fixed and 'mu' not in varied:
+      _check_mu_of_base(base, config)
+    return checks.validate(config)
+  except UserError as error:
+    run = ' '.join(f'{name}={values_lib.show(value)}'
+                   for name, value in varied.items())
+    raise UserError(f'--grid {run}: {error}' if run else str(error)) from error
+
+
+def _check_mu_of_base(base, config):
+  """Checks that a mu does not reach another method than its own."""
+  from moon_jax.sweep import unused
+
+  if config.algorithm != base.algorithm and base.mu != -1 and (
+      'mu' not in unused.refused(config)):
+    raise UserError(
+        f'--mu={base.mu} is for --algorithm={base.algorithm}; give --mu or '
+        f'--grid mu for --algorithm={config.algorithm} too, or --mu=-1 for the '
+        'default of each algorithm')
+
+
+def _reasons(config, first, varied):
+  """Returns why two combinations, with values by name, are one run."""
+  from moon_jax.sweep import unused
+
+  why = unused.unused(config)
+  for name, value in varied.items():
+    if value == first[name]:
+      continue
+    if name in why:
+      yield f'{name} has no effect with {why[name]}'
+    elif name in identity.FREE_FIELDS:
+      yield f'{name} does not change results'
+    else:
+      yield (f'{name}={values_lib.show(value)} is the same as '
+             f'{name}={values_lib.show(first[name])}')
+
+
+def _check_used(blocks, grids):
+  """Checks that each setting of the blocks has an effect on a run.
+
+  Settings that `moon_jax.train` accepts without effect are accepted, unless
+  they are axes.
+  """
+  from moon_jax.sweep import unused
+
+  for name in dict.fromkeys(itertools.chain(*blocks)):
+    reasons = []
+    for block, grid in zip(blocks, grids):
+      if name not in block or block[name] == getattr(Config, name):
+        continue
+      find = unused.unused if isinstance(block[name], tuple) else unused.refused
+      reasons += [find(config).get(name) for config in grid.configs]
+    if reasons and all(reasons):
+      raise UserError(f'--{name} has no effect on any run, with '
+                      f'{", ".join(dict.fromkeys(filter(None, reasons)))}; '
+                      'remove it')

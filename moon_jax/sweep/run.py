@@ -1,0 +1,249 @@
+"""Trains the runs of a sweep, each in the work directory of a single run.
+
+Several processes may train one sweep. Each takes one program at a time, by
+locking the work directories of its runs, from the first unfinished one on. The
+operating system releases the locks of a process that ends, however it ends; so
+another process then resumes its runs.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import contextlib
+import functools
+import sys
+import time
+from typing import Any
+
+from moon_jax.config import Config
+from moon_jax.distributed import cpu_devices
+from moon_jax.errors import InterruptedRun
+from moon_jax.errors import UserError
+from moon_jax.rundir.metrics_file import InUse
+from moon_jax.simulation.federation import Federation
+from moon_jax.simulation.round_spec import RoundSpec
+from moon_jax.sweep import planning
+from moon_jax.sweep import values
+from moon_jax.sweep.grid import Sweep
+from moon_jax.sweep.planning import Planned
+from moon_jax.training import prepare
+from moon_jax.training.prepare import Prepared
+from moon_jax.training.signals import Interrupt
+
+_POLL_SECONDS = 2.  # between two looks at the runs of other processes
+
+
+def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
+        part: tuple[int, int] = (0, 1), callbacks: Sequence[Callable] = ()
+        ) -> list[dict[str, Any] | None]:
+  """Trains, or resumes, the runs of a sweep; returns their summaries.
+
+  Finished runs are not repeated. If other processes train runs of the sweep,
+  it waits for them, and resumes their runs should they end early.
+
+  Args:
+    sweep: the runs.
+    workdir: directory of the work directories of the runs, which have the
+      names that single runs would have.
+    max_runs: the most runs that train together; 0 for as many as fit in memory.
+    part: (i, n) trains every n-th program only, from the i-th on, and waits for
+      no other process.
+    callbacks: see `moon_jax.run`; called after each round of each run.
+
+  Returns:
+    For each run, in the order of sweep.configs, the content of its summary.json
+    and its "workdir". A run that diverged has
+    "diverged", the reason, and "rounds", the number of completed rounds. None
+    for a run of another part that is not finished.
+
+  Raises:
+    UserError: before anything compiles, if a run is impossible.
+    OutOfMemory, InterruptedRun: see `moon_jax.run`.
+
+  Example:
+    >>> sweep = moon_jax.Sweep.grid(
+    ...     moon_jax.Config(dataset='digits'), mu=[1, 5], seed=range(3))
+    >>> summaries = moon_jax.run_sweep(sweep)
+  """
+  cpu_devices.share()
+  if not isinstance(sweep, Sweep):
+    raise UserError('a sweep must be a moon_jax.Sweep, such as moon_jax.Sweep.'
+                    f'grid(config, seed=range(3)); got {type(sweep).__name__}')
+  units = Units(sweep, workdir)
+  plan = units.plan(max_runs, part[1])
+  mine = [unit for index, unit in enumerate(plan) if index % part[1] == part[0]]
+  if units.ended:
+    print(units.progress(), flush=True)
+  is_waiting = False
+  while unfinished := [unit for unit in mine if units.unfinished(unit)]:
+    is_idle = True
+    for unit in unfinished:
+      if claimed := units.claim(unit, in_parts=is_waiting):
+        is_idle = is_waiting = False
+        units.train(claimed, callbacks)
+    if is_idle and (
+        count := sum(len(units.unfinished(unit)) for unit in unfinished)):
+      if not is_waiting:
+        print(f'waiting for {count} run{"s" * (count > 1)} that other '
+              'processes train', flush=True)
+      is_waiting = True
+      _wait()
+  return [units.result(index) for index in range(len(sweep.configs))]
+
+
+def _wait():
+  """Waits for other processes, or raises InterruptedRun after a signal."""
+  with Interrupt() as interrupt:
+    try:
+      interrupt.call(functools.partial(time.sleep, _POLL_SECONDS))
+    except InterruptedRun as error:
+      raise InterruptedRun(
+          error.number, ' while other processes train; the same command waits '
+          'for them again') from None
+
+
+class Units:
+  """The runs of a sweep, and the programs that train them.
+
+  Attributes:
+    runs: the runs, prepared.
+    ended: indices of the runs that have ended.
+  """
+
+  def __init__(self, sweep: Sweep, workdir: str):
+    """Checks all configurations.
+
+    Raises:
+      UserError: naming the run, if one is impossible.
+    """
+    self._load, self._workdir = prepare.loaders(), workdir
+    self._axes, configs = sweep.axes, sweep.configs
+    self._has_warned = False  # that there are no locks
+    self._specs: dict[int, RoundSpec] = {}  # of planned runs
+    self.runs = [self._prepare(config) for config in configs]
+    # Files with other names and the same content make the same run.
+    first: dict[Any, int] = {}
+    self._same = [first.setdefault(run.workdir.path, index)
+                  for index, run in enumerate(self.runs)]
+    self.ended = {index for index in range(len(configs)) if self._result(index)}
+
+  def progress(self) -> str:
+    """Returns how many runs have ended."""
+    diverged = sum('diverged' in self._result(index) for index in self.ended)
+    return (f'{len(self.ended) - diverged} of {len(self.runs)} runs are '
+            'finished' + f', {diverged} diverged' * bool(diverged))
+
+  def _named(self, config):
+    """Returns the settings that distinguish a run, for messages."""
+    return 'run ' + ' '.join(
+        f'--{name}={values.show(getattr(config, name))}' for name in self._axes)
+
+  def _prepare(self, config: Config) -> Prepared:
+    try:
+      return prepare.prepare(config, self._load, self._workdir)
+    except UserError as error:
+      raise UserError(f'{self._named(config)}: {error}') from error
+
+  def plan(self, max_runs: int, num_parts: int) -> list[list[int]]:
+    """Returns the programs, as the indices of their runs.
+
+    Parts of a sweep may start at any time. Their plan does not depend on which
+    runs have ended, so that all parts with the same memory have the same one.
+    Otherwise the plan has only unfinished runs, which train together.
+    """
+    return [program.runs for program in self.planned(max_runs, num_parts)]
+
+  def planned(self, max_runs: int, num_parts: int = 1) -> list[Planned]:
+    """Returns the programs, with the reasons for them."""
+    planned = planning.plan(
+        [run.config for run in self.runs], self.federation,
+        [index for index, same in enumerate(self._same)
+         if index == same and (num_parts > 1 or index not in self.ended)],
+        max_runs, num_parts)
+    for program in planned:
+      self._specs |= dict(zip(program.runs, program.specs))
+    return planned
+
+  def federation(self, index: int) -> Federation:
+    """Returns the federation of a run.
+
+    Raises:
+      UserError: naming the run, if it is impossible.
+    """
+    run = self.runs[index]
+    try:
+      return run.build()
+    except UserError as error:
+      raise UserError(f'{self._named(run.config)}: {error}') from error
+
+  def unfinished(self, unit: Sequence[int]) -> list[int]:
+    """Returns the runs of a program that have not ended."""
+    for index in unit:
+      if index not in self.ended and self._result(index):
+        self.ended.add(index)
+    return [index for index in unit if index not in self.ended]
+
+  def claim(self, unit: Sequence[int], in_parts: bool = False) -> list[int]:
+    """Locks the unfinished runs of a program; returns those that it locked.
+
+    If another process has the first of them, it probably has the program.
+
+    Args:
+      unit: the indices of the runs of a program.
+      in_parts: whether to lock the other runs in this case.
+    """
+    claimed: list[int] = []
+    with contextlib.ExitStack() as stack:  # unlocks the runs after an error
+      for index in self.unfinished(unit):
+        workdir = self.runs[index].workdir
+        stack.enter_context(contextlib.closing(workdir))
+        try:
+          workdir.lock()
+        except InUse:
+          if not (claimed or in_parts):
+            return []
+          continue
+        if not (workdir.metrics.has_locks or self._has_warned):
+          self._has_warned = True
+          print(f'warning: {self._workdir} has no file locks; start one '
+                'process only, or give each its own --part', file=sys.stderr,
+                flush=True)
+        if self._result(index):  # it has ended since
+          self.ended.add(index)
+          workdir.close()
+        else:
+          claimed.append(index)
+      stack.pop_all()
+    return claimed
+
+  def train(self, claimed: Sequence[int], callbacks: Sequence[Callable]
+            ) -> None:
+    """Trains locked runs, and unlocks them."""
+    from moon_jax.training import together  # imports JAX
+
+    with contextlib.ExitStack() as stack:
+      runs = [self.runs[index] for index in claimed]
+      for run_ in runs:
+        stack.enter_context(contextlib.closing(run_.workdir))
+      results = together.train(
+          runs, callbacks, specs=[self._specs[index] for index in claimed],
+          is_last=False)
+      for run_, result in zip(runs, results):
+        if isinstance(result, Exception):
+          print(f'{self._named(run_.config)}: {result}', file=sys.stderr,
+                flush=True)
+    self.ended.update(claimed)
+
+  def result(self, index: int) -> dict[str, Any] | None:
+    """Returns the summary of a run, or why it diverged; None if unfinished.
+
+    "workdir" is its work directory.
+    """
+    result = self._result(self._same[index])
+    return result and result | {'workdir': str(self.runs[index].workdir.path)}
+
+  def _result(self, index):
+    workdir = self.runs[index].workdir
+    if summary := workdir.summary():
+      return summary
+    found = workdir.diverged()
+    return found and {'diverged': found['error'], 'rounds': found['rounds']}

@@ -1,0 +1,121 @@
+"""The results of a sweep as a Markdown table."""
+
+from collections.abc import Sequence
+import statistics
+from typing import Any
+
+from moon_jax.config import Config
+from moon_jax.rundir.identity import FREE_FIELDS
+from moon_jax.sweep import values
+from moon_jax.sweep.grid import Sweep
+
+# Runs that differ only in these settings are replicates, which share a row.
+_REPLICATES = ('seed', 'partition_seed')
+# Settings that are never columns unless they are axes.
+_HIDDEN = {*_REPLICATES, *FREE_FIELDS} - {
+    'cohorts_file', 'partition_file', 'init_from'}
+
+_NO_VALUE = '–'
+
+
+def markdown(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]) -> str:
+  """Returns a Markdown table with one row per combination of settings.
+
+  Runs that differ only in their seeds share a row. Columns are the settings in
+  which runs differ, a dash where a setting has no effect; n, the number of
+  finished runs; their rounds; and the test accuracy after the last round and
+  the best one, in percent: mean ± sample standard deviation over n runs. Lines
+  below the table name the runs that diverged.
+
+  Args:
+    sweep: the sweep.
+    summaries: for each configuration of the sweep the content of its
+      summary.json; None if it is not finished; {'diverged': MESSAGE,
+      'rounds': ROUNDS} if it diverged.
+  """
+  names = columns(sweep)
+  rows: dict[tuple[str, ...], list] = {}
+  for config, summary in zip(sweep.configs, summaries, strict=True):
+    rows.setdefault(_shown(config, names), []).append(summary)
+  header = [*names, 'n', 'rounds', 'test accuracy (%)',
+            'best test accuracy (%)']
+  lines = [header, ['---'] * len(header),
+           *([*shown, *_cells(runs)] for shown, runs in rows.items())]
+  table = '\n'.join(f'| {" | ".join(map(_escaped, line))} |' for line in lines)
+  return '\n'.join([table, *_diverged(sweep, summaries)])
+
+
+def directories(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
+                ) -> str:
+  """Returns a Markdown list of the runs and their work directories."""
+  names = [*columns(sweep), *(n for n in _REPLICATES if n in sweep.axes)]
+  return '\n'.join(
+      f'- {_settings_of(config, names).removeprefix(", ")}: `{run["workdir"]}`'
+      for config, run in zip(sweep.configs, summaries)
+      if run and 'workdir' in run)
+
+
+def columns(sweep: Sweep) -> list[str]:
+  """Returns the settings in which rows of the table differ.
+
+  The axes of the sweep come last, in their order. Other settings differ between
+  the grids of a union, or with the method, as the default of mu does.
+  """
+  others = [name for name in values.TYPES
+            if name not in _HIDDEN and name not in sweep.axes]
+  shown = zip(*(_shown(config, others) for config in sweep.configs))
+  return [*(name for name, column in zip(others, shown)
+            if len({*column} - {_NO_VALUE}) > 1),
+          *(name for name in sweep.axes if name not in _REPLICATES)]
+
+
+def _shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
+  """Returns the values of settings as text, a dash for those without effect."""
+  from moon_jax.sweep import unused  # imports JAX
+
+  without_effect = unused.unused(config)
+  return tuple(_NO_VALUE if name in without_effect
+               else values.show(getattr(config, name)) for name in names)
+
+
+def _cells(runs):
+  """Returns the cells of one row after its settings."""
+  done = [run for run in runs if run and 'diverged' not in run]
+  diverged = sum(1 for run in runs if run and 'diverged' in run)
+  n = str(len(done)) if len(done) == len(runs) else (
+      f'{len(done)} of {len(runs)}')
+  rounds = sorted({run['rounds'] for run in done})
+  return [n + f' ({diverged} diverged)' * bool(diverged),
+          ' to '.join(map(str, dict.fromkeys([*rounds[:1], *rounds[-1:]]))),
+          *(_percent([run[name] for run in done])
+            for name in ('test_accuracy', 'best_test_accuracy'))]
+
+
+def _percent(fractions):
+  """Formats a mean and, of two values or more, their standard deviation."""
+  if not fractions:
+    return ''
+  std = (f' ± {100 * statistics.stdev(fractions):.1f}'
+         if len(fractions) > 1 else '')
+  return f'{100 * statistics.fmean(fractions):.1f}{std}'
+
+
+def _diverged(sweep, summaries):
+  """Returns a list of the runs that diverged, with a blank line before it."""
+  names = [*columns(sweep), *(n for n in _REPLICATES if n in sweep.axes)]
+  lines = [
+      f'- diverged after {run["rounds"]} rounds'
+      f'{_settings_of(config, names)}: {" ".join(run["diverged"].split())}'
+      for config, run in zip(sweep.configs, summaries)
+      if run and 'diverged' in run]
+  return ['', *lines] if lines else []
+
+
+def _settings_of(config, names):
+  shown = zip(names, _shown(config, names))
+  pairs = [f'{name}={value}' for name, value in shown if value != _NO_VALUE]
+  return f', {" ".join(pairs)}' if pairs else ''
+
+
+def _escaped(cell):
+  return ' '.join(cell.replace('|', '\\|').split())

@@ -1,0 +1,132 @@
+"""Settings of a sweep: their names, their types and their text in commands."""
+
+from collections.abc import Iterable
+import difflib
+import numbers
+import typing
+from typing import Any
+
+from absl import flags
+import numpy as np
+
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+
+TYPES: dict[str, type] = typing.get_type_hints(Config)  # of settings, by name
+
+# Settings that are the same for all runs of a sweep.
+_SHARED = ('workdir', 'data_dir')
+
+# The abstract type of the values of each type of setting.
+_ACCEPTED = {str: str, int: numbers.Integral, float: numbers.Real}
+
+
+def check_name(name: str, where: str, known: Iterable[str] = TYPES) -> None:
+  """Checks that a name is a setting.
+
+  Args:
+    name: the name.
+    where: where it stands, the beginning of the message.
+    known: the names that are allowed.
+
+  Raises:
+    UserError: naming the nearest setting, if there is a similar one.
+  """
+  known = list(known)
+  if name not in known:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f'; the nearest is {near[0]!r}' if near else ''
+    raise UserError(f'{where} must name a flag of a run, got {name!r}{hint}. '
+                    'docs/flags.md lists the flags')
+
+
+def check_axis(name: str, where: str) -> None:
+  """Checks that runs of a sweep may differ in a setting.
+
+  Raises:
+    UserError: if there is no such setting, or all runs share it.
+  """
+  check_name(name, where)
+  if name in _SHARED:
+    raise UserError(f'{where} must name a flag in which runs may differ, got '
+                    f'{name!r}, which all runs of a sweep share; give '
+                    f'--{name}={name.upper()} once')
+
+
+def convert(name: str, value: Any, where: str) -> Any:
+  """Returns a value in the type of a setting.
+
+  Integers count as floats. Booleans are no numbers, and strings are not parsed.
+
+  Raises:
+    UserError: if the value has another type.
+  """
+  kind = TYPES[name]
+  is_bool = isinstance(value, bool | np.bool_)
+  if is_bool != (kind is bool) or (
+      kind is not bool and not isinstance(value, _ACCEPTED[kind])):
+    raise UserError(f'{where}: {name} must be of type {kind.__name__}, got '
+                    f'{value!r} of type {type(value).__name__}')
+  try:
+    return kind(value)
+  except OverflowError as error:
+    raise UserError(f'{where}: {name} must be at most 1e30, got an integer '
+                    'beyond the range of floats') from error
+
+
+def axis(name: str, values: Any, where: str) -> tuple[Any, ...]:
+  """Returns the values of an axis in the type of its setting.
+
+  Raises:
+    UserError: if runs cannot differ in this setting, or `values` is not a list
+      of one or more distinct values of its type.
+  """
+  check_axis(name, where)
+  if isinstance(values, str) or not isinstance(values, Iterable):
+    raise UserError(f'{where}: {name} must be a list of values, got '
+                    f'{values!r}; write {name}=[...], with a value per run')
+  converted = tuple(convert(name, value, where) for value in values)
+  if not converted:
+    raise UserError(f'{where}: {name} must have one value or more, got an '
+                    'empty list; remove it, or list values')
+  for i, value in enumerate(converted):
+    if value in converted[:i]:
+      raise UserError(f'{where}: {name} must have distinct values, got '
+                      f'{value!r} twice; remove one')
+  return converted
+
+
+def parse_axis(text: str) -> tuple[str, tuple[Any, ...]]:
+  """Returns the name and the values of an argument NAME=V1,V2,... of --grid.
+
+  Raises:
+    UserError: if the text has another form, or is no axis.
+  """
+  name, equals, listed = text.partition('=')
+  where = f'--grid {text}'
+  if not equals:
+    raise UserError(f'--grid must be NAME=V1,V2,..., got {text!r}; write '
+                    f'--grid {name}=VALUE,VALUE')
+  check_axis(name, where)
+  return name, axis(name, [_parse(name, word.strip(), where)
+                           for word in listed.split(',')], where)
+
+
+def _parse(name, word, where):
+  """Returns the value that a word of --grid denotes."""
+  if not word:
+    raise UserError(f'{where}: {name} must have values between commas, got an '
+                    'empty one; lists in a file of --sweep may hold empty '
+                    'strings and values with commas')
+  kind = TYPES[name]
+  try:
+    return flags.BooleanParser().parse(word) if kind is bool else kind(word)
+  except (TypeError, ValueError) as error:
+    raise UserError(f'{where}: {name} must be of type {kind.__name__}, got '
+                    f'{word!r}') from error
+
+
+def show(value: Any) -> str:
+  """Returns a value as text, such as 5 for 5.0."""
+  return str(value).removesuffix('.0') if isinstance(value, float) else str(
+      value)

@@ -1,0 +1,73 @@
+"""The commands, the file and the program of docs/sweeps.md."""
+
+import json
+import pathlib
+import re
+import shlex
+
+from moon_jax.config import Config
+from moon_jax.sweep import __main__ as command_flags
+from moon_jax.sweep import axis_flags
+from moon_jax.sweep import command
+from moon_jax.sweep import values
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_TEXT = (_ROOT / 'docs' / 'sweeps.md').read_text(encoding='utf-8')
+
+
+def sweep_of(line):
+  """Returns the named sweep of a command as it is printed."""
+  words = shlex.split(line)[3:]
+  grids = [word for word, before in zip(words[1:], words) if before == '--grid']
+  given = dict(word.removeprefix('--').split('=', 1)
+               for word in words if word.startswith('--') and '=' in word)
+  path = given.pop('sweep', '')
+  for name in 'flagfile', 'max_runs', 'target':
+    given.pop(name, None)
+  config = Config(**{
+      name: values.TYPES[name](value) for name, value in given.items()})
+  return command.build(config, words, grids, path)
+
+
+def test_the_commands_are_those_sweeps(monkeypatch, tmp_path):
+  toml, = re.findall(r'```toml\n(.*?)```', _TEXT, re.DOTALL)
+  (tmp_path / 'methods.toml').write_text(toml, encoding='utf-8')
+  (tmp_path / 'experiments').symlink_to(_ROOT / 'experiments')
+  monkeypatch.chdir(tmp_path)
+  grid, merged, dry, file, changed, shared = (
+      sweep_of(line) for line in re.findall(
+          r'^python -m moon_jax.sweep .*', _TEXT, re.MULTILINE))
+  assert len(grid.sweep.configs) == len(dry.sweep.configs) == 6
+  assert (len(merged.sweep.configs), merged.sweep.merged) == (3, 1)
+  fedavg = merged.sweep.configs[0]
+  assert (fedavg.algorithm, fedavg.mu, fedavg.local_epochs) == ('fedavg', 1, 5)
+  assert (len(file.sweep.configs), file.name) == (9, 'methods')
+  assert [c.algorithm for c in file.sweep.configs] == ['fedavg'] * 3 + (
+      ['moon'] * 6)
+  assert len(changed.sweep.configs) == 8
+  assert shared.sweep == grid.sweep
+  assert {c.num_rounds for c in changed.sweep.configs} == {10}
+
+
+def test_the_command_of_target_plans_is_a_sweep(monkeypatch):
+  monkeypatch.chdir(_ROOT)
+  text = (_ROOT / 'docs' / 'target.md').read_text(encoding='utf-8')
+  line, = re.findall(r'^python -m moon_jax.plan .*--grid.*', text, re.MULTILINE)
+  assert len(sweep_of(line).sweep.configs) == 12
+
+
+def test_the_programs_make_the_sweep_and_train_federations(capsys):
+  programs = re.findall(r'```python\n(.*?)```', _TEXT, re.DOTALL)
+  exec(compile('\n'.join(programs), 'sweeps.md', 'exec'), {})
+  first, *commands, accuracies = capsys.readouterr().out.splitlines()
+  assert first == "12 ('algorithm', 'seed', 'mu')"
+  assert all('--algorithm=fedavg' in line for line in commands)
+  accuracies = json.loads(accuracies)
+  assert min(accuracies[1::2]) > max(accuracies[::2])  # rates 0.1 and 0.01
+
+
+def test_all_flags_of_the_command_are_listed():
+  rows = re.findall(r'^\| `--(\w+)` \|', _TEXT, re.MULTILINE)
+  flags = [axis_flags.GRID, axis_flags.SWEEP, command_flags._DRY_RUN,
+           command_flags._MAX_RUNS, command_flags._PART]
+  assert rows == [flag.name for flag in flags]

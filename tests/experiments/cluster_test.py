@@ -1,0 +1,61 @@
+"""The scripts for clusters start the right commands."""
+
+import pathlib
+import subprocess
+
+import pytest
+
+from moon_jax.config import Config
+from moon_jax.sweep import command
+
+ROOT = pathlib.Path(__file__).parents[2]
+CLUSTER = ROOT / 'experiments' / 'cluster'
+
+
+def check_part(words, expected):
+  """Checks --part, and that the other words are a sweep."""
+  words = list(words)
+  text, = (word for word in words if word.startswith('--part='))
+  assert command.part(text.removeprefix('--part=')) == expected
+  words.remove(text)
+  given = dict(word.removeprefix('--').split('=', 1) for word in words)
+  path = ROOT / given.pop('sweep')
+  assert command.build(Config(**given), words, [], str(path)).sweep.configs
+
+
+@pytest.mark.parametrize('script', sorted(
+    path.name for path in CLUSTER.glob('*.sh')))
+def test_shell_scripts_have_valid_syntax(script):
+  subprocess.run(['bash', '-n', CLUSTER / script], check=True)
+
+
+def test_a_task_of_the_array_trains_its_part(tmp_path):
+  """srun is a stand-in that prints its arguments."""
+  srun = tmp_path / 'srun'
+  srun.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+  srun.chmod(0o755)
+  script = CLUSTER / 'slurm_sweep.sh'
+  done = subprocess.run(
+      ['bash', script, '--sweep=experiments/tables/mu.toml',
+       '--workdir=a directory'], check=True, text=True, capture_output=True,
+      env={'PATH': f'{tmp_path}:/usr/bin:/bin', 'SLURM_ARRAY_TASK_ID': '3',
+           'SLURM_ARRAY_TASK_COUNT': '4'})
+  words = done.stdout.splitlines()
+  assert words[:3] == ['python', '-m', 'moon_jax.sweep']
+  assert '--workdir=a directory' in words
+  check_part(words[3:], (3, 4))
+  assert '#SBATCH --array=0-3\n' in script.read_text()
+
+
+def test_a_pod_of_the_indexed_job_trains_its_part():
+  yaml = pytest.importorskip('yaml')
+  job = yaml.safe_load((CLUSTER / 'indexed_job.yaml').read_text())['spec']
+  assert job['completionMode'] == 'Indexed'
+  container, = job['template']['spec']['containers']
+  words = container['command']
+  assert words[:3] == ['python', '-m', 'moon_jax.sweep']
+  last = job['completions'] - 1
+  check_part([word.replace('$(JOB_COMPLETION_INDEX)', str(last))
+              for word in words[3:]], (last, job['completions']))
+  failed, _ = job['podFailurePolicy']['rules']
+  assert failed['onExitCodes']['containerName'] == container['name']

@@ -1,0 +1,198 @@
+"""The sweep command, with a stand-in for the training."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from moon_jax.config import Config
+from moon_jax.errors import DivergedError
+from moon_jax.errors import UserError
+from moon_jax.sweep import command
+from moon_jax.sweep.grid import Sweep
+
+ROOT = pathlib.Path(__file__).parents[2]
+FLAGFILE = f'--flagfile={ROOT / "experiments" / "quickstart.flags"}'
+SUMMARY = {'rounds': 2, 'test_accuracy': .5, 'best_test_accuracy': .6}
+
+# Runs the command with a stand-in for moon_jax.sweep.run and plan.
+SCRIPT = """if True:
+    import sys
+    import types
+    import moon_jax.sweep
+    from moon_jax.sweep import __main__ as main
+
+    def run(sweep, workdir, max_runs, part):
+      print('run', len(sweep.configs), workdir, max_runs, part)
+      summaries = [dict(rounds=2, test_accuracy=.5, best_test_accuracy=.6)
+                   for _ in sweep.configs]
+      summaries[-1] = {last}
+      return summaries
+
+    fake = types.ModuleType('moon_jax.sweep.run')
+    fake.run = run
+    sys.modules['moon_jax.sweep.run'] = moon_jax.sweep.run = fake
+    plan = types.ModuleType('moon_jax.sweep.plan')
+    plan.dry_run = lambda sweep, workdir, max_runs, part: (
+        f'plan of {{len(sweep.configs)}} runs in {{workdir}}')
+    sys.modules['moon_jax.sweep.plan'] = moon_jax.sweep.plan = plan
+    sys.argv[0] = 'moon_jax.sweep'
+    main.main()
+"""
+
+
+def started(*args, last='summaries[0]'):
+  done = subprocess.run(
+      [sys.executable, '-c', SCRIPT.format(last=last), *args], text=True,
+      capture_output=True, timeout=60, check=False, cwd=ROOT)
+  return done.returncode, done.stdout, done.stderr
+
+
+def build(*words, grids=(), path='', **fields):
+  return command.build(Config(**fields), words, grids, path)
+
+
+def test_the_command_trains_a_grid_and_writes_its_table(tmp_path):
+  status, out, err = started(
+      FLAGFILE, '--grid', 'algorithm=fedavg,moon', '--grid=mu=1,5',
+      '--num_rounds=2', f'--workdir={tmp_path}', '--max_runs=2', '--part=1/4')
+  assert (status, err) == (0, '')
+  lines = out.splitlines()
+  assert lines[0] == ('1 combination of settings equals another run: mu has no '
+                      'effect with --algorithm=fedavg')
+  assert lines[1] == f'run 3 {tmp_path} 2 (1, 4)'
+  name, = (tmp_path / 'sweeps').iterdir()
+  assert re.fullmatch(r'digits-algorithm-mu-[0-9a-f]{8}\.md', name.name)
+  assert lines[-1] == f'table: {name}'
+  assert name.read_text() == '\n'.join(lines[2:-1]) + '\n'
+  assert '| moon | 5 | 1 | 2 | 50.0 | 60.0 |' in lines
+
+
+def test_a_dry_run_prints_the_plan_only(tmp_path):
+  """The flags without --grid need not be those of a run."""
+  status, out, _ = started(
+      '--dry_run', '--learning_rate_schedule=step', '--grid=decay_rounds=1,2',
+      f'--workdir={tmp_path}')
+  assert (status, out) == (0, f'plan of 2 runs in {tmp_path}\n')
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_diverged_run_ends_with_status_1_after_the_table(tmp_path):
+  status, out, err = started(
+      '--grid=seed=0,1', f'--workdir={tmp_path}',
+      last="{'diverged': 'NaN', 'rounds': 1}")
+  assert status == 1 and '1 of 2 (1 diverged)' in out and 'table: ' in out
+  assert err == ('moon_jax.sweep: 1 of 2 runs diverged; the table names '
+                 'them\n')
+
+
+@pytest.mark.parametrize('args, message', [
+    (['--grid=mu=-3'], '--grid mu=-3: --mu must be at least 0'),
+    (['--part=4/4'], "--part must be I/N with I from 0 to N - 1, got '4/4'"),
+    (['--sweep=no.toml'], '--sweep=no.toml must be a file'),
+    (['--workdir=~no-one/x'], '--workdir=~no-one/x: there is no such home'),
+])
+def test_errors_are_one_line_with_status_2(args, message):
+  status, out, err = started(*args)
+  assert (status, out) == (2, '') and err.count('\n') == 1
+  assert err.startswith(f'moon_jax.sweep: {message}')
+
+
+@pytest.mark.parametrize('text, expected', [('0/1', (0, 1)), ('3/4', (3, 4))])
+def test_parts(text, expected):
+  assert command.part(text) == expected
+
+
+@pytest.mark.parametrize('text', ['1', '1/1', '-1/4', '0/0', 'a/b', '1/2/3'])
+def test_invalid_parts(text):
+  with pytest.raises(UserError, match='array jobs are numbered from 0'):
+    command.part(text)
+
+
+def test_flags_are_those_of_files_and_command_line():
+  """A mu of MOON in a flag file stays in its FedAvg runs, as in single ones."""
+  named = build(FLAGFILE, '--seed=3', grids=['algorithm=fedavg,moon'], seed=3,
+                workdir='x', dataset='ignored: it is not among the words')
+  assert [(c.algorithm, c.mu, c.seed, c.dataset, c.workdir)
+          for c in named.sweep.configs] == [
+              ('fedavg', 1., 3, 'digits', ''), ('moon', 1., 3, 'digits', '')]
+
+
+def test_a_given_mu_is_for_the_methods_that_read_it():
+  named = build('--mu=2', grids=['algorithm=fedavg,fedprox,moon'], mu=2.)
+  assert [c.mu for c in named.sweep.configs] == [0., 2., 2.]
+
+
+@pytest.fixture
+def file(tmp_path):
+  path = tmp_path / 'a.toml'
+  path.write_text(
+      'dataset = "digits"\nseed = [0, 1]\nlearning_rate = 0.1\n'
+      '[[runs]]\nmu = [1, 5]\n[[runs]]\nalgorithm = "fedavg"\nseed = 7\n')
+  return str(path)
+
+
+def test_flags_replace_those_of_the_file(file):
+  fields = lambda named: [(c.algorithm, c.mu, c.seed, c.learning_rate)
+                          for c in named.sweep.configs]
+  assert fields(build(path=file)) == [
+      ('moon', 1., 0, .1), ('moon', 1., 1, .1), ('moon', 5., 0, .1),
+      ('moon', 5., 1, .1), ('fedavg', 0., 7, .1)]
+  assert fields(build('--seed=2', path=file, grids=['mu=3'], seed=2)) == [
+      ('moon', 3., 2, .1), ('fedavg', 0., 2, .1)]
+  assert fields(build('--mu=3', path=file, grids=['learning_rate=.2,.3'],
+                      mu=3.)) == [
+      ('moon', 3., 0, .2), ('moon', 3., 0, .3), ('moon', 3., 1, .2),
+      ('moon', 3., 1, .3), ('fedavg', 0., 7, .2), ('fedavg', 0., 7, .3)]
+
+
+def test_the_name_of_the_table_is_that_of_the_file(file):
+  assert build(path=file).name == 'a'
+  assert build('--data_dir=x', path=file, data_dir='x').name == 'a'
+  changed = build('--num_rounds=3', path=file, num_rounds=3).name
+  assert re.fullmatch('a-[0-9a-f]{8}', changed)
+
+
+@pytest.mark.parametrize('arguments, message', [
+    (dict(grids=['mu=1', 'mu=2']), '--grid must name each flag once, got mu'),
+    (dict(words=['--mu=1'], mu=1., grids=['mu=2']),
+     '--grid mu=2 and --mu=1.0 exclude each other; remove one'),
+    (dict(words=['--mu=1'], mu=1., grids=['algorithm=fedavg,solo']),
+     '--mu has no effect on any run, with --algorithm=fedavg, --algorithm=sol'),
+    (dict(words=[FLAGFILE], grids=['algorithm=fedprox']),
+     '--mu=1.0 is for --algorithm=moon; give --mu'),
+])
+def test_invalid_command_lines(arguments, message):
+  words = arguments.pop('words', ())
+  with pytest.raises(UserError, match=message):
+    build(*words, **arguments)
+
+
+def test_two_flag_files_are_refused(tmp_path):
+  (tmp_path / 'a.flags').write_text('--dataset=digits')
+  (tmp_path / 'a.toml').write_text('flagfile = "a.flags"')
+  with pytest.raises(UserError, match='a.toml names a flag file itself'):
+    build(FLAGFILE, path=str(tmp_path / 'a.toml'))
+
+
+def test_title_and_description_head_the_table(tmp_path):
+  sweep = Sweep.grid(Config(dataset='digits'), seed=[0])
+  named = command.Named(sweep, 'name', 'Title', 'Some\nwords.\n')
+  command.finish(named, [SUMMARY], str(tmp_path))
+  text = (tmp_path / 'sweeps' / 'name.md').read_text()
+  assert text.startswith('# Title\n\nSome\nwords.\n\n| n | rounds |')
+  assert os.listdir(tmp_path / 'sweeps') == ['name.md']
+  with pytest.raises(DivergedError):
+    command.finish(named, [{'diverged': 'NaN', 'rounds': 0}], str(tmp_path))
+  assert '0 of 1 (1 diverged)' in (tmp_path / 'sweeps/name.md').read_text()
+
+
+def test_a_directory_that_cannot_be_written(tmp_path):
+  (tmp_path / 'sweeps').write_text('')
+  named = command.Named(Sweep.grid(Config(dataset='digits'), seed=[0]), 'name')
+  with pytest.raises(UserError, match='--workdir=.* must be writable, got File'
+                     ' exists'):
+    command.finish(named, [SUMMARY], str(tmp_path))

@@ -1,0 +1,155 @@
+"""Sweeps: their runs, their order, and which combinations are one run."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import moon_jax as mj
+from moon_jax.rundir import identity
+from moon_jax.rundir.workdir import Workdir
+from moon_jax.simulation import checks
+from moon_jax.sweep import grid as grid_lib
+from moon_jax.sweep.grid import Sweep
+
+BASE = mj.Config(dataset='digits', num_rounds=2)
+
+
+def fields(sweep, *names):
+  return [tuple(getattr(config, name) for name in names)
+          for config in sweep.configs]
+
+
+def test_a_grid_has_all_combinations_and_the_last_axis_is_fastest():
+  sweep = Sweep.grid(BASE, mu=[.1, 1, 5], num_negatives=(1, 2), seed=range(2))
+  expected = [
+      (.1, 1, 0), (.1, 1, 1), (.1, 2, 0), (.1, 2, 1), (1., 1, 0), (1., 1, 1),
+      (1., 2, 0), (1., 2, 1), (5., 1, 0), (5., 1, 1), (5., 2, 0), (5., 2, 1)]
+  assert fields(sweep, 'mu', 'num_negatives', 'seed') == expected
+  assert sweep.axes == ('mu', 'num_negatives', 'seed')
+  assert (sweep.merged, sweep.reasons) == (0, ())
+  assert {config.dataset for config in sweep.configs} == {'digits'}
+
+
+def test_each_run_has_the_directory_of_a_single_run():
+  """Also with a flag file's mu of MOON, which FedAvg ignores."""
+  base = dataclasses.replace(BASE, mu=5.)
+  sweep = Sweep.grid(base, algorithm=['fedavg', 'moon'], seed=[0, 1])
+  for config, (algorithm, seed) in zip(
+      sweep.configs, [('fedavg', 0), ('fedavg', 1), ('moon', 0), ('moon', 1)]):
+    single = checks.validate(dataclasses.replace(
+        base, algorithm=algorithm, seed=seed))
+    assert Workdir(config).path == Workdir(single).path
+
+
+def test_values_have_the_type_of_their_flag():
+  sweep = Sweep.grid(BASE, mu=np.array([1, 5]), seed=np.arange(2),
+                     augment=[np.bool_(True), False])
+  assert {tuple(map(type, run)) for run in fields(
+      sweep, 'mu', 'seed', 'augment')} == {(float, int, bool)}
+  plain = Sweep.grid(BASE, mu=[1, 5], seed=[0, 1], augment=[True, False])
+  assert plain == sweep
+
+
+def test_an_axis_without_effect_on_a_method_adds_no_runs():
+  sweep = Sweep.grid(BASE, algorithm=['fedavg', 'moon'], mu=[1, 5])
+  assert fields(sweep, 'algorithm', 'mu') == [
+      ('fedavg', 0.), ('moon', 1.), ('moon', 5.)]
+  assert (sweep.merged, sweep.reasons) == (
+      1, ('mu has no effect with --algorithm=fedavg',))
+
+
+@pytest.mark.parametrize('base, axes, runs, reason', [
+    ({}, dict(partition=['iid', 'dirichlet'], beta=[.1, .5]), 3,
+     'beta has no effect with --partition=iid'),
+    ({}, dict(algorithm=['centralized', 'fedavg'], num_clients=[5, 10]), 3,
+     'num_clients has no effect with --algorithm=centralized'),
+    ({}, dict(dropout_rate=[0, .1],
+              dropout_stage=['before_training', 'after_training']), 3,
+     'dropout_stage has no effect with --dropout_rate=0'),
+    ({}, dict(projection_head=[True, False], projection_dim=[64, 256]), 3,
+     'projection_dim has no effect with --noprojection_head'),
+    (dict(algorithm='fedavg'),
+     dict(server_optimizer=['sgd', 'adam'], server_momentum=[0, .9]), 3,
+     'server_momentum has no effect with --server_optimizer=adam'),
+    ({}, dict(mu=[-1, 5]), 1, 'mu=5 is the same as mu=-1'),
+    ({}, dict(lanes=[1, 2]), 1, 'lanes does not change results'),
+])
+def test_equal_runs_are_one(base, axes, runs, reason):
+  sweep = Sweep.grid(dataclasses.replace(BASE, **base), **axes)
+  combinations = np.prod([len(values) for values in axes.values()])
+  assert (len(sweep.configs), sweep.merged, sweep.reasons) == (
+      runs, combinations - runs, (reason,))
+  assert len({identity.fingerprint(c) for c in sweep.configs}) == runs
+
+
+def test_files_with_different_names_are_different_runs(tmp_path):
+  """Their names are not part of a fingerprint; their content is hashed."""
+  paths = [str(tmp_path / name) for name in 'ab']
+  assert fields(Sweep.grid(BASE, init_from=paths), 'init_from') == [
+      (path,) for path in paths]
+
+
+def test_a_union_keeps_the_order_and_has_each_run_once():
+  sweep = (Sweep.grid(BASE, mu=[5, 1])
+           | Sweep.grid(BASE, algorithm=['fedavg', 'moon'])
+           | Sweep.grid(BASE, mu=[2]))
+  assert fields(sweep, 'algorithm', 'mu') == [
+      ('moon', 5.), ('moon', 1.), ('fedavg', 0.), ('moon', 2.)]
+  assert sweep.axes == ('mu', 'algorithm')
+  assert (sweep.merged, sweep.reasons) == (1, ('two grids have the same run',))
+
+
+@pytest.mark.parametrize('axes, message', [
+    (dict(mu=[-3], seed=[0]), '--grid mu=-3 seed=0: --mu must be at least 0'),
+    (dict(num_negative=[1]), "got 'num_negative'; the nearest is 'num_negativ"),
+    (dict(workdir=['a']), "got 'workdir', which all runs .* share; give"),
+    (dict(data_dir=['a']), "got 'data_dir', which all runs of a sweep share"),
+    (dict(mu=[]), 'mu must have one value or more, got an empty list'),
+    (dict(mu=[1, 5, 1.]), 'mu must have distinct values, got 1.0 twice'),
+    (dict(mu=5), 'mu must be a list of values, got 5'),
+    (dict(optimizer='sgd'), "optimizer must be a list of values, got 'sgd'"),
+    (dict(mu=['5']), "mu must be of type float, got '5' of type str"),
+    (dict(seed=[1.]), 'seed must be of type int, got 1.0 of type float'),
+    (dict(seed=[True]), 'seed must be of type int, got True of type bool'),
+    (dict(augment=[1]), 'augment must be of type bool, got 1 of type int'),
+    (dict(mu=[10**400]), 'mu must be at most 1e30'),
+    (dict(mu=[None]), 'mu must be of type float, got None of type NoneType'),
+    (dict(seed=range(200), mu=range(200)), 'at most 10,000 runs, got 40,000'),
+    (dict(optimizer=['sgd', 'lion']),
+     '--grid optimizer=lion: --optimizer must be one of sgd, adam, amsgrad; '),
+    (dict(algorithm=['moon', 'scaffold']), 'algorithm=scaffold: .*--mom'),
+    (dict(noise_std=[.1, .2]),
+     '--noise_std has no effect on any run, with --partition=dirichlet; remo'),
+])
+def test_invalid_grids_are_errors(axes, message):
+  with pytest.raises(mj.UserError, match=message):
+    Sweep.grid(BASE, **axes)
+
+
+def test_a_mu_does_not_reach_another_method():
+  base = dataclasses.replace(BASE, mu=5.)
+  with pytest.raises(mj.UserError, match=(
+      '--grid algorithm=fedprox: --mu=5.0 is for --algorithm=moon; give --mu')):
+    Sweep.grid(base, algorithm=['moon', 'fedprox'])
+  both = Sweep.grid(BASE, algorithm=['moon', 'fedprox'])
+  assert fields(both, 'mu') == [(5.,), (.01,)]
+  Sweep.grid(base, algorithm=['moon', 'fedprox'], mu=[1])
+
+
+def test_the_workdir_of_a_run_is_refused():
+  with pytest.raises(mj.UserError, match='--workdir=x is the directory of one'):
+    Sweep.grid(dataclasses.replace(BASE, workdir='x'), seed=[0])
+
+
+def test_settings_of_a_block_are_used_or_refused():
+  """A fixed mu counts for MOON only; alone with FedAvg it is an error."""
+  both = grid_lib.from_blocks(
+      BASE, [{'algorithm': ('fedavg', 'moon'), 'mu': 1.}])
+  assert fields(both, 'mu') == [(0.,), (1.,)]
+  with pytest.raises(mj.UserError, match='--mu has no effect on any run, with'
+                     ' --algorithm=fedavg; remove it'):
+    grid_lib.from_blocks(BASE, [{'algorithm': 'fedavg', 'mu': 1.}])
+  # moon_jax.train accepts this beta, which is part of the directory's name.
+  iid = grid_lib.from_blocks(BASE, [{'partition': 'iid', 'beta': .1}])
+  assert fields(iid, 'beta') == [(.1,)]

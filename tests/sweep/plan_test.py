@@ -1,0 +1,179 @@
+"""Tests plans of sweeps: their programs, the reasons and the cost."""
+
+import dataclasses
+
+import pytest
+
+from moon_jax.config import Config
+from moon_jax.data import sources
+from moon_jax.engine import side_by_side
+from moon_jax.simulation import build
+from moon_jax.simulation import forecast
+from moon_jax.simulation import memory_check
+from moon_jax.simulation import stack_layout
+from moon_jax.simulation.planner import Planner
+from moon_jax.sweep import cost
+from moon_jax.sweep import grid
+from moon_jax.sweep import plan
+from moon_jax.sweep import planning
+from moon_jax.sweep import run
+
+BASE = Config(
+    dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
+    participation=.5, local_epochs=3, batch_size=8, num_rounds=7, eval_every=3)
+DATASET = sources.load('breast_cancer', '')
+RATES = forecast.Rates(
+    seconds_per_row=2., seconds_per_job=.5, evaluation_seconds=6.,
+    temporary_bytes=10**9, compile_seconds=100.)
+
+
+def planned(configs, **kwargs):
+  return planning.plan(
+      configs, lambda index: build.federation(configs[index], DATASET),
+      range(len(configs)), **kwargs)
+
+
+def changed(**changes):
+  return dataclasses.replace(BASE, **changes)
+
+
+@pytest.mark.parametrize('changes, reason', [
+    ({'algorithm': 'fedprox', 'mu': 1.}, 'algorithm'),
+    ({'batch_size': 16}, 'batch_size'),
+    ({'batch_size': 16, 'num_clients': 20}, 'num_clients, batch_size'),
+    ({'local_epochs': 1}, 'local_epochs above 1'),
+    ({'num_negatives': 100},
+     'num_negatives: one buffer of previous models would be too large'),
+])
+def test_reasons_of_other_programs(changes, reason):
+  configs = [BASE, changed(seed=1), changed(**changes)]
+  first, second = planned(configs)
+  assert (first.runs, second.runs) == ([0, 1], [2])
+  assert (first.reason, first.split, second.split) == ('', '', '')
+  assert sorted(second.reason.split(', ')) == sorted(reason.split(', '))
+
+
+def test_a_reason_names_the_most_similar_program():
+  configs = [BASE, changed(algorithm='fedavg', batch_size=4, num_clients=8),
+             changed(algorithm='fedavg', batch_size=4)]
+  assert planned(configs)[2].reason == 'num_clients'
+
+
+def test_facts_about_the_data_are_reasons():
+  """Clients of the large run have fewer examples than its batch."""
+  configs = [changed(batch_size=500, partition='dirichlet', seed=seed)
+             for seed in range(2)]
+  reasons = [program.reason for program in planned(configs)]
+  assert reasons == ['', 'the batch size, at most the largest client']
+
+
+def test_reasons_of_splits(monkeypatch):
+  configs = [changed(seed=seed) for seed in range(6)]
+  assert planned(configs)[0].split == ''
+  by_flag = planned(configs, max_runs=4)
+  assert [program.runs for program in by_flag] == [[0, 1, 2], [3, 4, 5]]
+  assert {program.split for program in by_flag} == {'--max_runs=4'}
+  by_part = planned(configs, num_parts=3)
+  assert len(by_part) == 3
+  assert by_part[0].split == '--part=I/3, so that all 3 parts have runs'
+  one, = memory_check.needs(by_part[0].specs[0].memory)
+  monkeypatch.setattr(memory_check, '_machine', lambda: 3 * one.size)
+  by_memory = planned(configs, max_runs=5)
+  assert len(by_memory) > 1
+  need, = memory_check.needs(*[by_part[0].specs[0].memory] * 6)
+  assert need.size > 3 * one.size
+  assert by_memory[0].split == (
+      f'6 runs need {need.size / 1e9:,.3g} GB of memory, the machine has '
+      f'{3 * one.size / 1e9:,.3g} GB')
+
+
+@pytest.mark.parametrize('num_devices, lanes', [(1, 1), (2, 2), (4, 2)])
+def test_amounts_are_those_of_the_joined_tables(num_devices, lanes):
+  """Runs have unlike numbers of rounds and of epochs."""
+  configs = [changed(seed=0, num_rounds=2, lanes=lanes),
+             changed(seed=1, num_rounds=5, lanes=lanes),
+             changed(seed=2, num_rounds=3, lanes=lanes, local_epochs=5)]
+  specs = [stack_layout.alone(build.federation(config, DATASET))
+           for config in configs]
+  joined, places = stack_layout.together(specs, num_devices, is_cpu=True)
+  shape = joined.layout.shape
+  planners = [Planner(spec.memory.federation, spec) for spec in specs]
+  rows = jobs = 0
+  for index in range(5):
+    tables = [planner.plan(index) if index < config.num_rounds else None
+              for planner, config in zip(planners, configs)]
+    found = side_by_side.join(tables, places, shape, 100).table
+    rows += found.num_rows.max()
+    per_device = (found.jobs.num_steps > 0).reshape(shape.num_devices, -1)
+    jobs += per_device.sum(1).max()
+  assert cost.amounts(specs, places, joined.layout) == (rows, jobs)
+
+
+def test_the_cost_is_that_of_rows_jobs_and_evaluations():
+  specs = [stack_layout.alone(build.federation(
+      changed(seed=seed, lanes=1), DATASET)) for seed in range(3)]
+  alone = cost.estimate(specs[:1], RATES)
+  # 16 clients of 28 examples take 9 steps each; 8 of them train in a round.
+  assert (alone.rounds, alone.rows, alone.jobs) == (7, 7 * 8 * 9, 7 * 8)
+  assert alone.seconds == {
+      'training': 2 * alone.rows + .5 * 56, 'evaluation': 3 * 6.,
+      'compilation': 100.}
+  assert alone.total_seconds == alone.most_seconds
+  three = cost.estimate(specs, RATES)
+  assert three.seconds['evaluation'] == 3 * alone.seconds['evaluation']
+  assert alone.rows <= three.rows <= 3 * alone.rows
+  assert three._replace(groups=4).most_seconds == (
+      three.total_seconds + 3 * three.seconds['training'])
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
+  measured = []
+
+  class Trial:
+    def __init__(self, federation, lanes_per_device):
+      measured.append((federation.seed, lanes_per_device))
+
+    def rates(self):
+      return RATES
+
+  monkeypatch.setattr(cost, 'Trial', Trial)
+  sweep = grid.Sweep.grid(BASE, mu=[1, 5], seed=range(3))
+  text = plan.dry_run(sweep, str(tmp_path))
+  assert not [*tmp_path.iterdir()]
+  assert [seed for seed, _ in measured] == [0]
+  for words in ('program 1 of 1: 6 runs, 0 of them ended',
+                'mu=1,5 seed=0,1,2\n',
+                'memory of the machine: ', 'client state of a round, before',
+                'each device 1.000', 'compilation 100.0 s',
+                'total: 6 runs to train in 1 program;'):
+    assert words in text, words
+  monkeypatch.setattr(run.Units, '_result', lambda self, index: (
+      {'rounds': 7} if index < 4 else None))
+  text = plan.dry_run(sweep, str(tmp_path), max_runs=1)
+  assert [seed for seed, _ in measured] == [0, 1, 2]  # unfinished runs
+  assert text.startswith(
+      '4 of 6 runs are finished\nprogram 1 of 2: 1 run, 0 of them ended\n')
+  assert 'split: --max_runs=1' in text
+  assert 'total: 2 runs to train in 2 programs;' in text
+  text = plan.dry_run(sweep, str(tmp_path), part=(0, 2))
+  assert 'program 1 of 2, part 0/2: 3 runs, 3 of them ended\n' in text
+  assert 'program 2 of 2, part 1/2: 3 runs, 1 of them ended\n' in text
+  monkeypatch.setattr(run.Units, '_result', lambda self, index: {'rounds': 7})
+  assert plan.dry_run(sweep, str(tmp_path)).endswith(
+      'total: all runs are finished')
+
+
+def test_long_axes_are_shortened():
+  configs = [changed(seed=seed, mu=mu) for seed in range(9) for mu in (.5, 1.)]
+  assert plan.runs_text(configs, ('seed', 'mu')) == (
+      'seed=0,1,2,...,8 mu=0.5,1')
+  assert plan.runs_text(configs[:-1], ('seed', 'mu')).endswith(
+      ' (17 of 18 combinations)')
+  assert plan.runs_text([changed(algorithm='fedavg')], ('seed', 'mu')) == (
+      'seed=0')
+
+
+@pytest.mark.parametrize('seconds, text', [
+    (1.25, '1.2 s'), (119, '119.0 s'), (120, '2.0 min'), (7200, '2.0 h')])
+def test_durations_have_suitable_units(seconds, text):
+  assert plan.duration(seconds) == text

@@ -1,0 +1,453 @@
+"""Sweeps that are interrupted, shared, extended and resumed."""
+
+import dataclasses
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import sweep_kills
+from moon_jax.config import Config
+from moon_jax.engine import lanes as lanes_lib
+from moon_jax.errors import InterruptedRun
+from moon_jax.errors import OutOfMemory
+from moon_jax.errors import UserError
+from moon_jax.rundir import export
+from moon_jax.rundir.checkpoint import Checkpoints
+from moon_jax.rundir.workdir import Workdir
+from moon_jax.simulation import stack as stack_lib
+from moon_jax.sweep import run as run_lib
+from moon_jax.sweep.grid import Sweep
+from moon_jax.training import prepare
+from moon_jax.training import run as single_run
+from moon_jax.training.signals import Interrupt
+
+ROOT = pathlib.Path(__file__).parents[2]
+CONFIG = Config(
+    dataset='breast_cancer', model='mlp', algorithm='fedavg', num_clients=4,
+    beta=5., local_epochs=1, batch_size=16, learning_rate=.02, num_rounds=3,
+    participation=.5, checkpoint_every=1)
+FILES = ('config.json', 'partition.npz', 'cohorts.txt', 'model.safetensors')
+
+
+def sweep_of(*seeds, **fields):
+  return Sweep.grid(dataclasses.replace(CONFIG, **fields), seed=seeds or (
+      0, 1, 2))
+
+
+class Rounds(list):
+  """A callback: the (seed, round) of each line of metrics, in order."""
+
+  def __call__(self, simulation, line):
+    self.append((simulation.federation.seed, line['round']))
+
+
+def results(workdir, names=None):
+  """Returns the results of all runs in a directory, by run."""
+  found = {}
+  for run in sorted(workdir.glob('breast*')):
+    if names is None or run.name in names:
+      lines = [json.loads(line) for line in open(run / 'metrics.jsonl')]
+      for line in lines:
+        del line['seconds'], line['examples_per_second']
+      found[run.name] = lines, *((run / name).read_bytes() for name in FILES)
+  return found
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+  """The results of the sweep without interruption."""
+  path = tmp_path_factory.mktemp('whole')
+  run_lib.run(sweep_of(), str(path))
+  return results(path)
+
+
+def raise_(error):
+  raise error
+
+
+class Killed(BaseException):
+  """Ends a process; nothing catches it or saves anything."""
+
+
+def at_call(monkeypatch, owner, name, number, error):
+  """Raises an error in the call of a method with this number, from 1."""
+  method, calls = getattr(owner, name), []
+
+  def call(*args, **kwargs):
+    calls.append(1)
+    if len(calls) == number:
+      raise error
+    return method(*args, **kwargs)
+
+  monkeypatch.setattr(owner, name, call)
+
+
+@pytest.mark.parametrize('owner, name, number', [
+    (Workdir, 'append_metrics', 5), (Workdir, 'write_summary', 3), *[
+        pytest.param(*at, marks=pytest.mark.slow) for at in (
+            (Workdir, 'begin', 2), (stack_lib.Stack, 'compile', 1),
+            (stack_lib.Round, 'start', 2), (Checkpoints, 'save', 5),
+            (export, 'save', 2))]])
+def test_a_sweep_killed_anywhere_resumes_to_the_same_bits(
+    owner, name, number, whole, tmp_path, monkeypatch):
+  rounds = Rounds()
+  with monkeypatch.context() as changed:
+    at_call(changed, owner, name, number, Killed())
+    with pytest.raises(Killed):
+      run_lib.run(sweep_of(), str(tmp_path), callbacks=[rounds])
+  before = len(rounds)
+  finished = {path: path.stat().st_mtime_ns
+              for path in tmp_path.glob('*/summary.json')}
+  assert len(finished) == {'write_summary': 2, 'save': 1 * (owner is export)
+                           }.get(name, 0)
+  summaries = run_lib.run(sweep_of(), str(tmp_path), callbacks=[rounds])
+  assert results(tmp_path) == whole
+  assert all(path.stat().st_mtime_ns == was for path, was in finished.items())
+  # At most the round that was being trained or recorded is repeated.
+  assert len(rounds[before:]) <= 9 - before + 3
+  assert {*rounds} == {(seed, n) for seed in range(3) for n in (1, 2, 3)}
+  assert [summary['rounds'] for summary in summaries] == [3] * 3
+
+
+@pytest.mark.parametrize('at', [  # in rounds, and an evaluation
+    2, *[pytest.param(at, marks=pytest.mark.slow) for at in (1, 4)]])
+def test_a_signal_saves_all_runs(at, whole, tmp_path, monkeypatch):
+  config = {'checkpoint_every': 100}
+  call, calls = Interrupt.call, []
+
+  def end(self, function):
+    calls.append(1)
+    if len(calls) == at:
+      raise InterruptedRun(signal.SIGTERM)
+    return call(self, function)
+
+  rounds = Rounds()
+  with monkeypatch.context() as changed:
+    changed.setattr(Interrupt, 'call', end)
+    with pytest.raises(InterruptedRun, match=(
+        'ended by SIGTERM with 3 of 3 runs unfinished; the same command resum'
+    )):
+      run_lib.run(sweep_of(**config), str(tmp_path), callbacks=[rounds])
+  run_lib.run(sweep_of(**config), str(tmp_path), callbacks=[rounds])
+  assert sorted(rounds) == [(seed, n) for seed in range(3) for n in (1, 2, 3)]
+  for name, found in results(tmp_path).items():
+    assert found[0] == whole[name][0]  # the other files name the flag
+
+
+def test_a_signal_while_a_program_ends_ends_the_sweep(tmp_path, monkeypatch):
+  write = Workdir.write_summary
+
+  def write_and_kill(self, summary):
+    write(self, summary)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(.2)  # until the thread of Interrupt has read it
+
+  monkeypatch.setattr(Workdir, 'write_summary', write_and_kill)
+  with pytest.raises(InterruptedRun, match='SIGTERM; the same command trains'):
+    run_lib.run(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
+  assert len(list(tmp_path.glob('*/summary.json'))) == 1
+
+
+def test_more_values_train_only_new_runs_with_the_unfinished(
+    whole, tmp_path, monkeypatch, capsys):
+  """In one program, although they would be in two with the finished ones."""
+  monkeypatch.chdir(tmp_path)
+  single_run.run(dataclasses.replace(CONFIG, seed=1))
+  rounds = Rounds()
+  run_lib.run(sweep_of(), max_runs=2, callbacks=[rounds])
+  out = capsys.readouterr().out
+  assert '1 of 3 runs are finished' in out
+  assert '2 runs of 6 rounds together in one program' in out
+  assert {seed for seed, _ in rounds} == {0, 2}
+  assert results(tmp_path / 'runs') == whole
+  rounds.clear()
+  summaries = run_lib.run(sweep_of(), callbacks=[rounds])
+  assert not rounds and [s['rounds'] for s in summaries] == [3] * 3
+
+
+def directory_of(workdir, seed):
+  """Returns the `Workdir` of a run of the sweep."""
+  config, = sweep_of(seed).configs
+  return prepare.prepare(config, root=str(workdir)).workdir
+
+
+def test_runs_of_other_processes_are_left_to_them(
+    whole, tmp_path, monkeypatch, capsys):
+  """A process trains runs 0 and 2 of a program; run 0 ends, and it dies."""
+  others = [directory_of(tmp_path, seed) for seed in (0, 2)]
+  for other in others:
+    other.lock()
+  elsewhere, rounds, waits = tmp_path / 'elsewhere', Rounds(), []
+  run_lib.run(sweep_of(0), str(elsewhere))
+
+  def wait():
+    waits.append(len(rounds))
+    if len(waits) == 2:  # seed 1 has been trained meanwhile
+      shutil.copytree(elsewhere / others[0].path.name, others[0].path,
+                      dirs_exist_ok=True)
+      for other in others:
+        other.close()
+
+  monkeypatch.setattr(run_lib, '_wait', wait)
+  summaries = run_lib.run(sweep_of(), str(tmp_path), callbacks=[rounds])
+  out = capsys.readouterr().out
+  assert out.count('waiting for 3 runs that other processes train') == 1
+  assert out.count('waiting for 2 runs that other processes train') == 1
+  assert waits == [0, 3]
+  assert rounds == [(seed, n) for seed in (1, 2) for n in (1, 2, 3)]
+  assert all(summaries)
+  assert results(tmp_path) == whole
+
+
+def test_a_signal_ends_the_wait_for_other_processes(tmp_path, monkeypatch):
+  other = directory_of(tmp_path, 0)
+  other.lock()
+  monkeypatch.setattr(run_lib, '_POLL_SECONDS', 60.)
+  call = Interrupt.call
+
+  def call_and_kill(self, function):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return call(self, function)
+
+  monkeypatch.setattr(Interrupt, 'call', call_and_kill)
+  with pytest.raises(InterruptedRun, match='the same command waits') as raised:
+    run_lib.run(sweep_of(0), str(tmp_path))
+  assert raised.value.number == signal.SIGTERM
+  other.close()
+
+
+def test_a_run_that_diverged_ends_alone_and_is_not_repeated(tmp_path, capsys):
+  sweep = Sweep.grid(CONFIG, learning_rate=[.02, 1e30])
+  rounds = Rounds()
+  for _ in range(2):
+    good, bad = run_lib.run(sweep, str(tmp_path), callbacks=[rounds])
+    assert good['rounds'] == 3
+    assert bad['rounds'] == 0 and 'round 1' in bad['diverged']
+  assert len(rounds) == 3
+  out, err = capsys.readouterr()
+  assert err.count('run --learning_rate=1e+30: round 1') == 1
+  assert '1 of 2 runs are finished, 1 diverged' in out
+
+
+@pytest.fixture(scope='module')
+def overflowing(tmp_path_factory):
+  """The path of data of which one client's overflow float32."""
+  path = tmp_path_factory.mktemp('data') / 'overflow.npz'
+  random = np.random.RandomState(0)
+  x = random.randn(90, 6).astype(np.float32)
+  owner = np.arange(90) // 30
+  x[owner == 1] *= 1e30
+  np.savez(path, x_train=x, y_train=np.arange(90) % 2, x_test=x[:30],
+           y_test=np.arange(30) % 2, client_train=owner, mean=np.zeros(1),
+           std=np.ones(1))
+  return path
+
+
+def test_a_run_that_diverged_resumes_without_the_client(
+    overflowing, tmp_path):
+  base = dataclasses.replace(
+      CONFIG, dataset='npz', data_dir=str(overflowing), partition='natural',
+      num_clients=3, participation=1., num_rounds=1)
+  stopped = run_lib.run(Sweep.grid(base, seed=[0, 1]), str(tmp_path))
+  assert all('client 1' in result['diverged'] for result in stopped)
+  skip = dataclasses.replace(base, on_nan='skip_client')
+  results_ = run_lib.run(Sweep.grid(skip, seed=[0, 1]), str(tmp_path))
+  assert [result.get('rounds') for result in results_] == [1, 1]
+  assert not any('diverged' in result for result in results_)
+
+
+def test_a_run_that_ends_before_it_is_locked_is_not_trained(
+    whole, tmp_path, monkeypatch):
+  run_lib.run(sweep_of(0), str(tmp_path / 'elsewhere'))
+  run, = (tmp_path / 'elsewhere').glob('breast*')
+  lock, rounds = Workdir.lock, Rounds()
+
+  def end_and_lock(self):
+    if self.path.name == run.name and not self.path.exists():
+      shutil.copytree(run, self.path)
+    lock(self)
+
+  monkeypatch.setattr(Workdir, 'lock', end_and_lock)
+  assert all(run_lib.run(sweep_of(0, 1), str(tmp_path), callbacks=[rounds]))
+  assert {seed for seed, _ in rounds} == {1}
+  assert results(tmp_path).items() <= whole.items()
+  summary = (tmp_path / run.name / 'summary.json').read_bytes()
+  assert summary == (run / 'summary.json').read_bytes()
+
+
+def test_an_error_in_the_files_of_a_run_saves_the_others(
+    whole, tmp_path, monkeypatch, capsys):
+  """The directory of one run vanishes; checkpoints are rare."""
+  append, gone = Workdir.append_metrics, []
+
+  def vanish(self, line):
+    if line['round'] == 2 and not gone:
+      gone.append(self.path)
+      shutil.rmtree(self.path)
+    append(self, line)
+
+  sweep, rounds = sweep_of(checkpoint_every=100), Rounds()
+  with monkeypatch.context() as changed:
+    changed.setattr(Workdir, 'append_metrics', vanish)
+    with pytest.raises(UserError, match='must be writable, got No such file'):
+      run_lib.run(sweep, str(tmp_path), callbacks=[rounds])
+  assert len(rounds) == 3
+  rounds.clear()
+  capsys.readouterr()
+  run_lib.run(sweep, str(tmp_path), callbacks=[rounds])
+  assert len(rounds) == 3 + 2 + 2  # of the first run all rounds
+  # Its rounds that were trained but not recorded count when they are recorded.
+  assert '\n9/9 rounds of 3 runs' in capsys.readouterr().out
+  for name, found in results(tmp_path).items():
+    assert found[0] == whole[name][0]  # the other files name the flag
+
+
+def test_locks_are_released_after_an_error(tmp_path, monkeypatch):
+  """In Python, the same sweep can be run again."""
+  with monkeypatch.context() as changed:
+    at_call(changed, Workdir, 'lock', 3, UserError('no room'))
+    with pytest.raises(UserError, match='no room'):
+      run_lib.run(sweep_of(), str(tmp_path))
+  for seed in range(3):
+    workdir = directory_of(tmp_path, seed)
+    workdir.lock()
+    workdir.close()
+
+
+def test_a_file_system_without_locks_is_reported_once(
+    tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(fcntl, 'flock', lambda *_: raise_(OSError('no locks')))
+  run_lib.run(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
+  err = capsys.readouterr().err
+  assert err == (f'warning: {tmp_path} has no file locks; start one process '
+                 'only, or give each its own --part\n')
+
+
+def test_parts_are_disjoint_and_wait_for_nobody(whole, tmp_path, monkeypatch):
+  monkeypatch.setattr(run_lib, '_wait', lambda: raise_(AssertionError()))
+  other = directory_of(tmp_path, 1)
+  other.lock()
+  first, second = Rounds(), Rounds()
+  run_lib.run(sweep_of(), str(tmp_path), 1, (0, 2), [first])
+  other.close()
+  summaries = run_lib.run(sweep_of(), str(tmp_path), 1, (1, 2), [second])
+  assert {seed for seed, _ in first} == {0, 2}
+  assert {seed for seed, _ in second} == {1}
+  assert all(summaries) and results(tmp_path) == whole
+
+
+def test_equal_files_with_other_names_are_trained_once(tmp_path):
+  cohorts = []
+  for name in 'ab':
+    cohorts.append(str(tmp_path / f'{name}.txt'))
+    pathlib.Path(cohorts[-1]).write_text('0 1\n2 3\n')
+  rounds = Rounds()
+  sweep = Sweep.grid(
+      dataclasses.replace(CONFIG, num_rounds=2, participation=1.),
+      cohorts_file=cohorts)
+  summaries = run_lib.run(sweep, str(tmp_path / 'sweep'), callbacks=[rounds])
+  assert rounds == [(0, 1), (0, 2)]
+  assert len(summaries) == 2 and summaries[0] == summaries[1]
+
+
+def test_a_directory_of_another_run_is_named(tmp_path):
+  workdir = directory_of(tmp_path, 1)
+  workdir.path.mkdir(parents=True)
+  (workdir.path / 'config.json').write_text(json.dumps(
+      dataclasses.replace(CONFIG, seed=7).to_dict()))
+  (workdir.path / 'metrics.jsonl').write_text('{"round": 1}\n')
+  with pytest.raises(UserError, match=(
+      r'^run --seed=1: --workdir=.* must hold a run of the same '
+      r'configuration.*--seed=7 \(now 1\)')):
+    run_lib.run(sweep_of(), str(tmp_path))
+  assert os.listdir(tmp_path) == [workdir.path.name]
+
+
+def started(workdir, *flags):
+  """Starts the command of `sweep_of()`; its output is a pipe."""
+  changed = [f'--{name}={value}' for name, value in CONFIG.to_dict().items()
+             if value != getattr(Config(), name)]
+  return subprocess.Popen(
+      [sys.executable, '-m', 'moon_jax.sweep', *changed, '--grid=seed=0,1,2',
+       f'--workdir={workdir}', *flags], cwd=ROOT, text=True,
+      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def test_a_process_takes_over_the_runs_of_a_killed_one(
+    whole, tmp_path, compilation_cache, monkeypatch):
+  """The killed one trains the first two of three runs."""
+  monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', compilation_cache)
+  killed = started(tmp_path, '--max_runs=2')
+  shown = ''
+  while 'rounds of 2 runs' not in shown:
+    shown = killed.stdout.readline()
+    assert shown
+  os.kill(killed.pid, signal.SIGSTOP)  # holds its locks
+  other = started(tmp_path, '--max_runs=2')
+  out = []
+  while not out or not out[-1].startswith('waiting for 2 runs'):
+    out.append(other.stdout.readline())
+    assert out[-1], out
+  assert 'round 3/3' in ''.join(out)
+  killed.kill()
+  killed.communicate()
+  rest = other.communicate(timeout=120)[0]
+  assert other.returncode == 0 and killed.returncode == -signal.SIGKILL
+  assert '2 runs of 6 rounds together' in rest and '| 3 | 3 |' in rest
+  assert results(tmp_path) == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('case', sweep_kills.CASES)
+def test_killed_sweeps_resume_to_the_same_bits(case, tmp_path):
+  """The short form of `python -m benchmarks.sweep_kills`."""
+  found = sweep_kills.compare(case, tmp_path / 'out', kills=6, seed=1)
+  assert found['same'] and found['same_runs'] == 6
+  assert found['tables printed'] == max(1, found['processes'] - 1)
+
+
+@pytest.mark.parametrize('lanes, devices, limit, is_cpu, expected', [
+    ([1, 1, 1], [1, 1, 1], '', True, (2, 2)),
+    ([1, 1, 1], [1, 1, 1], '1', True, (1, 1)),
+    ([2, 2], [2, 2], '1', True, (2, 2)),  # a run keeps its lanes
+    ([8, 8], [1, 1], '8', True, (8, 1)),
+    ([200, 200], [1, 1], '', True, (400, 2)),
+    ([16] * 12, [1] * 12, '', False, (2 * 96, 2)),
+    ([16] * 12, [1] * 12, '96', False, (96, 2)),
+    ([16] * 12, [1] * 12, '20', False, (16, 1))])
+def test_a_limit_of_lanes(lanes, devices, limit, is_cpu, expected, monkeypatch):
+  """After memory ran out, the next attempt always has fewer lanes."""
+  monkeypatch.delenv(lanes_lib.MAX_LANES_VARIABLE, raising=False)
+  if limit:
+    monkeypatch.setenv(lanes_lib.MAX_LANES_VARIABLE, limit)
+  assert lanes_lib.choose_for_runs(
+      lanes, devices, 2, 1000, is_cpu) == expected
+
+
+def test_memory_that_runs_out_ends_with_fewer_lanes(
+    whole, tmp_path, monkeypatch):
+  """As the restarted command has them; until one lane is left."""
+  error = jax.errors.JaxRuntimeError(
+      'RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.')
+  with monkeypatch.context() as changed:
+    changed.setattr(stack_lib.Round, 'start', lambda *_: raise_(error))
+    for num_lanes, fewer in (2, 1), (1, 0):
+      with pytest.raises(OutOfMemory, match=(
+          rf'with {num_lanes} lane\(s\) with 3 of 3 runs unfinished; the same '
+          'command resumes them .*, or --max_runs=1$')) as raised:
+        run_lib.run(sweep_of(), str(tmp_path))
+      assert raised.value.fewer_lanes == fewer
+      changed.setenv(lanes_lib.MAX_LANES_VARIABLE, str(fewer))
+  monkeypatch.setenv(lanes_lib.MAX_LANES_VARIABLE, '1')
+  run_lib.run(sweep_of(), str(tmp_path))
+  assert results(tmp_path) == whole  # one lane per run, as before

@@ -1,0 +1,98 @@
+"""The table of a sweep."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import moon_jax as mj
+from moon_jax.sweep import table
+from moon_jax.sweep.grid import Sweep
+
+BASE = mj.Config(dataset='digits', num_rounds=7)
+
+
+def summary(accuracy, best=None, rounds=7):
+  return {'test_accuracy': accuracy, 'best_test_accuracy': best or accuracy,
+          'rounds': rounds}
+
+
+def cells(text):
+  return [[cell.strip() for cell in line.strip('| ').split(' | ')]
+          for line in text.splitlines() if line.startswith('|')]
+
+
+def test_rows_have_mean_and_sample_deviation_over_seeds():
+  sweep = Sweep.grid(BASE, mu=[1, 5], seed=[0, 1, 2])
+  accuracies = np.array([[.5, .52, .58], [.61, .6, .63]])
+  text = table.markdown(sweep, [
+      summary(a, a + .1) for a in accuracies.ravel()])
+  header, _, *rows = cells(text)
+  assert header == ['mu', 'n', 'rounds', 'test accuracy (%)',
+                    'best test accuracy (%)']
+  for row, mu, values in zip(rows, '15', 100 * accuracies, strict=True):
+    std = f'± {np.std(values, ddof=1):.1f}'
+    assert row == [mu, '3', '7', f'{values.mean():.1f} {std}',
+                   f'{values.mean() + 10:.1f} {std}']
+  assert len(text.splitlines()) == 4
+
+
+def test_unfinished_and_diverged_runs_are_counted_and_named():
+  sweep = Sweep.grid(BASE, mu=[1, 5], seed=[0, 1, 2])
+  text = table.markdown(sweep, [
+      summary(.5), None, summary(.7, rounds=4),
+      {'diverged': 'a loss\nis | NaN', 'rounds': 2}, None, None])
+  first, second = cells(text)[2:]
+  assert first == ['1', '2 of 3', '4 to 7', '60.0 ± 14.1', '60.0 ± 14.1']
+  assert second[:2] == ['5', '0 of 3 (1 diverged)'] and not any(second[2:])
+  assert text.splitlines()[-2:] == [
+      '', '- diverged after 2 rounds, mu=5 seed=0: a loss is | NaN']
+
+
+def test_one_run_has_no_deviation():
+  text = table.markdown(Sweep.grid(BASE, mu=[1]), [summary(.5)])
+  assert cells(text)[2] == ['1', '1', '7', '50.0', '50.0']
+
+
+def test_a_setting_without_effect_is_a_dash():
+  sweep = Sweep.grid(BASE, algorithm=['fedavg', 'moon'], mu=[1, 5], seed=[0, 1])
+  rows = cells(table.markdown(sweep, [None] * 6))
+  assert [row[:3] for row in rows[2:]] == [
+      ['fedavg', '–', '0 of 2'], ['moon', '1', '0 of 2'],
+      ['moon', '5', '0 of 2']]
+
+
+def test_seeds_alone_are_one_row():
+  sweep = Sweep.grid(BASE, seed=[0, 1], partition_seed=[0, 1])
+  text = table.markdown(sweep, [summary(a) for a in (.1, .2, .3, .4)])
+  assert [row[:2] for row in cells(text)] == [
+      ['n', 'rounds'], ['---', '---'], ['4', '7']]
+
+
+@pytest.mark.parametrize('change, columns', [
+    (dict(algorithm='fedprox'), ['algorithm', 'mu']),  # defaults of mu differ
+    (dict(algorithm='fedavg'), ['algorithm']),
+    (dict(learning_rate=.1), ['learning_rate']),
+    (dict(lanes=2, checkpoint_every=3), []),
+])
+def test_settings_in_which_grids_differ_are_columns(change, columns):
+  """Otherwise rows of different runs would be averaged."""
+  sweep = (Sweep.grid(BASE, num_negatives=[1]) |
+           Sweep.grid(dataclasses.replace(BASE, **change), seed=[1]))
+  assert table.columns(sweep) == [*columns, 'num_negatives']
+
+
+def test_text_does_not_break_the_table():
+  sweep = Sweep.grid(BASE, metrics=['f1', 'a|b:c'.replace('|', '_')])
+  sweep = dataclasses.replace(sweep, configs=(
+      sweep.configs[0], dataclasses.replace(sweep.configs[1], metrics='a|b')))
+  assert 'a\\|b' in table.markdown(sweep, [None, None])
+
+
+def test_directories_are_listed_by_settings():
+  sweep = Sweep.grid(
+      mj.Config(dataset='digits'), mu=[1, 5], seed=[0, 1])
+  found = [{'rounds': 2, 'workdir': f'runs/{i}'} for i in range(3)] + [None]
+  assert table.directories(sweep, found).splitlines() == [
+      '- mu=1 seed=0: `runs/0`', '- mu=1 seed=1: `runs/1`',
+      '- mu=5 seed=0: `runs/2`']

@@ -1,0 +1,119 @@
+"""Files of --sweep."""
+
+import pathlib
+
+import pytest
+
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+from moon_jax.sweep import command
+from moon_jax.sweep import toml_file
+
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLE = """
+title = "Methods"
+flagfile = "../digits.flags"
+mu = 2
+seed = [0, 1]
+num_rounds = 3
+
+[published]
+moon = 0.691
+
+[[runs]]
+algorithm = "fedavg"
+metrics = ["f1,ece", ""]
+
+[[runs]]
+algorithm = "moon"
+mu = [1, 5]
+num_rounds = 4
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+  (tmp_path / 'digits.flags').write_text(
+      '# comment\n--dataset=digits\n--noaugment\n--learning_rate=0.02\n')
+  (tmp_path / 'tables').mkdir()
+  path = tmp_path / 'tables' / 'methods.toml'
+  path.write_text(EXAMPLE)
+  return path
+
+
+def runs(named, *names):
+  return [tuple(getattr(config, name) for name in names)
+          for config in named.sweep.configs]
+
+
+def test_blocks_are_crossed_with_the_top_and_united(file):
+  named = command.build(Config(), [], [], str(file))
+  assert runs(named, 'algorithm', 'mu', 'metrics', 'num_rounds', 'seed') == [
+      ('fedavg', 0., 'f1,ece', 3, 0), ('fedavg', 0., 'f1,ece', 3, 1),
+      ('fedavg', 0., '', 3, 0), ('fedavg', 0., '', 3, 1),
+      ('moon', 1., '', 4, 0), ('moon', 1., '', 4, 1),
+      ('moon', 5., '', 4, 0), ('moon', 5., '', 4, 1)]
+  assert set(runs(named, 'dataset', 'augment', 'learning_rate')) == {
+      ('digits', False, .02)}
+  assert (named.name, named.title) == ('methods', 'Methods')
+
+
+def test_all_keys_are_read(file):
+  content = toml_file.read(str(file))
+  assert content.published == {'moon': .691} and content.has_flagfile
+  assert content.blocks[1]['mu'] == (1., 5.) and content.blocks[0]['mu'] == 2.
+
+
+@pytest.mark.parametrize('text, message', [
+    ('num_negative = 3', "got 'num_negative'; the nearest is 'num_negatives'"),
+    ('flagfiles = "x"', "the nearest is 'flagfile'"),
+    ('seed = true', 'seed must be of type int, got True of type bool'),
+    ('mu = "5"', "mu must be of type float, got '5' of type str"),
+    ('mu = []', 'mu must have one value or more, got an empty list'),
+    ('mu = [[1]]', 'mu must be of type float, got [1] of type list'),
+    ('seed = 2026-01-01', 'seed must be of type int, got datetime.date'),
+    ('mu = [1, 1.0]', 'mu must have distinct values'),
+    ('workdir = "x"', 'give --workdir=DIR on the command line'),
+    ('workdir = ["x"]', 'give --workdir=DIR on the command line'),
+    ('title = 3', 'title must be a string, got 3'),
+    ('runs = []', 'runs must be one or more blocks [[runs]], got []'),
+    ('[runs]\nmu = 1', "runs must be blocks [[runs]], got {'mu': 1}"),
+    ('published = 1', 'published must be a table, got 1'),
+    ('[[runs]]\nmoo = 1', "block 1 of [[runs]] must name a flag of a run, got"),
+    ('[[runs]]\ntitle = "x"', "block 1 of [[runs]] must name a flag of a run"),
+    ('mu = 1\nmu = 2', 'must be TOML, got: Cannot overwrite a value'),
+    ('mu = ', 'must be TOML, got: Invalid value'),
+    ('flagfile = "no.flags"', 'no.flags'),
+])
+def test_invalid_files_are_errors(text, message, tmp_path):
+  path = tmp_path / 'a.toml'
+  path.write_text(text)
+  with pytest.raises(UserError) as error:
+    toml_file.read(str(path))
+  assert message in str(error.value) and str(path) in str(error.value)
+  assert '\n' not in str(error.value).rstrip('\n')
+
+
+def test_files_that_cannot_be_read(tmp_path):
+  with pytest.raises(UserError, match='--sweep=.*no.toml must be a file that '
+                     'can be read, got No such file'):
+    toml_file.read(str(tmp_path / 'no.toml'))
+  (tmp_path / 'bytes.toml').write_bytes(b'\xff')
+  with pytest.raises(UserError, match='must be TOML'):
+    toml_file.read(str(tmp_path / 'bytes.toml'))
+  (tmp_path / 'a.flags').write_text('--grid=mu=1\n')
+  (tmp_path / 'a.toml').write_text('flagfile = "a.flags"')
+  with pytest.raises(UserError, match="a.toml: the flag file must .* 'grid'"):
+    toml_file.read(str(tmp_path / 'a.toml'))
+
+
+@pytest.mark.parametrize('path', sorted(
+    (ROOT / 'experiments' / 'tables').glob('*.toml')), ids=lambda p: p.name)
+def test_the_tables_of_experiments_are_valid(path):
+  """And their first comment has the command."""
+  named = command.build(Config(), [], [], str(path))
+  assert len(named.sweep.configs) == 12 and not named.sweep.merged
+  assert set(runs(named, 'dataset', 'num_rounds', 'seed')) == {
+      ('cifar10', 100, seed) for seed in range(3)}
+  relative = path.relative_to(ROOT)
+  assert f'python -m moon_jax.sweep --sweep={relative}' in path.read_text()

@@ -1,0 +1,68 @@
+"""Settings that are said to have no effect have none."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import moon_jax as mj
+from moon_jax import optimizers
+from moon_jax.algorithms import registry
+from moon_jax.data import split
+from moon_jax.models import user as user_model
+from moon_jax.sweep import unused
+
+BASE = mj.Config(dataset='digits', num_clients=3)
+OTHER = {'beta': 5., 'shards_per_client': 3, 'mu': 2., 'contrastive': 'l2',
+         'temperature': .1, 'num_negatives': 3}
+
+
+@pytest.mark.parametrize(
+    'partition', ['iid', 'dirichlet', 'shards', 'quantity'])
+def test_partitions_read_their_settings_only(partition):
+  labels = np.random.default_rng(0).integers(0, 3, 300).astype(np.int32)
+  data = mj.Dataset('x', np.zeros((300, 2), np.float32), labels,
+                    np.zeros((3, 2), np.float32), labels[:3], ('a', 'b', 'c'))
+  config = dataclasses.replace(BASE, partition=partition)
+  before = split.make(config, data).clients
+  for name in ('beta', 'shards_per_client'):
+    after = split.make(
+        dataclasses.replace(config, **{name: OTHER[name]}), data).clients
+    is_equal = all(map(np.array_equal, before, after))
+    assert is_equal == (name in unused.unused(config))
+
+
+@pytest.mark.parametrize('algorithm', registry.METHODS)
+def test_the_flags_of_methods_are_those_that_train_refuses(algorithm):
+  for name in registry.METHOD_FLAGS:
+    config = dataclasses.replace(
+        BASE, algorithm=algorithm, **{name: OTHER[name]})
+    assert (name in unused.refused(config)) == (
+        name in registry.ignored_flags(config))
+
+
+def test_flags_of_networks_are_unused_by_others():
+  config = dataclasses.replace(BASE, model='mine:Net')
+  changed = dataclasses.replace(config, norm='group', dtype='bfloat16')
+  assert set(user_model.ignored_flags(changed)) <= set(unused.refused(config))
+  assert 'dtype' not in unused.unused(BASE)
+
+
+@pytest.mark.parametrize('optimizer', optimizers.OPTIMIZERS)
+def test_only_sgd_reads_the_momentum(optimizer):
+  def moved(momentum):
+    hparams = {name: jnp.float32(.1) for name in (
+        'learning_rate', 'weight_decay')} | {'momentum': jnp.float32(momentum)}
+    tx = optimizers.make(optimizer, hparams)
+    params, state = jnp.ones(2), tx.init(jnp.ones(2))
+    for _ in range(2):
+      updates, state = tx.update(jnp.ones(2), state, params)
+      params = params + updates
+    return params
+
+  config = dataclasses.replace(BASE, optimizer=optimizer)
+  with jax.numpy_dtype_promotion('standard'):  # of optax's adam
+    is_equal = bool(jnp.array_equal(moved(.1), moved(.9)))
+  assert is_equal == ('momentum' in unused.unused(config))
