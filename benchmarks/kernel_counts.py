@@ -25,27 +25,40 @@ CASES = (
     'resnet50:10:1', 'resnet50:10:1:dtype=bfloat16', 'resnet50:8:8')
 
 
-def plan(case: str, num_examples: int):
-  """Compiles a case and returns its `moon_jax.targets.plan.TargetPlan`."""
-  from moon_jax import targets
-  from moon_jax.config import Config
+def dataset_of(model: str, num_examples: int):
+  """Returns zeros instead of CIFAR-10 for simple_cnn, or of CIFAR-100."""
   from moon_jax.data.dataset import Dataset
-  from moon_jax.targets import plan as plan_lib
 
-  model, num_lanes, num_gpus, *changes = case.split(':')
-  is_cnn = model == 'simple_cnn'  # on CIFAR-10; other models on CIFAR-100
+  is_cnn = model == 'simple_cnn'
   num_classes = 10 if is_cnn else 100
   labels = np.arange(num_examples, dtype=np.int32) % num_classes
   images = np.zeros((num_examples, 32, 32, 3), np.uint8)
-  dataset = Dataset(
+  return Dataset(
       'zeros', images, labels, images[:10_000], labels[:10_000],
       tuple(map(str, range(num_classes))), (.5,) * 3, (.25,) * 3,
       augmentation='reflect_crop_flip' if is_cnn else 'zero_crop_flip_rotate')
-  config = Config(
-      dataset='cifar10' if is_cnn else 'cifar100', algorithm='moon',
-      model=model, lanes=int(num_lanes), partition='iid', local_epochs=10,
-      batch_size=64, **dict(change.split('=') for change in changes))
-  return plan_lib.plan(config, targets.find('h200'), int(num_gpus), dataset)
+
+
+def config_of(model: str, **changes):
+  """Returns the paper's setting for a network."""
+  from moon_jax.config import Config
+
+  return Config(
+      dataset='cifar10' if model == 'simple_cnn' else 'cifar100',
+      algorithm='moon', model=model, partition='iid', local_epochs=10,
+      batch_size=64, **changes)
+
+
+def plan(case: str, num_examples: int):
+  """Compiles a case and returns its `moon_jax.targets.plan.TargetPlan`."""
+  from moon_jax import targets
+  from moon_jax.targets import plan as plan_lib
+
+  model, num_lanes, num_gpus, *changes = case.split(':')
+  config = config_of(model, lanes=int(num_lanes),
+                     **dict(change.split('=') for change in changes))
+  return plan_lib.plan(config, targets.find('h200'), int(num_gpus),
+                       dataset_of(model, num_examples))
 
 
 def measure(case: str, num_examples: int) -> dict:

@@ -11,6 +11,8 @@ they do not, the exit status is 1.
 
 import argparse
 from collections import Counter
+from collections.abc import Callable
+from collections.abc import Iterable
 import json
 import os
 import pathlib
@@ -36,22 +38,38 @@ _ROOT = pathlib.Path(__file__).parents[1]
 
 
 def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__)
+  run_cases(__doc__, CASES, compare, 'kills', num_kills=30)
+
+
+def run_cases(description: str, cases: Iterable[str], compare_fn: Callable,
+              name: str, num_kills: int) -> None:
+  """Runs the command of a kill benchmark, and exits with its status.
+
+  Args:
+    description: of the command.
+    cases: the names of its cases.
+    compare_fn: a function of the case, an output directory, the number of kills
+      and a seed that returns the result, with "same".
+    name: results are written to NAME_CASE.json.
+    num_kills: the default number of kills of each case.
+  """
+  parser = argparse.ArgumentParser(description=description)
   parser.add_argument('--out', type=pathlib.Path, required=True,
                       help='output directory')
-  parser.add_argument('--kills', type=int, default=30,
-                      help='number of kills of each case (default: 30)')
-  parser.add_argument('--case', choices=CASES, action='append',
+  parser.add_argument('--kills', type=int, default=num_kills,
+                      help='number of kills of each case (default: '
+                      f'{num_kills})')
+  parser.add_argument('--case', choices=list(cases), action='append',
                       help='may be repeated; all cases by default')
   parser.add_argument('--seed', type=int, default=0,
                       help='seed of the times of the kills')
   args = parser.parse_args()
   is_same = True
-  for case in args.case or CASES:
-    result = compare(case, args.out / case, args.kills, args.seed)
-    is_same &= result['same']
+  for case in args.case or cases:
+    result = compare_fn(case, args.out / case, args.kills, args.seed)
+    is_same &= bool(result['same'])
     print(json.dumps(result, indent=1), flush=True)
-    (args.out / f'kills_{case}.json').write_text(
+    (args.out / f'{name}_{case}.json').write_text(
         json.dumps(result, indent=1) + '\n')
   sys.exit(not is_same)
 
@@ -90,9 +108,9 @@ def compare(case: str, out: pathlib.Path, kills: int,
     print(history[-1], file=sys.stderr, flush=True)
   _finish(flags, killed)
   (metrics, state), (other_metrics, other_state) = map(
-      _outcome, (reference, killed))
+      outcome, (reference, killed))
   same_metrics = metrics == other_metrics
-  same_state = _bits(state) == _bits(other_state)
+  same_state = bits(state) == bits(other_state)
   return {
       'flags': flags,
       'kinds': Counter(kill['kind'] for kill in history),
@@ -129,20 +147,20 @@ def _kill(process, kind, workdir, draw, max_seconds):
     except subprocess.TimeoutExpired:
       pass
   else:
-    first = _num_lines(workdir)
+    first = num_lines(workdir)
     last = first + draw.randint(2, 4)
     has_started = False
     while True:
       if process.poll() is not None:
         return False
-      num_lines = _num_lines(workdir)
+      lines = num_lines(workdir)
       # A resumed run first truncates its metrics to those of its checkpoint.
-      has_started |= num_lines != first
-      if has_started and num_lines >= last:
+      has_started |= lines != first
+      if has_started and lines >= last:
         break
       time.sleep(.002)
     if kind == 'checkpoint':
-      while process.poll() is None and not _has_partial_checkpoint(workdir):
+      while process.poll() is None and not has_partial_checkpoint(workdir):
         time.sleep(.0005)
       time.sleep(draw.uniform(0, .02))
     else:
@@ -152,14 +170,16 @@ def _kill(process, kind, workdir, draw, max_seconds):
   return process.returncode == -9
 
 
-def _num_lines(workdir):
+def num_lines(workdir):
+  """Returns the number of complete lines of metrics."""
   try:
     return (workdir / 'metrics.jsonl').read_bytes().count(b'\n')
   except FileNotFoundError:
     return 0
 
 
-def _has_partial_checkpoint(workdir):
+def has_partial_checkpoint(workdir):
+  """Returns whether a checkpoint is being written, or was when it ended."""
   try:
     return any('tmp' in name for name in os.listdir(workdir / 'checkpoints'))
   except FileNotFoundError:
@@ -175,13 +195,13 @@ def _newest_checkpoint(workdir):
 
 
 def _files_left(workdir):
-  return {'lines': _num_lines(workdir),
+  return {'lines': num_lines(workdir),
           'checkpoint': _newest_checkpoint(workdir),
-          'half_written': _has_partial_checkpoint(workdir)}
+          'half_written': has_partial_checkpoint(workdir)}
 
 
-def _outcome(workdir):
-  """Returns the lines of metrics without times, and the final state."""
+def outcome(workdir):
+  """Returns the lines of metrics without times, and the last checkpoint."""
   lines = [json.loads(line) for line in
            (workdir / 'metrics.jsonl').read_text().splitlines()]
   lines = [{name: value for name, value in line.items() if name not in _TIMES}
@@ -190,7 +210,8 @@ def _outcome(workdir):
   return lines, ocp.load((workdir / 'checkpoints' / str(step)).absolute())
 
 
-def _bits(tree):
+def bits(tree):
+  """Returns the path and the bytes of each array."""
   return [(jax.tree_util.keystr(path), np.asarray(x).tobytes())
           for path, x in jax.tree.leaves_with_path(tree)]
 
