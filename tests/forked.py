@@ -36,7 +36,7 @@ QUICK = ('absl.app', 'numpy', 'sklearn.datasets', 'scipy.io',
          'moon_jax.simulation.build', 'moon_jax.training.run')
 WHOLE = (*QUICK, 'moon_jax.simulation.simulation',
          'moon_jax.rundir.checkpoint',
-         'moon_jax.report.heatmap', 'platformdirs')
+         'moon_jax.training.heatmap', 'platformdirs')
 
 
 class Done(NamedTuple):

@@ -14,8 +14,8 @@ PACKAGE = pathlib.Path(__file__).parents[1] / 'moon_jax'
 LAYERS = (
     'version', 'errors', 'platforms', 'config', 'losses', 'optimizers',
     'learning_rates', 'trees', 'user_code', 'distributed', 'data', 'models',
-    'algorithms', 'engine', 'simulation', 'rundir', 'report', 'training', 'cli',
-    'targets', 'sweep', 'train', 'plan', 'moon_jax')
+    'algorithms', 'engine', 'simulation', 'rundir', 'training', 'cli',
+    'targets', 'sweep', 'report', 'train', 'plan', 'moon_jax')
 
 MAX_LINES = 250
 

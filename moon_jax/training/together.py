@@ -19,13 +19,13 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import processes
 from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
-from moon_jax.report import heatmap
 from moon_jax.rundir import identity
 from moon_jax.simulation import determinism
 from moon_jax.simulation import memory_check
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.simulation.simulations import Simulations
+from moon_jax.training import heatmap
 from moon_jax.training import summary as summary_lib
 from moon_jax.training.prepare import fingerprint
 from moon_jax.training.prepare import Prepared

@@ -5,7 +5,7 @@ import numpy as np
 from PIL import Image
 import pytest
 
-from moon_jax.report import heatmap
+from moon_jax.training import heatmap
 
 
 @pytest.fixture
