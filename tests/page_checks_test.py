@@ -1,0 +1,80 @@
+"""The checks of pages fail on pages that violate a rule."""
+
+import pytest
+
+import page_checks
+
+GOOD = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Title</title>
+<style>
+:root { --text: #222222; --page: #ffffff; --line: #888888; }
+@media screen { :root { --text: #eeeeee; --page: #111111; } }
+body { color: var(--text); background: var(--page); }
+td { border-bottom: 1px solid var(--line); }
+.card { color: #000000; background: #ffffff; }
+</style>
+</head>
+<body><main>
+<h1>Title</h1>
+<p><a href="https://example.org">link</a> <a href="#here">here</a></p>
+<h2 id="here">Section</h2>
+<div tabindex="0" role="region" aria-label="Table"><table>
+<caption>Caption</caption>
+<thead><tr><th scope="col">a</th></tr></thead>
+<tbody><tr><th scope="row">1</th></tr></tbody>
+</table></div>
+<svg role="img" aria-label="A line" viewBox="0 0 1 1"><path id="p" d="M 0 0"/>
+<use href="#p"/></svg>
+</main></body>
+</html>
+"""
+
+
+def test_a_good_page_has_no_errors():
+  assert not page_checks.errors(GOOD)
+
+
+@pytest.mark.parametrize('old, new, word', [
+    (' lang="en"', '', 'no lang'),
+    ('<title>Title</title>', '<title> </title>', 'no title'),
+    ('width=device-width', 'width=900', 'viewport'),
+    ('<h1>Title</h1>', '', '0 elements h1'),
+    ('<h2 id="here">Section</h2>', '<h1 id="here">S</h1>', '2 elements h1'),
+    ('<h2 id="here">Section</h2>', '<h3 id="here">S</h3>', 'skipped'),
+    ('Section</h2>', '</h2>', 'empty heading'),
+    ('aria-label="A line"', 'aria-label=""', 'svg'),
+    ('role="img"', '', 'svg'),
+    ('<p>', '<p><img src="data:,">', 'alt'),
+    ('<p>', '<p><img alt="a" src="https://example.org/x.png">', 'request'),
+    ('<p>', '<p><img alt="a" src="//example.org/x.png">', 'request'),
+    ('<head>', '<head><link rel="x" href="https://example.org">', 'request'),
+    ('<p>', '<p style="background: url(https://example.org)">', 'loads'),
+    ('href="https://example.org"', 'href="javascript:alert(1)"', 'link to'),
+    ('<p>', '<p onclick="alert(1)">', 'script'),
+    ('<p>', '<script>alert(1)</script><p>', 'script'),
+    (' scope="row"', '', 'scope'),
+    ('aria-label="Table"', '', 'focus'),
+    ('<caption>Caption</caption>', '', 'caption'),
+    ('<path id="p"', '<path id="here"', '2 times'),
+    ('href="#here"', 'href="#there"', 'no element has id there'),
+    ('</main>', '', 'closes'),
+    ('body {', '@import "x.css"; body {', 'makes a request'),
+    ('--text: #222222', '--text: #8a8a8a', '#8a8a8a and #ffffff'),
+    ('--text: #eeeeee', '--text: #777777', 'in set 1'),
+    ('--line: #888888', '--line: #aaaaaa', '#aaaaaa and #ffffff'),
+    ('.card { color: #000000', '.card { color: #999999', '#999999 and #ffffff'),
+])
+def test_bad_pages_have_an_error(old, new, word):
+  assert GOOD.count(old) == 1
+  found = page_checks.errors(GOOD.replace(old, new))
+  assert any(word in error for error in found), found
+
+
+def test_contrast():
+  """Published values: https://webaim.org/resources/contrastchecker/."""
+  assert page_checks.contrast('#000000', '#ffffff') == 21
+  assert abs(page_checks.contrast('#ffffff', '#767676') - 4.54) < .005
