@@ -59,7 +59,8 @@ def define_config(own: flags.FlagValues = flags.FLAGS) -> None:
 
 
 def start(name: str, run: Callable[[Config], None],
-          is_one_run: bool | Callable[[], bool] = True) -> None:
+          is_one_run: bool | Callable[[], bool] = True,
+          arguments: list[str] | None = None) -> None:
   """Parses the flags, validates them and calls `run` with the configuration.
 
   Does not return: the process ends with one of the exit statuses above.
@@ -71,6 +72,8 @@ def start(name: str, run: Callable[[Config], None],
     is_one_run: whether the flags describe one run, or a function of no
       arguments that returns it once flags are parsed. If they do not, `run`
       validates them.
+    arguments: a list to which arguments that are not flags are added; None if
+      they are errors.
   """
   words = []  # of the command line, flag files not expanded
 
@@ -89,6 +92,9 @@ def start(name: str, run: Callable[[Config], None],
     words.extend(argv[1:])
     try:
       rest = flags.FLAGS(argv)
+      if arguments is not None:
+        arguments.extend(rest[1:])
+        return rest[:1]
       if len(rest) > 1:
         raise UserError('all arguments must be flags, got the positional '
                         f'argument {rest[1]!r}; flags start with --')

@@ -53,7 +53,7 @@ def build(config: Config, words: Sequence[str], grids: Sequence[str],
   files = ignored_flags.flag_files(words)
   base = flag_files.read(files, '--flagfile', only_runs=False)
   base.pop('workdir', None)
-  file = toml_file.SweepFile('', '', '', {}, {}, False, [{}])
+  file = toml_file.SweepFile('', '', '', {}, False, [{}])
   if path:
     file = toml_file.read(path)
     if files and file.has_flagfile:

@@ -36,7 +36,7 @@ def markdown(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]) -> str:
   names = columns(sweep)
   rows: dict[tuple[str, ...], list] = {}
   for config, summary in zip(sweep.configs, summaries, strict=True):
-    rows.setdefault(_shown(config, names), []).append(summary)
+    rows.setdefault(shown(config, names), []).append(summary)
   header = [*names, 'n', 'rounds', 'test accuracy (%)',
             'best test accuracy (%)']
   lines = [header, ['---'] * len(header),
@@ -63,13 +63,13 @@ def columns(sweep: Sweep) -> list[str]:
   """
   others = [name for name in values.TYPES
             if name not in _HIDDEN and name not in sweep.axes]
-  shown = zip(*(_shown(config, others) for config in sweep.configs))
-  return [*(name for name, column in zip(others, shown)
+  rows = [shown(config, others) for config in sweep.configs]
+  return [*(name for name, column in zip(others, zip(*rows))
             if len({*column} - {_NO_VALUE}) > 1),
           *(name for name in sweep.axes if name not in _REPLICATES)]
 
 
-def _shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
+def shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
   """Returns the values of settings as text, a dash for those without effect."""
   from moon_jax.sweep import unused  # imports JAX
 
@@ -112,8 +112,8 @@ def _diverged(sweep, summaries):
 
 
 def _settings_of(config, names):
-  shown = zip(names, _shown(config, names))
-  pairs = [f'{name}={value}' for name, value in shown if value != _NO_VALUE]
+  pairs = [f'{name}={value}' for name, value in zip(names, shown(config, names))
+           if value != _NO_VALUE]
   return f', {" ".join(pairs)}' if pairs else ''
 
 

@@ -92,7 +92,7 @@ def test_a_diverged_run_ends_with_status_1_after_the_table(tmp_path):
 @pytest.mark.parametrize('args, message', [
     (['--grid=mu=-3'], '--grid mu=-3: --mu must be at least 0'),
     (['--part=4/4'], "--part must be I/N with I from 0 to N - 1, got '4/4'"),
-    (['--sweep=no.toml'], '--sweep=no.toml must be a file'),
+    (['--sweep=no.toml'], 'no.toml must be a file'),
     (['--workdir=~no-one/x'], '--workdir=~no-one/x: there is no such home'),
 ])
 def test_errors_are_one_line_with_status_2(args, message):

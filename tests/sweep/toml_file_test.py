@@ -17,8 +17,9 @@ mu = 2
 seed = [0, 1]
 num_rounds = 3
 
-[published]
-moon = 0.691
+[[published]]
+algorithm = "moon"
+accuracy = 69.1
 
 [[runs]]
 algorithm = "fedavg"
@@ -28,6 +29,7 @@ metrics = ["f1,ece", ""]
 algorithm = "moon"
 mu = [1, 5]
 num_rounds = 4
+budget.smoke = {mu = 1}
 """
 
 
@@ -60,7 +62,9 @@ def test_blocks_are_crossed_with_the_top_and_united(file):
 
 def test_all_keys_are_read(file):
   content = toml_file.read(str(file))
-  assert content.published == {'moon': .691} and content.has_flagfile
+  assert content.has_flagfile and content.report == {
+      'published': [{'algorithm': 'moon', 'accuracy': 69.1}]}
+  assert content.block_reports == [{}, {'budget': {'smoke': {'mu': 1}}}]
   assert content.blocks[1]['mu'] == (1., 5.) and content.blocks[0]['mu'] == 2.
 
 
@@ -78,7 +82,9 @@ def test_all_keys_are_read(file):
     ('title = 3', 'title must be a string, got 3'),
     ('runs = []', 'runs must be one or more blocks [[runs]], got []'),
     ('[runs]\nmu = 1', "runs must be blocks [[runs]], got {'mu': 1}"),
-    ('published = 1', 'published must be a table, got 1'),
+    ('published = 1', 'published must be blocks [[published]], got 1'),
+    ('notes = "x"', "notes must be a list, got 'x'"),
+    ('[[runs]]\nbudget = 1', 'budget must be a table, got 1'),
     ('[[runs]]\nmoo = 1', "block 1 of [[runs]] must name a flag of a run, got"),
     ('[[runs]]\ntitle = "x"', "block 1 of [[runs]] must name a flag of a run"),
     ('mu = 1\nmu = 2', 'must be TOML, got: Cannot overwrite a value'),
@@ -95,7 +101,7 @@ def test_invalid_files_are_errors(text, message, tmp_path):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-  with pytest.raises(UserError, match='--sweep=.*no.toml must be a file that '
+  with pytest.raises(UserError, match='no.toml must be a file that '
                      'can be read, got No such file'):
     toml_file.read(str(tmp_path / 'no.toml'))
   (tmp_path / 'bytes.toml').write_bytes(b'\xff')

@@ -1,0 +1,49 @@
+"""The report command: python -m moon_jax.report TABLE... [FLAGS].
+
+Trains the runs of tables that are missing, and writes a page for each table:
+our results beside the published ones. docs/tables.md describes the command.
+"""
+
+import sys
+
+from absl import flags
+
+from moon_jax.cli import command_line
+from moon_jax.config import Config
+
+_BUDGET = flags.DEFINE_enum(
+    'budget', 'full', ('smoke', 'small', 'full'),
+    'The size of the runs: full is the published one; small takes a night on a '
+    'CPU; smoke takes minutes and shows only that the table can be made.')
+_TRAIN = flags.DEFINE_bool(
+    'train', True, 'Whether to train runs that are missing; with --notrain the '
+    'pages have those that have finished.')
+_RUNS = flags.DEFINE_list(
+    'runs', [], 'Further directories with finished runs, comma-separated. Runs '
+    'are reused whatever table or command they were for.')
+_OUT = flags.DEFINE_string(
+    'out', '', 'Directory of the pages; by default reports in --workdir.')
+_DRY_RUN = flags.DEFINE_bool(
+    'dry_run', False, 'Whether to print the plan of the missing runs and train '
+    'nothing.')
+
+
+def main() -> None:
+  """Runs the command."""
+  command_line.define_config()
+  flags.adopt_module_key_flags(command_line)  # so that --help lists them
+  paths: list[str] = []
+
+  def report(config: Config) -> None:
+    from moon_jax.report import command
+
+    command.run(config, paths, sys.argv[1:], command.Options(
+        _BUDGET.value, _TRAIN.value, tuple(_RUNS.value), _OUT.value,
+        _DRY_RUN.value))
+
+  command_line.start('moon_jax.report', report, is_one_run=False,
+                     arguments=paths)
+
+
+if __name__ == '__main__':
+  main()

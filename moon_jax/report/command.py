@@ -1,0 +1,215 @@
+"""From a command line to trained runs, and from these to the files of pages."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import os
+import pathlib
+import shlex
+from typing import NamedTuple
+
+from moon_jax.cli import ignored_flags
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+from moon_jax.report import arms as arms_lib
+from moon_jax.report import page as page_lib
+from moon_jax.report import results as results_lib
+from moon_jax.report import run_tables
+from moon_jax.report import table_file
+from moon_jax.report.document import Page
+from moon_jax.report.document import Section
+from moon_jax.report.results import Key
+from moon_jax.report.results import Result
+from moon_jax.report.table_file import Table
+from moon_jax.rundir import workdir as workdir_lib
+from moon_jax.sweep import command as sweep_command
+from moon_jax.sweep import plan
+from moon_jax.sweep import run as run_lib
+from moon_jax.sweep import values
+from moon_jax.sweep.grid import Sweep
+
+# Flags of runs that the command line may not give, with the reason.
+_REFUSED = {'flagfile': 'the files of tables name flag files themselves'}
+
+
+class Options(NamedTuple):
+  """The flags of the command that are not those of runs.
+
+  Attributes:
+    budget: see `table_file.read`.
+    is_training: whether to train missing runs.
+    runs: further directories with finished runs.
+    out: directory of the pages, or ''.
+    is_dry: whether to print the plan only.
+  """
+
+  budget: str
+  is_training: bool
+  runs: tuple[str, ...]
+  out: str
+  is_dry: bool
+
+
+def run(config: Config, paths: Sequence[str], words: Sequence[str],
+        options: Options) -> None:
+  """Trains the missing runs of tables and writes their pages.
+
+  Args:
+    config: the values of all flags of runs.
+    paths: files of tables, directories of such files, or directories of runs.
+    words: the words of the command line.
+    options: the other flags.
+
+  Raises:
+    UserError: if a file or a flag is invalid, or a run is impossible.
+  """
+  workdir = sweep_command.directory(config)
+  given = ignored_flags.names(words)
+  for name, reason in _REFUSED.items():
+    if name in given:
+      raise UserError(f'--{name} cannot be given, since {reason}; remove it')
+  replacing = {name: getattr(config, name) for name in values.TYPES
+               if name in given and name != 'workdir'}
+  tables, directories = _read(paths, options.budget, replacing)
+  elsewhere = [pathlib.Path(path).expanduser() for path in options.runs]
+  found = results_lib.find([*elsewhere, *directories])
+  if pathlib.Path(workdir).is_dir():
+    found = results_lib.find([pathlib.Path(workdir)]) | found
+  trained = [table for table in tables if table.pages != ('data',)]
+  missing = _missing(trained, found)
+  if options.is_dry:
+    if missing:
+      return print(plan.dry_run(missing, workdir))
+    return print('all runs have ended')
+  if missing and options.is_training:
+    run_lib.run(missing, workdir)
+    found |= results_lib.find([pathlib.Path(workdir)])
+  tables += [run_tables.make(path, replacing) for path in directories]
+  out = pathlib.Path(options.out or pathlib.Path(workdir) / 'reports')
+  command = ' '.join(['python -m moon_jax.report', *map(
+      _shown, _without_places(words))])
+  written = []
+  for table in tables:
+    page = make_page(table, found, command, config.data_dir)
+    written.append((table, page, write(page, out, _stem(table))))
+    print(f'{page.title}: {written[-1][2]}', flush=True)
+  if len(written) > 1:
+    index = [(page, path.name) for _, page, path in written]
+    print(f'all pages: {write(run_tables.index(index), out, "index")}')
+
+
+def _read(paths, budget, replacing) -> tuple[list[Table], list[pathlib.Path]]:
+  """Returns the tables, and the directories of runs, that paths name."""
+  if not paths:
+    raise UserError('name one or more tables, such as experiments/tables/'
+                    'mu.toml, a directory of tables, or a directory of runs')
+  tables, directories = [], []
+  for text in paths:
+    path = pathlib.Path(text).expanduser()
+    if not path.is_dir():
+      tables.append(table_file.read(str(path), budget, replacing))
+      continue
+    files = sorted(path.glob('*.toml'))
+    budgets = {table_file.budgets_file(file) for file in files}
+    if files:
+      tables += [table_file.read(str(file), budget, replacing)
+                 for file in files if file.name not in budgets]
+    else:
+      directories.append(path)
+  return tables, directories
+
+
+def _missing(tables: Sequence[Table], found: Mapping[Key, Result]
+             ) -> Sweep | None:
+  """Returns the runs that have not ended, each once; None if there are none."""
+  configs: dict[Key, Config] = {}
+  axes: dict[str, None] = {}
+  for table in tables:
+    sweep = table.sweep
+    axes |= dict.fromkeys(sweep.axes)
+    for config in sweep.configs:
+      if (key := results_lib.key(config)) not in found:
+        configs.setdefault(key, config)
+  return Sweep(tuple(configs.values()), tuple(axes)) if configs else None
+
+
+def make_page(table: Table, found: Mapping[Key, Result], command: str,
+              data_dir: str) -> Page:
+  """Returns the page of a table, with the sections that it adds.
+
+  Args:
+    table: the table.
+    found: the runs that have ended.
+    command: the command of the page.
+    data_dir: the directory of the data sets.
+  """
+  extra: list[Section] = []
+  if 'data' in table.pages:
+    from moon_jax.report import data_page
+
+    configs = [arm.config for arm in arms_lib.make(table, found)]
+    extra += data_page.sections(configs)
+    if table.pages == ('data',):
+      return page_lib.without_runs(table, extra, command)
+  if 'projections' in table.pages:
+    from moon_jax.report import projections
+
+    first = [next(iter(arm.finished.values()), None)
+             for arm in arms_lib.make(table, found)]
+    extra += projections.sections(
+        [run.workdir for run in first if run], data_dir)
+  return page_lib.make(table, found, command, extra)
+
+
+def write(page: Page, out: pathlib.Path, stem: str) -> pathlib.Path:
+  """Writes STEM.html, STEM.md and the figures STEM/NAME.svg; returns the first.
+
+  Raises:
+    UserError: if the directory cannot be written.
+  """
+  from moon_jax.report import document
+  from moon_jax.report import html
+  from moon_jax.report import markdown
+
+  path = out / f'{stem}.html'
+  files = {path: html.render(page),
+           out / f'{stem}.md': markdown.render(page, stem)}
+  files |= {out / stem / f'{figure.name}.svg': figure.svg
+            for figure in document.figures(page)}
+  try:
+    for file, text in files.items():
+      file.parent.mkdir(parents=True, exist_ok=True)
+      workdir_lib.write_atomically(file, text.encode())
+  except OSError as error:
+    raise UserError(f'--out={out} must be writable, got '
+                    f'{error.strerror or error}; name another directory'
+                    ) from error
+  return path
+
+
+def _stem(table):
+  return f'{table.name}-{table.budget}' if table.budget else table.name
+
+
+def _without_places(words: Sequence[str]) -> list[str]:
+  """Returns the words of the command without directories of this machine."""
+  kept, skips = [], False
+  for word in words:
+    name = next((n for n in ('data_dir', 'workdir', 'runs', 'out')
+                 if word.lstrip('-').partition('=')[0] == n
+                 and word.startswith('-')), '')
+    if skips:
+      skips = False
+    elif not name:
+      kept.append(word)
+    else:
+      skips = '=' not in word
+      kept += ['--data_dir=DATA_DIR'] if name == 'data_dir' else []
+  return kept
+
+
+def _shown(word: str) -> str:
+  """Returns a word of a command; paths of other directories by their names."""
+  is_absolute = os.path.isabs(word)
+  return shlex.quote(pathlib.Path(word).name if is_absolute else word)
+
+

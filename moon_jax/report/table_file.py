@@ -1,0 +1,221 @@
+"""Files of published tables: their runs, budgets and published values.
+
+docs/tables.md describes the format, which extends the files of sweeps
+(`moon_jax.sweep.toml_file`).
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import functools
+import operator
+import pathlib
+from typing import Any
+from typing import NamedTuple
+
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+from moon_jax.sweep import grid
+from moon_jax.sweep import toml_file
+from moon_jax.sweep import values
+from moon_jax.sweep.grid import Sweep
+
+BUDGETS = ('smoke', 'small', 'full')
+HEADLINES = ('accuracy', 'rounds', 'time')
+PAGES = ('data', 'projections')  # sections that a table may add
+
+# Keys of [[published]] that are not settings, and their types.
+_MEASURES = ('accuracy', 'rounds', 'seconds')
+_TEXTS = ('source', 'note')
+
+
+class Published(NamedTuple):
+  """A published value and the settings of its runs.
+
+  Attributes:
+    settings: the settings that select its runs, by name.
+    measure: "accuracy" in percent, "rounds" to the baseline's accuracy, or
+      "seconds" per round.
+    value: the value; a mean if there were several runs.
+    std: standard deviation over the runs, or None.
+    n: number of runs, or None.
+    source: where it was published.
+    note: a sentence, or ''.
+  """
+
+  settings: dict[str, Any]
+  measure: str
+  value: float
+  std: float | None
+  n: int | None
+  source: str
+  note: str
+
+
+class Block(NamedTuple):
+  """The runs of one block at the budget of the table.
+
+  Attributes:
+    sweep: the runs.
+    baseline: settings of the baseline of these runs.
+    replaced: settings that have another value at the full budget, with that
+      value, a tuple for several; None if the block does not name the setting.
+  """
+
+  sweep: Sweep
+  baseline: dict[str, Any]
+  replaced: dict[str, Any]
+
+
+class Table(NamedTuple):
+  """A published table at one budget.
+
+  Attributes:
+    name: the name of the file without its ending.
+    budget: one of `BUDGETS`.
+    changed: whether flags of the command line replace settings.
+    blocks: the runs.
+    published: the published values.
+    title, description, source: texts.
+    headline: one of `HEADLINES`, which decides the first section.
+    pages: sections in addition to those of runs, of `PAGES`.
+    panels: settings with one panel per value in figures.
+    best_of: settings whose best value each row has.
+    notes: facts for the reader.
+    loss_divisor: factor by which a reproduction divided its loss; 0 for none.
+  """
+
+  name: str
+  budget: str
+  changed: bool
+  blocks: tuple[Block, ...]
+  published: tuple[Published, ...]
+  title: str = ''
+  description: str = ''
+  source: str = ''
+  headline: str = 'accuracy'
+  pages: tuple[str, ...] = ()
+  panels: tuple[str, ...] = ()
+  best_of: tuple[str, ...] = ()
+  notes: tuple[str, ...] = ()
+  loss_divisor: int = 0
+
+  @property
+  def sweep(self) -> Sweep:
+    """The runs of all blocks."""
+    return functools.reduce(
+        operator.or_, (block.sweep for block in self.blocks))
+
+
+def read(path: str, budget: str = 'full',
+         replacing: Mapping[str, Any] | None = None) -> Table:
+  """Reads the file of a table.
+
+  Args:
+    path: the file.
+    budget: one of `BUDGETS`.
+    replacing: settings that replace those of the file; tuples are axes.
+
+  Raises:
+    UserError: if the file is missing or invalid, or a run is impossible.
+  """
+  file, replacing = toml_file.read(path), dict(replacing or {})
+  report = file.report
+  # The directory is shared by all runs and changes no result.
+  changed = set(replacing) - {'data_dir'}
+  common = _common_budget(path, report.get('budgets', ''), budget)
+  common |= _budget(report, budget, path)
+  baseline = _settings(report.get('baseline', {}), f'{path}, baseline')
+  blocks = []
+  for i, (block, own) in enumerate(zip(file.blocks, file.block_reports), 1):
+    where = f'{path}, block {i} of [[runs]]'
+    new = common | _budget(own, budget, where) | replacing
+    sweep = grid.from_blocks(Config(**file.base), [block | new])
+    blocks.append(Block(
+        sweep,
+        _settings(own['baseline'], f'{where}, baseline')
+        if 'baseline' in own else baseline,
+        {name: block.get(name, file.base.get(name)) for name in new}))
+  source = report.get('source', '')
+  return Table(
+      file.name, budget, bool(changed), tuple(blocks),
+      tuple(_published(entry, f'{path}, block {i} of [[published]]', source)
+            for i, entry in enumerate(report.get('published', []), 1)),
+      file.title or file.name, file.description.strip(), source,
+      _choice(report, 'headline', HEADLINES, path),
+      _words(report, 'pages', PAGES, path),
+      _words(report, 'panels', values.TYPES, path),
+      _words(report, 'best_of', values.TYPES, path),
+      _words(report, 'notes', None, path), report.get('loss_divisor', 0))
+
+
+def budgets_file(path: pathlib.Path) -> str:
+  """Returns the name of the file of budgets that a table names, or ''."""
+  return str(toml_file.content(path).get('budgets', ''))
+
+
+def _common_budget(path, name, budget):
+  """Returns the settings of a budget in the file of common budgets."""
+  if not name:
+    return {}
+  file = pathlib.Path(path).parent / name
+  return _budget({'budget': toml_file.content(file)}, budget, str(file))
+
+
+def _budget(content, budget, where):
+  """Returns the settings of a budget, {} if there are none."""
+  found = content.get('budget', {})
+  for name, settings in found.items():
+    if name not in BUDGETS[:-1] or not isinstance(settings, dict):
+      raise UserError(
+          f'{where}: budgets must be tables {" or ".join(BUDGETS[:-1])}, got '
+          f'{name} = {settings!r}. The full budget is the file without them')
+  return _settings(found.get(budget, {}), f'{where}, budget {budget}')
+
+
+def _settings(content, where):
+  return toml_file.settings(content, where)
+
+
+def _published(entry, where, source):
+  """Returns one published value."""
+  if not isinstance(entry, dict):
+    raise UserError(f'{where} must be a table, got {entry!r}')
+  numbers = {name: entry[name] for name in (*_MEASURES, 'std', 'n')
+             if name in entry}
+  texts = {name: entry[name] for name in _TEXTS if name in entry}
+  for name, value in numbers.items():
+    if isinstance(value, bool) or not isinstance(value, int | float):
+      raise UserError(f'{where}: {name} must be a number, got {value!r}')
+  for name, value in texts.items():
+    if not isinstance(value, str):
+      raise UserError(f'{where}: {name} must be a string, got {value!r}')
+  measures = [name for name in _MEASURES if name in numbers]
+  if len(measures) != 1:
+    raise UserError(f'{where} must have one of {", ".join(_MEASURES)}, got '
+                    f'{measures or "none"}')
+  n = numbers.get('n')
+  return Published(
+      _settings({name: value for name, value in entry.items()
+                 if name not in numbers and name not in texts}, where),
+      measures[0], float(numbers[measures[0]]), numbers.get('std'),
+      None if n is None else int(n), texts.get('source', source),
+      texts.get('note', ''))
+
+
+def _choice(report, name, choices, path):
+  value = report.get(name, choices[0])
+  if value not in choices:
+    raise UserError(f'{path}: {name} must be {" or ".join(choices)}, got '
+                    f'{value!r}')
+  return value
+
+
+def _words(report, name, known, path) -> tuple[str, ...]:
+  """Returns a list of strings, which must be known names if there are any."""
+  found: Sequence[Any] = report.get(name, [])
+  for value in found:
+    if not isinstance(value, str) or (known is not None and value not in known):
+      raise UserError(f'{path}: {name} must be a list of '
+                      f'{"sentences" if known is None else "names"}, got '
+                      f'{value!r}')
+  return tuple(found)

@@ -1,0 +1,174 @@
+"""Arms of a table, their baselines and their published values."""
+
+import math
+
+import invented_runs
+import numpy as np
+import pytest
+
+from moon_jax.report import arms as arms_lib
+from moon_jax.report import comparisons
+from moon_jax.report import paired
+from moon_jax.report import results
+from moon_jax.report import table_file
+
+TEXT = """
+title = "Methods"
+baseline = {algorithm = "fedavg"}
+dataset = "digits"
+model = "mlp"
+num_rounds = 3
+beta = [0.1, 0.5]
+seed = [0, 1, 2]
+
+[[runs]]
+algorithm = "fedavg"
+
+[[runs]]
+algorithm = "moon"
+mu = [1, 5]
+
+[[published]]
+algorithm = "moon"
+beta = 0.5
+mu = 5
+accuracy = 69.1
+std = 0.4
+
+[[published]]
+algorithm = "fedavg"
+beta = 0.5
+accuracy = 66.3
+std = 0.5
+
+[budget.smoke]
+beta = 0.5
+"""
+ACCURACY = {('fedavg', .1): .5, ('fedavg', .5): .6, ('moon', .1): .55,
+            ('moon', .5): .7}
+
+
+@pytest.fixture
+def path(tmp_path):
+  path = tmp_path / 'a.toml'
+  path.write_text(TEXT)
+  return str(path)
+
+
+def accuracy(config):
+  """Differs by method, beta, mu and, differently for both methods, seed."""
+  noise = {'fedavg': (0, .02, .01), 'moon': (.01, 0, .03)}[config.algorithm]
+  return (ACCURACY[config.algorithm, config.beta] + config.mu / 1000
+          + noise[config.seed])
+
+
+@pytest.fixture
+def arms(path, tmp_path):
+  table = table_file.read(path)
+  (tmp_path / 'runs').mkdir()
+  for config in table.sweep.configs:
+    final = accuracy(config)
+    invented_runs.write(tmp_path / 'runs', config, [.1, None, final])
+  return arms_lib.make(table, results.find([tmp_path / 'runs']))
+
+
+def test_rows_are_settings_and_runs_are_seeds(arms):
+  assert [tuple(arm.shown.values()) for arm in arms] == [
+      ('FedAvg', '0.1', '–'), ('FedAvg', '0.5', '–'),
+      ('MOON', '0.1', '1'), ('MOON', '0.5', '1'),
+      ('MOON', '0.1', '5'), ('MOON', '0.5', '5')]
+  assert list(arms[0].shown) == ['algorithm', 'beta', 'mu']
+  assert [len(arm.finished) for arm in arms] == [3] * 6
+  values = arms[5].values('test_accuracy')
+  assert values == {(s, -1): pytest.approx(100 * (.705 + d))
+                    for s, d in enumerate((.01, 0, .03))}
+  assert arms[5].values('test_accuracy', 2)[1, -1] == pytest.approx(
+      (10 + 70.5) / 2)  # round 2 was not evaluated
+  np.testing.assert_allclose(
+      arms[5].curves('test_accuracy')[1], [10, np.nan, 70.5])
+
+
+def test_labels_name_what_distinguishes_arms(arms):
+  assert [arm.label for arm in arms] == [
+      'FedAvg, beta 0.1', 'FedAvg, beta 0.5', 'MOON, beta 0.1, mu 1',
+      'MOON, beta 0.5, mu 1', 'MOON, beta 0.1, mu 5', 'MOON, beta 0.5, mu 5']
+
+
+def test_published_values_are_those_of_the_settings(arms):
+  assert [[value.value for value in arm.published] for arm in arms] == [
+      [], [66.3], [], [], [], [69.1]]
+
+
+def test_budgets_that_replace_a_setting_keep_its_published_values(path):
+  arms = arms_lib.make(table_file.read(path, 'smoke'), {})
+  assert {arm.label: [value.value for value in arm.published]
+          for arm in arms} == {'FedAvg': [66.3], 'MOON, mu 1': [],
+                               'MOON, mu 5': [69.1]}
+
+
+def test_baselines_agree_in_the_other_settings(arms):
+  found = [arms_lib.baseline_of(arm, arms) for arm in arms]
+  assert found[:2] == [None, None]
+  assert [baseline.label for baseline in found[2:]] == (
+      ['FedAvg, beta 0.1', 'FedAvg, beta 0.5'] * 2)
+
+
+def test_the_best_mu_of_each_row(arms):
+  best = arms_lib.chosen(arms, ['mu'])
+  assert [arm.label for arm in best] == [
+      'FedAvg, beta 0.1', 'FedAvg, beta 0.5', 'MOON, beta 0.1, mu 5',
+      'MOON, beta 0.5, mu 5']
+
+
+def test_comparisons_are_paired_over_seeds(arms):
+  """Against SciPy's paired t test on the same numbers."""
+  found = comparisons.with_baselines(arms)
+  assert len(found) == 4
+  last = found[-1]
+  expected = paired.compare([71.5, 70.5, 73.5], [60, 62, 61])
+  assert last.pairs.mean == pytest.approx(expected.mean)
+  assert (last.pairs.low, last.pairs.high) == pytest.approx(
+      (expected.low, expected.high))
+  assert last.published == pytest.approx(2.8)
+  assert [c.published for c in found[:-1]] == [None] * 3
+  assert [c.holm_p for c in found] == pytest.approx(
+      paired.holm([c.pairs.p_value for c in found]))
+
+
+def test_diverged_runs_are_left_out_of_pairs(path, tmp_path):
+  table = table_file.read(path, 'smoke')
+  (tmp_path / 'runs').mkdir()
+  for config in table.sweep.configs:
+    invented_runs.write(
+        tmp_path / 'runs', config, [accuracy(config)],
+        diverged='NaN' * (config.algorithm == 'fedavg' and config.seed == 1))
+  arms = arms_lib.make(table, results.find([tmp_path / 'runs']))
+  compared = comparisons.with_baselines(arms)
+  assert [len(c.pairs.differences) for c in compared] == [2, 2]
+  assert len(arms[0].runs) == 3 and len(arms[0].finished) == 2
+
+
+def test_deviations_from_published_values():
+  """The p-value is SciPy's; the interval holds 0 where p is above 5%."""
+  published = table_file.Published({}, 'accuracy', 66.3, .5, 3, '', '')
+  ours = [68.2, 71.6, 68.0]
+  found = comparisons.with_published(ours, published)
+  difference, p_value = paired.welch(ours, 66.3, .5, 3)
+  assert (found.difference, found.p_value) == (difference, p_value)
+  assert (found.low < 0) == (p_value > .05)
+  assert found.low + found.high == pytest.approx(2 * difference)
+  # At the edge: a mean that differs by the half-width has p = 0.05.
+  edge = published._replace(value=66.3 + found.low)
+  assert comparisons.with_published(ours, edge).p_value == pytest.approx(.05)
+  assert math.isnan(comparisons.with_published([68.2], published).low)
+  assert math.isnan(comparisons.with_published(
+      ours, published._replace(std=None)).p_value)
+
+
+@pytest.mark.parametrize('differences, words', [
+    ([1.], 'one pair'), ([1., 1.2, .9], 'higher'), ([-1., -1.2, -.9], 'lower'),
+    ([1., -1.2, .9], 'open'), ([.1, -.1, .05, -.02], 'within ±1 point'),
+    ([0., 0.], 'equal in all pairs'), ([2., 2.], 'the same in all pairs')])
+def test_verdicts(differences, words):
+  assert comparisons.verdict(paired.compare(
+      differences, [0] * len(differences))) == words

@@ -1,0 +1,182 @@
+"""The sections and the banner of a table's page."""
+
+import invented_runs
+import pytest
+
+from moon_jax.report import arms as arms_lib
+from moon_jax.report import document
+from moon_jax.report import page as page_lib
+from moon_jax.report import results
+from moon_jax.report import run_sections
+from moon_jax.report import sections
+from moon_jax.report import table_file
+
+TEXT = """
+title = "Methods"
+description = "Two methods."
+source = "A paper, table 1"
+baseline = {algorithm = "fedavg"}
+notes = ["A fact."]
+dataset = "digits"
+model = "mlp"
+num_rounds = 8
+seed = [0, 1, 2]
+
+[[runs]]
+algorithm = "fedavg"
+
+[[runs]]
+algorithm = "moon"
+mu = 5
+
+[[runs]]
+algorithm = "solo"
+
+[[published]]
+algorithm = "moon"
+accuracy = 69.1
+std = 0.4
+
+[[published]]
+algorithm = "fedavg"
+accuracy = 66.3
+std = 0.5
+
+[[published]]
+algorithm = "moon"
+rounds = 3
+
+[budget.smoke]
+num_rounds = 8
+"""
+FINAL = {'fedavg': (.60, .62, .61), 'moon': (.70, .71, .74)}
+
+
+@pytest.fixture
+def table(tmp_path):
+  path = tmp_path / 'methods.toml'
+  path.write_text(TEXT)
+  return table_file.read(str(path))
+
+
+@pytest.fixture
+def found(table, tmp_path):
+  """SOLO has not been run; MOON is as good as FedAvg from round 6 on."""
+  directory = tmp_path / 'runs'
+  directory.mkdir()
+  for config in table.sweep.configs:
+    if config.algorithm == 'solo':
+      continue
+    final = FINAL[config.algorithm][config.seed]
+    early = [.1] * 3 if config.algorithm == 'moon' else [.1] * 7
+    curve = early + [final] * (8 - len(early))
+    invented_runs.write(directory, config, curve)
+  return results.find([directory])
+
+
+def rows(section):
+  table, = (part for part in section.parts
+            if isinstance(part, document.Table))
+  return [dict(zip(table.header, row, strict=True)) for row in table.rows]
+
+
+def test_accuracies_are_beside_published_ones(table, found):
+  arms = arms_lib.make(table, found)
+  fedavg, moon, solo = rows(sections.accuracy(arms, (), is_full=True))
+  assert fedavg['method'] == 'FedAvg'
+  assert fedavg['ours, last round (%)'] == '61.0 ± 1.0'
+  assert fedavg['ours, mean of last 4 rounds (%)'] == '22.8 ± 0.2'
+  assert fedavg['published (%)'] == '66.3 ± 0.5' and fedavg['runs'] == '3'
+  assert fedavg['ours − published'] == '-5.3'
+  assert moon['p, Welch'] and moon['95% interval'].startswith('-')
+  assert solo['runs'] == '0 of 3' and not solo['ours, last round (%)']
+  assert not solo['published (%)'] and not solo['p, Welch']
+
+
+def test_only_the_full_budget_is_tested_against_published_values(table, found):
+  arms = arms_lib.make(table, found)
+  row, *_ = rows(sections.accuracy(arms, (), is_full=False))
+  assert 'published (%)' in row and 'p, Welch' not in row
+
+
+def test_differences_from_the_baseline(table, found):
+  moon, solo = rows(sections.compared(arms_lib.make(table, found)))
+  assert moon['our difference'] == '+10.67' and moon['pairs'] == '3'
+  assert moon['published difference'] == '+2.8' and moon['verdict'] == 'higher'
+  assert solo['verdict'] == 'no common seeds' and solo['pairs'] == '0'
+
+
+def test_rounds_to_the_baseline(table, found):
+  """The median of 5 rounds is the later accuracy from round 6 on."""
+  fedavg, moon, solo = rows(sections.rounds(arms_lib.make(table, found)))
+  assert fedavg['ours, rounds'] == 'never' and moon['ours, rounds'] == '6'
+  assert moon['published'] == '3' and solo['ours, rounds'] == ''
+  assert moon['target: last round of'] == 'FedAvg'
+
+
+@pytest.mark.parametrize('reached, text', [
+    ([3, 5, 4], '4'), ([3, None, 4], '4 (1 of 3 never)'),
+    ([None, None, 3], 'never (2 of 3 never)'), ([None], 'never'), ([], '')])
+def test_never_is_later_than_all_rounds(reached, text):
+  assert sections.rounds_text(reached) == text
+
+
+def test_times_and_commands(table, found):
+  arms = arms_lib.make(table, found)
+  fedavg, *_ = rows(run_sections.time(arms, has_prediction=False))
+  assert fedavg['seconds per round'] == '2.00'
+  assert fedavg['MB per round'] == '4.00'
+  section = run_sections.commands(arms, 'the command')
+  assert document.Code('the command') in section.parts
+  fedavg, moon, solo = rows(section)
+  assert fedavg['finished seeds'] == '0, 1, 2'
+  assert solo['finished seeds'] == 'none'
+  assert '--mu' not in fedavg['command'] and '--mu=5' in moon['command']
+
+
+def test_curves_have_a_text_with_their_last_values(table, found):
+  section = run_sections.curves(arms_lib.make(table, found), (), 64, True)
+  names = [figure.name for figure in section.parts]
+  assert names == ['test-accuracy', 'test-loss', 'test-loss-divided',
+                   'train-loss']
+  assert 'FedAvg: 61' in section.parts[0].alt
+  assert 'FedAvg: 0.0312' in section.parts[2].alt  # 2 / 64
+  assert run_sections.curves([], (), 0, True) is None
+
+
+def test_a_page_names_its_budget_and_what_is_missing(table, found):
+  page = page_lib.make(table, found, 'the command')
+  assert page.banner == ('FULL BUDGET: digits, 8 rounds of 10 local epochs, 9 '
+                         'runs.')
+  assert '6 of 9 runs have ended' in page.lead[1].text
+  assert [section.title for section in page.sections] == [
+      'Test accuracy', 'Differences from the baseline',
+      'Rounds to the accuracy of the baseline', 'Curves',
+      'Time and communication', 'Notes', 'Commands']
+  document.validate(page)
+  small = table._replace(budget='smoke', changed=True)
+  page = page_lib.make(small, found, 'the command')
+  assert page.banner.startswith('SMOKE BUDGET, CHANGED: digits, 8 rounds')
+  assert 'nothing about the methods' in page.banner
+
+
+def test_a_page_without_runs(table):
+  page = page_lib.make(table, {}, 'the command')
+  document.validate(page)
+  assert 'Curves' not in [section.title for section in page.sections]
+
+
+def test_rows_that_were_chosen_are_bold(table, found):
+  arms = arms_lib.make(table, found)
+  part, = sections.accuracy(arms, arms[1:2], is_full=False).parts
+  assert part.strong == {1} and 'chosen by their accuracy' in part.caption
+
+
+def test_diverged_runs_are_listed(table, found):
+  arms = arms_lib.make(table, {
+      key: run._replace(diverged='NaN in round 3') if i == 0 else run
+      for i, (key, run) in enumerate(found.items())})
+  fedavg, *_ = rows(sections.accuracy(arms, (), is_full=True))
+  assert fedavg['runs'] == '2 of 3 (1 diverged)'
+  table = run_sections.commands(arms, 'x').parts[-1]
+  assert table.rows == (('FedAvg', '0', 'NaN in round 3'),)
