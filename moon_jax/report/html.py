@@ -98,9 +98,13 @@ def _table(table):
   rows = '\n'.join(_row(row, i in table.strong, numeric)
                    for i, row in enumerate(table.rows))
   label = _escape(f'Table: {markup.plain(table.caption).strip()}')
+  # Short names of rows stay in view while the table scrolls.
+  is_named = all(len(markup.plain(row[0]).strip()) <= _SHORT
+                 for row in (table.header, *table.rows))
+  named = ' class="named"' if is_named else ''
   region = f'class="scroll" role="region" tabindex="0" aria-label="{label}"'
   return f"""<div {region}>
-<table>
+<table{named}>
 <caption><span>{_inline(table.caption)}</span></caption>
 <thead>
 {_row(table.header, False, numeric, is_header=True)}

@@ -90,6 +90,9 @@ thead th, thead td {
 .number { text-align: right; }
 td.number, .short, code span, pre span { white-space: nowrap; }
 .long { min-width: 15rem; }
+.named tr > :first-child {
+  position: sticky; left: 0; background: var(--page);
+}
 .figures { display: flex; flex-wrap: wrap; gap: 1.5rem; margin: 1.25rem 0; }
 figure { margin: 0; flex: 1 1 20rem; min-width: 0; max-width: 30rem; }
 .card {
@@ -107,8 +110,12 @@ figcaption { color: var(--muted); font-size: .925rem; margin-top: .5rem; }
   main { max-width: none; padding: 0; }
   nav { display: none; }
   .scroll { overflow: visible; container-type: normal; background: none; }
-  caption span { max-width: none; }
-  table { font-size: .85rem; }
+  caption span { max-width: none; position: static; }
+  table { font-size: .75rem; }
+  th, td { padding: .25rem .35rem; }
+  /* Paper does not scroll, so wide tables break their lines. */
+  td.number, .short, td code span { white-space: normal; }
+  .long { min-width: 0; }
   tr, figure, pre { break-inside: avoid; }
   thead { display: table-header-group; }
   h2 { break-after: avoid; }

@@ -67,6 +67,13 @@ def test_cells():
   assert '<strong><code><span>--mu=5</span></code></strong>' in text
 
 
+def test_short_names_of_rows_stay_in_view():
+  assert '<table class="named">' in html.render(page())
+  long = TABLE._replace(rows=(('a name of more than 20 characters', '', ''),),
+                        strong=frozenset())
+  assert '<table>' in html.render(page(parts=(long,)))
+
+
 def test_regions_and_figures_are_named():
   elements = Elements(html.render(page()))
   region, = [a for _, a, _ in elements.all if a.get('role') == 'region']
