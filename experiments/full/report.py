@@ -4,7 +4,8 @@ python -m experiments.full.report
 
 Reads experiments/results/full, writes a plot of each question there, and
 replaces the text between <!-- full --> and <!-- end of full --> in
-experiments/results/README.md (everything) and README.md (only the verdicts).
+experiments/results/README.md (everything) and README.md (only the verdicts),
+which it also writes to verdicts.md beside the plots.
 """
 
 import math
@@ -49,6 +50,7 @@ def main() -> None:
   _rewrite(_ROOT / 'experiments' / 'results' / 'README.md',
            '\n\n'.join([f'Commit {commit}.', *parts]))
   _rewrite(_ROOT / 'README.md', '\n'.join(verdicts))
+  (RESULTS / 'verdicts.md').write_text('\n'.join(verdicts) + '\n')
 
 
 def section(question: Question, blocks: list[Block],

@@ -8,8 +8,11 @@ import numpy as np
 
 from moon_jax.report import arms as arms_lib
 from moon_jax.report import comparisons
+from moon_jax.report import figures
 from moon_jax.report import paired
 from moon_jax.report.arms import Arm
+from moon_jax.report.document import Figure
+from moon_jax.report.document import Listing
 from moon_jax.report.document import Section
 from moon_jax.report.document import Table
 from moon_jax.report.document import Text
@@ -124,11 +127,32 @@ def compared(arms: Sequence[Arm]) -> Section | None:
   if not any(row[2] for row in rows):
     header = header[:2] + header[3:]
     rows = [row[:2] + row[3:] for row in rows]
-  return Section('Differences from the baseline', (Table(
+  table = Table(
       'Test accuracy after the last round, in percentage points. A pair is a '
       'seed, which gives both arms the same split, cohorts, initial model and '
       f'shuffles. Holm\'s p is adjusted for the {len(found)} comparisons of '
-      'this page.', header, tuple(rows)),))
+      'this page.', header, tuple(rows))
+  return Section('Differences from the baseline', (table, *_effects(found)))
+
+
+def _effects(found):
+  """Returns a figure of the differences, if any has an interval."""
+  shown = [c for c in found if c.pairs and not math.isnan(c.pairs.low)]
+  if not shown:
+    return ()
+  labels = [f'{c.arm.label} (against {c.baseline.label})' if len(
+      {other.baseline.label for other in shown}) > 1 else c.arm.label
+            for c in shown]
+  svg = figures.effects(
+      labels, [c.pairs.mean for c in shown], [c.pairs.low for c in shown],
+      [c.pairs.high for c in shown], 'difference, percentage points',
+      'differences')
+  alt = '; '.join(f'{label}: {c.pairs.mean:+.2f}, 95% interval '
+                  f'{interval(c.pairs.low, c.pairs.high, 2)}'
+                  for label, c in zip(labels, shown))
+  return (Figure('differences', svg, f'Differences from the baseline. {alt}.',
+                 'Mean differences from the baseline and their 95% intervals, '
+                 'not adjusted for the number of comparisons.'),)
 
 
 def rounds(arms: Sequence[Arm]) -> Section | None:
@@ -200,8 +224,6 @@ def p_text(value: float) -> str:
 
 def facts(notes: Sequence[str], table_source: str) -> Section | None:
   """Returns the section of notes, or None if there are none."""
-  from moon_jax.report.document import Listing
-
   parts: list = [Listing(tuple(notes))] if notes else []
   if table_source:
     parts.append(Text(f'Published values: {table_source}.'))

@@ -80,7 +80,7 @@ class Table(NamedTuple):
     pages: sections in addition to those of runs, of `PAGES`.
     panels: settings with one panel per value in figures.
     best_of: settings whose best value each row has.
-    notes: facts for the reader.
+    notes: facts for the reader, and the lists of the files that `quotes` names.
     loss_divisor: factor by which a reproduction divided its loss; 0 for none.
   """
 
@@ -145,7 +145,8 @@ def read(path: str, budget: str = 'full',
       _words(report, 'pages', PAGES, path),
       _words(report, 'panels', values.TYPES, path),
       _words(report, 'best_of', values.TYPES, path),
-      _words(report, 'notes', None, path), report.get('loss_divisor', 0))
+      _words(report, 'notes', None, path) + _quotes(report, path),
+      report.get('loss_divisor', 0))
 
 
 def budgets_file(path: pathlib.Path) -> str:
@@ -200,6 +201,21 @@ def _published(entry, where, source):
       measures[0], float(numbers[measures[0]]), numbers.get('std'),
       None if n is None else int(n), texts.get('source', source),
       texts.get('note', ''))
+
+
+def _quotes(report, path):
+  """Returns the items of the Markdown lists in the files of `quotes`."""
+  items: list[str] = []
+  for name in _words(report, 'quotes', None, path):
+    file = pathlib.Path(path).parent / name
+    try:
+      lines = file.read_text(encoding='utf-8').splitlines()
+    except (OSError, ValueError) as error:
+      raise UserError(f'{path}: quotes must name files that can be read, got '
+                      f'{name!r}: {error}') from error
+    items += [line.removeprefix('- ') for line in lines
+              if line.startswith('- ')]
+  return tuple(items)
 
 
 def _choice(report, name, choices, path):

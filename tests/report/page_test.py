@@ -104,6 +104,8 @@ def test_differences_from_the_baseline(table, found):
   assert moon['our difference'] == '+10.67' and moon['pairs'] == '3'
   assert moon['published difference'] == '+2.8' and moon['verdict'] == 'higher'
   assert solo['verdict'] == 'no common seeds' and solo['pairs'] == '0'
+  figure = sections.compared(arms_lib.make(table, found)).parts[1]
+  assert 'MOON: +10.67, 95% interval' in figure.alt and 'SOLO' not in figure.alt
 
 
 def test_rounds_to_the_baseline(table, found):
