@@ -19,7 +19,6 @@ from moon_jax.report.document import Text
 from moon_jax.report.table_file import Published
 
 LAST = 10  # rounds of the second endpoint, at most half of the run
-_HEADERS = {'algorithm': 'method'}
 
 
 def last_rounds(arms: Sequence[Arm]) -> int:
@@ -41,24 +40,22 @@ def accuracy(arms: Sequence[Arm], best: Sequence[Arm], is_full: bool
   tail = last_rounds(arms)
   has_published = any(_published(arm, 'accuracy') for arm in arms)
   has_welch = has_published and is_full
-  header = [*_setting_headers(arms), 'published (%)', 'ours, last round (%)',
-            f'ours, mean of last {tail} rounds (%)', 'runs',
-            'ours − published', '95% interval', 'p, Welch']
-  keep = [True] * len(header)
-  first = len(header) - 7
-  keep[first] = has_published
-  keep[first + 4:] = [has_welch] * 3
+  header = ['arm', 'published (%)', 'ours, last round (%)',
+            f'mean of last {tail} (%)', 'runs', 'ours − published',
+            '95% interval', 'p, Welch']
+  keep = [True, has_published, True, True, True, *[has_welch] * 3]
   rows = []
   for arm in arms:
     values = list(arm.values('test_accuracy').values())
     published = _published(arm, 'accuracy')
-    row = [*arm.shown.values(), '; '.join(map(_published_text, published)),
+    row = [arm.label, '; '.join(map(_published_text, published)),
            spread(values) + _over_clients(arm),
            spread(list(arm.values('test_accuracy', tail).values())),
            _count(arm), *_deviation(values, published)]
     rows.append(row)
   select = lambda row: tuple(cell for cell, kept in zip(row, keep) if kept)
-  caption = ('Top-1 test accuracy: mean ± sample standard deviation over runs. '
+  caption = ('Top-1 test accuracy after the last round, and the mean of the '
+             f'last {tail} rounds: mean ± sample standard deviation over runs. '
              'A run has its own seed and, unless settings say otherwise, its '
              'own split.')
   if len(best) < len(arms) and best:
@@ -67,10 +64,6 @@ def accuracy(arms: Sequence[Arm], best: Sequence[Arm], is_full: bool
       caption, select(header), tuple(map(select, rows)),
       frozenset(i for i, arm in enumerate(arms) if arm in best
                 and len(best) < len(arms))),))
-
-
-def _setting_headers(arms):
-  return [_HEADERS.get(name, name) for name in arms[0].shown]
 
 
 def _published(arm, measure):

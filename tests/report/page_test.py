@@ -83,9 +83,9 @@ def rows(section):
 def test_accuracies_are_beside_published_ones(table, found):
   arms = arms_lib.make(table, found)
   fedavg, moon, solo = rows(sections.accuracy(arms, (), is_full=True))
-  assert fedavg['method'] == 'FedAvg'
+  assert fedavg['arm'] == 'FedAvg'
   assert fedavg['ours, last round (%)'] == '61.0 ± 1.0'
-  assert fedavg['ours, mean of last 4 rounds (%)'] == '22.8 ± 0.2'
+  assert fedavg['mean of last 4 (%)'] == '22.8 ± 0.2'
   assert fedavg['published (%)'] == '66.3 ± 0.5' and fedavg['runs'] == '3'
   assert fedavg['ours − published'] == '-5.3'
   assert moon['p, Welch'] and moon['95% interval'].startswith('-')
