@@ -4,8 +4,8 @@ python -m experiments.full.report
 
 Reads experiments/results/full, writes a plot of each question there, and
 replaces the text between <!-- full --> and <!-- end of full --> in
-experiments/results/README.md (everything) and README.md (only the verdicts),
-which it also writes to verdicts.md beside the plots.
+experiments/results/README.md (everything) and README.md (a table of accuracies
+and the verdicts, which it also writes to verdicts.md beside the plots).
 """
 
 import math
@@ -49,8 +49,36 @@ def main() -> None:
   commit = (RESULTS / 'commit.txt').read_text().strip()[:7]
   _rewrite(_ROOT / 'experiments' / 'results' / 'README.md',
            '\n\n'.join([f'Commit {commit}.', *parts]))
-  _rewrite(_ROOT / 'README.md', '\n'.join(verdicts))
+  _rewrite(_ROOT / 'README.md', '\n'.join([
+      *first_table([q for q in questions.QUESTIONS if q.is_primary], blocks),
+      *verdicts]))
   (RESULTS / 'verdicts.md').write_text('\n'.join(verdicts) + '\n')
+
+
+def first_table(asked: list[Question], blocks: dict[str, list[Block]]
+                ) -> list[str]:
+  """Returns the lines of a table of accuracies, [] if there are no runs.
+
+  Args:
+    asked: the questions whose runs are rows.
+    blocks: of each question, by name.
+  """
+  rows = [['clients, rounds of 10 epochs', 'method',
+           'test accuracy after the last round (%)',
+           f'mean of last {LAST} rounds (%)', 'runs', 'published (%)'],
+          ['---'] * 6]
+  for question in asked:
+    setting = question.title.split(', ', 1)[1]
+    for arm, name in ((question.baseline, 'baseline'), (question.new, 'new')):
+      if curves := [getattr(block, name) for block in blocks[question.name]]:
+        rows.append([
+            setting.removesuffix(' of 10 epochs'), arm.title,
+            _spread([last(curve) for curve in curves]),
+            _spread([mean_of_last(curve) for curve in curves]),
+            str(len(curves)), '; '.join(
+                f'{source.mean:.1f} ± {source.std:.1f} ({source.source})'
+                for source in arm.published)])
+  return [_markdown(rows), ''] if len(rows) > 2 else []
 
 
 def section(question: Question, blocks: list[Block],

@@ -142,7 +142,9 @@ def test_the_report_updates_both_documents(tmp_path, monkeypatch):
   assert 'Commit 0123456.' in text and '3 of 5 blocks so far; unfin' in text
   assert 'Li et al., CVPR 2021 | 66.3 ± 0.5 | 67.00 ± 1.00 | +0.7' in text
   short = (tmp_path / 'README.md').read_text()
-  assert short.startswith('a\n<!-- full -->\n- MOON against FedAvg')
+  assert short.startswith('a\n<!-- full -->\n| clients, rounds')
+  assert '| 67.00 ± 1.00 |' in short and '\n\n- MOON against FedAvg' in short
+  assert (results / 'verdicts.md').read_text().startswith('- MOON against')
   assert short.endswith('<!-- end of full -->\nb\n')
   assert (results / 'moon.png').stat().st_size > 10_000
 
