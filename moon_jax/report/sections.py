@@ -48,6 +48,8 @@ def accuracy(arms: Sequence[Arm], best: Sequence[Arm], is_full: bool
   for arm in arms:
     values = list(arm.values('test_accuracy').values())
     published = _published(arm, 'accuracy')
+    if best and arm not in best:  # a published best is of the chosen arm
+      published = []
     row = [arm.label, '; '.join(map(_published_text, published)),
            spread(values) + _over_clients(arm),
            spread(list(arm.values('test_accuracy', tail).values())),
@@ -73,8 +75,9 @@ def _published(arm, measure):
 def _published_text(value: Published) -> str:
   """Returns a published accuracy with its spread and what it is of."""
   std = '' if value.std is None else f' ± {value.std:g}'
-  data = value.settings.get('dataset')
-  return f'{value.value:g}{std}' + (f' ({data})' if data else '')
+  what = filter(None, [value.settings.get('dataset'), value.note])
+  text = ', '.join(what)
+  return f'{value.value:g}{std}' + (f' ({text})' if text else '')
 
 
 def _over_clients(arm):

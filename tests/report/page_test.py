@@ -171,6 +171,7 @@ def test_a_page_without_runs(table):
 def test_rows_that_were_chosen_are_bold(table, found):
   arms = arms_lib.make(table, found)
   part, = sections.accuracy(arms, arms[1:2], is_full=False).parts
+  assert [row[1] for row in part.rows] == ['', '69.1 ± 0.4', '']
   assert part.strong == {1} and 'chosen by their accuracy' in part.caption
 
 
