@@ -6,10 +6,8 @@ python -m moon_jax.report.table DOCUMENT.md  rewrites the tables in a document
 DIRECTORY holds one work directory per run. Runs that differ only in their seed
 share a row. A table in a document is the text between the lines
 <!-- table: DIRECTORY --> and <!-- end of table -->, where DIRECTORY is relative
-to the document. Two other first lines have the same form:
-<!-- accuracies: DIRECTORY --> leaves out the columns of speed, for runs that
-shared a machine; <!-- negatives: DIRECTORY --> inserts the table of
-`moon_jax.report.negatives`.
+to the document. <!-- accuracies: DIRECTORY --> leaves out the columns of speed,
+for runs that shared a machine.
 """
 
 import argparse
@@ -21,7 +19,6 @@ import signal
 import statistics
 import sys
 
-from moon_jax.report import negatives
 from moon_jax.report import runs as runs_lib
 from moon_jax.rundir.identity import FREE_FIELDS
 
@@ -154,19 +151,17 @@ def _flags(config, most_common):
 
 
 _TABLE_IN_DOCUMENT = re.compile(
-    r'(<!-- (table|accuracies|negatives): (\S+) -->\n)(.*?)'
+    r'(<!-- (table|accuracies): (\S+) -->\n)(.*?)'
     r'(<!-- end of table -->)', re.DOTALL)
 
 
 def with_tables(document: pathlib.Path) -> str:
   """Returns the text of a document with its tables generated again."""
-  functions = {'table': markdown, 'negatives': negatives.markdown,
-               'accuracies': lambda directory: markdown(
-                   directory, has_speed=False)}
 
   def table(match):
     begin, kind, directory, _, end = match.groups()
-    return f'{begin}{functions[kind](document.parent / directory)}\n{end}'
+    text = markdown(document.parent / directory, has_speed=kind == 'table')
+    return f'{begin}{text}\n{end}'
 
   return _TABLE_IN_DOCUMENT.sub(table, document.read_text(encoding='utf-8'))
 
