@@ -17,7 +17,8 @@ Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`; `Model` and
 `Outputs`; `from_flax` and `from_nnx` wrap Flax modules;
 `conv_general_dilated` and `max_pool` are fast functions for such modules.
 Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`;
-`with_server_optimizer`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
+`with_server_optimizer`, `with_proximal`, `with_fednova`,
+`with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
 Simulations: `Federation`, `Simulation`, `Record`; `Simulations`, several in one
 program.
@@ -42,10 +43,13 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.base import View
   from moon_jax.algorithms.fedavg import fedavg
   from moon_jax.algorithms.fednova import fednova
+  from moon_jax.algorithms.fednova import with_fednova
   from moon_jax.algorithms.fedprox import fedprox
+  from moon_jax.algorithms.fedprox import with_proximal
   from moon_jax.algorithms.l2 import l2
   from moon_jax.algorithms.moon import moon
   from moon_jax.algorithms.scaffold import scaffold
+  from moon_jax.algorithms.scaffold import with_control_variates
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
   from moon_jax.algorithms.solo import solo
   from moon_jax.config import Config
@@ -129,6 +133,9 @@ _PUBLIC = {
     'scaffold': ('algorithms.scaffold', 'scaffold'),
     'simple_cnn': ('models.constructors', 'simple_cnn'),
     'solo': ('algorithms.solo', 'solo'),
+    'with_control_variates': ('algorithms.scaffold', 'with_control_variates'),
+    'with_fednova': ('algorithms.fednova', 'with_fednova'),
+    'with_proximal': ('algorithms.fedprox', 'with_proximal'),
     'with_server_optimizer': ('algorithms.server', 'with_optimizer'),
 }
 
@@ -141,6 +148,7 @@ __all__ = [  # sorted; equal to the keys above
     'from_nnx', 'joint', 'l2', 'label_shift', 'load', 'load_dataset',
     'losses', 'max_pool', 'mlp', 'moon', 'partition', 'resnet18',
     'resnet50', 'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo',
+    'with_control_variates', 'with_fednova', 'with_proximal',
     'with_server_optimizer']
 
 

@@ -112,6 +112,9 @@ class Algorithm(NamedTuple):
       evaluated on its examples; None if it is the local model.
   per_client_init
       Whether each client draws its own initial model.
+  draws_client_state
+      Whether init_client gets a model that is drawn for the client instead of
+      the global one, although clients start from the global model.
   hparams
       Default values of the scalars in View.hparams that belong to the method
       or to its server, such as mu and server_momentum. They are arrays in the
@@ -134,6 +137,17 @@ class Algorithm(NamedTuple):
   personal_model: Callable[[Trained, View], Variables] | None = None
   per_client_init: bool = False
   hparams: Mapping[str, float] = types.MappingProxyType({})
+  draws_client_state: bool = False
+
+  @property
+  def draws_per_client(self) -> bool:
+    """Whether the initial state of each client has its own random draws."""
+    return self.per_client_init or self.draws_client_state
+
+
+# The functions whose last argument is the view.
+_SEE_A_VIEW = ('start', 'frozen', 'loss', 'transform_grads',
+               'transform_updates', 'finish', 'local_model', 'personal_model')
 
 
 def aggregate(algorithm: Algorithm, variables: Variables, server: PyTree,
@@ -155,6 +169,21 @@ def aggregate(algorithm: Algorithm, variables: Variables, server: PyTree,
   return algorithm.aggregate(
       variables, server, message,
       hparams=algorithm.hparams if hparams is None else hparams)
+
+
+def with_view(algorithm: Algorithm,
+              view_fn: Callable[[View], View]) -> Algorithm:
+  """Returns `algorithm` with functions that see `view_fn(view)`.
+
+  Functions that wrap an algorithm, and add to its client or server state, show
+  it its own state in this way.
+  """
+  def seeing(name):
+    function = getattr(algorithm, name)
+    return function and (
+        lambda *arguments: function(*arguments[:-1], view_fn(arguments[-1])))
+
+  return algorithm._replace(**{name: seeing(name) for name in _SEE_A_VIEW})
 
 
 def first_view(algorithm: Algorithm, variables: Variables) -> View:

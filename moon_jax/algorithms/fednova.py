@@ -16,14 +16,44 @@ A model's mutable state (batch statistics) is averaged as in FedAvg.
 import jax
 import jax.numpy as jnp
 
+from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.errors import UserError
 
 
 def fednova() -> Algorithm:
   """Returns FedNova; equal to FedAvg if all clients make equally many steps."""
-  return fedavg()._replace(finish=finish, aggregate=aggregate)
+  return with_fednova(fedavg())
+
+
+def with_fednova(algorithm: Algorithm) -> Algorithm:
+  """Returns `algorithm` with FedNova's average of client updates.
+
+  Args:
+    algorithm: whose clients send a model like the global one, and train it with
+      SGD.
+
+  Raises:
+    UserError: while tracing, if clients send something else.
+
+  Example:
+    >>> algorithm = moon_jax.with_fednova(moon_jax.moon(mu=1.0))
+  """
+  def finish(trained, view):
+    client, message = algorithm.finish(trained, view)
+    if not same_structure(message.mean, view.variables):
+      raise UserError(
+          'with_fednova needs clients whose Message.mean is a model like the '
+          'global one, got another tree; change the finish of the algorithm')
+    return client, message._replace(mean=normalized(message.mean, view))
+
+  def aggregate(variables, server, message, hparams=None):
+    return base.aggregate(
+        algorithm, variables, server,
+        message._replace(mean=average(variables, message.mean)), hparams)
+
+  return algorithm._replace(finish=finish, aggregate=aggregate)
 
 
 def effective_steps(num_steps: jax.Array, rho: jax.Array) -> jax.Array:
@@ -32,17 +62,23 @@ def effective_steps(num_steps: jax.Array, rho: jax.Array) -> jax.Array:
   return (k - rho * (1 - rho**k) / (1 - rho)) / (1 - rho)
 
 
-def finish(variables, view):
-  """Sends the normalized update, |a_i|_1 and the model's mutable state."""
+def same_structure(a, b) -> bool:
+  """Returns whether two trees have the same nodes."""
+  return bool(jax.tree.structure(a) == jax.tree.structure(
+      b))  # type: ignore[operator]
+
+
+def normalized(variables, view):
+  """Returns d_i and |a_i|_1 instead of parameters, and the mutable state."""
   a = effective_steps(view.num_steps, view.hparams['momentum'])
   moved = jax.tree.map(
       lambda w_global, w: (w_global - w) / a,
       view.variables['params'], variables['params'])
-  return view.client, Message({**variables, 'params': (moved, a)})
+  return {**variables, 'params': (moved, a)}
 
 
-def aggregate(variables, server, message):
+def average(variables, mean):
   """Returns w^t - (mean of |a_i|_1) (mean of d_i)."""
-  moved, a = message.mean['params']
+  moved, a = mean['params']
   params = jax.tree.map(lambda w, d: w - a * d, variables['params'], moved)
-  return {**message.mean, 'params': params}, server
+  return {**mean, 'params': params}

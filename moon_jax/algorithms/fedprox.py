@@ -6,22 +6,43 @@ https://arxiv.org/abs/1812.06127, equation 2.
     F_i(w) + mu/2 |w - w^t|^2
 
     mu -> hparams['mu'], w^t -> view.variables
+
+`with_proximal` adds the term to the loss F_i of another algorithm.
 """
 
 import optax
 
-from moon_jax.algorithms import fedavg
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedavg import fedavg
 
 
 def fedprox(mu: float = 0.01) -> Algorithm:
   """Returns FedProx with weight `mu` of the proximal term; 0 is FedAvg."""
-  return fedavg.fedavg()._replace(loss=loss, hparams={'mu': mu})
+  return _with_term(fedavg(), mu, 'mu')
 
 
-def loss(model, variables, batch, view):
-  """Returns the mean cross-entropy of the batch plus the proximal term."""
-  ce, aux = fedavg.loss(model, variables, batch, view)
-  moved = optax.tree.sub(variables['params'], view.variables['params'])
-  proximal = optax.tree.norm(moved, squared=True) / 2
-  return ce + view.hparams['mu'] * proximal, aux
+def with_proximal(algorithm: Algorithm, mu: float) -> Algorithm:
+  """Returns `algorithm` with the proximal term of FedProx in its loss.
+
+  Args:
+    algorithm: whose `local_model` has parameters like the global model.
+    mu: weight of the term; 0 changes nothing. It is
+      hparams['proximal_mu'], an array in the compiled program.
+
+  Example:
+    >>> algorithm = moon_jax.with_proximal(moon_jax.moon(mu=1.0), mu=0.01)
+  """
+  return _with_term(algorithm, mu, 'proximal_mu')
+
+
+def _with_term(algorithm, mu, name):
+  """Returns `algorithm` with a proximal term of weight hparams[name]."""
+  def loss(model, trained, batch, view):
+    objective, aux = algorithm.loss(model, trained, batch, view)
+    moved = optax.tree.sub(algorithm.local_model(trained, view)['params'],
+                           view.variables['params'])
+    proximal = optax.tree.norm(moved, squared=True) / 2
+    return objective + view.hparams[name] * proximal, aux
+
+  return algorithm._replace(
+      loss=loss, hparams={**algorithm.hparams, name: mu})

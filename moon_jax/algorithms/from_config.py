@@ -1,14 +1,17 @@
 """Builds the configured algorithm: the method and what wraps it."""
 
+from moon_jax.algorithms import fednova
+from moon_jax.algorithms import fedprox
 from moon_jax.algorithms import privacy
 from moon_jax.algorithms import registry
+from moon_jax.algorithms import scaffold
 from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config
 
 
 def make(config: Config, cohort_size: int | None = None) -> Algorithm:
-  """Returns the method that `config` names, with its server optimizer.
+  """Returns the method that `config` names, with all that wraps it.
 
   Args:
     config: the configuration, which may ask for differential privacy.
@@ -18,7 +21,7 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
   Raises:
     UserError: if a user-defined algorithm cannot be made.
   """
-  algorithm = registry.make(config)
+  algorithm = _aggregated(config, _proximal(config, registry.make(config)))
   algorithm = algorithm._replace(
       hparams={**algorithm.hparams, **server.hparams(config)})
   optimizer_fn = server.make(config)
@@ -29,3 +32,19 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
         optimizer_fn, config.dp_noise_multiplier * config.dp_clip / cohort_size,
         config.seed)
   return server.with_optimizer(algorithm, optimizer_fn)
+
+
+def _proximal(config: Config, algorithm: Algorithm) -> Algorithm:
+  """Returns the algorithm with the term of --proximal_mu, if above 0."""
+  return (fedprox.with_proximal(algorithm, config.proximal_mu)
+          if config.proximal_mu else algorithm)
+
+
+def _aggregated(config: Config, algorithm: Algorithm) -> Algorithm:
+  """Returns the algorithm with the server of --aggregation."""
+  return {
+      'average': lambda: algorithm,
+      'fednova': lambda: fednova.with_fednova(algorithm),
+      'scaffold': lambda: scaffold.with_control_variates(
+          algorithm, config.num_clients, config.scaffold_form),
+  }[config.aggregation]()

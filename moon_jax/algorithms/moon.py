@@ -10,11 +10,15 @@ https://arxiv.org/abs/2103.16257, algorithm 1 and equation 4.
     k -> hparams['num_negatives'], M -> num_slots
 
 Frozen models run in eval mode. A client that has trained in n < k rounds has n
-negatives; with none, its contrastive loss is 0.
+negatives; with none, its contrastive loss is 0. Two choices of the released
+code (https://github.com/QinbinLi/MOON) differ from the paper:
+
+- first_negative="random": clients begin with a randomly initialized network as
+  their first remembered model.
+- negatives_pool="released": see `moon_jax.algorithms.moon_memory`.
 """
 
 import functools
-from typing import NamedTuple
 
 import jax
 from jax import lax
@@ -22,6 +26,7 @@ import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax import platforms
+from moon_jax.algorithms import moon_memory
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import LossAux
 from moon_jax.algorithms.base import Message
@@ -32,18 +37,9 @@ _FEW_MODELS = 4  # up to which accelerators project previous models unrolled
 _FEW_WEIGHTS = 2**20  # of a model, up to which accelerators stack models
 
 
-class Memory(NamedTuple):
-  """Client state: the last k local models in a ring buffer of M >= k slots.
-
-  Only the first k slots are used, so runs with several k can share a program.
-  """
-
-  models: dict  # variables with a leading axis M; zeros until filled
-  num_models: jax.Array  # int32 scalar, number of models written so far
-
-
 def moon(num_negatives: int = 1, mu: float = 5.0, temperature: float = 0.5,
-         num_slots: int | None = None) -> Algorithm:
+         num_slots: int | None = None, first_negative: str = 'none',
+         negatives_pool: str = 'newest') -> Algorithm:
   """Returns MOON.
 
   Args:
@@ -54,9 +50,13 @@ def moon(num_negatives: int = 1, mu: float = 5.0, temperature: float = 0.5,
     num_slots: models that client state holds, at least k; k if None. Slots
       beyond k stay zeros and change results at most by rounding: XLA compiles
       similarities to a single slot differently.
+    first_negative: "none", or "random" for clients that begin with a randomly
+      initialized network as the first entry of their pool.
+    negatives_pool: how a full pool takes a model: "newest" keeps the newest k,
+      "released" is the order of the released code.
 
   Raises:
-    UserError: if there are fewer slots than negatives.
+    UserError: if there are fewer slots than negatives, or no such choice.
 
   Example:
     >>> algorithm = moon_jax.moon(num_negatives=2, mu=1.0)
@@ -66,31 +66,34 @@ def moon(num_negatives: int = 1, mu: float = 5.0, temperature: float = 0.5,
     raise UserError(f'num_slots must be at least num_negatives='
                     f'{num_negatives}; got {num_slots}. Leave it out to store '
                     'as many models as there are negatives')
+  for name, value, known in (
+      ('first_negative', first_negative, moon_memory.FIRST_NEGATIVES),
+      ('negatives_pool', negatives_pool, tuple(moon_memory.POOLS))):
+    if value not in known:
+      raise UserError(f'{name} must be one of {", ".join(known)}; got '
+                      f'{value!r}. The paper uses {known[0]}')
   return with_slots(fedavg()._replace(
-      finish=finish, frozen=frozen, loss=functools.partial(loss, contrastive_B),
+      finish=functools.partial(finish, moon_memory.POOLS[negatives_pool]),
+      frozen=frozen, loss=functools.partial(loss, contrastive_B),
       hparams={'mu': mu, 'temperature': temperature,
-               'num_negatives': num_negatives}), num_slots)
+               'num_negatives': num_negatives},
+      draws_client_state=first_negative == 'random'), num_slots)
 
 
 def with_slots(algorithm: Algorithm, num_slots: int) -> Algorithm:
-  """Returns MOON, or MOON with a server optimizer, with M = `num_slots`.
+  """Returns MOON with M = `num_slots`.
 
   It serves runs with up to M negatives.
   """
-  def init_client(variables):
-    slots = lambda w: jnp.zeros((num_slots, *w.shape), w.dtype)
-    return Memory(jax.tree.map(slots, variables), jnp.int32(0))
-
-  return algorithm._replace(init_client=init_client)
+  init_fn = (moon_memory.one if algorithm.draws_client_state
+             else moon_memory.empty)
+  return algorithm._replace(init_client=functools.partial(init_fn, num_slots))
 
 
-def finish(variables, view):
+def finish(pool_fn, variables, view):
   """Stores the model as the client's newest; sends it."""
-  models, n = view.client
-  slot = n % _num_negatives(view)
-  models = jax.tree.map(
-      lambda w_M, w: w_M.at[slot].set(w), models, variables)
-  return Memory(models, n + 1), Message(variables)
+  memory = pool_fn(view.client, _num_negatives(view), variables)
+  return memory, Message(variables)
 
 
 def _num_slots(view):

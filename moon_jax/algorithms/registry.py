@@ -26,7 +26,13 @@ from moon_jax.config import Config
 from moon_jax.errors import UserError
 
 # Flags that only some methods read.
-METHOD_FLAGS = ('mu', 'contrastive', 'temperature', 'num_negatives')
+METHOD_FLAGS = (
+    'mu', 'contrastive', 'temperature', 'num_negatives', 'first_negative',
+    'negatives_pool', 'proximal_mu', 'aggregation', 'scaffold_form')
+
+# Those that combine a method with parts of others; user-defined algorithms
+# call the functions that these flags stand for.
+COMBINING = ('proximal_mu', 'aggregation')
 
 
 class Method(NamedTuple):
@@ -64,36 +70,58 @@ class Method(NamedTuple):
 
 
 METHODS: dict[str, Method] = {
-    'fedavg': Method(fedavg),
-    'fedprox': Method(fedprox, arguments=('mu',), flags=('mu',)),
+    'fedavg': Method(fedavg, flags=COMBINING),
+    'fedprox': Method(
+        fedprox, arguments=('mu',), flags=('mu', 'aggregation')),
     'scaffold': Method(
-        scaffold, arguments=('num_clients',), keeps_client_state=True,
+        scaffold, arguments=('num_clients', 'scaffold_form'),
+        flags=('proximal_mu', 'scaffold_form'), keeps_client_state=True,
         sends_only_model=False, optimizers=('sgd',), needs_plain_sgd=True,
-        reason='since its control variates assume plain SGD'),
+        reason='since its control variates assume plain SGD '
+        '(--scaffold_form=niid_bench takes momentum)'),
     'moon': Method(
-        moon, arguments=('num_negatives', 'mu', 'temperature'),
-        flags=METHOD_FLAGS, keeps_client_state=True),
+        moon, arguments=('num_negatives', 'mu', 'temperature',
+                         'first_negative', 'negatives_pool'),
+        flags=('mu', 'contrastive', 'temperature', 'num_negatives',
+               'first_negative', 'negatives_pool', *COMBINING),
+        keeps_client_state=True),
     'solo': Method(
         solo, keeps_client_state=True, sends_only_model=False,
         has_server=False),
     'fednova': Method(
-        fednova, sends_only_model=False, optimizers=('sgd',),
+        fednova, flags=('proximal_mu',), sends_only_model=False,
+        optimizers=('sgd',),
         reason='since it normalizes updates by their SGD steps'),
     'centralized': Method(fedavg),  # with one client
 }
 
 # moon with --contrastive=l2, the ablation of its paper.
-_L2 = Method(l2, arguments=('mu',), flags=('mu', 'contrastive'))
+_L2 = Method(
+    l2, arguments=('mu',), flags=('mu', 'contrastive', *COMBINING))
 
-# No property is assumed of a user-defined algorithm; it may read any flag.
-_USER_DEFINED = Method(fedavg, flags=METHOD_FLAGS, keeps_client_state=True)
+# No property is assumed of a user-defined algorithm; it may read any flag but
+# those that combine built-in methods.
+_USER_DEFINED = Method(
+    fedavg, keeps_client_state=True,
+    flags=tuple(name for name in METHOD_FLAGS if name not in COMBINING))
 
 
 def method(config: Config) -> Method:
-  """Returns the properties of the configured method."""
-  if config.algorithm == 'moon' and config.contrastive == 'l2':
-    return _L2
-  return METHODS.get(config.algorithm, _USER_DEFINED)
+  """Returns the properties of the configured method and its aggregation."""
+  is_l2 = config.algorithm == 'moon' and config.contrastive == 'l2'
+  found = _L2 if is_l2 else METHODS.get(config.algorithm, _USER_DEFINED)
+  if config.aggregation in METHODS and 'aggregation' in found.flags:
+    server = METHODS[config.aggregation]
+    found = found._replace(
+        flags=found.flags + tuple(
+            name for name in server.flags if name not in COMBINING),
+        keeps_client_state=(
+            found.keeps_client_state or server.keeps_client_state),
+        sends_only_model=False, optimizers=server.optimizers,
+        needs_plain_sgd=server.needs_plain_sgd, reason=server.reason)
+  if config.scaffold_form == 'niid_bench':
+    found = found._replace(needs_plain_sgd=False)
+  return found
 
 
 def default_mu(config: Config) -> float:
@@ -118,10 +146,13 @@ def ignored_flags(config: Config) -> list[str]:
 
 def flags_of(config: Config) -> str:
   """Returns the flags that choose the method, for messages."""
-  variant = (f' --contrastive={config.contrastive}'
-             if config.algorithm == 'moon' and config.contrastive == 'l2'
-             else '')
-  return f'--algorithm={config.algorithm}{variant}'
+  flags = f'--algorithm={config.algorithm}'
+  if config.algorithm == 'moon' and config.contrastive == 'l2':
+    flags += f' --contrastive={config.contrastive}'
+  if (config.aggregation != 'average'
+      and 'aggregation' in method(config).flags):
+    flags += f' --aggregation={config.aggregation}'
+  return flags
 
 
 def make(config: Config) -> Algorithm:

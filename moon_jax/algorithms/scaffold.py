@@ -9,50 +9,165 @@ Learning, ICML 2020, https://arxiv.org/abs/1910.06378, algorithm 1, option II.
 
     c -> view.server, c_i -> view.client, N -> num_clients
 
-The local optimizer must be SGD without momentum: otherwise (w^t - w_i) / (K lr)
-is not the mean gradient.
+In the form "paper" the local optimizer must be SGD without momentum: otherwise
+(w^t - w_i) / (K lr) is not the mean gradient.
+
+The form "niid_bench" is that of NIID-Bench (Li et al., ICDE 2022,
+https://arxiv.org/abs/2102.02079), whose code made the published tables of MOON.
+The local optimizer is any SGD, with momentum m:
+
+    v <- m v + grad F_i(w_i);  w_i <- w_i - lr v;  w_i <- w_i - lr (c - c_i)
+
+The updates of c_i and c are the same. With momentum, (w^t - w_i) / (K lr) is up
+to 1 / (1 - m) times the mean gradient, and so are the variates. Without
+momentum both forms are equal. Variates belong to parameters; a model's mutable
+state (batch statistics) is averaged as in FedAvg.
 """
+
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.errors import UserError
+
+FORMS = ('paper', 'niid_bench')
 
 
-def scaffold(num_clients: int) -> Algorithm:
-  """Returns SCAFFOLD.
+class Controlled(NamedTuple):
+  """The state of a client or of the server, with its control variate."""
+
+  inner: Any  # state of the algorithm without SCAFFOLD
+  variate: Any  # c_i or c, like the parameters
+
+
+def scaffold(num_clients: int, scaffold_form: str = 'paper') -> Algorithm:
+  """Returns SCAFFOLD. Client state is c_i, server state is c.
 
   Args:
     num_clients: N, all clients of the federation, sampled or not.
+    scaffold_form: "paper" or "niid_bench", which takes momentum.
+
+  Raises:
+    UserError: if there is no such form.
   """
-  zeros = lambda variables: jax.tree.map(jnp.zeros_like, variables['params'])
-
-  def aggregate(variables, c, message):
-    del variables
-    c = jax.tree.map(lambda c, d: c + d / num_clients, c, message.total)
-    return message.mean, c
-
-  return fedavg()._replace(
-      init_server=zeros, init_client=zeros, transform_grads=transform_grads,
-      finish=finish, aggregate=aggregate)
+  return _with_variates(  # FedAvg has no state
+      fedavg(), num_clients, scaffold_form,
+      join=lambda inner, variate: variate,
+      split=lambda variate: Controlled((), variate))
 
 
-def transform_grads(grads, view):
+def with_control_variates(algorithm: Algorithm, num_clients: int,
+                          scaffold_form: str = 'paper') -> Algorithm:
+  """Returns `algorithm` with SCAFFOLD's control variates.
+
+  Client and server state are `Controlled`.
+
+  Args:
+    algorithm: whose clients train and send a model like the global one.
+    num_clients: N, all clients of the federation, sampled or not.
+    scaffold_form: "paper" or "niid_bench", which takes momentum.
+
+  Raises:
+    UserError: if there is no such form.
+
+  Example:
+    >>> algorithm = moon_jax.with_control_variates(
+    ...     moon_jax.moon(mu=1.0), num_clients=10)
+  """
+  return _with_variates(
+      algorithm, num_clients, scaffold_form, Controlled,
+      lambda state: Controlled(*state))
+
+
+def _with_variates(algorithm: Algorithm, num_clients: int, form: str,
+                   join: Callable[[Any, Any], Any],
+                   split: Callable[[Any], Controlled]) -> Algorithm:
+  """Returns `algorithm` with control variates.
+
+  Args:
+    algorithm: see `with_control_variates`.
+    num_clients: N.
+    form: of `FORMS`.
+    join: makes a state from that of `algorithm` and a variate.
+    split: inverts `join`.
+  """
+  if form not in FORMS:
+    raise UserError(f'scaffold_form must be one of {", ".join(FORMS)}; got '
+                    f'{form!r}. Use paper without momentum')
+
+  def variates(view):
+    return split(view.client).variate, split(view.server).variate
+
+  def with_zeros(init_fn):
+    return lambda variables: join(
+        init_fn(variables),
+        jax.tree.map(jnp.zeros_like, variables['params']))
+
+  def broadcast(server):
+    inner, c = split(server)
+    return join(algorithm.broadcast(inner), c)
+
+  def transform_grads(grads, view):
+    grads = inner.transform_grads(grads, view)
+    c_i, c = variates(view)
+    return corrected_grads(grads, c_i, c) if form == 'paper' else grads
+
+  def transform_updates(updates, batch, view):
+    updates = inner.transform_updates(updates, batch, view)
+    c_i, c = variates(view)
+    return updates if form == 'paper' else corrected_updates(
+        updates, c_i, c, view.hparams['learning_rate'])
+
+  def finish(trained, view):
+    client, message = inner.finish(trained, view)
+    c_i, c = variates(view)
+    change = variate_change(trained['params'], c, view)
+    c_i = jax.tree.map(jnp.add, c_i, change)
+    return join(client, c_i), message._replace(total=(message.total, change))
+
+  def aggregate(variables, server, message, hparams=None):
+    server, c = split(server)
+    total, change = message.total
+    c = jax.tree.map(lambda c, d: c + d / num_clients, c, change)
+    variables, server = base.aggregate(
+        algorithm, variables, server, Message(message.mean, total), hparams)
+    return variables, join(server, c)
+
+  inner = base.with_view(algorithm, lambda view: view._replace(
+      client=split(view.client).inner, server=split(view.server).inner))
+  return inner._replace(
+      init_server=with_zeros(algorithm.init_server),
+      init_client=with_zeros(algorithm.init_client),
+      broadcast=broadcast, transform_grads=transform_grads,
+      transform_updates=transform_updates, finish=finish, aggregate=aggregate,
+      evaluated=lambda variables, clients: algorithm.evaluated(
+          variables, split(clients).inner))
+
+
+def corrected_grads(grads, c_i, c):
   """Returns grad - c_i + c."""
+  return jax.tree.map(lambda g, c_i, c: g - c_i + c, grads, c_i, c)
+
+
+def corrected_updates(updates, c_i, c, rate):
+  """Returns update - lr (c - c_i)."""
   return jax.tree.map(
-      lambda g, c_i, c: g - c_i + c, grads, view.client, view.server)
+      lambda u, c_i, c: u - rate * (c - c_i), updates, c_i, c)
 
 
-def finish(variables, view):
-  """Returns c_i+ as client state; sends the model and c_i+ - c_i."""
+def variate_change(params, c, view):
+  """Returns c_i+ - c_i = (w^t - w_i) / (K lr) - c."""
   num_steps = view.num_steps.astype(jnp.float32)
   rate = view.hparams['learning_rate']  # 0 changes nothing
   scale = 1 / (num_steps * jnp.where(rate > 0, rate, 1))
-  change = jax.tree.map(
+  return jax.tree.map(
       lambda c, w_global, w: jnp.where(
           rate > 0, (w_global - w) * scale - c, 0),
-      view.server, view.variables['params'], variables['params'])
-  c_i = jax.tree.map(jnp.add, view.client, change)
-  return c_i, Message(mean=variables, total=change)
+      c, view.variables['params'], params)

@@ -167,7 +167,8 @@ def _needed_outputs(traced, model, example):
 # The fields of an Algorithm that must be functions.
 _FUNCTIONS = {
     name for name in Algorithm._fields
-    if name not in ('personal_model', 'per_client_init', 'hparams')}
+    if name not in ('personal_model', 'per_client_init', 'hparams',
+                    'draws_client_state')}
 
 _PAIRS = {
     'loss': 'a scalar and a LossAux(variables, metrics)',

@@ -29,6 +29,25 @@ class MethodFlags:
       0.5, 'Temperature tau of the contrastive loss (moon).')
   num_negatives: int = flag(
       1, 'Number of previous local models used as negatives, k (moon).')
+  first_negative: str = flag(
+      'none', 'The negative of a client that has never trained (moon): none, '
+      'or a randomly initialized network (random) as in the released code.',
+      ('none', 'random'))
+  negatives_pool: str = flag(
+      'newest', 'How a full pool of k negatives takes a new model (moon): it '
+      'keeps the newest k, or overwrites models in the order of the released '
+      'code (released).', ('newest', 'released'))
+  proximal_mu: float = flag(
+      0.0, "Weight of FedProx's proximal term in the loss of another method; "
+      'for --algorithm=fedprox it is --mu.')
+  aggregation: str = flag(
+      'average', 'Aggregation of fedavg, fedprox and moon: the average of '
+      "models, FedNova's, or with SCAFFOLD's control variates.",
+      ('average', 'fednova', 'scaffold'))
+  scaffold_form: str = flag(
+      'paper', "Control variates in the gradient, for SGD without momentum "
+      '(paper), or after each step of SGD with any momentum (niid_bench), as '
+      "in NIID-Bench's code.", ('paper', 'niid_bench'))
   server_optimizer: str = flag(
       'sgd', 'Server optimizer; sgd with rate 1 and no momentum takes the '
       'plain average. adam, yogi and adagrad are FedAdam, FedYogi and '

@@ -65,10 +65,12 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
   given = variables
   variables, server, init_keys, run_keys = jax.jit(
       jax.vmap(init_run, in_axes=(0, None)))(keys, given)
-  if algorithm.per_client_init:
+  if algorithm.draws_per_client:
+    # The given model is where clients start, not what they draw.
+    start_of_clients = given if algorithm.per_client_init else None
     # One client at a time: all of them may not fit on the device.
     init_R = jax.jit(jax.vmap(init_client, in_axes=(0, None, None)))
-    rows = [jax.device_get(init_R(init_keys, client, given))
+    rows = [jax.device_get(init_R(init_keys, client, start_of_clients))
             for client in range(num_clients)]
     clients = jax.tree.map(lambda *x_R: np.stack(x_R, axis=1), *rows)
   else:

@@ -79,7 +79,8 @@ def is_ignored(name: str, config: dict) -> bool:
 
 def _method_fields(config):
   return Config(algorithm=config['algorithm'],
-                contrastive=config['contrastive'])
+                contrastive=config['contrastive'],
+                aggregation=config['aggregation'])
 
 
 def mean_of_last(metrics: list[dict], num_rounds: int = LAST_ROUNDS) -> float:

@@ -42,6 +42,10 @@ def method_name(config: dict) -> str:
     name = f'l2 instead of MOON (mu {config["mu"]:g})'
   elif config['algorithm'] == 'moon':
     name += f' (mu {config["mu"]:g}, k {config["num_negatives"]})'
+  if config['proximal_mu']:
+    name += f' + FedProx (mu {config["proximal_mu"]:g})'
+  if config['aggregation'] != 'average':
+    name += f' + {_NAMES[config["aggregation"]]}'
   if config['server_momentum']:
     name += f' + FedAvgM (beta {config["server_momentum"]:g})'
   if config['server_optimizer'] != 'sgd':
@@ -56,7 +60,8 @@ _PUBLISHED = {'moon': '0.691 ± 0.004', 'fedavg': '0.663 ± 0.005',
 _PUBLISHED_SETTING = {
     'dataset': 'cifar10', 'partition': 'dirichlet', 'beta': 0.5,
     'num_clients': 10, 'participation': 1.0, 'contrastive': 'model',
-    'server_momentum': 0.0, 'server_optimizer': 'sgd'}
+    'server_momentum': 0.0, 'server_optimizer': 'sgd', 'proximal_mu': 0.0,
+    'aggregation': 'average'}
 
 
 def published(config: dict) -> str:

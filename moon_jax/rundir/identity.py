@@ -44,6 +44,11 @@ EARLIER_VALUES = {
     'label_noise_form': 'globalized',
     'concept_shift': 1,
     'save_local_models': False,
+    'aggregation': 'average',
+    'first_negative': 'none',
+    'negatives_pool': 'newest',
+    'proximal_mu': 0.0,
+    'scaffold_form': 'paper',
 }
 
 

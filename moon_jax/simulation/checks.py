@@ -14,6 +14,7 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.simulation import evaluation_checks
 from moon_jax.simulation import limits
+from moon_jax.simulation import method_checks
 from moon_jax.simulation import split_checks
 
 
@@ -44,10 +45,10 @@ def validate(config: Config) -> Config:
                     f'{config.dp_delta}. Below 1 / num_clients is usual')
   _check_paths(config)
   split_checks.check(config)
-  _check_method(config)
+  method_checks.check(config)
   _check_combinations(config)
   _check_arithmetic(config)
-  _check_privacy(config)
+  method_checks.check_privacy(config)
   _check_cohort(config)
   evaluation_checks.check_config(config)
   if config.mu == -1:
@@ -106,32 +107,6 @@ def _check_paths(config):
     except UnicodeEncodeError as error:  # Orbax cannot write to such paths
       raise UserError(f'--{name}={path!r} is not valid UTF-8; name another '
                       'path') from error
-
-
-def _check_method(config):
-  """Checks what the configured method requires of other flags."""
-  method = registry.method(config)
-  is_plain_sgd = config.optimizer == 'sgd' and config.momentum == 0
-  if method.needs_plain_sgd and not is_plain_sgd:
-    raise UserError(
-        f'--algorithm={config.algorithm} needs --optimizer=sgd --momentum=0, '
-        f'{method.reason}; got --optimizer={config.optimizer} --momentum='
-        f'{config.momentum}')
-  if config.optimizer not in method.optimizers:
-    raise UserError(
-        f'--algorithm={config.algorithm} needs --optimizer='
-        f'{" or ".join(method.optimizers)}, {method.reason}; got --optimizer='
-        f'{config.optimizer}')
-  if config.algorithm_args and not config.has_user_algorithm():
-    raise UserError(
-        f'--algorithm_args={config.algorithm_args} is for a user-defined '
-        f'algorithm; --algorithm={config.algorithm} takes flags')
-  if not method.has_server and (
-      config.server_optimizer != 'sgd' or config.server_momentum):
-    raise UserError(
-        f'--algorithm={config.algorithm} has no server; got '
-        f'--server_optimizer={config.server_optimizer} --server_momentum='
-        f'{config.server_momentum}. Remove them')
 
 
 def _check_combinations(config):
@@ -197,32 +172,6 @@ def _check_arithmetic(config):
         '--convolution=native computes at --precision=highest or tf32; got '
         f'{precision}. Give --convolution=im2col, or --dtype=bfloat16 without '
         '--precision')
-
-
-def _check_privacy(config):
-  """Checks that updates are bounded and have equal weights."""
-  for name in ('dp_clip', 'dp_noise_multiplier'):
-    value = getattr(config, name)
-    if value and not 1e-6 <= value <= 1e6:
-      raise UserError(f'--{name} must be 0 or between 1e-06 and 1e+06; got '
-                      f'{value}. --{name}=1 is usual')
-  if not config.dp_clip:
-    if config.dp_noise_multiplier:
-      raise UserError(
-          f'--dp_noise_multiplier={config.dp_noise_multiplier} is a multiple '
-          'of --dp_clip, which is 0; give --dp_clip, such as 1')
-    return
-  if config.weighting != 'uniform':
-    raise UserError(
-        f'--dp_clip={config.dp_clip} requires --weighting=uniform, so that all '
-        f'clients have the same weight; got --weighting={config.weighting}')
-  if not registry.method(config).sends_only_model:
-    able = [name for name, method in registry.METHODS.items()
-            if method.sends_only_model]
-    raise UserError(
-        f'--dp_clip={config.dp_clip} requires clients that send their model '
-        f'and nothing else, not --algorithm={config.algorithm}; use one of '
-        f'{", ".join(able)}')
 
 
 def _check_cohort(config):

@@ -44,6 +44,11 @@ def _check_algorithm(federation, run):
         '--client_state=disk is for a single process, got '
         f'{jax.process_count()}; give --num_processes=1 or '
         '--client_state=memory')
+  if algorithm.draws_client_state:
+    raise UserError(
+        '--client_state=disk is for clients that begin with the same state, '
+        'got an algorithm that draws it for each client, as moon with '
+        '--first_negative=random does; give --client_state=memory')
   if algorithm.per_client_init or _evaluates_clients(federation, run.model):
     raise UserError(
         '--client_state=disk is for algorithms that evaluate the global model, '

@@ -51,10 +51,11 @@ def make(federations: Sequence[Federation], specs: Sequence[RoundSpec],
   state = state_lib.init(
       seeds, model, algorithm, num_clients, spec.example,
       _init_variables(first, specs[0]), fill)
-  if algorithm.per_client_init and len(federations) > 1:
-    stores = [jax.tree.map(lambda x_RC: x_RC[run:run + 1, :f.num_clients],
-                           state.clients)
-              for run, f in enumerate(federations)]
+  if algorithm.draws_per_client and len(federations) > 1:
+    stores = [
+        _leading(jax.tree.map(lambda x_RC: x_RC[run:run + 1, :f.num_clients],
+                              state.clients), own, num_axes=2)
+        for run, (f, own) in enumerate(zip(federations, specs))]
     state = state._replace(clients=_joined(stores, jax.tree.map(
         lambda x_RC: x_RC[:, 0], state.clients)))
   if len(federations) > 1:
@@ -68,12 +69,18 @@ def _rows(rows_R, num_runs):
           for run in range(num_runs)]
 
 
-def _leading(rows, spec):
-  """Returns the parts of rows, [1, ...], that a client of one run stores."""
+def _leading(rows, spec, num_axes=1):
+  """Returns the parts of rows, [1, ...], that a client of one run stores.
+
+  Args:
+    rows: client state with `num_axes` leading axes, [1, ...] or [1, C, ...].
+    spec: the specification of the rounds of the run alone.
+    num_axes: the number of these axes.
+  """
   own = jax.eval_shape(spec.program.algorithm.init_client, spec.memory.model)
   return jax.tree.map(
-      lambda x, like: np.asarray(x)[(slice(None), *map(slice, like.shape))],
-      rows, own)
+      lambda x, like: np.ascontiguousarray(np.asarray(x)[
+          (*[slice(None)] * num_axes, *map(slice, like.shape))]), rows, own)
 
 
 def _joined(stores, rows_R):

@@ -42,6 +42,7 @@ _AT_LEAST = {
     'planned_rounds': (1, 'None if they are not known.'),
     'seed': (0, f'Seeds range from 0 to {MAX_SEED}.'),
     'partition_seed': (-1, '-1 uses --seed.'),
+    'proximal_mu': (0, '--proximal_mu=0 adds no proximal term.'),
     'concept_shift': (1, '--concept_shift=1 shifts no labels.'),
 }
 

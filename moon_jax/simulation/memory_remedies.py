@@ -50,7 +50,7 @@ def fewer_stateful(run, most):
 
 def state_on_disk(run):
   """Moves client state to disk, if the algorithm and the run allow it."""
-  able = not run.federation.algorithm.per_client_init and (
+  able = not run.federation.algorithm.draws_per_client and (
       jax.process_count() == 1)
   return ['give --client_state=disk'] if able else []
 

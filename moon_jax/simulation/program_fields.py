@@ -20,7 +20,8 @@ _MAX_SLOTS_PER_NEGATIVE = 8
 
 # Arrays in the program: `Federation.hparams`.
 ARRAYS = frozenset({
-    'mu', 'temperature', 'num_negatives', 'momentum', 'weight_decay',
+    'mu', 'temperature', 'num_negatives', 'proximal_mu', 'momentum',
+    'weight_decay',
     'gradient_clip', 'server_learning_rate', 'server_momentum', 'num_rounds',
     # The host computes the rate of each round.
     'learning_rate', 'learning_rate_schedule', 'learning_rate_decay',
@@ -64,7 +65,8 @@ FIXED = frozenset({
     # The initial model, which the runs of a program share.
     'init_from',
     # The method; clipping and noise of differential privacy are constants.
-    'algorithm', 'algorithm_args', 'contrastive', 'optimizer',
+    'algorithm', 'algorithm_args', 'contrastive', 'first_negative',
+    'negatives_pool', 'aggregation', 'scaffold_form', 'optimizer',
     'server_optimizer', 'server_momentum_form', 'dp_clip',
     'dp_noise_multiplier',
     # Shapes of client state and of batches.
@@ -101,6 +103,8 @@ def program_parts(config: Config) -> dict[str, Any]:
   parts: dict[str, Any] = dict(values(FIXED)) | {
       # Program.freeze_once needs inputs that several epochs share.
       'local_epochs above 1': config.local_epochs > 1,
+      # Without a proximal term the program does not compute it.
+      'proximal_mu above 0': config.proximal_mu > 0,
       # A server without optimizer has another state.
       'a server without optimizer': server.is_plain(config),
       # Program.keep_models, and evaluation programs.

@@ -107,7 +107,7 @@ def make(federation: Federation, layout: Layout,
       layout.shape, federation.local_epochs, num_train)
   # The state of a user-defined algorithm may begin with any values.
   begins_empty = not (
-      algorithm.per_client_init or user_checks.has_user_algorithm(federation))
+      algorithm.draws_per_client or user_checks.has_user_algorithm(federation))
   return RoundSpec(
       program, layout, traced, shard_size, _normalized_noise_std(federation),
       MemoryInputs(

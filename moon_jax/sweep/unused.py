@@ -64,6 +64,9 @@ def unused(config: Config) -> dict[str, str]:
     names |= dict.fromkeys(_OF_SERVERS, algorithm)
   if config.algorithm == 'centralized':
     names |= dict.fromkeys(_OF_CLIENTS, algorithm)
+  if config.num_negatives <= 2:  # then the newest k models remain
+    names.setdefault(
+        'negatives_pool', f'--num_negatives={config.num_negatives}')
   for name, (other, values) in _READ_BY.items():
     if (value := getattr(config, other)) not in values:
       names.setdefault(name, f'--{other}={value}')

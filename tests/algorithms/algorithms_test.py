@@ -55,6 +55,12 @@ SERVERS = [
     {'server_optimizer': 'yogi', 'server_learning_rate': .1},
     {'server_optimizer': 'adagrad', 'server_learning_rate': .1},
 ]
+# What flags combine, and the switches of MOON's released code.
+VARIANTS = [
+    {'algorithm': 'scaffold', 'scaffold_form': 'niid_bench', 'momentum': .5},
+    {'aggregation': 'scaffold', 'proximal_mu': .1},
+    {'aggregation': 'fednova', 'first_negative': 'random',
+     'negatives_pool': 'released', 'num_negatives': 3}]
 PRIVATE = {'algorithm': 'moon', 'weighting': 'uniform', 'dp_clip': 1.,
            'dp_noise_multiplier': .01, 'server_momentum': .7}
 COMBINED = [{**method, **server_}
@@ -67,7 +73,7 @@ def name_of(setting):
 
 
 @pytest.fixture(params=[
-    *(pytest.param(s, id=name_of(s)) for s in [*METHODS, PRIVATE]),
+    *(pytest.param(s, id=name_of(s)) for s in [*METHODS, PRIVATE, *VARIANTS]),
     *(pytest.param(s, id=name_of(s), marks=pytest.mark.slow)
       for s in COMBINED)])
 def algorithm(request):

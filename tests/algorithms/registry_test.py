@@ -7,16 +7,28 @@ import pytest
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
 
-CHANGED = dict(mu=.3, contrastive='l2', temperature=.1, num_negatives=2)
+OF_MOON = dict(mu=.3, contrastive='l2', temperature=.1, num_negatives=2,
+               first_negative='random', negatives_pool='released')
+COMBINING = dict(proximal_mu=.1, aggregation='fednova')
+CHANGED = OF_MOON | COMBINING | dict(scaffold_form='niid_bench')
+NOT_OF_L2 = ['temperature', 'num_negatives', 'first_negative', 'negatives_pool']
 
 
 @pytest.mark.parametrize('changes, expected', [
-    (dict(algorithm='fedavg', **CHANGED), list(registry.METHOD_FLAGS)),
+    (dict(algorithm='solo', **CHANGED), list(registry.METHOD_FLAGS)),
+    (dict(algorithm='centralized', **CHANGED), list(registry.METHOD_FLAGS)),
+    (dict(algorithm='fedavg', **CHANGED), [*OF_MOON, 'scaffold_form']),
     (dict(algorithm='fedprox', **CHANGED),
-     ['contrastive', 'temperature', 'num_negatives']),
-    (dict(algorithm='moon', **CHANGED), ['temperature', 'num_negatives']),
-    (dict(algorithm='moon', **CHANGED | {'contrastive': 'model'}), []),
-    (dict(algorithm='mine:make', **CHANGED), []),
+     ['contrastive', *NOT_OF_L2, 'proximal_mu', 'scaffold_form']),
+    (dict(algorithm='scaffold', **CHANGED), [*OF_MOON, 'aggregation']),
+    (dict(algorithm='fednova', **CHANGED),
+     [*OF_MOON, 'aggregation', 'scaffold_form']),
+    (dict(algorithm='moon', **CHANGED), [*NOT_OF_L2, 'scaffold_form']),
+    (dict(algorithm='moon', **CHANGED | {'contrastive': 'model'}),
+     ['scaffold_form']),
+    (dict(algorithm='moon', **CHANGED | {
+        'contrastive': 'model', 'aggregation': 'scaffold'}), []),
+    (dict(algorithm='mine:make', **CHANGED), list(COMBINING)),
     (dict(algorithm='fedavg', temperature=.1), ['temperature']),
     (dict(algorithm='fedavg', num_negatives=2), ['num_negatives']),
     (dict(algorithm='fedavg'), []),
@@ -27,9 +39,29 @@ def test_ignored_flags(changes, expected):
   assert registry.ignored_flags(Config(**changes)) == expected
 
 
-def test_method_flags_are_those_of_moon():
-  assert set(CHANGED) == set(registry.METHOD_FLAGS)
-  assert set(registry.METHODS['moon'].flags) == set(CHANGED)
+def test_flags_of_moon():
+  assert list(CHANGED) == list(registry.METHOD_FLAGS)
+  assert set(registry.METHODS['moon'].flags) == {*OF_MOON, *COMBINING}
+
+
+@pytest.mark.parametrize('flags, keeps, sends_only, optimizers, is_plain', [
+    (dict(), True, True, 3, False),
+    (dict(aggregation='fednova'), True, False, 1, False),
+    (dict(aggregation='scaffold'), True, False, 1, True),
+    (dict(aggregation='scaffold', scaffold_form='niid_bench'),
+     True, False, 1, False),
+    (dict(algorithm='fedavg'), False, True, 3, False),
+    (dict(algorithm='fedavg', aggregation='fednova'), False, False, 1, False),
+    (dict(algorithm='fedavg', aggregation='scaffold'), True, False, 1, True),
+    (dict(algorithm='scaffold'), True, False, 1, True),
+    (dict(algorithm='scaffold', scaffold_form='niid_bench'),
+     True, False, 1, False)])
+def test_properties_of_methods_with_their_aggregation(
+    flags, keeps, sends_only, optimizers, is_plain):
+  found = registry.method(Config(**flags))
+  assert (found.keeps_client_state, found.sends_only_model,
+          len(found.optimizers), found.needs_plain_sgd) == (
+              keeps, sends_only, optimizers, is_plain)
 
 
 @pytest.mark.parametrize('changes, mu', [

@@ -33,6 +33,7 @@ def changed(config, name):
 
 # Fields of which only a part varies; the tests below have their changes.
 PARTLY = {'partition', 'partition_file', 'label_noise', 'concept_shift',
+          'proximal_mu',
           'server_learning_rate', 'server_momentum', 'client_eval_every'}
 
 
@@ -66,6 +67,8 @@ USERS = dict(algorithm='mine:make')
     (dict(client_eval_every=1), dict(client_eval_every=5), True),
     ({}, SERVER, False),  # the state of a server optimizer
     ({}, dict(server_learning_rate=.5), False),
+    ({}, dict(proximal_mu=.1), False),  # the proximal term
+    (dict(proximal_mu=.1), dict(proximal_mu=.2), True),
     (SERVER, dict(server_momentum=.0, server_learning_rate=.5), True),
     (dict(server_optimizer='adam'), dict(server_learning_rate=.1), True),
     # The noise on the inputs belongs to the examples of a split.

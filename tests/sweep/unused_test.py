@@ -16,7 +16,9 @@ from moon_jax.sweep import unused
 
 BASE = mj.Config(dataset='digits', num_clients=3)
 OTHER = {'beta': 5., 'shards_per_client': 3, 'mu': 2., 'contrastive': 'l2',
-         'temperature': .1, 'num_negatives': 3}
+         'temperature': .1, 'num_negatives': 3, 'first_negative': 'random',
+         'negatives_pool': 'released', 'proximal_mu': .1,
+         'aggregation': 'fednova', 'scaffold_form': 'niid_bench'}
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,14 @@ def test_the_flags_of_methods_are_those_that_train_refuses(algorithm):
         BASE, algorithm=algorithm, **{name: OTHER[name]})
     assert (name in unused.refused(config)) == (
         name in registry.ignored_flags(config))
+
+
+@pytest.mark.parametrize('flags, is_unused', [
+    (dict(num_negatives=2), True), (dict(num_negatives=3), False),
+    (dict(num_negatives=3, contrastive='l2'), True)])
+def test_order_of_the_pool_counts_from_three_negatives_on(flags, is_unused):
+  config = dataclasses.replace(BASE, **flags)
+  assert ('negatives_pool' in unused.unused(config)) == is_unused
 
 
 def test_flags_of_networks_are_unused_by_others():

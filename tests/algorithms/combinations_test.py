@@ -1,0 +1,180 @@
+"""Methods with a proximal term, FedNova's average or control variates."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from federation import assert_trees_close
+from federation import Federation
+from federation import linear_model
+from federation import SIZES
+from moon_jax.algorithms import base
+from moon_jax.algorithms import from_config
+from moon_jax.algorithms.base import Message
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fednova import fednova
+from moon_jax.algorithms.fednova import with_fednova
+from moon_jax.algorithms.fedprox import fedprox
+from moon_jax.algorithms.fedprox import with_proximal
+from moon_jax.algorithms.l2 import l2
+from moon_jax.algorithms.moon import moon
+from moon_jax.algorithms.scaffold import scaffold
+from moon_jax.algorithms.scaffold import with_control_variates
+from moon_jax.algorithms.server import momentum
+from moon_jax.algorithms.server import with_optimizer
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+
+COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
+N = len(SIZES)
+
+
+def run(algorithm, **hparams):
+  federated = Federation(algorithm, num_lanes=2, hparams=hparams)
+  for cohort in COHORTS:
+    federated.round(cohort)
+  return federated.state
+
+
+@pytest.mark.parametrize('form, momentum_', [
+    ('paper', 0.), ('niid_bench', .9)])
+def test_without_penalty_moon_with_variates_is_scaffold(form, momentum_):
+  found = run(with_control_variates(moon(2), N, form), mu=0.,
+              momentum=momentum_)
+  expected = run(scaffold(N, form), momentum=momentum_)
+  assert_trees_close(found.variables, expected.variables)
+  assert_trees_close(found.server.variate, expected.server, atol=5e-6)
+  assert_trees_close(found.clients.variate, expected.clients, atol=5e-6)
+  visits = [sum(c in cohort for cohort in COHORTS) for c in range(N)]
+  np.testing.assert_array_equal(found.clients.inner.num_models[0], visits)
+
+
+@pytest.mark.parametrize('algorithm', [moon(1), l2(), fedprox()])
+def test_without_penalty_methods_with_fednova_are_fednova(algorithm):
+  found = run(with_fednova(algorithm), mu=0., momentum=.9)
+  assert_trees_close(found.variables, run(fednova(), momentum=.9).variables)
+
+
+def test_fedavg_with_a_proximal_term_is_fedprox():
+  assert_trees_close(run(with_proximal(fedavg(), .3)),
+                     run(fedprox(), mu=.3), atol=0)
+
+
+def test_of_weight_zero_a_proximal_term_changes_nothing():
+  assert_trees_close(run(with_proximal(moon(1), 0.)).variables,
+                     run(moon(1)).variables)
+
+
+def test_wrappers_commute_with_a_server_optimizer():
+  """The server optimizer is outside; all see their own part of the state."""
+  optimizer = momentum(1., .5, 'hsu')
+  found = run(with_optimizer(
+      with_control_variates(moon(1), N), optimizer), mu=0., momentum=0.)
+  expected = run(with_optimizer(scaffold(N), optimizer), momentum=0.)
+  assert_trees_close(found.variables, expected.variables)
+
+
+def test_loss_of_moon_with_a_proximal_term_equals_numpy():
+  model = linear_model()
+  key = jax.random.split(jax.random.key(0), 5)
+  global_, local, previous = (
+      {'params': {'w': jax.random.normal(key[i], (4, 3)),
+                  'b': jax.random.normal(key[i], (3,))}} for i in range(3))
+  algorithm = with_control_variates(with_proximal(moon(1), 3.), 5)
+  view = base.first_view(algorithm, global_)
+  view = view._replace(hparams=view.hparams | dict(
+      mu=jnp.float32(2), temperature=jnp.float32(.25),
+      proximal_mu=jnp.float32(3)))
+  client, message = algorithm.finish(previous, view)
+  view = view._replace(client=client)
+  inputs = jax.random.normal(key[3], (6, 2, 2, 1))
+  labels = jnp.array([0, 1, 2, 2, 1, 0])
+  batch = base.Batch(inputs, labels, jnp.ones(6))
+  batch = batch._replace(frozen=algorithm.frozen(model, batch, view))
+  found, _ = algorithm.loss(model, local, batch, view)
+
+  x = np.asarray(inputs, np.float64).reshape(6, 4)
+  z, z_global, z_previous = (
+      x @ np.asarray(v['params']['w'], np.float64)
+      + np.asarray(v['params']['b']) for v in (local, global_, previous))
+  cosine = lambda a, b: (a * b).sum(1) / (
+      np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
+  ce = np.log(np.exp(z).sum(1)) - z[np.arange(6), np.asarray(labels)]
+  contrast = np.log(1 + np.exp(
+      (cosine(z, z_previous) - cosine(z, z_global)) / .25))
+  proximal = sum(
+      ((np.asarray(local['params'][name], np.float64)
+        - np.asarray(global_['params'][name]))**2).sum() for name in 'wb')
+  expected = (ce + 2 * contrast).mean() + 3 / 2 * proximal
+  np.testing.assert_allclose(found, expected, rtol=1e-5)
+  assert_trees_close(message.mean, previous, atol=0)
+
+
+def test_wrapped_methods_see_their_own_state():
+  """Each function that gets a view, and those of states."""
+  seen = {}
+
+  def checked(name, function):
+    def call(*arguments):
+      view = arguments[-1]
+      seen[name] = (set(view.client), set(view.server))
+      return function(*arguments)
+
+    return call
+
+  plain = fedavg()._replace(
+      personal_model=lambda trained, view: trained,
+      init_client=lambda variables: {'mine': jnp.float32(0)},
+      init_server=lambda variables: {'ours': jnp.float32(0), 'x': 0.},
+      broadcast=lambda server: {'ours': server['ours']})
+  spying = plain._replace(**{
+      name: checked(name, getattr(plain, name)) for name in (
+          'start', 'frozen', 'loss', 'transform_grads', 'transform_updates',
+          'finish', 'local_model', 'personal_model')})
+  algorithm = with_control_variates(spying, 5)
+  model = linear_model()
+  variables = model.init(jax.random.key(0), jnp.zeros((1, 2, 2, 1)))
+  view = base.first_view(algorithm, variables)
+  batch = base.Batch(jnp.ones((2, 2, 2, 1)), jnp.array([0, 1]), jnp.ones(2))
+  params = variables['params']
+  algorithm.start(view)
+  algorithm.frozen(model, batch, view)
+  algorithm.loss(model, variables, batch, view)
+  algorithm.transform_grads(params, view)
+  algorithm.transform_updates(params, batch, view)
+  algorithm.local_model(variables, view)
+  algorithm.personal_model(variables, view)
+  client, message = algorithm.finish(variables, view)
+  assert len(seen) == 8
+  assert all(names == ({'mine'}, {'ours'}) for names in seen.values())
+  assert set(client.inner) == {'mine'} and set(client.variate) == {'w', 'b'}
+  _, server = algorithm.aggregate(
+      variables, algorithm.init_server(variables), message)
+  assert set(server.inner) == {'ours', 'x'}
+
+
+@pytest.mark.parametrize('flags, names', [
+    ({}, {'mu', 'temperature', 'num_negatives'}),
+    (dict(proximal_mu=.1),
+     {'mu', 'temperature', 'num_negatives', 'proximal_mu'})])
+def test_weight_of_the_proximal_term_is_a_hyperparameter(flags, names):
+  hparams = from_config.make(Config(**flags)).hparams
+  assert set(hparams) == names
+  assert hparams.get('proximal_mu', .1) == .1
+
+
+def test_states_of_earlier_versions_keep_their_layout():
+  """SCAFFOLD's state is the variate itself, and FedNova has none."""
+  variables = linear_model().init(jax.random.key(0), jnp.zeros((1, 2, 2, 1)))
+  for init in scaffold(3).init_client, scaffold(3).init_server:
+    assert set(init(variables)) == {'w', 'b'}
+  assert fednova().init_server(variables) == ()
+  assert fednova().init_client(variables) == ()
+
+
+def test_fednova_of_other_messages_is_refused():
+  silent = fedavg()._replace(
+      finish=lambda trained, view: (view.client, Message(())))
+  with pytest.raises(UserError, match='with_fednova needs clients whose'):
+    run(with_fednova(silent))
