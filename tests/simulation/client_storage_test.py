@@ -18,6 +18,8 @@ from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.simulation import client_storage
 from moon_jax.simulation import determinism
+from moon_jax.simulation import memory_estimate
+from moon_jax.simulation import stack_layout
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
 
@@ -58,6 +60,20 @@ def test_disk_and_memory_give_the_same_bits(algorithm, tmp_path):
 def test_algorithms_that_evaluate_all_clients_are_refused(algorithm):
   with pytest.raises(UserError, match='--client_state=disk is for algorithms'):
     Simulation(tiny_federation.make(algorithm=algorithm, client_state='disk'))
+
+
+def test_state_that_is_drawn_takes_memory_for_all_clients():
+  """Also for clients that never train; and it cannot be on disk."""
+  random = tiny_federation.make(
+      algorithm=moon(1, first_negative='random'), cohorts=[[0], [0]])
+  with pytest.raises(UserError, match='begin with the same state'):
+    Simulation(dataclasses.replace(random, client_state='disk'))
+  spec = stack_layout.alone(random)
+  assert not spec.memory.begins_empty
+  assert spec.memory.num_stateful == 3
+  state, = memory_estimate.on_host(spec.memory)[:1]
+  assert state.size == 3 * spec.memory.client_bytes
+  assert not any('disk' in remedy for remedy in state.remedies(.5))
 
 
 def test_several_processes_are_refused(monkeypatch):

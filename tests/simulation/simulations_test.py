@@ -241,10 +241,12 @@ def test_each_algorithm(name):
       for seed, algorithm in enumerate(METHODS[name])], [3, 2])
 
 
-def test_values_of_k_share_a_program():
+@pytest.mark.parametrize('choices', [
+    {}, dict(first_negative='random', negatives_pool='released')])
+def test_values_of_k_share_a_program(choices):
   """Runs with fewer negatives than the largest k agree within rounding."""
   simulations, _ = assert_as_alone(
-      [make(algorithm=moon(k, mu=1., temperature=1 / k), seed=k,
+      [make(algorithm=moon(k, 1., 1 / k, **choices), seed=k,
             learning_rate=.01, config=Config(num_negatives=k))
        for k in (1, 2, 5)],
       [4, 7, 6], ATOL, [False] * 3)
