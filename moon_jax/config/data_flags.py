@@ -47,6 +47,10 @@ class DataFlags:
       0.1, 'Standard deviation of the noise on the inputs of the last client '
       'in the feature_noise partition, for images in 0..1 or normalized '
       'features. It increases linearly from 0 for the first client.')
+  train_examples: int = flag(
+      0, 'Number of training examples of the whole run: a random subset, the '
+      'same for all seeds and methods, from which validation examples and the '
+      'partition are drawn; 0 uses all.')
   validation_fraction: float = flag(
       0.0, 'Fraction of the training examples that no client gets and on which '
       'the global model is evaluated, drawn at random before the partition.')

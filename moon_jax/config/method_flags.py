@@ -61,7 +61,8 @@ class MethodFlags:
       'as in the code released with MOON.', ('hsu', 'ema'))
   weighting: str = flag(
       'examples', "Weight of a client's model in the average: its number of "
-      'examples, or uniform.', ('examples', 'uniform'))
+      'examples, uniform, or its number of batches per epoch.',
+      ('examples', 'uniform', 'batches'))
   dp_clip: float = flag(
       0.0, "Bound on the norm of a client's update, for differential privacy "
       '(DP-FedAvg, with --weighting=uniform); 0 disables it.')

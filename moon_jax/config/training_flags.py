@@ -16,6 +16,10 @@ class TrainingFlags:
       'rounds.')
   local_epochs: int = flag(10, "Epochs over a client's data per round.")
   batch_size: int = flag(64, 'Examples per local step.')
+  last_batch: str = flag(
+      'drop', 'Whether the last batch of an epoch, if it is shorter than the '
+      'others, is dropped or kept. A client with fewer examples than one batch '
+      'always trains on them.', ('drop', 'keep'))
   optimizer: str = flag(
       'sgd', 'Local optimizer, reset in each round.',
       ('sgd', 'adam', 'amsgrad'))
@@ -43,6 +47,11 @@ class TrainingFlags:
       'way (cifar10: reflect-pad 4, random crop, flip; cifar100: zero-pad 4, '
       'random crop, flip, rotation; user-defined: as '
       'selected by the data set; others: none).')
+  augmentation_draws: str = flag(
+      'fresh', 'Random numbers of augmentation: drawn for each client and '
+      'round (fresh); or the same for all of them, by local step (recurring), '
+      'as code that sets the same seed before each local training has them. '
+      'Shuffles differ in both.', ('fresh', 'recurring'))
   shuffle: bool = flag(
       True, "Whether each client's examples are reshuffled in each local "
       'epoch. With --noshuffle each epoch has the same batches, sorted by '

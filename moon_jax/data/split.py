@@ -18,6 +18,7 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 
 _VALIDATION_STREAM = 0, 1  # end of the seed of the validation examples
+_SUBSET_SEED = 0, 0, 2  # of --train_examples; the same in all runs
 
 
 class Split(NamedTuple):
@@ -40,11 +41,13 @@ def make(config: Config, dataset: Dataset) -> Split:
   Raises:
     UserError: if the data set cannot be partitioned as configured.
   """
-  validation = _validation(config, len(dataset.train_labels))
-  if validation is None:
+  num_train = len(dataset.train_labels)
+  used = _used(config, num_train)
+  validation = _validation(config, used)
+  rest = used if validation is None else np.setdiff1d(used, validation)
+  if len(rest) == num_train:
     clients = _partition(config, dataset)
   else:
-    rest = np.setdiff1d(np.arange(len(dataset.train_labels)), validation)
     of_rest = _partition(config, _with_examples(config, dataset, rest))
     clients = Clients(
         rest[clients_lib.joined(of_rest)], clients_lib.sizes(of_rest))
@@ -59,8 +62,27 @@ def make(config: Config, dataset: Dataset) -> Split:
   return Split(clients, tests, validation, labels)
 
 
-def _validation(config, num_examples):
-  """Returns the indices of the validation examples, or None.
+def _used(config, num_train):
+  """Returns the sorted indices of the training examples of the run, int [n].
+
+  With --train_examples they are drawn uniformly without replacement by numpy's
+  legacy generator from a constant seed. Smaller subsets are contained in larger
+  ones.
+  """
+  count = config.train_examples
+  if not count:
+    return np.arange(num_train)
+  if count > num_train:
+    raise UserError(
+        f'--train_examples must be at most the {num_train} training examples '
+        f'of --dataset={config.dataset}; got {count}. --train_examples=0 uses '
+        'all of them')
+  random = np.random.RandomState(_SUBSET_SEED)
+  return np.sort(random.permutation(num_train)[:count])
+
+
+def _validation(config, used):
+  """Returns the indices of the validation examples among those used, or None.
 
   They are drawn uniformly without replacement by numpy's legacy generator,
   whose numbers are the same in all versions of numpy. No other draw uses its
@@ -68,6 +90,7 @@ def _validation(config, num_examples):
   """
   if not config.validation_fraction:
     return None
+  num_examples = len(used)
   count = round(config.validation_fraction * num_examples)
   if not 0 < count < num_examples:
     raise UserError(
@@ -75,7 +98,7 @@ def _validation(config, num_examples):
         f'{config.validation_fraction}, which is {count} of {num_examples} '
         'training examples. --validation_fraction=0.1 is usual')
   random = np.random.RandomState([config.split_seed(), *_VALIDATION_STREAM])
-  return np.sort(random.permutation(num_examples)[:count])
+  return used[np.sort(random.permutation(num_examples)[:count])]
 
 
 def _with_examples(config, dataset, indices):

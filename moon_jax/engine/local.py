@@ -30,6 +30,9 @@ from moon_jax.models.base import Variables
 _DROPOUT = 0x64726f70
 _LOSS = 0x6c6f7373
 
+# Folded into the key of a run, for draws that recur in each round and client.
+_RECURRING = 0x72656375
+
 
 class Program(NamedTuple):
   """The static parts of a compiled round."""
@@ -45,6 +48,8 @@ class Program(NamedTuple):
   # and no two clients share an example
   clip_gradients: bool = False  # whether to clip them to hparams gradient_clip
   unused_hparams: tuple[str, ...] = ()  # see moon_jax.optimizers.make
+  recurring_draws: bool = False  # whether `augment_fn` gets the same key in a
+  # step of each client and round
 
 
 class TrainData(NamedTuple):
@@ -64,6 +69,7 @@ class Job(NamedTuple):
 
   view: View
   key: jax.Array  # random key of this run, round and client
+  recurring: jax.Array | tuple[()] = ()  # result of `recurring_key`
 
 
 class Lane(NamedTuple):
@@ -99,6 +105,14 @@ class StepMetrics(NamedTuple):
 
   loss: jax.Array  # the local objective, with penalties
   extra: dict[str, jax.Array]  # metrics of the algorithm
+
+
+def recurring_key(program: Program, key: jax.Array) -> jax.Array | tuple[()]:
+  """Returns a run's key of recurring draws, for the key of the run.
+
+  It is () unless Program.recurring_draws.
+  """
+  return jax.random.fold_in(key, _RECURRING) if program.recurring_draws else ()
 
 
 def start(program: Program, view: View) -> Lane:
@@ -157,9 +171,12 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
     The updated lane, and the metrics of the step.
   """
   key = jax.random.fold_in(job.key, step_in_job)
+  augment_key = key
+  if program.recurring_draws:
+    augment_key = jax.random.fold_in(job.recurring, step_in_job)
   inputs = program.normalize_fn(
       platforms.by_platform(_materialize, lambda x_B: x_B,
-                            program.augment_fn(key, stored.inputs)))
+                            program.augment_fn(augment_key, stored.inputs)))
   if stored.noise_std is not None:
     inputs = augment.add_noise(key, inputs, stored.noise_std)
   batch = Batch(inputs, stored.labels, mask_B, step=step_in_job)

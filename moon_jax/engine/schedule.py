@@ -75,12 +75,13 @@ class Table(NamedTuple):
 
 def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
                   batch_size: int, num_train: int,
-                  random: np.random.Generator | None
+                  random: np.random.Generator | None,
+                  last_batch: str = 'drop'
                   ) -> tuple[np.ndarray, np.ndarray]:
   """Returns the clients' batches of one round, reshuffled each epoch.
 
-  The last short batch of an epoch is dropped. A client with fewer examples than
-  one batch trains on one padded batch per epoch.
+  A client with fewer examples than one batch trains on one padded batch per
+  epoch.
 
   Each epoch draws one random number per training example, and each client
   sorts its examples by their numbers. So the shuffles of a client do not depend
@@ -93,13 +94,15 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
     num_train: N, the size of the training set.
     random: the generator of this round; None to keep the clients' order of
       examples, so that each epoch has the same batches.
+    last_batch: "drop" or "keep" the last short batch of each epoch; if it is
+      kept, it is padded.
 
   Returns:
     The batches of the first client, then of the second, ..., int32 [S, B], with
     -1 for padding; and the number of steps of each client, int [num_clients].
   """
   sizes = np.array([len(indices) for indices in clients], np.int64)
-  steps = steps_per_epoch(sizes, batch_size)
+  steps = steps_per_epoch(sizes, batch_size, last_batch)
   owner = np.repeat(np.arange(len(clients)), sizes)
   place = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
   is_kept = place < (steps * batch_size)[owner]
@@ -118,8 +121,10 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
   return batches, steps * num_epochs
 
 
-def steps_per_epoch(num_examples, batch_size: int):
+def steps_per_epoch(num_examples, batch_size: int, last_batch: str = 'drop'):
   """Returns the local steps per epoch of a client or an array of clients."""
+  if last_batch == 'keep':
+    return -(-num_examples // batch_size)
   return np.maximum(1, num_examples // batch_size)
 
 
@@ -129,8 +134,8 @@ def plan(work: Work, shape: Shape, weighting: str = 'examples') -> Table:
   Args:
     work: the jobs.
     shape: shape of the table, large enough for the jobs; see `packing.shape`.
-    weighting: "examples" to weigh jobs by their number of examples in the mean
-      of their run, or "uniform".
+    weighting: how jobs are weighed in the mean of their run: by their number of
+      "examples" or of "batches", or "uniform".
 
   Raises:
     ValueError: if the table is too small for the jobs.
@@ -190,7 +195,9 @@ def _jobs(work, order, sorted_slot_J, shape, weighting):
   run, num_examples = column(work.run), column(work.num_examples)
   num_steps = column(work.num_steps)
   is_received = column(work.is_received, bool)
-  weight = (num_examples if weighting == 'examples' else 1) * is_received
+  # All jobs of a run have as many epochs, so steps are as good as batches.
+  weight = {'examples': num_examples, 'batches': num_steps,
+            'uniform': 1}[weighting] * is_received
   # A run that receives no message has total weight 0.
   total = np.maximum(np.bincount(run, weight), 1)[run]
   return Jobs(run, column(work.client), num_examples, num_steps, is_received,

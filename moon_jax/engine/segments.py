@@ -171,16 +171,18 @@ def _axes(inputs):
   return Job(View(variables=run_axis, server=run_axis, client=0,
                   hparams=run_axis, num_examples=0, num_steps=0,
                   round=run_axis if inputs.round.ndim else None),
-             key=0)
+             key=0, recurring=0)
 
 
 def _jobs_of_lanes(program, inputs, clients_J, job_L):
   """Returns the jobs of the lanes, with the lane axes of `_axes`."""
   def make_job(j):
     run = inputs.table.jobs.run[j]
-    key = jax.random.fold_in(inputs.key[run], inputs.round_of(run))
+    run_key = inputs.key[run]
+    key = jax.random.fold_in(run_key, inputs.round_of(run))
     return Job(_view(program, inputs, clients_J, j),
-               jax.random.fold_in(key, inputs.table.jobs.client[j]))
+               jax.random.fold_in(key, inputs.table.jobs.client[j]),
+               local.recurring_key(program, run_key))
 
   return jax.vmap(make_job, out_axes=_axes(inputs))(job_L)
 

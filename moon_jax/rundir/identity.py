@@ -49,6 +49,9 @@ EARLIER_VALUES = {
     'negatives_pool': 'newest',
     'proximal_mu': 0.0,
     'scaffold_form': 'paper',
+    'train_examples': 0,
+    'last_batch': 'drop',
+    'augmentation_draws': 'fresh',
 }
 
 

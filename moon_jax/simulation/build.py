@@ -52,7 +52,7 @@ def federation(config: Config, dataset: Dataset | None = None,
     parts = split.make(config, dataset)
   else:
     parts = split.Split(clients)
-    for name in ('label_noise', 'client_test_fraction'):
+    for name in ('label_noise', 'client_test_fraction', 'train_examples'):
       if getattr(config, name):
         raise UserError(f'--{name}={getattr(config, name)} changes a split of '
                         'this configuration; got clients as an argument. Use '
@@ -72,7 +72,8 @@ def federation(config: Config, dataset: Dataset | None = None,
       momentum=config.momentum, weight_decay=config.weight_decay,
       gradient_clip=config.gradient_clip, planned_rounds=config.num_rounds,
       local_epochs=config.local_epochs, batch_size=config.batch_size,
-      augment=config.augment, shuffle=config.shuffle,
+      last_batch=config.last_batch, augment=config.augment,
+      augmentation_draws=config.augmentation_draws, shuffle=config.shuffle,
       weighting=config.weighting, dropout_rate=config.dropout_rate,
       dropout_stage=config.dropout_stage, on_nan=config.on_nan,
       input_noise_std=noise_std, eval_examples=config.eval_examples,

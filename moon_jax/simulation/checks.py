@@ -132,6 +132,9 @@ def _check_combinations(config):
       raise UserError(
           f'--{name}={getattr(config, name)} is for --learning_rate_schedule='
           f'step; got {config.learning_rate_schedule}. Remove one of them')
+  if config.augmentation_draws == 'recurring' and not config.augment:
+    raise UserError('--augmentation_draws=recurring needs --augment; got '
+                    '--noaugment. Remove one of them')
   if config.warmup_rounds >= config.num_rounds:
     raise UserError(
         f'--warmup_rounds={config.warmup_rounds} must be below --num_rounds='

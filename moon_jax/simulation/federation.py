@@ -59,9 +59,12 @@ class Federation:
       view.hparams['num_rounds']; None if they are not known.
     local_epochs: epochs over a client's data per round.
     batch_size: examples per local step.
+    last_batch: whether to "drop" or "keep" the last short batch of an epoch.
     augment: whether training images are augmented with `data.augmentation`.
+    augmentation_draws: "fresh" random numbers for each client and round, or
+      "recurring".
     shuffle: whether examples are reshuffled in each local epoch.
-    weighting: weights of the average, "examples" or "uniform".
+    weighting: weights of the average, "examples", "uniform" or "batches".
     dropout_rate: probability that a sampled client fails in a round.
     dropout_stage: "before_training" or "after_training".
     on_nan: "stop", or "skip_client" to leave diverged clients out of a round.
@@ -122,7 +125,9 @@ class Federation:
   planned_rounds: int | None = None
   local_epochs: int = _setting('local_epochs')
   batch_size: int = _setting('batch_size')
+  last_batch: str = _setting('last_batch')
   augment: bool = _setting('augment')
+  augmentation_draws: str = _setting('augmentation_draws')
   shuffle: bool = _setting('shuffle')
   weighting: str = _setting('weighting')
   dropout_rate: float = _setting('dropout_rate')

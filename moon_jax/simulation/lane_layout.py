@@ -52,7 +52,7 @@ def of(federation: Federation, num_lanes: int, num_devices: int) -> Layout:
   # A batch larger than every client is all of its examples, and padding.
   batch_size = min(federation.batch_size, int(sizes.max()))
   steps_C = federation.local_epochs * schedule.steps_per_epoch(
-      sizes, batch_size)
+      sizes, batch_size, federation.last_batch)
   return Layout(num_lanes, num_devices, steps_C, schedule.shape(
       steps_C, federation.cohort_size, num_lanes, batch_size, num_devices))
 

@@ -30,6 +30,7 @@ _AT_LEAST = {
     'early_stopping': (0, '--early_stopping=0 trains all rounds.'),
     'eval_every': (1, '--eval_every=1 evaluates after each round.'),
     'client_eval_every': (0, '--client_eval_every=0 evaluates no clients.'),
+    'train_examples': (0, '--train_examples=0 uses the whole training set.'),
     'eval_examples': (0, '--eval_examples=0 uses the whole test set.'),
     'checkpoint_every': (0, '--checkpoint_every=0 saves no checkpoints.'),
     'checkpoint_keep': (1, 'With --checkpoint_keep=2 a run survives one '

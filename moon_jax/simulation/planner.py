@@ -47,7 +47,7 @@ class Planner:
         indices_J, federation.local_epochs, shape.batch_size,
         len(federation.data.train_labels),
         np.random.default_rng([federation.seed, round_index])
-        if federation.shuffle else None)
+        if federation.shuffle else None, federation.last_batch)
     work = schedule.Work(
         run=np.zeros(len(cohort_J), np.int32),
         client=np.array(cohort_J, np.int32),

@@ -30,7 +30,7 @@ ARRAYS = frozenset({
 # Fields that decide which client has which training example.
 SPLIT = frozenset({
     'partition', 'partition_file', 'partition_seed', 'beta',
-    'shards_per_client', 'noise_std', 'validation_fraction',
+    'shards_per_client', 'noise_std', 'train_examples', 'validation_fraction',
     'client_test_fraction', 'seed'})
 
 # Fields that decide which clients take part and which updates are received: the
@@ -50,15 +50,15 @@ HOST = frozenset({
     'client_eval_every', 'keep_best', 'workdir', 'checkpoint_every',
     'checkpoint_keep', 'checkpoint_keep_every', 'dp_delta'})
 
-# The number of epochs is a number of rows of the table.
-ROWS = frozenset({'local_epochs'})
+# The numbers of epochs and of batches are numbers of rows of the table.
+ROWS = frozenset({'local_epochs', 'last_batch'})
 
 VARYING = ARRAYS | SPLIT | PARTICIPATION | LABELS | HOST | ROWS
 
 # Fields that change the program, its shapes, its data or its devices.
 FIXED = frozenset({
-    # The data set.
-    'dataset', 'data_dir', 'augment',
+    # The data set and the draws of its augmentation.
+    'dataset', 'data_dir', 'augment', 'augmentation_draws',
     # The network and its arithmetic.
     'model', 'model_args', 'norm', 'projection_head', 'projection_dim', 'dtype',
     'precision', 'convolution',

@@ -99,6 +99,8 @@ def make(federation: Federation, layout: Layout,
       clip_gradients=federation.gradient_clip > 0,
       unused_hparams=tuple(name for name in ('momentum', 'weight_decay')
                            if getattr(federation, name) == 0),
+      recurring_draws=(augmentation != 'none'
+                       and federation.augmentation_draws == 'recurring'),
       freeze_once=(0 < frozen_bytes < _MAX_FROZEN
                    and augmentation == 'none' and federation.local_epochs > 1
                    and federation.input_noise_std is None

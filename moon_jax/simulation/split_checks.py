@@ -25,8 +25,17 @@ def check(config: Config) -> None:
         f'--partition_file={config.partition_file} lists the examples of each '
         f'client; remove --validation_fraction={config.validation_fraction}, '
         'which takes examples away before the partition')
+  if config.partition_file and config.train_examples:
+    raise UserError(
+        f'--partition_file={config.partition_file} lists the examples of each '
+        f'client; remove --train_examples={config.train_examples}')
   if config.algorithm == 'centralized':
     _check_centralized(config)
+  elif 0 < config.train_examples < config.num_clients:
+    raise UserError(
+        f'--train_examples={config.train_examples} must be at least '
+        f'--num_clients={config.num_clients}, one example per client; raise '
+        'it. 0 uses all examples')
   elif config.concept_shift > config.num_clients:
     raise UserError(
         f'--concept_shift={config.concept_shift} must be at most --num_clients='

@@ -10,8 +10,8 @@ from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec
 
 # Settings of the compiled program and of the devices.
-_SETTINGS = ('optimizer', 'augment', 'eval_examples', 'evaluate_clients',
-             'keep_local_models', 'lanes', 'shard_data')
+_SETTINGS = ('optimizer', 'augment', 'augmentation_draws', 'eval_examples',
+             'evaluate_clients', 'keep_local_models', 'lanes', 'shard_data')
 
 
 def check(federations: Sequence[Federation]) -> None:

@@ -19,6 +19,7 @@ _READ_BY: dict[str, tuple[str, tuple[str, ...]]] = {
 
 # Settings that have no effect while another one is 0 or off.
 _NEEDS = {
+    'augmentation_draws': 'augment',
     'dropout_stage': 'dropout_rate',
     'label_noise_form': 'label_noise',
     'projection_dim': 'projection_head',

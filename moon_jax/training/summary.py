@@ -127,6 +127,9 @@ def header(simulation: Simulation) -> str:
     kind = 'test' if federation.client_tests.part == 'test' else 'training'
     lines.insert(2, f'held-out data of clients: {tests_C.sum():,} {kind} '
                  f'examples, {tests_C.min():,} to {tests_C.max():,} per client')
+  if config.train_examples:
+    lines.insert(1, f'trained on {config.train_examples:,} of the training '
+                 'examples, the same in every run')
   if config.eval_examples:
     lines.insert(1, f'evaluated on {config.eval_examples:,} of the test '
                  'examples, the same in every run')

@@ -78,3 +78,32 @@ def test_both_sides_need_examples(fraction, count):
 def test_clients_share_the_rest():
   with pytest.raises(UserError, match='too many for 360 training examples'):
     split.make(dataclasses.replace(CONFIG, num_clients=37), DATA)
+
+
+def test_a_run_on_fewer_training_examples():
+  """The draw is that of NumPy's legacy generator, for all seeds and methods."""
+  few = np.sort(np.random.RandomState([0, 0, 2]).permutation(N)[:300])
+  for changes in dict(seed=0), dict(partition='iid', algorithm='solo'):
+    config = dataclasses.replace(
+        CONFIG, train_examples=300, **changes)
+    clients, _, validation, _ = split.make(config, DATA)
+    assert len(validation) == 30
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([*clients, validation])), few)
+  config = dataclasses.replace(
+      CONFIG, train_examples=300, validation_fraction=0., partition='shards')
+  alone = partition.shards(DATA.train_labels[few], 5, 2, config.seed)
+  for indices, of_few in zip(split.make(config, DATA).clients, alone):
+    np.testing.assert_array_equal(indices, few[of_few])
+
+
+def test_all_training_examples_are_the_default():
+  for fraction in 0., .1:
+    config = dataclasses.replace(CONFIG, validation_fraction=fraction)
+    everything, default = (
+        split.make(dataclasses.replace(config, train_examples=count), DATA)
+        for count in (N, 0))
+    for indices, expected in zip(everything.clients, default.clients):
+      np.testing.assert_array_equal(indices, expected)
+  with pytest.raises(UserError, match='at most the 400 training.*got 401'):
+    split.make(dataclasses.replace(CONFIG, train_examples=N + 1), DATA)

@@ -19,6 +19,7 @@ from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.algorithms.server import momentum
 from moon_jax.algorithms.server import with_optimizer
+from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 
 COHORT = (0, 1, 4, 5, 6)
@@ -273,3 +274,39 @@ def test_server_state_that_is_not_finite_is_reported():
       jax.tree.map(lambda x: x / 0, message.mean), server))
   _, metrics = Federation(overflow).round(ALL)
   assert metrics.finite_J.all() and not metrics.finite_R.any()
+
+
+@pytest.mark.parametrize('is_recurring', [False, True])
+def test_draws_of_augmentation(is_recurring):
+  """Recurring draws depend on the run and the step, others on all."""
+  plain = fedavg()
+
+  def loss(model, trained, batch, view):
+    total, aux = plain.loss(model, trained, batch, view)
+    return total, aux._replace(metrics={
+        'draw': batch.inputs[0, 0, 0, 0],
+        'other': jax.random.uniform(batch.key)})
+
+  federation = Federation(
+      plain._replace(loss=loss), num_lanes=2, seeds=(0, 1),
+      augment_fn=lambda key, x: jnp.full(x.shape, jax.random.uniform(key)))
+  federation.program = federation.program._replace(
+      recurring_draws=is_recurring)
+  federation.round_fn = round_lib.Round(federation.program, federation.mesh)
+  draws, others = {}, []
+  for index in range(2):
+    table, metrics = federation.round(runs=(0, 1))
+    rows = np.argwhere(table.job_TL >= 0)
+    for t, lane in rows:
+      job = table.job_TL[t, lane]
+      draws[index, int(table.jobs.client[job]), int(table.jobs.run[job]),
+            int(table.step_TL[t, lane])] = float(
+                metrics.extra_TL['draw'][t, lane])
+      others.append(float(metrics.extra_TL['other'][t, lane]))
+  if is_recurring:
+    by_step = {(run, step): draw for (_, _, run, step), draw in draws.items()}
+    assert draws == {at: by_step[at[2:]] for at in draws}
+    assert len(set(by_step.values())) == len(by_step) == 2 * 10
+  else:
+    assert len(set(draws.values())) == len(draws)
+  assert len(set(others)) == len(others)  # other draws are always fresh

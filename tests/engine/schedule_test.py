@@ -136,6 +136,33 @@ def test_without_shuffling_epochs_keep_the_order_of_examples():
   assert num_steps.tolist() == [4, 2]
   assert batches.tolist() == [  # the short batch [7] is dropped
       [5, 3], [9, 1], [5, 3], [9, 1], [8, 2], [8, 2]]
+  batches, num_steps = schedule.local_batches(
+      clients, 2, 2, 10, None, last_batch='keep')
+  assert num_steps.tolist() == [6, 2]
+  assert batches.tolist() == [
+      [5, 3], [9, 1], [7, -1], [5, 3], [9, 1], [7, -1], [8, 2], [8, 2]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes_of_clients, st.integers(1, 3), st.integers(1, 64))
+def test_short_batches_are_kept(sizes, epochs, batch):
+  """As a plain loop over lists cuts them, the same examples first."""
+  clients = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+  found, num_steps = schedule.local_batches(
+      clients, epochs, batch, sum(sizes), np.random.default_rng(0),
+      last_batch='keep')
+  random = np.random.default_rng(0)
+  number_EN = [random.random(sum(sizes)) for _ in range(epochs)]
+  expected = []
+  for indices in clients:
+    for number_N in number_EN:
+      order = sorted(indices.tolist(), key=lambda i: number_N[i])
+      expected += [order[start:start + batch]
+                   for start in range(0, len(order), batch)]
+  assert [row[row >= 0].tolist() for row in found] == expected
+  assert num_steps.tolist() == [epochs * -(-n // batch) for n in sizes]
+  assert num_steps.tolist() == [
+      epochs * schedule.steps_per_epoch(n, batch, 'keep') for n in sizes]
 
 
 def test_weights_sum_to_1_per_run():
@@ -146,6 +173,15 @@ def test_weights_sum_to_1_per_run():
   jobs = schedule.plan(work, schedule.Shape(2, 2, 4, 4)).jobs
   weights = {(r, c): w for r, c, w in zip(jobs.run, jobs.client, jobs.weight)}
   assert weights == {(0, 0): .25, (0, 1): .75, (1, 0): .5, (1, 5): .5}
+
+
+def test_weights_by_batches():
+  """Lost messages have no weight."""
+  work = make_work([10, 3, 8, 20], epochs=3, batch=4, lost=[2])
+  table = schedule.plan(work, schedule.shape(
+      work.num_steps, 4, 2, 4), 'batches')
+  weights = dict(zip(table.jobs.client.tolist(), table.jobs.weight.tolist()))
+  assert weights == pytest.approx({0: 2 / 8, 1: 1 / 8, 2: 0, 3: 5 / 8})
 
 
 @pytest.mark.parametrize('beta', [.1, .5])

@@ -90,6 +90,8 @@ def test_out_of_range(field, value):
      'client_test_fraction=0.2 holds .*; give --client_eval_every=7 to'),
     (dict(dp_noise_multiplier=1.), 'multiplier=1.0.*give --dp_clip'),
     (dict(dp_clip=1.), 'dp_clip=1.0.*weighting=uniform'),
+    (dict(augment=False, augmentation_draws='recurring'),
+     'recurring needs --augment'),
     (dict(dp_clip=1., weighting='uniform', algorithm='fednova'),
      'not --algorithm=fednova'),
 ])

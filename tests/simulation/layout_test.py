@@ -17,3 +17,10 @@ def test_batches_are_at_most_the_largest_client(batch_size, expected, steps):
   found = lane_layout.of(federation, num_lanes=1, num_devices=1)
   assert found.shape.batch_size == expected
   np.testing.assert_array_equal(found.steps_C, 2 * np.array(steps))
+
+
+def test_short_batches_are_steps():
+  federation = tiny_federation.make(
+      batch_size=4, local_epochs=2, last_batch='keep')
+  found = lane_layout.of(federation, num_lanes=1, num_devices=1)
+  np.testing.assert_array_equal(found.steps_C, [2, 6, 4])

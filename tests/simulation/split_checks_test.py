@@ -12,6 +12,9 @@ from moon_jax.simulation import checks
     (dict(partition_file='a.npz', partition='iid'), 'remove --partition=iid'),
     (dict(label_noise=1.), 'label_noise must be at least 0 and below 1'),
     (dict(label_noise_form='localized'), 'localized needs --label_noise'),
+    (dict(train_examples=-1), 'train_examples must be at least 0'),
+    (dict(train_examples=9), '=9 must be at least --num_clients=10'),
+    (dict(train_examples=90, partition_file='a'), 'remove --train_examples=90'),
     (dict(concept_shift=0), 'concept_shift must be at least 1'),
     (dict(concept_shift=11), 'at most --num_clients=10'),
     (dict(concept_shift=2, algorithm='centralized'), 'remove --concept_shift'),
@@ -23,6 +26,10 @@ from moon_jax.simulation import checks
 def test_combinations(changes, words):
   with pytest.raises(UserError, match=words):
     checks.validate(Config(**changes))
+
+
+def test_one_client_may_train_on_few_examples():
+  assert checks.validate(Config(algorithm='centralized', train_examples=9))
 
 
 def test_all_examples_may_be_noisy():

@@ -36,6 +36,7 @@ def test_numbers_clients_and_rounds_may_differ(changes):
 
 @pytest.mark.parametrize('name, value', [
     ('optimizer', 'adam'), ('batch_size', 3), ('augment', False),
+    ('augmentation_draws', 'recurring'),
     ('lanes', 2), ('evaluate_clients', True), ('keep_local_models', True),
     ('model', mlp(2)), ('algorithm', fedavg()), ('algorithm', fedprox()),
     ('init_variables', {}), ('shard_data', True),
