@@ -125,16 +125,18 @@ def read(path: str, budget: str = 'full',
   common = _common_budget(path, report.get('budgets', ''), budget)
   common |= _budget(report, budget, path)
   baseline = _settings(report.get('baseline', {}), f'{path}, baseline')
-  blocks = []
-  for i, (block, own) in enumerate(zip(file.blocks, file.block_reports), 1):
-    where = f'{path}, block {i} of [[runs]]'
-    new = common | _budget(own, budget, where) | replacing
-    sweep = grid.from_blocks(Config(**file.base), [block | new])
-    blocks.append(Block(
-        sweep,
-        _settings(own['baseline'], f'{where}, baseline')
-        if 'baseline' in own else baseline,
-        {name: block.get(name, file.base.get(name)) for name in new}))
+  wheres = [f'{path}, block {i} of [[runs]]'
+            for i in range(1, len(file.blocks) + 1)]
+  new = [common | _budget(own, budget, where) | replacing
+         for own, where in zip(file.block_reports, wheres)]
+  sweeps = grid.each(Config(**file.base), [
+      block | changes for block, changes in zip(file.blocks, new)])
+  blocks = [
+      Block(sweep, _settings(own['baseline'], f'{where}, baseline')
+            if 'baseline' in own else baseline,
+            {name: block.get(name, file.base.get(name)) for name in changes})
+      for sweep, own, where, block, changes in zip(
+          sweeps, file.block_reports, wheres, file.blocks, new)]
   source = report.get('source', '')
   return Table(
       file.name, budget, bool(changed), tuple(blocks),

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 import itertools
 import math
+import operator
 from typing import Any
 
 from moon_jax.config import Config
@@ -84,7 +86,12 @@ def key(config: Config) -> tuple[str, ...]:
 
 
 def from_blocks(base: Config, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
-  """Returns the union of several grids.
+  """Returns the union of several grids; see `each`."""
+  return functools.reduce(operator.or_, each(base, blocks))
+
+
+def each(base: Config, blocks: Sequence[Mapping[str, Any]]) -> list[Sweep]:
+  """Returns several grids.
 
   Args:
     base: the configuration of settings that a block does not have.
@@ -99,11 +106,8 @@ def from_blocks(base: Config, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
     raise UserError(f'--workdir={base.workdir} is the directory of one run, '
                     'and each run of a sweep has its own; remove it')
   grids = [_grid(base, block) for block in blocks]
-  sweep = grids[0]
-  for grid in grids[1:]:
-    sweep |= grid
   _check_used(blocks, grids)
-  return sweep
+  return grids
 
 
 def _grid(base, block):
