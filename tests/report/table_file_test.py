@@ -135,7 +135,7 @@ def test_invalid_files_are_errors(text, message, tmp_path):
 
 @pytest.mark.parametrize('budget', table_file.BUDGETS)
 def test_the_tables_of_experiments_are_valid(budget):
-  """Every published value belongs to an arm of its table."""
+  """At the full budget, each published value belongs to an arm."""
   from moon_jax.report import arms as arms_lib
 
   paths = sorted((ROOT / 'experiments' / 'tables').glob('*.toml'))
@@ -147,9 +147,9 @@ def test_the_tables_of_experiments_are_valid(budget):
         path.read_text())
     table = table_file.read(str(path), budget)
     arms = arms_lib.make(table, {})
-    used = {value for arm in arms for value in map(repr, arm.published)}
-    assert {repr(value) for value in table.published} == used, path
     if budget == 'full':
+      used = {repr(value) for arm in arms for value in arm.published}
+      assert {repr(value) for value in table.published} == used, path
       for arm in arms:
         measures = [value.measure for value in arm.published]
         assert len(set(measures)) == len(measures), (path, arm.label)
