@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 import pathlib
+from typing import Any
 
 import numpy as np
 
 _MAX_LABELS = 30  # more tick labels would overlap
 _MAX_NUMBERED = 20  # more rows or columns have no room for numbers
 _MAX_COLUMNS = 1500  # more would be narrower than a pixel
+_MAX_SHAPES = 60  # rows or columns of shapes, which make files large
+_NUM_LEVELS = 12  # colours of `fill`
 
 
 def draw(counts_CK: np.ndarray, class_names: Sequence[str],
@@ -51,10 +54,67 @@ def draw(counts_CK: np.ndarray, class_names: Sequence[str],
   figure.savefig(path, dpi=120)
 
 
-def _grouped(counts_CK):
-  """Returns means over groups of consecutive clients, and the group's size."""
+def fill(figure: Any, counts_CK: np.ndarray,
+         class_names: Sequence[str]) -> None:
+  """Draws the heat map into an empty figure, as shapes and without numbers.
+
+  SVG files of it have no embedded images. Cells without examples are white;
+  the others have one of at most 12 colours. More than 60 clients or classes
+  are drawn as means of groups.
+
+  Args:
+    figure: a `matplotlib.figure.Figure`.
+    counts_CK: as for `draw`.
+    class_names: [K].
+  """
+  from matplotlib import cm
+  from matplotlib import colors
+  from matplotlib import ticker
+
+  counts_CK, group = _grouped(counts_CK, _MAX_SHAPES)
+  counts_KC, class_group = _grouped(counts_CK.T, _MAX_SHAPES)
+  levels = ticker.MaxNLocator(_NUM_LEVELS - 1).tick_values(
+      0, max(counts_KC.max(), 1))
+  cmap = colors.ListedColormap(cm.Blues(np.linspace(.15, 1, len(levels) - 1)))
+  norm = colors.BoundaryNorm(levels, len(levels) - 1)
+  axes = figure.subplots()
+  level_KC = np.digitize(counts_KC, levels[:-1]) - 1
+  for i in range(len(levels) - 1):
+    cells_N2 = np.argwhere((level_KC == i) & (counts_KC > 0))
+    if len(cells_N2):
+      axes.add_patch(_squares(cells_N2, cmap(i)))
+  num_rows, num_columns = counts_KC.shape
+  axes.set(xlim=(-.5, num_columns - .5), ylim=(num_rows - .5, -.5),
+           xlabel=_label('client', group), ylabel=_label('class', class_group))
+  axes.grid(visible=False)
+  integers = ticker.MaxNLocator(integer=True)
+  axes.xaxis.set_major_locator(integers)
+  if num_rows <= _MAX_LABELS:
+    axes.set_yticks(range(num_rows), class_names)
+  figure.colorbar(cm.ScalarMappable(norm, cmap), ax=axes,
+                  label='training examples')
+
+
+def _label(name, group):
+  return name if group == 1 else f'group of {group:,} ({name})'
+
+
+def _squares(cells_N2, color):
+  """Returns squares at (row, column) as one shape."""
+  from matplotlib.patches import PathPatch
+  from matplotlib.path import Path
+
+  corners = np.array([(-.5, -.5), (.5, -.5), (.5, .5), (-.5, .5), (-.5, -.5)])
+  vertices = (cells_N2[:, None, ::-1] + corners).reshape(-1, 2)
+  codes = np.tile([Path.MOVETO] + 3 * [Path.LINETO] + [Path.CLOSEPOLY],
+                  len(cells_N2))
+  return PathPatch(Path(vertices, codes), facecolor=color, edgecolor='none')
+
+
+def _grouped(counts_CK, max_groups=_MAX_COLUMNS):
+  """Returns means over groups of consecutive rows, and the group's size."""
   num_clients = len(counts_CK)
-  group = -(-num_clients // _MAX_COLUMNS)
+  group = -(-num_clients // max_groups)
   if group == 1:
     return counts_CK, 1
   starts = np.arange(0, num_clients, group)

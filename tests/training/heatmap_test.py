@@ -76,3 +76,34 @@ def test_many_clients_are_drawn_in_groups(draw):
   np.testing.assert_array_equal(drawn[0, :2], [.5, 2.5])
   assert drawn[0, -1] == 2998
   assert axes.get_xlabel().startswith('groups of 2 clients')
+
+
+def test_shapes_cover_the_cells_with_examples():
+  """The picture of `fill`, read back at the centre of each cell."""
+  from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+  counts = np.array([[0, 100], [50, 0], [1, 100]])  # 3 clients, 2 classes
+  figure = Figure(figsize=(4, 3))
+  canvas = FigureCanvasAgg(figure)
+  heatmap.fill(figure, counts, ['a', 'b'])
+  canvas.draw()
+  pixels = np.asarray(canvas.buffer_rgba())[..., :3].astype(int).sum(2)
+  axes = figure.axes[0]
+  centre = lambda client, k: axes.transData.transform((client, k))
+  shade = {}
+  for (client, k), count in np.ndenumerate(counts):
+    x, y = centre(client, k)
+    shade.setdefault(count, set()).add(pixels[-int(y) - 1, int(x)])
+  assert all(len(values) == 1 for values in shade.values())
+  white, pale, middle, dark = (shade[n].pop() for n in (0, 1, 50, 100))
+  assert 3 * 255 == white > pale > middle > dark
+  assert not axes.images
+
+
+@pytest.mark.parametrize('shape, label', [
+    ((100, 10), 'group of 2 (client)'), ((60, 10), 'client')])
+def test_many_clients_are_grouped_shapes(shape, label):
+  figure = Figure()
+  heatmap.fill(figure, np.ones(shape, int), [str(k) for k in range(10)])
+  axes = figure.axes[0]
+  assert axes.get_xlabel() == label and axes.get_ylabel() == 'class'
