@@ -146,8 +146,7 @@ def make_page(table: Table, found: Mapping[Key, Result], command: str,
   if 'data' in table.pages:
     from moon_jax.report import data_page
 
-    configs = [arm.config for arm in arms_lib.make(table, found)]
-    extra += data_page.sections(configs)
+    extra += data_page.sections(table.sweep.configs)
     if table.pages == ('data',):
       return page_lib.without_runs(table, extra, command)
   if 'projections' in table.pages:

@@ -19,8 +19,8 @@ NAMES = (
 
 KEYS = {'title': str, 'description': str, 'source': str, 'flagfile': str,
         'budgets': str, 'headline': str, 'baseline': dict, 'panels': list,
-        'best_of': list, 'notes', 'quotes': list, 'published': list, 'runs': list,
-        'budget': dict}
+        'best_of': list, 'notes': list, 'quotes': list, 'pages': list,
+        'loss_divisor': int, 'published': list, 'runs': list, 'budget': dict}
 HEADLINES = {'accuracy': 'accuracy', 'rounds': 'rounds', 'time': 'seconds'}
 OF_PUBLISHED = {'accuracy': (1, 100), 'rounds': (1, 100),
                 'seconds': (100, 20_000), 'std': (.05, 6), 'n': (3, 3)}
