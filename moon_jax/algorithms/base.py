@@ -120,6 +120,10 @@ class Algorithm(NamedTuple):
       or to its server, such as mu and server_momentum. They are arrays in the
       compiled program, so that another value does not recompile and runs with
       different values can share the program.
+  penalties
+      For each penalty in the loss the name of the metric that records it, and
+      the name of the hyperparameter that weighs it. The rest of the loss is
+      recorded as cross_entropy.
   """
 
   init_server: Callable[[Variables], PyTree]
@@ -137,6 +141,7 @@ class Algorithm(NamedTuple):
   personal_model: Callable[[Trained, View], Variables] | None = None
   per_client_init: bool = False
   hparams: Mapping[str, float] = types.MappingProxyType({})
+  penalties: Mapping[str, str] = types.MappingProxyType({})
   draws_client_state: bool = False
 
   @property

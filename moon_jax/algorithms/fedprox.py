@@ -36,13 +36,18 @@ def with_proximal(algorithm: Algorithm, mu: float) -> Algorithm:
 
 
 def _with_term(algorithm, mu, name):
-  """Returns `algorithm` with a proximal term of weight hparams[name]."""
+  """Returns `algorithm` with a proximal term of weight hparams[name].
+
+  Its loss records the proximal term, |w - w^t|^2 / 2.
+  """
   def loss(model, trained, batch, view):
     objective, aux = algorithm.loss(model, trained, batch, view)
     moved = optax.tree.sub(algorithm.local_model(trained, view)['params'],
                            view.variables['params'])
     proximal = optax.tree.norm(moved, squared=True) / 2
-    return objective + view.hparams[name] * proximal, aux
+    return objective + view.hparams[name] * proximal, aux._replace(
+        metrics={**aux.metrics, 'proximal_term': proximal})
 
   return algorithm._replace(
-      loss=loss, hparams={**algorithm.hparams, name: mu})
+      loss=loss, hparams={**algorithm.hparams, name: mu},
+      penalties={**algorithm.penalties, 'proximal_term': name})

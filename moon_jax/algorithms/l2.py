@@ -24,7 +24,8 @@ def l2(mu: float = 5.0) -> Algorithm:
   return fedavg()._replace(
       frozen=lambda model, batch, view: moon.projection(
           model, view.variables, batch),
-      loss=functools.partial(moon.loss, distance_B), hparams={'mu': mu})
+      loss=functools.partial(moon.loss, distance_B), hparams={'mu': mu},
+      penalties={'contrastive_loss': 'mu'})
 
 
 def distance_B(z_BF, batch, view):

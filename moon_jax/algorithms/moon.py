@@ -77,6 +77,7 @@ def moon(num_negatives: int = 1, mu: float = 5.0, temperature: float = 0.5,
       frozen=frozen, loss=functools.partial(loss, contrastive_B),
       hparams={'mu': mu, 'temperature': temperature,
                'num_negatives': num_negatives},
+      penalties={'contrastive_loss': 'mu'},
       draws_client_state=first_negative == 'random'), num_slots)
 
 

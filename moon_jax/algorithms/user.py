@@ -168,7 +168,7 @@ def _needed_outputs(traced, model, example):
 _FUNCTIONS = {
     name for name in Algorithm._fields
     if name not in ('personal_model', 'per_client_init', 'hparams',
-                    'draws_client_state')}
+                    'draws_client_state', 'penalties')}
 
 _PAIRS = {
     'loss': 'a scalar and a LossAux(variables, metrics)',

@@ -52,6 +52,7 @@ EARLIER_VALUES = {
     'train_examples': 0,
     'last_batch': 'drop',
     'augmentation_draws': 'fresh',
+    'epoch_losses': False,
 }
 
 

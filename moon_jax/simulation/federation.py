@@ -81,6 +81,7 @@ class Federation:
       float32 [M, K], and labels, int32 [M]. They return a number, an array, or
       a dict of these, whose keys replace the name
       (`moon_jax.simulation.evaluation_metrics`).
+    epoch_losses: whether a round records the training loss of each local epoch.
     evaluate_clients: whether local models are evaluated too
       (`Simulation.evaluate_clients`).
     client_tests: held-out examples of each client, on which
@@ -138,6 +139,7 @@ class Federation:
   eval_on: str = _setting('eval_on')
   validation: np.ndarray | None = None
   metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
+  epoch_losses: bool = _setting('epoch_losses')
   evaluate_clients: bool = False
   client_tests: ClientTests | None = None
   keep_local_models: bool = False

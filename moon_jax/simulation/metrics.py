@@ -17,7 +17,8 @@ def of_round(federation: Federation, index: int, table: Table,
   """Returns means over local steps, and the mean drift over jobs.
 
   Clients that were left out do not count. A mean that an algorithm records is
-  None if it is not finite. Metrics without any value are absent.
+  None if it is not finite. Metrics without any value are absent. The losses of
+  each epoch are lists ("train_loss_by_epoch").
 
   Args:
     federation: the federation.
@@ -30,10 +31,9 @@ def of_round(federation: Federation, index: int, table: Table,
   is_step_TL = (table.job_TL >= 0) & ran_J[np.maximum(table.job_TL, 0)]
   if is_step_TL.any():
     traces = {'train_loss': metrics.loss_TL, **metrics.extra_TL}
-    means = {name: float(trace_TL[is_step_TL].mean(dtype=np.float64))
-             for name, trace_TL in traces.items()}
-    line = {name: mean if np.isfinite(mean) else None
-            for name, mean in means.items()}
+    line = _means(federation, traces, is_step_TL)
+    if federation.epoch_losses:
+      line |= _by_epoch(federation, traces, is_step_TL, table)
     line['drift'] = float(
         metrics.drift_J[ran_J].mean(dtype=np.float64))
   if np.isfinite(metrics.cosine_R[0]):  # of two updates or more
@@ -47,6 +47,31 @@ def of_round(federation: Federation, index: int, table: Table,
     line['clients_left_out'] = sorted(
         table.jobs.client[~metrics.finite_J].tolist())
   return line
+
+
+def _means(federation, traces, is_step_TL):
+  """Returns the mean of each trace over steps, and of the cross-entropy."""
+  means = {name: trace_TL[is_step_TL].mean(dtype=np.float64)
+           for name, trace_TL in traces.items()}
+  hparams = federation.hparams()
+  weights = {penalty: np.float32(hparams[name])  # as in the program
+             for penalty, name in federation.algorithm.penalties.items()}
+  if weights and weights.keys() <= means.keys():
+    means['cross_entropy'] = means['train_loss'] - sum(
+        np.float64(weight) * means[name] for name, weight in weights.items())
+  return {name: float(mean) if np.isfinite(mean) else None
+          for name, mean in means.items()}
+
+
+def _by_epoch(federation, traces, is_step_TL, table):
+  """Returns the mean losses over the steps of each local epoch, in lists."""
+  steps_per_epoch_J = table.jobs.num_steps // federation.local_epochs
+  epoch_TL = table.step_TL // np.maximum(
+      steps_per_epoch_J[np.maximum(table.job_TL, 0)], 1)
+  means = [_means(federation, traces, is_step_TL & (epoch_TL == epoch))
+           for epoch in range(federation.local_epochs)]
+  return {f'{name}_by_epoch': [mean[name] for mean in means]
+          for name in ('train_loss', 'cross_entropy') if name in means[0]}
 
 
 def of_clients(jobs: Jobs, metrics: RoundMetrics, result: ClientEvaluation,

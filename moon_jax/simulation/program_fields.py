@@ -46,7 +46,7 @@ LABELS = frozenset({'label_noise', 'label_noise_form', 'concept_shift'})
 # Fields that only the host reads: the order of examples, the end of a run, its
 # evaluations, its files and its privacy loss.
 HOST = frozenset({
-    'shuffle', 'on_nan', 'early_stopping', 'eval_every',
+    'shuffle', 'epoch_losses', 'on_nan', 'early_stopping', 'eval_every',
     'client_eval_every', 'keep_best', 'workdir', 'checkpoint_every',
     'checkpoint_keep', 'checkpoint_keep_every', 'dp_delta'})
 

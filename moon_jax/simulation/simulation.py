@@ -14,6 +14,7 @@ from moon_jax.engine.state import State
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
+from moon_jax.simulation import communication
 from moon_jax.simulation import local_models
 from moon_jax.simulation.evaluator import Evaluator
 from moon_jax.simulation.federation import Federation
@@ -75,6 +76,15 @@ class Simulation:
     """Parameters of one model."""
     params = self._stack.state.variables['params']
     return sum(x[0].size for x in jax.tree.leaves(params))
+
+  def bytes_per_round(self) -> int:
+    """Returns the bytes that clients and server exchange in a round.
+
+    The mean over the rounds done; see
+    `moon_jax.simulation.communication.per_round`.
+    """
+    return communication.per_round(
+        self.federation, self._stack.spec.example, max(1, self.rounds_done))
 
   @property
   def data_bytes(self) -> int:

@@ -48,14 +48,17 @@ def has_user_algorithm(federation: Federation) -> bool:
 
 def _warn_of_padding(federation, example):
   """Warns if the padding of short batches reaches the network's state."""
-  smallest = clients_lib.sizes(federation.clients).min()
-  if federation.model.uses_mask or smallest >= federation.batch_size:
+  sizes_C, size = clients_lib.sizes(federation.clients), federation.batch_size
+  is_padded_C = (sizes_C % size > 0 if federation.last_batch == 'keep'
+                 else sizes_C < size)
+  if federation.model.uses_mask or not is_padded_C.any():
     return
+  smallest = sizes_C[is_padded_C].min()
   variables = jax.eval_shape(
       federation.model.init, jax.random.key(0), example)
   if state := sorted(variables.keys() - {'params'}):
     warnings.warn(
-        f'the batch of a client with {smallest} examples is padded to '
+        f'a batch of a client with {smallest} examples is padded to '
         f'--batch_size={federation.batch_size}, and the network'
         f'{federation.model.place} takes no mask, so that the padding changes '
         f'its {", ".join(state)}. Take the argument mask, or lower '

@@ -29,6 +29,7 @@ def summarize(simulation: Simulation,
   config = simulation.federation.config
   evaluated = [m for m in metrics if 'test_accuracy' in m]
   best = max(evaluated, key=lambda m: m['test_accuracy'])
+  sizes = clients_lib.sizes(simulation.federation.clients)
   left_out = sum(len(m.get('clients_left_out', ())) for m in metrics)
   privacy = {name: evaluated[-1][name] for name in ('epsilon',)
              if name in evaluated[-1]}
@@ -51,6 +52,9 @@ def summarize(simulation: Simulation,
       'examples_per_second': statistics.median(
           m['examples_per_second'] for m in metrics),
       'num_parameters': simulation.num_parameters,
+      'client_examples_mean': float(sizes.mean()),
+      'client_examples_std': float(sizes.std()),  # of the population
+      'bytes_per_round': simulation.bytes_per_round(),
       'lanes': simulation.num_lanes,
       'arithmetic': arithmetic(config),
       'device': jax.devices()[0].device_kind,

@@ -4,10 +4,19 @@ import types
 
 import numpy as np
 import pytest
+import tiny_federation
 
+from moon_jax import losses
+from moon_jax import models
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fedprox import fedprox
+from moon_jax.algorithms.fedprox import with_proximal
+from moon_jax.algorithms.l2 import l2
+from moon_jax.algorithms.moon import moon
 from moon_jax.config import Config
 from moon_jax.errors import DivergedError
 from moon_jax.simulation import metrics
+from moon_jax.simulation.simulation import Simulation
 
 
 def test_a_mean_that_is_no_number_is_none():
@@ -16,7 +25,8 @@ def test_a_mean_that_is_no_number_is_none():
       job_TL=np.array([[0], [0], [-1]]),
       jobs=types.SimpleNamespace(num_steps=np.array([2, 0])))
   federation = types.SimpleNamespace(
-      learning_rate=.1, dropout_rate=0, on_nan='stop')
+      learning_rate=.1, dropout_rate=0, on_nan='stop', algorithm=fedavg(),
+      epoch_losses=False)
   found = metrics.of_round(federation, 0, table, types.SimpleNamespace(
       finite_J=np.array([True, True]), loss_TL=np.array([[1.], [2.], [0.]]),
       extra_TL={'own': np.array([[1.], [np.nan], [0.]])},
@@ -46,3 +56,54 @@ def test_the_first_loss_that_is_no_number_is_named():
       federation('skip_client'), 0, table, found) == {7: why}
   with pytest.raises(DivergedError, match=f'round 5, client 7: its {why}'):
     metrics.left_out(federation('stop'), 4, table, found)
+
+
+@pytest.mark.parametrize('algorithm', [
+    moon(mu=.3), l2(mu=.3), fedprox(mu=.3),
+    with_proximal(moon(mu=.3), mu=.2)])
+def test_cross_entropy_is_the_loss_without_the_penalty(algorithm):
+  """Against a loss that records its cross-entropy, in the second round."""
+  def loss(model, trained, batch, view):
+    total, aux = algorithm.loss(model, trained, batch, view)
+    outputs, _ = model.apply(
+        trained, batch.inputs, batch.mask, train=True)
+    ce = losses.masked_mean(
+        losses.cross_entropy_B(outputs.logits, batch.labels), batch.mask)
+    return total, aux._replace(metrics={'expected': ce})
+
+  model = models.make('mlp', 2, 8)
+  settings = dict(model=model, batch_size=4, local_epochs=2)
+  found, expected = (
+      Simulation(tiny_federation.make(algorithm=method, **settings))
+      for method in (algorithm, algorithm._replace(loss=loss)))
+  for _ in range(2):
+    line, other = found.run_round().metrics, expected.run_round().metrics
+    assert line['cross_entropy'] == pytest.approx(other['expected'], rel=1e-5)
+    assert 'cross_entropy' not in other  # of a loss that is not known
+  assert line['train_loss'] > line['cross_entropy'] + 1e-6
+
+
+@pytest.mark.parametrize('last_batch', ['drop', 'keep'])
+def test_losses_by_epoch_equal_a_plain_loop(last_batch):
+  """Means over the steps of all clients; their mean is the train_loss."""
+  federation = tiny_federation.make(
+      algorithm=moon(mu=.5), model=models.make('mlp', 2, 8), batch_size=4,
+      local_epochs=3, last_batch=last_batch, epoch_losses=True, lanes=2)
+  simulation = Simulation(federation)
+  simulation.run_round()
+  line = simulation.run_round().metrics
+  last = simulation._stack.last_round(0)
+  table, loss_TL = last.table, last.metrics.loss_TL
+  by_epoch = [[], [], []]
+  for client, size in enumerate(tiny_federation.SIZES):
+    steps = -(-size // 4) if last_batch == 'keep' else max(1, size // 4)
+    slot = np.flatnonzero(
+        (table.jobs.client == client) & (table.jobs.num_steps > 0))[0]
+    losses_S = loss_TL[table.job_TL == slot]  # rows are steps, in order
+    assert len(losses_S) == 3 * steps
+    for step, loss in enumerate(losses_S):
+      by_epoch[step // steps].append(float(loss))
+  np.testing.assert_allclose(
+      line['train_loss_by_epoch'], [np.mean(x) for x in by_epoch], rtol=1e-12)
+  for name in 'train_loss', 'cross_entropy':
+    assert np.mean(line[f'{name}_by_epoch']) == pytest.approx(line[name])

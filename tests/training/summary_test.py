@@ -22,15 +22,17 @@ def test_a_summary_is_of_the_last_rounds():
   lines[6]['clients_left_out'] = [4]
   found = summary_lib.summarize(types.SimpleNamespace(
       federation=types.SimpleNamespace(
-          config=Config(num_rounds=8), metrics={}),
-      num_parameters=7, num_lanes=2), lines)
+          config=Config(num_rounds=8), metrics={},
+          clients=[[0], [1, 2, 3]]),
+      num_parameters=7, num_lanes=2, bytes_per_round=lambda: 56), lines)
   expected = {
       'rounds': 8, 'test_accuracy': .7, 'test_loss': pytest.approx(.3),
       'best_test_accuracy': .9, 'best_round': 2,
       'mean_test_accuracy_of_last_5': pytest.approx(.5),
       'clients_left_out': 3, 'seconds_per_round': 4.5,
       'examples_per_second': 45, 'num_parameters': 7, 'lanes': 2,
-      'arithmetic': 'float32'}
+      'arithmetic': 'float32', 'client_examples_mean': 2.,
+      'client_examples_std': 1., 'bytes_per_round': 56}
   assert {name: found[name] for name in expected} == expected
 
 
