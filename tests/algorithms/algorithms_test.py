@@ -58,7 +58,7 @@ SERVERS = [
 # What flags combine, and the switches of MOON's released code.
 VARIANTS = [
     {'algorithm': 'scaffold', 'scaffold_form': 'niid_bench', 'momentum': .5},
-    {'aggregation': 'scaffold', 'proximal_mu': .1},
+    {'aggregation': 'scaffold', 'proximal_mu': .1, 'num_negatives': 1},
     {'aggregation': 'fednova', 'first_negative': 'random',
      'negatives_pool': 'released', 'num_negatives': 3}]
 PRIVATE = {'algorithm': 'moon', 'weighting': 'uniform', 'dp_clip': 1.,
