@@ -53,12 +53,12 @@ def _means(federation, traces, is_step_TL):
   """Returns the mean of each trace over steps, and of the cross-entropy."""
   means = {name: trace_TL[is_step_TL].mean(dtype=np.float64)
            for name, trace_TL in traces.items()}
-  hparams = federation.hparams()
-  weights = {penalty: np.float32(hparams[name])  # as in the program
-             for penalty, name in federation.algorithm.penalties.items()}
-  if weights and weights.keys() <= means.keys():
+  penalties = federation.algorithm.penalties
+  if penalties and penalties.keys() <= means.keys():
+    hparams = federation.hparams()
     means['cross_entropy'] = means['train_loss'] - sum(
-        np.float64(weight) * means[name] for name, weight in weights.items())
+        np.float64(np.float32(hparams[weight]))  # as in the program
+        * means[name] for name, weight in penalties.items())
   return {name: float(mean) if np.isfinite(mean) else None
           for name, mean in means.items()}
 
