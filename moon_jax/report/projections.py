@@ -1,0 +1,193 @@
+"""t-SNE of the projections z of test examples under final global models.
+
+python -m moon_jax.report.projections RUN [RUN...] --data_dir=DIR --out=FILE.svg
+
+RUN is the work directory of a finished run, or a file that `moon_jax.load`
+reads. The method is scikit-learn's: van der Maaten and Hinton, Visualizing Data
+using t-SNE, JMLR 9, 2008, https://www.jmlr.org/papers/v9/vandermaaten08a.html.
+
+The picture depends on the random initialization and the perplexity. The two
+numbers beside it do not: the accuracy of a vote of the 10 nearest neighbours of
+each example among the others, and the silhouette of the classes, both of z by
+cosine distance, which is the distance in MOON's loss.
+"""
+
+import argparse
+from collections.abc import Sequence
+import pathlib
+import sys
+from typing import NamedTuple
+
+import numpy as np
+
+from moon_jax.config import Config
+from moon_jax.data import sources
+from moon_jax.errors import UserError
+from moon_jax.report import figures
+from moon_jax.report import table
+from moon_jax.report.document import Figure
+from moon_jax.report.document import Section
+from moon_jax.report.document import Table
+from moon_jax.report.document import Text
+
+NUM_EXAMPLES = 1000
+_MAX_CLASSES = 10  # that a reader can tell apart
+_NEIGHBOURS = 10
+_PERPLEXITY = 30.
+_MIN_EXAMPLES = 100
+_BATCH = 250
+_SEED = 0  # of t-SNE, the same for all runs
+
+
+class Projections(NamedTuple):
+  """Projections of test examples under the final global model of a run."""
+
+  title: str  # the method
+  z_NF: np.ndarray  # float32 [N, F]
+  labels: np.ndarray  # int [N]
+  class_names: tuple[str, ...]
+
+  @property
+  def names(self) -> list[str]:
+    """The names of the classes of the examples, [N]."""
+    return [self.class_names[k] for k in self.labels]
+
+
+def sections(run_dirs: Sequence[str | pathlib.Path], data_dir: str = '',
+             num_examples: int = NUM_EXAMPLES) -> tuple[Section, ...]:
+  """Returns pictures of the projections under several models, and numbers.
+
+  Args:
+    run_dirs: the work directories of finished runs on one data set.
+    data_dir: directory of the data set.
+    num_examples: number of test examples, drawn from a constant seed. Of data
+      sets with more than 10 classes the examples of the first 10 are drawn.
+
+  Raises:
+    UserError: if a run has no model, the data set cannot be loaded, or the
+      numbers of examples or the data sets do not fit.
+  """
+  found = [read(path, data_dir, num_examples) for path in run_dirs]
+  if len({projections.class_names for projections in found}) > 1:
+    raise UserError('all runs must have the same data set, got '
+                    f'{", ".join(map(str, run_dirs))}; start the command once '
+                    'for each data set')
+  return (Section('Projections', (_figure(found), _table(found), Text(
+      f'The pictures are t-SNE of {len(found[0].labels):,} test examples with '
+      f'perplexity {_PERPLEXITY:g}. They depend on its random initialization. '
+      'The numbers are those of z itself: the accuracy of a vote of the '
+      f'{_NEIGHBOURS} nearest other examples, and the mean silhouette of the '
+      'classes (1 for separate classes, 0 for mixed ones), both by cosine '
+      'distance.'))),)
+
+
+def read(path: str | pathlib.Path, data_dir: str,
+         num_examples: int) -> Projections:
+  """Returns the projections of a finished run; see `sections`.
+
+  Raises:
+    UserError: see `sections`.
+  """
+  from moon_jax.rundir import export  # imports Orbax, which takes a second
+
+  model, variables = export.load(path)
+  config = Config(**{name: value for name, value in model.config.items()
+                     if hasattr(Config, name)})
+  dataset = sources.load(config.dataset, data_dir)
+  chosen = np.flatnonzero(dataset.test_labels < _MAX_CLASSES)
+  dataset = dataset._replace(
+      test_inputs=dataset.test_inputs[chosen], test_clients=None,
+      test_labels=dataset.test_labels[chosen])
+  if not _MIN_EXAMPLES <= num_examples <= len(chosen):
+    raise UserError(
+        f'--examples must be {_MIN_EXAMPLES} to {len(chosen):,}, the test '
+        f'examples of {config.dataset} of {_MAX_CLASSES} classes; got '
+        f'{num_examples}')
+  dataset = dataset.with_test_examples(num_examples)
+  z = [model(variables, dataset.test_inputs[i:i + _BATCH]).projection
+       for i in range(0, num_examples, _BATCH)]
+  if z[0] is None:
+    raise UserError(f'{path} must have a network with a projection, got '
+                    f'--model={config.model} without one')
+  return Projections(table.method_name(config.to_dict()), np.concatenate(z),
+                     dataset.test_labels, tuple(dataset.class_names))
+
+
+def embed(z_NF: np.ndarray) -> np.ndarray:
+  """Returns the t-SNE of the rows, float [N, 2]."""
+  from sklearn import manifold
+
+  return manifold.TSNE(
+      perplexity=min(_PERPLEXITY, (len(z_NF) - 1) / 3), init='pca',
+      random_state=_SEED).fit_transform(z_NF)
+
+
+def neighbour_accuracy(z_NF: np.ndarray, labels: np.ndarray) -> float:
+  """Returns the fraction of examples whose neighbours vote for their class.
+
+  The neighbours are the 10 examples with the largest cosine similarity, without
+  the example itself. The smallest class wins a tie.
+  """
+  unit_NF = z_NF / np.maximum(
+      np.linalg.norm(z_NF, axis=1, keepdims=True), 1e-12)
+  similarity_NN = unit_NF @ unit_NF.T
+  np.fill_diagonal(similarity_NN, -np.inf)
+  nearest = np.argsort(-similarity_NN, axis=1, kind='stable')[:, :_NEIGHBOURS]
+  votes_NK = np.zeros((len(labels), labels.max() + 1), int)
+  np.add.at(votes_NK, (np.arange(len(labels))[:, None], labels[nearest]), 1)
+  return float(np.mean(votes_NK.argmax(1) == labels))
+
+
+def _silhouette(z_NF, labels):
+  from sklearn import metrics
+
+  return float(metrics.silhouette_score(z_NF, labels, metric='cosine'))
+
+
+def _table(found):
+  return Table(
+      'Separation of the classes by z',
+      ('method', f'accuracy of {_NEIGHBOURS} neighbours, %', 'silhouette'),
+      tuple((p.title, f'{100 * neighbour_accuracy(p.z_NF, p.labels):.1f}',
+             f'{_silhouette(p.z_NF, p.labels):.3f}') for p in found))
+
+
+def _figure(found):
+  svg = figures.scatter(
+      [(p.title, embed(p.z_NF), p.names) for p in found], 'projections')
+  numbers = '; '.join(
+      f'{p.title}: {100 * neighbour_accuracy(p.z_NF, p.labels):.1f}%'
+      for p in found)
+  return Figure(
+      'projections', svg, 'Points of test examples in the plane, coloured by '
+      f'class. Accuracy of {_NEIGHBOURS} neighbours: {numbers}.',
+      't-SNE of the projections z of test examples')
+
+
+def main(argv: Sequence[str]) -> None:
+  """Runs the command; exits with status 2 for invalid arguments or runs."""
+  parser = argparse.ArgumentParser(
+      prog='python -m moon_jax.report.projections', description=__doc__,
+      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument('runs', nargs='+', metavar='RUN',
+                      help='work directory of a finished run')
+  parser.add_argument('--data_dir', default='', metavar='DIR',
+                      help='directory of the data set')
+  parser.add_argument('--examples', type=int, default=NUM_EXAMPLES,
+                      help='number of test examples (default: %(default)s)')
+  parser.add_argument('--out', type=pathlib.Path, required=True,
+                      metavar='FILE.svg', help='the file to write')
+  args = parser.parse_args(argv[1:])
+  try:
+    section, = sections(args.runs, args.data_dir, args.examples)
+    figure, numbers, _ = section.parts
+    args.out.write_text(figure.svg, encoding='utf-8')
+  except (OSError, UserError) as error:
+    parser.error(str(error))
+  for row in (numbers.header, *numbers.rows):
+    print(' | '.join(row))
+  print(args.out)
+
+
+if __name__ == '__main__':
+  main(sys.argv)

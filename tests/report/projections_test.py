@@ -1,0 +1,94 @@
+"""Projections of test examples under the model of a finished run."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from moon_jax.config import Config
+from moon_jax.data import sources
+from moon_jax.errors import UserError
+from moon_jax.report import document
+from moon_jax.report import projections
+from moon_jax.training import run
+
+CONFIG = Config(dataset='digits', model='mlp', num_clients=4, num_rounds=1,
+                algorithm='fedavg', local_epochs=2, learning_rate=.05, beta=5.,
+                projection_dim=16, batch_size=16, checkpoint_every=0)
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+  path = tmp_path_factory.mktemp('run')
+  run.run(dataclasses.replace(CONFIG, workdir=str(path)))
+  return path
+
+
+def test_neighbours_vote_as_in_a_loop():
+  random = np.random.RandomState(0)
+  labels = random.randint(0, 4, 120)
+  z_NF = random.normal(size=(120, 5)) + 2 * np.eye(4, 5)[labels]
+  correct = 0
+  for i, z in enumerate(z_NF):
+    others = [j for j in range(120) if j != i]
+    cosine = {j: z @ z_NF[j] / np.linalg.norm(z) / np.linalg.norm(z_NF[j])
+              for j in others}
+    nearest = sorted(others, key=lambda j: -cosine[j])[:10]
+    votes = [sum(labels[j] == k for j in nearest) for k in range(4)]
+    correct += votes.index(max(votes)) == labels[i]
+  expected = correct / 120
+  assert .5 < expected < 1
+  assert projections.neighbour_accuracy(z_NF, labels) == expected
+  scaled = z_NF * random.uniform(1, 9, (120, 1))  # changes no cosine
+  assert projections.neighbour_accuracy(scaled, labels) == expected
+
+
+def test_examples_and_projections_are_those_of_the_run(finished):
+  found = projections.read(finished, '', 200)
+  assert found.z_NF.shape == (200, 16) and found.title == 'FedAvg'
+  subset = sources.load('digits').with_test_examples(200)
+  np.testing.assert_array_equal(found.labels, subset.test_labels)
+  assert found.names[0] == subset.class_names[subset.test_labels[0]]
+
+
+def test_the_command_draws_runs_one_beside_the_other(
+    finished, tmp_path, capsys, monkeypatch):
+  panels = []
+
+  def scatter(given, name):
+    panels.extend(given)
+    return f'<svg viewBox="0 0 1 1"><text>{name}</text></svg>'
+
+  monkeypatch.setattr(projections.figures, 'scatter', scatter)
+  out = tmp_path / 'z.svg'
+  projections.main(['projections', str(finished), str(finished),
+                    '--examples=150', f'--out={out}'])
+  assert out.read_text().startswith('<svg')
+  (title, xy, names), again = panels
+  assert title == 'FedAvg' and xy.shape == (150, 2) and len(names) == 150
+  np.testing.assert_array_equal(xy, again[1])  # a fixed seed
+  header, row, _, written = capsys.readouterr().out.splitlines()
+  assert header == 'method | accuracy of 10 neighbours, % | silhouette'
+  assert row.startswith('FedAvg | ') and written == str(out)
+  assert float(row.split(' | ')[1]) > 50  # chance is 10
+
+
+def test_the_section_is_valid(finished):
+  section, = projections.sections([finished], '', 150)
+  document.validate(document.Page('z', '', (), (section,)))
+  figure, table, _ = section.parts
+  assert figure.svg.startswith('<svg')
+  assert table.rows[0][1] in figure.alt
+
+
+@pytest.mark.parametrize('count', [99, 360])
+def test_the_number_of_examples_is_checked(count, finished):
+  with pytest.raises(UserError, match=f'must be 100 to 359.*got {count}'):
+    projections.read(finished, '', count)
+
+
+def test_a_directory_without_a_model_is_an_error(tmp_path, capsys):
+  with pytest.raises(SystemExit) as error:
+    projections.main(['projections', str(tmp_path), f'--out={tmp_path}/z.svg'])
+  assert error.value.code == 2
+  assert 'must be a complete model' in capsys.readouterr().err
