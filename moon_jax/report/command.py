@@ -17,6 +17,7 @@ from moon_jax.report import run_tables
 from moon_jax.report import table_file
 from moon_jax.report.document import Page
 from moon_jax.report.document import Section
+from moon_jax.report.document import Text
 from moon_jax.report.results import Key
 from moon_jax.report.results import Result
 from moon_jax.report.table_file import Table
@@ -121,6 +122,8 @@ def _read(paths, budget, replacing) -> tuple[list[Table], list[pathlib.Path]]:
 def _missing(tables: Sequence[Table], found: Mapping[Key, Result]
              ) -> Sweep | None:
   """Returns the runs that have not ended, each once; None if there are none."""
+  from moon_jax.simulation import checks  # imports JAX
+
   configs: dict[Key, Config] = {}
   axes: dict[str, None] = {}
   for table in tables:
@@ -128,7 +131,9 @@ def _missing(tables: Sequence[Table], found: Mapping[Key, Result]
     axes |= dict.fromkeys(sweep.axes)
     for config in sweep.configs:
       if (key := results_lib.key(config)) not in found:
-        configs.setdefault(key, config)
+        # Without settings that have no effect, as the page's commands.
+        configs.setdefault(key, checks.validate(
+            results_lib.normalized(config)))
   return Sweep(tuple(configs.values()), tuple(axes)) if configs else None
 
 
@@ -150,13 +155,22 @@ def make_page(table: Table, found: Mapping[Key, Result], command: str,
     if table.pages == ('data',):
       return page_lib.without_runs(table, extra, command)
   if 'projections' in table.pages:
-    from moon_jax.report import projections
-
-    first = [next(iter(arm.finished.values()), None)
-             for arm in arms_lib.make(table, found)]
-    extra += projections.sections(
-        [run.workdir for run in first if run], data_dir)
+    extra.append(_projections(arms_lib.make(table, found), data_dir))
   return page_lib.make(table, found, command, extra)
+
+
+def _projections(arms, data_dir):
+  """Returns the pictures of the first run of each arm that kept its model."""
+  from moon_jax.report import projections
+
+  runs = [next(iter(arm.finished.values()), None) for arm in arms]
+  kept = [run.workdir for run in runs
+          if run and (run.workdir / 'model.safetensors').exists()]
+  if not kept:
+    return Section('Projections', (Text(
+        'No finished run has its final model, model.safetensors.'),))
+  section, = projections.sections(kept, data_dir)
+  return section
 
 
 def write(page: Page, out: pathlib.Path, stem: str) -> pathlib.Path:

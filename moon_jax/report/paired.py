@@ -21,6 +21,7 @@ LEVEL = .05  # significance level; intervals have confidence 1 - LEVEL
 MARGIN = 1.  # equivalence margin, percentage points
 MIN_PERMUTED = 12  # fewest pairs for the sign-flip test
 _MAX_PAIRS = 10_000
+_EQUAL = 1e-9  # relative deviation below which differences are rounding error
 
 
 class Comparison(NamedTuple):
@@ -62,7 +63,7 @@ def compare(new: Sequence[float], baseline: Sequence[float]) -> Comparison:
   if len(d) < 2:
     return result
   std = float(d.std(ddof=1))
-  if not std:  # the t statistic is infinite or undefined
+  if std <= _EQUAL * max(map(abs, d)):  # the t statistic has no meaning
     return result._replace(
         std=0., low=result.mean, high=result.mean,
         p_value=float(not result.mean),

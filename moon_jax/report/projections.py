@@ -54,14 +54,15 @@ class Projections(NamedTuple):
 
 
 def sections(run_dirs: Sequence[str | pathlib.Path], data_dir: str = '',
-             num_examples: int = NUM_EXAMPLES) -> tuple[Section, ...]:
+             num_examples: int | None = None) -> tuple[Section, ...]:
   """Returns pictures of the projections under several models, and numbers.
 
   Args:
     run_dirs: the work directories of finished runs on one data set.
     data_dir: directory of the data set.
-    num_examples: number of test examples, drawn from a constant seed. Of data
-      sets with more than 10 classes the examples of the first 10 are drawn.
+    num_examples: number of test examples, drawn from a constant seed; None for
+      1,000, or all if there are fewer. Of data sets with more than 10 classes
+      the examples of the first 10 are drawn.
 
   Raises:
     UserError: if a run has no model, the data set cannot be loaded, or the
@@ -82,7 +83,7 @@ def sections(run_dirs: Sequence[str | pathlib.Path], data_dir: str = '',
 
 
 def read(path: str | pathlib.Path, data_dir: str,
-         num_examples: int) -> Projections:
+         num_examples: int | None = None) -> Projections:
   """Returns the projections of a finished run; see `sections`.
 
   Raises:
@@ -98,6 +99,8 @@ def read(path: str | pathlib.Path, data_dir: str,
   dataset = dataset._replace(
       test_inputs=dataset.test_inputs[chosen], test_clients=None,
       test_labels=dataset.test_labels[chosen])
+  if num_examples is None:
+    num_examples = min(NUM_EXAMPLES, len(chosen))
   if not _MIN_EXAMPLES <= num_examples <= len(chosen):
     raise UserError(
         f'--examples must be {_MIN_EXAMPLES} to {len(chosen):,}, the test '
@@ -173,8 +176,9 @@ def main(argv: Sequence[str]) -> None:
                       help='work directory of a finished run')
   parser.add_argument('--data_dir', default='', metavar='DIR',
                       help='directory of the data set')
-  parser.add_argument('--examples', type=int, default=NUM_EXAMPLES,
-                      help='number of test examples (default: %(default)s)')
+  parser.add_argument('--examples', type=int, default=None,
+                      help='number of test examples (default: 1000, or all if '
+                      'there are fewer)')
   parser.add_argument('--out', type=pathlib.Path, required=True,
                       metavar='FILE.svg', help='the file to write')
   args = parser.parse_args(argv[1:])
