@@ -35,8 +35,7 @@ class Arm(NamedTuple):
     runs: the runs that have ended, by seed.
     published: the values published for these settings.
     baseline: settings of the arm to which this one is compared.
-    named: the settings in its label: those in which arms of its method differ,
-      and those with another value than most arms.
+    named: the settings in its label.
   """
 
   config: Config
@@ -56,8 +55,7 @@ class Arm(NamedTuple):
   def label(self) -> str:
     """The method, and the settings `named`."""
     return ', '.join([self.shown['algorithm'], *(
-        f'{name} {self.shown[name]}' for name in self.named
-        if self.shown[name] != NO_VALUE)])
+        f'{name} {self.shown[name]}' for name in self.named)])
 
   def values(self, measure: str, num_rounds: int = 1
              ) -> dict[tuple[int, int], float]:
@@ -121,15 +119,26 @@ def make(table: Table, found: Mapping[Key, Result]) -> list[Arm]:
 
 
 def _named(arm, arms):
-  """Returns the settings that an arm's label needs."""
+  """Returns the settings that an arm's label needs.
+
+  They are those with another value than most arms of the method, or than most
+  arms of all methods. Two arms of a method differ in one of them.
+  """
   same = [other for other in arms
           if other.config.algorithm == arm.config.algorithm]
-  usual = {name: Counter(other.shown[name] for other in arms).most_common(1)[0]
-           for name in arm.shown}
   return tuple(
-      name for name, value in arm.shown.items() if name != 'algorithm' and (
-          any(other.shown[name] != value for other in same)
-          or usual[name][0] not in (value, NO_VALUE)))
+      name for name, value in arm.shown.items()
+      if name != 'algorithm' and value != NO_VALUE
+      and (value != _usual(name, same)
+           or value != (_usual(name, arms) or value)))
+
+
+def _usual(name, arms):
+  """Returns the value of most arms that read a setting, or ''."""
+  counts = Counter(arm.shown[name] for arm in arms
+                   if arm.shown[name] != NO_VALUE)
+  value, count = counts.most_common(1)[0]
+  return value if 2 * count > counts.total() else ''
 
 
 def _seeds(config):

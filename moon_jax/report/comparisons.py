@@ -63,16 +63,22 @@ def _published_difference(arm, baseline):
   return (new[0].value - old[0].value if len(new) == len(old) == 1 else None)
 
 
-def verdict(pairs: paired.Comparison) -> str:
-  """Returns what the 95% interval of the mean difference says."""
+def verdict(pairs: paired.Comparison, holm_p: float) -> str:
+  """Returns what the 95% interval of the mean difference says.
+
+  Args:
+    pairs: the differences.
+    holm_p: p-value adjusted for all comparisons of the page.
+  """
+  suffix = '' if holm_p < paired.LEVEL else " (not by Holm's p)"
   if math.isnan(pairs.low):
     return 'one pair'
   if not pairs.std:
     return 'equal in all pairs' if not pairs.mean else 'the same in all pairs'
   if pairs.low > 0:
-    return 'higher'
+    return f'higher{suffix}'
   if pairs.high < 0:
-    return 'lower'
+    return f'lower{suffix}'
   if pairs.equivalence_p < paired.LEVEL:
     return 'within ±1 point'
   return 'open'

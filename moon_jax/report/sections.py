@@ -114,7 +114,7 @@ def compared(arms: Sequence[Arm]) -> Section | None:
     cells = ['0', '', '', '', '', 'no common seeds'] if pairs is None else [
         str(len(pairs.differences)), f'{pairs.mean:+.2f}',
         interval(pairs.low, pairs.high, 2), p_text(pairs.p_value),
-        p_text(holm_p), comparisons.verdict(pairs)]
+        p_text(holm_p), comparisons.verdict(pairs, holm_p)]
     rows.append((arm.label, baseline.label,
                  '' if theirs is None else f'{theirs:+.1f}', *cells))
   header = ('arm', 'baseline', 'published difference', 'pairs',
