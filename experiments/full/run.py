@@ -31,6 +31,7 @@ import time
 
 import numpy as np
 
+from experiments import keep
 from experiments.full import questions
 from experiments.full.questions import Run
 
@@ -178,14 +179,7 @@ def collect(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
     source, target = out / run.name, to / run.name
     if not is_finished(source, run):
       continue
-    target.mkdir(exist_ok=True)
-    config = json.loads((source / 'config.json').read_text())
-    config['data_dir'] = 'DATA_DIR'
-    config.pop('workdir', None)
-    (target / 'config.json').write_text(json.dumps(config, indent=1) + '\n')
-    for name in ('metrics.jsonl', 'summary.json', _DIVERGED):
-      if (source / name).exists():
-        shutil.copy(source / name, target)
+    keep.keep(source, target)
     print(target)
 
 
