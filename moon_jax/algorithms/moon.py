@@ -14,7 +14,8 @@ negatives; with none, its contrastive loss is 0. Two choices of the released
 code (https://github.com/QinbinLi/MOON) differ from the paper:
 
 - first_negative="random": clients begin with a randomly initialized network as
-  their first remembered model.
+  their first remembered model. The released code has such negatives only for
+  clients that have not been sampled so far, from the second round on.
 - negatives_pool="released": see `moon_jax.algorithms.moon_memory`.
 """
 

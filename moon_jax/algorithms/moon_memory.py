@@ -8,6 +8,8 @@ the newest, before it stores the new model w:
 
 In this order each slot but the last gets the model that was the newest, so a
 full pool has only two different models. For k <= 2 it has the last k models.
+The released code stores the models of all clients in every round; here a client
+stores its model when it has trained.
 
 A buffer has M >= k slots, of which the first k are used, so that runs with
 several k can share a program.

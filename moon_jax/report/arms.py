@@ -11,15 +11,17 @@ import numpy as np
 
 from moon_jax.config import Config
 from moon_jax.report import results as results_lib
+from moon_jax.report import table_file
+from moon_jax.report.published import Published
 from moon_jax.report.results import Key
 from moon_jax.report.results import Result
 from moon_jax.report.table_file import Block
-from moon_jax.report.table_file import Published
 from moon_jax.report.table_file import Table
 from moon_jax.sweep import table as sweep_table
 from moon_jax.sweep import values
 
 NO_VALUE = '–'  # of a setting without effect
+_MAX_NAMED = 3  # settings whose defaults a label names
 NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
          'fednova': 'FedNova', 'solo': 'SOLO', 'moon': 'MOON',
          'centralized': 'all data in one place'}
@@ -35,6 +37,7 @@ class Arm(NamedTuple):
     runs: the runs that have ended, by seed.
     published: the values published for these settings.
     baseline: settings of the arm to which this one is compared.
+    axes: settings that vary within its block.
     named: the settings in its label.
   """
 
@@ -44,6 +47,7 @@ class Arm(NamedTuple):
   runs: dict[tuple[int, int], Result]
   published: tuple[Published, ...]
   baseline: dict[str, Any]
+  axes: tuple[str, ...] = ()
   named: tuple[str, ...] = ()
 
   @property
@@ -109,28 +113,35 @@ def make(table: Table, found: Mapping[Key, Result]) -> list[Arm]:
     published = dict.fromkeys(
         position for member, of in members
         for position, value in enumerate(table.published)
-        if _is_for(value, member, of))
+        if table_file.is_for(value, member, of))
     arms.append(Arm(
         config, _shown(config, names), tuple(configs),
         {seed: run for seed, run in runs.items() if run},
         tuple(table.published[position] for position in published),
-        block.baseline))
+        block.baseline, block.sweep.axes))
   return [arm._replace(named=_named(arm, arms)) for arm in arms]
 
 
 def _named(arm, arms):
   """Returns the settings that an arm's label needs.
 
-  They are those with another value than most arms of the method, or than most
-  arms of all methods. Two arms of a method differ in one of them.
+  They are those in which arms of its method differ, without flags' defaults if
+  there are many such settings; and those in which the method differs from most
+  arms.
   """
   same = [other for other in arms
           if other.config.algorithm == arm.config.algorithm]
-  return tuple(
-      name for name, value in arm.shown.items()
-      if name != 'algorithm' and value != NO_VALUE
-      and (value != _usual(name, same)
-           or value != (_usual(name, arms) or value)))
+  varied = [name for name in arm.shown if name != 'algorithm' and len(
+      {other.shown[name] for other in same} - {NO_VALUE}) > 1]
+
+  def is_named(name, value):
+    if name in varied:
+      return len(varied) <= _MAX_NAMED or value != values.show(
+          getattr(Config, name))
+    return name != 'algorithm' and value != (_usual(name, arms) or value)
+
+  return tuple(name for name, value in arm.shown.items()
+               if value != NO_VALUE and is_named(name, value))
 
 
 def _usual(name, arms):
@@ -149,25 +160,6 @@ def _shown(config, names):
   """Returns settings as text, with the method's name."""
   return dict(zip(names, sweep_table.shown(config, names))) | {
       'algorithm': NAMES.get(config.algorithm, config.algorithm)}
-
-
-def _is_for(published, config, block):
-  """Returns whether a published value is for a run of a block.
-
-  A setting that the budget replaces is compared in the full budget, unless runs
-  differ in it at this budget too.
-  """
-  for name, value in published.settings.items():
-    ours = getattr(config, name)
-    if name in block.replaced and name not in block.sweep.axes:
-      full = block.replaced[name]
-      if full is None:
-        full = getattr(Config, name)
-      if value != full and not (isinstance(full, tuple) and value in full):
-        return False
-    elif value != ours:
-      return False
-  return True
 
 
 def baseline_of(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
@@ -192,31 +184,36 @@ def _has(arm, settings):
              for name, value in settings.items())
 
 
-def chosen(arms: Sequence[Arm], best_of: Sequence[str]) -> list[Arm]:
-  """Returns the best arm of each group that differs only in some settings.
+def chosen(arms: Sequence[Arm], best_of: Sequence[str]
+           ) -> tuple[list[Arm], list[Arm]]:
+  """Chooses the best arm of each group of arms that differ in some settings.
 
   The best has the highest mean test accuracy after the last round, as published
-  values were chosen. An arm's `published` is that of the whole group.
+  values were chosen. The others of its group lose their published values, which
+  are those of the best. A group with unfinished runs has no best.
 
   Args:
     arms: the arms.
     best_of: the settings.
+
+  Returns:
+    All arms, and the best ones among them.
   """
-  groups: dict[tuple[str, ...], list[Arm]] = {}
-  for arm in arms:
-    same = tuple(value for name, value in arm.shown.items()
-                 if name not in best_of)
-    groups.setdefault(same, []).append(arm)
-  best = []
+  groups: dict[tuple[str, ...], list[int]] = {}
+  for i, arm in enumerate(arms):
+    if set(best_of) & set(arm.axes):
+      same = tuple(value for name, value in arm.shown.items()
+                   if name not in best_of)
+      groups.setdefault(same, []).append(i)
+  arms, best = list(arms), []
   for group in groups.values():
-    finished = [arm for arm in group if arm.finished]
-    top = max(finished, default=group[0], key=lambda arm: float(
-        np.mean(list(arm.values('test_accuracy').values()))))
-    best.append(top)
-  return best
-
-
-def settings_text(settings: Mapping[str, Any]) -> str:
-  """Returns settings as text, such as "algorithm=fedavg, beta=0.5"."""
-  return ', '.join(f'{name}={values.show(value)}'
-                   for name, value in settings.items())
+    finished = [i for i in group if arms[i].finished]
+    if len(group) == 1 or not finished or any(
+        len(arms[i].runs) < len(arms[i].seeds) for i in group):
+      continue
+    top = max(finished, key=lambda i: float(
+        np.mean(list(arms[i].values('test_accuracy').values()))))
+    best.append(arms[top])
+    for i in set(group) - {top}:
+      arms[i] = arms[i]._replace(published=())
+  return arms, best

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-import os
 import pathlib
 import shlex
 from typing import NamedTuple
@@ -28,9 +27,6 @@ from moon_jax.sweep import run as run_lib
 from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
 
-# Flags of runs that the command line may not give, with the reason.
-_REFUSED = {'flagfile': 'the files of tables name flag files themselves'}
-
 
 class Options(NamedTuple):
   """The flags of the command that are not those of runs.
@@ -50,6 +46,23 @@ class Options(NamedTuple):
   is_dry: bool
 
 
+class _Place(NamedTuple):
+  """Where the runs of some tables are.
+
+  Tables of times have runs that trained alone, in a directory of their own.
+  """
+
+  workdir: str  # where missing runs train
+  max_runs: int  # see `sweep.run.run`
+  others: list[pathlib.Path]  # further directories with finished runs
+  tables: list[Table]
+
+  def find(self) -> dict[Key, Result]:
+    """Returns the runs that have ended."""
+    path = pathlib.Path(self.workdir)
+    return results_lib.find([*([path] if path.is_dir() else []), *self.others])
+
+
 def run(config: Config, paths: Sequence[str], words: Sequence[str],
         options: Options) -> None:
   """Trains the missing runs of tables and writes their pages.
@@ -65,32 +78,37 @@ def run(config: Config, paths: Sequence[str], words: Sequence[str],
   """
   workdir = sweep_command.directory(config)
   given = ignored_flags.names(words)
-  for name, reason in _REFUSED.items():
-    if name in given:
-      raise UserError(f'--{name} cannot be given, since {reason}; remove it')
+  if 'flagfile' in given:
+    raise UserError('--flagfile cannot be given, since the files of tables '
+                    'name flag files themselves; remove it')
   replacing = {name: getattr(config, name) for name in values.TYPES
                if name in given and name != 'workdir'}
   tables, directories = _read(paths, options.budget, replacing)
   elsewhere = [pathlib.Path(path).expanduser() for path in options.runs]
-  found = results_lib.find([*elsewhere, *directories])
-  if pathlib.Path(workdir).is_dir():
-    found = results_lib.find([pathlib.Path(workdir)]) | found
-  trained = [table for table in tables if table.pages != ('data',)]
-  missing = _missing(trained, found)
+  places = [_Place(workdir, 0, [*elsewhere, *directories], [
+      table for table in tables
+      if table.pages != ('data',) and table.headline != 'time'])]
+  timed = [table for table in tables if table.headline == 'time']
+  if timed:
+    places.append(_Place(f'{workdir}/alone', 1, [], timed))
+  for place in places:
+    missing = _missing(place.tables, place.find())
+    if options.is_dry:
+      print(plan.dry_run(missing, place.workdir, place.max_runs) if missing
+            else 'all runs have ended')
+    elif missing and options.is_training:
+      run_lib.run(missing, place.workdir, place.max_runs)
   if options.is_dry:
-    if missing:
-      return print(plan.dry_run(missing, workdir))
-    return print('all runs have ended')
-  if missing and options.is_training:
-    run_lib.run(missing, workdir)
-    found |= results_lib.find([pathlib.Path(workdir)])
+    return
+  found = [place.find() for place in places]
   tables += [run_tables.make(path, replacing) for path in directories]
   out = pathlib.Path(options.out or pathlib.Path(workdir) / 'reports')
-  command = ' '.join(['python -m moon_jax.report', *map(
-      _shown, _without_places(words))])
+  shown = map(_shown, _without_places(words))
+  command = ' '.join(['python -m moon_jax.report', *shown])
   written = []
   for table in tables:
-    page = make_page(table, found, command, config.data_dir)
+    ended = found[-1 if table.headline == 'time' else 0]
+    page = make_page(table, ended, command, config.data_dir)
     written.append((table, page, write(page, out, _stem(table))))
     print(f'{page.title}: {written[-1][2]}', flush=True)
   if len(written) > 1:
@@ -200,7 +218,7 @@ def write(page: Page, out: pathlib.Path, stem: str) -> pathlib.Path:
 
 
 def _stem(table):
-  return f'{table.name}-{table.budget}' if table.budget else table.name
+  return '-'.join(filter(None, [table.name, table.budget, table.changed]))
 
 
 def _without_places(words: Sequence[str]) -> list[str]:
@@ -213,7 +231,7 @@ def _without_places(words: Sequence[str]) -> list[str]:
     if skips:
       skips = False
     elif not name:
-      kept.append(word)
+      kept += [word] if word.lstrip('-') != 'notrain' else []
     else:
       skips = '=' not in word
       kept += ['--data_dir=DATA_DIR'] if name == 'data_dir' else []
@@ -221,8 +239,11 @@ def _without_places(words: Sequence[str]) -> list[str]:
 
 
 def _shown(word: str) -> str:
-  """Returns a word of a command; paths of other directories by their names."""
-  is_absolute = os.path.isabs(word)
-  return shlex.quote(pathlib.Path(word).name if is_absolute else word)
-
-
+  """Returns a word of a command without directories above the project's."""
+  path = pathlib.Path(word)
+  if path.is_absolute():
+    parts = path.parts
+    first = (parts.index('experiments') if 'experiments' in parts
+             else len(parts) - 1)
+    word = str(pathlib.Path(*parts[first:]))
+  return shlex.quote(word)

@@ -9,7 +9,7 @@ from scipy import stats
 from moon_jax.report import arms as arms_lib
 from moon_jax.report import paired
 from moon_jax.report.arms import Arm
-from moon_jax.report.table_file import Published
+from moon_jax.report.published import Published
 
 _MEASURE = 'test_accuracy'
 
@@ -46,6 +46,8 @@ def with_baselines(arms: Sequence[Arm]) -> list[Compared]:
     seeds = [seed for seed in new if seed in old]
     pairs = paired.compare([new[seed] for seed in seeds],
                            [old[seed] for seed in seeds]) if seeds else None
+    if pairs and not pairs.std:  # equal differences have no t test
+      pairs = pairs._replace(low=math.nan, high=math.nan, p_value=math.nan)
     found.append(Compared(arm, baseline, pairs, math.nan,
                           _published_difference(arm, baseline)))
   tested = [i for i, compared in enumerate(found)
@@ -71,10 +73,11 @@ def verdict(pairs: paired.Comparison, holm_p: float) -> str:
     holm_p: p-value adjusted for all comparisons of the page.
   """
   suffix = '' if holm_p < paired.LEVEL else " (not by Holm's p)"
-  if math.isnan(pairs.low):
+  if len(pairs.differences) == 1:
     return 'one pair'
   if not pairs.std:
-    return 'equal in all pairs' if not pairs.mean else 'the same in all pairs'
+    return ('same difference in all pairs' if pairs.mean
+            else 'equal in all pairs')
   if pairs.low > 0:
     return f'higher{suffix}'
   if pairs.high < 0:

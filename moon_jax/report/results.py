@@ -1,6 +1,7 @@
 """Finds the finished runs of configurations, whatever table they were for."""
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import json
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.sweep import grid
+from moon_jax.training import prepare
 
 Key = tuple[str, ...]
 
@@ -31,13 +33,23 @@ class Result(NamedTuple):
   diverged: str = ''
 
 
-def key(config: Config) -> Key:
+def key(config: Config, inputs: Mapping[str, str] | None = None) -> Key:
   """Returns a value that is equal for configurations that give equal results.
 
   Settings without effect on the run do not count, unlike in the name of its
   directory.
+
+  Args:
+    config: the configuration.
+    inputs: hashes of its input files by flag; None reads the files.
+
+  Raises:
+    UserError: if an input file is missing or invalid.
   """
-  return grid.key(normalized(config))
+  if inputs is None:
+    inputs = prepare.inputs_of(config)
+  return (*grid.key(normalized(config)), config.on_nan,
+          *map(str, sorted(inputs.items())))
 
 
 def normalized(config: Config) -> Config:
@@ -65,7 +77,8 @@ def find(directories: Iterable[pathlib.Path]) -> dict[Key, Result]:
                       'of runs, got none; --workdir and --runs name them')
     for path in sorted(directory.glob('*/config.json')):
       if found := read(path.parent):
-        results.setdefault(key(config_of(path.parent)), found)
+        inputs = _read(path, json.loads).get('inputs') or {}
+        results.setdefault(key(config_of(path.parent), inputs), found)
   return results
 
 

@@ -39,9 +39,8 @@ def curves(arms: Sequence[Arm], panels: Sequence[str], loss_divisor: int,
   for measure, ylabel in _MEASURES.items():
     drawn.append(_figure(arms, panels, measure, ylabel, 1, is_full))
     if measure == 'test_loss' and loss_divisor:
-      drawn.append(_figure(
-          arms, panels, measure, f'test loss / {loss_divisor}, as the '
-          'reproduction prints it', loss_divisor, is_full))
+      drawn.append(_figure(arms, panels, measure, f'test loss / {loss_divisor}',
+                           loss_divisor, is_full))
   return Section('Curves', tuple(drawn))
 
 
@@ -98,7 +97,7 @@ def time(arms: Sequence[Arm], has_prediction: bool) -> Section:
   """Returns the table of times, communication and hardware.
 
   Args:
-    arms: the arms.
+    arms: the arms. With `has_prediction`, their runs trained alone.
     has_prediction: whether to add what the arithmetic of a local step predicts.
   """
   header = ['arm', 'seconds per round', 'examples/s', 'MB per round']
@@ -107,11 +106,11 @@ def time(arms: Sequence[Arm], has_prediction: bool) -> Section:
   rows = []
   for arm in arms:
     runs = arm.finished.values()
-    row = [arm.label, *(_median(runs, name, digits) for name, digits in (
-        ('seconds_per_round', 2), ('examples_per_second', 0)))]
     sizes = [run.summary['bytes_per_round'] for run in runs
              if 'bytes_per_round' in run.summary]
-    row.append(f'{statistics.median(sizes) / 1e6:,.2f}' if sizes else '')
+    row = [arm.label, _median(runs, 'seconds_per_round', 2),
+           _median(runs, 'examples_per_second', 0),
+           f'{statistics.median(sizes) / 1e6:,.2f}' if sizes else '']
     if published:
       row.append('; '.join(f'{value.value:g} s' + (
           f' ({value.settings["dataset"]})' if 'dataset' in value.settings
@@ -121,20 +120,25 @@ def time(arms: Sequence[Arm], has_prediction: bool) -> Section:
     rows.append(tuple(row))
   header += ['published'] * published
   header += ['predicted / FedAvg', 'measured / FedAvg'] * has_prediction
+  shared = ('Each run trained alone.' if has_prediction else
+            'The time of a run is its equal share of the program that trained '
+            'it, alone or with others, so that times of different programs do '
+            'not compare methods.')
   parts: list = [Table(
-      'Medians over rounds and runs. Runs of one program share its time '
-      'equally. MB are 10^6 bytes sent and received by all clients of a round, '
-      'as float32.', tuple(header), tuple(rows)), Text(_hardware(arms))]
+      f'Medians over rounds and runs. {shared} MB are 10^6 bytes sent and '
+      'received by all clients of a round.', tuple(header), tuple(rows)),
+                 Text(_hardware(arms))]
   if has_prediction:
     parts.append(Text(
-        'Predicted: floating-point operations of one compiled local step '
-        'divided by those of FedAvg with the same network. Measured: seconds '
-        'per round divided by those of FedAvg.'))
+        'Predicted: floating-point operations of a local step, as XLA counts '
+        'them before it optimizes the program, divided by those of FedAvg with '
+        'the same network. Measured: seconds per round divided by those of '
+        'FedAvg.'))
   return Section('Time and communication', tuple(parts))
 
 
 def _median(runs, name, digits):
-  known = [run.summary[name] for run in runs]
+  known = [run.summary[name] for run in runs if name in run.summary]
   return f'{statistics.median(known):,.{digits}f}' if known else ''
 
 
@@ -147,21 +151,25 @@ def _predicted(arm, arms):
           and all(getattr(other.config, name) == getattr(arm.config, name)
                   for name in ('dataset', 'model', 'num_clients',
                                'participation', 'local_epochs'))]
-  if not (same and same[0].finished and arm.finished):
-    return [cost, '']
-  ours, theirs = (statistics.median(
-      run.summary['seconds_per_round'] for run in of.finished.values())
-                  for of in (arm, same[0]))
-  return [cost, f'{ours / theirs:.2f}' if theirs else '']
+  ours, theirs = (_seconds(of) for of in (arm, same[0] if same else arm))
+  return [cost, f'{ours / theirs:.2f}' if same and ours and theirs else '']
+
+
+def _seconds(arm):
+  known = [run.summary['seconds_per_round'] for run in arm.finished.values()
+           if 'seconds_per_round' in run.summary]
+  return statistics.median(known) if known else 0.
 
 
 def _hardware(arms):
   """Returns the devices and versions of all runs."""
-  found = dict.fromkeys(
-      f'{run.summary["device"]}, moon_jax {versions["moon_jax"]}, JAX '
-      f'{versions["jax"]}, {run.summary.get("arithmetic", "float32")}'
-      for arm in arms for run in arm.finished.values()
-      for versions in [run.summary['versions']])
+  found = {}
+  for arm in arms:
+    for run in arm.finished.values():
+      versions = run.summary.get('versions', {})
+      found[f'{run.summary.get("device", "unknown device")}, moon_jax '
+            f'{versions.get("moon_jax", "?")}, JAX {versions.get("jax", "?")}, '
+            f'{run.summary.get("arithmetic", "float32")}'] = None
   return f'Hardware and software: {"; ".join(found) or "no run has ended"}.'
 
 
@@ -176,8 +184,9 @@ def commands(arms: Sequence[Arm], command: str) -> Section:
   for arm in arms:
     command_of_run = results.normalized(arm.config).command()
     rows.append((arm.label, _seeds(arm), f'`{command_of_run}`'))
-  parts = [Text('All runs, and this page:'), Code(command), Table(
-      'The command of one run of each arm; the others differ in --seed. '
+  parts = [Text('This page; runs that are missing are trained:'),
+           Code(command), Table(
+      'The command of one run of each arm; the others differ in --seed. A '
       'DATA_DIR is the directory of the data set.',
       ('arm', 'finished seeds', 'command'), tuple(rows))]
   diverged = [(arm.label, str(seed[0]), ' '.join(run.diverged.split()))

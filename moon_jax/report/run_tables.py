@@ -43,7 +43,7 @@ def make(directory: pathlib.Path, replacing: Mapping[str, Any]) -> Table:
       if field.name not in FREE_FIELDS
       and len({getattr(config, field.name) for config in configs}) > 1)
   sweep = Sweep(tuple(configs), axes)
-  return Table(directory.absolute().name, '', False,
+  return Table(directory.absolute().name, '', '',
                (Block(sweep, {'algorithm': 'fedavg'}, {}),), (),
                f'Runs in {directory.absolute().name}')
 

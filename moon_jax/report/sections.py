@@ -1,22 +1,17 @@
-"""The sections of a table's page that are made of its runs."""
+"""The sections of accuracies and of notes."""
 
 from collections.abc import Sequence
 import math
 import statistics
 
-import numpy as np
-
-from moon_jax.report import arms as arms_lib
 from moon_jax.report import comparisons
-from moon_jax.report import figures
-from moon_jax.report import paired
 from moon_jax.report.arms import Arm
-from moon_jax.report.document import Figure
 from moon_jax.report.document import Listing
 from moon_jax.report.document import Section
 from moon_jax.report.document import Table
 from moon_jax.report.document import Text
-from moon_jax.report.table_file import Published
+from moon_jax.report.published import Published
+from moon_jax.sweep.values import show
 
 LAST = 10  # rounds of the second endpoint, at most half of the run
 
@@ -38,7 +33,7 @@ def accuracy(arms: Sequence[Arm], best: Sequence[Arm], is_full: bool
       from published values are shown.
   """
   tail = last_rounds(arms)
-  has_published = any(_published(arm, 'accuracy') for arm in arms)
+  has_published = any(of_measure(arm, 'accuracy') for arm in arms)
   has_welch = has_published and is_full
   header = ['arm', 'published (%)', 'ours, last round (%)',
             f'mean of last {tail} (%)', 'runs', 'ours − published',
@@ -47,37 +42,51 @@ def accuracy(arms: Sequence[Arm], best: Sequence[Arm], is_full: bool
   rows = []
   for arm in arms:
     values = list(arm.values('test_accuracy').values())
-    published = _published(arm, 'accuracy')
-    if best and arm not in best:  # a published best is of the chosen arm
-      published = []
-    row = [arm.label, '; '.join(map(_published_text, published)),
+    published = of_measure(arm, 'accuracy')
+    row = [arm.label, _published_text(published),
            spread(values) + _over_clients(arm),
            spread(list(arm.values('test_accuracy', tail).values())),
            _count(arm), *_deviation(values, published)]
     rows.append(row)
   select = lambda row: tuple(cell for cell, kept in zip(row, keep) if kept)
-  caption = ('Top-1 test accuracy after the last round, and the mean of the '
-             f'last {tail} rounds: mean ± sample standard deviation over runs. '
-             'A run has its own seed and, unless settings say otherwise, its '
-             'own split.')
-  if len(best) < len(arms) and best:
+  plural = 's' * (tail > 1)
+  caption = ('Top-1 test accuracy after the last round, and its mean over the '
+             f'last {tail} evaluated round{plural}: mean ± sample standard '
+             'deviation over runs, each with its own seed and split unless '
+             'settings say otherwise. Settings that a name leaves out have the '
+             "value of most arms, or their flag's default.")
+  if has_welch:
+    caption += (' Published spreads may be over other seeds of one split; 3 '
+                'published runs are assumed where the number is unknown.')
+  if best:
     caption += ' Bold rows were chosen by their accuracy on the test set.'
   return Section('Test accuracy', (Table(
       caption, select(header), tuple(map(select, rows)),
-      frozenset(i for i, arm in enumerate(arms) if arm in best
-                and len(best) < len(arms))),))
+      frozenset(i for i, arm in enumerate(arms)
+                if any(arm is b for b in best))),))
 
 
-def _published(arm, measure):
+def of_measure(arm, measure):
   return [value for value in arm.published if value.measure == measure]
 
 
-def _published_text(value: Published) -> str:
-  """Returns a published accuracy with its spread and what it is of."""
-  std = '' if value.std is None else f' ± {value.std:g}'
-  what = filter(None, [value.settings.get('dataset'), value.note])
-  text = ', '.join(what)
-  return f'{value.value:g}{std}' + (f' ({text})' if text else '')
+def _published_text(found: Sequence[Published]) -> str:
+  """Returns published accuracies with their spreads and what they are of."""
+  shown = {name for name in _names(found) if name == 'dataset' or len(
+      {repr(value.settings.get(name)) for value in found}) > 1}
+  texts = []
+  for value in found:
+    std = '' if value.std is None else f' ± {value.std:g}'
+    what = ', '.join([*(
+        show(x) if name == 'dataset' else f'{name} {show(x)}'
+        for name, x in value.settings.items() if name in shown),
+                      *filter(None, [value.note])])
+    texts.append(f'{value.value:g}{std}' + f' ({what})' * bool(what))
+  return '; '.join(texts)
+
+
+def _names(found):
+  return {name for value in found for name in value.settings}
 
 
 def _over_clients(arm):
@@ -104,100 +113,6 @@ def _deviation(values, published):
           p_text(found.p_value))
 
 
-def compared(arms: Sequence[Arm]) -> Section | None:
-  """Returns the differences from baselines, or None if there are none."""
-  found = comparisons.with_baselines(arms)
-  if not found:
-    return None
-  rows = []
-  for arm, baseline, pairs, holm_p, theirs in found:
-    cells = ['0', '', '', '', '', 'no common seeds'] if pairs is None else [
-        str(len(pairs.differences)), f'{pairs.mean:+.2f}',
-        interval(pairs.low, pairs.high, 2), p_text(pairs.p_value),
-        p_text(holm_p), comparisons.verdict(pairs, holm_p)]
-    rows.append((arm.label, baseline.label,
-                 '' if theirs is None else f'{theirs:+.1f}', *cells))
-  header = ('arm', 'baseline', 'published difference', 'pairs',
-            'our difference', '95% interval', 'p, paired t',
-            'p, Holm', 'verdict')
-  if not any(row[2] for row in rows):
-    header = header[:2] + header[3:]
-    rows = [row[:2] + row[3:] for row in rows]
-  table = Table(
-      'Test accuracy after the last round, in percentage points. A pair is a '
-      'seed, which gives both arms the same split, cohorts, initial model and '
-      f'shuffles. Holm\'s p is adjusted for the {len(found)} comparisons of '
-      'this page.', header, tuple(rows))
-  return Section('Differences from the baseline', (table, *_effects(found)))
-
-
-def _effects(found):
-  """Returns a figure of the differences, if any has an interval."""
-  shown = [c for c in found if c.pairs and not math.isnan(c.pairs.low)]
-  if not shown:
-    return ()
-  labels = [f'{c.arm.label} (against {c.baseline.label})' if len(
-      {other.baseline.label for other in shown}) > 1 else c.arm.label
-            for c in shown]
-  svg = figures.effects(
-      labels, [c.pairs.mean for c in shown], [c.pairs.low for c in shown],
-      [c.pairs.high for c in shown], 'difference, percentage points',
-      'differences')
-  alt = '; '.join(f'{label}: {c.pairs.mean:+.2f}, 95% interval '
-                  f'{interval(c.pairs.low, c.pairs.high, 2)}'
-                  for label, c in zip(labels, shown))
-  return (Figure('differences', svg, f'Differences from the baseline. {alt}.',
-                 'Mean differences from the baseline and their 95% intervals, '
-                 'not adjusted for the number of comparisons.'),)
-
-
-def rounds(arms: Sequence[Arm]) -> Section | None:
-  """Returns the rounds to the baseline's final accuracy, or None."""
-  rows = []
-  for arm in arms:
-    baseline = arms_lib.baseline_of(arm, arms)
-    if baseline is None and not any(
-        arms_lib.baseline_of(other, arms) is arm for other in arms):
-      continue
-    finals = (baseline or arm).values('test_accuracy')
-    reached = [paired.rounds_to(curve[~np.isnan(curve)], finals[seed])
-               for seed, curve in zip(arm.finished, arm.curves('test_accuracy'))
-               if seed in finals]
-    theirs = '; '.join(_rounds_text(value)
-                       for value in _published(arm, 'rounds'))
-    rows.append((arm.label, (baseline or arm).label, theirs,
-                 rounds_text(reached)))
-  if not rows:
-    return None
-  header: tuple[str, ...] = ('arm', 'target: last round of', 'published',
-                             'ours, rounds')
-  if not any(row[2] for row in rows):
-    header, rows = header[:2] + header[3:], [r[:2] + r[3:] for r in rows]
-  return Section('Rounds to the accuracy of the baseline', (
-      Table('First round in which the median test accuracy of 5 rounds is at '
-            'least that of the baseline, with the same seed, after its last '
-            'round. Median over seeds; "never" counts as later than the last '
-            'round.', header, tuple(rows)),))
-
-
-def _rounds_text(value):
-  data = value.settings.get('dataset')
-  text = 'never' if math.isinf(value.value) else f'{value.value:g}'
-  return text + (f' ({data})' if data else '')
-
-
-def rounds_text(reached: Sequence[int | None]) -> str:
-  """Returns the median of rounds, where None is later than all."""
-  if not reached:
-    return ''
-  median = statistics.median_high(
-      [math.inf if r is None else r for r in reached])
-  never = sum(r is None for r in reached)
-  text = 'never' if math.isinf(median) else f'{median:g}'
-  return text + f' ({never} of {len(reached)} never)' * bool(
-      never and never < len(reached))
-
-
 def spread(values: Sequence[float]) -> str:
   """Formats a mean and, of two values or more, the standard deviation."""
   if not values:
@@ -218,9 +133,17 @@ def p_text(value: float) -> str:
   return f'{value:.3f}' if value >= .001 else '< 0.001'
 
 
-def facts(notes: Sequence[str], table_source: str) -> Section | None:
-  """Returns the section of notes, or None if there are none."""
+def facts(notes: Sequence[str], table_source: str, is_full: bool = True
+          ) -> Section | None:
+  """Returns the section of notes, or None if there are none.
+
+  Args:
+    notes: sentences about the table at the full budget.
+    table_source: where it was published.
+    is_full: whether this is the full budget.
+  """
   parts: list = [Listing(tuple(notes))] if notes else []
   if table_source:
-    parts.append(Text(f'Published values: {table_source}.'))
-  return Section('Notes', tuple(parts)) if parts else None
+    parts.append(Text(f'Source of the table: {table_source}.'))
+  title = 'Notes' if is_full else 'Notes on the table at its full budget'
+  return Section(title, tuple(parts)) if parts else None

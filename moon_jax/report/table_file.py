@@ -7,6 +7,7 @@ docs/tables.md describes the format, which extends the files of sweeps
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
+import hashlib
 import operator
 import pathlib
 from typing import Any
@@ -14,6 +15,9 @@ from typing import NamedTuple
 
 from moon_jax.config import Config
 from moon_jax.errors import UserError
+from moon_jax.report import published as published_lib
+from moon_jax.report.published import Published
+from moon_jax.rundir import identity
 from moon_jax.sweep import grid
 from moon_jax.sweep import toml_file
 from moon_jax.sweep import values
@@ -22,33 +26,6 @@ from moon_jax.sweep.grid import Sweep
 BUDGETS = ('smoke', 'small', 'full')
 HEADLINES = ('accuracy', 'rounds', 'time')
 PAGES = ('data', 'projections')  # sections that a table may add
-
-# Keys of [[published]] that are not settings, and their types.
-_MEASURES = ('accuracy', 'rounds', 'seconds')
-_TEXTS = ('source', 'note')
-
-
-class Published(NamedTuple):
-  """A published value and the settings of its runs.
-
-  Attributes:
-    settings: the settings that select its runs, by name.
-    measure: "accuracy" in percent, "rounds" to the baseline's accuracy, or
-      "seconds" per round.
-    value: the value; a mean if there were several runs.
-    std: standard deviation over the runs, or None.
-    n: number of runs, or None.
-    source: where it was published.
-    note: a sentence, or ''.
-  """
-
-  settings: dict[str, Any]
-  measure: str
-  value: float
-  std: float | None
-  n: int | None
-  source: str
-  note: str
 
 
 class Block(NamedTuple):
@@ -72,7 +49,7 @@ class Table(NamedTuple):
   Attributes:
     name: the name of the file without its ending.
     budget: one of `BUDGETS`.
-    changed: whether flags of the command line replace settings.
+    changed: a hash of the settings that the command line replaces, or ''.
     blocks: the runs.
     published: the published values.
     title, description, source: texts.
@@ -86,7 +63,7 @@ class Table(NamedTuple):
 
   name: str
   budget: str
-  changed: bool
+  changed: str
   blocks: tuple[Block, ...]
   published: tuple[Published, ...]
   title: str = ''
@@ -120,15 +97,19 @@ def read(path: str, budget: str = 'full',
   """
   file, replacing = toml_file.read(path), dict(replacing or {})
   report = file.report
-  # The directory is shared by all runs and changes no result.
-  changed = set(replacing) - {'data_dir'}
+  changed = {name: value for name, value in sorted(replacing.items())
+             if name not in identity.FREE_FIELDS}
   common = _common_budget(path, report.get('budgets', ''), budget)
   common |= _budget(report, budget, path)
   baseline = _settings(report.get('baseline', {}), f'{path}, baseline')
   wheres = [f'{path}, block {i} of [[runs]]'
             for i in range(1, len(file.blocks) + 1)]
-  new = [common | _budget(own, budget, where) | replacing
-         for own, where in zip(file.block_reports, wheres)]
+  smaller = [common | _budget(own, budget, where)
+             for own, where in zip(file.block_reports, wheres)]
+  if budget != 'full' and not any(smaller):
+    raise UserError(f'{path} has no settings of --budget={budget}; give '
+                    f'--budget=full, or add a table [budget.{budget}]')
+  new = [settings | replacing for settings in smaller]
   sweeps = grid.each(Config(**file.base), [
       block | changes for block, changes in zip(file.blocks, new)])
   blocks = [
@@ -138,9 +119,10 @@ def read(path: str, budget: str = 'full',
       for sweep, own, where, block, changes in zip(
           sweeps, file.block_reports, wheres, file.blocks, new)]
   source = report.get('source', '')
-  return Table(
-      file.name, budget, bool(changed), tuple(blocks),
-      tuple(_published(entry, f'{path}, block {i} of [[published]]', source)
+  table = Table(
+      file.name, budget, _hash(changed), tuple(blocks),
+      tuple(published_lib.parse(
+          entry, f'{path}, block {i} of [[published]]', source)
             for i, entry in enumerate(report.get('published', []), 1)),
       file.title or file.name, file.description.strip(), source,
       _choice(report, 'headline', HEADLINES, path),
@@ -149,6 +131,39 @@ def read(path: str, budget: str = 'full',
       _words(report, 'best_of', values.TYPES, path),
       _words(report, 'notes', None, path) + _quotes(report, path),
       report.get('loss_divisor', 0))
+  if budget == 'full' and not changed:
+    _check_published(table, path)
+  return table
+
+
+def _check_published(table, path):
+  """Checks that each published value belongs to an arm."""
+  for i, value in enumerate(table.published, 1):
+    if not any(is_for(value, config, block) for block in table.blocks
+               for config in block.sweep.configs):
+      shown = ', '.join(f'{name}={values.show(x)}'
+                        for name, x in value.settings.items())
+      raise UserError(f'{path}: block {i} of [[published]] must have settings '
+                      f'of a run, got {shown}; correct them or add the run')
+
+
+def is_for(published: Published, config: Config, block: Block) -> bool:
+  """Returns whether a published value is for a run of a block.
+
+  A setting that the budget replaces is compared in the full budget, unless runs
+  differ in it at this budget too.
+  """
+  for name, value in published.settings.items():
+    ours = getattr(config, name)
+    if name in block.replaced and name not in block.sweep.axes:
+      full = block.replaced[name]
+      if full is None:
+        full = getattr(Config, name)
+      if value != full and not (isinstance(full, tuple) and value in full):
+        return False
+    elif value != ours:
+      return False
+  return True
 
 
 def budgets_file(path: pathlib.Path) -> str:
@@ -179,30 +194,10 @@ def _settings(content, where):
   return toml_file.settings(content, where)
 
 
-def _published(entry, where, source):
-  """Returns one published value."""
-  if not isinstance(entry, dict):
-    raise UserError(f'{where} must be a table, got {entry!r}')
-  numbers = {name: entry[name] for name in (*_MEASURES, 'std', 'n')
-             if name in entry}
-  texts = {name: entry[name] for name in _TEXTS if name in entry}
-  for name, value in numbers.items():
-    if isinstance(value, bool) or not isinstance(value, int | float):
-      raise UserError(f'{where}: {name} must be a number, got {value!r}')
-  for name, value in texts.items():
-    if not isinstance(value, str):
-      raise UserError(f'{where}: {name} must be a string, got {value!r}')
-  measures = [name for name in _MEASURES if name in numbers]
-  if len(measures) != 1:
-    raise UserError(f'{where} must have one of {", ".join(_MEASURES)}, got '
-                    f'{measures or "none"}')
-  n = numbers.get('n')
-  return Published(
-      _settings({name: value for name, value in entry.items()
-                 if name not in numbers and name not in texts}, where),
-      measures[0], float(numbers[measures[0]]), numbers.get('std'),
-      None if n is None else int(n), texts.get('source', source),
-      texts.get('note', ''))
+def _hash(settings):
+  """Returns eight digits that identify settings, '' if there are none."""
+  text = repr(settings).encode()
+  return hashlib.sha256(text).hexdigest()[:8] if settings else ''
 
 
 def _quotes(report, path):

@@ -75,7 +75,7 @@ def prepare(config: Config, load: Loaders | None = None,
   config = checks.validate(config)
   _warn(config, load.warn)
   cohorts = cohort.make(config)
-  inputs = _inputs(config)
+  inputs = inputs_of(config)
   init_variables = None
   if config.init_from:
     from moon_jax.rundir import init_from
@@ -106,8 +106,8 @@ def _warn(config, warn):
       warn(f'{given} has no effect with {method}')
 
 
-def _inputs(config):
-  """Returns hashes of the input files of the run, by the name of their flag."""
+def inputs_of(config: Config) -> dict[str, str]:
+  """Returns hashes of the input files of a run, by the name of their flag."""
   inputs = {}
   if is_user_code(config.partition):
     inputs['partition'] = user_code.source('partition', config.partition)

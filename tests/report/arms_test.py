@@ -11,6 +11,7 @@ from moon_jax.report import comparisons
 from moon_jax.report import paired
 from moon_jax.report import results
 from moon_jax.report import table_file
+from moon_jax.report.published import Published
 
 TEXT = """
 title = "Methods"
@@ -114,10 +115,12 @@ def test_baselines_agree_in_the_other_settings(arms):
 
 
 def test_the_best_mu_of_each_row(arms):
-  best = arms_lib.chosen(arms, ['mu'])
+  arms[3] = arms[3]._replace(published=arms[5].published)  # of any mu
+  marked, best = arms_lib.chosen(arms, ['mu'])
   assert [arm.label for arm in best] == [
-      'FedAvg, beta 0.1', 'FedAvg, beta 0.5', 'MOON, beta 0.1, mu 5',
-      'MOON, beta 0.5, mu 5']
+      'MOON, beta 0.1, mu 5', 'MOON, beta 0.5, mu 5']
+  assert [bool(arm.published) for arm in marked] == [
+      False, True, False, False, False, True]
 
 
 def test_comparisons_are_paired_over_seeds(arms):
@@ -150,7 +153,7 @@ def test_diverged_runs_are_left_out_of_pairs(path, tmp_path):
 
 def test_deviations_from_published_values():
   """The p-value is SciPy's; the interval holds 0 where p is above 5%."""
-  published = table_file.Published({}, 'accuracy', 66.3, .5, 3, '', '')
+  published = Published({}, 'accuracy', 66.3, .5, 3, '', '')
   ours = [68.2, 71.6, 68.0]
   found = comparisons.with_published(ours, published)
   difference, p_value = paired.welch(ours, 66.3, .5, 3)
@@ -166,9 +169,11 @@ def test_deviations_from_published_values():
 
 
 @pytest.mark.parametrize('differences, words', [
-    ([1.], 'one pair'), ([1., 1.2, .9], 'higher'), ([-1., -1.2, -.9], 'lower'),
+    ([1.], 'one pair'), ([1., 1.2, .9], 'higher'),
+    ([-1., -1.2, -.9], 'lower'),
     ([1., -1.2, .9], 'open'), ([.1, -.1, .05, -.02], 'within ±1 point'),
-    ([0., 0.], 'equal in all pairs'), ([2., 2.], 'the same in all pairs')])
+    ([0., 0.], 'equal in all pairs'),
+    ([2., 2.], 'same difference in all pairs')])
 def test_verdicts(differences, words):
   assert comparisons.verdict(paired.compare(
       differences, [0] * len(differences)), .01) == words
@@ -176,3 +181,24 @@ def test_verdicts(differences, words):
     assert comparisons.verdict(paired.compare(
         differences, [0] * len(differences)), .1) == (
             f"{words} (not by Holm's p)")
+
+
+def test_equal_differences_have_no_test(arms):
+  """Two equal differences, from few test examples, are no evidence."""
+  for run in arms[1].runs.values():
+    run.metrics[-1]['test_accuracy'] = .5
+  for arm in arms[3], arms[5]:
+    for run in arm.runs.values():
+      run.metrics[-1]['test_accuracy'] = .6
+  found = comparisons.with_baselines(arms)
+  assert [math.isnan(c.holm_p) for c in found] == [False, True, False, True]
+  assert math.isnan(found[1].pairs.low)
+  assert comparisons.verdict(found[1].pairs, math.nan) == (
+      'same difference in all pairs')
+
+
+def test_groups_with_unfinished_runs_have_no_best(arms):
+  arms[3].runs.popitem()
+  marked, best = arms_lib.chosen(arms, ['mu'])
+  assert [arm.label for arm in best] == ['MOON, beta 0.1, mu 5']
+  assert marked[5].published

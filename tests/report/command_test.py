@@ -85,7 +85,7 @@ def test_a_directory_of_tables_has_an_index(here, monkeypatch):
   pathlib.Path('tables/x.toml').write_text('[smoke]\nseed = 1\n')
   report('tables', is_training=False, words=['--num_rounds=1'])
   index = (here / 'runs/reports/index.md').read_text()
-  assert '[Methods](a-full.html)' in index and '[Others](b-full.html)' in index
+  assert '[Methods](a-full-' in index and '[Others](b-full-' in index
   assert 'FULL BUDGET, CHANGED: digits, 1 round of' in index.replace('**', '')
 
 
@@ -106,3 +106,27 @@ def test_commands_name_no_directories_of_the_machine():
   assert command._without_places(words) == [
       'tables/a.toml', '--data_dir=DATA_DIR', '--budget=small', '/abs/b.toml']
   assert command._shown('/abs/b.toml') == 'b.toml'
+  assert command._shown('/x/experiments/tables/b.toml') == (
+      'experiments/tables/b.toml')
+
+
+def test_tables_of_times_have_runs_that_trained_alone(here, monkeypatch):
+  pathlib.Path('tables/a.toml').write_text(
+      'headline = "time"\n' + TEXT.replace('mu = 1', 'mu = [1, 5]'))
+  trained = []
+
+  def train(sweep, workdir, max_runs=0):
+    trained.append((len(sweep.configs), workdir, max_runs))
+    for config in sweep.configs:
+      invented_runs.write(pathlib.Path(workdir), config, [.1, .2])
+
+  monkeypatch.setattr(run_lib, 'run', train)
+  pathlib.Path('runs').mkdir()
+  invented_runs.write(here / 'runs', Config(
+      dataset='digits', model='mlp', num_rounds=2, local_epochs=1,
+      learning_rate=.02, mu=1), [.1, .2])
+  report('tables/a.toml')
+  report('tables/a.toml')
+  assert trained == [(3, 'runs/alone', 1)]
+  text = (here / 'runs/reports/a-full.md').read_text()
+  assert 'Each run trained alone' in text and '| 2.00 |' in text

@@ -6,6 +6,7 @@ import pytest
 
 from moon_jax.errors import UserError
 from moon_jax.report import table_file
+from moon_jax.report.published import Published
 
 ROOT = pathlib.Path(__file__).parents[2]
 TEXT = """
@@ -80,7 +81,7 @@ def test_the_full_budget_is_the_file(file):
   assert table.blocks[1].baseline == {'algorithm': 'fedavg'}
   assert table.blocks[2].baseline == {'algorithm': 'moon', 'mu': 1.}
   published, = table.published
-  assert published == table_file.Published(
+  assert published == Published(
       {'algorithm': 'moon'}, 'accuracy', 69.1, .4, 3, 'A paper, table 1', '')
 
 
@@ -110,6 +111,22 @@ def test_quoted_lists_are_notes(file):
   assert table_file.read(str(file)).notes == ('A fact.', 'One.', 'Two.')
 
 
+def test_a_published_value_without_arm_is_an_error(file):
+  file.write_text(TEXT.replace('algorithm = "moon"\naccuracy',
+                               'algorithm = "moon"\nmu = 7\naccuracy'))
+  with pytest.raises(UserError, match='block 1 of ..published.. must have '
+                     'settings of a run, got algorithm=moon, mu=7; correct'):
+    table_file.read(str(file))
+  table_file.read(str(file), 'small')
+
+
+def test_a_table_without_a_budget_cannot_have_it(file):
+  file.write_text('dataset = "digits"\n')
+  with pytest.raises(UserError, match='has no settings of --budget=smoke; giv'):
+    table_file.read(str(file), 'smoke', {'num_rounds': 1})
+  table_file.read(str(file))
+
+
 @pytest.mark.parametrize('text, message', [
     ('quotes = ["no.md"]', "quotes must name files that can be read, got 'no"),
     ('headline = "x"', "headline must be accuracy or rounds or time, got 'x'"),
@@ -128,7 +145,7 @@ def test_invalid_files_are_errors(text, message, tmp_path):
   path = tmp_path / 'a.toml'
   path.write_text(f'dataset = "digits"\nmodel = "mlp"\n{text}\n')
   with pytest.raises(UserError) as error:
-    table_file.read(str(path), 'smoke')
+    table_file.read(str(path), 'smoke' if 'budget' in text else 'full')
   assert message in str(error.value)
   assert str(tmp_path) in str(error.value)
 
