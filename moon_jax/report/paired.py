@@ -21,7 +21,7 @@ LEVEL = .05  # significance level; intervals have confidence 1 - LEVEL
 MARGIN = 1.  # equivalence margin, percentage points
 MIN_PERMUTED = 12  # fewest pairs for the sign-flip test
 _MAX_PAIRS = 10_000
-_EQUAL = 1e-9  # relative deviation below which differences are rounding error
+_EQUAL = 1e-5  # relative deviation below which differences are rounding error
 
 
 class Comparison(NamedTuple):
