@@ -11,6 +11,7 @@ import numpy as np
 
 from moon_jax.config import Config
 from moon_jax.report import results as results_lib
+from moon_jax.report import table as table_lib
 from moon_jax.report import table_file
 from moon_jax.report.published import Published
 from moon_jax.report.results import Key
@@ -22,9 +23,6 @@ from moon_jax.sweep import values
 
 NO_VALUE = '–'  # of a setting without effect
 _MAX_NAMED = 3  # settings whose defaults a label names
-NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
-         'fednova': 'FedNova', 'solo': 'SOLO', 'moon': 'MOON',
-         'centralized': 'all data in one place'}
 
 
 class Arm(NamedTuple):
@@ -159,7 +157,7 @@ def _seeds(config):
 def _shown(config, names):
   """Returns settings as text, with the method's name."""
   return dict(zip(names, sweep_table.shown(config, names))) | {
-      'algorithm': NAMES.get(config.algorithm, config.algorithm)}
+      'algorithm': table_lib.NAMES.get(config.algorithm, config.algorithm)}
 
 
 def baseline_of(arm: Arm, arms: Sequence[Arm]) -> Arm | None:

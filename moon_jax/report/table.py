@@ -22,9 +22,9 @@ import sys
 from moon_jax.report import runs as runs_lib
 from moon_jax.rundir.identity import FREE_FIELDS
 
-_NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
-          'fednova': 'FedNova', 'solo': 'SOLO', 'moon': 'MOON',
-          'centralized': 'all data in one place'}
+NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
+         'fednova': 'FedNova', 'solo': 'SOLO', 'moon': 'MOON',
+         'centralized': 'all data in one place'}
 
 # A row averages over seeds; hashes of inputs and free fields are not flags that
 # change results.
@@ -35,7 +35,7 @@ _SET_BY_CENTRALIZED = {'num_clients', 'participation', 'partition'}
 
 def method_name(config: dict) -> str:
   """Returns the method's name in the literature, with its hyperparameters."""
-  name = _NAMES.get(config['algorithm'], config['algorithm'])
+  name = NAMES.get(config['algorithm'], config['algorithm'])
   if config['algorithm'] == 'fedprox':
     name += f' (mu {config["mu"]:g})'
   if config['algorithm'] == 'moon' and config['contrastive'] == 'l2':
@@ -45,7 +45,7 @@ def method_name(config: dict) -> str:
   if config['proximal_mu']:
     name += f' + FedProx (mu {config["proximal_mu"]:g})'
   if config['aggregation'] != 'average':
-    name += f' + {_NAMES[config["aggregation"]]}'
+    name += f' + {NAMES[config["aggregation"]]}'
   if config['server_momentum']:
     name += f' + FedAvgM (beta {config["server_momentum"]:g})'
   if config['server_optimizer'] != 'sgd':
