@@ -115,14 +115,15 @@ def test_random_network_is_the_first_entry_of_the_pool(k):
 def test_first_loss_is_that_of_the_random_network():
   """Of a network with one negative, in NumPy: loss of the first step."""
   federated = Federation(moon(1, first_negative='random'))
-  memory = federated.state.clients.models['params']
-  params = federated.state.variables['params']
+  # Copies: the round stores the new model in place.
+  memory_CMIF = np.array(federated.state.clients.models['params']['w'][0])
+  w_IF = np.array(federated.state.variables['params']['w'][0])
   table, metrics = federated.round((2,))
   first = metrics.extra_TL['contrastive_loss'][table.job_TL >= 0][0]
   x = ((np.asarray(federated.data.inputs, np.float64)[
       table.examples_TLB[0, 0]] / 255 - .5) / .25).reshape(8, -1)
-  z = x @ np.asarray(params['w'][0])
-  previous = x @ np.asarray(memory['w'][0, 2, 0])
+  z = x @ w_IF
+  previous = x @ memory_CMIF[2, 0]
   cosine = (z * previous).sum(1) / (
       np.linalg.norm(z, axis=1) * np.linalg.norm(previous, axis=1))
   expected = np.log(1 + np.exp((cosine - 1) / .5)).mean()

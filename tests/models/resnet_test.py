@@ -29,11 +29,13 @@ def assert_near(actual, figures, name, tolerance):
       actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
-# The gradient of ResNet-50 is too ill-conditioned for float32: a change of
-# 3e-8 in the images changes it by 2e-3. So it is compared in float64.
+# Gradients are compared in float64. In float32 rounding decides the sign of
+# some inputs of ReLUs: the order of the images changes the gradient of
+# ResNet-18's stem by 2e-4 to 3e-3, and a change of 3e-8 in the images that of
+# ResNet-50 by 2e-3.
 @pytest.mark.parametrize('net, num_classes, num_parameters, dtype', [
     ('resnet18', 10, 11_565_386, 'float32'),
-    pytest.param('resnet18', 10, 11_565_386, 'float64', marks=pytest.mark.slow),
+    ('resnet18', 10, 11_565_386, 'float64'),
     pytest.param('resnet50', 100, 28_246_948, 'float32',
                  marks=pytest.mark.slow),
     pytest.param('resnet50', 100, 28_246_948, 'float64',
@@ -41,7 +43,6 @@ def assert_near(actual, figures, name, tolerance):
 def test_equals_the_published_network(
     golden_dir, golden_cnn, net, num_classes, num_parameters, dtype):
   tolerance = {'float32': 1e-4, 'float64': 1e-6}[dtype]
-  has_gradients = (net, dtype) != ('resnet50', 'float32')
   figures = np.load(golden_dir / 'resnet.npz')
   with jax.enable_x64(dtype == 'float64'):
     images = jnp.asarray(
@@ -81,7 +82,7 @@ def test_equals_the_published_network(
       name = flax_name(re.sub('^.*?/train/(new_stats|grad)/', '', key))
       if key.startswith(f'{net}/train/new_stats/'):
         assert_near(stats[name], figures, key, tolerance)
-      if key.startswith(f'{net}/train/grad/') and has_gradients:
+      if key.startswith(f'{net}/train/grad/') and dtype == 'float64':
         actual = grads[name] if name != 'norms' else np.array([
             np.linalg.norm(grads[flax_name(n)])
             for n in figures[f'{net}/grad_names']])
