@@ -76,13 +76,18 @@ def _published_text(found: Sequence[Published]) -> str:
       {repr(value.settings.get(name)) for value in found}) > 1}
   texts = []
   for value in found:
-    std = '' if value.std is None else f' ± {value.std:g}'
+    std = '' if value.std is None else f' ± {_number(value.std)}'
     what = ', '.join([*(
         show(x) if name == 'dataset' else f'{name} {show(x)}'
         for name, x in value.settings.items() if name in shown),
                       *filter(None, [value.note])])
-    texts.append(f'{value.value:g}{std}' + f' ({what})' * bool(what))
+    texts.append(f'{_number(value.value)}{std}' + f' ({what})' * bool(what))
   return '; '.join(texts)
+
+
+def _number(value):
+  """Formats a published number with one decimal or more."""
+  return f'{value:.1f}' if round(value, 1) == value else f'{value:g}'
 
 
 def _names(found):

@@ -94,6 +94,12 @@ def test_accuracies_are_beside_published_ones(table, found):
   assert not solo['published (%)'] and not solo['p, Welch']
 
 
+@pytest.mark.parametrize('value, text', [
+    (23., '23.0'), (53.12, '53.12'), (.5, '0.5')])
+def test_published_numbers_have_their_decimals(value, text):
+  assert sections._number(value) == text
+
+
 def test_only_the_full_budget_is_tested_against_published_values(table, found):
   arms = arms_lib.make(table, found)
   row, *_ = rows(sections.accuracy(arms, (), is_full=False))
