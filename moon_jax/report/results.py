@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from collections.abc import Mapping
-from collections.abc import Sequence
 import dataclasses
 import json
 import pathlib
@@ -132,9 +131,3 @@ def _read(path, parse_fn):
   except (OSError, ValueError) as error:
     raise UserError(f'{path} must be a file of a run, got {error!r}; restore it'
                     ' from a copy, or move its directory away') from error
-
-
-def of(configs: Sequence[Config], found: dict[Key, Result]
-       ) -> list[Result | None]:
-  """Returns the run of each configuration, None if there is none."""
-  return [found.get(key(config)) for config in configs]

@@ -13,6 +13,10 @@ from moon_jax.report import results
 FEDAVG = Config(dataset='digits', algorithm='fedavg', num_rounds=2)
 
 
+def of(configs, found):
+  return [found.get(results.key(config)) for config in configs]
+
+
 def test_runs_are_found_by_what_decides_their_results(tmp_path):
   """A mu without effect, the directory and the hardware do not count."""
   invented_runs.write(tmp_path, FEDAVG, [.1, .2])
@@ -20,7 +24,7 @@ def test_runs_are_found_by_what_decides_their_results(tmp_path):
   same = dataclasses.replace(FEDAVG, mu=5., lanes=2, checkpoint_every=1,
                              data_dir='elsewhere')
   other = dataclasses.replace(FEDAVG, seed=1)
-  run, none = results.of([same, other], found)
+  run, none = of([same, other], found)
   assert none is None and run.summary['test_accuracy'] == .2
   assert [line['test_accuracy'] for line in run.metrics] == [.1, .2]
 
@@ -30,7 +34,7 @@ def test_the_first_directory_counts(tmp_path):
     (tmp_path / name).mkdir()
     invented_runs.write(tmp_path / name, FEDAVG, [accuracy])
   found = results.find([tmp_path / 'b', tmp_path / 'a'])
-  assert results.of([FEDAVG], found)[0].summary['test_accuracy'] == .2
+  assert of([FEDAVG], found)[0].summary['test_accuracy'] == .2
 
 
 def test_configurations_of_other_versions_are_read(tmp_path):
@@ -39,7 +43,7 @@ def test_configurations_of_other_versions_are_read(tmp_path):
   del content['shuffle'], content['workdir']
   content |= {'inputs': {}, 'a_later_flag': 1}
   (path / 'config.json').write_text(json.dumps(content))
-  assert results.of([FEDAVG], results.find([tmp_path]))[0]
+  assert of([FEDAVG], results.find([tmp_path]))[0]
 
 
 def test_unfinished_and_diverged_runs(tmp_path):
