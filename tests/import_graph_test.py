@@ -15,7 +15,7 @@ LAYERS = (
     'version', 'errors', 'platforms', 'config', 'losses', 'optimizers',
     'learning_rates', 'trees', 'user_code', 'distributed', 'data', 'models',
     'algorithms', 'engine', 'simulation', 'rundir', 'training', 'cli',
-    'targets', 'sweep', 'report', 'train', 'plan', 'moon_jax')
+    'targets', 'sweep', 'report', 'train', 'plan', '__main__', 'moon_jax')
 
 MAX_LINES = 250
 

@@ -15,7 +15,7 @@ NEEDED = {
     'orbax.checkpoint': 'orbax-checkpoint', 'platformdirs': 'platformdirs',
     'PIL': 'pillow', 'pytest': 'pytest', 'requests': 'requests',
     'safetensors': 'safetensors', 'scipy': 'scipy', 'sklearn': 'scikit-learn',
-    'torch': 'torch', 'tqdm': 'tqdm',
+    'torch': 'torch',
 }
 
 

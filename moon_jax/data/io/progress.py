@@ -29,12 +29,7 @@ def show_progress(title: str, total: int, unit: str, done: int = 0,
     A function advance(count) to call after each `count` units of work.
   """
   if sys.stderr.isatty():
-    import tqdm
-
-    with tqdm.tqdm(total=total or None, initial=done, desc=title,
-                   unit=unit if unit == 'B' else f' {unit}',
-                   unit_scale=unit == 'B', dynamic_ncols=True) as bar:
-      yield bar.update
+    yield from _bar(title, total, unit, done)
     return
 
   print(title, flush=True)
@@ -51,3 +46,19 @@ def show_progress(title: str, total: int, unit: str, done: int = 0,
             flush=True)
 
   yield advance
+
+
+def _bar(title, total, unit, done):
+  """Draws a bar; yields the function that advances it."""
+  from rich import console
+  from rich import progress
+
+  counts = ([progress.DownloadColumn(), progress.TransferSpeedColumn()]
+            if unit == 'B' else
+            [progress.MofNCompleteColumn(), progress.TextColumn(unit)])
+  with progress.Progress(
+      progress.TextColumn('{task.description}'), progress.BarColumn(), *counts,
+      progress.TimeRemainingColumn(),
+      console=console.Console(stderr=True)) as bar:
+    task = bar.add_task(title, total=total or None, completed=done)
+    yield lambda count: bar.update(task, advance=count)

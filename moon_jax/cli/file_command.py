@@ -1,0 +1,39 @@
+"""Starts commands that read files and directories, and train nothing.
+
+They parse their arguments with argparse. The commands that take the flags of a
+run start with `moon_jax.cli.command_line` instead. Exit statuses are the same.
+"""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Sequence
+import os
+import signal
+import sys
+
+from moon_jax.errors import UserError
+
+
+def start(parser: argparse.ArgumentParser,
+          run: Callable[[argparse.Namespace], int | None],
+          argv: Sequence[str] | None = None) -> None:
+  """Parses the arguments and calls `run`. Does not return.
+
+  Args:
+    parser: of the command; its `prog` begins error messages.
+    run: called with the parsed arguments; returns an exit status, None for 0.
+    argv: arguments without the command's name; None for those of the process.
+  """
+  arguments = parser.parse_args(argv)
+  try:
+    status = run(arguments)
+    sys.stdout.flush()
+    sys.exit(status)
+  except (UserError, OSError) as error:
+    if isinstance(error, BrokenPipeError):  # the reader of the output has ended
+      os._exit(128 + signal.SIGPIPE)
+    print(f'{parser.prog}: {error}', file=sys.stderr)
+    sys.exit(2)
+  except KeyboardInterrupt:
+    print(f'{parser.prog}: interrupted', file=sys.stderr)
+    sys.exit(128 + signal.SIGINT)

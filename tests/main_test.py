@@ -1,0 +1,42 @@
+"""`moon-jax COMMAND` runs the commands of the package."""
+
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from moon_jax import __main__ as commands
+
+
+def run(*args):
+  done = subprocess.run(
+      [sys.executable, '-m', 'moon_jax', *args], text=True,
+      capture_output=True, timeout=60, check=False)
+  return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize('name', commands.COMMANDS)
+def test_commands_exist(name):
+  module, text = commands.COMMANDS[name]
+  spec = importlib.util.find_spec(module)  # flags of two modules would clash
+  assert 'def main() -> None:' in pathlib.Path(spec.origin).read_text()
+  assert text
+
+
+@pytest.mark.parametrize('args', [[], ['--help'], ['-h']])
+def test_without_a_command_it_lists_them(args):
+  status, out, err = run(*args)
+  assert status == 0 and not err
+  assert all(name in out for name in commands.COMMANDS)
+
+
+def test_an_unknown_command_is_an_error():
+  status, out, err = run('trian')
+  assert status == 2 and not out and 'train' in err
+
+
+def test_a_command_gets_its_flags():
+  status, _, err = run('train', '--mu=few')
+  assert status == 2 and '--mu=few' in err
