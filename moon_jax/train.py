@@ -32,7 +32,7 @@ def train(config: Config) -> None:
                  if 'test_examples' in summary else '')
   print(f'test accuracy {summary["test_accuracy"]:.4f}{on_examples} after '
         f'{summary["rounds"]} rounds (best {summary["best_test_accuracy"]:.4f} '
-        f'after round {summary["best_round"]}), '
+        f'in round {summary["best_round"]}), '
         f'{summary["seconds_per_round"]:.2f} s per round')
 
 

@@ -14,7 +14,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / 'moon_jax'
 LAYERS = (
     'version', 'errors', 'platforms', 'config', 'losses', 'optimizers',
     'learning_rates', 'trees', 'user_code', 'distributed', 'data', 'models',
-    'algorithms', 'engine', 'simulation', 'rundir', 'training', 'cli',
+    'algorithms', 'engine', 'simulation', 'rundir', 'view', 'training', 'cli',
     'targets', 'sweep', 'report', 'train', 'plan', '__main__', 'moon_jax')
 
 MAX_LINES = 250

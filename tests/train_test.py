@@ -67,7 +67,7 @@ def test_command_writes_all_that_it_promises(tmp_path, compilation_cache):
   assert {p.name for p in workdir.iterdir()} == {
       'config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
       'metrics.jsonl', 'checkpoints', 'model', 'model.safetensors',
-      'summary.json'}
+      'summary.json', 'log.txt'}
   assert json.loads((workdir / 'config.json').read_text()) == (
       resolved.to_dict())
 
@@ -110,7 +110,7 @@ def test_resumed_run_equals_unbroken_run(tmp_path):
 
 
 def test_fewer_test_examples_are_recorded(tmp_path, capsys, monkeypatch):
-  from moon_jax.training import progress
+  from moon_jax.view import progress
 
   shown = []
   monkeypatch.setattr(
@@ -118,8 +118,10 @@ def test_fewer_test_examples_are_recorded(tmp_path, capsys, monkeypatch):
       lambda self, what, *_: shown.append(what) or contextlib.nullcontext())
   config = with_(SMALL, workdir=str(tmp_path), eval_examples=75)
   summary = run.run(with_(config, num_rounds=2))
-  assert shown == ['compiling', 'round 1: training', 'round 2: training',
-                   'round 2: evaluating on 75 examples']
+  assert shown == [
+      'loading data', 'preparing the first round', 'compiling',
+      'round 1: training', 'round 2: training',
+      'round 2: evaluating on 75 examples', 'saving the final model']
   assert summary['test_examples'] == 75
   assert 'evaluated on 75 of the test examples' in capsys.readouterr().out
   run.run(config)
@@ -251,17 +253,17 @@ def test_lanes_change_no_result(tmp_path):
 def test_rounds_after_the_first_compile_nothing(tmp_path, compilations):
   lengths = []
 
-  def remember(line):
+  def remember(*_):
     lengths.append(len(compilations))
 
-  from moon_jax.training import progress
-  original = progress.Progress.round
+  from moon_jax.view import progress
+  original = progress.Progress.rounds
   try:
-    progress.Progress.round = lambda self, line: remember(line)
+    progress.Progress.rounds = remember
     run.run(with_(SMALL, workdir=str(tmp_path), checkpoint_every=0,
                   eval_every=1))
   finally:
-    progress.Progress.round = original
+    progress.Progress.rounds = original
   assert len(lengths) == 4 and lengths[0] > 0
   assert lengths[0] == lengths[-1]
 

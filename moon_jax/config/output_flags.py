@@ -28,6 +28,9 @@ class OutputFlags:
       ', balanced_accuracy, confusion, f1, top5, ece; or user-defined as '
       'MODULE:FUNCTION, a function of the logits and the labels '
       '(docs/metrics.md).')
+  quiet: bool = flag(
+      False, 'Whether to print only warnings, errors and the final line. '
+      'log.txt in --workdir has all messages.')
   epoch_losses: bool = flag(
       False, 'Whether to record the training loss of each local epoch, the '
       'mean over the steps of all clients of the round.')

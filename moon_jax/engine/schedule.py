@@ -73,6 +73,14 @@ class Table(NamedTuple):
   own: OwnExamples | None = None  # all examples of the jobs, if needed
 
 
+def utilization(table: Table) -> float:
+  """Returns the fraction of the steps of all lanes that train a client; 0 for a
+  table without rows."""
+  lanes_per_device = table.job_TL.shape[1] // len(table.num_rows)
+  steps = int(table.num_rows.sum()) * lanes_per_device
+  return int(table.jobs.num_steps.sum()) / max(steps, 1)
+
+
 def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
                   batch_size: int, num_train: int,
                   random: np.random.Generator | None,

@@ -36,6 +36,7 @@ class Workdir:
   cohorts.txt     the sampled clients, one line per round; absent if every
                   round has all clients
   metrics.jsonl   one line per round
+  log.txt         messages, with times
   checkpoints/    the state
   client_state/   with --client_state=disk, the state of clients in checkpoints
   model/, model.safetensors    the final global model

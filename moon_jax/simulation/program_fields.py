@@ -74,7 +74,8 @@ FIXED = frozenset({
     # Evaluation programs, and the models that a round returns for them.
     'eval_on', 'eval_examples', 'metrics', 'save_local_models',
     # Devices and storage, which the runs of a program share.
-    'lanes', 'shard_data', 'client_state', 'check_determinism'})
+    'lanes', 'shard_data', 'client_state', 'check_determinism',
+    'quiet'})
 
 
 def program_key(config: Config) -> tuple:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import time
 
+from moon_jax.engine import schedule
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
 from moon_jax.simulation.federation import Federation
@@ -71,7 +72,14 @@ class Simulations:
   @property
   def num_rows(self) -> int:
     """Rows of the last round, on the device with the most; 0 before any."""
-    return self._stack.num_rows
+    table = self._stack.last_table
+    return int(table.num_rows.max()) if table else 0
+
+  def lane_utilization(self) -> float | None:
+    """Returns the fraction of the lanes' steps of the last round that trained;
+    None before any round."""
+    table = self._stack.last_table
+    return schedule.utilization(table) if table else None
 
   def temporary_bytes(self) -> int:
     """Returns the temporary bytes of a round per device; 0 until compiled."""

@@ -94,9 +94,9 @@ class Stack:
     return len(self.federations)
 
   @property
-  def num_rows(self) -> int:
-    """Rows of the last round, on the device with the most; 0 before any."""
-    return int(self._last.planned.table.num_rows.max()) if self._last else 0
+  def last_table(self) -> Table | None:
+    """The table of the last round; None before any."""
+    return self._last.planned.table if self._last else None
 
   def compile(self) -> None:
     """Compiles the round; a table of another shape raises an error later."""

@@ -14,9 +14,11 @@ from moon_jax.training import local_models
 from moon_jax.training.metrics_line import is_due
 from moon_jax.training.metrics_line import metrics_line
 from moon_jax.training.metrics_line import needs_local_models
-from moon_jax.training.progress import Progress
 from moon_jax.training.selection import Selection
 from moon_jax.training.signals import Interrupt
+from moon_jax.view import lines
+from moon_jax.view.progress import Progress
+from moon_jax.view.run_log import RunLog
 
 
 class Recorder:
@@ -31,7 +33,8 @@ class Recorder:
 
   def __init__(self, simulation: Simulation, workdir: Workdir,
                fingerprints: dict[str, str],
-               callbacks: Sequence[Callable] = (), name: str = ''):
+               callbacks: Sequence[Callable] = (), name: str = '',
+               log: RunLog | None = None):
     """Stores the arguments; `resume` reads and writes files.
 
     Args:
@@ -41,11 +44,13 @@ class Recorder:
         checkpoint.
       callbacks: see `moon_jax.training.run.run`.
       name: the beginning of messages about a round, if there are several runs.
+      log: opened once the directory is locked; None for a log that is not
+        written.
     """
     self._config = simulation.federation.config
     self.workdir, self.simulation = workdir, simulation
     self._fingerprints, self._callbacks = fingerprints, callbacks
-    self._name = name
+    self._name, self._log = name, log or RunLog()
     self._checkpoints = None
     self._selection = Selection(simulation, workdir)
     self.trained: RoundRecord | None = None
@@ -88,6 +93,8 @@ class Recorder:
     if config.checkpoint_every:
       self._checkpoints.open()
     processes.run_on_first_process(lambda: workdir.cut_metrics(mark))
+    if processes.is_first():
+      self._log.open(workdir.path / 'log.txt')
     self._selection.resume()
     if restored:
       self.simulation.restore(state)
@@ -131,9 +138,11 @@ class Recorder:
       line |= self._end_early(line)
     if processes.is_first():
       self.workdir.append_metrics(line)
+      self._log.write(lines.of_round(line, config.num_rounds))
     self.trained = None
     if is_due(config.checkpoint_every, line['round'], config):
-      self._save()
+      with progress.busy(f'round {line["round"]}: saving a checkpoint'):
+        self._save()
     for callback in self._callbacks:
       callback(self.simulation, line)
     return line

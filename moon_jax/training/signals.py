@@ -23,6 +23,7 @@ from typing import Any
 
 from moon_jax.distributed import processes
 from moon_jax.errors import InterruptedRun
+from moon_jax.view import terminal
 
 _SIGNALS = signal.SIGTERM, signal.SIGINT
 _POLL_SECONDS = .05
@@ -139,8 +140,14 @@ class Interrupt:
         continue
       if self._nothing_to_save:
         error = InterruptedRun(number, f' {self._nothing_to_save}')
-        print(f'moon_jax: {error}', file=sys.stderr, flush=True)
-        os._exit(128 + number)
+        self._leave(number, f'moon_jax: {error}')
       if self._signal and number == signal.SIGINT:
-        os._exit(128 + number)
+        self._leave(number)
       self._signal = number
+
+  def _leave(self, number, message=''):
+    """Ends the process at once."""
+    terminal.release()
+    if message:
+      print(message, file=sys.stderr, flush=True)
+    os._exit(128 + number)

@@ -32,6 +32,9 @@ from moon_jax.training.prepare import Prepared
 from moon_jax.training.recorder import Recorder
 from moon_jax.training.signals import Interrupt
 from moon_jax.training.trainer import Trainer
+from moon_jax.version import __version__
+from moon_jax.view import run_log
+from moon_jax.view.progress import Progress
 
 Result = dict[str, Any] | DivergedError
 
@@ -56,22 +59,29 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
     UserError, OutOfMemory, InterruptedRun: see `moon_jax.training.run.run`.
   """
   start = time.perf_counter() if start is None else start
-  federations = [run.build() for run in runs]
-  directories = [str(run.workdir.path) for run in runs]
-  use_compilation_cache()
   with contextlib.ExitStack() as stack:
+    progress = stack.enter_context(Progress(
+        _title(runs), len(runs), runs[0].config.quiet))
+    for log in progress.logs:
+      log.write(f'{run_log.command()}\nmoon_jax {__version__}, JAX '
+                f'{jax.__version__}, Python {platform.python_version()}')
+    with progress.phase('loading data'):
+      federations = [run.build() for run in runs]
+    directories = [str(run.workdir.path) for run in runs]
+    use_compilation_cache()
     for run in runs:
       stack.enter_context(contextlib.closing(run.workdir))
     # Without it Python would raise KeyboardInterrupt, which JAX may ignore.
     with Interrupt() as interrupt, interrupt.nothing_to_save(
         'before training; the same command starts it'):
-      simulations = _simulations(federations, directories, specs)
-      recorders = _recorders(simulations, runs, callbacks)
+      with progress.phase('preparing the first round'):
+        simulations = _simulations(federations, directories, specs, progress)
+        recorders = _recorders(simulations, runs, callbacks, progress)
     summaries = {}
     trainer = Trainer(simulations, recorders, lambda recorder: (
         summaries.__setitem__(recorder.simulation, _finish(
             recorder, trainer.compile_seconds / len(runs),
-            lambda: (time.perf_counter() - start) / len(runs)))))
+            lambda: (time.perf_counter() - start) / len(runs)))), progress)
     if (number := trainer.train()) and not is_last:
       raise InterruptedRun(
           number, '; the same command trains the runs that are left')
@@ -79,28 +89,36 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
             for recorder in recorders]
 
 
-def _simulations(federations, directories, specs):
+def _title(runs):
+  """Returns the first line of the view."""
+  config, path = runs[0].config, runs[0].workdir.path
+  if len(runs) > 1:
+    return f'{config.dataset}, {len(runs)} runs in {path.parent}'
+  return f'{config.dataset}, {config.algorithm}, seed {config.seed}: {path}'
+
+
+def _simulations(federations, directories, specs, progress):
   """Returns the simulations before their first round."""
   with memory_check.explained(federations[0], len(federations)):
     for federation, directory in zip(federations, directories):
       if federation.config.check_determinism:
         determinism.check(functools.partial(Simulation, federation, directory))
-        print('two rounds, trained twice, have the same bits', flush=True)
+        progress.message('two rounds, trained twice, have the same bits')
     return Simulations(federations, directories, specs)
 
 
-def _recorders(simulations, runs, callbacks):
+def _recorders(simulations, runs, callbacks, progress):
   """Returns the recorders of runs that have begun or resumed."""
   is_alone, path = len(runs) == 1, runs[0].workdir.path
   recorders = [
       Recorder(simulation, run.workdir, _fingerprints(simulation.federation),
-               callbacks, '' if is_alone else f'{run.workdir.path.name}, ')
-      for simulation, run in zip(simulations.runs, runs)]
-  print(summary_lib.header(simulations.runs[0]) if is_alone else
-        summary_lib.header_of_runs(simulations),
-        f'results in {path}' if is_alone else
-        f'results in {len(runs)} directories in {path.parent}',
-        sep='\n', flush=True)
+               callbacks, '' if is_alone else f'{run.workdir.path.name}, ', log)
+      for simulation, run, log in zip(simulations.runs, runs, progress.logs)]
+  progress.message('\n'.join((
+      summary_lib.header(simulations.runs[0]) if is_alone else
+      summary_lib.header_of_runs(simulations),
+      f'results in {path}' if is_alone else
+      f'results in {len(runs)} directories in {path.parent}')))
   drawn: dict[bytes, pathlib.Path] = {}
   for recorder in recorders:
     _resume(recorder)
@@ -108,8 +126,8 @@ def _recorders(simulations, runs, callbacks):
       _draw_partition(recorder, drawn)
   if done := [recorder.simulation.rounds_done for recorder in recorders
               if recorder.simulation.rounds_done]:
-    print(f'resuming after round {done[0]}' if is_alone else
-          f'resuming {len(done)} runs', flush=True)
+    progress.message(f'resuming after round {done[0]}' if is_alone else
+                     f'resuming {len(done)} runs')
   return recorders
 
 

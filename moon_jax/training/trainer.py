@@ -9,9 +9,9 @@ from moon_jax.errors import InterruptedRun
 from moon_jax.errors import UserError
 from moon_jax.simulation import memory_check
 from moon_jax.simulation.simulations import Simulations
-from moon_jax.training.progress import Progress
 from moon_jax.training.recorder import Recorder
 from moon_jax.training.signals import Interrupt
+from moon_jax.view.progress import Progress
 
 _LONG_ROUND = 60.  # seconds before a line reports that a round is training
 
@@ -24,16 +24,17 @@ class Trainer:
   """
 
   def __init__(self, simulations: Simulations, recorders: Sequence[Recorder],
-               finish: Callable[[Recorder], None]):
+               finish: Callable[[Recorder], None], progress: Progress):
     """Stores the arguments.
 
     Args:
       simulations: whose runs have been resumed.
       recorders: of each run.
       finish: called once a run has ended with all its rounds and checkpoints.
+      progress: shows the rounds.
     """
     self._simulations, self._recorders = simulations, list(recorders)
-    self._finish = finish
+    self._finish, self._progress = finish, progress
     self._ended: list[Recorder] = []
     self.compile_seconds = 0.
 
@@ -68,25 +69,28 @@ class Trainer:
     configs = [r.simulation.federation.config for r in recorders]
     recorded = sum(r.simulation.rounds_done - (r.trained is not None)
                    for r in recorders)
-    with Progress(sum(config.num_rounds for config in configs), recorded,
-                  len(recorders)) as progress:
-      unfinished = [r for r in recorders if r.is_unfinished]
-      if unfinished:
-        with progress.busy('compiling'):
-          self._compile(interrupt)
-      for recorder in recorders:
-        recorder.start()
+    progress = self._progress
+    unfinished = [r for r in recorders if r.is_unfinished]
+    if unfinished:
+      with progress.phase('compiling'):
+        self._compile(interrupt)
+    for recorder in recorders:
+      recorder.start()
+    progress.training(
+        sum(config.num_rounds for config in configs), recorded,
+        recorders[0].workdir.metrics.lines() if len(recorders) == 1 else ())
+    self._end_finished()
+    while unfinished:
+      self._train_round(interrupt)
+      lines = [recorder.record(interrupt, progress)
+               for recorder in unfinished if recorder.trained]
+      progress.rounds([line for line in lines if line],
+                      self._simulations.lane_utilization())
+      interrupt.check()
       self._end_finished()
-      while unfinished:
-        self._train_round(interrupt, progress)
-        lines = [recorder.record(interrupt, progress)
-                 for recorder in unfinished if recorder.trained]
-        progress.rounds([line for line in lines if line])
-        interrupt.check()
-        self._end_finished()
-        unfinished = [r for r in unfinished if r.is_unfinished]
+      unfinished = [r for r in unfinished if r.is_unfinished]
 
-  def _train_round(self, interrupt, progress):
+  def _train_round(self, interrupt):
     """Trains a round of the runs whose last round is recorded."""
     runs = [index for index, recorder in enumerate(self._recorders)
             if recorder.is_unfinished and not recorder.trained]
@@ -94,7 +98,8 @@ class Trainer:
       return
     done = self._recorders[runs[0]].simulation.rounds_done
     of_runs = f' of {len(runs)} runs' if len(self._recorders) > 1 else ''
-    with progress.busy(f'round {done + 1}{of_runs}: training', _LONG_ROUND):
+    with self._progress.busy(
+        f'round {done + 1}{of_runs}: training', _LONG_ROUND):
       outcomes = self._simulations.run_round(runs, interrupt.call)
       for index, outcome in zip(runs, outcomes):
         self._recorders[index].add(outcome)
@@ -104,8 +109,9 @@ class Trainer:
     for recorder in self._recorders:
       if not (recorder.is_unfinished or recorder.error
               or recorder in self._ended):
-        recorder.finish()
-        recorder.close()
+        with self._progress.busy('saving the final model'):
+          recorder.finish()
+          recorder.close()
         self._ended.append(recorder)
         self._finish(recorder)
 
@@ -115,7 +121,7 @@ class Trainer:
         f'while compiling; the same command resumes after round {saved}'):
       seconds = self._simulations.compile()
     self.compile_seconds += seconds
-    print(f'compiled in {seconds:.1f} s', flush=True)
+    self._progress.message(f'compiled in {seconds:.1f} s')
 
   def _out_of_memory(self, error, interrupt):
     """Saves completed rounds; returns what to raise for an error of JAX's."""

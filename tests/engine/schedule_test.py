@@ -42,6 +42,10 @@ def test_every_job_runs_all_its_steps_in_order(sizes, lanes, epochs, batch):
   for lanes_D, num_rows in zip(lanes_of, table.num_rows):
     assert (table.job_TL[num_rows:, lanes_D] == -1).all()
     assert num_rows == (table.job_TL[:, lanes_D] >= 0).sum(0).max()
+  running = [table.job_TL[:num_rows, lanes_D] >= 0
+             for lanes_D, num_rows in zip(lanes_of, table.num_rows)]
+  assert schedule.utilization(table) == pytest.approx(
+      np.concatenate([part.ravel() for part in running]).mean())
   slots = np.flatnonzero(table.jobs.num_steps)
   assert sorted(table.jobs.client[slots]) == list(range(len(sizes)))
   first = np.cumsum(work.num_steps) - work.num_steps

@@ -1,0 +1,128 @@
+"""The view and messages share a terminal, which ends as it began."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+import threading
+import time
+
+import pytest
+
+pyte = pytest.importorskip('pyte')
+
+_SCRIPT = """if True:
+    import os, subprocess, sys, time
+    from moon_jax.view import terminal
+    from moon_jax.view.progress import Progress
+    LINE = {'seconds': 1., 'examples_per_second': 1000.}
+    with Progress('the title') as shown:
+      shown.training(4, 0)
+      %s
+    print('the end')
+    """
+
+
+class Screen:
+  """A terminal that runs a script."""
+
+  def __init__(self, body, columns=60, rows=20, **env):
+    self.screen = pyte.HistoryScreen(columns, rows, history=500)
+    stream = pyte.ByteStream(self.screen)
+    self.raw = b''
+    pid, self._fd = pty.fork()
+    if not pid:
+      os.environ.update({'TERM': 'xterm-256color', 'PYTHONUTF8': '1'} | env)
+      os.execv(sys.executable, [sys.executable, '-c', _SCRIPT % body])
+    self.pid = pid
+    self.resize(columns, rows)
+
+    def read():
+      while True:
+        try:
+          data = os.read(self._fd, 65536)
+        except OSError:  # the script has ended
+          return
+        if not data:
+          return
+        self.raw += data
+        stream.feed(data)
+
+    self._thread = threading.Thread(target=read, daemon=True)
+    self._thread.start()
+
+  def resize(self, columns, rows):
+    fcntl.ioctl(self._fd, termios.TIOCSWINSZ,
+                struct.pack('HHHH', rows, columns, 0, 0))
+
+  def wait(self):
+    """Returns the exit status."""
+    _, status = os.waitpid(self.pid, 0)
+    self._thread.join(10)
+    os.close(self._fd)
+    return os.waitstatus_to_exitcode(status)
+
+  def lines(self):
+    rows = [''.join(row[i].data for i in range(self.screen.columns)).rstrip()
+            for row in self.screen.history.top]
+    rows += [row.rstrip() for row in self.screen.display]
+    return [row for row in rows if row]
+
+
+def test_messages_of_any_code_are_above_the_view():
+  screen = Screen("""
+      for number in range(1, 5):
+        print('printed', number)
+        os.write(2, b'from C++ %d\\n' % number)
+        print('warning', number, file=sys.stderr)
+        subprocess.run(['echo', 'child', str(number)])
+        with shown.busy('training'):
+          time.sleep(.3)
+        shown.rounds([LINE | {'round': number, 'test_accuracy': number / 8}])
+      sys.stderr.write('half a line')
+      """)
+  assert screen.wait() == 0
+  found = screen.lines()
+  messages = [text for number in range(1, 5) for text in (
+      f'printed {number}', f'from C++ {number}', f'warning {number}',
+      f'child {number}')]
+  assert found[:17] == [*messages, 'half a line']
+  assert found[17] == 'the title' and found[-1] == 'the end'
+  assert found[18].startswith('round 4 of 4 ━') and '100%' in found[18]
+  assert len(found) == 22
+
+
+def test_a_view_survives_resizing():
+  screen = Screen("""
+      for number in range(1, 5):
+        shown.rounds([LINE | {'round': number, 'test_accuracy': number / 8}])
+        time.sleep(.5)
+      """, columns=100)
+  time.sleep(.6)
+  screen.resize(50, 20)
+  assert screen.wait() == 0
+  last = [line for line in screen.raw.decode().splitlines()
+          if 'round 4 of 4' in line][-1]
+  plain = re.sub(r'\x1b\[[0-9;?]*[a-zA-Z]', '', last).strip('\r')
+  assert len(plain) < 50
+
+
+@pytest.mark.parametrize('body, status, text', [
+    ('raise KeyError("what")', 1, "KeyError: 'what'"),
+    ('terminal.release(); print("bye", flush=True); os._exit(3)', 3, 'bye')])
+def test_the_last_message_is_visible(body, status, text):
+  screen = Screen(body)
+  assert screen.wait() == status
+  assert screen.lines()[-1] == text
+  assert not screen.screen.cursor.hidden
+
+
+@pytest.mark.parametrize('term', ['dumb', ''])
+def test_a_terminal_without_cursor_movement_gets_lines(term):
+  screen = Screen("shown.rounds([LINE | {'round': 1}])", TERM=term)
+  assert screen.wait() == 0
+  assert screen.lines() == ['round 1/4  1,000 examples/s  1.0 s', 'the end']
+  assert b'\x1b' not in screen.raw
