@@ -18,6 +18,7 @@ from absl import app
 from absl import flags
 from absl import logging
 
+from moon_jax.cli import help_page
 from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
 from moon_jax.distributed import processes
@@ -60,7 +61,8 @@ def define_config(own: flags.FlagValues = flags.FLAGS) -> None:
 
 def start(name: str, run: Callable[[Config], None],
           is_one_run: bool | Callable[[], bool] = True,
-          arguments: list[str] | None = None) -> None:
+          arguments: list[str] | None = None,
+          page: help_page.Page | None = None) -> None:
   """Parses the flags, validates them and calls `run` with the configuration.
 
   Does not return: the process ends with one of the exit statuses above.
@@ -74,7 +76,11 @@ def start(name: str, run: Callable[[Config], None],
       validates them.
     arguments: a list to which arguments that are not flags are added; None if
       they are errors.
+    page: what --help shows besides the flags; None for absl's --help.
   """
+  if page:
+    is_script = sys.argv[0].startswith('moon-jax ')
+    help_page.define(page, sys.argv[0] if is_script else f'python -m {name}')
   words = []  # of the command line, flag files not expanded
 
   def main(argv):
@@ -100,7 +106,9 @@ def start(name: str, run: Callable[[Config], None],
                         f'argument {rest[1]!r}; flags start with --')
       return rest
     except SystemExit:
-      sys.exit(0)  # absl has printed the help and would exit with 1
+      sys.exit(0)  # the help is printed; absl would exit with 1
+    except BrokenPipeError:  # the reader of the help has ended
+      os._exit(128 + signal.SIGPIPE)
     except RecursionError:
       _fail(name, 'flags must be shorter and flag files less deeply nested, '
             'got a RecursionError. --help lists the flags and their values', 2)
