@@ -18,6 +18,7 @@ from absl import app
 from absl import flags
 from absl import logging
 
+from moon_jax.cli import flag_errors
 from moon_jax.cli import help_page
 from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
@@ -54,6 +55,7 @@ def define_config(own: flags.FlagValues = flags.FLAGS) -> None:
     if choices:
       flags.DEFINE_enum(field.name, field.default, choices, text,
                         flag_values=own)
+      own[field.name].parser = flag_errors.ChoiceParser(field.name, choices)
     else:
       _DEFINE_FNS[field.type](field.name, field.default, text,
                               flag_values=own)
@@ -102,8 +104,7 @@ def start(name: str, run: Callable[[Config], None],
         arguments.extend(rest[1:])
         return rest[:1]
       if len(rest) > 1:
-        raise UserError('all arguments must be flags, got the positional '
-                        f'argument {rest[1]!r}; flags start with --')
+        raise UserError(flag_errors.positional(rest[1]))
       return rest
     except SystemExit:
       sys.exit(0)  # the help is printed; absl would exit with 1
@@ -113,7 +114,9 @@ def start(name: str, run: Callable[[Config], None],
       _fail(name, 'flags must be shorter and flag files less deeply nested, '
             'got a RecursionError. --help lists the flags and their values', 2)
     except (flags.Error, UserError, OSError, ValueError) as error:
-      _fail(name, f'{error}. --help lists the flags and their values', 2)
+      reason = flag_errors.message(error, *help_page.names())
+      end = '' if reason.endswith('?') else '.'
+      _fail(name, f'{reason}{end} --help lists the flags and their values', 2)
 
   app.run(main, flags_parser=parse)
 

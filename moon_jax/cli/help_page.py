@@ -137,6 +137,14 @@ def _topics(page, is_full):
   return topics | own if is_full else topics
 
 
+def names() -> tuple[list[str], list[str]]:
+  """Returns the flags that --help mentions, and the boolean ones of them."""
+  config = [field.name for field in dataclasses.fields(Config)]
+  listed = [*config, *_own_names()]
+  return [*listed, 'flagfile', 'help'], [
+      name for name in listed if flags.FLAGS[name].boolean]
+
+
 def _own_names():
   """Returns the flags that only this command has, in order of definition."""
   config = {field.name for field in dataclasses.fields(Config)}

@@ -42,12 +42,12 @@ TOPICS = {
     'Speed and precision': SpeedFlags,
 }
 
-# Flags whose value is one of these names or names a function.
+# Flag -> names that are built in, and the form of a user-defined value.
 NAMES = {
-    'dataset': DATASETS,
-    'partition': PARTITIONS,
-    'model': MODELS,
-    'algorithm': ALGORITHMS,
+    'algorithm': (ALGORITHMS, 'MODULE:FACTORY'),
+    'model': (MODELS, 'MODULE:FACTORY'),
+    'dataset': (DATASETS, 'MODULE:LOADER'),
+    'partition': (PARTITIONS, 'MODULE:FUNCTION'),
 }
 
 
