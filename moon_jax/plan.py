@@ -13,6 +13,7 @@ import sys
 from absl import flags
 
 from moon_jax.cli import command_line
+from moon_jax.cli import help_page
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.sweep import axis_flags
@@ -32,6 +33,17 @@ _SECONDS_PER_ROW = flags.DEFINE_float(
 _SECONDS_PER_JOB = flags.DEFINE_float(
     'seconds_per_job', 0., 'Seconds to start and end a client on a device, if '
     '--seconds_per_row is given.', lower_bound=0.)
+
+
+_PAGE = help_page.Page(
+    'Estimates the time, the memory and the network traffic of a run from a '
+    'few steps on this machine, or for a GPU that is not available.',
+    [('a run on this machine',
+      '--dataset=digits --batch_size=32 --local_epochs=2'),
+     ("a run on a GPU that is not here (pip install 'moon_jax[cuda12]')",
+      '--dataset=digits --batch_size=32 --target=h100')],
+    'Plan', placeholders={
+        'grid': 'NAME=V1,V2,...', 'sweep': 'FILE', 'target': 'GPU'})
 
 
 def plan(config: Config) -> None:
@@ -88,10 +100,11 @@ def _plan_sweep(config):
 def main() -> None:
   """Runs the command."""
   command_line.define_config()
-  # So that --help lists their flags.
+  # For --helpshort.
   for module in command_line, command, axis_flags:
     flags.adopt_module_key_flags(module)
-  command_line.start('moon_jax.plan', plan, lambda: not _is_sweep())
+  command_line.start('moon_jax.plan', plan, lambda: not _is_sweep(),
+                     page=_PAGE)
 
 
 if __name__ == '__main__':

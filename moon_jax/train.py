@@ -7,12 +7,13 @@ flags, and docs/failures.md the exit statuses.
 from absl import flags
 
 from moon_jax.cli import command_line
+from moon_jax.cli import help_page
 from moon_jax.config import Config
 from moon_jax.distributed import processes
 
 _COORDINATOR = flags.DEFINE_string(
-    'coordinator_address', '', 'HOST:PORT of the first of several processes '
-    'that share a run; not needed on clusters that JAX detects (Slurm, Open '
+    'coordinator_address', '', 'Address of the first of several processes that '
+    'share a run; not needed on clusters that JAX detects (Slurm, Open '
     'MPI, TPU pods).')
 _NUM_PROCESSES = flags.DEFINE_integer(
     'num_processes', 0, 'Number of processes that share a run; 0 uses the '
@@ -20,6 +21,22 @@ _NUM_PROCESSES = flags.DEFINE_integer(
 _PROCESS_ID = flags.DEFINE_integer(
     'process_id', -1, 'Index of this process, from 0; -1 uses the index that '
     'the cluster assigned.')
+
+
+_PAGE = help_page.Page(
+    'Trains and evaluates one federated model. The defaults are the CIFAR-10 '
+    'setting of the MOON paper. Metrics, checkpoints and the final model are '
+    'written to a directory; the same command resumes an interrupted run.',
+    [('handwritten digits: no download, half a minute',
+      '--dataset=digits --batch_size=32 --num_rounds=10'),
+     ('the same with FedProx, and two classes per client',
+      '--dataset=digits --batch_size=32 --num_rounds=10 --algorithm=fedprox '
+      '--partition=shards'),
+     ('in a clone of the repository: the CIFAR-10 experiment of the paper, '
+      'downloaded into DIR',
+      '--flagfile=experiments/cifar10.flags --data_dir=DIR')],
+    'Several processes', is_topic_first=False,
+    placeholders={'coordinator_address': 'HOST:PORT'})
 
 
 def train(config: Config) -> None:
@@ -39,8 +56,8 @@ def train(config: Config) -> None:
 def main() -> None:
   """Runs the command."""
   command_line.define_config()
-  flags.adopt_module_key_flags(command_line)  # so that --help lists them
-  command_line.start('moon_jax.train', train)
+  flags.adopt_module_key_flags(command_line)  # for --helpshort
+  command_line.start('moon_jax.train', train, page=_PAGE)
 
 
 if __name__ == '__main__':

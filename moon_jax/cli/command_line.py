@@ -18,6 +18,8 @@ from absl import app
 from absl import flags
 from absl import logging
 
+from moon_jax.cli import flag_errors
+from moon_jax.cli import help_page
 from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
 from moon_jax.distributed import processes
@@ -53,6 +55,7 @@ def define_config(own: flags.FlagValues = flags.FLAGS) -> None:
     if choices:
       flags.DEFINE_enum(field.name, field.default, choices, text,
                         flag_values=own)
+      own[field.name].parser = flag_errors.ChoiceParser(field.name, choices)
     else:
       _DEFINE_FNS[field.type](field.name, field.default, text,
                               flag_values=own)
@@ -60,7 +63,8 @@ def define_config(own: flags.FlagValues = flags.FLAGS) -> None:
 
 def start(name: str, run: Callable[[Config], None],
           is_one_run: bool | Callable[[], bool] = True,
-          arguments: list[str] | None = None) -> None:
+          arguments: list[str] | None = None,
+          page: help_page.Page | None = None) -> None:
   """Parses the flags, validates them and calls `run` with the configuration.
 
   Does not return: the process ends with one of the exit statuses above.
@@ -74,7 +78,11 @@ def start(name: str, run: Callable[[Config], None],
       validates them.
     arguments: a list to which arguments that are not flags are added; None if
       they are errors.
+    page: what --help shows besides the flags; None for absl's --help.
   """
+  if page:
+    is_script = sys.argv[0].startswith('moon-jax ')
+    help_page.define(page, sys.argv[0] if is_script else f'python -m {name}')
   words = []  # of the command line, flag files not expanded
 
   def main(argv):
@@ -96,16 +104,19 @@ def start(name: str, run: Callable[[Config], None],
         arguments.extend(rest[1:])
         return rest[:1]
       if len(rest) > 1:
-        raise UserError('all arguments must be flags, got the positional '
-                        f'argument {rest[1]!r}; flags start with --')
+        raise UserError(flag_errors.positional(rest[1]))
       return rest
     except SystemExit:
-      sys.exit(0)  # absl has printed the help and would exit with 1
+      sys.exit(0)  # the help is printed; absl would exit with 1
+    except BrokenPipeError:  # the reader of the help has ended
+      os._exit(128 + signal.SIGPIPE)
     except RecursionError:
       _fail(name, 'flags must be shorter and flag files less deeply nested, '
             'got a RecursionError. --help lists the flags and their values', 2)
     except (flags.Error, UserError, OSError, ValueError) as error:
-      _fail(name, f'{error}. --help lists the flags and their values', 2)
+      reason = flag_errors.message(error, *help_page.names())
+      end = '' if reason.endswith('?') else '.'
+      _fail(name, f'{reason}{end} --help lists the flags and their values', 2)
 
   app.run(main, flags_parser=parse)
 

@@ -10,19 +10,51 @@ import re
 import typing
 from typing import Any
 
+from moon_jax.config.data_flags import ClientFlags
 from moon_jax.config.data_flags import DataFlags
 from moon_jax.config.data_flags import DATASETS as DATASETS
 from moon_jax.config.data_flags import PARTITIONS as PARTITIONS
 from moon_jax.config.method_flags import ALGORITHMS as ALGORITHMS
 from moon_jax.config.method_flags import MethodFlags
+from moon_jax.config.method_flags import PrivacyFlags
+from moon_jax.config.method_flags import ServerFlags
 from moon_jax.config.model_flags import ModelFlags
 from moon_jax.config.model_flags import MODELS as MODELS
+from moon_jax.config.output_flags import EvaluationFlags
 from moon_jax.config.output_flags import OutputFlags
+from moon_jax.config.speed_flags import SpeedFlags
+from moon_jax.config.training_flags import RoundFlags
 from moon_jax.config.training_flags import TrainingFlags
+
+# The topics of flags, in the order of --help and docs/flags.md, and the bases
+# of `Config` with their fields.
+TOPICS = {
+    'Data': DataFlags,
+    'Clients': ClientFlags,
+    'Model': ModelFlags,
+    'Method': MethodFlags,
+    'Server': ServerFlags,
+    'Local training': TrainingFlags,
+    'Rounds': RoundFlags,
+    'Evaluation': EvaluationFlags,
+    'Files and messages': OutputFlags,
+    'Differential privacy': PrivacyFlags,
+    'Speed and precision': SpeedFlags,
+}
+
+# Flag -> names that are built in, and the form of a user-defined value.
+NAMES = {
+    'algorithm': (ALGORITHMS, 'MODULE:FACTORY'),
+    'model': (MODELS, 'MODULE:FACTORY'),
+    'dataset': (DATASETS, 'MODULE:LOADER'),
+    'partition': (PARTITIONS, 'MODULE:FUNCTION'),
+}
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(OutputFlags, TrainingFlags, ModelFlags, MethodFlags, DataFlags):
+class Config(SpeedFlags, PrivacyFlags, OutputFlags, EvaluationFlags,
+             RoundFlags, TrainingFlags, ServerFlags, MethodFlags, ModelFlags,
+             ClientFlags, DataFlags):
   """The configuration of a run.
 
   The same `Config` and data set give the same numbers. Defaults are the

@@ -6,43 +6,47 @@ from moon_jax.config.flag import flag
 
 
 @dataclasses.dataclass(frozen=True)
-class OutputFlags:
-  """Flags of evaluation and of the files of a run."""
+class EvaluationFlags:
+  """Evaluation and metrics."""
 
-  workdir: str = flag(
-      '', 'Directory of the results; by default runs/DATASET-ALGORITHM-HASH, '
-      'a separate directory for each configuration.')
   eval_every: int = flag(
       1, 'Rounds between evaluations on the test set; the last round is always '
       'evaluated.')
-  client_eval_every: int = flag(
-      0, 'Rounds between evaluations of the local models and of the global '
-      "model, on each client's own examples and on the test set; 0 disables "
-      'them.')
+  eval_examples: int = flag(
+      0, 'Number of test examples used by evaluations: a random subset, the '
+      'same for all seeds, methods, rounds and devices; 0 uses all.')
   eval_on: str = flag(
       'test', 'Examples on which the global model is evaluated: the test set, '
       "or also all training examples of the clients (train), without "
       'augmentation.', ('test', 'train'))
+  client_eval_every: int = flag(
+      0, 'Rounds between evaluations of the local models and of the global '
+      "model, on each client's own examples and on the test set; 0 disables "
+      'them.')
   metrics: str = flag(
       '', 'Further metrics of the test set, comma-separated: per_class_accuracy'
       ', balanced_accuracy, confusion, f1, top5, ece; or user-defined as '
       'MODULE:FUNCTION, a function of the logits and the labels '
-      '(docs/metrics.md).')
-  quiet: bool = flag(
-      False, 'Whether to print only warnings, errors and the final line. '
-      'log.txt in --workdir has all messages.')
+      '(docs/metrics.md).', placeholder='NAME,...')
   epoch_losses: bool = flag(
-      False, 'Whether to record the training loss of each local epoch, the '
-      'mean over the steps of all clients of the round.')
+      False, 'Records the training loss of each local epoch, the mean over the '
+      'steps of all clients of the round.')
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputFlags:
+  """Files, checkpoints and messages."""
+
+  workdir: str = flag(
+      '', 'Directory of the results; by default runs/DATASET-ALGORITHM-HASH, '
+      'a separate directory for each configuration.',
+      placeholder='DIR', is_common=True)
   keep_best: bool = flag(
-      False, 'Whether the global model with the best validation accuracy is '
-      'saved too; requires --validation_fraction.')
-  eval_examples: int = flag(
-      0, 'Number of test examples used by evaluations: a random subset, the '
-      'same for all seeds, methods, rounds and devices; 0 uses all.')
+      False, 'Also saves the global model with the best validation accuracy; '
+      'requires --validation_fraction.')
   save_local_models: bool = flag(
-      False, 'Whether to save the local model of each client that trained in '
-      'the last round, to local_models/CLIENT.safetensors.')
+      False, 'Saves the local model of each client that trained in the last '
+      'round, to local_models/CLIENT.safetensors.')
   checkpoint_every: int = flag(
       10, 'Rounds between checkpoints; the last round is always saved. 0 '
       'saves none.')
@@ -56,3 +60,6 @@ class OutputFlags:
       'memory', 'Where the state of clients is between rounds: in memory, or '
       'in a file in --workdir, whose size is that of the clients that have '
       'trained.', ('memory', 'disk'))
+  quiet: bool = flag(
+      False, 'Prints only warnings, errors and the final line; log.txt in '
+      '--workdir has all messages.')

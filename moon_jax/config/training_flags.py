@@ -1,4 +1,4 @@
-"""Flags of rounds, local training and devices."""
+"""Flags of rounds and local training."""
 
 import dataclasses
 
@@ -6,24 +6,57 @@ from moon_jax.config.flag import flag
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingFlags:
-  """Flags of rounds, local training and devices."""
+class RoundFlags:
+  """Rounds, seed and checks of a run."""
 
-  num_rounds: int = flag(100, 'Number of communication rounds.')
+  num_rounds: int = flag(100, 'Number of communication rounds.', is_common=True)
   early_stopping: int = flag(
       0, 'Number of evaluations without a better validation accuracy after '
       'which the run ends; requires --validation_fraction. 0 trains all '
       'rounds.')
-  local_epochs: int = flag(10, "Epochs over a client's data per round.")
-  batch_size: int = flag(64, 'Examples per local step.')
+  seed: int = flag(
+      0, 'Seed of the partition, cohorts, initial model, shuffles and '
+      'augmentation.', is_common=True)
+  on_nan: str = flag(
+      'stop', 'Action if the training of a client ends in NaN or infinity: '
+      'stop the run, or skip_client to leave the client out of the round. A '
+      'global model that is not finite stops any run.',
+      ('stop', 'skip_client'))
+  check_determinism: bool = flag(
+      False, 'Trains the first two rounds twice before the run, compiled '
+      'separately, and continues only if all bits agree.')
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingFlags:
+  """The local training of a client."""
+
+  local_epochs: int = flag(
+      10, "Epochs over a client's data per round.", is_common=True)
+  batch_size: int = flag(64, 'Examples per local step.', is_common=True)
   last_batch: str = flag(
-      'drop', 'Whether the last batch of an epoch, if it is shorter than the '
-      'others, is dropped or kept. A client with fewer examples than one batch '
-      'always trains on them.', ('drop', 'keep'))
+      'drop', 'What happens to the last batch of an epoch, if it is shorter '
+      'than the others: it is dropped (drop) or kept (keep). A client with '
+      'fewer examples than one batch always trains on them.', ('drop', 'keep'))
+  shuffle: bool = flag(
+      True, 'Reshuffles the examples of each client in each local epoch. With '
+      '--noshuffle each epoch has the same batches, sorted by class, as a data '
+      'loader without shuffling reads them from a partition made class by '
+      'class.')
+  augment: bool = flag(
+      True, "Augments training images in the data set's usual way: cifar10 "
+      'with reflect-padding of 4, random crop and flip; cifar100 with '
+      'zero-padding of 4, random crop, flip and rotation; a user-defined data '
+      'set as it selects; others not at all.')
+  augmentation_draws: str = flag(
+      'fresh', 'Random numbers of augmentation: drawn for each client and '
+      'round (fresh); or the same for all of them, by local step (recurring), '
+      'as code that sets the same seed before each local training has them. '
+      'Shuffles differ in both.', ('fresh', 'recurring'))
   optimizer: str = flag(
-      'sgd', 'Local optimizer, reset in each round.',
+      'sgd', 'Local optimizer; its state restarts in each round.',
       ('sgd', 'adam', 'amsgrad'))
-  learning_rate: float = flag(0.01, 'Local learning rate.')
+  learning_rate: float = flag(0.01, 'Local learning rate.', is_common=True)
   learning_rate_schedule: str = flag(
       'constant', 'How the learning rate changes over rounds: constant; '
       'cosine, down to 0 at the end of --num_rounds; or step, multiplied by '
@@ -36,43 +69,9 @@ class TrainingFlags:
   warmup_rounds: int = flag(
       0, 'Rounds at the beginning in which the learning rate increases '
       'linearly; the schedule starts after them.')
+  momentum: float = flag(0.9, 'Momentum of --optimizer=sgd.')
+  weight_decay: float = flag(
+      1e-5, 'Weight decay, added to the gradient (coupled, as in PyTorch).')
   gradient_clip: float = flag(
       0.0, 'Bound on the norm of the gradient of each local step, over all '
       'parameters; larger gradients are scaled down. 0 disables it.')
-  momentum: float = flag(0.9, 'Momentum of sgd.')
-  weight_decay: float = flag(
-      1e-5, 'Weight decay, added to the gradient (coupled, as in PyTorch).')
-  augment: bool = flag(
-      True, "Whether training images are augmented, in the data set's usual "
-      'way (cifar10: reflect-pad 4, random crop, flip; cifar100: zero-pad 4, '
-      'random crop, flip, rotation; user-defined: as '
-      'selected by the data set; others: none).')
-  augmentation_draws: str = flag(
-      'fresh', 'Random numbers of augmentation: drawn for each client and '
-      'round (fresh); or the same for all of them, by local step (recurring), '
-      'as code that sets the same seed before each local training has them. '
-      'Shuffles differ in both.', ('fresh', 'recurring'))
-  shuffle: bool = flag(
-      True, "Whether each client's examples are reshuffled in each local "
-      'epoch. With --noshuffle each epoch has the same batches, sorted by '
-      'class, as a data loader without shuffling reads them from a partition '
-      'made class by class.')
-  seed: int = flag(
-      0, 'Seed of the partition, cohorts, initial model, shuffles and '
-      'augmentation.')
-  on_nan: str = flag(
-      'stop', 'Action if the training of a client ends in NaN or infinity: '
-      'stop the run, or skip_client to leave the client out of the round. A '
-      'global model that is not finite stops any run.',
-      ('stop', 'skip_client'))
-  check_determinism: bool = flag(
-      False, 'Whether to train the first two rounds twice, compiling each '
-      'time, and to continue only if all bits agree.')
-  lanes: int = flag(
-      0, 'Clients trained side by side, on all devices together (a CPU core is '
-      'a device); 0 chooses. Affects speed, and results only through rounding.')
-  shard_data: bool = flag(
-      False, 'Whether a device holds only the training examples of the clients '
-      'that it trains in a round, moved to it in each round, for data sets '
-      'that do not fit. Changes no result; CPU cores share the examples '
-      'anyway.')

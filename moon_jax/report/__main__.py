@@ -9,6 +9,7 @@ import sys
 from absl import flags
 
 from moon_jax.cli import command_line
+from moon_jax.cli import help_page
 from moon_jax.config import Config
 
 _BUDGET = flags.DEFINE_enum(
@@ -16,22 +17,34 @@ _BUDGET = flags.DEFINE_enum(
     'The size of the runs: full is the published one; small takes a night on a '
     'CPU; smoke takes minutes and shows only that the table can be made.')
 _TRAIN = flags.DEFINE_bool(
-    'train', True, 'Whether to train runs that are missing; with --notrain the '
-    'pages have those that have finished.')
+    'train', True, 'Trains runs that are missing; with --notrain the pages '
+    'have those that have finished.')
 _RUNS = flags.DEFINE_list(
     'runs', [], 'Further directories with finished runs, comma-separated. Runs '
     'are reused whatever table or command they were for.')
 _OUT = flags.DEFINE_string(
     'out', '', 'Directory of the pages; by default reports in --workdir.')
 _DRY_RUN = flags.DEFINE_bool(
-    'dry_run', False, 'Whether to print the plan of the missing runs and train '
-    'nothing.')
+    'dry_run', False, 'Prints the plan of the missing runs and trains nothing.')
+
+
+_PAGE = help_page.Page(
+    'Trains the runs of tables that are missing, and writes a page for each '
+    'table: our results beside the published ones. TABLE is a TOML file, a '
+    'directory of such files, or a directory of runs (docs/tables.md). Flags '
+    'of a run replace settings of the tables.',
+    [('in a clone of the repository: all its tables, on handwritten digits',
+      'experiments/tables --budget=smoke'),
+     ('the runs that are missing, and their cost, without training',
+      'experiments/tables --budget=smoke --dry_run')],
+    'Report', placeholders={'runs': 'DIR,...', 'out': 'DIR'},
+    usage='TABLE... [--FLAG=VALUE ...]')
 
 
 def main() -> None:
   """Runs the command."""
   command_line.define_config()
-  flags.adopt_module_key_flags(command_line)  # so that --help lists them
+  flags.adopt_module_key_flags(command_line)  # for --helpshort
   paths: list[str] = []
 
   def report(config: Config) -> None:
@@ -42,7 +55,7 @@ def main() -> None:
         _DRY_RUN.value))
 
   command_line.start('moon_jax.report', report, is_one_run=False,
-                     arguments=paths)
+                     arguments=paths, page=_PAGE)
 
 
 if __name__ == '__main__':

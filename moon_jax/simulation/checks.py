@@ -6,10 +6,8 @@ import pathlib
 
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
-from moon_jax.config import DATASETS
-from moon_jax.config import is_user_code
-from moon_jax.config import MODELS
-from moon_jax.config import PARTITIONS
+from moon_jax.config import NAMES
+from moon_jax.config import suggest
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.simulation import evaluation_checks
@@ -28,15 +26,8 @@ def validate(config: Config) -> Config:
     UserError: naming the first invalid flag, its value and a remedy.
   """
   limits.check(config)
-  for name, known, form in (
-      ('algorithm', registry.METHODS, 'MODULE:FACTORY'),
-      ('model', MODELS, 'MODULE:FACTORY'),
-      ('dataset', DATASETS, 'MODULE:LOADER'),
-      ('partition', PARTITIONS, 'MODULE:FUNCTION')):
-    value = getattr(config, name)
-    if value not in known and not is_user_code(value):
-      raise UserError(f'--{name} must be one of {", ".join(known)}, or '
-                      f'user-defined as {form}; got {value!r}')
+  for name in NAMES:
+    suggest.check_names(name, getattr(config, name))
   if config.mu < 0 and config.mu != -1:
     raise UserError(f'--mu must be at least 0, or -1; got {config.mu}. The '
                     'paper tries --mu=0.1, 1, 5 and 10.')

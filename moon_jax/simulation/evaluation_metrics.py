@@ -20,6 +20,7 @@ import numpy as np
 
 from moon_jax import user_code
 from moon_jax.config import is_user_code
+from moon_jax.config import suggest
 from moon_jax.errors import UserError
 
 Metric = Callable[[np.ndarray, np.ndarray], Any]
@@ -111,7 +112,8 @@ def names_in(flag: str) -> list[str]:
     if name not in BUILT_IN and not is_user_code(name):
       raise UserError(
           f'--metrics must list names of {", ".join(BUILT_IN)}, or user-defined'
-          f' metrics as MODULE:FUNCTION, comma-separated; got {name!r}')
+          f' metrics as MODULE:FUNCTION, comma-separated; got {name!r}'
+          f'{suggest.value("metrics", name, list(BUILT_IN))}')
   keys = [name.rpartition(':')[2] for name in names]
   for name, key in zip(names, keys):
     if keys.count(key) > 1:

@@ -9,6 +9,7 @@ import math
 import typing
 from typing import Any
 
+from moon_jax.config import suggest
 from moon_jax.errors import UserError
 
 _TINY, _HUGE = 1e-30, 1e30  # range of float32 arithmetic
@@ -85,7 +86,8 @@ def check(settings: Any) -> None:
     choices = field.metadata.get('choices')
     if choices and value not in choices:
       raise UserError(
-          f'--{name} must be one of {", ".join(choices)}; got {value!r}')
+          f'--{name} must be one of {", ".join(choices)}; got {value!r}'
+          f'{suggest.value(name, value, choices)}')
   for name, value, (least, hint) in _entries(_AT_LEAST, settings):
     if value < least:
       raise UserError(f'--{name} must be at least {least}; got {value}. {hint}')

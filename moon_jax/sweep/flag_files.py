@@ -7,8 +7,10 @@ from typing import Any
 from absl import flags
 
 from moon_jax.cli import command_line
+from moon_jax.cli import flag_errors
 from moon_jax.config import Config
 from moon_jax.errors import UserError
+from moon_jax.sweep import values
 
 
 def read(words: Sequence[str], where: str,
@@ -29,8 +31,10 @@ def read(words: Sequence[str], where: str,
   try:
     rest = own(['', *words], known_only=not only_runs)
   except (flags.Error, OSError, ValueError, RecursionError) as error:
+    reason = flag_errors.message(error, values.TYPES, [
+        name for name, kind in values.TYPES.items() if kind is bool])
     raise UserError(f'{where}: the flag file must exist and hold flags of a '
-                    f'run, got: {error}') from error
+                    f'run, got: {reason}') from error
   if only_runs and len(rest) > 1:
     raise UserError(f'{where}: the lines of a flag file must be flags, which '
                     f'start with --, got {rest[1]!r}')

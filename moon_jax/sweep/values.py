@@ -1,7 +1,6 @@
 """Settings of a sweep: their names, their types and their text in commands."""
 
 from collections.abc import Iterable
-import difflib
 import numbers
 import typing
 from typing import Any
@@ -10,6 +9,7 @@ from absl import flags
 import numpy as np
 
 from moon_jax.config import Config
+from moon_jax.config import suggest
 from moon_jax.errors import UserError
 
 TYPES: dict[str, type] = typing.get_type_hints(Config)  # of settings, by name
@@ -34,8 +34,9 @@ def check_name(name: str, where: str, known: Iterable[str] = TYPES) -> None:
   """
   known = list(known)
   if name not in known:
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f'; the nearest is {near[0]!r}' if near else ''
+    near, advice = suggest.flag(name, known), suggest.advice(name)
+    hint = (f'; {advice}' if advice else
+            f'; the nearest is {near!r}' if near else '')
     raise UserError(f'{where} must name a flag of a run, got {name!r}{hint}. '
                     'docs/flags.md lists the flags')
 

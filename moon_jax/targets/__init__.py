@@ -11,6 +11,7 @@ import pathlib
 import re
 from typing import NamedTuple
 
+from moon_jax.config import suggest
 from moon_jax.errors import UserError
 
 _FOLDER = pathlib.Path(__file__).parent
@@ -60,7 +61,8 @@ def find(target: str) -> Target:
   choices = f'Give one of {", ".join(names())}, or the path of a description'
   try:
     if not path.is_file():
-      raise UserError(f'{flag} is neither a known GPU nor a file. {choices}')
+      raise UserError(f'{flag} is neither a known GPU nor a file. {choices}'
+                      f'{suggest.value("target", target, names())}')
     num_bytes = path.stat().st_size
     if num_bytes > _MAX_FILE_BYTES:
       raise UserError(

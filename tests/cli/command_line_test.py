@@ -66,11 +66,19 @@ def test_invalid_flags_are_errors(args, words):
   assert (status, out) == (2, '') and words in err
 
 
-def test_help_exits_with_status_0():
+@pytest.mark.parametrize('flag', ['--help', '-h', '--helpfull', '--helpshort'])
+def test_help_exits_with_status_0(flag):
   done = subprocess.run(
-      [sys.executable, '-m', 'moon_jax.train', '--help'], text=True, cwd=_ROOT,
+      [sys.executable, '-m', 'moon_jax.train', flag], text=True, cwd=_ROOT,
       capture_output=True, timeout=60, check=False)
   assert done.returncode == 0 and not done.stderr
-  for words in ('--num_rounds: Number of communication rounds.',
-                '--coordinator_address'):
-    assert words in done.stdout
+  assert 'Number of communication rounds.' in done.stdout
+
+
+def test_help_for_a_reader_that_ends_is_no_error():
+  done = subprocess.run(
+      f'{sys.executable} -m moon_jax.train --help | head -1; '
+      'exit ${PIPESTATUS[0]}', shell=True, executable='/bin/bash', text=True,
+      cwd=_ROOT, capture_output=True, timeout=60, check=False)
+  assert done.returncode in (0, 141) and not done.stderr
+  assert done.stdout.startswith('usage: python -m moon_jax.train')

@@ -3,6 +3,7 @@
 To add one, write a loader module here and register its function in `SOURCES`.
 """
 
+from moon_jax.config import suggest
 from moon_jax.data import mapped
 from moon_jax.data.aligned import aligned
 from moon_jax.data.dataset import Dataset
@@ -88,6 +89,7 @@ def load(name: str, data_dir: str = '') -> Dataset:
 
 
 def _load(name, data_dir):
+  suggest.check_names('dataset', name)
   if name not in SOURCES:
     return user.load(name, data_dir)
   try:

@@ -1,0 +1,202 @@
+"""The text of --help and -h: flags by topic, with defaults and choices."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import re
+import shutil
+import sys
+import textwrap
+import types
+from typing import Any
+from typing import NamedTuple
+
+from absl import app
+from absl import flags
+
+from moon_jax.config import Config
+from moon_jax.config import TOPICS
+
+_MIN_WIDTH = 50
+
+# What the heads of flags mean, for --help and for -h.
+_LEGENDS = {
+    True: 'Flags are shown with their defaults. Of values separated by |, the '
+          'first is the default and the others are the choices. Capitals stand '
+          'for a value that is empty by default. --[no]FLAG is --FLAG (on) or '
+          '--noFLAG (off).',
+    False: 'Flags are shown with their defaults; capitals stand for a value '
+           'that is empty by default.',
+}
+_FLAG_FILES = (' --flagfile=FILE reads flags from a file, one per line; flags '
+               'after it replace those of the file.')
+
+
+class Page(NamedTuple):
+  """What the help of a command has besides the flags of a run.
+
+  Attributes:
+    summary: what the command does.
+    examples: (comment, arguments) of commands that work.
+    topic: the title of the flags that only this command has.
+    is_topic_first: whether these flags precede those of a run, and are in the
+      short help.
+    placeholders: what stands for the values of these flags, by name.
+    usage: what follows the name of the command.
+  """
+
+  summary: str
+  examples: Sequence[tuple[str, str]]
+  topic: str
+  is_topic_first: bool = True
+  placeholders: Mapping[str, str] = types.MappingProxyType({})
+  usage: str = '[--flagfile=FILE] [--FLAG=VALUE ...]'
+
+
+class _Entry(NamedTuple):
+  """A flag as --help shows it."""
+
+  head: str
+  text: str
+
+
+class _HelpFlag(flags.BooleanFlag):
+  """Prints the help and exits, when it is parsed."""
+
+  def __init__(self, name: str, text: str, short_name: str | None,
+               page: Page | None, command: str, is_full: bool):
+    super().__init__(name, False, text, short_name=short_name,
+                     allow_override=True)
+    self._arguments = page, command, is_full
+
+  def parse(self, argument: str) -> None:
+    if self._parse(argument):
+      print(show(*self._arguments, shutil.get_terminal_size().columns),
+            flush=True)
+      sys.exit()
+
+
+def define(page: Page, command: str) -> None:
+  """Defines --help and -h, instead of absl's --help.
+
+  Args:
+    page: of the command.
+    command: how users call it, such as "moon-jax train".
+  """
+  app.define_help_flags()
+  flags.DEFINE_flag(_HelpFlag('help', 'lists all flags', '?', page, command,
+                              is_full=True))
+  flags.DEFINE_flag(_HelpFlag('h', 'lists the most used flags', None, page,
+                              command, is_full=False))
+
+
+def show(page: Page, command: str, is_full: bool, width: int) -> str:
+  """Returns the help of a command, whose flags are defined.
+
+  Args:
+    page: of the command.
+    command: how users call it.
+    is_full: whether it has all flags, not only the most used ones.
+    width: the longest line, in characters; heads of flags may be longer.
+  """
+  width = max(width, _MIN_WIDTH)
+  topics = _topics(page, is_full)
+  legend = _LEGENDS[is_full] + _FLAG_FILES * ('--flagfile' in page.usage)
+  lines = [f'usage: {command} {page.usage}', '', *_wrap(page.summary, width),
+           '', *_wrap(legend, width)]
+  for title, entries in topics.items():
+    lines += ['', f'{title}:', *_table(entries, width)]
+  lines += ['', 'Examples:']
+  for comment, arguments in page.examples:
+    lines += [*_wrap(f'# {comment}', width, '  ', '  # '),
+              f'  {command} {arguments}']
+  lines += ['', *_wrap(
+      'docs/flags.md describes the flags at length.' if is_full else
+      f'{command} --help lists all {len(dataclasses.fields(Config))} flags of '
+      'a run and what they do.', width)]
+  return '\n'.join(lines)
+
+
+def _topics(page, is_full):
+  """Returns the entries of flags by the title of their topic."""
+  own = {page.topic: [_entry_of(flags.FLAGS[name], page.placeholders)
+                      for name in _own_names()]}
+  topics = {}
+  for title, group in TOPICS.items():
+    entries = [_entry(field.name, field.default, field.metadata['help'],
+                      field.metadata['choices'], field.metadata['placeholder'],
+                      is_full)
+               for field in dataclasses.fields(group)
+               if is_full or field.metadata['is_common']]
+    if entries and is_full:
+      topics[title] = entries
+    else:
+      topics.setdefault('Most used flags', []).extend(entries)
+  if page.is_topic_first:
+    return own | topics
+  return topics | own if is_full else topics
+
+
+def names() -> tuple[list[str], list[str]]:
+  """Returns the flags that --help mentions, and the boolean ones of them."""
+  config = [field.name for field in dataclasses.fields(Config)]
+  listed = [*config, *_own_names()]
+  return [*listed, 'flagfile', 'help'], [
+      name for name in listed if flags.FLAGS[name].boolean]
+
+
+def _own_names():
+  """Returns the flags that only this command has, in order of definition."""
+  config = {field.name for field in dataclasses.fields(Config)}
+  return [name for name, flag in flags.FLAGS._flags().items()
+          if name == flag.name and name not in config and not
+          flags.FLAGS.find_module_defining_flag(name).startswith('absl')
+          and not isinstance(flag, _HelpFlag)]
+
+
+def _entry_of(flag, placeholders):
+  """Returns the entry of an absl flag."""
+  choices = getattr(flag.parser, 'enum_values', None)
+  text = flag.help.removeprefix(f'<{"|".join(choices or ())}>: ')
+  text = text.partition(';\n')[0]  # absl adds that a flag may be repeated
+  return _entry(flag.name, flag.default, text, choices,
+                placeholders.get(flag.name, ''), is_full=True)
+
+
+def _entry(name: str, default: Any, text: str, choices: Sequence[str] | None,
+           placeholder: str, is_full: bool) -> _Entry:
+  """Returns the entry of a flag; with the first sentence if not `is_full`."""
+  text = ' '.join(text.split())
+  if not is_full:
+    text = re.split(r'(?<=\.) |; or user-defined', text)[0].rstrip('.') + '.'
+  if isinstance(default, bool):
+    return _Entry(f'--[no]{name}',
+                  f'{text} Default: {"on" if default else "off"}.')
+  if choices:
+    value = '|'.join([default, *(c for c in choices if c != default)])
+  elif default in ('', [], None):
+    value = placeholder or 'VALUE'
+  else:
+    value = (f'{default:g}'.replace('e-0', 'e-') if isinstance(default, float)
+             else str(default))
+  return _Entry(f'--{name}={value}', text)
+
+
+def _table(entries, width):
+  """Returns lines with the heads of flags at the left of their texts."""
+  column = 26 if width < 100 else 34
+  lines = []
+  for head, text in entries:
+    body = _wrap(text, width, ' ' * column)
+    if len(head) + 4 <= column:
+      body[0] = f'  {head}'.ljust(column) + body[0].lstrip()
+    else:
+      lines.append(f'  {head}')
+    lines += body
+  return lines
+
+
+def _wrap(text, width, indent='', next_indent=None):
+  return textwrap.wrap(
+      text, width, initial_indent=indent, break_on_hyphens=False,
+      subsequent_indent=indent if next_indent is None else next_indent)
