@@ -135,8 +135,8 @@ def _list(arguments: argparse.Namespace) -> None:
     print(f'{name:14}{entry.examples:17}{entry.inputs:15}{entry.classes:9}'
           f'{files}')
     print(f'  {entry.license}; {entry.page}')
-  print('Your own data: --dataset=npz, npy or MODULE:LOADER '
-        '(docs/user_data.md).')
+  print('Other data: --dataset=npz, npy or MODULE:LOADER (docs/user_data.md), '
+        'hf:NAME\n(docs/huggingface.md).')
   sys.stdout.flush()
 
 

@@ -34,7 +34,8 @@ def validate(config: Config) -> Config:
       ('dataset', DATASETS, 'MODULE:LOADER'),
       ('partition', PARTITIONS, 'MODULE:FUNCTION')):
     value = getattr(config, name)
-    if value not in known and not is_user_code(value):
+    if value not in known and not is_user_code(value) and not (
+        name == 'dataset' and value.startswith('hf:')):
       raise UserError(f'--{name} must be one of {", ".join(known)}, or '
                       f'user-defined as {form}; got {value!r}')
   if config.mu < 0 and config.mu != -1:

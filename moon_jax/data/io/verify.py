@@ -97,7 +97,7 @@ def _problem_and_note(layout: Layout, name: str, count: int,
     try:
       layout.check_unknown_fn(blob, count)
     except ValueError as error:
-      return f'{problem} ({error})', ''
+      return (f'{problem} ({error})' if len(blob) == num_bytes else problem), ''
     return '', (f'md5 {md5}, not {expected}; its labels are complete, so it is '
                 'used, but partitions may differ from the published ones')
   return problem, ''
