@@ -11,8 +11,8 @@
     for record in simulation.rounds(10):
       print(record.round, record.test_accuracy)
 
-Data: `load_dataset`, `Dataset`, `partition`, `cohort`, `label_shift`;
-`ClientTests` and `client_tests`, held-out data of clients.
+Data: `load_dataset`, `from_huggingface`, `Dataset`, `partition`, `cohort`,
+`label_shift`; `ClientTests` and `client_tests`, held-out data of clients.
 Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`; `Model` and
 `Outputs`; `from_flax` and `from_nnx` wrap Flax modules;
 `conv_general_dilated` and `max_pool` are fast functions for such modules.
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
   from moon_jax.data.client_tests import ClientTests
   from moon_jax.data.dataset import Dataset
   from moon_jax.data.sources import load as load_dataset
+  from moon_jax.data.sources.huggingface import from_huggingface
   from moon_jax.errors import DivergedError
   from moon_jax.errors import InterruptedRun
   from moon_jax.errors import OutOfMemory
@@ -115,6 +116,7 @@ _PUBLIC = {
     'fednova': ('algorithms.fednova', 'fednova'),
     'fedprox': ('algorithms.fedprox', 'fedprox'),
     'from_flax': ('models.flax_modules', 'from_flax'),
+    'from_huggingface': ('data.sources.huggingface', 'from_huggingface'),
     'from_nnx': ('models.nnx_modules', 'from_nnx'),
     'l2': ('algorithms.l2', 'l2'),
     'joint': ('models.joint', ''),
@@ -145,10 +147,10 @@ __all__ = [  # sorted; equal to the keys above
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
     'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
     'conv_general_dilated', 'fedavg', 'fednova', 'fedprox', 'from_flax',
-    'from_nnx', 'joint', 'l2', 'label_shift', 'load', 'load_dataset',
-    'losses', 'max_pool', 'mlp', 'moon', 'partition', 'resnet18',
-    'resnet50', 'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo',
-    'with_control_variates', 'with_fednova', 'with_proximal',
+    'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift', 'load',
+    'load_dataset', 'losses', 'max_pool', 'mlp', 'moon', 'partition',
+    'resnet18', 'resnet50', 'run', 'run_sweep', 'scaffold', 'simple_cnn',
+    'solo', 'with_control_variates', 'with_fednova', 'with_proximal',
     'with_server_optimizer']
 
 

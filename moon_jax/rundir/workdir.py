@@ -60,7 +60,8 @@ class Workdir:
       UserError: if the directory holds a run of another configuration.
     """
     inputs = inputs or {}
-    file_name = lambda name: name.replace(':', '.')
+    file_name = lambda name: ('hf.' + pathlib.PurePath(name.partition(
+        ',')[0][3:]).stem if name.startswith('hf:') else name.replace(':', '.'))
     name = '-'.join([file_name(config.dataset), file_name(config.algorithm),
                      identity.fingerprint(config), *inputs.values()])
     self.path = pathlib.Path(config.workdir or f'{root}/{name}').expanduser()
