@@ -17,6 +17,7 @@ from moon_jax.config.method_flags import ALGORITHMS as ALGORITHMS
 from moon_jax.config.method_flags import MethodFlags
 from moon_jax.config.model_flags import ModelFlags
 from moon_jax.config.model_flags import MODELS as MODELS
+from moon_jax.config.output_flags import LOGGERS as LOGGERS
 from moon_jax.config.output_flags import OutputFlags
 from moon_jax.config.training_flags import TrainingFlags
 
@@ -63,6 +64,11 @@ class Config(OutputFlags, TrainingFlags, ModelFlags, MethodFlags, DataFlags):
   def has_user_model(self) -> bool:
     """Returns whether the network is user-defined, MODULE:FACTORY."""
     return is_user_code(self.model)
+
+  def logger_names(self) -> list[str]:
+    """Returns the names of --loggers, each once."""
+    names = map(str.strip, self.loggers.split(','))
+    return list(dict.fromkeys(name for name in names if name))
 
   def split_seed(self) -> int:
     """Returns the seed of the partition."""

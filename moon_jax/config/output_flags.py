@@ -4,6 +4,8 @@ import dataclasses
 
 from moon_jax.config.flag import flag
 
+LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
+
 
 @dataclasses.dataclass(frozen=True)
 class OutputFlags:
@@ -31,6 +33,10 @@ class OutputFlags:
   quiet: bool = flag(
       False, 'Whether to print only warnings, errors and the final line. '
       'log.txt in --workdir has all messages.')
+  loggers: str = flag(
+      '', 'Where else the metrics of each round go, comma-separated: csv, '
+      'tensorboard, wandb, mlflow, aim; or user-defined as MODULE:CLASS '
+      '(docs/loggers.md).')
   epoch_losses: bool = flag(
       False, 'Whether to record the training loss of each local epoch, the '
       'mean over the steps of all clients of the round.')

@@ -8,6 +8,7 @@ from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.config import DATASETS
 from moon_jax.config import is_user_code
+from moon_jax.config import LOGGERS
 from moon_jax.config import MODELS
 from moon_jax.config import PARTITIONS
 from moon_jax.data.dataset import Dataset
@@ -37,6 +38,10 @@ def validate(config: Config) -> Config:
     if value not in known and not is_user_code(value):
       raise UserError(f'--{name} must be one of {", ".join(known)}, or '
                       f'user-defined as {form}; got {value!r}')
+  for name in config.logger_names():
+    if name not in LOGGERS and not is_user_code(name):
+      raise UserError(f'--loggers must be of {", ".join(LOGGERS)}, or '
+                      f'user-defined as MODULE:CLASS; got {name!r}')
   if config.mu < 0 and config.mu != -1:
     raise UserError(f'--mu must be at least 0, or -1; got {config.mu}. The '
                     'paper tries --mu=0.1, 1, 5 and 10.')
