@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import time
 from typing import Any
 
 from moon_jax.errors import UserError
@@ -48,8 +49,10 @@ class TensorBoard(base.Logger):
   def _open(self, step):
     import tensorboardX
 
+    # Two files of the same second would have the same name.
     self._writer = tensorboardX.SummaryWriter(
-        str(self._path), purge_step=step, filename_suffix=_SUFFIX)
+        str(self._path), purge_step=step,
+        filename_suffix=f'.{time.time_ns()}{_SUFFIX}')
 
   def log(self, line: dict[str, Any]) -> None:
     if self._path is None:
