@@ -23,7 +23,8 @@ Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`;
 Simulations: `Federation`, `Simulation`, `Record`; `Simulations`, several in one
 program.
 Runs with a directory, as the command line makes them: `Config`, `run`; `load`
-reads the final model of a run. `Sweep`, a set of runs, and `run_sweep`.
+reads the final model of a run. `loggers`, which write metrics elsewhere.
+`Sweep`, a set of runs, and `run_sweep`.
 Errors: `UserError`, `DivergedError`, `OutOfMemory`, `InterruptedRun`.
 
 Names are imported when first used: JAX takes a second to import.
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING
 from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
+  from moon_jax import loggers
   from moon_jax import losses
   from moon_jax.algorithms.base import Algorithm
   from moon_jax.algorithms.base import Batch
@@ -123,6 +125,7 @@ _PUBLIC = {
     'label_shift': ('data.label_shift', ''),
     'load': ('rundir.export', 'load'),
     'load_dataset': ('data.sources', 'load'),
+    'loggers': ('loggers', ''),
     'losses': ('losses', ''),
     'max_pool': ('models.module_layers', 'max_pool'),
     'mlp': ('models.constructors', 'mlp'),
@@ -148,9 +151,10 @@ __all__ = [  # sorted; equal to the keys above
     'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
     'conv_general_dilated', 'fedavg', 'fednova', 'fedprox', 'from_flax',
     'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift', 'load',
-    'load_dataset', 'losses', 'max_pool', 'mlp', 'moon', 'partition',
-    'resnet18', 'resnet50', 'run', 'run_sweep', 'scaffold', 'simple_cnn',
-    'solo', 'with_control_variates', 'with_fednova', 'with_proximal',
+    'load_dataset', 'loggers', 'losses', 'max_pool', 'mlp', 'moon',
+    'partition', 'resnet18', 'resnet50', 'run', 'run_sweep', 'scaffold',
+    'simple_cnn', 'solo', 'with_control_variates', 'with_fednova',
+    'with_proximal',
     'with_server_optimizer']
 
 

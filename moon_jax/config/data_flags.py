@@ -8,6 +8,8 @@ DATASETS = ('digits', 'cifar10', 'cifar100', 'tiny_imagenet', 'mnist',
             'fashion_mnist', 'svhn', 'shakespeare', 'femnist', 'celeba',
             'breast_cancer', 'npz', 'npy')
 
+HUGGINGFACE = 'hf:'  # before the name of a data set of Hugging Face
+
 PARTITIONS = ('iid', 'dirichlet', 'shards', 'quantity', 'feature_noise',
               'natural')
 

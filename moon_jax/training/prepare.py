@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from moon_jax import loggers
 from moon_jax import user_code
 from moon_jax.config import Config
 from moon_jax.config import is_user_code
@@ -74,6 +75,7 @@ def prepare(config: Config, load: Loaders | None = None,
 
   load = load or loaders()
   config = checks.validate(config)
+  loggers.check(config)
   _warn(config, load.warn)
   cohorts = cohort.make(config)
   inputs = inputs_of(config)

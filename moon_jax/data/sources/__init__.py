@@ -5,6 +5,7 @@ To add one, write a loader module here and register its function in `SOURCES`.
 
 from collections.abc import Callable
 
+from moon_jax.config import HUGGINGFACE
 from moon_jax.config import suggest
 from moon_jax.data import mapped
 from moon_jax.data.aligned import aligned
@@ -93,7 +94,7 @@ def load(name: str, data_dir: str = '') -> Dataset:
 
 
 def _load(name, data_dir):
-  if name.startswith(huggingface.PREFIX):
+  if name.startswith(HUGGINGFACE):
     return huggingface.load(name, data_dir)
   suggest.check_names('dataset', name)
   if name not in SOURCES:

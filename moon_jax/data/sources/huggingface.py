@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 
 from moon_jax import user_code
+from moon_jax.config import HUGGINGFACE
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import hf_columns
 from moon_jax.data.sources import arrays
 from moon_jax.errors import UserError
-
-PREFIX = 'hf:'
 
 # Options of `from_huggingface`, with their types.
 _OPTIONS = dict.fromkeys(('input', 'label', 'client', 'train', 'test'), str) | {
@@ -52,7 +51,7 @@ def load(name: str, data_dir: str) -> Dataset:
     UserError: if `datasets` is missing, the data set cannot be loaded, or its
       columns do not fit.
   """
-  place, _, text = name.removeprefix(PREFIX).partition(',')
+  place, _, text = name.removeprefix(HUGGINGFACE).partition(',')
   options = user_code.parse_args('dataset', text)
   if unknown := options.keys() - {*_OPTIONS, *_HUB}:
     raise UserError(f'--dataset={name}: options must be among '
