@@ -11,8 +11,8 @@
     for record in simulation.rounds(10):
       print(record.round, record.test_accuracy)
 
-Data: `load_dataset`, `Dataset`, `partition`, `cohort`, `label_shift`;
-`ClientTests` and `client_tests`, held-out data of clients.
+Data: `load_dataset`, `from_huggingface`, `Dataset`, `partition`, `cohort`,
+`label_shift`; `ClientTests` and `client_tests`, held-out data of clients.
 Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`; `Model` and
 `Outputs`; `from_flax` and `from_nnx` wrap Flax modules;
 `conv_general_dilated` and `max_pool` are fast functions for such modules.
@@ -23,7 +23,8 @@ Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`;
 Simulations: `Federation`, `Simulation`, `Record`; `Simulations`, several in one
 program.
 Runs with a directory, as the command line makes them: `Config`, `run`; `load`
-reads the final model of a run. `Sweep`, a set of runs, and `run_sweep`.
+reads the final model of a run. `loggers`, which write metrics elsewhere.
+`Sweep`, a set of runs, and `run_sweep`.
 Errors: `UserError`, `DivergedError`, `OutOfMemory`, `InterruptedRun`.
 
 Names are imported when first used: JAX takes a second to import.
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING
 from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
+  from moon_jax import loggers
   from moon_jax import losses
   from moon_jax.algorithms.base import Algorithm
   from moon_jax.algorithms.base import Batch
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
   from moon_jax.data.client_tests import ClientTests
   from moon_jax.data.dataset import Dataset
   from moon_jax.data.sources import load as load_dataset
+  from moon_jax.data.sources.huggingface import from_huggingface
   from moon_jax.errors import DivergedError
   from moon_jax.errors import InterruptedRun
   from moon_jax.errors import OutOfMemory
@@ -115,12 +118,14 @@ _PUBLIC = {
     'fednova': ('algorithms.fednova', 'fednova'),
     'fedprox': ('algorithms.fedprox', 'fedprox'),
     'from_flax': ('models.flax_modules', 'from_flax'),
+    'from_huggingface': ('data.sources.huggingface', 'from_huggingface'),
     'from_nnx': ('models.nnx_modules', 'from_nnx'),
     'l2': ('algorithms.l2', 'l2'),
     'joint': ('models.joint', ''),
     'label_shift': ('data.label_shift', ''),
     'load': ('rundir.export', 'load'),
     'load_dataset': ('data.sources', 'load'),
+    'loggers': ('loggers', ''),
     'losses': ('losses', ''),
     'max_pool': ('models.module_layers', 'max_pool'),
     'mlp': ('models.constructors', 'mlp'),
@@ -145,10 +150,11 @@ __all__ = [  # sorted; equal to the keys above
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
     'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
     'conv_general_dilated', 'fedavg', 'fednova', 'fedprox', 'from_flax',
-    'from_nnx', 'joint', 'l2', 'label_shift', 'load', 'load_dataset',
-    'losses', 'max_pool', 'mlp', 'moon', 'partition', 'resnet18',
-    'resnet50', 'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo',
-    'with_control_variates', 'with_fednova', 'with_proximal',
+    'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift', 'load',
+    'load_dataset', 'loggers', 'losses', 'max_pool', 'mlp', 'moon',
+    'partition', 'resnet18', 'resnet50', 'run', 'run_sweep', 'scaffold',
+    'simple_cnn', 'solo', 'with_control_variates', 'with_fednova',
+    'with_proximal',
     'with_server_optimizer']
 
 

@@ -15,6 +15,7 @@ COMMANDS = {
     'sweep': ('moon_jax.sweep.__main__', 'train many runs in few programs'),
     'report': ('moon_jax.report.__main__',
                'make published tables, ours beside theirs'),
+    'data': ('moon_jax.data_command', 'download, check and list data sets'),
     'plan': ('moon_jax.plan', 'estimate time and memory of a run'),
     'completion': ('moon_jax.cli.completion',
                    'print a completion script for bash, zsh or fish'),

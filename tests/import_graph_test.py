@@ -14,8 +14,9 @@ PACKAGE = pathlib.Path(__file__).parents[1] / 'moon_jax'
 LAYERS = (
     'version', 'errors', 'platforms', 'config', 'losses', 'optimizers',
     'learning_rates', 'trees', 'user_code', 'distributed', 'data', 'models',
-    'algorithms', 'engine', 'simulation', 'rundir', 'view', 'training', 'cli',
-    'targets', 'sweep', 'report', 'train', 'plan', '__main__', 'moon_jax')
+    'algorithms', 'engine', 'simulation', 'rundir', 'view', 'loggers',
+    'training', 'cli', 'targets', 'sweep', 'report', 'inspect', 'compare',
+    'train', 'plan', 'data_command', '__main__', 'moon_jax')
 
 MAX_LINES = 250
 

@@ -7,7 +7,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import time
 
 import jax
 import numpy as np
@@ -30,14 +29,16 @@ SMALL = Config(
 
 
 def train(*args, cwd, cache=''):
-  """Runs the command; returns its exit status, output, errors and seconds."""
-  start = time.monotonic()
+  """Runs the command; returns its exit status, output and errors.
+
+  With JAX_LOG_COMPILES=1 the errors have a line for each compiled program.
+  """
   done = subprocess.run(
       [sys.executable, '-m', 'moon_jax.train', *args], cwd=cwd, text=True,
       capture_output=True, timeout=120, check=False,
       env={**os.environ, 'PYTHONPATH': str(ROOT),
            'JAX_COMPILATION_CACHE_DIR': cache})
-  return done.returncode, done.stdout, done.stderr, time.monotonic() - start
+  return done.returncode, done.stdout, done.stderr
 
 
 def results(summary_or_metrics):
@@ -60,7 +61,7 @@ def test_command_writes_all_that_it_promises(tmp_path, compilation_cache):
   flags = [f'--{"" if v is not False else "no"}{k}'
            + ('' if isinstance(v, bool) else f'={v}')
            for k, v in SMALL.to_dict().items()]
-  status, out, err, _ = train(*flags, cwd=tmp_path, cache=compilation_cache)
+  status, out, err = train(*flags, cwd=tmp_path, cache=compilation_cache)
   assert status == 0, err
   assert 'Traceback' not in err
   workdir = tmp_path / 'runs' / f'digits-moon-{fingerprint(resolved)}'
@@ -92,7 +93,7 @@ def test_command_writes_all_that_it_promises(tmp_path, compilation_cache):
   assert sorted(saved['indices']) == list(range(1438))
 
   # The same command again: nothing to do, and it says so.
-  status, out, err, _ = train(*flags, cwd=tmp_path, cache=compilation_cache)
+  status, out, err = train(*flags, cwd=tmp_path, cache=compilation_cache)
   assert status == 0 and 'is complete' in out
   assert metrics_of(workdir) == metrics
 
@@ -120,8 +121,9 @@ def test_fewer_test_examples_are_recorded(tmp_path, capsys, monkeypatch):
   summary = run.run(with_(config, num_rounds=2))
   assert shown == [
       'loading data', 'preparing the first round', 'compiling',
-      'round 1: training', 'round 2: training',
-      'round 2: evaluating on 75 examples', 'saving the final model']
+      'round 1: training', 'round 1: saving a checkpoint', 'round 2: training',
+      'round 2: evaluating on 75 examples', 'round 2: saving a checkpoint',
+      'saving the final model']
   assert summary['test_examples'] == 75
   assert 'evaluated on 75 of the test examples' in capsys.readouterr().out
   run.run(config)
@@ -421,7 +423,9 @@ def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
     (['--flagfile=nowhere.flags'], ['nowhere.flags']),
     (['digits'], ['digits', 'must be flags']),
 ])
-def test_invalid_input_is_reported_in_one_line(flags, words, tmp_path):
+def test_invalid_input_is_reported_in_one_line(flags, words, tmp_path,
+                                                   monkeypatch):
+  monkeypatch.setenv('JAX_LOG_COMPILES', '1')
   (tmp_path / 'file').write_text('')
   (tmp_path / 'other').mkdir()
   (tmp_path / 'other' / 'config.json').write_text(
@@ -430,13 +434,11 @@ def test_invalid_input_is_reported_in_one_line(flags, words, tmp_path):
   flags = [flag.replace(TMP, str(tmp_path)) for flag in flags]
   if not any(flag.startswith('--dataset') for flag in flags):
     flags = ['--dataset=digits', *flags]
-  status, _, err, seconds = train(*flags, cwd=tmp_path)
+  status, _, err = train(*flags, cwd=tmp_path)
   assert status == 2, err
   for word in words:
     assert word in err
-  assert 'Traceback' not in err and err.count('\n') <= 3
-  # A limit for a machine that does something else as well; alone it is 2 s.
-  assert seconds < 20
+  assert 'Traceback' not in err and err.count('\n') <= 3  # none compiled
 
 
 @pytest.mark.parametrize('name', sorted(
@@ -445,7 +447,7 @@ def test_flag_files_are_valid_and_tell_what_to_expect(name, tmp_path):
   path = ROOT / 'experiments' / name
   text = path.read_text()
   assert text.startswith('#') and 'accuracy' in text
-  status, _, err, _ = train(
+  status, _, err = train(
       f'--flagfile={path}', '--data_dir=/no/such', '--workdir=/proc/run',
       cwd=tmp_path)
   # The flags of the file are valid: only the invalid ones are reported.

@@ -13,6 +13,7 @@ from typing import Any
 from moon_jax.config.data_flags import ClientFlags
 from moon_jax.config.data_flags import DataFlags
 from moon_jax.config.data_flags import DATASETS as DATASETS
+from moon_jax.config.data_flags import HUGGINGFACE as HUGGINGFACE
 from moon_jax.config.data_flags import PARTITIONS as PARTITIONS
 from moon_jax.config.method_flags import ALGORITHMS as ALGORITHMS
 from moon_jax.config.method_flags import MethodFlags
@@ -21,6 +22,7 @@ from moon_jax.config.method_flags import ServerFlags
 from moon_jax.config.model_flags import ModelFlags
 from moon_jax.config.model_flags import MODELS as MODELS
 from moon_jax.config.output_flags import EvaluationFlags
+from moon_jax.config.output_flags import LOGGERS as LOGGERS
 from moon_jax.config.output_flags import OutputFlags
 from moon_jax.config.speed_flags import SpeedFlags
 from moon_jax.config.training_flags import RoundFlags
@@ -95,6 +97,11 @@ class Config(SpeedFlags, PrivacyFlags, OutputFlags, EvaluationFlags,
   def has_user_model(self) -> bool:
     """Returns whether the network is user-defined, MODULE:FACTORY."""
     return is_user_code(self.model)
+
+  def logger_names(self) -> list[str]:
+    """Returns the names of --loggers, each once."""
+    names = map(str.strip, self.loggers.split(','))
+    return list(dict.fromkeys(name for name in names if name))
 
   def split_seed(self) -> int:
     """Returns the seed of the partition."""

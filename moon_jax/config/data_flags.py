@@ -8,6 +8,8 @@ DATASETS = ('digits', 'cifar10', 'cifar100', 'tiny_imagenet', 'mnist',
             'fashion_mnist', 'svhn', 'shakespeare', 'femnist', 'celeba',
             'breast_cancer', 'npz', 'npy')
 
+HUGGINGFACE = 'hf:'  # before the name of a data set of Hugging Face
+
 PARTITIONS = ('iid', 'dirichlet', 'shards', 'quantity', 'feature_noise',
               'natural')
 
@@ -19,7 +21,8 @@ class DataFlags:
   dataset: str = flag(
       'cifar10', f'Data set: {", ".join(DATASETS)}; or user-defined as '
       'MODULE:LOADER, a function of --data_dir that returns a dict of arrays '
-      '(docs/user_data.md).', is_common=True)
+      '(docs/user_data.md); or of Hugging Face as hf:NAME_OR_PATH,OPTION=VALUE,'
+      '... (docs/huggingface.md).', is_common=True)
   data_dir: str = flag(
       '', 'Directory that holds the data set in any published form, or into '
       'which it is downloaded (cifar10, cifar100, tiny_imagenet); "tfds" '

@@ -4,6 +4,8 @@ import dataclasses
 
 from moon_jax.config.flag import flag
 
+LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationFlags:
@@ -63,3 +65,7 @@ class OutputFlags:
   quiet: bool = flag(
       False, 'Prints only warnings, errors and the final line; log.txt in '
       '--workdir has all messages.')
+  loggers: str = flag(
+      '', 'Where else the metrics of each round go, comma-separated: csv, '
+      'tensorboard, wandb, mlflow, aim; or user-defined as MODULE:CLASS '
+      '(docs/loggers.md).', placeholder='NAME,...')

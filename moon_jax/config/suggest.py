@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import difflib
 import re
 
+from moon_jax.config import HUGGINGFACE
 from moon_jax.config import is_user_code
 from moon_jax.config import NAMES
 from moon_jax.config import synonyms
@@ -71,7 +72,8 @@ def check_names(name: str, given: str) -> None:
     UserError: if it is neither a built-in name nor user-defined.
   """
   known, form = NAMES[name]
-  if given not in known and not is_user_code(given):
+  is_huggingface = name == 'dataset' and given.startswith(HUGGINGFACE)
+  if given not in known and not is_user_code(given) and not is_huggingface:
     raise UserError(f'--{name} must be one of {", ".join(known)}, or '
                     f'user-defined as {form}; got {given!r}'
                     f'{value(name, given, known)}')

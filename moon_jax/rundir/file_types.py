@@ -1,12 +1,13 @@
-"""Checks the types of the paths in a work directory."""
+"""Checks the paths in a work directory before any write."""
 
 import os
 import pathlib
+import tempfile
 
 from moon_jax.errors import UserError
 
 _FILES = ('config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
-          'metrics.jsonl', 'summary.json', 'diverged.json',
+          'metrics.jsonl', 'log.txt', 'summary.json', 'diverged.json',
           'model.safetensors', 'best.safetensors')
 
 _DIRECTORIES = ('checkpoints', 'client_state', 'model', 'best', 'local_models')
@@ -30,3 +31,16 @@ def check(directory: pathlib.Path) -> None:
       raise UserError(
           f'--workdir={directory}: {path.name} must be a directory, got '
           'something else; move it away, or name another directory')
+
+
+def check_writable(directory: pathlib.Path) -> None:
+  """Checks that files can be written to a directory, or that it can be made.
+
+  Raises:
+    OSError: if a temporary directory in it, or in the closest parent that
+      exists, cannot be made.
+  """
+  while not os.path.lexists(directory):
+    directory = directory.parent
+  with tempfile.TemporaryDirectory(dir=directory, prefix='.moon_jax-'):
+    pass

@@ -19,7 +19,7 @@ FREE_FIELDS = (
     'data_dir', 'workdir', 'checkpoint_every', 'checkpoint_keep',
     'checkpoint_keep_every', 'on_nan', 'check_determinism', 'lanes',
     'shard_data', 'cohorts_file', 'convolution', 'partition_file',
-    'init_from', 'client_state', 'quiet')
+    'init_from', 'client_state', 'quiet', 'loggers')
 
 # Fields that earlier versions did not have, with the value that describes what
 # those versions did. A field with this value is left out of the fingerprint, so

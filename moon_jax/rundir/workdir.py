@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from moon_jax.config import Config
+from moon_jax.config import HUGGINGFACE
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.io import files
@@ -60,8 +61,7 @@ class Workdir:
       UserError: if the directory holds a run of another configuration.
     """
     inputs = inputs or {}
-    file_name = lambda name: name.replace(':', '.')
-    name = '-'.join([file_name(config.dataset), file_name(config.algorithm),
+    name = '-'.join([_in_path(config.dataset), _in_path(config.algorithm),
                      identity.fingerprint(config), *inputs.values()])
     self.path = pathlib.Path(config.workdir or f'{root}/{name}').expanduser()
     self._config = config
@@ -244,3 +244,11 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
     out.flush()
     os.fsync(out.fileno())
   os.replace(part, path)
+
+
+def _in_path(name):
+  """Returns the name of a data set or method as a part of a path."""
+  if name.startswith(HUGGINGFACE):
+    place = name.removeprefix(HUGGINGFACE).partition(',')[0]
+    return f'hf.{pathlib.PurePath(place).stem}'
+  return name.replace(':', '.')

@@ -6,6 +6,8 @@ import pathlib
 
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
+from moon_jax.config import is_user_code
+from moon_jax.config import LOGGERS
 from moon_jax.config import NAMES
 from moon_jax.config import suggest
 from moon_jax.data.dataset import Dataset
@@ -28,6 +30,11 @@ def validate(config: Config) -> Config:
   limits.check(config)
   for name in NAMES:
     suggest.check_names(name, getattr(config, name))
+  for name in config.logger_names():
+    if name not in LOGGERS and not is_user_code(name):
+      raise UserError(f'--loggers must be of {", ".join(LOGGERS)}, or '
+                      f'user-defined as MODULE:CLASS; got {name!r}'
+                      f'{suggest.value("loggers", name, LOGGERS)}')
   if config.mu < 0 and config.mu != -1:
     raise UserError(f'--mu must be at least 0, or -1; got {config.mu}. The '
                     'paper tries --mu=0.1, 1, 5 and 10.')

@@ -48,7 +48,7 @@ LABELS = frozenset({'label_noise', 'label_noise_form', 'concept_shift'})
 HOST = frozenset({
     'shuffle', 'epoch_losses', 'on_nan', 'early_stopping', 'eval_every',
     'client_eval_every', 'keep_best', 'workdir', 'checkpoint_every',
-    'checkpoint_keep', 'checkpoint_keep_every', 'dp_delta'})
+    'checkpoint_keep', 'checkpoint_keep_every', 'loggers', 'dp_delta'})
 
 # The numbers of epochs and of batches are numbers of rows of the table.
 ROWS = frozenset({'local_epochs', 'last_batch'})

@@ -9,14 +9,11 @@ another process then resumes its runs.
 from collections.abc import Callable
 from collections.abc import Sequence
 import contextlib
-import functools
 import sys
-import time
 from typing import Any
 
 from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
-from moon_jax.errors import InterruptedRun
 from moon_jax.errors import UserError
 from moon_jax.rundir.metrics_file import InUse
 from moon_jax.simulation.federation import Federation
@@ -26,15 +23,16 @@ from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
 from moon_jax.sweep.planning import Planned
 from moon_jax.training import prepare
+from moon_jax.training import run_loggers
 from moon_jax.training.prepare import Prepared
-from moon_jax.training.signals import Interrupt
+from moon_jax.training.signals import wait
 
 _POLL_SECONDS = 2.  # between two looks at the runs of other processes
 
 
 def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
-        part: tuple[int, int] = (0, 1), callbacks: Sequence[Callable] = ()
-        ) -> list[dict[str, Any] | None]:
+        part: tuple[int, int] = (0, 1), callbacks: Sequence[Callable] = (),
+        loggers: Sequence[Callable] = ()) -> list[dict[str, Any] | None]:
   """Trains, or resumes, the runs of a sweep; returns their summaries.
 
   Finished runs are not repeated. If other processes train runs of the sweep,
@@ -48,6 +46,7 @@ def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
     part: (i, n) trains every n-th program only, from the i-th on, and waits for
       no other process.
     callbacks: see `moon_jax.run`; called after each round of each run.
+    loggers: functions that return a logger, called for each run.
 
   Returns:
     For each run, in the order of sweep.configs, the content of its summary.json
@@ -68,37 +67,29 @@ def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
   if not isinstance(sweep, Sweep):
     raise UserError('a sweep must be a moon_jax.Sweep, such as moon_jax.Sweep.'
                     f'grid(config, seed=range(3)); got {type(sweep).__name__}')
+  run_loggers.check_factories(loggers)
   units = Units(sweep, workdir)
   plan = units.plan(max_runs, part[1])
   mine = [unit for index, unit in enumerate(plan) if index % part[1] == part[0]]
   if units.ended:
     print(units.progress(), flush=True)
+    run_loggers.replay([units.runs[index] for index in units.ended], loggers)
   is_waiting = False
   while unfinished := [unit for unit in mine if units.unfinished(unit)]:
     is_idle = True
     for unit in unfinished:
       if claimed := units.claim(unit, in_parts=is_waiting):
         is_idle = is_waiting = False
-        units.train(claimed, callbacks)
+        units.train(claimed, callbacks, loggers)
     if is_idle and (
         count := sum(len(units.unfinished(unit)) for unit in unfinished)):
       if not is_waiting:
         print(f'waiting for {count} run{"s" * (count > 1)} that other '
               'processes train', flush=True)
       is_waiting = True
-      _wait()
+      wait(_POLL_SECONDS, ' while other processes train; the same command '
+           'waits for them again')
   return [units.result(index) for index in range(len(sweep.configs))]
-
-
-def _wait():
-  """Waits for other processes, or raises InterruptedRun after a signal."""
-  with Interrupt() as interrupt:
-    try:
-      interrupt.call(functools.partial(time.sleep, _POLL_SECONDS))
-    except InterruptedRun as error:
-      raise InterruptedRun(
-          error.number, ' while other processes train; the same command waits '
-          'for them again') from None
 
 
 class Units:
@@ -215,8 +206,8 @@ class Units:
       stack.pop_all()
     return claimed
 
-  def train(self, claimed: Sequence[int], callbacks: Sequence[Callable]
-            ) -> None:
+  def train(self, claimed: Sequence[int], callbacks: Sequence[Callable],
+            loggers: Sequence[Callable]) -> None:
     """Trains locked runs, and unlocks them."""
     from moon_jax.training import together  # imports JAX
 
@@ -226,7 +217,7 @@ class Units:
         stack.enter_context(contextlib.closing(run_.workdir))
       results = together.train(
           runs, callbacks, specs=[self._specs[index] for index in claimed],
-          is_last=False)
+          is_last=False, loggers=loggers)
       for run_, result in zip(runs, results):
         if isinstance(result, Exception):
           print(f'{self._named(run_.config)}: {result}', file=sys.stderr,

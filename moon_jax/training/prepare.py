@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from moon_jax import loggers
 from moon_jax import user_code
 from moon_jax.config import Config
 from moon_jax.config import is_user_code
@@ -21,6 +22,7 @@ from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import processes
 from moon_jax.models.base import Variables
+from moon_jax.rundir import file_types
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation.federation import Federation
 
@@ -73,6 +75,7 @@ def prepare(config: Config, load: Loaders | None = None,
 
   load = load or loaders()
   config = checks.validate(config)
+  loggers.check(config)
   _warn(config, load.warn)
   cohorts = cohort.make(config)
   inputs = inputs_of(config)
@@ -87,10 +90,18 @@ def prepare(config: Config, load: Loaders | None = None,
     inputs['dataset'] = dataset().fingerprint()
   summary = processes.run_on_first_process(
       lambda: Workdir(config, inputs, root=root).summary())
+  if summary is None:
+    processes.run_on_first_process(lambda: _check_writable(
+        Workdir(config, inputs, look=False, root=root)))
   return Prepared(
       config, Workdir(config, inputs, processes.is_first(), root), summary,
       functools.cache(lambda: build.federation(
           config, dataset(), cohorts=cohorts, init_variables=init_variables)))
+
+
+def _check_writable(workdir):
+  with workdir.writing():
+    file_types.check_writable(workdir.path)
 
 
 def _warn(config, warn):

@@ -27,6 +27,7 @@ class Recorder:
   Attributes:
     simulation: the simulation, built from a configuration.
     workdir: its work directory.
+    callbacks: called after each round, see `moon_jax.training.run.run`.
     trained: the record of a round that has no line of metrics yet, or None.
     error: why the run ended early: a loss that is not finite; None otherwise.
   """
@@ -49,7 +50,7 @@ class Recorder:
     """
     self._config = simulation.federation.config
     self.workdir, self.simulation = workdir, simulation
-    self._fingerprints, self._callbacks = fingerprints, callbacks
+    self._fingerprints, self.callbacks = fingerprints, list(callbacks)
     self._name, self._log = name, log or RunLog()
     self._checkpoints = None
     self._selection = Selection(simulation, workdir)
@@ -143,7 +144,7 @@ class Recorder:
     if is_due(config.checkpoint_every, line['round'], config):
       with progress.busy(f'round {line["round"]}: saving a checkpoint'):
         self._save()
-    for callback in self._callbacks:
+    for callback in self.callbacks:
       callback(self.simulation, line)
     return line
 

@@ -13,7 +13,8 @@ from moon_jax.distributed import cpu_devices
 from moon_jax.training import prepare
 
 
-def run(config: Config, callbacks: Sequence[Callable] = ()) -> dict[str, Any]:
+def run(config: Config, callbacks: Sequence[Callable] = (),
+        loggers: Sequence[Callable] = ()) -> dict[str, Any]:
   """Runs, or resumes, `config` in its work directory; returns its summary.
 
   Args:
@@ -22,6 +23,9 @@ def run(config: Config, callbacks: Sequence[Callable] = ()) -> dict[str, Any]:
       callback(simulation, line): the `moon_jax.Simulation`, and the round's
       line of metrics.jsonl as a dict. Rounds done by an earlier, interrupted
       run are not repeated. With several processes each process calls them.
+    loggers: `moon_jax.loggers.Logger`, besides those of config.loggers, or
+      functions that return one. Unlike callbacks they log each round once,
+      also if the run is interrupted or has finished earlier.
 
   Raises:
     UserError: before anything compiles, if the run is impossible.
@@ -33,15 +37,18 @@ def run(config: Config, callbacks: Sequence[Callable] = ()) -> dict[str, Any]:
     >>> moon_jax.run(moon_jax.Config(dataset='digits', algorithm='fedavg'),
     ...              callbacks=[lambda simulation, line: print(line)])
   """
+  from moon_jax.training import run_loggers
+
   start = time.perf_counter()
   cpu_devices.share()
   prepared = prepare.prepare(config)
   if prepared.summary:
     print(f'the run in --workdir={prepared.workdir.path} is complete')
+    run_loggers.replay([prepared], loggers)
     return prepared.summary
   from moon_jax.training import together  # imports JAX
 
-  result, = together.train([prepared], callbacks, start)
+  result, = together.train([prepared], callbacks, start, loggers=loggers)
   if isinstance(result, Exception):
     raise result
   return result

@@ -15,10 +15,12 @@ of them end after the round in which any of them received a signal.
 
 from collections.abc import Callable
 import contextlib
+import functools
 import os
 import signal
 import sys
 import threading
+import time
 from typing import Any
 
 from moon_jax.distributed import processes
@@ -151,3 +153,16 @@ class Interrupt:
     if message:
       print(message, file=sys.stderr, flush=True)
     os._exit(128 + number)
+
+
+def wait(seconds: float, where: str) -> None:
+  """Waits; see `Interrupt.nothing_to_save` for `where`.
+
+  Raises:
+    InterruptedRun: if a signal came.
+  """
+  with Interrupt() as interrupt:
+    try:
+      interrupt.call(functools.partial(time.sleep, seconds))
+    except InterruptedRun as error:
+      raise InterruptedRun(error.number, where) from None

@@ -26,6 +26,7 @@ from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.simulation.simulations import Simulations
 from moon_jax.training import heatmap
+from moon_jax.training import run_loggers
 from moon_jax.training import summary as summary_lib
 from moon_jax.training.prepare import fingerprint
 from moon_jax.training.prepare import Prepared
@@ -41,7 +42,9 @@ Result = dict[str, Any] | DivergedError
 
 def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
           start: float | None = None, specs: Sequence[RoundSpec] = (),
-          is_last: bool = True) -> list[Result]:
+          is_last: bool = True,
+          loggers: Sequence[run_loggers.LoggerOrFactory] = ()
+          ) -> list[Result]:
   """Trains unfinished runs together; returns their summaries.
 
   Args:
@@ -50,6 +53,7 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
     start: `time.perf_counter()` at which the runs began; None for now.
     specs: see `stack_layout.choose`.
     is_last: whether nothing is left to interrupt once these runs have ended.
+    loggers: see `moon_jax.training.run.run`; functions for several runs.
 
   Returns:
     For each run its summary, or the error of a loss that is not finite. Times
@@ -59,6 +63,7 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
     UserError, OutOfMemory, InterruptedRun: see `moon_jax.training.run.run`.
   """
   start = time.perf_counter() if start is None else start
+  made = [run_loggers.make(run.config, loggers) for run in runs]
   with contextlib.ExitStack() as stack:
     progress = stack.enter_context(Progress(
         _title(runs), len(runs), runs[0].config.quiet))
@@ -77,6 +82,10 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
       with progress.phase('preparing the first round'):
         simulations = _simulations(federations, directories, specs, progress)
         recorders = _recorders(simulations, runs, callbacks, progress)
+        for recorder, run, log, of_run in zip(
+            recorders, runs, progress.logs, made):
+          recorder.callbacks.append(stack.enter_context(contextlib.closing(
+              run_loggers.RunLoggers(of_run, run.workdir, run.config, log))))
     summaries = {}
     trainer = Trainer(simulations, recorders, lambda recorder: (
         summaries.__setitem__(recorder.simulation, _finish(

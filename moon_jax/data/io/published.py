@@ -22,7 +22,8 @@ from moon_jax.data.io.file_formats import PublishedDataset
 from moon_jax.errors import UserError
 
 
-def load(published: PublishedDataset, data_dir: str) -> Dataset:
+def load(published: PublishedDataset, data_dir: str,
+         may_download: bool = True) -> Dataset:
   """Reads a data set from `data_dir`, or downloads it into that directory.
 
   Searches for, in this order: the directory of each layout, the archive of each
@@ -33,6 +34,7 @@ def load(published: PublishedDataset, data_dir: str) -> Dataset:
     published: the data set.
     data_dir: a directory that holds one of these, or one of these directories.
       'tfds' prepares the data set with TensorFlow.
+    may_download: whether a data set that is missing is downloaded.
 
   Raises:
     UserError: if files are missing or damaged and cannot be downloaded.
@@ -45,10 +47,15 @@ def load(published: PublishedDataset, data_dir: str) -> Dataset:
     content += ', or an empty one to download into'
   root = files.existing_directory(published.name, published.title, data_dir,
                                   content, bool(published.url_md5))
-  if root.name in [
-      layout.directory for layout in published.layouts if layout.archive]:
-    root = root.parent
-  return _dataset(published, *_read(published, root))
+  return _dataset(published, *_read(
+      published, parent_of_layout(published, root), may_download))
+
+
+def parent_of_layout(published: PublishedDataset,
+                     directory: pathlib.Path) -> pathlib.Path:
+  """Returns the parent of a directory that has the name of a layout."""
+  names = [layout.directory for layout in published.layouts if layout.archive]
+  return directory.parent if directory.name in names else directory
 
 
 def _names(layout: Layout) -> list[str]:
@@ -58,14 +65,14 @@ def _names(layout: Layout) -> list[str]:
   return [f'{", ".join(layout.md5)} (each also as .gz)']
 
 
-def _read(published: PublishedDataset, root: pathlib.Path):
+def _read(published: PublishedDataset, root: pathlib.Path, may_download: bool):
   """Returns training images, training labels, test images, test labels."""
   other_error = None
   for layout in published.layouts:
     # A directory can hold two data sets of the same file names if one of them
     # is compressed.
     for suffixes in (('', '.gz'), ('.gz', '')):
-      if _exists(root, layout):
+      if exists(root, layout):
         try:
           remedy = file_formats.remedy(published)
           return file_formats.read(published, layout, files.directory_reader(
@@ -88,18 +95,28 @@ def _read(published: PublishedDataset, root: pathlib.Path):
     if other_error:
       raise UserError(
           f'{other_error}. {root} must hold {content} with {published.title}. '
-          f'Get the files from {published.url}') from other_error
+          f'{_source(published, root)}') from other_error
     raise UserError(f'--data_dir={root} must hold {content}; got none of them. '
-                    f'Get the files from {published.url}')
+                    f'{_source(published, root)}')
   names = ', '.join(
       name for layout in published.layouts for name in _names(layout))
+  if not may_download:
+    raise UserError(
+        f'--data_dir={root} must hold {published.title} in one of {names} and '
+        f'{published.prepared_name}/; got none of them. '
+        f'{_source(published, root)}')
   print(f'{published.title} is not in {root} (searched for {names} and '
         f'{published.prepared_name}/); downloading {published.url}', flush=True)
   archive = download.fetch(published.url, published.url_md5, root)
   return _read_archive(published, published.layouts[0], archive)
 
 
-def _exists(root: pathlib.Path, layout: Layout) -> bool:
+def _source(published: PublishedDataset, root: pathlib.Path) -> str:
+  return (f'Get the files from {published.url}, or download them: moon-jax '
+          f'data get {published.name} --data_dir={root}')
+
+
+def exists(root: pathlib.Path, layout: Layout) -> bool:
   """Returns whether the directory, or without archive any file, exists."""
   directory = root / layout.directory
   if layout.archive:

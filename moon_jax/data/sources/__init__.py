@@ -3,6 +3,9 @@
 To add one, write a loader module here and register its function in `SOURCES`.
 """
 
+from collections.abc import Callable
+
+from moon_jax.config import HUGGINGFACE
 from moon_jax.config import suggest
 from moon_jax.data import mapped
 from moon_jax.data.aligned import aligned
@@ -12,6 +15,7 @@ from moon_jax.data.sources import celeba
 from moon_jax.data.sources import cifar
 from moon_jax.data.sources import digits
 from moon_jax.data.sources import femnist
+from moon_jax.data.sources import huggingface
 from moon_jax.data.sources import mnist
 from moon_jax.data.sources import npy
 from moon_jax.data.sources import npz
@@ -22,7 +26,7 @@ from moon_jax.data.sources import user
 from moon_jax.errors import UserError
 
 # name -> loader(data_dir). The names are the choices of Config.dataset.
-SOURCES = {
+SOURCES: dict[str, Callable[..., Dataset]] = {
     'digits': digits.load,
     'cifar10': cifar.load_cifar10,
     'cifar100': cifar.load_cifar100,
@@ -62,7 +66,8 @@ def load(name: str, data_dir: str = '') -> Dataset:
   Args:
     name: a built-in data set (a key of `SOURCES`), or MODULE:LOADER for a
       user-defined one: `LOADER(data_dir)` of the importable module MODULE must
-      return a dict of arrays, see `moon_jax.data.sources.arrays`.
+      return a dict of arrays, see `moon_jax.data.sources.arrays`. hf:NAME is a
+      data set of Hugging Face, see `moon_jax.data.sources.huggingface`.
     data_dir: directory that holds the data set's files. CIFAR-10, CIFAR-100 and
       Tiny-ImageNet are downloaded into it if it exists and does not hold them.
       'tfds' prepares CIFAR, MNIST, Fashion-MNIST or SVHN with TensorFlow. For
@@ -89,6 +94,8 @@ def load(name: str, data_dir: str = '') -> Dataset:
 
 
 def _load(name, data_dir):
+  if name.startswith(HUGGINGFACE):
+    return huggingface.load(name, data_dir)
   suggest.check_names('dataset', name)
   if name not in SOURCES:
     return user.load(name, data_dir)

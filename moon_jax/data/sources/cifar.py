@@ -181,11 +181,11 @@ CIFAR100 = PublishedDataset(
     prepared_name='cifar100')
 
 
-def load_cifar10(data_dir: str) -> Dataset:
+def load_cifar10(data_dir: str, may_download: bool = True) -> Dataset:
   """Reads CIFAR-10; see `published.load`."""
-  return published.load(CIFAR10, data_dir)
+  return published.load(CIFAR10, data_dir, may_download)
 
 
-def load_cifar100(data_dir: str) -> Dataset:
+def load_cifar100(data_dir: str, may_download: bool = True) -> Dataset:
   """Reads CIFAR-100 with its 100 fine labels; see `published.load`."""
-  return published.load(CIFAR100, data_dir)
+  return published.load(CIFAR100, data_dir, may_download)

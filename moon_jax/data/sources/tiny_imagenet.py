@@ -45,7 +45,7 @@ _ARCHIVE_REMEDY = ('Remove it and run again to download it, or copy the '
                    f'archive from {URL} there')
 
 
-def load(data_dir: str) -> Dataset:
+def load(data_dir: str, may_download: bool = True) -> Dataset:
   """Reads Tiny-ImageNet from `data_dir`, or downloads it into that directory.
 
   Searches for, in this order: the folder tiny-imagenet-200/ in `data_dir`, the
@@ -62,7 +62,7 @@ def load(data_dir: str) -> Dataset:
   root = files.existing_directory(
       'tiny_imagenet', _TITLE, data_dir, f'{_FOLDER}/ or {_FOLDER}.zip, or an '
       'empty one to download into', True).absolute()
-  tree = _tree(root)
+  tree = _tree(root, may_download)
   train = _train(tree)
   wnids = sorted(train)
   test = _test(tree, set(wnids))
@@ -86,7 +86,7 @@ def load(data_dir: str) -> Dataset:
   )
 
 
-def _tree(root: pathlib.Path) -> FileTree:
+def _tree(root: pathlib.Path, may_download: bool) -> FileTree:
   folder = root / _FOLDER
   if not folder.is_dir() and (
       root.name == _FOLDER or (root / 'train').is_dir()):
@@ -96,6 +96,11 @@ def _tree(root: pathlib.Path) -> FileTree:
         folder, ('train', 'val', 'words.txt', 'wnids.txt'), _FOLDER_REMEDY)
   archive = root / f'{_FOLDER}.zip'
   if not archive.exists():
+    if not may_download:
+      raise UserError(
+          f'--data_dir={root} must hold {_FOLDER}/ or {_FOLDER}.zip; got none '
+          'of them. Download it: moon-jax data get tiny_imagenet '
+          f'--data_dir={root}')
     print(f'{_TITLE} is not in {root} (searched for {_FOLDER}/ and '
           f'{_FOLDER}.zip); downloading {URL}', flush=True)
     archive = download.fetch(URL, MD5, root)

@@ -146,7 +146,8 @@ def test_another_data_set_alone_is_an_error(tmp_path):
       f'--data_dir: {tmp_path}/train must be of --dataset=toy, got the file of '
       f'the same name of --dataset=other. {tmp_path} must hold train, test '
       '(each also as .gz), directly or in toy/, or toy/ of tensorflow-datasets '
-      'with Toy. Get the files from http://toy.example/')
+      'with Toy. Get the files from http://toy.example/, or download them: '
+      f'moon-jax data get toy --data_dir={tmp_path}')
 
 
 def test_a_damaged_file_next_to_another_data_set_is_an_error(tmp_path):
@@ -185,7 +186,8 @@ def test_an_empty_directory(tmp_path):
   assert str(error.value) == (
       f'--data_dir={tmp_path} must hold train, test (each also as .gz), '
       'directly or in toy/, or toy/ of tensorflow-datasets; got none of them. '
-      'Get the files from http://toy.example/')
+      'Get the files from http://toy.example/, or download them: '
+      f'moon-jax data get toy --data_dir={tmp_path}')
 
 
 @pytest.mark.parametrize('data_dir, words', [

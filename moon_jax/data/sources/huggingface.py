@@ -1,0 +1,238 @@
+"""Data sets of Hugging Face: --dataset=hf:NAME_OR_PATH,OPTION=VALUE,...
+
+NAME is a data set of the Hugging Face Hub, which is downloaded. PATH is a
+directory that `save_to_disk` wrote, a directory of images or data files, or a
+parquet, csv or json file. --data_dir is the directory of the library's cache.
+
+    input, label, client     columns; by default those that the features suggest
+    train, test              splits; by default train, and test or validation
+    test_fraction            fraction of the training split to test on instead
+    size                     height and width to which images are resized
+    length                   characters of text that are read, 80 by default
+    config, revision         of a data set of the Hub
+
+This needs the package `datasets`, which pip install 'moon_jax[huggingface]'
+installs.
+"""
+
+from collections.abc import Mapping
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from moon_jax import user_code
+from moon_jax.config import HUGGINGFACE
+from moon_jax.data.dataset import Dataset
+from moon_jax.data.io import hf_columns
+from moon_jax.data.sources import arrays
+from moon_jax.errors import UserError
+
+# Options of `from_huggingface`, with their types.
+_OPTIONS = dict.fromkeys(('input', 'label', 'client', 'train', 'test'), str) | {
+    'test_fraction': float, 'size': int, 'length': int}
+_HUB = ('config', 'revision')
+_TEST_SPLITS = ('test', 'validation', 'valid', 'dev')
+_FILES = {'.parquet': 'parquet', '.csv': 'csv', '.json': 'json',
+          '.jsonl': 'json'}
+_SEED = 0  # of the split of test_fraction
+_LENGTH = 80
+
+
+def load(name: str, data_dir: str) -> Dataset:
+  """Loads a data set and converts it with `from_huggingface`.
+
+  Args:
+    name: hf:NAME_OR_PATH and options, see the module docstring.
+    data_dir: directory of the library's cache; '' is its default.
+
+  Raises:
+    UserError: if `datasets` is missing, the data set cannot be loaded, or its
+      columns do not fit.
+  """
+  place, _, text = name.removeprefix(HUGGINGFACE).partition(',')
+  options = user_code.parse_args('dataset', text)
+  if unknown := options.keys() - {*_OPTIONS, *_HUB}:
+    raise UserError(f'--dataset={name}: options must be among '
+                    f'{", ".join([*_OPTIONS, *_HUB])}; got '
+                    f'{", ".join(sorted(unknown))}')
+  hub = {key: str(options.pop(key)) for key in _HUB if key in options}
+  for key, value in options.items():
+    try:
+      options[key] = _OPTIONS[key](value)
+    except (TypeError, ValueError) as error:
+      raise UserError(f'--dataset={name}: {key} must be a number, got '
+                      f'{value!r}') from error
+  splits = _read(name, place, data_dir, hub)
+  return from_huggingface(
+      splits, name=pathlib.PurePath(place).name, source=f'--dataset={name}',
+      **options)
+
+
+def _read(name, place, data_dir, hub):
+  """Returns a `datasets.DatasetDict` or `datasets.Dataset`."""
+  try:
+    import datasets
+  except ImportError as error:
+    raise UserError(
+        f'--dataset={name} needs the package datasets; install it: pip install '
+        "datasets (or pip install 'moon_jax[huggingface]')") from error
+  path = pathlib.Path(place).expanduser()
+  is_path = path.exists() or place.startswith(('/', '.', '~'))
+  try:
+    if (path / 'dataset_dict.json').exists() or (path / 'state.json').exists():
+      return datasets.load_from_disk(str(path))
+    if path.is_file() and path.suffix not in _FILES:
+      raise ValueError(f'files must end in {", ".join(_FILES)}')
+    cache = {'cache_dir': data_dir} if data_dir else {}
+    if path.is_file():
+      return datasets.load_dataset(
+          _FILES[path.suffix], data_files=str(path), **cache)
+    if not is_path:
+      print(f'loading {place} of the Hugging Face Hub', flush=True)
+    return datasets.load_dataset(
+        str(path) if is_path else place, hub.get('config'),
+        revision=hub.get('revision'), **cache)
+  except Exception as error:  # the library raises many kinds
+    reason = str(error).strip().partition('\n')[0]
+    remedy = ('name a directory of save_to_disk, of images or of data files'
+              if is_path else 'check the name, or load it where there is a '
+              'network, write it with .save_to_disk(DIR) and give --dataset='
+              f'hf:{os.sep}path{os.sep}to{os.sep}DIR')
+    raise UserError(f'--dataset={name} could not be loaded: '
+                    f'{type(error).__name__}: {reason}; {remedy}') from error
+
+
+def from_huggingface(data: Any, *, input: str = '', label: str = '',
+                     client: str = '', train: str = '', test: str = '',
+                     test_fraction: float = 0., size: int = 0,
+                     length: int = _LENGTH, name: str = 'huggingface',
+                     source: str = 'data') -> Dataset:
+  """Converts a data set of the library `datasets`.
+
+  Classes are numbered as in its ClassLabel, or the values of the label column
+  in sorted order. Images become uint8, numbers float32, and text one token per
+  character, numbered from 1 in sorted order. Columns of numbers are normalized
+  with their mean and standard deviation over the training examples.
+
+  Args:
+    data: a `datasets.DatasetDict`, another mapping from split to
+      `datasets.Dataset`, or one `datasets.Dataset` (with `test_fraction`).
+    input: column of inputs; by default the one image column, else the one text
+      column, else the one column of arrays, else all columns of numbers.
+    label: column of classes; by default the ClassLabel column, or "label".
+    client: column with the client of each example, for natural partitions; by
+      default "client_id", "client", "writer_id", "user_id" or "character_id".
+      "none" ignores it.
+    train: training split; by default "train", or the only one.
+    test: test split; by default "test" or "validation".
+    test_fraction: fraction of the training examples to test on instead, drawn
+      uniformly with a constant seed.
+    size: height and width in pixels to which images are resized.
+    length: number of characters of a text that are read.
+    name: name of the data set, for logs.
+    source: origin of the data, for error messages.
+
+  Raises:
+    UserError: if a split or column does not exist or has invalid values.
+
+  Example:
+    >>> data = moon_jax.from_huggingface(datasets.load_dataset('mnist'))
+  """
+  train_rows, test_rows = _splits(source, data, train, test, test_fraction)
+  columns = hf_columns.detect(train_rows.features, source, input, label, client)
+  if missing := {*columns.inputs, columns.label} - {*test_rows.features}:
+    raise UserError(f'{source}: the test split must have the columns of the '
+                    f'training split, lacks {", ".join(sorted(missing))}')
+  loaded = _inputs(source, train_rows, test_rows, columns, size, length)
+  loaded |= _labels(source, train_rows, test_rows, columns.label)
+  if columns.client:
+    for part, rows in ('train', train_rows), ('test', test_rows):
+      if columns.client in rows.features:
+        loaded[f'client_{part}'] = hf_columns.values(rows, columns.client)
+    if 'client_test' in loaded and not np.isin(
+        loaded['client_test'], loaded['client_train']).all():
+      del loaded['client_test']  # test examples of clients without training
+  dataset = arrays.to_dataset(name, source, loaded)
+  print(f'{source}: {columns.kind} from {", ".join(columns.inputs)}, '
+        f'{dataset.num_classes} classes from {columns.label}' + (
+            f', clients from {columns.client}' if columns.client else ''),
+        flush=True)
+  return dataset
+
+
+def _splits(source, data, train, test, test_fraction):
+  """Returns the rows of the training and the test examples."""
+  splits = data if isinstance(data, Mapping) else {train or 'train': data}
+  for key, rows in splits.items():
+    if not hasattr(rows, 'select'):  # a stream
+      raise UserError(f'{source}: split {key} must be a datasets.Dataset, got '
+                      f'a {type(rows).__name__}; load it without streaming')
+  listed = ', '.join(map(str, splits))
+  train = train or ('train' if len(splits) > 1 else next(iter(splits)))
+  for split in filter(None, (train, test)):
+    if split not in splits:
+      raise UserError(f'{source}: splits must be among {listed}, got {split}; '
+                      'give train=SPLIT and test=SPLIT')
+  if test_fraction:
+    if test or not 0 < test_fraction < 1:
+      raise UserError(f'{source}: test_fraction must be above 0 and below 1, '
+                      f'without test; got test_fraction={test_fraction}, '
+                      f'test={test or "none"}')
+    rows = splits[train]
+    order = np.random.RandomState(_SEED).permutation(len(rows))
+    num_test = round(test_fraction * len(rows))
+    # In memory, since the directory of the data may not be writable.
+    train_rows, test_rows = (
+        rows.select(np.sort(part), keep_in_memory=True)
+        for part in (order[num_test:], order[:num_test]))
+    return train_rows, test_rows
+  test = test or next((s for s in _TEST_SPLITS if s in splits and s != train),
+                      '')
+  if not test:
+    raise UserError(f'{source} has no test split, only {listed}; give test='
+                    'SPLIT, or test_fraction=0.2')
+  return splits[train], splits[test]
+
+
+def _inputs(source, train, test, columns, size, length) -> dict[str, Any]:
+  """Returns x_train and x_test, and mean and std of a table."""
+  column = columns.inputs[0]
+  if columns.kind == 'images':
+    return {f'x_{part}': hf_columns.images(rows, column, source, size)
+            for part, rows in (('train', train), ('test', test))}
+  if columns.kind == 'text':
+    texts = [[text or '' for text in rows.select_columns([column])[:][column]]
+             for rows in (train, test)]
+    encode = hf_columns.encoder(texts[0], length)
+    return {'x_train': encode(texts[0]), 'x_test': encode(texts[1])}
+  if columns.kind == 'arrays':
+    return {'x_train': hf_columns.values(train, column),
+            'x_test': hf_columns.values(test, column)}
+  x_train = hf_columns.table(train, columns.inputs)
+  std = x_train.std(0)
+  return {'x_train': x_train, 'x_test': hf_columns.table(test, columns.inputs),
+          'mean': x_train.mean(0), 'std': np.where(std > 0, std, 1)}
+
+
+def _labels(source, train, test, column) -> dict[str, Any]:
+  """Returns y_train, y_test and class_names."""
+  y_train, y_test = (hf_columns.values(rows, column) for rows in (train, test))
+  names = getattr(train.features[column], 'names', None)
+  if names:
+    for y in y_train, y_test:
+      if y.min() < 0:
+        raise UserError(f'{source}: {column} has {(y < 0).sum():,} examples '
+                        'without a class (-1), as in test sets of benchmarks; '
+                        'give test=SPLIT, such as validation')
+    return {'y_train': y_train, 'y_test': y_test, 'class_names': names}
+  classes = np.unique(y_train)
+  unknown = np.setdiff1d(y_test, classes)
+  if len(unknown):
+    raise UserError(f'{source}: {column} of the test split has values that the '
+                    f'training split lacks, such as {unknown[0]!r:.60}; remove '
+                    'these examples')
+  return {'y_train': np.searchsorted(classes, y_train),
+          'y_test': np.searchsorted(classes, y_test),
+          'class_names': classes.astype(str)}

@@ -1,0 +1,196 @@
+"""Passes the rounds of a run to its loggers, each round once.
+
+loggers.json in the work directory holds the last round that each logger has
+logged. After a run resumes, its loggers get the rounds that they lack, from
+metrics.jsonl, and no round that they have.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import sys
+import traceback
+from typing import Any
+
+from moon_jax import loggers as loggers_lib
+from moon_jax.config import Config
+from moon_jax.distributed import processes
+from moon_jax.errors import UserError
+from moon_jax.loggers import Logger
+from moon_jax.loggers import RunInfo
+from moon_jax.rundir import identity
+from moon_jax.rundir.metrics_file import InUse
+from moon_jax.rundir.workdir import Workdir
+from moon_jax.training.prepare import Prepared
+from moon_jax.view.run_log import RunLog
+
+LoggerOrFactory = Logger | Callable[[], Logger]
+
+
+def make(config: Config, given: Sequence[LoggerOrFactory] = ()
+         ) -> list[Logger]:
+  """Returns the loggers of one run.
+
+  Args:
+    config: the configuration, with the names of --loggers.
+    given: further loggers, or functions that return one.
+
+  Raises:
+    UserError: if a package is missing, or a value is not a logger.
+  """
+  return [*loggers_lib.from_config(config), *(
+      entry if isinstance(entry, Logger) else loggers_lib.checked(
+          entry() if callable(entry) else entry, 'each of loggers')
+      for entry in given)]
+
+
+def check_factories(given: Sequence[LoggerOrFactory]) -> None:
+  """Checks that loggers can be made for each of several runs.
+
+  Raises:
+    UserError: if one is a single logger.
+  """
+  for entry in given:
+    if isinstance(entry, Logger) or not callable(entry):
+      name = type(entry).__name__
+      raise UserError(
+          'each of loggers must be a function that returns a logger, since '
+          f'each run of a sweep has its own; got a {name}. Pass the class, or '
+          f'lambda: {name}(...)')
+
+
+def replay(runs: Iterable[Prepared], given: Sequence[LoggerOrFactory] = ()
+           ) -> None:
+  """Passes the rounds of finished runs to their loggers.
+
+  Leaves out runs that another process uses.
+
+  Raises:
+    UserError: if a logger cannot be made or cannot start.
+  """
+  for run in runs:
+    if run.config.loggers or given:
+      with contextlib.closing(run.workdir), contextlib.suppress(InUse):
+        processes.run_on_first_process(run.workdir.lock)
+        RunLoggers(make(run.config, given), run.workdir, run.config).close()
+
+
+class RunLoggers:
+  """The loggers of a run. Call it after each round, as a callback."""
+
+  def __init__(self, loggers: Sequence[Logger], workdir: Workdir,
+               config: Config, log: RunLog | None = None):
+    """Starts the loggers, and passes the rounds that they lack.
+
+    Args:
+      loggers: of this run. Only the first process uses them.
+      workdir: locked, with the lines of earlier commands.
+      config: of the run.
+      log: of the run.
+
+    Raises:
+      UserError: if a logger cannot start.
+    """
+    self._log = log or RunLog()
+    self._path = workdir.path / 'loggers.json'
+    self._loggers: dict[str, Logger] = {}
+    if not (loggers and processes.is_first()):
+      return
+    self._run = identity.fingerprint(dataclasses.replace(config, num_rounds=1))
+    self._saved = self._read()
+    lines = workdir.metrics.lines()
+    for logger in loggers:
+      name = _name(logger, self._loggers)
+      self._loggers[name] = logger
+      saved = self._saved.setdefault(name, {'round': 0})
+      if logger.rewrites:
+        saved['round'] = 0
+      try:
+        logger.start(RunInfo(workdir.path, config.to_dict(), len(lines), saved))
+        self._write()  # before rounds: it may identify a remote run
+        for line in lines[saved['round']:]:
+          logger.log(line)
+          saved['round'] = line['round']
+      except Exception as error:
+        self._write()
+        self.close()
+        raise UserError(
+            f'the logger {name} could not start: {_first_line(error)}; remove '
+            'it, or fix the reason') from error
+    self._write()
+
+  def __call__(self, simulation: Any, line: dict[str, Any]) -> None:
+    """Logs a round. A logger that fails ends with a warning."""
+    del simulation
+    for name, logger in list(self._loggers.items()):
+      if line['round'] <= self._saved[name]['round']:
+        continue  # logged before the run was interrupted
+      try:
+        logger.log(line)
+      except Exception as error:
+        del self._loggers[name]
+        self._warn(name, error, line['round'])
+        with contextlib.suppress(Exception):
+          logger.close()
+      else:
+        self._saved[name]['round'] = line['round']
+    self._write()
+
+  def close(self) -> None:
+    """Ends the loggers; errors are warnings."""
+    for name, logger in self._loggers.items():
+      try:
+        logger.close()
+      except Exception as error:
+        self._warn(name, error)
+    self._loggers = {}
+
+  def _warn(self, name, error, round_=None):
+    when = f'in round {round_}' if round_ else 'at the end'
+    print(f'warning: the logger {name} failed {when}: {_first_line(error)}. '
+          'The run continues without it; the same command passes it the rounds '
+          'that it lacks', file=sys.stderr, flush=True)
+    self._log.write(''.join(traceback.format_exception(error)))
+
+  def _read(self):
+    try:
+      found = json.loads(self._path.read_text(encoding='utf-8'))
+      loggers = found['loggers']
+      if found['run'] == self._run and all(
+          type(saved['round']) is int for saved in loggers.values()):
+        return loggers
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+      pass  # absent, damaged, or of another run
+    return {}
+
+  def _write(self):
+    """Replaces the file; a power loss may lose the last rounds in it.
+
+    Loggers that write all rounds again do not need it.
+    """
+    if all(logger.rewrites for logger in self._loggers.values()):
+      return
+    part = pathlib.Path(f'{self._path}.part')
+    try:
+      part.write_text(json.dumps(
+          {'run': self._run, 'loggers': self._saved}) + '\n', encoding='utf-8')
+      os.replace(part, self._path)
+    except OSError as error:
+      raise UserError(f'{self._path} must be writable, got '
+                      f'{error.strerror or error}') from error
+
+
+def _name(logger, others):
+  """Returns the name of a logger, with a number if there are several."""
+  kind = type(logger).__name__
+  names = [kind, *(f'{kind}-{n}' for n in range(2, len(others) + 2))]
+  return next(name for name in names if name not in others)
+
+
+def _first_line(error):
+  return f'{type(error).__name__}: {str(error).strip()}'.splitlines()[0]

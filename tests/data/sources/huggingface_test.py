@@ -1,0 +1,221 @@
+"""Data sets of Hugging Face, from local ones in every form."""
+
+import json
+
+import numpy as np
+import pytest
+
+import moon_jax as mj
+from moon_jax.config import Config
+from moon_jax.data import sources
+from moon_jax.data.sources import huggingface
+from moon_jax.errors import UserError
+from moon_jax.simulation import checks
+from moon_jax.training import run
+
+datasets = pytest.importorskip('datasets')
+Image = pytest.importorskip('PIL.Image')
+NAMES = ['cat', 'dog', 'emu']
+LABELS = np.arange(12) % 3
+PIXELS = np.random.RandomState(0).randint(0, 256, (12, 20, 20, 3), np.uint8)
+NUMBERS = np.random.RandomState(1).normal(3, 2, (12, 2)).astype(np.float32)
+WRITERS = list('bbbbaaaaccca')
+
+
+def rows(pixels=PIXELS, **columns):
+  features = {'image': datasets.Image(),
+              'label': datasets.ClassLabel(names=NAMES)}
+  features |= {name: datasets.Value('string') for name in columns}
+  return datasets.Dataset.from_dict({
+      'image': [Image.fromarray(x) for x in pixels],
+      'label': LABELS[:len(pixels)], **columns}, datasets.Features(features))
+
+
+@pytest.fixture
+def saved(tmp_path):
+  """Returns the directory of a data set of images with writers."""
+  splits = datasets.DatasetDict({
+      'train': rows(writer_id=WRITERS),
+      'test': rows(PIXELS[:6], writer_id=WRITERS[:6])})
+  splits.save_to_disk(tmp_path / 'animals')
+  return tmp_path / 'animals'
+
+
+def load(name, options=''):
+  return sources.load(f'hf:{name}{options and ","}{options}')
+
+
+def test_images_classes_and_clients_are_found(saved, capsys):
+  data = load(saved)
+  np.testing.assert_array_equal(data.train_inputs, PIXELS)
+  np.testing.assert_array_equal(data.test_labels, LABELS[:6])
+  assert data.class_names == tuple(NAMES) and data.name == 'animals'
+  assert data.train_clients.tolist() == [1] * 4 + [0] * 4 + [2] * 3 + [0]
+  assert data.test_clients.tolist() == [1] * 4 + [0] * 2
+  assert capsys.readouterr().out.splitlines()[-1] == (
+      f'--dataset=hf:{saved}: images from image, 3 classes from label, clients '
+      'from writer_id')
+  assert load(saved, 'client=none').train_clients is None
+
+
+def test_a_run_has_the_identity_of_the_content(saved, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  config = Config(
+      dataset=f'hf:{saved}', model='mlp', partition='natural', num_clients=3,
+      algorithm='fedavg', num_rounds=1, local_epochs=1, batch_size=2, seed=3)
+  run.run(config)
+  [path] = (tmp_path / 'runs').iterdir()
+  assert path.name.startswith('hf.animals-fedavg-')
+  assert json.loads((path / 'config.json').read_text())['inputs'].keys() == {
+      'dataset'}
+  other = datasets.DatasetDict({
+      'train': rows(255 - PIXELS, writer_id=WRITERS), 'test': rows()})
+  other.save_to_disk(tmp_path / 'b' / 'animals')
+  run.run(Config(**config.to_dict() | {
+      'dataset': f'hf:{tmp_path}/b/animals'}))
+  assert len(list((tmp_path / 'runs').iterdir())) == 2
+
+
+def test_a_directory_of_images(tmp_path):
+  for part in 'train', 'test':
+    for i, name in enumerate(NAMES):
+      (tmp_path / part / name).mkdir(parents=True)
+      Image.fromarray(PIXELS[i]).save(tmp_path / part / name / '0.png')
+  data = sources.load(f'hf:{tmp_path}', str(tmp_path / 'cache'))
+  np.testing.assert_array_equal(data.train_inputs, PIXELS[:3])
+  assert data.class_names == tuple(NAMES)
+  assert (tmp_path / 'cache').is_dir()
+
+
+@pytest.mark.parametrize('form', ['parquet', 'csv'])
+def test_a_file_is_a_table_of_its_numbers(form, tmp_path):
+  table = datasets.Dataset.from_dict({
+      'a': NUMBERS[:, 0], 'b': NUMBERS[:, 1], 'note': ['x'] * 12,
+      'y': [NAMES[k] for k in LABELS]}).remove_columns('note')
+  path = tmp_path / f'table.{form}'
+  getattr(table, f'to_{form}')(path)
+  data = sources.load(f'hf:{path},test_fraction=0.25', str(tmp_path / 'cache'))
+  assert data.train_inputs.dtype == np.float32
+  assert (len(data.train_labels), len(data.test_labels)) == (9, 3)
+  found = np.concatenate([data.train_inputs, data.test_inputs])
+  np.testing.assert_allclose(
+      np.sort(found, 0), np.sort(NUMBERS, 0), rtol=1e-6)
+  assert data.class_names == tuple(NAMES)
+  normalized = (data.train_inputs - data.mean) / data.std
+  np.testing.assert_allclose(normalized.mean(0), 0, atol=1e-5)
+  np.testing.assert_allclose(normalized.std(0), 1, atol=1e-5)
+
+
+def test_text_becomes_characters():
+  text = datasets.Dataset.from_dict({
+      'text': ['abc', 'ca', 'abcabc'], 'label': [5, 7, 5]})
+  other = datasets.Dataset.from_dict({'text': ['az'], 'label': [7]})
+  data = mj.from_huggingface({'train': text, 'test': other}, length=4)
+  assert data.train_inputs.tolist() == [
+      [0, 1, 2, 3], [0, 0, 3, 1], [1, 2, 3, 1]]
+  assert data.test_inputs.tolist() == [[0, 0, 1, 0]]
+  assert data.num_tokens == 4 and data.class_names == ('5', '7')
+  assert data.train_labels.tolist() == [0, 1, 0]
+
+
+def test_arrays_keep_their_kind():
+  values = np.arange(24, dtype=np.float32).reshape(6, 4)
+  for feature, dtype in ((datasets.List(datasets.Value('float32')), np.float32),
+                         (datasets.List(datasets.Value('int64')), np.int8)):
+    array = datasets.Dataset.from_dict(
+        {'v': values.astype(int if dtype == np.int8 else dtype).tolist(),
+         'label': LABELS[:6]},
+        datasets.Features({'v': feature, 'label': datasets.Value('int64')}))
+    data = mj.from_huggingface({'train': array, 'validation': array})
+    assert data.train_inputs.dtype == dtype
+    np.testing.assert_array_equal(data.test_inputs, values)
+
+
+def test_grayscale_images_and_sizes():
+  pixels = [PIXELS[0, ..., 0], PIXELS[1, :10, :10, 0]]
+  images = rows(pixels)
+  with pytest.raises(UserError, match=r'\[20, 20\] and \[10, 10\] in row 1; giv'
+                     'e size=PIXELS'):
+    mj.from_huggingface({'train': images, 'test': images})
+  data = mj.from_huggingface({'train': images, 'test': images}, size=20)
+  assert data.train_inputs.shape == (2, 20, 20, 1)
+  np.testing.assert_array_equal(data.train_inputs[0, ..., 0], pixels[0])
+
+
+def test_test_clients_without_training_examples_are_dropped():
+  data = mj.from_huggingface({
+      'train': rows(client=WRITERS), 'test': rows(client=['z'] * 12)})
+  assert data.train_clients is not None and data.test_clients is None
+
+
+@pytest.mark.parametrize('options, text', [
+    ('label=breed', r'label=breed must be a column; the columns are image \('),
+    ('input=breed', 'input=breed must be a column'),
+    ('train=none', 'splits must be among train, test, got none'),
+    ('test=train,test_fraction=0.5', 'without test'),
+    ('test_fraction=2', 'above 0 and below 1'),
+    ('size=big', "size must be a number, got 'big'"),
+    ('colour=red', 'options must be among input, .*; got colour'),
+    ('label', 'not a comma-separated list'),
+])
+def test_invalid_options(options, text, saved):
+  with pytest.raises(UserError, match=text):
+    load(saved, options)
+
+
+@pytest.mark.parametrize('train, test, text', [
+    ({'n': [1, 2]}, None, 'has no column of classes'),
+    ({'label': [1, 2], 'when': [None, None]}, None, 'no column of images'),
+    ({'label': [1, 2], 'n': [1, 2]}, None, 'has no test split, only train'),
+    ({'label': [1, 2], 'n': [1, 2]}, {'label': [3], 'n': [1]}, 'such as .*3'),
+    ({'label': [1, 2], 'n': [1, 2]}, {'label': [1]}, 'lacks n'),
+    ({'label': ['a', 'b'], 's': ['a', 'b'], 't': ['a', 'b']}, None,
+     'several string columns; give input'),
+])
+def test_invalid_data(train, test, text):
+  splits = {'train': datasets.Dataset.from_dict(train)}
+  if test:
+    splits['test'] = datasets.Dataset.from_dict(test)
+  elif 'no test' not in text:
+    splits['test'] = splits['train']
+  with pytest.raises(UserError, match=text):
+    mj.from_huggingface(splits)
+
+
+def test_unlabeled_test_examples_are_refused():
+  test = rows(PIXELS[:2]).add_column('x', [0, 0]).remove_columns('label')
+  test = test.add_column('label', [-1, -1]).cast_column(
+      'label', datasets.ClassLabel(names=NAMES))
+  with pytest.raises(UserError, match='2 examples without a class'):
+    mj.from_huggingface({'train': rows(), 'test': test})
+
+
+def test_a_streamed_data_set_is_refused():
+  with pytest.raises(UserError, match='without streaming'):
+    mj.from_huggingface({'train': rows().to_iterable_dataset()})
+
+
+@pytest.mark.parametrize('name', ['/no/such', './no_such.parquet'])
+def test_a_missing_path_is_refused_soon(name):
+  with pytest.raises(UserError, match='could not be loaded.*save_to_disk'):
+    load(name)
+
+
+def test_an_unreachable_hub_is_reported(monkeypatch):
+  def load_dataset(*args, **kwargs):
+    raise ConnectionError("Couldn't reach 'a/b' on the Hub")
+  monkeypatch.setattr(datasets, 'load_dataset', load_dataset)
+  with pytest.raises(UserError, match=r"Couldn't reach .*save_to_disk\(DIR\)"):
+    load('a/b')
+
+
+def test_without_the_package(monkeypatch):
+  monkeypatch.setitem(__import__('sys').modules, 'datasets', None)
+  with pytest.raises(UserError, match='pip install'):
+    load('a/b')
+
+
+def test_the_flag_is_valid():
+  config = Config(dataset='hf:a/b,label=x', partition='natural')
+  assert checks.validate(config).dataset == config.dataset
+  assert huggingface.PREFIX == 'hf:'

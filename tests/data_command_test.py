@@ -1,0 +1,202 @@
+"""`moon-jax data` downloads, checks and lists data sets."""
+
+import functools
+import http.server
+import shlex
+import socket
+import sys
+import threading
+
+import numpy as np
+import published_files
+import pytest
+
+from moon_jax import data_command
+from moon_jax.cli import command_line
+from moon_jax.config import Config
+from moon_jax.config import DATASETS
+from moon_jax.data import catalog
+from moon_jax.data import sources
+from moon_jax.simulation import checks
+
+
+@pytest.fixture(autouse=True)
+def tiny_mnist(monkeypatch):
+  published_files.use(monkeypatch)
+
+
+@pytest.fixture
+def mirror(tmp_path):
+  """Yields the URL of a server, and the directory with its files."""
+  directory = tmp_path / 'served'
+  published_files.write(directory, published_files.compressed())
+
+  class Handler(http.server.SimpleHTTPRequestHandler):
+
+    def log_message(self, *args):
+      pass
+
+  handler = functools.partial(Handler, directory=str(directory))
+  with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as httpd:
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    yield f'http://127.0.0.1:{httpd.server_port}', directory
+    httpd.shutdown()
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+  def call(*words):
+    monkeypatch.setattr(sys, 'argv', ['moon-jax data', *map(str, words)])
+    with pytest.raises(SystemExit) as end:
+      data_command.main()
+    return end.value.code or 0, *capsys.readouterr()
+  return call
+
+
+def test_get_downloads_and_says_how_to_train(run, mirror, tmp_path):
+  target = tmp_path / 'new' / 'data'
+  status, out, err = run(
+      'get', 'mnist', f'--data_dir={target}', f'--mirror={mirror[0]}')
+  assert status == 0 and not err
+  assert 'downloading train-images-idx3-ubyte' in out
+  assert f'MNIST is in {target}' in out
+  assert '2 and 1 of each class' in out
+  assert out.splitlines()[-1].startswith(
+      f'Next: moon-jax train --dataset=mnist --data_dir={target} ')
+  assert sorted(path.name for path in (target / 'mnist').iterdir()) == sorted(
+      published_files.compressed())
+  assert len(sources.load('mnist', str(target)).train_labels) == 20
+  (mirror[1] / 'train-images-idx3-ubyte.gz').unlink()
+  status, out, _ = run(  # nothing is downloaded again
+      'get', 'mnist', f'--data_dir={target}', f'--mirror={mirror[0]}')
+  assert status == 0 and 'downloading' not in out
+
+
+def test_get_refuses_another_content(run, mirror, tmp_path):
+  (mirror[1] / 't10k-labels-idx1-ubyte.gz').write_bytes(b'other')
+  status, _, err = run(
+      'get', 'mnist', f'--data_dir={tmp_path}', f'--mirror={mirror[0]}')
+  assert status == 2 and 'does not have the expected md5' in err
+  assert not (tmp_path / 'mnist' / 't10k-labels-idx1-ubyte.gz').exists()
+
+
+def test_get_without_network_names_all_urls_and_the_place(run, tmp_path):
+  with socket.socket() as unused:
+    unused.bind(('127.0.0.1', 0))
+    port = unused.getsockname()[1]
+  status, _, err = run('get', 'mnist', f'--data_dir={tmp_path}',
+                       f'--mirror=http://127.0.0.1:{port}')
+  assert status == 2 and f'copy it into {tmp_path}/mnist, and run again' in err
+  for name in published_files.compressed():
+    assert name in err
+
+
+def test_get_does_not_download_beside_damaged_files(run, mirror, tmp_path):
+  blobs = published_files.files()
+  blobs['train-images-idx3-ubyte'] = blobs['train-images-idx3-ubyte'][:-1]
+  published_files.write(tmp_path / 'mnist', blobs)
+  status, out, _ = run(
+      'get', 'mnist', f'--data_dir={tmp_path}', f'--mirror={mirror[0]}')
+  assert status == 1 and 'truncated: 15,695 of 15,696 bytes' in out
+  assert 'Remove the directory' in out and 'downloading' not in out
+
+
+def test_get_needs_space(run, monkeypatch, tmp_path):
+  monkeypatch.setitem(catalog.ENTRIES, 'mnist', catalog.ENTRIES[
+      'mnist']._replace(disk_megabytes=10**9))
+  status, _, err = run('get', 'mnist', f'--data_dir={tmp_path}')
+  assert status == 2 and 'must have 1,000,000,000 MB free' in err
+
+
+@pytest.mark.parametrize('name, status, text', [
+    ('digits', 0, 'Next: moon-jax train --dataset=digits --algorithm'),
+    ('celeba', 2, 'preprocess.sh'),
+    ('cifar', 2, 'NAME must be one of digits, '),
+])
+def test_get_of_data_sets_without_download(run, name, status, text, tmp_path):
+  found, out, err = run('get', name, f'--data_dir={tmp_path / "x"}')
+  assert found == status and text in out + err
+  assert not (tmp_path / 'x').exists()
+
+
+@pytest.mark.parametrize('words', [['{}'], ['--data_dir={}'], [
+    '{}', 'mnist'], ['--data_dir={}', 'mnist']])
+def test_check_of_complete_files(run, words, tmp_path):
+  published_files.write(tmp_path, published_files.files())
+  status, out, _ = run('check', *(word.format(tmp_path) for word in words))
+  assert status == 0
+  assert out.count('  ok  ') == 4
+  assert f'mnist in {tmp_path}: complete' in out
+  assert '20 training and 10 test examples: images, 28x28x1, 10 cl' in out
+
+
+def test_check_lists_every_bad_file(run, tmp_path):
+  blobs = published_files.files()
+  names = list(blobs)
+  del blobs[names[0]]
+  blobs[names[1]] += b'x'
+  blobs[names[2]] = blobs[names[2]][:-1] + b'x'
+  published_files.write(tmp_path, blobs)
+  status, out, _ = run('check', tmp_path)
+  assert status == 1 and 'mnist' in out and 'missing or damaged' in out
+  assert f'BAD {names[0]}: missing' in out
+  assert f'BAD {names[1]}: too long: 29 of 28 bytes' in out
+  assert f'BAD {names[2]}: damaged: md5 ' in out
+  assert f'ok  {names[3]}\n' in out
+  assert '3 of 4 files' in out and 'moon-jax data get mnist' in out
+
+
+def test_check_of_an_empty_directory(run, tmp_path):
+  status, out, _ = run('check', tmp_path)
+  assert status == 1 and 'moon-jax data get NAME --data_dir=' in out
+  for name in 'cifar10', 'tiny_imagenet', 'svhn', 'femnist':
+    status, out, _ = run('check', tmp_path, name)
+    assert status == 1 and f'{name} in {tmp_path}: missing' in out
+    assert 'ownload' in out or 'unpack' in out
+
+
+def test_check_of_user_data(run, tmp_path):
+  labels = np.array([0, 0, 1, 2, 2, 2])
+  np.savez(tmp_path / 'my.npz', x_train=np.ones((6, 3)), y_train=labels,
+           x_test=np.ones((1, 3)), y_test=[1], client_train=list('aabbbb'))
+  status, out, _ = run('check', tmp_path / 'my.npz')
+  assert status == 0 and 'npz in ' in out
+  assert out.splitlines()[-4:] == [
+      '  0             2         0', '  1             1         1',
+      '  2             3         0',
+      '  2 natural clients with 2 to 4 training examples, median 3']
+
+
+@pytest.mark.parametrize('words, text', [
+    (['check'], 'DIR and at most one NAME'),
+    (['check', 'a', 'b', 'c'], 'DIR and at most one NAME'),
+    (['check', '/no/such'], 'DIR must be a directory'),
+    ([], 'COMMAND'),
+])
+def test_invalid_arguments(run, words, text):
+  status, _, err = run(*words)
+  assert status == 2 and text in err
+
+
+def test_list_names_every_data_set_in_80_columns(run):
+  status, out, _ = run('list')
+  assert status == 0
+  assert all(f'\n{name} ' in out for name in catalog.ENTRIES)
+  assert all(entry.page in out for entry in catalog.ENTRIES.values())
+  assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_catalog_has_every_data_set():
+  assert set(catalog.ENTRIES) == set(DATASETS) - {'npz', 'npy'}
+
+
+@pytest.mark.parametrize('name', catalog.ENTRIES)
+def test_the_next_command_is_valid(name):
+  """Its flags exist, and its combination is allowed."""
+  flags = command_line.flags.FlagValues()
+  command_line.define_config(flags)
+  words = shlex.split(data_command._train(
+      name, catalog.ENTRIES[name], 'directory of data'))
+  assert flags(words)[1:] == ['train']
+  checks.validate(Config(**{
+      field: flags[field].value for field in Config().to_dict()}))

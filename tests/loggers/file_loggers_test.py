@@ -1,0 +1,119 @@
+"""CSV and TensorBoard write each round once, in runs and in loops."""
+
+import csv
+
+from loggers import event_files
+import pytest
+
+import moon_jax as mj
+from moon_jax.loggers import base
+from moon_jax.simulation.records import Record
+
+
+def rows(path):
+  with open(path, newline='') as lines:
+    return list(csv.DictReader(lines))
+
+
+def line(number, **more):
+  return {'round': number, 'train_loss': 1 / number, 'seconds': .5, **more}
+
+
+def info(path, rounds_done=0):
+  return mj.loggers.RunInfo(path, {'mu': 1.}, rounds_done, {'round': 0})
+
+
+def test_csv_has_a_row_per_round_and_columns_that_come_later(tmp_path):
+  with mj.loggers.CSV() as logger:
+    logger.start(info(tmp_path))
+    logger(line(1))
+    logger(line(2, test_accuracy=.25, clients={'client': [0]},
+                validation_loss=None, is_late=True))
+    logger(line(3))
+  found = rows(tmp_path / 'metrics.csv')
+  assert [row['round'] for row in found] == ['1', '2', '3']
+  assert [row['test_accuracy'] for row in found] == ['', '0.25', '']
+  assert found[1].keys() == {'round', 'train_loss', 'seconds', 'test_accuracy'}
+  assert float(found[2]['train_loss']) == 1 / 3
+
+
+def test_csv_of_a_loop_keeps_earlier_rounds_and_replaces_later_ones(tmp_path):
+  path = tmp_path / 'new' / 'm.csv'
+  for numbers in (1, 2, 3), (2, 3, 4):
+    with mj.loggers.CSV(path) as logger:
+      for number in numbers:
+        logger(Record(number, {'train_loss': 2.}, .5))
+  assert [row['round'] for row in rows(path)] == ['1', '2', '3', '4']
+
+
+def test_csv_refuses_a_file_of_another_program(tmp_path):
+  path = tmp_path / 'm.csv'
+  path.write_text('name,age\na,1\n')
+  with pytest.raises(mj.UserError, match='must be a file of this logger'):
+    mj.loggers.CSV(path)(line(1))
+  assert path.read_text() == 'name,age\na,1\n'
+
+
+def test_tensorboard_has_scalars_histograms_and_the_configuration(tmp_path):
+  with mj.loggers.TensorBoard() as logger:
+    logger.start(info(tmp_path))
+    logger(line(1, test_accuracy=.5, clients={
+        'client': [0, 1], 'received': [True, True], 'drift': [.5, None]}))
+    logger(line(2))
+  path = tmp_path / 'tensorboard'
+  assert event_files.scalars(path) == {
+      'accuracy/test_accuracy': [(1, .5)], 'loss/train_loss': [(1, 1), (2, .5)],
+      'time/seconds': [(1, .5), (2, .5)]}
+  values = [value for event in event_files.events(path)
+            for value in event.summary.value]
+  assert [value.tag for value in values if value.HasField('histo')] == [
+      'clients/drift']
+  text, = [value for value in values if 'config' in value.tag]
+  assert b'| mu | 1.0 |' in text.tensor.string_val[0]
+
+
+def test_tensorboard_starts_again_without_old_events(tmp_path):
+  other = tmp_path / 'tensorboard' / 'events.out.tfevents.1.another'
+  other.parent.mkdir()
+  other.touch()
+  for _ in range(2):
+    with mj.loggers.TensorBoard() as logger:
+      logger.start(info(tmp_path))
+      logger(line(1))
+  assert len(list(other.parent.iterdir())) == 2 and other.exists()
+  assert event_files.scalars(other.parent)['time/seconds'] == [(1, .5)]
+
+
+def test_tensorboard_of_a_loop_purges_rounds_that_are_repeated(tmp_path):
+  for numbers in (1, 2, 3), (2, 3, 4):
+    with mj.loggers.TensorBoard(tmp_path) as logger:
+      for number in numbers:
+        logger(line(number))
+  assert [step for step, _ in event_files.scalars(tmp_path)[
+      'time/seconds']] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize('kind', [mj.loggers.CSV, mj.loggers.TensorBoard])
+def test_outside_a_run_a_path_is_needed(kind):
+  with pytest.raises(mj.UserError, match='needs a path outside moon_jax.run'):
+    kind()(line(1))
+
+
+def test_one_logger_serves_several_runs(tmp_path):
+  logger = mj.loggers.CSV()
+  for name in 'ab':
+    (tmp_path / name).mkdir()
+    logger.start(info(tmp_path / name))
+    logger(line(1))
+    logger.close()
+  assert rows(tmp_path / 'a' / 'metrics.csv') == rows(
+      tmp_path / 'b' / 'metrics.csv')
+
+
+def test_a_directory_is_not_a_package(tmp_path, monkeypatch):
+  """W&B and MLflow write to directories with the names of their packages."""
+  (tmp_path / 'no_such_tracker').mkdir()
+  monkeypatch.syspath_prepend(tmp_path)
+  with pytest.raises(mj.UserError, match=(
+      'needs the package no_such_tracker.*pip install no_such_tracker')):
+    base.require('no_such_tracker', 'tracker')

@@ -1,0 +1,122 @@
+"""Weights & Biases, MLflow and Aim, each with a local store, if installed.
+
+Each run is interrupted, and resumes with another logger, as in a new process.
+"""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+import moon_jax as mj
+from moon_jax.simulation.records import Record
+
+
+def log(logger, path, saved, numbers):
+  """Logs rounds as `moon_jax.training.run_loggers` does; returns what was left.
+
+  The last round logged is in `saved`, unless the logger knows better.
+  """
+  with logger:
+    logger.start(mj.loggers.RunInfo(path, {'mu': 5.}, 0, saved))
+    for number in numbers:
+      if number > saved['round']:
+        logger.log({'round': number, 'train_loss': 1 / number, 'seconds': .5,
+                    'validation_loss': None, 'clients': {'client': [1]}})
+        saved['round'] = number
+  return json.loads(json.dumps(saved))
+
+
+def resumed(make, path):
+  """Logs rounds 1 to 3, then 3 to 5, of which the logger has 3."""
+  saved = log(make(), path, {'round': 0}, (1, 2, 3))
+  assert saved['round'] == 3
+  time.sleep(1.1)  # W&B names its directories by the second
+  assert log(make(), path, saved, (3, 4, 5))['round'] == 5
+
+
+def test_wandb_offline(tmp_path, monkeypatch):
+  pytest.importorskip('wandb')
+  monkeypatch.setenv('WANDB_MODE', 'offline')
+  resumed(mj.loggers.WandB, tmp_path)
+  deadline = time.monotonic() + 20  # its process writes the end of the file
+  while True:
+    history = [row for path in sorted(
+        tmp_path.glob('wandb/offline-run-*/run-*.wandb'))
+               for row in wandb_history(path)]
+    if len(history) >= 5 or time.monotonic() > deadline:
+      break
+    time.sleep(.2)
+  assert [row['_step'] for row in history] == [1, 2, 3, 4, 5]
+  assert [row['train_loss'] for row in history] == [1 / r for r in range(1, 6)]
+  assert not any('validation_loss' in row for row in history)
+
+
+def wandb_history(path):
+  """Returns the rows in a file of W&B below 32 kB: a header, then records."""
+  from wandb.proto import wandb_internal_pb2
+
+  content, at, rows = path.read_bytes(), 7, []
+  assert content[:4] == b':W&B'
+  while at < len(content):
+    length, = struct.unpack_from('<H', content, at + 4)
+    record = wandb_internal_pb2.Record.FromString(
+        content[at + 7:at + 7 + length])
+    at += 7 + length
+    if record.WhichOneof('record_type') == 'history':
+      rows.append({
+          '_step': record.history.step.num,
+          **{item.key or '/'.join(item.nested_key): json.loads(item.value_json)
+             for item in record.history.item}})
+  return rows
+
+
+def test_mlflow_with_sqlite(tmp_path):
+  mlflow = pytest.importorskip('mlflow')
+  uri = f'sqlite:///{tmp_path}/mlflow.db'
+  make = lambda: mj.loggers.MLflow('tests', tracking_uri=uri)
+  resumed(make, tmp_path / 'run7')
+  client = mlflow.MlflowClient(uri)
+  run, = client.search_runs([
+      client.get_experiment_by_name('tests').experiment_id])
+  assert run.info.run_name == 'run7' and run.info.status == 'FINISHED'
+  assert run.data.params == {'mu': '5.0'}
+  history = client.get_metric_history(run.info.run_id, 'train_loss')
+  assert [(m.step, m.value) for m in history] == [
+      (r, 1 / r) for r in range(1, 6)]
+  # A process that is killed before it writes its state repeats no round.
+  saved = log(make(), tmp_path / 'run7', {
+      'id': run.info.run_id, 'round': 2}, (3, 4, 5, 6))
+  assert saved['round'] == 6
+  assert len(client.get_metric_history(run.info.run_id, 'train_loss')) == 6
+
+
+def test_aim_with_a_local_repository(tmp_path):
+  aim = pytest.importorskip('aim')
+  resumed(lambda: mj.loggers.Aim(repo=str(tmp_path)), tmp_path / 'run7')
+  subprocess.run([
+      os.path.join(os.path.dirname(sys.executable), 'aim'), 'storage', '--repo',
+      str(tmp_path), 'reindex', '-y'], check=True, timeout=60)
+  run, = aim.Repo(str(tmp_path)).iter_runs()
+  assert run.name == 'run7' and run['config']['mu'] == 5.
+  metric, = (m for m in run.metrics() if m.name == 'train_loss')
+  frame = metric.dataframe()
+  assert dict(zip(frame['step'], frame['value'])) == {
+      r: 1 / r for r in range(1, 6)} and len(frame) == 5
+
+
+@pytest.mark.parametrize('package, arguments', [
+    ('wandb', lambda path: {'mode': 'offline', 'dir': path}),
+    ('mlflow', lambda path: {'tracking_uri': f'sqlite:///{path}/mlflow.db'}),
+    ('aim', lambda path: {'repo': path})])
+def test_trackers_log_loops(package, arguments, tmp_path):
+  pytest.importorskip(package)
+  make = mj.loggers.NAMES[package]
+  with make(**arguments(str(tmp_path))) as logger:
+    for number in (1, 2):
+      logger(Record(number, {'test_accuracy': .5}, .1))
+  assert list(tmp_path.iterdir())

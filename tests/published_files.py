@@ -1,0 +1,58 @@
+"""A tiny MNIST in published form, for tests of downloads and checks."""
+
+import gzip
+import hashlib
+import struct
+
+import numpy as np
+
+from moon_jax.data import catalog
+from moon_jax.data.sources import mnist
+
+COUNTS = (20, 10)
+
+
+def idx(array):
+  """Returns an IDX file of uint8."""
+  return (bytes([0, 0, 8, array.ndim])
+          + struct.pack(f'>{array.ndim}I', *array.shape) + array.tobytes())
+
+
+def files():
+  """Returns the four files, name -> bytes; two images per class and part."""
+  random = np.random.RandomState(0)
+  return {name: idx(
+      random.randint(0, 256, (count, 28, 28), np.uint8) if 'images' in name
+      else np.arange(count, dtype=np.uint8) % 10)
+      for name, count in zip(mnist.MNIST.layouts[0].md5,
+                             np.repeat(COUNTS, 2).tolist())}
+
+
+def md5(blob):
+  return hashlib.md5(blob).hexdigest()
+
+
+def compressed():
+  return {f'{name}.gz': gzip.compress(blob, mtime=0)
+          for name, blob in files().items()}
+
+
+def use(monkeypatch):
+  """Gives MNIST the sizes and checksums of these files."""
+  sums = {name: md5(blob) for name, blob in files().items()}
+  layouts = tuple(
+      layout._replace(md5=sums, num_bytes=tuple(map(len, files().values())))
+      for layout in mnist.MNIST.layouts)
+  tiny = mnist.MNIST._replace(layouts=layouts, num_images=COUNTS)
+  monkeypatch.setattr(mnist, 'MNIST', tiny)
+  entry = catalog.ENTRIES['mnist']
+  monkeypatch.setitem(catalog.ENTRIES, 'mnist', entry._replace(
+      published=tiny, downloads=tuple(
+          file._replace(checksum=md5(blob)) for file, blob in zip(
+              entry.downloads, compressed().values()))))
+
+
+def write(directory, blobs):
+  directory.mkdir(parents=True, exist_ok=True)
+  for name, blob in blobs.items():
+    (directory / name).write_bytes(blob)
