@@ -47,7 +47,7 @@ def _usage():
       'moon-jax COMMAND --help describes a command, and moon-jax COMMAND -h '
       'its most', 'used flags. moon-jax --version prints the version.', '',
       'Example:', '  moon-jax train --dataset=digits --batch_size=32 '
-      '--num_rounds=10'])
+      '--local_epochs=5 --num_rounds=10'])
 
 
 def _unknown(name):
