@@ -37,7 +37,7 @@ def with_fednova(algorithm: Algorithm) -> Algorithm:
   Raises:
     UserError: while tracing, if clients send something else.
 
-  Example:
+  Examples:
     >>> algorithm = moon_jax.with_fednova(moon_jax.moon(mu=1.0))
   """
   def finish(trained, view):

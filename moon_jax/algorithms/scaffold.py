@@ -77,7 +77,7 @@ def with_control_variates(algorithm: Algorithm, num_clients: int,
   Raises:
     UserError: if there is no such form.
 
-  Example:
+  Examples:
     >>> algorithm = moon_jax.with_control_variates(
     ...     moon_jax.moon(mu=1.0), num_clients=10)
   """

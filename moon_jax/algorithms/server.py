@@ -91,7 +91,7 @@ def with_optimizer(algorithm: Algorithm,
       View.hparams, whose state must have the same structure for all values;
       None returns the algorithm unchanged.
 
-  Example:
+  Examples:
     >>> fedavgm = moon_jax.with_server_optimizer(
     ...     moon_jax.fedavg(), optax.sgd(1.0, momentum=0.7))
   """

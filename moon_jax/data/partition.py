@@ -62,7 +62,7 @@ def dirichlet(labels: np.ndarray, num_clients: int, beta: float,
   Raises:
     UserError: if 1,000 tries give no such split.
 
-  Example:
+  Examples:
     >>> labels = np.repeat(np.arange(10), 100)
     >>> clients = dirichlet(labels, num_clients=5, beta=0.5, seed=0)
     >>> [len(indices) for indices in clients]

@@ -28,7 +28,7 @@ def from_flax(module: nn.Module) -> Model:
   Raises:
     UserError: if its `__call__` requires other arguments.
 
-  Example:
+  Examples:
     >>> model = moon_jax.from_flax(Net(num_classes=10))
 
   See also: `moon_jax.from_nnx`.

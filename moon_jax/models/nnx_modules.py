@@ -27,7 +27,7 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
     UserError: if it returns no module, or the module's `__call__` requires
       other arguments.
 
-  Example:
+  Examples:
     >>> model = moon_jax.from_nnx(lambda rngs: Net(num_classes=10, rngs=rngs))
   """
   module = nnx.eval_shape(lambda: factory(nnx.Rngs(0)))

@@ -1,6 +1,6 @@
 """Saves and loads the final global model, as safetensors and with Orbax.
 
-Example:
+Examples:
 
     import moon_jax
     model, variables = moon_jax.load('runs/cifar10-moon-0123abcd')

@@ -32,7 +32,7 @@ class Simulation:
     num_devices: devices that share the lanes.
     planner: makes the tables of rounds.
 
-  Example:
+  Examples:
     >>> for record in moon_jax.Simulation(federation).rounds(100):
     ...   print(record.round, record.test_accuracy)
   """

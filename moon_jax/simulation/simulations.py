@@ -30,7 +30,7 @@ class Simulations:
   Attributes:
     runs: a `Simulation` of each federation.
 
-  Example:
+  Examples:
     >>> simulations = Simulations([
     ...     dataclasses.replace(federation, seed=seed) for seed in range(3)])
     >>> records = simulations.run_round([0, 1, 2])

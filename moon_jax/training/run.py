@@ -33,7 +33,7 @@ def run(config: Config, callbacks: Sequence[Callable] = (),
     DivergedError: if a loss or a parameter is not finite.
     InterruptedRun: if a signal ends the run; completed rounds are saved.
 
-  Example:
+  Examples:
     >>> moon_jax.run(moon_jax.Config(dataset='digits', algorithm='fedavg'),
     ...              callbacks=[lambda simulation, line: print(line)])
   """

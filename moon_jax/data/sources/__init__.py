@@ -80,7 +80,7 @@ def load(name: str, data_dir: str = '') -> Dataset:
     UserError: if files are missing or damaged and cannot be downloaded, or a
       user-defined loader fails or returns invalid arrays.
 
-  Example:
+  Examples:
     >>> dataset = load('digits')
     >>> dataset.train_inputs.shape
     (1438, 32, 32, 1)
