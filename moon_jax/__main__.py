@@ -3,8 +3,11 @@
 `moon-jax train FLAGS` is `python -m moon_jax.train FLAGS`, and so on.
 """
 
+import difflib
 import importlib
 import sys
+
+from moon_jax.version import __version__
 
 # Command -> module with `main`, and what it does.
 COMMANDS = {
@@ -14,22 +17,46 @@ COMMANDS = {
                'make published tables, ours beside theirs'),
     'data': ('moon_jax.data_command', 'download, check and list data sets'),
     'plan': ('moon_jax.plan', 'estimate time and memory of a run'),
+    'completion': ('moon_jax.cli.completion',
+                   'print a completion script for bash, zsh or fish'),
 }
 
 
 def main() -> None:
   """Runs the command that the first argument names."""
-  name = sys.argv[1] if len(sys.argv) > 1 else ''
+  name = sys.argv[1] if len(sys.argv) > 1 else '--help'
+  if name == '--version':
+    return print(f'moon_jax {__version__}')
+  if name in ('-h', '--help'):
+    return print(_usage())
   if name not in COMMANDS:
-    width = max(map(len, COMMANDS))
-    lines = [f'  {command:{width}}  {text}'
-             for command, (_, text) in COMMANDS.items()]
-    print('usage: moon-jax COMMAND ...', '', *lines, '',
-          'moon-jax COMMAND --help describes a command.', sep='\n',
-          file=sys.stdout if name in ('-h', '--help', '') else sys.stderr)
-    sys.exit(0 if name in ('-h', '--help', '') else 2)
+    print(f'moon-jax: {_unknown(name)} moon-jax --help lists the commands',
+          file=sys.stderr)
+    sys.exit(2)
   sys.argv[:2] = [f'moon-jax {name}']
   importlib.import_module(COMMANDS[name][0]).main()
+
+
+def _usage():
+  """Returns the help."""
+  width = max(map(len, COMMANDS))
+  lines = [f'  {command:{width}}  {text}'
+           for command, (_, text) in COMMANDS.items()]
+  return '\n'.join([
+      'usage: moon-jax COMMAND ...', '', *lines, '',
+      'moon-jax COMMAND --help describes a command, and moon-jax COMMAND -h '
+      'its most', 'used flags. moon-jax --version prints the version.', '',
+      'Example:', '  moon-jax train --dataset=digits --batch_size=32 '
+      '--num_rounds=10'])
+
+
+def _unknown(name):
+  """Returns what is wrong with a word that is no command."""
+  if name.startswith('-'):
+    return f'flags follow a command, as in moon-jax train {name}.'
+  near = difflib.get_close_matches(name.lower(), COMMANDS, n=1)
+  return f'there is no command {name!r}' + (
+      f'; did you mean {near[0]}?' if near else '.')
 
 
 if __name__ == '__main__':

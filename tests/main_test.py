@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import moon_jax as mj
 from moon_jax import __main__ as commands
 
 
@@ -32,9 +33,19 @@ def test_without_a_command_it_lists_them(args):
   assert all(name in out for name in commands.COMMANDS)
 
 
-def test_an_unknown_command_is_an_error():
-  status, out, err = run('trian')
-  assert status == 2 and not out and 'train' in err
+@pytest.mark.parametrize('word, message', [
+    ('trian', "there is no command 'trian'; did you mean train?"),
+    ('xyz', "there is no command 'xyz'."),
+    ('--num_rounds=3', 'as in moon-jax train --num_rounds=3.'),
+])
+def test_an_unknown_command_is_an_error(word, message):
+  status, out, err = run(word)
+  assert status == 2 and not out and err.count('\n') == 1
+  assert f'{message} moon-jax --help lists the commands\n' in err
+
+
+def test_the_version_is_printed():
+  assert run('--version') == (0, f'moon_jax {mj.__version__}\n', '')
 
 
 def test_a_command_gets_its_flags():
