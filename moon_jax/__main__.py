@@ -12,6 +12,9 @@ COMMANDS = {
     'sweep': ('moon_jax.sweep.__main__', 'train many runs in few programs'),
     'report': ('moon_jax.report.__main__',
                'make published tables, ours beside theirs'),
+    'inspect': ('moon_jax.inspect.__main__',
+                'describe a run, finished or running'),
+    'compare': ('moon_jax.compare', 'compare runs: settings, curves, results'),
     'plan': ('moon_jax.plan', 'estimate time and memory of a run'),
 }
 
