@@ -1,13 +1,17 @@
 """Draws a run to a PNG file: accuracy, losses, drift and clients."""
 
+from collections.abc import Sequence
 import pathlib
+import textwrap
 from typing import Any
 
 import numpy as np
 
 from moon_jax.errors import UserError
 from moon_jax.inspect import read
+from moon_jax.inspect.groups import Group
 from moon_jax.inspect.read import Run
+from moon_jax.view import curves
 
 # Metric -> its label. A metric with a "_std" has a band of that width.
 _ACCURACIES = {
@@ -70,6 +74,29 @@ def draw(run: Run, path: pathlib.Path) -> None:
   save(made, path)
 
 
+def draw_groups(groups: Sequence[Group], path: pathlib.Path) -> None:
+  """Draws the mean test accuracy of each group, with its deviation.
+
+  Raises:
+    UserError: if the file cannot be written.
+  """
+  made = figure(9, 5)
+  axes = made.subplots()
+  for mark, found in zip(curves.MARKS, groups):
+    curve = found.curve()
+    if curve:
+      x, y, std = np.array(curve).T
+      count = len(found.counted)
+      line, = axes.plot(
+          x, y, marker='.' if len(x) < 30 else '', label=f'{mark}  '
+          + '\n'.join(textwrap.wrap(found.label, 60)) + f' (n={count})')
+      if count > 1:
+        axes.fill_between(x, y - std, y + std, color=line.get_color(),
+                          alpha=.15, linewidth=0)
+  _finish(axes, 'test accuracy: mean ± standard deviation over seeds')
+  save(made, path)
+
+
 def _curves(axes, run, names, title):
   for name, label in names.items():
     series = run.series(name)
@@ -80,8 +107,9 @@ def _curves(axes, run, names, title):
     spread = dict(run.series(f'{name}_std'))
     if spread.keys() >= set(x):
       std = np.array([spread[round_] for round_ in x])
-      axes.fill_between(x, y - std, y + std, color=line.get_color(), alpha=.15,
-                        linewidth=0)
+      axes.fill_between(
+          x, np.maximum(y - std, 0), np.minimum(y + std, 1), alpha=.15,
+          color=line.get_color(), linewidth=0)  # accuracies
   _finish(axes, title)
 
 
