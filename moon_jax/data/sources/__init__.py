@@ -88,6 +88,9 @@ def load(name: str, data_dir: str = '') -> Dataset:
 
 
 def _load(name, data_dir):
+  if not isinstance(name, str) or name not in SOURCES and ':' not in name:
+    raise UserError(f'--dataset must be one of {", ".join(SOURCES)}, or '
+                    f'user-defined as MODULE:LOADER; got {name!r}')
   if name not in SOURCES:
     return user.load(name, data_dir)
   try:
