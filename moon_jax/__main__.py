@@ -19,14 +19,17 @@ COMMANDS = {
 def main() -> None:
   """Runs the command that the first argument names."""
   name = sys.argv[1] if len(sys.argv) > 1 else ''
+  if name not in COMMANDS and name not in ('-h', '--help', ''):
+    print(f'moon-jax: the command must be one of {", ".join(COMMANDS)}; got '
+          f'{name!r}. moon-jax --help describes them', file=sys.stderr)
+    sys.exit(2)
   if name not in COMMANDS:
     width = max(map(len, COMMANDS))
     lines = [f'  {command:{width}}  {text}'
              for command, (_, text) in COMMANDS.items()]
     print('usage: moon-jax COMMAND ...', '', *lines, '',
-          'moon-jax COMMAND --help describes a command.', sep='\n',
-          file=sys.stdout if name in ('-h', '--help', '') else sys.stderr)
-    sys.exit(0 if name in ('-h', '--help', '') else 2)
+          'moon-jax COMMAND --help describes a command.', sep='\n')
+    sys.exit(0)
   sys.argv[:2] = [f'moon-jax {name}']
   importlib.import_module(COMMANDS[name][0]).main()
 

@@ -47,6 +47,7 @@ class Done(NamedTuple):
   err: str
   seconds: float
   megabytes: float  # peak memory
+  cpu_seconds: float  # of all cores
 
 
 class Server:
@@ -126,7 +127,8 @@ def _wait(child, start, limit):
     if pid:
       code = os.waitstatus_to_exitcode(status)
       return {'status': _KILLED_STATUS if is_late else code, 'seconds': seconds,
-              'megabytes': usage.ru_maxrss / _MAXRSS_PER_MEGABYTE}
+              'megabytes': usage.ru_maxrss / _MAXRSS_PER_MEGABYTE,
+              'cpu_seconds': usage.ru_utime + usage.ru_stime}
     if seconds > limit and not is_late:
       is_late = True
       with contextlib.suppress(ProcessLookupError):

@@ -70,8 +70,9 @@ def check_cohorts_until(federation: Any, last: int) -> None:
   """
   if last > (federation.num_rounds or last):
     raise UserError(
-        f'round {last} needs a cohort; got cohorts of {federation.num_rounds} '
-        'rounds. List more, train fewer rounds, or pass cohorts=None')
+        f'round {federation.num_rounds + 1} has no cohort; cohorts lists '
+        f'{federation.num_rounds} rounds, got {last} rounds to train. List '
+        'more, train fewer rounds, or pass cohorts=None')
 
 
 def _check_clients(federation):
@@ -112,8 +113,8 @@ def _check_cohorts(federation):
           f'cohorts[{index}] must be clients from 0 to {num_clients - 1}; got '
           f'{min(clients)} to {max(clients)}. Clients are numbered from 0')
     if len(set(clients)) < len(clients):
-      raise UserError(f'cohorts[{index}] must list each client once; got '
-                      f'{list(clients)}')
+      raise UserError(f'cohorts[{index}] lists a client twice; got '
+                      f'{list(clients)}. List each once')
 
 
 def _check_client_tests(federation):
