@@ -12,6 +12,8 @@ COMMANDS = {
     'sweep': ('moon_jax.sweep.__main__', 'train many runs in few programs'),
     'report': ('moon_jax.report.__main__',
                'make published tables, ours beside theirs'),
+    'doctor': ('moon_jax.doctor.__main__',
+               'describe and test this installation'),
     'plan': ('moon_jax.plan', 'estimate time and memory of a run'),
 }
 

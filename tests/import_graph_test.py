@@ -15,7 +15,8 @@ LAYERS = (
     'version', 'errors', 'platforms', 'config', 'losses', 'optimizers',
     'learning_rates', 'trees', 'user_code', 'distributed', 'data', 'models',
     'algorithms', 'engine', 'simulation', 'rundir', 'view', 'training', 'cli',
-    'targets', 'sweep', 'report', 'train', 'plan', '__main__', 'moon_jax')
+    'targets', 'sweep', 'report', 'doctor', 'train', 'plan', '__main__',
+    'moon_jax')
 
 MAX_LINES = 250
 
