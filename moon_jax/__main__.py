@@ -19,6 +19,8 @@ COMMANDS = {
                 'describe a run, finished or running'),
     'compare': ('moon_jax.compare', 'compare runs: settings, curves, results'),
     'data': ('moon_jax.data_command', 'download, check and list data sets'),
+    'doctor': ('moon_jax.doctor.__main__',
+               'describe and test this installation'),
     'plan': ('moon_jax.plan', 'estimate time and memory of a run'),
     'completion': ('moon_jax.cli.completion',
                    'print a completion script for bash, zsh or fish'),

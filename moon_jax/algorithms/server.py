@@ -27,6 +27,7 @@ import optax
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config
+from moon_jax.errors import UserError
 
 _TAU = 1e-3  # adaptivity tau in the experiments of Reddi et al.
 
@@ -97,6 +98,11 @@ def with_optimizer(algorithm: Algorithm,
   """
   if optimizer is None:
     return algorithm
+  if not callable(optimizer) and not (
+      hasattr(optimizer, 'init') and hasattr(optimizer, 'update')):
+    raise UserError(
+        'a server optimizer must be a transformation of optax, such as '
+        f'optax.adam(0.01); got {optimizer!r}. --server_optimizer takes names')
 
   def made(hparams):
     if not callable(optimizer):

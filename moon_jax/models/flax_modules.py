@@ -33,6 +33,11 @@ def from_flax(module: nn.Module) -> Model:
 
   See also: `moon_jax.from_nnx`.
   """
+  if not isinstance(module, nn.Module):
+    got = (f'the class {module.__name__}; make a module: {module.__name__}()'
+           if inspect.isclass(module) else f'a {type(module).__name__}')
+    raise UserError('from_flax takes a module of flax.linen, not a class or a '
+                    f'function; got {got}')
   place = user_code.place(type(module))
   names = call_arguments(module.__call__, place)
 

@@ -11,6 +11,11 @@ from moon_jax.models import flax_modules
 from moon_jax.models.base import Model
 
 
+def is_module(kind: type) -> bool:
+  """Returns whether a class is one of modules of Flax NNX."""
+  return issubclass(kind, nnx.Module)
+
+
 def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
   """Wraps the modules of a factory as a network.
 

@@ -70,6 +70,10 @@ class Workdir:
 
   def _check_run(self):
     """Checks that the directory holds this run, or none."""
+    there = next(filter(os.path.lexists, (self.path, *self.path.parents)))
+    if not there.is_dir():
+      raise UserError(f'--workdir={self.path} must be a directory; {there} is '
+                      'a file or a broken link. Name another directory')
     old, lines = self._read_json('config.json'), self.metrics.lines()
     if old is not None and lines:
       identity.check_same_run(self.path, old, self._config, self._inputs)

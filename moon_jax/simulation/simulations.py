@@ -52,8 +52,11 @@ class Simulations:
     Raises:
       UserError: if inputs do not fit the network, or the runs memory or disk.
     """
-    if not len(federations):
-      raise UserError('simulations need one federation or more, got none')
+    if isinstance(federations, Federation) or not len(federations):
+      got = 'one that is not in a list' if (
+          isinstance(federations, Federation)) else 'none'
+      raise UserError('simulations need a list of one federation or more, got '
+                      f'{got}; pass [federation, ...]')
     self._stack = Stack(federations, directories, specs)
     self.runs: list[Simulation] = []
     for run in range(len(federations)):

@@ -10,6 +10,7 @@ from typing import Any
 
 from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
+from moon_jax.errors import UserError
 from moon_jax.training import prepare
 
 
@@ -39,6 +40,12 @@ def run(config: Config, callbacks: Sequence[Callable] = (),
   """
   from moon_jax.training import run_loggers
 
+  if not isinstance(config, Config):
+    raise UserError('run needs a moon_jax.Config, such as moon_jax.Config('
+                    f"dataset='digits'); got a {type(config).__name__}")
+  if callable(callbacks) or not all(map(callable, callbacks)):
+    raise UserError('callbacks must be a list of functions of (simulation, '
+                    f'line); got {callbacks!r}. Pass callbacks=[function]')
   start = time.perf_counter()
   cpu_devices.share()
   prepared = prepare.prepare(config)

@@ -94,9 +94,9 @@ def load(name: str, data_dir: str = '') -> Dataset:
 
 
 def _load(name, data_dir):
+  suggest.check_names('dataset', name)
   if name.startswith(HUGGINGFACE):
     return huggingface.load(name, data_dir)
-  suggest.check_names('dataset', name)
   if name not in SOURCES:
     return user.load(name, data_dir)
   try:
