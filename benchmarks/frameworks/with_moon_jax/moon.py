@@ -14,8 +14,9 @@ def moon(config, mu=5.0, temperature=0.5):
   def loss(model, variables, batch, view):
     outputs, variables = model.apply(
         variables, batch.inputs, batch.mask, train=True)
-    logits = jnp.stack([optax.cosine_similarity(outputs.projection, z, 1e-8)
-                        for z in batch.frozen], 1) / temperature
+    similarities = [optax.cosine_similarity(
+        outputs.projection, z, epsilon=1e-8) for z in batch.frozen]
+    logits = jnp.stack(similarities, 1) / temperature
     zeros = jnp.zeros_like(batch.labels)
     loss_B = (mj.losses.cross_entropy_B(outputs.logits, batch.labels)
               + mu * mj.losses.cross_entropy_B(logits, zeros))
