@@ -6,8 +6,8 @@ python -m benchmarks.frameworks.check --framework=flower --bin=VENV/bin \
 VENV is a virtual environment with the framework, and DIR contains CIFAR-10 in
 the form that the framework reads (README.md). The results are in checked.json.
 The command succeeds if every program printed accuracies, those of small tasks
-are above 0.5, the sweep drew its plot, and the killed run printed the numbers of
-the run that was not killed.
+are above 0.5, the sweep drew its plot, and the killed run printed the same
+numbers as the run that was not killed.
 """
 
 import argparse
@@ -59,6 +59,7 @@ def output(command: str, cwd: pathlib.Path, env: dict, pattern: str,
       text.append(line)
       found += [match.group(0) for match in re.finditer(pattern, line)]
       if stop_after and len(found) >= stop_after:
+        time.sleep(1)  # in the middle of the next round
         kill_all(env[_MARK])
         break
   if process.returncode and not stop_after:
@@ -86,13 +87,12 @@ class Checker:
     program = self.programs[task]
     self.work = pathlib.Path(tempfile.mkdtemp(prefix=f'{name}-{task}-'))
     self.env = self._environment()
+    self.env['PYTHONPATH'] = (
+        f'{self.work}:{os.environ.get("PYTHONPATH", "")}'
+        if name == 'moon_jax' else '')
     result = {'passed': False, 'sha256': count.digest(name, program)}
     try:
-      shutil.copytree(count.HERE / f'with_{name}', self.work,
-                      dirs_exist_ok=True)
-      make_data.write(self.work / 'mine.npz')
-      for command in self.framework.get('setup', []):
-        output(command, self.work, self.env, '')
+      self._prepare(program)
       commands = [self._small(command, program)
                   for command in program['commands']]
       check = self._resume if task == 'resume' else self._plain
@@ -112,9 +112,20 @@ class Checker:
         _MARK: uuid.uuid4().hex, 'PYTHONUNBUFFERED': '1', 'MPLBACKEND': 'agg',
         'PATH': f'{self.bin}:{os.environ["PATH"]}',
         'FLWR_HOME': str(self.work / 'home'), 'FLWR_TELEMETRY_ENABLED': '0',
-        'FLWR_LOCAL_CONTROL_API_PORT': str(port),
-        'PYTHONPATH': (os.environ.get('PYTHONPATH', '')
-                       if self.framework['name'] == 'moon_jax' else '')}
+        'FLWR_LOCAL_CONTROL_API_PORT': str(port)}
+
+  def _prepare(self, program):
+    shutil.copytree(count.HERE / f'with_{self.framework["name"]}', self.work,
+                    dirs_exist_ok=True)
+    make_data.write(self.work / 'mine.npz')
+    for name in program['files']:
+      path = self.work / name
+      text = path.read_text(encoding='utf-8')
+      for old, new in program.get('small', []):
+        text = text.replace(old, new.replace('DIR', self.data_dir))
+      path.write_text(text, encoding='utf-8')
+    for command in self.framework.get('setup', []):
+      output(command, self.work, self.env, '')
 
   def _small(self, command, program):
     for old, new in [*program.get('small', []), ['DIR', self.data_dir]]:
@@ -139,18 +150,15 @@ class Checker:
     return result | {'passed': is_passed}
 
   def _resume(self, task, commands):
-    del task
-    pattern = self.framework['pattern']
-    killed, _ = output(commands[0], self.work, self.env, pattern, stop_after=1)
+    pattern, first = self.framework['pattern'], self.framework.get('initial', 0)
+    killed, _ = output(commands[0], self.work, self.env, pattern,
+                       stop_after=1 + first)
     resumed, _ = output(commands[1], self.work, self.env, pattern)
     kill_all(self.env[_MARK])
-    fresh = self.work / 'fresh'
-    shutil.copytree(count.HERE / f'with_{self.framework["name"]}', fresh)
-    make_data.write(fresh / 'mine.npz')
-    self.env = self.env | {'FLWR_HOME': str(fresh / 'home')}
-    for command in self.framework.get('setup', []):
-      output(command, fresh, self.env, '')
-    whole, _ = output(commands[0], fresh, self.env, pattern)
+    shutil.rmtree(self.work)
+    self._prepare(self.programs[task])
+    whole, _ = output(commands[0], self.work, self.env, pattern)
+    killed, resumed, whole = killed[first:], resumed[first:], whole[first:]
     is_passed = (0 < len(resumed) < len(whole)
                  and len(killed) + len(resumed) >= len(whole)
                  and resumed == whole[-len(resumed):])
