@@ -68,7 +68,8 @@ class Server:
         stdout=subprocess.PIPE, text=True, cwd=directory,
         env={**os.environ, 'PYTHONPATH': str(ROOT),
              'PYTHONDONTWRITEBYTECODE': '1', 'OPENBLAS_NUM_THREADS': '1',
-             **env})
+             # If pandas is installed, scikit-learn imports it and pyarrow.
+             'JE_ARROW_MALLOC_CONF': 'background_thread:false', **env})
     self.threads = json.loads(self._process.stdout.readline())['threads']
 
   def __enter__(self):
