@@ -160,12 +160,22 @@ __all__ = [  # sorted; equal to the keys above
 
 def __getattr__(name):
   if name not in _PUBLIC:
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    raise AttributeError(  # Python adds a suggestion to its traceback
+        f'module {__name__!r} has no attribute {name!r}{_nearest(name)}')
   module, attribute = _PUBLIC[name]
   imported = importlib.import_module(f'moon_jax.{module}')
   value = getattr(imported, attribute) if attribute else imported
   globals()[name] = value
   return value
+
+
+def _nearest(name):
+  """Returns "; did you mean ...?" with a public name, or ''."""
+  import difflib
+
+  names = {public.lower(): public for public in _PUBLIC}
+  found = difflib.get_close_matches(name.lower(), names, 1, cutoff=0.7)
+  return f'; did you mean {names[found[0]]!r}?' if found else ''
 
 
 def __dir__():

@@ -217,6 +217,12 @@ def _file_of(flag: str, name: str) -> str:
     reason = str(error).partition('\n')[0]
     raise UserError(f'--{flag}={name}: importing the package of {module} failed'
                     f': {type(error).__name__}: {reason}; fix it') from error
+  if module.endswith('.py') or '/' in module:
+    stem = pathlib.Path(module).stem
+    raise UserError(
+        f'--{flag}={name} must name a module without directory and .py; write '
+        f'--{flag}={stem}:{name.partition(":")[2]} in the directory of '
+        f'{stem}.py, or add that directory to PYTHONPATH')
   if spec is None or not spec.origin or not pathlib.Path(spec.origin).is_file():
     raise UserError(
         f'--{flag}={name}: found no source file of module {module}; run in the '

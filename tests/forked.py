@@ -1,4 +1,4 @@
-"""Runs `python -m moon_jax.train` hundreds of times per minute.
+"""Runs the commands of the package hundreds of times per minute.
 
 Starting Python and JAX takes seconds, so a server imports them once and forks a
 child for each command. Each child has separate arguments, working directory,
@@ -47,6 +47,7 @@ class Done(NamedTuple):
   err: str
   seconds: float
   megabytes: float  # peak memory
+  cpu_seconds: float  # of all cores
 
 
 class Server:
@@ -67,7 +68,8 @@ class Server:
         stdout=subprocess.PIPE, text=True, cwd=directory,
         env={**os.environ, 'PYTHONPATH': str(ROOT),
              'PYTHONDONTWRITEBYTECODE': '1', 'OPENBLAS_NUM_THREADS': '1',
-             **env})
+             # If pandas is installed, scikit-learn imports it and pyarrow.
+             'JE_ARROW_MALLOC_CONF': 'background_thread:false', **env})
     self.threads = json.loads(self._process.stdout.readline())['threads']
 
   def __enter__(self):
@@ -78,10 +80,11 @@ class Server:
     self._process.wait(timeout=SECONDS)
     self._process.stdout.close()
 
-  def run(self, *args: str, cwd: pathlib.Path, limit: float = SECONDS) -> Done:
-    """Runs the command with these arguments in this directory."""
+  def run(self, *args: str, cwd: pathlib.Path, limit: float = SECONDS,
+          module: str = 'moon_jax.train') -> Done:
+    """Runs `python -m MODULE ARGS` in this directory."""
     request = {'args': args, 'cwd': str(cwd), 'out': str(self._out),
-               'err': str(self._err), 'limit': limit}
+               'err': str(self._err), 'limit': limit, 'module': module}
     self._process.stdin.write(json.dumps(request) + '\n')
     self._process.stdin.flush()
     result = json.loads(self._process.stdout.readline())
@@ -125,7 +128,8 @@ def _wait(child, start, limit):
     if pid:
       code = os.waitstatus_to_exitcode(status)
       return {'status': _KILLED_STATUS if is_late else code, 'seconds': seconds,
-              'megabytes': usage.ru_maxrss / _MAXRSS_PER_MEGABYTE}
+              'megabytes': usage.ru_maxrss / _MAXRSS_PER_MEGABYTE,
+              'cpu_seconds': usage.ru_utime + usage.ru_stime}
     if seconds > limit and not is_late:
       is_late = True
       with contextlib.suppress(ProcessLookupError):
@@ -141,8 +145,8 @@ def _run_command(request):
   resource.setrlimit(resource.RLIMIT_DATA, (_MAX_MEMORY_BYTES,) * 2)
   os.chdir(request['cwd'])
   sys.path[0] = request['cwd']  # like `python -m`
-  sys.argv = ['moon_jax.train', *request['args']]
-  runpy.run_module('moon_jax.train', run_name='__main__', alter_sys=True)
+  sys.argv = [request['module'], *request['args']]
+  runpy.run_module(request['module'], run_name='__main__', alter_sys=True)
 
 
 def _exit(error):

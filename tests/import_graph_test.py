@@ -16,7 +16,7 @@ LAYERS = (
     'learning_rates', 'trees', 'user_code', 'distributed', 'data', 'models',
     'algorithms', 'engine', 'simulation', 'rundir', 'view', 'loggers',
     'training', 'cli', 'targets', 'sweep', 'report', 'inspect', 'compare',
-    'train', 'plan', 'data_command', '__main__', 'moon_jax')
+    'doctor', 'train', 'plan', 'data_command', '__main__', 'moon_jax')
 
 MAX_LINES = 250
 

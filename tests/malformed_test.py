@@ -185,7 +185,7 @@ TOGETHER = [
     (['--num_clients=3', 'digits'], ['digits', 'must be flags']),
     (['--', '--num_clients=3'], ['--num_clients=3', 'must be flags']),
     (['\u2603'], ['must be flags']),
-    (['--\u2603=1'], ['Unknown']),
+    (['--\u2603=1'], ['no flag']),
     (['--dataset=digits', '--dataset=imagenet'], ['--dataset', 'imagenet']),
     # Of the libraries and of several processes.
     (['--verbosity=loud'], ['verbosity']),

@@ -124,6 +124,9 @@ class Algorithm(NamedTuple):
       For each penalty in the loss the name of the metric that records it, and
       the name of the hyperparameter that weighs it. The rest of the loss is
       recorded as cross_entropy.
+  needs
+      The settings of a `moon_jax.Federation` that the method assumes, by name,
+      such as {'momentum': 0}. Federations made in Python are checked for them.
   """
 
   init_server: Callable[[Variables], PyTree]
@@ -143,6 +146,7 @@ class Algorithm(NamedTuple):
   hparams: Mapping[str, float] = types.MappingProxyType({})
   penalties: Mapping[str, str] = types.MappingProxyType({})
   draws_client_state: bool = False
+  needs: Mapping[str, Any] = types.MappingProxyType({})
 
   @property
   def draws_per_client(self) -> bool:

@@ -20,7 +20,7 @@ from moon_jax.algorithms.base import Message
 def fedavg() -> Algorithm:
   """Returns FedAvg. Other methods replace one or two of its functions.
 
-  Example:
+  Examples:
     >>> algorithm = moon_jax.fedavg()._replace(loss=my_loss)
   """
   return Algorithm(

@@ -37,7 +37,7 @@ def with_fednova(algorithm: Algorithm) -> Algorithm:
   Raises:
     UserError: while tracing, if clients send something else.
 
-  Example:
+  Examples:
     >>> algorithm = moon_jax.with_fednova(moon_jax.moon(mu=1.0))
   """
   def finish(trained, view):
@@ -53,7 +53,8 @@ def with_fednova(algorithm: Algorithm) -> Algorithm:
         algorithm, variables, server,
         message._replace(mean=average(variables, message.mean)), hparams)
 
-  return algorithm._replace(finish=finish, aggregate=aggregate)
+  return algorithm._replace(finish=finish, aggregate=aggregate,
+                            needs={**algorithm.needs, 'optimizer': 'sgd'})
 
 
 def effective_steps(num_steps: jax.Array, rho: jax.Array) -> jax.Array:

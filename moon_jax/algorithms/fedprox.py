@@ -29,7 +29,7 @@ def with_proximal(algorithm: Algorithm, mu: float) -> Algorithm:
     mu: weight of the term; 0 changes nothing. It is
       hparams['proximal_mu'], an array in the compiled program.
 
-  Example:
+  Examples:
     >>> algorithm = moon_jax.with_proximal(moon_jax.moon(mu=1.0), mu=0.01)
   """
   return _with_term(algorithm, mu, 'proximal_mu')

@@ -59,7 +59,7 @@ def moon(num_negatives: int = 1, mu: float = 5.0, temperature: float = 0.5,
   Raises:
     UserError: if there are fewer slots than negatives, or no such choice.
 
-  Example:
+  Examples:
     >>> algorithm = moon_jax.moon(num_negatives=2, mu=1.0)
   """
   num_slots = num_negatives if num_slots is None else num_slots

@@ -77,7 +77,7 @@ def with_control_variates(algorithm: Algorithm, num_clients: int,
   Raises:
     UserError: if there is no such form.
 
-  Example:
+  Examples:
     >>> algorithm = moon_jax.with_control_variates(
     ...     moon_jax.moon(mu=1.0), num_clients=10)
   """
@@ -148,7 +148,9 @@ def _with_variates(algorithm: Algorithm, num_clients: int, form: str,
       broadcast=broadcast, transform_grads=transform_grads,
       transform_updates=transform_updates, finish=finish, aggregate=aggregate,
       evaluated=lambda variables, clients: algorithm.evaluated(
-          variables, split(clients).inner))
+          variables, split(clients).inner),
+      needs={**algorithm.needs, 'num_clients': num_clients, 'optimizer': 'sgd',
+             **({'momentum': 0} if form == 'paper' else {})})
 
 
 def corrected_grads(grads, c_i, c):

@@ -27,6 +27,7 @@ import optax
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config
+from moon_jax.errors import UserError
 
 _TAU = 1e-3  # adaptivity tau in the experiments of Reddi et al.
 
@@ -91,12 +92,17 @@ def with_optimizer(algorithm: Algorithm,
       View.hparams, whose state must have the same structure for all values;
       None returns the algorithm unchanged.
 
-  Example:
+  Examples:
     >>> fedavgm = moon_jax.with_server_optimizer(
     ...     moon_jax.fedavg(), optax.sgd(1.0, momentum=0.7))
   """
   if optimizer is None:
     return algorithm
+  if not callable(optimizer) and not (
+      hasattr(optimizer, 'init') and hasattr(optimizer, 'update')):
+    raise UserError(
+        'a server optimizer must be a transformation of optax, such as '
+        f'optax.adam(0.01); got {optimizer!r}. --server_optimizer takes names')
 
   def made(hparams):
     if not callable(optimizer):

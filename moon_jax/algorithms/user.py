@@ -1,6 +1,7 @@
 """User-defined algorithms: --algorithm=MODULE:FACTORY, or a value in Python."""
 
 import functools
+import inspect
 from typing import Any
 
 import jax
@@ -73,6 +74,7 @@ def check(name: str, algorithm: Algorithm, model: Model,
     value = getattr(algorithm, function)
     if not callable(value):
       raise UserError(f'{name}: {function} must be a function; got {value!r}')
+    _check_arguments(name, function, value, at(function))
   aggregate_is_fedavgs = algorithm.aggregate.__module__ == fedavg.__name__
 
   def trace(model, key):
@@ -146,6 +148,24 @@ def check(name: str, algorithm: Algorithm, model: Model,
     raise
 
 
+def _check_arguments(name, function, value, place):
+  """Checks that a function takes the arguments with which it is called."""
+  arguments = _ARGUMENTS[function]
+  try:
+    signature = inspect.signature(value)
+  except (TypeError, ValueError):  # some built-in functions: the call will show
+    return
+  try:
+    signature.bind(*arguments.split(', '))
+  except TypeError as error:
+    if function == 'aggregate' and 'hparams' in signature.parameters:
+      return
+    raise UserError(
+        f'{name}: {function} is called as {function}({arguments}); got '
+        f'{function}{signature}: {error}{place}. Change its '
+        'arguments') from error
+
+
 def _returned(model, example):
   """Returns the fields of `Outputs` that the network returns."""
   missing = user_model.missing_outputs(model, example)
@@ -168,7 +188,18 @@ def _needed_outputs(traced, model, example):
 _FUNCTIONS = {
     name for name in Algorithm._fields
     if name not in ('personal_model', 'per_client_init', 'hparams',
-                    'draws_client_state', 'penalties')}
+                    'draws_client_state', 'penalties', 'needs')}
+
+# The arguments with which each of them is called.
+_ARGUMENTS = {
+    'init_server': 'variables', 'broadcast': 'server',
+    'init_client': 'variables', 'start': 'view',
+    'frozen': 'model, batch, view', 'loss': 'model, trained, batch, view',
+    'transform_grads': 'grads, view',
+    'transform_updates': 'updates, batch, view', 'finish': 'trained, view',
+    'aggregate': 'variables, server, message',
+    'evaluated': 'variables, clients', 'local_model': 'trained, view',
+}
 
 _PAIRS = {
     'loss': 'a scalar and a LossAux(variables, metrics)',

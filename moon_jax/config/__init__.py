@@ -63,7 +63,7 @@ class Config(SpeedFlags, PrivacyFlags, OutputFlags, EvaluationFlags,
   CIFAR-10 setting of the MOON paper (Li, He and Song, CVPR 2021, section 4.1).
   `python -m moon_jax.train --help` describes each field.
 
-  Example:
+  Examples:
     >>> moon_jax.run(moon_jax.Config(dataset='digits', num_rounds=10))
   """
 

@@ -65,15 +65,17 @@ def value(name: str, given: object, choices: Sequence[str]) -> str:
   return f'; did you mean {" or ".join(options)}?' if options else ''
 
 
-def check_names(name: str, given: str) -> None:
+def check_names(name: str, given: object) -> None:
   """Checks the value of a flag of `NAMES`.
 
   Raises:
     UserError: if it is neither a built-in name nor user-defined.
   """
   known, form = NAMES[name]
-  is_huggingface = name == 'dataset' and given.startswith(HUGGINGFACE)
-  if given not in known and not is_user_code(given) and not is_huggingface:
+  is_valid = isinstance(given, str) and (
+      given in known or is_user_code(given)
+      or name == 'dataset' and given.startswith(HUGGINGFACE))
+  if not is_valid:
     raise UserError(f'--{name} must be one of {", ".join(known)}, or '
                     f'user-defined as {form}; got {given!r}'
                     f'{value(name, given, known)}')

@@ -26,7 +26,7 @@ class ClientTests(NamedTuple):
     part: the examples that the indices refer to: "train" for training examples,
       which no client may train on, or "test" for test examples.
 
-  Example:
+  Examples:
     >>> tests = moon_jax.ClientTests([np.arange(5), np.arange(5, 9)], 'test')
   """
 
@@ -56,7 +56,7 @@ def hold_out(clients: Sequence[np.ndarray], fraction: float,
     For each client the examples that it trains on, and the held-out examples.
     Both keep the order of `clients`.
 
-  Example:
+  Examples:
     >>> clients, tests = hold_out([np.arange(10), np.arange(10, 12)], 0.2, 0)
     >>> [len(indices) for indices in clients], tests.sizes
     ([8, 2], array([2, 0]))

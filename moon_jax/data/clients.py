@@ -20,7 +20,7 @@ class Clients(Sequence):
     indices: the training examples of client 0, then of client 1, ...; int [N].
     sizes: number of examples of each client, int64 [C].
 
-  Example:
+  Examples:
     >>> clients = Clients(np.array([4, 0, 3]), np.array([1, 2]))
     >>> [c.tolist() for c in clients]
     [[4], [0, 3]]

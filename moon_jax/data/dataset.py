@@ -44,7 +44,7 @@ class Dataset(NamedTuple):
     test_clients: client of each test example, int32 [M], numbered as in
       `train_clients`; None if test examples belong to no client.
 
-  Example:
+  Examples:
     >>> rng = np.random.default_rng(0)
     >>> dataset = Dataset(
     ...     name='toy',

@@ -93,7 +93,7 @@ def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],
   Raises:
     UserError: if there is one class only.
 
-  Example:
+  Examples:
     >>> labels = np.zeros(8, np.int32)
     >>> clients = [np.arange(4), np.arange(4, 8)]
     >>> noisy(labels, clients, rates=[0, 1], num_classes=3, seed=0)

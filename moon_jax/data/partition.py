@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from moon_jax.data import clients as clients_lib
+from moon_jax.data import partition_checks
 from moon_jax.data.clients import Clients
 from moon_jax.errors import UserError
 
@@ -34,8 +35,8 @@ def iid(num_examples: int, num_clients: int, seed: int) -> Clients:
   Raises:
     UserError: if there are more clients than examples.
   """
-  _check_num_clients(num_clients, num_examples, 1)
-  order = np.random.RandomState(seed).permutation(num_examples)
+  partition_checks.check_num_clients(num_clients, num_examples, 1)
+  order = partition_checks.random(seed).permutation(num_examples)
   return Clients(order, clients_lib.equal_sizes(num_examples, num_clients))
 
 
@@ -62,14 +63,16 @@ def dirichlet(labels: np.ndarray, num_clients: int, beta: float,
   Raises:
     UserError: if 1,000 tries give no such split.
 
-  Example:
+  Examples:
     >>> labels = np.repeat(np.arange(10), 100)
     >>> clients = dirichlet(labels, num_clients=5, beta=0.5, seed=0)
     >>> [len(indices) for indices in clients]
     [190, 226, 177, 213, 194]
   """
-  _check_num_clients(num_clients, len(labels), MIN_EXAMPLES)
-  random = np.random.RandomState(seed)
+  labels = partition_checks.labels(labels)
+  partition_checks.check_num_clients(num_clients, len(labels), MIN_EXAMPLES)
+  partition_checks.check_beta(beta)
+  random = partition_checks.random(seed)
   members = [np.flatnonzero(labels == k) for k in range(labels.max() + 1)]
   for _ in range(_MAX_TRIES):
     draw = _draw_dirichlet(random, members, num_clients, beta)
@@ -124,8 +127,9 @@ def quantity(num_examples: int, num_clients: int, beta: float,
   Raises:
     UserError: if 1,000 tries give no such split.
   """
-  _check_num_clients(num_clients, num_examples, MIN_EXAMPLES)
-  random = np.random.RandomState(seed)
+  partition_checks.check_num_clients(num_clients, num_examples, MIN_EXAMPLES)
+  partition_checks.check_beta(beta)
+  random = partition_checks.random(seed)
   order = random.permutation(num_examples)
   for _ in range(_MAX_TRIES):
     p = random.dirichlet(np.repeat(beta, num_clients))
@@ -156,6 +160,8 @@ def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
   Raises:
     UserError: if there are more shards than examples.
   """
+  labels = partition_checks.labels(labels)
+  partition_checks.check_num_clients(num_clients, len(labels), 1)
   num_shards = num_clients * shards_per_client
   if num_shards > len(labels):
     raise UserError(
@@ -163,7 +169,7 @@ def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
         f'{shards_per_client} must be at most the {len(labels)} training '
         f'examples, got {num_shards} shards; lower one of them')
   sizes = clients_lib.equal_sizes(len(labels), num_shards)
-  order = np.random.RandomState(seed).permutation(num_shards)
+  order = partition_checks.random(seed).permutation(num_shards)
   return Clients(
       clients_lib.gather(np.argsort(labels, kind='stable'),
                          (np.cumsum(sizes) - sizes)[order], sizes[order]),
@@ -228,14 +234,6 @@ def noise_std(clients: Sequence[np.ndarray], max_std: float,
   for i, indices in enumerate(clients):
     std[indices] = max_std * i / max(len(clients) - 1, 1)
   return std
-
-
-def _check_num_clients(num_clients, num_examples, min_examples):
-  if num_clients * min_examples > num_examples:
-    raise UserError(
-        f'--num_clients={num_clients} is too many for {num_examples} training '
-        f'examples, as each client needs at least {min_examples}; lower '
-        f'--num_clients to {num_examples // min_examples} or less')
 
 
 def _no_split_error(beta, num_clients, num_examples):

@@ -17,10 +17,29 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
 
+from moon_jax.errors import UserError
+
 AXIS = 'devices'
 _PROCESS_AXIS = 'processes'
 SPLIT = PartitionSpec(AXIS)  # split along the first axis
 WHOLE = PartitionSpec()  # replicated on each device
+
+
+def check() -> None:
+  """Checks that JAX has devices.
+
+  Raises:
+    UserError: if there are none of the platform that JAX_PLATFORMS names.
+  """
+  try:
+    jax.devices()
+  except (RuntimeError, AssertionError) as error:  # it asserts without CUDA
+    named = jax.config.jax_platforms  # type: ignore[attr-defined]
+    reason = str(error).partition('\n')[0] or 'there is no such device'
+    raise UserError(
+        f'JAX_PLATFORMS={named or ""} must name devices that JAX can use; got '
+        f'none ({reason}). Unset it, or install JAX for them: moon-jax doctor '
+        'describes this machine') from error
 
 
 def mesh(num_lanes: int = 1, most: int | None = None) -> Mesh:

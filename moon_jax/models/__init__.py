@@ -1,5 +1,7 @@
 """Networks by name. A new network needs a module and an entry in `MODELS`."""
 
+import numpy as np
+
 from moon_jax.errors import UserError
 from moon_jax.models import base
 from moon_jax.models import char_lstm
@@ -43,6 +45,11 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
   if name not in MODELS:
     raise UserError(
         f'--model must be one of {", ".join(MODELS)}; got {name!r}')
+  if not isinstance(num_classes, int | np.integer) or num_classes < 1:
+    got = num_classes if isinstance(num_classes, int | float | str) else (
+        type(num_classes).__name__)
+    raise UserError('num_classes must be an integer of at least 1; got '
+                    f'{got}. Pass data.num_classes')
   return flax_modules.from_flax(MODELS[name](base.Options(
       num_classes, projection_dim, Arithmetic(dtype, precision, convolution),
       norm, num_tokens)))

@@ -21,7 +21,7 @@ def simple_cnn(num_classes: int, projection_dim: int | None = 256, *,
     dtype: "float32" or "bfloat16".
     precision: "highest", "tf32x3", "tf32" or "bfloat16".
 
-  Example:
+  Examples:
     >>> model = moon_jax.simple_cnn(num_classes=10)
   """
   return models.make('simple_cnn', num_classes, projection_dim, dtype,

@@ -28,11 +28,16 @@ def from_flax(module: nn.Module) -> Model:
   Raises:
     UserError: if its `__call__` requires other arguments.
 
-  Example:
+  Examples:
     >>> model = moon_jax.from_flax(Net(num_classes=10))
 
   See also: `moon_jax.from_nnx`.
   """
+  if not isinstance(module, nn.Module):
+    got = (f'the class {module.__name__}; make a module: {module.__name__}()'
+           if inspect.isclass(module) else f'a {type(module).__name__}')
+    raise UserError('from_flax takes a module of flax.linen, not a class or a '
+                    f'function; got {got}')
   place = user_code.place(type(module))
   names = call_arguments(module.__call__, place)
 

@@ -16,7 +16,7 @@ def join(**models: Variables) -> dict[str, Any]:
   Args:
     **models: variables of each model; all must have the same collections.
 
-  Example:
+  Examples:
     >>> trained = join(sent=view.variables, own=view.client)
     >>> part(trained, 'own')  # view.client
   """

@@ -55,7 +55,7 @@ def conv_general_dilated(
   Returns:
     [B, H', W', O].
 
-  Example:
+  Examples:
     >>> layer = nn.Conv(
     ...     32, (3, 3), conv_general_dilated=moon_jax.conv_general_dilated)
 
@@ -103,7 +103,7 @@ def max_pool(inputs: jax.Array, window_shape: Sequence[int],
   Returns:
     [..., H', W', C].
 
-  Example:
+  Examples:
     >>> x = moon_jax.max_pool(x, (2, 2), (2, 2))
 
   See also: `moon_jax.conv_general_dilated`.

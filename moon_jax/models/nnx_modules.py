@@ -11,6 +11,11 @@ from moon_jax.models import flax_modules
 from moon_jax.models.base import Model
 
 
+def is_module(kind: type) -> bool:
+  """Returns whether a class is one of modules of Flax NNX."""
+  return issubclass(kind, nnx.Module)
+
+
 def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
   """Wraps the modules of a factory as a network.
 
@@ -27,7 +32,7 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
     UserError: if it returns no module, or the module's `__call__` requires
       other arguments.
 
-  Example:
+  Examples:
     >>> model = moon_jax.from_nnx(lambda rngs: Net(num_classes=10, rngs=rngs))
   """
   module = nnx.eval_shape(lambda: factory(nnx.Rngs(0)))

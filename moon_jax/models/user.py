@@ -1,6 +1,7 @@
 """User-defined networks: --model=MODULE:FACTORY, or a value in Python."""
 
 import functools
+import inspect
 from typing import Any
 
 from flax import linen as nn
@@ -73,6 +74,45 @@ def ignored_flags(config: Config) -> list[str]:
     return []
   return [name for name in MODEL_FLAGS
           if getattr(config, name) != getattr(Config, name)]
+
+
+def check_type(model: Any) -> None:
+  """Checks that a value is a network.
+
+  Raises:
+    UserError: with how to make one of it.
+  """
+  if isinstance(model, Model):
+    return
+  is_class = inspect.isclass(model)
+  kind = model if is_class else type(model)
+  if issubclass(kind, nn.Module):
+    remedy = ('make a module and wrap it: moon_jax.from_flax('
+              f'{kind.__name__}(...))' if is_class
+              else 'wrap it: moon_jax.from_flax(...)')
+  elif nnx_modules.is_module(kind):
+    remedy = f'wrap it: moon_jax.from_nnx(lambda rngs: {kind.__name__}(...))'
+  elif callable(model):
+    remedy = f'call it: {name_of(model)}(data.num_classes)'
+  else:
+    remedy = 'moon_jax.mlp(data.num_classes) makes one'
+  raise UserError(
+      f'model must be a moon_jax.Model; got {kind_of(model)}; {remedy}')
+
+
+def name_of(value: Any) -> str:
+  """Returns the name of a function or a class, or that of a value's class."""
+  return getattr(value, '__name__', type(value).__name__)
+
+
+def kind_of(value: Any) -> str:
+  """Returns "the class Net", "the function moon" or "str 'moon'"."""
+  if inspect.isclass(value):
+    return f'the class {value.__name__}'
+  if inspect.isroutine(value):
+    return f'the function {name_of(value)}'
+  shown = f' {value!r}' if isinstance(value, str | int | float) else ''
+  return f'{type(value).__name__}{shown}'
 
 
 def check(name: str, model: Model, example: jax.Array,

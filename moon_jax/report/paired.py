@@ -50,7 +50,7 @@ def compare(new: Sequence[float], baseline: Sequence[float]) -> Comparison:
   Raises:
     ValueError: if the lengths differ or are 0.
 
-  Example:
+  Examples:
     >>> compare([69., 70., 68.5], [66., 66.5, 66.]).mean
     3.0
   """
@@ -89,7 +89,7 @@ def _sign_flip(d):
 def holm(p_values: Sequence[float]) -> list[float]:
   """Returns p-values adjusted for multiple tests, in the order given.
 
-  Example:
+  Examples:
     >>> holm([.01, .04, .03])
     [0.03, 0.06, 0.06]
   """

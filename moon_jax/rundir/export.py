@@ -1,6 +1,6 @@
 """Saves and loads the final global model, as safetensors and with Orbax.
 
-Example:
+Examples:
 
     import moon_jax
     model, variables = moon_jax.load('runs/cifar10-moon-0123abcd')
@@ -180,6 +180,9 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
   try:
     if not path.exists():
       raise ValueError('there is no such file')
+    if path.is_dir() and not any(path.glob('*METADATA')):
+      raise ValueError(f'it holds no {_SAFETENSORS} and no {_ORBAX}/, which a '
+                       'run writes at its end')
     note, variables = (_read_orbax if path.is_dir() else _read_safetensors)(
         path)
     expected = note.pop('sha256')

@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 from moon_jax.config import Config
+from moon_jax.config import HUGGINGFACE
 from moon_jax.errors import UserError
 
 _MAX_LISTED = 4  # differing flags in an error message
@@ -68,6 +69,25 @@ def fingerprint(config: Config) -> str:
                  or EARLIER_VALUES[name] != value)}
   text = json.dumps(fields, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def directory_name(config: Config, inputs: dict[str, str]) -> str:
+  """Returns the name of a run's directory, if --workdir does not name one.
+
+  Args:
+    config: the configuration.
+    inputs: for each flag that names a file, the hash of its content.
+  """
+  return '-'.join([_in_path(config.dataset), _in_path(config.algorithm),
+                   fingerprint(config), *inputs.values()])
+
+
+def _in_path(name):
+  """Returns the name of a data set or method as a part of a path."""
+  if name.startswith(HUGGINGFACE):
+    place = name.removeprefix(HUGGINGFACE).partition(',')[0]
+    return f'hf.{pathlib.PurePath(place).stem}'
+  return name.replace(':', '.')
 
 
 def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,

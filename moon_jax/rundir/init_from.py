@@ -1,6 +1,6 @@
 """Reads the initial global model of a run, --init_from, from a file or a run.
 
-Example:
+Examples:
 
     python -m moon_jax.train --init_from=runs/cifar10-fedavg-0123abcd ...
 """

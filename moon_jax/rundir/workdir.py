@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from moon_jax.config import Config
-from moon_jax.config import HUGGINGFACE
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.io import files
@@ -61,8 +60,7 @@ class Workdir:
       UserError: if the directory holds a run of another configuration.
     """
     inputs = inputs or {}
-    name = '-'.join([_in_path(config.dataset), _in_path(config.algorithm),
-                     identity.fingerprint(config), *inputs.values()])
+    name = identity.directory_name(config, inputs)
     self.path = pathlib.Path(config.workdir or f'{root}/{name}').expanduser()
     self._config = config
     self._inputs = inputs
@@ -72,6 +70,10 @@ class Workdir:
 
   def _check_run(self):
     """Checks that the directory holds this run, or none."""
+    there = next(filter(os.path.lexists, (self.path, *self.path.parents)))
+    if not there.is_dir():
+      raise UserError(f'--workdir={self.path} must be a directory; {there} is '
+                      'a file or a broken link. Name another directory')
     old, lines = self._read_json('config.json'), self.metrics.lines()
     if old is not None and lines:
       identity.check_same_run(self.path, old, self._config, self._inputs)
@@ -244,11 +246,3 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
     out.flush()
     os.fsync(out.fileno())
   os.replace(part, path)
-
-
-def _in_path(name):
-  """Returns the name of a data set or method as a part of a path."""
-  if name.startswith(HUGGINGFACE):
-    place = name.removeprefix(HUGGINGFACE).partition(',')[0]
-    return f'hf.{pathlib.PurePath(place).stem}'
-  return name.replace(':', '.')

@@ -177,10 +177,14 @@ def _check_arithmetic(config):
 
 def _check_cohort(config):
   if not 0 < config.participation <= 1:
+    clients = config.participation
+    remedy = (f'for {clients:g} of --num_clients={config.num_clients} give '
+              f'--participation={clients / config.num_clients:.4g}'
+              if 1 < clients <= config.num_clients
+              else '--participation=1 samples all')
     raise UserError(
         f'--participation must be above 0 and at most 1 (the fraction of '
-        f'clients sampled per round); got {config.participation}. '
-        '--participation=1 samples all.')
+        f'clients sampled per round); got {clients}. {remedy}')
   if config.cohort_size() < 1:
     enough = math.ceil(1e4 / config.num_clients) / 1e4
     raise UserError(

@@ -4,7 +4,7 @@ A metric is a NumPy function of logits, float32 [M, K], and labels, int32 [M]
 with values 0 to K - 1. It returns a number, an array of numbers or a dict of
 these. User-defined metrics have the same form.
 
-Example:
+Examples:
   >>> logits = np.array([[2., 1.], [0., 1.], [3., 0.]])
   >>> f1(logits, np.array([0, 1, 1]))
   0.6666666666666666

@@ -103,7 +103,7 @@ class Federation:
   Raises:
     UserError: if a value is out of range or the parts do not fit together.
 
-  Example:
+  Examples:
     >>> data = moon_jax.load_dataset('digits')
     >>> clients = moon_jax.partition.iid(len(data.train_labels), 10, seed=0)
     >>> federation = moon_jax.Federation(

@@ -11,6 +11,7 @@ from moon_jax.errors import UserError
 from moon_jax.simulation import checks
 from moon_jax.simulation import evaluation_checks
 from moon_jax.simulation import limits
+from moon_jax.simulation import value_checks
 
 
 def check(federation: Any) -> None:
@@ -19,6 +20,8 @@ def check(federation: Any) -> None:
   Raises:
     UserError: if a value is out of range or the parts do not fit together.
   """
+  if federation.config is None:  # flags have their own checks
+    value_checks.check(federation)
   limits.check(federation)
   federation.hparams()
   data = federation.data
@@ -45,6 +48,33 @@ def check(federation: Any) -> None:
   evaluation_checks.check_federation(federation)
 
 
+def check_type(federation: Any) -> None:
+  """Checks that a value is a `moon_jax.Federation`.
+
+  Raises:
+    UserError: with how to make one.
+  """
+  if not hasattr(federation, 'cohorts'):
+    raise UserError(
+        'a simulation needs a moon_jax.Federation; got a '
+        f'{type(federation).__name__}. moon_jax.Federation(data=..., '
+        'clients=..., model=..., algorithm=...) makes one, and '
+        'moon_jax.run(config) trains a configuration')
+
+
+def check_cohorts_until(federation: Any, last: int) -> None:
+  """Checks that there are cohorts for rounds 1 to `last`.
+
+  Raises:
+    UserError: if there are fewer.
+  """
+  if last > (federation.num_rounds or last):
+    raise UserError(
+        f'round {federation.num_rounds + 1} has no cohort; cohorts lists '
+        f'{federation.num_rounds} rounds, got {last} rounds to train. List '
+        'more, train fewer rounds, or pass cohorts=None')
+
+
 def _check_clients(federation):
   clients, data = federation.clients, federation.data
   num_train = len(data.train_labels)
@@ -58,7 +88,15 @@ def _check_clients(federation):
     raise UserError(
         f'clients must hold integers from 0 to {num_train - 1}, the indices '
         f'of the training examples of {data.name}; got {indices.dtype} '
-        f'from {indices.min()} to {indices.max()}')
+        f'from {indices.min()} to {indices.max()}. numpy.flatnonzero(...) '
+        'turns masks into indices')
+  owner = np.repeat(np.arange(len(clients)), clients_lib.sizes(clients))
+  key = np.sort(owner * num_train + indices)
+  if (twice := np.flatnonzero(key[1:] == key[:-1])).size:
+    client, index = divmod(int(key[twice[0]]), num_train)
+    raise UserError(
+        f'clients[{client}] must list each training example once; got index '
+        f'{index} more than once. numpy.unique(...) removes the others')
 
 
 def _check_cohorts(federation):
@@ -66,15 +104,17 @@ def _check_cohorts(federation):
   if cohorts is None:
     return
   if not any(map(len, cohorts)):
-    raise UserError('cohorts must list the clients of each round; got none')
+    raise UserError('cohorts must list the clients of each round; got none. '
+                    'cohorts=None takes all clients in each round')
   for index, clients in enumerate(cohorts):
     if len(clients) and not (
         0 <= min(clients) and max(clients) < num_clients):
       raise UserError(
           f'cohorts[{index}] must be clients from 0 to {num_clients - 1}; got '
-          f'{min(clients)} to {max(clients)}')
+          f'{min(clients)} to {max(clients)}. Clients are numbered from 0')
     if len(set(clients)) < len(clients):
-      raise UserError(f'cohorts[{index}] lists a client twice')
+      raise UserError(f'cohorts[{index}] lists a client twice; got '
+                      f'{list(clients)}. List each once')
 
 
 def _check_client_tests(federation):

@@ -1,5 +1,6 @@
 """The state of simulations before their first round."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 
 import jax
@@ -94,6 +95,11 @@ def _init_variables(federation, spec):
   variables, config = federation.init_variables, federation.config
   if variables is None:
     return None
+  if not isinstance(variables, Mapping):
+    raise UserError(
+        'init_variables must be the variables of a model; got a '
+        f'{type(variables).__name__}. model, variables = moon_jax.load(path) '
+        'reads them')
   is_flag = config is not None and config.init_from
   return checked(
       variables, spec.memory.model,

@@ -8,6 +8,7 @@ import dataclasses
 import math
 import typing
 from typing import Any
+from typing import SupportsIndex
 
 from moon_jax.config import suggest
 from moon_jax.errors import UserError
@@ -98,6 +99,21 @@ def check(settings: Any) -> None:
     if not 0 <= value < 1:
       raise UserError(f'--{name} must be at least 0 and below 1; got {value}. '
                       f'{hint}')
+
+
+def check_rounds(num_rounds: Any, eval_every: Any) -> None:
+  """Checks the arguments of a loop over rounds.
+
+  Raises:
+    UserError: naming the argument, its value and a remedy.
+  """
+  for name, value, least, hint in (
+      ('num_rounds', num_rounds, 0, 'rounds(10) trains ten rounds'),
+      ('eval_every', eval_every, 1, 'eval_every=1 evaluates each round')):
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or (
+        int(value) < least):
+      raise UserError(f'{name} must be an integer of at least {least}; got '
+                      f'{value!r}. {hint}')
 
 
 def _entries(table, settings):

@@ -20,7 +20,7 @@ class LocalModels(Mapping[int, Variables]):
   all. With several processes, all must read the same clients in the same order,
   and each receives the whole model.
 
-  Example:
+  Examples:
     >>> for client, variables in simulation.local_models().items():
     ...   np.save(f'{client}.npy', variables['params']['out']['kernel'])
   """

@@ -156,7 +156,7 @@ def share_slots(ks: Iterable[int]) -> list[list[int]]:
   Returns:
     The groups, each in descending order; the first number of a group is M.
 
-  Example:
+  Examples:
     >>> share_slots([1, 2, 5, 100])
     [[100], [5, 2, 1]]
   """

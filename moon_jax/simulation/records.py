@@ -42,6 +42,13 @@ class Record:
   metrics: dict[str, Any]
   seconds: float
 
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith('__') or 'metrics' not in self.__dict__:
+      raise AttributeError(name)  # as copies and pickles are made
+    raise AttributeError(
+        f'a record has no {name!r}; its metrics are '
+        f'{", ".join(self.metrics)}, as record.metrics[NAME]')
+
   @property
   def train_loss(self) -> float | None:
     """Mean loss over the round's local steps; None if no client trained."""

@@ -15,6 +15,8 @@ from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation import communication
+from moon_jax.simulation import federation_checks
+from moon_jax.simulation import limits
 from moon_jax.simulation import local_models
 from moon_jax.simulation.evaluator import Evaluator
 from moon_jax.simulation.federation import Federation
@@ -32,7 +34,7 @@ class Simulation:
     num_devices: devices that share the lanes.
     planner: makes the tables of rounds.
 
-  Example:
+  Examples:
     >>> for record in moon_jax.Simulation(federation).rounds(100):
     ...   print(record.round, record.test_accuracy)
   """
@@ -46,6 +48,7 @@ class Simulation:
     Raises:
       UserError: if inputs do not fit the network, or the run memory or disk.
     """
+    federation_checks.check_type(federation)
     self._join(Stack([federation], [directory]), 0)
 
   def _join(self, stack, run, like=None):
@@ -114,9 +117,16 @@ class Simulation:
 
     Raises:
       DivergedError: see `run_round`.
-      UserError: if the federation has no cohort for a round.
+      UserError: at once, if a number is invalid or the federation has fewer
+        cohorts than rounds.
     """
+    limits.check_rounds(num_rounds, eval_every)
     last = self.rounds_done + num_rounds
+    federation_checks.check_cohorts_until(self.federation, last)
+    return self._rounds(last, eval_every)
+
+  def _rounds(self, last, eval_every):
+    """Trains rounds up to `last`; see `rounds`."""
     while self.rounds_done < last:
       trained = self.run_round()
       done, metrics = self.rounds_done, dict(trained.metrics)
@@ -191,6 +201,9 @@ class Simulation:
     Raises:
       UserError: if the run did not train in the last round.
     """
+    if not self.federation.evaluate_clients:
+      raise UserError('evaluating local models needs Federation('
+                      'evaluate_clients=True); got False. Set it')
     last_round = self._stack.last_round(self._run)
     if last_round is None:
       raise UserError('local models are evaluated after a round of this run, '

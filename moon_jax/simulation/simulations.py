@@ -30,7 +30,7 @@ class Simulations:
   Attributes:
     runs: a `Simulation` of each federation.
 
-  Example:
+  Examples:
     >>> simulations = Simulations([
     ...     dataclasses.replace(federation, seed=seed) for seed in range(3)])
     >>> records = simulations.run_round([0, 1, 2])
@@ -52,8 +52,11 @@ class Simulations:
     Raises:
       UserError: if inputs do not fit the network, or the runs memory or disk.
     """
-    if not len(federations):
-      raise UserError('simulations need one federation or more, got none')
+    if isinstance(federations, Federation) or not len(federations):
+      got = 'one that is not in a list' if (
+          isinstance(federations, Federation)) else 'none'
+      raise UserError('simulations need a list of one federation or more, got '
+                      f'{got}; pass [federation, ...]')
     self._stack = Stack(federations, directories, specs)
     self.runs: list[Simulation] = []
     for run in range(len(federations)):

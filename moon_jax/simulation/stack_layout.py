@@ -47,6 +47,7 @@ def choose(federations: Sequence[Federation],
     UserError: if the runs do not fit in memory, or the network cannot take the
       inputs of the data set.
   """
+  devices.check()
   specs = list(specs) or [alone(federation) for federation in federations]
   if len(specs) == 1:
     memory_check.check(specs[0].memory)

@@ -34,7 +34,7 @@ class Sweep:
     reasons: why they are equal, such as "mu has no effect with
       --algorithm=fedavg".
 
-  Example:
+  Examples:
     >>> sweep = moon_jax.Sweep.grid(
     ...     moon_jax.Config(dataset='digits'), mu=[1, 5], seed=range(3))
     >>> len(sweep.configs)

@@ -58,7 +58,7 @@ def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
     UserError: before anything compiles, if a run is impossible.
     OutOfMemory, InterruptedRun: see `moon_jax.run`.
 
-  Example:
+  Examples:
     >>> sweep = moon_jax.Sweep.grid(
     ...     moon_jax.Config(dataset='digits'), mu=[1, 5], seed=range(3))
     >>> summaries = moon_jax.run_sweep(sweep)

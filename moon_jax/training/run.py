@@ -10,6 +10,7 @@ from typing import Any
 
 from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
+from moon_jax.errors import UserError
 from moon_jax.training import prepare
 
 
@@ -33,12 +34,18 @@ def run(config: Config, callbacks: Sequence[Callable] = (),
     DivergedError: if a loss or a parameter is not finite.
     InterruptedRun: if a signal ends the run; completed rounds are saved.
 
-  Example:
+  Examples:
     >>> moon_jax.run(moon_jax.Config(dataset='digits', algorithm='fedavg'),
     ...              callbacks=[lambda simulation, line: print(line)])
   """
   from moon_jax.training import run_loggers
 
+  if not isinstance(config, Config):
+    raise UserError('run needs a moon_jax.Config, such as moon_jax.Config('
+                    f"dataset='digits'); got a {type(config).__name__}")
+  if callable(callbacks) or not all(map(callable, callbacks)):
+    raise UserError('callbacks must be a list of functions of (simulation, '
+                    f'line); got {callbacks!r}. Pass callbacks=[function]')
   start = time.perf_counter()
   cpu_devices.share()
   prepared = prepare.prepare(config)

@@ -80,7 +80,7 @@ def load(name: str, data_dir: str = '') -> Dataset:
     UserError: if files are missing or damaged and cannot be downloaded, or a
       user-defined loader fails or returns invalid arrays.
 
-  Example:
+  Examples:
     >>> dataset = load('digits')
     >>> dataset.train_inputs.shape
     (1438, 32, 32, 1)
@@ -94,9 +94,9 @@ def load(name: str, data_dir: str = '') -> Dataset:
 
 
 def _load(name, data_dir):
+  suggest.check_names('dataset', name)
   if name.startswith(HUGGINGFACE):
     return huggingface.load(name, data_dir)
-  suggest.check_names('dataset', name)
   if name not in SOURCES:
     return user.load(name, data_dir)
   try:

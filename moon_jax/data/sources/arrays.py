@@ -71,7 +71,7 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
   check(x_train.shape[1:] == x_test.shape[1:] and x_train.dtype == x_test.dtype,
         'examples of x_train and x_test must have the same dtype and shape; '
         f'got {x_train.dtype} {list(x_train.shape[1:])} and {x_test.dtype} '
-        f'{list(x_test.shape[1:])}')
+        f'{list(x_test.shape[1:])}. Convert x_test as x_train')
   y_train, y_test = (
       _integers(check, f'y_{part}', arrays[f'y_{part}'], len(x))
       for part, x in (('train', x_train), ('test', x_test)))
@@ -156,9 +156,11 @@ def _as_tokens(check, x_train, x_test, largest):
 
 def _integers(check, key, value, count):
   y = _array(check, key, value)
+  remedy = ('argmax(1) turns one-hot rows into classes' if y.ndim == 2
+            else 'give one per example; astype(int) converts floats')
   check(y.dtype.kind in 'iu' and y.shape == (count,),
         f'{key} must be {count} integers, one for each example of '
-        f'x_{key[2:]}; got {y.dtype} {list(y.shape)}')
+        f'x_{key[2:]}; got {y.dtype} {list(y.shape)}; {remedy}')
   check(y.min() >= 0 and y.max() < 2**31 - 1, f'{key} has classes {y.min()} '
         f'to {y.max()}; number the classes from 0')
   return y.astype(np.int32)

@@ -8,7 +8,6 @@ import pytest
 import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.data import sources
-from moon_jax.data.sources import huggingface
 from moon_jax.errors import UserError
 from moon_jax.simulation import checks
 from moon_jax.training import run
@@ -218,4 +217,3 @@ def test_without_the_package(monkeypatch):
 def test_the_flag_is_valid():
   config = Config(dataset='hf:a/b,label=x', partition='natural')
   assert checks.validate(config).dataset == config.dataset
-  assert huggingface.PREFIX == 'hf:'

@@ -1,0 +1,75 @@
+"""The run of npz with 3 learning rates and 3 seeds, and a plot."""
+
+import functools
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from pfl.aggregate.simulate import SimulatedBackend
+from pfl.aggregate.weighting import WeightByDatapoints
+from pfl.algorithm.base import NNAlgorithmParams
+from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.callback.aggregate_metrics_to_disk import AggregateMetricsToDisk
+from pfl.callback.central_evaluation import CentralEvaluationCallback
+from pfl.data.dataset import Dataset
+from pfl.data.federated_dataset import FederatedDataset
+from pfl.data.sampling import get_user_sampler
+from pfl.hyperparam import NNTrainHyperParams
+from pfl.metrics import Weighted
+from pfl.model.pytorch import PyTorchModel
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Net(nn.Sequential):
+
+  def __init__(self):
+    super().__init__(nn.Linear(64, 200), nn.ReLU(), nn.Linear(200, 10))
+
+  def loss(self, x, y):
+    return F.cross_entropy(self(x), y.long())
+
+  def metrics(self, x, y):
+    correct = (self(x).argmax(1) == y).sum().item()
+    return {'accuracy': Weighted(correct, len(y))}
+
+
+def run(rate, seed):
+  path = f'metrics/{rate}-{seed}.csv'
+  torch.manual_seed(seed)
+  net = Net()
+  model = PyTorchModel(
+      net, functools.partial(torch.optim.SGD, momentum=0.9),
+      central_optimizer=torch.optim.SGD(net.parameters(), 1.0))
+  FederatedAveraging().run(
+      NNAlgorithmParams(central_num_iterations=3, evaluation_frequency=3,
+                        train_cohort_size=10, val_cohort_size=0),
+      SimulatedBackend(
+          FederatedDataset(clients.get,
+                           get_user_sampler('minimize_reuse', list(clients))),
+          val_data=None, postprocessors=[WeightByDatapoints()]),
+      model,
+      NNTrainHyperParams(local_learning_rate=rate, local_num_epochs=5,
+                         local_batch_size=32),
+      callbacks=[
+          CentralEvaluationCallback(
+              Dataset([data['x_test'], data['y_test']])),
+          AggregateMetricsToDisk(path)])
+  return pd.read_csv(path)['Central val | accuracy']
+
+
+data = np.load('mine.npz')
+is_client = {str(i): data['client_train'] == i for i in range(10)}
+clients = {
+    name: Dataset([data['x_train'][chosen], data['y_train'][chosen]], name)
+    for name, chosen in is_client.items()}
+for rate in 0.02, 0.05, 0.1:
+  runs = [run(rate, seed) for seed in range(3)]
+  plt.errorbar(range(len(runs[0])), np.mean(runs, 0), np.std(runs, 0, ddof=1),
+               label=f'learning rate {rate}')
+  print(rate, np.mean(runs, 0)[-1], np.std(runs, 0, ddof=1)[-1])
+plt.xlabel('round')
+plt.ylabel('test accuracy')
+plt.legend()
+plt.savefig('sweep.png')

@@ -1,0 +1,55 @@
+"""Hooks of mkdocs: files of the repository, code and formulas in pages.
+
+- Links to files outside of docs/ lead to copies in the site (`repository.py`).
+- Lists are indented as Python-Markdown reads them (`lists.py`).
+- `<!-- code: PATH NAME -->` becomes the source of a function or class
+  (`code.py`), so that pages never hold a copy of the program.
+- Formulas become MathML, which browsers show without scripts.
+"""
+
+import html
+import re
+
+import code_blocks
+from latex2mathml import converter
+import lists
+from mkdocs.structure.files import File
+from mkdocs.structure.files import InclusionLevel
+import repository
+
+_MATH = re.compile(
+    r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+
+
+def on_files(files, config):
+  """Adds what pages link to outside of docs/."""
+  names = [f'docs/{file.src_uri}' for file in files.documentation_pages()
+           if file.src_uri.endswith('.md')]
+  for uri, text in sorted(repository.pages(names).items()):
+    source = ({'abs_src_path': str(repository.ROOT / repository.path_of(uri))}
+              if text is None else {'content': text})
+    files.append(File.generated(
+        config, uri, inclusion=InclusionLevel.NOT_IN_NAV, **source))
+  return files
+
+
+def on_page_markdown(markdown, page, config, files):
+  """Returns the page as Python-Markdown reads it."""
+  del config, files
+  uri = page.file.src_uri
+  if not uri.endswith('.md'):
+    return markdown
+  markdown = code_blocks.inserted(markdown)
+  return lists.indented(repository.rewritten(markdown, uri))
+
+
+def on_page_content(content, page, config, files):
+  """Returns HTML with formulas in MathML and tables that scroll."""
+  del page, config, files
+  return _MATH.sub(_mathml, content)
+
+
+def _mathml(match):
+  return converter.convert(
+      html.unescape(match[2]).strip(),
+      display='block' if match[1] == 'div' else 'inline')

@@ -1,0 +1,1 @@
+"""Describes an installation and tests it: moon-jax doctor (docs/doctor.md)."""

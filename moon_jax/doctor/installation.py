@@ -1,0 +1,211 @@
+"""Checks of the installed packages, the devices and the machine."""
+
+from importlib import metadata
+import importlib.util
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+from typing import Any
+
+from moon_jax.distributed import cpu_devices
+from moon_jax.doctor.finding import FAILED
+from moon_jax.doctor.finding import Finding
+from moon_jax.doctor.finding import NOTE
+from moon_jax.doctor.finding import OK
+from moon_jax.version import __version__
+
+_REQUIRED = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
+# Distribution -> what it is for.
+_OPTIONAL = {
+    'h5py': "FEMNIST in TensorFlow Federated's form",
+    'tensorboardX': 'TensorBoard',
+    'torch': 'benchmarks/bench.py',
+}
+_GIB = 2**30
+_LEAST_FREE = 2 * _GIB  # of the disk, for checkpoints and the cache
+_CGROUPS = pathlib.Path('/sys/fs/cgroup')
+
+
+def packages() -> Finding:
+  """Finds the versions of the packages that moon_jax requires."""
+  found: dict[str, Any] = {
+      'python': platform.python_version(), 'moon_jax': __version__}
+  missing = []
+  for name in _REQUIRED:
+    try:
+      found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+      found[name] = None
+      missing.append(name)
+  text = ', '.join(f'{"Python" if name == "python" else name} {version}'
+                   for name, version in found.items() if version)
+  if missing:
+    return Finding(FAILED, f'{text}; {", ".join(missing)} is missing: pip '
+                   f'install {" ".join(missing)}', found)
+  return Finding(OK, f'{text}; {platform.system()} {platform.machine()}',
+                 found | {'system': platform.platform()})
+
+
+def optional_packages() -> Finding:
+  """Finds the packages that some commands use."""
+  found = {name: importlib.util.find_spec(name) is not None
+           for name in _OPTIONAL}
+  text = '; '.join(f'{name} {"installed" if is_there else "not installed"} '
+                   f'({_OPTIONAL[name]})' for name, is_there in found.items())
+  return Finding(NOTE, text, found)
+
+
+def gpus() -> Finding:
+  """Finds NVIDIA GPUs, their driver and JAX's plugin, without JAX."""
+  values = {'gpus': _nvidia_gpus(), 'plugins': {
+      name: metadata.version(name) for name in sorted(
+          dist.name for dist in metadata.distributions()
+          if (dist.name or '').lower().startswith(('jax-cuda', 'jax_cuda')))}}
+  plugins = ', '.join(f'{name} {version}'
+                      for name, version in values['plugins'].items())
+  if not values['gpus']:
+    return Finding(NOTE, f'no NVIDIA GPU found; {plugins or "no CUDA plugin"}',
+                   values)
+  return Finding(NOTE, f'{"; ".join(values["gpus"])}; '
+                 f'{plugins or "no CUDA plugin of JAX"}', values)
+
+
+def _nvidia_gpus():
+  """Returns a line for each GPU: name, driver and memory."""
+  if shutil.which('nvidia-smi'):
+    done = subprocess.run(
+        ['nvidia-smi', '--format=csv,noheader',
+         '--query-gpu=name,driver_version,memory.total'],
+        capture_output=True, text=True, timeout=10, check=False)
+    if done.returncode == 0 and done.stdout.strip():
+      parts = [line.split(', ') for line in done.stdout.strip().splitlines()]
+      return [f'{name}, driver {driver}, {memory}'
+              for name, driver, memory in parts]
+  return [str(path) for path in sorted(
+      pathlib.Path('/dev').glob('nvidia[0-9]*'))]
+
+
+def devices() -> Finding:
+  """Starts JAX and finds its devices.
+
+  A GPU that JAX does not use is a failure, unless JAX_PLATFORMS excludes it.
+  """
+  cpu_devices.share()
+  import jax
+
+  from moon_jax.distributed import devices as devices_lib
+
+  devices_lib.check()
+  found = [{'platform': device.platform, 'kind': device.device_kind,
+            'bytes': (device.memory_stats() or {}).get('bytes_limit')}
+           for device in jax.local_devices()]
+  first, values = found[0], {'devices': found}
+  memory = (f', {first["bytes"] / _GIB:.1f} GiB each for JAX'
+            if first['bytes'] else '')
+  cores = ('' if first['platform'] != 'cpu'
+           else ' (one per core; JAX_NUM_CPU_DEVICES sets their number)')
+  text = (f'{len(found)} of platform {first["platform"]}{cores}, '
+          f'{first["kind"]}{memory}')
+  there = _nvidia_gpus() if first['platform'] == 'cpu' else []
+  named = os.environ.get('JAX_PLATFORMS', '')
+  if there and named:
+    return Finding(NOTE, f'{text}; JAX_PLATFORMS={named} excludes '
+                   f'{"; ".join(there)}', values)
+  if there:
+    return Finding(
+        FAILED, f"{text}, but there is {'; '.join(there)}: pip install "
+        "'moon_jax[cuda12]', and check that nvidia-smi works", values)
+  return Finding(OK, text, values)
+
+
+def host() -> Finding:
+  """Finds cores and memory that this process may use."""
+  cores, quota = cpu_devices.count(), _cgroup_cores()
+  total = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+  limit = _cgroup_bytes()
+  have = min(total, limit or total)
+  values = {'cores': cores, 'cgroup_cores': quota, 'bytes': total,
+            'cgroup_bytes': limit, 'available_bytes': _available_bytes()}
+  text = f'{cores} core(s), {have / _GIB:.1f} GiB of memory'
+  if limit and limit < total:
+    text += f' (limited by the cgroup; the machine has {total / _GIB:.1f} GiB)'
+  if values['available_bytes']:
+    text += f', {min(have, values["available_bytes"]) / _GIB:.1f} GiB available'
+  if quota and quota < cores:
+    return Finding(
+        NOTE, f'{text}; the cgroup allows {quota:g} core(s) of time: set '
+        f'JAX_NUM_CPU_DEVICES={max(1, int(quota))}', values)
+  return Finding(OK, text, values)
+
+
+def _available_bytes():
+  try:
+    lines = pathlib.Path('/proc/meminfo').read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines
+                if line.startswith('MemAvailable'))
+  except (OSError, StopIteration, ValueError):
+    return None
+
+
+def _cgroup_bytes():
+  """Returns the memory limit of the cgroup, version 2 or 1; None without."""
+  for name in 'memory.max', 'memory/memory.limit_in_bytes':
+    try:
+      text = (_CGROUPS / name).read_text().strip()
+    except OSError:
+      continue
+    if text.isdigit() and int(text) < 2**60:  # version 1 writes a huge number
+      return int(text)
+  return None
+
+
+def _cgroup_cores():
+  """Returns the cores' worth of time of the cgroup; None without a limit."""
+  try:
+    quota, period = (_CGROUPS / 'cpu.max').read_text().split()
+    return float(quota) / float(period) if quota != 'max' else None
+  except (OSError, ValueError):
+    pass
+  try:
+    quota, period = (float((_CGROUPS / f'cpu/cpu.cfs_{name}_us').read_text())
+                     for name in ('quota', 'period'))
+    return quota / period if quota > 0 else None
+  except (OSError, ValueError):
+    return None
+
+
+def disk() -> Finding:
+  """Finds the free space of the working directory."""
+  path = pathlib.Path.cwd()
+  free = shutil.disk_usage(path).free
+  values = {'directory': str(path), 'free_bytes': free,
+            'is_writable': os.access(path, os.W_OK)}
+  text = f'{free / _GIB:.1f} GiB free in the working directory {path}'
+  if not values['is_writable']:
+    return Finding(FAILED, f'{text}, which is not writable: give --workdir=DIR '
+                   'to commands, or change to another directory', values)
+  if free < _LEAST_FREE:
+    return Finding(FAILED, f'{text}: free {_LEAST_FREE / _GIB:.0f} GiB, or '
+                   'give --workdir=DIR on another disk', values)
+  return Finding(OK, text, values)
+
+
+def compilation_cache() -> Finding:
+  """Finds the directory of compiled programs, and sets it for this process."""
+  from moon_jax.training import together
+
+  together.use_compilation_cache()
+  import jax
+
+  directory = pathlib.Path(
+      jax.config.jax_compilation_cache_dir)  # type: ignore[attr-defined]
+  sizes = [path.stat().st_size for path in directory.glob('*')
+           if path.is_file()]
+  is_set = bool(os.environ.get('JAX_COMPILATION_CACHE_DIR'))
+  values = {'directory': str(directory), 'files': len(sizes),
+            'bytes': sum(sizes), 'is_set': is_set}
+  return Finding(
+      OK, f'{directory}, {len(sizes)} file(s), {sum(sizes) / 2**20:.0f} MiB; '
+      f'JAX_COMPILATION_CACHE_DIR is {"set" if is_set else "not set"}', values)

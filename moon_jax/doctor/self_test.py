@@ -1,0 +1,200 @@
+"""Tests of the installed programs against the published recipe.
+
+golden.npz holds 48 images and what a float64 PyTorch run of MOON's released
+recipe computed from them (tests/golden/README.md): client 1 of its three
+clients, 3 local steps of 16 images with mu 5, temperature 0.5 and one previous
+model. Initial weights are drawn from their names.
+"""
+
+import functools
+import importlib.resources
+from typing import Any
+from typing import NamedTuple
+import zlib
+
+from flax import traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moon_jax import losses
+from moon_jax import models
+from moon_jax.algorithms.moon import moon
+from moon_jax.algorithms.moon_memory import Memory
+from moon_jax.data import augment
+from moon_jax.distributed import devices
+from moon_jax.doctor.finding import FAILED
+from moon_jax.doctor.finding import Finding
+from moon_jax.doctor.finding import OK
+from moon_jax.engine import round as round_lib
+from moon_jax.engine import schedule
+from moon_jax.engine import state as state_lib
+from moon_jax.engine.local import Program
+from moon_jax.engine.local import TrainData
+
+TOLERANCE = 1e-6
+MEAN = tuple(np.array([125.3, 123.0, 113.9]) / 255)
+STD = tuple(np.array([63.0, 62.1, 66.7]) / 255)
+_BATCH = 16
+_REMEDY = ('results of this machine would be wrong: update jax and jaxlib, '
+           'and report it with the output of moon-jax doctor --json')
+
+
+class Trained(NamedTuple):
+  """The outcome of the round."""
+
+  losses: np.ndarray  # [T]
+  params: dict[str, np.ndarray]  # by name
+
+
+def check_loss() -> Finding:
+  """Compares MOON's contrastive loss with equation 3 in float64."""
+  random = np.random.RandomState(0)
+  z_BF, z_global_BF, *previous = random.normal(size=(4, 8, 32))
+  z_previous_MBF = np.stack(previous)
+  computed = losses.model_contrastive_B(
+      *(jnp.asarray(z, jnp.float32)
+        for z in (z_BF, z_global_BF, z_previous_MBF)),
+      jnp.float32(.5), jnp.int32(2))
+  norm = lambda z: np.linalg.norm(z, axis=-1)
+  similarity = lambda z: (z_BF * z).sum(-1) / (norm(z_BF) * norm(z))
+  positive_B = np.exp(similarity(z_global_BF) / .5)
+  negative_MB = np.exp(similarity(z_previous_MBF) / .5)
+  expected_B = -np.log(positive_B / (positive_B + negative_MB.sum(0)))
+  return _compared("MOON's contrastive loss", 'equation 3 in float64',
+                   _error(computed, expected_B))
+
+
+def check_training(trained: list[Trained]) -> Finding:
+  """Compares a local training with the published recipe.
+
+  Args:
+    trained: a list to which the outcome is appended.
+  """
+  golden = figures()
+  trained.append(train())
+  error = max(
+      _error(trained[-1].losses, golden['losses']),
+      *(_error_of_digest(name, trained[-1].params[name], expected)
+        for name, expected in zip(golden['leaf_names'], golden['digest'])))
+  return _compared("3 local steps of MOON (losses and weights)",
+                   "the recipe's float64 figures", error)
+
+
+def check_repeated(trained: list[Trained]) -> Finding:
+  """Trains the same again and compares all bits.
+
+  Args:
+    trained: the outcome before.
+  """
+  again = train()
+  pairs = [(trained[0].losses, again.losses), *(
+      (value, again.params[name]) for name, value in trained[0].params.items())]
+  error = max(_error(*pair) for pair in pairs)
+  is_same = all(np.asarray(a).tobytes() == np.asarray(b).tobytes()
+                for a, b in pairs)
+  text = 'a round trained twice has '
+  if is_same:
+    return Finding(OK, f'{text}the same bits', {'error': error})
+  return Finding(FAILED, f'{text}other numbers: they differ by {error:.1e}. '
+                 'Give --check_determinism to runs, and for GPUs set '
+                 'XLA_FLAGS=--xla_gpu_deterministic_ops=true', {'error': error})
+
+
+def _compared(what, to, error):
+  values = {'error': error, 'tolerance': TOLERANCE}
+  text = f'{what} and {to} differ by {error:.1e}'
+  if not error <= TOLERANCE:  # also NaN
+    return Finding(FAILED, f'{text}, more than {TOLERANCE:g}: {_REMEDY}',
+                   values)
+  return Finding(OK, f'{text} at most (allowed: {TOLERANCE:g})', values)
+
+
+def _error(actual, expected):
+  return float(np.abs(np.asarray(actual, np.float64) - expected).max())
+
+
+def _error_of_digest(name, weights, expected):
+  """Returns the error of norm and dot product, per unit of the latter."""
+  weights = np.asarray(weights, np.float64)
+  probe = _draw(name, weights.shape)
+  digest = np.linalg.norm(weights), np.vdot(weights, probe)
+  return _error(digest, expected) / max(1, np.linalg.norm(probe))
+
+
+def figures() -> dict[str, np.ndarray]:
+  """Returns the arrays of golden.npz."""
+  path = importlib.resources.files('moon_jax.doctor') / 'golden.npz'
+  with path.open('rb') as file:
+    return dict(np.load(file))
+
+
+def train() -> Trained:
+  """Trains one client in a round of the engine."""
+  golden = figures()
+  num_examples = len(golden['labels'])
+  num_steps = num_examples // _BATCH
+  model, algorithm = _model(), moon(mu=5., temperature=.5, num_negatives=1)
+  one = np.array([1])
+  work = schedule.Work(
+      run=0 * one, client=0 * one, num_examples=num_examples * one,
+      num_steps=num_steps * one,
+      batches=np.arange(num_examples).reshape(num_steps, _BATCH),
+      is_received=one > 0)
+  mesh = devices.mesh(1)
+  table = schedule.plan(
+      work, schedule.shape(num_steps * one, 1, 1, _BATCH, mesh.size))
+  state = state_lib.init([0], model, algorithm, 1, _example())
+  state = state._replace(
+      variables=_leading(_drawn('global')),
+      clients=jax.tree.map(np.array, _leading(_leading(Memory(
+          _leading(_drawn('prev/1/0')), jnp.int32(1))))))
+  hparams = dict(mu=5., temperature=.5, num_negatives=1., learning_rate=.01,
+                 momentum=.9, weight_decay=1e-5)
+  values = {name: jnp.full(1, value, jnp.float32)
+            for name, value in hparams.items()}
+  data = TrainData(golden['images_u8'], golden['labels'].astype(np.int32))
+  placed, data = devices.put((values, data), mesh)
+  state, metrics = _round(mesh)(
+      state_lib.placed(state, mesh), placed, table, data)
+  params = traverse_util.flatten_dict(state.variables['params'], sep='/')
+  return Trained(
+      np.asarray(metrics.loss_TL)[table.job_TL >= 0][:num_steps],
+      {name: np.asarray(value[0]) for name, value in params.items()})
+
+
+@functools.cache
+def _round(mesh):
+  """Returns the program, compiled once."""
+  return round_lib.Round(
+      Program(_model(), moon(mu=5., num_negatives=1), 'sgd', augment.keep,
+              functools.partial(augment.normalize, mean=MEAN, std=STD)), mesh)
+
+
+@functools.cache
+def _model():
+  return models.make('simple_cnn', num_classes=10, projection_dim=256)
+
+
+def _example():
+  return jnp.zeros((1, 32, 32, 3))
+
+
+def _leading(tree: Any) -> Any:
+  """Returns a tree whose arrays have a leading axis of length 1."""
+  return jax.tree.map(lambda x: x[None], tree)
+
+
+def _drawn(prefix):
+  """Returns the variables that the names of their arrays determine."""
+  shapes = jax.eval_shape(_model().init, jax.random.key(0), _example())
+  flat = traverse_util.flatten_dict(shapes['params'], sep='/')
+  return {'params': traverse_util.unflatten_dict({
+      name: jnp.asarray(_draw(f'{prefix}/{name}', x.shape), jnp.float32)
+      for name, x in flat.items()}, sep='/')}
+
+
+def _draw(name, shape):
+  bound = .1 if name.endswith('bias') else 1 / np.sqrt(np.prod(shape[:-1]))
+  random = np.random.RandomState(zlib.crc32(name.encode()))
+  return random.uniform(-bound, bound, shape)

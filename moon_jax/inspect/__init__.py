@@ -1,0 +1,1 @@
+"""Looks at the directories of runs: python -m moon_jax.inspect."""

@@ -1,0 +1,239 @@
+"""Reads the directory of a run, whether it is finished, running or damaged.
+
+Imports no JAX, so that commands that only look at runs start fast.
+"""
+
+from collections.abc import Iterable
+import fcntl
+import glob
+import json
+import math
+import numbers
+import os
+import pathlib
+import time
+from typing import Any
+from typing import NamedTuple
+import zipfile
+
+import numpy as np
+
+from moon_jax.config import Config
+from moon_jax.data.io import files
+from moon_jax.errors import UserError
+from moon_jax.rundir.metrics_file import MetricsFile
+
+_MAX_DEPTH = 4  # of directories between an argument and its runs
+
+
+class State(NamedTuple):
+  """What a run does now."""
+
+  kind: str  # finished, running, diverged, stopped
+  text: str  # with the reason
+
+
+class Run(NamedTuple):
+  """A work directory.
+
+  Attributes:
+    path: the directory.
+    config: all fields of `Config`; those that an earlier version lacked have
+      their defaults.
+    inputs: hashes of files, by flag.
+    lines: of metrics.jsonl.
+    summary: of a finished run, else {}.
+    state: what it does now.
+    client_sizes: int [C], training examples of each client; None without a
+      readable partition.npz.
+    times_sampled: int [C], rounds of each client so far, if cohorts.txt has
+      fewer than all clients.
+  """
+
+  path: pathlib.Path
+  config: dict[str, Any]
+  inputs: dict[str, str]
+  lines: list[dict[str, Any]]
+  summary: dict[str, Any]
+  state: State
+  client_sizes: np.ndarray | None
+  times_sampled: np.ndarray | None
+
+  def series(self, name: str) -> list[tuple[int, float]]:
+    """Returns the rounds that have a metric, and its values."""
+    return [(line['round'], float(line[name])) for line in self.lines
+            if is_number(line.get(name))]
+
+
+def read(path: pathlib.Path) -> Run:
+  """Reads a run.
+
+  Raises:
+    UserError: if the directory holds no run, or its files are damaged.
+  """
+  if not path.is_dir():
+    raise UserError(f'{path} must be the directory of a run, got '
+                    f'{"a file" if path.exists() else "nothing there"}')
+  config = _json(path / 'config.json')
+  metrics = MetricsFile(path / 'metrics.jsonl')
+  if config is None:
+    inside = len(find([str(path)], may_be_empty=True))
+    raise UserError(
+        f'{path} must be the directory of a run, with config.json; got none'
+        + (f'. It holds {inside} runs: name one of them, or use '
+           'moon_jax.compare' if inside else ''))
+  try:
+    lines = metrics.lines()
+  except UserError as error:
+    raise UserError(str(error).removeprefix('--workdir=')) from error
+  inputs = config.pop('inputs', {})
+  summary = _json(path / 'summary.json') or {}
+  return Run(
+      path, Config().to_dict() | config,
+      inputs if isinstance(inputs, dict) else {}, lines, summary,
+      _state(path, config, lines, summary), _client_sizes(path),
+      _times_sampled(path, config, len(lines)))
+
+
+def find(arguments: Iterable[str], may_be_empty: bool = False
+         ) -> list[pathlib.Path]:
+  """Returns the directories of runs, each once.
+
+  Args:
+    arguments: directories of runs, directories above them such as that of a
+      sweep, or patterns such as 'runs/*moon*'.
+    may_be_empty: whether an argument without runs is ignored.
+
+  Raises:
+    UserError: if an argument has no runs.
+  """
+  found: dict[pathlib.Path, pathlib.Path] = {}
+  for argument in arguments:
+    path = pathlib.Path(argument).expanduser()
+    places = [path] if path.exists() else [
+        pathlib.Path(name) for name in sorted(glob.glob(str(path)))]
+    runs = [run for place in places for run in _runs_in(place, _MAX_DEPTH)]
+    if not runs and not may_be_empty:
+      raise UserError(
+          f'{argument} must be, or hold, directories of runs (each with a '
+          f'config.json); got {"none" if places else "no such directory"}')
+    for run in runs:
+      found.setdefault(run.resolve(), run)
+  return list(found.values())
+
+
+def _runs_in(path, depth):
+  if not path.is_dir():
+    return []
+  if (path / 'config.json').exists():
+    return [path]
+  if not depth:
+    return []
+  return [run for child in sorted(path.iterdir())
+          for run in _runs_in(child, depth - 1)]
+
+
+def is_number(value: Any) -> bool:
+  """Returns whether a value of a line is a finite number."""
+  return (isinstance(value, numbers.Real) and not isinstance(value, bool)
+          and math.isfinite(value))
+
+
+def _json(path):
+  """Returns a JSON object; None if the file does not exist."""
+  try:
+    value = json.loads(files.read_regular(path).decode('utf-8'))
+    if not isinstance(value, dict):
+      raise ValueError('it is not a JSON object')
+    return value
+  except (FileNotFoundError, NotADirectoryError):
+    return None
+  except (OSError, ValueError, RecursionError) as error:
+    raise UserError(f'{path} must be a readable JSON object, got '
+                    f'{type(error).__name__}: {error}; restore it from a '
+                    'copy') from error
+
+
+def _state(path, config, lines, summary):
+  """Finds out what a run does now.
+
+  A run locks metrics.jsonl while it is active.
+  """
+  done, total = len(lines), config.get('num_rounds')
+  rounds = f'{done} of {total} rounds'
+  age = f'written {ago(path)}'
+  holder = _lock_holder(path / 'metrics.jsonl')
+  if holder is not None:
+    process = f'process {holder}' if holder else 'a process'
+    return State('running', f'{rounds}; {process} holds the lock of '
+                 f'metrics.jsonl, {age}')
+  if summary.get('stopped_early') or (
+      summary and summary.get('rounds') == total):
+    early = ' (early stopping)' if summary.get('stopped_early') else ''
+    return State('finished', f'{rounds}{early}, {age}')
+  diverged = _json(path / 'diverged.json')
+  if diverged:
+    return State('diverged', f'after {rounds}: {diverged.get("error", "")}')
+  saved = max((int(found.name) for found in (path / 'checkpoints').glob('*')
+               if found.name.isdigit()), default=0)
+  again = f'resumes after round {saved}' if saved else 'starts again'
+  return State('stopped', f'after {rounds}, {age}; no process of this machine '
+               f'holds its lock. Its command {again}')
+
+
+def _lock_holder(path) -> int | None:
+  """Returns the process that has locked a file; 0 if unknown, None if none."""
+  try:
+    descriptor = os.open(path, os.O_RDONLY)
+  except OSError:
+    return None
+  try:
+    # A lock that is shared and released at once, so that no run notices it.
+    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return None
+  except BlockingIOError:
+    inode = str(os.fstat(descriptor).st_ino)
+    try:
+      for line in pathlib.Path('/proc/locks').read_text().splitlines():
+        words = line.split()
+        if words[1] == 'FLOCK' and words[5].rpartition(':')[2] == inode:
+          return max(int(words[4]), 0)
+    except (OSError, ValueError, IndexError):
+      pass  # not Linux
+    return 0
+  except OSError:
+    return None  # a file system without locks
+  finally:
+    os.close(descriptor)
+
+
+def ago(path: pathlib.Path) -> str:
+  """Returns how long ago the metrics or the log of a run were written."""
+  times = [(path / name).stat().st_mtime for name in (
+      'metrics.jsonl', 'log.txt', 'summary.json') if (path / name).exists()]
+  if not times:
+    return 'never'
+  seconds = max(time.time() - max(times), 0)
+  for unit, length in ('day', 86400), ('hour', 3600), ('minute', 60):
+    if seconds >= length:
+      count = int(seconds // length)
+      return f'{count} {unit}{"s" * (count > 1)} ago'
+  return f'{int(seconds)} s ago'
+
+
+def _client_sizes(path):
+  try:
+    with np.load(path / 'partition.npz') as arrays:
+      return arrays['sizes']
+  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    return None
+
+
+def _times_sampled(path, config, num_rounds):
+  try:
+    rows = (path / 'cohorts.txt').read_text().splitlines()[:num_rounds]
+    clients = [int(word) for row in rows for word in row.split()]
+    return np.bincount(clients, minlength=int(config['num_clients']))
+  except (OSError, ValueError, KeyError, TypeError):
+    return None

@@ -1,0 +1,140 @@
+"""moon-jax doctor: its output, and installations that are broken."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from moon_jax.doctor import __main__ as doctor
+from moon_jax.doctor import data_sets
+from moon_jax.doctor import finding
+from moon_jax.doctor import installation
+from moon_jax.doctor.finding import Finding
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def run(monkeypatch, capsys, *args):
+  """Runs the command in this process; returns its status and its output."""
+  monkeypatch.setattr(sys, 'argv', ['doctor', *args])
+  with pytest.raises(SystemExit) as ended:
+    doctor.main()
+  return ended.value.code, capsys.readouterr().out
+
+
+@pytest.fixture
+def few_checks(monkeypatch):
+  """Without JAX: what is found, a failure, and an exception."""
+  def raising():
+    raise SystemExit('the plugin has ended the process')
+
+  monkeypatch.setattr(doctor, 'checks', lambda data_dir: [
+      ('first', lambda: Finding(finding.OK, 'word ' * 40, {'n': 1})),
+      ('broken', raising),
+      ('last', installation.host)])
+
+
+@pytest.mark.usefixtures('few_checks')
+def test_a_broken_check_does_not_hide_the_others(monkeypatch, capsys):
+  status, out = run(monkeypatch, capsys)
+  assert status == 1
+  assert 'failed  broken: SystemExit: the plugin has ended the process' in out
+  assert 'last: ' in out and '1 of 3 checks failed: broken' in out
+  assert max(map(len, out.splitlines())) <= 80
+  assert 'Traceback' not in out
+
+
+@pytest.mark.usefixtures('few_checks')
+def test_json_has_the_same(monkeypatch, capsys):
+  status, out = run(monkeypatch, capsys, '--json')
+  found = json.loads(out)
+  assert status == 1 and not found['ok'] and found['failed'] == ['broken']
+  assert found['checks']['first']['status'] == 'ok'
+  assert found['checks']['first']['values']['n'] == 1
+  assert found['checks']['last']['values']['cores'] >= 1
+
+
+def broken(tmp_path, **modules):
+  """Runs the command with modules of these names that are broken."""
+  for name, text in modules.items():
+    (tmp_path / f'{name}.py').write_text(text)
+  return subprocess.run(
+      [sys.executable, '-m', 'moon_jax', 'doctor', '--json'], text=True,
+      capture_output=True, timeout=120, check=False, cwd=tmp_path,
+      env={**os.environ, 'PYTHONPATH': f'{tmp_path}:{ROOT}'})
+
+
+def test_a_broken_jaxlib_is_reported(tmp_path):
+  done = broken(tmp_path, jaxlib='raise ImportError("libcudart is missing")')
+  assert done.returncode == 1 and not done.stderr, done.stderr
+  found = json.loads(done.stdout)['checks']
+  assert 'libcudart is missing' in found['devices']['text']
+  for name in 'devices', 'self-test, loss', 'self-test, training':
+    assert found[name]['status'] == 'failed'
+  for name in 'packages', 'host', 'disk':
+    assert found[name]['status'] == 'ok', found[name]
+
+
+def test_a_missing_package_is_reported(monkeypatch):
+  version = installation.metadata.version
+
+  def without(name):
+    if name == 'optax':
+      raise installation.metadata.PackageNotFoundError(name)
+    return version(name)
+
+  monkeypatch.setattr(installation.metadata, 'version', without)
+  found = installation.packages()
+  assert found.status == finding.FAILED
+  assert 'optax is missing: pip install optax' in found.text
+
+
+@pytest.mark.parametrize('named, status, words', [
+    ('', 'failed', ('H200', 'moon_jax[cuda12]')),
+    ('cpu', 'note', ('H200', 'JAX_PLATFORMS=cpu excludes'))])
+def test_a_gpu_that_jax_does_not_use(named, status, words, monkeypatch):
+  monkeypatch.setenv('JAX_PLATFORMS', named)
+  monkeypatch.setattr(installation, '_nvidia_gpus', lambda: [
+      'NVIDIA H200, driver 570.1, 143771 MiB'])
+  found = installation.devices()
+  if found.values['devices'][0]['platform'] != 'cpu':
+    pytest.skip('JAX uses another device than the CPU')
+  assert found.status == status
+  assert all(word in found.text for word in words)
+
+
+def test_limits_of_cgroups_are_respected(tmp_path, monkeypatch):
+  monkeypatch.setattr(installation, '_CGROUPS', tmp_path)
+  assert installation._cgroup_cores() is installation._cgroup_bytes() is None
+  (tmp_path / 'memory.max').write_text('max\n')
+  (tmp_path / 'cpu.max').write_text('max 100000\n')
+  assert installation._cgroup_cores() is installation._cgroup_bytes() is None
+  (tmp_path / 'memory.max').write_text(f'{2**28}\n')
+  (tmp_path / 'cpu.max').write_text('50000 100000\n')
+  found = installation.host()
+  assert found.status == finding.NOTE
+  assert 'JAX_NUM_CPU_DEVICES=1' in found.text and '0.2 GiB' in found.text
+
+
+def test_a_full_disk_is_a_failure(monkeypatch):
+  usage = installation.shutil.disk_usage('.')
+  monkeypatch.setattr(installation.shutil, 'disk_usage',
+                      lambda path: usage._replace(free=10**6))
+  found = installation.disk()
+  assert found.status == finding.FAILED and '--workdir' in found.text
+
+
+def test_data_sets_are_found_by_their_files(tmp_path):
+  assert data_sets.check('').status == finding.NOTE
+  assert data_sets.check(str(tmp_path / 'no')).status == finding.FAILED
+  assert data_sets.check(str(tmp_path)).status == finding.FAILED
+  (tmp_path / 'cifar-100-python.tar.gz').touch()
+  (tmp_path / 'tiny-imagenet-200').mkdir()
+  found = data_sets.check(str(tmp_path))
+  assert found.status == finding.OK
+  assert 'cifar100 (cifar-100-python.tar.gz)' in found.text
+  assert 'tiny_imagenet' in found.text.partition('Not found')[0]
+  assert 'cifar10,' in found.text.partition('Not found')[2]

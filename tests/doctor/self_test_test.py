@@ -1,0 +1,88 @@
+"""The self-test of moon-jax doctor, its figures, and faults that it finds.
+
+`python tests/doctor/self_test_test.py` writes moon_jax/doctor/golden.npz.
+"""
+
+import pathlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moon_jax import losses
+from moon_jax.doctor import finding
+from moon_jax.doctor import self_test
+
+_CLIENT = 1  # of the golden vectors; it has the fewest images
+
+
+def extract(figures):
+  """Returns the arrays of golden.npz from those of simple_cnn.npz."""
+  sizes = figures['client_sizes']
+  own = slice(sizes[:_CLIENT].sum(), sizes[:_CLIENT + 1].sum())
+  run = 'moon_k1_mu5'
+  return {'images_u8': figures['images_u8'][own],
+          'labels': figures['labels'][own].astype(np.uint8),
+          'leaf_names': figures['leaf_names'],
+          'losses': figures[f'{run}/losses/{_CLIENT}'],
+          'digest': figures[f'{run}/client_digest/{_CLIENT}']}
+
+
+def test_the_figures_are_the_golden_vectors(golden_cnn):
+  shipped, expected = self_test.figures(), extract(golden_cnn)
+  assert shipped.keys() == expected.keys()
+  for name, array in expected.items():
+    np.testing.assert_array_equal(shipped[name], array)
+
+
+@pytest.mark.usefixtures('optimized')
+def test_a_correct_program_passes():
+  assert self_test.check_loss().status == finding.OK
+  trained = []
+  found = self_test.check_training(trained)
+  assert found.status == finding.OK and 0 < found.values['error'] < 1e-6
+  assert self_test.check_repeated(trained).status == finding.OK
+
+
+def _without_temperature(z, z_global, z_previous, temperature, num_previous):
+  return _CORRECT(z, z_global, z_previous, jnp.ones_like(temperature),
+                  num_previous)
+
+
+def _slightly_wrong(*arguments):
+  return _CORRECT(*arguments) * jnp.float32(1 + 1e-4)
+
+
+_CORRECT = losses.model_contrastive_B
+
+
+@pytest.mark.parametrize('fault', [_without_temperature, _slightly_wrong])
+def test_a_fault_in_the_loss_is_found(fault, monkeypatch):
+  monkeypatch.setattr(losses, 'model_contrastive_B', fault)
+  self_test._round.cache_clear()  # the program compiled without the fault
+  try:
+    found = [finding.find(self_test.check_loss),
+             finding.find(self_test.check_training, [])]
+  finally:
+    self_test._round.cache_clear()
+  for one in found:
+    assert one.status == finding.FAILED and 'more than 1e-06' in one.text
+    assert one.values['error'] > self_test.TOLERANCE
+
+
+def test_other_bits_are_found(monkeypatch):
+  trained = [self_test.Trained(np.ones(3), {'w': np.zeros(2)})]
+  again = self_test.Trained(np.ones(3), {'w': np.array([0, 1e-9])})
+  monkeypatch.setattr(self_test, 'train', lambda: again)
+  found = self_test.check_repeated(trained)
+  assert found.status == finding.FAILED and '1.0e-09' in found.text
+
+
+def test_nan_is_a_failure():
+  assert self_test._compared('a', 'b', float('nan')).status == finding.FAILED
+
+
+if __name__ == '__main__':
+  root = pathlib.Path(__file__).parents[2]
+  np.savez_compressed(root / 'moon_jax/doctor/golden.npz', **extract(
+      np.load(root / 'tests/golden/simple_cnn.npz')))

@@ -1,0 +1,101 @@
+"""The wheel has all files, installs, and runs from another directory."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+pytestmark = pytest.mark.slow  # builds a package and starts processes: 40 s
+
+_ROOT = pathlib.Path(__file__).parents[1]
+
+
+def _run(*command, **kwargs):
+  return subprocess.run(
+      list(map(str, command)), text=True, capture_output=True, timeout=300,
+      check=False, **kwargs)
+
+
+@pytest.fixture(scope='module')
+def wheel(tmp_path_factory):
+  """Returns a wheel, built from a copy: a build directory may be stale."""
+  directory = tmp_path_factory.mktemp('wheel')
+  source = directory / 'source'
+  shutil.copytree(_ROOT / 'moon_jax', source / 'moon_jax',
+                  ignore=shutil.ignore_patterns('__pycache__'))
+  for name in 'pyproject.toml', 'README.md', 'LICENSE':
+    shutil.copy(_ROOT / name, source)
+  done = _run(sys.executable, '-m', 'pip', 'wheel', '-q', '--no-deps', '-w',
+              directory, source)
+  assert not done.returncode, done.stderr
+  [path] = directory.glob('*.whl')
+  return path
+
+
+@pytest.fixture(scope='module')
+def installed(wheel, tmp_path_factory):
+  """Returns a function that runs a command of the installed package."""
+  target = tmp_path_factory.mktemp('installed')
+  elsewhere = tmp_path_factory.mktemp('elsewhere')
+  done = _run(sys.executable, '-m', 'pip', 'install', '-q', '--no-deps',
+              '--target', target, wheel)
+  assert not done.returncode, done.stderr
+  environment = os.environ | {'PYTHONPATH': str(target)}
+
+  def run(name, *words):
+    return _run(sys.executable, target / 'bin' / name, *words, cwd=elsewhere,
+                env=environment)
+  run.directory = elsewhere
+  return run
+
+
+def test_it_has_every_file_of_the_package(wheel):
+  names = set(zipfile.ZipFile(wheel).namelist())
+  expected = {str(path.relative_to(_ROOT))
+              for path in (_ROOT / 'moon_jax').rglob('*')
+              if path.is_file() and '__pycache__' not in path.parts}
+  assert 'moon_jax/py.typed' in expected
+  assert {name for name in names if '.dist-info' not in name} == expected
+
+
+def test_it_lists_its_commands_and_data(installed):
+  done = installed('moon-jax', '--help')
+  assert not done.returncode and 'train' in done.stdout
+  done = installed('moon-jax', 'data', 'list')
+  assert not done.returncode and 'cifar10' in done.stdout
+
+
+def test_it_trains_in_another_directory(installed):
+  done = installed(
+      'moon-jax', 'train', '--dataset=digits', '--model=mlp', '--num_rounds=1',
+      '--local_epochs=3', '--algorithm=fedavg', '--batch_size=16',
+      '--learning_rate=0.05',
+      '--workdir=run')
+  assert not done.returncode, done.stderr
+  summary = json.loads((installed.directory / 'run/summary.json').read_text())
+  assert summary['rounds'] == 1 and summary['test_accuracy'] > .3
+
+
+def test_old_names_of_commands_run(installed):
+  done = installed('moon-jax-report', '--help')
+  assert not done.returncode and 'usage' in done.stdout.lower()
+
+
+def test_its_descriptions_of_gpus_are_found(installed):
+  done = installed('moon-jax', 'plan', '--target=no_such_gpu')
+  assert done.returncode == 2 and 'h200' in done.stderr
+
+
+@pytest.mark.parametrize('words', [
+    ('train', '--flagfile=experiments/quickstart.flags'),
+    ('report', 'experiments/tables', '--budget=smoke'),
+])
+def test_files_of_the_repository_are_reported_as_missing(installed, words):
+  done = installed('moon-jax', *words)
+  assert done.returncode == 2 and 'experiments/' in done.stderr
+  assert 'Traceback' not in done.stderr and len(done.stderr) < 600
