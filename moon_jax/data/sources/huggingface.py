@@ -65,9 +65,14 @@ def load(name: str, data_dir: str) -> Dataset:
       raise UserError(f'--dataset={name}: {key} must be a number, got '
                       f'{value!r}') from error
   splits = _read(name, place, data_dir, hub)
-  return from_huggingface(
-      splits, name=pathlib.PurePath(place).name, source=f'--dataset={name}',
-      **options)
+  source = f'--dataset={name}'
+  dataset, columns = _convert(
+      splits, name=pathlib.PurePath(place).name, source=source, **options)
+  print(f'{source}: {columns.kind} from {", ".join(columns.inputs)}, '
+        f'{dataset.num_classes} classes from {columns.label}' + (
+            f', clients from {columns.client}' if columns.client else ''),
+        flush=True)
+  return dataset
 
 
 def _read(name, place, data_dir, hub):
@@ -107,8 +112,8 @@ def _read(name, place, data_dir, hub):
 def from_huggingface(data: Any, *, input: str = '', label: str = '',
                      client: str = '', train: str = '', test: str = '',
                      test_fraction: float = 0., size: int = 0,
-                     length: int = _LENGTH, name: str = 'huggingface',
-                     source: str = 'data') -> Dataset:
+                     length: int = _LENGTH,
+                     name: str = 'huggingface') -> Dataset:
   """Converts a data set of the library `datasets`.
 
   Classes are numbered as in its ClassLabel, or the values of the label column
@@ -132,13 +137,24 @@ def from_huggingface(data: Any, *, input: str = '', label: str = '',
     size: height and width in pixels to which images are resized.
     length: number of characters of a text that are read.
     name: name of the data set, for logs.
-    source: origin of the data, for error messages.
 
   Raises:
     UserError: if a split or column does not exist or has invalid values.
 
   Example:
     >>> data = moon_jax.from_huggingface(datasets.load_dataset('mnist'))
+  """
+  return _convert(data, input, label, client, train, test, test_fraction, size,
+                  length, name)[0]
+
+
+def _convert(data, input='', label='', client='', train='', test='',
+             test_fraction=0., size=0, length=_LENGTH, name='',
+             source='data') -> tuple[Dataset, hf_columns.Columns]:
+  """Returns the data set, and the columns that it was read from.
+
+  `source` begins error messages; the other arguments are those of
+  `from_huggingface`.
   """
   train_rows, test_rows = _splits(source, data, train, test, test_fraction)
   columns = hf_columns.detect(train_rows.features, source, input, label, client)
@@ -154,12 +170,7 @@ def from_huggingface(data: Any, *, input: str = '', label: str = '',
     if 'client_test' in loaded and not np.isin(
         loaded['client_test'], loaded['client_train']).all():
       del loaded['client_test']  # test examples of clients without training
-  dataset = arrays.to_dataset(name, source, loaded)
-  print(f'{source}: {columns.kind} from {", ".join(columns.inputs)}, '
-        f'{dataset.num_classes} classes from {columns.label}' + (
-            f', clients from {columns.client}' if columns.client else ''),
-        flush=True)
-  return dataset
+  return arrays.to_dataset(name, source, loaded), columns
 
 
 def _splits(source, data, train, test, test_fraction):
