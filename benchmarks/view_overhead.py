@@ -1,12 +1,13 @@
-"""Measures the cost of the terminal view and of log.txt.
+"""Measures the cost of the terminal view, of log.txt and of loggers.
 
 python -m benchmarks.view_overhead --data_dir=DIR --out=DIR
 
 Trains FedAvg on CIFAR-10 with 10 clients and one local epoch, on a
-pseudo-terminal of 140 columns. Blocks of rounds with and without the view
-alternate in one process. Because the times of rounds are noisy, the processor
-time of the view's threads and calls is measured, too. The results are fractions
-of the time of a round without the view.
+pseudo-terminal of 140 columns. Blocks of rounds with nothing, with the view
+and log.txt, and with the loggers csv and tensorboard alternate in one process.
+Because the times of rounds are noisy, the processor time of the view's threads
+and calls, and the time of the calls of the loggers, are measured, too. The
+results are fractions of the time of a round with nothing.
 """
 
 import argparse
@@ -24,6 +25,8 @@ import time
 
 from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
+from moon_jax.loggers import CSV
+from moon_jax.loggers import TensorBoard
 from moon_jax.view import terminal
 from moon_jax.view.progress import Progress
 
@@ -75,23 +78,23 @@ def pseudo_terminal(columns: int = 140, rows: int = 40):
 
 
 class _Clock:
-  """Sums the processor time of the calls of a function, over all threads."""
+  """Sums the time of the calls of a function, over all threads."""
 
-  def __init__(self):
-    self.seconds = 0.
+  def __init__(self, now=time.thread_time):
+    self.seconds, self._now = 0., now
 
   def timed(self, function):
     def call(*args, **kwargs):
-      start = time.thread_time()
+      start = self._now()
       try:
         return function(*args, **kwargs)
       finally:
-        self.seconds += time.thread_time() - start
+        self.seconds += self._now() - start
     return call
 
 
 def measure(data_dir: str, pairs: int) -> dict[str, object]:
-  """Returns seconds per round with and without the view, and its own time."""
+  """Returns seconds per round of each arm, and the time of what it adds."""
   from moon_jax.data import sources
   from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
@@ -99,49 +102,68 @@ def measure(data_dir: str, pairs: int) -> dict[str, object]:
   dataset = sources.load('cifar10', data_dir)
   simulation = Simulation(build.federation(CONFIG, dataset))
   simulation.compile()
-  clock = _Clock()
-  seconds: dict[str, list[float]] = {'without': [], 'with': []}
-  with tempfile.TemporaryDirectory() as name:
-    path = pathlib.Path(name) / 'log.txt'
-    _block(simulation, None, path, clock)  # warms up
-    shown = 0.
+  clock, logger_clock = _Clock(), _Clock(time.perf_counter)
+  seconds: dict[str, list[float]] = {'nothing': [], 'view': [], 'loggers': []}
+  with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+    directory = pathlib.Path(name)
+    loggers = [stack.enter_context(logger) for logger in (
+        CSV(directory / 'metrics.csv'), TensorBoard(directory))]
+    log = logger_clock.timed(lambda line: [logger(line) for logger in loggers])
+    _block(simulation, log)  # warms up
+    shown = logger_clock.seconds = 0.
     for pair in range(pairs):
-      arms = ['without', 'with']
+      arms = list(seconds)
       for arm in arms if pair % 2 else arms[::-1]:
-        if arm == 'without':
-          seconds[arm].append(_block(simulation, None, path, clock))
-          continue
-        original = terminal.Terminal._paint
-        terminal.Terminal._paint = clock.timed(original)
-        start = time.perf_counter()
-        with pseudo_terminal(), Progress('cifar10, fedavg') as progress:
-          seconds[arm].append(_block(simulation, progress, path, clock))
-        shown += time.perf_counter() - start
-        terminal.Terminal._paint = original
-  ratios = [a / b for a, b in zip(seconds['with'], seconds['without'])]
+        if arm == 'nothing':
+          seconds[arm].append(_block(simulation))
+        elif arm == 'loggers':
+          seconds[arm].append(_block(simulation, log))
+        else:
+          start = time.perf_counter()
+          seconds[arm].append(_with_view(
+              simulation, directory / 'log.txt', clock))
+          shown += time.perf_counter() - start
+  ratios = {arm: [a / b for a, b in zip(values, seconds['nothing'])]
+            for arm, values in seconds.items() if arm != 'nothing'}
+  medians = {arm: statistics.median(values) for arm, values in seconds.items()}
+  per_round = logger_clock.seconds / (pairs * _BLOCK_ROUNDS)
   return {
-      'seconds_per_round': {
-          arm: statistics.median(values) for arm, values in seconds.items()},
+      'seconds_per_round': medians,
       'paired_ratios': ratios,
-      'median_ratio': statistics.median(ratios),
-      'processor_time_fraction': clock.seconds / shown,
+      'median_ratios': {
+          arm: statistics.median(values) for arm, values in ratios.items()},
+      'view_processor_time_fraction': clock.seconds / shown,
+      'logger_seconds_per_round': per_round,
+      'logger_time_fraction': per_round / medians['nothing'],
   }
 
 
-def _block(simulation, progress, path, clock):
+def _with_view(simulation, path, clock):
+  """Trains some rounds below the view, and logs them to a file."""
+  original = terminal.Terminal._paint
+  terminal.Terminal._paint = clock.timed(original)
+  try:
+    with pseudo_terminal(), Progress('cifar10, fedavg') as progress:
+      progress.logs[0].open(path)
+      progress.training(1000, simulation.rounds_done, ())
+
+      def show(line):
+        clock.timed(progress.rounds)([line], .93)
+        clock.timed(progress.logs[0].write)('round 3/1000  train loss 2.3')
+
+      return _block(simulation, show, lambda: progress.busy('training'))
+  finally:
+    terminal.Terminal._paint = original
+
+
+def _block(simulation, after_round=lambda line: None,
+           around=contextlib.nullcontext):
   """Trains some rounds; returns the seconds of one."""
-  if progress is not None:
-    progress.logs[0].open(path)
-    progress.training(1000, simulation.rounds_done, ())
   start = time.perf_counter()
   for _ in range(_BLOCK_ROUNDS):
-    if progress is None:
-      _round(simulation)
-      continue
-    with progress.busy('training'):
+    with around():
       line = _round(simulation)
-    clock.timed(progress.rounds)([line], .93)
-    clock.timed(progress.logs[0].write)('round 3/1000  train loss 2.3')
+    after_round(line)
   return (time.perf_counter() - start) / _BLOCK_ROUNDS
 
 

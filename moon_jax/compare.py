@@ -14,6 +14,7 @@ import textwrap
 
 from moon_jax.cli import file_command
 from moon_jax.errors import UserError
+from moon_jax.inspect import cells
 from moon_jax.inspect import groups as groups_lib
 from moon_jax.inspect import read
 from moon_jax.inspect import tables
@@ -138,7 +139,7 @@ def _table(groups, target):
         _target(reached),
         _median(times, 'seconds_per_round'),
         _time(times)])
-  lines = tables.aligned(rows)
+  lines = cells.aligned(rows)
   if target is not None:
     lines += ['', f'target: test accuracy {100 * target:.2f}%. Times: median '
               'over runs; "time" is that of all rounds']
@@ -185,7 +186,7 @@ def _differences(groups, base):
     return []
   mark = curves.MARKS[groups.index(base)]
   return [f'difference from {mark} in points, over common seeds (95% interval)',
-          *tables.aligned(rows)]
+          *cells.aligned(rows)]
 
 
 def _notes(groups):

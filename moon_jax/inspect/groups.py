@@ -16,9 +16,8 @@ from moon_jax.sweep import values
 SEEDS = 'seed', 'partition_seed'
 # Settings that change no model: files, speed, and what is recorded. The content
 # of files counts instead, by its hash.
-_IGNORED = {*SEEDS, *FREE_FIELDS, 'num_rounds', 'eval_every', 'eval_on',
-            'client_eval_every', 'metrics', 'epoch_losses', 'keep_best',
-            'save_local_models'}
+_IGNORED = {*SEEDS, *FREE_FIELDS, 'eval_every', 'eval_on', 'client_eval_every',
+            'metrics', 'epoch_losses', 'keep_best', 'save_local_models'}
 _NO_EFFECT = '–'
 
 
@@ -79,7 +78,7 @@ def group(runs: Sequence[Run]) -> list[Group]:
 
 
 def differing(runs: Sequence[Run]) -> list[str]:
-  """Returns the settings in which runs differ, besides seeds and rounds.
+  """Returns the settings in which runs differ, besides seeds.
 
   A setting without effect, such as mu of fedavg, differs from no other value.
   """

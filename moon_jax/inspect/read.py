@@ -87,9 +87,16 @@ def read(path: pathlib.Path) -> Run:
   except UserError as error:
     raise UserError(str(error).removeprefix('--workdir=')) from error
   inputs = config.pop('inputs', {})
+  try:
+    known = {name: value for name, value in config.items()
+             if name in Config.__dataclass_fields__}
+    config |= Config(**known).to_dict()
+  except (TypeError, ValueError, OverflowError) as error:
+    raise UserError(f'{path}/config.json must be the configuration of a run, '
+                    f'got {error}; restore it from a copy') from error
   summary = _json(path / 'summary.json') or {}
   return Run(
-      path, Config().to_dict() | config,
+      path, config,
       inputs if isinstance(inputs, dict) else {}, lines, summary,
       _state(path, config, lines, summary), _client_sizes(path),
       _times_sampled(path, config, len(lines)))

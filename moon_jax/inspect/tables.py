@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from moon_jax.config import Config
+from moon_jax.inspect import cells as cells_lib
 from moon_jax.inspect import read
 from moon_jax.inspect.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
@@ -17,7 +18,6 @@ from moon_jax.view import screen
 
 WIDTH = 80
 MAX_ROWS = 20
-_NO_VALUE = '-'
 
 # Columns of the table of rounds, the most important first.
 _COLUMNS = ('test_accuracy', 'validation_accuracy', 'train_loss',
@@ -96,8 +96,9 @@ def _results(run):
            *(f'{value[key]:.4f}' for key in (
                'last', 'best', 'mean_of_last_10')), str(value['best_round'])]
           for name, value in found.items() if isinstance(value, dict)]
-  lines = aligned([['', 'last', 'best', 'mean of last 10', 'best in round'],
-                   *rows]) if rows else ['no accuracy yet']
+  lines = cells_lib.aligned([
+      ['', 'last', 'best', 'mean of last 10', 'best in round'],
+      *rows]) if rows else ['no accuracy yet']
   if 'seconds_per_round' in found:
     speed = found.get('examples_per_second')
     parts = [f'{_seconds(found["seconds_per_round"])} per round (median)',
@@ -154,16 +155,17 @@ def _rounds(run):
           *_COLUMNS, 'round', 'seconds', 'examples_per_second',
           'test_examples'})
   columns = {'round': [f'{line["round"]}' for line in lines]}
-  last = {'s': [_number(line.get('seconds'), 'seconds') for line in lines]}
+  last = {'s': [cells_lib.number(line.get('seconds'), 'seconds')
+                for line in lines]}
   for name in (*_COLUMNS, *others):
-    cells = [_number(line.get(name), name) for line in lines]
-    if set(cells) != {_NO_VALUE}:
+    cells = [cells_lib.number(line.get(name), name) for line in lines]
+    if set(cells) != {cells_lib.NO_VALUE}:
       wider = columns | {name: cells}
-      if _width(wider | last) <= WIDTH:
+      if cells_lib.width(wider | last) <= WIDTH:
         columns = wider
   few = ('' if len(lines) == len(run.lines)
          else f' ({len(lines)} of {len(run.lines)})')
-  return [f'rounds{few}', *_columns(columns | last)]
+  return [f'rounds{few}', *cells_lib.lines_of(columns | last)]
 
 
 def _clients(run):
@@ -195,68 +197,18 @@ def _clients(run):
     for name, values in table.items():
       numbers = [value for value in values if read.is_number(value)]
       if numbers and name != 'client':
-        columns[name] = [_number(float(q), name) for q in np.quantile(
+        columns[name] = [cells_lib.number(float(q), name) for q in np.quantile(
             numbers, list(_QUANTILES.values()))]
     title = f'distribution over the {count:,} clients of round'
   else:
     order = np.argsort(table['client'], kind='stable')
-    columns = {name: [_number(values[i], name) for i in order]
+    columns = {name: [cells_lib.number(values[i], name) for i in order]
                for name, values in table.items()}
     title = 'clients of round'
-  while _width(columns) > WIDTH:
+  while cells_lib.width(columns) > WIDTH:
     columns.popitem()
-  return [*lines, '', f'{title} {found["round"]}', *_columns(columns)]
-
-
-def _number(value, name):
-  """Formats a cell."""
-  if isinstance(value, bool):
-    return 'yes' if value else 'no'
-  if not read.is_number(value):
-    return _NO_VALUE
-  if name == 'seconds':
-    return f'{value:.1f}' if value >= 10 else f'{value:.2f}'
-  if isinstance(value, int) or name in ('num_examples', 'num_heldout'):
-    return f'{value:,.0f}'
-  return f'{value:.4f}' if abs(value) < 1e4 else f'{value:.3g}'
+  return [*lines, '', f'{title} {found["round"]}', *cells_lib.lines_of(columns)]
 
 
 def _seconds(seconds):
   return f'{seconds:.2f} s' if seconds < 60 else screen.duration(seconds)
-
-
-def _heading(name):
-  """Returns the two rows of a column's heading."""
-  words = name.replace('global_heldout', 'held-out').replace(
-      'cosine_with_mean', 'cosine with_mean').replace('num_', '').replace(
-      'global_own', 'global own').replace('_', ' ').split()
-  if len(words) < 2:
-    return ['', *words, ''][:2] if not words else ['', words[0]]
-  return [' '.join(words[:-1]), words[-1]]
-
-
-def _width(columns):
-  return sum(max(map(len, [*_heading(name), *cells])) + 2
-             for name, cells in columns.items()) - 2
-
-
-def _columns(columns):
-  """Returns the lines of a table, given as columns."""
-  heads = zip(*(_heading(name) for name in columns))
-  return [line for line in aligned([
-      *map(list, heads), *map(list, zip(*columns.values()))], left=0)
-          if line.strip()]
-
-
-def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-  """Returns rows with columns of equal width.
-
-  Args:
-    rows: of cells, each with as many.
-    left: columns, from the first, whose cells begin at the left.
-  """
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  return ['  '.join(
-      cell.ljust(width) if index < left else cell.rjust(width)
-      for index, (cell, width) in enumerate(zip(row, widths))).rstrip()
-          for row in rows]

@@ -8,6 +8,7 @@ from typing import Any
 from moon_jax.errors import UserError
 from moon_jax.loggers import base
 
+_FLUSH_SECONDS = 5
 _SUFFIX = '.moon_jax'  # of event files that this logger may replace
 
 
@@ -51,7 +52,7 @@ class TensorBoard(base.Logger):
 
     # Two files of the same second would have the same name.
     self._writer = tensorboardX.SummaryWriter(
-        str(self._path), purge_step=step,
+        str(self._path), purge_step=step, flush_secs=_FLUSH_SECONDS,
         filename_suffix=f'.{time.time_ns()}{_SUFFIX}')
 
   def log(self, line: dict[str, Any]) -> None:
@@ -65,7 +66,6 @@ class TensorBoard(base.Logger):
       self._writer.add_scalar(tag(name), value, step)
     for name, values in base.distributions(line).items():
       self._writer.add_histogram(f'clients/{name}', values, step)
-    self._writer.flush()
 
   def close(self) -> None:
     if self._writer:

@@ -2,9 +2,9 @@
 
 import csv
 
-from loggers import event_files
 import pytest
 
+import event_files
 import moon_jax as mj
 from moon_jax.loggers import base
 from moon_jax.simulation.records import Record

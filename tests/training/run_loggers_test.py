@@ -5,9 +5,9 @@ import dataclasses
 import json
 import types
 
-from loggers import event_files
 import pytest
 
+import event_files
 import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.rundir.workdir import Workdir

@@ -1,0 +1,141 @@
+"""Runs are grouped over seeds, and what cannot be compared is named."""
+
+import csv
+import sys
+
+import matplotlib.image
+import pytest
+
+import made_runs
+from moon_jax import compare
+from moon_jax.errors import UserError
+from moon_jax.inspect import groups
+from moon_jax.inspect import read
+
+
+@pytest.fixture
+def runs(tmp_path):
+  """FedAvg and MOON with two seeds; MOON is .1 and .12 better."""
+  for seed in 0, 1:
+    for algorithm, more in ('fedavg', 0), ('moon', .1 + .02 * seed):
+      made_runs.write(
+          tmp_path / 'sweep' / f'{algorithm}{seed}', algorithm=algorithm,
+          seed=seed, values=[
+              round(made_runs.accuracy(r, seed) + more, 4)
+              for r in range(1, 5)])
+  return tmp_path / 'sweep'
+
+
+def run(capsys, monkeypatch, *args):
+  monkeypatch.setattr(sys, 'argv', ['compare', *map(str, args)])
+  with pytest.raises(SystemExit) as status:
+    compare.main()
+  captured = capsys.readouterr()
+  return status.value.code or 0, captured.out, captured.err
+
+
+def test_seeds_are_grouped_and_paired(runs, capsys, monkeypatch, tmp_path):
+  status, out, _ = run(capsys, monkeypatch, runs, f'--plot={tmp_path}/c.png',
+                       f'--csv={tmp_path}/c.csv')
+  assert status == 0 and max(map(len, out.splitlines())) <= 80
+  lines = out.splitlines()
+  assert lines[0].startswith('4 runs of digits, simple_cnn; they differ in alg')
+  assert lines[1:3] == ['a  algorithm=fedavg', 'b  algorithm=moon']
+  rows = [line.split() for line in lines if line.startswith(('a  ', 'b  '))]
+  assert rows[2][:6] == ['a', '2', '4', '80.5', '±', '0.7']
+  assert rows[3][:6] == ['b', '2', '4', '91.5', '±', '2.1']
+  # 11 ± 1 points: t(1, .975) = 12.706 times 1
+  assert rows[4][:5] == ['b', '2', '+11.00', '(-1.71', 'to']
+  assert 'target: test accuracy 80.50%' in out
+  assert matplotlib.image.imread(tmp_path / 'c.png').shape == (600, 1080, 4)
+  with open(tmp_path / 'c.csv', newline='') as table:
+    found = list(csv.DictReader(table))
+  assert [(row['algorithm'], row['seed'], row['last']) for row in found] == [
+      ('fedavg', '0', '0.8'), ('fedavg', '1', '0.81'),
+      ('moon', '0', '0.9'), ('moon', '1', '0.93')]
+  assert [row['rounds_to_target'] for row in found] == ['', '4', '4', '4']
+
+
+def test_a_target_and_a_baseline_are_chosen(runs, capsys, monkeypatch):
+  _, out, _ = run(capsys, monkeypatch, runs / 'fedavg0', f'{runs}/moon*',
+                  '--target=.5', '--baseline=moon')
+  assert 'target: test accuracy 50.00%' in out
+  assert 'difference from b' in out and 'a      1  -10.00' in out
+  rows = [line.split() for line in out.splitlines() if line[:3] == 'a  ']
+  assert rows[1][6] == '3'  # the first round with .5: .6
+  status, _, err = run(capsys, monkeypatch, runs, '--baseline=scaffold')
+  assert status == 2 and 'algorithm=fedavg; algorithm=moon' in err
+
+
+@pytest.mark.parametrize('target', [80, 0, -1])
+def test_a_target_is_a_fraction(runs, capsys, monkeypatch, target):
+  status, _, err = run(capsys, monkeypatch, runs, f'--target={target}')
+  assert status == 2 and '--target must be a fraction' in err
+
+
+def test_settings_without_effect_do_not_differ(tmp_path):
+  for name, fields in (('a', {'algorithm': 'fedavg'}),
+                       ('b', {'algorithm': 'moon', 'mu': 3.}),
+                       ('c', {'algorithm': 'moon', 'mu': 1.})):
+    made_runs.write(tmp_path / name, **fields)
+  found = [read.read(path) for path in read.find([str(tmp_path)])]
+  assert groups.differing(found[:2]) == ['algorithm']
+  assert groups.differing(found) == ['algorithm', 'mu']
+  labels = [group.label for group in groups.group(found)]
+  assert labels == ['algorithm=fedavg', 'algorithm=moon mu=3',
+                    'algorithm=moon mu=1']
+
+
+def test_lanes_and_evaluations_are_not_settings(tmp_path):
+  for seed, fields in enumerate(({}, {'lanes': 2}, {'eval_every': 2})):
+    made_runs.write(tmp_path / str(seed), seed=seed, **fields)
+  found = [read.read(path) for path in read.find([str(tmp_path)])]
+  assert len(groups.group(found)) == 1
+
+
+def test_runs_that_are_not_finished_are_marked(runs, capsys, monkeypatch):
+  made_runs.write(runs / 'l2', [.3, .4], algorithm='moon', contrastive='l2',
+                  is_finished=False)
+  path = made_runs.write(runs / 'nan', [.3], is_finished=False, seed=2,
+                         algorithm='fedavg')
+  (path / 'diverged.json').write_text('{"rounds": 1, "error": "a NaN"}')
+  _, out, err = run(capsys, monkeypatch, runs)
+  assert not err
+  rows = [line.split() for line in out.splitlines()]
+  assert any(row[:2] == ['a', '2/3'] for row in rows)
+  assert any(row[:4] == ['b*', '1', '2', '40.0'] for row in rows)
+  assert '* no run has finished' in out
+  assert 'a, not counted: nan: diverged after 1 of 4 rounds: a NaN' in out
+
+
+def test_data_sets_are_not_compared(runs, capsys, monkeypatch):
+  made_runs.write(runs / 'other', dataset='breast_cancer', model='mlp')
+  _, out, _ = run(capsys, monkeypatch, runs)
+  text = ' '.join(out.split())
+  assert ('The runs have different data sets (breast_cancer, digits): their '
+          'accuracies cannot be compared' in text)
+  assert 'no common seed' not in out and out.count('points') == 1
+
+
+def test_damaged_runs_are_left_out(runs, capsys, monkeypatch):
+  (runs / 'moon0' / 'metrics.jsonl').write_text('x\n')
+  (runs / 'moon1' / 'metrics.jsonl').write_text('')
+  status, out, err = run(capsys, monkeypatch, runs, runs / 'fedavg0')
+  assert status == 0 and '2 runs of digits, fedavg' in out
+  assert [line.split(':')[0] for line in err.splitlines()] == ['left out'] * 2
+  assert 'moon1 has no accuracy yet' in err
+  status, _, err = run(capsys, monkeypatch, runs / 'moon0')
+  assert status == 2 and 'there must be a run with an accuracy' in err
+
+
+def test_arguments_without_runs_are_errors(tmp_path):
+  (tmp_path / 'empty').mkdir()
+  for name in 'empty', 'none', 'pattern*':
+    with pytest.raises(UserError, match='must be, or hold, directories of'):
+      read.find([str(tmp_path / name)])
+
+
+def test_ascii_terminals_get_ascii(runs, monkeypatch, capsys):
+  monkeypatch.setattr(type(sys.stdout), 'encoding', 'ascii', raising=False)
+  _, out, _ = run(capsys, monkeypatch, runs)
+  assert out.isascii() and '80.5 +- 0.7' in out

@@ -1,0 +1,174 @@
+"""A run is described in 80 columns, in every state that it may be in."""
+
+import json
+import os
+import subprocess
+import sys
+
+import matplotlib.image
+import pytest
+
+import made_runs
+from moon_jax.errors import UserError
+from moon_jax.inspect import __main__ as command
+from moon_jax.inspect import plots
+from moon_jax.inspect import read
+from moon_jax.inspect import tables
+from moon_jax.rundir.metrics_file import MetricsFile
+
+
+def run(*args, **env):
+  done = subprocess.run(
+      [sys.executable, '-m', 'moon_jax', 'inspect', *map(str, args)],
+      text=True, capture_output=True, timeout=60, check=False,
+      env=os.environ | env)
+  return done.returncode, done.stdout, done.stderr
+
+
+def test_the_command_prints_text_json_and_a_plot(tmp_path):
+  path = made_runs.write(tmp_path / 'run', participation=.7)
+  status, out, err = run(path, f'--plot={tmp_path}/run.png')
+  assert status == 0 and max(map(len, out.splitlines())) <= 80
+  assert 'finished: 4 of 4 rounds' in out
+  row = next(line for line in out.splitlines() if line.startswith('test acc'))
+  assert row.split() == ['test', 'accuracy', '0.8000', '0.8000', '0.5000', '4']
+  assert '0.25 s per round (median), 100 examples/s' in out
+  assert '3.0 s compiling' in out and 'participation=0.7' in out
+  assert '2 of 3 clients so far, each 0 to 4 times' in out
+  assert matplotlib.image.imread(tmp_path / 'run.png').shape == (840, 1200, 4)
+  assert 'run.png' in err
+  status, out, _ = run(path, '--json')
+  found = json.loads(out)
+  assert status == 0 and found['state']['kind'] == 'finished'
+  assert found['results']['test_accuracy'] == {
+      'last': .8, 'best': .8, 'best_round': 4, 'mean_of_last_10': .5}
+  assert [line['round'] for line in found['rounds']] == [1, 2, 3, 4]
+  assert found['client_sizes'] == [5, 5, 5]
+
+
+def test_a_terminal_without_unicode_gets_ascii(tmp_path):
+  path = made_runs.write(tmp_path / 'run')
+  status, out, _ = run(path, PYTHONIOENCODING='ascii')
+  assert status == 0 and out.isascii() and 'test accuracy' in out
+
+
+@pytest.mark.parametrize('num_clients', [3, 200])
+@pytest.mark.parametrize('num_rounds', [1, 4, 300])
+def test_text_fits_80_columns(tmp_path, num_rounds, num_clients):
+  path = made_runs.write(
+      tmp_path / ('long' * 30), num_rounds=num_rounds, num_clients=num_clients,
+      values=[.1234] * num_rounds)
+  text = tables.text(read.read(path))
+  lines = text.splitlines()
+  assert max(map(len, lines[2:])) <= 80  # a path may be longer
+  assert ('300 rounds' in text) == (num_rounds == 300)
+  assert ('(20 of 300)' in text) == (num_rounds == 300)
+  assert ('median' in lines[-3]) == (num_clients == 200)
+
+
+def test_rounds_with_evaluations_are_shown(tmp_path):
+  lines = [{'round': r} | ({'test_accuracy': .5} if r % 7 == 0 else {})
+           for r in range(1, 101)]
+  shown = [line['round'] for line in tables.thinned(lines)]
+  assert shown == [*range(7, 99, 7), 100]
+  assert [line['round'] for line in tables.thinned(lines[:9])] == [
+      *range(1, 10)]
+
+
+def test_clients_are_in_order(tmp_path):
+  lines = tables.text(read.read(made_runs.write(tmp_path / 'run'))).splitlines()
+  assert [line.split() for line in lines[-3:]] == [
+      ['0', '10', '2.5000', '0.2500'], ['1', '10', '1.5000', '0.2500'],
+      ['2', '10', '0.5000', '-']]
+
+
+def test_a_run_that_holds_its_lock_is_running(tmp_path):
+  path = made_runs.write(tmp_path / 'run', [.1, .2], is_finished=False)
+  metrics = MetricsFile(path / 'metrics.jsonl')
+  metrics.lock()
+  state = read.read(path).state
+  assert state.kind == 'running' and '2 of 4 rounds' in state.text
+  assert f'process {os.getpid()} holds the lock' in state.text
+  metrics.close()
+  state = read.read(path).state
+  assert state.kind == 'stopped' and 'starts again' in state.text
+  (path / 'checkpoints' / '2').mkdir(parents=True)
+  assert 'resumes after round 2' in read.read(path).state.text
+
+
+def test_looking_does_not_keep_a_run_from_starting(tmp_path):
+  path = made_runs.write(tmp_path / 'run')
+  read.read(path)
+  metrics = MetricsFile(path / 'metrics.jsonl')
+  metrics.lock()
+  metrics.close()
+
+
+def test_states_of_runs_that_ended(tmp_path):
+  path = made_runs.write(tmp_path / 'run', [.1, .2], is_finished=False)
+  (path / 'summary.json').write_text('{"rounds": 2, "stopped_early": true}')
+  assert read.read(path).state.kind == 'finished'
+  (path / 'summary.json').write_text('{"rounds": 2}')
+  assert read.read(path).state.kind == 'stopped'  # num_rounds was raised
+  (path / 'summary.json').unlink()
+  (path / 'diverged.json').write_text('{"rounds": 2, "error": "a NaN"}')
+  state = read.read(path).state
+  assert state.kind == 'diverged' and 'after 2 of 4 rounds: a NaN' in state.text
+
+
+def test_a_run_without_metrics_or_partition(tmp_path):
+  path = made_runs.write(tmp_path / 'run', [], is_finished=False)
+  (path / 'partition.npz').write_bytes(b'damaged')
+  assert 'no metrics' in tables.text(read.read(path))
+  with pytest.raises(UserError, match='must have metrics to plot'):
+    plots.draw(read.read(path), tmp_path / 'x.png')
+
+
+def test_a_line_that_is_being_written_is_left_out(tmp_path):
+  path = made_runs.write(tmp_path / 'run', [.1, .2], is_finished=False)
+  with open(path / 'metrics.jsonl', 'a') as out:
+    out.write('{"round": 3, "test_acc')
+  assert len(read.read(path).lines) == 2
+
+
+@pytest.mark.parametrize('file, content, message', [
+    ('config.json', '{', 'config.json must be a readable JSON object'),
+    ('config.json', '[1]', 'it is not a JSON object'),
+    ('config.json', '{"beta": "x"}', 'must be the configuration of a run'),
+    ('metrics.jsonl', '{"round": 2}\n', 'must hold one line per round'),
+    ('summary.json', '{"a"', 'summary.json must be a readable JSON object')])
+def test_damaged_files_are_named(tmp_path, file, content, message):
+  path = made_runs.write(tmp_path / 'run')
+  (path / file).write_text(content)
+  with pytest.raises(UserError, match=message) as error:
+    read.read(path)
+  assert str(path) in str(error.value) and '--workdir' not in str(error.value)
+
+
+def test_directories_of_other_kinds_are_named(tmp_path):
+  status, _, err = run(tmp_path)
+  assert status == 2 and 'must be the directory of a run' in err
+  made_runs.write(tmp_path / 'sweep' / 'run')
+  with pytest.raises(UserError, match='It holds 1 runs: name one'):
+    read.read(tmp_path)
+  with pytest.raises(UserError, match='got nothing there'):
+    read.read(tmp_path / 'none')
+  with pytest.raises(UserError, match='--plot=.*must be a file'):
+    plots.draw(read.read(tmp_path / 'sweep' / 'run'), tmp_path / 'no' / 'x.png')
+
+
+def test_following_prints_until_the_run_ends(tmp_path, monkeypatch, capsys):
+  path = made_runs.write(tmp_path / 'run', [.1, .2], is_finished=False)
+  metrics = MetricsFile(path / 'metrics.jsonl')
+  metrics.lock()
+  actions = iter([
+      lambda: metrics.append(made_runs.line(3, .3)), lambda: None,
+      lambda: metrics.append(made_runs.line(4, .4)), metrics.close])
+  monkeypatch.setattr(command.time, 'sleep', lambda seconds: next(actions)())
+  monkeypatch.setattr(sys, 'argv', ['inspect', str(path), '--follow'])
+  with pytest.raises(SystemExit) as status:
+    command.main()
+  out = capsys.readouterr().out
+  assert not status.value.code and [
+      f'{n} of 4 rounds' in out for n in (2, 3, 4)] == [True] * 3
+  assert out.count('running:') == 3 and out.count('stopped:') == 1
