@@ -182,7 +182,7 @@ def disk() -> Finding:
   free = shutil.disk_usage(path).free
   values = {'directory': str(path), 'free_bytes': free,
             'is_writable': os.access(path, os.W_OK)}
-  text = f'{free / _GIB:.1f} GiB free in the working directory {path}'
+  text = f'{free / _GIB:.1f} GiB free in the working directory {_short(path)}'
   if not values['is_writable']:
     return Finding(FAILED, f'{text}, which is not writable: give --workdir=DIR '
                    'to commands, or change to another directory', values)
@@ -190,6 +190,14 @@ def disk() -> Finding:
     return Finding(FAILED, f'{text}: free {_LEAST_FREE / _GIB:.0f} GiB, or '
                    'give --workdir=DIR on another disk', values)
   return Finding(OK, text, values)
+
+
+def _short(path):
+  """Returns a path with ~ for the home directory."""
+  try:
+    return f'~/{path.relative_to(pathlib.Path.home())}'
+  except (ValueError, RuntimeError):  # it is elsewhere, or there is no home
+    return str(path)
 
 
 def compilation_cache() -> Finding:
@@ -207,5 +215,5 @@ def compilation_cache() -> Finding:
   values = {'directory': str(directory), 'files': len(sizes),
             'bytes': sum(sizes), 'is_set': is_set}
   return Finding(
-      OK, f'{directory}, {len(sizes)} file(s), {sum(sizes) / 2**20:.0f} MiB; '
+      OK, f'{_short(directory)}, {len(sizes)} file(s), {sum(sizes) / 2**20:.0f} MiB; '
       f'JAX_COMPILATION_CACHE_DIR is {"set" if is_set else "not set"}', values)
