@@ -110,6 +110,7 @@ class Checker:
       port = server.getsockname()[1]
     return os.environ | {
         _MARK: uuid.uuid4().hex, 'PYTHONUNBUFFERED': '1', 'MPLBACKEND': 'agg',
+        'OMP_NUM_THREADS': '1',
         'PATH': f'{self.bin}:{os.environ["PATH"]}',
         'FLWR_HOME': str(self.work / 'home'), 'FLWR_TELEMETRY_ENABLED': '0',
         'FLWR_LOCAL_CONTROL_API_PORT': str(port)}
