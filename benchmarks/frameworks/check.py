@@ -125,8 +125,6 @@ class Checker:
       for old, new in program.get('small', []):
         text = text.replace(old, new.replace('DIR', self.data_dir))
       path.write_text(text, encoding='utf-8')
-    for command in self.framework.get('setup', []):
-      output(command, self.work, self.env, '')
 
   def _small(self, command, program):
     for old, new in [*program.get('small', []), ['DIR', self.data_dir]]:

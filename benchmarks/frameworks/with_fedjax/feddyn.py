@@ -56,7 +56,8 @@ def apply(state, sampled):
             for i, examples, _ in sampled]
   g = dict(state.g)
   train = fedjax.for_each_client(client_init, client_step, client_final)
-  for i, (moved, g[i]) in train(state.params, inputs):
+  for i, (moved, g_i) in train(state.params, inputs):
+    g[i] = g_i
     total = fedjax.tree_util.tree_add(total, moved)
   h = jax.tree.map(
       lambda h, d: h - ALPHA * d / len(clients), state.h, total)

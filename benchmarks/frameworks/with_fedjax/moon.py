@@ -21,7 +21,7 @@ class State:
   previous: dict
 
 
-def forward(batch, is_train):
+def forward(batch, is_train=True):
   features = hk.Sequential([
       hk.Conv2D(6, 5, padding='VALID'), jax.nn.relu,
       hk.MaxPool(2, 2, 'VALID'),
@@ -91,8 +91,7 @@ clients = {i: {'x': x[client == i], 'y': y[client == i]} for i in range(10)}
 test = fedjax.ClientDataset(dict(zip('xy', load('test'))))
 model = fedjax.create_model_from_haiku(
     hk.transform(forward), {'x': x[:1]}, None,
-    {'accuracy': fedjax.metrics.Accuracy()},
-    {'is_train': True}, {'is_train': False})
+    {'accuracy': fedjax.metrics.Accuracy()}, eval_kwargs={'is_train': False})
 state = State(model.init(jax.random.PRNGKey(0)), {})
 sampler = fedjax.client_samplers.UniformGetClientSampler(
     fedjax.InMemoryFederatedData(clients), num_clients=10, seed=0)
