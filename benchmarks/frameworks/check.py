@@ -110,6 +110,7 @@ class Checker:
       port = server.getsockname()[1]
     return os.environ | {
         _MARK: uuid.uuid4().hex, 'PYTHONUNBUFFERED': '1', 'MPLBACKEND': 'agg',
+        'OMP_NUM_THREADS': '1',
         'PATH': f'{self.bin}:{os.environ["PATH"]}',
         'FLWR_HOME': str(self.work / 'home'), 'FLWR_TELEMETRY_ENABLED': '0',
         'FLWR_LOCAL_CONTROL_API_PORT': str(port)}
@@ -124,8 +125,6 @@ class Checker:
       for old, new in program.get('small', []):
         text = text.replace(old, new.replace('DIR', self.data_dir))
       path.write_text(text, encoding='utf-8')
-    for command in self.framework.get('setup', []):
-      output(command, self.work, self.env, '')
 
   def _small(self, command, program):
     for old, new in [*program.get('small', []), ['DIR', self.data_dir]]:

@@ -50,7 +50,7 @@ FederatedAveraging().run(
                          get_user_sampler('minimize_reuse', list(clients))),
         val_data=None, postprocessors=[WeightByDatapoints()]),
     model,
-    NNTrainHyperParams(local_learning_rate=0.1, local_num_epochs=5,
+    NNTrainHyperParams(local_learning_rate=0.05, local_num_epochs=5,
                        local_batch_size=32),
     callbacks=[CentralEvaluationCallback(
         Dataset([data['x_test'], data['y_test']]))])

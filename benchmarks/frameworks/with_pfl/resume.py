@@ -52,7 +52,7 @@ algorithm.run(
                          get_user_sampler('minimize_reuse', list(clients))),
         val_data=None, postprocessors=[WeightByDatapoints()]),
     model,
-    NNTrainHyperParams(local_learning_rate=0.1, local_num_epochs=5,
+    NNTrainHyperParams(local_learning_rate=0.05, local_num_epochs=5,
                        local_batch_size=32),
     callbacks=[
         RestoreTrainingCallback([model, algorithm], 'checkpoints'),

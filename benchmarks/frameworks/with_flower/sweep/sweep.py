@@ -10,8 +10,10 @@ RATES = 0.02, 0.05, 0.1
 
 for rate in RATES:
   for seed in range(3):
-    subprocess.run(['flwr', 'run', 'sweep', '--stream', '--run-config',
-                    f'learning-rate={rate} seed={seed}'], check=True)
+    subprocess.run([
+        'flwr', 'run', 'sweep', '--stream', '--federation-config',
+        'num-supernodes=10', '--run-config',
+        f'learning-rate={rate} seed={seed}'], check=True)
 with open('results.jsonl', encoding='utf-8') as file:
   results = [json.loads(line) for line in file]
 for rate in RATES:

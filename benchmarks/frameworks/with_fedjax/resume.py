@@ -1,0 +1,34 @@
+"""The run of npz; if it was killed, the same command resumes it."""
+
+from absl import logging
+import fedjax
+from fedjax.training import federated_experiment
+import haiku as hk
+import jax
+import numpy as np
+
+logging.set_verbosity(logging.INFO)
+data = np.load('mine.npz')
+clients = {
+    i: {'x': data['x_train'][data['client_train'] == i],
+        'y': data['y_train'][data['client_train'] == i]} for i in range(10)}
+test = {0: {'x': data['x_test'], 'y': data['y_test']}}
+model = fedjax.create_model_from_haiku(
+    hk.transform(lambda batch: hk.nets.MLP([200, 10])(batch['x'])),
+    {'x': data['x_test'][:1]},
+    lambda batch, outputs: fedjax.metrics.unreduced_cross_entropy_loss(
+        batch['y'], outputs),
+    {'accuracy': fedjax.metrics.Accuracy()})
+algorithm = fedjax.algorithms.fed_avg.federated_averaging(
+    fedjax.model_grad(model), fedjax.optimizers.sgd(0.05, momentum=0.9),
+    fedjax.optimizers.sgd(1.0),
+    fedjax.ShuffleRepeatBatchHParams(batch_size=32, num_epochs=5, seed=0))
+federated_experiment.run_federated_experiment(
+    algorithm, algorithm.init(model.init(jax.random.PRNGKey(0))),
+    fedjax.client_samplers.UniformGetClientSampler(
+        fedjax.InMemoryFederatedData(clients), num_clients=10, seed=0),
+    federated_experiment.FederatedExperimentConfig(
+        root_dir='run', num_rounds=3, eval_frequency=1, checkpoint_frequency=1),
+    {'test': federated_experiment.ModelFullEvaluationFn(
+        fedjax.InMemoryFederatedData(test), model,
+        fedjax.PaddedBatchHParams(batch_size=512))})
