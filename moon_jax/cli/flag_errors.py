@@ -56,8 +56,11 @@ def message(error: Exception, known: Iterable[str],
 
 def _unknown(error, known):
   """Returns the message about a flag that does not exist."""
-  name = error.flagname
+  name = error.flagname.strip()
   _, equals, value = error.flagvalue.partition('=')
+  value = value.strip()
+  if name in known and name != error.flagname:
+    return f'flags must have no spaces around =; write --{name}{equals}{value}'
   if advice := suggest.advice(name):
     return f'there is no flag --{name}; {advice}'
   near = suggest.flag(name, known)
@@ -69,6 +72,6 @@ def positional(word: str) -> str:
   """Returns a message about an argument that is not a flag."""
   hint = ('write --FLAG or --noFLAG without a value'
           if word.lower() in ('true', 'false', '0', '1', 'yes', 'no')
-          else 'flags start with --')
+          else 'write flags as --FLAG=VALUE, without spaces')
   return (f'all arguments must be flags, got the positional argument {word!r}; '
           f'{hint}')
