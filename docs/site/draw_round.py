@@ -2,8 +2,8 @@
 
     python docs/site/draw_round.py
 
-The federation: digits, 10 clients, Dirichlet 0.2, 2 local epochs, batches of 16.
-Dashed lines are the bounds of segments, in which no job starts or ends.
+The federation: digits, 10 clients, Dirichlet 0.2, 2 local epochs, batches of
+16. Dashed lines are the bounds of segments, in which no job starts or ends.
 """
 
 import pathlib

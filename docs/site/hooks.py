@@ -3,22 +3,17 @@
 - Links to files outside of docs/ lead to copies in the site (`repository.py`).
 - Lists are indented as Python-Markdown reads them (`lists.py`).
 - `<!-- code: PATH NAME -->` becomes the source of a function or class
-  (`code.py`), so that pages never hold a copy of the program.
-- Formulas become MathML, which browsers show without scripts.
+  (`code_blocks.py`), so that pages never hold a copy of the program.
+- Formulas become MathML, which browsers show without scripts, and tables and
+  code fit on phones (`markup.py`).
 """
 
-import html
-import re
-
 import code_blocks
-from latex2mathml import converter
 import lists
+import markup
 from mkdocs.structure.files import File
 from mkdocs.structure.files import InclusionLevel
 import repository
-
-_MATH = re.compile(
-    r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
 def on_files(files, config):
@@ -44,12 +39,8 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(content, page, config, files):
-  """Returns HTML with formulas in MathML and tables that scroll."""
-  del page, config, files
-  return _MATH.sub(_mathml, content)
-
-
-def _mathml(match):
-  return converter.convert(
-      html.unescape(match[2]).strip(),
-      display='block' if match[1] == 'div' else 'inline')
+  """Returns HTML that needs no script and fits on phones."""
+  del config, files
+  if page.file.src_uri.endswith('.ipynb'):
+    return markup.of_notebook(content)
+  return markup.of_page(content)

@@ -25,33 +25,57 @@ Trained = dict[str, Any]  # {'params': tree, ...: mutable state}
 
 
 class Batch(NamedTuple):
-  """Examples of one local step; B is the batch size, padding included."""
+  """Examples of one local step; B is the batch size, padding included.
 
-  inputs: jax.Array  # normalized images, float32 [B, H, W, C]; features,
-  # float32 [B, ..., F]; or tokens, int32 [B, T]
-  labels: jax.Array  # int32 [B]
-  mask: jax.Array  # float32 [B], 1 for real examples and 0 for padding
-  frozen: PyTree = ()  # result of Algorithm.frozen for these inputs
-  step: jax.Array | np.int32 = np.int32(0)  # the client's local step, from 0
-  key: jax.Array | None = None  # random key of this step, for draws of `loss`;
-  # None in `frozen`, whose result may serve several steps
+  Attributes:
+    inputs: normalized images, float32 [B, H, W, C]; features, float32
+      [B, ..., F]; or tokens, int32 [B, T].
+    labels: int32 [B].
+    mask: float32 [B], 1 for real examples and 0 for padding.
+    frozen: result of Algorithm.frozen for these inputs.
+    step: the client's local step, from 0.
+    key: random key of this step, for draws of `loss`; None in `frozen`, whose
+      result may serve several steps.
+  """
+
+  inputs: jax.Array
+  labels: jax.Array
+  mask: jax.Array
+  frozen: PyTree = ()
+  step: jax.Array | np.int32 = np.int32(0)
+  key: jax.Array | None = None
 
 
 class View(NamedTuple):
-  """What one client sees during one round; constant while it trains."""
+  """What one client sees during one round; constant while it trains.
 
-  variables: Variables  # the round's global model, w^t
-  server: PyTree  # result of Algorithm.broadcast
-  client: PyTree  # state of this client
-  hparams: Hyperparameters  # scalars: learning_rate, momentum, mu, num_rounds,
-  # ...; see moon_jax.optimizers.HYPERPARAMETERS and Algorithm.hparams
-  num_examples: jax.Array  # int scalar, |D_i|
-  num_steps: jax.Array  # int scalar, local steps of this round
-  round: jax.Array  # int scalar, the round, from 0
+  Attributes:
+    variables: the round's global model, w^t.
+    server: result of Algorithm.broadcast.
+    client: state of this client.
+    hparams: scalars: learning_rate, momentum, mu, num_rounds, ...; see
+      `moon_jax.optimizers.HYPERPARAMETERS` and Algorithm.hparams.
+    num_examples: int scalar, |D_i|.
+    num_steps: int scalar, local steps of this round.
+    round: int scalar, the round, from 0.
+  """
+
+  variables: Variables
+  server: PyTree
+  client: PyTree
+  hparams: Hyperparameters
+  num_examples: jax.Array
+  num_steps: jax.Array
+  round: jax.Array
 
 
 class LossAux(NamedTuple):
-  """Second result of a loss: updated variables, and scalars to record."""
+  """Second result of a loss.
+
+  Attributes:
+    variables: what the client trains, with updated mutable state.
+    metrics: scalars to record.
+  """
 
   variables: Trained
   metrics: dict[str, jax.Array]
@@ -61,10 +85,14 @@ class Message(NamedTuple):
   """What a client sends. `aggregate` gets the same type, reduced over clients.
 
   Each field may be any tree of arrays.
+
+  Attributes:
+    mean: reduced to the cohort's mean, weighted by |D_i|.
+    total: reduced to the cohort's sum.
   """
 
-  mean: PyTree  # reduced to the cohort's mean, weighted by |D_i|
-  total: PyTree = ()  # reduced to the cohort's sum
+  mean: PyTree
+  total: PyTree = ()
 
 
 class Algorithm(NamedTuple):
@@ -73,60 +101,57 @@ class Algorithm(NamedTuple):
   Start from `fedavg()` and replace what differs:
   `fedavg()._replace(loss=my_loss)`.
 
-  init_server(variables) -> server
-      Returns the server state (besides the model) for the initial model.
-  broadcast(server) -> PyTree
-      Returns the part of the server state that clients see as View.server.
-  init_client(variables) -> client
-      Returns the initial client state from the client's initial model: the
-      global one, or its own if `per_client_init`.
-  start(view) -> trained
-      Returns what a client trains in this round, the global model by default.
-      It may be any {'params': tree, ...}, such as two models (see
-      `moon_jax.models.joint`); the optimizer updates the leaves of 'params'.
-  frozen(model, batch, view) -> PyTree of arrays [B, ...]
-      Returns outputs of models that do not train, for `loss` to find in
-      batch.frozen. It is called once per round if inputs are the same in every
-      epoch, and otherwise in every step.
-  loss(model, trained, batch, view) -> (scalar, LossAux)
-      Returns the local objective F_i on one batch.
-  transform_grads(grads, view) -> grads
-      Returns the input of the local optimizer for the gradient of the loss with
-      respect to trained['params'].
-  transform_updates(updates, batch, view) -> updates
-      Returns what is added to trained['params'] after a local step, for the
-      result of the local optimizer.
-  finish(trained, view) -> (client, Message)
-      Returns the new client state and the message after the last local step.
-  aggregate(variables, server, Message) -> (variables, server)
-      Returns the next global model and server state. If it has a parameter
-      named `hparams`, it is called with hparams=View.hparams of the run.
-  evaluated(variables, clients) -> variables with a leading axis
-      Returns the models whose mean test accuracy is reported, from the global
-      model and the state of all clients ([C, ...]).
-  local_model(trained, view) -> variables
-      Returns the client's version of the global model after training, whose
-      distance to the global model is recorded.
-  personal_model(trained, view) -> variables
-      Returns the model that the client itself uses after the round, which is
-      evaluated on its examples; None if it is the local model.
-  per_client_init
-      Whether each client draws its own initial model.
-  draws_client_state
-      Whether init_client gets a model that is drawn for the client instead of
-      the global one, although clients start from the global model.
-  hparams
-      Default values of the scalars in View.hparams that belong to the method
-      or to its server, such as mu and server_momentum. They are arrays in the
-      compiled program, so that another value does not recompile and runs with
-      different values can share the program.
-  penalties
-      For each penalty in the loss the name of the metric that records it, and
-      the name of the hyperparameter that weighs it. The rest of the loss is
-      recorded as cross_entropy.
-  needs
-      The settings of a `moon_jax.Federation` that the method assumes, by name,
-      such as {'momentum': 0}. Federations made in Python are checked for them.
+  Attributes:
+    init_server: `(variables) -> server`. Returns the server state (besides the
+      model) for the initial model.
+    broadcast: `(server) -> tree`. Returns the part of the server state that
+      clients see as View.server.
+    init_client: `(variables) -> client`. Returns the initial client state from
+      the client's initial model: the global one, or its own if
+      `per_client_init`.
+    start: `(view) -> trained`. Returns what a client trains in this round, the
+      global model by default. It may be any {'params': tree, ...}, such as two
+      models (see `moon_jax.models.joint`); the optimizer updates the leaves of
+      'params'.
+    frozen: `(model, batch, view) -> tree of arrays [B, ...]`. Returns outputs
+      of models that do not train, for `loss` to find in batch.frozen. It is
+      called once per round if inputs are the same in every epoch, and otherwise
+      in every step.
+    loss: `(model, trained, batch, view) -> (scalar, LossAux)`. Returns the
+      local objective F_i on one batch.
+    transform_grads: `(grads, view) -> grads`. Returns the input of the local
+      optimizer for the gradient of the loss with respect to trained['params'].
+    transform_updates: `(updates, batch, view) -> updates`. Returns what is
+      added to trained['params'] after a local step, for the result of the local
+      optimizer.
+    finish: `(trained, view) -> (client, Message)`. Returns the new client state
+      and the message after the last local step.
+    aggregate: `(variables, server, Message) -> (variables, server)`. Returns
+      the next global model and server state. If it has a parameter named
+      `hparams`, it is called with hparams=View.hparams of the run.
+    evaluated: `(variables, clients) -> variables with a leading axis`. Returns
+      the models whose mean test accuracy is reported, from the global model and
+      the state of all clients ([C, ...]).
+    local_model: `(trained, view) -> variables`. Returns the client's version of
+      the global model after training, whose distance to the global model is
+      recorded.
+    personal_model: `(trained, view) -> variables`. Returns the model that the
+      client itself uses after the round, which is evaluated on its examples;
+      None if it is the local model.
+    per_client_init: whether each client draws its own initial model.
+    hparams: default values of the scalars in View.hparams that belong to the
+      method or to its server, such as mu and server_momentum. They are arrays
+      in the compiled program, so that another value does not recompile and runs
+      with different values can share the program.
+    penalties: for each penalty in the loss the name of the metric that records
+      it, and the name of the hyperparameter that weighs it. The rest of the
+      loss is recorded as cross_entropy.
+    draws_client_state: whether init_client gets a model that is drawn for the
+      client instead of the global one, although clients start from the global
+      model.
+    needs: the settings of a `moon_jax.Federation` that the method assumes, by
+      name, such as {'momentum': 0}. Federations made in Python are checked for
+      them.
   """
 
   init_server: Callable[[Variables], PyTree]

@@ -21,11 +21,16 @@ class Outputs(NamedTuple):
 
   A user-defined network may leave out features and projection, which few
   methods need. They are None then; without a projection alone, it is h.
+
+  Attributes:
+    features: float32 [B, F], the encoder's h.
+    projection: float32 [B, F'], MOON's z; h if there is no head.
+    logits: float32 [B, K], computed from the projection.
   """
 
-  features: Any = None  # float32 [B, F], the encoder's h
-  projection: Any = None  # float32 [B, F'], MOON's z; h if there is no head
-  logits: Any = None  # float32 [B, K], computed from the projection
+  features: Any = None
+  projection: Any = None
+  logits: Any = None
 
 
 class Options(NamedTuple):
@@ -41,8 +46,8 @@ class Options(NamedTuple):
 class Model(NamedTuple):
   """A network as two pure functions of one tree of variables.
 
-  init(key, inputs) -> variables
-  apply(variables, inputs, mask_B, train, key=None) -> (Outputs, variables)
+      init(key, inputs) -> variables
+      apply(variables, inputs, mask_B, train, key=None) -> (Outputs, variables)
 
   Inputs are a batch as described in `moon_jax.algorithms.base.Batch`.
   `variables` is {'params': ...}, plus mutable state (batch statistics) if the

@@ -1,0 +1,253 @@
+"""The documentation site: its pages, links, programs, commands and figure."""
+
+from html.parser import HTMLParser
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import urllib.parse
+
+from absl import flags
+import pytest
+
+from moon_jax.cli import command_line
+from moon_jax.config import Config
+from moon_jax.simulation import checks
+from moon_jax.training import run
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_DOCS = _ROOT / 'docs'
+# Pages of the site whose programs and commands no other test runs.
+_PAGES = ['index', 'first_steps', 'how_it_works', 'algorithms', 'privacy',
+          'performance', 'faq', 'api/index']
+
+
+def page(name):
+  return (_DOCS / f'{name}.md').read_text(encoding='utf-8')
+
+
+class _Page(HTMLParser):
+  """Collects ids, links and loaded files of a page."""
+
+  def __init__(self, text):
+    super().__init__()
+    self.ids, self.links, self.loaded, self.text = set(), [], [], []
+    self.feed(text)
+
+  def handle_starttag(self, tag, attrs):
+    attributes = dict(attrs)
+    self.ids |= {attributes[name] for name in ('id', 'name')
+                 if attributes.get(name)}
+    target = attributes.get('href')
+    if tag == 'a' and target is not None:
+      self.links.append(target)
+    elif target is not None and attributes.get('rel') != 'canonical':
+      self.loaded.append(target)
+    if attributes.get('src'):
+      self.loaded.append(attributes['src'])
+
+  def handle_data(self, data):
+    self.text.append(data)
+
+
+@pytest.fixture(scope='module')
+def site(tmp_path_factory):
+  """The built site, as a dict from its HTML files to their content."""
+  pytest.importorskip(
+      'mkdocs', reason="the site needs pip install '.[docs]'")
+  out = tmp_path_factory.mktemp('site')
+  built = subprocess.run(
+      [sys.executable, '-m', 'mkdocs', 'build', '--strict', '--site-dir', out],
+      cwd=_ROOT, capture_output=True, text=True,
+      env={**os.environ, 'NO_MKDOCS_2_WARNING': '1', 'JAX_PLATFORMS': 'cpu'})
+  assert built.returncode == 0, built.stderr[-3000:]
+  assert 'WARNING' not in built.stderr
+  return {path: _Page(path.read_text(encoding='utf-8'))
+          for path in out.rglob('*.html')}
+
+
+def test_links_and_anchors_resolve(site):
+  broken = []
+  for path, content in site.items():
+    if path.name == '404.html':  # with links relative to the root of a server
+      continue
+    for link in content.links + content.loaded:
+      if re.match(r'(https?|mailto|data):', link):
+        continue
+      target, _, anchor = urllib.parse.unquote(link).partition('#')
+      file = (path.parent / target).resolve() if target else path
+      if file.is_dir():
+        file /= 'index.html'
+      if not file.exists() or (
+          anchor and file in site and anchor not in site[file].ids
+          and not anchor.startswith('__')):
+        broken.append(f'{path.name}: {link}')
+  assert not broken
+
+
+def test_pages_load_nothing_from_elsewhere(site):
+  for path, content in site.items():
+    assert not [url for url in content.loaded if re.match(
+        r'(https?:)?//', url)], path
+    scripts = path.read_text(encoding='utf-8')
+    assert not re.search(r'(cdn|unpkg|googleapis)\S*\.(com|net|org)', scripts)
+
+
+def test_markdown_is_not_shown_as_text(site):
+  """Formulas, code of the package and links have been converted."""
+  (root,) = {path.parent for path in site if path.name == '404.html'}
+  for path in site:
+    if 'repository' in path.parts:
+      continue
+    html = path.read_text(encoding='utf-8')
+    assert 'arithmatex' not in html and '<!-- code:' not in html, path
+    assert '::: moon_jax' not in html, path
+  algorithms = (root / 'algorithms.html').read_text(encoding='utf-8')
+  assert algorithms.count('<math') > 30
+  text = ''.join(site[root / 'algorithms.html'].text)
+  assert 'def model_contrastive_B(' in text and 'def variate_change(' in text
+  assert '<math' in (root / 'tutorial.html').read_text(encoding='utf-8')
+
+
+def test_all_public_names_are_in_the_api():
+  import moon_jax
+  documented = {name for file in (_DOCS / 'api').glob('*.md') for name in
+                re.findall(r'^::: moon_jax\.(\w+)$', file.read_text(), re.M)}
+  assert documented == set(moon_jax.__all__)
+
+
+def test_defaults_of_flags_are_in_the_api(site):
+  (path,) = [path for path in site if path.match('api/simulations.html')]
+  text = ''.join(site[path].text)
+  assert 'local_epochs: int = 10' in text and '_setting' not in text
+  (path,) = [path for path in site if path.match('api/runs.html')]
+  assert 'Local learning rate.' in ''.join(site[path].text)
+
+
+@pytest.mark.parametrize('name', [name for name in _PAGES if re.search(
+    r'^```python\n', page(name), re.MULTILINE)])
+def test_the_programs_of_a_page_run(name, tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  program = '\n'.join(re.findall(
+      r'^```python\n(.*?)^```', page(name), re.DOTALL | re.MULTILINE))
+  exec(compile(program, f'{name}.md', 'exec'), {})
+  printed = capsys.readouterr().out.split()
+  assert printed
+  if name == 'how_it_works':
+    assert float(printed[-1]) < 1e-6
+  if name == 'index':
+    assert float(printed[-1]) > .8
+
+
+def commands(name):
+  return re.findall(
+      r'^python -m moon_jax\.train (.*)', page(name), re.MULTILINE)
+
+
+def config_of(command):
+  own = flags.FlagValues()
+  command_line.define_config(own)
+  own(['train', *shlex.split(command)])
+  return Config(**{name: own[name].value for name in vars(Config())})
+
+
+@pytest.mark.parametrize('command', [
+    command for name in _PAGES for command in commands(name)])
+def test_commands_are_valid(command, monkeypatch):
+  monkeypatch.chdir(_ROOT)
+  checks.check(config_of(command))
+
+
+def test_a_command_of_the_faq_trains_data_of_its_program(
+    tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  text = page('faq').partition('## How do I train on my own data?')[2]
+  exec(re.search(r'```python\n(.*?)```', text, re.DOTALL)[1],
+       {'np': pytest.importorskip('numpy')})
+  command = re.search(r'moon_jax\.train (.*)', text)[1]
+  summary = run.run(config_of(f'{command} --workdir=run'))
+  assert summary['test_accuracy'] > .6
+
+
+def test_measured_numbers_are_in_the_results():
+  """Each number of a table or sentence with a measurement is in the results."""
+  results = (_ROOT / 'experiments/results/README.md').read_text(
+      encoding='utf-8')
+  other = (_ROOT / 'experiments/results/cross_device/cross_device.md'
+           ).read_text(encoding='utf-8')
+  text = re.sub(r'\(.*?\.md[^)]*\)|`[^`]*`|Zen 4', '', page('performance'))
+  numbers = set(re.findall(r'\d[\d,]*\.\d+|\d+%', text))
+  assert len(numbers) > 20
+  known = results + other
+  assert not [n for n in numbers if n not in known]
+
+
+def test_the_figure_is_that_of_the_scheduler(monkeypatch):
+  monkeypatch.syspath_prepend(_DOCS / 'site')
+  import draw_round
+  drawn = (_DOCS / 'round.svg').read_text(encoding='utf-8')
+  assert draw_round.draw() == drawn
+  alternative = re.search(
+      r'!\[([^\]]*)\]\(round.svg\)', page('how_it_works'))[1]
+  titles = re.findall(r': (\d+) rows, (\d+)% of', drawn)
+  assert re.findall(r'(\d+) rows and (\d+)%', alternative) == titles
+
+
+def test_the_notebook_runs():
+  nbclient = pytest.importorskip('nbclient')
+  nbformat = pytest.importorskip('nbformat')
+  pytest.importorskip('ipykernel')
+  notebook = nbformat.read(_DOCS / 'tutorial.ipynb', as_version=4)
+  nbclient.NotebookClient(
+      notebook, timeout=300, kernel_name='python3',
+      resources={'metadata': {'path': str(_ROOT)}}).execute()
+  (accuracies,) = [
+      eval(output['data']['text/plain'])
+      for cell in notebook.cells if 'FedCM' in cell.source
+      for output in cell.get('outputs', ())
+      if 'text/plain' in output.get('data', {})
+      and 'FedAvg' in output['data']['text/plain']]
+  assert min(accuracies.values()) > .8
+
+
+@pytest.mark.parametrize('given, expected', [
+    ('text\n- a\n  b\n', 'text\n\n- a\n    b\n'),
+    ('1. a\n\n   ```python no-run\n   x\n   ```\n\nend',
+     '1. a\n\n    ```python\n    x\n    ```\n\nend'),
+    ('- a\n  - b\n    c\n- d', '- a\n    - b\n        c\n- d'),
+    ('```\n- a\n  - b\n```', '```\n- a\n  - b\n```'),
+])
+def test_lists_are_indented_for_python_markdown(given, expected, monkeypatch):
+  monkeypatch.syspath_prepend(_DOCS / 'site')
+  import lists
+  assert lists.indented(given) == expected
+
+
+def test_links_lead_to_copies_of_repository_files(monkeypatch):
+  monkeypatch.syspath_prepend(_DOCS / 'site')
+  import repository
+  text = ('[a](../moon_jax/losses.py) [b](flags.md#data) [c](feddyn.py)\n'
+          '[d](../experiments/results/README.md#full) `[e](x.md)`\n'
+          '```\n[f](../README.md)\n```\n[g](https://a.b/c.md)')
+  assert repository.rewritten(text, 'numerics.md') == (
+      '[a](repository/moon_jax/losses.py.md) [b](flags.md#data) '
+      '[c](repository/docs/feddyn.py.md)\n'
+      '[d](repository/experiments/results/README.md#full) `[e](x.md)`\n'
+      '```\n[f](../README.md)\n```\n[g](https://a.b/c.md)')
+  assert repository.rewritten('[a](../../docs/flags.md)',
+                              'repository/experiments/results/README.md') == (
+                                  '[a](../../../flags.md)')
+
+
+def test_code_of_the_package_has_no_docstring(monkeypatch):
+  monkeypatch.syspath_prepend(_DOCS / 'site')
+  import code_blocks
+  found = code_blocks.source(
+      'moon_jax/algorithms/fedprox.py', '_with_term.loss')
+  assert found.startswith('def loss(') and 'proximal_term' in found
+  assert 'Returns FedProx' not in code_blocks.source(
+      'moon_jax/algorithms/fedprox.py', 'fedprox')
+  with pytest.raises(ValueError, match='must define nothing'):
+    code_blocks.source('moon_jax/losses.py', 'nothing')
