@@ -27,7 +27,7 @@ def test_every_room_has_faults():
   assert {fault.room for fault in FAULTS} == {
       'algorithms', 'privacy', 'losses', 'engine', 'data', 'models', 'rundir',
       'checks', 'evaluation', 'hosts', 'command_line', 'report', 'targets',
-      'sweep'}
+      'sweep', 'loggers', 'inspect'}
 
 
 _FAULT = """
