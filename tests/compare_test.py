@@ -108,6 +108,19 @@ def test_runs_that_are_not_finished_are_marked(runs, capsys, monkeypatch):
   assert 'a, not counted: nan: diverged after 1 of 4 rounds: a NaN' in out
 
 
+def test_accuracies_before_a_run_diverged_do_not_count(
+    tmp_path, capsys, monkeypatch):
+  path = made_runs.write(tmp_path / 'nan', [.9], is_finished=False,
+                         algorithm='fedavg')
+  (path / 'diverged.json').write_text('{"rounds": 1, "error": "a NaN"}')
+  made_runs.write(tmp_path / 'moon')
+  status, out, _ = run(capsys, monkeypatch, tmp_path)
+  assert status == 0 and '90.0' not in out
+  rows = [line.split() for line in out.splitlines()]
+  assert ['b*', '0/1', *'------'] in [row[:8] for row in rows]
+  assert 'no common seed' in out
+
+
 def test_data_sets_are_not_compared(runs, capsys, monkeypatch):
   made_runs.write(runs / 'other', dataset='breast_cancer', model='mlp')
   _, out, _ = run(capsys, monkeypatch, runs)

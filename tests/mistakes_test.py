@@ -127,7 +127,8 @@ COMMANDS = [
             ('num_round', 'num_rounds'),
             [('my.flags', '--dataset=digits\n--num_round=3\n')]),
     Mistake('spaces in a flag file', 'train --flagfile=my.flags',
-            ('--dataset=digits', 'spaces'), [('my.flags', '--dataset = digits\n')]),
+            ('--dataset=digits', 'spaces'),
+            [('my.flags', '--dataset = digits\n')]),
     Mistake('a flag file without dashes', 'train --flagfile=my.flags',
             ('dataset=digits', '--'), [('my.flags', 'dataset=digits\n')]),
     # Names of values.

@@ -135,8 +135,10 @@ def baseline(groups: Sequence[Group], name: str = '') -> Group:
   return matching[0]
 
 
-def target_round(run: Run, target: float) -> int | None:
-  """Returns the first round whose test accuracy reaches a target."""
+def target_round(run: Run, target: float | None) -> int | None:
+  """Returns the first round whose test accuracy reaches a target, if any."""
+  if target is None:
+    return None
   return next((round_ for round_, value in run.series('test_accuracy')
                if value >= target), None)
 
