@@ -680,7 +680,7 @@ def server(tmp_path_factory):
 
 def finish(server, here):
   """Trains `run` in a directory."""
-  done = server.run(*shlex.split(_RUN), cwd=here, module='moon_jax', limit=120)
+  done = server.run(*shlex.split(_RUN), cwd=here, module='moon_jax', limit=300)
   assert done.status == 0, done
 
 
@@ -731,7 +731,7 @@ def test_diverging(server, finished, tmp_path):
       ('--algorithm=mine:not_a_number', ('check your algorithm',))):
     done = server.run(
         *shlex.split(f'{_RUN} --workdir=other{len(words[0])} {flags}'),
-        cwd=tmp_path, module='moon_jax', limit=60)
+        cwd=tmp_path, module='moon_jax', limit=300)
     assert done.status == 1
     assert_answers(done.err.strip(), Mistake('', '', (*words, 'nan', 'round')))
 
@@ -742,7 +742,7 @@ def test_a_device_that_is_not_there(platform, tmp_path):
   done = subprocess.run(
       [sys.executable, '-m', 'moon_jax', 'train', '--dataset=breast_cancer',
        '--model=mlp', '--partition=iid'], cwd=tmp_path, text=True,
-      capture_output=True, timeout=60, check=False,
+      capture_output=True, timeout=180, check=False,
       env={**os.environ, 'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': platform})
   answer = done.stderr.strip().splitlines()[-1]
   assert done.returncode == 2 and 'Traceback' not in done.stderr, done
