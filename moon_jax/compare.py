@@ -115,7 +115,7 @@ def _common(run, count, groups):
           if name not in names]
   what = f' of {", ".join(same)}' if same else ''
   differ = (f'differ in {", ".join(names)}' if names
-            else 'differ in no setting but their seeds')
+            else 'differ at most in their seeds')
   return [f'{count} run{"s" * (count > 1)}{what}; '
           + (f'they {differ}' if count > 1 else str(run.path)),
           *(f'{curves.MARKS[i]}  {found.label}'
@@ -193,11 +193,13 @@ def _notes(groups):
   lines = []
   for mark, found in zip(curves.MARKS, groups):
     for run in found.runs:
-      if run.state.kind != 'finished':
-        counts = '' if run in found.counted else ', not counted'
-        lines.append(
-            f'{mark}{counts}: {run.path.name}: {run.state.kind} '
-            f'{" ".join(run.state.text.split())}')
+      counts = any(run is counted for counted in found.counted)
+      if run.state.kind != 'finished' or not counts:
+        reason = (f'finished, with the seed {run.config["seed"]} of another run'
+                  if run.state.kind == 'finished' else
+                  f'{run.state.kind} {" ".join(run.state.text.split())}')
+        lines.append(f'{mark}{"" if counts else ", not counted"}: '
+                     f'{run.path.name}: {reason}')
   return lines
 
 

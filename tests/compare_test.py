@@ -67,6 +67,16 @@ def test_a_target_and_a_baseline_are_chosen(runs, capsys, monkeypatch):
   assert status == 2 and 'algorithm=fedavg; algorithm=moon' in err
 
 
+def test_a_repeated_seed_counts_once(runs, capsys, monkeypatch):
+  made_runs.write(runs / 'repeated', algorithm='moon', seed=1,
+                  values=[.1, .2, .3, .4])
+  _, out, _ = run(capsys, monkeypatch, runs)
+  rows = [line.split() for line in out.splitlines() if line[:3] == 'b  ']
+  assert rows[1][:6] == ['b', '2/3', '4', '91.5', '±', '2.1']
+  assert ('b, not counted: repeated: finished, with the seed 1 of another run'
+          in out)
+
+
 @pytest.mark.parametrize('target', [80, 0, -1])
 def test_a_target_is_a_fraction(runs, capsys, monkeypatch, target):
   status, _, err = run(capsys, monkeypatch, runs, f'--target={target}')

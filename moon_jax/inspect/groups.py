@@ -27,8 +27,8 @@ class Group(NamedTuple):
   Attributes:
     settings: those in which groups differ, as text.
     runs: all runs with metrics.
-    counted: the runs whose results count: those that have finished, or, if
-      none has, those that have not. Never runs that diverged.
+    counted: the runs whose results count, one for each seed: those that have
+      finished, or, if none has, those that have not. Never runs that diverged.
   """
 
   settings: dict[str, str]
@@ -72,9 +72,21 @@ def group(runs: Sequence[Run]) -> list[Group]:
         settings, [], [])).runs.append(run)
   for found in groups.values():
     finished = [run for run in found.runs if run.state.kind == 'finished']
-    found.counted.extend(finished or [
-        run for run in found.runs if run.state.kind != 'diverged'])
+    found.counted.extend(_one_per_seed(finished or [
+        run for run in found.runs if run.state.kind != 'diverged']))
   return list(groups.values())
+
+
+def seeds(run: Run) -> tuple[int, ...]:
+  """Returns the seeds of a run."""
+  return tuple(run.config[name] for name in SEEDS)
+
+
+def _one_per_seed(runs):
+  """Leaves out repeated seeds, whose results are no further evidence."""
+  longest_first = sorted(runs, key=lambda run: -len(run.lines))
+  kept = {seeds(run): run for run in reversed(longest_first)}.values()
+  return [run for run in runs if any(run is other for other in kept)]
 
 
 def differing(runs: Sequence[Run]) -> list[str]:
@@ -157,13 +169,12 @@ def compare(new: Group, base: Group, key: str) -> paired.Comparison | None:
   tables = []
   for found in new, base:
     accuracies = {
-        tuple(run.config[name] for name in SEEDS):
-            results(run)['test_accuracy'][key]
+        seeds(run): results(run)['test_accuracy'][key]
         for run in found.counted if 'test_accuracy' in results(run)}
     tables.append(accuracies)
-  seeds = [seed for seed in tables[0] if seed in tables[1]]
-  return paired.compare(*([100 * table[seed] for seed in seeds]
-                          for table in tables)) if seeds else None
+  common = [seed for seed in tables[0] if seed in tables[1]]
+  return paired.compare(*([100 * table[seed] for seed in common]
+                          for table in tables)) if common else None
 
 
 def is_comparable(new: Group, base: Group) -> bool:

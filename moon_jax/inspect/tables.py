@@ -96,8 +96,9 @@ def _results(run):
            *(f'{value[key]:.4f}' for key in (
                'last', 'best', 'mean_of_last_10')), str(value['best_round'])]
           for name, value in found.items() if isinstance(value, dict)]
+  mean = 'mean of last 10' if len(run.lines) >= 10 else 'mean of all'
   lines = cells_lib.aligned([
-      ['', 'last', 'best', 'mean of last 10', 'best in round'],
+      ['', 'last', 'best', mean, 'best in round'],
       *rows]) if rows else ['no accuracy yet']
   if 'seconds_per_round' in found:
     speed = found.get('examples_per_second')
