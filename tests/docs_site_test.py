@@ -91,8 +91,10 @@ def test_pages_load_nothing_from_elsewhere(site):
   for path, content in site.items():
     assert not [url for url in content.loaded if re.match(
         r'(https?:)?//', url)], path
-    scripts = path.read_text(encoding='utf-8')
-    assert not re.search(r'(cdn|unpkg|googleapis)\S*\.(com|net|org)', scripts)
+    scripts = re.findall(r'<(?:script|style)\b.*?</(?:script|style)>',
+                         path.read_text(encoding='utf-8'), re.DOTALL)
+    assert not re.search(
+        r'(cdn|unpkg|googleapis)\S*\.(com|net|org)', ''.join(scripts)), path
 
 
 def test_markdown_is_not_shown_as_text(site):
@@ -157,7 +159,7 @@ def config_of(command):
     command for name in _PAGES for command in commands(name)])
 def test_commands_are_valid(command, monkeypatch):
   monkeypatch.chdir(_ROOT)
-  checks.check(config_of(command))
+  checks.validate(config_of(command))
 
 
 def test_a_command_of_the_faq_trains_data_of_its_program(
@@ -215,7 +217,8 @@ def test_the_notebook_runs():
 @pytest.mark.parametrize('given, expected', [
     ('text\n- a\n  b\n', 'text\n\n- a\n    b\n'),
     ('1. a\n\n   ```python no-run\n   x\n   ```\n\nend',
-     '1. a\n\n    ```python\n    x\n    ```\n\nend'),
+     '1. a\n\n    ```python\n    x\n    ```\n\n\nend'),
+    ('1. a\n   ```\n   x\n   ```\n2. b', '1. a\n    ```\n    x\n    ```\n\n2. b'),
     ('- a\n  - b\n    c\n- d', '- a\n    - b\n        c\n- d'),
     ('```\n- a\n  - b\n```', '```\n- a\n  - b\n```'),
 ])

@@ -30,6 +30,7 @@ def indented(markdown: str) -> str:
       result.append('    ' * depth + body if body.strip() else '')
       if marker and marker[1].startswith(fence) and not marker[2].strip():
         fence = ''
+        result += [''] * bool(levels)  # the next item is not part of this one
       continue
     if marker:
       fence, was_text = marker[1], False
@@ -43,7 +44,7 @@ def indented(markdown: str) -> str:
         result.append('')
       levels.append((levels[-1] if levels else 0) + len(item[0]))
       result.append('    ' * depth + item[2] + ' ' + body[len(item[0]):])
-      was_text = True and bool(levels)
+      was_text = True
       continue
     result.append('    ' * depth + body)
     was_text = not line.startswith(('#', '|', '    '))
