@@ -215,5 +215,6 @@ def compilation_cache() -> Finding:
   values = {'directory': str(directory), 'files': len(sizes),
             'bytes': sum(sizes), 'is_set': is_set}
   return Finding(
-      OK, f'{_short(directory)}, {len(sizes)} file(s), {sum(sizes) / 2**20:.0f} MiB; '
+      OK, f'{_short(directory)}, {len(sizes)} file(s), '
+      f'{sum(sizes) / 2**20:.0f} MiB; '
       f'JAX_COMPILATION_CACHE_DIR is {"set" if is_set else "not set"}', values)
