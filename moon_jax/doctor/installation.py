@@ -216,5 +216,5 @@ def compilation_cache() -> Finding:
             'bytes': sum(sizes), 'is_set': is_set}
   return Finding(
       OK, f'{_short(directory)}, {len(sizes)} file(s), '
-      f'{sum(sizes) / 2**20:.0f} MiB; JAX_COMPILATION_CACHE_DIR is '
-      f'{"set" if is_set else "not set"}', values)
+      f'{sum(sizes) / 2**20:.0f} MiB; '
+      f'JAX_COMPILATION_CACHE_DIR is {"set" if is_set else "not set"}', values)

@@ -41,7 +41,8 @@ def test_three_clients(algorithm, per_client):
 
 def test_mutable_state_is_sent_but_has_no_control_variate():
   assert bytes_per_round(has_state=True) == 3 * 2 * (_PARAMS + _STATE)
-  assert bytes_per_round(has_state=True, algorithm=scaffold(3)) == 3 * (
+  assert bytes_per_round(
+      has_state=True, algorithm=scaffold(3), momentum=0.) == 3 * (
       4 * _PARAMS + 2 * _STATE)
 
 
