@@ -149,15 +149,13 @@ class Checker:
     return result | {'passed': is_passed}
 
   def _resume(self, task, commands):
-    pattern, first = self.framework['pattern'], self.framework.get('initial', 0)
-    killed, _ = output(commands[0], self.work, self.env, pattern,
-                       stop_after=1 + first)
+    pattern = self.framework['pattern']
+    killed, _ = output(commands[0], self.work, self.env, pattern, stop_after=1)
     resumed, _ = output(commands[1], self.work, self.env, pattern)
     kill_all(self.env[_MARK])
     shutil.rmtree(self.work)
     self._prepare(self.programs[task])
     whole, _ = output(commands[0], self.work, self.env, pattern)
-    killed, resumed, whole = killed[first:], resumed[first:], whole[first:]
     is_passed = (0 < len(resumed) < len(whole)
                  and len(killed) + len(resumed) >= len(whole)
                  and resumed == whole[-len(resumed):])

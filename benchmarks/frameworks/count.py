@@ -6,8 +6,8 @@ python -m benchmarks.frameworks.count --write    rewrites docs/comparison.md
 A line is a logical line of Python: a statement, or the head of a compound
 statement, however many lines of text it takes. Comments, docstrings and empty
 lines do not count, and the imports from one module count once: our formatting
-of one import per line is not the users'. In files that are not Python every line of text counts that
-is not a comment.
+of one import per line is not the users'. In files that are not Python every
+line of text counts that is not a comment.
 """
 
 import argparse

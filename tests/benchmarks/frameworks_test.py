@@ -62,7 +62,7 @@ def test_statements_are_counted_and_text_is_not():
   assert len(text) == 8 and 'of two lines"""' in text
 
 
-def test_options_are_words_with_a_dash(monkeypatch):
+def test_options_are_words_with_a_dash():
   program = {'files': [], 'commands': ['a b --c=1 -d "e -f"', 'g']}
   found = count.counts('moon_jax', program)
   assert (found['commands'], found['options'], found['logical']) == (2, 2, 0)
@@ -124,5 +124,5 @@ def test_our_sweep_has_nine_runs(data):
            if word.startswith('--grid=')]
   flags = [word for word in words if not word.startswith('--grid=')]
   fields = config('moon-jax train ' + shlex.join(flags), data_dir=str(data))
-  sweep = sweep_command.build(fields, flags, grids, '')
+  sweep = sweep_command.build(fields, flags, grids, '').sweep
   assert len(sweep.configs) == 9 and report == 'moon-jax report runs'

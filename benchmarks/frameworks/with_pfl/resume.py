@@ -13,6 +13,7 @@ from pfl.data.dataset import Dataset
 from pfl.data.federated_dataset import FederatedDataset
 from pfl.data.sampling import get_user_sampler
 from pfl.hyperparam import NNTrainHyperParams
+from pfl.metrics import Metrics
 from pfl.metrics import Weighted
 from pfl.model.pytorch import PyTorchModel
 import torch
@@ -31,6 +32,12 @@ class Net(nn.Sequential):
   def metrics(self, x, y):
     correct = (self(x).argmax(1) == y).sum().item()
     return {'accuracy': Weighted(correct, len(y))}
+
+
+class Evaluation(CentralEvaluationCallback):
+
+  def on_train_begin(self, *, model):
+    return Metrics()  # otherwise a resumed run has the names of metrics twice
 
 
 torch.manual_seed(0)
@@ -56,5 +63,4 @@ algorithm.run(
                        local_batch_size=32),
     callbacks=[
         RestoreTrainingCallback([model, algorithm], 'checkpoints'),
-        CentralEvaluationCallback(
-            Dataset([data['x_test'], data['y_test']]))])
+        Evaluation(Dataset([data['x_test'], data['y_test']]))])
