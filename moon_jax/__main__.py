@@ -35,8 +35,8 @@ def main() -> None:
   if name in ('-h', '--help'):
     return print(_usage())
   if name not in COMMANDS:
-    print(f'moon-jax: {_unknown(name)} moon-jax --help lists the commands',
-          file=sys.stderr)
+    print(f'moon-jax: {_unknown(name)} The commands are {", ".join(COMMANDS)}; '
+          'moon-jax --help describes them', file=sys.stderr)
     sys.exit(2)
   sys.argv[:2] = [f'moon-jax {name}']
   importlib.import_module(COMMANDS[name][0]).main()
