@@ -221,6 +221,7 @@ def test_the_notebook_runs():
     ('1. a\n   ```\n   x\n   ```\n2. b',
      '1. a\n    ```\n    x\n    ```\n\n2. b'),
     ('- a\n  - b\n    c\n- d', '- a\n    - b\n        c\n- d'),
+    ('- a\n- b\n\ntext\n- c\n- d', '- a\n- b\n\ntext\n\n- c\n- d'),
     ('```\n- a\n  - b\n```', '```\n- a\n  - b\n```'),
 ])
 def test_lists_are_indented_for_python_markdown(given, expected, monkeypatch):

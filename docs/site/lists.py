@@ -20,6 +20,7 @@ def indented(markdown: str) -> str:
       result.append('')
       was_text = False
       continue
+    was_list = bool(levels)
     if not fence:
       while levels and indent < levels[-1]:
         levels.pop()
@@ -40,7 +41,7 @@ def indented(markdown: str) -> str:
       continue
     item = _ITEM.match(body)
     if item and len(item[1]) < 4:
-      if was_text and not levels:
+      if was_text and not was_list:
         result.append('')
       levels.append((levels[-1] if levels else 0) + len(item[0]))
       result.append('    ' * depth + item[2] + ' ' + body[len(item[0]):])
