@@ -6,7 +6,6 @@ Imports no JAX, so that commands that only look at runs start fast.
 from collections.abc import Iterable
 import fcntl
 import glob
-import json
 import math
 import numbers
 import os
@@ -149,12 +148,7 @@ def is_number(value: Any) -> bool:
 def _json(path):
   """Returns a JSON object; None if the file does not exist."""
   try:
-    value = json.loads(files.read_regular(path).decode('utf-8'))
-    if not isinstance(value, dict):
-      raise ValueError('it is not a JSON object')
-    return value
-  except (FileNotFoundError, NotADirectoryError):
-    return None
+    return files.read_json_object(path)
   except (OSError, ValueError, RecursionError) as error:
     raise UserError(f'{path} must be a readable JSON object, got '
                     f'{type(error).__name__}: {error}; restore it from a '

@@ -216,14 +216,8 @@ class Workdir:
     return found if is_same else None
 
   def _read_json(self, name):
-    path = self.path / name
     try:
-      value = json.loads(files.read_regular(path).decode('utf-8'))
-      if not isinstance(value, dict):
-        raise ValueError('it is not a JSON object')
-      return value
-    except (FileNotFoundError, NotADirectoryError):
-      return None
+      return files.read_json_object(self.path / name)
     except (OSError, ValueError, RecursionError) as error:
       raise UserError(
           f'--workdir={self.path}: {name} must be a readable JSON object, got '

@@ -8,10 +8,12 @@ from collections.abc import Container
 from collections.abc import Iterator
 import errno
 import gzip
+import json
 import lzma
 import os
 import pathlib
 import tarfile
+from typing import Any
 from typing import NamedTuple
 import zipfile
 import zlib
@@ -212,3 +214,19 @@ def zip_tree(path: pathlib.Path, directory: str, remedy: str) -> FileTree:
 
   stamps = {name: (info.file_size, info.CRC) for name, info in infos.items()}
   return FileTree(path, stamps, read, remedy)
+
+
+def read_json_object(path: pathlib.Path) -> dict[str, Any] | None:
+  """Returns the JSON object in a regular file; None if there is no such file.
+
+  Raises:
+    OSError, ValueError, RecursionError: if it cannot be read or is other
+      content.
+  """
+  try:
+    value = json.loads(read_regular(path).decode('utf-8'))
+  except (FileNotFoundError, NotADirectoryError):
+    return None
+  if not isinstance(value, dict):
+    raise ValueError('it is not a JSON object')
+  return value
