@@ -217,10 +217,11 @@ def test_the_notebook_runs():
 @pytest.mark.parametrize('given, expected', [
     ('text\n- a\n  b\n', 'text\n\n- a\n    b\n'),
     ('1. a\n\n   ```python no-run\n   x\n   ```\n\nend',
-     '1. a\n\n    ```python\n    x\n    ```\n\n\nend'),
+     '1. a\n\n    ```python\n    x\n    ```\n\nend'),
     ('1. a\n   ```\n   x\n   ```\n2. b',
      '1. a\n    ```\n    x\n    ```\n\n2. b'),
     ('- a\n  - b\n    c\n- d', '- a\n    - b\n        c\n- d'),
+    ('1. a\n\n   b\n   c\n2. d', '1. a\n\n    b\n    c\n\n2. d'),
     ('- a\n- b\n\ntext\n- c\n- d', '- a\n- b\n\ntext\n\n- c\n- d'),
     ('```\n- a\n  - b\n```', '```\n- a\n  - b\n```'),
 ])
