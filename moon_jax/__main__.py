@@ -51,8 +51,8 @@ def _usage():
       'usage: moon-jax COMMAND ...', '', *lines, '',
       'moon-jax COMMAND --help describes a command, and moon-jax COMMAND -h '
       'its most', 'used flags. moon-jax --version prints the version.', '',
-      'Example:', '  moon-jax train --dataset=digits --batch_size=32 '
-      '--local_epochs=5 --num_rounds=10'])
+      'Example:', '  moon-jax train --dataset=digits --model=mlp '
+      '--batch_size=32 --num_rounds=10'])
 
 
 def _unknown(name):

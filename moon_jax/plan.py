@@ -39,9 +39,9 @@ _PAGE = help_page.Page(
     'Estimates the time, the memory and the network traffic of a run from a '
     'few steps on this machine, or for a GPU that is not available.',
     [('a run on this machine',
-      '--dataset=digits --batch_size=32 --local_epochs=2'),
+      '--dataset=digits --model=mlp --batch_size=32'),
      ("a run on a GPU that is not here (pip install 'moon_jax[cuda12]')",
-      '--dataset=digits --batch_size=32 --target=h100')],
+      '--dataset=digits --model=mlp --batch_size=32 --target=h100')],
     'Plan', placeholders={
         'grid': 'NAME=V1,V2,...', 'sweep': 'FILE', 'target': 'GPU'})
 

@@ -27,11 +27,10 @@ _PAGE = help_page.Page(
     'Trains and evaluates one federated model. The defaults are the CIFAR-10 '
     'setting of the MOON paper. Metrics, checkpoints and the final model are '
     'written to a directory; the same command resumes an interrupted run.',
-    [('handwritten digits: no download, about a minute',
-      '--dataset=digits --batch_size=32 --local_epochs=5 '
-      '--num_rounds=10'),
+    [('handwritten digits: no download, less than a minute',
+      '--dataset=digits --model=mlp --batch_size=32 --num_rounds=10'),
      ('the same with FedProx, and two classes per client',
-      '--dataset=digits --batch_size=32 --local_epochs=5 --num_rounds=10 '
+      '--dataset=digits --model=mlp --batch_size=32 --num_rounds=10 '
       '--algorithm=fedprox --partition=shards'),
      ('in a clone of the repository: the CIFAR-10 experiment of the paper, '
       'downloaded into DIR',

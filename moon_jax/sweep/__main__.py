@@ -28,10 +28,11 @@ _PAGE = help_page.Page(
     'prints a table of their accuracies. Each run has the numbers and the '
     'directory that it would have alone; finished runs are not repeated.',
     [('MOON and FedAvg over three seeds',
-      '--dataset=digits --batch_size=32 --local_epochs=2 --num_rounds=10 '
+      '--dataset=digits --model=mlp --batch_size=32 --num_rounds=10 '
       '--grid algorithm=moon,fedavg --grid seed=0,1,2'),
      ('the plan of a sweep, without training',
-      '--dataset=digits --batch_size=32 --grid mu=0.1,1,5,10 --dry_run')],
+      '--dataset=digits --model=mlp --batch_size=32 --grid mu=0.1,1,5,10 '
+      '--dry_run')],
     'Sweep', placeholders={'grid': 'NAME=V1,V2,...', 'sweep': 'FILE'})
 
 
