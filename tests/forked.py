@@ -67,6 +67,8 @@ class Server:
         stdout=subprocess.PIPE, text=True, cwd=directory,
         env={**os.environ, 'PYTHONPATH': str(ROOT),
              'PYTHONDONTWRITEBYTECODE': '1', 'OPENBLAS_NUM_THREADS': '1',
+             # No thread of pyarrow, which scikit-learn imports with pandas.
+             'JE_ARROW_MALLOC_CONF': 'background_thread:false',
              **env})
     self.threads = json.loads(self._process.stdout.readline())['threads']
 
