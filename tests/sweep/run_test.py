@@ -190,7 +190,7 @@ def test_runs_of_other_processes_are_left_to_them(
   elsewhere, rounds, waits = tmp_path / 'elsewhere', Rounds(), []
   run_lib.run(sweep_of(0), str(elsewhere))
 
-  def wait():
+  def wait(*_):
     waits.append(len(rounds))
     if len(waits) == 2:  # seed 1 has been trained meanwhile
       shutil.copytree(elsewhere / others[0].path.name, others[0].path,
@@ -198,7 +198,7 @@ def test_runs_of_other_processes_are_left_to_them(
       for other in others:
         other.close()
 
-  monkeypatch.setattr(run_lib, '_wait', wait)
+  monkeypatch.setattr(run_lib, 'wait', wait)
   summaries = run_lib.run(sweep_of(), str(tmp_path), callbacks=[rounds])
   out = capsys.readouterr().out
   assert out.count('waiting for 3 runs that other processes train') == 1
@@ -334,7 +334,7 @@ def test_a_file_system_without_locks_is_reported_once(
 
 
 def test_parts_are_disjoint_and_wait_for_nobody(whole, tmp_path, monkeypatch):
-  monkeypatch.setattr(run_lib, '_wait', lambda: raise_(AssertionError()))
+  monkeypatch.setattr(run_lib, 'wait', lambda *_: raise_(AssertionError()))
   other = directory_of(tmp_path, 1)
   other.lock()
   first, second = Rounds(), Rounds()
