@@ -4,6 +4,7 @@ import pathlib
 import shutil
 import tarfile
 
+from moon_jax.config import suggest
 from moon_jax.data import catalog
 from moon_jax.data.io import download
 from moon_jax.errors import UserError
@@ -18,8 +19,9 @@ def entry(name: str) -> catalog.Entry:
     UserError: if there is no such data set or it must be obtained by hand.
   """
   if name not in catalog.ENTRIES:
+    hint = suggest.value('dataset', name, list(catalog.ENTRIES))
     raise UserError(f'NAME must be one of {", ".join(catalog.ENTRIES)}; got '
-                    f'{name}')
+                    f'{name}{hint.replace("--dataset=", "")}')
   found = catalog.ENTRIES[name]
   if found.by_hand:
     raise UserError(f'{found.title} has no file that can be downloaded without '
