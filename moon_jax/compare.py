@@ -27,7 +27,7 @@ _MAX_GROUPS = 26  # letters
 def main() -> None:
   """Runs the command."""
   parser = argparse.ArgumentParser(
-      prog='moon_jax.compare', description='Compares runs: which settings '
+      prog='moon-jax compare', description='Compares runs: which settings '
       'differ, accuracies, rounds to a target, seconds, curves.')
   parser.add_argument('runs', nargs='+', metavar='RUN', help='directory of a '
                       'run, directory above several runs, or pattern')
@@ -50,6 +50,8 @@ def _compare(arguments: argparse.Namespace) -> None:
                     f'{arguments.target}')
   runs = _read(arguments.runs)
   groups = groups_lib.group(runs)
+  if not all(read.is_run(path) for path in arguments.runs):
+    groups = groups_lib.by_settings(groups)
   if len(groups) > _MAX_GROUPS:
     raise UserError(f'runs must differ in at most {_MAX_GROUPS} combinations of'
                     f' settings, got {len(groups)}; name fewer runs')

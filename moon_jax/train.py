@@ -26,7 +26,9 @@ _PROCESS_ID = flags.DEFINE_integer(
 _PAGE = help_page.Page(
     'Trains and evaluates one federated model. The defaults are the CIFAR-10 '
     'setting of the MOON paper. Metrics, checkpoints and the final model are '
-    'written to a directory; the same command resumes an interrupted run.',
+    'written to a directory; the same command resumes an interrupted run. It '
+    'uses all GPUs that JAX finds, otherwise all CPU cores; the environment '
+    'variable JAX_PLATFORMS=cpu selects the CPU.',
     [('handwritten digits: no download, less than a minute',
       '--dataset=digits --model=mlp --batch_size=32 --num_rounds=10'),
      ('the same with FedProx, and two classes per client',

@@ -6,13 +6,27 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import os
 import pathlib
+import sys
 import traceback
 from typing import Any
 
 from moon_jax.errors import UserError
 
 _MAX_LISTED = 10  # functions that an error message lists
+
+
+def search_current_directory() -> None:
+  """Makes an installed script import modules as `python -m` does.
+
+  For a script, such as moon-jax, Python puts the directory of the script on the
+  path, and not the current directory.
+  """
+  script = getattr(sys.modules['__main__'], '__file__', None)
+  if (script and not sys.flags.safe_path
+      and sys.path[:1] == [os.path.dirname(os.path.realpath(script))]):
+    sys.path.insert(0, os.getcwd())
 
 
 def source(flag: str, name: str) -> bytes:

@@ -56,6 +56,16 @@ def test_seeds_are_grouped_and_paired(runs, capsys, monkeypatch, tmp_path):
   assert [row['rounds_to_target'] for row in found] == ['', '4', '4', '4']
 
 
+def test_rows_are_sorted_by_settings_unless_runs_are_named(
+    capsys, monkeypatch, tmp_path):
+  for name, mu in ('1', 10.), ('2', .5), ('3', 2.):  # names are hashes, really
+    made_runs.write(tmp_path / name, algorithm='moon', mu=mu, values=[.5])
+  _, out, _ = run(capsys, monkeypatch, tmp_path)
+  assert out.splitlines()[1:4] == ['a  mu=0.5', 'b  mu=2', 'c  mu=10']
+  _, out, _ = run(capsys, monkeypatch, tmp_path / '1', tmp_path / '2')
+  assert out.splitlines()[1:3] == ['a  mu=10', 'b  mu=0.5']
+
+
 def test_a_target_and_a_baseline_are_chosen(runs, capsys, monkeypatch):
   _, out, _ = run(capsys, monkeypatch, runs / 'fedavg0', f'{runs}/moon*',
                   '--target=.5', '--baseline=moon')
@@ -127,7 +137,7 @@ def test_accuracies_before_a_run_diverged_do_not_count(
   status, out, _ = run(capsys, monkeypatch, tmp_path)
   assert status == 0 and '90.0' not in out
   rows = [line.split() for line in out.splitlines()]
-  assert ['b*', '0/1', *'------'] in [row[:8] for row in rows]
+  assert ['a*', '0/1', *'------'] in [row[:8] for row in rows]
   assert 'no common seed' in out
 
 

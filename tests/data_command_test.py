@@ -146,9 +146,11 @@ def test_check_lists_every_bad_file(run, tmp_path):
   assert '3 of 4 files' in out and 'moon-jax data get mnist' in out
 
 
-def test_check_of_an_empty_directory(run, tmp_path):
+def test_check_of_an_empty_directory(run, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
   status, out, _ = run('check', tmp_path)
   assert status == 1 and 'moon-jax data get NAME --data_dir=' in out
+  assert run('check', '.')[0] == 1  # whose path has no name
   for name in 'cifar10', 'tiny_imagenet', 'svhn', 'femnist':
     status, out, _ = run('check', tmp_path, name)
     assert status == 1 and f'{name} in {tmp_path}: missing' in out

@@ -1,6 +1,7 @@
 """`moon-jax COMMAND` runs the commands of the package."""
 
 import importlib.util
+import os
 import pathlib
 import subprocess
 import sys
@@ -51,3 +52,30 @@ def test_the_version_is_printed():
 def test_a_command_gets_its_flags():
   status, _, err = run('train', '--mu=few')
   assert status == 2 and '--mu=few' in err
+
+
+@pytest.mark.parametrize('args, text', [
+    (['data', 'check', '.', 'mine:load'], '2 training and 1 test examples'),
+    (['train', '--algorithm=mine:load', '--algorithm_args=n=1'],
+     'The signature of --algorithm=mine:load is load(data_dir)'),
+])
+def test_an_installed_script_imports_from_the_current_directory(
+    tmp_path, args, text):
+  scripts, work = tmp_path / 'bin', tmp_path / 'work'
+  scripts.mkdir()
+  work.mkdir()
+  (scripts / 'moon-jax').write_text(
+      'from moon_jax.__main__ import main\nmain()\n')
+  (work / 'mine.py').write_text('''
+import numpy as np
+
+def load(data_dir):
+  return dict(x_train=np.ones((2, 3)), y_train=np.array([0, 1]),
+              x_test=np.ones((1, 3)), y_test=np.array([1]))
+''')
+  done = subprocess.run(
+      [sys.executable, scripts / 'moon-jax', *args], cwd=work, text=True,
+      env=os.environ | {'PYTHONPATH': str(pathlib.Path(
+          mj.__file__).parents[1])},
+      capture_output=True, timeout=60, check=False)
+  assert text in done.stdout + done.stderr

@@ -18,6 +18,7 @@ from absl import app
 from absl import flags
 from absl import logging
 
+from moon_jax import user_code
 from moon_jax.cli import flag_errors
 from moon_jax.cli import help_page
 from moon_jax.config import Config
@@ -83,6 +84,7 @@ def start(name: str, run: Callable[[Config], None],
   if page:
     is_script = sys.argv[0].startswith('moon-jax ')
     help_page.define(page, sys.argv[0] if is_script else f'python -m {name}')
+  user_code.search_current_directory()
   words = []  # of the command line, flag files not expanded
 
   def main(argv):

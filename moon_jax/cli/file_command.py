@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 
+from moon_jax import user_code
 from moon_jax.errors import UserError
 
 
@@ -25,6 +26,7 @@ def start(parser: argparse.ArgumentParser,
     argv: arguments without the command's name; None for those of the process.
   """
   arguments = parser.parse_args(argv)
+  user_code.search_current_directory()
   try:
     status = run(arguments)
     sys.stdout.flush()

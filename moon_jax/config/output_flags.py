@@ -50,8 +50,8 @@ class OutputFlags:
       False, 'Saves the local model of each client that trained in the last '
       'round, to local_models/CLIENT.safetensors.')
   checkpoint_every: int = flag(
-      10, 'Rounds between checkpoints; the last round is always saved. 0 '
-      'saves none.')
+      10, 'Rounds between checkpoints, in checkpoints/ROUND of --workdir; the '
+      'last round is always saved. 0 saves none.')
   checkpoint_keep: int = flag(
       2, 'Number of newest checkpoints to keep; if the newest is damaged, the '
       'run resumes from the previous one.')

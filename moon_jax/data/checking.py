@@ -60,10 +60,10 @@ def find(data_dir: str) -> list[str]:
 def _present(published, root):
   """Yields the files that exist, without reading them."""
   for layout in published.layouts:
-    for name in (layout.archive, *layout.md5):
+    for name in filter(None, (layout.archive, *layout.md5)):
       path = root / (layout.directory if name != layout.archive else '') / name
       for file in path, path.with_name(f'{path.name}.gz'):
-        if name and file.is_file():
+        if file.is_file():
           yield file
 
 

@@ -21,7 +21,7 @@ _SECONDS = 2.  # between two looks of --follow
 def main() -> None:
   """Runs the command."""
   parser = argparse.ArgumentParser(
-      prog='moon_jax.inspect', description='Describes a run: its settings, '
+      prog='moon-jax inspect', description='Describes a run: its settings, '
       'state, rounds, times and clients.')
   parser.add_argument('run', type=pathlib.Path, metavar='RUN',
                       help='directory of a run, finished or running')

@@ -77,6 +77,20 @@ def group(runs: Sequence[Run]) -> list[Group]:
   return list(groups.values())
 
 
+def by_settings(groups: Sequence[Group]) -> list[Group]:
+  """Returns the groups sorted by their settings, numbers by their value.
+
+  The names of directories end with hashes: their order means nothing.
+  """
+  def key(text):
+    try:
+      return 0, float(text), ''
+    except ValueError:
+      return 1, 0., text
+
+  return sorted(groups, key=lambda found: [*map(key, found.settings.values())])
+
+
 def seeds(run: Run) -> tuple[int, ...]:
   """Returns the seeds of a run."""
   return tuple(run.config[name] for name in SEEDS)

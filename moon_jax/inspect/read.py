@@ -80,7 +80,7 @@ def read(path: pathlib.Path) -> Run:
     raise UserError(
         f'{path} must be the directory of a run, with config.json; got none'
         + (f'. It holds {inside} runs: name one of them, or use '
-           'moon_jax.compare' if inside else ''))
+           'moon-jax compare' if inside else ''))
   try:
     lines = metrics.lines()
   except UserError as error:
@@ -128,10 +128,15 @@ def find(arguments: Iterable[str], may_be_empty: bool = False
   return list(found.values())
 
 
+def is_run(path: str | pathlib.Path) -> bool:
+  """Returns whether a path is the directory of a run."""
+  return (pathlib.Path(path).expanduser() / 'config.json').exists()
+
+
 def _runs_in(path, depth):
   if not path.is_dir():
     return []
-  if (path / 'config.json').exists():
+  if is_run(path):
     return [path]
   if not depth:
     return []

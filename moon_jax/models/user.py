@@ -180,6 +180,7 @@ def missing_outputs(model: Model, example: jax.Array) -> list[str]:
 
 def with_logits_for(model: Model, names: list[str]) -> Model:
   """Returns the network with its logits as these missing outputs."""
+  @functools.wraps(model.apply)  # `Model.with_key` looks for the argument key
   def apply(*args, **kwargs):
     outputs, variables = model.apply(*args, **kwargs)
     return outputs._replace(**{name: outputs.logits for name in names}

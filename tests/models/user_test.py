@@ -138,6 +138,18 @@ def test_errors_are_reported(module, data, flags, words):
   assert '\n' not in str(error.value)
 
 
+def test_a_missing_projection_is_reported_for_networks_with_dropout():
+  class Net(nn.Module):
+    @nn.compact
+    def __call__(self, x, train):
+      return nn.Dropout(.5, deterministic=not train)(nn.Dense(2)(x))
+
+  federation = tiny_federation.make(
+      model=mj.from_flax(Net()), algorithm=mj.moon(mu=1.))
+  with pytest.raises(mj.UserError, match='needs the projection of the network'):
+    mj.Simulation(federation)
+
+
 def test_errors_of_values_in_python_keep_their_traceback():
   class Broken(nn.Module):
     @nn.compact
