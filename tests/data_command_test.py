@@ -150,6 +150,7 @@ def test_check_of_an_empty_directory(run, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   status, out, _ = run('check', tmp_path)
   assert status == 1 and 'moon-jax data get NAME --data_dir=' in out
+  assert f'moon-jax data check {tmp_path} MODULE:LOADER' in out
   assert run('check', '.')[0] == 1  # whose path has no name
   for name in 'cifar10', 'tiny_imagenet', 'svhn', 'femnist':
     status, out, _ = run('check', tmp_path, name)
