@@ -414,7 +414,7 @@ def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
     (['--dataset=cifar10', '--data_dir=/no/such'],
      ['--data_dir=/no/such', 'mkdir']),
     (['--workdir=/proc/run'], ['--workdir=/proc/run', 'must be writable']),
-    ([f'--workdir={TMP}/file/run'], ['--workdir', 'must be writable']),
+    ([f'--workdir={TMP}/file/run'], ['--workdir', 'is a file']),
     (['--cohorts_file=/no/such'], ['--cohorts_file=/no/such', 'cannot be']),
     (['--algorithm=nowhere:f'], ['--algorithm=nowhere:f', 'no source file of']),
     (['--dp_clip=1'], ['--dp_clip=1', '--weighting=uniform']),

@@ -42,7 +42,7 @@ class Logger:
     rewrites: whether `start` removes all that earlier commands have logged;
       then all rounds are logged again, from round 1.
 
-  Example:
+  Examples:
     >>> class Printer(moon_jax.loggers.Logger):
     ...   def log(self, line):
     ...     print(line['round'], line.get('test_accuracy'))

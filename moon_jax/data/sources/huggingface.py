@@ -86,6 +86,8 @@ def _read(name, place, data_dir, hub):
   path = pathlib.Path(place).expanduser()
   is_path = path.exists() or place.startswith(('/', '.', '~'))
   try:
+    if is_path and not path.exists():
+      raise FileNotFoundError('it does not exist')
     if (path / 'dataset_dict.json').exists() or (path / 'state.json').exists():
       return datasets.load_from_disk(str(path))
     if path.is_file() and path.suffix not in _FILES:
@@ -141,7 +143,7 @@ def from_huggingface(data: Any, *, input: str = '', label: str = '',
   Raises:
     UserError: if a split or column does not exist or has invalid values.
 
-  Example:
+  Examples:
     >>> data = moon_jax.from_huggingface(datasets.load_dataset('mnist'))
   """
   return _convert(data, input, label, client, train, test, test_fraction, size,
