@@ -145,6 +145,8 @@ def _table(groups, target):
   if target is not None:
     lines += ['', f'target: test accuracy {100 * target:.2f}%. Times: median '
               'over runs; "time" is that of all rounds']
+  if any(len(run.lines) < 10 for found in groups for run in found.counted):
+    lines.append('last 10: the mean of the last 10 rounds, or of all if fewer')
   if not all(found.is_finished for found in groups):
     lines.append('* no run has finished: results so far')
   return lines
