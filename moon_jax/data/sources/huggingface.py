@@ -36,8 +36,7 @@ _HUB = ('config', 'revision')
 _TEST_SPLITS = ('test', 'validation', 'valid', 'dev')
 _FILES = {'.parquet': 'parquet', '.csv': 'csv', '.json': 'json',
           '.jsonl': 'json'}
-_SEED = 0  # of the split of test_fraction
-_LENGTH = 80
+_SEED, _LENGTH = 0, 80  # of the split of test_fraction; of texts, characters
 
 
 def load(name: str, data_dir: str) -> Dataset:
@@ -94,8 +93,8 @@ def _read(name, place, data_dir, hub):
       raise ValueError(f'files must end in {", ".join(_FILES)}')
     cache = {'cache_dir': data_dir} if data_dir else {}
     if path.is_file():
-      return datasets.load_dataset(
-          _FILES[path.suffix], data_files=str(path), **cache)
+      kind = _FILES[path.suffix]
+      return datasets.load_dataset(kind, data_files=str(path), **cache)
     if not is_path:
       print(f'loading {place} of the Hugging Face Hub', flush=True)
     return datasets.load_dataset(
