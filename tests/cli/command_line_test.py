@@ -14,7 +14,7 @@ _SCRIPT = """if True:
     from moon_jax.cli import command_line
 
     def run(config):
-      print('mu', config.mu)
+      print('mu', config.mu, flush=True)
       {body}
 
     command_line.define_config()
