@@ -16,8 +16,8 @@ _PUBLISHED = (cifar.CIFAR10, cifar.CIFAR100, mnist.MNIST, mnist.FASHION_MNIST,
 # Data sets of other forms -> patterns of their files.
 _OTHERS = {
     'tiny_imagenet': ('tiny-imagenet-200', 'tiny-imagenet-200.zip'),
-    'shakespeare or femnist': ('train/*.json',),
-    'femnist': ('fed_emnist*_train.h5',),
+    'shakespeare or femnist of LEAF': ('train/*.json',),
+    'femnist of TensorFlow Federated': ('fed_emnist*_train.h5',),
     'celeba': ('img_align_celeba', 'img_align_celeba.zip'),
 }
 

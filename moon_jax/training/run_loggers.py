@@ -153,8 +153,8 @@ class RunLoggers:
   def _warn(self, name, error, round_=None):
     when = f'in round {round_}' if round_ else 'at the end'
     print(f'warning: the logger {name} failed {when}: {_first_line(error)}. '
-          'The run continues without it; the same command passes it the rounds '
-          'that it lacks', file=sys.stderr, flush=True)
+          'The run continues without it; the same command, run again, logs the '
+          'missing rounds', file=sys.stderr, flush=True)
     self._log.write(''.join(traceback.format_exception(error)))
 
   def _read(self):
