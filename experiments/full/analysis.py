@@ -34,7 +34,7 @@ def read_blocks(directory: pathlib.Path, question: Question) -> list[Block]:
   """Returns the blocks of a question whose arms both finished or diverged."""
   blocks = []
   for seed in range(question.num_blocks):
-    runs = [_curve(directory / f'{arm.name}-seed{seed}', question.num_rounds)
+    runs = [_curve(directory / arm.workdir(seed), question.num_rounds)
             for arm in (question.baseline, question.new)]
     if all(runs):
       curves, diverged = zip(*runs)

@@ -1,4 +1,4 @@
-"""Defines the questions of PROTOCOL.md, the order of runs, published values."""
+"""Defines the questions of PROTOCOL.md and AMENDMENT.md, and their runs."""
 
 from typing import NamedTuple
 
@@ -16,12 +16,18 @@ class Published(NamedTuple):
 
 
 class Arm(NamedTuple):
-  """One side of a comparison; block s has the work directory NAME-seed{s}."""
+  """One side of a comparison."""
 
   name: str
   title: str
   flags: tuple[str, ...]  # in addition to experiments/cifar10.flags
   published: tuple[Published, ...] = ()
+  block_0: str = ''  # the arm whose run of seed 0 is this arm's too
+
+  def workdir(self, seed: int) -> str:
+    """Returns the name of the work directory of block `seed`."""
+    name = self.block_0 if self.block_0 and not seed else self.name
+    return f'{name}-seed{seed}'
 
 
 class Question(NamedTuple):
@@ -64,11 +70,25 @@ _FEW = ('--num_clients=100', '--participation=0.05')
 _RECIPE = ('--noshuffle', '--learning_rate=0.001')
 _FEDAVG = Arm('fedavg', 'FedAvg', FEDAVG, (Published(_PAPER, 66.3, .5),))
 
+
+
+def _on_split_0(arm: Arm) -> Arm:
+  """Returns an arm on the paper's split; its block 0 is that of question 2."""
+  return arm._replace(
+      name=f'{arm.name}-split0', flags=(*arm.flags, '--partition_seed=0'),
+      block_0=arm.name)
+
+
 SORTED = (_sorting('0.01'), _sorting('0.005'))
 MAIN = Question(
     'moon', 'MOON against FedAvg, 10 clients, 100 rounds of 10 epochs',
     _FEDAVG, Arm('moon', 'MOON', MOON, (Published(_PAPER, 69.1, .4),)),
     num_rounds=100, num_blocks=5)
+SPLIT = Question(
+    'moon-split0',
+    "MOON against FedAvg on the paper's split, 100 rounds of 10 epochs",
+    _on_split_0(_FEDAVG), _on_split_0(MAIN.new),
+    num_rounds=100, num_blocks=8, is_primary=False)
 FEW = Question(
     'moon-5-of-100',
     'MOON against FedAvg, 5 of 100 clients a round, 250 rounds of 10 epochs',
@@ -98,13 +118,13 @@ ONE_EPOCH = Question(
 SOLO = Run('solo-seed0', (
     '--algorithm=solo', '--mu=-1', '--num_rounds=1', '--local_epochs=300'))
 
-QUESTIONS = (*SORTED, MAIN, FEW, RECIPE, SMALL_MU, ONE_EPOCH)
+QUESTIONS = (*SORTED, MAIN, SPLIT, FEW, RECIPE, SMALL_MU, ONE_EPOCH)
 
 
 def runs(question: Question, blocks: range | None = None) -> list[Run]:
   """Returns the runs of some blocks, by default of all, block by block."""
   return [
-      Run(f'{arm.name}-seed{seed}',
+      Run(arm.workdir(seed),
           (*arm.flags, f'--num_rounds={question.num_rounds}',
            f'--seed={seed}'))
       for seed in blocks or range(question.num_blocks)
@@ -112,9 +132,14 @@ def runs(question: Question, blocks: range | None = None) -> list[Run]:
 
 
 def in_order() -> list[Run]:
-  """Returns all runs once, in the order of the protocol."""
+  """Returns all runs once, in the order of the protocol and its amendment.
+
+  Seeds 5 to 7 on the paper's split are for a look that may not be needed; they
+  come last and are started with --match.
+  """
   return list(dict.fromkeys([
       *(run for seed in range(3) for question in SORTED
         for run in runs(question, range(seed, seed + 1))),
-      *runs(MAIN, range(3)), *runs(FEW), *runs(MAIN, range(3, 5)),
-      *runs(RECIPE), *runs(SMALL_MU), *runs(ONE_EPOCH), SOLO]))
+      *runs(MAIN, range(3)), *runs(SPLIT, range(1, 5)), *runs(FEW),
+      *runs(MAIN, range(3, 5)), *runs(RECIPE), *runs(SMALL_MU),
+      *runs(ONE_EPOCH), SOLO, *runs(SPLIT, range(5, 8))]))
