@@ -133,6 +133,6 @@ def banded_conv(x: jax.Array, kernel: jax.Array, tile: int | None = None,
 
 
 def _choose_tile(out_w: int) -> int:
-  """Returns 4, 5 or 3 if it divides the width, else 4; see BUILD_NOTES.md."""
+  """Returns 4, 5 or 3 if it divides the width, else 4."""
   divisors = [t for t in (_TILE, 5, 3) if out_w % t == 0]
   return divisors[0] if divisors else min(_TILE, out_w)
