@@ -56,6 +56,30 @@ def test_seeds_are_grouped_and_paired(runs, capsys, monkeypatch, tmp_path):
   assert [row['rounds_to_target'] for row in found] == ['', '4', '4', '4']
 
 
+def test_pairs_have_equal_seeds_in_whatever_order_runs_are_read(
+    tmp_path, capsys, monkeypatch):
+  """FedAvg's seed 2 has no partner, and MOON's seed 1 is read first."""
+  for name, algorithm, seed, last in (
+      ('a', 'fedavg', 2, .1), ('b', 'fedavg', 0, .2), ('c', 'fedavg', 1, .6),
+      ('d', 'moon', 1, .7), ('e', 'moon', 0, .32)):
+    made_runs.write(tmp_path / name, algorithm=algorithm, seed=seed,
+                    values=[.1, .1, .1, last])
+  _, out, _ = run(capsys, monkeypatch, tmp_path)
+  rows = [line.split() for line in out.splitlines() if line[:3] == 'b  ']
+  # 10 and 12 points; the interval is 12.706 points to both sides.
+  assert rows[2][:5] == ['b', '2', '+11.00', '(-1.71', 'to']
+
+
+def test_equal_differences_have_no_interval(tmp_path, capsys, monkeypatch):
+  for seed in 0, 1:
+    for algorithm, last in ('fedavg', .5), ('moon', .6):
+      made_runs.write(tmp_path / f'{algorithm}{seed}', algorithm=algorithm,
+                      seed=seed, values=[.1, .1, .1, last + .1 * seed])
+  _, out, _ = run(capsys, monkeypatch, tmp_path)
+  rows = [line.split() for line in out.splitlines() if line[:3] == 'b  ']
+  assert rows[2] == ['b', '2', '+10.00', '+2.50']
+
+
 def test_rows_are_sorted_by_settings_unless_runs_are_named(
     capsys, monkeypatch, tmp_path):
   for name, mu in ('1', 10.), ('2', .5), ('3', 2.):  # names are hashes, really
@@ -68,11 +92,11 @@ def test_rows_are_sorted_by_settings_unless_runs_are_named(
 
 def test_a_target_and_a_baseline_are_chosen(runs, capsys, monkeypatch):
   _, out, _ = run(capsys, monkeypatch, runs / 'fedavg0', f'{runs}/moon*',
-                  '--target=.5', '--baseline=moon')
-  assert 'target: test accuracy 50.00%' in out
+                  '--target=.6', '--baseline=moon')
+  assert 'target: test accuracy 60.00%' in out
   assert 'difference from b' in out and 'a      1  -10.00' in out
   rows = [line.split() for line in out.splitlines() if line[:3] == 'a  ']
-  assert rows[1][6] == '3'  # the first round with .5: .6
+  assert rows[1][6] == '3'  # whose accuracy is exactly .6
   status, _, err = run(capsys, monkeypatch, runs, '--baseline=scaffold')
   assert status == 2 and 'algorithm=fedavg; algorithm=moon' in err
 

@@ -187,8 +187,9 @@ def compare(new: Group, base: Group, key: str) -> paired.Comparison | None:
         for run in found.counted if 'test_accuracy' in results(run)}
     tables.append(accuracies)
   common = [seed for seed in tables[0] if seed in tables[1]]
-  return paired.compare(*([100 * table[seed] for seed in common]
-                          for table in tables)) if common else None
+  return paired.without_equal(paired.compare(*(
+      [100 * table[seed] for seed in common]
+      for table in tables))) if common else None
 
 
 def is_comparable(new: Group, base: Group) -> bool:

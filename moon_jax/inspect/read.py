@@ -194,7 +194,7 @@ def _lock_holder(path) -> int | None:
   except OSError:
     return None
   try:
-    # A lock that is shared and released at once, so that no run notices it.
+    # Shared and released at once; a run that starts now tries again.
     fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     return None

@@ -44,10 +44,9 @@ def with_baselines(arms: Sequence[Arm]) -> list[Compared]:
       continue
     new, old = arm.values(_MEASURE), baseline.values(_MEASURE)
     seeds = [seed for seed in new if seed in old]
-    pairs = paired.compare([new[seed] for seed in seeds],
-                           [old[seed] for seed in seeds]) if seeds else None
-    if pairs and not pairs.std:  # equal differences have no t test
-      pairs = pairs._replace(low=math.nan, high=math.nan, p_value=math.nan)
+    pairs = paired.without_equal(paired.compare(
+        [new[seed] for seed in seeds],
+        [old[seed] for seed in seeds])) if seeds else None
     found.append(Compared(arm, baseline, pairs, math.nan,
                           _published_difference(arm, baseline)))
   tested = [i for i, compared in enumerate(found)

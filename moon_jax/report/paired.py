@@ -79,6 +79,16 @@ def compare(new: Sequence[float], baseline: Sequence[float]) -> Comparison:
       sign_flip_p=_sign_flip(d) if len(d) >= MIN_PERMUTED else nan)
 
 
+def without_equal(found: Comparison) -> Comparison:
+  """Returns a comparison without interval and test if differences are equal.
+
+  Equal differences, which few test examples or rounded values cause, say
+  nothing of the spread: an interval of width 0 would be false certainty.
+  """
+  return found if found.std else found._replace(
+      low=math.nan, high=math.nan, p_value=math.nan)
+
+
 def _sign_flip(d):
   """Returns the fraction of the 2^n sign patterns with as large a |mean|."""
   return float(stats.permutation_test(

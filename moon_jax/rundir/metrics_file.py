@@ -5,10 +5,13 @@ import hashlib
 import json
 import os
 import pathlib
+import time
 from typing import Any
 
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
+
+_RETRIES, _PAUSE = 10, .02  # of a lock that others hold; seconds
 
 
 class InUse(UserError):
@@ -68,19 +71,27 @@ class MetricsFile:
   def lock(self) -> None:
     """Locks the file for this run; creates it if it does not exist.
 
+    `moon-jax inspect` holds the lock for an instant to see whether it is free,
+    so a lock that another process holds is tried for 0.2 seconds.
+
     Raises:
       InUse: if another run holds the lock.
     """
     self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-      fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-      self.close()
-      raise InUse(
-          f'--workdir={self._path.parent} is in use by another run; wait '
-          'until it ends, or name another directory') from error
-    except OSError:
-      self.has_locks = False  # the file system has none
+    for remaining in reversed(range(_RETRIES)):
+      try:
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+      except BlockingIOError as error:
+        if not remaining:
+          self.close()
+          raise InUse(
+              f'--workdir={self._path.parent} is in use by another run; wait '
+              'until it ends, or name another directory') from error
+        time.sleep(_PAUSE)
+      except OSError:
+        self.has_locks = False  # the file system has none
+        return
 
   def check(self, mark: dict[str, Any] | None) -> None:
     """Verifies that the lines of a mark are unchanged; writes nothing.

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import matplotlib.colors
+from matplotlib.figure import Figure
 import matplotlib.image
 import pytest
 
@@ -80,6 +82,36 @@ def test_clients_are_in_order(tmp_path):
   assert [line.split() for line in lines[-3:]] == [
       ['0', '10', '2.5000', '0.2500'], ['1', '10', '1.5000', '0.2500'],
       ['2', '10', '0.5000', '-']]
+
+
+def test_clients_were_sampled_in_the_rounds_that_have_ended(tmp_path):
+  """cohorts.txt has all rounds from the start on."""
+  path = made_runs.write(tmp_path / 'run', [.1], is_finished=False,
+                         num_clients=4, participation=.5)
+  (path / 'cohorts.txt').write_text('0 1\n1 2\n2 3\n')
+  run = read.read(path)
+  assert command.to_json(run)['times_sampled'] == [1, 1, 0, 0]
+  assert ('sampled: 2 of 4 clients so far, each 0 to 1 times'
+          in tables.text(run))
+
+
+def test_a_curve_has_its_own_band(tmp_path, monkeypatch):
+  """Only the accuracy of local models has a deviation over clients."""
+  path = made_runs.write(tmp_path / 'run', num_rounds=2)
+  (path / 'metrics.jsonl').write_text(''.join(json.dumps(
+      {'round': r, 'test_accuracy': .5, 'local_test_accuracy': .2 * r,
+       'local_test_accuracy_std': .1}) + '\n' for r in (1, 2)))
+  drawn = []
+  monkeypatch.setattr(Figure, 'savefig',
+                      lambda self, *_, **__: drawn.append(self))
+  plots.draw(read.read(path), tmp_path / 'x.png')
+  axes = drawn[0].axes[0]
+  assert [line.get_label() for line in axes.lines] == [
+      'test', 'local models, test']
+  band, = axes.collections
+  assert band.get_datalim(axes.transData).intervaly == pytest.approx([.1, .5])
+  assert tuple(band.get_facecolor()[0, :3]) == matplotlib.colors.to_rgb(
+      axes.lines[1].get_color())
 
 
 def test_a_run_that_holds_its_lock_is_running(tmp_path):

@@ -125,6 +125,22 @@ def test_rounds_to_the_baseline(table, found):
   assert moon['target: last round of'] == 'FedAvg'
 
 
+def test_rounds_to_the_baseline_are_paired_where_a_run_diverged(
+    table, tmp_path):
+  """MOON's seed 0 diverged: its seed 1 has the target of FedAvg's seed 1."""
+  (tmp_path / 'runs').mkdir()
+  for config in table.sweep.configs[:6]:
+    final = {'fedavg': (.2, .5, .2), 'moon': (.9, .6, .3)}[
+        config.algorithm][config.seed]
+    is_nan = config.algorithm == 'moon' and config.seed == 0
+    invented_runs.write(
+        tmp_path / 'runs', config, [final] * (3 if is_nan else 8),
+        diverged='NaN' * is_nan)
+  moon, _ = rows(comparison_sections.rounds(
+      arms_lib.make(table, results.find([tmp_path / 'runs']))))
+  assert moon['ours, rounds'] == '5'
+
+
 @pytest.mark.parametrize('reached, text', [
     ([3, 5, 4], '4'), ([3, None, 4], '4 (reached in 2 of 3 runs)'),
     ([None, None, 3], 'never (reached in 1 of 3 runs)'), ([None], 'never'),

@@ -29,6 +29,15 @@ def test_runs_are_found_by_what_decides_their_results(tmp_path):
   assert [line['test_accuracy'] for line in run.metrics] == [.1, .2]
 
 
+def test_runs_that_exclude_clients_are_others(tmp_path):
+  """--on_nan may change when a run resumes, but it changes results."""
+  skips = dataclasses.replace(FEDAVG, on_nan='skip_client')
+  for config, accuracy in (FEDAVG, .1), (skips, .2):
+    invented_runs.write(tmp_path, config, [accuracy])
+  found = of([FEDAVG, skips], results.find([tmp_path]))
+  assert [run.summary['test_accuracy'] for run in found] == [.1, .2]
+
+
 def test_the_first_directory_counts(tmp_path):
   for name, accuracy in (('a', .1), ('b', .2)):
     (tmp_path / name).mkdir()

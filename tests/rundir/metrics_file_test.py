@@ -1,7 +1,9 @@
 """metrics.jsonl matches the checkpoint, and one run at a time writes to it."""
 
+import fcntl
 import json
 import os
+import threading
 
 import pytest
 
@@ -90,6 +92,17 @@ def test_a_locked_file_is_an_error(tmp_path):
   first.close()
   second.lock()
   second.close()
+
+
+def test_a_lock_that_is_held_for_an_instant_is_tried_again(tmp_path):
+  """As `moon-jax inspect` holds it while it looks whether the run is active."""
+  log = MetricsFile(tmp_path / 'metrics.jsonl')
+  with open(tmp_path / 'metrics.jsonl', 'w') as probe:
+    fcntl.flock(probe, fcntl.LOCK_SH)
+    threading.Timer(.05, fcntl.flock, (probe, fcntl.LOCK_UN)).start()
+    log.lock()
+  assert log.is_locked
+  log.close()
 
 
 def test_a_deleted_file_is_not_created_again(tmp_path):
