@@ -24,6 +24,7 @@ and --client_counts shorten it. Without --data_dir the images are noise with the
 shape of CIFAR-10's.
 """
 
+from collections.abc import Sequence
 import functools
 import json
 import pathlib
@@ -125,18 +126,23 @@ def _case(algorithm, augment):
       'config': _config(algorithm, num_clients=10, augment=augment),
       'num_examples': FLAGS.num_examples, 'device': FLAGS.device,
       'cohort_size': FLAGS.num_clients_timed}
+  return pair(task, FLAGS.repeats, list(dict.fromkeys(FLAGS.side)))
+
+
+def pair(task: dict, repeats: int, sides: Sequence[str] = _SIDES) -> dict:
+  """Measures a task of benchmarks/bench_child.py; the sides take turns."""
   children, case = {}, {}
   try:
-    for side in dict.fromkeys(FLAGS.side):
+    for side in sides:
       children[side] = bench_child.Child(task | {'kind': side})
       case[side] = children[side].ready | {'repeats': []}
-    for _ in range(FLAGS.repeats):
+    for _ in range(repeats):
       for side, child in children.items():
         case[side]['repeats'].append(child.ask({}))
   finally:
     for child in children.values():
       child.close()
-  return case | compare({side: case[side] for side in children})
+  return compare(case)
 
 
 def compare(sides: dict[str, dict]) -> dict:

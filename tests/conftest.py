@@ -11,6 +11,7 @@ os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
 # Two, so that two or four lanes are split over devices, and one or three not.
 os.environ.setdefault('JAX_NUM_CPU_DEVICES', '2')
 
+import forked  # noqa: E402
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
@@ -74,6 +75,22 @@ def compilation_cache(tmp_path_factory):
   jax.config.update('jax_compilation_cache_dir', path)
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
   return path
+
+
+@pytest.fixture(scope='session')
+def quick(tmp_path_factory):
+  """Runs commands that end before they need JAX, each in a fork."""
+  with forked.Server(tmp_path_factory.mktemp('quick'), forked.QUICK) as server:
+    yield server
+
+
+@pytest.fixture(scope='session')
+def whole(tmp_path_factory, compilation_cache):
+  """Runs commands that need JAX, each in a fork that cannot download."""
+  with forked.Server(tmp_path_factory.mktemp('whole'), forked.WHOLE,
+                     JAX_COMPILATION_CACHE_DIR=compilation_cache,
+                     https_proxy='http://127.0.0.1:9') as server:
+    yield server
 
 
 @pytest.fixture

@@ -1,290 +1,281 @@
-"""The worked examples: FedDyn, against a plain loop, and data of one's own."""
+"""The programs and the commands of README.md, examples/ and docs/ run."""
 
 import dataclasses
-import importlib.util
+import importlib
 import json
 import pathlib
 import re
-import shlex
+import runpy
 
 import jax
 import numpy as np
 import pytest
 
-import federation
-from federation import assert_trees_close
-from federation import Federation
-from federation import HPARAMS
-from federation import IMAGES
-from federation import LABELS
-from federation import NUM_CLASSES
-from federation import SIZES
-import moon_jax
+from docs_pages import commands
+from docs_pages import config_of
+from docs_pages import DOCS
+from docs_pages import execute
+from docs_pages import page
+from docs_pages import programs
+from docs_pages import ROOT
 import moon_jax as mj
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.config import Config
-from moon_jax.data import augment
 from moon_jax.data import cohort as cohort_lib
-from moon_jax.data.sources import arrays
+from moon_jax.simulation import checks
 from moon_jax.training import run
 
-DOCS = pathlib.Path(__file__).parents[1] / 'docs'
-COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
+pytestmark = pytest.mark.docs
+README = programs((ROOT / 'README.md').read_text(encoding='utf-8'))
+MAX_LINES = 25  # of an example, without imports and blank lines
+# Pages whose programs run one after another, and no other test runs.
+PAGES = ['index', 'first_steps', 'how_it_works', 'algorithms', 'privacy',
+         'performance', 'faq', 'api/index']
 
 
-@pytest.fixture(scope='module')
-def feddyn():
-  spec = importlib.util.spec_from_file_location('feddyn', DOCS / 'feddyn.py')
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return lambda alpha: module.feddyn(Config(num_clients=len(SIZES)), alpha)
-
-
-def test_with_a_vanishing_alpha_its_clients_are_fedavgs(feddyn):
-  """And its server takes the mean, plus what the clients moved."""
-  ours, theirs = (Federation(a, keep_models=True)
-                  for a in (feddyn(1e-6), fedavg()))
-  (_, found), (_, expected) = (f.round(COHORTS[0]) for f in (ours, theirs))
-  assert_trees_close(found.models_J, expected.models_J)
-
-
-def test_it_equals_a_plain_numpy_loop(feddyn):
-  alpha = .1
-  federated = Federation(feddyn(alpha), num_lanes=2)
-  w = np.concatenate([
-      np.asarray(federated.state.variables['params'][k][0], np.float64).ravel()
-      for k in 'wb'])
-  x_all = ((IMAGES.reshape(len(IMAGES), -1) / 255.) - .5) / .25
-  x_all = np.concatenate([x_all, np.ones((len(x_all), 1))], 1)
-  lr, momentum, decay = (
-      HPARAMS[k] for k in ('learning_rate', 'momentum', 'weight_decay'))
-  g, h = np.zeros((len(SIZES), w.size)), np.zeros(w.size)
-  for t, cohort in enumerate(COHORTS):
-    federated.round(cohort)
-    local = {}
-    for c in cohort:
-      wi, v = w.copy(), 0
-      for epoch in range(2):
-        order = federation.order(t, epoch, c)
-        stop = max(len(order) // 8, 1) * 8
-        for batch in np.split(order[:stop], range(8, min(stop, len(order)), 8)):
-          logits = x_all[batch] @ wi.reshape(-1, NUM_CLASSES)
-          p = np.exp(logits - logits.max(1, keepdims=True))
-          p /= p.sum(1, keepdims=True)
-          error = (p - np.eye(NUM_CLASSES)[LABELS[batch]]) / len(batch)
-          v = momentum * v + ((x_all[batch].T @ error).ravel() - g[c]
-                              + alpha * (wi - w) + decay * wi)
-          wi = wi - lr * v
-      local[c] = wi
-    for c, wi in local.items():
-      g[c] -= alpha * (wi - w)
-      h -= alpha * (wi - w) / len(SIZES)
-    total = sum(SIZES[c] for c in cohort)
-    w = sum(SIZES[c] / total * wi for c, wi in local.items()) - h / alpha
-  found = np.concatenate([
-      np.ravel(federated.state.variables['params'][k][0]) for k in 'wb'])
-  np.testing.assert_allclose(found, w, atol=3e-6)
-  np.testing.assert_allclose(
-      np.concatenate([np.reshape(federated.state.clients[k][0], (8, -1))
-                      for k in 'wb'], 1), g, atol=1e-6)
-
-
-def test_it_keeps_the_contract(feddyn, compilations):
-  one, several = (Federation(feddyn(.1), num_lanes=lanes, num_jobs=jobs)
-                  for lanes, jobs in ((1, 4), (3, 7)))
-  one.round(COHORTS[0])
-  compilations.clear()
-  for cohort in COHORTS[1:]:
-    one.round(cohort)
-  assert not compilations
-  for cohort in COHORTS:
-    several.round(cohort[::-1])
-  assert_trees_close(one.state._replace(key=()), several.state._replace(key=()),
-                     atol=3e-6)
-  absent = [i for i in range(len(SIZES)) if i not in COHORTS[0]]
-  before = jax.tree.map(lambda x: np.array(x[:, absent]), one.state.clients)
-  one.round(COHORTS[0])
-  jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[:, absent]),
-               before, one.state.clients)
-
-
-@pytest.mark.parametrize('page, index, least', [
-    ('user_algorithm.md', 0, .8), ('user_algorithm.md', 1, .8),
-    ('user_data.md', -1, .9), ('user_model.md', 0, .8)])
-def test_the_commands_of_the_page_learn(page, index, least, tmp_path,
-                                        monkeypatch):
-  text = (DOCS / page).read_text(encoding='utf-8')
-  words = shlex.split(
-      re.findall(r'python -m moon_jax.train (.*)', text)[index])
-  given = dict(word.removeprefix('--').split('=', 1) for word in words)
-  kinds = {name: type(getattr(Config(), name)) for name in given}
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+  """The working directory is empty; modules of docs/ can be imported."""
+  monkeypatch.chdir(tmp_path)
   monkeypatch.syspath_prepend(DOCS)
-  summary = run.run(Config(
-      **{name: kinds[name](value) for name, value in given.items()},
-      workdir=str(tmp_path), checkpoint_every=0))
+  monkeypatch.syspath_prepend(tmp_path)
+  importlib.invalidate_caches()
+
+
+def test_the_first_example_of_the_readme_trains_moon(capsys):
+  execute(README[0], 'README.md')
+  printed = capsys.readouterr().out.splitlines()
+  assert [line.split()[0] for line in printed] == [
+      str(t) for t in range(1, 6)]
+  first, *_, last = [float(line.split()[1]) for line in printed]
+  assert first > .4 and last > .8
+
+
+def test_user_defined_values_train_in_few_lines(capsys):
+  lines = [line for line in README[1].splitlines()
+           if line.strip() and not line.startswith('import ')]
+  assert len(lines) <= MAX_LINES
+  execute(README[1], 'README.md')
+  accuracies = eval(capsys.readouterr().out)
+  assert len(accuracies) == 5 and accuracies[-1] > .9
+
+
+@pytest.mark.parametrize('path', sorted(
+    (ROOT / 'examples').glob('*.py')), ids=lambda path: path.name)
+def test_examples_run(path, capsys):
+  runpy.run_path(str(path), run_name='__main__')
+  assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize('name', [
+    name for name in PAGES if programs(page(name))])
+def test_the_programs_of_a_page_run(name, here, capsys):
+  execute('\n'.join(programs(page(name))), f'{name}.md')
+  printed = capsys.readouterr().out.split()
+  assert printed
+  if name == 'how_it_works':
+    assert float(printed[-1]) < 1e-6
+  if name == 'index':
+    assert float(printed[-1]) > .8
+
+
+@pytest.mark.parametrize('name, index, least', [
+    ('user_algorithm', 0, .8), ('user_algorithm', 1, .8),
+    ('user_data', -1, .9), ('user_model', 0, .8)])
+def test_the_commands_of_a_page_learn(name, index, least, here):
+  config = config_of(
+      commands(page(name))[index], workdir='run', checkpoint_every=0)
+  summary = run.run(config)
   assert summary['test_accuracy'] > least
-  if page != 'user_model.md':
-    return
-  data = mj.load_dataset(given['dataset'])
-  model, variables = mj.load(tmp_path)
-  logits = np.asarray(model(variables, data.test_inputs).logits)
-  accuracy = (logits.argmax(1) == data.test_labels).mean()
-  assert accuracy == pytest.approx(summary['test_accuracy'], abs=1e-9)
+  if name == 'user_model':
+    data = mj.load_dataset(config.dataset)
+    model, variables = mj.load('run')
+    logits = np.asarray(model(variables, data.test_inputs).logits)
+    accuracy = (logits.argmax(1) == data.test_labels).mean()
+    assert accuracy == pytest.approx(summary['test_accuracy'], abs=1e-9)
 
 
 def test_the_example_of_server_hyperparameters_runs(capsys):
-  text = (DOCS / 'user_algorithm.md').read_text(encoding='utf-8')
-  (example,) = [code for code in re.findall(
-      r'```python\n(.*?)```', text, re.DOTALL) if "hparams['step']" in code]
-  exec(compile(example, 'user_algorithm.md', 'exec'), {})
+  example, = [code for code in programs(page('user_algorithm'))
+              if "hparams['step']" in code]
+  execute(example, 'user_algorithm.md')
   last = capsys.readouterr().out.splitlines()[-1].split()
   assert last[0] == '5' and float(last[1]) > .7
 
 
 def test_the_python_examples_of_models_run(capsys):
   """And the class on the page is that of the file."""
-  text = (DOCS / 'user_model.md').read_text(encoding='utf-8')
-  blocks = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
+  blocks = programs(page('user_model'))
   assert blocks[0] in (DOCS / 'dropout_net.py').read_text(encoding='utf-8')
-  exec(compile(blocks[1], 'user_model.md', 'exec'), {})
+  execute(blocks[1], 'user_model.md')
   assert float(capsys.readouterr().out.split()[-1]) > .5
   nnx = next(block for block in blocks if 'nnx.Module' in block)
-  names = {}
-  exec(compile(f'from flax import nnx\nimport moon_jax as mj\n{nnx}',
-               'user_model.md', 'exec'), names)
+  names = execute(f'from flax import nnx\nimport moon_jax as mj\n{nnx}',
+                  'user_model.md')
   params = names['model'].init(jax.random.key(0), None)['params']
   assert params['hidden/kernel'].shape == (1024, 64)
 
 
-@pytest.fixture(scope='module')
-def feddecorr():
-  spec = importlib.util.spec_from_file_location(
-      'feddecorr', DOCS / 'feddecorr.py')
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
-
-
-def test_decorrelation_equals_numpy(feddecorr):
-  """Padding, whatever it holds, and features without variance do not count."""
-  rng = np.random.default_rng(0)
-  features = rng.normal(size=(7, 4)) @ rng.normal(size=(4, 4))
-  correlation = np.corrcoef(features.T)
-  np.fill_diagonal(correlation, 0)
-  expected = (correlation**2).sum() / 16
-  padded = np.float32(np.concatenate([features, 1e3 * np.ones((2, 4))]))
-  mask_B = np.float32([1] * 7 + [0] * 2)
-  term = jax.value_and_grad(feddecorr.decorrelation)
-  value, grad = term(padded, mask_B)
-  assert value == pytest.approx(expected, rel=1e-5)
-  assert not grad[7:].any() and grad[:7].any()
-  padded[:, 2] = 0
-  correlation[2] = correlation[:, 2] = 0
-  value, grad = term(padded, mask_B)
-  assert value == pytest.approx((correlation**2).sum() / 16, rel=1e-5)
-  assert np.isfinite(grad).all()
-
-
-def test_with_beta_0_feddecorr_is_fedavg(feddecorr):
-  ours, theirs = (Federation(a) for a in (
-      feddecorr.feddecorr(Config(), 0.), fedavg()))
-  for f in (ours, theirs):
-    f.hparams = {**f.hparams, 'beta': 0 * f.hparams['mu']}
-    f.round(COHORTS[0])
-  assert_trees_close(ours.state.variables, theirs.state.variables)
-
-
-def options(command):
-  """Returns the flags of a command as arguments of Config."""
-  given = dict(word.removeprefix('--').split('=', 1)
-               for word in shlex.split(command))
-  return {name: type(getattr(Config(), name))(value)
-          for name, value in given.items()}
-
-
-def test_the_commands_about_held_out_data_measure_it(tmp_path, monkeypatch):
-  text = (DOCS / 'client_data.md').read_text(encoding='utf-8')
-  monkeypatch.syspath_prepend(DOCS)
-  commands = re.findall(r'python -m moon_jax.train (.*)', text)
-  assert len(commands) == 3
-  for index, command in enumerate(commands):
-    summary = run.run(Config(
-        **options(command), workdir=str(tmp_path / str(index)),
-        checkpoint_every=0))
+def test_the_commands_about_held_out_data_measure_it(here):
+  text = page('client_data')
+  assert len(commands(text)) == 3
+  for index, command in enumerate(commands(text)):
+    summary = run.run(config_of(
+        command, workdir=str(index), checkpoint_every=0))
     for name in re.findall(r'^\| `global_(\w+)` \|', text, re.MULTILINE):
       assert {f'global_{name}', f'local_{name}'} <= set(summary)
     assert summary['global_heldout_accuracy'] > .7
 
 
 def test_the_example_about_held_out_data_runs(capsys):
-  text = (DOCS / 'client_data.md').read_text(encoding='utf-8')
-  (example,) = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
-  exec(compile(example, 'client_data.md', 'exec'), {})
+  example, = programs(page('client_data'))
+  execute(example, 'client_data.md')
   mean, worst, local = map(float, capsys.readouterr().out.split())
   assert worst <= mean and mean > .7 and local > .7
 
 
-def test_the_run_of_a_million_clients_learns_with_20_000(tmp_path, monkeypatch):
+def test_the_run_of_a_million_clients_learns_with_20_000(here):
   """Fewer clients and rounds than in the document; 100 train per round."""
-  text = (DOCS / 'cross_device.md').read_text(encoding='utf-8')
-  command, = re.findall(r'python -m moon_jax.train (.*)', text)
+  command, = commands(page('cross_device'))
   assert command.count('1000000') == 2
   small = command.replace('1000000', '20000').replace('=0.0001', '=0.005')
-  monkeypatch.syspath_prepend(DOCS)
-  config = Config(**options(small), workdir=str(tmp_path))
+  config = config_of(small, workdir='run')
   assert config.cohort_size() == 100
   config = dataclasses.replace(config, num_rounds=4)
   summary = run.run(config)
   assert summary['test_accuracy'] > .4  # of four classes
   trained = set().union(*cohort_lib.make(config))
-  rows = (tmp_path / 'client_state' / '4.rows').stat().st_size
+  rows = pathlib.Path('run/client_state/4.rows').stat().st_size
   client = 4 * 134_685  # the weights of a model and a number
   assert rows == pytest.approx(client * len(trained), rel=.01)
 
 
-def test_data_larger_than_the_memory(tmp_path, monkeypatch, capsys):
+def test_data_larger_than_the_memory(here, capsys):
   """The section of the page, as it is printed."""
-  text = (DOCS / 'user_data.md').read_text(encoding='utf-8')
-  section = text.partition('\n## Larger than')[2].partition('\n## ')[0]
-  script = re.search(r'```python\n(.*?)```', section, re.S)[1]
-  flags = options(re.search(r'moon_jax.train (.*)', section)[1])
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / 'big').mkdir()
-  exec(script, {})
-  summary = run.run(Config(**flags, workdir='run', checkpoint_every=0))
+  section = page('user_data').partition(
+      '\n## Larger than')[2].partition('\n## ')[0]
+  pathlib.Path('big').mkdir()
+  execute(programs(section)[0], 'user_data.md')
+  summary = run.run(config_of(
+      commands(section)[0], workdir='run', checkpoint_every=0))
   assert summary['test_accuracy'] > .95
   assert 'training examples stay in their file' in capsys.readouterr().out
 
 
-def test_own_data_names_what_arrays_are_read():
-  text = (DOCS / 'user_data.md').read_text(encoding='utf-8')
-  for name in arrays.REQUIRED + arrays.OPTIONAL:
-    assert f'`{name}`' in text
-  for name in set(augment.AUGMENTATIONS) - {'none'}:
-    assert f'`{name}`' in text
+def test_a_command_of_the_faq_trains_data_of_its_program(here):
+  text = page('faq').partition('## How do I train on my own data?')[2]
+  execute(programs(text)[0], 'faq.md', {'np': np})
+  summary = run.run(config_of(commands(text)[0], workdir='run'))
+  assert summary['test_accuracy'] > .6
 
 
-def test_the_metrics_of_the_page_are_recorded(tmp_path, monkeypatch, capsys):
+def test_the_metrics_of_the_page_are_recorded(here, capsys):
   """Its command; its function, on the best model; and its Python program."""
-  text = (DOCS / 'metrics.md').read_text(encoding='utf-8')
-  test_the_commands_of_the_page_learn(
-      'metrics.md', -1, .9, tmp_path, monkeypatch)
-  summary = json.loads((tmp_path / 'summary.json').read_text())
-  with open(tmp_path / 'metrics.jsonl', encoding='utf-8') as file:
-    lines = [json.loads(line) for line in file]
+  text = page('metrics')
+  summary = run.run(config_of(
+      commands(text)[-1], workdir='run', checkpoint_every=0))
+  assert summary['test_accuracy'] > .9
+  lines = list(map(
+      json.loads, pathlib.Path('run/metrics.jsonl').read_text().splitlines()))
   assert summary['brier'] == lines[-1]['brier'] and 'f1' in summary
   assert all('global_train_accuracy' in line for line in lines)
   functions = {}
-  blocks = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
   capsys.readouterr()
-  for block in blocks:
-    exec(compile(block, 'metrics.md', 'exec'), functions)
+  for block in programs(text):
+    execute(block, 'metrics.md', functions)
   assert len(capsys.readouterr().out.splitlines()) == 3
-  assert blocks[0].strip() in (DOCS / 'brier.py').read_text().replace(
-      '\n\n\n', '\n\n')
-  data = moon_jax.load_dataset('digits')
-  model, variables = moon_jax.load(tmp_path / 'best.safetensors')
+  assert programs(text)[0].strip() in (
+      DOCS / 'brier.py').read_text().replace('\n\n\n', '\n\n')
+  data = mj.load_dataset('digits')
+  model, variables = mj.load('run/best.safetensors')
   line = lines[summary['best_validation_round'] - 1]
   logits = np.asarray(model(variables, data.test_inputs).logits)
   assert functions['brier'](logits, data.test_labels) == pytest.approx(
       line['brier'], rel=1e-5)
+
+
+def test_partitions(here):
+  text = page('partitions')
+  module, in_python = programs(text)
+  pathlib.Path('own_split.py').write_text(module)
+  names = ['first', 'file', 'noise', 'shift']
+  for name, command in zip(names, commands(text), strict=True):
+    summary = run.run(config_of(
+        command, workdir=f'runs/{name}', checkpoint_every=0))
+    assert summary['rounds'] == 3
+  first, second = (np.load(f'runs/{name}/partition.npz')['indices']
+                   for name in names[:2])
+  np.testing.assert_array_equal(first, second)
+  values = execute(in_python, 'partitions.md')
+  assert (values['data'].train_labels != values['mj'].load_dataset(
+      'digits').train_labels).mean() > .4
+
+
+def test_starting_points(here, capsys):
+  text = page('starting_points')
+  for command in commands(text):
+    run.run(config_of(command))
+  assert len(list(pathlib.Path('runs/local/local_models').iterdir())) == 4
+  values = {}
+  for program in programs(text):
+    execute(program, 'starting_points.md', values)
+  summary = json.loads(pathlib.Path('runs/first/summary.json').read_text())
+  assert f"'test_accuracy': {summary['test_accuracy']}" in (
+      capsys.readouterr().out)
+  assert values['client'] == 4  # the last of five
+
+
+def test_huggingface(here, capsys):
+  pytest.importorskip('datasets', reason="pip install 'moon_jax[huggingface]'")
+  text = page('huggingface')
+  make, train = programs(text)
+  execute(make, 'huggingface.md')
+  *of_the_hub, trained = commands(text)
+  run.run(config_of(trained))
+  summary = json.loads(pathlib.Path('runs/bars/summary.json').read_text())
+  assert summary['test_accuracy'] > .9
+  printed = ' '.join(text.split())
+  line = next(line for line in capsys.readouterr().out.splitlines()
+              if line.startswith('--dataset=hf:bars: '))
+  assert line.removeprefix('--dataset=hf:bars: ') in printed
+  execute(train, 'huggingface.md')
+  assert json.loads(capsys.readouterr().out.splitlines()[-1])[-1] > .8
+  assert len(of_the_hub) == 2
+  for command in of_the_hub:
+    checks.validate(config_of(command))
+
+
+def test_loggers(here, capsys):
+  blocks = programs(page('loggers'))
+  assert len(blocks) == 3
+  names = {}
+  for block in blocks:
+    execute(block, 'loggers.md', names)
+  assert pathlib.Path('loop.csv').read_text().count('\n') == 4
+  assert len(list(pathlib.Path('boards/digits').iterdir())) == 1
+  # The run is complete when the last logger is given; it gets all rounds.
+  printed = capsys.readouterr().out.splitlines()
+  assert [line.split(':')[0] for line in printed if '%' in line] == [
+      'round 1', 'round 2', 'round 3']
+
+
+def test_sweeps(capsys):
+  execute('\n'.join(programs(page('sweeps'))), 'sweeps.md')
+  first, *lines, accuracies = capsys.readouterr().out.splitlines()
+  assert first == "12 ('algorithm', 'seed', 'mu')"
+  assert all('--algorithm=fedavg' in line for line in lines)
+  accuracies = json.loads(accuracies)
+  assert min(accuracies[1::2]) > max(accuracies[::2])  # rates 0.1 and 0.01
+
+
+def test_pytorch_computes_the_same_logits(here):
+  torch = pytest.importorskip('torch', reason="pip install 'moon_jax[bench]'")
+  run.run(config_of(f'--flagfile={ROOT}/experiments/quickstart.flags',
+                    num_rounds=1, workdir='runs/quickstart'))
+  code, = [block for block in programs(page('workdir')) if 'torch' in block]
+  values = execute(code, 'workdir.md')
+  images = mj.load_dataset('digits').test_inputs[:100]
+  model, variables = mj.load('runs/quickstart')
+  expected = np.asarray(model(variables, images).logits)
+  with torch.no_grad():
+    found = values['logits'](images.copy()).numpy()
+  assert np.ptp(expected) > 1e-2
+  np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)

@@ -12,11 +12,13 @@ import moon_jax as mj
 from moon_jax import __main__ as commands
 
 
-def run(*args):
-  done = subprocess.run(
-      [sys.executable, '-m', 'moon_jax', *args], text=True,
-      capture_output=True, timeout=60, check=False)
-  return done.returncode, done.stdout, done.stderr
+@pytest.fixture
+def run(quick, tmp_path):
+  def run(*args):
+    done = quick.run(*args, cwd=tmp_path, module='moon_jax')
+    return done.status, done.out, done.err
+
+  return run
 
 
 @pytest.mark.parametrize('name', commands.COMMANDS)
@@ -28,7 +30,7 @@ def test_commands_exist(name):
 
 
 @pytest.mark.parametrize('args', [[], ['--help'], ['-h']])
-def test_without_a_command_it_lists_them(args):
+def test_without_a_command_it_lists_them(args, run):
   status, out, err = run(*args)
   assert status == 0 and not err
   assert all(name in out for name in commands.COMMANDS)
@@ -39,17 +41,17 @@ def test_without_a_command_it_lists_them(args):
     ('xyz', "there is no command 'xyz'."),
     ('--num_rounds=3', 'as in moon-jax train --num_rounds=3.'),
 ])
-def test_an_unknown_command_is_an_error(word, message):
+def test_an_unknown_command_is_an_error(word, message, run):
   status, out, err = run(word)
   assert status == 2 and not out and err.count('\n') == 1
   assert f'{message} The commands are train, sweep, ' in err
 
 
-def test_the_version_is_printed():
+def test_the_version_is_printed(run):
   assert run('--version') == (0, f'moon_jax {mj.__version__}\n', '')
 
 
-def test_a_command_gets_its_flags():
+def test_a_command_gets_its_flags(run):
   status, _, err = run('train', '--mu=few')
   assert status == 2 and '--mu=few' in err
 

@@ -672,12 +672,6 @@ def ids(mistakes):
   return [mistake.title for mistake in mistakes]
 
 
-@pytest.fixture(scope='module')
-def server(tmp_path_factory):
-  with start_server(tmp_path_factory.mktemp('server')) as started:
-    yield started
-
-
 def finish(server, here):
   """Trains `run` in a directory."""
   done = server.run(*shlex.split(_RUN), cwd=here, module='moon_jax', limit=300)
@@ -685,30 +679,30 @@ def finish(server, here):
 
 
 @pytest.fixture(scope='module')
-def finished(server, tmp_path_factory):
+def finished(whole, tmp_path_factory):
   """A directory with a finished run."""
   here = tmp_path_factory.mktemp('finished')
-  finish(server, here)
+  finish(whole, here)
   return here
 
 
 @pytest.mark.parametrize('mistake', COMMANDS, ids=ids(COMMANDS))
-def test_command(mistake, server, tmp_path):
-  answer, seconds = answer_of_command(server, tmp_path, mistake)
+def test_command(mistake, whole, tmp_path):
+  answer, seconds = answer_of_command(whole, tmp_path, mistake)
   assert answer.startswith(('moon_jax.', 'moon-jax')), answer
   assert_answers(answer, mistake)
   assert seconds < _SECONDS
 
 
 @pytest.mark.parametrize('mistake', AGAIN, ids=ids(AGAIN))
-def test_command_in_the_directory_of_a_run(mistake, server, finished, tmp_path):
+def test_command_in_the_directory_of_a_run(mistake, whole, finished, tmp_path):
   shutil.copytree(finished / 'run', tmp_path / 'run')
-  answer, seconds = answer_of_command(server, tmp_path, mistake)
+  answer, seconds = answer_of_command(whole, tmp_path, mistake)
   assert_answers(answer, mistake)
   assert seconds < _SECONDS
 
 
-def test_two_runs_in_one_directory(server, finished, tmp_path):
+def test_two_runs_in_one_directory(whole, finished, tmp_path):
   from moon_jax.rundir.metrics_file import MetricsFile
 
   shutil.copytree(finished / 'run', tmp_path / 'run')
@@ -717,19 +711,19 @@ def test_two_runs_in_one_directory(server, finished, tmp_path):
   mistake = Mistake('a directory that another run uses',
                     f'{_RUN} --num_rounds=3', ('--workdir=run', 'another'))
   try:
-    answer, _ = answer_of_command(server, tmp_path, mistake)
+    answer, _ = answer_of_command(whole, tmp_path, mistake)
   finally:
     other.close()
   assert_answers(answer, mistake)
 
 
-def test_diverging(server, finished, tmp_path):
+def test_diverging(whole, finished, tmp_path):
   """The only one that is found by training."""
   write(tmp_path, _MINE)
   for flags, words in (
       ('--learning_rate=1e20', ('Lower --learning_rate',)),
       ('--algorithm=mine:not_a_number', ('check your algorithm',))):
-    done = server.run(
+    done = whole.run(
         *shlex.split(f'{_RUN} --workdir=other{len(words[0])} {flags}'),
         cwd=tmp_path, module='moon_jax', limit=300)
     assert done.status == 1

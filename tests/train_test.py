@@ -423,9 +423,7 @@ def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
     (['--flagfile=nowhere.flags'], ['nowhere.flags']),
     (['digits'], ['digits', 'must be flags']),
 ])
-def test_invalid_input_is_reported_in_one_line(flags, words, tmp_path,
-                                                   monkeypatch):
-  monkeypatch.setenv('JAX_LOG_COMPILES', '1')
+def test_invalid_input_is_reported_in_one_line(flags, words, whole, tmp_path):
   (tmp_path / 'file').write_text('')
   (tmp_path / 'other').mkdir()
   (tmp_path / 'other' / 'config.json').write_text(
@@ -434,21 +432,21 @@ def test_invalid_input_is_reported_in_one_line(flags, words, tmp_path,
   flags = [flag.replace(TMP, str(tmp_path)) for flag in flags]
   if not any(flag.startswith('--dataset') for flag in flags):
     flags = ['--dataset=digits', *flags]
-  status, _, err = train(*flags, cwd=tmp_path)
-  assert status == 2, err
+  done = whole.run(*flags, cwd=tmp_path)
+  assert done.status == 2, done.err
   for word in words:
-    assert word in err
-  assert 'Traceback' not in err and err.count('\n') <= 3  # none compiled
+    assert word in done.err
+  assert 'Traceback' not in done.err and done.err.count('\n') <= 3
 
 
 @pytest.mark.parametrize('name', sorted(
     path.name for path in (ROOT / 'experiments').glob('*.flags')))
-def test_flag_files_are_valid_and_tell_what_to_expect(name, tmp_path):
+def test_flag_files_are_valid_and_tell_what_to_expect(name, quick, tmp_path):
   path = ROOT / 'experiments' / name
   text = path.read_text()
   assert text.startswith('#') and 'accuracy' in text
-  status, _, err = train(
-      f'--flagfile={path}', '--data_dir=/no/such', '--workdir=/proc/run',
-      cwd=tmp_path)
+  done = quick.run(f'--flagfile={path}', '--data_dir=/no/such',
+                   '--workdir=/proc/run', cwd=tmp_path)
   # The flags of the file are valid: only the invalid ones are reported.
-  assert status == 2 and ('--data_dir' in err or '--workdir' in err)
+  assert done.status == 2
+  assert '--data_dir' in done.err or '--workdir' in done.err

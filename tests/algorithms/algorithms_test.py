@@ -27,7 +27,6 @@ from federation import SIZES
 from moon_jax import losses
 from moon_jax.algorithms import base
 from moon_jax.algorithms import from_config
-from moon_jax.algorithms import privacy
 from moon_jax.algorithms import registry
 from moon_jax.algorithms import server
 from moon_jax.algorithms.fedavg import fedavg
@@ -72,29 +71,79 @@ def name_of(setting):
   return '-'.join(str(value) for value in setting.values())
 
 
+class Shared:
+  """An algorithm, whose federations share compiled programs.
+
+  Its model has statistics, unless the algorithm refuses models with them.
+  """
+
+  def __init__(self, algorithm, is_private, atol):
+    self.algorithm, self.is_private, self.atol = algorithm, is_private, atol
+    self._model = federation.linear_model(has_state=not is_private)
+    self._round_fns = {}
+
+  def federation(self, **kwargs):
+    made = Federation(self.algorithm, model=self._model, **kwargs)
+    made.round_fn = self._round_fns.setdefault(made.mesh, made.round_fn)
+    return made
+
+  def run(self, cohorts=COHORTS, runs=(0,), **kwargs):
+    federated = self.federation(**kwargs)
+    for cohort in cohorts:
+      federated.round(cohort, runs)
+    return copied(federated.state)
+
+  @functools.cached_property
+  def unbroken(self):
+    """The state after all cohorts: one run, one lane, no padding."""
+    return self.run()
+
+  def two_runs(self):
+    """Two runs on three lanes, of which the first is `unbroken`."""
+    return self.federation(num_lanes=3, seeds=(0, 4),
+                           hparams={'learning_rate': (.05, .01)})
+
+  @functools.cached_property
+  def two_states(self):
+    """The variables, client and server state of each of `two_runs`."""
+    both = self.two_runs()
+    for cohort in COHORTS:
+      both.round(cohort, runs=(0, 1))
+    return [jax.tree.map(lambda x, r=r: jnp.copy(x[r:r + 1]),
+                         shared_state(both.state)) for r in (0, 1)]
+
+
+def shared_state(state):
+  return state.variables, state.clients, state.server
+
+
+@functools.cache
+def shared(name):
+  setting = SETTINGS[name]
+  # An adaptive server divides by small numbers, so rounding grows.
+  return Shared(from_config.make(config_of(setting)), 'dp_clip' in setting,
+                5e-6 if 'server_optimizer' in setting else 1e-6)
+
+
+DEFAULT = [*METHODS, PRIVATE, *VARIANTS]
+SETTINGS = {name_of(setting): setting for setting in [*DEFAULT, *COMBINED]}
+
+
 @pytest.fixture(params=[
-    *(pytest.param(s, id=name_of(s)) for s in [*METHODS, PRIVATE, *VARIANTS]),
-    *(pytest.param(s, id=name_of(s), marks=pytest.mark.slow)
-      for s in COMBINED)])
-def algorithm(request):
+    *(name_of(setting) for setting in DEFAULT),
+    *(pytest.param(name_of(setting), marks=pytest.mark.slow)
+      for setting in COMBINED)])
+def method(request):
   """Every method; and, slow, each under every server optimizer."""
-  yield from made(request.param)
-
-
-def made(setting):
   # optax's adaptive optimizers and noise promote types themselves.
-  promotes = 'server_optimizer' in setting or 'dp_clip' in setting
+  promotes = {'server_optimizer', 'dp_clip'} & set(SETTINGS[request.param])
   with jax.numpy_dtype_promotion('standard' if promotes else 'strict'):
-    yield from_config.make(config_of(setting))
+    yield shared(request.param)
 
 
 def config_of(setting):
   config = Config(num_negatives=2, num_clients=len(SIZES), momentum=0.)
   return checks.validate(dataclasses.replace(config, **setting))
-
-
-def is_private(algorithm):
-  return algorithm.finish.__module__ == privacy.__name__
 
 
 def run(algorithm, cohorts=COHORTS, **kwargs):
@@ -104,16 +153,22 @@ def run(algorithm, cohorts=COHORTS, **kwargs):
   return federated.state
 
 
-def test_convex_loss_falls(algorithm):
-  federated = Federation(
-      algorithm, hparams={'mu': .1, 'momentum': 0., 'learning_rate': .2})
+@functools.cache
+def variables_of_fedavg():
+  return run(fedavg()).variables
+
+
+def test_convex_loss_falls(method):
+  federated = method.federation(
+      hparams={'mu': .1, 'momentum': 0., 'learning_rate': .2})
   before = cross_entropy(federated)
   for t in range(12):
     table, metrics = federated.round()
     assert np.isfinite(metrics.loss_TL).all()
     if t == 0:
       losses_of_first = metrics.loss_TL[table.job_TL >= 0]
-  if not algorithm.per_client_init:  # alone, a client learns its own classes
+  # Alone, a client learns its own classes.
+  if not method.algorithm.per_client_init:
     assert cross_entropy(federated) < before - .1
   losses_of_last = metrics.loss_TL[table.job_TL >= 0]
   assert losses_of_last.mean() < .95 * losses_of_first.mean()
@@ -131,90 +186,76 @@ def cross_entropy(federated):
   return jax.vmap(losses.cross_entropy_B)(outputs.logits, labels).mean()
 
 
-def test_no_second_compilation(algorithm, compilations):
-  federated = Federation(algorithm, num_lanes=2)
-  federated.round(COHORTS[0])
-  assert compilations
+def test_lanes_change_nothing(method):
+  assert_trees_close(method.two_states[0], shared_state(method.unbroken),
+                     atol=method.atol)
+
+
+def test_runs_share_a_table_and_nothing_else(method):
+  """Two runs in one program are the two runs each alone."""
+  alone = method.run(seeds=(4,), hparams={'learning_rate': .01})
+  assert_trees_close(method.two_states[1], shared_state(alone),
+                     atol=method.atol)
+
+
+def test_no_second_compilation(method, compilations):
+  both = method.two_runs()
+  jax.jit(lambda x: 2 * x)(1.)
+  assert compilations  # they are noticed
+  both.round(COHORTS[0], runs=(0, 1))  # compiles, unless a test before did
   compilations.clear()
-  tables = [federated.round(cohort)[0] for cohort in COHORTS]
+  tables = [both.round(cohort, runs=(0, 1))[0] for cohort in COHORTS]
   assert len({int(table.num_rows.max()) for table in tables}) > 1
   assert not compilations
 
 
-def test_lanes_change_nothing(algorithm, num_lanes=3):
-  model = federation.linear_model(has_state=not is_private(algorithm))
-  one = run(algorithm, num_lanes=1, model=model)
-  several = run(algorithm, num_lanes=num_lanes, model=model)
-  assert_trees_close(one._replace(key=()), several._replace(key=()))
+def test_padding_changes_nothing(method):
+  """Of rows and jobs of the table, and of clients."""
+  roomy = method.run(num_rows=100, num_jobs=7, num_clients=len(SIZES) + 5)
+  clients = jax.tree.map(lambda x: x[:, :len(SIZES)], roomy.clients)
+  assert_trees_close(method.unbroken.clients, clients, atol=0)
+  assert_trees_close(method.unbroken.variables, roomy.variables, atol=0)
 
 
-def test_padding_changes_nothing(algorithm):
-  tight = run(algorithm)
-  roomy = run(algorithm, num_rows=100, num_jobs=7)
-  more_clients = run(algorithm, num_clients=len(SIZES) + 5)
-  assert_trees_close(tight.clients, roomy.clients, atol=0)
-  assert_trees_close(tight.variables, roomy.variables, atol=0)
-  assert_trees_close(tight.variables, more_clients.variables, atol=0)
-
-
-def test_padded_examples_never_reach_model_state(algorithm):
+def test_padded_examples_never_reach_model_state(method):
   """Client 4 has 3 examples in a batch of 8: its mean is over those 3."""
-  if is_private(algorithm):
+  if method.is_private:
     pytest.skip('refuses models with statistics: see privacy_test.py')
-  model = federation.linear_model(has_state=True)
-  state = run(algorithm, cohorts=[(4,)], model=model)
-  variables = state.clients if algorithm.per_client_init else state.variables
-  of_client = (0, 4) if algorithm.per_client_init else 0
+  state = method.run(cohorts=[(4,)])
+  is_alone = method.algorithm.per_client_init
+  variables = state.clients if is_alone else state.variables
   pixels = np.asarray(federation.normalize(jnp.asarray(IMAGES[CLIENTS[4]])))
   mean = pixels.reshape(3, -1).mean(0)
   np.testing.assert_allclose(
-      variables['batch_stats']['mean'][of_client], mean * (1 - .9**2),
-      atol=1e-6)
+      variables['batch_stats']['mean'][(0, 4) if is_alone else 0],
+      mean * (1 - .9**2), atol=1e-6)
 
 
-def test_order_of_cohort_changes_nothing(algorithm):
-  given = run(algorithm)
-  turned = run(algorithm, cohorts=[cohort[::-1] for cohort in COHORTS])
-  assert_trees_close(given._replace(key=()), turned._replace(key=()))
+def test_order_of_cohort_changes_nothing(method):
+  turned = method.run([cohort[::-1] for cohort in COHORTS])
+  assert_trees_close(shared_state(method.unbroken), shared_state(turned))
 
 
-def test_absent_clients_keep_their_state(algorithm):
-  federated = Federation(algorithm, num_lanes=3)
-  federated.round((0, 1, 2, 3))
-  before = jax.tree.map(np.array, federated.state.clients)
-  federated.round((2, 3, 4, 5))
-  after = jax.tree.map(np.array, federated.state.clients)
+def test_absent_clients_keep_their_state(method):
+  both = method.two_runs()
+  both.round((0, 1, 2, 3), runs=(0, 1))
+  before = jax.tree.map(np.array, both.state.clients)
+  both.round((2, 3, 4, 5), runs=(0, 1))
+  after = jax.tree.map(np.array, both.state.clients)
   jax.tree.map(lambda x, y: np.testing.assert_array_equal(
       x[:, [0, 1, 6, 7]], y[:, [0, 1, 6, 7]]), before, after)
   for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after)):
     assert (x[:, 2] != y[:, 2]).any()
 
 
-def test_runs_share_a_table_and_nothing_else(algorithm):
-  """Two runs in one program are the two runs each alone."""
-  rates, seeds = (.05, .01), (3, 4)
-  both = Federation(algorithm, num_lanes=3, seeds=seeds,
-                    hparams={'learning_rate': rates})
-  for cohort in COHORTS:
-    both.round(cohort, runs=(0, 1))
-  for r, (rate, seed) in enumerate(zip(rates, seeds)):
-    alone = run(algorithm, seeds=(seed,), hparams={'learning_rate': rate})
-    of_run = jax.tree.map(
-        lambda x: x[r:r + 1], (both.state.variables, both.state.clients))
-    # An adaptive server divides by small numbers, so rounding grows.
-    assert_trees_close(of_run, (alone.variables, alone.clients), atol=5e-6)
-
-
-def test_resuming_equals_not_stopping(algorithm, tmp_path):
-  unbroken = run(algorithm)
-  first = Federation(algorithm)
+def test_resuming_equals_not_stopping(method, tmp_path):
+  first, second = method.federation(), method.federation()
   for cohort in COHORTS[:2]:
     first.round(cohort)
-  second = Federation(algorithm)
   second.state = saved_and_restored(first.state, second, tmp_path)
   for cohort in COHORTS[2:]:
     second.round(cohort)
-  assert_trees_close(unbroken, second.state, atol=0)
+  assert_trees_close(method.unbroken, second.state, atol=0)
 
 
 def saved_and_restored(state, federation, path):
@@ -280,7 +321,7 @@ def test_combinations_keep_the_contract(setting, compilations, tmp_path):
 @pytest.mark.parametrize('algorithm', [moon(2), l2(), fedprox()])
 def test_at_mu_0_it_is_fedavg(algorithm):
   assert_trees_close(
-      run(algorithm, hparams={'mu': 0.}).variables, run(fedavg()).variables)
+      run(algorithm, hparams={'mu': 0.}).variables, variables_of_fedavg())
 
 
 def test_fednova_of_equal_steps_is_fedavg():
@@ -316,7 +357,7 @@ def test_effective_steps_sum_the_coefficients_of_momentum(k, rho):
 
 def test_server_momentum_0_and_rate_1_is_the_average():
   plain = server.with_optimizer(fedavg(), server.momentum(1., 0., 'hsu'))
-  assert_trees_close(run(plain).variables, run(fedavg()).variables)
+  assert_trees_close(run(plain).variables, variables_of_fedavg())
 
 
 def test_scaffold_server_variate_is_the_mean_of_all_clients():

@@ -13,6 +13,7 @@ from benchmarks import bench_environment
 from benchmarks import bench_limit
 from benchmarks import bench_report
 
+pytestmark = pytest.mark.bench
 ROOT = pathlib.Path(__file__).parents[2]
 
 

@@ -15,6 +15,7 @@ from benchmarks.cross_device import __main__ as command
 from benchmarks.cross_device import report
 from experiments import cross_device_cnn
 
+pytestmark = pytest.mark.bench
 ROOT = pathlib.Path(__file__).parents[2]
 PFL_PYTHON = os.environ.get('MOON_JAX_PFL_PYTHON', '')  # Python with pfl
 

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import precision
 
+pytestmark = pytest.mark.bench
 # Bounds of the largest error of a weight. Measured: 1.5e-8 (highest, tf32x3),
 # 5.4e-6 (tf32), 1e-4 (bfloat16).
 LIMITS = {

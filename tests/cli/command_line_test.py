@@ -7,27 +7,31 @@ import sys
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_SCRIPT = """if True:
-    import errno
-    import sys
-    from moon_jax import errors
-    from moon_jax.cli import command_line
+_SCRIPT = """
+import errno
+import sys
+from moon_jax import errors
+from moon_jax.cli import command_line
 
-    def run(config):
-      print('mu', config.mu, flush=True)
-      {body}
+def run(config):
+  print('mu', config.mu, flush=True)
+  {body}
 
-    command_line.define_config()
-    sys.argv[0] = 'command'
-    command_line.start('command', run)
-    """
+command_line.define_config()
+sys.argv[0] = 'command'
+command_line.start('command', run)
+"""
 
 
-def command(body, *args):
-  done = subprocess.run(
-      [sys.executable, '-c', _SCRIPT.format(body=body), *args], text=True,
-      capture_output=True, timeout=60, check=False, cwd=_ROOT)
-  return done.returncode, done.stdout, done.stderr
+@pytest.fixture
+def command(quick, tmp_path):
+  """Returns a function that runs a command with this body."""
+  def run(body, *args):
+    (tmp_path / 'own_command.py').write_text(_SCRIPT.format(body=body))
+    done = quick.run(*args, cwd=tmp_path, module='own_command')
+    return done.status, done.out, done.err
+
+  return run
 
 
 @pytest.mark.parametrize('body, status, words', [
@@ -49,7 +53,7 @@ def command(body, *args):
     ("raise OSError(errno.EISDIR, 'no file')", 1, 'Traceback'),
     ("raise KeyError('x')", 1, 'Traceback'),
 ])
-def test_exit_statuses(body, status, words):
+def test_exit_statuses(body, status, words, command):
   actual, out, err = command(body, '--mu=3')
   assert (actual, out) == (status, 'mu 3.0\n'), err
   assert err.startswith(words) and bool(err) == bool(words)
@@ -61,18 +65,16 @@ def test_exit_statuses(body, status, words):
     (['--mu=1', 'word'], "got the positional argument 'word'"),
     (['a', 'word'], "got the positional argument 'a'"),
 ])
-def test_invalid_flags_are_errors(args, words):
+def test_invalid_flags_are_errors(args, words, command):
   status, out, err = command('pass', *args)
   assert (status, out) == (2, '') and words in err
 
 
 @pytest.mark.parametrize('flag', ['--help', '-h', '--helpfull', '--helpshort'])
-def test_help_exits_with_status_0(flag):
-  done = subprocess.run(
-      [sys.executable, '-m', 'moon_jax.train', flag], text=True, cwd=_ROOT,
-      capture_output=True, timeout=60, check=False)
-  assert done.returncode == 0 and not done.stderr
-  assert 'Number of communication rounds.' in done.stdout
+def test_help_exits_with_status_0(flag, quick, tmp_path):
+  done = quick.run(flag, cwd=tmp_path)
+  assert done.status == 0 and not done.err
+  assert 'Number of communication rounds.' in done.out
 
 
 def test_help_for_a_reader_that_ends_is_no_error():

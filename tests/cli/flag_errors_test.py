@@ -1,24 +1,20 @@
 """Errors of flags have one line, name what is meant and exit with status 2."""
 
-import pathlib
-import subprocess
-import sys
-
 import pytest
 
 import moon_jax as mj
 from moon_jax.sweep import flag_files
 
-_ROOT = pathlib.Path(__file__).parents[2]
 
+@pytest.fixture
+def error(quick, tmp_path):
+  def error(module, *words):
+    done = quick.run(*words, cwd=tmp_path, module=module)
+    assert (done.status, done.out) == (2, '')
+    assert done.err.count('\n') == 1
+    return done.err
 
-def error(*words):
-  done = subprocess.run(
-      [sys.executable, '-m', *words], text=True, capture_output=True,
-      timeout=60, check=False, cwd=_ROOT)
-  assert (done.returncode, done.stdout) == (2, '')
-  assert done.stderr.count('\n') == 1
-  return done.stderr
+  return error
 
 
 @pytest.mark.parametrize('word, message', [
@@ -37,7 +33,7 @@ def error(*words):
     ('--flagfile=x', 'train: Unable to open flagfile: [Errno 2]'),
     ('false', "'false'; write --FLAG or --noFLAG without a value"),
 ])
-def test_errors_of_flags(word, message):
+def test_errors_of_flags(word, message, error):
   assert message in error('moon_jax.train', word)
 
 
@@ -52,7 +48,7 @@ def test_errors_of_flags(word, message):
     (('moon_jax.sweep', '--grid', 'gpus=1,2'), 'JAX uses all GPUs'),
     (('moon_jax.report', 'x', '--bugdet=smoke'), 'did you mean --budget=smoke'),
 ])
-def test_errors_of_commands(words, message):
+def test_errors_of_commands(words, message, error):
   assert message in error(*words)
 
 

@@ -20,12 +20,24 @@ _FIELDS = [field.name for field in dataclasses.fields(Config)]
 
 
 def run(*words, columns=''):
+  """Runs Python in a process of its own."""
   env = os.environ | ({'COLUMNS': columns} if columns else {})
   done = subprocess.run(
       [sys.executable, *words], text=True, capture_output=True, timeout=60,
       check=False, cwd=_ROOT, env=env)
   assert done.returncode == 0, done.stderr
   return done
+
+
+@pytest.fixture
+def output(quick):
+  """Returns a function that runs a module and returns what it prints."""
+  def output(module, *words):
+    done = quick.run(*words, cwd=_ROOT, module=module)
+    assert done.status == 0, done.err
+    return done.out
+
+  return output
 
 
 def flags_of(text):
@@ -39,8 +51,8 @@ def flags_of(text):
     ('plan', ['grid', 'sweep', 'target', 'devices', 'processes', 'gbit',
               'seconds_per_row', 'seconds_per_job']),
 ])
-def test_help_lists_each_flag_once(command, own):
-  text = run('-m', 'moon_jax', command, '--help').stdout
+def test_help_lists_each_flag_once(command, own, output):
+  text = output('moon_jax', command, '--help')
   expected = _FIELDS + own if command == 'train' else own + _FIELDS
   assert flags_of(text) == expected
   titles = re.findall(r'^(\w.*):$', text, re.M)
@@ -71,8 +83,8 @@ def test_topics_are_the_sections_of_the_page_of_flags():
       assert field.default == type(field.default)(words.get(default, default))
 
 
-def test_the_short_help_is_short():
-  text = run('-m', 'moon_jax.train', '-h').stdout
+def test_the_short_help_is_short(output):
+  text = output('moon_jax.train', '-h')
   assert 12 <= len(flags_of(text)) <= 16
   assert {'dataset', 'algorithm', 'num_rounds', 'workdir'} <= {*flags_of(text)}
   assert text.count('\n') < 70 and '--help lists all' in text
@@ -89,8 +101,8 @@ def test_lines_fit_the_terminal(columns):
 
 @pytest.mark.parametrize('command', _COMMANDS)
 @pytest.mark.parametrize('prefix', ['moon_jax.', 'moon_jax '])
-def test_examples_are_valid_commands(command, prefix):
-  text = run('-m', *f'{prefix}{command}'.split(), '-h').stdout
+def test_examples_are_valid_commands(command, prefix, output):
+  text = output(*f'{prefix}{command}'.split(), '-h')
   examples = re.findall(r'^  (?:moon-jax|python -m) (.*)$',
                         text.partition('\nExamples:')[2], re.M)
   assert len(examples) >= 2
@@ -99,7 +111,7 @@ def test_examples_are_valid_commands(command, prefix):
     called = [f'moon_jax.{command}'] if prefix == 'moon_jax.' else [
         'moon_jax', command]
     assert words[0] == called[-1]
-    run('-m', *called, *words[1:], '--only_check_args')
+    output(*called, *words[1:], '--only_check_args')
 
 
 @pytest.mark.parametrize('command', _COMMANDS)
@@ -111,8 +123,8 @@ def test_help_does_not_import_jax(command):
       imported)
 
 
-def test_heads_show_defaults_and_choices():
-  text = run('-m', 'moon_jax.train', '--help').stdout
+def test_heads_show_defaults_and_choices(output):
+  text = output('moon_jax.train', '--help')
   for head in ('--num_rounds=100 ', '--weight_decay=1e-5 ', '--workdir=DIR ',
                '--optimizer=sgd|adam|amsgrad\n', '--[no]augment ',
                '--participation=1 ', '--coordinator_address=HOST:PORT\n'):

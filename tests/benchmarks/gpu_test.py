@@ -1,0 +1,75 @@
+"""The measurement on a GPU, tried on a CPU."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import gpu
+from docs_pages import ROOT
+
+pytestmark = pytest.mark.bench
+
+
+def run(out, *flags):
+  return subprocess.run(
+      [sys.executable, '-m', 'benchmarks.gpu', f'--out={out}', '--tiny',
+       '--device=cpu', *flags], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+      check=False)
+
+
+def lines(out):
+  return [json.loads(line) for line in
+          (out / 'results.jsonl').read_text().splitlines()]
+
+
+def test_parts_are_measured_once(tmp_path):
+  flags = ['--match=precision|speed|12 runs|clients']
+  done = run(tmp_path, *flags)
+  assert not done.returncode, done.stdout
+  names = [line['part'] for line in lines(tmp_path)]
+  assert names == [
+      'device', 'precision: dtype=bfloat16', 'speed: moon, 1 lanes',
+      'sweep: 12 runs of moon', 'clients: 20, 4 per round']
+  results = {line['part']: line['result'] for line in lines(tmp_path)}
+  assert results['sweep: 12 runs of moon']['largest_difference'] < 1e-6
+  assert results['clients: 20, 4 per round'][
+      'num_compilations_after_first_round'] == 0
+  page = (tmp_path / 'README.md').read_text()
+  assert '| dtype=bfloat16 | ' in page and '## sweep' in page
+  again = run(tmp_path, *flags)
+  assert not again.returncode and not again.stdout
+
+
+@pytest.mark.slow
+def test_everything(tmp_path):
+  done = run(tmp_path)
+  failed = [line['part'] for line in lines(tmp_path) if 'error' in line]
+  assert not failed or failed == ['pytorch: moon', 'pytorch: fedavg'], (
+      done.stdout)  # without PyTorch
+
+
+def test_a_part_that_fails_or_hangs_is_an_error():
+  task = {'kind': 'tests', 'words': ['no_such_file'], 'golden': ''}
+  with pytest.raises(RuntimeError, match='ended with status 1'):
+    gpu.run_part(task | {'limit': 100}, {})
+  with pytest.raises(RuntimeError, match='not done after 0.01 s'):
+    gpu.run_part(task | {'limit': .01}, {})
+
+
+def test_all_parts_have_a_kind_and_a_table():
+  for is_tiny in False, True:
+    found = gpu.parts('', 'cuda', 'golden', is_tiny)
+    assert {task['kind'] for task in found.values()} == set(gpu._KINDS)
+    assert all(name.startswith(f'{task["kind"]}: ')
+               for name, task in found.items())
+  page = gpu.markdown([
+      {'part': 'device', 'result': {
+          'device': 'H200', 'num_devices': 1, 'versions': {'jax': '1'}}},
+      {'part': 'tests: contract', 'result': {
+          'passed': 3, 'failures': ['a.py::b']}},
+      {'part': 'memory: resnet18', 'error': 'not done after 3 s'}])
+  assert '1 x H200, jax 1.' in page
+  assert '| contract | 3 | 0 | a.py::b |' in page
+  assert '| resnet18 | not done after 3 s |  |  |  |' in page

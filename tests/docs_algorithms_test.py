@@ -1,0 +1,128 @@
+"""The algorithms of the documentation: FedDyn and FedDecorr."""
+
+import jax
+import numpy as np
+import pytest
+
+from docs_pages import module
+import federation
+from federation import assert_trees_close
+from federation import Federation
+from federation import HPARAMS
+from federation import IMAGES
+from federation import LABELS
+from federation import NUM_CLASSES
+from federation import SIZES
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.config import Config
+
+pytestmark = pytest.mark.docs
+COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
+
+
+@pytest.fixture
+def feddyn():
+  made = module('docs/feddyn.py')
+  return lambda alpha: made.feddyn(Config(num_clients=len(SIZES)), alpha)
+
+
+def test_with_a_vanishing_alpha_its_clients_are_fedavgs(feddyn):
+  """And its server takes the mean, plus what the clients moved."""
+  ours, theirs = (Federation(a, keep_models=True)
+                  for a in (feddyn(1e-6), fedavg()))
+  (_, found), (_, expected) = (f.round(COHORTS[0]) for f in (ours, theirs))
+  assert_trees_close(found.models_J, expected.models_J)
+
+
+def test_it_equals_a_plain_numpy_loop(feddyn):
+  alpha = .1
+  federated = Federation(feddyn(alpha), num_lanes=2)
+  w = np.concatenate([
+      np.asarray(federated.state.variables['params'][k][0], np.float64).ravel()
+      for k in 'wb'])
+  x_all = ((IMAGES.reshape(len(IMAGES), -1) / 255.) - .5) / .25
+  x_all = np.concatenate([x_all, np.ones((len(x_all), 1))], 1)
+  lr, momentum, decay = (
+      HPARAMS[k] for k in ('learning_rate', 'momentum', 'weight_decay'))
+  g, h = np.zeros((len(SIZES), w.size)), np.zeros(w.size)
+  for t, cohort in enumerate(COHORTS):
+    federated.round(cohort)
+    local = {}
+    for c in cohort:
+      wi, v = w.copy(), 0
+      for epoch in range(2):
+        order = federation.order(t, epoch, c)
+        stop = max(len(order) // 8, 1) * 8
+        for batch in np.split(order[:stop], range(8, min(stop, len(order)), 8)):
+          logits = x_all[batch] @ wi.reshape(-1, NUM_CLASSES)
+          p = np.exp(logits - logits.max(1, keepdims=True))
+          p /= p.sum(1, keepdims=True)
+          error = (p - np.eye(NUM_CLASSES)[LABELS[batch]]) / len(batch)
+          v = momentum * v + ((x_all[batch].T @ error).ravel() - g[c]
+                              + alpha * (wi - w) + decay * wi)
+          wi = wi - lr * v
+      local[c] = wi
+    for c, wi in local.items():
+      g[c] -= alpha * (wi - w)
+      h -= alpha * (wi - w) / len(SIZES)
+    total = sum(SIZES[c] for c in cohort)
+    w = sum(SIZES[c] / total * wi for c, wi in local.items()) - h / alpha
+  found = np.concatenate([
+      np.ravel(federated.state.variables['params'][k][0]) for k in 'wb'])
+  np.testing.assert_allclose(found, w, atol=3e-6)
+  np.testing.assert_allclose(
+      np.concatenate([np.reshape(federated.state.clients[k][0], (8, -1))
+                      for k in 'wb'], 1), g, atol=1e-6)
+
+
+def test_it_keeps_the_contract(feddyn, compilations):
+  one, several = (Federation(feddyn(.1), num_lanes=lanes, num_jobs=jobs)
+                  for lanes, jobs in ((1, 4), (3, 7)))
+  one.round(COHORTS[0])
+  compilations.clear()
+  for cohort in COHORTS[1:]:
+    one.round(cohort)
+  assert not compilations
+  for cohort in COHORTS:
+    several.round(cohort[::-1])
+  assert_trees_close(one.state._replace(key=()), several.state._replace(key=()),
+                     atol=3e-6)
+  absent = [i for i in range(len(SIZES)) if i not in COHORTS[0]]
+  before = jax.tree.map(lambda x: np.array(x[:, absent]), one.state.clients)
+  one.round(COHORTS[0])
+  jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[:, absent]),
+               before, one.state.clients)
+
+
+@pytest.fixture
+def feddecorr():
+  return module('docs/feddecorr.py')
+
+
+def test_decorrelation_equals_numpy(feddecorr):
+  """Padding, whatever it holds, and features without variance do not count."""
+  rng = np.random.default_rng(0)
+  features = rng.normal(size=(7, 4)) @ rng.normal(size=(4, 4))
+  correlation = np.corrcoef(features.T)
+  np.fill_diagonal(correlation, 0)
+  expected = (correlation**2).sum() / 16
+  padded = np.float32(np.concatenate([features, 1e3 * np.ones((2, 4))]))
+  mask_B = np.float32([1] * 7 + [0] * 2)
+  term = jax.value_and_grad(feddecorr.decorrelation)
+  value, grad = term(padded, mask_B)
+  assert value == pytest.approx(expected, rel=1e-5)
+  assert not grad[7:].any() and grad[:7].any()
+  padded[:, 2] = 0
+  correlation[2] = correlation[:, 2] = 0
+  value, grad = term(padded, mask_B)
+  assert value == pytest.approx((correlation**2).sum() / 16, rel=1e-5)
+  assert np.isfinite(grad).all()
+
+
+def test_with_beta_0_feddecorr_is_fedavg(feddecorr):
+  ours, theirs = (Federation(a) for a in (
+      feddecorr.feddecorr(Config(), 0.), fedavg()))
+  for f in (ours, theirs):
+    f.hparams = {**f.hparams, 'beta': 0 * f.hparams['mu']}
+    f.round(COHORTS[0])
+  assert_trees_close(ours.state.variables, theirs.state.variables)
