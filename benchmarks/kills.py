@@ -1,76 +1,82 @@
-"""Kills a run repeatedly, and compares it with an uninterrupted run.
+"""Kills processes of runs and sweeps, and compares them with intact ones.
 
 python -m benchmarks.kills --out=DIR [--kills=30] [--case=moon]
 
-SIGKILL is sent at random times: while a checkpoint is being written, during a
-round or its evaluation, or at any time after the program started. After each
-kill the same command resumes the run. At the end, all metrics except times and
-all bits of the last checkpoint must equal those of the uninterrupted run. If
-they do not, the exit status is 1.
+The cases moon and scaffold are one run each; one, two and three are a sweep of
+six runs in so many processes that start the same command. SIGKILL is sent to a
+process at random times: while a checkpoint is being written, during a round or
+its evaluation, at any time after it started, and, in sweeps, while it compiles,
+writes the files of a finished run or waits for other processes. Then the same
+command starts again; except after the last kill of a sweep with several
+processes, whose runs the others take over. At the end, the metrics of each run
+except times, all bits of its last checkpoint and its files must equal those of
+a command that was not killed, and no run may have been trained after it was
+finished. If they do not, the exit status is 1.
 """
 
 import argparse
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterable
 import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 _DIGITS = ('--dataset=digits --model=mlp --num_clients=8 --participation=.5 '
-           '--local_epochs=2 --batch_size=16 --learning_rate=.02 --beta=5 '
-           '--checkpoint_every=1')
-CASES = {
-    'moon': f'{_DIGITS} --algorithm=moon --num_negatives=2 --mu=1',
-    'scaffold': f'{_DIGITS} --algorithm=scaffold --momentum=0',
-}
+           '--batch_size=16 --learning_rate=.02 --beta=5 --checkpoint_every=1')
+_RUN = f'{_DIGITS} --local_epochs=2'
+_SWEEP = (f'{_DIGITS} --local_epochs=1 --algorithm=moon --num_negatives=2 '
+          '--grid mu=1,5')
 _TIMES = 'seconds', 'examples_per_second'  # metrics that are not compared
-_KINDS = 'checkpoint', 'round', 'anywhere'
+_FILES = 'config.json', 'partition.npz', 'model.safetensors', 'cohorts.txt'
+_ROUNDS = re.compile(r'(\d+)/\d+ rounds of (\d+) runs')
 _ROOT = pathlib.Path(__file__).parents[1]
 
 
+class Case(NamedTuple):
+  """A command, how many processes start it, and when they are killed."""
+
+  module: str
+  flags: str
+  num_processes: int = 1
+  kinds: tuple[str, ...] = ('checkpoint', 'round', 'anywhere')
+
+
+_OF_SWEEPS = 'anywhere', 'compiling', 'checkpoint', 'round'
+CASES = {
+    'moon': Case('train', f'{_RUN} --algorithm=moon --num_negatives=2 --mu=1'),
+    'scaffold': Case('train', f'{_RUN} --algorithm=scaffold --momentum=0'),
+    'one': Case('sweep', _SWEEP, 1, _OF_SWEEPS),
+    'two': Case('sweep', f'{_SWEEP} --max_runs=2', 2, _OF_SWEEPS),
+    'three': Case('sweep', f'{_SWEEP} --max_runs=1', 3, _OF_SWEEPS)}
+
+
 def main() -> None:
-  run_cases(__doc__, CASES, compare, 'kills', num_kills=30)
-
-
-def run_cases(description: str, cases: Iterable[str], compare_fn: Callable,
-              name: str, num_kills: int) -> None:
-  """Runs the command of a kill benchmark, and exits with its status.
-
-  Args:
-    description: of the command.
-    cases: the names of its cases.
-    compare_fn: a function of the case, an output directory, the number of kills
-      and a seed that returns the result, with "same".
-    name: results are written to NAME_CASE.json.
-    num_kills: the default number of kills of each case.
-  """
-  parser = argparse.ArgumentParser(description=description)
+  parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument('--out', type=pathlib.Path, required=True,
                       help='output directory')
-  parser.add_argument('--kills', type=int, default=num_kills,
-                      help='number of kills of each case (default: '
-                      f'{num_kills})')
-  parser.add_argument('--case', choices=list(cases), action='append',
+  parser.add_argument('--kills', type=int, default=15,
+                      help='number of kills of each case (default: 15)')
+  parser.add_argument('--case', choices=list(CASES), action='append',
                       help='may be repeated; all cases by default')
   parser.add_argument('--seed', type=int, default=0,
                       help='seed of the times of the kills')
   args = parser.parse_args()
   is_same = True
-  for case in args.case or cases:
-    result = compare_fn(case, args.out / case, args.kills, args.seed)
-    is_same &= bool(result['same'])
-    print(json.dumps(result, indent=1), flush=True)
-    (args.out / f'{name}_{case}.json').write_text(
-        json.dumps(result, indent=1) + '\n')
+  for case in args.case or CASES:
+    result = compare(case, args.out / case, args.kills, args.seed)
+    is_same &= result['same']
+    text = json.dumps(result, indent=1)
+    print(text, flush=True)
+    (args.out / f'kills_{case}.json').write_text(f'{text}\n')
   sys.exit(not is_same)
 
 
@@ -80,97 +86,192 @@ def compare(case: str, out: pathlib.Path, kills: int,
 
   Args:
     case: a name of `CASES`.
-    out: a directory for both runs.
+    out: a directory for both.
     kills: number of kills.
     seed: seed of the times of the kills.
 
   Returns:
-    The kind of each kill and the files it left, and whether both runs have the
-    same results.
+    The kind of each kill and what it left, and whether both have the same
+    results.
 
   Raises:
-    AssertionError: if a run fails, or ends before it is killed.
+    AssertionError: if a process fails, or ends before it is killed.
   """
-  flags = f'{CASES[case]} --num_rounds={12 * kills}'
-  reference, killed = out / 'reference', out / 'killed'
-  start = time.monotonic()
-  _finish(flags, reference)
-  run_seconds = time.monotonic() - start
-  draw = random.Random(seed)
-  history = []
-  while len(history) < kills:
-    kind = _KINDS[len(history) % len(_KINDS)]
-    process = _start(flags, killed)
-    is_killed = _kill(process, kind, killed, draw, min(run_seconds, 8.))
-    if not is_killed:
-      raise AssertionError(f'{kind}: the run ended before it was killed')
-    history.append({'kind': kind, **_files_left(killed)})
-    print(history[-1], file=sys.stderr, flush=True)
-  _finish(flags, killed)
-  (metrics, state), (other_metrics, other_state) = map(
-      outcome, (reference, killed))
-  same_metrics = metrics == other_metrics
-  same_state = bits(state) == bits(other_state)
+  command = CASES[case]
+  # Runs of a sweep have unlike numbers of rounds, so that some finish while
+  # others of their program train.
+  rounds = [12 * kills] if command.module == 'train' else [
+      kills // 2, kills, 6 * kills]
+  grid = '--grid num_rounds=' if len(rounds) > 1 else '--num_rounds='
+  command = command._replace(
+      flags=f'{command.flags} {grid}{",".join(map(str, rounds))}')
+  killed = _Killed(command, out, random.Random(seed))
+  try:
+    kinds = [command.kinds[i % len(command.kinds)] for i in range(kills)]
+    history = [killed.kill(kind, i + 1 == kills)
+               for i, kind in enumerate(kinds)]
+    tables = killed.finish()
+  finally:
+    killed.end()
+  process = _start(command, out / 'reference', out / 'reference.txt')
+  assert process.wait() == 0, out / 'reference.txt'
+  table = _table(out / 'reference.txt')
+  same = {run.name: _same(run, killed.workdir / run.relative_to(
+      out / 'reference')) for run in _runs(out / 'reference')}
+  is_table_same = all(other == table for other in tables)
+  repeated = killed.num_repeated()
   return {
-      'flags': flags,
+      'flags': command.flags,
+      'processes': command.num_processes,
       'kinds': Counter(kill['kind'] for kill in history),
-      'left half a checkpoint': sum(kill['half_written'] for kill in history),
+      'left half a checkpoint': sum(
+          kill['half_written'] > 0 for kill in history),
       'left metrics ahead of checkpoints': sum(
-          kill['lines'] > kill['checkpoint'] for kill in history),
-      'rounds': len(metrics),
-      'same_metrics': same_metrics,
-      'same_state': same_state,
-      'same': same_metrics and same_state,
+          kill['lines'] > kill['checkpoints'] for kill in history),
+      'rounds': sum(num_lines(run) for run in _runs(out / 'reference')),
+      'rounds shown by all processes': sum(
+          map(_rounds_shown, out.glob('process-*.txt'))),
+      'finished runs trained again': repeated,
+      'tables printed': len(tables),
+      'same_runs': sum(same.values()),
+      'same_tables': is_table_same,
+      'same': bool(same) and all(same.values()) and not repeated and (
+          is_table_same),
       'kills': history}
 
 
-def _start(flags, workdir):
-  return subprocess.Popen(
-      [sys.executable, '-m', 'moon_jax.train', f'--workdir={workdir}',
-       *flags.split()], cwd=_ROOT, stdout=subprocess.DEVNULL,
-      stderr=subprocess.PIPE, text=True)
+class _Killed:
+  """A command whose processes are killed."""
 
+  def __init__(self, command, out, draw):
+    out.mkdir(parents=True, exist_ok=True)
+    self.workdir = out / 'killed'
+    self._command, self._out, self._draw = command, out, draw
+    self._num_started = self._num_at_end = 0
+    self._finished = {}  # run -> identity of its summary
+    self._children = [self._next() for _ in range(command.num_processes)]
 
-def _finish(flags, workdir):
-  process = _start(flags, workdir)
-  _, errors = process.communicate()
-  if process.returncode:
-    raise AssertionError(f'status {process.returncode}: {errors}')
+  def _next(self):
+    """Returns a new process and the file of its output."""
+    log = self._out / f'process-{self._num_started:02}.txt'
+    self._num_started += 1
+    return _start(self._command, self.workdir, log), log
 
-
-def _kill(process, kind, workdir, draw, max_seconds):
-  """Kills a run at a random time of this kind; returns False if it ended."""
-  if kind == 'anywhere':
-    try:
-      process.wait(draw.uniform(0, max_seconds))
-      return False
-    except subprocess.TimeoutExpired:
-      pass
-  else:
-    first = num_lines(workdir)
-    last = first + draw.randint(2, 4)
-    has_started = False
-    while True:
-      if process.poll() is not None:
-        return False
-      lines = num_lines(workdir)
-      # A resumed run first truncates its metrics to those of its checkpoint.
-      has_started |= lines != first
-      if has_started and lines >= last:
-        break
-      time.sleep(.002)
-    if kind == 'checkpoint':
-      while process.poll() is None and not has_partial_checkpoint(workdir):
-        time.sleep(.0005)
-      time.sleep(draw.uniform(0, .02))
+  def kill(self, kind, is_last):
+    """Kills a process at a random time of a kind; returns what it left."""
+    index = self._draw.randrange(len(self._children))
+    process, log = self._children[index]
+    kind = self._wait(kind, process, log)
+    process.kill()
+    assert process.wait() == -9, f'{kind}: the command ended before it: {log}'
+    self._look()
+    runs = _runs(self.workdir)
+    left = {
+        'kind': kind, 'process': int(log.stem[-2:]),
+        'lines': sum(map(num_lines, runs)),
+        'checkpoints': sum(map(_newest_checkpoint, runs)),
+        'finished': len(self._finished),
+        'half_written': sum(map(has_partial_checkpoint, runs))}
+    print(left, file=sys.stderr, flush=True)
+    if is_last and len(self._children) > 1:
+      del self._children[index]
     else:
-      time.sleep(draw.uniform(0, .4))
-  process.kill()
-  process.communicate()
-  return process.returncode == -9
+      time.sleep(self._draw.uniform(0, 4) * (len(self._children) > 1))
+      self._children[index] = self._next()
+    return left
+
+  def _wait(self, kind, process, log):
+    """Waits for a time to kill; returns its kind."""
+    if kind == 'anywhere':
+      time.sleep(self._draw.uniform(0, 8))
+      return kind
+    first, writing = _rounds_shown(log), self._writing()
+    last = first + self._draw.randint(2, 8)
+    while process.poll() is None:
+      if self._writing() - writing and (
+          self._num_at_end <= len(self._finished)):
+        self._num_at_end += 1
+        time.sleep(self._draw.uniform(0, .3))
+        return 'files of a finished run'
+      text, shown = log.read_text(), _rounds_shown(log)
+      if text.endswith('other processes train\n'):
+        time.sleep(self._draw.uniform(0, 2))
+        return 'waiting'
+      if kind == 'compiling' and (
+          text.count('results in') > text.count('compiled in')):
+        time.sleep(self._draw.uniform(0, 2))
+        return kind
+      if kind == 'compiling' and shown > first + 12:  # it has compiled before
+        return 'round'
+      if kind != 'compiling' and shown >= last and (
+          kind == 'round' or any(map(
+              has_partial_checkpoint, _runs(self.workdir)))):
+        time.sleep(self._draw.uniform(0, .4 if kind == 'round' else .02))
+        return kind
+      self._look()
+      time.sleep(.001)
+    return kind
+
+  def _writing(self):
+    """Returns the runs with a final model that have no summary yet."""
+    return {run for run in _runs(self.workdir) if any(run.glob('model*'))
+            and not (run / 'summary.json').exists()}
+
+  def _look(self):
+    """Notes the runs that are finished."""
+    for run in _runs(self.workdir):
+      if run not in self._finished and (run / 'summary.json').exists():
+        self._finished[run] = _identity(run)
+
+  def num_repeated(self):
+    """Returns how many runs were written again after they were finished."""
+    return sum(_identity(run) != was for run, was in self._finished.items())
+
+  def finish(self):
+    """Waits for the processes; returns the tables that they printed."""
+    for process, log in self._children:
+      while process.poll() is None:
+        self._look()
+        time.sleep(.01)
+      assert process.returncode == 0, log
+    return [_table(log) for _, log in self._children]
+
+  def end(self):
+    for process, _ in self._children:
+      process.kill()
 
 
-def num_lines(workdir):
+def _start(command, workdir, log):
+  with open(log, 'w') as out:
+    return subprocess.Popen(
+        [sys.executable, '-m', f'moon_jax.{command.module}',
+         f'--workdir={workdir}', *command.flags.split()], cwd=_ROOT,
+        stdout=out, stderr=subprocess.STDOUT)
+
+
+def _runs(workdir):
+  """Returns the directories of the runs of a sweep, or of the only run."""
+  if (workdir / 'config.json').exists():
+    return [workdir]
+  return sorted(workdir.glob('digits-*'))
+
+
+def _rounds_shown(log):
+  """Returns the rounds that a process shows to have trained."""
+  total = before = 0
+  for line in log.read_text().splitlines():
+    if line.startswith('compiled in'):
+      before = None  # a new program
+    elif line.startswith('round '):
+      total += 1
+    elif match := _ROUNDS.match(line):
+      done, runs = map(int, match.groups())
+      total += runs if before is None else done - before
+      before = done
+  return total
+
+
+def num_lines(workdir: pathlib.Path) -> int:
   """Returns the number of complete lines of metrics."""
   try:
     return (workdir / 'metrics.jsonl').read_bytes().count(b'\n')
@@ -178,42 +279,50 @@ def num_lines(workdir):
     return 0
 
 
-def has_partial_checkpoint(workdir):
-  """Returns whether a checkpoint is being written, or was when it ended."""
+def _checkpoints(workdir):
   try:
-    return any('tmp' in name for name in os.listdir(workdir / 'checkpoints'))
+    return os.listdir(workdir / 'checkpoints')
   except FileNotFoundError:
-    return False
+    return []
+
+
+def has_partial_checkpoint(workdir: pathlib.Path) -> bool:
+  """Returns whether a checkpoint is being written, or was when it ended."""
+  return any('tmp' in name for name in _checkpoints(workdir))
 
 
 def _newest_checkpoint(workdir):
-  try:
-    names = os.listdir(workdir / 'checkpoints')
-  except FileNotFoundError:
-    return 0
-  return max((int(name) for name in names if name.isdecimal()), default=0)
+  return max((int(name) for name in _checkpoints(workdir)
+              if name.isdecimal()), default=0)
 
 
-def _files_left(workdir):
-  return {'lines': num_lines(workdir),
-          'checkpoint': _newest_checkpoint(workdir),
-          'half_written': has_partial_checkpoint(workdir)}
+def _identity(run):
+  files = (run / 'summary.json').stat(), (run / 'metrics.jsonl').stat()
+  return [(stat.st_ino, stat.st_mtime_ns) for stat in files]
 
 
-def outcome(workdir):
-  """Returns the lines of metrics without times, and the last checkpoint."""
+def _table(log):
+  return [line for line in log.read_text().splitlines()
+          if line.startswith('|')]
+
+
+def _outcome(run):
+  """Returns the metrics without times, and the bits of the last checkpoint."""
   lines = [json.loads(line) for line in
-           (workdir / 'metrics.jsonl').read_text().splitlines()]
-  lines = [{name: value for name, value in line.items() if name not in _TIMES}
-           for line in lines]
-  step = _newest_checkpoint(workdir)
-  return lines, ocp.load((workdir / 'checkpoints' / str(step)).absolute())
+           (run / 'metrics.jsonl').read_text().splitlines()]
+  state = ocp.load(
+      (run / 'checkpoints' / str(_newest_checkpoint(run))).absolute())
+  return ([{name: value for name, value in line.items() if name not in _TIMES}
+           for line in lines],
+          [(jax.tree_util.keystr(path), np.asarray(x).tobytes())
+           for path, x in jax.tree.leaves_with_path(state)])
 
 
-def bits(tree):
-  """Returns the path and the bytes of each array."""
-  return [(jax.tree_util.keystr(path), np.asarray(x).tobytes())
-          for path, x in jax.tree.leaves_with_path(tree)]
+def _same(run, other):
+  """Returns whether two work directories have the same results."""
+  return _outcome(run) == _outcome(other) and all(
+      (run / name).read_bytes() == (other / name).read_bytes()
+      for name in _FILES)
 
 
 if __name__ == '__main__':

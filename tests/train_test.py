@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -56,6 +57,21 @@ def with_(config, **changes):
   return Config(**{**config.to_dict(), **changes})
 
 
+@pytest.fixture(scope='session')
+def runs(tmp_path_factory):
+  """A directory with runs of SMALL: `half` has 2 rounds, and `whole` all 4."""
+  directory = tmp_path_factory.mktemp('runs')
+  run.run(with_(SMALL, workdir=str(directory / 'half'), num_rounds=2))
+  run.run(with_(SMALL, workdir=str(directory / 'whole')))
+  return directory
+
+
+@pytest.fixture
+def half(runs, tmp_path):
+  """A copy of the run of 2 rounds."""
+  return shutil.copytree(runs / 'half', tmp_path / 'half')
+
+
 def test_command_writes_all_that_it_promises(tmp_path, compilation_cache):
   resolved = checks.validate(SMALL)
   flags = [f'--{"" if v is not False else "no"}{k}'
@@ -98,16 +114,12 @@ def test_command_writes_all_that_it_promises(tmp_path, compilation_cache):
   assert metrics_of(workdir) == metrics
 
 
-def test_resumed_run_equals_unbroken_run(tmp_path):
-  run.run(with_(SMALL, workdir=str(tmp_path / 'unbroken')))
-  broken = tmp_path / 'broken'
-  run.run(with_(SMALL, workdir=str(broken), num_rounds=2))
+def test_resumed_run_equals_unbroken_run(runs, half):
   # A line of a round that no checkpoint holds, and half a line.
-  with open(broken / 'metrics.jsonl', 'a') as out:
+  with open(half / 'metrics.jsonl', 'a') as out:
     out.write('{"round": 3, "train_loss": 99}\n{"round": 4, "tra')
-  run.run(with_(SMALL, workdir=str(broken), lanes=0))
-  assert results(metrics_of(broken)) == results(
-      metrics_of(tmp_path / 'unbroken'))
+  run.run(with_(SMALL, workdir=str(half), lanes=0))
+  assert results(metrics_of(half)) == results(metrics_of(runs / 'whole'))
 
 
 def test_fewer_test_examples_are_recorded(tmp_path, capsys, monkeypatch):
@@ -135,11 +147,10 @@ def test_fewer_test_examples_are_recorded(tmp_path, capsys, monkeypatch):
     run.run(with_(config, eval_examples=0))
 
 
-def test_a_run_of_an_earlier_version_resumes(tmp_path):
+def test_a_run_of_an_earlier_version_resumes(half):
   """Its config.json and its checkpoint know nothing of later flags."""
-  config = with_(SMALL, workdir=str(tmp_path))
-  run.run(with_(config, num_rounds=2))
-  path = tmp_path / 'config.json'
+  config = with_(SMALL, workdir=str(half))
+  path = half / 'config.json'
   fields = json.loads(path.read_text())
   path.write_text(json.dumps({
       name: value for name, value in fields.items()
@@ -147,19 +158,18 @@ def test_a_run_of_an_earlier_version_resumes(tmp_path):
   with pytest.raises(UserError, match='another config.*--eval_examples=0'):
     run.run(with_(config, eval_examples=75))
   run.run(config)
-  lines = metrics_of(tmp_path)
+  lines = metrics_of(half)
   assert len(lines) == 4 and 'test_examples' not in lines[-1]
 
 
-def test_listed_cohorts_replay_a_run(tmp_path):
+def test_listed_cohorts_replay_a_run(runs, tmp_path):
   """cohorts.txt of a sampled run gives that run again; other lists others."""
-  run.run(with_(SMALL, workdir=str(tmp_path / 'sampled')))
-  cohorts = tmp_path / 'sampled' / 'cohorts.txt'
+  cohorts = pathlib.Path(shutil.copy(runs / 'whole' / 'cohorts.txt', tmp_path))
   listed = with_(SMALL, participation=1., cohorts_file=str(cohorts),
                  workdir=str(tmp_path / 'listed'))
   run.run(listed)
   assert results(metrics_of(tmp_path / 'listed')) == results(
-      metrics_of(tmp_path / 'sampled'))
+      metrics_of(runs / 'whole'))
   cohorts.write_text('0\n1 2 3 4\n5 0\n1\n')
   with pytest.raises(UserError, match='where --cohorts_file=.*had other'):
     run.run(listed)
@@ -329,18 +339,17 @@ def test_shuffles_are_addressed_by_seed_round_and_client(tmp_path):
   assert len({tuple(p) for p in places}) == 6
 
 
-def test_a_checkpoint_without_metrics_is_reported(tmp_path):
-  run.run(with_(SMALL, workdir=str(tmp_path), num_rounds=2))
-  (tmp_path / 'metrics.jsonl').unlink()
+def test_a_checkpoint_without_metrics_is_reported(half):
+  (half / 'metrics.jsonl').unlink()
   with pytest.raises(UserError, match='must hold metrics.jsonl next to'):
-    run.run(with_(SMALL, workdir=str(tmp_path)))
+    run.run(with_(SMALL, workdir=str(half)))
 
 
-def test_summary_is_made_up_for(tmp_path):
-  config = with_(SMALL, workdir=str(tmp_path), num_rounds=2)
-  first = run.run(config)
-  (tmp_path / 'summary.json').unlink()
-  again = run.run(config)
+def test_summary_is_made_up_for(half):
+  path = half / 'summary.json'
+  first = json.loads(path.read_text())
+  path.unlink()
+  again = run.run(with_(SMALL, workdir=str(half), num_rounds=2))
   assert again['test_accuracy'] == first['test_accuracy']
 
 
@@ -350,11 +359,10 @@ def test_summary_is_made_up_for(tmp_path):
     (lambda p: (p / 'config.json').write_text('[1]'), 'config.json'),
     (lambda p: (p / 'config.json').write_text('{}'), 'another configuration'),
 ])
-def test_a_damaged_work_directory_is_reported(damage, words, tmp_path):
-  run.run(with_(SMALL, workdir=str(tmp_path), num_rounds=2))
-  damage(tmp_path)
+def test_a_damaged_work_directory_is_reported(damage, words, half):
+  damage(half)
   with pytest.raises(UserError, match=f'--workdir.*{words}'):
-    run.run(with_(SMALL, workdir=str(tmp_path)))
+    run.run(with_(SMALL, workdir=str(half)))
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import sweep_kills
+from benchmarks import kills
 from moon_jax.config import Config
 from moon_jax.engine import lanes as lanes_lib
 from moon_jax.errors import InterruptedRun
@@ -408,10 +408,10 @@ def test_a_process_takes_over_the_runs_of_a_killed_one(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('case', sweep_kills.CASES)
+@pytest.mark.parametrize('case', ['one', 'two', 'three'])
 def test_killed_sweeps_resume_to_the_same_bits(case, tmp_path):
-  """The short form of `python -m benchmarks.sweep_kills`."""
-  found = sweep_kills.compare(case, tmp_path / 'out', kills=6, seed=1)
+  """The short form of `python -m benchmarks.kills --case=CASE`."""
+  found = kills.compare(case, tmp_path / 'out', kills=6, seed=1)
   assert found['same'] and found['same_runs'] == 6
   assert found['tables printed'] == max(1, found['processes'] - 1)
 
