@@ -80,6 +80,19 @@ def test_clients_share_the_rest():
     split.make(dataclasses.replace(CONFIG, num_clients=37), DATA)
 
 
+@pytest.mark.parametrize('flags', [
+    dict(label_noise=1.), dict(concept_shift=2)])
+def test_held_out_examples_have_the_labels_of_their_client(flags):
+  """Shifted first and held out then: both parts are of one distribution."""
+  config = dataclasses.replace(
+      CONFIG, partition='iid', client_test_fraction=.25, **flags)
+  clients, tests, _, labels = split.make(config, DATA)
+  changed = labels != DATA.train_labels
+  for client, (train, held_out) in enumerate(zip(clients, tests.indices)):
+    is_shifted = 'label_noise' in flags or client % 2 == 1
+    assert changed[train].any() == changed[held_out].any() == is_shifted
+
+
 def test_a_run_on_fewer_training_examples():
   """The draw is that of NumPy's legacy generator, for all seeds and methods."""
   few = np.sort(np.random.RandomState([0, 0, 2]).permutation(N)[:300])

@@ -4,6 +4,7 @@ import pathlib
 import warnings
 
 from flax import linen as nn
+from flax import nnx
 import jax
 import jax.numpy as jnp
 from models import networks
@@ -198,8 +199,8 @@ def test_nnx_equals_linen():
   x = jax.random.normal(jax.random.key(0), (6, 4))
   mask_B = jnp.float32([1, 1, 1, 1, 0, 0])
   linen = mj.from_flax(networks.Linen())
-  nnx = mj.from_nnx(lambda rngs: networks.Nnx(rngs=rngs))
-  ours, theirs = (m.init(jax.random.key(1), x) for m in (nnx, linen))
+  model = mj.from_nnx(lambda rngs: networks.Nnx(rngs=rngs))
+  ours, theirs = (m.init(jax.random.key(1), x) for m in (model, linen))
   names = {'dense/kernel': ('dense', 'kernel'), 'dense/bias': ('dense', 'bias'),
            'norm/scale': ('norm', 'scale'), 'norm/bias': ('norm', 'bias'),
            'out/kernel': ('out', 'kernel'), 'out/bias': ('out', 'bias')}
@@ -208,23 +209,41 @@ def test_nnx_equals_linen():
   ours['params'] = {
       name: theirs['params'][a][b] for name, (a, b) in names.items()}
   expected, _ = linen.apply(theirs, x, mask_B, train=False)
-  found, same = nnx.apply(ours, x, mask_B, train=False)
+  found, same = model.apply(ours, x, mask_B, train=False)
   np.testing.assert_allclose(found.logits, expected.logits, atol=1e-6)
   assert same is ours
   key = jax.random.key(2)
   _, expected = linen.apply(theirs, x, mask_B, train=True, key=key)
-  outputs, found = nnx.apply(ours, x, mask_B, train=True, key=key)
+  outputs, found = model.apply(ours, x, mask_B, train=True, key=key)
   for name in ('mean', 'var'):
     np.testing.assert_allclose(found['state'][f'norm/{name}'],
                                expected['batch_stats']['norm'][name], atol=1e-6)
-  again, _ = nnx.apply(ours, x, mask_B, train=True, key=key)
+  again, _ = model.apply(ours, x, mask_B, train=True, key=key)
   np.testing.assert_array_equal(outputs.features, again.features)
-  other, _ = nnx.apply(
+  other, _ = model.apply(
       ours, x, mask_B, train=True, key=jax.random.key(3))
   is_kept = [np.asarray(o.features != 0) for o in (outputs, other)]
   assert (is_kept[0] != is_kept[1]).any() and is_kept[0].any()
   with pytest.raises(mj.UserError, match='needs a key to train'):
-    nnx.apply(ours, x, mask_B, train=True)
+    model.apply(ours, x, mask_B, train=True)
+
+
+def test_layers_of_nnx_draw_independently():
+  """Two layers with dropout drop other inputs, in the same step."""
+  class Twice(nnx.Module):
+    def __init__(self, rngs):
+      self.first, self.second = (
+          nnx.Dropout(.5, rngs=rngs.fork()) for _ in range(2))
+
+    def __call__(self, x):
+      return jnp.stack([self.first(x), self.second(x)])
+
+  model = mj.from_nnx(lambda rngs: Twice(rngs))
+  x = jnp.ones((8, 8))
+  outputs, _ = model.apply(model.init(jax.random.key(0), x), x, jnp.ones(8),
+                           train=True, key=jax.random.key(1))
+  first, second = np.asarray(outputs.logits) != 0
+  assert (first != second).mean() > .2 and first.any() and second.any()
 
 
 def test_padding_of_a_network_without_mask_causes_a_warning():

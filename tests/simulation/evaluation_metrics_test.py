@@ -68,6 +68,14 @@ def test_the_calibration_error_equals_a_plain_loop(case):
   assert metrics.ece(logits, labels) == pytest.approx(expected)
 
 
+def test_of_equal_logits_the_first_five_classes_are_the_top5():
+  """A network that predicts nothing has 5 of 8 classes right, not all or none."""
+  labels = np.arange(8, dtype=np.int32)
+  assert metrics.top5(np.zeros((8, 8), np.float32), labels) == 5 / 8
+  border = np.float32([[3, 1, 1, 2, 1, 1, 1, 0]] * 2)  # 0, 3, and 1, 2, 4
+  assert metrics.top5(border, np.array([4, 5])) == 1 / 2
+
+
 def test_top5_needs_more_classes():
   with pytest.raises(UserError, match='more than 5 classes; got 4'):
     metrics.top5(LOGITS, LABELS)

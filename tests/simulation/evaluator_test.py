@@ -76,6 +76,21 @@ def test_each_set_has_its_own_examples(shard_data, dataset, monkeypatch):
     np.testing.assert_allclose(line[name], expected, rtol=1e-6)
 
 
+def test_an_example_of_several_clients_counts_once(monkeypatch):
+  monkeypatch.setattr(Simulation, 'compile', lambda self: None)
+  federation = tiny_federation.make(
+      clients=[np.arange(10), np.arange(5, 15)], eval_on='train')
+  simulation = Simulation(federation)
+  inputs, labels = (x[:15] for x in federation.data[1:3])
+  outputs, _ = federation.model.apply(
+      simulation.global_model(), jnp.asarray(inputs), jnp.ones(15), train=False)
+  logits = np.asarray(outputs.logits, np.float64)
+  line = simulation.evaluate()
+  assert line['global_train_accuracy'] == (logits.argmax(1) == labels).mean()
+  assert line['global_train_loss'] == pytest.approx(
+      loss_of(logits, labels), rel=1e-5)
+
+
 def test_without_the_flags_no_bit_changes(dataset):
   plain = dataclasses.replace(
       CONFIG, validation_fraction=0., eval_on='test', metrics='')

@@ -21,9 +21,11 @@ def test_metrics_by_hand():
 @pytest.mark.parametrize('num_clients, num_worst', [
     (1, 1), (9, 1), (19, 1), (20, 2), (100, 10)])
 def test_the_worst_tenth(num_clients, num_worst):
+  """Of the clients with held-out examples: as many others do not count."""
   correct = np.random.RandomState(0).permutation(num_clients)
   found = heldout_metrics.of_clients('x', Outcomes(
-      correct, np.zeros(num_clients), np.full(num_clients, 100)))
+      np.pad(correct, (0, num_clients)), np.zeros(2 * num_clients),
+      np.repeat([100, 0], num_clients)))
   assert found['x_accuracy_worst_tenth'] == pytest.approx(
       np.arange(num_worst).mean() / 100)
 

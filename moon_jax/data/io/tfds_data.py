@@ -24,11 +24,17 @@ def find(root: pathlib.Path, name: str) -> pathlib.Path | None:
     root: a directory of prepared data sets, or the directory of one version.
     name: name of the data set in tensorflow-datasets.
   """
-  infos = sorted(root.glob(f'{name}/*/dataset_info.json'))
+  infos = sorted(root.glob(f'{name}/*/dataset_info.json'), key=_version)
   root_info = root / 'dataset_info.json'
   if _dataset_name(root_info) == name:
     infos.append(root_info)
   return infos[-1].parent if infos else None
+
+
+def _version(info: pathlib.Path) -> list[int]:
+  """Returns the version as numbers; [] of an unfinished one, which is first."""
+  numbers = info.parent.name.split('.')
+  return [*map(int, numbers)] if all(n.isdecimal() for n in numbers) else []
 
 
 def _dataset_name(info: pathlib.Path) -> str | None:

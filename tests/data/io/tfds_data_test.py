@@ -106,6 +106,16 @@ def test_examples_without_ids_remain_in_the_stored_order(tmp_path):
       for k, image in zip(dataset.train_labels, dataset.train_inputs)}
 
 
+@pytest.mark.parametrize('versions', [
+    ('3.0.2', '10.0.0', '9.9.9'), ('10.0.0.incompleteAB12', '10.0.0'),
+    ('2.0.0', '10.0.0', '10.0.0.incomplete9')])
+def test_the_newest_version_is_read(tmp_path, versions):
+  for version in versions:
+    (tmp_path / 'cifar10' / version).mkdir(parents=True)
+    (tmp_path / 'cifar10' / version / 'dataset_info.json').write_text('{}')
+  assert tfds_data.find(tmp_path, 'cifar10').name == '10.0.0'
+
+
 def test_another_data_set_is_not_found(tmp_path):
   prepare(tmp_path, 'array_record')
   directory = tfds_data.find(tmp_path, 'cifar10')
