@@ -69,7 +69,7 @@ def test_the_calibration_error_equals_a_plain_loop(case):
 
 
 def test_of_equal_logits_the_first_five_classes_are_the_top5():
-  """A network that predicts nothing has 5 of 8 classes right, not all or none."""
+  """Equal logits everywhere have 5 of 8 classes right, not all or none."""
   labels = np.arange(8, dtype=np.int32)
   assert metrics.top5(np.zeros((8, 8), np.float32), labels) == 5 / 8
   border = np.float32([[3, 1, 1, 2, 1, 1, 1, 0]] * 2)  # 0, 3, and 1, 2, 4
