@@ -50,19 +50,19 @@ def test_the_requirements_are_those_of_the_project():
 
 def test_the_tests_import_only_what_is_required():
   """Other packages are optional: `pytest.importorskip` names them."""
-  files = [*(_ROOT / 'tests').rglob('*.py')]
-  modules = set()
-  for file in files:
-    for node in ast.walk(ast.parse(file.read_bytes())):
+  own, optional, modules = set(sys.stdlib_module_names), set(), set()
+  for path in _ROOT.glob('[a-z]*/**/*.py'):
+    own |= {path.stem, path.parent.name}
+  for file in (_ROOT / 'tests').rglob('*.py'):
+    text = file.read_text(encoding='utf-8')
+    optional |= set(re.findall(r"importorskip\('(\w+)", text))
+    for node in ast.walk(ast.parse(text)):
       if isinstance(node, ast.Import):
         modules |= {alias.name for alias in node.names}
       elif isinstance(node, ast.ImportFrom):
         modules.add(node.module)
-  own = {file.stem for file in files} | {
-      path.name for path in [*_ROOT.iterdir(), *(_ROOT / 'tests').iterdir()]
-      if path.is_dir()} | sys.stdlib_module_names
   packages = importlib.metadata.packages_distributions()
-  names = {module.partition('.')[0] for module in modules} - own
+  names = {module.partition('.')[0] for module in modules} - own - optional
   listed = required(['test']) | {'ml-dtypes'}  # which JAX installs
   assert names >= {'pytest', 'jax'}
   assert not {name for name in names if not listed & {
