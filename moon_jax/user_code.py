@@ -153,8 +153,9 @@ def build(flag: str, name: str, args: str, *given: Any, first: str,
   try:
     signature.bind(*given, **kwargs)
   except TypeError as error:
+    given_as = f'--{flag}_args={args}' if args else f'--{flag}={name}'
     raise UserError(
-        f'--{flag}_args={args}: {error}. The signature of --{flag}={name} is '
+        f'{given_as}: {error}. The signature of --{flag}={name} is '
         f'{name.rpartition(":")[2]}{signature}; {first}') from error
   return call(flag, name, factory, *given, **kwargs)
 

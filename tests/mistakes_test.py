@@ -78,6 +78,8 @@ def with_loss(change_fn):
     return change_fn(*mj.fedavg().loss(model, variables, batch, view))
   return mj.fedavg()._replace(loss=loss)
 
+of_mu = lambda mu=5.: mj.moon(mu=mu)
+of_a_number = lambda number: mj.moon(mu=number)
 vector = lambda config: with_loss(lambda ce, aux: (ce * jnp.ones(3), aux))
 bare = lambda config: with_loss(lambda ce, aux: ce)
 forgotten = lambda config: with_loss(lambda ce, aux: None)
@@ -117,6 +119,10 @@ COMMANDS = [
             ('num_client', 'num_clients')),
     Mistake('a flag of another program', 'train --clients_per_round=5',
             ('clients_per_round', '--help')),
+    Mistake('a switch for TensorBoard', 'train --tensorboard',
+            ('--tensorboard', '--loggers=tensorboard')),
+    Mistake('a switch for W&B', 'train --wandb',
+            ('--wandb', '--loggers=wandb')),
     Mistake('spaces around =', 'train --dataset = digits',
             ("'digits'", '--')),
     Mistake('a flag file without --flagfile', 'train my.flags',
@@ -129,6 +135,9 @@ COMMANDS = [
     Mistake('spaces in a flag file', 'train --flagfile=my.flags',
             ('--dataset=digits', 'spaces'),
             [('my.flags', '--dataset = digits\n')]),
+    Mistake('a misspelled flag after a byte-order mark',
+            'train --flagfile=my.flags', ('num_round', 'num_rounds'),
+            [('my.flags', '\ufeff--num_round=3\n')]),
     Mistake('a flag file without dashes', 'train --flagfile=my.flags',
             ('dataset=digits', '--'), [('my.flags', 'dataset=digits\n')]),
     # Names of values.
@@ -279,6 +288,13 @@ COMMANDS = [
     Mistake('arguments that a factory does not take',
             'train --algorithm=mine:vector --algorithm_args=mu=5',
             ("'mu'", 'vector(config)'), _MINE),
+    Mistake('a factory without the configuration',
+            'train --algorithm=mine:of_mu',
+            ('mine:of_mu', 'config', 'mu=5.0', 'mine.py'), _MINE),
+    Mistake('a factory that takes a number for the configuration',
+            'train --dataset=digits --algorithm=mine:of_a_number',
+            ('mine:of_a_number', "hparams['mu']", 'number, is the conf'),
+            _MINE),
     *[Mistake(f'a loss that {what}',
               f'train --dataset=digits --algorithm=mine:{name}',
               (f'mine:{name}', *words), _MINE)
@@ -432,6 +448,15 @@ PYTHON = [
             ('labels', '[60, 4]', 'data.train_labels')),
     Mistake('beta 0', 'mj.partition.dirichlet(y, 3, beta=0, seed=0)',
             ('beta', 'above 0', 'got 0', 'beta=0.5')),
+    Mistake('text for beta',
+            "mj.partition.dirichlet(y, 3, beta='0.5', seed=0)",
+            ('beta', 'number', "'0.5'", 'beta=0.5')),
+    Mistake('text for the beta of sizes',
+            "mj.partition.quantity(60, 3, beta='0.5', seed=0)",
+            ('beta', 'number', "'0.5'")),
+    Mistake('half a shard',
+            'mj.partition.shards(y, 3, shards_per_client=1.5, seed=0)',
+            ('shards_per_client', 'integer', '1.5')),
     Mistake('no seed', 'mj.partition.iid(60, 3, seed=None)',
             ('seed', 'None', 'seed=0')),
     # Clients and cohorts.
@@ -444,7 +469,12 @@ PYTHON = [
     Mistake('an example twice', 'federation(clients=[[0, 1], [2, 3, 2]])',
             ('clients[1]', 'index 2', 'numpy.unique')),
     Mistake('a client without examples', 'federation(clients=[[0], []])',
-            ('clients', 'at least', '[1, 0]')),
+            ('clients', 'at least', 'clients[1]')),
+    Mistake('an empty client of a thousand', 'federation(clients='
+            '[[i % 60] for i in range(437)] + [[]] + [[0]] * 562)',
+            ('clients[437]',)),
+    Mistake('cohorts of floats', 'federation(cohorts=[[0., 1.]])',
+            ('cohorts[0]', 'integers', '[0.0, 1.0]')),
     Mistake('one cohort for all rounds', 'federation(cohorts=[0, 1])',
             ('cohorts', '[0, 1]', '[[0, 3], [1, 2]]')),
     Mistake('a cohort of unknown clients', 'federation(cohorts=[[0, 5]])',
@@ -463,6 +493,8 @@ PYTHON = [
     Mistake('a wrapped class', 'mj.from_flax(Net)', ('class Net', 'Net()')),
     Mistake('a data set for a number', 'mj.mlp(toy())',
             ('num_classes', 'Dataset', 'data.num_classes')),
+    Mistake('a float for the size of the projection', 'mj.mlp(3, 16.0)',
+            ('projection_dim', 'integer', '16.0')),
     Mistake('a network of ten classes', 'simulation(model=mj.mlp(10))',
             ('[B, 3]', 'float32[2, 10]')),
     Mistake('a CNN for features', 'simulation(model=mj.simple_cnn(3))',
@@ -478,6 +510,9 @@ PYTHON = [
             ('mu', '0 or more', '-1')),
     Mistake('a temperature of 0', 'federation(algorithm=mj.moon('
             'temperature=0))', ('temperature', 'above 0', '0.5')),
+    Mistake('a float for the number of negatives', 'federation('
+            'algorithm=mj.moon(num_negatives=2.0))',
+            ('num_negatives', 'integer', '2.0')),
     Mistake('half a negative', 'federation(algorithm=mj.moon('
             'num_negatives=1.5))', ('num_negatives', 'integer', '1.5')),
     Mistake('SCAFFOLD with momentum', 'federation(algorithm=mj.scaffold(3))',
@@ -510,6 +545,18 @@ PYTHON = [
             ('optimizer', 'sgd, adam, amsgrad')),
     Mistake('half an example per batch', 'federation(batch_size=4.5)',
             ('batch_size', 'int', '4.5')),
+    *[Mistake(f'a float for {name}', f'federation({name}={value})',
+              (f'--{name} must be an int', f'{value}',
+               f'Pass {name}={int(value)}'))
+      for name, value in (
+          ('batch_size', 8.), ('lanes', 2.), ('seed', 1.), ('local_epochs', 2.),
+          ('eval_examples', 3.), ('planned_rounds', 9.))],
+    Mistake('a float for a whole number in a configuration',
+            "mj.run(mj.Config(dataset='digits', batch_size=8.0))",
+            ('batch_size', 'int', '8.0')),
+    Mistake('one number for the noise of all examples',
+            'federation(input_noise_std=0.1)',
+            ('input_noise_std', '60', 'shape []', 'numpy.full')),
     Mistake('no local epoch', 'federation(local_epochs=0)',
             ('local_epochs', 'at least 1', 'got 0')),
     Mistake('a metric by name', "federation(metrics={'f': 'f1'})",

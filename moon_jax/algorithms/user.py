@@ -1,7 +1,9 @@
 """User-defined algorithms: --algorithm=MODULE:FACTORY, or a value in Python."""
 
+from collections.abc import Mapping
 import functools
 import inspect
+import math
 from typing import Any
 
 import jax
@@ -33,9 +35,63 @@ def make(config: Config) -> Any:
     UserError: if there is no such factory, it does not take these arguments, or
       its code fails.
   """
-  return user_code.build(
-      'algorithm', config.algorithm, config.algorithm_args, config,
-      first='the configuration is its first argument')
+  name = f'--algorithm={config.algorithm}'
+  factory = user_code.load('algorithm', config.algorithm)
+  argument = _first_argument(factory)
+  if argument and argument.default is not inspect.Parameter.empty and (
+      argument.name != 'config'):
+    raise UserError(
+        f'{name} must take the configuration as its first argument, config; '
+        f'got {argument}{user_code.place(factory)}. Put config before it')
+  try:
+    algorithm = user_code.build(
+        'algorithm', config.algorithm, config.algorithm_args, config,
+        first='the configuration is its first argument')
+    if isinstance(algorithm, Algorithm):
+      check_hparams(algorithm.hparams, f'{name}: ')
+  except UserError as error:
+    if not argument or argument.name in ('self', 'config', 'cfg', 'c', '_'):
+      raise
+    raise UserError(f'{error}. The first argument, {argument.name}, is the '
+                    'configuration') from error
+  return algorithm
+
+
+def _first_argument(factory):
+  """Returns the first positional parameter; None if it is not known."""
+  try:
+    parameters = user_code.signature_of(factory).parameters.values()
+  except (TypeError, ValueError):
+    return None
+  return next((parameter for parameter in parameters if parameter.kind in (
+      inspect.Parameter.POSITIONAL_ONLY,
+      inspect.Parameter.POSITIONAL_OR_KEYWORD)), None)
+
+
+def check_hparams(hparams: Any, where: str = '') -> None:
+  """Checks that hyperparameters are finite numbers by name.
+
+  Args:
+    hparams: to check.
+    where: the beginning of error messages.
+
+  Raises:
+    UserError: naming the first one that is not.
+  """
+  if not isinstance(hparams, Mapping):
+    raise UserError(f'{where}Algorithm.hparams must be a dict of numbers by '
+                    f'name; got {user_model.kind_of(hparams)}')
+  for name, value in hparams.items():
+    try:
+      is_valid = not isinstance(value, str) and math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+      is_valid = False
+    if not is_valid:
+      got = ('the configuration' if isinstance(value, Config)
+             else repr(value))
+      raise UserError(f'{where}Algorithm.hparams[{name!r}] must be a finite '
+                      f'number; got {got}. Functions can close over other '
+                      'values')
 
 
 def check(name: str, algorithm: Algorithm, model: Model,

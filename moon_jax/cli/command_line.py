@@ -21,6 +21,7 @@ from absl import logging
 from moon_jax import user_code
 from moon_jax.cli import flag_errors
 from moon_jax.cli import help_page
+from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
 from moon_jax.distributed import processes
@@ -101,7 +102,7 @@ def start(name: str, run: Callable[[Config], None],
   def parse(argv):
     words.extend(argv[1:])
     try:
-      rest = flags.FLAGS(argv)
+      rest = flags.FLAGS([argv[0], *words_lib.expanded(argv[1:])])
       if arguments is not None:
         arguments.extend(rest[1:])
         return rest[:1]

@@ -8,9 +8,8 @@ method must not silently reach another.
 from collections.abc import Sequence
 import re
 
-from absl import flags
-
 from moon_jax.algorithms import registry
+from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.models import user as user_model
@@ -27,7 +26,7 @@ def check(config: Config, words: Sequence[str]) -> None:
     UserError: if a flag on the command line has no effect, or the mu of a flag
       file belongs to another method.
   """
-  given = names(words)
+  given = words_lib.names(words)
   for name in registry.ignored_flags(config):
     if name in given:
       raise UserError(
@@ -49,22 +48,8 @@ def check(config: Config, words: Sequence[str]) -> None:
         f'of {registry.default_mu(config):g}')
 
 
-def names(words: Sequence[str]) -> set[str]:
-  """Returns the flags that are named on a command line."""
-  found = [re.match(r'--?(\w+)', word) for word in words]
-  return {name for match in found if match
-          for name in (match[1], match[1].removeprefix('no'))}
-
-
-def flag_files(words: Sequence[str]) -> list[str]:
-  """Returns the words of a command line that name flag files."""
-  return [word for i, word in enumerate(words)
-          if re.match(r'--?flagfile\b', word)
-          or i and re.fullmatch(r'--?flagfile', words[i - 1])]
-
-
 def _algorithm_of_files(words):
   """Returns the algorithm that the flag files name, or the default."""
-  expanded = flags.FLAGS.read_flags_from_files(flag_files(words))
+  expanded = words_lib.expanded(words_lib.flag_files(words))
   found = re.findall(r'(?:^|\n)--?algorithm[= \n]+(\S+)', '\n'.join(expanded))
   return found[-1] if found else Config.algorithm

@@ -115,8 +115,13 @@ ADVICE = {
     **dict.fromkeys(
         'epsilon target_epsilon eps dp_epsilon'.split(),
         'give --dp_noise_multiplier; the run prints its epsilon'),
-    **dict.fromkeys('wandb use_wandb tensorboard log_wandb'.split(),
-                    'metrics.jsonl in --workdir has all metrics'),
+    **{name: f'give --loggers={logger}'
+       for logger, names in {
+           'wandb': 'wandb use_wandb log_wandb with_wandb',
+           'tensorboard': 'tensorboard use_tensorboard log_tensorboard tb',
+           'mlflow': 'mlflow use_mlflow', 'aim': 'aim use_aim',
+           'csv': 'csv log_csv'}.items()
+       for name in names.split()},
 }
 
 # Flag -> name of a value elsewhere -> the value, or the flags that set it. The

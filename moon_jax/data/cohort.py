@@ -71,7 +71,7 @@ def read(path: str, num_clients: int, num_rounds: int) -> list[list[int]]:
     UserError: if the file cannot be read, or a line is invalid.
   """
   try:
-    with open(pathlib.Path(path).expanduser(), encoding='utf-8') as file:
+    with open(pathlib.Path(path).expanduser(), encoding='utf-8-sig') as file:
       text = file.read(_MAX_CHARACTERS)
     if len(text) == _MAX_CHARACTERS:  # reading a device may never end
       raise ValueError(f'it has {_MAX_CHARACTERS:,} characters or more')

@@ -162,6 +162,7 @@ def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
   """
   labels = partition_checks.labels(labels)
   partition_checks.check_num_clients(num_clients, len(labels), 1)
+  partition_checks.check_shards_per_client(shards_per_client)
   num_shards = num_clients * shards_per_client
   if num_shards > len(labels):
     raise UserError(

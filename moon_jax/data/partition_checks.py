@@ -3,6 +3,7 @@
 All functions raise `UserError` with the argument, its value and a remedy.
 """
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,9 @@ def random(seed: int) -> np.random.RandomState:
 
 def check_beta(beta: float) -> None:
   """Checks a concentration."""
-  if not beta > 0:
-    raise UserError(f'beta must be above 0; got {beta}. The paper uses '
-                    'beta=0.5; smaller values are more uneven')
+  if not isinstance(beta, Real) or not beta > 0:
+    raise UserError(f'beta must be a number above 0; got {beta!r}. The paper '
+                    'uses beta=0.5; smaller values are more uneven')
 
 
 def check_num_clients(num_clients: int, num_examples: int,
@@ -52,3 +53,11 @@ def check_num_clients(num_clients: int, num_examples: int,
         f'--num_clients={num_clients} is too many for {num_examples} training '
         f'examples, as each client needs at least {min_examples}; lower '
         f'--num_clients to {num_examples // min_examples} or less')
+
+
+def check_shards_per_client(shards_per_client: int) -> None:
+  """Checks the number of shards of a client."""
+  if not isinstance(shards_per_client, int | np.integer) or (
+      shards_per_client < 1):
+    raise UserError('shards_per_client must be an integer of at least 1; got '
+                    f'{shards_per_client!r}. McMahan et al. use 2')

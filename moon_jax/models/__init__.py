@@ -50,6 +50,11 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
         type(num_classes).__name__)
     raise UserError('num_classes must be an integer of at least 1; got '
                     f'{got}. Pass data.num_classes')
+  if projection_dim is not None and (
+      not isinstance(projection_dim, int | np.integer) or projection_dim < 1):
+    raise UserError('projection_dim must be an integer of at least 1, or None '
+                    f'for no projection head; got {projection_dim!r}. The '
+                    'paper uses 256')
   return flax_modules.from_flax(MODELS[name](base.Options(
       num_classes, projection_dim, Arithmetic(dtype, precision, convolution),
       norm, num_tokens)))

@@ -6,7 +6,7 @@ import pathlib
 import shlex
 from typing import NamedTuple
 
-from moon_jax.cli import ignored_flags
+from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.report import arms as arms_lib
@@ -77,7 +77,7 @@ def run(config: Config, paths: Sequence[str], words: Sequence[str],
     UserError: if a file or a flag is invalid, or a run is impossible.
   """
   workdir = sweep_command.directory(config)
-  given = ignored_flags.names(words)
+  given = words_lib.names(words)
   if 'flagfile' in given:
     raise UserError('--flagfile cannot be given, since the files of tables '
                     'name flag files themselves; remove it')

@@ -1,6 +1,7 @@
 """Checks the values of a federation, before anything compiles."""
 
 from typing import Any
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -43,6 +44,7 @@ def check(federation: Any) -> None:
   if federation.config is None:  # partitions and cohorts of flags are valid
     _check_clients(federation)
     _check_cohorts(federation)
+    _check_noise(federation)
   if federation.client_tests is not None:
     _check_client_tests(federation)
   evaluation_checks.check_federation(federation)
@@ -78,10 +80,14 @@ def check_cohorts_until(federation: Any, last: int) -> None:
 def _check_clients(federation):
   clients, data = federation.clients, federation.data
   num_train = len(data.train_labels)
-  if not len(clients) or not clients_lib.sizes(clients).min():
+  empty = np.flatnonzero(clients_lib.sizes(clients) == 0)
+  if not len(clients) or empty.size:
+    got = 'no client' if not len(clients) else (
+        f'no examples in clients[{empty[0]}]' + (
+            f' and {empty.size - 1:,} others' * (empty.size > 1)))
     raise UserError('clients must list the training examples of each client, '
-                    'at least one client and one example each; got '
-                    f'{[len(c) for c in clients[:10]]} examples')
+                    f'at least one client and one example each; got {got}. '
+                    'Leave out clients without examples')
   indices = clients_lib.joined(clients)
   if not np.issubdtype(indices.dtype, np.integer) or not (
       0 <= indices.min() <= indices.max() < num_train):
@@ -107,6 +113,9 @@ def _check_cohorts(federation):
     raise UserError('cohorts must list the clients of each round; got none. '
                     'cohorts=None takes all clients in each round')
   for index, clients in enumerate(cohorts):
+    if not all(isinstance(client, SupportsIndex) for client in clients):
+      raise UserError(f'cohorts[{index}] must be integers, the numbers of '
+                      f'clients; got {list(clients)}. Convert them with int')
     if len(clients) and not (
         0 <= min(clients) and max(clients) < num_clients):
       raise UserError(
@@ -115,6 +124,15 @@ def _check_cohorts(federation):
     if len(set(clients)) < len(clients):
       raise UserError(f'cohorts[{index}] lists a client twice; got '
                       f'{list(clients)}. List each once')
+
+
+def _check_noise(federation):
+  std, count = federation.input_noise_std, len(federation.data.train_labels)
+  if std is not None and np.shape(std) != (count,):
+    raise UserError(
+        'input_noise_std must have one number for each of the '
+        f'{count} training examples; got shape {list(np.shape(std))}. '
+        f'numpy.full({count}, 0.1) gives all the same noise')
 
 
 def _check_client_tests(federation):

@@ -81,8 +81,10 @@ def check(settings: Any) -> None:
   hints = typing.get_type_hints(type(settings))
   for field in dataclasses.fields(settings):
     value, name = getattr(settings, field.name), field.name
-    if hints[name] in (str, int, float, bool):
-      _check_type(name, value, hints[name], field.metadata.get('choices'))
+    kind = int if hints[name] == int | None and value is not None else (
+        hints[name])
+    if kind in (str, int, float, bool):
+      _check_type(name, value, kind, field.metadata.get('choices'))
       _check_range(name, value, field)
     choices = field.metadata.get('choices')
     if choices and value not in choices:
@@ -127,17 +129,21 @@ def _entries(table, settings):
 def _check_type(name, value, kind, choices):
   """Accepts values that equal one of the type, and NaN as a float.
 
-  The range of floats excludes NaN.
+  The range of floats excludes NaN. Integers must have an integer type: ranges
+  and shapes of arrays take no floats.
   """
   try:
     is_valid = isinstance(value, str) == (kind is str) and (
         kind(value) == value or (kind is float and math.isnan(value)))
+    is_valid &= kind is not int or isinstance(value, SupportsIndex)
   except (TypeError, ValueError, OverflowError):
     is_valid = False
   if not is_valid:
     article = 'an' if kind is int else 'a'
     hint = ('. Pass functions and other values to moon_jax.Federation'
-            if callable(value) else '')
+            if callable(value) else
+            f'. Pass {name}={int(value)}'
+            if isinstance(value, float) and value.is_integer() else '')
     known = f', one of {", ".join(choices)}' if choices else ''
     raise UserError(f'--{name} must be {article} {kind.__name__}{known}; got '
                     f'{value!r}{hint}')

@@ -4,11 +4,15 @@ import warnings
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from moon_jax.algorithms import user as user_algorithm
 from moon_jax.data import clients as clients_lib
 from moon_jax.models import user as user_model
 from moon_jax.simulation.federation import Federation
+
+_SAMPLED = 100  # examples whose values are looked at
+_MAX_NORMALIZED = 100  # larger values look like pixels of 0 to 255
 
 
 def check(federation: Federation, example: jax.Array) -> None:
@@ -25,6 +29,7 @@ def check(federation: Federation, example: jax.Array) -> None:
       algorithm needs outputs that the network does not return.
   """
   config, model = federation.config, federation.model
+  _warn_of_pixels(federation, example)
   if has_user_model(federation):
     user_model.check(f'--model={config.model}' if config else 'model', model,
                      example, federation.data.num_classes)
@@ -44,6 +49,22 @@ def has_user_model(federation: Federation) -> bool:
 def has_user_algorithm(federation: Federation) -> bool:
   """Returns whether the algorithm is user-defined, or a value in Python."""
   return federation.config is None or federation.config.has_user_algorithm()
+
+
+def _warn_of_pixels(federation, example):
+  """Warns if floating-point inputs look like pixels of 0 to 255."""
+  data = federation.data
+  if data.train_inputs.ndim != 4 or data.train_inputs.dtype.kind != 'f':
+    return
+  inputs = np.asarray(data.train_inputs[:_SAMPLED], np.float32)
+  largest = np.abs((inputs - np.float32(data.mean)) / np.float32(data.std)
+                   ).max()
+  if largest > _MAX_NORMALIZED:
+    warnings.warn(
+        f'{data.name}: inputs of floating point are normalized only by a given '
+        f'mean and std, and reach {largest:.0f}; give mean and std, or images '
+        'as uint8, which are normalized by default (docs/user_data.md)',
+        stacklevel=2)
 
 
 def _warn_of_padding(federation, example):

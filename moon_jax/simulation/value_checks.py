@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from collections.abc import Mapping
-import math
 from numbers import Real
 from typing import Any
+from typing import SupportsIndex
 
+from moon_jax.algorithms import user as user_algorithm
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.data import dataset_checks
 from moon_jax.errors import UserError
@@ -18,7 +19,7 @@ _HPARAMS = {
     'proximal_mu': ('0 or more', lambda x: x >= 0, 0.01),
     'temperature': ('above 0', lambda x: x > 0, 0.5),
     'num_negatives': ('an integer of at least 1',
-                      lambda x: x >= 1 and x == int(x), 1),
+                      lambda x: isinstance(x, SupportsIndex) and x >= 1, 1),
 }
 
 
@@ -52,19 +53,10 @@ def _check_algorithm(algorithm, federation):
               if callable(algorithm) else 'moon_jax.moon(mu=5) makes one')
     raise UserError('algorithm must be a moon_jax.Algorithm; got '
                     f'{user_model.kind_of(algorithm)}; {remedy}')
-  if not isinstance(algorithm.hparams, Mapping):
-    raise UserError('Algorithm.hparams must be a dict of numbers by name; got '
-                    f'{user_model.kind_of(algorithm.hparams)}')
+  user_algorithm.check_hparams(algorithm.hparams)
   for name, value in algorithm.hparams.items():
-    try:
-      is_valid = not isinstance(value, str) and math.isfinite(float(value))
-    except (TypeError, ValueError, OverflowError):
-      is_valid = False
-    if not is_valid:
-      raise UserError(f'Algorithm.hparams[{name!r}] must be a finite number; '
-                      f'got {value!r}. Functions can close over other values')
     requirement, holds_fn, usual = _HPARAMS.get(name, ('', None, 0))
-    if holds_fn and not holds_fn(float(value)):
+    if holds_fn and not holds_fn(value):
       raise UserError(f'{name} of the algorithm must be {requirement}; got '
                       f'{value}. {name}={usual} is usual')
   for name, needed in algorithm.needs.items():

@@ -9,7 +9,7 @@ from typing import Any
 from typing import NamedTuple
 import uuid
 
-from moon_jax.cli import ignored_flags
+from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
@@ -46,11 +46,11 @@ def build(config: Config, words: Sequence[str], grids: Sequence[str],
   Raises:
     UserError: if a flag, the file or a run is invalid.
   """
-  given = ignored_flags.names(words)
+  given = words_lib.names(words)
   fixed = {name: getattr(config, name) for name in values.TYPES
            if name in given and name != 'workdir'}
   axes = _axes(grids, fixed)
-  files = ignored_flags.flag_files(words)
+  files = words_lib.flag_files(words)
   base = flag_files.read(files, '--flagfile', only_runs=False)
   base.pop('workdir', None)
   file = toml_file.SweepFile('', '', '', {}, False, [{}])

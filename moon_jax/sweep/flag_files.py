@@ -8,6 +8,7 @@ from absl import flags
 
 from moon_jax.cli import command_line
 from moon_jax.cli import flag_errors
+from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.sweep import values
@@ -29,7 +30,7 @@ def read(words: Sequence[str], where: str,
   own = flags.FlagValues()
   command_line.define_config(own)
   try:
-    rest = own(['', *words], known_only=not only_runs)
+    rest = own(['', *words_lib.expanded(words, own)], known_only=not only_runs)
   except (flags.Error, OSError, ValueError, RecursionError) as error:
     reason = flag_errors.message(error, values.TYPES, [
         name for name, kind in values.TYPES.items() if kind is bool])

@@ -109,7 +109,7 @@ def content(file: pathlib.Path) -> dict[str, Any]:
     UserError: if the file is missing or is not TOML.
   """
   try:
-    return tomllib.loads(file.expanduser().read_text(encoding='utf-8'))
+    return tomllib.loads(file.expanduser().read_text(encoding='utf-8-sig'))
   except (OSError, RuntimeError) as error:  # RuntimeError: no such home
     raise UserError(f'{file} must be a file that can be read, got '
                     f'{getattr(error, "strerror", None) or error}') from error

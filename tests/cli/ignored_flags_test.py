@@ -5,6 +5,7 @@ import pytest
 
 from moon_jax.algorithms import registry
 from moon_jax.cli import ignored_flags
+from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 
@@ -79,7 +80,18 @@ def test_a_mu_in_a_flag_file_is_for_its_algorithm(
 
 def test_names_are_those_of_flags():
   words = ['--noaugment', '-mu', '-1', '--beta=0.5', 'x']
-  assert ignored_flags.names(words) >= {'augment', 'mu', 'beta'}
+  assert words_lib.names(words) >= {'augment', 'mu', 'beta'}
+
+
+def test_byte_order_marks_of_flag_files_are_ignored(tmp_path):
+  for i, text in enumerate(('--mu=1\n--beta=2\n', '# comment\n--mu=1\n', '\n',
+                            f'--flagfile={tmp_path}/2\n--mu=1\n')):
+    (tmp_path / str(i)).write_text(text, encoding='utf-8-sig')
+  expand = lambda i: words_lib.expanded([f'--flagfile={tmp_path}/{i}', '--a'])
+  assert expand(0) == ['--mu=1', '--beta=2', '--a']
+  assert expand(1) == ['--mu=1', '--a'] and expand(2) == ['--a']
+  assert words_lib.expanded(expand(3)) == ['--mu=1', '--a']
+  assert words_lib.expanded(['#', '--b']) == ['#', '--b']
 
 
 def test_ignored_flags_differ_from_their_default():

@@ -8,6 +8,7 @@ import shlex
 import pytest
 
 from moon_jax.config import Config
+from moon_jax.config import LOGGERS
 from moon_jax.config import NAMES
 from moon_jax.config import suggest
 from moon_jax.config import synonyms
@@ -50,6 +51,11 @@ def test_synonyms_name_flags_and_are_none():
   assert all(re.fullmatch('[a-z0-9_]+', name) for name in synonyms.FLAGS)
   for text in synonyms.ADVICE.values():
     assert {*re.findall(r'--(\w+)', text)} <= {*_FIELDS}
+
+
+@pytest.mark.parametrize('logger', LOGGERS)
+def test_switches_of_loggers_are_answered_with_loggers(logger):
+  assert suggest.advice(logger) == f'give --loggers={logger}'
 
 
 def test_synonyms_of_values_are_valid_values():

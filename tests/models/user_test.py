@@ -246,6 +246,22 @@ def test_layers_of_nnx_draw_independently():
   assert (first != second).mean() > .2 and first.any() and second.any()
 
 
+def test_random_layers_of_nnx_draw_apart():
+  """Two layers that share a key would drop out the same units."""
+  class Twice(nnx.Module):
+    def __init__(self, rngs):
+      self.first, self.second = (
+          nnx.Dropout(.5, rngs=rngs) for _ in range(2))
+
+    def __call__(self, x):
+      return mj.Outputs(features=self.first(x), logits=self.second(x))
+
+  model = mj.from_nnx(Twice)
+  outputs, _ = model.apply(model.init(jax.random.key(0), None),
+                           jnp.ones((2, 32)), None, True, jax.random.key(1))
+  assert (outputs.features != outputs.logits).any()
+
+
 def test_padding_of_a_network_without_mask_causes_a_warning():
   class Norm(nn.Module):
     @nn.compact

@@ -13,6 +13,7 @@ NAN = float('nan')
 @pytest.mark.parametrize('name, value, message', [
     ('num_rounds', '3', "--num_rounds must be an int; got '3'"),
     ('num_rounds', 1.5, '--num_rounds must be an int; got 1.5'),
+    ('num_rounds', 2., '--num_rounds must be an int; got 2.0. Pass num_r'),
     ('num_rounds', NAN, '--num_rounds must be an int; got nan'),
     ('num_rounds', None, '--num_rounds must be an int; got None'),
     ('seed', np.arange(2), r'--seed must be an int; got array\(\[0, 1\]\)'),
@@ -32,7 +33,7 @@ def test_values_of_other_types_raise(name, value, message):
 
 @pytest.mark.parametrize('name, value', [
     ('learning_rate', 1), ('mu', np.float32(.5)), ('seed', np.int64(3)),
-    ('num_rounds', 2.), ('augment', np.bool_(False)), ('mu', -1)])
+('augment', np.bool_(False)), ('mu', -1)])
 def test_equal_values_of_other_types_are_accepted(name, value):
   limits.check(Config(**{name: value}))
 

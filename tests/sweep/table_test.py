@@ -49,6 +49,13 @@ def test_unfinished_and_diverged_runs_are_counted_and_named():
       '', '- diverged after 2 rounds, mu=5 seed=0: a loss is | NaN']
 
 
+def test_values_that_agree_in_six_digits_have_rows_of_their_own():
+  sweep = Sweep.grid(BASE, learning_rate=[.012345678, .012345679], seed=[0, 1])
+  rows = cells(table.markdown(sweep, [summary(.5)] * 4))[2:]
+  assert [row[:2] for row in rows] == [
+      ['0.012345678', '2'], ['0.012345679', '2']]
+
+
 def test_one_run_has_no_deviation():
   text = table.markdown(Sweep.grid(BASE, mu=[1]), [summary(.5)])
   assert cells(text)[2] == ['1', '1', '7', '50.0', '50.0']
