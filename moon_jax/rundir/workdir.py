@@ -145,9 +145,11 @@ class Workdir:
       self._write_json('config.json', self._config.to_dict() | inputs)
       for result in ('summary.json', 'diverged.json', 'model.safetensors',
                      'best.safetensors'):
-        (self.path / result).unlink(missing_ok=True)
+        for name in result, f'{result}.part':  # a kill may leave the second
+          (self.path / name).unlink(missing_ok=True)
       for model in self.path.glob('model*'):  # with Orbax's temporary ones
-        shutil.rmtree(model)
+        if model.name == 'model' or model.suffix.startswith('.orbax'):
+          shutil.rmtree(model)
       write_atomically(self.path / 'partition.npz', partition_file.content(
           clients, client_tests, validation))
       if any(len(cohort) < len(clients) for cohort in cohorts):

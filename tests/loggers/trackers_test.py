@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
@@ -54,6 +55,36 @@ def test_wandb_offline(tmp_path, monkeypatch):
   assert [row['_step'] for row in history] == [1, 2, 3, 4, 5]
   assert [row['train_loss'] for row in history] == [1 / r for r in range(1, 6)]
   assert not any('validation_loss' in row for row in history)
+
+
+@pytest.mark.parametrize('saved, arrived', [(3, 2), (2, 3), (3, 3), (0, 0)])
+def test_wandb_misses_no_round_that_did_not_arrive(
+    saved, arrived, tmp_path, monkeypatch):
+  """A killed run: its state has `saved` rounds, the server `arrived`."""
+  history = {}  # round -> metrics, on the server
+
+  class Run:
+    resumed = True
+
+    def __init__(self, **given):
+      assert (given['id'], given['resume']) == ('run7', 'allow')
+      self.step = max(history, default=-1) + 1  # of the next call of `log`
+
+    def log(self, metrics, step):
+      assert step >= self.step  # otherwise W&B ignores the metrics
+      history[step], self.step = metrics, step + 1
+
+    def finish(self):
+      pass
+
+  wandb = types.ModuleType('wandb')
+  wandb.init, wandb.Settings = Run, dict
+  wandb.__spec__ = types.SimpleNamespace(origin='wandb.py')
+  monkeypatch.setitem(sys.modules, 'wandb', wandb)
+  history.update({number: {} for number in range(1, arrived + 1)})
+  state = log(mj.loggers.WandB(), tmp_path, {'id': 'run7', 'round': saved},
+              (1, 2, 3, 4))
+  assert list(history) == [1, 2, 3, 4] and state['round'] == 4
 
 
 def wandb_history(path):

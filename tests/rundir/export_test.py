@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors
@@ -53,10 +55,14 @@ def test_safetensors_holds_names_and_shapes(finished):
   assert not note['config']['workdir']
 
 
-def test_models_with_running_statistics_and_for_tokens(tmp_path):
-  import jax
-  import jax.numpy as jnp
+def random_variables(network, inputs):
+  """Samples a network's variables without compiling it."""
+  return jax.tree.map(
+      lambda x: np.random.RandomState(0).randn(*x.shape).astype(x.dtype),
+      jax.eval_shape(network.init, jax.random.key(0), inputs))
 
+
+def test_models_with_running_statistics_and_for_tokens(tmp_path):
   for name, images, tokens, norm in (
       ('resnet18', np.zeros((2, 8, 8, 3), np.uint8), 0, 'batch'),
       ('resnet18', np.zeros((2, 8, 8, 3), np.uint8), 0, 'group'),
@@ -65,10 +71,8 @@ def test_models_with_running_statistics_and_for_tokens(tmp_path):
     dataset = sources.load('digits', '')._replace(
         train_inputs=images, mean=(.5,), std=(.25,), num_tokens=tokens)
     network = models.make(name, 10, 16, norm=norm, num_tokens=tokens)
-    inputs = jnp.asarray(images, jnp.int32 if tokens else jnp.float32)
-    variables = jax.tree.map(  # sampled without compiling a network
-        lambda x: np.random.RandomState(0).randn(*x.shape).astype(x.dtype),
-        jax.eval_shape(network.init, jax.random.key(0), inputs))
+    variables = random_variables(
+        network, jnp.asarray(images, jnp.int32 if tokens else jnp.float32))
     path = tmp_path / f'{name}-{norm}'
     path.mkdir()
     export.save(path, config, dataset, variables)
@@ -76,6 +80,22 @@ def test_models_with_running_statistics_and_for_tokens(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, loaded, variables)
     shape = jax.eval_shape(model, loaded, images).logits.shape
     assert shape == (2, 10)
+
+
+def test_a_loaded_model_computes_at_the_precision_of_its_run(tmp_path):
+  config = Config(model='mlp', projection_dim=8, precision='tf32')
+  dataset = sources.load('digits', '')
+  inputs = dataset.test_inputs[:4]
+  at = lambda precision: models.make('mlp', 10, 8, precision=precision)
+  export.save(tmp_path, config, dataset, random_variables(
+      at('tf32'), jnp.asarray(inputs, jnp.float32)))
+  model, variables = moon_jax.load(tmp_path)
+  found, tf32, highest = (
+      jax.jit(lambda x, model=model: model(variables, x).logits)(inputs)
+      for model in (model, model._replace(network=at('tf32')),
+                    model._replace(network=at('highest'))))
+  np.testing.assert_array_equal(found, tf32)
+  assert (found != highest).any()
 
 
 def test_solo_has_no_global_model(tmp_path):

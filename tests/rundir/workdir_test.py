@@ -2,8 +2,10 @@
 
 import os
 
+import numpy as np
 import pytest
 
+from moon_jax.config import Config
 from moon_jax.rundir import workdir
 
 
@@ -40,3 +42,17 @@ def test_a_file_that_cannot_be_written_is_unchanged(tmp_path, monkeypatch):
   with pytest.raises(OSError, match='disk full'):
     workdir.write_atomically(path, b'afterwards')
   assert path.read_bytes() == b'before'
+
+
+def test_a_run_begins_without_what_a_killed_one_left(tmp_path):
+  """Results of fewer rounds, temporary ones, but no files of the user."""
+  for name in ('model.safetensors.part', 'best.safetensors', 'summary.json',
+               'diverged.json.part', 'models.txt'):
+    (tmp_path / name).write_bytes(b'?')
+  for name in 'model', 'model.orbax-checkpoint-tmp', 'models_of_mine':
+    (tmp_path / name).mkdir()
+    (tmp_path / name / 'file').write_bytes(b'?')
+  run = workdir.Workdir(Config(workdir=str(tmp_path)))
+  run.begin([np.arange(3)], [[0]])
+  assert sorted(os.listdir(tmp_path)) == [
+      'config.json', 'models.txt', 'models_of_mine', 'partition.npz']
