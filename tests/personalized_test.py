@@ -1,10 +1,11 @@
 """Personalized methods of docs/, against plain NumPy loops of their papers."""
 
-import importlib.util
-import pathlib
-import re
-import shlex
-
+from docs_pages import commands
+from docs_pages import config_of
+from docs_pages import DOCS
+from docs_pages import module
+from docs_pages import page
+from docs_pages import programs
 import jax
 import numpy as np
 import pytest
@@ -24,12 +25,10 @@ from moon_jax.algorithms import privacy
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.scaffold import scaffold
-from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
 
-DOCS = pathlib.Path(__file__).parents[1] / 'docs'
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
 LR, MOMENTUM = HPARAMS['learning_rate'], HPARAMS['momentum']
 X = np.concatenate([
@@ -39,10 +38,7 @@ IS_HEAD = np.arange(X.shape[1]) == X.shape[1] - 1  # FedPer's head: the bias
 
 
 def load(name):
-  spec = importlib.util.spec_from_file_location(name, DOCS / f'{name}.py')
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
+  return module(f'docs/{name}.py')
 
 
 def gradient(w, batch):
@@ -161,25 +157,22 @@ def test_models_with_state_train_side_by_side():
       rtol=1e-5)
 
 
-PAGE = (DOCS / 'personalized.md').read_text(encoding='utf-8')
+PAGE = page('personalized')
 
 
-@pytest.mark.parametrize('command', re.findall(r'moon_jax.train (.*)', PAGE))
+@pytest.mark.docs
+@pytest.mark.parametrize('command', commands(PAGE))
 def test_the_commands_of_the_page_personalize(command, tmp_path, monkeypatch):
   """Personal models are better on held-out examples than the global model."""
-  given = dict(word.removeprefix('--').split('=', 1)
-               for word in shlex.split(command))
   monkeypatch.syspath_prepend(DOCS)
-  summary = run.run(Config(
-      **{name: type(getattr(Config(), name))(value)
-         for name, value in given.items()},
-      workdir=str(tmp_path), checkpoint_every=0))
+  summary = run.run(config_of(
+      command, workdir=str(tmp_path), checkpoint_every=0))
   assert summary['local_heldout_accuracy'] > max(
       .85, summary['global_heldout_accuracy'])
 
 
 def test_the_example_of_the_page_runs():
-  (example,) = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)
+  example, = programs(PAGE)
   names = {}
   exec(compile(example, 'personalized.md', 'exec'), names)
   simulation = Simulation(tiny_federation.make(algorithm=names['algorithm']))
