@@ -1,16 +1,16 @@
 """Personalized methods of docs/, against plain NumPy loops of their papers."""
 
+import jax
+import numpy as np
+import pytest
+import tiny_federation
+
 from docs_pages import commands
 from docs_pages import config_of
 from docs_pages import DOCS
 from docs_pages import module
 from docs_pages import page
 from docs_pages import programs
-import jax
-import numpy as np
-import pytest
-import tiny_federation
-
 import federation
 from federation import assert_trees_close
 from federation import BATCH
