@@ -32,7 +32,7 @@ _MAXRSS_PER_MEGABYTE = 2**20 if sys.platform == 'darwin' else 2**10
 
 # Modules that are slow to import. QUICK has those that check flags and data.
 QUICK = ('absl.app', 'numpy', 'sklearn.datasets', 'scipy.io',
-         'moon_jax.cli.command_line', 'moon_jax.cli.ignored_flags',
+         'moon_jax.cli.command_line', 'moon_jax.algorithms.registry',
          'moon_jax.simulation.build', 'moon_jax.training.run')
 WHOLE = (*QUICK, 'moon_jax.simulation.simulation',
          'moon_jax.rundir.checkpoint',

@@ -23,16 +23,15 @@ from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config
+from moon_jax.config import flags_with
 from moon_jax.errors import UserError
 
-# Flags that only some methods read.
-METHOD_FLAGS = (
-    'mu', 'contrastive', 'temperature', 'num_negatives', 'first_negative',
-    'negatives_pool', 'proximal_mu', 'aggregation', 'scaffold_form')
+# Flags that combine a method with parts of others; user-defined algorithms call
+# the functions that these flags stand for.
+COMBINING = flags_with(read_by='combining')
 
-# Those that combine a method with parts of others; user-defined algorithms
-# call the functions that these flags stand for.
-COMBINING = ('proximal_mu', 'aggregation')
+# Flags that only some methods read.
+METHOD_FLAGS = flags_with(read_by='method') + COMBINING
 
 
 class Method(NamedTuple):
@@ -129,19 +128,6 @@ def default_mu(config: Config) -> float:
   if config.algorithm == 'moon':  # also with --contrastive=l2
     return METHODS['moon'].default_mu
   return method(config).default_mu
-
-
-def ignored_flags(config: Config) -> list[str]:
-  """Returns flags that differ from their default and that the method ignores.
-
-  A --mu of -1, or of the default that replaces it, is never in the list.
-  """
-  defaults = Config()
-  flags = method(config).flags
-  return [name for name in METHOD_FLAGS
-          if name not in flags
-          and getattr(config, name) != getattr(defaults, name)
-          and not (name == 'mu' and config.mu == default_mu(config))]
 
 
 def flags_of(config: Config) -> str:

@@ -5,6 +5,7 @@ lines; 128 plus the signal's number, ended by a signal; 1, any other error.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
 import errno
 import json
@@ -12,6 +13,7 @@ import os
 import signal
 import sys
 import traceback
+from typing import Any
 import warnings
 
 from absl import app
@@ -23,6 +25,7 @@ from moon_jax.cli import flag_errors
 from moon_jax.cli import help_page
 from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
+from moon_jax.config import FACTS
 from moon_jax.distributed import cpu_devices
 from moon_jax.distributed import processes
 from moon_jax.engine import lanes
@@ -63,6 +66,35 @@ def define_config(own: flags.FlagValues = flags.FLAGS) -> None:
                               flag_values=own)
 
 
+def settings_of_files(files: Sequence[str], where: str,
+                      only_runs: bool = True) -> dict[str, Any]:
+  """Returns the settings of a run that flag files give, by name.
+
+  Args:
+    files: as on a command line: --flagfile=FILE.
+    where: the beginning of error messages.
+    only_runs: whether flags that are not settings of a run are errors; they are
+      ignored otherwise.
+
+  Raises:
+    UserError: if a file is missing or has an invalid flag.
+  """
+  own = flags.FlagValues()
+  define_config(own)
+  try:
+    rest = own(['', *words_lib.read(files, own).expanded],
+               known_only=not only_runs)
+  except (flags.Error, OSError, ValueError, RecursionError) as error:
+    reason = flag_errors.message(error, FACTS, [
+        name for name in FACTS if own[name].boolean])
+    raise UserError(f'{where}: the flag file must exist and hold flags of a '
+                    f'run, got: {reason}') from error
+  if only_runs and len(rest) > 1:
+    raise UserError(f'{where}: the lines of a flag file must be flags, which '
+                    f'start with --, got {rest[1]!r}')
+  return {name: own[name].value for name in FACTS if own[name].present}
+
+
 def start(name: str, run: Callable[[Config], None],
           is_one_run: bool | Callable[[], bool] = True,
           arguments: list[str] | None = None,
@@ -86,7 +118,7 @@ def start(name: str, run: Callable[[Config], None],
     is_script = sys.argv[0].startswith('moon-jax ')
     help_page.define(page, sys.argv[0] if is_script else f'python -m {name}')
   user_code.search_current_directory()
-  words = []  # of the command line, flag files not expanded
+  words = words_lib.Words([], [], set())
 
   def main(argv):
     del argv
@@ -100,9 +132,10 @@ def start(name: str, run: Callable[[Config], None],
          is_one_run() if callable(is_one_run) else is_one_run)
 
   def parse(argv):
-    words.extend(argv[1:])
+    nonlocal words
     try:
-      rest = flags.FLAGS([argv[0], *words_lib.expanded(argv[1:])])
+      words = words_lib.read(argv[1:])
+      rest = flags.FLAGS([argv[0], *words.expanded])
       if arguments is not None:
         arguments.extend(rest[1:])
         return rest[:1]
@@ -131,19 +164,18 @@ def _run(name, run, config, words, is_one_run):
     name: see `start`.
     run: see `start`.
     config: values of the flags by name.
-    words: of the command line, flag files not expanded.
+    words: of the command line.
     is_one_run: see `start`.
   """
   try:
     # Importing the checks imports JAX: `share` comes first.
-    from moon_jax.cli import ignored_flags
     from moon_jax.simulation import checks
 
     parsed = Config(**config)
     if not is_one_run:
       return run(parsed)
     validated = checks.validate(parsed)
-    ignored_flags.check(parsed, words)  # before mu is resolved
+    words_lib.check(parsed, words)  # before mu is resolved
     run(validated)
   except OutOfMemory as error:
     print(f'{name}: {_one_line(str(error))}', file=sys.stderr)

@@ -1,8 +1,14 @@
-"""The text of --help and -h: flags by topic, with defaults and choices."""
+"""The text of --help and -h, and the tables of docs/flags.md, from the flags.
+
+    python -m moon_jax.cli.help_page docs/flags.md
+
+writes the tables of the page again.
+"""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import pathlib
 import re
 import shutil
 import sys
@@ -177,9 +183,14 @@ def _entry(name: str, default: Any, text: str, choices: Sequence[str] | None,
   elif default in ('', [], None):
     value = placeholder or 'VALUE'
   else:
-    value = (f'{default:g}'.replace('e-0', 'e-') if isinstance(default, float)
-             else str(default))
+    value = _number(default)
   return _Entry(f'--{name}={value}', text)
+
+
+def _number(default):
+  """Returns a default as text."""
+  return (f'{default:g}'.replace('e-0', 'e-') if isinstance(default, float)
+          else str(default))
 
 
 def _table(entries, width):
@@ -200,3 +211,39 @@ def _wrap(text, width, indent='', next_indent=None):
   return textwrap.wrap(
       text, width, initial_indent=indent, break_on_hyphens=False,
       subsequent_indent=indent if next_indent is None else next_indent)
+
+
+def tables(page: str) -> str:
+  """Returns the text of docs/flags.md with the tables of its topics."""
+  for title, group in TOPICS.items():
+    head, section = page.split(f'\n## {title}\n', 1)
+    before, _, rest = section.partition('\n| flag | default | meaning |\n')
+    after = re.sub(r'\A(\|.*\n)*', '', rest)
+    rows = ['| flag | default | meaning |', '|---|---|---|',
+            *map(_row, dataclasses.fields(group))]
+    page = f'{head}\n## {title}\n{before}\n' + '\n'.join([*rows, after])
+  return page
+
+
+def _row(field):
+  """Returns the row of a flag in docs/flags.md."""
+  facts, default = field.metadata, field.default
+  shown = (('off', 'on')[default] if isinstance(default, bool) else
+           'empty' if default == '' else
+           f'`{default}`' if isinstance(default, str) else _number(default))
+  text = re.sub(r'--\w+(=[\w.]+)?', r'`\g<0>`', facts['help'])
+  text = re.sub(r'\(docs/(\w+\.md)\)', r'([\1](\1))', text)
+  if facts['page']:
+    text += f' See [{facts["page"].partition("#")[0]}]({facts["page"]}).'
+  if facts['choices']:
+    text += f' Values: {", ".join(f"`{x}`" for x in facts["choices"])}.'
+  if facts['is_input']:
+    text += ' *(the path is free; the content must not change)*'
+  elif facts['is_free']:
+    text += ' *(free)*'
+  return f'| `--{field.name}` | {shown} | {text} |'
+
+
+if __name__ == '__main__':
+  _path = pathlib.Path(sys.argv[1])
+  _path.write_text(tables(_path.read_text(encoding='utf-8')), encoding='utf-8')

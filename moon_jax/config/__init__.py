@@ -1,7 +1,7 @@
 """The configuration of a run: one frozen dataclass, one flag per field.
 
-The help text of a flag is written once, in the class of its topic.
-`moon_jax.simulation.checks` validates a configuration;
+`moon_jax.config.flags` has all that is known about each flag.
+`moon_jax.simulation.config_checks` validates a configuration;
 `moon_jax.simulation.build` turns it into values.
 """
 
@@ -10,53 +10,36 @@ import re
 import typing
 from typing import Any
 
-from moon_jax.config.data_flags import ClientFlags
-from moon_jax.config.data_flags import DataFlags
-from moon_jax.config.data_flags import DATASETS as DATASETS
-from moon_jax.config.data_flags import HUGGINGFACE as HUGGINGFACE
-from moon_jax.config.data_flags import PARTITIONS as PARTITIONS
-from moon_jax.config.method_flags import ALGORITHMS as ALGORITHMS
-from moon_jax.config.method_flags import MethodFlags
-from moon_jax.config.method_flags import PrivacyFlags
-from moon_jax.config.method_flags import ServerFlags
-from moon_jax.config.model_flags import ModelFlags
-from moon_jax.config.model_flags import MODELS as MODELS
-from moon_jax.config.output_flags import EvaluationFlags
-from moon_jax.config.output_flags import LOGGERS as LOGGERS
-from moon_jax.config.output_flags import OutputFlags
-from moon_jax.config.speed_flags import SpeedFlags
-from moon_jax.config.training_flags import RoundFlags
-from moon_jax.config.training_flags import TrainingFlags
+from moon_jax.config import flags
+from moon_jax.config.flags import ALGORITHMS as ALGORITHMS
+from moon_jax.config.flags import DATASETS as DATASETS
+from moon_jax.config.flags import HUGGINGFACE as HUGGINGFACE
+from moon_jax.config.flags import LOGGERS as LOGGERS
+from moon_jax.config.flags import MODELS as MODELS
+from moon_jax.config.flags import PARTITIONS as PARTITIONS
 
 # The topics of flags, in the order of --help and docs/flags.md, and the bases
 # of `Config` with their fields.
 TOPICS = {
-    'Data': DataFlags,
-    'Clients': ClientFlags,
-    'Model': ModelFlags,
-    'Method': MethodFlags,
-    'Server': ServerFlags,
-    'Local training': TrainingFlags,
-    'Rounds': RoundFlags,
-    'Evaluation': EvaluationFlags,
-    'Files and messages': OutputFlags,
-    'Differential privacy': PrivacyFlags,
-    'Speed and precision': SpeedFlags,
-}
-
-# Flag -> names that are built in, and the form of a user-defined value.
-NAMES = {
-    'algorithm': (ALGORITHMS, 'MODULE:FACTORY'),
-    'model': (MODELS, 'MODULE:FACTORY'),
-    'dataset': (DATASETS, 'MODULE:LOADER'),
-    'partition': (PARTITIONS, 'MODULE:FUNCTION'),
+    'Data': flags.DataFlags,
+    'Clients': flags.ClientFlags,
+    'Model': flags.ModelFlags,
+    'Method': flags.MethodFlags,
+    'Server': flags.ServerFlags,
+    'Local training': flags.TrainingFlags,
+    'Rounds': flags.RoundFlags,
+    'Evaluation': flags.EvaluationFlags,
+    'Files and messages': flags.OutputFlags,
+    'Differential privacy': flags.PrivacyFlags,
+    'Speed and precision': flags.SpeedFlags,
 }
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(SpeedFlags, PrivacyFlags, OutputFlags, EvaluationFlags,
-             RoundFlags, TrainingFlags, ServerFlags, MethodFlags, ModelFlags,
-             ClientFlags, DataFlags):
+class Config(flags.SpeedFlags, flags.PrivacyFlags, flags.OutputFlags,
+             flags.EvaluationFlags, flags.RoundFlags, flags.TrainingFlags,
+             flags.ServerFlags, flags.MethodFlags, flags.ModelFlags,
+             flags.ClientFlags, flags.DataFlags):
   """The configuration of a run.
 
   The same `Config` and data set give the same numbers. Defaults are the
@@ -110,6 +93,27 @@ class Config(SpeedFlags, PrivacyFlags, OutputFlags, EvaluationFlags,
   def cohort_size(self) -> int:
     """Returns the clients per round, int(clients * fraction) as published."""
     return int(self.num_clients * self.participation)
+
+
+FACTS = {field.name: field.metadata for field in dataclasses.fields(Config)}
+
+# Flag -> names that are built in, and the form of a user-defined value.
+NAMES = {name: (facts['names'], facts['form'])
+         for name, facts in FACTS.items() if facts['names']}
+
+
+def flags_with(**facts: Any) -> tuple[str, ...]:
+  """Returns the flags of which these facts hold, in the order of --help.
+
+  Args:
+    **facts: values of arguments of `moon_jax.config.flags.flag`.
+
+  Examples:
+    >>> flags_with(is_shared=True)
+    ('data_dir', 'workdir')
+  """
+  return tuple(name for name, known in FACTS.items()
+               if all(known[fact] == value for fact, value in facts.items()))
 
 
 def is_user_code(name: str) -> bool:

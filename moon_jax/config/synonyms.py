@@ -5,90 +5,12 @@ and FedML, and abbreviations; only names with one clear meaning. Error messages
 suggest the flag (`moon_jax.config.suggest`); the names are not accepted.
 """
 
-# Flag -> names of it elsewhere, with _ for -, in lower case.
-_FLAGS = {
-    'dataset': 'data dataset_name data_name',
-    'data_dir': 'datadir dataset_dir dataset_path data_path data_root root '
-                'data_cache_dir datapath',
-    'num_clients': 'clients n_clients nclients n_parties num_parties num_users '
-                   'n_users total_clients client_num_in_total num_supernodes '
-                   'num_agents num_partitions n_nodes num_nodes',
-    'partition': 'data_partition partition_method partition_type partitioner '
-                 'split split_type data_split distribution',
-    'beta': 'alpha dirichlet_alpha dirichlet_beta dir_alpha dir_beta '
-            'partition_alpha concentration hetero_alpha dirichlet',
-    'shards_per_client': 'shards num_shards n_shards shard_per_user '
-                         'classes_per_client num_classes_per_client '
-                         'n_class_per_client class_per_client',
-    'partition_seed': 'split_seed data_seed',
-    'participation': 'fraction frac sample sample_fraction sampling_fraction '
-                     'client_fraction fraction_fit fraction_train join_ratio '
-                     'participation_rate participation_ratio sample_rate '
-                     'sampling_rate sampling_ratio sample_ratio client_ratio '
-                     'fraction_clients clients_fraction',
-    'dropout_rate': 'drop_percent drop_rate straggler_rate client_dropout '
-                    'client_drop_rate client_dropout_rate',
-    'validation_fraction': 'val_fraction val_split valid_fraction val_ratio '
-                           'validation_split',
-    'train_examples': 'train_samples num_train_examples max_train_samples',
-    'label_noise': 'noise_rate label_noise_rate',
-    'model': 'arch net network backbone model_name architecture model_type',
-    'norm': 'norm_layer normalization norm_type',
-    'projection_head': 'use_project_head use_projection_head',
-    'projection_dim': 'out_dim proj_dim projection_size',
-    'init_from': 'load_model_file pretrained init_model init_weights '
-                 'pretrained_model init_checkpoint load_from',
-    'algorithm': 'alg algo method strategy federated_optimizer fl_algorithm '
-                 'algorithm_name aggregator',
-    'temperature': 'temp',
-    'num_negatives': 'model_buffer_size buffer_size pool_size negatives',
-    'aggregation': 'aggregation_method',
-    'server_optimizer': 'server_opt global_optimizer',
-    'server_learning_rate': 'server_lr global_lr global_learning_rate '
-                            'lr_server',
-    'local_epochs': 'epochs epoch num_epochs n_epochs local_epoch local_ep '
-                    'num_local_epochs client_epochs local_max_epoch',
-    'batch_size': 'bs bsz lbs local_bs local_batch_size train_batch_size '
-                  'minibatch_size',
-    'optimizer': 'optim opt client_optimizer local_optimizer',
-    'learning_rate': 'lr local_lr client_lr local_learning_rate '
-                     'client_learning_rate init_lr base_lr lr_client',
-    'learning_rate_schedule': 'lr_schedule lr_scheduler scheduler',
-    'learning_rate_decay': 'lr_decay lr_gamma gamma lr_decay_rate',
-    'decay_rounds': 'lr_step_size lr_decay_rounds lr_decay_steps',
-    'warmup_rounds': 'warmup lr_warmup',
-    'weight_decay': 'wd reg l2_reg',
-    'gradient_clip': 'max_grad_norm grad_clip clip_grad clip_grad_norm '
-                     'gradient_clip_val',
-    'augment': 'augmentation data_augmentation data_aug',
-    'num_rounds': 'rounds round n_rounds comm_round comm_rounds '
-                  'communication_rounds num_comm_rounds num_server_rounds '
-                  'server_rounds global_rounds global_round global_epochs '
-                  'total_rounds max_rounds communication_round',
-    'early_stopping': 'patience',
-    'seed': 'random_seed init_seed manual_seed rng_seed',
-    'eval_every': 'eval_gap eval_interval eval_freq eval_frequency test_every '
-                  'test_interval frequency_of_the_test test_freq '
-                  'evaluate_every',
-    'metrics': 'metric',
-    'workdir': 'output_dir out_dir outdir output output_path save_dir '
-               'log_dir logdir logs_dir modeldir results_dir result_dir '
-               'exp_dir save_path save_folder_name log_path run_dir '
-               'experiment_dir',
-    'checkpoint_every': 'save_every save_freq save_interval ckpt_every '
-                        'checkpoint_interval checkpoint_freq',
-    'keep_best': 'save_best',
-    'quiet': 'silent',
-    'dp_clip': 'dp_clip_norm dp_clipping dp_max_norm dp_l2_clip',
-    'dp_noise_multiplier': 'noise_multiplier dp_noise dp_sigma',
-    'dp_delta': 'delta target_delta',
-    'lanes': 'num_parallel_clients parallel_clients num_parallel',
-    'flagfile': 'config config_file cfg conf config_path',
-}
+from moon_jax.config import FACTS
 
 # Name -> flag.
-FLAGS = {name.lower(): flag for flag, names in _FLAGS.items()
-         for name in names.split()}
+FLAGS = {name: flag for flag, facts in FACTS.items()
+         for name in facts['synonyms'].split()} | dict.fromkeys(
+             'config config_file cfg conf config_path'.split(), 'flagfile')
 
 _DEVICES = ('JAX uses all GPUs that it finds; set CUDA_VISIBLE_DEVICES=0 to '
             'use the first, or JAX_PLATFORMS=cpu to use none')

@@ -127,7 +127,7 @@ def _shown(run, names):
 
 
 def _unused(run):
-  from moon_jax.sweep import unused  # imports JAX
+  from moon_jax.algorithms import unused  # imports JAX
 
   fields = {name: value for name, value in run.config.items()
             if name in Config().to_dict()}

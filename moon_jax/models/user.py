@@ -10,16 +10,10 @@ import jax.numpy as jnp
 
 from moon_jax import trees
 from moon_jax import user_code
-from moon_jax.config import Config
-from moon_jax.config import is_user_code
 from moon_jax.errors import UserError
 from moon_jax.models import flax_modules
 from moon_jax.models import nnx_modules
 from moon_jax.models.base import Model
-
-# Flags of the networks of the package, which a user-defined one does not read.
-MODEL_FLAGS = ('norm', 'projection_head', 'projection_dim', 'dtype',
-               'precision', 'convolution')
 
 _FIRST = ('it is called with the arguments of --model_args, and with '
           'num_classes, num_tokens and rngs if it names them')
@@ -63,17 +57,6 @@ def _takes_rngs(factory):
     return 'rngs' in user_code.signature_of(factory).parameters
   except (TypeError, ValueError):  # `user_code.build` reports it
     return False
-
-
-def ignored_flags(config: Config) -> list[str]:
-  """Returns flags that differ from their default and that the network ignores.
-
-  Those are flags of the networks of the package, with a user-defined one.
-  """
-  if not is_user_code(config.model):
-    return []
-  return [name for name in MODEL_FLAGS
-          if getattr(config, name) != getattr(Config, name)]
 
 
 def check_type(model: Any) -> None:

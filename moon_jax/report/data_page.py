@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from moon_jax.algorithms import unused
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import sources
@@ -24,7 +25,6 @@ from moon_jax.report.document import Section
 from moon_jax.report.document import Table
 from moon_jax.report.document import Text
 from moon_jax.simulation.program_fields import SPLIT
-from moon_jax.sweep import unused
 from moon_jax.sweep import values
 from moon_jax.training import heatmap
 

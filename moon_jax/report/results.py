@@ -53,7 +53,7 @@ def key(config: Config, inputs: Mapping[str, str] | None = None) -> Key:
 
 def normalized(config: Config) -> Config:
   """Returns a configuration where settings without effect have defaults."""
-  from moon_jax.sweep import unused  # imports JAX
+  from moon_jax.algorithms import unused  # imports JAX
 
   return dataclasses.replace(config, **{
       name: getattr(Config, name) for name in unused.unused(config)})

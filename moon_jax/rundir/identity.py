@@ -6,55 +6,21 @@ import pathlib
 from typing import Any
 
 from moon_jax.config import Config
+from moon_jax.config import flags_with
 from moon_jax.config import HUGGINGFACE
 from moon_jax.errors import UserError
 
 _MAX_LISTED = 4  # differing flags in an error message
 
-# Fields that may change when a run resumes. They set where files are, how fast
-# a run is and what it keeps. --lanes and --convolution change results only by
-# rounding, and never the random numbers of a client. For --cohorts_file the
-# content counts instead of the path. With --on_nan a run that NaN stopped can
-# resume without the clients that cause it.
-FREE_FIELDS = (
-    'data_dir', 'workdir', 'checkpoint_every', 'checkpoint_keep',
-    'checkpoint_keep_every', 'on_nan', 'check_determinism', 'lanes',
-    'shard_data', 'cohorts_file', 'convolution', 'partition_file',
-    'init_from', 'client_state', 'quiet', 'loggers')
+# Fields that may change when a run resumes. For those that name a file its
+# content counts instead of the path.
+FREE_FIELDS = flags_with(is_free=True)
 
 # Fields that earlier versions did not have, with the value that describes what
 # those versions did. A field with this value is left out of the fingerprint, so
 # that runs of earlier versions keep their work directories and can resume.
 EARLIER_VALUES = {
-    'client_test_fraction': 0.0,
-    'decay_rounds': 0,
-    'early_stopping': 0,
-    'eval_examples': 0,
-    'eval_on': 'test',
-    'gradient_clip': 0.0,
-    'keep_best': False,
-    'learning_rate_decay': 0.1,
-    'learning_rate_schedule': 'constant',
-    'metrics': '',
-    'model_args': '',
-    'precision': 'highest',
-    'shuffle': True,
-    'validation_fraction': 0.0,
-    'warmup_rounds': 0,
-    'label_noise': 0.0,
-    'label_noise_form': 'globalized',
-    'concept_shift': 1,
-    'save_local_models': False,
-    'aggregation': 'average',
-    'first_negative': 'none',
-    'negatives_pool': 'newest',
-    'proximal_mu': 0.0,
-    'scaffold_form': 'paper',
-    'train_examples': 0,
-    'last_batch': 'drop',
-    'augmentation_draws': 'fresh',
-    'epoch_losses': False,
-}
+    name: getattr(Config, name) for name in flags_with(is_later=True)}
 
 
 def fingerprint(config: Config) -> str:

@@ -19,6 +19,7 @@ from moon_jax.models import user as user_model
 from moon_jax.models.base import Variables
 from moon_jax.simulation import checks
 from moon_jax.simulation import evaluation_metrics
+from moon_jax.simulation import federation_checks
 from moon_jax.simulation.federation import Federation
 
 
@@ -44,10 +45,22 @@ def federation(config: Config, dataset: Dataset | None = None,
     UserError: naming the flag, its value and a remedy, if the configuration
       cannot be run.
   """
-  config = checks.validate(config)
+  return of_valid(
+      checks.validate(config), dataset, clients, cohorts, init_variables)
+
+
+def of_valid(config: Config, dataset: Dataset | None = None,
+             clients: list[np.ndarray] | None = None,
+             cohorts: list[list[int]] | None = None,
+             init_variables: Variables | None = None) -> Federation:
+  """Returns the federation of a configuration that `validate` returned.
+
+  See `federation`.
+  """
   if dataset is None:
     dataset = sources.load(config.dataset, config.data_dir)
-  checks.validate_dataset(config, dataset)
+  federation_checks.check_dataset(
+      dataset, f'--dataset={config.dataset}', config.eval_examples)
   if clients is None:
     parts = split.make(config, dataset)
   else:

@@ -1,21 +1,28 @@
-"""Validates configurations before anything compiles."""
+"""Validates configurations before anything compiles.
 
+`moon_jax.config.limits` checks single flags by what `moon_jax.config.flags`
+knows about them; this module checks names, paths and flags that do not fit
+together. `moon_jax.simulation.federation_checks` checks values in Python.
+"""
+
+from collections.abc import Callable
 import dataclasses
 import math
 import pathlib
 
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
+from moon_jax.config import FACTS
 from moon_jax.config import is_user_code
+from moon_jax.config import limits
 from moon_jax.config import LOGGERS
 from moon_jax.config import NAMES
 from moon_jax.config import suggest
-from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
-from moon_jax.simulation import evaluation_checks
-from moon_jax.simulation import limits
-from moon_jax.simulation import method_checks
-from moon_jax.simulation import split_checks
+from moon_jax.simulation import evaluation_metrics
+
+_PATHS = tuple(name for name, facts in FACTS.items()
+               if facts['placeholder'] in ('DIR', 'FILE', 'PATH'))
 
 
 def validate(config: Config) -> Config:
@@ -35,65 +42,153 @@ def validate(config: Config) -> Config:
       raise UserError(f'--loggers must be of {", ".join(LOGGERS)}, or '
                       f'user-defined as MODULE:CLASS; got {name!r}'
                       f'{suggest.value("loggers", name, LOGGERS)}')
-  if config.mu < 0 and config.mu != -1:
-    raise UserError(f'--mu must be at least 0, or -1; got {config.mu}. The '
-                    'paper tries --mu=0.1, 1, 5 and 10.')
-  if not 0 < config.dp_delta < 1:
-    raise UserError(f'--dp_delta must be above 0 and below 1; got '
-                    f'{config.dp_delta}. Below 1 / num_clients is usual')
+  _check_excluded(config, _VALUES)
   _check_paths(config)
-  split_checks.check(config)
-  method_checks.check(config)
-  _check_combinations(config)
-  _check_arithmetic(config)
-  method_checks.check_privacy(config)
+  _check_excluded(config, _OF_SPLITS)
+  _check_method(config)
+  _check_excluded(config, _OF_TRAINING)
+  if config.precision != 'highest' and not config.has_user_model():
+    _check_excluded(config, _OF_PRECISION)
+  _check_privacy(config)
   _check_cohort(config)
-  evaluation_checks.check_config(config)
+  evaluation_metrics.names_in(config.metrics)
+  _check_excluded(config, _OF_EVALUATION)
   if config.mu == -1:
     config = dataclasses.replace(config, mu=registry.default_mu(config))
   if config.algorithm == 'centralized':
-    if config.partition in ('natural', 'feature_noise'):
-      raise UserError(
-          '--algorithm=centralized trains on all examples unchanged; remove '
-          f'--partition={config.partition}, or give --partition=iid')
     config = dataclasses.replace(
         config, num_clients=1, participation=1.0, partition='iid')
   return config
 
 
-def validate_dataset(config: Config, dataset: Dataset) -> None:
-  """Checks what depends on the data set.
-
-  Raises:
-    UserError: naming the invalid flag, its value and a remedy.
-  """
-  num_test = len(dataset.test_labels)
-  if config.eval_examples > num_test:
-    raise UserError(
-        f'--eval_examples must be at most the {num_test} test examples of '
-        f'--dataset={config.dataset}; got {config.eval_examples}. '
-        '--eval_examples=0 uses all of them')
-  check_labels(dataset, f'--dataset={config.dataset}')
+# Tables of what is excluded: whether a configuration `c` is, and the message
+# that names the flags, their values and a remedy.
+_Table = tuple[tuple[Callable[[Config], object], str], ...]
 
 
-def check_labels(dataset: Dataset, name: str) -> None:
-  """Checks that labels are classes of the data set.
+def _check_excluded(config: Config, table: _Table) -> None:
+  for is_excluded, message in table:
+    if is_excluded(config):
+      raise UserError(message.format(c=config))
 
-  Raises:
-    UserError: if a label is invalid; the message begins with `name`.
-  """
-  for field in 'train_labels', 'test_labels':
-    labels = getattr(dataset, field)
-    if len(labels) and not 0 <= labels.min() <= labels.max() < (
-        dataset.num_classes):
-      raise UserError(
-          f'{name}: {field} must be 0 to {dataset.num_classes - 1}, one for '
-          f'each of its class_names; got {labels.min()} to {labels.max()}')
+
+def _is_changed(config: Config, name: str) -> bool:
+  return getattr(config, name) != getattr(Config, name)
+
+
+_VALUES: _Table = (
+    (lambda c: c.mu < 0 and c.mu != -1,
+     '--mu must be at least 0, or -1; got {c.mu}. The paper tries --mu=0.1, 1, '
+     '5 and 10.'),
+    (lambda c: not 0 < c.dp_delta < 1,
+     '--dp_delta must be above 0 and below 1; got {c.dp_delta}. Below 1 / '
+     'num_clients is usual'),
+)
+
+_LISTS = ('--partition_file={c.partition_file} lists the examples of each '
+          'client; remove ')
+_ONE_CLIENT = ('--algorithm=centralized has one client with all examples; '
+               'remove ')
+
+_OF_SPLITS: _Table = (
+    (lambda c: c.partition_file and _is_changed(c, 'partition'),
+     _LISTS + '--partition={c.partition}'),
+    (lambda c: not c.label_noise and _is_changed(c, 'label_noise_form'),
+     '--label_noise_form={c.label_noise_form} needs --label_noise above 0; '
+     'give one, such as --label_noise=0.4'),
+    (lambda c: c.partition_file and c.validation_fraction,
+     _LISTS + '--validation_fraction={c.validation_fraction}, which takes '
+     'examples away before the partition'),
+    (lambda c: c.partition_file and c.train_examples,
+     _LISTS + '--train_examples={c.train_examples}'),
+    (lambda c: c.algorithm == 'centralized' and c.partition_file,
+     _ONE_CLIENT + '--partition_file={c.partition_file}'),
+    (lambda c: c.algorithm == 'centralized' and is_user_code(c.partition),
+     _ONE_CLIENT + '--partition={c.partition}'),
+    (lambda c: c.algorithm == 'centralized' and _is_changed(
+        c, 'label_noise_form'),
+     _ONE_CLIENT + '--label_noise_form={c.label_noise_form}'),
+    (lambda c: c.algorithm == 'centralized' and _is_changed(c, 'concept_shift'),
+     _ONE_CLIENT + '--concept_shift={c.concept_shift}'),
+    (lambda c: c.algorithm == 'centralized' and c.partition in (
+        'natural', 'feature_noise'),
+     '--algorithm=centralized trains on all examples unchanged; remove '
+     '--partition={c.partition}, or give --partition=iid'),
+    (lambda c: c.algorithm != 'centralized' and (
+        0 < c.train_examples < c.num_clients),
+     '--train_examples={c.train_examples} must be at least --num_clients='
+     '{c.num_clients}, one example per client; raise it. 0 uses all examples'),
+    (lambda c: c.algorithm != 'centralized' and c.concept_shift > c.num_clients,
+     '--concept_shift={c.concept_shift} must be at most --num_clients='
+     '{c.num_clients}, one client per group; lower it'),
+)
+
+_OF_TRAINING: _Table = (
+    (lambda c: c.checkpoint_every and (
+        c.checkpoint_keep_every % c.checkpoint_every),
+     '--checkpoint_keep_every={c.checkpoint_keep_every} must be a multiple of '
+     '--checkpoint_every={c.checkpoint_every}'),
+    (lambda c: c.client_test_fraction and not c.client_eval_every,
+     '--client_test_fraction={c.client_test_fraction} holds out examples for '
+     '--client_eval_every, which is 0; give --client_eval_every={c.num_rounds} '
+     'to evaluate clients after the last round, or fewer rounds to evaluate '
+     'them more often'),
+    (lambda c: c.learning_rate_schedule == 'step' and not c.decay_rounds,
+     '--learning_rate_schedule=step needs --decay_rounds, the rounds between '
+     'decays, at least 1; got 0. --decay_rounds=30 is usual'),
+    *((lambda c, name=name: c.learning_rate_schedule != 'step' and (
+        _is_changed(c, name)),
+       f'--{name}={{c.{name}}} is for --learning_rate_schedule=step; got '
+       '{c.learning_rate_schedule}. Remove one of them')
+      for name in ('learning_rate_decay', 'decay_rounds')),
+    (lambda c: c.augmentation_draws == 'recurring' and not c.augment,
+     '--augmentation_draws=recurring needs --augment; got --noaugment. Remove '
+     'one of them'),
+    (lambda c: c.warmup_rounds >= c.num_rounds,
+     '--warmup_rounds={c.warmup_rounds} must be below --num_rounds='
+     '{c.num_rounds}; lower it'),
+    (lambda c: c.cohorts_file and c.participation != 1,
+     '--cohorts_file={c.cohorts_file} lists the cohorts; remove '
+     '--participation={c.participation}'),
+    (lambda c: c.cohorts_file and c.algorithm == 'centralized',
+     '--algorithm=centralized has one client; remove --cohorts_file='
+     '{c.cohorts_file}'),
+    (lambda c: c.server_momentum and c.server_optimizer != 'sgd',
+     '--server_momentum={c.server_momentum} is for --server_optimizer=sgd; got '
+     '{c.server_optimizer}. Remove one of them'),
+    (lambda c: c.model_args and not c.has_user_model(),
+     '--model_args={c.model_args} is for a user-defined network; '
+     '--model={c.model} takes flags'),
+)
+
+# Of networks of the package with another --precision than highest.
+_OF_PRECISION: _Table = (
+    (lambda c: c.dtype != 'float32',
+     '--precision={c.precision} is for --dtype=float32; got --dtype={c.dtype}. '
+     'Remove one of them'),
+    (lambda c: c.model == 'char_lstm',
+     '--model=char_lstm computes at --precision=highest only; got '
+     '{c.precision}. Remove --precision, or give --dtype=bfloat16'),
+    (lambda c: c.convolution == 'native' and c.precision != 'tf32',
+     '--convolution=native computes at --precision=highest or tf32; got '
+     '{c.precision}. Give --convolution=im2col, or --dtype=bfloat16 without '
+     '--precision'),
+)
+
+_OF_EVALUATION: _Table = (
+    *((lambda c, name=name: getattr(c, name) and not c.validation_fraction,
+       f'--{name} selects by the validation accuracy, never by the test '
+       'accuracy, and needs --validation_fraction, such as 0.1; got '
+       f'--{name}={{c.{name}}} without it')
+      for name in ('keep_best', 'early_stopping')),
+    (lambda c: c.keep_best and c.algorithm == 'solo',
+     '--keep_best saves the global model, and --algorithm=solo has none; '
+     'remove --keep_best'),
+)
 
 
 def _check_paths(config):
-  for name in ('data_dir', 'workdir', 'cohorts_file', 'partition_file',
-               'init_from'):
+  for name in _PATHS:
     path = getattr(config, name)
     try:
       pathlib.Path(path).expanduser()
@@ -107,72 +202,75 @@ def _check_paths(config):
                       'path') from error
 
 
-def _check_combinations(config):
-  """Checks flags that exclude one another."""
-  if config.checkpoint_every and (
-      config.checkpoint_keep_every % config.checkpoint_every):
+def _check_method(config):
+  """Checks what the configured method requires of other flags."""
+  method, name = registry.method(config), registry.flags_of(config)
+  _check_combining(config, method)
+  is_plain_sgd = config.optimizer == 'sgd' and config.momentum == 0
+  if method.needs_plain_sgd and not is_plain_sgd:
     raise UserError(
-        f'--checkpoint_keep_every={config.checkpoint_keep_every} must be a '
-        f'multiple of --checkpoint_every={config.checkpoint_every}')
-  if config.client_test_fraction and not config.client_eval_every:
+        f'{name} needs --optimizer=sgd --momentum=0, '
+        f'{method.reason}; got --optimizer={config.optimizer} --momentum='
+        f'{config.momentum}')
+  if config.optimizer not in method.optimizers:
     raise UserError(
-        f'--client_test_fraction={config.client_test_fraction} holds out '
-        'examples for --client_eval_every, which is 0; give '
-        f'--client_eval_every={config.num_rounds} to evaluate clients after '
-        'the last round, or fewer rounds to evaluate them more often')
-  is_step = config.learning_rate_schedule == 'step'
-  if is_step and not config.decay_rounds:
+        f'{name} needs --optimizer='
+        f'{" or ".join(method.optimizers)}, {method.reason}; got --optimizer='
+        f'{config.optimizer}')
+  if config.algorithm_args and not config.has_user_algorithm():
     raise UserError(
-        '--learning_rate_schedule=step needs --decay_rounds, the rounds '
-        'between decays, at least 1; got 0. --decay_rounds=30 is usual')
-  for name in ('learning_rate_decay', 'decay_rounds'):
-    if not is_step and getattr(config, name) != getattr(Config, name):
+        f'--algorithm_args={config.algorithm_args} is for a user-defined '
+        f'algorithm; --algorithm={config.algorithm} takes flags')
+  if not method.has_server and (
+      config.server_optimizer != 'sgd' or config.server_momentum):
+    raise UserError(
+        f'--algorithm={config.algorithm} has no server; got '
+        f'--server_optimizer={config.server_optimizer} --server_momentum='
+        f'{config.server_momentum}. Remove them')
+
+
+def _check_combining(config, method):
+  """Checks the flags that combine the method with parts of others."""
+  for name in registry.COMBINING:
+    value = getattr(config, name)
+    if not _is_changed(config, name) or name in method.flags:
+      continue
+    able = ', '.join(known for known, method in registry.METHODS.items()
+                     if name in method.flags)
+    remedy = f'remove it, or give --algorithm={able}'
+    if config.has_user_algorithm():
+      remedy = ('call moon_jax.with_proximal, with_fednova or '
+                'with_control_variates in the factory')
+    elif name == 'proximal_mu' and config.algorithm == 'fedprox':
+      remedy = 'give --mu, the weight of its proximal term'
+    raise UserError(f'--{name}={value} is for --algorithm={able}; got '
+                    f'{config.algorithm}: {remedy}')
+
+
+def _check_privacy(config):
+  """Checks that updates are bounded and have equal weights."""
+  for name in ('dp_clip', 'dp_noise_multiplier'):
+    value = getattr(config, name)
+    if value and not 1e-6 <= value <= 1e6:
+      raise UserError(f'--{name} must be 0 or between 1e-06 and 1e+06; got '
+                      f'{value}. --{name}=1 is usual')
+  if not config.dp_clip:
+    if config.dp_noise_multiplier:
       raise UserError(
-          f'--{name}={getattr(config, name)} is for --learning_rate_schedule='
-          f'step; got {config.learning_rate_schedule}. Remove one of them')
-  if config.augmentation_draws == 'recurring' and not config.augment:
-    raise UserError('--augmentation_draws=recurring needs --augment; got '
-                    '--noaugment. Remove one of them')
-  if config.warmup_rounds >= config.num_rounds:
-    raise UserError(
-        f'--warmup_rounds={config.warmup_rounds} must be below --num_rounds='
-        f'{config.num_rounds}; lower it')
-  if config.cohorts_file and config.participation != 1:
-    raise UserError(
-        f'--cohorts_file={config.cohorts_file} lists the cohorts; remove '
-        f'--participation={config.participation}')
-  if config.cohorts_file and config.algorithm == 'centralized':
-    raise UserError('--algorithm=centralized has one client; remove '
-                    f'--cohorts_file={config.cohorts_file}')
-  if config.server_momentum and config.server_optimizer != 'sgd':
-    raise UserError(
-        f'--server_momentum={config.server_momentum} is for '
-        f'--server_optimizer=sgd; got {config.server_optimizer}. Remove one of '
-        'them')
-
-
-def _check_arithmetic(config):
-  """Checks combinations of precision, dtype, model and convolution."""
-  precision = config.precision
-  if config.model_args and not config.has_user_model():
-    raise UserError(
-        f'--model_args={config.model_args} is for a user-defined network; '
-        f'--model={config.model} takes flags')
-  if precision == 'highest' or config.has_user_model():
+          f'--dp_noise_multiplier={config.dp_noise_multiplier} is a multiple '
+          'of --dp_clip, which is 0; give --dp_clip, such as 1')
     return
-  if config.dtype != 'float32':
+  if config.weighting != 'uniform':
     raise UserError(
-        f'--precision={precision} is for --dtype=float32; got --dtype='
-        f'{config.dtype}. Remove one of them')
-  if config.model == 'char_lstm':
+        f'--dp_clip={config.dp_clip} requires --weighting=uniform, so that all '
+        f'clients have the same weight; got --weighting={config.weighting}')
+  if not registry.method(config).sends_only_model:
+    able = [name for name, method in registry.METHODS.items()
+            if method.sends_only_model]
     raise UserError(
-        f'--model=char_lstm computes at --precision=highest only; got '
-        f'{precision}. Remove --precision, or give --dtype=bfloat16')
-  if config.convolution == 'native' and precision != 'tf32':
-    raise UserError(
-        '--convolution=native computes at --precision=highest or tf32; got '
-        f'{precision}. Give --convolution=im2col, or --dtype=bfloat16 without '
-        '--precision')
+        f'--dp_clip={config.dp_clip} requires clients that send their model '
+        f'and nothing else, not {registry.flags_of(config)}; use one of '
+        f'{", ".join(able)}, with --aggregation=average')
 
 
 def _check_cohort(config):

@@ -15,6 +15,7 @@ import numpy as np
 from moon_jax import learning_rates
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config
+from moon_jax.config import flags_with
 from moon_jax.data import cohort
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.dataset import Dataset
@@ -22,17 +23,15 @@ from moon_jax.errors import UserError
 from moon_jax.learning_rates import LearningRate
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
-from moon_jax.models.user import MODEL_FLAGS
 from moon_jax.optimizers import HYPERPARAMETERS
 from moon_jax.simulation import federation_checks
 from moon_jax.simulation.evaluation_metrics import Metric
 
 
 def _setting(name: str) -> Any:
-  """Returns a field with the default and the choices of the flag `name`."""
+  """Returns a field with the default and the limits of the flag `name`."""
   field = Config.__dataclass_fields__[name]
-  return dataclasses.field(
-      default=field.default, metadata={'choices': field.metadata['choices']})
+  return dataclasses.field(default=field.default, metadata=field.metadata)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,7 +122,8 @@ class Federation:
   momentum: float = _setting('momentum')
   weight_decay: float = _setting('weight_decay')
   gradient_clip: float = _setting('gradient_clip')
-  planned_rounds: int | None = None
+  planned_rounds: int | None = dataclasses.field(default=None, metadata={
+      'at_least': 1, 'hint': 'None if they are not known.'})
   local_epochs: int = _setting('local_epochs')
   batch_size: int = _setting('batch_size')
   last_batch: str = _setting('last_batch')
@@ -227,5 +227,5 @@ class Federation:
     config = self.config.to_dict() if self.config else {}
     if self.config and self.config.has_user_model():
       config = {name: value for name, value in config.items()
-                if name not in MODEL_FLAGS}
+                if name not in flags_with(read_by='model')}
     return ours | config

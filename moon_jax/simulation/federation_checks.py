@@ -1,37 +1,61 @@
-"""Checks the values of a federation, before anything compiles."""
+"""Checks values in Python, before anything compiles.
 
+Those are the parts of a `moon_jax.Federation`, and arguments of simulations.
+`moon_jax.simulation.checks` validates configurations. What a configuration has
+built is valid: only values that users pass are checked.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 from typing import SupportsIndex
 
 import numpy as np
 
+from moon_jax.algorithms import user as user_algorithm
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.config import limits
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
 from moon_jax.data.client_tests import PARTS
+from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
-from moon_jax.simulation import checks
-from moon_jax.simulation import evaluation_checks
-from moon_jax.simulation import limits
-from moon_jax.simulation import value_checks
+from moon_jax.models import user as user_model
+from moon_jax.simulation import evaluation_metrics
+
+# Hyperparameters of the algorithms of the package: name -> requirement, whether
+# a value meets it, and a usual value.
+_HPARAMS = {
+    'mu': ('0 or more', lambda x: x >= 0, 1),
+    'proximal_mu': ('0 or more', lambda x: x >= 0, 0.01),
+    'temperature': ('above 0', lambda x: x > 0, 0.5),
+    'num_negatives': ('an integer of at least 1',
+                      lambda x: isinstance(x, SupportsIndex) and x >= 1, 1),
+}
 
 
 def check(federation: Any) -> None:
-  """Checks a `moon_jax.simulation.federation.Federation`.
+  """Checks a `moon_jax.Federation`.
+
+  Calls each metric once, with random logits.
 
   Raises:
-    UserError: if a value is out of range or the parts do not fit together.
+    UserError: if a value has another type or is out of range, or the parts do
+      not fit together.
   """
-  if federation.config is None:  # flags have their own checks
-    value_checks.check(federation)
+  is_made_in_python = federation.config is None
+  if is_made_in_python:
+    _check_arrays(federation.data)
+    user_model.check_type(federation.model)
+    _check_algorithm(federation.algorithm, federation)
+    _check_lists(federation)
+    _check_functions(federation)
   limits.check(federation)
   federation.hparams()
   data = federation.data
-  num_test = len(data.test_labels)
-  if federation.eval_examples > num_test:
-    raise UserError(
-        f'--eval_examples must be at most the {num_test} test examples of '
-        f'{data.name}; got {federation.eval_examples}. 0 uses all of them')
-  checks.check_labels(data, data.name)
+  if is_made_in_python:
+    check_dataset(data, data.name, federation.eval_examples)
   if mapped.is_mapped(data.train_inputs) and not federation.shard_data:
     raise UserError(
         'shard_data must be True for memory-mapped train_inputs, which would '
@@ -41,13 +65,38 @@ def check(federation: Any) -> None:
     if name in vars(federation):
       raise UserError(f'Algorithm.hparams must not set {name}, which is a '
                       'setting of the federation; give it another name')
-  if federation.config is None:  # partitions and cohorts of flags are valid
+  if is_made_in_python:
     _check_clients(federation)
     _check_cohorts(federation)
     _check_noise(federation)
   if federation.client_tests is not None:
     _check_client_tests(federation)
-  evaluation_checks.check_federation(federation)
+  _check_evaluation(federation)
+
+
+def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
+  """Checks that a data set has the classes and the examples that are used.
+
+  Args:
+    data: the data set.
+    name: of the data set, for error messages.
+    eval_examples: test examples used by evaluations.
+
+  Raises:
+    UserError: if there are fewer, or a label is no class.
+  """
+  num_test = len(data.test_labels)
+  if eval_examples > num_test:
+    raise UserError(
+        f'--eval_examples must be at most the {num_test} test examples of '
+        f'{name}; got {eval_examples}. --eval_examples=0 uses all of them')
+  for field in 'train_labels', 'test_labels':
+    labels = getattr(data, field)
+    if len(labels) and not 0 <= labels.min() <= labels.max() < (
+        data.num_classes):
+      raise UserError(
+          f'{name}: {field} must be 0 to {data.num_classes - 1}, one for '
+          f'each of its class_names; got {labels.min()} to {labels.max()}')
 
 
 def check_type(federation: Any) -> None:
@@ -75,6 +124,152 @@ def check_cohorts_until(federation: Any, last: int) -> None:
         f'round {federation.num_rounds + 1} has no cohort; cohorts lists '
         f'{federation.num_rounds} rounds, got {last} rounds to train. List '
         'more, train fewer rounds, or pass cohorts=None')
+
+
+def check_rounds(num_rounds: Any, eval_every: Any) -> None:
+  """Checks the arguments of a loop over rounds.
+
+  Raises:
+    UserError: naming the argument, its value and a remedy.
+  """
+  for name, value, least, hint in (
+      ('num_rounds', num_rounds, 0, 'rounds(10) trains ten rounds'),
+      ('eval_every', eval_every, 1, 'eval_every=1 evaluates each round')):
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or (
+        int(value) < least):
+      raise UserError(f'{name} must be an integer of at least {least}; got '
+                      f'{value!r}. {hint}')
+
+
+def _check_arrays(data):
+  """Checks types, shapes and values of the inputs and the labels.
+
+  `moon_jax.data.sources.arrays` converts what it can; `Dataset` converts
+  nothing, so what does not fit must be an error, not a wrong result.
+  """
+  if not isinstance(data, Dataset):
+    raise UserError(
+        'data must be a moon_jax.Dataset, such as moon_jax.load_dataset('
+        f"'digits'); got a {type(data).__name__}. Dataset(name, train_inputs, "
+        'train_labels, test_inputs, test_labels, class_names) makes one')
+  for part in 'train', 'test':
+    inputs = getattr(data, f'{part}_inputs')
+    _check_inputs(f'{data.name}: {part}_inputs', inputs)
+    _check_label_array(f'{data.name}: {part}_labels', f'{part}_inputs',
+                  getattr(data, f'{part}_labels'), len(inputs))
+  kinds = [f'{x.dtype} {list(x.shape[1:])}'
+           for x in (data.train_inputs, data.test_inputs)]
+  if kinds[0] != kinds[1]:
+    raise UserError(
+        f'{data.name}: examples of train_inputs and test_inputs must have one '
+        f'type and shape; got {kinds[0]} and {kinds[1]}. Convert test_inputs '
+        'as train_inputs')
+
+
+def _check_inputs(name, inputs):
+  if not hasattr(inputs, 'dtype'):
+    raise UserError(f'{name} must be a numpy array; got a '
+                    f'{type(inputs).__name__}. Pass numpy.asarray(...)')
+  shape, kind = list(inputs.shape), inputs.dtype.kind
+  if kind not in 'fiu' and inputs.dtype.name != 'bfloat16':
+    raise UserError(
+        f'{name} must be uint8 images [N, H, W, C], float32 features [N, F] or '
+        f'integer tokens [N, T]; got {inputs.dtype} {shape}. Convert them')
+  if not shape or not inputs.shape[0]:
+    raise UserError(f'{name} must hold one example or more; got shape {shape}')
+  if inputs.dtype == np.uint8:
+    if len(shape) != 4:
+      raise UserError(
+          f'{name} is uint8, so it must be images [N, H, W, C]; got {shape}. '
+          'Add a last axis of length 1 to gray images; give features as '
+          'float32')
+    if shape[1] in (1, 3) and shape[3] not in (1, 3, 4):
+      raise UserError(
+          f'{name} must be images [N, H, W, C]; got {shape}, which looks like '
+          'channels first. Pass images.transpose(0, 2, 3, 1)')
+  if kind == 'f' and not mapped.is_mapped(inputs):
+    is_bad = ~np.isfinite(inputs).reshape(len(inputs), -1).all(1)
+    if is_bad.any():
+      raise UserError(
+          f'{name} must be finite; got NaN or infinity in {is_bad.sum()} '
+          f'examples, the first at index {is_bad.argmax()}. Replace or remove '
+          'them')
+
+
+def _check_label_array(name, of, labels, count):
+  """Checks that labels are integers, one for each of `count` inputs."""
+  if not hasattr(labels, 'dtype'):
+    raise UserError(f'{name} must be a numpy array of integers; got a '
+                    f'{type(labels).__name__}. Pass numpy.asarray(labels)')
+  got = f'got {labels.dtype} {list(labels.shape)}'
+  if labels.ndim == 2:
+    raise UserError(
+        f'{name} must be classes, integers [N], not one-hot rows; {got}. Pass '
+        'labels.argmax(1)')
+  if labels.dtype.kind not in 'iu':
+    raise UserError(f'{name} must be classes, integers [N]; {got}. Pass '
+                    "labels.astype('int32')")
+  if labels.shape != (count,):
+    raise UserError(f'{name} must have one class for each of the {count} '
+                    f'examples of {of}; {got}. Give as many of both')
+
+
+def _check_algorithm(algorithm, federation):
+  if not isinstance(algorithm, Algorithm):
+    remedy = (f'call it: {user_model.name_of(algorithm)}()'
+              if callable(algorithm) else 'moon_jax.moon(mu=5) makes one')
+    raise UserError('algorithm must be a moon_jax.Algorithm; got '
+                    f'{user_model.kind_of(algorithm)}; {remedy}')
+  user_algorithm.check_hparams(algorithm.hparams)
+  for name, value in algorithm.hparams.items():
+    requirement, holds_fn, usual = _HPARAMS.get(name, ('', None, 0))
+    if holds_fn and not holds_fn(value):
+      raise UserError(f'{name} of the algorithm must be {requirement}; got '
+                      f'{value}. {name}={usual} is usual')
+  for name, needed in algorithm.needs.items():
+    if (value := getattr(federation, name)) != needed:
+      remedy = (f'Make the algorithm with num_clients={value}'
+                if name == 'num_clients'
+                else f'Pass {name}={needed!r}, or choose another algorithm')
+      raise UserError(f'the algorithm needs {name}={needed!r}; got '
+                      f'{name}={value!r} of the federation. {remedy}')
+
+
+def _check_lists(federation):
+  for name, what, remedy in (
+      ('clients', 'the indices of the training examples of each client',
+       'moon_jax.partition.iid(len(data.train_labels), num_clients=10, seed=0) '
+       'makes them'),
+      ('cohorts', 'the clients of each round, such as [[0, 3], [1, 2]]',
+       'cohorts=None takes all clients in each round')):
+    value = getattr(federation, name)
+    if name == 'cohorts' and value is None:
+      continue
+    parts = value if isinstance(value, list | tuple) else ()
+    if not hasattr(value, '__len__') or isinstance(value, str | Mapping) or any(
+        isinstance(part, str) or not isinstance(part, Iterable)
+        for part in parts):
+      raise UserError(f'{name} must list {what}; got {_shown(value)}; {remedy}')
+
+
+def _shown(value):
+  text = repr(value)
+  return text if len(text) < 80 else user_model.kind_of(value)
+
+
+def _check_functions(federation):
+  rate = federation.learning_rate
+  if not callable(rate) and not isinstance(rate, Real) and (
+      isinstance(rate, str) or getattr(rate, 'ndim', None) != 0):
+    raise UserError(
+        'learning_rate must be a number, or a function of the round; got '
+        f'{rate!r}. The paper uses learning_rate=0.01')
+  for name, metric in dict(federation.metrics).items():
+    if not callable(metric):
+      raise UserError(
+          f'metrics[{name!r}] must be a function of logits and labels; got '
+          f'{metric!r}. moon_jax.simulation.evaluation_metrics.BUILT_IN has '
+          'those of --metrics')
 
 
 def _check_clients(federation):
@@ -164,3 +359,39 @@ def _check_client_tests(federation):
           'client_tests must hold out training examples that no client trains '
           f'on; training example {indices[is_trained[indices].argmax()]} is in '
           'clients too. Remove it from one of them')
+
+
+def _check_evaluation(federation):
+  config = federation.config
+  if config and config.keep_best and federation.algorithm.per_client_init:
+    raise UserError(
+        f'--keep_best saves the global model, and --algorithm='
+        f'{config.algorithm} has none (per_client_init); remove --keep_best')
+  if federation.validation is not None:
+    _check_validation(federation)
+  elif config and config.validation_fraction:
+    raise UserError(
+        f'--validation_fraction={config.validation_fraction} needs clients of '
+        'its own split; got clients without validation examples. Use '
+        'moon_jax.data.split.make')
+  labels = federation.data.test_labels[:federation.num_test]
+  evaluation_metrics.names(
+      federation.metrics, labels, federation.data.num_classes)
+
+
+def _check_validation(federation):
+  validation = np.asarray(federation.validation)
+  num_train = len(federation.data.train_labels)
+  is_valid = validation.ndim == 1 and len(validation) and np.issubdtype(
+      validation.dtype, np.integer)
+  if not is_valid or not (
+      0 <= validation.min() <= validation.max() < num_train):
+    raise UserError(
+        'validation must list indices of training examples, at least one '
+        f'integer from 0 to {num_train - 1}; got {validation.dtype} of shape '
+        f'{list(validation.shape)}')
+  both = np.intersect1d(validation, np.concatenate(federation.clients))
+  if len(both):
+    raise UserError(
+        f'validation must have no example of a client; got {len(both)} of '
+        f'them, such as {both[0]}. Partition the other examples')

@@ -12,70 +12,19 @@ from typing import Any
 from moon_jax.algorithms import server
 from moon_jax.algorithms import user
 from moon_jax.config import Config
+from moon_jax.config import flags_with
 from moon_jax.config import is_user_code
 from moon_jax.errors import UserError
 
 # The largest factor by which a buffer may exceed the k that a run uses.
 _MAX_SLOTS_PER_NEGATIVE = 8
 
-# Arrays in the program: `Federation.hparams`.
-ARRAYS = frozenset({
-    'mu', 'temperature', 'num_negatives', 'proximal_mu', 'momentum',
-    'weight_decay',
-    'gradient_clip', 'server_learning_rate', 'server_momentum', 'num_rounds',
-    # The host computes the rate of each round.
-    'learning_rate', 'learning_rate_schedule', 'learning_rate_decay',
-    'decay_rounds', 'warmup_rounds'})
-
-# Fields that decide which client has which training example.
-SPLIT = frozenset({
-    'partition', 'partition_file', 'partition_seed', 'beta',
-    'shards_per_client', 'noise_std', 'train_examples', 'validation_fraction',
-    'client_test_fraction', 'seed'})
-
-# Fields that decide which clients take part and which updates are received: the
-# jobs of the table, their weights and `Jobs.is_received`.
-PARTICIPATION = frozenset({
-    'participation', 'cohorts_file', 'dropout_rate', 'dropout_stage',
-    'weighting'})
-
-# Labels are shared data of a program. Without label noise and concept shift
-# they are those of the data set; otherwise `program_key` compares the fields.
-LABELS = frozenset({'label_noise', 'label_noise_form', 'concept_shift'})
-
-# Fields that only the host reads: the order of examples, the end of a run, its
-# evaluations, its files and its privacy loss.
-HOST = frozenset({
-    'shuffle', 'epoch_losses', 'on_nan', 'early_stopping', 'eval_every',
-    'client_eval_every', 'keep_best', 'workdir', 'checkpoint_every',
-    'checkpoint_keep', 'checkpoint_keep_every', 'loggers', 'dp_delta'})
-
-# The numbers of epochs and of batches are numbers of rows of the table.
-ROWS = frozenset({'local_epochs', 'last_batch'})
+# Fields that may differ, by the reason: see `moon_jax.config.flags.flag`.
+ARRAYS, SPLIT, PARTICIPATION, LABELS, HOST, ROWS, FIXED = (
+    frozenset(flags_with(varies=reason)) for reason in (
+        'array', 'split', 'participation', 'labels', 'host', 'rows', ''))
 
 VARYING = ARRAYS | SPLIT | PARTICIPATION | LABELS | HOST | ROWS
-
-# Fields that change the program, its shapes, its data or its devices.
-FIXED = frozenset({
-    # The data set and the draws of its augmentation.
-    'dataset', 'data_dir', 'augment', 'augmentation_draws',
-    # The network and its arithmetic.
-    'model', 'model_args', 'norm', 'projection_head', 'projection_dim', 'dtype',
-    'precision', 'convolution',
-    # The initial model, which the runs of a program share.
-    'init_from',
-    # The method; clipping and noise of differential privacy are constants.
-    'algorithm', 'algorithm_args', 'contrastive', 'first_negative',
-    'negatives_pool', 'aggregation', 'scaffold_form', 'optimizer',
-    'server_optimizer', 'server_momentum_form', 'dp_clip',
-    'dp_noise_multiplier',
-    # Shapes of client state and of batches.
-    'num_clients', 'batch_size',
-    # Evaluation programs, and the models that a round returns for them.
-    'eval_on', 'eval_examples', 'metrics', 'save_local_models',
-    # Devices and storage, which the runs of a program share.
-    'lanes', 'shard_data', 'client_state', 'check_determinism',
-    'quiet'})
 
 
 def program_key(config: Config) -> tuple:

@@ -16,7 +16,6 @@ from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation import communication
 from moon_jax.simulation import federation_checks
-from moon_jax.simulation import limits
 from moon_jax.simulation import local_models
 from moon_jax.simulation.evaluator import Evaluator
 from moon_jax.simulation.federation import Federation
@@ -120,7 +119,7 @@ class Simulation:
       UserError: at once, if a number is invalid or the federation has fewer
         cohorts than rounds.
     """
-    limits.check_rounds(num_rounds, eval_every)
+    federation_checks.check_rounds(num_rounds, eval_every)
     last = self.rounds_done + num_rounds
     federation_checks.check_cohorts_until(self.federation, last)
     return self._rounds(last, eval_every)

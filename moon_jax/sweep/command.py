@@ -9,13 +9,13 @@ from typing import Any
 from typing import NamedTuple
 import uuid
 
+from moon_jax.cli import command_line
 from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
 from moon_jax.rundir import identity
 from moon_jax.rundir import workdir as workdir_lib
-from moon_jax.sweep import flag_files
 from moon_jax.sweep import grid as grid_lib
 from moon_jax.sweep import table
 from moon_jax.sweep import toml_file
@@ -51,7 +51,7 @@ def build(config: Config, words: Sequence[str], grids: Sequence[str],
            if name in given and name != 'workdir'}
   axes = _axes(grids, fixed)
   files = words_lib.flag_files(words)
-  base = flag_files.read(files, '--flagfile', only_runs=False)
+  base = command_line.settings_of_files(files, '--flagfile', only_runs=False)
   base.pop('workdir', None)
   file = toml_file.SweepFile('', '', '', {}, False, [{}])
   if path:

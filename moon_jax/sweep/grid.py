@@ -11,6 +11,8 @@ import operator
 from typing import Any
 
 from moon_jax.config import Config
+from moon_jax.config import flags_with
+from moon_jax.config import limits
 from moon_jax.errors import UserError
 from moon_jax.rundir import identity
 from moon_jax.sweep import values as values_lib
@@ -18,7 +20,7 @@ from moon_jax.sweep import values as values_lib
 _MAX_RUNS = 10_000  # of a grid; more are probably an error
 
 # Paths whose content, not name, identifies a run. Two paths are two runs here.
-_INPUTS = ('cohorts_file', 'partition_file', 'init_from')
+_INPUTS = flags_with(is_input=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,9 +140,8 @@ def _configured(base, fixed, varied):
   settings that `moon_jax.train` would refuse for this run; those that it
   accepts stay, since they are part of the name of the run's directory.
   """
+  from moon_jax.algorithms import unused
   from moon_jax.simulation import checks  # these modules import JAX
-  from moon_jax.simulation import limits
-  from moon_jax.sweep import unused
 
   config = dataclasses.replace(base, **fixed, **varied)
   try:
@@ -161,7 +162,7 @@ def _configured(base, fixed, varied):
 
 def _check_mu_of_base(base, config):
   """Checks that a mu does not reach another method than its own."""
-  from moon_jax.sweep import unused
+  from moon_jax.algorithms import unused
 
   if config.algorithm != base.algorithm and base.mu != -1 and (
       'mu' not in unused.refused(config)):
@@ -173,7 +174,7 @@ def _check_mu_of_base(base, config):
 
 def _reasons(config, first, varied):
   """Returns why two combinations, with values by name, are one run."""
-  from moon_jax.sweep import unused
+  from moon_jax.algorithms import unused
 
   why = unused.unused(config)
   for name, value in varied.items():
@@ -194,7 +195,7 @@ def _check_used(blocks, grids):
   Settings that `moon_jax.train` accepts without effect are accepted, unless
   they are axes.
   """
-  from moon_jax.sweep import unused
+  from moon_jax.algorithms import unused
 
   for name in dict.fromkeys(itertools.chain(*blocks)):
     reasons = []

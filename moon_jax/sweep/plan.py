@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 import math
 
+from moon_jax.algorithms import unused
 from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
 from moon_jax.sweep import cost as cost_lib
 from moon_jax.sweep import run as run_lib
-from moon_jax.sweep import unused
 from moon_jax.sweep import values
 from moon_jax.sweep.cost import Cost
 from moon_jax.sweep.grid import Sweep

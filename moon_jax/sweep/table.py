@@ -5,6 +5,7 @@ import statistics
 from typing import Any
 
 from moon_jax.config import Config
+from moon_jax.config import flags_with
 from moon_jax.rundir.identity import FREE_FIELDS
 from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
@@ -13,7 +14,7 @@ from moon_jax.sweep.grid import Sweep
 _REPLICATES = ('seed', 'partition_seed')
 # Settings that are never columns unless they are axes.
 _HIDDEN = {*_REPLICATES, *FREE_FIELDS} - {
-    'cohorts_file', 'partition_file', 'init_from'}
+    *flags_with(is_input=True)}
 
 _NO_VALUE = '–'
 
@@ -71,7 +72,7 @@ def columns(sweep: Sweep) -> list[str]:
 
 def shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
   """Returns the values of settings as text, a dash for those without effect."""
-  from moon_jax.sweep import unused  # imports JAX
+  from moon_jax.algorithms import unused  # imports JAX
 
   without_effect = unused.unused(config)
   return tuple(_NO_VALUE if name in without_effect

@@ -9,8 +9,8 @@ import tomllib
 from typing import Any
 from typing import NamedTuple
 
+from moon_jax.cli import command_line
 from moon_jax.errors import UserError
-from moon_jax.sweep import flag_files
 from moon_jax.sweep import values as values_lib
 
 # Keys of a file that are not settings, and their types.
@@ -76,7 +76,8 @@ def read(path: str) -> SweepFile:
     blocks.append(settings(_without(block, _BLOCK_KEYS), where))
   base = {}
   if flagfile := found.get('flagfile', ''):
-    base = flag_files.read([f'--flagfile={file.parent / flagfile}'], path)
+    base = command_line.settings_of_files(
+        [f'--flagfile={file.parent / flagfile}'], path)
   return SweepFile(
       file.stem, found.get('title', ''), found.get('description', ''),
       base, bool(flagfile),

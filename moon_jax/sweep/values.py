@@ -9,13 +9,14 @@ from absl import flags
 import numpy as np
 
 from moon_jax.config import Config
+from moon_jax.config import flags_with
 from moon_jax.config import suggest
 from moon_jax.errors import UserError
 
 TYPES: dict[str, type] = typing.get_type_hints(Config)  # of settings, by name
 
 # Settings that are the same for all runs of a sweep.
-_SHARED = ('workdir', 'data_dir')
+_SHARED = flags_with(is_shared=True)
 
 # The abstract type of the values of each type of setting.
 _ACCEPTED = {str: str, int: numbers.Integral, float: numbers.Real}

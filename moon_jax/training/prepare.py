@@ -95,7 +95,7 @@ def prepare(config: Config, load: Loaders | None = None,
         Workdir(config, inputs, look=False, root=root)))
   return Prepared(
       config, Workdir(config, inputs, processes.is_first(), root), summary,
-      functools.cache(lambda: build.federation(
+      functools.cache(lambda: build.of_valid(
           config, dataset(), cohorts=cohorts, init_variables=init_variables)))
 
 
@@ -106,15 +106,13 @@ def _check_writable(workdir):
 
 def _warn(config, warn):
   """Warns about flags that have no effect."""
-  from moon_jax.algorithms import registry
-  from moon_jax.models import user as user_model
+  from moon_jax.algorithms import unused
 
-  for ignored, method in (
-      (registry.ignored_flags(config), registry.flags_of(config)),
-      (user_model.ignored_flags(config), f'--model={config.model}')):
-    if ignored:
-      given = ', '.join(f'--{name}={getattr(config, name)}' for name in ignored)
-      warn(f'{given} has no effect with {method}')
+  ignored = unused.ignored(config)
+  for reason in dict.fromkeys(ignored.values()):
+    given = ', '.join(f'--{name}={getattr(config, name)}'
+                      for name, why in ignored.items() if why == reason)
+    warn(f'{given} has no effect with {reason}')
 
 
 def inputs_of(config: Config) -> dict[str, str]:

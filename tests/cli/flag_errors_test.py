@@ -3,7 +3,7 @@
 import pytest
 
 import moon_jax as mj
-from moon_jax.sweep import flag_files
+from moon_jax.cli import command_line
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_errors_in_flag_files(tmp_path):
   path = tmp_path / 'x.flags'
   path.write_text('--rounds=3\n')
   with pytest.raises(mj.UserError, match=r'did you mean --num_rounds=3\?'):
-    flag_files.read([f'--flagfile={path}'], 'where')
+    command_line.settings_of_files([f'--flagfile={path}'], 'where')
 
 
 def test_errors_of_the_library():

@@ -8,12 +8,13 @@ import shlex
 import pytest
 
 from moon_jax.config import Config
+from moon_jax.config import FACTS
+from moon_jax.config import limits
 from moon_jax.config import LOGGERS
 from moon_jax.config import NAMES
 from moon_jax.config import suggest
 from moon_jax.config import synonyms
 from moon_jax.errors import UserError
-from moon_jax.simulation import limits
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -45,8 +46,8 @@ def test_synonyms_name_flags_and_are_none():
   assert {*synonyms.FLAGS.values()} <= {*_FIELDS, 'flagfile'}
   assert not {*synonyms.FLAGS} & {*_FIELDS, *synonyms.ADVICE}
   assert not {*synonyms.ADVICE} & {*_FIELDS}
-  listed = [name.lower() for names in synonyms._FLAGS.values()
-            for name in names.split()]
+  listed = [name for facts in FACTS.values()
+            for name in facts['synonyms'].split()]
   assert len(listed) == len(set(listed))  # one meaning each
   assert all(re.fullmatch('[a-z0-9_]+', name) for name in synonyms.FLAGS)
   for text in synonyms.ADVICE.values():

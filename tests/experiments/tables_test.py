@@ -6,8 +6,8 @@ import tomllib
 
 import pytest
 
+from moon_jax.cli import command_line
 from moon_jax.config import Config
-from moon_jax.sweep import flag_files
 from moon_jax.sweep import values
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def block_at(table, block, budget):
 
 def arms(table, budget=''):
   """Returns the settings of all runs, by their names."""
-  flags = flag_files.read(
+  flags = command_line.settings_of_files(
       [f'--flagfile={TABLES / table["flagfile"]}'], 'flagfile')
   runs = []
   for block in table['runs']:

@@ -18,6 +18,7 @@ from moon_jax.errors import UserError
 from moon_jax.models import MODELS
 from moon_jax.optimizers import OPTIMIZERS
 from moon_jax.simulation import checks
+from moon_jax.simulation import federation_checks
 
 
 @pytest.mark.parametrize('field, value', [
@@ -105,9 +106,8 @@ def test_more_test_examples_than_there_are():
   with pytest.raises(UserError, match=(
       '--eval_examples must be at most the 359 test examples of '
       '--dataset=digits; got 360. --eval_examples=0 uses all')):
-    checks.validate_dataset(
-        Config(dataset='digits', eval_examples=360), dataset)
-  checks.validate_dataset(Config(dataset='digits', eval_examples=359), dataset)
+    federation_checks.check_dataset(dataset, '--dataset=digits', 360)
+  federation_checks.check_dataset(dataset, '--dataset=digits', 359)
 
 
 def test_what_is_left_open_is_filled_in():
@@ -186,4 +186,34 @@ def test_labels_beyond_the_classes_are_refused(label):
     dataset = Dataset('mine', x[:len(train)], train, x[:len(test)], test,
                       class_names=('a', 'b', 'c'))
     with pytest.raises(UserError, match='labels must be 0 to 2.*class_names'):
-      checks.validate_dataset(Config(), dataset)
+      federation_checks.check_dataset(dataset, 'mine', 0)
+
+
+@pytest.mark.parametrize('changes, words', [
+    (dict(partition='own'), 'partition must be one of.*MODULE:FUNCTION'),
+    (dict(partition_file='a.npz', partition='iid'), 'remove --partition=iid'),
+    (dict(label_noise=1.), 'label_noise must be at least 0 and below 1'),
+    (dict(label_noise_form='localized'), 'localized needs --label_noise'),
+    (dict(train_examples=-1), 'train_examples must be at least 0'),
+    (dict(train_examples=9), '=9 must be at least --num_clients=10'),
+    (dict(train_examples=90, partition_file='a'), 'remove --train_examples=90'),
+    (dict(concept_shift=0), 'concept_shift must be at least 1'),
+    (dict(concept_shift=11), 'at most --num_clients=10'),
+    (dict(concept_shift=2, algorithm='centralized'), 'remove --concept_shift'),
+    (dict(label_noise=.1, label_noise_form='localized',
+          algorithm='centralized'), 'remove --label_noise_form=localized'),
+    (dict(partition='a:b', algorithm='centralized'), 'remove --partition=a:b'),
+    (dict(partition_file='a', algorithm='centralized'), '--partition_file=a'),
+])
+def test_combinations_that_split_the_data(changes, words):
+  with pytest.raises(UserError, match=words):
+    checks.validate(Config(**changes))
+
+
+def test_one_client_may_train_on_few_examples():
+  assert checks.validate(Config(algorithm='centralized', train_examples=9))
+
+
+def test_all_examples_may_be_noisy():
+  config = checks.validate(Config(algorithm='centralized', label_noise=.2))
+  assert config.num_clients == 1 and config.partition == 'iid'

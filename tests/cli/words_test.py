@@ -3,15 +3,14 @@
 from absl import flags
 import pytest
 
-from moon_jax.algorithms import registry
-from moon_jax.cli import ignored_flags
+from moon_jax.algorithms import unused
 from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 
 
 def check(words, **fields):
-  ignored_flags.check(Config(**fields), words)
+  words_lib.check(Config(**fields), words_lib.read(words))
 
 
 @pytest.fixture(autouse=True)
@@ -87,15 +86,16 @@ def test_byte_order_marks_of_flag_files_are_ignored(tmp_path):
   for i, text in enumerate(('--mu=1\n--beta=2\n', '# comment\n--mu=1\n', '\n',
                             f'--flagfile={tmp_path}/2\n--mu=1\n')):
     (tmp_path / str(i)).write_text(text, encoding='utf-8-sig')
-  expand = lambda i: words_lib.expanded([f'--flagfile={tmp_path}/{i}', '--a'])
+  expand = lambda i: words_lib.read(
+      [f'--flagfile={tmp_path}/{i}', '--a']).expanded
   assert expand(0) == ['--mu=1', '--beta=2', '--a']
   assert expand(1) == ['--mu=1', '--a'] and expand(2) == ['--a']
-  assert words_lib.expanded(expand(3)) == ['--mu=1', '--a']
-  assert words_lib.expanded(['#', '--b']) == ['#', '--b']
+  assert words_lib.read(expand(3)).expanded == ['--mu=1', '--a']
+  assert words_lib.read(['#', '--b']).expanded == ['#', '--b']
 
 
 def test_ignored_flags_differ_from_their_default():
-  assert registry.ignored_flags(Config()) == []
-  assert registry.ignored_flags(Config(
-      algorithm='fedavg', mu=5., num_negatives=2)) == ['mu', 'num_negatives']
-  assert registry.ignored_flags(Config(algorithm='fedavg', mu=0.)) == []
+  assert not unused.ignored(Config())
+  assert list(unused.ignored(Config(
+      algorithm='fedavg', mu=5., num_negatives=2))) == ['mu', 'num_negatives']
+  assert not unused.ignored(Config(algorithm='fedavg', mu=0.))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from moon_jax.config import Config
+from moon_jax.config import limits
 from moon_jax.errors import UserError
-from moon_jax.simulation import limits
 
 NAN = float('nan')
 

@@ -1,0 +1,94 @@
+"""Checks single settings, of configurations and of values in Python."""
+
+import dataclasses
+import math
+import typing
+from typing import Any
+from typing import SupportsIndex
+
+from moon_jax.config import suggest
+from moon_jax.errors import UserError
+
+_TINY, _HUGE = 1e-30, 1e30  # range of float32 arithmetic
+_MAX_INT = 10**6
+MAX_SEED = 2**32 - 1  # numpy's legacy generator takes 32 bits
+
+
+def check(settings: Any) -> None:
+  """Checks each field of a dataclass by its type and its metadata.
+
+  The metadata is that of `moon_jax.config.flags.flag`.
+
+  Raises:
+    UserError: naming the first field with an invalid value, its value and a
+      remedy.
+  """
+  hints = typing.get_type_hints(type(settings))
+  for field in dataclasses.fields(settings):
+    value, name = getattr(settings, field.name), field.name
+    kind = int if hints[name] == int | None and value is not None else (
+        hints[name])
+    if kind in (str, int, float, bool):
+      _check_type(name, value, kind, field.metadata.get('choices'))
+      _check_range(name, value, field)
+    choices = field.metadata.get('choices')
+    if choices and value not in choices:
+      raise UserError(
+          f'--{name} must be one of {", ".join(choices)}; got {value!r}'
+          f'{suggest.value(name, value, choices)}')
+  for field in dataclasses.fields(settings):
+    value = getattr(settings, field.name)
+    if isinstance(value, int | float):
+      _check_limits(field.name, value, **{
+          fact: field.metadata.get(fact)
+          for fact in ('at_least', 'above', 'below', 'hint')})
+
+
+def _check_limits(name, value, at_least, above, below, hint):
+  if below is not None and not at_least <= value < below:
+    raise UserError(f'--{name} must be at least {at_least} and below {below}; '
+                    f'got {value}. {hint}')
+  if at_least is not None and value < at_least:
+    raise UserError(f'--{name} must be at least {at_least}; got {value}. '
+                    f'{hint}')
+  if above is not None and value <= above:
+    raise UserError(f'--{name} must be above {above}; got {value}. {hint}')
+
+
+def _check_type(name, value, kind, choices):
+  """Accepts values that equal one of the type, and NaN as a float.
+
+  The range of floats excludes NaN. Integers must have an integer type: ranges
+  and shapes of arrays take no floats.
+  """
+  try:
+    is_valid = isinstance(value, str) == (kind is str) and (
+        kind(value) == value or (kind is float and math.isnan(value)))
+    is_valid &= kind is not int or isinstance(value, SupportsIndex)
+  except (TypeError, ValueError, OverflowError):
+    is_valid = False
+  if not is_valid:
+    article = 'an' if kind is int else 'a'
+    hint = ('. Pass functions and other values to moon_jax.Federation'
+            if callable(value) else
+            f'. Pass {name}={int(value)}'
+            if isinstance(value, float) and value.is_integer() else '')
+    known = f', one of {", ".join(choices)}' if choices else ''
+    raise UserError(f'--{name} must be {article} {kind.__name__}{known}; got '
+                    f'{value!r}{hint}')
+
+
+def _check_range(name, value, field):
+  is_float = isinstance(field.default, float)
+  if is_float and value and not _TINY <= abs(value) <= _HUGE:
+    raise UserError(
+        f'--{name} must be 0 or between {_TINY} and {_HUGE} in size; got '
+        f'{value}. The default is --{name}={field.default}')
+  is_int = isinstance(field.default, int) and not isinstance(
+      field.default, bool)
+  if is_int and 'seed' not in name and value > _MAX_INT:
+    raise UserError(f'--{name} must be at most {_MAX_INT}; got {value}. '
+                    f'The default is --{name}={field.default}')
+  if 'seed' in name and value > MAX_SEED:
+    raise UserError(f'--{name} must be at most {MAX_SEED}; got {value}. '
+                    f'--{name}=0 is usual.')
