@@ -36,8 +36,8 @@ def shape(steps: Sequence[int], cohort_size: int, num_lanes: int,
   up by at most an eighth, so that seeds, whose partitions differ slightly,
   share a compiled program. A device takes at most about 1.25 times its share
   of the jobs, since client state is moved for that many jobs on each device.
-  Packing skips the lanes of full devices, so with several devices the bound
-  counts one device fewer.
+  Packing skips the lanes of full devices, and the bound holds nevertheless
+  (BUILD_NOTES.md has the proof).
 
   Args:
     steps: local steps per round of every client that can be sampled.
@@ -49,8 +49,8 @@ def shape(steps: Sequence[int], cohort_size: int, num_lanes: int,
   largest = np.sort(np.asarray(steps))[::-1][:cohort_size].tolist()
   num_rows = largest[0]
   if num_lanes < len(largest):
-    lanes = num_lanes * (1 - 1 / num_devices) if num_devices > 1 else num_lanes
-    num_rows = math.ceil(sum(largest) / lanes + (1 - 1 / lanes) * largest[0])
+    num_rows = math.ceil(
+        sum(largest) / num_lanes + (1 - 1 / num_lanes) * largest[0])
   unit = max(1, 2 ** (int(num_rows).bit_length() - 4))
   return Shape(
       num_rows=int(-(-num_rows // unit) * unit), num_lanes=num_lanes,

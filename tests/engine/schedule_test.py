@@ -102,6 +102,23 @@ def test_shape_is_large_enough_for_any_cohort(
   assert table.jobs.run.shape == (shape.jobs_per_device * num_devices,)
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(1, 60) | st.sampled_from([1, 2, 30, 400]),
+                min_size=1, max_size=40),
+       st.integers(1, 3), st.integers(2, 4))
+def test_full_devices_need_no_more_rows(steps, lanes_per_device, num_devices):
+  """Graham's bound, even if a device takes only its equal share of jobs."""
+  steps = np.array(steps)
+  num_lanes = lanes_per_device * num_devices
+  one_device = schedule.shape(steps, len(steps), num_lanes, 1)
+  shape = schedule.shape(steps, len(steps), num_lanes, 1, num_devices)
+  assert shape.num_rows == one_device.num_rows
+  fewest = -(-len(steps) // num_devices)
+  rows = schedule.rows(steps, shape._replace(jobs_per_device=fewest))
+  bound = steps.sum() / num_lanes + (1 - 1 / num_lanes) * steps.max()
+  assert rows.max() <= max(np.ceil(bound), steps.max())
+
+
 @settings(max_examples=60, deadline=None)
 @given(sizes_of_clients, st.integers(1, 3), st.integers(1, 64))
 def test_batches(sizes, epochs, batch):
