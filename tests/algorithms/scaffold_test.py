@@ -93,6 +93,20 @@ def test_without_momentum_both_forms_are_equal():
     assert max(np.abs(x).max() for x in jax.tree.leaves(found[0])) > .01
 
 
+def test_a_round_at_rate_0_changes_nothing():
+  federated = Federation(scaffold(len(SIZES)), hparams={'momentum': 0.})
+  federated.round(COHORTS[0])
+  before = federation.copied(federated.state)
+  federated.hparams = {**federated.hparams,
+                       'learning_rate': 0 * federated.hparams['momentum']}
+  federated.round(COHORTS[0])
+  after = federated.state
+  assert max(np.abs(c).max() for c in jax.tree.leaves(before.server)) > .01
+  for name in 'server', 'clients':
+    assert_trees_close(getattr(after, name), getattr(before, name), atol=0)
+  assert_trees_close(after.variables, before.variables)
+
+
 def test_another_form_is_refused():
   with pytest.raises(UserError, match="one of paper, niid_bench; got 'x'"):
     scaffold(8, 'x')
