@@ -7,7 +7,7 @@ https://arxiv.org/abs/2103.16257, algorithm 1 and equation 4.
 
     z = projection of x by w_i, z_glob by w^t, z_prev_j by w_i^{t-j}
     mu, tau -> hparams['mu'], hparams['temperature']
-    k -> hparams['num_negatives'], M -> num_slots
+    k -> num_negatives, the models of `moon_memory.Memory`: M = k
 
 Frozen models run in eval mode. A client that has trained in n < k rounds has n
 negatives; with none, its contrastive loss is 0. Two choices of the released
@@ -20,6 +20,7 @@ code (https://github.com/QinbinLi/MOON) differ from the paper:
 """
 
 import functools
+from typing import SupportsIndex
 
 import jax
 from jax import lax
@@ -39,8 +40,8 @@ _FEW_WEIGHTS = 2**20  # of a model, up to which accelerators stack models
 
 
 def moon(num_negatives: int = 1, mu: float = 5.0, temperature: float = 0.5,
-         num_slots: int | None = None, first_negative: str = 'none',
-         negatives_pool: str = 'newest') -> Algorithm:
+         first_negative: str = 'none', negatives_pool: str = 'newest'
+         ) -> Algorithm:
   """Returns MOON.
 
   Args:
@@ -48,69 +49,51 @@ def moon(num_negatives: int = 1, mu: float = 5.0, temperature: float = 0.5,
       negatives, at least 1.
     mu: weight of the contrastive loss; 0 is FedAvg.
     temperature: tau of the contrastive loss.
-    num_slots: models that client state holds, at least k; k if None. Slots
-      beyond k stay zeros and change results at most by rounding: XLA compiles
-      similarities to a single slot differently.
     first_negative: "none", or "random" for clients that begin with a randomly
       initialized network as the first entry of their pool.
     negatives_pool: how a full pool takes a model: "newest" keeps the newest k,
       "released" is the order of the released code.
 
   Raises:
-    UserError: if there are fewer slots than negatives, or no such choice.
+    UserError: if k is not an integer of at least 1, or there is no such
+      choice.
 
   Examples:
     >>> algorithm = moon_jax.moon(num_negatives=2, mu=1.0)
   """
-  num_slots = num_negatives if num_slots is None else num_slots
-  if num_slots < num_negatives:
-    raise UserError(f'num_slots must be at least num_negatives='
-                    f'{num_negatives}; got {num_slots}. Leave it out to store '
-                    'as many models as there are negatives')
+  if not isinstance(num_negatives, SupportsIndex) or num_negatives < 1:
+    raise UserError('num_negatives of the algorithm must be an integer of at '
+                    f'least 1; got {num_negatives!r}. num_negatives=1 is usual')
   for name, value, known in (
       ('first_negative', first_negative, moon_memory.FIRST_NEGATIVES),
       ('negatives_pool', negatives_pool, tuple(moon_memory.POOLS))):
     if value not in known:
       raise UserError(f'{name} must be one of {", ".join(known)}; got '
                       f'{value!r}. The paper uses {known[0]}')
-  return with_slots(fedavg()._replace(
+  init_fn = (moon_memory.one if first_negative == 'random'
+             else moon_memory.empty)
+  return fedavg()._replace(
+      init_client=functools.partial(init_fn, num_negatives),
       finish=functools.partial(finish, moon_memory.POOLS[negatives_pool]),
       frozen=frozen, loss=functools.partial(loss, contrastive_B),
-      hparams={'mu': mu, 'temperature': temperature,
-               'num_negatives': num_negatives},
+      hparams={'mu': mu, 'temperature': temperature},
       penalties={'contrastive_loss': 'mu'},
-      draws_client_state=first_negative == 'random'), num_slots)
-
-
-def with_slots(algorithm: Algorithm, num_slots: int) -> Algorithm:
-  """Returns MOON with M = `num_slots`.
-
-  It serves runs with up to M negatives.
-  """
-  init_fn = (moon_memory.one if algorithm.draws_client_state
-             else moon_memory.empty)
-  return algorithm._replace(init_client=functools.partial(init_fn, num_slots))
+      draws_client_state=first_negative == 'random')
 
 
 def finish(pool_fn, variables, view):
   """Stores the model as the client's newest; sends it."""
-  memory = pool_fn(view.client, _num_negatives(view), variables)
+  memory = pool_fn(view.client, variables)
   return memory, Message(variables)
 
 
-def _num_slots(view):
-  """Returns M."""
+def _num_negatives(view):
+  """Returns k."""
   return len(jax.tree.leaves(view.client.models)[0])
 
 
-def _num_negatives(view):
-  """Returns k; M in algorithms that replace `hparams` without naming it."""
-  k = view.hparams.get('num_negatives')  # float32, exact up to 2**24
-  return _num_slots(view) if k is None else jnp.asarray(k, jnp.int32)
-
-
 def _num_filled(view):
-  """Returns min(n, k), the number of slots that hold a model."""
+  """Returns min(n, k), the number of models that the pool holds."""
   return jnp.minimum(view.client.num_models, _num_negatives(view))
 
 
@@ -118,7 +101,7 @@ def frozen(model, batch, view):
   """Returns z_glob [B, F] and z_prev [B, M, F] of a batch."""
   num_weights = sum(w.size for w in jax.tree.leaves(view.variables))
   on_accelerators = (
-      _one_by_one if _num_slots(view) > _FEW_MODELS else
+      _one_by_one if _num_negatives(view) > _FEW_MODELS else
       _together if num_weights <= _FEW_WEIGHTS else _in_turn)
   z_MBF = platforms.by_platform(
       functools.partial(_one_by_one, model),
@@ -127,7 +110,7 @@ def frozen(model, batch, view):
 
 
 def _one_by_one(model, batch, view):
-  """Returns z [1 + M, B, F], one model after another; unfilled slots are 0."""
+  """Returns z [1 + M, B, F], one model after another; unfilled ones are 0."""
   def project(j, z_MBF):
     variables = jax.tree.map(lambda w_M: w_M[j], view.client.models)
     return z_MBF.at[j].set(projection(model, variables, batch))
@@ -135,7 +118,7 @@ def _one_by_one(model, batch, view):
   z_global_BF = projection(model, view.variables, batch)
   z_previous_MBF = lax.fori_loop(
       0, _num_filled(view), project,
-      jnp.zeros((_num_slots(view), *z_global_BF.shape)))
+      jnp.zeros((_num_negatives(view), *z_global_BF.shape)))
   return jnp.concatenate([z_global_BF[None], z_previous_MBF])
 
 
@@ -152,12 +135,12 @@ def _in_turn(model, batch, view):
   """Returns z [1 + M, B, F] without copying a model; lanes share w^t."""
   models = [view.variables] + [
       jax.tree.map(lambda w_M, j=j: w_M[j], view.client.models)
-      for j in range(_num_slots(view))]
+      for j in range(_num_negatives(view))]
   return _filled(jnp.stack([projection(model, v, batch) for v in models]), view)
 
 
 def _filled(z_MBF, view):
-  """Returns z with 0 in unfilled slots, where a model of zeros may give NaN."""
+  """Returns z with 0 for unfilled models, whose zeros may give NaN."""
   is_filled_M = jnp.arange(len(z_MBF)) <= _num_filled(view)
   return jnp.where(is_filled_M[:, None, None], z_MBF, 0)
 

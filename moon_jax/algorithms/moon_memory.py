@@ -10,9 +10,6 @@ In this order each slot but the last gets the model that was the newest, so a
 full pool has only two different models. For k <= 2 it has the last k models.
 The released code stores the models of all clients in every round; here a client
 stores its model when it has trained.
-
-A buffer has M >= k slots, of which the first k are used, so that runs with
-several k can share a program.
 """
 
 from typing import NamedTuple
@@ -26,35 +23,36 @@ FIRST_NEGATIVES = ('none', 'random')
 class Memory(NamedTuple):
   """Client state: the pool of remembered models."""
 
-  models: dict  # variables with a leading axis M; zeros until filled
+  models: dict  # variables with a leading axis M = k; zeros until filled
   num_models: jax.Array  # int32 scalar, number of models written so far
 
 
-def empty(num_slots: int, variables: dict) -> Memory:
-  """Returns a memory of M = `num_slots` without models like `variables`."""
-  slots = lambda w: jnp.zeros((num_slots, *w.shape), w.dtype)
-  return Memory(jax.tree.map(slots, variables), jnp.int32(0))
+def empty(k: int, variables: dict) -> Memory:
+  """Returns a memory for k models like `variables`, with none of them."""
+  zeros = lambda w: jnp.zeros((k, *w.shape), w.dtype)
+  return Memory(jax.tree.map(zeros, variables), jnp.int32(0))
 
 
-def one(num_slots: int, variables: dict) -> Memory:
-  """Returns a memory of M = `num_slots` with one model."""
-  models, _ = empty(num_slots, variables)
+def one(k: int, variables: dict) -> Memory:
+  """Returns a memory for k models, with one of them."""
+  models, _ = empty(k, variables)
   return Memory(jax.tree.map(
       lambda w_M, w: w_M.at[0].set(w), models, variables), jnp.int32(1))
 
 
-def newest(memory: Memory, k: jax.Array, variables: dict) -> Memory:
+def newest(memory: Memory, variables: dict) -> Memory:
   """Returns the memory of the last k models: a ring buffer."""
   models, n = memory
-  slot = n % k
+  slot = n % _size(models)
   models = jax.tree.map(
       lambda w_M, w: w_M.at[slot].set(w), models, variables)
   return Memory(models, n + 1)
 
 
-def released(memory: Memory, k: jax.Array, variables: dict) -> Memory:
+def released(memory: Memory, variables: dict) -> Memory:
   """Returns the memory after the released code has stored a model."""
   models, n = memory
+  k = _size(models)
   last = jnp.minimum(n, k - 1)
 
   def store(w_M, w):
@@ -64,6 +62,11 @@ def released(memory: Memory, k: jax.Array, variables: dict) -> Memory:
     return w_M.at[last].set(w)
 
   return Memory(jax.tree.map(store, models, variables), n + 1)
+
+
+def _size(models):
+  """Returns k."""
+  return len(jax.tree.leaves(models)[0])
 
 
 # How a pool takes a new model, by the value of --negatives_pool.

@@ -303,7 +303,7 @@ class MethodFlags:
       at_least=1,
       hint='The paper uses --num_negatives=1; --algorithm=fedavg has no '
            'contrastive loss.',
-      read_by='method', varies='array',
+      read_by='method',
       synonyms='model_buffer_size buffer_size pool_size negatives')
   contrastive: str = flag(
       'model', "The term that mu weighs in moon: the paper's model-contrastive "

@@ -64,12 +64,12 @@ def write(clients: Any, run_J: np.ndarray, client_J: np.ndarray,
           rows: Any) -> None:
   """Writes rows, [J, ...], into `clients` in place."""
   if isinstance(clients, DiskClients | RunStores):
-    return clients.write(run_J, client_J, rows)
+    clients.write(run_J, client_J, rows)
+    return
 
-  def write_rows(x_RC, x_J):
+  for x_RC, x_J in zip(
+      jax.tree.leaves(clients), jax.tree.leaves(rows), strict=True):
     x_RC[run_J, client_J] = x_J
-
-  jax.tree.map(write_rows, clients, rows)
 
 
 def of_run(clients: Any, run: int) -> Any:
@@ -102,45 +102,30 @@ def filled(like: Any, num_clients: int) -> Any:
 class RunStores:
   """Client state of R runs of a single process, each in its own store.
 
-  Runs may have different numbers of clients. The arrays of a run's clients may
-  be smaller than those of the program, such as MOON's k previous models in a
-  program for a larger k: they are the leading part, and the rest is 0.
+  Runs may have different numbers of clients.
 
   Attributes:
     stores: for each run its client state, [1, C, ...].
   """
 
-  def __init__(self, stores: Sequence[Any], like: Any):
-    """Stores the arguments.
-
-    Args:
-      stores: for each run its client state, [1, C, ...].
-      like: the state of one client in the program, as shapes.
-    """
+  def __init__(self, stores: Sequence[Any]):
     self.stores = list(stores)
-    self._like, self._tree = jax.tree.flatten(like)
 
   def read(self, run_J: np.ndarray, client_J: np.ndarray) -> Any:
-    """Returns the state of clients, padded to the program's, [J, ...]."""
-    rows = [np.zeros((len(run_J), *x.shape), x.dtype) for x in self._like]
-    for run in np.unique(run_J):
-      at = np.flatnonzero(run_J == run)
-      theirs = read(self.stores[run], np.zeros_like(at), client_J[at])
-      for x_J, part in zip(rows, jax.tree.leaves(theirs), strict=True):
-        x_J[(at, *map(slice, part.shape[1:]))] = part
-    return jax.tree.unflatten(self._tree, rows)
+    """Returns the state of clients, [J, ...]."""
+    runs = np.unique(run_J)
+    parts = [read(self.stores[run], np.zeros_like(client), client)
+             for run in runs for client in [client_J[run_J == run]]]
+    order = np.argsort(np.argsort(run_J, kind='stable'))
+    return jax.tree.map(lambda *x: np.concatenate(x)[order], *parts)
 
   def write(self, run_J: np.ndarray, client_J: np.ndarray, rows: Any) -> None:
-    """Replaces the state of clients by the leading parts of rows, [J, ...]."""
-    leaves = [np.asarray(x_J) for x_J in jax.tree.leaves(rows)]
+    """Replaces the state of clients by rows, [J, ...]."""
+    leaves = jax.tree.leaves(rows)
     for run in np.unique(run_J):
       at = np.flatnonzero(run_J == run)
-      likes, tree = jax.tree.flatten(read(
-          self.stores[run], np.zeros(1, int), np.zeros(1, int)))
-      parts = [x_J[(at, *map(slice, like.shape[1:]))]
-               for x_J, like in zip(leaves, likes, strict=True)]
       write(self.stores[run], np.zeros_like(at), client_J[at],
-            jax.tree.unflatten(tree, parts))
+            [np.asarray(x_J)[at] for x_J in leaves])
 
 
 class Owners:

@@ -30,8 +30,6 @@ _HPARAMS = {
     'mu': ('0 or more', lambda x: x >= 0, 1),
     'proximal_mu': ('0 or more', lambda x: x >= 0, 0.01),
     'temperature': ('above 0', lambda x: x > 0, 0.5),
-    'num_negatives': ('an integer of at least 1',
-                      lambda x: isinstance(x, SupportsIndex) and x >= 1, 1),
 }
 
 

@@ -40,10 +40,10 @@ def make(federations: Sequence[Federation], specs: Sequence[RoundSpec],
            for run in zip(federations, specs, directories)]
 
   def fill(rows_R, _):
-    stores = [fill_run(_leading(part, spec), federation.num_clients)
-              for part, fill_run, spec, federation in zip(
-                  _rows(rows_R, len(specs)), fills, specs, federations)]
-    return _joined(stores, rows_R)
+    return _joined([
+        fill_run(jax.tree.map(lambda x_R: x_R[run:run + 1], rows_R),
+                 federation.num_clients)
+        for run, (fill_run, federation) in enumerate(zip(fills, federations))])
 
   first = federations[0]
   model, algorithm = first.model, spec.program.algorithm
@@ -53,41 +53,18 @@ def make(federations: Sequence[Federation], specs: Sequence[RoundSpec],
       seeds, model, algorithm, num_clients, spec.example,
       _init_variables(first, specs[0]), fill)
   if algorithm.draws_per_client and len(federations) > 1:
-    stores = [
-        _leading(jax.tree.map(lambda x_RC: x_RC[run:run + 1, :f.num_clients],
-                              state.clients), own, num_axes=2)
-        for run, (f, own) in enumerate(zip(federations, specs))]
-    state = state._replace(clients=_joined(stores, jax.tree.map(
-        lambda x_RC: x_RC[:, 0], state.clients)))
+    state = state._replace(clients=_joined([
+        jax.tree.map(lambda x_RC: np.ascontiguousarray(
+            x_RC[run:run + 1, :f.num_clients]), state.clients)
+        for run, f in enumerate(federations)]))
   if len(federations) > 1:
     state = state._replace(round=jnp.zeros(len(federations), jnp.int32))
   return state_lib.placed(state, mesh)
 
 
-def _rows(rows_R, num_runs):
-  """Returns the rows of each run, [1, ...]."""
-  return [jax.tree.map(lambda x_R: x_R[run:run + 1], rows_R)
-          for run in range(num_runs)]
-
-
-def _leading(rows, spec, num_axes=1):
-  """Returns the parts of rows, [1, ...], that a client of one run stores.
-
-  Args:
-    rows: client state with `num_axes` leading axes, [1, ...] or [1, C, ...].
-    spec: the specification of the rounds of the run alone.
-    num_axes: the number of these axes.
-  """
-  own = jax.eval_shape(spec.program.algorithm.init_client, spec.memory.model)
-  return jax.tree.map(
-      lambda x, like: np.ascontiguousarray(np.asarray(x)[
-          (*[slice(None)] * num_axes, *map(slice, like.shape))]), rows, own)
-
-
-def _joined(stores, rows_R):
+def _joined(stores):
   """Returns the client state of all runs, given that of each run."""
-  return stores[0] if len(stores) == 1 else RunStores(stores, jax.tree.map(
-      lambda x_R: jax.ShapeDtypeStruct(x_R.shape[1:], x_R.dtype), rows_R))
+  return stores[0] if len(stores) == 1 else RunStores(stores)
 
 
 def _init_variables(federation, spec):

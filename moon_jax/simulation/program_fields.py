@@ -16,9 +16,6 @@ from moon_jax.config import flags_with
 from moon_jax.config import is_user_code
 from moon_jax.errors import UserError
 
-# The largest factor by which a buffer may exceed the k that a run uses.
-_MAX_SLOTS_PER_NEGATIVE = 8
-
 # Fields that may differ, by the reason: see `moon_jax.config.flags.flag`.
 ARRAYS, SPLIT, PARTICIPATION, LABELS, HOST, ROWS, FIXED = (
     frozenset(flags_with(varies=reason)) for reason in (
@@ -30,7 +27,6 @@ VARYING = ARRAYS | SPLIT | PARTICIPATION | LABELS | HOST | ROWS
 def program_key(config: Config) -> tuple:
   """Returns a hashable value that is equal for runs that can share a program.
 
-  The number of negatives is not part of it: `share_slots` groups its values.
   Files count by their paths.
 
   Args:
@@ -94,25 +90,3 @@ def _read_by_factory(config: Config) -> frozenset[str]:
   with contextlib.suppress(UserError):  # `checks.validate` reports it
     user.make(recording)
   return frozenset(read)
-
-
-def share_slots(ks: Iterable[int]) -> list[list[int]]:
-  """Groups numbers of negatives whose runs share a buffer of previous models.
-
-  A buffer of M slots serves every k from M / 8 to M, so that no run stores more
-  than eight times the models that it needs.
-
-  Returns:
-    The groups, each in descending order; the first number of a group is M.
-
-  Examples:
-    >>> share_slots([1, 2, 5, 100])
-    [[100], [5, 2, 1]]
-  """
-  groups: list[list[int]] = []
-  for k in sorted(set(ks), reverse=True):
-    if groups and _MAX_SLOTS_PER_NEGATIVE * k >= groups[-1][0]:
-      groups[-1].append(k)
-    else:
-      groups.append([k])
-  return groups

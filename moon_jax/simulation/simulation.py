@@ -198,7 +198,8 @@ class Simulation:
       update was received, drift, cosine of its update with the mean direction.
 
     Raises:
-      UserError: if the run did not train in the last round.
+      UserError: if the run did not train in the last round, or was restored
+        after it.
     """
     if not self.federation.evaluate_clients:
       raise UserError('evaluating local models needs Federation('

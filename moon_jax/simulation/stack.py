@@ -230,6 +230,8 @@ class Stack:
     state = state_lib.placed(
         state_lib.from_host(state, self.state_of(run)), self.mesh)
     self.rounds_done[run] = int(state.round)
+    if self._last:  # its local models are not those of the restored state
+      self._last = self._last.without(run)
     if self.num_runs == 1:
       self.state = state
       self._owners = client_store.Owners(state.clients, self.mesh)

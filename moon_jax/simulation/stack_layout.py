@@ -1,6 +1,5 @@
 """The program, lanes and devices of several runs that train together."""
 
-from collections.abc import Hashable
 from collections.abc import Sequence
 import math
 from typing import NamedTuple
@@ -16,10 +15,10 @@ from moon_jax.engine import training_set
 from moon_jax.engine.local import Program
 from moon_jax.engine.side_by_side import Place
 from moon_jax.errors import UserError
+from moon_jax.simulation import agreement
 from moon_jax.simulation import lane_layout
 from moon_jax.simulation import memory_check
 from moon_jax.simulation import round_spec
-from moon_jax.simulation import stack_checks
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.lane_layout import Layout
 from moon_jax.simulation.round_spec import RoundSpec
@@ -53,8 +52,7 @@ def choose(federations: Sequence[Federation],
     memory_check.check(specs[0].memory)
     return StackLayout(
         specs, specs[0], [], devices.mesh(specs[0].layout.num_lanes))
-  stack_checks.check(federations)
-  stack_checks.check_specs(specs)
+  agreement.check(specs)
   if jax.process_count() > 1:
     raise UserError('several runs in one program need a single process, got '
                     f'{jax.process_count()}; give --num_processes=1')
@@ -80,32 +78,6 @@ def alone(federation: Federation, traced: Traced | None = None) -> RoundSpec:
       jax.default_backend() == 'cpu'), traced)
 
 
-def agreement(spec: RoundSpec) -> Hashable:
-  """Returns what must be equal for runs of one program, besides their flags.
-
-  `moon_jax.simulation.program_fields.program_key` compares flags.
-  """
-  return tuple(agreement_parts(spec).items())
-
-
-def agreement_parts(spec: RoundSpec) -> dict[str, Hashable]:
-  """Returns the values of `agreement` by description."""
-  federation, program = spec.memory.federation, spec.program
-  data, noise = federation.data, federation.input_noise_std
-  # Models of clients are evaluated where their examples are.
-  is_alone = bool(spec.shard_size) and program.keep_models
-  return {
-      'frozen models that run once per round': program.freeze_once,
-      'the batch size, at most the largest client':
-          spec.layout.shape.batch_size,
-      'the training examples': id(data.train_inputs),
-      'the training labels': hash(data.train_labels.tobytes()),
-      'the initial model': id(federation.init_variables),
-      'the noise of examples':
-          noise is not None and hash(np.asarray(noise).tobytes()),
-      'models evaluated with sharded data': is_alone and id(federation)}
-
-
 def together(specs: Sequence[RoundSpec], available: int,
              is_cpu: bool) -> tuple[RoundSpec, list[Place]]:
   """Returns the specification of all runs, and the place of each run's table.
@@ -115,28 +87,28 @@ def together(specs: Sequence[RoundSpec], available: int,
     available: devices of this process.
     is_cpu: whether they are CPU cores.
   """
-  largest = max(specs, key=lambda spec: spec.memory.client_bytes)
+  first = specs[0]
   programs = [spec.program for spec in specs]
   num_lanes, num_devices = lanes.choose_for_runs(
       [spec.layout.num_lanes for spec in specs],
       [spec.layout.num_devices for spec in specs], available,
-      sum(math.prod(x.shape) for x in jax.tree.leaves(largest.memory.model)),
+      sum(math.prod(x.shape) for x in jax.tree.leaves(first.traced.model)),
       is_cpu)
   shape, places = side_by_side.places(
       [spec.layout.shape for spec in specs], num_lanes, num_devices)
   federations = [spec.memory.federation for spec in specs]
-  shard_size = largest.shard_size and training_set.shard_size(
+  shard_size = first.shard_size and training_set.shard_size(
       shape, min(f.local_epochs for f in federations),
       len(federations[0].data.train_labels))
-  return largest._replace(
-      program=_joined(largest.program, programs),
+  return first._replace(
+      program=_joined(first.program, programs),
       layout=Layout(num_lanes, num_devices, np.concatenate(
           [spec.layout.steps_C for spec in specs]), shape),
       shard_size=shard_size), places
 
 
 def _joined(program: Program, programs: Sequence[Program]) -> Program:
-  """Returns the program of the largest run, for the values of all runs."""
+  """Returns a program for the values of all runs."""
   return program._replace(
       clip_gradients=any(p.clip_gradients for p in programs),
       unused_hparams=tuple(name for name in program.unused_hparams if all(

@@ -24,6 +24,12 @@ class TrainedRound(NamedTuple):
   models_J: Variables | tuple[()]  # [J, ...] on the devices, if they are kept
   places: Sequence[Place]  # of each run's table in that of all runs
 
+  def without(self, run: int) -> 'TrainedRound':
+    """Returns the round as if a run had not trained in it."""
+    tables = list(self.planned.tables)
+    tables[run] = None
+    return self._replace(planned=self.planned._replace(tables=tables))
+
   def alone(self, run: int) -> tuple[Table, RoundMetrics]:
     """Returns a run's table and metrics, as if it had been alone."""
     joined, table = self.planned.joined, self.planned.tables[run]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from moon_jax.config import Config
+from moon_jax.simulation import agreement
 from moon_jax.simulation import memory_check
 from moon_jax.simulation import program_fields
 from moon_jax.simulation import stack_layout
@@ -14,7 +15,6 @@ from moon_jax.simulation.round_spec import Traced
 from moon_jax.sweep import programs
 
 _MAX_NAMED = 3  # differences that a reason names
-_SLOTS = 'num_negatives: one buffer of previous models would be too large'
 
 
 class Planned(NamedTuple):
@@ -51,11 +51,10 @@ def plan(configs: Sequence[Config], federation_fn: Callable[[int], Federation],
   for positions in programs.groups([configs[index] for index in indices]):
     group = [indices[position] for position in positions]
     specs: dict[int, RoundSpec] = {}
-    traced: dict[int, Traced] = {}  # by k, which decides the client state
+    traced: Traced | None = None
     for index in group:
-      k = configs[index].num_negatives
-      specs[index] = stack_layout.alone(federation_fn(index), traced.get(k))
-      traced[k] = specs[index].traced
+      specs[index] = stack_layout.alone(federation_fn(index), traced)
+      traced = specs[index].traced
     for runs in programs.agreeing(group, list(specs.values())):
       groups.append(_Group(
           runs, [specs[index] for index in runs], configs[runs[0]]))
@@ -101,9 +100,7 @@ def _differences(a: _Group, b: _Group) -> list[str]:
   """Returns the names of what two groups do not share."""
   return (_unequal(program_fields.program_parts(a.config),
                    program_fields.program_parts(b.config))
-          or _unequal(stack_layout.agreement_parts(a.specs[0]),
-                      stack_layout.agreement_parts(b.specs[0]))
-          or [_SLOTS])
+          or _unequal(agreement.of(a.specs[0]), agreement.of(b.specs[0])))
 
 
 def _unequal(a, b):

@@ -3,7 +3,7 @@
 A program is the unit of work of a sweep: its runs train together, in one
 process. Configurations decide which runs may share a program
 (`moon_jax.simulation.program_fields`), then facts about their splits
-(`stack_layout.agreement`), then memory.
+(`moon_jax.simulation.agreement`), then memory.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,10 @@ from collections.abc import Sequence
 import math
 from typing import TypeVar
 
-from moon_jax.algorithms import registry
 from moon_jax.config import Config
+from moon_jax.simulation import agreement
 from moon_jax.simulation import memory_check
 from moon_jax.simulation import program_fields
-from moon_jax.simulation import stack_layout
 from moon_jax.simulation.memory_estimate import MemoryInputs
 from moon_jax.simulation.round_spec import RoundSpec
 
@@ -33,19 +32,8 @@ def groups(configs: Sequence[Config]) -> list[list[int]]:
     For each program the indices of its configurations, ascending; programs are
     in the order of their first configuration.
   """
-  together = _grouped(range(len(configs)), lambda index: (
+  return _grouped(range(len(configs)), lambda index: (
       program_fields.program_key(configs[index])))
-  return [part for group in together for part in _by_slots(configs, group)]
-
-
-def _by_slots(configs, group):
-  """Splits a group into runs that share a buffer of previous models."""
-  if 'num_negatives' not in registry.method(configs[group[0]]).arguments:
-    return [group]
-  shared = program_fields.share_slots(
-      configs[index].num_negatives for index in group)
-  slots = {k: max(ks) for ks in shared for k in ks}
-  return _grouped(group, lambda index: slots[configs[index].num_negatives])
 
 
 def _grouped(items: Sequence[_T], key: Callable[[_T], Hashable]
@@ -67,7 +55,7 @@ def agreeing(group: Sequence[int], specs: Sequence[RoundSpec]
   """
   by_index = dict(zip(group, specs))
   return _grouped(
-      group, lambda index: stack_layout.agreement(by_index[index]))
+      group, lambda index: tuple(agreement.of(by_index[index]).items()))
 
 
 def capacity(specs: Sequence[RoundSpec]) -> int:

@@ -155,9 +155,8 @@ def test_wrapped_methods_see_their_own_state():
 
 
 @pytest.mark.parametrize('flags, names', [
-    ({}, {'mu', 'temperature', 'num_negatives'}),
-    (dict(proximal_mu=.1),
-     {'mu', 'temperature', 'num_negatives', 'proximal_mu'})])
+    ({}, {'mu', 'temperature'}),
+    (dict(proximal_mu=.1), {'mu', 'temperature', 'proximal_mu'})])
 def test_weight_of_the_proximal_term_is_a_hyperparameter(flags, names):
   hparams = from_config.make(Config(**flags)).hparams
   assert set(hparams) == names

@@ -36,22 +36,21 @@ REFERENCES = {'newest': append_newest, 'released': append_released}
 @pytest.mark.parametrize('first', [[], [100.]], ids=['empty', 'one'])
 @pytest.mark.parametrize('form', REFERENCES)
 def test_pool_of_eight_rounds(form, first):
-  """For k from 1 to 5, also in buffers with more slots."""
+  """For k from 1 to 5."""
   add = jax.jit(moon_memory.POOLS[form])
   for k in range(1, 6):
-    for num_slots in k, k + 2:
-      memory = (moon_memory.one if first else moon_memory.empty)(
-          num_slots, {'w': jnp.full((2, 3), 100.)})
-      pool = list(first)
-      for t in range(8):
-        memory = add(memory, jnp.int32(k), {'w': jnp.full((2, 3), t + 1.)})
-        pool = REFERENCES[form](pool, k, t + 1.)
-        found = np.asarray(memory.models['w'])
-        assert (found == found[:, :1, :1]).all()
-        held = found[:, 0, 0]
-        assert sorted(held[:len(pool)]) == sorted(pool)
-        assert not held[len(pool):].any()
-        assert int(memory.num_models) == len(first) + t + 1
+    memory = (moon_memory.one if first else moon_memory.empty)(
+        k, {'w': jnp.full((2, 3), 100.)})
+    pool = list(first)
+    for t in range(8):
+      memory = add(memory, {'w': jnp.full((2, 3), t + 1.)})
+      pool = REFERENCES[form](pool, k, t + 1.)
+      found = np.asarray(memory.models['w'])
+      assert (found == found[:, :1, :1]).all()
+      held = found[:, 0, 0]
+      assert sorted(held[:len(pool)]) == sorted(pool)
+      assert not held[len(pool):].any()
+      assert int(memory.num_models) == len(first) + t + 1
 
 
 def losses_of(algorithm, num_rounds=6):

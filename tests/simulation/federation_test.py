@@ -104,7 +104,7 @@ def test_hyperparameters_are_those_of_settings_and_algorithm():
   for algorithm, expected in (
       (fedavg(), named), (fedprox(.7), named | {'mu': .7}),
       (moon(3, mu=2., temperature=.1),
-       named | {'mu': 2., 'temperature': .1, 'num_negatives': 3.}),
+       named | {'mu': 2., 'temperature': .1}),
       (with_alpha, named | {'alpha': .4})):
     federation = tiny_federation.make(algorithm=algorithm, **settings)
     assert federation.hparams() == expected

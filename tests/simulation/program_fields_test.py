@@ -7,7 +7,6 @@ import pytest
 from moon_jax.config import Config
 from moon_jax.simulation import program_fields
 from moon_jax.simulation.program_fields import program_key
-from moon_jax.simulation.program_fields import share_slots
 from moon_jax.simulation.program_fields import VARYING
 
 GROUPS = (program_fields.ARRAYS, program_fields.SPLIT,
@@ -78,7 +77,7 @@ USERS = dict(algorithm='mine:make')
     (NOISY | dict(partition_seed=3), dict(seed=1), True),
     (NOISY, dict(noise_std=.2), False),
     (NOISY, dict(client_test_fraction=.2, client_eval_every=1), False),
-    (NOISY, dict(mu=.5, num_negatives=3, dropout_rate=.1), True),
+    (NOISY, dict(mu=.5, dropout_rate=.1), True),
     # So do changed labels.
     ({}, LABELS, False), ({}, SHIFT, False),
     (LABELS, dict(label_noise=.2), False),
@@ -133,14 +132,3 @@ def test_what_a_factory_reads_must_agree(tmp_path, monkeypatch):
 
 def test_numbers_of_another_type_are_the_same():
   assert program_key(Config(dp_clip=1)) == program_key(Config(dp_clip=1.))
-
-
-@pytest.mark.parametrize('ks, groups', [
-    ([1, 2, 5, 100], [[100], [5, 2, 1]]),
-    ([], []), ([3], [[3]]), ([2, 2, 1], [[2, 1]]),
-    ([8, 1], [[8, 1]]), ([9, 1], [[9], [1]]),
-    ([64, 8, 1], [[64, 8], [1]]), ([12, 13, 100], [[100, 13], [12]]),
-])
-def test_values_of_k_share_a_buffer_of_at_most_eight_times_their_size(
-    ks, groups):
-  assert share_slots(ks) == groups

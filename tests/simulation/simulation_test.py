@@ -220,3 +220,19 @@ def test_frozen_models_are_asked_once_where_that_is_the_same(dataset):
 def test_local_models_are_evaluated_after_a_round(dataset):
   with pytest.raises(UserError, match='after a round of this run'):
     simulate(dataset).evaluate_clients()
+
+
+def test_a_restored_run_has_no_local_models(dataset):
+  """Those of the last round are not those of the restored state."""
+  simulation = Simulation(dataclasses.replace(
+      build.federation(CONFIG, dataset), keep_local_models=True))
+  state = jax.tree.map(np.array, simulation.state_on_host())
+  simulation.run_round()
+  assert simulation.local_models() and simulation.evaluate_clients()
+  simulation.restore(state)
+  with pytest.raises(UserError, match='after a round of this run'):
+    simulation.evaluate_clients()
+  with pytest.raises(UserError, match='a round that this simulation trained'):
+    simulation.local_models()
+  simulation.run_round()
+  assert simulation.local_models() and simulation.evaluate_clients()

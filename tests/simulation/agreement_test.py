@@ -1,18 +1,23 @@
 """Tests which federations may train in one program."""
 
 import dataclasses
+import functools
 
+import jax
 import numpy as np
+import optax
 import pytest
 import tiny_federation
 
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox
+from moon_jax.algorithms.fedprox import with_proximal
 from moon_jax.algorithms.moon import moon
+from moon_jax.algorithms.server import with_optimizer
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.models.constructors import mlp
-from moon_jax.simulation import stack_checks
+from moon_jax.simulation import agreement
 from moon_jax.simulation.simulations import Simulations
 
 FIRST = tiny_federation.make(batch_size=2)
@@ -23,22 +28,41 @@ def changed(**changes):
   return dataclasses.replace(FIRST, **changes)
 
 
+def check(federations):
+  agreement.check_equal(list(map(agreement.of_federation, federations)))
+
+
+def scaled(scale):
+  """Returns FedAvg with a constant in its loss, not in its hparams."""
+  plain = fedavg()
+
+  def loss(*arguments):
+    value, aux = plain.loss(*arguments)
+    return scale * value, aux
+
+  return plain._replace(loss=loss)
+
+
 @pytest.mark.parametrize('changes', [
     {'seed': 1}, {'learning_rate': .3}, {'momentum': 0.},
     {'gradient_clip': 1.}, {'local_epochs': 3}, {'weighting': 'uniform'},
     {'dropout_rate': .5}, {'cohorts': [[0], [1]]}, {'shuffle': False},
     {'clients': FIRST.clients[::-1]}, {'clients': FIRST.clients[:2]},
     {'algorithm': FIRST.algorithm._replace(hparams={'mu': 1.})},
+    {'model': tiny_federation.make().model}, {'algorithm': fedavg()},
     {'data': FIRST.data._replace(train_labels=LABELS.copy())}])
 def test_numbers_clients_and_rounds_may_differ(changes):
-  stack_checks.check([FIRST, changed(**changes)])
+  check([FIRST, changed(**changes)])
 
 
 @pytest.mark.parametrize('name, value', [
     ('optimizer', 'adam'), ('batch_size', 3), ('augment', False),
     ('augmentation_draws', 'recurring'),
     ('lanes', 2), ('evaluate_clients', True), ('keep_local_models', True),
-    ('model', mlp(2)), ('algorithm', fedavg()), ('algorithm', fedprox()),
+    ('model', mlp(3)), ('algorithm', fedprox()),
+    ('algorithm', scaled(2.)),
+    ('names of hyperparameters', {'algorithm': fedavg()._replace(
+        hparams={'alpha': .1})}),
     ('init_variables', {}), ('shard_data', True),
     ('data', FIRST.data._replace(train_labels=1 - LABELS)),
     ('data', FIRST.data._replace(test_labels=1 - FIRST.data.test_labels)),
@@ -47,26 +71,51 @@ def test_numbers_clients_and_rounds_may_differ(changes):
         train_inputs=FIRST.data.train_inputs.copy()))])
 def test_what_the_program_has_once_must_agree(name, value):
   with pytest.raises(UserError, match=f'the same {name}, that of number 2'):
-    stack_checks.check([FIRST, FIRST, changed(**{name: value})])
+    check([FIRST, FIRST, changed(
+        **value if name not in vars(FIRST) else {name: value})])
+
+
+@pytest.mark.parametrize('wrap', [
+    lambda algorithm: algorithm, lambda algorithm: with_proximal(algorithm, .1),
+    lambda algorithm: with_optimizer(algorithm, optax.sgd(1., momentum=.9)),
+    lambda algorithm: algorithm._replace(
+        loss=functools.partial(algorithm.loss)),
+    lambda algorithm: algorithm._replace(loss=jax.jit(algorithm.loss))])
+def test_what_functions_close_over_must_agree(wrap):
+  """However deep it is; equal values in other functions are allowed."""
+  one, equal, other = (
+      changed(algorithm=wrap(scaled(scale))) for scale in (2., 2., 3.))
+  check([one, equal])
+  with pytest.raises(UserError, match='the same algorithm, that of number 1'):
+    check([one, other])
+
+
+def test_arrays_that_functions_close_over_must_agree():
+  one, equal, other = (
+      changed(algorithm=scaled(np.full(3, scale))) for scale in (2., 2., 3.))
+  check([one, equal])
+  with pytest.raises(UserError, match='the same algorithm'):
+    check([one, other])
 
 
 @pytest.mark.parametrize('name, value', [
-    ('algorithm', fedprox()), ('algorithm', moon()),
+    ('algorithm', scaled(2.)), ('names of hyperparameters', moon()),
     ('model', FIRST.model._replace(apply=lambda *_: None))])
 def test_parts_of_a_configuration_may_have_been_replaced(name, value):
   of_config = [changed(config=Config(), algorithm=fedavg(), model=mlp(2))
                for _ in range(2)]
-  stack_checks.check(of_config)
+  check(of_config)
   with pytest.raises(UserError, match=f'the same {name}, that of number 1'):
-    stack_checks.check(
-        [of_config[0], dataclasses.replace(of_config[1], **{name: value})])
+    check(
+        [of_config[0], dataclasses.replace(of_config[1], **{
+            name if name == 'model' else 'algorithm': value})])
 
 
 def test_noise_must_agree():
   noisy = changed(input_noise_std=np.full(len(LABELS), .1, np.float32))
-  stack_checks.check([noisy, dataclasses.replace(noisy, seed=1)])
+  check([noisy, dataclasses.replace(noisy, seed=1)])
   with pytest.raises(UserError, match='the same data'):
-    stack_checks.check([FIRST, noisy])
+    check([FIRST, noisy])
 
 
 def test_frozen_outputs_must_be_computed_at_the_same_time():

@@ -1,0 +1,159 @@
+"""What the runs of one program must have in common.
+
+`of` describes a run by values that are equal for runs that may share a program.
+Sweeps group their runs by them and name the differences as reasons; `check`
+refuses other runs. `moon_jax.simulation.program_fields.program_key` groups
+configurations before their data are split.
+"""
+
+from collections.abc import Hashable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import functools
+import types
+from typing import Any
+
+import jax
+import numpy as np
+
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+from moon_jax.simulation import program_fields
+from moon_jax.simulation.federation import Federation
+from moon_jax.simulation.round_spec import RoundSpec
+
+# Settings of the compiled program and of the devices.
+_SETTINGS = ('optimizer', 'augment', 'augmentation_draws', 'eval_examples',
+             'evaluate_clients', 'keep_local_models', 'lanes', 'shard_data')
+
+_FROZEN = 'reuse of frozen outputs'
+_EVALUATED = 'device of local models'
+
+# What to change, by name.
+_REMEDIES = {
+    'algorithm': '; change its numbers with algorithm._replace(hparams=...)',
+    'names of hyperparameters': (
+        '; give Algorithm.hparams of all of them the same names'),
+    _FROZEN: '. It depends on local_epochs (1 or more), augment, and on '
+             'whether clients share examples',
+    _EVALUATED: ', since shard_data moves the examples on which local models '
+                'are evaluated'}
+
+
+def of(spec: RoundSpec) -> dict[str, Hashable]:
+  """Returns what runs of a program must share, by name.
+
+  Args:
+    spec: the specification of the run's rounds alone.
+  """
+  # Models of clients are evaluated where their examples are.
+  is_alone = bool(spec.shard_size) and spec.program.keep_models
+  return {**of_federation(spec.memory.federation),
+          _FROZEN: spec.program.freeze_once,
+          _EVALUATED: is_alone and id(spec)}
+
+
+def of_federation(federation: Federation) -> dict[str, Hashable]:
+  """Returns the part of `of` that does not depend on devices."""
+  data, config = federation.data, federation.config
+  return {
+      **{name: getattr(federation, name) for name in _SETTINGS},
+      'batch_size': min(federation.batch_size,
+                        max(map(len, federation.clients))),
+      'init_variables': id(federation.init_variables),
+      'data': (id(data.train_inputs), id(data.test_inputs), *map(_value, (
+          data.train_labels, data.test_labels, data.mean, data.std,
+          federation.input_noise_std))),
+      'config': program_fields.program_key(config) if config else None,
+      'model': _value(federation.model),
+      'names of hyperparameters': tuple(sorted(federation.hparams())),
+      'algorithm': _value(federation.algorithm)}
+
+
+def check(specs: Sequence[RoundSpec]) -> None:
+  """Checks that the first run's program is that of all.
+
+  Args:
+    specs: for each run the specification of its rounds alone.
+
+  Raises:
+    UserError: naming the first setting that differs.
+  """
+  check_equal([of(spec) for spec in specs])
+
+
+def check_equal(runs: Sequence[Mapping[str, Hashable]]) -> None:
+  """Checks results of `of`, or of `of_federation`; see `check`."""
+  for index, run in enumerate(runs):
+    for name, value in run.items():
+      if value != (expected := runs[0][name]):
+        is_setting = name in (*_SETTINGS, 'batch_size')
+        got = f'; got {value!r} and {expected!r}' if is_setting else ''
+        raise UserError(
+            f'federations in one program must have the same {name}, that of '
+            f'number {index} differs from that of number 0{got}'
+            f'{_REMEDIES.get(name, "")}. Train it in a program of its own')
+
+
+def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
+  """Returns a value that is equal for two objects that compute the same.
+
+  Functions are equal if their code is, and all that they close over. The
+  hyperparameters of an algorithm count by name, since they are arrays in the
+  program. Objects without known contents are equal to themselves only.
+
+  Args:
+    x: a function, or a value that functions close over.
+    outer: the identities of the objects that contain it.
+  """
+  if id(x) in outer:
+    return 'itself', outer[::-1].index(id(x))
+  inner = functools.partial(_value, outer=(*outer, id(x)))
+  if isinstance(x, Config):
+    # A factory may have kept it, and read any field later.
+    fields = x.to_dict() if x.has_user_algorithm() else {}
+    return program_fields.program_key(x), tuple(
+        (name, value) for name, value in fields.items()
+        if name not in program_fields.HOST)
+  if isinstance(x, Algorithm):
+    x = x._replace(hparams=tuple(sorted(x.hparams)))
+    return 'algorithm', tuple(map(inner, x))
+  if isinstance(x, functools.partial):
+    return 'partial', inner(x.func), inner(x.args), inner(x.keywords)
+  if isinstance(x, types.FunctionType):
+    cells = [cell.cell_contents for cell in x.__closure__ or ()]
+    return (x.__code__, id(x.__globals__), inner(x.__defaults__),
+            inner(x.__kwdefaults__), tuple(map(inner, cells)))
+  if isinstance(x, types.MethodType):
+    return 'method', inner(x.__func__), inner(x.__self__)
+  if isinstance(x, np.ndarray | np.generic | jax.Array):
+    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(
+        x.dtype, jax.dtypes.prng_key):
+      x = jax.random.key_data(x)
+    x = np.asarray(x)
+    return str(x.dtype), x.shape, x.tobytes()
+  if isinstance(x, Mapping):
+    return type(x), tuple((key, inner(value)) for key, value in x.items())
+  if isinstance(x, tuple | list):
+    return type(x), tuple(map(inner, x))
+  return _of_object(x, inner)
+
+
+def _of_object(x, inner):
+  """Returns `_value` of an object that is not a function or a container."""
+  if isinstance(x, type | types.ModuleType | types.BuiltinFunctionType):
+    return x
+  if dataclasses.is_dataclass(x):  # such as a module of Flax
+    return type(x), tuple(
+        inner(getattr(x, field.name, None)) for field in dataclasses.fields(x))
+  if hasattr(x, '__wrapped__'):  # such as the result of jax.jit
+    return type(x), inner(x.__wrapped__)
+  if type(x).__eq__ is object.__eq__ and getattr(x, '__dict__', None):
+    return type(x), inner(vars(x))
+  try:
+    hash(x)
+  except TypeError:
+    return id(x)
+  return type(x), x
