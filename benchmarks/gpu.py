@@ -175,7 +175,7 @@ def _sweep(task):
   from benchmarks import bench_child
   from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
-  from moon_jax.simulation.simulations import Simulations
+  from moon_jax.simulation.simulation import Simulations
 
   config, data, clients = bench_child.inputs(_with_rounds(task))
   federations = [build.federation(

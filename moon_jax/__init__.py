@@ -83,7 +83,7 @@ if TYPE_CHECKING:
   from moon_jax.simulation.federation import Federation
   from moon_jax.simulation.records import Record
   from moon_jax.simulation.simulation import Simulation
-  from moon_jax.simulation.simulations import Simulations
+  from moon_jax.simulation.simulation import Simulations
   from moon_jax.sweep.grid import Sweep
   from moon_jax.sweep.run import run as run_sweep
   from moon_jax.training.run import run
@@ -105,7 +105,7 @@ _PUBLIC = {
     'Outputs': ('models.base', 'Outputs'),
     'Record': ('simulation.records', 'Record'),
     'Simulation': ('simulation.simulation', 'Simulation'),
-    'Simulations': ('simulation.simulations', 'Simulations'),
+    'Simulations': ('simulation.simulation', 'Simulations'),
     'Sweep': ('sweep.grid', 'Sweep'),
     'UserError': ('errors', 'UserError'),
     'View': ('algorithms.base', 'View'),

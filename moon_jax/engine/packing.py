@@ -4,6 +4,16 @@ Jobs are assigned longest first, each to the lane that is free soonest (Graham,
 1969, https://doi.org/10.1137/0117039), so that lanes finish at about the same
 time. Swapping a few jobs between lanes then shortens the longest lane. Each
 device has consecutive lanes, and trains the jobs of its lanes.
+
+In a program of several runs, each run keeps the lanes and the order of jobs
+that it has alone. So it has the same numbers as alone, up to rounding where XLA
+computes several lanes of a device together. Runs are next to one another on
+different lanes, and one below another where lanes are few (`places`):
+
+    device 0          device 1
+    lane 0   lane 1   lane 2   lane 3
+    run 0    run 1    run 2    run 3
+    run 4    run 4    run 5    run 5      (runs with two lanes)
 """
 
 from collections.abc import Sequence
@@ -25,6 +35,13 @@ class Shape(NamedTuple):
   batch_size: int  # B
   jobs_per_device: int
   num_devices: int = 1  # D, a divisor of L
+
+
+class Place(NamedTuple):
+  """The lanes of a run in a program of several runs."""
+
+  shape: Shape  # of the table of the run alone
+  lanes: np.ndarray  # int [L of the run], among the lanes of the program
 
 
 def shape(steps: Sequence[int], cohort_size: int, num_lanes: int,
@@ -62,6 +79,42 @@ def shape(steps: Sequence[int], cohort_size: int, num_lanes: int,
 def jobs_per_device(cohort_size: int, num_devices: int) -> int:
   """Returns the most jobs of a round that one device takes; see `shape`."""
   return min(cohort_size, math.ceil(1.25 * cohort_size / num_devices) + 1)
+
+
+def places(shapes: Sequence[Shape], num_lanes: int,
+           num_devices: int) -> tuple[Shape, list[Place]]:
+  """Places the tables of runs, largest first, where the fewest rows are.
+
+  Args:
+    shapes: for each run the shape of its own table.
+    num_lanes: of all runs; each device has at least as many lanes as any run
+      has on a device.
+    num_devices: a divisor of `num_lanes`, and at least the devices of any run.
+
+  Returns:
+    The shape of the program's table, large enough for every round of all runs,
+    and the place of each run.
+  """
+  rows_DL = np.zeros((num_devices, num_lanes // num_devices), np.int64)
+  jobs_D = np.zeros(num_devices, np.int64)
+  found: dict[int, Place] = {}
+  order = sorted(range(len(shapes)), key=lambda r: -shapes[r].num_rows)
+  for run in order:
+    shape = shapes[run]
+    count, width = shape.num_devices, shape.num_lanes // shape.num_devices
+    first, lane = min(
+        ((d, lane) for d in range(0, num_devices - count + 1, count)
+         for lane in range(0, rows_DL.shape[1] - width + 1, width)),
+        key=lambda at: rows_DL[
+            at[0]:at[0] + count, at[1]:at[1] + width].max())
+    block = slice(first, first + count), slice(lane, lane + width)
+    rows_DL[block] += shape.num_rows
+    jobs_D[first:first + count] += shape.jobs_per_device
+    found[run] = Place(shape, np.arange(num_lanes).reshape(
+        rows_DL.shape)[block].reshape(-1))
+  joined = Shape(int(rows_DL.max()), num_lanes, shapes[0].batch_size,
+                 int(jobs_D.max()), num_devices)
+  return joined, [found[run] for run in range(len(shapes))]
 
 
 def rows(num_steps: np.ndarray, shape: Shape) -> np.ndarray:

@@ -13,6 +13,8 @@ from moon_jax.engine import draws
 from moon_jax.engine import packing
 
 Shape = packing.Shape
+Place = packing.Place
+places = packing.places
 shape = packing.shape
 jobs_per_device = packing.jobs_per_device
 rows = packing.rows
@@ -30,6 +32,8 @@ class Work(NamedTuple):
   batches: np.ndarray  # int32 [S, B], the batches of all steps of the first
   # job, then of the second, ...; indices of training examples, -1 for padding
   is_received: np.ndarray  # bool [J], False if the client's message is lost
+  share: np.ndarray | None = None  # [J], proportional to the weight of the job
+  # in the mean of its run; None for `num_examples`
 
 
 class Jobs(NamedTuple):
@@ -136,27 +140,42 @@ def steps_per_epoch(num_examples, batch_size: int, last_batch: str = 'drop'):
   return np.maximum(1, num_examples // batch_size)
 
 
-def plan(work: Work, shape: Shape, weighting: str = 'examples') -> Table:
+def share(weighting: str, num_examples: np.ndarray,
+          num_steps: np.ndarray) -> np.ndarray:
+  """Returns `Work.share` of jobs.
+
+  Args:
+    weighting: weighs jobs by their number of "examples" or of "batches", or
+      "uniform".
+    num_examples: int [J].
+    num_steps: int [J]. All jobs of a run have as many epochs, so steps are as
+      good as batches.
+  """
+  return {'examples': num_examples, 'batches': num_steps,
+          'uniform': np.ones_like(num_steps)}[weighting]
+
+
+def plan(work: Work, shape: Shape, places: Sequence[Place] = ()) -> Table:
   """Returns the table of a round.
 
   Args:
-    work: the jobs.
+    work: the jobs of all runs.
     shape: shape of the table, large enough for the jobs; see `packing.shape`.
-    weighting: how jobs are weighed in the mean of their run: by their number of
-      "examples" or of "batches", or "uniform".
+    places: for each run its lanes; without them all jobs share all lanes.
 
   Raises:
     ValueError: if the table is too small for the jobs.
   """
-  lane_J, row_J = packing.assign(work.num_steps, shape)
+  lane_J, row_J = _assign(work, shape, places)
   device_J = lane_J * shape.num_devices // shape.num_lanes
-  order = np.argsort(lane_J, kind='stable')  # sorts by device, too
+  order = np.lexsort((lane_J, work.run if len(places) else 0 * device_J,
+                      device_J))
   sorted_device_J = device_J[order]
   count_D = np.bincount(sorted_device_J, minlength=shape.num_devices)
   first_D = np.cumsum(count_D) - count_D
   sorted_slot_J = (sorted_device_J * shape.jobs_per_device
                    + np.arange(len(order)) - first_D[sorted_device_J])
-  jobs = _jobs(work, order, sorted_slot_J, shape, weighting)
+  jobs = _jobs(work, order, sorted_slot_J, shape)
 
   slot_J = np.empty(len(order), np.int64)
   slot_J[order] = sorted_slot_J
@@ -177,6 +196,21 @@ def plan(work: Work, shape: Shape, weighting: str = 'examples') -> Table:
                examples_TLB)
 
 
+def _assign(work, shape, places):
+  """Returns the lane of each job, and the row at which it starts."""
+  if not len(places):
+    return packing.assign(work.num_steps, shape)
+  lane_J, row_J = np.zeros((2, len(work.run)), np.int64)
+  load_L = np.zeros(shape.num_lanes, np.int64)
+  for run in np.unique(work.run):
+    at, place = np.flatnonzero(work.run == run), places[run]
+    lane, row = packing.assign(work.num_steps[at], place.shape)
+    lane_J[at] = place.lanes[lane]
+    row_J[at] = load_L[lane_J[at]] + row
+    np.add.at(load_L, lane_J[at], work.num_steps[at])
+  return lane_J, row_J
+
+
 def _segments(end_J, device_J, shape):
   """Returns the number of segments of each device, and their first rows.
 
@@ -193,23 +227,34 @@ def _segments(end_J, device_J, shape):
   return num_segments, bounds
 
 
-def _jobs(work, order, sorted_slot_J, shape, weighting):
+def _jobs(work, order, sorted_slot_J, shape):
   """Returns the jobs in the slots of their devices, with padding."""
   def column(values, dtype=np.int32):
     slots = np.zeros(shape.num_devices * shape.jobs_per_device, dtype)
     slots[sorted_slot_J] = values[order]
     return slots
 
-  run, num_examples = column(work.run), column(work.num_examples)
-  num_steps = column(work.num_steps)
-  is_received = column(work.is_received, bool)
-  # All jobs of a run have as many epochs, so steps are as good as batches.
-  weight = {'examples': num_examples, 'batches': num_steps,
-            'uniform': 1}[weighting] * is_received
+  run, is_received = column(work.run), column(work.is_received, bool)
+  share = work.num_examples if work.share is None else work.share
+  weight = column(share, share.dtype) * is_received
   # A run that receives no message has total weight 0.
   total = np.maximum(np.bincount(run, weight), 1)[run]
-  return Jobs(run, column(work.client), num_examples, num_steps, is_received,
+  return Jobs(run, column(work.client), column(work.num_examples),
+              column(work.num_steps), is_received,
               (weight / total).astype(np.float32))
+
+
+def steps_of(table: Table, run: int) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the rows and the lanes of a run's steps.
+
+  They are in the order of the rows of the run's table alone, whatever other
+  runs the program has, so that sums over steps have the same bits.
+  """
+  is_own_TL = (table.job_TL >= 0) & (table.jobs.run[table.job_TL] == run)
+  row, lane = np.nonzero(is_own_TL)
+  first_L = is_own_TL.argmax(0)
+  order = np.lexsort((lane, row - first_L[lane]))
+  return row[order], lane[order]
 
 
 def own_examples(clients: Sequence[np.ndarray], max_examples: int

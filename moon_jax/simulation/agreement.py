@@ -101,7 +101,7 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   """Returns a value that is equal for two objects that compute the same.
 
   Functions are equal if their code is, and all that they close over. The
-  hyperparameters of an algorithm count by name, since they are arrays in the
+  hyperparameters of an algorithm do not count, since they are arrays in the
   program. Objects without known contents are equal to themselves only.
 
   Args:
@@ -118,8 +118,7 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
         (name, value) for name, value in fields.items()
         if name not in program_fields.HOST)
   if isinstance(x, Algorithm):
-    x = x._replace(hparams=tuple(sorted(x.hparams)))
-    return 'algorithm', tuple(map(inner, x))
+    return Algorithm, tuple(map(inner, x._replace(hparams={})))
   if isinstance(x, functools.partial):
     return 'partial', inner(x.func), inner(x.args), inner(x.keywords)
   if isinstance(x, types.FunctionType):

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from moon_jax.engine import schedule
 from moon_jax.engine.round import RoundMetrics
 from moon_jax.engine.schedule import Jobs
 from moon_jax.engine.schedule import Table
@@ -13,7 +14,7 @@ from moon_jax.simulation.federation import Federation
 
 
 def of_round(federation: Federation, index: int, table: Table,
-             metrics: RoundMetrics) -> dict[str, Any]:
+             metrics: RoundMetrics, run: int = 0) -> dict[str, Any]:
   """Returns means over local steps, and the mean drift over jobs.
 
   Clients that were left out do not count. A mean that an algorithm records is
@@ -23,36 +24,43 @@ def of_round(federation: Federation, index: int, table: Table,
   Args:
     federation: the federation.
     index: of the round, from 0.
-    table: of the round.
-    metrics: of the round.
+    table: of the round, of all runs.
+    metrics: of the round, of all runs.
+    run: index of the run.
   """
   line: dict[str, Any] = {}
-  ran_J = (table.jobs.num_steps > 0) & metrics.finite_J
-  is_step_TL = (table.job_TL >= 0) & ran_J[np.maximum(table.job_TL, 0)]
-  if is_step_TL.any():
-    traces = {'train_loss': metrics.loss_TL, **metrics.extra_TL}
-    line = _means(federation, traces, is_step_TL)
+  jobs, is_own_J = table.jobs, table.jobs.run == run
+  at = schedule.steps_of(table, run)
+  at = tuple(x[metrics.finite_J[table.job_TL[at]]] for x in at)
+  if len(at[0]):
+    traces = {name: trace_TL[at] for name, trace_TL in {
+        'train_loss': metrics.loss_TL, **metrics.extra_TL}.items()}
+    line = _means(federation, traces)
     if federation.epoch_losses:
-      line |= _by_epoch(federation, traces, is_step_TL, table)
-    line['drift'] = float(
-        metrics.drift_J[ran_J].mean(dtype=np.float64))
-  if np.isfinite(metrics.cosine_R[0]):  # of two updates or more
-    line['update_cosine'] = float(metrics.cosine_R[0])
+      steps_per_epoch_J = jobs.num_steps // federation.local_epochs
+      line |= _by_epoch(
+          federation, traces, table.step_TL[at] // np.maximum(
+              steps_per_epoch_J[table.job_TL[at]], 1))
+    line['drift'] = float(metrics.drift_J[
+        is_own_J & (jobs.num_steps > 0) & metrics.finite_J].mean(
+            dtype=np.float64))
+  if np.isfinite(metrics.cosine_R[run]):  # of two updates or more
+    line['update_cosine'] = float(metrics.cosine_R[run])
   if callable(federation.learning_rate):
     line['learning_rate'] = federation.hparams(index)['learning_rate']
   if federation.dropout_rate:
     line['clients_received'] = int(
-        (table.jobs.is_received & metrics.finite_J).sum())
+        (is_own_J & jobs.is_received & metrics.finite_J).sum())
   if federation.on_nan == 'skip_client':
     line['clients_left_out'] = sorted(
-        table.jobs.client[~metrics.finite_J].tolist())
+        jobs.client[is_own_J & ~metrics.finite_J].tolist())
   return line
 
 
-def _means(federation, traces, is_step_TL):
-  """Returns the mean of each trace over steps, and of the cross-entropy."""
-  means = {name: trace_TL[is_step_TL].mean(dtype=np.float64)
-           for name, trace_TL in traces.items()}
+def _means(federation, traces):
+  """Returns the mean of each trace [S] over steps, and of the cross-entropy."""
+  means = {name: trace_S.mean(dtype=np.float64)
+           for name, trace_S in traces.items()}
   penalties = federation.algorithm.penalties
   if penalties and penalties.keys() <= means.keys():
     hparams = federation.hparams()
@@ -63,12 +71,10 @@ def _means(federation, traces, is_step_TL):
           for name, mean in means.items()}
 
 
-def _by_epoch(federation, traces, is_step_TL, table):
+def _by_epoch(federation, traces, epoch_S):
   """Returns the mean losses over the steps of each local epoch, in lists."""
-  steps_per_epoch_J = table.jobs.num_steps // federation.local_epochs
-  epoch_TL = table.step_TL // np.maximum(
-      steps_per_epoch_J[np.maximum(table.job_TL, 0)], 1)
-  means = [_means(federation, traces, is_step_TL & (epoch_TL == epoch))
+  means = [_means(federation, {name: trace_S[epoch_S == epoch]
+                               for name, trace_S in traces.items()})
            for epoch in range(federation.local_epochs)]
   return {f'{name}_by_epoch': [mean[name] for mean in means]
           for name in ('train_loss', 'cross_entropy') if name in means[0]}
@@ -97,16 +103,17 @@ def of_clients(jobs: Jobs, metrics: RoundMetrics, result: ClientEvaluation,
 
 
 def left_out(federation: Federation, index: int, table: Table,
-             metrics: RoundMetrics) -> dict[int, str]:
-  """Returns the diverged clients of a round, each with the reason.
+             metrics: RoundMetrics, run: int = 0) -> dict[int, str]:
+  """Returns the diverged clients of a run's round, each with the reason.
 
   A loss is that of the model before a step; drift is that of the last step.
 
   Args:
     federation: whose `on_nan` decides whether a diverged client ends the run.
     index: of the round, from 0.
-    table: of the round.
-    metrics: of the round.
+    table: of the round, of all runs.
+    metrics: of the round, of all runs.
+    run: index of the run.
 
   Raises:
     DivergedError: naming the round, the client and the value that is not
@@ -114,12 +121,13 @@ def left_out(federation: Federation, index: int, table: Table,
       is left, or the next global model is not finite.
   """
   is_stopped = federation.on_nan == 'stop'
-  bad = np.flatnonzero(~metrics.finite_J)
+  is_own_J = table.jobs.run == run
+  bad = np.flatnonzero(is_own_J & ~metrics.finite_J)
   if is_stopped:
     bad = bad[:1]
   reasons = {int(table.jobs.client[job]): _reason(table, metrics, job)
              for job in bad}
-  num_trained = np.count_nonzero(table.jobs.num_steps)
+  num_trained = np.count_nonzero(table.jobs.num_steps[is_own_J])
   if reasons and (is_stopped or len(reasons) == num_trained):
     client, reason = next(iter(reasons.items()))
     others = len(reasons) - 1
@@ -127,7 +135,7 @@ def left_out(federation: Federation, index: int, table: Table,
         f'round {index + 1}, client {client}'
         f'{f" and all {others} other clients of the round" if others else ""}: '
         f'its {reason} {remedy(federation, is_client=True)}')
-  if not metrics.finite_R.all():
+  if not metrics.finite_R[run]:
     raise DivergedError(
         f'round {index + 1}: the next global model, or the server state, is '
         f'not finite {remedy(federation)}')

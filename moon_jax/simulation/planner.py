@@ -8,26 +8,25 @@ import numpy as np
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import partition
 from moon_jax.engine import schedule
-from moon_jax.engine import side_by_side
 from moon_jax.engine.local import TrainData
-from moon_jax.engine.packing import Shape
+from moon_jax.engine.schedule import Place
+from moon_jax.engine.schedule import Shape
 from moon_jax.engine.schedule import Table
-from moon_jax.engine.side_by_side import Joined
-from moon_jax.engine.side_by_side import Place
+from moon_jax.engine.schedule import Work
 from moon_jax.engine.training_set import TrainingSet
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec
 
 
 class Planner:
-  """Makes the tables of one run.
+  """Plans the jobs of one run.
 
   Attributes:
     max_examples: the number of examples of the largest client.
   """
 
   def __init__(self, federation: Federation, spec: RoundSpec):
-    """Stores the arguments; `plan` makes the tables.
+    """Stores the arguments.
 
     Args:
       federation: the federation.
@@ -38,8 +37,13 @@ class Planner:
     self.max_examples = int(clients_lib.sizes(federation.clients).max())
     self.is_shortened = False
 
-  def plan(self, round_index: int) -> Table:
-    """Returns the table of a round, from 0. It depends on nothing else."""
+  def work(self, round_index: int, run: int = 0) -> Work:
+    """Returns the jobs of a round, from 0. They depend on nothing else.
+
+    Args:
+      round_index: of the round.
+      run: index of the run in its program.
+    """
     federation, shape = self._federation, self._spec.layout.shape
     cohort_J, lost_J = federation.trained(round_index)
     indices_J = self._examples(cohort_J)
@@ -48,17 +52,24 @@ class Planner:
         len(federation.data.train_labels),
         np.random.default_rng([federation.seed, round_index])
         if federation.shuffle else None, federation.last_batch)
-    work = schedule.Work(
-        run=np.zeros(len(cohort_J), np.int32),
+    num_examples = np.array([len(i) for i in indices_J], np.int32)
+    return Work(
+        run=np.full(len(cohort_J), run, np.int32),
         client=np.array(cohort_J, np.int32),
-        num_examples=np.array([len(i) for i in indices_J], np.int32),
-        num_steps=num_steps, batches=batches,
-        is_received=~np.array(lost_J, bool))
-    table = schedule.plan(work, shape, federation.weighting)
+        num_examples=num_examples, num_steps=num_steps, batches=batches,
+        is_received=~np.array(lost_J, bool),
+        share=schedule.share(federation.weighting, num_examples, num_steps))
+
+  def plan(self, round_index: int) -> Table:
+    """Returns the table of a round of the run alone."""
+    return plan([self], [round_index], self._spec.layout.shape)
+
+  @property
+  def needs_own_examples(self) -> bool:
+    """Whether tables have all examples of the jobs (`Table.own`)."""
     program = self._spec.program
-    if program.freeze_once or program.keep_models or federation.shard_data:
-      table = table._replace(own=self._own_examples(table.jobs))
-    return table
+    return (program.freeze_once or program.keep_models
+            or self._federation.shard_data)
 
   def has(self, round_index: int) -> bool:
     """Returns whether the federation has this round."""
@@ -70,11 +81,9 @@ class Planner:
     self._clients = clients_lib.shortened(self._clients, num_examples)
     self.is_shortened = True
 
-  def _own_examples(self, jobs):
-    trained_J = jobs.num_steps > 0
-    return schedule.own_examples(
-        [indices if trained else [] for indices, trained in zip(
-            self._examples(jobs.client), trained_J)], self.max_examples)
+  def own_examples(self, client: int) -> np.ndarray:
+    """Returns the examples of a client in the order of its batches."""
+    return self._examples([client])[0]
 
   def _examples(self, clients):
     """Returns the examples of the clients in the order of their batches."""
@@ -83,17 +92,38 @@ class Planner:
         indices, self._federation.data.train_labels)
 
 
+def plan(planners: Sequence[Planner], rounds: Sequence[int | None],
+         shape: Shape, places: Sequence[Place] = ()) -> Table:
+  """Returns the table of a round of all runs.
+
+  Args:
+    planners: of each run.
+    rounds: for each run the index of its round; None if it does not train.
+    shape: of the table.
+    places: the lanes of each run; none if there is only one run.
+  """
+  works = [planner.work(index, run) for run, (planner, index) in enumerate(
+      zip(planners, rounds)) if index is not None]
+  table = schedule.plan(
+      Work(*map(np.concatenate, zip(*works))), shape, places)
+  if planners[0].needs_own_examples:
+    jobs = table.jobs
+    table = table._replace(own=schedule.own_examples(
+        [planners[run].own_examples(client) if steps else []
+         for run, client, steps in zip(jobs.run, jobs.client, jobs.num_steps)],
+        max(planner.max_examples for planner in planners)))
+  return table
+
+
 class PlannedRound(NamedTuple):
   """A round of all runs, with the examples that it reads."""
 
-  tables: list[Table | None]  # of each run; None if it does not train
-  joined: Joined | None  # of all runs; None if there is only one
   table: Table  # with indices into `data`
   data: TrainData
 
 
 class RoundPlanner:
-  """Joins the tables of all runs, and adds the examples of the round."""
+  """Plans the rounds of all runs, with the examples that they read."""
 
   def __init__(self, planners: Sequence[Planner], places: Sequence[Place],
                shape: Shape, training: TrainingSet):
@@ -101,8 +131,8 @@ class RoundPlanner:
 
     Args:
       planners: of each run.
-      places: of the table of each run in that of all runs.
-      shape: of the table of all runs.
+      places: see `plan`.
+      shape: of the tables.
       training: the training examples on the devices.
     """
     self._planners, self._places = planners, places
@@ -113,12 +143,13 @@ class RoundPlanner:
     """Returns a planned round; made once.
 
     Args:
-      rounds: for each run the index of its round; None if it does not train.
+      rounds: see `plan`.
     """
     key = [(index, planner.is_shortened)
            for index, planner in zip(rounds, self._planners)]
     if self._next is None or self._next[0] != key:
-      self._next = key, self._plan(rounds)
+      table = plan(self._planners, rounds, self._shape, self._places)
+      self._next = key, PlannedRound(*self._training.of_round(table))
     return self._next[1]
 
   def prepare(self, rounds: Sequence[int | None]) -> None:
@@ -128,14 +159,3 @@ class RoundPlanner:
         for index, planner in zip(rounds, self._planners)]
     if any(index is not None for index in existing):
       self.prepared(existing)
-
-  def _plan(self, rounds):
-    tables = [None if index is None else planner.plan(index)
-              for index, planner in zip(rounds, self._planners)]
-    joined, table = None, tables[0]
-    if len(tables) > 1:
-      joined = side_by_side.join(
-          tables, self._places, self._shape,
-          max(planner.max_examples for planner in self._planners))
-      table = joined.table
-    return PlannedRound(tables, joined, *self._training.of_round(table))

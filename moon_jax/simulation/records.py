@@ -20,7 +20,11 @@ class RoundRecord(NamedTuple):
 
 
 class LastRound(NamedTuple):
-  """The last round of a run, for evaluations of its local models."""
+  """A round after training.
+
+  Its J jobs are those of all runs of a program; or those of one run, as
+  `program.Runs.last_round` returns it.
+  """
 
   table: Table
   data: TrainData

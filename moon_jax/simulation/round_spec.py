@@ -4,7 +4,9 @@ Simulations and `--target` plans both use it, so that a plan describes the
 program that runs. It allocates no training state.
 """
 
+from collections.abc import Sequence
 import functools
+import math
 from typing import NamedTuple
 
 import jax
@@ -13,11 +15,15 @@ import numpy as np
 
 from moon_jax.data import augment
 from moon_jax.data import clients as clients_lib
+from moon_jax.engine import lanes
 from moon_jax.engine import local
+from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine import training_set
 from moon_jax.engine.local import Program
+from moon_jax.engine.schedule import Place
 from moon_jax.models.base import Variables
+from moon_jax.simulation import lane_layout
 from moon_jax.simulation import memory_estimate
 from moon_jax.simulation import user_checks
 from moon_jax.simulation.federation import Federation
@@ -48,7 +54,6 @@ class RoundSpec(NamedTuple):
   shard_size: int  # training examples moved to a device per round; 0: all stay
   noise_std: np.ndarray | None  # float32 [N, C], on normalized inputs
   memory: MemoryInputs
-
 
   @property
   def example(self) -> jax.Array:
@@ -119,6 +124,58 @@ def make(federation: Federation, layout: Layout,
           shard_size=shard_size,
           frozen_bytes=frozen_bytes * program.freeze_once,
           keep_models=program.keep_models))
+
+
+def alone(federation: Federation, traced: Traced | None = None) -> RoundSpec:
+  """Returns the specification of a run alone, on the devices of this machine.
+
+  Args:
+    federation: of the run.
+    traced: see `make`.
+
+  Raises:
+    UserError: if the network cannot take the inputs of the data set.
+  """
+  return make(federation, lane_layout.choose(
+      federation, jax.device_count(), jax.process_count(),
+      jax.default_backend() == 'cpu'), traced)
+
+
+def together(specs: Sequence[RoundSpec], available: int,
+             is_cpu: bool) -> tuple[RoundSpec, list[Place]]:
+  """Returns the specification of all runs, and the place of each run's table.
+
+  Args:
+    specs: of each run alone; two or more.
+    available: devices of this process.
+    is_cpu: whether they are CPU cores.
+  """
+  first = specs[0]
+  programs = [spec.program for spec in specs]
+  num_lanes, num_devices = lanes.choose_for_runs(
+      [spec.layout.num_lanes for spec in specs],
+      [spec.layout.num_devices for spec in specs], available,
+      sum(math.prod(x.shape) for x in jax.tree.leaves(first.traced.model)),
+      is_cpu)
+  shape, places = schedule.places(
+      [spec.layout.shape for spec in specs], num_lanes, num_devices)
+  federations = [spec.memory.federation for spec in specs]
+  shard_size = first.shard_size and training_set.shard_size(
+      shape, min(f.local_epochs for f in federations),
+      len(federations[0].data.train_labels))
+  return first._replace(
+      program=_joined(first.program, programs),
+      layout=Layout(num_lanes, num_devices, np.concatenate(
+          [spec.layout.steps_C for spec in specs]), shape),
+      shard_size=shard_size), places
+
+
+def _joined(program: Program, programs: Sequence[Program]) -> Program:
+  """Returns a program for the values of all runs."""
+  return program._replace(
+      clip_gradients=any(p.clip_gradients for p in programs),
+      unused_hparams=tuple(name for name in program.unused_hparams if all(
+          name in p.unused_hparams for p in programs)))
 
 
 def _normalize_fn(data):

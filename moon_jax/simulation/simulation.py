@@ -1,8 +1,9 @@
-"""Trains a federation on the devices, round by round."""
+"""Trains federations on the devices, round by round."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax
 
 from moon_jax.distributed import devices
 from moon_jax.engine import client_store
+from moon_jax.engine import schedule
 from moon_jax.engine.state import State
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
@@ -17,11 +19,11 @@ from moon_jax.models.base import Variables
 from moon_jax.simulation import communication
 from moon_jax.simulation import federation_checks
 from moon_jax.simulation import local_models
-from moon_jax.simulation.evaluator import Evaluator
 from moon_jax.simulation.federation import Federation
+from moon_jax.simulation.program import Runs
 from moon_jax.simulation.records import Record
 from moon_jax.simulation.records import RoundRecord
-from moon_jax.simulation.stack import Stack
+from moon_jax.simulation.round_spec import RoundSpec
 
 
 class Simulation:
@@ -38,27 +40,27 @@ class Simulation:
     ...   print(record.round, record.test_accuracy)
   """
 
-  def __init__(self, federation: Federation, directory: str = ''):
+  def __init__(self, federation: Federation, directory: str = '', *,
+               program: Runs | None = None, run: int = 0):
     """Places the data and the initial state; compiles nothing large.
 
     Args:
+      federation: the federation.
       directory: of client state on disk; '' for the one of temporary files.
+      program: that trains it as one of its runs; None makes one.
+      run: its index among these.
 
     Raises:
       UserError: if inputs do not fit the network, or the run memory or disk.
     """
     federation_checks.check_type(federation)
-    self._join(Stack([federation], [directory]), 0)
-
-  def _join(self, stack, run, like=None):
-    """Becomes a run of a stack, with the test set of the run `like`."""
-    self._stack, self._run = stack, run
-    self.federation, self.planner = stack.federations[run], stack.planners[run]
-    layout = stack.specs[run].layout
+    self._program = program or Runs([federation], [directory])
+    self._run = run
+    self.federation = federation
+    self.planner = self._program.planners[run]
+    self._evaluator = self._program.evaluators[run]
+    layout = self._program.specs[run].layout
     self.num_lanes, self.num_devices = layout.num_lanes, layout.num_devices
-    self._evaluator = Evaluator(
-        self.federation, stack.spec, stack.mesh, stack.training.spec,
-        like and like._evaluator)
 
   @property
   def state(self) -> State:
@@ -66,17 +68,17 @@ class Simulation:
 
     With several processes, each has the rows of its own clients only.
     """
-    return self._stack.state_of(self._run)
+    return self._program.state_of(self._run)
 
   @property
   def rounds_done(self) -> int:
     """Rounds trained so far."""
-    return int(self._stack.rounds_done[self._run])
+    return int(self._program.rounds_done[self._run])
 
   @property
   def num_parameters(self) -> int:
     """Parameters of one model."""
-    params = self._stack.state.variables['params']
+    params = self._program.state.variables['params']
     return sum(x[0].size for x in jax.tree.leaves(params))
 
   def bytes_per_round(self) -> int:
@@ -86,13 +88,13 @@ class Simulation:
     `moon_jax.simulation.communication.per_round`.
     """
     return communication.per_round(
-        self.federation, self._stack.spec.example, max(1, self.rounds_done))
+        self.federation, self._program.spec.example, max(1, self.rounds_done))
 
   @property
   def data_bytes(self) -> int:
     """Bytes of training, test and validation examples on a device."""
-    evaluated = self._evaluator.placed_bytes // self._stack.mesh.size
-    return self._stack.training.device_bytes + evaluated
+    evaluated = self._evaluator.placed_bytes // self._program.mesh.size
+    return self._program.training.device_bytes + evaluated
 
   @property
   def client_bytes(self) -> int:
@@ -101,8 +103,7 @@ class Simulation:
 
   @property
   def _clients(self):
-    clients = self._stack.state.clients
-    return clients.stores[self._run] if self._stack.num_runs > 1 else clients
+    return self._program.clients_of(self._run)
 
   def rounds(self, num_rounds: int, eval_every: int = 1) -> Iterator[Record]:
     """Trains rounds, and yields a record after each.
@@ -141,7 +142,7 @@ class Simulation:
     Later rounds run this program; a table of another shape raises an error.
     """
     start = time.perf_counter()
-    self._stack.compile()
+    self._program.compile()
     self.compile_evaluation()
     return time.perf_counter() - start
 
@@ -150,7 +151,7 @@ class Simulation:
     self._evaluator.compile(self._evaluated())
     if self.federation.evaluate_clients:
       self._evaluator.compile_clients(
-          self._global_model(), *self._stack.a_table(self._run))
+          self._global_model(), *self._program.a_table(self._run))
 
   def run_round(self, wait: Callable = lambda function: function()
                 ) -> RoundRecord:
@@ -164,7 +165,7 @@ class Simulation:
       DivergedError: if a loss or a parameter is not finite; the state is that
         before the round.
     """
-    record, = self._stack.run_round([self._run], wait)
+    record, = self._program.run_round([self._run], wait)
     if isinstance(record, DivergedError):
       raise record
     return record
@@ -204,7 +205,7 @@ class Simulation:
     if not self.federation.evaluate_clients:
       raise UserError('evaluating local models needs Federation('
                       'evaluate_clients=True); got False. Set it')
-    last_round = self._stack.last_round(self._run)
+    last_round = self._program.last_round(self._run)
     if last_round is None:
       raise UserError('local models are evaluated after a round of this run, '
                       'got none, or one of other runs only; call run_round')
@@ -213,11 +214,11 @@ class Simulation:
   def local_models(self) -> Mapping[int, Variables]:
     """Returns each client's model of the last round (`LocalModels`)."""
     return local_models.LocalModels(
-        self.federation, self._stack.last_round(self._run))
+        self.federation, self._program.last_round(self._run))
 
   def temporary_bytes(self) -> int:
     """Returns the temporary bytes of a round per device; 0 until compiled."""
-    return self._stack.temporary_bytes()
+    return self._program.temporary_bytes()
 
   def global_model(self) -> Variables:
     """Returns the variables of the global model in numpy arrays."""
@@ -225,20 +226,116 @@ class Simulation:
 
   def state_on_host(self) -> State:
     """Returns the state in numpy arrays; later rounds change client state."""
-    return self._stack.state_on_host(self._run)
+    return self._program.state_on_host(self._run)
 
   def restore(self, state: State) -> None:
     """Sets the state to a result of `state_on_host`, equal in all processes."""
-    self._stack.restore(self._run, state)
+    self._program.restore(self._run, state)
 
   def _global_model(self):
     return jax.tree.map(lambda x: x[0], self.state.variables)
 
   def _evaluated(self):
     """Returns the models to evaluate: one, or with SOLO each client's."""
-    algorithm = self._stack.spec.program.algorithm
+    algorithm = self._program.spec.program.algorithm
     if algorithm.per_client_init:
-      self._stack.gather_clients()
+      self._program.gather_clients()
     models = algorithm.evaluated(
         self._global_model(), client_store.of_run(self._clients, 0))
-    return devices.put(models, self._stack.mesh)
+    return devices.put(models, self._program.mesh)
+
+
+class Simulations:
+  """Trains several federations in one compiled program.
+
+  Each has the numbers that it has alone: on CPUs bit for bit with one lane per
+  device and as many devices, otherwise up to rounding.
+
+  Attributes:
+    runs: a `Simulation` of each federation.
+
+  Examples:
+    >>> simulations = Simulations([
+    ...     dataclasses.replace(federation, seed=seed) for seed in range(3)])
+    >>> records = simulations.run_round([0, 1, 2])
+    >>> [run.evaluate()['test_accuracy'] for run in simulations.runs]
+  """
+
+  def __init__(self, federations: Sequence[Federation],
+               directories: Sequence[str] = (),
+               specs: Sequence[RoundSpec] = ()):
+    """Places the data and the initial states; compiles nothing large.
+
+    Args:
+      federations: with the same data, network, algorithm and settings, except
+        for those that are arrays in the program (`Federation.hparams`), seeds,
+        clients, cohorts and local epochs.
+      directories: for each federation that of its client state on disk.
+      specs: see `moon_jax.simulation.program.Runs`.
+
+    Raises:
+      UserError: if inputs do not fit the network, or the runs memory or disk.
+    """
+    if isinstance(federations, Federation) or not len(federations):
+      got = 'one that is not in a list' if (
+          isinstance(federations, Federation)) else 'none'
+      raise UserError('simulations need a list of one federation or more, got '
+                      f'{got}; pass [federation, ...]')
+    self._program = Runs(federations, directories, specs)
+    self.runs = [Simulation(federation, program=self._program, run=run)
+                 for run, federation in enumerate(federations)]
+
+  @property
+  def num_lanes(self) -> int:
+    """Clients trained side by side, of all runs and devices together."""
+    return self._program.spec.layout.num_lanes
+
+  @property
+  def num_devices(self) -> int:
+    """Devices that share the lanes."""
+    return self._program.mesh.size
+
+  @property
+  def num_rows(self) -> int:
+    """Rows of the last round, on the device with the most; 0 before any."""
+    table = self._program.last_table
+    return int(table.num_rows.max()) if table else 0
+
+  def lane_utilization(self) -> float | None:
+    """Returns the fraction of the lanes' steps of the last round that trained;
+    None before any round."""
+    table = self._program.last_table
+    return schedule.utilization(table) if table else None
+
+  def temporary_bytes(self) -> int:
+    """Returns the temporary bytes of a round per device; 0 until compiled."""
+    return self._program.temporary_bytes()
+
+  def compile(self) -> float:
+    """Compiles round and evaluations; returns the seconds that it took."""
+    start = time.perf_counter()
+    self._program.compile()
+    for run in self.runs:
+      run.compile_evaluation()
+    return time.perf_counter() - start
+
+  def run_round(self, runs: Sequence[int],
+                wait: Callable = lambda function: function()
+                ) -> list[RoundRecord | DivergedError]:
+    """Trains the next round of some runs.
+
+    Args:
+      runs: their indices, ascending.
+      wait: see `Simulation.run_round`.
+
+    Returns:
+      For each of the runs its record, with an equal share of the time; or a
+      `DivergedError`, which the run does not raise, since it ends alone.
+
+    Raises:
+      UserError: if there is no such run.
+    """
+    if not all(0 <= run < len(self.runs) for run in runs):
+      raise UserError(f'runs must be 0 to {len(self.runs) - 1}, the indices of '
+                      f'the federations; got {list(runs)}')
+    return self._program.run_round(runs, wait)

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from moon_jax.engine.side_by_side import Place
+from moon_jax.engine.schedule import Place
 from moon_jax.simulation import lane_layout
 from moon_jax.simulation import memory_check
-from moon_jax.simulation import stack_layout
+from moon_jax.simulation import round_spec
 from moon_jax.simulation.forecast import Rates
 from moon_jax.simulation.forecast import Trial
 from moon_jax.simulation.lane_layout import Layout
@@ -70,7 +70,7 @@ def estimate(specs: Sequence[RoundSpec], rates: Rates | None = None) -> Cost:
   layout, groups = first, 1
   places = [whole(first)]
   if len(specs) > 1:
-    joined, places = stack_layout.together(
+    joined, places = round_spec.together(
         specs, jax.device_count(), jax.default_backend() == 'cpu')
     layout = joined.layout
     groups = _per_device(layout) // max(

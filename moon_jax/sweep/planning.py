@@ -8,7 +8,7 @@ from moon_jax.config import Config
 from moon_jax.simulation import agreement
 from moon_jax.simulation import memory_check
 from moon_jax.simulation import program_fields
-from moon_jax.simulation import stack_layout
+from moon_jax.simulation import round_spec
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.simulation.round_spec import Traced
@@ -53,7 +53,7 @@ def plan(configs: Sequence[Config], federation_fn: Callable[[int], Federation],
     specs: dict[int, RoundSpec] = {}
     traced: Traced | None = None
     for index in group:
-      specs[index] = stack_layout.alone(federation_fn(index), traced)
+      specs[index] = round_spec.alone(federation_fn(index), traced)
       traced = specs[index].traced
     for runs in programs.agreeing(group, list(specs.values())):
       groups.append(_Group(

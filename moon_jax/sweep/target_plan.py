@@ -19,7 +19,6 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.simulation import build
 from moon_jax.simulation import lane_layout
 from moon_jax.simulation import round_spec
-from moon_jax.simulation import stack_layout
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.sweep import cost
 from moon_jax.sweep import programs
@@ -156,7 +155,7 @@ def plan(specs: Sequence[RoundSpec], target: Target, num_devices: int = 1,
 def _joined(specs, num_devices):
   """Returns the specification of a program and the places of its runs."""
   if len(specs) > 1:
-    return stack_layout.together(specs, num_devices, is_cpu=False)
+    return round_spec.together(specs, num_devices, is_cpu=False)
   return specs[0], [cost.whole(specs[0].layout)]
 
 

@@ -13,7 +13,7 @@ from moon_jax.data import mapped
 from moon_jax.distributed import processes
 from moon_jax.simulation import evaluation_metrics
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.simulation.simulations import Simulations
+from moon_jax.simulation.simulation import Simulations
 from moon_jax.training import selection
 from moon_jax.version import __version__
 

@@ -24,7 +24,7 @@ from moon_jax.simulation import determinism
 from moon_jax.simulation import memory_check
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.simulation.simulations import Simulations
+from moon_jax.simulation.simulation import Simulations
 from moon_jax.training import heatmap
 from moon_jax.training import run_loggers
 from moon_jax.training import summary as summary_lib
@@ -51,7 +51,7 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
     runs: that may share a program.
     callbacks: see `moon_jax.training.run.run`.
     start: `time.perf_counter()` at which the runs began; None for now.
-    specs: see `stack_layout.choose`.
+    specs: see `moon_jax.simulation.program.Runs`.
     is_last: whether nothing is left to interrupt once these runs have ended.
     loggers: see `moon_jax.training.run.run`; functions for several runs.
 

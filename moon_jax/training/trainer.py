@@ -8,7 +8,7 @@ from moon_jax.distributed import processes
 from moon_jax.errors import InterruptedRun
 from moon_jax.errors import UserError
 from moon_jax.simulation import memory_check
-from moon_jax.simulation.simulations import Simulations
+from moon_jax.simulation.simulation import Simulations
 from moon_jax.training.recorder import Recorder
 from moon_jax.training.signals import Interrupt
 from moon_jax.view.progress import Progress

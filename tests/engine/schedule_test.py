@@ -199,8 +199,9 @@ def test_weights_sum_to_1_per_run():
 def test_weights_by_batches():
   """Lost messages have no weight."""
   work = make_work([10, 3, 8, 20], epochs=3, batch=4, lost=[2])
-  table = schedule.plan(work, schedule.shape(
-      work.num_steps, 4, 2, 4), 'batches')
+  work = work._replace(share=schedule.share(
+      'batches', work.num_examples, work.num_steps))
+  table = schedule.plan(work, schedule.shape(work.num_steps, 4, 2, 4))
   weights = dict(zip(table.jobs.client.tolist(), table.jobs.weight.tolist()))
   assert weights == pytest.approx({0: 2 / 8, 1: 1 / 8, 2: 0, 3: 5 / 8})
 
@@ -269,8 +270,10 @@ def test_too_small_table_raises():
 
 
 def test_uniform_weights():
-  table = schedule.plan(
-      make_work([10, 30]), schedule.Shape(9, 2, 4, 2), 'uniform')
+  work = make_work([10, 30])
+  work = work._replace(share=schedule.share(
+      'uniform', work.num_examples, work.num_steps))
+  table = schedule.plan(work, schedule.Shape(9, 2, 4, 2))
   np.testing.assert_allclose(table.jobs.weight, [.5, .5])
 
 

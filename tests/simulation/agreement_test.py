@@ -18,7 +18,7 @@ from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.models.constructors import mlp
 from moon_jax.simulation import agreement
-from moon_jax.simulation.simulations import Simulations
+from moon_jax.simulation.simulation import Simulations
 
 FIRST = tiny_federation.make(batch_size=2)
 LABELS = FIRST.data.train_labels
@@ -99,7 +99,7 @@ def test_arrays_that_functions_close_over_must_agree():
 
 
 @pytest.mark.parametrize('name, value', [
-    ('algorithm', scaled(2.)), ('names of hyperparameters', moon()),
+    ('algorithm', scaled(2.)), ('algorithm', moon()),
     ('model', FIRST.model._replace(apply=lambda *_: None))])
 def test_parts_of_a_configuration_may_have_been_replaced(name, value):
   of_config = [changed(config=Config(), algorithm=fedavg(), model=mlp(2))
@@ -107,8 +107,7 @@ def test_parts_of_a_configuration_may_have_been_replaced(name, value):
   check(of_config)
   with pytest.raises(UserError, match=f'the same {name}, that of number 1'):
     check(
-        [of_config[0], dataclasses.replace(of_config[1], **{
-            name if name == 'model' else 'algorithm': value})])
+        [of_config[0], dataclasses.replace(of_config[1], **{name: value})])
 
 
 def test_noise_must_agree():

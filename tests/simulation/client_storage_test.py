@@ -19,7 +19,7 @@ from moon_jax.errors import UserError
 from moon_jax.simulation import client_storage
 from moon_jax.simulation import determinism
 from moon_jax.simulation import memory_estimate
-from moon_jax.simulation import stack_layout
+from moon_jax.simulation import round_spec
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
 
@@ -68,7 +68,7 @@ def test_state_that_is_drawn_takes_memory_for_all_clients():
       algorithm=moon(1, first_negative='random'), cohorts=[[0], [0]])
   with pytest.raises(UserError, match='begin with the same state'):
     Simulation(dataclasses.replace(random, client_state='disk'))
-  spec = stack_layout.alone(random)
+  spec = round_spec.alone(random)
   assert not spec.memory.begins_empty
   assert spec.memory.num_stateful == 3
   state, = memory_estimate.on_host(spec.memory)[:1]

@@ -25,9 +25,9 @@ def test_a_bit_is_found(is_other):
     simulation = Simulation(build.federation(CONFIG, dataset))
     made.append(simulation)
     if is_other and len(made) == 2:  # by the last bit of its weights
-      stack = simulation._stack
-      stack.state = stack.state._replace(variables=jax.tree.map(
-          lambda x: x * (1 + 2**-23), stack.state.variables))
+      program = simulation._program
+      program.state = program.state._replace(variables=jax.tree.map(
+          lambda x: x * (1 + 2**-23), program.state.variables))
     return simulation
 
   if is_other:

@@ -21,18 +21,18 @@ class Counting(Planner):
   """A planner that records the rounds that it plans."""
 
   def __init__(self, federation):
-    super().__init__(federation, round_spec.make(
-        federation, lane_layout.of(federation, 1, 1)))
-    self.planned = []
+    spec = round_spec.make(federation, lane_layout.of(federation, 1, 1))
+    super().__init__(federation, spec)
+    self.shape, self.planned = spec.layout.shape, []
 
-  def plan(self, round_index):
+  def work(self, round_index, run=0):
     self.planned.append(round_index)
-    return super().plan(round_index)
+    return super().work(round_index, run)
 
 
 def of_rounds(planner):
   training = types.SimpleNamespace(of_round=lambda table: (table, None))
-  return RoundPlanner([planner], [], None, training)
+  return RoundPlanner([planner], [], planner.shape, training)
 
 
 def test_no_round_is_prepared_after_the_last():

@@ -6,11 +6,11 @@ import pytest
 
 from moon_jax.config import Config
 from moon_jax.data import sources
-from moon_jax.engine import side_by_side
 from moon_jax.simulation import build
 from moon_jax.simulation import forecast
 from moon_jax.simulation import memory_check
-from moon_jax.simulation import stack_layout
+from moon_jax.simulation import planner as planner_lib
+from moon_jax.simulation import round_spec
 from moon_jax.simulation.planner import Planner
 from moon_jax.sweep import cost
 from moon_jax.sweep import grid
@@ -87,21 +87,21 @@ def test_reasons_of_splits(monkeypatch):
 
 
 @pytest.mark.parametrize('num_devices, lanes', [(1, 1), (2, 2), (4, 2)])
-def test_amounts_are_those_of_the_joined_tables(num_devices, lanes):
+def test_amounts_are_those_of_the_tables(num_devices, lanes):
   """Runs have unlike numbers of rounds and of epochs."""
   configs = [changed(seed=0, num_rounds=2, lanes=lanes),
              changed(seed=1, num_rounds=5, lanes=lanes),
              changed(seed=2, num_rounds=3, lanes=lanes, local_epochs=5)]
-  specs = [stack_layout.alone(build.federation(config, DATASET))
+  specs = [round_spec.alone(build.federation(config, DATASET))
            for config in configs]
-  joined, places = stack_layout.together(specs, num_devices, is_cpu=True)
+  joined, places = round_spec.together(specs, num_devices, is_cpu=True)
   shape = joined.layout.shape
   planners = [Planner(spec.memory.federation, spec) for spec in specs]
   rows = jobs = 0
   for index in range(5):
-    tables = [planner.plan(index) if index < config.num_rounds else None
-              for planner, config in zip(planners, configs)]
-    found = side_by_side.join(tables, places, shape, 100).table
+    found = planner_lib.plan(planners, [
+        index if index < config.num_rounds else None for config in configs],
+        shape, places)
     rows += found.num_rows.max()
     per_device = (found.jobs.num_steps > 0).reshape(shape.num_devices, -1)
     jobs += per_device.sum(1).max()
@@ -109,7 +109,7 @@ def test_amounts_are_those_of_the_joined_tables(num_devices, lanes):
 
 
 def test_the_cost_is_that_of_rows_jobs_and_evaluations():
-  specs = [stack_layout.alone(build.federation(
+  specs = [round_spec.alone(build.federation(
       changed(seed=seed, lanes=1), DATASET)) for seed in range(3)]
   alone = cost.estimate(specs[:1], RATES)
   # 16 clients of 28 examples take 9 steps each; 8 of them train in a round.

@@ -24,7 +24,7 @@ from moon_jax.errors import UserError
 from moon_jax.rundir import export
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
-from moon_jax.simulation import stack as stack_lib
+from moon_jax.simulation import program as program_lib
 from moon_jax.sweep import run as run_lib
 from moon_jax.sweep.grid import Sweep
 from moon_jax.training import prepare
@@ -95,8 +95,8 @@ def at_call(monkeypatch, owner, name, number, error):
 @pytest.mark.parametrize('owner, name, number', [
     (Workdir, 'append_metrics', 5), (Workdir, 'write_summary', 3), *[
         pytest.param(*at, marks=pytest.mark.slow) for at in (
-            (Workdir, 'begin', 2), (stack_lib.Stack, 'compile', 1),
-            (stack_lib.Round, 'start', 2), (Checkpoints, 'save', 5),
+            (Workdir, 'begin', 2), (program_lib.Runs, 'compile', 1),
+            (program_lib.Round, 'start', 2), (Checkpoints, 'save', 5),
             (export, 'save', 2))]])
 def test_a_sweep_killed_anywhere_resumes_to_the_same_bits(
     owner, name, number, whole, tmp_path, monkeypatch):
@@ -440,7 +440,7 @@ def test_memory_that_runs_out_ends_with_fewer_lanes(
   error = jax.errors.JaxRuntimeError(
       'RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.')
   with monkeypatch.context() as changed:
-    changed.setattr(stack_lib.Round, 'start', lambda *_: raise_(error))
+    changed.setattr(program_lib.Round, 'start', lambda *_: raise_(error))
     for num_lanes, fewer in (2, 1), (1, 0):
       with pytest.raises(OutOfMemory, match=(
           rf'with {num_lanes} lane\(s\) with 3 of 3 runs unfinished; the same '

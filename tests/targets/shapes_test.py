@@ -36,11 +36,11 @@ def test_arguments_have_the_shapes_of_a_run(changes):
   simulation = Simulation(federation)
   assert simulation.num_devices == 2
   spec = round_spec.make(federation, lane_layout.of(federation, 2, 2))
-  stack = simulation._stack
-  table, data = stack.a_table(0)
-  round_ = Round(spec.program, stack.mesh, stack.training.spec)
+  program = simulation._program
+  table, data = program.a_table(0)
+  round_ = Round(spec.program, program.mesh, program.training.spec)
   expected = round_._on_devices(
-      simulation.state, stack._hparams_of([0]), table, data)
+      simulation.state, program._hparams_of([0]), table, data)
   actual = deviceless.arguments(spec, max(map(len, federation.clients)))
   assert jax.tree.structure(actual) == jax.tree.structure(expected)
   for shape, array in zip(*map(jax.tree.leaves, (actual, expected))):
@@ -57,7 +57,7 @@ def test_the_compiled_round_is_that_of_a_run():
       spec, devices.mesh(2), max(map(len, federation.clients)))
   assert compiled.temporary_bytes == simulation.temporary_bytes() > 0
   assert compiled.seconds > 0 and compiled.num_lanes == 2
-  memory = simulation._stack._round._run.memory_analysis()
+  memory = simulation._program._round._run.memory_analysis()
   total = sum(compiled.argument_bytes.values())
   assert memory.argument_size_in_bytes == pytest.approx(total, rel=.01)
   assert min(compiled.argument_bytes.values()) > 0

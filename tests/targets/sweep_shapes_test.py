@@ -9,8 +9,8 @@ from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.engine.round import Round
 from moon_jax.simulation import build
-from moon_jax.simulation import stack_layout
-from moon_jax.simulation.stack import Stack
+from moon_jax.simulation import round_spec
+from moon_jax.simulation.program import Runs
 from moon_jax.targets import deviceless
 
 CONFIG = Config(
@@ -24,18 +24,19 @@ DATASET = sources.load('breast_cancer', '')
     {}, {'algorithm': 'scaffold', 'momentum': 0.}, {'client_eval_every': 1},
     {'server_momentum': .5}, {'shard_data': True, 'local_epochs': 1},
 ])
-def test_arguments_have_the_shapes_of_a_stack(changes):
+def test_arguments_have_the_shapes_of_several_runs(changes):
   federations = [
       build.federation(dataclasses.replace(
           CONFIG, seed=seed, learning_rate=rate, **changes), DATASET)
       for seed, rate in enumerate((.01, .1, .1))]
-  stack = Stack(federations)
-  planned = stack._rounds.prepared([0, 0, 0])
-  round_ = Round(stack.spec.program, stack.mesh, stack.training.spec)
+  program = Runs(federations)
+  planned = program._rounds.prepared([0, 0, 0])
+  round_ = Round(program.spec.program, program.mesh, program.training.spec)
   expected = round_._on_devices(
-      stack.state, stack._hparams_of([0, 0, 0]), planned.table, planned.data)
-  spec, _ = stack_layout.together(
-      stack.specs, jax.device_count(), is_cpu=True)
+      program.state, program._hparams_of([0, 0, 0]), planned.table,
+      planned.data)
+  spec, _ = round_spec.together(
+      program.specs, jax.device_count(), is_cpu=True)
   actual = deviceless.arguments(
       spec, max(max(map(len, f.clients)) for f in federations), 3)
   assert jax.tree.structure(actual) == jax.tree.structure(expected)

@@ -26,8 +26,8 @@ from moon_jax.errors import UserError
 from moon_jax.rundir import export
 from moon_jax.rundir.metrics_file import MetricsFile
 from moon_jax.rundir.workdir import Workdir
+from moon_jax.simulation import program as program_lib
 from moon_jax.simulation import simulation as simulation_lib
-from moon_jax.simulation import stack as stack_lib
 from moon_jax.training import run
 from moon_jax.training.signals import Interrupt
 
@@ -136,7 +136,7 @@ def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
   at = lambda name, **given: dataclasses.replace(
       config, workdir=str(tmp_path / name), **given)
   run.run(at('whole'))
-  start = stack_lib.Round.start
+  start = program_lib.Round.start
 
   def fail(self, state, *rest):
     if int(state.round) == 1:
@@ -145,7 +145,7 @@ def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
 
   why = r'out of memory with 2 lane\(s\).* \(RESOURCE_EX.*--batch_size=16'
   with monkeypatch.context() as changed:
-    changed.setattr(stack_lib.Round, 'start', fail)
+    changed.setattr(program_lib.Round, 'start', fail)
     for name, lanes, fewer in ('a', 0, 1), ('b', 2, 0):
       with pytest.raises(OutOfMemory, match=why) as raised:
         run.run(at(name, lanes=lanes))
@@ -176,14 +176,14 @@ _WITH_LITTLE_MEMORY = """if True:
     from moon_jax import train
     from moon_jax.cli import command_line
     from moon_jax.engine import lanes
-    from moon_jax.simulation import stack
+    from moon_jax.simulation import program
     from moon_jax.training import trainer
 
     def limit(num_bytes):
       resource.setrlimit(resource.RLIMIT_AS, (num_bytes,
                                               resource.RLIM_INFINITY))
 
-    def start(self, state, *rest, begin=stack.Round.start):
+    def start(self, state, *rest, begin=program.Round.start):
       if int(state.round) == 1 and lanes.MAX_LANES_VARIABLE not in os.environ:
         pages = int(open('/proc/self/statm').read().split()[0])
         limit(pages * resource.getpagesize()
@@ -194,7 +194,7 @@ _WITH_LITTLE_MEMORY = """if True:
       limit(resource.RLIM_INFINITY)  # of the device, not of the host
       return of(self, are_saved)
 
-    stack.Round.start, trainer.Trainer._save_and_close = start, leave
+    program.Round.start, trainer.Trainer._save_and_close = start, leave
     command_line.define_config()
     command_line.start('moon_jax.train', train.train)
     """
@@ -265,8 +265,8 @@ def test_memory_that_runs_out_in_compiling_or_before(tmp_path, monkeypatch):
       DIGITS, dataset='breast_cancer', num_clients=8, participation=1., beta=5.,
       workdir=str(tmp_path))
   error = raise_(MemoryError('all'))
-  for where, name, fewer in (stack_lib.Round, 'compile', 1), (
-      stack_lib, 'TrainingSet', 0):
+  for where, name, fewer in (program_lib.Round, 'compile', 1), (
+      program_lib, 'TrainingSet', 0):
     with monkeypatch.context() as changed:
       changed.setattr(where, name, error)
       with pytest.raises(OutOfMemory, match=r'out of mem.*\(all\)') as raised:

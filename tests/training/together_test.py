@@ -12,7 +12,7 @@ from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
 from moon_jax.simulation import metrics as metrics_lib
 from moon_jax.simulation.evaluator import Evaluator
-from moon_jax.simulation.simulations import Simulations
+from moon_jax.simulation.simulation import Simulations
 from moon_jax.training import prepare
 from moon_jax.training import run
 from moon_jax.training import together
@@ -146,6 +146,7 @@ def test_runs_that_began_alone_finish_together(whole, tmp_path, monkeypatch):
   # Each run has its share of the time that all took together.
   total = lambda name: sum(summary[name] for summary in summaries)
   assert total('total_seconds') <= time.perf_counter() - start + .02
-  assert total('compile_seconds') == pytest.approx(sum(compile_seconds), abs=.02)
+  assert total('compile_seconds') == pytest.approx(
+      sum(compile_seconds), abs=.02)
   for seed in range(NUM_RUNS):
     assert files(tmp_path, seed) == whole[seed]
