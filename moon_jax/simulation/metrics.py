@@ -30,8 +30,9 @@ def of_round(federation: Federation, index: int, table: Table,
   """
   line: dict[str, Any] = {}
   jobs, is_own_J = table.jobs, table.jobs.run == run
+  ran_J = is_own_J & (jobs.num_steps > 0) & metrics.finite_J
   at = schedule.steps_of(table, run)
-  at = tuple(x[metrics.finite_J[table.job_TL[at]]] for x in at)
+  at = tuple(x_S[ran_J[table.job_TL[at]]] for x_S in at)
   if len(at[0]):
     traces = {name: trace_TL[at] for name, trace_TL in {
         'train_loss': metrics.loss_TL, **metrics.extra_TL}.items()}
@@ -41,9 +42,8 @@ def of_round(federation: Federation, index: int, table: Table,
       line |= _by_epoch(
           federation, traces, table.step_TL[at] // np.maximum(
               steps_per_epoch_J[table.job_TL[at]], 1))
-    line['drift'] = float(metrics.drift_J[
-        is_own_J & (jobs.num_steps > 0) & metrics.finite_J].mean(
-            dtype=np.float64))
+    line['drift'] = float(
+        metrics.drift_J[ran_J].mean(dtype=np.float64))
   if np.isfinite(metrics.cosine_R[run]):  # of two updates or more
     line['update_cosine'] = float(metrics.cosine_R[run])
   if callable(federation.learning_rate):
