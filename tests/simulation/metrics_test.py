@@ -23,7 +23,8 @@ def test_a_mean_that_is_no_number_is_none():
   """Of an algorithm's own scalars; JSON has no NaN."""
   table = types.SimpleNamespace(
       job_TL=np.array([[0], [0], [-1]]),
-      jobs=types.SimpleNamespace(num_steps=np.array([2, 0])))
+      jobs=types.SimpleNamespace(
+          run=np.zeros(2, int), num_steps=np.array([2, 0])))
   federation = types.SimpleNamespace(
       learning_rate=.1, dropout_rate=0, on_nan='stop', algorithm=fedavg(),
       epoch_losses=False)
@@ -40,7 +41,8 @@ def test_the_first_loss_that_is_no_number_is_named():
       job_TL=np.array([[1, 0], [1, 0], [1, 0]]),
       step_TL=np.array([[0, 0], [1, 1], [2, 2]]),
       jobs=types.SimpleNamespace(
-          num_steps=np.array([3, 3]), client=np.array([7, 4])))
+          run=np.zeros(2, int), num_steps=np.array([3, 3]),
+          client=np.array([7, 4])))
   loss_TL = np.array([[1., 1.], [1., np.inf], [1., np.nan]])
   found = types.SimpleNamespace(
       finite_J=np.array([False, True]), finite_R=np.array([True]),
