@@ -101,6 +101,20 @@ def whole(tmp_path_factory, compilation_cache):
     yield server
 
 
+@pytest.fixture(scope='session', autouse=True)
+def undrawn():
+  """Runs write an empty partition.png: the picture is a fifth of a small run.
+
+  heatmap_test.py, which imports the function before, and processes draw it.
+  """
+  from moon_jax.training import heatmap
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(heatmap, 'draw', lambda counts_CK, class_names, path: (
+        path.write_bytes(b'')))
+    yield
+
+
 @pytest.fixture
 def accelerator(monkeypatch):
   """Programs are traced as for accelerators, and run here."""

@@ -7,6 +7,7 @@ import pytest
 
 from moon_jax.training import heatmap
 
+_draw = heatmap.draw  # before tests/conftest.py replaces it
 
 @pytest.fixture
 def draw(monkeypatch, tmp_path):
@@ -20,8 +21,8 @@ def draw(monkeypatch, tmp_path):
   monkeypatch.setattr(Figure, 'savefig', record)
 
   def draw_counts(counts):
-    heatmap.draw(counts, [f'class {k}' for k in range(counts.shape[1])],
-                 tmp_path / 'a.png')
+    _draw(counts, [f'class {k}' for k in range(counts.shape[1])],
+          tmp_path / 'a.png')
     return figures[-1].axes[0], Image.open(tmp_path / 'a.png').convert('L')
 
   return draw_counts
