@@ -115,6 +115,7 @@ def _pytest(tests, cache):
     one_process = ['-n', '0'] if importlib.util.find_spec('xdist') else []
     return int(pytest.main([
         '-x', '-q', '--tb=line', '-rfE', '-p', 'no:cacheprovider',
+        '-m', 'not slow',
         '--hypothesis-seed=0', *one_process,
         *(f'tests/{test}' for test in tests)]))
   finally:

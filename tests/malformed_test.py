@@ -913,6 +913,7 @@ REAL = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('flags', REAL)
 def test_real_command_says_the_same(flags, whole, tmp_path):
   write(tmp_path, {'bad/config.json': '[]', 'data.npz': WHOLE_NPZ[:99]})

@@ -777,6 +777,7 @@ def test_diverging(whole, finished, tmp_path):
     assert_answers(done.err.strip(), Mistake('', '', (*words, 'nan', 'round')))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('platform', ['cuda', 'gpuu'])
 def test_a_device_that_is_not_there(platform, tmp_path):
   """In a process of its own, since JAX reads the variable when it starts."""

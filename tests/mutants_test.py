@@ -79,6 +79,7 @@ def command(tmp_path):
   return run
 
 
+@pytest.mark.long
 def test_the_command_prints_the_detecting_test(command, tmp_path):
   before = (tmp_path / 'repo/moon_jax/a.py').read_bytes()
   done = command(_SIGN, _BOUND, _SIGN | {'name': 'again'})
@@ -98,6 +99,7 @@ def test_the_command_prints_the_detecting_test(command, tmp_path):
   assert done.returncode == 1 and not done.stdout
 
 
+@pytest.mark.long
 def test_an_unknown_test_id_is_an_error(command):
   done = command(_SIGN, '--checked', tests='a_test.py::test_smallest')
   assert done.returncode == 1 and not done.stdout

@@ -276,6 +276,7 @@ def plain_federation(algorithm, contrastive='model'):
       {'algorithm': algorithm, 'contrastive': contrastive})))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('setting', [
     pytest.param(setting, id=name_of(setting), marks=[pytest.mark.slow] * (
         not ('adam' in setting.values() or len(setting) == 2)

@@ -67,6 +67,7 @@ def test_devices_divide_the_lanes_evenly(num_lanes, num_devices, used):
     assert devices.shares(num_lanes, num_devices) == used
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('algorithm', ['moon'] + [
     pytest.param(name, marks=pytest.mark.slow)
     for name in ('moon dropout', 'scaffold', 'fedavg', 'fedprox', 'solo',

@@ -60,6 +60,7 @@ def run(*args, **kwargs):
   return [out for out, _ in outputs]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('flags', [
     f'{_MOON} --shard_data', pytest.param(_SOLO, marks=pytest.mark.slow),
     pytest.param(_BEST, marks=pytest.mark.slow)])

@@ -120,6 +120,7 @@ def metrics_of(path):
   return [{k: v for k, v in line.items() if k not in _TIMES} for line in lines]
 
 
+@pytest.mark.long
 def test_a_killed_run_resumes_with_the_same_bits(tmp_path):
   """Client state on disk is ahead of the checkpoint when the run ends.
 

@@ -179,6 +179,7 @@ def held(seed):
   return ClientTests(np.split(order, ends), 'train')
 
 
+@pytest.mark.long
 def test_all_that_may_differ_in_one_program():
   """Settings of the host and of the client, rounds, lanes and evaluations."""
   own = dict(evaluate_clients=True, keep_local_models=True, eval_on='train',

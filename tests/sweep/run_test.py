@@ -383,6 +383,7 @@ def started(workdir, *flags):
       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
+@pytest.mark.long
 def test_a_process_takes_over_the_runs_of_a_killed_one(
     whole, tmp_path, compilation_cache, monkeypatch):
   """The killed one trains the first two of three runs."""

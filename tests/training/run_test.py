@@ -391,6 +391,7 @@ def on_a_disk(script, mounted, *flags, cache):
   return done.stdout, done.stderr
 
 
+@pytest.mark.long
 def test_a_full_disk_is_reported_and_the_run_resumes_with_space(
     tmp_path, compilation_cache):
   """The third checkpoint does not fit."""
@@ -416,6 +417,7 @@ def test_a_full_disk_is_reported_and_the_run_resumes_with_space(
   assert metrics_of(tmp_path) == metrics_of(tmp_path / 'whole')
 
 
+@pytest.mark.long
 def test_a_read_only_directory_is_reported(tmp_path, compilation_cache):
   mounted = tmp_path / 'disk'
   out, errors = on_a_disk(
@@ -427,6 +429,7 @@ def test_a_read_only_directory_is_reported(tmp_path, compilation_cache):
   assert errors.count('\n') == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('case', [
     'moon', pytest.param('scaffold', marks=pytest.mark.slow)])
 def test_a_killed_run_resumes_to_the_same_bits(case, tmp_path):
