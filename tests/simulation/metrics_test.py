@@ -61,8 +61,9 @@ def test_the_first_loss_that_is_no_number_is_named():
 
 
 @pytest.mark.parametrize('algorithm', [
-    moon(mu=.3), l2(mu=.3), fedprox(mu=.3),
-    with_proximal(moon(mu=.3), mu=.2)])
+    with_proximal(moon(mu=.3), mu=.2), l2(mu=.3),
+    *(pytest.param(algorithm, marks=pytest.mark.long)
+      for algorithm in (moon(mu=.3), fedprox(mu=.3)))])
 def test_cross_entropy_is_the_loss_without_the_penalty(algorithm):
   """Against a loss that records its cross-entropy, in the second round."""
   def loss(model, trained, batch, view):
@@ -74,7 +75,7 @@ def test_cross_entropy_is_the_loss_without_the_penalty(algorithm):
     return total, aux._replace(metrics={'expected': ce})
 
   model = models.make('mlp', 2, 8)
-  settings = dict(model=model, batch_size=4, local_epochs=2)
+  settings = dict(model=model, batch_size=4, local_epochs=2, lanes=1)
   found, expected = (
       Simulation(tiny_federation.make(algorithm=method, **settings))
       for method in (algorithm, algorithm._replace(loss=loss)))
