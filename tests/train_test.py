@@ -2,12 +2,9 @@
 
 import contextlib
 import json
-import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -27,19 +24,6 @@ SMALL = Config(
     dataset='digits', num_clients=6, participation=.5, algorithm='moon',
     num_negatives=2, num_rounds=4, local_epochs=1, batch_size=16,
     learning_rate=.02, checkpoint_every=1, eval_every=2, model='mlp')
-
-
-def train(*args, cwd, cache=''):
-  """Runs the command; returns its exit status, output and errors.
-
-  With JAX_LOG_COMPILES=1 the errors have a line for each compiled program.
-  """
-  done = subprocess.run(
-      [sys.executable, '-m', 'moon_jax.train', *args], cwd=cwd, text=True,
-      capture_output=True, timeout=120, check=False,
-      env={**os.environ, 'PYTHONPATH': str(ROOT),
-           'JAX_COMPILATION_CACHE_DIR': cache})
-  return done.returncode, done.stdout, done.stderr
 
 
 def results(summary_or_metrics):
@@ -72,14 +56,13 @@ def half(runs, tmp_path):
   return shutil.copytree(runs / 'half', tmp_path / 'half')
 
 
-def test_command_writes_all_that_it_promises(tmp_path, compilation_cache):
+def test_command_writes_all_that_it_promises(tmp_path, whole):
   resolved = checks.validate(SMALL)
   flags = [f'--{"" if v is not False else "no"}{k}'
            + ('' if isinstance(v, bool) else f'={v}')
            for k, v in SMALL.to_dict().items()]
-  status, out, err = train(*flags, cwd=tmp_path, cache=compilation_cache)
-  assert status == 0, err
-  assert 'Traceback' not in err
+  done = whole.run(*flags, cwd=tmp_path, limit=300)
+  assert done.status == 0 and 'Traceback' not in done.err, done.err
   workdir = tmp_path / 'runs' / f'digits-moon-{fingerprint(resolved)}'
   assert {p.name for p in workdir.iterdir()} == {
       'config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
@@ -102,15 +85,16 @@ def test_command_writes_all_that_it_promises(tmp_path, compilation_cache):
   summary = json.loads((workdir / 'summary.json').read_text())
   assert summary['rounds'] == 4
   assert summary['test_accuracy'] == metrics[-1]['test_accuracy']
-  assert f'test accuracy {summary["test_accuracy"]:.4f}' in out.splitlines()[-1]
+  assert f'test accuracy {summary["test_accuracy"]:.4f}' in (
+      done.out.splitlines()[-1])
 
   saved = np.load(workdir / 'partition.npz')
   assert saved['sizes'].sum() == len(saved['indices']) == 1438
   assert sorted(saved['indices']) == list(range(1438))
 
   # The same command again: nothing to do, and it says so.
-  status, out, err = train(*flags, cwd=tmp_path, cache=compilation_cache)
-  assert status == 0 and 'is complete' in out
+  done = whole.run(*flags, cwd=tmp_path, limit=300)
+  assert done.status == 0 and 'is complete' in done.out
   assert metrics_of(workdir) == metrics
 
 

@@ -33,8 +33,9 @@ def restarted(federated, state):
 
 
 @pytest.mark.parametrize('model', [
-    mj.from_flax(networks.Linen()),
-    mj.from_nnx(lambda rngs: networks.Nnx(rngs=rngs))], ids=['linen', 'nnx'])
+    pytest.param(mj.from_flax(networks.Linen()), id='linen'),
+    pytest.param(mj.from_nnx(lambda rngs: networks.Nnx(rngs=rngs)), id='nnx',
+                 marks=pytest.mark.long)])
 def test_dropout_keeps_the_contract(model):
   """Lanes, devices, padding, order, repeating, resuming, and seeds."""
   one, four = (Federation(moon(), num_lanes=lanes, num_jobs=jobs, model=model)

@@ -168,8 +168,9 @@ def test_round_without_received_updates_keeps_the_server_state():
 
 
 @pytest.mark.parametrize('algorithm, num_lanes, has_state', [
-    (moon(1), 1, False), (moon(3), 2, True), (moon(2), 3, False),
-    (l2(), 4, True)])
+    (moon(3), 2, True),
+    *(pytest.param(*values, marks=pytest.mark.long) for values in (
+        (moon(1), 1, False), (moon(2), 3, False), (l2(), 4, True)))])
 def test_freeze_once_equals_freezing_in_each_step(
     algorithm, num_lanes, has_state, monkeypatch):
   """It covers all examples of a client, even those that an epoch drops."""

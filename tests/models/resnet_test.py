@@ -34,7 +34,8 @@ def assert_near(actual, figures, name, tolerance):
 # ResNet-18's stem by 2e-4 to 3e-3, and a change of 3e-8 in the images that of
 # ResNet-50 by 2e-3.
 @pytest.mark.parametrize('net, num_classes, num_parameters, dtype', [
-    ('resnet18', 10, 11_565_386, 'float32'),
+    pytest.param('resnet18', 10, 11_565_386, 'float32',
+                 marks=pytest.mark.long),
     ('resnet18', 10, 11_565_386, 'float64'),
     pytest.param('resnet50', 100, 28_246_948, 'float32',
                  marks=pytest.mark.slow),
