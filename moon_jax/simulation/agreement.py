@@ -50,7 +50,7 @@ def of(spec: RoundSpec) -> dict[str, Hashable]:
   """
   # Models of clients are evaluated where their examples are.
   is_alone = bool(spec.shard_size) and spec.program.keep_models
-  return {**of_federation(spec.memory.federation),
+  return {**of_federation(spec.federation),
           _FROZEN: spec.program.freeze_once,
           _EVALUATED: is_alone and id(spec)}
 

@@ -29,11 +29,11 @@ def fill_fn(federation: Federation, spec: RoundSpec,
   Raises:
     UserError: if client state cannot be on disk, or the disk is too small.
   """
-  if federation.client_state == 'memory' or not spec.memory.client_bytes:
+  if federation.client_state == 'memory' or not spec.client_bytes:
     return client_store.filled
   path = pathlib.Path(directory or tempfile.gettempdir()).absolute()
-  _check_algorithm(federation, spec.memory)
-  _check_space(federation, spec.memory, path)
+  _check_algorithm(federation, spec)
+  _check_space(federation, spec, path)
   return functools.partial(disk_store.filled, directory=path)
 
 

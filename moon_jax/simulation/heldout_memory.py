@@ -3,11 +3,11 @@
 import math
 
 from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.memory_estimate import MemoryInputs
 from moon_jax.simulation.memory_estimate import Part
+from moon_jax.simulation.round_spec import RoundSpec
 
 
-def parts(run: MemoryInputs) -> list[Part]:
+def parts(run: RoundSpec) -> list[Part]:
   """Returns the held-out examples as a part of the memory; [] without them.
 
   Each device with its own memory holds a copy. CPU cores share one.

@@ -79,7 +79,7 @@ def _init_variables(federation, spec):
         'reads them')
   is_flag = config is not None and config.init_from
   return checked(
-      variables, spec.memory.model,
+      variables, spec.model,
       f'--init_from={config.init_from}' if is_flag else 'init_variables')
 
 

@@ -11,8 +11,8 @@ from moon_jax.errors import UserError
 from moon_jax.simulation import heldout_memory
 from moon_jax.simulation import memory_estimate
 from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.memory_estimate import MemoryInputs
 from moon_jax.simulation.memory_estimate import Part
+from moon_jax.simulation.round_spec import RoundSpec
 
 _MAX_CHARACTERS = 200  # of an error that a message quotes
 _LEAST_NAMED = .001  # of the memory needed; messages omit smaller parts
@@ -31,7 +31,7 @@ class Need(NamedTuple):
     return sum(part.size for part in self.parts)
 
 
-def needs(*runs: MemoryInputs) -> list[Need]:
+def needs(*runs: RoundSpec) -> list[Need]:
   """Returns the memory that runs need together, of devices and of the host.
 
   Args:
@@ -56,7 +56,7 @@ def needs(*runs: MemoryInputs) -> list[Need]:
       Need('the host', [*on_host, *heldout], _machine())]
 
 
-def check(*runs: MemoryInputs) -> None:
+def check(*runs: RoundSpec) -> None:
   """Compares the memory that runs need together with that of host and devices.
 
   Args:
@@ -69,7 +69,7 @@ def check(*runs: MemoryInputs) -> None:
     _compare(need)
 
 
-def fits(*runs: MemoryInputs) -> bool:
+def fits(*runs: RoundSpec) -> bool:
   """Returns whether runs fit in memory together."""
   try:
     check(*runs)

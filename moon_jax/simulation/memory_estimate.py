@@ -5,48 +5,19 @@ known only once it is compiled.
 """
 
 from collections.abc import Callable
-import math
-from typing import Any
 from typing import NamedTuple
-
-import jax
 
 from moon_jax.data.mapped import is_mapped
 from moon_jax.engine import training_set
-from moon_jax.engine.schedule import Shape
-from moon_jax.models.base import Variables
 from moon_jax.simulation import memory_remedies as remedies
-from moon_jax.simulation.federation import Federation
+from moon_jax.simulation.round_spec import bytes_of
+from moon_jax.simulation.round_spec import RoundSpec
 
 _BYTES = remedies.BYTES
 
 # Names of parts of which runs in one program have one copy together.
 SHARED_PARTS = ('training examples', 'test examples',
                 "examples of a round's clients", 'test examples in batches')
-
-
-class MemoryInputs(NamedTuple):
-  """The quantities that determine the memory of a run."""
-
-  federation: Federation
-  model: Variables  # shapes, as `jax.eval_shape` returns them
-  table: Shape  # of a round
-  client_bytes: int  # state of one client
-  begins_empty: bool  # whether the state of all clients is initially zeros
-  num_stateful: int  # clients whose state takes memory (`num_stateful`)
-  shard_size: int  # training examples moved to a device per round; 0: all stay
-  frozen_bytes: int  # representations of frozen models, on each device
-  keep_models: bool  # whether rounds return the local models
-
-  @property
-  def flags(self) -> dict[str, Any]:
-    """Settings by the name of their flag."""
-    return self.federation.flags()
-
-  @property
-  def model_bytes(self) -> int:
-    """Bytes of one model."""
-    return bytes_of(self.model)
 
 
 class Part(NamedTuple):
@@ -58,25 +29,7 @@ class Part(NamedTuple):
   # would fit, above 0, to clauses that name flags with which it does
 
 
-def num_stateful(federation: Federation, begins_empty: bool) -> int:
-  """Returns the number of clients whose state is stored during the run.
-
-  State that is zeros, or on disk, takes no space before it is first written,
-  after the first round in which the client trains.
-
-  Args:
-    federation: the federation.
-    begins_empty: whether the state of all clients is initially zeros.
-  """
-  is_sparse = begins_empty or federation.client_state == 'disk'
-  if not is_sparse or federation.cohorts is None:
-    return federation.num_clients
-  num_rounds = federation.flags().get('num_rounds')
-  return len({client for cohort in federation.cohorts[:num_rounds]
-              for client in cohort})
-
-
-def on_device(run: MemoryInputs) -> list[Part]:
+def on_device(run: RoundSpec) -> list[Part]:
   """Returns the parts that each device stores, as a copy or as its share."""
   table, flags = run.table, run.flags
   jobs = table.jobs_per_device
@@ -108,7 +61,7 @@ def on_device(run: MemoryInputs) -> list[Part]:
            + remedies.lower(flags, 'projection_dim', fit))]
 
 
-def data_on_device(run: MemoryInputs) -> list[Part]:
+def data_on_device(run: RoundSpec) -> list[Part]:
   """Returns the examples that a device with its own memory holds."""
   num_train = len(run.federation.data.train_labels)
   test = _test_bytes(run) if run.federation.evaluate_clients else (
@@ -128,7 +81,7 @@ def data_on_device(run: MemoryInputs) -> list[Part]:
       *_validation(run, run.table.num_devices)]
 
 
-def on_host(run: MemoryInputs) -> list[Part]:
+def on_host(run: RoundSpec) -> list[Part]:
   """Returns the parts that the host's memory holds once."""
   flags, num_clients = run.flags, run.federation.num_clients
 
@@ -160,7 +113,7 @@ def on_host(run: MemoryInputs) -> list[Part]:
            lambda fit: remedies.fewer_test_examples(run, fit))]
 
 
-def data_of_cores(run: MemoryInputs, num_devices: int) -> list[Part]:
+def data_of_cores(run: RoundSpec, num_devices: int) -> list[Part]:
   """Returns the copies of examples that CPU cores have besides the host's.
 
   Args:
@@ -176,11 +129,6 @@ def data_of_cores(run: MemoryInputs, num_devices: int) -> list[Part]:
       Part('test examples in batches', copies * _test_bytes(run),
            lambda fit: remedies.fewer_test_examples(run, fit)),
       *_validation(run, 1)]
-
-
-def bytes_of(tree) -> int:
-  """Returns the bytes of float32 arrays, or of their shapes."""
-  return sum(_BYTES * math.prod(x.shape) for x in jax.tree.leaves(tree))
 
 
 def _train_bytes(run, count=0):

@@ -1,7 +1,7 @@
 """Remedies for parts of a run that do not fit in memory.
 
 Each function returns clauses that name flags and their values, or none. `run`
-is a `moon_jax.simulation.memory_estimate.MemoryInputs`, and `fit` the fraction
+is a `moon_jax.simulation.memory_estimate.RoundSpec`, and `fit` the fraction
 of the part that would fit, above 0.
 """
 

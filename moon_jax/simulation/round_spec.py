@@ -7,6 +7,7 @@ program that runs. It allocates no training state.
 from collections.abc import Sequence
 import functools
 import math
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -22,64 +23,80 @@ from moon_jax.engine import state as state_lib
 from moon_jax.engine import training_set
 from moon_jax.engine.local import Program
 from moon_jax.engine.schedule import Place
+from moon_jax.engine.schedule import Shape
 from moon_jax.models.base import Variables
 from moon_jax.simulation import lane_layout
-from moon_jax.simulation import memory_estimate
 from moon_jax.simulation import user_checks
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.lane_layout import Layout
-from moon_jax.simulation.memory_estimate import MemoryInputs
 
 _MAX_FROZEN = 2**30  # bytes of frozen representations that a round may hold
-
-
-class Traced(NamedTuple):
-  """Shapes and sizes that tracing the network and the algorithm gives.
-
-  They are equal for federations with the same data, network and algorithm.
-  """
-
-  example: jax.Array  # a normalized batch of one input
-  model: Variables  # shapes of the network's variables
-  client_bytes: int  # state of one client
-  frozen_bytes: int  # outputs of the frozen models for one example
 
 
 class RoundSpec(NamedTuple):
   """The specification of a compiled round, without the devices."""
 
+  federation: Federation
   program: Program
   layout: Layout
-  traced: Traced
   shard_size: int  # training examples moved to a device per round; 0: all stay
   noise_std: np.ndarray | None  # float32 [N, C], on normalized inputs
-  memory: MemoryInputs
+  begins_empty: bool  # whether the state of all clients is initially zeros
+  # What tracing gives; equal for equal data, networks and algorithms:
+  example: jax.Array  # a normalized batch of one input
+  model: Variables  # shapes of the network's variables
+  client_bytes: int  # state of one client
+  example_frozen_bytes: int  # outputs of the frozen models for one example
 
   @property
-  def example(self) -> jax.Array:
-    """A normalized batch of one input."""
-    return self.traced.example
+  def table(self) -> Shape:
+    """The shape of the rounds' tables."""
+    return self.layout.shape
+
+  @property
+  def keep_models(self) -> bool:
+    """Whether rounds return the local models."""
+    return self.program.keep_models
+
+  @property
+  def flags(self) -> dict[str, Any]:
+    """Settings by the name of their flag."""
+    return self.federation.flags()
+
+  @property
+  def model_bytes(self) -> int:
+    """Bytes of one model."""
+    return bytes_of(self.model)
+
+  @property
+  def frozen_bytes(self) -> int:
+    """Bytes of the frozen models' outputs that each device holds."""
+    num_train = len(self.federation.data.train_labels)
+    return num_train * self.example_frozen_bytes * self.program.freeze_once
+
+  @property
+  def num_stateful(self) -> int:
+    """The number of clients whose state is stored during the run.
+
+    State that is zeros, or on disk, takes no space before it is first written,
+    after the first round in which the client trains.
+    """
+    federation = self.federation
+    is_sparse = self.begins_empty or federation.client_state == 'disk'
+    if not is_sparse or federation.cohorts is None:
+      return federation.num_clients
+    num_rounds = federation.flags().get('num_rounds')
+    return len({client for cohort in federation.cohorts[:num_rounds]
+                for client in cohort})
 
 
-def trace(federation: Federation) -> Traced:
-  """Traces the network and the algorithm, and checks their results.
-
-  Raises:
-    UserError: if the network cannot take the inputs of the data set, or a
-      user-defined algorithm or network returns trees of the wrong type.
-  """
-  data, model = federation.data, federation.model
-  algorithm = federation.algorithm
-  example = _normalize_fn(data)(jnp.asarray(data.train_inputs[:1]))
-  user_checks.check(federation, example)
-  return Traced(
-      example, jax.eval_shape(model.init, jax.random.key(0), example),
-      state_lib.client_bytes(model, algorithm, example),
-      local.frozen_bytes(model, algorithm, example))
+def bytes_of(tree: Any) -> int:
+  """Returns the bytes of float32 arrays, or of their shapes."""
+  return sum(4 * math.prod(x.shape) for x in jax.tree.leaves(tree))
 
 
 def make(federation: Federation, layout: Layout,
-         traced: Traced | None = None) -> RoundSpec:
+         like: RoundSpec | None = None) -> RoundSpec:
   """Returns the specification of the rounds of `federation`.
 
   Test examples are those of `federation.data`, all of them.
@@ -87,16 +104,18 @@ def make(federation: Federation, layout: Layout,
   Args:
     federation: the federation.
     layout: of its rounds.
-    traced: the result of `trace`, for this or an equal federation; None traces.
+    like: the specification of a federation with the same data, network and
+      algorithm, which need not be traced again; None traces them.
 
   Raises:
-    UserError: see `trace`.
+    UserError: if the network cannot take the inputs of the data set, or a
+      user-defined algorithm or network returns trees of the wrong type.
   """
-  traced = traced or trace(federation)
   data, algorithm = federation.data, federation.algorithm
   augmentation = data.augmentation if federation.augment else 'none'
   num_train = len(data.train_labels)
-  frozen_bytes = num_train * traced.frozen_bytes
+  *traced, frozen_bytes = _traced(federation) if like is None else (
+      like.example, like.model, like.client_bytes, like.example_frozen_bytes)
   program = Program(
       federation.model, algorithm, federation.optimizer,
       augment.AUGMENTATIONS[augmentation], _normalize_fn(data),
@@ -106,39 +125,45 @@ def make(federation: Federation, layout: Layout,
                            if getattr(federation, name) == 0),
       recurring_draws=(augmentation != 'none'
                        and federation.augmentation_draws == 'recurring'),
-      freeze_once=(0 < frozen_bytes < _MAX_FROZEN
+      freeze_once=(0 < num_train * frozen_bytes < _MAX_FROZEN
                    and augmentation == 'none' and federation.local_epochs > 1
                    and federation.input_noise_std is None
                    and clients_lib.are_disjoint(federation.clients)))
-  shard_size = federation.shard_data and training_set.shard_size(
-      layout.shape, federation.local_epochs, num_train)
   # The state of a user-defined algorithm may begin with any values.
   begins_empty = not (
       algorithm.draws_per_client or user_checks.has_user_algorithm(federation))
   return RoundSpec(
-      program, layout, traced, shard_size, _normalized_noise_std(federation),
-      MemoryInputs(
-          federation, traced.model, layout.shape,
-          client_bytes=traced.client_bytes, begins_empty=begins_empty,
-          num_stateful=memory_estimate.num_stateful(federation, begins_empty),
-          shard_size=shard_size,
-          frozen_bytes=frozen_bytes * program.freeze_once,
-          keep_models=program.keep_models))
+      federation, program, layout,
+      federation.shard_data and training_set.shard_size(
+          layout.shape, federation.local_epochs, num_train),
+      _normalized_noise_std(federation), begins_empty, *traced, frozen_bytes)
 
 
-def alone(federation: Federation, traced: Traced | None = None) -> RoundSpec:
+def _traced(federation):
+  """Traces and checks network and algorithm; returns the last four fields."""
+  data, model = federation.data, federation.model
+  algorithm = federation.algorithm
+  example = _normalize_fn(data)(jnp.asarray(data.train_inputs[:1]))
+  user_checks.check(federation, example)
+  return (example, jax.eval_shape(model.init, jax.random.key(0), example),
+          state_lib.client_bytes(model, algorithm, example),
+          local.frozen_bytes(model, algorithm, example))
+
+
+def alone(federation: Federation,
+          like: RoundSpec | None = None) -> RoundSpec:
   """Returns the specification of a run alone, on the devices of this machine.
 
   Args:
     federation: of the run.
-    traced: see `make`.
+    like: see `make`.
 
   Raises:
     UserError: if the network cannot take the inputs of the data set.
   """
   return make(federation, lane_layout.choose(
       federation, jax.device_count(), jax.process_count(),
-      jax.default_backend() == 'cpu'), traced)
+      jax.default_backend() == 'cpu'), like)
 
 
 def together(specs: Sequence[RoundSpec], available: int,
@@ -155,11 +180,11 @@ def together(specs: Sequence[RoundSpec], available: int,
   num_lanes, num_devices = lanes.choose_for_runs(
       [spec.layout.num_lanes for spec in specs],
       [spec.layout.num_devices for spec in specs], available,
-      sum(math.prod(x.shape) for x in jax.tree.leaves(first.traced.model)),
+      sum(math.prod(x.shape) for x in jax.tree.leaves(first.model)),
       is_cpu)
   shape, places = schedule.places(
       [spec.layout.shape for spec in specs], num_lanes, num_devices)
-  federations = [spec.memory.federation for spec in specs]
+  federations = [spec.federation for spec in specs]
   shard_size = first.shard_size and training_set.shard_size(
       shape, min(f.local_epochs for f in federations),
       len(federations[0].data.train_labels))

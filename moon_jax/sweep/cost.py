@@ -76,13 +76,13 @@ def estimate(specs: Sequence[RoundSpec], rates: Rates | None = None) -> Cost:
     groups = _per_device(layout) // max(
         _per_device(spec.layout) for spec in specs)
   rates = rates or Trial(
-      specs[0].memory.federation, _per_device(first)).rates()
+      specs[0].federation, _per_device(first)).rates()
   rows, jobs = amounts(specs, places, layout)
-  configs = [spec.memory.federation.config for spec in specs]
+  configs = [spec.federation.config for spec in specs]
   return Cost(
       layout.num_lanes, layout.num_devices,
       max(config.num_rounds for config in configs), rows, jobs,
-      memory_check.needs(*[spec.memory for spec in specs]),
+      memory_check.needs(*specs),
       rates.temporary_bytes,
       seconds={
           'training': rates.seconds_per_row * rows
@@ -110,7 +110,7 @@ def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
     places: for each run the place of its table in that of all runs.
     layout: of all runs.
   """
-  federations = [spec.memory.federation for spec in specs]
+  federations = [spec.federation for spec in specs]
   rounds_R = [federation.config.num_rounds for federation in federations]
   rows_R = [lane_layout.mean_rows(federation, spec.layout, _ROUNDS)
             for federation, spec in zip(federations, specs)]

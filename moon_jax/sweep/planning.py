@@ -11,7 +11,6 @@ from moon_jax.simulation import program_fields
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec
-from moon_jax.simulation.round_spec import Traced
 from moon_jax.sweep import programs
 
 _MAX_NAMED = 3  # differences that a reason names
@@ -51,10 +50,10 @@ def plan(configs: Sequence[Config], federation_fn: Callable[[int], Federation],
   for positions in programs.groups([configs[index] for index in indices]):
     group = [indices[position] for position in positions]
     specs: dict[int, RoundSpec] = {}
-    traced: Traced | None = None
+    like: RoundSpec | None = None
     for index in group:
-      specs[index] = round_spec.alone(federation_fn(index), traced)
-      traced = specs[index].traced
+      specs[index] = round_spec.alone(federation_fn(index), like)
+      like = specs[index]
     for runs in programs.agreeing(group, list(specs.values())):
       groups.append(_Group(
           runs, [specs[index] for index in runs], configs[runs[0]]))

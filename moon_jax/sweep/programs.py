@@ -16,7 +16,6 @@ from moon_jax.config import Config
 from moon_jax.simulation import agreement
 from moon_jax.simulation import memory_check
 from moon_jax.simulation import program_fields
-from moon_jax.simulation.memory_estimate import MemoryInputs
 from moon_jax.simulation.round_spec import RoundSpec
 
 _T = TypeVar('_T')
@@ -60,21 +59,21 @@ def agreeing(group: Sequence[int], specs: Sequence[RoundSpec]
 
 def capacity(specs: Sequence[RoundSpec]) -> int:
   """Returns how many runs like these fit in memory together, at least 1."""
-  memory = largest(specs)
+  run = largest(specs)
   low, high = 1, len(specs)
   while low < high:
     middle = (low + high + 1) // 2
-    if memory_check.fits(*[memory] * middle):
+    if memory_check.fits(*[run] * middle):
       low = middle
     else:
       high = middle - 1
   return low
 
 
-def largest(specs: Sequence[RoundSpec]) -> MemoryInputs:
-  """Returns the memory of the run with the most client state."""
-  return max((spec.memory for spec in specs), key=lambda memory: (
-      memory.client_bytes * memory.federation.num_clients))
+def largest(specs: Sequence[RoundSpec]) -> RoundSpec:
+  """Returns the run with the most client state."""
+  return max(specs, key=lambda spec: (
+      spec.client_bytes * spec.federation.num_clients))
 
 
 def split(group: Sequence[int], most: int) -> list[list[int]]:

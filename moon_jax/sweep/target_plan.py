@@ -145,7 +145,7 @@ def plan(specs: Sequence[RoundSpec], target: Target, num_devices: int = 1,
   per_row = first.estimate.seconds / first.estimate.rows
   alone_per_row = alone.estimate.seconds / alone.estimate.rows
   return SweepPlan(
-      target, [spec.memory.federation.config for spec in specs], alone, first,
+      target, [spec.federation.config for spec in specs], alone, first,
       splits, fit, alone_seconds=alone_rows * alone_per_row,
       seconds=total_rows * per_row,
       launch_speedup=alone_rows * alone.counts.launches() / (
@@ -169,7 +169,7 @@ def together(specs: Sequence[RoundSpec], num_devices: int, target: Target,
              compile_fn: Callable[..., Compiled]) -> Together:
   """Compiles the round of runs in one program; see `plan`."""
   spec, _ = _joined(specs, num_devices)
-  federations = [spec.memory.federation for spec in specs]
+  federations = [spec.federation for spec in specs]
   compiled = compile_fn(
       spec, spec.layout.num_devices,
       max(int(clients_lib.sizes(f.clients).max()) for f in federations),

@@ -154,9 +154,9 @@ def arguments(spec, largest: int, num_runs: int = 1) -> tuple:
   from moon_jax.engine.local import TrainData
 
   shape, program = spec.layout.shape, spec.program
-  dataset = spec.memory.federation.data
+  dataset = spec.federation.data
   struct = jax.ShapeDtypeStruct
-  variables = spec.memory.model
+  variables = spec.model
 
   def stacked(count, tree):
     return jax.tree.map(lambda x: struct((count, *x.shape), x.dtype), tree)
@@ -173,7 +173,7 @@ def arguments(spec, largest: int, num_runs: int = 1) -> tuple:
   clients_J = stacked(num_jobs, jax.eval_shape(
       program.algorithm.init_client, variables))
   hparams = {name: struct((num_runs,), jnp.float32)
-             for name in spec.memory.federation.hparams()}
+             for name in spec.federation.hparams()}
   table = schedule.plan(schedule.Work(
       run=np.zeros(1, np.int32), client=np.zeros(1, np.int32),
       num_examples=np.ones(1, np.int32), num_steps=np.ones(1, np.int64),

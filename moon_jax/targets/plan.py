@@ -109,7 +109,7 @@ def parts(spec: RoundSpec, compiled: Compiled,
     compiled: the round.
     federations: of the runs that it trains.
   """
-  run_, algorithm = spec.memory, spec.program.algorithm
+  run_, algorithm = spec, spec.program.algorithm
   model = memory_estimate.bytes_of(run_.model)
   sizes = compiled.argument_bytes | {
       'new model, server state and metrics': compiled.result_bytes,

@@ -111,7 +111,7 @@ def test_a_user_defined_factory_is_called(module, data, model, args, shape):
   algorithm = 'moon' if model == 'Net' else 'fedavg'
   found = spec(data, model=f'{module}:{model}', model_args=args,
                algorithm=algorithm)
-  shapes = [x.shape for x in jax.tree.leaves(found.memory.model['params'])]
+  shapes = [x.shape for x in jax.tree.leaves(found.model['params'])]
   assert shape in shapes
 
 

@@ -69,10 +69,10 @@ def test_state_that_is_drawn_takes_memory_for_all_clients():
   with pytest.raises(UserError, match='begin with the same state'):
     Simulation(dataclasses.replace(random, client_state='disk'))
   spec = round_spec.alone(random)
-  assert not spec.memory.begins_empty
-  assert spec.memory.num_stateful == 3
-  state, = memory_estimate.on_host(spec.memory)[:1]
-  assert state.size == 3 * spec.memory.client_bytes
+  assert not spec.begins_empty
+  assert spec.num_stateful == 3
+  state, = memory_estimate.on_host(spec)[:1]
+  assert state.size == 3 * spec.client_bytes
   assert not any('disk' in remedy for remedy in state.remedies(.5))
 
 

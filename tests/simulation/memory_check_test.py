@@ -44,7 +44,7 @@ class Checked(Exception):
 
 @pytest.fixture
 def made(simulate, monkeypatch):
-  """Returns the MemoryInputs of a changed configuration."""
+  """Returns the RoundSpec of a changed configuration."""
   def check(run):
     raise Checked(run)
 
@@ -130,10 +130,10 @@ def test_only_clients_that_are_sampled_need_memory(made):
   # More rounds are listed than are run.
   listed = dataclasses.replace(
       run.federation, cohorts=cohorts + [[98, 99]])
-  assert memory_estimate.num_stateful(listed, True) == sampled
+  assert run._replace(federation=listed).num_stateful == sampled
   first = dataclasses.replace(
       listed, config=dataclasses.replace(config, num_rounds=1))
-  assert memory_estimate.num_stateful(first, True) == 10
+  assert run._replace(federation=first).num_stateful == 10
   # Models of their own take memory from the start.
   assert made(participation=.1, algorithm='solo').num_stateful == 100
 

@@ -75,11 +75,11 @@ def test_reasons_of_splits(monkeypatch):
   by_part = planned(configs, num_parts=3)
   assert len(by_part) == 3
   assert by_part[0].split == '--part=I/3, so that all 3 parts have runs'
-  one, = memory_check.needs(by_part[0].specs[0].memory)
+  one, = memory_check.needs(by_part[0].specs[0])
   monkeypatch.setattr(memory_check, '_machine', lambda: 3 * one.size)
   by_memory = planned(configs, max_runs=5)
   assert len(by_memory) > 1
-  need, = memory_check.needs(*[by_part[0].specs[0].memory] * 6)
+  need, = memory_check.needs(*[by_part[0].specs[0]] * 6)
   assert need.size > 3 * one.size
   assert by_memory[0].split == (
       f'6 runs need {need.size / 1e9:,.3g} GB of memory, the machine has '
@@ -96,7 +96,7 @@ def test_amounts_are_those_of_the_tables(num_devices, lanes):
            for config in configs]
   joined, places = round_spec.together(specs, num_devices, is_cpu=True)
   shape = joined.layout.shape
-  planners = [Planner(spec.memory.federation, spec) for spec in specs]
+  planners = [Planner(spec.federation, spec) for spec in specs]
   rows = jobs = 0
   for index in range(5):
     found = planner_lib.plan(planners, [

@@ -108,10 +108,10 @@ def test_groups_are_the_programs_of_a_sweep():
              dataclasses.replace(CONFIG, algorithm='fedavg'),
              dataclasses.replace(CONFIG, mu=2.)]
   moon, fedavg = target_plan.groups(configs, 1, DATASET)
-  assert [spec.memory.federation.config.mu for spec in moon] == [1., 2.]
+  assert [spec.federation.config.mu for spec in moon] == [1., 2.]
   assert len(fedavg) == 1
   assert moon[0].layout.num_lanes == lane_layout.choose(
-      moon[0].memory.federation, 1, is_cpu=False).num_lanes
+      moon[0].federation, 1, is_cpu=False).num_lanes
 
 
 class Flag:
