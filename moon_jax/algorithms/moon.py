@@ -7,7 +7,7 @@ https://arxiv.org/abs/2103.16257, algorithm 1 and equation 4.
 
     z = projection of x by w_i, z_glob by w^t, z_prev_j by w_i^{t-j}
     mu, tau -> hparams['mu'], hparams['temperature']
-    k -> num_negatives, the models of `moon_memory.Memory`: M = k
+    k -> num_negatives, M in the axes of arrays
 
 Frozen models run in eval mode. A client that has trained in n < k rounds has n
 negatives; with none, its contrastive loss is 0. Two choices of the released
@@ -16,10 +16,20 @@ code (https://github.com/QinbinLi/MOON) differ from the paper:
 - first_negative="random": clients begin with a randomly initialized network as
   their first remembered model. The released code has such negatives only for
   clients that have not been sampled so far, from the second round on.
-- negatives_pool="released": see `moon_jax.algorithms.moon_memory`.
+- negatives_pool="released": the code appends models until the pool has k. Then
+  it moves models one place down, beginning with the newest, before it stores
+  the new model w:
+
+      for i = k - 2, ..., 0:  pool[i] = pool[i + 1];    pool[k - 1] = w
+
+  In this order each place but the last gets the model that was the newest, so a
+  full pool has only two different models. For k <= 2 it has the last k models.
+  The released code stores the models of all clients in every round; here a
+  client stores its model when it has trained.
 """
 
 import functools
+from typing import NamedTuple
 from typing import SupportsIndex
 
 import jax
@@ -28,12 +38,13 @@ import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax import platforms
-from moon_jax.algorithms import moon_memory
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import LossAux
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.errors import UserError
+
+FIRST_NEGATIVES = ('none', 'random')
 
 _FEW_MODELS = 4  # up to which accelerators project previous models unrolled
 _FEW_WEIGHTS = 2**20  # of a model, up to which accelerators stack models
@@ -65,20 +76,73 @@ def moon(num_negatives: int = 1, mu: float = 5.0, temperature: float = 0.5,
     raise UserError('num_negatives of the algorithm must be an integer of at '
                     f'least 1; got {num_negatives!r}. num_negatives=1 is usual')
   for name, value, known in (
-      ('first_negative', first_negative, moon_memory.FIRST_NEGATIVES),
-      ('negatives_pool', negatives_pool, tuple(moon_memory.POOLS))):
+      ('first_negative', first_negative, FIRST_NEGATIVES),
+      ('negatives_pool', negatives_pool, tuple(POOLS))):
     if value not in known:
       raise UserError(f'{name} must be one of {", ".join(known)}; got '
                       f'{value!r}. The paper uses {known[0]}')
-  init_fn = (moon_memory.one if first_negative == 'random'
-             else moon_memory.empty)
+  init_fn = (pool_of_one if first_negative == 'random'
+             else empty_pool)
   return fedavg()._replace(
       init_client=functools.partial(init_fn, num_negatives),
-      finish=functools.partial(finish, moon_memory.POOLS[negatives_pool]),
+      finish=functools.partial(finish, POOLS[negatives_pool]),
       frozen=frozen, loss=functools.partial(loss, contrastive_B),
       hparams={'mu': mu, 'temperature': temperature},
       penalties={'contrastive_loss': 'mu'},
       draws_client_state=first_negative == 'random')
+
+
+class Memory(NamedTuple):
+  """Client state: the pool of remembered models."""
+
+  models: dict  # variables with a leading axis M = k; zeros until filled
+  num_models: jax.Array  # int32 scalar, number of models written so far
+
+
+def empty_pool(k: int, variables: dict) -> Memory:
+  """Returns a memory for k models like `variables`, with none of them."""
+  zeros = lambda w: jnp.zeros((k, *w.shape), w.dtype)
+  return Memory(jax.tree.map(zeros, variables), jnp.int32(0))
+
+
+def pool_of_one(k: int, variables: dict) -> Memory:
+  """Returns a memory for k models, with one of them."""
+  models, _ = empty_pool(k, variables)
+  return Memory(jax.tree.map(
+      lambda w_M, w: w_M.at[0].set(w), models, variables), jnp.int32(1))
+
+
+def newest(memory: Memory, variables: dict) -> Memory:
+  """Returns the memory of the last k models: a ring buffer."""
+  models, n = memory
+  slot = n % _size(models)
+  models = jax.tree.map(
+      lambda w_M, w: w_M.at[slot].set(w), models, variables)
+  return Memory(models, n + 1)
+
+
+def released(memory: Memory, variables: dict) -> Memory:
+  """Returns the memory after the released code has stored a model."""
+  models, n = memory
+  k = _size(models)
+  last = jnp.minimum(n, k - 1)
+
+  def store(w_M, w):
+    is_overwritten_M = (n >= k) & (jnp.arange(len(w_M)) < last)
+    axes = (-1, *[1] * w.ndim)
+    w_M = jnp.where(is_overwritten_M.reshape(axes), w_M[last][None], w_M)
+    return w_M.at[last].set(w)
+
+  return Memory(jax.tree.map(store, models, variables), n + 1)
+
+
+def _size(models):
+  """Returns k."""
+  return len(jax.tree.leaves(models)[0])
+
+
+# How a pool takes a new model, by the value of --negatives_pool.
+POOLS = {'newest': newest, 'released': released}
 
 
 def finish(pool_fn, variables, view):

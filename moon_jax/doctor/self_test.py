@@ -19,8 +19,8 @@ import numpy as np
 
 from moon_jax import losses
 from moon_jax import models
+from moon_jax.algorithms.moon import Memory
 from moon_jax.algorithms.moon import moon
-from moon_jax.algorithms.moon_memory import Memory
 from moon_jax.data import augment
 from moon_jax.distributed import devices
 from moon_jax.doctor.finding import FAILED

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from moon_jax.engine import draws
 from moon_jax.engine import packing
 
 Shape = packing.Shape
@@ -20,6 +19,9 @@ jobs_per_device = packing.jobs_per_device
 rows = packing.rows
 
 _OWN_BATCH = 100  # batch size for passes over all examples of a client
+
+# Jumping to a number takes as long as drawing this many.
+_DRAWS_PER_JUMP = 200
 
 
 class Work(NamedTuple):
@@ -127,10 +129,39 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
   order = np.arange(len(examples))
   for epoch in range(num_epochs):
     if random is not None:
-      order = np.lexsort((draws.at(random, num_train, examples), by_owner))
+      order = np.lexsort((numbers_at(random, num_train, examples), by_owner))
     batches[row + epoch * steps[owner], place % batch_size] = (
         examples[order][is_kept])
   return batches, steps * num_epochs
+
+
+def numbers_at(random: np.random.Generator, count: int,
+               places: np.ndarray) -> np.ndarray:
+  """Returns `random.random(count)[places]` with the same bits.
+
+  The generator is afterwards in the same state, too. If few places are asked
+  for, it jumps over the others: each number takes one step of PCG64, the
+  generator of `numpy.random.default_rng`.
+
+  Args:
+    random: the generator.
+    count: numbers in the stream.
+    places: int [n], 0 to count - 1; may repeat.
+  """
+  generator = random.bit_generator
+  if len(places) * _DRAWS_PER_JUMP >= count or not isinstance(
+      generator, np.random.PCG64):
+    return random.random(count)[places]
+  unique, inverse = np.unique(places, return_inverse=True)
+  is_first = np.diff(unique, prepend=-2) != 1
+  starts = np.flatnonzero(is_first)
+  numbers, position = np.empty(len(unique)), 0
+  for start, end in zip(starts, [*starts[1:], len(unique)]):
+    generator.advance(int(unique[start]) - position)
+    numbers[start:end] = random.random(end - start)
+    position = int(unique[end - 1]) + 1
+  generator.advance(count - position)
+  return numbers[inverse]
 
 
 def steps_per_epoch(num_examples, batch_size: int, last_batch: str = 'drop'):

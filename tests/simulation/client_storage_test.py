@@ -16,8 +16,8 @@ from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config
 from moon_jax.errors import UserError
-from moon_jax.simulation import client_storage
 from moon_jax.simulation import determinism
+from moon_jax.simulation import initial_state
 from moon_jax.simulation import memory_estimate
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.simulation import Simulation
@@ -77,9 +77,9 @@ def test_state_that_is_drawn_takes_memory_for_all_clients():
 
 
 def test_several_processes_are_refused(monkeypatch):
-  monkeypatch.setattr(client_storage.jax, 'process_count', lambda: 2)
+  monkeypatch.setattr(initial_state.jax, 'process_count', lambda: 2)
   with pytest.raises(UserError, match='a single process, got 2'):
-    client_storage._check_algorithm(tiny_federation.make(), None)
+    initial_state._check_algorithm(tiny_federation.make(), None)
 
 
 def test_space_is_checked_for_the_clients_that_will_train(
@@ -91,10 +91,10 @@ def test_space_is_checked_for_the_clients_that_will_train(
   client = memory.client_bytes // 3
   need = 3 * client  # clients 0 and 1, and the new row of a round
   monkeypatch.setattr(
-      client_storage.shutil, 'disk_usage', lambda path: usage(need))
+      initial_state.shutil, 'disk_usage', lambda path: usage(need))
   Simulation(federation, str(tmp_path))
   monkeypatch.setattr(
-      client_storage.shutil, 'disk_usage', lambda path: usage(need - 1))
+      initial_state.shutil, 'disk_usage', lambda path: usage(need - 1))
   with pytest.raises(UserError, match='state of 2 clients'):
     Simulation(federation, str(tmp_path))
   # Files of an interrupted run are part of what this one needs.
