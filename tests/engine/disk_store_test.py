@@ -58,11 +58,11 @@ def test_only_rows_that_were_written_take_space(tmp_path):
   assert not list(tmp_path.iterdir())  # the file has no name
   clients.clear()
   assert not clients.read(*at)['w'].any()
-  more = np.zeros(5, int), np.arange(5)  # no two of them share a place
-  clients.write(*more, {'w': np.arange(5 * 2**18, dtype=np.float32).reshape(
-      5, -1)})
+  more = np.zeros(8, int), np.arange(8)  # no two of them share a place
+  clients.write(*more, {'w': np.arange(8 * 2**18, dtype=np.float32).reshape(
+      8, -1)})
   np.testing.assert_array_equal(
-      clients.read(*more)['w'][:, 0], 2**18 * np.arange(5))
+      clients.read(*more)['w'][:, 0], 2**18 * np.arange(8))
 
 
 def test_a_full_disk_leaves_the_state_before_the_round(tmp_path):
