@@ -110,6 +110,19 @@ def test_parts_of_a_configuration_may_have_been_replaced(name, value):
         [of_config[0], dataclasses.replace(of_config[1], **{name: value})])
 
 
+def test_augmentation_must_agree():
+  """Of the same images; it belongs to the data set."""
+  data = FIRST.data
+  images = changed(data=data._replace(
+      train_inputs=np.zeros((len(LABELS), 4, 4, 1), np.uint8),
+      test_inputs=np.zeros((len(data.test_labels), 4, 4, 1), np.uint8)))
+  flipped = dataclasses.replace(images, data=images.data._replace(
+      augmentation='reflect_crop_flip'))
+  check([images, dataclasses.replace(images, seed=1)])
+  with pytest.raises(UserError, match='the same data'):
+    check([images, flipped])
+
+
 def test_noise_must_agree():
   noisy = changed(input_noise_std=np.full(len(LABELS), .1, np.float32))
   check([noisy, dataclasses.replace(noisy, seed=1)])
