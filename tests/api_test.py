@@ -72,6 +72,7 @@ def test_a_federation_and_its_configuration_give_the_same_bits(data):
                values.state_on_host())
 
 
+@pytest.mark.long
 def test_the_hyperparameters_of_an_algorithm_are_used(data):
   losses = [next(mj.Simulation(federation(
       data, local_epochs=2, algorithm=mj.fedprox(mu=mu))).rounds(1)).train_loss

@@ -146,6 +146,7 @@ def test_a_run_of_an_earlier_version_resumes(half):
   assert len(lines) == 4 and 'test_examples' not in lines[-1]
 
 
+@pytest.mark.long
 def test_listed_cohorts_replay_a_run(runs, tmp_path):
   """cohorts.txt of a sampled run gives that run again; other lists others."""
   cohorts = pathlib.Path(shutil.copy(runs / 'whole' / 'cohorts.txt', tmp_path))
@@ -193,6 +194,7 @@ def test_failing_clients_and_evaluation_of_clients(tmp_path):
     np.testing.assert_allclose(correct, correct.round(), atol=1e-9)
 
 
+@pytest.mark.long
 def test_rounds_in_which_all_fail_are_recorded(tmp_path):
   config = with_(SMALL, dropout_rate=.95, client_eval_every=1)
   run.run(with_(config, workdir=str(tmp_path)))
@@ -285,6 +287,7 @@ def test_divergence_at_the_last_step_is_reported(tmp_path):
     run.run(config)
 
 
+@pytest.mark.long
 def test_divergence_in_evaluation_is_reported(tmp_path):
   config = with_(SMALL, workdir=str(tmp_path), learning_rate=1e9,
                  batch_size=2000, eval_every=1, algorithm='fedavg')
@@ -367,6 +370,7 @@ def test_what_cannot_fit_is_refused(changes, tmp_path):
     run.run(with_(SMALL, workdir=str(tmp_path), partition='iid', **changes))
 
 
+@pytest.mark.long
 def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
   monkeypatch.chdir(tmp_path)
   random = np.random.RandomState(0)

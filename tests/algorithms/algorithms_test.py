@@ -125,12 +125,14 @@ def shared(name):
                 5e-6 if 'server_optimizer' in setting else 1e-6)
 
 
-DEFAULT = [*METHODS, PRIVATE, *VARIANTS]
-SETTINGS = {name_of(setting): setting for setting in [*DEFAULT, *COMBINED]}
+SETTINGS = {name_of(setting): setting for setting in [
+    *METHODS, PRIVATE, *VARIANTS, *COMBINED]}
 
 
 @pytest.fixture(params=[
-    *(name_of(setting) for setting in DEFAULT),
+    *(name_of(setting) for setting in [*METHODS, PRIVATE]),
+    *(pytest.param(name_of(setting), marks=pytest.mark.long)
+      for setting in VARIANTS),
     *(pytest.param(name_of(setting), marks=pytest.mark.slow)
       for setting in COMBINED)])
 def method(request):

@@ -37,6 +37,7 @@ def rounds(config):
   return simulation, lines
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('setting', [
     dict(algorithm='moon'),  # freezes once per round
     pytest.param(

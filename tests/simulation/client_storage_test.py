@@ -34,8 +34,10 @@ def with_initial_model():
 
 
 @pytest.mark.parametrize('algorithm', [
-    moon(2), scaffold(num_clients=3), with_initial_model()],
-                         ids=['moon', 'scaffold', 'initial'])
+    pytest.param(moon(2), id='moon'),
+    pytest.param(scaffold(num_clients=3), id='scaffold',
+                 marks=pytest.mark.long),
+    pytest.param(with_initial_model(), id='initial', marks=pytest.mark.long)])
 def test_disk_and_memory_give_the_same_bits(algorithm, tmp_path):
   federation = tiny_federation.make(
       algorithm=algorithm, cohorts=COHORTS, lanes=2, batch_size=2,
@@ -147,6 +149,7 @@ def test_a_killed_run_resumes_with_the_same_bits(tmp_path):
       x, y[at_run, at_client]), rows, ends[killed.workdir])
 
 
+@pytest.mark.long
 def test_determinism_is_checked_on_disk():
   determinism.check(lambda: Simulation(tiny_federation.make(
       algorithm=with_initial_model(), cohorts=[[2]], batch_size=2,

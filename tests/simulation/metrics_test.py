@@ -86,7 +86,8 @@ def test_cross_entropy_is_the_loss_without_the_penalty(algorithm):
   assert line['train_loss'] > line['cross_entropy'] + 1e-6
 
 
-@pytest.mark.parametrize('last_batch', ['drop', 'keep'])
+@pytest.mark.parametrize('last_batch', [
+    pytest.param('drop', marks=pytest.mark.long), 'keep'])
 def test_losses_by_epoch_equal_a_plain_loop(last_batch):
   """Means over the steps of all clients; their mean is the train_loss."""
   federation = tiny_federation.make(

@@ -227,8 +227,9 @@ METHODS = {
 
 
 @pytest.mark.parametrize('name', [
-    pytest.param(name, marks=pytest.mark.slow)
-    if name in ('fednova', 'fedavgm') else name for name in METHODS])
+    pytest.param(name, marks=[] if name == 'moon' else pytest.mark.slow
+                 if name in ('fednova', 'fedavgm') else pytest.mark.long)
+    for name in METHODS])
 def test_each_algorithm(name):
   """Two runs with the same bits as alone, whose tables have one shape.
 
