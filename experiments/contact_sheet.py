@@ -9,17 +9,22 @@ of the same size as the data set's images. The titles then start with
 "photographs instead of".
 """
 
+from collections.abc import Sequence
 import pathlib
 import sys
+from typing import NamedTuple
 
 from absl import app
 from absl import flags
 from absl import logging
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from moon_jax.data import augment
 from moon_jax.data import sources
 from moon_jax.errors import UserError
-from moon_jax.report import contact_sheet
+from moon_jax.results import figures
 
 _DATA_DIR = flags.DEFINE_string(
     'data_dir', '', 'Directory that contains the data sets.')
@@ -28,12 +33,65 @@ _DATASETS = flags.DEFINE_list(
     'comma-separated.')
 
 _NUM_IMAGES = 10  # per data set
+_NUM_DRAWS = 5  # augmented copies of each image
+_GAP = 2  # pixels between images
 _CROP_SIZES = {'tiny_imagenet': 64}  # pixels; 32 for other data sets
 _AUGMENTATION = {'cifar10': 'reflect_crop_flip',
                  'cifar100': 'zero_crop_flip_rotate'}
 
 
-def panel(name: str, data_dir: str) -> contact_sheet.Panel:
+class Panel(NamedTuple):
+  """Images of one data set."""
+
+  title: str
+  images: np.ndarray  # uint8 [B, H, W, C], as stored
+  augmentation: str  # a key of moon_jax.data.augment.AUGMENTATIONS
+
+
+def draw(panels: Sequence[Panel], path: pathlib.Path, seed: int = 0) -> None:
+  """Draws the panels, one below the other, to a PNG file.
+
+  Args:
+    panels: the images of each data set.
+    path: the file to write.
+    seed: seed of the augmentation.
+  """
+  figure = figures.empty(7, 4.6 * len(panels))
+  axes = np.atleast_1d(figure.subplots(len(panels)))
+  for ax, panel in zip(axes, panels):
+    sheet = tile(panel, seed)
+    ax.imshow(sheet.squeeze(), cmap='gray', vmin=0, vmax=255,
+              interpolation='nearest')
+    ax.set_title(panel.title)
+    height = sheet.shape[0] // (1 + _NUM_DRAWS)
+    ax.set_yticks((np.arange(1 + _NUM_DRAWS) + .5) * height,
+                  ['stored', *(f'draw {i + 1}' for i in range(_NUM_DRAWS))])
+    ax.set_xticks([])
+    ax.tick_params(length=0)
+  figure.savefig(path, dpi=80, bbox_inches='tight')
+
+
+def tile(panel: Panel, seed: int) -> np.ndarray:
+  """Returns the stored images in one row, and one row for each draw.
+
+  Args:
+    panel: the images, [B, H, W, C].
+    seed: seed of the augmentation.
+
+  Returns:
+    uint8 [R (H + 2), B (W + 2), C] for R rows, with white gaps of 2 pixels.
+  """
+  augment_fn = augment.AUGMENTATIONS[panel.augmentation]
+  keys = jax.random.split(jax.random.key(seed), _NUM_DRAWS)
+  rows = [panel.images, *(augment_fn(key, jnp.asarray(panel.images))
+                          for key in keys)]
+  gaps = ((0, _GAP), (0, _GAP), (0, 0))
+  pad = lambda image: np.pad(image, gaps, constant_values=255)
+  return np.concatenate([np.concatenate([
+      pad(image) for image in np.asarray(row)], 1) for row in rows])
+
+
+def panel(name: str, data_dir: str) -> Panel:
   """Returns a panel of a data set, or of photographs if it is not available."""
   if data_dir or name == 'digits':
     dataset = sources.load(name, data_dir)
@@ -43,7 +101,7 @@ def panel(name: str, data_dir: str) -> contact_sheet.Panel:
     title = f'photographs instead of {name}'
     images = photographs(_CROP_SIZES.get(name, 32))
     augmentation = _AUGMENTATION.get(name, 'none')
-  return contact_sheet.Panel(f'{title}: {augmentation}', images, augmentation)
+  return Panel(f'{title}: {augmentation}', images, augmentation)
 
 
 def photographs(size: int) -> np.ndarray:
@@ -68,7 +126,7 @@ def main(argv: list[str]) -> None:
     raise app.UsageError('Give the path of one PNG file to write.')
   logging.set_verbosity(logging.WARNING)
   try:
-    contact_sheet.draw(
+    draw(
         [panel(name, _DATA_DIR.value) for name in _DATASETS.value],
         pathlib.Path(argv[1]))
   except (UserError, OSError) as error:

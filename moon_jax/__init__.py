@@ -23,7 +23,8 @@ Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`;
 Simulations: `Federation`, `Simulation`, `Record`; `Simulations`, several in one
 program.
 Runs with a directory, as the command line makes them: `Config`, `run`; `load`
-reads the final model of a run. `loggers`, which write metrics elsewhere.
+reads the final model of a run, `results` the metrics of runs. `loggers`, which
+write metrics elsewhere.
 `Sweep`, a set of runs, and `run_sweep`.
 Errors: `UserError`, `DivergedError`, `OutOfMemory`, `InterruptedRun`.
 
@@ -33,6 +34,7 @@ Names are imported when first used: JAX takes a second to import.
 import importlib
 from typing import TYPE_CHECKING
 
+from moon_jax.results import results as results
 from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -133,6 +135,7 @@ _PUBLIC = {
     'partition': ('data.partition', ''),
     'resnet18': ('models.constructors', 'resnet18'),
     'resnet50': ('models.constructors', 'resnet50'),
+    'results': ('results', 'results'),
     'run': ('training.run', 'run'),
     'run_sweep': ('sweep.run', 'run'),
     'scaffold': ('algorithms.scaffold', 'scaffold'),
@@ -152,8 +155,8 @@ __all__ = [  # sorted; equal to the keys above
     'conv_general_dilated', 'fedavg', 'fednova', 'fedprox', 'from_flax',
     'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift', 'load',
     'load_dataset', 'loggers', 'losses', 'max_pool', 'mlp', 'moon',
-    'partition', 'resnet18', 'resnet50', 'run', 'run_sweep', 'scaffold',
-    'simple_cnn', 'solo', 'with_control_variates', 'with_fednova',
+    'partition', 'resnet18', 'resnet50', 'results', 'run', 'run_sweep',
+    'scaffold', 'simple_cnn', 'solo', 'with_control_variates', 'with_fednova',
     'with_proximal',
     'with_server_optimizer']
 

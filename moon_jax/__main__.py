@@ -15,7 +15,7 @@ COMMANDS = {
     'sweep': ('moon_jax.sweep.__main__', 'train many runs in few programs'),
     'report': ('moon_jax.report.__main__',
                'make published tables, ours beside theirs'),
-    'inspect': ('moon_jax.inspect.__main__',
+    'inspect': ('moon_jax.inspect',
                 'describe a run, finished or running'),
     'compare': ('moon_jax.compare', 'compare runs: settings, curves, results'),
     'data': ('moon_jax.data_command', 'download, check and list data sets'),

@@ -14,10 +14,11 @@ import textwrap
 
 from moon_jax.cli import file_command
 from moon_jax.errors import UserError
-from moon_jax.inspect import cells
-from moon_jax.inspect import groups as groups_lib
-from moon_jax.inspect import read
-from moon_jax.inspect import tables
+from moon_jax.report import groups as groups_lib
+from moon_jax.results import cells
+from moon_jax.results import read
+from moon_jax.results import stats
+from moon_jax.results.cells import WIDTH
 from moon_jax.view import curves
 from moon_jax.view import screen
 
@@ -49,16 +50,17 @@ def _compare(arguments: argparse.Namespace) -> None:
     raise UserError('--target must be a fraction above 0, at most 1; got '
                     f'{arguments.target}')
   runs = _read(arguments.runs)
-  groups = groups_lib.group(runs)
+  groups = groups_lib.of_runs(runs)
   if not all(read.is_run(path) for path in arguments.runs):
     groups = groups_lib.by_settings(groups)
   if len(groups) > _MAX_GROUPS:
     raise UserError(f'runs must differ in at most {_MAX_GROUPS} combinations of'
                     f' settings, got {len(groups)}; name fewer runs')
-  base = groups_lib.baseline(groups, arguments.baseline)
+  base = groups_lib.named_baseline(groups, arguments.baseline)
   target = arguments.target
-  if target is None and (accuracies := base.accuracies('last')):
-    target = statistics.fmean(accuracies)
+  if target is None and base.runs:
+    target = statistics.fmean(
+        run.values('test_accuracy')[-1] for run in base.runs.values())
   is_unicode = 'utf' in (sys.stdout.encoding or '').lower()
   text = _text(runs, groups, base, target, is_unicode)
   print(text if is_unicode else text.replace('±', '+-').replace('–', '-'))
@@ -66,9 +68,11 @@ def _compare(arguments: argparse.Namespace) -> None:
     _write_csv(arguments.csv, runs, groups, target)
     print(f'table: {arguments.csv}', file=sys.stderr)
   if arguments.plot:
-    from moon_jax.inspect import plots
+    from moon_jax.results import figures
 
-    plots.draw_groups(groups, arguments.plot)
+    figures.draw_arms([(f'{mark}  {found.label}', found.curves() / 100)
+                       for mark, found in zip(curves.MARKS, groups)],
+                      arguments.plot)
     print(f'plot: {arguments.plot}', file=sys.stderr)
 
 
@@ -101,13 +105,16 @@ def _text(runs, groups, base, target, is_unicode):
   lines.append(_table(groups, target))
   if len(groups) > 1:
     lines.append(_differences(groups, base))
-  shown = [[(r, mean) for r, mean, _ in found.curve()] for found in groups]
+  shown = []
+  for found in groups:
+    rounds, means, _ = stats.mean_curve(found.curves() / 100)
+    shown.append(list(zip(rounds.tolist(), means.tolist())))
   lines += [['test accuracy', *curves.draw(
-      shown, tables.WIDTH, 14, is_unicode)], _notes(groups)]
+      shown, WIDTH, 14, is_unicode)], _notes(groups)]
   return '\n\n'.join('\n'.join(
       row for line in part for row in (textwrap.wrap(
-          line, tables.WIDTH, subsequent_indent='  ')
-                                       if len(line) > tables.WIDTH else [line]))
+          line, WIDTH, subsequent_indent='  ')
+                                       if len(line) > WIDTH else [line]))
                      for part in lines if part)
 
 
@@ -128,28 +135,34 @@ def _table(groups, target):
   rows = [['', 'n', 'rounds', 'last (%)', 'best (%)', 'last 10 (%)',
            'to target', 's/round', 'time']]
   for mark, found in zip(curves.MARKS, groups):
-    counted = found.counted
-    times = [tables.results(run) for run in counted]
-    reached = [groups_lib.target_round(run, target) for run in counted]
+    counted = list(found.runs.values())
+    times = [run.endpoints() for run in counted]
     rows.append([
-        mark + ('' if found.is_finished else '*'),
-        f'{len(counted)}' + f'/{len(found.runs)}' * (
-            len(counted) < len(found.runs)),
+        mark + ('' if _has_finished(found) else '*'),
+        f'{len(counted)}' + f'/{len(counted) + len(found.others)}' * bool(
+            found.others),
         _range([len(run.lines) for run in counted]),
-        *(groups_lib.mean_and_std(found.accuracies(key), 1, 100)
+        *(stats.mean_and_std([time['test_accuracy'][key] for time in times],
+                             1, 100, missing='-')
           for key in ('last', 'best', 'mean_of_last_10')),
-        _target(reached),
+        '-' if target is None else _target(
+            [run.rounds_to(target) for run in counted]),
         _median(times, 'seconds_per_round'),
         _time(times)])
   lines = cells.aligned(rows)
   if target is not None:
     lines += ['', f'target: test accuracy {100 * target:.2f}%. Times: median '
               'over runs; "time" is that of all rounds']
-  if any(len(run.lines) < 10 for found in groups for run in found.counted):
+  if any(len(run.lines) < stats.LAST for found in groups
+         for run in found.runs.values()):
     lines.append('last 10: the mean of the last 10 rounds, or of all if fewer')
-  if not all(found.is_finished for found in groups):
+  if not all(map(_has_finished, groups)):
     lines.append('* no run has finished: results so far')
   return lines
+
+
+def _has_finished(found):
+  return any(run.state.kind == 'finished' for run in found.runs.values())
 
 
 def _range(counts):
@@ -182,10 +195,10 @@ def _differences(groups, base):
   for mark, found in zip(curves.MARKS, groups):
     if found is base or not groups_lib.is_comparable(found, base):
       continue
-    last = groups_lib.compare(found, base, 'last')
+    last = groups_lib.compare(found, base)
     rows.append([mark, str(len(last.differences)) if last else '0',
-                 groups_lib.interval(last), groups_lib.interval(
-                     groups_lib.compare(found, base, 'mean_of_last_10'))])
+                 _interval(last), _interval(groups_lib.compare(
+                     found, base, stats.LAST))])
   if len(rows) == 1:
     return []
   mark = curves.MARKS[groups.index(base)]
@@ -193,11 +206,19 @@ def _differences(groups, base):
           *cells.aligned(rows)]
 
 
+def _interval(found):
+  """Formats a difference and its 95% interval."""
+  if found is None:
+    return 'no common seed'
+  interval = stats.interval_text(found.low, found.high, 2)
+  return f'{found.mean:+.2f}' + f' ({interval})' * bool(interval)
+
+
 def _notes(groups):
   lines = []
   for mark, found in zip(curves.MARKS, groups):
-    for run in found.runs:
-      counts = any(run is counted for counted in found.counted)
+    for run in (*found.runs.values(), *found.others):
+      counts = not any(run is other for other in found.others)
       if run.state.kind != 'finished' or not counts:
         reason = (f'finished, with the seed {run.config["seed"]} of another run'
                   if run.state.kind == 'finished' else
@@ -209,7 +230,8 @@ def _notes(groups):
 
 def _write_csv(path, runs, groups, target):
   settings = list(groups[0].settings)
-  of = {id(run): found for found in groups for run in found.runs}
+  of = {id(run): found for found in groups
+        for run in (*found.runs.values(), *found.others)}
   with open(path, 'w', encoding='utf-8', newline='') as out:
     writer = csv.writer(out)
     writer.writerow(['run', *settings, *groups_lib.SEEDS, 'state', 'rounds',
@@ -217,14 +239,14 @@ def _write_csv(path, runs, groups, target):
                      'rounds_to_target', 'seconds_per_round',
                      'seconds_of_rounds'])
     for run in runs:
-      found = tables.results(run)
+      found = run.endpoints()
       accuracy = found['test_accuracy']
       writer.writerow([
           run.path, *(of[id(run)].settings[name] for name in settings),
           *(run.config[name] for name in groups_lib.SEEDS), run.state.kind,
           len(run.lines), accuracy['last'], accuracy['best'],
           accuracy['best_round'], accuracy['mean_of_last_10'], target,
-          groups_lib.target_round(run, target),
+          None if target is None else run.rounds_to(target),
           found.get('seconds_per_round'), found.get('seconds_of_rounds')])
 
 

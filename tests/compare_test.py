@@ -9,8 +9,8 @@ import pytest
 import made_runs
 from moon_jax import compare
 from moon_jax.errors import UserError
-from moon_jax.inspect import groups
-from moon_jax.inspect import read
+from moon_jax.report import groups
+from moon_jax.results import read
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_settings_without_effect_do_not_differ(tmp_path):
   found = [read.read(path) for path in read.find([str(tmp_path)])]
   assert groups.differing(found[:2]) == ['algorithm']
   assert groups.differing(found) == ['algorithm', 'mu']
-  labels = [group.label for group in groups.group(found)]
+  labels = [group.label for group in groups.of_runs(found)]
   assert labels == ['algorithm=fedavg', 'algorithm=moon mu=3',
                     'algorithm=moon mu=1']
 
@@ -134,7 +134,7 @@ def test_lanes_and_evaluations_are_not_settings(tmp_path):
   for seed, fields in enumerate(({}, {'lanes': 2}, {'eval_every': 2})):
     made_runs.write(tmp_path / str(seed), seed=seed, **fields)
   found = [read.read(path) for path in read.find([str(tmp_path)])]
-  assert len(groups.group(found)) == 1
+  assert len(groups.of_runs(found)) == 1
 
 
 def test_runs_that_are_not_finished_are_marked(runs, capsys, monkeypatch):

@@ -14,7 +14,8 @@ PACKAGE = pathlib.Path(__file__).parents[1] / 'moon_jax'
 LAYERS = (
     'version', 'errors', 'platforms', 'config', 'losses', 'optimizers',
     'learning_rates', 'trees', 'user_code', 'distributed', 'data', 'models',
-    'algorithms', 'engine', 'simulation', 'rundir', 'view', 'loggers',
+    'algorithms', 'engine', 'simulation', 'rundir', 'view', 'results',
+    'loggers',
     'training', 'cli', 'targets', 'sweep', 'report', 'inspect', 'compare',
     'doctor', 'train', 'plan', 'data_command', '__main__', 'moon_jax')
 

@@ -34,5 +34,6 @@ def write(directory, config, accuracies, diverged='', **metrics):
         {'error': diverged, 'rounds': len(accuracies)}))
   else:
     (path / 'summary.json').write_text(json.dumps(
-        SUMMARY | {'rounds': len(lines), 'test_accuracy': accuracies[-1]}))
+        SUMMARY | {'rounds': config.num_rounds,
+                   'test_accuracy': accuracies[-1]}))
   return path

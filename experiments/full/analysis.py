@@ -1,6 +1,5 @@
 """Computes the endpoints, comparisons and verdicts of PROTOCOL.md."""
 
-import json
 import math
 import pathlib
 from typing import NamedTuple
@@ -9,11 +8,14 @@ import numpy as np
 
 from experiments.full import questions
 from experiments.full.questions import Question
-from moon_jax.report import paired
+from moon_jax.results import paired
+from moon_jax.results import read
+from moon_jax.results import stats
+from moon_jax.results.paired import Comparison
 
 _CHANCE = 10.  # percent; counts as the accuracy of a diverged run
 _AT_CHANCE = 12.  # percent; a run below it is at chance
-LAST = 10  # rounds of the secondary endpoint
+LAST = stats.LAST  # rounds of the secondary endpoint
 _PAPER_SIZE = 2.8  # the paper's difference of MOON and FedAvg, in points
 _MIN_PAIRS = 3  # for a primary question to enter Holm's adjustment
 
@@ -47,25 +49,25 @@ def _curve(workdir, num_rounds):
 
   Returns None if the run is not finished.
   """
-  path = workdir / 'metrics.jsonl'
-  if not path.exists():
+  if not read.is_run(workdir):
     return None
-  lines = [json.loads(line) for line in path.read_text().splitlines()]
-  accuracies = [100 * line['test_accuracy'] for line in lines][:num_rounds]
+  run = read.read(workdir)
+  accuracies = [100 * value for value in run.values('test_accuracy')]
   done = len(accuracies)
-  if done == num_rounds:
-    return np.array(accuracies), 0
-  if not (workdir / 'diverged.txt').exists():
+  if done >= num_rounds:
+    return np.array(accuracies[:num_rounds]), 0
+  if run.state.kind != 'diverged':
     return None
   return np.array(accuracies + [_CHANCE] * (num_rounds - done)), done + 1
 
 
 def solo_line(directory: pathlib.Path) -> str:
   """Returns a sentence on SOLO's mean and spread, or '' before it was run."""
-  path = directory / questions.SOLO.name / 'metrics.jsonl'
-  if not path.exists():
+  workdir = directory / questions.SOLO.name
+  lines = read.read(workdir).lines if read.is_run(workdir) else []
+  if not lines:
     return ''
-  line = json.loads(path.read_text().splitlines()[-1])
+  line = lines[-1]
   return (f'SOLO, one round of 300 epochs: {100 * line["test_accuracy"]:.1f} ± '
           f'{100 * line["test_accuracy_std"]:.1f} over clients, block 0 '
           '(published: 46.3 ± 5.1).')
@@ -78,10 +80,10 @@ def last(curve_T: np.ndarray) -> float:
 
 def mean_of_last(curve_T: np.ndarray) -> float:
   """Returns the secondary endpoint: the mean over the last 10 rounds."""
-  return float(curve_T[-LAST:].mean())
+  return stats.mean_of_last(curve_T)
 
 
-def compare(blocks: list[Block], endpoint) -> paired.Comparison:
+def compare(blocks: list[Block], endpoint) -> Comparison:
   """Compares an endpoint of both arms in paired tests."""
   return paired.compare([endpoint(block.new) for block in blocks],
                         [endpoint(block.baseline) for block in blocks])
@@ -95,7 +97,7 @@ def adjusted(blocks: dict[str, list[Block]]) -> dict[str, float]:
       [compare(blocks[name], last).p_value for name in names])))
 
 
-def verdict(question: Question, comparison: paired.Comparison) -> str:
+def verdict(question: Question, comparison: Comparison) -> str:
   """Returns the protocol's sentence on a comparison of MOON with FedAvg."""
   size = f'{comparison.mean:+.1f} points'
   if not question.is_primary:

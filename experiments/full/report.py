@@ -8,12 +8,12 @@ experiments/results/README.md (everything) and README.md (a table of accuracies
 and the verdicts, which it also writes to verdicts.md beside the plots).
 """
 
-import math
 import pathlib
 import re
 
 import numpy as np
 
+from experiments.full import looks
 from experiments.full import questions
 from experiments.full.analysis import adjusted
 from experiments.full.analysis import answer
@@ -27,10 +27,13 @@ from experiments.full.analysis import solo_line
 from experiments.full.analysis import verdict
 from experiments.full.questions import Arm
 from experiments.full.questions import Question
-from moon_jax.report import paired
+from moon_jax.results import figures
+from moon_jax.results import paired
+from moon_jax.results import stats
 
 _ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = _ROOT / 'experiments' / 'results' / 'full'
+_WINDOW = 5  # rounds of the running median
 _EARLY_ROUNDS = (1, 5, 10, 20, 50)  # rounds whose differences are shown
 
 
@@ -41,6 +44,8 @@ def main() -> None:
   for question in questions.QUESTIONS:
     if found := blocks[question.name]:
       draw(question, found, RESULTS / f'{question.name}.png')
+      if question is questions.SPLIT:
+        draw_differences(found, RESULTS / f'{question.name}-difference.png')
       text, sentence = section(question, found, holm.get(question.name))
       parts.append(text)
       verdicts.append(f'- {question.title}: {sentence}')
@@ -73,8 +78,8 @@ def first_table(asked: list[Question], blocks: dict[str, list[Block]]
       if curves := [getattr(block, name) for block in blocks[question.name]]:
         rows.append([
             setting.removesuffix(' of 10 epochs'), arm.title,
-            _spread([last(curve) for curve in curves]),
-            _spread([mean_of_last(curve) for curve in curves]),
+            stats.mean_and_std([last(curve) for curve in curves], 2),
+            stats.mean_and_std([mean_of_last(curve) for curve in curves], 2),
             str(len(curves)), '; '.join(
                 f'{source.mean:.1f} ± {source.std:.1f} ({source.source})'
                 for source in arm.published)])
@@ -86,18 +91,24 @@ def section(question: Question, blocks: list[Block],
   """Returns the section of a question, and its verdict as one sentence."""
   found = compare(blocks, last)
   is_sorting = question in questions.SORTED
-  sentence = answer(blocks) if is_sorting else verdict(question, found)
+  sentence = (answer(blocks) if is_sorting else looks.sentence(blocks)
+              if question is questions.SPLIT else verdict(question, found))
   num_diverged = sum(bool(r) for block in blocks for r in block.diverged)
   if num_diverged:
     sentence += f' {num_diverged} of {2 * len(blocks)} runs diverged.'
   if len(blocks) < question.num_blocks:
     sentence += (f' {len(blocks)} of {question.num_blocks} blocks so far; '
                  'unfinished for lack of time.')
+  is_split = question is questions.SPLIT
   parts = [f'### {question.title}',
            f'**{sentence[0].upper()}{sentence[1:]}**', _pairs(question, blocks),
            _tests(question, blocks, holm_p), _published(question, blocks),
            '' if is_sorting else _rounds(blocks),
-           f'![accuracy by round](full/{question.name}.png)']
+           _markdown(looks.table(blocks)) if is_split else '',
+           _markdown(looks.round_table(blocks)) if is_split else '',
+           f'![accuracy by round](full/{question.name}.png)',
+           f'![difference by round](full/{question.name}-difference.png)'
+           if is_split else '']
   return '\n\n'.join(part for part in parts if part), sentence
 
 
@@ -117,7 +128,7 @@ def _pairs(question, blocks):
     rows.append([str(block.seed), *[
         f'{c[i]:+.2f}' if j % 3 == 2 else f'{c[i]:.2f}{suffixes[j % 3]}'
         for j, c in enumerate(columns)]])
-  rows.append(['mean', *[_spread(c, j % 3 == 2)
+  rows.append(['mean', *[stats.mean_and_std(c, 2, sign='+' * (j % 3 == 2))
                          for j, c in enumerate(columns)]])
   return _markdown(rows)
 
@@ -131,9 +142,10 @@ def _tests(question, blocks, holm_p):
                          (f'mean of last {LAST}', mean_of_last)):
     c = compare(blocks, endpoint)
     rows.append([name, f'{c.mean:+.2f}',
-                 '' if math.isnan(c.low) else f'{c.low:+.2f} to {c.high:+.2f}',
-                 _p(c.p_value), _p(holm_p if endpoint is last else None),
-                 _p(c.equivalence_p), _p(c.sign_flip_p)])
+                 stats.interval_text(c.low, c.high, 2),
+                 *map(stats.p_text, (
+                     c.p_value, holm_p if endpoint is last else None,
+                     c.equivalence_p, c.sign_flip_p))])
   return _markdown([row[:columns] for row in rows])
 
 
@@ -148,11 +160,12 @@ def _published(question, blocks):
     ours = [last(getattr(block, name)) for block in blocks]
     for source in arm.published:
       row = [f'{arm.title}, {source.source}',
-             f'{source.mean:.1f} ± {source.std:.1f}', _spread(ours),
+             f'{source.mean:.1f} ± {source.std:.1f}',
+             stats.mean_and_std(ours, 2),
              f'{np.mean(ours) - source.mean:+.1f}', '']
       if len(ours) > 1:
-        row[-1] = _p(paired.welch(
-            ours, source.mean, source.std, source.n)[1])
+        row[-1] = stats.p_text(paired.welch(
+            ours, source.mean, source.std, source.n).p_value)
       rows.append(row)
   return _markdown(rows) if len(rows) > 2 else ''
 
@@ -163,24 +176,13 @@ def _rounds(blocks):
            'new', *[f'difference after round {r}' for r in _EARLY_ROUNDS]],
           ['---'] * (3 + len(_EARLY_ROUNDS))]
   for block in blocks:
-    reached = [paired.rounds_to(curve, last(block.baseline))
+    reached = [stats.first_reached(curve, last(block.baseline), _WINDOW)
                for curve in (block.baseline, block.new)]
-    rows.append([str(block.seed), *[str(r or 'never') for r in reached], *[
+    rows.append([str(block.seed), *[
+        'never' if i is None else str(i + 1) for i in reached], *[
         f'{block.new[r - 1] - block.baseline[r - 1]:+.1f}'
         for r in _EARLY_ROUNDS]])
   return _markdown(rows)
-
-
-def _spread(values, signed=False):
-  mean = f'{np.mean(values):{"+" if signed else ""}.2f}'
-  return mean if len(values) < 2 else (
-      f'{mean} ± {np.std(values, ddof=1):.2f}')
-
-
-def _p(value):
-  if value is None or math.isnan(value):
-    return ''
-  return f'{value:.3f}' if value >= .001 else '< 0.001'
 
 
 def _markdown(rows):
@@ -189,12 +191,8 @@ def _markdown(rows):
 
 def draw(question: Question, blocks: list[Block], path: pathlib.Path) -> None:
   """Draws accuracy by round: means, bands over seeds, published values."""
-  import matplotlib
-
-  matplotlib.use('agg')
-  from matplotlib import pyplot as plt
-
-  figure, axes = plt.subplots(figsize=(7, 4.2), layout='constrained')
+  figure = figures.empty(7, 4.2)
+  axes = figure.subplots()
   arms: list[tuple[Arm, str, str]] = [
       (question.baseline, 'baseline', '#0072b2'),
       (question.new, 'new', '#d55e00')]  # safe for colour-blind readers
@@ -214,7 +212,24 @@ def draw(question: Question, blocks: list[Block], path: pathlib.Path) -> None:
   axes.grid(alpha=.3)
   axes.legend(fontsize=8, loc='best')
   figure.savefig(path, dpi=120)
-  plt.close(figure)
+
+
+def draw_differences(blocks: list[Block], path: pathlib.Path) -> None:
+  """Draws differences by round with their pointwise 95% band."""
+  figure = figures.empty(7, 4.2)
+  axes = figure.subplots()
+  means, low, high = looks.by_round(blocks)
+  rounds = np.arange(1, len(means) + 1)
+  axes.axhline(0, color='black', linewidth=1)
+  axes.plot(rounds, means, color='#d55e00',
+            label=f'mean of {len(blocks)} pairs')
+  axes.fill_between(rounds, low, high, color='#d55e00', alpha=.2, linewidth=0,
+                    label='pointwise 95% band')
+  axes.set(xlabel='round', ylabel='MOON - FedAvg, points',
+           xlim=(1, len(means)))
+  axes.grid(alpha=.3)
+  axes.legend(fontsize=8)
+  figure.savefig(path, dpi=120)
 
 
 def _rewrite(document, text):

@@ -2,25 +2,26 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import pathlib
 import shlex
+from typing import Any
 from typing import NamedTuple
 
 from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
 from moon_jax.errors import UserError
-from moon_jax.report import arms as arms_lib
-from moon_jax.report import page as page_lib
-from moon_jax.report import results as results_lib
-from moon_jax.report import run_tables
+from moon_jax.report import groups
+from moon_jax.report import pages
 from moon_jax.report import table_file
-from moon_jax.report.document import Page
-from moon_jax.report.document import Section
-from moon_jax.report.document import Text
-from moon_jax.report.results import Key
-from moon_jax.report.results import Result
+from moon_jax.report.groups import Key
+from moon_jax.report.pages import Section
+from moon_jax.report.table_file import Block
 from moon_jax.report.table_file import Table
+from moon_jax.results.page import Page
+from moon_jax.results.read import Run
 from moon_jax.rundir import workdir as workdir_lib
+from moon_jax.rundir.identity import FREE_FIELDS
 from moon_jax.sweep import command as sweep_command
 from moon_jax.sweep import plan
 from moon_jax.sweep import run as run_lib
@@ -57,10 +58,10 @@ class _Place(NamedTuple):
   others: list[pathlib.Path]  # further directories with finished runs
   tables: list[Table]
 
-  def find(self) -> dict[Key, Result]:
+  def find(self) -> dict[Key, Run]:
     """Returns the runs that have ended."""
     path = pathlib.Path(self.workdir)
-    return results_lib.find([*([path] if path.is_dir() else []), *self.others])
+    return groups.find([*([path] if path.is_dir() else []), *self.others])
 
 
 def run(config: Config, paths: Sequence[str], words: Sequence[str],
@@ -101,7 +102,7 @@ def run(config: Config, paths: Sequence[str], words: Sequence[str],
   if options.is_dry:
     return
   found = [place.find() for place in places]
-  tables += [run_tables.make(path, replacing) for path in directories]
+  tables += [_of_runs(path, replacing) for path in directories]
   out = pathlib.Path(options.out or pathlib.Path(workdir) / 'reports')
   shown = map(_shown, _without_places(words))
   command = ' '.join(['python -m moon_jax.report', *shown])
@@ -113,7 +114,7 @@ def run(config: Config, paths: Sequence[str], words: Sequence[str],
     print(f'{page.title}: {written[-1][2]}', flush=True)
   if len(written) > 1:
     index = [(page, path.name) for _, page, path in written]
-    print(f'all pages: {write(run_tables.index(index), out, "index")}')
+    print(f'all pages: {write(pages.index(index), out, "index")}')
 
 
 def _read(paths, budget, replacing) -> tuple[list[Table], list[pathlib.Path]]:
@@ -137,7 +138,7 @@ def _read(paths, budget, replacing) -> tuple[list[Table], list[pathlib.Path]]:
   return tables, directories
 
 
-def _missing(tables: Sequence[Table], found: Mapping[Key, Result]
+def _missing(tables: Sequence[Table], found: Mapping[Key, Run]
              ) -> Sweep | None:
   """Returns the runs that have not ended, each once; None if there are none."""
   from moon_jax.simulation import checks  # imports JAX
@@ -148,14 +149,14 @@ def _missing(tables: Sequence[Table], found: Mapping[Key, Result]
     sweep = table.sweep
     axes |= dict.fromkeys(sweep.axes)
     for config in sweep.configs:
-      if (key := results_lib.key(config)) not in found:
+      if (key := groups.key(config)) not in found:
         # Without settings that have no effect, as the page's commands.
         configs.setdefault(key, checks.validate(
-            results_lib.normalized(config)))
+            groups.normalized(config)))
   return Sweep(tuple(configs.values()), tuple(axes)) if configs else None
 
 
-def make_page(table: Table, found: Mapping[Key, Result], command: str,
+def make_page(table: Table, found: Mapping[Key, Run], command: str,
               data_dir: str) -> Page:
   """Returns the page of a table, with the sections that it adds.
 
@@ -165,30 +166,57 @@ def make_page(table: Table, found: Mapping[Key, Result], command: str,
     command: the command of the page.
     data_dir: the directory of the data sets.
   """
-  extra: list[Section] = []
+  extra: Section = []
   if 'data' in table.pages:
     from moon_jax.report import data_page
 
     extra += data_page.sections(table.sweep.configs)
     if table.pages == ('data',):
-      return page_lib.without_runs(table, extra, command)
+      return pages.without_runs(table, extra, command)
   if 'projections' in table.pages:
-    extra.append(_projections(arms_lib.make(table, found), data_dir))
-  return page_lib.make(table, found, command, extra)
+    extra += _projections(groups.of_table(table, found), data_dir)
+  return pages.make(table, found, command, extra)
 
 
 def _projections(arms, data_dir):
   """Returns the pictures of the first run of each arm that kept its model."""
   from moon_jax.report import projections
 
-  runs = [next(iter(arm.finished.values()), None) for arm in arms]
-  kept = [run.workdir for run in runs
-          if run and (run.workdir / 'model.safetensors').exists()]
-  if not kept:
-    return Section('Projections', (Text(
-        'No finished run has its final model, model.safetensors.'),))
-  section, = projections.sections(kept, data_dir)
-  return section
+  runs = [next(iter(arm.runs.values()), None) for arm in arms]
+  kept = [run.path for run in runs
+          if run and (run.path / 'model.safetensors').exists()]
+  return projections.section(kept, data_dir) if kept else [
+      '## Projections',
+      'No finished run has its final model, model.safetensors.']
+
+
+def _of_runs(directory: pathlib.Path, replacing: Mapping[str, Any]) -> Table:
+  """Returns a table of all runs in a directory that have ended.
+
+  Rows are the settings in which runs differ. FedAvg is the baseline.
+
+  Args:
+    directory: holds one work directory per run.
+    replacing: settings of the command line, which must be none of runs.
+
+  Raises:
+    UserError: if there are no runs, or settings to replace.
+  """
+  if names := [name for name in replacing if name != 'data_dir']:
+    raise UserError(f'--{names[0]} does not change the runs in {directory}, '
+                    'which have ended; remove it')
+  configs = [groups.config_of(run) for run in groups.ended(directory)]
+  if not configs:
+    raise UserError(f'{directory} must hold files of tables, or directories of '
+                    'runs that have ended, got none')
+  axes = tuple(
+      field.name for field in dataclasses.fields(Config)
+      if field.name not in FREE_FIELDS
+      and len({getattr(config, field.name) for config in configs}) > 1)
+  sweep = Sweep(tuple(configs), axes)
+  return Table(directory.absolute().name, '', '',
+               (Block(sweep, {'algorithm': 'fedavg'}, {}),), (),
+               f'Runs in {directory.absolute().name}')
 
 
 def write(page: Page, out: pathlib.Path, stem: str) -> pathlib.Path:
@@ -197,15 +225,10 @@ def write(page: Page, out: pathlib.Path, stem: str) -> pathlib.Path:
   Raises:
     UserError: if the directory cannot be written.
   """
-  from moon_jax.report import document
-  from moon_jax.report import html
-  from moon_jax.report import markdown
-
   path = out / f'{stem}.html'
-  files = {path: html.render(page),
-           out / f'{stem}.md': markdown.render(page, stem)}
+  files = {path: page.html(), out / f'{stem}.md': page.markdown(stem)}
   files |= {out / stem / f'{figure.name}.svg': figure.svg
-            for figure in document.figures(page)}
+            for figure in page.figures}
   try:
     for file, text in files.items():
       file.parent.mkdir(parents=True, exist_ok=True)

@@ -19,11 +19,9 @@ from moon_jax.data import sources
 from moon_jax.data import split
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
-from moon_jax.report import canvas
-from moon_jax.report.document import Figure
-from moon_jax.report.document import Section
-from moon_jax.report.document import Table
-from moon_jax.report.document import Text
+from moon_jax.results import figures
+from moon_jax.results import page
+from moon_jax.results.page import Figure
 from moon_jax.simulation.program_fields import SPLIT
 from moon_jax.sweep import values
 from moon_jax.training import heatmap
@@ -47,7 +45,7 @@ class Partition(NamedTuple):
   class_names: tuple[str, ...]
 
 
-def sections(configs: Sequence[Config]) -> tuple[Section, ...]:
+def sections(configs: Sequence[Config]) -> list[str | Figure]:
   """Returns statistics of data sets, sizes of clients and heat maps.
 
   Settings that change no split, such as the method, are ignored. A data set
@@ -61,17 +59,17 @@ def sections(configs: Sequence[Config]) -> tuple[Section, ...]:
   """
   datasets, errors = _load(configs)
   parts = partitions([c for c in configs if c.dataset in datasets], datasets)
-  missing = tuple(Text(f'{name} is missing: {error}')
-                  for name, error in errors.items())
-  return (
-      Section('Data sets', (*missing, _dataset_table(datasets))),
-      Section('Sizes of the clients', (_size_table(parts), Text(
-          'Examples are the mean and the population standard deviation over '
-          'the clients of a split, averaged over the splits, which differ in '
-          'their seed. Ranges are over the clients of all splits. Classes are '
-          'those of which a client has an example.'))),
-      Section('Partitions', tuple(
-          _heatmap(i, partition) for i, partition in enumerate(parts, 1))))
+  missing = [page.text(f'{name} is missing: {error}')
+             for name, error in errors.items()]
+  return [
+      '## Data sets', *missing, _dataset_table(datasets),
+      '## Sizes of the clients', _size_table(parts),
+      'Examples are the mean and the population standard deviation over the '
+      'clients of a split, averaged over the splits, which differ in their '
+      'seed. Ranges are over the clients of all splits. Classes are those of '
+      'which a client has an example.',
+      '## Partitions', *(_heatmap(i, partition)
+                         for i, partition in enumerate(parts, 1))]
 
 
 def partitions(configs: Sequence[Config],
@@ -142,20 +140,20 @@ def _label(config):
 
 
 def _dataset_table(datasets):
-  return Table(
+  return page.table(
       'The data sets', ('data set', 'training examples', 'test examples',
                         'classes', 'shape of an example'),
-      tuple((name, f'{len(data.train_labels):,}', f'{len(data.test_labels):,}',
-             f'{data.num_classes}',
-             ' x '.join(map(str, data.train_inputs.shape[1:])))
-            for name, data in datasets.items()))
+      [(name, f'{len(data.train_labels):,}', f'{len(data.test_labels):,}',
+        f'{data.num_classes}',
+        ' x '.join(map(str, data.train_inputs.shape[1:])))
+       for name, data in datasets.items()])
 
 
 def _size_table(parts):
-  return Table(
+  return page.table(
       'Training examples and classes of a client',
       ('data set', 'partition', 'splits', 'examples', 'published', 'range',
-       'classes'), tuple(map(_size_row, parts)))
+       'classes'), list(map(_size_row, parts)))
 
 
 def _size_row(partition):
@@ -177,7 +175,7 @@ def _heatmap(i, partition):
   counts_CK = partition.counts[0]
   where = f'{partition.dataset}, {partition.label}, seed {partition.seeds[0]}'
   sizes = counts_CK.sum(1)
-  svg = canvas.svg(functools.partial(
+  svg = figures.svg(functools.partial(
       heatmap.fill, counts_CK=counts_CK, class_names=partition.class_names),
                    _HEIGHT, f'partition-{i}')
   return Figure(

@@ -23,12 +23,10 @@ import numpy as np
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
-from moon_jax.report import figures
 from moon_jax.report import table
-from moon_jax.report.document import Figure
-from moon_jax.report.document import Section
-from moon_jax.report.document import Table
-from moon_jax.report.document import Text
+from moon_jax.results import figures
+from moon_jax.results import page
+from moon_jax.results.page import Figure
 
 NUM_EXAMPLES = 1000
 _MAX_CLASSES = 10  # that a reader can tell apart
@@ -37,6 +35,8 @@ _PERPLEXITY = 30.
 _MIN_EXAMPLES = 100
 _BATCH = 250
 _SEED = 0  # of t-SNE, the same for all runs
+_TABLE = 'Separation of the classes by z', (
+    'method', f'accuracy of {_NEIGHBOURS} neighbours, %', 'silhouette')
 
 
 class Projections(NamedTuple):
@@ -53,8 +53,8 @@ class Projections(NamedTuple):
     return [self.class_names[k] for k in self.labels]
 
 
-def sections(run_dirs: Sequence[str | pathlib.Path], data_dir: str = '',
-             num_examples: int | None = None) -> tuple[Section, ...]:
+def section(run_dirs: Sequence[str | pathlib.Path], data_dir: str = '',
+            num_examples: int | None = None) -> list[str | Figure]:
   """Returns pictures of the projections under several models, and numbers.
 
   Args:
@@ -68,26 +68,32 @@ def sections(run_dirs: Sequence[str | pathlib.Path], data_dir: str = '',
     UserError: if a run has no model, the data set cannot be loaded, or the
       numbers of examples or the data sets do not fit.
   """
-  found = [read(path, data_dir, num_examples) for path in run_dirs]
-  if len({projections.class_names for projections in found}) > 1:
-    raise UserError('all runs must have the same data set, got '
-                    f'{", ".join(map(str, run_dirs))}; start the command once '
-                    'for each data set')
-  return (Section('Projections', (_figure(found), _table(found), Text(
+  found = _read_all(run_dirs, data_dir, num_examples)
+  return ['## Projections', _figure(found), page.table(
+      *_TABLE, _rows(found)), page.text(
       f'The pictures are t-SNE of {len(found[0].labels):,} test examples with '
       f'perplexity {_PERPLEXITY:g}. They depend on its random initialization. '
       'The numbers are those of z itself: the accuracy of a vote of the '
       f'{_NEIGHBOURS} nearest other examples, and the mean silhouette of the '
       'classes (1 for separate classes, 0 for mixed ones), both by cosine '
-      'distance.'))),)
+      'distance.')]
+
+
+def _read_all(run_dirs, data_dir, num_examples):
+  found = [read(path, data_dir, num_examples) for path in run_dirs]
+  if len({projections.class_names for projections in found}) > 1:
+    raise UserError('all runs must have the same data set, got '
+                    f'{", ".join(map(str, run_dirs))}; start the command once '
+                    'for each data set')
+  return found
 
 
 def read(path: str | pathlib.Path, data_dir: str,
          num_examples: int | None = None) -> Projections:
-  """Returns the projections of a finished run; see `sections`.
+  """Returns the projections of a finished run; see `section`.
 
   Raises:
-    UserError: see `sections`.
+    UserError: see `section`.
   """
   from moon_jax.rundir import export  # imports Orbax, which takes a second
 
@@ -147,12 +153,9 @@ def _silhouette(z_NF, labels):
   return float(metrics.silhouette_score(z_NF, labels, metric='cosine'))
 
 
-def _table(found):
-  return Table(
-      'Separation of the classes by z',
-      ('method', f'accuracy of {_NEIGHBOURS} neighbours, %', 'silhouette'),
-      tuple((p.title, f'{100 * neighbour_accuracy(p.z_NF, p.labels):.1f}',
-             f'{_silhouette(p.z_NF, p.labels):.3f}') for p in found))
+def _rows(found):
+  return [(p.title, f'{100 * neighbour_accuracy(p.z_NF, p.labels):.1f}',
+           f'{_silhouette(p.z_NF, p.labels):.3f}') for p in found]
 
 
 def _figure(found):
@@ -183,12 +186,11 @@ def main(argv: Sequence[str]) -> None:
                       metavar='FILE.svg', help='the file to write')
   args = parser.parse_args(argv[1:])
   try:
-    section, = sections(args.runs, args.data_dir, args.examples)
-    figure, numbers, _ = section.parts
-    args.out.write_text(figure.svg, encoding='utf-8')
+    found = _read_all(args.runs, args.data_dir, args.examples)
+    args.out.write_text(_figure(found).svg, encoding='utf-8')
   except (OSError, UserError) as error:
     parser.error(str(error))
-  for row in (numbers.header, *numbers.rows):
+  for row in (_TABLE[1], *_rows(found)):
     print(' | '.join(row))
   print(args.out)
 

@@ -12,6 +12,7 @@ for runs that shared a machine.
 
 import argparse
 from collections import Counter
+import json
 import os
 import pathlib
 import re
@@ -19,13 +20,16 @@ import signal
 import statistics
 import sys
 
-from moon_jax.report import runs as runs_lib
+from moon_jax.algorithms import registry
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+from moon_jax.report import groups
+from moon_jax.report.groups import NAMES
+from moon_jax.results import stats
+from moon_jax.results.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
 
-NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
-         'fednova': 'FedNova', 'solo': 'SOLO', 'moon': 'MOON',
-         'centralized': 'all data in one place'}
-
+LAST = 5  # rounds whose mean is the accuracy of a row
 # A row averages over seeds; hashes of inputs and free fields are not flags that
 # change results.
 _OMITTED = {'seed', 'inputs', *FREE_FIELDS}
@@ -79,47 +83,51 @@ def markdown(directory: pathlib.Path, has_speed: bool = True) -> str:
     has_speed: whether the table has the columns of speed.
 
   Raises:
-    ValueError: if the directory has no finished runs, or a file is damaged.
+    UserError: if the directory has no finished runs, or a file is damaged.
   """
-  methods = {}
-  for run in runs_lib.read_runs(directory):
-    methods.setdefault(runs_lib.config_key(run['config']), []).append(run)
-  configs = [run['config'] for runs in methods.values() for run in runs]
-  has_published = any(map(published, configs))
-  columns = ['method', 'test accuracy, mean of the last '
-             f'{runs_lib.LAST_ROUNDS} rounds', 'seeds',
+  runs = [run for run in groups.ended(directory)
+          if run.state.kind == 'finished']
+  if not runs:
+    raise UserError(
+        f'{directory} must hold directories of finished runs (each with a '
+        'summary.json), got none; name the directory above the work '
+        'directories')
+  methods: dict[str, list[Run]] = {}
+  for run in runs:
+    methods.setdefault(json.dumps(
+        {name: value for name, value in run.config.items()
+         if name not in _OMITTED} | run.inputs), []).append(run)
+  has_published = any(published(run.config) for run in runs)
+  columns = ['method', f'test accuracy, mean of the last {LAST} rounds',
+             'seeds',
              *(['published, 100 rounds of 10 epochs'] if has_published else []),
              *(['seconds a round', 'examples/s'] if has_speed else []), 'flags']
-  rows = [columns, ['---'] * len(columns)]
-  most_common = _most_common_values(configs)
-  methods = [([runs_lib.mean_of_last(run['metrics']) for run in runs], runs)
-             for runs in methods.values()]
-  for accuracies, runs in sorted(
-      methods, key=lambda method: -statistics.fmean(method[0])):
-    config = runs[0]['config']
-    row = [method_name(config),
-           runs_lib.mean_and_std(accuracies) + _std_over_clients(runs),
-           str(len(runs)), *([published(config)] if has_published else [])]
+  most_common = _most_common_values([run.config for run in runs])
+  rows = [(_means(members, 'test_accuracy'), members)
+          for members in methods.values()]
+  lines = [columns, ['---'] * len(columns)]
+  for means, members in sorted(rows, key=lambda row: -statistics.fmean(row[0])):
+    config = members[0].config
+    over_clients = _means(members, 'test_accuracy_std')
+    line = [method_name(config), stats.mean_and_std(means, 3) + (
+        f' (over clients ± {statistics.fmean(over_clients):.3f})'
+        if len(over_clients) == len(members) else ''),
+            str(len(members)), *([published(config)] if has_published else [])]
     if has_speed:
-      row += [f'{_median(runs, "seconds_per_round"):.1f}',
-              f'{_median(runs, "examples_per_second"):,.0f}']
-    rows.append([*row, f'`{_flags(config, most_common)}`'])
-  return '\n'.join(f'| {" | ".join(row)} |' for row in rows)
+      line += [f'{_median(members, "seconds_per_round"):.1f}',
+               f'{_median(members, "examples_per_second"):,.0f}']
+    lines.append([*line, f'`{_flags(config, most_common)}`'])
+  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+
+
+def _means(runs, name):
+  """Returns a metric's means over the last rounds, of runs that have it."""
+  return [stats.mean_of_last(values, LAST) for run in runs
+          if (values := run.values(name))]
 
 
 def _median(runs, name):
-  return statistics.median(run['summary'][name] for run in runs)
-
-
-def _std_over_clients(runs):
-  """Formats the standard deviation over clients that have separate models."""
-  num_rounds = runs_lib.LAST_ROUNDS
-  stds = [[m['test_accuracy_std'] for m in run['metrics']
-           if 'test_accuracy_std' in m][-num_rounds:] for run in runs]
-  if not all(stds):
-    return ''
-  mean = statistics.fmean(map(statistics.fmean, stds))
-  return f' (over clients ± {mean:.3f})'
+  return statistics.median(run.summary[name] for run in runs)
 
 
 def _most_common_values(configs):
@@ -128,7 +136,7 @@ def _most_common_values(configs):
   Runs whose method ignores a flag do not count for it.
   """
   values = {field: Counter(str(config.get(field)) for config in configs
-                           if not runs_lib.is_ignored(field, config))
+                           if not _is_ignored(field, config))
             for field in configs[0]}
   return {field: counts.most_common(1)[0][0] if counts else ''
           for field, counts in values.items()}
@@ -142,7 +150,7 @@ def _flags(config, most_common):
   are then right with a flag file for all runs, and without one.
   """
   algorithm = config['algorithm']
-  defaults = runs_lib.method_defaults(config)
+  defaults = method_defaults(config)
   reference = most_common | {
       name: default if default == most_common[name] else None
       for name, default in defaults.items()}
@@ -151,8 +159,30 @@ def _flags(config, most_common):
     omitted |= _SET_BY_CENTRALIZED
   flags = [f'--{name}={value}' for name, value in config.items()
            if name not in omitted and str(value) != reference.get(name)
-           and not runs_lib.is_ignored(name, config)]
+           and not _is_ignored(name, config)]
   return ' '.join([f'--algorithm={algorithm}', *flags])
+
+
+def default_mu(config: dict) -> float:
+  """Returns the value of --mu that the run's method uses without the flag."""
+  return registry.default_mu(_method_fields(config))
+
+
+def method_defaults(config: dict) -> dict[str, str]:
+  """Returns the defaults of the flags that only some methods read."""
+  defaults = Config().to_dict() | {'mu': default_mu(config)}
+  return {name: str(defaults[name]) for name in registry.METHOD_FLAGS}
+
+
+def _is_ignored(name, config):
+  return name in registry.METHOD_FLAGS and name not in registry.method(
+      _method_fields(config)).flags
+
+
+def _method_fields(config):
+  return Config(algorithm=config['algorithm'],
+                contrastive=config['contrastive'],
+                aggregation=config['aggregation'])
 
 
 _TABLE_IN_DOCUMENT = re.compile(
@@ -199,7 +229,7 @@ def _run(args):
                        ', which does not exist')
   except BrokenPipeError:
     raise
-  except (OSError, ValueError) as error:
+  except (OSError, UserError, ValueError) as error:
     parser.error(str(error))
 
 

@@ -1,11 +1,11 @@
 """The results of a sweep as a Markdown table."""
 
 from collections.abc import Sequence
-import statistics
 from typing import Any
 
 from moon_jax.config import Config
 from moon_jax.config import flags_with
+from moon_jax.results import stats
 from moon_jax.rundir.identity import FREE_FIELDS
 from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
@@ -88,17 +88,8 @@ def _cells(runs):
   rounds = sorted({run['rounds'] for run in done})
   return [n + f' ({diverged} diverged)' * bool(diverged),
           ' to '.join(map(str, dict.fromkeys([*rounds[:1], *rounds[-1:]]))),
-          *(_percent([run[name] for run in done])
+          *(stats.mean_and_std([run[name] for run in done], 1, 100)
             for name in ('test_accuracy', 'best_test_accuracy'))]
-
-
-def _percent(fractions):
-  """Formats a mean and, of two values or more, their standard deviation."""
-  if not fractions:
-    return ''
-  std = (f' ± {100 * statistics.stdev(fractions):.1f}'
-         if len(fractions) > 1 else '')
-  return f'{100 * statistics.fmean(fractions):.1f}{std}'
 
 
 def _diverged(sweep, summaries):

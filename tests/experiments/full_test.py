@@ -13,7 +13,7 @@ from experiments.full import questions
 from experiments.full import report
 from experiments.full import run as run_lib
 from experiments.full.questions import Run
-from moon_jax.report import paired
+from moon_jax.results import paired
 
 
 def write_run(directory, name, accuracies, diverged=False):
@@ -102,6 +102,7 @@ def test_diverged_runs_are_not_equivalent():
 def test_solo_is_reported_in_a_sentence(tmp_path):
   assert not analysis.solo_line(tmp_path)
   (tmp_path / 'solo-seed0').mkdir()
+  (tmp_path / 'solo-seed0' / 'config.json').write_text('{}')
   (tmp_path / 'solo-seed0' / 'metrics.jsonl').write_text(
       '{"round": 1, "test_accuracy": 0.44, "test_accuracy_std": 0.05}\n')
   assert '44.0 ± 5.0 over clients' in analysis.solo_line(tmp_path)

@@ -9,8 +9,9 @@ from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.data import split
 from moon_jax.report import data_page
-from moon_jax.report import document
-from moon_jax.report import html
+from moon_jax.results.page import Figure
+from moon_jax.results.page import Page
+import page_checks
 
 CONFIGS = [Config(dataset='digits', beta=beta, seed=seed, algorithm=algorithm,
                   num_clients=5)
@@ -22,16 +23,19 @@ def numbers(text):
   return [float(x.replace(',', '')) for x in re.findall(r'[\d,.]+', text)]
 
 
-def parts_of(section, kind):
-  return [part for part in section.parts if isinstance(part, kind)]
+def rows_of(parts, title):
+  """Returns the rows of the table of a section."""
+  parts = parts[parts.index(f'## {title}'):]
+  table = next(part for part in parts if '\n| ---' in part)
+  return [line.strip('| ').split(' | ')
+          for line in table.splitlines() if line.startswith('|')][2:]
 
 
 def test_sizes_and_classes_are_those_of_a_loop():
   dataset = sources.load('digits')
-  _, sizes, _ = data_page.sections(CONFIGS)
-  table, = parts_of(sizes, document.Table)
-  assert len(table.rows) == 2  # methods share splits, and so do seeds
-  for beta, row in zip((.3, 5), table.rows):
+  rows = rows_of(data_page.sections(CONFIGS), 'Sizes of the clients')
+  assert len(rows) == 2  # methods share splits, and so do seeds
+  for beta, row in zip((.3, 5), rows):
     counts = []
     for seed in range(3):
       config = Config(
@@ -43,25 +47,25 @@ def test_sizes_and_classes_are_those_of_a_loop():
     assert sum(lengths) == 3 * len(dataset.train_labels)
     classes = [sum(count > 0 for count in client) for client in counts]
     std = np.mean([np.std(lengths[5 * s:5 * s + 5]) for s in range(3)])
-    assert row[:3] == ('digits', f'dirichlet, beta {beta}, 5 clients', '3')
+    assert row[:3] == ['digits', f'dirichlet, beta {beta}, 5 clients', '3']
     assert numbers(row[3]) == pytest.approx([np.mean(lengths), std], abs=.51)
-    assert numbers(row[5]) == [min(lengths), max(lengths)]
-    assert numbers(row[6]) == pytest.approx(
+    assert numbers(row[-2]) == [min(lengths), max(lengths)]
+    assert numbers(row[-1]) == pytest.approx(
         [np.mean(classes), min(classes), max(classes)], abs=.051)
 
 
 def test_data_sets_and_heat_maps():
-  datasets, _, maps = data_page.sections(CONFIGS)
-  table, = parts_of(datasets, document.Table)
-  assert table.rows == (('digits', '1,438', '359', '10', '32 x 32 x 1'),)
-  figures = parts_of(maps, document.Figure)
+  parts = data_page.sections(CONFIGS)
+  assert rows_of(parts, 'Data sets') == [
+      ['digits', '1,438', '359', '10', '32 x 32 x 1']]
+  figures = [part for part in parts if isinstance(part, Figure)]
   assert [figure.name for figure in figures] == ['partition-1', 'partition-2']
   for figure in figures:
     assert figure.svg.startswith('<svg') and '<image' not in figure.svg
     assert 'dirichlet' in figure.alt and 'seed 0' in figure.alt
-  page = document.Page('Data', '', (), data_page.sections(CONFIGS))
-  document.validate(page)
-  assert html.render(page) == html.render(page)
+  page = Page('Data', '', parts)
+  assert not page_checks.errors(page.html())
+  assert page.html() == Page('Data', '', data_page.sections(CONFIGS)).html()
 
 
 def test_published_sizes_are_beside_the_same_split_only():
@@ -80,6 +84,5 @@ def test_a_data_set_that_cannot_be_loaded_is_named(tmp_path):
   missing = str(tmp_path / 'no')
   sections = data_page.sections([*CONFIGS[:1], Config(
       dataset='tiny_imagenet', data_dir=missing)])
-  text, = parts_of(sections[0], document.Text)
-  assert text.text.startswith('tiny_imagenet is missing: --data_dir=')
-  assert len(parts_of(sections[2], document.Figure)) == 1
+  assert sections[1].startswith('tiny_imagenet is missing: --data_dir=')
+  assert sum(isinstance(part, Figure) for part in sections) == 1

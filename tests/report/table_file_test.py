@@ -5,8 +5,9 @@ import pathlib
 import pytest
 
 from moon_jax.errors import UserError
+from moon_jax.report import groups
 from moon_jax.report import table_file
-from moon_jax.report.published import Published
+from moon_jax.report.table_file import Published
 
 ROOT = pathlib.Path(__file__).parents[2]
 TEXT = """
@@ -153,8 +154,6 @@ def test_invalid_files_are_errors(text, message, tmp_path):
 @pytest.mark.parametrize('budget', table_file.BUDGETS)
 def test_the_tables_of_experiments_are_valid(budget):
   """At the full budget, each published value belongs to an arm."""
-  from moon_jax.report import arms as arms_lib
-
   paths = sorted((ROOT / 'experiments' / 'tables').glob('*.toml'))
   assert len(paths) == 18  # and the budgets
   for path in paths:
@@ -163,7 +162,7 @@ def test_the_tables_of_experiments_are_valid(budget):
     assert f'python -m moon_jax.report {path.relative_to(ROOT)}' in (
         path.read_text())
     table = table_file.read(str(path), budget)
-    arms = arms_lib.make(table, {})
+    arms = groups.of_table(table, {})
     if budget == 'full':
       used = {repr(value) for arm in arms for value in arm.published}
       assert {repr(value) for value in table.published} == used, path

@@ -11,7 +11,6 @@ import pytest
 
 from moon_jax.config import ALGORITHMS
 from moon_jax.config import Config
-from moon_jax.report import runs
 from moon_jax.report import table
 from moon_jax.simulation.checks import validate
 
@@ -26,7 +25,8 @@ def write_run(path, accuracies, metrics=None, **changes):
       json.dumps({'round': i + 1} | (metrics or {}) | ({} if a is None else {
           'test_accuracy': a})) + '\n' for i, a in enumerate(accuracies)))
   (path / 'summary.json').write_text(json.dumps(
-      {'seconds_per_round': 2. + config.seed, 'examples_per_second': 1000.}))
+      {'seconds_per_round': 2. + config.seed, 'examples_per_second': 1000.,
+       'rounds': config.num_rounds}))
 
 
 def test_rows(tmp_path):
@@ -106,7 +106,7 @@ def test_flags_of_a_row_reproduce_its_mu(
 @pytest.mark.parametrize('algorithm', ALGORITHMS)
 def test_default_mu_is_what_validation_fills_in(algorithm):
   config = validate(Config(algorithm=algorithm, momentum=0.))
-  assert runs.default_mu(config.to_dict()) == config.mu
+  assert table.default_mu(config.to_dict()) == config.mu
 
 
 def test_published_values_are_beside_runs_of_their_setting(tmp_path):
@@ -135,17 +135,11 @@ def test_tables_in_the_documentation_match_the_saved_runs():
   assert table.with_tables(document) == document.read_text(encoding='utf-8')
 
 
-def command(*args, **kwargs):
-  return subprocess.Popen(
-      [sys.executable, '-m', 'moon_jax.report.table', *map(str, args)],
-      cwd=ROOT, text=True, stderr=subprocess.PIPE,
-      **{'stdout': subprocess.PIPE, **kwargs})
-
-
-def test_help_prints_the_usage():
-  process = command('--help')
-  out, errors = process.communicate(timeout=60)
-  assert (process.returncode, errors) == (0, '')
+def test_help_prints_the_usage(capsys):
+  with pytest.raises(SystemExit) as error:
+    table.main(['', '--help'])
+  out, errors = capsys.readouterr()
+  assert (error.value.code, errors) == (0, '')
   assert out.startswith('usage: python -m moon_jax.report.table')
   assert 'DOCUMENT.md' in out
 
@@ -155,12 +149,12 @@ def test_help_prints_the_usage():
     (['a', 'b'], 'unrecognized arguments: b'),
     (['{tmp}/missing'], 'missing, which does not exist'),
     (['{tmp}/empty'], 'empty must hold directories of finished runs'),
-    (['{tmp}/damaged'], "damaged/a must hold the config.json, metrics.jsonl"),
-    (['{tmp}/page.md'], 'nowhere must hold directories of finished runs'),
+    (['{tmp}/damaged'], "damaged/a/config.json must be a readable JSON object"),
+    (['{tmp}/page.md'], 'nowhere must be a directory that holds directories'),
     (['{tmp}/binary.md'], "can't decode byte"),
 ])
 def test_invalid_arguments_are_errors_without_a_traceback(
-    args, words, tmp_path):
+    args, words, tmp_path, capsys):
   (tmp_path / 'empty').mkdir()
   (tmp_path / 'damaged').mkdir()
   write_run(tmp_path / 'damaged' / 'a', [.5])
@@ -168,10 +162,10 @@ def test_invalid_arguments_are_errors_without_a_traceback(
   page = '<!-- table: nowhere -->\n<!-- end of table -->\n'
   (tmp_path / 'page.md').write_text(page)
   (tmp_path / 'binary.md').write_bytes(b'\xff')
-  process = command(*(arg.format(tmp=tmp_path) for arg in args))
-  out, errors = process.communicate(timeout=60)
-  assert (process.returncode, out) == (2, '')
-  assert words in errors and 'Traceback' not in errors
+  with pytest.raises(SystemExit) as error:
+    table.main(['', *(arg.format(tmp=tmp_path) for arg in args)])
+  out, errors = capsys.readouterr()
+  assert (error.value.code, out) == (2, '') and words in errors
   assert (tmp_path / 'page.md').read_text() == page
 
 
@@ -179,7 +173,10 @@ def test_a_closed_pipe_ends_the_command_silently():
   """As `| head -1` does once it has its line."""
   reader, writer = os.pipe()
   os.close(reader)
-  process = command('experiments/results/quickstart', stdout=writer)
+  process = subprocess.Popen(
+      [sys.executable, '-m', 'moon_jax.report.table',
+       'experiments/results/quickstart'], cwd=ROOT, text=True, stdout=writer,
+      stderr=subprocess.PIPE)
   os.close(writer)
   _, errors = process.communicate(timeout=60)
   assert (process.returncode, errors) == (128 + signal.SIGPIPE, '')

@@ -1,12 +1,13 @@
-"""Formats tables as lines of text."""
+"""Formats tables as lines of a terminal."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
-from moon_jax.inspect import read
+from moon_jax.results import read
 
 NO_VALUE = '-'
+WIDTH = 80  # columns of a terminal
 
 
 def number(value: Any, name: str) -> str:

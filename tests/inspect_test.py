@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import matplotlib.colors
@@ -11,23 +10,27 @@ import matplotlib.image
 import pytest
 
 import made_runs
+from moon_jax import inspect as command
 from moon_jax.errors import UserError
-from moon_jax.inspect import __main__ as command
-from moon_jax.inspect import plots
-from moon_jax.inspect import read
-from moon_jax.inspect import tables
+from moon_jax.results import figures
+from moon_jax.results import read
 from moon_jax.rundir.metrics_file import MetricsFile
 
 
-def run(*args, **env):
-  done = subprocess.run(
-      [sys.executable, '-m', 'moon_jax', 'inspect', *map(str, args)],
-      text=True, capture_output=True, timeout=60, check=False,
-      env=os.environ | env)
-  return done.returncode, done.stdout, done.stderr
+@pytest.fixture
+def run(capsys, monkeypatch):
+  """Returns a function that runs the command."""
+  def call(*args):
+    monkeypatch.setattr(sys, 'argv', ['inspect', *map(str, args)])
+    with pytest.raises(SystemExit) as status:
+      command.main()
+    captured = capsys.readouterr()
+    return status.value.code or 0, captured.out, captured.err
+
+  return call
 
 
-def test_the_command_prints_text_json_and_a_plot(tmp_path):
+def test_the_command_prints_text_json_and_a_plot(tmp_path, run):
   path = made_runs.write(tmp_path / 'run', participation=.7)
   status, out, err = run(path, f'--plot={tmp_path}/run.png')
   assert status == 0 and max(map(len, out.splitlines())) <= 80
@@ -48,9 +51,10 @@ def test_the_command_prints_text_json_and_a_plot(tmp_path):
   assert found['client_sizes'] == [5, 5, 5]
 
 
-def test_a_terminal_without_unicode_gets_ascii(tmp_path):
+def test_a_terminal_without_unicode_gets_ascii(tmp_path, run, monkeypatch):
+  monkeypatch.setattr(type(sys.stdout), 'encoding', 'ascii', raising=False)
   path = made_runs.write(tmp_path / 'run')
-  status, out, _ = run(path, PYTHONIOENCODING='ascii')
+  status, out, _ = run(path)
   assert status == 0 and out.isascii() and 'test accuracy' in out
 
 
@@ -60,7 +64,7 @@ def test_text_fits_80_columns(tmp_path, num_rounds, num_clients):
   path = made_runs.write(
       tmp_path / ('long' * 30), num_rounds=num_rounds, num_clients=num_clients,
       values=[.1234] * num_rounds)
-  text = tables.text(read.read(path))
+  text = command.text(read.read(path))
   lines = text.splitlines()
   assert max(map(len, lines[2:])) <= 80  # a path may be longer
   assert ('300 rounds' in text) == (num_rounds == 300)
@@ -71,14 +75,15 @@ def test_text_fits_80_columns(tmp_path, num_rounds, num_clients):
 def test_rounds_with_evaluations_are_shown(tmp_path):
   lines = [{'round': r} | ({'test_accuracy': .5} if r % 7 == 0 else {})
            for r in range(1, 101)]
-  shown = [line['round'] for line in tables.thinned(lines)]
+  shown = [line['round'] for line in command.thinned(lines)]
   assert shown == [*range(7, 99, 7), 100]
-  assert [line['round'] for line in tables.thinned(lines[:9])] == [
+  assert [line['round'] for line in command.thinned(lines[:9])] == [
       *range(1, 10)]
 
 
 def test_clients_are_in_order(tmp_path):
-  lines = tables.text(read.read(made_runs.write(tmp_path / 'run'))).splitlines()
+  run = read.read(made_runs.write(tmp_path / 'run'))
+  lines = command.text(run).splitlines()
   assert [line.split() for line in lines[-3:]] == [
       ['0', '10', '2.5000', '0.2500'], ['1', '10', '1.5000', '0.2500'],
       ['2', '10', '0.5000', '-']]
@@ -92,7 +97,7 @@ def test_clients_were_sampled_in_the_rounds_that_have_ended(tmp_path):
   run = read.read(path)
   assert command.to_json(run)['times_sampled'] == [1, 1, 0, 0]
   assert ('sampled: 2 of 4 clients so far, each 0 to 1 times'
-          in tables.text(run))
+          in command.text(run))
 
 
 def test_a_curve_has_its_own_band(tmp_path, monkeypatch):
@@ -104,7 +109,7 @@ def test_a_curve_has_its_own_band(tmp_path, monkeypatch):
   drawn = []
   monkeypatch.setattr(Figure, 'savefig',
                       lambda self, *_, **__: drawn.append(self))
-  plots.draw(read.read(path), tmp_path / 'x.png')
+  figures.draw(read.read(path), tmp_path / 'x.png')
   axes = drawn[0].axes[0]
   assert [line.get_label() for line in axes.lines] == [
       'test', 'local models, test']
@@ -151,9 +156,9 @@ def test_states_of_runs_that_ended(tmp_path):
 def test_a_run_without_metrics_or_partition(tmp_path):
   path = made_runs.write(tmp_path / 'run', [], is_finished=False)
   (path / 'partition.npz').write_bytes(b'damaged')
-  assert 'no metrics' in tables.text(read.read(path))
+  assert 'no metrics' in command.text(read.read(path))
   with pytest.raises(UserError, match='must have metrics to plot'):
-    plots.draw(read.read(path), tmp_path / 'x.png')
+    figures.draw(read.read(path), tmp_path / 'x.png')
 
 
 def test_a_line_that_is_being_written_is_left_out(tmp_path):
@@ -177,7 +182,7 @@ def test_damaged_files_are_named(tmp_path, file, content, message):
   assert str(path) in str(error.value) and '--workdir' not in str(error.value)
 
 
-def test_directories_of_other_kinds_are_named(tmp_path):
+def test_directories_of_other_kinds_are_named(tmp_path, run):
   status, _, err = run(tmp_path)
   assert status == 2 and 'must be the directory of a run' in err
   made_runs.write(tmp_path / 'sweep' / 'run')
@@ -186,7 +191,8 @@ def test_directories_of_other_kinds_are_named(tmp_path):
   with pytest.raises(UserError, match='got nothing there'):
     read.read(tmp_path / 'none')
   with pytest.raises(UserError, match='--plot=.*must be a file'):
-    plots.draw(read.read(tmp_path / 'sweep' / 'run'), tmp_path / 'no' / 'x.png')
+    figures.draw(read.read(tmp_path / 'sweep' / 'run'),
+                 tmp_path / 'no' / 'x.png')
 
 
 def test_following_prints_until_the_run_ends(tmp_path, monkeypatch, capsys):

@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from moon_jax.report import paired
+from moon_jax.results import paired
+from moon_jax.results import stats
 
 # W. S. Gosset (Student), The Probable Error of a Mean, Biometrika 6, 1908:
 # additional hours of sleep by two drugs; t = 4.0621, p = 0.002833.
@@ -54,11 +55,13 @@ def test_welch_matches_the_test_on_individual_values():
   from scipy import stats
 
   ours, theirs = [66.1, 67., 65.2, 66.4], [66.3, 66.8, 65.8]
-  difference, p = paired.welch(
+  difference, low, high, p = paired.welch(
       ours, np.mean(theirs), np.std(theirs, ddof=1), 3)
   expected = stats.ttest_ind(ours, theirs, equal_var=False)
   assert difference == pytest.approx(np.mean(ours) - np.mean(theirs))
   assert p == pytest.approx(expected.pvalue)
+  interval = expected.confidence_interval()
+  assert (low, high) == pytest.approx((interval.low, interval.high))
 
 
 def test_pairs_needed_matches_the_t_table():
@@ -68,12 +71,32 @@ def test_pairs_needed_matches_the_t_table():
   assert paired.pairs_needed(0.) == 2
 
 
-def test_rounds_to_uses_the_running_median():
+def test_a_target_is_reached_by_the_running_median():
   accuracies = [.1, .9, .1, .2, .3, .4, .5, .6]
-  assert paired.rounds_to(accuracies, .3) == 6  # .9, .1, .2, .3, .4
-  assert paired.rounds_to(accuracies, .2) == 5
-  assert paired.rounds_to(accuracies, .55) is None
-  assert paired.rounds_to(accuracies, .6, window=1) == 2
+  reached = lambda target, window: stats.first_reached(
+      accuracies, target, window)
+  assert reached(.3, 5) == 5  # .9, .1, .2, .3, .4
+  assert reached(.2, 5) == 4
+  assert reached(.55, 5) is None
+  assert reached(.6, 1) == 1 and reached(.9, 1) == 1
+  assert reached(.91, 1) is None
+
+
+def test_endpoints():
+  values = [.1, .9, .2, .9]
+  assert stats.best(values) == (1, .9)
+  assert stats.mean_of_last(values, 2) == pytest.approx(.55)
+  assert stats.mean_of_last(values) == pytest.approx(.525)
+  rounds, means, std = stats.mean_curve(np.array(
+      [[1., np.nan, 3.], [3., 9., 4.]]))
+  assert rounds.tolist() == [1, 3] and means.tolist() == [2., 3.5]
+  assert std == pytest.approx([2 ** .5, .5 ** .5])
+
+
+@pytest.mark.parametrize('values, text', [
+    ([.5], '50.0'), ([.5, .6], '55.0 ± 7.1'), ([], '-')])
+def test_means_and_spreads(values, text):
+  assert stats.mean_and_std(values, 1, 100, missing='-') == text
 
 
 def test_one_pair_and_equal_pairs():

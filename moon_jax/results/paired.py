@@ -69,14 +69,28 @@ def compare(new: Sequence[float], baseline: Sequence[float]) -> Comparison:
         p_value=float(not result.mean),
         equivalence_p=float(abs(result.mean) >= MARGIN))
   test = stats.ttest_1samp(d, 0)
-  interval = test.confidence_interval(1 - LEVEL)
+  low, high = interval(d)
   return result._replace(
-      std=std, low=float(interval.low), high=float(interval.high),
+      std=std, low=low, high=high,
       p_value=float(test.pvalue),
       equivalence_p=max(
           float(stats.ttest_1samp(d, -MARGIN, alternative='greater').pvalue),
           float(stats.ttest_1samp(d, MARGIN, alternative='less').pvalue)),
       sign_flip_p=_sign_flip(d) if len(d) >= MIN_PERMUTED else nan)
+
+
+def interval(differences: Sequence[float] | np.ndarray, level: float = LEVEL
+             ) -> tuple[float, float]:
+  """Returns the confidence interval of the mean of normal differences.
+
+  Args:
+    differences: one per pair; fewer than two give NaN.
+    level: 1 - confidence.
+  """
+  if len(differences) < 2:
+    return math.nan, math.nan
+  found = stats.ttest_1samp(differences, 0).confidence_interval(1 - level)
+  return float(found.low), float(found.high)
 
 
 def without_equal(found: Comparison) -> Comparison:
@@ -110,23 +124,41 @@ def holm(p_values: Sequence[float]) -> list[float]:
   return adjusted
 
 
-def welch(values: Sequence[float], mean: float, std: float,
-          n: int) -> tuple[float, float]:
-  """Compares values with a published mean and standard deviation.
+class Deviation(NamedTuple):
+  """Our mean less a published one, by Welch's t test."""
+
+  difference: float
+  low: float  # 95% interval; NaN without the spreads of both sides
+  high: float
+  p_value: float
+
+
+def welch(values: Sequence[float], mean: float, std: float | None = None,
+          n: int | None = None) -> Deviation:
+  """Compares values with a published mean.
 
   Args:
-    values: two values or more.
+    values: one per seed, one or more.
     mean: the published mean.
-    std: the published sample standard deviation.
-    n: number of published runs.
-
-  Returns:
-    mean(values) - mean, and the p-value of Welch's t test.
+    std: the published sample standard deviation, if it is known.
+    n: number of published runs; 3 if it is unknown.
   """
+  difference = float(np.mean(values)) - mean
+  unknown = Deviation(difference, math.nan, math.nan, math.nan)
+  if len(values) < 2 or std is None:
+    return unknown
+  n = n or 3
+  ours, theirs = stats.tvar(values) / len(values), std**2 / n
+  if not ours + theirs:
+    return unknown
   test = stats.ttest_ind_from_stats(
       np.mean(values), np.std(values, ddof=1), len(values), mean, std, n,
       equal_var=False)
-  return float(np.mean(values) - mean), float(test.pvalue)
+  freedom = (ours + theirs)**2 / (
+      ours**2 / (len(values) - 1) + theirs**2 / max(1, n - 1))
+  half = stats.t.ppf(1 - LEVEL / 2, freedom) * math.sqrt(ours + theirs)
+  return Deviation(difference, difference - half, difference + half,
+                   float(test.pvalue))
 
 
 def pairs_needed(std: float, half_width: float = MARGIN) -> int:
@@ -142,20 +174,23 @@ def pairs_needed(std: float, half_width: float = MARGIN) -> int:
   return _MAX_PAIRS
 
 
-def rounds_to(accuracies: Sequence[float], target: float,
-              window: int = 5) -> int | None:
-  """Returns the first round whose running median reaches a target.
+def verdict(pairs: Comparison, holm_p: float) -> str:
+  """Returns what the 95% interval of the mean difference says.
 
   Args:
-    accuracies: one value for each round, from round 1.
-    target: in the same unit.
-    window: number of consecutive rounds in the median, up to and including the
-      current one. The first `window` - 1 rounds have no median.
-
-  Returns:
-    The round, from 1, or None if the target is never reached (censored).
+    pairs: the differences.
+    holm_p: p-value adjusted for all comparisons of the page.
   """
-  for r in range(window, len(accuracies) + 1):
-    if np.median(accuracies[r - window:r]) >= target:
-      return r
-  return None
+  suffix = '' if holm_p < LEVEL else " (not by Holm's p)"
+  if len(pairs.differences) == 1:
+    return 'one pair'
+  if not pairs.std:
+    return ('same difference in all pairs' if pairs.mean
+            else 'equal in all pairs')
+  if pairs.low > 0:
+    return f'higher{suffix}'
+  if pairs.high < 0:
+    return f'lower{suffix}'
+  if pairs.equivalence_p < LEVEL:
+    return f'within ±{MARGIN:g} point'
+  return 'open'

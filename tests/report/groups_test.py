@@ -1,17 +1,18 @@
 """Arms of a table, their baselines and their published values."""
 
+import dataclasses
+import json
 import math
 
 import invented_runs
 import numpy as np
 import pytest
 
-from moon_jax.report import arms as arms_lib
-from moon_jax.report import comparisons
-from moon_jax.report import paired
-from moon_jax.report import results
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+from moon_jax.report import groups
 from moon_jax.report import table_file
-from moon_jax.report.published import Published
+from moon_jax.results import paired
 
 TEXT = """
 title = "Methods"
@@ -70,16 +71,16 @@ def arms(path, tmp_path):
   for config in table.sweep.configs:
     final = accuracy(config)
     invented_runs.write(tmp_path / 'runs', config, [.1, None, final])
-  return arms_lib.make(table, results.find([tmp_path / 'runs']))
+  return groups.of_table(table, groups.find([tmp_path / 'runs']))
 
 
 def test_rows_are_settings_and_runs_are_seeds(arms):
-  assert [tuple(arm.shown.values()) for arm in arms] == [
+  assert [tuple(arm.settings.values()) for arm in arms] == [
       ('FedAvg', '0.1', '–'), ('FedAvg', '0.5', '–'),
       ('MOON', '0.1', '1'), ('MOON', '0.5', '1'),
       ('MOON', '0.1', '5'), ('MOON', '0.5', '5')]
-  assert list(arms[0].shown) == ['algorithm', 'beta', 'mu']
-  assert [len(arm.finished) for arm in arms] == [3] * 6
+  assert list(arms[0].settings) == ['algorithm', 'beta', 'mu']
+  assert [len(arm.runs) for arm in arms] == [3] * 6
   values = arms[5].values('test_accuracy')
   assert values == {(s, -1): pytest.approx(100 * (.705 + d))
                     for s, d in enumerate((.01, 0, .03))}
@@ -101,22 +102,23 @@ def test_published_values_are_those_of_the_settings(arms):
 
 
 def test_budgets_that_replace_a_setting_keep_its_published_values(path):
-  arms = arms_lib.make(table_file.read(path, 'smoke'), {})
+  arms = groups.of_table(table_file.read(path, 'smoke'), {})
   assert {arm.label: [value.value for value in arm.published]
           for arm in arms} == {'FedAvg': [66.3], 'MOON, mu 1': [],
                                'MOON, mu 5': [69.1]}
 
 
 def test_baselines_agree_in_the_other_settings(arms):
-  found = [arms_lib.baseline_of(arm, arms) for arm in arms]
+  found = [groups.baseline_of(arm, arms) for arm in arms]
   assert found[:2] == [None, None]
   assert [baseline.label for baseline in found[2:]] == (
       ['FedAvg, beta 0.1', 'FedAvg, beta 0.5'] * 2)
 
 
 def test_the_best_mu_of_each_row(arms):
-  arms[3] = arms[3]._replace(published=arms[5].published)  # of any mu
-  marked, best = arms_lib.chosen(arms, ['mu'])
+  of_any_mu = arms[5].published
+  arms[3] = dataclasses.replace(arms[3], published=of_any_mu)
+  marked, best = groups.chosen(arms, ['mu'])
   assert [arm.label for arm in best] == [
       'MOON, beta 0.1, mu 5', 'MOON, beta 0.5, mu 5']
   assert [bool(arm.published) for arm in marked] == [
@@ -125,7 +127,7 @@ def test_the_best_mu_of_each_row(arms):
 
 def test_comparisons_are_paired_over_seeds(arms):
   """Against SciPy's paired t test on the same numbers."""
-  found = comparisons.with_baselines(arms)
+  found = groups.with_baselines(arms)
   assert len(found) == 4
   last = found[-1]
   expected = paired.compare([71.5, 70.5, 73.5], [60, 62, 61])
@@ -145,27 +147,22 @@ def test_diverged_runs_are_left_out_of_pairs(path, tmp_path):
     invented_runs.write(
         tmp_path / 'runs', config, [accuracy(config)],
         diverged='NaN' * (config.algorithm == 'fedavg' and config.seed == 1))
-  arms = arms_lib.make(table, results.find([tmp_path / 'runs']))
-  compared = comparisons.with_baselines(arms)
+  arms = groups.of_table(table, groups.find([tmp_path / 'runs']))
+  compared = groups.with_baselines(arms)
   assert [len(c.pairs.differences) for c in compared] == [2, 2]
-  assert len(arms[0].runs) == 3 and len(arms[0].finished) == 2
+  assert arms[0].num_ended == 3 and len(arms[0].runs) == 2
 
 
 def test_deviations_from_published_values():
-  """The p-value is SciPy's; the interval holds 0 where p is above 5%."""
-  published = Published({}, 'accuracy', 66.3, .5, 3, '', '')
+  """The interval holds 0 where p is above 5%."""
   ours = [68.2, 71.6, 68.0]
-  found = comparisons.with_published(ours, published)
-  difference, p_value = paired.welch(ours, 66.3, .5, 3)
-  assert (found.difference, found.p_value) == (difference, p_value)
-  assert (found.low < 0) == (p_value > .05)
-  assert found.low + found.high == pytest.approx(2 * difference)
+  found = paired.welch(ours, 66.3, .5, 3)
+  assert (found.low < 0) == (found.p_value > .05)
+  assert found.low + found.high == pytest.approx(2 * found.difference)
   # At the edge: a mean that differs by the half-width has p = 0.05.
-  edge = published._replace(value=66.3 + found.low)
-  assert comparisons.with_published(ours, edge).p_value == pytest.approx(.05)
-  assert math.isnan(comparisons.with_published([68.2], published).low)
-  assert math.isnan(comparisons.with_published(
-      ours, published._replace(std=None)).p_value)
+  assert paired.welch(ours, 66.3 + found.low, .5).p_value == pytest.approx(.05)
+  assert math.isnan(paired.welch([68.2], 66.3, .5, 3).low)
+  assert math.isnan(paired.welch(ours, 66.3).p_value)
 
 
 @pytest.mark.parametrize('differences, words', [
@@ -175,10 +172,10 @@ def test_deviations_from_published_values():
     ([0., 0.], 'equal in all pairs'),
     ([2., 2.], 'same difference in all pairs')])
 def test_verdicts(differences, words):
-  assert comparisons.verdict(paired.compare(
+  assert paired.verdict(paired.compare(
       differences, [0] * len(differences)), .01) == words
   if words in ('higher', 'lower'):
-    assert comparisons.verdict(paired.compare(
+    assert paired.verdict(paired.compare(
         differences, [0] * len(differences)), .1) == (
             f"{words} (not by Holm's p)")
 
@@ -186,19 +183,95 @@ def test_verdicts(differences, words):
 def test_equal_differences_have_no_test(arms):
   """Two equal differences, from few test examples, are no evidence."""
   for run in arms[1].runs.values():
-    run.metrics[-1]['test_accuracy'] = .5
+    run.lines[-1]['test_accuracy'] = .5
   for arm in arms[3], arms[5]:
     for run in arm.runs.values():
-      run.metrics[-1]['test_accuracy'] = .6
-  found = comparisons.with_baselines(arms)
+      run.lines[-1]['test_accuracy'] = .6
+  found = groups.with_baselines(arms)
   assert [math.isnan(c.holm_p) for c in found] == [False, True, False, True]
   assert math.isnan(found[1].pairs.low)
-  assert comparisons.verdict(found[1].pairs, math.nan) == (
+  assert paired.verdict(found[1].pairs, math.nan) == (
       'same difference in all pairs')
 
 
 def test_groups_with_unfinished_runs_have_no_best(arms):
   arms[3].runs.popitem()
-  marked, best = arms_lib.chosen(arms, ['mu'])
+  marked, best = groups.chosen(arms, ['mu'])
   assert [arm.label for arm in best] == ['MOON, beta 0.1, mu 5']
   assert marked[5].published
+
+
+# Finding finished runs.
+
+FEDAVG = Config(dataset='digits', algorithm='fedavg', num_rounds=2)
+
+
+def of(configs, found):
+  return [found.get(groups.key(config)) for config in configs]
+
+
+def test_runs_are_found_by_what_decides_their_results(tmp_path):
+  """A mu without effect, the directory and the hardware do not count."""
+  invented_runs.write(tmp_path, FEDAVG, [.1, .2])
+  found = groups.find([tmp_path])
+  same = dataclasses.replace(FEDAVG, mu=5., lanes=2, checkpoint_every=1,
+                             data_dir='elsewhere')
+  other = dataclasses.replace(FEDAVG, seed=1)
+  run, none = of([same, other], found)
+  assert none is None and run.summary['test_accuracy'] == .2
+  assert [line['test_accuracy'] for line in run.lines] == [.1, .2]
+
+
+def test_runs_that_exclude_clients_are_others(tmp_path):
+  """--on_nan may change when a run resumes, but it changes groups."""
+  skips = dataclasses.replace(FEDAVG, on_nan='skip_client')
+  for config, accuracy in (FEDAVG, .1), (skips, .2):
+    invented_runs.write(tmp_path, config, [accuracy])
+  found = of([FEDAVG, skips], groups.find([tmp_path]))
+  assert [run.summary['test_accuracy'] for run in found] == [.1, .2]
+
+
+def test_the_first_directory_counts(tmp_path):
+  for name, accuracy in (('a', .1), ('b', .2)):
+    (tmp_path / name).mkdir()
+    invented_runs.write(tmp_path / name, FEDAVG, [accuracy])
+  found = groups.find([tmp_path / 'b', tmp_path / 'a'])
+  assert of([FEDAVG], found)[0].summary['test_accuracy'] == .2
+
+
+def test_configurations_of_other_versions_are_read(tmp_path):
+  path = invented_runs.write(tmp_path, FEDAVG, [.1])
+  content = json.loads((path / 'config.json').read_text())
+  del content['shuffle'], content['workdir']
+  content |= {'inputs': {}, 'a_later_flag': 1}
+  (path / 'config.json').write_text(json.dumps(content))
+  assert of([FEDAVG], groups.find([tmp_path]))[0]
+
+
+def test_unfinished_and_diverged_runs(tmp_path):
+  path = invented_runs.write(tmp_path, FEDAVG, [.1])
+  (path / 'summary.json').unlink()
+  assert not groups.find([tmp_path])
+  (path / 'diverged.json').write_text('{"error": "NaN", "rounds": 1}')
+  run, = groups.find([tmp_path]).values()
+  assert run.state.kind == 'diverged' and run.state.reason == 'NaN'
+
+
+@pytest.mark.parametrize('name', [
+    'config.json', 'metrics.jsonl', 'summary.json'])
+def test_damaged_files_are_errors(name, tmp_path):
+  path = invented_runs.write(tmp_path, FEDAVG, [.1])
+  (path / name).write_text('{\n')
+  with pytest.raises(UserError, match=f'{name}.* must .*restore it from a'):
+    groups.find([tmp_path])
+
+
+def test_a_missing_directory_is_an_error(tmp_path):
+  with pytest.raises(UserError, match='no must be a directory .*--runs name'):
+    groups.find([tmp_path / 'no'])
+
+
+def test_normalized_configurations_can_be_commands():
+  config = dataclasses.replace(FEDAVG, mu=5., temperature=2.)
+  assert '--mu' not in groups.normalized(config).command()
+  assert '--temp' not in groups.normalized(config).command()

@@ -1,0 +1,175 @@
+"""The looks of AMENDMENT.md: part 1 is tested after 4, 5 and 8 pairs.
+
+Each look has its share of the error (Bonferroni). Between the looks counts are
+interim and have no verdict.
+"""
+
+from collections.abc import Sequence
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats as scipy_stats
+
+from experiments.full.analysis import Block
+from experiments.full.analysis import last
+from moon_jax.results import paired
+from moon_jax.results import stats
+
+ROUNDS = (1, 2, 3, 5, 10, 15, 20, 50, 100)  # whose differences are shown
+_NUM_DRAWS = 100_000  # of the next difference
+
+
+class Look(NamedTuple):
+  """A test after some pairs, with its share of the error."""
+
+  pairs: int
+  level: float
+
+
+LOOKS = (Look(4, .02), Look(5, .02), Look(8, .01))
+
+
+class State(NamedTuple):
+  """What the looks say about some pairs.
+
+  Attributes:
+    number: the look that was reached last, from 1; 0 before the first.
+    look: this look, or the first one.
+    verdict: "ahead", "behind" or "open"; open before the first look.
+    is_interim: whether there are other pairs than those of the look.
+  """
+
+  number: int
+  look: Look
+  verdict: str
+  is_interim: bool
+
+
+def differences(blocks: Sequence[Block]) -> np.ndarray:
+  """Returns MOON - FedAvg after the last round, in points, by pair."""
+  return np.array([last(block.new) - last(block.baseline) for block in blocks])
+
+
+def state(d: np.ndarray) -> State:
+  """Returns the look that pairs have reached, and its verdict.
+
+  A look follows only if the interval of the one before contains 0.
+
+  Args:
+    d: differences in the order of their seeds.
+  """
+  number, verdict = 0, 'open'
+  for look in LOOKS:
+    if len(d) < look.pairs or verdict != 'open':
+      break
+    number += 1
+    low, high = paired.interval(d[:look.pairs], look.level)
+    verdict = 'ahead' if low > 0 else 'behind' if high < 0 else 'open'
+  look = LOOKS[max(number, 1) - 1]
+  return State(number, look, verdict, not number or len(d) != look.pairs)
+
+
+def sentence(blocks: Sequence[Block]) -> str:
+  """Returns the verdict of the last look, or that counts are interim."""
+  d = differences(blocks)
+  found = state(d)
+  size = f'{d.mean():+.1f} points over {len(d)} pairs'
+  if not found.number:
+    return (f'interim: {size}; the first look is after {LOOKS[0].pairs} '
+            'pairs.')
+  d = d[:found.look.pairs]
+  low, high = paired.interval(d, found.look.level)
+  interval = (f'{d.mean():+.1f} points over {len(d)} pairs '
+              f'({_percent(found.look.level)} interval '
+              f'{stats.interval_text(low, high)}, look {found.number})')
+  later = f' Interim: {size}.' if found.is_interim else ''
+  if found.verdict == 'open':
+    final = ', final' if found.number == len(LOOKS) else ''
+    return f'open{final}: {interval}.{later}'
+  # The same look without pair 0, which was known before it was planned.
+  rest = [x for block, x in zip(blocks, d) if block.seed]
+  low, high = paired.interval(rest, found.look.level)
+  holds = low > 0 if found.verdict == 'ahead' else high < 0
+  only = '' if holds else ' This holds only with pair 0.'
+  return f'MOON is {found.verdict}, {interval}.{only}{later}'
+
+
+def table(blocks: Sequence[Block]) -> list[list[str]]:
+  """Returns the rows of a table: with and without pair 0."""
+  d = differences(blocks)
+  found = state(d)
+  level = _percent(found.look.level)
+  rows = [['pairs', 'mean difference, points', '95% interval, unadjusted',
+           f'{level} interval', 'one more pair ends it'], ['---'] * 5]
+  names = {'all': d, 'without pair 0': np.array(
+      [x for block, x in zip(blocks, d) if block.seed])}
+  for name, values in names.items():
+    if not len(values):
+      continue
+    chance = (next_ends(values, found.look.level)
+              if found.verdict == 'open' else math.nan)
+    interim = ', interim' * found.is_interim
+    rows.append([
+        f'{len(values)}, {name}{interim}',
+        stats.mean_and_std(values, 2, sign='+'),
+        *(stats.interval_text(*paired.interval(values, of), 2)
+          for of in (paired.LEVEL, found.look.level)),
+        '' if math.isnan(chance) else f'{100 * chance:.0f}%'])
+  return rows
+
+
+def next_ends(d: np.ndarray, level: float) -> float:
+  """Returns the probability that one more pair moves the interval away from 0.
+
+  It is the share of draws from the posterior predictive distribution of the
+  next difference: normal differences with the usual non-informative prior give
+  a t distribution with n - 1 degrees of freedom.
+
+  Args:
+    d: the differences so far.
+    level: of the interval.
+
+  Returns:
+    The probability; NaN for a single difference.
+  """
+  n = len(d)
+  if n < 2:
+    return math.nan
+  draws = np.random.default_rng(0).standard_t(n - 1, _NUM_DRAWS)
+  drawn = d.mean() + d.std(ddof=1) * math.sqrt(1 + 1 / n) * draws
+  total, squares = d.sum() + drawn, (d**2).sum() + drawn**2
+  means = total / (n + 1)
+  std = np.sqrt(np.maximum(squares - (n + 1) * means**2, 0) / n)
+  half = scipy_stats.t.ppf(1 - level / 2, n) * std / math.sqrt(n + 1)
+  return float(np.mean(np.abs(means) > half))
+
+
+def by_round(blocks: Sequence[Block]
+             ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Returns mean differences by round and their pointwise 95% band, [T] each.
+
+  The band is NaN for a single pair.
+  """
+  d_ST = np.stack([block.new - block.baseline for block in blocks])
+  means = d_ST.mean(0)
+  if len(d_ST) < 2:
+    return means, np.full_like(means, np.nan), np.full_like(means, np.nan)
+  half = (scipy_stats.t.ppf(1 - paired.LEVEL / 2, len(d_ST) - 1)
+          * d_ST.std(0, ddof=1) / math.sqrt(len(d_ST)))
+  return means, means - half, means + half
+
+
+def round_table(blocks: Sequence[Block]) -> list[list[str]]:
+  """Returns the rows of a table of differences after some rounds."""
+  means, low, high = by_round(blocks)
+  rows = [['after round', 'difference, points', '95% interval, pointwise'],
+          ['---'] * 3]
+  return rows + [
+      [str(r), f'{means[r - 1]:+.2f}',
+       stats.interval_text(low[r - 1], high[r - 1], 2)]
+      for r in ROUNDS if r <= len(means)]
+
+
+def _percent(level):
+  return f'{100 * (1 - level):g}%'

@@ -1,1 +1,0 @@
-"""Looks at the directories of runs: python -m moon_jax.inspect."""

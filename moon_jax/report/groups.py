@@ -1,0 +1,491 @@
+"""Arms: runs that differ only in their seeds, and their comparison.
+
+`report` makes the arms of a table from its plan, `compare` from the runs that
+it reads.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import math
+import pathlib
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from moon_jax.config import Config
+from moon_jax.errors import UserError
+from moon_jax.report import table_file
+from moon_jax.report.table_file import Block
+from moon_jax.report.table_file import Published
+from moon_jax.report.table_file import Table
+from moon_jax.results import paired
+from moon_jax.results import read
+from moon_jax.results import stats
+from moon_jax.results.paired import Comparison
+from moon_jax.results.read import Run
+from moon_jax.rundir.identity import FREE_FIELDS
+from moon_jax.sweep import grid
+from moon_jax.sweep import table as sweep_table
+from moon_jax.sweep import values
+
+Key = tuple[str, ...]
+Seeds = tuple[int, ...]
+
+NO_VALUE = '–'  # of a setting without effect
+SEEDS = 'seed', 'partition_seed'
+NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
+         'fednova': 'FedNova', 'solo': 'SOLO', 'moon': 'MOON',
+         'centralized': 'all data in one place'}
+_ACCURACY = 'test_accuracy'
+_MAX_NAMED = 3  # settings whose defaults a label names
+# Settings that change no model: files, speed, and what is recorded. The content
+# of files counts instead, by its hash; and --on_nan may exclude clients.
+_IGNORED = {*SEEDS, *FREE_FIELDS, 'eval_every', 'eval_on', 'client_eval_every',
+            'metrics', 'epoch_losses', 'keep_best', 'save_local_models'
+            } - {'on_nan'}
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+  """Runs that differ only in their seeds.
+
+  Attributes:
+    settings: those in which arms differ, as text.
+    runs: the runs that count, one for each seed. Never runs that diverged.
+    others: runs that do not count: diverged, unfinished or repeated.
+  """
+
+  settings: dict[str, str]
+  runs: dict[Seeds, Run]
+  others: list[Run]
+
+  @property
+  def label(self) -> str:
+    """The settings."""
+    return ' '.join(f'{name}={value}' for name, value in self.settings.items()
+                    if value != NO_VALUE) or 'all runs'
+
+  def values(self, measure: str = _ACCURACY, num_rounds: int = 1
+             ) -> dict[Seeds, float]:
+    """Returns the mean of a metric over the last evaluated rounds, by seed.
+
+    Args:
+      measure: the metric; test_accuracy is in percent.
+      num_rounds: how many rounds; fewer if the run has fewer.
+    """
+    scale = 100 if measure == _ACCURACY else 1
+    return {seed: scale * stats.mean_of_last(found, num_rounds)
+            for seed, run in self.runs.items()
+            if (found := run.values(measure))}
+
+  def curves(self, measure: str = _ACCURACY) -> np.ndarray:
+    """Returns a metric by seed and round [S, T]; NaN where it was not measured.
+    """
+    length = max((len(run.lines) for run in self.runs.values()), default=0)
+    curves_ST = np.full((len(self.runs), length), np.nan)
+    scale = 100 if measure == _ACCURACY else 1
+    for curve_T, run in zip(curves_ST, self.runs.values()):
+      for round_, value in run.series(measure):
+        curve_T[round_ - 1] = scale * value
+    return curves_ST
+
+  def summaries(self, name: str) -> list[float]:
+    """Returns a number of summary.json, of the runs that have it."""
+    return [run.summary[name] for run in self.runs.values()
+            if name in run.summary]
+
+
+@dataclasses.dataclass(frozen=True)
+class TableArm(Arm):
+  """One row of a table.
+
+  Attributes:
+    config: of the first run.
+    seeds: of all runs, ended or not.
+    published: the values published for these settings.
+    baseline: settings of the arm to which this one is compared.
+    axes: settings that vary within its block.
+    named: the settings in its label.
+  """
+
+  config: Config
+  seeds: tuple[Seeds, ...]
+  published: tuple[Published, ...]
+  baseline: dict[str, Any]
+  axes: tuple[str, ...] = ()
+  named: tuple[str, ...] = ()
+
+  @property
+  def label(self) -> str:
+    """The method, and the settings `named`."""
+    return ', '.join([self.settings['algorithm'], *(
+        f'{name} {self.settings[name]}' for name in self.named)])
+
+  @property
+  def num_ended(self) -> int:
+    """The number of runs that finished or diverged."""
+    return len(self.runs) + len(self.others)
+
+  def of_measure(self, measure: str) -> list[Published]:
+    """Returns the published values of a measure."""
+    return [value for value in self.published if value.measure == measure]
+
+
+def compare(new: Arm, base: Arm, num_rounds: int = 1) -> Comparison | None:
+  """Compares the test accuracies of arms over their common seeds, in points.
+
+  Args:
+    new: the arm whose difference is positive if it is better.
+    base: the baseline.
+    num_rounds: see `Arm.values`.
+
+  Returns:
+    None without common seeds.
+  """
+  ours, theirs = (arm.values(num_rounds=num_rounds) for arm in (new, base))
+  seeds = [seed for seed in ours if seed in theirs]
+  return paired.without_equal(paired.compare(
+      [ours[seed] for seed in seeds],
+      [theirs[seed] for seed in seeds])) if seeds else None
+
+
+# ------------------------------------------------------- arms of runs, as read
+
+
+def of_runs(runs: Sequence[Run]) -> list[Arm]:
+  """Returns the arms of runs, in the order of their first runs.
+
+  The runs that count are those that have finished or, if none has, those that
+  have not and did not diverge.
+  """
+  names = differing(runs)
+  grouped: dict[tuple[str, ...], list[Run]] = {}
+  for run in runs:
+    grouped.setdefault(_shown(run, names), []).append(run)
+  arms = []
+  for shown, members in grouped.items():
+    finished = [run for run in members if run.state.kind == 'finished']
+    counted: dict[Seeds, Run] = {}
+    # A repeated seed is no further evidence; its longest run counts.
+    for run in finished or [
+        run for run in members if run.state.kind != 'diverged']:
+      seeds = tuple(run.config[name] for name in SEEDS)
+      if seeds not in counted or len(run.lines) > len(counted[seeds].lines):
+        counted[seeds] = run
+    arms.append(Arm(dict(zip(names, shown)), counted, [
+        run for run in members
+        if not any(run is other for other in counted.values())]))
+  return arms
+
+
+def differing(runs: Sequence[Run]) -> list[str]:
+  """Returns the settings in which runs differ, besides seeds.
+
+  A setting without effect, such as mu of fedavg, differs from no other value.
+  """
+  inputs = {f'content of {name}' for run in runs for name in run.inputs}
+  names = [*(name for name in Config().to_dict() if name not in _IGNORED),
+           *sorted(inputs)]
+  table = [_shown(run, names) for run in runs]
+  return [name for name, column in zip(names, zip(*table))
+          if len({*column} - {NO_VALUE}) > 1]
+
+
+def _shown(run, names):
+  """Returns the values of settings, and hashes of input files, as text."""
+  from moon_jax.algorithms import unused  # imports JAX
+
+  try:
+    without_effect = unused.unused(run.settings)
+  except (UserError, KeyError, TypeError):
+    without_effect = {}  # user-defined code is not here
+  contents = {f'content of {name}': str(value)
+              for name, value in run.inputs.items()}
+  return tuple(
+      NO_VALUE if name in without_effect else values.show(run.config[name])
+      if name in run.config else contents.get(name, NO_VALUE)
+      for name in names)
+
+
+def by_settings(arms: Sequence[Arm]) -> list[Arm]:
+  """Returns the arms sorted by their settings, numbers by their value.
+
+  The names of directories end with hashes: their order means nothing.
+  """
+  def key(text):
+    try:
+      return 0, float(text), ''
+    except ValueError:
+      return 1, 0., text
+
+  return sorted(arms, key=lambda arm: [*map(key, arm.settings.values())])
+
+
+def named_baseline(arms: Sequence[Arm], name: str = '') -> Arm:
+  """Returns the arm that others are compared with.
+
+  Args:
+    arms: all of them.
+    name: one of the arm's settings; by default fedavg, or the first arm.
+
+  Raises:
+    UserError: if not exactly one arm has `name`.
+  """
+  if not name:
+    return next((arm for arm in arms
+                 if arm.settings.get('algorithm') == 'fedavg'), arms[0])
+  matching = [arm for arm in arms if name in arm.label.split()
+              or name in arm.settings.values()]
+  if len(matching) != 1:
+    raise UserError(
+        f'--baseline={name} must be a setting of one group, got '
+        f'{len(matching)}; the groups are '
+        + '; '.join(arm.label for arm in arms))
+  return matching[0]
+
+
+def is_comparable(new: Arm, base: Arm) -> bool:
+  """Returns whether arms are evaluated on the same examples."""
+  return all(new.settings.get(name) == base.settings.get(name)
+             for name in ('dataset', 'content of dataset', 'eval_examples'))
+
+
+# ----------------------------------------------------------- arms of a table
+
+
+def key(config: Config, inputs: Mapping[str, str] | None = None) -> Key:
+  """Returns a value that is equal for configurations that give equal results.
+
+  Settings without effect on the run do not count, unlike in the name of its
+  directory.
+
+  Args:
+    config: the configuration.
+    inputs: hashes of its input files by flag; None reads the files.
+
+  Raises:
+    UserError: if an input file is missing or invalid.
+  """
+  if inputs is None:
+    from moon_jax.training import prepare
+
+    inputs = prepare.inputs_of(config)
+  return (*grid.key(normalized(config)), config.on_nan,
+          *map(str, sorted(inputs.items())))
+
+
+def normalized(config: Config) -> Config:
+  """Returns a configuration where settings without effect have defaults."""
+  from moon_jax.algorithms import unused  # imports JAX
+
+  return dataclasses.replace(config, **{
+      name: getattr(Config, name) for name in unused.unused(config)})
+
+
+def ended(directory: pathlib.Path) -> list[Run]:
+  """Returns the runs in a directory that have finished or diverged.
+
+  Raises:
+    UserError: if there is no such directory, or a file of a run is damaged.
+  """
+  if not directory.is_dir():
+    raise UserError(f'{directory} must be a directory that holds directories '
+                    'of runs, got none; --workdir and --runs name them')
+  runs = (read.read(path.parent)
+          for path in sorted(directory.glob('*/config.json')))
+  return [run for run in runs if run.has_ended]
+
+
+def find(directories: Iterable[pathlib.Path]) -> dict[Key, Run]:
+  """Returns the runs that have ended, by the key of their configuration.
+
+  Args:
+    directories: each holds one work directory per run. If two hold the same
+      run, the first counts.
+
+  Raises:
+    UserError: if a directory is missing, or a file of a run is damaged.
+  """
+  found: dict[Key, Run] = {}
+  for directory in directories:
+    for run in ended(directory):
+      found.setdefault(key(config_of(run), run.inputs), run)
+  return found
+
+
+def config_of(run: Run) -> Config:
+  """Returns the configuration of a run, by any version of the program.
+
+  Raises:
+    UserError: if config.json is damaged.
+  """
+  from moon_jax.simulation import checks  # imports JAX
+
+  try:
+    return checks.validate(dataclasses.replace(run.settings, workdir=''))
+  except (AttributeError, TypeError, UserError) as error:
+    raise UserError(f'{run.path}/config.json must be the configuration of a '
+                    f'run, got: {error}; restore it from a copy, or move the '
+                    'directory away') from error
+
+
+def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
+  """Returns the arms of a table, in the order of its file.
+
+  Args:
+    table: the table.
+    found: runs that have ended, see `find`.
+  """
+  names = list(dict.fromkeys(
+      ['algorithm', *sweep_table.columns(table.sweep)]))
+  grouped: dict[Key, list[tuple[Config, Block]]] = {}
+  for block in table.blocks:
+    for config in block.sweep.configs:
+      same = dataclasses.replace(config, seed=0, partition_seed=-1)
+      grouped.setdefault(key(same), []).append((config, block))
+  arms = []
+  for members in grouped.values():
+    config, block = members[0]
+    runs = {(member.seed, member.partition_seed): found.get(key(member))
+            for member, _ in members}
+    positions = dict.fromkeys(
+        position for member, of in members
+        for position, value in enumerate(table.published)
+        if table_file.is_for(value, member, of))
+    settings = dict(zip(names, sweep_table.shown(config, names)))
+    settings['algorithm'] = NAMES.get(config.algorithm, config.algorithm)
+    arms.append(TableArm(
+        settings, {seed: run for seed, run in runs.items()
+                   if run and run.state.kind != 'diverged'},
+        [run for run in runs.values() if run and run.state.kind == 'diverged'],
+        config, tuple(runs),
+        tuple(table.published[position] for position in positions),
+        block.baseline, block.sweep.axes))
+  return [dataclasses.replace(arm, named=_named(arm, arms)) for arm in arms]
+
+
+def _named(arm, arms):
+  """Returns the settings that an arm's label needs.
+
+  They are those in which arms of its method differ, without flags' defaults if
+  there are many such settings; and those in which the method differs from most
+  arms.
+  """
+  same = [other for other in arms
+          if other.config.algorithm == arm.config.algorithm]
+  varied = [name for name in arm.settings if name != 'algorithm' and len(
+      {other.settings[name] for other in same} - {NO_VALUE}) > 1]
+
+  def is_named(name, value):
+    if name in varied:
+      return len(varied) <= _MAX_NAMED or value != values.show(
+          getattr(Config, name))
+    return name != 'algorithm' and value != (_usual(name, arms) or value)
+
+  return tuple(name for name, value in arm.settings.items()
+               if value != NO_VALUE and is_named(name, value))
+
+
+def _usual(name, arms):
+  """Returns the value of most arms that read a setting, or ''."""
+  counts = Counter(arm.settings[name] for arm in arms
+                   if arm.settings[name] != NO_VALUE)
+  value, count = counts.most_common(1)[0]
+  return value if 2 * count > counts.total() else ''
+
+
+def baseline_of(arm: TableArm, arms: Sequence[TableArm]) -> TableArm | None:
+  """Returns the arm to which `arm` is compared; None if it is one itself.
+
+  The baseline has the settings `arm.baseline` and agrees with `arm` in the
+  other settings that are shown and that both methods read.
+  """
+  if not arm.baseline or _has(arm, arm.baseline):
+    return None
+  return next((other for other in arms if _has(other, arm.baseline) and all(
+      value == other.settings[name] or name in arm.baseline
+      or NO_VALUE in (value, other.settings[name])
+      for name, value in arm.settings.items())), None)
+
+
+def _has(arm, settings):
+  return all(getattr(arm.config, name) == value
+             for name, value in settings.items())
+
+
+def chosen(arms: Sequence[TableArm], best_of: Sequence[str]
+           ) -> tuple[list[TableArm], list[TableArm]]:
+  """Chooses the best arm among arms that differ in some settings only.
+
+  The best has the highest mean test accuracy after the last round, as published
+  values were chosen. The others lose their published values, which are those of
+  the best. Arms with unfinished runs have no best.
+
+  Args:
+    arms: the arms.
+    best_of: the settings.
+
+  Returns:
+    All arms, and the best ones among them.
+  """
+  grouped: dict[tuple[str, ...], list[int]] = {}
+  for i, arm in enumerate(arms):
+    if set(best_of) & set(arm.axes):
+      same = tuple(value for name, value in arm.settings.items()
+                   if name not in best_of)
+      grouped.setdefault(same, []).append(i)
+  arms, best = list(arms), []
+  for group in grouped.values():
+    finished = [i for i in group if arms[i].runs]
+    if len(group) == 1 or not finished or any(
+        arms[i].num_ended < len(arms[i].seeds) for i in group):
+      continue
+    top = max(finished, key=lambda i: float(
+        np.mean(list(arms[i].values().values()))))
+    best.append(arms[top])
+    for i in set(group) - {top}:
+      arms[i] = dataclasses.replace(arms[i], published=())
+  return arms, best
+
+
+class Compared(NamedTuple):
+  """An arm and its baseline.
+
+  Attributes:
+    arm, baseline: the arms.
+    pairs: differences in points over the common seeds; None if there are none.
+    holm_p: p-value of the paired t test, adjusted for all comparisons.
+    published: the published difference in points, or None.
+  """
+
+  arm: TableArm
+  baseline: TableArm
+  pairs: Comparison | None
+  holm_p: float
+  published: float | None
+
+
+def with_baselines(arms: Sequence[TableArm]) -> list[Compared]:
+  """Compares test accuracies after the last round, paired over seeds.
+
+  Args:
+    arms: the arms of a table; those without baseline are left out.
+  """
+  found = []
+  for arm in arms:
+    if baseline := baseline_of(arm, arms):
+      ours, theirs = (of.of_measure('accuracy') for of in (arm, baseline))
+      found.append(Compared(
+          arm, baseline, compare(arm, baseline), math.nan,
+          ours[0].value - theirs[0].value
+          if len(ours) == len(theirs) == 1 else None))
+  tested = [i for i, compared in enumerate(found)
+            if compared.pairs and not math.isnan(compared.pairs.p_value)]
+  adjusted = paired.holm([found[i].pairs.p_value for i in tested])
+  for i, p_value in zip(tested, adjusted):
+    found[i] = found[i]._replace(holm_p=p_value)
+  return found

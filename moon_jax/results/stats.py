@@ -1,0 +1,96 @@
+"""Endpoints of runs, means and spreads over runs, and their texts.
+
+Endpoints are of one run: its best value, the mean of its last rounds, its
+rounds to a target. `moon_jax.results.paired` compares runs.
+"""
+
+from collections.abc import Sequence
+import math
+import statistics
+
+import numpy as np
+
+LAST = 10  # rounds whose mean is the second endpoint
+
+
+def mean_of_last(values: Sequence[float], num_rounds: int = LAST) -> float:
+  """Returns the mean of the last values, of all values if there are fewer.
+
+  Args:
+    values: one for each evaluated round, one or more.
+    num_rounds: how many evaluated rounds.
+  """
+  return statistics.fmean(values[-num_rounds:])
+
+
+def best(values: Sequence[float]) -> tuple[int, float]:
+  """Returns the position of the highest value, the first of equal ones, and it.
+  """
+  position = int(np.argmax(values))
+  return position, float(values[position])
+
+
+def first_reached(values: Sequence[float], target: float, window: int = 1
+                  ) -> int | None:
+  """Returns the position of the first value that reaches a target.
+
+  Args:
+    values: one for each evaluated round.
+    target: in the same unit; a value that is equal reaches it.
+    window: the running median of this many values counts instead of a value.
+      The first `window` - 1 positions have no median.
+
+  Returns:
+    The position, from 0, or None if the target is never reached (censored).
+  """
+  for end in range(window, len(values) + 1):
+    if np.median(values[end - window:end]) >= target:
+      return end - 1
+  return None
+
+
+def mean_curve(curves_ST: np.ndarray
+               ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Returns rounds, means and sample standard deviations over runs, [T] each.
+
+  Only rounds that all runs have evaluated count, which may be none.
+
+  Args:
+    curves_ST: a metric by run and round, NaN where it was not measured.
+  """
+  rounds = (np.flatnonzero(np.isfinite(curves_ST).all(0)) if len(curves_ST)
+            else np.zeros(0, int))
+  values = curves_ST[:, rounds]
+  std = values.std(0, ddof=1) if len(values) > 1 else np.zeros(len(rounds))
+  means = values.mean(0) if len(values) else np.zeros(0)
+  return rounds + 1, means, std
+
+
+def mean_and_std(values: Sequence[float], digits: int, scale: float = 1.,
+                 missing: str = '', sign: str = '') -> str:
+  """Formats a mean and, of two values or more, the sample standard deviation.
+
+  Args:
+    values: the values.
+    digits: decimal places.
+    scale: factor, such as 100 for percent.
+    missing: the text without values.
+    sign: '+' to show the sign of a positive mean.
+  """
+  if not len(values):
+    return missing
+  std = (f' ± {scale * statistics.stdev(values):.{digits}f}'
+         if len(values) > 1 else '')
+  return f'{scale * statistics.fmean(values):{sign}.{digits}f}{std}'
+
+
+def interval_text(low: float, high: float, digits: int = 1) -> str:
+  """Formats a confidence interval, '' if it is unknown."""
+  return '' if math.isnan(low) else f'{low:+.{digits}f} to {high:+.{digits}f}'
+
+
+def p_text(value: float | None) -> str:
+  """Formats a p-value, '' if it is unknown."""
+  if value is None or math.isnan(value):
+    return ''
+  return f'{value:.3f}' if value >= .001 else '< 0.001'

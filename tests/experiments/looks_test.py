@@ -1,0 +1,105 @@
+"""The looks of AMENDMENT.md, on made-up runs."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments.full import analysis
+from experiments.full import looks
+from experiments.full import questions
+from experiments.full import report
+
+
+def blocks(differences, num_rounds=100):
+  """FedAvg at 60 in all rounds; MOON is behind by 5 in round 1."""
+  made = []
+  for seed, d in enumerate(differences):
+    new = np.full(num_rounds, 60. + d)
+    new[0] = 55.
+    made.append(analysis.Block(seed, np.full(num_rounds, 60.), new))
+  return made
+
+
+@pytest.mark.parametrize('d, number, verdict, is_interim', [
+    ([2., 2.1, 1.9], 0, 'open', True),
+    ([2., 2.1, 1.9, 2.], 1, 'ahead', False),
+    ([-2., -2.1, -1.9, -2.], 1, 'behind', False),
+    ([2., 0., -1., 2.], 1, 'open', False),
+    ([2., 1., 0., 1., 1.1], 2, 'open', False),
+    ([2., 1., 0., 1., 1.1, 1.], 2, 'open', True),
+    ([2., 2.1, 1.9, 2., -9.], 1, 'ahead', True),  # the verdict stays
+    ([2., 0., 1., 1.1, .9, 1., 1., 1.], 3, 'ahead', False),
+    ([2., 0., -1., 1., -1., 0., 1., 1.], 3, 'open', False)])
+def test_a_look_follows_while_the_verdict_is_open(
+    d, number, verdict, is_interim):
+  found = looks.state(np.array(d))
+  assert (found.number, found.verdict, found.is_interim) == (
+      number, verdict, is_interim)
+
+
+def test_the_levels_are_those_of_the_looks():
+  """0.02: t(3, .99) = 4.541; 0.01: t(7, .995) = 3.499."""
+  assert looks.LOOKS == ((4, .02), (5, .02), (8, .01))
+  d = np.array([1., 2., 3., 4.])
+  half = 4.541 * d.std(ddof=1) / 2
+  assert looks.paired.interval(d, .02) == pytest.approx(
+      (2.5 - half, 2.5 + half), abs=1e-3)
+  d = np.array([1., 2., 3., 4.] * 2)
+  half = 3.499 * d.std(ddof=1) / math.sqrt(8)
+  assert looks.paired.interval(d, .01)[0] == pytest.approx(
+      2.5 - half, abs=1e-3)
+
+
+@pytest.mark.parametrize('d, text', [
+    ([1.9, .5, .4], 'interim: +0.9 points over 3 pairs; the first look'),
+    ([2., 2.1, 1.9, 2.], 'MOON is ahead, +2.0 points over 4 pairs (98% inter'),
+    ([2., 0., -1., 2.], 'open: +0.8 points over 4 pairs (98% interval -'),
+    ([2., 0., -1., 1., -1., 0., 1., 1.], 'open, final: +0.4 points over 8'),
+    ([2., 1., 0., 1., 1.1, 4.], 'Interim: +1.5 points over 6 pairs')])
+def test_sentences(d, text):
+  assert text in looks.sentence(blocks(d))
+
+
+def test_a_verdict_that_needs_pair_0_says_so():
+  only = [1.3, 1.1, 1., .4]
+  assert 'is ahead' in looks.sentence(blocks(only))
+  assert 'only with pair 0' in looks.sentence(blocks(only))
+  assert 'only with' not in looks.sentence(blocks([2., 2.1, 1.9, 2.]))
+
+
+def test_the_probability_that_one_more_pair_ends_it():
+  """Against numerical integration over the next difference."""
+  d, level = np.array([1.5, .4, .9, 1.2]), .02
+  n, scale = 4, d.std(ddof=1) * math.sqrt(1 + 1 / 4)
+  next_ = np.linspace(-20, 20, 4001)
+  density = stats.t.pdf((next_ - d.mean()) / scale, n - 1) / scale
+  ends = [looks.paired.interval([*d, x], level) for x in next_]
+  is_end = np.array([low > 0 or high < 0 for low, high in ends])
+  expected = float((density * is_end).sum() * (next_[1] - next_[0]))
+  assert .05 < expected < .95
+  assert looks.next_ends(d, level) == pytest.approx(expected, abs=.01)
+  assert math.isnan(looks.next_ends(d[:1], level))
+
+
+def test_differences_by_round_begin_in_round_1():
+  means, low, high = looks.by_round(blocks([1., 3.]))
+  assert means[:2].tolist() == [-5., 2.] and len(means) == 100
+  assert (low[0], high[0]) == (-5., -5.)
+  assert low[1] == pytest.approx(2 - 12.706, abs=1e-3)  # t(1, .975) times 1
+  rows = looks.round_table(blocks([1., 3.]))
+  assert [row[0] for row in rows[2:]] == [
+      '1', '2', '3', '5', '10', '15', '20', '50', '100']
+  assert rows[3][1:] == ['+2.00', '-10.71 to +14.71']
+
+
+def test_the_section_has_the_tables(tmp_path):
+  made = blocks([1.9, .5, .4])
+  text, sentence = report.section(questions.SPLIT, made, None)
+  assert sentence.startswith('interim: +0.9 points over 3 pairs')
+  assert '| 3, all, interim | +0.93 ± 0.84 | -1.15 to +3.02 | ' in text
+  assert '| 2, without pair 0, interim | +0.45 ± 0.07 |' in text
+  assert '| 1 | -5.00 |' in text and '98% interval' in text
+  report.draw_differences(made, tmp_path / 'd.png')
+  assert (tmp_path / 'd.png').stat().st_size > 10_000

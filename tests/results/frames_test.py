@@ -1,0 +1,54 @@
+"""Runs as data frames."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+import made_runs
+import moon_jax as mj
+from moon_jax.results import read
+
+
+def test_runs_and_rounds_are_data_frames(tmp_path):
+  made_runs.write(tmp_path / 'a', [.2, .6, .4, .6], algorithm='fedavg')
+  b = made_runs.write(tmp_path / 'b', [.1], is_finished=False, seed=1, mu=3.)
+  (b / 'metrics.jsonl').write_text(
+      '{"round": 1, "train_loss": 2.0, "is_late": true, "clients": {}}\n')
+  runs, rounds = mj.results(tmp_path)
+  assert runs.index.tolist() == [str(tmp_path / name) for name in 'ab']
+  assert runs.state.tolist() == ['finished', 'stopped']
+  first, second = runs.to_dict('records')
+  assert (first['last'], first['best'], first['best_round']) == (.6, .6, 2)
+  assert first['mean_of_last_10'] == pytest.approx(.45)
+  assert (first['rounds'], first['seconds_of_rounds']) == (4, 1.)
+  assert (second['mu'], second['rounds']) == (3., 1)
+  assert math.isnan(second['last'])
+  assert rounds.loc[str(tmp_path / 'a'), 'test_accuracy'].tolist() == [
+      .2, .6, .4, .6]
+  assert rounds.index.names == ['run', 'round'] and len(rounds) == 5
+  assert 'is_late' not in rounds and 'clients' not in rounds
+
+
+def test_runs_without_rounds(tmp_path):
+  path = made_runs.write(tmp_path / 'a', [], is_finished=False)
+  runs, rounds = mj.results(str(path))
+  assert runs.rounds.tolist() == [0] and rounds.empty
+  assert rounds.index.names == ['run', 'round']
+  with pytest.raises(mj.UserError, match='must be, or hold, directories of'):
+    mj.results(tmp_path / 'none')
+
+
+def test_pandas_is_imported_only_for_data_frames():
+  code = ('import sys, moon_jax.train, moon_jax.inspect, moon_jax as mj\n'
+          'assert "pandas" not in sys.modules and callable(mj.results)')
+  subprocess.run([sys.executable, '-c', code], check=True)
+
+
+def test_a_diverged_run_has_a_reason(tmp_path):
+  """Also those of experiments/full, which write a text."""
+  path = made_runs.write(tmp_path / 'a', [.1], is_finished=False)
+  (path / 'diverged.txt').write_text('a NaN\n')
+  state = read.read(path).state
+  assert (state.kind, state.reason) == ('diverged', 'a NaN')
