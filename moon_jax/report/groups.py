@@ -384,13 +384,13 @@ def _named(arm, arms):
     if name in varied:
       return len(varied) <= _MAX_NAMED or value != values.show(
           getattr(Config, name))
-    return name != 'algorithm' and value != (_usual(name, arms) or value)
+    return name != 'algorithm' and value != (usual(name, arms) or value)
 
   return tuple(name for name, value in arm.settings.items()
                if value != NO_VALUE and is_named(name, value))
 
 
-def _usual(name, arms):
+def usual(name: str, arms: Sequence[Arm]) -> str:
   """Returns the value of most arms that read a setting, or ''."""
   counts = Counter(arm.settings[name] for arm in arms
                    if arm.settings[name] != NO_VALUE)

@@ -11,8 +11,6 @@ for runs that shared a machine.
 """
 
 import argparse
-from collections import Counter
-import json
 import os
 import pathlib
 import re
@@ -26,15 +24,9 @@ from moon_jax.errors import UserError
 from moon_jax.report import groups
 from moon_jax.report.groups import NAMES
 from moon_jax.results import stats
-from moon_jax.results.read import Run
-from moon_jax.rundir.identity import FREE_FIELDS
+from moon_jax.sweep import values
 
 LAST = 5  # rounds whose mean is the accuracy of a row
-# A row averages over seeds; hashes of inputs and free fields are not flags that
-# change results.
-_OMITTED = {'seed', 'inputs', *FREE_FIELDS}
-# --algorithm=centralized implies the values of these fields.
-_SET_BY_CENTRALIZED = {'num_clients', 'participation', 'partition'}
 
 
 def method_name(config: dict) -> str:
@@ -78,6 +70,10 @@ def published(config: dict) -> str:
 def markdown(directory: pathlib.Path, has_speed: bool = True) -> str:
   """Returns a Markdown table with one row per method, most accurate first.
 
+  The flags are the method, the settings in which a row differs from most rows,
+  and those of methods that are not the default: they are right beside a flag
+  file for all rows, and without one.
+
   Args:
     directory: holds one work directory for each run.
     has_speed: whether the table has the columns of speed.
@@ -92,97 +88,45 @@ def markdown(directory: pathlib.Path, has_speed: bool = True) -> str:
         f'{directory} must hold directories of finished runs (each with a '
         'summary.json), got none; name the directory above the work '
         'directories')
-  methods: dict[str, list[Run]] = {}
-  for run in runs:
-    methods.setdefault(json.dumps(
-        {name: value for name, value in run.config.items()
-         if name not in _OMITTED} | run.inputs), []).append(run)
   has_published = any(published(run.config) for run in runs)
   columns = ['method', f'test accuracy, mean of the last {LAST} rounds',
              'seeds',
              *(['published, 100 rounds of 10 epochs'] if has_published else []),
              *(['seconds a round', 'examples/s'] if has_speed else []), 'flags']
-  most_common = _most_common_values([run.config for run in runs])
-  rows = [(_means(members, 'test_accuracy'), members)
-          for members in methods.values()]
+  arms = groups.of_runs(runs)
+  rows = [(list(arm.values(num_rounds=LAST).values()), arm) for arm in arms]
   lines = [columns, ['---'] * len(columns)]
-  for means, members in sorted(rows, key=lambda row: -statistics.fmean(row[0])):
-    config = members[0].config
-    over_clients = _means(members, 'test_accuracy_std')
-    line = [method_name(config), stats.mean_and_std(means, 3) + (
-        f' (over clients ± {statistics.fmean(over_clients):.3f})'
-        if len(over_clients) == len(members) else ''),
-            str(len(members)), *([published(config)] if has_published else [])]
+  for found, arm in sorted(rows, key=lambda row: -statistics.fmean(row[0])):
+    config = next(iter(arm.runs.values())).config
+    stds = list(arm.values('test_accuracy_std', LAST).values())
+    line = [method_name(config), stats.mean_and_std(found, 3, .01) + (
+        f' (over clients ± {statistics.fmean(stds):.3f})'
+        if len(stds) == len(found) else ''),
+            str(len(found)), *([published(config)] if has_published else [])]
     if has_speed:
-      line += [f'{_median(members, "seconds_per_round"):.1f}',
-               f'{_median(members, "examples_per_second"):,.0f}']
-    lines.append([*line, f'`{_flags(config, most_common)}`'])
+      seconds, speed = (statistics.median(arm.summaries(name)) for name in (
+          'seconds_per_round', 'examples_per_second'))
+      line += [f'{seconds:.1f}', f'{speed:,.0f}']
+    lines.append([*line, f'`{_flags(arm, arms)}`'])
   return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
 
 
-def _means(runs, name):
-  """Returns a metric's means over the last rounds, of runs that have it."""
-  return [stats.mean_of_last(values, LAST) for run in runs
-          if (values := run.values(name))]
+def _flags(arm, arms):
+  config = groups.normalized(next(iter(arm.runs.values())).settings)
+  default = Config(mu=registry.default_mu(config))
 
+  def is_shown(name, value):
+    shown = arm.settings.get(name)
+    if name == 'algorithm' or shown == groups.NO_VALUE:
+      return False
+    if shown is not None and shown != groups.usual(name, arms):
+      return True
+    return name in registry.METHOD_FLAGS and value not in (
+        getattr(default, name), getattr(Config, name))
 
-def _median(runs, name):
-  return statistics.median(run.summary[name] for run in runs)
-
-
-def _most_common_values(configs):
-  """Returns the most common value of each field, as a string.
-
-  Runs whose method ignores a flag do not count for it.
-  """
-  values = {field: Counter(str(config.get(field)) for config in configs
-                           if not _is_ignored(field, config))
-            for field in configs[0]}
-  return {field: counts.most_common(1)[0][0] if counts else ''
-          for field, counts in values.items()}
-
-
-def _flags(config, most_common):
-  """Returns --algorithm and the flags that differ from the most common ones.
-
-  Flags that only some algorithms read are left out if the value is both the
-  most common one and the default, or if the algorithm ignores them: the flags
-  are then right with a flag file for all runs, and without one.
-  """
-  algorithm = config['algorithm']
-  defaults = method_defaults(config)
-  reference = most_common | {
-      name: default if default == most_common[name] else None
-      for name, default in defaults.items()}
-  omitted = _OMITTED | {'algorithm'}
-  if algorithm == 'centralized':
-    omitted |= _SET_BY_CENTRALIZED
-  flags = [f'--{name}={value}' for name, value in config.items()
-           if name not in omitted and str(value) != reference.get(name)
-           and not _is_ignored(name, config)]
-  return ' '.join([f'--algorithm={algorithm}', *flags])
-
-
-def default_mu(config: dict) -> float:
-  """Returns the value of --mu that the run's method uses without the flag."""
-  return registry.default_mu(_method_fields(config))
-
-
-def method_defaults(config: dict) -> dict[str, str]:
-  """Returns the defaults of the flags that only some methods read."""
-  defaults = Config().to_dict() | {'mu': default_mu(config)}
-  return {name: str(defaults[name]) for name in registry.METHOD_FLAGS}
-
-
-def _is_ignored(name, config):
-  return name in registry.METHOD_FLAGS and name not in registry.method(
-      _method_fields(config)).flags
-
-
-def _method_fields(config):
-  return Config(algorithm=config['algorithm'],
-                contrastive=config['contrastive'],
-                aggregation=config['aggregation'])
+  return ' '.join([f'--algorithm={config.algorithm}', *(
+      f'--{name}={values.show(value)}'
+      for name, value in config.to_dict().items() if is_shown(name, value))])
 
 
 _TABLE_IN_DOCUMENT = re.compile(
