@@ -130,6 +130,15 @@ def test_settings_without_effect_do_not_differ(tmp_path):
                     'algorithm=moon mu=1']
 
 
+def test_runs_that_exclude_clients_are_others(tmp_path):
+  """Not repeated seeds of runs that stop at the first NaN."""
+  for name, on_nan in ('a', 'stop'), ('b', 'skip_client'):
+    made_runs.write(tmp_path / name, on_nan=on_nan)
+  found = [read.read(path) for path in read.find([str(tmp_path)])]
+  assert [arm.label for arm in groups.of_runs(found)] == [
+      'on_nan=stop', 'on_nan=skip_client']
+
+
 def test_lanes_and_evaluations_are_not_settings(tmp_path):
   for seed, fields in enumerate(({}, {'lanes': 2}, {'eval_every': 2})):
     made_runs.write(tmp_path / str(seed), seed=seed, **fields)

@@ -248,6 +248,15 @@ def test_configurations_of_other_versions_are_read(tmp_path):
   assert of([FEDAVG], groups.find([tmp_path]))[0]
 
 
+def test_a_run_that_was_extended_has_not_ended_before_its_last_round(tmp_path):
+  """summary.json is of the rounds before --num_rounds was raised."""
+  path = invented_runs.write(tmp_path, FEDAVG, [.1, .2])
+  assert groups.find([tmp_path])
+  summary = json.loads((path / 'summary.json').read_text())
+  (path / 'summary.json').write_text(json.dumps(summary | {'rounds': 1}))
+  assert not groups.find([tmp_path])
+
+
 def test_unfinished_and_diverged_runs(tmp_path):
   path = invented_runs.write(tmp_path, FEDAVG, [.1])
   (path / 'summary.json').unlink()
