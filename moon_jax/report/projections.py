@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from moon_jax.cli import file_command
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
@@ -184,15 +185,15 @@ def main(argv: Sequence[str]) -> None:
                       'there are fewer)')
   parser.add_argument('--out', type=pathlib.Path, required=True,
                       metavar='FILE.svg', help='the file to write')
-  args = parser.parse_args(argv[1:])
-  try:
-    found = _read_all(args.runs, args.data_dir, args.examples)
-    args.out.write_text(_figure(found).svg, encoding='utf-8')
-  except (OSError, UserError) as error:
-    parser.error(str(error))
+  file_command.start(parser, _run, argv[1:])
+
+
+def _run(arguments):
+  found = _read_all(arguments.runs, arguments.data_dir, arguments.examples)
+  arguments.out.write_text(_figure(found).svg, encoding='utf-8')
   for row in (_TABLE[1], *_rows(found)):
     print(' | '.join(row))
-  print(args.out)
+  print(arguments.out)
 
 
 if __name__ == '__main__':

@@ -11,14 +11,13 @@ for runs that shared a machine.
 """
 
 import argparse
-import os
 import pathlib
 import re
-import signal
 import statistics
 import sys
 
 from moon_jax.algorithms import registry
+from moon_jax.cli import file_command
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.report import groups
@@ -147,34 +146,28 @@ def with_tables(document: pathlib.Path) -> str:
 
 def main(argv: list[str]) -> None:
   """Runs the command; exits with status 2 for invalid arguments or runs."""
-  try:
-    try:
-      _run(argv[1:])
-    finally:
-      sys.stdout.flush()
-  except BrokenPipeError:  # the reader has ended, such as `head -1`
-    os._exit(128 + signal.SIGPIPE)
-
-
-def _run(args):
   parser = argparse.ArgumentParser(
       prog='python -m moon_jax.report.table', description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument('path', type=pathlib.Path, metavar='DIRECTORY|DOCUMENT',
                       help='directory of runs, or Markdown document')
-  path = parser.parse_args(args).path
-  try:
-    if path.is_dir():
-      print(markdown(path))
-    elif path.is_file():
-      path.write_text(with_tables(path), encoding='utf-8')
-    else:
-      raise ValueError(f'the path must be a directory or a document, got {path}'
-                       ', which does not exist')
-  except BrokenPipeError:
-    raise
-  except (OSError, UserError, ValueError) as error:
-    parser.error(str(error))
+  file_command.start(parser, _run, argv[1:])
+
+
+def _run(arguments):
+  path = arguments.path
+  if path.is_dir():
+    print(markdown(path))
+  elif path.is_file():
+    try:
+      text = with_tables(path)
+    except UnicodeDecodeError as error:
+      raise UserError(f'{path} must be a Markdown document, got {error}'
+                      ) from error
+    path.write_text(text, encoding='utf-8')
+  else:
+    raise UserError(f'the path must be a directory or a document, got {path}'
+                    ', which does not exist')
 
 
 if __name__ == '__main__':

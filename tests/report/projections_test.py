@@ -62,8 +62,10 @@ def test_the_command_draws_runs_one_beside_the_other(
 
   monkeypatch.setattr(projections.figures, 'scatter', scatter)
   out = tmp_path / 'z.svg'
-  projections.main(['projections', str(finished), str(finished),
-                    '--examples=150', f'--out={out}'])
+  with pytest.raises(SystemExit) as status:
+    projections.main(['projections', str(finished), str(finished),
+                      '--examples=150', f'--out={out}'])
+  assert not status.value.code
   assert out.read_text().startswith('<svg')
   (title, xy, names), again = panels
   assert title == 'FedAvg' and xy.shape == (150, 2) and len(names) == 150

@@ -120,7 +120,9 @@ def test_tables_in_a_document_are_rewritten(tmp_path):
   document = tmp_path / 'page.md'
   document.write_text(
       'a\n<!-- table: runs -->\nold\n<!-- end of table -->\nb\n')
-  table.main(['', str(document)])
+  with pytest.raises(SystemExit) as status:
+    table.main(['', str(document)])
+  assert not status.value.code
   text = document.read_text()
   assert text.startswith('a\n<!-- table: runs -->\n| method')
   assert text.endswith('|\n<!-- end of table -->\nb\n') and 'old' not in text
