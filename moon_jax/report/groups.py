@@ -31,12 +31,12 @@ from moon_jax.rundir.identity import FREE_FIELDS
 from moon_jax.sweep import grid
 from moon_jax.sweep import table as sweep_table
 from moon_jax.sweep import values
+from moon_jax.sweep.table import NO_VALUE
+from moon_jax.sweep.table import SEEDS
 
 Key = tuple[str, ...]
 Seeds = tuple[int, ...]
 
-NO_VALUE = '–'  # of a setting without effect
-SEEDS = 'seed', 'partition_seed'
 NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
          'fednova': 'FedNova', 'solo': 'SOLO', 'moon': 'MOON',
          'centralized': 'all data in one place'}
@@ -183,16 +183,11 @@ def of_runs(runs: Sequence[Run]) -> list[Arm]:
 
 
 def differing(runs: Sequence[Run]) -> list[str]:
-  """Returns the settings in which runs differ, besides seeds.
-
-  A setting without effect, such as mu of fedavg, differs from no other value.
-  """
+  """Returns the settings in which runs differ, besides seeds."""
   inputs = {f'content of {name}' for run in runs for name in run.inputs}
   names = [*(name for name in Config().to_dict() if name not in _IGNORED),
            *sorted(inputs)]
-  table = [_shown(run, names) for run in runs]
-  return [name for name, column in zip(names, zip(*table))
-          if len({*column} - {NO_VALUE}) > 1]
+  return sweep_table.differing(names, [_shown(run, names) for run in runs])
 
 
 def _shown(run, names):

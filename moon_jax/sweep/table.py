@@ -11,12 +11,12 @@ from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
 
 # Runs that differ only in these settings are replicates, which share a row.
-_REPLICATES = ('seed', 'partition_seed')
+SEEDS = ('seed', 'partition_seed')
 # Settings that are never columns unless they are axes.
-_HIDDEN = {*_REPLICATES, *FREE_FIELDS} - {
+_HIDDEN = {*SEEDS, *FREE_FIELDS} - {
     *flags_with(is_input=True)}
 
-_NO_VALUE = '–'
+NO_VALUE = '–'  # of a setting without effect
 
 
 def markdown(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]) -> str:
@@ -49,7 +49,7 @@ def markdown(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]) -> str:
 def directories(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
                 ) -> str:
   """Returns a Markdown list of the runs and their work directories."""
-  names = [*columns(sweep), *(n for n in _REPLICATES if n in sweep.axes)]
+  names = [*columns(sweep), *(n for n in SEEDS if n in sweep.axes)]
   return '\n'.join(
       f'- {_settings_of(config, names).removeprefix(", ")}: `{run["workdir"]}`'
       for config, run in zip(sweep.configs, summaries)
@@ -65,9 +65,22 @@ def columns(sweep: Sweep) -> list[str]:
   others = [name for name in values.TYPES
             if name not in _HIDDEN and name not in sweep.axes]
   rows = [shown(config, others) for config in sweep.configs]
-  return [*(name for name, column in zip(others, zip(*rows))
-            if len({*column} - {_NO_VALUE}) > 1),
-          *(name for name in sweep.axes if name not in _REPLICATES)]
+  return [*differing(others, rows),
+          *(name for name in sweep.axes if name not in SEEDS)]
+
+
+def differing(names: Sequence[str], rows: Sequence[Sequence[str]]
+              ) -> list[str]:
+  """Returns the settings in which rows differ.
+
+  A setting without effect, such as mu of fedavg, differs from no other value.
+
+  Args:
+    names: of settings.
+    rows: their values as text.
+  """
+  return [name for name, column in zip(names, zip(*rows))
+          if len({*column} - {NO_VALUE}) > 1]
 
 
 def shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
@@ -75,7 +88,7 @@ def shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
   from moon_jax.algorithms import unused  # imports JAX
 
   without_effect = unused.unused(config)
-  return tuple(_NO_VALUE if name in without_effect
+  return tuple(NO_VALUE if name in without_effect
                else values.show(getattr(config, name)) for name in names)
 
 
@@ -94,7 +107,7 @@ def _cells(runs):
 
 def _diverged(sweep, summaries):
   """Returns a list of the runs that diverged, with a blank line before it."""
-  names = [*columns(sweep), *(n for n in _REPLICATES if n in sweep.axes)]
+  names = [*columns(sweep), *(n for n in SEEDS if n in sweep.axes)]
   lines = [
       f'- diverged after {run["rounds"]} rounds'
       f'{_settings_of(config, names)}: {" ".join(run["diverged"].split())}'
@@ -105,7 +118,7 @@ def _diverged(sweep, summaries):
 
 def _settings_of(config, names):
   pairs = [f'{name}={value}' for name, value in zip(names, shown(config, names))
-           if value != _NO_VALUE]
+           if value != NO_VALUE]
   return f', {" ".join(pairs)}' if pairs else ''
 
 
