@@ -70,11 +70,20 @@ def state(d: np.ndarray) -> State:
   return State(number, look, verdict, not number or len(d) != look.pairs)
 
 
+def num_planned(d: np.ndarray) -> int:
+  """Returns the pairs after which there is a verdict or the next look."""
+  found = state(d)
+  if found.verdict != 'open' or found.number == len(LOOKS):
+    return len(d)
+  return LOOKS[found.number].pairs
+
+
 def sentence(blocks: Sequence[Block]) -> str:
   """Returns the verdict of the last look, or that counts are interim."""
   d = differences(blocks)
   found = state(d)
-  size = f'{d.mean():+.1f} points over {len(d)} pairs'
+  size = (f'{d.mean():+.1f} points over {len(d)} '
+          f'pair{"s" * (len(d) > 1)}')
   if not found.number:
     return (f'interim: {size}; the first look is after {LOOKS[0].pairs} '
             'pairs.')

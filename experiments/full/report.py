@@ -96,10 +96,12 @@ def section(question: Question, blocks: list[Block],
   num_diverged = sum(bool(r) for block in blocks for r in block.diverged)
   if num_diverged:
     sentence += f' {num_diverged} of {2 * len(blocks)} runs diverged.'
-  if len(blocks) < question.num_blocks:
-    sentence += (f' {len(blocks)} of {question.num_blocks} blocks so far; '
-                 'unfinished for lack of time.')
   is_split = question is questions.SPLIT
+  num_planned = (looks.num_planned(looks.differences(blocks)) if is_split
+                 else question.num_blocks)
+  if len(blocks) < num_planned:
+    sentence += (f' {len(blocks)} of {num_planned} blocks so far; '
+                 'unfinished for lack of time.')
   parts = [f'### {question.title}',
            f'**{sentence[0].upper()}{sentence[1:]}**', _pairs(question, blocks),
            _tests(question, blocks, holm_p), _published(question, blocks),
@@ -152,9 +154,10 @@ def _tests(question, blocks, holm_p):
 def _published(question, blocks):
   """Returns a table of our last rounds and published means.
 
-  The published runs used other code and unknown splits.
+  The published runs used other code and, but for the paper's, unknown splits.
   """
-  rows = [['published (other code, splits unknown)', 'theirs', 'ours',
+  what = '' if question is questions.SPLIT else ', splits unknown'
+  rows = [[f'published (other code{what})', 'theirs', 'ours',
            'ours - theirs, points', 'p, Welch'], ['---'] * 5]
   for arm, name in ((question.baseline, 'baseline'), (question.new, 'new')):
     ours = [last(getattr(block, name)) for block in blocks]

@@ -62,6 +62,16 @@ def test_sentences(d, text):
   assert text in looks.sentence(blocks(d))
 
 
+@pytest.mark.parametrize('d, num_planned', [
+    ([2.], 4), ([2., 0., -1., 2.], 5), ([2., 2.1, 1.9, 2.], 4),
+    ([2., 1., 0., 1., 1.1, 1.], 8)])
+def test_a_verdict_needs_no_further_pairs(d, num_planned):
+  assert looks.num_planned(np.array(d)) == num_planned
+  _, sentence = report.section(questions.SPLIT, blocks(d), None)
+  unfinished = f'{len(d)} of {num_planned} blocks so far'
+  assert (unfinished in sentence) == (len(d) < num_planned)
+
+
 def test_a_verdict_that_needs_pair_0_says_so():
   only = [1.3, 1.1, 1., .4]
   assert 'is ahead' in looks.sentence(blocks(only))
