@@ -213,8 +213,8 @@ def _rounds(run):
 
 def _clients(run):
   lines = []
-  if run.client_sizes is not None and len(run.client_sizes):
-    sizes = run.client_sizes
+  sizes = run.client_sizes
+  if sizes is not None and len(sizes):
     lines.append(f'clients: {len(sizes):,} with {sizes.min():,} to '
                  f'{sizes.max():,} training examples, median '
                  f'{np.median(sizes):,.0f}')

@@ -434,8 +434,8 @@ def _clients(axes, run):
     axes.set(title='accuracy of each client' + (
         f', round {line["round"]}' if line else ''))
     axes.grid(axis='y', alpha=.3)
-  elif run.client_sizes is not None and len(run.client_sizes):
-    axes.hist(run.client_sizes, bins=min(20, len(run.client_sizes)))
+  elif (sizes := run.client_sizes) is not None and len(sizes):
+    axes.hist(sizes, bins=min(20, len(sizes)))
     axes.set(title='training examples of clients', xlabel='examples',
              ylabel='clients')
   else:

@@ -48,10 +48,6 @@ class Run(NamedTuple):
     lines: of metrics.jsonl.
     summary: of a finished run, else {}.
     state: what it does now.
-    client_sizes: int [C], training examples of each client; None without a
-      readable partition.npz.
-    times_sampled: int [C], rounds of each client so far, if cohorts.txt has
-      fewer than all clients.
   """
 
   path: pathlib.Path
@@ -60,8 +56,27 @@ class Run(NamedTuple):
   lines: list[dict[str, Any]]
   summary: dict[str, Any]
   state: State
-  client_sizes: np.ndarray | None
-  times_sampled: np.ndarray | None
+
+  @property
+  def client_sizes(self) -> np.ndarray | None:
+    """Training examples of each client, int [C]; None if they are unknown."""
+    try:
+      with np.load(self.path / 'partition.npz') as arrays:
+        return arrays['sizes']
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+      return None
+
+  @property
+  def times_sampled(self) -> np.ndarray | None:
+    """Rounds of each client so far, int [C]; None without cohorts.txt."""
+    try:
+      # The file has the cohorts of all rounds from the start on.
+      text = (self.path / 'cohorts.txt').read_text()
+      rows = text.splitlines()[:len(self.lines)]
+      clients = [int(word) for row in rows for word in row.split()]
+      return np.bincount(clients, minlength=int(self.config['num_clients']))
+    except (OSError, ValueError, KeyError, TypeError):
+      return None
 
   @property
   def has_ended(self) -> bool:
@@ -154,8 +169,7 @@ def read(path: pathlib.Path) -> Run:
   return Run(
       path, config,
       inputs if isinstance(inputs, dict) else {}, lines, summary,
-      _state(path, config, lines, summary), _client_sizes(path),
-      _times_sampled(path, config, len(lines)))
+      _state(path, config, lines, summary))
 
 
 def find(arguments: Iterable[str], may_be_empty: bool = False
@@ -290,20 +304,3 @@ def ago(path: pathlib.Path) -> str:
       count = int(seconds // length)
       return f'{count} {unit}{"s" * (count > 1)} ago'
   return f'{int(seconds)} s ago'
-
-
-def _client_sizes(path):
-  try:
-    with np.load(path / 'partition.npz') as arrays:
-      return arrays['sizes']
-  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-    return None
-
-
-def _times_sampled(path, config, num_rounds):
-  try:
-    rows = (path / 'cohorts.txt').read_text().splitlines()[:num_rounds]
-    clients = [int(word) for row in rows for word in row.split()]
-    return np.bincount(clients, minlength=int(config['num_clients']))
-  except (OSError, ValueError, KeyError, TypeError):
-    return None
