@@ -46,7 +46,7 @@ def train(config: Config) -> None:
   processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
   from moon_jax.training import run  # imports scikit-learn, a second
 
-  summary = run.run(config)
+  summary = run.run_validated(config)
   on_examples = (f' on {summary["test_examples"]:,} test examples'
                  if 'test_examples' in summary else '')
   print(f'test accuracy {summary["test_accuracy"]:.4f}{on_examples} after '

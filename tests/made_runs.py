@@ -7,7 +7,7 @@ import numpy as np
 
 from moon_jax.config import Config
 from moon_jax.data import cohort
-from moon_jax.rundir import partition_file
+from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.simulation import checks
 
 CONFIG = Config(dataset='digits', num_clients=3, num_rounds=4)
@@ -42,7 +42,7 @@ def write(path, values=None, is_finished=True, num_clients=3, **fields):
   (path / 'metrics.jsonl').write_text(''.join(
       json.dumps(line(r, value, num_clients)) + '\n'
       for r, value in enumerate(values, 1)))
-  (path / 'partition.npz').write_bytes(partition_file.content(
+  (path / 'partition.npz').write_bytes(workdir_lib.partition_npz(
       [np.arange(5) for _ in range(num_clients)]))
   if is_finished:
     (path / 'summary.json').write_text(json.dumps({

@@ -202,9 +202,9 @@ def _short(path):
 
 def compilation_cache() -> Finding:
   """Finds the directory of compiled programs, and sets it for this process."""
-  from moon_jax.training import together
+  from moon_jax.training import trainer
 
-  together.use_compilation_cache()
+  trainer.use_compilation_cache()
   import jax
 
   directory = pathlib.Path(

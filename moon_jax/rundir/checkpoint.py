@@ -7,12 +7,15 @@ all of them take part, and all must see the same directory.
 
 import collections
 from collections.abc import Callable
+import hashlib
+import json
 import logging
 import pathlib
 import sys
 from typing import Any
 
 import jax
+import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from moon_jax.config import Config
@@ -21,11 +24,7 @@ from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.state import State
 from moon_jax.errors import UserError
 from moon_jax.rundir import client_rows
-from moon_jax.rundir import orbax_logs
 from moon_jax.rundir.client_rows import ClientRows
-from moon_jax.rundir.state_tree import digest
-from moon_jax.rundir.state_tree import shapes
-from moon_jax.rundir.state_tree import to_tree
 
 _MAX_CHARACTERS = 100  # of an error in a message
 
@@ -51,7 +50,7 @@ class Checkpoints:
           'all processes must have the same number of devices for Orbax to '
           'write checkpoints, got different numbers; give each process the '
           'same number, or use --checkpoint_every=0 with a new --workdir')
-    orbax_logs.silence()
+    _silence_orbax()
     self._directory, self._config = directory.absolute(), config
     self._rows = ClientRows(self._directory.with_name('client_state'))
     self._damaged = []
@@ -137,7 +136,7 @@ class Checkpoints:
     Raises:
       UserError: if this or the previous checkpoint cannot be written.
     """
-    tree, step = to_tree(state), int(state.round)
+    tree, step = _to_tree(state), int(state.round)
     metadata = {'note': note, 'sha256': digest(tree, note),
                 'variables_sha256': digest(tree['variables'], {})}
     self._clean({self._newest, step})
@@ -177,12 +176,12 @@ class Checkpoints:
     path = self._directory / str(step)
     metadata = ocp.metadata(path).custom_metadata
     has_rows = 'client_rows' in metadata
-    template = to_tree(like._replace(
+    template = _to_tree(like._replace(
         clients=() if has_rows else client_rows.in_memory(like.clients)))
     tree = ocp.load(path, template)
     if metadata['sha256'] != digest(tree, metadata['note']):
       raise ValueError('its hash differs from that of the saved state')
-    if shapes(tree) != shapes(template):
+    if _shapes(tree) != _shapes(template):
       raise ValueError(
           'it is from another network, algorithm or number of clients')
     if has_rows:
@@ -232,3 +231,53 @@ def first_line(error: Exception) -> str:
   """Returns the type and the first line of an error, shortened."""
   line = str(error).strip().partition('\n')[0][:_MAX_CHARACTERS]
   return f'{type(error).__name__}: {line}' if line else type(error).__name__
+
+
+def digest(tree: Any, note: dict[str, Any]) -> str:
+  """Returns the SHA-256 of a tree's paths and arrays, and of a note."""
+  digest = hashlib.sha256(json.dumps(note, sort_keys=True).encode())
+  for path, x in jax.tree.leaves_with_path(tree):
+    x = np.asarray(x)
+    digest.update(repr(
+        (jax.tree_util.keystr(path), x.dtype.str, x.shape)).encode())
+    digest.update(np.ascontiguousarray(x))
+  return digest.hexdigest()
+
+
+def _to_tree(state):
+  """Returns the state as a dict without empty trees, which Orbax rejects.
+
+  Client state on disk is not part of it; see `moon_jax.rundir.client_rows`.
+  """
+  return {name: x for name, x in state._asdict().items()
+          if jax.tree.leaves(x) and not isinstance(x, DiskClients)}
+
+
+def _shapes(tree: Any) -> Any:
+  """Returns the shape and the type of each array."""
+  return jax.tree.map(lambda x: (np.shape(x), np.asarray(x).dtype), tree)
+
+
+def _silence_orbax():
+  """Silences Orbax for the rest of the process; call it before Orbax is used.
+
+  It logs each step, and each error that it raises with its traceback.
+  """
+  logging.getLogger('absl').setLevel('CRITICAL')
+  _silence_closed_event_loop()
+
+
+def _silence_closed_event_loop():
+  """Hides errors of callbacks to an event loop that Orbax has closed.
+
+  TensorStore makes such callbacks after it has read a damaged file. Orbax has
+  raised the reason by then, and Python would print a second traceback.
+  """
+  logging.getLogger('asyncio').setLevel('CRITICAL')
+  previous_hook = sys.unraisablehook
+
+  def hook(unraisable):
+    if 'Event loop is closed' not in str(unraisable.exc_value):
+      previous_hook(unraisable)
+
+  sys.unraisablehook = hook

@@ -1,12 +1,15 @@
-"""Saves and loads the final global model, as safetensors and with Orbax.
+"""Saves and loads the models of a run, as safetensors and with Orbax.
 
 Examples:
 
     import moon_jax
     model, variables = moon_jax.load('runs/cifar10-moon-0123abcd')
     logits = model(variables, images).logits
+
+    python -m moon_jax.train --init_from=runs/cifar10-fedavg-0123abcd ...
 """
 
+from collections.abc import Callable
 import hashlib
 import json
 import pathlib
@@ -37,6 +40,9 @@ from moon_jax.rundir.workdir import write_atomically
 from moon_jax.version import __version__
 
 _SAFETENSORS, _ORBAX = 'model.safetensors', 'model'
+_OTHER_HASH = 'its hash differs from that of the saved model'
+_FORMS = ('give the work directory of a finished run, its model.safetensors, '
+          'its model/, or one of its checkpoints, such as RUN/checkpoints/10')
 
 
 class TrainedModel(NamedTuple):
@@ -173,21 +179,17 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
       importable. A warning reports that its file has changed.
   """
   path = pathlib.Path(path).expanduser()
-  if (path / _SAFETENSORS).exists():
-    path = path / _SAFETENSORS
-  elif (path / _ORBAX).exists():
-    path = path / _ORBAX
+  path = _final_model(path)
   try:
     if not path.exists():
       raise ValueError('there is no such file')
     if path.is_dir() and not any(path.glob('*METADATA')):
       raise ValueError(f'it holds no {_SAFETENSORS} and no {_ORBAX}/, which a '
                        'run writes at its end')
-    note, variables = (_read_orbax if path.is_dir() else _read_safetensors)(
-        path)
-    expected = note.pop('sha256')
-    if expected != checkpoint.digest(variables, note):
-      raise ValueError('its hash differs from that of the saved model')
+    note, variables = _read(path)
+    if note is None or 'note' in note:
+      raise ValueError('it is not the final model of a run')
+    _check_hash(note, variables)
   except Exception as error:  # safetensors and Orbax raise many kinds
     reason = str(error).strip().partition('\n')[0] or type(error).__name__
     raise UserError(
@@ -220,13 +222,127 @@ def _network(path, note):
       config.get('precision', 'highest'), config.get('convolution', 'im2col'))
 
 
-def _read_safetensors(path):
+def load_initial(path: str) -> Variables:
+  """Returns the initial global model of a run, --init_from, as numpy arrays.
+
+  Args:
+    path: the work directory of a run; model.safetensors, model/ or
+      checkpoints/ROUND in it; or any other safetensors file, whose tensors are
+      named by their path in the tree of variables, such as
+      "params.out.kernel".
+
+  Raises:
+    UserError: if there is no such model, or it is damaged.
+  """
+  root = pathlib.Path(path).expanduser().absolute()
+  try:
+    if not root.exists():
+      raise ValueError('there is no such file or directory')
+    found = _final_model(root)
+    if found == root and (root / 'metrics.jsonl').exists():
+      raise ValueError('the run has no final global model')
+    note, tree = _read(found)
+    if note is None:
+      return tree
+    if 'note' not in note:
+      _check_hash(note, tree)
+      return tree
+    # A checkpoint. Earlier versions saved a hash of the complete state only,
+    # whose types are not known here.
+    expected = note.get('variables_sha256')
+    if expected and expected != checkpoint.digest(tree['variables'], {}):
+      raise ValueError(_OTHER_HASH)
+    return jax.tree.map(lambda x: x[0], tree['variables'])  # of one run
+  except MemoryError:
+    raise
+  except Exception as error:  # safetensors and Orbax raise many kinds
+    raise UserError(f'--init_from={path} must be a model, got an invalid one '
+                    f'({checkpoint.first_line(error)}); {_FORMS}') from error
+
+
+def fingerprint(variables: Variables) -> str:
+  """Returns eight hexadecimal digits that identify names, shapes and values.
+
+  They do not depend on the form of the file.
+  """
+  return checkpoint.digest(variables, {})[:8]
+
+
+def _final_model(path: pathlib.Path) -> pathlib.Path:
+  """Returns the path of the final model in a work directory, or the path."""
+  found = path / _SAFETENSORS, path / _ORBAX
+  return next((model for model in found if model.exists()), path)
+
+
+def _read(path):
+  """Returns the note and the arrays of a model or of a checkpoint.
+
+  The note is None if another program wrote the file.
+  """
+  if path.is_dir():
+    note = ocp.metadata(path.absolute()).custom_metadata
+    return note, jax.tree.map(np.asarray, ocp.load(path.absolute()))
   with safetensors.safe_open(path, framework='numpy') as file:
-    note = json.loads(file.metadata()['moon_jax'])
+    note = (file.metadata() or {}).get('moon_jax')
     flat = {name: file.get_tensor(name) for name in file.keys()}
-  return note, traverse_util.unflatten_dict(flat, sep='.')
+  return note and json.loads(note), traverse_util.unflatten_dict(flat, sep='.')
 
 
-def _read_orbax(path):
-  note = ocp.metadata(path.absolute()).custom_metadata
-  return note, jax.tree.map(np.asarray, ocp.load(path.absolute()))
+def _check_hash(note, variables):
+  """Checks the hash of a model, which it removes from the note."""
+  if note.pop('sha256') != checkpoint.digest(variables, note):
+    raise ValueError(_OTHER_HASH)
+
+
+class BestModels:
+  """The best global models: best/ROUND.safetensors, and best.safetensors.
+
+  A run resumes from any checkpoint that it has kept, so the model that was the
+  best at that checkpoint must still exist. A model is written before the line
+  of its round in metrics.jsonl.
+  """
+
+  def __init__(self, path: pathlib.Path, checkpoints: pathlib.Path):
+    """Stores the paths of the work directory and of its checkpoints."""
+    self._directory = path / 'best'
+    self._result = path / 'best.safetensors'
+    self._checkpoints = checkpoints
+
+  def cut(self, num_rounds: int) -> None:
+    """Removes the models of rounds after `num_rounds`."""
+    for round_number, path in self._files().items():
+      if round_number > num_rounds:
+        path.unlink()
+
+  def save(self, round_number: int, content: bytes,
+           best_round: Callable[[int], int]) -> None:
+    """Writes the model of a round; removes those that no checkpoint needs.
+
+    Args:
+      round_number: of the model, the best so far.
+      content: of the file.
+      best_round: returns the round of the best model of the first n rounds, 0
+        without one.
+    """
+    self._directory.mkdir(exist_ok=True)
+    write_atomically(self.file(round_number), content)
+    saved = [int(path.name) for path in self._checkpoints.glob('*')
+             if path.name.isdigit()]
+    # A signal during an evaluation saves a round before its line is written.
+    needed = {round_number, *(
+        best_round(n) for step in saved for n in (step - 1, step) if n >= 0)}
+    for other, path in self._files().items():
+      if other not in needed:
+        path.unlink()
+
+  def publish(self, content: bytes) -> None:
+    """Writes best.safetensors."""
+    write_atomically(self._result, content)
+
+  def file(self, round_number: int) -> pathlib.Path:
+    """Returns the path of the model of a round."""
+    return self._directory / f'{round_number}.safetensors'
+
+  def _files(self):
+    found = self._directory.glob('*.safetensors')
+    return {int(path.stem): path for path in found if path.stem.isdigit()}

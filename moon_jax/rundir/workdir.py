@@ -2,26 +2,35 @@
 
 from collections.abc import Sequence
 import contextlib
+import io
 import json
 import os
 import pathlib
 import shutil
+import tempfile
 from typing import Any
 
 import numpy as np
 
 from moon_jax.config import Config
+from moon_jax.data import clients as clients_lib
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
-from moon_jax.rundir import file_types
 from moon_jax.rundir import identity
-from moon_jax.rundir import partition_file
 from moon_jax.rundir.metrics_file import MetricsFile
 
 _REQUIRED_IN_SUMMARY = {'rounds', 'test_accuracy', 'best_test_accuracy',
                         'best_round', 'seconds_per_round'}
+
+_FILES = ('config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
+          'metrics.jsonl', 'log.txt', 'summary.json', 'diverged.json',
+          'model.safetensors', 'best.safetensors')
+
+_DIRECTORIES = ('checkpoints', 'client_state', 'model', 'best', 'local_models')
+
+_MANY = 2**21  # examples, from which partition.npz is not compressed
 
 
 class Workdir:
@@ -47,17 +56,13 @@ class Workdir:
   """
 
   def __init__(self, config: Config, inputs: dict[str, str] | None = None,
-               look: bool = True, root: str = 'runs'):
-    """Checks the files in the directory and changes nothing.
+               root: str = 'runs'):
+    """Stores the arguments.
 
     Args:
       config: the configuration.
       inputs: for each flag that names a file, the hash of its content.
-      look: whether to check; only the first of several processes does.
       root: directory of this one, if the configuration names none.
-
-    Raises:
-      UserError: if the directory holds a run of another configuration.
     """
     inputs = inputs or {}
     name = identity.directory_name(config, inputs)
@@ -65,8 +70,23 @@ class Workdir:
     self._config = config
     self._inputs = inputs
     self.metrics = MetricsFile(self.path / 'metrics.jsonl')
-    if look:
-      self._check_run()
+
+  def check(self) -> dict[str, Any] | None:
+    """Checks that the run can begin or resume here; changes nothing.
+
+    Returns:
+      The summary, if the run is finished.
+
+    Raises:
+      UserError: if the directory holds a run of another configuration, or a
+        run that is not finished could not write to it.
+    """
+    self._check_run()
+    summary = self.summary()
+    if summary is None:
+      with self.writing():
+        _check_writable(self.path)
+    return summary
 
   def _check_run(self):
     """Checks that the directory holds this run, or none."""
@@ -114,7 +134,7 @@ class Workdir:
     if self.metrics.is_locked:
       return
     with self.writing():
-      file_types.check(self.path)
+      _check_types(self.path)
       self._check_run()
       self.path.mkdir(parents=True, exist_ok=True)
       self.metrics.lock()
@@ -150,11 +170,17 @@ class Workdir:
       for model in self.path.glob('model*'):  # with Orbax's temporary ones
         if model.name == 'model' or model.suffix.startswith('.orbax'):
           shutil.rmtree(model)
-      write_atomically(self.path / 'partition.npz', partition_file.content(
+      write_atomically(self.path / 'partition.npz', partition_npz(
           clients, client_tests, validation))
       if any(len(cohort) < len(clients) for cohort in cohorts):
         text = cohort_lib.text_of(cohorts)
         write_atomically(self.path / 'cohorts.txt', text.encode())
+
+  def remove_local_models(self) -> None:
+    """Removes the local models of a run with fewer rounds."""
+    with self.writing():
+      if self.local_models.exists():
+        shutil.rmtree(self.local_models)
 
   @contextlib.contextmanager
   def writing(self):
@@ -242,3 +268,67 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
     out.flush()
     os.fsync(out.fileno())
   os.replace(part, path)
+
+
+def partition_npz(clients: Sequence[np.ndarray],
+            client_tests: ClientTests | None = None,
+            validation: np.ndarray | None = None) -> bytes:
+  """Returns the content of an npz file of int32 arrays.
+
+  `sizes` [C] and `indices` [N] hold the training examples of each client,
+  concatenated; `heldout_sizes`, `heldout` and `heldout_part` the held-out ones,
+  and `validation` [V] the validation examples.
+
+  Args:
+    clients: for each client the indices of its training examples.
+    client_tests: the held-out examples of each client, if any.
+    validation: the indices of the validation examples, if any.
+  """
+  indices = clients_lib.joined(clients).astype(np.int32)
+  arrays = {'sizes': clients_lib.sizes(clients).astype(np.int32),
+            'indices': indices}
+  if client_tests is not None:
+    arrays |= {
+        'heldout_sizes': client_tests.sizes.astype(np.int32),
+        'heldout': np.concatenate(client_tests.indices).astype(np.int32),
+        'heldout_part': np.array(client_tests.part)}
+  if validation is not None:
+    arrays['validation'] = np.asarray(validation, np.int32)
+  file = io.BytesIO()
+  # Compressing 10 million indices takes seconds, for a third of 40 MB.
+  save = np.savez_compressed if len(indices) < _MANY else np.savez
+  save(file, **arrays)  # type: ignore[arg-type]
+  return file.getvalue()
+
+
+def _check_types(directory):
+  """Checks that existing paths have the expected types, before any write.
+
+  Raises:
+    UserError: naming the first path of another type.
+  """
+  for name in _FILES:
+    for path in directory / name, directory / f'{name}.part':
+      if os.path.lexists(path) and not path.is_file():
+        raise UserError(
+            f'--workdir={directory}: {path.name} must be a regular file, got '
+            'something else; move it away, or name another directory')
+  for name in _DIRECTORIES:
+    path = directory / name
+    if os.path.lexists(path) and not path.is_dir():
+      raise UserError(
+          f'--workdir={directory}: {path.name} must be a directory, got '
+          'something else; move it away, or name another directory')
+
+
+def _check_writable(directory):
+  """Checks that files can be written to a directory, or that it can be made.
+
+  Raises:
+    OSError: if a temporary directory in it, or in the closest parent that
+      exists, cannot be made.
+  """
+  while not os.path.lexists(directory):
+    directory = directory.parent
+  with tempfile.TemporaryDirectory(dir=directory, prefix='.moon_jax-'):
+    pass

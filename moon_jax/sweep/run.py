@@ -129,8 +129,11 @@ class Units:
         f'--{name}={values.show(getattr(config, name))}' for name in self._axes)
 
   def _prepare(self, config: Config) -> Prepared:
-    try:
-      return prepare.prepare(config, self._load, self._workdir)
+    from moon_jax.simulation import checks  # imports JAX
+
+    try:  # a sweep may be made without `Sweep.grid`, which checks its runs
+      return prepare.prepare(
+          checks.validate(config), self._load, self._workdir)
     except UserError as error:
       raise UserError(f'{self._named(config)}: {error}') from error
 
@@ -209,13 +212,13 @@ class Units:
   def train(self, claimed: Sequence[int], callbacks: Sequence[Callable],
             loggers: Sequence[Callable]) -> None:
     """Trains locked runs, and unlocks them."""
-    from moon_jax.training import together  # imports JAX
+    from moon_jax.training import trainer  # imports JAX
 
     with contextlib.ExitStack() as stack:
       runs = [self.runs[index] for index in claimed]
       for run_ in runs:
         stack.enter_context(contextlib.closing(run_.workdir))
-      results = together.train(
+      results = trainer.train(
           runs, callbacks, specs=[self._specs[index] for index in claimed],
           is_last=False, loggers=loggers)
       for run_, result in zip(runs, results):

@@ -22,7 +22,6 @@ from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import processes
 from moon_jax.models.base import Variables
-from moon_jax.rundir import file_types
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation.federation import Federation
 
@@ -48,9 +47,9 @@ def loaders() -> Loaders:
   """Returns functions that read each file, and print each warning, once."""
 
   def init_variables(path):
-    from moon_jax.rundir import init_from
+    from moon_jax.rundir import export  # imports Orbax, which takes a second
 
-    return init_from.load(path)
+    return export.load_initial(path)
 
   def warn(text):
     print(f'warning: {text}', file=sys.stderr, flush=True)
@@ -60,48 +59,37 @@ def loaders() -> Loaders:
 
 def prepare(config: Config, load: Loaders | None = None,
             root: str = 'runs') -> Prepared:
-  """Checks a configuration and finds its work directory.
+  """Finds the work directory of a run and reads the files that it names.
 
   Args:
-    config: the configuration.
+    config: a configuration that `checks.validate` returned.
     load: reads files; None reads those of this run only.
     root: directory of the work directory, if the configuration names none.
 
   Raises:
     UserError: before anything compiles, if the run is impossible.
   """
-  from moon_jax.simulation import build  # these modules import JAX
-  from moon_jax.simulation import checks
+  from moon_jax.simulation import build  # imports JAX
 
   load = load or loaders()
-  config = checks.validate(config)
   loggers.check(config)
   _warn(config, load.warn)
   cohorts = cohort.make(config)
   inputs = inputs_of(config)
   init_variables = None
   if config.init_from:
-    from moon_jax.rundir import init_from
+    from moon_jax.rundir import export
 
     init_variables = load.init_variables(config.init_from)
-    inputs['init_from'] = init_from.fingerprint(init_variables)
+    inputs['init_from'] = export.fingerprint(init_variables)
   dataset = functools.partial(load.dataset, config.dataset, config.data_dir)
   if sources.varies(config.dataset):
     inputs['dataset'] = dataset().fingerprint()
-  summary = processes.run_on_first_process(
-      lambda: Workdir(config, inputs, root=root).summary())
-  if summary is None:
-    processes.run_on_first_process(lambda: _check_writable(
-        Workdir(config, inputs, look=False, root=root)))
+  workdir = Workdir(config, inputs, root)
   return Prepared(
-      config, Workdir(config, inputs, processes.is_first(), root), summary,
+      config, workdir, processes.run_on_first_process(workdir.check),
       functools.cache(lambda: build.of_valid(
           config, dataset(), cohorts=cohorts, init_variables=init_variables)))
-
-
-def _check_writable(workdir):
-  with workdir.writing():
-    file_types.check_writable(workdir.path)
 
 
 def _warn(config, warn):

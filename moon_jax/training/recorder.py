@@ -1,23 +1,31 @@
-"""Records the rounds of one run in its work directory, with checkpoints."""
+"""Records the rounds of one run in its work directory.
+
+Makes and writes the lines of metrics.jsonl, and saves checkpoints, the best
+models and the local models of the last round.
+"""
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import dataclasses
 import sys
+import time
+from typing import Any
 
 from moon_jax.distributed import processes
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
+from moon_jax.rundir import export
+from moon_jax.rundir import identity
+from moon_jax.rundir.checkpoint import Checkpoints
+from moon_jax.rundir.export import BestModels
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation.records import RoundRecord
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.training import local_models
-from moon_jax.training.metrics_line import is_due
-from moon_jax.training.metrics_line import metrics_line
-from moon_jax.training.metrics_line import needs_local_models
-from moon_jax.training.selection import Selection
+from moon_jax.training import summary as summary_lib
+from moon_jax.training.prepare import fingerprint
 from moon_jax.training.signals import Interrupt
-from moon_jax.view import lines
 from moon_jax.view.progress import Progress
+from moon_jax.view.progress import round_text
 from moon_jax.view.run_log import RunLog
 
 
@@ -33,25 +41,20 @@ class Recorder:
   """
 
   def __init__(self, simulation: Simulation, workdir: Workdir,
-               fingerprints: dict[str, str],
-               callbacks: Sequence[Callable] = (), name: str = '',
-               log: RunLog | None = None):
+               callbacks: Sequence[Callable], name: str, log: RunLog):
     """Stores the arguments; `resume` reads and writes files.
 
     Args:
       simulation: before its first round.
       workdir: the work directory.
-      fingerprints: of "dataset", "partition" and "config", saved with each
-        checkpoint.
       callbacks: see `moon_jax.training.run.run`.
-      name: the beginning of messages about a round, if there are several runs.
-      log: opened once the directory is locked; None for a log that is not
-        written.
+      name: the beginning of messages about a round; '' if there is one run.
+      log: opened once the directory is locked.
     """
     self._config = simulation.federation.config
     self.workdir, self.simulation = workdir, simulation
-    self._fingerprints, self.callbacks = fingerprints, list(callbacks)
-    self._name, self._log = name, log or RunLog()
+    self._fingerprints = _fingerprints(simulation.federation)
+    self.callbacks, self._name, self._log = list(callbacks), name, log
     self._checkpoints = None
     self._selection = Selection(simulation, workdir)
     self.trained: RoundRecord | None = None
@@ -64,11 +67,8 @@ class Recorder:
         self.simulation.rounds_done < self._config.num_rounds
         and not self._selection.is_stopped))
 
-  def resume(self, begin: Callable[[], None]) -> None:
+  def resume(self) -> None:
     """Resumes from the newest intact checkpoint, or begins with round 0.
-
-    Args:
-      begin: writes the first files; called once the existing ones are checked.
 
     Raises:
       UserError: if existing files do not belong to this run.
@@ -77,8 +77,6 @@ class Recorder:
     processes.run_on_first_process(workdir.lock)
     restored = mark = None
     if config.checkpoint_every or workdir.checkpoints.exists():
-      from moon_jax.rundir.checkpoint import Checkpoints  # a second to import
-
       self._checkpoints = Checkpoints(workdir.checkpoints, config)
       if self._checkpoints.newest != processes.run_on_first_process(
           lambda: self._checkpoints.newest):
@@ -90,7 +88,7 @@ class Recorder:
       self._check_same(note['fingerprints'])
       mark = note['metrics']
     processes.run_on_first_process(lambda: workdir.metrics.check(mark))
-    processes.run_on_first_process(begin)
+    processes.run_on_first_process(self._begin)
     if config.checkpoint_every:
       self._checkpoints.open()
     processes.run_on_first_process(lambda: workdir.cut_metrics(mark))
@@ -102,11 +100,16 @@ class Recorder:
       if note['trained']:
         self.trained = RoundRecord(**note['trained'])
 
+  def _begin(self):
+    federation = self.simulation.federation
+    self.workdir.begin(federation.clients, federation.cohorts,
+                       federation.client_tests, federation.validation)
+
   def start(self) -> None:
     """Prepares the directory for further rounds."""
     if self._config.save_local_models and (
         self.simulation.rounds_done < self._config.num_rounds):
-      local_models.clear(self.workdir)
+      processes.run_on_first_process(self.workdir.remove_local_models)
 
   def add(self, outcome: RoundRecord | DivergedError) -> None:
     """Takes the outcome of a round; saves local models if they are due."""
@@ -114,8 +117,8 @@ class Recorder:
       self._diverge(outcome)
       return
     self.trained = outcome
-    if local_models.is_due(self.simulation):
-      local_models.save(self.simulation, self.workdir)
+    if self._is_last_round:
+      self._save_local_models()
 
   def record(self, interrupt: Interrupt, progress: Progress) -> dict | None:
     """Evaluates the trained round, writes its line, and saves if that is due.
@@ -139,7 +142,7 @@ class Recorder:
       line |= self._end_early(line)
     if processes.is_first():
       self.workdir.append_metrics(line)
-      self._log.write(lines.of_round(line, config.num_rounds))
+      self._log.write(round_text(line, config.num_rounds))
     self.trained = None
     if is_due(config.checkpoint_every, line['round'], config):
       with progress.busy(f'round {line["round"]}: saving a checkpoint'):
@@ -163,7 +166,7 @@ class Recorder:
   def _end_early(self, line):
     """Saves and evaluates the local models of the round that stops the run."""
     if self._config.save_local_models:
-      local_models.save(self.simulation, self.workdir)
+      self._save_local_models()
     has_them = 'clients' in line or not self._config.client_eval_every
     return {} if has_them else self.simulation.evaluate_clients()
 
@@ -176,8 +179,29 @@ class Recorder:
       are_saved: whether those that are due have been saved for certain.
     """
     return self.trained is not None and (
-        needs_local_models(self._config, self.simulation.rounds_done)
-        or not are_saved and local_models.is_due(self.simulation))
+        _needs_local_models(self._config, self.simulation.rounds_done)
+        or not are_saved and self._is_last_round)
+
+  @property
+  def _is_last_round(self):
+    """Whether the local models of the trained round are to be saved."""
+    return self._config.save_local_models and (
+        self.simulation.rounds_done == self._config.num_rounds)
+
+  def _save_local_models(self):
+    """Writes local_models/CLIENT.safetensors of each client of the last round.
+
+    Checkpoints do not hold local models. So they are written as soon as the
+    last round is trained, before anything that a signal could interrupt, and
+    before the checkpoint of that round. A run that ends earlier trains the
+    round again.
+    """
+    processes.run_on_first_process(self.workdir.remove_local_models)
+    for client, variables in self.simulation.local_models().items():
+      processes.run_on_first_process(
+          lambda client=client, variables=variables: export.save_local(
+              self.workdir.local_models, self._config,
+              self.simulation.federation.data, client, variables))
 
   @property
   def rounds_saved(self) -> int:
@@ -233,3 +257,149 @@ class Recorder:
       if fingerprints[name] != self._fingerprints[name]:
         raise UserError(f'--workdir={self.workdir.path}: {reason}; '
                         'restore it, or name another --workdir')
+
+
+def _fingerprints(federation):
+  """Returns hashes that identify a run in its checkpoints."""
+  return {
+      'dataset': federation.data.fingerprint(),
+      'partition': fingerprint(
+          federation.clients, federation.client_tests, federation.validation),
+      'config': identity.fingerprint(
+          dataclasses.replace(federation.config, num_rounds=1))}
+
+
+class Selection:
+  """Keeps the best model and decides when to stop.
+
+  All processes take the same decisions; the first one writes the files.
+  """
+
+  def __init__(self, simulation: Simulation, workdir: Workdir):
+    """Stores the arguments; `resume` reads and removes files."""
+    self._config = simulation.federation.config
+    self._simulation = simulation
+    self._workdir = workdir
+    self._models = BestModels(workdir.path, workdir.checkpoints)
+    self._lines: list[dict[str, Any]] = []
+
+  @property
+  def is_stopped(self) -> bool:
+    """Whether --early_stopping ends the run after the lines so far."""
+    return summary_lib.is_stopped(self._config, self._lines)
+
+  def resume(self) -> None:
+    """Begins with the lines in metrics.jsonl; removes models of later rounds.
+    """
+    if not self._config.validation_fraction:
+      return
+
+    def begin():
+      lines = [_short(line) for line in self._workdir.metrics.lines()]
+      with self._workdir.writing():
+        self._models.cut(len(lines))
+      return lines
+
+    self._lines = processes.run_on_first_process(begin)
+
+  def add(self, line: dict[str, Any]) -> None:
+    """Records the line of a round, and saves its model if it is the best.
+
+    Call it before the line is written: a run that is killed in between repeats
+    the round, and replaces or removes the model.
+    """
+    if not self._config.validation_fraction:
+      return
+    self._lines.append(_short(line))
+    best = summary_lib.best_line(self._lines)
+    if not self._config.keep_best or best is not self._lines[-1]:
+      return
+    variables = self._simulation.global_model()  # computed by all processes
+    if processes.is_first():
+      with self._workdir.writing():
+        self._models.save(
+            line['round'], self._encoded(variables), self._best_round)
+
+  def end(self) -> None:
+    """Writes best.safetensors, and prints which round was the best."""
+    line = summary_lib.best_line(self._lines)
+    if line is None or not processes.is_first():
+      return
+    if self._config.keep_best:
+      # Encoded again: a resumed run may have other flags, such as num_rounds.
+      _, variables = export.load(self._models.file(line['round']))
+      with self._workdir.writing():
+        self._models.publish(self._encoded(variables))
+    if self.is_stopped:
+      print(f'stopped after round {len(self._lines)}: no better validation '
+            f'accuracy in {self._config.early_stopping} evaluations')
+    print(f'best validation accuracy {line[summary_lib.ACCURACY]:.4f} after '
+          f'round {line["round"]}, with test accuracy '
+          f'{line["test_accuracy"]:.4f}', flush=True)
+
+  def _encoded(self, variables):
+    return export.to_safetensors(
+        self._config, self._simulation.federation.data, variables)
+
+  def _best_round(self, num_lines):
+    """Returns the round of the best model of the first lines; 0 if none."""
+    line = summary_lib.best_line(self._lines[:num_lines])
+    return line['round'] if line else 0
+
+
+def _short(line):
+  """Returns the fields of a line that decide."""
+  names = 'round', summary_lib.ACCURACY, 'test_accuracy'
+  return {name: line[name] for name in names if name in line}
+
+
+def is_due(every, rounds_done, config):
+  """Returns whether to act after this round; 0 means never."""
+  return every and (
+      rounds_done % every == 0 or rounds_done == config.num_rounds)
+
+
+def _needs_local_models(config, rounds_done):
+  """Returns whether the line of a round may need its local models.
+
+  Checkpoints do not hold them, so such a round is not interrupted before its
+  line is written. Early stopping decides after the evaluation which round is
+  the last one.
+  """
+  may_be_last = config.early_stopping and (
+      config.client_eval_every or config.save_local_models)
+  return bool(may_be_last or is_due(
+      config.client_eval_every, rounds_done, config))
+
+
+def metrics_line(simulation, record, interrupt, progress):
+  """Evaluates a trained round if it is due; returns its line of metrics.jsonl.
+
+  The line has the metrics of training (`simulation.metrics.of_round`), of
+  evaluations (`Evaluator.test`, `Evaluator.test_clients`), the privacy loss
+  (`summary.privacy_spent`) and the times.
+  """
+  start = time.perf_counter()
+  config, done = simulation.federation.config, simulation.rounds_done
+  cohorts = simulation.federation.cohorts[:done]
+  line = {'round': done}
+  has_clients = is_due(config.client_eval_every, done, config)
+  num_test = simulation.federation.num_test
+  if is_due(config.eval_every, done, config):
+    with progress.busy(f'round {done}: evaluating on {num_test:,} examples'):
+      wait = [] if _needs_local_models(config, done) else [interrupt.call]
+      line |= simulation.evaluate(*wait)
+    line |= summary_lib.privacy_spent(config, cohorts)
+  if has_clients:
+    with progress.busy(f'round {done}: evaluating the local models on '
+                       f'{num_test:,} examples'):
+      line |= simulation.evaluate_clients()
+  if simulation.federation.metrics and (
+      clash := line.keys() & record.metrics.keys()):
+    raise UserError(f'--metrics={config.metrics} and --algorithm='
+                    f'{config.algorithm} both record {sorted(clash)[0]}; rename'
+                    ' one of them')
+  line |= record.metrics
+  line['seconds'] = round(record.seconds + time.perf_counter() - start, 4)
+  line['examples_per_second'] = round(record.num_examples / record.seconds, 1)
+  return line

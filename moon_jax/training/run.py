@@ -38,8 +38,6 @@ def run(config: Config, callbacks: Sequence[Callable] = (),
     >>> moon_jax.run(moon_jax.Config(dataset='digits', algorithm='fedavg'),
     ...              callbacks=[lambda simulation, line: print(line)])
   """
-  from moon_jax.training import run_loggers
-
   if not isinstance(config, Config):
     raise UserError('run needs a moon_jax.Config, such as moon_jax.Config('
                     f"dataset='digits'); got a {type(config).__name__}")
@@ -48,14 +46,33 @@ def run(config: Config, callbacks: Sequence[Callable] = (),
                     f'line); got {callbacks!r}. Pass callbacks=[function]')
   start = time.perf_counter()
   cpu_devices.share()
+  from moon_jax.simulation import checks  # imports JAX
+
+  return run_validated(checks.validate(config), callbacks, loggers, start)
+
+
+def run_validated(config: Config, callbacks: Sequence[Callable] = (),
+                  loggers: Sequence[Callable] = (),
+                  start: float | None = None) -> dict[str, Any]:
+  """`run`, for a configuration that `checks.validate` returned.
+
+  Args:
+    config: the configuration.
+    callbacks: see `run`.
+    loggers: see `run`.
+    start: `time.perf_counter()` at which the run began; None for now.
+  """
+  from moon_jax.training import run_loggers
+
+  start = time.perf_counter() if start is None else start
   prepared = prepare.prepare(config)
   if prepared.summary:
     print(f'the run in --workdir={prepared.workdir.path} is complete')
     run_loggers.replay([prepared], loggers)
     return prepared.summary
-  from moon_jax.training import together  # imports JAX
+  from moon_jax.training import trainer  # imports JAX
 
-  result, = together.train([prepared], callbacks, start, loggers=loggers)
+  result, = trainer.train([prepared], callbacks, start, loggers=loggers)
   if isinstance(result, Exception):
     raise result
   return result

@@ -1,4 +1,9 @@
-"""Formats the header that a run prints and the summary that it writes."""
+"""Makes the header that a run prints and the summary that it writes.
+
+The best round, and whether --early_stopping ends the run, follow from the lines
+of metrics.jsonl alone, so that a run that was killed and resumed takes the same
+decisions.
+"""
 
 import platform
 import statistics
@@ -14,8 +19,9 @@ from moon_jax.distributed import processes
 from moon_jax.simulation import evaluation_metrics
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.simulation.simulation import Simulations
-from moon_jax.training import selection
 from moon_jax.version import __version__
+
+ACCURACY = 'validation_accuracy'  # that selects the best model
 
 
 def summarize(simulation: Simulation,
@@ -45,7 +51,7 @@ def summarize(simulation: Simulation,
           m['test_accuracy'] for m in evaluated[-5:]),
       **privacy,
       **last_heldout(metrics),
-      **selection.summary(config, metrics),
+      **of_validation(config, metrics),
       **_last_values(simulation.federation, evaluated[-1]),
       **({'clients_left_out': left_out} if left_out else {}),
       'seconds_per_round': statistics.median(m['seconds'] for m in metrics),
@@ -63,6 +69,42 @@ def summarize(simulation: Simulation,
                    'python': platform.python_version()},
       'command': config.command(),
   }
+
+
+def best_line(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
+  """Returns the line with the best validation accuracy, the earliest of equals.
+
+  None if no line has one.
+  """
+  evaluated = [line for line in lines if ACCURACY in line]
+  return max(evaluated, key=lambda line: line[ACCURACY], default=None)
+
+
+def num_since_best(lines: list[dict[str, Any]]) -> int:
+  """Returns the number of evaluations after that of the best model."""
+  evaluated = [line for line in lines if ACCURACY in line]
+  return len(evaluated) - 1 - int(np.argmax(
+      [line[ACCURACY] for line in evaluated])) if evaluated else 0
+
+
+def is_stopped(config: Config, lines: list[dict[str, Any]]) -> bool:
+  """Returns whether --early_stopping ends the run after these lines."""
+  return 0 < config.early_stopping <= num_since_best(lines)
+
+
+def of_validation(config: Config, lines: list[dict[str, Any]]
+                  ) -> dict[str, Any]:
+  """Returns the fields of summary.json about validation; {} without it."""
+  line = best_line(lines)
+  if line is None:
+    return {}
+  stopped = {'stopped_early': True} if is_stopped(config, lines) else {}
+  return stopped | {
+      'validation_accuracy': [
+          found[ACCURACY] for found in lines if ACCURACY in found][-1],
+      'best_validation_accuracy': line[ACCURACY],
+      'best_validation_round': line['round'],
+      'test_accuracy_of_best_validation': line['test_accuracy']}
 
 
 def last_heldout(metrics: list[dict[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import time
 from typing import Any
 
 from moon_jax.distributed import processes
-from moon_jax.view import lines as lines_lib
 from moon_jax.view.run_log import Copy
 from moon_jax.view.run_log import RunLog
 from moon_jax.view.status import Status
@@ -136,9 +135,52 @@ class Progress:
   def _text(self, lines):
     status = self._status
     if status.num_runs == 1:
-      return lines_lib.of_round(lines[0], status.num_rounds)
-    return lines_lib.of_runs(
+      return round_text(lines[0], status.num_rounds)
+    return runs_text(
         lines, status.rounds_done, status.num_rounds, status.num_runs)
+
+
+def round_text(line: Mapping[str, Any], num_rounds: int) -> str:
+  """Returns the text of a round of a single run.
+
+  Args:
+    line: of metrics.jsonl.
+    num_rounds: of the run.
+  """
+  parts = [f'round {line["round"]}/{num_rounds}']
+  if 'train_loss' in line:
+    parts.append(f'train loss {line["train_loss"]:.4f}')
+  accuracies = [f'{name} accuracy {line[f"{name}_accuracy"]:.4f}'
+                for name in ('test', 'validation')
+                if f'{name}_accuracy' in line]
+  if accuracies:
+    parts.append(', '.join(accuracies))
+  speed = f'{line["examples_per_second"]:,.0f} examples/s'
+  return '  '.join([*parts, speed, f'{line["seconds"]:.1f} s'])
+
+
+def runs_text(lines: Sequence[Mapping[str, Any]], rounds_done: int,
+            num_rounds: int, num_runs: int) -> str:
+  """Returns the text of a round of several runs.
+
+  Args:
+    lines: of metrics.jsonl, of each of the runs.
+    rounds_done: of all runs, with this one.
+    num_rounds: of all runs.
+    num_runs: runs that train together.
+  """
+  seconds = sum(line['seconds'] for line in lines)
+  examples = sum(line['examples_per_second'] * line['seconds']
+                 for line in lines)
+  accuracies = [line['test_accuracy'] for line in lines
+                if 'test_accuracy' in line]
+  parts = [f'{rounds_done}/{num_rounds} rounds of {num_runs} runs']
+  if accuracies:
+    parts.append(f'test accuracy {min(accuracies):.4f} to '
+                 f'{max(accuracies):.4f}')
+  parts += [f'{examples / max(seconds, 1e-9):,.0f} examples/s',
+            f'{seconds:.1f} s']
+  return '  '.join(parts)
 
 
 def memory_in_use() -> dict[str, int]:

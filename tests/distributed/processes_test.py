@@ -11,14 +11,19 @@ import subprocess
 import sys
 import time
 
+from absl import flags as absl_flags
 import jax
 import numpy as np
 import pytest
 
 import moon_jax
+from moon_jax.cli import command_line
+from moon_jax.config import Config
 from moon_jax.distributed import devices as devices_lib
 from moon_jax.distributed import processes
+from moon_jax.engine import lanes
 from moon_jax.errors import UserError
+from moon_jax.training import run as run_lib
 from outcomes import assert_same
 from outcomes import outcome
 
@@ -60,19 +65,26 @@ def run(*args, **kwargs):
   return [out for out, _ in outputs]
 
 
+def run_here(flags, workdir):
+  """Runs the command in this process, on its devices."""
+  values = absl_flags.FlagValues()
+  command_line.define_config(values)
+  values(['train', f'--workdir={workdir}', *flags.split()])
+  run_lib.run(Config(**values.flag_values_dict()))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize('flags', [
     f'{_MOON} --shard_data', pytest.param(_SOLO, marks=pytest.mark.slow),
     pytest.param(_BEST, marks=pytest.mark.slow)])
 def test_several_processes_give_the_results_of_one_and_resume_its_runs(
     flags, tmp_path, compilation_cache):
-  """Both have four lanes on four devices."""
-  cache = compilation_cache
-  run(flags.replace(' --shard_data', ''), tmp_path / 'one', cache)
+  """Both have four lanes; the process of these tests trains alone, too."""
+  run_here(flags.replace(' --shard_data', ''), tmp_path / 'one')
   first, second = run(flags.replace('rounds=4', 'rounds=2'),
-                      tmp_path / 'two', cache, (2, 2))
+                      tmp_path / 'two', compilation_cache, (2, 2))
   assert '4 devices of 2 processes' in first and not second
-  run(flags, tmp_path / 'two', cache)
+  run_here(flags, tmp_path / 'two')
   one = outcome(tmp_path / 'one')
   assert [line['round'] for line in one[0]] == [1, 2, 3, 4]
   assert_same(outcome(tmp_path / 'two'), one, atol=1e-6)
@@ -222,11 +234,18 @@ def test_processes_with_different_numbers_of_devices(
       assert line[name] == pytest.approx(other[name], abs=1e-6)
 
 
+def test_processes_share_the_lanes_evenly():
+  assert lanes.choose(4, 9, num_devices=4, num_processes=2, is_cpu=True) == 4
+  with pytest.raises(UserError, match='multiple of the 2 processes of this run'
+                     ', got --lanes=3'):
+    lanes.choose(3, 9, num_devices=4, num_processes=2, is_cpu=True)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize('flags, devices, why', [
     (_MOON.replace('lanes=4', 'lanes=3'), (2, 2),
      'multiple of the 2 processes of this run, got --lanes=3'),
-    pytest.param(_MOON, (3, 1), '--checkpoint_every=0',
-                 marks=pytest.mark.slow)])
+    (_MOON, (3, 1), '--checkpoint_every=0')])
 def test_flags_that_several_processes_do_not_support(
     flags, devices, why, tmp_path, compilation_cache):
   for process in start(flags, tmp_path / 'run', compilation_cache, devices):

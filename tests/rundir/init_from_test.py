@@ -17,7 +17,6 @@ from moon_jax.data import sources
 from moon_jax.errors import UserError
 from moon_jax.rundir import checkpoint
 from moon_jax.rundir import export
-from moon_jax.rundir import init_from
 from moon_jax.simulation import build
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
@@ -43,10 +42,10 @@ def digits():
 @pytest.mark.parametrize('form', _FORMS)
 def test_each_form_gives_the_same_bits_and_evaluation(form, finished, digits):
   path, summary = finished
-  variables = init_from.load(str(path / form))
+  variables = export.load_initial(str(path / form))
   _, expected = mj.load(path)
   jax.tree.map(np.testing.assert_array_equal, variables, expected)
-  assert init_from.fingerprint(variables) == init_from.fingerprint(expected)
+  assert export.fingerprint(variables) == export.fingerprint(expected)
   simulation = Simulation(build.federation(
       CONFIG, digits, init_variables=variables))
   jax.tree.map(
@@ -106,7 +105,7 @@ def test_batch_statistics_are_taken_from_each_form(tmp_path, digits):
   checkpoints.save(state_lib.on_host(state._replace(round=jnp.int32(2))), {})
   checkpoints.close()
   for form in _FORMS:
-    loaded = init_from.load(str(tmp_path / form))
+    loaded = export.load_initial(str(tmp_path / form))
     jax.tree.map(np.testing.assert_array_equal, loaded, variables)
     assert jax.tree.structure(loaded) == jax.tree.structure(variables)
 
@@ -161,7 +160,7 @@ def test_files_of_others_and_damaged_ones(finished, tmp_path):
   flat = safetensors.numpy.load_file(path / 'model.safetensors')
   safetensors.numpy.save_file(flat, tmp_path / 'own.safetensors')
   jax.tree.map(np.testing.assert_array_equal,
-               init_from.load(str(tmp_path / 'own.safetensors')),
+               export.load_initial(str(tmp_path / 'own.safetensors')),
                mj.load(path)[1])
   content = bytearray((path / 'model.safetensors').read_bytes())
   content[-3] ^= 1
@@ -176,4 +175,4 @@ def test_files_of_others_and_damaged_ones(finished, tmp_path):
   for name in ('changed.safetensors', 'cut.safetensors', 'empty', 'begun',
                'nothing', '2'):
     with pytest.raises(UserError, match=f'init_from=.*{name} must be a model'):
-      init_from.load(str(tmp_path / name))
+      export.load_initial(str(tmp_path / name))

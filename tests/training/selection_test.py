@@ -10,10 +10,10 @@ import moon_jax
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.data import split
-from moon_jax.rundir.best_models import BestModels
+from moon_jax.rundir.export import BestModels
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.training import run
-from moon_jax.training import selection
+from moon_jax.training import summary
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp', algorithm='fedavg', num_clients=4,
@@ -35,15 +35,15 @@ def lines_of(*accuracies):
     ((.5, .7, .7), 2, 1), ((.5, None, .7, None, .6, .7, .1), 3, 3)])
 def test_the_earliest_of_the_best_counts(accuracies, best, since):
   lines = lines_of(*accuracies)
-  found = selection.best(lines)
+  found = summary.best_line(lines)
   assert (found and found['round']) == best
-  assert selection.num_since_best(lines) == since
+  assert summary.num_since_best(lines) == since
   for patience in 1, 2, 3, 4:
     config = Config(early_stopping=patience)
-    assert selection.is_stopped(config, lines) == (since >= patience)
-  assert not selection.is_stopped(Config(), lines)
+    assert summary.is_stopped(config, lines) == (since >= patience)
+  assert not summary.is_stopped(Config(), lines)
   if best:
-    assert selection.summary(Config(), lines)[
+    assert summary.of_validation(Config(), lines)[
         'test_accuracy_of_best_validation'] == 1 - accuracies[best - 1]
 
 
@@ -105,39 +105,41 @@ def test_the_best_model_has_the_accuracies_of_its_round(whole):
     assert (logits.argmax(1) == labels).mean() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize('cut', ['before the best line', 'after the best model',
-                                 'after the best line', 'at the end'])
 def test_an_interrupted_run_leaves_the_same_files(
-    cut, whole, tmp_path, monkeypatch):
+    whole, tmp_path, monkeypatch):
+  """It is interrupted where its best model is written, and at its end."""
   expected = outcome(whole)
   best = expected[1]['best_validation_round']
+  cuts = ['before the best line', 'after the best model',
+          'after the best line', 'at the end', 'nowhere']
   append, save = Workdir.append_metrics, BestModels.save
   publish = BestModels.publish
 
+  def end(where, round_number=best):
+    if cuts[0] == where and round_number == best:
+      raise KeyboardInterrupt
+
   def append_and_end(self, line):
-    if line['round'] == best and cut == 'before the best line':
-      raise KeyboardInterrupt
+    end('before the best line', line['round'])
     append(self, line)
-    if line['round'] == best and cut == 'after the best line':
-      raise KeyboardInterrupt
+    end('after the best line', line['round'])
 
   def save_and_end(self, round_number, *rest):
     save(self, round_number, *rest)
-    if round_number == best and cut == 'after the best model':
-      raise KeyboardInterrupt
+    end('after the best model', round_number)
 
   def publish_and_end(self, content):
     publish(self, content)
-    if cut == 'at the end':
-      raise KeyboardInterrupt
+    end('at the end')
 
-  with monkeypatch.context() as changed:
-    changed.setattr(Workdir, 'append_metrics', append_and_end)
-    changed.setattr(BestModels, 'save', save_and_end)
-    changed.setattr(BestModels, 'publish', publish_and_end)
+  monkeypatch.setattr(Workdir, 'append_metrics', append_and_end)
+  monkeypatch.setattr(BestModels, 'save', save_and_end)
+  monkeypatch.setattr(BestModels, 'publish', publish_and_end)
+  while len(cuts) > 1:
     with pytest.raises(KeyboardInterrupt):
       run.run(at(tmp_path))
-  assert not (tmp_path / 'summary.json').exists()
+    assert not (tmp_path / 'summary.json').exists()
+    del cuts[0]
   run.run(at(tmp_path))
   assert outcome(tmp_path) == expected
 

@@ -8,7 +8,7 @@ import pytest
 from moon_jax.algorithms import accounting
 from moon_jax.config import Config
 from moon_jax.simulation.records import RoundRecord
-from moon_jax.training import metrics_line
+from moon_jax.training import recorder
 from moon_jax.training import summary as summary_lib
 
 ACCURACIES = (.1, .9, None, .3, .4, .5, .6, .7)
@@ -50,7 +50,7 @@ def test_the_last_round_is_always_due(every, due):
   """To be evaluated and saved; never where it is never."""
   config = Config(num_rounds=5)
   assert [t for t in range(1, 6)
-          if metrics_line.is_due(every, t, config)] == due
+          if recorder.is_due(every, t, config)] == due
 
 
 def test_a_round_has_spent_what_the_rounds_up_to_it_have():
@@ -62,7 +62,7 @@ def test_a_round_has_spent_what_the_rounds_up_to_it_have():
         rounds_done=done, federation=types.SimpleNamespace(
             config=config, cohorts=cohorts, num_test=9, metrics={}),
         evaluate=lambda wait: {'test_accuracy': .5})
-    line = metrics_line.metrics_line(
+    line = recorder.metrics_line(
         simulation,
         RoundRecord({'train_loss': 1.}, {}, num_examples=30, seconds=2.),
         types.SimpleNamespace(call=None),

@@ -15,7 +15,7 @@ from moon_jax.simulation.evaluator import Evaluator
 from moon_jax.simulation.simulation import Simulations
 from moon_jax.training import prepare
 from moon_jax.training import run
-from moon_jax.training import together
+from moon_jax.training import trainer
 from moon_jax.training.signals import Interrupt
 
 _CLOCK = 'seconds', 'examples_per_second'
@@ -34,7 +34,7 @@ def train(directory, seeds=range(NUM_RUNS)):
   if len(configs) == 1:
     return [run.run(configs[0])]
   load = prepare.loaders()
-  return together.train([prepare.prepare(config, load) for config in configs])
+  return trainer.train([prepare.prepare(config, load) for config in configs])
 
 
 def files(directory, seed):
