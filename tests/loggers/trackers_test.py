@@ -57,6 +57,14 @@ def test_wandb_offline(tmp_path, monkeypatch):
   assert not any('validation_loss' in row for row in history)
 
 
+def install(monkeypatch, name, **members):
+  """Installs a package that stands in for a tracker."""
+  module = types.ModuleType(name)
+  module.__dict__.update(members)
+  module.__spec__ = types.SimpleNamespace(origin=f'{name}.py')
+  monkeypatch.setitem(sys.modules, name, module)
+
+
 @pytest.mark.parametrize('saved, arrived', [(3, 2), (2, 3), (3, 3), (0, 0)])
 def test_wandb_misses_no_round_that_did_not_arrive(
     saved, arrived, tmp_path, monkeypatch):
@@ -77,14 +85,64 @@ def test_wandb_misses_no_round_that_did_not_arrive(
     def finish(self):
       pass
 
-  wandb = types.ModuleType('wandb')
-  wandb.init, wandb.Settings = Run, dict
-  wandb.__spec__ = types.SimpleNamespace(origin='wandb.py')
-  monkeypatch.setitem(sys.modules, 'wandb', wandb)
+  install(monkeypatch, 'wandb', init=Run, Settings=dict)
   history.update({number: {} for number in range(1, arrived + 1)})
   state = log(mj.loggers.WandB(), tmp_path, {'id': 'run7', 'round': saved},
               (1, 2, 3, 4))
   assert list(history) == [1, 2, 3, 4] and state['round'] == 4
+
+
+@pytest.mark.parametrize('saved, arrived', [(3, 2), (2, 3)])
+def test_mlflow_misses_no_round_that_did_not_arrive(
+    saved, arrived, tmp_path, monkeypatch):
+  history = list(range(1, arrived + 1))  # rounds on the server
+
+  class Client:
+
+    def __init__(self, uri):
+      assert uri == 'uri'
+
+    def update_run(self, run_id, status):
+      assert (run_id, status) == ('run7', 'RUNNING')
+
+    def get_metric_history(self, run_id, name):
+      return [types.SimpleNamespace(step=step) for step in history]
+
+    def log_batch(self, run_id, metrics):
+      assert run_id == 'run7'
+      history.extend({step for *_, step in metrics})
+
+    def set_terminated(self, run_id):
+      assert run_id == 'run7'
+
+  install(monkeypatch, 'mlflow', MlflowClient=Client)
+  install(monkeypatch, 'mlflow.entities', Metric=lambda *values: values,
+          Param=lambda *values: values)
+  log(mj.loggers.MLflow(tracking_uri='uri'), tmp_path,
+      {'id': 'run7', 'round': saved}, (1, 2, 3, 4))
+  assert history == [1, 2, 3, 4]
+
+
+def test_aim_continues_its_run(tmp_path, monkeypatch):
+  history = {}  # hash of a run -> rounds
+
+  class Run(dict):
+
+    def __init__(self, run_hash=None, **_):
+      self.hash = run_hash or f'run{len(history)}'
+      self.rounds = history.setdefault(self.hash, [])
+
+    def track(self, value, name, step):
+      if name == 'train_loss':
+        self.rounds.append((step, value))
+
+    def close(self):
+      pass
+
+  install(monkeypatch, 'aim', Run=Run)
+  monkeypatch.setattr(time, 'sleep', lambda _: None)
+  resumed(mj.loggers.Aim, tmp_path)
+  assert history == {'run0': [(r, 1 / r) for r in range(1, 6)]}
 
 
 def wandb_history(path):

@@ -1,8 +1,13 @@
 """A fingerprint identifies a run across machines and versions."""
 
 import dataclasses
+import pathlib
+
+import pytest
 
 from moon_jax.config import Config
+from moon_jax.errors import UserError
+from moon_jax.rundir.identity import check_same_run
 from moon_jax.rundir.identity import EARLIER_VALUES
 from moon_jax.rundir.identity import fingerprint
 
@@ -31,3 +36,28 @@ def test_later_fields_keep_earlier_fingerprints():
              for name, value in EARLIER_VALUES.items())
   assert fingerprint(Config(eval_examples=5)) != '594f5a83'
   assert fingerprint(Config(precision='tf32')) != '594f5a83'
+
+
+_COSINE = dict(learning_rate_schedule='cosine')
+_FILE = {'inputs': {'partition_file': '0a'}}
+
+
+@pytest.mark.parametrize('old, new, why', [
+    ({}, {}, ''), ({}, dict(num_rounds=9), ''), (_COSINE, _COSINE, ''),
+    ({}, dict(on_nan='skip_client', lanes=3, quiet=True), ''),
+    ({}, dict(num_rounds=7), 'must be at least the 8 of the run'),
+    (_COSINE, _COSINE | dict(num_rounds=9), 'must be the 8 of .*=cosine'),
+    (dict(on_nan='skip_client'), {}, 'may have excluded clients'),
+    (dict(mu=1.), {}, r'--mu=1.0 \(now -1.0\)\.'),
+    (_FILE, {}, '--partition_file= had other content'),
+    ({'inputs': ['0a']}, {}, 'must map flags to hashes'),
+    ({'num_rounds': None}, {}, 'must be at least the None')])
+def test_only_the_same_run_resumes(old, new, why):
+  config = Config(num_rounds=8).to_dict()
+  check = lambda: check_same_run(
+      pathlib.Path('run'), config | old, Config(**config | new), {})
+  if why:
+    with pytest.raises(UserError, match=why):
+      check()
+  else:
+    check()
