@@ -23,7 +23,7 @@ from absl import app
 from absl import flags
 import pooch
 
-from moon_jax.data.sources.shakespeare import LETTERS
+from moon_jax.data.sources.leaf import LETTERS
 
 _STRIDE = flags.DEFINE_integer(
     'stride', 10, 'Characters between the starts of two inputs; LEAF has 1.',

@@ -107,8 +107,8 @@ def _check(arguments: argparse.Namespace) -> int:
   names = names or checking.find(data_dir)
   if not names and any(pathlib.Path(data_dir).glob('train/*.json')):
     raise UserError(f'{data_dir} holds files of LEAF; name the data set: '
-                    f'moon-jax data check {data_dir} NAME, with femnist, '
-                    'shakespeare or celeba')
+                    f'moon-jax data check {data_dir} NAME, with femnist or '
+                    'shakespeare')
   if not names:
     print(f'{data_dir} holds none of {", ".join(catalog.ENTRIES)}. Download '
           f'one: moon-jax data get NAME --data_dir={data_dir}. Or name '

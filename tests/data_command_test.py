@@ -110,7 +110,8 @@ def test_get_needs_space(run, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize('name, status, text', [
     ('digits', 0, 'Next: moon-jax train --dataset=digits --algorithm'),
-    ('celeba', 2, 'preprocess.sh'),
+    ('femnist', 2, '--dataset=hf:flwrlabs/femnist'),
+    ('shakespeare', 2, 'preprocess.sh'),
     ('cifar', 2, 'NAME must be one of digits, '),
 ])
 def test_get_of_data_sets_without_download(run, name, status, text, tmp_path):
@@ -155,7 +156,7 @@ def test_check_of_an_empty_directory(run, tmp_path, monkeypatch):
   for name in 'cifar10', 'tiny_imagenet', 'svhn', 'femnist':
     status, out, _ = run('check', tmp_path, name)
     assert status == 1 and f'{name} in {tmp_path}: missing' in out
-    assert 'ownload' in out or 'unpack' in out
+    assert 'ownload' in out or 'preprocess.sh' in out
 
 
 def test_check_of_user_data(run, tmp_path):

@@ -11,7 +11,7 @@ import dataclasses
 from typing import Any
 
 DATASETS = ('digits', 'cifar10', 'cifar100', 'tiny_imagenet', 'mnist',
-            'fashion_mnist', 'svhn', 'shakespeare', 'femnist', 'celeba',
+            'fashion_mnist', 'svhn', 'shakespeare', 'femnist',
             'breast_cancer', 'npz', 'npy')
 
 HUGGINGFACE = 'hf:'  # before the name of a data set of Hugging Face

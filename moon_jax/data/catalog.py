@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from moon_jax.data.io.file_formats import PublishedDataset
+from moon_jax.data.io.published import PublishedDataset
 from moon_jax.data.sources import cifar
 from moon_jax.data.sources import mnist
 from moon_jax.data.sources import svhn
@@ -13,9 +13,8 @@ class Download(NamedTuple):
   """A published file."""
 
   url: str
-  checksum: str  # md5 in hexadecimal, or sha256:HEXADECIMAL
+  checksum: str  # md5 in hexadecimal
   directory: str = ''  # where it is written, relative to --data_dir
-  is_unpacked: bool = False  # whether its files are also written there
 
 
 class Entry(NamedTuple):
@@ -107,15 +106,13 @@ ENTRIES = {
             Download(f'{svhn.SVHN.url}{name}', md5, 'svhn')
             for name, md5 in svhn.SVHN.layouts[0].md5.items()),
         megabytes=246, disk_megabytes=246, flags=_IMAGES),
-    # The checksum is that of TensorFlow Federated's load_data.
     'femnist': Entry(
-        'FEMNIST, 3,400 writers', '671,585, 77,483', '28x28x1', '62',
+        'FEMNIST, about 3,500 writers', 'by file', '28x28x1', '62',
         'no license stated (from NIST Special Database 19)', _LEAF,
-        downloads=(Download(
-            'https://storage.googleapis.com/tff-datasets-public/'
-            'fed_emnist.tar.bz2', 'sha256:fe1ed5a502cea3a952eb105920bff8cffb328'
-            '36b5173cb18a57a32c3606f3ea0', is_unpacked=True),),
-        megabytes=170, disk_megabytes=3_000,
+        by_hand='run data/femnist/preprocess.sh -s niid --sf 1.0 -k 0 -t sample'
+        ' of LEAF (https://github.com/TalwalkarLab/leaf), or train on the copy '
+        'of the Hugging Face Hub: --dataset=hf:flwrlabs/femnist,'
+        'test_fraction=0.1',
         flags=f'{_NATURAL} --num_clients=3400 --participation=0.003'),
     'shakespeare': Entry(
         "Shakespeare's plays, by role", 'by file', '80 characters', '80',
@@ -124,12 +121,4 @@ ENTRIES = {
         '(https://github.com/TalwalkarLab/leaf), or python -m experiments.'
         'shakespeare_leaf DIR in the repository of moon_jax',
         flags=f'--model=char_lstm {_NATURAL} --num_clients=40'),
-    'celeba': Entry(
-        'CelebA, 9,343 celebrities', 'by file', '84x84x3', '2', _NONCOMMERCIAL,
-        'https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html',
-        by_hand='download img_align_celeba.zip, identity_CelebA.txt and '
-        'list_attr_celeba.txt from the page above after accepting its terms, '
-        'and run data/celeba/preprocess.sh -s niid --sf 1.0 -k 5 -t sample of '
-        'LEAF (https://github.com/TalwalkarLab/leaf)',
-        flags=f'{_NATURAL} --num_clients=100'),
 }

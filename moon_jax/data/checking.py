@@ -8,8 +8,8 @@ import numpy as np
 from moon_jax.data import catalog
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
+from moon_jax.data.io import published as published_lib
 from moon_jax.data.io import tfds_data
-from moon_jax.data.io import verify
 from moon_jax.data.sources import cifar
 from moon_jax.data.sources import tiny_imagenet
 from moon_jax.errors import UserError
@@ -44,14 +44,12 @@ def find(data_dir: str) -> list[str]:
                any(_present(entry.published, root))
                or tfds_data.find(root, entry.published.prepared_name))]
   if {*names} >= _SAME_FILES:  # keep the one that the files are of
-    intact = {name for name in _SAME_FILES if verify.has_intact_file(
+    intact = {name for name in _SAME_FILES if published_lib.has_intact_file(
         catalog.ENTRIES[name].published, root)} or {'mnist'}
     names = [name for name in names if name not in _SAME_FILES - intact]
   if (root.name == _TINY_IMAGENET.stem or (root / _TINY_IMAGENET.stem).is_dir()
       or (root / _TINY_IMAGENET.name).exists()):
     names.append('tiny_imagenet')
-  if any(root.glob('fed_emnist*.h5')):
-    names.append('femnist')
   if (root / 'x_train.npy').exists():
     names.append('npy')
   return names
@@ -80,10 +78,10 @@ def check(name: str, data_dir: str) -> tuple[list[str], bool]:
   entry = catalog.ENTRIES.get(name)
   lines, states = [], []
   if entry and entry.published and pathlib.Path(data_dir).is_dir():
-    states = verify.verify(entry.published, pathlib.Path(data_dir))
+    states = published_lib.verify(entry.published, pathlib.Path(data_dir))
     lines = [f'  {"BAD" if state.problem else "ok":4}'
              f'{state.path.removeprefix(f"{pathlib.Path(data_dir)}/")}'
-             + ''.join(f': {text}' for text in state[1:] if text)
+             + f': {state.problem or state.note}'.removesuffix(': ')
              for state in states]
   bad = [state for state in states if state.problem]
   if bad:

@@ -2,7 +2,6 @@
 
 import pathlib
 import shutil
-import tarfile
 
 from moon_jax.config import suggest
 from moon_jax.data import catalog
@@ -66,13 +65,11 @@ def get(found: catalog.Entry, root: pathlib.Path, mirror: str = '') -> None:
     if mirror:
       url = f'{mirror.rstrip("/")}/{url.rpartition("/")[2]}'
     try:
-      path = download.fetch(url, file.checksum, root / file.directory)
+      download.fetch(url, file.checksum, root / file.directory)
     except UserError as error:
       others = [_others(root, other) for other in found.downloads[i + 1:]]
       raise UserError(f'{error}' + '. The same for '.join(
           ['', *filter(None, others)])) from error
-    if file.is_unpacked:
-      _unpack(path)
 
 
 def _path(root: pathlib.Path, file: catalog.Download) -> pathlib.Path:
@@ -81,14 +78,3 @@ def _path(root: pathlib.Path, file: catalog.Download) -> pathlib.Path:
 
 def _others(root: pathlib.Path, file: catalog.Download) -> str:
   return '' if _path(root, file).exists() else file.url
-
-
-def _unpack(path: pathlib.Path) -> None:
-  """Writes the files of a tar archive next to it, unless they are there."""
-  print(f'unpacking {path}', flush=True)
-  try:
-    with tarfile.open(path) as tar:
-      tar.extractall(path.parent, filter='data')
-  except (OSError, tarfile.TarError, EOFError) as error:
-    raise UserError(f'{path} cannot be unpacked ({error}); free space, or '
-                    'remove the file and run again') from error

@@ -17,8 +17,6 @@ _PUBLISHED = (cifar.CIFAR10, cifar.CIFAR100, mnist.MNIST, mnist.FASHION_MNIST,
 _OTHERS = {
     'tiny_imagenet': ('tiny-imagenet-200', 'tiny-imagenet-200.zip'),
     'shakespeare or femnist of LEAF': ('train/*.json',),
-    'femnist of TensorFlow Federated': ('fed_emnist*_train.h5',),
-    'celeba': ('img_align_celeba', 'img_align_celeba.zip'),
 }
 
 

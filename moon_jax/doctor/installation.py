@@ -19,7 +19,7 @@ from moon_jax.version import __version__
 _REQUIRED = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 # Distribution -> what it is for.
 _OPTIONAL = {
-    'h5py': "FEMNIST in TensorFlow Federated's form",
+    'datasets': 'data sets of Hugging Face',
     'tensorboardX': 'TensorBoard',
     'torch': 'benchmarks/bench.py',
 }

@@ -18,8 +18,8 @@ from moon_jax.models import Model
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Variables
 from moon_jax.simulation import checks
-from moon_jax.simulation import evaluation_metrics
 from moon_jax.simulation import federation_checks
+from moon_jax.simulation import metric_functions
 from moon_jax.simulation.federation import Federation
 
 
@@ -91,7 +91,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       dropout_stage=config.dropout_stage, on_nan=config.on_nan,
       input_noise_std=noise_std, eval_examples=config.eval_examples,
       eval_on=config.eval_on, validation=parts.validation,
-      metrics=evaluation_metrics.from_flag(config.metrics),
+      metrics=metric_functions.from_flag(config.metrics),
       epoch_losses=config.epoch_losses,
       evaluate_clients=config.client_eval_every > 0,
       client_tests=parts.client_tests if config.client_eval_every else None,

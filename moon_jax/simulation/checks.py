@@ -19,7 +19,7 @@ from moon_jax.config import LOGGERS
 from moon_jax.config import NAMES
 from moon_jax.config import suggest
 from moon_jax.errors import UserError
-from moon_jax.simulation import evaluation_metrics
+from moon_jax.simulation import metric_functions
 
 _PATHS = tuple(name for name, facts in FACTS.items()
                if facts['placeholder'] in ('DIR', 'FILE', 'PATH'))
@@ -51,7 +51,7 @@ def validate(config: Config) -> Config:
     _check_excluded(config, _OF_PRECISION)
   _check_privacy(config)
   _check_cohort(config)
-  evaluation_metrics.names_in(config.metrics)
+  metric_functions.names_in(config.metrics)
   _check_excluded(config, _OF_EVALUATION)
   if config.mu == -1:
     config = dataclasses.replace(config, mu=registry.default_mu(config))

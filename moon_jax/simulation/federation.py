@@ -25,7 +25,7 @@ from moon_jax.models import Model
 from moon_jax.models.base import Variables
 from moon_jax.optimizers import HYPERPARAMETERS
 from moon_jax.simulation import federation_checks
-from moon_jax.simulation.evaluation_metrics import Metric
+from moon_jax.simulation.metric_functions import Metric
 
 
 def _setting(name: str) -> Any:
@@ -79,7 +79,7 @@ class Federation:
     metrics: further metrics of the test set by name, functions of logits,
       float32 [M, K], and labels, int32 [M]. They return a number, an array, or
       a dict of these, whose keys replace the name
-      (`moon_jax.simulation.evaluation_metrics`).
+      (`moon_jax.simulation.metric_functions`).
     epoch_losses: whether a round records the training loss of each local epoch.
     evaluate_clients: whether local models are evaluated too
       (`Simulation.evaluate_clients`).

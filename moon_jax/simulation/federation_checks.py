@@ -22,7 +22,7 @@ from moon_jax.data.client_tests import PARTS
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.models import user as user_model
-from moon_jax.simulation import evaluation_metrics
+from moon_jax.simulation import metric_functions
 
 # Hyperparameters of the algorithms of the package: name -> requirement, whether
 # a value meets it, and a usual value.
@@ -266,7 +266,7 @@ def _check_functions(federation):
     if not callable(metric):
       raise UserError(
           f'metrics[{name!r}] must be a function of logits and labels; got '
-          f'{metric!r}. moon_jax.simulation.evaluation_metrics.BUILT_IN has '
+          f'{metric!r}. moon_jax.simulation.metric_functions.BUILT_IN has '
           'those of --metrics')
 
 
@@ -373,7 +373,7 @@ def _check_evaluation(federation):
         'its own split; got clients without validation examples. Use '
         'moon_jax.data.split.make')
   labels = federation.data.test_labels[:federation.num_test]
-  evaluation_metrics.names(
+  metric_functions.names(
       federation.metrics, labels, federation.data.num_classes)
 
 

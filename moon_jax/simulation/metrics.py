@@ -6,10 +6,8 @@ import numpy as np
 
 from moon_jax.engine import schedule
 from moon_jax.engine.round import RoundMetrics
-from moon_jax.engine.schedule import Jobs
 from moon_jax.engine.schedule import Table
 from moon_jax.errors import DivergedError
-from moon_jax.simulation.evaluation_programs import ClientEvaluation
 from moon_jax.simulation.federation import Federation
 
 
@@ -78,28 +76,6 @@ def _by_epoch(federation, traces, epoch_S):
            for epoch in range(federation.local_epochs)]
   return {f'{name}_by_epoch': [mean[name] for mean in means]
           for name in ('train_loss', 'cross_entropy') if name in means[0]}
-
-
-def of_clients(jobs: Jobs, metrics: RoundMetrics, result: ClientEvaluation,
-               num_test: int) -> dict[str, Any]:
-  """Returns means and deviations over clients, and "clients" with columns."""
-  ran = (jobs.num_steps > 0) & metrics.finite_J  # not padding, nor left out
-  size = jobs.num_examples[ran]
-  accuracies = {
-      'global_own_accuracy': result.global_own[ran] / size,
-      'local_own_accuracy': result.local_own[ran] / size,
-      'local_test_accuracy': result.local_test[ran] / num_test}
-  line: dict[str, Any] = {}
-  for name, accuracy in accuracies.items():
-    if ran.any():
-      line |= {name: float(accuracy.mean()),
-               f'{name}_std': float(accuracy.std())}
-  columns = {'client': jobs.client[ran], 'num_examples': size,
-             'received': jobs.is_received[ran],
-             'drift': metrics.drift_J[ran],
-             'cosine_with_mean': metrics.cosine_J[ran], **accuracies}
-  return line | {'clients': {
-      name: column.tolist() for name, column in columns.items()}}
 
 
 def left_out(federation: Federation, index: int, table: Table,

@@ -36,7 +36,7 @@ from moon_jax.simulation import initial_state
 from moon_jax.simulation import memory_check
 from moon_jax.simulation import metrics as metrics_lib
 from moon_jax.simulation import round_spec
-from moon_jax.simulation.evaluator import Evaluator
+from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.planner import Planner
 from moon_jax.simulation.planner import RoundPlanner

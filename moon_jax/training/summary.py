@@ -16,7 +16,7 @@ from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
 from moon_jax.distributed import processes
-from moon_jax.simulation import evaluation_metrics
+from moon_jax.simulation import metric_functions
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.simulation.simulation import Simulations
 from moon_jax.version import __version__
@@ -118,7 +118,7 @@ def _last_values(federation, line):
   """Returns the metrics of a line that are numbers, or null."""
   if not federation.metrics:
     return {}
-  names = evaluation_metrics.names(
+  names = metric_functions.names(
       federation.metrics, federation.data.test_labels[:federation.num_test],
       federation.data.num_classes)
   return {name: line[name] for name in names

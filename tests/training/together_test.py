@@ -11,7 +11,7 @@ from moon_jax.config import Config
 from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
 from moon_jax.simulation import metrics as metrics_lib
-from moon_jax.simulation.evaluator import Evaluator
+from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.simulation import Simulations
 from moon_jax.training import prepare
 from moon_jax.training import run

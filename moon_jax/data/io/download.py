@@ -64,7 +64,7 @@ def fetch(url: str, checksum: str, directory: pathlib.Path,
 
   Args:
     url: URL of the file.
-    checksum: md5 of the file in hexadecimal, or ALGORITHM:HEXADECIMAL.
+    checksum: md5 of the file in hexadecimal.
     directory: an existing directory. An interrupted download leaves a file
       NAME.part in it, from which the next call resumes.
     has_progress: whether to show progress.
@@ -79,7 +79,6 @@ def fetch(url: str, checksum: str, directory: pathlib.Path,
   import requests
 
   name = url.rpartition('/')[2]
-  known_hash = checksum if ':' in checksum else f'md5:{checksum}'
   if not os.access(directory, os.W_OK):
     raise UserError(
         f'--data_dir={directory} must be writable to download {name} into it; '
@@ -88,7 +87,8 @@ def fetch(url: str, checksum: str, directory: pathlib.Path,
   pooch.get_logger().setLevel('ERROR')
   try:
     return pathlib.Path(pooch.retrieve(
-        url, known_hash, fname=name, path=directory, downloader=downloader))
+        url, f'md5:{checksum}', fname=name, path=directory,
+        downloader=downloader))
   except (requests.RequestException, OSError) as error:
     raise UserError(
         f'--data_dir={directory} lacks {name}, and {url} could not be '
@@ -96,5 +96,5 @@ def fetch(url: str, checksum: str, directory: pathlib.Path,
         f'network access, copy it into {directory}, and run again') from error
   except ValueError as error:  # pooch raises it for a wrong checksum
     raise UserError(
-        f'{url} does not have the expected {known_hash.replace(":", " ")}. Run '
-        f'again, or copy {name} into --data_dir={directory}') from error
+        f'{url} does not have the expected md5 {checksum}. Run again, or copy '
+        f'{name} into --data_dir={directory}') from error

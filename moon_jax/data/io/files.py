@@ -5,34 +5,18 @@ A reader is a function read(name) -> (path for messages, bytes).
 
 from collections.abc import Callable
 from collections.abc import Container
-from collections.abc import Iterator
 import errno
 import gzip
 import json
-import lzma
 import os
 import pathlib
 import tarfile
 from typing import Any
-from typing import NamedTuple
-import zipfile
 import zlib
 
 from moon_jax.errors import UserError
 
-_MAX_BYTES = 2**28  # per file; more than any published file has
-_MAX_DEPTH = 3  # of nested directories
-
-
-class FileTree(NamedTuple):
-  """All files of a directory, or of that directory in a zip archive."""
-
-  path: pathlib.Path  # of the directory or archive
-  # Path relative to the directory, with slashes -> (size in bytes, modification
-  # time in a directory or CRC in an archive).
-  stamps: dict[str, tuple[int, int]]
-  read: Callable  # thread-safe reader of these names
-  remedy: str  # last sentence of error messages
+MAX_BYTES = 2**28  # per file; more than any published file has
 
 
 def read_regular(path: pathlib.Path) -> bytes:
@@ -99,7 +83,7 @@ def directory_reader(directory: pathlib.Path, remedy: str,
                       f'{remedy}')
     try:
       with open_fn(path, 'rb') as file:
-        return str(path), file.read(_MAX_BYTES)
+        return str(path), file.read(MAX_BYTES)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
       raise UserError(f'--data_dir: {path} is not a complete gzip file '
                       f'({error}). {remedy}') from error
@@ -130,9 +114,9 @@ def archive_reader(path: pathlib.Path, names: Container[str],
       for member in tar:
         name = member.name.rpartition('/')[2]
         if name in names and member.isfile():
-          blobs[name] = tar.extractfile(member).read(_MAX_BYTES)
+          blobs[name] = tar.extractfile(member).read(MAX_BYTES)
   except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
-    raise _archive_error(path, '', error, remedy) from error
+    raise archive_error(path, '', error, remedy) from error
 
   def read(name):
     if name not in blobs:
@@ -142,7 +126,7 @@ def archive_reader(path: pathlib.Path, names: Container[str],
   return read
 
 
-def _archive_error(path: pathlib.Path, name: str, error: Exception,
+def archive_error(path: pathlib.Path, name: str, error: Exception,
                    remedy: str) -> UserError:
   """Returns the error for an unreadable archive, or file `name` in it."""
   if isinstance(error, (PermissionError, IsADirectoryError)):
@@ -151,69 +135,6 @@ def _archive_error(path: pathlib.Path, name: str, error: Exception,
   reason = str(error).partition('\n')[0]
   return UserError(f'--data_dir: the archive {path} is damaged'
                    f'{f" at {name}" if name else ""} ({reason}). {remedy}')
-
-
-def directory_tree(directory: pathlib.Path, entries: tuple[str, ...],
-                   remedy: str) -> FileTree:
-  """Returns the files and subdirectories `entries` of a directory as a tree.
-
-  Raises:
-    UserError: if a directory cannot be read.
-  """
-  try:
-    stamps = dict(_scan(directory, '', _MAX_DEPTH, entries))
-  except OSError as error:
-    raise UserError(f'--data_dir: {error.filename} cannot be read '
-                    f'({error.strerror}); fix its permissions') from error
-  return FileTree(
-      directory, stamps, directory_reader(directory, remedy), remedy)
-
-
-def _scan(directory, prefix: str, depth: int, entries=None
-          ) -> Iterator[tuple[str, tuple[int, int]]]:
-  """Yields names with sizes and times, following links to a bounded depth."""
-  with os.scandir(directory) as scanned:
-    for entry in scanned:
-      name = f'{prefix}{entry.name}'
-      if entries and name not in entries:
-        continue
-      if entry.is_file():  # false for pipes and devices
-        status = entry.stat()
-        yield name, (status.st_size, status.st_mtime_ns)
-      elif depth and entry.is_dir():
-        yield from _scan(entry.path, f'{name}/', depth - 1)
-
-
-def zip_tree(path: pathlib.Path, directory: str, remedy: str) -> FileTree:
-  """Returns the files of `directory` in a zip archive, which is not unpacked.
-
-  Raises:
-    UserError: if the archive is damaged or has no such directory.
-  """
-  # zipfile raises the last three for unsupported features, encrypted files and
-  # invalid fields.
-  errors = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError,
-            NotImplementedError, RuntimeError, ValueError)
-  try:
-    archive = zipfile.ZipFile(path)
-  except errors as error:
-    raise _archive_error(path, '', error, remedy) from error
-  infos = {info.filename.removeprefix(f'{directory}/'): info
-           for info in archive.infolist()
-           if info.filename.startswith(f'{directory}/') and not info.is_dir()}
-  if not infos:
-    raise UserError(f'--data_dir: the archive {path} must contain '
-                    f'{directory}/, got other files. {remedy}')
-
-  def read(name):
-    try:
-      with archive.open(infos[name]) as file:
-        return f'{path}:{name}', file.read(_MAX_BYTES)
-    except errors as error:
-      raise _archive_error(path, name, error, remedy) from error
-
-  stamps = {name: (info.file_size, info.CRC) for name, info in infos.items()}
-  return FileTree(path, stamps, read, remedy)
 
 
 def read_json_object(path: pathlib.Path) -> dict[str, Any] | None:

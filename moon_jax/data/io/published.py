@@ -1,7 +1,7 @@
 """Finds, verifies and reads published data sets.
 
 All layouts of a data set give the same arrays in the official order, which the
-published partitions need (`prepared.read` names the exceptions). A file that
+published partitions need (`tfds_data.read` names the exceptions). A file that
 differs from the published one is an error, even if the directory also holds
 another layout. There are two exceptions. If the file belongs to another data
 set that uses the same file names (MNIST and Fashion-MNIST), the search
@@ -9,17 +9,77 @@ continues. If the published checksum is uncertain (CIFAR-100's binary layout), a
 file with complete labels is accepted.
 """
 
+from collections.abc import Callable
+from collections.abc import Mapping
+import contextlib
+import hashlib
 import pathlib
+import types
+from typing import NamedTuple
+
+import numpy as np
 
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import download
-from moon_jax.data.io import file_formats
 from moon_jax.data.io import files
+from moon_jax.data.io import progress
 from moon_jax.data.io import tfds_data
-from moon_jax.data.io.file_formats import Layout
-from moon_jax.data.io.file_formats import OtherDatasetError
-from moon_jax.data.io.file_formats import PublishedDataset
 from moon_jax.errors import UserError
+
+
+class Layout(NamedTuple):
+  """One published file layout: a directory of files, or an archive of it.
+
+  A data set has one or more parts, such as training batches; the last part is
+  the test set. If the layout has no archive, the directory may hold other
+  files, and each file may be compressed to NAME.gz.
+  """
+
+  directory: str
+  archive: str  # '' if there is none
+  # File name -> md5 of the uncompressed file, '' to skip the check. Files are
+  # in the order of the parts.
+  md5: Mapping[str, str]
+  # bytes of each file of a part -> (images uint8 [n, H, W, C], labels [n])
+  decode_fn: Callable
+  num_bytes: tuple[int, ...] = ()  # of each uncompressed file, for messages
+  # (bytes of a file with another md5, number of images in its part) -> None.
+  # Raises ValueError if the file is incomplete. None refuses all such files.
+  check_unknown_fn: Callable | None = None
+
+
+class PublishedDataset(NamedTuple):
+  """A published data set and its file layouts."""
+
+  name: str  # value of --dataset
+  title: str  # full name, for messages
+  url: str
+  url_md5: str  # '' if `url` is a web page and not an archive to download
+  layouts: tuple[Layout, ...]  # in search order
+  num_images: tuple[int, ...]  # of each part
+  shape: tuple[int, int, int]  # of an image: H, W, C
+  class_names: tuple[str, ...]
+  mean: tuple[float, ...]
+  std: tuple[float, ...]
+  augmentation: str
+  prepared_name: str  # in tensorflow-datasets
+  # md5 of a file of another data set that uses the same file names -> value of
+  # --dataset for that data set
+  other_datasets: Mapping[str, str] = types.MappingProxyType({})
+
+
+class FileState(NamedTuple):
+  """A file, or a file in an archive, and what is wrong with it."""
+
+  path: str
+  problem: str = ''  # '' if it is the published file
+  note: str = ''  # about a file that is used although it is not the published
+  other: str = ''  # the data set that it belongs to, if that is another one
+  blob: bytes = b''
+
+
+class _OtherDatasetError(UserError):
+  """A file belongs to another data set that uses the same file names."""
 
 
 def load(published: PublishedDataset, data_dir: str,
@@ -40,19 +100,111 @@ def load(published: PublishedDataset, data_dir: str,
     UserError: if files are missing or damaged and cannot be downloaded.
   """
   if data_dir == 'tfds':
-    return _dataset(published, *file_formats.check_prepared(
-        published, data_dir, tfds_data.prepare(published.prepared_name)))
-  content = ' or '.join(_names(published.layouts[0]))
-  if published.url_md5:
-    content += ', or an empty one to download into'
-  root = files.existing_directory(published.name, published.title, data_dir,
-                                  content, bool(published.url_md5))
-  return _dataset(published, *_read(
-      published, parent_of_layout(published, root), may_download))
+    arrays = _checked_prepared(
+        published, data_dir, tfds_data.prepare(published.prepared_name))
+  else:
+    content = ' or '.join(_names(published.layouts[0]))
+    if published.url_md5:
+      content += ', or an empty one to download into'
+    root = files.existing_directory(published.name, published.title, data_dir,
+                                    content, bool(published.url_md5))
+    arrays = _find(published, _parent_of_layout(published, root), may_download)
+  return Dataset(
+      published.name, *arrays, class_names=published.class_names,
+      mean=published.mean, std=published.std,
+      augmentation=published.augmentation)
 
 
-def parent_of_layout(published: PublishedDataset,
-                     directory: pathlib.Path) -> pathlib.Path:
+def verify(published: PublishedDataset, root: pathlib.Path) -> list[FileState]:
+  """Returns the state of the files of all layouts in a directory.
+
+  A directory without archive that holds the files of another data set (MNIST
+  and Fashion-MNIST share their names) is left out.
+
+  Args:
+    published: the data set.
+    root: an existing directory, see `load`.
+  """
+  root = _parent_of_layout(published, root)
+  states = []
+  for layout in published.layouts:
+    if _exists(root, layout):
+      path = root / layout.directory
+      states += _verify(published, layout, str(path), files.directory_reader(
+          path, ''))
+    if layout.archive and (root / layout.archive).exists():
+      path = root / layout.archive
+      try:
+        states += _verify(published, layout, str(path), files.archive_reader(
+            path, layout.md5, ''))
+      except UserError as error:  # the archive itself is damaged
+        states.append(FileState(str(path), _reason(error, '', '')))
+  return states
+
+
+def _verify(published, layout, place, read_fn):
+  """Returns the states of a layout's files, or [] if of another data set."""
+  states = []
+  with progress.show_progress(
+      f'verifying {place}', len(layout.md5), 'files') as advance:
+    for name in layout.md5:
+      try:
+        state = _state(published, layout, name, *read_fn(name))
+      except UserError as error:
+        state = FileState(f'{place}/{name}', _reason(error, place, name))
+      if state.other:
+        return []
+      states.append(state._replace(blob=b''))
+      advance(1)
+  return states
+
+
+def _reason(error, place, name):
+  """Returns the reason of an error of a reader, without the path."""
+  reason = str(error).removeprefix('--data_dir: ').strip().rstrip('.')
+  return reason.removeprefix(f'{place}/{name} ').removeprefix('is ')
+
+
+def has_intact_file(published: PublishedDataset, root: pathlib.Path) -> bool:
+  """Returns whether a directory layout has a file with its published md5."""
+  for layout in published.layouts:
+    read = files.directory_reader(root / layout.directory, '')
+    for name, md5 in layout.md5.items():
+      with contextlib.suppress(UserError):
+        if hashlib.md5(read(name)[1]).hexdigest() == md5:
+          return True
+  return False
+
+
+def _state(published: PublishedDataset, layout: Layout, name: str, path: str,
+           blob: bytes) -> FileState:
+  """Compares a file with the published file `name`."""
+  expected, md5 = layout.md5[name], hashlib.md5(blob).hexdigest()
+  if expected in ('', md5):
+    return FileState(path, blob=blob)
+  if md5 in published.other_datasets:
+    return FileState(path, other=published.other_datasets[md5])
+  num_bytes = dict(zip(layout.md5, layout.num_bytes)).get(name, len(blob))
+  if len(blob) != num_bytes:
+    problem = (f'{"truncated" if len(blob) < num_bytes else "too long"}: '
+               f'{len(blob):,} of {num_bytes:,} bytes')
+  else:
+    problem = f'damaged: md5 {md5}, not the published {expected}'
+  if not layout.check_unknown_fn:
+    return FileState(path, problem)
+  files_per_part = len(layout.md5) // len(published.num_images)
+  part = list(layout.md5).index(name) // files_per_part
+  try:
+    layout.check_unknown_fn(blob, published.num_images[part])
+  except ValueError as error:
+    return FileState(path, f'{problem} ({error})')
+  return FileState(
+      path, blob=blob, note=f'md5 {md5}, not {expected}; its labels are '
+      'complete, so it is used, but its images may be in another order, and '
+      'partitions may differ from the published ones')
+
+
+def _parent_of_layout(published, directory):
   """Returns the parent of a directory that has the name of a layout."""
   names = [layout.directory for layout in published.layouts if layout.archive]
   return directory.parent if directory.name in names else directory
@@ -65,27 +217,27 @@ def _names(layout: Layout) -> list[str]:
   return [f'{", ".join(layout.md5)} (each also as .gz)']
 
 
-def _read(published: PublishedDataset, root: pathlib.Path, may_download: bool):
+def _find(published: PublishedDataset, root: pathlib.Path, may_download: bool):
   """Returns training images, training labels, test images, test labels."""
   other_error = None
   for layout in published.layouts:
     # A directory can hold two data sets of the same file names if one of them
     # is compressed.
     for suffixes in (('', '.gz'), ('.gz', '')):
-      if exists(root, layout):
+      if _exists(root, layout):
         try:
-          remedy = file_formats.remedy(published)
-          return file_formats.read(published, layout, files.directory_reader(
-              root / layout.directory, remedy, suffixes))
-        except OtherDatasetError as error:
+          return _read(published, layout, files.directory_reader(
+              root / layout.directory, _remedy(published), suffixes))
+        except _OtherDatasetError as error:
           other_error = other_error or error
   for layout in published.layouts:
     if layout.archive and (root / layout.archive).exists():
       return _read_archive(published, layout, root / layout.archive)
   directory = tfds_data.find(root, published.prepared_name)
   if directory:
-    return file_formats.check_prepared(
-        published, directory, tfds_data.read(directory))
+    return _checked_prepared(published, directory, tfds_data.read(directory))
+  source = (f'Get the files from {published.url}, or download them: moon-jax '
+            f'data get {published.name} --data_dir={root}')
   if not published.url_md5:
     directories = ' or '.join(
         f'{layout.directory}/' for layout in published.layouts[1:])
@@ -93,30 +245,23 @@ def _read(published: PublishedDataset, root: pathlib.Path, may_download: bool):
                f'{directories}, or {published.prepared_name}/ of '
                'tensorflow-datasets')
     if other_error:
-      raise UserError(
-          f'{other_error}. {root} must hold {content} with {published.title}. '
-          f'{_source(published, root)}') from other_error
+      raise UserError(f'{other_error}. {root} must hold {content} with '
+                      f'{published.title}. {source}') from other_error
     raise UserError(f'--data_dir={root} must hold {content}; got none of them. '
-                    f'{_source(published, root)}')
+                    f'{source}')
   names = ', '.join(
       name for layout in published.layouts for name in _names(layout))
   if not may_download:
     raise UserError(
         f'--data_dir={root} must hold {published.title} in one of {names} and '
-        f'{published.prepared_name}/; got none of them. '
-        f'{_source(published, root)}')
+        f'{published.prepared_name}/; got none of them. {source}')
   print(f'{published.title} is not in {root} (searched for {names} and '
         f'{published.prepared_name}/); downloading {published.url}', flush=True)
   archive = download.fetch(published.url, published.url_md5, root)
   return _read_archive(published, published.layouts[0], archive)
 
 
-def _source(published: PublishedDataset, root: pathlib.Path) -> str:
-  return (f'Get the files from {published.url}, or download them: moon-jax '
-          f'data get {published.name} --data_dir={root}')
-
-
-def exists(root: pathlib.Path, layout: Layout) -> bool:
+def _exists(root, layout):
   """Returns whether the directory, or without archive any file, exists."""
   directory = root / layout.directory
   if layout.archive:
@@ -125,23 +270,99 @@ def exists(root: pathlib.Path, layout: Layout) -> bool:
              for name in layout.md5 for suffix in ('', '.gz'))
 
 
-def _read_archive(published: PublishedDataset, layout: Layout,
-                  path: pathlib.Path):
-  return file_formats.read(published, layout, files.archive_reader(
+def _remedy(published):
+  if not published.url_md5:
+    return f'Get it again from {published.url}'
+  return ('Restore it from the published archive, or remove the directory or '
+          'archive it is in and run again to download')
+
+
+def _read_archive(published, layout, path):
+  return _read(published, layout, files.archive_reader(
       path, layout.md5, f'Remove it and run again to download '
       f'{published.title} from {published.url}'))
 
 
-def _dataset(published: PublishedDataset, train_inputs, train_labels,
-             test_inputs, test_labels) -> Dataset:
-  return Dataset(
-      name=published.name,
-      train_inputs=train_inputs,
-      train_labels=train_labels,
-      test_inputs=test_inputs,
-      test_labels=test_labels,
-      class_names=published.class_names,
-      mean=published.mean,
-      std=published.std,
-      augmentation=published.augmentation,
-  )
+def _read(published: PublishedDataset, layout: Layout, read_fn: Callable):
+  """Reads, verifies and decodes the files of a layout.
+
+  Args:
+    published: the data set.
+    layout: one of its layouts.
+    read_fn: a reader of the files, see `moon_jax.data.io.files`.
+
+  Returns:
+    Training images, training labels, test images and test labels, in the
+    official order.
+
+  Raises:
+    _OtherDatasetError: if a file belongs to another data set.
+    UserError: if a file is missing or differs from the published one.
+  """
+  images = np.empty((sum(published.num_images), *published.shape), np.uint8)
+  labels = np.empty(len(images), np.int32)
+  files_per_part = len(layout.md5) // len(published.num_images)
+  names = iter(layout.md5)
+  start = 0
+  for count in published.num_images:
+    states = [_accepted(published, layout, name, *read_fn(name))
+              for _, name in zip(range(files_per_part), names)]
+    part = slice(start, start + count)
+    try:
+      images[part], labels[part] = _checked(
+          published, count, *layout.decode_fn(*[s.blob for s in states]))
+    except (ValueError, KeyError, TypeError) as error:
+      paths = ' or '.join(state.path for state in states)
+      raise UserError(f'--data_dir: {paths} is damaged: {error}. '
+                      f'{_remedy(published)}') from error
+    start += count
+  split = start - published.num_images[-1]
+  return images[:split], labels[:split], images[split:], labels[split:]
+
+
+def _accepted(published, layout, name, path, blob):
+  """Returns the state of a file if it can be used, with a warning if needed."""
+  state = _state(published, layout, name, path, blob)
+  if state.other:
+    raise _OtherDatasetError(
+        f'--data_dir: {path} must be of --dataset={published.name}, got the '
+        f'file of the same name of --dataset={state.other}')
+  if state.problem:
+    raise UserError(f'--data_dir: {path} is not the published file: '
+                    f'{state.problem}. {_remedy(published)}')
+  if state.note:
+    print(f'warning: {path}: {state.note}', flush=True)
+  return state
+
+
+def _checked_prepared(published, directory, arrays):
+  """Returns arrays of tensorflow-datasets if they fit the data set."""
+  *counts, num_test = published.num_images
+  try:
+    _checked(published, sum(counts), *arrays[:2])
+    _checked(published, num_test, *arrays[2:])
+  except ValueError as error:
+    raise UserError(
+        f'--data_dir: {directory} is not a complete {published.title}: '
+        f'{error}. Prepare it again') from error
+  return arrays
+
+
+def _checked(published: PublishedDataset, count: int, images, labels):
+  """Returns images and labels as arrays if they fit the data set.
+
+  Raises:
+    ValueError: if the shape, dtype or a label is wrong.
+  """
+  images, labels = np.asarray(images), np.asarray(labels)
+  for array, shape in (images, (count, *published.shape)), (labels, (count,)):
+    if array.shape != shape or array.dtype.kind not in 'iu':
+      raise ValueError(f'expected integers of shape {list(shape)}, got '
+                       f'{array.dtype} {list(array.shape)}')
+  if images.dtype != np.uint8:
+    raise ValueError(f'pixels must be uint8, got {images.dtype}')
+  num_classes = len(published.class_names)
+  for label in labels.min(), labels.max():
+    if not 0 <= label < num_classes:
+      raise ValueError(f'labels must be 0 to {num_classes - 1}, got {label}')
+  return images, labels

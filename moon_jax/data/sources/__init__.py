@@ -10,43 +10,36 @@ from moon_jax.config import suggest
 from moon_jax.data import mapped
 from moon_jax.data.aligned import aligned
 from moon_jax.data.dataset import Dataset
-from moon_jax.data.sources import breast_cancer
-from moon_jax.data.sources import celeba
+from moon_jax.data.sources import bundled
 from moon_jax.data.sources import cifar
-from moon_jax.data.sources import digits
-from moon_jax.data.sources import femnist
+from moon_jax.data.sources import custom
 from moon_jax.data.sources import huggingface
+from moon_jax.data.sources import leaf
 from moon_jax.data.sources import mnist
-from moon_jax.data.sources import npy
-from moon_jax.data.sources import npz
-from moon_jax.data.sources import shakespeare
 from moon_jax.data.sources import svhn
 from moon_jax.data.sources import tiny_imagenet
-from moon_jax.data.sources import user
 from moon_jax.errors import UserError
 
 # name -> loader(data_dir). The names are the choices of Config.dataset.
 SOURCES: dict[str, Callable[..., Dataset]] = {
-    'digits': digits.load,
+    'digits': bundled.load_digits,
     'cifar10': cifar.load_cifar10,
     'cifar100': cifar.load_cifar100,
     'tiny_imagenet': tiny_imagenet.load,
     'mnist': mnist.load_mnist,
     'fashion_mnist': mnist.load_fashion_mnist,
     'svhn': svhn.load,
-    'shakespeare': shakespeare.load,
-    'femnist': femnist.load,
-    'celeba': celeba.load,
-    'breast_cancer': breast_cancer.load,
-    'npz': npz.load,
-    'npy': npy.load,
+    'shakespeare': leaf.load_shakespeare,
+    'femnist': leaf.load_femnist,
+    'breast_cancer': bundled.load_breast_cancer,
+    'npz': custom.load_npz,
+    'npy': custom.load_npy,
 }
 
 
 # Data sets whose content depends on the files. The order of MNIST's examples
 # depends on whether tensorflow-datasets prepared them.
-_VARYING = ('mnist', 'fashion_mnist', 'npz', 'npy', 'shakespeare', 'femnist',
-            'celeba')
+_VARYING = ('mnist', 'fashion_mnist', 'npz', 'npy', 'shakespeare', 'femnist')
 
 
 def varies(name: str) -> bool:
@@ -98,7 +91,7 @@ def _load(name, data_dir):
   if name.startswith(HUGGINGFACE):
     return huggingface.load(name, data_dir)
   if name not in SOURCES:
-    return user.load(name, data_dir)
+    return custom.load(name, data_dir)
   try:
     return SOURCES[name](data_dir)
   except OSError as error:  # for example, a directory without search permission

@@ -26,7 +26,6 @@ import numpy as np
 
 from moon_jax.data import mapped
 from moon_jax.data.dataset import Dataset
-from moon_jax.data.sources import statistics
 from moon_jax.errors import UserError
 
 REQUIRED = ('x_train', 'y_train', 'x_test', 'y_test')
@@ -34,6 +33,7 @@ OPTIONAL = ('client_train', 'client_test', 'mean', 'std', 'class_names',
             'augmentation')
 
 _MAX_TOKENS = 10**6
+_STD_CHUNK = 100  # examples
 _HUGE = 1e30  # larger values can overflow in float32 arithmetic
 
 
@@ -222,7 +222,7 @@ def _ids(check, arrays, key, count):
 def _mean_and_std(check, arrays, x_train):
   """Returns the given values or the defaults of the module docstring."""
   values = []
-  for key, default_fn in (('mean', statistics.mean), ('std', statistics.std)):
+  for key, default_fn in (('mean', default_mean), ('std', default_std)):
     value = _array(check, key, arrays[key] if key in arrays
                    else default_fn(x_train))
     check(value.dtype.kind in 'iuf'
@@ -248,3 +248,39 @@ def _augmentation(check, arrays, x_train):
         f'augmentation {name} needs images larger than {augment.PAD} pixels on '
         'each side; remove it')
   return name
+
+
+def default_mean(x_train: np.ndarray) -> np.ndarray:
+  """Returns the mean of each channel of images in 0..1, or 0."""
+  if x_train.dtype != np.uint8:
+    return np.zeros(1)
+  return mapped.mean_of_channels(x_train) / 255
+
+
+def default_std(x_train: np.ndarray) -> np.ndarray:
+  """Returns the deviation of each channel of images in 0..1, or 1."""
+  if x_train.dtype != np.uint8:
+    return np.ones(1)
+  std_C = _std_of_channels(x_train) / 255
+  return np.where(std_C > 0, std_C, 1)
+
+
+def _std_of_channels(x):
+  """Returns x.std((0, 1, 2), np.float64) bit for bit, in less memory.
+
+  `x.std` allocates a float64 copy of x. With several channels, NumPy sums
+  example by example, so the sum can be computed in chunks. With one channel it
+  sums in a different order.
+  """
+  channels = x.shape[-1]
+  if channels == 1:
+    return (mapped.std_of_one_channel(x) if mapped.is_mapped(x)
+            else x.std(tuple(range(x.ndim - 1)), np.float64))
+  mean, total = mapped.mean_of_channels(x), np.zeros(channels)
+  for part in mapped.chunks(x):
+    for start in range(0, len(part), _STD_CHUNK):
+      square = part[start:start + _STD_CHUNK].reshape(-1, channels) - mean
+      square *= square
+      square[0] += total
+      total = square.sum(0)
+  return np.sqrt(total / (x.size // channels))

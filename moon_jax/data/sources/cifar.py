@@ -18,8 +18,8 @@ import numpy as np
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import plain_pickle
 from moon_jax.data.io import published
-from moon_jax.data.io.file_formats import Layout
-from moon_jax.data.io.file_formats import PublishedDataset
+from moon_jax.data.io.published import Layout
+from moon_jax.data.io.published import PublishedDataset
 
 _PIXELS = 3 * 32 * 32
 

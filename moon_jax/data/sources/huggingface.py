@@ -11,21 +11,31 @@ parquet, csv or json file. --data_dir is the directory of the library's cache.
     length                   characters of text that are read, 80 by default
     config, revision         of a data set of the Hub
 
+The features of a data set decide what its columns are:
+
+    images   an Image column
+    text     a string column: one token per character
+    arrays   a column of arrays or lists of numbers
+    table    the other columns of numbers, one feature each
+
 This needs the package `datasets`, which pip install 'moon_jax[huggingface]'
 installs.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import os
 import pathlib
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from moon_jax import user_code
 from moon_jax.config import HUGGINGFACE
 from moon_jax.data.dataset import Dataset
-from moon_jax.data.io import hf_columns
+from moon_jax.data.io import progress
 from moon_jax.data.sources import arrays
 from moon_jax.errors import UserError
 
@@ -37,6 +47,20 @@ _TEST_SPLITS = ('test', 'validation', 'valid', 'dev')
 _FILES = {'.parquet': 'parquet', '.csv': 'csv', '.json': 'json',
           '.jsonl': 'json'}
 _SEED, _LENGTH = 0, 80  # of the split of test_fraction; of texts, characters
+# Names of columns that are looked for, in this order.
+_LABELS = ('label', 'labels', 'fine_label', 'target', 'class', 'y')
+_INPUTS = ('image', 'img', 'text', 'sentence', 'x')
+_CLIENTS = ('client_id', 'client', 'writer_id', 'user_id', 'character_id')
+
+
+class _Columns(NamedTuple):
+  """Which columns are read, and as what."""
+
+  kind: str  # 'images', 'text', 'arrays' or 'table'
+  inputs: tuple[str, ...]
+  label: str
+  client: str  # '' if examples have no clients
+
 
 
 def load(name: str, data_dir: str) -> Dataset:
@@ -151,14 +175,14 @@ def from_huggingface(data: Any, *, input: str = '', label: str = '',
 
 def _convert(data, input='', label='', client='', train='', test='',
              test_fraction=0., size=0, length=_LENGTH, name='',
-             source='data') -> tuple[Dataset, hf_columns.Columns]:
+             source='data') -> tuple[Dataset, _Columns]:
   """Returns the data set, and the columns that it was read from.
 
   `source` begins error messages; the other arguments are those of
   `from_huggingface`.
   """
   train_rows, test_rows = _splits(source, data, train, test, test_fraction)
-  columns = hf_columns.detect(train_rows.features, source, input, label, client)
+  columns = _detect(train_rows.features, source, input, label, client)
   if missing := {*columns.inputs, columns.label} - {*test_rows.features}:
     raise UserError(f'{source}: the test split must have the columns of the '
                     f'training split, lacks {", ".join(sorted(missing))}')
@@ -167,7 +191,7 @@ def _convert(data, input='', label='', client='', train='', test='',
   if columns.client:
     for part, rows in ('train', train_rows), ('test', test_rows):
       if columns.client in rows.features:
-        loaded[f'client_{part}'] = hf_columns.values(rows, columns.client)
+        loaded[f'client_{part}'] = _values(rows, columns.client)
     if 'client_test' in loaded and not np.isin(
         loaded['client_test'], loaded['client_train']).all():
       del loaded['client_test']  # test examples of clients without training
@@ -212,25 +236,25 @@ def _inputs(source, train, test, columns, size, length) -> dict[str, Any]:
   """Returns x_train and x_test, and mean and std of a table."""
   column = columns.inputs[0]
   if columns.kind == 'images':
-    return {f'x_{part}': hf_columns.images(rows, column, source, size)
+    return {f'x_{part}': _images(rows, column, source, size)
             for part, rows in (('train', train), ('test', test))}
   if columns.kind == 'text':
     texts = [[text or '' for text in rows.select_columns([column])[:][column]]
              for rows in (train, test)]
-    encode = hf_columns.encoder(texts[0], length)
+    encode = _encoder(texts[0], length)
     return {'x_train': encode(texts[0]), 'x_test': encode(texts[1])}
   if columns.kind == 'arrays':
-    return {'x_train': hf_columns.values(train, column),
-            'x_test': hf_columns.values(test, column)}
-  x_train = hf_columns.table(train, columns.inputs)
+    return {'x_train': _values(train, column),
+            'x_test': _values(test, column)}
+  x_train = _table(train, columns.inputs)
   std = x_train.std(0)
-  return {'x_train': x_train, 'x_test': hf_columns.table(test, columns.inputs),
+  return {'x_train': x_train, 'x_test': _table(test, columns.inputs),
           'mean': x_train.mean(0), 'std': np.where(std > 0, std, 1)}
 
 
 def _labels(source, train, test, column) -> dict[str, Any]:
   """Returns y_train, y_test and class_names."""
-  y_train, y_test = (hf_columns.values(rows, column) for rows in (train, test))
+  y_train, y_test = (_values(rows, column) for rows in (train, test))
   names = getattr(train.features[column], 'names', None)
   if names:
     for y in y_train, y_test:
@@ -248,3 +272,150 @@ def _labels(source, train, test, column) -> dict[str, Any]:
   return {'y_train': np.searchsorted(classes, y_train),
           'y_test': np.searchsorted(classes, y_test),
           'class_names': classes.astype(str)}
+
+
+def _detect(features: Any, source: str, inputs: str, label: str,
+           client: str) -> _Columns:
+  """Returns the columns of the given names, or those that the features suggest.
+
+  Args:
+    features: `datasets.Features`, column -> feature.
+    source: of the data set; error messages begin with it.
+    inputs: name of the input column; '' detects it.
+    label: name of the label column; '' detects it.
+    client: name of the column with the client of each example; '' detects it,
+      'none' ignores it.
+
+  Raises:
+    UserError: if a column does not exist or none can be detected.
+  """
+  kinds = {name: _kind(feature) for name, feature in features.items()}
+  listed = ', '.join(f'{name} ({kind})' for name, kind in kinds.items())
+  for option, name in ('input', inputs), ('label', label), ('client', client):
+    if name not in kinds and name not in ('', 'none' * (option == 'client')):
+      raise UserError(f'{source}: {option}={name} must be a column; the '
+                      f'columns are {listed}')
+  label = label or _first(
+      [name for name, kind in kinds.items() if kind == 'classes'], _LABELS
+      ) or _named(kinds, _LABELS)
+  if not label:
+    raise UserError(f'{source} has no column of classes; give label=COLUMN. '
+                    f'The columns are {listed}')
+  client = client or _named(kinds, _CLIENTS)
+  client = '' if client == 'none' else client
+  rest = {name: kind for name, kind in kinds.items()
+          if name not in (label, client)}
+  for kind in ('image', 'string', 'array'):
+    found = [name for name in rest if rest[name] == kind and (
+        name == inputs or not inputs)]
+    if found:
+      if len(found) > 1 and not _named(dict.fromkeys(found), _INPUTS):
+        raise UserError(f'{source} has several {kind} columns; give input='
+                        f'COLUMN. The columns are {listed}')
+      return _Columns({'image': 'images', 'string': 'text'}.get(kind, 'arrays'),
+                     (_first(found, _INPUTS),), label, client)
+  table = tuple(name for name, kind in rest.items() if kind == 'number'
+                and (name == inputs or not inputs))
+  if not table:
+    raise UserError(f'{source} has no column of images, text or numbers beside '
+                    f'{label}; give input=COLUMN. The columns are {listed}')
+  return _Columns('table', table, label, client)
+
+
+def _kind(feature: Any) -> str:
+  """Returns 'image', 'classes', 'string', 'number', 'array' or the type."""
+  name, dtype = type(feature).__name__, getattr(feature, 'dtype', '')
+  if name in ('Image', 'ClassLabel'):
+    return {'Image': 'image', 'ClassLabel': 'classes'}[name]
+  if name == 'Value':
+    return ('string' if 'string' in dtype else 'number'
+            if dtype.startswith(('int', 'uint', 'float', 'bool', 'double'))
+            else dtype)
+  if name in ('List', 'LargeList', 'Sequence'):
+    return 'array' if _kind(feature.feature) in ('number', 'array') else name
+  return 'array' if name.startswith('Array') else name
+
+
+def _named(kinds, names):
+  return next((name for name in names if name in kinds), '')
+
+
+def _first(found: Sequence[str], names: Sequence[str]) -> str:
+  """Returns the first of `names` in `found`, or the first of `found`, or ''."""
+  return next((name for name in names if name in found),
+              found[0] if found else '')
+
+
+def _images(rows: Any, column: str, source: str, size: int) -> np.ndarray:
+  """Decodes a column of images to uint8 [N, H, W, C].
+
+  C is 1 if the first image is grayscale, and 3 otherwise.
+
+  Args:
+    rows: a `datasets.Dataset`.
+    column: name of the column.
+    source: of the data set, for messages.
+    size: height and width to resize to; 0 requires equal sizes.
+
+  Raises:
+    UserError: if an image is missing or has another size than the first.
+  """
+  decoded: np.ndarray = np.empty(0)
+  with progress.show_progress(
+      f'decoding {len(rows):,} images', len(rows), 'images') as advance:
+    for i, row in enumerate(rows.select_columns([column])):
+      image = row[column]
+      if image is None:
+        raise UserError(f'{source}: {column} of row {i} is missing; remove it')
+      if i == 0:
+        mode = 'L' if image.mode in ('1', 'L') else 'RGB'
+      image = image if image.mode == mode else image.convert(mode)
+      if size and image.size != (size, size):
+        image = image.resize((size, size))
+      pixels = np.asarray(image).reshape(*image.size[::-1], -1)
+      if i == 0:
+        decoded = np.empty((len(rows), *pixels.shape), np.uint8)
+      if pixels.shape != decoded.shape[1:]:
+        raise UserError(
+            f'{source}: images must have equal sizes, got '
+            f'{list(decoded.shape[1:3])} and {list(pixels.shape[:2])} in row '
+            f'{i}; give size=PIXELS to resize all')
+      decoded[i] = pixels
+      advance(1)
+  return decoded
+
+
+def _values(rows: Any, column: str) -> np.ndarray:
+  """Returns a column of numbers, strings or arrays as an array."""
+  return np.asarray(
+      rows.select_columns([column]).with_format('numpy')[:][column])
+
+
+def _table(rows: Any, columns: Sequence[str]) -> np.ndarray:
+  """Returns columns of numbers as features, float32 [N, F]."""
+  return np.stack(
+      [_values(rows, name).astype(np.float32) for name in columns], 1)
+
+
+def _encoder(texts: Sequence[str], length: int) -> Callable:
+  """Returns a function from N strings to tokens, int32 [N, length].
+
+  Tokens 1, 2, ... are the characters of `texts`, sorted; 0 is any other
+  character. Longer strings are cut at the end and shorter ones padded with 0 at
+  the start, since networks use the output at the last token.
+
+  Args:
+    texts: the training texts.
+    length: number of tokens.
+  """
+  code = {c: i for i, c in enumerate(sorted(set().union(*texts)), 1)}
+
+  def encode(strings):
+    tokens_NT = np.zeros((len(strings), length), np.int32)
+    for i, text in enumerate(strings):
+      tokens = [code.get(c, 0) for c in text[:length]]
+      if tokens:
+        tokens_NT[i, -len(tokens):] = tokens
+    return tokens_NT
+
+  return encode

@@ -14,8 +14,8 @@ import numpy as np
 
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import published
-from moon_jax.data.io.file_formats import Layout
-from moon_jax.data.io.file_formats import PublishedDataset
+from moon_jax.data.io.published import Layout
+from moon_jax.data.io.published import PublishedDataset
 
 _FILES = ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte',
           't10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')

@@ -27,7 +27,7 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import download
 from moon_jax.data.io import files
 from moon_jax.data.io import image_folder
-from moon_jax.data.io.files import FileTree
+from moon_jax.data.io.image_folder import FileTree
 from moon_jax.errors import UserError
 
 URL = 'http://cs231n.stanford.edu/tiny-imagenet-200.zip'
@@ -92,7 +92,7 @@ def _tree(root: pathlib.Path, may_download: bool) -> FileTree:
       root.name == _FOLDER or (root / 'train').is_dir()):
     folder = root
   if folder.is_dir():
-    return files.directory_tree(
+    return image_folder.directory_tree(
         folder, ('train', 'val', 'words.txt', 'wnids.txt'), _FOLDER_REMEDY)
   archive = root / f'{_FOLDER}.zip'
   if not archive.exists():
@@ -104,7 +104,7 @@ def _tree(root: pathlib.Path, may_download: bool) -> FileTree:
     print(f'{_TITLE} is not in {root} (searched for {_FOLDER}/ and '
           f'{_FOLDER}.zip); downloading {URL}', flush=True)
     archive = download.fetch(URL, MD5, root)
-  return files.zip_tree(archive, _FOLDER, _ARCHIVE_REMEDY)
+  return image_folder.zip_tree(archive, _FOLDER, _ARCHIVE_REMEDY)
 
 
 def _by_class(tree: FileTree, part: str) -> dict[str, list[str]]:

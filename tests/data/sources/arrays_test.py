@@ -8,8 +8,7 @@ import pytest
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.sources import arrays
-from moon_jax.data.sources import npz
-from moon_jax.data.sources import statistics
+from moon_jax.data.sources import custom
 from moon_jax.errors import UserError
 
 _random = np.random.RandomState(0)
@@ -33,7 +32,7 @@ def make(data):
 def save(tmp_path, data):
   path = tmp_path / 'mine.npz'
   np.savez(path, **data)
-  return npz.load(str(path))
+  return custom.load_npz(str(path))
 
 
 def test_images_are_normalized_per_channel(tmp_path):
@@ -52,9 +51,9 @@ def test_images_are_normalized_per_channel(tmp_path):
 @pytest.mark.parametrize('channels', [1, 2, 3, 4])
 def test_standard_deviations_equal_numpy_bit_for_bit(channels, monkeypatch):
   """Other bits would change the fingerprint of the data set."""
-  monkeypatch.setattr(statistics, '_CHUNK_SIZE', 7)
+  monkeypatch.setattr(arrays, '_STD_CHUNK', 7)
   x = _random.randint(0, 256, (200, 9, 8, channels)).astype(np.uint8)
-  assert statistics._std_of_channels(x).tolist() == (
+  assert arrays._std_of_channels(x).tolist() == (
       x.std((0, 1, 2), np.float64).tolist())
 
 
@@ -196,7 +195,7 @@ def test_invalid_arrays_raise(data, words):
 def test_invalid_files_raise(tmp_path):
   def refuse(words, path):
     with pytest.raises(UserError, match=words) as error:
-      npz.load(str(path))
+      custom.load_npz(str(path))
     assert str(error.value).count('\n') == 0
 
   path = tmp_path / 'mine.npz'
@@ -220,14 +219,14 @@ def test_invalid_files_raise(tmp_path):
 def test_flipped_bytes_raise_or_change_nothing(tmp_path):
   path = tmp_path / 'mine.npz'
   np.savez(path, **IMAGES)
-  blob, expected = path.read_bytes(), npz.load(str(path)).fingerprint()
+  blob, expected = path.read_bytes(), custom.load_npz(str(path)).fingerprint()
   num_raised = 0
   for index in np.random.RandomState(0).randint(0, len(blob), 100):
     damaged = bytearray(blob)
     damaged[index] ^= 0x55
     path.write_bytes(damaged)
     try:
-      assert npz.load(str(path)).fingerprint() == expected
+      assert custom.load_npz(str(path)).fingerprint() == expected
     except UserError as error:
       assert str(error).startswith('--data_dir') and '\n' not in str(error)
       num_raised += 1

@@ -16,10 +16,10 @@ from moon_jax.errors import UserError
 
 @pytest.fixture(scope='module')
 def batches():
-  """Returns six synthetic batches: (pixels uint8 [10000, 3072], labels)."""
+  """Returns six synthetic batches: (pixels uint8 [20, 3072], labels)."""
   random = np.random.RandomState(0)
-  return [(random.randint(0, 256, (10_000, 3072), np.uint8),
-           random.randint(0, 10, 10_000)) for _ in range(6)]
+  return [(random.randint(0, 256, (20, 3072), np.uint8),
+           random.randint(0, 10, 20)) for _ in range(6)]
 
 
 @pytest.fixture(scope='module')
@@ -27,17 +27,16 @@ def blobs(batches):
   """Returns the files of both layouts of CIFAR-10, layout -> name -> bytes."""
   python, binary = {}, {}
   for name, (pixels, labels) in zip(cifar.CIFAR10.layouts[0].md5, batches):
-    # The published files use protocol 2, which takes a minute.
     python[name] = pickle.dumps(
-        {b'data': pixels, b'labels': labels.tolist()}, 3)
+        {b'data': pixels, b'labels': labels.tolist()}, 2)  # as published
     binary[f'{name}.bin'] = np.concatenate(
         [labels[:, None].astype(np.uint8), pixels], 1).tobytes()
   return {'py': python, 'bin': binary}
 
 
 def with_checksums(data_set, *layout_blobs):
-  """Returns the data set with the checksums of these files."""
-  return data_set._replace(layouts=tuple(
+  """Returns the data set with the sizes and checksums of these files."""
+  return data_set._replace(num_images=(20,) * 6, layouts=tuple(
       layout._replace(md5={name: hashlib.md5(blob).hexdigest()
                            for name, blob in blobs.items()})
       for layout, blobs in zip(data_set.layouts, layout_blobs)))
@@ -79,13 +78,13 @@ def test_every_layout_gives_the_same_arrays(
   monkeypatch.setattr(download, 'fetch', no_network)
   path = write(tmp_path, blobs, layout, archived)
   dataset = cifar.load_cifar10(str(tmp_path))
-  assert dataset.train_inputs.shape == (50_000, 32, 32, 3)
-  assert dataset.test_inputs.shape == (10_000, 32, 32, 3)
+  assert dataset.train_inputs.shape == (100, 32, 32, 3)
+  assert dataset.test_inputs.shape == (20, 32, 32, 3)
   for k, (pixels, labels) in enumerate(batches):
     images, found_labels = (
         (dataset.train_inputs, dataset.train_labels) if k < 5 else
         (dataset.test_inputs, dataset.test_labels))
-    part = slice(k % 5 * 10_000, k % 5 * 10_000 + 10_000)
+    part = slice(k % 5 * 20, k % 5 * 20 + 20)
     np.testing.assert_array_equal(found_labels[part], labels)
     np.testing.assert_array_equal(
         images[part][7], pixels[7].reshape(3, 32, 32).transpose(1, 2, 0))
@@ -107,8 +106,8 @@ def test_real_files(golden_dir, golden_partitions):
     (lambda p: (p.unlink(), os.mkfifo(p)), 'data_batch_3 is missing or not'),
     (lambda p: (p.unlink(), p.mkdir()), 'data_batch_3 is missing or not'),
     (lambda p: p.write_bytes(p.read_bytes()[:1000]),
-     'data_batch_3 is not the published file: expected 31,035,999 bytes with '
-     'md5 .*, got 1,000 bytes with md5 '),
+     'data_batch_3 is not the published file: truncated: 1,000 of 31,035,999 '
+     'bytes. Restore it'),
     (lambda p: p.write_bytes(p.read_bytes()[:-1] + b'!'),
      'data_batch_3 is not the published file'),
     (lambda p: p.write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR."),
@@ -137,7 +136,7 @@ def test_hostile_pickle_with_a_matching_checksum(blobs, tmp_path, monkeypatch):
 
 def test_truncated_archive(blobs, tmp_path):
   path = write(tmp_path, blobs, 'py', True)
-  path.write_bytes(path.read_bytes()[:100_000])
+  path.write_bytes(path.read_bytes()[:10_000])
   with pytest.raises(UserError, match='the archive .*cifar-10-python.tar.gz is '
                      'damaged .*Remove it and run again to download CIFAR-10'):
     cifar.load_cifar10(str(tmp_path))
@@ -152,12 +151,16 @@ def test_no_directory(data_dir, words):
     cifar.load_cifar10(data_dir)
 
 
-@pytest.mark.parametrize('size', [0, 1, 30_729_999, 30_733_073])
-def test_a_binary_file_of_wrong_size(size, tmp_path):
+@pytest.mark.parametrize('size, problem', [
+    (0, 'truncated: 0 of 30,730,000 bytes'),
+    (30_729_999, 'truncated: 30,729,999 of'),
+    (30_733_073, 'too long: 30,733,073 of'),
+    (30_730_000, 'damaged: md5 .* not the published 5dd7e')])
+def test_a_binary_file_of_wrong_size_or_content(size, problem, tmp_path):
   directory = tmp_path / 'cifar-10-batches-bin'
   directory.mkdir()
-  (directory / 'data_batch_1.bin').write_bytes(bytes(size))
+  with open(directory / 'data_batch_1.bin', 'wb') as file:
+    file.truncate(size)
   with pytest.raises(UserError, match=(
-      f'{directory}/data_batch_1.bin is not the published file: expected '
-      f'30,730,000 bytes with md5 5dd7e.*, got {size:,} bytes with md5 ')):
+      f'{directory}/data_batch_1.bin is not the published file: {problem}')):
     cifar.load_cifar10(str(tmp_path))

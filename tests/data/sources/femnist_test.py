@@ -1,14 +1,11 @@
-"""FEMNIST in the forms of LEAF and TensorFlow Federated, from tiny files."""
+"""FEMNIST in the format of LEAF, from tiny files."""
 
 import json
-import sys
 
-import h5py
 import numpy as np
 import pytest
 
 from moon_jax.data import sources
-from moon_jax.data.sources import femnist
 from moon_jax.errors import UserError
 
 _random = np.random.RandomState(0)
@@ -42,15 +39,6 @@ def write_leaf(root, part, content, name='all_data_0_niid_0_keep_64.json'):
   (root / part / name).write_text(text)
 
 
-def write_h5(path, users, column=False):
-  with h5py.File(path, 'w') as file:
-    for name, (x, y) in users.items():
-      group = file.create_group(f'examples/{name}')
-      group['pixels'] = (x / np.float32(255)).astype(np.float32)
-      group['label'] = np.array(y, np.int32).reshape(
-          (-1, 1) if column else -1)
-
-
 def of_client(data, part, client):
   inputs, labels, clients = (getattr(data, f'{part}_{field}')
                              for field in ('inputs', 'labels', 'clients'))
@@ -80,29 +68,6 @@ def test_reads_leaf(tmp_path):
   # data_to_json.py of LEAF maps 0-9, 41-5a and 61-7a (hexadecimal) in order.
   codes = [*range(0x30, 0x3a), *range(0x41, 0x5b), *range(0x61, 0x7b)]
   assert ''.join(data.class_names) == ''.join(map(chr, codes))
-
-
-@pytest.mark.parametrize('column', [False, True])
-def test_reads_tff(tmp_path, column):
-  write_h5(tmp_path / 'fed_emnist_train.h5', TRAIN, column)
-  write_h5(tmp_path / 'fed_emnist_test.h5', TEST, column)
-  data = sources.load('femnist', str(tmp_path))
-  assert_equal_to_users(data)
-  assert data.num_classes == 62
-  # The same content: both forms describe the same run.
-  root = tmp_path / 'leaf'
-  write_leaf(root, 'train', leaf({name: TRAIN[name] for name in SORTED}))
-  write_leaf(root, 'test', leaf(TEST))
-  assert sources.load('femnist', str(root)).fingerprint() == data.fingerprint()
-
-
-def test_digits_have_ten_classes(tmp_path):
-  digits = {'f1': user(3, 9), 'f0': user(0)}
-  for part in 'train', 'test':
-    write_h5(tmp_path / f'fed_emnist_digitsonly_{part}.h5', digits)
-  data = sources.load('femnist', str(tmp_path))
-  assert data.class_names == tuple('0123456789')
-  assert data.train_clients.tolist() == [0, 1, 1]
 
 
 def test_other_users_for_testing_are_no_clients(tmp_path):
@@ -147,55 +112,8 @@ def test_damaged_files_of_leaf_raise(tmp_path, content, words):
   assert '\n' not in str(e.value)
 
 
-def replace(group, name, value):
-  del group[name]
-  if value is not None:
-    group[name] = value
-
-
-@pytest.mark.parametrize('change, words', [
-    (lambda f: replace(f, 'examples', None), 'examples'),
-    (lambda f: replace(f['examples/f9_1'], 'label', None), 'f9_1.*label'),
-    (lambda f: replace(f['examples/f9_1'], 'label', [1, 2]),
-     'f9_1.*: 1 inputs but 2 labels'),
-    (lambda f: replace(f['examples/f9_1'], 'pixels', np.zeros((1, 27, 28))),
-     r'f9_1.*784 numbers; got float64 \[1, 27, 28\]'),
-    (lambda f: replace(f['examples/f9_1'], 'pixels', np.full((1, 28, 28), .3)),
-     'f9_1.*: pixels must be .* got 0.3'),
-    (lambda f: replace(f['examples/f9_1'], 'label', [62]), 'f9_1.*from 62'),
-])
-def test_damaged_files_of_tff_raise(tmp_path, change, words):
-  path = tmp_path / 'fed_emnist_train.h5'
-  write_h5(path, TRAIN)
-  write_h5(tmp_path / 'fed_emnist_test.h5', TEST)
-  with h5py.File(path, 'r+') as file:
-    change(file)
-  with pytest.raises(UserError, match=f'fed_emnist_train.h5 .*{words}') as e:
+def test_missing_files_raise(tmp_path):
+  with pytest.raises(UserError, match='--data_dir=/no/such is not a directory'):
+    sources.load('femnist', '/no/such')
+  with pytest.raises(UserError, match='must hold train/.*json.*hf:flwrlabs'):
     sources.load('femnist', str(tmp_path))
-  assert '\n' not in str(e.value)
-
-
-def test_truncated_and_missing_files_raise(tmp_path):
-  path = tmp_path / 'fed_emnist_train.h5'
-  with pytest.raises(UserError, match='must hold one form .* got none. Run'):
-    sources.load('femnist', str(tmp_path))
-  write_h5(path, TRAIN)
-  with pytest.raises(UserError, match='fed_emnist_test.h5 is missing .*unpack'):
-    sources.load('femnist', str(tmp_path))
-  write_h5(tmp_path / 'fed_emnist_test.h5', TEST)
-  content = path.read_bytes()
-  for damaged in content[:-100], content[:900], b'', b'not HDF5':
-    path.write_bytes(damaged)
-    with pytest.raises(UserError, match='train.h5 cannot be read .* again'):
-      sources.load('femnist', str(tmp_path))
-  write_leaf(tmp_path, 'train', leaf(TRAIN))
-  with pytest.raises(UserError, match='got fed_emnist, leaf; keep one'):
-    sources.load('femnist', str(tmp_path))
-
-
-def test_without_h5py_the_command_is_named(tmp_path, monkeypatch):
-  for part in 'train', 'test':
-    write_h5(tmp_path / f'fed_emnist_{part}.h5', TRAIN)
-  monkeypatch.setitem(sys.modules, 'h5py', None)
-  with pytest.raises(UserError, match='h5py is needed .* pip install h5py'):
-    femnist.load(str(tmp_path))

@@ -8,7 +8,7 @@ import pytest
 
 from experiments import shakespeare_leaf
 from moon_jax.data import sources
-from moon_jax.data.sources import shakespeare
+from moon_jax.data.sources import leaf
 from moon_jax.errors import UserError
 
 # From models/utils/language_utils.py of LEAF.
@@ -59,7 +59,7 @@ def test_reads_the_format_of_leaf(is_reversed, tmp_path, monkeypatch):
   write(tmp_path, 'train', {'LEAR_FOOL': USERS['LEAR_FOOL']}, 'a.json')
   write(tmp_path, 'test', {'LEAR_FOOL': user('AZ01', ' a b')})
   data = sources.load('shakespeare', str(tmp_path))
-  assert ''.join(shakespeare.LETTERS) == LETTERS and len(LETTERS) == 80
+  assert ''.join(leaf.LETTERS) == LETTERS and len(LETTERS) == 80
   assert data.num_tokens == data.num_classes == 80
   decode = lambda codes: ''.join(LETTERS[c] for c in codes)
   texts = [decode(x) + LETTERS[y]
@@ -93,20 +93,20 @@ def test_invalid_files_raise(tmp_path, text, words):
   (tmp_path / 'train' / 'a.json').write_text(text)
   with pytest.raises(
       UserError, match=f'a.json is not in the form.*({words})') as e:
-    shakespeare.load(str(tmp_path))
+    leaf.load_shakespeare(str(tmp_path))
   assert str(e.value).count('\n') == 0
 
 
 def test_missing_or_inconsistent_files_raise(tmp_path):
   for root in ('', str(tmp_path)):
     with pytest.raises(UserError, match='must hold train/.*test/.*writes them'):
-      shakespeare.load(root)
+      leaf.load_shakespeare(root)
   write(tmp_path, 'test', USERS)
   write(tmp_path, 'train', USERS)
   write(tmp_path, 'train', {'X': user('abcde')}, 'longer.json')
   with pytest.raises(UserError, match='equal lengths, got 3 characters in .*/'
                      'train/all.json and 4 in .*/train/longer.json'):
-    shakespeare.load(str(tmp_path))
+    leaf.load_shakespeare(str(tmp_path))
 
 
 def test_plays_are_split_into_roles():

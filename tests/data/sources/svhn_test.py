@@ -86,7 +86,7 @@ def test_damaged_files_raise(blob, words, tmp_path):
 def test_other_files_raise(tmp_path):
   write(tmp_path)
   with pytest.raises(UserError, match=(
-      'train_32x32.mat is not the published.* expected 182,040,794 bytes')):
+      'train_32x32.mat is not the published.* of 182,040,794 bytes')):
     svhn.load(str(tmp_path))
 
 

@@ -9,10 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import federation as federation_lib
 from federation import linear_model
 import moon_jax as mj
 from moon_jax.data import augment
-from moon_jax.simulation import heldout
+from moon_jax.distributed import devices
+from moon_jax.engine import schedule
+from moon_jax.engine.local import TrainData
+from moon_jax.simulation import client_evaluation
+from moon_jax.simulation import prediction
+from moon_jax.simulation.client_evaluation import Outcomes
 from moon_jax.simulation.simulation import Simulation
 
 NUM_CLIENTS = 5  # clients 0 to 4; client 3 has no held-out examples
@@ -65,7 +71,7 @@ def evaluated(federation, rounds=1):
     ('train', dict(cohorts=[[4, 2, 3, 0]], on_nan='skip_client'))])
 def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
   """Client 0 diverges in the last case, and its model does not count."""
-  monkeypatch.setattr(heldout, '_BATCH', 4)
+  monkeypatch.setattr(prediction, 'BATCH', 4)
   monkeypatch.setattr('moon_jax.engine.schedule._OWN_BATCH', 4)
   federation = make(part, **changes)
   cohort = federation.cohort(0)
@@ -153,3 +159,84 @@ def test_a_round_without_clients_evaluates_the_global_model():
   assert line['clients']['client'] == []
   assert line['global_heldout_accuracy'] >= 0
   assert 'local_heldout_accuracy' not in line
+
+
+def test_own_examples_are_each_clients(monkeypatch):
+  """Global and local model of each client against numpy; 13, 40 and 3 own."""
+  monkeypatch.setattr(schedule, '_OWN_BATCH', 16)
+  model = linear_model()
+  keys = jax.random.split(jax.random.key(0), 5)
+  of_key = lambda k: model.init(k, jnp.zeros((1, 2, 2, 1)))
+  global_, models_J = of_key(keys[4]), jax.vmap(of_key)(keys[:4])
+  # The first client has the first example, about which its model is right.
+  first = federation_lib.LABELS[0]
+  models_J['params']['b'] = models_J['params']['b'].at[0, first].set(100)
+  clients = [federation_lib.CLIENTS[c] for c in (0, 1, 4)] + [[]]  # one pads
+  own = schedule.own_examples(clients, 40)
+  train = TrainData(*map(
+      jnp.asarray, (federation_lib.IMAGES, federation_lib.LABELS)))
+  mesh = devices.mesh(num_lanes=2)
+  evaluate_fn = client_evaluation.make_evaluate_clients(
+      model, federation_lib.normalize, mesh, {'own': devices.WHOLE})
+  test = prediction.batched(
+      federation_lib.IMAGES[:75], federation_lib.LABELS[:75], mesh)
+  found = {name: sums.num_correct for name, sums in evaluate_fn(
+      global_, models_J, test, {'own': train}, {'own': own}).items()}
+
+  def num_correct(variables, indices):
+    images = federation_lib.IMAGES[indices].reshape(len(indices), -1)
+    x = (images / 255. - .5) / .25
+    w, b = (np.asarray(variables['params'][k], np.float64) for k in 'wb')
+    return ((x @ w + b).argmax(1)
+            == federation_lib.LABELS[indices]).sum()
+
+  for j, indices in enumerate(clients[:3]):
+    local = jax.tree.map(lambda x: x[j], models_J)
+    assert found['global_own'][j] == num_correct(global_, indices)
+    assert found['local_own'][j] == num_correct(local, indices)
+    assert found['local_test'][j] == num_correct(local, np.arange(75))
+  assert found['global_own'][3] == found['local_own'][3] == 0
+
+
+def test_metrics_by_hand():
+  """Accuracies 0.5, 1, 0 and none; 1, 2, 5 and no examples correct of."""
+  found = client_evaluation.heldout_metrics('x', Outcomes(
+      np.array([1, 2, 0, 0]), np.array([2., 1., 10., 0.]),
+      np.array([2, 2, 4, 0])))
+  assert found == {
+      'x_accuracy': .5, 'x_accuracy_weighted': 3 / 8,
+      'x_accuracy_std': pytest.approx((1 / 6)**.5),
+      'x_accuracy_worst_tenth': 0., 'x_loss': pytest.approx(4 / 3)}
+
+
+@pytest.mark.parametrize('num_clients, num_worst', [
+    (1, 1), (9, 1), (19, 1), (20, 2), (100, 10)])
+def test_the_worst_tenth(num_clients, num_worst):
+  """Of the clients with held-out examples: as many others do not count."""
+  correct = np.random.RandomState(0).permutation(num_clients)
+  found = client_evaluation.heldout_metrics('x', Outcomes(
+      np.pad(correct, (0, num_clients)), np.zeros(2 * num_clients),
+      np.repeat([100, 0], num_clients)))
+  assert found['x_accuracy_worst_tenth'] == pytest.approx(
+      np.arange(num_worst).mean() / 100)
+
+
+def test_no_held_out_examples_have_no_metrics():
+  nothing = Outcomes(*np.zeros((3, 4)))
+  assert client_evaluation.heldout_metrics('x', nothing) == {}
+  assert nothing.accuracies == [None] * 4
+
+
+def test_a_loss_that_is_no_number_is_none():
+  found = client_evaluation.heldout_metrics('x', Outcomes(
+      np.array([1, 1]), np.array([1., np.inf]), np.array([1, 2])))
+  assert found['x_loss'] is None and found['x_accuracy'] == .75
+
+
+def test_examples_are_counted_per_client():
+  found = client_evaluation.per_client(
+      np.array([0, 0, 2, 2, 2]), np.array([True, False, True, True, False]),
+      np.array([1, 2, 3, 4, 5], np.float32), num_clients=4)
+  assert found.num_correct.tolist() == [1, 0, 2, 0]
+  assert found.loss_sum.tolist() == [3, 0, 12, 0]
+  assert found.num_examples.tolist() == [2, 0, 3, 0]

@@ -7,7 +7,7 @@ import pytest
 import sklearn.metrics
 
 from moon_jax.errors import UserError
-from moon_jax.simulation import evaluation_metrics as metrics
+from moon_jax.simulation import metric_functions as metrics
 
 # Predictions 0, 1, 1, 2; class 3 has neither examples nor predictions.
 LOGITS = np.array([[2., 1, 0, 0], [0, 3, 1, 0], [1, 2, 0, 0], [0, 0, 5, 0]],

@@ -8,16 +8,18 @@ import numpy as np
 import pytest
 import tiny_federation
 
+import federation as federation_lib
 from moon_jax import models
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config
 from moon_jax.data import augment
 from moon_jax.data import sources
+from moon_jax.distributed import devices
 from moon_jax.errors import UserError
 from moon_jax.simulation import build
-from moon_jax.simulation import evaluation_metrics
-from moon_jax.simulation import evaluation_programs
-from moon_jax.simulation import example_sets
+from moon_jax.simulation import evaluation
+from moon_jax.simulation import metric_functions
+from moon_jax.simulation import prediction
 from moon_jax.simulation.simulation import Simulation
 
 CONFIG = Config(
@@ -44,11 +46,33 @@ def loss_of(logits, labels):
   return -log_p[np.arange(len(labels)), labels].mean()
 
 
+def test_every_example_counts_once(monkeypatch):
+  monkeypatch.setattr(prediction, 'BATCH', 32)
+  model = federation_lib.linear_model()
+  images, labels = federation_lib.IMAGES[:75], federation_lib.LABELS[:75]
+  keys = jax.random.split(jax.random.key(0), 2)
+  variables_R = jax.vmap(lambda k: model.init(k, jnp.zeros((1, 2, 2, 1))))(keys)
+  # The second says 0 of all, and would be right about padding.
+  variables_R['params']['b'] = jnp.array([[0., 0, 0], [100., 0, 0]])
+  mesh = devices.mesh(num_lanes=2)
+  result = evaluation.make_evaluate(model, federation_lib.normalize, mesh)(
+      variables_R, prediction.batched(images, labels, mesh))
+
+  x = ((images.reshape(75, -1) / 255.) - .5) / .25
+  for r in range(2):
+    w, b = (np.asarray(variables_R['params'][k][r], np.float64) for k in 'wb')
+    logits = x @ w + b
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    assert int(result.num_correct[r]) == (logits.argmax(1) == labels).sum()
+    np.testing.assert_allclose(
+        result.loss_sum[r], -log_p[np.arange(75), labels].sum(), rtol=1e-5)
+
+
 @pytest.mark.parametrize('shard_data', [False, True])
 def test_each_set_has_its_own_examples(shard_data, dataset, monkeypatch):
   """In several chunks, of which none is full; on one device and on all."""
-  monkeypatch.setattr(evaluation_programs, 'BATCH', 16)
-  monkeypatch.setattr(example_sets, '_STREAMED_BATCHES', 5)
+  monkeypatch.setattr(prediction, 'BATCH', 16)
+  monkeypatch.setattr(evaluation, '_STREAMED_BATCHES', 5)
   monkeypatch.setattr(Simulation, 'compile', lambda self: None)
   lines = []
   for lanes in 1, len(jax.devices()):
@@ -72,7 +96,7 @@ def test_each_set_has_its_own_examples(shard_data, dataset, monkeypatch):
         loss_of(logits, labels), rel=1e-5)
   logits = logits_of(variables, dataset, dataset.test_inputs)
   for name in CONFIG.metrics.split(','):
-    expected = evaluation_metrics.BUILT_IN[name](logits, dataset.test_labels)
+    expected = metric_functions.BUILT_IN[name](logits, dataset.test_labels)
     np.testing.assert_allclose(line[name], expected, rtol=1e-6)
 
 
@@ -149,7 +173,7 @@ def test_a_federation_checks_its_metrics():
   with pytest.raises(UserError, match='own must return a number'):
     tiny_federation.make(metrics={'own': lambda logits, labels: 'x'})
   with pytest.raises(UserError, match='top5 needs more than 5 classes; got 2'):
-    tiny_federation.make(metrics={'top5': evaluation_metrics.top5})
+    tiny_federation.make(metrics={'top5': metric_functions.top5})
 
 
 @pytest.mark.parametrize('changes, words', [
