@@ -78,9 +78,9 @@ if TYPE_CHECKING:
   from moon_jax.models.constructors import resnet50
   from moon_jax.models.constructors import simple_cnn
   from moon_jax.models.flax_modules import from_flax
+  from moon_jax.models.flax_modules import from_nnx
   from moon_jax.models.module_layers import conv_general_dilated
   from moon_jax.models.module_layers import max_pool
-  from moon_jax.models.nnx_modules import from_nnx
   from moon_jax.rundir.export import load
   from moon_jax.simulation.federation import Federation
   from moon_jax.simulation.records import Record
@@ -121,7 +121,7 @@ _PUBLIC = {
     'fedprox': ('algorithms.fedprox', 'fedprox'),
     'from_flax': ('models.flax_modules', 'from_flax'),
     'from_huggingface': ('data.sources.huggingface', 'from_huggingface'),
-    'from_nnx': ('models.nnx_modules', 'from_nnx'),
+    'from_nnx': ('models.flax_modules', 'from_nnx'),
     'l2': ('algorithms.l2', 'l2'),
     'joint': ('models.joint', ''),
     'label_shift': ('data.label_shift', ''),

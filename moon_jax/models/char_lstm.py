@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax.errors import UserError
-from moon_jax.models import heads
 from moon_jax.models import layers
 from moon_jax.models.base import Options
 
@@ -50,7 +49,7 @@ class CharLSTM(nn.Module):
           jax.numpy_dtype_promotion('standard')):
       x_BTF = nn.RNN(_cell(dtype, 'lstm1'))(x_BTF)
       x_BTF = nn.RNN(_cell(dtype, 'lstm2'))(x_BTF)
-    return heads.head(x_BTF[:, -1], self.options)
+    return layers.head(x_BTF[:, -1], self.options)
 
 
 def _cell(dtype, name):

@@ -1,8 +1,10 @@
-"""Wraps Flax modules of the linen API as networks."""
+"""Wraps modules of Flax, of its APIs linen and NNX, as networks."""
 
+from collections.abc import Callable
 import inspect
 
 from flax import linen as nn
+from flax import nnx
 import jax
 import jax.numpy as jnp
 
@@ -39,10 +41,10 @@ def from_flax(module: nn.Module) -> Model:
     raise UserError('from_flax takes a module of flax.linen, not a class or a '
                     f'function; got {got}')
   place = user_code.place(type(module))
-  names = call_arguments(module.__call__, place)
+  names = _call_arguments(module.__call__, place)
 
   def kwargs(mask_B, train):
-    return select(names, mask_B, train)
+    return _select(names, mask_B, train)
 
   def init(key, inputs):
     mask_B = jnp.ones(inputs.shape[0])
@@ -51,19 +53,81 @@ def from_flax(module: nn.Module) -> Model:
   def apply(variables, inputs, mask_B, train, key=None):
     if not train:
       result = module.apply(variables, inputs, **kwargs(mask_B, False))
-      return to_outputs(result, place), variables
+      return _to_outputs(result, place), variables
     state = [name for name in variables if name != 'params']
     rngs = {} if key is None else {
         'dropout': key, 'params': jax.random.fold_in(key, _OTHER_STREAMS)}
     result, new_state = module.apply(
         variables, inputs, **kwargs(mask_B, True), mutable=state, rngs=rngs)
-    return to_outputs(result, place), {**variables, **new_state}
+    return _to_outputs(result, place), {**variables, **new_state}
 
   return Model(init, apply, uses_mask=bool({'mask', 'mask_B'} & set(names)),
                place=place)
 
 
-def call_arguments(call, place: str) -> list[str]:
+def is_nnx_module(kind: type) -> bool:
+  """Returns whether a class is one of modules of Flax NNX."""
+  return issubclass(kind, nnx.Module)
+
+
+def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
+  """Wraps the modules of a factory as a network.
+
+  Parameters are `variables['params']` and all other state, such as batch
+  statistics, `variables['state']`, by the path of the array in the module.
+  `train()` and `eval()` of the module select the mode. In training mode the
+  random streams of the module restart from the key of each step.
+
+  Args:
+    factory: maps `nnx.Rngs` to a new module, which is called as `from_flax`
+      describes.
+
+  Raises:
+    UserError: if it returns no module, or the module's `__call__` requires
+      other arguments.
+
+  Examples:
+    >>> model = moon_jax.from_nnx(lambda rngs: Net(num_classes=10, rngs=rngs))
+  """
+  module = nnx.eval_shape(lambda: factory(nnx.Rngs(0)))
+  if not isinstance(module, nnx.Module):
+    raise UserError('a factory with an argument rngs must return a module of '
+                    f'Flax NNX; got a {type(module).__name__}'
+                    f'{user_code.place(factory)}')
+  place = user_code.place(type(module))
+  names = _call_arguments(module.__call__, place)
+  graphs = {}
+  for train in (True, False):
+    (module.train if train else module.eval)()
+    graphs[train], *abstract = _split(module)
+
+  def variables_of(module):
+    _, params, _, rest = _split(module)
+    rest = _by_path(rest)
+    return {'params': _by_path(params)} | ({'state': rest} if rest else {})
+
+  def init(key, inputs):
+    del inputs
+    return variables_of(factory(nnx.Rngs(key)))
+
+  def apply(variables, inputs, mask_B, train, key=None):
+    params, rngs, rest = abstract
+    if train and key is None and nnx.to_flat_state(rngs):
+      raise UserError('a network with random draws needs a key to train: '
+                      f'model.apply(..., train=True, key=key){place}')
+    module = nnx.merge(
+        graphs[train], _filled(params, variables['params']),
+        _restarted(rngs, jax.random.key(0) if key is None else key),
+        _filled(rest, variables.get('state', {})))
+    result = module(inputs, **_select(names, mask_B, train))
+    return (_to_outputs(result, place),
+            variables_of(module) if train else variables)
+
+  return Model(init, apply, uses_mask=bool({'mask', 'mask_B'} & set(names)),
+               place=place)
+
+
+def _call_arguments(call, place: str) -> list[str]:
   """Returns the arguments of a module's `__call__` that a network supplies.
 
   Args:
@@ -88,14 +152,14 @@ def call_arguments(call, place: str) -> list[str]:
           if parameter.name in known]
 
 
-def select(names: list[str], mask_B: jax.Array, train: bool) -> dict:
+def _select(names: list[str], mask_B: jax.Array, train: bool) -> dict:
   """Returns the arguments `names` of a module's `__call__`."""
   values = {'train': train, 'training': train, 'deterministic': not train,
             'mask': mask_B, 'mask_B': mask_B}
   return {name: values[name] for name in names}
 
 
-def to_outputs(result, place: str) -> Outputs:
+def _to_outputs(result, place: str) -> Outputs:
   """Converts the result of a module to `Outputs`.
 
   Raises:
@@ -117,3 +181,33 @@ def _describe(result):
   if isinstance(result, Outputs):
     return 'Outputs without logits'
   return f'a {type(result).__name__}'
+
+
+
+def _split(module):
+  return nnx.split(module, nnx.Param, nnx.RngState, ...)
+
+
+def _by_path(state):
+  return {'/'.join(map(str, path)): variable.get_value()
+          for path, variable in nnx.to_flat_state(state)}
+
+
+def _filled(state, values):
+  """Returns an abstract state with the values of `_by_path`."""
+  return nnx.from_flat_state([
+      (path, variable.replace(values['/'.join(map(str, path))]))
+      for path, variable in nnx.to_flat_state(state)])
+
+
+def _restarted(state, key):
+  """Returns the state of random streams that begin at different keys."""
+  def value(i, x):
+    if not jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+      return jax.numpy.zeros(x.shape, x.dtype)  # number of draws so far
+    stream = jax.random.fold_in(key, i)
+    return jax.random.split(stream, x.shape) if x.shape else stream
+
+  return nnx.from_flat_state([
+      (path, variable.replace(value(i, variable.get_value())))
+      for i, (path, variable) in enumerate(nnx.to_flat_state(state))])

@@ -1,4 +1,4 @@
-"""The layers of the networks: Dense, convolutions and normalization.
+"""The layers of the networks: Dense, convolutions, normalization and the head.
 
 Initialization follows PyTorch's defaults, which the published results used:
 kernels and biases are uniform in +-1/sqrt(fan_in) (He et al. with a = sqrt(5)),
@@ -19,6 +19,8 @@ from moon_jax.models import convolution
 from moon_jax.models import pooled_conv
 from moon_jax.models.arithmetic import Arithmetic
 from moon_jax.models.arithmetic import FLOAT32
+from moon_jax.models.base import Options
+from moon_jax.models.base import Outputs
 
 CONVOLVED = 'convolved'  # checkpoint name of convolution outputs
 _MOMENTUM = .1  # of running statistics, in PyTorch's convention
@@ -160,3 +162,24 @@ class GroupNorm(nn.Module):
 
 
 NORMS = {'batch': BatchNorm, 'group': GroupNorm}
+
+
+def head(features_BF: jax.Array, options: Options) -> Outputs:
+  """Returns h, z = proj2(relu(proj1(h))) and logits = out(z).
+
+  The output layer takes the projection, as in the released code. Without a
+  projection head z is h. Must be called in a module's compact method, which
+  then owns the layers.
+
+  Args:
+    features_BF: h, the output of the encoder.
+    options: the options of the network.
+  """
+  arithmetic, z_BF = options.arithmetic, features_BF
+  if options.projection_dim is not None:
+    num_features = features_BF.shape[-1]
+    z_BF = nn.relu(Dense(num_features, arithmetic, name='proj1')(z_BF))
+    z_BF = Dense(options.projection_dim, arithmetic, name='proj2')(z_BF)
+  logits_BK = Dense(options.num_classes, arithmetic, name='out')(z_BF)
+  return Outputs(*(a.astype(wide_dtype(a.dtype))
+                   for a in (features_BF, z_BF, logits_BK)))

@@ -9,7 +9,6 @@ from flax import linen as nn
 import jax.numpy as jnp
 
 from moon_jax.errors import UserError
-from moon_jax.models import heads
 from moon_jax.models import layers
 from moon_jax.models.base import Options
 
@@ -37,4 +36,4 @@ class MLP(nn.Module):
     x = inputs.reshape(len(inputs), -1)
     x = nn.relu(layers.Dense(_WIDTH, self.options.arithmetic, name='fc1')(x))
     x = nn.relu(layers.Dense(_WIDTH, self.options.arithmetic, name='fc2')(x))
-    return heads.head(x, self.options)
+    return layers.head(x, self.options)

@@ -11,7 +11,6 @@ from flax import linen as nn
 import jax
 
 from moon_jax.models import base
-from moon_jax.models import heads
 from moon_jax.models import layers
 from moon_jax.models.arithmetic import Arithmetic
 from moon_jax.models.base import Options
@@ -83,7 +82,7 @@ class ResNet(nn.Module):
         x = _RematBlock(width, stride, self.is_bottleneck, norm,
                         arithmetic, name=f'layer{stage}_{i}')(x, mask_B, train)
     features_BF = x.mean((1, 2))
-    return heads.head(features_BF, self.options)
+    return layers.head(features_BF, self.options)
 
 
 def resnet18(options: Options) -> ResNet:

@@ -9,7 +9,6 @@ projection of size 256.
 from flax import linen as nn
 
 from moon_jax.models import base
-from moon_jax.models import heads
 from moon_jax.models import layers
 from moon_jax.models.base import Options
 
@@ -37,4 +36,4 @@ class SimpleCNN(nn.Module):
     x = x.reshape(-1, x.shape[-1]).T
     x = nn.relu(layers.Dense(120, self.options.arithmetic, name='fc1')(x))
     x = nn.relu(layers.Dense(84, self.options.arithmetic, name='fc2')(x))
-    return heads.head(x, self.options)
+    return layers.head(x, self.options)

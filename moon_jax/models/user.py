@@ -12,7 +12,6 @@ from moon_jax import trees
 from moon_jax import user_code
 from moon_jax.errors import UserError
 from moon_jax.models import flax_modules
-from moon_jax.models import nnx_modules
 from moon_jax.models.base import Model
 
 _FIRST = ('it is called with the arguments of --model_args, and with '
@@ -39,7 +38,7 @@ def make(name: str, args: str, num_classes: int, num_tokens: int = 0) -> Model:
   build = functools.partial(user_code.build, 'model', name, args, first=_FIRST,
                             **offered)
   if _takes_rngs(factory):
-    made: Any = nnx_modules.from_nnx(lambda rngs: build(rngs=rngs))
+    made: Any = flax_modules.from_nnx(lambda rngs: build(rngs=rngs))
   else:
     made = build()
     if isinstance(made, nn.Module):
@@ -73,7 +72,7 @@ def check_type(model: Any) -> None:
     remedy = ('make a module and wrap it: moon_jax.from_flax('
               f'{kind.__name__}(...))' if is_class
               else 'wrap it: moon_jax.from_flax(...)')
-  elif nnx_modules.is_module(kind):
+  elif flax_modules.is_nnx_module(kind):
     remedy = f'wrap it: moon_jax.from_nnx(lambda rngs: {kind.__name__}(...))'
   elif callable(model):
     remedy = f'call it: {name_of(model)}(data.num_classes)'
