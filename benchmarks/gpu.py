@@ -51,7 +51,8 @@ def parts(data_dir: str, device: str, golden: str,
   def add(kind, name, *, cohort_size=10, client_size=None, limit=120,
           **config):
     found[f'{kind}: {name}'] = common | {
-        'kind': kind, 'limit': limit, 'client_size': client_size,
+        'kind': kind, 'limit': 900 if is_tiny else limit,
+        'client_size': client_size,
         'cohort_size': 2 if is_tiny else cohort_size,
         'config': paper | config}
 
