@@ -64,21 +64,15 @@ def plan(case: str, num_examples: int):
 def measure(case: str, num_examples: int) -> dict:
   """Returns the counts of a case as a JSON object."""
   result = plan(case, num_examples)
-  # A copy reads and writes each byte.
-  copied = [kernel.num_bytes / 2 for kernel in result.counts.row
-            if kernel.kind == 'copies']
   return {
       'case': case, 'target': result.target.name,
       'jax': importlib.metadata.version('jax'),
       'kernels_per_row': result.counts.launches(),
-      **result.counts.of_row(), 'collectives': result.counts.collectives,
+      **result.counts.row, 'collectives': result.counts.collectives,
       'collectives_in_loops': result.counts.in_loops,
       'by_cublas': result.compiled.by_cublas,
-      'largest_copy_bytes': max(copied, default=0),
       'temporary_bytes': result.compiled.temporary_bytes,
       'argument_bytes': sum(result.compiled.argument_bytes.values()),
-      'row_flops': result.estimate.row_flops,
-      'row_bytes': result.estimate.row_bytes,
       'compile_seconds': round(result.compiled.seconds, 1)}
 
 

@@ -48,13 +48,6 @@ def test_the_commands_are_those_sweeps(monkeypatch, tmp_path):
   assert {c.num_rounds for c in changed.sweep.configs} == {10}
 
 
-def test_the_command_of_target_plans_is_a_sweep(monkeypatch):
-  monkeypatch.chdir(_ROOT)
-  text = (_ROOT / 'docs' / 'target.md').read_text(encoding='utf-8')
-  line, = re.findall(r'^python -m moon_jax.plan .*--grid.*', text, re.MULTILINE)
-  assert len(sweep_of(line).sweep.configs) == 12
-
-
 def test_all_flags_of_the_command_are_listed():
   rows = re.findall(r'^\| `--(\w+)` \|', _TEXT, re.MULTILINE)
   flags = [axis_flags.GRID, axis_flags.SWEEP, command_flags._DRY_RUN,

@@ -10,6 +10,7 @@ import subprocess
 from typing import Any
 
 from moon_jax.distributed import cpu_devices
+from moon_jax.distributed import host as host_lib
 from moon_jax.doctor.finding import FAILED
 from moon_jax.doctor.finding import Finding
 from moon_jax.doctor.finding import NOTE
@@ -25,7 +26,6 @@ _OPTIONAL = {
 }
 _GIB = 2**30
 _LEAST_FREE = 2 * _GIB  # of the disk, for checkpoints and the cache
-_CGROUPS = pathlib.Path('/sys/fs/cgroup')
 
 
 def packages() -> Finding:
@@ -122,10 +122,9 @@ def devices() -> Finding:
 
 def host() -> Finding:
   """Finds cores and memory that this process may use."""
-  cores, quota = cpu_devices.count(), _cgroup_cores()
-  total = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-  limit = _cgroup_bytes()
-  have = min(total, limit or total)
+  cores, quota = cpu_devices.count(), host_lib.cgroup_cores()
+  total, limit = host_lib.machine_bytes(), host_lib.cgroup_bytes()
+  have = host_lib.memory_bytes()
   values = {'cores': cores, 'cgroup_cores': quota, 'bytes': total,
             'cgroup_bytes': limit, 'available_bytes': _available_bytes()}
   text = f'{cores} core(s), {have / _GIB:.1f} GiB of memory'
@@ -146,33 +145,6 @@ def _available_bytes():
     return next(int(line.split()[1]) * 1024 for line in lines
                 if line.startswith('MemAvailable'))
   except (OSError, StopIteration, ValueError):
-    return None
-
-
-def _cgroup_bytes():
-  """Returns the memory limit of the cgroup, version 2 or 1; None without."""
-  for name in 'memory.max', 'memory/memory.limit_in_bytes':
-    try:
-      text = (_CGROUPS / name).read_text().strip()
-    except OSError:
-      continue
-    if text.isdigit() and int(text) < 2**60:  # version 1 writes a huge number
-      return int(text)
-  return None
-
-
-def _cgroup_cores():
-  """Returns the cores' worth of time of the cgroup; None without a limit."""
-  try:
-    quota, period = (_CGROUPS / 'cpu.max').read_text().split()
-    return float(quota) / float(period) if quota != 'max' else None
-  except (OSError, ValueError):
-    pass
-  try:
-    quota, period = (float((_CGROUPS / f'cpu/cpu.cfs_{name}_us').read_text())
-                     for name in ('quota', 'period'))
-    return quota / period if quota > 0 else None
-  except (OSError, ValueError):
     return None
 
 

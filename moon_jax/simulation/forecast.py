@@ -26,6 +26,8 @@ from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.simulation import build
 from moon_jax.simulation import lane_layout as layout_lib
+from moon_jax.simulation import memory as memory_lib
+from moon_jax.simulation import round_spec
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.simulation import Simulation
 
@@ -80,7 +82,7 @@ def forecast(config: Config, num_devices: int = 0, num_processes: int = 1,
   layout = layout_lib.choose(
       federation, num_devices or jax.device_count() * num_processes,
       num_processes, jax.default_backend() == 'cpu')
-  num_devices, shape = layout.num_devices, layout.shape
+  num_devices, slots = layout.num_devices, layout.shape.jobs_per_device
   rows = layout_lib.mean_rows(federation, layout, _ROUNDS)
   counted = federation.cohorts[:_ROUNDS]
   steps = statistics.fmean(
@@ -89,19 +91,15 @@ def forecast(config: Config, num_devices: int = 0, num_processes: int = 1,
   trial = Trial(federation, layout.num_lanes // num_devices)
   rates = rates or trial.rates()
   simulation = trial.simulation
-  client = simulation.client_bytes // federation.num_clients
-  in_memory = federation.client_state == 'memory'
-  model = 4 * simulation.num_parameters
-  slots = shape.jobs_per_device
+  spec = round_spec.make(federation, layout)
+  client, model = spec.client_bytes, 4 * simulation.num_parameters
+  _, clients, table, _ = (part.size for part in memory_lib.on_device(spec))
+  state, copy = (part.size for part in memory_lib.on_host(spec)[:2])
   jobs = statistics.fmean(map(len, counted)) / num_devices
-  table = 4 * shape.num_rows * shape.batch_size * (
-      layout.num_lanes // num_devices)
-  num_stateful = len({client for cohort in federation.cohorts
-                      for client in cohort})
   is_exchanged = num_processes > 1 and any(
       cohort != federation.cohorts[0] for cohort in counted)
   moved = {
-      'to and from each device': 2 * client * slots + table,
+      'to and from each device': clients + table,
       'summed over devices': 3 * model * (num_devices > 1),
       'clients between processes':
           client * slots * num_devices * is_exchanged,
@@ -113,12 +111,10 @@ def forecast(config: Config, num_devices: int = 0, num_processes: int = 1,
       steps / (layout.num_lanes * rows), rows, jobs,
       device_bytes={
           'data': simulation.data_bytes, 'model and server': 3 * model,
-          'clients of a round': 2 * client * slots, 'table': table,
+          'clients of a round': clients, 'table': table,
           'temporary': rates.temporary_bytes},
-      process_bytes=rates.resident_bytes + client * (
-          num_stateful // num_processes * in_memory
-          + 3 * slots * num_devices // num_processes
-          + federation.num_clients * in_memory * (config.checkpoint_every > 0)),
+      process_bytes=rates.resident_bytes + state // num_processes + copy
+      + client * (3 * slots * num_devices // num_processes),
       moved_bytes=moved,
       seconds={
           'training': rates.seconds_per_row * rows

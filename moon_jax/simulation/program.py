@@ -33,7 +33,7 @@ from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
 from moon_jax.simulation import agreement
 from moon_jax.simulation import initial_state
-from moon_jax.simulation import memory_check
+from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import metrics as metrics_lib
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.evaluation import Evaluator
@@ -301,7 +301,7 @@ def _layout(specs: Sequence[RoundSpec]
     UserError: if the runs cannot share a program, or do not fit in memory.
   """
   if len(specs) == 1:
-    memory_check.check(specs[0])
+    memory_lib.check(specs[0])
     return specs[0], [], devices.mesh(specs[0].layout.num_lanes)
   agreement.check(specs)
   if jax.process_count() > 1:
@@ -309,7 +309,7 @@ def _layout(specs: Sequence[RoundSpec]
                     f'{jax.process_count()}; give --num_processes=1')
   spec, places = round_spec.together(
       specs, jax.device_count(), jax.default_backend() == 'cpu')
-  memory_check.check(*[spec for spec in specs])
+  memory_lib.check(*specs)
   return spec, places, devices.mesh(
       spec.layout.num_lanes, spec.layout.num_devices)
 

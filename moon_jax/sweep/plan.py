@@ -1,20 +1,69 @@
-"""The plan of a sweep as text: its programs, their runs, memory and time."""
+"""The plan of a sweep: its programs, their runs, memory and time, as text.
+
+Speed is that of short rounds of one run of a program, measured on the devices
+of this machine (`moon_jax.simulation.forecast`). A round of the program takes
+
+    seconds per row x rows of the fullest lane
+    + seconds per job x jobs of the fullest device
+
+The runs of an accelerator train on more lanes than a single run. Their rows
+take between the measured time, if kernel launches bound it, and that time as
+often as there are groups of lanes, if arithmetic or memory traffic does.
+"""
 
 from collections.abc import Sequence
 import math
+import statistics
+from typing import NamedTuple
+
+import jax
+import numpy as np
 
 from moon_jax.algorithms import unused
 from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
-from moon_jax.sweep import cost as cost_lib
+from moon_jax.engine.schedule import Place
+from moon_jax.simulation import lane_layout
+from moon_jax.simulation import memory as memory_lib
+from moon_jax.simulation import round_spec
+from moon_jax.simulation.forecast import Rates
+from moon_jax.simulation.forecast import Trial
+from moon_jax.simulation.lane_layout import Layout
+from moon_jax.simulation.memory import Need
+from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.sweep import run as run_lib
 from moon_jax.sweep import values
-from moon_jax.sweep.cost import Cost
 from moon_jax.sweep.grid import Sweep
 
+_ROUNDS = 20  # rounds over which rows and jobs are averaged
 _MAX_VALUES = 6  # of an axis that are listed
 _LISTED = 3  # of a longer axis, besides the last one
 _LEAST_LISTED = .001  # of the memory needed; smaller parts are not listed
+
+
+class Cost(NamedTuple):
+  """The estimated cost of a program."""
+
+  num_lanes: int  # on all devices together
+  num_devices: int
+  rounds: int  # of the run with the most
+  rows: float  # of the fullest lane, in all rounds together
+  jobs: float  # of the fullest device, in all rounds together
+  needs: list[Need]  # memory, without temporaries
+  temporary_bytes: int  # of a single run's compiled round, on a device
+  seconds: dict[str, float]  # by part, if lanes cost no time
+  groups: int  # of lanes that train at once on a device; training may take
+  # as many times longer
+
+  @property
+  def total_seconds(self) -> float:
+    """The least seconds of all parts."""
+    return sum(self.seconds.values())
+
+  @property
+  def most_seconds(self) -> float:
+    """The most seconds of all parts."""
+    return self.total_seconds + (self.groups - 1) * self.seconds['training']
 
 
 def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
@@ -22,7 +71,7 @@ def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
   """Returns the programs of a sweep and their estimated cost, as text.
 
   Measures the speed of one unfinished run of each program by short rounds
-  (`moon_jax.sweep.cost`). Writes no file and takes no lock.
+  (see `estimate`). Writes no file and takes no lock.
 
   Args:
     sweep: the runs.
@@ -39,8 +88,7 @@ def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
   texts, costs, counts = [], [], []
   for index, program in enumerate(planned):
     rest = units.unfinished(program.runs)
-    specs = dict(zip(program.runs, program.specs))
-    found = cost_lib.estimate([specs[run] for run in rest]) if rest else None
+    found = estimate(units.specs(rest)) if rest else None
     counts.append(len(rest))
     costs += [found] if found else []
     share = f', part {index % part[1]}/{part[1]}' if part[1] > 1 else ''
@@ -137,3 +185,83 @@ def duration(seconds: float) -> str:
     if seconds >= 2 * size:
       return f'{seconds / size:,.1f} {unit}'
   return f'{seconds:,.1f} s'
+
+
+def estimate(specs: Sequence[RoundSpec], rates: Rates | None = None) -> Cost:
+  """Returns the cost of training runs from their first rounds on.
+
+  Args:
+    specs: for each run the specification of its rounds alone.
+    rates: the speed of a device; None measures it here.
+
+  Raises:
+    UserError: if a run alone does not fit in memory.
+  """
+  first = specs[0].layout
+  layout, groups = first, 1
+  places = [Place(first.shape, np.arange(first.num_lanes))]
+  if len(specs) > 1:
+    joined, places = round_spec.together(
+        specs, jax.device_count(), jax.default_backend() == 'cpu')
+    layout = joined.layout
+    groups = _per_device(layout) // max(
+        _per_device(spec.layout) for spec in specs)
+  rates = rates or Trial(
+      specs[0].federation, _per_device(first)).rates()
+  rows, jobs = amounts(specs, places, layout)
+  configs = [spec.federation.config for spec in specs]
+  return Cost(
+      layout.num_lanes, layout.num_devices,
+      max(config.num_rounds for config in configs), rows, jobs,
+      memory_lib.needs(*specs),
+      rates.temporary_bytes,
+      seconds={
+          'training': rates.seconds_per_row * rows
+          + rates.seconds_per_job * jobs,
+          'evaluation': rates.evaluation_seconds * sum(
+              -(-config.num_rounds // config.eval_every)
+              for config in configs),
+          'compilation': rates.compile_seconds},
+      groups=groups)
+
+
+def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
+            layout: Layout) -> tuple[float, float]:
+  """Returns the rows of the fullest lane and the jobs of the fullest device.
+
+  They are sums over all rounds. Lanes are shorter once some runs have ended.
+
+  Args:
+    specs: for each run the specification of its rounds alone.
+    places: for each run the place of its table in that of all runs.
+    layout: of all runs.
+  """
+  federations = [spec.federation for spec in specs]
+  rounds_R = [federation.config.num_rounds for federation in federations]
+  rows_R = [lane_layout.mean_rows(federation, spec.layout, _ROUNDS)
+            for federation, spec in zip(federations, specs)]
+  jobs_R = [_mean_jobs(federation) / spec.layout.num_devices
+            for federation, spec in zip(federations, specs)]
+  rows = jobs = 0.
+  start = 0
+  for end in sorted(set(rounds_R)):
+    rows_L, jobs_D = np.zeros(layout.num_lanes), np.zeros(layout.num_devices)
+    for run, place in enumerate(places):
+      if rounds_R[run] >= end:
+        rows_L[place.lanes] += rows_R[run]
+        jobs_D[np.unique(place.lanes // _per_device(layout))] += jobs_R[run]
+    rows += (end - start) * float(rows_L.max())
+    jobs += (end - start) * float(jobs_D.max())
+    start = end
+  return rows, jobs
+
+
+def _per_device(layout):
+  return layout.num_lanes // layout.num_devices
+
+
+def _mean_jobs(federation):
+  """Returns the clients that train in a round, averaged over the first ones."""
+  rounds = min(_ROUNDS, federation.num_rounds or _ROUNDS)
+  return statistics.fmean(
+      len(federation.trained(index)[0]) for index in range(rounds))

@@ -3,77 +3,95 @@
 A program is the unit of work of a sweep: its runs train together, in one
 process. Configurations decide which runs may share a program
 (`moon_jax.simulation.program_fields`), then facts about their splits
-(`moon_jax.simulation.agreement`), then memory.
+(`moon_jax.simulation.agreement`), then memory. Federations are built one after
+another, since those of a whole sweep may take gigabytes.
 """
 
 from collections.abc import Callable
 from collections.abc import Hashable
+from collections.abc import Iterator
 from collections.abc import Sequence
 import math
-from typing import TypeVar
+from typing import NamedTuple
 
 from moon_jax.config import Config
 from moon_jax.simulation import agreement
-from moon_jax.simulation import memory_check
+from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import program_fields
 from moon_jax.simulation.round_spec import RoundSpec
 
-_T = TypeVar('_T')
+# Maps the index of a run, and the specification of an equal run that has been
+# traced, to the specification of its rounds alone.
+SpecFn = Callable[[int, RoundSpec | None], RoundSpec]
+
+_MAX_NAMED = 3  # differences that a reason names
 
 
-def groups(configs: Sequence[Config]) -> list[list[int]]:
-  """Returns which configurations may share a program.
+class Planned(NamedTuple):
+  """A program of a sweep."""
+
+  runs: list[int]  # indices
+  reason: str  # why it is not in the program before it; '' for the first
+  split: str  # why runs that could share the program do not; '' if all do
+
+
+class _Group(NamedTuple):
+  """Runs that could share a program if memory were unlimited."""
+
+  runs: list[int]
+  config: Config  # of the first run
+  facts: dict[str, Hashable]  # `agreement.of`
+  capacity: int  # runs that fit in memory together, at least 1
+  excess: str  # which memory all runs would exceed
+
+
+def plan(configs: Sequence[Config], spec_fn: SpecFn, indices: Sequence[int],
+         max_runs: int = 0, num_parts: int = 1) -> list[Planned]:
+  """Returns the programs of a sweep.
 
   Args:
     configs: valid, with open settings resolved.
-
-  Returns:
-    For each program the indices of its configurations, ascending; programs are
-    in the order of their first configuration.
+    spec_fn: see `SpecFn`. Few of its results exist at a time.
+    indices: of the runs to plan.
+    max_runs: the most runs of a program; 0 for as many as fit in memory.
+    num_parts: processes that share the programs; each part gets a program if
+      there are as many runs.
   """
-  return _grouped(range(len(configs)), lambda index: (
-      program_fields.program_key(configs[index])))
+  groups: list[_Group] = []
+  keys = [program_fields.program_key(configs[index]) for index in indices]
+  for key in dict.fromkeys(keys):
+    groups += _agreeing([index for index, other in zip(indices, keys)
+                         if other == key], configs, spec_fn)
+  share = max(1, len(indices) // num_parts)
+  planned = []
+  for position, group in enumerate(groups):
+    most = min(group.capacity, max_runs or group.capacity, share)
+    parts = split(group.runs, most)
+    why = '' if len(parts) == 1 else _split_reason(
+        group, most, max_runs, share, num_parts)
+    for runs in parts:
+      planned.append(Planned(runs, _reason(group, groups[:position]), why))
+  return planned
 
 
-def _grouped(items: Sequence[_T], key: Callable[[_T], Hashable]
-             ) -> list[list[_T]]:
-  """Groups items with equal keys, in the order of their first item."""
-  found: dict[Hashable, list[_T]] = {}
-  for item in items:
-    found.setdefault(key(item), []).append(item)
-  return list(found.values())
+def specs(spec_fn: SpecFn, indices: Sequence[int]) -> Iterator[RoundSpec]:
+  """Yields the specifications of runs of one program, which is traced once."""
+  spec: RoundSpec | None = None
+  for index in indices:
+    spec = spec_fn(index, spec)
+    yield spec
 
 
-def agreeing(group: Sequence[int], specs: Sequence[RoundSpec]
-             ) -> list[list[int]]:
-  """Splits a group into runs whose splits allow one program.
-
-  Args:
-    group: indices of runs.
-    specs: for each run of the group the specification of its rounds.
-  """
-  by_index = dict(zip(group, specs))
-  return _grouped(
-      group, lambda index: tuple(agreement.of(by_index[index]).items()))
-
-
-def capacity(specs: Sequence[RoundSpec]) -> int:
-  """Returns how many runs like these fit in memory together, at least 1."""
-  run = largest(specs)
-  low, high = 1, len(specs)
+def capacity(runs: Sequence[RoundSpec]) -> int:
+  """Returns how many of the first of some runs fit together, at least 1."""
+  low, high = 1, len(runs)
   while low < high:
     middle = (low + high + 1) // 2
-    if memory_check.fits(*[run] * middle):
+    if memory_lib.fits(*runs[:middle]):
       low = middle
     else:
       high = middle - 1
   return low
-
-
-def largest(specs: Sequence[RoundSpec]) -> RoundSpec:
-  """Returns the run with the most client state."""
-  return max(specs, key=lambda spec: (
-      spec.client_bytes * spec.federation.num_clients))
 
 
 def split(group: Sequence[int], most: int) -> list[list[int]]:
@@ -86,3 +104,59 @@ def split(group: Sequence[int], most: int) -> list[list[int]]:
   count = math.ceil(len(group) / most)
   size = math.ceil(len(group) / count)
   return [list(group[i:i + size]) for i in range(0, len(group), size)]
+
+
+def _agreeing(group: Sequence[int], configs: Sequence[Config], spec_fn: SpecFn
+              ) -> list[_Group]:
+  """Splits a group into runs whose splits allow one program."""
+  runs: dict[Hashable, list[int]] = {}
+  largest: dict[Hashable, RoundSpec] = {}
+  for index, spec in zip(group, specs(spec_fn, group)):
+    key = tuple(agreement.of(spec).items())
+    runs.setdefault(key, []).append(index)
+    largest[key] = max(largest.get(key, spec), spec, key=_bytes)
+  found = []
+  for key, indices in runs.items():
+    of_all = [largest[key]] * len(indices)
+    need = max(memory_lib.needs(*of_all),
+               key=lambda need: need.size - need.have)
+    found.append(_Group(
+        indices, configs[indices[0]], dict(key), capacity(of_all),
+        f'{len(indices)} runs need {need.size / 1e9:,.3g} GB of memory, '
+        f'{need.where} has {need.have / 1e9:,.3g} GB'))
+  return found
+
+
+def _bytes(spec):
+  """Returns the bytes that a run needs of all memories."""
+  return sum(need.size for need in memory_lib.needs(spec))
+
+
+def _split_reason(group, most, max_runs, share, num_parts):
+  """Returns which limit splits the runs of a group."""
+  if most == max_runs:
+    return f'--max_runs={max_runs}'
+  if most == share and share < group.capacity:
+    return f'--part=I/{num_parts}, so that all {num_parts} parts have runs'
+  return group.excess
+
+
+def _reason(group, earlier):
+  """Returns how a group differs from the most similar earlier one."""
+  if not earlier:
+    return ''
+  names = min((_differences(group, other) for other in earlier), key=len)
+  more = f' and {len(names) - _MAX_NAMED} more' * (len(names) > _MAX_NAMED)
+  return ', '.join(names[:_MAX_NAMED]) + more
+
+
+def _differences(a: _Group, b: _Group) -> list[str]:
+  """Returns the names of what two groups do not share."""
+  return (_unequal(program_fields.program_parts(a.config),
+                   program_fields.program_parts(b.config))
+          or _unequal(a.facts, b.facts))
+
+
+def _unequal(a, b):
+  return [name for name in {**a, **b}
+          if name not in a or name not in b or a[name] != b[name]]

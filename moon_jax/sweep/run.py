@@ -16,12 +16,13 @@ from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
 from moon_jax.errors import UserError
 from moon_jax.rundir.metrics_file import InUse
-from moon_jax.simulation.federation import Federation
+from moon_jax.simulation import memory as memory_lib
+from moon_jax.simulation import round_spec
 from moon_jax.simulation.round_spec import RoundSpec
-from moon_jax.sweep import planning
+from moon_jax.sweep import programs
 from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
-from moon_jax.sweep.planning import Planned
+from moon_jax.sweep.programs import Planned
 from moon_jax.training import prepare
 from moon_jax.training import run_loggers
 from moon_jax.training.prepare import Prepared
@@ -109,7 +110,6 @@ class Units:
     self._load, self._workdir = prepare.loaders(), workdir
     self._axes, configs = sweep.axes, sweep.configs
     self._has_warned = False  # that there are no locks
-    self._specs: dict[int, RoundSpec] = {}  # of planned runs
     self.runs = [self._prepare(config) for config in configs]
     # Files with other names and the same content make the same run.
     first: dict[Any, int] = {}
@@ -148,24 +148,28 @@ class Units:
 
   def planned(self, max_runs: int, num_parts: int = 1) -> list[Planned]:
     """Returns the programs, with the reasons for them."""
-    planned = planning.plan(
-        [run.config for run in self.runs], self.federation,
+    return programs.plan(
+        [run.config for run in self.runs], self._spec,
         [index for index, same in enumerate(self._same)
          if index == same and (num_parts > 1 or index not in self.ended)],
         max_runs, num_parts)
-    for program in planned:
-      self._specs |= dict(zip(program.runs, program.specs))
-    return planned
 
-  def federation(self, index: int) -> Federation:
-    """Returns the federation of a run.
+  def specs(self, unit: Sequence[int]) -> list[RoundSpec]:
+    """Returns the specifications of the runs of a program, each alone."""
+    return list(programs.specs(self._spec, unit))
+
+  def _spec(self, index, like):
+    """Builds a run; see `programs.SpecFn`.
 
     Raises:
       UserError: naming the run, if it is impossible.
     """
     run = self.runs[index]
     try:
-      return run.build()
+      spec = round_spec.alone(run.build(), like)
+      if index not in self.ended:
+        memory_lib.check(spec)
+      return spec
     except UserError as error:
       raise UserError(f'{self._named(run.config)}: {error}') from error
 
@@ -219,7 +223,7 @@ class Units:
       for run_ in runs:
         stack.enter_context(contextlib.closing(run_.workdir))
       results = trainer.train(
-          runs, callbacks, specs=[self._specs[index] for index in claimed],
+          runs, callbacks, specs_fn=lambda: self.specs(claimed),
           is_last=False, loggers=loggers)
       for run_, result in zip(runs, results):
         if isinstance(result, Exception):

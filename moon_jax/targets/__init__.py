@@ -1,9 +1,6 @@
 """Descriptions of GPUs: XLA's GpuTargetConfigProto in text format.
 
-Each .txtpb file of this package describes one GPU. The protobuf message has no
-field for peak throughput, so a comment line gives it, in TFLOP/s:
-
-    # peak_tflops: float32 67, tf32 494.7, bfloat16 989.4
+Each .txtpb file of this package describes one GPU.
 """
 
 import math
@@ -15,7 +12,6 @@ from moon_jax.config import suggest
 from moon_jax.errors import UserError
 
 _FOLDER = pathlib.Path(__file__).parent
-ARITHMETICS = ('float32', 'tf32', 'bfloat16')
 
 # If one of these is missing, XLA crashes or assumes that its value is 0.
 _REQUIRED_FIELDS = (
@@ -35,9 +31,6 @@ class Target(NamedTuple):
   name: str
   text: str  # the GpuTargetConfigProto in text format
   memory_bytes: int
-  memory_bandwidth: float  # bytes per second
-  peak_flops: dict[str, float]  # FLOP/s for each name in `ARITHMETICS`
-  has_published_peaks: bool  # False: computed from the float32 units
 
 
 def names() -> list[str]:
@@ -88,14 +81,8 @@ def _parse(flag, text):
         f'fields are missing or not positive: {", ".join(missing[:3])}{more}. '
         f'Copy {_FOLDER / "h200.txtpb"} and change its numbers')
   name = re.search(r'device_description_str:\s*"([^"]*)"', without_comments)
-  num_units = fields['core_count'] * fields['fpus_per_core']
-  # A fused multiply-add is two floating point operations.
-  float32_flops = 2e9 * num_units * fields['clock_rate_ghz']
-  peaks = _published_peaks(flag, text)
-  return Target(
-      name[1] if name else flag.partition('=')[2], text,
-      int(fields['device_memory_size']), fields['memory_bandwidth'],
-      peaks or dict.fromkeys(ARITHMETICS, float32_flops), bool(peaks))
+  return Target(name[1] if name else flag.partition('=')[2], text,
+                int(fields['device_memory_size']))
 
 
 def _number(text, name):
@@ -106,18 +93,3 @@ def _number(text, name):
   except ValueError:
     return 0.
   return value if math.isfinite(value) else 0.
-
-
-def _published_peaks(flag, text):
-  """Returns FLOP/s by arithmetic, or {} without a peak_tflops line."""
-  line = re.search(r'^# *peak_tflops:(.*)$', text, re.MULTILINE)
-  if not line:
-    return {}
-  peaks = {name: 1e12 * _number(line[1].replace(name, f'{name}:'), name)
-           for name in ARITHMETICS}
-  if not all(value > 0 for value in peaks.values()):
-    raise UserError(
-        f'{flag}: the line "{line[0][:80]}" must give a number above 0 for '
-        f'each of {", ".join(ARITHMETICS)}, as in "# peak_tflops: float32 67, '
-        'tf32 494.7, bfloat16 989.4"; correct the line or remove it')
-  return peaks

@@ -72,14 +72,13 @@ def mesh(target: Target, num_devices: int):
       axis_types=(jax.sharding.AxisType.Auto,))
 
 
-def compile_round(spec, on, largest: int, num_runs: int = 1) -> Compiled:
+def compile_round(spec, on, largest: int) -> Compiled:
   """Compiles a round from the shapes of its arguments.
 
   Args:
     spec: the `moon_jax.simulation.round_spec.RoundSpec`.
     on: the mesh.
     largest: number of examples of the largest client.
-    num_runs: R, the runs that train together.
   """
   from moon_jax.distributed.devices import SPLIT
   from moon_jax.distributed.devices import WHOLE
@@ -87,7 +86,7 @@ def compile_round(spec, on, largest: int, num_runs: int = 1) -> Compiled:
 
   start = time.perf_counter()
   round_ = Round(spec.program, on, SPLIT if spec.shard_size else WHOLE)
-  shapes = arguments(spec, largest, num_runs)
+  shapes = arguments(spec, largest)
   compiled, by_cublas = _compile(round_.lower(*shapes))
   memory = compiled.memory_analysis()
   return Compiled(
@@ -136,7 +135,7 @@ def _compile(lowered):
     return lowered.compile({'xla_gpu_enable_triton_gemm': False}), True
 
 
-def arguments(spec, largest: int, num_runs: int = 1) -> tuple:
+def arguments(spec, largest: int) -> tuple:
   """Returns the arguments of `Round.lower`: shapes, and a table of one job.
 
   Client state has one entry per job of the round, not one per client.
@@ -144,7 +143,6 @@ def arguments(spec, largest: int, num_runs: int = 1) -> tuple:
   Args:
     spec: the `moon_jax.simulation.round_spec.RoundSpec`.
     largest: number of examples of the largest client.
-    num_runs: R, the runs that train together.
   """
   import jax
   import jax.numpy as jnp
@@ -162,17 +160,15 @@ def arguments(spec, largest: int, num_runs: int = 1) -> tuple:
     return jax.tree.map(lambda x: struct((count, *x.shape), x.dtype), tree)
 
   shared = {
-      'variables': stacked(num_runs, variables),
-      'server': stacked(num_runs, jax.eval_shape(
+      'variables': stacked(1, variables),
+      'server': stacked(1, jax.eval_shape(
           program.algorithm.init_server, variables)),
-      # Runs of one program may be in different rounds.
-      'round': struct((num_runs,) if num_runs > 1 else (), jnp.int32),
-      'key': jax.eval_shape(
-          lambda: jnp.stack([jax.random.key(0)] * num_runs))}
+      'round': struct((), jnp.int32),
+      'key': jax.eval_shape(lambda: jax.random.key(0)[None])}
   num_jobs = shape.jobs_per_device * shape.num_devices
   clients_J = stacked(num_jobs, jax.eval_shape(
       program.algorithm.init_client, variables))
-  hparams = {name: struct((num_runs,), jnp.float32)
+  hparams = {name: struct((1,), jnp.float32)
              for name in spec.federation.hparams()}
   table = schedule.plan(schedule.Work(
       run=np.zeros(1, np.int32), client=np.zeros(1, np.int32),

@@ -1,20 +1,21 @@
-"""Plans a run on a GPU without one; see `moon_jax.targets.command`."""
+"""Plans a run on a GPU without one: python -m moon_jax.plan --target=GPU.
+
+Compiles the configured round ahead of time from the description of the GPU.
+Reports memory, the number of lanes that fit, and kernels. This needs the
+compiler that `jax[cuda12]` installs, but no GPU.
+"""
 
 from collections.abc import Callable
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from moon_jax.config import Config
 from moon_jax.data.dataset import Dataset
 from moon_jax.simulation import build
-from moon_jax.simulation import heldout_memory
 from moon_jax.simulation import lane_layout as layout_lib
-from moon_jax.simulation import memory_estimate
+from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
-from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.targets import deviceless
-from moon_jax.targets import estimate as estimate_lib
 from moon_jax.targets import fit as fit_lib
 from moon_jax.targets import kernels
 from moon_jax.targets import Target
@@ -22,10 +23,11 @@ from moon_jax.targets.deviceless import Compiled
 
 _CHEAP_SECONDS = 60.  # compilations below this may be repeated to confirm
 _MAX_ROUNDS = 20  # number of rounds over which rows are averaged
+_MIN_FRACTION = .01  # smaller parts are not listed in the error message
 
 
 class TargetPlan(NamedTuple):
-  """The memory, kernels and estimated time of a round on some GPUs."""
+  """The memory and the kernels of a round on some GPUs."""
 
   target: Target
   num_lanes: int  # total over all devices
@@ -36,7 +38,7 @@ class TargetPlan(NamedTuple):
   compile_seconds: float  # total over all compilations
   counts: kernels.Counts
   fit: fit_lib.Fit
-  estimate: estimate_lib.Estimate
+  rows: float  # of a round, on the longest lane
 
   @property
   def need(self) -> int:
@@ -80,7 +82,7 @@ def plan(config: Config, target: Target, num_devices: int = 1,
     spec = round_spec.make(
         federation, layout_lib.of(federation, count, num_devices))
     compiled = compile_fn(spec, num_devices, max(map(len, clients)))
-    rounds[count] = spec, compiled, parts(spec, compiled, [federation])
+    rounds[count] = spec, compiled, parts(spec, compiled)
     return sum(rounds[count][-1].values())
 
   fit = fit_lib.most_lanes(
@@ -90,16 +92,14 @@ def plan(config: Config, target: Target, num_devices: int = 1,
       is_cheap=lambda: all(compiled.seconds < _CHEAP_SECONDS
                            for _, compiled, _ in rounds.values()))
   spec, compiled, sizes = rounds[num_lanes]
-  counts = kernels.count(compiled.hlo)
   return TargetPlan(
       target, num_lanes, num_devices, cohort_size, sizes, compiled,
-      sum(compiled.seconds for _, compiled, _ in rounds.values()), counts, fit,
-      estimate_lib.estimate(target, counts, layout_lib.mean_rows(
-          federation, spec.layout, _MAX_ROUNDS)))
+      sum(compiled.seconds for _, compiled, _ in rounds.values()),
+      kernels.count(compiled.hlo), fit,
+      layout_lib.mean_rows(federation, spec.layout, _MAX_ROUNDS))
 
 
-def parts(spec: RoundSpec, compiled: Compiled,
-          federations: Sequence[Federation]) -> dict[str, int]:
+def parts(spec: RoundSpec, compiled: Compiled) -> dict[str, int]:
   """Returns the bytes on one device by part.
 
   Includes the compiled round, and arrays that stay on the device while it runs.
@@ -107,18 +107,108 @@ def parts(spec: RoundSpec, compiled: Compiled,
   Args:
     spec: the specification of the round.
     compiled: the round.
-    federations: of the runs that it trains.
   """
-  run_, algorithm = spec, spec.program.algorithm
-  model = memory_estimate.bytes_of(run_.model)
+  model = spec.model_bytes
+  has_own = spec.program.algorithm.per_client_init
+  placed = {part.name: part.size for part in memory_lib.data_on_device(spec)}
   sizes = compiled.argument_bytes | {
       'new model, server state and metrics': compiled.result_bytes,
       'temporaries of the compiled round': compiled.temporary_bytes,
-      'test examples': memory_estimate.data_on_device(run_)[1].size,
-      'held-out examples of clients':
-          sum(map(heldout_memory.nbytes, federations)),
+      **{name: placed.get(name, 0) for name in (
+          'test examples', 'held-out examples of clients')},
       'local models of the previous round':
-          model * spec.layout.shape.jobs_per_device * run_.keep_models,
+          model * spec.layout.shape.jobs_per_device * spec.keep_models,
       'models of all clients, evaluated together':
-          model * run_.federation.num_clients * algorithm.per_client_init}
+          model * spec.federation.num_clients * has_own}
   return {name: size for name, size in sizes.items() if size}
+
+
+def show(config: Config, plan: TargetPlan) -> str:
+  """Returns a plan as text."""
+  return '\n'.join([
+      f'{plan.target.name}: --algorithm={config.algorithm} '
+      f'--model={config.model}{_arithmetic(config)}',
+      f'{plan.num_lanes} lane(s) on {plan.num_devices} GPU(s); compiled in '
+      f'{plan.compiled.seconds:,.0f} s on this machine',
+      *_memory(plan), *_kernels(plan)])
+
+
+def _arithmetic(config):
+  if config.has_user_model():  # it ignores these flags
+    return f' --model_args={config.model_args}' if config.model_args else ''
+  return (f' --dtype={config.dtype} --precision={config.precision} '
+          f'--convolution={config.convolution}')
+
+
+def memory_error(config: Config, plan: TargetPlan) -> str:
+  """Returns the error message for a run that does not fit into memory."""
+  parts = sorted(plan.parts.items(), key=lambda part: -part[1])
+  largest = ', '.join(f'{name} {size / 1e9:,.1f}' for name, size in parts
+                    if size > _MIN_FRACTION * plan.need)
+  usable = fit_lib.usable(plan.target.memory_bytes)
+  if plan.fit.num_lanes:
+    remedy = f'{_fit(plan)} Set --lanes={plan.fit.num_lanes}'
+  else:
+    dtype = '' if config.has_user_model() else 'set --dtype=bfloat16, '
+    remedy = (
+        f'{_fit(plan)} Reduce --batch_size (now {config.batch_size}), '
+        f'{dtype}or choose a smaller --model or a GPU with more '
+        'memory')
+  return (
+      f'{plan.num_lanes} lane(s) on {plan.num_devices} GPU(s) (--lanes='
+      f'{config.lanes}) need {plan.need / 1e9:,.1f} GB per GPU, but JAX can '
+      f'use only {usable / 1e9:,.1f} GB of {plan.target.name}. Largest parts, '
+      f'in GB: {largest}. {remedy}')
+
+
+def _memory(plan):
+  total = plan.target.memory_bytes
+  usable = fit_lib.usable(total)
+  cudnn = ["cuDNN's workspace is not included: XLA chooses algorithms "
+           'for convolutions only on a GPU'
+           ] if '__cudnn$' in plan.compiled.hlo else []
+  return [
+      'memory of each GPU, GB',
+      *[f'  {name:46}{size / 1e9:10,.3f}' for name, size in plan.parts.items()],
+      f'  {"total":46}{plan.need / 1e9:10,.3f}',
+      f'  {"usable":46}{usable / 1e9:10,.3f}',
+      f'  usable: {fit_lib.fraction():.0%} of {total / 1e9:,.1f} GB, which JAX '
+      'preallocates; to use more, set XLA_CLIENT_MEM_FRACTION=0.9 for both the '
+      'plan and the run',
+      *cudnn,
+      ('It fits. ' if plan.fits else 'It does not fit. ') + _fit(plan)]
+
+
+def _fit(plan):
+  fit = plan.fit
+  compiled = ' and '.join(map(str, sorted(fit.compiled)))
+  if not fit.num_lanes:
+    return (f'Not even one lane on each GPU fits (compiled: {compiled} '
+            'lane(s)).')
+  if not fit.is_compiled:
+    return (f'About {fit.num_lanes} lane(s) fit (linear fit through {compiled} '
+            'lanes; not verified by compiling).')
+  if fit.is_most:
+    reason = ('one for each client of a round' if
+              fit.num_lanes >= plan.cohort_size else
+              f'the most that {plan.num_devices} GPUs can share evenly')
+    return (f'{fit.num_lanes} lane(s) fit (compiled: {compiled} lane(s)), '
+            f'{reason}: more cannot be used.')
+  bound = 'At most ' if fit.is_bound else ''
+  return f'{bound}{fit.num_lanes} lane(s) fit (compiled: {compiled} lane(s)).'
+
+
+def _kernels(plan):
+  counts = plan.counts.row
+  parts = ', '.join(f'{count:,} {kind}' for kind, count in counts.items()
+                    if count or kind != 'other')
+  collectives = ', '.join(f'{count} {kind}' for kind, count
+                          in plan.counts.collectives.items()) or 'none'
+  in_loops = sum(plan.counts.in_loops.values())
+  cublas = ['XLA could not compile its own matrix multiplications without a '
+            'GPU: cuBLAS was used instead'] if plan.compiled.by_cublas else []
+  return [f'rows per round, of the longest lane: {plan.rows:,.0f}',
+          f'kernels launched per row (a local step of all lanes of a GPU): '
+          f'{plan.counts.launches():,} ({parts})',
+          f'collectives of the whole program: {collectives}'
+          + f', {in_loops} of them in loops' * (in_loops > 0), *cublas]

@@ -88,8 +88,8 @@ def prepare(config: Config, load: Loaders | None = None,
   workdir = Workdir(config, inputs, root)
   return Prepared(
       config, workdir, processes.run_on_first_process(workdir.check),
-      functools.cache(lambda: build.of_valid(
-          config, dataset(), cohorts=cohorts, init_variables=init_variables)))
+      lambda: build.of_valid(
+          config, dataset(), cohorts=cohorts, init_variables=init_variables))
 
 
 def _warn(config, warn):

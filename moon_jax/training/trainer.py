@@ -20,7 +20,7 @@ from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
 from moon_jax.errors import UserError
 from moon_jax.simulation import determinism
-from moon_jax.simulation import memory_check
+from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.simulation.simulation import Simulations
@@ -80,7 +80,7 @@ class Trainer:
       except InterruptedRun as error:
         raise InterruptedRun(error.number, self._save_and_close()) from None
       except Exception as error:
-        if memory_check.is_exhausted(error):
+        if memory_lib.is_exhausted(error):
           raise self._out_of_memory(error, interrupt) from error
         if processes.count() == 1:  # otherwise it would wait for lost peers
           self._leave(error)
@@ -163,7 +163,7 @@ class Trainer:
       except InterruptedRun as interrupted:
         return InterruptedRun(interrupted.number, where)
     num_lanes = simulations.num_lanes
-    return memory_check.explain(
+    return memory_lib.explain(
         error, federation, num_lanes, simulations.temporary_bytes(), where,
         fewer_lanes=num_lanes // 2 if can_retry else 0,
         num_runs=len(recorders))
@@ -197,7 +197,8 @@ class Trainer:
 
 
 def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
-          start: float | None = None, specs: Sequence[RoundSpec] = (),
+          start: float | None = None,
+          specs_fn: Callable[[], Sequence[RoundSpec]] | None = None,
           is_last: bool = True,
           loggers: Sequence[run_loggers.LoggerOrFactory] = ()
           ) -> list[Result]:
@@ -207,7 +208,8 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
     runs: that may share a program.
     callbacks: see `moon_jax.training.run.run`.
     start: `time.perf_counter()` at which the runs began; None for now.
-    specs: see `moon_jax.simulation.program.Runs`.
+    specs_fn: builds the runs and returns the specification of each one's
+      rounds alone; None builds them here.
     is_last: whether nothing is left to interrupt once these runs have ended.
     loggers: see `moon_jax.training.run.run`; functions for several runs.
 
@@ -227,7 +229,9 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
       log.write(f'{run_log.command()}\nmoon_jax {__version__}, JAX '
                 f'{jax.__version__}, Python {platform.python_version()}')
     with progress.phase('loading data'):
-      federations = [run.build() for run in runs]
+      specs = specs_fn() if specs_fn else []
+      federations = [spec.federation for spec in specs] or [
+          run.build() for run in runs]
     directories = [str(run.workdir.path) for run in runs]
     use_compilation_cache()
     for run in runs:
@@ -264,7 +268,7 @@ def _title(runs):
 
 def _simulations(federations, directories, specs, progress):
   """Returns the simulations before their first round."""
-  with memory_check.explained(federations[0], len(federations)):
+  with memory_lib.explained(federations[0], len(federations)):
     for federation, directory in zip(federations, directories):
       if federation.config.check_determinism:
         determinism.check(functools.partial(Simulation, federation, directory))

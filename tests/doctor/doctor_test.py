@@ -106,14 +106,9 @@ def test_a_gpu_that_jax_does_not_use(named, status, words, monkeypatch):
   assert all(word in found.text for word in words)
 
 
-def test_limits_of_cgroups_are_respected(tmp_path, monkeypatch):
-  monkeypatch.setattr(installation, '_CGROUPS', tmp_path)
-  assert installation._cgroup_cores() is installation._cgroup_bytes() is None
-  (tmp_path / 'memory.max').write_text('max\n')
-  (tmp_path / 'cpu.max').write_text('max 100000\n')
-  assert installation._cgroup_cores() is installation._cgroup_bytes() is None
-  (tmp_path / 'memory.max').write_text(f'{2**28}\n')
-  (tmp_path / 'cpu.max').write_text('50000 100000\n')
+def test_limits_of_cgroups_are_reported(monkeypatch):
+  monkeypatch.setattr(installation.host_lib, 'cgroup_bytes', lambda: 2**28)
+  monkeypatch.setattr(installation.host_lib, 'cgroup_cores', lambda: .5)
   found = installation.host()
   assert found.status == finding.NOTE
   assert 'JAX_NUM_CPU_DEVICES=1' in found.text and '0.2 GiB' in found.text

@@ -18,7 +18,7 @@ from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.simulation import determinism
 from moon_jax.simulation import initial_state
-from moon_jax.simulation import memory_estimate
+from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
@@ -73,7 +73,7 @@ def test_state_that_is_drawn_takes_memory_for_all_clients():
   spec = round_spec.alone(random)
   assert not spec.begins_empty
   assert spec.num_stateful == 3
-  state, = memory_estimate.on_host(spec)[:1]
+  state, = memory_lib.on_host(spec)[:1]
   assert state.size == 3 * spec.client_bytes
   assert not any('disk' in remedy for remedy in state.remedies(.5))
 

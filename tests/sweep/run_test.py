@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import gc
 import json
 import os
 import pathlib
@@ -10,13 +11,16 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 
 import jax
 import numpy as np
 import pytest
 
 from benchmarks import kills
+from moon_jax import loggers
 from moon_jax.config import Config
+from moon_jax.distributed import host
 from moon_jax.engine import lanes as lanes_lib
 from moon_jax.errors import InterruptedRun
 from moon_jax.errors import OutOfMemory
@@ -24,11 +28,13 @@ from moon_jax.errors import UserError
 from moon_jax.rundir import export
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
+from moon_jax.simulation import build
 from moon_jax.simulation import program as program_lib
 from moon_jax.sweep import run as run_lib
 from moon_jax.sweep.grid import Sweep
 from moon_jax.training import prepare
 from moon_jax.training import run as single_run
+from moon_jax.training import trainer
 from moon_jax.training.signals import Interrupt
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -93,10 +99,11 @@ def at_call(monkeypatch, owner, name, number, error):
 
 
 @pytest.mark.parametrize('owner, name, number', [
-    (Workdir, 'append_metrics', 5), (Workdir, 'write_summary', 3), *[
+    (Workdir, 'append_metrics', 5), *[
         pytest.param(*at, marks=pytest.mark.slow) for at in (
-            (Workdir, 'begin', 2), (program_lib.Runs, 'compile', 1),
-            (program_lib.Round, 'start', 2), (Checkpoints, 'save', 5),
+            (Workdir, 'write_summary', 3), (Workdir, 'begin', 2),
+            (program_lib.Runs, 'compile', 1), (program_lib.Round, 'start', 2),
+            (Checkpoints, 'save', 5),
             (export, 'save', 2))]])
 def test_a_sweep_killed_anywhere_resumes_to_the_same_bits(
     owner, name, number, whole, tmp_path, monkeypatch):
@@ -171,8 +178,16 @@ def test_more_values_train_only_new_runs_with_the_unfinished(
   assert {seed for seed, _ in rounds} == {0, 2}
   assert results(tmp_path / 'runs') == whole
   rounds.clear()
-  summaries = run_lib.run(sweep_of(), callbacks=[rounds])
+  logged = []
+
+  class Logged(loggers.Logger):
+
+    def log(self, line):
+      logged.append(line['round'])
+
+  summaries = run_lib.run(sweep_of(), callbacks=[rounds], loggers=[Logged])
   assert not rounds and [s['rounds'] for s in summaries] == [3] * 3
+  assert logged == [1, 2, 3] * 3  # a new logger gets all rounds
 
 
 def directory_of(workdir, seed):
@@ -326,11 +341,39 @@ def test_locks_are_released_after_an_error(tmp_path, monkeypatch):
 
 def test_a_file_system_without_locks_is_reported_once(
     tmp_path, monkeypatch, capsys):
+  """And programs, one run each, do not hold the federations of others."""
+  made, held, make = [], [], build.of_valid
+
+  def federation(*args, **kwargs):
+    gc.collect()
+    held.append(sum(reference() is not None for reference in made))
+    found = make(*args, **kwargs)
+    made.append(weakref.ref(found))
+    return found
+
+  monkeypatch.setattr(build, 'of_valid', federation)
   monkeypatch.setattr(fcntl, 'flock', lambda *_: raise_(OSError('no locks')))
   run_lib.run(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
   err = capsys.readouterr().err
   assert err == (f'warning: {tmp_path} has no file locks; start one process '
                  'only, or give each its own --part\n')
+  assert len(held) == 2 * 3 and held[3:] == [0, 0, 0]  # planned, trained
+
+
+@pytest.mark.parametrize('changes, memory, words', [
+    ({'num_clients': 300}, 2**60, 'run --num_clients=300: .*300'),
+    ({'num_clients': 5}, 10**4,
+     'run --num_clients=4: the run needs at least 0.0 GB of memory')])
+def test_a_run_that_is_impossible_ends_the_sweep_before_it_trains(
+    changes, memory, words, tmp_path, monkeypatch):
+  """The first run alone would train."""
+  monkeypatch.setattr(trainer, 'train', lambda *_, **__: raise_(
+      AssertionError('it trains')))
+  monkeypatch.setattr(host, 'machine_bytes', lambda: memory)
+  sweep = Sweep([CONFIG, dataclasses.replace(CONFIG, **changes)],
+                ['num_clients'])
+  with pytest.raises(UserError, match=words):
+    run_lib.run(sweep, str(tmp_path))
 
 
 def test_parts_are_disjoint_and_wait_for_nobody(whole, tmp_path, monkeypatch):

@@ -1,0 +1,41 @@
+"""Tests limits of control groups, of versions 1 and 2."""
+
+import pytest
+
+from moon_jax.distributed import host
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize('own, files, limits', [
+    ('0::/', {}, (None, None)),
+    ('0::/', {'memory.max': 'max', 'cpu.max': 'max 100000'}, (None, None)),
+    ('0::/', {'memory.max': f'{GIB}', 'cpu.max': '50000 100000'}, (GIB, .5)),
+    # A service of systemd: the least of its own limit and those above it.
+    ('0::/a/b', {'a/b/memory.max': f'{2 * GIB}', 'a/memory.max': f'{GIB}',
+                 'a/b/cpu.max': 'max 100000', 'other/memory.max': '1'},
+     (GIB, None)),
+    # Version 1: the numbers without a limit, and a job of a batch system.
+    ('4:memory:/\n5:cpu,cpuacct:/',
+     {'memory/memory.limit_in_bytes': '9223372036854771712',
+      'cpu/cpu.cfs_quota_us': '-1', 'cpu/cpu.cfs_period_us': '100000'},
+     (None, None)),
+    ('4:memory:/job\n5:cpu,cpuacct:/job',
+     {'memory/job/memory.limit_in_bytes': f'{GIB}',
+      'cpu/job/cpu.cfs_quota_us': '150000',
+      'cpu/job/cpu.cfs_period_us': '100000'}, (GIB, 1.5)),
+    # A container, whose own directory is mounted as the root.
+    ('4:memory:/docker/1', {'memory/memory.limit_in_bytes': f'{GIB}'},
+     (GIB, None)),
+])
+def test_limits_of_control_groups(own, files, limits, tmp_path, monkeypatch):
+  for name, text in files.items():
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{text}\n')
+  (tmp_path / 'own').write_text(own)
+  monkeypatch.setattr(host, '_CGROUPS', tmp_path)
+  monkeypatch.setattr(host, '_OWN', tmp_path / 'own')
+  assert (host.cgroup_bytes(), host.cgroup_cores()) == limits
+  monkeypatch.setattr(host, 'machine_bytes', lambda: 4 * GIB)
+  assert host.memory_bytes() == (limits[0] or 4 * GIB)
