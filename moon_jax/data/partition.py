@@ -201,6 +201,11 @@ def natural(client_of_example: np.ndarray | None, num_clients: int,
         '--partition=natural needs a data set that assigns each example to a '
         'client, such as --dataset=shakespeare or npz with client_train; choose'
         ' another --partition, such as dirichlet')
+  client_of_example = partition_checks.labels(
+      client_of_example, 'client_of_example must be the clients',
+      'data.train_clients')
+  partition_checks.check_num_clients(num_clients, len(client_of_example), 0)
+  random = partition_checks.random(seed)
   order = np.argsort(client_of_example, kind='stable')
   starts = np.flatnonzero(np.diff(
       client_of_example[order], prepend=client_of_example.min() - 1))
@@ -209,8 +214,7 @@ def natural(client_of_example: np.ndarray | None, num_clients: int,
     raise UserError(
         f'--num_clients={num_clients} is too many: the data set has '
         f'{len(sizes):,} clients; give --num_clients={len(sizes)} or less')
-  chosen = np.sort(np.random.RandomState(seed).choice(
-      len(sizes), num_clients, replace=False))
+  chosen = np.sort(random.choice(len(sizes), num_clients, replace=False))
   return Clients(clients_lib.gather(order, starts[chosen], sizes[chosen]),
                  sizes[chosen])
 

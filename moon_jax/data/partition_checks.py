@@ -11,13 +11,14 @@ import numpy as np
 from moon_jax.errors import UserError
 
 
-def labels(labels: Any) -> np.ndarray:
+def labels(labels: Any, what: str = 'labels must be the classes',
+           remedy: str = 'data.train_labels') -> np.ndarray:
   """Returns the labels as an array, if they are integers [N]."""
   labels = np.asarray(labels)
   if labels.ndim != 1 or labels.dtype.kind not in 'iu':
     raise UserError(
-        'labels must be the classes of the training examples, integers [N]; '
-        f'got {labels.dtype} {list(labels.shape)}. Pass data.train_labels')
+        f'{what} of the training examples, integers [N]; got {labels.dtype} '
+        f'{list(labels.shape)}. Pass {remedy}')
   return labels
 
 

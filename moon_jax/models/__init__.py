@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from moon_jax.config import FACTS
+from moon_jax.config import suggest
 from moon_jax.errors import UserError
 from moon_jax.models import base
 from moon_jax.models import char_lstm
@@ -50,6 +52,13 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
         type(num_classes).__name__)
     raise UserError('num_classes must be an integer of at least 1; got '
                     f'{got}. Pass data.num_classes')
+  for setting, value in (('dtype', dtype), ('norm', norm),
+                         ('precision', precision),
+                         ('convolution', convolution)):
+    known = FACTS[setting]['choices']
+    if value not in known:
+      raise UserError(f'{setting} must be one of {", ".join(known)}; got '
+                      f'{value!r}{suggest.value(setting, value, known)}')
   if projection_dim is not None and (
       not isinstance(projection_dim, int | np.integer) or projection_dim < 1):
     raise UserError('projection_dim must be an integer of at least 1, or None '

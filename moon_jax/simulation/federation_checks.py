@@ -15,9 +15,11 @@ import numpy as np
 
 from moon_jax.algorithms import user as user_algorithm
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config import Config
 from moon_jax.config import limits
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
+from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.client_tests import PARTS
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
@@ -43,6 +45,10 @@ def check(federation: Any) -> None:
       not fit together.
   """
   is_made_in_python = federation.config is None
+  if not isinstance(federation.config, Config | None):
+    raise UserError(
+        'config must be the moon_jax.Config that the federation was built '
+        f'from, or None; got {federation.config!r}. Leave it out')
   if is_made_in_python:
     _check_arrays(federation.data)
     user_model.check_type(federation.model)
@@ -281,6 +287,12 @@ def _check_clients(federation):
     raise UserError('clients must list the training examples of each client, '
                     f'at least one client and one example each; got {got}. '
                     'Leave out clients without examples')
+  nested = [] if isinstance(clients, clients_lib.Clients) else [
+      i for i, part in enumerate(clients) if np.ndim(part) != 1]
+  if nested:
+    raise UserError(
+        f'clients[{nested[0]}] must be a list of indices, int [n]; got shape '
+        f'{list(np.shape(clients[nested[0]]))}. numpy.ravel(...) makes one')
   indices = clients_lib.joined(clients)
   if not np.issubdtype(indices.dtype, np.integer) or not (
       0 <= indices.min() <= indices.max() < num_train):
@@ -330,6 +342,10 @@ def _check_noise(federation):
 
 def _check_client_tests(federation):
   tests, data = federation.client_tests, federation.data
+  if not isinstance(tests, ClientTests):
+    raise UserError('client_tests must be a moon_jax.data.client_tests.'
+                    f'ClientTests; got {user_model.kind_of(tests)}. None holds '
+                    'out no examples')
   if tests.part not in PARTS:
     raise UserError(f'client_tests.part must be one of {", ".join(PARTS)}; got '
                     f'{tests.part!r}')

@@ -3,18 +3,18 @@
 The runs of a program share its compiled round, its data set and its devices.
 Each run has its own row of the state, its own hyperparameters and its own rows
 of the table. `program_key` returns what must agree.
+
+A factory of a user-defined algorithm reads the configuration, and may make any
+number a constant: `moon_jax.simulation.agreement` compares what it returns.
 """
 
 from collections.abc import Iterable
-import contextlib
 from typing import Any
 
 from moon_jax.algorithms import server
-from moon_jax.algorithms import user
 from moon_jax.config import Config
 from moon_jax.config import flags_with
 from moon_jax.config import is_user_code
-from moon_jax.errors import UserError
 
 # Fields that may differ, by the reason: see `moon_jax.config.flags.flag`.
 ARRAYS, SPLIT, PARTICIPATION, LABELS, HOST, ROWS, FIXED = (
@@ -65,28 +65,4 @@ def program_parts(config: Config) -> dict[str, Any]:
   if config.dp_clip:  # the cohort size and the key of the noise are constants
     parts['the clients and the noise of dp_clip'] = values(
         {'participation', 'cohorts_file', 'seed'})
-  if config.has_user_algorithm():
-    # The factory reads the configuration, and may make any number a constant.
-    parts['the settings of a user-defined algorithm'] = values(
-        ARRAYS | PARTICIPATION | ROWS | _read_by_factory(config))
   return parts
-
-
-def _read_by_factory(config: Config) -> frozenset[str]:
-  """Returns the fields that the factory of a user-defined algorithm reads."""
-  read: set[str] = set()
-  names = config.to_dict().keys()
-
-  class Recording(Config):
-    """A configuration that records which of its fields are read."""
-
-    def __getattribute__(self, name):
-      if name in names:
-        read.add(name)
-      return super().__getattribute__(name)
-
-  recording = Recording(**config.to_dict())
-  read.clear()  # of its own checks
-  with contextlib.suppress(UserError):  # `checks.validate` reports it
-    user.make(recording)
-  return frozenset(read)

@@ -64,6 +64,11 @@ class Sweep:
       UserError: if an axis is invalid or has no effect on any run, or if a
         combination is not a valid configuration.
     """
+    if not isinstance(base, Config):
+      raise UserError(
+          'a grid needs a moon_jax.Config and lists of values, such as '
+          "Sweep.grid(moon_jax.Config(dataset='digits'), seed=range(3)); got a "
+          f'{type(base).__name__}')
     return from_blocks(base, [{
         name: values_lib.axis(name, values, '--grid')
         for name, values in axes.items()}])

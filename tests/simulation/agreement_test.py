@@ -9,6 +9,7 @@ import optax
 import pytest
 import tiny_federation
 
+from moon_jax.algorithms import registry
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox
 from moon_jax.algorithms.fedprox import with_proximal
@@ -139,3 +140,35 @@ def test_frozen_outputs_must_be_computed_at_the_same_time():
 def test_simulations_check_their_federations():
   with pytest.raises(UserError, match='program of its own'):
     Simulations([FIRST, changed(optimizer='adam')])
+
+
+def test_numbers_that_a_factory_makes_constants_must_agree(
+    tmp_path, monkeypatch):
+  (tmp_path / 'factories.py').write_text("""
+import moon_jax
+
+def plain(config):
+  return moon_jax.fedavg()._replace(hparams={'mine': config.seed})
+
+def scaled(config):
+  scale = 1. + config.seed
+  return moon_jax.fedavg()._replace(transform_grads=lambda grads, view: scale)
+
+def reading(config):
+  return moon_jax.fedavg()._replace(
+      transform_grads=lambda grads, view: config.seed)
+""")
+  monkeypatch.syspath_prepend(str(tmp_path))
+
+  def of(**fields):
+    config = Config(**fields)
+    return agreement.of_federation(
+        changed(algorithm=registry.make(config), config=config))
+
+  found = {}
+  for name in 'plain', 'scaled', 'reading':
+    user = dict(algorithm=f'factories:{name}')
+    found[name] = [of(**user) == of(**user, **changes) for changes in (
+        dict(seed=1), dict(beta=.1), dict(eval_every=2))]
+  assert found == {'plain': [True, True, True], 'scaled': [False, True, True],
+                   'reading': [False, False, True]}
