@@ -31,6 +31,12 @@ _SETTINGS = ('optimizer', 'augment', 'augmentation_draws', 'eval_examples',
 _FROZEN = 'reuse of frozen outputs'
 _EVALUATED = 'device of local models'
 
+_OF_FLAX = {'_id', '_parent_ref', '_state'}  # attributes of each linen module
+
+_NUMBERS_AND_WORDS = int | float | complex | str | bytes | None
+
+_EMPTY = object()  # the content of an empty cell
+
 # What to change, by name.
 _REMEDIES = {
     'algorithm': '; change its numbers with algorithm._replace(hparams=...)',
@@ -72,6 +78,16 @@ def of_federation(federation: Federation) -> dict[str, Hashable]:
       'algorithm': _value(federation.algorithm)}
 
 
+def trace_alike(a: Federation, b: Federation) -> bool:
+  """Returns whether two runs on the same data have equal traces.
+
+  See the argument `like` of `moon_jax.simulation.round_spec.make`.
+  """
+  return all(of(a) == of(b) for of in (
+      lambda run: run.hparams().keys(), lambda run: _value(run.model),
+      lambda run: _value(run.algorithm)))
+
+
 def check(specs: Sequence[RoundSpec]) -> None:
   """Checks that the first run's program is that of all.
 
@@ -100,9 +116,10 @@ def check_equal(runs: Sequence[Mapping[str, Hashable]]) -> None:
 def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   """Returns a value that is equal for two objects that compute the same.
 
-  Functions are equal if their code is, and all that they close over. The
-  hyperparameters of an algorithm do not count, since they are arrays in the
-  program. Objects without known contents are equal to themselves only.
+  Functions are equal if their code is, all that they close over, and the
+  numbers and words of their module that they name. The hyperparameters of an
+  algorithm do not count, since they are arrays in the program. Objects without
+  known contents are equal to themselves only.
 
   Args:
     x: a function, or a value that functions close over.
@@ -122,9 +139,10 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   if isinstance(x, functools.partial):
     return 'partial', inner(x.func), inner(x.args), inner(x.keywords)
   if isinstance(x, types.FunctionType):
-    cells = [cell.cell_contents for cell in x.__closure__ or ()]
+    cells = [_content(cell) for cell in x.__closure__ or ()]
     return (x.__code__, id(x.__globals__), inner(x.__defaults__),
-            inner(x.__kwdefaults__), tuple(map(inner, cells)))
+            inner(x.__kwdefaults__), tuple(map(inner, cells)),
+            tuple(_globals(x.__code__, x.__globals__)))
   if isinstance(x, types.MethodType):
     return 'method', inner(x.__func__), inner(x.__self__)
   if isinstance(x, np.ndarray | np.generic | jax.Array):
@@ -140,19 +158,64 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   return _of_object(x, inner)
 
 
+def _globals(code, variables):
+  """Yields the numbers and words of a module that code names.
+
+  A factory may have set them for its run.
+  """
+  for name in code.co_names:
+    if isinstance(value := variables.get(name), _NUMBERS_AND_WORDS):
+      yield name, type(value), value
+  for constant in code.co_consts:  # such as functions in the function
+    if isinstance(constant, types.CodeType):
+      yield from _globals(constant, variables)
+
+
+def _content(cell):
+  """Returns what a function closes over in a cell."""
+  try:
+    return cell.cell_contents
+  except ValueError:  # the variable has not been assigned
+    return _EMPTY
+
+
 def _of_object(x, inner):
   """Returns `_value` of an object that is not a function or a container."""
   if isinstance(x, type | types.ModuleType | types.BuiltinFunctionType):
     return x
+  if isinstance(x, set | frozenset):
+    return type(x), frozenset(map(inner, x))
   if dataclasses.is_dataclass(x):  # such as a module of Flax
+    # A subclass may have attributes that are no fields.
+    names = dict.fromkeys(
+        [*(field.name for field in dataclasses.fields(x)),
+         *sorted(getattr(x, '__dict__', {}).keys() - _OF_FLAX)])
     return type(x), tuple(
-        inner(getattr(x, field.name, None)) for field in dataclasses.fields(x))
+        (name, inner(getattr(x, name, None))) for name in names)
   if hasattr(x, '__wrapped__'):  # such as the result of jax.jit
-    return type(x), inner(x.__wrapped__)
+    # Others have more than one function, as jax.custom_vjp.
+    return type(x), inner(x.__wrapped__), inner(getattr(x, '__dict__', None))
   if type(x).__eq__ is object.__eq__ and getattr(x, '__dict__', None):
     return type(x), inner(vars(x))
   try:
     hash(x)
   except TypeError:
-    return id(x)
+    return _Itself(x)
   return type(x), x
+
+
+class _Itself:
+  """An object that is equal to itself only.
+
+  It is kept: the object of a later run could have the address of one that is
+  gone, and so the same `id`.
+  """
+
+  def __init__(self, x: Any):
+    self._x = x
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, _Itself) and self._x is other._x
+
+  def __hash__(self) -> int:
+    return id(self._x)

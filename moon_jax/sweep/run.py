@@ -16,6 +16,7 @@ from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
 from moon_jax.errors import UserError
 from moon_jax.rundir.metrics_file import InUse
+from moon_jax.simulation import agreement
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.round_spec import RoundSpec
@@ -166,7 +167,11 @@ class Units:
     """
     run = self.runs[index]
     try:
-      spec = round_spec.alone(run.build(), like)
+      federation = run.build()
+      # A user's factory may make other functions for another configuration.
+      if like and not agreement.trace_alike(like.federation, federation):
+        like = None
+      spec = round_spec.alone(federation, like)
       if index not in self.ended:
         memory_lib.check(spec)
       return spec

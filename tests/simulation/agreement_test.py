@@ -3,7 +3,9 @@
 import dataclasses
 import functools
 
+from flax import linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -145,6 +147,7 @@ def test_simulations_check_their_federations():
 def test_numbers_that_a_factory_makes_constants_must_agree(
     tmp_path, monkeypatch):
   (tmp_path / 'factories.py').write_text("""
+import jax
 import moon_jax
 
 def plain(config):
@@ -157,6 +160,16 @@ def scaled(config):
 def reading(config):
   return moon_jax.fedavg()._replace(
       transform_grads=lambda grads, view: config.seed)
+
+SCALE = 1.
+
+def transform(grads, view):
+  return jax.tree.map(lambda grad: SCALE * grad, grads)
+
+def of_module(config):
+  global SCALE
+  SCALE = 1. + config.seed
+  return moon_jax.fedavg()._replace(transform_grads=transform)
 """)
   monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -166,9 +179,64 @@ def reading(config):
         changed(algorithm=registry.make(config), config=config))
 
   found = {}
-  for name in 'plain', 'scaled', 'reading':
+  for name in 'plain', 'scaled', 'reading', 'of_module':
     user = dict(algorithm=f'factories:{name}')
     found[name] = [of(**user) == of(**user, **changes) for changes in (
         dict(seed=1), dict(beta=.1), dict(eval_every=2))]
   assert found == {'plain': [True, True, True], 'scaled': [False, True, True],
-                   'reading': [False, False, True]}
+                   'reading': [False, False, True],
+                   'of_module': [False, True, True]}
+
+
+def clipped(limit):
+  """Returns a function whose derivative alone has a constant."""
+  @jax.custom_vjp
+  def identity(x):
+    return x
+
+  identity.defvjp(lambda x: (x, None),
+                  lambda _, grad: (jnp.clip(grad, -limit, limit),))
+  return lambda x: identity(x).sum()
+
+
+def without_value(is_set):
+  """Returns a function of a variable that may have no value yet."""
+  if is_set:
+    value = 1
+  return lambda: value
+
+
+@dataclasses.dataclass
+class _Layer:
+  size: int = 1
+
+
+class _Scaled(_Layer):  # no dataclass: its scale is no field
+
+  def __init__(self, scale):
+    super().__init__()
+    self.scale = scale
+
+
+@pytest.mark.parametrize('make, one, other', [
+    (clipped, 1., 2.), (without_value, True, False),
+    (_Scaled, 1., 2.), (lambda x: lambda: {x}, 1, 2),
+    (lambda x: jax.jit(lambda y, z: y, static_argnums=x), 0, 1)])
+def test_objects_agree_in_all_that_they_hold(make, one, other):
+  value = agreement._value
+  assert value(make(one)) == value(make(one)) != value(make(other))
+
+
+def test_modules_agree_in_their_fields():
+  value = agreement._value
+  assert value(nn.Dense(3)) == value(nn.Dense(3)) != value(nn.Dense(4))
+
+
+def test_an_object_of_unknown_contents_is_no_other_at_its_address():
+  """It is kept, so that none can have its address."""
+  class Unknown:
+    __slots__ = ()
+    __hash__ = None
+
+  values = {agreement._value(Unknown()) for _ in range(3)}
+  assert len(values) == 3

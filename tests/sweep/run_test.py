@@ -495,3 +495,24 @@ def test_memory_that_runs_out_ends_with_fewer_lanes(
   monkeypatch.setenv(lanes_lib.MAX_LANES_VARIABLE, '1')
   run_lib.run(sweep_of(), str(tmp_path))
   assert results(tmp_path) == whole  # one lane per run, as before
+
+
+def test_runs_with_other_functions_are_traced_for_themselves(
+    tmp_path, monkeypatch):
+  """Their state may have other shapes; memory is planned for it."""
+  (tmp_path / 'stateful_factory.py').write_text("""
+import jax.numpy as jnp
+import moon_jax
+
+def make(config):
+  size = 10**int(config.mu)
+  return moon_jax.fedavg()._replace(
+      init_client=lambda variables: jnp.zeros(size),
+      finish=lambda variables, view: (view.client, moon_jax.Message(variables)))
+""")
+  monkeypatch.syspath_prepend(str(tmp_path))
+  config = Config(dataset='digits', model='mlp', num_clients=3,
+                  train_examples=60, algorithm='stateful_factory:make')
+  units = run_lib.Units(Sweep.grid(config, mu=[1, 3]), str(tmp_path))
+  assert [spec.client_bytes for spec in units.specs([0, 1])] == [40, 4000]
+  assert [program.runs for program in units.planned(0)] == [[0], [1]]
