@@ -1,7 +1,7 @@
 """The configuration of a run: one frozen dataclass, one flag per field.
 
 `moon_jax.config.flags` has all that is known about each flag.
-`moon_jax.simulation.config_checks` validates a configuration;
+`moon_jax.simulation.checks` validates a configuration;
 `moon_jax.simulation.build` turns it into values.
 """
 
