@@ -270,7 +270,6 @@ FLAG_FILES = [
     ({'bad.flags': '!!python/object/apply:os.mkdir [executed]\n'}, []),
     ({'bad.flags': pickle.dumps(Payload())}, []),
     ({'bad.flags': '--workdir=a\0b\n--dataset=digits\n'}, ['--workdir']),
-    ({'bad.flags': '\ufeff--num_clients=3\n'}, ['--num_clients=3']),
     ({'bad.flags': long_chain}, ['flag files']),
 ]
 

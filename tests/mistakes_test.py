@@ -225,7 +225,7 @@ COMMANDS = [
             ('cifar-10-python.tar.gz is a file', 'directory'),
             [('cifar-10-python.tar.gz', '')]),
     Mistake('a truncated file', 'train --dataset=cifar10 --data_dir=data',
-            ('data_batch_1', '3 bytes', '31,035,704', 'download'),
+            ('data_batch_1', '3 of 31,035,704 bytes', 'download'),
             [('data/cifar-10-batches-py/data_batch_1', 'abc')]),
     Mistake('a web page instead of an archive',
             'train --dataset=cifar10 --data_dir=data',

@@ -46,7 +46,8 @@ def make(config: Config) -> Any:
   try:
     algorithm = user_code.build(
         'algorithm', config.algorithm, config.algorithm_args, config,
-        first='the configuration is its first argument')
+        first='the configuration is its first argument, and '
+      '--algorithm_args=NAME=VALUE gives the others')
     if isinstance(algorithm, Algorithm):
       check_hparams(algorithm.hparams, f'{name}: ')
   except UserError as error:

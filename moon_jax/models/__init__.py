@@ -24,6 +24,8 @@ MODELS = {
     'char_lstm': char_lstm.CharLSTM,
 }
 
+_MORE_CHOICES = {'dtype': ('float64',)}  # in Python, with jax.enable_x64
+
 
 def make(name: str, num_classes: int, projection_dim: int | None = 256,
          dtype: str = 'float32', norm: str = 'batch',
@@ -55,7 +57,7 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
   for setting, value in (('dtype', dtype), ('norm', norm),
                          ('precision', precision),
                          ('convolution', convolution)):
-    known = FACTS[setting]['choices']
+    known = FACTS[setting]['choices'] + _MORE_CHOICES.get(setting, ())
     if value not in known:
       raise UserError(f'{setting} must be one of {", ".join(known)}; got '
                       f'{value!r}{suggest.value(setting, value, known)}')

@@ -48,8 +48,8 @@ def flags_of(text):
     ('train', ['coordinator_address', 'num_processes', 'process_id']),
     ('sweep', ['grid', 'sweep', 'dry_run', 'max_runs', 'part']),
     ('report', ['budget', 'train', 'runs', 'out', 'dry_run']),
-    ('plan', ['grid', 'sweep', 'target', 'devices', 'processes', 'gbit',
-              'seconds_per_row', 'seconds_per_job']),
+    ('plan', ['devices', 'processes', 'gbit', 'seconds_per_row',
+              'seconds_per_job', 'target']),
 ])
 def test_help_lists_each_flag_once(command, own, output):
   text = output('moon_jax', command, '--help')

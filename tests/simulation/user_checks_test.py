@@ -43,7 +43,7 @@ def test_pixels_in_floating_point_are_features():
     federation = mj.Federation(
         data=arrays_lib.to_dataset('mine', 'mine', arrays | given),
         clients=[range(6)], model=mj.simple_cnn(2), algorithm=mj.fedavg())
-    return round_spec.trace(federation).example
+    return round_spec.alone(federation).example
 
   with pytest.warns(UserWarning, match='mine: .* reach 255; give mean and std'):
     found = example()
