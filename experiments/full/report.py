@@ -93,6 +93,9 @@ def section(question: Question, blocks: list[Block],
   is_sorting = question in questions.SORTED
   sentence = (answer(blocks) if is_sorting else looks.sentence(blocks)
               if question is questions.SPLIT else verdict(question, found))
+  if not is_sorting:
+    sentence += (f' Mean of the last {LAST} rounds: '
+                 f'{compare(blocks, mean_of_last).mean:+.1f} points.')
   num_diverged = sum(bool(r) for block in blocks for r in block.diverged)
   if num_diverged:
     sentence += f' {num_diverged} of {2 * len(blocks)} runs diverged.'
