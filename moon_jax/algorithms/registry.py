@@ -13,14 +13,19 @@ from typing import NamedTuple
 
 from moon_jax import optimizers
 from moon_jax import user_code
+from moon_jax.algorithms import privacy
+from moon_jax.algorithms import server
 from moon_jax.algorithms import user
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fednova import fednova
+from moon_jax.algorithms.fednova import with_fednova
 from moon_jax.algorithms.fedprox import fedprox
+from moon_jax.algorithms.fedprox import with_proximal
 from moon_jax.algorithms.l2 import l2
 from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.scaffold import scaffold
+from moon_jax.algorithms.scaffold import with_control_variates
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config
 from moon_jax.config import flags_with
@@ -110,14 +115,14 @@ def method(config: Config) -> Method:
   is_l2 = config.algorithm == 'moon' and config.contrastive == 'l2'
   found = _L2 if is_l2 else METHODS.get(config.algorithm, _USER_DEFINED)
   if config.aggregation in METHODS and 'aggregation' in found.flags:
-    server = METHODS[config.aggregation]
+    aggregation = METHODS[config.aggregation]
     found = found._replace(
         flags=found.flags + tuple(
-            name for name in server.flags if name not in COMBINING),
+            name for name in aggregation.flags if name not in COMBINING),
         keeps_client_state=(
-            found.keeps_client_state or server.keeps_client_state),
-        sends_only_model=False, optimizers=server.optimizers,
-        needs_plain_sgd=server.needs_plain_sgd, reason=server.reason)
+            found.keeps_client_state or aggregation.keeps_client_state),
+        sends_only_model=False, optimizers=aggregation.optimizers,
+        needs_plain_sgd=aggregation.needs_plain_sgd, reason=aggregation.reason)
   if config.scaffold_form == 'niid_bench':
     found = found._replace(needs_plain_sgd=False)
   return found
@@ -141,14 +146,42 @@ def flags_of(config: Config) -> str:
   return flags
 
 
-def make(config: Config) -> Algorithm:
-  """Returns the algorithm that `config` names, without server optimizer.
+def make(config: Config, cohort_size: int | None = None) -> Algorithm:
+  """Returns the method that `config` names, with all that wraps it.
 
-  Its hyperparameters mu and temperature are the configuration's. A user-defined
-  algorithm keeps its own values of them while the flags have their defaults.
+  Args:
+    config: the configuration, which may ask for differential privacy.
+    cohort_size: clients per round, the maximum if rounds differ; by default the
+      configuration's.
 
   Raises:
     UserError: if a user-defined algorithm cannot be made.
+  """
+  algorithm = _make_method(config)
+  if config.proximal_mu:
+    algorithm = with_proximal(algorithm, config.proximal_mu)
+  if config.aggregation == 'fednova':
+    algorithm = with_fednova(algorithm)
+  elif config.aggregation == 'scaffold':
+    algorithm = with_control_variates(
+        algorithm, config.num_clients, config.scaffold_form)
+  algorithm = algorithm._replace(
+      hparams={**algorithm.hparams, **server.hparams(config)})
+  optimizer_fn = server.make(config)
+  if config.dp_clip:
+    cohort_size = cohort_size or config.cohort_size()
+    algorithm = privacy.with_clipping(algorithm, config.dp_clip, cohort_size)
+    optimizer_fn = privacy.with_noise(
+        optimizer_fn, config.dp_noise_multiplier * config.dp_clip / cohort_size,
+        config.seed)
+  return server.with_optimizer(algorithm, optimizer_fn)
+
+
+def _make_method(config):
+  """Returns the method alone.
+
+  Its hyperparameters mu and temperature are the configuration's. A user-defined
+  algorithm keeps its own values of them while the flags have their defaults.
   """
   if config.algorithm in METHODS:
     known = method(config)

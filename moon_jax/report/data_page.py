@@ -14,6 +14,7 @@ import numpy as np
 
 from moon_jax.algorithms import unused
 from moon_jax.config import Config
+from moon_jax.config import flags_with
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import sources
 from moon_jax.data import split
@@ -22,7 +23,6 @@ from moon_jax.errors import UserError
 from moon_jax.results import figures
 from moon_jax.results import page
 from moon_jax.results.page import Figure
-from moon_jax.simulation.program_fields import SPLIT
 from moon_jax.sweep import values
 from moon_jax.training import heatmap
 
@@ -117,8 +117,8 @@ def _load(configs):
 
 def _fields(config):
   """Returns the settings that decide the split, without the seeds, by name."""
-  names = {*SPLIT, *_OF_ALL, 'num_clients', 'label_noise', 'label_noise_form',
-           'concept_shift'} - {'seed', 'partition_seed'}
+  names = {*flags_with(varies='split'), *_OF_ALL, 'num_clients', 'label_noise',
+           'label_noise_form', 'concept_shift'} - {'seed', 'partition_seed'}
   without_effect = unused.unused(config)
   return {field.name: getattr(config, field.name)
           for field in dataclasses.fields(config)

@@ -1,12 +1,15 @@
 """What the runs of one program must have in common.
 
-`of` describes a run by values that are equal for runs that may share a program.
-Sweeps group their runs by them and name the differences as reasons; `check`
-refuses other runs. `moon_jax.simulation.program_fields.program_key` groups
-configurations before their data are split.
+The runs of a program share its compiled round, its data set and its devices.
+Each run has its own row of the state, its own hyperparameters and its own rows
+of the table. `of` describes a run by values that are equal for runs that may
+share a program. Sweeps group their runs by them and name the differences as
+reasons; `check` refuses other runs. `program_key` groups configurations before
+their data are split.
 """
 
 from collections.abc import Hashable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -17,12 +20,18 @@ from typing import Any
 import jax
 import numpy as np
 
+from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config
+from moon_jax.config import flags_with
+from moon_jax.config import is_user_code
 from moon_jax.errors import UserError
-from moon_jax.simulation import program_fields
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec
+
+# Why a flag may differ between the runs of a program: see
+# `moon_jax.config.flags.flag`.
+_SPLIT, _HOST = flags_with(varies='split'), flags_with(varies='host')
 
 # Settings of the compiled program and of the devices.
 _SETTINGS = ('optimizer', 'augment', 'augmentation_draws', 'eval_examples',
@@ -46,6 +55,51 @@ _REMEDIES = {
              'whether clients share examples',
     _EVALUATED: ', since shard_data moves the examples on which local models '
                 'are evaluated'}
+
+
+def program_key(config: Config) -> tuple:
+  """Returns a hashable value that is equal for runs that can share a program.
+
+  Files count by their paths.
+
+  Args:
+    config: a configuration that `moon_jax.simulation.checks.validate` returned.
+  """
+  return tuple(program_parts(config).items())
+
+
+def program_parts(config: Config) -> dict[str, Any]:
+  """Returns the values of `program_key` by name: a flag, or a description."""
+  fields = config.to_dict()
+
+  def values(names: Iterable[str]) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, fields[name]) for name in sorted(names))
+
+  def split() -> tuple:
+    seed = () if config.partition_file else (config.split_seed(),)
+    return values(set(_SPLIT) - {'seed', 'partition_seed'}) + seed
+
+  parts: dict[str, Any] = dict(values(flags_with(varies=''))) | {
+      # Program.freeze_once needs inputs that several epochs share.
+      'local_epochs above 1': config.local_epochs > 1,
+      # Without a proximal term the program does not compute it.
+      'proximal_mu above 0': config.proximal_mu > 0,
+      # A server without optimizer has another state.
+      'a server without optimizer': server.is_plain(config),
+      # Program.keep_models, and evaluation programs.
+      'client_eval_every above 0': config.client_eval_every > 0}
+  # Program.freeze_once also needs clients without common examples.
+  if config.partition_file or is_user_code(config.partition):
+    parts['the split of a file or of user code'] = split()
+  if config.partition == 'feature_noise':  # noise is a property of examples
+    parts['the noise of feature_noise'] = split()
+  if config.label_noise or config.concept_shift > 1:
+    parts['the noisy or shifted labels'] = (
+        values(flags_with(varies='labels')), split())
+  if config.dp_clip:  # the cohort size and the key of the noise are constants
+    parts['the clients and the noise of dp_clip'] = values(
+        {'participation', 'cohorts_file', 'seed'})
+  return parts
 
 
 def of(spec: RoundSpec) -> dict[str, Hashable]:
@@ -72,7 +126,7 @@ def of_federation(federation: Federation) -> dict[str, Hashable]:
       'data': (id(data.train_inputs), id(data.test_inputs), *map(_value, (
           data.train_labels, data.test_labels, data.mean, data.std,
           data.augmentation, federation.input_noise_std))),
-      'config': program_fields.program_key(config) if config else None,
+      'config': program_key(config) if config else None,
       'model': _value(federation.model),
       'names of hyperparameters': tuple(sorted(federation.hparams())),
       'algorithm': _value(federation.algorithm)}
@@ -88,20 +142,15 @@ def trace_alike(a: Federation, b: Federation) -> bool:
       lambda run: _value(run.algorithm)))
 
 
-def check(specs: Sequence[RoundSpec]) -> None:
+def check(runs: Sequence[Mapping[str, Hashable]]) -> None:
   """Checks that the first run's program is that of all.
 
   Args:
-    specs: for each run the specification of its rounds alone.
+    runs: results of `of`, or of `of_federation`.
 
   Raises:
     UserError: naming the first setting that differs.
   """
-  check_equal([of(spec) for spec in specs])
-
-
-def check_equal(runs: Sequence[Mapping[str, Hashable]]) -> None:
-  """Checks results of `of`, or of `of_federation`; see `check`."""
   for index, run in enumerate(runs):
     for name, value in run.items():
       if value != (expected := runs[0][name]):
@@ -131,9 +180,9 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   if isinstance(x, Config):
     # A factory may have kept it, and read any field later.
     fields = x.to_dict() if x.has_user_algorithm() else {}
-    return program_fields.program_key(x), tuple(
+    return program_key(x), tuple(
         (name, value) for name, value in fields.items()
-        if name not in program_fields.HOST)
+        if name not in _HOST)
   if isinstance(x, Algorithm):
     return Algorithm, tuple(map(inner, x._replace(hparams={})))
   if isinstance(x, functools.partial):

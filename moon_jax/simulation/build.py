@@ -5,7 +5,7 @@ import numpy as np
 
 from moon_jax import learning_rates
 from moon_jax import models
-from moon_jax.algorithms import from_config
+from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data import mapped
@@ -80,7 +80,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
   return Federation(
       data=dataset, clients=parts.clients, cohorts=cohorts,
       model=model(config, dataset),
-      algorithm=from_config.make(config, max(map(len, cohorts))),
+      algorithm=registry.make(config, max(map(len, cohorts))),
       optimizer=config.optimizer, learning_rate=learning_rates.make(config),
       momentum=config.momentum, weight_decay=config.weight_decay,
       gradient_clip=config.gradient_clip, planned_rounds=config.num_rounds,

@@ -25,7 +25,6 @@ import jax
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.simulation import build
-from moon_jax.simulation import lane_layout as layout_lib
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.federation import Federation
@@ -79,19 +78,19 @@ def forecast(config: Config, num_devices: int = 0, num_processes: int = 1,
     UserError: if the run is impossible.
   """
   federation = build.federation(config)
-  layout = layout_lib.choose(
+  num_lanes, num_devices = round_spec.choose_lanes(
       federation, num_devices or jax.device_count() * num_processes,
       num_processes, jax.default_backend() == 'cpu')
-  num_devices, slots = layout.num_devices, layout.shape.jobs_per_device
-  rows = layout_lib.mean_rows(federation, layout, _ROUNDS)
+  spec = round_spec.make(federation, num_lanes, num_devices)
+  slots = spec.shape.jobs_per_device
+  rows = round_spec.mean_rows(spec, _ROUNDS)
   counted = federation.cohorts[:_ROUNDS]
   steps = statistics.fmean(
-      float(layout.steps_C[cohort].sum()) for cohort in counted)
+      float(spec.steps_C[cohort].sum()) for cohort in counted)
 
-  trial = Trial(federation, layout.num_lanes // num_devices)
+  trial = Trial(federation, num_lanes // num_devices)
   rates = rates or trial.rates()
   simulation = trial.simulation
-  spec = round_spec.make(federation, layout)
   client, model = spec.client_bytes, 4 * simulation.num_parameters
   _, clients, table, _ = (part.size for part in memory_lib.on_device(spec))
   state, copy = (part.size for part in memory_lib.on_host(spec)[:2])
@@ -107,8 +106,8 @@ def forecast(config: Config, num_devices: int = 0, num_processes: int = 1,
   network = (moved['summed over devices'] * (num_processes > 1)
              + moved['clients between processes'])
   return Forecast(
-      layout.num_lanes, num_devices,
-      steps / (layout.num_lanes * rows), rows, jobs,
+      num_lanes, num_devices,
+      steps / (num_lanes * rows), rows, jobs,
       device_bytes={
           'data': simulation.data_bytes, 'model and server': 3 * model,
           'clients of a round': clients, 'table': table,

@@ -53,14 +53,14 @@ class Need(NamedTuple):
 
 def on_device(run: RoundSpec) -> list[Part]:
   """Returns the parts that each device stores, as a copy or as its share."""
-  table, flags = run.table, run.flags
+  table, flags = run.shape, run.federation.flags()
   jobs = table.jobs_per_device
-  models = 1 + run.keep_models * jobs
+  models = 1 + run.program.keep_models * jobs
   rows = _BYTES * table.num_rows * table.batch_size * (
       table.num_lanes // table.num_devices)
 
   def fewer_models(fit):
-    is_enough = run.keep_models and models * fit >= 1
+    is_enough = run.program.keep_models and models * fit >= 1
     flags_off = ' '.join(
         flag for flag, is_on in (
             ('--client_eval_every=0', run.federation.evaluate_clients),
@@ -87,11 +87,11 @@ def data_on_device(run: RoundSpec) -> list[Part]:
   """Returns the examples that a device with its own memory holds."""
   num_train = len(run.federation.data.train_labels)
   test = _test_bytes(run) if run.federation.evaluate_clients else (
-      _test_bytes(run) // run.table.num_devices)
+      _test_bytes(run) // run.shape.num_devices)
 
   def fewer_training(fit):
     per_round = training_set.shard_size(
-        run.table, run.federation.local_epochs, num_train)
+        run.shape, run.federation.local_epochs, num_train)
     is_enough = not run.shard_size and per_round <= num_train * fit
     return ['give --shard_data'] if is_enough else []
 
@@ -99,12 +99,12 @@ def data_on_device(run: RoundSpec) -> list[Part]:
       Part('training examples', _train_bytes(run, run.shard_size),
            fewer_training, is_shared=True),
       _test_examples(run, test),
-      *_validation(run, run.table.num_devices), *held_out(run)]
+      *_validation(run, run.shape.num_devices), *held_out(run)]
 
 
 def on_host(run: RoundSpec) -> list[Part]:
   """Returns the parts that the host's memory holds once."""
-  flags, num_clients = run.flags, run.federation.num_clients
+  flags, num_clients = run.federation.flags(), run.federation.num_clients
 
   in_memory = run.federation.client_state == 'memory'
 
@@ -155,7 +155,7 @@ def held_out(run: RoundSpec) -> list[Part]:
 
   Each device with its own memory holds a copy. CPU cores share the host's.
   """
-  federation, flags = run.federation, run.flags
+  federation, flags = run.federation, run.federation.flags()
   tests, data = federation.client_tests, federation.data
   if tests is None:
     return []
@@ -217,7 +217,7 @@ def needs(*runs: RoundSpec) -> list[Need]:
             lambda run: on_device(run) + data_on_device(run), runs), device),
         Need('the host' + limited, _of_all(on_host, runs),
              host.memory_bytes())]
-  cores = -(-runs[0].table.num_devices // jax.process_count())
+  cores = -(-runs[0].shape.num_devices // jax.process_count())
 
   def parts(run):  # the devices use the machine's memory
     return [*on_host(run), *data_of_cores(run, cores),
@@ -374,7 +374,7 @@ def _fewer_negatives(flags, fit):
 
 def _fewer_stateful(run, most):
   """Limits the number of clients that are trained at all."""
-  flags = run.flags
+  flags = run.federation.flags()
   if not most or 'num_clients' not in flags:
     return []
   if flags['cohorts_file'] and run.begins_empty:
@@ -396,13 +396,14 @@ def _state_on_disk(run):
 
 def _fewer_clients(run, fit):
   """Lowers the number of clients."""
-  has_file = run.flags.get('cohorts_file')  # which lists clients by number
-  return [] if has_file else _lower(run.flags, 'num_clients', fit)
+  flags = run.federation.flags()
+  has_file = flags.get('cohorts_file')  # which lists clients by number
+  return [] if has_file else _lower(flags, 'num_clients', fit)
 
 
 def _smaller_cohort(run, fit):
   """Returns remedies that limit the number of jobs on each device."""
-  table, flags = run.table, run.flags
+  table, flags = run.shape, run.federation.flags()
   jobs = int(table.jobs_per_device * fit)
   sizes = range(run.federation.cohort_size, 0, -1)
   most = next((size for size in sizes if schedule.jobs_per_device(
@@ -420,7 +421,7 @@ def _smaller_cohort(run, fit):
 
 def _smaller_model(run, fit):
   """Lowers the projection's length if the model is mostly that."""
-  flags = run.flags
+  flags = run.federation.flags()
   if 'projection_dim' not in flags:  # a user-defined network
     return ['use a smaller model']
   dim = flags['projection_dim']

@@ -44,7 +44,7 @@ class Planner:
       round_index: of the round.
       run: index of the run in its program.
     """
-    federation, shape = self._federation, self._spec.layout.shape
+    federation, shape = self._federation, self._spec.shape
     cohort_J, lost_J = federation.trained(round_index)
     indices_J = self._examples(cohort_J)
     batches, num_steps = schedule.local_batches(
@@ -62,7 +62,7 @@ class Planner:
 
   def plan(self, round_index: int) -> Table:
     """Returns the table of a round of the run alone."""
-    return plan([self], [round_index], self._spec.layout.shape)
+    return plan([self], [round_index], self._spec.shape)
 
   @property
   def needs_own_examples(self) -> bool:

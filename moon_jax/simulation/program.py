@@ -67,7 +67,7 @@ class Runs:
 
     Args:
       federations: with the same data, network, algorithm and settings, except
-        for those that `moon_jax.simulation.program_fields` lists.
+        for those that `moon_jax.simulation.agreement` lists.
       directories: for each run that of its client state on disk.
       specs: the result of `round_spec.alone` for each run, if known.
 
@@ -97,7 +97,7 @@ class Runs:
           federation, self.spec, self.mesh, self.training.spec,
           *self.evaluators[:1]))
     self._rounds = RoundPlanner(
-        self.planners, places, self.spec.layout.shape, self.training)
+        self.planners, places, self.spec.shape, self.training)
     self._hparams: Any = None  # of the runs' rounds, and the rounds
     self._round: Any = None  # the compiled Round
     self._last: LastRound | None = None  # of all runs
@@ -285,7 +285,7 @@ class Runs:
 
   def gather_clients(self) -> None:
     """Copies the state of all clients to every process."""
-    shape = self.spec.layout.shape
+    shape = self.spec.shape
     self._owners.gather(
         self.state.clients, shape.jobs_per_device * shape.num_devices)
 
@@ -302,8 +302,8 @@ def _layout(specs: Sequence[RoundSpec]
   """
   if len(specs) == 1:
     memory_lib.check(specs[0])
-    return specs[0], [], devices.mesh(specs[0].layout.num_lanes)
-  agreement.check(specs)
+    return specs[0], [], devices.mesh(specs[0].shape.num_lanes)
+  agreement.check([agreement.of(spec) for spec in specs])
   if jax.process_count() > 1:
     raise UserError('several runs in one program need a single process, got '
                     f'{jax.process_count()}; give --num_processes=1')
@@ -311,7 +311,7 @@ def _layout(specs: Sequence[RoundSpec]
       specs, jax.device_count(), jax.default_backend() == 'cpu')
   memory_lib.check(*specs)
   return spec, places, devices.mesh(
-      spec.layout.num_lanes, spec.layout.num_devices)
+      spec.shape.num_lanes, spec.shape.num_devices)
 
 
 def _selected(table: Table, slot_J: np.ndarray) -> Table:

@@ -1,6 +1,6 @@
 """The program and array shapes from which a federation's rounds are compiled.
 
-Simulations and `--target` plans both use it, so that a plan describes the
+Simulations, forecasts and `--target` plans use it, so that they describe the
 program that runs. It allocates no training state.
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from moon_jax.data import augment
 from moon_jax.data import clients as clients_lib
+from moon_jax.distributed import devices
 from moon_jax.engine import lanes
 from moon_jax.engine import local
 from moon_jax.engine import schedule
@@ -25,10 +26,8 @@ from moon_jax.engine.local import Program
 from moon_jax.engine.schedule import Place
 from moon_jax.engine.schedule import Shape
 from moon_jax.models.base import Variables
-from moon_jax.simulation import lane_layout
 from moon_jax.simulation import user_checks
 from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.lane_layout import Layout
 
 _MAX_FROZEN = 2**30  # bytes of frozen representations that a round may hold
 
@@ -38,7 +37,8 @@ class RoundSpec(NamedTuple):
 
   federation: Federation
   program: Program
-  layout: Layout
+  shape: Shape  # of the rounds' tables
+  steps_C: np.ndarray  # int, local steps of each client in a round
   shard_size: int  # training examples moved to a device per round; 0: all stay
   noise_std: np.ndarray | None  # float32 [N, C], on normalized inputs
   begins_empty: bool  # whether the state of all clients is initially zeros
@@ -47,21 +47,6 @@ class RoundSpec(NamedTuple):
   model: Variables  # shapes of the network's variables
   client_bytes: int  # state of one client
   example_frozen_bytes: int  # outputs of the frozen models for one example
-
-  @property
-  def table(self) -> Shape:
-    """The shape of the rounds' tables."""
-    return self.layout.shape
-
-  @property
-  def keep_models(self) -> bool:
-    """Whether rounds return the local models."""
-    return self.program.keep_models
-
-  @property
-  def flags(self) -> dict[str, Any]:
-    """Settings by the name of their flag."""
-    return self.federation.flags()
 
   @property
   def model_bytes(self) -> int:
@@ -95,7 +80,28 @@ def bytes_of(tree: Any) -> int:
   return sum(4 * math.prod(x.shape) for x in jax.tree.leaves(tree))
 
 
-def make(federation: Federation, layout: Layout,
+def choose_lanes(federation: Federation, num_devices: int,
+                 num_processes: int = 1,
+                 is_cpu: bool = True) -> tuple[int, int]:
+  """Returns the lanes of a run, and the devices that share them evenly.
+
+  Args:
+    federation: the federation.
+    num_devices: available devices of all processes.
+    num_processes: processes of the run.
+    is_cpu: whether the devices are cores of a CPU.
+
+  Raises:
+    UserError: if the processes cannot share the lanes.
+  """
+  num_lanes = lanes.choose(
+      federation.lanes, federation.cohort_size, num_devices, num_processes,
+      is_cpu)
+  return num_lanes, sum(devices.shares(
+      num_lanes, [max(1, num_devices // num_processes)] * num_processes))
+
+
+def make(federation: Federation, num_lanes: int, num_devices: int,
          like: RoundSpec | None = None) -> RoundSpec:
   """Returns the specification of the rounds of `federation`.
 
@@ -103,7 +109,8 @@ def make(federation: Federation, layout: Layout,
 
   Args:
     federation: the federation.
-    layout: of its rounds.
+    num_lanes: of all devices together.
+    num_devices: that share the lanes evenly.
     like: the specification of a federation with the same data, network and
       algorithm, which need not be traced again; None traces them.
 
@@ -111,6 +118,13 @@ def make(federation: Federation, layout: Layout,
     UserError: if the network cannot take the inputs of the data set, or a
       user-defined algorithm or network returns trees of the wrong type.
   """
+  sizes = clients_lib.sizes(federation.clients)
+  # A batch larger than every client is all of its examples, and padding.
+  batch_size = min(federation.batch_size, int(sizes.max()))
+  steps_C = federation.local_epochs * schedule.steps_per_epoch(
+      sizes, batch_size, federation.last_batch)
+  shape = schedule.shape(
+      steps_C, federation.cohort_size, num_lanes, batch_size, num_devices)
   data, algorithm = federation.data, federation.algorithm
   augmentation = data.augmentation if federation.augment else 'none'
   num_train = len(data.train_labels)
@@ -133,9 +147,9 @@ def make(federation: Federation, layout: Layout,
   begins_empty = not (
       algorithm.draws_per_client or user_checks.has_user_algorithm(federation))
   return RoundSpec(
-      federation, program, layout,
+      federation, program, shape, steps_C,
       federation.shard_data and training_set.shard_size(
-          layout.shape, federation.local_epochs, num_train),
+          shape, federation.local_epochs, num_train),
       _normalized_noise_std(federation), begins_empty, *traced, frozen_bytes)
 
 
@@ -161,9 +175,19 @@ def alone(federation: Federation,
   Raises:
     UserError: if the network cannot take the inputs of the data set.
   """
-  return make(federation, lane_layout.choose(
+  return make(federation, *choose_lanes(
       federation, jax.device_count(), jax.process_count(),
       jax.default_backend() == 'cpu'), like)
+
+
+def mean_rows(spec: RoundSpec, num_rounds: int) -> float:
+  """Returns the rows of the longest lane, averaged over the first rounds."""
+  federation = spec.federation
+  trained = [federation.trained(index)[0] for index in range(
+      min(num_rounds, federation.num_rounds or num_rounds))]
+  return float(np.mean([
+      schedule.rows(spec.steps_C[clients], spec.shape).max() if clients else 0
+      for clients in trained]))
 
 
 def together(specs: Sequence[RoundSpec], available: int,
@@ -178,20 +202,19 @@ def together(specs: Sequence[RoundSpec], available: int,
   first = specs[0]
   programs = [spec.program for spec in specs]
   num_lanes, num_devices = lanes.choose_for_runs(
-      [spec.layout.num_lanes for spec in specs],
-      [spec.layout.num_devices for spec in specs], available,
+      [spec.shape.num_lanes for spec in specs],
+      [spec.shape.num_devices for spec in specs], available,
       sum(math.prod(x.shape) for x in jax.tree.leaves(first.model)),
       is_cpu)
   shape, places = schedule.places(
-      [spec.layout.shape for spec in specs], num_lanes, num_devices)
+      [spec.shape for spec in specs], num_lanes, num_devices)
   federations = [spec.federation for spec in specs]
   shard_size = first.shard_size and training_set.shard_size(
       shape, min(f.local_epochs for f in federations),
       len(federations[0].data.train_labels))
   return first._replace(
-      program=_joined(first.program, programs),
-      layout=Layout(num_lanes, num_devices, np.concatenate(
-          [spec.layout.steps_C for spec in specs]), shape),
+      program=_joined(first.program, programs), shape=shape,
+      steps_C=np.concatenate([spec.steps_C for spec in specs]),
       shard_size=shard_size), places
 
 

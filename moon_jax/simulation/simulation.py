@@ -8,22 +8,26 @@ import time
 from typing import Any
 
 import jax
+import numpy as np
 
+from moon_jax.algorithms.base import first_view
 from moon_jax.distributed import devices
 from moon_jax.engine import client_store
 from moon_jax.engine import schedule
+from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.state import State
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
-from moon_jax.simulation import communication
 from moon_jax.simulation import federation_checks
-from moon_jax.simulation import local_models
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.program import Runs
+from moon_jax.simulation.records import LocalModels
 from moon_jax.simulation.records import Record
 from moon_jax.simulation.records import RoundRecord
 from moon_jax.simulation.round_spec import RoundSpec
+
+_ROUNDS_TWICE = 2  # rounds that `check_determinism` trains
 
 
 class Simulation:
@@ -59,8 +63,8 @@ class Simulation:
     self.federation = federation
     self.planner = self._program.planners[run]
     self._evaluator = self._program.evaluators[run]
-    layout = self._program.specs[run].layout
-    self.num_lanes, self.num_devices = layout.num_lanes, layout.num_devices
+    shape = self._program.specs[run].shape
+    self.num_lanes, self.num_devices = shape.num_lanes, shape.num_devices
 
   @property
   def state(self) -> State:
@@ -84,10 +88,14 @@ class Simulation:
   def bytes_per_round(self) -> int:
     """Returns the bytes that clients and server exchange in a round.
 
-    The mean over the rounds done; see
-    `moon_jax.simulation.communication.per_round`.
+    The mean over the rounds done, in the types that are simulated. Clients
+    download the global model, unless each trains its own initial model, and
+    what the server broadcasts besides; they upload their message. Those that
+    fail before training exchange nothing; those whose message is lost
+    afterwards only download. Training on one client (--algorithm=centralized)
+    needs no exchange.
     """
-    return communication.per_round(
+    return _bytes_per_round(
         self.federation, self._program.spec.example, max(1, self.rounds_done))
 
   @property
@@ -213,7 +221,7 @@ class Simulation:
 
   def local_models(self) -> Mapping[int, Variables]:
     """Returns each client's model of the last round (`LocalModels`)."""
-    return local_models.LocalModels(
+    return LocalModels(
         self.federation, self._program.last_round(self._run))
 
   def temporary_bytes(self) -> int:
@@ -288,7 +296,7 @@ class Simulations:
   @property
   def num_lanes(self) -> int:
     """Clients trained side by side, of all runs and devices together."""
-    return self._program.spec.layout.num_lanes
+    return self._program.spec.shape.num_lanes
 
   @property
   def num_devices(self) -> int:
@@ -339,3 +347,72 @@ class Simulations:
       raise UserError(f'runs must be 0 to {len(self.runs) - 1}, the indices of '
                       f'the federations; got {list(runs)}')
     return self._program.run_round(runs, wait)
+
+
+def _bytes_per_round(federation: Federation, example: jax.Array,
+                     num_rounds: int) -> int:
+  """Returns the bytes of a round in both directions, the mean over rounds.
+
+  Args:
+    federation: the federation.
+    example: a normalized batch of one input.
+    num_rounds: the rounds, from the first; 1 or more.
+  """
+  config, algorithm = federation.config, federation.algorithm
+  if config is not None and config.algorithm == 'centralized':
+    return 0
+
+  def exchanged(key):
+    view = first_view(algorithm, federation.model.init(key, example))
+    _, message = algorithm.finish(algorithm.start(view), view)
+    model_sent = () if algorithm.per_client_init else view.variables
+    return (model_sent, view.server), message
+
+  download, upload = (
+      sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+      for tree in jax.eval_shape(exchanged, jax.random.key(0)))
+  lost = [federation.trained(index)[1] for index in range(num_rounds)]
+  num_trained = np.mean([len(lost_J) for lost_J in lost])
+  num_received = np.mean([lost_J.count(False) for lost_J in lost])
+  return round(num_trained * download + num_received * upload)
+
+
+def check_determinism(make: Callable[[], Simulation]) -> None:
+  """Trains the first two rounds twice, compiling the program each time.
+
+  Args:
+    make: returns the simulation before its first round.
+
+  Raises:
+    UserError: naming the round and the first array that differs.
+  """
+  was_enabled = jax.config.jax_enable_compilation_cache
+  jax.config.update('jax_enable_compilation_cache', False)
+  try:
+    first, second = _states(make()), _states(make())
+  finally:
+    jax.config.update('jax_enable_compilation_cache', was_enabled)
+    jax.clear_caches()
+  for index, pair in enumerate(zip(first, second)):
+    leaves = [jax.tree.leaves_with_path(state) for state in pair]
+    for (path, x), (_, y) in zip(*leaves):
+      if np.asarray(x).tobytes() != np.asarray(y).tobytes():
+        raise UserError(
+            f'--check_determinism: {jax.tree_util.keystr(path)} has other '
+            f'bits when round {index + 1} is trained again. On GPUs set the '
+            'environment variable XLA_FLAGS=--xla_gpu_deterministic_ops=true')
+
+
+def _states(simulation):
+  """Returns metrics and state after each round."""
+  jax.clear_caches()
+  states = []
+  most = simulation.federation.num_rounds or _ROUNDS_TWICE
+  for _ in range(min(_ROUNDS_TWICE, most)):
+    metrics = simulation.run_round().metrics
+    state = simulation.state_on_host()._asdict()
+    if isinstance(state['clients'], DiskClients):
+      state['clients'] = list(state['clients'].rows())
+    state = jax.tree.map(np.copy, state)
+    states.append({'metrics': metrics, 'state': state})
+  return states

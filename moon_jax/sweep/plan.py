@@ -23,12 +23,11 @@ from moon_jax.algorithms import unused
 from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
 from moon_jax.engine.schedule import Place
-from moon_jax.simulation import lane_layout
+from moon_jax.engine.schedule import Shape
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.forecast import Rates
 from moon_jax.simulation.forecast import Trial
-from moon_jax.simulation.lane_layout import Layout
 from moon_jax.simulation.memory import Need
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.sweep import run as run_lib
@@ -197,21 +196,21 @@ def estimate(specs: Sequence[RoundSpec], rates: Rates | None = None) -> Cost:
   Raises:
     UserError: if a run alone does not fit in memory.
   """
-  first = specs[0].layout
-  layout, groups = first, 1
-  places = [Place(first.shape, np.arange(first.num_lanes))]
+  first = specs[0].shape
+  shape, groups = first, 1
+  places = [Place(first, np.arange(first.num_lanes))]
   if len(specs) > 1:
     joined, places = round_spec.together(
         specs, jax.device_count(), jax.default_backend() == 'cpu')
-    layout = joined.layout
-    groups = _per_device(layout) // max(
-        _per_device(spec.layout) for spec in specs)
+    shape = joined.shape
+    groups = _per_device(shape) // max(
+        _per_device(spec.shape) for spec in specs)
   rates = rates or Trial(
       specs[0].federation, _per_device(first)).rates()
-  rows, jobs = amounts(specs, places, layout)
+  rows, jobs = amounts(specs, places, shape)
   configs = [spec.federation.config for spec in specs]
   return Cost(
-      layout.num_lanes, layout.num_devices,
+      shape.num_lanes, shape.num_devices,
       max(config.num_rounds for config in configs), rows, jobs,
       memory_lib.needs(*specs),
       rates.temporary_bytes,
@@ -226,7 +225,7 @@ def estimate(specs: Sequence[RoundSpec], rates: Rates | None = None) -> Cost:
 
 
 def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
-            layout: Layout) -> tuple[float, float]:
+            shape: Shape) -> tuple[float, float]:
   """Returns the rows of the fullest lane and the jobs of the fullest device.
 
   They are sums over all rounds. Lanes are shorter once some runs have ended.
@@ -234,30 +233,29 @@ def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
   Args:
     specs: for each run the specification of its rounds alone.
     places: for each run the place of its table in that of all runs.
-    layout: of all runs.
+    shape: of the table of all runs.
   """
   federations = [spec.federation for spec in specs]
   rounds_R = [federation.config.num_rounds for federation in federations]
-  rows_R = [lane_layout.mean_rows(federation, spec.layout, _ROUNDS)
-            for federation, spec in zip(federations, specs)]
-  jobs_R = [_mean_jobs(federation) / spec.layout.num_devices
+  rows_R = [round_spec.mean_rows(spec, _ROUNDS) for spec in specs]
+  jobs_R = [_mean_jobs(federation) / spec.shape.num_devices
             for federation, spec in zip(federations, specs)]
   rows = jobs = 0.
   start = 0
   for end in sorted(set(rounds_R)):
-    rows_L, jobs_D = np.zeros(layout.num_lanes), np.zeros(layout.num_devices)
+    rows_L, jobs_D = np.zeros(shape.num_lanes), np.zeros(shape.num_devices)
     for run, place in enumerate(places):
       if rounds_R[run] >= end:
         rows_L[place.lanes] += rows_R[run]
-        jobs_D[np.unique(place.lanes // _per_device(layout))] += jobs_R[run]
+        jobs_D[np.unique(place.lanes // _per_device(shape))] += jobs_R[run]
     rows += (end - start) * float(rows_L.max())
     jobs += (end - start) * float(jobs_D.max())
     start = end
   return rows, jobs
 
 
-def _per_device(layout):
-  return layout.num_lanes // layout.num_devices
+def _per_device(shape):
+  return shape.num_lanes // shape.num_devices
 
 
 def _mean_jobs(federation):

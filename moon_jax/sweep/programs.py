@@ -1,10 +1,9 @@
 """Groups the runs of a sweep into programs, and splits what does not fit.
 
 A program is the unit of work of a sweep: its runs train together, in one
-process. Configurations decide which runs may share a program
-(`moon_jax.simulation.program_fields`), then facts about their splits
-(`moon_jax.simulation.agreement`), then memory. Federations are built one after
-another, since those of a whole sweep may take gigabytes.
+process. Configurations decide which runs may share a program, then facts about
+their splits (`moon_jax.simulation.agreement`), then memory. Federations are
+built one after another, since those of a whole sweep may take gigabytes.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from typing import NamedTuple
 from moon_jax.config import Config
 from moon_jax.simulation import agreement
 from moon_jax.simulation import memory as memory_lib
-from moon_jax.simulation import program_fields
 from moon_jax.simulation.round_spec import RoundSpec
 
 # Maps the index of a run, and the specification of an equal run that has been
@@ -58,7 +56,7 @@ def plan(configs: Sequence[Config], spec_fn: SpecFn, indices: Sequence[int],
       there are as many runs.
   """
   groups: list[_Group] = []
-  keys = [program_fields.program_key(configs[index]) for index in indices]
+  keys = [agreement.program_key(configs[index]) for index in indices]
   for key in dict.fromkeys(keys):
     groups += _agreeing([index for index, other in zip(indices, keys)
                          if other == key], configs, spec_fn)
@@ -152,8 +150,8 @@ def _reason(group, earlier):
 
 def _differences(a: _Group, b: _Group) -> list[str]:
   """Returns the names of what two groups do not share."""
-  return (_unequal(program_fields.program_parts(a.config),
-                   program_fields.program_parts(b.config))
+  return (_unequal(agreement.program_parts(a.config),
+                   agreement.program_parts(b.config))
           or _unequal(a.facts, b.facts))
 
 

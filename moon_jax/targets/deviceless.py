@@ -90,7 +90,7 @@ def compile_round(spec, on, largest: int) -> Compiled:
   compiled, by_cublas = _compile(round_.lower(*shapes))
   memory = compiled.memory_analysis()
   return Compiled(
-      spec.layout.num_lanes, memory.temp_size_in_bytes,
+      spec.shape.num_lanes, memory.temp_size_in_bytes,
       argument_bytes(shapes, on.size, bool(spec.shard_size)),
       memory.output_size_in_bytes - memory.alias_size_in_bytes,
       compiled.as_text(), time.perf_counter() - start,
@@ -151,7 +151,7 @@ def arguments(spec, largest: int) -> tuple:
   from moon_jax.engine import schedule
   from moon_jax.engine.local import TrainData
 
-  shape, program = spec.layout.shape, spec.program
+  shape, program = spec.shape, spec.program
   dataset = spec.federation.data
   struct = jax.ShapeDtypeStruct
   variables = spec.model

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from moon_jax.config import Config
 from moon_jax.data.dataset import Dataset
 from moon_jax.simulation import build
-from moon_jax.simulation import lane_layout as layout_lib
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.round_spec import RoundSpec
@@ -70,8 +69,8 @@ def plan(config: Config, target: Target, num_devices: int = 1,
   """
   federation = build.federation(config, dataset)
   clients, cohort_size = federation.clients, federation.cohort_size
-  layout = layout_lib.choose(federation, num_devices, is_cpu=False)
-  num_lanes, num_devices = layout.num_lanes, layout.num_devices
+  num_lanes, num_devices = round_spec.choose_lanes(
+      federation, num_devices, is_cpu=False)
   if compile_fn is None:
     mesh = deviceless.mesh(target, num_devices)
     compile_fn = lambda spec, _, largest: deviceless.compile_round(
@@ -79,8 +78,7 @@ def plan(config: Config, target: Target, num_devices: int = 1,
   rounds = {}  # by the number of lanes
 
   def need(count):
-    spec = round_spec.make(
-        federation, layout_lib.of(federation, count, num_devices))
+    spec = round_spec.make(federation, count, num_devices)
     compiled = compile_fn(spec, num_devices, max(map(len, clients)))
     rounds[count] = spec, compiled, parts(spec, compiled)
     return sum(rounds[count][-1].values())
@@ -96,7 +94,7 @@ def plan(config: Config, target: Target, num_devices: int = 1,
       target, num_lanes, num_devices, cohort_size, sizes, compiled,
       sum(compiled.seconds for _, compiled, _ in rounds.values()),
       kernels.count(compiled.hlo), fit,
-      layout_lib.mean_rows(federation, spec.layout, _MAX_ROUNDS))
+      round_spec.mean_rows(spec, _MAX_ROUNDS))
 
 
 def parts(spec: RoundSpec, compiled: Compiled) -> dict[str, int]:
@@ -117,7 +115,8 @@ def parts(spec: RoundSpec, compiled: Compiled) -> dict[str, int]:
       **{name: placed.get(name, 0) for name in (
           'test examples', 'held-out examples of clients')},
       'local models of the previous round':
-          model * spec.layout.shape.jobs_per_device * spec.keep_models,
+          model * spec.shape.jobs_per_device
+          * spec.program.keep_models,
       'models of all clients, evaluated together':
           model * spec.federation.num_clients * has_own}
   return {name: size for name, size in sizes.items() if size}

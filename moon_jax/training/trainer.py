@@ -19,9 +19,9 @@ from moon_jax.distributed import processes
 from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
 from moon_jax.errors import UserError
-from moon_jax.simulation import determinism
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.round_spec import RoundSpec
+from moon_jax.simulation.simulation import check_determinism
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.simulation.simulation import Simulations
 from moon_jax.training import heatmap
@@ -271,7 +271,7 @@ def _simulations(federations, directories, specs, progress):
   with memory_lib.explained(federations[0], len(federations)):
     for federation, directory in zip(federations, directories):
       if federation.config.check_determinism:
-        determinism.check(functools.partial(Simulation, federation, directory))
+        check_determinism(functools.partial(Simulation, federation, directory))
         progress.message('two rounds, trained twice, have the same bits')
     return Simulations(federations, directories, specs)
 

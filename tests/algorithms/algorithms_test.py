@@ -26,7 +26,6 @@ from federation import NUM_CLASSES
 from federation import SIZES
 from moon_jax import losses
 from moon_jax.algorithms import base
-from moon_jax.algorithms import from_config
 from moon_jax.algorithms import registry
 from moon_jax.algorithms import server
 from moon_jax.algorithms.fedavg import fedavg
@@ -121,7 +120,7 @@ def shared_state(state):
 def shared(name):
   setting = SETTINGS[name]
   # An adaptive server divides by small numbers, so rounding grows.
-  return Shared(from_config.make(config_of(setting)), 'dp_clip' in setting,
+  return Shared(registry.make(config_of(setting)), 'dp_clip' in setting,
                 5e-6 if 'server_optimizer' in setting else 1e-6)
 
 
@@ -274,7 +273,7 @@ def saved_and_restored(state, federation, path):
 @functools.cache
 def plain_federation(algorithm, contrastive='model'):
   """The method without server optimizer, on one lane."""
-  return Federation(from_config.make(config_of(
+  return Federation(registry.make(config_of(
       {'algorithm': algorithm, 'contrastive': contrastive})))
 
 
@@ -296,7 +295,7 @@ def test_combinations_keep_the_contract(setting, compilations, tmp_path):
   optimizer = server.make(config)(server.hparams(config))
   promotion = 'standard' if 'server_optimizer' in setting else 'strict'
   with jax.numpy_dtype_promotion(promotion):
-    both = Federation(from_config.make(config_of(setting)),
+    both = Federation(registry.make(config_of(setting)),
                       num_lanes=3, num_rows=60, num_jobs=6)
     before = cross_entropy(both)
     both.round(COHORTS[0])
@@ -365,7 +364,7 @@ def test_server_momentum_0_and_rate_1_is_the_average():
 
 def test_scaffold_server_variate_is_the_mean_of_all_clients():
   """Of those, too, that take no part."""
-  algorithm = from_config.make(config_of(
+  algorithm = registry.make(config_of(
       {'algorithm': 'scaffold', 'participation': .5}))
   federated = Federation(algorithm, num_lanes=3, hparams={'momentum': 0.})
   for cohort in COHORTS[:3]:

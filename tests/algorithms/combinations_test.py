@@ -10,7 +10,7 @@ from federation import Federation
 from federation import linear_model
 from federation import SIZES
 from moon_jax.algorithms import base
-from moon_jax.algorithms import from_config
+from moon_jax.algorithms import registry
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fednova import fednova
@@ -158,7 +158,7 @@ def test_wrapped_methods_see_their_own_state():
     ({}, {'mu', 'temperature'}),
     (dict(proximal_mu=.1), {'mu', 'temperature', 'proximal_mu'})])
 def test_weight_of_the_proximal_term_is_a_hyperparameter(flags, names):
-  hparams = from_config.make(Config(**flags)).hparams
+  hparams = registry.make(Config(**flags)).hparams
   assert set(hparams) == names
   assert hparams.get('proximal_mu', .1) == .1
 

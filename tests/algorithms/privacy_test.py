@@ -14,8 +14,8 @@ import federation
 from federation import assert_trees_close
 from federation import Federation
 from moon_jax.algorithms import accounting
-from moon_jax.algorithms import from_config
 from moon_jax.algorithms import privacy
+from moon_jax.algorithms import registry
 from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
@@ -56,7 +56,7 @@ def test_updates_are_clipped_one_by_one(lost):
 
 def draws_of_noise(config, cohort_size=None):
   """What three rounds without updates add to 20,000 parameters, in pieces."""
-  algorithm = from_config.make(config, cohort_size)
+  algorithm = registry.make(config, cohort_size)
   variables = {'params': {'w': jnp.zeros((100, 100)), 'b': jnp.zeros(10_000)}}
   state, draws = algorithm.init_server(variables), []
   for _ in range(3):

@@ -12,8 +12,8 @@ from federation import assert_trees_close
 from federation import copied
 from federation import Federation
 from moon_jax.algorithms import base
-from moon_jax.algorithms import from_config
 from moon_jax.algorithms import privacy
+from moon_jax.algorithms import registry
 from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
@@ -68,7 +68,7 @@ def test_moving_averages_differ_from_constants_only_by_rounding():
 
 def assert_same_as_constants(flags, optimizer, atol):
   """Compares four steps, compiled as users compile them."""
-  algorithm = from_config.make(config_of(**flags))
+  algorithm = registry.make(config_of(**flags))
   fixed = server.with_optimizer(fedavg(), optimizer)
   random = np.random.default_rng(0)
   draw = lambda: {'params': {'w': jnp.asarray(
@@ -89,7 +89,7 @@ def assert_same_as_constants(flags, optimizer, atol):
 def test_the_plain_server_has_no_optimizer():
   config = config_of()
   assert server.make(config) is None and server.hparams(config) == {}
-  assert from_config.make(config).init_server({'params': {}}) == ()
+  assert registry.make(config).init_server({'params': {}}) == ()
   for change in (dict(server_momentum=.1), dict(server_learning_rate=.5),
                  dict(server_optimizer='adam')):
     assert not server.is_plain(dataclasses.replace(config, **change))
@@ -101,7 +101,7 @@ def test_the_plain_server_has_no_optimizer():
     (dict(server_optimizer='adam', server_learning_rate=.1),
      dict(server_learning_rate=(.1, .02)))])
 def test_runs_have_servers_of_their_own(flags, values):
-  both = Federation(from_config.make(config_of(**flags)), num_lanes=3,
+  both = Federation(registry.make(config_of(**flags)), num_lanes=3,
                     seeds=(3, 4), hparams=values)
   for cohort in COHORTS:
     both.round(cohort, runs=(0, 1))
@@ -109,7 +109,7 @@ def test_runs_have_servers_of_their_own(flags, values):
   for r in range(2):
     of_run = {name: value[r] for name, value in values.items()}
     alone = Federation(
-        from_config.make(config_of(**{**flags, **of_run})), seeds=(3 + r,))
+        registry.make(config_of(**{**flags, **of_run})), seeds=(3 + r,))
     for cohort in COHORTS:
       alone.round(cohort)
     finals.append(copied(alone.state))

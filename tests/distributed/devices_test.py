@@ -18,7 +18,7 @@ import re, sys
 import jax
 import numpy as np
 from federation import ALL, assert_trees_close, Federation
-from moon_jax.algorithms import from_config
+from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from models import networks
 from moon_jax.models.flax_modules import from_flax
@@ -28,7 +28,7 @@ config = Config(algorithm=sys.argv[1], num_negatives=2, momentum=0.)
 runs = []
 for num_devices in (1, 2, 4, 8):
   federated = Federation(
-      from_config.make(config, len(ALL)), num_lanes=num_devices, model=model,
+      registry.make(config, len(ALL)), num_lanes=num_devices, model=model,
       hparams={'momentum': 0.})
   assert federated.mesh.size == num_devices
   lines = []

@@ -17,7 +17,6 @@ from moon_jax.algorithms import unused
 from moon_jax.config import Config
 from moon_jax.rundir import export
 from moon_jax.simulation import build
-from moon_jax.simulation import lane_layout
 from moon_jax.simulation import round_spec
 
 MODULE = '''
@@ -101,7 +100,7 @@ def module(tmp_path, monkeypatch, request):
 def spec(data, **flags):
   federation = build.federation(Config(
       dataset='digits', num_clients=4, partition='iid', **flags), data)
-  return round_spec.make(federation, lane_layout.of(federation, 1, 1))
+  return round_spec.make(federation, 1, 1)
 
 
 @pytest.mark.parametrize('model, args, shape', [
@@ -273,7 +272,7 @@ def test_padding_of_a_network_without_mask_causes_a_warning():
 
   def make(batch_size):
     federation = tiny_federation.make(model=model, batch_size=batch_size)
-    round_spec.make(federation, lane_layout.of(federation, 1, 1))
+    round_spec.make(federation, 1, 1)
 
   with pytest.warns(UserWarning, match='a client with 3 examples.*batch_stats'):
     make(4)

@@ -16,10 +16,10 @@ from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config
 from moon_jax.errors import UserError
-from moon_jax.simulation import determinism
 from moon_jax.simulation import initial_state
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
+from moon_jax.simulation.simulation import check_determinism
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
 
@@ -151,6 +151,6 @@ def test_a_killed_run_resumes_with_the_same_bits(tmp_path):
 
 @pytest.mark.long
 def test_determinism_is_checked_on_disk():
-  determinism.check(lambda: Simulation(tiny_federation.make(
+  check_determinism(lambda: Simulation(tiny_federation.make(
       algorithm=with_initial_model(), cohorts=[[2]], batch_size=2,
       local_epochs=1, client_state='disk')))

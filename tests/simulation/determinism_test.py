@@ -7,7 +7,7 @@ from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
 from moon_jax.simulation import build
-from moon_jax.simulation import determinism
+from moon_jax.simulation.simulation import check_determinism
 from moon_jax.simulation.simulation import Simulation
 
 CONFIG = Config(dataset='breast_cancer', model='mlp', num_clients=4,
@@ -32,7 +32,7 @@ def test_a_bit_is_found(is_other):
 
   if is_other:
     with pytest.raises(UserError, match="'drift'.*when round 1 is trained"):
-      determinism.check(make)
+      check_determinism(make)
   else:
-    determinism.check(make)
+    check_determinism(make)
   assert len(made) == 2

@@ -10,7 +10,6 @@ import tiny_federation
 from federation import linear_model
 from federation import NUM_CLASSES
 from moon_jax.errors import UserError
-from moon_jax.simulation import lane_layout
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.planner import Planner
 from moon_jax.simulation.planner import RoundPlanner
@@ -21,9 +20,9 @@ class Counting(Planner):
   """A planner that records the rounds that it plans."""
 
   def __init__(self, federation):
-    spec = round_spec.make(federation, lane_layout.of(federation, 1, 1))
+    spec = round_spec.make(federation, 1, 1)
     super().__init__(federation, spec)
-    self.shape, self.planned = spec.layout.shape, []
+    self.shape, self.planned = spec.shape, []
 
   def work(self, round_index, run=0):
     self.planned.append(round_index)

@@ -15,7 +15,6 @@ from moon_jax.data import sources
 from moon_jax.data import split
 from moon_jax.errors import UserError
 from moon_jax.simulation import build
-from moon_jax.simulation import lane_layout
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.simulation import Simulation
 
@@ -173,7 +172,7 @@ def test_noise_is_as_of_images_in_0_to_1(dataset):
       CONFIG, partition='feature_noise', num_clients=2, noise_std=.3)
   federation = build.federation(config, dataset)
   clients = federation.clients
-  std = round_spec.make(federation, lane_layout.of(federation, 1, 1)).noise_std
+  std = round_spec.make(federation, 1, 1).noise_std
   assert std.shape == (len(dataset.train_labels), 1)
   assert not std[clients[0]].any()
   np.testing.assert_allclose(std[clients[1]], .3 / .376, rtol=1e-6)

@@ -118,7 +118,7 @@ def test_amounts_are_those_of_the_tables(num_devices, lanes):
   specs = [round_spec.alone(build.federation(config, DATASET))
            for config in configs]
   joined, places = round_spec.together(specs, num_devices, is_cpu=True)
-  shape = joined.layout.shape
+  shape = joined.shape
   planners = [Planner(spec.federation, spec) for spec in specs]
   rows = jobs = 0
   for index in range(5):
@@ -128,7 +128,7 @@ def test_amounts_are_those_of_the_tables(num_devices, lanes):
     rows += found.num_rows.max()
     per_device = (found.jobs.num_steps > 0).reshape(shape.num_devices, -1)
     jobs += per_device.sum(1).max()
-  assert plan.amounts(specs, places, joined.layout) == (rows, jobs)
+  assert plan.amounts(specs, places, joined.shape) == (rows, jobs)
 
 
 def test_the_cost_is_that_of_rows_jobs_and_evaluations():

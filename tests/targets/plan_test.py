@@ -32,9 +32,9 @@ class Compiler:
 
   def __call__(self, spec, num_devices, largest):
     self.specs.append(spec)
-    lanes = spec.layout.num_lanes // num_devices
+    lanes = spec.shape.num_lanes // num_devices
     return deviceless.Compiled(
-        spec.layout.num_lanes, lanes * self._lane_bytes, {'arguments': 300}, 40,
+        spec.shape.num_lanes, lanes * self._lane_bytes, {'arguments': 300}, 40,
         HLO, self._seconds)
 
 
@@ -48,12 +48,12 @@ def test_default_lanes_are_those_of_a_run_on_gpus():
   found = make_plan(compiler)
   assert (found.num_lanes, found.num_devices) == (8, 1)  # clients of a round
   assert found.fits and found.fit == fit.Fit(8, True, (8,), True)
-  assert [spec.layout.num_lanes for spec in compiler.specs] == [8]
+  assert [spec.shape.num_lanes for spec in compiler.specs] == [8]
   assert make_plan(compiler, num_clients=40).num_lanes == 16
   assert make_plan(compiler, lanes=2).num_lanes == 2
   shared = make_plan(compiler, 4)
   assert (shared.num_lanes, shared.num_devices) == (8, 4)
-  assert compiler.specs[-1].layout.num_devices == 4
+  assert compiler.specs[-1].shape.num_devices == 4
   assert make_plan(compiler, 3).num_devices == 2
 
 

@@ -13,7 +13,6 @@ from moon_jax.distributed import devices
 from moon_jax.engine import schedule
 from moon_jax.engine.round import Round
 from moon_jax.simulation import build
-from moon_jax.simulation import lane_layout
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.targets import deviceless
@@ -35,7 +34,7 @@ def test_arguments_have_the_shapes_of_a_run(changes):
   federation = build.federation(config, DATASET)
   simulation = Simulation(federation)
   assert simulation.num_devices == 2
-  spec = round_spec.make(federation, lane_layout.of(federation, 2, 2))
+  spec = round_spec.make(federation, 2, 2)
   program = simulation._program
   table, data = program.a_table(0)
   round_ = Round(spec.program, program.mesh, program.training.spec)
@@ -52,7 +51,7 @@ def test_the_compiled_round_is_that_of_a_run():
   federation = build.federation(config, DATASET)
   simulation = Simulation(federation)
   simulation.compile()
-  spec = round_spec.make(federation, lane_layout.of(federation, 2, 2))
+  spec = round_spec.make(federation, 2, 2)
   compiled = deviceless.compile_round(
       spec, devices.mesh(2), max(map(len, federation.clients)))
   assert compiled.temporary_bytes == simulation.temporary_bytes() > 0
@@ -90,7 +89,7 @@ def test_client_state_has_the_size_of_the_cohort():
   config = dataclasses.replace(CONFIG, num_clients=10**6)
   federation = build.federation(
       config, dataset, [np.arange(2)] * 10**6, [[0, 1]])
-  spec = round_spec.make(federation, lane_layout.of(federation, 2, 1))
+  spec = round_spec.make(federation, 2, 1)
   _, clients_J, _, table, _ = deviceless.arguments(spec, 2)
   jobs = schedule.jobs_per_device(2, 1)
   assert all(x.shape[0] == jobs for x in jax.tree.leaves(clients_J))
