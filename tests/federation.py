@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.data import augment
 from moon_jax.distributed import devices
 from moon_jax.engine import round as round_lib
@@ -68,6 +69,11 @@ def linear_model(has_state: bool = False, is_centred: bool = False) -> Model:
     return Outputs(logits, logits, logits), variables
 
   return Model(init, apply)
+
+
+def program(model: Model) -> Program:
+  """Returns the program of FedAvg with a network."""
+  return Program(model, fedavg(), 'sgd', augment.keep, normalize)
 
 
 class Federation:

@@ -1,16 +1,23 @@
-"""Evaluates models on named sets of examples: test, validation and training.
+"""Evaluates models on named sets of examples, batch by batch.
 
-A set is a sequence of chunks of one shape in batches, which devices share.
-`moon_jax.engine` lists the axis letters; S batches of B examples.
+The global model is evaluated on the test set, and if configured on validation
+and training examples. Each local model of a round predicts the examples that
+its client trains on ("own"), those that it holds out ("heldout",
+`ClientTests`), and the test set. The global model predicts the own examples of
+the same clients, and the held-out examples of all clients once, which the host
+counts per client.
+
+`moon_jax.engine` lists the axis letters; S batches of B examples, M examples of
+a set, H held-out examples of all clients.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 import functools
 import math
 from typing import Any
 from typing import NamedTuple
-from typing import Protocol
 
 import jax
 from jax import lax
@@ -19,108 +26,207 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec
 import numpy as np
 
+from moon_jax import losses
+from moon_jax.data.aligned import aligned
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT
 from moon_jax.distributed.devices import WHOLE
+from moon_jax.engine import schedule
+from moon_jax.engine.local import Program
 from moon_jax.engine.local import TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.errors import DivergedError
-from moon_jax.models import Model
 from moon_jax.models.base import Variables
 from moon_jax.simulation import metric_functions
 from moon_jax.simulation import metrics as metrics_lib
-from moon_jax.simulation import prediction
-from moon_jax.simulation.client_evaluation import ClientEvaluator
 from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.prediction import Batches
+from moon_jax.simulation.metrics import Outcomes
 from moon_jax.simulation.records import LastRound
 from moon_jax.simulation.round_spec import RoundSpec
 
+_BATCH = 100  # examples at a time; divides most test sets
 _STREAMED_BATCHES = 20  # per chunk and device
 
 
-class ExampleSet(Protocol):
-  """A set of examples for evaluation."""
+class Batches(NamedTuple):
+  """Examples in batches, or without the axis S one batch."""
 
-  num_examples: int
+  inputs: jax.Array  # as stored, [S, B, ...]
+  labels: jax.Array  # int32 [S, B]
+  mask: jax.Array  # float32 [S, B], 0 for padding
 
-  def chunks(self) -> Iterator[Batches]:
-    """Yields all examples, in chunks of one shape."""
 
+def batched(inputs: np.ndarray, labels: np.ndarray, mesh: Mesh,
+            least: int = 0) -> Batches:
+  """Splits M examples into padded batches, the same number for each device.
 
-class Placed:
-  """Examples that stay on the devices, in one chunk."""
+  Args:
+    inputs: [M, ...].
+    labels: int32 [M].
+    mesh: the devices.
+    least: pads to at least this number of examples.
+  """
+  num_examples = max(len(labels), least)
+  size = min(_BATCH, num_examples)
+  padding = num_examples - len(labels) + -num_examples % (size * mesh.size)
 
-  def __init__(self, inputs: np.ndarray, labels: np.ndarray, mesh: Mesh):
-    self.num_examples = len(labels)
-    self.data = prediction.batched(inputs, labels, mesh)
+  def cut(array):
+    width = [(0, padding)] + [(0, 0)] * (array.ndim - 1)
+    return devices.put(
+        np.pad(array, width).reshape(-1, size, *array.shape[1:]), mesh, SPLIT)
 
-  def chunks(self) -> Iterator[Batches]:
-    """Yields the one chunk."""
-    yield self.data
+  return Batches(cut(inputs), cut(labels),
+                 cut(np.ones(len(labels), np.float32)))
 
 
 class Streamed:
-  """Examples that move from the host to the devices chunk by chunk.
+  """Batches that move from the host to the devices chunk by chunk.
 
   Devices hold one chunk at a time, so that a large training set takes no memory
   besides the copy that clients train on.
   """
 
   def __init__(self, inputs: np.ndarray, labels: np.ndarray,
-               indices: np.ndarray, mesh: Mesh):
-    self.num_examples = len(indices)
+               index_M: np.ndarray, mesh: Mesh):
     self._inputs, self._labels = inputs, labels
-    self._indices, self._mesh = indices, mesh
+    self._index_M, self._mesh = index_M, mesh
 
-  def chunks(self) -> Iterator[Batches]:
+  def __iter__(self) -> Iterator[Batches]:
     """Yields chunks of one shape; the last one is padded."""
-    size = min(len(self._indices), _STREAMED_BATCHES * self._mesh.size
-               * prediction.BATCH)
-    for start in range(0, len(self._indices), size):
-      indices = self._indices[start:start + size]
-      yield prediction.batched(
-          self._inputs[indices], self._labels[indices], self._mesh, size)
+    size = min(len(self._index_M), _STREAMED_BATCHES * self._mesh.size * _BATCH)
+    for start in range(0, len(self._index_M), size):
+      index = self._index_M[start:start + size]
+      yield batched(self._inputs[index], self._labels[index], self._mesh, size)
 
 
-class Evaluation(NamedTuple):
-  """Exact sums over examples for each of R models."""
+class ExampleSet(NamedTuple):
+  """A set of examples for evaluation."""
 
-  num_correct: Any  # int32 [R]
-  loss_sum: Any  # float32 [R], cross-entropy in nats
-  logits: Any = ()  # float32 [R, S, B, K] of all examples, if requested
+  num_examples: int
+  chunks: Iterable[Batches]  # of one shape; a list if they stay on the devices
 
 
-def make_evaluate(
-    model: Model, normalize_fn: Callable[[jax.Array], jax.Array], mesh: Mesh,
-    with_logits: bool = False) -> Callable[[Variables, Batches], Evaluation]:
-  """Compiles (variables_R, batches) -> Evaluation; devices share the batches.
+class Predictions(NamedTuple):
+  """Predictions of examples; those of padding are False and 0."""
 
-  Each device returns the logits of its batches, if they are requested.
+  is_correct: jax.Array  # bool [B]
+  loss: jax.Array  # float32 [B], cross-entropy in nats
+  logits: jax.Array  # [B, K], not masked
+
+
+class Sums(NamedTuple):
+  """Sums over examples."""
+
+  num_correct: Any  # int32
+  loss: Any  # float32, cross-entropy in nats
+
+
+# What an evaluation returns for each example.
+NOTHING = lambda predictions: ()
+LOGITS = lambda predictions: predictions.logits.astype(jnp.float32)
+OUTCOMES = lambda predictions: (predictions.is_correct, predictions.loss)
+
+
+def _predict(program: Program, variables: Variables, data: TrainData | tuple,
+             item: Any) -> Predictions:
+  """Returns the predictions of a model for a batch.
+
+  Args:
+    program: whose network predicts.
+    variables: the model.
+    data: examples; () if `item` is a batch itself.
+    item: a batch, or the indices of its examples, int32 [B], -1 for padding.
   """
-  def of_batch(variables, batch):
-    predictions = prediction.predict(model, normalize_fn, variables, batch)
-    logits_BK = predictions.logits.astype(jnp.float32) if with_logits else ()
-    return Evaluation(*prediction.summed(predictions), logits_BK)
+  batch = item
+  if data:
+    at_B = jnp.maximum(item, 0)
+    batch = Batches(data.inputs[at_B], data.labels[at_B],
+                    (item >= 0).astype(jnp.float32))
+  outputs, _ = program.model.apply(
+      variables, program.normalize_fn(batch.inputs), batch.mask, train=False)
+  is_real_B = batch.mask > 0
+  is_correct_B = jnp.argmax(outputs.logits, -1) == batch.labels
+  ce_B = losses.cross_entropy_B(outputs.logits, batch.labels)
+  return Predictions(is_correct_B & is_real_B, jnp.where(is_real_B, ce_B, 0),
+                     outputs.logits)
 
-  def of_run(variables, batches):
-    of_batches = lax.map(lambda batch: of_batch(variables, batch), batches)
-    sums = jax.tree.map(jnp.sum, of_batches._replace(logits=()))
-    return sums._replace(logits=of_batches.logits)
 
-  def of_device(variables_R, batches):
-    result_R = lax.map(lambda v: of_run(v, batches), variables_R)
-    sums_R = lax.psum(result_R._replace(logits=()), devices.AXIS)
-    return sums_R._replace(logits=result_R.logits)
+def _summed(predictions):
+  return Sums(jnp.sum(predictions.is_correct), jnp.sum(predictions.loss))
 
-  logits_spec = PartitionSpec(None, devices.AXIS) if with_logits else ()
+
+def make_evaluate(program: Program, mesh: Mesh,
+                  each_fn: Callable[[Predictions], Any] = NOTHING) -> Callable:
+  """Returns the jitted evaluation of R models.
+
+  It maps (variables_R, data, items), see `_predict`, to `Sums` [R] over all S
+  items, and the results of `each_fn` for each of them, [R, S, ...]. Devices
+  share the items.
+  """
+  def of_item(variables, data, item):
+    predictions = _predict(program, variables, data, item)
+    return _summed(predictions), each_fn(predictions)
+
+  def of_model(variables, data, items):
+    sums_S, each_S = lax.map(
+        lambda item: of_item(variables, data, item), items)
+    return jax.tree.map(jnp.sum, sums_S), each_S
+
+  def of_device(variables_R, data, items):
+    sums_R, each_R = lax.map(lambda v: of_model(v, data, items), variables_R)
+    return lax.psum(sums_R, devices.AXIS), each_R
+
   return jax.jit(jax.shard_map(
-      of_device, mesh=mesh, in_specs=(WHOLE, SPLIT),
-      out_specs=Evaluation(WHOLE, WHOLE, logits_spec), check_vma=False))
+      of_device, mesh=mesh, in_specs=(WHOLE, WHOLE, SPLIT),
+      out_specs=(WHOLE, PartitionSpec(None, devices.AXIS)), check_vma=False))
+
+
+def make_evaluate_clients(program: Program, mesh: Mesh,
+                          specs: dict[str, PartitionSpec]) -> Callable:
+  """Returns the jitted evaluation of the models of J jobs.
+
+  It maps (global variables, models_J, test set, examples of each set,
+  `OwnExamples` of each set) to `Sums` [J] by name: global_own, local_test, and
+  local_NAME for each set. Each device evaluates one job after another.
+
+  Args:
+    program: whose network predicts.
+    mesh: the devices.
+    specs: for each set, own and maybe heldout, the partition spec of examples.
+  """
+  def sums(models, num_batches, data, items):
+    def add_batch(s, totals):
+      item = jax.tree.map(lambda x: x[s], items)
+      found = tuple(_summed(_predict(program, variables, data, item))
+                    for variables in models)
+      return jax.tree.map(jnp.add, totals, found)
+
+    return lax.fori_loop(0, num_batches, add_batch, tuple(
+        Sums(jnp.int32(0), jnp.float32(0)) for _ in models))
+
+  def of_job(variables, test, examples, job):
+    local, own = job
+    found = {}
+    found['local_test'], = sums([local], len(test.labels), (), test)
+    for name, (index_SB, num_batches) in own.items():
+      models = [local, variables] if name == 'own' else [local]
+      found[f'local_{name}'], *of_global = sums(
+          models, num_batches, examples[name], index_SB)
+      if of_global:
+        found[f'global_{name}'], = of_global
+    return found
+
+  def of_device(variables, models_J, test, examples, own):
+    return lax.map(lambda job: of_job(variables, test, examples, job),
+                   (models_J, own))
+
+  return jax.jit(jax.shard_map(
+      of_device, mesh=mesh, in_specs=(WHOLE, SPLIT, WHOLE, specs, SPLIT),
+      out_specs=SPLIT, check_vma=False))
 
 
 class Evaluator:
-  """Holds the examples to evaluate on and the compiled evaluation.
+  """Holds the examples to evaluate on and the compiled evaluations of a run.
 
   Attributes:
     test_data: the test examples on the devices.
@@ -140,48 +246,68 @@ class Evaluator:
         test set and compiled programs.
     """
     self._federation, self._mesh = federation, mesh
-    self._num_test = federation.num_test
-    data = federation.data.with_test_examples(federation.eval_examples)
-    self._test_labels = data.test_labels
-    test = like and like._sets['test']
-    if not test or test.num_examples != self._num_test:
-      test = Placed(data.test_inputs, data.test_labels, mesh)
-    self._sets = {'test': test, **_of_training(federation, mesh)}
-    self.test_data = next(test.chunks())
+    self._sets = _sets(federation, mesh, like and like._sets['test'])
+    self.test_data, = self._sets['test'].chunks
     self.placed_bytes = sum(
         x.nbytes for examples in self._sets.values()
-        if isinstance(examples, Placed) for x in jax.tree.leaves(examples.data))
-    self._programs: dict = like._programs if like else {}
-    make = functools.partial(make_evaluate, spec.program.model,
-                             spec.program.normalize_fn, mesh)
-    self._evaluate = dict.fromkeys(self._sets, make())
+        if isinstance(examples.chunks, list)
+        for x in jax.tree.leaves(examples.chunks))
+    program = spec.program
+    evaluate = make_evaluate(program, mesh)
+    self._each_fns = dict.fromkeys(self._sets, NOTHING)
+    self._functions = dict.fromkeys(self._sets, evaluate)
     if federation.metrics:
-      self._evaluate['test'] = make(with_logits=True)
-    self._clients = ClientEvaluator(
-        federation, spec.program, mesh, data_spec, self._once)
-    self._num_examples_used = ({'test_examples': self._num_test}
-                               if federation.eval_examples else {})
+      self._each_fns['test'] = LOGITS
+      self._functions['test'] = make_evaluate(program, mesh, LOGITS)
+    self._specs = {'own': data_spec}
+    self._tests = tests = federation.client_tests
+    if tests is not None:
+      self._specs['heldout'] = WHOLE
+      index_H = np.concatenate(tests.indices).astype(np.int64)
+      # A copy on each device; CPU cores share one.
+      self._heldout = devices.put(TrainData(*(
+          aligned(getattr(federation.data, f'{tests.part}_{field}')[index_H])
+          for field in ('inputs', 'labels'))), mesh)
+      # Positions in `self._heldout`, by client.
+      self._positions_C = np.split(
+          np.arange(len(index_H)), np.cumsum(tests.sizes)[:-1])
+      self._index_SB = devices.put(
+          _index_batches(len(index_H), mesh.size), mesh, SPLIT)
+      self._functions['heldout'] = make_evaluate(program, mesh, OUTCOMES)
+    self._functions['clients'] = make_evaluate_clients(
+        program, mesh, self._specs)
+    self._programs: dict = like._programs if like else {}
+    self._num_examples_used = (
+        {'test_examples': federation.num_test} if federation.eval_examples
+        else {})
 
   def compile(self, variables_R: Variables) -> None:
     """Compiles the evaluation of models with these shapes."""
     for name, examples in self._sets.items():
-      with_logits = name == 'test' and bool(self._federation.metrics)
-      self._evaluate[name] = self._once(
-          ('evaluate', with_logits), self._evaluate[name], variables_R,
-          next(examples.chunks()))
+      self._compile(name, self._each_fns[name], variables_R, (),
+                    next(iter(examples.chunks)))
 
   def compile_clients(self, variables: Variables, table: Table,
                       data: TrainData) -> None:
     """Compiles the evaluation of the local models of a table's jobs."""
-    self._clients.compile(variables, table, data, self.test_data)
+    num_jobs = len(table.jobs.run)
+    models_J = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(
+            (num_jobs, *x.shape), x.dtype,
+            sharding=jax.NamedSharding(self._mesh, SPLIT)), variables)
+    self._compile('clients', 'clients', variables, models_J, self.test_data,
+                  *self._of_jobs(table, data, np.zeros(num_jobs, bool)))
+    if self._tests is not None:
+      self._compile('heldout', OUTCOMES, _stacked(variables), self._heldout,
+                    self._index_SB)
 
-  def _once(self, name, function, *args):
+  def _compile(self, name, kind, *args):
     """Compiles a function, unless another run of the program has done so."""
     shapes = jax.tree.map(lambda x: (x.shape, str(x.dtype)), args)
-    key = name, str(shapes)
+    key = kind, str(shapes)
     if key not in self._programs:
-      self._programs[key] = function.lower(*args).compile()
-    return self._programs[key]
+      self._programs[key] = self._functions[name].lower(*args).compile()
+    self._functions[name] = self._programs[key]
 
   def test(self, variables_R: Variables, round_number: int,
            wait: Callable) -> dict[str, Any]:
@@ -203,38 +329,37 @@ class Evaluator:
       UserError: if a user-defined metric fails.
     """
     line: dict[str, Any] = {}
-    for name, examples in self._sets.items():
-      found, logits_R = self._sums(name, variables_R, wait)
-      accuracies = found.num_correct / examples.num_examples
+    for name, (num_examples, chunks) in self._sets.items():
+      total, each_R = Sums(np.int64(0), np.float64(0)), ()
+      for chunk in chunks:
+        result = self._functions[name](variables_R, (), chunk)
+        wait(functools.partial(devices.wait, result))
+        sums, each_R = result
+        total = jax.tree.map(np.add, total, jax.device_get(sums))
+      accuracies = total.num_correct / num_examples
       line[f'{name}_accuracy'] = float(accuracies.mean())
       if len(accuracies) > 1:
         line[f'{name}_accuracy_std'] = float(accuracies.std())
-      loss = float(found.loss_sum.mean() / examples.num_examples)
+      loss = float(total.loss.mean() / num_examples)
       if name == 'test' and not math.isfinite(loss):
         raise DivergedError(
             f'round {round_number}: the test loss became {loss} '
             f'{metrics_lib.remedy(self._federation)}')
       line[f'{name}_loss'] = loss if math.isfinite(loss) else None
       if name == 'test':
-        line |= self._num_examples_used
-        line |= metric_functions.compute(
-            self._federation.metrics, logits_R, self._test_labels)
+        line |= self._num_examples_used | self._test_metrics(each_R)
     return line
 
-  def _sums(self, name, variables_R, wait):
-    """Returns sums over a set in float64, and its logits [R, M, K] or ()."""
-    total = Evaluation(np.int64(0), np.float64(0))
-    logits_R = ()
-    for chunk in self._sets[name].chunks():
-      result = self._evaluate[name](variables_R, chunk)
-      wait(functools.partial(devices.wait, result))
-      if name == 'test' and self._federation.metrics:
-        logits_R = devices.read(result.logits, self._mesh)
-        logits_R = logits_R.reshape(
-            len(logits_R), -1, logits_R.shape[-1])[:, :self._num_test]
-      result = jax.device_get(result._replace(logits=()))
-      total = jax.tree.map(np.add, total, result)
-    return total, logits_R
+  def _test_metrics(self, logits_R):
+    """Returns `Federation.metrics` for the logits of batches."""
+    federation, data = self._federation, self._federation.data
+    if not federation.metrics:
+      return {}
+    logits_R = devices.read(logits_R, self._mesh)
+    logits_R = logits_R.reshape(len(logits_R), -1, logits_R.shape[-1])
+    labels = data.with_test_examples(federation.eval_examples).test_labels
+    return metric_functions.compute(
+        federation.metrics, logits_R[:, :len(labels)], labels)
 
   def test_clients(self, variables: Variables, last_round: LastRound
                    ) -> dict[str, Any]:
@@ -244,19 +369,72 @@ class Evaluator:
       variables: the global model.
       last_round: the last round.
     """
-    return self._num_examples_used | self._clients.test(
-        variables, last_round, self.test_data, self._num_test)
+    table, ran_J = last_round.table, last_round.ran_J
+    found = devices.read(self._functions['clients'](
+        variables, last_round.models_J, self.test_data,
+        *self._of_jobs(table, last_round.data, ran_J)), self._mesh)
+    sizes = {'own': table.jobs.num_examples[ran_J],
+             'test': np.full(ran_J.sum(), self._federation.num_test)}
+    of_global = None
+    if self._tests is not None:
+      sizes_C = self._tests.sizes
+      sizes['heldout'] = sizes_C[table.jobs.client[ran_J]]
+      _, outcomes = devices.read(self._functions['heldout'](
+          _stacked(variables), self._heldout, self._index_SB), self._mesh)
+      of_global = metrics_lib.per_client(
+          np.repeat(np.arange(len(sizes_C)), sizes_C),
+          *[x.reshape(-1)[:sizes_C.sum()] for x in outcomes], len(sizes_C))
+    return self._num_examples_used | metrics_lib.of_clients(last_round, {
+        name: Outcomes(*[x_J[ran_J] for x_J in sums],
+                       sizes[name.partition('_')[2]])
+        for name, sums in found.items()}, of_global)
+
+  def _of_jobs(self, table, data, ran_J):
+    """Returns the examples of each set, and which of them each job has."""
+    examples = {'own': devices.put(data, self._mesh, self._specs['own'])}
+    own = {'own': devices.put(table.own, self._mesh, SPLIT)}
+    if self._tests is not None:
+      examples['heldout'] = self._heldout
+      own['heldout'] = devices.put(schedule.own_examples(
+          [self._positions_C[client] if ran else []
+           for client, ran in zip(table.jobs.client, ran_J)],
+          self._tests.sizes.max()), self._mesh, SPLIT)
+    return examples, own
 
 
-def _of_training(federation: Federation, mesh: Mesh) -> dict[str, ExampleSet]:
-  """Returns the sets of training examples, by the prefix of their metrics."""
-  sets: dict[str, ExampleSet] = {}
-  data = federation.data
+def _sets(federation: Federation, mesh: Mesh, test: ExampleSet | None
+          ) -> dict[str, ExampleSet]:
+  """Returns the sets of the global model, by the prefix of their metrics.
+
+  Args:
+    federation: the federation.
+    mesh: the devices.
+    test: its test set, if it has been placed.
+  """
+  data = federation.data.with_test_examples(federation.eval_examples)
+
+  def placed(inputs, labels):
+    return ExampleSet(len(labels), [batched(inputs, labels, mesh)])
+
+  sets = {'test': test or placed(data.test_inputs, data.test_labels)}
+  train = data.train_inputs, data.train_labels
   if (validation := federation.validation) is not None:
-    sets['validation'] = Placed(
-        data.train_inputs[validation], data.train_labels[validation], mesh)
+    sets['validation'] = placed(*(x[validation] for x in train))
   if federation.eval_on == 'train':
-    sets['global_train'] = Streamed(
-        data.train_inputs, data.train_labels,
-        np.unique(np.concatenate(federation.clients)), mesh)
+    index_M = np.unique(np.concatenate(federation.clients))
+    sets['global_train'] = ExampleSet(
+        len(index_M), Streamed(*train, index_M, mesh))
   return sets
+
+
+def _stacked(variables):
+  """Returns one model with a leading axis R."""
+  return jax.tree.map(lambda x: x[None], variables)
+
+
+def _index_batches(count: int, num_devices: int) -> np.ndarray:
+  """Returns 0 to count - 1 in batches, int32 [S, B], padded with -1."""
+  size = min(_BATCH, count)
+  padding = -count % (size * num_devices)
+  return np.pad(np.arange(count, dtype=np.int32), (0, padding),
+                constant_values=-1).reshape(-1, size)

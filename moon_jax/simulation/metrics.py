@@ -1,6 +1,13 @@
-"""Metrics of a round as plain numbers, and checks that they are finite."""
+"""Metrics of a round and of its clients as plain numbers, checked to be finite.
 
+The mean over the worst tenth of clients and the standard deviation measure
+fairness as in Li et al., Fair Resource Allocation in Federated Learning, ICLR
+2020, https://arxiv.org/abs/1905.10497, section 4.
+"""
+
+from collections.abc import Mapping
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,6 +16,7 @@ from moon_jax.engine.round import RoundMetrics
 from moon_jax.engine.schedule import Table
 from moon_jax.errors import DivergedError
 from moon_jax.simulation.federation import Federation
+from moon_jax.simulation.records import LastRound
 
 
 def of_round(federation: Federation, index: int, table: Table,
@@ -151,3 +159,91 @@ def remedy(federation: Federation, is_client: bool = False) -> str:
       'learning_rate']
   return (f'({method}--learning_rate={rate:g}). Lower '
           f'--learning_rate{noise}{user}{skip}')
+
+
+class Outcomes(NamedTuple):
+  """The predictions of models on the examples of C clients."""
+
+  num_correct: np.ndarray  # int [C]
+  loss_sum: np.ndarray  # float [C], cross-entropy in nats
+  num_examples: np.ndarray  # int [C]; 0 for clients without examples
+
+  @property
+  def accuracies(self) -> list[float | None]:
+    """The accuracy of each client; None without examples."""
+    return [correct / count if count else None for correct, count in zip(
+        self.num_correct.tolist(), self.num_examples.tolist())]
+
+
+def per_client(client_N: np.ndarray, is_correct_N: np.ndarray,
+               loss_N: np.ndarray, num_clients: int) -> Outcomes:
+  """Returns sums over the examples of each client.
+
+  Args:
+    client_N: client of each example.
+    is_correct_N: whether the model predicts its class.
+    loss_N: its loss.
+    num_clients: C.
+  """
+  count = lambda weight_N: np.bincount(client_N, weight_N, num_clients)
+  return Outcomes(count(is_correct_N).astype(np.int64),
+                  count(loss_N.astype(np.float64)),
+                  np.bincount(client_N, minlength=num_clients))
+
+
+def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
+               heldout: Outcomes | None) -> dict[str, Any]:
+  """Returns metrics over clients, and "clients" with one list per column.
+
+  Args:
+    last_round: the round whose local models were evaluated.
+    found: for its clients, without those left out, the outcomes of global_own,
+      local_own, local_test, and with held-out examples local_heldout.
+    heldout: the outcomes of the global model on the held-out examples of all
+      clients; None without.
+  """
+  jobs, ran_J = last_round.table.jobs, last_round.ran_J
+  columns = {name: column[ran_J].tolist() for name, column in {
+      'client': jobs.client, 'num_examples': jobs.num_examples,
+      'received': jobs.is_received, 'drift': last_round.metrics.drift_J,
+      'cosine_with_mean': last_round.metrics.cosine_J}.items()}
+  line: dict[str, Any] = {}
+  for name in 'global_own', 'local_own', 'local_test':
+    line |= over_clients(name, found[name], ('accuracy', 'accuracy_std'))
+    columns[f'{name}_accuracy'] = found[name].accuracies
+  if heldout is not None:
+    of_local = found['local_heldout']
+    line |= over_clients('global_heldout', heldout)
+    line |= over_clients('local_heldout', of_local)
+    heldout = Outcomes(*[x_C[columns['client']] for x_C in heldout])
+    columns |= {'num_heldout': heldout.num_examples.tolist(),
+                'global_heldout_accuracy': heldout.accuracies,
+                'local_heldout_accuracy': of_local.accuracies}
+  return line | {'clients': columns}
+
+
+def over_clients(name: str, outcomes: Outcomes,
+                 keys: tuple[str, ...] = ()) -> dict[str, float | None]:
+  """Returns metrics over the clients that have examples of a set.
+
+  A loss is None if it is not finite. Without such clients there are none.
+
+  Args:
+    name: of models and set; the names of the metrics begin with it.
+    outcomes: the predictions of the models.
+    keys: the metrics to return; () for all.
+  """
+  has_C = outcomes.num_examples > 0
+  if not has_C.any():
+    return {}
+  num_correct, loss_sum, num_examples = (x_C[has_C] for x_C in outcomes)
+  accuracy = num_correct / num_examples
+  num_worst = max(1, len(accuracy) // 10)
+  values = {
+      'accuracy': accuracy.mean(),
+      'accuracy_weighted': num_correct.sum() / num_examples.sum(),
+      'accuracy_std': accuracy.std(),
+      'accuracy_worst_tenth': np.sort(accuracy)[:num_worst].mean(),
+      'loss': (loss_sum / num_examples).mean()}
+  return {f'{name}_{key}': float(value) if np.isfinite(value) else None
+          for key, value in values.items() if key in keys or not keys}

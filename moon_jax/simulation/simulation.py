@@ -386,7 +386,7 @@ def check_determinism(make: Callable[[], Simulation]) -> None:
   Raises:
     UserError: naming the round and the first array that differs.
   """
-  was_enabled = jax.config.jax_enable_compilation_cache
+  was_enabled = jax.config.read('jax_enable_compilation_cache')
   jax.config.update('jax_enable_compilation_cache', False)
   try:
     first, second = _states(make()), _states(make())

@@ -16,9 +16,9 @@ from moon_jax.data import augment
 from moon_jax.distributed import devices
 from moon_jax.engine import schedule
 from moon_jax.engine.local import TrainData
-from moon_jax.simulation import client_evaluation
-from moon_jax.simulation import prediction
-from moon_jax.simulation.client_evaluation import Outcomes
+from moon_jax.simulation import evaluation
+from moon_jax.simulation import metrics
+from moon_jax.simulation.metrics import Outcomes
 from moon_jax.simulation.simulation import Simulation
 
 NUM_CLIENTS = 5  # clients 0 to 4; client 3 has no held-out examples
@@ -71,7 +71,7 @@ def evaluated(federation, rounds=1):
     ('train', dict(cohorts=[[4, 2, 3, 0]], on_nan='skip_client'))])
 def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
   """Client 0 diverges in the last case, and its model does not count."""
-  monkeypatch.setattr(prediction, 'BATCH', 4)
+  monkeypatch.setattr(evaluation, '_BATCH', 4)
   monkeypatch.setattr('moon_jax.engine.schedule._OWN_BATCH', 4)
   federation = make(part, **changes)
   cohort = federation.cohort(0)
@@ -176,9 +176,9 @@ def test_own_examples_are_each_clients(monkeypatch):
   train = TrainData(*map(
       jnp.asarray, (federation_lib.IMAGES, federation_lib.LABELS)))
   mesh = devices.mesh(num_lanes=2)
-  evaluate_fn = client_evaluation.make_evaluate_clients(
-      model, federation_lib.normalize, mesh, {'own': devices.WHOLE})
-  test = prediction.batched(
+  evaluate_fn = evaluation.make_evaluate_clients(
+      federation_lib.program(model), mesh, {'own': devices.WHOLE})
+  test = evaluation.batched(
       federation_lib.IMAGES[:75], federation_lib.LABELS[:75], mesh)
   found = {name: sums.num_correct for name, sums in evaluate_fn(
       global_, models_J, test, {'own': train}, {'own': own}).items()}
@@ -200,7 +200,7 @@ def test_own_examples_are_each_clients(monkeypatch):
 
 def test_metrics_by_hand():
   """Accuracies 0.5, 1, 0 and none; 1, 2, 5 and no examples correct of."""
-  found = client_evaluation.heldout_metrics('x', Outcomes(
+  found = metrics.over_clients('x', Outcomes(
       np.array([1, 2, 0, 0]), np.array([2., 1., 10., 0.]),
       np.array([2, 2, 4, 0])))
   assert found == {
@@ -214,7 +214,7 @@ def test_metrics_by_hand():
 def test_the_worst_tenth(num_clients, num_worst):
   """Of the clients with held-out examples: as many others do not count."""
   correct = np.random.RandomState(0).permutation(num_clients)
-  found = client_evaluation.heldout_metrics('x', Outcomes(
+  found = metrics.over_clients('x', Outcomes(
       np.pad(correct, (0, num_clients)), np.zeros(2 * num_clients),
       np.repeat([100, 0], num_clients)))
   assert found['x_accuracy_worst_tenth'] == pytest.approx(
@@ -223,18 +223,18 @@ def test_the_worst_tenth(num_clients, num_worst):
 
 def test_no_held_out_examples_have_no_metrics():
   nothing = Outcomes(*np.zeros((3, 4)))
-  assert client_evaluation.heldout_metrics('x', nothing) == {}
+  assert metrics.over_clients('x', nothing) == {}
   assert nothing.accuracies == [None] * 4
 
 
 def test_a_loss_that_is_no_number_is_none():
-  found = client_evaluation.heldout_metrics('x', Outcomes(
+  found = metrics.over_clients('x', Outcomes(
       np.array([1, 1]), np.array([1., np.inf]), np.array([1, 2])))
   assert found['x_loss'] is None and found['x_accuracy'] == .75
 
 
 def test_examples_are_counted_per_client():
-  found = client_evaluation.per_client(
+  found = metrics.per_client(
       np.array([0, 0, 2, 2, 2]), np.array([True, False, True, True, False]),
       np.array([1, 2, 3, 4, 5], np.float32), num_clients=4)
   assert found.num_correct.tolist() == [1, 0, 2, 0]

@@ -19,7 +19,6 @@ from moon_jax.errors import UserError
 from moon_jax.simulation import build
 from moon_jax.simulation import evaluation
 from moon_jax.simulation import metric_functions
-from moon_jax.simulation import prediction
 from moon_jax.simulation.simulation import Simulation
 
 CONFIG = Config(
@@ -47,7 +46,7 @@ def loss_of(logits, labels):
 
 
 def test_every_example_counts_once(monkeypatch):
-  monkeypatch.setattr(prediction, 'BATCH', 32)
+  monkeypatch.setattr(evaluation, '_BATCH', 32)
   model = federation_lib.linear_model()
   images, labels = federation_lib.IMAGES[:75], federation_lib.LABELS[:75]
   keys = jax.random.split(jax.random.key(0), 2)
@@ -55,8 +54,8 @@ def test_every_example_counts_once(monkeypatch):
   # The second says 0 of all, and would be right about padding.
   variables_R['params']['b'] = jnp.array([[0., 0, 0], [100., 0, 0]])
   mesh = devices.mesh(num_lanes=2)
-  result = evaluation.make_evaluate(model, federation_lib.normalize, mesh)(
-      variables_R, prediction.batched(images, labels, mesh))
+  result, _ = evaluation.make_evaluate(federation_lib.program(model), mesh)(
+      variables_R, (), evaluation.batched(images, labels, mesh))
 
   x = ((images.reshape(75, -1) / 255.) - .5) / .25
   for r in range(2):
@@ -65,13 +64,13 @@ def test_every_example_counts_once(monkeypatch):
     log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
     assert int(result.num_correct[r]) == (logits.argmax(1) == labels).sum()
     np.testing.assert_allclose(
-        result.loss_sum[r], -log_p[np.arange(75), labels].sum(), rtol=1e-5)
+        result.loss[r], -log_p[np.arange(75), labels].sum(), rtol=1e-5)
 
 
 @pytest.mark.parametrize('shard_data', [False, True])
 def test_each_set_has_its_own_examples(shard_data, dataset, monkeypatch):
   """In several chunks, of which none is full; on one device and on all."""
-  monkeypatch.setattr(prediction, 'BATCH', 16)
+  monkeypatch.setattr(evaluation, '_BATCH', 16)
   monkeypatch.setattr(evaluation, '_STREAMED_BATCHES', 5)
   monkeypatch.setattr(Simulation, 'compile', lambda self: None)
   lines = []
