@@ -56,35 +56,31 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _get(arguments: argparse.Namespace) -> int:
-  from moon_jax.data import checking  # imports NumPy
-  from moon_jax.data import getting
+  from moon_jax.data import catalog  # imports NumPy
 
-  entry = getting.entry(arguments.name)
+  entry = catalog.downloadable(arguments.name)
   if entry.is_included:
     print(f'{entry.title} needs no download: it is part of an installed '
           'package.')
   else:
-    print(f'{entry.title}: {_license(entry)}; {entry.page}', flush=True)
+    has_license = not entry.license.startswith('no license')
+    print(f'{entry.title}: {"license " * has_license}{entry.license}; '
+          f'{entry.page}', flush=True)
     root = pathlib.Path(arguments.data_dir).expanduser()
     is_complete = False
-    if root.is_dir() and arguments.name in checking.find(str(root)):
-      lines, is_complete = checking.check(arguments.name, str(root))
+    if root.is_dir() and arguments.name in catalog.find(str(root)):
+      lines, is_complete = catalog.check(arguments.name, str(root))
       if any(line.startswith('  BAD') for line in lines):
         print(*lines, sep='\n')
         return 1
     if not is_complete:
-      getting.get(entry, root, arguments.mirror)
-      lines, is_complete = checking.check(arguments.name, str(root))
+      catalog.get(entry, root, arguments.mirror)
+      lines, is_complete = catalog.check(arguments.name, str(root))
     print(f'{entry.title} is in {root}', *lines, sep='\n')
     if not is_complete:
       return 1
   print('Next:', _train(arguments.name, entry, arguments.data_dir))
   return 0
-
-
-def _license(entry) -> str:
-  text = entry.license
-  return text if text.startswith('no license') else f'license {text}'
 
 
 def _train(name, entry, data_dir):
@@ -96,15 +92,14 @@ def _train(name, entry, data_dir):
 
 
 def _check(arguments: argparse.Namespace) -> int:
-  from moon_jax.data import catalog  # imports NumPy
-  from moon_jax.data import checking
+  from moon_jax.data import catalog
 
   words = [arguments.data_dir] * bool(arguments.data_dir) + arguments.words
   if not words or len(words) > 2:
     raise UserError('DIR and at most one NAME must be given, got '
                     f'{" ".join(words) or "nothing"}; moon-jax data check DIR')
   data_dir, *names = words
-  names = names or checking.find(data_dir)
+  names = names or catalog.find(data_dir)
   if not names and any(pathlib.Path(data_dir).glob('train/*.json')):
     raise UserError(f'{data_dir} holds files of LEAF; name the data set: '
                     f'moon-jax data check {data_dir} NAME, with femnist or '
@@ -117,7 +112,7 @@ def _check(arguments: argparse.Namespace) -> int:
     return 1
   is_complete = True
   for name in names:
-    lines, is_good = checking.check(name, data_dir)
+    lines, is_good = catalog.check(name, data_dir)
     state = 'complete' if is_good else 'missing or damaged'
     print(f'{name} in {data_dir}: {state}', *lines, sep='\n',
           flush=True)

@@ -103,9 +103,12 @@ def test_get_does_not_download_beside_damaged_files(run, mirror, tmp_path):
 
 def test_get_needs_space(run, monkeypatch, tmp_path):
   monkeypatch.setitem(catalog.ENTRIES, 'mnist', catalog.ENTRIES[
-      'mnist']._replace(disk_megabytes=10**9))
+      'mnist']._replace(megabytes=10**9))
   status, _, err = run('get', 'mnist', f'--data_dir={tmp_path}')
   assert status == 2 and 'must have 1,000,000,000 MB free' in err
+  (tmp_path / 'file').write_text('')
+  status, _, err = run('get', 'mnist', f'--data_dir={tmp_path / "file"}')
+  assert status == 2 and 'must be a writable directory' in err
 
 
 @pytest.mark.parametrize('name, status, text', [

@@ -7,6 +7,7 @@ import struct
 import numpy as np
 
 from moon_jax.data import catalog
+from moon_jax.data import sources
 from moon_jax.data.sources import mnist
 
 COUNTS = (20, 10)
@@ -43,13 +44,12 @@ def use(monkeypatch):
   layouts = tuple(
       layout._replace(md5=sums, num_bytes=tuple(map(len, files().values())))
       for layout in mnist.MNIST.layouts)
-  tiny = mnist.MNIST._replace(layouts=layouts, num_images=COUNTS)
-  monkeypatch.setattr(mnist, 'MNIST', tiny)
+  monkeypatch.setitem(sources.PUBLISHED, 'mnist', mnist.MNIST._replace(
+      layouts=layouts, num_images=COUNTS))
   entry = catalog.ENTRIES['mnist']
-  monkeypatch.setitem(catalog.ENTRIES, 'mnist', entry._replace(
-      published=tiny, downloads=tuple(
-          file._replace(checksum=md5(blob)) for file, blob in zip(
-              entry.downloads, compressed().values()))))
+  monkeypatch.setitem(catalog.ENTRIES, 'mnist', entry._replace(downloads=tuple(
+      file._replace(checksum=md5(blob)) for file, blob in zip(
+          entry.downloads, compressed().values()))))
 
 
 def write(directory, blobs):

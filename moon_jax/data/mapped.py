@@ -2,16 +2,16 @@
 
 They are read in parts, and the memory of each part is released after its use:
 pages of a file stay in the memory of the process until it ends otherwise. The
-functions take arrays in memory too, which are one part.
+functions take arrays in memory too.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterator
 import mmap
 
 import numpy as np
 
 _CHUNK_BYTES = 2**26  # of a part
+_STD_CHUNK = 100  # examples
 
 
 def is_mapped(x: np.ndarray | None) -> bool:
@@ -19,37 +19,18 @@ def is_mapped(x: np.ndarray | None) -> bool:
   return _mapping(x) is not None
 
 
-def checked(check: Callable, key: str, x: np.ndarray) -> np.ndarray:
-  """Returns x_train in its file, if it is a map, and other arrays in memory.
-
-  Args:
-    check: check(is_valid, message) raises an error.
-    key: name of the array.
-    x: the array.
-  """
-  if not is_mapped(x) or key != 'x_train':
-    return np.array(x) if is_mapped(x) else x
-  check(x.flags.c_contiguous, f'{key} is a memory map that is not contiguous; '
-        'save it with numpy.save(FILE, numpy.ascontiguousarray(x))')
-  return x
-
-
-def check_dtype(check: Callable, key: str, x: np.ndarray, dtype) -> None:
-  """Checks that a map needs no conversion, for which it would be loaded."""
-  check(not is_mapped(x) or x.dtype == dtype,
-        f'{key} is a memory map, which must be {np.dtype(dtype)} to stay in '
-        f'its file; got {x.dtype}. Save it as {np.dtype(dtype)}')
-
-
-def chunks(x: np.ndarray) -> Iterator[np.ndarray]:
+def chunks(x: np.ndarray, length: int = 0) -> Iterator[np.ndarray]:
   """Yields consecutive parts of `x` along its first axis.
 
   The yielded part must not be used after the next one is taken.
+
+  Args:
+    x: the array.
+    length: of a part; 0 chooses that of maps, and all of an array in memory.
   """
-  if not is_mapped(x):
-    yield x
-    return
-  length = max(1, _CHUNK_BYTES * len(x) // max(x.nbytes, 1))
+  if not length:
+    length = max(1, _CHUNK_BYTES * len(x) // max(x.nbytes, 1)) if (
+        is_mapped(x)) else max(1, len(x))
   for start in range(0, len(x), length):
     yield x[start:start + length]
     _release(x)
@@ -68,28 +49,46 @@ def bounds(x: np.ndarray) -> tuple[int, int]:
   return min(low for low, _ in pairs), max(high for _, high in pairs)
 
 
-def mean_of_channels(x: np.ndarray) -> np.ndarray:
-  """Returns the means of images, float64 [C].
+def mean_and_std(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns mean and deviation of the channels of images in 0..1, float64 [C].
 
-  They are those of `x.mean((0, 1, 2), np.float64)` bit for bit, because sums of
-  pixels are exact.
-  """
-  # Adding whole images first is several times as fast.
-  total = sum(part.sum(0, np.int64).reshape(-1, x.shape[-1]).sum(0)
-              for part in chunks(x))
-  return total / (x.size // x.shape[-1])
-
-
-def std_of_one_channel(x: np.ndarray) -> np.ndarray:
-  """Returns x.std((0, 1, 2), np.float64) of [N, H, W, 1] bit for bit, [1].
-
-  NumPy sums pairwise: it halves arrays until they are short. The same halves
-  are read here one after the other.
+  They are those of NumPy over (0, 1, 2), bit for bit: they count for the
+  fingerprint of a data set. The deviation of a constant channel is 1.
 
   Args:
-    x: uint8 images, contiguous.
+    x: uint8 images [N, H, W, C].
   """
-  flat, mean = x.reshape(-1), mean_of_channels(x)
+  channels = x.shape[-1]
+  # Sums of pixels are exact. Adding whole images first is much faster.
+  total = sum(part.sum(0, np.int64).reshape(-1, channels).sum(0)
+              for part in chunks(x))
+  mean = total / (x.size // channels)
+  std = (_std_of_channels(x, mean) if channels > 1 else
+         _std_of_one_channel(x, mean) if is_mapped(x) else
+         x.std(tuple(range(x.ndim - 1)), np.float64)) / 255
+  return mean / 255, np.where(std > 0, std, 1)
+
+
+def _std_of_channels(x, mean):
+  """Adds example by example, as NumPy does for several channels.
+
+  `x.std` would allocate a float64 copy of x.
+  """
+  total = np.zeros(len(mean))
+  for part in chunks(x, _STD_CHUNK):
+    square = part.reshape(-1, len(mean)) - mean
+    square *= square
+    square[0] += total
+    total = square.sum(0)
+  return np.sqrt(total / (x.size // len(mean)))
+
+
+def _std_of_one_channel(x, mean):
+  """Sums pairwise, as NumPy does: it halves arrays until they are short.
+
+  The same halves are read here one after the other.
+  """
+  flat = x.reshape(-1)
 
   def total(start, count):
     if count <= _CHUNK_BYTES // 8:  # of float64

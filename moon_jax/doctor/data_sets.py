@@ -2,17 +2,12 @@
 
 import pathlib
 
-from moon_jax.data.io import tfds_data
-from moon_jax.data.sources import cifar
-from moon_jax.data.sources import mnist
-from moon_jax.data.sources import svhn
+from moon_jax.data import sources
 from moon_jax.doctor.finding import FAILED
 from moon_jax.doctor.finding import Finding
 from moon_jax.doctor.finding import NOTE
 from moon_jax.doctor.finding import OK
 
-_PUBLISHED = (cifar.CIFAR10, cifar.CIFAR100, mnist.MNIST, mnist.FASHION_MNIST,
-              svhn.SVHN)
 # Data sets of other forms -> patterns of their files.
 _OTHERS = {
     'tiny_imagenet': ('tiny-imagenet-200', 'tiny-imagenet-200.zip'),
@@ -33,7 +28,8 @@ def check(data_dir: str) -> Finding:
   if not root.is_dir():
     return Finding(FAILED, f'--data_dir={data_dir} is not a directory: name '
                    'the one that holds the data sets')
-  found = {published.name: _of(published, root) for published in _PUBLISHED}
+  found = {name: [str(path.relative_to(root)) for path in published.find(root)]
+           for name, published in sources.PUBLISHED.items()}
   for name, patterns in _OTHERS.items():
     found[name] = sorted(str(path.relative_to(root)) for pattern in patterns
                          for path in root.glob(pattern))[:1]
@@ -47,19 +43,3 @@ def check(data_dir: str) -> Finding:
       OK, f'found in {data_dir}: {", ".join(named)}. Not found: '
       f'{", ".join(missing) or "none"}. Contents are not checked',
       {'found': found})
-
-
-def _of(published, root):
-  """Returns the names of what holds a published data set."""
-  paths = []
-  for layout in published.layouts:
-    if layout.archive:
-      paths += [root / layout.directory, root / layout.archive]
-    else:
-      first = next(iter(layout.md5))
-      paths += [root / layout.directory / f'{first}{suffix}'
-                for suffix in ('', '.gz')]
-  names = [str(path.relative_to(root)) for path in paths if path.exists()]
-  if not names and (prepared := tfds_data.find(root, published.prepared_name)):
-    names = [str(prepared)]
-  return names

@@ -10,9 +10,11 @@ file with complete labels is accepted.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import hashlib
+import itertools
 import pathlib
 import types
 from typing import NamedTuple
@@ -47,6 +49,20 @@ class Layout(NamedTuple):
   # Raises ValueError if the file is incomplete. None refuses all such files.
   check_unknown_fn: Callable | None = None
 
+  def paths(self, root: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the existing directory and archive, or files if no archive."""
+    directory = root / self.directory
+    found = [directory, root / self.archive] if self.archive else [
+        directory / f'{name}{suffix}'
+        for name in self.md5 for suffix in ('', '.gz')]
+    return [path for path in found if path.exists()]
+
+  def names(self) -> list[str]:
+    """Returns the names of files and directories to search for."""
+    if self.archive:
+      return [f'{self.directory}/', self.archive]
+    return [f'{", ".join(self.md5)} (each also as .gz)']
+
 
 class PublishedDataset(NamedTuple):
   """A published data set and its file layouts."""
@@ -67,6 +83,12 @@ class PublishedDataset(NamedTuple):
   # --dataset for that data set
   other_datasets: Mapping[str, str] = types.MappingProxyType({})
 
+  def find(self, root: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the paths that exist, the best first, without reading them."""
+    prepared = tfds_data.find(root, self.prepared_name)
+    return [path for layout in self.layouts for path in layout.paths(root)] + (
+        [prepared] if prepared else [])
+
 
 class FileState(NamedTuple):
   """A file, or a file in an archive, and what is wrong with it."""
@@ -75,7 +97,6 @@ class FileState(NamedTuple):
   problem: str = ''  # '' if it is the published file
   note: str = ''  # about a file that is used although it is not the published
   other: str = ''  # the data set that it belongs to, if that is another one
-  blob: bytes = b''
 
 
 class _OtherDatasetError(UserError):
@@ -103,7 +124,7 @@ def load(published: PublishedDataset, data_dir: str,
     arrays = _checked_prepared(
         published, data_dir, tfds_data.prepare(published.prepared_name))
   else:
-    content = ' or '.join(_names(published.layouts[0]))
+    content = ' or '.join(published.layouts[0].names())
     if published.url_md5:
       content += ', or an empty one to download into'
     root = files.existing_directory(published.name, published.title, data_dir,
@@ -115,31 +136,27 @@ def load(published: PublishedDataset, data_dir: str,
       augmentation=published.augmentation)
 
 
-def verify(published: PublishedDataset, root: pathlib.Path) -> list[FileState]:
-  """Returns the state of the files of all layouts in a directory.
+def verify(published: PublishedDataset,
+           root: pathlib.Path) -> Iterator[FileState]:
+  """Yields the state of the files of all layouts in a directory, see `load`.
 
   A directory without archive that holds the files of another data set (MNIST
   and Fashion-MNIST share their names) is left out.
-
-  Args:
-    published: the data set.
-    root: an existing directory, see `load`.
   """
   root = _parent_of_layout(published, root)
-  states = []
   for layout in published.layouts:
-    if _exists(root, layout):
-      path = root / layout.directory
-      states += _verify(published, layout, str(path), files.directory_reader(
-          path, ''))
-    if layout.archive and (root / layout.archive).exists():
-      path = root / layout.archive
+    directory, archive = root / layout.directory, root / layout.archive
+    found = layout.paths(root)
+    if found and found != [archive]:
+      yield from _verify(published, layout, str(directory),
+                         files.directory_reader(directory, ''))
+    if layout.archive and archive in found:
       try:
-        states += _verify(published, layout, str(path), files.archive_reader(
-            path, layout.md5, ''))
+        read_fn = files.archive_reader(archive, layout.md5, '')
       except UserError as error:  # the archive itself is damaged
-        states.append(FileState(str(path), _reason(error, '', '')))
-  return states
+        yield FileState(str(archive), _reason(error, '', ''))
+      else:
+        yield from _verify(published, layout, str(archive), read_fn)
 
 
 def _verify(published, layout, place, read_fn):
@@ -154,7 +171,7 @@ def _verify(published, layout, place, read_fn):
         state = FileState(f'{place}/{name}', _reason(error, place, name))
       if state.other:
         return []
-      states.append(state._replace(blob=b''))
+      states.append(state)
       advance(1)
   return states
 
@@ -181,7 +198,7 @@ def _state(published: PublishedDataset, layout: Layout, name: str, path: str,
   """Compares a file with the published file `name`."""
   expected, md5 = layout.md5[name], hashlib.md5(blob).hexdigest()
   if expected in ('', md5):
-    return FileState(path, blob=blob)
+    return FileState(path)
   if md5 in published.other_datasets:
     return FileState(path, other=published.other_datasets[md5])
   num_bytes = dict(zip(layout.md5, layout.num_bytes)).get(name, len(blob))
@@ -199,7 +216,7 @@ def _state(published: PublishedDataset, layout: Layout, name: str, path: str,
   except ValueError as error:
     return FileState(path, f'{problem} ({error})')
   return FileState(
-      path, blob=blob, note=f'md5 {md5}, not {expected}; its labels are '
+      path, note=f'md5 {md5}, not {expected}; its labels are '
       'complete, so it is used, but its images may be in another order, and '
       'partitions may differ from the published ones')
 
@@ -210,21 +227,14 @@ def _parent_of_layout(published, directory):
   return directory.parent if directory.name in names else directory
 
 
-def _names(layout: Layout) -> list[str]:
-  """Returns the names of files and directories to search for."""
-  if layout.archive:
-    return [f'{layout.directory}/', layout.archive]
-  return [f'{", ".join(layout.md5)} (each also as .gz)']
-
-
 def _find(published: PublishedDataset, root: pathlib.Path, may_download: bool):
   """Returns training images, training labels, test images, test labels."""
   other_error = None
   for layout in published.layouts:
-    # A directory can hold two data sets of the same file names if one of them
-    # is compressed.
-    for suffixes in (('', '.gz'), ('.gz', '')):
-      if _exists(root, layout):
+    if set(layout.paths(root)) - {root / layout.archive}:
+      # A directory can hold two data sets of the same file names if one of them
+      # is compressed.
+      for suffixes in ('', '.gz'), ('.gz', ''):
         try:
           return _read(published, layout, files.directory_reader(
               root / layout.directory, _remedy(published), suffixes))
@@ -241,7 +251,7 @@ def _find(published: PublishedDataset, root: pathlib.Path, may_download: bool):
   if not published.url_md5:
     directories = ' or '.join(
         f'{layout.directory}/' for layout in published.layouts[1:])
-    content = (f'{_names(published.layouts[0])[0]}, directly or in '
+    content = (f'{published.layouts[0].names()[0]}, directly or in '
                f'{directories}, or {published.prepared_name}/ of '
                'tensorflow-datasets')
     if other_error:
@@ -250,7 +260,7 @@ def _find(published: PublishedDataset, root: pathlib.Path, may_download: bool):
     raise UserError(f'--data_dir={root} must hold {content}; got none of them. '
                     f'{source}')
   names = ', '.join(
-      name for layout in published.layouts for name in _names(layout))
+      name for layout in published.layouts for name in layout.names())
   if not may_download:
     raise UserError(
         f'--data_dir={root} must hold {published.title} in one of {names} and '
@@ -259,15 +269,6 @@ def _find(published: PublishedDataset, root: pathlib.Path, may_download: bool):
         f'{published.prepared_name}/); downloading {published.url}', flush=True)
   archive = download.fetch(published.url, published.url_md5, root)
   return _read_archive(published, published.layouts[0], archive)
-
-
-def _exists(root, layout):
-  """Returns whether the directory, or without archive any file, exists."""
-  directory = root / layout.directory
-  if layout.archive:
-    return directory.exists()
-  return any((directory / f'{name}{suffix}').exists()
-             for name in layout.md5 for suffix in ('', '.gz'))
 
 
 def _remedy(published):
@@ -284,55 +285,42 @@ def _read_archive(published, layout, path):
 
 
 def _read(published: PublishedDataset, layout: Layout, read_fn: Callable):
-  """Reads, verifies and decodes the files of a layout.
-
-  Args:
-    published: the data set.
-    layout: one of its layouts.
-    read_fn: a reader of the files, see `moon_jax.data.io.files`.
-
-  Returns:
-    Training images, training labels, test images and test labels, in the
-    official order.
-
-  Raises:
-    _OtherDatasetError: if a file belongs to another data set.
-    UserError: if a file is missing or differs from the published one.
-  """
+  """Returns the verified and decoded arrays of a layout, see `_find`."""
   images = np.empty((sum(published.num_images), *published.shape), np.uint8)
   labels = np.empty(len(images), np.int32)
   files_per_part = len(layout.md5) // len(published.num_images)
   names = iter(layout.md5)
   start = 0
   for count in published.num_images:
-    states = [_accepted(published, layout, name, *read_fn(name))
-              for _, name in zip(range(files_per_part), names)]
+    paths, blobs = [], []
+    for name in itertools.islice(names, files_per_part):
+      path, blob = read_fn(name)
+      _accept(published, _state(published, layout, name, path, blob))
+      paths.append(path)
+      blobs.append(blob)
     part = slice(start, start + count)
     try:
       images[part], labels[part] = _checked(
-          published, count, *layout.decode_fn(*[s.blob for s in states]))
+          published, count, *layout.decode_fn(*blobs))
     except (ValueError, KeyError, TypeError) as error:
-      paths = ' or '.join(state.path for state in states)
-      raise UserError(f'--data_dir: {paths} is damaged: {error}. '
+      raise UserError(f'--data_dir: {" or ".join(paths)} is damaged: {error}. '
                       f'{_remedy(published)}') from error
     start += count
   split = start - published.num_images[-1]
   return images[:split], labels[:split], images[split:], labels[split:]
 
 
-def _accepted(published, layout, name, path, blob):
-  """Returns the state of a file if it can be used, with a warning if needed."""
-  state = _state(published, layout, name, path, blob)
+def _accept(published, state):
+  """Raises an error if a file cannot be used, or warns if that is uncertain."""
   if state.other:
     raise _OtherDatasetError(
-        f'--data_dir: {path} must be of --dataset={published.name}, got the '
-        f'file of the same name of --dataset={state.other}')
+        f'--data_dir: {state.path} must be of --dataset={published.name}, got '
+        f'the file of the same name of --dataset={state.other}')
   if state.problem:
-    raise UserError(f'--data_dir: {path} is not the published file: '
+    raise UserError(f'--data_dir: {state.path} is not the published file: '
                     f'{state.problem}. {_remedy(published)}')
   if state.note:
-    print(f'warning: {path}: {state.note}', flush=True)
-  return state
+    print(f'warning: {state.path}: {state.note}', flush=True)
 
 
 def _checked_prepared(published, directory, arrays):
@@ -349,11 +337,7 @@ def _checked_prepared(published, directory, arrays):
 
 
 def _checked(published: PublishedDataset, count: int, images, labels):
-  """Returns images and labels as arrays if they fit the data set.
-
-  Raises:
-    ValueError: if the shape, dtype or a label is wrong.
-  """
+  """Returns images and labels as arrays, or raises ValueError."""
   images, labels = np.asarray(images), np.asarray(labels)
   for array, shape in (images, (count, *published.shape)), (labels, (count,)):
     if array.shape != shape or array.dtype.kind not in 'iu':

@@ -1,18 +1,22 @@
 """Built-in data sets by name.
 
-To add one, write a loader module here and register its function in `SOURCES`.
+To add one, write a module here and register its loader in `SOURCES`, or its
+description of published files in `PUBLISHED`.
 """
 
 from collections.abc import Callable
+import functools
 
 from moon_jax.config import HUGGINGFACE
 from moon_jax.config import suggest
 from moon_jax.data import mapped
 from moon_jax.data.aligned import aligned
 from moon_jax.data.dataset import Dataset
+from moon_jax.data.io import published
+from moon_jax.data.io.published import PublishedDataset
+from moon_jax.data.sources import arrays
 from moon_jax.data.sources import bundled
 from moon_jax.data.sources import cifar
-from moon_jax.data.sources import custom
 from moon_jax.data.sources import huggingface
 from moon_jax.data.sources import leaf
 from moon_jax.data.sources import mnist
@@ -20,20 +24,27 @@ from moon_jax.data.sources import svhn
 from moon_jax.data.sources import tiny_imagenet
 from moon_jax.errors import UserError
 
+PUBLISHED: dict[str, PublishedDataset] = {
+    data.name: data for data in (cifar.CIFAR10, cifar.CIFAR100, mnist.MNIST,
+                                 mnist.FASHION_MNIST, svhn.SVHN)}
+
+
+def load_published(name: str, data_dir: str,
+                   may_download: bool = True) -> Dataset:
+  """Reads a data set of `PUBLISHED`; see `moon_jax.data.io.published.load`."""
+  return published.load(PUBLISHED[name], data_dir, may_download)
+
+
 # name -> loader(data_dir). The names are the choices of Config.dataset.
 SOURCES: dict[str, Callable[..., Dataset]] = {
+    **{name: functools.partial(load_published, name) for name in PUBLISHED},
     'digits': bundled.load_digits,
-    'cifar10': cifar.load_cifar10,
-    'cifar100': cifar.load_cifar100,
     'tiny_imagenet': tiny_imagenet.load,
-    'mnist': mnist.load_mnist,
-    'fashion_mnist': mnist.load_fashion_mnist,
-    'svhn': svhn.load,
     'shakespeare': leaf.load_shakespeare,
     'femnist': leaf.load_femnist,
     'breast_cancer': bundled.load_breast_cancer,
-    'npz': custom.load_npz,
-    'npy': custom.load_npy,
+    'npz': arrays.load_npz,
+    'npy': arrays.load_npy,
 }
 
 
@@ -91,7 +102,7 @@ def _load(name, data_dir):
   if name.startswith(HUGGINGFACE):
     return huggingface.load(name, data_dir)
   if name not in SOURCES:
-    return custom.load(name, data_dir)
+    return arrays.load_custom(name, data_dir)
   try:
     return SOURCES[name](data_dir)
   except OSError as error:  # for example, a directory without search permission

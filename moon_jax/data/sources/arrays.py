@@ -1,4 +1,10 @@
-"""Builds a data set from named arrays, as npz files and user loaders give them.
+"""Data of your own: an npz file, npy files, or a function that returns arrays.
+
+    --dataset=npz --data_dir=FILE.npz      an archive of the arrays
+    --dataset=npy --data_dir=DIRECTORY     x_train.npy, y_train.npy, x_test.npy,
+                                           y_test.npy and, for example,
+                                           client_train.npy mean.npy std.npy
+    --dataset=MODULE:LOADER                LOADER(data_dir) returns a dict
 
 Required arrays:
 
@@ -16,16 +22,22 @@ Optional arrays:
     class_names       strings [K]
     augmentation      a key of moon_jax.data.augment.AUGMENTATIONS
 
-x_train may be a `numpy.memmap`, which stays in its file (moon_jax.data.mapped).
+x_train may be a `numpy.memmap`, which stays in its file (moon_jax.data.mapped),
+so x_train.npy may be larger than the memory: each round reads the examples of
+its clients. Pickled objects are refused, so a file cannot run code.
 """
 
 from collections.abc import Mapping
+import pathlib
 from typing import Any
+import zipfile
 
 import numpy as np
 
+from moon_jax import user_code
 from moon_jax.data import mapped
 from moon_jax.data.dataset import Dataset
+from moon_jax.data.io import files
 from moon_jax.errors import UserError
 
 REQUIRED = ('x_train', 'y_train', 'x_test', 'y_test')
@@ -33,8 +45,89 @@ OPTIONAL = ('client_train', 'client_test', 'mean', 'std', 'class_names',
             'augmentation')
 
 _MAX_TOKENS = 10**6
-_STD_CHUNK = 100  # examples
 _HUGE = 1e30  # larger values can overflow in float32 arithmetic
+_NPY = b'\x93NUMPY'  # `numpy.load` would try to unpickle files of other content
+
+
+def load_npz(data_dir: str) -> Dataset:
+  """Reads the arrays of an npz file, whose path is `data_dir`.
+
+  Raises:
+    UserError: if the file is missing or damaged, or holds invalid arrays.
+  """
+  path = pathlib.Path(data_dir).expanduser()
+  if not path.is_file():
+    raise UserError(
+        f'--data_dir must name a file for --dataset=npz; got {data_dir!r}. '
+        'numpy.savez(FILE, x_train=..., y_train=..., x_test=..., y_test=...) '
+        'writes one')
+  source = f'--data_dir={data_dir}'
+  try:
+    with open(path, 'rb') as file:
+      magic = file.read(len(_NPY))
+    if magic == _NPY:
+      raise ValueError('one array, not an archive of several')
+    if not magic.startswith(b'PK') or not zipfile.is_zipfile(path):
+      raise ValueError(f'its {path.stat().st_size:,} bytes are not a complete '
+                       'zip archive')
+    with np.load(path, allow_pickle=False) as archive:
+      loaded = {key: archive[key] for key in archive.files}
+  except Exception as error:  # a damaged file can raise almost anything
+    raise UserError(f'{source} cannot be read as an npz file of plain arrays '
+                    f'({_short(error)}); write it again with numpy.savez'
+                    ) from error
+  return to_dataset(path.stem, source, loaded)
+
+
+def load_npy(data_dir: str) -> Dataset:
+  """Reads `data_dir`/*.npy.
+
+  The checks, the hash of the content and the default mean and standard
+  deviation read all of x_train.npy, in parts. The files must not change during
+  a run.
+
+  Raises:
+    UserError: if a file is missing or damaged, or holds an invalid array.
+  """
+  root = files.existing_directory(
+      'npy', 'the arrays', data_dir, 'x_train.npy, y_train.npy, x_test.npy and '
+      'y_test.npy', False)
+  loaded = {path.stem: _read_npy(path) for path in sorted(root.glob('*.npy'))}
+  return to_dataset(root.resolve().name, f'--data_dir={data_dir}', loaded)
+
+
+def _read_npy(path):
+  try:
+    with open(path, 'rb') as file:
+      if file.read(len(_NPY)) != _NPY:
+        raise ValueError('it does not begin like an npy file')
+    return np.load(path, mmap_mode='r' if path.stem == 'x_train' else None,
+                   allow_pickle=False)
+  except (OSError, ValueError, EOFError) as error:
+    raise UserError(
+        f'--data_dir: {path} cannot be read as a plain npy file '
+        f'({_short(error)}); write it again with numpy.save') from error
+
+
+def _short(error):
+  """Returns the first line, without numpy's advice to enable pickles."""
+  text = str(error).partition('\n')[0]
+  return 'it holds pickled objects' if 'pickle' in text else text
+
+
+def load_custom(name: str, data_dir: str) -> Dataset:
+  """Calls MODULE:LOADER, which maps `data_dir` to a dict of arrays.
+
+  Raises:
+    UserError: if the loader is missing, fails or returns invalid arrays.
+  """
+  loader = user_code.load('dataset', name)
+  loaded = user_code.call('dataset', name, loader, data_dir)
+  if not isinstance(loaded, Mapping):
+    raise UserError(f'--dataset={name} must return a dict of arrays, '
+                    f'{", ".join(REQUIRED)}; got a {type(loaded).__name__}')
+  loaded = user_code.call('dataset', name, dict, loaded)
+  return to_dataset(name.rpartition(':')[2], f'--dataset={name}', loaded)
 
 
 def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
@@ -64,10 +157,11 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
   x_train, x_test = (_inputs(check, key, arrays[key])
                      for key in ('x_train', 'x_test'))
   is_tokens = x_train.dtype.kind in 'iu' and x_train.dtype != np.uint8
-  largest = max(mapped.bounds(x)[1] for x in (x_train, x_test)
-                ) if is_tokens else 0
-  if is_tokens and x_test.dtype.kind in 'iu':
-    x_train, x_test = _as_tokens(check, x_train, x_test, largest)
+  num_tokens = 0
+  if is_tokens:
+    num_tokens = 1 + int(max(mapped.bounds(x)[1] for x in (x_train, x_test)))
+    if x_test.dtype.kind in 'iu':
+      x_train, x_test = _as_tokens(check, x_train, x_test, num_tokens)
   check(x_train.shape[1:] == x_test.shape[1:] and x_train.dtype == x_test.dtype,
         'examples of x_train and x_test must have the same dtype and shape; '
         f'got {x_train.dtype} {list(x_train.shape[1:])} and {x_test.dtype} '
@@ -81,18 +175,10 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
   train_clients, test_clients = _clients(
       check, arrays, len(y_train), len(y_test))
   return Dataset(
-      name=name,
-      train_inputs=x_train,
-      train_labels=y_train,
-      test_inputs=x_test,
-      test_labels=y_test,
-      class_names=_class_names(check, arrays, y_train, y_test),
-      mean=mean,
-      std=std,
-      augmentation=_augmentation(check, arrays, x_train),
-      num_tokens=int(largest) + 1 if is_tokens else 0,
-      train_clients=train_clients,
-      test_clients=test_clients)
+      name, x_train, y_train, x_test, y_test,
+      _class_names(check, arrays, y_train, y_test), mean, std,
+      _augmentation(check, arrays, x_train), num_tokens, train_clients,
+      test_clients)
 
 
 def _array(check, key, value):
@@ -115,7 +201,11 @@ def _inputs(check, key, value):
   x = _array(check, key, value)
   check(x.ndim, f'{key} must be an array; got a {type(value).__name__}')
   check(x.size, f'{key} is empty, of shape {list(x.shape)}')
-  x = mapped.checked(check, key, x)
+  if mapped.is_mapped(x):
+    check(key != 'x_train' or x.flags.c_contiguous,
+          f'{key} is a memory map that is not contiguous; save it with '
+          'numpy.save(FILE, numpy.ascontiguousarray(x))')
+    x = x if key == 'x_train' else np.array(x)
   if x.dtype == np.uint8:
     check(x.ndim in (3, 4), f'{key} is uint8, so it must be images [N, H, W, C]'
           f' or [N, H, W]; got {list(x.shape)}. Give features as float32')
@@ -126,9 +216,7 @@ def _inputs(check, key, value):
   if x.dtype.kind == 'f':
     check(x.ndim > 1, f'{key} must be [N, F] or more axes; got '
           f'{list(x.shape)}. Give one feature as [N, 1]')
-    mapped.check_dtype(check, key, x, np.float32)
-    with np.errstate(over='ignore'):
-      x = x if mapped.is_mapped(x) else x.astype(np.float32)
+    x = _converted(check, key, x, np.float32)
     is_bad = np.concatenate([~np.isfinite(part).reshape(len(part), -1).all(1)
                              for part in mapped.chunks(x)])
     check(not is_bad.any(), f'{key} must be finite as float32; got NaN or '
@@ -145,13 +233,22 @@ def _inputs(check, key, value):
   return x
 
 
-def _as_tokens(check, x_train, x_test, largest):
+def _converted(check, key, x, dtype):
+  """Returns `x` as `dtype`, which a map must have: it would be loaded."""
+  if not mapped.is_mapped(x):
+    with np.errstate(over='ignore'):
+      return x.astype(dtype)
+  name = np.dtype(dtype)
+  check(x.dtype == name, f'{key} is a memory map, which must be {name} to stay '
+        f'in its file; got {x.dtype}. Save it as {name}')
+  return x
+
+
+def _as_tokens(check, x_train, x_test, num_tokens):
   """Returns tokens in the smallest signed dtype, to save device memory."""
   dtype = next(t for t in (np.int8, np.int16, np.int32)
-               if largest < np.iinfo(t).max)
-  mapped.check_dtype(check, 'x_train', x_train, dtype)
-  return x_train if mapped.is_mapped(x_train) else x_train.astype(
-      dtype), x_test.astype(dtype)
+               if num_tokens <= np.iinfo(t).max)
+  return _converted(check, 'x_train', x_train, dtype), x_test.astype(dtype)
 
 
 def _integers(check, key, value, count):
@@ -211,7 +308,6 @@ def _clients(check, arrays, num_train, num_test):
 
 
 def _ids(check, arrays, key, count):
-  """Returns the given client of each example, integers or strings."""
   ids = _array(check, key, arrays[key])
   check(ids.shape == (count,) and ids.dtype.kind in 'iuUS',
         f'{key} must be {count} integers or strings, one for each '
@@ -221,10 +317,11 @@ def _ids(check, arrays, key, count):
 
 def _mean_and_std(check, arrays, x_train):
   """Returns the given values or the defaults of the module docstring."""
+  needs_default = x_train.dtype == np.uint8 and not {'mean', 'std'} <= {*arrays}
+  defaults = mapped.mean_and_std(x_train) if needs_default else (0., 1.)
   values = []
-  for key, default_fn in (('mean', default_mean), ('std', default_std)):
-    value = _array(check, key, arrays[key] if key in arrays
-                   else default_fn(x_train))
+  for key, default in zip(('mean', 'std'), defaults):
+    value = _array(check, key, arrays.get(key, default))
     check(value.dtype.kind in 'iuf'
           and (value.shape in ((), (1,)) or value.shape == x_train.shape[-1:]),
           f'{key} must be one number or {x_train.shape[-1]}; got '
@@ -248,39 +345,3 @@ def _augmentation(check, arrays, x_train):
         f'augmentation {name} needs images larger than {augment.PAD} pixels on '
         'each side; remove it')
   return name
-
-
-def default_mean(x_train: np.ndarray) -> np.ndarray:
-  """Returns the mean of each channel of images in 0..1, or 0."""
-  if x_train.dtype != np.uint8:
-    return np.zeros(1)
-  return mapped.mean_of_channels(x_train) / 255
-
-
-def default_std(x_train: np.ndarray) -> np.ndarray:
-  """Returns the deviation of each channel of images in 0..1, or 1."""
-  if x_train.dtype != np.uint8:
-    return np.ones(1)
-  std_C = _std_of_channels(x_train) / 255
-  return np.where(std_C > 0, std_C, 1)
-
-
-def _std_of_channels(x):
-  """Returns x.std((0, 1, 2), np.float64) bit for bit, in less memory.
-
-  `x.std` allocates a float64 copy of x. With several channels, NumPy sums
-  example by example, so the sum can be computed in chunks. With one channel it
-  sums in a different order.
-  """
-  channels = x.shape[-1]
-  if channels == 1:
-    return (mapped.std_of_one_channel(x) if mapped.is_mapped(x)
-            else x.std(tuple(range(x.ndim - 1)), np.float64))
-  mean, total = mapped.mean_of_channels(x), np.zeros(channels)
-  for part in mapped.chunks(x):
-    for start in range(0, len(part), _STD_CHUNK):
-      square = part[start:start + _STD_CHUNK].reshape(-1, channels) - mean
-      square *= square
-      square[0] += total
-      total = square.sum(0)
-  return np.sqrt(total / (x.size // channels))

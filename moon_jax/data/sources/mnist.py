@@ -12,8 +12,6 @@ import struct
 
 import numpy as np
 
-from moon_jax.data.dataset import Dataset
-from moon_jax.data.io import published
 from moon_jax.data.io.published import Layout
 from moon_jax.data.io.published import PublishedDataset
 
@@ -94,13 +92,3 @@ FASHION_MNIST = MNIST._replace(
     std=(0.3530,),
     prepared_name='fashion_mnist',
     other_datasets=dict.fromkeys(_MD5['mnist'], 'mnist'))
-
-
-def load_mnist(data_dir: str) -> Dataset:
-  """Reads MNIST from local files; see `published.load`."""
-  return published.load(MNIST, data_dir)
-
-
-def load_fashion_mnist(data_dir: str) -> Dataset:
-  """Reads Fashion-MNIST from local files; see `published.load`."""
-  return published.load(FASHION_MNIST, data_dir)

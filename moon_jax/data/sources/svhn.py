@@ -9,8 +9,6 @@ import warnings
 
 import numpy as np
 
-from moon_jax.data.dataset import Dataset
-from moon_jax.data.io import published
 from moon_jax.data.io.published import Layout
 from moon_jax.data.io.published import PublishedDataset
 
@@ -64,8 +62,3 @@ SVHN = PublishedDataset(
     std=(0.1980, 0.2010, 0.1970),
     augmentation='none',
     prepared_name='svhn_cropped')
-
-
-def load(data_dir: str) -> Dataset:
-  """Reads SVHN from local files; see `published.load`."""
-  return published.load(SVHN, data_dir)

@@ -8,7 +8,6 @@ import pytest
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.sources import arrays
-from moon_jax.data.sources import custom
 from moon_jax.errors import UserError
 
 _random = np.random.RandomState(0)
@@ -32,7 +31,7 @@ def make(data):
 def save(tmp_path, data):
   path = tmp_path / 'mine.npz'
   np.savez(path, **data)
-  return custom.load_npz(str(path))
+  return arrays.load_npz(str(path))
 
 
 def test_images_are_normalized_per_channel(tmp_path):
@@ -46,15 +45,6 @@ def test_images_are_normalized_per_channel(tmp_path):
   grey = save(tmp_path, with_(x_train=IMAGES['x_train'][..., 0],
                               x_test=IMAGES['x_test'][..., 0]))
   assert grey.train_inputs.shape == (12, 8, 8, 1) and len(grey.mean) == 1
-
-
-@pytest.mark.parametrize('channels', [1, 2, 3, 4])
-def test_standard_deviations_equal_numpy_bit_for_bit(channels, monkeypatch):
-  """Other bits would change the fingerprint of the data set."""
-  monkeypatch.setattr(arrays, '_STD_CHUNK', 7)
-  x = _random.randint(0, 256, (200, 9, 8, channels)).astype(np.uint8)
-  assert arrays._std_of_channels(x).tolist() == (
-      x.std((0, 1, 2), np.float64).tolist())
 
 
 def test_features_are_not_normalized_by_default(tmp_path):
@@ -195,7 +185,7 @@ def test_invalid_arrays_raise(data, words):
 def test_invalid_files_raise(tmp_path):
   def refuse(words, path):
     with pytest.raises(UserError, match=words) as error:
-      custom.load_npz(str(path))
+      arrays.load_npz(str(path))
     assert str(error.value).count('\n') == 0
 
   path = tmp_path / 'mine.npz'
@@ -219,14 +209,14 @@ def test_invalid_files_raise(tmp_path):
 def test_flipped_bytes_raise_or_change_nothing(tmp_path):
   path = tmp_path / 'mine.npz'
   np.savez(path, **IMAGES)
-  blob, expected = path.read_bytes(), custom.load_npz(str(path)).fingerprint()
+  blob, expected = path.read_bytes(), arrays.load_npz(str(path)).fingerprint()
   num_raised = 0
   for index in np.random.RandomState(0).randint(0, len(blob), 100):
     damaged = bytearray(blob)
     damaged[index] ^= 0x55
     path.write_bytes(damaged)
     try:
-      assert custom.load_npz(str(path)).fingerprint() == expected
+      assert arrays.load_npz(str(path)).fingerprint() == expected
     except UserError as error:
       assert str(error).startswith('--data_dir') and '\n' not in str(error)
       num_raised += 1

@@ -19,26 +19,27 @@ SMALL = svhn.SVHN._replace(num_images=(12, 5), layouts=tuple(
     for layout in svhn.SVHN.layouts))
 
 
-def mat(images, digits, **kwargs):
-  """Returns a MATLAB file in the published format."""
+def saved(*, do_compression=False, **arrays):
   file = io.BytesIO()
-  scipy.io.savemat(file, {
-      'X': np.stack(list(images), axis=-1),
-      'y': np.array([[digit or 10] for digit in digits], np.uint8)}, **kwargs)
+  scipy.io.savemat(file, arrays, do_compression=do_compression)
   return file.getvalue()
 
 
-def write(directory, train=None, test=None):
+def mat(images, digits, **kwargs):
+  """Returns a MATLAB file in the published format."""
+  return saved(X=np.stack(list(images), axis=-1), y=np.array(
+      [[digit or 10] for digit in digits], np.uint8), **kwargs)
+
+
+def write(directory, train):
   directory.mkdir(exist_ok=True)
-  (directory / 'train_32x32.mat').write_bytes(
-      mat(TRAIN, DIGITS[0], do_compression=True) if train is None else train)
-  (directory / 'test_32x32.mat').write_bytes(
-      mat(TEST, DIGITS[1]) if test is None else test)
+  (directory / 'train_32x32.mat').write_bytes(train)
+  (directory / 'test_32x32.mat').write_bytes(mat(TEST, DIGITS[1]))
 
 
 @pytest.mark.parametrize('directory', ['.', 'svhn'])
 def test_mat_files(directory, tmp_path):
-  write(tmp_path / directory)
+  write(tmp_path / directory, mat(TRAIN, DIGITS[0], do_compression=True))
   dataset = published.load(SMALL, str(tmp_path))
   np.testing.assert_array_equal(dataset.train_inputs, TRAIN)
   np.testing.assert_array_equal(dataset.test_inputs, TEST)
@@ -46,12 +47,6 @@ def test_mat_files(directory, tmp_path):
   assert dataset.test_labels.tolist() == DIGITS[1]
   assert dataset.train_inputs.flags.c_contiguous
   assert dataset.train_labels.dtype == np.int32
-
-
-def saved(**arrays):
-  file = io.BytesIO()
-  scipy.io.savemat(file, arrays)
-  return file.getvalue()
 
 
 X = np.zeros((32, 32, 3, 12), np.uint8)
@@ -70,29 +65,12 @@ Y = np.ones((12, 1), np.uint8)
     (saved(X=np.array([X, 'a'], object), y=Y), 'X must be .* got object'),
     (saved(X=X, y='twelve'), 'y must be .* got <U6'),
     (saved(X=X, y=Y * 0), 'y must hold 1 to 10 only'),
-    (saved(X=X, y=Y * 11), 'y must hold 1 to 10 only'),
     (saved(X=X, y=Y * np.nan), 'y must hold 1 to 10 only'),
-    (saved(X=X[..., :11], y=Y), r'\[12, 32, 32, 3\], got uint8 \[11, 32'),
     (saved(X=X[:16], y=Y), r'got uint8 \[12, 16, 32, 3\]'),
     (saved(X=X, y=Y[1:]), r'\[12\], got int32 \[11\]'),
 ])
 def test_damaged_files_raise(blob, words, tmp_path):
-  write(tmp_path, train=blob)
+  write(tmp_path, blob)
   with pytest.raises(
       UserError, match=f'--data_dir: .*train_32x32.mat is damaged: .*{words}'):
     published.load(SMALL, str(tmp_path))
-
-
-def test_other_files_raise(tmp_path):
-  write(tmp_path)
-  with pytest.raises(UserError, match=(
-      'train_32x32.mat is not the published.* of 182,040,794 bytes')):
-    svhn.load(str(tmp_path))
-
-
-def test_an_empty_directory_raises_with_file_names_and_url(tmp_path):
-  with pytest.raises(UserError) as error:
-    svhn.load(str(tmp_path))
-  for word in ('train_32x32.mat', 'test_32x32.mat', 'svhn_cropped', 'housenumb',
-               str(tmp_path)):
-    assert word in str(error.value)
