@@ -15,6 +15,7 @@ from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config
+from moon_jax.distributed import host
 from moon_jax.errors import UserError
 from moon_jax.simulation import initial_state
 from moon_jax.simulation import memory as memory_lib
@@ -64,7 +65,7 @@ def test_algorithms_that_evaluate_all_clients_are_refused(algorithm):
     Simulation(tiny_federation.make(algorithm=algorithm, client_state='disk'))
 
 
-def test_state_that_is_drawn_takes_memory_for_all_clients():
+def test_state_that_is_drawn_takes_memory_for_all_clients(monkeypatch):
   """Also for clients that never train; and it cannot be on disk."""
   random = tiny_federation.make(
       algorithm=moon(1, first_negative='random'), cohorts=[[0], [0]])
@@ -75,7 +76,10 @@ def test_state_that_is_drawn_takes_memory_for_all_clients():
   assert spec.num_stateful == 3
   state, = memory_lib.on_host(spec)[:1]
   assert state.size == 3 * spec.client_bytes
-  assert not any('disk' in remedy for remedy in state.remedies(.5))
+  monkeypatch.setattr(host, 'machine_bytes', lambda: 1)
+  with pytest.raises(UserError) as error:
+    memory_lib.check(spec)
+  assert 'client_state' not in str(error.value)
 
 
 def test_several_processes_are_refused(monkeypatch):

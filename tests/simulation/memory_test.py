@@ -6,6 +6,7 @@ import re
 import jax
 import numpy as np
 import pytest
+import tiny_federation
 
 from moon_jax.config import Config
 from moon_jax.data import cohort
@@ -14,6 +15,7 @@ from moon_jax.distributed import host
 from moon_jax.errors import UserError
 from moon_jax.simulation import build
 from moon_jax.simulation import memory as memory_lib
+from moon_jax.simulation import round_spec
 from moon_jax.simulation.simulation import Simulation
 
 CONFIG = Config(
@@ -27,33 +29,11 @@ def dataset():
   return sources.load('digits', '')
 
 
-@pytest.fixture
-def simulate(dataset):
-  """Returns the simulation of a changed configuration."""
-  def make(**changes):
-    config = dataclasses.replace(CONFIG, **changes)
-    return Simulation(build.federation(config, dataset))
-
-  return make
-
-
-class Checked(Exception):
-  """Ends a simulation before it takes memory."""
-
-
-@pytest.fixture
-def made(simulate, monkeypatch):
+@pytest.fixture(scope='module')
+def made(dataset):
   """Returns the RoundSpec of a changed configuration."""
-  def check(run):
-    raise Checked(run)
-
-  def make(**changes):
-    with monkeypatch.context() as patch, pytest.raises(Checked) as found:
-      patch.setattr(memory_lib, 'check', check)
-      simulate(**changes)
-    return found.value.args[0]
-
-  return make
+  return lambda **changes: round_spec.alone(build.federation(
+      dataclasses.replace(CONFIG, **changes), dataset))
 
 
 def sizes(parts):
@@ -64,8 +44,9 @@ def nbytes(tree):
   return sum(x.nbytes for x in jax.tree.leaves(tree))
 
 
-def test_parts_are_as_large_as_the_arrays(made, simulate, dataset):
-  simulation, run = simulate(), made()
+def test_parts_are_as_large_as_the_arrays(made, dataset):
+  run = made()
+  simulation = Simulation(run.federation)
   table = simulation.planner.plan(0)
   train = nbytes([dataset.train_inputs, dataset.train_labels])
   test = nbytes([dataset.test_inputs, dataset.test_labels])
@@ -115,8 +96,6 @@ def test_examples_in_a_file_take_no_memory(made, dataset, tmp_path):
   cores, cores_in_file = (memory_lib.data_of_cores(r, 2)
                           for r in (run, run_in_file))
   assert sizes(cores) == sizes(cores_in_file)
-  assert cores[0].remedies(.5) == ['give --noshard_data']
-  assert cores_in_file[0].remedies(.5) == []
 
 
 def test_only_clients_that_are_sampled_need_memory(made):
@@ -137,16 +116,22 @@ def test_only_clients_that_are_sampled_need_memory(made):
   assert made(participation=.1, algorithm='solo').num_stateful == 100
 
 
-def largest(parts):
-  return max(parts, key=lambda part: part.size)
+def flags_in(message):
+  """Returns changes of settings by the alternatives that a message names."""
+  text = re.search('(?:Give|alone; give) (.*)$', message)[1]
+
+  def change(word):
+    name, _, text = word.removeprefix('--').partition('=')
+    if text:
+      return name, type(getattr(Config, name))(text)
+    return name.removeprefix('no'), not name.startswith('no')
+
+  return [dict(map(change, words.split())) for words in text.split(', or ')]
 
 
 @pytest.mark.parametrize('changes, part, flags', [
     (dict(), 'client state of a round, before and after it',
      {'num_clients', 'participation'}),
-    (dict(participation=.1, num_rounds=80),
-     'client state of 100 sampled clients',
-     {'client_state', 'num_clients', 'participation', 'num_rounds'}),
     (dict(participation=.1, num_rounds=80, num_negatives=9),
      'client state of 100 sampled clients',
      {'client_state', 'num_clients', 'participation', 'num_rounds',
@@ -158,114 +143,85 @@ def largest(parts):
      'client state of 100 clients', {'num_clients'}),
     (dict(algorithm='fedavg', projection_dim=20_000), 'models',
      {'projection_dim'}),
-    (dict(algorithm='fedavg', client_eval_every=1), 'models',
-     {'client_eval_every'}),
+    (dict(algorithm='fedavg', client_eval_every=1, save_local_models=True,
+          client_test_fraction=.1), 'models',
+     {'client_eval_every client_test_fraction save_local_models',
+      'participation', 'num_clients'}),
     (dict(algorithm='fedavg', local_epochs=600), "the round's table",
      {'local_epochs'}),
 ])
-def test_a_remedy_names_flags_that_are_enough(changes, part, flags, made,
-                                              monkeypatch):
+def test_flags_that_are_enough_are_found(changes, part, flags, made,
+                                         monkeypatch):
   """A machine has a little more than half of what the largest part takes."""
   run = made(**changes)
-  needs = [*memory_lib.on_host(run),
-           *memory_lib.data_of_cores(run, 2),
-           *[p._replace(size=2 * p.size)
-             for p in memory_lib.on_device(run)]]
-  assert largest(needs).name == part
-  have = sum(p.size for p in needs) - .45 * largest(needs).size
+  need, = memory_lib.needs(run)
+  largest = max(need.parts, key=lambda part: part.size)
+  assert largest.name == part
+  have = need.size - .45 * largest.size
   monkeypatch.setattr(host, 'machine_bytes', lambda: have)
-  with pytest.raises(UserError) as error:
+  with pytest.raises(UserError, match='GB of memory, but the machine') as error:
     memory_lib.check(run)
-  said = str(error.value)
-  assert said.count('\n') == 0 and f' GB of {part}: ' in said
-  found = dict(re.findall(r'--(\w+)=[\d.]+ to (\d+)', said))
-  found |= dict(re.findall(r'give --(\w+)=(\d+)', said))
-  assert set(re.findall(r'--(\w+)', said)) == flags
-  if so_many := re.search(r'so that (?:at most )?(\d+) clients', said):
-    found['num_clients'] = so_many[1]
-  assert found
-  found |= dict(re.findall(r'--(client_state)=(\w+)', said))
-  for name, value in found.items():
-    monkeypatch.setattr(host, 'machine_bytes', lambda: have)
-    smaller = made(**changes | {name: value if value == 'disk' else int(value)})
-    memory_lib.check(smaller)
+  found = flags_in(str(error.value))
+  assert {' '.join(option) for option in found} >= flags
+  for option in found:
+    memory_lib.check(made(**changes | option))
+    for name, value in option.items():  # the mildest, to a hundredth
+      if isinstance(value, int) and value > 1 and len(option) == 1:
+        more = value + -(-getattr(run.federation.config, name) // 100)
+        assert not memory_lib.fits(made(**changes | {name: more}))
 
 
-def test_held_out_examples_are_counted(made, dataset, monkeypatch):
-  """The remedy is enough."""
-  assert not memory_lib.held_out(made())
-  changes = dict(algorithm='fedavg', client_eval_every=1,
-                 client_test_fraction=.5)
+def test_flags_that_are_enough_together(made, monkeypatch):
+  changes = dict(algorithm='fedavg', projection_dim=20_000, local_epochs=2000)
   run = made(**changes)
-  tests = run.federation.client_tests
-  index = np.concatenate(tests.indices)
-  (part,) = memory_lib.held_out(run)
+  need, = memory_lib.needs(run)
+  have = need.size / 4
+  monkeypatch.setattr(host, 'machine_bytes', lambda: have)
+  with pytest.raises(UserError, match='No flag is enough alone') as error:
+    memory_lib.check(run)
+  option, = flags_in(str(error.value))
+  assert len(option) > 1
+  memory_lib.check(made(**changes | option))
+  monkeypatch.setattr(host, 'machine_bytes', lambda: 10**4)
+  with pytest.raises(UserError, match='use a machine with more memory'):
+    memory_lib.check(run)
+
+
+def test_arguments_that_are_enough_are_found_in_python(monkeypatch):
+  run = round_spec.alone(tiny_federation.make(
+      evaluate_clients=True, keep_local_models=True))
+  need, = memory_lib.needs(run)
+  monkeypatch.setattr(host, 'machine_bytes', lambda: need.size // 2)
+  with pytest.raises(UserError, match=(
+      'Give evaluate_clients=False keep_local_models=False$')):
+    memory_lib.check(run)
+
+
+def test_held_out_examples_and_local_models_are_counted(made, dataset):
+  run = made(client_eval_every=1, client_test_fraction=.5)
+  assert not memory_lib.held_out(made())
+  index = np.concatenate(run.federation.client_tests.indices)
+  part, = memory_lib.held_out(run)
   assert part.size == nbytes(
       [dataset.train_inputs[index], dataset.train_labels[index]])
-  advice = part.remedies(.6)
-  assert advice == ['lower --client_test_fraction=0.5 to 0.3']
-  (less,) = memory_lib.held_out(made(**changes | {'client_test_fraction': .3}))
-  assert less.size <= .6 * part.size
-  for clear in True, False:
-    needs = [*memory_lib.on_host(run), *memory_lib.data_of_cores(run, 2)]
-    have = sum(p.size for p in needs) + 2 * sum(
-        p.size for p in memory_lib.on_device(run))
-    monkeypatch.setattr(host, 'machine_bytes', lambda: have - (not clear))
-    if clear:
-      memory_lib.check(run)
-    else:
-      with pytest.raises(UserError, match='held-out examples of clients 0.0'):
-        memory_lib.check(run)
+  need, = memory_lib.needs(run)
+  assert sizes(need.parts)[part.name] == part.size
+  kept, both, plain = (
+      sizes(memory_lib.on_device(r))['models']
+      for r in (made(save_local_models=True), run, made()))
+  assert kept == both == plain * (1 + run.shape.jobs_per_device)
 
 
-def test_local_models_are_counted(made):
-  models = lambda **changes: next(
-      part for part in memory_lib.on_device(made(**changes))
-      if part.name == 'models')
-  kept = models(save_local_models=True)
-  assert kept.size == models(client_eval_every=1).size > models().size
-  assert 'give --nosave_local_models' in kept.remedies(.9)
-  both = models(save_local_models=True, client_eval_every=1)
-  assert 'give --client_eval_every=0 --nosave_local_models' in (
-      both.remedies(.9))
-
-
-def test_clients_that_can_be_sampled_are_counted(made, monkeypatch):
-  """Lowering any of three flags helps; how many clients fit is said."""
-  run = made(participation=.1, num_rounds=20)
-  needs = sum(part.size for part in [
-      *memory_lib.on_host(run),
-      *memory_lib.data_of_cores(run, 2)]) + 2 * sum(
-          part.size for part in memory_lib.on_device(run))
-  most = run.num_stateful - 5
-  monkeypatch.setattr(
-      host, 'machine_bytes', lambda: needs - 4.5 * run.client_bytes)
-  with pytest.raises(UserError, match=(
-      r'lower --num_clients=100, --participation=0.1 or --num_rounds=20, so '
-      rf'that at most {most} clients are sampled')):
-    memory_lib.check(run)
-  monkeypatch.setattr(host, 'machine_bytes', lambda: needs)
-  memory_lib.check(run)
-
-
-def test_a_device_is_advised_of_its_own(made, monkeypatch):
-  """Where devices have memory of their own; of what the host has nothing."""
-  run = made(participation=.1, local_epochs=1, algorithm='fedavg')
-  parts = [*memory_lib.on_device(run),
-           *memory_lib.data_on_device(run)]
-  assert largest(parts).name == 'training examples'
-  need = sum(part.size for part in parts)
+def test_devices_with_memory_of_their_own(made, monkeypatch):
+  """What they need is lowered by other flags; the host is checked, too."""
+  run = made(participation=.1, algorithm='fedavg')
+  need = sum(part.size for part in [
+      *memory_lib.on_device(run), *memory_lib.data_on_device(run)])
   monkeypatch.setattr(memory_lib, '_device', lambda: need)
   memory_lib.check(run)
-  monkeypatch.setattr(
-      memory_lib, '_device', lambda: need - .5 * largest(parts).size)
-  with pytest.raises(UserError, match='each device has .*: training examples'
-                     ) as error:
-    memory_lib.check(run)
-  assert set(re.findall(r'--(\w+)', str(error.value))) == {'shard_data'}
-  # So little that two parts must shrink.
-  monkeypatch.setattr(memory_lib, '_device', lambda: need / 100)
-  with pytest.raises(UserError, match='of training .* of models: '):
+  monkeypatch.setattr(memory_lib, '_device', lambda: .7 * need)
+  with pytest.raises(UserError, match=(
+      'each device has .*: training examples.* Give --shard_data$')):
     memory_lib.check(run)
   monkeypatch.setattr(memory_lib, '_device', lambda: need)
   monkeypatch.setattr(host, 'machine_bytes', lambda: need / 10)
@@ -282,22 +238,6 @@ def test_a_control_group_limits_the_memory(made, monkeypatch):
   monkeypatch.setattr(host, 'cgroup_bytes', lambda: need.size - 1)
   with pytest.raises(UserError, match=r'the machine \(limited by its cgroup\)'):
     memory_lib.check(run)
-
-
-def test_test_examples_can_be_fewer(made, monkeypatch):
-  run = made(algorithm='fedavg')
-  data = run.federation.data
-  inputs = data.test_inputs
-  many = run._replace(federation=dataclasses.replace(
-      run.federation, data=data._replace(
-          test_inputs=inputs.repeat(100, 0),
-          test_labels=data.test_labels.repeat(100))))
-  monkeypatch.setattr(host, 'machine_bytes', lambda: inputs.nbytes * 120)
-  with pytest.raises(UserError, match='give --eval_examples=([0-9]+)') as error:
-    memory_lib.check(many)
-  most = int(re.search(r'eval_examples=(\d+)', str(error.value))[1])
-  memory_lib.check(many._replace(federation=dataclasses.replace(
-      many.federation, eval_examples=most)))
 
 
 def test_examples_that_each_run_has_are_counted_for_each(made):

@@ -191,10 +191,10 @@ def test_the_total_has_the_most_memory_and_the_sum_of_times(
   costs = [plan.Cost(
       1, 1, 7, 70., 7., [
           memory_lib.Need('each device',
-                            [Part('models', device * 10**9, list)],
+                            [Part('models', device * 10**9)],
                             16 * 10**9),
           memory_lib.Need('the host',
-                            [Part('examples', host_ * 10**9, list)],
+                            [Part('examples', host_ * 10**9)],
                             64 * 10**9)],
       0, {'training': seconds}, groups)
            for device, host_, seconds, groups in (
