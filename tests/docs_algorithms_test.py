@@ -7,13 +7,13 @@ import pytest
 from docs_pages import module
 import federation
 from federation import assert_trees_close
+from federation import fedavg
 from federation import Federation
 from federation import HPARAMS
 from federation import IMAGES
 from federation import LABELS
 from federation import NUM_CLASSES
 from federation import SIZES
-from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.config import Config
 
 pytestmark = pytest.mark.docs

@@ -4,13 +4,16 @@ Images of 2x2 pixels, 3 classes, a linear network with a bias. Its optional
 running mean of the inputs is a model's mutable state, as batch norm has it.
 """
 
+from collections.abc import Mapping
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax.algorithms.fedavg import fedavg
+import moon_jax as mj
+from moon_jax import platforms
+from moon_jax.algorithms import moon as moon_lib
 from moon_jax.data import augment
 from moon_jax.distributed import devices
 from moon_jax.engine import round as round_lib
@@ -39,6 +42,13 @@ ALL = tuple(range(len(SIZES)))
 CLIENTS = [np.arange(end - n, end) for n, end in zip(SIZES, _ends)]
 
 
+# The same value for the same arguments, so that federations share a compiled
+# round.
+fedavg, fednova, fedprox, l2, moon, scaffold, solo = map(functools.cache, (
+    mj.fedavg, mj.fednova, mj.fedprox, mj.l2, mj.moon, mj.scaffold, mj.solo))
+
+
+@functools.cache
 def linear_model(has_state: bool = False, is_centred: bool = False) -> Model:
   """Logits z = x W + b; features and projection are the logits too.
 
@@ -76,6 +86,28 @@ def program(model: Model) -> Program:
   return Program(model, fedavg(), 'sgd', augment.keep, normalize)
 
 
+_made = {}
+
+
+def made_once(make, model, algorithm, *rest):
+  """Returns make(model, algorithm, *rest); the same parts have one value."""
+  hashable = lambda x: tuple(x.items()) if isinstance(x, Mapping) else x
+  patched = platforms.by_platform, moon_lib._FEW_WEIGHTS
+  key = make, model, *map(hashable, algorithm), *rest, *patched
+  if key not in _made:
+    _made[key] = make(model, algorithm, *rest)
+  return _made[key]
+
+
+def first_state(model, algorithm, num_clients, *seeds):
+  return state_lib.init(
+      list(seeds), model, algorithm, num_clients, jnp.zeros((1, 2, 2, 1)))
+
+
+def round_of(model, algorithm, mesh, *rest):
+  return round_lib.Round(Program(model, algorithm, *rest), mesh)
+
+
 class Federation:
   """Runs rounds of an algorithm over the clients above."""
 
@@ -96,15 +128,15 @@ class Federation:
     self.program = Program(
         model, algorithm, optimizer, augment_fn, normalize, keep_models,
         freeze_once, clip_gradients, unused_hparams)
-    self.state = state_lib.placed(state_lib.init(
-        list(seeds), model, algorithm, self.num_clients,
-        jnp.zeros((1, 2, 2, 1))), self.mesh)
+    self.state = state_lib.placed(copied(made_once(
+        first_state, model, algorithm, self.num_clients, *seeds)), self.mesh)
     hparams = {**algorithm.hparams, **HPARAMS, **(hparams or {})}
     self.hparams = devices.put(
         {name: jnp.broadcast_to(jnp.asarray(v, jnp.float32), (len(seeds),))
          for name, v in hparams.items()}, self.mesh)
     self.data = TrainData(IMAGES, LABELS)
-    self.round_fn = round_lib.Round(self.program, self.mesh)
+    self.round_fn = made_once(
+        round_of, model, algorithm, self.mesh, *self.program[2:])
 
   def table(self, cohort, round_index, runs=(0,), lost=()):
     """The round's table; shuffles depend on round and client alone."""

@@ -148,14 +148,15 @@ RUNS = {
 }
 
 
-# Compiled as users run them; by default so for two, which takes a minute less,
-# and the other methods' equations as all tests are.
-AS_USERS = ('fedavg', 'moon_k1_mu5')
+# Compiled as users run them; by default so for these, of which the last two
+# share a program, and the other methods' equations as all tests are.
+AS_USERS = ('fedavg', 'moon_k0_mu5', 'moon_k1_mu5')
 
 
 @pytest.mark.parametrize('name, num_lanes, as_users', [
     pytest.param(name, num_lanes, as_users, marks=[pytest.mark.slow] * (
-        num_lanes < 3 or 'adam' in name or as_users != (name in AS_USERS)))
+        num_lanes < 3 or 'adam' in name or 'niid_bench' in name
+        or as_users != (name in AS_USERS)))
     for name in RUNS for num_lanes in (1, 2, 3) for as_users in (True, False)
     if as_users or name not in AS_USERS])
 def test_round_equals_published_recipe(

@@ -7,10 +7,10 @@ import optax
 import pytest
 
 from federation import assert_trees_close
+from federation import fedavg
 from federation import Federation
 from moon_jax import optimizers
 from moon_jax.algorithms import server
-from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.config import Config
 
 GRADIENTS = (3., -.5, .1, .2, -2., .05)  # the largest first, for AMSGrad

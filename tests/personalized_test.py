@@ -14,17 +14,17 @@ from docs_pages import programs
 import federation
 from federation import assert_trees_close
 from federation import BATCH
+from federation import fedavg
 from federation import Federation
 from federation import HPARAMS
 from federation import IMAGES
 from federation import jobs_of
 from federation import LABELS
 from federation import NUM_CLASSES
+from federation import scaffold
 from federation import SIZES
 from moon_jax.algorithms import privacy
 from moon_jax.algorithms.base import Message
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.errors import UserError
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import pytest
 
 from federation import linear_model
+from federation import moon
 from moon_jax import platforms
 from moon_jax.algorithms import base
-from moon_jax.algorithms.moon import moon
 from moon_jax.models import pooled_conv
 
 

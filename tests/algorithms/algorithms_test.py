@@ -17,24 +17,24 @@ import federation
 from federation import assert_trees_close
 from federation import CLIENTS
 from federation import copied
+from federation import fedavg
 from federation import Federation
+from federation import fednova
+from federation import fedprox
 from federation import HPARAMS
 from federation import IMAGES
 from federation import jobs_of
+from federation import l2
 from federation import LABELS
+from federation import moon
 from federation import NUM_CLASSES
 from federation import SIZES
+from federation import solo
 from moon_jax import losses
 from moon_jax.algorithms import base
 from moon_jax.algorithms import registry
 from moon_jax.algorithms import server
-from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fednova import effective_steps
-from moon_jax.algorithms.fednova import fednova
-from moon_jax.algorithms.fedprox import fedprox
-from moon_jax.algorithms.l2 import l2
-from moon_jax.algorithms.moon import moon
-from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config
 from moon_jax.engine import state as state_lib
 from moon_jax.rundir import checkpoint
@@ -210,6 +210,11 @@ def test_no_second_compilation(method, compilations):
   assert not compilations
 
 
+@pytest.mark.parametrize('method', [
+    'moon', 'scaffold',
+    *(pytest.param(name, marks=pytest.mark.long) for name in SETTINGS
+      if name not in ('moon', 'scaffold', *map(name_of, COMBINED)))],
+                         indirect=True)
 def test_padding_changes_nothing(method):
   """Of rows and jobs of the table, and of clients."""
   roomy = method.run(num_rows=100, num_jobs=7, num_clients=len(SIZES) + 5)

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from federation import assert_trees_close
+from federation import fedavg
 from federation import Federation
+from federation import fednova
+from federation import fedprox
+from federation import l2
 from federation import linear_model
+from federation import moon
+from federation import scaffold
 from federation import SIZES
 from moon_jax.algorithms import base
 from moon_jax.algorithms import registry
 from moon_jax.algorithms.base import Message
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fednova import fednova
 from moon_jax.algorithms.fednova import with_fednova
-from moon_jax.algorithms.fedprox import fedprox
 from moon_jax.algorithms.fedprox import with_proximal
-from moon_jax.algorithms.l2 import l2
-from moon_jax.algorithms.moon import moon
-from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.algorithms.scaffold import with_control_variates
 from moon_jax.algorithms.server import momentum
 from moon_jax.algorithms.server import with_optimizer

@@ -8,9 +8,9 @@ import pytest
 from federation import assert_trees_close
 from federation import Federation
 from federation import linear_model
+from federation import moon
+from federation import solo
 from moon_jax.algorithms import moon as moon_lib
-from moon_jax.algorithms.moon import moon
-from moon_jax.algorithms.solo import solo
 from moon_jax.engine import state as state_lib
 from moon_jax.errors import UserError
 

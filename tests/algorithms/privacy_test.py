@@ -12,15 +12,15 @@ from scipy import stats
 
 import federation
 from federation import assert_trees_close
+from federation import fedavg
 from federation import Federation
+from federation import fednova
+from federation import scaffold
 from moon_jax.algorithms import accounting
 from moon_jax.algorithms import privacy
 from moon_jax.algorithms import registry
 from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Message
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fednova import fednova
-from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 

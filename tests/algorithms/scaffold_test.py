@@ -11,8 +11,8 @@ from federation import HPARAMS
 from federation import IMAGES
 from federation import LABELS
 from federation import NUM_CLASSES
+from federation import scaffold
 from federation import SIZES
-from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.errors import UserError
 
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0), (1, 2, 3, 4)]

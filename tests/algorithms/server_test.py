@@ -10,13 +10,13 @@ import pytest
 
 from federation import assert_trees_close
 from federation import copied
+from federation import fedavg
 from federation import Federation
 from moon_jax.algorithms import base
 from moon_jax.algorithms import privacy
 from moon_jax.algorithms import registry
 from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Message
-from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.config import Config
 
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]

@@ -5,10 +5,10 @@ import types
 import jax
 import numpy as np
 
+from federation import fedavg
 from federation import Federation
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.moon import moon
-from moon_jax.algorithms.solo import solo
+from federation import moon
+from federation import solo
 from moon_jax.engine import client_store
 from moon_jax.engine import schedule
 

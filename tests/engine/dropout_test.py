@@ -12,14 +12,14 @@ from federation import ALL
 from federation import assert_trees_close
 from federation import BATCH
 from federation import copied
+from federation import fedavg
 from federation import Federation
 from federation import HPARAMS
 from federation import IMAGES
 from federation import LABELS
+from federation import moon
 from federation import NUM_CLASSES
 import moon_jax as mj
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.moon import moon
 from moon_jax.distributed import devices
 from moon_jax.engine import state as state_lib
 

@@ -8,15 +8,15 @@ import pytest
 from federation import ALL
 from federation import assert_trees_close
 from federation import copied
+from federation import fedavg
 from federation import Federation
+from federation import fednova
 from federation import jobs_of
+from federation import l2
 from federation import linear_model
+from federation import moon
+from federation import scaffold
 from federation import SIZES
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fednova import fednova
-from moon_jax.algorithms.l2 import l2
-from moon_jax.algorithms.moon import moon
-from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.algorithms.server import momentum
 from moon_jax.algorithms.server import with_optimizer
 from moon_jax.engine import round as round_lib

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import tiny_federation
 
+from federation import fedavg
+from federation import fednova
 from federation import linear_model
+from federation import moon
 from federation import NUM_CLASSES
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fednova import fednova
-from moon_jax.algorithms.moon import moon
-from moon_jax.algorithms.scaffold import scaffold
+from federation import scaffold
+from federation import solo
 from moon_jax.algorithms.server import momentum
 from moon_jax.algorithms.server import with_optimizer
-from moon_jax.algorithms.solo import solo
 from moon_jax.simulation.simulation import Simulation
 
 _PARAMS = 4 * (4 * NUM_CLASSES + NUM_CLASSES)  # bytes of weights and biases

@@ -9,8 +9,8 @@ import pytest
 import tiny_federation
 
 import federation as federation_lib
+from federation import solo
 from moon_jax import models
-from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config
 from moon_jax.data import augment
 from moon_jax.data import sources
