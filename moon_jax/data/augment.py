@@ -54,9 +54,6 @@ def crop_flip(images_BHWC: jax.Array, offset_B2: jax.Array,
     images_BHWC: images.
     offset_B2: int, shift of the crop in pixels, rows and columns.
     flip_B: bool, whether to flip the image after the crop.
-
-  Returns:
-    Images of the same shape and dtype.
   """
   b, h, w, _ = images_BHWC.shape
   down_1H, across_1W = jnp.arange(h)[None], jnp.arange(w)[None]
@@ -69,19 +66,9 @@ def crop_flip(images_BHWC: jax.Array, offset_B2: jax.Array,
 
 def crop_flip_rotate(images_BHWC: jax.Array, offset_B2: jax.Array,
                      flip_B: jax.Array, angle_B: jax.Array) -> jax.Array:
-  """Crops zero-padded images, flips them horizontally and rotates them.
+  """Crops images, flips them and rotates them; see `crop_flip`.
 
-  The index of each output pixel is mapped back through rotation, flip and crop
-  to an input pixel.
-
-  Args:
-    images_BHWC: images.
-    offset_B2: int, shift of the crop in pixels, rows and columns.
-    flip_B: bool, whether to flip the image after the crop.
-    angle_B: rotation after the flip in degrees, counterclockwise.
-
-  Returns:
-    Images of the same shape and dtype; pixels outside of the input are 0.
+  Pixels outside of the input are 0. `angle_B` is in degrees, counterclockwise.
   """
   b, h, w, _ = images_BHWC.shape
   angle_B11 = jnp.deg2rad(angle_B)[:, None, None]
@@ -124,9 +111,6 @@ def add_noise(key: jax.Array, inputs: jax.Array,
     inputs: normalized inputs, float [B, ..., C].
     std_BC: standard deviation per example and channel or feature, or [B, 1] to
       share it over channels.
-
-  Returns:
-    Noisy inputs of the same shape.
   """
   noise = jax.random.normal(jax.random.fold_in(key, _NOISE), inputs.shape)
   b, c = std_BC.shape

@@ -53,8 +53,7 @@ def hold_out(clients: Sequence[np.ndarray], fraction: float,
     seed: seed of the draws, 0 to 2**32 - 1.
 
   Returns:
-    For each client the examples that it trains on, and the held-out examples.
-    Both keep the order of `clients`.
+    The examples of each client to train on, and those held out, in order.
 
   Examples:
     >>> clients, tests = hold_out([np.arange(10), np.arange(10, 12)], 0.2, 0)
@@ -77,13 +76,9 @@ def hold_out(clients: Sequence[np.ndarray], fraction: float,
 
 def natural(clients: Sequence[np.ndarray], train_clients: np.ndarray,
             test_clients: np.ndarray) -> ClientTests:
-  """Returns the test examples of each natural client.
+  """Returns the test examples of each client of `moon_jax.partition.natural`.
 
-  Args:
-    clients: for each client the indices of its training examples, as
-      `moon_jax.partition.natural` returns them.
-    train_clients: `Dataset.train_clients`.
-    test_clients: `Dataset.test_clients`.
+  The other arguments are those fields of the `Dataset`.
   """
   ids = train_clients[[indices[0] for indices in clients]]
   order = np.argsort(test_clients, kind='stable')
@@ -96,11 +91,6 @@ def natural(clients: Sequence[np.ndarray], train_clients: np.ndarray,
 def make(config: Config, dataset: Dataset, clients: Sequence[np.ndarray]
          ) -> tuple[Sequence[np.ndarray], ClientTests | None]:
   """Returns the clients' training examples and the configured held-out data.
-
-  Args:
-    config: the configuration.
-    dataset: the data set.
-    clients: for each client the indices of its examples.
 
   Raises:
     UserError: if no client has enough examples, or the data set already has

@@ -14,10 +14,7 @@ _DROPOUT = 1  # separates this random stream from the shuffles of a client
 
 
 def make(config: Config) -> list[list[int]]:
-  """Returns the clients of each round, from --cohorts_file or sampled.
-
-  Returns:
-    `config.num_rounds` lists of clients, or all rounds of the file.
+  """Returns the clients of `num_rounds` rounds, or all of --cohorts_file.
 
   Raises:
     UserError: if --cohorts_file cannot be read or is invalid.
@@ -34,16 +31,7 @@ def sample(num_clients: int, cohort_size: int, num_rounds: int,
 
   The cohorts equal those of the released code of MOON: one call of
   `random.sample` per round on a generator that is seeded once. If all clients
-  take part, they are in ascending order.
-
-  Args:
-    num_clients: number of clients.
-    cohort_size: number of clients per round.
-    num_rounds: number of rounds.
-    seed: seed of Python's generator.
-
-  Returns:
-    The clients of each round, numbered from 0.
+  take part, they are in ascending order. Clients are numbered from 0.
   """
   if cohort_size == num_clients:
     return [list(range(num_clients))] * num_rounds
@@ -58,14 +46,6 @@ def read(path: str, num_clients: int, num_rounds: int) -> list[list[int]]:
   The clients of a line are separated by blanks or commas. A # starts a comment.
   Empty lines are ignored. The file may hold more than `num_rounds` rounds, so
   that a run can be extended.
-
-  Args:
-    path: path of the file.
-    num_clients: number of clients; clients are numbered from 0.
-    num_rounds: smallest number of rounds that the file must hold.
-
-  Returns:
-    The clients of each round in the file.
 
   Raises:
     UserError: if the file cannot be read, or a line is invalid.
@@ -112,13 +92,9 @@ def text_of(cohorts: Iterable[list[int]]) -> str:
 
 
 def is_lost(rate: float, seed: int, round_index: int, client: int) -> bool:
-  """Returns whether a client drops out of a round.
+  """Returns whether a client drops out of a round, with the probability `rate`.
 
-  Args:
-    rate: probability of dropping out.
-    seed: seed of the run.
-    round_index: round, from 0.
-    client: client, from 0.
+  Rounds and clients are numbered from 0.
   """
   if rate == 0:
     return False

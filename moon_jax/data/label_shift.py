@@ -16,6 +16,13 @@ https://arxiv.org/abs/2006.04088, for the groups).
 
 Random numbers are NumPy's, seeded with (seed, client or group, 0, purpose), so
 those of a client do not depend on the number of clients.
+
+Arguments that several functions share:
+
+  labels       classes of the training examples, int [N], from 0
+  clients      for each client the indices of its examples; disjoint
+  num_classes  K
+  seed         seed of all draws
 """
 
 from collections.abc import Sequence
@@ -35,11 +42,7 @@ def configured(config: Config, dataset: Dataset,
                clients: Sequence[np.ndarray]) -> np.ndarray:
   """Returns the labels of the training examples, shifted as configured.
 
-  Args:
-    config: the configuration: label_noise, label_noise_form, concept_shift.
-    dataset: the data set.
-    clients: for each client the indices of its examples, those that it holds
-      out included.
+  `clients` have the examples that they will hold out, too.
 
   Raises:
     UserError: if clients share examples, or there are too few classes.
@@ -81,14 +84,7 @@ def noise_rates(num_clients: int, rate: float, form: str) -> np.ndarray:
 
 def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],
           rates: Sequence[float], num_classes: int, seed: int) -> np.ndarray:
-  """Returns labels of which some are replaced by another class.
-
-  Args:
-    labels: classes of the training examples, int [N], from 0.
-    clients: for each client the indices of its examples; disjoint.
-    rates: for each client the probability that a label is replaced.
-    num_classes: K, at least 2.
-    seed: seed of all draws.
+  """Returns labels, replaced by another class with the `rates` of the clients.
 
   Raises:
     UserError: if there is one class only.
@@ -141,13 +137,6 @@ def permutations(num_groups: int, num_classes: int, seed: int) -> np.ndarray:
 def permuted(labels: np.ndarray, clients: Sequence[np.ndarray],
              num_groups: int, num_classes: int, seed: int) -> np.ndarray:
   """Returns labels permuted differently in each group of clients.
-
-  Args:
-    labels: classes of the training examples, int [N], from 0.
-    clients: for each client the indices of its examples; disjoint.
-    num_groups: number of groups (`groups`).
-    num_classes: K.
-    seed: seed of the permutations.
 
   Raises:
     UserError: if there are fewer permutations than groups.

@@ -5,15 +5,21 @@ the client's examples. `iid`, `dirichlet` and `quantity` return exactly the
 indices that the released code of MOON and NIID-Bench draws from numpy's legacy
 generator, so results are comparable with published ones.
 
-`seed` is always the seed of `numpy.random.RandomState`, 0 to 2**32 - 1.
+Arguments that several functions share:
+
+  labels        classes of the training examples, int array [N], from 0
+  num_examples  number of training examples N
+  num_clients   number of clients
+  seed          seed of all draws, of `numpy.random.RandomState`: 0 to 2**32 - 1
 """
 
 from collections.abc import Sequence
+from numbers import Real
+from typing import Any
 
 import numpy as np
 
 from moon_jax.data import clients as clients_lib
-from moon_jax.data import partition_checks
 from moon_jax.data.clients import Clients
 from moon_jax.errors import UserError
 
@@ -24,19 +30,11 @@ _MAX_TRIES = 1000
 def iid(num_examples: int, num_clients: int, seed: int) -> Clients:
   """Splits a random permutation into parts of equal size, up to one example.
 
-  Args:
-    num_examples: number of training examples.
-    num_clients: number of clients.
-    seed: seed of the permutation.
-
-  Returns:
-    The indices of each client's examples.
-
   Raises:
     UserError: if there are more clients than examples.
   """
-  partition_checks.check_num_clients(num_clients, num_examples, 1)
-  order = partition_checks.random(seed).permutation(num_examples)
+  _check_num_clients(num_clients, num_examples, 1)
+  order = _random(seed).permutation(num_examples)
   return Clients(order, clients_lib.equal_sizes(num_examples, num_clients))
 
 
@@ -52,13 +50,10 @@ def dirichlet(labels: np.ndarray, num_clients: int, beta: float,
   al., ICDE 2022, https://arxiv.org/abs/2102.02079.
 
   Args:
-    labels: classes of the training examples, int array [N], from 0.
-    num_clients: number of clients.
+    labels: see the module.
+    num_clients: see the module.
     beta: concentration, above 0. Smaller values give fewer classes per client.
-    seed: seed of all draws.
-
-  Returns:
-    The indices of each client's examples, shuffled.
+    seed: see the module.
 
   Raises:
     UserError: if 1,000 tries give no such split.
@@ -69,10 +64,10 @@ def dirichlet(labels: np.ndarray, num_clients: int, beta: float,
     >>> [len(indices) for indices in clients]
     [190, 226, 177, 213, 194]
   """
-  labels = partition_checks.labels(labels)
-  partition_checks.check_num_clients(num_clients, len(labels), MIN_EXAMPLES)
-  partition_checks.check_beta(beta)
-  random = partition_checks.random(seed)
+  labels = _labels(labels)
+  _check_num_clients(num_clients, len(labels), MIN_EXAMPLES)
+  _check_beta(beta)
+  random = _random(seed)
   members = [np.flatnonzero(labels == k) for k in range(labels.max() + 1)]
   for _ in range(_MAX_TRIES):
     draw = _draw_dirichlet(random, members, num_clients, beta)
@@ -115,21 +110,14 @@ def quantity(num_examples: int, num_clients: int, beta: float,
   drawn again until each client has at least `MIN_EXAMPLES` examples. Source:
   quantity skew of Li et al., ICDE 2022, https://arxiv.org/abs/2102.02079.
 
-  Args:
-    num_examples: number of training examples.
-    num_clients: number of clients.
-    beta: concentration, above 0. Smaller values give more unequal sizes.
-    seed: seed of all draws.
-
-  Returns:
-    The indices of each client's examples.
+  Smaller values of the concentration `beta`, above 0, give more unequal sizes.
 
   Raises:
     UserError: if 1,000 tries give no such split.
   """
-  partition_checks.check_num_clients(num_clients, num_examples, MIN_EXAMPLES)
-  partition_checks.check_beta(beta)
-  random = partition_checks.random(seed)
+  _check_num_clients(num_clients, num_examples, MIN_EXAMPLES)
+  _check_beta(beta)
+  random = _random(seed)
   order = random.permutation(num_examples)
   for _ in range(_MAX_TRIES):
     p = random.dirichlet(np.repeat(beta, num_clients))
@@ -148,21 +136,13 @@ def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
   al., AISTATS 2017, section 3, https://arxiv.org/abs/1602.05629: most clients
   have two classes.
 
-  Args:
-    labels: classes of the training examples, int array [N], from 0.
-    num_clients: number of clients.
-    shards_per_client: number of shards per client.
-    seed: seed of the assignment.
-
-  Returns:
-    The indices of each client's examples.
-
   Raises:
     UserError: if there are more shards than examples.
   """
-  labels = partition_checks.labels(labels)
-  partition_checks.check_num_clients(num_clients, len(labels), 1)
-  partition_checks.check_shards_per_client(shards_per_client)
+  labels = _labels(labels)
+  _check_num_clients(num_clients, len(labels), 1)
+  _check_integer(
+      'shards_per_client', shards_per_client, 'McMahan et al. use 2')
   num_shards = num_clients * shards_per_client
   if num_shards > len(labels):
     raise UserError(
@@ -170,7 +150,7 @@ def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
         f'{shards_per_client} must be at most the {len(labels)} training '
         f'examples, got {num_shards} shards; lower one of them')
   sizes = clients_lib.equal_sizes(len(labels), num_shards)
-  order = partition_checks.random(seed).permutation(num_shards)
+  order = _random(seed).permutation(num_shards)
   return Clients(
       clients_lib.gather(np.argsort(labels, kind='stable'),
                          (np.cumsum(sizes) - sizes)[order], sizes[order]),
@@ -187,11 +167,8 @@ def natural(client_of_example: np.ndarray | None, num_clients: int,
   Args:
     client_of_example: client of each training example, int array [N], from 0
       (`Dataset.train_clients`); None if the data set has no clients.
-    num_clients: number of clients.
-    seed: seed of the draw.
-
-  Returns:
-    The indices of each client's examples.
+    num_clients: see the module.
+    seed: see the module.
 
   Raises:
     UserError: if the data set has no clients or fewer than `num_clients`.
@@ -201,11 +178,11 @@ def natural(client_of_example: np.ndarray | None, num_clients: int,
         '--partition=natural needs a data set that assigns each example to a '
         'client, such as --dataset=shakespeare or npz with client_train; choose'
         ' another --partition, such as dirichlet')
-  client_of_example = partition_checks.labels(
+  client_of_example = _labels(
       client_of_example, 'client_of_example must be the clients',
       'data.train_clients')
-  partition_checks.check_num_clients(num_clients, len(client_of_example), 0)
-  random = partition_checks.random(seed)
+  _check_num_clients(num_clients, len(client_of_example), 0)
+  random = _random(seed)
   order = np.argsort(client_of_example, kind='stable')
   starts = np.flatnonzero(np.diff(
       client_of_example[order], prepend=client_of_example.min() - 1))
@@ -246,3 +223,51 @@ def _no_split_error(beta, num_clients, num_examples):
       f'--beta={beta} gave no split in {_MAX_TRIES} tries where each of '
       f'--num_clients={num_clients} clients has at least {MIN_EXAMPLES} of the '
       f'{num_examples} examples; raise --beta or lower --num_clients')
+
+
+# Checks of the arguments, since users call these functions.
+
+
+def _check_integer(name: str, value: Any, remedy: str) -> None:
+  if not isinstance(value, int | np.integer) or value < 1:
+    shown = (f'{type(value).__name__} of {len(value)}'
+             if hasattr(value, '__len__') else repr(value))
+    raise UserError(
+        f'{name} must be an integer of at least 1; got {shown}. {remedy}')
+
+
+def _labels(labels: Any, what: str = 'labels must be the classes',
+            remedy: str = 'data.train_labels') -> np.ndarray:
+  labels = np.asarray(labels)
+  if labels.ndim != 1 or labels.dtype.kind not in 'iu':
+    raise UserError(
+        f'{what} of the training examples, integers [N]; got {labels.dtype} '
+        f'{list(labels.shape)}. Pass {remedy}')
+  return labels
+
+
+def _random(seed: int) -> np.random.RandomState:
+  if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not (
+      0 <= seed < 2**32):
+    raise UserError('seed must be an integer from 0 to 2**32 - 1, which makes '
+                    f'the partition repeatable; got {seed!r}. seed=0 is usual')
+  return np.random.RandomState(seed)
+
+
+def _check_beta(beta: float) -> None:
+  if not isinstance(beta, Real) or not beta > 0:
+    raise UserError(f'beta must be a number above 0; got {beta!r}. The paper '
+                    'uses beta=0.5; smaller values are more uneven')
+
+
+def _check_num_clients(num_clients: int, num_examples: int,
+                       min_examples: int) -> None:
+  for name, value in ('num_clients', num_clients), (
+      'num_examples', num_examples):
+    _check_integer(name, value, 'Pass num_clients=10, and '
+                   'len(data.train_labels) for num_examples')
+  if num_clients * min_examples > num_examples:
+    raise UserError(
+        f'--num_clients={num_clients} is too many for {num_examples} training '
+        f'examples, as each client needs at least {min_examples}; lower '
+        f'--num_clients to {num_examples // min_examples} or less')

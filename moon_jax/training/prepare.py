@@ -17,7 +17,7 @@ from moon_jax.config import is_user_code
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import cohort
 from moon_jax.data import sources
-from moon_jax.data import user_partition
+from moon_jax.data import split
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import processes
@@ -126,7 +126,7 @@ def inputs_of(config: Config) -> dict[str, str]:
             for name, content in inputs.items()}
   if config.partition_file:  # the bytes of equal npz files may differ
     hashes['partition_file'] = fingerprint(
-        user_partition.read(config.partition_file, config.num_clients))
+        split.read_file(config.partition_file, config.num_clients))
   return hashes
 
 

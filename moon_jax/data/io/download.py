@@ -1,10 +1,10 @@
 """Downloads published archives, with checksum, resuming and progress.
 
-pooch verifies the checksum and moves the file into place atomically.
-`ResumingDownloader` adds resuming of interrupted downloads.
+pooch verifies the checksum and moves the file into place atomically; resuming
+of interrupted downloads is added.
 """
 
-import contextlib
+import functools
 import os
 import pathlib
 import shutil
@@ -16,50 +16,38 @@ _TIMEOUT = (4, 20)  # seconds: to connect, and between two pieces of data
 _CHUNK = 2**18  # bytes
 
 
-class ResumingDownloader:
-  """A pooch downloader that saves partial data in `NAME.part` and resumes."""
+def _download(url, output_file, pooch, part):
+  """A downloader of pooch that saves partial data in `part` and resumes."""
+  import requests
 
-  def __init__(self, part: pathlib.Path, has_progress: bool = True):
-    self.part = part
-    self.has_progress = has_progress
-
-  def __call__(self, url, output_file, pooch):
-    import requests
-
-    offset = self.part.stat().st_size if self.part.exists() else 0
-    headers = {'Range': f'bytes={offset}-'} if offset else {}
-    with requests.get(
-        url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
-      if response.status_code == 416:  # the .part file is complete
-        shutil.move(self.part, output_file)
-        return
-      response.raise_for_status()
-      if response.status_code != 206:  # the server sends the whole file
-        offset = 0
-      num_left = int(response.headers.get('content-length', 0))
-      with (open(self.part, 'ab' if offset else 'wb') as out,
-            self._progress(offset, num_left) as advance):
-        for chunk in response.iter_content(_CHUNK):
-          out.write(chunk)
-          advance(len(chunk))
-    if num_left and self.part.stat().st_size < offset + num_left:
-      raise requests.ConnectionError(
-          f'the connection broke after {self.part.stat().st_size} bytes')
-    shutil.move(self.part, output_file)
-
-  def _progress(self, offset: int, num_left: int):
-    if not self.has_progress:
-      return contextlib.nullcontext(lambda count: None)
+  offset = part.stat().st_size if part.exists() else 0
+  headers = {'Range': f'bytes={offset}-'} if offset else {}
+  with requests.get(
+      url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+    if response.status_code == 416:  # the .part file is complete
+      shutil.move(part, output_file)
+      return
+    response.raise_for_status()
+    if response.status_code != 206:  # the server sends the whole file
+      offset = 0
+    num_left = int(response.headers.get('content-length', 0))
     # The server may send no content-length.
     total = offset + num_left if num_left else 0
-    title = f'downloading {self.part.stem}' + (
+    title = f'downloading {part.stem}' + (
         f', {total / 1e6:,.1f} MB' if total else '') + (
             f', from {offset / 1e6:,.1f} MB' if offset else '')
-    return progress.show_progress(title, total, 'B', offset)
+    with (open(part, 'ab' if offset else 'wb') as out,
+          progress.show_progress(title, total, 'B', offset) as advance):
+      for chunk in response.iter_content(_CHUNK):
+        out.write(chunk)
+        advance(len(chunk))
+  if num_left and part.stat().st_size < offset + num_left:
+    raise requests.ConnectionError(
+        f'the connection broke after {part.stat().st_size} bytes')
+  shutil.move(part, output_file)
 
 
-def fetch(url: str, checksum: str, directory: pathlib.Path,
-          has_progress: bool = True) -> pathlib.Path:
+def fetch(url: str, checksum: str, directory: pathlib.Path) -> pathlib.Path:
   """Downloads a file into `directory`, unless it is there, and checks it.
 
   Args:
@@ -67,7 +55,6 @@ def fetch(url: str, checksum: str, directory: pathlib.Path,
     checksum: md5 of the file in hexadecimal.
     directory: an existing directory. An interrupted download leaves a file
       NAME.part in it, from which the next call resumes.
-    has_progress: whether to show progress.
 
   Returns:
     The path of the file.
@@ -83,12 +70,12 @@ def fetch(url: str, checksum: str, directory: pathlib.Path,
     raise UserError(
         f'--data_dir={directory} must be writable to download {name} into it; '
         'name another directory')
-  downloader = ResumingDownloader(directory / f'{name}.part', has_progress)
   pooch.get_logger().setLevel('ERROR')
   try:
     return pathlib.Path(pooch.retrieve(
         url, f'md5:{checksum}', fname=name, path=directory,
-        downloader=downloader))
+        downloader=functools.partial(
+            _download, part=directory / f'{name}.part')))
   except (requests.RequestException, OSError) as error:
     raise UserError(
         f'--data_dir={directory} lacks {name}, and {url} could not be '

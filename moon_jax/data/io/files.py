@@ -1,6 +1,7 @@
 """Reads files from a directory or an archive.
 
-A reader is a function read(name) -> (path for messages, bytes).
+A reader is a function read(name) -> (path for messages, bytes), which raises
+UserError if a file is missing or damaged.
 """
 
 from collections.abc import Callable
@@ -70,9 +71,6 @@ def directory_reader(directory: pathlib.Path, remedy: str,
     directory: an existing directory.
     remedy: last sentence of error messages.
     suffixes: of file names, '' or '.gz'; the first existing file is read.
-
-  Returns:
-    A reader. It raises UserError if a file is missing or damaged.
   """
   def read(name):
     paths = [directory / f'{name}{suffix}' for suffix in suffixes]
@@ -101,9 +99,6 @@ def archive_reader(path: pathlib.Path, names: Container[str],
     path: path of the archive, which may be compressed.
     names: names of the files; each can be read once.
     remedy: last sentence of error messages.
-
-  Returns:
-    A reader. It raises UserError if a file is missing.
 
   Raises:
     UserError: if the archive is damaged.

@@ -20,9 +20,8 @@ _PREPARE = ("Prepare it with tfds.load('{name}', builder_kwargs={{"
 def find(root: pathlib.Path, name: str) -> pathlib.Path | None:
   """Returns the directory of the newest prepared version, or None.
 
-  Args:
-    root: a directory of prepared data sets, or the directory of one version.
-    name: name of the data set in tensorflow-datasets.
+  `root` is a directory of prepared data sets, or that of one version; `name` is
+  the data set's in tensorflow-datasets.
   """
   infos = sorted(root.glob(f'{name}/*/dataset_info.json'), key=_version)
   root_info = root / 'dataset_info.json'
@@ -31,18 +30,17 @@ def find(root: pathlib.Path, name: str) -> pathlib.Path | None:
   return infos[-1].parent if infos else None
 
 
-def _version(info: pathlib.Path) -> list[int]:
+def _version(info):
   """Returns the version as numbers; [] of an unfinished one, which is first."""
   numbers = info.parent.name.split('.')
   return [*map(int, numbers)] if all(n.isdecimal() for n in numbers) else []
 
 
-def _dataset_name(info: pathlib.Path) -> str | None:
-  """Returns the data set's name in a dataset_info.json, or None if invalid."""
+def _dataset_name(info):
   try:
     return json.loads(info.read_bytes())['name']
   except (OSError, ValueError, LookupError, TypeError, RecursionError):
-    return None
+    return None  # it is invalid
 
 
 def read(directory: pathlib.Path):

@@ -62,7 +62,6 @@ class _Columns(NamedTuple):
   client: str  # '' if examples have no clients
 
 
-
 def load(name: str, data_dir: str) -> Dataset:
   """Loads a data set and converts it with `from_huggingface`.
 
@@ -90,7 +89,7 @@ def load(name: str, data_dir: str) -> Dataset:
   splits = _read(name, place, data_dir, hub)
   source = f'--dataset={name}'
   dataset, columns = _convert(
-      splits, name=pathlib.PurePath(place).name, source=source, **options)
+      splits, pathlib.PurePath(place).name, source, **options)
   print(f'{source}: {columns.kind} from {", ".join(columns.inputs)}, '
         f'{dataset.num_classes} classes from {columns.label}' + (
             f', clients from {columns.client}' if columns.client else ''),
@@ -169,32 +168,36 @@ def from_huggingface(data: Any, *, input: str = '', label: str = '',
   Examples:
     >>> data = moon_jax.from_huggingface(datasets.load_dataset('mnist'))
   """
-  return _convert(data, input, label, client, train, test, test_fraction, size,
-                  length, name)[0]
+  return _convert(
+      data, name, 'data', train=train, test=test, test_fraction=test_fraction,
+      size=size, length=length, input=input, label=label, client=client)[0]
 
 
-def _convert(data, input='', label='', client='', train='', test='',
-             test_fraction=0., size=0, length=_LENGTH, name='',
-             source='data') -> tuple[Dataset, _Columns]:
+def _convert(data, name, source, *, train='', test='', test_fraction=0.,
+             size=0, length=_LENGTH, **columns) -> tuple[Dataset, _Columns]:
   """Returns the data set, and the columns that it was read from.
 
   `source` begins error messages; the other arguments are those of
   `from_huggingface`.
   """
   train_rows, test_rows = _splits(source, data, train, test, test_fraction)
-  columns = _detect(train_rows.features, source, input, label, client)
+  columns = _detect(train_rows.features, source, **columns)
   if missing := {*columns.inputs, columns.label} - {*test_rows.features}:
     raise UserError(f'{source}: the test split must have the columns of the '
                     f'training split, lacks {", ".join(sorted(missing))}')
-  loaded = _inputs(source, train_rows, test_rows, columns, size, length)
-  loaded |= _labels(source, train_rows, test_rows, columns.label)
-  if columns.client:
-    for part, rows in ('train', train_rows), ('test', test_rows):
-      if columns.client in rows.features:
-        loaded[f'client_{part}'] = _values(rows, columns.client)
-    if 'client_test' in loaded and not np.isin(
-        loaded['client_test'], loaded['client_train']).all():
-      del loaded['client_test']  # test examples of clients without training
+  loaded = _labels(source, train_rows, test_rows, columns.label)
+  encode = _reader(source, train_rows, columns, size, length)
+  for part, rows in ('train', train_rows), ('test', test_rows):
+    loaded[f'x_{part}'] = encode(rows)
+    if columns.client in rows.features:
+      loaded[f'client_{part}'] = _values(rows, columns.client)
+  if columns.kind == 'table':
+    std = loaded['x_train'].std(0)
+    loaded |= {'mean': loaded['x_train'].mean(0),
+               'std': np.where(std > 0, std, 1)}
+  if 'client_test' in loaded and not np.isin(
+      loaded['client_test'], loaded['client_train']).all():
+    del loaded['client_test']  # test examples of clients without training
   return arrays.to_dataset(name, source, loaded), columns
 
 
@@ -232,24 +235,35 @@ def _splits(source, data, train, test, test_fraction):
   return splits[train], splits[test]
 
 
-def _inputs(source, train, test, columns, size, length) -> dict[str, Any]:
-  """Returns x_train and x_test, and mean and std of a table."""
+def _reader(source, train, columns, size, length) -> Callable:
+  """Returns a function from rows to inputs."""
   column = columns.inputs[0]
   if columns.kind == 'images':
-    return {f'x_{part}': _images(rows, column, source, size)
-            for part, rows in (('train', train), ('test', test))}
-  if columns.kind == 'text':
-    texts = [[text or '' for text in rows.select_columns([column])[:][column]]
-             for rows in (train, test)]
-    encode = _encoder(texts[0], length)
-    return {'x_train': encode(texts[0]), 'x_test': encode(texts[1])}
+    return lambda rows: _images(rows, column, source, size)
   if columns.kind == 'arrays':
-    return {'x_train': _values(train, column),
-            'x_test': _values(test, column)}
-  x_train = _table(train, columns.inputs)
-  std = x_train.std(0)
-  return {'x_train': x_train, 'x_test': _table(test, columns.inputs),
-          'mean': x_train.mean(0), 'std': np.where(std > 0, std, 1)}
+    return lambda rows: _values(rows, column)
+  if columns.kind == 'table':
+    return lambda rows: np.stack(
+        [_values(rows, name).astype(np.float32) for name in columns.inputs], 1)
+  texts = lambda rows: [
+      text or '' for text in rows.select_columns([column])[:][column]]
+  code = {c: i for i, c in enumerate(sorted(set().union(*texts(train))), 1)}
+  return lambda rows: _tokens(texts(rows), code, length)
+
+
+def _tokens(texts, code, length):
+  """Returns texts as int32 [N, length].
+
+  Characters without a code are 0. Longer texts are cut at the end and shorter
+  ones padded with 0 at the start, since networks use the output at the last
+  token.
+  """
+  tokens_NT = np.zeros((len(texts), length), np.int32)
+  for i, text in enumerate(texts):
+    tokens = [code.get(c, 0) for c in text[:length]]
+    if tokens:
+      tokens_NT[i, -len(tokens):] = tokens
+  return tokens_NT
 
 
 def _labels(source, train, test, column) -> dict[str, Any]:
@@ -274,24 +288,14 @@ def _labels(source, train, test, column) -> dict[str, Any]:
           'class_names': classes.astype(str)}
 
 
-def _detect(features: Any, source: str, inputs: str, label: str,
-           client: str) -> _Columns:
+def _detect(features, source, input='', label='', client='') -> _Columns:
   """Returns the columns of the given names, or those that the features suggest.
 
-  Args:
-    features: `datasets.Features`, column -> feature.
-    source: of the data set; error messages begin with it.
-    inputs: name of the input column; '' detects it.
-    label: name of the label column; '' detects it.
-    client: name of the column with the client of each example; '' detects it,
-      'none' ignores it.
-
-  Raises:
-    UserError: if a column does not exist or none can be detected.
+  `client='none'` ignores the column of clients.
   """
   kinds = {name: _kind(feature) for name, feature in features.items()}
   listed = ', '.join(f'{name} ({kind})' for name, kind in kinds.items())
-  for option, name in ('input', inputs), ('label', label), ('client', client):
+  for option, name in ('input', input), ('label', label), ('client', client):
     if name not in kinds and name not in ('', 'none' * (option == 'client')):
       raise UserError(f'{source}: {option}={name} must be a column; the '
                       f'columns are {listed}')
@@ -307,7 +311,7 @@ def _detect(features: Any, source: str, inputs: str, label: str,
           if name not in (label, client)}
   for kind in ('image', 'string', 'array'):
     found = [name for name in rest if rest[name] == kind and (
-        name == inputs or not inputs)]
+        name == input or not input)]
     if found:
       if len(found) > 1 and not _named(dict.fromkeys(found), _INPUTS):
         raise UserError(f'{source} has several {kind} columns; give input='
@@ -315,7 +319,7 @@ def _detect(features: Any, source: str, inputs: str, label: str,
       return _Columns({'image': 'images', 'string': 'text'}.get(kind, 'arrays'),
                      (_first(found, _INPUTS),), label, client)
   table = tuple(name for name, kind in rest.items() if kind == 'number'
-                and (name == inputs or not inputs))
+                and (name == input or not input))
   if not table:
     raise UserError(f'{source} has no column of images, text or numbers beside '
                     f'{label}; give input=COLUMN. The columns are {listed}')
@@ -346,19 +350,11 @@ def _first(found: Sequence[str], names: Sequence[str]) -> str:
               found[0] if found else '')
 
 
-def _images(rows: Any, column: str, source: str, size: int) -> np.ndarray:
+def _images(rows, column: str, source: str, size: int) -> np.ndarray:
   """Decodes a column of images to uint8 [N, H, W, C].
 
-  C is 1 if the first image is grayscale, and 3 otherwise.
-
-  Args:
-    rows: a `datasets.Dataset`.
-    column: name of the column.
-    source: of the data set, for messages.
-    size: height and width to resize to; 0 requires equal sizes.
-
-  Raises:
-    UserError: if an image is missing or has another size than the first.
+  C is 1 if the first image is grayscale, and 3 otherwise. `size` is the height
+  and width to resize to; 0 requires equal sizes.
   """
   decoded: np.ndarray = np.empty(0)
   with progress.show_progress(
@@ -389,33 +385,3 @@ def _values(rows: Any, column: str) -> np.ndarray:
   """Returns a column of numbers, strings or arrays as an array."""
   return np.asarray(
       rows.select_columns([column]).with_format('numpy')[:][column])
-
-
-def _table(rows: Any, columns: Sequence[str]) -> np.ndarray:
-  """Returns columns of numbers as features, float32 [N, F]."""
-  return np.stack(
-      [_values(rows, name).astype(np.float32) for name in columns], 1)
-
-
-def _encoder(texts: Sequence[str], length: int) -> Callable:
-  """Returns a function from N strings to tokens, int32 [N, length].
-
-  Tokens 1, 2, ... are the characters of `texts`, sorted; 0 is any other
-  character. Longer strings are cut at the end and shorter ones padded with 0 at
-  the start, since networks use the output at the last token.
-
-  Args:
-    texts: the training texts.
-    length: number of tokens.
-  """
-  code = {c: i for i, c in enumerate(sorted(set().union(*texts)), 1)}
-
-  def encode(strings):
-    tokens_NT = np.zeros((len(strings), length), np.int32)
-    for i, text in enumerate(strings):
-      tokens = [code.get(c, 0) for c in text[:length]]
-      if tokens:
-        tokens_NT[i, -len(tokens):] = tokens
-    return tokens_NT
-
-  return encode

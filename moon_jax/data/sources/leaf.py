@@ -66,10 +66,7 @@ def load_femnist(data_dir: str) -> Dataset:
 
 
 def load_shakespeare(data_dir: str) -> Dataset:
-  """Reads `data_dir`/train/*.json and `data_dir`/test/*.json.
-
-  The natural clients are the users, sorted by name. All users share one test
-  set.
+  """Reads Shakespeare. All users share one test set.
 
   Raises:
     UserError: if files are missing or invalid.
@@ -103,11 +100,7 @@ def _convert_text(user_data: _UserData) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _encode(text: str) -> np.ndarray:
-  """Returns the index of each character in `LETTERS`, int8.
-
-  Raises:
-    ValueError: if a character is not in `LETTERS`.
-  """
+  """Returns the index of each character in `LETTERS`, int8."""
   codes = _CODES[np.frombuffer(text.encode('latin1'), np.uint8)]
   if len(codes) and codes.min() < 0:
     raise ValueError('characters must be among the 80 of LEAF, got '
@@ -133,11 +126,7 @@ def _convert_images(user_data: _UserData) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _examples(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns images, uint8 [n, 28, 28, 1], and labels of a client.
-
-  Raises:
-    ValueError: if shapes, pixels or labels are not those of FEMNIST.
-  """
+  """Returns images, uint8 [n, 28, 28, 1], and labels of a client."""
   if x.dtype.kind not in 'iuf' or x.shape[1:] != (_SIZE**2,):
     raise ValueError(f'images must have {_SIZE}x{_SIZE} = {_SIZE**2} numbers; '
                      f'got {x.dtype} {list(x.shape)}')
@@ -169,12 +158,9 @@ def _load(data_dir: str, dataset: str, remedy: str,
     unit: of the last axis of inputs, for messages.
 
   Returns:
-    x_train, y_train, client_train, x_test and y_test, and client_test if the
-    users of all test examples have training examples
-    (`moon_jax.data.sources.arrays`). Files and users keep their order.
-
-  Raises:
-    UserError: naming the file, and the user if one is to blame.
+    The arrays of `moon_jax.data.sources.arrays`, with client_test if the users
+    of all test examples have training examples. Files and users keep their
+    order.
   """
   root = pathlib.Path(data_dir).expanduser()
   found = {part: sorted((root / part).glob('*.json'))

@@ -58,7 +58,7 @@ def server():
 
 def test_complete_file(server, tmp_path):
   url, _, _ = server
-  path = download.fetch(url, MD5, tmp_path, has_progress=False)
+  path = download.fetch(url, MD5, tmp_path)
   assert path.read_bytes() == CONTENT
   assert [p.name for p in tmp_path.iterdir()] == ['file.bin']
 
@@ -67,12 +67,12 @@ def test_an_interrupted_download_resumes(server, tmp_path):
   url, stop, requests = server
   stop.append(300_000)
   with pytest.raises(UserError, match='could not be downloaded'):
-    download.fetch(url, MD5, tmp_path, has_progress=False)
+    download.fetch(url, MD5, tmp_path)
   part = tmp_path / 'file.bin.part'
   offset = part.stat().st_size
   assert 0 < offset <= 300_000
   assert download.fetch(
-      url, MD5, tmp_path, has_progress=False).read_bytes() == CONTENT
+      url, MD5, tmp_path).read_bytes() == CONTENT
   assert requests == [0, offset]
   assert not part.exists()
 
@@ -110,7 +110,7 @@ def test_a_complete_part_file_is_used(server, tmp_path):
 def test_a_wrong_checksum_leaves_no_file(server, tmp_path):
   url, _, _ = server
   with pytest.raises(UserError, match='does not have the expected md5'):
-    download.fetch(url, '0' * 32, tmp_path, has_progress=False)
+    download.fetch(url, '0' * 32, tmp_path)
   assert not list(tmp_path.iterdir())
 
 
@@ -121,7 +121,7 @@ def test_a_missing_server_raises_soon(tmp_path):
   start = time.monotonic()
   with pytest.raises(UserError, match=f'--data_dir={tmp_path}.*copy it into'):
     download.fetch(
-        f'http://127.0.0.1:{port}/f', MD5, tmp_path, has_progress=False)
+        f'http://127.0.0.1:{port}/f', MD5, tmp_path)
   assert time.monotonic() - start < 10
 
 
