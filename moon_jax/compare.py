@@ -6,19 +6,21 @@ sample standard deviation. docs/looking_at_runs.md describes the output.
 """
 
 import argparse
+from collections.abc import Sequence
 import csv
 import pathlib
 import statistics
 import sys
-import textwrap
 
 from moon_jax.cli import file_command
 from moon_jax.errors import UserError
+from moon_jax.inspect import aligned
+from moon_jax.inspect import WIDTH
+from moon_jax.inspect import wrapped
 from moon_jax.report import groups as groups_lib
-from moon_jax.results import cells
+from moon_jax.report.groups import Arm
 from moon_jax.results import read
 from moon_jax.results import stats
-from moon_jax.results.cells import WIDTH
 from moon_jax.view import curves
 from moon_jax.view import screen
 
@@ -52,17 +54,22 @@ def _compare(arguments: argparse.Namespace) -> None:
   runs = _read(arguments.runs)
   groups = groups_lib.of_runs(runs)
   if not all(read.is_run(path) for path in arguments.runs):
-    groups = groups_lib.by_settings(groups)
+    # The names of directories end with hashes: their order means nothing.
+    groups.sort(key=lambda arm: [*map(_by_value, arm.settings.values())])
   if len(groups) > _MAX_GROUPS:
     raise UserError(f'runs must differ in at most {_MAX_GROUPS} combinations of'
                     f' settings, got {len(groups)}; name fewer runs')
-  base = groups_lib.named_baseline(groups, arguments.baseline)
+  base = _baseline(groups, arguments.baseline)
   target = arguments.target
   if target is None and base.runs:
     target = statistics.fmean(
         run.values('test_accuracy')[-1] for run in base.runs.values())
   is_unicode = 'utf' in (sys.stdout.encoding or '').lower()
-  text = _text(runs, groups, base, target, is_unicode)
+  parts = [_common(runs, groups), _table(groups, target),
+           _differences(groups, base), _curves(groups, is_unicode),
+           _notes(groups)]
+  text = '\n\n'.join('\n'.join(
+      row for line in part for row in wrapped(line)) for part in parts if part)
   print(text if is_unicode else text.replace('±', '+-').replace('–', '-'))
   if arguments.csv:
     _write_csv(arguments.csv, runs, groups, target)
@@ -70,9 +77,11 @@ def _compare(arguments: argparse.Namespace) -> None:
   if arguments.plot:
     from moon_jax.results import figures
 
-    figures.draw_arms([(f'{mark}  {found.label}', found.curves() / 100)
-                       for mark, found in zip(curves.MARKS, groups)],
-                      arguments.plot)
+    figures.save_curves([
+        figures.Line(f'{mark}  {found.label} (n={len(found.runs)})',
+                     found.settings.get('algorithm', 'moon'), found.curves())
+        for mark, found in zip(curves.MARKS, groups)], 'test accuracy, %',
+                        arguments.plot)
     print(f'plot: {arguments.plot}', file=sys.stderr)
 
 
@@ -82,53 +91,63 @@ def _read(arguments):
   for path in read.find(arguments):
     try:
       run = read.read(path)
+      if not run.series('test_accuracy'):
+        raise UserError(f'{path} has no accuracy yet ({run.state.kind})')
+      runs.append(run)
     except UserError as error:
       print(f'left out: {error}', file=sys.stderr)
-      continue
-    if run.series('test_accuracy'):
-      runs.append(run)
-    else:
-      print(f'left out: {path} has no accuracy yet ({run.state.kind})',
-            file=sys.stderr)
   if not runs:
     raise UserError('there must be a run with an accuracy, got none; wait for '
                     'a first round, or name other directories')
   return runs
 
 
-def _text(runs, groups, base, target, is_unicode):
-  datasets = sorted({run.config['dataset'] for run in runs})
-  lines = [_common(runs[0], len(runs), groups)]
-  if len(datasets) > 1:
-    lines.append([f'The runs have different data sets ({", ".join(datasets)}): '
-                  'their accuracies cannot be compared.'])
-  lines.append(_table(groups, target))
-  if len(groups) > 1:
-    lines.append(_differences(groups, base))
-  shown = []
-  for found in groups:
-    rounds, means, _ = stats.mean_curve(found.curves() / 100)
-    shown.append(list(zip(rounds.tolist(), means.tolist())))
-  lines += [['test accuracy', *curves.draw(
-      shown, WIDTH, 14, is_unicode)], _notes(groups)]
-  return '\n\n'.join('\n'.join(
-      row for line in part for row in (textwrap.wrap(
-          line, WIDTH, subsequent_indent='  ')
-                                       if len(line) > WIDTH else [line]))
-                     for part in lines if part)
+def _by_value(text):
+  """Returns a key that sorts numbers by their value, before other texts."""
+  try:
+    return 0, float(text), ''
+  except ValueError:
+    return 1, 0., text
 
 
-def _common(run, count, groups):
+def _baseline(groups: Sequence[Arm], name: str) -> Arm:
+  """Returns the arm that has a setting; by default fedavg, or the first arm.
+
+  Raises:
+    UserError: if not exactly one arm has the setting.
+  """
+  if not name:
+    return next((arm for arm in groups
+                 if arm.settings.get('algorithm') == 'fedavg'), groups[0])
+  matching = [arm for arm in groups if name in arm.label.split()
+              or name in arm.settings.values()]
+  if len(matching) != 1:
+    raise UserError(
+        f'--baseline={name} must be a setting of one group, got '
+        f'{len(matching)}; the groups are '
+        + '; '.join(arm.label for arm in groups))
+  return matching[0]
+
+
+def _members(found):
+  return [*found.runs.values(), *found.others]
+
+
+def _common(runs, groups):
   names = list(groups[0].settings)
-  same = [run.config[name] for name in ('dataset', 'algorithm', 'model')
+  same = [runs[0].config[name] for name in ('dataset', 'algorithm', 'model')
           if name not in names]
-  what = f' of {", ".join(same)}' if same else ''
-  differ = (f'differ in {", ".join(names)}' if names
-            else 'differ at most in their seeds')
-  return [f'{count} run{"s" * (count > 1)}{what}; '
-          + (f'they {differ}' if count > 1 else str(run.path)),
-          *(f'{curves.MARKS[i]}  {found.label}'
-            for i, found in enumerate(groups))]
+  what = f' of {", ".join(same)}' * bool(same)
+  differ = (f'they differ in {", ".join(names)}' if names
+            else 'they differ at most in their seeds')
+  lines = [f'{len(runs)} run{"s" * (len(runs) > 1)}{what}; '
+           + (differ if len(runs) > 1 else str(runs[0].path)),
+           *curves.legend([found.label for found in groups])]
+  if 'dataset' in names:
+    datasets = sorted({run.config['dataset'] for run in runs})
+    lines += ['', f'The runs have different data sets ({", ".join(datasets)}): '
+              'their accuracies cannot be compared.']
+  return lines
 
 
 def _table(groups, target):
@@ -137,19 +156,21 @@ def _table(groups, target):
   for mark, found in zip(curves.MARKS, groups):
     counted = list(found.runs.values())
     times = [run.endpoints() for run in counted]
+    of = lambda name: [time[name] for time in times if name in time]
+    lengths = [len(run.lines) for run in counted]
     rows.append([
-        mark + ('' if _has_finished(found) else '*'),
-        f'{len(counted)}' + f'/{len(counted) + len(found.others)}' * bool(
-            found.others),
-        _range([len(run.lines) for run in counted]),
-        *(stats.mean_and_std([time['test_accuracy'][key] for time in times],
+        mark + '*' * (not _has_finished(found)),
+        f'{len(counted)}' + f'/{len(_members(found))}' * bool(found.others),
+        '..'.join(map(str, sorted({min(lengths), max(lengths)})))
+        if lengths else '-',
+        *(stats.mean_and_std([of_run[key] for of_run in of('test_accuracy')],
                              1, 100, missing='-')
           for key in ('last', 'best', 'mean_of_last_10')),
         '-' if target is None else _target(
             [run.rounds_to(target) for run in counted]),
-        _median(times, 'seconds_per_round'),
-        _time(times)])
-  lines = cells.aligned(rows)
+        _median(of('seconds_per_round'), '{:.2f}'.format),
+        _median(of('seconds_of_rounds'), screen.duration)])
+  lines = aligned(rows)
   if target is not None:
     lines += ['', f'target: test accuracy {100 * target:.2f}%. Times: median '
               'over runs; "time" is that of all rounds']
@@ -165,45 +186,32 @@ def _has_finished(found):
   return any(run.state.kind == 'finished' for run in found.runs.values())
 
 
-def _range(counts):
-  return '-' if not counts else str(min(counts)) + (
-      f'..{max(counts)}' if max(counts) > min(counts) else '')
-
-
 def _target(reached):
   found = sorted(round_ for round_ in reached if round_ is not None)
-  if not found:
-    return '-'
   some = f' ({len(found)}/{len(reached)})' * (len(found) < len(reached))
-  return f'{statistics.median(found):g}{some}'
+  return f'{statistics.median(found):g}{some}' if found else '-'
 
 
-def _median(times, name):
-  found = [time[name] for time in times if name in time]
-  return f'{statistics.median(found):.2f}' if found else '-'
-
-
-def _time(times):
-  found = [time['seconds_of_rounds'] for time in times
-           if 'seconds_of_rounds' in time]
-  return screen.duration(statistics.median(found)) if found else '-'
+def _median(values, text):
+  return text(statistics.median(values)) if values else '-'
 
 
 def _differences(groups, base):
   """The paired differences from the baseline, over common seeds."""
   rows = [['', 'pairs', 'last', 'mean of last 10']]
   for mark, found in zip(curves.MARKS, groups):
-    if found is base or not groups_lib.is_comparable(found, base):
+    if found is base or any(  # evaluated on other examples
+        found.settings.get(name) != base.settings.get(name)
+        for name in ('dataset', 'content of dataset', 'eval_examples')):
       continue
-    last = groups_lib.compare(found, base)
+    last, mean = (groups_lib.compare(found, base, n) for n in (1, stats.LAST))
     rows.append([mark, str(len(last.differences)) if last else '0',
-                 _interval(last), _interval(groups_lib.compare(
-                     found, base, stats.LAST))])
+                 _interval(last), _interval(mean)])
   if len(rows) == 1:
     return []
   mark = curves.MARKS[groups.index(base)]
   return [f'difference from {mark} in points, over common seeds (95% interval)',
-          *cells.aligned(rows)]
+          *aligned(rows)]
 
 
 def _interval(found):
@@ -214,40 +222,44 @@ def _interval(found):
   return f'{found.mean:+.2f}' + f' ({interval})' * bool(interval)
 
 
+def _curves(groups, is_unicode):
+  shown = []
+  for found in groups:
+    rounds, means = stats.mean_curve(found.curves() / 100)
+    shown.append(list(zip(rounds.tolist(), means.tolist())))
+  return ['test accuracy', *curves.draw(shown, WIDTH, 14, is_unicode)]
+
+
 def _notes(groups):
   lines = []
   for mark, found in zip(curves.MARKS, groups):
-    for run in (*found.runs.values(), *found.others):
-      counts = not any(run is other for other in found.others)
-      if run.state.kind != 'finished' or not counts:
-        reason = (f'finished, with the seed {run.config["seed"]} of another run'
-                  if run.state.kind == 'finished' else
-                  f'{run.state.kind} {" ".join(run.state.text.split())}')
-        lines.append(f'{mark}{"" if counts else ", not counted"}: '
+    for i, run in enumerate(_members(found)):
+      counts, kind = i < len(found.runs), run.state.kind
+      if kind != 'finished' or not counts:
+        reason = (f'{kind}, with the seed {run.config["seed"]} of another run'
+                  if kind == 'finished' else
+                  f'{kind} {" ".join(run.state.text.split())}')
+        lines.append(f'{mark}{", not counted" * (not counts)}: '
                      f'{run.path.name}: {reason}')
   return lines
 
 
 def _write_csv(path, runs, groups, target):
-  settings = list(groups[0].settings)
-  of = {id(run): found for found in groups
-        for run in (*found.runs.values(), *found.others)}
+  of = {id(run): found for found in groups for run in _members(found)}
   with open(path, 'w', encoding='utf-8', newline='') as out:
     writer = csv.writer(out)
-    writer.writerow(['run', *settings, *groups_lib.SEEDS, 'state', 'rounds',
-                     'last', 'best', 'best_round', 'mean_of_last_10', 'target',
-                     'rounds_to_target', 'seconds_per_round',
+    writer.writerow(['run', *groups[0].settings, *groups_lib.SEEDS, 'state',
+                     'rounds', 'last', 'best', 'best_round', 'mean_of_last_10',
+                     'target', 'rounds_to_target', 'seconds_per_round',
                      'seconds_of_rounds'])
     for run in runs:
-      found = run.endpoints()
-      accuracy = found['test_accuracy']
+      ends = run.endpoints()
       writer.writerow([
-          run.path, *(of[id(run)].settings[name] for name in settings),
+          run.path, *of[id(run)].settings.values(),
           *(run.config[name] for name in groups_lib.SEEDS), run.state.kind,
-          len(run.lines), accuracy['last'], accuracy['best'],
-          accuracy['best_round'], accuracy['mean_of_last_10'], target,
+          len(run.lines), *ends['test_accuracy'].values(), target,
           None if target is None else run.rounds_to(target),
-          found.get('seconds_per_round'), found.get('seconds_of_rounds')])
+          ends.get('seconds_per_round'), ends.get('seconds_of_rounds')])
 
 
 if __name__ == '__main__':

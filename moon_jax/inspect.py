@@ -18,9 +18,7 @@ import numpy as np
 
 from moon_jax.cli import file_command
 from moon_jax.config import Config
-from moon_jax.results import cells as cells_lib
 from moon_jax.results import read
-from moon_jax.results.cells import WIDTH
 from moon_jax.results.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
 from moon_jax.view import curves
@@ -28,6 +26,8 @@ from moon_jax.view import screen
 
 _SECONDS = 2.  # between two looks of --follow
 MAX_ROWS = 20
+_NO_VALUE = '-'
+WIDTH = 80  # columns of a terminal
 
 # Columns of the table of rounds, the most important first.
 _COLUMNS = ('test_accuracy', 'validation_accuracy', 'train_loss',
@@ -89,15 +89,14 @@ def _print(run, is_json):
 
 def to_json(run: Run) -> dict[str, object]:
   """Returns what the text shows, and all rounds, as JSON."""
-  arrays = {'client_sizes': run.client_sizes,
-            'times_sampled': run.times_sampled}
+  sizes, times = run.client_sizes, run.times_sampled
   return {
       'path': str(run.path), 'state': {
           'kind': run.state.kind, 'text': run.state.text},
       'config': run.config, 'inputs': run.inputs,
       'results': run.endpoints(), 'summary': run.summary,
-      **{name: None if array is None else array.tolist()
-         for name, array in arrays.items()},
+      'client_sizes': None if sizes is None else sizes.tolist(),
+      'times_sampled': None if times is None else times.tolist(),
       'rounds': run.lines}
 
 
@@ -126,8 +125,7 @@ def _header(run):
       f'{config["algorithm"]}, {config["model"]}, {config["dataset"]}, '
       f'{config["num_clients"]:,} clients, {split}, seed {config["seed"]}',
       *([changed] if changed else []), f'{run.state.kind}: {run.state.text}']
-  return [row for line in lines for row in textwrap.wrap(
-      ' '.join(line.split()), WIDTH, subsequent_indent='  ')]
+  return [row for line in lines for row in wrapped(' '.join(line.split()))]
 
 
 def _results(run):
@@ -139,18 +137,19 @@ def _results(run):
                'last', 'best', 'mean_of_last_10')), str(value['best_round'])]
           for name, value in found.items() if isinstance(value, dict)]
   mean = 'mean of last 10' if len(run.lines) >= 10 else 'mean of all'
-  lines = cells_lib.aligned([
+  lines = aligned([
       ['', 'last', 'best', mean, 'best in round'],
       *rows]) if rows else ['no accuracy yet']
   if 'seconds_per_round' in found:
     speed = found.get('examples_per_second')
-    parts = [f'{_seconds(found["seconds_per_round"])} per round (median)',
+    seconds = found['seconds_per_round']
+    shown = f'{seconds:.2f} s' if seconds < 60 else screen.duration(seconds)
+    parts = [f'{shown} per round (median)',
              *([f'{speed:,.0f} examples/s'] if speed else []),
              f'{screen.duration(found["seconds_of_rounds"])} in rounds']
     if read.is_number(run.summary.get('compile_seconds')):
       parts.append(f'{run.summary["compile_seconds"]:.1f} s compiling')
-    lines += ['', *textwrap.wrap('time: ' + ', '.join(parts), WIDTH,
-                                 subsequent_indent='  ')]
+    lines += ['', *wrapped('time: ' + ', '.join(parts))]
   return lines
 
 
@@ -198,17 +197,15 @@ def _rounds(run):
           *_COLUMNS, 'round', 'seconds', 'examples_per_second',
           'test_examples'})
   columns = {'round': [f'{line["round"]}' for line in lines]}
-  last = {'s': [cells_lib.number(line.get('seconds'), 'seconds')
-                for line in lines]}
+  last = {'s': [_number(line.get('seconds'), 'seconds') for line in lines]}
   for name in (*_COLUMNS, *others):
-    cells = [cells_lib.number(line.get(name), name) for line in lines]
-    if set(cells) != {cells_lib.NO_VALUE}:
-      wider = columns | {name: cells}
-      if cells_lib.width(wider | last) <= WIDTH:
-        columns = wider
+    cells = [_number(line.get(name), name) for line in lines]
+    wider = columns | {name: cells}
+    if {*cells} != {_NO_VALUE} and _fits(wider | last):
+      columns = wider
   few = ('' if len(lines) == len(run.lines)
          else f' ({len(lines)} of {len(run.lines)})')
-  return [f'rounds{few}', *cells_lib.lines_of(columns | last)]
+  return [f'rounds{few}', *_table(columns | last)]
 
 
 def _clients(run):
@@ -240,21 +237,70 @@ def _clients(run):
     for name, values in table.items():
       numbers = [value for value in values if read.is_number(value)]
       if numbers and name != 'client':
-        columns[name] = [cells_lib.number(float(q), name) for q in np.quantile(
+        columns[name] = [_number(float(q), name) for q in np.quantile(
             numbers, list(_QUANTILES.values()))]
     title = f'distribution over the {count:,} clients of round'
   else:
     order = np.argsort(table['client'], kind='stable')
-    columns = {name: [cells_lib.number(values[i], name) for i in order]
+    columns = {name: [_number(values[i], name) for i in order]
                for name, values in table.items()}
     title = 'clients of round'
-  while cells_lib.width(columns) > WIDTH:
+  while not _fits(columns):
     columns.popitem()
-  return [*lines, '', f'{title} {found["round"]}', *cells_lib.lines_of(columns)]
+  return [*lines, '', f'{title} {found["round"]}', *_table(columns)]
 
 
-def _seconds(seconds):
-  return f'{seconds:.2f} s' if seconds < 60 else screen.duration(seconds)
+# -------------------------------------------------------------- lines of text
+
+
+def wrapped(line: str) -> list[str]:
+  """Returns a line in lines that fit on a terminal."""
+  return (textwrap.wrap(line, WIDTH, subsequent_indent='  ')
+          if len(line) > WIDTH else [line])
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+  """Returns rows with columns of equal width.
+
+  Args:
+    rows: of cells, each with as many.
+    left: columns, from the first, whose cells begin at the left.
+  """
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  return ['  '.join(
+      cell.ljust(width) if index < left else cell.rjust(width)
+      for index, (cell, width) in enumerate(zip(row, widths))).rstrip()
+          for row in rows]
+
+
+def _table(columns):
+  """Returns the lines of a table, given as columns, with headings of two rows.
+  """
+  heads = []
+  for name in columns:
+    words = name.replace('global_heldout', 'held-out').replace(
+        'cosine_with_mean', 'cosine with_mean').replace('num_', '').replace(
+        'global_own', 'global own').replace('_', ' ').split() or ['']
+    heads.append((' '.join(words[:-1]), words[-1]))
+  return [line for line in aligned([*zip(*heads), *zip(*columns.values())], 0)
+          if line]
+
+
+def _fits(columns):
+  return max(map(len, _table(columns))) <= WIDTH
+
+
+def _number(value, name):
+  """Formats a value of a metric."""
+  if isinstance(value, bool):
+    return 'yes' if value else 'no'
+  if not read.is_number(value):
+    return _NO_VALUE
+  if name == 'seconds':
+    return f'{value:.1f}' if value >= 10 else f'{value:.2f}'
+  if isinstance(value, int) or name in ('num_examples', 'num_heldout'):
+    return f'{value:,.0f}'
+  return f'{value:.4f}' if abs(value) < 1e4 else f'{value:.3g}'
 
 
 if __name__ == '__main__':

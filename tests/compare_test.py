@@ -47,7 +47,7 @@ def test_seeds_are_grouped_and_paired(runs, capsys, monkeypatch, tmp_path):
   # 11 ± 1 points: t(1, .975) = 12.706 times 1
   assert rows[4][:5] == ['b', '2', '+11.00', '(-1.71', 'to']
   assert 'target: test accuracy 80.50%' in out
-  assert matplotlib.image.imread(tmp_path / 'c.png').shape == (600, 1080, 4)
+  assert matplotlib.image.imread(tmp_path / 'c.png').shape[1:] == (1080, 4)
   with open(tmp_path / 'c.csv', newline='') as table:
     found = list(csv.DictReader(table))
   assert [(row['algorithm'], row['seed'], row['last']) for row in found] == [

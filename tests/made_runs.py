@@ -11,42 +11,73 @@ from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.simulation import checks
 
 CONFIG = Config(dataset='digits', num_clients=3, num_rounds=4)
+SUMMARY = {
+    'compile_seconds': 3., 'examples_per_second': 1000.,
+    'bytes_per_round': 4_000_000, 'device': 'invented', 'command': '',
+    'versions': {'moon_jax': '0', 'jax': '0'}, 'arithmetic': 'float32'}
 
 
 def accuracy(round_, seed=0):
   return round(.2 * round_ + .01 * seed, 4)
 
 
-def line(round_, value, num_clients=3, has_clients=True):
-  clients = {'clients': {
-      'client': list(range(num_clients))[::-1],
-      'num_examples': [10] * num_clients, 'received': [True] * num_clients,
-      'drift': [.5 + c for c in range(num_clients)],
-      'local_test_accuracy': [None] + [.25] * (num_clients - 1)}}
-  return {
-      'round': round_, 'test_accuracy': value, 'test_loss': 2. / round_,
-      'train_loss': 1. / round_, 'drift': .5, 'seconds': .25,
-      'examples_per_second': 100., 'custom_metric': 7.,
-  } | (clients if has_clients else {})
+def line(round_, value, num_clients=3):
+  """Returns the metrics of a round; a value of None is no evaluation."""
+  found = {
+      'round': round_, 'train_loss': 1. / round_, 'drift': .5, 'seconds': .25,
+      'examples_per_second': 100., 'custom_metric': 7., 'clients': {
+          'client': list(range(num_clients))[::-1],
+          'num_examples': [10] * num_clients, 'received': [True] * num_clients,
+          'drift': [.5 + c for c in range(num_clients)],
+          'local_test_accuracy': [None] + [.25] * (num_clients - 1)}}
+  return found if value is None else found | {
+      'test_accuracy': value, 'test_loss': 2. / round_}
 
 
-def write(path, values=None, is_finished=True, num_clients=3, **fields):
-  """Writes a run with these accuracies; returns its directory."""
-  config = checks.validate(dataclasses.replace(
-      CONFIG, num_clients=num_clients, **fields))
+def write(path, values=None, is_finished=True, diverged='', more=None,
+          **fields):
+  """Writes a run with these accuracies by round; returns its directory.
+
+  Each round has the metrics `more`, too.
+  """
+  config = checks.validate(dataclasses.replace(CONFIG, **fields))
   if values is None:
     values = [accuracy(r, config.seed)
               for r in range(1, config.num_rounds + 1)]
   path.mkdir(parents=True)
-  (path / 'config.json').write_text(json.dumps(config.to_dict()))
-  (path / 'metrics.jsonl').write_text(''.join(
-      json.dumps(line(r, value, num_clients)) + '\n'
-      for r, value in enumerate(values, 1)))
+  files = {
+      'config.json': config.to_dict(), 'cohorts.txt': cohort.text_of(
+          [[0, 1]] * config.num_rounds),
+      'metrics.jsonl': ''.join(
+          json.dumps(line(r, value, config.num_clients) | (more or {}))
+          + '\n' for r, value in enumerate(values, 1))}
+  if diverged:
+    files['diverged.json'] = {'error': diverged, 'rounds': len(values)}
+  elif is_finished:
+    files['summary.json'] = SUMMARY | {
+        'rounds': config.num_rounds, 'test_accuracy': (*values, None)[-2],
+        'seconds_per_round': 2. + config.seed}
+  for name, content in files.items():
+    (path / name).write_text(
+        content if isinstance(content, str) else json.dumps(content))
   (path / 'partition.npz').write_bytes(workdir_lib.partition_npz(
-      [np.arange(5) for _ in range(num_clients)]))
-  if is_finished:
-    (path / 'summary.json').write_text(json.dumps({
-        'rounds': config.num_rounds, 'compile_seconds': 3.}))
-  (path / 'cohorts.txt').write_text(cohort.text_of(
-      [[0, 1]] * config.num_rounds))
+      [np.arange(5) for _ in range(config.num_clients)]))
   return path
+
+
+def write_all(directory, configs, values):
+  """Writes the runs of configurations; returns the directory.
+
+  Args:
+    directory: of the work directories.
+    configs: of the runs.
+    values: called with a configuration, returns its accuracies, or a pair of
+      these and the reason why the run diverged.
+  """
+  directory.mkdir(parents=True, exist_ok=True)
+  for i, config in enumerate(configs):
+    found, diverged = values(config), ''
+    if isinstance(found, tuple):
+      found, diverged = found
+    write(directory / f'run{i}', found, diverged=diverged, **config.to_dict())
+  return directory

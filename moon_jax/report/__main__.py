@@ -12,20 +12,23 @@ from moon_jax.cli import command_line
 from moon_jax.cli import help_page
 from moon_jax.config import Config
 
-_BUDGET = flags.DEFINE_enum(
-    'budget', 'full', ('smoke', 'small', 'full'),
-    'The size of the runs: full is the published one; small takes a night on a '
-    'CPU; smoke takes minutes and shows only that the table can be made.')
-_TRAIN = flags.DEFINE_bool(
-    'train', True, 'Trains runs that are missing; with --notrain the pages '
-    'have those that have finished.')
-_RUNS = flags.DEFINE_list(
-    'runs', [], 'Further directories with finished runs, comma-separated. Runs '
-    'are reused whatever table or command they were for.')
-_OUT = flags.DEFINE_string(
-    'out', '', 'Directory of the pages; by default reports in --workdir.')
-_DRY_RUN = flags.DEFINE_bool(
-    'dry_run', False, 'Prints the plan of the missing runs and trains nothing.')
+_FLAGS = [
+    flags.DEFINE_enum(
+        'budget', 'full', ('smoke', 'small', 'full'),
+        'The size of the runs: full is the published one; small takes a night '
+        'on a CPU; smoke takes minutes and shows only that the table can be '
+        'made.'),
+    flags.DEFINE_bool(
+        'train', True, 'Trains runs that are missing; with --notrain the pages '
+        'have those that have finished.'),
+    flags.DEFINE_list(
+        'runs', [], 'Further directories with finished runs, comma-separated. '
+        'Runs are reused whatever table or command they were for.'),
+    flags.DEFINE_string(
+        'out', '', 'Directory of the pages; by default reports in --workdir.'),
+    flags.DEFINE_bool(
+        'dry_run', False,
+        'Prints the plan of the missing runs and trains nothing.')]
 
 
 _PAGE = help_page.Page(
@@ -50,9 +53,8 @@ def main() -> None:
   def report(config: Config) -> None:
     from moon_jax.report import command
 
-    command.run(config, paths, sys.argv[1:], command.Options(
-        _BUDGET.value, _TRAIN.value, tuple(_RUNS.value), _OUT.value,
-        _DRY_RUN.value))
+    command.run(config, paths, sys.argv[1:],
+                **{flag.name: flag.value for flag in _FLAGS})
 
   command_line.start('moon_jax.report', report, is_one_run=False,
                      arguments=paths, page=_PAGE)

@@ -72,37 +72,21 @@ def relative_cost(config: Config) -> float:
   return work(config).total / work(fedavg).total
 
 
+@functools.cache
 def work(config: Config) -> Work:
   """Returns the operations of one local step on a full batch.
 
   Raises:
     UserError: see `relative_cost`.
   """
-  # Fields that change neither shapes nor programs share the count.
-  names = ('dataset', 'data_dir', 'model', 'model_args', 'norm',
-           'projection_head', 'projection_dim', 'dtype', 'precision',
-           'batch_size', 'optimizer', *_of_method())
-  return _work(tuple((name, getattr(config, name)) for name in names))
-
-
-def _of_method():
-  """Returns the names of fields that choose the method and its terms."""
-  return [field.name for field in dataclasses.fields(Config) if field.name in (
-      'algorithm', 'algorithm_args', 'num_clients', *registry.METHOD_FLAGS,
-      'scaffold_form', 'proximal_mu', 'aggregation', 'first_negative',
-      'negatives_pool')]
-
-
-@functools.cache
-def _work(fields) -> Work:
-  config = Config(**dict(fields))
   dataset = _empty(config)
   model = build.model(config, dataset)
   algorithm = registry.make(config)
   inputs, labels, mask = (
       jax.ShapeDtypeStruct((config.batch_size, *shape), dtype)
       for shape, dtype in (
-          (dataset.train_inputs.shape[1:], _input_type(dataset)),
+          (dataset.train_inputs.shape[1:],
+           jnp.int32 if dataset.num_tokens else jnp.float32),
           ((), jnp.int32), ((), jnp.float32)))
   view = jax.eval_shape(
       lambda key, x: first_view(algorithm, model.init(key, x)),
@@ -119,15 +103,12 @@ def _work(fields) -> Work:
         local.TrainData(inputs, labels), mask, frozen)
 
   trained = _flops(step, view, jax.random.key(0), inputs, labels, mask, frozen)
-  num_frozen = _num_frozen(config) if jax.tree.leaves(frozen) else 0
-  forward = num_frozen and _flops(
-      functools.partial(moon.projection, model), view.variables, batch)
-  return Work(trained, num_frozen * forward)
-
-
-def _num_frozen(config):
-  """Returns the number of models whose projections the loss needs."""
-  return 1 if config.contrastive == 'l2' else 1 + config.num_negatives
+  if not jax.tree.leaves(frozen):
+    return Work(trained, 0)
+  # The models whose projections the loss needs.
+  num_frozen = 1 if config.contrastive == 'l2' else 1 + config.num_negatives
+  return Work(trained, num_frozen * _flops(
+      functools.partial(moon.projection, model), view.variables, batch))
 
 
 def _empty(config):
@@ -136,21 +117,13 @@ def _empty(config):
     data = sources.load(config.dataset, config.data_dir)
     return data._replace(train_inputs=data.train_inputs[:0])
   shape, num_classes = _SHAPES[config.dataset]
-  none = np.zeros(0, np.int32)
-  images = np.zeros((0, *shape), np.uint8)
+  none, images = np.zeros(0, np.int32), np.zeros((0, *shape), np.uint8)
   return Dataset(config.dataset, images, none, images, none,
                  tuple(map(str, range(num_classes))))
-
-
-def _input_type(dataset):
-  return (jnp.float32 if dataset.is_images or not dataset.num_tokens
-          else jnp.int32)
 
 
 def _flops(function: Any, *arguments: Any) -> float:
   """Returns the FLOP of a function, which is lowered but not compiled."""
   lowered = jax.jit(function).trace(*arguments).lower(
       lowering_platforms=('cpu',))
-  cost = lowered.cost_analysis()
-  cost = cost[0] if isinstance(cost, list) else cost
-  return float(cost['flops'])
+  return float(lowered.cost_analysis()['flops'])

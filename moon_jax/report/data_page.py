@@ -8,7 +8,6 @@ the clients' sizes for Dirichlet 0.5 and 10 clients.
 from collections.abc import Sequence
 import dataclasses
 import functools
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,23 +25,12 @@ from moon_jax.results.page import Figure
 from moon_jax.sweep import values
 from moon_jax.training import heatmap
 
-# Data set -> mean and standard deviation of the examples of a client.
-PUBLISHED = {'cifar10': (5000, 1165), 'cifar100': (5000, 181),
-             'tiny_imagenet': (10_000, 99)}
-_PUBLISHED_SPLIT = {'partition': 'dirichlet', 'beta': .5, 'num_clients': 10}
+# Published mean and standard deviation of the examples of a client.
+PUBLISHED = {
+    ('cifar10', 'dirichlet, beta 0.5, 10 clients'): '5,000 ± 1,165',
+    ('cifar100', 'dirichlet, beta 0.5, 10 clients'): '5,000 ± 181',
+    ('tiny_imagenet', 'dirichlet, beta 0.5, 10 clients'): '10,000 ± 99'}
 _HEIGHT = 3.4  # inches of a heat map
-_OF_ALL = ('validation_fraction', 'client_test_fraction', 'train_examples')
-
-
-class Partition(NamedTuple):
-  """The splits of one setting over seeds."""
-
-  dataset: str
-  label: str  # such as "dirichlet, beta 0.5, 10 clients"
-  published: tuple[float, float] | None  # mean and std of the clients' sizes
-  counts: tuple[np.ndarray, ...]  # for each seed int [C, K]
-  seeds: tuple[int, ...]
-  class_names: tuple[str, ...]
 
 
 def sections(configs: Sequence[Config]) -> list[str | Figure]:
@@ -57,42 +45,63 @@ def sections(configs: Sequence[Config]) -> list[str | Figure]:
   Raises:
     UserError: if a data set cannot be partitioned as configured.
   """
-  datasets, errors = _load(configs)
-  parts = partitions([c for c in configs if c.dataset in datasets], datasets)
-  missing = [page.text(f'{name} is missing: {error}')
-             for name, error in errors.items()]
+  datasets: dict[str, Dataset] = {}
+  parts: list[str | Figure] = ['## Data sets']
+  for name, data_dir in dict.fromkeys((c.dataset, c.data_dir) for c in configs):
+    try:
+      datasets[name] = sources.load(name, data_dir)
+    except UserError as error:
+      parts.append(f'{name} is missing: {error}')
+  if not datasets:
+    return parts
+  grouped: dict[tuple[str, str], dict[int, Config]] = {}
+  for config in configs:
+    if config.dataset in datasets:
+      grouped.setdefault((config.dataset, label(config)), {})[
+          config.split_seed()] = config
+  counts = {key: [_counts(config, datasets[config.dataset])
+                  for config in by_seed.values()]
+            for key, by_seed in grouped.items()}
   return [
-      '## Data sets', *missing, _dataset_table(datasets),
-      '## Sizes of the clients', _size_table(parts),
+      *parts, page.table('The data sets', [{
+          'data set': name, 'training examples': f'{len(data.train_labels):,}',
+          'test examples': f'{len(data.test_labels):,}',
+          'classes': f'{data.num_classes}',
+          'shape of an example': ' x '.join(
+              map(str, data.train_inputs.shape[1:]))}
+          for name, data in datasets.items()]),
+      '## Sizes of the clients', page.table(
+          'Training examples and classes of a client',
+          [_size_row(*key, found) for key, found in counts.items()]),
       'Examples are the mean and the population standard deviation over the '
       'clients of a split, averaged over the splits, which differ in their '
       'seed. Ranges are over the clients of all splits. Classes are those of '
       'which a client has an example.',
-      '## Partitions', *(_heatmap(i, partition)
-                         for i, partition in enumerate(parts, 1))]
+      '## Partitions', *(
+          _heatmap(i, f'{", ".join(key)}, seed {next(iter(by_seed))}',
+                   counts[key][0], datasets[key[0]].class_names)
+          for i, (key, by_seed) in enumerate(grouped.items(), 1))]
 
 
-def partitions(configs: Sequence[Config],
-               datasets: dict[str, Dataset]) -> list[Partition]:
-  """Returns the splits of the configurations, grouped over seeds."""
-  groups: dict[tuple, list[Config]] = {}
-  for config in configs:
-    groups.setdefault(_key(config), []).append(config)
-  return [_partition(group, datasets[group[0].dataset])
-          for group in groups.values()]
+def label(config: Config) -> str:
+  """Returns the partition, the number of clients and what is not a default.
 
-
-def _partition(configs, dataset):
-  by_seed = {config.split_seed(): config for config in configs}
-  first = configs[0]
-  is_published = all(getattr(first, name) == value
-                     for name, value in _PUBLISHED_SPLIT.items()) and not any(
-                         getattr(first, name, 0) for name in _OF_ALL)
-  return Partition(
-      first.dataset, _label(first),
-      PUBLISHED.get(first.dataset) if is_published else None,
-      tuple(_counts(config, dataset) for config in by_seed.values()),
-      tuple(by_seed), tuple(dataset.class_names))
+  Configurations of a data set with the same label have the same split, if they
+  have the same seed.
+  """
+  names = {*flags_with(varies='split'), 'num_clients', 'label_noise',
+           'label_noise_form', 'concept_shift', 'validation_fraction',
+           'client_test_fraction', 'train_examples'} - {
+               'seed', 'partition_seed'}
+  without_effect = unused.unused(config)
+  fields = {field.name: getattr(config, field.name)
+            for field in dataclasses.fields(config)
+            if field.name in names and field.name not in without_effect}
+  words = [str(fields.pop('partition'))]
+  num_clients = fields.pop('num_clients')
+  words += [f'{name} {values.show(value)}' for name, value in fields.items()
+            if name == 'beta' or value != getattr(Config, name)]
+  return ', '.join([*words, f'{num_clients} clients'])
 
 
 def _counts(config, dataset):
@@ -103,81 +112,25 @@ def _counts(config, dataset):
   return clients_lib.class_counts(labels, parts.clients, dataset.num_classes)
 
 
-def _load(configs):
-  """Returns data sets by name, and errors of those that cannot be loaded."""
-  datasets, errors = {}, {}
-  for name, data_dir in dict.fromkeys(
-      (config.dataset, config.data_dir) for config in configs):
-    try:
-      datasets[name] = sources.load(name, data_dir)
-    except UserError as error:
-      errors[name] = error
-  return datasets, errors
-
-
-def _fields(config):
-  """Returns the settings that decide the split, without the seeds, by name."""
-  names = {*flags_with(varies='split'), *_OF_ALL, 'num_clients', 'label_noise',
-           'label_noise_form', 'concept_shift'} - {'seed', 'partition_seed'}
-  without_effect = unused.unused(config)
-  return {field.name: getattr(config, field.name)
-          for field in dataclasses.fields(config)
-          if field.name in names and field.name not in without_effect}
-
-
-def _key(config):
-  return config.dataset, *_fields(config).items()
-
-
-def _label(config):
-  """Returns the partition, the number of clients and what is not a default."""
-  fields = _fields(config)
-  words = [str(fields.pop('partition'))]
-  num_clients = fields.pop('num_clients')
-  words += [f'{name} {values.show(value)}' for name, value in fields.items()
-            if name == 'beta' or value != getattr(Config, name)]
-  return ', '.join([*words, f'{num_clients} clients'])
-
-
-def _dataset_table(datasets):
-  return page.table(
-      'The data sets', ('data set', 'training examples', 'test examples',
-                        'classes', 'shape of an example'),
-      [(name, f'{len(data.train_labels):,}', f'{len(data.test_labels):,}',
-        f'{data.num_classes}',
-        ' x '.join(map(str, data.train_inputs.shape[1:])))
-       for name, data in datasets.items()])
-
-
-def _size_table(parts):
-  return page.table(
-      'Training examples and classes of a client',
-      ('data set', 'partition', 'splits', 'examples', 'published', 'range',
-       'classes'), list(map(_size_row, parts)))
-
-
-def _size_row(partition):
-  sizes_SC = [counts_CK.sum(1) for counts_CK in partition.counts]
-  classes_SC = [(counts_CK > 0).sum(1) for counts_CK in partition.counts]
+def _size_row(dataset, partition, counts):
+  sizes_SC = [counts_CK.sum(1) for counts_CK in counts]
+  classes_SC = [(counts_CK > 0).sum(1) for counts_CK in counts]
   std = np.mean([np.std(sizes_C) for sizes_C in sizes_SC])
-  published = partition.published
-  return (
-      partition.dataset, partition.label, f'{len(partition.seeds)}',
-      f'{np.mean(sizes_SC):,.0f} ± {std:,.0f}',
-      f'{published[0]:,} ± {published[1]:,}' if published else '',
-      f'{np.min(sizes_SC):,} to {np.max(sizes_SC):,}',
-      f'{np.mean(classes_SC):.1f} ({np.min(classes_SC)} to '
-      f'{np.max(classes_SC)})')
+  return {
+      'data set': dataset, 'partition': partition, 'splits': f'{len(counts)}',
+      'examples': f'{np.mean(sizes_SC):,.0f} ± {std:,.0f}',
+      'published': PUBLISHED.get((dataset, partition), ''),
+      'range': f'{np.min(sizes_SC):,} to {np.max(sizes_SC):,}',
+      'classes': f'{np.mean(classes_SC):.1f} ({np.min(classes_SC)} to '
+                 f'{np.max(classes_SC)})'}
 
 
-def _heatmap(i, partition):
+def _heatmap(i, where, counts_CK, class_names):
   """Returns the heat map of the first seed."""
-  counts_CK = partition.counts[0]
-  where = f'{partition.dataset}, {partition.label}, seed {partition.seeds[0]}'
   sizes = counts_CK.sum(1)
   svg = figures.svg(functools.partial(
-      heatmap.fill, counts_CK=counts_CK, class_names=partition.class_names),
-                   _HEIGHT, f'partition-{i}')
+      heatmap.fill, counts_CK=counts_CK, class_names=class_names),
+                    _HEIGHT, f'partition-{i}')
   return Figure(
       f'partition-{i}', svg,
       f'Heat map of {where}: training examples of each client and class. '

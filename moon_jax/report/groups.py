@@ -1,7 +1,7 @@
-"""Arms: runs that differ only in their seeds, and their comparison.
+"""Arms: runs that differ only in their seeds.
 
-`report` makes the arms of a table from its plan, `compare` from the runs that
-it reads.
+`report` makes the arms of a table from its plan, `compare` and `report.table`
+from the runs that they read.
 """
 
 from collections import Counter
@@ -9,10 +9,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
-import math
 import pathlib
-from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 
@@ -40,7 +37,6 @@ Seeds = tuple[int, ...]
 NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
          'fednova': 'FedNova', 'solo': 'SOLO', 'moon': 'MOON',
          'centralized': 'all data in one place'}
-_ACCURACY = 'test_accuracy'
 _MAX_NAMED = 3  # settings whose defaults a label names
 # Settings that change no model: files, speed, and what is recorded. The content
 # of files counts instead, by its hash; and --on_nan may exclude clients.
@@ -69,7 +65,7 @@ class Arm:
     return ' '.join(f'{name}={value}' for name, value in self.settings.items()
                     if value != NO_VALUE) or 'all runs'
 
-  def values(self, measure: str = _ACCURACY, num_rounds: int = 1
+  def values(self, measure: str = 'test_accuracy', num_rounds: int = 1
              ) -> dict[Seeds, float]:
     """Returns the mean of a metric over the last evaluated rounds, by seed.
 
@@ -77,26 +73,28 @@ class Arm:
       measure: the metric; test_accuracy is in percent.
       num_rounds: how many rounds; fewer if the run has fewer.
     """
-    scale = 100 if measure == _ACCURACY else 1
-    return {seed: scale * stats.mean_of_last(found, num_rounds)
+    return {seed: _scale(measure) * stats.mean_of_last(found, num_rounds)
             for seed, run in self.runs.items()
             if (found := run.values(measure))}
 
-  def curves(self, measure: str = _ACCURACY) -> np.ndarray:
+  def curves(self, measure: str = 'test_accuracy') -> np.ndarray:
     """Returns a metric by seed and round [S, T]; NaN where it was not measured.
     """
     length = max((len(run.lines) for run in self.runs.values()), default=0)
     curves_ST = np.full((len(self.runs), length), np.nan)
-    scale = 100 if measure == _ACCURACY else 1
     for curve_T, run in zip(curves_ST, self.runs.values()):
       for round_, value in run.series(measure):
-        curve_T[round_ - 1] = scale * value
+        curve_T[round_ - 1] = _scale(measure) * value
     return curves_ST
 
   def summaries(self, name: str) -> list[float]:
     """Returns a number of summary.json, of the runs that have it."""
     return [run.summary[name] for run in self.runs.values()
             if name in run.summary]
+
+
+def _scale(measure):
+  return 100 if measure == 'test_accuracy' else 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,23 +105,28 @@ class TableArm(Arm):
     config: of the first run.
     seeds: of all runs, ended or not.
     published: the values published for these settings.
-    baseline: settings of the arm to which this one is compared.
-    axes: settings that vary within its block.
+    block: of the first run, with its axes and its baseline.
     named: the settings in its label.
+    is_best: whether it was chosen among settings; see `chosen`.
   """
 
   config: Config
   seeds: tuple[Seeds, ...]
   published: tuple[Published, ...]
-  baseline: dict[str, Any]
-  axes: tuple[str, ...] = ()
+  block: Block
   named: tuple[str, ...] = ()
+  is_best: bool = False
 
   @property
   def label(self) -> str:
     """The method, and the settings `named`."""
+    return self.label_without(())
+
+  def label_without(self, names: Sequence[str]) -> str:
+    """Returns the label without some settings."""
     return ', '.join([self.settings['algorithm'], *(
-        f'{name} {self.settings[name]}' for name in self.named)])
+        f'{name} {self.settings[name]}' for name in self.named
+        if name not in names)])
 
   @property
   def num_ended(self) -> int:
@@ -148,9 +151,8 @@ def compare(new: Arm, base: Arm, num_rounds: int = 1) -> Comparison | None:
   """
   ours, theirs = (arm.values(num_rounds=num_rounds) for arm in (new, base))
   seeds = [seed for seed in ours if seed in theirs]
-  return paired.without_equal(paired.compare(
-      [ours[seed] for seed in seeds],
-      [theirs[seed] for seed in seeds])) if seeds else None
+  return paired.compare([ours[seed] for seed in seeds],
+                        [theirs[seed] for seed in seeds]) if seeds else None
 
 
 # ------------------------------------------------------- arms of runs, as read
@@ -176,9 +178,9 @@ def of_runs(runs: Sequence[Run]) -> list[Arm]:
       seeds = tuple(run.config[name] for name in SEEDS)
       if seeds not in counted or len(run.lines) > len(counted[seeds].lines):
         counted[seeds] = run
-    arms.append(Arm(dict(zip(names, shown)), counted, [
-        run for run in members
-        if not any(run is other for other in counted.values())]))
+    ids = {*map(id, counted.values())}
+    arms.append(Arm(dict(zip(names, shown)), counted,
+                    [run for run in members if id(run) not in ids]))
   return arms
 
 
@@ -194,59 +196,13 @@ def _shown(run, names):
   """Returns the values of settings, and hashes of input files, as text."""
   from moon_jax.algorithms import unused  # imports JAX
 
+  shown = {name: values.show(value) for name, value in run.config.items()} | {
+      f'content of {name}': str(value) for name, value in run.inputs.items()}
   try:
-    without_effect = unused.unused(run.settings)
+    shown |= dict.fromkeys(unused.unused(run.settings), NO_VALUE)
   except (UserError, KeyError, TypeError):
-    without_effect = {}  # user-defined code is not here
-  contents = {f'content of {name}': str(value)
-              for name, value in run.inputs.items()}
-  return tuple(
-      NO_VALUE if name in without_effect else values.show(run.config[name])
-      if name in run.config else contents.get(name, NO_VALUE)
-      for name in names)
-
-
-def by_settings(arms: Sequence[Arm]) -> list[Arm]:
-  """Returns the arms sorted by their settings, numbers by their value.
-
-  The names of directories end with hashes: their order means nothing.
-  """
-  def key(text):
-    try:
-      return 0, float(text), ''
-    except ValueError:
-      return 1, 0., text
-
-  return sorted(arms, key=lambda arm: [*map(key, arm.settings.values())])
-
-
-def named_baseline(arms: Sequence[Arm], name: str = '') -> Arm:
-  """Returns the arm that others are compared with.
-
-  Args:
-    arms: all of them.
-    name: one of the arm's settings; by default fedavg, or the first arm.
-
-  Raises:
-    UserError: if not exactly one arm has `name`.
-  """
-  if not name:
-    return next((arm for arm in arms
-                 if arm.settings.get('algorithm') == 'fedavg'), arms[0])
-  matching = [arm for arm in arms if name in arm.label.split()
-              or name in arm.settings.values()]
-  if len(matching) != 1:
-    raise UserError(
-        f'--baseline={name} must be a setting of one group, got '
-        f'{len(matching)}; the groups are '
-        + '; '.join(arm.label for arm in arms))
-  return matching[0]
-
-
-def is_comparable(new: Arm, base: Arm) -> bool:
-  """Returns whether arms are evaluated on the same examples."""
-  return all(new.settings.get(name) == base.settings.get(name)
-             for name in ('dataset', 'content of dataset', 'eval_examples'))
+    pass  # user-defined code is not here
+  return tuple(shown.get(name, NO_VALUE) for name in names)
 
 
 # ----------------------------------------------------------- arms of a table
@@ -292,7 +248,7 @@ def ended(directory: pathlib.Path) -> list[Run]:
                     'of runs, got none; --workdir and --runs name them')
   runs = (read.read(path.parent)
           for path in sorted(directory.glob('*/config.json')))
-  return [run for run in runs if run.has_ended]
+  return [run for run in runs if run.state.kind in ('finished', 'diverged')]
 
 
 def find(directories: Iterable[pathlib.Path]) -> dict[Key, Run]:
@@ -337,29 +293,26 @@ def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
   """
   names = list(dict.fromkeys(
       ['algorithm', *sweep_table.columns(table.sweep)]))
-  grouped: dict[Key, list[tuple[Config, Block]]] = {}
+  grouped: dict[tuple[str, ...], list[tuple[Config, Block]]] = {}
   for block in table.blocks:
     for config in block.sweep.configs:
-      same = dataclasses.replace(config, seed=0, partition_seed=-1)
-      grouped.setdefault(key(same), []).append((config, block))
+      grouped.setdefault(sweep_table.shown(config, names), []).append(
+          (config, block))
   arms = []
-  for members in grouped.values():
+  for shown, members in grouped.items():
     config, block = members[0]
     runs = {(member.seed, member.partition_seed): found.get(key(member))
             for member, _ in members}
-    positions = dict.fromkeys(
-        position for member, of in members
-        for position, value in enumerate(table.published)
-        if table_file.is_for(value, member, of))
-    settings = dict(zip(names, sweep_table.shown(config, names)))
-    settings['algorithm'] = NAMES.get(config.algorithm, config.algorithm)
+    settings = dict(zip(names, shown)) | {
+        'algorithm': NAMES.get(config.algorithm, config.algorithm)}
+    has_diverged = lambda run: run.state.kind == 'diverged'
     arms.append(TableArm(
         settings, {seed: run for seed, run in runs.items()
-                   if run and run.state.kind != 'diverged'},
-        [run for run in runs.values() if run and run.state.kind == 'diverged'],
+                   if run and not has_diverged(run)},
+        [run for run in runs.values() if run and has_diverged(run)],
         config, tuple(runs),
-        tuple(table.published[position] for position in positions),
-        block.baseline, block.sweep.axes))
+        tuple(value for value in table.published if any(
+            table_file.is_for(value, *member) for member in members)), block))
   return [dataclasses.replace(arm, named=_named(arm, arms)) for arm in arms]
 
 
@@ -396,25 +349,22 @@ def usual(name: str, arms: Sequence[Arm]) -> str:
 def baseline_of(arm: TableArm, arms: Sequence[TableArm]) -> TableArm | None:
   """Returns the arm to which `arm` is compared; None if it is one itself.
 
-  The baseline has the settings `arm.baseline` and agrees with `arm` in the
-  other settings that are shown and that both methods read.
+  The baseline has the settings `arm.block.baseline` and agrees with `arm` in
+  the other settings that are shown and that both methods read.
   """
-  if not arm.baseline or _has(arm, arm.baseline):
+  wanted = arm.block.baseline
+  is_baseline = lambda other: all(
+      getattr(other.config, name) == value for name, value in wanted.items())
+  if not wanted or is_baseline(arm):
     return None
-  return next((other for other in arms if _has(other, arm.baseline) and all(
-      value == other.settings[name] or name in arm.baseline
+  return next((other for other in arms if is_baseline(other) and all(
+      value == other.settings[name] or name in wanted
       or NO_VALUE in (value, other.settings[name])
       for name, value in arm.settings.items())), None)
 
 
-def _has(arm, settings):
-  return all(getattr(arm.config, name) == value
-             for name, value in settings.items())
-
-
-def chosen(arms: Sequence[TableArm], best_of: Sequence[str]
-           ) -> tuple[list[TableArm], list[TableArm]]:
-  """Chooses the best arm among arms that differ in some settings only.
+def chosen(arms: Sequence[TableArm], best_of: Sequence[str]) -> list[TableArm]:
+  """Marks the best arm among arms that differ in some settings only.
 
   The best has the highest mean test accuracy after the last round, as published
   values were chosen. The others lose their published values, which are those of
@@ -423,17 +373,14 @@ def chosen(arms: Sequence[TableArm], best_of: Sequence[str]
   Args:
     arms: the arms.
     best_of: the settings.
-
-  Returns:
-    All arms, and the best ones among them.
   """
   grouped: dict[tuple[str, ...], list[int]] = {}
   for i, arm in enumerate(arms):
-    if set(best_of) & set(arm.axes):
+    if set(best_of) & set(arm.block.sweep.axes):
       same = tuple(value for name, value in arm.settings.items()
                    if name not in best_of)
       grouped.setdefault(same, []).append(i)
-  arms, best = list(arms), []
+  marked = list(arms)
   for group in grouped.values():
     finished = [i for i in group if arms[i].runs]
     if len(group) == 1 or not finished or any(
@@ -441,46 +388,8 @@ def chosen(arms: Sequence[TableArm], best_of: Sequence[str]
       continue
     top = max(finished, key=lambda i: float(
         np.mean(list(arms[i].values().values()))))
-    best.append(arms[top])
-    for i in set(group) - {top}:
-      arms[i] = dataclasses.replace(arms[i], published=())
-  return arms, best
-
-
-class Compared(NamedTuple):
-  """An arm and its baseline.
-
-  Attributes:
-    arm, baseline: the arms.
-    pairs: differences in points over the common seeds; None if there are none.
-    holm_p: p-value of the paired t test, adjusted for all comparisons.
-    published: the published difference in points, or None.
-  """
-
-  arm: TableArm
-  baseline: TableArm
-  pairs: Comparison | None
-  holm_p: float
-  published: float | None
-
-
-def with_baselines(arms: Sequence[TableArm]) -> list[Compared]:
-  """Compares test accuracies after the last round, paired over seeds.
-
-  Args:
-    arms: the arms of a table; those without baseline are left out.
-  """
-  found = []
-  for arm in arms:
-    if baseline := baseline_of(arm, arms):
-      ours, theirs = (of.of_measure('accuracy') for of in (arm, baseline))
-      found.append(Compared(
-          arm, baseline, compare(arm, baseline), math.nan,
-          ours[0].value - theirs[0].value
-          if len(ours) == len(theirs) == 1 else None))
-  tested = [i for i, compared in enumerate(found)
-            if compared.pairs and not math.isnan(compared.pairs.p_value)]
-  adjusted = paired.holm([found[i].pairs.p_value for i in tested])
-  for i, p_value in zip(tested, adjusted):
-    found[i] = found[i]._replace(holm_p=p_value)
-  return found
+    for i in group:
+      marked[i] = (
+          dataclasses.replace(arms[i], is_best=True) if i == top else
+          dataclasses.replace(arms[i], published=()))
+  return marked

@@ -51,19 +51,17 @@ def make(table: Table, found: Mapping[Key, Run], command: str,
     extra: sections of `Table.pages`, which come after those of accuracies.
   """
   is_full = table.budget == 'full' and not table.changed
-  arms = groups.of_table(table, found)
-  arms, best = groups.chosen(arms, table.best_of)
-  has_prediction = table.headline == 'time'
-  accuracies, rounds = accuracy(arms, best, is_full), rounds_to_baseline(arms)
-  compared, times = differences(arms), time(arms, has_prediction)
-  first = {'accuracy': [accuracies, compared, rounds],
-           'rounds': [rounds, accuracies, compared],
-           'time': [times, accuracies, compared]}[table.headline]
-  parts = [*lead(table, arms), *(part for section in first for part in section),
-           *extra, *curves(arms, table.panels, table.loss_divisor, is_full),
-           *([] if has_prediction else times), *_facts(table),
-           *commands(arms, command)]
-  return Page(table.title, banner(table, arms), parts)
+  arms = groups.chosen(groups.of_table(table, found), table.best_of)
+  is_timed = table.headline == 'time'
+  accuracies, rounds = accuracy(arms, is_full), rounds_to_baseline(arms)
+  compared, times = differences(arms), time(arms, is_timed)
+  first = {'accuracy': accuracies + compared + rounds,
+           'rounds': rounds + accuracies + compared,
+           'time': times + accuracies + compared}[table.headline]
+  return Page(table.title, banner(table, arms), [
+      *lead(table, arms), *first, *extra,
+      *curves(arms, table.panels, table.loss_divisor, is_full),
+      *([] if is_timed else times), *_facts(table), *commands(arms, command)])
 
 
 def without_runs(table: Table, extra: Section, command: str) -> Page:
@@ -75,11 +73,10 @@ def without_runs(table: Table, extra: Section, command: str) -> Page:
     command: the command of the page.
   """
   names = dict.fromkeys(config.dataset for config in table.sweep.configs)
-  description = [page_lib.text(table.description)] * bool(table.description)
-  return Page(table.title,
-              f'{table.budget.upper()} BUDGET: {", ".join(names)}.', [
-                  *description, *extra, *_facts(table), '## Command',
-                  page_lib.code(command)])
+  return Page(
+      table.title, f'{table.budget.upper()} BUDGET: {", ".join(names)}.', [
+          table.description, *extra, *_facts(table), '## Command',
+          _code(command)])
 
 
 def index(pages: Sequence[tuple[Page, str]]) -> Page:
@@ -88,9 +85,9 @@ def index(pages: Sequence[tuple[Page, str]]) -> Page:
   Args:
     pages: each with the name of its file.
   """
-  return Page('Tables', '', [page_lib.listing([
-      f'[{page.title}]({name}){": " * bool(page.banner)}{page.banner}'
-      for page, name in pages])])
+  return Page('Tables', '', ['\n'.join(
+      f'- [{page.title}]({name}){": " * bool(page.banner)}{page.banner}'
+      for page, name in pages)])
 
 
 def banner(table: Table, arms: Sequence[TableArm]) -> str:
@@ -118,7 +115,7 @@ def lead(table: Table, arms: Sequence[TableArm]) -> Section:
   """Returns the first paragraphs: what the table is, and what is missing."""
   planned = sum(len(arm.seeds) for arm in arms)
   ended = sum(arm.num_ended for arm in arms)
-  texts = [table.description] if table.description else []
+  texts: Section = [table.description]
   if table.budget not in ('full', ''):
     found: dict[str, dict[str, None]] = {}
     for block in table.blocks:
@@ -131,53 +128,53 @@ def lead(table: Table, arms: Sequence[TableArm]) -> Section:
   if ended < planned:
     texts.append(f'**{ended} of {planned} runs have ended.** Rows of '
                  'unfinished runs are empty or incomplete.')
-  return [page_lib.text(text) for text in texts]
+  return texts
 
 
 # ---------------------------------------------------------------- accuracies
 
 
-def accuracy(arms: Sequence[TableArm], best: Sequence[TableArm], is_full: bool
-             ) -> Section:
+def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
   """Returns the table of test accuracies, ours beside the published ones.
 
   Args:
-    arms: the rows.
-    best: the arms that were chosen among settings, in bold; () for none.
+    arms: the rows. The best ones are in bold.
     is_full: whether the runs have the published budget, so that differences
       from published values are shown.
   """
   tail = max(1, min(stats.LAST, max(
       arm.config.num_rounds for arm in arms) // 2))
-  has_published = any(arm.of_measure('accuracy') for arm in arms)
-  has_welch = has_published and is_full
-  header = ['arm', 'published (%)', 'ours, last round (%)',
-            f'mean of last {tail} (%)', 'runs', 'ours − published',
-            '95% interval', 'p, Welch']
-  keep = [True, has_published, True, True, True, *[has_welch] * 3]
   rows = []
   for arm in arms:
     values = list(arm.values().values())
     published = arm.of_measure('accuracy')
-    rows.append([
-        arm.label, _published(published),
-        stats.mean_and_std(values, 1) + _over_clients(arm),
-        stats.mean_and_std(list(arm.values(num_rounds=tail).values()), 1),
-        _count(arm), *_deviation(values, published)])
-  select = lambda row: [cell for cell, kept in zip(row, keep) if kept]
+    row = {
+        'arm': arm.label, 'published (%)': _published(published),
+        'ours, last round (%)':
+            stats.mean_and_std(values, 1) + _over_clients(arm),
+        f'mean of last {tail} (%)': stats.mean_and_std(
+            list(arm.values(num_rounds=tail).values()), 1),
+        'runs': _count(arm), 'ours − published': '', '95% interval': '',
+        'p, Welch': ''}
+    if is_full and values and len(published) == 1:
+      found = paired.welch(
+          values, published[0].value, published[0].std, published[0].n)
+      row |= {'ours − published': f'{found.difference:+.1f}',
+              '95% interval': stats.interval_text(found.low, found.high),
+              'p, Welch': stats.p_text(found.p_value)}
+    rows.append(row)
   caption = ('Top-1 test accuracy after the last round, and its mean over the '
              f'last {tail} evaluated round{"s" * (tail > 1)}: mean ± sample '
              'standard deviation over runs, each with its own seed and split '
              'unless settings say otherwise. Settings that a name leaves out '
              "have the value of most arms, or their flag's default.")
-  if has_welch:
+  if any(row['p, Welch'] for row in rows):
     caption += (' Published spreads may be over other seeds of one split; 3 '
                 'published runs are assumed where the number is unknown.')
+  best = [i for i, arm in enumerate(arms) if arm.is_best]
   if best:
     caption += ' Bold rows were chosen by their accuracy on the test set.'
-  return ['## Test accuracy', page_lib.table(
-      caption, select(header), [select(row) for row in rows],
-      [i for i, arm in enumerate(arms) if any(arm is b for b in best)])]
+  return ['## Test accuracy', page_lib.table(caption, rows, best)]
 
 
 def _published(found: Sequence[Published]) -> str:
@@ -187,18 +184,26 @@ def _published(found: Sequence[Published]) -> str:
       {repr(value.settings.get(name)) for value in found}) > 1}
   texts = []
   for value in found:
-    std = '' if value.std is None else f' ± {_number(value.std)}'
+    std = '' if value.std is None else f' ± {number(value.std)}'
     what = ', '.join([*(
         show(x) if name == 'dataset' else f'{name} {show(x)}'
         for name, x in value.settings.items() if name in shown),
                       *filter(None, [value.note])])
-    texts.append(f'{_number(value.value)}{std}' + f' ({what})' * bool(what))
+    texts.append(f'{number(value.value)}{std}' + f' ({what})' * bool(what))
   return '; '.join(texts)
 
 
-def _number(value):
+def number(value: float) -> str:
   """Formats a published number with one decimal or more."""
   return f'{value:.1f}' if round(value, 1) == value else f'{value:g}'
+
+
+def _published_number(arm, measure, unit=''):
+  """Returns the published values of another measure."""
+  return '; '.join(
+      f'{value.value:g}{unit}' + (f' ({value.settings["dataset"]})'
+                                  if 'dataset' in value.settings else '')
+      for value in arm.of_measure(measure))
 
 
 def _over_clients(arm):
@@ -215,66 +220,55 @@ def _count(arm):
   return text + f' ({diverged} diverged)' * bool(diverged)
 
 
-def _deviation(values, published):
-  """Returns the cells of our difference from a published value."""
-  if not values or len(published) != 1:
-    return '', '', ''
-  theirs, = published
-  found = paired.welch(values, theirs.value, theirs.std, theirs.n)
-  return (f'{found.difference:+.1f}', stats.interval_text(
-      found.low, found.high), stats.p_text(found.p_value))
-
-
 def differences(arms: Sequence[TableArm]) -> Section:
-  """Returns the differences from baselines, [] if there are none."""
-  found = groups.with_baselines(arms)
+  """Returns the differences from baselines, [] if there are none.
+
+  Test accuracies after the last round are compared, paired over seeds.
+  """
+  found = [(arm, baseline, groups.compare(arm, baseline)) for arm in arms
+           if (baseline := groups.baseline_of(arm, arms))]
   if not found:
     return []
-  tested = sum(not math.isnan(c.holm_p) for c in found)
+  holm = paired.holm([pairs.p_value if pairs else math.nan
+                      for _, _, pairs in found])
   rows = []
-  for arm, baseline, pairs, holm_p, theirs in found:
-    cells = ['0', '', '', '', '', 'no common seeds'] if pairs is None else [
-        str(len(pairs.differences)), f'{pairs.mean:+.2f}',
-        stats.interval_text(pairs.low, pairs.high, 2),
-        stats.p_text(pairs.p_value), stats.p_text(holm_p),
-        paired.verdict(pairs, holm_p)]
-    rows.append((arm.label, baseline.label,
-                 '' if theirs is None else f'{theirs:+.1f}', *cells))
-  header = ('arm', 'baseline', 'published difference', 'pairs',
-            'our difference', '95% interval', 'p, paired t',
-            'p, Holm', 'verdict')
+  for (arm, baseline, pairs), holm_p in zip(found, holm):
+    ours, theirs = (of.of_measure('accuracy') for of in (arm, baseline))
+    rows.append({
+        'arm': arm.label, 'baseline': baseline.label,
+        'published difference': f'{ours[0].value - theirs[0].value:+.1f}'
+                                if len(ours) == len(theirs) == 1 else '',
+        'pairs': str(len(pairs.differences)) if pairs else '0',
+        'our difference': f'{pairs.mean:+.2f}' if pairs else '',
+        '95% interval':
+            stats.interval_text(pairs.low, pairs.high, 2) if pairs else '',
+        'p, paired t': stats.p_text(pairs.p_value) if pairs else '',
+        'p, Holm': stats.p_text(holm_p),
+        'verdict': (paired.verdict(pairs, holm_p) if pairs
+                    else 'no common seeds')})
   table = page_lib.table(
       'Test accuracy after the last round, in percentage points. Both runs of '
       'a pair have the same seed, and with it the same split, cohorts, initial '
       'model and shuffles, unless a setting changes them. Number of '
-      f"comparisons for which Holm's p is adjusted: {tested}.",
-      *_without_empty(header, rows, 2))
+      "comparisons for which Holm's p is adjusted: "
+      f'{np.isfinite(holm).sum()}.', rows)
   return ['## Differences from the baseline', table, *_effects(found)]
-
-
-def _without_empty(header, rows, column):
-  """Leaves out a column without any value."""
-  if any(row[column] for row in rows):
-    return header, rows
-  cut = lambda row: (*row[:column], *row[column + 1:])
-  return cut(header), [cut(row) for row in rows]
 
 
 def _effects(found):
   """Returns a figure of the differences, if any has an interval."""
-  shown = [c for c in found if c.pairs and not math.isnan(c.pairs.low)]
+  shown = [c for c in found if c[2] and not math.isnan(c[2].low)]
   if not shown:
     return []
-  is_one = len({c.baseline.label for c in shown}) == 1
-  labels = [c.arm.label + f' (against {c.baseline.label})' * (not is_one)
-            for c in shown]
-  svg = figures.effects(
-      labels, [c.pairs.mean for c in shown], [c.pairs.low for c in shown],
-      [c.pairs.high for c in shown], 'difference, percentage points',
-      'differences')
-  alt = '; '.join(f'{label}: {c.pairs.mean:+.2f}, 95% interval '
-                  f'{stats.interval_text(c.pairs.low, c.pairs.high, 2)}'
-                  for label, c in zip(labels, shown))
+  is_one = len({baseline.label for _, baseline, _ in shown}) == 1
+  labels = [arm.label + f' (against {baseline.label})' * (not is_one)
+            for arm, baseline, _ in shown]
+  means, lows, highs = zip(*((c.mean, c.low, c.high) for _, _, c in shown))
+  svg = figures.effects(labels, means, lows, highs,
+                        'difference, percentage points', 'differences')
+  alt = '; '.join(f'{label}: {c.mean:+.2f}, 95% interval '
+                  f'{stats.interval_text(c.low, c.high, 2)}'
+                  for label, (_, _, c) in zip(labels, shown))
   return [Figure('differences', svg, f'Differences from the baseline. {alt}.',
                  'Mean differences from the baseline and their 95% intervals, '
                  'not adjusted for the number of comparisons.')]
@@ -292,21 +286,15 @@ def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:
         run.rounds_to(baseline.runs[seed].values('test_accuracy')[-1], _WINDOW)
         for seed, run in arm.runs.items() if seed in baseline.runs
         and len(run.series('test_accuracy')) >= _WINDOW]
-    theirs = '; '.join(
-        f'{value.value:g}' + (f' ({value.settings["dataset"]})'
-                              if 'dataset' in value.settings else '')
-        for value in arm.of_measure('rounds'))
-    rows.append((arm.label, baseline.label, theirs, rounds_text(reached)))
-  if not rows:
-    return []
-  header = ('arm', 'target: last round of', 'published', 'ours, rounds')
+    rows.append({'arm': arm.label, 'target: last round of': baseline.label,
+                 'published': _published_number(arm, 'rounds'),
+                 'ours, rounds': rounds_text(reached)})
   return ['## Rounds to the accuracy of the baseline', page_lib.table(
       'First round in which the median test accuracy of this round and '
       'the four evaluated before it is at least that of the baseline, '
       'with the same seed, after its last round. Median over seeds; runs '
       'that do not reach it count as later than all others. Runs of '
-      'fewer than five evaluated rounds are left out.',
-      *_without_empty(header, rows, 2))]
+      'fewer than five evaluated rounds are left out.', rows)] if rows else []
 
 
 def rounds_text(reached: Sequence[int | None]) -> str:
@@ -352,18 +340,14 @@ def _figure(arms, panels, measure, ylabel, divisor, is_full):
   for arm in arms:
     title = ', '.join(
         f'{name} {show(getattr(arm.config, name))}' for name in panels)
-    # The label leaves out what the panel names.
-    label = ', '.join([arm.settings['algorithm'], *(
-        f'{name} {arm.settings[name]}' for name in arm.named
-        if name not in panels)])
     published = arm.of_measure('accuracy')
     drawn.setdefault(title, []).append(figures.Line(
-        label, arm.config.algorithm, arm.curves(measure) / divisor,
+        arm.label_without(panels), arm.config.algorithm,
+        arm.curves(measure) / divisor,
         published[0].value if has_published and len(published) == 1 else None))
   name = measure.replace('_', '-') + '-divided' * (divisor > 1)
-  svg = figures.curves(tuple(
-      figures.Panel(title, tuple(lines[:_MAX_LINES]))
-      for title, lines in drawn.items()), ylabel, name)
+  svg = figures.curves({title: lines[:_MAX_LINES]
+                        for title, lines in drawn.items()}, ylabel, name)
   left_out = sum(max(0, len(lines) - _MAX_LINES) for lines in drawn.values())
   caption = (f'{ylabel[0].upper()}{ylabel[1:]}, by round. Line: mean over runs;'
              ' band: smallest to largest.')
@@ -380,49 +364,42 @@ def _figure(arms, panels, measure, ylabel, divisor, is_full):
 
 def _last(curves_ST):
   """Returns the mean of the last values of curves, as text."""
-  ends = [curve[~np.isnan(curve)][-1:] for curve in curves_ST]
-  known = np.concatenate(ends) if ends else np.array([])
-  return f'{known.mean():.3g}' if len(known) else 'not measured'
+  known = [curve[~np.isnan(curve)][-1] for curve in curves_ST
+           if not np.isnan(curve).all()]
+  return f'{np.mean(known):.3g}' if known else 'not measured'
 
 
-def time(arms: Sequence[TableArm], has_prediction: bool) -> Section:
+def time(arms: Sequence[TableArm], is_timed: bool) -> Section:
   """Returns the table of times, communication and hardware.
 
   Args:
-    arms: the arms. With `has_prediction`, their runs trained alone.
-    has_prediction: whether to add what the arithmetic of a local step predicts.
+    arms: the arms.
+    is_timed: whether each run trained alone. Then what the arithmetic of a
+      local step predicts is beside the times.
   """
-  header = ['arm', 'seconds per round', 'examples/s', 'MB per round']
-  has_published = any(arm.of_measure('seconds') for arm in arms)
   rows = []
   for arm in arms:
     sizes = [size / 1e6 for size in arm.summaries('bytes_per_round')]
-    row = [arm.label, _median(arm.summaries('seconds_per_round'), 2),
-           _median(arm.summaries('examples_per_second'), 0), _median(sizes, 2)]
-    if has_published:
-      row.append('; '.join(f'{value.value:g} s' + (
-          f' ({value.settings["dataset"]})' if 'dataset' in value.settings
-          else '') for value in arm.of_measure('seconds')))
-    if has_prediction:
-      row += _predicted(arm, arms)
-    rows.append(row)
-  header += ['published'] * has_published
-  header += ['predicted / FedAvg', 'measured / FedAvg'] * has_prediction
-  shared = ('Each run trained alone.' if has_prediction else
+    rows.append({
+        'arm': arm.label,
+        'seconds per round': _median(arm.summaries('seconds_per_round'), 2),
+        'examples/s': _median(arm.summaries('examples_per_second'), 0),
+        'MB per round': _median(sizes, 2),
+        'published': _published_number(arm, 'seconds', ' s')} | (
+            _predicted(arm, arms) if is_timed else {}))
+  shared = ('Each run trained alone.' if is_timed else
             'The time of a run is its equal share of the program that trained '
             'it, alone or with others, so that times of different programs do '
             'not compare methods.')
-  parts: Section = ['## Time and communication', page_lib.table(
+  predicted = (
+      'Predicted: floating-point operations of a local step, as XLA counts '
+      'them before it optimizes the program, divided by those of FedAvg with '
+      'the same network. Measured: seconds per round divided by those of '
+      'FedAvg.')
+  return ['## Time and communication', page_lib.table(
       f'Medians over rounds and runs. {shared} MB are 10^6 bytes sent and '
-      'received by all clients of a round.', header, rows),
-                    page_lib.text(_hardware(arms))]
-  if has_prediction:
-    parts.append(
-        'Predicted: floating-point operations of a local step, as XLA counts '
-        'them before it optimizes the program, divided by those of FedAvg with '
-        'the same network. Measured: seconds per round divided by those of '
-        'FedAvg.')
-  return parts
+      'received by all clients of a round.', rows),
+          _hardware(arms), *[predicted] * is_timed]
 
 
 def _median(values, digits):
@@ -441,8 +418,8 @@ def _predicted(arm, arms):
                   for of in (arm, same))
   ratio = (statistics.median(ours) / statistics.median(theirs)
            if ours and theirs and statistics.median(theirs) else 0)
-  return [f'{arithmetic.relative_cost(arm.config):.2f}',
-          f'{ratio:.2f}' if ratio else '']
+  return {'predicted / FedAvg': f'{arithmetic.relative_cost(arm.config):.2f}',
+          'measured / FedAvg': f'{ratio:.2f}' if ratio else ''}
 
 
 def _hardware(arms):
@@ -464,31 +441,36 @@ def commands(arms: Sequence[TableArm], command: str) -> Section:
     arms: the arms.
     command: the command of the page.
   """
-  rows = []
-  for arm in arms:
-    seeds = dict.fromkeys(str(seed) for seed, _ in sorted(arm.runs))
-    rows.append((arm.label, ', '.join(seeds) or 'none',
-                 f'`{groups.normalized(arm.config).command()}`'))
   parts: Section = [
       '## Commands', 'This page; runs that are missing are trained:',
-      page_lib.code(command), page_lib.table(
+      _code(command), page_lib.table(
           'The command of one run of each arm; the others differ in --seed. A '
-          'DATA_DIR is the directory of the data set.',
-          ('arm', 'finished seeds', 'command'), rows)]
-  diverged = [(arm.label, str(run.config['seed']), ' '.join(
-      run.state.reason.split())) for arm in arms for run in arm.others]
+          'DATA_DIR is the directory of the data set.', [{
+              'arm': arm.label,
+              'finished seeds': ', '.join(dict.fromkeys(
+                  str(seed) for seed, _ in sorted(arm.runs))) or 'none',
+              'command': f'`{groups.normalized(arm.config).command()}`'}
+              for arm in arms])]
+  diverged = [{'arm': arm.label, 'seed': str(run.config['seed']),
+               'reason': f'`{run.state.reason}`' * bool(run.state.reason)}
+              for arm in arms for run in arm.others]
   if diverged:
     parts.append(page_lib.table(
         'Runs that diverged. They are left out of all means and comparisons.',
-        ('arm', 'seed', 'reason'), diverged))
+        diverged))
   return parts
+
+
+def _code(command):
+  return f'```\n{command}\n```'
 
 
 def _facts(table: Table) -> Section:
   """Returns the notes and the source of a table, [] if there are none."""
-  parts = [page_lib.listing(table.notes)] if table.notes else []
+  parts: Section = ['\n'.join(f'- {note}' for note in table.notes)
+                    ] if table.notes else []
   if table.source:
-    parts.append(page_lib.text(f'Source of the table: {table.source}.'))
+    parts.append(f'Source of the table: {table.source}.')
   title = ('Notes' if table.budget in ('full', '') else
            'Notes on the table at its full budget')
   return [f'## {title}', *parts] if parts else []

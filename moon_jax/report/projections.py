@@ -36,8 +36,7 @@ _PERPLEXITY = 30.
 _MIN_EXAMPLES = 100
 _BATCH = 250
 _SEED = 0  # of t-SNE, the same for all runs
-_TABLE = 'Separation of the classes by z', (
-    'method', f'accuracy of {_NEIGHBOURS} neighbours, %', 'silhouette')
+_ACCURACY = f'accuracy of {_NEIGHBOURS} neighbours, %'
 
 
 class Projections(NamedTuple):
@@ -47,11 +46,6 @@ class Projections(NamedTuple):
   z_NF: np.ndarray  # float32 [N, F]
   labels: np.ndarray  # int [N]
   class_names: tuple[str, ...]
-
-  @property
-  def names(self) -> list[str]:
-    """The names of the classes of the examples, [N]."""
-    return [self.class_names[k] for k in self.labels]
 
 
 def section(run_dirs: Sequence[str | pathlib.Path], data_dir: str = '',
@@ -69,24 +63,29 @@ def section(run_dirs: Sequence[str | pathlib.Path], data_dir: str = '',
     UserError: if a run has no model, the data set cannot be loaded, or the
       numbers of examples or the data sets do not fit.
   """
-  found = _read_all(run_dirs, data_dir, num_examples)
-  return ['## Projections', _figure(found), page.table(
-      *_TABLE, _rows(found)), page.text(
-      f'The pictures are t-SNE of {len(found[0].labels):,} test examples with '
-      f'perplexity {_PERPLEXITY:g}. They depend on its random initialization. '
-      'The numbers are those of z itself: the accuracy of a vote of the '
-      f'{_NEIGHBOURS} nearest other examples, and the mean silhouette of the '
-      'classes (1 for separate classes, 0 for mixed ones), both by cosine '
-      'distance.')]
-
-
-def _read_all(run_dirs, data_dir, num_examples):
   found = [read(path, data_dir, num_examples) for path in run_dirs]
   if len({projections.class_names for projections in found}) > 1:
     raise UserError('all runs must have the same data set, got '
                     f'{", ".join(map(str, run_dirs))}; start the command once '
                     'for each data set')
-  return found
+  rows = [{'method': p.title,
+           _ACCURACY: f'{100 * neighbour_accuracy(p.z_NF, p.labels):.1f}',
+           'silhouette': f'{_silhouette(p.z_NF, p.labels):.3f}'} for p in found]
+  svg = figures.scatter([
+      (p.title, embed(p.z_NF), [p.class_names[k] for k in p.labels])
+      for p in found], 'projections')
+  numbers = '; '.join(f'{row["method"]}: {row[_ACCURACY]}' for row in rows)
+  return ['## Projections', Figure(
+      'projections', svg, 'Points of test examples in the plane, coloured by '
+      f'class. {_ACCURACY}: {numbers}.',
+      't-SNE of the projections z of test examples'), page.table(
+      'Separation of the classes by z', rows),
+      f'The pictures are t-SNE of {len(found[0].labels):,} test examples with '
+      f'perplexity {_PERPLEXITY:g}. They depend on its random initialization. '
+      'The numbers are those of z itself: the accuracy of a vote of the '
+      f'{_NEIGHBOURS} nearest other examples, and the mean silhouette of the '
+      'classes (1 for separate classes, 0 for mixed ones), both by cosine '
+      'distance.']
 
 
 def read(path: str | pathlib.Path, data_dir: str,
@@ -128,8 +127,8 @@ def embed(z_NF: np.ndarray) -> np.ndarray:
   from sklearn import manifold
 
   return manifold.TSNE(
-      perplexity=min(_PERPLEXITY, (len(z_NF) - 1) / 3), init='pca',
-      random_state=_SEED).fit_transform(z_NF)
+      perplexity=_PERPLEXITY, init='pca', random_state=_SEED).fit_transform(
+          z_NF)
 
 
 def neighbour_accuracy(z_NF: np.ndarray, labels: np.ndarray) -> float:
@@ -138,37 +137,19 @@ def neighbour_accuracy(z_NF: np.ndarray, labels: np.ndarray) -> float:
   The neighbours are the 10 examples with the largest cosine similarity, without
   the example itself. The smallest class wins a tie.
   """
-  unit_NF = z_NF / np.maximum(
-      np.linalg.norm(z_NF, axis=1, keepdims=True), 1e-12)
-  similarity_NN = unit_NF @ unit_NF.T
-  np.fill_diagonal(similarity_NN, -np.inf)
-  nearest = np.argsort(-similarity_NN, axis=1, kind='stable')[:, :_NEIGHBOURS]
-  votes_NK = np.zeros((len(labels), labels.max() + 1), int)
-  np.add.at(votes_NK, (np.arange(len(labels))[:, None], labels[nearest]), 1)
-  return float(np.mean(votes_NK.argmax(1) == labels))
+  from scipy import stats
+  from sklearn import neighbors
+
+  nearest = neighbors.NearestNeighbors(
+      n_neighbors=_NEIGHBOURS, metric='cosine').fit(z_NF).kneighbors(
+          return_distance=False)  # of the examples themselves, each left out
+  return float(np.mean(stats.mode(labels[nearest], axis=1).mode == labels))
 
 
 def _silhouette(z_NF, labels):
   from sklearn import metrics
 
   return float(metrics.silhouette_score(z_NF, labels, metric='cosine'))
-
-
-def _rows(found):
-  return [(p.title, f'{100 * neighbour_accuracy(p.z_NF, p.labels):.1f}',
-           f'{_silhouette(p.z_NF, p.labels):.3f}') for p in found]
-
-
-def _figure(found):
-  svg = figures.scatter(
-      [(p.title, embed(p.z_NF), p.names) for p in found], 'projections')
-  numbers = '; '.join(
-      f'{p.title}: {100 * neighbour_accuracy(p.z_NF, p.labels):.1f}%'
-      for p in found)
-  return Figure(
-      'projections', svg, 'Points of test examples in the plane, coloured by '
-      f'class. Accuracy of {_NEIGHBOURS} neighbours: {numbers}.',
-      't-SNE of the projections z of test examples')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -189,10 +170,10 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _run(arguments):
-  found = _read_all(arguments.runs, arguments.data_dir, arguments.examples)
-  arguments.out.write_text(_figure(found).svg, encoding='utf-8')
-  for row in (_TABLE[1], *_rows(found)):
-    print(' | '.join(row))
+  _, figure, numbers, _ = section(
+      arguments.runs, arguments.data_dir, arguments.examples)
+  arguments.out.write_text(figure.svg, encoding='utf-8')
+  print(numbers)
   print(arguments.out)
 
 

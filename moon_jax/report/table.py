@@ -87,26 +87,30 @@ def markdown(directory: pathlib.Path, has_speed: bool = True) -> str:
         f'{directory} must hold directories of finished runs (each with a '
         'summary.json), got none; name the directory above the work '
         'directories')
-  has_published = any(published(run.config) for run in runs)
-  columns = ['method', f'test accuracy, mean of the last {LAST} rounds',
-             'seeds',
-             *(['published, 100 rounds of 10 epochs'] if has_published else []),
-             *(['seconds a round', 'examples/s'] if has_speed else []), 'flags']
   arms = groups.of_runs(runs)
-  rows = [(list(arm.values(num_rounds=LAST).values()), arm) for arm in arms]
-  lines = [columns, ['---'] * len(columns)]
-  for found, arm in sorted(rows, key=lambda row: -statistics.fmean(row[0])):
+  rows = []
+  for arm in arms:
     config = next(iter(arm.runs.values())).config
+    found = list(arm.values(num_rounds=LAST).values())
     stds = list(arm.values('test_accuracy_std', LAST).values())
-    line = [method_name(config), stats.mean_and_std(found, 3, .01) + (
-        f' (over clients ± {statistics.fmean(stds):.3f})'
-        if len(stds) == len(found) else ''),
-            str(len(found)), *([published(config)] if has_published else [])]
-    if has_speed:
-      seconds, speed = (statistics.median(arm.summaries(name)) for name in (
-          'seconds_per_round', 'examples_per_second'))
-      line += [f'{seconds:.1f}', f'{speed:,.0f}']
-    lines.append([*line, f'`{_flags(arm, arms)}`'])
+    rows.append((statistics.fmean(found), {
+        'method': method_name(config),
+        f'test accuracy, mean of the last {LAST} rounds':
+            stats.mean_and_std(found, 3, .01) + (
+                f' (over clients ± {statistics.fmean(stds):.3f})'
+                if len(stds) == len(found) else ''),
+        'seeds': str(len(found)),
+        'published, 100 rounds of 10 epochs': published(config),
+        **({name: f'{statistics.median(arm.summaries(key)):,.{digits}f}'
+            for name, key, digits in (
+                ('seconds a round', 'seconds_per_round', 1),
+                ('examples/s', 'examples_per_second', 0))}
+           if has_speed else {}),
+        'flags': f'`{_flags(arm, arms)}`'}))
+  rows.sort(key=lambda row: -row[0])
+  columns = [name for name in rows[0][1] if any(row[name] for _, row in rows)]
+  lines = [columns, ['---'] * len(columns),
+           *([row[name] for name in columns] for _, row in rows)]
   return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
 
 

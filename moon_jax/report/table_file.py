@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
 import hashlib
+import numbers
 import operator
 import pathlib
 from typing import Any
@@ -24,9 +25,10 @@ from moon_jax.sweep.grid import Sweep
 BUDGETS = ('smoke', 'small', 'full')
 HEADLINES = ('accuracy', 'rounds', 'time')
 PAGES = ('data', 'projections')  # sections that a table may add
-# Keys of [[published]] that are not settings, and their types.
 _MEASURES = ('accuracy', 'rounds', 'seconds')
-_TEXTS = ('source', 'note')
+# Keys of [[published]] that are not settings, and their types.
+_PUBLISHED_KEYS = dict.fromkeys((*_MEASURES, 'std'), numbers.Real) | {
+    'n': int, 'source': str, 'note': str}
 
 
 class Published(NamedTuple):
@@ -120,15 +122,14 @@ def read(path: str, budget: str = 'full',
     UserError: if the file is missing or invalid, or a run is impossible.
   """
   file, replacing = toml_file.read(path), dict(replacing or {})
-  report = file.report
-  changed = {name: value for name, value in sorted(replacing.items())
-             if name not in identity.FREE_FIELDS}
-  common = _common_budget(path, report.get('budgets', ''), budget)
-  common |= _budget(report, budget, path)
-  baseline = _settings(report.get('baseline', {}), f'{path}, baseline')
-  wheres = [f'{path}, block {i} of [[runs]]'
-            for i in range(1, len(file.blocks) + 1)]
-  smaller = [common | _budget(own, budget, where)
+  report, wheres = file.report, [
+      f'{path}, block {i} of [[runs]]' for i in range(1, len(file.blocks) + 1)]
+  common: dict[str, Any] = {}
+  if budgets := report.get('budgets'):
+    place = pathlib.Path(path).parent / budgets
+    common = _budget(toml_file.content(place), budget, str(place))
+  common |= _budget(report.get('budget', {}), budget, path)
+  smaller = [common | _budget(own.get('budget', {}), budget, where)
              for own, where in zip(file.block_reports, wheres)]
   if budget != 'full' and not any(smaller):
     raise UserError(f'{path} has no settings of --budget={budget}; give '
@@ -137,19 +138,26 @@ def read(path: str, budget: str = 'full',
   sweeps = grid.each(Config(**file.base), [
       block | changes for block, changes in zip(file.blocks, new)])
   blocks = [
-      Block(sweep, _settings(own['baseline'], f'{where}, baseline')
-            if 'baseline' in own else baseline,
+      Block(sweep, toml_file.settings(
+          own.get('baseline', report.get('baseline', {})),
+          f'{where if "baseline" in own else path}, baseline'),
             {name: block.get(name, file.base.get(name)) for name in changes})
       for sweep, own, where, block, changes in zip(
           sweeps, file.block_reports, wheres, file.blocks, new)]
+  changed = {name: value for name, value in sorted(replacing.items())
+             if name not in identity.FREE_FIELDS}
+  headline = report.get('headline', HEADLINES[0])
+  if headline not in HEADLINES:
+    raise UserError(f'{path}: headline must be {" or ".join(HEADLINES)}, got '
+                    f'{headline!r}')
   source = report.get('source', '')
   table = Table(
-      file.name, budget, _hash(changed), tuple(blocks),
-      tuple(_published(
-          entry, f'{path}, block {i} of [[published]]', source)
-            for i, entry in enumerate(report.get('published', []), 1)),
-      file.title or file.name, file.description.strip(), source,
-      _choice(report, 'headline', HEADLINES, path),
+      file.name, budget,
+      hashlib.sha256(repr(changed).encode()).hexdigest()[:8] * bool(changed),
+      tuple(blocks), tuple(
+          _published(entry, f'{path}, block {i} of [[published]]', source)
+          for i, entry in enumerate(report.get('published', []), 1)),
+      file.title or file.name, file.description.strip(), source, headline,
       _words(report, 'pages', PAGES, path),
       _words(report, 'panels', values.TYPES, path),
       _words(report, 'best_of', values.TYPES, path),
@@ -195,33 +203,14 @@ def budgets_file(path: pathlib.Path) -> str:
   return str(toml_file.content(path).get('budgets', ''))
 
 
-def _common_budget(path, name, budget):
-  """Returns the settings of a budget in the file of common budgets."""
-  if not name:
-    return {}
-  file = pathlib.Path(path).parent / name
-  return _budget({'budget': toml_file.content(file)}, budget, str(file))
-
-
-def _budget(content, budget, where):
+def _budget(found, budget, where):
   """Returns the settings of a budget, {} if there are none."""
-  found = content.get('budget', {})
   for name, settings in found.items():
     if name not in BUDGETS[:-1] or not isinstance(settings, dict):
       raise UserError(
           f'{where}: budgets must be tables {" or ".join(BUDGETS[:-1])}, got '
           f'{name} = {settings!r}. The full budget is the file without them')
-  return _settings(found.get(budget, {}), f'{where}, budget {budget}')
-
-
-def _settings(content, where):
-  return toml_file.settings(content, where)
-
-
-def _hash(settings):
-  """Returns eight digits that identify settings, '' if there are none."""
-  text = repr(settings).encode()
-  return hashlib.sha256(text).hexdigest()[:8] if settings else ''
+  return toml_file.settings(found.get(budget, {}), f'{where}, budget {budget}')
 
 
 def _quotes(report, path):
@@ -237,14 +226,6 @@ def _quotes(report, path):
     items += [line.removeprefix('- ') for line in lines
               if line.startswith('- ')]
   return tuple(items)
-
-
-def _choice(report, name, choices, path):
-  value = report.get(name, choices[0])
-  if value not in choices:
-    raise UserError(f'{path}: {name} must be {" or ".join(choices)}, got '
-                    f'{value!r}')
-  return value
 
 
 def _words(report, name, known, path) -> tuple[str, ...]:
@@ -268,23 +249,14 @@ def _published(entry: Any, where: str, source: str) -> Published:
   """
   if not isinstance(entry, dict):
     raise UserError(f'{where} must be a table, got {entry!r}')
-  numbers = {name: entry[name] for name in (*_MEASURES, 'std', 'n')
-             if name in entry}
-  texts = {name: entry[name] for name in _TEXTS if name in entry}
-  for name, value in numbers.items():
-    if isinstance(value, bool) or not isinstance(value, int | float):
-      raise UserError(f'{where}: {name} must be a number, got {value!r}')
-  for name, value in texts.items():
-    if not isinstance(value, str):
-      raise UserError(f'{where}: {name} must be a string, got {value!r}')
-  measures = [name for name in _MEASURES if name in numbers]
+  toml_file.check_types(entry, _PUBLISHED_KEYS, where)
+  measures = [name for name in _MEASURES if name in entry]
   if len(measures) != 1:
     raise UserError(f'{where} must have one of {", ".join(_MEASURES)}, got '
                     f'{measures or "none"}')
-  n = numbers.get('n')
-  return Published(
-      _settings({name: value for name, value in entry.items()
-                 if name not in numbers and name not in texts}, where),
-      measures[0], float(numbers[measures[0]]), numbers.get('std'),
-      None if n is None else int(n), texts.get('source', source),
-      texts.get('note', ''))
+  settings = toml_file.settings(
+      {name: value for name, value in entry.items()
+       if name not in _PUBLISHED_KEYS}, where)
+  return Published(settings, measures[0], float(entry[measures[0]]),
+                   entry.get('std'), entry.get('n'),
+                   entry.get('source', source), entry.get('note', ''))

@@ -1,19 +1,32 @@
 """Results of runs: one reader, one definition of each statistic, one page.
 
-`read` reads the directory of a run, `frames` makes data frames of runs, `stats`
-and `paired` define the statistics, `figures` draws, `page` writes Markdown and
-HTML. The commands `report`, `compare` and `inspect`, the table of a sweep and
-experiments/full are views of them.
+`results` makes data frames of runs, `read` reads the directory of a run,
+`stats` and `paired` define the statistics, `figures` draws, `page` writes
+Markdown and HTML. The commands `report`, `compare` and `inspect`, the table of
+a sweep and experiments/full are views of them.
 """
 
 import os
+from typing import NamedTuple
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-  from moon_jax.results.frames import Results
+  import pandas as pd
 
 
-def results(*places: str | os.PathLike) -> 'Results':
+class Results(NamedTuple):
+  """Runs and their rounds.
+
+  Attributes:
+    runs: one row per run, by the path of its directory.
+    rounds: one row per run and round, by both.
+  """
+
+  runs: 'pd.DataFrame'
+  rounds: 'pd.DataFrame'
+
+
+def results(*places: str | os.PathLike) -> Results:
   """Returns runs as two data frames of pandas: per run, and per round.
 
   Args:
@@ -42,8 +55,23 @@ def results(*places: str | os.PathLike) -> 'Results':
   See also:
     `moon-jax compare`, which groups runs by the settings in which they differ.
   """
-  from moon_jax.results import frames  # pandas takes a second to import
+  import pandas as pd  # takes a second
+
+  from moon_jax.config import Config
   from moon_jax.results import read
 
-  return frames.of([read.read(path) for path in read.find(
-      [os.fspath(place) for place in places])])
+  rows, lines = [], []
+  for path in read.find(map(os.fspath, places)):
+    run = read.read(path)
+    found, name = run.endpoints(), {'run': str(path)}
+    rows.append(name | {'state': run.state.kind} | {
+        field: run.config[field] for field in Config.__dataclass_fields__} | {
+            'rounds': len(run.lines)} | found.pop('test_accuracy', {}) | {
+                key: found[key] for key in (
+                    'seconds_per_round', 'seconds_of_rounds') if key in found})
+    lines += [name | {key: value for key, value in line.items()
+                      if read.is_number(value)} for line in run.lines]
+  return Results(
+      pd.DataFrame(rows).set_index('run'),
+      pd.DataFrame(lines, columns=None if lines else ['run', 'round'])
+      .set_index(['run', 'round']))

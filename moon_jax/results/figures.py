@@ -5,14 +5,17 @@ on a phone (358 CSS pixels). Panels of a figure are one below another. To place
 panels side by side on wide screens, draw a figure for each: a page places
 figures that follow one another two to a row.
 
-A method has the same colour in all figures of pages (Okabe and Ito, Color
-Universal Design, https://jfly.uni-koeln.de/color/). Lines also differ in
-markers, and lines of one method in dashes. Colours with a contrast below 3 to
-white have a dark edge.
+A method has the same colour in all figures (most are those of Okabe and Ito,
+Color Universal Design, https://jfly.uni-koeln.de/color/), with a contrast of 3
+or more to white. Lines also differ in markers, and lines of one method in
+dashes.
 """
 
+from collections import Counter
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
 import io
 import math
 import pathlib
@@ -28,11 +31,9 @@ from moon_jax.results import stats
 from moon_jax.results.read import Run
 
 COLORS = {'fedavg': '#0072B2', 'moon': '#D55E00', 'fedprox': '#009E73',
-          'scaffold': '#CC79A7', 'solo': '#595959', 'fednova': '#56B4E9',
+          'scaffold': '#CC79A7', 'solo': '#595959', 'fednova': '#6A51A3',
           'centralized': '#000000'}
 OTHER_COLOR = '#7A4B12'  # of methods that COLORS lacks
-PALE_COLORS = {'#56B4E9', '#E69F00', '#F0E442'}  # drawn with a dark edge
-_EDGE = '#333333'
 
 # Classes of `scatter`: the eight colours of Okabe and Ito, grey and brown.
 _CLASS_COLORS = ('#0072B2', '#E69F00', '#009E73', '#D55E00', '#56B4E9',
@@ -59,10 +60,9 @@ _ACCURACIES = {
 _LOSSES = {'train_loss': 'local objective', 'cross_entropy': 'cross-entropy',
            'contrastive_loss': 'contrastive', 'proximal_term': 'proximal term',
            'test_loss': 'test', 'validation_loss': 'validation'}
-_OF_CLIENTS = {'local_own_accuracy': 'local,\nown', 'local_test_accuracy':
-               'local,\ntest', 'global_own_accuracy': 'global,\nown',
-               'local_heldout_accuracy': 'local,\nheld-out',
-               'global_heldout_accuracy': 'global,\nheld-out'}
+_OF_CLIENTS = ('local_own_accuracy', 'local_test_accuracy',
+               'global_own_accuracy', 'local_heldout_accuracy',
+               'global_heldout_accuracy')
 
 
 class Line(NamedTuple):
@@ -74,11 +74,7 @@ class Line(NamedTuple):
   published: float | None = None
 
 
-class Panel(NamedTuple):
-  """Axes of `curves`."""
-
-  title: str
-  lines: tuple[Line, ...]
+Panels = Mapping[str, Sequence[Line]]  # by the titles of the axes
 
 
 def empty(width: float, height: float) -> Any:
@@ -115,26 +111,12 @@ def svg(draw: Callable[[Any], None], height: float, name: str) -> str:
   return text[text.index('<svg'):]
 
 
-def legend_shape(labels: Sequence[str], max_length: int) -> tuple[int, int]:
-  """Returns the (rows, columns) of a legend that is as wide as a figure.
-
-  Args:
-    labels: of the legend.
-    max_length: characters of the longest labels that fit in two columns.
-  """
-  longest = max(map(len, labels), default=1)
-  columns = max(1, min(5, len(labels), 2 * max_length // max(longest, 1)))
-  if max_length >= 20:  # lines have wide symbols
-    columns = min(columns, 2 if longest <= max_length else 1)
-  return math.ceil(len(labels) / columns), columns
-
-
 def _wrapped(text: str, width: int) -> str:
   """Returns a text in lines of at most `width` characters."""
   return '\n'.join(textwrap.wrap(text, width)) or text
 
 
-def curves(panels: Sequence[Panel], ylabel: str, name: str) -> str:
+def curves(panels: Panels, ylabel: str, name: str) -> str:
   """Draws means over seeds by round, with bands from minimum to maximum.
 
   Rounds that are not evaluated for all seeds are left out. A single seed has no
@@ -148,32 +130,69 @@ def curves(panels: Sequence[Panel], ylabel: str, name: str) -> str:
   Returns:
     SVG text.
   """
-  styles = _line_styles(panels)
-  published = any(line.published is not None
-                  for panel in panels for line in panel.lines)
-  labels = [label for label, _ in styles] + ['published'] * published
-  legend_rows, columns = legend_shape(labels, 20)
+  draw = functools.partial(_draw_curves, panels=panels, ylabel=ylabel)
+  num_labels = len(line_styles(panels)) + 1
+  return svg(draw, 2.9 * len(panels) + .22 * num_labels + .1, name)
 
-  def draw(figure):
-    from matplotlib.ticker import MaxNLocator
 
-    axes = np.atleast_1d(figure.subplots(len(panels)))
-    handles: dict[tuple[str, str], Any] = {}
-    for ax, panel in zip(axes, panels):
-      for line in panel.lines:
-        style = styles[line.label, line.method]
-        handles[line.label, line.method] = _draw_line(ax, line, style)
-      ax.xaxis.set_major_locator(MaxNLocator(
-          7, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
-      ax.set(xlabel='round', ylabel=ylabel)
-      ax.set_title(_wrapped(panel.title, 34), loc='left')
-    drawn = [*handles.values()]
-    if published:
-      drawn += ax.plot([], [], color='black', linestyle=_PUBLISHED_DASHES,
-                         linewidth=1)
-    figure.legend(drawn, labels, loc='outside lower center', ncols=columns)
+def save_curves(lines: Sequence[Line], ylabel: str, path: pathlib.Path) -> None:
+  """Draws `curves` to a file.
 
-  return svg(draw, 2.9 * len(panels) + .22 * legend_rows + .1, name)
+  Raises:
+    UserError: if the file cannot be written.
+  """
+  made = empty(9, 4.5 + .22 * len(lines))
+  _draw_curves(made, {'': lines}, ylabel)
+  _save(made, path)
+
+
+def _draw_curves(figure, panels, ylabel):
+  styles = line_styles(panels)
+  handles = {}
+  for ax, (title, lines) in zip(
+      np.atleast_1d(figure.subplots(len(panels))), panels.items()):
+    for line in lines:
+      style = styles[line.label, line.method]
+      rounds, means = stats.mean_curve(line.curves_ST)
+      values = line.curves_ST[:, rounds - 1]
+      handles[line.label, line.method], = ax.plot(
+          rounds, means, **style, linewidth=1.6, markersize=5,
+          markevery=math.ceil(len(rounds) / 8) or 1, label=line.label)
+      if len(values) > 1:
+        ax.fill_between(rounds, values.min(0), values.max(0), linewidth=0,
+                        color=style['color'], alpha=.2)
+      if line.published is not None:
+        handles['published'] = ax.axhline(
+            line.published, color=style['color'], linewidth=1,
+            linestyle=_PUBLISHED_DASHES, label='published')
+    ax.set(xlabel='round', ylabel=ylabel)
+    _set_integer_ticks(ax)
+    ax.set_title(_wrapped(title, 34), loc='left')
+  handles |= {'published': handles.pop('published', None)}  # the last one
+  figure.legend(handles=[*filter(None, handles.values())],
+                loc='outside lower center')
+
+
+def _set_integer_ticks(axes):
+  from matplotlib.ticker import MaxNLocator
+
+  axes.xaxis.set_major_locator(MaxNLocator(
+      7, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+
+
+def line_styles(panels: Panels) -> dict[tuple[str, str], dict[str, Any]]:
+  """Returns properties of lines by (label, method), the same in all panels."""
+  styles: dict[tuple[str, str], dict[str, Any]] = {}
+  counts: Counter[str] = Counter()  # of lines by colour
+  for label, method in dict.fromkeys(
+      (line.label, line.method) for lines in panels.values() for line in lines):
+    color = COLORS.get(method, OTHER_COLOR)
+    i, first = counts[color], [*COLORS.values(), OTHER_COLOR].index(color)
+    counts[color] += 1
+    styles[label, method] = {
+        'color': color, 'linestyle': _DASHES[i % len(_DASHES)],
+        'marker': _MARKERS[(first + i) % len(_MARKERS)]}
+  return styles
 
 
 def effects(labels: Sequence[str], means: Sequence[float],
@@ -186,7 +205,7 @@ def effects(labels: Sequence[str], means: Sequence[float],
   Args:
     labels: of the rows, from top to bottom.
     means: the points.
-    lows: lower ends of the intervals; NaN for a point without an interval.
+    lows: lower ends of the intervals.
     highs: upper ends of the intervals.
     xlabel: label of the x axis, with its unit.
     name: of the figure, for ids within the SVG.
@@ -195,9 +214,6 @@ def effects(labels: Sequence[str], means: Sequence[float],
     SVG text.
   """
   labels = [_wrapped(label, 44) for label in labels]
-  xlabel = _wrapped(xlabel, 44)
-  low, high = np.asarray(lows, float), np.asarray(highs, float)
-  has_interval = np.isfinite(low) & np.isfinite(high)
   # Points (1/72 inch) from the top: a label of 14 a line, then the interval.
   heights = np.array([14 * (label.count('\n') + 1) + 20 for label in labels])
   rows = np.cumsum(heights) - 10
@@ -205,8 +221,7 @@ def effects(labels: Sequence[str], means: Sequence[float],
   def draw(figure):
     ax = figure.subplots()
     ax.axvline(0, color='black', linewidth=1, zorder=1)
-    ax.hlines(rows[has_interval], low[has_interval], high[has_interval],
-              color=COLORS['fedavg'], linewidth=2)
+    ax.hlines(rows, lows, highs, color=COLORS['fedavg'], linewidth=2)
     ax.plot(means, rows, 'o', color=COLORS['fedavg'], markersize=6)
     for row, label in zip(rows, labels):
       ax.annotate(label, (0, row), (0, 9), xycoords=('axes fraction', 'data'),
@@ -216,98 +231,46 @@ def effects(labels: Sequence[str], means: Sequence[float],
     ax.set_xlabel(xlabel, loc='left')
     ax.spines['left'].set_visible(False)
 
-  margin = 26 + 14 * (xlabel.count('\n') + 1)
-  return svg(draw, (heights.sum() + margin) / 72, name)
+  return svg(draw, (heights.sum() + 40) / 72, name)
 
 
-def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[Any]]],
-            name: str) -> str:
+def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[str]]], name: str
+            ) -> str:
   """Draws points by class, for embeddings such as t-SNE.
 
   Axes have no ticks, because coordinates of such embeddings have no unit.
 
   Args:
-    panels: (title, points [N, 2], labels [N]) of each panel; they are one below
-      another. A class has the same colour and marker in all panels.
+    panels: (title, points [N, 2], labels [N], at most 10 different ones) of
+      each panel; they are one below another. A class has the same colour and
+      marker in all panels.
     name: of the figure, for ids within the SVG.
 
   Returns:
     SVG text.
-
-  Raises:
-    ValueError: if there are more than 10 classes.
   """
-  classes = sorted({c for _, _, labels in panels
-                    for c in np.asarray(labels).tolist()})
-  if len(classes) > len(_CLASS_COLORS):
-    raise ValueError(f'scatter must have at most {len(_CLASS_COLORS)} classes, '
-                     f'got {len(classes)}; leave out classes')
-  legend_rows, columns = legend_shape([str(c) for c in classes], 10)
+  classes = sorted({c for _, _, labels in panels for c in labels})
 
   def draw(figure):
     axes = np.atleast_1d(figure.subplots(len(panels)))
     for ax, (title, points_N2, labels) in zip(axes, panels):
-      for i, c in enumerate(classes):
-        chosen = np.asarray(points_N2)[np.asarray(labels) == c]
-        ax.plot(*chosen.T, _CLASS_MARKERS[i], color=_CLASS_COLORS[i], label=c,
-                markersize=5, markeredgecolor=_EDGE, markeredgewidth=.4)
+      for c, marker, color in zip(classes, _CLASS_MARKERS, _CLASS_COLORS):
+        ax.plot(*points_N2[np.asarray(labels) == c].T, marker, color=color,
+                label=c, markersize=5, markeredgecolor='#333333',
+                markeredgewidth=.4)
       ax.set(xticks=[], yticks=[])
       ax.set_title(_wrapped(title, 34), loc='left')
       ax.set_aspect('equal', 'datalim')
       ax.spines[:].set_visible(True)
-    figure.legend(handles=axes[0].lines, loc='outside lower center',
-                  ncols=columns, markerscale=1.4, handlelength=1.2,
-                  columnspacing=1)
+    figure.legend(handles=axes[0].lines, loc='outside lower center', ncols=2)
 
-  return svg(draw, 3.6 * len(panels) + .24 * legend_rows + .1, name)
+  return svg(draw, 3.6 * len(panels) + .12 * len(classes) + .2, name)
 
 
-def _line_styles(panels):
-  """Returns (label, method) -> properties of a line, the same in all panels."""
-  styles: dict[tuple[str, str], dict[str, Any]] = {}
-  counts: dict[str, int] = {}
-  for line in (line for panel in panels for line in panel.lines):
-    if (line.label, line.method) in styles:
-      continue
-    color = COLORS.get(line.method, OTHER_COLOR)
-    i = counts[color] = counts.get(color, -1) + 1
-    first = [*COLORS.values(), OTHER_COLOR].index(color)
-    styles[line.label, line.method] = {
-        'color': color, 'linestyle': _DASHES[i % len(_DASHES)],
-        'marker': _MARKERS[(first + i) % len(_MARKERS)]}
-  return styles
+# ------------------------------------------------------- PNG files of one run
 
 
-def _draw_line(ax, line, style):
-  """Draws the mean, the band and the published value; returns the line."""
-  from matplotlib.patheffects import withStroke
-
-  curves_ST = np.atleast_2d(np.asarray(line.curves_ST, float))
-  rounds, means, _ = stats.mean_curve(curves_ST)
-  values = curves_ST[:, rounds - 1]
-  edge = lambda width: ([withStroke(linewidth=width, foreground=_EDGE)]
-                        if style['color'] in PALE_COLORS else None)
-  step = max(1, math.ceil(len(rounds) / 8))
-  drawn, = ax.plot(rounds, means, **style, linewidth=1.6,
-                   markersize=5, markevery=step, path_effects=edge(2.8))
-  if len(values) > 1:
-    ax.fill_between(rounds, values.min(0), values.max(0), linewidth=0,
-                    color=style['color'], alpha=.2)
-  if line.published is not None:
-    ax.axhline(line.published, color=style['color'], linewidth=1,
-               linestyle=_PUBLISHED_DASHES, path_effects=edge(1.8))
-  return drawn
-
-
-# ------------------------------------------------ PNG files of single commands
-
-
-def save(made: Any, path: pathlib.Path) -> None:
-  """Writes a figure.
-
-  Raises:
-    UserError: if the file name has no known ending, or cannot be written.
-  """
+def _save(made, path):
   try:
     made.savefig(path, dpi=120)
   except (OSError, ValueError) as error:
@@ -329,43 +292,25 @@ def draw(run: Run, path: pathlib.Path) -> None:
   made.suptitle(f'{config["algorithm"]}, {config["dataset"]}, seed '
                 f'{config["seed"]}: {run.path.name} ({run.state.kind})')
   (accuracy, loss), (drift, clients) = made.subplots(2, 2)
-  _curves(accuracy, run, _ACCURACIES, 'accuracy')
-  _curves(loss, run, _LOSSES, 'loss')
-  _drift(drift, run)
-  _clients(clients, run)
-  save(made, path)
+  for axes, title, fill in (
+      (accuracy, 'accuracy', functools.partial(_curves, names=_ACCURACIES)),
+      (loss, 'loss', functools.partial(_curves, names=_LOSSES)),
+      (drift, 'client drift', _drift), (clients, 'clients', _clients)):
+    axes.set(title=title, xlabel='round')
+    _set_integer_ticks(axes)
+    axes.grid(alpha=.3)
+    fill(axes, run)
+    if axes.get_legend_handles_labels()[0]:
+      axes.legend(fontsize=8)
+    else:
+      axes.text(.5, .5, 'not recorded', ha='center', va='center',
+                transform=axes.transAxes, color='gray')
+  _save(made, path)
 
 
-def draw_arms(arms: Sequence[tuple[str, np.ndarray]], path: pathlib.Path
-              ) -> None:
-  """Draws the mean test accuracy of each arm, with its deviation.
-
-  Args:
-    arms: label and curves [S, T] of each; NaN where not evaluated.
-    path: the file to write.
-
-  Raises:
-    UserError: if the file cannot be written.
-  """
-  made = empty(9, 5)
-  axes = made.subplots()
-  for label, curves_ST in arms:
-    x, y, std = stats.mean_curve(curves_ST)
-    if len(x):
-      line, = axes.plot(
-          x, y, marker='.' if len(x) < 30 else '', label='\n'.join(
-              textwrap.wrap(label, 60)) + f' (n={len(curves_ST)})')
-      if len(curves_ST) > 1:
-        axes.fill_between(x, y - std, y + std, color=line.get_color(),
-                          alpha=.15, linewidth=0)
-  _finish(axes, 'test accuracy: mean ± standard deviation over seeds')
-  save(made, path)
-
-
-def _curves(axes, run, names, title):
+def _curves(axes, run, names):
   for name, label in names.items():
-    series = run.series(name)
-    if not series:
+    if not (series := run.series(name)):
       continue
     x, y = np.array(series).T
     line, = axes.plot(x, y, label=label, marker='.' if len(x) < 30 else '')
@@ -375,31 +320,12 @@ def _curves(axes, run, names, title):
       axes.fill_between(
           x, np.maximum(y - std, 0), np.minimum(y + std, 1), alpha=.15,
           color=line.get_color(), linewidth=0)  # accuracies
-  _finish(axes, title)
-
-
-def _finish(axes, title):
-  from matplotlib.ticker import MaxNLocator
-
-  axes.set(title=title, xlabel='round')
-  axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-  axes.grid(alpha=.3)
-  if axes.get_legend_handles_labels()[0]:
-    axes.legend(fontsize=8)
-  else:
-    _note(axes, 'not recorded')
-
-
-def _note(axes, text):
-  axes.text(.5, .5, text, ha='center', va='center', transform=axes.transAxes,
-            color='gray')
 
 
 def _drift(axes, run):
   """The mean drift, and that of each client where it is recorded."""
   dots = [(line['round'], value) for line in run.lines
-          if isinstance(line.get('clients'), dict)
-          for value in line['clients'].get('drift', ())
+          for value in line.get('clients', {}).get('drift', ())
           if read.is_number(value)]
   if dots:
     axes.plot(*np.array(dots).T, '.', color='gray', alpha=.4, markersize=4,
@@ -412,32 +338,19 @@ def _drift(axes, run):
     other.plot(*np.array(series).T, color=color, alpha=.8)
     axes.plot([], [], color=color, label='cosine of updates (right)')
     other.tick_params(axis='y', colors=color)
-  _finish(axes, 'client drift')
 
 
 def _clients(axes, run):
-  """Accuracies over clients, or else the numbers of their examples."""
-  line = next((line for line in reversed(run.lines)
-               if isinstance(line.get('clients'), dict)), None)
-  table = line['clients'] if line else {}
-  shown = {label: [value for value in table.get(name, ())
-                   if read.is_number(value)]
-           for name, label in _OF_CLIENTS.items()}
-  shown = {label: values for label, values in shown.items() if values}
-  if shown:
-    axes.boxplot(list(shown.values()), tick_labels=list(shown), widths=.5,
-                 showfliers=False)
-    random = np.random.default_rng(0)
-    for index, values in enumerate(shown.values(), 1):
-      axes.plot(index + random.uniform(-.12, .12, len(values)), values, '.',
-                color='tab:blue', alpha=.5)
-    axes.set(title='accuracy of each client' + (
-        f', round {line["round"]}' if line else ''))
-    axes.grid(axis='y', alpha=.3)
-  elif (sizes := run.client_sizes) is not None and len(sizes):
-    axes.hist(sizes, bins=min(20, len(sizes)))
-    axes.set(title='training examples of clients', xlabel='examples',
-             ylabel='clients')
-  else:
-    axes.set(title='clients')
-    _note(axes, 'not recorded')
+  """Sorted accuracies of clients, or else the numbers of their examples."""
+  line = next((line for line in reversed(run.lines) if 'clients' in line), {})
+  for name in _OF_CLIENTS:
+    values = [value for value in line.get('clients', {}).get(name, ())
+              if read.is_number(value)]
+    if values:
+      axes.plot(np.arange(1, len(values) + 1), np.sort(values), '.',
+                label=name.removesuffix('_accuracy').replace('_', ', '))
+      axes.set(title=f'accuracy of each client, round {line["round"]}',
+               xlabel='clients by accuracy')
+  if not axes.lines and run.client_sizes is not None:
+    axes.hist(run.client_sizes, bins=20, label='clients')
+    axes.set(title='training examples of clients', xlabel='examples')

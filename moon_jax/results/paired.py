@@ -27,56 +27,51 @@ _EQUAL = 1e-5  # relative deviation below which differences are rounding error
 class Comparison(NamedTuple):
   """Paired differences, in the unit of the values, and their tests.
 
-  With a single pair all statistics except the mean are NaN.
+  Statistics after `std` are NaN for a single pair, and for equal differences,
+  which few test examples or rounded values cause: they say nothing of the
+  spread, and an interval of width 0 would be false certainty.
   """
 
   differences: tuple[float, ...]
   mean: float
-  std: float  # sample standard deviation
-  low: float  # lower end of the confidence interval of the mean
-  high: float  # upper end
-  p_value: float  # two-sided paired t test
-  equivalence_p: float  # TOST at ±MARGIN
-  sign_flip_p: float  # exact; NaN for fewer than MIN_PERMUTED pairs
+  std: float  # sample standard deviation; 0 for equal differences
+  low: float = math.nan  # lower end of the confidence interval of the mean
+  high: float = math.nan  # upper end
+  p_value: float = math.nan  # two-sided paired t test
+  equivalence_p: float = math.nan  # TOST at ±MARGIN
+  sign_flip_p: float = math.nan  # exact; only of MIN_PERMUTED pairs or more
 
 
 def compare(new: Sequence[float], baseline: Sequence[float]) -> Comparison:
   """Compares two methods over blocks.
 
   Args:
-    new: the new method's value in each block.
+    new: the new method's value in each block, one or more.
     baseline: the baseline's values, in the same order of blocks.
-
-  Raises:
-    ValueError: if the lengths differ or are 0.
 
   Examples:
     >>> compare([69., 70., 68.5], [66., 66.5, 66.]).mean
     3.0
   """
-  if len(new) != len(baseline) or not len(new):
-    raise ValueError('values must form one or more pairs, got '
-                     f'{len(new)} and {len(baseline)} values')
   d = np.subtract(new, baseline, dtype=np.float64)
-  nan = math.nan
-  result = Comparison(tuple(d.tolist()), float(d.mean()), *[nan] * 6)
-  if len(d) < 2:
+  std = float(d.std(ddof=1)) if len(d) > 1 else math.nan
+  if std <= _EQUAL * np.abs(d).max():  # the t statistic has no meaning
+    std = 0.
+  result = Comparison(tuple(d.tolist()), float(d.mean()), std)
+  if not std > 0:
     return result
-  std = float(d.std(ddof=1))
-  if std <= _EQUAL * max(map(abs, d)):  # the t statistic has no meaning
-    return result._replace(
-        std=0., low=result.mean, high=result.mean,
-        p_value=float(not result.mean),
-        equivalence_p=float(abs(result.mean) >= MARGIN))
-  test = stats.ttest_1samp(d, 0)
+  p_value = lambda mean, alternative: float(
+      stats.ttest_1samp(d, mean, alternative=alternative).pvalue)
   low, high = interval(d)
-  return result._replace(
-      std=std, low=low, high=high,
-      p_value=float(test.pvalue),
-      equivalence_p=max(
-          float(stats.ttest_1samp(d, -MARGIN, alternative='greater').pvalue),
-          float(stats.ttest_1samp(d, MARGIN, alternative='less').pvalue)),
-      sign_flip_p=_sign_flip(d) if len(d) >= MIN_PERMUTED else nan)
+  result = result._replace(
+      low=low, high=high, p_value=p_value(0, 'two-sided'),
+      equivalence_p=max(p_value(-MARGIN, 'greater'), p_value(MARGIN, 'less')))
+  if len(d) < MIN_PERMUTED:
+    return result
+  # The fraction of the 2^n sign patterns with as large a |mean|.
+  return result._replace(sign_flip_p=float(stats.permutation_test(
+      (d,), np.mean, permutation_type='samples', n_resamples=2**16,
+      rng=np.random.default_rng(0)).pvalue))
 
 
 def interval(differences: Sequence[float] | np.ndarray, level: float = LEVEL
@@ -93,35 +88,20 @@ def interval(differences: Sequence[float] | np.ndarray, level: float = LEVEL
   return float(found.low), float(found.high)
 
 
-def without_equal(found: Comparison) -> Comparison:
-  """Returns a comparison without interval and test if differences are equal.
-
-  Equal differences, which few test examples or rounded values cause, say
-  nothing of the spread: an interval of width 0 would be false certainty.
-  """
-  return found if found.std else found._replace(
-      low=math.nan, high=math.nan, p_value=math.nan)
-
-
-def _sign_flip(d):
-  """Returns the fraction of the 2^n sign patterns with as large a |mean|."""
-  return float(stats.permutation_test(
-      (d,), np.mean, permutation_type='samples', n_resamples=2**16,
-      rng=np.random.default_rng(0)).pvalue)
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
   """Returns p-values adjusted for multiple tests, in the order given.
+
+  NaN stands for no test and stays.
 
   Examples:
     >>> holm([.01, .04, .03])
     [0.03, 0.06, 0.06]
   """
-  n, adjusted, largest = len(p_values), [0.] * len(p_values), 0.
-  for rank, i in enumerate(np.argsort(p_values, kind='stable').tolist()):
-    largest = max(largest, min(1., (n - rank) * p_values[i]))
-    adjusted[i] = largest
-  return adjusted
+  p = np.array(p_values, float)
+  order = np.argsort(p)[:np.isfinite(p).sum()]  # NaN is last
+  factors = np.arange(len(order), 0, -1)
+  p[order] = np.maximum.accumulate(np.minimum(1, factors * p[order]))
+  return p.tolist()
 
 
 class Deviation(NamedTuple):
@@ -143,22 +123,16 @@ def welch(values: Sequence[float], mean: float, std: float | None = None,
     std: the published sample standard deviation, if it is known.
     n: number of published runs; 3 if it is unknown.
   """
-  difference = float(np.mean(values)) - mean
-  unknown = Deviation(difference, math.nan, math.nan, math.nan)
-  if len(values) < 2 or std is None:
-    return unknown
-  n = n or 3
-  ours, theirs = stats.tvar(values) / len(values), std**2 / n
-  if not ours + theirs:
-    return unknown
-  test = stats.ttest_ind_from_stats(
-      np.mean(values), np.std(values, ddof=1), len(values), mean, std, n,
-      equal_var=False)
-  freedom = (ours + theirs)**2 / (
+  difference, n = float(np.mean(values)) - mean, n or 3
+  ours, theirs = np.var(values) / max(1, len(values) - 1), (std or 0)**2 / n
+  if len(values) < 2 or std is None or not ours + theirs:
+    return Deviation(difference, math.nan, math.nan, math.nan)
+  error = math.sqrt(ours + theirs)
+  freedom = error**4 / (
       ours**2 / (len(values) - 1) + theirs**2 / max(1, n - 1))
-  half = stats.t.ppf(1 - LEVEL / 2, freedom) * math.sqrt(ours + theirs)
+  half = stats.t.ppf(1 - LEVEL / 2, freedom) * error
   return Deviation(difference, difference - half, difference + half,
-                   float(test.pvalue))
+                   2 * float(stats.t.sf(abs(difference) / error, freedom)))
 
 
 def pairs_needed(std: float, half_width: float = MARGIN) -> int:
@@ -185,8 +159,7 @@ def verdict(pairs: Comparison, holm_p: float) -> str:
   if len(pairs.differences) == 1:
     return 'one pair'
   if not pairs.std:
-    return ('same difference in all pairs' if pairs.mean
-            else 'equal in all pairs')
+    return f'{"same difference" if pairs.mean else "equal"} in all pairs'
   if pairs.low > 0:
     return f'higher{suffix}'
   if pairs.high < 0:

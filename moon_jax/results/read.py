@@ -1,8 +1,8 @@
 """The reader of runs: finished, running, diverged or stopped.
 
-`report`, `compare`, `inspect`, `moon_jax.results.frames` and experiments/full
-all read runs here. It imports no JAX, so that commands that only look at runs
-start fast.
+`report`, `compare`, `inspect`, `moon_jax.results` and experiments/full all read
+runs here. It imports no JAX, so that commands that only look at runs start
+fast.
 """
 
 from collections.abc import Iterable
@@ -79,11 +79,6 @@ class Run(NamedTuple):
       return None
 
   @property
-  def has_ended(self) -> bool:
-    """Whether the run has finished or diverged."""
-    return self.state.kind in ('finished', 'diverged')
-
-  @property
   def settings(self) -> Config:
     """The configuration, without fields of other versions."""
     return Config(**{name: value for name, value in self.config.items()
@@ -107,18 +102,19 @@ class Run(NamedTuple):
     for name in ('test', 'validation', 'global_heldout'):
       if series := self.series(f'{name}_accuracy'):
         rounds, values = zip(*series)
-        position, best = stats.best(values)
+        best = max(values)
         found[f'{name}_accuracy'] = {
-            'last': values[-1], 'best': best, 'best_round': rounds[position],
+            'last': values[-1], 'best': best,
+            'best_round': rounds[values.index(best)],
             'mean_of_last_10': stats.mean_of_last(values)}
     if seconds := self.values('seconds'):
       speeds = self.values('examples_per_second')
       found |= {
           'rounds': len(self.lines),
           'seconds_per_round': statistics.median(seconds),
-          'seconds_of_rounds': sum(seconds),
-          **({'examples_per_second': statistics.median(speeds)}
-             if speeds else {})}
+          'seconds_of_rounds': sum(seconds)}
+      if speeds:
+        found['examples_per_second'] = statistics.median(speeds)
     return found
 
   def rounds_to(self, target: float, window: int = 1,
@@ -146,7 +142,6 @@ def read(path: pathlib.Path) -> Run:
     raise UserError(f'{path} must be the directory of a run, got '
                     f'{"a file" if path.exists() else "nothing there"}')
   config = _json(path / 'config.json')
-  metrics = MetricsFile(path / 'metrics.jsonl')
   if config is None:
     inside = len(find([str(path)], may_be_empty=True))
     raise UserError(
@@ -154,7 +149,7 @@ def read(path: pathlib.Path) -> Run:
         + (f'. It holds {inside} runs: name one of them, or use '
            'moon-jax compare' if inside else ''))
   try:
-    lines = metrics.lines()
+    lines = MetricsFile(path / 'metrics.jsonl').lines()
   except UserError as error:
     raise UserError(str(error).removeprefix('--workdir=')) from error
   inputs = config.pop('inputs', {})
@@ -166,10 +161,8 @@ def read(path: pathlib.Path) -> Run:
     raise UserError(f'{path}/config.json must be the configuration of a run, '
                     f'got {error}; restore it from a copy') from error
   summary = _json(path / 'summary.json') or {}
-  return Run(
-      path, config,
-      inputs if isinstance(inputs, dict) else {}, lines, summary,
-      _state(path, config, lines, summary))
+  return Run(path, config, inputs if isinstance(inputs, dict) else {}, lines,
+             summary, _state(path, config, lines, summary))
 
 
 def find(arguments: Iterable[str], may_be_empty: bool = False
@@ -205,14 +198,11 @@ def is_run(path: str | pathlib.Path) -> bool:
 
 
 def _runs_in(path, depth):
-  if not path.is_dir():
-    return []
   if is_run(path):
     return [path]
-  if not depth:
-    return []
   return [run for child in sorted(path.iterdir())
-          for run in _runs_in(child, depth - 1)]
+          for run in _runs_in(child, depth - 1)
+          ] if depth and path.is_dir() else []
 
 
 def is_number(value: Any) -> bool:
@@ -236,9 +226,9 @@ def _state(path, config, lines, summary):
 
   A run locks metrics.jsonl while it is active.
   """
-  done, total = len(lines), config.get('num_rounds')
-  rounds = f'{done} of {total} rounds'
-  age = f'written {ago(path)}'
+  total = config['num_rounds']
+  rounds = f'{len(lines)} of {total} rounds'
+  age = f'written {_ago(path)}'
   holder = _lock_holder(path / 'metrics.jsonl')
   if holder is not None:
     process = f'process {holder}' if holder else 'a process'
@@ -248,21 +238,17 @@ def _state(path, config, lines, summary):
       summary and summary.get('rounds') == total):
     early = ' (early stopping)' if summary.get('stopped_early') else ''
     return State('finished', f'{rounds}{early}, {age}')
-  if (reason := _reason(path)) is not None:
+  file = path / 'diverged.txt'  # written by experiments.full.run
+  diverged = _json(path / 'diverged.json') or (
+      {'error': file.read_text(encoding='utf-8')} if file.exists() else None)
+  if diverged:
+    reason = str(diverged.get('error', '')).strip()
     return State('diverged', f'after {rounds}: {reason}', reason)
   saved = max((int(found.name) for found in (path / 'checkpoints').glob('*')
                if found.name.isdigit()), default=0)
   again = f'resumes after round {saved}' if saved else 'starts again'
   return State('stopped', f'after {rounds}, {age}; no process of this machine '
                f'holds its lock. Its command {again}')
-
-
-def _reason(path):
-  """Returns why a run diverged; None if it did not."""
-  if diverged := _json(path / 'diverged.json'):
-    return str(diverged.get('error', ''))
-  file = path / 'diverged.txt'  # written by experiments.full.run
-  return file.read_text(encoding='utf-8').strip() if file.exists() else None
 
 
 def _lock_holder(path) -> int | None:
@@ -292,10 +278,11 @@ def _lock_holder(path) -> int | None:
     os.close(descriptor)
 
 
-def ago(path: pathlib.Path) -> str:
+def _ago(path):
   """Returns how long ago the metrics or the log of a run were written."""
-  times = [(path / name).stat().st_mtime for name in (
-      'metrics.jsonl', 'log.txt', 'summary.json') if (path / name).exists()]
+  times = [file.stat().st_mtime for name in (
+      'metrics.jsonl', 'log.txt', 'summary.json')
+           if (file := path / name).exists()]
   if not times:
     return 'never'
   seconds = max(time.time() - max(times), 0)

@@ -23,13 +23,6 @@ def mean_of_last(values: Sequence[float], num_rounds: int = LAST) -> float:
   return statistics.fmean(values[-num_rounds:])
 
 
-def best(values: Sequence[float]) -> tuple[int, float]:
-  """Returns the position of the highest value, the first of equal ones, and it.
-  """
-  position = int(np.argmax(values))
-  return position, float(values[position])
-
-
 def first_reached(values: Sequence[float], target: float, window: int = 1
                   ) -> int | None:
   """Returns the position of the first value that reaches a target.
@@ -49,21 +42,18 @@ def first_reached(values: Sequence[float], target: float, window: int = 1
   return None
 
 
-def mean_curve(curves_ST: np.ndarray
-               ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Returns rounds, means and sample standard deviations over runs, [T] each.
+def mean_curve(curves_ST: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns rounds and means over runs, [T] each.
 
   Only rounds that all runs have evaluated count, which may be none.
 
   Args:
     curves_ST: a metric by run and round, NaN where it was not measured.
   """
-  rounds = (np.flatnonzero(np.isfinite(curves_ST).all(0)) if len(curves_ST)
-            else np.zeros(0, int))
-  values = curves_ST[:, rounds]
-  std = values.std(0, ddof=1) if len(values) > 1 else np.zeros(len(rounds))
-  means = values.mean(0) if len(values) else np.zeros(0)
-  return rounds + 1, means, std
+  if not len(curves_ST):
+    return np.zeros(0, int), np.zeros(0)
+  rounds = np.flatnonzero(np.isfinite(curves_ST).all(0))
+  return rounds + 1, curves_ST[:, rounds].mean(0)
 
 
 def mean_and_std(values: Sequence[float], digits: int, scale: float = 1.,

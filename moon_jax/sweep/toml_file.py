@@ -63,7 +63,7 @@ def read(path: str) -> SweepFile:
   file = pathlib.Path(path)
   found = content(file)
   keys = _KEYS | _REPORT_KEYS
-  _check_types(found, keys, path)
+  check_types(found, keys, path)
   runs = found.get('runs', [{}])
   if not runs or not all(isinstance(block, dict) for block in runs):
     raise UserError(f'{path}: runs must be one or more blocks [[runs]], got '
@@ -72,7 +72,7 @@ def read(path: str) -> SweepFile:
   blocks = []
   for i, block in enumerate(runs, 1):
     where = f'{path}, block {i} of [[runs]]'
-    _check_types(block, _BLOCK_KEYS, where)
+    check_types(block, _BLOCK_KEYS, where)
     blocks.append(settings(_without(block, _BLOCK_KEYS), where))
   base = {}
   if flagfile := found.get('flagfile', ''):
@@ -85,13 +85,18 @@ def read(path: str) -> SweepFile:
       _only(found, _REPORT_KEYS), [_only(run, _BLOCK_KEYS) for run in runs])
 
 
-def _check_types(content, keys, where):
-  """Checks the types of the keys that are not settings."""
+def check_types(content: dict[str, Any], keys: dict[str, type], where: str
+                ) -> None:
+  """Checks the types of the keys that are not settings.
+
+  Raises:
+    UserError: if a value has another type; the message begins with `where`.
+  """
   for key, kind in keys.items():
     if key in content and not isinstance(content[key], kind):
       name = f'blocks [[{key}]]' if key in _BLOCKS else {
-          dict: 'a table', list: 'a list', int: 'an integer'}.get(
-              kind, 'a string')
+          dict: 'a table', list: 'a list', int: 'an integer', str: 'a string'
+          }.get(kind, 'a number')
       raise UserError(f'{where}: {key} must be {name}, got {content[key]!r}')
 
 

@@ -2,13 +2,12 @@
 
 import pathlib
 
-import invented_runs
 import pytest
 
+import made_runs
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.report import command
-from moon_jax.report.command import Options
 from moon_jax.sweep import run as run_lib
 
 TEXT = """
@@ -27,7 +26,8 @@ algorithm = "fedavg"
 algorithm = "moon"
 mu = 1
 """
-OPTIONS = Options('full', True, (), '', False)
+BASE = Config(dataset='digits', model='mlp', num_rounds=2, local_epochs=1,
+              learning_rate=.02).to_dict()
 
 
 @pytest.fixture
@@ -38,11 +38,11 @@ def here(tmp_path, monkeypatch):
   return tmp_path
 
 
-def report(*paths, words=(), **changes):
+def report(*paths, words=(), **options):
   flags = dict(word.lstrip('-').split('=') for word in words)
   command.run(Config(**{name: type(getattr(Config, name))(value)
                         for name, value in flags.items()}),
-              paths, [*paths, *words], OPTIONS._replace(**changes))
+              paths, [*paths, *words], **options)
 
 
 def test_missing_runs_are_trained_once(here, capsys, monkeypatch):
@@ -61,32 +61,28 @@ def test_missing_runs_are_trained_once(here, capsys, monkeypatch):
 
 def test_runs_of_other_tables_are_reused(here, monkeypatch):
   monkeypatch.setattr(run_lib, 'run', None)
-  pathlib.Path('kept').mkdir()
-  base = Config(dataset='digits', model='mlp', num_rounds=2, local_epochs=1,
-                learning_rate=.02)
   for algorithm in 'fedavg', 'moon':
-    invented_runs.write(here / 'kept', Config(**base.to_dict() | {
-        'algorithm': algorithm, 'mu': 1}), [.1, .5])
+    made_runs.write(here / 'kept' / algorithm, [.1, .5], **BASE | {
+        'algorithm': algorithm, 'mu': 1})
   report('tables', runs=('kept',), out='pages')
   assert '| 50.0 |' in (here / 'pages/a-full.md').read_text()
 
 
 def test_pages_can_be_made_without_training(here, monkeypatch):
-  monkeypatch.setattr(run_lib, 'run', None)
-  report('tables/a.toml', is_training=False)
-  assert '0 of 2 runs have ended' in (
-      here / 'runs/reports/a-full.md').read_text()
-
-
-def test_a_directory_of_tables_has_an_index(here, monkeypatch):
+  """A directory of tables has an index."""
   monkeypatch.setattr(run_lib, 'run', None)
   pathlib.Path('tables/b.toml').write_text(
       'budgets = "x.toml"' + TEXT.replace('Methods', 'Others'))
   pathlib.Path('tables/x.toml').write_text('[smoke]\nseed = 1\n')
-  report('tables', is_training=False, words=['--num_rounds=1'])
+  report('tables', train=False,
+         words=['--num_rounds=1', '--data_dir=/home/me'])
   index = (here / 'runs/reports/index.md').read_text()
   assert '[Methods](a-full-' in index and '[Others](b-full-' in index
-  assert 'FULL BUDGET, CHANGED: digits, 1 round of' in index.replace('**', '')
+  assert 'FULL BUDGET, CHANGED: digits, 1 round of' in index
+  page, = (here / 'runs/reports').glob('a-full-*.md')
+  assert '0 of 2 runs have ended' in page.read_text()
+  assert ('report tables --data_dir=DATA_DIR --num_rounds=1\n'
+          in page.read_text())
 
 
 @pytest.mark.parametrize('paths, words, message', [
@@ -97,17 +93,15 @@ def test_a_directory_of_tables_has_an_index(here, monkeypatch):
 ])
 def test_invalid_input_is_an_error(paths, words, message, here):
   with pytest.raises(UserError, match=message):
-    command.run(Config(), paths, words, OPTIONS)
+    command.run(Config(), paths, words)
 
 
-def test_commands_name_no_directories_of_the_machine():
-  words = ['tables/a.toml', '--data_dir=/home/me', '--workdir', '/x',
-           '--out=/y', '--runs=z', '--budget=small', '/abs/b.toml']
-  assert command._without_places(words) == [
-      'tables/a.toml', '--data_dir=DATA_DIR', '--budget=small', '/abs/b.toml']
-  assert command._shown('/abs/b.toml') == 'b.toml'
-  assert command._shown('/x/experiments/tables/b.toml') == (
-      'experiments/tables/b.toml')
+@pytest.mark.parametrize('path, shown', [
+    ('/abs/b.toml', 'b.toml'), ('x/b.toml', 'x/b.toml'),
+    ('/x/experiments/tables/b.toml', 'experiments/tables/b.toml')])
+def test_commands_name_no_directories_of_the_machine(path, shown):
+  assert command._command([path], 'small', {}) == (
+      f'python -m moon_jax.report {shown} --budget=small')
 
 
 def test_tables_of_times_have_runs_that_trained_alone(here, monkeypatch):
@@ -117,14 +111,12 @@ def test_tables_of_times_have_runs_that_trained_alone(here, monkeypatch):
 
   def train(sweep, workdir, max_runs=0):
     trained.append((len(sweep.configs), workdir, max_runs))
-    for config in sweep.configs:
-      invented_runs.write(pathlib.Path(workdir), config, [.1, .2])
+    made_runs.write_all(pathlib.Path(workdir), sweep.configs,
+                        lambda config: [.1, .2])
 
   monkeypatch.setattr(run_lib, 'run', train)
   pathlib.Path('runs').mkdir()
-  invented_runs.write(here / 'runs', Config(
-      dataset='digits', model='mlp', num_rounds=2, local_epochs=1,
-      learning_rate=.02, mu=1), [.1, .2])
+  made_runs.write(here / 'runs' / 'moon', [.1, .2], **BASE | {'mu': 1})
   report('tables/a.toml')
   report('tables/a.toml')
   assert trained == [(3, 'runs/alone', 1)]

@@ -31,9 +31,14 @@ def rows_of(parts, title):
           for line in table.splitlines() if line.startswith('|')][2:]
 
 
-def test_sizes_and_classes_are_those_of_a_loop():
+@pytest.fixture(scope='module')
+def parts():
+  return data_page.sections(CONFIGS)
+
+
+def test_sizes_and_classes_are_those_of_a_loop(parts):
   dataset = sources.load('digits')
-  rows = rows_of(data_page.sections(CONFIGS), 'Sizes of the clients')
+  rows = rows_of(parts, 'Sizes of the clients')
   assert len(rows) == 2  # methods share splits, and so do seeds
   for beta, row in zip((.3, 5), rows):
     counts = []
@@ -54,8 +59,7 @@ def test_sizes_and_classes_are_those_of_a_loop():
         [np.mean(classes), min(classes), max(classes)], abs=.051)
 
 
-def test_data_sets_and_heat_maps():
-  parts = data_page.sections(CONFIGS)
+def test_data_sets_and_heat_maps(parts):
   assert rows_of(parts, 'Data sets') == [
       ['digits', '1,438', '359', '10', '32 x 32 x 1']]
   figures = [part for part in parts if isinstance(part, Figure)]
@@ -63,26 +67,21 @@ def test_data_sets_and_heat_maps():
   for figure in figures:
     assert figure.svg.startswith('<svg') and '<image' not in figure.svg
     assert 'dirichlet' in figure.alt and 'seed 0' in figure.alt
-  page = Page('Data', '', parts)
-  assert not page_checks.errors(page.html())
-  assert page.html() == Page('Data', '', data_page.sections(CONFIGS)).html()
+  assert not page_checks.errors(Page('Data', '', parts).html())
 
 
 def test_published_sizes_are_beside_the_same_split_only():
-  labels = np.tile(np.arange(10, dtype=np.int32), 300)
-  data = sources.load('digits')._replace(train_labels=labels)
-  changes = [{}, {'beta': .1}, {'num_clients': 5}, {'partition': 'iid'},
-             {'validation_fraction': .1}]
-  parts = data_page.partitions(
-      [Config(dataset='cifar10', **change) for change in changes],
-      {'cifar10': data})
-  assert [part.published for part in parts] == [(5000, 1165)] + 4 * [None]
-  assert parts[3].label == 'iid, 10 clients'  # beta has no effect
+  labels = [data_page.label(Config(dataset='cifar10', **change)) for change in (
+      {'algorithm': 'fedavg'}, {'beta': .1}, {'num_clients': 5},
+      {'partition': 'iid'}, {'validation_fraction': .1})]
+  assert [('cifar10', label) in data_page.PUBLISHED for label in labels] == [
+      True] + 4 * [False]
+  assert labels[3] == 'iid, 10 clients'  # beta has no effect
 
 
 def test_a_data_set_that_cannot_be_loaded_is_named(tmp_path):
-  missing = str(tmp_path / 'no')
-  sections = data_page.sections([*CONFIGS[:1], Config(
-      dataset='tiny_imagenet', data_dir=missing)])
+  missing = Config(dataset='tiny_imagenet', data_dir=str(tmp_path / 'no'))
+  sections = data_page.sections([*CONFIGS[:1], missing])
   assert sections[1].startswith('tiny_imagenet is missing: --data_dir=')
   assert sum(isinstance(part, Figure) for part in sections) == 1
+  assert len(data_page.sections([missing])) == 2

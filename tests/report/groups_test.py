@@ -2,17 +2,15 @@
 
 import dataclasses
 import json
-import math
 
-import invented_runs
 import numpy as np
 import pytest
 
+import made_runs
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.report import groups
 from moon_jax.report import table_file
-from moon_jax.results import paired
 
 TEXT = """
 title = "Methods"
@@ -64,14 +62,20 @@ def accuracy(config):
           + noise[config.seed])
 
 
+@pytest.fixture(scope='module')
+def written(tmp_path_factory):
+  """The table, and its arms with finished runs."""
+  directory = tmp_path_factory.mktemp('a')
+  (directory / 'a.toml').write_text(TEXT)
+  table = table_file.read(str(directory / 'a.toml'))
+  runs = made_runs.write_all(directory / 'runs', table.sweep.configs,
+                             lambda config: [.1, None, accuracy(config)])
+  return groups.of_table(table, groups.find([runs]))
+
+
 @pytest.fixture
-def arms(path, tmp_path):
-  table = table_file.read(path)
-  (tmp_path / 'runs').mkdir()
-  for config in table.sweep.configs:
-    final = accuracy(config)
-    invented_runs.write(tmp_path / 'runs', config, [.1, None, final])
-  return groups.of_table(table, groups.find([tmp_path / 'runs']))
+def arms(written):
+  return list(written)
 
 
 def test_rows_are_settings_and_runs_are_seeds(arms):
@@ -81,24 +85,22 @@ def test_rows_are_settings_and_runs_are_seeds(arms):
       ('MOON', '0.1', '5'), ('MOON', '0.5', '5')]
   assert list(arms[0].settings) == ['algorithm', 'beta', 'mu']
   assert [len(arm.runs) for arm in arms] == [3] * 6
-  values = arms[5].values('test_accuracy')
-  assert values == {(s, -1): pytest.approx(100 * (.705 + d))
-                    for s, d in enumerate((.01, 0, .03))}
-  assert arms[5].values('test_accuracy', 2)[1, -1] == pytest.approx(
+  assert arms[5].values() == {
+      (s, -1): pytest.approx(100 * (.705 + d))
+      for s, d in enumerate((.01, 0, .03))}
+  assert arms[5].values(num_rounds=2)[1, -1] == pytest.approx(
       (10 + 70.5) / 2)  # round 2 was not evaluated
-  np.testing.assert_allclose(
-      arms[5].curves('test_accuracy')[1], [10, np.nan, 70.5])
-
-
-def test_labels_name_what_distinguishes_arms(arms):
+  np.testing.assert_allclose(arms[5].curves()[1], [10, np.nan, 70.5])
+  # Labels name what distinguishes arms.
   assert [arm.label for arm in arms] == [
       'FedAvg, beta 0.1', 'FedAvg, beta 0.5', 'MOON, beta 0.1, mu 1',
       'MOON, beta 0.5, mu 1', 'MOON, beta 0.1, mu 5', 'MOON, beta 0.5, mu 5']
-
-
-def test_published_values_are_those_of_the_settings(arms):
+  assert arms[5].label_without(['beta']) == 'MOON, mu 5'
   assert [[value.value for value in arm.published] for arm in arms] == [
       [], [66.3], [], [], [], [69.1]]
+  # Baselines agree in the other settings.
+  found = [groups.baseline_of(arm, arms) for arm in arms]
+  assert found == [None, None, *arms[:2], *arms[:2]]
 
 
 def test_budgets_that_replace_a_setting_keep_its_published_values(path):
@@ -108,97 +110,36 @@ def test_budgets_that_replace_a_setting_keep_its_published_values(path):
                                'MOON, mu 5': [69.1]}
 
 
-def test_baselines_agree_in_the_other_settings(arms):
-  found = [groups.baseline_of(arm, arms) for arm in arms]
-  assert found[:2] == [None, None]
-  assert [baseline.label for baseline in found[2:]] == (
-      ['FedAvg, beta 0.1', 'FedAvg, beta 0.5'] * 2)
-
-
-def test_the_best_mu_of_each_row(arms):
-  of_any_mu = arms[5].published
-  arms[3] = dataclasses.replace(arms[3], published=of_any_mu)
-  marked, best = groups.chosen(arms, ['mu'])
-  assert [arm.label for arm in best] == [
-      'MOON, beta 0.1, mu 5', 'MOON, beta 0.5, mu 5']
+@pytest.mark.parametrize('is_finished', [True, False])
+def test_the_best_mu_of_each_row(is_finished, arms):
+  """A row with unfinished runs has no best."""
+  arms[3] = dataclasses.replace(
+      arms[3], published=arms[5].published,
+      runs=arms[3].runs if is_finished else {})
+  marked = groups.chosen(arms, ['mu'])
+  assert [arm.label for arm in marked if arm.is_best] == [
+      'MOON, beta 0.1, mu 5', 'MOON, beta 0.5, mu 5'][:1 + is_finished]
   assert [bool(arm.published) for arm in marked] == [
-      False, True, False, False, False, True]
+      False, True, False, not is_finished, False, True]
 
 
 def test_comparisons_are_paired_over_seeds(arms):
-  """Against SciPy's paired t test on the same numbers."""
-  found = groups.with_baselines(arms)
-  assert len(found) == 4
-  last = found[-1]
-  expected = paired.compare([71.5, 70.5, 73.5], [60, 62, 61])
-  assert last.pairs.mean == pytest.approx(expected.mean)
-  assert (last.pairs.low, last.pairs.high) == pytest.approx(
-      (expected.low, expected.high))
-  assert last.published == pytest.approx(2.8)
-  assert [c.published for c in found[:-1]] == [None] * 3
-  assert [c.holm_p for c in found] == pytest.approx(
-      paired.holm([c.pairs.p_value for c in found]))
+  found = groups.compare(arms[5], arms[1])
+  assert found.differences == pytest.approx((11.5, 8.5, 12.5))
+  less = dataclasses.replace(arms[1], runs={
+      seed: run for seed, run in reversed(arms[1].runs.items()) if seed[0]})
+  assert groups.compare(arms[5], less).differences == pytest.approx((8.5, 12.5))
+  assert groups.compare(
+      arms[5], dataclasses.replace(arms[1], runs={})) is None
 
 
-def test_diverged_runs_are_left_out_of_pairs(path, tmp_path):
+def test_diverged_runs_are_left_out(path, tmp_path):
   table = table_file.read(path, 'smoke')
-  (tmp_path / 'runs').mkdir()
-  for config in table.sweep.configs:
-    invented_runs.write(
-        tmp_path / 'runs', config, [accuracy(config)],
-        diverged='NaN' * (config.algorithm == 'fedavg' and config.seed == 1))
-  arms = groups.of_table(table, groups.find([tmp_path / 'runs']))
-  compared = groups.with_baselines(arms)
-  assert [len(c.pairs.differences) for c in compared] == [2, 2]
+  runs = made_runs.write_all(tmp_path / 'runs', table.sweep.configs, lambda c: (
+      [accuracy(c)], 'NaN' * (c.algorithm == 'fedavg' and c.seed == 1)))
+  arms = groups.of_table(table, groups.find([runs]))
   assert arms[0].num_ended == 3 and len(arms[0].runs) == 2
-
-
-def test_deviations_from_published_values():
-  """The interval holds 0 where p is above 5%."""
-  ours = [68.2, 71.6, 68.0]
-  found = paired.welch(ours, 66.3, .5, 3)
-  assert (found.low < 0) == (found.p_value > .05)
-  assert found.low + found.high == pytest.approx(2 * found.difference)
-  # At the edge: a mean that differs by the half-width has p = 0.05.
-  assert paired.welch(ours, 66.3 + found.low, .5).p_value == pytest.approx(.05)
-  assert math.isnan(paired.welch([68.2], 66.3, .5, 3).low)
-  assert math.isnan(paired.welch(ours, 66.3).p_value)
-
-
-@pytest.mark.parametrize('differences, words', [
-    ([1.], 'one pair'), ([1., 1.2, .9], 'higher'),
-    ([-1., -1.2, -.9], 'lower'),
-    ([1., -1.2, .9], 'open'), ([.1, -.1, .05, -.02], 'within ±1 point'),
-    ([0., 0.], 'equal in all pairs'),
-    ([2., 2.], 'same difference in all pairs')])
-def test_verdicts(differences, words):
-  assert paired.verdict(paired.compare(
-      differences, [0] * len(differences)), .01) == words
-  if words in ('higher', 'lower'):
-    assert paired.verdict(paired.compare(
-        differences, [0] * len(differences)), .1) == (
-            f"{words} (not by Holm's p)")
-
-
-def test_equal_differences_have_no_test(arms):
-  """Two equal differences, from few test examples, are no evidence."""
-  for run in arms[1].runs.values():
-    run.lines[-1]['test_accuracy'] = .5
-  for arm in arms[3], arms[5]:
-    for run in arm.runs.values():
-      run.lines[-1]['test_accuracy'] = .6
-  found = groups.with_baselines(arms)
-  assert [math.isnan(c.holm_p) for c in found] == [False, True, False, True]
-  assert math.isnan(found[1].pairs.low)
-  assert paired.verdict(found[1].pairs, math.nan) == (
-      'same difference in all pairs')
-
-
-def test_groups_with_unfinished_runs_have_no_best(arms):
-  arms[3].runs.popitem()
-  marked, best = groups.chosen(arms, ['mu'])
-  assert [arm.label for arm in best] == ['MOON, beta 0.1, mu 5']
-  assert marked[5].published
+  assert len(groups.compare(arms[1], arms[0]).differences) == 2
 
 
 # Finding finished runs.
@@ -206,59 +147,43 @@ def test_groups_with_unfinished_runs_have_no_best(arms):
 FEDAVG = Config(dataset='digits', algorithm='fedavg', num_rounds=2)
 
 
+def write(path, values, **fields):
+  return made_runs.write(path, values, **FEDAVG.to_dict() | fields)
+
+
 def of(configs, found):
-  return [found.get(groups.key(config)) for config in configs]
+  """Returns the last accuracies of the runs of configurations."""
+  runs = [found.get(groups.key(config)) for config in configs]
+  return [run and run.values('test_accuracy')[-1] for run in runs]
 
 
 def test_runs_are_found_by_what_decides_their_results(tmp_path):
   """A mu without effect, the directory and the hardware do not count."""
-  invented_runs.write(tmp_path, FEDAVG, [.1, .2])
-  found = groups.find([tmp_path])
-  same = dataclasses.replace(FEDAVG, mu=5., lanes=2, checkpoint_every=1,
-                             data_dir='elsewhere')
-  other = dataclasses.replace(FEDAVG, seed=1)
-  run, none = of([same, other], found)
-  assert none is None and run.summary['test_accuracy'] == .2
-  assert [line['test_accuracy'] for line in run.lines] == [.1, .2]
-
-
-def test_runs_that_exclude_clients_are_others(tmp_path):
-  """--on_nan may change when a run resumes, but it changes groups."""
-  skips = dataclasses.replace(FEDAVG, on_nan='skip_client')
-  for config, accuracy in (FEDAVG, .1), (skips, .2):
-    invented_runs.write(tmp_path, config, [accuracy])
-  found = of([FEDAVG, skips], groups.find([tmp_path]))
-  assert [run.summary['test_accuracy'] for run in found] == [.1, .2]
-
-
-def test_the_first_directory_counts(tmp_path):
-  for name, accuracy in (('a', .1), ('b', .2)):
-    (tmp_path / name).mkdir()
-    invented_runs.write(tmp_path / name, FEDAVG, [accuracy])
-  found = groups.find([tmp_path / 'b', tmp_path / 'a'])
-  assert of([FEDAVG], found)[0].summary['test_accuracy'] == .2
-
-
-def test_configurations_of_other_versions_are_read(tmp_path):
-  path = invented_runs.write(tmp_path, FEDAVG, [.1])
+  write(tmp_path / 'a' / 'run', [.1, .2])
+  write(tmp_path / 'a' / 'skips', [.3], on_nan='skip_client')
+  path = write(tmp_path / 'b' / 'run', [.4])
+  # A configuration of another version.
   content = json.loads((path / 'config.json').read_text())
   del content['shuffle'], content['workdir']
   content |= {'inputs': {}, 'a_later_flag': 1}
   (path / 'config.json').write_text(json.dumps(content))
-  assert of([FEDAVG], groups.find([tmp_path]))[0]
+  same = dataclasses.replace(FEDAVG, mu=5., lanes=2, checkpoint_every=1,
+                             data_dir='elsewhere')
+  configs = [same, *(dataclasses.replace(FEDAVG, **change) for change in (
+      {'seed': 1}, {'on_nan': 'skip_client'}))]
+  found = groups.find([tmp_path / 'a', tmp_path / 'b'])
+  assert of(configs, found) == [.2, None, .3]
+  found = groups.find([tmp_path / 'b', tmp_path / 'a'])
+  assert of(configs, found) == [.4, None, .3]  # the first directory counts
 
 
-def test_a_run_that_was_extended_has_not_ended_before_its_last_round(tmp_path):
-  """summary.json is of the rounds before --num_rounds was raised."""
-  path = invented_runs.write(tmp_path, FEDAVG, [.1, .2])
+def test_runs_that_have_not_ended_are_not_found(tmp_path):
+  path = write(tmp_path / 'run', [.1, .2])
   assert groups.find([tmp_path])
+  # --num_rounds was raised: summary.json is of fewer rounds.
   summary = json.loads((path / 'summary.json').read_text())
   (path / 'summary.json').write_text(json.dumps(summary | {'rounds': 1}))
   assert not groups.find([tmp_path])
-
-
-def test_unfinished_and_diverged_runs(tmp_path):
-  path = invented_runs.write(tmp_path, FEDAVG, [.1])
   (path / 'summary.json').unlink()
   assert not groups.find([tmp_path])
   (path / 'diverged.json').write_text('{"error": "NaN", "rounds": 1}')
@@ -269,7 +194,7 @@ def test_unfinished_and_diverged_runs(tmp_path):
 @pytest.mark.parametrize('name', [
     'config.json', 'metrics.jsonl', 'summary.json'])
 def test_damaged_files_are_errors(name, tmp_path):
-  path = invented_runs.write(tmp_path, FEDAVG, [.1])
+  path = write(tmp_path / 'run', [.1])
   (path / name).write_text('{\n')
   with pytest.raises(UserError, match=f'{name}.* must .*restore it from a'):
     groups.find([tmp_path])
@@ -282,5 +207,5 @@ def test_a_missing_directory_is_an_error(tmp_path):
 
 def test_normalized_configurations_can_be_commands():
   config = dataclasses.replace(FEDAVG, mu=5., temperature=2.)
-  assert '--mu' not in groups.normalized(config).command()
-  assert '--temp' not in groups.normalized(config).command()
+  command = groups.normalized(config).command()
+  assert '--mu' not in command and '--temp' not in command

@@ -1,6 +1,5 @@
 """Tables hold the runs' results, and documents hold the current tables."""
 
-import json
 import os
 import pathlib
 import signal
@@ -9,6 +8,7 @@ import sys
 
 import pytest
 
+import made_runs
 from moon_jax.algorithms import registry
 from moon_jax.config import ALGORITHMS
 from moon_jax.config import Config
@@ -18,16 +18,9 @@ from moon_jax.simulation.checks import validate
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def write_run(path, accuracies, metrics=None, **changes):
-  path.mkdir()
-  config = validate(Config(**{'beta': .4, **changes}))
-  (path / 'config.json').write_text(json.dumps(config.to_dict()))
-  (path / 'metrics.jsonl').write_text(''.join(
-      json.dumps({'round': i + 1} | (metrics or {}) | ({} if a is None else {
-          'test_accuracy': a})) + '\n' for i, a in enumerate(accuracies)))
-  (path / 'summary.json').write_text(json.dumps(
-      {'seconds_per_round': 2. + config.seed, 'examples_per_second': 1000.,
-       'rounds': config.num_rounds}))
+def write_run(path, accuracies, more=None, **changes):
+  made_runs.write(path, accuracies, more=more, **{
+      **Config().to_dict(), 'beta': .4, **changes})
 
 
 def test_rows(tmp_path):

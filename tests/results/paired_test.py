@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from moon_jax.results import paired
 from moon_jax.results import stats
@@ -47,21 +48,39 @@ def test_sign_flip_test_uses_all_patterns():
 def test_holm():
   """3 x .01; 2 x .03; and at least the previous adjusted value."""
   assert paired.holm([.01, .04, .03]) == pytest.approx([.03, .06, .06])
-  assert paired.holm([.5, .9]) == [1., 1.]
+  assert paired.holm([.5, math.nan, .9]) == pytest.approx(
+      [1., math.nan, 1.], nan_ok=True)
   assert paired.holm([]) == []
 
 
 def test_welch_matches_the_test_on_individual_values():
-  from scipy import stats
-
   ours, theirs = [66.1, 67., 65.2, 66.4], [66.3, 66.8, 65.8]
   difference, low, high, p = paired.welch(
       ours, np.mean(theirs), np.std(theirs, ddof=1), 3)
-  expected = stats.ttest_ind(ours, theirs, equal_var=False)
+  expected = scipy.stats.ttest_ind(ours, theirs, equal_var=False)
   assert difference == pytest.approx(np.mean(ours) - np.mean(theirs))
   assert p == pytest.approx(expected.pvalue)
   interval = expected.confidence_interval()
   assert (low, high) == pytest.approx((interval.low, interval.high))
+  # Three published runs are assumed; without spreads there is no interval.
+  assert paired.welch(ours, 66.3, .5) == paired.welch(ours, 66.3, .5, 3)
+  assert math.isnan(paired.welch([68.2], 66.3, .5, 3).low)
+  assert math.isnan(paired.welch(ours, 66.3).p_value)
+
+
+@pytest.mark.parametrize('differences, words', [
+    ([1.], 'one pair'), ([1., 1.2, .9], 'higher'), ([-1., -1.2, -.9], 'lower'),
+    ([1., -1.2, .9], 'open'), ([.1, -.1, .05, -.02], 'within ±1 point'),
+    ([0., 0.], 'equal in all pairs'),
+    ([2., 2.], 'same difference in all pairs')])
+def test_verdicts(differences, words):
+  """Equal differences, such as from few test examples, have no test."""
+  pairs = paired.compare(differences, [0] * len(differences))
+  assert paired.verdict(pairs, .01) == words
+  assert math.isnan(pairs.low) == math.isnan(pairs.p_value) == (
+      'pair' in words)
+  if words in ('higher', 'lower'):
+    assert paired.verdict(pairs, .1) == f"{words} (not by Holm's p)"
 
 
 def test_pairs_needed_matches_the_t_table():
@@ -82,28 +101,12 @@ def test_a_target_is_reached_by_the_running_median():
   assert reached(.91, 1) is None
 
 
-def test_endpoints():
-  values = [.1, .9, .2, .9]
-  assert stats.best(values) == (1, .9)
-  assert stats.mean_of_last(values, 2) == pytest.approx(.55)
-  assert stats.mean_of_last(values) == pytest.approx(.525)
-  rounds, means, std = stats.mean_curve(np.array(
-      [[1., np.nan, 3.], [3., 9., 4.]]))
+def test_curves_have_the_rounds_of_all_runs():
+  rounds, means = stats.mean_curve(np.array([[1., np.nan, 3.], [3., 9., 4.]]))
   assert rounds.tolist() == [1, 3] and means.tolist() == [2., 3.5]
-  assert std == pytest.approx([2 ** .5, .5 ** .5])
 
 
 @pytest.mark.parametrize('values, text', [
     ([.5], '50.0'), ([.5, .6], '55.0 ± 7.1'), ([], '-')])
 def test_means_and_spreads(values, text):
   assert stats.mean_and_std(values, 1, 100, missing='-') == text
-
-
-def test_one_pair_and_equal_pairs():
-  one = paired.compare([2.], [1.])
-  assert one.mean == 1 and math.isnan(one.p_value) and math.isnan(one.low)
-  same = paired.compare([2., 2.], [1., 1.])
-  assert (same.low, same.high, same.p_value) == (1., 1., 0.)
-  for new, baseline in (([1.], [1., 2.]), ([], [])):
-    with pytest.raises(ValueError, match='pairs'):
-      paired.compare(new, baseline)

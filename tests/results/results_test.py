@@ -46,8 +46,7 @@ def test_pandas_is_imported_only_for_data_frames():
   subprocess.run([sys.executable, '-c', code], check=True)
 
 
-def test_a_diverged_run_has_a_reason(tmp_path):
-  """Also those of experiments/full, which write a text."""
+def test_a_diverged_run_of_experiments_has_a_reason(tmp_path):
   path = made_runs.write(tmp_path / 'a', [.1], is_finished=False)
   (path / 'diverged.txt').write_text('a NaN\n')
   state = read.read(path).state
