@@ -77,10 +77,10 @@ if TYPE_CHECKING:
   from moon_jax.models.constructors import resnet18
   from moon_jax.models.constructors import resnet50
   from moon_jax.models.constructors import simple_cnn
-  from moon_jax.models.flax_modules import from_flax
-  from moon_jax.models.flax_modules import from_nnx
-  from moon_jax.models.module_layers import conv_general_dilated
-  from moon_jax.models.module_layers import max_pool
+  from moon_jax.models.convolution import conv_general_dilated
+  from moon_jax.models.convolution import max_pool
+  from moon_jax.models.user import from_flax
+  from moon_jax.models.user import from_nnx
   from moon_jax.rundir.export import load
   from moon_jax.simulation.federation import Federation
   from moon_jax.simulation.records import Record
@@ -115,13 +115,13 @@ _PUBLIC = {
     'client_tests': ('data.client_tests', ''),
     'cohort': ('data.cohort', ''),
     'conv_general_dilated': (
-        'models.module_layers', 'conv_general_dilated'),
+        'models.convolution', 'conv_general_dilated'),
     'fedavg': ('algorithms.fedavg', 'fedavg'),
     'fednova': ('algorithms.fednova', 'fednova'),
     'fedprox': ('algorithms.fedprox', 'fedprox'),
-    'from_flax': ('models.flax_modules', 'from_flax'),
+    'from_flax': ('models.user', 'from_flax'),
     'from_huggingface': ('data.sources.huggingface', 'from_huggingface'),
-    'from_nnx': ('models.flax_modules', 'from_nnx'),
+    'from_nnx': ('models.user', 'from_nnx'),
     'l2': ('algorithms.l2', 'l2'),
     'joint': ('models.joint', ''),
     'label_shift': ('data.label_shift', ''),
@@ -129,7 +129,7 @@ _PUBLIC = {
     'load_dataset': ('data.sources', 'load'),
     'loggers': ('loggers', ''),
     'losses': ('losses', ''),
-    'max_pool': ('models.module_layers', 'max_pool'),
+    'max_pool': ('models.convolution', 'max_pool'),
     'mlp': ('models.constructors', 'mlp'),
     'moon': ('algorithms.moon', 'moon'),
     'partition': ('data.partition', ''),

@@ -7,10 +7,10 @@ from moon_jax.config import suggest
 from moon_jax.errors import UserError
 from moon_jax.models import base
 from moon_jax.models import char_lstm
-from moon_jax.models import flax_modules
 from moon_jax.models import mlp
 from moon_jax.models import resnet
 from moon_jax.models import simple_cnn
+from moon_jax.models import user
 from moon_jax.models.arithmetic import Arithmetic
 
 Model = base.Model
@@ -31,17 +31,9 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
          dtype: str = 'float32', norm: str = 'batch',
          num_tokens: int = 0, precision: str = 'highest',
          convolution: str = 'im2col') -> Model:
-  """Returns the network `name`.
+  """Returns the network `name`, a key of `MODELS`.
 
-  Args:
-    name: a key of `MODELS`.
-    num_classes: K, the number of logits.
-    projection_dim: see `base.Options`.
-    dtype: see `Arithmetic`.
-    norm: see `base.Options`.
-    num_tokens: see `base.Options`.
-    precision: see `Arithmetic`.
-    convolution: see `Arithmetic`.
+  The other arguments are those of `base.Options` and `Arithmetic`.
 
   Raises:
     UserError: if there is no network of that name.
@@ -66,6 +58,6 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
     raise UserError('projection_dim must be an integer of at least 1, or None '
                     f'for no projection head; got {projection_dim!r}. The '
                     'paper uses 256')
-  return flax_modules.from_flax(MODELS[name](base.Options(
+  return user.from_flax(MODELS[name](base.Options(
       num_classes, projection_dim, Arithmetic(dtype, precision, convolution),
       norm, num_tokens)))

@@ -76,18 +76,27 @@ class Model(NamedTuple):
     return self._replace(apply=functools.partial(self.apply, key=key))
 
 
-def check_images(model: str, inputs: jax.Array, min_size: int) -> None:
-  """Checks that the inputs are images of at least `min_size` pixels per side.
+def check_inputs(model: str, inputs: jax.Array, kind: str,
+                 min_size: int = 0) -> None:
+  """Checks the inputs of the network `model`.
+
+  Args:
+    model: value of --model.
+    inputs: [B, ...].
+    kind: "images", "tokens", or "features or images".
+    min_size: of images, in pixels per side.
 
   Raises:
-    UserError: if they are not.
+    UserError: if they are of another kind, or too small.
   """
+  num_axes = {'images': 4, 'tokens': 2}.get(kind, inputs.ndim)
+  dtype = jnp.signedinteger if kind == 'tokens' else jnp.floating
   shape = 'x'.join(map(str, inputs.shape[1:]))
-  if inputs.ndim != 4 or not jnp.issubdtype(inputs.dtype, jnp.floating):
+  if inputs.ndim != num_axes or not jnp.issubdtype(inputs.dtype, dtype):
     raise UserError(
-        f'--model={model} takes images [N, H, W, C]; got {inputs.dtype} inputs '
-        f'of shape {shape or "none"}. --model=mlp takes features, '
-        '--model=char_lstm tokens')
-  if min(inputs.shape[1:3]) < min_size:
+        f'--model={model} takes {kind}; got {inputs.dtype} inputs of shape '
+        f'{shape or "none"}. --model=simple_cnn takes images [N, H, W, C], '
+        '--model=mlp features, --model=char_lstm tokens [N, T]')
+  if min_size and min(inputs.shape[1:3]) < min_size:
     raise UserError(f'--model={model} needs images of at least '
                     f'{min_size}x{min_size} pixels; got {shape}')

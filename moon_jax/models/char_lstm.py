@@ -9,9 +9,8 @@ https://arxiv.org/abs/2003.00295.
 
 from flax import linen as nn
 import jax
-import jax.numpy as jnp
 
-from moon_jax.errors import UserError
+from moon_jax.models import base
 from moon_jax.models import layers
 from moon_jax.models.base import Options
 
@@ -34,12 +33,7 @@ class CharLSTM(nn.Module):
   @nn.compact
   def __call__(self, tokens_BT, mask_B, train):
     del mask_B, train
-    is_tokens = jnp.issubdtype(tokens_BT.dtype, jnp.signedinteger)
-    if not is_tokens or tokens_BT.ndim != 2:
-      raise UserError(
-          f'--model=char_lstm takes sequences of tokens; got {tokens_BT.dtype} '
-          f'inputs of {tokens_BT.ndim - 1} axes. --model=mlp takes features, '
-          '--model=simple_cnn images')
+    base.check_inputs('char_lstm', tokens_BT, 'tokens')
     dtype = self.options.arithmetic.dtype
     x_BTF = nn.Embed(
         self.options.num_tokens, _EMBEDDING, dtype=dtype,

@@ -69,11 +69,8 @@ def char_lstm(num_classes: int, num_tokens: int,
               dtype: str = 'float32') -> Model:
   """Returns a two-layer LSTM over characters, as LEAF uses for Shakespeare.
 
-  Args:
-    num_classes: number of logits.
-    num_tokens: size of the vocabulary, `Dataset.num_tokens`.
-    projection_dim: length of the projection z; None leaves the head out.
-    dtype: "float32" or "bfloat16".
+  `num_tokens` is the size of the vocabulary, `Dataset.num_tokens`; see
+  `simple_cnn` for the other arguments.
   """
   return models.make('char_lstm', num_classes, projection_dim, dtype,
                      num_tokens=num_tokens)

@@ -6,9 +6,8 @@ outputs.
 """
 
 from flax import linen as nn
-import jax.numpy as jnp
 
-from moon_jax.errors import UserError
+from moon_jax.models import base
 from moon_jax.models import layers
 from moon_jax.models.base import Options
 
@@ -29,10 +28,7 @@ class MLP(nn.Module):
   @nn.compact
   def __call__(self, inputs, mask_B, train):
     del mask_B, train
-    if not jnp.issubdtype(inputs.dtype, jnp.floating):
-      raise UserError(
-          f'--model=mlp takes features or images; got {inputs.dtype} inputs. '
-          '--model=char_lstm takes tokens')
+    base.check_inputs('mlp', inputs, 'features or images')
     x = inputs.reshape(len(inputs), -1)
     x = nn.relu(layers.Dense(_WIDTH, self.options.arithmetic, name='fc1')(x))
     x = nn.relu(layers.Dense(_WIDTH, self.options.arithmetic, name='fc2')(x))

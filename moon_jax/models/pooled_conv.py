@@ -95,10 +95,7 @@ def _offsets(size, n):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _windows(x_HWCB, n):
-  """Returns the windows of images as columns of a matrix.
-
-  [2 (P + n - 1), 2 (Q + n - 1), C, B] -> [n n 2 2 C, P Q B].
-  """
+  """[2 (P + n - 1), 2 (Q + n - 1), C, B] -> columns [n n 2 2 C, P Q B]."""
   h, w, channels, b = x_HWCB.shape
   x = platforms.by_platform(
       _squares_in_loop, lambda x: x.transpose(1, 3, 4, 0, 2, 5),
@@ -112,8 +109,8 @@ def _windows(x_HWCB, n):
 def _squares_in_loop(x):
   """Transposes [H/2, 2, W/2, 2, C, B] -> [2, 2, C, H/2, W/2, B] in a loop.
 
-  The loop makes XLA for CPUs store the result. Otherwise it transposes the
-  images again for each square of a window.
+  The loop makes XLA for CPUs store the result, which it would otherwise compute
+  again for each square of a window.
   """
   return lax.map(
       lambda row: x[:, row].transpose(2, 3, 0, 1, 4), jnp.arange(2))

@@ -69,20 +69,18 @@ class ResNet(nn.Module):
 
   @nn.compact
   def __call__(self, images_BHWC, mask_B, train):
-    base.check_images(
-        f'resnet{50 if self.is_bottleneck else 18}', images_BHWC, _MIN_SIZE)
+    base.check_inputs(f'resnet{50 if self.is_bottleneck else 18}', images_BHWC,
+                      'images', _MIN_SIZE)
     norm, arithmetic = self.options.norm, self.options.arithmetic
     x = layers.Conv(_WIDTHS[0], 3, arithmetic, 1, 1, name='stem_conv')(
         images_BHWC)
-    x = layers.NORMS[norm](name='stem_bn')(x, mask_B, train)
-    x = nn.relu(x)
+    x = nn.relu(layers.NORMS[norm](name='stem_bn')(x, mask_B, train))
     for stage, (width, count) in enumerate(zip(_WIDTHS, self.num_blocks), 1):
       for i in range(count):
         stride = 2 if stage > 1 and i == 0 else 1
         x = _RematBlock(width, stride, self.is_bottleneck, norm,
                         arithmetic, name=f'layer{stage}_{i}')(x, mask_B, train)
-    features_BF = x.mean((1, 2))
-    return layers.head(features_BF, self.options)
+    return layers.head(x.mean((1, 2)), self.options)
 
 
 def resnet18(options: Options) -> ResNet:

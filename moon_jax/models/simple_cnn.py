@@ -29,7 +29,7 @@ class SimpleCNN(nn.Module):
   @nn.compact
   def __call__(self, images_BHWC, mask_B, train):
     del mask_B, train
-    base.check_images('simple_cnn', images_BHWC, _MIN_SIZE)
+    base.check_inputs('simple_cnn', images_BHWC, 'images', _MIN_SIZE)
     x = images_BHWC.transpose(1, 2, 3, 0)
     x = layers.PooledConv(6, 5, self.options.arithmetic, name='conv1')(x)
     x = layers.PooledConv(16, 5, self.options.arithmetic, name='conv2')(x)

@@ -1,19 +1,28 @@
-"""User-defined networks: --model=MODULE:FACTORY, or a value in Python."""
+"""User-defined networks: --model=MODULE:FACTORY, or a value in Python.
 
+`from_flax` and `from_nnx` wrap modules of Flax, of its APIs linen and NNX.
+"""
+
+from collections.abc import Callable
 import functools
 import inspect
 from typing import Any
 
 from flax import linen as nn
+from flax import nnx
 import jax
 import jax.numpy as jnp
 
 from moon_jax import trees
 from moon_jax import user_code
 from moon_jax.errors import UserError
-from moon_jax.models import flax_modules
 from moon_jax.models.base import Model
+from moon_jax.models.base import Outputs
 
+# The streams of random keys in training mode. Flax takes those of any other
+# name from "params", which is folded in to differ from "dropout".
+_OTHER_STREAMS = 1
+_ARGUMENTS = ('train', 'training', 'deterministic', 'mask', 'mask_B')
 _FIRST = ('it is called with the arguments of --model_args, and with '
           'num_classes, num_tokens and rngs if it names them')
 
@@ -38,11 +47,11 @@ def make(name: str, args: str, num_classes: int, num_tokens: int = 0) -> Model:
   build = functools.partial(user_code.build, 'model', name, args, first=_FIRST,
                             **offered)
   if _takes_rngs(factory):
-    made: Any = flax_modules.from_nnx(lambda rngs: build(rngs=rngs))
+    made: Any = from_nnx(lambda rngs: build(rngs=rngs))
   else:
     made = build()
     if isinstance(made, nn.Module):
-      made = user_code.call('model', name, flax_modules.from_flax, made)
+      made = user_code.call('model', name, from_flax, made)
   if not isinstance(made, Model):
     raise UserError(
         f'--model={name} must return a Flax module or a moon_jax.Model; got a '
@@ -56,6 +65,175 @@ def _takes_rngs(factory):
     return 'rngs' in user_code.signature_of(factory).parameters
   except (TypeError, ValueError):  # `user_code.build` reports it
     return False
+
+
+def from_flax(module: nn.Module) -> Model:
+  """Wraps a Flax module (linen) as a network.
+
+  Args:
+    module: called with the inputs, and with those of these arguments that its
+      `__call__` names: `train` or `training` (bool), or `deterministic`, its
+      opposite; `mask` or `mask_B`, float32 [B], 0 for padding. It returns
+      logits [B, K], or `moon_jax.Outputs`.
+
+  Raises:
+    UserError: if its `__call__` requires other arguments.
+
+  Examples:
+    >>> model = moon_jax.from_flax(Net(num_classes=10))
+
+  See also: `moon_jax.from_nnx`.
+  """
+  if not isinstance(module, nn.Module):
+    got = (f'the class {module.__name__}; make a module: {module.__name__}()'
+           if inspect.isclass(module) else f'a {type(module).__name__}')
+    raise UserError('from_flax takes a module of flax.linen, not a class or a '
+                    f'function; got {got}')
+  place = user_code.place(type(module))
+  names = _call_arguments(module.__call__, place)
+
+  def init(key, inputs):
+    mask_B = jnp.ones(inputs.shape[0])
+    return module.init(key, inputs, **_select(names, mask_B, False))
+
+  def apply(variables, inputs, mask_B, train, key=None):
+    kwargs = _select(names, mask_B, train)
+    if not train:
+      result = module.apply(variables, inputs, **kwargs)
+      return _to_outputs(result, place), variables
+    state = [name for name in variables if name != 'params']
+    rngs = {} if key is None else {
+        'dropout': key, 'params': jax.random.fold_in(key, _OTHER_STREAMS)}
+    result, new_state = module.apply(
+        variables, inputs, **kwargs, mutable=state, rngs=rngs)
+    return _to_outputs(result, place), {**variables, **new_state}
+
+  return Model(init, apply, uses_mask=bool({'mask', 'mask_B'} & set(names)),
+               place=place)
+
+
+def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
+  """Wraps the modules of a factory as a network.
+
+  Parameters are `variables['params']` and all other state, such as batch
+  statistics, `variables['state']`, by the path of the array in the module.
+  `train()` and `eval()` of the module select the mode. In training mode the
+  random streams of the module restart from the key of each step.
+
+  Args:
+    factory: maps `nnx.Rngs` to a new module, which is called as `from_flax`
+      describes.
+
+  Raises:
+    UserError: if it returns no module, or the module's `__call__` requires
+      other arguments.
+
+  Examples:
+    >>> model = moon_jax.from_nnx(lambda rngs: Net(num_classes=10, rngs=rngs))
+  """
+  module = nnx.eval_shape(lambda: factory(nnx.Rngs(0)))
+  if not isinstance(module, nnx.Module):
+    raise UserError('a factory with an argument rngs must return a module of '
+                    f'Flax NNX; got a {type(module).__name__}'
+                    f'{user_code.place(factory)}')
+  place = user_code.place(type(module))
+  names = _call_arguments(module.__call__, place)
+  graphs = {}
+  for train in (True, False):
+    (module.train if train else module.eval)()
+    graphs[train], *abstract = _split(module)
+
+  def variables_of(module):
+    _, params, _, rest = _split(module)
+    rest = _by_path(rest)
+    return {'params': _by_path(params)} | ({'state': rest} if rest else {})
+
+  def init(key, inputs):
+    del inputs
+    return variables_of(factory(nnx.Rngs(key)))
+
+  def apply(variables, inputs, mask_B, train, key=None):
+    params, rngs, rest = abstract
+    if train and key is None and nnx.to_flat_state(rngs):
+      raise UserError('a network with random draws needs a key to train: '
+                      f'model.apply(..., train=True, key=key){place}')
+    module = nnx.merge(
+        graphs[train], _filled(params, variables['params']),
+        _restarted(rngs, jax.random.key(0) if key is None else key),
+        _filled(rest, variables.get('state', {})))
+    result = module(inputs, **_select(names, mask_B, train))
+    return (_to_outputs(result, place),
+            variables_of(module) if train else variables)
+
+  return Model(init, apply, uses_mask=bool({'mask', 'mask_B'} & set(names)),
+               place=place)
+
+
+def _call_arguments(call, place: str) -> list[str]:
+  """Returns the arguments of a module's `__call__` that a network supplies."""
+  _, *parameters = inspect.signature(call).parameters.values() or (None,)
+  for parameter in parameters:
+    if parameter.name not in _ARGUMENTS and parameter.default is (
+        parameter.empty) and parameter.kind not in (
+            parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+      raise UserError(
+          'a network is called with its inputs and, by name, those of '
+          f'{", ".join(_ARGUMENTS)} that its __call__ takes; got __call__'
+          f'{inspect.signature(call)}{place}. Rename {parameter.name}, or give '
+          'it a default')
+  return [parameter.name for parameter in parameters
+          if parameter.name in _ARGUMENTS]
+
+
+def _select(names: list[str], mask_B: jax.Array, train: bool) -> dict:
+  values = train, train, not train, mask_B, mask_B
+  return {name: value for name, value in zip(_ARGUMENTS, values)
+          if name in names}
+
+
+def _to_outputs(result, place: str) -> Outputs:
+  """Converts the result of a module to `Outputs`."""
+  if isinstance(result, jax.Array):
+    return Outputs(logits=result)
+  if not isinstance(result, Outputs) or result.logits is None:
+    got = ('Outputs without logits' if isinstance(result, Outputs)
+           else f'a {type(result).__name__}')
+    raise UserError(
+        'a network must return logits, an array [B, K], or '
+        'moon_jax.Outputs(features=..., projection=..., logits=...); got '
+        f'{got}{place}')
+  if result.projection is None:
+    return result._replace(projection=result.features)
+  return result
+
+
+def _split(module):
+  return nnx.split(module, nnx.Param, nnx.RngState, ...)
+
+
+def _by_path(state):
+  return {'/'.join(map(str, path)): variable.get_value()
+          for path, variable in nnx.to_flat_state(state)}
+
+
+def _filled(state, values):
+  """Returns an abstract state with the values of `_by_path`."""
+  return nnx.from_flat_state([
+      (path, variable.replace(values['/'.join(map(str, path))]))
+      for path, variable in nnx.to_flat_state(state)])
+
+
+def _restarted(state, key):
+  """Returns the state of random streams that begin at different keys."""
+  def value(i, x):
+    if not jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+      return jax.numpy.zeros(x.shape, x.dtype)  # number of draws so far
+    stream = jax.random.fold_in(key, i)
+    return jax.random.split(stream, x.shape) if x.shape else stream
+
+  return nnx.from_flat_state([
+      (path, variable.replace(value(i, variable.get_value())))
+      for i, (path, variable) in enumerate(nnx.to_flat_state(state))])
 
 
 def check_type(model: Any) -> None:
@@ -72,7 +250,7 @@ def check_type(model: Any) -> None:
     remedy = ('make a module and wrap it: moon_jax.from_flax('
               f'{kind.__name__}(...))' if is_class
               else 'wrap it: moon_jax.from_flax(...)')
-  elif flax_modules.is_nnx_module(kind):
+  elif issubclass(kind, nnx.Module):
     remedy = f'wrap it: moon_jax.from_nnx(lambda rngs: {kind.__name__}(...))'
   elif callable(model):
     remedy = f'call it: {name_of(model)}(data.num_classes)'

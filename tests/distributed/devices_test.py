@@ -21,7 +21,7 @@ from federation import ALL, assert_trees_close, Federation
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from models import networks
-from moon_jax.models.flax_modules import from_flax
+from moon_jax.models.user import from_flax
 
 model = from_flax(networks.Linen()) if 'dropout' in sys.argv else None
 config = Config(algorithm=sys.argv[1], num_negatives=2, momentum=0.)

@@ -55,7 +55,7 @@ def test_has_the_published_number_of_parameters():
 def test_inputs_other_than_tokens_raise():
   model = models.make('char_lstm', 7, 16, num_tokens=30)
   for shape in ((1, 8, 8, 3), (2, 5)):
-    with pytest.raises(UserError, match='char_lstm takes sequences.*float32'):
+    with pytest.raises(UserError, match='char_lstm takes tokens.*float32'):
       model.init(jax.random.key(0), jnp.zeros(shape))
   for name in ('mlp', 'simple_cnn', 'resnet18'):
     with pytest.raises(UserError, match=f'{name}.* takes .*int32.*char_lstm'):

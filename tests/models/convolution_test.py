@@ -1,11 +1,13 @@
 """Convolutions compared with JAX's."""
 
+from flax import linen as nn
 import jax
 from jax import lax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import moon_jax as mj
 from moon_jax.models import convolution
 from moon_jax.models.arithmetic import Arithmetic
 
@@ -22,30 +24,46 @@ def native_conv(x, kernel):
       precision='highest')
 
 
+def assert_same(ours, theirs, *args):
+  """Compares the results and the gradients of two functions."""
+  shape = jax.eval_shape(ours, *args)
+  cotangent = normal(*shape.shape)
+
+  @jax.jit
+  def both(args):
+    results = []
+    for function in ours, theirs:
+      y, vjp = jax.vjp(function, *args)
+      results.append((y, vjp(cotangent)))
+    return results
+
+  actual, expected = both(args)
+  assert shape.dtype == expected[0].dtype
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(
+      a, b, atol=1e-3, rtol=1e-4), actual, expected)
+
+
 @pytest.mark.parametrize('shape, kernel, tile', [
     ((2, 32, 32, 3), (5, 5, 3, 6), None),
-    ((2, 14, 14, 6), (5, 5, 6, 16), None),
     ((2, 9, 11, 2), (3, 5, 2, 4), None),  # 7 columns: padded tiles
     ((2, 9, 11, 2), (3, 5, 2, 4), 2),
     ((1, 5, 5, 1), (5, 5, 1, 1), None),
     ((3, 6, 17, 4), (1, 1, 4, 2), 3),
 ])
 def test_banded_conv_is_convolution(shape, kernel, tile):
-  x, w = normal(*shape), normal(*kernel)
-  expected, expected_vjp = jax.vjp(native_conv, x, w)
-  actual, actual_vjp = jax.vjp(
-      lambda x, w: convolution.banded_conv(x, w, tile), x, w)
-  np.testing.assert_allclose(actual, expected, atol=1e-4, rtol=1e-5)
-  cotangent = normal(*expected.shape)
-  for a, b in zip(actual_vjp(cotangent), expected_vjp(cotangent)):
-    np.testing.assert_allclose(a, b, atol=1e-3, rtol=1e-4)
+  assert_same(lambda x, w: convolution.banded_conv(x, w, tile), native_conv,
+              normal(*shape), normal(*kernel))
 
 
-def test_banded_conv_with_a_kernel_per_client():
+def test_a_kernel_per_client():
   x, w = normal(4, 2, 10, 10, 3), normal(4, 5, 5, 3, 6)
-  np.testing.assert_allclose(
-      jax.vmap(convolution.banded_conv)(x, w),
-      jnp.stack([native_conv(a, b) for a, b in zip(x, w)]), atol=1e-4)
+  for conv in convolution.banded_conv, lambda x, w: mj.conv_general_dilated(
+      x, w, (1, 1), 'VALID', dimension_numbers=('NHWC', 'HWIO', 'NHWC')):
+    jitted = jax.jit(jax.vmap(conv))
+    np.testing.assert_allclose(
+        jitted(x, w), jnp.stack([native_conv(a, b) for a, b in zip(x, w)]),
+        atol=1e-4)
+    assert 'convolution' not in jitted.lower(x, w).as_text()
 
 
 @pytest.mark.parametrize('name', ['im2col', 'native'])
@@ -55,7 +73,7 @@ def test_conv_with_stride_and_padding_equals_lax(name):
                                  (1, 1, 5), (5, 3, 4)):
     x, kernel = normal(2, 9, 8, channels), normal(size, size, channels, 6)
     padding = size // 2
-    expected = jax.lax.conv_general_dilated(
+    expected = lax.conv_general_dilated(
         x, kernel, (stride, stride), [(padding, padding)] * 2,
         dimension_numbers=('NHWC', 'HWIO', 'NHWC'), precision='highest')
     np.testing.assert_allclose(
@@ -81,3 +99,44 @@ def test_im2col_equals_native(precision):
     # round to different TF32 numbers: an error of 2^-11 in one of many terms.
     np.testing.assert_allclose(
         native, im2col, atol=(1e-6 if precision == 'highest' else 2e-4) * scale)
+
+
+# Functions for Flax modules, compared with Flax.
+
+
+@pytest.mark.parametrize('shape, options, is_fast', [
+    ((2, 8, 9, 3), {'kernel_size': (3, 2), 'padding': 'VALID'}, True),
+    ((2, 8, 9, 3), {'kernel_size': (2, 3), 'strides': (2, 1)}, True),
+    ((2, 8, 9, 3), {'kernel_size': (3, 3), 'strides': 2,
+                    'padding': ((2, 0), (1, 3))}, True),
+    ((2, 8, 9, 3), {'kernel_size': (3, 3), 'padding': 'CIRCULAR'}, True),
+    ((2, 8, 9, 3), {'kernel_size': (3, 3), 'kernel_dilation': 2}, False),
+    ((2, 8, 9, 4), {'kernel_size': (3, 3), 'feature_group_count': 2}, False),
+    ((2, 8, 4), {'kernel_size': (3,)}, False),
+])
+def test_convolutions_of_flax_modules(shape, options, is_fast, monkeypatch):
+  calls = []
+  im2col = convolution.im2col
+  monkeypatch.setattr(convolution, 'im2col',
+                      lambda *args: calls.append(args) or im2col(*args))
+  flax = nn.Conv(6, **options, precision='highest')
+  ours = nn.Conv(6, **options, conv_general_dilated=mj.conv_general_dilated)
+  x = normal(*shape)
+  variables = flax.init(jax.random.key(0), x)
+  assert_same(ours.apply, flax.apply, variables, x)
+  assert bool(calls) == is_fast
+
+
+@pytest.mark.parametrize('args, is_fast', [
+    (((2, 2), (2, 2)), True),
+    (((3, 2), (3, 2)), True),
+    (((3, 3), (2, 2)), False),
+    (((2, 2),), False),
+    (((2, 2), (2, 2), 'SAME'), False),
+])
+def test_max_pool(args, is_fast):
+  x = normal(2, 3, 7, 9, 4)
+  assert_same(lambda x: mj.max_pool(x, *args),
+              lambda x: nn.max_pool(x, *args), x)
+  program = jax.jit(lambda x: mj.max_pool(x, *args)).lower(x).as_text()
+  assert ('reduce_window' not in program) == is_fast
