@@ -27,7 +27,7 @@ class State(NamedTuple):
   server: Any  # server state of the algorithm, [R, ...]
   clients: Any  # client state on the host, in one of the forms of
   # `moon_jax.engine.client_store`; a round updates it in place
-  round: jax.Array  # int32, the number of finished rounds: a scalar, or [R] if
+  round: Any  # int32, the number of finished rounds: a scalar, or [R] if
   # runs may differ
   key: jax.Array  # random keys, [R]; constant, since each round and client
   # folds its index in

@@ -42,17 +42,18 @@ def validate(config: Config) -> Config:
       raise UserError(f'--loggers must be of {", ".join(LOGGERS)}, or '
                       f'user-defined as MODULE:CLASS; got {name!r}'
                       f'{suggest.value("loggers", name, LOGGERS)}')
-  _check_excluded(config, _VALUES)
   _check_paths(config)
-  _check_excluded(config, _OF_SPLITS)
-  _check_method(config)
-  _check_excluded(config, _OF_TRAINING)
-  if config.precision != 'highest' and not config.has_user_model():
-    _check_excluded(config, _OF_PRECISION)
-  _check_privacy(config)
+  _check_combining(config, registry.method(config))
+  for is_excluded, message in _EXCLUDED:
+    if is_excluded(config):
+      raise UserError(message.format(
+          c=config, method=registry.method(config),
+          name=registry.flags_of(config), private=', '.join(
+              name for name, method in registry.METHODS.items()
+              if method.sends_only_model),
+          optimizers=' or '.join(registry.method(config).optimizers)))
   _check_cohort(config)
   metric_functions.names_in(config.metrics)
-  _check_excluded(config, _OF_EVALUATION)
   if config.mu == -1:
     config = dataclasses.replace(config, mu=registry.default_mu(config))
   if config.algorithm == 'centralized':
@@ -61,36 +62,37 @@ def validate(config: Config) -> Config:
   return config
 
 
-# Tables of what is excluded: whether a configuration `c` is, and the message
-# that names the flags, their values and a remedy.
-_Table = tuple[tuple[Callable[[Config], object], str], ...]
-
-
-def _check_excluded(config: Config, table: _Table) -> None:
-  for is_excluded, message in table:
-    if is_excluded(config):
-      raise UserError(message.format(c=config))
-
-
 def _is_changed(config: Config, name: str) -> bool:
   return getattr(config, name) != getattr(Config, name)
 
-
-_VALUES: _Table = (
-    (lambda c: c.mu < 0 and c.mu != -1,
-     '--mu must be at least 0, or -1; got {c.mu}. The paper tries --mu=0.1, 1, '
-     '5 and 10.'),
-    (lambda c: not 0 < c.dp_delta < 1,
-     '--dp_delta must be above 0 and below 1; got {c.dp_delta}. Below 1 / '
-     'num_clients is usual'),
-)
 
 _LISTS = ('--partition_file={c.partition_file} lists the examples of each '
           'client; remove ')
 _ONE_CLIENT = ('--algorithm=centralized has one client with all examples; '
                'remove ')
 
-_OF_SPLITS: _Table = (
+
+def _is_reduced(c):
+  """Returns whether a network of the package computes below full precision."""
+  return c.precision != 'highest' and not c.has_user_model()
+
+
+# What is excluded: whether a configuration `c` is, and the message that names
+# the flags, their values and a remedy. `registry` has the `method` of `c`.
+_EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
+    # Values.
+    (lambda c: c.mu < 0 and c.mu != -1,
+     '--mu must be at least 0, or -1; got {c.mu}. The paper tries --mu=0.1, 1, '
+     '5 and 10.'),
+    (lambda c: not 0 < c.dp_delta < 1,
+     '--dp_delta must be above 0 and below 1; got {c.dp_delta}. Below 1 / '
+     'num_clients is usual'),
+    *((lambda c, name=name: getattr(c, name) and not (
+        1e-6 <= getattr(c, name) <= 1e6),
+       f'--{name} must be 0 or between 1e-06 and 1e+06; got {{c.{name}}}. '
+       f'--{name}=1 is usual')
+      for name in ('dp_clip', 'dp_noise_multiplier')),
+    # Splits.
     (lambda c: c.partition_file and _is_changed(c, 'partition'),
      _LISTS + '--partition={c.partition}'),
     (lambda c: not c.label_noise and _is_changed(c, 'label_noise_form'),
@@ -121,9 +123,22 @@ _OF_SPLITS: _Table = (
     (lambda c: c.algorithm != 'centralized' and c.concept_shift > c.num_clients,
      '--concept_shift={c.concept_shift} must be at most --num_clients='
      '{c.num_clients}, one client per group; lower it'),
-)
-
-_OF_TRAINING: _Table = (
+    # What the method requires.
+    (lambda c: registry.method(c).needs_plain_sgd and (
+        c.optimizer != 'sgd' or c.momentum),
+     '{name} needs --optimizer=sgd --momentum=0, {method.reason}; got '
+     '--optimizer={c.optimizer} --momentum={c.momentum}'),
+    (lambda c: c.optimizer not in registry.method(c).optimizers,
+     '{name} needs --optimizer={optimizers}, {method.reason}; got '
+     '--optimizer={c.optimizer}'),
+    (lambda c: c.algorithm_args and not c.has_user_algorithm(),
+     '--algorithm_args={c.algorithm_args} is for a user-defined algorithm; '
+     '--algorithm={c.algorithm} takes flags'),
+    (lambda c: not registry.method(c).has_server and (
+        c.server_optimizer != 'sgd' or c.server_momentum),
+     '--algorithm={c.algorithm} has no server; got --server_optimizer='
+     '{c.server_optimizer} --server_momentum={c.server_momentum}. Remove them'),
+    # Training.
     (lambda c: c.checkpoint_every and (
         c.checkpoint_keep_every % c.checkpoint_every),
      '--checkpoint_keep_every={c.checkpoint_keep_every} must be a multiple of '
@@ -159,23 +174,29 @@ _OF_TRAINING: _Table = (
     (lambda c: c.model_args and not c.has_user_model(),
      '--model_args={c.model_args} is for a user-defined network; '
      '--model={c.model} takes flags'),
-)
-
-# Of networks of the package with another --precision than highest.
-_OF_PRECISION: _Table = (
-    (lambda c: c.dtype != 'float32',
+    # Arithmetic.
+    (lambda c: _is_reduced(c) and c.dtype != 'float32',
      '--precision={c.precision} is for --dtype=float32; got --dtype={c.dtype}. '
      'Remove one of them'),
-    (lambda c: c.model == 'char_lstm',
+    (lambda c: _is_reduced(c) and c.model == 'char_lstm',
      '--model=char_lstm computes at --precision=highest only; got '
      '{c.precision}. Remove --precision, or give --dtype=bfloat16'),
-    (lambda c: c.convolution == 'native' and c.precision != 'tf32',
+    (lambda c: _is_reduced(c) and (
+        c.convolution == 'native' and c.precision != 'tf32'),
      '--convolution=native computes at --precision=highest or tf32; got '
      '{c.precision}. Give --convolution=im2col, or --dtype=bfloat16 without '
      '--precision'),
-)
-
-_OF_EVALUATION: _Table = (
+    # Differential privacy.
+    (lambda c: c.dp_noise_multiplier and not c.dp_clip,
+     '--dp_noise_multiplier={c.dp_noise_multiplier} is a multiple of '
+     '--dp_clip, which is 0; give --dp_clip, such as 1'),
+    (lambda c: c.dp_clip and c.weighting != 'uniform',
+     '--dp_clip={c.dp_clip} requires --weighting=uniform, so that all clients '
+     'have the same weight; got --weighting={c.weighting}'),
+    (lambda c: c.dp_clip and not registry.method(c).sends_only_model,
+     '--dp_clip={c.dp_clip} requires clients that send their model and nothing '
+     'else, not {name}; use one of {private}, with --aggregation=average'),
+    # Evaluation.
     *((lambda c, name=name: getattr(c, name) and not c.validation_fraction,
        f'--{name} selects by the validation accuracy, never by the test '
        'accuracy, and needs --validation_fraction, such as 0.1; got '
@@ -202,33 +223,6 @@ def _check_paths(config):
                       'path') from error
 
 
-def _check_method(config):
-  """Checks what the configured method requires of other flags."""
-  method, name = registry.method(config), registry.flags_of(config)
-  _check_combining(config, method)
-  is_plain_sgd = config.optimizer == 'sgd' and config.momentum == 0
-  if method.needs_plain_sgd and not is_plain_sgd:
-    raise UserError(
-        f'{name} needs --optimizer=sgd --momentum=0, '
-        f'{method.reason}; got --optimizer={config.optimizer} --momentum='
-        f'{config.momentum}')
-  if config.optimizer not in method.optimizers:
-    raise UserError(
-        f'{name} needs --optimizer='
-        f'{" or ".join(method.optimizers)}, {method.reason}; got --optimizer='
-        f'{config.optimizer}')
-  if config.algorithm_args and not config.has_user_algorithm():
-    raise UserError(
-        f'--algorithm_args={config.algorithm_args} is for a user-defined '
-        f'algorithm; --algorithm={config.algorithm} takes flags')
-  if not method.has_server and (
-      config.server_optimizer != 'sgd' or config.server_momentum):
-    raise UserError(
-        f'--algorithm={config.algorithm} has no server; got '
-        f'--server_optimizer={config.server_optimizer} --server_momentum='
-        f'{config.server_momentum}. Remove them')
-
-
 def _check_combining(config, method):
   """Checks the flags that combine the method with parts of others."""
   for name in registry.COMBINING:
@@ -245,32 +239,6 @@ def _check_combining(config, method):
       remedy = 'give --mu, the weight of its proximal term'
     raise UserError(f'--{name}={value} is for --algorithm={able}; got '
                     f'{config.algorithm}: {remedy}')
-
-
-def _check_privacy(config):
-  """Checks that updates are bounded and have equal weights."""
-  for name in ('dp_clip', 'dp_noise_multiplier'):
-    value = getattr(config, name)
-    if value and not 1e-6 <= value <= 1e6:
-      raise UserError(f'--{name} must be 0 or between 1e-06 and 1e+06; got '
-                      f'{value}. --{name}=1 is usual')
-  if not config.dp_clip:
-    if config.dp_noise_multiplier:
-      raise UserError(
-          f'--dp_noise_multiplier={config.dp_noise_multiplier} is a multiple '
-          'of --dp_clip, which is 0; give --dp_clip, such as 1')
-    return
-  if config.weighting != 'uniform':
-    raise UserError(
-        f'--dp_clip={config.dp_clip} requires --weighting=uniform, so that all '
-        f'clients have the same weight; got --weighting={config.weighting}')
-  if not registry.method(config).sends_only_model:
-    able = [name for name, method in registry.METHODS.items()
-            if method.sends_only_model]
-    raise UserError(
-        f'--dp_clip={config.dp_clip} requires clients that send their model '
-        f'and nothing else, not {registry.flags_of(config)}; use one of '
-        f'{", ".join(able)}, with --aggregation=average')
 
 
 def _check_cohort(config):

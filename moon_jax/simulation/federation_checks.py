@@ -1,6 +1,7 @@
 """Checks values in Python, before anything compiles.
 
-Those are the parts of a `moon_jax.Federation`, and arguments of simulations.
+Those are the parts of a `moon_jax.Federation`, user-defined algorithms and
+networks, which are traced, and arguments of simulations.
 `moon_jax.simulation.checks` validates configurations. What a configuration has
 built is valid: only values that users pass are checked.
 """
@@ -10,7 +11,10 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 from typing import SupportsIndex
+import warnings
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from moon_jax.algorithms import user as user_algorithm
@@ -25,6 +29,9 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.models import user as user_model
 from moon_jax.simulation import metric_functions
+
+_SAMPLED = 100  # examples whose values are looked at
+_MAX_NORMALIZED = 100  # larger values look like pixels of 0 to 255
 
 # Hyperparameters of the algorithms of the package: name -> requirement, whether
 # a value meets it, and a usual value.
@@ -45,14 +52,13 @@ def check(federation: Any) -> None:
       not fit together.
   """
   is_made_in_python = federation.config is None
-  if not isinstance(federation.config, Config | None):
-    raise UserError(
-        'config must be the moon_jax.Config that the federation was built '
-        f'from, or None; got {federation.config!r}. Leave it out')
+  _check_is(Config | None, 'config', federation.config,
+            'the moon_jax.Config that the federation was built from, or None',
+            'Leave it out')
   if is_made_in_python:
     _check_arrays(federation.data)
     user_model.check_type(federation.model)
-    _check_algorithm(federation.algorithm, federation)
+    _check_algorithm(federation)
     _check_lists(federation)
     _check_functions(federation)
   limits.check(federation)
@@ -117,19 +123,6 @@ def check_type(federation: Any) -> None:
         'moon_jax.run(config) trains a configuration')
 
 
-def check_cohorts_until(federation: Any, last: int) -> None:
-  """Checks that there are cohorts for rounds 1 to `last`.
-
-  Raises:
-    UserError: if there are fewer.
-  """
-  if last > (federation.num_rounds or last):
-    raise UserError(
-        f'round {federation.num_rounds + 1} has no cohort; cohorts lists '
-        f'{federation.num_rounds} rounds, got {last} rounds to train. List '
-        'more, train fewer rounds, or pass cohorts=None')
-
-
 def check_rounds(num_rounds: Any, eval_every: Any) -> None:
   """Checks the arguments of a loop over rounds.
 
@@ -145,17 +138,22 @@ def check_rounds(num_rounds: Any, eval_every: Any) -> None:
                       f'{value!r}. {hint}')
 
 
+def _check_is(kind, name, value, what, remedy):
+  if not isinstance(value, kind):
+    raise UserError(f'{name} must be {what}; got {user_model.kind_of(value)}. '
+                    f'{remedy}')
+
+
 def _check_arrays(data):
   """Checks types, shapes and values of the inputs and the labels.
 
   `moon_jax.data.sources.arrays` converts what it can; `Dataset` converts
   nothing, so what does not fit must be an error, not a wrong result.
   """
-  if not isinstance(data, Dataset):
-    raise UserError(
-        'data must be a moon_jax.Dataset, such as moon_jax.load_dataset('
-        f"'digits'); got a {type(data).__name__}. Dataset(name, train_inputs, "
-        'train_labels, test_inputs, test_labels, class_names) makes one')
+  _check_is(Dataset, 'data', data, 'a moon_jax.Dataset, such as '
+            "moon_jax.load_dataset('digits')",
+            'Dataset(name, train_inputs, train_labels, test_inputs, '
+            'test_labels, class_names) makes one')
   for part in 'train', 'test':
     inputs = getattr(data, f'{part}_inputs')
     _check_inputs(f'{data.name}: {part}_inputs', inputs)
@@ -218,12 +216,11 @@ def _check_label_array(name, of, labels, count):
                     f'examples of {of}; {got}. Give as many of both')
 
 
-def _check_algorithm(algorithm, federation):
-  if not isinstance(algorithm, Algorithm):
-    remedy = (f'call it: {user_model.name_of(algorithm)}()'
-              if callable(algorithm) else 'moon_jax.moon(mu=5) makes one')
-    raise UserError('algorithm must be a moon_jax.Algorithm; got '
-                    f'{user_model.kind_of(algorithm)}; {remedy}')
+def _check_algorithm(federation):
+  algorithm = federation.algorithm
+  _check_is(Algorithm, 'algorithm', algorithm, 'a moon_jax.Algorithm',
+            f'To make one, call it: {user_model.name_of(algorithm)}()'
+            if callable(algorithm) else 'moon_jax.moon(mu=5) makes one')
   user_algorithm.check_hparams(algorithm.hparams)
   for name, value in algorithm.hparams.items():
     requirement, holds_fn, usual = _HPARAMS.get(name, ('', None, 0))
@@ -253,12 +250,10 @@ def _check_lists(federation):
     if not hasattr(value, '__len__') or isinstance(value, str | Mapping) or any(
         isinstance(part, str) or not isinstance(part, Iterable)
         for part in parts):
-      raise UserError(f'{name} must list {what}; got {_shown(value)}; {remedy}')
-
-
-def _shown(value):
-  text = repr(value)
-  return text if len(text) < 80 else user_model.kind_of(value)
+      got = repr(value)
+      if len(got) > 80:
+        got = user_model.kind_of(value)
+      raise UserError(f'{name} must list {what}; got {got}; {remedy}')
 
 
 def _check_functions(federation):
@@ -294,13 +289,7 @@ def _check_clients(federation):
         f'clients[{nested[0]}] must be a list of indices, int [n]; got shape '
         f'{list(np.shape(clients[nested[0]]))}. numpy.ravel(...) makes one')
   indices = clients_lib.joined(clients)
-  if not np.issubdtype(indices.dtype, np.integer) or not (
-      0 <= indices.min() <= indices.max() < num_train):
-    raise UserError(
-        f'clients must hold integers from 0 to {num_train - 1}, the indices '
-        f'of the training examples of {data.name}; got {indices.dtype} '
-        f'from {indices.min()} to {indices.max()}. numpy.flatnonzero(...) '
-        'turns masks into indices')
+  _check_indices('clients', indices, data)
   owner = np.repeat(np.arange(len(clients)), clients_lib.sizes(clients))
   key = np.sort(owner * num_train + indices)
   if (twice := np.flatnonzero(key[1:] == key[:-1])).size:
@@ -308,6 +297,23 @@ def _check_clients(federation):
     raise UserError(
         f'clients[{client}] must list each training example once; got index '
         f'{index} more than once. numpy.unique(...) removes the others')
+
+
+def _check_indices(name, indices, data, part='train', clients=()):
+  """Checks that indices are those of examples, and of none of the clients."""
+  count = len(getattr(data, f'{part}_labels'))
+  if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer) or not (
+      len(indices) and 0 <= indices.min() <= indices.max() < count):
+    got = f'from {indices.min()} to {indices.max()}' if indices.size else 'none'
+    raise UserError(
+        f'{name} must be integers from 0 to {count - 1}, the indices of the '
+        f'{part} examples of {data.name}, at least one; got {indices.dtype} '
+        f'{got}. numpy.flatnonzero(...) turns masks into indices')
+  if len(clients) and len(
+      both := np.intersect1d(indices, clients_lib.joined(clients))):
+    raise UserError(
+        f'{name} must have no example of a client; got {len(both)} of them, '
+        f'such as {both[0]}. Partition the other examples')
 
 
 def _check_cohorts(federation):
@@ -341,11 +347,10 @@ def _check_noise(federation):
 
 
 def _check_client_tests(federation):
-  tests, data = federation.client_tests, federation.data
-  if not isinstance(tests, ClientTests):
-    raise UserError('client_tests must be a moon_jax.data.client_tests.'
-                    f'ClientTests; got {user_model.kind_of(tests)}. None holds '
-                    'out no examples')
+  tests = federation.client_tests
+  _check_is(ClientTests, 'client_tests', tests,
+            'a moon_jax.data.client_tests.ClientTests',
+            'None holds out no examples')
   if tests.part not in PARTS:
     raise UserError(f'client_tests.part must be one of {", ".join(PARTS)}; got '
                     f'{tests.part!r}')
@@ -357,22 +362,10 @@ def _check_client_tests(federation):
   if not federation.evaluate_clients:
     raise UserError('client_tests are evaluated only with evaluate_clients='
                     'True; got False. Set it, or remove client_tests')
-  indices = np.concatenate([i for i in tests.indices if len(i)])
-  num_examples = len(getattr(data, f'{tests.part}_labels'))
-  if not np.issubdtype(indices.dtype, np.integer) or not (
-      0 <= indices.min() <= indices.max() < num_examples):
-    raise UserError(
-        f'client_tests.indices must be integers from 0 to {num_examples - 1}, '
-        f'the indices of the {tests.part} examples of {data.name}; got '
-        f'{indices.dtype} from {indices.min()} to {indices.max()}')
-  if tests.part == 'train':
-    is_trained = np.zeros(num_examples, bool)
-    is_trained[np.concatenate(federation.clients)] = True
-    if is_trained[indices].any():
-      raise UserError(
-          'client_tests must hold out training examples that no client trains '
-          f'on; training example {indices[is_trained[indices].argmax()]} is in '
-          'clients too. Remove it from one of them')
+  _check_indices(
+      'client_tests.indices',
+      np.concatenate([i for i in tests.indices if len(i)]), federation.data,
+      tests.part, federation.clients if tests.part == 'train' else ())
 
 
 def _check_evaluation(federation):
@@ -382,7 +375,8 @@ def _check_evaluation(federation):
         f'--keep_best saves the global model, and --algorithm='
         f'{config.algorithm} has none (per_client_init); remove --keep_best')
   if federation.validation is not None:
-    _check_validation(federation)
+    _check_indices('validation', np.asarray(federation.validation),
+                   federation.data, clients=federation.clients)
   elif config and config.validation_fraction:
     raise UserError(
         f'--validation_fraction={config.validation_fraction} needs clients of '
@@ -393,19 +387,88 @@ def _check_evaluation(federation):
       federation.metrics, labels, federation.data.num_classes)
 
 
-def _check_validation(federation):
-  validation = np.asarray(federation.validation)
-  num_train = len(federation.data.train_labels)
-  is_valid = validation.ndim == 1 and len(validation) and np.issubdtype(
-      validation.dtype, np.integer)
-  if not is_valid or not (
-      0 <= validation.min() <= validation.max() < num_train):
-    raise UserError(
-        'validation must list indices of training examples, at least one '
-        f'integer from 0 to {num_train - 1}; got {validation.dtype} of shape '
-        f'{list(validation.shape)}')
-  both = np.intersect1d(validation, np.concatenate(federation.clients))
-  if len(both):
-    raise UserError(
-        f'validation must have no example of a client; got {len(both)} of '
-        f'them, such as {both[0]}. Partition the other examples')
+def check_traced(federation: Any, example: jax.Array) -> None:
+  """Traces what is user-defined, before anything compiles.
+
+  Values in Python are treated as user-defined.
+
+  Args:
+    federation: the federation.
+    example: a normalized batch of one input.
+
+  Raises:
+    UserError: if a function returns a value of the wrong type or shape, or the
+      algorithm needs outputs that the network does not return.
+  """
+  config, model = federation.config, federation.model
+  _warn_of_pixels(federation, example)
+  if has_user_model(federation):
+    user_model.check(f'--model={config.model}' if config else 'model', model,
+                     example, federation.data.num_classes)
+    _warn_of_padding(federation, example)
+    _warn_of_slow_convolutions(model, example)
+  if has_user_model(federation) or has_user_algorithm(federation):
+    user_algorithm.check(
+        f'--algorithm={config.algorithm}' if config else 'algorithm',
+        federation.algorithm, model, example)
+
+
+def has_user_model(federation: Any) -> bool:
+  """Returns whether the network is user-defined, or a value in Python."""
+  return federation.config is None or federation.config.has_user_model()
+
+
+def has_user_algorithm(federation: Any) -> bool:
+  """Returns whether the algorithm is user-defined, or a value in Python."""
+  return federation.config is None or federation.config.has_user_algorithm()
+
+
+def _warn_of_pixels(federation, example):
+  """Warns if floating-point inputs look like pixels of 0 to 255."""
+  data = federation.data
+  if data.train_inputs.ndim != 4 or data.train_inputs.dtype.kind != 'f':
+    return
+  inputs = np.asarray(data.train_inputs[:_SAMPLED], np.float32)
+  largest = np.abs((inputs - np.float32(data.mean)) / np.float32(data.std)
+                   ).max()
+  if largest > _MAX_NORMALIZED:
+    warnings.warn(
+        f'{data.name}: inputs of floating point are normalized only by a given '
+        f'mean and std, and reach {largest:.0f}; give mean and std, or images '
+        'as uint8, which are normalized by default (docs/user_data.md)',
+        stacklevel=2)
+
+
+def _warn_of_padding(federation, example):
+  """Warns if the padding of short batches reaches the network's state."""
+  sizes_C, size = clients_lib.sizes(federation.clients), federation.batch_size
+  is_padded_C = (sizes_C % size > 0 if federation.last_batch == 'keep'
+                 else sizes_C < size)
+  if federation.model.uses_mask or not is_padded_C.any():
+    return
+  smallest = sizes_C[is_padded_C].min()
+  variables = jax.eval_shape(
+      federation.model.init, jax.random.key(0), example)
+  if state := sorted(variables.keys() - {'params'}):
+    warnings.warn(
+        f'a batch of a client with {smallest} examples is padded to '
+        f'--batch_size={federation.batch_size}, and the network'
+        f'{federation.model.place} takes no mask, so that the padding changes '
+        f'its {", ".join(state)}. Take the argument mask, or lower '
+        '--batch_size (docs/user_model.md)', stacklevel=2)
+
+
+def _warn_of_slow_convolutions(model, example):
+  """Warns if a CPU computes convolutions of a network in a loop."""
+  def logits(key):
+    outputs, _ = model.apply(
+        model.init(key, example), example, jnp.ones(len(example)), train=False)
+    return outputs.logits
+
+  if jax.default_backend() == 'cpu' and 'conv_general_dilated' in str(
+      jax.make_jaxpr(logits)(jax.random.key(0))):
+    warnings.warn(
+        f'the network{model.place} uses convolutions that are slow on CPUs '
+        'within a round; nn.Conv(..., conv_general_dilated='
+        'mj.conv_general_dilated) computes the same values up to 18 times as '
+        'fast (docs/user_model.md)', stacklevel=2)

@@ -149,7 +149,8 @@ class Trial:
     for _ in range(self._rounds):
       simulation.run_round()
     long_rows, long = self._measure()
-    simulation.planner.shorten(self._examples)
+    planner = simulation.planner
+    planner.clients = clients_lib.shortened(planner.clients, self._examples)
     short_rows, short = self._measure()
     jobs = len(self._cohort) / simulation.num_devices
     if long_rows < 2 * short_rows:  # clients have no more examples

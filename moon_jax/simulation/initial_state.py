@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 import numpy as np
 
-from moon_jax.distributed import devices
 from moon_jax.engine import client_store
 from moon_jax.engine import disk_store
 from moon_jax.engine import state as state_lib
@@ -166,22 +165,6 @@ def _init_variables(federation, spec):
   return checked(
       variables, spec.model,
       f'--init_from={config.init_from}' if is_flag else 'init_variables')
-
-
-def hparams(federations: Sequence[Federation], rounds: Sequence[int],
-            mesh: Mesh) -> dict[str, jax.Array]:
-  """Returns the hyperparameters of rounds on the devices, float32 [R].
-
-  Args:
-    federations: of the runs.
-    rounds: for each run the index of its round.
-    mesh: the devices.
-  """
-  values = [federation.hparams(index)
-            for federation, index in zip(federations, rounds)]
-  return devices.put({
-      name: np.array([run[name] for run in values], np.float32)
-      for name in values[0]}, mesh)
 
 
 def checked(variables: Variables, expected: Variables,

@@ -1,7 +1,6 @@
 """Plans the rounds of federations on the host, one ahead of the devices."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,20 +21,14 @@ class Planner:
   """Plans the jobs of one run.
 
   Attributes:
+    clients: for each client the indices of its training examples.
     max_examples: the number of examples of the largest client.
   """
 
   def __init__(self, federation: Federation, spec: RoundSpec):
-    """Stores the arguments.
-
-    Args:
-      federation: the federation.
-      spec: the specification of its rounds.
-    """
     self._federation, self._spec = federation, spec
-    self._clients = federation.clients
+    self.clients = federation.clients
     self.max_examples = int(clients_lib.sizes(federation.clients).max())
-    self.is_shortened = False
 
   def work(self, round_index: int, run: int = 0) -> Work:
     """Returns the jobs of a round, from 0. They depend on nothing else.
@@ -71,15 +64,11 @@ class Planner:
     return (program.freeze_once or program.keep_models
             or self._federation.shard_data)
 
-  def has(self, round_index: int) -> bool:
-    """Returns whether the federation has this round."""
+  def has(self, round_index: int | None) -> bool:
+    """Returns whether the federation has this round; None is none."""
     num_rounds = self._federation.num_rounds
-    return num_rounds is None or round_index < num_rounds
-
-  def shorten(self, num_examples: int) -> None:
-    """Limits clients to their first examples, to measure speed."""
-    self._clients = clients_lib.shortened(self._clients, num_examples)
-    self.is_shortened = True
+    return round_index is not None and (
+        num_rounds is None or round_index < num_rounds)
 
   def own_examples(self, client: int) -> np.ndarray:
     """Returns the examples of a client in the order of its batches."""
@@ -87,7 +76,7 @@ class Planner:
 
   def _examples(self, clients):
     """Returns the examples of the clients in the order of their batches."""
-    indices = [self._clients[client] for client in clients]
+    indices = [self.clients[client] for client in clients]
     return indices if self._federation.shuffle else partition.sorted_by_class(
         indices, self._federation.data.train_labels)
 
@@ -115,47 +104,32 @@ def plan(planners: Sequence[Planner], rounds: Sequence[int | None],
   return table
 
 
-class PlannedRound(NamedTuple):
-  """A round of all runs, with the examples that it reads."""
-
-  table: Table  # with indices into `data`
-  data: TrainData
-
-
 class RoundPlanner:
   """Plans the rounds of all runs, with the examples that they read."""
 
   def __init__(self, planners: Sequence[Planner], places: Sequence[Place],
                shape: Shape, training: TrainingSet):
-    """Stores the arguments.
-
-    Args:
-      planners: of each run.
-      places: see `plan`.
-      shape: of the tables.
-      training: the training examples on the devices.
-    """
     self._planners, self._places = planners, places
     self._shape, self._training = shape, training
-    self._next = None  # (key, PlannedRound)
+    self._next = None, None  # a key, and what `prepared` returns for it
 
-  def prepared(self, rounds: Sequence[int | None]) -> PlannedRound:
-    """Returns a planned round; made once.
+  def prepared(self, rounds: Sequence[int | None]) -> tuple[Table, TrainData]:
+    """Returns the table of a round, and the examples to which it refers.
+
+    Both are made once.
 
     Args:
       rounds: see `plan`.
     """
-    key = [(index, planner.is_shortened)
-           for index, planner in zip(rounds, self._planners)]
-    if self._next is None or self._next[0] != key:
+    key = *rounds, *(id(planner.clients) for planner in self._planners)
+    if self._next[0] != key:
       table = plan(self._planners, rounds, self._shape, self._places)
-      self._next = key, PlannedRound(*self._training.of_round(table))
+      self._next = key, self._training.of_round(table)
     return self._next[1]
 
   def prepare(self, rounds: Sequence[int | None]) -> None:
     """Plans a round for a later `prepared`, if any run has it."""
-    existing = [
-        index if index is not None and planner.has(index) else None
-        for index, planner in zip(rounds, self._planners)]
+    existing = [index if planner.has(index) else None
+                for index, planner in zip(rounds, self._planners)]
     if any(index is not None for index in existing):
       self.prepared(existing)

@@ -26,7 +26,7 @@ from moon_jax.engine.local import Program
 from moon_jax.engine.schedule import Place
 from moon_jax.engine.schedule import Shape
 from moon_jax.models.base import Variables
-from moon_jax.simulation import user_checks
+from moon_jax.simulation import federation_checks
 from moon_jax.simulation.federation import Federation
 
 _MAX_FROZEN = 2**30  # bytes of frozen representations that a round may hold
@@ -144,8 +144,8 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
                    and federation.input_noise_std is None
                    and clients_lib.are_disjoint(federation.clients)))
   # The state of a user-defined algorithm may begin with any values.
-  begins_empty = not (
-      algorithm.draws_per_client or user_checks.has_user_algorithm(federation))
+  begins_empty = not (algorithm.draws_per_client
+                      or federation_checks.has_user_algorithm(federation))
   return RoundSpec(
       federation, program, shape, steps_C,
       federation.shard_data and training_set.shard_size(
@@ -158,7 +158,7 @@ def _traced(federation):
   data, model = federation.data, federation.model
   algorithm = federation.algorithm
   example = _normalize_fn(data)(jnp.asarray(data.train_inputs[:1]))
-  user_checks.check(federation, example)
+  federation_checks.check_traced(federation, example)
   return (example, jax.eval_shape(model.init, jax.random.key(0), example),
           state_lib.client_bytes(model, algorithm, example),
           local.frozen_bytes(model, algorithm, example))

@@ -1,27 +1,52 @@
-"""Trains federations on the devices, round by round."""
+"""Trains federations on the devices, round by round.
+
+A program trains one run or several. Its runs differ only in numbers that are
+arrays in the program (`Federation.hparams`), in their seeds, and in what the
+host plans: clients, cohorts and rounds. Each run has the same numbers as alone,
+since it keeps its lanes (`moon_jax.engine.packing`). A `Simulation` is a run,
+usually the only one of its program.
+"""
 
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
 import time
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 import numpy as np
 
 from moon_jax.algorithms.base import first_view
+from moon_jax.distributed import cpu_devices
 from moon_jax.distributed import devices
 from moon_jax.engine import client_store
 from moon_jax.engine import schedule
+from moon_jax.engine import state as state_lib
+from moon_jax.engine.client_store import RunStores
 from moon_jax.engine.disk_store import DiskClients
+from moon_jax.engine.local import TrainData
+from moon_jax.engine.round import Round
+from moon_jax.engine.schedule import Place
+from moon_jax.engine.schedule import Table
 from moon_jax.engine.state import State
+from moon_jax.engine.training_set import TrainingSet
 from moon_jax.errors import DivergedError
 from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
+from moon_jax.simulation import agreement
 from moon_jax.simulation import federation_checks
+from moon_jax.simulation import initial_state
+from moon_jax.simulation import memory as memory_lib
+from moon_jax.simulation import metrics as metrics_lib
+from moon_jax.simulation import round_spec
+from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.program import Runs
+from moon_jax.simulation.planner import Planner
+from moon_jax.simulation.planner import RoundPlanner
+from moon_jax.simulation.records import LastRound
 from moon_jax.simulation.records import LocalModels
 from moon_jax.simulation.records import Record
 from moon_jax.simulation.records import RoundRecord
@@ -45,7 +70,7 @@ class Simulation:
   """
 
   def __init__(self, federation: Federation, directory: str = '', *,
-               program: Runs | None = None, run: int = 0):
+               program: 'Simulations | None' = None, run: int = 0):
     """Places the data and the initial state; compiles nothing large.
 
     Args:
@@ -58,12 +83,12 @@ class Simulation:
       UserError: if inputs do not fit the network, or the run memory or disk.
     """
     federation_checks.check_type(federation)
-    self._program = program or Runs([federation], [directory])
+    self._program = program or Simulations([federation], [directory])
     self._run = run
     self.federation = federation
-    self.planner = self._program.planners[run]
-    self._evaluator = self._program.evaluators[run]
-    shape = self._program.specs[run].shape
+    self.planner = self._program._planners[run]
+    self._evaluator = self._program._evaluators[run]
+    shape = self._program._specs[run].shape
     self.num_lanes, self.num_devices = shape.num_lanes, shape.num_devices
 
   @property
@@ -72,17 +97,21 @@ class Simulation:
 
     With several processes, each has the rows of its own clients only.
     """
-    return self._program.state_of(self._run)
+    program = self._program
+    if program._num_runs == 1:
+      return program._state
+    shared = state_lib.row(program._state._replace(clients=()), self._run)
+    return shared._replace(clients=self._clients, round=shared.round[0])
 
   @property
   def rounds_done(self) -> int:
     """Rounds trained so far."""
-    return int(self._program.rounds_done[self._run])
+    return int(self._program._rounds_done[self._run])
 
   @property
   def num_parameters(self) -> int:
     """Parameters of one model."""
-    params = self._program.state.variables['params']
+    params = self._program._state.variables['params']
     return sum(x[0].size for x in jax.tree.leaves(params))
 
   def bytes_per_round(self) -> int:
@@ -96,13 +125,13 @@ class Simulation:
     needs no exchange.
     """
     return _bytes_per_round(
-        self.federation, self._program.spec.example, max(1, self.rounds_done))
+        self.federation, self._program._spec.example, max(1, self.rounds_done))
 
   @property
   def data_bytes(self) -> int:
     """Bytes of training, test and validation examples on a device."""
-    evaluated = self._evaluator.placed_bytes // self._program.mesh.size
-    return self._program.training.device_bytes + evaluated
+    evaluated = self._evaluator.placed_bytes // self._program._mesh.size
+    return self._program._training.device_bytes + evaluated
 
   @property
   def client_bytes(self) -> int:
@@ -111,7 +140,10 @@ class Simulation:
 
   @property
   def _clients(self):
-    return self._program.clients_of(self._run)
+    """The state of the run's clients, [1, C, ...]."""
+    clients = self._program._state.clients
+    return clients.stores[self._run] if (
+        isinstance(clients, RunStores)) else clients
 
   def rounds(self, num_rounds: int, eval_every: int = 1) -> Iterator[Record]:
     """Trains rounds, and yields a record after each.
@@ -130,7 +162,8 @@ class Simulation:
     """
     federation_checks.check_rounds(num_rounds, eval_every)
     last = self.rounds_done + num_rounds
-    federation_checks.check_cohorts_until(self.federation, last)
+    if num_rounds:
+      self.federation.cohort(last - 1)  # raises an error if there is none
     return self._rounds(last, eval_every)
 
   def _rounds(self, last, eval_every):
@@ -145,21 +178,13 @@ class Simulation:
       yield Record(done, metrics, trained.seconds)
 
   def compile(self) -> float:
-    """Compiles round and evaluation; returns the seconds that it took.
+    """Compiles round and evaluation; see `Simulations.compile`."""
+    return self._program.compile()
 
-    Later rounds run this program; a table of another shape raises an error.
-    """
-    start = time.perf_counter()
-    self._program.compile()
-    self.compile_evaluation()
-    return time.perf_counter() - start
-
-  def compile_evaluation(self) -> None:
-    """Compiles the evaluation of this run's models."""
+  def _compile_evaluation(self):
     self._evaluator.compile(self._evaluated())
     if self.federation.evaluate_clients:
-      self._evaluator.compile_clients(
-          self._global_model(), *self._program.a_table(self._run))
+      self._evaluator.compile_clients(self._global_model(), *self._a_table())
 
   def run_round(self, wait: Callable = lambda function: function()
                 ) -> RoundRecord:
@@ -213,7 +238,7 @@ class Simulation:
     if not self.federation.evaluate_clients:
       raise UserError('evaluating local models needs Federation('
                       'evaluate_clients=True); got False. Set it')
-    last_round = self._program.last_round(self._run)
+    last_round = self._last_round()
     if last_round is None:
       raise UserError('local models are evaluated after a round of this run, '
                       'got none, or one of other runs only; call run_round')
@@ -221,8 +246,7 @@ class Simulation:
 
   def local_models(self) -> Mapping[int, Variables]:
     """Returns each client's model of the last round (`LocalModels`)."""
-    return LocalModels(
-        self.federation, self._program.last_round(self._run))
+    return LocalModels(self.federation, self._last_round())
 
   def temporary_bytes(self) -> int:
     """Returns the temporary bytes of a round per device; 0 until compiled."""
@@ -234,23 +258,77 @@ class Simulation:
 
   def state_on_host(self) -> State:
     """Returns the state in numpy arrays; later rounds change client state."""
-    return self._program.state_on_host(self._run)
+    self._program._gather_clients()
+    return state_lib.on_host(self.state)
 
   def restore(self, state: State) -> None:
     """Sets the state to a result of `state_on_host`, equal in all processes."""
-    self._program.restore(self._run, state)
+    program, run = self._program, self._run
+    state = state_lib.placed(
+        state_lib.from_host(state, self.state), program._mesh)
+    program._rounds_done[run] = int(state.round)
+    program._trained.discard(run)  # its local models are of another state
+    if program._num_runs == 1:
+      program._state = state
+      program._owners = client_store.Owners(state.clients, program._mesh)
+      return
+    clients = program._state.clients
+    clients.stores[run] = state.clients
+    shared = state_lib.with_row(
+        program._state._replace(clients=(), round=()), run,
+        state._replace(clients=(), round=()))
+    program._state = shared._replace(
+        clients=clients, round=program._rounds_on_devices())
+
+  def _last_round(self) -> LastRound | None:
+    """Returns the last round, with the run's jobs alone.
+
+    None if the last round of the program was not the run's, or if the run was
+    restored after it.
+    """
+    program = self._program
+    if self._run not in program._trained:
+      return None
+    last = program._last
+    if program._num_runs == 1:
+      return last
+    metrics, slot_J = last.metrics, self._slots(last.table)
+    cosine_J = metrics.cosine_J
+    return last._replace(
+        table=_selected(last.table, slot_J),
+        metrics=metrics._replace(
+            drift_J=metrics.drift_J[slot_J], finite_J=metrics.finite_J[slot_J],
+            cosine_J=cosine_J[slot_J] if len(cosine_J) else ()),
+        models_J=devices.put(
+            _rows(last.models_J, slot_J), program._mesh, devices.SPLIT))
+
+  def _a_table(self) -> tuple[Table, TrainData]:
+    """Returns a table of the shape of `_last_round`, and examples."""
+    program = self._program
+    table, data = program._rounds.prepared(program._some_rounds())
+    if program._num_runs > 1:
+      table = _selected(table, self._slots(table))
+    return table, data
+
+  def _slots(self, table):
+    """Returns the indices of the run's jobs; -1 for padding."""
+    slots = np.flatnonzero(
+        (table.jobs.run == self._run) & (table.jobs.num_steps > 0))
+    size = self.federation.cohort_size
+    size += -size % self._program._mesh.size
+    return np.pad(slots, (0, size - len(slots)), constant_values=-1)
 
   def _global_model(self):
     return jax.tree.map(lambda x: x[0], self.state.variables)
 
   def _evaluated(self):
     """Returns the models to evaluate: one, or with SOLO each client's."""
-    algorithm = self._program.spec.program.algorithm
+    algorithm = self._program._spec.program.algorithm
     if algorithm.per_client_init:
-      self._program.gather_clients()
+      self._program._gather_clients()
     models = algorithm.evaluated(
         self._global_model(), client_store.of_run(self._clients, 0))
-    return devices.put(models, self._program.mesh)
+    return devices.put(models, self._program._mesh)
 
 
 class Simulations:
@@ -279,53 +357,97 @@ class Simulations:
         for those that are arrays in the program (`Federation.hparams`), seeds,
         clients, cohorts and local epochs.
       directories: for each federation that of its client state on disk.
-      specs: see `moon_jax.simulation.program.Runs`.
+      specs: the result of `round_spec.alone` for each, if known.
 
     Raises:
-      UserError: if inputs do not fit the network, or the runs memory or disk.
+      UserError: if inputs do not fit the network, the runs cannot share a
+        program, or they do not fit in memory or on disk.
     """
     if isinstance(federations, Federation) or not len(federations):
       got = 'one that is not in a list' if (
           isinstance(federations, Federation)) else 'none'
       raise UserError('simulations need a list of one federation or more, got '
                       f'{got}; pass [federation, ...]')
-    self._program = Runs(federations, directories, specs)
-    self.runs = [Simulation(federation, program=self._program, run=run)
-                 for run, federation in enumerate(federations)]
+    cpu_devices.share()
+    devices.check()
+    self._federations = list(federations)
+    self._num_runs = len(self._federations)
+    self._specs = list(specs) or list(map(round_spec.alone, federations))
+    self._spec, places, self._mesh = _of_all(self._specs)
+    self._state = initial_state.make(
+        self._federations, self._specs, self._spec, self._mesh,
+        list(directories) or [''] * self._num_runs)
+    self._rounds_done = np.zeros(self._num_runs, np.int32)
+    self._owners = client_store.Owners(self._state.clients, self._mesh)
+    data = self._federations[0].data
+    self._training = TrainingSet(
+        TrainData(data.train_inputs, data.train_labels, self._spec.noise_std),
+        self._mesh, self._spec.shard_size)
+    self._planners = list(map(Planner, self._federations, self._specs))
+    self._evaluators: list[Evaluator] = []
+    for federation in federations:  # the first one's test set serves all
+      self._evaluators.append(Evaluator(
+          federation, self._spec, self._mesh, self._training.spec,
+          *self._evaluators[:1]))
+    self._rounds = RoundPlanner(
+        self._planners, places, self._spec.shape, self._training)
+    self._hparams: Any = None  # of the runs' rounds, and the rounds
+    self._round: Any = None  # the compiled Round
+    self._last: Any = None  # the `LastRound` of all runs
+    self._trained: set[int] = set()  # runs whose last round that is
+
+  @functools.cached_property
+  def runs(self) -> list[Simulation]:
+    """A `Simulation` of each federation."""
+    return [Simulation(federation, program=self, run=run)
+            for run, federation in enumerate(self._federations)]
 
   @property
   def num_lanes(self) -> int:
     """Clients trained side by side, of all runs and devices together."""
-    return self._program.spec.shape.num_lanes
+    return self._spec.shape.num_lanes
 
   @property
   def num_devices(self) -> int:
     """Devices that share the lanes."""
-    return self._program.mesh.size
+    return self._mesh.size
 
   @property
   def num_rows(self) -> int:
     """Rows of the last round, on the device with the most; 0 before any."""
-    table = self._program.last_table
-    return int(table.num_rows.max()) if table else 0
+    return int(self._last.table.num_rows.max()) if self._last else 0
 
   def lane_utilization(self) -> float | None:
     """Returns the fraction of the lanes' steps of the last round that trained;
     None before any round."""
-    table = self._program.last_table
-    return schedule.utilization(table) if table else None
+    return schedule.utilization(self._last.table) if self._last else None
 
   def temporary_bytes(self) -> int:
     """Returns the temporary bytes of a round per device; 0 until compiled."""
-    return self._program.temporary_bytes()
+    return self._round.temporary_bytes() if self._round else 0
 
   def compile(self) -> float:
-    """Compiles round and evaluations; returns the seconds that it took."""
+    """Compiles round and evaluations; returns the seconds that it took.
+
+    Later rounds run this program; a table of another shape raises an error.
+    """
     start = time.perf_counter()
-    self._program.compile()
+    self._compile_round()
     for run in self.runs:
-      run.compile_evaluation()
+      run._compile_evaluation()
     return time.perf_counter() - start
+
+  def _compile_round(self):
+    rounds = self._some_rounds()  # all tables have one shape
+    table, data = self._rounds.prepared(rounds)
+    compiled = Round(self._spec.program, self._mesh, self._training.spec)
+    compiled.compile(self._state, self._hparams_of(rounds), table, data)
+    self._round = compiled
+
+  def _some_rounds(self):
+    """Returns for each run the index of its next round, or of its last."""
+    return [done if f.num_rounds is None else min(done, f.num_rounds - 1)
+            for done, f in zip(self._rounds_done.tolist(), self._federations)]
 
   def run_round(self, runs: Sequence[int],
                 wait: Callable = lambda function: function()
@@ -333,20 +455,127 @@ class Simulations:
     """Trains the next round of some runs.
 
     Args:
-      runs: their indices, ascending.
+      runs: their indices, ascending; the others stay as they are.
       wait: see `Simulation.run_round`.
 
     Returns:
       For each of the runs its record, with an equal share of the time; or a
-      `DivergedError`, which the run does not raise, since it ends alone.
+      `DivergedError`, which the run does not raise, since it ends alone. Its
+      state is that before the round.
 
     Raises:
       UserError: if there is no such run.
     """
-    if not all(0 <= run < len(self.runs) for run in runs):
-      raise UserError(f'runs must be 0 to {len(self.runs) - 1}, the indices of '
+    if not all(0 <= run < self._num_runs for run in runs):
+      raise UserError(f'runs must be 0 to {self._num_runs - 1}, the indices of '
                       f'the federations; got {list(runs)}')
-    return self._program.run_round(runs, wait)
+    if self._round is None:
+      self._compile_round()
+    start = time.perf_counter()
+    rounds = [int(self._rounds_done[run]) if run in runs else None
+              for run in range(self._num_runs)]
+    table, data = self._rounds.prepared(rounds)
+    self._owners.bring(self._state.clients, table.jobs)
+    shared, clients_J, metrics = self._round.start(
+        self._state, self._hparams_of(rounds), table, data)
+    self._rounds.prepare([  # while the devices are busy
+        None if index is None else index + 1 for index in rounds])
+    wait(functools.partial(devices.wait, metrics))
+    last = LastRound(
+        table, data, devices.read(metrics._replace(models_J=()), self._mesh),
+        metrics.models_J)
+    found = {run: self._outcome(run, last) for run in runs}
+    trained = [run for run in runs
+               if not isinstance(found[run], DivergedError)]
+    # Last: the state changes only with rounds that can be recorded.
+    if trained:
+      self._finish(table, trained, runs, shared, clients_J)
+      self._last, self._trained = last, set(trained)
+    seconds = (time.perf_counter() - start) / len(runs)
+    return [found[run]._replace(seconds=seconds) if run in trained
+            else found[run] for run in runs]
+
+  def _finish(self, table, trained, runs, shared, clients_J):
+    """Sets the state after a round of `runs`, for those in `trained`."""
+    if len(trained) < len(runs):
+      is_kept_R = np.isin(np.arange(self._num_runs), trained, invert=True)
+      shared = state_lib.keep(is_kept_R, {
+          name: getattr(self._state, name) for name in shared}, shared)
+      table = table._replace(jobs=table.jobs._replace(num_steps=np.where(
+          is_kept_R[table.jobs.run], 0, table.jobs.num_steps)))
+    self._state = self._round.finish(self._state, table, shared, clients_J)
+    self._rounds_done[trained] += 1  # last: client state may fail to be written
+    if self._num_runs > 1:
+      self._state = self._state._replace(round=self._rounds_on_devices())
+    self._owners.trained(table.jobs)
+
+  def _rounds_on_devices(self):
+    return devices.put(self._rounds_done.copy(), self._mesh)
+
+  def _outcome(self, run, last):
+    """Returns the record of a run's round without its time, or the error."""
+    federation, index = self._federations[run], int(self._rounds_done[run])
+    of_run = federation, index, last.table, last.metrics, run
+    try:
+      left_out = metrics_lib.left_out(*of_run)
+      examples_SB = last.table.examples_TLB[schedule.steps_of(last.table, run)]
+      return RoundRecord(metrics_lib.of_round(*of_run), left_out,
+                         int((examples_SB >= 0).sum()), 0.)
+    except DivergedError as error:
+      return error
+
+  def _hparams_of(self, rounds):
+    """Returns the hyperparameters of the runs' rounds, float32 [R]."""
+    indices = [some if index is None else index
+               for index, some in zip(rounds, self._some_rounds())]
+    has_schedule = any(callable(f.learning_rate) for f in self._federations)
+    if self._hparams is None or (
+        has_schedule and self._hparams[0] != indices):
+      values = [federation.hparams(index)
+                for federation, index in zip(self._federations, indices)]
+      self._hparams = indices, devices.put({
+          name: np.array([run[name] for run in values], np.float32)
+          for name in values[0]}, self._mesh)
+    return self._hparams[1]
+
+  def _gather_clients(self):
+    """Copies the state of all clients to every process."""
+    shape = self._spec.shape
+    self._owners.gather(
+        self._state.clients, shape.jobs_per_device * shape.num_devices)
+
+
+def _of_all(specs: Sequence[RoundSpec]
+            ) -> tuple[RoundSpec, Sequence[Place], Mesh]:
+  """Returns the specification of all runs, their lanes and the devices."""
+  if len(specs) == 1:
+    memory_lib.check(specs[0])
+    return specs[0], [], devices.mesh(specs[0].shape.num_lanes)
+  agreement.check([agreement.of(spec) for spec in specs])
+  if jax.process_count() > 1:
+    raise UserError('several runs in one program need a single process, got '
+                    f'{jax.process_count()}; give --num_processes=1')
+  spec, places = round_spec.together(
+      specs, jax.device_count(), jax.default_backend() == 'cpu')
+  memory_lib.check(*specs)
+  return spec, places, devices.mesh(
+      spec.shape.num_lanes, spec.shape.num_devices)
+
+
+def _selected(table, slot_J):
+  """Returns a table with some jobs, for evaluations; -1 selects padding."""
+  is_job_J, jobs, own = slot_J >= 0, table.jobs, table.own
+  jobs = jobs._make(x_J[slot_J] * is_job_J for x_J in jobs)
+  if own is not None:
+    own = own._make(x_J[slot_J] for x_J in own)
+    own = own._replace(num_batches_J=own.num_batches_J * is_job_J)
+  return table._replace(jobs=jobs, own=own)
+
+
+@jax.jit
+def _rows(tree_J, slot_J):
+  """Returns the rows of jobs; those of padding are arbitrary."""
+  return jax.tree.map(lambda x_J: x_J[slot_J], tree_J)
 
 
 def _bytes_per_round(federation: Federation, example: jax.Array,
@@ -386,7 +615,8 @@ def check_determinism(make: Callable[[], Simulation]) -> None:
   Raises:
     UserError: naming the round and the first array that differs.
   """
-  was_enabled = jax.config.read('jax_enable_compilation_cache')
+  config: Any = jax.config
+  was_enabled = config.jax_enable_compilation_cache
   jax.config.update('jax_enable_compilation_cache', False)
   try:
     first, second = _states(make()), _states(make())

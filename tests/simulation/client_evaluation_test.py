@@ -79,7 +79,7 @@ def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
     federation.data.train_inputs[federation.clients[0]] = 3e38  # sums overflow
     cohort = [4, 2, 3]
   simulation, line = evaluated(federation)
-  table, _, _, models_J = simulation._program.last_round(0)
+  table, _, _, models_J = simulation._last_round()
   columns = line['clients']
   assert sorted(columns['client']) == sorted(cohort)
   assert {len(column) for column in columns.values()} == {len(cohort)}

@@ -23,7 +23,7 @@ def bytes_per_round(num_rounds=1, has_state=False, **changes):
   data = tiny_federation.make().data._replace(class_names=('a', 'b', 'c'))
   simulation = Simulation(tiny_federation.make(
       data=data, model=linear_model(has_state), **changes))
-  simulation._program.rounds_done[:] = num_rounds
+  simulation._program._rounds_done[:] = num_rounds
   return simulation.bytes_per_round()
 
 

@@ -26,8 +26,8 @@ def test_a_bit_is_found(is_other):
     made.append(simulation)
     if is_other and len(made) == 2:  # by the last bit of its weights
       program = simulation._program
-      program.state = program.state._replace(variables=jax.tree.map(
-          lambda x: x * (1 + 2**-23), program.state.variables))
+      program._state = program._state._replace(variables=jax.tree.map(
+          lambda x: x * (1 + 2**-23), program._state.variables))
     return simulation
 
   if is_other:

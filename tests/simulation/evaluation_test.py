@@ -160,7 +160,8 @@ def test_a_loss_that_is_not_finite_is_null_except_on_the_test_set():
 
 
 @pytest.mark.parametrize('validation, words', [
-    ([], 'at least one integer from 0 to 18'), ([19], 'from 0 to 18; got int'),
+    ([], 'from 0 to 18.*at least one; got float64 none'),
+    ([19], 'from 0 to 18.*got int64 from 19'),
     ([.5], 'got float64'), ([4, 1], 'got 1 of them, such as 1. Partition')])
 def test_invalid_validation_examples_are_refused(validation, words):
   with pytest.raises(UserError, match=words):

@@ -53,7 +53,7 @@ def test_invalid_clients_raise(clients, message):
 
 
 @pytest.mark.parametrize('indices, part, message', [
-    ([[17], [], []], 'train', 'training example 17 is in clients too'),
+    ([[17], [], []], 'train', 'got 1 of them, such as 17. Partition'),
     ([[], [18], [], []], 'train', 'of each of the 3 clients.* 1 examples of 4'),
     ([[], [], []], 'train', 'at least one in all; got 0 examples of 3'),
     ([[], [4], [5]], 'test', 'from 0 to 4, .* of the test .* from 4 to 5'),

@@ -96,7 +96,7 @@ def test_losses_by_epoch_equal_a_plain_loop(last_batch):
   simulation = Simulation(federation)
   simulation.run_round()
   line = simulation.run_round().metrics
-  last = simulation._program.last_round(0)
+  last = simulation._last_round()
   table, loss_TL = last.table, last.metrics.loss_TL
   by_epoch = [[], [], []]
   for client, size in enumerate(tiny_federation.SIZES):

@@ -9,6 +9,7 @@ import tiny_federation
 
 from federation import linear_model
 from federation import NUM_CLASSES
+from moon_jax.data import clients as clients_lib
 from moon_jax.errors import UserError
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.planner import Planner
@@ -53,21 +54,21 @@ def test_without_cohorts_every_round_is_prepared():
 def test_a_prepared_round_is_planned_once_and_replaced_by_the_next():
   planner = Counting(tiny_federation.make(cohorts=[[0], [1, 2]]))
   rounds = of_rounds(planner)
-  first = rounds.prepared([0]).table
+  first = rounds.prepared([0])[0]
   rounds.prepare([1])
-  second = rounds.prepared([1]).table
+  second = rounds.prepared([1])[0]
   assert planner.planned == [0, 1]
   assert sorted(set(second.jobs.client[second.jobs.num_steps > 0])) == [1, 2]
-  again = rounds.prepared([0]).table
+  again = rounds.prepared([0])[0]
   np.testing.assert_array_equal(again.examples_TLB, first.examples_TLB)
 
 
 def test_shortened_clients_are_planned_again():
   planner = Counting(tiny_federation.make(local_epochs=1, batch_size=2))
   rounds = of_rounds(planner)
-  long = rounds.prepared([0]).table
-  planner.shorten(2)
-  short = rounds.prepared([0]).table
+  long = rounds.prepared([0])[0]
+  planner.clients = clients_lib.shortened(planner.clients, 2)
+  short = rounds.prepared([0])[0]
   assert long.num_rows > short.num_rows
 
 

@@ -45,7 +45,7 @@ def test_clients_are_evaluated_on_their_own_examples(dataset):
   simulation = simulate(dataset)
   simulation.run_round()
   found = simulation.evaluate_clients()['clients']
-  models_J = simulation._program.last_round(0).models_J
+  models_J = simulation._last_round().models_J
   clients = split.make(CONFIG, dataset).clients
   global_ = jax.tree.map(lambda x: x[0], simulation.state.variables)
   assert sorted(found['client']) == sorted(cohort.make(CONFIG)[0])
@@ -94,7 +94,7 @@ def test_fewer_examples_are_evaluated_and_say_so(dataset):
     assert line['test_accuracy'] == pytest.approx(
         accuracy(variables, dataset, few.test_inputs, few.test_labels))
     local = jax.tree.map(
-        lambda x: x[0], simulation._program.last_round(0).models_J)
+        lambda x: x[0], simulation._last_round().models_J)
     assert of_clients['clients']['local_test_accuracy'][0] == pytest.approx(
         accuracy(local, dataset, few.test_inputs, few.test_labels))
     found.append(jax.device_get(simulation._evaluator.test_data))
@@ -200,7 +200,7 @@ def test_splits_are_as_asked(dataset):
 
 def test_frozen_models_are_asked_once_where_that_is_the_same(dataset):
   changes = dict(algorithm='moon', mu=1., model='mlp', local_epochs=2)
-  asked_once = lambda simulation: simulation._program.spec.program.freeze_once
+  asked_once = lambda simulation: simulation._program._spec.program.freeze_once
   assert asked_once(simulate(dataset, **changes))
   assert not asked_once(simulate(dataset, **changes | {'local_epochs': 1}))
   # Inputs that are drawn in each step are other ones in each epoch.

@@ -8,8 +8,8 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.data.sources import arrays as arrays_lib
+from moon_jax.simulation import federation_checks
 from moon_jax.simulation import round_spec
-from moon_jax.simulation import user_checks
 
 
 class Net(nn.Module):
@@ -25,10 +25,10 @@ class Net(nn.Module):
 def test_slow_convolutions_cause_a_warning():
   example = jnp.zeros((1, 4, 4, 1))
   with pytest.warns(UserWarning, match='slow on CPUs.*mj.conv_general_dilated'):
-    user_checks._warn_of_slow_convolutions(mj.from_flax(Net()), example)
+    federation_checks._warn_of_slow_convolutions(mj.from_flax(Net()), example)
   with warnings.catch_warnings():
     warnings.simplefilter('error', UserWarning)
-    user_checks._warn_of_slow_convolutions(
+    federation_checks._warn_of_slow_convolutions(
         mj.from_flax(Net(mj.conv_general_dilated)), example)
 
 

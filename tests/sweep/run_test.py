@@ -29,7 +29,7 @@ from moon_jax.rundir import export
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import build
-from moon_jax.simulation import program as program_lib
+from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.sweep import run as run_lib
 from moon_jax.sweep.grid import Sweep
 from moon_jax.training import prepare
@@ -102,8 +102,8 @@ def at_call(monkeypatch, owner, name, number, error):
     (Workdir, 'append_metrics', 5), *[
         pytest.param(*at, marks=pytest.mark.slow) for at in (
             (Workdir, 'write_summary', 3), (Workdir, 'begin', 2),
-            (program_lib.Runs, 'compile', 1), (program_lib.Round, 'start', 2),
-            (Checkpoints, 'save', 5),
+            (simulation_lib.Simulations, 'compile', 1),
+            (simulation_lib.Round, 'start', 2), (Checkpoints, 'save', 5),
             (export, 'save', 2))]])
 def test_a_sweep_killed_anywhere_resumes_to_the_same_bits(
     owner, name, number, whole, tmp_path, monkeypatch):
@@ -484,7 +484,7 @@ def test_memory_that_runs_out_ends_with_fewer_lanes(
   error = jax.errors.JaxRuntimeError(
       'RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.')
   with monkeypatch.context() as changed:
-    changed.setattr(program_lib.Round, 'start', lambda *_: raise_(error))
+    changed.setattr(simulation_lib.Round, 'start', lambda *_: raise_(error))
     for num_lanes, fewer in (2, 1), (1, 0):
       with pytest.raises(OutOfMemory, match=(
           rf'with {num_lanes} lane\(s\) with 3 of 3 runs unfinished; the same '

@@ -36,8 +36,8 @@ def test_arguments_have_the_shapes_of_a_run(changes):
   assert simulation.num_devices == 2
   spec = round_spec.make(federation, 2, 2)
   program = simulation._program
-  table, data = program.a_table(0)
-  round_ = Round(spec.program, program.mesh, program.training.spec)
+  table, data = simulation._a_table()
+  round_ = Round(spec.program, program._mesh, program._training.spec)
   expected = round_._on_devices(
       simulation.state, program._hparams_of([0]), table, data)
   actual = deviceless.arguments(spec, max(map(len, federation.clients)))

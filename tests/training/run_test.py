@@ -27,7 +27,6 @@ from moon_jax.rundir import export
 from moon_jax.rundir.metrics_file import MetricsFile
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import checks
-from moon_jax.simulation import program as program_lib
 from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.training import run
 from moon_jax.training.signals import Interrupt
@@ -137,7 +136,7 @@ def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
   at = lambda name, **given: dataclasses.replace(
       config, workdir=str(tmp_path / name), **given)
   run.run(at('whole'))
-  start = program_lib.Round.start
+  start = simulation_lib.Round.start
 
   def fail(self, state, *rest):
     if int(state.round) == 1:
@@ -146,7 +145,7 @@ def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
 
   why = r'out of memory with 2 lane\(s\).* \(RESOURCE_EX.*--batch_size=16'
   with monkeypatch.context() as changed:
-    changed.setattr(program_lib.Round, 'start', fail)
+    changed.setattr(simulation_lib.Round, 'start', fail)
     for name, lanes, fewer in ('a', 0, 1), ('b', 2, 0):
       with pytest.raises(OutOfMemory, match=why) as raised:
         run.run(at(name, lanes=lanes))
@@ -266,8 +265,8 @@ def test_memory_that_runs_out_in_compiling_or_before(tmp_path, monkeypatch):
       DIGITS, dataset='breast_cancer', num_clients=8, participation=1., beta=5.,
       workdir=str(tmp_path))
   error = raise_(MemoryError('all'))
-  for where, name, fewer in (program_lib.Round, 'compile', 1), (
-      program_lib, 'TrainingSet', 0):
+  for where, name, fewer in (simulation_lib.Round, 'compile', 1), (
+      simulation_lib, 'TrainingSet', 0):
     with monkeypatch.context() as changed:
       changed.setattr(where, name, error)
       with pytest.raises(OutOfMemory, match=r'out of mem.*\(all\)') as raised:
