@@ -16,14 +16,11 @@ import re
 import statistics
 import sys
 
-from moon_jax.algorithms import registry
 from moon_jax.cli import file_command
-from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.report import groups
 from moon_jax.report.groups import NAMES
 from moon_jax.results import stats
-from moon_jax.sweep import values
 
 LAST = 5  # rounds whose mean is the accuracy of a row
 
@@ -48,30 +45,11 @@ def method_name(config: dict) -> str:
   return name
 
 
-# Li, He and Song, CVPR 2021, table 1: CIFAR-10, 10 clients, Dirichlet 0.5.
-_PUBLISHED = {'moon': '0.691 ± 0.004', 'fedavg': '0.663 ± 0.005',
-              'fedprox': '0.669 ± 0.002', 'scaffold': '0.666 ± 0.002',
-              'solo': '0.463 ± 0.051'}
-_PUBLISHED_SETTING = {
-    'dataset': 'cifar10', 'partition': 'dirichlet', 'beta': 0.5,
-    'num_clients': 10, 'participation': 1.0, 'contrastive': 'model',
-    'server_momentum': 0.0, 'server_optimizer': 'sgd', 'proximal_mu': 0.0,
-    'aggregation': 'average'}
-
-
-def published(config: dict) -> str:
-  """Returns the accuracy in MOON's paper for the run's setting, or ''."""
-  is_same = all(config[name] == value
-                for name, value in _PUBLISHED_SETTING.items())
-  return _PUBLISHED.get(config['algorithm'], '') if is_same else ''
-
-
 def markdown(directory: pathlib.Path, has_speed: bool = True) -> str:
   """Returns a Markdown table with one row per method, most accurate first.
 
-  The flags are the method, the settings in which a row differs from most rows,
-  and those of methods that are not the default: they are right beside a flag
-  file for all rows, and without one.
+  The flags are the method and the settings in which a row differs from most
+  others.
 
   Args:
     directory: holds one work directory for each run.
@@ -100,7 +78,6 @@ def markdown(directory: pathlib.Path, has_speed: bool = True) -> str:
                 f' (over clients ± {statistics.fmean(stds):.3f})'
                 if len(stds) == len(found) else ''),
         'seeds': str(len(found)),
-        'published, 100 rounds of 10 epochs': published(config),
         **({name: f'{statistics.median(arm.summaries(key)):,.{digits}f}'
             for name, key, digits in (
                 ('seconds a round', 'seconds_per_round', 1),
@@ -108,28 +85,18 @@ def markdown(directory: pathlib.Path, has_speed: bool = True) -> str:
            if has_speed else {}),
         'flags': f'`{_flags(arm, arms)}`'}))
   rows.sort(key=lambda row: -row[0])
-  columns = [name for name in rows[0][1] if any(row[name] for _, row in rows)]
-  lines = [columns, ['---'] * len(columns),
-           *([row[name] for name in columns] for _, row in rows)]
+  columns = [*rows[0][1]]
+  lines = [columns, ['---'] * len(columns), *(row.values() for _, row in rows)]
   return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
 
 
 def _flags(arm, arms):
-  config = groups.normalized(next(iter(arm.runs.values())).settings)
-  default = Config(mu=registry.default_mu(config))
-
-  def is_shown(name, value):
-    shown = arm.settings.get(name)
-    if name == 'algorithm' or shown == groups.NO_VALUE:
-      return False
-    if shown is not None and shown != groups.usual(name, arms):
-      return True
-    return name in registry.METHOD_FLAGS and value not in (
-        getattr(default, name), getattr(Config, name))
-
-  return ' '.join([f'--algorithm={config.algorithm}', *(
-      f'--{name}={values.show(value)}'
-      for name, value in config.to_dict().items() if is_shown(name, value))])
+  differing = ' '.join(
+      f'--{name}={value}' for name, value in arm.settings.items()
+      if name not in ('algorithm', 'content of dataset') and value not in (
+          groups.NO_VALUE, groups.usual(name, arms)))
+  algorithm = next(iter(arm.runs.values())).config['algorithm']
+  return f'--algorithm={algorithm} {differing}'.strip()
 
 
 _TABLE_IN_DOCUMENT = re.compile(

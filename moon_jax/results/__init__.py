@@ -61,7 +61,7 @@ def results(*places: str | os.PathLike) -> Results:
   from moon_jax.results import read
 
   rows, lines = [], []
-  for path in read.find(map(os.fspath, places)):
+  for path in read.find([os.fspath(place) for place in places]):
     run = read.read(path)
     found, name = run.endpoints(), {'run': str(path)}
     rows.append(name | {'state': run.state.kind} | {

@@ -148,7 +148,7 @@ def save_curves(lines: Sequence[Line], ylabel: str, path: pathlib.Path) -> None:
 
 def _draw_curves(figure, panels, ylabel):
   styles = line_styles(panels)
-  handles = {}
+  handles, published = {}, []
   for ax, (title, lines) in zip(
       np.atleast_1d(figure.subplots(len(panels))), panels.items()):
     for line in lines:
@@ -162,14 +162,13 @@ def _draw_curves(figure, panels, ylabel):
         ax.fill_between(rounds, values.min(0), values.max(0), linewidth=0,
                         color=style['color'], alpha=.2)
       if line.published is not None:
-        handles['published'] = ax.axhline(
+        published = [ax.axhline(
             line.published, color=style['color'], linewidth=1,
-            linestyle=_PUBLISHED_DASHES, label='published')
+            linestyle=_PUBLISHED_DASHES, label='published')]
     ax.set(xlabel='round', ylabel=ylabel)
     _set_integer_ticks(ax)
     ax.set_title(_wrapped(title, 34), loc='left')
-  handles |= {'published': handles.pop('published', None)}  # the last one
-  figure.legend(handles=[*filter(None, handles.values())],
+  figure.legend(handles=[*handles.values(), *published],
                 loc='outside lower center')
 
 
@@ -342,7 +341,8 @@ def _drift(axes, run):
 
 def _clients(axes, run):
   """Sorted accuracies of clients, or else the numbers of their examples."""
-  line = next((line for line in reversed(run.lines) if 'clients' in line), {})
+  line: dict[str, Any] = next(
+      (line for line in reversed(run.lines) if 'clients' in line), {})
   for name in _OF_CLIENTS:
     values = [value for value in line.get('clients', {}).get(name, ())
               if read.is_number(value)]

@@ -1,22 +1,22 @@
 """Pages of results: Markdown, as GitHub reads it, and HTML rendered from it.
 
 A page is a list of parts, which are Markdown or figures; markdown-it renders
-them. The HTML is one file without scripts or requests: figures are data URIs.
-The paragraph before a table is its caption.
+them into page.html. The HTML is one file without scripts or requests: figures
+are data URIs. The paragraph before a table is its caption.
 """
 
 import base64
 from collections.abc import Mapping
 from collections.abc import Sequence
 import html
+import importlib.resources
 import re
+import string
 from typing import NamedTuple
 import urllib.parse
 
 _CONTROLS = re.compile(r'[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]')  # not in HTML
 _LETTER = re.compile(r'\b(?!(?:of|to|s)\b)[^\W\d_]')
-# Allows the style sheet and nothing else, not even from the page itself.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 class Figure(NamedTuple):
@@ -53,10 +53,11 @@ class Page(NamedTuple):
       figure_dir: directory of the files NAME.svg, relative to the document.
     """
     blocks = [f'# {self.title}', *[f'> **{self.banner}**'] * bool(self.banner)]
-    for part in filter(None, self.parts):
-      blocks.append(part if isinstance(part, str) else (
-          f'![{part.alt}]({urllib.parse.quote(figure_dir)}/{part.name}.svg)\\\n'
-          f'{part.caption}'))
+    place = urllib.parse.quote(figure_dir)
+    for part in self.parts:
+      if isinstance(part, Figure):
+        part = f'![{part.alt}]({place}/{part.name}.svg)\\\n{part.caption}'
+      blocks += [part] if part else []
     return '\n\n'.join(blocks) + '\n'
 
   def html(self) -> str:
@@ -70,22 +71,9 @@ class Page(NamedTuple):
       encoded = base64.b64encode(figure.svg.encode()).decode()
       body = body.replace(f'src="/{figure.name}.svg"',
                           f'src="data:image/svg+xml;base64,{encoded}"')
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<title>{html.escape(_CONTROLS.sub('', self.title))}</title>
-<link rel="icon" href="data:,">
-<style>{CSS}</style>
-</head>
-<body>
-<main>
-{body}</main>
-</body>
-</html>
-"""
+    template = importlib.resources.files(__package__).joinpath('page.html')
+    return string.Template(template.read_text(encoding='utf-8')).substitute(
+        title=html.escape(_CONTROLS.sub('', self.title)), body=body)
 
 
 def table(caption: str, rows: Sequence[Mapping[str, str]],
@@ -146,62 +134,3 @@ def _with_roles(tokens):
       token.tag = tokens[i + 2].tag = 'th'
       token.attrSet('scope', 'row')
   return found
-
-
-# Each colour of text has a contrast of at least 4.5 to each background, and
-# lines of at least 3 (WCAG 2.2, 1.4.3 and 1.4.11), on light and dark screens.
-# Figures are on white on both.
-CSS = """
-:root {
-  color-scheme: light dark; --text: #1b1d21; --link: #0b4fa8; --page: #ffffff;
-  --surface: #f2f4f7; --warning: #fff0c2; --line: #878d97;
-}
-@media screen and (prefers-color-scheme: dark) {
-  :root {
-    --text: #e9eaec; --link: #8fbcff; --page: #16181c; --surface: #24272d;
-    --warning: #4a3600; --line: #7d838d;
-  }
-}
-body {
-  margin: 0; background: var(--page); color: var(--text);
-  font: 1rem/1.55 system-ui, "Segoe UI", Roboto, Helvetica, Arial, sans-serif;
-}
-main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
-main > * { overflow-wrap: break-word; }
-h2 { margin-top: 3rem; border-top: 1px solid var(--line); }
-p, ul { max-width: 46rem; }
-a { color: var(--link); }
-:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
-code, pre {
-  font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
-  font-size: .875em; overflow-wrap: anywhere; background: var(--surface);
-}
-pre { padding: .75rem 1rem; white-space: pre-wrap; }
-blockquote {
-  margin: 0; padding: .1rem 1.1rem; background: var(--warning);
-  border: 2px solid var(--line); font-size: 1.3rem;
-}
-.scroll { overflow-x: auto; container-type: inline-size; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding: 0 0 .5rem; }
-caption span {
-  display: block; position: sticky; left: 0; max-width: min(100cqi, 46rem);
-}
-th, td {
-  padding: .4rem .7rem; text-align: left; vertical-align: top;
-  border-bottom: 1px solid var(--line); max-width: 26rem;
-}
-tbody th { font-weight: 400; min-width: 8rem; }
-td[style] { white-space: nowrap; }
-td code { display: block; min-width: 15rem; }
-p:has(img) {
-  display: inline-block; width: min(100%, 30rem); vertical-align: top;
-}
-img { display: block; width: 100%; background: #ffffff; color: #1b1d21; }
-@media print {
-  .scroll { overflow: visible; container-type: normal; }
-  td code { min-width: 0; }
-  table { font-size: .75rem; }
-  tr, p, pre { break-inside: avoid; }
-}
-"""
