@@ -49,20 +49,13 @@ class TrainedModel(NamedTuple):
   """A trained network with the normalization of its inputs.
 
   Call it with variables and inputs to compute the network's outputs.
-
-  Attributes:
-    network: its init and apply functions take normalized inputs.
-    mean: one value per channel, as in `moon_jax.data.dataset.Dataset`.
-    std: one value per channel, as in `moon_jax.data.dataset.Dataset`.
-    class_names: [K].
-    config: the fields of the run's configuration, as in config.json.
   """
 
-  network: models.Model
-  mean: tuple[float, ...]
+  network: models.Model  # its functions take normalized inputs
+  mean: tuple[float, ...]  # per channel, as in `moon_jax.data.dataset.Dataset`
   std: tuple[float, ...]
-  class_names: tuple[str, ...]
-  config: dict[str, Any]
+  class_names: tuple[str, ...]  # [K]
+  config: dict[str, Any]  # the run's configuration, as in config.json
 
   def __call__(self, variables: Variables, inputs: jax.Array) -> models.Outputs:
     """Returns the outputs for a batch of inputs without augmentation.
@@ -80,13 +73,9 @@ class TrainedModel(NamedTuple):
 
 def save(directory: pathlib.Path, config: Config, dataset: Dataset,
          variables: Variables) -> None:
-  """Writes model.safetensors and model/ to the directory.
+  """Writes model.safetensors and model/ to the work directory of a run.
 
-  Args:
-    directory: the work directory of the run.
-    config: the configuration of the run.
-    dataset: the data set that the model was trained on.
-    variables: numpy arrays, the same in all processes.
+  The variables are numpy arrays, the same in all processes.
 
   Raises:
     UserError: if they cannot be written.
@@ -107,23 +96,15 @@ def save(directory: pathlib.Path, config: Config, dataset: Dataset,
 
 def save_local(directory: pathlib.Path, config: Config, dataset: Dataset,
                client: int, variables: Variables) -> None:
-  """Writes the local model of a client to CLIENT.safetensors.
-
-  Args:
-    directory: of the local models; created if it does not exist.
-    config: the configuration of the run.
-    dataset: the data set that the model was trained on.
-    client: the client, from 0.
-    variables: numpy arrays.
+  """Writes the local model of a client, from 0, to CLIENT.safetensors.
 
   Raises:
     UserError: if the file cannot be written.
   """
   try:
     directory.mkdir(exist_ok=True)
-    write_atomically(
-        directory / f'{client}.safetensors', _safetensors(
-            variables, _note(config, dataset, variables, client=client)))
+    write_atomically(directory / f'{client}.safetensors', to_safetensors(
+        config, dataset, variables, client=client))
   except OSError as error:
     raise _unwritable(directory, error) from error
 
@@ -142,8 +123,13 @@ def _note(config, dataset, variables, **more):
   return note | {'sha256': checkpoint.digest(variables, note)}
 
 
+def to_safetensors(config: Config, dataset: Dataset, variables: Variables,
+                   **more: Any) -> bytes:
+  """Returns the content of a safetensors file that `load` reads; see `save`."""
+  return _safetensors(variables, _note(config, dataset, variables, **more))
+
+
 def _safetensors(variables, note):
-  """Returns the content of a safetensors file."""
   return safetensors.numpy.save(
       traverse_util.flatten_dict(variables, sep='.'),
       metadata={'moon_jax': json.dumps(note)})
@@ -154,12 +140,6 @@ def _unwritable(directory, error):
       f'--workdir={directory} must be writable, got '
       f'{checkpoint.first_line(error)}. Free space or change its '
       'permissions: the same command resumes from its last checkpoint')
-
-
-def to_safetensors(config: Config, dataset: Dataset,
-                   variables: Variables) -> bytes:
-  """Returns the content of a safetensors file that `load` reads; see `save`."""
-  return _safetensors(variables, _note(config, dataset, variables))
 
 
 def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
@@ -178,8 +158,7 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
       user-defined network cannot be made: the module that --model named must be
       importable. A warning reports that its file has changed.
   """
-  path = pathlib.Path(path).expanduser()
-  path = _final_model(path)
+  path = _final_model(pathlib.Path(path).expanduser())
   try:
     if not path.exists():
       raise ValueError('there is no such file')
@@ -196,10 +175,9 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
         f'{path} must be a complete model of moon_jax, got an invalid one '
         f'({reason}); give the work directory of a finished run, its '
         f'{_SAFETENSORS} or its {_ORBAX}/') from error
-  config = note['config']
   return TrainedModel(
       _network(path, note), tuple(note['mean']), tuple(note['std']),
-      tuple(note['class_names']), config), variables
+      tuple(note['class_names']), note['config']), variables
 
 
 def _source_hash(model):
@@ -225,11 +203,9 @@ def _network(path, note):
 def load_initial(path: str) -> Variables:
   """Returns the initial global model of a run, --init_from, as numpy arrays.
 
-  Args:
-    path: the work directory of a run; model.safetensors, model/ or
-      checkpoints/ROUND in it; or any other safetensors file, whose tensors are
-      named by their path in the tree of variables, such as
-      "params.out.kernel".
+  `path` is the work directory of a run; model.safetensors, model/ or
+  checkpoints/ROUND in it; or any other safetensors file, whose tensors are
+  named by their path in the tree of variables, such as "params.out.kernel".
 
   Raises:
     UserError: if there is no such model, or it is damaged.
@@ -261,10 +237,7 @@ def load_initial(path: str) -> Variables:
 
 
 def fingerprint(variables: Variables) -> str:
-  """Returns eight hexadecimal digits that identify names, shapes and values.
-
-  They do not depend on the form of the file.
-  """
+  """Returns eight hexadecimal digits that identify names, shapes and values."""
   return checkpoint.digest(variables, {})[:8]
 
 
@@ -303,7 +276,7 @@ class BestModels:
   """
 
   def __init__(self, path: pathlib.Path, checkpoints: pathlib.Path):
-    """Stores the paths of the work directory and of its checkpoints."""
+    """Takes the paths of the work directory and of its checkpoints."""
     self._directory = path / 'best'
     self._result = path / 'best.safetensors'
     self._checkpoints = checkpoints
@@ -316,13 +289,9 @@ class BestModels:
 
   def save(self, round_number: int, content: bytes,
            best_round: Callable[[int], int]) -> None:
-    """Writes the model of a round; removes those that no checkpoint needs.
+    """Writes the best model so far; removes those that no checkpoint needs.
 
-    Args:
-      round_number: of the model, the best so far.
-      content: of the file.
-      best_round: returns the round of the best model of the first n rounds, 0
-        without one.
+    `best_round(n)` is the round of the best model of the first n rounds, or 0.
     """
     self._directory.mkdir(exist_ok=True)
     write_atomically(self.file(round_number), content)
