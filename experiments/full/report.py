@@ -1,15 +1,9 @@
-"""Evaluates saved runs by PROTOCOL.md; writes tables, plots and verdicts.
+"""Evaluates saved runs by PROTOCOL.md and AMENDMENT.md: tables and plots.
 
-python -m experiments.full.report
-
-Reads experiments/results/full, writes a plot of each question there, and
-replaces the text between <!-- full --> and <!-- end of full --> in
-experiments/results/README.md (everything) and README.md (a table of accuracies
-and the verdicts, which it also writes to verdicts.md beside the plots).
+experiments/evidence.py writes them into the documents.
 """
 
 import pathlib
-import re
 
 import numpy as np
 
@@ -37,27 +31,45 @@ _WINDOW = 5  # rounds of the running median
 _EARLY_ROUNDS = (1, 5, 10, 20, 50)  # rounds whose differences are shown
 
 
-def main() -> None:
-  blocks = {q.name: read_blocks(RESULTS, q) for q in questions.QUESTIONS}
+def everything(directory: pathlib.Path = RESULTS) -> str:
+  """Returns a section with tables for each question that has runs."""
+  blocks = _read(directory)
   holm = adjusted(blocks)
-  parts, verdicts = [], []
-  for question in questions.QUESTIONS:
-    if found := blocks[question.name]:
-      draw(question, found, RESULTS / f'{question.name}.png')
-      if question is questions.SPLIT:
-        draw_differences(found, RESULTS / f'{question.name}-difference.png')
-      text, sentence = section(question, found, holm.get(question.name))
-      parts.append(text)
-      verdicts.append(f'- {question.title}: {sentence}')
-  if solo := solo_line(RESULTS):
-    parts.append(solo)
-  commit = (RESULTS / 'commit.txt').read_text().strip()[:7]
-  _rewrite(_ROOT / 'experiments' / 'results' / 'README.md',
-           '\n\n'.join([f'Commit {commit}.', *parts]))
-  _rewrite(_ROOT / 'README.md', '\n'.join([
+  parts = [section(question, found, holm.get(question.name))[0]
+           for question in questions.QUESTIONS
+           if (found := blocks[question.name])]
+  commit = (directory / 'commit.txt').read_text().strip()[:7]
+  return '\n\n'.join(filter(
+      None, [f'Commit {commit}.', *parts, solo_line(directory)]))
+
+
+def summary(directory: pathlib.Path = RESULTS) -> str:
+  """Returns a table of accuracies, and a verdict for each question."""
+  blocks = _read(directory)
+  return '\n'.join([
       *first_table([q for q in questions.QUESTIONS if q.is_primary], blocks),
-      *verdicts]))
-  (RESULTS / 'verdicts.md').write_text('\n'.join(verdicts) + '\n')
+      verdicts(blocks)])
+
+
+def verdicts(blocks: dict[str, list[Block]]) -> str:
+  """Returns a line with a verdict for each question that has runs."""
+  return '\n'.join(
+      f'- {question.title}: {section(question, found, None)[1]}'
+      for question in questions.QUESTIONS if (found := blocks[question.name]))
+
+
+def write_files(directory: pathlib.Path = RESULTS) -> None:
+  """Writes verdicts.md and a plot of each question beside the runs."""
+  (directory / 'verdicts.md').write_text(verdicts(_read(directory)) + '\n')
+  for question in questions.QUESTIONS:
+    if found := read_blocks(directory, question):
+      draw(question, found, directory / f'{question.name}.png')
+      if question is questions.SPLIT:
+        draw_differences(found, directory / f'{question.name}-difference.png')
+
+
+def _read(directory):
+  return {q.name: read_blocks(directory, q) for q in questions.QUESTIONS}
 
 
 def first_table(asked: list[Question], blocks: dict[str, list[Block]]
@@ -236,19 +248,3 @@ def draw_differences(blocks: list[Block], path: pathlib.Path) -> None:
   axes.grid(alpha=.3)
   axes.legend(fontsize=8)
   figure.savefig(path, dpi=120)
-
-
-def _rewrite(document, text):
-  """Replaces the text between the markers of a document."""
-  old = document.read_text(encoding='utf-8')
-  new, count = re.subn(
-      r'(<!-- full -->\n).*?(<!-- end of full -->)',
-      lambda match: f'{match[1]}{text}\n{match[2]}', old, flags=re.DOTALL)
-  if count != 1:
-    raise ValueError(f'{document} must have exactly one pair of <!-- full --> '
-                     f'and <!-- end of full -->, got {count}')
-  document.write_text(new, encoding='utf-8')
-
-
-if __name__ == '__main__':
-  main()

@@ -129,25 +129,19 @@ def test_holm_adjusts_primary_questions_with_enough_pairs(tmp_path):
   assert found == dict(zip(('moon', 'moon-5-of-100'), paired.holm(p)))
 
 
-def test_the_report_updates_both_documents(tmp_path, monkeypatch):
-  results = tmp_path / 'experiments' / 'results' / 'full'
-  write_blocks(results, questions.MAIN, [2., 3., 2.5])
-  (results / 'commit.txt').write_text('0123456789\n')
-  for document in (tmp_path / 'README.md', results.parent / 'README.md'):
-    document.write_text('a\n<!-- full -->\nstale\n<!-- end of full -->\nb\n')
-  monkeypatch.setattr(report, 'RESULTS', results)
-  monkeypatch.setattr(report, '_ROOT', tmp_path)
-  report.main()
-  text = (results.parent / 'README.md').read_text()
-  assert '| 1 | 67.00 | 70.00 | +3.00 |' in text and 'stale' not in text
+def test_the_report_has_tables_verdicts_and_plots(tmp_path):
+  write_blocks(tmp_path, questions.MAIN, [2., 3., 2.5])
+  (tmp_path / 'commit.txt').write_text('0123456789\n')
+  text = report.everything(tmp_path)
+  assert '| 1 | 67.00 | 70.00 | +3.00 |' in text
   assert 'Commit 0123456.' in text and '3 of 5 blocks so far; unfin' in text
   assert 'Li et al., CVPR 2021 | 66.3 ± 0.5 | 67.00 ± 1.00 | +0.7' in text
-  short = (tmp_path / 'README.md').read_text()
-  assert short.startswith('a\n<!-- full -->\n| clients, rounds')
+  short = report.summary(tmp_path)
+  assert short.startswith('| clients, rounds')
   assert '| 67.00 ± 1.00 |' in short and '\n\n- MOON against FedAvg' in short
-  assert (results / 'verdicts.md').read_text().startswith('- MOON against')
-  assert short.endswith('<!-- end of full -->\nb\n')
-  assert (results / 'moon.png').stat().st_size > 10_000
+  report.write_files(tmp_path)
+  assert (tmp_path / 'verdicts.md').read_text().startswith('- MOON against')
+  assert (tmp_path / 'moon.png').stat().st_size > 10_000
 
 
 def test_the_runner_keeps_the_order_and_records_divergence(tmp_path):

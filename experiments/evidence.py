@@ -1,0 +1,467 @@
+"""Writes every measured figure of the documents from the kept files.
+
+python -m experiments.evidence
+
+Replaces the text between <!-- generated: NAME --> and <!-- end --> (in flag
+files between # generated: NAME and # end) by what the function NAME of `BLOCKS`
+returns, and draws the plots of experiments/full. A test fails if a block is not
+what the kept files give, or if a figure stands outside of a block
+(tests/experiments/evidence_test.py).
+"""
+
+from collections.abc import Callable
+import json
+import pathlib
+import re
+import statistics
+
+import numpy as np
+
+from benchmarks import bench_report
+from benchmarks.cross_device import report as cross_device_report
+from experiments.full import looks
+from experiments.full import questions
+from experiments.full import report as full_report
+from experiments.full.analysis import compare
+from experiments.full.analysis import last
+from experiments.full.analysis import mean_of_last
+from experiments.full.analysis import read_blocks
+from moon_jax.report import table
+from moon_jax.results import paired
+from moon_jax.results import read
+from moon_jax.results import stats
+
+ROOT = pathlib.Path(__file__).parents[1]
+RESULTS = ROOT / 'experiments' / 'results'
+DOCUMENTS = [ROOT / name for name in (
+    'README.md', 'docs/moon.md', 'docs/performance.md', 'docs/cross_device.md',
+    'experiments/results/README.md')] + sorted(
+        (ROOT / 'experiments').glob('*.flags'))
+_AUTHOR = ROOT / 'experiments' / 'full' / 'author_rerun.json'
+_BLOCK = re.compile(
+    r'^((?:<!--|#) generated: (\S+)(?: -->)?\n)(.*?)'
+    r'^((?:<!--|#) end(?: -->)?)$',
+    re.DOTALL | re.MULTILINE)
+
+
+def rewritten(document: pathlib.Path) -> str:
+  """Returns the text of a document with its blocks generated again."""
+  def block(match):
+    begin, name, _, end = match.groups()
+    text = BLOCKS[name]()
+    if document.suffix == '.flags':
+      text = '\n'.join(f'# {line}' for line in text.split('\n'))
+    return f'{begin}{text}\n{end}'
+
+  return _BLOCK.sub(block, table.with_tables(document))
+
+
+def without_blocks(text: str) -> str:
+  """Returns the part of a document that is written by hand."""
+  tables = r'<!-- (table|accuracies): \S+ -->.*?<!-- end of table -->'
+  return _BLOCK.sub('', re.sub(tables, '', text, flags=re.DOTALL))
+
+
+def _kept(name):
+  return json.loads((RESULTS / name).read_text())
+
+
+def _table(rows):
+  rows = [rows[0], ['---'] * len(rows[0]), *rows[1:]]
+  return '\n'.join(f'| {" | ".join(map(str, row))} |' for row in rows)
+
+
+def _span(values, form='.2f'):
+  ends = [f'{value:{form}}' for value in (min(values), max(values))]
+  return ends[0] if ends[0] == ends[1] else ' to '.join(ends)
+
+
+# Speed
+
+
+def _ratios(method):
+  cases = _kept('bench_cpu/recipe.json')['cases']
+  return [case['ratio'] for name, case in cases.items()
+          if name.split(',')[0] == method]
+
+
+def speed() -> str:
+  """One sentence for the README."""
+  return (
+      'On two CPU cores, moon_jax trains '
+      f'{_span(_ratios("moon"), ".1f")} times as many examples per second '
+      f'with\nMOON, and {_span(_ratios("fedavg"), ".1f")} times with FedAvg, '
+      'as a plain PyTorch loop of two threads, which trains\none client at a '
+      'time ([performance](docs/performance.md)).')
+
+
+def recipe() -> str:
+  kept = _kept('bench_cpu/recipe.json')
+  pairs = [x for case in kept['cases'].values() for x in case['ratios']]
+  return (
+      f'{bench_report.recipe_markdown(kept)}\n\n'
+      'Before timing, losses and weights of both sides agreed to '
+      f'{max(kept["differences"].values()):.0e}. The ratio is the median of\n'
+      f'{len(pairs) // len(kept["cases"])} paired ratios; all pairs: '
+      f'{_span(pairs)}. The load average before the start was '
+      f'{kept["load_average_before"]:.1f}.')
+
+
+def recipe_short() -> str:
+  kept = _kept('bench_cpu/recipe.json')['cases']
+  return _table([['case', 'moon_jax, examples/s', 'PyTorch, examples/s',
+                  'ratio']] + [
+      [name, f'{case["ours"]["examples_per_second"]:,.0f}',
+       f'{case["theirs"]["examples_per_second"]:,.0f}', f'{case["ratio"]:.2f}']
+      for name, case in kept.items()])
+
+
+def scaling() -> str:
+  return bench_report.scaling_markdown(
+      _kept('bench_cpu/scaling.json')['tables'])
+
+
+def scaling_short() -> str:
+  title, points = next(iter(_kept('bench_cpu/scaling.json')['tables'].items()))
+  return bench_report.scaling_markdown({title: points})
+
+
+def cross_device(to_results: str = '../experiments/results/') -> str:
+  kept = _kept('cross_device/cross_device.json')
+  ours, theirs = (
+      statistics.median(map(cross_device_report.seconds_per_round,
+                            kept['sides'][side]))
+      for side in ('moon_jax', 'pfl_processes'))
+  return (
+      f'A round took {ours:.2f} s, and {theirs:.2f} s with pfl-research '
+      '(medians;\n[table]({to_results}cross_device/cross_device.md)); '
+      'the load average before the start was '
+      f'{kept["load_average_before"]:.1f}.\nIn that measurement the harness '
+      'copied the data for pfl-research in float64, so its memory is\nnot a '
+      'fair figure.')
+
+
+def cross_device_here() -> str:
+  return cross_device('')
+
+
+def million() -> str:
+  kept = _kept('million/million.json')
+  return 'A million clients: ' + '; '.join(
+      f'`{name}` {case["seconds_per_round"]:.2f} s per round at '
+      f'{case["peak_megabytes"] / 1000:.1f} GB' for name, case in kept.items()
+  ) + '.'
+
+
+def million_table() -> str:
+  kept = _kept('million/million.json')
+  rows = [['case', 'seconds to the end of round 1', 'seconds per round',
+           'peak memory, GB', 'state of all clients, GB', 'state on disk, GB',
+           'clients trained']]
+  for name, case in kept.items():
+    gb = lambda field, case=case: f'{case[field] / 1000:.2f}'
+    rows.append([f'`{name}`', f'{case["seconds_to_first_round"]:.0f}',
+                 f'{case["seconds_per_round"]:.2f}', gb('peak_megabytes'),
+                 gb('state_of_all_megabytes'), gb('state_on_disk_megabytes'),
+                 f'{case["clients_trained"]:,}'])
+  return _table(rows)
+
+
+def sweep() -> str:
+  kept = _kept('sweep/sweep.json')
+  n = len(kept['repeats'])
+  return (
+      f'The sweep is {kept["median"]["command_ratio"]:.2f} times as fast as '
+      f'the single commands (median of {n} repeats), and\n'
+      f'{kept["median"]["training_ratio"]:.2f} times without start and '
+      'compilation.')
+
+
+def sweep_table() -> str:
+  rows = [['repeat', 'sweep, s', '12 commands, s', 'ratio',
+           'training and evaluation alone: sweep, s', '12 commands, s',
+           'ratio']]
+  for i, repeat in enumerate(_kept('sweep/sweep.json')['repeats'], 1):
+    cells = []
+    for field in ('command_seconds', 'training_seconds'):
+      one, many = (repeat[side][field] for side in ('sweep', 'one_by_one'))
+      cells += [one, many, f'{many / one:.2f}']
+    rows.append([i, *cells])
+  return f'{_table(rows)}\n\n{sweep()}'
+
+
+def checkpoint() -> str:
+  kept = _kept('checkpoint_cost/checkpoint_cost.json')
+  return (
+      f'A checkpoint of {kept["megabytes"]:.0f} MB after each round changed '
+      'the duration of a round by a factor of\n'
+      f'{kept["median_ratio"]:.3f} (median of {len(kept["ratios"])} pairs, {_span(kept["ratios"])}).')
+
+
+def view() -> str:
+  kept = _kept('view_overhead/view_overhead.json')
+  ratios = '; '.join(
+      f'{name} {kept["median_ratios"][name]:.3f} ({_span(values)})'
+      for name, values in kept['paired_ratios'].items())
+  return (
+      'A round with nothing took '
+      f'{kept["seconds_per_round"]["nothing"]:.2f} s (median). The view and '
+      f'log.txt took {kept["view_processor_time_fraction"]:.2%} of that\nin '
+      'processor time, the loggers '
+      f'{kept["logger_time_fraction"]:.2%} '
+      f'({1000 * kept["logger_seconds_per_round"]:.2f} ms). Medians of the '
+      f'paired\nratios of whole rounds: {ratios}; they are too noisy to show '
+      'this.')
+
+
+def plan() -> str:
+  kept = _kept('plan/plan_check.json')
+  off = lambda field: max(abs(1 - case['ratio'][field]) for case in kept)
+  return (
+      f'In {len(kept)} cases the measured memory was within '
+      f'{off("megabytes"):.0%} of the estimate, and the time within '
+      f'{off("seconds"):.0%}.')
+
+
+def plan_table() -> str:
+  rows = [['case', 'planned MB', 'measured', 'planned s per round', 'measured']]
+  for case in _kept('plan/plan_check.json'):
+    mb, s = ([case[side][field] for side in ('planned', 'measured')]
+             for field in ('megabytes', 'seconds'))
+    rows.append([case['case'], *(f'{x:,.0f}' for x in mb),
+                 *(f'{x:.2f}' for x in s)])
+  return f'{_table(rows)}\n\n{plan()}'
+
+
+def kernels() -> str:
+  rows = [['case', 'kernels per row', 'fusions, library calls', 'copies',
+           'collectives', 'temporaries, GB']]
+  for case in _kept('kernel_counts/kernel_counts.json'):
+    network, lanes, gpus, *flags = case['case'].split(':')
+    name = f'{network}, {lanes} lanes, {gpus} GPU(s)' + ''.join(
+        f', `{flag}`' for flag in flags)
+    collectives = ', '.join(
+        f'{n} {kind}' for kind, n in case['collectives'].items()) or 'none'
+    rows.append([
+        name, f'{case["kernels_per_row"]:,}',
+        f'{case["fusions"]:,}, {case["library calls"]}', case['copies'],
+        collectives, f'{case["temporary_bytes"] / 1e9:.3f}'])
+  return _table(rows)
+
+
+def lanes() -> str:
+  rows = [['network', 'runs', 'side by side', 'lanes', 'kernels per row',
+           'temporaries, GB']]
+  for case in _kept('sweep_plan/lanes.json'):
+    rows.append([*case['case'].split(':'), case['lanes'],
+                 case['kernels_per_row'],
+                 f'{case["temporary_bytes"] / 1e9:.2f}'])
+  return _table(rows)
+
+
+def kills() -> str:
+  """One row per file: what was killed, how often, and whether bits agree."""
+  rows = [['case', 'kills', 'partial checkpoints', 'rounds', 'equal bits']]
+  for path in sorted((RESULTS / 'kills').glob('*.json')):
+    kept = json.loads(path.read_text())
+    rows.append([path.stem.removeprefix('kills_'), len(kept['kills']),
+                 kept['left half a checkpoint'], kept['rounds'],
+                 'yes' if kept['same'] else 'no'])
+  return _table(rows)
+
+
+def quickstart() -> str:
+  runs = [read.read(path) for path in sorted(RESULTS.glob('quickstart/*'))]
+  found = [100 * statistics.fmean(run.values('test_accuracy')[-5:])
+           for run in runs]
+  return _expected(found, 'mean of the last five rounds')
+
+
+def breast_cancer() -> str:
+  texts = []
+  for name in ('moon', 'fedavg'):
+    runs = map(read.read, sorted(RESULTS.glob(f'breast_cancer/{name}-*')))
+    found = [100 * statistics.fmean(run.values('test_accuracy')[-5:])
+             for run in runs]
+    texts.append(f'{stats.mean_and_std(found, 1)} ({name})')
+  return (f'Test accuracy in percent, mean of the last five rounds over '
+          f'three seeds on one split:\n{", ".join(texts)}.')
+
+
+def shakespeare() -> str:
+  lines = []
+  for name in ('moon', 'fedavg'):
+    run = read.read(RESULTS / 'shakespeare' / f'{name}-seed0')
+    lines.append(f'{name} ' + ', '.join(
+        f'{100 * x:.1f}' for x in run.values('test_accuracy')))
+  return ('Test accuracy in percent after rounds 5, 10, 15 and 20, one seed:\n'
+          + '; '.join(lines) + '.')
+
+
+def cross_device_expected() -> str:
+  sides = _kept('cross_device/cross_device.json')['sides']
+  return ('Test accuracy in percent after 20 rounds, one run: '
+          f'{100 * cross_device_report.accuracy(sides["moon_jax"][0]):.1f}.')
+
+
+def _expected(percent, what):
+  return (f'Test accuracy in percent, {what}:\n'
+          f'{stats.mean_and_std(percent, 1)} over {len(percent)} seeds.')
+
+
+def negatives() -> str:
+  rows = [['num_negatives', 'runs', 'test accuracy (%) after the last round']]
+  for k in (1, 2, 5, 100):
+    found = [100 * read.read(path).values('test_accuracy')[-1]
+             for path in sorted(RESULTS.glob(f'sweep_negatives/k{k}-*'))]
+    rows.append([k, len(found), stats.mean_and_std(found, 1)])
+  return _table(rows)
+
+
+# MOON
+
+
+def _blocks(question):
+  return read_blocks(RESULTS / 'full', question)
+
+
+def cifar10() -> str:
+  """The head of cifar10.flags."""
+  blocks = _blocks(questions.MAIN)
+  found = compare(blocks, last)
+  seconds = {
+      name: statistics.median(
+          run.summary['seconds_per_round'] for run in (
+              read.read(RESULTS / 'full' / f'{name}-seed{block.seed}')
+              for block in blocks)) for name in ('moon', 'fedavg')}
+  return (
+      'Test accuracy in percent after the last round, '
+      f'{len(blocks)} seeds, each with its own split:\n'
+      f'MOON {stats.mean_and_std([last(b.new) for b in blocks], 1)}, FedAvg '
+      '(--algorithm=fedavg --mu=-1) '
+      f'{stats.mean_and_std([last(b.baseline) for b in blocks], 1)}.\n'
+      f'Paired, MOON is ahead by {found.mean:.1f} points (95% interval '
+      f'{stats.interval_text(found.low, found.high)}).\nA round took '
+      f'{seconds["moon"]:.0f} s with MOON and {seconds["fedavg"]:.0f} s with '
+      'FedAvg (medians), on one CPU core each.')
+
+
+def _after(curve, number):
+  return float(curve[number - 1])
+
+
+def _from_round(means):
+  """Returns the round (from 1) after which all differences are above 0."""
+  below = np.flatnonzero(np.asarray(means) <= 0)
+  return int(below[-1]) + 2 if len(below) else 1
+
+
+def moon_split() -> str:
+  """MOON on the paper's split."""
+  blocks = _blocks(questions.SPLIT)
+  sentence = looks.sentence(blocks)
+  at_10 = compare(blocks, mean_of_last)
+  return (f"On the paper's split: {sentence} Mean of the last 10 rounds: "
+          f'{at_10.mean:+.1f} points. The paper reports +2.8.')
+
+
+def moon_by_round() -> str:
+  rows = [['pairs', *(f'round {r}' for r in looks.ROUNDS)]]
+  for title, question in ((
+      "paper's split", questions.SPLIT), ('split of each seed',
+                                          questions.MAIN)):
+    blocks = _blocks(question)
+    means, _, _ = looks.by_round(blocks)
+    rows.append([f'{title}, n = {len(blocks)}', *(
+        f'{_after(means, r):+.1f}' for r in looks.ROUNDS)])
+  means, _, _ = looks.by_round(_blocks(questions.MAIN))
+  smooth = np.convolve(means, np.ones(5) / 5, 'valid')
+  return (f'{_table(rows)}\n\nOver the splits of the seeds, the difference, '
+          'averaged over five rounds, is above 0 from round\n'
+          f'{_from_round(smooth) + 4} to the end.')
+
+
+def moon_author() -> str:
+  """The author's own rerun on the same split."""
+  author = json.loads(_AUTHOR.read_text())
+  ours = {name: np.mean([getattr(block, side) for block in
+                         _blocks(questions.SPLIT)], 0)
+          for name, side in (('MOON', 'new'), ('FedAvg', 'baseline'))}
+  curves = {
+      "author's MOON, mu 5": author['moon_mu5'], 'our MOON, mu 5': ours['MOON'],
+      "author's FedProx, mu 0.01": author['fedprox_mu0.01'],
+      'our FedAvg': ours['FedAvg']}
+  rows = [['test accuracy (%)', 'round 2', 'round 5', 'round 10', 'round 100',
+           'mean of the last 10']]
+  for name, curve in curves.items():
+    rows.append([name, *(f'{_after(curve, r):.1f}' for r in (2, 5, 10, 100)),
+                 f'{mean_of_last(np.asarray(curve)):.1f}'])
+  return _table(rows)
+
+
+def moon_splits() -> str:
+  blocks = _blocks(questions.MAIN)
+  base = [last(block.baseline) for block in blocks]
+  rows = [['split seed', 'FedAvg', 'MOON', 'difference']] + [
+      [b.seed, f'{last(b.baseline):.1f}', f'{last(b.new):.1f}',
+       f'{last(b.new) - last(b.baseline):+.1f}'] for b in blocks]
+  return (f'{_table(rows)}\n\nFedAvg differs by '
+          f'{max(base) - min(base):.1f} points between splits (one run each), '
+          'more than the paper reports between\nits methods. A comparison of '
+          'methods on different splits says little.')
+
+
+def moon_few() -> str:
+  """5 of 100 clients."""
+  blocks = _blocks(questions.FEW)
+  found, at_10 = (compare(blocks, end) for end in (last, mean_of_last))
+  size = lambda c: f'{c.mean:+.1f} points' + (
+      f' (95% interval {stats.interval_text(c.low, c.high)})'
+      if len(blocks) > 1 else '')
+  jumps = [np.std((block.new - block.baseline)[-50:], ddof=1)
+           for block in blocks]
+  text = (f'With 5 of 100 clients a round: {size(found)} after round 250 and '
+          f'{size(at_10)} as the mean of\nthe last 10 rounds, over '
+          f'{len(blocks)} pair{"s" * (len(blocks) > 1)}. From round to round '
+          'the difference of a pair has a standard\ndeviation of '
+          f'{np.mean(jumps):.1f} points (last 50 rounds), so that a last round '
+          'alone decides nothing.')
+  if len(blocks) > 1:
+    text += (' An interval of ±1 point needs\nabout '
+             f'{paired.pairs_needed(found.std)} pairs for the last round and '
+             f'{paired.pairs_needed(at_10.std)} for the mean of the last 10.')
+  return text
+
+
+def moon_sorted() -> str:
+  return full_report.verdicts({
+      question.name: _blocks(question) if question in questions.SORTED else []
+      for question in questions.QUESTIONS})
+
+
+def full() -> str:
+  return full_report.everything()
+
+
+def verdicts() -> str:
+  return full_report.summary()
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    function.__name__: function for function in (
+        speed, recipe, recipe_short, scaling, scaling_short, cross_device,
+        cross_device_here, negatives, million, million_table, sweep,
+        sweep_table, checkpoint, view, plan, plan_table, kernels, lanes, kills,
+        quickstart, breast_cancer, shakespeare, cross_device_expected, cifar10,
+        moon_split, moon_by_round, moon_author, moon_splits, moon_few,
+        moon_sorted, full, verdicts)}
+
+
+def main() -> None:
+  full_report.write_files()
+  for document in DOCUMENTS:
+    document.write_text(rewritten(document), encoding='utf-8')
+
+
+if __name__ == '__main__':
+  main()
