@@ -195,7 +195,8 @@ def checkpoint() -> str:
   return (
       f'A checkpoint of {kept["megabytes"]:.0f} MB after each round changed '
       'the duration of a round by a factor of\n'
-      f'{kept["median_ratio"]:.3f} (median of {len(kept["ratios"])} pairs, {_span(kept["ratios"])}).')
+      f'{kept["median_ratio"]:.3f} (median of {len(kept["ratios"])} pairs, '
+      f'{_span(kept["ratios"])}).')
 
 
 def view() -> str:

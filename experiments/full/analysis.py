@@ -116,8 +116,8 @@ def verdict(question: Question, comparison: Comparison) -> str:
             'holds.')
   if comparison.equivalence_p < paired.LEVEL and comparison.std:
     return f'no useful difference, {size} {pairs}, within ±1 point.'
-  return (f'open: {size} {pairs}; by their spread, which so few pairs give only '
-          'roughly, an interval of ±1 point needs about '
+  return (f'open: {size} {pairs}; by their spread, which so few pairs give '
+          'only roughly, an interval of ±1 point needs about '
           f'{paired.pairs_needed(comparison.std)} pairs.')
 
 
