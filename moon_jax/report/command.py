@@ -84,7 +84,9 @@ def run(config: Config, paths: Sequence[str], words: Sequence[str], *,
     written.append((page, path.name))
     print(f'{page.title}: {path}', flush=True)
   if len(written) > 1:
-    print(f'all pages: {write(pages.index(written), directory, "index")}')
+    index = Page('Tables', '', ['\n'.join(
+        f'- [{page.title}]({name}): {page.banner}' for page, name in written)])
+    print(f'all pages: {write(index, directory, "index")}')
 
 
 def _read(paths, budget, replacing) -> tuple[list[Table], list[pathlib.Path]]:
@@ -137,8 +139,6 @@ def make_page(table: Table, found: Mapping[Key, Run], command: str,
     from moon_jax.report import data_page
 
     extra += data_page.sections(table.sweep.configs)
-    if table.pages == ('data',):
-      return pages.without_runs(table, extra, command)
   if 'projections' in table.pages:
     from moon_jax.report import projections
 

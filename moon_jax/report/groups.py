@@ -287,9 +287,7 @@ def config_of(run: Run) -> Config:
 def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
   """Returns the arms of a table, in the order of its file.
 
-  Args:
-    table: the table.
-    found: runs that have ended, see `find`.
+  Runs that have ended are `found`, see `find`.
   """
   names = list(dict.fromkeys(
       ['algorithm', *sweep_table.columns(table.sweep)]))
@@ -374,22 +372,19 @@ def chosen(arms: Sequence[TableArm], best_of: Sequence[str]) -> list[TableArm]:
     arms: the arms.
     best_of: the settings.
   """
-  grouped: dict[tuple[str, ...], list[int]] = {}
-  for i, arm in enumerate(arms):
-    if set(best_of) & set(arm.block.sweep.axes):
-      same = tuple(value for name, value in arm.settings.items()
-                   if name not in best_of)
-      grouped.setdefault(same, []).append(i)
-  marked = list(arms)
-  for group in grouped.values():
-    finished = [i for i in group if arms[i].runs]
-    if len(group) == 1 or not finished or any(
-        arms[i].num_ended < len(arms[i].seeds) for i in group):
-      continue
-    top = max(finished, key=lambda i: float(
-        np.mean(list(arms[i].values().values()))))
-    for i in group:
-      marked[i] = (
-          dataclasses.replace(arms[i], is_best=True) if i == top else
-          dataclasses.replace(arms[i], published=()))
-  return marked
+  others = lambda arm: [value for name, value in arm.settings.items()
+                        if name not in best_of]
+
+  def marked(arm):
+    group = [other for other in arms if others(other) == others(arm)
+             and set(best_of) & set(other.block.sweep.axes)]
+    finished = [other for other in group if other.runs]
+    if len(group) < 2 or arm not in group or not finished or any(
+        other.num_ended < len(other.seeds) for other in group):
+      return arm
+    top = max(finished, key=lambda other: float(
+        np.mean(list(other.values().values()))))
+    return (dataclasses.replace(arm, is_best=True) if arm is top else
+            dataclasses.replace(arm, published=()))
+
+  return [*map(marked, arms)]

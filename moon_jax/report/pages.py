@@ -50,6 +50,10 @@ def make(table: Table, found: Mapping[Key, Run], command: str,
     command: the command of the page.
     extra: sections of `Table.pages`, which come after those of accuracies.
   """
+  if table.pages == ('data',):  # needs no runs
+    return Page(table.title, banner(table, ()), [
+        table.description, *extra, *_facts(table), '## Command',
+        _code(command)])
   is_full = table.budget == 'full' and not table.changed
   arms = groups.chosen(groups.of_table(table, found), table.best_of)
   is_timed = table.headline == 'time'
@@ -59,72 +63,45 @@ def make(table: Table, found: Mapping[Key, Run], command: str,
            'rounds': rounds + accuracies + compared,
            'time': times + accuracies + compared}[table.headline]
   return Page(table.title, banner(table, arms), [
-      *lead(table, arms), *first, *extra,
+      *_lead(table, arms), *first, *extra,
       *curves(arms, table.panels, table.loss_divisor, is_full),
       *([] if is_timed else times), *_facts(table), *commands(arms, command)])
 
 
-def without_runs(table: Table, extra: Section, command: str) -> Page:
-  """Returns the page of a table that needs no runs.
-
-  Args:
-    table: the table.
-    extra: its sections.
-    command: the command of the page.
-  """
-  names = dict.fromkeys(config.dataset for config in table.sweep.configs)
-  return Page(
-      table.title, f'{table.budget.upper()} BUDGET: {", ".join(names)}.', [
-          table.description, *extra, *_facts(table), '## Command',
-          _code(command)])
-
-
-def index(pages: Sequence[tuple[Page, str]]) -> Page:
-  """Returns a page with links to others.
-
-  Args:
-    pages: each with the name of its file.
-  """
-  return Page('Tables', '', ['\n'.join(
-      f'- [{page.title}]({name}){": " * bool(page.banner)}{page.banner}'
-      for page, name in pages)])
-
-
 def banner(table: Table, arms: Sequence[TableArm]) -> str:
   """Returns the budget in one line."""
-  runs = sum(len(arm.seeds) for arm in arms)
-  words = []
-  for name, unit in (('dataset', ''), ('num_rounds', ' rounds'),
-                     ('local_epochs', ' local epochs')):
-    shown = list(dict.fromkeys(
-        show(getattr(arm.config, name)) for arm in arms))
-    words.append(', '.join(shown[:-1]) + ' and ' * (len(shown) > 1) + shown[-1]
-                 + (unit.removesuffix('s') if shown == ['1'] else unit))
-  parts = dict.fromkeys(arm.config.train_examples for arm in arms)
-  if any(parts):
-    words[0] += f', {" or ".join(f"{n:,}" for n in parts)} training examples'
-  text = (f'{words[0]}, {words[1]} of {words[2]}, {runs} run'
-          f'{"s" * (runs != 1)}.')
+  configs = table.sweep.configs
+  names = ['dataset', *['num_rounds', 'local_epochs'] * bool(arms)]
+  if any(config.train_examples for config in configs):
+    names.append('train_examples')
+  text = _settings(configs, names)
+  if arms:
+    runs = sum(len(arm.seeds) for arm in arms)
+    text += f'; {runs} run{"s" * (runs != 1)}'
   if not table.budget:
-    return text
+    return f'{text}.'
   name = table.budget.upper() + ' BUDGET' + ', CHANGED' * bool(table.changed)
-  return f'{name}: {text} {_WARNINGS[table.budget]}'.strip()
+  return f'{name}: {text}. {_WARNINGS[table.budget] * bool(arms)}'.strip()
 
 
-def lead(table: Table, arms: Sequence[TableArm]) -> Section:
+def _settings(configs, names):
+  """Returns the values of settings as text."""
+  values = {name: dict.fromkeys(show(getattr(config, name))
+                                for config in configs) for name in names}
+  return '; '.join(f'{name} {", ".join(found)}'
+                   for name, found in values.items())
+
+
+def _lead(table, arms):
   """Returns the first paragraphs: what the table is, and what is missing."""
   planned = sum(len(arm.seeds) for arm in arms)
   ended = sum(arm.num_ended for arm in arms)
-  texts: Section = [table.description]
+  texts = [table.description]
   if table.budget not in ('full', ''):
-    found: dict[str, dict[str, None]] = {}
-    for block in table.blocks:
-      for name in block.replaced.keys() - {'data_dir'}:
-        found.setdefault(name, {}).update(dict.fromkeys(
-            show(getattr(config, name)) for config in block.sweep.configs))
-    texts.append(
-        'This describes the full budget. Settings of this one: ' + '; '.join(
-            f'{name} {", ".join(found[name])}' for name in sorted(found)) + '.')
+    replaced = {name for block in table.blocks
+                for name in block.replaced} - {'data_dir'}
+    texts.append('This describes the full budget. Settings of this one: '
+                 f'{_settings(table.sweep.configs, sorted(replaced))}.')
   if ended < planned:
     texts.append(f'**{ended} of {planned} runs have ended.** Rows of '
                  'unfinished runs are empty or incomplete.')
@@ -137,10 +114,8 @@ def lead(table: Table, arms: Sequence[TableArm]) -> Section:
 def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
   """Returns the table of test accuracies, ours beside the published ones.
 
-  Args:
-    arms: the rows. The best ones are in bold.
-    is_full: whether the runs have the published budget, so that differences
-      from published values are shown.
+  Differences from published values are shown for runs of the published budget
+  (`is_full`).
   """
   tail = max(1, min(stats.LAST, max(
       arm.config.num_rounds for arm in arms) // 2))
@@ -261,14 +236,12 @@ def _effects(found):
   if not shown:
     return []
   is_one = len({baseline.label for _, baseline, _ in shown}) == 1
-  labels = [arm.label + f' (against {baseline.label})' * (not is_one)
-            for arm, baseline, _ in shown]
-  means, lows, highs = zip(*((c.mean, c.low, c.high) for _, _, c in shown))
-  svg = figures.effects(labels, means, lows, highs,
-                        'difference, percentage points', 'differences')
-  alt = '; '.join(f'{label}: {c.mean:+.2f}, 95% interval '
-                  f'{stats.interval_text(c.low, c.high, 2)}'
-                  for label, (_, _, c) in zip(labels, shown))
+  rows = {arm.label + f' (against {baseline.label})' * (not is_one):
+          (pairs.mean, pairs.low, pairs.high) for arm, baseline, pairs in shown}
+  svg = figures.effects(rows, 'difference, percentage points', 'differences')
+  alt = '; '.join(f'{label}: {mean:+.2f}, 95% interval '
+                  f'{stats.interval_text(low, high, 2)}'
+                  for label, (mean, low, high) in rows.items())
   return [Figure('differences', svg, f'Differences from the baseline. {alt}.',
                  'Mean differences from the baseline and their 95% intervals, '
                  'not adjusted for the number of comparisons.')]
@@ -324,13 +297,13 @@ def curves(arms: Sequence[TableArm], panels: Sequence[str], loss_divisor: int,
     is_full: whether to draw published accuracies as lines.
   """
   arms = [arm for arm in arms if arm.runs]
-  drawn: Section = ['## Curves'] if arms else []
-  for measure, ylabel in _MEASURES.items() if arms else ():
-    drawn.append(_figure(arms, panels, measure, ylabel, 1, is_full))
-    if measure == 'test_loss' and loss_divisor:
-      drawn.append(_figure(arms, panels, measure, f'test loss / {loss_divisor}',
-                           loss_divisor, is_full))
-  return drawn
+  if not arms:
+    return []
+  drawn = [(measure, ylabel, 1) for measure, ylabel in _MEASURES.items()]
+  if loss_divisor:
+    drawn.insert(2, ('test_loss', f'test loss / {loss_divisor}', loss_divisor))
+  return ['## Curves', *(
+      _figure(arms, panels, *what, is_full) for what in drawn)]
 
 
 def _figure(arms, panels, measure, ylabel, divisor, is_full):
@@ -356,26 +329,21 @@ def _figure(arms, panels, measure, ylabel, divisor, is_full):
   if left_out:
     caption += (f' {left_out} arm(s) beyond the first {_MAX_LINES} of a panel '
                 'are left out.')
-  last = '; '.join(f'{line.label}: {_last(line.curves_ST)}'
-                   for lines in drawn.values() for line in lines)
-  return Figure(name, svg, f'{ylabel} by round. After the last round, {last}.',
-                caption)
-
-
-def _last(curves_ST):
-  """Returns the mean of the last values of curves, as text."""
-  known = [curve[~np.isnan(curve)][-1] for curve in curves_ST
-           if not np.isnan(curve).all()]
-  return f'{np.mean(known):.3g}' if known else 'not measured'
+  last = []
+  for line in (line for lines in drawn.values() for line in lines):
+    known = [curve[~np.isnan(curve)][-1] for curve in line.curves_ST
+             if not np.isnan(curve).all()]
+    last.append(f'{line.label}: '
+                + (f'{np.mean(known):.3g}' if known else 'not measured'))
+  return Figure(name, svg, f'{ylabel} by round. After the last round, '
+                f'{"; ".join(last)}.', caption)
 
 
 def time(arms: Sequence[TableArm], is_timed: bool) -> Section:
   """Returns the table of times, communication and hardware.
 
-  Args:
-    arms: the arms.
-    is_timed: whether each run trained alone. Then what the arithmetic of a
-      local step predicts is beside the times.
+  If each run trained alone (`is_timed`), what the arithmetic of a local step
+  predicts is beside the times.
   """
   rows = []
   for arm in arms:
@@ -435,12 +403,7 @@ def _hardware(arms):
 
 
 def commands(arms: Sequence[TableArm], command: str) -> Section:
-  """Returns the commands that repeat the page and each run.
-
-  Args:
-    arms: the arms.
-    command: the command of the page.
-  """
+  """Returns the commands that repeat the page and each run."""
   parts: Section = [
       '## Commands', 'This page; runs that are missing are trained:',
       _code(command), page_lib.table(
@@ -465,12 +428,10 @@ def _code(command):
   return f'```\n{command}\n```'
 
 
-def _facts(table: Table) -> Section:
+def _facts(table):
   """Returns the notes and the source of a table, [] if there are none."""
-  parts: Section = ['\n'.join(f'- {note}' for note in table.notes)
-                    ] if table.notes else []
-  if table.source:
-    parts.append(f'Source of the table: {table.source}.')
-  title = ('Notes' if table.budget in ('full', '') else
-           'Notes on the table at its full budget')
-  return [f'## {title}', *parts] if parts else []
+  title = '## Notes' + ' on the table at its full budget' * (
+      table.budget not in ('full', ''))
+  source = f'Source of the table: {table.source}.' * bool(table.source)
+  notes = '\n'.join(f'- {note}' for note in table.notes)
+  return [title, notes, source] if notes or source else []

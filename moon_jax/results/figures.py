@@ -194,25 +194,23 @@ def line_styles(panels: Panels) -> dict[tuple[str, str], dict[str, Any]]:
   return styles
 
 
-def effects(labels: Sequence[str], means: Sequence[float],
-            lows: Sequence[float], highs: Sequence[float], xlabel: str,
+def effects(intervals: Mapping[str, tuple[float, float, float]], xlabel: str,
             name: str) -> str:
   """Draws a point and an interval for each row, and a vertical line at 0.
 
   Labels are above their intervals, which so have the whole width.
 
   Args:
-    labels: of the rows, from top to bottom.
-    means: the points.
-    lows: lower ends of the intervals.
-    highs: upper ends of the intervals.
+    intervals: (point, lower end, upper end) of the rows by label, from top to
+      bottom.
     xlabel: label of the x axis, with its unit.
     name: of the figure, for ids within the SVG.
 
   Returns:
     SVG text.
   """
-  labels = [_wrapped(label, 44) for label in labels]
+  labels = [_wrapped(label, 44) for label in intervals]
+  means, lows, highs = zip(*intervals.values())
   # Points (1/72 inch) from the top: a label of 14 a line, then the interval.
   heights = np.array([14 * (label.count('\n') + 1) + 20 for label in labels])
   rows = np.cumsum(heights) - 10

@@ -78,7 +78,7 @@ def test_pages_can_be_made_without_training(here, monkeypatch):
          words=['--num_rounds=1', '--data_dir=/home/me'])
   index = (here / 'runs/reports/index.md').read_text()
   assert '[Methods](a-full-' in index and '[Others](b-full-' in index
-  assert 'FULL BUDGET, CHANGED: digits, 1 round of' in index
+  assert 'FULL BUDGET, CHANGED: dataset digits; num_rounds 1; ' in index
   page, = (here / 'runs/reports').glob('a-full-*.md')
   assert '0 of 2 runs have ended' in page.read_text()
   assert ('report tables --data_dir=DATA_DIR --num_rounds=1\n'

@@ -175,8 +175,8 @@ def test_curves_have_a_text_with_their_last_values(arms):
 
 def test_a_page_names_its_budget_and_what_is_missing(table, found):
   page = pages.make(table, found, 'the command')
-  assert page.banner == ('FULL BUDGET: digits, 8 rounds of 10 local epochs, 9 '
-                         'runs.')
+  assert page.banner == ('FULL BUDGET: dataset digits; num_rounds 8; '
+                         'local_epochs 10; 9 runs.')
   assert '6 of 9 runs have ended' in page.parts[1]
   assert [part.removeprefix('## ') for part in page.parts
           if part[:3] == '## '] == [
@@ -186,7 +186,7 @@ def test_a_page_names_its_budget_and_what_is_missing(table, found):
   assert not page_checks.errors(page.html())
   # No run has ended, at another budget.
   page = pages.make(table._replace(budget='smoke', changed=True), {}, 'c')
-  assert page.banner.startswith('SMOKE BUDGET, CHANGED: digits, 8 rounds')
+  assert page.banner.startswith('SMOKE BUDGET, CHANGED: dataset digits; num_')
   assert 'nothing about the methods' in page.banner
   assert not page_checks.errors(page.html()) and '## Curves' not in page.parts
 

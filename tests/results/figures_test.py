@@ -120,9 +120,10 @@ def test_panels_share_a_legend():
 
 
 def test_effects():
-  text = figures.effects(
-      ['first', 'a label that is much too long for a single line of it', 'x'],
-      [1, 2, -1], [0, 1, -3], [2, 3, 1], 'difference (%)', 'e')
+  text = figures.effects({
+      'first': (1, 0, 2), 'x': (-1, -3, 1),
+      'a label that is much too long for a single line of it': (2, 1, 3)},
+                         'difference (%)', 'e')
   assert {'first', 'x', 'difference (%)'} <= set(texts(text))
   color = figures.COLORS['fedavg']
   zero, = (p for p in paths(text, 'stroke', '#000000') if len(p) == 2)
@@ -130,11 +131,11 @@ def test_effects():
   points = [float(use.get('x')) for use in elements(text).iter('use')
             if color.lower() in use.get('style', '')]
   unit = points[0] - zero[0, 0]
-  np.testing.assert_allclose((np.array(points) - zero[0, 0]) / unit, [1, 2, -1],
+  np.testing.assert_allclose((np.array(points) - zero[0, 0]) / unit, [1, -1, 2],
                              atol=.01)
   np.testing.assert_allclose(
       [(p[:, 0] - zero[0, 0]) / unit for p in intervals],
-      [[0, 2], [1, 3], [-3, 1]], atol=.01)
+      [[0, 2], [-3, 1], [1, 3]], atol=.01)
   assert intervals[0][0, 1] > intervals[1][0, 1]  # from top to bottom
 
 
