@@ -15,7 +15,6 @@ from moon_jax.cli import command_line
 from moon_jax.cli import help_page
 from moon_jax.config import Config
 from moon_jax.errors import UserError
-from moon_jax.targets import deviceless
 
 _DEVICES = flags.DEFINE_integer(
     'devices', 0, 'Devices of all processes; 0 uses those of this machine. A '
@@ -82,7 +81,7 @@ def _plan_for_target(config):
       raise UserError(f'--{flag.name} applies to plans measured on this '
                       'machine, not to --target; remove it')
   target = targets.find(_TARGET.value)
-  deviceless.check_installed()
+  targets.check_installed()
   import jax
 
   jax.config.update('jax_platforms', 'cpu')  # do not initialise a GPU

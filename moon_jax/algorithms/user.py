@@ -59,7 +59,6 @@ def make(config: Config) -> Any:
 
 
 def _first_argument(factory):
-  """Returns the first positional parameter; None if it is not known."""
   try:
     parameters = user_code.signature_of(factory).parameters.values()
   except (TypeError, ValueError):
@@ -206,7 +205,6 @@ def check(name: str, algorithm: Algorithm, model: Model,
 
 
 def _check_arguments(name, function, value, place):
-  """Checks that a function takes the arguments with which it is called."""
   arguments = _ARGUMENTS[function]
   try:
     signature = inspect.signature(value)
@@ -224,7 +222,6 @@ def _check_arguments(name, function, value, place):
 
 
 def _returned(model, example):
-  """Returns the fields of `Outputs` that the network returns."""
   missing = user_model.missing_outputs(model, example)
   return [name for name in Outputs._fields if name not in missing]
 

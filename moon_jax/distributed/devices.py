@@ -104,7 +104,6 @@ def put(tree: Any, on: Mesh, spec: PartitionSpec = WHOLE) -> Any:
 
 
 def _put_local(x, sharding):
-  """Places the parts of an array that belong to this process's devices."""
   if isinstance(x, jax.Array) and not x.is_fully_addressable:
     return jax.device_put(x, sharding)
   if jax.dtypes.issubdtype(getattr(x, 'dtype', None), jax.dtypes.prng_key):
@@ -175,7 +174,6 @@ def sum_over_processes(tree: Any) -> Any:
 
 @functools.cache
 def _process_mesh():
-  """Returns a mesh of one device per process."""
   first = {device.process_index: device for device in jax.devices()[::-1]}
   return Mesh(np.array([first[i] for i in sorted(first)]), _PROCESS_AXIS)
 

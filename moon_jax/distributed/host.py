@@ -55,7 +55,6 @@ def _read(controller: str, name: str) -> Iterator[str]:
 
 
 def _directories(controller):
-  """Returns the directories of a controller, the root first."""
   root = _CGROUPS / controller
   try:
     lines = _OWN.read_text().splitlines()

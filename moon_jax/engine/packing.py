@@ -183,7 +183,6 @@ def _longest_first(num_steps, shape):
 
 
 def _swap_jobs(num_steps, lane_J, num_lanes):
-  """Swaps jobs of the longest lane with other jobs while that shortens it."""
   if len(lane_J) > _MAX_JOBS_PER_LANE_TO_SWAP * num_lanes:
     return lane_J
   lane_J = lane_J.copy()

@@ -142,7 +142,6 @@ class Round:
 
 
 def _run_round(program, shared, clients_J, hparams_R, table, data):
-  """Runs the lanes of one device and aggregates over all devices."""
   first_job = lax.axis_index(devices.AXIS) * len(table.jobs.run)
   table = table._replace(job_TL=jnp.where(
       table.job_TL >= 0, table.job_TL - first_job, -1))

@@ -228,7 +228,6 @@ def plan(work: Work, shape: Shape, places: Sequence[Place] = ()) -> Table:
 
 
 def _assign(work, shape, places):
-  """Returns the lane of each job, and the row at which it starts."""
   if not len(places):
     return packing.assign(work.num_steps, shape)
   lane_J, row_J = np.zeros((2, len(work.run)), np.int64)

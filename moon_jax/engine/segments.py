@@ -194,7 +194,6 @@ def _start(program, inputs, job):
 
 
 def _finish(program, inputs, lanes, job):
-  """Returns the results of the jobs, and the models that the round returns."""
   def finish(lane, job):
     return (local.finish(program, lane, job.view),
             local.kept_models(program, lane, job.view))

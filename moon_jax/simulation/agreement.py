@@ -221,7 +221,6 @@ def _globals(code, variables):
 
 
 def _content(cell):
-  """Returns what a function closes over in a cell."""
   try:
     return cell.cell_contents
   except ValueError:  # the variable has not been assigned
@@ -229,7 +228,6 @@ def _content(cell):
 
 
 def _of_object(x, inner):
-  """Returns `_value` of an object that is not a function or a container."""
   if isinstance(x, type | types.ModuleType | types.BuiltinFunctionType):
     return x
   if isinstance(x, set | frozenset):

@@ -224,7 +224,6 @@ def _check_paths(config):
 
 
 def _check_combining(config, method):
-  """Checks the flags that combine the method with parts of others."""
   for name in registry.COMBINING:
     value = getattr(config, name)
     if not _is_changed(config, name) or name in method.flags:

@@ -351,7 +351,6 @@ class Evaluator:
     return line
 
   def _test_metrics(self, logits_R):
-    """Returns `Federation.metrics` for the logits of batches."""
     federation, data = self._federation, self._federation.data
     if not federation.metrics:
       return {}
@@ -428,7 +427,6 @@ def _sets(federation: Federation, mesh: Mesh, test: ExampleSet | None
 
 
 def _stacked(variables):
-  """Returns one model with a leading axis R."""
   return jax.tree.map(lambda x: x[None], variables)
 
 

@@ -199,7 +199,6 @@ def _check_inputs(name, inputs):
 
 
 def _check_label_array(name, of, labels, count):
-  """Checks that labels are integers, one for each of `count` inputs."""
   if not hasattr(labels, 'dtype'):
     raise UserError(f'{name} must be a numpy array of integers; got a '
                     f'{type(labels).__name__}. Pass numpy.asarray(labels)')
@@ -424,7 +423,6 @@ def has_user_algorithm(federation: Any) -> bool:
 
 
 def _warn_of_pixels(federation, example):
-  """Warns if floating-point inputs look like pixels of 0 to 255."""
   data = federation.data
   if data.train_inputs.ndim != 4 or data.train_inputs.dtype.kind != 'f':
     return
@@ -459,7 +457,6 @@ def _warn_of_padding(federation, example):
 
 
 def _warn_of_slow_convolutions(model, example):
-  """Warns if a CPU computes convolutions of a network in a loop."""
   def logits(key):
     outputs, _ = model.apply(
         model.init(key, example), example, jnp.ones(len(example)), train=False)

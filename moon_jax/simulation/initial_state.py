@@ -69,7 +69,6 @@ def make(federations: Sequence[Federation], specs: Sequence[RoundSpec],
 
 
 def _joined(stores):
-  """Returns the client state of all runs, given that of each run."""
   return stores[0] if len(stores) == 1 else RunStores(stores)
 
 
@@ -126,7 +125,6 @@ def _evaluates_clients(federation, model):
 
 
 def _check_space(federation, run, directory):
-  """Checks the space for the clients that the run will train."""
   flags = federation.flags()
   # A round writes its rows before it gives up the old ones. A checkpoint is
   # written before the oldest one is deleted.
@@ -215,7 +213,6 @@ def _by_name(tree):
 
 
 def _family(x):
-  """Returns whether an array holds floating-point numbers of any length."""
   return bool(jnp.issubdtype(np.asarray(x).dtype if not hasattr(x, 'dtype')
                              else x.dtype, jnp.floating))
 

@@ -190,14 +190,12 @@ def _read_only(array):
 
 
 def _place(metric):
-  """Returns the file and the line of a user's function, for messages."""
   is_wrapped = isinstance(metric, functools.partial) and (
       metric.func is user_code.call)  # see `from_flag`
   return user_code.place(metric.args[-1] if is_wrapped else metric)
 
 
 def _arrays(name, metric, result):
-  """Returns the result of a metric as float or integer arrays by name."""
   arrays = {}
   for key, value in (result if isinstance(result, Mapping)
                      else {name: result}).items():

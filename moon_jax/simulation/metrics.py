@@ -78,7 +78,6 @@ def _means(federation, traces):
 
 
 def _by_epoch(federation, traces, epoch_S):
-  """Returns the mean losses over the steps of each local epoch, in lists."""
   means = [_means(federation, {name: trace_S[epoch_S == epoch]
                                for name, trace_S in traces.items()})
            for epoch in range(federation.local_epochs)]

@@ -75,7 +75,6 @@ class Planner:
     return self._examples([client])[0]
 
   def _examples(self, clients):
-    """Returns the examples of the clients in the order of their batches."""
     indices = [self.clients[client] for client in clients]
     return indices if self._federation.shuffle else partition.sorted_by_class(
         indices, self._federation.data.train_labels)

@@ -219,7 +219,6 @@ def together(specs: Sequence[RoundSpec], available: int,
 
 
 def _joined(program: Program, programs: Sequence[Program]) -> Program:
-  """Returns a program for the values of all runs."""
   return program._replace(
       clip_gradients=any(p.clip_gradients for p in programs),
       unused_hparams=tuple(name for name in program.unused_hparams if all(

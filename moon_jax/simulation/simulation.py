@@ -167,7 +167,6 @@ class Simulation:
     return self._rounds(last, eval_every)
 
   def _rounds(self, last, eval_every):
-    """Trains rounds up to `last`; see `rounds`."""
     while self.rounds_done < last:
       trained = self.run_round()
       done, metrics = self.rounds_done, dict(trained.metrics)
@@ -539,7 +538,6 @@ class Simulations:
     return self._hparams[1]
 
   def _gather_clients(self):
-    """Copies the state of all clients to every process."""
     shape = self._spec.shape
     self._owners.gather(
         self._state.clients, shape.jobs_per_device * shape.num_devices)
@@ -634,7 +632,6 @@ def check_determinism(make: Callable[[], Simulation]) -> None:
 
 
 def _states(simulation):
-  """Returns metrics and state after each round."""
   jax.clear_caches()
   states = []
   most = simulation.federation.num_rounds or _ROUNDS_TWICE

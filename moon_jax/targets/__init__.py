@@ -3,6 +3,8 @@
 Each .txtpb file of this package describes one GPU.
 """
 
+import importlib.metadata
+import importlib.util
 import math
 import pathlib
 import re
@@ -22,6 +24,7 @@ _REQUIRED_FIELDS = (
     'shared_memory_per_block', 'shared_memory_per_block_optin',
     'shared_memory_per_core', 'block_dim_limit_x', 'block_dim_limit_y',
     'block_dim_limit_z', 'major')
+_PLUGINS = ('jax_cuda12_plugin', 'jax_cuda13_plugin')
 _MAX_FILE_BYTES = 2**20  # real descriptions have a few thousand bytes
 
 
@@ -31,6 +34,20 @@ class Target(NamedTuple):
   name: str
   text: str  # the GpuTargetConfigProto in text format
   memory_bytes: int
+
+
+def is_installed() -> bool:
+  """Returns whether the compiler for NVIDIA GPUs is installed."""
+  return any(map(importlib.util.find_spec, _PLUGINS))
+
+
+def check_installed() -> None:
+  """Raises UserError if the compiler for NVIDIA GPUs is not installed."""
+  if not is_installed():
+    version = importlib.metadata.version('jax')
+    raise UserError(
+        '--target needs the compiler for NVIDIA GPUs (but no GPU), which is '
+        f"not installed; install it: pip install 'jax[cuda12]=={version}'")
 
 
 def names() -> list[str]:
@@ -52,19 +69,16 @@ def find(target: str) -> Target:
     path = pathlib.Path(target).expanduser()
   flag = f'--target={target}'
   choices = f'Give one of {", ".join(names())}, or the path of a description'
+  if not path.is_file():
+    raise UserError(f'{flag} is neither a known GPU nor a file. {choices}'
+                    f'{suggest.value("target", target, names())}')
+  if (num_bytes := path.stat().st_size) > _MAX_FILE_BYTES:
+    raise UserError(
+        f'A GPU description must have at most {_MAX_FILE_BYTES:,} bytes, '
+        f'{flag} has {num_bytes:,}. {choices}')
   try:
-    if not path.is_file():
-      raise UserError(f'{flag} is neither a known GPU nor a file. {choices}'
-                      f'{suggest.value("target", target, names())}')
-    num_bytes = path.stat().st_size
-    if num_bytes > _MAX_FILE_BYTES:
-      raise UserError(
-          f'A GPU description must have at most {_MAX_FILE_BYTES:,} bytes, '
-          f'{flag} has {num_bytes:,}. {choices}')
     text = path.read_text(encoding='utf-8')
   except (OSError, ValueError) as error:
-    if isinstance(error, UserError):
-      raise
     raise UserError(f'{flag} cannot be read as text ({error}). {choices}'
                     ) from error
   return _parse(flag, text)

@@ -4,22 +4,33 @@ XLA can compile for a GPU from its description. Without the GPU it cannot
 autotune, so memory and kernel counts are those of XLA's default choices.
 """
 
-import importlib.metadata
-import importlib.util
 import time
 from typing import NamedTuple
 
+import jax
+from jax.experimental import topologies
+import jax.numpy as jnp
+from jax.sharding import AxisType
+from jax.sharding import Mesh
+import numpy as np
+
+from moon_jax.distributed import devices
+from moon_jax.distributed.devices import SPLIT
+from moon_jax.distributed.devices import WHOLE
+from moon_jax.engine import schedule
+from moon_jax.engine.local import TrainData
+from moon_jax.engine.round import Round
 from moon_jax.errors import UserError
+from moon_jax.simulation.planner import Planner
+from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.targets import Target
 
 _TILING_ERROR = "Couldn't find output tile sizes"  # in XLA's message
-_PLUGINS = ('jax_cuda12_plugin', 'jax_cuda13_plugin')
 
 
 class Compiled(NamedTuple):
   """A compiled round. Sizes are bytes of one device."""
 
-  num_lanes: int  # total over all devices
   temporary_bytes: int
   argument_bytes: dict[str, int]  # by part
   result_bytes: int  # results that are not aliased to an argument
@@ -28,32 +39,12 @@ class Compiled(NamedTuple):
   by_cublas: bool = False  # whether XLA's own matmul kernels did not compile
 
 
-def is_installed() -> bool:
-  """Returns whether the compiler for NVIDIA GPUs is installed."""
-  return any(map(importlib.util.find_spec, _PLUGINS))
-
-
-def check_installed() -> None:
-  """Raises UserError if the compiler for NVIDIA GPUs is not installed."""
-  if not is_installed():
-    version = importlib.metadata.version('jax')
-    raise UserError(
-        '--target needs the compiler for NVIDIA GPUs (but no GPU), which is '
-        f"not installed; install it: pip install 'jax[cuda12]=={version}'")
-
-
-def mesh(target: Target, num_devices: int):
-  """Returns a `jax.sharding.Mesh` of GPUs in one host.
+def mesh(target: Target, num_devices: int) -> Mesh:
+  """Returns a mesh of GPUs in one host.
 
   Raises:
     UserError: if XLA rejects the description.
   """
-  import jax
-  from jax.experimental import topologies
-  import numpy as np
-
-  from moon_jax.distributed import devices
-
   try:
     topology = topologies.get_topology_desc(
         platform='cuda', target_config=target.text,
@@ -67,56 +58,36 @@ def mesh(target: Target, num_devices: int):
     raise UserError(
         f'JAX {jax.__version__} cannot compile for {target.name} ({reason}). '
         f'{remedy}') from error
-  return jax.sharding.Mesh(
-      np.array(topology.devices), devices.AXIS,
-      axis_types=(jax.sharding.AxisType.Auto,))
+  return Mesh(np.array(topology.devices), devices.AXIS,
+              axis_types=(AxisType.Auto,))
 
 
-def compile_round(spec, on, largest: int) -> Compiled:
-  """Compiles a round from the shapes of its arguments.
-
-  Args:
-    spec: the `moon_jax.simulation.round_spec.RoundSpec`.
-    on: the mesh.
-    largest: number of examples of the largest client.
-  """
-  from moon_jax.distributed.devices import SPLIT
-  from moon_jax.distributed.devices import WHOLE
-  from moon_jax.engine.round import Round
-
+def compile_round(spec: RoundSpec, on: Mesh) -> Compiled:
+  """Compiles a round from the shapes of its arguments."""
   start = time.perf_counter()
   round_ = Round(spec.program, on, SPLIT if spec.shard_size else WHOLE)
-  shapes = arguments(spec, largest)
+  shapes = arguments(spec)
   compiled, by_cublas = _compile(round_.lower(*shapes))
   memory = compiled.memory_analysis()
   return Compiled(
-      spec.shape.num_lanes, memory.temp_size_in_bytes,
-      argument_bytes(shapes, on.size, bool(spec.shard_size)),
+      memory.temp_size_in_bytes, _argument_bytes(spec, shapes),
       memory.output_size_in_bytes - memory.alias_size_in_bytes,
-      compiled.as_text(), time.perf_counter() - start,
-      by_cublas)
+      compiled.as_text(), time.perf_counter() - start, by_cublas)
 
 
-def argument_bytes(shapes: tuple, num_devices: int,
-                   is_sharded: bool) -> dict[str, int]:
-  """Returns the bytes that the arguments take on one device, by part.
-
-  Args:
-    shapes: the result of `arguments`.
-    num_devices: number of devices that share the round.
-    is_sharded: whether the training examples are split over the devices.
-  """
-  import jax
-
+def _argument_bytes(spec, shapes):
+  """Returns the bytes that the arguments take on one device, by part."""
   def size(tree):
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
+  num_devices = spec.shape.num_devices
   shared, clients_J, hparams, table, data = shapes
   return {
       'model and server state': size((shared, hparams)),
       'client state of a round': size(clients_J) // num_devices,
       "the round's table": size(table) // num_devices,
-      'training examples': size(data) // (num_devices if is_sharded else 1)}
+      'training examples': size(data) // (num_devices if spec.shard_size else 1)
+  }
 
 
 def _compile(lowered):
@@ -125,8 +96,6 @@ def _compile(lowered):
   Without autotuning XLA may choose tile sizes that it cannot compile. cuBLAS
   needs none.
   """
-  import jax
-
   try:
     return lowered.compile(), False
   except jax.errors.JaxRuntimeError as error:
@@ -135,22 +104,11 @@ def _compile(lowered):
     return lowered.compile({'xla_gpu_enable_triton_gemm': False}), True
 
 
-def arguments(spec, largest: int) -> tuple:
+def arguments(spec: RoundSpec) -> tuple:
   """Returns the arguments of `Round.lower`: shapes, and a table of one job.
 
   Client state has one entry per job of the round, not one per client.
-
-  Args:
-    spec: the `moon_jax.simulation.round_spec.RoundSpec`.
-    largest: number of examples of the largest client.
   """
-  import jax
-  import jax.numpy as jnp
-  import numpy as np
-
-  from moon_jax.engine import schedule
-  from moon_jax.engine.local import TrainData
-
   shape, program = spec.shape, spec.program
   dataset = spec.federation.data
   struct = jax.ShapeDtypeStruct
@@ -175,9 +133,10 @@ def arguments(spec, largest: int) -> tuple:
       num_examples=np.ones(1, np.int32), num_steps=np.ones(1, np.int64),
       batches=np.zeros((1, shape.batch_size), np.int32),
       is_received=np.ones(1, bool)), shape)
-  if program.freeze_once or program.keep_models or spec.shard_size:
+  planner = Planner(spec.federation, spec)
+  if planner.needs_own_examples:
     table = table._replace(own=schedule.own_examples(
-        [[] for _ in table.jobs.client], largest))
+        [[] for _ in table.jobs.client], planner.max_examples))
   num_examples = (spec.shard_size * shape.num_devices
                   or len(dataset.train_labels))
   data = jax.tree.map(

@@ -42,8 +42,6 @@ class Counts(NamedTuple):
 
 
 class _Instruction(NamedTuple):
-  """One line of a computation."""
-
   op: str
   rest: str  # attributes, after the operands
 

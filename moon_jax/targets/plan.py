@@ -29,15 +29,18 @@ class TargetPlan(NamedTuple):
   """The memory and the kernels of a round on some GPUs."""
 
   target: Target
-  num_lanes: int  # total over all devices
-  num_devices: int
-  cohort_size: int
+  spec: RoundSpec  # of the round
   parts: dict[str, int]  # bytes of one device's memory, by part
-  compiled: Compiled  # the round with `num_lanes` lanes
-  compile_seconds: float  # total over all compilations
+  compiled: Compiled
   counts: kernels.Counts
   fit: fit_lib.Fit
   rows: float  # of a round, on the longest lane
+
+  @property
+  def where(self) -> str:
+    """The lanes and the GPUs, for messages."""
+    shape = self.spec.shape
+    return f'{shape.num_lanes} lane(s) on {shape.num_devices} GPU(s)'
 
   @property
   def need(self) -> int:
@@ -61,39 +64,35 @@ def plan(config: Config, target: Target, num_devices: int = 1,
     num_devices: number of GPUs of one host. Like a run, the plan uses only the
       number of GPUs that divides the lanes evenly.
     dataset: the data set; None loads the configured one.
-    compile_fn: a function of a `RoundSpec`, the number of devices and the
-      number of examples of the largest client; None compiles for `target`.
+    compile_fn: a function of a `RoundSpec`; None compiles for `target`.
 
   Raises:
     UserError: if the configuration is invalid, regardless of the memory.
   """
   federation = build.federation(config, dataset)
-  clients, cohort_size = federation.clients, federation.cohort_size
   num_lanes, num_devices = round_spec.choose_lanes(
       federation, num_devices, is_cpu=False)
   if compile_fn is None:
     mesh = deviceless.mesh(target, num_devices)
-    compile_fn = lambda spec, _, largest: deviceless.compile_round(
-        spec, mesh, largest)
+    compile_fn = lambda spec: deviceless.compile_round(spec, mesh)
   rounds = {}  # by the number of lanes
 
   def need(count):
     spec = round_spec.make(federation, count, num_devices)
-    compiled = compile_fn(spec, num_devices, max(map(len, clients)))
+    compiled = compile_fn(spec)
     rounds[count] = spec, compiled, parts(spec, compiled)
     return sum(rounds[count][-1].values())
 
   fit = fit_lib.most_lanes(
       need, fit_lib.usable(target.memory_bytes), num_lanes,
-      most=max(num_lanes, cohort_size // num_devices * num_devices),
+      most=max(num_lanes,
+               federation.cohort_size // num_devices * num_devices),
       unit=num_devices,
       is_cheap=lambda: all(compiled.seconds < _CHEAP_SECONDS
                            for _, compiled, _ in rounds.values()))
   spec, compiled, sizes = rounds[num_lanes]
   return TargetPlan(
-      target, num_lanes, num_devices, cohort_size, sizes, compiled,
-      sum(compiled.seconds for _, compiled, _ in rounds.values()),
-      kernels.count(compiled.hlo), fit,
+      target, spec, sizes, compiled, kernels.count(compiled.hlo), fit,
       round_spec.mean_rows(spec, _MAX_ROUNDS))
 
 
@@ -127,8 +126,8 @@ def show(config: Config, plan: TargetPlan) -> str:
   return '\n'.join([
       f'{plan.target.name}: --algorithm={config.algorithm} '
       f'--model={config.model}{_arithmetic(config)}',
-      f'{plan.num_lanes} lane(s) on {plan.num_devices} GPU(s); compiled in '
-      f'{plan.compiled.seconds:,.0f} s on this machine',
+      f'{plan.where}; compiled in {plan.compiled.seconds:,.0f} s on this '
+      'machine',
       *_memory(plan), *_kernels(plan)])
 
 
@@ -154,10 +153,9 @@ def memory_error(config: Config, plan: TargetPlan) -> str:
         f'{dtype}or choose a smaller --model or a GPU with more '
         'memory')
   return (
-      f'{plan.num_lanes} lane(s) on {plan.num_devices} GPU(s) (--lanes='
-      f'{config.lanes}) need {plan.need / 1e9:,.1f} GB per GPU, but JAX can '
-      f'use only {usable / 1e9:,.1f} GB of {plan.target.name}. Largest parts, '
-      f'in GB: {largest}. {remedy}')
+      f'{plan.where} (--lanes={config.lanes}) need {plan.need / 1e9:,.1f} GB '
+      f'per GPU, but JAX can use only {usable / 1e9:,.1f} GB of '
+      f'{plan.target.name}. Largest parts, in GB: {largest}. {remedy}')
 
 
 def _memory(plan):
@@ -189,8 +187,9 @@ def _fit(plan):
             'lanes; not verified by compiling).')
   if fit.is_most:
     reason = ('one for each client of a round' if
-              fit.num_lanes >= plan.cohort_size else
-              f'the most that {plan.num_devices} GPUs can share evenly')
+              fit.num_lanes >= plan.spec.federation.cohort_size else
+              f'the most that {plan.spec.shape.num_devices} GPUs can share '
+              'evenly')
     return (f'{fit.num_lanes} lane(s) fit (compiled: {compiled} lane(s)), '
             f'{reason}: more cannot be used.')
   bound = 'At most ' if fit.is_bound else ''

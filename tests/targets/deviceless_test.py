@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from moon_jax.targets import deviceless
+from moon_jax import targets
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not deviceless.is_installed(),
+        not targets.is_installed(),
         reason='the compiler for NVIDIA GPUs (jax[cuda12]) is not installed')]
 
 

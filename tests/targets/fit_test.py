@@ -7,33 +7,40 @@ import pytest
 from moon_jax.targets import fit
 
 
-class Compiler:
-  """Returns a program's memory by its lanes; records each compilation."""
-
-  def __init__(self, need):
-    self._need, self.compiled = need, []
-
-  def __call__(self, num_lanes):
-    self.compiled.append(num_lanes)
-    return self._need(num_lanes)
-
-
 def search(need, limit, now, most, unit=1, is_cheap=True):
-  compiler = Compiler(need)
-  answer = fit.most_lanes(compiler, limit, now, most, unit, lambda: is_cheap)
-  assert list(answer.compiled) == compiler.compiled
-  assert len(set(compiler.compiled)) == len(compiler.compiled)
+  compiled = []
+
+  def compile_fn(num_lanes):
+    compiled.append(num_lanes)
+    return need(num_lanes)
+
+  answer = fit.most_lanes(compile_fn, limit, now, most, unit, lambda: is_cheap)
+  assert list(answer.compiled) == compiled
+  assert len(set(compiled)) == len(compiled)
   return answer
 
 
-def test_the_maximum_that_can_be_used_fits():
-  answer = search(lambda lanes: 10 * lanes, 100, now=10, most=10)
-  assert answer == fit.Fit(10, True, (10,), True)
-
-
-def test_not_even_one_lane_fits():
-  answer = search(lambda lanes: 200, 100, now=1, most=10)
-  assert answer == fit.Fit(0, True, (1,), False, True)
+@pytest.mark.parametrize('need, limit, now, most, is_cheap, expected', [
+    # The configured number is the most that can be used.
+    (lambda lanes: 10 * lanes, 100, 10, 10, True,
+     fit.Fit(10, True, (10,), True)),
+    # Not even one fits.
+    (lambda lanes: 200, 100, 1, 10, True, fit.Fit(0, True, (1,), False, True)),
+    # The linear fit is confirmed where compiling is cheap.
+    (lambda lanes: 10 + 10 * lanes, 100, 16, 16, False,
+     fit.Fit(9, False, (16, 8), False)),
+    (lambda lanes: 10 + 10 * lanes, 100, 16, 16, True,
+     fit.Fit(9, True, (16, 8, 9), False)),
+    # It is a bound if the next number was compiled.
+    (lambda lanes: 10 * lanes, 85, 9, 9, True,
+     fit.Fit(8, True, (9, 4, 8), False, True)),
+    # More lanes fit than are configured.
+    (lambda lanes: 10 * lanes, 105, 3, 64, False,
+     fit.Fit(10, False, (3, 6), False)),
+    (lambda lanes: 10 * lanes, 100, 6, 9, False,
+     fit.Fit(9, True, (6, 9), True))])
+def test_answers(need, limit, now, most, is_cheap, expected):
+  assert search(need, limit, now, most, is_cheap=is_cheap) == expected
 
 
 @pytest.mark.parametrize('need, most', [
@@ -46,26 +53,6 @@ def test_zero_lanes_is_verified_if_memory_is_not_linear(need, most, is_cheap):
   assert (answer.num_lanes == 0) <= (1 in answer.compiled and most == 0)
   if answer.is_compiled:
     assert answer.num_lanes <= most
-
-
-def test_interpolates_if_compiling_is_expensive():
-  need = lambda lanes: 10 + 10 * lanes
-  answer = search(need, 100, now=16, most=16, is_cheap=False)
-  assert answer == fit.Fit(9, False, (16, 8), False)
-  confirmed = search(need, 100, now=16, most=16)
-  assert confirmed == fit.Fit(9, True, (16, 8, 9), False)
-
-
-def test_the_answer_is_a_bound_if_the_next_number_was_compiled():
-  assert search(lambda lanes: 10 * lanes, 85, now=9, most=9) == fit.Fit(
-      8, True, (9, 4, 8), False, True)
-
-
-def test_extrapolates_if_more_lanes_fit():
-  answer = search(lambda lanes: 10 * lanes, 105, now=3, most=64, is_cheap=False)
-  assert answer == fit.Fit(10, False, (3, 6), False)
-  answer = search(lambda lanes: 10 * lanes, 100, now=6, most=9, is_cheap=False)
-  assert answer == fit.Fit(9, True, (6, 9), True)
 
 
 def test_lanes_are_a_multiple_of_the_devices():

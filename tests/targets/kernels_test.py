@@ -22,28 +22,20 @@ def test_kernels_of_a_row():
   assert counts.collectives == {'all-reduce': 1} and not counts.in_loops
 
 
-def test_a_loop_with_unknown_trip_count_counts_once():
-  text = TEXT.replace('"known_trip_count":{"n":"3"}', '')
-  assert kernels.count(text).row['fusions'] == 3 + 2 + 2
+def test_changed_modules():
+  """Unknown trip counts, other loops and operations, and collectives."""
+  def changed(old, new):
+    assert old in TEXT
+    return kernels.count(TEXT.replace(old, new))
 
-
-def test_the_row_loop_launches_the_most_kernels():
-  other = ('%while.8 = (s32[], f32[10]{0}) while(%copy.9), '
-           'condition=%row_condition, body=%inner_body\n  ')
-  text = TEXT.replace('ROOT %while.9', other + 'ROOT %while.9')
-  assert text != TEXT and kernels.count(text) == kernels.count(TEXT)
-
-
-def test_unknown_operations_are_counted_as_other():
-  text = TEXT.replace('f32[10]{0} copy(%small)', 'f32[10]{0} sort(%small)')
-  row = kernels.count(text).row
+  assert changed('"known_trip_count":{"n":"3"}', '').row['fusions'] == 3 + 2 + 2
+  assert kernels.count(TEXT) == changed(
+      'ROOT %while.9', '%while.8 = (s32[], f32[10]{0}) while(%copy.9), '
+      'condition=%row_condition, body=%inner_body\n  ROOT %while.9')
+  row = changed('f32[10]{0} copy(%small)', 'f32[10]{0} sort(%small)').row
   assert (row['copies'], row['other']) == (0, 1)
-
-
-def test_other_collectives_are_counted():
-  text = TEXT.replace('%copy.9 =', '%g = f32[20]{0} all-gather(%x), '
-                      'dimensions={0}\n  %copy.9 =')
-  counts = kernels.count(text)
+  counts = changed('%copy.9 =', '%g = f32[20]{0} all-gather(%x), '
+                   'dimensions={0}\n  %copy.9 =')
   assert counts.collectives == {'all-reduce': 1, 'all-gather': 1}
   assert counts.in_loops == {'all-gather': 1}
 

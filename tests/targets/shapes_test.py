@@ -27,7 +27,7 @@ DATASET = sources.load('breast_cancer', '')
 @pytest.mark.parametrize('changes', [
     {}, {'algorithm': 'scaffold', 'momentum': 0.}, {'algorithm': 'solo'},
     {'client_eval_every': 1}, {'partition': 'feature_noise'},
-    {'shard_data': True, 'local_epochs': 1}, {'algorithm': 'fedprox'},
+    {'shard_data': True, 'local_epochs': 1},
 ])
 def test_arguments_have_the_shapes_of_a_run(changes):
   config = dataclasses.replace(CONFIG, lanes=2, **changes)
@@ -40,22 +40,22 @@ def test_arguments_have_the_shapes_of_a_run(changes):
   round_ = Round(spec.program, program._mesh, program._training.spec)
   expected = round_._on_devices(
       simulation.state, program._hparams_of([0]), table, data)
-  actual = deviceless.arguments(spec, max(map(len, federation.clients)))
+  actual = deviceless.arguments(spec)
   assert jax.tree.structure(actual) == jax.tree.structure(expected)
   for shape, array in zip(*map(jax.tree.leaves, (actual, expected))):
     assert (shape.shape, shape.dtype) == (array.shape, array.dtype)
 
 
 def test_the_compiled_round_is_that_of_a_run():
-  config = dataclasses.replace(CONFIG, lanes=2)
+  config = dataclasses.replace(
+      CONFIG, lanes=2, algorithm='scaffold', momentum=0.)
   federation = build.federation(config, DATASET)
   simulation = Simulation(federation)
   simulation.compile()
   spec = round_spec.make(federation, 2, 2)
-  compiled = deviceless.compile_round(
-      spec, devices.mesh(2), max(map(len, federation.clients)))
+  compiled = deviceless.compile_round(spec, devices.mesh(2))
   assert compiled.temporary_bytes == simulation.temporary_bytes() > 0
-  assert compiled.seconds > 0 and compiled.num_lanes == 2
+  assert compiled.seconds > 0
   memory = simulation._program._round._run.memory_analysis()
   total = sum(compiled.argument_bytes.values())
   assert memory.argument_size_in_bytes == pytest.approx(total, rel=.01)
@@ -90,7 +90,7 @@ def test_client_state_has_the_size_of_the_cohort():
   federation = build.federation(
       config, dataset, [np.arange(2)] * 10**6, [[0, 1]])
   spec = round_spec.make(federation, 2, 1)
-  _, clients_J, _, table, _ = deviceless.arguments(spec, 2)
+  _, clients_J, _, table, _ = deviceless.arguments(spec)
   jobs = schedule.jobs_per_device(2, 1)
   assert all(x.shape[0] == jobs for x in jax.tree.leaves(clients_J))
   assert len(table.jobs.client) == jobs

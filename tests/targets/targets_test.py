@@ -9,6 +9,7 @@ from moon_jax import targets
 from moon_jax.errors import UserError
 
 _ROOT = pathlib.Path(__file__).parents[2]
+L4 = targets.find('l4').text
 
 
 def test_the_gpus_of_the_package():
@@ -28,44 +29,31 @@ def test_descriptions_are_installed():
 
 def test_a_user_defined_file(tmp_path):
   path = tmp_path / 'small.txtpb'
-  path.write_text(targets.find('l4').text.replace('24152899584', '8e9'))
+  path.write_text(L4.replace('24152899584', '8e9'))
   found = targets.find(str(path))
   assert found.memory_bytes == 8_000_000_000
 
 
-def test_an_unknown_name_is_an_error():
-  with pytest.raises(UserError, match='--target=h300 is neither a known GPU '
+@pytest.mark.parametrize('name', ['h300', '/'])
+def test_an_unknown_name_is_an_error(name):
+  with pytest.raises(UserError, match=f'--target={name} is neither a known GPU '
                      'nor a file. Give one of a100, h100, h200'):
-    targets.find('h300')
+    targets.find(name)
 
 
 @pytest.mark.parametrize('content, words', [
-    (b'', 'not a valid GpuTargetConfigProto.*device_memory_size'),
-    (b'hello', 'h200.txtpb'),
-    (b'\xff\xfe\x00', 'cannot be read as text'),
-    (b'x' * (2**20 + 1), 'at most 1,048,576 bytes, --target=.*1,048,577'),
-])
+    ('', 'not a valid GpuTargetConfigProto.*device_memory_size.*h200.txtpb'),
+    ('\udcff\udcfe', 'cannot be read as text'),
+    ('x' * (2**20 + 1), 'at most 1,048,576 bytes, --target=.*1,048,577'),
+    (L4.replace('threads_per_warp: 32', ''), 'positive: threads_per_warp'),
+    (L4.replace('core_count: 58', 'core_count: 0'), 'positive: core_count. C'),
+    (L4.replace('clock_rate_ghz: 2.04', 'clock_rate_ghz: 1e999'),
+     'positive: clock_rate_ghz'),
+    (L4.replace('core_count: 58', '# core_count: 58'),
+     'positive: core_count. Copy')])
 def test_invalid_files_are_errors(tmp_path, content, words):
   path = tmp_path / 'gpu.txtpb'
-  path.write_bytes(content)
+  path.write_bytes(content.encode('utf-8', 'surrogateescape'))
   with pytest.raises(UserError, match=words) as error:
     targets.find(str(path))
   assert f'--target={path}' in str(error.value)
-  with pytest.raises(UserError, match='nor a file'):
-    targets.find(str(tmp_path))
-
-
-@pytest.mark.parametrize('old, new, words', [
-    ('threads_per_warp: 32', '', 'positive: threads_per_warp. Copy'),
-    ('core_count: 58', 'core_count: 0', 'positive: core_count. Copy'),
-    ('clock_rate_ghz: 2.04', 'clock_rate_ghz: 1e999',
-     'positive: clock_rate_ghz'),
-    ('core_count: 58', '# core_count: 58', 'positive: core_count. Copy'),
-])
-def test_missing_fields_are_errors(tmp_path, old, new, words):
-  text = targets.find('l4').text
-  assert old in text
-  path = tmp_path / 'gpu.txtpb'
-  path.write_text(text.replace(old, new))
-  with pytest.raises(UserError, match=words):
-    targets.find(str(path))
