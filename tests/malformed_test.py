@@ -118,28 +118,15 @@ def test_servers_fork_soundly_and_payloads_work(quick, whole, tmp_path,
 # Flags.
 
 BAD_VALUES = {
-    int: ('few', '-2', '1e400', '9' * 400),
-    float: ('few', '-3', 'nan', '1e400'),
-    bool: ('perhaps', '2'),
+    int: ('-2', '9' * 400),
+    float: ('-3', 'nan', '1e400'),
+    bool: ('perhaps',),
     str: ('\u00df\u2603', 'no\nsuch\n\nthing\x1b[2J'),
 }
-MORE_BAD_VALUES = {
-    int: ('', '1.5', 'nan', 'inf', '\u00bd', '1e3', '-' + '9' * 5000, '1 2'),
-    float: ('', 'inf', '-inf', '1e-400x', '\u00bd', '-0.5', '1e300', '-nan'),
-    bool: ('', 'nan', '-1', '\u00df'),
-    str: ('', 'x' * 5000, '0', 'None', '\ud800'),
-}
 FREE = ('data_dir', 'algorithm_args', 'workdir', 'cohorts_file')
-
-
-def flag_cases(values):
-  return [(f'--{field.name}={value}', field.name)
-          for field in FIELDS if field.name not in FREE
-          for value in values[field.type]]
-
-
-FLAGS = flag_cases(BAD_VALUES)
-MORE_FLAGS = flag_cases(MORE_BAD_VALUES)
+FLAGS = [(f'--{field.name}={value}', field.name)
+         for field in FIELDS if field.name not in FREE
+         for value in BAD_VALUES[field.type]]
 
 
 @pytest.mark.parametrize('flag, name', FLAGS)
@@ -147,14 +134,14 @@ def test_bad_value_of_a_flag(flag, name, quick, tmp_path):
   refuse(quick, tmp_path, [flag], [f'--{name}'])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('flag, name', MORE_FLAGS)
-def test_another_bad_value_of_a_flag(flag, name, quick, tmp_path):
-  refuse(quick, tmp_path, [flag], [f'--{name}'])
-
-
 LONG = 'x' * 300
 TOGETHER = [
+    # Of no value of their type.
+    *[([f'--{name}={value}'], [f'--{name}']) for name, value in (
+        ('num_clients', 'few'), ('num_clients', '1.5'), ('num_clients', ''),
+        ('num_clients', '\u00bd'), ('seed', '1e400'), ('mu', 'few'),
+        ('mu', ''), ('mu', '1e-400x'), ('augment', '2'), ('augment', ''),
+        ('model', ''), ('model', 'x' * 5000), ('model', '\ud800'))],
     # Unknown, or not whole.
     (['--num_client=3'], ['num_client']),
     (['--nonum_clients'], ['nonum_clients']),
@@ -229,15 +216,6 @@ TOGETHER = [
 @pytest.mark.parametrize('flags, words', TOGETHER)
 def test_flags_that_do_not_go(flags, words, quick, tmp_path):
   refuse(quick, tmp_path, flags, words)
-
-
-def nested_flag_files(here):
-  """Twelve files, each of which names the next one ten times."""
-  for i in range(12):
-    text = f'--flagfile={here}.{i + 1}\n' * 10
-    pathlib.Path(f'{here}.{i}').write_text(text)
-  pathlib.Path(f'{here}.12').write_text('--num_clients=3\n')
-  here.write_text(f'--flagfile={here}.0\n')
 
 
 def long_chain(here):
@@ -385,29 +363,11 @@ NPZ = [
     ({'data.npz': lying((40, 3), [('a', '<f8')])}, ['--data_dir=data.npz']),
     ({'data.npz': npz(**DATA | {'x_train': np.full((40, 3), np.nan)})},
      ['--data_dir=data.npz', 'x_train', 'NaN']),
-    ({'data.npz': npz(**DATA | {'x_train': np.full((40, 3), 1e300)})},
-     ['--data_dir=data.npz', 'x_train']),
-    ({'data.npz': npz(**DATA | {'x_train': np.zeros((40, 3), '<U3')})},
-     ['--data_dir=data.npz', 'x_train']),
     ({'data.npz': npz(**DATA | {'x_train': np.zeros((40, 3), 'M8[s]')})},
      ['--data_dir=data.npz', 'x_train']),
-    ({'data.npz': npz(**DATA | {'x_train': np.zeros((40, 3), complex)})},
-     ['--data_dir=data.npz', 'x_train']),
-    ({'data.npz': npz(**DATA | {'y_train': np.arange(40) - 1})},
-     ['--data_dir=data.npz', 'y_train']),
-    ({'data.npz': npz(**DATA | {'y_train': np.full(40, 2**62)})},
-     ['--data_dir=data.npz', 'y_train']),
     ({'data.npz': npz(**DATA | {'y_train': np.full(40, 2**64 - 1, 'u8')})},
      ['--data_dir=data.npz', 'y_train']),
-    ({'data.npz': npz(**DATA | {'y_train': np.full(40, np.nan)})},
-     ['--data_dir=data.npz', 'y_train']),
-    ({'data.npz': npz(**DATA | {'y_test': np.arange(10)})},
-     ['--data_dir=data.npz', 'y_test']),
-    ({'data.npz': npz(**DATA | {'y_test': np.arange(9) % 2})},
-     ['--data_dir=data.npz', 'y_test']),
     ({'data.npz': npz(**DATA | {'\u2603\nx': 1})}, ['--data_dir=data.npz']),
-    ({'data.npz': npz(**DATA | {'std': np.zeros(3)})},
-     ['--data_dir=data.npz', 'std']),
     ({'data.npz': bomb()}, ['--data_dir=data.npz', 'allocate']),
 ]
 
@@ -418,27 +378,16 @@ def test_bad_npz_file(files, words, quick, tmp_path):
   refuse(quick, tmp_path, END_NPZ, words)
 
 
-def flip_npz(server, here, places):
-  """Flips one byte after another; returns how many flips were reported."""
-  num_reported = 0
-  for place in places:
-    damaged = bytearray(WHOLE_NPZ)
-    damaged[place] ^= 0x55
-    (here / 'data.npz').write_bytes(damaged)
-    num_reported += '--data_dir=data.npz' in refuse(server, here, END_NPZ).err
-  return num_reported
-
-
 def test_flipped_bytes_of_npz_files(whole, tmp_path):
   """Flips that change no data, such as in a time, are not reported."""
-  places = np.random.RandomState(0).randint(0, len(WHOLE_NPZ), 15)
-  assert flip_npz(whole, tmp_path, places) > 5
-
-
-@pytest.mark.slow
-def test_any_flipped_byte_of_npz_files(whole, tmp_path):
-  places = range(0, len(WHOLE_NPZ), 11)
-  assert flip_npz(whole, tmp_path, places) > len(places) / 2
+  num_reported = 0
+  for place in np.random.RandomState(0).randint(0, len(WHOLE_NPZ), 15):
+    damaged = bytearray(WHOLE_NPZ)
+    damaged[place] ^= 0x55
+    (tmp_path / 'data.npz').write_bytes(damaged)
+    done = refuse(whole, tmp_path, END_NPZ)
+    num_reported += '--data_dir=data.npz' in done.err
+  assert num_reported > 5
 
 
 # Published data sets.
@@ -497,13 +446,10 @@ PUBLISHED = [
     ('shakespeare', {}, '--data_dir='),
     *[('shakespeare', {'train/a.json': text, 'test/a.json': json.dumps(LEAF)},
        'train/a.json') for text in (
-           '', '[]', '{}', '{"user_data": 5}', '[' * 9**5, b'\xff',
-           '{"user_data": {}}', leaf(a=5), leaf(a={'x': ['ab'], 'y': []}),
+           '', '{"user_data": 5}', '[' * 9**5, b'\xff', leaf(a=5),
            leaf(a={'x': ['ab'], 'y': [5]}), leaf(a={'x': 7, 'y': 7}),
-           leaf(a={'x': ['\u2603b'], 'y': ['c']}),
-           leaf(a={'x': [''], 'y': ['']}),
-           leaf(a={'x': ['ab', 'abc'], 'y': ['c', 'd']}),
-           leaf(a={'x': [None], 'y': [None]}), pickle.dumps(Payload()))],
+           leaf(a={'x': [''], 'y': ['']}), leaf(a={'x': [None], 'y': [None]}),
+           pickle.dumps(Payload()))],
     ('shakespeare', {'train/a.json': lambda path: path.mkdir(),
                      'test/a.json': json.dumps(LEAF)}, 'train/a.json'),
 ]
@@ -521,9 +467,7 @@ def test_bad_files_of_a_published_data_set(dataset, files, word, quick,
 # Lists of cohorts.
 
 COHORTS = [
-    b'', b'\n\n# 0 1\n', b'0 1\n', b'0 1\n0 9\n', b'0 1\n0 0\n', b'0 1\n-1\n',
-    b'0 1\n1.5\n', b'0 1\nnan\n', b'0 1\n' + b'9' * 5000 + b'\n',
-    b'0 1\n\xff\n', bytes(range(256)), '0 1\n\u0663\n'.encode(), b'[0, 1]\n',
+    b'', b'0 1\n0 0\n', b'0 1\nnan\n', b'0 1\n\xff\n', bytes(range(256)),
     b'{}', pickle.dumps(Payload()), b'0 1\n\x00\n', b'x' * 10**6,
     lambda path: path.mkdir(), lambda path: path.symlink_to(path),
     lambda path: path.symlink_to('/proc/self/mem'),
@@ -662,18 +606,17 @@ def damage(path, how):
 DEEP = '[' * 9**5
 WORKDIRS = [
     *[('config.json', how) for how in (
-        'directory', 'pickle', 'half', 'empty', 'link', '[]', '{}', 'null',
-        '3', DEEP, '{"a":' * 9**5, 'NaN', b'\xff\xfe', b'\0' * 99, 3, 35, 60,
-        97, {'mu': 'x'}, {'num_rounds': None}, {'num_rounds': 'x'},
-        {'num_rounds': 10**30}, {'num_clients': []}, {'seed': 1e999},
-        '9' * 5000)],
+        'directory', 'pickle', 'half', 'empty', 'link', '[]', '{}', DEEP,
+        'NaN', b'\xff\xfe', 35, {'mu': 'x'}, {'num_rounds': None},
+        {'num_rounds': 'x'}, {'num_rounds': 10**30}, {'num_clients': []},
+        {'seed': 1e999}, '9' * 5000)],
     *[('metrics.jsonl', how) for how in (
-        'directory', 'pickle', '[]\n', '{}\n', 'null\n', DEEP + '\n',
+        'directory', 'pickle', '[]\n', '{}\n', DEEP + '\n',
         b'\xff\n', '{"round": 1}\n{"round": "x"}\n', '{"round": []}\n3\n',
         3, 50, 90)],
     *[('summary.json', how) for how in (
-        'directory', 'pickle', 'half', 'empty', 'link', '[]', 'null', '"x"',
-        DEEP, b'\xff', 3, 50, 97)],
+        'directory', 'pickle', 'half', 'empty', 'link', '[]', DEEP, b'\xff',
+        50)],
 ]
 
 
@@ -742,72 +685,38 @@ def test_work_directory_that_looks_whole(flags, damages, whole, run_dir):
   refuse(whole, run_dir.parent, flags, ['--workdir=run'])
 
 
-@pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason='absl reads flag files as often as they '
-                   'are named')
-def test_flag_files_that_multiply(quick, tmp_path):
-  write(tmp_path, {'bad.flags': nested_flag_files})
-  refuse(quick, tmp_path, ['--flagfile=bad.flags', '--num_clients=0'])
-
-
-# Checkpoints. All of a run are damaged alike, since of several one that is
-# whole may be taken. The summary is gone, so that they are needed.
-
-
-def damage_checkpoints(run_dir, which, how):
-  """Does one thing to each checkpoint.
-
-  Args:
-    run_dir: the work directory.
-    which: of the files of a checkpoint: 'largest', or all of a name.
-    how: see `damage`.
-  """
-  damage(run_dir / 'summary.json', 'gone')
-  found = list((run_dir / 'checkpoints').iterdir())
-  assert len(found) == 2
-  for checkpoint in found:
-    if which == 'largest':
-      files = [path for path in checkpoint.rglob('*') if path.is_file()]
-      paths = [max(files, key=lambda path: path.stat().st_size)]
-    else:
-      paths = list(checkpoint.rglob(which))
-    assert paths
-    for path in paths:
-      damage(path, how)
+# Checkpoints.
 
 
 CHECKPOINTS = [
     ('largest', 'half'), ('largest', 'pickle'), ('_METADATA', 'pickle'),
     ('state', 'gone'), ('manifest.ocdbt', 30), ('largest', 20),
+    *[slow('largest', how) for how in (
+        'gone', 'empty', 'directory', 'link', 0, 40, 60, 80)],
+    *[slow('_METADATA', how) for how in (
+        DEEP, 'gone', 'half', 'empty', 'directory', '[]', b'\xff', 'link')],
+    *[slow('state', how) for how in ('directory', 'pickle', 'link')],
+    *[slow('manifest.ocdbt', how) for how in (
+        'gone', 'half', 'empty', 'pickle', 'directory', 90)],
+    slow('d', 'gone'), slow('d', 'pickle'),
 ]
-MORE_CHECKPOINTS = [
-    ('largest', 'gone'), ('largest', 'empty'), ('largest', 'directory'),
-    ('largest', 'link'), ('largest', 0), ('_METADATA', DEEP),
-    ('_METADATA', 'gone'), ('_METADATA', 'half'), ('_METADATA', 'empty'),
-    ('_METADATA', 'directory'), ('_METADATA', '[]'), ('_METADATA', b'\xff'),
-    ('_METADATA', 'link'), ('state', 'directory'), ('state', 'pickle'),
-    ('state', 'link'), ('manifest.ocdbt', 'gone'), ('manifest.ocdbt', 'half'),
-    ('manifest.ocdbt', 'empty'), ('manifest.ocdbt', 'pickle'),
-    ('manifest.ocdbt', 'directory'), ('manifest.ocdbt', 90),
-    ('d', 'gone'), ('d', 'pickle'),
-]
-MORE_CHECKPOINTS += [('largest', how) for how in (40, 60, 80)]
-
-
-def refuse_checkpoints(server, run_dir, which, how):
-  damage_checkpoints(run_dir, which, how)
-  refuse(server, run_dir.parent, AGAIN, ['--workdir', 'checkpoint'])
 
 
 @pytest.mark.parametrize('which, how', CHECKPOINTS)
 def test_damaged_checkpoints(which, how, whole, run_dir):
-  refuse_checkpoints(whole, run_dir, which, how)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('which, how', MORE_CHECKPOINTS)
-def test_otherwise_damaged_checkpoints(which, how, whole, run_dir):
-  refuse_checkpoints(whole, run_dir, which, how)
+  """All of them, since of several one that is whole may be taken."""
+  damage(run_dir / 'summary.json', 'gone')  # so that they are needed
+  found = list((run_dir / 'checkpoints').iterdir())
+  assert len(found) == 2
+  for checkpoint in found:
+    paths = list(checkpoint.rglob(which))
+    if which == 'largest':
+      files = [path for path in checkpoint.rglob('*') if path.is_file()]
+      paths = [max(files, key=lambda path: path.stat().st_size)]
+    assert paths
+    for path in paths:
+      damage(path, how)
+  refuse(whole, run_dir.parent, AGAIN, ['--workdir', 'checkpoint'])
 
 
 # A run that cannot resume ends with status 1, and its files stay.
@@ -856,21 +765,12 @@ SETTINGS = {'deadline': None, 'database': None, 'derandomize': True,
 END = '--cohorts_file=/no/such'  # ends what is fine
 
 
-def try_value(server, here, field, value):
-  end = [] if field.name == 'cohorts_file' else [END]  # data are missing, too
-  done = refuse(server, here, [f'--{field.name}={value}', *end], ['--'])
-  assert done.status == 2
-
-
-def try_flag_file(server, here, content):
-  (here / 'drawn.flags').write_bytes(content)
-  assert refuse(server, here, ['--flagfile=drawn.flags', END]).status == 2
-
-
 @settings(max_examples=40, **SETTINGS)
 @given(st.sampled_from(FIELDS), VALUES)
 def test_any_value_of_any_flag(quick, tmp_path, field, value):
-  try_value(quick, tmp_path, field, value)
+  end = [] if field.name == 'cohorts_file' else [END]  # data are missing, too
+  done = refuse(quick, tmp_path, [f'--{field.name}={value}', *end], ['--'])
+  assert done.status == 2
 
 
 @settings(max_examples=20, **SETTINGS)
@@ -880,27 +780,14 @@ def test_any_value_of_any_flag(quick, tmp_path, field, value):
         lambda drawn: '\n'.join(
             f'--{field.name}={value}' for field, value in drawn).encode())))
 def test_any_flag_file(quick, tmp_path, content):
-  try_flag_file(quick, tmp_path, content)
+  (tmp_path / 'drawn.flags').write_bytes(content)
+  assert refuse(quick, tmp_path, ['--flagfile=drawn.flags', END]).status == 2
 
 
 @settings(max_examples=20, **SETTINGS)
 @given(st.lists(st.text(max_size=9), max_size=4))
 def test_any_arguments(quick, tmp_path, args):
   assert refuse(quick, tmp_path, [END, *args]).status == 2
-
-
-@pytest.mark.slow
-@settings(max_examples=1000, **SETTINGS)
-@given(st.sampled_from(FIELDS), VALUES)
-def test_any_value_of_any_flag_at_length(quick, tmp_path, field, value):
-  try_value(quick, tmp_path, field, value)
-
-
-@pytest.mark.slow
-@settings(max_examples=300, **SETTINGS)
-@given(st.binary(max_size=999))
-def test_any_flag_file_at_length(quick, tmp_path, content):
-  try_flag_file(quick, tmp_path, content)
 
 
 # The forked commands are the command.
@@ -926,9 +813,3 @@ def test_real_command_says_the_same(flags, whole, tmp_path):
   assert (real.returncode, real.stdout, real.stderr) == (
       forked.status, forked.out, forked.err)
   assert contents(tmp_path) == before
-
-
-def test_there_are_many():
-  lists = (FLAGS, TOGETHER, FLAG_FILES, NPZ, PUBLISHED, COHORTS, OWN, OWN_ARGS,
-           WORKDIRS, OTHER_WORKDIRS, CHECKPOINTS)
-  assert sum(map(len, lists)) >= 400

@@ -10,20 +10,17 @@ from moon_jax import models
 from moon_jax.errors import UserError
 
 
-def init(model, shape=(2, 32, 32, 3)):
-  images = jax.random.normal(jax.random.key(1), shape)
-  return model.init(jax.random.key(0), images), images
-
-
 @pytest.mark.parametrize('projection_dim, z_dim, num_parameters', [
     (256, 256, 92_626),  # the published network
     (None, 84, 92_626 - (84 * 84 + 84) - (84 * 256 + 256) - 172 * 10),
 ])
 def test_simple_cnn(projection_dim, z_dim, num_parameters):
   model = models.make('simple_cnn', 10, projection_dim)
-  variables, images = init(model)
+  images = jnp.zeros((2, 32, 32, 3))
+  variables = jax.eval_shape(model.init, jax.random.key(0), images)
   assert sum(x.size for x in jax.tree.leaves(variables)) == num_parameters
-  outputs, after = model.apply(variables, images, jnp.ones(2), train=True)
+  outputs, after = jax.eval_shape(lambda variables: model.apply(
+      variables, images, jnp.ones(2), train=True), variables)
   assert outputs.features.shape == (2, 84)
   assert outputs.projection.shape == (2, z_dim)
   assert outputs.logits.shape == (2, 10)
@@ -46,14 +43,14 @@ def test_bfloat16_is_near_float32_and_returns_float32(
     name, inputs, tolerance):
   def outputs_and_grads(dtype):
     model = models.make(name, 10, 256, dtype, num_tokens=30)
-    variables = model.init(jax.random.key(1), inputs)
+    variables = jax.jit(model.init)(jax.random.key(1), inputs)
 
     def loss_fn(params):
       outputs, _ = model.apply(
           {**variables, 'params': params}, inputs, jnp.ones(8), train=True)
       ce_B = losses.cross_entropy_B(outputs.logits, jnp.arange(8))
       return ce_B.mean(), outputs
-    return jax.grad(loss_fn, has_aux=True)(variables['params'])[::-1]
+    return jax.jit(jax.grad(loss_fn, has_aux=True))(variables['params'])[::-1]
 
   fine, coarse = map(outputs_and_grads, ('float32', 'bfloat16'))
   assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(coarse))
@@ -62,9 +59,17 @@ def test_bfloat16_is_near_float32_and_returns_float32(
     assert 0 < error < tolerance
 
 
-def test_too_small_images_raise():
-  with pytest.raises(UserError, match='--model=simple_cnn.*16x16.*8x8'):
-    init(models.make('simple_cnn', 10, 256), (1, 8, 8, 1))
+@pytest.mark.parametrize('name, inputs, words', [
+    ('simple_cnn', jnp.zeros((1, 8, 8, 1)), 'images of at least 16x16.*8x8'),
+    ('char_lstm', jnp.zeros((1, 8, 8, 3)), 'takes tokens.*float32'),
+    ('char_lstm', jnp.zeros((2, 5)), 'takes tokens.*float32'),
+    ('mlp', jnp.zeros((2, 5), jnp.int32), 'takes .*int32.*char_lstm'),
+    ('simple_cnn', jnp.zeros((2, 5), jnp.int32), 'takes .*int32.*char_lstm'),
+    ('resnet18', jnp.zeros((2, 5), jnp.int32), 'takes .*int32.*char_lstm')])
+def test_other_inputs_raise(name, inputs, words):
+  model = models.make(name, 7, 16, num_tokens=30)
+  with pytest.raises(UserError, match=f'--model={name} .*{words}'):
+    model.init(jax.random.key(0), inputs)
 
 
 def test_unknown_name_raises():
