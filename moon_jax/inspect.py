@@ -220,15 +220,12 @@ def _clients(run):
     lines.append(f'sampled: {np.count_nonzero(times):,} of {len(times):,} '
                  f'clients so far, each {times.min()} to {times.max()} times')
   found = next((line for line in reversed(run.lines)
-                if isinstance(line.get('clients'), dict)
-                and line['clients'].get('client')), None)
+                if line.get('clients', {}).get('client')), None)
   if found is None:
     if run.lines and not run.config['client_eval_every']:
       lines.append('columns of clients are recorded with --client_eval_every')
     return lines
-  table = {name: values for name, values in found['clients'].items()
-           if isinstance(values, list)
-           and len(values) == len(found['clients']['client'])}
+  table = dict(found['clients'])
   if all(table.get('received', ())):
     table.pop('received', None)
   count = len(table['client'])

@@ -47,17 +47,11 @@ _IGNORED = {*SEEDS, *FREE_FIELDS, 'eval_every', 'eval_on', 'client_eval_every',
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-  """Runs that differ only in their seeds.
+  """Runs that differ only in their seeds."""
 
-  Attributes:
-    settings: those in which arms differ, as text.
-    runs: the runs that count, one for each seed. Never runs that diverged.
-    others: runs that do not count: diverged, unfinished or repeated.
-  """
-
-  settings: dict[str, str]
-  runs: dict[Seeds, Run]
-  others: list[Run]
+  settings: dict[str, str]  # those in which arms differ, as text
+  runs: dict[Seeds, Run]  # that count, one for each seed; never diverged
+  others: list[Run]  # that do not count: diverged, unfinished or repeated
 
   @property
   def label(self) -> str:
@@ -99,23 +93,14 @@ def _scale(measure):
 
 @dataclasses.dataclass(frozen=True)
 class TableArm(Arm):
-  """One row of a table.
+  """One row of a table."""
 
-  Attributes:
-    config: of the first run.
-    seeds: of all runs, ended or not.
-    published: the values published for these settings.
-    block: of the first run, with its axes and its baseline.
-    named: the settings in its label.
-    is_best: whether it was chosen among settings; see `chosen`.
-  """
-
-  config: Config
-  seeds: tuple[Seeds, ...]
-  published: tuple[Published, ...]
-  block: Block
-  named: tuple[str, ...] = ()
-  is_best: bool = False
+  config: Config  # of the first run
+  seeds: tuple[Seeds, ...]  # of all runs, ended or not
+  published: tuple[Published, ...]  # for these settings
+  block: Block  # of the first run, with its axes and its baseline
+  named: tuple[str, ...] = ()  # settings in its label
+  is_best: bool = False  # whether it was chosen among settings; see `chosen`
 
   @property
   def label(self) -> str:

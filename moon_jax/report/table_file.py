@@ -32,75 +32,44 @@ _PUBLISHED_KEYS = dict.fromkeys((*_MEASURES, 'std'), numbers.Real) | {
 
 
 class Published(NamedTuple):
-  """A published value and the settings of its runs.
+  """A published value and the settings of its runs."""
 
-  Attributes:
-    settings: the settings that select its runs, by name.
-    measure: "accuracy" in percent, "rounds" to the baseline's accuracy, or
-      "seconds" per round.
-    value: the value; a mean if there were several runs.
-    std: standard deviation over the runs, or None.
-    n: number of runs, or None.
-    source: where it was published.
-    note: a sentence, or ''.
-  """
-
-  settings: dict[str, Any]
-  measure: str
-  value: float
-  std: float | None
-  n: int | None
-  source: str
-  note: str
+  settings: dict[str, Any]  # that select its runs, by name
+  measure: str  # "accuracy" in percent, "rounds" to the baseline's accuracy,
+  #               or "seconds" per round
+  value: float  # a mean if there were several runs
+  std: float | None  # standard deviation over the runs
+  n: int | None  # number of runs
+  note: str  # a sentence, or ''
 
 
 class Block(NamedTuple):
-  """The runs of one block at the budget of the table.
-
-  Attributes:
-    sweep: the runs.
-    baseline: settings of the baseline of these runs.
-    replaced: settings that have another value at the full budget, with that
-      value, a tuple for several; None if the block does not name the setting.
-  """
+  """The runs of one block at the budget of the table."""
 
   sweep: Sweep
-  baseline: dict[str, Any]
+  baseline: dict[str, Any]  # settings of the baseline of these runs
+  # Settings that the budget replaces, with their value at the full budget; a
+  # tuple for several.
   replaced: dict[str, Any]
 
 
 class Table(NamedTuple):
-  """A published table at one budget.
+  """A published table at one budget."""
 
-  Attributes:
-    name: the name of the file without its ending.
-    budget: one of `BUDGETS`.
-    changed: a hash of the settings that the command line replaces, or ''.
-    blocks: the runs.
-    published: the published values.
-    title, description, source: texts.
-    headline: one of `HEADLINES`, which decides the first section.
-    pages: sections in addition to those of runs, of `PAGES`.
-    panels: settings with one panel per value in figures.
-    best_of: settings whose best value each row has.
-    notes: facts for the reader, and the lists of the files that `quotes` names.
-    loss_divisor: factor by which a reproduction divided its loss; 0 for none.
-  """
-
-  name: str
-  budget: str
-  changed: str
+  name: str  # of the file, without its ending
+  budget: str  # one of `BUDGETS`
+  changed: str  # hash of the settings that the command line replaces, or ''
   blocks: tuple[Block, ...]
   published: tuple[Published, ...]
   title: str = ''
   description: str = ''
   source: str = ''
-  headline: str = 'accuracy'
-  pages: tuple[str, ...] = ()
-  panels: tuple[str, ...] = ()
-  best_of: tuple[str, ...] = ()
-  notes: tuple[str, ...] = ()
-  loss_divisor: int = 0
+  headline: str = 'accuracy'  # one of `HEADLINES`, decides the first section
+  pages: tuple[str, ...] = ()  # further sections, of `PAGES`
+  panels: tuple[str, ...] = ()  # settings with one panel per value in figures
+  best_of: tuple[str, ...] = ()  # settings whose best value each row has
+  notes: tuple[str, ...] = ()  # facts, also those of the files of `quotes`
+  loss_divisor: int = 0  # by which a reproduction divided its loss; 0 for none
 
   @property
   def sweep(self) -> Sweep:
@@ -141,7 +110,8 @@ def read(path: str, budget: str = 'full',
       Block(sweep, toml_file.settings(
           own.get('baseline', report.get('baseline', {})),
           f'{where if "baseline" in own else path}, baseline'),
-            {name: block.get(name, file.base.get(name)) for name in changes})
+            {name: block.get(name, file.base.get(name, getattr(Config, name)))
+             for name in changes})
       for sweep, own, where, block, changes in zip(
           sweeps, file.block_reports, wheres, file.blocks, new)]
   changed = {name: value for name, value in sorted(replacing.items())
@@ -150,14 +120,14 @@ def read(path: str, budget: str = 'full',
   if headline not in HEADLINES:
     raise UserError(f'{path}: headline must be {" or ".join(HEADLINES)}, got '
                     f'{headline!r}')
-  source = report.get('source', '')
   table = Table(
       file.name, budget,
       hashlib.sha256(repr(changed).encode()).hexdigest()[:8] * bool(changed),
       tuple(blocks), tuple(
-          _published(entry, f'{path}, block {i} of [[published]]', source)
+          _published(entry, f'{path}, block {i} of [[published]]')
           for i, entry in enumerate(report.get('published', []), 1)),
-      file.title or file.name, file.description.strip(), source, headline,
+      file.title or file.name, file.description.strip(),
+      report.get('source', ''), headline,
       _words(report, 'pages', PAGES, path),
       _words(report, 'panels', values.TYPES, path),
       _words(report, 'best_of', values.TYPES, path),
@@ -188,12 +158,8 @@ def is_for(published: Published, config: Config, block: Block) -> bool:
   for name, value in published.settings.items():
     ours = getattr(config, name)
     if name in block.replaced and name not in block.sweep.axes:
-      full = block.replaced[name]
-      if full is None:
-        full = getattr(Config, name)
-      if value != full and not (isinstance(full, tuple) and value in full):
-        return False
-    elif value != ours:
+      ours = block.replaced[name]
+    if value not in (ours if isinstance(ours, tuple) else (ours,)):
       return False
   return True
 
@@ -239,14 +205,8 @@ def _words(report, name, known, path) -> tuple[str, ...]:
   return tuple(found)
 
 
-def _published(entry: Any, where: str, source: str) -> Published:
-  """Returns the value of a block [[published]].
-
-  Args:
-    entry: the block.
-    where: the beginning of error messages.
-    source: where it was published, if the block does not say.
-  """
+def _published(entry: Any, where: str) -> Published:
+  """Returns the value of a block [[published]]."""
   if not isinstance(entry, dict):
     raise UserError(f'{where} must be a table, got {entry!r}')
   toml_file.check_types(entry, _PUBLISHED_KEYS, where)
@@ -258,5 +218,4 @@ def _published(entry: Any, where: str, source: str) -> Published:
       {name: value for name, value in entry.items()
        if name not in _PUBLISHED_KEYS}, where)
   return Published(settings, measures[0], float(entry[measures[0]]),
-                   entry.get('std'), entry.get('n'),
-                   entry.get('source', source), entry.get('note', ''))
+                   entry.get('std'), entry.get('n'), entry.get('note', ''))

@@ -60,6 +60,7 @@ _ACCURACIES = {
 _LOSSES = {'train_loss': 'local objective', 'cross_entropy': 'cross-entropy',
            'contrastive_loss': 'contrastive', 'proximal_term': 'proximal term',
            'test_loss': 'test', 'validation_loss': 'validation'}
+_DRIFT = {'drift': 'mean drift', 'update_cosine': 'cosine of updates'}
 _OF_CLIENTS = ('local_own_accuracy', 'local_test_accuracy',
                'global_own_accuracy', 'local_heldout_accuracy',
                'global_heldout_accuracy')
@@ -327,14 +328,7 @@ def _drift(axes, run):
   if dots:
     axes.plot(*np.array(dots).T, '.', color='gray', alpha=.4, markersize=4,
               label='drift of a client')
-  if series := run.series('drift'):
-    axes.plot(*np.array(series).T, label='mean drift')
-  if series := run.series('update_cosine'):
-    other = axes.twinx()
-    color = 'tab:orange'
-    other.plot(*np.array(series).T, color=color, alpha=.8)
-    axes.plot([], [], color=color, label='cosine of updates (right)')
-    other.tick_params(axis='y', colors=color)
+  _curves(axes, run, _DRIFT)
 
 
 def _clients(axes, run):

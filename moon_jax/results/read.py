@@ -10,7 +10,6 @@ import fcntl
 import glob
 import math
 import numbers
-import os
 import pathlib
 import statistics
 import time
@@ -38,23 +37,13 @@ class State(NamedTuple):
 
 
 class Run(NamedTuple):
-  """A work directory.
-
-  Attributes:
-    path: the directory.
-    config: all fields of `Config`; those that an earlier version lacked have
-      their defaults.
-    inputs: hashes of files, by flag.
-    lines: of metrics.jsonl.
-    summary: of a finished run, else {}.
-    state: what it does now.
-  """
+  """A work directory."""
 
   path: pathlib.Path
-  config: dict[str, Any]
-  inputs: dict[str, str]
-  lines: list[dict[str, Any]]
-  summary: dict[str, Any]
+  config: dict[str, Any]  # has all fields of `Config`, by default their default
+  inputs: dict[str, str]  # hashes of files, by flag
+  lines: list[dict[str, Any]]  # of metrics.jsonl
+  summary: dict[str, Any]  # of a finished run, else {}
   state: State
 
   @property
@@ -81,8 +70,7 @@ class Run(NamedTuple):
   @property
   def settings(self) -> Config:
     """The configuration, without fields of other versions."""
-    return Config(**{name: value for name, value in self.config.items()
-                     if name in Config.__dataclass_fields__})
+    return _known(self.config)
 
   def series(self, name: str) -> list[tuple[int, float]]:
     """Returns the rounds that have a metric, and its values."""
@@ -117,16 +105,14 @@ class Run(NamedTuple):
         found['examples_per_second'] = statistics.median(speeds)
     return found
 
-  def rounds_to(self, target: float, window: int = 1,
-                name: str = 'test_accuracy') -> int | None:
-    """Returns the first round whose metric reaches a target, if any.
+  def rounds_to(self, target: float, window: int = 1) -> int | None:
+    """Returns the first round whose test accuracy reaches a target, if any.
 
     Args:
-      target: in the unit of the metric.
+      target: a fraction.
       window: see `stats.first_reached`.
-      name: the metric.
     """
-    series = self.series(name)
+    series = self.series('test_accuracy')
     position = stats.first_reached([value for _, value in series], target,
                                    window)
     return None if position is None else series[position][0]
@@ -154,15 +140,18 @@ def read(path: pathlib.Path) -> Run:
     raise UserError(str(error).removeprefix('--workdir=')) from error
   inputs = config.pop('inputs', {})
   try:
-    known = {name: value for name, value in config.items()
-             if name in Config.__dataclass_fields__}
-    config |= Config(**known).to_dict()
+    config |= _known(config).to_dict()
   except (TypeError, ValueError, OverflowError) as error:
     raise UserError(f'{path}/config.json must be the configuration of a run, '
                     f'got {error}; restore it from a copy') from error
   summary = _json(path / 'summary.json') or {}
   return Run(path, config, inputs if isinstance(inputs, dict) else {}, lines,
              summary, _state(path, config, lines, summary))
+
+
+def _known(fields):
+  return Config(**{name: value for name, value in fields.items()
+                   if name in Config.__dataclass_fields__})
 
 
 def find(arguments: Iterable[str], may_be_empty: bool = False
@@ -254,28 +243,22 @@ def _state(path, config, lines, summary):
 def _lock_holder(path) -> int | None:
   """Returns the process that has locked a file; 0 if unknown, None if none."""
   try:
-    descriptor = os.open(path, os.O_RDONLY)
-  except OSError:
-    return None
-  try:
-    # Shared and released at once; a run that starts now tries again.
-    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    with open(path, 'rb') as file:
+      # Shared, and released at once; a run that starts now tries again.
+      fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     return None
   except BlockingIOError:
-    inode = str(os.fstat(descriptor).st_ino)
-    try:
-      for line in pathlib.Path('/proc/locks').read_text().splitlines():
-        words = line.split()
-        if words[1] == 'FLOCK' and words[5].rpartition(':')[2] == inode:
-          return max(int(words[4]), 0)
-    except (OSError, ValueError, IndexError):
-      pass  # not Linux
-    return 0
+    inode = str(path.stat().st_ino)
   except OSError:
-    return None  # a file system without locks
-  finally:
-    os.close(descriptor)
+    return None  # no file, or a file system without locks
+  try:
+    for line in pathlib.Path('/proc/locks').read_text().splitlines():
+      words = line.split()
+      if words[1] == 'FLOCK' and words[5].rpartition(':')[2] == inode:
+        return max(int(words[4]), 0)
+  except (OSError, ValueError, IndexError):
+    pass  # not Linux
+  return 0
 
 
 def _ago(path):

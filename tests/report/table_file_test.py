@@ -83,7 +83,7 @@ def test_the_full_budget_is_the_file(file):
   assert table.blocks[2].baseline == {'algorithm': 'moon', 'mu': 1.}
   published, = table.published
   assert published == Published(
-      {'algorithm': 'moon'}, 'accuracy', 69.1, .4, 3, 'A paper, table 1', '')
+      {'algorithm': 'moon'}, 'accuracy', 69.1, .4, 3, '')
 
 
 def test_budgets_replace_settings_the_nearest_first(file):
@@ -94,7 +94,7 @@ def test_budgets_replace_settings_the_nearest_first(file):
         {(1, 6, 'digits', .02, .5)}]
   assert [len(block.sweep.configs) for block in table.blocks] == [2, 4, 2]
   assert table.blocks[0].replaced['beta'] == (.1, .5)
-  assert table.blocks[0].replaced['dataset'] is None
+  assert table.blocks[0].replaced['dataset'] == 'cifar10'
   small = table_file.read(str(file), 'small')
   assert settings(small, 'num_rounds', 'local_epochs')[0] == {(10, 10)}
 
