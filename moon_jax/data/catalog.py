@@ -133,11 +133,7 @@ ENTRIES = {
 
 
 def downloadable(name: str) -> Entry:
-  """Returns the description of a data set that can be downloaded.
-
-  Raises:
-    UserError: if there is no such data set or it must be obtained by hand.
-  """
+  """Returns the description of a data set that can be downloaded."""
   if name not in ENTRIES:
     hint = suggest.value('dataset', name, list(ENTRIES))
     raise UserError(f'NAME must be one of {", ".join(ENTRIES)}; got '
@@ -153,17 +149,8 @@ def get(entry: Entry, root: pathlib.Path, mirror: str = '') -> None:
   """Downloads the files of a data set that a directory lacks.
 
   Each is checked against its published checksum. An interrupted download
-  resumes.
-
-  Args:
-    entry: the data set.
-    root: a directory, which is created.
-    mirror: URL of a directory that holds the same files; '' downloads them
-      from where they are published.
-
-  Raises:
-    UserError: if the directory cannot be written, the disk is too small, or a
-      file cannot be downloaded.
+  resumes. `root` is created. `mirror` is the URL of a directory that holds the
+  same files; '' downloads them from where they are published.
   """
   try:
     root.mkdir(parents=True, exist_ok=True)
@@ -195,11 +182,7 @@ def get(entry: Entry, root: pathlib.Path, mirror: str = '') -> None:
 def find(data_dir: str) -> list[str]:
   """Returns the names of the data sets of which files are in a directory.
 
-  Args:
-    data_dir: an existing directory, or an npz file.
-
-  Raises:
-    UserError: if it does not exist.
+  `data_dir` is an existing directory, or an npz file.
   """
   root = pathlib.Path(data_dir).expanduser()
   if root.suffix == '.npz' and root.is_file():
@@ -209,8 +192,9 @@ def find(data_dir: str) -> list[str]:
   names = [name for name, published in sources.PUBLISHED.items()
            if published.find(root)]
   if {*names} >= _SAME_FILES:  # keep the one that the files are of
-    intact = {name for name in _SAME_FILES if published_lib.has_intact_file(
-        sources.PUBLISHED[name], root)} or {'mnist'}
+    intact = {name for name in _SAME_FILES if any(
+        not state.problem for state in published_lib.verify(
+            sources.PUBLISHED[name], root))} or {'mnist'}
     names = [name for name in names if name not in _SAME_FILES - intact]
   if (root.name == _TINY_IMAGENET.stem or (root / _TINY_IMAGENET.stem).is_dir()
       or (root / _TINY_IMAGENET.name).exists()):
@@ -221,15 +205,7 @@ def find(data_dir: str) -> list[str]:
 
 
 def check(name: str, data_dir: str) -> tuple[list[str], bool]:
-  """Verifies a data set, loads it and counts its examples.
-
-  Args:
-    name: a data set, as in `moon_jax.data.sources.load`.
-    data_dir: where it is.
-
-  Returns:
-    Lines that describe it, and whether it is complete.
-  """
+  """Returns lines that describe a data set, and whether it is complete."""
   published, root, states = sources.PUBLISHED.get(name), pathlib.Path(
       data_dir), []
   if published and root.is_dir():

@@ -14,11 +14,7 @@ _DROPOUT = 1  # separates this random stream from the shuffles of a client
 
 
 def make(config: Config) -> list[list[int]]:
-  """Returns the clients of `num_rounds` rounds, or all of --cohorts_file.
-
-  Raises:
-    UserError: if --cohorts_file cannot be read or is invalid.
-  """
+  """Returns the clients of `num_rounds` rounds, or all of --cohorts_file."""
   if config.cohorts_file:
     return read(config.cohorts_file, config.num_clients, config.num_rounds)
   return sample(config.num_clients, config.cohort_size(), config.num_rounds,

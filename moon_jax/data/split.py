@@ -166,9 +166,6 @@ def custom(name: str, dataset: Dataset, num_clients: int,
 
   Returns:
     The indices of each client's examples, int64 arrays.
-
-  Raises:
-    UserError: if the function is missing, fails or returns anything else.
   """
   function = user_code.load('partition', name)
   user_code.check_call(
@@ -188,9 +185,6 @@ def read_file(path: str, num_clients: int) -> list[np.ndarray]:
   """Reads the indices of each client from the partition.npz of a run.
 
   It holds `sizes` [C] and `indices` [N], whose range is not checked.
-
-  Raises:
-    UserError: if the file is missing, damaged or of other clients.
   """
   source = f'--partition_file={path}'
   try:
@@ -230,10 +224,6 @@ def checked(parts: Sequence[Any], num_clients: int, num_examples: int,
   """Returns the indices of each client, array-likes, as valid int64 arrays.
 
   `source`, a flag and its value, begins error messages and `remedy` ends them.
-
-  Raises:
-    UserError: if the number of clients differs, or a client has no example, an
-      index that is not an integer below `num_examples`, or an example twice.
   """
   if len(parts) != num_clients:
     raise UserError(

@@ -34,9 +34,6 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
   """Returns the network `name`, a key of `MODELS`.
 
   The other arguments are those of `base.Options` and `Arithmetic`.
-
-  Raises:
-    UserError: if there is no network of that name.
   """
   if name not in MODELS:
     raise UserError(

@@ -85,9 +85,6 @@ def check_inputs(model: str, inputs: jax.Array, kind: str,
     inputs: [B, ...].
     kind: "images", "tokens", or "features or images".
     min_size: of images, in pixels per side.
-
-  Raises:
-    UserError: if they are of another kind, or too small.
   """
   num_axes = {'images': 4, 'tokens': 2}.get(kind, inputs.ndim)
   dtype = jnp.signedinteger if kind == 'tokens' else jnp.floating

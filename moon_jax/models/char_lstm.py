@@ -23,9 +23,6 @@ class CharLSTM(nn.Module):
 
   It has no mutable state, and ignores mask and train. Initialization is as in
   PyTorch: LSTMs uniform in +-1/sqrt(256), embedding standard normal.
-
-  Raises:
-    UserError: if the inputs are not tokens.
   """
 
   options: Options

@@ -111,9 +111,6 @@ def banded_conv(x: jax.Array, kernel: jax.Array, tile: int | None = None,
     kernel: [kh, kw, C, O].
     tile: output columns per window; None chooses. It affects only speed.
     arithmetic: the precision.
-
-  Raises:
-    ValueError: if the kernel is larger than the images.
   """
   b, h, w, c = x.shape
   kh, kw, _, num_out = kernel.shape

@@ -18,9 +18,6 @@ class MLP(nn.Module):
   """The network of the module's docstring.
 
   It has no mutable state, and ignores mask and train.
-
-  Raises:
-    UserError: if the inputs are tokens.
   """
 
   options: Options

@@ -42,9 +42,6 @@ def conv_max_pool(x_HWCB: jax.Array, kernel: jax.Array,
 
   Returns:
     [(H - k + 1) // 2, (W - k + 1) // 2, O, B].
-
-  Raises:
-    ValueError: if the images are too small for any output.
   """
   h, w, _, b = x_HWCB.shape
   size, _, _, num_out = kernel.shape

@@ -57,11 +57,7 @@ _RematBlock = nn.remat(
 
 
 class ResNet(nn.Module):
-  """A residual network; statistics of batch norm are its mutable state.
-
-  Raises:
-    UserError: if the inputs are not images of at least 8x8 pixels.
-  """
+  """A residual network; statistics of batch norm are its mutable state."""
 
   options: Options
   num_blocks: tuple[int, ...] = (2, 2, 2, 2)

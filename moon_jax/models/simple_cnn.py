@@ -19,9 +19,6 @@ class SimpleCNN(nn.Module):
   """The network of the module's docstring.
 
   It has no mutable state, and ignores mask and train.
-
-  Raises:
-    UserError: if the inputs are not images of at least 16x16 pixels.
   """
 
   options: Options

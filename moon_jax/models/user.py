@@ -37,10 +37,6 @@ def make(name: str, args: str, num_classes: int, num_tokens: int = 0) -> Model:
     args: --model_args, keyword arguments of the factory.
     num_classes: K, the number of logits.
     num_tokens: size of the vocabulary, of data sets of tokens.
-
-  Raises:
-    UserError: if there is no such factory, it does not take these arguments,
-      its code fails, or it returns something else.
   """
   factory = user_code.load('model', name)
   offered = {'num_classes': num_classes, 'num_tokens': num_tokens}
@@ -237,11 +233,7 @@ def _restarted(state, key):
 
 
 def check_type(model: Any) -> None:
-  """Checks that a value is a network.
-
-  Raises:
-    UserError: with how to make one of it.
-  """
+  """Checks that a value is a network."""
   if isinstance(model, Model):
     return
   is_class = inspect.isclass(model)
@@ -284,11 +276,6 @@ def check(name: str, model: Model, example: jax.Array,
     model: the network.
     example: a normalized batch of one input.
     num_classes: K, the number of classes of the data set.
-
-  Raises:
-    UserError: naming what the network must return and what it returned. For a
-      value of --model also if its code fails; for a value in Python the error
-      of the code propagates.
   """
   inputs = jnp.concatenate([example, example])
 

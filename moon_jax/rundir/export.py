@@ -76,9 +76,6 @@ def save(directory: pathlib.Path, config: Config, dataset: Dataset,
   """Writes model.safetensors and model/ to the work directory of a run.
 
   The variables are numpy arrays, the same in all processes.
-
-  Raises:
-    UserError: if they cannot be written.
   """
   note = _note(config, dataset, variables)
   try:
@@ -96,11 +93,7 @@ def save(directory: pathlib.Path, config: Config, dataset: Dataset,
 
 def save_local(directory: pathlib.Path, config: Config, dataset: Dataset,
                client: int, variables: Variables) -> None:
-  """Writes the local model of a client, from 0, to CLIENT.safetensors.
-
-  Raises:
-    UserError: if the file cannot be written.
-  """
+  """Writes the local model of a client, from 0, to CLIENT.safetensors."""
   try:
     directory.mkdir(exist_ok=True)
     write_atomically(directory / f'{client}.safetensors', to_safetensors(
@@ -206,9 +199,6 @@ def load_initial(path: str) -> Variables:
   `path` is the work directory of a run; model.safetensors, model/ or
   checkpoints/ROUND in it; or any other safetensors file, whose tensors are
   named by their path in the tree of variables, such as "params.out.kernel".
-
-  Raises:
-    UserError: if there is no such model, or it is damaged.
   """
   root = pathlib.Path(path).expanduser().absolute()
   try:

@@ -50,17 +50,8 @@ def _download(url, output_file, pooch, part):
 def fetch(url: str, checksum: str, directory: pathlib.Path) -> pathlib.Path:
   """Downloads a file into `directory`, unless it is there, and checks it.
 
-  Args:
-    url: URL of the file.
-    checksum: md5 of the file in hexadecimal.
-    directory: an existing directory. An interrupted download leaves a file
-      NAME.part in it, from which the next call resumes.
-
-  Returns:
-    The path of the file.
-
-  Raises:
-    UserError: if the download fails or its checksum differs.
+  `checksum` is its md5. An interrupted download leaves a file NAME.part in the
+  directory, which must exist. The next call resumes from it.
   """
   import pooch
   import requests

@@ -21,11 +21,7 @@ MAX_BYTES = 2**28  # per file; more than any published file has
 
 
 def read_regular(path: pathlib.Path) -> bytes:
-  """Returns the bytes of a regular file.
-
-  Raises:
-    OSError: if the file cannot be read, or is a pipe, device or directory.
-  """
+  """Returns the bytes of a regular file; other files raise OSError."""
   if os.path.lexists(path) and not path.is_file():
     raise OSError(errno.EINVAL, 'it is not a regular file')
   return path.read_bytes()
@@ -37,15 +33,7 @@ def existing_directory(name: str, title: str, data_dir: str, content: str,
 
   It is not created, because a mistyped path would start a download.
 
-  Args:
-    name: value of --dataset.
-    title: full name of the data set, for messages.
-    data_dir: value of --data_dir.
-    content: description of the files that the directory should hold.
-    is_downloadable: whether the data set can be downloaded.
-
-  Raises:
-    UserError: if `data_dir` is empty or not a directory.
+  `name` is the value of --dataset, and `title` the data set's full name.
   """
   if not data_dir:
     raise UserError(
@@ -67,10 +55,7 @@ def directory_reader(directory: pathlib.Path, remedy: str,
                      suffixes: tuple[str, ...] = ('', '.gz')) -> Callable:
   """Returns a reader of files in a directory; NAME.gz is decompressed.
 
-  Args:
-    directory: an existing directory.
-    remedy: last sentence of error messages.
-    suffixes: of file names, '' or '.gz'; the first existing file is read.
+  The first of NAME + `suffixes` that exists is read. `remedy` ends messages.
   """
   def read(name):
     paths = [directory / f'{name}{suffix}' for suffix in suffixes]
@@ -93,16 +78,7 @@ def directory_reader(directory: pathlib.Path, remedy: str,
 
 def archive_reader(path: pathlib.Path, names: Container[str],
                    remedy: str) -> Callable:
-  """Returns a reader of files in a tar archive, which is not unpacked.
-
-  Args:
-    path: path of the archive, which may be compressed.
-    names: names of the files; each can be read once.
-    remedy: last sentence of error messages.
-
-  Raises:
-    UserError: if the archive is damaged.
-  """
+  """Returns a reader of the files `names` in a tar archive, each once."""
   try:
     with tarfile.open(path) as tar:
       blobs = {}
@@ -134,10 +110,6 @@ def archive_error(path: pathlib.Path, name: str, error: Exception,
 
 def read_json_object(path: pathlib.Path) -> dict[str, Any] | None:
   """Returns the JSON object in a regular file; None if there is no such file.
-
-  Raises:
-    OSError, ValueError, RecursionError: if it cannot be read or is other
-      content.
   """
   try:
     value = json.loads(read_regular(path).decode('utf-8'))

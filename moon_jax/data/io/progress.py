@@ -20,13 +20,13 @@ def show_progress(title: str, total: int, unit: str, done: int = 0,
 
   Args:
     title: description of the operation.
-    total: total amount of work in units; 0 if it is unknown.
-    unit: unit of the work, "B" for bytes or a plural noun.
+    total: amount of work in units; 0 if it is unknown.
+    unit: "B" for bytes or a plural noun.
     done: amount of work that was done before.
     clock: returns the time in seconds.
 
   Yields:
-    A function advance(count) to call after each `count` units of work.
+    advance(count), to call after each `count` units of work.
   """
   if sys.stderr.isatty():
     yield from _bar(title, total, unit, done)

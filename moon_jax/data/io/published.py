@@ -12,7 +12,6 @@ file with complete labels is accepted.
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
-import contextlib
 import hashlib
 import itertools
 import pathlib
@@ -42,7 +41,8 @@ class Layout(NamedTuple):
   # File name -> md5 of the uncompressed file, '' to skip the check. Files are
   # in the order of the parts.
   md5: Mapping[str, str]
-  # bytes of each file of a part -> (images uint8 [n, H, W, C], labels [n])
+  # bytes of each file of a part -> (images uint8 [n, H, W, C], labels [n]);
+  # raises ValueError if one is damaged
   decode_fn: Callable
   num_bytes: tuple[int, ...] = ()  # of each uncompressed file, for messages
   # (bytes of a file with another md5, number of images in its part) -> None.
@@ -111,11 +111,8 @@ def load(published: PublishedDataset, data_dir: str,
   layout, and the directory `published.prepared_name` that tensorflow-datasets
   prepared as array_record.
 
-  Args:
-    published: the data set.
-    data_dir: a directory that holds one of these, or one of these directories.
-      'tfds' prepares the data set with TensorFlow.
-    may_download: whether a data set that is missing is downloaded.
+  `data_dir` is a directory that holds one of these, or one of these. 'tfds'
+  prepares the data set with TensorFlow.
 
   Raises:
     UserError: if files are missing or damaged and cannot be downloaded.
@@ -180,17 +177,6 @@ def _reason(error, place, name):
   """Returns the reason of an error of a reader, without the path."""
   reason = str(error).removeprefix('--data_dir: ').strip().rstrip('.')
   return reason.removeprefix(f'{place}/{name} ').removeprefix('is ')
-
-
-def has_intact_file(published: PublishedDataset, root: pathlib.Path) -> bool:
-  """Returns whether a directory layout has a file with its published md5."""
-  for layout in published.layouts:
-    read = files.directory_reader(root / layout.directory, '')
-    for name, md5 in layout.md5.items():
-      with contextlib.suppress(UserError):
-        if hashlib.md5(read(name)[1]).hexdigest() == md5:
-          return True
-  return False
 
 
 def _state(published: PublishedDataset, layout: Layout, name: str, path: str,

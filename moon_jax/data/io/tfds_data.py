@@ -52,9 +52,6 @@ def read(directory: pathlib.Path):
 
   Returns:
     Training images, training labels, test images, test labels.
-
-  Raises:
-    UserError: if `directory` is damaged or in another format.
   """
   import tensorflow_datasets as tfds
 
@@ -82,9 +79,6 @@ def prepare(name: str):
 
   Returns:
     The arrays of `read`.
-
-  Raises:
-    UserError: if TensorFlow is not installed or the preparation fails.
   """
   try:
     import tensorflow  # noqa: F401  pylint: disable=unused-import

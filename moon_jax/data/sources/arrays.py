@@ -50,11 +50,7 @@ _NPY = b'\x93NUMPY'  # `numpy.load` would try to unpickle files of other content
 
 
 def load_npz(data_dir: str) -> Dataset:
-  """Reads the arrays of an npz file, whose path is `data_dir`.
-
-  Raises:
-    UserError: if the file is missing or damaged, or holds invalid arrays.
-  """
+  """Reads the arrays of an npz file, whose path is `data_dir`."""
   path = pathlib.Path(data_dir).expanduser()
   if not path.is_file():
     raise UserError(
@@ -80,15 +76,7 @@ def load_npz(data_dir: str) -> Dataset:
 
 
 def load_npy(data_dir: str) -> Dataset:
-  """Reads `data_dir`/*.npy.
-
-  The checks, the hash of the content and the default mean and standard
-  deviation read all of x_train.npy, in parts. The files must not change during
-  a run.
-
-  Raises:
-    UserError: if a file is missing or damaged, or holds an invalid array.
-  """
+  """Reads `data_dir`/*.npy; the files must not change during a run."""
   root = files.existing_directory(
       'npy', 'the arrays', data_dir, 'x_train.npy, y_train.npy, x_test.npy and '
       'y_test.npy', False)
@@ -116,11 +104,7 @@ def _short(error):
 
 
 def load_custom(name: str, data_dir: str) -> Dataset:
-  """Calls MODULE:LOADER, which maps `data_dir` to a dict of arrays.
-
-  Raises:
-    UserError: if the loader is missing, fails or returns invalid arrays.
-  """
+  """Calls MODULE:LOADER, which maps `data_dir` to a dict of arrays."""
   loader = user_code.load('dataset', name)
   loaded = user_code.call('dataset', name, loader, data_dir)
   if not isinstance(loaded, Mapping):

@@ -44,11 +44,7 @@ class _Unpickler(pickle.Unpickler):
 
 def decode_python(labels_key: bytes, blob: bytes
                   ) -> tuple[np.ndarray, list[int]]:
-  """Decodes a pickled dict of data, uint8 [n, 3072], and a list of n labels.
-
-  Raises:
-    ValueError: if `blob` is damaged, or names anything but arrays.
-  """
+  """Decodes a pickled dict of data, uint8 [n, 3072], and a list of n labels."""
   try:
     batch = _Unpickler(io.BytesIO(blob), encoding='bytes').load()
     return _images(batch[b'data']), batch[labels_key]
@@ -59,9 +55,6 @@ def decode_python(labels_key: bytes, blob: bytes
 def decode_binary(num_labels: int, blob: bytes
                   ) -> tuple[np.ndarray, np.ndarray]:
   """Decodes records of label bytes, the last of which is the class, and pixels.
-
-  Raises:
-    ValueError: if there is a part of a record.
   """
   records = _records(blob, num_labels)
   return _images(records[:, num_labels:]), records[:, num_labels - 1]
@@ -85,11 +78,7 @@ def _images(pixels) -> np.ndarray:
 
 
 def _check_cifar100(blob: bytes, count: int) -> None:
-  """Checks the labels of a file of `count` images of the binary layout.
-
-  Raises:
-    ValueError: if images are missing or labels are inconsistent.
-  """
+  """Checks the labels of a file of `count` images of the binary layout."""
   coarse, fine = _records(blob, 2)[:, :2].T
   per_class, num_classes = count // len(_COARSE), len(_COARSE)
   if fine.max(initial=0) >= num_classes:

@@ -4,14 +4,8 @@ NAME is a data set of the Hugging Face Hub, which is downloaded. PATH is a
 directory that `save_to_disk` wrote, a directory of images or data files, or a
 parquet, csv or json file. --data_dir is the directory of the library's cache.
 
-    input, label, client     columns; by default those that the features suggest
-    train, test              splits; by default train, and test or validation
-    test_fraction            fraction of the training split to test on instead
-    size                     height and width to which images are resized
-    length                   characters of text that are read, 80 by default
-    config, revision         of a data set of the Hub
-
-The features of a data set decide what its columns are:
+The options are those of `from_huggingface`, and `config` and `revision` of a
+data set of the Hub. The features of a data set decide what its columns are:
 
     images   an Image column
     text     a string column: one token per character
@@ -63,16 +57,7 @@ class _Columns(NamedTuple):
 
 
 def load(name: str, data_dir: str) -> Dataset:
-  """Loads a data set and converts it with `from_huggingface`.
-
-  Args:
-    name: hf:NAME_OR_PATH and options, see the module docstring.
-    data_dir: directory of the library's cache; '' is its default.
-
-  Raises:
-    UserError: if `datasets` is missing, the data set cannot be loaded, or its
-      columns do not fit.
-  """
+  """Loads hf:NAME_OR_PATH and options; '' is the default cache."""
   place, _, text = name.removeprefix(HUGGINGFACE).partition(',')
   options = user_code.parse_args('dataset', text)
   if unknown := options.keys() - {*_OPTIONS, *_HUB}:

@@ -52,9 +52,6 @@ def load_femnist(data_dir: str) -> Dataset:
   """Reads FEMNIST; images are uint8 [N, 28, 28, 1].
 
   A file takes 40 kB of memory per image while it is read.
-
-  Raises:
-    UserError: if files are missing or damaged.
   """
   files.existing_directory('femnist', 'FEMNIST', data_dir,
                            "LEAF's train/*.json and test/*.json", False)
@@ -66,11 +63,7 @@ def load_femnist(data_dir: str) -> Dataset:
 
 
 def load_shakespeare(data_dir: str) -> Dataset:
-  """Reads Shakespeare. All users share one test set.
-
-  Raises:
-    UserError: if files are missing or invalid.
-  """
+  """Reads Shakespeare. All users share one test set."""
   loaded: dict[str, Any] = _load(
       data_dir, 'shakespeare', 'python -m experiments.shakespeare_leaf '
       'DIRECTORY writes them', _convert_text, 'characters')
@@ -149,13 +142,8 @@ def _load(data_dir: str, dataset: str, remedy: str,
           unit: str = 'values') -> dict[str, np.ndarray]:
   """Reads `data_dir`/train/*.json and `data_dir`/test/*.json, file by file.
 
-  Args:
-    data_dir: value of --data_dir.
-    dataset: value of --dataset.
-    remedy: how to obtain the files, for messages.
-    convert: maps the users of a file to inputs [N, ...] and labels [N], users
-      one after the other; may raise `_Invalid`.
-    unit: of the last axis of inputs, for messages.
+  `convert` maps the users of a file, one after another, to inputs [N, ...] and
+  labels [N]. `unit` is that of the last axis of inputs.
 
   Returns:
     The arrays of `moon_jax.data.sources.arrays`, with client_test if the users

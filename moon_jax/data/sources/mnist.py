@@ -21,11 +21,7 @@ _UINT8 = 8  # type code in IDX files
 
 
 def decode(images: bytes, labels: bytes) -> tuple[np.ndarray, np.ndarray]:
-  """Decodes IDX files to images, uint8 [n, H, W, 1], and labels, uint8 [n].
-
-  Raises:
-    ValueError: if a file is damaged.
-  """
+  """Decodes IDX files to images, uint8 [n, H, W, 1], and labels, uint8 [n]."""
   return _decode_idx(images, 3)[..., None], _decode_idx(labels, 1)
 
 

@@ -17,9 +17,6 @@ def decode(blob: bytes) -> tuple[np.ndarray, np.ndarray]:
   """Decodes a MATLAB file to images, uint8 [n, 32, 32, 3], and labels [n].
 
   Labels are int32, 0 to 9.
-
-  Raises:
-    ValueError: if the file is damaged or does not hold plain arrays.
   """
   from scipy import io as scipy_io  # slow to import
 

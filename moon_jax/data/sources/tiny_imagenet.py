@@ -96,9 +96,6 @@ def load(data_dir: str, may_download: bool = True) -> Dataset:
   Searches for, in this order: the folder tiny-imagenet-200/ in `data_dir`, the
   same folder at `data_dir`, and tiny-imagenet-200.zip in `data_dir`, which is
   not unpacked.
-
-  Raises:
-    UserError: if files are missing or damaged and cannot be downloaded.
   """
   if data_dir == 'tfds':
     raise UserError('--data_dir=tfds does not support --dataset=tiny_imagenet; '
@@ -472,30 +469,24 @@ def _remove_old(path: pathlib.Path, images: np.ndarray) -> list[str]:
   These have the size and header that `_write_cached` gives to images of this
   shape, or are .part files without a write for a day. No other file is touched.
   """
-  removed = []
+  removed, header = [], _header(images)
   for other in sorted(path.parent.iterdir()):
     match = _CACHE_NAME.fullmatch(other.name)
+    if (not match or other == path or other.is_symlink()
+        or not other.is_file()):
+      continue
     try:
-      if (match and other != path and other.is_file()
-          and not other.is_symlink()
-          and _is_cache_file(other, images, bool(match[1]))):
+      with open(other, 'rb') as file:
+        has_header = file.read(len(header)) == header
+      status = other.stat()
+      is_old = (time.time() - status.st_mtime > _STALE if match[1] else
+                status.st_size - len(header) - images.size in _TRAILERS)
+      if has_header and is_old:
         other.unlink()
         removed.append(str(other))
     except OSError:
       continue
   return removed
-
-
-def _is_cache_file(path: pathlib.Path, images: np.ndarray,
-                   is_part: bool) -> bool:
-  header = _header(images)
-  status = path.stat()
-  with open(path, 'rb') as file:
-    if file.read(len(header)) != header:
-      return False
-  if is_part:
-    return time.time() - status.st_mtime > _STALE
-  return status.st_size - len(header) - images.size in _TRAILERS
 
 
 def _header(images: np.ndarray) -> bytes:
