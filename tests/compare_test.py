@@ -26,26 +26,37 @@ def runs(tmp_path):
   return tmp_path / 'sweep'
 
 
-def run(capsys, monkeypatch, *args):
-  monkeypatch.setattr(sys, 'argv', ['compare', *map(str, args)])
-  with pytest.raises(SystemExit) as status:
-    compare.main()
-  captured = capsys.readouterr()
-  return status.value.code or 0, captured.out, captured.err
+@pytest.fixture
+def run(capsys, monkeypatch):
+  """Returns a function that runs the command: status, output, errors."""
+  def call(*args):
+    monkeypatch.setattr(sys, 'argv', ['compare', *map(str, args)])
+    with pytest.raises(SystemExit) as status:
+      compare.main()
+    captured = capsys.readouterr()
+    return status.value.code or 0, captured.out, captured.err
+
+  return call
 
 
-def test_seeds_are_grouped_and_paired(runs, capsys, monkeypatch, tmp_path):
-  status, out, _ = run(capsys, monkeypatch, runs, f'--plot={tmp_path}/c.png',
+def rows_of(mark, out):
+  """Returns the words of the lines of a group: label, results, differences."""
+  return [line.split() for line in out.splitlines()
+          if line.startswith((f'{mark} ', f'{mark}*'))]
+
+
+def test_seeds_are_grouped_and_paired(runs, run, tmp_path):
+  status, out, _ = run(runs, f'--plot={tmp_path}/c.png',
                        f'--csv={tmp_path}/c.csv')
   assert status == 0 and max(map(len, out.splitlines())) <= 80
   lines = out.splitlines()
   assert lines[0].startswith('4 runs of digits, simple_cnn; they differ in alg')
   assert lines[1:3] == ['a  algorithm=fedavg', 'b  algorithm=moon']
-  rows = [line.split() for line in lines if line.startswith(('a  ', 'b  '))]
-  assert rows[2][:6] == ['a', '2', '4', '80.5', '±', '0.7']
-  assert rows[3][:6] == ['b', '2', '4', '91.5', '±', '2.1']
+  assert rows_of('a', out)[1][:6] == ['a', '2', '4', '80.5', '±', '0.7']
+  _, row, difference = rows_of('b', out)
+  assert row[:6] == ['b', '2', '4', '91.5', '±', '2.1']
   # 11 ± 1 points: t(1, .975) = 12.706 times 1
-  assert rows[4][:5] == ['b', '2', '+11.00', '(-1.71', 'to']
+  assert difference[:5] == ['b', '2', '+11.00', '(-1.71', 'to']
   assert 'target: test accuracy 80.50%' in out
   assert matplotlib.image.imread(tmp_path / 'c.png').shape[1:] == (1080, 4)
   with open(tmp_path / 'c.csv', newline='') as table:
@@ -56,141 +67,104 @@ def test_seeds_are_grouped_and_paired(runs, capsys, monkeypatch, tmp_path):
   assert [row['rounds_to_target'] for row in found] == ['', '4', '4', '4']
 
 
-def test_pairs_have_equal_seeds_in_whatever_order_runs_are_read(
-    tmp_path, capsys, monkeypatch):
+def test_pairs_have_equal_seeds_in_whatever_order_runs_are_read(tmp_path, run):
   """FedAvg's seed 2 has no partner, and MOON's seed 1 is read first."""
   for name, algorithm, seed, last in (
       ('a', 'fedavg', 2, .1), ('b', 'fedavg', 0, .2), ('c', 'fedavg', 1, .6),
       ('d', 'moon', 1, .7), ('e', 'moon', 0, .32)):
     made_runs.write(tmp_path / name, algorithm=algorithm, seed=seed,
                     values=[.1, .1, .1, last])
-  _, out, _ = run(capsys, monkeypatch, tmp_path)
-  rows = [line.split() for line in out.splitlines() if line[:3] == 'b  ']
+  _, out, _ = run(tmp_path)
   # 10 and 12 points; the interval is 12.706 points to both sides.
-  assert rows[2][:5] == ['b', '2', '+11.00', '(-1.71', 'to']
+  assert rows_of('b', out)[2][:5] == ['b', '2', '+11.00', '(-1.71', 'to']
 
 
-def test_equal_differences_have_no_interval(tmp_path, capsys, monkeypatch):
-  for seed in 0, 1:
-    for algorithm, last in ('fedavg', .5), ('moon', .6):
-      made_runs.write(tmp_path / f'{algorithm}{seed}', algorithm=algorithm,
-                      seed=seed, values=[.1, .1, .1, last + .1 * seed])
-  _, out, _ = run(capsys, monkeypatch, tmp_path)
-  rows = [line.split() for line in out.splitlines() if line[:3] == 'b  ']
-  assert rows[2] == ['b', '2', '+10.00', '+2.50']
-
-
-def test_rows_are_sorted_by_settings_unless_runs_are_named(
-    capsys, monkeypatch, tmp_path):
+def test_rows_are_sorted_by_settings_unless_runs_are_named(run, tmp_path):
   for name, mu in ('1', 10.), ('2', .5), ('3', 2.):  # names are hashes, really
     made_runs.write(tmp_path / name, algorithm='moon', mu=mu, values=[.5])
-  _, out, _ = run(capsys, monkeypatch, tmp_path)
+  _, out, _ = run(tmp_path)
   assert out.splitlines()[1:4] == ['a  mu=0.5', 'b  mu=2', 'c  mu=10']
-  _, out, _ = run(capsys, monkeypatch, tmp_path / '1', tmp_path / '2')
+  _, out, _ = run(tmp_path / '1', tmp_path / '2')
   assert out.splitlines()[1:3] == ['a  mu=10', 'b  mu=0.5']
 
 
-def test_a_target_and_a_baseline_are_chosen(runs, capsys, monkeypatch):
-  _, out, _ = run(capsys, monkeypatch, runs / 'fedavg0', f'{runs}/moon*',
-                  '--target=.6', '--baseline=moon')
+def test_a_target_and_a_baseline_are_chosen(runs, run):
+  _, out, _ = run(runs / 'fedavg0', f'{runs}/moon*', '--target=.6',
+                  '--baseline=moon')
   assert 'target: test accuracy 60.00%' in out
-  assert 'difference from b' in out and 'a      1  -10.00' in out
-  rows = [line.split() for line in out.splitlines() if line[:3] == 'a  ']
-  assert rows[1][6] == '3'  # whose accuracy is exactly .6
-  status, _, err = run(capsys, monkeypatch, runs, '--baseline=scaffold')
+  _, row, difference = rows_of('a', out)
+  assert 'difference from b' in out and difference[:3] == ['a', '1', '-10.00']
+  assert row[6] == '3'  # whose accuracy is exactly .6
+  status, _, err = run(runs, '--baseline=scaffold')
   assert status == 2 and 'algorithm=fedavg; algorithm=moon' in err
+  for target in 80, 0, -1:
+    status, _, err = run(runs, f'--target={target}')
+    assert status == 2 and '--target must be a fraction' in err
 
 
-def test_a_repeated_seed_counts_once(runs, capsys, monkeypatch):
+def test_a_repeated_seed_counts_once(runs, run):
   made_runs.write(runs / 'repeated', algorithm='moon', seed=1,
                   values=[.1, .2, .3, .4])
-  _, out, _ = run(capsys, monkeypatch, runs)
-  rows = [line.split() for line in out.splitlines() if line[:3] == 'b  ']
-  assert rows[1][:6] == ['b', '2/3', '4', '91.5', '±', '2.1']
+  _, out, _ = run(runs)
+  assert rows_of('b', out)[1][:6] == ['b', '2/3', '4', '91.5', '±', '2.1']
   assert ('b, not counted: repeated: finished, with the seed 1 of another run'
           in out)
 
 
-@pytest.mark.parametrize('target', [80, 0, -1])
-def test_a_target_is_a_fraction(runs, capsys, monkeypatch, target):
-  status, _, err = run(capsys, monkeypatch, runs, f'--target={target}')
-  assert status == 2 and '--target must be a fraction' in err
-
-
-def test_settings_without_effect_do_not_differ(tmp_path):
-  for name, fields in (('a', {'algorithm': 'fedavg'}),
-                       ('b', {'algorithm': 'moon', 'mu': 3.}),
-                       ('c', {'algorithm': 'moon', 'mu': 1.})):
-    made_runs.write(tmp_path / name, **fields)
+@pytest.mark.parametrize('fields, labels', [
+    ([{'algorithm': 'fedavg'}, {'algorithm': 'moon', 'mu': 3.}],
+     ['algorithm=fedavg', 'algorithm=moon']),  # mu has no effect on FedAvg
+    ([{'algorithm': 'fedavg'}, {'mu': 3.}, {'mu': 1.}],
+     ['algorithm=fedavg', 'algorithm=moon mu=3', 'algorithm=moon mu=1']),
+    ([{'on_nan': 'stop'}, {'on_nan': 'skip_client'}],  # may exclude clients
+     ['on_nan=stop', 'on_nan=skip_client']),
+    ([{}, {'lanes': 2, 'seed': 1}, {'eval_every': 2, 'seed': 2}],
+     ['all runs'])])
+def test_groups_have_the_settings_in_which_runs_differ(
+    fields, labels, tmp_path):
+  for i, changes in enumerate(fields):
+    made_runs.write(tmp_path / str(i), **changes)
   found = [read.read(path) for path in read.find([str(tmp_path)])]
-  assert groups.differing(found[:2]) == ['algorithm']
-  assert groups.differing(found) == ['algorithm', 'mu']
-  labels = [group.label for group in groups.of_runs(found)]
-  assert labels == ['algorithm=fedavg', 'algorithm=moon mu=3',
-                    'algorithm=moon mu=1']
+  assert [group.label for group in groups.of_runs(found)] == labels
 
 
-def test_runs_that_exclude_clients_are_others(tmp_path):
-  """Not repeated seeds of runs that stop at the first NaN."""
-  for name, on_nan in ('a', 'stop'), ('b', 'skip_client'):
-    made_runs.write(tmp_path / name, on_nan=on_nan)
-  found = [read.read(path) for path in read.find([str(tmp_path)])]
-  assert [arm.label for arm in groups.of_runs(found)] == [
-      'on_nan=stop', 'on_nan=skip_client']
-
-
-def test_lanes_and_evaluations_are_not_settings(tmp_path):
-  for seed, fields in enumerate(({}, {'lanes': 2}, {'eval_every': 2})):
-    made_runs.write(tmp_path / str(seed), seed=seed, **fields)
-  found = [read.read(path) for path in read.find([str(tmp_path)])]
-  assert len(groups.of_runs(found)) == 1
-
-
-def test_runs_that_are_not_finished_are_marked(runs, capsys, monkeypatch):
+def test_runs_that_are_not_finished_are_marked(runs, run):
   made_runs.write(runs / 'l2', [.3, .4], algorithm='moon', contrastive='l2',
                   is_finished=False)
-  path = made_runs.write(runs / 'nan', [.3], is_finished=False, seed=2,
-                         algorithm='fedavg')
-  (path / 'diverged.json').write_text('{"rounds": 1, "error": "a NaN"}')
-  _, out, err = run(capsys, monkeypatch, runs)
-  assert not err
-  rows = [line.split() for line in out.splitlines()]
-  assert any(row[:2] == ['a', '2/3'] for row in rows)
-  assert any(row[:4] == ['b*', '1', '2', '40.0'] for row in rows)
+  made_runs.write(runs / 'nan', [.3], diverged='a NaN', seed=2,
+                  algorithm='fedavg')
+  _, out, err = run(runs)
+  assert not err and rows_of('a', out)[1][:2] == ['a', '2/3']
+  assert rows_of('b', out)[1][:4] == ['b*', '1', '2', '40.0']
   assert '* no run has finished' in out
   assert 'a, not counted: nan: diverged after 1 of 4 rounds: a NaN' in out
 
 
-def test_accuracies_before_a_run_diverged_do_not_count(
-    tmp_path, capsys, monkeypatch):
-  path = made_runs.write(tmp_path / 'nan', [.9], is_finished=False,
-                         algorithm='fedavg')
-  (path / 'diverged.json').write_text('{"rounds": 1, "error": "a NaN"}')
+def test_accuracies_before_a_run_diverged_do_not_count(tmp_path, run):
+  made_runs.write(tmp_path / 'nan', [.9], diverged='a NaN', algorithm='fedavg')
   made_runs.write(tmp_path / 'moon')
-  status, out, _ = run(capsys, monkeypatch, tmp_path)
-  assert status == 0 and '90.0' not in out
-  rows = [line.split() for line in out.splitlines()]
-  assert ['a*', '0/1', *'------'] in [row[:8] for row in rows]
-  assert 'no common seed' in out
+  status, out, _ = run(tmp_path)
+  assert status == 0 and '90.0' not in out and 'no common seed' in out
+  assert rows_of('a', out)[1] == ['a*', '0/1', *'-------']
 
 
-def test_data_sets_are_not_compared(runs, capsys, monkeypatch):
+def test_data_sets_are_not_compared(runs, run):
   made_runs.write(runs / 'other', dataset='breast_cancer', model='mlp')
-  _, out, _ = run(capsys, monkeypatch, runs)
+  _, out, _ = run(runs)
   text = ' '.join(out.split())
   assert ('The runs have different data sets (breast_cancer, digits): their '
           'accuracies cannot be compared' in text)
   assert 'no common seed' not in out and out.count('points') == 1
 
 
-def test_damaged_runs_are_left_out(runs, capsys, monkeypatch):
+def test_damaged_runs_are_left_out(runs, run):
   (runs / 'moon0' / 'metrics.jsonl').write_text('x\n')
   (runs / 'moon1' / 'metrics.jsonl').write_text('')
-  status, out, err = run(capsys, monkeypatch, runs, runs / 'fedavg0')
+  status, out, err = run(runs, runs / 'fedavg0')
   assert status == 0 and '2 runs of digits, fedavg' in out
   assert [line.split(':')[0] for line in err.splitlines()] == ['left out'] * 2
   assert 'moon1 has no accuracy yet' in err
-  status, _, err = run(capsys, monkeypatch, runs / 'moon0')
+  status, _, err = run(runs / 'moon0')
   assert status == 2 and 'there must be a run with an accuracy' in err
 
 
@@ -201,7 +175,7 @@ def test_arguments_without_runs_are_errors(tmp_path):
       read.find([str(tmp_path / name)])
 
 
-def test_ascii_terminals_get_ascii(runs, monkeypatch, capsys):
+def test_ascii_terminals_get_ascii(runs, monkeypatch, run):
   monkeypatch.setattr(type(sys.stdout), 'encoding', 'ascii', raising=False)
-  _, out, _ = run(capsys, monkeypatch, runs)
+  _, out, _ = run(runs)
   assert out.isascii() and '80.5 +- 0.7' in out

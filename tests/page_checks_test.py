@@ -20,15 +20,13 @@ td { border-bottom: 1px solid var(--line); }
 </head>
 <body><main>
 <h1>Title</h1>
-<p><a href="https://example.org">link</a> <a href="#here">here</a></p>
-<h2 id="here">Section</h2>
+<p><a href="https://example.org">link</a></p>
+<h2>Section</h2>
 <div tabindex="0" role="region" aria-label="Table"><table>
 <caption>Caption</caption>
 <thead><tr><th scope="col">a</th></tr></thead>
 <tbody><tr><th scope="row">1</th></tr></tbody>
 </table></div>
-<svg role="img" aria-label="A line" viewBox="0 0 1 1"><path id="p" d="M 0 0"/>
-<use href="#p"/></svg>
 </main></body>
 </html>
 """
@@ -43,11 +41,9 @@ def test_a_good_page_has_no_errors():
     ('<title>Title</title>', '<title> </title>', 'no title'),
     ('width=device-width', 'width=900', 'viewport'),
     ('<h1>Title</h1>', '', '0 elements h1'),
-    ('<h2 id="here">Section</h2>', '<h1 id="here">S</h1>', '2 elements h1'),
-    ('<h2 id="here">Section</h2>', '<h3 id="here">S</h3>', 'skipped'),
+    ('<h2>Section</h2>', '<h1>S</h1>', '2 elements h1'),
+    ('<h2>Section</h2>', '<h3>S</h3>', 'skipped'),
     ('Section</h2>', '</h2>', 'empty heading'),
-    ('aria-label="A line"', 'aria-label=""', 'svg'),
-    ('role="img"', '', 'svg'),
     ('<p>', '<p><img src="data:,">', 'alt'),
     ('<p>', '<p><img alt="a" src="https://example.org/x.png">', 'request'),
     ('<p>', '<p><img alt="a" src="//example.org/x.png">', 'request'),
@@ -59,8 +55,6 @@ def test_a_good_page_has_no_errors():
     (' scope="row"', '', 'scope'),
     ('aria-label="Table"', '', 'focus'),
     ('<caption>Caption</caption>', '', 'caption'),
-    ('<path id="p"', '<path id="here"', '2 times'),
-    ('href="#here"', 'href="#there"', 'no element has id there'),
     ('</main>', '', 'closes'),
     ('body {', '@import "x.css"; body {', 'makes a request'),
     ('--text: #222222', '--text: #8a8a8a', '#8a8a8a and #ffffff'),
