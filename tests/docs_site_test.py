@@ -133,19 +133,6 @@ def test_commands_are_valid(command, monkeypatch):
   checks.validate(config_of(command))
 
 
-def test_measured_numbers_are_in_the_results():
-  """Each number of a table or sentence with a measurement is in the results."""
-  results = (ROOT / 'experiments/results/README.md').read_text(
-      encoding='utf-8')
-  other = (ROOT / 'experiments/results/cross_device/cross_device.md'
-           ).read_text(encoding='utf-8')
-  text = re.sub(r'\(.*?\.md[^)]*\)|`[^`]*`|Zen 4', '', page('performance'))
-  numbers = set(re.findall(r'\d[\d,]*\.\d+|\d+%', text))
-  assert len(numbers) > 20
-  known = results + other
-  assert not [n for n in numbers if n not in known]
-
-
 def test_the_figure_is_that_of_the_scheduler(monkeypatch):
   monkeypatch.syspath_prepend(DOCS / 'site')
   import draw_round

@@ -185,6 +185,35 @@ def order(round_index, epoch, client):
   return CLIENTS[client][np.argsort(number_N[CLIENTS[client]])]
 
 
+# Plain NumPy, float64: the network as a matrix [features + 1, K], bias last.
+X = np.concatenate([
+    (IMAGES.reshape(len(IMAGES), -1) / 255. - .5) / .25,
+    np.ones((len(IMAGES), 1))], 1)
+
+
+def matrix(params, *at):
+  """Returns the weights of a linear network as a matrix, bias last."""
+  return np.concatenate([np.asarray(params['w'], np.float64)[at],
+                         np.asarray(params['b'], np.float64)[at][None]])
+
+
+def gradient(w, batch):
+  """Returns the gradient of the mean cross-entropy of a batch."""
+  logits = X[batch] @ w
+  p = np.exp(logits - logits.max(1, keepdims=True))
+  p /= p.sum(1, keepdims=True)
+  return X[batch].T @ (p - np.eye(NUM_CLASSES)[LABELS[batch]]) / len(batch)
+
+
+def batches(round_index, client, num_epochs=2):
+  """Yields the examples of each local step of a client."""
+  for epoch in range(num_epochs):
+    taken = order(round_index, epoch, client)
+    stop = max(len(taken) // BATCH, 1) * BATCH
+    yield from np.split(
+        taken[:stop], range(BATCH, min(stop, len(taken)), BATCH))
+
+
 def assert_trees_close(a, b, atol=1e-6):
   jax.tree.map(lambda x, y: np.testing.assert_allclose(
       bits(x), bits(y), atol=atol, rtol=0), a, b)

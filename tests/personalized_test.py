@@ -13,16 +13,15 @@ from docs_pages import page
 from docs_pages import programs
 import federation
 from federation import assert_trees_close
-from federation import BATCH
+from federation import batches
 from federation import fedavg
 from federation import Federation
+from federation import gradient
 from federation import HPARAMS
-from federation import IMAGES
 from federation import jobs_of
-from federation import LABELS
-from federation import NUM_CLASSES
-from federation import scaffold
+from federation import matrix
 from federation import SIZES
+from federation import X
 from moon_jax.algorithms import privacy
 from moon_jax.algorithms.base import Message
 from moon_jax.errors import UserError
@@ -31,35 +30,11 @@ from moon_jax.training import run
 
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
 LR, MOMENTUM = HPARAMS['learning_rate'], HPARAMS['momentum']
-X = np.concatenate([
-    (IMAGES.reshape(len(IMAGES), -1) / 255. - .5) / .25,
-    np.ones((len(IMAGES), 1))], 1)  # the last column is for the bias
 IS_HEAD = np.arange(X.shape[1]) == X.shape[1] - 1  # FedPer's head: the bias
 
 
 def load(name):
   return module(f'docs/{name}.py')
-
-
-def gradient(w, batch):
-  """Of the cross-entropy of a linear network, w [features + 1, K]."""
-  logits = X[batch] @ w
-  p = np.exp(logits - logits.max(1, keepdims=True))
-  p /= p.sum(1, keepdims=True)
-  return X[batch].T @ (p - np.eye(NUM_CLASSES)[LABELS[batch]]) / len(batch)
-
-
-def batches(round_index, client, num_epochs=2):
-  for epoch in range(num_epochs):
-    order = federation.order(round_index, epoch, client)
-    stop = max(len(order) // BATCH, 1) * BATCH
-    yield from np.split(
-        order[:stop], range(BATCH, min(stop, len(order)), BATCH))
-
-
-def matrix(params):
-  return np.concatenate(
-      [np.asarray(params['w'], np.float64), np.asarray(params['b'])[None]])
 
 
 def sgd(w, v, grad, decay):
@@ -187,20 +162,6 @@ def test_ditto_with_bounded_updates_is_fedavg_with_bounded_updates():
   for federated in ours, theirs:
     federated.round(COHORTS[0])
   assert_trees_close(ours.state.variables, theirs.state.variables, atol=1e-6)
-
-
-def test_scaffold_keeps_its_variates_in_rounds_with_learning_rate_0():
-  federated = Federation(
-      scaffold(len(SIZES)), hparams={'momentum': 0., 'learning_rate': .05})
-  federated.round()
-  before = jax.tree.map(np.array, federated.state._replace(key=()))
-  federated.hparams['learning_rate'] *= 0
-  federated.round()
-  after = federated.state._replace(key=())
-  for field in 'clients', 'server', 'variables':
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-7),
-                 getattr(before, field), getattr(after, field))
-  assert any(np.any(x) for x in jax.tree.leaves(before.clients))
 
 
 def test_several_models_in_a_message_are_an_error_of_finish():

@@ -6,45 +6,27 @@ import pytest
 
 import federation
 from federation import assert_trees_close
+from federation import batches
 from federation import Federation
+from federation import gradient
 from federation import HPARAMS
-from federation import IMAGES
-from federation import LABELS
-from federation import NUM_CLASSES
+from federation import matrix
 from federation import scaffold
 from federation import SIZES
 from moon_jax.errors import UserError
 
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0), (1, 2, 3, 4)]
-INPUTS = ((IMAGES.reshape(len(IMAGES), -1) / 255.) - .5) / .25
-
-
-def gradient(batch, w, b, decay):
-  """Returns the gradient of the cross-entropy and of the weight decay."""
-  logits = INPUTS[batch] @ w + b
-  p = np.exp(logits - logits.max(1, keepdims=True))
-  p /= p.sum(1, keepdims=True)
-  error = (p - np.eye(NUM_CLASSES)[LABELS[batch]]) / len(batch)
-  return np.array([*(INPUTS[batch].T @ error + decay * w),
-                   error.sum(0) + decay * b])
 
 
 def local_model(t, client, start, c, c_i, momentum):
-  """Returns a client's model after its steps, and their number.
-
-  Models are [5, 3], the weights above the bias.
-  """
+  """Returns a client's model after its steps, and their number."""
   lr, decay = HPARAMS['learning_rate'], HPARAMS['weight_decay']
   model, velocity, num_steps = start, 0, 0
-  for epoch in range(2):
-    order = federation.order(t, epoch, client)
-    stop = max(len(order) // 8, 1) * 8
-    for batch in np.split(order[:stop], range(8, min(stop, len(order)), 8)):
-      velocity = momentum * velocity + gradient(
-          batch, model[:-1], model[-1], decay)
-      model = model - lr * velocity
-      model = model - lr * (c - c_i)
-      num_steps += 1
+  for batch in batches(t, client):
+    velocity = momentum * velocity + gradient(model, batch) + decay * model
+    model = model - lr * velocity
+    model = model - lr * (c - c_i)
+    num_steps += 1
   return model, num_steps
 
 
@@ -53,9 +35,7 @@ def test_the_form_of_niid_bench_equals_a_plain_numpy_loop(momentum):
   """Four of eight clients in each of four rounds, in float64."""
   federated = Federation(scaffold(len(SIZES), 'niid_bench'), num_lanes=2,
                          hparams={'momentum': momentum})
-  tree = lambda params, *at: np.array([*params['w'][at], params['b'][at]],
-                                      np.float64)
-  model = tree(federated.state.variables['params'], 0)
+  model = matrix(federated.state.variables['params'], 0)
   c, c_of = np.zeros((5, 3)), np.zeros((len(SIZES), 5, 3))
   for t, cohort in enumerate(COHORTS):
     federated.round(cohort)
@@ -71,11 +51,11 @@ def test_the_form_of_niid_bench_equals_a_plain_numpy_loop(momentum):
     state = federated.state
     close = lambda found, expected, atol: np.testing.assert_allclose(
         found, expected, rtol=1e-6, atol=atol)
-    close(tree(state.variables['params'], 0), model, 1e-6)
+    close(matrix(state.variables['params'], 0), model, 1e-6)
     # Variates are displacements divided by lr = 0.05, and so is rounding.
-    close(tree(state.server, 0), c, 5e-6)
+    close(matrix(state.server, 0), c, 5e-6)
     for i in range(len(SIZES)):
-      close(tree(state.clients, 0, i), c_of[i], 5e-6)
+      close(matrix(state.clients, 0, i), c_of[i], 5e-6)
   assert np.abs(c).max() > .01
 
 
