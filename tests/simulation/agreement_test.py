@@ -1,4 +1,4 @@
-"""Tests which federations may train in one program."""
+"""Tests which configurations and federations may train in one program."""
 
 import dataclasses
 import functools
@@ -18,9 +18,11 @@ from moon_jax.algorithms.fedprox import with_proximal
 from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.server import with_optimizer
 from moon_jax.config import Config
+from moon_jax.config import flags_with
 from moon_jax.errors import UserError
 from moon_jax.models.constructors import mlp
 from moon_jax.simulation import agreement
+from moon_jax.simulation.agreement import program_key
 from moon_jax.simulation.simulation import Simulations
 
 FIRST = tiny_federation.make(batch_size=2)
@@ -70,12 +72,14 @@ def test_numbers_clients_and_rounds_may_differ(changes):
     ('data', FIRST.data._replace(train_labels=1 - LABELS)),
     ('data', FIRST.data._replace(test_labels=1 - FIRST.data.test_labels)),
     ('data', FIRST.data._replace(std=(2.,))),
+    ('data', {'input_noise_std': np.full(len(LABELS), .1, np.float32)}),
+    ('data', FIRST.data._replace(augmentation='reflect_crop_flip')),
     ('data', FIRST.data._replace(
         train_inputs=FIRST.data.train_inputs.copy()))])
 def test_what_the_program_has_once_must_agree(name, value):
+  changes = value if isinstance(value, dict) and value else {name: value}
   with pytest.raises(UserError, match=f'the same {name}, that of number 2'):
-    check([FIRST, FIRST, changed(
-        **value if name not in vars(FIRST) else {name: value})])
+    check([FIRST, FIRST, changed(**changes)])
 
 
 @pytest.mark.parametrize('wrap', [
@@ -84,20 +88,13 @@ def test_what_the_program_has_once_must_agree(name, value):
     lambda algorithm: algorithm._replace(
         loss=functools.partial(algorithm.loss)),
     lambda algorithm: algorithm._replace(loss=jax.jit(algorithm.loss))])
-def test_what_functions_close_over_must_agree(wrap):
+@pytest.mark.parametrize('value', [float, lambda scale: np.full(3, scale)])
+def test_what_functions_close_over_must_agree(wrap, value):
   """However deep it is; equal values in other functions are allowed."""
   one, equal, other = (
-      changed(algorithm=wrap(scaled(scale))) for scale in (2., 2., 3.))
+      changed(algorithm=wrap(scaled(value(scale)))) for scale in (2, 2, 3))
   check([one, equal])
   with pytest.raises(UserError, match='the same algorithm, that of number 1'):
-    check([one, other])
-
-
-def test_arrays_that_functions_close_over_must_agree():
-  one, equal, other = (
-      changed(algorithm=scaled(np.full(3, scale))) for scale in (2., 2., 3.))
-  check([one, equal])
-  with pytest.raises(UserError, match='the same algorithm'):
     check([one, other])
 
 
@@ -113,35 +110,13 @@ def test_parts_of_a_configuration_may_have_been_replaced(name, value):
         [of_config[0], dataclasses.replace(of_config[1], **{name: value})])
 
 
-def test_augmentation_must_agree():
-  """Of the same images; it belongs to the data set."""
-  data = FIRST.data
-  images = changed(data=data._replace(
-      train_inputs=np.zeros((len(LABELS), 4, 4, 1), np.uint8),
-      test_inputs=np.zeros((len(data.test_labels), 4, 4, 1), np.uint8)))
-  flipped = dataclasses.replace(images, data=images.data._replace(
-      augmentation='reflect_crop_flip'))
-  check([images, dataclasses.replace(images, seed=1)])
-  with pytest.raises(UserError, match='the same data'):
-    check([images, flipped])
-
-
-def test_noise_must_agree():
-  noisy = changed(input_noise_std=np.full(len(LABELS), .1, np.float32))
-  check([noisy, dataclasses.replace(noisy, seed=1)])
-  with pytest.raises(UserError, match='the same data'):
-    check([FIRST, noisy])
-
-
-def test_frozen_outputs_must_be_computed_at_the_same_time():
+def test_simulations_check_their_federations():
+  """Also when frozen outputs are computed."""
+  with pytest.raises(UserError, match='program of its own'):
+    Simulations([FIRST, changed(optimizer='adam')])
   frozen = changed(algorithm=moon(), local_epochs=2)
   with pytest.raises(UserError, match=r'reuse of frozen outputs.*local_epochs'):
     Simulations([frozen, dataclasses.replace(frozen, local_epochs=1)])
-
-
-def test_simulations_check_their_federations():
-  with pytest.raises(UserError, match='program of its own'):
-    Simulations([FIRST, changed(optimizer='adam')])
 
 
 def test_numbers_that_a_factory_makes_constants_must_agree(
@@ -220,16 +195,11 @@ class _Scaled(_Layer):  # no dataclass: its scale is no field
 
 @pytest.mark.parametrize('make, one, other', [
     (clipped, 1., 2.), (without_value, True, False),
-    (_Scaled, 1., 2.), (lambda x: lambda: {x}, 1, 2),
+    (_Scaled, 1., 2.), (lambda x: lambda: {x}, 1, 2), (nn.Dense, 3, 4),
     (lambda x: jax.jit(lambda y, z: y, static_argnums=x), 0, 1)])
 def test_objects_agree_in_all_that_they_hold(make, one, other):
   value = agreement._value
   assert value(make(one)) == value(make(one)) != value(make(other))
-
-
-def test_modules_agree_in_their_fields():
-  value = agreement._value
-  assert value(nn.Dense(3)) == value(nn.Dense(3)) != value(nn.Dense(4))
 
 
 def test_an_object_of_unknown_contents_is_no_other_at_its_address():
@@ -240,3 +210,98 @@ def test_an_object_of_unknown_contents_is_no_other_at_its_address():
 
   values = {agreement._value(Unknown()) for _ in range(3)}
   assert len(values) == 3
+
+
+FIXED = flags_with(varies='')
+VARYING = set(Config().to_dict()) - set(FIXED)
+
+
+def with_other(config, name):
+  """Returns `config` with another value of a field, valid or not."""
+  value = getattr(config, name)
+  kind = type(getattr(Config(), name))
+  other = {bool: lambda: not value, str: lambda: value + 'x',
+           int: lambda: value + 1, float: lambda: value + .25}[kind]()
+  return dataclasses.replace(config, **{name: other})
+
+
+# Fields of which only a part varies; the tests below have their changes.
+PARTLY = {'partition', 'partition_file', 'label_noise', 'concept_shift',
+          'proximal_mu',
+          'server_learning_rate', 'server_momentum', 'client_eval_every'}
+
+
+def test_fields_that_do_not_vary_change_the_key():
+  reasons = {field.metadata['varies'] for field in dataclasses.fields(Config)}
+  assert reasons == {
+      '', 'array', 'split', 'participation', 'labels', 'host', 'rows'}
+  config = Config(server_momentum=.5, client_eval_every=2)
+  for name in VARYING - PARTLY:
+    assert program_key(config) == program_key(with_other(config, name)), name
+  for name in FIXED:
+    key = program_key(with_other(config, name))
+    assert key != program_key(config), name
+    assert hash(key) == hash(program_key(with_other(config, name)))
+
+
+SERVER = dict(server_momentum=.7)
+NOISY = dict(partition='feature_noise')
+LABELS = dict(label_noise=.1)
+SHIFT = dict(concept_shift=2)
+PRIVATE = dict(algorithm='fedavg', weighting='uniform', dp_clip=1.)
+USERS = dict(algorithm='mine:make')
+
+
+@pytest.mark.parametrize('flags, changes, is_shared', [
+    ({}, dict(partition='iid', beta=.1), True),
+    ({}, dict(local_epochs=1), False),  # freeze_once
+    (dict(local_epochs=1), dict(local_epochs=2), False),
+    ({}, dict(client_eval_every=1), False),  # keep_models
+    (dict(client_eval_every=1), dict(client_eval_every=5), True),
+    ({}, SERVER, False),  # the state of a server optimizer
+    ({}, dict(server_learning_rate=.5), False),
+    ({}, dict(proximal_mu=.1), False),  # the proximal term
+    (dict(proximal_mu=.1), dict(proximal_mu=.2), True),
+    (SERVER, dict(server_momentum=.0, server_learning_rate=.5), True),
+    (dict(server_optimizer='adam'), dict(server_learning_rate=.1), True),
+    # The noise on the inputs belongs to the examples of a split.
+    ({}, NOISY, False),
+    (NOISY, dict(seed=1), False),
+    (NOISY, dict(partition_seed=3), False),
+    (NOISY | dict(partition_seed=3), dict(seed=1), True),
+    (NOISY, dict(noise_std=.2), False),
+    (NOISY, dict(client_test_fraction=.2, client_eval_every=1), False),
+    (NOISY, dict(mu=.5, dropout_rate=.1), True),
+    # So do changed labels.
+    ({}, LABELS, False), ({}, SHIFT, False),
+    (LABELS, dict(label_noise=.2), False),
+    (LABELS, dict(label_noise_form='localized'), False),
+    (LABELS, dict(seed=1), False), (LABELS, dict(beta=.1), False),
+    (LABELS, dict(validation_fraction=.1), False),
+    (SHIFT, dict(concept_shift=3), False), (SHIFT, dict(seed=1), False),
+    (SHIFT | dict(partition_seed=0), dict(seed=1, mu=.5), True),
+    # Without noise its form plays no part.
+    ({}, dict(label_noise_form='localized'), True),
+    # Clients of these splits may share examples: freeze_once.
+    ({}, dict(partition='mine:split'), False),
+    (dict(partition='mine:split'), dict(seed=1), False),
+    ({}, dict(partition_file='a.npz'), False),
+    (dict(partition_file='a.npz'), dict(partition_file='b.npz'), False),
+    (dict(partition_file='a.npz'), dict(seed=1), True),
+    # The noise of differential privacy.
+    (PRIVATE, dict(seed=1), False), (PRIVATE, dict(participation=.5), False),
+    (PRIVATE, dict(cohorts_file='x'), False),
+    (PRIVATE, dict(dp_delta=1e-6, learning_rate=.1, beta=.1), True),
+    (dict(algorithm='fedavg'), dict(participation=.5), True),
+    # `agreement` compares what the factory returns.
+    (USERS, dict(mu=.5), True), (USERS, dict(seed=1, participation=.5), True),
+    (USERS, dict(algorithm_args='alpha=1'), False),
+])
+def test_what_must_agree(flags, changes, is_shared):
+  config = Config(**flags)
+  other = dataclasses.replace(config, **changes)
+  assert (program_key(config) == program_key(other)) == is_shared
+
+
+def test_numbers_of_another_type_are_the_same():
+  assert program_key(Config(dp_clip=1)) == program_key(Config(dp_clip=1.))

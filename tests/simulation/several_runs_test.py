@@ -1,6 +1,6 @@
 """Runs that train together have the numbers that they have alone."""
 
-import dataclasses
+import functools
 import importlib.util
 import pathlib
 import time
@@ -260,10 +260,16 @@ def test_with_weight_zero_moon_is_fedavg():
     assert found[name] == pytest.approx(fedavgs[-1][name], rel=1e-6)
 
 
+NOISE = np.full(NUM_TRAIN, .5, np.float32)
+
+
 def three(rate=.05, **changes):
-  """Federations with client state; the second has this rate from round 2 on."""
+  """Federations with client state; the second has this rate from round 2 on.
+
+  The noise on inputs is that of a round.
+  """
   algorithms = of(moon(), *(dict(mu=1. + seed) for seed in range(3)))
-  return [make(algorithm=algorithm, seed=seed,
+  return [make(algorithm=algorithm, seed=seed, input_noise_std=NOISE,
                learning_rate=lambda index, seed=seed: (
                    rate if seed == 1 and index else .05), **changes)
           for seed, algorithm in enumerate(algorithms)]
@@ -273,38 +279,45 @@ def copied(state):
   return jax.tree.map(np.array, state)
 
 
+@functools.cache
+def alone(run):
+  """Returns the metrics and the state of a run of `three` after each round."""
+  simulation = Simulation(three()[run])
+  return [(evaluated(simulation, simulation.run_round()),
+           copied(simulation.state_on_host())) for _ in range(4)]
+
+
+def assert_states_as_alone(simulations, num_rounds):
+  for run, (simulation, done) in enumerate(zip(simulations.runs, num_rounds)):
+    assert simulation.rounds_done == done
+    assert_equal(simulation.state_on_host(), alone(run)[done - 1][1])
+
+
 def test_a_run_that_diverges_ends_alone():
   federations = three(rate=1e30)
   simulations = Simulations(federations)
-  lines = train(simulations, [1, 1, 1])
+  train(simulations, [1, 1, 1])
   before = copied(simulations.runs[1].state_on_host())
   start = time.perf_counter()
   outcomes = simulations.run_round([0, 1, 2])
   seconds = time.perf_counter() - start
   assert outcomes[0].seconds + outcomes[2].seconds <= seconds  # shares
-  assert_equal(simulations.runs[1].state_on_host(), before)
-  assert simulations.runs[1].rounds_done == 1
+  assert_states_as_alone(simulations, [2, 1, 2])
   # Again, and beside runs of later rounds: nothing has changed.
   assert isinstance(outcomes[1], DivergedError)
   again, = simulations.run_round([1])
   _, expected = train_alone(federations[1], 2)
   assert str(again) == str(outcomes[1]) == str(expected[1])
   assert_equal(simulations.runs[1].state_on_host(), before)
-  assert_equal(lines[1], expected[:1])
-  for run in 0, 2:
-    lines[run].append(evaluated(simulations.runs[run], outcomes[run]))
   for run, outcome in zip((0, 2), simulations.run_round([0, 2])):
-    alone, expected = train_alone(federations[run], 3)
-    lines[run].append(evaluated(simulations.runs[run], outcome))
-    assert_equal(lines[run], expected)
-    assert_equal(simulations.runs[run].state_on_host(), alone.state_on_host())
+    assert_equal(evaluated(simulations.runs[run], outcome), alone(run)[2][0])
+  assert_states_as_alone(simulations, [3, 1, 3])
 
 
 def test_no_part_of_a_failed_round_is_kept(monkeypatch):
   """Though the messages and states of all its clients are finite."""
   simulations = Simulations(three())
   train(simulations, [1, 1, 1])
-  before = copied(simulations.runs[1].state_on_host())
   left_out = metrics_lib.left_out
 
   def fail(federation, *rest):
@@ -316,62 +329,42 @@ def test_no_part_of_a_failed_round_is_kept(monkeypatch):
   outcomes = simulations.run_round([0, 1, 2])
   assert [isinstance(outcome, DivergedError) for outcome in outcomes] == [
       False, True, False]
-  assert_equal(simulations.runs[1].state_on_host(), before)
+  assert_states_as_alone(simulations, [2, 1, 2])
 
 
 def test_states_move_between_programs_and_runs_have_unlike_rounds():
-  """A run resumes beside one that begins, and then resumes alone.
-
-  The noise on its inputs is that of its round.
-  """
-  federations = three(input_noise_std=np.full(NUM_TRAIN, .5, np.float32))
-  first, _ = train_alone(federations[1], 2)
-  simulations = Simulations(federations)
-  simulations.runs[1].restore(copied(first.state_on_host()))
-  assert [run.rounds_done for run in simulations.runs] == [0, 2, 0]
+  """A run resumes beside one that begins, and then resumes alone."""
+  simulations = Simulations(three())
+  simulations.runs[1].restore(copied(alone(1)[0][1]))
+  assert [run.rounds_done for run in simulations.runs] == [0, 1, 0]
   simulations.run_round([0, 1])
   simulations.run_round([1, 2])
-  alone, expected = train_alone(federations[1], 5)
-  last = Simulation(federations[1])
+  assert_states_as_alone(simulations, [1, 3, 1])
+  last = Simulation(three()[1])
   last.restore(copied(simulations.runs[1].state_on_host()))
-  assert_equal(evaluated(last, last.run_round()), expected[-1])
-  assert_equal(last.state_on_host(), alone.state_on_host())
-  for run in 0, 2:
-    alone, _ = train_alone(federations[run], 1)
-    assert_equal(simulations.runs[run].state_on_host(), alone.state_on_host())
+  assert_equal(evaluated(last, last.run_round()), alone(1)[3][0])
+  assert_equal(last.state_on_host(), alone(1)[3][1])
 
 
-def test_the_order_of_runs_changes_nothing():
-  orders = (0, 1, 2), (2, 0, 1)
-  found = []
-  for order in orders:
-    federations = three()
-    simulations = Simulations([federations[run] for run in order])
-    lines = train(simulations, [2] * 3)
-    found.append({run: (lines[i], simulations.runs[i].state_on_host())
-                  for i, run in enumerate(order)})
-  assert_equal(found[0], found[1])
+@pytest.mark.parametrize('storage', ['memory', 'disk'])
+def test_order_and_storage_change_nothing(storage, tmp_path):
+  """Each run on disk has its own file."""
+  order = 2, 0, 1
+  federations = three(client_state=storage)
+  simulations = Simulations([federations[run] for run in order],
+                            [str(tmp_path / f'{run}') for run in order])
+  lines = train(simulations, [2, 1, 2])
+  everyone = np.zeros(NUM_CLIENTS, int), np.arange(NUM_CLIENTS)
+  for run, simulation, found in zip(order, simulations.runs, lines):
+    assert_equal(found, [line for line, _ in alone(run)[:len(found)]])
+    state, expected = simulation.state_on_host(), alone(run)[len(found) - 1][1]
+    assert_equal(state._replace(clients=()), expected._replace(clients=()))
+    assert_equal(*(client_store.read(each.clients, *everyone)
+                   for each in (state, expected)))
 
 
-def test_client_state_on_disk(tmp_path):
-  """Each run has its own file, with the rows that are in memory otherwise."""
-  found = []
-  for storage in 'memory', 'disk':
-    federations = [dataclasses.replace(federation, client_state=storage)
-                   for federation in three()]
-    directories = [str(tmp_path / f'{run}') for run in range(3)]
-    simulations = Simulations(federations, directories)
-    lines = train(simulations, [2, 1, 2])
-    states = [run.state for run in simulations.runs]
-    everyone = np.zeros(NUM_CLIENTS, int), np.arange(NUM_CLIENTS)
-    found.append((lines, [state._replace(clients=client_store.read(
-        state.clients, *everyone)) for state in states]))
-  assert_equal(found[0], found[1])
-
-
-def test_shards_and_noise_of_examples():
-  noise = np.linspace(0, .5, NUM_TRAIN).astype(np.float32)
+def test_shards_of_examples():
   assert_as_alone([
-      make(seed=seed, shard_data=True, input_noise_std=noise,
+      make(seed=seed, shard_data=True, input_noise_std=NOISE,
            clients=split(seed), cohorts=sample(8, 2, seed))
       for seed in range(2)], [2, 1])
