@@ -186,37 +186,29 @@ def all_agree(condition: bool) -> bool:
   """Returns whether the condition is true in all processes."""
   if count() == 1:
     return condition
-  import numpy as np
-
-  from moon_jax.distributed import devices
-
-  return int(devices.sum_over_processes(
-      np.array([condition], np.uint32))[0]) == count()
+  return int(_sum([condition])[0]) == count()
 
 
 def max_over_processes(number: int) -> int:
   """Returns the maximum over processes of a nonnegative integer."""
   if count() == 1:
     return number
+  return int(_sum([number * (i == index()) for i in range(count())]).max())
+
+
+def _sum(numbers, kind='uint32'):
+  """Returns the sums of the processes' numbers."""
   import numpy as np
 
   from moon_jax.distributed import devices
 
-  numbers_P = np.zeros(count(), np.uint32)
-  numbers_P[index()] = number
-  return int(devices.sum_over_processes(numbers_P).max())
+  return devices.sum_over_processes(np.array(numbers, kind))
 
 
 def _broadcast(text):
   """Returns the bytes of the first process; sends their length first."""
-  import numpy as np
-
-  from moon_jax.distributed import devices
-
-  sent = np.frombuffer(text, np.uint8) * np.uint8(is_first())
-  length = int(devices.sum_over_processes(
-      np.array([len(text) * is_first()], np.uint32))[0])
-  return bytes(devices.sum_over_processes(np.resize(sent, length)))
+  length = int(_sum([len(text) * is_first()])[0])
+  return bytes(_sum(list(text) if is_first() else [0] * length, 'uint8'))
 
 
 def is_lost_peer_error(error: Exception) -> bool:

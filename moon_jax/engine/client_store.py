@@ -22,14 +22,6 @@ from moon_jax.engine.schedule import Jobs
 _ALL_PROCESSES = -1  # the owner of a row that every process has
 
 
-def take(clients: Any, jobs: Jobs) -> Any:
-  """Returns the rows of the jobs, [R, C, ...] -> [J, ...].
-
-  The rows of padding jobs are arbitrary.
-  """
-  return read(clients, jobs.run, jobs.client)
-
-
 def read(clients: Any, run_J: np.ndarray, client_J: np.ndarray) -> Any:
   """Returns rows, [R, C, ...] -> [J, ...]."""
   if isinstance(clients, DiskClients | RunStores):

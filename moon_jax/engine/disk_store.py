@@ -153,18 +153,3 @@ class DiskClients:
 def existing(directory: pathlib.Path) -> pathlib.Path:
   """Returns an absolute directory if it exists, or the nearest one above it."""
   return next(p for p in (directory, *directory.parents) if p.is_dir())
-
-
-def filled(like: Any, num_clients: int, directory: pathlib.Path) -> Any:
-  """Returns client state with equal rows, as `client_store.filled` does.
-
-  Args:
-    like: the initial state of each client, [R, ...].
-    num_clients: C.
-    directory: of the file.
-
-  Returns:
-    A `DiskClients`; () if clients keep no state.
-  """
-  return DiskClients(like, num_clients, directory) if (
-      jax.tree.leaves(like)) else ()

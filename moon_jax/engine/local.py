@@ -17,7 +17,6 @@ from moon_jax import optimizers
 from moon_jax import platforms
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.base import Batch
-from moon_jax.algorithms.base import first_view
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.base import Trained
 from moon_jax.algorithms.base import View
@@ -31,7 +30,7 @@ _DROPOUT = 0x64726f70
 _LOSS = 0x6c6f7373
 
 # Folded into the key of a run, for draws that recur in each round and client.
-_RECURRING = 0x72656375
+RECURRING = 0x72656375
 
 
 class Program(NamedTuple):
@@ -69,7 +68,8 @@ class Job(NamedTuple):
 
   view: View
   key: jax.Array  # random key of this run, round and client
-  recurring: jax.Array | tuple[()] = ()  # result of `recurring_key`
+  recurring: jax.Array | tuple[()] = ()  # key of the run for draws that recur
+  # in each round and client; () unless Program.recurring_draws
 
 
 class Lane(NamedTuple):
@@ -107,14 +107,6 @@ class StepMetrics(NamedTuple):
   extra: dict[str, jax.Array]  # metrics of the algorithm
 
 
-def recurring_key(program: Program, key: jax.Array) -> jax.Array | tuple[()]:
-  """Returns a run's key of recurring draws, for the key of the run.
-
-  It is () unless Program.recurring_draws.
-  """
-  return jax.random.fold_in(key, _RECURRING) if program.recurring_draws else ()
-
-
 def start(program: Program, view: View) -> Lane:
   """Returns a lane with the initial local model and optimizer state."""
   trained = program.algorithm.start(view)
@@ -133,24 +125,6 @@ def frozen(program: Program, view: View, stored: TrainData,
   """Returns the outputs of the frozen models for stored examples."""
   batch = Batch(program.normalize_fn(stored.inputs), stored.labels, mask_B)
   return program.algorithm.frozen(program.model, batch, view)
-
-
-def frozen_bytes(model: Model, algorithm: Algorithm,
-                 example: jax.Array) -> int:
-  """Returns the bytes of the frozen models' outputs for one example.
-
-  Args:
-    model: the network.
-    algorithm: the algorithm.
-    example: a batch of one input.
-  """
-  def frozen_outputs(key):
-    view = first_view(algorithm, model.init(key, example))
-    batch = Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
-    return algorithm.frozen(model, batch, view)
-
-  outputs = jax.eval_shape(frozen_outputs, jax.random.key(0))
-  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(outputs))
 
 
 def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,

@@ -131,7 +131,8 @@ class Round:
 
   def _on_devices(self, state, hparams, table, data):
     clients_J = devices.put(
-        client_store.take(state.clients, table.jobs), self._mesh, SPLIT)
+        client_store.read(state.clients, table.jobs.run, table.jobs.client),
+        self._mesh, SPLIT)
     table = Table(*[
         devices.put(part, self._mesh, spec)
         for part, spec in zip(table, self._table_spec)])

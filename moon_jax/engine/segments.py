@@ -182,7 +182,8 @@ def _jobs_of_lanes(program, inputs, clients_J, job_L):
     key = jax.random.fold_in(run_key, inputs.round_of(run))
     return Job(_view(program, inputs, clients_J, j),
                jax.random.fold_in(key, inputs.table.jobs.client[j]),
-               local.recurring_key(program, run_key))
+               jax.random.fold_in(run_key, local.RECURRING)
+               if program.recurring_draws else ())
 
   return jax.vmap(make_job, out_axes=_axes(inputs))(job_L)
 

@@ -127,12 +127,3 @@ def keep(is_kept_R: Any, old: Any, new: Any) -> Any:
 def is_key(x: jax.Array) -> bool:
   """Returns whether an array holds random keys."""
   return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
-def client_bytes(model: Model, algorithm: Algorithm,
-                 example: jax.Array) -> int:
-  """Returns the bytes of one client's state, without allocating it."""
-  client = jax.eval_shape(
-      lambda key: algorithm.init_client(model.init(key, example)),
-      jax.random.key(0))
-  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(client))

@@ -90,7 +90,7 @@ def _fill_fn(federation: Federation, spec: RoundSpec,
   path = pathlib.Path(directory or tempfile.gettempdir()).absolute()
   _check_algorithm(federation, spec)
   _check_space(federation, spec, path)
-  return functools.partial(disk_store.filled, directory=path)
+  return functools.partial(disk_store.DiskClients, directory=path)
 
 
 def _check_algorithm(federation, run):

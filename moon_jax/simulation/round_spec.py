@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moon_jax.algorithms.base import Batch
+from moon_jax.algorithms.base import first_view
 from moon_jax.data import augment
 from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import devices
 from moon_jax.engine import lanes
-from moon_jax.engine import local
 from moon_jax.engine import schedule
-from moon_jax.engine import state as state_lib
 from moon_jax.engine import training_set
 from moon_jax.engine.local import Program
 from moon_jax.engine.schedule import Place
@@ -159,9 +159,16 @@ def _traced(federation):
   algorithm = federation.algorithm
   example = _normalize_fn(data)(jnp.asarray(data.train_inputs[:1]))
   federation_checks.check_traced(federation, example)
-  return (example, jax.eval_shape(model.init, jax.random.key(0), example),
-          state_lib.client_bytes(model, algorithm, example),
-          local.frozen_bytes(model, algorithm, example))
+
+  def trace(key):
+    view = first_view(algorithm, model.init(key, example))
+    batch = Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
+    return view.variables, view.client, algorithm.frozen(model, batch, view)
+
+  variables, *trees = jax.eval_shape(trace, jax.random.key(0))
+  return (example, variables, *(
+      sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+      for tree in trees))
 
 
 def alone(federation: Federation,

@@ -18,10 +18,10 @@ JOBS = schedule.Jobs(
     is_received=np.ones(4, bool), weight=np.ones(4, np.float32))
 
 
-def test_take_and_put_access_only_rows_of_jobs():
+def test_read_and_put_access_only_rows_of_jobs():
   clients = {'x': np.arange(20.).reshape(2, 5, 2), 'n': np.arange(10).reshape(
       2, 5)}
-  rows = client_store.take(clients, JOBS)
+  rows = client_store.read(clients, JOBS.run, JOBS.client)
   assert rows['n'][:3].tolist() == [2, 5, 9]
   assert rows['x'][:3].tolist() == [[4, 5], [10, 11], [18, 19]]
   before = jax.tree.map(np.copy, clients)

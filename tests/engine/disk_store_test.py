@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from moon_jax.engine import client_store
-from moon_jax.engine import disk_store
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.errors import UserError
 
@@ -84,7 +83,3 @@ def test_a_full_disk_leaves_the_state_before_the_round(tmp_path):
     clients.write(*at, rows_of(*at, 2))
   jax.tree.map(np.testing.assert_array_equal, clients.read(*at),
                rows_of(*at, 1))
-
-
-def test_clients_without_state_need_no_file(tmp_path):
-  assert disk_store.filled((), 5, tmp_path) == ()

@@ -9,13 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import federation as federation_lib
 from federation import linear_model
 import moon_jax as mj
 from moon_jax.data import augment
-from moon_jax.distributed import devices
-from moon_jax.engine import schedule
-from moon_jax.engine.local import TrainData
 from moon_jax.simulation import evaluation
 from moon_jax.simulation import metrics
 from moon_jax.simulation.metrics import Outcomes
@@ -44,11 +40,10 @@ def make(part='train', **changes):
       'lanes': 2, **changes})
 
 
-def outcome(federation, variables, client):
-  """Accuracy and loss of a model on a client's held-out examples."""
-  data, tests = federation.data, federation.client_tests
-  index = tests.indices[client]
-  x, y = (getattr(data, f'{tests.part}_{name}')[index]
+def outcome(federation, variables, index, part='train'):
+  """Accuracy and loss of a model on examples of a part of the data set."""
+  data = federation.data
+  x, y = (getattr(data, f'{part}_{name}')[index]
           for name in ('inputs', 'labels'))
   outputs, _ = federation.model.apply(
       variables, augment.normalize(jnp.asarray(x), data.mean, data.std),
@@ -79,18 +74,32 @@ def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
     federation.data.train_inputs[federation.clients[0]] = 3e38  # sums overflow
     cohort = [4, 2, 3]
   simulation, line = evaluated(federation)
-  table, _, _, models_J = simulation._last_round()
-  columns = line['clients']
+  last = simulation._last_round()
+  jobs, columns = last.table.jobs, line['clients']
   assert sorted(columns['client']) == sorted(cohort)
   assert {len(column) for column in columns.values()} == {len(cohort)}
-  with_tests = [c for c in range(NUM_CLIENTS) if HELD_OUT[c]]
-  of_global = {c: outcome(federation, simulation.global_model(), c)
-               for c in with_tests}
-  slot_of = {int(c): j for j, c in enumerate(table.jobs.client)
-             if table.jobs.num_steps[j]}
-  of_local = {c: outcome(federation, jax.tree.map(
-      lambda x: np.asarray(x[slot_of[c]]), models_J), c)
-              for c in cohort if HELD_OUT[c]}
+  tests, test = federation.client_tests, np.arange(30)
+  if 'eval_examples' in changes:
+    assert line['test_examples'] == 2
+    labels = federation.data.with_test_examples(2).test_inputs
+    test = [federation.data.test_inputs.tolist().index(x)
+            for x in labels.tolist()]
+  global_model = simulation.global_model()
+  local_models = {c: jax.tree.map(lambda x: np.asarray(x[j]), last.models_J)
+                  for j, c in enumerate(jobs.client) if jobs.num_steps[j]}
+  held_out = lambda model, c: outcome(
+      federation, model, tests.indices[c], tests.part)
+  of_global = {c: held_out(global_model, c)
+               for c in range(NUM_CLIENTS) if HELD_OUT[c]}
+  of_local = {c: held_out(local_models[c], c) for c in cohort if HELD_OUT[c]}
+  for j, c in enumerate(columns['client']):
+    own, local = federation.clients[c], local_models[c]
+    assert columns['global_own_accuracy'][j] == pytest.approx(
+        outcome(federation, global_model, own)[0])
+    assert columns['local_own_accuracy'][j] == pytest.approx(
+        outcome(federation, local, own)[0])
+    assert columns['local_test_accuracy'][j] == pytest.approx(
+        outcome(federation, local, test, 'test')[0])
   assert columns['num_heldout'] == [HELD_OUT[c] for c in columns['client']]
   for name, found in ('global', of_global), ('local', of_local):
     sizes = [HELD_OUT[c] for c in found]
@@ -121,7 +130,8 @@ def test_a_personalized_method_is_evaluated_with_its_personal_models():
     if HELD_OUT[client]:
       personal = jax.tree.map(
           lambda x: x[0, client], simulation.state_on_host().clients)
-      assert accuracy == pytest.approx(outcome(federation, personal, client)[0])
+      assert accuracy == pytest.approx(outcome(
+          federation, personal, federation.client_tests.indices[client])[0])
   assert found['local_heldout_accuracy'] != found['global_heldout_accuracy']
 
 
@@ -161,45 +171,8 @@ def test_a_round_without_clients_evaluates_the_global_model():
   assert 'local_heldout_accuracy' not in line
 
 
-def test_own_examples_are_each_clients(monkeypatch):
-  """Global and local model of each client against numpy; 13, 40 and 3 own."""
-  monkeypatch.setattr(schedule, '_OWN_BATCH', 16)
-  model = linear_model()
-  keys = jax.random.split(jax.random.key(0), 5)
-  of_key = lambda k: model.init(k, jnp.zeros((1, 2, 2, 1)))
-  global_, models_J = of_key(keys[4]), jax.vmap(of_key)(keys[:4])
-  # The first client has the first example, about which its model is right.
-  first = federation_lib.LABELS[0]
-  models_J['params']['b'] = models_J['params']['b'].at[0, first].set(100)
-  clients = [federation_lib.CLIENTS[c] for c in (0, 1, 4)] + [[]]  # one pads
-  own = schedule.own_examples(clients, 40)
-  train = TrainData(*map(
-      jnp.asarray, (federation_lib.IMAGES, federation_lib.LABELS)))
-  mesh = devices.mesh(num_lanes=2)
-  evaluate_fn = evaluation.make_evaluate_clients(
-      federation_lib.program(model), mesh, {'own': devices.WHOLE})
-  test = evaluation.batched(
-      federation_lib.IMAGES[:75], federation_lib.LABELS[:75], mesh)
-  found = {name: sums.num_correct for name, sums in evaluate_fn(
-      global_, models_J, test, {'own': train}, {'own': own}).items()}
-
-  def num_correct(variables, indices):
-    images = federation_lib.IMAGES[indices].reshape(len(indices), -1)
-    x = (images / 255. - .5) / .25
-    w, b = (np.asarray(variables['params'][k], np.float64) for k in 'wb')
-    return ((x @ w + b).argmax(1)
-            == federation_lib.LABELS[indices]).sum()
-
-  for j, indices in enumerate(clients[:3]):
-    local = jax.tree.map(lambda x: x[j], models_J)
-    assert found['global_own'][j] == num_correct(global_, indices)
-    assert found['local_own'][j] == num_correct(local, indices)
-    assert found['local_test'][j] == num_correct(local, np.arange(75))
-  assert found['global_own'][3] == found['local_own'][3] == 0
-
-
 def test_metrics_by_hand():
-  """Accuracies 0.5, 1, 0 and none; 1, 2, 5 and no examples correct of."""
+  """Accuracies 0.5, 1, 0 and none."""
   found = metrics.over_clients('x', Outcomes(
       np.array([1, 2, 0, 0]), np.array([2., 1., 10., 0.]),
       np.array([2, 2, 4, 0])))
@@ -221,13 +194,10 @@ def test_the_worst_tenth(num_clients, num_worst):
       np.arange(num_worst).mean() / 100)
 
 
-def test_no_held_out_examples_have_no_metrics():
+def test_values_that_do_not_exist():
   nothing = Outcomes(*np.zeros((3, 4)))
   assert metrics.over_clients('x', nothing) == {}
   assert nothing.accuracies == [None] * 4
-
-
-def test_a_loss_that_is_no_number_is_none():
   found = metrics.over_clients('x', Outcomes(
       np.array([1, 1]), np.array([1., np.inf]), np.array([1, 2])))
   assert found['x_loss'] is None and found['x_accuracy'] == .75

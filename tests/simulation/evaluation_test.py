@@ -134,17 +134,23 @@ def test_several_models_have_their_mean(two_devices):
       'largest': logits.max(), 'right': np.sum(logits.argmax(1) == labels)}
   federation = tiny_federation.make(algorithm=solo(), metrics={'own': count})
   simulation = Simulation(federation)
-  line = simulation.evaluate()
-  data, clients = federation.data, jax.tree.map(
-      lambda x: x[0], simulation.state.clients)
-  assert line['right'] == pytest.approx(5 * line['test_accuracy'])
-  largest = []
+  line, data = simulation.evaluate(), federation.data
+  clients = jax.tree.map(lambda x: x[0], simulation.state.clients)
+  found = []
   for i in range(3):
     outputs, _ = federation.model.apply(
         jax.tree.map(lambda x, i=i: x[i], clients),
         jnp.asarray(data.test_inputs), jnp.ones(5), train=False)
-    largest.append(float(outputs.logits.max()))
-  assert line['largest'] == pytest.approx(np.mean(largest), rel=1e-5)
+    logits = np.asarray(outputs.logits, np.float64)
+    found.append(((logits.argmax(1) == data.test_labels).mean(),
+                  loss_of(logits, data.test_labels), logits.max()))
+  accuracies, losses, largest = np.transpose(found)
+  assert line['test_accuracy'] == pytest.approx(accuracies.mean())
+  assert line['test_accuracy_std'] == pytest.approx(accuracies.std())
+  assert line['test_accuracy_std'] > 0
+  assert line['test_loss'] == pytest.approx(losses.mean(), rel=1e-5)
+  assert line['right'] == pytest.approx(5 * line['test_accuracy'])
+  assert line['largest'] == pytest.approx(largest.mean(), rel=1e-5)
 
 
 def test_a_loss_that_is_not_finite_is_null_except_on_the_test_set():
@@ -174,22 +180,6 @@ def test_a_federation_checks_its_metrics():
     tiny_federation.make(metrics={'own': lambda logits, labels: 'x'})
   with pytest.raises(UserError, match='top5 needs more than 5 classes; got 2'):
     tiny_federation.make(metrics={'top5': metric_functions.top5})
-
-
-@pytest.mark.parametrize('changes, words', [
-    (dict(keep_best=True), '--keep_best selects .* --keep_best=True without'),
-    (dict(early_stopping=3), '--early_stopping=3 without'),
-    (dict(keep_best=True, validation_fraction=.1, algorithm='solo'),
-     '--algorithm=solo has none'),
-    (dict(metrics='accuracy'), "must list names of .* got 'accuracy'"),
-    (dict(validation_fraction=1.), 'at least 0 and below 1; got 1.0'),
-    (dict(early_stopping=-1), '--early_stopping must be at least 0'),
-    (dict(eval_on='valid'), '--eval_on must be one of test, train')])
-def test_invalid_flags_are_refused(changes, words):
-  from moon_jax.simulation import checks
-
-  with pytest.raises(UserError, match=words):
-    checks.validate(Config(**changes))
 
 
 def test_clients_of_another_split_are_refused(dataset):
