@@ -56,28 +56,7 @@ def server():
     httpd.shutdown()
 
 
-def test_complete_file(server, tmp_path):
-  url, _, _ = server
-  path = download.fetch(url, MD5, tmp_path)
-  assert path.read_bytes() == CONTENT
-  assert [p.name for p in tmp_path.iterdir()] == ['file.bin']
-
-
-def test_an_interrupted_download_resumes(server, tmp_path):
-  url, stop, requests = server
-  stop.append(300_000)
-  with pytest.raises(UserError, match='could not be downloaded'):
-    download.fetch(url, MD5, tmp_path)
-  part = tmp_path / 'file.bin.part'
-  offset = part.stat().st_size
-  assert 0 < offset <= 300_000
-  assert download.fetch(
-      url, MD5, tmp_path).read_bytes() == CONTENT
-  assert requests == [0, offset]
-  assert not part.exists()
-
-
-def test_a_download_that_is_interrupted_twice_resumes_twice(server, tmp_path):
+def test_interrupted_downloads_resume(server, tmp_path, capsys):
   """The second request receives more bytes than the third."""
   url, stop, requests = server
   stop += [300_000, 700_000]  # in reverse order
@@ -85,26 +64,26 @@ def test_a_download_that_is_interrupted_twice_resumes_twice(server, tmp_path):
     with pytest.raises(UserError, match='could not be downloaded'):
       download.fetch(url, MD5, tmp_path)
     assert (tmp_path / 'file.bin.part').exists()
-  assert download.fetch(
-      url, MD5, tmp_path).read_bytes() == CONTENT
+  assert download.fetch(url, MD5, tmp_path).read_bytes() == CONTENT
   assert requests[0] == 0 < requests[1] < requests[2] < len(CONTENT)
+  assert [p.name for p in tmp_path.iterdir()] == ['file.bin']
+  out, err = capsys.readouterr()  # one line each in a log
+  assert out.splitlines() == ['downloading file.bin, 1.3 MB', *(
+      f'downloading file.bin, 1.3 MB, from {offset / 1e6:.1f} MB'
+      for offset in requests[1:])]
+  assert '\r' not in err and '%' not in err
 
 
-def test_a_server_without_range_support(server, tmp_path, monkeypatch):
-  monkeypatch.setattr(Handler, 'supports_ranges', False)
+@pytest.mark.parametrize('size, supports_ranges', [
+    (1000, False), (len(CONTENT), True)])
+def test_a_part_file_is_used(
+    size, supports_ranges, server, tmp_path, monkeypatch):
+  """Unless the server sends the whole file."""
+  monkeypatch.setattr(Handler, 'supports_ranges', supports_ranges)
   url, _, requests = server
-  (tmp_path / 'file.bin.part').write_bytes(CONTENT[:1000])
-  assert download.fetch(
-      url, MD5, tmp_path).read_bytes() == CONTENT
-  assert requests == [1000]
-
-
-def test_a_complete_part_file_is_used(server, tmp_path):
-  url, _, requests = server
-  (tmp_path / 'file.bin.part').write_bytes(CONTENT)
-  assert download.fetch(
-      url, MD5, tmp_path).read_bytes() == CONTENT
-  assert requests == [len(CONTENT)]
+  (tmp_path / 'file.bin.part').write_bytes(CONTENT[:size])
+  assert download.fetch(url, MD5, tmp_path).read_bytes() == CONTENT
+  assert requests == [size]
 
 
 def test_a_wrong_checksum_leaves_no_file(server, tmp_path):
@@ -123,17 +102,3 @@ def test_a_missing_server_raises_soon(tmp_path):
     download.fetch(
         f'http://127.0.0.1:{port}/f', MD5, tmp_path)
   assert time.monotonic() - start < 10
-
-
-def test_progress_is_one_line_in_a_log(server, tmp_path, capsys):
-  url, stop, _ = server
-  stop.append(800_000)
-  with pytest.raises(UserError):
-    download.fetch(url, MD5, tmp_path)
-  offset = (tmp_path / 'file.bin.part').stat().st_size
-  download.fetch(url, MD5, tmp_path)
-  out, err = capsys.readouterr()
-  assert out.splitlines() == [
-      'downloading file.bin, 1.3 MB',
-      f'downloading file.bin, 1.3 MB, from {offset / 1e6:.1f} MB']
-  assert '\r' not in err and '%' not in err
