@@ -53,14 +53,7 @@ def write(directory, suffixes=('', ''), files=FILES):
   directory.mkdir(exist_ok=True)
   for (name, blob), suffix in zip(files.items(), suffixes):
     (directory / f'{name}{suffix}').write_bytes(
-        gzip.compress(blob) if suffix else blob)
-
-
-def unchecked(**changes):
-  """Returns `TOY` without checksums."""
-  return TOY._replace(
-      layouts=tuple(layout._replace(md5=dict.fromkeys(layout.md5, ''))
-                    for layout in TOY.layouts), **changes)
+        gzip.compress(blob, 1) if suffix else blob)  # any level is valid
 
 
 @pytest.mark.parametrize('directory', ['.', 'toy'])
@@ -74,12 +67,6 @@ def test_files_among_others(directory, suffixes, tmp_path):
   np.testing.assert_array_equal(dataset.train_labels, LABELS[:3])
   np.testing.assert_array_equal(dataset.test_labels, LABELS[3:])
   assert dataset.train_labels.dtype == np.int32
-
-
-def test_recompressed_files_are_valid(tmp_path):
-  for name, blob in FILES.items():
-    (tmp_path / f'{name}.gz').write_bytes(gzip.compress(blob, 0))
-  published.load(TOY, str(tmp_path))
 
 
 def test_a_bad_file_is_an_error_despite_a_good_copy(tmp_path):
@@ -96,8 +83,10 @@ def test_the_expected_size_is_reported_if_it_is_known(tmp_path):
   write(tmp_path)
   (tmp_path / 'test').write_bytes(FILES['test'][:-1])
   toy = TOY._replace(layouts=(TOY.layouts[0]._replace(num_bytes=(15, 10)),))
-  with pytest.raises(UserError, match='/test is not the published file: truncat'
-                     'ed: 9 of 10 bytes'):
+  with pytest.raises(UserError, match='file: truncated: 9 of 10 bytes'):
+    published.load(toy, str(tmp_path))
+  (tmp_path / 'test').unlink()
+  with pytest.raises(UserError, match=f'{tmp_path}/test is missing'):
     published.load(toy, str(tmp_path))
 
 
@@ -128,15 +117,6 @@ def test_the_search_continues_at_compressed_files(
   np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
 
 
-def test_the_search_continues_at_prepared_directories(tmp_path, monkeypatch):
-  write(tmp_path, files=OTHER)
-  arrays = IMAGES[:3], LABELS[:3], IMAGES[3:], LABELS[3:]
-  monkeypatch.setattr(tfds_data, 'find', lambda root, name: root / name)
-  monkeypatch.setattr(tfds_data, 'read', lambda directory: arrays)
-  dataset = published.load(TOY_OR_OTHER, str(tmp_path))
-  np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
-
-
 def test_another_data_set_alone_is_an_error(tmp_path):
   write(tmp_path, files=OTHER)
   with pytest.raises(UserError) as error:
@@ -158,10 +138,8 @@ def test_a_damaged_file_next_to_another_data_set_is_an_error(tmp_path):
 
 @pytest.mark.parametrize('cut, words', [
     (lambda blob: blob[:-4], 'not a complete gzip file'),
-    (lambda blob: blob[:20], 'not a complete gzip file'),
     (lambda blob: blob[:-8] + b'\0' * 8, 'not a complete gzip file'),
     (lambda blob: blob + b'trailing', 'not a complete gzip file'),
-    (lambda blob: b'plain', 'not a complete gzip file'),
     (lambda blob: b'', 'not the published file: damaged: md5'),
 ])
 def test_damaged_gzip(cut, words, tmp_path):
@@ -169,13 +147,6 @@ def test_damaged_gzip(cut, words, tmp_path):
   path = tmp_path / 'test.gz'
   path.write_bytes(cut(path.read_bytes()))
   with pytest.raises(UserError, match=f'--data_dir: {path} is {words}'):
-    published.load(TOY, str(tmp_path))
-
-
-def test_a_missing_file_is_named(tmp_path):
-  write(tmp_path)
-  (tmp_path / 'test').unlink()
-  with pytest.raises(UserError, match=f'{tmp_path}/test is missing'):
     published.load(TOY, str(tmp_path))
 
 
@@ -203,7 +174,6 @@ def test_no_directory(data_dir, words):
 
 @pytest.mark.parametrize('decoded, words', [
     ((IMAGES[:2], LABELS[:2]), r'\[3, 2, 2, 1\], got uint8 \[2, 2, 2, 1\]'),
-    ((IMAGES[:3, :1], LABELS[:3]), r'\[3, 2, 2, 1\], got uint8 \[3, 1, 2, 1\]'),
     ((IMAGES[:3], LABELS[:2]), r'shape \[3\], got uint8 \[2\]'),
     ((IMAGES[:3].astype(np.int32), LABELS[:3]), 'must be uint8, got int32'),
     ((IMAGES[:3], LABELS[:3] + .5), r'got float64 \[3\]'),
@@ -213,19 +183,20 @@ def test_no_directory(data_dir, words):
 ])
 def test_decoded_arrays_are_checked(decoded, words, tmp_path):
   write(tmp_path)
-  toy = unchecked()
-  toy = toy._replace(layouts=(
-      toy.layouts[0]._replace(decode_fn=lambda blob: decoded),))
+  toy = TOY._replace(layouts=(TOY.layouts[0]._replace(
+      md5=dict.fromkeys(FILES, ''), decode_fn=lambda blob: decoded),))
   with pytest.raises(UserError, match=f'{tmp_path}/train is damaged.*{words}'):
     published.load(toy, str(tmp_path))
 
 
 def test_prepared_arrays_are_checked(tmp_path, monkeypatch):
+  """The search continues at prepared directories past another data set."""
+  write(tmp_path, files=OTHER)
   arrays = IMAGES[:3], LABELS[:3], IMAGES[3:], LABELS[3:]
   monkeypatch.setattr(tfds_data, 'find', lambda root, name: root / name)
   monkeypatch.setattr(tfds_data, 'read', lambda directory: arrays)
-  dataset = published.load(TOY, str(tmp_path))
+  dataset = published.load(TOY_OR_OTHER, str(tmp_path))
   np.testing.assert_array_equal(dataset.test_inputs, IMAGES[3:])
   arrays = IMAGES[:3], LABELS[:3], IMAGES[4:], LABELS[4:]
   with pytest.raises(UserError, match='/toy is not a complete Toy'):
-    published.load(TOY, str(tmp_path))
+    published.load(TOY_OR_OTHER, str(tmp_path))

@@ -1,11 +1,14 @@
-"""FEMNIST in the format of LEAF, from tiny files."""
+"""FEMNIST and Shakespeare in the format of LEAF, from tiny files."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
 
+from experiments import shakespeare_leaf
 from moon_jax.data import sources
+from moon_jax.data.sources import leaf as leaf_lib
 from moon_jax.errors import UserError
 
 _random = np.random.RandomState(0)
@@ -117,3 +120,110 @@ def test_missing_files_raise(tmp_path):
     sources.load('femnist', '/no/such')
   with pytest.raises(UserError, match='must hold train/.*json.*hf:flwrlabs'):
     sources.load('femnist', str(tmp_path))
+
+
+# Shakespeare.
+
+# From models/utils/language_utils.py of LEAF.
+LETTERS = ("\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijkl"
+           'mnopqrstuvwxyz}')
+PLAY = '''
+THE TRAGEDY
+
+ACT I.
+
+Ber.
+Who's there?   [Enter Ghost.]
+It is late.
+
+Fran.
+Nay, answer me.
+
+[Exit.]
+
+Ber.
+Long live the king!
+
+Scene II.
+A room.
+'''
+
+
+def role(*texts):
+  return {'x': [text[:-1] for text in texts], 'y': [t[-1] for t in texts]}
+
+
+BER, FOOL = role('abcd', 'zzz}'), role('\n !"')
+
+
+def roles(**user_data):
+  return {'users': list(user_data), 'num_samples': [], 'user_data': user_data}
+
+
+@pytest.mark.parametrize('is_reversed', [False, True])
+def test_reads_the_format_of_leaf(is_reversed, tmp_path, monkeypatch):
+  """The result does not depend on the order in which files are listed."""
+  glob = pathlib.Path.glob
+  monkeypatch.setattr(pathlib.Path, 'glob', lambda *args: sorted(
+      glob(*args), reverse=is_reversed))
+  write_leaf(tmp_path, 'train', roles(HAMLET_BER=BER), 'b.json')
+  write_leaf(tmp_path, 'train', roles(LEAR_FOOL=FOOL), 'a.json')
+  write_leaf(tmp_path, 'test', roles(LEAR_FOOL=role('AZ01', ' a b')))
+  data = sources.load('shakespeare', str(tmp_path))
+  assert ''.join(leaf_lib.LETTERS) == LETTERS and len(LETTERS) == 80
+  assert data.num_tokens == data.num_classes == 80
+  decode = lambda codes: ''.join(LETTERS[c] for c in codes)
+  texts = [decode(x) + LETTERS[y]
+           for x, y in zip(data.train_inputs, data.train_labels)]
+  assert texts == ['\n !"', 'abcd', 'zzz}']
+  np.testing.assert_array_equal(data.train_clients, [1, 0, 0])
+  assert [decode(x) for x in data.test_inputs] == ['AZ0', ' a ']
+
+
+@pytest.mark.parametrize('text, words', [
+    ('{"user_data": {"A": {"x": ["abc"], "y": ["d"]}', 'JSONDecodeError'),
+    ('{"users": []}', "KeyError 'user_data'"),
+    ('{"user_data": {"A": {"x": ["abc"]}}}', "KeyError 'y'"),
+    ('{"user_data": {"A": {"x": [1], "y": ["d"]}}}', 'TypeError'),
+    ('{"user_data": {}}', 'no user has an example'),
+    ('{"user_data": {"A": {"x": ["abc", "abc"], "y": ["d"]}}}',
+     'equal numbers .* got 2 and 1 of .A.'),
+    ('{"user_data": {"A": {"x": ["abc", "ab"], "y": ["d", "e"]}}}',
+     'each input must have 3 .* and each label 1; got 2 and 1 of .A.'),
+    ('{"user_data": {"A": {"x": ["abc"], "y": ["de"]}}}',
+     'each label 1; got 3 and 2 of .A.'),
+    ('{"user_data": {"A": {"x": ["a#c"], "y": ["d"]}}}', "must be .* got '#'"),
+    ('{"user_data": {"A": {"x": ["a\\u20acc"], "y": ["d"]}}}', 'Unicode'),
+    ('[' * 100_000, 'RecursionError|JSONDecodeError'),
+])
+def test_invalid_plays_raise(tmp_path, text, words):
+  write_leaf(tmp_path, 'test', roles(A=BER))
+  write_leaf(tmp_path, 'train', text, 'a.json')
+  with pytest.raises(
+      UserError, match=f'a.json is not in the form.*({words})') as e:
+    leaf_lib.load_shakespeare(str(tmp_path))
+  assert str(e.value).count('\n') == 0
+
+
+def test_missing_or_inconsistent_plays_raise(tmp_path):
+  for root in ('', str(tmp_path)):
+    with pytest.raises(UserError, match='must hold train/.*test/.*writes them'):
+      leaf_lib.load_shakespeare(root)
+  for part in 'test', 'train':
+    write_leaf(tmp_path, part, roles(A=BER), 'all.json')
+  write_leaf(tmp_path, 'train', roles(X=role('abcde')), 'longer.json')
+  with pytest.raises(UserError, match='equal lengths, got 3 characters in .*/'
+                     'train/all.json and 4 in .*/train/longer.json'):
+    leaf_lib.load_shakespeare(str(tmp_path))
+
+
+def test_plays_are_split_into_roles():
+  speeches = shakespeare_leaf.speeches(PLAY)
+  assert speeches == {'BER': "Who's there? It is late. Long live the king!",
+                  'FRAN': 'Nay, answer me.'}
+  long = {'x_play': f'Ber.\n{"abcdefghij" * 50}\n\nFran.\nNay.\n'}
+  train, test = shakespeare_leaf.leaf(long, stride=10, min_examples=2)
+  assert train['users'] == test['users'] == ['X_PLAY_BER']
+  examples = train['user_data']['X_PLAY_BER']
+  assert len(examples['x']) == train['num_samples'][0] == 32  # of 400
+  assert examples['x'][1] == 'abcdefghij' * 8 and examples['y'][1] == 'a'
