@@ -26,6 +26,7 @@ from experiments.full.analysis import compare
 from experiments.full.analysis import last
 from experiments.full.analysis import mean_of_last
 from experiments.full.analysis import read_blocks
+from moon_jax import train
 from moon_jax.report import table
 from moon_jax.results import paired
 from moon_jax.results import read
@@ -271,6 +272,12 @@ def kills() -> str:
   return _table(rows)
 
 
+def run_output() -> str:
+  """The line that a run of the quickstart prints at its end."""
+  summary = _kept('quickstart/moon-seed0/summary.json')
+  return f'```text\n{train.result(summary)}\n```'
+
+
 def quickstart() -> str:
   runs = [read.read(path) for path in sorted(RESULTS.glob('quickstart/*'))]
   found = [100 * statistics.fmean(run.values('test_accuracy')[-5:])
@@ -362,7 +369,7 @@ def moon_split() -> str:
   blocks = _blocks(questions.SPLIT)
   sentence = looks.sentence(blocks)
   at_10 = compare(blocks, mean_of_last)
-  return (f"On the paper's split: {sentence} Mean of the last 10 rounds: "
+  return (f'{sentence[0].upper()}{sentence[1:]} Mean of the last 10 rounds: '
           f'{at_10.mean:+.1f} points. The paper reports +2.8.')
 
 
@@ -452,7 +459,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     function.__name__: function for function in (
         speed, recipe, recipe_short, scaling, scaling_short, cross_device,
         cross_device_here, negatives, million, million_table, sweep,
-        sweep_table, checkpoint, view, plan, plan_table, kernels, lanes, kills,
+        sweep_table, checkpoint, view, plan, plan_table, kernels, lanes, kills, run_output,
         quickstart, breast_cancer, shakespeare, cross_device_expected, cifar10,
         moon_split, moon_by_round, moon_author, moon_splits, moon_few,
         moon_sorted, full, verdicts)}

@@ -46,13 +46,18 @@ def train(config: Config) -> None:
   processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
   from moon_jax.training import run  # imports scikit-learn, a second
 
-  summary = run.run_validated(config)
+  print(result(run.run_validated(config)))
+
+
+def result(summary: dict) -> str:
+  """Returns the line that a run prints at its end."""
   on_examples = (f' on {summary["test_examples"]:,} test examples'
                  if 'test_examples' in summary else '')
-  print(f'test accuracy {summary["test_accuracy"]:.4f}{on_examples} after '
-        f'{summary["rounds"]} rounds (best {summary["best_test_accuracy"]:.4f} '
-        f'in round {summary["best_round"]}), '
-        f'{summary["seconds_per_round"]:.2f} s per round')
+  return (f'test accuracy {summary["test_accuracy"]:.4f}{on_examples} after '
+          f'{summary["rounds"]} rounds (best '
+          f'{summary["best_test_accuracy"]:.4f} in round '
+          f'{summary["best_round"]}), '
+          f'{summary["seconds_per_round"]:.2f} s per round')
 
 
 def main() -> None:
