@@ -459,10 +459,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     function.__name__: function for function in (
         speed, recipe, recipe_short, scaling, scaling_short, cross_device,
         cross_device_here, negatives, million, million_table, sweep,
-        sweep_table, checkpoint, view, plan, plan_table, kernels, lanes, kills, run_output,
-        quickstart, breast_cancer, shakespeare, cross_device_expected, cifar10,
-        moon_split, moon_by_round, moon_author, moon_splits, moon_few,
-        moon_sorted, full, verdicts)}
+        sweep_table, checkpoint, view, plan, plan_table, kernels, lanes, kills,
+        run_output, quickstart, breast_cancer, shakespeare,
+        cross_device_expected, cifar10, moon_split, moon_by_round, moon_author,
+        moon_splits, moon_few, moon_sorted, full, verdicts)}
 
 
 def main() -> None:
