@@ -166,8 +166,8 @@ def _table(groups, target):
         *(stats.mean_and_std([of_run[key] for of_run in of('test_accuracy')],
                              1, 100, missing='-')
           for key in ('last', 'best', 'mean_of_last_10')),
-        '-' if target is None else _target(
-            [run.rounds_to(target) for run in counted]),
+        '-' if target is None else stats.rounds_text(
+            [run.rounds_to(target) for run in counted], missing='-'),
         _median(of('seconds_per_round'), '{:.2f}'.format),
         _median(of('seconds_of_rounds'), screen.duration)])
   lines = aligned(rows)
@@ -184,12 +184,6 @@ def _table(groups, target):
 
 def _has_finished(found):
   return any(run.state.kind == 'finished' for run in found.runs.values())
-
-
-def _target(reached):
-  found = sorted(round_ for round_ in reached if round_ is not None)
-  some = f' ({len(found)}/{len(reached)})' * (len(found) < len(reached))
-  return f'{statistics.median(found):g}{some}' if found else '-'
 
 
 def _median(values, text):

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import pathlib
 import shlex
-from typing import Any
 
 from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
@@ -13,7 +12,6 @@ from moon_jax.report import groups
 from moon_jax.report import pages
 from moon_jax.report import table_file
 from moon_jax.report.groups import Key
-from moon_jax.report.table_file import Block
 from moon_jax.report.table_file import Table
 from moon_jax.results.page import Page
 from moon_jax.results.read import Run
@@ -73,12 +71,16 @@ def run(config: Config, paths: Sequence[str], words: Sequence[str], *,
       ended[is_timed] = find()
   if dry_run:
     return
-  tables += [_of_runs(path, replacing) for path in directories]
+  for path in directories:
+    if names := [name for name in replacing if name != 'data_dir']:
+      raise UserError(f'--{names[0]} does not change the runs in {path}, which '
+                      'have ended; remove it')
+    tables.append(groups.table_of(path))
   directory = pathlib.Path(out or f'{workdir}/reports')
   written = []
   for table in tables:
-    page = make_page(table, ended[table.headline == 'time'],
-                     _command(paths, budget, replacing), config.data_dir)
+    page = pages.make(table, ended[table.headline == 'time'],
+                      _command(paths, budget, replacing), config.data_dir)
     stem = '-'.join(filter(None, [table.name, table.budget, table.changed]))
     path = write(page, directory, stem)
     written.append((page, path.name))
@@ -122,61 +124,6 @@ def _missing(tables: Sequence[Table], found: Mapping[Key, Run]
         configs.setdefault(key, checks.validate(
             groups.normalized(config)))
   return Sweep(tuple(configs.values()), tuple(axes)) if configs else None
-
-
-def make_page(table: Table, found: Mapping[Key, Run], command: str,
-              data_dir: str) -> Page:
-  """Returns the page of a table, with the sections that it adds.
-
-  Args:
-    table: the table.
-    found: the runs that have ended.
-    command: the command of the page.
-    data_dir: the directory of the data sets.
-  """
-  extra: pages.Section = []
-  if 'data' in table.pages:
-    from moon_jax.report import data_page
-
-    extra += data_page.sections(table.sweep.configs)
-  if 'projections' in table.pages:
-    from moon_jax.report import projections
-
-    # The first run of each arm that kept its model.
-    runs = [next(iter(arm.runs.values()), None)
-            for arm in groups.of_table(table, found)]
-    kept = [run.path for run in runs
-            if run and (run.path / 'model.safetensors').exists()]
-    extra += projections.section(kept, data_dir) if kept else [
-        '## Projections',
-        'No finished run has its final model, model.safetensors.']
-  return pages.make(table, found, command, extra)
-
-
-def _of_runs(directory: pathlib.Path, replacing: Mapping[str, Any]) -> Table:
-  """Returns a table of all runs in a directory that have ended.
-
-  Rows are the settings in which runs differ. FedAvg is the baseline.
-
-  Args:
-    directory: holds one work directory per run.
-    replacing: settings of the command line, which must be none of runs.
-
-  Raises:
-    UserError: if there are no runs, or settings to replace.
-  """
-  if names := [name for name in replacing if name != 'data_dir']:
-    raise UserError(f'--{names[0]} does not change the runs in {directory}, '
-                    'which have ended; remove it')
-  runs = groups.ended(directory)
-  if not runs:
-    raise UserError(f'{directory} must hold files of tables, or directories of '
-                    'runs that have ended, got none')
-  sweep = Sweep(tuple(map(groups.config_of, runs)), tuple(
-      name for name in groups.differing(runs) if name in values.TYPES))
-  name = directory.absolute().name
-  return Table(name, '', '', (Block(sweep, {'algorithm': 'fedavg'}, {}),), (),
-               f'Runs in {name}')
 
 
 def write(page: Page, out: pathlib.Path, stem: str) -> pathlib.Path:

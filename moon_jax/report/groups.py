@@ -1,7 +1,7 @@
 """Arms: runs that differ only in their seeds.
 
-`report` makes the arms of a table from its plan, `compare` and `report.table`
-from the runs that they read.
+`report` makes the arms of a table from its plan, `compare` from the runs that
+it reads.
 """
 
 from collections import Counter
@@ -28,6 +28,7 @@ from moon_jax.rundir.identity import FREE_FIELDS
 from moon_jax.sweep import grid
 from moon_jax.sweep import table as sweep_table
 from moon_jax.sweep import values
+from moon_jax.sweep.grid import Sweep
 from moon_jax.sweep.table import NO_VALUE
 from moon_jax.sweep.table import SEEDS
 
@@ -267,6 +268,25 @@ def config_of(run: Run) -> Config:
     raise UserError(f'{run.path}/config.json must be the configuration of a '
                     f'run, got: {error}; restore it from a copy, or move the '
                     'directory away') from error
+
+
+def table_of(directory: pathlib.Path) -> Table:
+  """Returns a table of all runs in a directory that have ended.
+
+  Rows are the settings in which runs differ. FedAvg is the baseline.
+
+  Raises:
+    UserError: if there are no runs.
+  """
+  runs = ended(directory)
+  if not runs:
+    raise UserError(f'{directory} must hold files of tables, or directories of '
+                    'runs that have ended, got none')
+  sweep = Sweep(tuple(map(config_of, runs)), tuple(
+      name for name in differing(runs) if name in values.TYPES))
+  name = directory.absolute().name
+  return Table(name, '', '', (Block(sweep, {'algorithm': 'fedavg'}, {}),), (),
+               f'Runs in {name}')
 
 
 def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:

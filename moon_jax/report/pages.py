@@ -41,19 +41,19 @@ _WARNINGS = {
 
 
 def make(table: Table, found: Mapping[Key, Run], command: str,
-         extra: Section = ()) -> Page:
+         data_dir: str = '') -> Page:
   """Returns the page of a table.
 
   Args:
     table: the table.
     found: the runs that have ended; see `groups.find`.
     command: the command of the page.
-    extra: sections of `Table.pages`, which come after those of accuracies.
+    data_dir: the directory of the data sets.
   """
   if table.pages == ('data',):  # needs no runs
     return Page(table.title, banner(table, ()), [
-        table.description, *extra, *_facts(table), '## Command',
-        _code(command)])
+        table.description, *_extra(table, (), data_dir), *_facts(table),
+        '## Command', _code(command)])
   is_full = table.budget == 'full' and not table.changed
   arms = groups.chosen(groups.of_table(table, found), table.best_of)
   is_timed = table.headline == 'time'
@@ -63,9 +63,29 @@ def make(table: Table, found: Mapping[Key, Run], command: str,
            'rounds': rounds + accuracies + compared,
            'time': times + accuracies + compared}[table.headline]
   return Page(table.title, banner(table, arms), [
-      *_lead(table, arms), *first, *extra,
+      *_lead(table, arms), *first, *_extra(table, arms, data_dir),
       *curves(arms, table.panels, table.loss_divisor, is_full),
       *([] if is_timed else times), *_facts(table), *commands(arms, command)])
+
+
+def _extra(table, arms, data_dir):
+  """Returns the sections of `Table.pages`."""
+  parts: Section = []
+  if 'data' in table.pages:
+    from moon_jax.report import data_page
+
+    parts += data_page.sections(table.sweep.configs)
+  if 'projections' in table.pages:
+    from moon_jax.report import projections
+
+    firsts = {arm.label: next(iter(arm.runs.values())).path
+              for arm in arms if arm.runs}
+    kept = {label: path for label, path in firsts.items()
+            if (path / 'model.safetensors').exists()}
+    parts += projections.section(kept, data_dir) if kept else [
+        '## Projections',
+        'No finished run has its final model, model.safetensors.']
+  return parts
 
 
 def banner(table: Table, arms: Sequence[TableArm]) -> str:
@@ -261,26 +281,14 @@ def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:
         and len(run.series('test_accuracy')) >= _WINDOW]
     rows.append({'arm': arm.label, 'target: last round of': baseline.label,
                  'published': _published_number(arm, 'rounds'),
-                 'ours, rounds': rounds_text(reached)})
+                 'ours, rounds': stats.rounds_text(reached)})
   return ['## Rounds to the accuracy of the baseline', page_lib.table(
       'First round in which the median test accuracy of this round and '
       'the four evaluated before it is at least that of the baseline, '
       'with the same seed, after its last round. Median over seeds; runs '
-      'that do not reach it count as later than all others. Runs of '
-      'fewer than five evaluated rounds are left out.', rows)] if rows else []
-
-
-def rounds_text(reached: Sequence[int | None]) -> str:
-  """Returns the median of rounds, where None is later than all."""
-  if not reached:
-    return ''
-  median = statistics.median_high(
-      [math.inf if r is None else r for r in reached])
-  count = sum(r is not None for r in reached)
-  text = 'never' if math.isinf(median) else f'{median:g}'
-  if count in (0, len(reached)):
-    return text
-  return f'{text} (reached in {count} of {len(reached)} runs)'
+      'that do not reach it count as later than all others, and the runs that '
+      'do are counted in parentheses. Runs of fewer than five evaluated rounds '
+      'are left out.', rows)] if rows else []
 
 
 # ------------------------------------------------------------ runs themselves

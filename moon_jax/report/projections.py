@@ -13,7 +13,9 @@ cosine distance, which is the distance in MOON's loss.
 """
 
 import argparse
+from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
 import pathlib
 import sys
 from typing import NamedTuple
@@ -24,7 +26,6 @@ from moon_jax.cli import file_command
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
-from moon_jax.report import table
 from moon_jax.results import figures
 from moon_jax.results import page
 from moon_jax.results.page import Figure
@@ -42,18 +43,17 @@ _ACCURACY = f'accuracy of {_NEIGHBOURS} neighbours, %'
 class Projections(NamedTuple):
   """Projections of test examples under the final global model of a run."""
 
-  title: str  # the method
   z_NF: np.ndarray  # float32 [N, F]
   labels: np.ndarray  # int [N]
   class_names: tuple[str, ...]
 
 
-def section(run_dirs: Sequence[str | pathlib.Path], data_dir: str = '',
+def section(run_dirs: Mapping[str, pathlib.Path], data_dir: str = '',
             num_examples: int | None = None) -> list[str | Figure]:
   """Returns pictures of the projections under several models, and numbers.
 
   Args:
-    run_dirs: the work directories of finished runs on one data set.
+    run_dirs: the work directories of finished runs on one data set, by title.
     data_dir: directory of the data set.
     num_examples: number of test examples, drawn from a constant seed; None for
       1,000, or all if there are fewer. Of data sets with more than 10 classes
@@ -63,25 +63,30 @@ def section(run_dirs: Sequence[str | pathlib.Path], data_dir: str = '',
     UserError: if a run has no model, the data set cannot be loaded, or the
       numbers of examples or the data sets do not fit.
   """
-  found = [read(path, data_dir, num_examples) for path in run_dirs]
-  if len({projections.class_names for projections in found}) > 1:
+  from sklearn import metrics
+
+  found = {title: read(path, data_dir, num_examples)
+           for title, path in run_dirs.items()}
+  if len({p.class_names for p in found.values()}) > 1:
     raise UserError('all runs must have the same data set, got '
-                    f'{", ".join(map(str, run_dirs))}; start the command once '
-                    'for each data set')
-  rows = [{'method': p.title,
+                    f'{", ".join(map(str, run_dirs.values()))}; start the '
+                    'command once for each data set')
+  silhouette = functools.partial(metrics.silhouette_score, metric='cosine')
+  rows = [{'method': title,
            _ACCURACY: f'{100 * neighbour_accuracy(p.z_NF, p.labels):.1f}',
-           'silhouette': f'{_silhouette(p.z_NF, p.labels):.3f}'} for p in found]
+           'silhouette': f'{silhouette(p.z_NF, p.labels):.3f}'}
+          for title, p in found.items()]
   svg = figures.scatter([
-      (p.title, embed(p.z_NF), [p.class_names[k] for k in p.labels])
-      for p in found], 'projections')
+      (title, embed(p.z_NF), [p.class_names[k] for k in p.labels])
+      for title, p in found.items()], 'projections')
   numbers = '; '.join(f'{row["method"]}: {row[_ACCURACY]}' for row in rows)
   return ['## Projections', Figure(
       'projections', svg, 'Points of test examples in the plane, coloured by '
       f'class. {_ACCURACY}: {numbers}.',
       't-SNE of the projections z of test examples'), page.table(
       'Separation of the classes by z', rows),
-      f'The pictures are t-SNE of {len(found[0].labels):,} test examples with '
-      f'perplexity {_PERPLEXITY:g}. They depend on its random initialization. '
+      f'The pictures are t-SNE of test examples with perplexity '
+      f'{_PERPLEXITY:g}. They depend on its random initialization. '
       'The numbers are those of z itself: the accuracy of a vote of the '
       f'{_NEIGHBOURS} nearest other examples, and the mean silhouette of the '
       'classes (1 for separate classes, 0 for mixed ones), both by cosine '
@@ -105,8 +110,7 @@ def read(path: str | pathlib.Path, data_dir: str,
   dataset = dataset._replace(
       test_inputs=dataset.test_inputs[chosen], test_clients=None,
       test_labels=dataset.test_labels[chosen])
-  if num_examples is None:
-    num_examples = min(NUM_EXAMPLES, len(chosen))
+  num_examples = num_examples or min(NUM_EXAMPLES, len(chosen))
   if not _MIN_EXAMPLES <= num_examples <= len(chosen):
     raise UserError(
         f'--examples must be {_MIN_EXAMPLES} to {len(chosen):,}, the test '
@@ -118,8 +122,8 @@ def read(path: str | pathlib.Path, data_dir: str,
   if z[0] is None:
     raise UserError(f'{path} must have a network with a projection, got '
                     f'--model={config.model} without one')
-  return Projections(table.method_name(config.to_dict()), np.concatenate(z),
-                     dataset.test_labels, tuple(dataset.class_names))
+  return Projections(np.concatenate(z), dataset.test_labels,
+                     tuple(dataset.class_names))
 
 
 def embed(z_NF: np.ndarray) -> np.ndarray:
@@ -146,12 +150,6 @@ def neighbour_accuracy(z_NF: np.ndarray, labels: np.ndarray) -> float:
   return float(np.mean(stats.mode(labels[nearest], axis=1).mode == labels))
 
 
-def _silhouette(z_NF, labels):
-  from sklearn import metrics
-
-  return float(metrics.silhouette_score(z_NF, labels, metric='cosine'))
-
-
 def main(argv: Sequence[str]) -> None:
   """Runs the command; exits with status 2 for invalid arguments or runs."""
   parser = argparse.ArgumentParser(
@@ -171,7 +169,8 @@ def main(argv: Sequence[str]) -> None:
 
 def _run(arguments):
   _, figure, numbers, _ = section(
-      arguments.runs, arguments.data_dir, arguments.examples)
+      {run: pathlib.Path(run) for run in arguments.runs}, arguments.data_dir,
+      arguments.examples)
   arguments.out.write_text(figure.svg, encoding='utf-8')
   print(numbers)
   print(arguments.out)

@@ -19,37 +19,14 @@ import sys
 from moon_jax.cli import file_command
 from moon_jax.errors import UserError
 from moon_jax.report import groups
-from moon_jax.report.groups import NAMES
+from moon_jax.results import page
 from moon_jax.results import stats
 
 LAST = 5  # rounds whose mean is the accuracy of a row
 
 
-def method_name(config: dict) -> str:
-  """Returns the method's name in the literature, with its hyperparameters."""
-  name = NAMES.get(config['algorithm'], config['algorithm'])
-  if config['algorithm'] == 'fedprox':
-    name += f' (mu {config["mu"]:g})'
-  if config['algorithm'] == 'moon' and config['contrastive'] == 'l2':
-    name = f'l2 instead of MOON (mu {config["mu"]:g})'
-  elif config['algorithm'] == 'moon':
-    name += f' (mu {config["mu"]:g}, k {config["num_negatives"]})'
-  if config['proximal_mu']:
-    name += f' + FedProx (mu {config["proximal_mu"]:g})'
-  if config['aggregation'] != 'average':
-    name += f' + {NAMES[config["aggregation"]]}'
-  if config['server_momentum']:
-    name += f' + FedAvgM (beta {config["server_momentum"]:g})'
-  if config['server_optimizer'] != 'sgd':
-    name += f' + Fed{config["server_optimizer"].capitalize()}'
-  return name
-
-
 def markdown(directory: pathlib.Path, has_speed: bool = True) -> str:
-  """Returns a Markdown table with one row per method, most accurate first.
-
-  The flags are the method and the settings in which a row differs from most
-  others.
+  """Returns a Markdown table with one row per arm, most accurate first.
 
   Args:
     directory: holds one work directory for each run.
@@ -68,47 +45,42 @@ def markdown(directory: pathlib.Path, has_speed: bool = True) -> str:
   arms = groups.of_runs(runs)
   rows = []
   for arm in arms:
-    config = next(iter(arm.runs.values())).config
     found = list(arm.values(num_rounds=LAST).values())
     stds = list(arm.values('test_accuracy_std', LAST).values())
+    speeds = (statistics.median(arm.summaries(name)) for name in (
+        'seconds_per_round', 'examples_per_second')) if has_speed else ()
     rows.append((statistics.fmean(found), {
-        'method': method_name(config),
+        'method': _label(arm, arms),
         f'test accuracy, mean of the last {LAST} rounds':
             stats.mean_and_std(found, 3, .01) + (
                 f' (over clients ± {statistics.fmean(stds):.3f})'
                 if len(stds) == len(found) else ''),
         'seeds': str(len(found)),
-        **({name: f'{statistics.median(arm.summaries(key)):,.{digits}f}'
-            for name, key, digits in (
-                ('seconds a round', 'seconds_per_round', 1),
-                ('examples/s', 'examples_per_second', 0))}
-           if has_speed else {}),
-        'flags': f'`{_flags(arm, arms)}`'}))
+        **{name: f'{speed:,.{digits}f}' for (name, digits), speed in zip(
+            (('seconds a round', 1), ('examples/s', 0)), speeds)}}))
   rows.sort(key=lambda row: -row[0])
-  columns = [*rows[0][1]]
-  lines = [columns, ['---'] * len(columns), *(row.values() for _, row in rows)]
-  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+  return page.table('', [row for _, row in rows])
 
 
-def _flags(arm, arms):
-  differing = ' '.join(
-      f'--{name}={value}' for name, value in arm.settings.items()
-      if name not in ('algorithm', 'content of dataset') and value not in (
-          groups.NO_VALUE, groups.usual(name, arms)))
+def _label(arm, arms):
+  """Returns the method, and the settings that differ from most arms'."""
   algorithm = next(iter(arm.runs.values())).config['algorithm']
-  return f'--algorithm={algorithm} {differing}'.strip()
+  return ', '.join([groups.NAMES.get(algorithm, algorithm), *(
+      f'{name} {value}' for name, value in arm.settings.items()
+      if name not in ('algorithm', 'content of dataset') and value not in (
+          groups.NO_VALUE, groups.usual(name, arms)))])
 
 
 _TABLE_IN_DOCUMENT = re.compile(
-    r'(<!-- (table|accuracies): (\S+) -->\n)(.*?)'
-    r'(<!-- end of table -->)', re.DOTALL)
+    r'(<!-- (table|accuracies): (\S+) -->\n).*?(<!-- end of table -->)',
+    re.DOTALL)
 
 
 def with_tables(document: pathlib.Path) -> str:
   """Returns the text of a document with its tables generated again."""
 
   def table(match):
-    begin, kind, directory, _, end = match.groups()
+    begin, kind, directory, end = match.groups()
     text = markdown(document.parent / directory, has_speed=kind == 'table')
     return f'{begin}{text}\n{end}'
 

@@ -81,7 +81,7 @@ def table(caption: str, rows: Sequence[Mapping[str, str]],
   """Returns a table as Markdown, without columns that are empty in all rows.
 
   Args:
-    caption: a sentence or more.
+    caption: a sentence or more; '' only in documents without HTML.
     rows: the cells of each row by column, the same columns in all rows. The
       first column names the rows. Numbers are aligned to the right.
     strong: indices of the rows in bold.
@@ -93,7 +93,7 @@ def table(caption: str, rows: Sequence[Mapping[str, str]],
   lines = [map(_cell, columns), marks, *(
       [f'**{cell}**' if i in strong and cell else cell for cell in cells]
       for i, cells in enumerate(zip(*columns.values())))]
-  return f'{caption}\n\n' + '\n'.join(
+  return f'{caption}\n\n'.lstrip() + '\n'.join(
       f'| {" | ".join(line)} |' for line in lines)
 
 

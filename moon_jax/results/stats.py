@@ -42,6 +42,21 @@ def first_reached(values: Sequence[float], target: float, window: int = 1
   return None
 
 
+def rounds_text(reached: Sequence[int | None], missing: str = '') -> str:
+  """Formats the median over runs of the rounds to a target.
+
+  Runs that never reach it (None) count as later than all others. If only some
+  do, their number follows in parentheses.
+  """
+  count = sum(r is not None for r in reached)
+  if not reached:
+    return missing
+  median = statistics.median_high(
+      [math.inf if r is None else r for r in reached])
+  return ('never' if math.isinf(median) else f'{median:g}') + (
+      f' ({count}/{len(reached)})' * (0 < count < len(reached)))
+
+
 def mean_curve(curves_ST: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Returns rounds and means over runs, [T] each.
 

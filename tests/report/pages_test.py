@@ -143,14 +143,6 @@ def test_rounds_to_the_baseline_of_other_curves(
   assert moon['ours, rounds'] == rounds
 
 
-@pytest.mark.parametrize('reached, text', [
-    ([3, 5, 4], '4'), ([3, None, 4], '4 (reached in 2 of 3 runs)'),
-    ([None, None, 3], 'never (reached in 1 of 3 runs)'), ([None], 'never'),
-    ([], '')])
-def test_never_is_later_than_all_rounds(reached, text):
-  assert pages.rounds_text(reached) == text
-
-
 def test_times_and_commands(arms):
   fedavg, *_ = rows(pages.time(arms, is_timed=False))
   assert fedavg['seconds per round'] == '3.00'  # 2, 3 and 4

@@ -110,3 +110,11 @@ def test_curves_have_the_rounds_of_all_runs():
     ([.5], '50.0'), ([.5, .6], '55.0 ± 7.1'), ([], '-')])
 def test_means_and_spreads(values, text):
   assert stats.mean_and_std(values, 1, 100, missing='-') == text
+
+
+@pytest.mark.parametrize('reached, text', [
+    ([3, 5, 4], '4'), ([3, None, 4], '4 (2/3)'),
+    ([None, None, 3], 'never (1/3)'), ([None], 'never'),
+    ([], '')])
+def test_never_is_later_than_all_rounds(reached, text):
+  assert stats.rounds_text(reached) == text
