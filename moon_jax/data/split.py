@@ -156,16 +156,9 @@ def custom(name: str, dataset: Dataset, num_clients: int,
            seed: int) -> list[np.ndarray]:
   """Calls a partition function and checks what it returns.
 
-  Args:
-    name: MODULE:FUNCTION. The function maps (dataset, num_clients, seed) to a
-      sequence with the indices of each client's training examples. Clients may
-      share examples; one client may not list an example twice.
-    dataset: the data set, whose training examples are partitioned.
-    num_clients: number of clients.
-    seed: seed of the partition.
-
-  Returns:
-    The indices of each client's examples, int64 arrays.
+  The function MODULE:FUNCTION maps (dataset, num_clients, seed) to a sequence
+  with the indices of each client's training examples. Clients may share
+  examples; one client may not list an example twice.
   """
   function = user_code.load('partition', name)
   user_code.check_call(
@@ -235,12 +228,13 @@ def checked(parts: Sequence[Any], num_clients: int, num_examples: int,
       indices = np.asarray(part)
     except Exception as error:  # array-likes can raise anything
       raise UserError(f'{source}: client {client} must be an array of indices, '
-                      f'got {_described(part)}; {remedy}') from error
+                      f'got a {type(part).__name__}; {remedy}') from error
     if indices.ndim != 1 or not len(indices) or not np.issubdtype(
         indices.dtype, np.integer):
       raise UserError(
           f'{source}: client {client} must be an array of at least one index, '
-          f'integers, got {_described(part)}; {remedy}')
+          f'integers, got {indices.dtype} of shape {list(indices.shape)}; '
+          f'{remedy}')
     clients.append(indices.astype(np.int64))
   flat = np.concatenate(clients)
   owner = np.repeat(np.arange(num_clients), [len(i) for i in clients])
@@ -255,14 +249,6 @@ def checked(parts: Sequence[Any], num_clients: int, num_examples: int,
     raise UserError(f'{source}: client {client} must list each example once, '
                     f'got index {index} more than once; {remedy}')
   return clients
-
-
-def _described(part):
-  try:
-    array = np.asarray(part)
-    return f'{array.dtype} of shape {list(array.shape)}'
-  except Exception:
-    return f'a {type(part).__name__}'
 
 
 def _place(function):

@@ -76,14 +76,9 @@ def product(multiply_fn: MultiplyFn, precision: str, a: jax.Array,
             b: jax.Array) -> jax.Array:
   """Returns multiply_fn(precision, a, b), emulated on CPUs.
 
-  The gradient is a product of the same precision.
-
-  Args:
-    multiply_fn: a function of a precision and two arrays, linear in each array,
-      that passes the precision to XLA.
-    precision: one of `PRECISIONS`.
-    a: float32 array; of any type if the precision is `highest`.
-    b: like `a`.
+  The gradient is a product of the same precision. `multiply_fn` is linear in
+  both arrays, float32 unless the precision is `highest`, and passes the
+  precision to XLA.
   """
   if precision == 'highest':
     return multiply_fn(precision, a, b)

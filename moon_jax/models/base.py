@@ -78,13 +78,10 @@ class Model(NamedTuple):
 
 def check_inputs(model: str, inputs: jax.Array, kind: str,
                  min_size: int = 0) -> None:
-  """Checks the inputs of the network `model`.
+  """Raises an error for other inputs of the network --model than `kind`.
 
-  Args:
-    model: value of --model.
-    inputs: [B, ...].
-    kind: "images", "tokens", or "features or images".
-    min_size: of images, in pixels per side.
+  This is "images" of at least `min_size` pixels per side, "tokens", or
+  "features or images".
   """
   num_axes = {'images': 4, 'tokens': 2}.get(kind, inputs.ndim)
   dtype = jnp.signedinteger if kind == 'tokens' else jnp.floating

@@ -72,13 +72,9 @@ def conv(x: jax.Array, kernel: jax.Array, stride: int = 1, padding: int = 0,
 
 def im2col(x: jax.Array, kernel: jax.Array, strides: Sequence[int],
            dot_fn: Callable) -> jax.Array:
-  """Returns a VALID convolution, computed as one product of copied windows.
+  """Returns a VALID convolution of [B, H, W, C] with [kh, kw, C, O].
 
-  Args:
-    x: [B, H, W, C].
-    kernel: [kh, kw, C, O].
-    strides: rows and columns between windows.
-    dot_fn: multiplies matrices.
+  It is one product of copied windows. `dot_fn` multiplies matrices.
   """
   (b, h, w, _), (kh, kw, channels, num_out) = x.shape, kernel.shape
   out_h, out_w = (h - kh) // strides[0] + 1, (w - kw) // strides[1] + 1
@@ -106,11 +102,8 @@ def banded_conv(x: jax.Array, kernel: jax.Array, tile: int | None = None,
   runs. Its product with a banded matrix of the kernel gives `tile` output
   columns. This takes more arithmetic than im2col but much less memory.
 
-  Args:
-    x: [B, H, W, C].
-    kernel: [kh, kw, C, O].
-    tile: output columns per window; None chooses. It affects only speed.
-    arithmetic: the precision.
+  `tile` is the number of output columns per window, which affects only speed;
+  None chooses. Images are [B, H, W, C] and the kernel is [kh, kw, C, O].
   """
   b, h, w, c = x.shape
   kh, kw, _, num_out = kernel.shape

@@ -170,10 +170,6 @@ def head(features_BF: jax.Array, options: Options) -> Outputs:
   The output layer takes the projection, as in the released code. Without a
   projection head z is h. Must be called in a module's compact method, which
   then owns the layers.
-
-  Args:
-    features_BF: h, the output of the encoder.
-    options: the options of the network.
   """
   arithmetic, z_BF = options.arithmetic, features_BF
   if options.projection_dim is not None:

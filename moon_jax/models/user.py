@@ -28,21 +28,21 @@ _FIRST = ('it is called with the arguments of --model_args, and with '
 
 
 def make(name: str, args: str, num_classes: int, num_tokens: int = 0) -> Model:
-  """Returns the network of a factory.
+  """Returns the network of a factory, --model=MODULE:FACTORY --model_args=ARGS.
 
-  Args:
-    name: MODULE:FACTORY. The factory returns a Flax module or a
-      `moon_jax.Model`. It gets `num_classes` and `num_tokens` if its signature
-      names them. If it names `rngs` it makes a module of Flax NNX.
-    args: --model_args, keyword arguments of the factory.
-    num_classes: K, the number of logits.
-    num_tokens: size of the vocabulary, of data sets of tokens.
+  The factory returns a Flax module or a `moon_jax.Model`. It gets `num_classes`
+  and `num_tokens` if its signature names them. If it names `rngs` it makes a
+  module of Flax NNX.
   """
   factory = user_code.load('model', name)
-  offered = {'num_classes': num_classes, 'num_tokens': num_tokens}
-  build = functools.partial(user_code.build, 'model', name, args, first=_FIRST,
-                            **offered)
-  if _takes_rngs(factory):
+  build = functools.partial(
+      user_code.build, 'model', name, args, first=_FIRST,
+      num_classes=num_classes, num_tokens=num_tokens)
+  try:
+    takes_rngs = 'rngs' in user_code.signature_of(factory).parameters
+  except (TypeError, ValueError):  # `build` reports it
+    takes_rngs = False
+  if takes_rngs:
     made: Any = from_nnx(lambda rngs: build(rngs=rngs))
   else:
     made = build()
@@ -54,13 +54,6 @@ def make(name: str, args: str, num_classes: int, num_tokens: int = 0) -> Model:
         f'{type(made).__name__}{user_code.place(factory)}. A factory of Flax '
         'NNX modules takes an argument rngs')
   return made._replace(place=made.place or user_code.place(factory))
-
-
-def _takes_rngs(factory):
-  try:
-    return 'rngs' in user_code.signature_of(factory).parameters
-  except (TypeError, ValueError):  # `user_code.build` reports it
-    return False
 
 
 def from_flax(module: nn.Module) -> Model:
@@ -270,6 +263,9 @@ def kind_of(value: Any) -> str:
 def check(name: str, model: Model, example: jax.Array,
           num_classes: int) -> None:
   """Traces the network in both modes and checks its outputs.
+
+  For a value of --model an error of its code is reported as a `UserError`; for
+  a value in Python it propagates.
 
   Args:
     name: the network in messages, such as "--model=MODULE:FACTORY".

@@ -32,11 +32,9 @@ def test_padding_does_not_affect_normalization(norm):
   layer = layers.NORMS[norm]()
   variables = layer.init(
       jax.random.key(0), jnp.zeros((1, 4, 4, 64)), jnp.ones(1), False)
-
-  def apply(x, mask):
-    return layer.apply(variables, jnp.asarray(x, jnp.float32),
-                       jnp.asarray(mask, jnp.float32), True,
-                       mutable='batch_stats')
+  jitted = jax.jit(lambda x, mask: layer.apply(
+      variables, x, mask, True, mutable='batch_stats'))
+  apply = lambda x, mask: jitted(np.float32(x), np.float32(mask))
 
   alone, state = apply(real, np.ones(5))
   padded, padded_state = apply(
@@ -68,8 +66,8 @@ def test_sums_of_bfloat16_accumulate_in_float32(module, shape):
   total = module.apply(variables, x).astype(jnp.float32)
   np.testing.assert_allclose(total, 4096, rtol=.01)
   many = jnp.ones((4096, *shape[1:]))
-  grads = jax.grad(lambda v: module.apply(v, many).astype(
-      jnp.float32).sum())(variables)
+  grads = jax.jit(jax.grad(lambda v: module.apply(v, many).astype(
+      jnp.float32).sum()))(variables)
   jax.tree.map(lambda g: np.testing.assert_allclose(g, 4096, rtol=.01), grads)
 
 

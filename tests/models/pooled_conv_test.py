@@ -37,12 +37,18 @@ def conv_then_pool(x_HWCB, kernel):
 @pytest.mark.parametrize('x, kernel', SHAPES.values(), ids=SHAPES)
 def test_equals_convolution_then_pooling(x, kernel):
   x, kernel = normal(*x), normal(*kernel)
-  expected, expected_vjp = jax.vjp(conv_then_pool, x, kernel)
-  actual, actual_vjp = jax.vjp(pooled_conv.conv_max_pool, x, kernel)
-  np.testing.assert_allclose(actual, expected, atol=1e-4)
-  cotangent = normal(*expected.shape)
-  for a, b in zip(actual_vjp(cotangent), expected_vjp(cotangent)):
-    np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-5)
+  cotangent = normal(*jax.eval_shape(conv_then_pool, x, kernel).shape)
+
+  @jax.jit
+  def both(x, kernel):
+    results = []
+    for function in pooled_conv.conv_max_pool, conv_then_pool:
+      y, vjp = jax.vjp(function, x, kernel)
+      results.append((y, vjp(cotangent)))
+    return results
+
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(
+      a, b, atol=1e-4, rtol=1e-5), *both(x, kernel))
 
 
 @pytest.mark.parametrize('name', ['second layer', 'even kernels'])
@@ -56,17 +62,18 @@ def test_a_kernel_per_client():
   def loss(conv_fn):
     return lambda kernel: jnp.sum(jax.vmap(conv_fn)(x, kernel) ** 2)
 
-  gradient = jax.grad(loss(pooled_conv.conv_max_pool))(kernel)
-  alone = jnp.stack([
-      jax.grad(lambda w, x=x: jnp.sum(conv_then_pool(x, w) ** 2))(w)
-      for x, w in zip(x, kernel)])
+  gradient = jax.jit(jax.grad(loss(pooled_conv.conv_max_pool)))(kernel)
+  grad_alone = jax.jit(jax.grad(
+      lambda w, x: jnp.sum(conv_then_pool(x, w) ** 2)))
+  alone = jnp.stack([grad_alone(w, x) for x, w in zip(x, kernel)])
   np.testing.assert_allclose(gradient, alone, rtol=1e-4, atol=1e-3)
 
 
 def test_the_first_of_equal_outputs_gets_the_gradient():
   """As in PyTorch's max_pool2d, whereas jnp.maximum splits the gradient."""
   kernel = jnp.ones((1, 1, 1, 1))
-  grad_fn = jax.grad(lambda x: pooled_conv.conv_max_pool(x, kernel).sum())
+  grad_fn = jax.jit(jax.grad(
+      lambda x: pooled_conv.conv_max_pool(x, kernel).sum()))
   for values in itertools.product((0., 1.), repeat=4):
     image = np.array(values, np.float32).reshape(2, 2)
     expected = np.zeros(4)

@@ -331,8 +331,7 @@ def _named(kinds, names):
 
 def _first(found: Sequence[str], names: Sequence[str]) -> str:
   """Returns the first of `names` in `found`, or the first of `found`, or ''."""
-  return next((name for name in names if name in found),
-              found[0] if found else '')
+  return _named(found, names) or next(iter(found), '')
 
 
 def _images(rows, column: str, source: str, size: int) -> np.ndarray:

@@ -47,12 +47,12 @@ def test_images_are_normalized_per_channel(tmp_path):
   assert grey.train_inputs.shape == (12, 8, 8, 1) and len(grey.mean) == 1
 
 
-def test_features_are_not_normalized_by_default(tmp_path):
-  data = save(tmp_path, FEATURES)
+def test_features_are_not_normalized_by_default():
+  data = make(FEATURES)
   np.testing.assert_array_equal(
       data.train_inputs, FEATURES['x_train'].astype(np.float32))
   assert data.mean == (0.,) and data.std == (1.,)
-  given = save(tmp_path, with_(FEATURES, mean=np.arange(5.), std=2.))
+  given = make(with_(FEATURES, mean=np.arange(5.), std=2.))
   assert given.mean == (0., 1., 2., 3., 4.) and given.std == (2.,)
 
 
@@ -132,25 +132,21 @@ def test_fingerprints_are_those_of_earlier_versions():
     (with_(FEATURES, x_test=TOKENS['x_test']), 'float32 .* and int64'),
     (with_(FEATURES, x_train=np.where(np.arange(60) == 17, np.nan, 0).reshape(
         12, 5)), 'NaN or infinity in 1 examples, the first at index 3'),
-    (with_(FEATURES, x_train=np.full((12, 5), 1e300)), 'infinity in 12'),
     (with_(FEATURES, x_train=np.zeros(12)), r'Give one feature as \[N, 1\]'),
     (with_(x_train=np.moveaxis(IMAGES['x_train'], 3, 1)), 'channels first'),
     (with_(y_train=IMAGES['y_train'] + 1), 'classes 1 to 3; number'),
     (with_(x_train=np.zeros((12, 5), complex)), 'got complex128'),
-    (with_(x_train=np.zeros((12, 5), bool)), 'got bool'),
     (with_(x_train=np.array([[None] * 5] * 12)), 'got object'),
     (with_(TOKENS, x_train=TOKENS['x_train'] - 1), 'tokens -1 to.*from 0'),
     (with_(TOKENS, x_train=np.zeros((12, 2, 3), int)), r'tokens \[N, T\]'),
     (with_(TOKENS, mean=1.), 'mean and std do not apply to tokens'),
     (with_(y_train=IMAGES['y_train'][:11]), r'y_train must be 12 .*int64 \[11'),
-    (with_(y_train=IMAGES['y_train'][:, None]), r'got int64 \[12, 1\]'),
     (with_(y_train=np.zeros(12)), 'y_train must be 12 integers.*float64'),
     (with_(y_train=IMAGES['y_train'] - 1), 'has classes -1 to 1'),
     (with_(y_train=IMAGES['y_train'] * 50), 'class 100 but only 12 exam'),
     (with_(y_test=np.array([0, 1, 2, 3])), 'y_test must be .*, 3; got 3'),
     (with_(class_names=['a', 'b']), 'y_train must be .*, 2; got 2'),
     (with_(class_names=5), 'class_names must be a list'),
-    (with_(client_train=np.arange(11)), 'client_train must be 12'),
     (with_(client_train=np.zeros(12)), 'integers or strings.*got float64'),
     (with_(client_test=np.arange(4)), 'client_test needs client_train'),
     (with_(client_train=np.arange(12), client_test=np.arange(3)),
@@ -160,14 +156,10 @@ def test_fingerprints_are_those_of_earlier_versions():
     (with_(client_train=np.arange(12), client_test=[0, 12, 3, 99]),
      r'among those of client_train; got 2 .* client \[12\]'),
     (with_(mean=[.1, .2]), r'mean must be one number or 3; got float64 \[2\]'),
-    (with_(mean='x'), 'mean must be one number or 3'),
     (with_(std=[1, 0, 1]), r'std must be above 1e-30; got \[1 0 1'),
     (with_(std=np.nan), 'std must be finite'),
-    (with_(std=1e-45), 'std must be above 1e-30; got 1e-45'),
     (with_(mean=[1e60, 0, 0]), 'mean must be finite and below 1e.30'),
-    (with_(mean=[[1.], [2., 3.]]), 'mean cannot be.*rows of equal length'),
-    (with_(x_train=[[1.], [2., 3.]]), 'x_train cannot be'),
-    (with_(client_train=[[1.], [2., 3.]]), 'client_train cannot be'),
+    (with_(x_train=[[1.], [2., 3.]]), 'x_train cannot be.*of equal length'),
     (with_(x_train=np.ma.masked_array(IMAGES['x_train'])), 'masked array'),
     (with_(x_train='here'), 'x_train must be an array; got a str'),
     (with_(TOKENS, x_train=np.full((12, 6), 10**6)), 'to 999,999 at most'),
@@ -206,23 +198,6 @@ def test_invalid_files_raise(tmp_path):
   refuse('cannot be read|x_train', path)
 
 
-def test_flipped_bytes_raise_or_change_nothing(tmp_path):
-  path = tmp_path / 'mine.npz'
-  np.savez(path, **IMAGES)
-  blob, expected = path.read_bytes(), arrays.load_npz(str(path)).fingerprint()
-  num_raised = 0
-  for index in np.random.RandomState(0).randint(0, len(blob), 100):
-    damaged = bytearray(blob)
-    damaged[index] ^= 0x55
-    path.write_bytes(damaged)
-    try:
-      assert arrays.load_npz(str(path)).fingerprint() == expected
-    except UserError as error:
-      assert str(error).startswith('--data_dir') and '\n' not in str(error)
-      num_raised += 1
-  assert num_raised > 30
-
-
 def test_user_loader(tmp_path, monkeypatch):
   (tmp_path / 'loaders.py').write_text('''
 import numpy as np
@@ -231,12 +206,6 @@ def load(data_dir):
   x = np.arange(20., dtype=np.float32).reshape(10, 2)
   return dict(x_train=x, y_train=np.arange(10) % 2, x_test=x, y_test=np.arange(
       10) % 2, class_names=["even", data_dir])
-
-def broken(data_dir):
-  return np.zeros(3)[7]
-
-def pair(data_dir):
-  return 1, 2
 
 def short(data_dir):
   return load("") | {"y_test": [0, 1]}
@@ -251,11 +220,9 @@ def leave(data_dir):
   assert data.name == 'load' and data.class_names == ('even', 'odd')
   for name, words in [
       ('none:load', 'no source file of module none'),
-      ('loaders:lode', 'class lode; it has load, broken, pair, short'),
-      ('loaders:broken', 'IndexError: .*loaders.py, line 10'),
-      ('loaders:leave', 'SystemExit: 0 .*loaders.py, line 19'),
+      ('loaders:lode', 'class lode; it has load, short, leave'),
+      ('loaders:leave', 'SystemExit: 0 .*loaders.py, line 13'),
       ('bad_package.mine:load', 'importing the package.*ZeroDivisionError'),
-      ('loaders:pair', 'must return a dict of arrays.*got a tuple'),
       ('loaders:short', r'--dataset=loaders:short: y_test must be 10')]:
     with pytest.raises(UserError, match=words):
       sources.load(name, '')
