@@ -71,10 +71,6 @@ def _first_argument(factory):
 def check_hparams(hparams: Any, where: str = '') -> None:
   """Checks that hyperparameters are finite numbers by name.
 
-  Args:
-    hparams: to check.
-    where: the beginning of error messages.
-
   Raises:
     UserError: naming the first one that is not.
   """

@@ -119,9 +119,6 @@ def wait(tree: Any) -> None:
   If a device fails, the other devices never finish their all-reduce. So a
   separate thread waits for each device.
 
-  Args:
-    tree: outputs of one program.
-
   Raises:
     Exception: the first error of any device, as soon as it occurs.
   """

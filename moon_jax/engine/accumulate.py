@@ -34,15 +34,7 @@ class Accumulators(NamedTuple):
 
 def zeros(clients_J: Any, result_L: Result, models_L: KeptModels | tuple[()],
           num_runs: int, num_jobs: int) -> Accumulators:
-  """Returns the accumulators before any job has finished.
-
-  Args:
-    clients_J: client state before the round.
-    result_L: shapes of the jobs' results.
-    models_L: shapes of the models of `local.kept_models`.
-    num_runs: R.
-    num_jobs: J.
-  """
+  """Returns the accumulators before any job has finished."""
   def zeros_like(length, tree_L):
     return jax.tree.map(
         lambda x_L: jnp.zeros((length, *x_L.shape[1:]), x_L.dtype), tree_L)

@@ -120,10 +120,6 @@ def places(shapes: Sequence[Shape], num_lanes: int,
 def rows(num_steps: np.ndarray, shape: Shape) -> np.ndarray:
   """Returns the number of table rows that each device runs, int32 [D].
 
-  Args:
-    num_steps: local steps of each job.
-    shape: shape of the table.
-
   Raises:
     ValueError: if the table is too small for the jobs.
   """
@@ -142,10 +138,6 @@ def rows_per_device(num_steps: np.ndarray, lane_J: np.ndarray,
 def assign(num_steps: np.ndarray, shape: Shape
            ) -> tuple[np.ndarray, np.ndarray]:
   """Returns the lane of each job and the row at which the job starts.
-
-  Args:
-    num_steps: local steps of each job.
-    shape: shape of the table.
 
   Raises:
     ValueError: if the table is too small for the jobs.

@@ -76,13 +76,6 @@ class Round:
 
     Arguments may be `jax.ShapeDtypeStruct`s. The devices need not exist: the
     mesh may come from a `jax.experimental.topologies` description.
-
-    Args:
-      shared: the fields of `State` except `clients`.
-      clients_J: client state of the jobs.
-      hparams: hyperparameters, [R].
-      table: the planned round.
-      data: the training examples.
     """
     def with_sharding(tree, spec):
       sharding = NamedSharding(self._mesh, spec)

@@ -289,12 +289,7 @@ def steps_of(table: Table, run: int) -> tuple[np.ndarray, np.ndarray]:
 
 def own_examples(clients: Sequence[np.ndarray], max_examples: int
                  ) -> OwnExamples:
-  """Returns all examples of the clients in batches.
-
-  Args:
-    clients: the indices of each client's training examples.
-    max_examples: the number of examples of the largest client.
-  """
+  """Returns all examples of the clients in batches."""
   size = min(_OWN_BATCH, max_examples)
   index_JN = np.full(
       (len(clients), -(-max_examples // size) * size), -1, np.int32)

@@ -63,11 +63,6 @@ def train(program: Program, inputs: Inputs, clients_J: Any
           ) -> tuple[Accumulators, StepMetrics]:
   """Trains all jobs of a device.
 
-  Args:
-    program: the static parts of the round.
-    inputs: the inputs of the round.
-    clients_J: client state of the jobs before the round.
-
   Returns:
     The accumulated results of the jobs, and the metrics of each step, [T, L],
     with 0 in idle lanes.

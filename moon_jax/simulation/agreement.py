@@ -103,11 +103,7 @@ def program_parts(config: Config) -> dict[str, Any]:
 
 
 def of(spec: RoundSpec) -> dict[str, Hashable]:
-  """Returns what runs of a program must share, by name.
-
-  Args:
-    spec: the specification of the run's rounds alone.
-  """
+  """Returns what runs of a program must share, by name."""
   # Models of clients are evaluated where their examples are.
   is_alone = bool(spec.shard_size) and spec.program.keep_models
   return {**of_federation(spec.federation),
@@ -144,9 +140,6 @@ def trace_alike(a: Federation, b: Federation) -> bool:
 
 def check(runs: Sequence[Mapping[str, Hashable]]) -> None:
   """Checks that the first run's program is that of all.
-
-  Args:
-    runs: results of `of`, or of `of_federation`.
 
   Raises:
     UserError: naming the first setting that differs.

@@ -21,6 +21,7 @@ from moon_jax.simulation import checks
 from moon_jax.simulation import federation_checks
 from moon_jax.simulation import metric_functions
 from moon_jax.simulation.federation import Federation
+from moon_jax.simulation.federation import SETTINGS
 
 
 def federation(config: Config, dataset: Dataset | None = None,
@@ -77,30 +78,23 @@ def of_valid(config: Config, dataset: Dataset | None = None,
   if config.partition == 'feature_noise':
     noise_std = partition.noise_std(
         parts.clients, config.noise_std, len(dataset.train_labels))
-  return Federation(
-      data=dataset, clients=parts.clients, cohorts=cohorts,
-      model=model(config, dataset),
-      algorithm=registry.make(config, max(map(len, cohorts))),
-      optimizer=config.optimizer, learning_rate=learning_rates.make(config),
-      momentum=config.momentum, weight_decay=config.weight_decay,
-      gradient_clip=config.gradient_clip, planned_rounds=config.num_rounds,
-      local_epochs=config.local_epochs, batch_size=config.batch_size,
-      last_batch=config.last_batch, augment=config.augment,
-      augmentation_draws=config.augmentation_draws, shuffle=config.shuffle,
-      weighting=config.weighting, dropout_rate=config.dropout_rate,
-      dropout_stage=config.dropout_stage, on_nan=config.on_nan,
-      input_noise_std=noise_std, eval_examples=config.eval_examples,
-      eval_on=config.eval_on, validation=parts.validation,
-      metrics=metric_functions.from_flag(config.metrics),
-      epoch_losses=config.epoch_losses,
-      evaluate_clients=config.client_eval_every > 0,
-      client_tests=parts.client_tests if config.client_eval_every else None,
-      lanes=config.lanes, client_state=config.client_state,
-      keep_local_models=config.save_local_models,
+  return Federation(**{
+      **{name: getattr(config, name) for name in SETTINGS},
+      'data': dataset, 'clients': parts.clients, 'cohorts': cohorts,
+      'model': model(config, dataset),
+      'algorithm': registry.make(config, max(map(len, cohorts))),
+      'learning_rate': learning_rates.make(config),
+      'planned_rounds': config.num_rounds, 'input_noise_std': noise_std,
+      'validation': parts.validation,
+      'metrics': metric_functions.from_flag(config.metrics),
+      'evaluate_clients': config.client_eval_every > 0,
+      'client_tests': (
+          parts.client_tests if config.client_eval_every else None),
+      'keep_local_models': config.save_local_models,
       # Examples that stay in a file are read round by round.
-      shard_data=config.shard_data or mapped.is_mapped(dataset.train_inputs),
-      seed=config.seed,
-      init_variables=init_variables, config=config)
+      'shard_data': (
+          config.shard_data or mapped.is_mapped(dataset.train_inputs)),
+      'init_variables': init_variables, 'config': config})
 
 
 def model(config: Config, dataset: Dataset) -> Model:

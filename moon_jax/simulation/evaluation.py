@@ -362,12 +362,7 @@ class Evaluator:
 
   def test_clients(self, variables: Variables, last_round: LastRound
                    ) -> dict[str, Any]:
-    """Returns what `Simulation.evaluate_clients` does.
-
-    Args:
-      variables: the global model.
-      last_round: the last round.
-    """
+    """Returns what `Simulation.evaluate_clients` does."""
     table, ran_J = last_round.table, last_round.ran_J
     found = devices.read(self._functions['clients'](
         variables, last_round.models_J, self.test_data,
@@ -403,13 +398,7 @@ class Evaluator:
 
 def _sets(federation: Federation, mesh: Mesh, test: ExampleSet | None
           ) -> dict[str, ExampleSet]:
-  """Returns the sets of the global model, by the prefix of their metrics.
-
-  Args:
-    federation: the federation.
-    mesh: the devices.
-    test: its test set, if it has been placed.
-  """
+  """Returns the sets of the global model, by the prefix of their metrics."""
   data = federation.data.with_test_examples(federation.eval_examples)
 
   def placed(inputs, labels):

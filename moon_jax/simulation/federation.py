@@ -229,3 +229,9 @@ class Federation:
       config = {name: value for name, value in config.items()
                 if name not in flags_with(read_by='model')}
     return ours | config
+
+
+# The fields that are flags of the same name.
+SETTINGS = tuple(
+    field.name for field in dataclasses.fields(Federation)
+    if 'help' in field.metadata)

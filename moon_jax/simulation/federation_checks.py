@@ -87,11 +87,6 @@ def check(federation: Any) -> None:
 def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
   """Checks that a data set has the classes and the examples that are used.
 
-  Args:
-    data: the data set.
-    name: of the data set, for error messages.
-    eval_examples: test examples used by evaluations.
-
   Raises:
     UserError: if there are fewer, or a label is no class.
   """
@@ -390,10 +385,6 @@ def check_traced(federation: Any, example: jax.Array) -> None:
   """Traces what is user-defined, before anything compiles.
 
   Values in Python are treated as user-defined.
-
-  Args:
-    federation: the federation.
-    example: a normalized batch of one input.
 
   Raises:
     UserError: if a function returns a value of the wrong type or shape, or the

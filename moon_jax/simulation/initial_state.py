@@ -76,12 +76,6 @@ def _fill_fn(federation: Federation, spec: RoundSpec,
             directory: str = '') -> Callable[[Any, int], Any]:
   """Returns the argument `fill` of `moon_jax.engine.state.init`.
 
-  Args:
-    federation: the federation.
-    spec: the specification of its rounds.
-    directory: for the file with client state; empty for the system's directory
-      of temporary files.
-
   Raises:
     UserError: if client state cannot be on disk, or the disk is too small.
   """

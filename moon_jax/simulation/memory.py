@@ -106,12 +106,7 @@ def on_host(run: RoundSpec) -> list[Part]:
 
 
 def data_of_cores(run: RoundSpec, num_devices: int) -> list[Part]:
-  """Returns the copies of examples that CPU cores have besides the host's.
-
-  Args:
-    run: the run.
-    num_devices: cores that are devices of this process.
-  """
+  """Returns the copies of examples that CPU cores have besides the host's."""
   shards = _train_bytes(run, run.shard_size) if run.shard_size else 0
   copies = 1 + num_devices * run.federation.evaluate_clients
   return [
@@ -156,11 +151,7 @@ def _validation(run, num_devices):
 
 
 def needs(*runs: RoundSpec) -> list[Need]:
-  """Returns the memory that runs need together, of devices and of the host.
-
-  Args:
-    runs: that train in one program, which share the examples.
-  """
+  """Returns the memory that the runs of a program need, by devices and host."""
   device = _device()
   limited = ' (limited by its cgroup)' if (
       host.memory_bytes() < host.machine_bytes()) else ''
@@ -195,9 +186,6 @@ def _of_all(parts_fn, runs):
 
 def check(*runs: RoundSpec) -> None:
   """Compares the memory that runs need together with that of host and devices.
-
-  Args:
-    runs: that train in one program, which share the examples.
 
   Raises:
     UserError: with the sizes, and flags with which the runs fit.

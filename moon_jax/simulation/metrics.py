@@ -26,13 +26,6 @@ def of_round(federation: Federation, index: int, table: Table,
   Clients that were left out do not count. A mean that an algorithm records is
   None if it is not finite. Metrics without any value are absent. The losses of
   each epoch are lists ("train_loss_by_epoch").
-
-  Args:
-    federation: the federation.
-    index: of the round, from 0.
-    table: of the round, of all runs.
-    metrics: of the round, of all runs.
-    run: index of the run.
   """
   line: dict[str, Any] = {}
   jobs, is_own_J = table.jobs, table.jobs.run == run

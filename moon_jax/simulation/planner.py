@@ -31,12 +31,7 @@ class Planner:
     self.max_examples = int(clients_lib.sizes(federation.clients).max())
 
   def work(self, round_index: int, run: int = 0) -> Work:
-    """Returns the jobs of a round, from 0. They depend on nothing else.
-
-    Args:
-      round_index: of the round.
-      run: index of the run in its program.
-    """
+    """Returns the jobs of a round, from 0. They depend on nothing else."""
     federation, shape = self._federation, self._spec.shape
     cohort_J, lost_J = federation.trained(round_index)
     indices_J = self._examples(cohort_J)
@@ -116,9 +111,6 @@ class RoundPlanner:
     """Returns the table of a round, and the examples to which it refers.
 
     Both are made once.
-
-    Args:
-      rounds: see `plan`.
     """
     key = *rounds, *(id(planner.clients) for planner in self._planners)
     if self._next[0] != key:

@@ -109,10 +109,6 @@ class LocalModels(Mapping[int, Variables]):
   def __init__(self, federation: Federation, last_round: LastRound | None):
     """Copies nothing yet.
 
-    Args:
-      federation: the federation.
-      last_round: of the run; None if it trained none.
-
     Raises:
       UserError: if rounds do not return local models, or none was trained.
     """

@@ -175,10 +175,6 @@ def alone(federation: Federation,
           like: RoundSpec | None = None) -> RoundSpec:
   """Returns the specification of a run alone, on the devices of this machine.
 
-  Args:
-    federation: of the run.
-    like: see `make`.
-
   Raises:
     UserError: if the network cannot take the inputs of the data set.
   """

@@ -578,13 +578,7 @@ def _rows(tree_J, slot_J):
 
 def _bytes_per_round(federation: Federation, example: jax.Array,
                      num_rounds: int) -> int:
-  """Returns the bytes of a round in both directions, the mean over rounds.
-
-  Args:
-    federation: the federation.
-    example: a normalized batch of one input.
-    num_rounds: the rounds, from the first; 1 or more.
-  """
+  """Returns the bytes of a round in both directions, the mean over rounds."""
   config, algorithm = federation.config, federation.algorithm
   if config is not None and config.algorithm == 'centralized':
     return 0
@@ -606,9 +600,6 @@ def _bytes_per_round(federation: Federation, example: jax.Array,
 
 def check_determinism(make: Callable[[], Simulation]) -> None:
   """Trains the first two rounds twice, compiling the program each time.
-
-  Args:
-    make: returns the simulation before its first round.
 
   Raises:
     UserError: naming the round and the first array that differs.

@@ -100,10 +100,6 @@ def parts(spec: RoundSpec, compiled: Compiled) -> dict[str, int]:
   """Returns the bytes on one device by part.
 
   Includes the compiled round, and arrays that stay on the device while it runs.
-
-  Args:
-    spec: the specification of the round.
-    compiled: the round.
   """
   model = spec.model_bytes
   has_own = spec.program.algorithm.per_client_init

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from moon_jax.data import partition
+from moon_jax.engine import lanes as lanes_lib
 from moon_jax.engine import schedule
 
 sizes_of_clients = st.lists(st.integers(1, 200), min_size=1, max_size=25)
@@ -38,12 +39,10 @@ def test_every_job_runs_all_its_steps_in_order(sizes, lanes, epochs, batch):
   table = schedule.plan(work, shape)
 
   assert (table.num_rows <= shape.num_rows).all()
-  lanes_of = np.split(np.arange(num_lanes), num_devices)
-  for lanes_D, num_rows in zip(lanes_of, table.num_rows):
-    assert (table.job_TL[num_rows:, lanes_D] == -1).all()
-    assert num_rows == (table.job_TL[:, lanes_D] >= 0).sum(0).max()
-  running = [table.job_TL[:num_rows, lanes_D] >= 0
-             for lanes_D, num_rows in zip(lanes_of, table.num_rows)]
+  check_lanes(table, shape)
+  check_segments(table, shape)
+  running = [lanes_TL[:num_rows] >= 0 for lanes_TL, num_rows in zip(
+      np.split(table.job_TL, num_devices, 1), table.num_rows)]
   assert schedule.utilization(table) == pytest.approx(
       np.concatenate([part.ravel() for part in running]).mean())
   slots = np.flatnonzero(table.jobs.num_steps)
@@ -53,9 +52,6 @@ def test_every_job_runs_all_its_steps_in_order(sizes, lanes, epochs, batch):
     client, steps = table.jobs.client[slot], table.jobs.num_steps[slot]
     rows, lanes = np.nonzero(table.job_TL == slot)
     assert len(set(lanes)) == 1
-    # The job is on the device whose slots contain it.
-    assert slot // shape.jobs_per_device == lanes[0] // (
-        num_lanes // num_devices)
     np.testing.assert_array_equal(np.diff(rows), 1)
     np.testing.assert_array_equal(
         table.step_TL[rows, lanes], np.arange(steps))
@@ -63,27 +59,35 @@ def test_every_job_runs_all_its_steps_in_order(sizes, lanes, epochs, batch):
         table.examples_TLB[rows, lanes],
         work.batches[first[client]:first[client] + steps])
   assert table.job_TL.max() == slots.max()
-  for d, lanes_D in enumerate(lanes_of):
-    check_segments(table, d, lanes_D)
   if num_devices == 1:  # no lane is full, so packing is longest first: no job
     # starts later than any lane is free.
     ends = (table.job_TL >= 0).sum(0)
     assert ends.max() - ends.min() <= work.num_steps.max()
-  np.testing.assert_allclose(
-      table.jobs.weight[slots],
-      np.array(sizes)[table.jobs.client[slots]] / sum(sizes), rtol=1e-6)
 
 
-def check_segments(table, device, lanes):
-  """Checks that jobs change exactly at the bounds of segments."""
-  bounds = table.bounds[device]
-  used = bounds[:table.num_segments[device] + 1]
-  assert used[0] == 0 and used[-1] == table.num_rows[device]
-  assert (np.diff(used) > 0).all() and (bounds[len(used):] == used[-1]).all()
-  jobs = [table.job_TL[begin:end, lanes]
-          for begin, end in itertools.pairwise(used)]
-  assert all((rows == rows[0]).all() for rows in jobs)
-  assert all((a[0] != b[0]).any() for a, b in itertools.pairwise(jobs))
+def check_lanes(table, shape):
+  """Lanes do not idle between steps, and train jobs of their own device."""
+  is_used_TL = table.job_TL >= 0
+  used_L = is_used_TL.sum(0)
+  for lane, used in enumerate(used_L):
+    assert is_used_TL[:used, lane].all()
+    device = lane * shape.num_devices // shape.num_lanes
+    assert (table.job_TL[:used, lane] // shape.jobs_per_device == device).all()
+  np.testing.assert_array_equal(
+      table.num_rows, used_L.reshape(shape.num_devices, -1).max(1))
+  # Padding comes last on each device.
+  is_job_DJ = (table.jobs.num_steps > 0).reshape(shape.num_devices, -1)
+  assert (np.diff(is_job_DJ.astype(int), axis=1) <= 0).all()
+
+
+def check_segments(table, shape):
+  """Each lane has one job, or none, in the rows of a segment."""
+  for d, job_TL in enumerate(np.split(table.job_TL, shape.num_devices, 1)):
+    count, bounds = table.num_segments[d], table.bounds[d]
+    assert bounds[0] == 0 and (np.diff(bounds[:count + 1]) > 0).all()
+    assert (bounds[count:] == table.num_rows[d]).all()
+    for first, end in zip(bounds[:count], bounds[1:count + 1]):
+      assert (job_TL[first:end] == job_TL[first]).all()
 
 
 @settings(max_examples=100, deadline=None)
@@ -119,23 +123,6 @@ def test_full_devices_need_no_more_rows(steps, lanes_per_device, num_devices):
   assert rows.max() <= max(np.ceil(bound), steps.max())
 
 
-@settings(max_examples=60, deadline=None)
-@given(sizes_of_clients, st.integers(1, 3), st.integers(1, 64))
-def test_batches(sizes, epochs, batch):
-  work = make_work(sizes, epochs, batch)
-  assert work.batches.shape == (work.num_steps.sum(), batch)
-  row, start = 0, 0
-  for n, steps in zip(sizes, work.num_steps):
-    assert steps == epochs * schedule.steps_per_epoch(n, batch)
-    for epoch in work.batches[row:row + steps].reshape(epochs, -1):
-      used = epoch[epoch >= 0]
-      # An epoch has each example once, except those of the last short batch.
-      assert len(set(used)) == len(used)
-      assert set(used) <= set(range(start, start + n))
-      assert len(used) == (n if n < batch else n // batch * batch)
-    row, start = row + steps, start + n
-
-
 def test_shuffles_do_not_depend_on_the_cohort_and_differ_each_epoch():
   clients = [np.arange(64), np.arange(64, 100), np.arange(100, 500)]
   batches = lambda which: schedule.local_batches(
@@ -151,59 +138,73 @@ def test_shuffles_do_not_depend_on_the_cohort_and_differ_each_epoch():
   assert abs(np.mean(places) - 4.5) < .25
 
 
-def test_without_shuffling_epochs_keep_the_order_of_examples():
-  clients = [np.array([5, 3, 9, 1, 7]), np.array([8, 2])]
-  batches, num_steps = schedule.local_batches(clients, 2, 2, 10, None)
-  assert num_steps.tolist() == [4, 2]
-  assert batches.tolist() == [  # the short batch [7] is dropped
-      [5, 3], [9, 1], [5, 3], [9, 1], [8, 2], [8, 2]]
-  batches, num_steps = schedule.local_batches(
-      clients, 2, 2, 10, None, last_batch='keep')
-  assert num_steps.tolist() == [6, 2]
-  assert batches.tolist() == [
-      [5, 3], [9, 1], [7, -1], [5, 3], [9, 1], [7, -1], [8, 2], [8, 2]]
-
-
-@settings(max_examples=60, deadline=None)
-@given(sizes_of_clients, st.integers(1, 3), st.integers(1, 64))
-def test_short_batches_are_kept(sizes, epochs, batch):
-  """As a plain loop over lists cuts them, the same examples first."""
-  clients = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+@settings(max_examples=100, deadline=None)
+@given(sizes_of_clients, st.integers(1, 3), st.integers(1, 64),
+       st.sampled_from(['drop', 'keep']), st.booleans())
+def test_batches_equal_those_of_a_plain_loop(
+    sizes, epochs, batch, last_batch, shuffle):
+  clients = np.split(np.arange(sum(sizes))[::-1], np.cumsum(sizes)[:-1])
   found, num_steps = schedule.local_batches(
-      clients, epochs, batch, sum(sizes), np.random.default_rng(0),
-      last_batch='keep')
+      clients, epochs, batch, sum(sizes),
+      np.random.default_rng(0) if shuffle else None, last_batch)
   random = np.random.default_rng(0)
   number_EN = [random.random(sum(sizes)) for _ in range(epochs)]
-  expected = []
+  expected, steps = [], []
   for indices in clients:
+    before = len(expected)
     for number_N in number_EN:
-      order = sorted(indices.tolist(), key=lambda i: number_N[i])
-      expected += [order[start:start + batch]
-                   for start in range(0, len(order), batch)]
+      order = indices.tolist()
+      if shuffle:
+        order.sort(key=lambda i: number_N[i])
+      cut = [order[start:start + batch]
+             for start in range(0, len(order), batch)]
+      if last_batch == 'drop' and len(cut) > 1 and len(cut[-1]) < batch:
+        cut.pop()
+      expected += cut
+    steps.append(len(expected) - before)
   assert [row[row >= 0].tolist() for row in found] == expected
-  assert num_steps.tolist() == [epochs * -(-n // batch) for n in sizes]
-  assert num_steps.tolist() == [
-      epochs * schedule.steps_per_epoch(n, batch, 'keep') for n in sizes]
+  assert num_steps.tolist() == steps == [
+      epochs * schedule.steps_per_epoch(n, batch, last_batch) for n in sizes]
 
 
-def test_weights_sum_to_1_per_run():
-  work = schedule.Work(
-      run=np.array([0, 0, 1, 1]), client=np.array([0, 1, 0, 5]),
-      num_examples=np.array([10, 30, 10, 10]), num_steps=np.ones(4, int),
-      batches=np.zeros((4, 4), int), is_received=np.ones(4, bool))
-  jobs = schedule.plan(work, schedule.Shape(2, 2, 4, 4)).jobs
-  weights = {(r, c): w for r, c, w in zip(jobs.run, jobs.client, jobs.weight)}
-  assert weights == {(0, 0): .25, (0, 1): .75, (1, 0): .5, (1, 5): .5}
+@pytest.mark.parametrize('places', [
+    [], [0], [99_999], [5, 6, 7, 3], [40_000, 2, 2, 99_999, 0, 1],
+    list(range(500, 700))])
+@pytest.mark.parametrize('count', [100_000, 10**7])
+@pytest.mark.parametrize('kind', [np.random.PCG64, np.random.MT19937])
+def test_numbers_at_places_equal_those_of_the_whole_stream(places, count, kind):
+  places = np.array(places, np.int64)
+  ours, theirs = (np.random.Generator(kind([3, 7])) for _ in range(2))
+  for _ in range(2):  # the state afterwards is the same, too
+    np.testing.assert_array_equal(
+        schedule.numbers_at(ours, count, places), theirs.random(count)[places])
 
 
-def test_weights_by_batches():
-  """Lost messages have no weight."""
-  work = make_work([10, 3, 8, 20], epochs=3, batch=4, lost=[2])
-  work = work._replace(share=schedule.share(
-      'batches', work.num_examples, work.num_steps))
-  table = schedule.plan(work, schedule.shape(work.num_steps, 4, 2, 4))
-  weights = dict(zip(table.jobs.client.tolist(), table.jobs.weight.tolist()))
-  assert weights == pytest.approx({0: 2 / 8, 1: 1 / 8, 2: 0, 3: 5 / 8})
+def test_few_places_of_a_long_stream_are_not_drawn_one_by_one():
+  """10^15 numbers would take months."""
+  number = schedule.numbers_at(
+      np.random.default_rng(0), 10**15, np.array([10**14]))
+  assert 0 <= number[0] < 1
+
+
+@pytest.mark.parametrize('weighting, weights', [
+    ('examples', (10 / 33, 3 / 33, 0, 20 / 33)),
+    ('batches', (2 / 8, 1 / 8, 0, 5 / 8)),
+    ('uniform', (1 / 3, 1 / 3, 0, 1 / 3))])
+def test_weights_sum_to_1_per_run(weighting, weights):
+  """Lost messages, here of client 2, have no weight."""
+  one = make_work([10, 3, 8, 20], epochs=3, batch=4, lost=[2])
+  both = schedule.Work(*(
+      None if x is None else np.concatenate([x, x]) for x in one))
+  both.run[4:] = 1
+  both = both._replace(share=schedule.share(
+      weighting, both.num_examples, both.num_steps))
+  jobs = schedule.plan(both, schedule.shape(both.num_steps, 8, 2, 4)).jobs
+  found = {(r, c): w for r, c, w, is_job in zip(
+      jobs.run.tolist(), jobs.client.tolist(), jobs.weight,
+      jobs.num_steps > 0) if is_job}
+  assert found == pytest.approx({
+      (r, c): weights[c] for r in range(2) for c in range(4)})
 
 
 @pytest.mark.parametrize('beta', [.1, .5])
@@ -269,19 +270,9 @@ def test_too_small_table_raises():
     schedule.plan(make_work([4] * 4), schedule.Shape(3, 1, 4, 4))
 
 
-def test_uniform_weights():
-  work = make_work([10, 30])
-  work = work._replace(share=schedule.share(
-      'uniform', work.num_examples, work.num_steps))
-  table = schedule.plan(work, schedule.Shape(9, 2, 4, 2))
-  np.testing.assert_allclose(table.jobs.weight, [.5, .5])
-
-
-def test_lost_jobs_have_weight_0_and_padding_is_in_no_lane():
+def test_padding_is_in_no_lane():
   table = schedule.plan(
       make_work([4, 12, 24], lost=(2,)), schedule.Shape(9, 2, 4, 5))
-  weights = dict(zip(table.jobs.client[:3], table.jobs.weight))
-  assert weights == {0: .25, 1: .75, 2: 0}
   assert table.jobs.is_received.sum() == 2
   assert (table.jobs.num_steps > 0).tolist() == [True] * 3 + [False] * 2
   assert set(table.job_TL.ravel()) == {-1, 0, 1, 2}
@@ -300,3 +291,129 @@ def test_plan_of_100_000_clients():
       work.num_steps, num_clients, 32, 16, 4))
   assert (table.job_TL >= 0).sum() == num_clients
   assert (table.num_rows == num_clients // 32).all()
+
+
+# Several runs in one program.
+
+BATCH = 2
+MAX_CLIENTS = 9
+
+
+class Run:
+  """The clients of a run: client i has its own examples."""
+
+  def __init__(self, sizes, num_epochs, cohort_size, num_devices, width):
+    self.num_epochs = num_epochs
+    ends = np.cumsum(sizes)
+    self.clients = [np.arange(end - n, end) for n, end in zip(sizes, ends)]
+    steps = num_epochs * schedule.steps_per_epoch(np.array(sizes), BATCH)
+    self.cohort_size = min(cohort_size, len(sizes))
+    self.shape = schedule.shape(
+        steps, self.cohort_size, num_devices * width, BATCH, num_devices)
+
+  def work(self, cohort, lost, run=0):
+    """Returns the jobs of a round."""
+    indices = [self.clients[client] for client in cohort]
+    batches, num_steps = schedule.local_batches(
+        indices, self.num_epochs, BATCH, MAX_CLIENTS * 20,
+        np.random.default_rng(len(cohort)))
+    return schedule.Work(
+        np.full(len(cohort), run, np.int32), np.array(cohort, np.int32),
+        np.array([len(i) for i in indices], np.int32), num_steps, batches,
+        np.array([client not in lost for client in cohort], bool))
+
+
+@st.composite
+def all_runs(draw):
+  """Draws runs, the devices that they share, and whether they are CPUs."""
+  available = draw(st.sampled_from([1, 2, 3, 4]))
+  runs = [Run(draw(st.lists(st.integers(1, 20), min_size=1,
+                            max_size=MAX_CLIENTS)),
+              draw(st.integers(1, 3)), draw(st.integers(1, MAX_CLIENTS)),
+              draw(st.integers(1, available)), draw(st.integers(1, 3)))
+          for _ in range(draw(st.integers(1, 5)))]
+  return runs, available, draw(st.booleans())
+
+
+@st.composite
+def rounds(draw, runs):
+  """Draws for each run the jobs of a round; None if it does not train."""
+  works = []
+  for run_index, run in enumerate(runs):
+    cohort = draw(st.lists(
+        st.integers(0, len(run.clients) - 1), unique=True,
+        max_size=run.cohort_size))
+    lost = draw(st.sets(st.sampled_from(cohort))) if cohort else ()
+    works.append(run.work(cohort, lost, run_index)
+                 if draw(st.integers(0, 4)) else None)
+  return works
+
+
+def layout(runs, available, is_cpu):
+  shapes = [run.shape for run in runs]
+  num_lanes, num_devices = lanes_lib.choose_for_runs(
+      [s.num_lanes for s in shapes], [s.num_devices for s in shapes],
+      available, 1, is_cpu)
+  return schedule.places(shapes, num_lanes, num_devices)
+
+
+def plan(works, shape, where):
+  """Returns the table of all runs."""
+  return schedule.plan(schedule.Work(*[
+      None if parts[0] is None else np.concatenate(parts) for parts in zip(
+          *[work for work in works if work is not None])]), shape, where)
+
+
+def jobs_of(table, run):
+  """Returns the columns of a run's jobs, without padding and the run."""
+  at = (table.jobs.run == run) & (table.jobs.num_steps > 0)
+  return {name: column[at] for name, column in table.jobs._asdict().items()
+          if name != 'run'}
+
+
+def steps_of(table, run, lanes):
+  """Returns (client, step, examples, lane of the run) of each of its steps."""
+  rows, at = schedule.steps_of(table, run)
+  lane_of = {lane: index for index, lane in enumerate(lanes)}
+  return (table.jobs.client[table.job_TL[rows, at]].tolist(),
+          table.step_TL[rows, at].tolist(),
+          table.examples_TLB[rows, at].tolist(), [lane_of[x] for x in at])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_each_run_keeps_its_jobs_its_lanes_and_the_order_of_its_steps(data):
+  """The shape is that of the runs, and serves each of their rounds."""
+  runs, available, is_cpu = data.draw(all_runs())
+  shape, where = layout(runs, available, is_cpu)
+  assert all(len(np.unique(place.lanes)) == run.shape.num_lanes
+             for place, run in zip(where, runs))
+  works = data.draw(rounds(runs).filter(
+      lambda works: any(work is not None for work in works)))
+  table = plan(works, shape, where)
+  assert table.job_TL.shape == (shape.num_rows, shape.num_lanes)
+  assert len(table.jobs.run) == shape.jobs_per_device * shape.num_devices
+  for run, (work, place) in enumerate(zip(works, where)):
+    if work is None:
+      assert not len(jobs_of(table, run)['client'])
+      continue
+    alone = schedule.plan(
+        work._replace(run=np.zeros_like(work.run)), place.shape)
+    np.testing.assert_equal(jobs_of(table, run), jobs_of(alone, 0))
+    assert steps_of(table, run, place.lanes) == steps_of(
+        alone, 0, range(place.shape.num_lanes))
+  check_lanes(table, shape)
+  check_segments(table, shape)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_a_single_run_has_the_table_without_places(data):
+  runs = data.draw(all_runs())[0][:1]
+  work, = data.draw(rounds(runs).filter(lambda works: works[0] is not None))
+  shape, where = schedule.places(
+      [runs[0].shape], runs[0].shape.num_lanes, runs[0].shape.num_devices)
+  assert shape == runs[0].shape
+  tables = [schedule.plan(work, shape, places) for places in ((), where)]
+  np.testing.assert_equal(*[table.jobs._asdict() for table in tables])
+  np.testing.assert_equal(*[table._replace(jobs=()) for table in tables])

@@ -8,7 +8,6 @@ import tiny_federation
 
 from moon_jax import losses
 from moon_jax import models
-from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox
 from moon_jax.algorithms.fedprox import with_proximal
 from moon_jax.algorithms.l2 import l2
@@ -20,13 +19,16 @@ from moon_jax.simulation.simulation import Simulation
 
 
 def test_a_mean_that_is_no_number_is_none():
-  """Of an algorithm's own scalars; JSON has no NaN."""
+  """Of an algorithm's own scalars; JSON has no NaN.
+
+  Without the metrics of its penalties there is no cross-entropy.
+  """
   table = types.SimpleNamespace(
       job_TL=np.array([[0], [0], [-1]]),
       jobs=types.SimpleNamespace(
           run=np.zeros(2, int), num_steps=np.array([2, 0])))
   federation = types.SimpleNamespace(
-      learning_rate=.1, dropout_rate=0, on_nan='stop', algorithm=fedavg(),
+      learning_rate=.1, dropout_rate=0, on_nan='stop', algorithm=fedprox(1.),
       epoch_losses=False)
   found = metrics.of_round(federation, 0, table, types.SimpleNamespace(
       finite_J=np.array([True, True]), loss_TL=np.array([[1.], [2.], [0.]]),
@@ -60,42 +62,32 @@ def test_the_first_loss_that_is_no_number_is_named():
     metrics.left_out(federation('stop'), 4, table, found)
 
 
-@pytest.mark.parametrize('algorithm', [
-    with_proximal(moon(mu=.3), mu=.2), l2(mu=.3),
-    *(pytest.param(algorithm, marks=pytest.mark.long)
-      for algorithm in (moon(mu=.3), fedprox(mu=.3)))])
-def test_cross_entropy_is_the_loss_without_the_penalty(algorithm):
-  """Against a loss that records its cross-entropy, in the second round."""
+@pytest.mark.parametrize('algorithm, last_batch', [
+    (with_proximal(moon(mu=.3), mu=.2), 'keep'),
+    *(pytest.param(algorithm, 'drop', marks=pytest.mark.long)
+      for algorithm in (moon(mu=.3), l2(mu=.3), fedprox(mu=.3)))])
+def test_losses_of_steps_and_epochs(algorithm, last_batch):
+  """In the second round: means over the steps of all clients.
+
+  The cross-entropy is the loss without the penalties, as a loss that records it
+  has it.
+  """
   def loss(model, trained, batch, view):
     total, aux = algorithm.loss(model, trained, batch, view)
     outputs, _ = model.apply(
         trained, batch.inputs, batch.mask, train=True)
     ce = losses.masked_mean(
         losses.cross_entropy_B(outputs.logits, batch.labels), batch.mask)
-    return total, aux._replace(metrics={'expected': ce})
+    return total, aux._replace(metrics={**aux.metrics, 'expected': ce})
 
-  model = models.make('mlp', 2, 8)
-  settings = dict(model=model, batch_size=4, local_epochs=2, lanes=1)
-  found, expected = (
-      Simulation(tiny_federation.make(algorithm=method, **settings))
-      for method in (algorithm, algorithm._replace(loss=loss)))
-  for _ in range(2):
-    line, other = found.run_round().metrics, expected.run_round().metrics
-    assert line['cross_entropy'] == pytest.approx(other['expected'], rel=1e-5)
-    assert 'cross_entropy' not in other  # of a loss that is not known
-  assert line['train_loss'] > line['cross_entropy'] + 1e-6
-
-
-@pytest.mark.parametrize('last_batch', [
-    pytest.param('drop', marks=pytest.mark.long), 'keep'])
-def test_losses_by_epoch_equal_a_plain_loop(last_batch):
-  """Means over the steps of all clients; their mean is the train_loss."""
-  federation = tiny_federation.make(
-      algorithm=moon(mu=.5), model=models.make('mlp', 2, 8), batch_size=4,
-      local_epochs=3, last_batch=last_batch, epoch_losses=True, lanes=2)
-  simulation = Simulation(federation)
+  simulation = Simulation(tiny_federation.make(
+      algorithm=algorithm._replace(loss=loss), model=models.make('mlp', 2, 8),
+      batch_size=4, local_epochs=3, last_batch=last_batch, epoch_losses=True,
+      lanes=2))
   simulation.run_round()
   line = simulation.run_round().metrics
+  assert line['cross_entropy'] == pytest.approx(line['expected'], rel=1e-5)
+  assert line['train_loss'] > line['cross_entropy'] + 1e-6
   last = simulation._last_round()
   table, loss_TL = last.table, last.metrics.loss_TL
   by_epoch = [[], [], []]
@@ -105,8 +97,8 @@ def test_losses_by_epoch_equal_a_plain_loop(last_batch):
         (table.jobs.client == client) & (table.jobs.num_steps > 0))[0]
     losses_S = loss_TL[table.job_TL == slot]  # rows are steps, in order
     assert len(losses_S) == 3 * steps
-    for step, loss in enumerate(losses_S):
-      by_epoch[step // steps].append(float(loss))
+    for step, value in enumerate(losses_S):
+      by_epoch[step // steps].append(float(value))
   np.testing.assert_allclose(
       line['train_loss_by_epoch'], [np.mean(x) for x in by_epoch], rtol=1e-12)
   for name in 'train_loss', 'cross_entropy':

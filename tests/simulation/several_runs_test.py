@@ -1,8 +1,8 @@
 """Runs that train together have the numbers that they have alone."""
 
 import functools
-import importlib.util
 import pathlib
+import runpy
 import time
 
 import jax
@@ -42,15 +42,6 @@ DATA = Dataset(
 
 
 MODEL, FEDAVG = models.make('mlp', 2, None), fedavg()
-
-
-def load(path):
-  """Returns a module of the documentation."""
-  path = pathlib.Path(__file__).parents[2] / path
-  spec = importlib.util.spec_from_file_location(path.stem, path)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
 
 
 def split(seed):
@@ -222,7 +213,9 @@ METHODS = {
     'fednova': [fednova()] * 2,
     'solo': [solo()] * 2,
     'fedavgm': of(FEDAVGM, {}, dict(rate=.5, beta=0.)),
-    'ditto': of(load('docs/ditto.py').ditto(), {}, dict(lam=1.)),
+    'ditto': of(runpy.run_path(str(
+        pathlib.Path(__file__).parents[2] / 'docs' / 'ditto.py'))['ditto'](),
+                {}, dict(lam=1.)),
 }
 
 
@@ -241,23 +234,6 @@ def test_each_algorithm(name):
       make(algorithm=algorithm, seed=seed, momentum=momentum[seed],
            learning_rate=.02 + .02 * seed, cohorts=sample(8, 3, seed))
       for seed, algorithm in enumerate(METHODS[name])], [3, 2])
-
-
-def limits():
-  """Federations of one program whose results are those of FedAvg at mu = 0."""
-  return [make(algorithm=algorithm, seed=7) for algorithm in of(
-      moon(), dict(mu=0.), dict(mu=0.), dict(mu=5.))]
-
-
-def test_with_weight_zero_moon_is_fedavg():
-  """Equal runs are equal; the third has other numbers."""
-  found, equal, other = (
-      line[-1] for line in train(Simulations(limits()), [2] * 3))
-  _, fedavgs = train_alone(make(seed=7), 2)
-  assert_equal(found, equal)
-  assert found['train_loss'] != other['train_loss']
-  for name in ('train_loss', 'test_loss', 'drift'):
-    assert found[name] == pytest.approx(fedavgs[-1][name], rel=1e-6)
 
 
 NOISE = np.full(NUM_TRAIN, .5, np.float32)

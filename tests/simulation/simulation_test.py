@@ -5,7 +5,9 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+import tiny_federation
 
+from federation import linear_model
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
@@ -69,17 +71,16 @@ def test_shapes_are_of_all_listed_rounds(dataset, tmp_path):
   assert short.planner.plan(0).jobs.weight.shape == (5,)
 
 
-def test_noise_is_on_training_inputs_alone(dataset):
-  def simulated(**changes):
-    simulation = simulate(
-        dataset, model='mlp', num_clients=3, participation=1., batch_size=600,
-        local_epochs=1, client_eval_every=0, **changes)
+def test_noise_is_on_training_inputs_alone():
+  def simulated(std):
+    simulation = Simulation(tiny_federation.make(
+        model=linear_model(), local_epochs=1, input_noise_std=std,
+        data=tiny_federation.make().data._replace(class_names=tuple('abc'))))
     tested = simulation.evaluate()  # of the initial model
     return simulation.run_round().metrics['train_loss'], tested
 
-  clean = simulated(partition='iid')
-  assert simulated(partition='feature_noise', noise_std=0.) == clean
-  noisy = simulated(partition='feature_noise', noise_std=2.)
+  clean, zero, noisy = map(simulated, (None, np.zeros(19), np.full(19, 2.)))
+  assert zero == clean
   assert noisy[0] != clean[0] and noisy[1] == clean[1]
 
 
@@ -95,21 +96,22 @@ def test_noise_is_as_of_images_in_0_to_1(dataset):
 
 
 def test_frozen_models_are_asked_once_where_that_is_the_same(dataset):
-  changes = dict(algorithm='moon', mu=1., model='mlp', local_epochs=2)
-  asked_once = lambda simulation: simulation._program._spec.program.freeze_once
-  assert asked_once(simulate(dataset, **changes))
-  assert not asked_once(simulate(dataset, **changes | {'local_epochs': 1}))
+  def asked_once(dataset=dataset, clients=None, **changes):
+    config = dataclasses.replace(CONFIG, **{
+        'algorithm': 'moon', 'mu': 1., 'local_epochs': 2, **changes})
+    return round_spec.alone(
+        build.federation(config, dataset, clients)).program.freeze_once
+
+  assert asked_once()
+  assert not asked_once(local_epochs=1)
   # Inputs that are drawn in each step are other ones in each epoch.
   flipped = dataset._replace(augmentation='reflect_crop_flip')
-  assert not asked_once(simulate(flipped, **changes))
-  assert asked_once(simulate(flipped, **changes, augment=False))
-  assert not asked_once(simulate(
-      dataset, **changes, partition='feature_noise'))
-  assert not asked_once(simulate(dataset, **changes | {'algorithm': 'fedavg'}))
-  config = dataclasses.replace(CONFIG, **changes)
-  shared = [np.arange(40)] * config.num_clients  # each example is all clients'
-  assert not asked_once(
-      Simulation(build.federation(config, dataset, shared)))
+  assert not asked_once(flipped)
+  assert asked_once(flipped, augment=False)
+  assert not asked_once(partition='feature_noise')
+  assert not asked_once(algorithm='fedavg')
+  # Each example is that of all clients.
+  assert not asked_once(clients=[np.arange(40)] * CONFIG.num_clients)
 
 
 def test_a_restored_run_has_no_local_models(dataset):
