@@ -1,10 +1,12 @@
 """Computes the endpoints, comparisons and verdicts of PROTOCOL.md."""
 
+from collections.abc import Sequence
 import math
 import pathlib
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats as scipy_stats
 
 from experiments.full import questions
 from experiments.full.questions import Question
@@ -17,6 +19,7 @@ _CHANCE = 10.  # percent; counts as the accuracy of a diverged run
 _AT_CHANCE = 12.  # percent; a run below it is at chance
 LAST = stats.LAST  # rounds of the secondary endpoint
 _PAPER_SIZE = 2.8  # the paper's difference of MOON and FedAvg, in points
+MIN_PERMUTED = 12  # fewest pairs for the sign-flip test
 _MIN_PAIRS = 3  # for a primary question to enter Holm's adjustment
 
 
@@ -103,7 +106,8 @@ def verdict(question: Question, comparison: Comparison) -> str:
   if not question.is_primary:
     return f'{size} over {len(comparison.differences)} pairs; not tested.'
   if math.isnan(comparison.low):
-    return f'open: one pair ({size}).'
+    n = len(comparison.differences)
+    return f'open: {"one pair" if n == 1 else f"{n} equal pairs"} ({size}).'
   size += f' (95% interval {comparison.low:+.1f} to {comparison.high:+.1f})'
   pairs = f'over {len(comparison.differences)} pairs'
   if comparison.low > 0:
@@ -114,11 +118,23 @@ def verdict(question: Question, comparison: Comparison) -> str:
   if comparison.high < 0:
     return (f'MOON is behind, {size} {pairs}: the sign of the reproduction '
             'holds.')
-  if comparison.equivalence_p < paired.LEVEL and comparison.std:
+  if comparison.equivalence_p < paired.LEVEL:
     return f'no useful difference, {size} {pairs}, within ±1 point.'
   return (f'open: {size} {pairs}; by their spread, which so few pairs give '
           'only roughly, an interval of ±1 point needs about '
           f'{paired.pairs_needed(comparison.std)} pairs.')
+
+
+def sign_flip_p(differences: Sequence[float]) -> float:
+  """Returns the fraction of the 2^n sign patterns with as large a |mean|.
+
+  It is NaN for fewer than `MIN_PERMUTED` differences.
+  """
+  if len(differences) < MIN_PERMUTED:
+    return math.nan
+  return float(scipy_stats.permutation_test(
+      (differences,), np.mean, permutation_type='samples', n_resamples=2**16,
+      rng=np.random.default_rng(0)).pvalue)
 
 
 def answer(blocks: list[Block]) -> str:

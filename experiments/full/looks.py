@@ -110,7 +110,7 @@ def table(blocks: Sequence[Block]) -> list[list[str]]:
   found = state(d)
   level = _percent(found.look.level)
   rows = [['pairs', 'mean difference, points', '95% interval, unadjusted',
-           f'{level} interval', 'one more pair ends it'], ['---'] * 5]
+           f'{level} interval', 'one more pair ends it']]
   names = {'all': d, 'without pair 0': np.array(
       [x for block, x in zip(blocks, d) if block.seed])}
   for name, values in names.items():
@@ -172,9 +172,7 @@ def by_round(blocks: Sequence[Block]
 def round_table(blocks: Sequence[Block]) -> list[list[str]]:
   """Returns the rows of a table of differences after some rounds."""
   means, low, high = by_round(blocks)
-  rows = [['after round', 'difference, points', '95% interval, pointwise'],
-          ['---'] * 3]
-  return rows + [
+  return [['after round', 'difference, points', '95% interval, pointwise']] + [
       [str(r), f'{means[r - 1]:+.2f}',
        stats.interval_text(low[r - 1], high[r - 1], 2)]
       for r in ROUNDS if r <= len(means)]

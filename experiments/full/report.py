@@ -17,6 +17,7 @@ from experiments.full.analysis import LAST
 from experiments.full.analysis import last
 from experiments.full.analysis import mean_of_last
 from experiments.full.analysis import read_blocks
+from experiments.full.analysis import sign_flip_p
 from experiments.full.analysis import solo_line
 from experiments.full.analysis import verdict
 from experiments.full.questions import Arm
@@ -82,8 +83,7 @@ def first_table(asked: list[Question], blocks: dict[str, list[Block]]
   """
   rows = [['clients, rounds of 10 epochs', 'method',
            'test accuracy after the last round (%)',
-           f'mean of last {LAST} rounds (%)', 'runs', 'published (%)'],
-          ['---'] * 6]
+           f'mean of last {LAST} rounds (%)', 'runs', 'published (%)']]
   for question in asked:
     setting = question.title.split(', ', 1)[1]
     for arm, name in ((question.baseline, 'baseline'), (question.new, 'new')):
@@ -95,7 +95,7 @@ def first_table(asked: list[Question], blocks: dict[str, list[Block]]
             str(len(curves)), '; '.join(
                 f'{source.mean:.1f} ± {source.std:.1f} ({source.source})'
                 for source in arm.published)])
-  return [_markdown(rows), ''] if len(rows) > 2 else []
+  return [_markdown(rows), ''] if len(rows) > 1 else []
 
 
 def section(question: Question, blocks: list[Block],
@@ -133,7 +133,7 @@ def _pairs(question, blocks):
   """Returns a table with one row per pair, then means and deviations."""
   old, new = question.baseline.title, question.new.title
   rows = [['block', old, new, 'difference', f'{old}, mean of last {LAST}',
-           f'{new}, mean of last {LAST}', 'difference'], ['---'] * 7]
+           f'{new}, mean of last {LAST}', 'difference']]
   columns = []
   for endpoint in (last, mean_of_last):
     a, b = (np.array([endpoint(getattr(block, arm)) for block in blocks])
@@ -154,7 +154,7 @@ def _tests(question, blocks, holm_p):
   """Returns a table of intervals and, for primary questions, of tests."""
   columns = 7 if question.is_primary else 3
   rows = [['endpoint', 'difference, points', '95% interval', 'p, paired t',
-           'p, Holm', 'p, TOST ±1', 'p, sign flip'], ['---'] * 7]
+           'p, Holm', 'p, TOST ±1', 'p, sign flip']]
   for name, endpoint in (('last round', last),
                          (f'mean of last {LAST}', mean_of_last)):
     c = compare(blocks, endpoint)
@@ -162,7 +162,7 @@ def _tests(question, blocks, holm_p):
                  stats.interval_text(c.low, c.high, 2),
                  *map(stats.p_text, (
                      c.p_value, holm_p if endpoint is last else None,
-                     c.equivalence_p, c.sign_flip_p))])
+                     c.equivalence_p, sign_flip_p(c.differences)))])
   return _markdown([row[:columns] for row in rows])
 
 
@@ -173,7 +173,7 @@ def _published(question, blocks):
   """
   what = '' if question is questions.SPLIT else ', splits unknown'
   rows = [[f'published (other code{what})', 'theirs', 'ours',
-           'ours - theirs, points', 'p, Welch'], ['---'] * 5]
+           'ours - theirs, points', 'p, Welch']]
   for arm, name in ((question.baseline, 'baseline'), (question.new, 'new')):
     ours = [last(getattr(block, name)) for block in blocks]
     for source in arm.published:
@@ -185,14 +185,13 @@ def _published(question, blocks):
         row[-1] = stats.p_text(paired.welch(
             ours, source.mean, source.std, source.n).p_value)
       rows.append(row)
-  return _markdown(rows) if len(rows) > 2 else ''
+  return _markdown(rows) if len(rows) > 1 else ''
 
 
 def _rounds(blocks):
   """Returns a table of rounds to FedAvg's final accuracy and differences."""
   rows = [['block', "rounds to the baseline's final accuracy: baseline",
-           'new', *[f'difference after round {r}' for r in _EARLY_ROUNDS]],
-          ['---'] * (3 + len(_EARLY_ROUNDS))]
+           'new', *[f'difference after round {r}' for r in _EARLY_ROUNDS]]]
   for block in blocks:
     reached = [stats.first_reached(curve, last(block.baseline), _WINDOW)
                for curve in (block.baseline, block.new)]
@@ -204,6 +203,7 @@ def _rounds(blocks):
 
 
 def _markdown(rows):
+  rows = [rows[0], ['---'] * len(rows[0]), *rows[1:]]
   return '\n'.join(f'| {" | ".join(row)} |' for row in rows)
 
 

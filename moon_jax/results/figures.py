@@ -81,12 +81,9 @@ Panels = Mapping[str, Sequence[Line]]  # by the titles of the axes
 def empty(width: float, height: float) -> Any:
   """Returns an empty figure, in inches, that needs no display."""
   # pyplot would look for a display and keep each figure in memory.
-  from matplotlib.backends.backend_agg import FigureCanvasAgg
   from matplotlib.figure import Figure
 
-  figure = Figure(figsize=(width, height), layout='constrained')
-  FigureCanvasAgg(figure)
-  return figure
+  return Figure(figsize=(width, height), layout='constrained')
 
 
 def svg(draw: Callable[[Any], None], height: float, name: str) -> str:

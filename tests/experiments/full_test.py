@@ -1,5 +1,6 @@
 """Tests the runner and the report of the full comparison on made-up runs."""
 
+import itertools
 import json
 import math
 import subprocess
@@ -235,3 +236,12 @@ def test_runs_follow_the_protocol():
   assert sum(name.startswith('moon-5-of-100') for name in names) == 12
   assert all(math.isfinite(run_lib.num_rounds(run)) for run in runs)
   assert len(set(runs)) == len(runs)
+
+
+def test_sign_flip_test_uses_all_patterns():
+  d = np.random.default_rng(0).normal(.4, 1, 12)
+  means = [np.mean(d * signs)
+           for signs in itertools.product((1, -1), repeat=12)]
+  as_far = np.mean(np.abs(means) >= abs(d.mean()) - 1e-12)
+  assert analysis.sign_flip_p(d) == pytest.approx(as_far)
+  assert math.isnan(analysis.sign_flip_p(d[:11]))

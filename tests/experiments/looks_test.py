@@ -99,9 +99,9 @@ def test_differences_by_round_begin_in_round_1():
   assert (low[0], high[0]) == (-5., -5.)
   assert low[1] == pytest.approx(2 - 12.706, abs=1e-3)  # t(1, .975) times 1
   rows = looks.round_table(blocks([1., 3.]))
-  assert [row[0] for row in rows[2:]] == [
+  assert [row[0] for row in rows[1:]] == [
       '1', '2', '3', '5', '10', '15', '20', '50', '100']
-  assert rows[3][1:] == ['+2.00', '-10.71 to +14.71']
+  assert rows[2][1:] == ['+2.00', '-10.71 to +14.71']
 
 
 def test_the_section_has_the_tables(tmp_path):
