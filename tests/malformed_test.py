@@ -168,35 +168,18 @@ TOGETHER = [
     (['--process_id=3'], ['--process_id=3']),
     (['--process_id=-7'], ['--process_id=-7']),
     (['--process_id=nan'], ['process_id']),
-    # Each fine, and not together.
-    (['--algorithm=scaffold', '--momentum=0.9'], ['--algorithm=scaffold']),
-    (['--algorithm=fednova', '--optimizer=adam'], ['--algorithm=fednova']),
+    # Each fine, and not together, or not for this data set.
     (['--algorithm=moon', '--algorithm_args=a=1'], ['--algorithm_args=a=1']),
-    (['--cohorts_file=c', '--participation=.5'], ['--cohorts_file=c']),
-    (['--cohorts_file=c', '--algorithm=centralized'], ['--cohorts_file=c']),
-    (['--server_momentum=.5', '--server_optimizer=adam'],
-     ['--server_momentum=0.5']),
-    (['--algorithm=solo', '--server_momentum=.5'], ['--algorithm=solo']),
-    (['--dp_noise_multiplier=1'], ['--dp_noise_multiplier=1']),
-    (['--dp_clip=1'], ['--dp_clip=1', '--weighting=uniform']),
     (['--dp_clip=1', '--weighting=uniform', '--algorithm=solo'],
      ['--dp_clip=1', '--algorithm=solo']),
-    (['--num_clients=3', '--participation=.3'], ['--participation=0.3']),
-    (['--algorithm=centralized', '--partition=natural'],
-     ['--partition=natural']),
     (['--data_dir=~nobody_at_all/x'], ['--data_dir=~nobody_at_all/x']),
     (['--workdir=~nobody_at_all'], ['--workdir=~nobody_at_all']),
     (['--cohorts_file=~nobody_at_all'], ['--cohorts_file=~nobody_at_all']),
-    # Not for this data set.
     (['--dataset=digits', '--partition=natural'], ['--partition=natural']),
     (['--dataset=digits', '--num_clients=5000', '--partition=iid'],
      ['--num_clients=5000', '1438 or less']),
     (['--dataset=digits', '--num_clients=140', '--beta=0.01'],
      ['--beta=0.01']),
-    (['--dataset=digits', '--num_clients=100', '--partition=shards',
-      '--shards_per_client=1000'], ['--shards_per_client=1000']),
-    (['--dataset=digits', '--num_clients=1000', '--partition=quantity'],
-     ['--num_clients=1000']),
     # Work directories that cannot be.
     (['--dataset=digits', f'--workdir={LONG}'], ['--workdir=xxx']),
     (['--dataset=digits', f'--workdir={LONG}/{LONG}'], ['--workdir=xxx']),
@@ -241,7 +224,6 @@ FLAG_FILES = [
     ({'bad.flags': '--dataset=' + 'x' * 10**6}, ['--dataset']),
     ({'bad.flags': '--seed=1\n' * 20_000 + '--seed=-4\n'}, ['--seed', '-4']),
     ({'bad.flags': 'num_clients=3\n'}, ['num_clients=3']),
-    ({'bad.flags': '--num_clients 3\n'}, ['num_clients']),
     ({'bad.flags': '--num_clients=3 # few\n'}, ['num_clients']),
     ({'bad.flags': '--dataset="digits"\n'}, ['--dataset', '"digits"']),
     ({'bad.flags': '{"num_clients": 3}'}, ['num_clients']),
@@ -335,7 +317,7 @@ NPZ = [
     ({'data.npz': lambda path: path.symlink_to(path)}, ['--data_dir']),
     ({'data.npz': lambda path: path.symlink_to('/dev/zero')}, ['--data_dir']),
     *[({'data.npz': WHOLE_NPZ[:size]}, ['--data_dir=data.npz'])
-      for size in (1, 30, 200, 700, len(WHOLE_NPZ) - 1)],
+      for size in (1, 700, len(WHOLE_NPZ) - 1)],
     ({'data.npz': WHOLE_NPZ * 2}, ['--num_clients=1000']),
     ({'data.npz': b'junk' + WHOLE_NPZ}, ['--data_dir=data.npz']),
     ({'data.npz': pickle.dumps(Payload())}, ['--data_dir=data.npz']),
@@ -353,10 +335,8 @@ NPZ = [
      ['--data_dir=data.npz']),
     ({'data.npz': zip_of(x_train=npy_header('{}'))}, ['--data_dir=data.npz']),
     ({'data.npz': lying((10**12, 3))}, ['--data_dir=data.npz']),
-    ({'data.npz': lying((10**30,))}, ['--data_dir=data.npz']),
     ({'data.npz': lying((-40, 3))}, ['--data_dir=data.npz']),
     ({'data.npz': lying((41, 3))}, ['--data_dir=data.npz']),
-    ({'data.npz': lying((2**33, 3))}, ['--data_dir=data.npz']),
     ({'data.npz': lying((0, 3))}, ['--data_dir=data.npz', 'x_train']),
     ({'data.npz': lying((40, 3), '|O')}, ['--data_dir=data.npz']),
     ({'data.npz': lying((40, 3), '<U1000000')}, ['--data_dir=data.npz']),
@@ -396,7 +376,7 @@ IDX = {f'{name}-idx{axes}-ubyte': bytes([0, 0, 8, axes]) + bytes(4 * axes)
        for name, axes in (('train-images', 3), ('train-labels', 1),
                           ('t10k-images', 3), ('t10k-labels', 1))}
 LEAF = {'users': ['a'], 'user_data': {'a': {'x': ['ab'], 'y': ['c']}}}
-PY, BIN = 'cifar-10-batches-py', 'cifar-10-batches-bin'
+PY = 'cifar-10-batches-py'
 
 
 def leaf(**user_data):
@@ -411,12 +391,10 @@ def info(**changes):
 
 PUBLISHED = [
     ('cifar10', {f'{PY}/data_batch_1': pickle.dumps(Payload())}, PY),
-    ('cifar10', {f'{PY}/data_batch_1': b''}, PY),
     ('cifar10', {f'{PY}/data_batch_1': lambda path: path.mkdir()}, PY),
     ('cifar10', {f'{PY}/data_batch_1': os.mkfifo}, PY),
     ('cifar10', {f'{PY}/data_batch_1.gz': b'\x1f\x8b\x08 no gzip'}, PY),
     ('cifar10', {PY: b'a file'}, PY),
-    ('cifar10', {f'{BIN}/data_batch_1.bin': bytes(3073)}, BIN),
     ('cifar10', {'cifar-10-python.tar.gz': b''}, 'cifar-10-python.tar.gz'),
     ('cifar10', {'cifar-10-python.tar.gz': b'\x1f\x8b' + bytes(99)},
      'cifar-10-python.tar.gz'),
@@ -424,8 +402,6 @@ PUBLISHED = [
      'cifar-10-python.tar.gz'),
     ('cifar100', {'cifar-100-python/train': pickle.dumps(Payload())},
      'cifar-100-python'),
-    ('cifar100', {'cifar-100-binary/train.bin': b''}, 'train.bin'),
-    ('cifar100', {'cifar-100-binary/train.bin': bytes(3073)}, 'train.bin'),
     ('cifar100', {'cifar-100-binary/train.bin': bytes(3074)}, 'train.bin'),
     ('cifar10', {'cifar10/3.0.2/dataset_info.json': info()}, 'cifar10'),
     ('cifar10', {'cifar10/3.0.2/dataset_info.json': '[' * 9**5}, 'cifar10'),
@@ -488,7 +464,6 @@ def test_bad_list_of_cohorts(content, quick, tmp_path):
 OWN = [
     ('algorithm', None, 'mine:f'),
     ('algorithm', '', 'mine:f'),
-    ('algorithm', 'f = 3', 'mine:f'),
     ('algorithm', 'def f(:', 'SyntaxError'),
     ('algorithm', b'\xff', 'SyntaxError'),
     ('algorithm', b'f = 3\0', 'mine:f'),
@@ -496,13 +471,11 @@ OWN = [
     ('algorithm', 'raise SystemExit(0)', 'SystemExit'),
     ('algorithm', 'import nowhere_at_all', 'ModuleNotFoundError'),
     ('algorithm', 'def f(): pass', '--algorithm_args'),
-    ('algorithm', 'def f(config, a): pass', '--algorithm_args'),
     ('algorithm', 'def f(config): 1 / 0', 'ZeroDivisionError'),
     ('algorithm', 'def f(config): raise SystemExit(0)', 'SystemExit'),
     ('algorithm', 'def f(config): return f(config)', 'RecursionError'),
     ('algorithm', 'def f(config): raise Exception("a\\nb\\nc")', 'Exception'),
     ('algorithm', 'def f(config): return None', 'NoneType'),
-    ('algorithm', 'def f(config): return [1]', 'list'),
     ('algorithm', 'class f: pass', '--algorithm'),
     ('algorithm', 'f = min', '--algorithm'),
     ('algorithm', 'class F:\n  __signature__ = 5\n  __call__ = 3\nf = F()',

@@ -156,19 +156,6 @@ def test_errors_of_values_in_python_keep_their_traceback():
     mj.Simulation(federation)
 
 
-def test_the_outputs_of_a_module():
-  x = jnp.ones((2, 4))
-  model = mj.from_flax(networks.Dense())
-  variables = model.init(jax.random.key(0), x)
-  outputs, _ = model.apply(variables, x, jnp.ones(2), train=False)
-  assert outputs.features is None and outputs.projection is None
-  assert outputs.logits.shape == (2, 3)
-  model = mj.from_flax(networks.Linen())
-  outputs, _ = model.apply(
-      model.init(jax.random.key(0), x), x, jnp.ones(2), train=False)
-  assert outputs.projection is outputs.features
-
-
 def test_keys_of_dropout():
   """The bound key by default, another on request, none in evaluation."""
   x, mask_B = jnp.ones((2, 4)), jnp.ones(2)
@@ -184,6 +171,8 @@ def test_keys_of_dropout():
           != logits(bound, train=True, key=other)).any()
   np.testing.assert_array_equal(
       logits(bound, train=False), logits(model, train=False))
+  outputs, _ = model.apply(variables, x, mask_B, train=False)
+  assert outputs.features is None and outputs.projection is None
   plain = mj.Model(model.init, lambda variables, x, mask, train: None)
   assert plain.with_key(one) is plain
 
@@ -205,6 +194,7 @@ def test_nnx_equals_linen():
   expected, _ = linen.apply(theirs, x, mask_B, train=False)
   found, same = model.apply(ours, x, mask_B, train=False)
   np.testing.assert_allclose(found.logits, expected.logits, atol=1e-6)
+  assert expected.projection is expected.features
   assert same is ours
   key = jax.random.key(2)
   _, expected = linen.apply(theirs, x, mask_B, train=True, key=key)
