@@ -122,7 +122,7 @@ def check(name: str, algorithm: Algorithm, model: Model,
           f'{_shapes(result)}{at(function)}')
     return result
 
-  for function in sorted(_FUNCTIONS):
+  for function in sorted(_ARGUMENTS):
     value = getattr(algorithm, function)
     if not callable(value):
       raise UserError(f'{name}: {function} must be a function; got {value!r}')
@@ -234,13 +234,8 @@ def _needed_outputs(traced, model, example):
   return []
 
 
-# The fields of an Algorithm that must be functions.
-_FUNCTIONS = {
-    name for name in Algorithm._fields
-    if name not in ('personal_model', 'per_client_init', 'hparams',
-                    'draws_client_state', 'penalties', 'needs')}
-
-# The arguments with which each of them is called.
+# The fields of an Algorithm that must be functions, and the arguments with
+# which each is called.
 _ARGUMENTS = {
     'init_server': 'variables', 'broadcast': 'server',
     'init_client': 'variables', 'start': 'view',
