@@ -12,7 +12,10 @@ import unicodedata
 
 _VOID = {'meta', 'link', 'br', 'hr', 'img', 'input'}
 _LOADING = {'src', 'srcset', 'href', 'xlink:href', 'data', 'poster', 'action'}
-_TEXT_CONTRAST, _LINE_CONTRAST = 4.5, 3.
+# Pairs of colours and their least contrast (WCAG 2.2, 1.4.3 and 1.4.11).
+_CONTRASTS = {(text, ground): 4.5 for text in ('text', 'link')
+              for ground in ('page', 'surface', 'warning')} | {
+                  ('ink', 'paper'): 4.5, ('line', 'page'): 3.}
 
 
 def errors(page: str) -> list[str]:
@@ -124,51 +127,24 @@ def contrast(a: str, b: str) -> float:
 
 
 def style_errors(css: str) -> list[str]:
-  """Returns the pairs of colours of a style sheet with too little contrast.
+  """Returns what is wrong with the colours of a style sheet.
 
-  Every colour of text is checked with every background that is a variable, in
-  both sets of variables. A rule whose background is not a variable is checked
-  by itself. Lines are checked with the first background, which is the page's.
+  All colours are variables of two sets, for light and dark screens, and each
+  text has enough contrast to each background on which it may stand.
   """
   found = []
   if re.search(r'@import|url\(|https?://', css):
     found.append('the style sheet makes a request')
-  sets = [dict(re.findall(r'--(\w+):\s*(#\w{6})', block))
-          for block in re.findall(r':root\s*{([^}]*)}', css)]
-  rules = [_declarations(rule) for rule in re.findall(r'{([^{}]*)}', css)]
-  for i in range(max(1, len(sets))):
-    variables = {name: value for colors in sets[:1] + sets[i:i + 1]
-                 for name, value in colors.items()}
-    pairs = _pairs(rules, lambda value: [
-        variables[name] if name else literal for name, literal in re.findall(
-            r'var\(--(\w+)\)|(#\w{6})', value)])
-    found += [f'contrast of {a} and {b} is {contrast(a, b):.2f} in set {i}'
-              for a, b, least in sorted(pairs) if contrast(a, b) < least]
+  blocks = re.findall(r':root\s*{[^}]*}', css)
+  if re.search(r'#\w{6}', re.sub(r':root\s*{[^}]*}', '', css)):
+    found.append('a colour is no variable')
+  sets = [dict(re.findall(r'--(\w+):\s*(#\w{6})', block)) for block in blocks]
+  for i, colors in enumerate(sets):
+    colors = sets[0] | colors
+    if colors.keys() != {name for pair in _CONTRASTS for name in pair}:
+      found.append(f'unknown or missing colours in set {i}')
+    found += [
+        f'contrast of {a} and {b} is {contrast(colors[a], colors[b]):.2f} in '
+        f'set {i}' for (a, b), least in _CONTRASTS.items()
+        if contrast(colors[a], colors[b]) < least]
   return found
-
-
-def _declarations(rule):
-  return [tuple(map(str.strip, declaration.split(':', 1)))
-          for declaration in rule.split(';') if ':' in declaration
-          and not declaration.strip().startswith('--')]
-
-
-def _pairs(rules, colors_of):
-  """Returns triples of a colour, its background and the least contrast."""
-  find = lambda rule, pattern: [
-      color for name, value in rule if re.fullmatch(pattern, name)
-      for color in colors_of(value)]
-  is_variable = lambda rule: any(
-      name.startswith('background') and 'var(' in value for name, value in rule)
-  grounds = [color for rule in rules if is_variable(rule)
-             for color in find(rule, 'background.*')]
-  pairs = set()
-  for rule in rules:
-    behind = (grounds if is_variable(rule) else
-              find(rule, 'background.*') or grounds)
-    pairs |= {(color, ground, _TEXT_CONTRAST)
-              for color in find(rule, 'color') for ground in behind}
-    pairs |= {(line, ground, _LINE_CONTRAST)
-              for line in find(rule, 'border.*|outline')
-              for ground in grounds[:1]}
-  return pairs

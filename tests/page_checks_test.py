@@ -11,11 +11,11 @@ GOOD = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Title</title>
 <style>
-:root { --text: #222222; --page: #ffffff; --line: #888888; }
-@media screen { :root { --text: #eeeeee; --page: #111111; } }
+:root { --text: #222222; --page: #ffffff; --line: #888888; --link: #0000aa;
+--surface: #eeeeee; --warning: #ffffee; --ink: #000000; --paper: #ffffff; }
+@media screen { :root { --text: #eeeeee; --page: #111111; --link: #aaaaff;
+--surface: #222222; --warning: #333300; } }
 body { color: var(--text); background: var(--page); }
-td { border-bottom: 1px solid var(--line); }
-.card { color: #000000; background: #ffffff; }
 </style>
 </head>
 <body><main>
@@ -57,10 +57,12 @@ def test_a_good_page_has_no_errors():
     ('<caption>Caption</caption>', '', 'caption'),
     ('</main>', '', 'closes'),
     ('body {', '@import "x.css"; body {', 'makes a request'),
-    ('--text: #222222', '--text: #8a8a8a', '#8a8a8a and #ffffff'),
+    ('--text: #222222', '--text: #8a8a8a', 'text and page is 3'),
     ('--text: #eeeeee', '--text: #777777', 'in set 1'),
-    ('--line: #888888', '--line: #aaaaaa', '#aaaaaa and #ffffff'),
-    ('.card { color: #000000', '.card { color: #999999', '#999999 and #ffffff'),
+    ('--line: #888888', '--line: #aaaaaa', 'line and page'),
+    ('--ink: #000000', '--ink: #999999', 'ink and paper'),
+    ('--ink:', '--more: #000000; --ink:', 'unknown or missing colours'),
+    ('color: var(--text)', 'color: #000000', 'a colour is no variable'),
 ])
 def test_bad_pages_have_an_error(old, new, word):
   assert GOOD.count(old) == 1
