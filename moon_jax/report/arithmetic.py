@@ -48,11 +48,6 @@ class Work(NamedTuple):
   trained: float  # forward, backward, optimizer and the method's own terms
   frozen: float  # forward passes of models that do not train
 
-  @property
-  def total(self) -> float:
-    """All operations of the step."""
-    return self.trained + self.frozen
-
 
 def relative_cost(config: Config) -> float:
   """Returns the operations of a local step as a multiple of those of FedAvg.
@@ -69,7 +64,7 @@ def relative_cost(config: Config) -> float:
   fedavg = dataclasses.replace(
       config, algorithm='fedavg', **{
           name: getattr(Config, name) for name in registry.METHOD_FLAGS})
-  return work(config).total / work(fedavg).total
+  return sum(work(config)) / sum(work(fedavg))
 
 
 @functools.cache

@@ -13,7 +13,6 @@ import numpy as np
 from moon_jax.report import groups
 from moon_jax.report.groups import Key
 from moon_jax.report.groups import TableArm
-from moon_jax.report.table_file import Published
 from moon_jax.report.table_file import Table
 from moon_jax.results import figures
 from moon_jax.results import page as page_lib
@@ -144,10 +143,10 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
     values = list(arm.values().values())
     published = arm.of_measure('accuracy')
     row = {
-        'arm': arm.label, 'published (%)': _published(published),
+        'arm': arm.label, 'published (%)': _published(arm, 'accuracy'),
         'ours, last round (%)':
             stats.mean_and_std(values, 1) + _over_clients(arm),
-        f'mean of last {tail} (%)': stats.mean_and_std(
+        f'mean of last {tail} rounds (%)': stats.mean_and_std(
             list(arm.values(num_rounds=tail).values()), 1),
         'runs': _count(arm), 'ours − published': '', '95% interval': '',
         'p, Welch': ''}
@@ -158,11 +157,10 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
               '95% interval': stats.interval_text(found.low, found.high),
               'p, Welch': stats.p_text(found.p_value)}
     rows.append(row)
-  caption = ('Top-1 test accuracy after the last round, and its mean over the '
-             f'last {tail} evaluated round{"s" * (tail > 1)}: mean ± sample '
-             'standard deviation over runs, each with its own seed and split '
-             'unless settings say otherwise. Settings that a name leaves out '
-             "have the value of most arms, or their flag's default.")
+  caption = ('Top-1 test accuracy: mean ± sample standard deviation over runs, '
+             'each with its own seed and split unless settings say otherwise. '
+             'Settings that a name leaves out have the value of most arms, or '
+             "their flag's default.")
   if any(row['p, Welch'] for row in rows):
     caption += (' Published spreads may be over other seeds of one split; 3 '
                 'published runs are assumed where the number is unknown.')
@@ -172,33 +170,27 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
   return ['## Test accuracy', page_lib.table(caption, rows, best)]
 
 
-def _published(found: Sequence[Published]) -> str:
-  """Returns published accuracies with their spreads and what they are of."""
-  names = {name for value in found for name in value.settings}
-  shown = {name for name in names if name == 'dataset' or len(
-      {repr(value.settings.get(name)) for value in found}) > 1}
+def _published(arm, measure):
+  """Returns published values with their spreads and what they are of."""
+  found = arm.of_measure(measure)
+  shown = {name for value in found for name in value.settings
+           if name == 'dataset' or len(
+               {repr(other.settings.get(name)) for other in found}) > 1}
   texts = []
   for value in found:
+    what = [show(x) if name == 'dataset' else f'{name} {show(x)}'
+            for name, x in value.settings.items() if name in shown]
+    what += [value.note] * bool(value.note)
     std = '' if value.std is None else f' ± {number(value.std)}'
-    what = ', '.join([*(
-        show(x) if name == 'dataset' else f'{name} {show(x)}'
-        for name, x in value.settings.items() if name in shown),
-                      *filter(None, [value.note])])
-    texts.append(f'{number(value.value)}{std}' + f' ({what})' * bool(what))
+    texts.append((number(value.value) if measure == 'accuracy' else
+                  f'{value.value:g}') + std + f' ({", ".join(what)})' * bool(
+                      what))
   return '; '.join(texts)
 
 
 def number(value: float) -> str:
   """Formats a published number with one decimal or more."""
   return f'{value:.1f}' if round(value, 1) == value else f'{value:g}'
-
-
-def _published_number(arm, measure, unit=''):
-  """Returns the published values of another measure."""
-  return '; '.join(
-      f'{value.value:g}{unit}' + (f' ({value.settings["dataset"]})'
-                                  if 'dataset' in value.settings else '')
-      for value in arm.of_measure(measure))
 
 
 def _over_clients(arm):
@@ -244,9 +236,8 @@ def differences(arms: Sequence[TableArm]) -> Section:
   table = page_lib.table(
       'Test accuracy after the last round, in percentage points. Both runs of '
       'a pair have the same seed, and with it the same split, cohorts, initial '
-      'model and shuffles, unless a setting changes them. Number of '
-      "comparisons for which Holm's p is adjusted: "
-      f'{np.isfinite(holm).sum()}.', rows)
+      f"model and shuffles. Holm's p is adjusted for {np.isfinite(holm).sum()} "
+      'comparisons.', rows)
   return ['## Differences from the baseline', table, *_effects(found)]
 
 
@@ -280,15 +271,14 @@ def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:
         for seed, run in arm.runs.items() if seed in baseline.runs
         and len(run.series('test_accuracy')) >= _WINDOW]
     rows.append({'arm': arm.label, 'target: last round of': baseline.label,
-                 'published': _published_number(arm, 'rounds'),
+                 'published': _published(arm, 'rounds'),
                  'ours, rounds': stats.rounds_text(reached)})
   return ['## Rounds to the accuracy of the baseline', page_lib.table(
-      'First round in which the median test accuracy of this round and '
-      'the four evaluated before it is at least that of the baseline, '
-      'with the same seed, after its last round. Median over seeds; runs '
-      'that do not reach it count as later than all others, and the runs that '
-      'do are counted in parentheses. Runs of fewer than five evaluated rounds '
-      'are left out.', rows)] if rows else []
+      'First round in which the median test accuracy of this round and the '
+      'four evaluated before it is at least that of the baseline, with the '
+      'same seed, after its last round. Median over seeds; runs that do not '
+      'reach it are later than all others, and those that do are counted in '
+      'parentheses.', rows)] if rows else []
 
 
 # ------------------------------------------------------------ runs themselves
@@ -361,7 +351,7 @@ def time(arms: Sequence[TableArm], is_timed: bool) -> Section:
         'seconds per round': _median(arm.summaries('seconds_per_round'), 2),
         'examples/s': _median(arm.summaries('examples_per_second'), 0),
         'MB per round': _median(sizes, 2),
-        'published': _published_number(arm, 'seconds', ' s')} | (
+        'published, seconds': _published(arm, 'seconds')} | (
             _predicted(arm, arms) if is_timed else {}))
   shared = ('Each run trained alone.' if is_timed else
             'The time of a run is its equal share of the program that trained '
@@ -401,12 +391,11 @@ def _predicted(arm, arms):
 def _hardware(arms):
   """Returns the devices and versions of all runs."""
   found = {}
-  for arm in arms:
-    for run in arm.runs.values():
-      versions = run.summary.get('versions', {})
-      found[f'{run.summary.get("device", "unknown device")}, moon_jax '
-            f'{versions.get("moon_jax", "?")}, JAX {versions.get("jax", "?")}, '
-            f'{run.summary.get("arithmetic", "float32")}'] = None
+  for summary in (run.summary for arm in arms for run in arm.runs.values()):
+    versions = summary.get('versions', {})
+    found[f'{summary.get("device", "unknown device")}, moon_jax '
+          f'{versions.get("moon_jax", "?")}, JAX {versions.get("jax", "?")}, '
+          f'{summary.get("arithmetic", "float32")}'] = None
   return f'Hardware and software: {"; ".join(found) or "no run has ended"}.'
 
 

@@ -94,7 +94,7 @@ def test_accuracies_are_beside_published_ones(arms):
   fedavg, moon, solo = rows(pages.accuracy(arms, is_full=True))
   assert fedavg == {
       'arm': 'FedAvg', 'ours, last round (%)': '61.0 ± 1.0',
-      'mean of last 4 (%)': '22.8 ± 0.2', 'published (%)': '66.3 ± 0.5',
+      'mean of last 4 rounds (%)': '22.8 ± 0.2', 'published (%)': '66.3 ± 0.5',
       'runs': '3', 'ours − published': '-5.3',
       '95% interval': fedavg['95% interval'], 'p, Welch': fedavg['p, Welch']}
   assert moon['p, Welch'] and moon['95% interval'].startswith('-')
