@@ -212,7 +212,8 @@ def check(name: str, data_dir: str) -> tuple[list[str], bool]:
     states = list(published_lib.verify(published, root))
   lines = [f'  {"BAD" if state.problem else "ok":4}'
            f'{state.path.removeprefix(f"{root}/")}'
-           + f': {state.problem or state.note}'.removesuffix(': ')
+           + f': {state.problem.removeprefix("is ") or state.note}'
+           .removesuffix(': ')
            for state in states]
   bad = sum(bool(state.problem) for state in states)
   if bad:

@@ -1,7 +1,7 @@
 """Reads files from a directory or an archive.
 
 A reader is a function read(name) -> (path for messages, bytes), which raises
-UserError if a file is missing or damaged.
+FileError if a file is missing or damaged.
 """
 
 from collections.abc import Callable
@@ -51,33 +51,39 @@ def existing_directory(name: str, title: str, data_dir: str, content: str,
   return root
 
 
-def directory_reader(directory: pathlib.Path, remedy: str,
+class FileError(ValueError):
+  """A file that cannot be read: its path, and what is wrong with it."""
+
+  def __init__(self, path: str, problem: str):
+    super().__init__(f'{path} {problem}')
+    self.path, self.problem = path, problem
+
+
+def directory_reader(directory: pathlib.Path,
                      suffixes: tuple[str, ...] = ('', '.gz')) -> Callable:
   """Returns a reader of files in a directory; NAME.gz is decompressed.
 
-  The first of NAME + `suffixes` that exists is read. `remedy` ends messages.
+  The first of NAME + `suffixes` that exists is read.
   """
   def read(name):
     paths = [directory / f'{name}{suffix}' for suffix in suffixes]
     path = next(filter(pathlib.Path.exists, paths), directory / name)
     open_fn = gzip.open if path.name == f'{name}.gz' else open
     if not path.is_file():  # reading a pipe or device may never end
-      raise UserError(f'--data_dir: {path} is missing or not a regular file. '
-                      f'{remedy}')
+      raise FileError(str(path), 'is missing or not a regular file')
     try:
       with open_fn(path, 'rb') as file:
         return str(path), file.read(MAX_BYTES)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-      raise UserError(f'--data_dir: {path} is not a complete gzip file '
-                      f'({error}). {remedy}') from error
+      raise FileError(
+          str(path), f'is not a complete gzip file ({error})') from error
     except OSError as error:
-      raise UserError(f'--data_dir: {path} cannot be read '
-                      f'({error.strerror}); fix its permissions') from error
+      raise FileError(str(path), f'cannot be read ({error.strerror}); fix its '
+                      'permissions') from error
   return read
 
 
-def archive_reader(path: pathlib.Path, names: Container[str],
-                   remedy: str) -> Callable:
+def archive_reader(path: pathlib.Path, names: Container[str]) -> Callable:
   """Returns a reader of the files `names` in a tar archive, each once."""
   try:
     with tarfile.open(path) as tar:
@@ -87,25 +93,24 @@ def archive_reader(path: pathlib.Path, names: Container[str],
         if name in names and member.isfile():
           blobs[name] = tar.extractfile(member).read(MAX_BYTES)
   except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
-    raise archive_error(path, '', error, remedy) from error
+    raise archive_error(path, '', error) from error
 
   def read(name):
     if name not in blobs:
-      raise UserError(f'--data_dir: {path} does not contain {name}. {remedy}')
+      raise FileError(str(path), f'does not contain {name}')
     return f'{path}:{name}', blobs.pop(name)
 
   return read
 
 
-def archive_error(path: pathlib.Path, name: str, error: Exception,
-                   remedy: str) -> UserError:
+def archive_error(path: pathlib.Path, name: str, error: Exception) -> FileError:
   """Returns the error for an unreadable archive, or file `name` in it."""
   if isinstance(error, (PermissionError, IsADirectoryError)):
-    return UserError(f'--data_dir: {path} cannot be read ({error.strerror}); '
-                     'fix its permissions, or copy the archive there')
+    return FileError(str(path), f'cannot be read ({error.strerror}); fix its '
+                     'permissions, or copy the archive there')
   reason = str(error).partition('\n')[0]
-  return UserError(f'--data_dir: the archive {path} is damaged'
-                   f'{f" at {name}" if name else ""} ({reason}). {remedy}')
+  return FileError(f'the archive {path}', 'is damaged'
+                   f'{f" at {name}" if name else ""} ({reason})')
 
 
 def read_json_object(path: pathlib.Path) -> dict[str, Any] | None:

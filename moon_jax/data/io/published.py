@@ -140,43 +140,38 @@ def verify(published: PublishedDataset,
   A directory without archive that holds the files of another data set (MNIST
   and Fashion-MNIST share their names) is left out.
   """
-  root = _parent_of_layout(published, root)
-  for layout in published.layouts:
-    directory, archive = root / layout.directory, root / layout.archive
-    found = layout.paths(root)
-    if found and found != [archive]:
-      yield from _verify(published, layout, str(directory),
-                         files.directory_reader(directory, ''))
-    if layout.archive and archive in found:
+  for layout, path in _places(published, _parent_of_layout(published, root)):
+    states = []
+    with progress.show_progress(
+        f'verifying {path}', len(layout.md5), 'files') as advance:
       try:
-        read_fn = files.archive_reader(archive, layout.md5, '')
-      except UserError as error:  # the archive itself is damaged
-        yield FileState(str(archive), _reason(error, '', ''))
-      else:
-        yield from _verify(published, layout, str(archive), read_fn)
+        read_fn = _reader(layout, path)
+      except files.FileError as error:  # the archive itself is damaged
+        yield FileState(error.path, error.problem)
+        continue
+      for name in layout.md5:
+        try:
+          states.append(_state(published, layout, name, *read_fn(name)))
+        except files.FileError as error:
+          states.append(FileState(error.path, error.problem))
+        advance(1)
+    if not any(state.other for state in states):
+      yield from states
 
 
-def _verify(published, layout, place, read_fn):
-  """Returns the states of a layout's files, or [] if of another data set."""
-  states = []
-  with progress.show_progress(
-      f'verifying {place}', len(layout.md5), 'files') as advance:
-    for name in layout.md5:
-      try:
-        state = _state(published, layout, name, *read_fn(name))
-      except UserError as error:
-        state = FileState(f'{place}/{name}', _reason(error, place, name))
-      if state.other:
-        return []
-      states.append(state)
-      advance(1)
-  return states
+def _places(published, root):
+  """Returns (layout, path) of all directories and then archives that exist."""
+  return [
+      (layout, root / layout.directory) for layout in published.layouts
+      if set(layout.paths(root)) - {root / layout.archive}] + [
+          (layout, root / layout.archive) for layout in published.layouts
+          if layout.archive and (root / layout.archive).exists()]
 
 
-def _reason(error, place, name):
-  """Returns the reason of an error of a reader, without the path."""
-  reason = str(error).removeprefix('--data_dir: ').strip().rstrip('.')
-  return reason.removeprefix(f'{place}/{name} ').removeprefix('is ')
+def _reader(layout, path, suffixes=('', '.gz')):
+  if path.name == layout.archive:
+    return files.archive_reader(path, layout.md5)
+  return files.directory_reader(path, suffixes)
 
 
 def _state(published: PublishedDataset, layout: Layout, name: str, path: str,
@@ -216,19 +211,14 @@ def _parent_of_layout(published, directory):
 def _find(published: PublishedDataset, root: pathlib.Path, may_download: bool):
   """Returns training images, training labels, test images, test labels."""
   other_error = None
-  for layout in published.layouts:
-    if set(layout.paths(root)) - {root / layout.archive}:
-      # A directory can hold two data sets of the same file names if one of them
-      # is compressed.
-      for suffixes in ('', '.gz'), ('.gz', ''):
-        try:
-          return _read(published, layout, files.directory_reader(
-              root / layout.directory, _remedy(published), suffixes))
-        except _OtherDatasetError as error:
-          other_error = other_error or error
-  for layout in published.layouts:
-    if layout.archive and (root / layout.archive).exists():
-      return _read_archive(published, layout, root / layout.archive)
+  for layout, path in _places(published, root):
+    # A directory can hold two data sets of the same file names if one of them
+    # is compressed.
+    for suffixes in ('', '.gz'), ('.gz', ''):
+      try:
+        return _read(published, layout, path, suffixes)
+      except _OtherDatasetError as error:
+        other_error = other_error or error
   directory = tfds_data.find(root, published.prepared_name)
   if directory:
     return _checked_prepared(published, directory, tfds_data.read(directory))
@@ -254,24 +244,24 @@ def _find(published: PublishedDataset, root: pathlib.Path, may_download: bool):
   print(f'{published.title} is not in {root} (searched for {names} and '
         f'{published.prepared_name}/); downloading {published.url}', flush=True)
   archive = download.fetch(published.url, published.url_md5, root)
-  return _read_archive(published, published.layouts[0], archive)
+  return _read(published, published.layouts[0], archive)
 
 
-def _remedy(published):
-  if not published.url_md5:
-    return f'Get it again from {published.url}'
-  return ('Restore it from the published archive, or remove the directory or '
-          'archive it is in and run again to download')
-
-
-def _read_archive(published, layout, path):
-  return _read(published, layout, files.archive_reader(
-      path, layout.md5, f'Remove it and run again to download '
-      f'{published.title} from {published.url}'))
-
-
-def _read(published: PublishedDataset, layout: Layout, read_fn: Callable):
+def _read(published, layout, path, suffixes=('', '.gz')):
   """Returns the verified and decoded arrays of a layout, see `_find`."""
+  remedy = (
+      f'Remove it and run again to download {published.title} from '
+      f'{published.url}' if path.name == layout.archive else
+      'Restore it from the published archive, or remove the directory and run '
+      'again to download' if published.url_md5 else
+      f'Get it again from {published.url}')
+  try:
+    return _decoded(published, layout, _reader(layout, path, suffixes))
+  except files.FileError as error:
+    raise UserError(f'--data_dir: {error}. {remedy}') from error
+
+
+def _decoded(published, layout, read_fn):
   images = np.empty((sum(published.num_images), *published.shape), np.uint8)
   labels = np.empty(len(images), np.int32)
   files_per_part = len(layout.md5) // len(published.num_images)
@@ -281,7 +271,16 @@ def _read(published: PublishedDataset, layout: Layout, read_fn: Callable):
     paths, blobs = [], []
     for name in itertools.islice(names, files_per_part):
       path, blob = read_fn(name)
-      _accept(published, _state(published, layout, name, path, blob))
+      state = _state(published, layout, name, path, blob)
+      if state.other:
+        raise _OtherDatasetError(
+            f'--data_dir: {path} must be of --dataset={published.name}, got '
+            f'the file of the same name of --dataset={state.other}')
+      if state.problem:
+        raise files.FileError(
+            path, f'is not the published file: {state.problem}')
+      if state.note:
+        print(f'warning: {path}: {state.note}', flush=True)
       paths.append(path)
       blobs.append(blob)
     part = slice(start, start + count)
@@ -289,24 +288,11 @@ def _read(published: PublishedDataset, layout: Layout, read_fn: Callable):
       images[part], labels[part] = _checked(
           published, count, *layout.decode_fn(*blobs))
     except (ValueError, KeyError, TypeError) as error:
-      raise UserError(f'--data_dir: {" or ".join(paths)} is damaged: {error}. '
-                      f'{_remedy(published)}') from error
+      raise files.FileError(
+          ' or '.join(paths), f'is damaged: {error}') from error
     start += count
   split = start - published.num_images[-1]
   return images[:split], labels[:split], images[split:], labels[split:]
-
-
-def _accept(published, state):
-  """Raises an error if a file cannot be used, or warns if that is uncertain."""
-  if state.other:
-    raise _OtherDatasetError(
-        f'--data_dir: {state.path} must be of --dataset={published.name}, got '
-        f'the file of the same name of --dataset={state.other}')
-  if state.problem:
-    raise UserError(f'--data_dir: {state.path} is not the published file: '
-                    f'{state.problem}. {_remedy(published)}')
-  if state.note:
-    print(f'warning: {state.path}: {state.note}', flush=True)
 
 
 def _checked_prepared(published, directory, arrays):

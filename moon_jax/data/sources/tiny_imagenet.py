@@ -83,8 +83,15 @@ class _Tree(NamedTuple):
   # Path relative to the directory, with slashes -> (size in bytes, modification
   # time in a directory or CRC in an archive).
   stamps: dict[str, tuple[int, int]]
-  read: Callable  # thread-safe reader of these names
+  reader: Callable  # thread-safe, of these names
   remedy: str  # last sentence of error messages
+
+  def read(self, name: str) -> tuple[str, bytes]:
+    """Returns the path for messages, and the content of a file."""
+    try:
+      return self.reader(name)
+    except files.FileError as error:
+      raise self.error(str(error)) from error
 
   def error(self, message: str) -> UserError:
     return UserError(f'--data_dir: {message}. {self.remedy}')
@@ -154,8 +161,7 @@ def _directory_tree(directory: pathlib.Path) -> _Tree:
     raise UserError(f'--data_dir: {error.filename} cannot be read '
                     f'({error.strerror}); fix its permissions') from error
   return _Tree(
-      directory, stamps, files.directory_reader(directory, _FOLDER_REMEDY),
-      _FOLDER_REMEDY)
+      directory, stamps, files.directory_reader(directory), _FOLDER_REMEDY)
 
 
 def _scan(directory, prefix: str, depth: int, entries=None
@@ -181,7 +187,8 @@ def _zip_tree(path: pathlib.Path) -> _Tree:
   try:
     archive = zipfile.ZipFile(path)
   except errors as error:
-    raise files.archive_error(path, '', error, _ARCHIVE_REMEDY) from error
+    error = files.archive_error(path, '', error)
+    raise UserError(f'--data_dir: {error}. {_ARCHIVE_REMEDY}') from error
   infos = {info.filename.removeprefix(f'{_FOLDER}/'): info
            for info in archive.infolist()
            if info.filename.startswith(f'{_FOLDER}/') and not info.is_dir()}
@@ -194,7 +201,7 @@ def _zip_tree(path: pathlib.Path) -> _Tree:
       with archive.open(infos[name]) as file:
         return f'{path}:{name}', file.read(files.MAX_BYTES)
     except errors as error:
-      raise files.archive_error(path, name, error, _ARCHIVE_REMEDY) from error
+      raise files.archive_error(path, name, error) from error
 
   stamps = {name: (info.file_size, info.CRC) for name, info in infos.items()}
   return _Tree(path, stamps, read, _ARCHIVE_REMEDY)
