@@ -428,17 +428,19 @@ def moon_few() -> str:
       if len(blocks) > 1 else '')
   jumps = [np.std((block.new - block.baseline)[-50:], ddof=1)
            for block in blocks]
-  text = (f'With 5 of 100 clients a round: {size(found)} after round 250 and '
-          f'{size(at_10)} as the mean of\nthe last 10 rounds, over '
-          f'{len(blocks)} pair{"s" * (len(blocks) > 1)}. From round to round '
-          'the difference of a pair has a standard\ndeviation of '
-          f'{np.mean(jumps):.1f} points (last 50 rounds), so that a last round '
-          'alone decides nothing.')
+  lines = [
+      f'- After round 250: {size(found)} over {len(blocks)} '
+      f'pair{"s" * (len(blocks) > 1)} (the registered endpoint).',
+      f'- Mean of the last 10 rounds: {size(at_10)} (added by the amendment).',
+      '- From round to round the difference of a pair has a standard deviation '
+      f'of {np.mean(jumps):.1f} points\n  over the last 50 rounds, so a last '
+      'round alone says little.']
   if len(blocks) > 1:
-    text += (' An interval of ±1 point needs\nabout '
-             f'{paired.pairs_needed(found.std)} pairs for the last round and '
-             f'{paired.pairs_needed(at_10.std)} for the mean of the last 10.')
-  return text
+    lines.append(
+        '- By the spread of these pairs an interval of ±1 point needs about '
+        f'{paired.pairs_needed(found.std)} pairs for the\n  last round, and '
+        f'{paired.pairs_needed(at_10.std)} for the mean of the last 10.')
+  return '\n'.join(lines)
 
 
 def moon_sorted() -> str:
