@@ -43,7 +43,6 @@ def main() -> None:
 
 
 def _usage():
-  """Returns the help."""
   width = max(map(len, COMMANDS))
   lines = [f'  {command:{width}}  {text}'
            for command, (_, text) in COMMANDS.items()]
@@ -56,7 +55,6 @@ def _usage():
 
 
 def _unknown(name):
-  """Returns what is wrong with a word that is no command."""
   if name.startswith('-'):
     return f'flags follow a command, as in moon-jax train {name}.'
   near = difflib.get_close_matches(name.lower(), COMMANDS, n=1)

@@ -1,4 +1,7 @@
-"""Loads and calls user-defined functions, given as MODULE:FUNCTION flags."""
+"""Loads and calls user-defined functions, given as MODULE:FUNCTION flags.
+
+All functions take the name of the flag and its value, for error messages.
+"""
 
 import ast
 from collections.abc import Callable
@@ -32,10 +35,6 @@ def search_current_directory() -> None:
 def source(flag: str, name: str) -> bytes:
   """Returns the source of the function's module, without importing it.
 
-  Args:
-    flag: the name of the flag, for error messages.
-    name: the value of the flag, MODULE:FUNCTION.
-
   Raises:
     UserError: if there is no such module.
   """
@@ -44,10 +43,6 @@ def source(flag: str, name: str) -> bytes:
 
 def load(flag: str, name: str) -> Callable[..., Any]:
   """Imports the module and returns the function.
-
-  Args:
-    flag: the name of the flag, for error messages.
-    name: the value of the flag, MODULE:FUNCTION.
 
   Raises:
     UserError: if the module or the function does not exist, or if importing the
@@ -73,9 +68,9 @@ def check_call(flag: str, name: str, arguments: str) -> None:
   """Checks that a function can be called with positional arguments.
 
   Args:
-    flag: the name of the flag, for error messages.
-    name: the value of the flag, MODULE:FUNCTION.
-    arguments: their names, comma-separated.
+    flag: the flag.
+    name: its value.
+    arguments: the names of the arguments, comma-separated.
 
   Raises:
     UserError: with the line of the function and how it is called.
@@ -95,14 +90,7 @@ def check_call(flag: str, name: str, arguments: str) -> None:
 
 def call(flag: str, name: str, function: Callable[..., Any], *args,
          **kwargs) -> Any:
-  """Calls a function that runs user-defined code.
-
-  Args:
-    flag: the name of the flag, for error messages.
-    name: the value of the flag, MODULE:FUNCTION.
-    function: the function to call.
-    *args: its arguments.
-    **kwargs: its keyword arguments.
+  """Calls a function, which runs user-defined code, with these arguments.
 
   Raises:
     UserError: if the code raises any exception; the message contains the line
@@ -129,8 +117,8 @@ def build(flag: str, name: str, args: str, *given: Any, first: str,
   """Returns the result of a factory.
 
   Args:
-    flag: the name of the flag that names the factory.
-    name: the value of the flag, MODULE:FACTORY.
+    flag: the flag that names the factory.
+    name: its value.
     args: the value of --FLAG_args, keyword arguments of the factory.
     *given: its positional arguments.
     first: describes the arguments besides `args`, for error messages.
@@ -177,14 +165,10 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
 
 
 def parse_args(flag: str, text: str) -> dict[str, Any]:
-  """Parses name=value pairs; values are Python literals, else words.
-
-  Args:
-    flag: the name of the flag, for error messages.
-    text: its value, comma-separated.
+  """Parses NAME=VALUE,...; values are Python literals, else words.
 
   Raises:
-    UserError: if it is not such a list.
+    UserError: if the text is not such a list.
   """
   try:
     call = ast.parse(f'f({text})', mode='eval').body

@@ -6,7 +6,6 @@ import shlex
 
 from moon_jax.config import Config
 from moon_jax.sweep import __main__ as command_flags
-from moon_jax.sweep import axis_flags
 from moon_jax.sweep import command
 from moon_jax.sweep import values
 
@@ -50,6 +49,6 @@ def test_the_commands_are_those_sweeps(monkeypatch, tmp_path):
 
 def test_all_flags_of_the_command_are_listed():
   rows = re.findall(r'^\| `--(\w+)` \|', _TEXT, re.MULTILINE)
-  flags = [axis_flags.GRID, axis_flags.SWEEP, command_flags._DRY_RUN,
-           command_flags._MAX_RUNS, command_flags._PART]
+  flags = [command_flags._GRID, command_flags._SWEEP,
+           command_flags._DRY_RUN, command_flags._MAX_RUNS, command_flags._PART]
   assert rows == [flag.name for flag in flags]

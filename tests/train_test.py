@@ -3,7 +3,6 @@
 import contextlib
 import json
 import pathlib
-import re
 import shutil
 
 import jax
@@ -18,23 +17,13 @@ from moon_jax.rundir.identity import EARLIER_VALUES
 from moon_jax.rundir.identity import fingerprint
 from moon_jax.simulation import checks
 from moon_jax.training import run
+from small_runs import lines_of
 
 ROOT = pathlib.Path(__file__).parents[1]
 SMALL = Config(
     dataset='digits', num_clients=6, participation=.5, algorithm='moon',
     num_negatives=2, num_rounds=4, local_epochs=1, batch_size=16,
     learning_rate=.02, checkpoint_every=1, eval_every=2, model='mlp')
-
-
-def results(summary_or_metrics):
-  """Without what depends on the clock."""
-  clock = ('seconds', 'examples_per_second')
-  return [{k: v for k, v in line.items() if k not in clock}
-          for line in summary_or_metrics]
-
-
-def metrics_of(path):
-  return [json.loads(line) for line in open(path / 'metrics.jsonl')]
 
 
 def with_(config, **changes):
@@ -71,7 +60,7 @@ def test_command_writes_all_that_it_promises(tmp_path, whole):
   assert json.loads((workdir / 'config.json').read_text()) == (
       resolved.to_dict())
 
-  metrics = metrics_of(workdir)
+  metrics = [json.loads(line) for line in open(workdir / 'metrics.jsonl')]
   assert [line['round'] for line in metrics] == [1, 2, 3, 4]
   assert ['test_accuracy' in line for line in metrics] == [
       False, True, False, True]
@@ -95,15 +84,22 @@ def test_command_writes_all_that_it_promises(tmp_path, whole):
   # The same command again: nothing to do, and it says so.
   done = whole.run(*flags, cwd=tmp_path, limit=300)
   assert done.status == 0 and 'is complete' in done.out
-  assert metrics_of(workdir) == metrics
+  assert len(lines_of(workdir)) == 4
 
 
 def test_resumed_run_equals_unbroken_run(runs, half):
+  """An earlier version began it: config.json has no later flags."""
+  path = half / 'config.json'
+  path.write_text(json.dumps({
+      name: value for name, value in json.loads(path.read_text()).items()
+      if name not in EARLIER_VALUES}))
+  with pytest.raises(UserError, match='another config.*--eval_examples=0'):
+    run.run(with_(SMALL, workdir=str(half), eval_examples=75))
   # A line of a round that no checkpoint holds, and half a line.
   with open(half / 'metrics.jsonl', 'a') as out:
     out.write('{"round": 3, "train_loss": 99}\n{"round": 4, "tra')
   run.run(with_(SMALL, workdir=str(half), lanes=0))
-  assert results(metrics_of(half)) == results(metrics_of(runs / 'whole'))
+  assert lines_of(half) == lines_of(runs / 'whole')
 
 
 def test_fewer_test_examples_are_recorded(tmp_path, capsys, monkeypatch):
@@ -123,27 +119,12 @@ def test_fewer_test_examples_are_recorded(tmp_path, capsys, monkeypatch):
   assert summary['test_examples'] == 75
   assert 'evaluated on 75 of the test examples' in capsys.readouterr().out
   run.run(config)
-  lines = metrics_of(tmp_path)
+  lines = lines_of(tmp_path)
   assert [line.get('test_examples') for line in lines] == [None, 75, None, 75]
   correct = lines[-1]['test_accuracy'] * 75
   assert abs(correct - round(correct)) < 1e-9
   with pytest.raises(UserError, match='--eval_examples=75 .now 0.'):
     run.run(with_(config, eval_examples=0))
-
-
-def test_a_run_of_an_earlier_version_resumes(half):
-  """Its config.json and its checkpoint know nothing of later flags."""
-  config = with_(SMALL, workdir=str(half))
-  path = half / 'config.json'
-  fields = json.loads(path.read_text())
-  path.write_text(json.dumps({
-      name: value for name, value in fields.items()
-      if name not in EARLIER_VALUES}))
-  with pytest.raises(UserError, match='another config.*--eval_examples=0'):
-    run.run(with_(config, eval_examples=75))
-  run.run(config)
-  lines = metrics_of(half)
-  assert len(lines) == 4 and 'test_examples' not in lines[-1]
 
 
 @pytest.mark.long
@@ -153,14 +134,13 @@ def test_listed_cohorts_replay_a_run(runs, tmp_path):
   listed = with_(SMALL, participation=1., cohorts_file=str(cohorts),
                  workdir=str(tmp_path / 'listed'))
   run.run(listed)
-  assert results(metrics_of(tmp_path / 'listed')) == results(
-      metrics_of(runs / 'whole'))
+  assert lines_of(tmp_path / 'listed') == lines_of(runs / 'whole')
   cohorts.write_text('0\n1 2 3 4\n5 0\n1\n')
   with pytest.raises(UserError, match='where --cohorts_file=.*had other'):
     run.run(listed)
   other = with_(listed, workdir=str(tmp_path / 'other'))
   run.run(other)
-  assert len(metrics_of(tmp_path / 'other')) == 4
+  assert len(lines_of(tmp_path / 'other')) == 4
 
 
 def test_failing_clients_and_evaluation_of_clients(tmp_path):
@@ -171,8 +151,8 @@ def test_failing_clients_and_evaluation_of_clients(tmp_path):
   run.run(with_(config, workdir=str(tmp_path / 'a')))
   run.run(with_(config, workdir=str(tmp_path / 'b'), num_rounds=2))
   run.run(with_(config, workdir=str(tmp_path / 'b'), lanes=1))
-  metrics = metrics_of(tmp_path / 'a')
-  assert results(metrics) == results(metrics_of(tmp_path / 'b'))
+  metrics = lines_of(tmp_path / 'a')
+  assert metrics == lines_of(tmp_path / 'b')
   for line in metrics:
     assert 0 <= line['clients_received'] <= 3
     assert -1 <= line['update_cosine'] <= 1
@@ -198,7 +178,7 @@ def test_failing_clients_and_evaluation_of_clients(tmp_path):
 def test_rounds_in_which_all_fail_are_recorded(tmp_path):
   config = with_(SMALL, dropout_rate=.95, client_eval_every=1)
   run.run(with_(config, workdir=str(tmp_path)))
-  metrics = metrics_of(tmp_path)
+  metrics = lines_of(tmp_path)
   empty = [line for line in metrics if not line['clients_received']]
   assert len(metrics) == 4 and empty
   assert 'train_loss' not in empty[0] and empty[0]['clients']['client'] == []
@@ -218,50 +198,17 @@ def test_privacy_loss_is_reported(tmp_path, promotion):
   run.run(with_(config, workdir=str(tmp_path / 'a')))
   run.run(with_(config, workdir=str(tmp_path / 'b'), num_rounds=2))
   summary = run.run(with_(config, workdir=str(tmp_path / 'b')))
-  metrics = metrics_of(tmp_path / 'a')
+  metrics = lines_of(tmp_path / 'a')
   # The same noise, resumed or not.
-  assert results(metrics) == results(metrics_of(tmp_path / 'b'))
+  assert metrics == lines_of(tmp_path / 'b')
   spent = [line['epsilon'] for line in metrics if 'epsilon' in line]
   assert len(spent) == 2 and 0 < spent[0] < spent[1] == summary['epsilon']
 
 
-@pytest.mark.slow
-def test_client_state_is_reported_in_bytes(tmp_path, capsys):
-  for k in (1, 3):
-    run.run(with_(SMALL, workdir=str(tmp_path / str(k)), num_negatives=k,
-                  num_rounds=1, checkpoint_every=0))
-    out = capsys.readouterr().out
-    parameters = int(re.search('of ([0-9,]+) parameters', out)[1].replace(
-        ',', ''))
-    each = 4 * (k * parameters + 1)  # float32, and the count
-    assert f'clients keep {6 * each:,} bytes between rounds ({each:,} ' in out
-    assert out.index('clients keep') < out.index('compiled')
-
-
-@pytest.mark.slow  # the contract in algorithms_test has it, too
-def test_lanes_change_no_result(tmp_path):
-  for lanes in (1, 3):
-    run.run(with_(SMALL, workdir=str(tmp_path / str(lanes)), lanes=lanes))
-  one, three = (results(metrics_of(tmp_path / n)) for n in ('1', '3'))
-  for a, b in zip(one, three):
-    assert a.keys() == b.keys()
-    np.testing.assert_allclose(list(a.values()), list(b.values()), rtol=1e-4)
-
-
 def test_rounds_after_the_first_compile_nothing(tmp_path, compilations):
   lengths = []
-
-  def remember(*_):
-    lengths.append(len(compilations))
-
-  from moon_jax.view import progress
-  original = progress.Progress.rounds
-  try:
-    progress.Progress.rounds = remember
-    run.run(with_(SMALL, workdir=str(tmp_path), checkpoint_every=0,
-                  eval_every=1))
-  finally:
-    progress.Progress.rounds = original
+  run.run(with_(SMALL, workdir=str(tmp_path), checkpoint_every=0, eval_every=1),
+          callbacks=[lambda *_: lengths.append(len(compilations))])
   assert len(lengths) == 4 and lengths[0] > 0
   assert lengths[0] == lengths[-1]
 
@@ -273,11 +220,6 @@ def test_bfloat16_learns(tmp_path):
       num_rounds=6, local_epochs=4, participation=1., beta=5.,
       checkpoint_every=0))
   assert summary['test_accuracy'] > .5
-
-
-def test_divergence_is_reported(tmp_path):
-  with pytest.raises(DivergedError, match='round 1, client .: its loss became'):
-    run.run(with_(SMALL, workdir=str(tmp_path), learning_rate=1e20))
 
 
 def test_divergence_at_the_last_step_is_reported(tmp_path):
@@ -357,8 +299,7 @@ def test_batch_larger_than_every_client_is_all_its_examples(tmp_path):
   config = with_(SMALL, num_rounds=1, checkpoint_every=0, eval_every=1)
   run.run(with_(config, batch_size=10**6, workdir=str(tmp_path / 'a')))
   run.run(with_(config, batch_size=1438, workdir=str(tmp_path / 'b')))
-  assert results(metrics_of(tmp_path / 'a')) == (
-      results(metrics_of(tmp_path / 'b')))
+  assert lines_of(tmp_path / 'a') == lines_of(tmp_path / 'b')
 
 
 @pytest.mark.parametrize('changes', [

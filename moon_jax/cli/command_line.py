@@ -5,6 +5,7 @@ lines; 128 plus the signal's number, ended by a signal; 1, any other error.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
 import errno
@@ -21,11 +22,11 @@ from absl import flags
 from absl import logging
 
 from moon_jax import user_code
-from moon_jax.cli import flag_errors
 from moon_jax.cli import help_page
 from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
 from moon_jax.config import FACTS
+from moon_jax.config import suggest
 from moon_jax.distributed import cpu_devices
 from moon_jax.distributed import processes
 from moon_jax.engine import lanes
@@ -46,6 +47,13 @@ _DEFINE_FNS = {
 # Environment variable with the configuration of a restarted command, as JSON.
 _RESTART_VARIABLE = 'MOON_JAX_RESTART'
 
+# The beginning of a message of Python or absl -> what is required.
+_REQUIREMENTS = {
+    'invalid literal for int()': 'must be an integer',
+    'could not convert string to float': 'must be a number',
+    "('Non-boolean argument": 'must be true or false',
+}
+
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 
 
@@ -60,7 +68,7 @@ def define_config(own: flags.FlagValues = flags.FLAGS) -> None:
     if choices:
       flags.DEFINE_enum(field.name, field.default, choices, text,
                         flag_values=own)
-      own[field.name].parser = flag_errors.ChoiceParser(field.name, choices)
+      own[field.name].parser = _ChoiceParser(field.name, choices)
     else:
       _DEFINE_FNS[field.type](field.name, field.default, text,
                               flag_values=own)
@@ -85,7 +93,7 @@ def settings_of_files(files: Sequence[str], where: str,
     rest = own(['', *words_lib.read(files, own).expanded],
                known_only=not only_runs)
   except (flags.Error, OSError, ValueError, RecursionError) as error:
-    reason = flag_errors.message(error, FACTS, [
+    reason = _message(error, FACTS, [
         name for name in FACTS if own[name].boolean])
     raise UserError(f'{where}: the flag file must exist and hold flags of a '
                     f'run, got: {reason}') from error
@@ -96,7 +104,7 @@ def settings_of_files(files: Sequence[str], where: str,
 
 
 def start(name: str, run: Callable[[Config], None],
-          is_one_run: bool | Callable[[], bool] = True,
+          is_one_run: bool = True,
           arguments: list[str] | None = None,
           page: help_page.Page | None = None) -> None:
   """Parses the flags, validates them and calls `run` with the configuration.
@@ -107,9 +115,8 @@ def start(name: str, run: Callable[[Config], None],
     name: the command's name in error messages.
     run: called with the configuration; may raise the errors of
       `moon_jax.errors`.
-    is_one_run: whether the flags describe one run, or a function of no
-      arguments that returns it once flags are parsed. If they do not, `run`
-      validates them.
+    is_one_run: whether the flags describe one run; otherwise `run` validates
+      them.
     arguments: a list to which arguments that are not flags are added; None if
       they are errors.
     page: what --help shows besides the flags; None for absl's --help.
@@ -128,8 +135,7 @@ def start(name: str, run: Callable[[Config], None],
     config = {field.name: flags.FLAGS[field.name].value
               for field in dataclasses.fields(Config)}
     config = json.loads(os.environ.pop(_RESTART_VARIABLE, 'null')) or config
-    _run(name, run, config, words,
-         is_one_run() if callable(is_one_run) else is_one_run)
+    _run(name, run, config, words, is_one_run)
 
   def parse(argv):
     nonlocal words
@@ -140,7 +146,7 @@ def start(name: str, run: Callable[[Config], None],
         arguments.extend(rest[1:])
         return rest[:1]
       if len(rest) > 1:
-        raise UserError(flag_errors.positional(rest[1]))
+        raise UserError(_positional(rest[1]))
       return rest
     except SystemExit:
       sys.exit(0)  # the help is printed; absl would exit with 1
@@ -150,7 +156,7 @@ def start(name: str, run: Callable[[Config], None],
       _fail(name, 'flags must be shorter and flag files less deeply nested, '
             'got a RecursionError. --help lists the flags and their values', 2)
     except (flags.Error, UserError, OSError, ValueError) as error:
-      reason = flag_errors.message(error, *help_page.names())
+      reason = _message(error, *help_page.names())
       end = '' if reason.endswith('?') else '.'
       _fail(name, f'{reason}{end} --help lists the flags and their values', 2)
 
@@ -158,15 +164,7 @@ def start(name: str, run: Callable[[Config], None],
 
 
 def _run(name, run, config, words, is_one_run):
-  """Calls `run` with the validated configuration; exits if it raises.
-
-  Args:
-    name: see `start`.
-    run: see `start`.
-    config: values of the flags by name.
-    words: of the command line.
-    is_one_run: see `start`.
-  """
+  """Calls `run` with the validated configuration; exits if it raises."""
   try:
     # Importing the checks imports JAX: `share` comes first.
     from moon_jax.simulation import checks
@@ -246,3 +244,52 @@ def _one_line(text: str) -> str:
   half = _MAX_CHARACTERS // 2
   return text if len(text) <= _MAX_CHARACTERS else (
       f'{text[:half]} ... {text[-half:]}')
+
+
+class _ChoiceParser(flags.EnumParser):
+  """Accepts the choices of a flag, and suggests one for other values."""
+
+  def __init__(self, name: str, choices: Sequence[str]):
+    super().__init__(choices)
+    self._name = name
+
+  def parse(self, argument: str) -> str:
+    if argument not in self.enum_values:
+      raise ValueError(
+          f'must be one of {", ".join(self.enum_values)}'
+          f'{suggest.value(self._name, argument, self.enum_values)}')
+    return argument
+
+
+def _message(error: Exception, known: Iterable[str],
+            switches: Iterable[str]) -> str:
+  """Returns a message about an error of parsing; `switches` are boolean."""
+  if isinstance(error, flags.UnrecognizedFlagError):
+    return _unknown(error, [*known, *(f'no{name}' for name in switches)])
+  text = str(error).removeprefix('flag ').removeprefix('ERROR:: ')
+  start, _, reason = text.partition(': ')
+  for beginning, requirement in _REQUIREMENTS.items():
+    if reason.startswith(beginning):
+      return f'{start}: {requirement}'
+  return text
+
+
+def _unknown(error, known):
+  name = error.flagname.strip()
+  _, equals, value = error.flagvalue.partition('=')
+  value = value.strip()
+  if name in known and name != error.flagname:
+    return f'flags must have no spaces around =; write --{name}{equals}{value}'
+  if advice := suggest.advice(name):
+    return f'there is no flag --{name}; {advice}'
+  near = suggest.flag(name, known)
+  return f'there is no flag --{name}' + (
+      f'; did you mean --{near}{equals}{value}?' if near else '')
+
+
+def _positional(word: str) -> str:
+  hint = ('write --FLAG or --noFLAG without a value'
+          if word.lower() in ('true', 'false', '0', '1', 'yes', 'no')
+          else 'write flags as --FLAG=VALUE, without spaces')
+  return (f'all arguments must be flags, got the positional argument {word!r}; '
+          f'{hint}')

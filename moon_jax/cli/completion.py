@@ -54,8 +54,6 @@ _ZSH = 'autoload -U +X compinit bashcompinit && compinit && bashcompinit\n'
 
 
 class _Flag(NamedTuple):
-  """A flag of a command: its name, its values and whether they are paths."""
-
   name: str
   takes_value: bool
   values: tuple[str, ...] = ()
@@ -63,7 +61,6 @@ class _Flag(NamedTuple):
 
 
 def _help(*words):
-  """Returns the help of a command in long lines."""
   return subprocess.run(
       [sys.executable, '-m', 'moon_jax', *words, '--help'], text=True,
       capture_output=True, check=False,
@@ -71,7 +68,6 @@ def _help(*words):
 
 
 def _flags(text: str) -> list[_Flag]:
-  """Returns the flags that a help lists."""
   found = [_Flag('flagfile', True, is_path=True)] * ('--flagfile=' in text)
   for no, name, value in re.findall(
       r'^  (?:-\w[^-\n]*, )?--(\[no\])?([\w-]+)(?:[= ](\S+))?', text, re.M):
@@ -85,13 +81,7 @@ def _flags(text: str) -> list[_Flag]:
   return found
 
 
-def bash(commands: dict[str, str], flags: dict[str, list[_Flag]]) -> str:
-  """Returns the script for bash.
-
-  Args:
-    commands: what each command does, by name.
-    flags: the flags of each command.
-  """
+def _bash(commands, flags):
   values, lists = [], []
   for command in commands:
     names = [f'--{flag.name}{"=" * flag.takes_value}'
@@ -105,8 +95,7 @@ def bash(commands: dict[str, str], flags: dict[str, list[_Flag]]) -> str:
       'FLAGS', '\n'.join(lists)).replace('COMMANDS', ' '.join(commands))
 
 
-def fish(commands: dict[str, str], flags: dict[str, list[_Flag]]) -> str:
-  """Returns the script for fish; see `bash`."""
+def _fish(commands, flags):
   lines = [f"complete -c moon-jax -f -n __fish_use_subcommand -a {command} -d "
            f"'{text}'" for command, text in commands.items()]
   for command in commands:
@@ -126,8 +115,8 @@ def script(shell: str) -> str:
     flags = dict(zip(commands, map(_flags, pool.map(_help, commands)),
                      strict=True))
   if shell == 'fish':
-    return fish(commands, flags)
-  return _ZSH * (shell == 'zsh') + bash(commands, flags)
+    return _fish(commands, flags)
+  return _ZSH * (shell == 'zsh') + _bash(commands, flags)
 
 
 def main() -> None:

@@ -59,15 +59,8 @@ class Page(NamedTuple):
   usage: str = '[--flagfile=FILE] [--FLAG=VALUE ...]'
 
 
-class _Entry(NamedTuple):
-  """A flag as --help shows it."""
-
-  head: str
-  text: str
-
-
 class _HelpFlag(flags.BooleanFlag):
-  """Prints the help and exits, when it is parsed."""
+  """Prints the help and exits when it is parsed."""
 
   def __init__(self, name: str, text: str, short_name: str | None,
                page: Page | None, command: str, is_full: bool):
@@ -124,7 +117,7 @@ def show(page: Page, command: str, is_full: bool, width: int) -> str:
 
 
 def _topics(page, is_full):
-  """Returns the entries of flags by the title of their topic."""
+  """Returns for each topic (head, text) of its flags."""
   own = {page.topic: [_entry_of(flags.FLAGS[name], page.placeholders)
                       for name in _own_names()]}
   topics = {}
@@ -161,7 +154,6 @@ def _own_names():
 
 
 def _entry_of(flag, placeholders):
-  """Returns the entry of an absl flag."""
   choices = getattr(flag.parser, 'enum_values', None)
   text = flag.help.removeprefix(f'<{"|".join(choices or ())}>: ')
   text = text.partition(';\n')[0]  # absl adds that a flag may be repeated
@@ -170,31 +162,28 @@ def _entry_of(flag, placeholders):
 
 
 def _entry(name: str, default: Any, text: str, choices: Sequence[str] | None,
-           placeholder: str, is_full: bool) -> _Entry:
-  """Returns the entry of a flag; with the first sentence if not `is_full`."""
+           placeholder: str, is_full: bool) -> tuple[str, str]:
+  """Returns (head, text) of a flag; the first sentence if not `is_full`."""
   text = ' '.join(text.split())
   if not is_full:
     text = re.split(r'(?<=\.) |; or user-defined', text)[0].rstrip('.') + '.'
   if isinstance(default, bool):
-    return _Entry(f'--[no]{name}',
-                  f'{text} Default: {"on" if default else "off"}.')
+    return f'--[no]{name}', f'{text} Default: {"on" if default else "off"}.'
   if choices:
     value = '|'.join([default, *(c for c in choices if c != default)])
   elif default in ('', [], None):
     value = placeholder or 'VALUE'
   else:
     value = _number(default)
-  return _Entry(f'--{name}={value}', text)
+  return f'--{name}={value}', text
 
 
 def _number(default):
-  """Returns a default as text."""
   return (f'{default:g}'.replace('e-0', 'e-') if isinstance(default, float)
           else str(default))
 
 
 def _table(entries, width):
-  """Returns lines with the heads of flags at the left of their texts."""
   column = 26 if width < 100 else 34
   lines = []
   for head, text in entries:
@@ -226,7 +215,6 @@ def tables(page: str) -> str:
 
 
 def _row(field):
-  """Returns the row of a flag in docs/flags.md."""
   facts, default = field.metadata, field.default
   shown = (('off', 'on')[default] if isinstance(default, bool) else
            'empty' if default == '' else

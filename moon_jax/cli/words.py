@@ -54,7 +54,6 @@ def read(words: Sequence[str], own: flags.FlagValues | None = None) -> Words:
 
 
 def _line(line):
-  """Returns a line of a flag file without a byte-order mark."""
   bare = line.removeprefix(_MARK).strip()
   is_comment = bare.startswith(('#', '//'))  # absl removes those without mark
   return '' if line != bare and is_comment else bare

@@ -26,12 +26,12 @@ def check(settings: Any) -> None:
   hints = typing.get_type_hints(type(settings))
   for field in dataclasses.fields(settings):
     value, name = getattr(settings, field.name), field.name
-    kind = int if hints[name] == int | None and value is not None else (
-        hints[name])
+    choices, kind = field.metadata.get('choices'), hints[name]
+    if kind == int | None and value is not None:
+      kind = int
     if kind in (str, int, float, bool):
-      _check_type(name, value, kind, field.metadata.get('choices'))
-      _check_range(name, value, field)
-    choices = field.metadata.get('choices')
+      _check_type(name, value, kind, choices)
+      _check_size(name, value, field.default)
     if choices and value not in choices:
       raise UserError(
           f'--{name} must be one of {", ".join(choices)}; got {value!r}'
@@ -78,17 +78,12 @@ def _check_type(name, value, kind, choices):
                     f'{value!r}{hint}')
 
 
-def _check_range(name, value, field):
-  is_float = isinstance(field.default, float)
-  if is_float and value and not _TINY <= abs(value) <= _HUGE:
-    raise UserError(
-        f'--{name} must be 0 or between {_TINY} and {_HUGE} in size; got '
-        f'{value}. The default is --{name}={field.default}')
-  is_int = isinstance(field.default, int) and not isinstance(
-      field.default, bool)
-  if is_int and 'seed' not in name and value > _MAX_INT:
-    raise UserError(f'--{name} must be at most {_MAX_INT}; got {value}. '
-                    f'The default is --{name}={field.default}')
-  if 'seed' in name and value > MAX_SEED:
-    raise UserError(f'--{name} must be at most {MAX_SEED}; got {value}. '
-                    f'--{name}=0 is usual.')
+def _check_size(name, value, default):
+  usual = f'The default is --{name}={default}'
+  if isinstance(default, float) and value and not (
+      _TINY <= abs(value) <= _HUGE):
+    raise UserError(f'--{name} must be 0 or between {_TINY} and {_HUGE} in '
+                    f'size; got {value}. {usual}')
+  most = MAX_SEED if 'seed' in name else _MAX_INT
+  if type(default) is int and value > most:
+    raise UserError(f'--{name} must be at most {most}; got {value}. {usual}')

@@ -8,16 +8,10 @@ import argparse
 import json
 from typing import Any
 
+from moon_jax import doctor
 from moon_jax.cli import file_command
-from moon_jax.doctor import finding
+from moon_jax.doctor import Finding
 from moon_jax.doctor import installation
-from moon_jax.doctor.finding import Finding
-
-
-def _data_sets(data_dir: str) -> Finding:
-  from moon_jax.doctor import data_sets
-
-  return data_sets.check(data_dir)
 
 
 def _self_test(name: str, *args: Any) -> Finding:
@@ -35,7 +29,7 @@ def checks(data_dir: str) -> list[tuple]:
       ('devices', installation.devices),
       ('host', installation.host),
       ('disk', installation.disk),
-      ('data sets', _data_sets, data_dir),
+      ('data sets', installation.data_sets, data_dir),
       ('compilation cache', installation.compilation_cache),
       ('optional packages', installation.optional_packages),
       ('self-test, loss', _self_test, 'check_loss'),
@@ -48,11 +42,11 @@ def examine(arguments: argparse.Namespace) -> int:
   """Runs all checks and prints what they find; returns the exit status."""
   found = {}
   for name, *check in checks(arguments.data_dir):
-    found[name] = finding.find(*check)
+    found[name] = doctor.find(*check)
     if not arguments.json:
-      print(finding.lines(name, found[name]), flush=True)
+      print(doctor.lines(name, found[name]), flush=True)
   failed = [name for name, item in found.items()
-            if item.status == finding.FAILED]
+            if item.status == doctor.FAILED]
   if arguments.json:
     print(json.dumps({
         'ok': not failed, 'failed': failed,

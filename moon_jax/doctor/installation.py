@@ -1,4 +1,4 @@
-"""Checks of the installed packages, the devices and the machine."""
+"""Checks of the packages, the devices, the machine and the data sets."""
 
 from importlib import metadata
 import importlib.util
@@ -11,10 +11,10 @@ from typing import Any
 
 from moon_jax.distributed import cpu_devices
 from moon_jax.distributed import host as host_lib
-from moon_jax.doctor.finding import FAILED
-from moon_jax.doctor.finding import Finding
-from moon_jax.doctor.finding import NOTE
-from moon_jax.doctor.finding import OK
+from moon_jax.doctor import FAILED
+from moon_jax.doctor import Finding
+from moon_jax.doctor import NOTE
+from moon_jax.doctor import OK
 from moon_jax.version import __version__
 
 _REQUIRED = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
@@ -23,6 +23,11 @@ _OPTIONAL = {
     'datasets': 'data sets of Hugging Face',
     'tensorboardX': 'TensorBoard',
     'torch': 'benchmarks/bench.py',
+}
+# Data sets of other forms -> patterns of their files.
+_OTHER_DATA_SETS = {
+    'tiny_imagenet': ('tiny-imagenet-200', 'tiny-imagenet-200.zip'),
+    'shakespeare or femnist of LEAF': ('train/*.json',),
 }
 _GIB = 2**30
 _LEAST_FREE = 2 * _GIB  # of the disk, for checkpoints and the cache
@@ -73,7 +78,6 @@ def gpus() -> Finding:
 
 
 def _nvidia_gpus():
-  """Returns a line for each GPU: name, driver and memory."""
   if shutil.which('nvidia-smi'):
     done = subprocess.run(
         ['nvidia-smi', '--format=csv,noheader',
@@ -165,11 +169,38 @@ def disk() -> Finding:
 
 
 def _short(path):
-  """Returns a path with ~ for the home directory."""
   try:
     return f'~/{path.relative_to(pathlib.Path.home())}'
   except (ValueError, RuntimeError):  # it is elsewhere, or there is no home
     return str(path)
+
+
+def data_sets(data_dir: str) -> Finding:
+  """Finds the data sets in a directory by their names, without reading them."""
+  if not data_dir:
+    return Finding(NOTE, 'digits and breast_cancer are installed; '
+                   '--data_dir=DIR looks for others')
+  root = pathlib.Path(data_dir).expanduser()
+  if not root.is_dir():
+    return Finding(FAILED, f'--data_dir={data_dir} is not a directory: name '
+                   'the one that holds the data sets')
+  from moon_jax.data import sources
+
+  found = {name: [str(path.relative_to(root)) for path in published.find(root)]
+           for name, published in sources.PUBLISHED.items()}
+  for name, patterns in _OTHER_DATA_SETS.items():
+    found[name] = sorted(str(path.relative_to(root)) for pattern in patterns
+                         for path in root.glob(pattern))[:1]
+  named = [f'{name} ({paths[0]})' for name, paths in found.items() if paths]
+  if not named:
+    return Finding(FAILED, f'none found in --data_dir={data_dir}: name the '
+                   'directory that holds, for example, cifar-10-batches-py/',
+                   {'found': found})
+  missing = [name for name, paths in found.items() if not paths]
+  return Finding(
+      OK, f'found in {data_dir}: {", ".join(named)}. Not found: '
+      f'{", ".join(missing) or "none"}. Contents are not checked',
+      {'found': found})
 
 
 def compilation_cache() -> Finding:

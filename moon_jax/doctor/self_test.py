@@ -23,9 +23,9 @@ from moon_jax.algorithms.moon import Memory
 from moon_jax.algorithms.moon import moon
 from moon_jax.data import augment
 from moon_jax.distributed import devices
-from moon_jax.doctor.finding import FAILED
-from moon_jax.doctor.finding import Finding
-from moon_jax.doctor.finding import OK
+from moon_jax.doctor import FAILED
+from moon_jax.doctor import Finding
+from moon_jax.doctor import OK
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
@@ -41,10 +41,10 @@ _REMEDY = ('results of this machine would be wrong: update jax and jaxlib, '
 
 
 class Trained(NamedTuple):
-  """The outcome of the round."""
+  """The outcome of the round: losses by step, and parameters by name."""
 
   losses: np.ndarray  # [T]
-  params: dict[str, np.ndarray]  # by name
+  params: dict[str, np.ndarray]
 
 
 def check_loss() -> Finding:
@@ -167,7 +167,6 @@ def train() -> Trained:
 
 @functools.cache
 def _round(mesh):
-  """Returns the program, compiled once."""
   return round_lib.Round(
       Program(_model(), moon(mu=5., num_negatives=1), 'sgd', augment.keep,
               functools.partial(augment.normalize, mean=MEAN, std=STD)), mesh)

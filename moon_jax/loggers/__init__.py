@@ -11,32 +11,26 @@ Biases, MLflow, Aim and TensorBoard are imported when their logger is made.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 
 from moon_jax import user_code
 from moon_jax.config import Config
 from moon_jax.config import is_user_code
 from moon_jax.errors import UserError
-from moon_jax.loggers.aim_run import Aim as Aim
 from moon_jax.loggers.base import Logger as Logger
 from moon_jax.loggers.base import RunInfo as RunInfo
-from moon_jax.loggers.csv_file import CSV as CSV
-from moon_jax.loggers.mlflow_run import MLflow as MLflow
-from moon_jax.loggers.tensorboard import TensorBoard as TensorBoard
-from moon_jax.loggers.wandb_run import WandB as WandB
+from moon_jax.loggers.files import CSV as CSV
+from moon_jax.loggers.files import TensorBoard as TensorBoard
+from moon_jax.loggers.trackers import Aim as Aim
+from moon_jax.loggers.trackers import MLflow as MLflow
+from moon_jax.loggers.trackers import WandB as WandB
+
+LoggerOrFactory = Logger | Callable[[], Logger]
 
 # The keys are `moon_jax.config.LOGGERS`.
 NAMES: dict[str, Callable[[], Logger]] = {
     'csv': CSV, 'tensorboard': TensorBoard, 'wandb': WandB, 'mlflow': MLflow,
     'aim': Aim}
-
-
-def from_config(config: Config) -> list[Logger]:
-  """Returns the loggers of --loggers.
-
-  Raises:
-    UserError: if a package is missing, or a user-defined logger cannot be made.
-  """
-  return [_make(name) for name in config.logger_names()]
 
 
 def check(config: Config) -> None:
@@ -52,26 +46,30 @@ def check(config: Config) -> None:
       NAMES[name]()
 
 
-def _make(name):
-  if not is_user_code(name):
-    return NAMES[name]()
-  factory = user_code.load('loggers', name)
-  return checked(user_code.call('loggers', name, factory), f'--loggers={name}')
-
-
-def checked(logger: object, name: str) -> Logger:
-  """Returns a logger.
+def make(config: Config, given: Sequence[LoggerOrFactory] = ()
+         ) -> list[Logger]:
+  """Returns the loggers of one run.
 
   Args:
-    logger: a value that must be one.
-    name: where it comes from, for the error message.
+    config: the configuration, with the names of --loggers.
+    given: further loggers, or functions that return one.
 
   Raises:
-    UserError: if it is something else.
+    UserError: if a package is missing, a user-defined logger cannot be made, or
+      a value is not a logger.
   """
-  if not isinstance(logger, Logger):
-    raise UserError(
-        f'{name} must be a moon_jax.loggers.Logger, or a function that returns '
-        f'one; got {type(logger).__name__}. Subclass Logger '
-        '(docs/loggers.md)')
-  return logger
+  made = {}
+  for name in config.logger_names():
+    made[f'--loggers={name}'] = user_code.call(
+        'loggers', name, user_code.load('loggers', name)
+    ) if is_user_code(name) else NAMES[name]()
+  named = [*made.items(), *(
+      ('each of loggers', entry() if callable(entry)
+       and not isinstance(entry, Logger) else entry) for entry in given)]
+  for name, logger in named:
+    if not isinstance(logger, Logger):
+      raise UserError(
+          f'{name} must be a moon_jax.loggers.Logger, or a function that '
+          f'returns one; got {type(logger).__name__}. Subclass Logger '
+          '(docs/loggers.md)')
+  return [logger for _, logger in named]

@@ -68,20 +68,16 @@ class Logger:
 
   def __call__(self, record: Record | Mapping[str, Any]) -> None:
     """Logs a record of `Simulation.rounds`, or a line of metrics.jsonl."""
-    self.log(line_of(record))
+    if isinstance(record, Record):
+      record = {'round': record.round, **record.metrics,
+                'seconds': record.seconds}
+    self.log(dict(record))
 
   def __enter__(self):
     return self
 
   def __exit__(self, kind, error, trace):
     self.close()
-
-
-def line_of(record: Record | Mapping[str, Any]) -> dict[str, Any]:
-  """Returns a record of `Simulation.rounds` as a line of metrics.jsonl."""
-  if isinstance(record, Record):
-    return {'round': record.round, **record.metrics, 'seconds': record.seconds}
-  return dict(record)
 
 
 def scalars(line: Mapping[str, Any]) -> dict[str, float]:

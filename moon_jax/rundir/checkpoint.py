@@ -36,11 +36,7 @@ class Checkpoints:
   """
 
   def __init__(self, directory: pathlib.Path, config: Config):
-    """Reads the names in the directory and changes nothing.
-
-    Args:
-      directory: of the checkpoints; it does not have to exist.
-      config: the configuration of the run.
+    """Reads the names in the directory, if it exists, and changes nothing.
 
     Raises:
       UserError: if the processes have different numbers of devices.
@@ -166,7 +162,6 @@ class Checkpoints:
       self._clean(set())
 
   def _steps(self):
-    """Returns the numbers of the completely written checkpoints."""
     if not self._directory.is_dir():
       return []
     return [int(path.name) for path in self._directory.iterdir()
@@ -208,7 +203,6 @@ class Checkpoints:
     return f'damaged checkpoint {checkpoints}'
 
   def _convert_errors(self, function: Callable[[], Any]):
-    """Calls a function that uses Orbax; raises its errors as UserError."""
     try:
       return function()
     except Exception as error:  # Orbax and TensorStore raise many kinds
@@ -254,25 +248,17 @@ def _to_tree(state):
 
 
 def _shapes(tree: Any) -> Any:
-  """Returns the shape and the type of each array."""
   return jax.tree.map(lambda x: (np.shape(x), np.asarray(x).dtype), tree)
 
 
 def _silence_orbax():
   """Silences Orbax for the rest of the process; call it before Orbax is used.
 
-  It logs each step, and each error that it raises with its traceback.
+  It logs each step, and each error that it raises with its traceback. After it
+  has read a damaged file, TensorStore calls an event loop that Orbax has
+  closed, of which Python would print a second traceback.
   """
   logging.getLogger('absl').setLevel('CRITICAL')
-  _silence_closed_event_loop()
-
-
-def _silence_closed_event_loop():
-  """Hides errors of callbacks to an event loop that Orbax has closed.
-
-  TensorStore makes such callbacks after it has read a damaged file. Orbax has
-  raised the reason by then, and Python would print a second traceback.
-  """
   logging.getLogger('asyncio').setLevel('CRITICAL')
   previous_hook = sys.unraisablehook
 

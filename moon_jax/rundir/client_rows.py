@@ -106,8 +106,7 @@ class ClientRows:
 
 
 def in_memory(clients: Any) -> Any:
-  """Returns client state in memory, with the initial values if it is on disk.
-  """
+  """Returns client state in memory; on disk, with its initial values."""
   return client_store.filled(clients.initial, clients.shape[1]) if isinstance(
       clients, DiskClients) else clients
 
@@ -142,7 +141,6 @@ def _likeness(clients):
 
 
 def _header(initial, shape, num_rows):
-  """Returns the line that describes a file."""
   arrays = [[jax.tree_util.keystr(path), x.dtype.str, x.shape[1:]]
             for path, x in jax.tree.leaves_with_path(initial)]
   return json.dumps({'rows': num_rows, 'runs': shape[0], 'clients': shape[1],

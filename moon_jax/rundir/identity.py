@@ -49,7 +49,6 @@ def directory_name(config: Config, inputs: dict[str, str]) -> str:
 
 
 def _in_path(name):
-  """Returns the name of a data set or method as a part of a path."""
   if name.startswith(HUGGINGFACE):
     place = name.removeprefix(HUGGINGFACE).partition(',')[0]
     return f'hf.{pathlib.PurePath(place).stem}'

@@ -64,11 +64,11 @@ class Workdir:
       inputs: for each flag that names a file, the hash of its content.
       root: directory of this one, if the configuration names none.
     """
-    inputs = inputs or {}
-    name = identity.directory_name(config, inputs)
+    self._config, self._inputs = config, inputs or {}
+    name = identity.directory_name(config, self._inputs)
     self.path = pathlib.Path(config.workdir or f'{root}/{name}').expanduser()
-    self._config = config
-    self._inputs = inputs
+    self.checkpoints = self.path / 'checkpoints'
+    self.local_models = self.path / 'local_models'
     self.metrics = MetricsFile(self.path / 'metrics.jsonl')
 
   def check(self) -> dict[str, Any] | None:
@@ -116,14 +116,6 @@ class Workdir:
           f'metrics of {len(lines)} rounds; restore checkpoints/ from a copy, '
           'or name another --workdir')
 
-  @property
-  def checkpoints(self) -> pathlib.Path:
-    return self.path / 'checkpoints'
-
-  @property
-  def local_models(self) -> pathlib.Path:
-    return self.path / 'local_models'
-
   def lock(self) -> None:
     """Creates the directory and locks it until `close`.
 
@@ -149,13 +141,8 @@ class Workdir:
             validation: np.ndarray | None = None) -> None:
     """Writes the configuration, the partition and the cohorts.
 
-    Removes the results of a run with fewer rounds.
-
-    Args:
-      clients: for each client the indices of its training examples.
-      cohorts: for each round the sampled clients.
-      client_tests: the held-out examples of each client, if any.
-      validation: the indices of the validation examples, if any.
+    Removes the results of a run with fewer rounds. See `partition_npz` for the
+    arguments; `cohorts` has the sampled clients of each round.
 
     Raises:
       UserError: if the directory cannot be written.
@@ -173,8 +160,8 @@ class Workdir:
       write_atomically(self.path / 'partition.npz', partition_npz(
           clients, client_tests, validation))
       if any(len(cohort) < len(clients) for cohort in cohorts):
-        text = cohort_lib.text_of(cohorts)
-        write_atomically(self.path / 'cohorts.txt', text.encode())
+        write_atomically(self.path / 'cohorts.txt',
+                         cohort_lib.text_of(cohorts).encode())
 
   def remove_local_models(self) -> None:
     """Removes the local models of a run with fewer rounds."""
@@ -273,11 +260,7 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
 def partition_npz(clients: Sequence[np.ndarray],
             client_tests: ClientTests | None = None,
             validation: np.ndarray | None = None) -> bytes:
-  """Returns the content of an npz file of int32 arrays.
-
-  `sizes` [C] and `indices` [N] hold the training examples of each client,
-  concatenated; `heldout_sizes`, `heldout` and `heldout_part` the held-out ones,
-  and `validation` [V] the validation examples.
+  """Returns the content of partition.npz, int32 arrays; see `Workdir`.
 
   Args:
     clients: for each client the indices of its training examples.
@@ -302,32 +285,20 @@ def partition_npz(clients: Sequence[np.ndarray],
 
 
 def _check_types(directory):
-  """Checks that existing paths have the expected types, before any write.
-
-  Raises:
-    UserError: naming the first path of another type.
-  """
-  for name in _FILES:
-    for path in directory / name, directory / f'{name}.part':
-      if os.path.lexists(path) and not path.is_file():
-        raise UserError(
-            f'--workdir={directory}: {path.name} must be a regular file, got '
-            'something else; move it away, or name another directory')
-  for name in _DIRECTORIES:
+  """Checks that existing paths have the expected types, before any write."""
+  files_ = {name: 'regular file' for file in _FILES
+            for name in (file, f'{file}.part')}
+  for name, kind in (files_ | dict.fromkeys(_DIRECTORIES, 'directory')).items():
     path = directory / name
-    if os.path.lexists(path) and not path.is_dir():
+    if os.path.lexists(path) and not (
+        path.is_dir() if kind == 'directory' else path.is_file()):
       raise UserError(
-          f'--workdir={directory}: {path.name} must be a directory, got '
-          'something else; move it away, or name another directory')
+          f'--workdir={directory}: {name} must be a {kind}, got something '
+          'else; move it away, or name another directory')
 
 
 def _check_writable(directory):
-  """Checks that files can be written to a directory, or that it can be made.
-
-  Raises:
-    OSError: if a temporary directory in it, or in the closest parent that
-      exists, cannot be made.
-  """
+  """Raises OSError if files cannot be written, or the directory not made."""
   while not os.path.lexists(directory):
     directory = directory.parent
   with tempfile.TemporaryDirectory(dir=directory, prefix='.moon_jax-'):

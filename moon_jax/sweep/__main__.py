@@ -11,8 +11,13 @@ from absl import flags
 from moon_jax.cli import command_line
 from moon_jax.cli import help_page
 from moon_jax.config import Config
-from moon_jax.sweep import axis_flags
 
+_GRID = flags.DEFINE_multi_string(
+    'grid', [], 'Flag in which the runs differ and its values: '
+    'NAME=V1,V2,...; repeat it for all combinations of several flags.')
+_SWEEP = flags.DEFINE_string(
+    'sweep', '', 'TOML file of a sweep (docs/sweeps.md); flags on the command '
+    'line replace those of the file.')
 _DRY_RUN = flags.DEFINE_bool(
     'dry_run', False, 'Prints the plan of the sweep and trains nothing.')
 _MAX_RUNS = flags.DEFINE_integer(
@@ -41,8 +46,8 @@ def sweep(config: Config) -> None:
   from moon_jax.sweep import command
 
   part, workdir = command.part(_PART.value), command.directory(config)
-  named = command.build(config, sys.argv[1:], axis_flags.GRID.value,
-                        axis_flags.SWEEP.value)
+  named = command.build(config, sys.argv[1:], _GRID.value,
+                        _SWEEP.value)
   from moon_jax.sweep import plan  # once the flags are checked
   from moon_jax.sweep import run
 
@@ -57,8 +62,7 @@ def sweep(config: Config) -> None:
 def main() -> None:
   """Runs the command."""
   command_line.define_config()
-  for module in command_line, axis_flags:  # for --helpshort
-    flags.adopt_module_key_flags(module)
+  flags.adopt_module_key_flags(command_line)  # for --helpshort
   command_line.start('moon_jax.sweep', sweep, is_one_run=False, page=_PAGE)
 
 

@@ -81,7 +81,6 @@ def directory(config: Config) -> str:
 
 
 def _axes(grids, fixed):
-  """Returns the axes of --grid by name."""
   axes = {}
   for text in grids:
     name, axis = values.parse_axis(text)
@@ -96,7 +95,6 @@ def _axes(grids, fixed):
 
 
 def _name(sweep, stem, is_changed):
-  """Returns the name of the table's file, which depends on the runs."""
   keys = sorted(map(grid_lib.key, sweep.configs))
   digest = hashlib.sha256(repr(keys).encode()).hexdigest()[:8]
   if stem:
@@ -144,10 +142,9 @@ def finish(named: Named, summaries: Sequence[dict[str, Any] | None],
   text = table.markdown(named.sweep, summaries)
   print(text)
   title = ' '.join(named.title.split())
-  head = [f'# {title}'] if title else []
-  parts = [*head, *filter(None, [
-      named.description.strip(), text,
-      table.directories(named.sweep, summaries)])]
+  parts = filter(None, [
+      f'# {title}' if title else '', named.description.strip(), text,
+      table.directories(named.sweep, summaries)])
   path = pathlib.Path(directory) / 'sweeps' / f'{named.name}.md'
   # Several processes that share a sweep may write the file at the same time.
   scratch = path.with_name(f'{path.name}.{uuid.uuid4().hex}')

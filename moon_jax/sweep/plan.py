@@ -134,7 +134,6 @@ def _runs(count):
 
 
 def _cost(cost: Cost):
-  """Returns the lines about lanes, memory and time of a program."""
   lines = [
       f'  {cost.num_lanes} lanes on {cost.num_devices} devices; '
       f'{cost.rounds:,} rounds, {cost.rows / cost.rounds:,.0f} rows per round '
@@ -155,7 +154,6 @@ def _cost(cost: Cost):
 
 
 def _total(num_runs, costs):
-  """Returns the lines about all programs."""
   if not costs:
     return ['total: all runs are finished']
   fullest = [max((cost.needs[i] for cost in costs), key=lambda need: need.size)
@@ -174,7 +172,6 @@ def _total(num_runs, costs):
 
 
 def _range(least, most):
-  """Returns a duration, or two if they differ."""
   return duration(least) + f' to {duration(most)}' * (most > least)
 
 
@@ -259,7 +256,6 @@ def _per_device(shape):
 
 
 def _mean_jobs(federation):
-  """Returns the clients that train in a round, averaged over the first ones."""
   rounds = min(_ROUNDS, federation.num_rounds or _ROUNDS)
   return statistics.fmean(
       len(federation.trained(index)[0]) for index in range(rounds))

@@ -126,12 +126,10 @@ def _agreeing(group: Sequence[int], configs: Sequence[Config], spec_fn: SpecFn
 
 
 def _bytes(spec):
-  """Returns the bytes that a run needs of all memories."""
   return sum(need.size for need in memory_lib.needs(spec))
 
 
 def _split_reason(group, most, max_runs, share, num_parts):
-  """Returns which limit splits the runs of a group."""
   if most == max_runs:
     return f'--max_runs={max_runs}'
   if most == share and share < group.capacity:
@@ -149,7 +147,6 @@ def _reason(group, earlier):
 
 
 def _differences(a: _Group, b: _Group) -> list[str]:
-  """Returns the names of what two groups do not share."""
   return (_unequal(agreement.program_parts(a.config),
                    agreement.program_parts(b.config))
           or _unequal(a.facts, b.facts))

@@ -71,8 +71,8 @@ def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
                     f'grid(config, seed=range(3)); got {type(sweep).__name__}')
   run_loggers.check_factories(loggers)
   units = Units(sweep, workdir)
-  plan = units.plan(max_runs, part[1])
-  mine = [unit for index, unit in enumerate(plan) if index % part[1] == part[0]]
+  mine = [program.runs for program in units.planned(max_runs, part[1])
+          ][part[0]::part[1]]
   if units.ended:
     print(units.progress(), flush=True)
     run_loggers.replay([units.runs[index] for index in units.ended], loggers)
@@ -125,7 +125,6 @@ class Units:
             'finished' + f', {diverged} diverged' * bool(diverged))
 
   def _named(self, config):
-    """Returns the settings that distinguish a run, for messages."""
     return 'run ' + ' '.join(
         f'--{name}={values.show(getattr(config, name))}' for name in self._axes)
 
@@ -138,17 +137,13 @@ class Units:
     except UserError as error:
       raise UserError(f'{self._named(config)}: {error}') from error
 
-  def plan(self, max_runs: int, num_parts: int) -> list[list[int]]:
-    """Returns the programs, as the indices of their runs.
+  def planned(self, max_runs: int, num_parts: int = 1) -> list[Planned]:
+    """Returns the programs, with the reasons for them.
 
     Parts of a sweep may start at any time. Their plan does not depend on which
     runs have ended, so that all parts with the same memory have the same one.
     Otherwise the plan has only unfinished runs, which train together.
     """
-    return [program.runs for program in self.planned(max_runs, num_parts)]
-
-  def planned(self, max_runs: int, num_parts: int = 1) -> list[Planned]:
-    """Returns the programs, with the reasons for them."""
     return programs.plan(
         [run.config for run in self.runs], self._spec,
         [index for index, same in enumerate(self._same)
@@ -160,11 +155,7 @@ class Units:
     return list(programs.specs(self._spec, unit))
 
   def _spec(self, index, like):
-    """Builds a run; see `programs.SpecFn`.
-
-    Raises:
-      UserError: naming the run, if it is impossible.
-    """
+    """Builds a run; see `programs.SpecFn`."""
     run = self.runs[index]
     try:
       federation = run.build()
@@ -237,10 +228,7 @@ class Units:
     self.ended.update(claimed)
 
   def result(self, index: int) -> dict[str, Any] | None:
-    """Returns the summary of a run, or why it diverged; None if unfinished.
-
-    "workdir" is its work directory.
-    """
+    """Returns what `run` returns for a run."""
     result = self._result(self._same[index])
     return result and result | {'workdir': str(self.runs[index].workdir.path)}
 

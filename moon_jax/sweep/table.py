@@ -13,8 +13,7 @@ from moon_jax.sweep.grid import Sweep
 # Runs that differ only in these settings are replicates, which share a row.
 SEEDS = ('seed', 'partition_seed')
 # Settings that are never columns unless they are axes.
-_HIDDEN = {*SEEDS, *FREE_FIELDS} - {
-    *flags_with(is_input=True)}
+_HIDDEN = {*SEEDS, *FREE_FIELDS} - {*flags_with(is_input=True)}
 
 NO_VALUE = '–'  # of a setting without effect
 
@@ -49,11 +48,9 @@ def markdown(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]) -> str:
 def directories(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
                 ) -> str:
   """Returns a Markdown list of the runs and their work directories."""
-  names = [*columns(sweep), *(n for n in SEEDS if n in sweep.axes)]
   return '\n'.join(
-      f'- {_settings_of(config, names).removeprefix(", ")}: `{run["workdir"]}`'
-      for config, run in zip(sweep.configs, summaries)
-      if run and 'workdir' in run)
+      f'- {" ".join(settings)}: `{run["workdir"]}`'
+      for run, settings in _named(sweep, summaries) if 'workdir' in run)
 
 
 def columns(sweep: Sweep) -> list[str]:
@@ -93,7 +90,6 @@ def shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _cells(runs):
-  """Returns the cells of one row after its settings."""
   done = [run for run in runs if run and 'diverged' not in run]
   diverged = sum(1 for run in runs if run and 'diverged' in run)
   n = str(len(done)) if len(done) == len(runs) else (
@@ -106,20 +102,20 @@ def _cells(runs):
 
 
 def _diverged(sweep, summaries):
-  """Returns a list of the runs that diverged, with a blank line before it."""
-  names = [*columns(sweep), *(n for n in SEEDS if n in sweep.axes)]
   lines = [
-      f'- diverged after {run["rounds"]} rounds'
-      f'{_settings_of(config, names)}: {" ".join(run["diverged"].split())}'
-      for config, run in zip(sweep.configs, summaries)
-      if run and 'diverged' in run]
+      f'- diverged after {run["rounds"]} rounds{", " * bool(settings)}'
+      f'{" ".join(settings)}: {" ".join(run["diverged"].split())}'
+      for run, settings in _named(sweep, summaries) if 'diverged' in run]
   return ['', *lines] if lines else []
 
 
-def _settings_of(config, names):
-  pairs = [f'{name}={value}' for name, value in zip(names, shown(config, names))
-           if value != NO_VALUE]
-  return f', {" ".join(pairs)}' if pairs else ''
+def _named(sweep, summaries):
+  """Yields the summary of each run that has ended, and its settings as text."""
+  names = [*columns(sweep), *(n for n in SEEDS if n in sweep.axes)]
+  for config, run in zip(sweep.configs, summaries):
+    if run:
+      yield run, [f'{name}={value}' for name, value in zip(
+          names, shown(config, names)) if value != NO_VALUE]
 
 
 def _escaped(cell):

@@ -42,19 +42,6 @@ def check_name(name: str, where: str, known: Iterable[str] = TYPES) -> None:
                     'docs/flags.md lists the flags')
 
 
-def check_axis(name: str, where: str) -> None:
-  """Checks that runs of a sweep may differ in a setting.
-
-  Raises:
-    UserError: if there is no such setting, or all runs share it.
-  """
-  check_name(name, where)
-  if name in _SHARED:
-    raise UserError(f'{where} must name a flag in which runs may differ, got '
-                    f'{name!r}, which all runs of a sweep share; give '
-                    f'--{name}={name.upper()} once')
-
-
 def convert(name: str, value: Any, where: str) -> Any:
   """Returns a value in the type of a setting.
 
@@ -83,7 +70,11 @@ def axis(name: str, values: Any, where: str) -> tuple[Any, ...]:
     UserError: if runs cannot differ in this setting, or `values` is not a list
       of one or more distinct values of its type.
   """
-  check_axis(name, where)
+  check_name(name, where)
+  if name in _SHARED:
+    raise UserError(f'{where} must name a flag in which runs may differ, got '
+                    f'{name!r}, which all runs of a sweep share; give '
+                    f'--{name}={name.upper()} once')
   if isinstance(values, str) or not isinstance(values, Iterable):
     raise UserError(f'{where}: {name} must be a list of values, got '
                     f'{values!r}; write {name}=[...], with a value per run')
@@ -109,18 +100,16 @@ def parse_axis(text: str) -> tuple[str, tuple[Any, ...]]:
   if not equals:
     raise UserError(f'--grid must be NAME=V1,V2,..., got {text!r}; write '
                     f'--grid {name}=VALUE,VALUE')
-  check_axis(name, where)
   return name, axis(name, [_parse(name, word.strip(), where)
                            for word in listed.split(',')], where)
 
 
 def _parse(name, word, where):
-  """Returns the value that a word of --grid denotes."""
   if not word:
     raise UserError(f'{where}: {name} must have values between commas, got an '
                     'empty one; lists in a file of --sweep may hold empty '
                     'strings and values with commas')
-  kind = TYPES[name]
+  kind = TYPES.get(name, str)  # `axis` refuses unknown names
   try:
     return flags.BooleanParser().parse(word) if kind is bool else kind(word)
   except (TypeError, ValueError) as error:

@@ -9,16 +9,16 @@ import numpy as np
 _MAX_LABELS = 30  # more tick labels would overlap
 _MAX_NUMBERED = 20  # more rows or columns have no room for numbers
 _MAX_COLUMNS = 1500  # more would be narrower than a pixel
-_MAX_SHAPES = 60  # rows or columns of shapes, which make files large
-_NUM_LEVELS = 12  # colours of `fill`
+_MAX_SHAPES = 60  # rows or columns of shapes, which make SVG files large
+_NUM_LEVELS = 12  # colours
 
 
 def draw(counts_CK: np.ndarray, class_names: Sequence[str],
          path: pathlib.Path) -> None:
   """Draws clients on the x axis and classes on the y axis to a PNG file.
 
-  Darker cells have more examples. If there are too many clients for a column
-  each, a column is the mean of consecutive clients, and the axis says so.
+  If there are too many clients for a column each, a column is the mean of
+  consecutive clients, and the axis says so.
 
   Args:
     counts_CK: int [C, K], number of examples of each class at each client.
@@ -29,50 +29,42 @@ def draw(counts_CK: np.ndarray, class_names: Sequence[str],
   from matplotlib.backends.backend_agg import FigureCanvasAgg
   from matplotlib.figure import Figure
 
-  counts_CK, group = _grouped(counts_CK)
   num_clients, num_classes = counts_CK.shape
   figure = Figure(
       figsize=(np.clip(2.5 + .55 * num_clients, 5, 16),
                np.clip(1.5 + .4 * num_classes, 4, 12)), layout='constrained')
   FigureCanvasAgg(figure)
-  axes = figure.subplots()
-  image = axes.imshow(counts_CK.T, cmap='Blues', aspect='auto', vmin=0,
-                      interpolation='nearest')
-  axes.set_xlabel('client' if group == 1 else
-                  f'groups of {group:,} clients; each column is their mean')
-  axes.set_ylabel('class')
-  if num_clients <= _MAX_LABELS:
-    axes.set_xticks(range(num_clients))
-  if num_classes <= _MAX_LABELS:
-    axes.set_yticks(range(num_classes), class_names)
+  fill(figure, counts_CK, class_names, _MAX_COLUMNS)
   if max(num_clients, num_classes) <= _MAX_NUMBERED:
+    axes = figure.axes[0]
+    axes.set_xticks(range(num_clients))
     for (client, k), count in np.ndenumerate(counts_CK):
       is_dark = count > counts_CK.max() / 2
-      axes.text(client, k, count, ha='center', va='center', fontsize=8,
-                color='white' if is_dark else 'black')
-  figure.colorbar(image, label='training examples')
+      axes.text(
+          client, k, count, ha='center', va='center', fontsize=8,
+          color='white' if is_dark else 'black')
   figure.savefig(path, dpi=120)
 
 
-def fill(figure: Any, counts_CK: np.ndarray,
-         class_names: Sequence[str]) -> None:
+def fill(figure: Any, counts_CK: np.ndarray, class_names: Sequence[str],
+         max_groups: int = _MAX_SHAPES) -> None:
   """Draws the heat map into an empty figure, as shapes and without numbers.
 
   SVG files of it have no embedded images. Cells without examples are white;
-  the others have one of at most 12 colours. More than 60 clients or classes
-  are drawn as means of groups.
+  the others have one of at most 12 colours, the darker the more examples.
 
   Args:
     figure: a `matplotlib.figure.Figure`.
     counts_CK: as for `draw`.
     class_names: [K].
+    max_groups: more clients or classes are drawn as means of groups.
   """
   from matplotlib import cm
   from matplotlib import colors
   from matplotlib import ticker
 
-  counts_CK, group = _grouped(counts_CK, _MAX_SHAPES)
-  counts_KC, class_group = _grouped(counts_CK.T, _MAX_SHAPES)
+  counts_CK, group = _grouped(counts_CK, max_groups)
+  counts_KC, class_group = _grouped(counts_CK.T, max_groups)
   levels = ticker.MaxNLocator(_NUM_LEVELS - 1).tick_values(
       0, max(counts_KC.max(), 1))
   cmap = colors.ListedColormap(cm.Blues(np.linspace(.15, 1, len(levels) - 1)))
@@ -87,8 +79,7 @@ def fill(figure: Any, counts_CK: np.ndarray,
   axes.set(xlim=(-.5, num_columns - .5), ylim=(num_rows - .5, -.5),
            xlabel=_label('client', group), ylabel=_label('class', class_group))
   axes.grid(visible=False)
-  integers = ticker.MaxNLocator(integer=True)
-  axes.xaxis.set_major_locator(integers)
+  axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
   if num_rows <= _MAX_LABELS:
     axes.set_yticks(range(num_rows), class_names)
   figure.colorbar(cm.ScalarMappable(norm, cmap), ax=axes,
@@ -111,7 +102,7 @@ def _squares(cells_N2, color):
   return PathPatch(Path(vertices, codes), facecolor=color, edgecolor='none')
 
 
-def _grouped(counts_CK, max_groups=_MAX_COLUMNS):
+def _grouped(counts_CK, max_groups):
   """Returns means over groups of consecutive rows, and the group's size."""
   num_clients = len(counts_CK)
   group = -(-num_clients // max_groups)

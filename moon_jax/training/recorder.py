@@ -28,6 +28,8 @@ from moon_jax.view.progress import Progress
 from moon_jax.view.progress import round_text
 from moon_jax.view.run_log import RunLog
 
+Result = dict[str, Any] | DivergedError
+
 
 class Recorder:
   """Writes metrics, checkpoints and models of a run to its directory.
@@ -37,7 +39,8 @@ class Recorder:
     workdir: its work directory.
     callbacks: called after each round, see `moon_jax.training.run.run`.
     trained: the record of a round that has no line of metrics yet, or None.
-    error: why the run ended early: a loss that is not finite; None otherwise.
+    result: of a run that has ended: its summary, or the error of a loss that is
+      not finite; None before.
   """
 
   def __init__(self, simulation: Simulation, workdir: Workdir,
@@ -46,8 +49,8 @@ class Recorder:
 
     Args:
       simulation: before its first round.
-      workdir: the work directory.
-      callbacks: see `moon_jax.training.run.run`.
+      workdir: its work directory.
+      callbacks: see the attribute.
       name: the beginning of messages about a round; '' if there is one run.
       log: opened once the directory is locked.
     """
@@ -58,12 +61,12 @@ class Recorder:
     self._checkpoints = None
     self._selection = Selection(simulation, workdir)
     self.trained: RoundRecord | None = None
-    self.error: DivergedError | None = None
+    self.result: Result | None = None
 
   @property
   def is_unfinished(self) -> bool:
     """Whether the run has rounds to train or to record."""
-    return self.error is None and (self.trained is not None or (
+    return self.result is None and (self.trained is not None or (
         self.simulation.rounds_done < self._config.num_rounds
         and not self._selection.is_stopped))
 
@@ -87,8 +90,11 @@ class Recorder:
       state, note = restored
       self._check_same(note['fingerprints'])
       mark = note['metrics']
+    federation = self.simulation.federation
     processes.run_on_first_process(lambda: workdir.metrics.check(mark))
-    processes.run_on_first_process(self._begin)
+    processes.run_on_first_process(lambda: workdir.begin(
+        federation.clients, federation.cohorts, federation.client_tests,
+        federation.validation))
     if config.checkpoint_every:
       self._checkpoints.open()
     processes.run_on_first_process(lambda: workdir.cut_metrics(mark))
@@ -99,17 +105,9 @@ class Recorder:
       self.simulation.restore(state)
       if note['trained']:
         self.trained = RoundRecord(**note['trained'])
-
-  def _begin(self):
-    federation = self.simulation.federation
-    self.workdir.begin(federation.clients, federation.cohorts,
-                       federation.client_tests, federation.validation)
-
-  def start(self) -> None:
-    """Prepares the directory for further rounds."""
-    if self._config.save_local_models and (
-        self.simulation.rounds_done < self._config.num_rounds):
-      processes.run_on_first_process(self.workdir.remove_local_models)
+    if config.save_local_models and (
+        self.simulation.rounds_done < config.num_rounds):
+      processes.run_on_first_process(workdir.remove_local_models)
 
   def add(self, outcome: RoundRecord | DivergedError) -> None:
     """Takes the outcome of a round; saves local models if they are due."""
@@ -123,8 +121,7 @@ class Recorder:
   def record(self, interrupt: Interrupt, progress: Progress) -> dict | None:
     """Evaluates the trained round, writes its line, and saves if that is due.
 
-    Returns:
-      The line of metrics.jsonl; None if the evaluation diverged.
+    Returns the line of metrics.jsonl; None if the evaluation diverged.
     """
     config = self._config
     for client, reason in self.trained.left_out.items() if (
@@ -152,19 +149,44 @@ class Recorder:
     return line
 
   def _diverge(self, error):
-    """Ends the run with an error, which the work directory keeps."""
-    self.error = DivergedError(f'{error}{self._last_checkpoint()}')
+    try:
+      self.close()
+      where = ('There is no checkpoint yet' if not self.rounds_saved else
+               f'The last checkpoint is that of round {self.rounds_saved}')
+    except UserError as failure:
+      where = failure
+    self.result = DivergedError(f'{error}. {where}')
     processes.run_on_first_process(lambda: self.workdir.write_diverged(
-        self.simulation.rounds_done, str(self.error)))
+        self.simulation.rounds_done, str(self.result)))
 
-  def finish(self) -> None:
-    """Saves the last round, which early stopping chooses."""
+  def finish(self, compile_seconds: float,
+             total_seconds: Callable[[], float]) -> None:
+    """Saves the last round, the final model and the summary, the result.
+
+    Args:
+      compile_seconds: of the run.
+      total_seconds: returns those of the run so far.
+    """
+    simulation, workdir = self.simulation, self.workdir
+    federation = simulation.federation
     if self._config.checkpoint_every:
       self._save()
     self._selection.end()
+    self.close()
+    if not federation.algorithm.per_client_init:
+      export.save(workdir.path, self._config, federation.data,
+                  simulation.global_model())
+
+    def end():
+      summary = summary_lib.summarize(simulation, workdir.metrics.lines())
+      summary['compile_seconds'] = round(compile_seconds, 2)
+      summary['total_seconds'] = round(total_seconds(), 2)
+      workdir.write_summary(summary)
+      return summary
+
+    self.result = processes.run_on_first_process(end)
 
   def _end_early(self, line):
-    """Saves and evaluates the local models of the round that stops the run."""
     if self._config.save_local_models:
       self._save_local_models()
     has_them = 'clients' in line or not self._config.client_eval_every
@@ -173,10 +195,8 @@ class Recorder:
   def needs_local_models(self, are_saved: bool) -> bool:
     """Returns whether to train the last round again for its local models.
 
-    Checkpoints do not hold them.
-
-    Args:
-      are_saved: whether those that are due have been saved for certain.
+    Checkpoints do not hold them. `are_saved` says whether those that are due
+    have been saved for certain.
     """
     return self.trained is not None and (
         _needs_local_models(self._config, self.simulation.rounds_done)
@@ -184,17 +204,15 @@ class Recorder:
 
   @property
   def _is_last_round(self):
-    """Whether the local models of the trained round are to be saved."""
     return self._config.save_local_models and (
         self.simulation.rounds_done == self._config.num_rounds)
 
   def _save_local_models(self):
-    """Writes local_models/CLIENT.safetensors of each client of the last round.
+    """Writes the local models as soon as the last round is trained.
 
-    Checkpoints do not hold local models. So they are written as soon as the
-    last round is trained, before anything that a signal could interrupt, and
-    before the checkpoint of that round. A run that ends earlier trains the
-    round again.
+    Checkpoints do not hold them. So they are written before anything that a
+    signal could interrupt, and before the checkpoint of that round. A run that
+    ends earlier trains the round again.
     """
     processes.run_on_first_process(self.workdir.remove_local_models)
     for client, variables in self.simulation.local_models().items():
@@ -209,7 +227,6 @@ class Recorder:
     return self._checkpoints.newest if self._checkpoints else 0
 
   def _save(self):
-    """Saves a checkpoint, unless the newest one has the same round."""
     if self.simulation.rounds_done == self._checkpoints.newest:
       return
     mark = self.workdir.mark_metrics() if processes.is_first() else None
@@ -218,8 +235,7 @@ class Recorder:
         'trained': self.trained and self.trained._asdict()})
 
   def save_and_close(self) -> str:
-    """Saves completed rounds; returns a clause with the round to resume from.
-    """
+    """Saves completed rounds; returns a clause on where the run resumes."""
     done = self.simulation.rounds_done
     if not self._config.checkpoint_every:
       self.close()
@@ -230,37 +246,25 @@ class Recorder:
     return (f' after round {done}; the same command resumes after round '
             f'{self._checkpoints.newest}')
 
-  def _last_checkpoint(self):
-    try:
-      self.close()
-    except UserError as error:
-      return f'. {error}'
-    if not self.rounds_saved:
-      return '. There is no checkpoint yet'
-    return f'. The last checkpoint is that of round {self._checkpoints.newest}'
-
   def close(self) -> None:
     """Waits until checkpoints are written."""
     if self._checkpoints:
       self._checkpoints.close()
 
   def _check_same(self, fingerprints):
-    """Raises UserError if a checkpoint belongs to another run."""
     config = self._config
-    reasons = {
+    for name, reason in {
         'config': 'the run in it has a different configuration',
         'dataset': f'--dataset={config.dataset} --data_dir={config.data_dir} '
                    'has changed since the run began',
         'partition': f'--partition={config.partition_file or config.partition}'
-                     ' gives other clients than when the run began'}
-    for name, reason in reasons.items():
+                     ' gives other clients than when the run began'}.items():
       if fingerprints[name] != self._fingerprints[name]:
         raise UserError(f'--workdir={self.workdir.path}: {reason}; '
                         'restore it, or name another --workdir')
 
 
 def _fingerprints(federation):
-  """Returns hashes that identify a run in its checkpoints."""
   return {
       'dataset': federation.data.fingerprint(),
       'partition': fingerprint(
@@ -289,8 +293,7 @@ class Selection:
     return summary_lib.is_stopped(self._config, self._lines)
 
   def resume(self) -> None:
-    """Begins with the lines in metrics.jsonl; removes models of later rounds.
-    """
+    """Begins with the lines in the file; removes models of later rounds."""
     if not self._config.validation_fraction:
       return
 
@@ -342,7 +345,6 @@ class Selection:
         self._config, self._simulation.federation.data, variables)
 
   def _best_round(self, num_lines):
-    """Returns the round of the best model of the first lines; 0 if none."""
     line = summary_lib.best_line(self._lines[:num_lines])
     return line['round'] if line else 0
 

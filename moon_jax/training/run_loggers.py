@@ -5,14 +5,11 @@ logged. After a run resumes, its loggers get the rounds that they lack, from
 metrics.jsonl, and no round that they have.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 import contextlib
 import dataclasses
 import json
-import os
-import pathlib
 import sys
 import traceback
 from typing import Any
@@ -22,31 +19,14 @@ from moon_jax.config import Config
 from moon_jax.distributed import processes
 from moon_jax.errors import UserError
 from moon_jax.loggers import Logger
+from moon_jax.loggers import LoggerOrFactory
 from moon_jax.loggers import RunInfo
 from moon_jax.rundir import identity
+from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.rundir.metrics_file import InUse
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.training.prepare import Prepared
 from moon_jax.view.run_log import RunLog
-
-LoggerOrFactory = Logger | Callable[[], Logger]
-
-
-def make(config: Config, given: Sequence[LoggerOrFactory] = ()
-         ) -> list[Logger]:
-  """Returns the loggers of one run.
-
-  Args:
-    config: the configuration, with the names of --loggers.
-    given: further loggers, or functions that return one.
-
-  Raises:
-    UserError: if a package is missing, or a value is not a logger.
-  """
-  return [*loggers_lib.from_config(config), *(
-      entry if isinstance(entry, Logger) else loggers_lib.checked(
-          entry() if callable(entry) else entry, 'each of loggers')
-      for entry in given)]
 
 
 def check_factories(given: Sequence[LoggerOrFactory]) -> None:
@@ -77,14 +57,15 @@ def replay(runs: Iterable[Prepared], given: Sequence[LoggerOrFactory] = ()
     if run.config.loggers or given:
       with contextlib.closing(run.workdir), contextlib.suppress(InUse):
         processes.run_on_first_process(run.workdir.lock)
-        RunLoggers(make(run.config, given), run.workdir, run.config).close()
+        RunLoggers(loggers_lib.make(run.config, given), run.workdir, run.config,
+                   RunLog()).close()
 
 
 class RunLoggers:
   """The loggers of a run. Call it after each round, as a callback."""
 
   def __init__(self, loggers: Sequence[Logger], workdir: Workdir,
-               config: Config, log: RunLog | None = None):
+               config: Config, log: RunLog):
     """Starts the loggers, and passes the rounds that they lack.
 
     Args:
@@ -96,7 +77,7 @@ class RunLoggers:
     Raises:
       UserError: if a logger cannot start.
     """
-    self._log = log or RunLog()
+    self._log = log
     self._path = workdir.path / 'loggers.json'
     self._loggers: dict[str, Logger] = {}
     if not (loggers and processes.is_first()):
@@ -105,7 +86,11 @@ class RunLoggers:
     self._saved = self._read()
     lines = workdir.metrics.lines()
     for logger in loggers:
-      name = _name(logger, self._loggers)
+      name = kind = type(logger).__name__
+      number = 1
+      while name in self._loggers:
+        number += 1
+        name = f'{kind}-{number}'
       self._loggers[name] = logger
       saved = self._saved.setdefault(name, {'round': 0})
       if logger.rewrites:
@@ -169,27 +154,14 @@ class RunLoggers:
     return {}
 
   def _write(self):
-    """Replaces the file; a power loss may lose the last rounds in it.
-
-    Loggers that write all rounds again do not need it.
-    """
     if all(logger.rewrites for logger in self._loggers.values()):
-      return
-    part = pathlib.Path(f'{self._path}.part')
+      return  # they write all rounds again
+    text = json.dumps({'run': self._run, 'loggers': self._saved}) + '\n'
     try:
-      part.write_text(json.dumps(
-          {'run': self._run, 'loggers': self._saved}) + '\n', encoding='utf-8')
-      os.replace(part, self._path)
+      workdir_lib.write_atomically(self._path, text.encode())
     except OSError as error:
       raise UserError(f'{self._path} must be writable, got '
                       f'{error.strerror or error}') from error
-
-
-def _name(logger, others):
-  """Returns the name of a logger, with a number if there are several."""
-  kind = type(logger).__name__
-  names = [kind, *(f'{kind}-{n}' for n in range(2, len(others) + 2))]
-  return next(name for name in names if name not in others)
 
 
 def _first_line(error):

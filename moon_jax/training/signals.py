@@ -41,7 +41,7 @@ class Interrupt:
   """
 
   def __init__(self):
-    self._signal = 0  # the last signal received; 0 before any
+    self.received = 0  # the last signal of this process; 0 before any
     self._nothing_to_save = ''
     self._previous_handlers = {}
     self._pipe = None
@@ -71,18 +71,12 @@ class Interrupt:
         os.close(end)
       self._pipe = None
 
-  @property
-  def received(self) -> int:
-    """The number of the last signal of this process; 0 before any."""
-    return self._signal
-
   def check(self) -> None:
     """Raises InterruptedRun if any process has received a signal.
 
     All processes must call it at the same places.
     """
-    number = processes.max_over_processes(self._signal)
-    if number:
+    if number := processes.max_over_processes(self.received):
       raise InterruptedRun(number)
 
   @contextlib.contextmanager
@@ -143,12 +137,11 @@ class Interrupt:
       if self._nothing_to_save:
         error = InterruptedRun(number, f' {self._nothing_to_save}')
         self._leave(number, f'moon_jax: {error}')
-      if self._signal and number == signal.SIGINT:
+      if self.received and number == signal.SIGINT:
         self._leave(number)
-      self._signal = number
+      self.received = number
 
   def _leave(self, number, message=''):
-    """Ends the process at once."""
     terminal.release()
     if message:
       print(message, file=sys.stderr, flush=True)

@@ -37,8 +37,6 @@ def summarize(simulation: Simulation,
   best = max(evaluated, key=lambda m: m['test_accuracy'])
   sizes = clients_lib.sizes(simulation.federation.clients)
   left_out = sum(len(m.get('clients_left_out', ())) for m in metrics)
-  privacy = {name: evaluated[-1][name] for name in ('epsilon',)
-             if name in evaluated[-1]}
   return {
       'rounds': metrics[-1]['round'],
       'test_accuracy': evaluated[-1]['test_accuracy'],
@@ -49,7 +47,8 @@ def summarize(simulation: Simulation,
       'best_round': best['round'],
       'mean_test_accuracy_of_last_5': statistics.fmean(
           m['test_accuracy'] for m in evaluated[-5:]),
-      **privacy,
+      **({'epsilon': evaluated[-1]['epsilon']} if 'epsilon' in evaluated[-1]
+         else {}),
       **last_heldout(metrics),
       **of_validation(config, metrics),
       **_last_values(simulation.federation, evaluated[-1]),
@@ -80,16 +79,12 @@ def best_line(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
   return max(evaluated, key=lambda line: line[ACCURACY], default=None)
 
 
-def num_since_best(lines: list[dict[str, Any]]) -> int:
-  """Returns the number of evaluations after that of the best model."""
-  evaluated = [line for line in lines if ACCURACY in line]
-  return len(evaluated) - 1 - int(np.argmax(
-      [line[ACCURACY] for line in evaluated])) if evaluated else 0
-
-
 def is_stopped(config: Config, lines: list[dict[str, Any]]) -> bool:
   """Returns whether --early_stopping ends the run after these lines."""
-  return 0 < config.early_stopping <= num_since_best(lines)
+  best = best_line(lines)
+  num_since = sum(ACCURACY in line for line in lines
+                  if best and line['round'] > best['round'])
+  return 0 < config.early_stopping <= num_since
 
 
 def of_validation(config: Config, lines: list[dict[str, Any]]
@@ -108,14 +103,13 @@ def of_validation(config: Config, lines: list[dict[str, Any]]
 
 
 def last_heldout(metrics: list[dict[str, Any]]) -> dict[str, Any]:
-  """Returns the last value of each metric of held-out data, if there are any.
-  """
+  """Returns the last value of each metric of held-out data."""
   return {name: value for line in metrics for name, value in line.items()
           if name.startswith(('global_heldout_', 'local_heldout_'))}
 
 
 def _last_values(federation, line):
-  """Returns the metrics of a line that are numbers, or null."""
+  """Returns the values of --metrics in a line, without lists."""
   if not federation.metrics:
     return {}
   names = metric_functions.names(
@@ -163,7 +157,7 @@ def header(simulation: Simulation) -> str:
       f'{sizes.min():,} to {sizes.max():,} examples{noise}, {cohort} per round',
       f'{config.algorithm}, {config.model} with '
       f'{simulation.num_parameters:,} parameters in {arithmetic(config)}; '
-      f'{simulation.num_lanes} lane(s){_devices(simulation)}',
+      f'{simulation.num_lanes} lane(s){_devices(simulation.num_devices)}',
       f'client state: {simulation.client_bytes:,} bytes '
       f'({simulation.client_bytes // config.num_clients:,} per client)'
       + ', on disk once a client has trained' * (
@@ -190,10 +184,8 @@ def header_of_runs(simulations: Simulations) -> str:
   """Returns a line that describes the runs of one program."""
   runs = simulations.runs
   rounds = sum(run.federation.config.num_rounds for run in runs)
-  devices = ('' if simulations.num_devices == 1
-             else f' on {simulations.num_devices} devices')
   return (f'{len(runs)} runs of {rounds:,} rounds together in one program, '
-          f'{simulations.num_lanes} lane(s){devices}')
+          f'{simulations.num_lanes} lane(s){_devices(simulations.num_devices)}')
 
 
 def privacy_spent(config: Config, cohorts: list[list[int]]
@@ -206,17 +198,13 @@ def privacy_spent(config: Config, cohorts: list[list[int]]
   return {'epsilon': accounting.epsilon(config, cohorts)}
 
 
-def _devices(simulation):
-  """Returns devices and processes, if there are several."""
+def _devices(num_devices):
   count = processes.count()
-  if simulation.num_devices == 1:
-    return ''
   shared = f' of {count} processes' if count > 1 else ''
-  return f' on {simulation.num_devices} devices{shared}'
+  return f' on {num_devices} devices{shared}' if num_devices > 1 else ''
 
 
 def _input_shape(dataset):
-  """Returns the shape of an input, such as 32x32x3 pixels."""
   kind = 'tokens' if dataset.num_tokens else (
       'pixels' if dataset.is_images else 'features')
   return f'{"x".join(map(str, dataset.train_inputs.shape[1:]))} {kind}'

@@ -9,14 +9,13 @@ import pathlib
 import platform
 import shutil
 import time
-from typing import Any
 
 import jax
 import platformdirs
 
+from moon_jax import loggers as loggers_lib
 from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import processes
-from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
 from moon_jax.errors import UserError
 from moon_jax.simulation import memory as memory_lib
@@ -29,42 +28,34 @@ from moon_jax.training import run_loggers
 from moon_jax.training import summary as summary_lib
 from moon_jax.training.prepare import Prepared
 from moon_jax.training.recorder import Recorder
+from moon_jax.training.recorder import Result
 from moon_jax.training.signals import Interrupt
 from moon_jax.version import __version__
 from moon_jax.view import run_log
 from moon_jax.view.progress import Progress
 
-Result = dict[str, Any] | DivergedError
-
 _LONG_ROUND = 60.  # seconds before a line reports that a round is training
 
 
 class Trainer:
-  """Trains simulations until all their runs have ended.
-
-  Attributes:
-    compile_seconds: spent on compilation so far.
-  """
+  """Trains simulations until all their runs have ended."""
 
   def __init__(self, simulations: Simulations, recorders: Sequence[Recorder],
-               finish: Callable[[Recorder], None], progress: Progress):
+               start: float, progress: Progress):
     """Stores the arguments.
 
     Args:
       simulations: whose runs have been resumed.
       recorders: of each run.
-      finish: called once a run has ended with all its rounds and checkpoints.
+      start: `time.perf_counter()` at which the runs began.
       progress: shows the rounds.
     """
     self._simulations, self._recorders = simulations, list(recorders)
-    self._finish, self._progress = finish, progress
-    self._ended: list[Recorder] = []
-    self.compile_seconds = 0.
+    self._start, self._progress = start, progress
+    self._compile_seconds = 0.
 
   def train(self) -> int:
-    """Trains all remaining rounds and saves the last checkpoints.
-
-    A run that diverges ends alone, with `Recorder.error`.
+    """Trains all remaining rounds; each run ends with its `Recorder.result`.
 
     Returns:
       The number of a signal that came while the last run ended; 0 if none did.
@@ -97,8 +88,6 @@ class Trainer:
     if unfinished:
       with progress.phase('compiling'):
         self._compile(interrupt)
-    for recorder in recorders:
-      recorder.start()
     progress.training(
         sum(config.num_rounds for config in configs), recorded,
         recorders[0].workdir.metrics.lines() if len(recorders) == 1 else ())
@@ -114,7 +103,6 @@ class Trainer:
       unfinished = [r for r in unfinished if r.is_unfinished]
 
   def _train_round(self, interrupt):
-    """Trains a round of the runs whose last round is recorded."""
     runs = [index for index, recorder in enumerate(self._recorders)
             if recorder.is_unfinished and not recorder.trained]
     if not runs:
@@ -128,26 +116,23 @@ class Trainer:
         self._recorders[index].add(outcome)
 
   def _end_finished(self):
-    """Completes the files of the runs that have trained all their rounds."""
+    share = 1 / len(self._recorders)  # of the times
     for recorder in self._recorders:
-      if not (recorder.is_unfinished or recorder.error
-              or recorder in self._ended):
+      if not recorder.is_unfinished and recorder.result is None:
         with self._progress.busy('saving the final model'):
-          recorder.finish()
-          recorder.close()
-        self._ended.append(recorder)
-        self._finish(recorder)
+          recorder.finish(self._compile_seconds * share, lambda: (
+              time.perf_counter() - self._start) * share)
 
   def _compile(self, interrupt):
     saved = min(r.rounds_saved for r in self._recorders)
     with interrupt.nothing_to_save(
         f'while compiling; the same command resumes after round {saved}'):
       seconds = self._simulations.compile()
-    self.compile_seconds += seconds
+    self._compile_seconds += seconds
     self._progress.message(f'compiled in {seconds:.1f} s')
 
   def _out_of_memory(self, error, interrupt):
-    """Saves completed rounds; returns what to raise for an error of JAX's."""
+    """Saves completed rounds; returns what to raise for an error of JAX."""
     simulations, recorders = self._simulations, self._recorders
     federation = recorders[0].simulation.federation
     # A round that is trained already fits in memory with its lanes.
@@ -175,7 +160,7 @@ class Trainer:
       try:
         if recorder.needs_local_models(are_saved):
           recorder.close()
-        elif not (recorder.error or recorder in self._ended):
+        elif recorder.result is None:
           clauses.append(recorder.save_and_close())
       except Exception as error:
         errors.append(error)  # once the other runs are saved
@@ -200,7 +185,7 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
           start: float | None = None,
           specs_fn: Callable[[], Sequence[RoundSpec]] | None = None,
           is_last: bool = True,
-          loggers: Sequence[run_loggers.LoggerOrFactory] = ()
+          loggers: Sequence[loggers_lib.LoggerOrFactory] = ()
           ) -> list[Result]:
   """Trains unfinished runs together; returns their summaries.
 
@@ -208,8 +193,8 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
     runs: that may share a program.
     callbacks: see `moon_jax.training.run.run`.
     start: `time.perf_counter()` at which the runs began; None for now.
-    specs_fn: builds the runs and returns the specification of each one's
-      rounds alone; None builds them here.
+    specs_fn: builds the runs and returns the specification of the rounds of
+      each alone; None builds them here.
     is_last: whether nothing is left to interrupt once these runs have ended.
     loggers: see `moon_jax.training.run.run`; functions for several runs.
 
@@ -221,7 +206,7 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
     UserError, OutOfMemory, InterruptedRun: see `moon_jax.training.run.run`.
   """
   start = time.perf_counter() if start is None else start
-  made = [run_loggers.make(run.config, loggers) for run in runs]
+  made = [loggers_lib.make(run.config, loggers) for run in runs]
   with contextlib.ExitStack() as stack:
     progress = stack.enter_context(Progress(
         _title(runs), len(runs), runs[0].config.quiet))
@@ -232,7 +217,6 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
       specs = specs_fn() if specs_fn else []
       federations = [spec.federation for spec in specs] or [
           run.build() for run in runs]
-    directories = [str(run.workdir.path) for run in runs]
     use_compilation_cache()
     for run in runs:
       stack.enter_context(contextlib.closing(run.workdir))
@@ -240,26 +224,21 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
     with Interrupt() as interrupt, interrupt.nothing_to_save(
         'before training; the same command starts it'):
       with progress.phase('preparing the first round'):
-        simulations = _simulations(federations, directories, specs, progress)
+        simulations = _simulations(federations, [
+            str(run.workdir.path) for run in runs], specs, progress)
         recorders = _recorders(simulations, runs, callbacks, progress)
         for recorder, run, log, of_run in zip(
             recorders, runs, progress.logs, made):
           recorder.callbacks.append(stack.enter_context(contextlib.closing(
               run_loggers.RunLoggers(of_run, run.workdir, run.config, log))))
-    summaries = {}
-    trainer = Trainer(simulations, recorders, lambda recorder: (
-        summaries.__setitem__(recorder.simulation, _finish(
-            recorder, trainer.compile_seconds / len(runs),
-            lambda: (time.perf_counter() - start) / len(runs)))), progress)
+    trainer = Trainer(simulations, recorders, start, progress)
     if (number := trainer.train()) and not is_last:
       raise InterruptedRun(
           number, '; the same command trains the runs that are left')
-    return [recorder.error or summaries[recorder.simulation]
-            for recorder in recorders]
+    return [recorder.result for recorder in recorders]
 
 
 def _title(runs):
-  """Returns the first line of the view."""
   config, path = runs[0].config, runs[0].workdir.path
   if len(runs) > 1:
     return f'{config.dataset}, {len(runs)} runs in {path.parent}'
@@ -267,7 +246,6 @@ def _title(runs):
 
 
 def _simulations(federations, directories, specs, progress):
-  """Returns the simulations before their first round."""
   with memory_lib.explained(federations[0], len(federations)):
     for federation, directory in zip(federations, directories):
       if federation.config.check_determinism:
@@ -277,7 +255,6 @@ def _simulations(federations, directories, specs, progress):
 
 
 def _recorders(simulations, runs, callbacks, progress):
-  """Returns the recorders of runs that have begun or resumed."""
   is_alone, path = len(runs) == 1, runs[0].workdir.path
   recorders = [
       Recorder(simulation, run.workdir, callbacks,
@@ -312,26 +289,6 @@ def _draw_partition(recorder, drawn):
       heatmap.draw(counts_CK, dataset.class_names, path)
     else:
       shutil.copyfile(equal, path)
-
-
-def _finish(recorder, compile_seconds, total_seconds):
-  """Writes the final model and the summary of a run; returns the summary."""
-  simulation, workdir = recorder.simulation, recorder.workdir
-  federation = simulation.federation
-  if not federation.algorithm.per_client_init:
-    from moon_jax.rundir import export  # imports Orbax, which takes a second
-
-    export.save(workdir.path, federation.config, federation.data,
-                simulation.global_model())
-
-  def end():
-    summary = summary_lib.summarize(simulation, workdir.metrics.lines())
-    summary['compile_seconds'] = round(compile_seconds, 2)
-    summary['total_seconds'] = round(total_seconds(), 2)
-    workdir.write_summary(summary)
-    return summary
-
-  return processes.run_on_first_process(end)
 
 
 def use_compilation_cache() -> None:

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from moon_jax.distributed import processes
+from moon_jax.view import terminal
 from moon_jax.view.run_log import Copy
 from moon_jax.view.run_log import RunLog
 from moon_jax.view.status import Status
@@ -26,36 +27,32 @@ class Progress:
     logs: of each run; those of the first process are written.
   """
 
-  def __init__(self, title: str, num_runs: int = 1, is_quiet: bool = False,
-               is_plain: bool = False):
+  def __init__(self, title: str, num_runs: int = 1, is_quiet: bool = False):
     """Stores the arguments.
 
     Args:
       title: describes the runs.
       num_runs: runs that train together.
       is_quiet: whether to print nothing.
-      is_plain: whether to print lines on a terminal too.
     """
     self.logs = [RunLog() for _ in range(num_runs)]
-    self._is_quiet, self._is_plain = is_quiet, is_plain
+    self._is_quiet = is_quiet
     self._status = Status(title, time.monotonic(), num_runs=num_runs)
     self._terminal = None
 
   def __enter__(self):
     self._stack = contextlib.ExitStack()
-    if processes.is_first():
-      self._stack.enter_context(contextlib.redirect_stderr(
-          Copy(sys.stderr, self.logs)))
-    if not self._is_quiet and not self._is_plain and processes.is_first():
-      from moon_jax.view import terminal
+    if not processes.is_first():
+      return self
+    self._stack.enter_context(contextlib.redirect_stderr(
+        Copy(sys.stderr, self.logs)))
+    if not self._is_quiet and terminal.is_possible():
+      from moon_jax.view import screen  # imports rich
 
-      if terminal.is_possible():
-        from moon_jax.view import screen
-
-        self._terminal = terminal.Terminal(
-            lambda width, height, is_unicode: screen.render(
-                self._status, width, height, time.monotonic(), is_unicode))
-        self._stack.callback(self._terminal.stop)
+      self._terminal = terminal.Terminal(
+          lambda width, height, is_unicode: screen.render(
+              self._status, width, height, time.monotonic(), is_unicode))
+      self._stack.callback(self._terminal.stop)
     return self
 
   def __exit__(self, kind, error, trace):
@@ -130,14 +127,9 @@ class Progress:
     self._status = self._status.after_rounds(
         lines, time.monotonic(), lane_utilization, memory)
     if self._terminal is None and not self._is_quiet:
-      print(self._text(lines), flush=True)
-
-  def _text(self, lines):
-    status = self._status
-    if status.num_runs == 1:
-      return round_text(lines[0], status.num_rounds)
-    return runs_text(
-        lines, status.rounds_done, status.num_rounds, status.num_runs)
+      print(round_text(lines[0], self._status.num_rounds)
+            if self._status.num_runs == 1 else _runs_text(self._status, lines),
+            flush=True)
 
 
 def round_text(line: Mapping[str, Any], num_rounds: int) -> str:
@@ -159,28 +151,14 @@ def round_text(line: Mapping[str, Any], num_rounds: int) -> str:
   return '  '.join([*parts, speed, f'{line["seconds"]:.1f} s'])
 
 
-def runs_text(lines: Sequence[Mapping[str, Any]], rounds_done: int,
-            num_rounds: int, num_runs: int) -> str:
-  """Returns the text of a round of several runs.
-
-  Args:
-    lines: of metrics.jsonl, of each of the runs.
-    rounds_done: of all runs, with this one.
-    num_rounds: of all runs.
-    num_runs: runs that train together.
-  """
-  seconds = sum(line['seconds'] for line in lines)
-  examples = sum(line['examples_per_second'] * line['seconds']
-                 for line in lines)
-  accuracies = [line['test_accuracy'] for line in lines
-                if 'test_accuracy' in line]
-  parts = [f'{rounds_done}/{num_rounds} rounds of {num_runs} runs']
-  if accuracies:
-    parts.append(f'test accuracy {min(accuracies):.4f} to '
-                 f'{max(accuracies):.4f}')
-  parts += [f'{examples / max(seconds, 1e-9):,.0f} examples/s',
-            f'{seconds:.1f} s']
-  return '  '.join(parts)
+def _runs_text(status, lines):
+  parts = [f'{status.rounds_done}/{status.num_rounds} rounds of '
+           f'{status.num_runs} runs']
+  if any('test_accuracy' in line for line in lines):
+    low, high = status.accuracies
+    parts.append(f'test accuracy {low:.4f} to {high:.4f}')
+  return '  '.join([*parts, f'{status.examples_per_second:,.0f} examples/s',
+                    f'{status.seconds:.1f} s'])
 
 
 def memory_in_use() -> dict[str, int]:
@@ -189,13 +167,10 @@ def memory_in_use() -> dict[str, int]:
 
   stats = [device.memory_stats() for device in jax.local_devices()]
   used = sum(s['bytes_in_use'] for s in stats if s and 'bytes_in_use' in s)
-  return _resident() | ({'device memory': used} if used else {})
-
-
-def _resident():
+  memory = {'device memory': used} if used else {}
   try:
     with open('/proc/self/statm', encoding='ascii') as statm:
       pages = int(statm.read().split()[1])
-  except (OSError, ValueError, IndexError):
-    return {}  # not Linux
-  return {'memory': pages * os.sysconf('SC_PAGE_SIZE')}
+  except OSError:  # not Linux
+    return memory
+  return {'memory': pages * os.sysconf('SC_PAGE_SIZE')} | memory

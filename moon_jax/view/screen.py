@@ -95,11 +95,10 @@ def size(num_bytes: float) -> str:
 
 
 def _progress(status, width, now, is_unicode):
-  """The rounds done, a bar, and the time left."""
-  of_runs = f' of {status.num_runs} runs' if status.num_runs > 1 else ''
-  done = f'round {status.rounds_done} of {status.num_rounds}{of_runs} '
+  done = f'round {status.rounds_done} of {status.num_rounds} '
   if status.num_runs > 1:
-    done = f'{status.rounds_done} of {status.num_rounds} rounds{of_runs} '
+    done = (f'{status.rounds_done} of {status.num_rounds} rounds of '
+            f'{status.num_runs} runs ')
   fraction = status.rounds_done / status.num_rounds
   left = status.seconds_left(now)
   end = f' {fraction:4.0%}'
@@ -126,7 +125,6 @@ def _activity(status, width, now):
 
 
 def _metrics(status, width, is_unicode):
-  """One line per metric: its name, last value, spark line and best value."""
   names = [*(name for name in _FIRST if name in status.series),
            *sorted(status.series.keys() - set(_FIRST))][:_MAX_METRICS]
   label_width = max(map(len, names), default=0) + 2
@@ -159,7 +157,6 @@ def _note(status, name):
 
 
 def _speed(status, width):
-  """Speed, lanes and memory, on as many lines as they need."""
   parts = []
   if status.examples_per_second:
     parts += [f'{status.examples_per_second:,.0f} examples/s',

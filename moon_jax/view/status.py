@@ -64,14 +64,7 @@ class Status:
 
   def training(self, num_rounds: int, rounds_done: int,
                lines: Sequence[Mapping[str, Any]], now: float) -> 'Status':
-    """Returns the status when training begins.
-
-    Args:
-      num_rounds: of all runs.
-      rounds_done: of all runs, by earlier commands.
-      lines: the rounds in metrics.jsonl of a single run that resumes.
-      now: the time.
-    """
+    """Returns the status when training begins; see `Progress.training`."""
     status = dataclasses.replace(
         self, num_rounds=num_rounds, rounds_done=rounds_done,
         first_rounds=rounds_done, training_start=now, last_end=now)
@@ -82,14 +75,7 @@ class Status:
   def after_rounds(self, lines: Sequence[Mapping[str, Any]], now: float,
                    lane_utilization: float | None = None,
                    memory: Mapping[str, int] | None = None) -> 'Status':
-    """Returns the status after a round of some runs.
-
-    Args:
-      lines: of metrics.jsonl, of each of the runs.
-      now: the time.
-      lane_utilization: see the attribute.
-      memory: see the attribute.
-    """
+    """Returns the status after a round of the runs of these lines."""
     seconds = sum(line['seconds'] for line in lines)
     examples = sum(line['examples_per_second'] * line['seconds']
                    for line in lines)

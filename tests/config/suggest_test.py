@@ -13,7 +13,6 @@ from moon_jax.config import limits
 from moon_jax.config import LOGGERS
 from moon_jax.config import NAMES
 from moon_jax.config import suggest
-from moon_jax.config import synonyms
 from moon_jax.errors import UserError
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Config)}
@@ -43,14 +42,14 @@ def test_a_flag_that_the_command_lacks_is_not_suggested():
 
 
 def test_synonyms_name_flags_and_are_none():
-  assert {*synonyms.FLAGS.values()} <= {*_FIELDS, 'flagfile'}
-  assert not {*synonyms.FLAGS} & {*_FIELDS, *synonyms.ADVICE}
-  assert not {*synonyms.ADVICE} & {*_FIELDS}
+  assert {*suggest.FLAGS.values()} <= {*_FIELDS, 'flagfile'}
+  assert not {*suggest.FLAGS} & {*_FIELDS, *suggest.ADVICE}
+  assert not {*suggest.ADVICE} & {*_FIELDS}
   listed = [name for facts in FACTS.values()
             for name in facts['synonyms'].split()]
   assert len(listed) == len(set(listed))  # one meaning each
-  assert all(re.fullmatch('[a-z0-9_]+', name) for name in synonyms.FLAGS)
-  for text in synonyms.ADVICE.values():
+  assert all(re.fullmatch('[a-z0-9_]+', name) for name in suggest.FLAGS)
+  for text in suggest.ADVICE.values():
     assert {*re.findall(r'--(\w+)', text)} <= {*_FIELDS}
 
 
@@ -60,7 +59,7 @@ def test_switches_of_loggers_are_answered_with_loggers(logger):
 
 
 def test_synonyms_of_values_are_valid_values():
-  for name, values in synonyms.VALUES.items():
+  for name, values in suggest.VALUES.items():
     for word, meant in values.items():
       assert re.fullmatch('[a-z0-9]+', word)
       words = shlex.split(meant if '--' in meant else f'--{name}={meant}')
@@ -74,7 +73,7 @@ def test_synonyms_of_values_are_valid_values():
 
 
 def test_pages_about_algorithms_exist():
-  for name, page in synonyms.PAGES.items():
+  for name, page in suggest.PAGES.items():
     assert name in (_ROOT / page).read_text().lower()
 
 

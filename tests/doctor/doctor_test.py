@@ -8,11 +8,10 @@ import sys
 
 import pytest
 
-from moon_jax.doctor import __main__ as doctor
-from moon_jax.doctor import data_sets
-from moon_jax.doctor import finding
+from moon_jax import doctor
+from moon_jax.doctor import __main__ as command
+from moon_jax.doctor import Finding
 from moon_jax.doctor import installation
-from moon_jax.doctor.finding import Finding
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -21,7 +20,7 @@ def run(monkeypatch, capsys, *args):
   """Runs the command in this process; returns its status and its output."""
   monkeypatch.setattr(sys, 'argv', ['doctor', *args])
   with pytest.raises(SystemExit) as ended:
-    doctor.main()
+    command.main()
   return ended.value.code, capsys.readouterr().out
 
 
@@ -31,8 +30,8 @@ def few_checks(monkeypatch):
   def raising():
     raise SystemExit('the plugin has ended the process')
 
-  monkeypatch.setattr(doctor, 'checks', lambda data_dir: [
-      ('first', lambda: Finding(finding.OK, 'word ' * 40, {'n': 1})),
+  monkeypatch.setattr(command, 'checks', lambda data_dir: [
+      ('first', lambda: Finding(doctor.OK, 'word ' * 40, {'n': 1})),
       ('broken', raising),
       ('last', installation.host)])
 
@@ -88,7 +87,7 @@ def test_a_missing_package_is_reported(monkeypatch):
 
   monkeypatch.setattr(installation.metadata, 'version', without)
   found = installation.packages()
-  assert found.status == finding.FAILED
+  assert found.status == doctor.FAILED
   assert 'optax is missing: pip install optax' in found.text
 
 
@@ -110,7 +109,7 @@ def test_limits_of_cgroups_are_reported(monkeypatch):
   monkeypatch.setattr(installation.host_lib, 'cgroup_bytes', lambda: 2**28)
   monkeypatch.setattr(installation.host_lib, 'cgroup_cores', lambda: .5)
   found = installation.host()
-  assert found.status == finding.NOTE
+  assert found.status == doctor.NOTE
   assert 'JAX_NUM_CPU_DEVICES=1' in found.text and '0.2 GiB' in found.text
 
 
@@ -119,17 +118,17 @@ def test_a_full_disk_is_a_failure(monkeypatch):
   monkeypatch.setattr(installation.shutil, 'disk_usage',
                       lambda path: usage._replace(free=10**6))
   found = installation.disk()
-  assert found.status == finding.FAILED and '--workdir' in found.text
+  assert found.status == doctor.FAILED and '--workdir' in found.text
 
 
 def test_data_sets_are_found_by_their_files(tmp_path):
-  assert data_sets.check('').status == finding.NOTE
-  assert data_sets.check(str(tmp_path / 'no')).status == finding.FAILED
-  assert data_sets.check(str(tmp_path)).status == finding.FAILED
+  assert installation.data_sets('').status == doctor.NOTE
+  assert installation.data_sets(str(tmp_path / 'no')).status == doctor.FAILED
+  assert installation.data_sets(str(tmp_path)).status == doctor.FAILED
   (tmp_path / 'cifar-100-python.tar.gz').touch()
   (tmp_path / 'tiny-imagenet-200').mkdir()
-  found = data_sets.check(str(tmp_path))
-  assert found.status == finding.OK
+  found = installation.data_sets(str(tmp_path))
+  assert found.status == doctor.OK
   assert 'cifar100 (cifar-100-python.tar.gz)' in found.text
   assert 'tiny_imagenet' in found.text.partition('Not found')[0]
   assert 'cifar10,' in found.text.partition('Not found')[2]

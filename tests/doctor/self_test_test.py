@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from moon_jax import doctor
 from moon_jax import losses
-from moon_jax.doctor import finding
 from moon_jax.doctor import self_test
 
 _CLIENT = 1  # of the golden vectors; it has the fewest images
@@ -37,11 +37,11 @@ def test_the_figures_are_the_golden_vectors(golden_cnn):
 
 @pytest.mark.usefixtures('optimized')
 def test_a_correct_program_passes():
-  assert self_test.check_loss().status == finding.OK
+  assert self_test.check_loss().status == doctor.OK
   trained = []
   found = self_test.check_training(trained)
-  assert found.status == finding.OK and 0 < found.values['error'] < 1e-6
-  assert self_test.check_repeated(trained).status == finding.OK
+  assert found.status == doctor.OK and 0 < found.values['error'] < 1e-6
+  assert self_test.check_repeated(trained).status == doctor.OK
 
 
 def _without_temperature(z, z_global, z_previous, temperature, num_previous):
@@ -59,8 +59,8 @@ _CORRECT = losses.model_contrastive_B
 @pytest.mark.parametrize('fault', [_without_temperature, _slightly_wrong])
 def test_a_fault_in_the_loss_is_found(fault, monkeypatch):
   monkeypatch.setattr(losses, 'model_contrastive_B', fault)
-  found = finding.find(self_test.check_loss)
-  assert found.status == finding.FAILED and 'more than 1e-06' in found.text
+  found = doctor.find(self_test.check_loss)
+  assert found.status == doctor.FAILED and 'more than 1e-06' in found.text
   assert found.values['error'] > self_test.TOLERANCE
 
 
@@ -68,10 +68,10 @@ def test_a_fault_in_the_training_is_found(monkeypatch):
   monkeypatch.setattr(losses, 'model_contrastive_B', _slightly_wrong)
   self_test._round.cache_clear()  # the program compiled without the fault
   try:
-    found = finding.find(self_test.check_training, [])
+    found = doctor.find(self_test.check_training, [])
   finally:
     self_test._round.cache_clear()
-  assert found.status == finding.FAILED and 'more than 1e-06' in found.text
+  assert found.status == doctor.FAILED and 'more than 1e-06' in found.text
   assert found.values['error'] > self_test.TOLERANCE
 
 
@@ -80,11 +80,11 @@ def test_other_bits_are_found(monkeypatch):
   again = self_test.Trained(np.ones(3), {'w': np.array([0, 1e-9])})
   monkeypatch.setattr(self_test, 'train', lambda: again)
   found = self_test.check_repeated(trained)
-  assert found.status == finding.FAILED and '1.0e-09' in found.text
+  assert found.status == doctor.FAILED and '1.0e-09' in found.text
 
 
 def test_nan_is_a_failure():
-  assert self_test._compared('a', 'b', float('nan')).status == finding.FAILED
+  assert self_test._compared('a', 'b', float('nan')).status == doctor.FAILED
 
 
 if __name__ == '__main__':

@@ -36,12 +36,12 @@ from moon_jax.training import prepare
 from moon_jax.training import run as single_run
 from moon_jax.training import trainer
 from moon_jax.training.signals import Interrupt
+import small_runs
+from small_runs import at_call
+from small_runs import raising
 
 ROOT = pathlib.Path(__file__).parents[2]
-CONFIG = Config(
-    dataset='breast_cancer', model='mlp', algorithm='fedavg', num_clients=4,
-    beta=5., local_epochs=1, batch_size=16, learning_rate=.02, num_rounds=3,
-    participation=.5, checkpoint_every=1)
+CONFIG = dataclasses.replace(small_runs.CONFIG, checkpoint_every=1)
 FILES = ('config.json', 'partition.npz', 'cohorts.txt', 'model.safetensors')
 
 
@@ -57,16 +57,19 @@ class Rounds(list):
     self.append((simulation.federation.seed, line['round']))
 
 
-def results(workdir, names=None):
+RARELY = {'checkpoint_every': 100}
+
+
+def lines_of(found):
+  """Returns the lines of results; the other files name the flags."""
+  return {name: lines for name, (lines, *_) in found.items()}
+
+
+def results(workdir):
   """Returns the results of all runs in a directory, by run."""
-  found = {}
-  for run in sorted(workdir.glob('breast*')):
-    if names is None or run.name in names:
-      lines = [json.loads(line) for line in open(run / 'metrics.jsonl')]
-      for line in lines:
-        del line['seconds'], line['examples_per_second']
-      found[run.name] = lines, *((run / name).read_bytes() for name in FILES)
-  return found
+  return {run.name: (small_runs.lines_of(run), *(
+      (run / name).read_bytes() for name in FILES))
+          for run in sorted(workdir.glob('breast*'))}
 
 
 @pytest.fixture(scope='module')
@@ -77,25 +80,8 @@ def whole(tmp_path_factory):
   return results(path)
 
 
-def raise_(error):
-  raise error
-
-
 class Killed(BaseException):
   """Ends a process; nothing catches it or saves anything."""
-
-
-def at_call(monkeypatch, owner, name, number, error):
-  """Raises an error in the call of a method with this number, from 1."""
-  method, calls = getattr(owner, name), []
-
-  def call(*args, **kwargs):
-    calls.append(1)
-    if len(calls) == number:
-      raise error
-    return method(*args, **kwargs)
-
-  monkeypatch.setattr(owner, name, call)
 
 
 @pytest.mark.parametrize('owner, name, number', [
@@ -129,26 +115,16 @@ def test_a_sweep_killed_anywhere_resumes_to_the_same_bits(
 @pytest.mark.parametrize('at', [  # in rounds, and an evaluation
     2, *[pytest.param(at, marks=pytest.mark.slow) for at in (1, 4)]])
 def test_a_signal_saves_all_runs(at, whole, tmp_path, monkeypatch):
-  config = {'checkpoint_every': 100}
-  call, calls = Interrupt.call, []
-
-  def end(self, function):
-    calls.append(1)
-    if len(calls) == at:
-      raise InterruptedRun(signal.SIGTERM)
-    return call(self, function)
-
   rounds = Rounds()
   with monkeypatch.context() as changed:
-    changed.setattr(Interrupt, 'call', end)
+    at_call(changed, Interrupt, 'call', at, InterruptedRun(signal.SIGTERM))
     with pytest.raises(InterruptedRun, match=(
         'ended by SIGTERM with 3 of 3 runs unfinished; the same command resum'
     )):
-      run_lib.run(sweep_of(**config), str(tmp_path), callbacks=[rounds])
-  run_lib.run(sweep_of(**config), str(tmp_path), callbacks=[rounds])
+      run_lib.run(sweep_of(**RARELY), str(tmp_path), callbacks=[rounds])
+  run_lib.run(sweep_of(**RARELY), str(tmp_path), callbacks=[rounds])
   assert sorted(rounds) == [(seed, n) for seed in range(3) for n in (1, 2, 3)]
-  for name, found in results(tmp_path).items():
-    assert found[0] == whole[name][0]  # the other files name the flag
+  assert lines_of(results(tmp_path)) == lines_of(whole)
 
 
 def test_a_signal_while_a_program_ends_ends_the_sweep(tmp_path, monkeypatch):
@@ -281,6 +257,7 @@ def test_a_run_that_diverged_resumes_without_the_client(
   assert not any('diverged' in result for result in results_)
 
 
+@pytest.mark.long
 def test_a_run_that_ends_before_it_is_locked_is_not_trained(
     whole, tmp_path, monkeypatch):
   run_lib.run(sweep_of(0), str(tmp_path / 'elsewhere'))
@@ -300,6 +277,7 @@ def test_a_run_that_ends_before_it_is_locked_is_not_trained(
   assert summary == (run / 'summary.json').read_bytes()
 
 
+@pytest.mark.long
 def test_an_error_in_the_files_of_a_run_saves_the_others(
     whole, tmp_path, monkeypatch, capsys):
   """The directory of one run vanishes; checkpoints are rare."""
@@ -311,7 +289,7 @@ def test_an_error_in_the_files_of_a_run_saves_the_others(
       shutil.rmtree(self.path)
     append(self, line)
 
-  sweep, rounds = sweep_of(checkpoint_every=100), Rounds()
+  sweep, rounds = sweep_of(**RARELY), Rounds()
   with monkeypatch.context() as changed:
     changed.setattr(Workdir, 'append_metrics', vanish)
     with pytest.raises(UserError, match='must be writable, got No such file'):
@@ -323,8 +301,7 @@ def test_an_error_in_the_files_of_a_run_saves_the_others(
   assert len(rounds) == 3 + 2 + 2  # of the first run all rounds
   # Its rounds that were trained but not recorded count when they are recorded.
   assert '\n9/9 rounds of 3 runs' in capsys.readouterr().out
-  for name, found in results(tmp_path).items():
-    assert found[0] == whole[name][0]  # the other files name the flag
+  assert lines_of(results(tmp_path)) == lines_of(whole)
 
 
 def test_locks_are_released_after_an_error(tmp_path, monkeypatch):
@@ -339,6 +316,7 @@ def test_locks_are_released_after_an_error(tmp_path, monkeypatch):
     workdir.close()
 
 
+@pytest.mark.long
 def test_a_file_system_without_locks_is_reported_once(
     tmp_path, monkeypatch, capsys):
   """And programs, one run each, do not hold the federations of others."""
@@ -352,7 +330,7 @@ def test_a_file_system_without_locks_is_reported_once(
     return found
 
   monkeypatch.setattr(build, 'of_valid', federation)
-  monkeypatch.setattr(fcntl, 'flock', lambda *_: raise_(OSError('no locks')))
+  monkeypatch.setattr(fcntl, 'flock', raising(OSError('no locks')))
   run_lib.run(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
   err = capsys.readouterr().err
   assert err == (f'warning: {tmp_path} has no file locks; start one process '
@@ -367,7 +345,7 @@ def test_a_file_system_without_locks_is_reported_once(
 def test_a_run_that_is_impossible_ends_the_sweep_before_it_trains(
     changes, memory, words, tmp_path, monkeypatch):
   """The first run alone would train."""
-  monkeypatch.setattr(trainer, 'train', lambda *_, **__: raise_(
+  monkeypatch.setattr(trainer, 'train', raising(
       AssertionError('it trains')))
   monkeypatch.setattr(host, 'machine_bytes', lambda: memory)
   sweep = Sweep([CONFIG, dataclasses.replace(CONFIG, **changes)],
@@ -377,7 +355,7 @@ def test_a_run_that_is_impossible_ends_the_sweep_before_it_trains(
 
 
 def test_parts_are_disjoint_and_wait_for_nobody(whole, tmp_path, monkeypatch):
-  monkeypatch.setattr(run_lib, 'wait', lambda *_: raise_(AssertionError()))
+  monkeypatch.setattr(run_lib, 'wait', raising(AssertionError()))
   other = directory_of(tmp_path, 1)
   other.lock()
   first, second = Rounds(), Rounds()
@@ -389,6 +367,7 @@ def test_parts_are_disjoint_and_wait_for_nobody(whole, tmp_path, monkeypatch):
   assert all(summaries) and results(tmp_path) == whole
 
 
+@pytest.mark.long
 def test_equal_files_with_other_names_are_trained_once(tmp_path):
   cohorts = []
   for name in 'ab':
@@ -478,13 +457,14 @@ def test_a_limit_of_lanes(lanes, devices, limit, is_cpu, expected, monkeypatch):
       lanes, devices, 2, 1000, is_cpu) == expected
 
 
+@pytest.mark.long
 def test_memory_that_runs_out_ends_with_fewer_lanes(
     whole, tmp_path, monkeypatch):
   """As the restarted command has them; until one lane is left."""
   error = jax.errors.JaxRuntimeError(
       'RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.')
   with monkeypatch.context() as changed:
-    changed.setattr(simulation_lib.Round, 'start', lambda *_: raise_(error))
+    changed.setattr(simulation_lib.Round, 'start', raising(error))
     for num_lanes, fewer in (2, 1), (1, 0):
       with pytest.raises(OutOfMemory, match=(
           rf'with {num_lanes} lane\(s\) with 3 of 3 runs unfinished; the same '

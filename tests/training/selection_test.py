@@ -14,10 +14,11 @@ from moon_jax.rundir.export import BestModels
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.training import run
 from moon_jax.training import summary
+import small_runs
 
-CONFIG = Config(
-    dataset='breast_cancer', model='mlp', algorithm='fedavg', num_clients=4,
-    beta=5., local_epochs=1, batch_size=16, learning_rate=.002, num_rounds=30,
+CONFIG = dataclasses.replace(
+    small_runs.CONFIG, num_clients=4, projection_dim=256, participation=1.,
+    learning_rate=.002, num_rounds=30,
     validation_fraction=.2, keep_best=True, early_stopping=3,
     checkpoint_every=2, metrics='f1,confusion')
 _TIMES = ('seconds', 'examples_per_second', 'seconds_per_round',
@@ -37,7 +38,6 @@ def test_the_earliest_of_the_best_counts(accuracies, best, since):
   lines = lines_of(*accuracies)
   found = summary.best_line(lines)
   assert (found and found['round']) == best
-  assert summary.num_since_best(lines) == since
   for patience in 1, 2, 3, 4:
     config = Config(early_stopping=patience)
     assert summary.is_stopped(config, lines) == (since >= patience)

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from moon_jax.config import Config
 from moon_jax.errors import DivergedError
 from moon_jax.errors import InterruptedRun
+from moon_jax.simulation import checks
 from moon_jax.simulation import metrics as metrics_lib
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.simulation import Simulations
@@ -17,14 +17,14 @@ from moon_jax.training import prepare
 from moon_jax.training import run
 from moon_jax.training import trainer
 from moon_jax.training.signals import Interrupt
+import small_runs
+from small_runs import at_call
 
-_CLOCK = 'seconds', 'examples_per_second'
 NUM_RUNS = 3
-CONFIGS = [Config(
-    dataset='breast_cancer', num_clients=8, num_rounds=3, local_epochs=1,
-    batch_size=16, learning_rate=.02, mu=1. + seed, checkpoint_every=1,
-    model='mlp', algorithm='moon', partition='iid', partition_seed=0,
-    seed=seed) for seed in range(NUM_RUNS)]
+SIGNAL = InterruptedRun(signal.SIGTERM)
+CONFIGS = [dataclasses.replace(
+    small_runs.CONFIG, learning_rate=.02 + seed / 100, checkpoint_every=1,
+    partition_seed=0, seed=seed) for seed in range(NUM_RUNS)]
 
 
 def train(directory, seeds=range(NUM_RUNS)):
@@ -34,16 +34,15 @@ def train(directory, seeds=range(NUM_RUNS)):
   if len(configs) == 1:
     return [run.run(configs[0])]
   load = prepare.loaders()
-  return trainer.train([prepare.prepare(config, load) for config in configs])
+  return trainer.train([
+      prepare.prepare(checks.validate(config), load) for config in configs])
 
 
 def files(directory, seed):
   """Returns the lines and the model of a run."""
-  path = directory / str(seed)
-  lines = [json.loads(line) for line in open(path / 'metrics.jsonl')]
-  model = path / 'model.safetensors'
-  return ([{k: v for k, v in line.items() if k not in _CLOCK}
-           for line in lines], model.exists() and model.read_bytes())
+  model = directory / str(seed) / 'model.safetensors'
+  return (small_runs.lines_of(directory / str(seed)),
+          model.exists() and model.read_bytes())
 
 
 @pytest.fixture(scope='module')
@@ -57,7 +56,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize('where, rounds', [
     ('training', 1),
-    pytest.param('evaluation', 2, marks=pytest.mark.slow)])
+    pytest.param('evaluation', 2, marks=pytest.mark.long)])
 def test_a_run_that_diverges_ends_alone(
     where, rounds, whole, tmp_path, monkeypatch):
   """The next command trains it again, from its checkpoint."""
@@ -95,24 +94,11 @@ def test_a_run_that_diverges_ends_alone(
   assert not note.exists()
 
 
-def interrupt(monkeypatch, at):
-  """Sends a signal while a run waits for the devices, the `at`-th time."""
-  call, calls = Interrupt.call, []
-
-  def end(self, function):
-    calls.append(function)
-    if len(calls) == at:
-      raise InterruptedRun(signal.SIGTERM)
-    return call(self, function)
-
-  monkeypatch.setattr(Interrupt, 'call', end)
-
-
 def test_runs_move_between_programs(whole, tmp_path, monkeypatch):
   """A round that was not recorded is, by whichever program comes next."""
   with monkeypatch.context() as changed:
     # A round waits for training, then for the evaluation of each run.
-    interrupt(changed, 1 + NUM_RUNS + 3)
+    at_call(changed, Interrupt, 'call', 1 + NUM_RUNS + 3, SIGNAL)
     with pytest.raises(InterruptedRun):
       train(tmp_path)
   done = [len(files(tmp_path, seed)[0]) for seed in range(NUM_RUNS)]
@@ -120,7 +106,7 @@ def test_runs_move_between_programs(whole, tmp_path, monkeypatch):
   train(tmp_path, [1])
   # The third waits for its second round, and the first for its third.
   with monkeypatch.context() as changed:
-    interrupt(changed, 4)
+    at_call(changed, Interrupt, 'call', 4, SIGNAL)
     with pytest.raises(InterruptedRun):
       train(tmp_path, [0, 2])
   train(tmp_path, [0, 2])
@@ -130,7 +116,8 @@ def test_runs_move_between_programs(whole, tmp_path, monkeypatch):
 
 def test_runs_that_began_alone_finish_together(whole, tmp_path, monkeypatch):
   with monkeypatch.context() as changed:
-    interrupt(changed, 4)  # in the evaluation of the second round
+    # In the evaluation of the second round.
+    at_call(changed, Interrupt, 'call', 4, SIGNAL)
     with pytest.raises(InterruptedRun):
       train(tmp_path, [2])
   assert len(files(tmp_path, 2)[0]) == 1
