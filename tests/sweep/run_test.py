@@ -341,7 +341,7 @@ def test_a_file_system_without_locks_is_reported_once(
 @pytest.mark.parametrize('changes, memory, words', [
     ({'num_clients': 300}, 2**60, 'run --num_clients=300: .*300'),
     ({'num_clients': 5}, 10**4,
-     'run --num_clients=4: the run needs at least 0.0 GB of memory')])
+     'run --num_clients=8: the run needs at least 0.0 GB of memory')])
 def test_a_run_that_is_impossible_ends_the_sweep_before_it_trains(
     changes, memory, words, tmp_path, monkeypatch):
   """The first run alone would train."""
