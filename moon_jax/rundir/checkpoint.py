@@ -158,7 +158,8 @@ class Checkpoints:
       UserError: if a checkpoint cannot be written.
     """
     if self._writer:
-      self._convert_errors(self._writer.close)
+      writer, self._writer = self._writer, None
+      self._convert_errors(writer.close)
       self._clean(set())
 
   def _steps(self):

@@ -229,6 +229,8 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
         recorders = _recorders(simulations, runs, callbacks, progress)
         for recorder, run, log, of_run in zip(
             recorders, runs, progress.logs, made):
+          # Another call in this process may resume an interrupted run.
+          stack.callback(recorder.close)
           recorder.callbacks.append(stack.enter_context(contextlib.closing(
               run_loggers.RunLoggers(of_run, run.workdir, run.config, log))))
     trainer = Trainer(simulations, recorders, start, progress)
