@@ -66,10 +66,9 @@ def _differences(algorithm, dataset, clients, device):
   ours = Simulation(build.federation(
       config, dataset, clients, [cohort] * _ROUNDS))
   shapes = jax.tree.map(lambda w: w[0], ours.state.variables)
-  variables = jax.tree.map(
-      lambda w, initial: jax.device_put(initial[None], w.sharding),
-      ours.state.variables, golden_lib.draw_variables('global', shapes))
-  ours.state = ours.state._replace(variables=variables)
+  variables = jax.tree.map(lambda initial: np.asarray(initial)[None],
+                           golden_lib.draw_variables('global', shapes))
+  ours.restore(ours.state_on_host()._replace(variables=variables))
   theirs = torch_loop.Loop(config, dataset, clients, device)
   theirs.model = _to_torch(variables, device)
   losses, weights = [], []
