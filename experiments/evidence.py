@@ -26,7 +26,9 @@ from experiments.full.analysis import compare
 from experiments.full.analysis import last
 from experiments.full.analysis import mean_of_last
 from experiments.full.analysis import read_blocks
+from moon_jax import compare as compare_lib
 from moon_jax import train
+from moon_jax.report import groups as groups_lib
 from moon_jax.report import table
 from moon_jax.results import paired
 from moon_jax.results import read
@@ -278,6 +280,15 @@ def run_output() -> str:
   return f'```text\n{train.result(summary)}\n```'
 
 
+def compare_output() -> str:
+  """The first table of `moon-jax compare`, and its differences."""
+  runs = [read.read(path)
+          for path in sorted((RESULTS / 'breast_cancer').iterdir())]
+  groups = groups_lib.of_runs(runs)
+  lines = compare_lib.differences(groups, compare_lib.baseline(groups))
+  return '\n'.join(['```text', *lines, '```'])
+
+
 def quickstart() -> str:
   runs = [read.read(path) for path in sorted(RESULTS.glob('quickstart/*'))]
   found = [100 * statistics.fmean(run.values('test_accuracy')[-5:])
@@ -462,7 +473,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         speed, recipe, recipe_short, scaling, scaling_short, cross_device,
         cross_device_here, negatives, million, million_table, sweep,
         sweep_table, checkpoint, view, plan, plan_table, kernels, lanes, kills,
-        run_output, quickstart, breast_cancer, shakespeare,
+        run_output, compare_output, quickstart, breast_cancer, shakespeare,
         cross_device_expected, cifar10, moon_split, moon_by_round, moon_author,
         moon_splits, moon_few, moon_sorted, full, verdicts)}
 

@@ -59,14 +59,14 @@ def _compare(arguments: argparse.Namespace) -> None:
   if len(groups) > _MAX_GROUPS:
     raise UserError(f'runs must differ in at most {_MAX_GROUPS} combinations of'
                     f' settings, got {len(groups)}; name fewer runs')
-  base = _baseline(groups, arguments.baseline)
+  base = baseline(groups, arguments.baseline)
   target = arguments.target
   if target is None and base.runs:
     target = statistics.fmean(
         run.values('test_accuracy')[-1] for run in base.runs.values())
   is_unicode = 'utf' in (sys.stdout.encoding or '').lower()
   parts = [_common(runs, groups), _table(groups, target),
-           _differences(groups, base), _curves(groups, is_unicode),
+           differences(groups, base), _curves(groups, is_unicode),
            _notes(groups)]
   text = '\n\n'.join('\n'.join(
       row for line in part for row in wrapped(line)) for part in parts if part)
@@ -110,7 +110,7 @@ def _by_value(text):
     return 1, 0., text
 
 
-def _baseline(groups: Sequence[Arm], name: str) -> Arm:
+def baseline(groups: Sequence[Arm], name: str = '') -> Arm:
   """Returns the arm that has a setting; by default fedavg, or the first arm.
 
   Raises:
@@ -190,8 +190,8 @@ def _median(values, text):
   return text(statistics.median(values)) if values else '-'
 
 
-def _differences(groups, base):
-  """The paired differences from the baseline, over common seeds."""
+def differences(groups: Sequence[Arm], base: Arm) -> list[str]:
+  """Returns the lines of paired differences from the baseline."""
   rows = [['', 'pairs', 'last', 'mean of last 10']]
   for mark, found in zip(curves.MARKS, groups):
     if found is base or any(  # evaluated on other examples
