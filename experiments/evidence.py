@@ -18,6 +18,7 @@ import statistics
 import numpy as np
 
 from benchmarks import bench_report
+from benchmarks import kernel_counts
 from benchmarks.cross_device import report as cross_device_report
 from experiments.full import looks
 from experiments.full import questions
@@ -238,19 +239,8 @@ def plan_table() -> str:
 
 
 def kernels() -> str:
-  rows = [['case', 'kernels per row', 'fusions, library calls', 'copies',
-           'collectives', 'temporaries, GB']]
-  for case in _kept('kernel_counts/kernel_counts.json'):
-    network, lanes, gpus, *flags = case['case'].split(':')
-    name = f'{network}, {lanes} lanes, {gpus} GPU(s)' + ''.join(
-        f', `{flag}`' for flag in flags)
-    collectives = ', '.join(
-        f'{n} {kind}' for kind, n in case['collectives'].items()) or 'none'
-    rows.append([
-        name, f'{case["kernels_per_row"]:,}',
-        f'{case["fusions"]:,}, {case["library calls"]}', case['copies'],
-        collectives, f'{case["temporary_bytes"] / 1e9:.3f}'])
-  return _table(rows)
+  return kernel_counts.table(
+      _kept('kernel_counts/kernel_counts.json')).rstrip()
 
 
 def lanes() -> str:
