@@ -3,6 +3,7 @@
 experiments/evidence.py writes them into the documents.
 """
 
+from collections.abc import Sequence
 import pathlib
 
 import numpy as np
@@ -45,18 +46,18 @@ def everything(directory: pathlib.Path = RESULTS) -> str:
 
 
 def summary(directory: pathlib.Path = RESULTS) -> str:
-  """Returns a table of accuracies, and a verdict for each question."""
+  """Returns a table of accuracies and the verdicts of primary questions."""
   blocks = _read(directory)
-  return '\n'.join([
-      *first_table([q for q in questions.QUESTIONS if q.is_primary], blocks),
-      verdicts(blocks)])
+  primary = [q for q in questions.QUESTIONS if q.is_primary]
+  return '\n'.join([*first_table(primary, blocks), verdicts(blocks, primary)])
 
 
-def verdicts(blocks: dict[str, list[Block]]) -> str:
+def verdicts(blocks: dict[str, list[Block]],
+             asked: Sequence[Question] = questions.QUESTIONS) -> str:
   """Returns a line with a verdict for each question that has runs."""
   return '\n'.join(
       f'- {question.title}: {section(question, found, None)[1]}'
-      for question in questions.QUESTIONS if (found := blocks[question.name]))
+      for question in asked if (found := blocks[question.name]))
 
 
 def write_files(directory: pathlib.Path = RESULTS) -> None:

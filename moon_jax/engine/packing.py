@@ -54,7 +54,7 @@ def shape(steps: Sequence[int], cohort_size: int, num_lanes: int,
   share a compiled program. A device takes at most about 1.25 times its share
   of the jobs, since client state is moved for that many jobs on each device.
   Packing skips the lanes of full devices, and the bound holds nevertheless
-  (BUILD_NOTES.md has the proof).
+  (docs/numerics.md has the proof).
 
   Args:
     steps: local steps per round of every client that can be sampled.
