@@ -138,7 +138,7 @@ def cross_device(to_results: str = '../experiments/results/') -> str:
       for side in ('moon_jax', 'pfl_processes'))
   return (
       f'A round took {ours:.2f} s, and {theirs:.2f} s with pfl-research '
-      '(medians;\n[table]({to_results}cross_device/cross_device.md)); '
+      f'(medians;\n[table]({to_results}cross_device/cross_device.md)); '
       'the load average before the start was '
       f'{kept["load_average_before"]:.1f}.\nIn that measurement the harness '
       'copied the data for pfl-research in float64, so its memory is\nnot a '
