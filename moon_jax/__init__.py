@@ -31,11 +31,7 @@ Errors: `UserError`, `DivergedError`, `OutOfMemory`, `InterruptedRun`.
 Names are imported when first used: JAX takes a second to import.
 """
 
-import ast
-import functools
 import importlib
-import inspect
-import sys
 from typing import TYPE_CHECKING
 
 from moon_jax.results import results as results
@@ -94,7 +90,64 @@ if TYPE_CHECKING:
   from moon_jax.sweep.run import run as run_sweep
   from moon_jax.training.run import run
 
-__all__ = [  # sorted; the names that are imported above
+# Public name -> module and name there; '' for the module itself.
+_PUBLIC = {
+    'Algorithm': ('algorithms.base', 'Algorithm'),
+    'Batch': ('algorithms.base', 'Batch'),
+    'ClientTests': ('data.client_tests', 'ClientTests'),
+    'Config': ('config', 'Config'),
+    'Dataset': ('data.dataset', 'Dataset'),
+    'DivergedError': ('errors', 'DivergedError'),
+    'Federation': ('simulation.federation', 'Federation'),
+    'InterruptedRun': ('errors', 'InterruptedRun'),
+    'LossAux': ('algorithms.base', 'LossAux'),
+    'Message': ('algorithms.base', 'Message'),
+    'Model': ('models.base', 'Model'),
+    'OutOfMemory': ('errors', 'OutOfMemory'),
+    'Outputs': ('models.base', 'Outputs'),
+    'Record': ('simulation.records', 'Record'),
+    'Simulation': ('simulation.simulation', 'Simulation'),
+    'Simulations': ('simulation.simulation', 'Simulations'),
+    'Sweep': ('sweep.grid', 'Sweep'),
+    'UserError': ('errors', 'UserError'),
+    'View': ('algorithms.base', 'View'),
+    'char_lstm': ('models.constructors', 'char_lstm'),
+    'client_tests': ('data.client_tests', ''),
+    'cohort': ('data.cohort', ''),
+    'conv_general_dilated': (
+        'models.convolution', 'conv_general_dilated'),
+    'fedavg': ('algorithms.fedavg', 'fedavg'),
+    'fednova': ('algorithms.fednova', 'fednova'),
+    'fedprox': ('algorithms.fedprox', 'fedprox'),
+    'from_flax': ('models.user', 'from_flax'),
+    'from_huggingface': ('data.sources.huggingface', 'from_huggingface'),
+    'from_nnx': ('models.user', 'from_nnx'),
+    'l2': ('algorithms.l2', 'l2'),
+    'joint': ('models.joint', ''),
+    'label_shift': ('data.label_shift', ''),
+    'load': ('rundir.export', 'load'),
+    'load_dataset': ('data.sources', 'load'),
+    'loggers': ('loggers', ''),
+    'losses': ('losses', ''),
+    'max_pool': ('models.convolution', 'max_pool'),
+    'mlp': ('models.constructors', 'mlp'),
+    'moon': ('algorithms.moon', 'moon'),
+    'partition': ('data.partition', ''),
+    'resnet18': ('models.constructors', 'resnet18'),
+    'resnet50': ('models.constructors', 'resnet50'),
+    'results': ('results', 'results'),
+    'run': ('training.run', 'run'),
+    'run_sweep': ('sweep.run', 'run'),
+    'scaffold': ('algorithms.scaffold', 'scaffold'),
+    'simple_cnn': ('models.constructors', 'simple_cnn'),
+    'solo': ('algorithms.solo', 'solo'),
+    'with_control_variates': ('algorithms.scaffold', 'with_control_variates'),
+    'with_fednova': ('algorithms.fednova', 'with_fednova'),
+    'with_proximal': ('algorithms.fedprox', 'with_proximal'),
+    'with_server_optimizer': ('algorithms.server', 'with_optimizer'),
+}
+
+__all__ = [  # sorted; equal to the keys above
     'Algorithm', 'Batch', 'ClientTests', 'Config', 'Dataset', 'DivergedError',
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
@@ -109,32 +162,21 @@ __all__ = [  # sorted; the names that are imported above
 
 
 def __getattr__(name):
-  if name not in __all__:
+  if name not in _PUBLIC:
     raise AttributeError(  # Python adds a suggestion to its traceback
         f'module {__name__!r} has no attribute {name!r}{_nearest(name)}')
-  module, attribute = _imports()[name]
-  package = importlib.import_module(module)
-  if package is not sys.modules[__name__] and hasattr(package, attribute):
-    value = getattr(package, attribute)
-  else:  # a module
-    value = importlib.import_module(f'{module}.{attribute}')
+  module, attribute = _PUBLIC[name]
+  imported = importlib.import_module(f'moon_jax.{module}')
+  value = getattr(imported, attribute) if attribute else imported
   globals()[name] = value
   return value
 
 
-@functools.cache
-def _imports():
-  """Returns the module and the name there of each import for type checkers."""
-  return {
-      alias.asname or alias.name: (node.module, alias.name)
-      for node in ast.walk(ast.parse(inspect.getsource(sys.modules[__name__])))
-      if isinstance(node, ast.ImportFrom) for alias in node.names}
-
-
 def _nearest(name):
+  """Returns "; did you mean ...?" with a public name, or ''."""
   import difflib
 
-  names = {public.lower(): public for public in __all__}
+  names = {public.lower(): public for public in _PUBLIC}
   found = difflib.get_close_matches(name.lower(), names, 1, cutoff=0.7)
   return f'; did you mean {names[found[0]]!r}?' if found else ''
 
