@@ -4,9 +4,9 @@ import pathlib
 
 _COLUMNS = (  # of the scaling tables: heading, field, format
     ('clients', 'num_clients', '{:,}'),
-    ('a round', 'cohort_size', '{:,}'),
+    ('clients per round', 'cohort_size', '{:,}'),
     ('examples/s', 'examples_per_second', '{:,.0f}'),
-    ('seconds a round', 'seconds_per_round', '{:.3f}'),
+    ('seconds per round', 'seconds_per_round', '{:.3f}'),
     ('lanes', 'lanes', '{}'),
     ('lanes busy', 'lane_utilisation', '{:.3f}'),
     ('planning, s', 'planning_seconds', '{:.4f}'),

@@ -38,7 +38,7 @@ def measure(config_fn: Callable[..., dict[str, Any]],
     tables[title] = [
         point(n, n, batch_size, None)
         for n in counts if num_examples // n >= batch_size]
-  title = f'{_CLIENT_SIZE} examples a client, batches of {_CLIENT_SIZE}'
+  title = f'{_CLIENT_SIZE} examples per client, batches of {_CLIENT_SIZE}'
   tables[title] = [
       point(n, min(n, _COHORT_SIZE), _CLIENT_SIZE, _CLIENT_SIZE)
       for n in counts]

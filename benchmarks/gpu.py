@@ -284,7 +284,7 @@ _KINDS: dict[str, tuple[Callable, dict[str, Callable[[dict], Any]]]] = {
             lambda r: f'{r["temporary_bytes"] / 2**30:.2f}'}),
     'clients': (_clients, {
         'examples/s': lambda r: _count(r['examples_per_second']),
-        'seconds a round': lambda r: f'{statistics.median(r["seconds"]):.3f}',
+        'seconds per round': lambda r: f'{statistics.median(r["seconds"]):.3f}',
         'compilations after the first round':
             lambda r: r['num_compilations_after_first_round']}),
 }

@@ -1,4 +1,4 @@
-"""A user-defined network with dropout."""
+"""A custom network with dropout."""
 
 from flax import linen as nn
 

@@ -1,4 +1,4 @@
-"""FedDecorr, a user-defined loss.
+"""FedDecorr, a custom loss.
 
 Shi, Liang, Zhang, Tan and Bai, Towards Understanding and Mitigating Dimensional
 Collapse in Heterogeneous Federated Learning, ICLR 2023,

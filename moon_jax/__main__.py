@@ -14,7 +14,7 @@ COMMANDS = {
     'train': ('moon_jax.train', 'train and evaluate one run'),
     'sweep': ('moon_jax.sweep.__main__', 'train many runs in few programs'),
     'report': ('moon_jax.report.__main__',
-               'make published tables, ours beside theirs'),
+               'make published tables with your results'),
     'inspect': ('moon_jax.inspect',
                 'describe a run, finished or running'),
     'compare': ('moon_jax.compare', 'compare runs: settings, curves, results'),

@@ -107,7 +107,7 @@ def _check(arguments: argparse.Namespace) -> int:
   if not names:
     print(f'{data_dir} holds none of {", ".join(catalog.ENTRIES)}. Download '
           f'one: moon-jax data get NAME --data_dir={data_dir}. Or name '
-          'user-defined data: moon-jax data check FILE.npz, or '
+          'your own data: moon-jax data check FILE.npz, or '
           f'moon-jax data check {data_dir} MODULE:LOADER')
     return 1
   is_complete = True

@@ -2,7 +2,7 @@
 
 A learning rate is a number, or a schedule: a function of the round. Every
 function of `optax.schedules` is one. `--learning_rate_schedule` selects one of
-these for n = --num_rounds rounds, of which the first w = --warmup_rounds
+these for n = --num_rounds rounds. The first w = --warmup_rounds of them
 increase the rate linearly from rate / w to the rate:
 
     constant   the rate

@@ -1,4 +1,4 @@
-"""Loads and calls user-defined functions, given as MODULE:FUNCTION flags.
+"""Loads and calls custom functions, given as MODULE:FUNCTION flags.
 
 All functions take the name of the flag and its value, for error messages.
 """
@@ -90,7 +90,7 @@ def check_call(flag: str, name: str, arguments: str) -> None:
 
 def call(flag: str, name: str, function: Callable[..., Any], *args,
          **kwargs) -> Any:
-  """Calls a function, which runs user-defined code, with these arguments.
+  """Calls a function, which runs custom code, with these arguments.
 
   Raises:
     UserError: if the code raises any exception; the message contains the line

@@ -173,7 +173,7 @@ def jobs_of(table, cohort):
 
 
 def copied(state):
-  """A state that no round changes: what clients keep is written in place."""
+  """A state that no round changes: client state is written in place."""
   return jax.tree.map(
       lambda x: jnp.copy(x) if isinstance(x, jax.Array) else x.copy(), state)
 

@@ -1,4 +1,4 @@
-"""What the planner foretells, by counting and by closed forms."""
+"""Estimates of the planner, by counting and by closed forms."""
 
 import dataclasses
 import pathlib

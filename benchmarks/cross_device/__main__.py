@@ -82,7 +82,7 @@ def measure(options: argparse.Namespace) -> dict:
         measured = _run(command, task, scratch)
         results['sides'][name].append(measured)
         print(f'repeat {repeat}, {name}: '
-              f'{report.seconds_per_round(measured):.2f} s a round, accuracy '
+              f'{report.seconds_per_round(measured):.2f} s per round, accuracy '
               f'{report.accuracy(measured):.4f}', flush=True)
   counts = {m['num_parameters'] for side in results['sides'].values()
             for m in side}

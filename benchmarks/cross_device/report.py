@@ -24,7 +24,7 @@ _NAMES = {
     'pfl_threads': 'pfl-research, 1 process, all threads',
     'pfl_processes': 'pfl-research, 1 process per core, 1 thread each'}
 _COLUMNS = (  # heading, value of a run, format
-    ('seconds a round', seconds_per_round, '{:.2f}'),
+    ('seconds per round', seconds_per_round, '{:.2f}'),
     ('examples/s', lambda run: run['num_examples'] / seconds_per_round(run),
      '{:,.0f}'),
     ('all rounds and evaluations, s', total_seconds, '{:.1f}'),
@@ -56,7 +56,7 @@ def markdown(results: dict) -> str:
 
 
 def ratios(sides: dict[str, list[dict]]) -> list[str]:
-  """Returns a line per other side: its seconds a round over moon_jax's.
+  """Returns a line per other side: its seconds per round over moon_jax's.
 
   A ratio is the median over the repeats, each of which is a pair of runs.
   """

@@ -1,4 +1,4 @@
-"""A user-defined network."""
+"""A custom network."""
 
 import flax.linen as nn
 

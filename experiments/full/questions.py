@@ -91,7 +91,7 @@ SPLIT = Question(
     num_rounds=100, num_blocks=8, is_primary=False)
 FEW = Question(
     'moon-5-of-100',
-    'MOON against FedAvg, 5 of 100 clients a round, 250 rounds of 10 epochs',
+    'MOON against FedAvg, 5 of 100 clients per round, 250 rounds of 10 epochs',
     Arm('fedavg-5-of-100', 'FedAvg', (*FEDAVG, *_FEW),
         (Published(_FLOWER, 50.27, 3.38),)),
     Arm('moon-5-of-100', 'MOON', (*MOON, *_FEW),

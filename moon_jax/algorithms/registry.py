@@ -2,7 +2,7 @@
 
 To add a method, write its factory in a file of its own and name it here and in
 `moon_jax.config.ALGORITHMS`. Configuration checks, privacy accounting and
-reports read these entries. A user-defined algorithm needs no entry; see
+reports read these entries. A custom algorithm needs no entry; see
 `moon_jax.algorithms.user`.
 """
 
@@ -31,7 +31,7 @@ from moon_jax.config import Config
 from moon_jax.config import flags_with
 from moon_jax.errors import UserError
 
-# Flags that combine a method with parts of others; user-defined algorithms call
+# Flags that combine a method with parts of others; custom algorithms call
 # the functions that these flags stand for.
 COMBINING = flags_with(read_by='combining')
 
@@ -103,7 +103,7 @@ METHODS: dict[str, Method] = {
 _L2 = Method(
     l2, arguments=('mu',), flags=('mu', 'contrastive', *COMBINING))
 
-# No property is assumed of a user-defined algorithm; it may read any flag but
+# No property is assumed of a custom algorithm; it may read any flag but
 # those that combine built-in methods.
 _USER_DEFINED = Method(
     fedavg, keeps_client_state=True,
@@ -155,7 +155,7 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
       configuration's.
 
   Raises:
-    UserError: if a user-defined algorithm cannot be made.
+    UserError: if a custom algorithm cannot be made.
   """
   algorithm = _make_method(config)
   if config.proximal_mu:
@@ -180,7 +180,7 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
 def _make_method(config):
   """Returns the method alone.
 
-  Its hyperparameters mu and temperature are the configuration's. A user-defined
+  Its hyperparameters mu and temperature are the configuration's. A custom
   algorithm keeps its own values of them while the flags have their defaults.
   """
   if config.algorithm in METHODS:

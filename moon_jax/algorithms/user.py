@@ -1,4 +1,4 @@
-"""User-defined algorithms: --algorithm=MODULE:FACTORY, or a value in Python."""
+"""Custom algorithms: --algorithm=MODULE:FACTORY, or a value in Python."""
 
 from collections.abc import Mapping
 import functools
@@ -223,7 +223,7 @@ def _returned(model, example):
 
 
 def _needed_outputs(traced, model, example):
-  """Returns the outputs for lack of which `traced(model)` raises an error."""
+  """Returns the missing outputs that make `traced(model)` raise an error."""
   missing = user_model.missing_outputs(model, example)
   for names in [[name] for name in missing[::-1]] + [missing]:
     try:

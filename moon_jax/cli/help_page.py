@@ -166,7 +166,7 @@ def _entry(name: str, default: Any, text: str, choices: Sequence[str] | None,
   """Returns (head, text) of a flag; the first sentence if not `is_full`."""
   text = ' '.join(text.split())
   if not is_full:
-    text = re.split(r'(?<=\.) |; or user-defined', text)[0].rstrip('.') + '.'
+    text = re.split(r'(?<=\.) |; or your own', text)[0].rstrip('.') + '.'
   if isinstance(default, bool):
     return f'--[no]{name}', f'{text} Default: {"on" if default else "off"}.'
   if choices:

@@ -74,11 +74,11 @@ class Config(flags.SpeedFlags, flags.PrivacyFlags, flags.OutputFlags,
     return ' '.join(words)
 
   def has_user_algorithm(self) -> bool:
-    """Returns whether the algorithm is user-defined, MODULE:FACTORY."""
+    """Returns whether the algorithm is custom, MODULE:FACTORY."""
     return is_user_code(self.algorithm)
 
   def has_user_model(self) -> bool:
-    """Returns whether the network is user-defined, MODULE:FACTORY."""
+    """Returns whether the network is custom, MODULE:FACTORY."""
     return is_user_code(self.model)
 
   def logger_names(self) -> list[str]:
@@ -97,7 +97,7 @@ class Config(flags.SpeedFlags, flags.PrivacyFlags, flags.OutputFlags,
 
 FACTS = {field.name: field.metadata for field in dataclasses.fields(Config)}
 
-# Flag -> names that are built in, and the form of a user-defined value.
+# Flag -> names that are built in, and the form of a custom value.
 NAMES = {name: (facts['names'], facts['form'])
          for name, facts in FACTS.items() if facts['names']}
 
@@ -117,5 +117,5 @@ def flags_with(**facts: Any) -> tuple[str, ...]:
 
 
 def is_user_code(name: str) -> bool:
-  """Returns whether a name denotes user-defined code, MODULE:FUNCTION."""
+  """Returns whether a name denotes custom code, MODULE:FUNCTION."""
   return bool(re.fullmatch(r'\w+(\.\w+)*:\w+', name))

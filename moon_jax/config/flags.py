@@ -47,9 +47,9 @@ def flag(default: Any, help_text: str, choices: Sequence[str] | None = None, *,
       FILE and PATH are paths.
     is_common: whether the short help, -h, has the flag.
     page: the page of docs/ that describes it at length.
-    names: the names that are built in, of a flag that also takes user-defined
+    names: the names that are built in, of a flag that also takes custom
       values.
-    form: of user-defined values, such as MODULE:FACTORY.
+    form: of custom values, such as MODULE:FACTORY.
     synonyms: names of the flag in other programs, for error messages: Flower,
       NIID-Bench, the code released with MOON, PFLlib, LEAF and FedML, and
       abbreviations. They are not accepted.
@@ -76,7 +76,7 @@ def flag(default: Any, help_text: str, choices: Sequence[str] | None = None, *,
     read_by: who reads the flag, if not every run does: a "method" that names it
       in its entry of `moon_jax.algorithms.registry`; such a method that may be
       "combining" parts of others; a "model" of the package; a "server"; or
-      "clients", of which --algorithm=centralized has one.
+      "clients"; --algorithm=centralized has one client.
     only_with: flags with which it has an effect, and their values.
   """
   return dataclasses.field(default=default, metadata={
@@ -93,7 +93,7 @@ class DataFlags:
   """The data set and its labels."""
 
   dataset: str = flag(
-      'cifar10', f'Data set: {", ".join(DATASETS)}; or user-defined as '
+      'cifar10', f'Data set: {", ".join(DATASETS)}; or your own as '
       'MODULE:LOADER, a function of --data_dir that returns a dict of arrays '
       '(docs/user_data.md); or of Hugging Face as hf:NAME_OR_PATH,OPTION=VALUE,'
       '... (docs/huggingface.md).', is_common=True,
@@ -160,7 +160,7 @@ class ClientFlags:
       'dirichlet (label skew, --beta); shards (a few classes per client); '
       'quantity (size skew, --beta); feature_noise (iid, with noise on inputs '
       "that increases from client to client); natural (the data set's own "
-      'clients); or user-defined as MODULE:FUNCTION, a function of data set, '
+      'clients); or your own as MODULE:FUNCTION, a function of data set, '
       'number of clients and seed that returns the indices of each client '
       '(docs/partitions.md).', is_common=True,
       names=PARTITIONS, form='MODULE:FUNCTION',
@@ -241,13 +241,13 @@ class ModelFlags:
 
   model: str = flag(
       'simple_cnn', 'Network: simple_cnn, resnet18 and resnet50 for images; '
-      'mlp for features or images; char_lstm for tokens; or user-defined as '
+      'mlp for features or images; char_lstm for tokens; or your own as '
       'MODULE:FACTORY, a function that returns a Flax module '
       '(docs/user_model.md).', is_common=True,
       names=MODELS, form='MODULE:FACTORY',
       synonyms='arch net network backbone model_name architecture model_type')
   model_args: str = flag(
-      '', 'Arguments of a user-defined --model.', placeholder='NAME=VALUE,...',
+      '', 'Arguments of your own --model.', placeholder='NAME=VALUE,...',
       is_later=True)
   norm: str = flag(
       'batch', 'Normalization in residual networks: batch, whose running '
@@ -280,14 +280,14 @@ class MethodFlags:
   """The federated algorithm."""
 
   algorithm: str = flag(
-      'moon', f'Federated algorithm: {", ".join(ALGORITHMS)}; or user-defined '
+      'moon', f'Federated algorithm: {", ".join(ALGORITHMS)}; or your own '
       'as MODULE:FACTORY, a function of the configuration that returns a '
       'moon_jax.Algorithm (docs/user_algorithm.md).', is_common=True,
       names=ALGORITHMS, form='MODULE:FACTORY',
       synonyms='alg algo method strategy federated_optimizer fl_algorithm '
                'algorithm_name aggregator')
   algorithm_args: str = flag(
-      '', 'Arguments of a user-defined --algorithm.',
+      '', 'Arguments of your own --algorithm.',
       placeholder='NAME=VALUE,...')
   mu: float = flag(
       -1.0, 'Weight of the contrastive loss (moon) or of the proximal term '
@@ -399,7 +399,7 @@ class TrainingFlags:
   augment: bool = flag(
       True, "Augments training images in the data set's usual way: cifar10 "
       'with reflect-padding of 4, random crop and flip; cifar100 with '
-      'zero-padding of 4, random crop, flip and rotation; a user-defined data '
+      'zero-padding of 4, random crop, flip and rotation; your own data '
       'set as it selects; others not at all.',
       synonyms='augmentation data_augmentation data_aug')
   augmentation_draws: str = flag(
@@ -519,7 +519,7 @@ class EvaluationFlags:
       page='workdir.md#metrics')
   metrics: str = flag(
       '', 'Further metrics of the test set, comma-separated: per_class_accuracy'
-      ', balanced_accuracy, confusion, f1, top5, ece; or user-defined as '
+      ', balanced_accuracy, confusion, f1, top5, ece; or your own as '
       'MODULE:FUNCTION, a function of the logits and the labels '
       '(docs/metrics.md).', placeholder='NAME,...',
       is_later=True, synonyms='metric')
@@ -581,7 +581,7 @@ class OutputFlags:
       is_free=True, synonyms='silent')
   loggers: str = flag(
       '', 'Where else the metrics of each round go, comma-separated: csv, '
-      'tensorboard, wandb, mlflow, aim; or user-defined as MODULE:CLASS '
+      'tensorboard, wandb, mlflow, aim; or your own as MODULE:CLASS '
       '(docs/loggers.md).', placeholder='NAME,...',
       varies='host', is_free=True)
 

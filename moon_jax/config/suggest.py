@@ -155,7 +155,7 @@ def value(name: str, given: object, choices: Sequence[str]) -> str:
   """
   word = _letters(str(given))
   if name == 'algorithm' and word in PAGES:
-    return f'; {PAGES[word]} has it as a user-defined algorithm'
+    return f'; {PAGES[word]} has it as a custom algorithm'
   by_letters = {_letters(choice): choice for choice in choices}
   by_letters |= VALUES.get(name, {})
   near = [letters for letters in by_letters if word == letters]
@@ -173,7 +173,7 @@ def check_names(name: str, given: object) -> None:
   """Checks the value of a flag of `NAMES`.
 
   Raises:
-    UserError: if it is neither a built-in name nor user-defined.
+    UserError: if it is neither a built-in name nor custom.
   """
   known, form = NAMES[name]
   is_valid = isinstance(given, str) and (
@@ -181,7 +181,7 @@ def check_names(name: str, given: object) -> None:
       or name == 'dataset' and given.startswith(HUGGINGFACE))
   if not is_valid:
     raise UserError(f'--{name} must be one of {", ".join(known)}, or '
-                    f'user-defined as {form}; got {given!r}'
+                    f'your own as {form}; got {given!r}'
                     f'{value(name, given, known)}')
 
 

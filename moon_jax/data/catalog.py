@@ -180,7 +180,7 @@ def get(entry: Entry, root: pathlib.Path, mirror: str = '') -> None:
 
 
 def find(data_dir: str) -> list[str]:
-  """Returns the names of the data sets of which files are in a directory.
+  """Returns the names of the data sets that have files in a directory.
 
   `data_dir` is an existing directory, or an npz file.
   """

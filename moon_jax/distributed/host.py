@@ -1,7 +1,7 @@
 """Reads how much memory and processor time this process may use.
 
-Containers and batch systems limit both by control groups, of which the size of
-the machine says nothing: beyond its limit Linux kills the process.
+Containers and batch systems limit both by control groups, whatever the size of
+the machine is. Beyond the limit Linux kills the process.
 """
 
 from collections.abc import Iterator

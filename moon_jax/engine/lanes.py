@@ -58,10 +58,10 @@ def choose_for_runs(lanes: Sequence[int], num_devices: Sequence[int],
                     is_cpu: bool) -> tuple[int, int]:
   """Returns the lanes and the devices of several runs in one program.
 
-  Each run keeps the lanes and devices that it would have alone. There are as
+  Each run keeps the lanes and devices that it has alone. There are as
   many more as run side by side: one group of lanes per device on CPUs, and on
   accelerators all runs of small networks. MAX_LANES_VARIABLE limits the lanes
-  of all runs together, but a run always keeps those that it would have alone.
+  of all runs together, but a run always keeps those that it has alone.
 
   Args:
     lanes: for each run its lanes alone, on all its devices together.

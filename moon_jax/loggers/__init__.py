@@ -6,7 +6,7 @@
       for record in simulation.rounds(10):
         logger(record)
 
-`Logger` is the base class of user-defined loggers. The packages of Weights &
+`Logger` is the base class of custom loggers. The packages of Weights &
 Biases, MLflow, Aim and TensorBoard are imported when their logger is made.
 """
 
@@ -37,7 +37,7 @@ def check(config: Config) -> None:
   """Checks that the loggers of --loggers can be made.
 
   Raises:
-    UserError: if a package, or user-defined code, is missing.
+    UserError: if a package, or custom code, is missing.
   """
   for name in config.logger_names():
     if is_user_code(name):
@@ -55,7 +55,7 @@ def make(config: Config, given: Sequence[LoggerOrFactory] = ()
     given: further loggers, or functions that return one.
 
   Raises:
-    UserError: if a package is missing, a user-defined logger cannot be made, or
+    UserError: if a package is missing, a custom logger cannot be made, or
       a value is not a logger.
   """
   made = {}

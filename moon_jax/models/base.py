@@ -19,7 +19,7 @@ Variables = dict[str, Any]  # {'params': tree, ...: mutable state}
 class Outputs(NamedTuple):
   """Network outputs for a batch: B examples, F features, K classes.
 
-  A user-defined network may leave out features and projection, which few
+  A custom network may leave out features and projection, which few
   methods need. They are None then; without a projection alone, it is h.
 
   Attributes:
@@ -61,7 +61,7 @@ class Model(NamedTuple):
     init: see above.
     apply: see above.
     uses_mask: whether `apply` uses `mask_B`.
-    place: " (at FILE, line N)" of a user-defined network, for messages.
+    place: " (at FILE, line N)" of a custom network, for messages.
   """
 
   init: Callable[[jax.Array, jax.Array], Variables]

@@ -1,4 +1,4 @@
-"""User-defined networks: --model=MODULE:FACTORY, or a value in Python.
+"""Custom networks: --model=MODULE:FACTORY, or a value in Python.
 
 `from_flax` and `from_nnx` wrap modules of Flax, of its APIs linen and NNX.
 """

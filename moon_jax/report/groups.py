@@ -187,7 +187,7 @@ def _shown(run, names):
   try:
     shown |= dict.fromkeys(unused.unused(run.settings), NO_VALUE)
   except (UserError, KeyError, TypeError):
-    pass  # user-defined code is not here
+    pass  # custom code is not here
   return tuple(shown.get(name, NO_VALUE) for name in names)
 
 

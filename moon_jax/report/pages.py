@@ -131,7 +131,7 @@ def _lead(table, arms):
 
 
 def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
-  """Returns the table of test accuracies, ours beside the published ones.
+  """Returns the table of measured and published test accuracies.
 
   Differences from published values are shown for runs of the published budget
   (`is_full`).

@@ -57,7 +57,7 @@ def markdown(directory: pathlib.Path, has_speed: bool = True) -> str:
                 if len(stds) == len(found) else ''),
         'seeds': str(len(found)),
         **{name: f'{speed:,.{digits}f}' for (name, digits), speed in zip(
-            (('seconds a round', 1), ('examples/s', 0)), speeds)}}))
+            (('seconds per round', 1), ('examples/s', 0)), speeds)}}))
   rows.sort(key=lambda row: -row[0])
   return page.table('', [row for _, row in rows])
 

@@ -257,7 +257,7 @@ def _silence_orbax():
 
   It logs each step, and each error that it raises with its traceback. After it
   has read a damaged file, TensorStore calls an event loop that Orbax has
-  closed, of which Python would print a second traceback.
+  closed, and Python would print a second traceback.
   """
   logging.getLogger('absl').setLevel('CRITICAL')
   logging.getLogger('asyncio').setLevel('CRITICAL')

@@ -148,7 +148,7 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
 
   Raises:
     UserError: if there is no complete model that moon_jax saved, or its
-      user-defined network cannot be made: the module that --model named must be
+      custom network cannot be made: the module that --model named must be
       importable. A warning reports that its file has changed.
   """
   path = _final_model(pathlib.Path(path).expanduser())

@@ -101,7 +101,7 @@ def model(config: Config, dataset: Dataset) -> Model:
   """Returns the configured network for a data set.
 
   Raises:
-    UserError: if a user-defined network cannot be made.
+    UserError: if a custom network cannot be made.
   """
   if config.has_user_model():
     return user_model.make(config.model, config.model_args,

@@ -40,7 +40,7 @@ def validate(config: Config) -> Config:
   for name in config.logger_names():
     if name not in LOGGERS and not is_user_code(name):
       raise UserError(f'--loggers must be of {", ".join(LOGGERS)}, or '
-                      f'user-defined as MODULE:CLASS; got {name!r}'
+                      f'your own as MODULE:CLASS; got {name!r}'
                       f'{suggest.value("loggers", name, LOGGERS)}')
   _check_paths(config)
   _check_combining(config, registry.method(config))
@@ -132,7 +132,7 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
      '{name} needs --optimizer={optimizers}, {method.reason}; got '
      '--optimizer={c.optimizer}'),
     (lambda c: c.algorithm_args and not c.has_user_algorithm(),
-     '--algorithm_args={c.algorithm_args} is for a user-defined algorithm; '
+     '--algorithm_args={c.algorithm_args} is for a custom algorithm; '
      '--algorithm={c.algorithm} takes flags'),
     (lambda c: not registry.method(c).has_server and (
         c.server_optimizer != 'sgd' or c.server_momentum),
@@ -172,7 +172,7 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
      '--server_momentum={c.server_momentum} is for --server_optimizer=sgd; got '
      '{c.server_optimizer}. Remove one of them'),
     (lambda c: c.model_args and not c.has_user_model(),
-     '--model_args={c.model_args} is for a user-defined network; '
+     '--model_args={c.model_args} is for a custom network; '
      '--model={c.model} takes flags'),
     # Arithmetic.
     (lambda c: _is_reduced(c) and c.dtype != 'float32',

@@ -326,7 +326,7 @@ class Evaluator:
 
     Raises:
       DivergedError: if the test loss is not finite.
-      UserError: if a user-defined metric fails.
+      UserError: if a custom metric fails.
     """
     line: dict[str, Any] = {}
     for name, (num_examples, chunks) in self._sets.items():

@@ -1,6 +1,6 @@
 """Checks values in Python, before anything compiles.
 
-Those are the parts of a `moon_jax.Federation`, user-defined algorithms and
+Those are the parts of a `moon_jax.Federation`, custom algorithms and
 networks, which are traced, and arguments of simulations.
 `moon_jax.simulation.checks` validates configurations. What a configuration has
 built is valid: only values that users pass are checked.
@@ -382,9 +382,9 @@ def _check_evaluation(federation):
 
 
 def check_traced(federation: Any, example: jax.Array) -> None:
-  """Traces what is user-defined, before anything compiles.
+  """Traces what is custom, before anything compiles.
 
-  Values in Python are treated as user-defined.
+  Values in Python are treated as custom.
 
   Raises:
     UserError: if a function returns a value of the wrong type or shape, or the
@@ -404,12 +404,12 @@ def check_traced(federation: Any, example: jax.Array) -> None:
 
 
 def has_user_model(federation: Any) -> bool:
-  """Returns whether the network is user-defined, or a value in Python."""
+  """Returns whether the network is custom, or a value in Python."""
   return federation.config is None or federation.config.has_user_model()
 
 
 def has_user_algorithm(federation: Any) -> bool:
-  """Returns whether the algorithm is user-defined, or a value in Python."""
+  """Returns whether the algorithm is custom, or a value in Python."""
   return federation.config is None or federation.config.has_user_algorithm()
 
 

@@ -2,7 +2,7 @@
 
 A metric is a NumPy function of logits, float32 [M, K], and labels, int32 [M]
 with values 0 to K - 1. It returns a number, an array of numbers or a dict of
-these. User-defined metrics have the same form.
+these. Custom metrics have the same form.
 
 Examples:
   >>> logits = np.array([[2., 1.], [0., 1.], [3., 0.]])
@@ -111,7 +111,7 @@ def names_in(flag: str) -> list[str]:
   for name in names:
     if name not in BUILT_IN and not is_user_code(name):
       raise UserError(
-          f'--metrics must list names of {", ".join(BUILT_IN)}, or user-defined'
+          f'--metrics must list names of {", ".join(BUILT_IN)}, or your own'
           f' metrics as MODULE:FUNCTION, comma-separated; got {name!r}'
           f'{suggest.value("metrics", name, list(BUILT_IN))}')
   keys = [name.rpartition(':')[2] for name in names]

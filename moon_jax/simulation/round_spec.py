@@ -116,7 +116,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
 
   Raises:
     UserError: if the network cannot take the inputs of the data set, or a
-      user-defined algorithm or network returns trees of the wrong type.
+      custom algorithm or network returns trees of the wrong type.
   """
   sizes = clients_lib.sizes(federation.clients)
   # A batch larger than every client is all of its examples, and padding.
@@ -143,7 +143,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
                    and augmentation == 'none' and federation.local_epochs > 1
                    and federation.input_noise_std is None
                    and clients_lib.are_disjoint(federation.clients)))
-  # The state of a user-defined algorithm may begin with any values.
+  # The state of a custom algorithm may begin with any values.
   begins_empty = not (algorithm.draws_per_client
                       or federation_checks.has_user_algorithm(federation))
   return RoundSpec(

@@ -31,7 +31,7 @@ _PART = flags.DEFINE_string(
 _PAGE = help_page.Page(
     'Trains all combinations of settings, as few programs as possible, and '
     'prints a table of their accuracies. Each run has the numbers and the '
-    'directory that it would have alone; finished runs are not repeated.',
+    'directory of a single run; finished runs are not repeated.',
     [('MOON and FedAvg over three seeds',
       '--dataset=digits --model=mlp --batch_size=32 --num_rounds=10 '
       '--grid algorithm=moon,fedavg --grid seed=0,1,2'),

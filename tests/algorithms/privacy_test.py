@@ -146,7 +146,7 @@ def test_sampling_amplifies_and_rounds_add():
 
 
 def test_clients_that_remember_are_not_amplified():
-  """What MOON's client sends tells when it last took part."""
+  """The message of MOON's client reveals when it last took part."""
   config = Config(num_clients=1000, participation=.01, dp_clip=1.,
                   dp_noise_multiplier=2., algorithm='moon')
   cohorts = [[0, 1], [1, 2], [1, 3]]

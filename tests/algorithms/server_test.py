@@ -58,7 +58,7 @@ def test_arrays_have_the_bits_and_the_state_of_constants(name):
 
 @pytest.mark.usefixtures('optimized')
 def test_moving_averages_differ_from_constants_only_by_rounding():
-  """1 - beta is rounded once more if beta is an array; 1 - .7 is exact."""
+  """1 - beta is rounded again if beta is an array; 1 - .7 is exact."""
   optimizer = optax.chain(optax.ema(.9, debias=False), optax.scale(-1.))
   flags = dict(server_momentum=.9, server_momentum_form='ema')
   assert_same_as_constants(flags, optimizer, atol=1e-6)

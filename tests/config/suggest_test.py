@@ -104,7 +104,7 @@ def test_other_values_have_no_suggestion(flag, given):
 
 
 def test_an_algorithm_of_the_documentation_is_found():
-  with pytest.raises(UserError, match=r'personalized\.md has it as a user-def'):
+  with pytest.raises(UserError, match=r'personalized\.md has it as a custom'):
     suggest.check_names('algorithm', 'Ditto')
 
 

@@ -1,4 +1,4 @@
-"""User-defined networks for tests, on small images."""
+"""Custom networks for tests, on small images."""
 
 from flax import linen as nn
 from flax import nnx

@@ -1,4 +1,4 @@
-"""User-defined networks, from their own files and in Python."""
+"""Custom networks, from their own files and in Python."""
 
 import pathlib
 import warnings

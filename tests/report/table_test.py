@@ -35,7 +35,7 @@ def test_rows(tmp_path):
       '| FedAvg | 0.400 ± 0.141 | 2 | 2.5 | 1,000 |',
       '| MOON | 0.250 | 1 | 2.0 | 1,000 |',
       '| SOLO | 0.200 (over clients ± 0.040) | 1 | 2.0 | 1,000 |']
-  assert header.endswith(' | seeds | seconds a round | examples/s |')
+  assert header.endswith(' | seeds | seconds per round | examples/s |')
   without = table.markdown(tmp_path, has_speed=False).splitlines()
   assert without[3] == '| FedAvg | 0.400 ± 0.141 | 2 |'
 

@@ -69,7 +69,7 @@ def load(name: str, data_dir: str = '') -> Dataset:
 
   Args:
     name: a built-in data set (a key of `SOURCES`), or MODULE:LOADER for a
-      user-defined one: `LOADER(data_dir)` of the importable module MODULE must
+      custom one: `LOADER(data_dir)` of the importable module MODULE must
       return a dict of arrays, see `moon_jax.data.sources.arrays`. hf:NAME is a
       data set of Hugging Face, see `moon_jax.data.sources.huggingface`.
     data_dir: directory that holds the data set's files. CIFAR-10, CIFAR-100 and
@@ -82,7 +82,7 @@ def load(name: str, data_dir: str = '') -> Dataset:
 
   Raises:
     UserError: if files are missing or damaged and cannot be downloaded, or a
-      user-defined loader fails or returns invalid arrays.
+      custom loader fails or returns invalid arrays.
 
   Examples:
     >>> dataset = load('digits')

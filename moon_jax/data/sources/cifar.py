@@ -54,7 +54,7 @@ def decode_python(labels_key: bytes, blob: bytes
 
 def decode_binary(num_labels: int, blob: bytes
                   ) -> tuple[np.ndarray, np.ndarray]:
-  """Decodes records of label bytes, the last of which is the class, and pixels.
+  """Decodes records of label bytes (the last one is the class) and pixels.
   """
   records = _records(blob, num_labels)
   return _images(records[:, num_labels:]), records[:, num_labels - 1]

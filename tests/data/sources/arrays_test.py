@@ -1,4 +1,4 @@
-"""User-defined data sets: npz files, loaders and error messages."""
+"""Custom data sets: npz files, loaders and error messages."""
 
 import zipfile
 
