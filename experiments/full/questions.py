@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
 
 _PAPER = 'Li et al., CVPR 2021'
-_FLOWER = 'reproduction in Flower'
+_FLOWER = 'reproduction in Flower, class-sorted batches'
 
 
 def _sorting(rate: str) -> Question:

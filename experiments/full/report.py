@@ -46,10 +46,11 @@ def everything(directory: pathlib.Path = RESULTS) -> str:
 
 
 def summary(directory: pathlib.Path = RESULTS) -> str:
-  """Returns a table of accuracies and the verdicts of primary questions."""
+  """Returns a table of accuracies, and the verdicts on MOON."""
   blocks = _read(directory)
   primary = [q for q in questions.QUESTIONS if q.is_primary]
-  return '\n'.join([*first_table(primary, blocks), verdicts(blocks, primary)])
+  return '\n'.join([*first_table(primary, blocks), verdicts(blocks, [
+      q for q in questions.QUESTIONS if q in (*primary, questions.SPLIT)])])
 
 
 def verdicts(blocks: dict[str, list[Block]],
@@ -107,8 +108,11 @@ def section(question: Question, blocks: list[Block],
   sentence = (answer(blocks) if is_sorting else looks.sentence(blocks)
               if question is questions.SPLIT else verdict(question, found))
   if not is_sorting:
-    sentence += (f' Mean of the last {LAST} rounds: '
-                 f'{compare(blocks, mean_of_last).mean:+.1f} points.')
+    at_end = compare(blocks, mean_of_last)
+    interval = stats.interval_text(at_end.low, at_end.high)
+    sentence += (f' Mean of the last {LAST} rounds: {at_end.mean:+.1f} points'
+                 + (f' (95% interval {interval})' if interval
+                    and question is not questions.SPLIT else '') + '.')
   num_diverged = sum(bool(r) for block in blocks for r in block.diverged)
   if num_diverged:
     sentence += f' {num_diverged} of {2 * len(blocks)} runs diverged.'
