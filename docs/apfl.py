@@ -1,4 +1,4 @@
-"""APFL, as a custom algorithm: a mixture of a local and a global model.
+"""APFL, as a user-defined algorithm: a mixture of a local and a global model.
 
 Deng, Kamani and Mahdavi, Adaptive Personalized Federated Learning, 2020,
 https://arxiv.org/abs/2003.13461, algorithm 1, with a constant alpha:

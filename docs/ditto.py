@@ -1,4 +1,4 @@
-"""Ditto, as a custom algorithm: each client trains a second model.
+"""Ditto, as a user-defined algorithm: each client trains a second model.
 
 Li et al., Ditto: Fair and Robust Federated Learning Through Personalization,
 ICML 2021, https://arxiv.org/abs/2012.04221, algorithm 1. A client trains its

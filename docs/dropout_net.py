@@ -1,4 +1,4 @@
-"""A custom network with dropout."""
+"""A user-defined network with dropout."""
 
 from flax import linen as nn
 

@@ -1,4 +1,4 @@
-"""FedDecorr, a custom loss.
+"""FedDecorr, a user-defined loss.
 
 Shi, Liang, Zhang, Tan and Bai, Towards Understanding and Mitigating Dimensional
 Collapse in Heterogeneous Federated Learning, ICLR 2023,

@@ -1,4 +1,4 @@
-"""FedPer and FedRep, as custom algorithms: the head stays at the client.
+"""FedPer and FedRep, as user-defined algorithms: the head stays at the client.
 
 Arivazhagan et al., Federated Learning with Personalization Layers, 2019,
 https://arxiv.org/abs/1912.00818. Clients train a base, which the server
