@@ -138,6 +138,20 @@ def pairs_needed(std: float, half_width: float = MARGIN) -> int:
   return int(min(n[widths <= half_width], default=n[-1]))
 
 
+def pairs_for_sign(mean: float, std: float, power: float = .8) -> int:
+  """Returns the number of pairs after which a paired t-test shows the sign.
+
+  Args:
+    mean: the true mean of the differences.
+    std: standard deviation of the differences.
+    power: probability that the two-sided test at level `LEVEL` rejects 0.
+  """
+  n = np.arange(2, 10_000)
+  limit = stats.t.ppf(1 - LEVEL / 2, n - 1)
+  powers = stats.nct.sf(limit, n - 1, abs(mean) / std * np.sqrt(n))
+  return int(min(n[powers >= power], default=n[-1]))
+
+
 def verdict(pairs: Comparison, holm_p: float) -> str:
   """Returns what the 95% interval of the mean difference says.
 

@@ -79,6 +79,12 @@ def test_pairs_needed_matches_the_t_table():
   assert paired.pairs_needed(0.) == 2
 
 
+def test_pairs_for_sign_match_published_power_tables():
+  """Those of G*Power for a paired t-test: 34 for d_z = 0.5, 15 for 0.8."""
+  assert paired.pairs_for_sign(.5, 1.) == 34
+  assert paired.pairs_for_sign(-1.6, 2.) == 15
+
+
 def test_a_target_is_reached_by_the_running_median():
   accuracies = [.1, .9, .1, .2, .3, .4, .5, .6]
   reached = lambda target, window: stats.first_reached(
