@@ -31,15 +31,16 @@ import pathlib
 import statistics
 import sys
 
-from absl import app
-from absl import flags
+from absl import app, flags
 
-from benchmarks import bench_child
-from benchmarks import bench_environment
-from benchmarks import bench_limit
-from benchmarks import bench_report
-from benchmarks import bench_scaling
-from benchmarks import golden_dir
+from benchmarks import (
+  bench_child,
+  bench_environment,
+  bench_limit,
+  bench_report,
+  bench_scaling,
+  golden_dir,
+)
 from moon_jax.config import Config
 
 FLAGS = flags.FLAGS

@@ -13,8 +13,7 @@ from benchmarks import golden as golden_lib
 from benchmarks import torch_loop
 from moon_jax.config import Config
 from moon_jax.data.dataset import Dataset
-from moon_jax.simulation import build
-from moon_jax.simulation import checks
+from moon_jax.simulation import build, checks
 from moon_jax.simulation.simulation import Simulation
 
 TOLERANCE = 1e-5

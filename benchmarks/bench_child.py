@@ -17,12 +17,10 @@ import time
 import numpy as np
 
 from moon_jax.config import Config
-from moon_jax.data import sources
-from moon_jax.data import split
+from moon_jax.data import sources, split
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import cpu_devices
-from moon_jax.simulation import build
-from moon_jax.simulation import checks
+from moon_jax.simulation import build, checks
 
 _ROOT = pathlib.Path(__file__).parents[1]
 WARM_UP = 2  # rounds; MOON has previous models from the second round on

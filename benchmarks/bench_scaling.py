@@ -1,7 +1,6 @@
 """The scaling part of benchmarks/bench.py: speed over the number of clients."""
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import statistics
 from typing import Any
 

@@ -4,8 +4,7 @@ tests/golden/README.md describes the golden vectors. tests/golden contains only
 a sample of some arrays, the full vectors contain these arrays whole.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import hashlib
 import re
 from typing import Any

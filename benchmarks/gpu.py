@@ -143,8 +143,7 @@ def _with_rounds(task):
 
 def _pytorch(task):
   """Rounds of both sides alternate; first, both must compute the same."""
-  from benchmarks import bench
-  from benchmarks import bench_child
+  from benchmarks import bench, bench_child
 
   agreement = bench_child.run_task({
       'kind': 'agreement', 'device': task['device'],
@@ -175,8 +174,7 @@ def _sweep(task):
 
   from benchmarks import bench_child
   from moon_jax.simulation import build
-  from moon_jax.simulation.simulation import Simulation
-  from moon_jax.simulation.simulation import Simulations
+  from moon_jax.simulation.simulation import Simulation, Simulations
 
   config, data, clients = bench_child.inputs(_with_rounds(task))
   federations = [build.federation(

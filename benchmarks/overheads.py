@@ -97,8 +97,7 @@ def measure(config: Config, repeats: int) -> dict[str, object]:
   """Returns seconds per round of each arm, their ratios to nothing, and the
   time that the view and the loggers themselves take."""
   from moon_jax.data import sources
-  from moon_jax.loggers import CSV
-  from moon_jax.loggers import TensorBoard
+  from moon_jax.loggers import CSV, TensorBoard
   from moon_jax.rundir.checkpoint import Checkpoints
   from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation

@@ -25,19 +25,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import golden
-from benchmarks import golden_dir
-from moon_jax import losses
-from moon_jax import models
-from moon_jax.algorithms.moon import Memory
-from moon_jax.algorithms.moon import moon
+from benchmarks import golden, golden_dir
+from moon_jax import losses, models
+from moon_jax.algorithms.moon import Memory, moon
 from moon_jax.data import augment
 from moon_jax.distributed import devices
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
-from moon_jax.engine.local import Program
-from moon_jax.engine.local import TrainData
+from moon_jax.engine.local import Program, TrainData
 from moon_jax.models.arithmetic import PRECISIONS
 
 CHOICES = {f'--precision={name}': dict(precision=name) for name in PRECISIONS}

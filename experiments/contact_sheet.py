@@ -14,15 +14,12 @@ import pathlib
 import sys
 from typing import NamedTuple
 
-from absl import app
-from absl import flags
-from absl import logging
+from absl import app, flags, logging
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax.data import augment
-from moon_jax.data import sources
+from moon_jax.data import augment, sources
 from moon_jax.errors import UserError
 from moon_jax.results import figures
 

@@ -17,23 +17,16 @@ import statistics
 
 import numpy as np
 
-from benchmarks import bench_report
-from benchmarks import kernel_counts
+from benchmarks import bench_report, kernel_counts
 from benchmarks.cross_device import report as cross_device_report
-from experiments.full import looks
-from experiments.full import questions
+from experiments.full import looks, questions
 from experiments.full import report as full_report
-from experiments.full.analysis import compare
-from experiments.full.analysis import last
-from experiments.full.analysis import mean_of_last
-from experiments.full.analysis import read_blocks
+from experiments.full.analysis import compare, last, mean_of_last, read_blocks
 from moon_jax import compare as compare_lib
 from moon_jax import train
 from moon_jax.report import groups as groups_lib
 from moon_jax.report import table
-from moon_jax.results import paired
-from moon_jax.results import read
-from moon_jax.results import stats
+from moon_jax.results import paired, read, stats
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / 'experiments' / 'results'

@@ -19,8 +19,7 @@ import re
 import sys
 import tarfile
 
-from absl import app
-from absl import flags
+from absl import app, flags
 import pooch
 
 from moon_jax.data.sources.leaf import LETTERS

@@ -38,54 +38,43 @@ from moon_jax.results import results as results
 from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
-  from moon_jax import loggers
-  from moon_jax import losses
-  from moon_jax.algorithms.base import Algorithm
-  from moon_jax.algorithms.base import Batch
-  from moon_jax.algorithms.base import LossAux
-  from moon_jax.algorithms.base import Message
-  from moon_jax.algorithms.base import View
+  from moon_jax import loggers, losses
+  from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
   from moon_jax.algorithms.fedavg import fedavg
-  from moon_jax.algorithms.fednova import fednova
-  from moon_jax.algorithms.fednova import with_fednova
-  from moon_jax.algorithms.fedprox import fedprox
-  from moon_jax.algorithms.fedprox import with_proximal
+  from moon_jax.algorithms.fednova import fednova, with_fednova
+  from moon_jax.algorithms.fedprox import fedprox, with_proximal
   from moon_jax.algorithms.l2 import l2
   from moon_jax.algorithms.moon import moon
-  from moon_jax.algorithms.scaffold import scaffold
-  from moon_jax.algorithms.scaffold import with_control_variates
+  from moon_jax.algorithms.scaffold import scaffold, with_control_variates
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
   from moon_jax.algorithms.solo import solo
   from moon_jax.config import Config
-  from moon_jax.data import client_tests
-  from moon_jax.data import cohort
-  from moon_jax.data import label_shift
-  from moon_jax.data import partition
+  from moon_jax.data import client_tests, cohort, label_shift, partition
   from moon_jax.data.client_tests import ClientTests
   from moon_jax.data.dataset import Dataset
   from moon_jax.data.sources import load as load_dataset
   from moon_jax.data.sources.huggingface import from_huggingface
-  from moon_jax.errors import DivergedError
-  from moon_jax.errors import InterruptedRun
-  from moon_jax.errors import OutOfMemory
-  from moon_jax.errors import UserError
+  from moon_jax.errors import (
+    DivergedError,
+    InterruptedRun,
+    OutOfMemory,
+    UserError,
+  )
   from moon_jax.models import joint
-  from moon_jax.models.base import Model
-  from moon_jax.models.base import Outputs
-  from moon_jax.models.constructors import char_lstm
-  from moon_jax.models.constructors import mlp
-  from moon_jax.models.constructors import resnet18
-  from moon_jax.models.constructors import resnet50
-  from moon_jax.models.constructors import simple_cnn
-  from moon_jax.models.convolution import conv_general_dilated
-  from moon_jax.models.convolution import max_pool
-  from moon_jax.models.user import from_flax
-  from moon_jax.models.user import from_nnx
+  from moon_jax.models.base import Model, Outputs
+  from moon_jax.models.constructors import (
+    char_lstm,
+    mlp,
+    resnet18,
+    resnet50,
+    simple_cnn,
+  )
+  from moon_jax.models.convolution import conv_general_dilated, max_pool
+  from moon_jax.models.user import from_flax, from_nnx
   from moon_jax.rundir.export import load
   from moon_jax.simulation.federation import Federation
   from moon_jax.simulation.records import Record
-  from moon_jax.simulation.simulation import Simulation
-  from moon_jax.simulation.simulation import Simulations
+  from moon_jax.simulation.simulation import Simulation, Simulations
   from moon_jax.sweep.grid import Sweep
   from moon_jax.sweep.run import run as run_sweep
   from moon_jax.training.run import run

@@ -14,15 +14,11 @@ import sys
 
 from moon_jax.cli import file_command
 from moon_jax.errors import UserError
-from moon_jax.inspect import aligned
-from moon_jax.inspect import WIDTH
-from moon_jax.inspect import wrapped
+from moon_jax.inspect import aligned, WIDTH, wrapped
 from moon_jax.report import groups as groups_lib
 from moon_jax.report.groups import Arm
-from moon_jax.results import read
-from moon_jax.results import stats
-from moon_jax.view import curves
-from moon_jax.view import screen
+from moon_jax.results import read, stats
+from moon_jax.view import curves, screen
 
 _MAX_GROUPS = 26  # letters
 

@@ -5,8 +5,7 @@ RUN is the directory of a run, finished or still running. The output has at most
 """
 
 import argparse
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import json
 import pathlib
 import sys
@@ -21,8 +20,7 @@ from moon_jax.config import Config
 from moon_jax.results import read
 from moon_jax.results.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
-from moon_jax.view import curves
-from moon_jax.view import screen
+from moon_jax.view import curves, screen
 
 _SECONDS = 2.  # between two looks of --follow
 MAX_ROWS = 20

@@ -8,8 +8,7 @@ optimizers: it is added to the gradient before all other transformations.
 `moon_jax.simulation.federation.Federation.hparams`.
 """
 
-from collections.abc import Callable
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 import jax
 import jax.numpy as jnp

@@ -11,8 +11,7 @@ import math
 from absl import flags
 
 from moon_jax import targets
-from moon_jax.cli import command_line
-from moon_jax.cli import help_page
+from moon_jax.cli import command_line, help_page
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 

@@ -6,8 +6,7 @@ flags, and docs/failures.md the exit statuses.
 
 from absl import flags
 
-from moon_jax.cli import command_line
-from moon_jax.cli import help_page
+from moon_jax.cli import command_line, help_page
 from moon_jax.config import Config
 from moon_jax.distributed import processes
 

@@ -13,10 +13,8 @@ import pytest
 
 from moon_jax import data_command
 from moon_jax.cli import command_line
-from moon_jax.config import Config
-from moon_jax.config import DATASETS
-from moon_jax.data import catalog
-from moon_jax.data import sources
+from moon_jax.config import Config, DATASETS
+from moon_jax.data import catalog, sources
 from moon_jax.simulation import checks
 
 

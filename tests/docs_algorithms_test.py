@@ -6,14 +6,16 @@ import pytest
 
 from docs_pages import module
 import federation
-from federation import assert_trees_close
-from federation import fedavg
-from federation import Federation
-from federation import HPARAMS
-from federation import IMAGES
-from federation import LABELS
-from federation import NUM_CLASSES
-from federation import SIZES
+from federation import (
+  assert_trees_close,
+  fedavg,
+  Federation,
+  HPARAMS,
+  IMAGES,
+  LABELS,
+  NUM_CLASSES,
+  SIZES,
+)
 from moon_jax.config import Config
 
 pytestmark = pytest.mark.docs

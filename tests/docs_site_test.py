@@ -9,11 +9,7 @@ import urllib.parse
 
 import pytest
 
-from docs_pages import commands
-from docs_pages import config_of
-from docs_pages import DOCS
-from docs_pages import page
-from docs_pages import ROOT
+from docs_pages import commands, config_of, DOCS, page, ROOT
 from moon_jax.algorithms.registry import METHODS
 from moon_jax.data import augment
 from moon_jax.data.sources import arrays

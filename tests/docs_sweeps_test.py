@@ -6,8 +6,7 @@ import shlex
 
 from moon_jax.config import Config
 from moon_jax.sweep import __main__ as command_flags
-from moon_jax.sweep import command
-from moon_jax.sweep import values
+from moon_jax.sweep import command, values
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _TEXT = (_ROOT / 'docs' / 'sweeps.md').read_text(encoding='utf-8')

@@ -11,13 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from docs_pages import commands
-from docs_pages import config_of
-from docs_pages import DOCS
-from docs_pages import execute
-from docs_pages import page
-from docs_pages import programs
-from docs_pages import ROOT
+from docs_pages import commands, config_of, DOCS, execute, page, programs, ROOT
 import moon_jax as mj
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.simulation import checks

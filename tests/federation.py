@@ -19,10 +19,8 @@ from moon_jax.distributed import devices
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
-from moon_jax.engine.local import Program
-from moon_jax.engine.local import TrainData
-from moon_jax.models import Model
-from moon_jax.models import Outputs
+from moon_jax.engine.local import Program, TrainData
+from moon_jax.models import Model, Outputs
 
 NUM_CLASSES = 3
 SIZES = (13, 40, 8, 21, 3, 30, 16, 9)  # with batches of 8: one has too few

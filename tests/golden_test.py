@@ -15,23 +15,20 @@ import pytest
 
 from benchmarks import golden
 from federation import jobs_of
-from moon_jax import losses
-from moon_jax import models
+from moon_jax import losses, models
 from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox
 from moon_jax.algorithms.l2 import l2
-from moon_jax.algorithms.moon import Memory
-from moon_jax.algorithms.moon import moon
+from moon_jax.algorithms.moon import Memory, moon
 from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.data import augment
 from moon_jax.distributed import devices
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
-from moon_jax.engine.local import Program
-from moon_jax.engine.local import TrainData
+from moon_jax.engine.local import Program, TrainData
 
 NUM_CLIENTS = 3
 normalize = functools.partial(

@@ -12,8 +12,7 @@ import pytest
 import made_runs
 from moon_jax import inspect as command
 from moon_jax.errors import UserError
-from moon_jax.results import figures
-from moon_jax.results import read
+from moon_jax.results import figures, read
 from moon_jax.rundir.metrics_file import MetricsFile
 
 

@@ -9,8 +9,7 @@ import optax
 import pytest
 import tiny_federation
 
-from moon_jax import learning_rates
-from moon_jax import optimizers
+from moon_jax import learning_rates, optimizers
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedavg import loss as fedavg_loss
 from moon_jax.config import Config

@@ -20,11 +20,8 @@ import sys
 import zipfile
 import zlib
 
-from forked import ROOT
-from forked import SECONDS
-from hypothesis import given
-from hypothesis import HealthCheck
-from hypothesis import settings
+from forked import ROOT, SECONDS
+from hypothesis import given, HealthCheck, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest

@@ -14,14 +14,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flax import nnx
 import flax.linen as nn
-from forked import ROOT
-from forked import Server
-from forked import WHOLE
+from forked import ROOT, Server, WHOLE
 import jax.numpy as jnp
 import numpy as np
 import optax

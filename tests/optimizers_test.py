@@ -6,9 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from federation import assert_trees_close
-from federation import fedavg
-from federation import Federation
+from federation import assert_trees_close, fedavg, Federation
 from moon_jax import optimizers
 from moon_jax.algorithms import server
 from moon_jax.config import Config

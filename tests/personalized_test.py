@@ -5,23 +5,20 @@ import numpy as np
 import pytest
 import tiny_federation
 
-from docs_pages import commands
-from docs_pages import config_of
-from docs_pages import DOCS
-from docs_pages import module
-from docs_pages import page
-from docs_pages import programs
+from docs_pages import commands, config_of, DOCS, module, page, programs
 import federation
-from federation import assert_trees_close
-from federation import batches
-from federation import fedavg
-from federation import Federation
-from federation import gradient
-from federation import HPARAMS
-from federation import jobs_of
-from federation import matrix
-from federation import SIZES
-from federation import X
+from federation import (
+  assert_trees_close,
+  batches,
+  fedavg,
+  Federation,
+  gradient,
+  HPARAMS,
+  jobs_of,
+  matrix,
+  SIZES,
+  X,
+)
 from moon_jax.algorithms import privacy
 from moon_jax.algorithms.base import Message
 from moon_jax.errors import UserError

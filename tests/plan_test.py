@@ -14,8 +14,7 @@ from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.engine import schedule
 from moon_jax.errors import UserError
-from moon_jax.simulation import build
-from moon_jax.simulation import forecast
+from moon_jax.simulation import build, forecast
 from moon_jax.simulation.simulation import Simulation
 
 _ROOT = pathlib.Path(__file__).parents[1]

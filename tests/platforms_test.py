@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from federation import linear_model
-from federation import moon
+from federation import linear_model, moon
 from moon_jax import platforms
 from moon_jax.algorithms import base
 from moon_jax.models import pooled_conv

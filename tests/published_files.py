@@ -6,8 +6,7 @@ import struct
 
 import numpy as np
 
-from moon_jax.data import catalog
-from moon_jax.data import sources
+from moon_jax.data import catalog, sources
 from moon_jax.data.sources import mnist
 
 COUNTS = (20, 10)

@@ -11,10 +11,8 @@ import pytest
 
 from moon_jax.config import Config
 from moon_jax.data import cohort
-from moon_jax.errors import DivergedError
-from moon_jax.errors import UserError
-from moon_jax.rundir.identity import EARLIER_VALUES
-from moon_jax.rundir.identity import fingerprint
+from moon_jax.errors import DivergedError, UserError
+from moon_jax.rundir.identity import EARLIER_VALUES, fingerprint
 from moon_jax.simulation import checks
 from moon_jax.training import run
 from small_runs import lines_of
@@ -239,8 +237,7 @@ def test_divergence_in_evaluation_is_reported(tmp_path):
 
 
 def test_shuffles_are_addressed_by_seed_round_and_client(tmp_path):
-  from moon_jax.data import sources
-  from moon_jax.data import split
+  from moon_jax.data import sources, split
   from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
 

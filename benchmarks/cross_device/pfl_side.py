@@ -37,10 +37,8 @@ from pfl.algorithm.federated_averaging import FederatedAveraging
 from pfl.callback.central_evaluation import CentralEvaluationCallback
 from pfl.data.dataset import Dataset
 from pfl.data.federated_dataset import FederatedDataset
-from pfl.hyperparam import NNEvalHyperParams
-from pfl.hyperparam import NNTrainHyperParams
-from pfl.metrics import Metrics
-from pfl.metrics import Weighted
+from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
+from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 import torch
 from torch import nn

@@ -12,8 +12,7 @@ from xml.sax import saxutils
 import numpy as np
 
 import moon_jax as mj
-from moon_jax.engine import packing
-from moon_jax.engine import schedule
+from moon_jax.engine import packing, schedule
 
 OUT = pathlib.Path(__file__).parents[1] / 'round.svg'
 PANELS = [(10, 'one lane per client, as with a plain vmap'),

@@ -11,8 +11,7 @@
 import code_blocks
 import lists
 import markup
-from mkdocs.structure.files import File
-from mkdocs.structure.files import InclusionLevel
+from mkdocs.structure.files import File, InclusionLevel
 import repository
 
 

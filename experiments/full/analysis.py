@@ -10,9 +10,7 @@ from scipy import stats as scipy_stats
 
 from experiments.full import questions
 from experiments.full.questions import Question
-from moon_jax.results import paired
-from moon_jax.results import read
-from moon_jax.results import stats
+from moon_jax.results import paired, read, stats
 from moon_jax.results.paired import Comparison
 
 _CHANCE = 10.  # percent; counts as the accuracy of a diverged run

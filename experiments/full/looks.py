@@ -11,10 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats as scipy_stats
 
-from experiments.full.analysis import Block
-from experiments.full.analysis import last
-from moon_jax.results import paired
-from moon_jax.results import stats
+from experiments.full.analysis import Block, last
+from moon_jax.results import paired, stats
 
 ROUNDS = (1, 2, 3, 5, 10, 15, 20, 50, 100)  # whose differences are shown
 _NUM_DRAWS = 100_000  # of the next difference

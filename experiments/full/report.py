@@ -8,24 +8,22 @@ import pathlib
 
 import numpy as np
 
-from experiments.full import looks
-from experiments.full import questions
-from experiments.full.analysis import adjusted
-from experiments.full.analysis import answer
-from experiments.full.analysis import Block
-from experiments.full.analysis import compare
-from experiments.full.analysis import LAST
-from experiments.full.analysis import last
-from experiments.full.analysis import mean_of_last
-from experiments.full.analysis import read_blocks
-from experiments.full.analysis import sign_flip_p
-from experiments.full.analysis import solo_line
-from experiments.full.analysis import verdict
-from experiments.full.questions import Arm
-from experiments.full.questions import Question
-from moon_jax.results import figures
-from moon_jax.results import paired
-from moon_jax.results import stats
+from experiments.full import looks, questions
+from experiments.full.analysis import (
+  adjusted,
+  answer,
+  Block,
+  compare,
+  LAST,
+  last,
+  mean_of_last,
+  read_blocks,
+  sign_flip_p,
+  solo_line,
+  verdict,
+)
+from experiments.full.questions import Arm, Question
+from moon_jax.results import figures, paired, stats
 
 _ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = _ROOT / 'experiments' / 'results' / 'full'

@@ -4,12 +4,10 @@ The functions are written for one client and one batch. The engine alone deals
 with stacking, padding, lanes and devices.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import inspect
 import types
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +15,7 @@ import numpy as np
 
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
-from moon_jax.optimizers import HYPERPARAMETERS
-from moon_jax.optimizers import Hyperparameters
+from moon_jax.optimizers import HYPERPARAMETERS, Hyperparameters
 
 PyTree = Any
 Trained = dict[str, Any]  # {'params': tree, ...: mutable state}

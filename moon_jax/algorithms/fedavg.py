@@ -12,9 +12,7 @@ Decentralized Data, AISTATS 2017, https://arxiv.org/abs/1602.05629.
 import jax
 
 from moon_jax import losses
-from moon_jax.algorithms.base import Algorithm
-from moon_jax.algorithms.base import LossAux
-from moon_jax.algorithms.base import Message
+from moon_jax.algorithms.base import Algorithm, LossAux, Message
 
 
 def fedavg() -> Algorithm:

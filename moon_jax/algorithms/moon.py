@@ -29,18 +29,14 @@ code (https://github.com/QinbinLi/MOON) differ from the paper:
 """
 
 import functools
-from typing import NamedTuple
-from typing import SupportsIndex
+from typing import NamedTuple, SupportsIndex
 
 import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax import losses
-from moon_jax import platforms
-from moon_jax.algorithms.base import Algorithm
-from moon_jax.algorithms.base import LossAux
-from moon_jax.algorithms.base import Message
+from moon_jax import losses, platforms
+from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.errors import UserError
 

@@ -18,8 +18,7 @@ import jax
 import optax
 
 from moon_jax.algorithms import base
-from moon_jax.algorithms.base import Algorithm
-from moon_jax.algorithms.base import Message
+from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.server import OptimizerFn
 from moon_jax.errors import UserError
 

@@ -8,27 +8,19 @@ reports read these entries. A custom algorithm needs no entry; see
 
 from collections.abc import Callable
 import inspect
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from moon_jax import optimizers
-from moon_jax import user_code
-from moon_jax.algorithms import privacy
-from moon_jax.algorithms import server
-from moon_jax.algorithms import user
+from moon_jax import optimizers, user_code
+from moon_jax.algorithms import privacy, server, user
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fednova import fednova
-from moon_jax.algorithms.fednova import with_fednova
-from moon_jax.algorithms.fedprox import fedprox
-from moon_jax.algorithms.fedprox import with_proximal
+from moon_jax.algorithms.fednova import fednova, with_fednova
+from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.l2 import l2
 from moon_jax.algorithms.moon import moon
-from moon_jax.algorithms.scaffold import scaffold
-from moon_jax.algorithms.scaffold import with_control_variates
+from moon_jax.algorithms.scaffold import scaffold, with_control_variates
 from moon_jax.algorithms.solo import solo
-from moon_jax.config import Config
-from moon_jax.config import flags_with
+from moon_jax.config import Config, flags_with
 from moon_jax.errors import UserError
 
 # Flags that combine a method with parts of others; custom algorithms call

@@ -25,15 +25,13 @@ state (batch statistics) is averaged as in FedAvg.
 """
 
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import base
-from moon_jax.algorithms.base import Algorithm
-from moon_jax.algorithms.base import Message
+from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.errors import UserError
 

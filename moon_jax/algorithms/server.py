@@ -16,8 +16,7 @@ compiled program, as hparams['server_learning_rate'] and
 hparams['server_momentum'].
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax

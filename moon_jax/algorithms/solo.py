@@ -4,8 +4,7 @@ The lower bound of the MOON paper (section 4.1): clients send nothing. Test
 accuracy is the mean over the clients' models. The global model never changes.
 """
 
-from moon_jax.algorithms.base import Algorithm
-from moon_jax.algorithms.base import Message
+from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 
 

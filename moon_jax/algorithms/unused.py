@@ -1,9 +1,7 @@
 """Which settings of a run have no effect because of other settings."""
 
 from moon_jax.algorithms import registry
-from moon_jax.config import Config
-from moon_jax.config import FACTS
-from moon_jax.config import flags_with
+from moon_jax.config import Config, FACTS, flags_with
 from moon_jax.config.flags import ON
 
 

@@ -9,20 +9,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moon_jax import trees
-from moon_jax import user_code
-from moon_jax.algorithms import base
-from moon_jax.algorithms import fedavg
-from moon_jax.algorithms.base import Algorithm
-from moon_jax.algorithms.base import Batch
-from moon_jax.algorithms.base import first_view
-from moon_jax.algorithms.base import LossAux
-from moon_jax.algorithms.base import Message
-from moon_jax.config import Config
-from moon_jax.config import is_user_code
+from moon_jax import trees, user_code
+from moon_jax.algorithms import base, fedavg
+from moon_jax.algorithms.base import (
+  Algorithm,
+  Batch,
+  first_view,
+  LossAux,
+  Message,
+)
+from moon_jax.config import Config, is_user_code
 from moon_jax.errors import UserError
-from moon_jax.models import Model
-from moon_jax.models import Outputs
+from moon_jax.models import Model, Outputs
 from moon_jax.models import user as user_model
 
 _difference, _shapes = trees.difference, trees.shapes

@@ -4,9 +4,7 @@ Exit statuses: 0, success; 2, invalid input, with an error message of one or two
 lines; 128 plus the signal's number, ended by a signal; 1, any other error.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 import errno
 import json
@@ -17,23 +15,20 @@ import traceback
 from typing import Any
 import warnings
 
-from absl import app
-from absl import flags
-from absl import logging
+from absl import app, flags, logging
 
 from moon_jax import user_code
 from moon_jax.cli import help_page
 from moon_jax.cli import words as words_lib
-from moon_jax.config import Config
-from moon_jax.config import FACTS
-from moon_jax.config import suggest
-from moon_jax.distributed import cpu_devices
-from moon_jax.distributed import processes
+from moon_jax.config import Config, FACTS, suggest
+from moon_jax.distributed import cpu_devices, processes
 from moon_jax.engine import lanes
-from moon_jax.errors import DivergedError
-from moon_jax.errors import InterruptedRun
-from moon_jax.errors import OutOfMemory
-from moon_jax.errors import UserError
+from moon_jax.errors import (
+  DivergedError,
+  InterruptedRun,
+  OutOfMemory,
+  UserError,
+)
 
 _MAX_CHARACTERS = 2000  # of an error message
 

@@ -5,8 +5,7 @@ run start with `moon_jax.cli.command_line` instead. Exit statuses are the same.
 """
 
 import argparse
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import os
 import signal
 import sys

@@ -5,8 +5,7 @@
 writes the tables of the page again.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import pathlib
 import re
@@ -14,14 +13,11 @@ import shutil
 import sys
 import textwrap
 import types
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from absl import app
-from absl import flags
+from absl import app, flags
 
-from moon_jax.config import Config
-from moon_jax.config import TOPICS
+from moon_jax.config import Config, TOPICS
 
 _MIN_WIDTH = 50
 

@@ -84,8 +84,10 @@ def check(config: Config, words: Words) -> None:
     UserError: if a flag on the command line has no effect, or the mu of a flag
       file belongs to another method.
   """
-  from moon_jax.algorithms import registry  # these modules import JAX
-  from moon_jax.algorithms import unused
+  from moon_jax.algorithms import (
+    registry,  # these modules import JAX
+    unused,
+  )
 
   for name, reason in unused.ignored(config).items():
     if name in words.given:

@@ -5,8 +5,7 @@ line, its help, docs/flags.md, error messages, the fingerprint of a run and
 sweeps follow from the definition.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any
 

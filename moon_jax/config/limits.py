@@ -3,8 +3,7 @@
 import dataclasses
 import math
 import typing
-from typing import Any
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from moon_jax.config import suggest
 from moon_jax.errors import UserError

@@ -5,15 +5,11 @@ LEAF and FedML, and abbreviations; only names with one clear meaning. Error
 messages suggest what they mean; the names are not accepted.
 """
 
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import difflib
 import re
 
-from moon_jax.config import FACTS
-from moon_jax.config import HUGGINGFACE
-from moon_jax.config import is_user_code
-from moon_jax.config import NAMES
+from moon_jax.config import FACTS, HUGGINGFACE, is_user_code, NAMES
 from moon_jax.errors import UserError
 
 _MIN_SIMILARITY = 0.7  # ratio of difflib

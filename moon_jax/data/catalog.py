@@ -12,10 +12,7 @@ from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import download
 from moon_jax.data.io import published as published_lib
-from moon_jax.data.sources import cifar
-from moon_jax.data.sources import mnist
-from moon_jax.data.sources import svhn
-from moon_jax.data.sources import tiny_imagenet
+from moon_jax.data.sources import cifar, mnist, svhn, tiny_imagenet
 from moon_jax.errors import UserError
 
 _MEGABYTE = 10**6

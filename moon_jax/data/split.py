@@ -4,24 +4,18 @@ Partitions are those of `moon_jax.data.partition`, a function of your own
 (--partition=MODULE:FUNCTION), or those of a file (--partition_file).
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import inspect
 import io
 import pathlib
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from moon_jax import user_code
-from moon_jax.config import Config
-from moon_jax.config import is_user_code
-from moon_jax.data import client_tests
+from moon_jax.config import Config, is_user_code
+from moon_jax.data import client_tests, label_shift, partition
 from moon_jax.data import clients as clients_lib
-from moon_jax.data import label_shift
-from moon_jax.data import partition
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.clients import Clients
 from moon_jax.data.dataset import Dataset

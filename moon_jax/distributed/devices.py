@@ -11,10 +11,7 @@ import threading
 from typing import Any
 
 import jax
-from jax.sharding import AxisType
-from jax.sharding import Mesh
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 import numpy as np
 
 from moon_jax.errors import UserError

@@ -1,11 +1,9 @@
 """Describes an installation and tests it: moon-jax doctor (docs/doctor.md)."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import textwrap
 import time
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _WIDTH = 80
 _INDENT = 10

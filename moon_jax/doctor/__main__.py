@@ -10,8 +10,7 @@ from typing import Any
 
 from moon_jax import doctor
 from moon_jax.cli import file_command
-from moon_jax.doctor import Finding
-from moon_jax.doctor import installation
+from moon_jax.doctor import Finding, installation
 
 
 def _self_test(name: str, *args: Any) -> Finding:

@@ -11,10 +11,7 @@ from typing import Any
 
 from moon_jax.distributed import cpu_devices
 from moon_jax.distributed import host as host_lib
-from moon_jax.doctor import FAILED
-from moon_jax.doctor import Finding
-from moon_jax.doctor import NOTE
-from moon_jax.doctor import OK
+from moon_jax.doctor import FAILED, Finding, NOTE, OK
 from moon_jax.version import __version__
 
 _REQUIRED = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')

@@ -8,8 +8,7 @@ model. Initial weights are drawn from their names.
 
 import functools
 import importlib.resources
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import zlib
 
 from flax import traverse_util
@@ -17,20 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax import losses
-from moon_jax import models
-from moon_jax.algorithms.moon import Memory
-from moon_jax.algorithms.moon import moon
+from moon_jax import losses, models
+from moon_jax.algorithms.moon import Memory, moon
 from moon_jax.data import augment
 from moon_jax.distributed import devices
-from moon_jax.doctor import FAILED
-from moon_jax.doctor import Finding
-from moon_jax.doctor import OK
+from moon_jax.doctor import FAILED, Finding, OK
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
-from moon_jax.engine.local import Program
-from moon_jax.engine.local import TrainData
+from moon_jax.engine.local import Program, TrainData
 
 TOLERANCE = 1e-6
 MEAN = tuple(np.array([125.3, 123.0, 113.9]) / 255)

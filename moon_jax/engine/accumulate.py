@@ -3,8 +3,7 @@
 `moon_jax.engine` lists the axis letters.
 """
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax import lax
@@ -12,8 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms.base import Message
-from moon_jax.engine.local import KeptModels
-from moon_jax.engine.local import Result
+from moon_jax.engine.local import KeptModels, Result
 from moon_jax.engine.schedule import Jobs
 from moon_jax.models.base import Variables
 

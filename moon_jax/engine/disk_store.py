@@ -13,8 +13,7 @@ from collections.abc import Iterator
 import os
 import pathlib
 import tempfile
-from typing import Any
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import jax
 import numpy as np

@@ -4,8 +4,7 @@ Functions take one job; `moon_jax.engine.segments` maps them over the lanes.
 """
 
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax import lax
@@ -13,13 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from moon_jax import optimizers
-from moon_jax import platforms
-from moon_jax.algorithms.base import Algorithm
-from moon_jax.algorithms.base import Batch
-from moon_jax.algorithms.base import Message
-from moon_jax.algorithms.base import Trained
-from moon_jax.algorithms.base import View
+from moon_jax import optimizers, platforms
+from moon_jax.algorithms.base import Algorithm, Batch, Message, Trained, View
 from moon_jax.data import augment
 from moon_jax.models import Model
 from moon_jax.models.base import Variables

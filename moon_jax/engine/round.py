@@ -1,26 +1,18 @@
 """Runs a planned round: devices train their lanes, then sum the results."""
 
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-from jax import flatten_util
-from jax import lax
+from jax import flatten_util, lax
 import jax.numpy as jnp
-from jax.sharding import Mesh
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from moon_jax.algorithms import base
 from moon_jax.distributed import devices
-from moon_jax.distributed.devices import SPLIT
-from moon_jax.distributed.devices import WHOLE
-from moon_jax.engine import accumulate
-from moon_jax.engine import client_store
-from moon_jax.engine import segments
-from moon_jax.engine.local import Program
-from moon_jax.engine.local import TrainData
+from moon_jax.distributed.devices import SPLIT, WHOLE
+from moon_jax.engine import accumulate, client_store, segments
+from moon_jax.engine.local import Program, TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.engine.state import State
 from moon_jax.models.base import Variables

@@ -14,21 +14,16 @@ views and sums stay outside of it, as do the starts and ends of jobs.
 """
 
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms.base import View
-from moon_jax.engine import accumulate
-from moon_jax.engine import local
+from moon_jax.engine import accumulate, local
 from moon_jax.engine.accumulate import Accumulators
-from moon_jax.engine.local import Job
-from moon_jax.engine.local import Program
-from moon_jax.engine.local import StepMetrics
-from moon_jax.engine.local import TrainData
+from moon_jax.engine.local import Job, Program, StepMetrics, TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.models.base import Variables
 from moon_jax.optimizers import Hyperparameters

@@ -1,8 +1,7 @@
 """The state of a run between rounds, as one tree of arrays."""
 
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp

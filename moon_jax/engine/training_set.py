@@ -15,11 +15,9 @@ import numpy as np
 from moon_jax.data import mapped
 from moon_jax.data.aligned import aligned
 from moon_jax.distributed import devices
-from moon_jax.distributed.devices import SPLIT
-from moon_jax.distributed.devices import WHOLE
+from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine.local import TrainData
-from moon_jax.engine.schedule import Shape
-from moon_jax.engine.schedule import Table
+from moon_jax.engine.schedule import Shape, Table
 
 
 class TrainingSet:

@@ -10,12 +10,10 @@
 Biases, MLflow, Aim and TensorBoard are imported when their logger is made.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from moon_jax import user_code
-from moon_jax.config import Config
-from moon_jax.config import is_user_code
+from moon_jax.config import Config, is_user_code
 from moon_jax.errors import UserError
 from moon_jax.loggers.base import Logger as Logger
 from moon_jax.loggers.base import RunInfo as RunInfo

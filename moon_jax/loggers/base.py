@@ -5,8 +5,7 @@ import importlib.util
 import math
 import numbers
 import pathlib
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moon_jax.errors import UserError
 from moon_jax.simulation.records import Record

@@ -2,15 +2,9 @@
 
 import numpy as np
 
-from moon_jax.config import FACTS
-from moon_jax.config import suggest
+from moon_jax.config import FACTS, suggest
 from moon_jax.errors import UserError
-from moon_jax.models import base
-from moon_jax.models import char_lstm
-from moon_jax.models import mlp
-from moon_jax.models import resnet
-from moon_jax.models import simple_cnn
-from moon_jax.models import user
+from moon_jax.models import base, char_lstm, mlp, resnet, simple_cnn, user
 from moon_jax.models.arithmetic import Arithmetic
 
 Model = base.Model

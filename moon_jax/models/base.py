@@ -3,15 +3,13 @@
 from collections.abc import Callable
 import functools
 import inspect
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from moon_jax.errors import UserError
-from moon_jax.models.arithmetic import Arithmetic
-from moon_jax.models.arithmetic import FLOAT32
+from moon_jax.models.arithmetic import Arithmetic, FLOAT32
 
 Variables = dict[str, Any]  # {'params': tree, ...: mutable state}
 

@@ -10,8 +10,7 @@ https://arxiv.org/abs/2003.00295.
 from flax import linen as nn
 import jax
 
-from moon_jax.models import base
-from moon_jax.models import layers
+from moon_jax.models import base, layers
 from moon_jax.models.base import Options
 
 _EMBEDDING = 8

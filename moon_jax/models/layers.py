@@ -15,12 +15,9 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 import jax.numpy as jnp
 
-from moon_jax.models import convolution
-from moon_jax.models import pooled_conv
-from moon_jax.models.arithmetic import Arithmetic
-from moon_jax.models.arithmetic import FLOAT32
-from moon_jax.models.base import Options
-from moon_jax.models.base import Outputs
+from moon_jax.models import convolution, pooled_conv
+from moon_jax.models.arithmetic import Arithmetic, FLOAT32
+from moon_jax.models.base import Options, Outputs
 
 CONVOLVED = 'convolved'  # checkpoint name of convolution outputs
 _MOMENTUM = .1  # of running statistics, in PyTorch's convention

@@ -7,8 +7,7 @@ outputs.
 
 from flax import linen as nn
 
-from moon_jax.models import base
-from moon_jax.models import layers
+from moon_jax.models import base, layers
 from moon_jax.models.base import Options
 
 _WIDTH = 200

@@ -10,8 +10,7 @@ the global mean of the last stage. With a projection of size 256, ResNet-50 has
 from flax import linen as nn
 import jax
 
-from moon_jax.models import base
-from moon_jax.models import layers
+from moon_jax.models import base, layers
 from moon_jax.models.arithmetic import Arithmetic
 from moon_jax.models.base import Options
 

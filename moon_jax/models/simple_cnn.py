@@ -8,8 +8,7 @@ projection of size 256.
 
 from flax import linen as nn
 
-from moon_jax.models import base
-from moon_jax.models import layers
+from moon_jax.models import base, layers
 from moon_jax.models.base import Options
 
 _MIN_SIZE = 16  # pixels per side, which leave one pixel after the second pool

@@ -13,11 +13,9 @@ from flax import nnx
 import jax
 import jax.numpy as jnp
 
-from moon_jax import trees
-from moon_jax import user_code
+from moon_jax import trees, user_code
 from moon_jax.errors import UserError
-from moon_jax.models.base import Model
-from moon_jax.models.base import Outputs
+from moon_jax.models.base import Model, Outputs
 
 # The streams of random keys in training mode. Flax takes those of any other
 # name from "params", which is folded in to differ from "dropout".

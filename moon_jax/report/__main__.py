@@ -8,8 +8,7 @@ import sys
 
 from absl import flags
 
-from moon_jax.cli import command_line
-from moon_jax.cli import help_page
+from moon_jax.cli import command_line, help_page
 from moon_jax.config import Config
 
 _FLAGS = [

@@ -17,17 +17,14 @@ inputs of all epochs are the same, which is the case without augmentation.
 
 import dataclasses
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax.algorithms import moon
-from moon_jax.algorithms import registry
-from moon_jax.algorithms.base import Batch
-from moon_jax.algorithms.base import first_view
+from moon_jax.algorithms import moon, registry
+from moon_jax.algorithms.base import Batch, first_view
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset

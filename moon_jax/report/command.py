@@ -1,25 +1,21 @@
 """From a command line to trained runs, and from these to the files of pages."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import pathlib
 import shlex
 
 from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
 from moon_jax.errors import UserError
-from moon_jax.report import groups
-from moon_jax.report import pages
-from moon_jax.report import table_file
+from moon_jax.report import groups, pages, table_file
 from moon_jax.report.groups import Key
 from moon_jax.report.table_file import Table
 from moon_jax.results.page import Page
 from moon_jax.results.read import Run
 from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.sweep import command as sweep_command
-from moon_jax.sweep import plan
+from moon_jax.sweep import plan, values
 from moon_jax.sweep import run as run_lib
-from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
 
 

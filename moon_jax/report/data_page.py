@@ -12,15 +12,12 @@ import functools
 import numpy as np
 
 from moon_jax.algorithms import unused
-from moon_jax.config import Config
-from moon_jax.config import flags_with
+from moon_jax.config import Config, flags_with
 from moon_jax.data import clients as clients_lib
-from moon_jax.data import sources
-from moon_jax.data import split
+from moon_jax.data import sources, split
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
-from moon_jax.results import figures
-from moon_jax.results import page
+from moon_jax.results import figures, page
 from moon_jax.results.page import Figure
 from moon_jax.sweep import values
 from moon_jax.training import heatmap

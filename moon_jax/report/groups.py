@@ -5,9 +5,7 @@ it reads.
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import pathlib
 
@@ -16,21 +14,15 @@ import numpy as np
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.report import table_file
-from moon_jax.report.table_file import Block
-from moon_jax.report.table_file import Published
-from moon_jax.report.table_file import Table
-from moon_jax.results import paired
-from moon_jax.results import read
-from moon_jax.results import stats
+from moon_jax.report.table_file import Block, Published, Table
+from moon_jax.results import paired, read, stats
 from moon_jax.results.paired import Comparison
 from moon_jax.results.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
-from moon_jax.sweep import grid
+from moon_jax.sweep import grid, values
 from moon_jax.sweep import table as sweep_table
-from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
-from moon_jax.sweep.table import NO_VALUE
-from moon_jax.sweep.table import SEEDS
+from moon_jax.sweep.table import NO_VALUE, SEEDS
 
 Key = tuple[str, ...]
 Seeds = tuple[int, ...]

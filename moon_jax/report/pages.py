@@ -3,23 +3,18 @@
 A section is a list of Markdown and figures that begins with its heading.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import math
 import statistics
 
 import numpy as np
 
 from moon_jax.report import groups
-from moon_jax.report.groups import Key
-from moon_jax.report.groups import TableArm
+from moon_jax.report.groups import Key, TableArm
 from moon_jax.report.table_file import Table
-from moon_jax.results import figures
+from moon_jax.results import figures, paired, stats
 from moon_jax.results import page as page_lib
-from moon_jax.results import paired
-from moon_jax.results import stats
-from moon_jax.results.page import Figure
-from moon_jax.results.page import Page
+from moon_jax.results.page import Figure, Page
 from moon_jax.results.read import Run
 from moon_jax.sweep.values import show
 

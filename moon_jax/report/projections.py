@@ -13,8 +13,7 @@ cosine distance, which is the distance in MOON's loss.
 """
 
 import argparse
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import functools
 import pathlib
 import sys
@@ -26,8 +25,7 @@ from moon_jax.cli import file_command
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
-from moon_jax.results import figures
-from moon_jax.results import page
+from moon_jax.results import figures, page
 from moon_jax.results.page import Figure
 
 NUM_EXAMPLES = 1000

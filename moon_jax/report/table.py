@@ -19,8 +19,7 @@ import sys
 from moon_jax.cli import file_command
 from moon_jax.errors import UserError
 from moon_jax.report import groups
-from moon_jax.results import page
-from moon_jax.results import stats
+from moon_jax.results import page, stats
 
 LAST = 5  # rounds whose mean is the accuracy of a row
 

@@ -4,22 +4,18 @@ docs/tables.md describes the format, which extends the files of sweeps
 (`moon_jax.sweep.toml_file`).
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import functools
 import hashlib
 import numbers
 import operator
 import pathlib
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.rundir import identity
-from moon_jax.sweep import grid
-from moon_jax.sweep import toml_file
-from moon_jax.sweep import values
+from moon_jax.sweep import grid, toml_file, values
 from moon_jax.sweep.grid import Sweep
 
 BUDGETS = ('smoke', 'small', 'full')

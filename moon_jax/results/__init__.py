@@ -7,8 +7,7 @@ a sweep and experiments/full are views of them.
 """
 
 import os
-from typing import NamedTuple
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TYPE_CHECKING
 
 if TYPE_CHECKING:
   import pandas as pd

@@ -12,22 +12,18 @@ dashes.
 """
 
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import functools
 import io
 import math
 import pathlib
 import textwrap
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from moon_jax.errors import UserError
-from moon_jax.results import read
-from moon_jax.results import stats
+from moon_jax.results import read, stats
 from moon_jax.results.read import Run
 
 COLORS = {'fedavg': '#0072B2', 'moon': '#D55E00', 'fedprox': '#009E73',

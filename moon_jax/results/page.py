@@ -6,8 +6,7 @@ are data URIs. The paragraph before a table is its caption.
 """
 
 import base64
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import html
 import importlib.resources
 import re

@@ -13,8 +13,7 @@ import numbers
 import pathlib
 import statistics
 import time
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import zipfile
 
 import numpy as np

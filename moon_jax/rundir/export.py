@@ -13,8 +13,7 @@ from collections.abc import Callable
 import hashlib
 import json
 import pathlib
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import warnings
 
 from flax import traverse_util
@@ -25,10 +24,8 @@ from orbax.checkpoint import v1 as ocp
 import safetensors
 import safetensors.numpy
 
-from moon_jax import models
-from moon_jax import user_code
-from moon_jax.config import Config
-from moon_jax.config import is_user_code
+from moon_jax import models, user_code
+from moon_jax.config import Config, is_user_code
 from moon_jax.data import augment
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import processes

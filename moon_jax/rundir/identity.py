@@ -5,9 +5,7 @@ import json
 import pathlib
 from typing import Any
 
-from moon_jax.config import Config
-from moon_jax.config import flags_with
-from moon_jax.config import HUGGINGFACE
+from moon_jax.config import Config, flags_with, HUGGINGFACE
 from moon_jax.errors import UserError
 
 _MAX_LISTED = 4  # differing flags in an error message

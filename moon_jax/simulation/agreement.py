@@ -8,10 +8,7 @@ reasons; `check` refuses other runs. `program_key` groups configurations before
 their data are split.
 """
 
-from collections.abc import Hashable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 import dataclasses
 import functools
 import types
@@ -22,9 +19,7 @@ import numpy as np
 
 from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config import Config
-from moon_jax.config import flags_with
-from moon_jax.config import is_user_code
+from moon_jax.config import Config, flags_with, is_user_code
 from moon_jax.errors import UserError
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec

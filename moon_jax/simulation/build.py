@@ -3,25 +3,18 @@
 
 import numpy as np
 
-from moon_jax import learning_rates
-from moon_jax import models
+from moon_jax import learning_rates, models
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.data import cohort as cohort_lib
-from moon_jax.data import mapped
-from moon_jax.data import partition
-from moon_jax.data import sources
-from moon_jax.data import split
+from moon_jax.data import mapped, partition, sources, split
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Variables
-from moon_jax.simulation import checks
-from moon_jax.simulation import federation_checks
-from moon_jax.simulation import metric_functions
-from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.federation import SETTINGS
+from moon_jax.simulation import checks, federation_checks, metric_functions
+from moon_jax.simulation.federation import Federation, SETTINGS
 
 
 def federation(config: Config, dataset: Dataset | None = None,

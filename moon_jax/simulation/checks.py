@@ -11,13 +11,15 @@ import math
 import pathlib
 
 from moon_jax.algorithms import registry
-from moon_jax.config import Config
-from moon_jax.config import FACTS
-from moon_jax.config import is_user_code
-from moon_jax.config import limits
-from moon_jax.config import LOGGERS
-from moon_jax.config import NAMES
-from moon_jax.config import suggest
+from moon_jax.config import (
+  Config,
+  FACTS,
+  is_user_code,
+  limits,
+  LOGGERS,
+  NAMES,
+  suggest,
+)
 from moon_jax.errors import UserError
 from moon_jax.simulation import metric_functions
 

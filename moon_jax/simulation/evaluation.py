@@ -11,29 +11,23 @@ counts per client.
 a set, H held-out examples of all clients.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 import functools
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax import lax
 import jax.numpy as jnp
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 import numpy as np
 
 from moon_jax import losses
 from moon_jax.data.aligned import aligned
 from moon_jax.distributed import devices
-from moon_jax.distributed.devices import SPLIT
-from moon_jax.distributed.devices import WHOLE
+from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine import schedule
-from moon_jax.engine.local import Program
-from moon_jax.engine.local import TrainData
+from moon_jax.engine.local import Program, TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.errors import DivergedError
 from moon_jax.models.base import Variables

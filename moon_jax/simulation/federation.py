@@ -4,8 +4,7 @@ On the command line a `moon_jax.Config` describes it, and
 `moon_jax.simulation.build` makes it; in Python it can be made directly.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 from typing import Any
@@ -14,8 +13,7 @@ import numpy as np
 
 from moon_jax import learning_rates
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config import Config
-from moon_jax.config import flags_with
+from moon_jax.config import Config, flags_with
 from moon_jax.data import cohort
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.dataset import Dataset

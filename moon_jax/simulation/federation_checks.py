@@ -6,11 +6,9 @@ networks, which are traced, and arguments of simulations.
 built is valid: only values that users pass are checked.
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Real
-from typing import Any
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 import warnings
 
 import jax
@@ -19,12 +17,10 @@ import numpy as np
 
 from moon_jax.algorithms import user as user_algorithm
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config import Config
-from moon_jax.config import limits
+from moon_jax.config import Config, limits
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
-from moon_jax.data.client_tests import ClientTests
-from moon_jax.data.client_tests import PARTS
+from moon_jax.data.client_tests import ClientTests, PARTS
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.models import user as user_model

@@ -24,9 +24,8 @@ import jax
 
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
-from moon_jax.simulation import build
+from moon_jax.simulation import build, round_spec
 from moon_jax.simulation import memory as memory_lib
-from moon_jax.simulation import round_spec
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.simulation import Simulation
 

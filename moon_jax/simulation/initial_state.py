@@ -1,8 +1,6 @@
 """The state of simulations before their first round, in memory or on disk."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import functools
 import pathlib
 import shutil
@@ -14,8 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 import numpy as np
 
-from moon_jax.engine import client_store
-from moon_jax.engine import disk_store
+from moon_jax.engine import client_store, disk_store
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.client_store import RunStores
 from moon_jax.engine.state import State

@@ -10,20 +10,16 @@ import bisect
 import contextlib
 import dataclasses
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
 from moon_jax.data.mapped import is_mapped
 from moon_jax.distributed import host
-from moon_jax.errors import OutOfMemory
-from moon_jax.errors import UserError
-from moon_jax.simulation import build
-from moon_jax.simulation import round_spec
+from moon_jax.errors import OutOfMemory, UserError
+from moon_jax.simulation import build, round_spec
 from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.round_spec import bytes_of
-from moon_jax.simulation.round_spec import RoundSpec
+from moon_jax.simulation.round_spec import bytes_of, RoundSpec
 
 _BYTES = 4  # of a float32 or an int32
 _MAX_CHARACTERS = 200  # of an error that a message quotes

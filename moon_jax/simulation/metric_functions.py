@@ -10,8 +10,7 @@ Examples:
   0.6666666666666666
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import functools
 import re
 from typing import Any
@@ -19,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from moon_jax import user_code
-from moon_jax.config import is_user_code
-from moon_jax.config import suggest
+from moon_jax.config import is_user_code, suggest
 from moon_jax.errors import UserError
 
 Metric = Callable[[np.ndarray, np.ndarray], Any]

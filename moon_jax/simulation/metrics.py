@@ -6,8 +6,7 @@ fairness as in Li et al., Fair Resource Allocation in Federated Learning, ICLR
 """
 
 from collections.abc import Mapping
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 

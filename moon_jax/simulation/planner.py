@@ -8,10 +8,7 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data import partition
 from moon_jax.engine import schedule
 from moon_jax.engine.local import TrainData
-from moon_jax.engine.schedule import Place
-from moon_jax.engine.schedule import Shape
-from moon_jax.engine.schedule import Table
-from moon_jax.engine.schedule import Work
+from moon_jax.engine.schedule import Place, Shape, Table, Work
 from moon_jax.engine.training_set import TrainingSet
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec

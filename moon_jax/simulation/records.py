@@ -1,10 +1,8 @@
 """Outcomes of rounds, in plain numbers, and the models that clients trained."""
 
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np

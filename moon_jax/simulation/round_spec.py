@@ -7,24 +7,19 @@ program that runs. It allocates no training state.
 from collections.abc import Sequence
 import functools
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax.algorithms.base import Batch
-from moon_jax.algorithms.base import first_view
+from moon_jax.algorithms.base import Batch, first_view
 from moon_jax.data import augment
 from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import devices
-from moon_jax.engine import lanes
-from moon_jax.engine import schedule
-from moon_jax.engine import training_set
+from moon_jax.engine import lanes, schedule, training_set
 from moon_jax.engine.local import Program
-from moon_jax.engine.schedule import Place
-from moon_jax.engine.schedule import Shape
+from moon_jax.engine.schedule import Place, Shape
 from moon_jax.models.base import Variables
 from moon_jax.simulation import federation_checks
 from moon_jax.simulation.federation import Federation

@@ -7,10 +7,7 @@ since it keeps its lanes (`moon_jax.engine.packing`). A `Simulation` is a run,
 usually the only one of its program.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 import time
 from typing import Any
@@ -20,36 +17,35 @@ from jax.sharding import Mesh
 import numpy as np
 
 from moon_jax.algorithms.base import first_view
-from moon_jax.distributed import cpu_devices
-from moon_jax.distributed import devices
-from moon_jax.engine import client_store
-from moon_jax.engine import schedule
+from moon_jax.distributed import cpu_devices, devices
+from moon_jax.engine import client_store, schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.client_store import RunStores
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.local import TrainData
 from moon_jax.engine.round import Round
-from moon_jax.engine.schedule import Place
-from moon_jax.engine.schedule import Table
+from moon_jax.engine.schedule import Place, Table
 from moon_jax.engine.state import State
 from moon_jax.engine.training_set import TrainingSet
-from moon_jax.errors import DivergedError
-from moon_jax.errors import UserError
+from moon_jax.errors import DivergedError, UserError
 from moon_jax.models.base import Variables
-from moon_jax.simulation import agreement
-from moon_jax.simulation import federation_checks
-from moon_jax.simulation import initial_state
+from moon_jax.simulation import (
+  agreement,
+  federation_checks,
+  initial_state,
+  round_spec,
+)
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import metrics as metrics_lib
-from moon_jax.simulation import round_spec
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.planner import Planner
-from moon_jax.simulation.planner import RoundPlanner
-from moon_jax.simulation.records import LastRound
-from moon_jax.simulation.records import LocalModels
-from moon_jax.simulation.records import Record
-from moon_jax.simulation.records import RoundRecord
+from moon_jax.simulation.planner import Planner, RoundPlanner
+from moon_jax.simulation.records import (
+  LastRound,
+  LocalModels,
+  Record,
+  RoundRecord,
+)
 from moon_jax.simulation.round_spec import RoundSpec
 
 _ROUNDS_TWICE = 2  # rounds that `check_determinism` trains

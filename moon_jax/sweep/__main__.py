@@ -8,8 +8,7 @@ import sys
 
 from absl import flags
 
-from moon_jax.cli import command_line
-from moon_jax.cli import help_page
+from moon_jax.cli import command_line, help_page
 from moon_jax.config import Config
 
 _GRID = flags.DEFINE_multi_string(
@@ -48,8 +47,10 @@ def sweep(config: Config) -> None:
   part, workdir = command.part(_PART.value), command.directory(config)
   named = command.build(config, sys.argv[1:], _GRID.value,
                         _SWEEP.value)
-  from moon_jax.sweep import plan  # once the flags are checked
-  from moon_jax.sweep import run
+  from moon_jax.sweep import (
+    plan,  # once the flags are checked
+    run,
+  )
 
   if note := command.merged(named.sweep):
     print(note, flush=True)

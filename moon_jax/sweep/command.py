@@ -5,21 +5,17 @@ import hashlib
 import os
 import pathlib
 import re
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import uuid
 
 from moon_jax.cli import command_line
 from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
-from moon_jax.errors import DivergedError
-from moon_jax.errors import UserError
+from moon_jax.errors import DivergedError, UserError
 from moon_jax.rundir import identity
 from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.sweep import grid as grid_lib
-from moon_jax.sweep import table
-from moon_jax.sweep import toml_file
-from moon_jax.sweep import values
+from moon_jax.sweep import table, toml_file, values
 from moon_jax.sweep.grid import Sweep
 
 

@@ -1,8 +1,6 @@
 """A sweep: a set of runs, such as all combinations of several settings."""
 
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import functools
 import itertools
@@ -10,9 +8,7 @@ import math
 import operator
 from typing import Any
 
-from moon_jax.config import Config
-from moon_jax.config import flags_with
-from moon_jax.config import limits
+from moon_jax.config import Config, flags_with, limits
 from moon_jax.errors import UserError
 from moon_jax.rundir import identity
 from moon_jax.sweep import values as values_lib

@@ -22,12 +22,10 @@ import numpy as np
 from moon_jax.algorithms import unused
 from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
-from moon_jax.engine.schedule import Place
-from moon_jax.engine.schedule import Shape
+from moon_jax.engine.schedule import Place, Shape
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
-from moon_jax.simulation.forecast import Rates
-from moon_jax.simulation.forecast import Trial
+from moon_jax.simulation.forecast import Rates, Trial
 from moon_jax.simulation.memory import Need
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.sweep import run as run_lib

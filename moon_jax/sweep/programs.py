@@ -6,10 +6,7 @@ their splits (`moon_jax.simulation.agreement`), then memory. Federations are
 built one after another, since those of a whole sweep may take gigabytes.
 """
 
-from collections.abc import Callable
-from collections.abc import Hashable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 import math
 from typing import NamedTuple
 

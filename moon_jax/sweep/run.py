@@ -6,8 +6,7 @@ operating system releases the locks of a process that ends, however it ends; so
 another process then resumes its runs.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import contextlib
 import sys
 from typing import Any
@@ -16,16 +15,13 @@ from moon_jax.config import Config
 from moon_jax.distributed import cpu_devices
 from moon_jax.errors import UserError
 from moon_jax.rundir.metrics_file import InUse
-from moon_jax.simulation import agreement
+from moon_jax.simulation import agreement, round_spec
 from moon_jax.simulation import memory as memory_lib
-from moon_jax.simulation import round_spec
 from moon_jax.simulation.round_spec import RoundSpec
-from moon_jax.sweep import programs
-from moon_jax.sweep import values
+from moon_jax.sweep import programs, values
 from moon_jax.sweep.grid import Sweep
 from moon_jax.sweep.programs import Planned
-from moon_jax.training import prepare
-from moon_jax.training import run_loggers
+from moon_jax.training import prepare, run_loggers
 from moon_jax.training.prepare import Prepared
 from moon_jax.training.signals import wait
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from moon_jax.config import Config
-from moon_jax.config import flags_with
+from moon_jax.config import Config, flags_with
 from moon_jax.results import stats
 from moon_jax.rundir.identity import FREE_FIELDS
 from moon_jax.sweep import values

@@ -6,8 +6,7 @@ docs/sweeps.md describes the format, with an example.
 from collections.abc import Iterable
 import pathlib
 import tomllib
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moon_jax.cli import command_line
 from moon_jax.errors import UserError

@@ -8,9 +8,7 @@ from typing import Any
 from absl import flags
 import numpy as np
 
-from moon_jax.config import Config
-from moon_jax.config import flags_with
-from moon_jax.config import suggest
+from moon_jax.config import Config, flags_with, suggest
 from moon_jax.errors import UserError
 
 TYPES: dict[str, type] = typing.get_type_hints(Config)  # of settings, by name

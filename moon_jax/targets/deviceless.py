@@ -10,13 +10,11 @@ from typing import NamedTuple
 import jax
 from jax.experimental import topologies
 import jax.numpy as jnp
-from jax.sharding import AxisType
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh
 import numpy as np
 
 from moon_jax.distributed import devices
-from moon_jax.distributed.devices import SPLIT
-from moon_jax.distributed.devices import WHOLE
+from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine import schedule
 from moon_jax.engine.local import TrainData
 from moon_jax.engine.round import Round

@@ -10,14 +10,11 @@ from typing import NamedTuple
 
 from moon_jax.config import Config
 from moon_jax.data.dataset import Dataset
-from moon_jax.simulation import build
+from moon_jax.simulation import build, round_spec
 from moon_jax.simulation import memory as memory_lib
-from moon_jax.simulation import round_spec
 from moon_jax.simulation.round_spec import RoundSpec
-from moon_jax.targets import deviceless
+from moon_jax.targets import deviceless, kernels, Target
 from moon_jax.targets import fit as fit_lib
-from moon_jax.targets import kernels
-from moon_jax.targets import Target
 from moon_jax.targets.deviceless import Compiled
 
 _CHEAP_SECONDS = 60.  # compilations below this may be repeated to confirm

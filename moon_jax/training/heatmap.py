@@ -59,9 +59,7 @@ def fill(figure: Any, counts_CK: np.ndarray, class_names: Sequence[str],
     class_names: [K].
     max_groups: more clients or classes are drawn as means of groups.
   """
-  from matplotlib import cm
-  from matplotlib import colors
-  from matplotlib import ticker
+  from matplotlib import cm, colors, ticker
 
   counts_CK, group = _grouped(counts_CK, max_groups)
   counts_KC, class_group = _grouped(counts_CK.T, max_groups)

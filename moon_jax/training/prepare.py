@@ -5,19 +5,14 @@ import functools
 import hashlib
 import pathlib
 import sys
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from moon_jax import loggers
-from moon_jax import user_code
-from moon_jax.config import Config
-from moon_jax.config import is_user_code
+from moon_jax import loggers, user_code
+from moon_jax.config import Config, is_user_code
 from moon_jax.data import clients as clients_lib
-from moon_jax.data import cohort
-from moon_jax.data import sources
-from moon_jax.data import split
+from moon_jax.data import cohort, sources, split
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import processes

@@ -4,18 +4,15 @@ Makes and writes the lines of metrics.jsonl, and saves checkpoints, the best
 models and the local models of the last round.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import sys
 import time
 from typing import Any
 
 from moon_jax.distributed import processes
-from moon_jax.errors import DivergedError
-from moon_jax.errors import UserError
-from moon_jax.rundir import export
-from moon_jax.rundir import identity
+from moon_jax.errors import DivergedError, UserError
+from moon_jax.rundir import export, identity
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.export import BestModels
 from moon_jax.rundir.workdir import Workdir
@@ -24,8 +21,7 @@ from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import summary as summary_lib
 from moon_jax.training.prepare import fingerprint
 from moon_jax.training.signals import Interrupt
-from moon_jax.view.progress import Progress
-from moon_jax.view.progress import round_text
+from moon_jax.view.progress import Progress, round_text
 from moon_jax.view.run_log import RunLog
 
 Result = dict[str, Any] | DivergedError

@@ -3,8 +3,7 @@
 source > partition > cohort > schedule > engine > aggregate > evaluate > record
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import time
 from typing import Any
 

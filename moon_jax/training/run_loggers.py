@@ -5,8 +5,7 @@ logged. After a run resumes, its loggers get the rounds that they lack, from
 metrics.jsonl, and no round that they have.
 """
 
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import contextlib
 import dataclasses
 import json
@@ -18,9 +17,7 @@ from moon_jax import loggers as loggers_lib
 from moon_jax.config import Config
 from moon_jax.distributed import processes
 from moon_jax.errors import UserError
-from moon_jax.loggers import Logger
-from moon_jax.loggers import LoggerOrFactory
-from moon_jax.loggers import RunInfo
+from moon_jax.loggers import Logger, LoggerOrFactory, RunInfo
 from moon_jax.rundir import identity
 from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.rundir.metrics_file import InUse

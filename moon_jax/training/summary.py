@@ -17,8 +17,7 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
 from moon_jax.distributed import processes
 from moon_jax.simulation import metric_functions
-from moon_jax.simulation.simulation import Simulation
-from moon_jax.simulation.simulation import Simulations
+from moon_jax.simulation.simulation import Simulation, Simulations
 from moon_jax.version import __version__
 
 ACCURACY = 'validation_accuracy'  # that selects the best model

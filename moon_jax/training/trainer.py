@@ -1,7 +1,6 @@
 """Trains runs that share a program, each in its work directory."""
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import contextlib
 import functools
 import hashlib
@@ -16,19 +15,18 @@ import platformdirs
 from moon_jax import loggers as loggers_lib
 from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import processes
-from moon_jax.errors import InterruptedRun
-from moon_jax.errors import UserError
+from moon_jax.errors import InterruptedRun, UserError
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.round_spec import RoundSpec
-from moon_jax.simulation.simulation import check_determinism
-from moon_jax.simulation.simulation import Simulation
-from moon_jax.simulation.simulation import Simulations
-from moon_jax.training import heatmap
-from moon_jax.training import run_loggers
+from moon_jax.simulation.simulation import (
+  check_determinism,
+  Simulation,
+  Simulations,
+)
+from moon_jax.training import heatmap, run_loggers
 from moon_jax.training import summary as summary_lib
 from moon_jax.training.prepare import Prepared
-from moon_jax.training.recorder import Recorder
-from moon_jax.training.recorder import Result
+from moon_jax.training.recorder import Recorder, Result
 from moon_jax.training.signals import Interrupt
 from moon_jax.version import __version__
 from moon_jax.view import run_log

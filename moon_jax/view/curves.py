@@ -11,8 +11,7 @@
 Letters also show which curve is which without colours, in logs and in pipes.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 

@@ -1,8 +1,6 @@
 """Shows what runs do: a view on a terminal, otherwise lines of text."""
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import os
 import sys
@@ -12,8 +10,7 @@ from typing import Any
 
 from moon_jax.distributed import processes
 from moon_jax.view import terminal
-from moon_jax.view.run_log import Copy
-from moon_jax.view.run_log import RunLog
+from moon_jax.view.run_log import Copy, RunLog
 from moon_jax.view.status import Status
 
 

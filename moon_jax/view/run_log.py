@@ -7,10 +7,12 @@ import sys
 import time
 import traceback
 
-from moon_jax.errors import DivergedError
-from moon_jax.errors import InterruptedRun
-from moon_jax.errors import OutOfMemory
-from moon_jax.errors import UserError
+from moon_jax.errors import (
+  DivergedError,
+  InterruptedRun,
+  OutOfMemory,
+  UserError,
+)
 
 _EXPECTED = DivergedError, InterruptedRun, OutOfMemory, UserError
 

@@ -12,8 +12,7 @@ At 72 columns:
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len
-from rich.cells import set_cell_size
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from moon_jax.view.status import Status

@@ -1,7 +1,6 @@
 """The state of the view: a value, updated by the events of a run."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 import numbers

@@ -6,8 +6,7 @@ the view. `release` restores the terminal; call it before a process ends without
 leaving the context.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import contextlib
 import io
 import os

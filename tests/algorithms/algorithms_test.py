@@ -14,28 +14,28 @@ import optax
 import pytest
 
 import federation
-from federation import assert_trees_close
-from federation import batches
-from federation import CLIENTS
-from federation import copied
-from federation import fedavg
-from federation import Federation
-from federation import fednova
-from federation import fedprox
-from federation import gradient
-from federation import HPARAMS
-from federation import IMAGES
-from federation import jobs_of
-from federation import l2
-from federation import LABELS
-from federation import matrix
-from federation import moon
-from federation import SIZES
-from federation import solo
+from federation import (
+  assert_trees_close,
+  batches,
+  CLIENTS,
+  copied,
+  fedavg,
+  Federation,
+  fednova,
+  fedprox,
+  gradient,
+  HPARAMS,
+  IMAGES,
+  jobs_of,
+  l2,
+  LABELS,
+  matrix,
+  moon,
+  SIZES,
+  solo,
+)
 from moon_jax import losses
-from moon_jax.algorithms import base
-from moon_jax.algorithms import registry
-from moon_jax.algorithms import server
+from moon_jax.algorithms import base, registry, server
 from moon_jax.algorithms.fednova import effective_steps
 from moon_jax.config import Config
 from moon_jax.engine import state as state_lib

@@ -5,24 +5,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from federation import assert_trees_close
-from federation import fedavg
-from federation import Federation
-from federation import fednova
-from federation import fedprox
-from federation import l2
-from federation import linear_model
-from federation import moon
-from federation import scaffold
-from federation import SIZES
-from moon_jax.algorithms import base
-from moon_jax.algorithms import registry
+from federation import (
+  assert_trees_close,
+  fedavg,
+  Federation,
+  fednova,
+  fedprox,
+  l2,
+  linear_model,
+  moon,
+  scaffold,
+  SIZES,
+)
+from moon_jax.algorithms import base, registry
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fednova import with_fednova
 from moon_jax.algorithms.fedprox import with_proximal
 from moon_jax.algorithms.scaffold import with_control_variates
-from moon_jax.algorithms.server import momentum
-from moon_jax.algorithms.server import with_optimizer
+from moon_jax.algorithms.server import momentum, with_optimizer
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 

@@ -5,11 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from federation import assert_trees_close
-from federation import Federation
-from federation import linear_model
-from federation import moon
-from federation import solo
+from federation import assert_trees_close, Federation, linear_model, moon, solo
 from moon_jax.algorithms import moon as moon_lib
 from moon_jax.engine import state as state_lib
 from moon_jax.errors import UserError

@@ -7,19 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import optimize
-from scipy import stats
+from scipy import optimize, stats
 
 import federation
-from federation import assert_trees_close
-from federation import fedavg
-from federation import Federation
-from federation import fednova
-from federation import scaffold
-from moon_jax.algorithms import accounting
-from moon_jax.algorithms import privacy
-from moon_jax.algorithms import registry
-from moon_jax.algorithms import server
+from federation import assert_trees_close, fedavg, Federation, fednova, scaffold
+from moon_jax.algorithms import accounting, privacy, registry, server
 from moon_jax.algorithms.base import Message
 from moon_jax.config import Config
 from moon_jax.errors import UserError

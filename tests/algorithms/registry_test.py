@@ -4,8 +4,7 @@ import inspect
 
 import pytest
 
-from moon_jax.algorithms import registry
-from moon_jax.algorithms import unused
+from moon_jax.algorithms import registry, unused
 from moon_jax.config import Config
 
 OF_MOON = dict(mu=.3, contrastive='l2', temperature=.1, num_negatives=2,

@@ -5,14 +5,16 @@ import numpy as np
 import pytest
 
 import federation
-from federation import assert_trees_close
-from federation import batches
-from federation import Federation
-from federation import gradient
-from federation import HPARAMS
-from federation import matrix
-from federation import scaffold
-from federation import SIZES
+from federation import (
+  assert_trees_close,
+  batches,
+  Federation,
+  gradient,
+  HPARAMS,
+  matrix,
+  scaffold,
+  SIZES,
+)
 from moon_jax.errors import UserError
 
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0), (1, 2, 3, 4)]

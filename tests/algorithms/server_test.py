@@ -8,14 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from federation import assert_trees_close
-from federation import copied
-from federation import fedavg
-from federation import Federation
-from moon_jax.algorithms import base
-from moon_jax.algorithms import privacy
-from moon_jax.algorithms import registry
-from moon_jax.algorithms import server
+from federation import assert_trees_close, copied, fedavg, Federation
+from moon_jax.algorithms import base, privacy, registry, server
 from moon_jax.algorithms.base import Message
 from moon_jax.config import Config
 

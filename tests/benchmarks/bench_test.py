@@ -8,10 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import bench
-from benchmarks import bench_environment
-from benchmarks import bench_limit
-from benchmarks import bench_report
+from benchmarks import bench, bench_environment, bench_limit, bench_report
 
 pytestmark = pytest.mark.bench
 ROOT = pathlib.Path(__file__).parents[2]

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from docs_pages import commands
-from docs_pages import config_of
-from docs_pages import ROOT
+from docs_pages import commands, config_of, ROOT
 from moon_jax.training import run
 
 pytestmark = pytest.mark.bench

@@ -5,9 +5,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from benchmarks import golden
+from benchmarks import golden, golden_subset
 from benchmarks import golden_dir as golden_dir_lib
-from benchmarks import golden_subset
 
 SUBSET = pathlib.Path(__file__).parents[1] / 'golden'
 

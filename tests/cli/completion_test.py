@@ -8,9 +8,7 @@ import pytest
 
 from moon_jax.__main__ import COMMANDS
 from moon_jax.cli import completion
-from moon_jax.config import ALGORITHMS
-from moon_jax.config import Config
-from moon_jax.config import DATASETS
+from moon_jax.config import ALGORITHMS, Config, DATASETS
 
 script = functools.cache(completion.script)
 

@@ -11,8 +11,7 @@ import sys
 import pytest
 
 from moon_jax.cli import help_page
-from moon_jax.config import Config
-from moon_jax.config import TOPICS
+from moon_jax.config import Config, TOPICS
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _COMMANDS = 'train', 'sweep', 'report', 'plan'

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from moon_jax.config import Config
-from moon_jax.config import limits
+from moon_jax.config import Config, limits
 from moon_jax.errors import UserError
 
 NAN = float('nan')

@@ -7,12 +7,7 @@ import shlex
 
 import pytest
 
-from moon_jax.config import Config
-from moon_jax.config import FACTS
-from moon_jax.config import limits
-from moon_jax.config import LOGGERS
-from moon_jax.config import NAMES
-from moon_jax.config import suggest
+from moon_jax.config import Config, FACTS, limits, LOGGERS, NAMES, suggest
 from moon_jax.errors import UserError
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Config)}

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from moon_jax.data import sources
-from moon_jax.data.aligned import aligned
-from moon_jax.data.aligned import is_aligned
+from moon_jax.data.aligned import aligned, is_aligned
 
 
 def shifted(count):

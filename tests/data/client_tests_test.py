@@ -2,15 +2,13 @@
 
 import dataclasses
 
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
 
 from moon_jax.config import Config
-from moon_jax.data import client_tests
-from moon_jax.data import split
+from moon_jax.data import client_tests, split
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 

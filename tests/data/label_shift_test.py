@@ -9,9 +9,7 @@ from scipy import stats
 
 import moon_jax as mj
 from moon_jax.config import Config
-from moon_jax.data import label_shift
-from moon_jax.data import partition
-from moon_jax.data import split
+from moon_jax.data import label_shift, partition, split
 from moon_jax.errors import UserError
 from moon_jax.simulation import build
 

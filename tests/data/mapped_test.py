@@ -5,8 +5,7 @@ import mmap
 import numpy as np
 import pytest
 
-from moon_jax.data import mapped
-from moon_jax.data import sources
+from moon_jax.data import mapped, sources
 from moon_jax.errors import UserError
 
 _random = np.random.RandomState(0)

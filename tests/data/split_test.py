@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from moon_jax.config import Config
-from moon_jax.data import partition
-from moon_jax.data import split
+from moon_jax.data import partition, split
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.training import run

@@ -24,8 +24,7 @@ from moon_jax.distributed import processes
 from moon_jax.engine import lanes
 from moon_jax.errors import UserError
 from moon_jax.training import run as run_lib
-from outcomes import assert_same
-from outcomes import outcome
+from outcomes import assert_same, outcome
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _FLAGS = ('--dataset=breast_cancer --model=mlp --projection_dim=8 '

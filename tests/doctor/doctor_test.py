@@ -10,8 +10,7 @@ import pytest
 
 from moon_jax import doctor
 from moon_jax.doctor import __main__ as command
-from moon_jax.doctor import Finding
-from moon_jax.doctor import installation
+from moon_jax.doctor import Finding, installation
 
 ROOT = pathlib.Path(__file__).parents[2]
 

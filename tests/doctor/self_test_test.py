@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moon_jax import doctor
-from moon_jax import losses
+from moon_jax import doctor, losses
 from moon_jax.doctor import self_test
 
 _CLIENT = 1  # of the golden vectors; it has the fewest images

@@ -5,12 +5,8 @@ import types
 import jax
 import numpy as np
 
-from federation import fedavg
-from federation import Federation
-from federation import moon
-from federation import solo
-from moon_jax.engine import client_store
-from moon_jax.engine import schedule
+from federation import fedavg, Federation, moon, solo
+from moon_jax.engine import client_store, schedule
 
 JOBS = schedule.Jobs(
     run=np.array([0, 1, 1, 0]), client=np.array([2, 0, 4, 0]),

@@ -3,8 +3,7 @@
 import io
 import pathlib
 
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 import jax
 import numpy as np

@@ -8,16 +8,18 @@ import optax
 import pytest
 
 import federation
-from federation import ALL
-from federation import assert_trees_close
-from federation import BATCH
-from federation import copied
-from federation import fedavg
-from federation import Federation
-from federation import HPARAMS
-from federation import IMAGES
-from federation import LABELS
-from federation import NUM_CLASSES
+from federation import (
+  ALL,
+  assert_trees_close,
+  BATCH,
+  copied,
+  fedavg,
+  Federation,
+  HPARAMS,
+  IMAGES,
+  LABELS,
+  NUM_CLASSES,
+)
 import moon_jax as mj
 from moon_jax.distributed import devices
 from moon_jax.engine import state as state_lib

@@ -5,20 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from federation import ALL
-from federation import assert_trees_close
-from federation import copied
-from federation import fedavg
-from federation import Federation
-from federation import fednova
-from federation import jobs_of
-from federation import l2
-from federation import linear_model
-from federation import moon
-from federation import scaffold
-from federation import SIZES
-from moon_jax.algorithms.server import momentum
-from moon_jax.algorithms.server import with_optimizer
+from federation import (
+  ALL,
+  assert_trees_close,
+  copied,
+  fedavg,
+  Federation,
+  fednova,
+  jobs_of,
+  l2,
+  linear_model,
+  moon,
+  scaffold,
+  SIZES,
+)
+from moon_jax.algorithms.server import momentum, with_optimizer
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 

@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 import jax
 import numpy as np
@@ -13,8 +12,7 @@ from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.data.aligned import aligned
 from moon_jax.distributed import devices
-from moon_jax.engine import schedule
-from moon_jax.engine import training_set
+from moon_jax.engine import schedule, training_set
 from moon_jax.engine.local import TrainData
 from moon_jax.errors import UserError
 from moon_jax.simulation import build

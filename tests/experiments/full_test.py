@@ -9,9 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from experiments.full import analysis
-from experiments.full import questions
-from experiments.full import report
+from experiments.full import analysis, questions, report
 from experiments.full import run as run_lib
 from experiments.full.questions import Run
 from moon_jax.results import paired

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.full import analysis
-from experiments.full import looks
-from experiments.full import questions
-from experiments.full import report
+from experiments.full import analysis, looks, questions, report
 
 
 def blocks(differences, num_rounds=100):

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-from moon_jax import losses
-from moon_jax import models
+from moon_jax import losses, models
 from moon_jax.errors import UserError
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import golden
-from moon_jax import losses
-from moon_jax import models
+from moon_jax import losses, models
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.simulation import build

@@ -16,8 +16,7 @@ import moon_jax as mj
 from moon_jax.algorithms import unused
 from moon_jax.config import Config
 from moon_jax.rundir import export
-from moon_jax.simulation import build
-from moon_jax.simulation import round_spec
+from moon_jax.simulation import build, round_spec
 
 MODULE = '''
 from flax import linen as nn

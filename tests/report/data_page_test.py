@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from moon_jax.config import Config
-from moon_jax.data import sources
-from moon_jax.data import split
+from moon_jax.data import sources, split
 from moon_jax.report import data_page
-from moon_jax.results.page import Figure
-from moon_jax.results.page import Page
+from moon_jax.results.page import Figure, Page
 import page_checks
 
 CONFIGS = [Config(dataset='digits', beta=beta, seed=seed, algorithm=algorithm,

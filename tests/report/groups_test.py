@@ -9,8 +9,7 @@ import pytest
 import made_runs
 from moon_jax.config import Config
 from moon_jax.errors import UserError
-from moon_jax.report import groups
-from moon_jax.report import table_file
+from moon_jax.report import groups, table_file
 
 TEXT = """
 title = "Methods"

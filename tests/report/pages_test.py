@@ -5,9 +5,7 @@ import dataclasses
 import pytest
 
 import made_runs
-from moon_jax.report import groups
-from moon_jax.report import pages
-from moon_jax.report import table_file
+from moon_jax.report import groups, pages, table_file
 from moon_jax.results.read import State
 import page_checks
 

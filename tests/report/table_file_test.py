@@ -5,8 +5,7 @@ import pathlib
 import pytest
 
 from moon_jax.errors import UserError
-from moon_jax.report import groups
-from moon_jax.report import table_file
+from moon_jax.report import groups, table_file
 from moon_jax.report.table_file import Published
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -6,8 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from moon_jax.results import page as page_lib
-from moon_jax.results.page import Figure
-from moon_jax.results.page import Page
+from moon_jax.results.page import Figure, Page
 import page_checks
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"/>'

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from moon_jax.results import paired
-from moon_jax.results import stats
+from moon_jax.results import paired, stats
 
 # W. S. Gosset (Student), The Probable Error of a Mean, Biometrika 6, 1908:
 # additional hours of sleep by two drugs; t = 4.0621, p = 0.002833.

@@ -13,8 +13,7 @@ import pytest
 from moon_jax.config import Config
 from moon_jax.engine.state import State
 from moon_jax.errors import UserError
-from moon_jax.rundir.checkpoint import Checkpoints
-from moon_jax.rundir.checkpoint import digest
+from moon_jax.rundir.checkpoint import Checkpoints, digest
 
 NOTE = {'fingerprints': {'dataset': 'ab'}, 'metrics': {'bytes': 3}}
 

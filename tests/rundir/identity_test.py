@@ -7,9 +7,7 @@ import pytest
 
 from moon_jax.config import Config
 from moon_jax.errors import UserError
-from moon_jax.rundir.identity import check_same_run
-from moon_jax.rundir.identity import EARLIER_VALUES
-from moon_jax.rundir.identity import fingerprint
+from moon_jax.rundir.identity import check_same_run, EARLIER_VALUES, fingerprint
 
 
 def test_fingerprint_follows_what_changes_results():

@@ -15,8 +15,7 @@ from moon_jax import models
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
-from moon_jax.rundir import checkpoint
-from moon_jax.rundir import export
+from moon_jax.rundir import checkpoint, export
 from moon_jax.simulation import build
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run

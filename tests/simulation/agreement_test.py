@@ -13,12 +13,10 @@ import tiny_federation
 
 from moon_jax.algorithms import registry
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fedprox import fedprox
-from moon_jax.algorithms.fedprox import with_proximal
+from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.server import with_optimizer
-from moon_jax.config import Config
-from moon_jax.config import flags_with
+from moon_jax.config import Config, flags_with
 from moon_jax.errors import UserError
 from moon_jax.models.constructors import mlp
 from moon_jax.simulation import agreement

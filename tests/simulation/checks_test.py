@@ -8,17 +8,14 @@ import pytest
 
 from moon_jax import config as config_lib
 from moon_jax.algorithms import registry
-from moon_jax.config import ALGORITHMS
-from moon_jax.config import Config
-from moon_jax.config import DATASETS
+from moon_jax.config import ALGORITHMS, Config, DATASETS
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.sources import SOURCES
 from moon_jax.errors import UserError
 from moon_jax.models import MODELS
 from moon_jax.optimizers import OPTIMIZERS
-from moon_jax.simulation import checks
-from moon_jax.simulation import federation_checks
+from moon_jax.simulation import checks, federation_checks
 
 
 @pytest.mark.parametrize('field, value', [

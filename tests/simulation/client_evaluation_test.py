@@ -12,8 +12,7 @@ import pytest
 from federation import linear_model
 import moon_jax as mj
 from moon_jax.data import augment
-from moon_jax.simulation import evaluation
-from moon_jax.simulation import metrics
+from moon_jax.simulation import evaluation, metrics
 from moon_jax.simulation.metrics import Outcomes
 from moon_jax.simulation.simulation import Simulation
 

@@ -17,11 +17,9 @@ from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config
 from moon_jax.distributed import host
 from moon_jax.errors import UserError
-from moon_jax.simulation import initial_state
+from moon_jax.simulation import initial_state, round_spec
 from moon_jax.simulation import memory as memory_lib
-from moon_jax.simulation import round_spec
-from moon_jax.simulation.simulation import check_determinism
-from moon_jax.simulation.simulation import Simulation
+from moon_jax.simulation.simulation import check_determinism, Simulation
 from moon_jax.training import run
 
 COHORTS = [[0, 1], [2], [2, 0], [1, 0], [2, 1]]

@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 import tiny_federation
 
-from federation import fedavg
-from federation import fednova
-from federation import linear_model
-from federation import moon
-from federation import NUM_CLASSES
-from federation import scaffold
-from federation import solo
-from moon_jax.algorithms.server import momentum
-from moon_jax.algorithms.server import with_optimizer
+from federation import (
+  fedavg,
+  fednova,
+  linear_model,
+  moon,
+  NUM_CLASSES,
+  scaffold,
+  solo,
+)
+from moon_jax.algorithms.server import momentum, with_optimizer
 from moon_jax.simulation.simulation import Simulation
 
 _PARAMS = 4 * (4 * NUM_CLASSES + NUM_CLASSES)  # bytes of weights and biases

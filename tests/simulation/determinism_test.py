@@ -6,8 +6,7 @@ import tiny_federation
 
 from federation import linear_model
 from moon_jax.errors import UserError
-from moon_jax.simulation.simulation import check_determinism
-from moon_jax.simulation.simulation import Simulation
+from moon_jax.simulation.simulation import check_determinism, Simulation
 
 
 @pytest.mark.parametrize('is_other', [

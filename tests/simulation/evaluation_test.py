@@ -12,13 +12,10 @@ import federation as federation_lib
 from federation import solo
 from moon_jax import models
 from moon_jax.config import Config
-from moon_jax.data import augment
-from moon_jax.data import sources
+from moon_jax.data import augment, sources
 from moon_jax.distributed import devices
 from moon_jax.errors import UserError
-from moon_jax.simulation import build
-from moon_jax.simulation import evaluation
-from moon_jax.simulation import metric_functions
+from moon_jax.simulation import build, evaluation, metric_functions
 from moon_jax.simulation.simulation import Simulation
 
 CONFIG = Config(

@@ -19,9 +19,7 @@ from moon_jax.data import sources
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.sources import arrays as arrays_lib
 from moon_jax.errors import UserError
-from moon_jax.simulation import build
-from moon_jax.simulation import federation_checks
-from moon_jax.simulation import round_spec
+from moon_jax.simulation import build, federation_checks, round_spec
 
 
 @pytest.mark.parametrize('cohorts, message', [

@@ -9,13 +9,11 @@ import pytest
 import tiny_federation
 
 from moon_jax.config import Config
-from moon_jax.data import cohort
-from moon_jax.data import sources
+from moon_jax.data import cohort, sources
 from moon_jax.distributed import host
 from moon_jax.errors import UserError
-from moon_jax.simulation import build
+from moon_jax.simulation import build, round_spec
 from moon_jax.simulation import memory as memory_lib
-from moon_jax.simulation import round_spec
 from moon_jax.simulation.simulation import Simulation
 
 CONFIG = Config(

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import tiny_federation
 
-from moon_jax import losses
-from moon_jax import models
-from moon_jax.algorithms.fedprox import fedprox
-from moon_jax.algorithms.fedprox import with_proximal
+from moon_jax import losses, models
+from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.l2 import l2
 from moon_jax.algorithms.moon import moon
 from moon_jax.config import Config

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import tiny_federation
 
-from federation import linear_model
-from federation import NUM_CLASSES
+from federation import linear_model, NUM_CLASSES
 from moon_jax.data import clients as clients_lib
 from moon_jax.errors import UserError
 from moon_jax.simulation import round_spec
-from moon_jax.simulation.planner import Planner
-from moon_jax.simulation.planner import RoundPlanner
+from moon_jax.simulation.planner import Planner, RoundPlanner
 from moon_jax.simulation.simulation import Simulation
 
 

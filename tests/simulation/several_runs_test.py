@@ -24,8 +24,7 @@ from moon_jax.engine import client_store
 from moon_jax.engine import state as state_lib
 from moon_jax.errors import DivergedError
 from moon_jax.simulation import metrics as metrics_lib
-from moon_jax.simulation.simulation import Simulation
-from moon_jax.simulation.simulation import Simulations
+from moon_jax.simulation.simulation import Simulation, Simulations
 
 NUM_CLIENTS = 8
 NUM_TRAIN, NUM_TEST, NUM_HELD = 90, 37, 24

@@ -11,8 +11,7 @@ from federation import linear_model
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
-from moon_jax.simulation import build
-from moon_jax.simulation import round_spec
+from moon_jax.simulation import build, round_spec
 from moon_jax.simulation.simulation import Simulation
 
 CONFIG = Config(

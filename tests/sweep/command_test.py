@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from moon_jax.config import Config
-from moon_jax.errors import DivergedError
-from moon_jax.errors import UserError
+from moon_jax.errors import DivergedError, UserError
 from moon_jax.sweep import command
 from moon_jax.sweep.grid import Sweep
 

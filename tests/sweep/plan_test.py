@@ -9,17 +9,12 @@ import pytest
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.distributed import host
-from moon_jax.simulation import build
-from moon_jax.simulation import forecast
+from moon_jax.simulation import build, forecast, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import planner as planner_lib
-from moon_jax.simulation import round_spec
 from moon_jax.simulation.memory import Part
 from moon_jax.simulation.planner import Planner
-from moon_jax.sweep import grid
-from moon_jax.sweep import plan
-from moon_jax.sweep import programs
-from moon_jax.sweep import run
+from moon_jax.sweep import grid, plan, programs, run
 
 BASE = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,

@@ -22,9 +22,7 @@ from moon_jax import loggers
 from moon_jax.config import Config
 from moon_jax.distributed import host
 from moon_jax.engine import lanes as lanes_lib
-from moon_jax.errors import InterruptedRun
-from moon_jax.errors import OutOfMemory
-from moon_jax.errors import UserError
+from moon_jax.errors import InterruptedRun, OutOfMemory, UserError
 from moon_jax.rundir import export
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
@@ -32,13 +30,11 @@ from moon_jax.simulation import build
 from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.sweep import run as run_lib
 from moon_jax.sweep.grid import Sweep
-from moon_jax.training import prepare
+from moon_jax.training import prepare, trainer
 from moon_jax.training import run as single_run
-from moon_jax.training import trainer
 from moon_jax.training.signals import Interrupt
 import small_runs
-from small_runs import at_call
-from small_runs import raising
+from small_runs import at_call, raising
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = dataclasses.replace(small_runs.CONFIG, checkpoint_every=1)

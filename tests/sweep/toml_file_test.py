@@ -6,8 +6,7 @@ import pytest
 
 from moon_jax.config import Config
 from moon_jax.errors import UserError
-from moon_jax.sweep import command
-from moon_jax.sweep import toml_file
+from moon_jax.sweep import command, toml_file
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLE = """

@@ -12,9 +12,7 @@ from moon_jax import targets
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
-from moon_jax.targets import deviceless
-from moon_jax.targets import fit
-from moon_jax.targets import plan
+from moon_jax.targets import deviceless, fit, plan
 
 HLO = (pathlib.Path(__file__).parent / 'round.hlo').read_text()
 CONFIG = Config(

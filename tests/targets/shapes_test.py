@@ -12,8 +12,7 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import devices
 from moon_jax.engine import schedule
 from moon_jax.engine.round import Round
-from moon_jax.simulation import build
-from moon_jax.simulation import round_spec
+from moon_jax.simulation import build, round_spec
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.targets import deviceless
 

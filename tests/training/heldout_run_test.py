@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from moon_jax.data import sources
-from moon_jax.data import split
+from moon_jax.data import sources, split
 from moon_jax.errors import UserError
 from moon_jax.training import run
 import small_runs

@@ -9,9 +9,7 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.data import sources
-from moon_jax.errors import InterruptedRun
-from moon_jax.errors import OutOfMemory
-from moon_jax.errors import UserError
+from moon_jax.errors import InterruptedRun, OutOfMemory, UserError
 from moon_jax.simulation import build
 from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.simulation.simulation import Simulation

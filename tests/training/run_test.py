@@ -20,10 +20,12 @@ import moon_jax
 from moon_jax.config import Config
 from moon_jax.data import split
 from moon_jax.engine import lanes as lanes_lib
-from moon_jax.errors import DivergedError
-from moon_jax.errors import InterruptedRun
-from moon_jax.errors import OutOfMemory
-from moon_jax.errors import UserError
+from moon_jax.errors import (
+  DivergedError,
+  InterruptedRun,
+  OutOfMemory,
+  UserError,
+)
 from moon_jax.rundir import export
 from moon_jax.rundir.metrics_file import MetricsFile
 from moon_jax.rundir.workdir import Workdir
@@ -32,10 +34,7 @@ from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.training import run
 from moon_jax.training.signals import Interrupt
 import small_runs
-from small_runs import at_call
-from small_runs import CONFIG
-from small_runs import lines_of
-from small_runs import raising
+from small_runs import at_call, CONFIG, lines_of, raising
 
 at = functools.partial(small_runs.at, participation=1.)  # two lanes
 _ROOT = pathlib.Path(__file__).parents[2]

@@ -8,12 +8,10 @@ import pytest
 
 import moon_jax
 from moon_jax.config import Config
-from moon_jax.data import sources
-from moon_jax.data import split
+from moon_jax.data import sources, split
 from moon_jax.rundir.export import BestModels
 from moon_jax.rundir.workdir import Workdir
-from moon_jax.training import run
-from moon_jax.training import summary
+from moon_jax.training import run, summary
 import small_runs
 
 CONFIG = dataclasses.replace(

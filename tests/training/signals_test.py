@@ -12,8 +12,7 @@ import pytest
 
 from moon_jax.errors import InterruptedRun
 from moon_jax.training.signals import Interrupt
-from outcomes import assert_same
-from outcomes import outcome
+from outcomes import assert_same, outcome
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _FLAGS = ('--dataset=digits --model=mlp --num_clients=4 --beta=5 '

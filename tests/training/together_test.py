@@ -7,15 +7,12 @@ import time
 
 import pytest
 
-from moon_jax.errors import DivergedError
-from moon_jax.errors import InterruptedRun
+from moon_jax.errors import DivergedError, InterruptedRun
 from moon_jax.simulation import checks
 from moon_jax.simulation import metrics as metrics_lib
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.simulation import Simulations
-from moon_jax.training import prepare
-from moon_jax.training import run
-from moon_jax.training import trainer
+from moon_jax.training import prepare, run, trainer
 from moon_jax.training.signals import Interrupt
 import small_runs
 from small_runs import at_call

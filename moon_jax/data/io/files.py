@@ -4,8 +4,7 @@ A reader is a function read(name) -> (path for messages, bytes), which raises
 FileError if a file is missing or damaged.
 """
 
-from collections.abc import Callable
-from collections.abc import Container
+from collections.abc import Callable, Container
 import errno
 import gzip
 import json

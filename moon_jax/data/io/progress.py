@@ -1,7 +1,6 @@
 """Progress of long operations on files: a bar, or a few lines in a log."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import sys
 import time
@@ -50,8 +49,7 @@ def show_progress(title: str, total: int, unit: str, done: int = 0,
 
 def _bar(title, total, unit, done):
   """Draws a bar; yields the function that advances it."""
-  from rich import console
-  from rich import progress
+  from rich import console, progress
 
   counts = ([progress.DownloadColumn(), progress.TransferSpeedColumn()]
             if unit == 'B' else

@@ -9,9 +9,7 @@ continues. If the published checksum is uncertain (CIFAR-100's binary layout), a
 file with complete labels is accepted.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 import hashlib
 import itertools
 import pathlib
@@ -21,10 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from moon_jax.data.dataset import Dataset
-from moon_jax.data.io import download
-from moon_jax.data.io import files
-from moon_jax.data.io import progress
-from moon_jax.data.io import tfds_data
+from moon_jax.data.io import download, files, progress, tfds_data
 from moon_jax.errors import UserError
 
 

@@ -7,21 +7,22 @@ description of published files in `PUBLISHED`.
 from collections.abc import Callable
 import functools
 
-from moon_jax.config import HUGGINGFACE
-from moon_jax.config import suggest
+from moon_jax.config import HUGGINGFACE, suggest
 from moon_jax.data import mapped
 from moon_jax.data.aligned import aligned
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import published
 from moon_jax.data.io.published import PublishedDataset
-from moon_jax.data.sources import arrays
-from moon_jax.data.sources import bundled
-from moon_jax.data.sources import cifar
-from moon_jax.data.sources import huggingface
-from moon_jax.data.sources import leaf
-from moon_jax.data.sources import mnist
-from moon_jax.data.sources import svhn
-from moon_jax.data.sources import tiny_imagenet
+from moon_jax.data.sources import (
+  arrays,
+  bundled,
+  cifar,
+  huggingface,
+  leaf,
+  mnist,
+  svhn,
+  tiny_imagenet,
+)
 from moon_jax.errors import UserError
 
 PUBLISHED: dict[str, PublishedDataset] = {

@@ -17,8 +17,7 @@ import pickle
 
 import numpy as np
 
-from moon_jax.data.io.published import Layout
-from moon_jax.data.io.published import PublishedDataset
+from moon_jax.data.io.published import Layout, PublishedDataset
 
 _PIXELS = 3 * 32 * 32
 

@@ -16,13 +16,10 @@ This needs the package `datasets`, which pip install 'moon_jax[huggingface]'
 installs.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import os
 import pathlib
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 

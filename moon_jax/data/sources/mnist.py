@@ -12,8 +12,7 @@ import struct
 
 import numpy as np
 
-from moon_jax.data.io.published import Layout
-from moon_jax.data.io.published import PublishedDataset
+from moon_jax.data.io.published import Layout, PublishedDataset
 
 _FILES = ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte',
           't10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')

@@ -9,8 +9,7 @@ import warnings
 
 import numpy as np
 
-from moon_jax.data.io.published import Layout
-from moon_jax.data.io.published import PublishedDataset
+from moon_jax.data.io.published import Layout, PublishedDataset
 
 
 def decode(blob: bytes) -> tuple[np.ndarray, np.ndarray]:

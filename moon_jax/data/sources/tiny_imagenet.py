@@ -30,9 +30,7 @@ image of the same size and modification time is not detected. Writing a cache
 file removes earlier ones in the same directory.
 """
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 import concurrent.futures
 import hashlib
 import io
@@ -49,9 +47,7 @@ import zlib
 import numpy as np
 
 from moon_jax.data.dataset import Dataset
-from moon_jax.data.io import download
-from moon_jax.data.io import files
-from moon_jax.data.io import progress
+from moon_jax.data.io import download, files, progress
 from moon_jax.errors import UserError
 
 URL = 'http://cs231n.stanford.edu/tiny-imagenet-200.zip'

@@ -6,9 +6,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from moon_jax.data.io import download
-from moon_jax.data.io import published
-from moon_jax.data.io import tfds_data
+from moon_jax.data.io import download, published, tfds_data
 from moon_jax.errors import UserError
 
 IMAGES = np.arange(5 * 4, dtype=np.uint8).reshape(5, 2, 2, 1)

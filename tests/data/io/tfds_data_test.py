@@ -7,8 +7,7 @@ import numpy as np
 from PIL import Image
 import pytest
 
-from moon_jax.data.io import published
-from moon_jax.data.io import tfds_data
+from moon_jax.data.io import published, tfds_data
 from moon_jax.data.sources import mnist
 from moon_jax.errors import UserError
 

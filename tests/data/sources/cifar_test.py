@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from moon_jax.data import sources
-from moon_jax.data.io import download
-from moon_jax.data.io import published
+from moon_jax.data.io import download, published
 from moon_jax.data.sources import cifar
 from moon_jax.errors import UserError
 
