@@ -85,11 +85,11 @@ def _ratios(method):
 def speed() -> str:
   """One sentence for the README."""
   return (
-      'On two CPU cores, moon_jax trains '
-      f'{_span(_ratios("moon"), ".1f")} times as many examples per second '
-      f'with\nMOON, and {_span(_ratios("fedavg"), ".1f")} times with FedAvg, '
-      'as a plain PyTorch loop of two threads, which trains\none client at a '
-      'time ([performance](docs/performance.md)).')
+      '**Speed** on two CPU cores: with MOON '
+      f'{_span(_ratios("moon"), ".1f")} times as many examples per second as a '
+      'plain\nPyTorch loop of two threads that trains one client at a time, '
+      f'with FedAvg {_span(_ratios("fedavg"), ".1f")} times\n'
+      '([performance](docs/performance.md)).')
 
 
 def recipe() -> str:
@@ -257,19 +257,14 @@ def kills() -> str:
   return _table(rows)
 
 
-def run_output() -> str:
-  """The line that a run of the quickstart prints at its end."""
+def outputs() -> str:
+  """What `train` prints at its end, and the differences of `compare`."""
   summary = _kept('quickstart/moon-seed0/summary.json')
-  return f'```text\n{train.result(summary)}\n```'
-
-
-def compare_output() -> str:
-  """The first table of `moon-jax compare`, and its differences."""
   runs = [read.read(path)
           for path in sorted((RESULTS / 'breast_cancer').iterdir())]
   groups = groups_lib.of_runs(runs)
   lines = compare_lib.differences(groups, compare_lib.baseline(groups))
-  return '\n'.join(['```text', *lines, '```'])
+  return '\n'.join(['```text', train.result(summary), *lines, '```'])
 
 
 def quickstart() -> str:
@@ -364,7 +359,8 @@ def moon_split() -> str:
   sentence = looks.sentence(blocks)
   at_10 = compare(blocks, mean_of_last)
   return (f'{sentence[0].upper()}{sentence[1:]} Mean of the last 10 rounds: '
-          f'{at_10.mean:+.1f} points. The paper reports +2.8.')
+          f'{at_10.mean:+.1f} points. The paper reports +2.8.\n\n'
+          f'{_table(looks.table(blocks))}')
 
 
 def moon_by_round() -> str:
@@ -456,7 +452,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         speed, recipe, recipe_short, scaling, scaling_short, cross_device,
         cross_device_here, negatives, million, million_table, sweep,
         sweep_table, checkpoint, view, plan, plan_table, kernels, lanes, kills,
-        run_output, compare_output, quickstart, breast_cancer, shakespeare,
+        outputs, quickstart, breast_cancer, shakespeare,
         cross_device_expected, cifar10, moon_split, moon_by_round, moon_author,
         moon_splits, moon_few, moon_sorted, full, verdicts)}
 

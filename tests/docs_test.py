@@ -35,10 +35,7 @@ def here(tmp_path, monkeypatch):
 
 def test_the_first_example_of_the_readme_trains_moon(capsys):
   execute(README[0], 'README.md')
-  printed = capsys.readouterr().out.splitlines()
-  assert [line.split()[0] for line in printed] == [
-      str(t) for t in range(1, 6)]
-  first, *_, last = [float(line.split()[1]) for line in printed]
+  first, *_, last = eval(capsys.readouterr().out)
   assert first > .4 and last > .8
 
 

@@ -118,11 +118,19 @@ def verdict(question: Question, comparison: Comparison) -> str:
             'holds.')
   if comparison.equivalence_p < paired.LEVEL:
     return f'no useful difference, {size} {pairs}, within ±1 point.'
+  return f'open: {size} {pairs}.'
+
+
+def needed(question: Question, comparison: Comparison) -> str:
+  """Returns how many pairs an open comparison needs, '' for a closed one."""
+  if (not question.is_primary or math.isnan(comparison.low)
+      or not verdict(question, comparison).startswith('open')):
+    return ''
   for_sign = paired.pairs_for_sign(comparison.mean, comparison.std)
-  return (f'open: {size} {pairs}. By their spread, which so few pairs give '
-          f'only roughly, the sign of {comparison.mean:+.1f} shows after about '
-          f'{for_sign} pairs (80% power), and an interval of ±1 point needs '
-          f'about {paired.pairs_needed(comparison.std)}.')
+  return ('By their spread, which so few pairs give only roughly, the sign of '
+          f'{comparison.mean:+.1f} shows after about {for_sign} pairs (80% '
+          'power), and an interval of ±1 point needs about '
+          f'{paired.pairs_needed(comparison.std)}.')
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:

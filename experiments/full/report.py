@@ -3,7 +3,6 @@
 experiments/evidence.py writes them into the documents.
 """
 
-from collections.abc import Sequence
 import pathlib
 
 import numpy as np
@@ -17,6 +16,7 @@ from experiments.full.analysis import (
   LAST,
   last,
   mean_of_last,
+  needed,
   read_blocks,
   sign_flip_p,
   solo_line,
@@ -35,7 +35,7 @@ def everything(directory: pathlib.Path = RESULTS) -> str:
   """Returns a section with tables for each question that has runs."""
   blocks = _read(directory)
   holm = adjusted(blocks)
-  parts = [section(question, found, holm.get(question.name))[0]
+  parts = [section(question, found, holm.get(question.name))
            for question in questions.QUESTIONS
            if (found := blocks[question.name])]
   commit = (directory / 'commit.txt').read_text().strip()[:7]
@@ -47,16 +47,16 @@ def summary(directory: pathlib.Path = RESULTS) -> str:
   """Returns a table of accuracies, and the verdicts on MOON."""
   blocks = _read(directory)
   primary = [q for q in questions.QUESTIONS if q.is_primary]
-  return '\n'.join([*first_table(primary, blocks), verdicts(blocks, [
-      q for q in questions.QUESTIONS if q in (*primary, questions.SPLIT)])])
+  return '\n'.join([*first_table(primary, blocks), *(
+      f'- {q.title}: {headline(q, found)}' for q in questions.QUESTIONS
+      if q in (*primary, questions.SPLIT) and (found := blocks[q.name]))])
 
 
-def verdicts(blocks: dict[str, list[Block]],
-             asked: Sequence[Question] = questions.QUESTIONS) -> str:
+def verdicts(blocks: dict[str, list[Block]]) -> str:
   """Returns a line with a verdict for each question that has runs."""
   return '\n'.join(
-      f'- {question.title}: {section(question, found, None)[1]}'
-      for question in asked if (found := blocks[question.name]))
+      f'- {question.title}: {full_verdict(question, found)}'
+      for question in questions.QUESTIONS if (found := blocks[question.name]))
 
 
 def write_files(directory: pathlib.Path = RESULTS) -> None:
@@ -98,28 +98,42 @@ def first_table(asked: list[Question], blocks: dict[str, list[Block]]
   return [_markdown(rows), ''] if len(rows) > 1 else []
 
 
-def section(question: Question, blocks: list[Block],
-            holm_p: float | None) -> tuple[str, str]:
-  """Returns the section of a question, and its verdict as one sentence."""
-  found = compare(blocks, last)
-  is_sorting = question in questions.SORTED
-  sentence = (answer(blocks) if is_sorting else looks.sentence(blocks)
-              if question is questions.SPLIT else verdict(question, found))
-  if not is_sorting:
+def headline(question: Question, blocks: list[Block]) -> str:
+  """Returns the verdict on a question, one sentence."""
+  if question in questions.SORTED:
+    return answer(blocks)
+  if question is questions.SPLIT:
+    return looks.sentence(blocks)
+  return verdict(question, compare(blocks, last))
+
+
+def full_verdict(question: Question, blocks: list[Block]) -> str:
+  """Returns the verdict, the second endpoint and what is still missing."""
+  is_split = question is questions.SPLIT
+  sentences = [headline(question, blocks),
+               needed(question, compare(blocks, last))]
+  if question not in questions.SORTED:
     at_end = compare(blocks, mean_of_last)
     interval = stats.interval_text(at_end.low, at_end.high)
-    sentence += (f' Mean of the last {LAST} rounds: {at_end.mean:+.1f} points'
-                 + (f' (95% interval {interval})' if interval
-                    and question is not questions.SPLIT else '') + '.')
-  num_diverged = sum(bool(r) for block in blocks for r in block.diverged)
-  if num_diverged:
-    sentence += f' {num_diverged} of {2 * len(blocks)} runs diverged.'
-  is_split = question is questions.SPLIT
+    sentences.append(
+        f'Mean of the last {LAST} rounds: {at_end.mean:+.1f} points'
+        + (f' (95% interval {interval})' if interval and not is_split else '')
+        + '.')
+  if num_diverged := sum(bool(r) for b in blocks for r in b.diverged):
+    sentences.append(f'{num_diverged} of {2 * len(blocks)} runs diverged.')
   num_planned = (looks.num_planned(looks.differences(blocks)) if is_split
                  else question.num_blocks)
   if len(blocks) < num_planned:
-    sentence += (f' {len(blocks)} of {num_planned} blocks so far; '
-                 'unfinished for lack of time.')
+    sentences.append(f'{len(blocks)} of {num_planned} pairs so far.')
+  return ' '.join(filter(None, sentences))
+
+
+def section(question: Question, blocks: list[Block],
+            holm_p: float | None) -> str:
+  """Returns the section of a question."""
+  sentence = full_verdict(question, blocks)
+  is_sorting = question in questions.SORTED
+  is_split = question is questions.SPLIT
   parts = [f'### {question.title}',
            f'**{sentence[0].upper()}{sentence[1:]}**', _pairs(question, blocks),
            _tests(question, blocks, holm_p), _published(question, blocks),
@@ -129,7 +143,7 @@ def section(question: Question, blocks: list[Block],
            f'![accuracy by round](full/{question.name}.png)',
            f'![difference by round](full/{question.name}-difference.png)'
            if is_split else '']
-  return '\n\n'.join(part for part in parts if part), sentence
+  return '\n\n'.join(part for part in parts if part)
 
 
 def _pairs(question, blocks):

@@ -48,7 +48,7 @@ def write_blocks(directory, question, differences):
     ([.9, 1., 1.1], 'sign holds, and its size (+2.8) lies outside'),
     ([-4., -5., -6.], 'the sign of the reproduction holds'),
     ([.1, -.1, .05], 'no useful difference'),
-    ([3., -3., 2.], 'needs about'),
+    ([3., -3., 2.], 'open: +0.7 points'),
     ([3.], 'open: one pair'),
 ])
 def test_verdicts(tmp_path, differences, text):
@@ -62,7 +62,8 @@ def test_verdicts(tmp_path, differences, text):
 def test_secondary_questions_have_neither_verdict_nor_test(tmp_path):
   write_blocks(tmp_path, questions.SMALL_MU, [2.5, 3., 2.8])
   blocks = analysis.read_blocks(tmp_path, questions.SMALL_MU)
-  text, sentence = report.section(questions.SMALL_MU, blocks, None)
+  text = report.section(questions.SMALL_MU, blocks, None)
+  sentence = report.full_verdict(questions.SMALL_MU, blocks)
   assert sentence.startswith('+2.8 points over 3 pairs; not tested.')
   assert 'p, paired t' not in text and '+2.77 | +2.14 to +3.39' in text
 
@@ -72,7 +73,7 @@ def test_an_open_verdict_names_the_number_of_pairs_needed(tmp_path):
   found = analysis.compare(
       analysis.read_blocks(tmp_path, questions.MAIN), analysis.last)
   pairs = paired.pairs_needed(np.std([3., -3., 2.], ddof=1))
-  assert analysis.verdict(questions.MAIN, found).endswith(
+  assert analysis.needed(questions.MAIN, found).endswith(
       f'an interval of ±1 point needs about {pairs}.')
 
 
@@ -87,15 +88,16 @@ def test_incomplete_blocks_are_ignored_and_divergence_is_chance(tmp_path):
   assert analysis.last(blocks[1].baseline) == pytest.approx(
       100 * curve(.6, 40)[9])
   assert not analysis.read_blocks(tmp_path, questions.MAIN)
-  text, sentence = report.section(questions.SORTED[0], blocks, None)
+  text = report.section(questions.SORTED[0], blocks, None)
+  sentence = report.full_verdict(questions.SORTED[0], blocks)
   assert '10.00 (diverged in round 4)' in text
-  assert '1 of 4 runs diverged. 2 of 3 blocks so far' in sentence
+  assert '1 of 4 runs diverged. 2 of 3 pairs so far' in sentence
 
 
 def test_diverged_runs_are_not_equivalent():
   blocks = [analysis.Block(s, *[np.full(100, 10.)] * 2, diverged=(1, 1))
             for s in range(4)]
-  _, sentence = report.section(questions.RECIPE, blocks, None)
+  sentence = report.full_verdict(questions.RECIPE, blocks)
   assert sentence.startswith('open') and '8 of 8 runs diverged' in sentence
 
 
@@ -134,7 +136,7 @@ def test_the_report_has_tables_verdicts_and_plots(tmp_path):
   (tmp_path / 'commit.txt').write_text('0123456789\n')
   text = report.everything(tmp_path)
   assert '| 1 | 67.00 | 70.00 | +3.00 |' in text
-  assert 'Commit 0123456.' in text and '3 of 5 blocks so far; unfin' in text
+  assert 'Commit 0123456.' in text and '3 of 5 pairs so far' in text
   assert 'Li et al., CVPR 2021 | 66.3 ± 0.5 | 67.00 ± 1.00 | +0.7' in text
   short = report.summary(tmp_path)
   assert short.startswith('| clients, rounds')

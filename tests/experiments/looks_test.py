@@ -64,8 +64,8 @@ def test_sentences(d, text):
     ([2., 1., 0., 1., 1.1, 1.], 8)])
 def test_a_verdict_needs_no_further_pairs(d, num_planned):
   assert looks.num_planned(np.array(d)) == num_planned
-  _, sentence = report.section(questions.SPLIT, blocks(d), None)
-  unfinished = f'{len(d)} of {num_planned} blocks so far'
+  sentence = report.full_verdict(questions.SPLIT, blocks(d))
+  unfinished = f'{len(d)} of {num_planned} pairs so far'
   assert (unfinished in sentence) == (len(d) < num_planned)
 
 
@@ -103,7 +103,8 @@ def test_differences_by_round_begin_in_round_1():
 
 def test_the_section_has_the_tables(tmp_path):
   made = blocks([1.9, .5, .4])
-  text, sentence = report.section(questions.SPLIT, made, None)
+  text = report.section(questions.SPLIT, made, None)
+  sentence = report.full_verdict(questions.SPLIT, made)
   assert sentence.startswith('interim: +0.9 points over 3 pairs')
   assert '| 3, all, interim | +0.93 ± 0.84 | -1.15 to +3.02 | ' in text
   assert '| 2, without pair 0, interim | +0.45 ± 0.07 |' in text
