@@ -96,12 +96,13 @@ class _Clock:
 def measure(config: Config, repeats: int) -> dict[str, object]:
   """Returns seconds per round of each arm, their ratios to nothing, and the
   time that the view and the loggers themselves take."""
+  from rich.live import Live
+
   from moon_jax.data import sources
   from moon_jax.loggers import CSV, TensorBoard
   from moon_jax.rundir.checkpoint import Checkpoints
   from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
-  from moon_jax.view import terminal
   from moon_jax.view.progress import Progress
 
   config = dataclasses.replace(
@@ -128,8 +129,8 @@ def measure(config: Config, repeats: int) -> dict[str, object]:
       return (time.perf_counter() - start) / _BLOCK_ROUNDS
 
     def with_view():
-      paint = terminal.Terminal._paint
-      terminal.Terminal._paint = view_clock.timed(paint)
+      refresh = Live.refresh
+      Live.refresh = view_clock.timed(refresh)
       try:
         with pseudo_terminal(), Progress('cifar10, moon') as progress:
           progress.logs[0].open(directory / 'log.txt')
@@ -141,7 +142,7 @@ def measure(config: Config, repeats: int) -> dict[str, object]:
 
           return block(show, lambda: progress.busy('training'))
       finally:
-        terminal.Terminal._paint = paint
+        Live.refresh = refresh
 
     blocks = {
         'nothing': block, 'view': with_view,

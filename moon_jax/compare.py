@@ -18,7 +18,7 @@ from moon_jax.inspect import aligned, WIDTH, wrapped
 from moon_jax.report import groups as groups_lib
 from moon_jax.report.groups import Arm
 from moon_jax.results import read, stats
-from moon_jax.view import curves, screen
+from moon_jax.view import curves
 
 _MAX_GROUPS = 26  # letters
 
@@ -165,7 +165,7 @@ def _table(groups, target):
         '-' if target is None else stats.rounds_text(
             [run.rounds_to(target) for run in counted], missing='-'),
         _median(of('seconds_per_round'), '{:.2f}'.format),
-        _median(of('seconds_of_rounds'), screen.duration)])
+        _median(of('seconds_of_rounds'), curves.duration)])
   lines = aligned(rows)
   if target is not None:
     lines += ['', f'target: test accuracy {100 * target:.2f}%. Times: median '

@@ -20,7 +20,7 @@ from moon_jax.config import Config
 from moon_jax.results import read
 from moon_jax.results.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
-from moon_jax.view import curves, screen
+from moon_jax.view import curves
 
 _SECONDS = 2.  # between two looks of --follow
 MAX_ROWS = 20
@@ -141,10 +141,10 @@ def _results(run):
   if 'seconds_per_round' in found:
     speed = found.get('examples_per_second')
     seconds = found['seconds_per_round']
-    shown = f'{seconds:.2f} s' if seconds < 60 else screen.duration(seconds)
+    shown = f'{seconds:.2f} s' if seconds < 60 else curves.duration(seconds)
     parts = [f'{shown} per round (median)',
              *([f'{speed:,.0f} examples/s'] if speed else []),
-             f'{screen.duration(found["seconds_of_rounds"])} in rounds']
+             f'{curves.duration(found["seconds_of_rounds"])} in rounds']
     if read.is_number(run.summary.get('compile_seconds')):
       parts.append(f'{run.summary["compile_seconds"]:.1f} s compiling')
     lines += ['', *wrapped('time: ' + ', '.join(parts))]
@@ -165,7 +165,7 @@ def _plot(run, is_unicode):
     width = max(map(len, sparks)) + 2
     lines += [''] * bool(lines) + [
         f'{name.replace("_", " "):{width}}{values[0]:8.4g} '
-        f'{screen.spark_line(values, 40, is_unicode)} {values[-1]:.4g}'
+        f'{curves.spark_line(values, 40, is_unicode)} {values[-1]:.4g}'
         for name, values in sparks.items()]
   return lines
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from moon_jax.distributed import processes
 from moon_jax.errors import InterruptedRun
-from moon_jax.view import terminal
+from moon_jax.view import progress
 
 _SIGNALS = signal.SIGTERM, signal.SIGINT
 _POLL_SECONDS = .05
@@ -142,7 +142,7 @@ class Interrupt:
       self.received = number
 
   def _leave(self, number, message=''):
-    terminal.release()
+    progress.release()
     if message:
       print(message, file=sys.stderr, flush=True)
     os._exit(128 + number)

@@ -4,9 +4,12 @@ from collections.abc import Callable, Sequence
 import contextlib
 import functools
 import hashlib
+import os
 import pathlib
 import platform
+import shlex
 import shutil
+import sys
 import time
 
 import jax
@@ -29,7 +32,6 @@ from moon_jax.training.prepare import Prepared
 from moon_jax.training.recorder import Recorder, Result
 from moon_jax.training.signals import Interrupt
 from moon_jax.version import __version__
-from moon_jax.view import run_log
 from moon_jax.view.progress import Progress
 
 _LONG_ROUND = 60.  # seconds before a line reports that a round is training
@@ -208,8 +210,10 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
   with contextlib.ExitStack() as stack:
     progress = stack.enter_context(Progress(
         _title(runs), len(runs), runs[0].config.quiet))
+    command = shlex.join([
+        os.path.basename(sys.executable), *sys.orig_argv[1:]])
     for log in progress.logs:
-      log.write(f'{run_log.command()}\nmoon_jax {__version__}, JAX '
+      log.write(f'{command}\nmoon_jax {__version__}, JAX '
                 f'{jax.__version__}, Python {platform.python_version()}')
     with progress.phase('loading data'):
       specs = specs_fn() if specs_fn else []

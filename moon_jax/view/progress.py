@@ -1,7 +1,11 @@
-"""Shows what runs do: a view on a terminal, otherwise lines of text."""
+"""Shows what runs do: a view on a terminal, otherwise lines of text.
+
+log.txt of each run has the same events, and the warnings on stderr.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
+import dataclasses
 import os
 import sys
 import threading
@@ -9,9 +13,10 @@ import time
 from typing import Any
 
 from moon_jax.distributed import processes
-from moon_jax.view import terminal
 from moon_jax.view.run_log import Copy, RunLog
 from moon_jax.view.status import Status
+
+_shown: list[Any] = []  # the `terminal.Terminal` that is up
 
 
 class Progress:
@@ -22,6 +27,7 @@ class Progress:
 
   Attributes:
     logs: of each run; those of the first process are written.
+    status: what the view shows.
   """
 
   def __init__(self, title: str, num_runs: int = 1, is_quiet: bool = False):
@@ -33,9 +39,11 @@ class Progress:
       is_quiet: whether to print nothing.
     """
     self.logs = [RunLog() for _ in range(num_runs)]
-    self._is_quiet = is_quiet
-    self._status = Status(title, time.monotonic(), num_runs=num_runs)
-    self._terminal = None
+    self.status = Status(title, time.monotonic(), num_runs)
+    self._has_view, self._prints = False, not is_quiet
+
+  def _change(self, **fields):
+    self.status = dataclasses.replace(self.status, **fields)
 
   def __enter__(self):
     self._stack = contextlib.ExitStack()
@@ -43,17 +51,16 @@ class Progress:
       return self
     self._stack.enter_context(contextlib.redirect_stderr(
         Copy(sys.stderr, self.logs)))
-    if not self._is_quiet and terminal.is_possible():
-      from moon_jax.view import screen  # imports rich
+    if self._prints and _can_show():
+      from moon_jax.view import terminal  # imports rich
 
-      self._terminal = terminal.Terminal(
-          lambda width, height, is_unicode: screen.render(
-              self._status, width, height, time.monotonic(), is_unicode))
-      self._stack.callback(self._terminal.stop)
+      self._has_view = True
+      _shown.append(terminal.Terminal(lambda: self.status))
+      self._stack.callback(release)
     return self
 
   def __exit__(self, kind, error, trace):
-    self._status = self._status.doing('', time.monotonic())
+    self._change(activity='')
     self._stack.close()
     if error is not None:
       for log in self.logs:
@@ -63,7 +70,7 @@ class Progress:
     """Prints and logs a message of one or more lines."""
     for log in self.logs:
       log.write(text)
-    if not self._is_quiet:
+    if self._prints:
       print(text, flush=True)
 
   @contextlib.contextmanager
@@ -74,20 +81,19 @@ class Progress:
       activity: such as "round 3: evaluating on 10,000 examples".
       after: seconds of the activity after which lines of text name it.
     """
-    previous, since = self._status.activity, self._status.since
-    self._status = self._status.doing(activity, time.monotonic())
-    timer = None
-    if self._terminal is None and not self._is_quiet:
-      timer = threading.Timer(after, print, (activity,), {'flush': True})
-      timer.daemon = True
+    previous, since = self.status.activity, self.status.since
+    self._change(activity=activity, since=time.monotonic())
+    timer = threading.Timer(after, print, (activity,), {'flush': True})
+    timer.daemon = True
+    if self._prints and not self._has_view:
       timer.start()
     try:
       yield
     finally:
-      if timer:
-        timer.cancel()
+      timer.cancel()
+      if timer.is_alive():
         timer.join()
-      self._status = self._status.doing(previous, since)
+      self._change(activity=previous, since=since)
 
   @contextlib.contextmanager
   def phase(self, activity: str) -> Iterator[None]:
@@ -107,8 +113,11 @@ class Progress:
       rounds_done: likewise, by earlier commands.
       lines: of metrics.jsonl, of a single run that resumes.
     """
-    self._status = self._status.training(
-        num_rounds, rounds_done, lines, time.monotonic())
+    now = time.monotonic()
+    self._change(num_rounds=num_rounds, rounds_done=rounds_done,
+                 first=(rounds_done, now), last_end=now)
+    for line in lines:
+      self.status = self.status.with_metrics([line])
 
   def rounds(self, lines: Sequence[Mapping[str, Any]],
              lane_utilization: float | None = None) -> None:
@@ -120,13 +129,46 @@ class Progress:
     """
     if not lines:
       return
-    memory = memory_in_use() if self._terminal else {}
-    self._status = self._status.after_rounds(
-        lines, time.monotonic(), lane_utilization, memory)
-    if self._terminal is None and not self._is_quiet:
-      print(round_text(lines[0], self._status.num_rounds)
-            if self._status.num_runs == 1 else _runs_text(self._status, lines),
-            flush=True)
+    seconds = sum(line['seconds'] for line in lines)
+    speed = sum(line['examples_per_second'] * line['seconds']
+                for line in lines) / max(seconds, 1e-9)
+    self.status = self.status.with_metrics(lines)
+    self._change(
+        rounds_done=self.status.rounds_done + len(lines),
+        last_end=time.monotonic(), speed=(
+            f'{speed:,.0f} examples/s', f'{seconds:.1f} s per round',
+            *([] if lane_utilization is None else
+              [f'lanes {lane_utilization:.0%} used']),
+            *(memory_in_use() if self._has_view else [])))
+    if self._has_view or not self._prints:
+      return
+    status = self.status
+    if status.num_runs == 1:
+      print(round_text(lines[0], status.num_rounds), flush=True)
+      return
+    accuracy = (f'test accuracy {status.note}  '
+                if any('test_accuracy' in line for line in lines) else '')
+    print(f'{status.rounds_done}/{status.num_rounds} rounds of '
+          f'{status.num_runs} runs  {accuracy}{speed:,.0f} examples/s  '
+          f'{seconds:.1f} s', flush=True)
+
+
+def _can_show():
+  """Returns whether stderr is a terminal that can move its cursor."""
+  try:
+    return (sys.stderr.isatty() and os.isatty(2)
+            and (os.environ.get('TERM') or 'dumb') != 'dumb')
+  except (AttributeError, ValueError):  # no stderr, or a closed one
+    return False
+
+
+def release() -> None:
+  """Restores the terminal, if a view is on it.
+
+  Call it before a process ends without leaving the context of `Progress`.
+  """
+  while _shown:
+    _shown.pop().stop()
 
 
 def round_text(line: Mapping[str, Any], num_rounds: int) -> str:
@@ -148,26 +190,15 @@ def round_text(line: Mapping[str, Any], num_rounds: int) -> str:
   return '  '.join([*parts, speed, f'{line["seconds"]:.1f} s'])
 
 
-def _runs_text(status, lines):
-  parts = [f'{status.rounds_done}/{status.num_rounds} rounds of '
-           f'{status.num_runs} runs']
-  if any('test_accuracy' in line for line in lines):
-    low, high = status.accuracies
-    parts.append(f'test accuracy {low:.4f} to {high:.4f}')
-  return '  '.join([*parts, f'{status.examples_per_second:,.0f} examples/s',
-                    f'{status.seconds:.1f} s'])
-
-
-def memory_in_use() -> dict[str, int]:
-  """Returns bytes in use: of this process, and of its devices if known."""
+def memory_in_use() -> Iterator[str]:
+  """Yields the memory of this process, and of its devices if known."""
   import jax
+  from rich.filesize import decimal
 
+  with contextlib.suppress(OSError), open(  # not Linux
+      '/proc/self/statm', encoding='ascii') as statm:
+    pages = int(statm.read().split()[1])
+    yield f'memory {decimal(pages * os.sysconf("SC_PAGE_SIZE"))}'
   stats = [device.memory_stats() for device in jax.local_devices()]
-  used = sum(s['bytes_in_use'] for s in stats if s and 'bytes_in_use' in s)
-  memory = {'device memory': used} if used else {}
-  try:
-    with open('/proc/self/statm', encoding='ascii') as statm:
-      pages = int(statm.read().split()[1])
-  except OSError:  # not Linux
-    return memory
-  return {'memory': pages * os.sysconf('SC_PAGE_SIZE')} | memory
+  if used := sum(s['bytes_in_use'] for s in stats if s and 'bytes_in_use' in s):
+    yield f'device memory {decimal(used)}'

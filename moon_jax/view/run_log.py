@@ -1,7 +1,5 @@
 """Writes log.txt: what a run did, with times, one event per line."""
 
-import io
-import os
 import pathlib
 import sys
 import time
@@ -64,12 +62,15 @@ class RunLog:
               file=sys.__stderr__, flush=True)
 
 
-class Copy(io.TextIOBase):
+class Copy:
   """A text stream whose complete lines are also written to logs."""
 
   def __init__(self, stream, logs: list[RunLog]):
     self._stream, self._logs = stream, logs
     self._partial = ''
+
+  def __getattr__(self, name):
+    return getattr(self._stream, name)
 
   def write(self, text: str) -> int:
     self._stream.write(text)
@@ -78,23 +79,3 @@ class Copy(io.TextIOBase):
       for log in self._logs:
         log.write(line)
     return len(text)
-
-  def flush(self) -> None:
-    self._stream.flush()
-
-  def isatty(self) -> bool:
-    return self._stream.isatty()
-
-  def fileno(self) -> int:
-    return self._stream.fileno()
-
-  @property
-  def encoding(self) -> str:
-    return getattr(self._stream, 'encoding', 'utf-8')
-
-
-def command() -> str:
-  """Returns the command of this process, as a shell would read it."""
-  import shlex
-
-  return shlex.join([os.path.basename(sys.executable), *sys.orig_argv[1:]])

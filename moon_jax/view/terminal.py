@@ -1,160 +1,171 @@
-"""Draws the view at the bottom of a terminal, below all messages.
+"""Draws the view of a status at the bottom of a terminal, below all messages.
+
+At 72 columns:
+
+    digits, moon, seed 0: runs/digits-moon-0123abcd
+    round 13 of 20 ━━━━━━━━━━━━━━━━━━━━━━━━━━━──────────────  65%  34 s left
+    round 14: training                                                   3 s
+    test accuracy      0.9123  ▁▁▂▄▅▆▇▇▇▇███  best 0.9200 after round 11
+    train loss         0.2345  █▇▅▄▃▂▂▁▁▁▁▁▁
+    12,345 examples/s, 2.3 s per round, lanes 93% used, memory 1.2 GB
 
 While the view is up, file descriptors 2 and, if it is a terminal, 1 are a pipe.
-So messages of any code, also of XLA's, are read line by line and written above
-the view. `release` restores the terminal; call it before a process ends without
-leaving the context.
+So messages of any code, also of XLA's, are read line by line and printed above
+the view.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import contextlib
-import io
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
+import time
 
-if TYPE_CHECKING:
-  from rich.text import Text
+from rich.console import Console, ConsoleDimensions, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-_SECONDS = .25  # between two paintings
+from moon_jax.view.curves import duration, spark_line
+from moon_jax.view.status import Status
+
+_FIRST = ('test_accuracy', 'validation_accuracy', 'global_heldout_accuracy',
+          'train_loss', 'cross_entropy', 'contrastive_loss', 'proximal_term',
+          'drift', 'update_cosine')
+_MAX_METRICS = 12
+_MAX_SPARK_LINE = 60
+_OTHER_LINES = 5  # besides metrics
 _MESSAGE_BYTES = 2**16
 
-_shown: list['Terminal'] = []
 
+class _Console(Console):
+  """A console on a file of its own, since the standard streams are pipes."""
 
-def is_possible() -> bool:
-  """Returns whether stderr is a terminal that can move its cursor."""
-  try:
-    return (sys.stderr.isatty() and os.isatty(2)
-            and (os.environ.get('TERM') or 'dumb') != 'dumb')
-  except (AttributeError, ValueError):  # no stderr, or a closed one
-    return False
+  @property
+  def size(self):
+    try:
+      columns, rows = os.get_terminal_size(self.file.fileno())
+    except OSError:
+      columns, rows = 0, 0
+    return ConsoleDimensions(columns or 80, rows or 24)  # some report 0
 
-
-def release() -> None:
-  """Restores the terminal, if a view is on it."""
-  for terminal in list(_shown):
-    terminal.stop()
+  def show_cursor(self, show=True):
+    return False  # stays visible: a killed process could not show it again
 
 
 class Terminal:
   """A view that is up from its creation until `stop`."""
 
-  def __init__(self, render: Callable[[int, int, bool], list['Text']]):
-    """Puts the view up.
-
-    Args:
-      render: returns the lines for a width, a height, and whether the terminal
-        shows Unicode.
-    """
-    self._render = render
-    self._unicode = 'utf' in (getattr(sys.stderr, 'encoding', '') or '').lower()
-    self._lock = threading.Lock()
-    self._widths: list[int] = []  # of the lines on the terminal
-    self._partial = b''  # the beginning of a message
-    self._flush()
-    self._terminal = os.dup(2)
+  def __init__(self, status: Callable[[], Status]):
+    """Puts the view up; `status` returns what it shows now."""
+    _flush()
+    self._console = console = _Console(
+        file=open(os.dup(2), 'w', encoding=sys.stderr.encoding,
+                  errors='replace'),
+        force_terminal=True, highlight=False, markup=False)
+    self._live = Live(
+        get_renderable=lambda: render(
+            status(), time.monotonic(), *console.size,
+            not console.options.ascii_only),
+        console=console, redirect_stdout=False, redirect_stderr=False,
+        vertical_overflow='crop')
     read_end, write_end = os.pipe()
-    descriptors = (1, 2) if os.isatty(1) else (2,)
-    self._saved = {number: os.dup(number) for number in descriptors}
-    for number in descriptors:
+    self._saved = {number: os.dup(number)
+                   for number in ((1, 2) if os.isatty(1) else (2,))}
+    for number in self._saved:
       os.dup2(write_end, number)
     os.close(write_end)
-    self._ended = threading.Event()
     self._reader = threading.Thread(
         target=self._read, args=(read_end,), daemon=True)
-    self._painter = threading.Thread(target=self._paint_often, daemon=True)
-    _shown.append(self)
+    self._live.start()
     self._reader.start()
-    self._painter.start()
 
   def stop(self) -> None:
     """Leaves the last view on the terminal, with the cursor below it."""
-    if self not in _shown:
-      return
-    _shown.remove(self)
-    self._flush()
+    _flush()
     for number, saved in self._saved.items():
       os.dup2(saved, number)
       os.close(saved)
     self._reader.join(.5)  # a child process may keep the pipe open
-    self._ended.set()
-    self._painter.join()
-    with self._lock:
-      if self._partial:
-        self._write(self._erased() + self._partial + b'\r\n')
-        self._widths = []
-      self._paint()
-      self._write(b'\r\n')
-      os.close(self._terminal)
-      self._terminal = -1
-
-  def _flush(self):
-    for stream in sys.stdout, sys.stderr:
-      with contextlib.suppress(AttributeError, OSError, ValueError):
-        stream.flush()
+    with contextlib.suppress(OSError):  # the terminal was closed
+      self._live.stop()
 
   def _read(self, read_end):
-    """Writes messages above the view until the pipe is closed."""
-    while data := os.read(read_end, _MESSAGE_BYTES):
-      with self._lock:
-        data = self._partial + data.replace(b'\r', b'')
-        lines, newline, self._partial = data.rpartition(b'\n')
+    """Prints messages above the view until the pipe is closed."""
+    with open(read_end, 'rb', buffering=0) as pipe:
+      partial = b''
+      while data := pipe.read(_MESSAGE_BYTES):
+        lines, newline, partial = (partial + data).rpartition(b'\n')
         if newline:
-          self._write(self._erased() + lines.replace(b'\n', b'\r\n') + b'\r\n')
-          self._widths = []
-          self._paint()
-    os.close(read_end)
+          self._print(lines)
+      if partial:
+        self._print(partial)
 
-  def _paint_often(self):
-    while not self._ended.wait(_SECONDS):
-      with self._lock:
-        self._paint()
-
-  def _paint(self):
-    """Draws the view over the one that is on the terminal."""
-    width, height = self._size()
-    lines = self._render(width - 1, height, self._unicode)
-    text = b'\x1b[K\r\n'.join(_encoded(lines, width, self._unicode))
-    self._write(self._at_top() + text + b'\x1b[K\x1b[J')
-    self._widths = [line.cell_len for line in lines]
-
-  def _erased(self):
-    return self._at_top() + b'\x1b[J'
-
-  def _at_top(self):
-    """Returns the bytes that move the cursor to the view's beginning.
-
-    A terminal that became narrower has wrapped the lines of the view.
-    """
-    width, _ = self._size()
-    rows = sum(max(-(-used // width), 1) for used in self._widths)
-    return b'\r' + (b'\x1b[%dA' % (rows - 1) if rows > 1 else b'')
-
-  def _size(self):
-    try:
-      columns, rows = os.get_terminal_size(self._terminal)
-    except OSError:
-      columns, rows = 0, 0
-    return columns or 80, rows or 24  # some terminals report 0
-
-  def _write(self, data):
-    with contextlib.suppress(OSError):  # the terminal was closed
-      while data and self._terminal >= 0:
-        data = data[os.write(self._terminal, data):]
+  def _print(self, message):
+    text = Text.from_ansi(message.decode(errors='replace').replace('\r', ''))
+    with contextlib.suppress(OSError):
+      self._console.print(text, soft_wrap=True)
 
 
-def _encoded(lines: Sequence['Text'], width, is_unicode) -> list[bytes]:
-  """Returns lines with the escape sequences of their styles."""
-  from rich.console import Console
+def _flush():
+  for stream in sys.stdout, sys.stderr:
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+      stream.flush()
 
-  console = Console(file=io.StringIO(), force_terminal=True, width=width,
-                    legacy_windows=False, highlight=False)
-  found = []
-  for line in lines:
-    with console.capture() as capture:
-      console.print(line, end='', soft_wrap=True, markup=False)
-    found.append(capture.get().encode(
-        'utf-8' if is_unicode else 'ascii', 'replace'))
-  return found
+
+def render(status: Status, now: float, width: int, height: int,
+           is_unicode: bool = True) -> Group:
+  """Returns the lines of the view.
+
+  Args:
+    status: what to show.
+    now: the time, see `Status`.
+    width: columns of the terminal.
+    height: rows of the terminal; metrics that do not fit are left out.
+    is_unicode: whether the terminal can show block characters.
+  """
+  lines = [Text(status.title, style='bold', no_wrap=True, overflow='ellipsis')]
+  if status.num_rounds:
+    lines.append(_progress(status, now))
+  if status.activity:
+    lines.append(_row(Text(status.activity, style='cyan'),
+                      Text(duration(now - status.since), style='cyan'), wide=0))
+  metrics = Table.grid(padding=(0, 2))
+  for justify in 'left', 'right', 'left', 'left':
+    metrics.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+  names = [*(name for name in _FIRST if name in status.series),
+           *sorted(status.series.keys() - set(_FIRST))]
+  for name in names[:min(_MAX_METRICS, max(height - _OTHER_LINES, 0))]:
+    values = status.series[name]
+    metrics.add_row(
+        name.replace('_', ' '),
+        f'{values[-1]:.4f}' if abs(values[-1]) < 1e4 else f'{values[-1]:.3g}',
+        Text(spark_line(values, min(max(width // 2, 1), _MAX_SPARK_LINE),
+                        is_unicode),
+             style='green' if 'accuracy' in name else 'yellow'),
+        status.note if name == 'test_accuracy' else '')
+  return Group(*lines, metrics, Text(', '.join(status.speed), style='dim'))
+
+
+def _progress(status, now):
+  done = f'round {status.rounds_done} of {status.num_rounds}'
+  if status.num_runs > 1:
+    done = (f'{status.rounds_done} of {status.num_rounds} rounds of '
+            f'{status.num_runs} runs')
+  end = f'{status.rounds_done / status.num_rounds:4.0%}'
+  if (left := status.seconds_left(now)) is not None:
+    end += f'  {duration(left)} left'
+  elif status.rounds_done < status.num_rounds:
+    end += f'  {duration(now - status.start)}'
+  return _row(done, ProgressBar(status.num_rounds, status.rounds_done), end,
+              wide=1)
+
+
+def _row(*cells, wide):
+  """Returns a line whose cell `wide` takes the room that is left."""
+  row = Table.grid(padding=(0, 1), expand=True)
+  for index in range(len(cells)):
+    row.add_column(ratio=int(index == wide) or None, no_wrap=True)
+  row.add_row(*cells)
+  return row

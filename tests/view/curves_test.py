@@ -39,3 +39,18 @@ def test_odd_curves_are_drawn():
   for points in [(3, .5)], [(1, .5), (2, .5)]:
     lines = curves.draw([points, []], 40, 5)
     assert 'a' in ''.join(lines) and len(lines) == 7
+
+
+@pytest.mark.parametrize('values, width, expected', [
+    ([1.], 5, '▁'), ([1., 1.], 5, '▁▁'), ([0., 7.], 5, '▁█'),
+    (range(8), 8, '▁▂▃▄▅▆▇█'), (range(16), 8, '▁▂▃▄▅▆▇█'),
+    ([0., 0., 10., 0.], 2, '▁█')])
+def test_spark_lines(values, width, expected):
+  assert curves.spark_line(list(values), width) == expected
+
+
+@pytest.mark.parametrize('seconds, expected', [
+    (0, '0 s'), (59.9, '59 s'), (60, '1:00'), (3599, '59:59'),
+    (3600, '1:00:00'), (360000, '100:00:00')])
+def test_durations(seconds, expected):
+  assert curves.duration(seconds) == expected

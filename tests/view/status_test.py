@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from moon_jax.view.status import Status
+from moon_jax.view import progress
+from moon_jax.view.progress import Progress
 
 
 def line(number, accuracy=None, seconds=2., **others):
@@ -14,38 +15,42 @@ def line(number, accuracy=None, seconds=2., **others):
 
 
 def trained(num_runs=1, num_rounds=10, rounds_done=0, lines=()):
-  return Status('digits', 0., num_runs=num_runs).training(
-      num_rounds, rounds_done, lines, 100.)
+  shown = Progress('digits', num_runs, is_quiet=True)
+  shown.training(num_rounds, rounds_done, lines)
+  return shown
 
 
 def test_a_round_adds_to_the_series():
-  status = trained().after_rounds(
-      [line(1, .5, train_loss=2., clients={}, note=None, big=math.inf,
-            train_loss_std=1.)], 103.)
-  status = status.after_rounds([line(2, train_loss=1.)], 106.)
-  assert status.series == {'test_accuracy': (.5,), 'train_loss': (2., 1.)}
-  assert status.rounds_done == 2 and status.best == (.5, 1)
-  assert status.examples_per_second == pytest.approx(1000.)
+  """Those of an earlier command are shown, too."""
+  shown = trained(rounds_done=1, lines=[line(1, .5)])
+  shown.rounds([line(2, .4, train_loss=2., clients={}, note=None, big=math.inf,
+                     train_loss_std=1.)], .93)
+  shown.rounds([line(3, train_loss=1.)], .93)
+  status = shown.status
+  assert status.series == {'test_accuracy': (.5, .4), 'train_loss': (2., 1.)}
+  assert status.rounds_done == 3
+  assert status.note == 'best 0.5000 after round 1'
+  assert status.speed == (
+      '1,000 examples/s', '2.0 s per round', 'lanes 93% used')
 
 
 def test_several_runs_have_means_and_a_range():
-  status = trained(2).after_rounds([line(1, .2), line(1, .4)], 103.)
-  assert status.series['test_accuracy'] == pytest.approx((.3,))
-  assert status.accuracies == (.2, .4) and status.best is None
-  assert status.rounds_done == 2 and status.seconds == 4.
-
-
-def test_the_rounds_of_an_earlier_command_are_shown():
-  status = trained(rounds_done=2, lines=[line(1, .5), line(2, .4)])
-  assert status.series['test_accuracy'] == (.5, .4)
-  assert status.best == (.5, 1) and status.rounds_done == 2
+  shown = trained(2)
+  shown.rounds([line(1, .2), line(1, .4)])
+  assert shown.status.series['test_accuracy'] == pytest.approx((.3,))
+  assert shown.status.note == '0.2000 to 0.4000'
+  assert shown.status.rounds_done == 2
+  assert shown.status.speed == ('1,000 examples/s', '4.0 s per round')
 
 
 @pytest.mark.parametrize('done, rounds, now, left', [
     (0, 0, 105., None), (0, 2, 110., 40.), (6, 2, 110., 10.), (0, 2, 120., 30.),
     (0, 2, 999., 0.), (8, 2, 110., None)])
-def test_the_time_left(done, rounds, now, left):
-  status = trained(rounds_done=done)
+def test_the_time_left(done, rounds, now, left, monkeypatch):
+  clock = [100.]
+  monkeypatch.setattr(progress.time, 'monotonic', lambda: clock[0])
+  shown = trained(rounds_done=done)
   for number in range(rounds):
-    status = status.after_rounds([line(number)], 105. + 5. * number)
-  assert status.seconds_left(now) == left
+    clock[0] = 105. + 5. * number
+    shown.rounds([line(number)])
+  assert shown.status.seconds_left(now) == left
