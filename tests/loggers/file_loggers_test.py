@@ -6,7 +6,6 @@ import pytest
 
 import event_files
 import moon_jax as mj
-from moon_jax.loggers import base
 from moon_jax.simulation.records import Record
 
 
@@ -116,4 +115,4 @@ def test_a_directory_is_not_a_package(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(tmp_path)
   with pytest.raises(mj.UserError, match=(
       'needs the package no_such_tracker.*pip install no_such_tracker')):
-    base.require('no_such_tracker', 'tracker')
+    mj.loggers._require('no_such_tracker', 'tracker')

@@ -1,0 +1,482 @@
+"""Loggers: write the metrics of each round where other programs show them.
+
+    moon_jax.run(config, loggers=[moon_jax.loggers.WandB(project='moon')])
+
+    with moon_jax.loggers.CSV('metrics.csv') as logger:
+      for record in simulation.rounds(10):
+        logger(record)
+
+`Logger` is the base class of custom loggers. The packages of Weights &
+Biases, MLflow, Aim and TensorBoard are imported when their logger is made.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import csv
+import importlib.util
+import io
+import math
+import numbers
+import os
+import pathlib
+import time
+from typing import Any, NamedTuple
+import uuid
+
+from moon_jax import user_code
+from moon_jax.config import Config, is_user_code
+from moon_jax.errors import UserError
+from moon_jax.simulation.records import Record
+
+_FLUSH_SECONDS = 5
+_SUFFIX = '.moon_jax'  # of event files that `TensorBoard` may replace
+
+
+class RunInfo(NamedTuple):
+  """A run that begins or resumes, for `Logger.start`.
+
+  Attributes:
+    path: its work directory.
+    config: its configuration.
+    rounds_done: rounds of earlier commands, which are not repeated.
+    saved: values that the logger may change and finds again when the run
+      resumes, such as the identifier of a remote run; JSON. "round" is the
+      last round that the logger has logged, 0 if none.
+  """
+
+  path: pathlib.Path
+  config: Mapping[str, Any]
+  rounds_done: int
+  saved: dict[str, Any]
+
+
+class Logger:
+  """Logs rounds. Subclasses define `log`.
+
+  `moon_jax.run` calls `start`, `log` once for each round in order, and `close`.
+  After the run resumes, it leaves out rounds that have been logged, and logs
+  those that are missing. In a loop over `Simulation.rounds` a logger is a
+  context manager that is called with each record.
+
+  Attributes:
+    rewrites: whether `start` removes all that earlier commands have logged;
+      then all rounds are logged again, from round 1.
+
+  Examples:
+    >>> class Printer(moon_jax.loggers.Logger):
+    ...   def log(self, line):
+    ...     print(line['round'], line.get('test_accuracy'))
+    >>> moon_jax.run(config, loggers=[Printer()])
+  """
+
+  rewrites = False
+
+  def start(self, run: RunInfo) -> None:
+    """Begins, or resumes, the log of a run. Loops do not call it."""
+
+  def log(self, line: dict[str, Any]) -> None:
+    """Logs a round.
+
+    Args:
+      line: of metrics.jsonl (docs/workdir.md); "round" counts from 1.
+    """
+    raise NotImplementedError
+
+  def close(self) -> None:
+    """Ends the log: the run has ended, or is interrupted."""
+
+  def __call__(self, record: Record | Mapping[str, Any]) -> None:
+    """Logs a record of `Simulation.rounds`, or a line of metrics.jsonl."""
+    if isinstance(record, Record):
+      record = {'round': record.round, **record.metrics,
+                'seconds': record.seconds}
+    self.log(dict(record))
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, kind, error, trace):
+    self.close()
+
+
+def _is_finite(value):
+  return (isinstance(value, numbers.Real) and not isinstance(value, bool)
+          and math.isfinite(value))
+
+
+def _scalars(line):
+  """Returns the metrics of a line that are numbers, and are finite."""
+  return {name: float(value) for name, value in line.items()
+          if name != 'round' and _is_finite(value)}
+
+
+def _require(package, logger):
+  """Checks that a package is installed, without importing it.
+
+  A directory of this name in the current one, where W&B and MLflow write their
+  files, is not the package.
+  """
+  try:
+    spec = importlib.util.find_spec(package)
+  except (ImportError, ValueError):
+    spec = None
+  if spec is None or spec.origin is None:
+    raise UserError(
+        f'the logger {logger} needs the package {package}, which is not '
+        f'installed; run: pip install {package}')
+
+
+class _FileLogger(Logger):
+  """Writes to a path, by default to `_name` in the work directory."""
+
+  rewrites = True
+  _name = _example = ''
+
+  def __init__(self, path: str | os.PathLike = ''):
+    self._given = pathlib.Path(path).expanduser() if path else None
+    self._path: Any = self._given
+
+  def start(self, run: RunInfo) -> None:
+    self._path = self._given or run.path / self._name
+
+  def log(self, line: dict[str, Any]) -> None:
+    if self._path is None:
+      name = type(self).__name__
+      raise UserError(f'{name} needs a path outside moon_jax.run, such as '
+                      f'{name}({self._example!r}); got none')
+    self._log(line)
+
+
+class CSV(_FileLogger):
+  """Writes one row per round, and one column per metric that is a number.
+
+  A round without a metric, such as an accuracy that is not evaluated in each
+  round, has an empty cell. Lists, such as the columns of clients, are in
+  metrics.jsonl only.
+  """
+
+  _name = _example = 'metrics.csv'
+
+  def __init__(self, path: str | os.PathLike = ''):
+    """Stores the arguments.
+
+    Args:
+      path: the file; by default metrics.csv in the work directory. A loop that
+        begins with round r keeps the rows of earlier rounds in it.
+    """
+    super().__init__(path)
+    self._columns: list[str] = []
+
+  def start(self, run: RunInfo) -> None:
+    super().start(run)
+    self._write({'round': 0}, [])
+
+  def _log(self, line):
+    row = {'round': int(line['round']), **_scalars(line)}
+    if not self._columns or not row.keys() <= set(self._columns):
+      self._write(row, [old for old in self._rows()
+                        if int(old['round']) < row['round']])
+    with open(self._path, 'a', encoding='utf-8', newline='') as out:
+      csv.DictWriter(out, self._columns).writerow(row)
+
+  def _rows(self):
+    if not self._path.exists():
+      return []
+    with open(self._path, encoding='utf-8', newline='') as lines:
+      reader = csv.DictReader(lines)
+      if 'round' not in (reader.fieldnames or ('round',)):
+        raise UserError(f'{self._path} must be a file of this logger, with a '
+                        'column "round"; name another file')
+      return list(reader)
+
+  def _write(self, new, rows):
+    """Writes the file with these rows, and columns also for a new row."""
+    self._columns = list(dict.fromkeys(
+        name for row in [*rows[:1], new] for name in row))
+    text = io.StringIO(newline='')
+    writer = csv.DictWriter(text, self._columns)
+    writer.writeheader()
+    writer.writerows(rows)
+    self._path.parent.mkdir(parents=True, exist_ok=True)
+    part = self._path.with_name(self._path.name + '.part')
+    part.write_text(text.getvalue(), encoding='utf-8', newline='')
+    os.replace(part, self._path)
+
+
+class TensorBoard(_FileLogger):
+  """Writes scalars, and histograms over clients, with the round as the step.
+
+  `tensorboard --logdir=runs` shows all runs. When a run resumes, the logger
+  writes a new file with all rounds and removes its old one; the new file begins
+  with a purge step, so that an open TensorBoard removes the rounds that it has
+  read.
+  """
+
+  _name, _example = 'tensorboard', 'logs'
+
+  def __init__(self, path: str | os.PathLike = ''):
+    """Checks that tensorboardX is installed.
+
+    Args:
+      path: directory of the event file; by default tensorboard in the work
+        directory.
+
+    Raises:
+      UserError: if tensorboardX is missing.
+    """
+    _require('tensorboardX', 'tensorboard')
+    super().__init__(path)
+    self._writer: Any = None
+
+  def start(self, run: RunInfo) -> None:
+    super().start(run)
+    for old in self._path.glob(f'events.out.tfevents.*{_SUFFIX}'):
+      old.unlink()
+    self._open(1)
+    settings = '\n'.join(
+        f'| {name} | {value} |' for name, value in run.config.items())
+    self._writer.add_text('config', f'| flag | value |\n|---|---|\n{settings}')
+
+  def _open(self, step):
+    import tensorboardX
+
+    # Two files of the same second would have the same name.
+    self._writer = tensorboardX.SummaryWriter(
+        str(self._path), purge_step=step, flush_secs=_FLUSH_SECONDS,
+        filename_suffix=f'.{time.time_ns()}{_SUFFIX}')
+
+  def _log(self, line):
+    step = int(line['round'])
+    if self._writer is None:
+      self._open(step)
+    for name, value in _scalars(line).items():
+      group = ('accuracy' if 'accuracy' in name else 'loss' if (
+          'loss' in name or name in ('cross_entropy', 'proximal_term')) else
+               'time' if 'second' in name else 'round')
+      self._writer.add_scalar(f'{group}/{name}', value, step)
+    for name, column in line.get('clients', {}).items():
+      values = [float(value) for value in column if (
+          isinstance(value, numbers.Real) and math.isfinite(value))]
+      if values and name not in ('client', 'received'):
+        self._writer.add_histogram(f'clients/{name}', values, step)
+
+  def close(self) -> None:
+    if self._writer:
+      self._writer.close()
+      self._writer = None
+
+
+class _Tracker(Logger):
+  """Opens a run, with `_open`, which sets `_run`, once there is a round."""
+
+  _package = ''
+
+  def __init__(self, **arguments: Any):
+    _require(self._package, self._package)
+    self._arguments = arguments
+    self._run: Any = None
+
+  def log(self, line: dict[str, Any]) -> None:
+    if self._run is None:  # in a loop
+      self._open()
+    self._log(_scalars(line), int(line['round']))
+
+  def close(self) -> None:
+    if self._run:
+      self._end()
+      self._run = None
+
+
+class WandB(_Tracker):
+  """Logs rounds to Weights & Biases, with the round as the step.
+
+  The client's environment variables apply: WANDB_MODE=offline,
+  WANDB_PROJECT, WANDB_API_KEY and others. A run that resumes continues its
+  remote run.
+  """
+
+  _package = 'wandb'
+
+  def __init__(self, **init: Any):
+    """Checks that wandb is installed.
+
+    Args:
+      **init: arguments of `wandb.init`, such as project='moon'. By default the
+        name is that of the work directory, which also holds the files.
+
+    Raises:
+      UserError: if wandb is missing.
+    """
+    super().__init__(**init)
+
+  def start(self, run: RunInfo) -> None:
+    run.saved.setdefault('id', uuid.uuid4().hex[:16])
+    self._open(config=dict(run.config), name=run.path.name, dir=str(run.path),
+               id=run.saved['id'], resume='allow')
+    if self._run.resumed:  # the server knows what has arrived
+      run.saved['round'] = max(self._run.step - 1, 0)
+
+  def _open(self, **of_run):
+    import wandb
+
+    settings = wandb.Settings(console='off', silent=True)
+    self._run = wandb.init(**{'reinit': 'create_new', 'settings': settings,
+                              **of_run, **self._arguments})
+
+  def _log(self, metrics, step):
+    self._run.log(metrics, step=step)
+
+  def _end(self):
+    self._run.finish()
+
+
+class MLflow(_Tracker):
+  """Logs rounds to MLflow, with the round as the step.
+
+  The client's environment variables apply: MLFLOW_TRACKING_URI,
+  MLFLOW_EXPERIMENT_NAME and others. A run that resumes continues its run in
+  MLflow.
+  """
+
+  _package = 'mlflow'
+
+  def __init__(self, experiment: str = '', tracking_uri: str | None = None,
+               run_name: str = ''):
+    """Checks that mlflow is installed.
+
+    Args:
+      experiment: by default MLFLOW_EXPERIMENT_NAME, or "moon_jax".
+      tracking_uri: a server, or a store such as sqlite:///mlflow.db; by default
+        that of the environment.
+      run_name: by default the name of the work directory.
+
+    Raises:
+      UserError: if mlflow is missing.
+    """
+    super().__init__()
+    self._experiment = experiment or os.environ.get(
+        'MLFLOW_EXPERIMENT_NAME') or 'moon_jax'
+    self._uri, self._name = tracking_uri, run_name
+    self._client: Any = None
+
+  def start(self, run: RunInfo) -> None:
+    self._open(run.saved.get('id', ''), run.path.name, run.config)
+    run.saved['id'] = self._run
+    history = self._client.get_metric_history(self._run, 'seconds')
+    run.saved['round'] = max((metric.step for metric in history), default=0)
+
+  def _open(self, run_id='', name='', config=()):
+    """Sets `_run` to the identifier of the run, new without `run_id`."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Param
+
+    self._client, self._run = MlflowClient(self._uri), run_id
+    if run_id:
+      self._client.update_run(run_id, status='RUNNING')
+      return
+    found = self._client.get_experiment_by_name(self._experiment)
+    experiment_id = (found.experiment_id if found else
+                     self._client.create_experiment(self._experiment))
+    self._run = self._client.create_run(
+        experiment_id, run_name=self._name or name or None).info.run_id
+    self._client.log_batch(self._run, params=[
+        Param(name, str(value)[:500]) for name, value in dict(config).items()])
+
+  def _log(self, metrics, step):
+    from mlflow.entities import Metric
+
+    now = int(time.time() * 1000)
+    self._client.log_batch(self._run, metrics=[
+        Metric(name, value, now, step) for name, value in metrics.items()])
+
+  def _end(self):
+    self._client.set_terminated(self._run)
+
+
+class Aim(_Tracker):
+  """Logs rounds to Aim, with the round as the step.
+
+  A run that resumes continues its run in Aim.
+  """
+
+  _package = 'aim'
+
+  def __init__(self, **run: Any):
+    """Checks that aim is installed.
+
+    Args:
+      **run: arguments of `aim.Run`, such as repo='aim://host:53800' and
+        experiment='moon'. By default the repository is .aim in the current
+        directory.
+
+    Raises:
+      UserError: if aim is missing.
+    """
+    super().__init__(**run)
+
+  def start(self, run: RunInfo) -> None:
+    self._open(run_hash=run.saved.get('hash'))
+    run.saved['hash'] = self._run.hash
+    self._run.name = run.path.name
+    self._run['config'] = dict(run.config)
+
+  def _open(self, **of_run):
+    import aim
+
+    self._run = aim.Run(**{
+        'system_tracking_interval': None, 'capture_terminal_logs': False,
+        'log_system_params': False, **of_run, **self._arguments})
+
+  def _log(self, metrics, step):
+    for name, value in metrics.items():
+      self._run.track(value, name=name, step=step)
+
+  def _end(self):
+    self._run.close()
+
+
+LoggerOrFactory = Logger | Callable[[], Logger]
+
+# The keys are `moon_jax.config.LOGGERS`.
+NAMES: dict[str, Callable[[], Logger]] = {
+    'csv': CSV, 'tensorboard': TensorBoard, 'wandb': WandB, 'mlflow': MLflow,
+    'aim': Aim}
+
+
+def check(config: Config) -> None:
+  """Checks that the loggers of --loggers can be made.
+
+  Raises:
+    UserError: if a package, or custom code, is missing.
+  """
+  for name in config.logger_names():
+    if is_user_code(name):
+      user_code.load('loggers', name)
+    else:
+      NAMES[name]()
+
+
+def make(config: Config, given: Sequence[LoggerOrFactory] = ()
+         ) -> list[Logger]:
+  """Returns the loggers of one run.
+
+  Args:
+    config: the configuration, with the names of --loggers.
+    given: further loggers, or functions that return one.
+
+  Raises:
+    UserError: if a package is missing, a custom logger cannot be made, or
+      a value is not a logger.
+  """
+  named = [(f'--loggers={name}', user_code.call(
+      'loggers', name, user_code.load('loggers', name))
+            if is_user_code(name) else NAMES[name]())
+           for name in config.logger_names()]
+  named += [('each of loggers', entry() if callable(entry)
+             and not isinstance(entry, Logger) else entry) for entry in given]
+  for name, logger in named:
+    if not isinstance(logger, Logger):
+      raise UserError(
+          f'{name} must be a moon_jax.loggers.Logger, or a function that '
+          f'returns one; got {type(logger).__name__}. Subclass Logger '
+          '(docs/loggers.md)')
+  return [logger for _, logger in named]
