@@ -19,7 +19,7 @@ import numpy as np
 from moon_jax.config import Config
 from moon_jax.data import sources, split
 from moon_jax.data.dataset import Dataset
-from moon_jax.distributed import cpu_devices
+from moon_jax.distributed import host
 from moon_jax.simulation import build, checks
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -91,7 +91,7 @@ def _setup_jax():
 
   Disables the persistent compilation cache, so that compile times are real.
   """
-  cpu_devices.share()
+  host.share_cores()
   import jax
 
   jax.config.update('jax_enable_compilation_cache', False)
@@ -125,7 +125,7 @@ def _theirs(task):
 
   from benchmarks import torch_loop
 
-  torch.set_num_threads(cpu_devices.count())
+  torch.set_num_threads(host.num_cores())
   config, dataset, clients = inputs(task)
   loop = torch_loop.Loop(config, dataset, clients, task['device'])
   cohort = list(range(task['cohort_size']))
@@ -140,7 +140,7 @@ def _theirs(task):
 
   for _ in range(WARM_UP):
     round_fn()
-  return {'device': task['device'], 'threads': cpu_devices.count()}, round_fn
+  return {'device': task['device'], 'threads': host.num_cores()}, round_fn
 
 
 def _scaling(task):

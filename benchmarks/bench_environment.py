@@ -7,7 +7,7 @@ import platform
 import sys
 from typing import Any
 
-from moon_jax.distributed import cpu_devices
+from moon_jax.distributed import host
 
 _PACKAGES = ('moon_jax', 'jax', 'jaxlib', 'torch', 'numpy')
 # Flags whose value is a path, and the text that replaces it.
@@ -21,7 +21,7 @@ def describe() -> dict[str, Any]:
       'versions': {'python': platform.python_version()} | {
           name: _version(name) for name in _PACKAGES},
       'cpu': _cpu(),
-      'num_cores': cpu_devices.count(),
+      'num_cores': host.num_cores(),
       'load_average_before': os.getloadavg()[0],
       'compilation_cache': 'off'}
 

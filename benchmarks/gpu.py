@@ -166,9 +166,9 @@ def _clients(task):
 
 def _sweep(task):
   """Rounds of 12 runs in one program, and of one of them alone."""
-  from moon_jax.distributed import cpu_devices
+  from moon_jax.distributed import host
 
-  cpu_devices.share()
+  host.share_cores()
   import jax
   import numpy as np
 
@@ -203,9 +203,9 @@ def _memory(task):
 
   Images are noise. Rounds of two lengths give the time of one row.
   """
-  from moon_jax.distributed import cpu_devices
+  from moon_jax.distributed import host
 
-  cpu_devices.share()
+  host.share_cores()
   import jax
   import numpy as np
 

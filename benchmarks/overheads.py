@@ -26,7 +26,7 @@ import threading
 import time
 
 from moon_jax.config import Config
-from moon_jax.distributed import cpu_devices
+from moon_jax.distributed import host
 
 CONFIG = Config(dataset='cifar10', algorithm='moon', local_epochs=1,
                 checkpoint_every=1)
@@ -43,7 +43,7 @@ def main() -> None:
   parser.add_argument('--repeats', type=int, default=5,
                       help='number of blocks of each kind (default: 5)')
   args = parser.parse_args()
-  cpu_devices.share()
+  host.share_cores()
   results = measure(
       dataclasses.replace(CONFIG, data_dir=args.data_dir), args.repeats)
   print(json.dumps(results, indent=1))

@@ -17,7 +17,7 @@ import tempfile
 
 from benchmarks import bench_environment
 from benchmarks.cross_device import report
-from moon_jax.distributed import cpu_devices
+from moon_jax.distributed import host
 
 SIDES = 'moon_jax', 'pfl_threads', 'pfl_processes'
 ROOT = pathlib.Path(__file__).parents[2]
@@ -108,7 +108,7 @@ def _environment(options):
 
 def _sides(options):
   """Returns for each side its command and what the task adds."""
-  num_cores = cpu_devices.count()
+  num_cores = host.num_cores()
   script = str(pathlib.Path(__file__).parent / 'pfl_side.py')
   sides = {
       'moon_jax': (
@@ -129,7 +129,7 @@ def _task(flags, has_dropout, scratch):
   task = {'kind': 'inputs', 'flags': [*flags, *args],
           'has_dropout': has_dropout, 'inputs': str(scratch / 'inputs.npz')}
   command = [sys.executable, '-m', 'benchmarks.cross_device.moon_side']
-  settings = _run((command, cpu_devices.count()), task, scratch)
+  settings = _run((command, host.num_cores()), task, scratch)
   return task | settings | {'kind': 'train'}
 
 

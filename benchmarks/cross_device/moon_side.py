@@ -20,7 +20,7 @@ from moon_jax import version
 from moon_jax.cli import command_line
 from moon_jax.config import Config
 from moon_jax.data import partition
-from moon_jax.distributed import cpu_devices
+from moon_jax.distributed import host
 
 _PACKAGES = ('jax', 'flax')
 
@@ -28,7 +28,7 @@ _PACKAGES = ('jax', 'flax')
 def main() -> None:
   task_path, answer_path = map(pathlib.Path, sys.argv[1:])
   task = json.loads(task_path.read_text())
-  cpu_devices.share()
+  host.share_cores()
   command_line.define_config()
   flags.FLAGS(['', *task['flags']])
   config = Config(**{name: flags.FLAGS[name].value
@@ -109,7 +109,7 @@ def _train(config, path):
       'num_parameters': simulation.num_parameters,
       'peak_bytes': resource.getrusage(
           resource.RUSAGE_SELF).ru_maxrss * 1024,
-      'threads': cpu_devices.count(), 'lanes': simulation.num_lanes,
+      'threads': host.num_cores(), 'lanes': simulation.num_lanes,
       'versions': {'moon_jax': version.__version__} | {
           name: importlib.metadata.version(name) for name in _PACKAGES}}
 

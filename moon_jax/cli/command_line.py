@@ -21,7 +21,7 @@ from moon_jax import user_code
 from moon_jax.cli import help_page
 from moon_jax.cli import words as words_lib
 from moon_jax.config import Config, FACTS, suggest
-from moon_jax.distributed import cpu_devices, processes
+from moon_jax.distributed import host, processes
 from moon_jax.engine import lanes
 from moon_jax.errors import (
   DivergedError,
@@ -124,7 +124,7 @@ def start(name: str, run: Callable[[Config], None],
 
   def main(argv):
     del argv
-    cpu_devices.share()
+    host.share_cores()
     logging.set_verbosity(logging.WARNING)
     warnings.formatwarning = lambda message, *_, **__: f'warning: {message}\n'
     config = {field.name: flags.FLAGS[field.name].value

@@ -43,18 +43,14 @@ def mesh(num_lanes: int = 1, most: int | None = None) -> Mesh:
   """Returns a mesh of the most devices that divide the lanes evenly.
 
   Args:
-    num_lanes: lanes of all devices together.
+    num_lanes: lanes of all devices together, a multiple of the processes.
     most: the most devices of a process; None for all that it has.
-
-  Raises:
-    ValueError: if `num_lanes` is not a multiple of the number of processes.
   """
-  devices_of_process = [[] for _ in range(jax.process_count())]
+  parts: list[list[Any]] = [[] for _ in range(jax.process_count())]
   for device in jax.devices():
-    devices_of_process[device.process_index].append(device)
-  devices_of_process = [part[:most] for part in devices_of_process]
-  counts = shares(num_lanes, [len(part) for part in devices_of_process])
-  devices = [device for count, part in zip(counts, devices_of_process)
+    parts[device.process_index].append(device)
+  counts = shares(num_lanes, [len(part[:most]) for part in parts])
+  devices = [device for count, part in zip(counts, parts)
              for device in part[:count]]
   return Mesh(np.array(devices), AXIS, axis_types=(AxisType.Auto,))
 
@@ -70,8 +66,7 @@ def shares(num_lanes: int, num_devices: Sequence[int]) -> list[int]:
     num_devices: devices of each process.
 
   Raises:
-    ValueError: if there is no such limit, because `num_lanes` is not a multiple
-      of the number of processes.
+    ValueError: if `num_lanes` is not a multiple of the number of processes.
   """
   for limit in range(max(num_devices), 0, -1):
     used = [min(limit, count) for count in num_devices]
@@ -83,16 +78,11 @@ def shares(num_lanes: int, num_devices: Sequence[int]) -> list[int]:
 
 
 def put(tree: Any, on: Mesh, spec: PartitionSpec = WHOLE) -> Any:
-  """Places arrays on the devices of a mesh, replicated or split.
+  """Places arrays on the devices of a mesh, replicated (WHOLE) or SPLIT.
 
   Each process must have the whole arrays, and places the parts of its own
   devices. The cores of a CPU share replicated NumPy arrays without copies if
   these are `moon_jax.data.aligned`.
-
-  Args:
-    tree: arrays; the same in all processes.
-    on: the devices.
-    spec: WHOLE to replicate the arrays, SPLIT to split their first axis.
   """
   sharding = NamedSharding(on, spec)
   if sharding.is_fully_addressable:
@@ -111,13 +101,10 @@ def _put_local(x, sharding):
 
 
 def wait(tree: Any) -> None:
-  """Waits until the outputs of a program are ready.
+  """Waits until the outputs of a program are ready, or raises an error.
 
   If a device fails, the other devices never finish their all-reduce. So a
-  separate thread waits for each device.
-
-  Raises:
-    Exception: the first error of any device, as soon as it occurs.
+  separate thread waits for each device, and the first error counts.
   """
   shards = jax.tree.leaves(tree)[0].addressable_shards
   if len(shards) > 1:

@@ -1,4 +1,4 @@
-"""Reads how much memory and processor time this process may use.
+"""What this process may use of its machine: cores and memory.
 
 Containers and batch systems limit both by control groups, whatever the size of
 the machine is. Beyond the limit Linux kills the process.
@@ -7,10 +7,42 @@ the machine is. Beyond the limit Linux kills the process.
 from collections.abc import Iterator
 import os
 import pathlib
+import sys
 
+_MAX_DEVICES = 16  # each may hold test examples and temporary arrays
+_VARIABLE = 'JAX_NUM_CPU_DEVICES'
 _CGROUPS = pathlib.Path('/sys/fs/cgroup')
 _OWN = pathlib.Path('/proc/self/cgroup')
 _UNLIMITED = 2**60  # version 1 writes a number above instead of "max"
+
+
+def share_cores() -> None:
+  """Makes each core a JAX device, so that lanes run in parallel.
+
+  It does nothing if the environment or the program has set the number of CPU
+  devices, or once JAX has created its devices.
+  """
+  if (_VARIABLE in os.environ or 'xla_force_host_platform_device_count'
+      in os.environ.get('XLA_FLAGS', '')):
+    return
+  num_devices = min(_MAX_DEVICES, num_cores())
+  os.environ[_VARIABLE] = str(num_devices)  # read when JAX is imported
+  if 'jax' not in sys.modules:
+    return
+  import jax
+
+  if jax.config.jax_num_cpu_devices < 1:  # not set
+    try:
+      jax.config.update('jax_num_cpu_devices', num_devices)
+    except RuntimeError:  # JAX has its devices already
+      pass
+
+
+def num_cores() -> int:
+  """Returns the number of cores that this process may use."""
+  if hasattr(os, 'sched_getaffinity'):  # not on macOS
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
 
 
 def memory_bytes() -> int:
@@ -25,16 +57,14 @@ def machine_bytes() -> int:
 
 def cgroup_bytes() -> int | None:
   """Returns the least memory limit of the cgroups, version 2 or 1, or None."""
-  limits = [int(text) for text in (
-      *_read('', 'memory.max'), *_read('memory', 'memory.limit_in_bytes'))
-            if text.isdigit() and int(text) < _UNLIMITED]
-  return min(limits, default=None)
+  texts = *_read('', 'memory.max'), *_read('memory', 'memory.limit_in_bytes')
+  return min((int(text) for text in texts
+              if text.isdigit() and int(text) < _UNLIMITED), default=None)
 
 
 def cgroup_cores() -> float | None:
   """Returns the least limit of processor time of the cgroups, in cores."""
-  pairs = [text.split() for text in _read('', 'cpu.max')]
-  pairs += [list(pair) for pair in zip(
+  pairs = [*map(str.split, _read('', 'cpu.max')), *zip(
       _read('cpu', 'cpu.cfs_quota_us'), _read('cpu', 'cpu.cfs_period_us'))]
   return min((float(quota) / float(period) for quota, period in pairs
               if quota not in ('max', '-1')), default=None)
@@ -47,24 +77,18 @@ def _read(controller: str, name: str) -> Iterator[str]:
     controller: of version 1, whose directory it names; '' for version 2.
     name: of the file.
   """
-  for directory in _directories(controller):
-    try:
-      yield (directory / name).read_text().strip()
-    except OSError:
-      pass  # not limited there
-
-
-def _directories(controller):
   root = _CGROUPS / controller
-  try:
-    lines = _OWN.read_text().splitlines()
-  except OSError:  # not Linux
-    return [root]
+  directories = [root]
+  lines = _OWN.read_text().splitlines() if _OWN.exists() else []  # not Linux
   for line in lines:  # such as 0::/user.slice or 4:memory:/docker/1
     _, controllers, path = line.split(':', 2)
     if controller in controllers.split(','):
       own = root / path.lstrip('/')
-      return [root, *(
-          directory for directory in (own, *own.parents)
-          if root in directory.parents)]
-  return [root]
+      directories += [directory for directory in (own, *own.parents)
+                      if root in directory.parents]
+      break
+  for directory in directories:
+    try:
+      yield (directory / name).read_text().strip()
+    except OSError:
+      pass  # not limited there

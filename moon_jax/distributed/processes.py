@@ -40,7 +40,7 @@ def join(coordinator_address: str = '', num_processes: int = 0,
     UserError: if the arguments are invalid or connecting to the other processes
       fails.
   """
-  is_cluster = _cluster_size() > 1
+  is_cluster = _is_cluster()
   _check(coordinator_address, num_processes, process_id, is_cluster)
   if num_processes == 1 or not (coordinator_address or is_cluster):
     return
@@ -112,46 +112,36 @@ def _check(address, count, index, is_cluster):
         'several processes, or none for one')
 
 
-def _cluster_size():
-  """Returns the number of processes of this cluster job.
-
-  It is 1 outside the clusters that JAX detects.
-  """
+def _is_cluster():
+  """Returns whether JAX would detect a cluster job of several processes."""
   env = os.environ
   if 'SLURM_PROCID' in env and 'SLURM_STEP_NODELIST' in env:
-    return int(env.get('SLURM_NTASKS', 1))
+    return int(env.get('SLURM_NTASKS', 1)) > 1
   if 'OMPI_COMM_WORLD_SIZE' in env:
-    return int(env['OMPI_COMM_WORLD_SIZE'])
+    return int(env['OMPI_COMM_WORLD_SIZE']) > 1
   if 'KUBERNETES_SERVICE_HOST' in env and 'JOB_COMPLETION_INDEX' in env:
-    return 2 if importlib.util.find_spec('kubernetes') else 1
-  return len(env.get('TPU_WORKER_HOSTNAMES', '').split(','))
+    return importlib.util.find_spec('kubernetes') is not None
+  return ',' in env.get('TPU_WORKER_HOSTNAMES', '')
 
 
-def _is_joined():
-  """Returns whether `join` joined others, without creating JAX's devices."""
+def _of_jax(function, alone):
+  """Returns `alone` unless `join` joined others; creates no devices of JAX."""
   if 'jax' not in sys.modules:
-    return False
+    return alone
   import jax
 
-  return jax.distributed.is_initialized()
+  return (getattr(jax, function)() if jax.distributed.is_initialized()
+          else alone)
 
 
 def count() -> int:
   """Returns the number of processes of this run."""
-  if not _is_joined():
-    return 1
-  import jax
-
-  return jax.process_count()
+  return _of_jax('process_count', 1)
 
 
 def index() -> int:
   """Returns the index of this process, from 0."""
-  if not _is_joined():
-    return 0
-  import jax
-
-  return jax.process_index()
+  return _of_jax('process_index', 0)
 
 
 def is_first() -> bool:
@@ -176,7 +166,10 @@ def run_on_first_process(function: Callable[[], Any]) -> Any:
       message = {'value': function()}
     except UserError as error:
       message = {'error': str(error)}
-  message = json.loads(_broadcast(json.dumps(message).encode()))
+  text = json.dumps(message).encode()
+  length = int(_sum([len(text) * is_first()])[0])
+  text = _sum(list(text) if is_first() else [0] * length, 'uint8')
+  message = json.loads(bytes(text))
   if 'error' in message:
     raise UserError(message['error'])
   return message['value']
@@ -205,12 +198,6 @@ def _sum(numbers, kind='uint32'):
   return devices.sum_over_processes(np.array(numbers, kind))
 
 
-def _broadcast(text):
-  """Returns the bytes of the first process; sends their length first."""
-  length = int(_sum([len(text) * is_first()])[0])
-  return bytes(_sum(list(text) if is_first() else [0] * length, 'uint8'))
-
-
 def is_lost_peer_error(error: Exception) -> bool:
   """Returns whether a JAX error means that another process has died."""
   words = 'Gloo', 'NCCL', 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'ABORTED'
@@ -219,11 +206,10 @@ def is_lost_peer_error(error: Exception) -> bool:
 
 
 def leave(status: int) -> None:
-  """Exits this process after an error, without waiting for the others.
+  """Exits this process after an error; the others detect its death and exit.
 
-  The other processes exit when they detect its death. The first process, which
-  coordinates all others, exits last, so that processes with the same error can
-  print it first.
+  The first process, which coordinates all others, exits last, so that processes
+  with the same error can print it first.
   """
   sys.stderr.flush()
   if count() > 1:

@@ -5,47 +5,58 @@ Each check is isolated: a broken package is reported, and the others go on.
 """
 
 import argparse
+import importlib
 import json
-from typing import Any
+import textwrap
+import time
 
-from moon_jax import doctor
 from moon_jax.cli import file_command
-from moon_jax.doctor import Finding, installation
+from moon_jax.doctor import FAILED, Finding
+
+# Name -> module of this package, which may need a broken one, and function.
+CHECKS = {
+    'packages': ('installation', 'packages'),
+    'GPUs': ('installation', 'gpus'),
+    'devices': ('installation', 'devices'),
+    'host': ('installation', 'host'),
+    'disk': ('installation', 'disk'),
+    'data sets': ('installation', 'data_sets'),
+    'compilation cache': ('installation', 'compilation_cache'),
+    'optional packages': ('installation', 'optional_packages'),
+    'self-test, loss': ('self_test', 'check_loss'),
+    'self-test, training': ('self_test', 'check_training'),
+    'self-test, repetition': ('self_test', 'check_repeated'),
+}
+_INDENT = 10
 
 
-def _self_test(name: str, *args: Any) -> Finding:
-  from moon_jax.doctor import self_test  # imports JAX, which may be broken
-
-  return getattr(self_test, name)(*args)
-
-
-def checks(data_dir: str) -> list[tuple]:
-  """Returns for each check its name, its function and the arguments."""
-  trained: list = []
-  return [
-      ('packages', installation.packages),
-      ('GPUs', installation.gpus),
-      ('devices', installation.devices),
-      ('host', installation.host),
-      ('disk', installation.disk),
-      ('data sets', installation.data_sets, data_dir),
-      ('compilation cache', installation.compilation_cache),
-      ('optional packages', installation.optional_packages),
-      ('self-test, loss', _self_test, 'check_loss'),
-      ('self-test, training', _self_test, 'check_training', trained),
-      ('self-test, repetition', _self_test, 'check_repeated', trained),
-  ]
+def find(module: str, function: str, *args: str) -> Finding:
+  """Returns the finding of a check; an exception is a failed check."""
+  start = time.perf_counter()
+  try:
+    finding = getattr(
+        importlib.import_module(f'moon_jax.doctor.{module}'), function)(*args)
+  except KeyboardInterrupt:
+    raise
+  except BaseException as error:  # also SystemExit of a plugin
+    first = str(error).strip().partition('\n')[0]
+    finding = Finding(FAILED, f'{type(error).__name__}: {first[:300]}')
+  seconds = round(time.perf_counter() - start, 2)
+  return finding._replace(values={**finding.values, 'seconds': seconds})
 
 
 def examine(arguments: argparse.Namespace) -> int:
   """Runs all checks and prints what they find; returns the exit status."""
   found = {}
-  for name, *check in checks(arguments.data_dir):
-    found[name] = doctor.find(*check)
+  for name, check in CHECKS.items():
+    found[name] = finding = find(
+        *check, *[arguments.data_dir] * (name == 'data sets'))
     if not arguments.json:
-      print(doctor.lines(name, found[name]), flush=True)
-  failed = [name for name, item in found.items()
-            if item.status == doctor.FAILED]
+      print(textwrap.fill(
+          f'{name}: {finding.text}', width=80, break_on_hyphens=False,
+          initial_indent=f'  {finding.status:{_INDENT - 2}}',
+          subsequent_indent=' ' * _INDENT), flush=True)
+  failed = [name for name, item in found.items() if item.status == FAILED]
   if arguments.json:
     print(json.dumps({
         'ok': not failed, 'failed': failed,

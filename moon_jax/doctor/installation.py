@@ -9,20 +9,17 @@ import shutil
 import subprocess
 from typing import Any
 
-from moon_jax.distributed import cpu_devices
 from moon_jax.distributed import host as host_lib
 from moon_jax.doctor import FAILED, Finding, NOTE, OK
 from moon_jax.version import __version__
 
 _REQUIRED = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
-# Distribution -> what it is for.
-_OPTIONAL = {
+_OPTIONAL = {  # what each package is for
     'datasets': 'data sets of Hugging Face',
     'tensorboardX': 'TensorBoard',
     'torch': 'benchmarks/bench.py',
 }
-# Data sets of other forms -> patterns of their files.
-_OTHER_DATA_SETS = {
+_OTHER_DATA_SETS = {  # patterns of their files
     'tiny_imagenet': ('tiny-imagenet-200', 'tiny-imagenet-200.zip'),
     'shakespeare or femnist of LEAF': ('train/*.json',),
 }
@@ -34,15 +31,14 @@ def packages() -> Finding:
   """Finds the versions of the packages that moon_jax requires."""
   found: dict[str, Any] = {
       'python': platform.python_version(), 'moon_jax': __version__}
-  missing = []
   for name in _REQUIRED:
     try:
       found[name] = metadata.version(name)
     except metadata.PackageNotFoundError:
       found[name] = None
-      missing.append(name)
-  text = ', '.join(f'{"Python" if name == "python" else name} {version}'
-                   for name, version in found.items() if version)
+  missing = [name for name, version in found.items() if not version]
+  text = ', '.join(f'{name} {version}' for name, version in found.items()
+                   if version).replace('python', 'Python', 1)
   if missing:
     return Finding(FAILED, f'{text}; {", ".join(missing)} is missing: pip '
                    f'install {" ".join(missing)}', found)
@@ -61,17 +57,14 @@ def optional_packages() -> Finding:
 
 def gpus() -> Finding:
   """Finds NVIDIA GPUs, their driver and JAX's plugin, without JAX."""
-  values = {'gpus': _nvidia_gpus(), 'plugins': {
-      name: metadata.version(name) for name in sorted(
-          dist.name for dist in metadata.distributions()
-          if (dist.name or '').lower().startswith(('jax-cuda', 'jax_cuda')))}}
-  plugins = ', '.join(f'{name} {version}'
-                      for name, version in values['plugins'].items())
-  if not values['gpus']:
-    return Finding(NOTE, f'no NVIDIA GPU found; {plugins or "no CUDA plugin"}',
-                   values)
-  return Finding(NOTE, f'{"; ".join(values["gpus"])}; '
-                 f'{plugins or "no CUDA plugin of JAX"}', values)
+  found = _nvidia_gpus()
+  plugins = {name: metadata.version(name) for name in sorted(
+      dist.name for dist in metadata.distributions()
+      if (dist.name or '').lower().startswith(('jax-cuda', 'jax_cuda')))}
+  text = ', '.join(f'{name} {version}' for name, version in plugins.items())
+  return Finding(NOTE, f'{"; ".join(found) or "no NVIDIA GPU found"}; '
+                 f'{text or "no CUDA plugin"}',
+                 {'gpus': found, 'plugins': plugins})
 
 
 def _nvidia_gpus():
@@ -81,9 +74,8 @@ def _nvidia_gpus():
          '--query-gpu=name,driver_version,memory.total'],
         capture_output=True, text=True, timeout=10, check=False)
     if done.returncode == 0 and done.stdout.strip():
-      parts = [line.split(', ') for line in done.stdout.strip().splitlines()]
-      return [f'{name}, driver {driver}, {memory}'
-              for name, driver, memory in parts]
+      return ['{}, driver {}, {}'.format(*line.split(', '))
+              for line in done.stdout.strip().splitlines()]
   return [str(path) for path in sorted(
       pathlib.Path('/dev').glob('nvidia[0-9]*'))]
 
@@ -93,7 +85,7 @@ def devices() -> Finding:
 
   A GPU that JAX does not use is a failure, unless JAX_PLATFORMS excludes it.
   """
-  cpu_devices.share()
+  host_lib.share_cores()
   import jax
 
   from moon_jax.distributed import devices as devices_lib
@@ -103,36 +95,37 @@ def devices() -> Finding:
             'bytes': (device.memory_stats() or {}).get('bytes_limit')}
            for device in jax.local_devices()]
   first, values = found[0], {'devices': found}
+  is_cpu = first['platform'] == 'cpu'
+  cores = (' (one per core; JAX_NUM_CPU_DEVICES sets their number)' if is_cpu
+           else '')
   memory = (f', {first["bytes"] / _GIB:.1f} GiB each for JAX'
             if first['bytes'] else '')
-  cores = ('' if first['platform'] != 'cpu'
-           else ' (one per core; JAX_NUM_CPU_DEVICES sets their number)')
   text = (f'{len(found)} of platform {first["platform"]}{cores}, '
           f'{first["kind"]}{memory}')
-  there = _nvidia_gpus() if first['platform'] == 'cpu' else []
+  there = '; '.join(_nvidia_gpus()) if is_cpu else ''
   named = os.environ.get('JAX_PLATFORMS', '')
   if there and named:
-    return Finding(NOTE, f'{text}; JAX_PLATFORMS={named} excludes '
-                   f'{"; ".join(there)}', values)
+    return Finding(
+        NOTE, f'{text}; JAX_PLATFORMS={named} excludes {there}', values)
   if there:
     return Finding(
-        FAILED, f"{text}, but there is {'; '.join(there)}: pip install "
+        FAILED, f"{text}, but there is {there}: pip install "
         "'moon_jax[cuda12]', and check that nvidia-smi works", values)
   return Finding(OK, text, values)
 
 
 def host() -> Finding:
   """Finds cores and memory that this process may use."""
-  cores, quota = cpu_devices.count(), host_lib.cgroup_cores()
+  cores, quota = host_lib.num_cores(), host_lib.cgroup_cores()
   total, limit = host_lib.machine_bytes(), host_lib.cgroup_bytes()
-  have = host_lib.memory_bytes()
+  have, available = host_lib.memory_bytes(), _available_bytes()
   values = {'cores': cores, 'cgroup_cores': quota, 'bytes': total,
-            'cgroup_bytes': limit, 'available_bytes': _available_bytes()}
+            'cgroup_bytes': limit, 'available_bytes': available}
   text = f'{cores} core(s), {have / _GIB:.1f} GiB of memory'
-  if limit and limit < total:
+  if have < total:
     text += f' (limited by the cgroup; the machine has {total / _GIB:.1f} GiB)'
-  if values['available_bytes']:
-    text += f', {min(have, values["available_bytes"]) / _GIB:.1f} GiB available'
+  if available:
+    text += f', {min(have, available) / _GIB:.1f} GiB available'
   if quota and quota < cores:
     return Finding(
         NOTE, f'{text}; the cgroup allows {quota:g} core(s) of time: set '
@@ -183,21 +176,22 @@ def data_sets(data_dir: str) -> Finding:
                    'the one that holds the data sets')
   from moon_jax.data import sources
 
-  found = {name: [str(path.relative_to(root)) for path in published.find(root)]
+  paths = {name: published.find(root)
            for name, published in sources.PUBLISHED.items()}
-  for name, patterns in _OTHER_DATA_SETS.items():
-    found[name] = sorted(str(path.relative_to(root)) for pattern in patterns
+  paths |= {name: sorted(path for pattern in patterns
                          for path in root.glob(pattern))[:1]
-  named = [f'{name} ({paths[0]})' for name, paths in found.items() if paths]
+            for name, patterns in _OTHER_DATA_SETS.items()}
+  found = {name: [str(path.relative_to(root)) for path in of_set]
+           for name, of_set in paths.items()}
+  named = [f'{name} ({of_set[0]})' for name, of_set in found.items() if of_set]
   if not named:
     return Finding(FAILED, f'none found in --data_dir={data_dir}: name the '
                    'directory that holds, for example, cifar-10-batches-py/',
                    {'found': found})
-  missing = [name for name, paths in found.items() if not paths]
+  missing = ', '.join(name for name, of_set in found.items() if not of_set)
   return Finding(
       OK, f'found in {data_dir}: {", ".join(named)}. Not found: '
-      f'{", ".join(missing) or "none"}. Contents are not checked',
-      {'found': found})
+      f'{missing or "none"}. Contents are not checked', {'found': found})
 
 
 def compilation_cache() -> Finding:
@@ -212,9 +206,9 @@ def compilation_cache() -> Finding:
   sizes = [path.stat().st_size for path in directory.glob('*')
            if path.is_file()]
   is_set = bool(os.environ.get('JAX_COMPILATION_CACHE_DIR'))
-  values = {'directory': str(directory), 'files': len(sizes),
-            'bytes': sum(sizes), 'is_set': is_set}
   return Finding(
       OK, f'{_short(directory)}, {len(sizes)} file(s), '
       f'{sum(sizes) / 2**20:.0f} MiB; '
-      f'JAX_COMPILATION_CACHE_DIR is {"set" if is_set else "not set"}', values)
+      f'JAX_COMPILATION_CACHE_DIR is {"set" if is_set else "not set"}',
+      {'directory': str(directory), 'files': len(sizes), 'bytes': sum(sizes),
+       'is_set': is_set})

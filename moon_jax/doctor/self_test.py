@@ -30,6 +30,8 @@ TOLERANCE = 1e-6
 MEAN = tuple(np.array([125.3, 123.0, 113.9]) / 255)
 STD = tuple(np.array([63.0, 62.1, 66.7]) / 255)
 _BATCH = 16
+_MOON = moon(mu=5., temperature=.5, num_negatives=1)
+_EXAMPLE = np.zeros((1, 32, 32, 3), np.float32)
 _REMEDY = ('results of this machine would be wrong: update jax and jaxlib, '
            'and report it with the output of moon-jax doctor --json')
 
@@ -43,9 +45,8 @@ class Trained(NamedTuple):
 
 def check_loss() -> Finding:
   """Compares MOON's contrastive loss with equation 3 in float64."""
-  random = np.random.RandomState(0)
-  z_BF, z_global_BF, *previous = random.normal(size=(4, 8, 32))
-  z_previous_MBF = np.stack(previous)
+  z = np.random.RandomState(0).normal(size=(4, 8, 32))
+  z_BF, z_global_BF, z_previous_MBF = z[0], z[1], z[2:]
   computed = losses.model_contrastive_B(
       *(jnp.asarray(z, jnp.float32)
         for z in (z_BF, z_global_BF, z_previous_MBF)),
@@ -59,42 +60,37 @@ def check_loss() -> Finding:
                    _error(computed, expected_B))
 
 
-def check_training(trained: list[Trained]) -> Finding:
+def check_training() -> Finding:
   """Compares a local training with the published recipe.
 
   Errors of losses, which are near 6, are relative; those of weights absolute.
-
-  Args:
-    trained: a list to which the outcome is appended.
   """
-  golden = figures()
-  trained.append(train())
+  golden, trained = figures(), _first()
   error = max(
-      _error(trained[-1].losses, golden['losses']) / golden['losses'].max(),
-      *(_error_of_digest(name, trained[-1].params[name], expected)
+      _error(trained.losses, golden['losses']) / golden['losses'].max(),
+      *(_error_of_digest(name, trained.params[name], expected)
         for name, expected in zip(golden['leaf_names'], golden['digest'])))
   return _compared("3 local steps of MOON (losses and weights)",
                    "the recipe's float64 figures", error)
 
 
-def check_repeated(trained: list[Trained]) -> Finding:
-  """Trains the same again and compares all bits.
-
-  Args:
-    trained: the outcome before.
-  """
-  again = train()
-  pairs = [(trained[0].losses, again.losses), *(
-      (value, again.params[name]) for name, value in trained[0].params.items())]
+def check_repeated() -> Finding:
+  """Trains the same again and compares all bits."""
+  first, again = _first(), train()
+  pairs = [(first.losses, again.losses), *(
+      (value, again.params[name]) for name, value in first.params.items())]
   error = max(_error(*pair) for pair in pairs)
-  is_same = all(np.asarray(a).tobytes() == np.asarray(b).tobytes()
-                for a, b in pairs)
   text = 'a round trained twice has '
-  if is_same:
+  if all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs):
     return Finding(OK, f'{text}the same bits', {'error': error})
   return Finding(FAILED, f'{text}other numbers: they differ by {error:.1e}. '
                  'Give --check_determinism to runs, and for GPUs set '
                  'XLA_FLAGS=--xla_gpu_deterministic_ops=true', {'error': error})
+
+
+@functools.cache
+def _first():
+  return train()
 
 
 def _compared(what, to, error):
@@ -130,29 +126,26 @@ def train() -> Trained:
   golden = figures()
   num_examples = len(golden['labels'])
   num_steps = num_examples // _BATCH
-  model, algorithm = _model(), moon(mu=5., temperature=.5, num_negatives=1)
+  run, mesh = _round()
   one = np.array([1])
-  work = schedule.Work(
-      run=0 * one, client=0 * one, num_examples=num_examples * one,
-      num_steps=num_steps * one,
-      batches=np.arange(num_examples).reshape(num_steps, _BATCH),
-      is_received=one > 0)
-  mesh = devices.mesh(1)
   table = schedule.plan(
-      work, schedule.shape(num_steps * one, 1, 1, _BATCH, mesh.size))
-  state = state_lib.init([0], model, algorithm, 1, _example())
+      schedule.Work(
+          run=0 * one, client=0 * one, num_examples=num_examples * one,
+          num_steps=num_steps * one,
+          batches=np.arange(num_examples).reshape(num_steps, _BATCH),
+          is_received=one > 0),
+      schedule.shape(num_steps * one, 1, 1, _BATCH, mesh.size))
+  state = state_lib.init([0], _model(), _MOON, 1, _EXAMPLE)
   state = state._replace(
       variables=_leading(_drawn('global')),
       clients=jax.tree.map(np.array, _leading(_leading(Memory(
           _leading(_drawn('prev/1/0')), jnp.int32(1))))))
-  hparams = dict(mu=5., temperature=.5, num_negatives=1., learning_rate=.01,
-                 momentum=.9, weight_decay=1e-5)
-  values = {name: jnp.full(1, value, jnp.float32)
-            for name, value in hparams.items()}
+  values = {name: jnp.full(1, value, jnp.float32) for name, value in dict(
+      _MOON.hparams, num_negatives=1., learning_rate=.01, momentum=.9,
+      weight_decay=1e-5).items()}
   data = TrainData(golden['images_u8'], golden['labels'].astype(np.int32))
   placed, data = devices.put((values, data), mesh)
-  state, metrics = _round(mesh)(
-      state_lib.placed(state, mesh), placed, table, data)
+  state, metrics = run(state_lib.placed(state, mesh), placed, table, data)
   params = traverse_util.flatten_dict(state.variables['params'], sep='/')
   return Trained(
       np.asarray(metrics.loss_TL)[table.job_TL >= 0][:num_steps],
@@ -160,19 +153,17 @@ def train() -> Trained:
 
 
 @functools.cache
-def _round(mesh):
+def _round():
+  mesh = devices.mesh(1)
   return round_lib.Round(
-      Program(_model(), moon(mu=5., num_negatives=1), 'sgd', augment.keep,
-              functools.partial(augment.normalize, mean=MEAN, std=STD)), mesh)
+      Program(_model(), _MOON, 'sgd', augment.keep,
+              functools.partial(augment.normalize, mean=MEAN, std=STD)),
+      mesh), mesh
 
 
 @functools.cache
 def _model():
   return models.make('simple_cnn', num_classes=10, projection_dim=256)
-
-
-def _example():
-  return jnp.zeros((1, 32, 32, 3))
 
 
 def _leading(tree: Any) -> Any:
@@ -182,7 +173,7 @@ def _leading(tree: Any) -> Any:
 
 def _drawn(prefix):
   """Returns the variables that the names of their arrays determine."""
-  shapes = jax.eval_shape(_model().init, jax.random.key(0), _example())
+  shapes = jax.eval_shape(_model().init, jax.random.key(0), _EXAMPLE)
   flat = traverse_util.flatten_dict(shapes['params'], sep='/')
   return {'params': traverse_util.unflatten_dict({
       name: jnp.asarray(_draw(f'{prefix}/{name}', x.shape), jnp.float32)

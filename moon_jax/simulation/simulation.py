@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 import numpy as np
 
 from moon_jax.algorithms.base import first_view
-from moon_jax.distributed import cpu_devices, devices
+from moon_jax.distributed import devices, host
 from moon_jax.engine import client_store, schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.client_store import RunStores
@@ -363,7 +363,7 @@ class Simulations:
           isinstance(federations, Federation)) else 'none'
       raise UserError('simulations need a list of one federation or more, got '
                       f'{got}; pass [federation, ...]')
-    cpu_devices.share()
+    host.share_cores()
     devices.check()
     self._federations = list(federations)
     self._num_runs = len(self._federations)

@@ -21,7 +21,7 @@ import numpy as np
 
 from moon_jax.algorithms import unused
 from moon_jax.config import Config
-from moon_jax.distributed import cpu_devices
+from moon_jax.distributed import host
 from moon_jax.engine.schedule import Place, Shape
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
@@ -79,7 +79,7 @@ def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
   Raises:
     UserError: if a run is impossible.
   """
-  cpu_devices.share()
+  host.share_cores()
   units = run_lib.Units(sweep, workdir)
   planned = units.planned(max_runs, part[1])
   texts, costs, counts = [], [], []

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from moon_jax.config import Config
-from moon_jax.distributed import cpu_devices
+from moon_jax.distributed import host
 from moon_jax.errors import UserError
 from moon_jax.rundir.metrics_file import InUse
 from moon_jax.simulation import agreement, round_spec
@@ -61,7 +61,7 @@ def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
     ...     moon_jax.Config(dataset='digits'), mu=[1, 5], seed=range(3))
     >>> summaries = moon_jax.run_sweep(sweep)
   """
-  cpu_devices.share()
+  host.share_cores()
   if not isinstance(sweep, Sweep):
     raise UserError('a sweep must be a moon_jax.Sweep, such as moon_jax.Sweep.'
                     f'grid(config, seed=range(3)); got {type(sweep).__name__}')

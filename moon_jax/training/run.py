@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from moon_jax.config import Config
-from moon_jax.distributed import cpu_devices
+from moon_jax.distributed import host
 from moon_jax.errors import UserError
 from moon_jax.training import prepare
 
@@ -44,7 +44,7 @@ def run(config: Config, callbacks: Sequence[Callable] = (),
     raise UserError('callbacks must be a list of functions of (simulation, '
                     f'line); got {callbacks!r}. Pass callbacks=[function]')
   start = time.perf_counter()
-  cpu_devices.share()
+  host.share_cores()
   from moon_jax.simulation import checks  # imports JAX
 
   return run_validated(checks.validate(config), callbacks, loggers, start)

@@ -1,4 +1,6 @@
-"""Tests limits of control groups, of versions 1 and 2."""
+"""Cores become devices; control groups of versions 1 and 2 limit both."""
+
+import os
 
 import pytest
 
@@ -39,3 +41,22 @@ def test_limits_of_control_groups(own, files, limits, tmp_path, monkeypatch):
   assert (host.cgroup_bytes(), host.cgroup_cores()) == limits
   monkeypatch.setattr(host, 'machine_bytes', lambda: 4 * GIB)
   assert host.memory_bytes() == (limits[0] or 4 * GIB)
+
+
+@pytest.mark.parametrize('given, num_cores, expected', [
+    ({}, 3, '3'), ({}, 64, '16'),
+    ({'JAX_NUM_CPU_DEVICES': '5'}, 3, '5'),
+    ({'XLA_FLAGS': '--xla_force_host_platform_device_count=4'}, 3, None),
+    ({'XLA_FLAGS': '--xla_gpu_deterministic_ops=true'}, 3, '3'),
+])
+def test_each_core_is_a_device(given, num_cores, expected, monkeypatch):
+  """Unless the environment sets their number."""
+  assert host.num_cores() >= 1
+  for name in 'JAX_NUM_CPU_DEVICES', 'XLA_FLAGS':
+    monkeypatch.setenv(name, '')  # so that it is restored afterwards
+    monkeypatch.delenv(name)
+  for name, value in given.items():
+    monkeypatch.setenv(name, value)
+  monkeypatch.setattr(host, 'num_cores', lambda: num_cores)
+  host.share_cores()
+  assert os.environ.get('JAX_NUM_CPU_DEVICES') == expected

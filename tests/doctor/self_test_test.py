@@ -34,13 +34,27 @@ def test_the_figures_are_the_golden_vectors(golden_cnn):
     np.testing.assert_array_equal(shipped[name], array)
 
 
-@pytest.mark.usefixtures('optimized')
+@pytest.fixture
+def fresh():
+  """No program and no result of another test."""
+  def clear():
+    self_test._round.cache_clear()
+    self_test._first.cache_clear()
+
+  clear()
+  yield
+  clear()
+
+
+@pytest.mark.usefixtures('optimized', 'fresh')
 def test_a_correct_program_passes():
   assert self_test.check_loss().status == doctor.OK
-  trained = []
-  found = self_test.check_training(trained)
+  found = self_test.check_training()
   assert found.status == doctor.OK and 0 < found.values['error'] < 1e-6
-  assert self_test.check_repeated(trained).status == doctor.OK
+  assert self_test.check_repeated().status == doctor.OK
+
+
+_CORRECT = losses.model_contrastive_B
 
 
 def _without_temperature(z, z_global, z_previous, temperature, num_previous):
@@ -52,37 +66,25 @@ def _slightly_wrong(*arguments):
   return _CORRECT(*arguments) * jnp.float32(1 + 1e-4)
 
 
-_CORRECT = losses.model_contrastive_B
-
-
-@pytest.mark.parametrize('fault', [_without_temperature, _slightly_wrong])
-def test_a_fault_in_the_loss_is_found(fault, monkeypatch):
+@pytest.mark.usefixtures('fresh')
+@pytest.mark.parametrize('fault, check', [
+    (_without_temperature, self_test.check_loss),
+    (_slightly_wrong, self_test.check_loss),
+    (_slightly_wrong, self_test.check_training)])
+def test_a_fault_in_the_loss_is_found(fault, check, monkeypatch):
   monkeypatch.setattr(losses, 'model_contrastive_B', fault)
-  found = doctor.find(self_test.check_loss)
-  assert found.status == doctor.FAILED and 'more than 1e-06' in found.text
-  assert found.values['error'] > self_test.TOLERANCE
-
-
-def test_a_fault_in_the_training_is_found(monkeypatch):
-  monkeypatch.setattr(losses, 'model_contrastive_B', _slightly_wrong)
-  self_test._round.cache_clear()  # the program compiled without the fault
-  try:
-    found = doctor.find(self_test.check_training, [])
-  finally:
-    self_test._round.cache_clear()
+  found = check()
   assert found.status == doctor.FAILED and 'more than 1e-06' in found.text
   assert found.values['error'] > self_test.TOLERANCE
 
 
 def test_other_bits_are_found(monkeypatch):
-  trained = [self_test.Trained(np.ones(3), {'w': np.zeros(2)})]
+  trained = self_test.Trained(np.ones(3), {'w': np.zeros(2)})
   again = self_test.Trained(np.ones(3), {'w': np.array([0, 1e-9])})
+  monkeypatch.setattr(self_test, '_first', lambda: trained)
   monkeypatch.setattr(self_test, 'train', lambda: again)
-  found = self_test.check_repeated(trained)
+  found = self_test.check_repeated()
   assert found.status == doctor.FAILED and '1.0e-09' in found.text
-
-
-def test_nan_is_a_failure():
   assert self_test._compared('a', 'b', float('nan')).status == doctor.FAILED
 
 
