@@ -335,7 +335,7 @@ def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
     ('--workdir=/proc/run', ['--workdir=/proc/run', 'must be writable']),
     ('--cohorts_file=/no/such', ['--cohorts_file=/no/such', 'cannot be'])])
 def test_paths_that_cannot_be_used(flag, words, whole, tmp_path):
-  """See mistakes_test.py and malformed_test.py for all other invalid input."""
+  """See invalid_input_test.py for all other invalid input."""
   done = whole.run('--dataset=digits', flag, cwd=tmp_path)
   assert done.status == 2 and done.err.count('\n') == 1, done.err
   for word in words:
