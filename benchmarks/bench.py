@@ -52,7 +52,7 @@ _CASES = {  # algorithm, whether images are augmented
     'fedavg, augmented': ('fedavg', True),
     'moon, augmented': ('moon', True),
 }
-_SIDES = ('ours', 'theirs')
+_SIDES = ('ours', 'theirs', 'processes')
 
 
 def define_flags() -> None:
@@ -76,7 +76,9 @@ def define_flags() -> None:
       'Case of the recipe part; may be repeated. Default: all.')
   flags.DEFINE_multi_enum(
       'side', list(_SIDES), _SIDES,
-      'moon_jax (ours) or PyTorch (theirs); may be repeated. Default: both.')
+      'moon_jax (ours), PyTorch with one thread per core (theirs), or PyTorch '
+      'with one process per core (processes, CPUs only); may be repeated. '
+      'Default: all.')
   flags.DEFINE_integer(
       'num_clients_timed', 10, 'Number of the 10 clients that train in the '
       'recipe part; fewer for a quick run.', 1, 10)
@@ -100,8 +102,7 @@ def define_flags() -> None:
 def run_recipe() -> dict:
   """Measures the cases and returns their results and the environment."""
   results = bench_environment.describe()
-  has_both_sides = set(FLAGS.side) == set(_SIDES)
-  if has_both_sides:
+  if 'ours' in FLAGS.side and len(FLAGS.side) > 1:
     results['differences'] = bench_child.run_task({
         'kind': 'agreement', 'golden': _golden(), 'device': FLAGS.device})
     print(f'both sides agree: {results["differences"]}', flush=True)
@@ -115,9 +116,7 @@ def run_recipe() -> dict:
     results['cases'][name] = case
     print(f'{name}: ' + ', '.join(
         f'{side} {case[side]["examples_per_second"]:,.0f} examples/s'
-        for side in FLAGS.side)
-          + (f', ratio {case["ratio"]:.2f}' if has_both_sides else ''),
-          flush=True)
+        for side in FLAGS.side), flush=True)
   return results
 
 
@@ -130,7 +129,7 @@ def _case(algorithm, augment):
   return pair(task, FLAGS.repeats, list(dict.fromkeys(FLAGS.side)))
 
 
-def pair(task: dict, repeats: int, sides: Sequence[str] = _SIDES) -> dict:
+def pair(task: dict, repeats: int, sides: Sequence[str]) -> dict:
   """Measures a task of benchmarks/bench_child.py; the sides take turns."""
   children, case = {}, {}
   try:
@@ -147,7 +146,10 @@ def pair(task: dict, repeats: int, sides: Sequence[str] = _SIDES) -> dict:
 
 
 def compare(sides: dict[str, dict]) -> dict:
-  """Returns each side's median rate, and the median of the paired ratios.
+  """Returns each side's median rate, and paired ratios with their median.
+
+  Ratios to PyTorch's threads are `ratios` and `ratio`; those to its processes
+  are `ratios_to_processes` and `ratio_to_processes`.
 
   Raises:
     ValueError: if rounds trained on different numbers of examples.
@@ -163,10 +165,11 @@ def compare(sides: dict[str, dict]) -> dict:
   if len(counts) > 1:
     raise ValueError('all rounds must train on the same number of examples, '
                      f'got {counts}')
-  if len(sides) == 2:
-    results['ratios'] = [
-        ours / theirs for ours, theirs in zip(*map(rates.get, _SIDES))]
-    results['ratio'] = statistics.median(results['ratios'])
+  for side, suffix in ('theirs', ''), ('processes', '_to_processes'):
+    if 'ours' in rates and side in rates:
+      ratios = [a / b for a, b in zip(rates['ours'], rates[side])]
+      results[f'ratios{suffix}'] = ratios
+      results[f'ratio{suffix}'] = statistics.median(ratios)
   return results
 
 

@@ -125,9 +125,12 @@ def _theirs(task):
 
   from benchmarks import torch_loop
 
-  torch.set_num_threads(host.num_cores())
   config, dataset, clients = inputs(task)
-  loop = torch_loop.Loop(config, dataset, clients, task['device'])
+  torch.set_num_threads(host.num_cores())
+  if task['kind'] == 'processes':
+    loop = torch_loop.Processes(config, dataset, clients, host.num_cores())
+  else:
+    loop = torch_loop.Loop(config, dataset, clients, task['device'])
   cohort = list(range(task['cohort_size']))
 
   def round_fn():
@@ -241,7 +244,8 @@ def _noise(num_examples):
       (.5, .5, .5), (.25, .25, .25), 'reflect_crop_flip')
 
 
-_KINDS = {'ours': _ours, 'theirs': _theirs, 'scaling': _scaling,
+_KINDS = {'ours': _ours, 'theirs': _theirs, 'processes': _theirs,
+          'scaling': _scaling,
           'agreement': _agreement, 'limit': _limit}
 
 

@@ -19,12 +19,14 @@ _COLUMNS = (  # of the scaling tables: heading, field, format
 
 def recipe_markdown(results: dict) -> str:
   """Returns a Markdown table with one row per case."""
-  rows = ['| case | moon_jax, examples/s | PyTorch, examples/s | ratio '
+  rows = ['| case | moon_jax, examples/s | PyTorch, a thread per core | ratio '
+          '| PyTorch, a process per core | ratio '
           '| compiling, s | of the float32 product 1024^3 | of conv1\'s |',
-          '|---|---|---|---|---|---|---|']
+          '|---|---|---|---|---|---|---|---|---|']
   for name, case in results['cases'].items():
-    cells = [name, *(_rate(case, side) for side in ('ours', 'theirs')),
-             f'{case["ratio"]:.2f}' if 'ratio' in case else '',
+    cells = [name, _rate(case, 'ours'), _rate(case, 'theirs'),
+             _ratio(case, 'ratio'), _rate(case, 'processes'),
+             _ratio(case, 'ratio_to_processes'),
              f'{case["ours"]["compile_seconds"]:.1f}' if 'ours' in case else '',
              *(f'{case[f"fraction_of_{shape}"]:.2f}'
                if f'fraction_of_{shape}' in case else ''
@@ -35,6 +37,10 @@ def recipe_markdown(results: dict) -> str:
 
 def _rate(case, side):
   return f'{case[side]["examples_per_second"]:,.0f}' if side in case else ''
+
+
+def _ratio(case, field):
+  return f'{case[field]:.2f}' if field in case else ''
 
 
 def scaling_markdown(tables: dict[str, list[dict]]) -> str:

@@ -148,7 +148,8 @@ def _pytorch(task):
   agreement = bench_child.run_task({
       'kind': 'agreement', 'device': task['device'],
       'golden': f'{task["golden"]}/simple_cnn.npz'})
-  return bench.pair(_with_rounds(task), task['repeats']) | {
+  return bench.pair(
+      _with_rounds(task), task['repeats'], ('ours', 'theirs')) | {
       'differences': agreement}
 
 

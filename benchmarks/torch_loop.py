@@ -11,6 +11,7 @@ stay on the device until the round ends.
 
 from collections.abc import Sequence
 import copy
+import multiprocessing
 from typing import NamedTuple
 
 import numpy as np
@@ -93,6 +94,17 @@ class Loop:
   def run_round(self, cohort: Sequence[int]) -> Round:
     """Trains each client of the cohort from the global model, and averages."""
     total = sum(len(self._clients[i]) for i in cohort)
+    self.model, results = self.weighted_sum(cohort, total)
+    return results
+
+  def weighted_sum(self, cohort: Sequence[int], total: int
+                   ) -> tuple[dict[str, torch.Tensor], Round]:
+    """Trains clients; returns the sum of their models, each times its share.
+
+    Args:
+      cohort: the clients.
+      total: number of training examples of all clients of the round.
+    """
     num_examples, losses, average = 0, [], {}
     for client in cohort:
       batches = self._batches(self._clients[client])
@@ -101,8 +113,8 @@ class Loop:
       weight = len(self._clients[client]) / total
       for name, w in self._net.state_dict().items():
         average[name] = average.get(name, 0) + weight * w
-    self.model = average
-    return Round(num_examples, torch.stack(losses).tolist())
+    return average, Round(
+        num_examples, torch.stack(losses).tolist() if losses else [])
 
   def _batches(self, indices):
     """Returns the batches of all local epochs; each epoch is shuffled.
@@ -155,6 +167,59 @@ class Loop:
     else:
       images_BHWC = self._images_NHWC[batch]
     return images_BHWC.permute(0, 3, 1, 2)  # memory stays channels last
+
+
+class Processes:
+  """The loop in several processes of one thread, each with part of the clients.
+
+  A client trains in the same process in every round, where its previous model
+  is. Clients are assigned longest first, each to the process with the fewest
+  examples. A process sends one weighted sum of models per round.
+  """
+
+  def __init__(self, config: Config, dataset: Dataset,
+               clients: Sequence[np.ndarray], num_processes: int):
+    self._sizes = [len(indices) for indices in clients]
+    self._parts: list[list[int]] = [[] for _ in range(num_processes)]
+    for client in sorted(range(len(clients)), key=lambda i: -self._sizes[i]):
+      min(self._parts, key=lambda part: sum(
+          self._sizes[i] for i in part)).append(client)
+    torch.set_num_threads(1)
+    self.model = Loop(config, dataset, clients).model
+    context = multiprocessing.get_context('spawn')
+    self._pipes = []
+    for _ in self._parts:
+      ours, theirs = context.Pipe()
+      context.Process(target=_work, daemon=True,
+                      args=(theirs, config, dataset, clients)).start()
+      self._pipes.append(ours)
+
+  def run_round(self, cohort: Sequence[int]) -> Round:
+    """Trains the cohort; losses are in the order of processes and clients."""
+    total = sum(self._sizes[i] for i in cohort)
+    model = {name: w.numpy() for name, w in self.model.items()}
+    for pipe, part in zip(self._pipes, self._parts):
+      pipe.send((model, [i for i in cohort if i in part], total))
+    average, rounds = {}, []
+    for pipe in self._pipes:
+      weighted, results = pipe.recv()
+      rounds.append(results)
+      for name, w in weighted.items():
+        average[name] = average.get(name, 0) + torch.from_numpy(w)
+    self.model = average
+    return Round(sum(r.num_examples for r in rounds),
+                 sum((r.losses for r in rounds), []))
+
+
+def _work(pipe, config, dataset, clients):
+  """Trains parts of rounds in a process of one thread, without an end."""
+  torch.set_num_threads(1)
+  loop = Loop(config, dataset, clients)
+  while True:
+    model, cohort, total = pipe.recv()
+    loop.model = {name: torch.from_numpy(w) for name, w in model.items()}
+    weighted, results = loop.weighted_sum(cohort, total)
+    pipe.send(({name: w.numpy() for name, w in weighted.items()}, results))
 
 
 def contrastive(z: torch.Tensor, others: Sequence[torch.Tensor],

@@ -151,9 +151,9 @@ def train(task):
   np.random.seed(task['seed'])
   with np.load(task['inputs']) as file:
     arrays = {name: file[name] for name in file}
-  normalized = lambda images: torch.tensor(
-      ((images.astype(np.float32) / 255 - arrays['mean']) / arrays['std']
-       ).astype(np.float32))
+  mean, std = (arrays[name].astype(np.float32) for name in ('mean', 'std'))
+  normalized = lambda images: torch.from_numpy(
+      (images.astype(np.float32) / 255 - mean) / std)  # float32 throughout
   labels = lambda values: torch.tensor(values.astype(np.int64))
   train_inputs = normalized(arrays['train_inputs'])
   train_labels = labels(arrays['train_labels'])

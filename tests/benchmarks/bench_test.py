@@ -31,6 +31,31 @@ def test_ratios_are_paired():
     bench.compare(sides((1.,), (1.,), num_examples=(6, 7)))
 
 
+def test_processes_compute_what_one_process_does(golden_dir):
+  pytest.importorskip('torch')
+  from benchmarks import torch_loop
+  from moon_jax.config import Config
+  from moon_jax.data.dataset import Dataset
+
+  images = np.load(golden_dir / 'simple_cnn.npz')['images_u8']
+  labels = np.arange(len(images)) % 10
+  dataset = Dataset('made', images, labels, images[:10], labels[:10],
+                    tuple('0123456789'), (.5,) * 3, (.25,) * 3, 'none')
+  clients = np.split(np.arange(len(images)), [60, 90, 140])
+  config = Config(algorithm='fedavg', mu=-1., local_epochs=1, batch_size=16)
+  loop = torch_loop.Processes(config, dataset, clients, 2)
+  parts = [[0, 1], [2, 3]]  # 90 and 102 examples
+  expected = {}
+  for part in parts:
+    weighted, _ = torch_loop.Loop(config, dataset, clients).weighted_sum(
+        part, len(images))
+    for name, w in weighted.items():
+      expected[name] = expected.get(name, 0) + w.numpy()
+  assert loop.run_round(range(4)).num_examples == 3 * 16 + 16 + 48 + 48
+  for name, w in expected.items():
+    np.testing.assert_allclose(loop.model[name].numpy(), w, atol=1e-7)
+
+
 def test_operations_agree_with_a_count_by_hand():
   """MOON adds two forward passes up to the projection to FedAvg."""
   forward = 352_800 + 240_000 + 48_000 + 10_080 + 7_056 + 21_504 + 2_560
