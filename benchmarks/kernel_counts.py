@@ -49,31 +49,31 @@ def config_of(model: str, **changes):
       batch_size=64, **changes)
 
 
-def plan(case: str, num_examples: int):
-  """Compiles a case and returns its `moon_jax.targets.plan.TargetPlan`."""
-  from moon_jax import targets
-  from moon_jax.targets import plan as plan_lib
-
-  model, num_lanes, num_gpus, *changes = case.split(':')
-  config = config_of(model, lanes=int(num_lanes),
-                     **dict(change.split('=') for change in changes))
-  return plan_lib.plan(config, targets.find('h200'), int(num_gpus),
-                       dataset_of(model, num_examples))
-
-
 def measure(case: str, num_examples: int) -> dict:
   """Returns the counts of a case as a JSON object."""
-  result = plan(case, num_examples)
+  from moon_jax import targets
+  from moon_jax.simulation import build, round_spec
+  from moon_jax.targets import kernels, plan
+
+  model, num_lanes, num_gpus, *changes = case.split(':')
+  config = config_of(model, **dict(change.split('=') for change in changes))
+  federation = build.federation(config, dataset_of(model, num_examples))
+  target = targets.find('h200')
+  compiled = plan.compile_round(
+      round_spec.make(federation, int(num_lanes), int(num_gpus)),
+      plan.mesh(target, int(num_gpus)))
+  counts = kernels.count(compiled.hlo)
   return {
-      'case': case, 'target': result.target.name,
+      'case': case, 'target': target.name,
       'jax': importlib.metadata.version('jax'),
-      'kernels_per_row': result.counts.launches(),
-      **result.counts.row, 'collectives': result.counts.collectives,
-      'collectives_in_loops': result.counts.in_loops,
-      'by_cublas': result.compiled.by_cublas,
-      'temporary_bytes': result.compiled.temporary_bytes,
-      'argument_bytes': sum(result.compiled.argument_bytes.values()),
-      'compile_seconds': round(result.compiled.seconds, 1)}
+      'kernels_per_row': counts.launches(),
+      **counts.row, 'collectives': counts.collectives,
+      'collectives_in_loops': counts.in_loops,
+      'by_cublas': compiled.by_cublas,
+      'temporary_bytes': compiled.parts['temporaries of the compiled round'],
+      'argument_bytes': sum(compiled.parts[name] for name in (
+          'models, client state and table of a round', 'training examples')),
+      'compile_seconds': round(compiled.seconds, 1)}
 
 
 def table(rows: list[dict]) -> str:

@@ -45,14 +45,26 @@ _PAGE = help_page.Page(
 
 
 def plan(config: Config) -> None:
-  """Prints the forecast.
+  """Prints the forecast, or the plan for --target.
 
   Raises:
     UserError: if a flag is invalid or the run is impossible.
   """
+  measured = (_SECONDS_PER_ROW, _SECONDS_PER_JOB, _GBIT)
   if _TARGET.value:
-    return _plan_for_target(config)
-  for flag in (_SECONDS_PER_ROW, _SECONDS_PER_JOB, _GBIT):
+    for flag in (*measured, _PROCESSES):
+      if flag.present:
+        raise UserError(f'--{flag.name} is not for --target, which plans for a '
+                        'single host and measures no time; remove it')
+    target = targets.find(_TARGET.value)
+    targets.check_installed()
+    import jax
+
+    jax.config.update('jax_platforms', 'cpu')  # do not initialise a GPU
+    from moon_jax.targets import plan as plan_lib
+
+    return print(plan_lib.plan(config, target, _DEVICES.value or 1))
+  for flag in measured:
     if not math.isfinite(flag.value):
       raise UserError(f'--{flag.name}={flag.value} must be a finite number of '
                       'seconds or gigabits')
@@ -63,33 +75,6 @@ def plan(config: Config) -> None:
   print(forecast_lib.show(config, forecast_lib.forecast(
       config, _DEVICES.value, _PROCESSES.value, _GBIT.value,
       rates if rates.seconds_per_row else None)))
-
-
-def _plan_for_target(config):
-  """Prints the plan for --target.
-
-  Raises:
-    UserError: if the flags, the description or the installation is invalid, or
-      if the run does not fit. The message then names the lanes that fit.
-  """
-  if _PROCESSES.value != 1:
-    raise UserError('--target plans for a single host; remove '
-                    f'--processes={_PROCESSES.value}')
-  for flag in (_SECONDS_PER_ROW, _SECONDS_PER_JOB, _GBIT):
-    if flag.present:
-      raise UserError(f'--{flag.name} applies to plans measured on this '
-                      'machine, not to --target; remove it')
-  target = targets.find(_TARGET.value)
-  targets.check_installed()
-  import jax
-
-  jax.config.update('jax_platforms', 'cpu')  # do not initialise a GPU
-  from moon_jax.targets import plan as plan_lib
-
-  found = plan_lib.plan(config, target, _DEVICES.value or 1)
-  print(plan_lib.show(config, found), flush=True)
-  if not found.fits:
-    raise UserError(plan_lib.memory_error(config, found))
 
 
 def main() -> None:

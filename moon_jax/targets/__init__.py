@@ -5,7 +5,6 @@ Each .txtpb file of this package describes one GPU.
 
 import importlib.metadata
 import importlib.util
-import math
 import pathlib
 import re
 from typing import NamedTuple
@@ -25,7 +24,6 @@ _REQUIRED_FIELDS = (
     'shared_memory_per_core', 'block_dim_limit_x', 'block_dim_limit_y',
     'block_dim_limit_z', 'major')
 _PLUGINS = ('jax_cuda12_plugin', 'jax_cuda13_plugin')
-_MAX_FILE_BYTES = 2**20  # real descriptions have a few thousand bytes
 
 
 class Target(NamedTuple):
@@ -64,46 +62,28 @@ def find(target: str) -> Target:
   Raises:
     UserError: if there is no such name or file, or if the file is invalid.
   """
-  path = _FOLDER / f'{target}.txtpb'
-  if target not in names():
-    path = pathlib.Path(target).expanduser()
-  flag = f'--target={target}'
+  path = pathlib.Path(target).expanduser()
+  if target in names():
+    path = _FOLDER / f'{target}.txtpb'
   choices = f'Give one of {", ".join(names())}, or the path of a description'
   if not path.is_file():
-    raise UserError(f'{flag} is neither a known GPU nor a file. {choices}'
-                    f'{suggest.value("target", target, names())}')
-  if (num_bytes := path.stat().st_size) > _MAX_FILE_BYTES:
-    raise UserError(
-        f'A GPU description must have at most {_MAX_FILE_BYTES:,} bytes, '
-        f'{flag} has {num_bytes:,}. {choices}')
+    raise UserError(f'--target={target} is neither a known GPU nor a file. '
+                    f'{choices}{suggest.value("target", target, names())}')
   try:
     text = path.read_text(encoding='utf-8')
   except (OSError, ValueError) as error:
-    raise UserError(f'{flag} cannot be read as text ({error}). {choices}'
-                    ) from error
-  return _parse(flag, text)
-
-
-def _parse(flag, text):
-  without_comments = re.sub(r'#.*', '', text)
-  fields = {name: _number(without_comments, name) for name in _REQUIRED_FIELDS}
-  missing = [name for name, value in fields.items() if not value > 0]
+    raise UserError(f'--target={target} cannot be read as text ({error}). '
+                    f'{choices}') from error
+  values = dict(re.findall(r'(\w+): *([\d.e+]+)', re.sub('#.*', '', text)))
+  missing = [name for name in _REQUIRED_FIELDS
+             if not values.get(name, '0').strip('0.')]
   if missing:
     more = f' and {len(missing) - 3} more' if len(missing) > 3 else ''
     raise UserError(
-        f'{flag} is not a valid GpuTargetConfigProto in text format: these '
-        f'fields are missing or not positive: {", ".join(missing[:3])}{more}. '
-        f'Copy {_FOLDER / "h200.txtpb"} and change its numbers')
-  name = re.search(r'device_description_str:\s*"([^"]*)"', without_comments)
-  return Target(name[1] if name else flag.partition('=')[2], text,
-                int(fields['device_memory_size']))
-
-
-def _number(text, name):
-  """Returns the value of a field, or 0 if it is missing or invalid."""
-  match = re.search(rf'\b{name}:\s*([\d.eE+]+)', text)
-  try:
-    value = float(match[1]) if match else 0.
-  except ValueError:
-    return 0.
-  return value if math.isfinite(value) else 0.
+        f'--target={target} is not a valid GpuTargetConfigProto in text '
+        'format: these fields are missing or not positive: '
+        f'{", ".join(missing[:3])}{more}. Copy {_FOLDER / "h200.txtpb"} and '
+        'change its numbers')
+  name = re.search('device_description_str: *"([^"]*)"', text)
+  return Target(name[1] if name else target, text,
+                int(float(values['device_memory_size'])))

@@ -7,6 +7,7 @@ the most kernels.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 import re
 from typing import NamedTuple
 
@@ -19,13 +20,15 @@ _KINDS = {'fusion': 'fusions', 'custom-call': 'library calls',
           'copy': 'copies', 'copy-start': 'copies', 'while': 'inner loops',
           'conditional': 'conditionals'}
 _NO_KERNEL = {'parameter', 'constant', 'tuple', 'get-tuple-element', 'bitcast',
-              'copy-done', 'after-all', 'partition-id', 'replica-id', 'call',
-              'opt-barrier'}
+              'after-all', 'partition-id', 'replica-id', 'opt-barrier'}
 _NOT_LAUNCHED = ('inner loops', 'conditionals')
 
 _COMPUTATION = re.compile(r'^(?:ENTRY )?%?([\w.\-]+) .*\{$')
 _INSTRUCTION = re.compile(
     r'^\s+(?:ROOT )?%?[\w.\-]+ = (?:\(.*?\)|\S+) ([a-z][\w\-]*)\([^)]*\)(.*)')
+
+# Computations by name, as (operation, attributes).
+_Module = dict[str, list[tuple[str, str]]]
 
 
 class Counts(NamedTuple):
@@ -41,99 +44,70 @@ class Counts(NamedTuple):
                if kind not in _NOT_LAUNCHED)
 
 
-class _Instruction(NamedTuple):
-  op: str
-  rest: str  # attributes, after the operands
-
-  def called(self, attribute: str) -> str:
-    """Returns the name of a computation, or ''."""
-    match = re.search(rf'\b{attribute}=%?([\w.\-]+)', self.rest)
-    return match[1] if match else ''
-
-  def branches(self) -> list[str]:
-    """Returns the names of the computations of a conditional."""
-    if match := re.search(r'branch_computations=\{([^}]*)\}', self.rest):
-      return re.findall(r'%?([\w.\-]+)', match[1])
-    return [self.called(f'{which}_computation') for which in ('true', 'false')]
-
-
-_Module = dict[str, list[_Instruction]]  # computations by name
-
-
 def count(text: str) -> Counts:
   """Returns the counts of a module, a result of `jax.stages.Compiled.as_text`.
 
   Raises:
     ValueError: if the module has no loop inside a loop.
   """
-  module, entry = _parse(text)
-  collectives: Counter[str] = Counter()
-  for computation in module.values():
-    collectives += _collectives(computation)
+  module: _Module = {}
+  entry, current = '', []
+  for line in re.sub(r'/\*.*?\*/', '', text).splitlines():
+    if match := _COMPUTATION.match(line):
+      current = module.setdefault(match[1], [])
+      entry = match[1] if line.startswith('ENTRY') else entry
+    elif match := _INSTRUCTION.match(line):
+      current.append((match[1], match[2]))
   rows = [_kernels(module, row) for segment in _bodies(module, entry)
           for row in _bodies(module, segment)]
   if not rows:
     raise ValueError('the module has no loop inside a loop')
-  most = max(rows, key=lambda row: sum(row.values()))
+  most = max(rows, key=lambda row: row.total())
+  collectives = sum(map(_collectives, module.values()), Counter())
   return Counts(
       {kind: most[kind] for kind in dict.fromkeys((*_KINDS.values(), 'other'))},
       dict(collectives), dict(collectives - _collectives(module[entry])))
 
 
-def _parse(text: str) -> tuple[_Module, str]:
-  """Returns the computations, and the name of the entry computation."""
-  module: _Module = {}
-  entry, current = '', []
-  for line in text.splitlines():
-    line = re.sub(r'/\*.*?\*/', '', line)
-    if not line.startswith(' '):
-      if match := _COMPUTATION.match(line):
-        current = module.setdefault(match[1], [])
-        entry = match[1] if line.startswith('ENTRY') else entry
-    elif match := _INSTRUCTION.match(line):
-      current.append(_Instruction(*match.groups()))
-  return module, entry
-
-
 def _collectives(computation) -> Counter[str]:
-  ops = (x.op.removesuffix('-start') for x in computation)
+  ops = (op.removesuffix('-start') for op, _ in computation)
   return Counter(op for op in ops if op in _COLLECTIVES)
 
 
+def _called(attributes: str, role: str) -> str:
+  """Returns the name of the computation that an operation has in a role."""
+  match = re.search(rf'\b{role}=%?([\w.\-]+)', attributes)
+  return match[1] if match else ''
+
+
+def _operations(module: _Module, name: str) -> Iterator[tuple[str, str]]:
+  """Yields the operations of a computation and of computations it calls."""
+  for op, attributes in module[name]:
+    if op == 'call':
+      yield from _operations(module, _called(attributes, 'to_apply'))
+    else:
+      yield op, attributes
+
+
 def _bodies(module: _Module, name: str) -> list[str]:
-  """Returns the loop bodies of a computation and of computations it calls."""
-  bodies = []
-  for x in module[name]:
-    if x.op == 'while':
-      bodies.append(x.called('body'))
-    elif x.op == 'call':
-      bodies += _bodies(module, x.called('to_apply'))
-    elif x.op == 'conditional':
-      for branch in x.branches():
-        bodies += _bodies(module, branch)
-  return bodies
+  return [_called(attributes, 'body')
+          for op, attributes in _operations(module, name) if op == 'while']
 
 
 def _kernels(module: _Module, name: str) -> Counter[str]:
   """Returns the kernels of a computation and of computations it calls.
 
   Kernels of an inner loop are multiplied by its trip count, or counted once if
-  XLA does not know the trip count. Of a conditional, the largest branch counts.
+  XLA does not know the trip count. Those of a conditional are not counted.
   """
   kernels: Counter[str] = Counter()
-  for x in module[name]:
-    if x.op == 'call':
-      kernels += _kernels(module, x.called('to_apply'))
-    elif x.op.endswith('-done') or x.op in _NO_KERNEL:
-      continue
-    else:
-      kernels[_KINDS.get(x.op, 'other')] += 1
-    if x.op == 'while':
-      trips = re.search(r'"known_trip_count":\{"n":"(\d+)"', x.rest)
-      for part in 'condition', 'body':
-        for kind, number in _kernels(module, x.called(part)).items():
+  for op, attributes in _operations(module, name):
+    if not op.endswith('-done') and op not in _NO_KERNEL:
+      kernels[_KINDS.get(op, 'other')] += 1
+    if op == 'while':
+      trips = re.search(r'"known_trip_count":\{"n":"(\d+)"', attributes)
+      for role in 'condition', 'body':
+        inner = _kernels(module, _called(attributes, role))
+        for kind, number in inner.items():
           kernels[kind] += number * (int(trips[1]) if trips else 1)
-    elif x.op == 'conditional':
-      kernels += max((_kernels(module, branch) for branch in x.branches()),
-                     key=lambda branch: branch.total(), default=Counter())
   return kernels

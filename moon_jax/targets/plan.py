@@ -1,205 +1,246 @@
 """Plans a run on a GPU without one: python -m moon_jax.plan --target=GPU.
 
-Compiles the configured round ahead of time from the description of the GPU.
-Reports memory, the number of lanes that fit, and kernels. This needs the
-compiler that `jax[cuda12]` installs, but no GPU.
+XLA compiles the configured round from a description of the GPU, which needs
+the compiler that `jax[cuda12]` installs, but no GPU. Without the GPU it cannot
+autotune, so memory and kernels are those of XLA's default choices.
 """
 
 from collections.abc import Callable
+import os
+import time
 from typing import NamedTuple
 
+import jax
+from jax.experimental import topologies
+import jax.numpy as jnp
+from jax.sharding import AxisType, Mesh
+import numpy as np
+
 from moon_jax.config import Config
-from moon_jax.data.dataset import Dataset
-from moon_jax.simulation import build, round_spec
-from moon_jax.simulation import memory as memory_lib
+from moon_jax.distributed import devices
+from moon_jax.distributed.devices import SPLIT, WHOLE
+from moon_jax.engine.local import TrainData
+from moon_jax.engine.round import Round
+from moon_jax.errors import UserError
+from moon_jax.simulation import build, memory, round_spec
+from moon_jax.simulation.planner import Planner
 from moon_jax.simulation.round_spec import RoundSpec
-from moon_jax.targets import deviceless, kernels, Target
-from moon_jax.targets import fit as fit_lib
-from moon_jax.targets.deviceless import Compiled
+from moon_jax.targets import kernels, Target
 
-_CHEAP_SECONDS = 60.  # compilations below this may be repeated to confirm
-_MAX_ROUNDS = 20  # number of rounds over which rows are averaged
-_MIN_FRACTION = .01  # smaller parts are not listed in the error message
+_FRACTION = 'XLA_CLIENT_MEM_FRACTION'  # of a GPU's memory, that JAX takes
+_TILING_ERROR = "Couldn't find output tile sizes"  # in XLA's message
 
 
-class TargetPlan(NamedTuple):
-  """The memory and the kernels of a round on some GPUs."""
+class Compiled(NamedTuple):
+  """A round compiled for some GPUs."""
 
-  target: Target
-  spec: RoundSpec  # of the round
-  parts: dict[str, int]  # bytes of one device's memory, by part
-  compiled: Compiled
-  counts: kernels.Counts
-  fit: fit_lib.Fit
-  rows: float  # of a round, on the longest lane
-
-  @property
-  def where(self) -> str:
-    """The lanes and the GPUs, for messages."""
-    shape = self.spec.shape
-    return f'{shape.num_lanes} lane(s) on {shape.num_devices} GPU(s)'
+  parts: dict[str, int]  # bytes of one GPU's memory, by part
+  hlo: str
+  seconds: float  # to lower and compile
+  by_cublas: bool  # whether XLA's own matmul kernels did not compile
 
   @property
   def need(self) -> int:
-    """Returns the bytes that the run needs on each device."""
+    """The bytes that the run needs on each GPU."""
     return sum(self.parts.values())
 
-  @property
-  def fits(self) -> bool:
-    """Returns whether the run fits into the memory that JAX can use."""
-    return self.need <= fit_lib.usable(self.target.memory_bytes)
 
-
-def plan(config: Config, target: Target, num_devices: int = 1,
-         dataset: Dataset | None = None,
-         compile_fn: Callable[..., Compiled] | None = None) -> TargetPlan:
-  """Compiles the configured round for `target` and returns the plan.
+def plan(config: Config, target: Target, num_devices: int = 1) -> str:
+  """Compiles the configured round for `target` and describes it.
 
   Args:
     config: the configuration.
     target: the GPU.
     num_devices: number of GPUs of one host. Like a run, the plan uses only the
       number of GPUs that divides the lanes evenly.
-    dataset: the data set; None loads the configured one.
-    compile_fn: a function of a `RoundSpec`; None compiles for `target`.
 
   Raises:
-    UserError: if the configuration is invalid, regardless of the memory.
+    UserError: if the configuration or the description is invalid, or if the run
+      does not fit. The message then names the lanes that fit.
   """
-  federation = build.federation(config, dataset)
-  num_lanes, num_devices = round_spec.choose_lanes(
+  federation = build.federation(config)
+  now, num_devices = round_spec.choose_lanes(
       federation, num_devices, is_cpu=False)
-  if compile_fn is None:
-    mesh = deviceless.mesh(target, num_devices)
-    compile_fn = lambda spec: deviceless.compile_round(spec, mesh)
-  rounds = {}  # by the number of lanes
+  on = mesh(target, num_devices)
+  rounds: dict[int, Compiled] = {}  # by the number of lanes
 
-  def need(count):
-    spec = round_spec.make(federation, count, num_devices)
-    compiled = compile_fn(spec)
-    rounds[count] = spec, compiled, parts(spec, compiled)
-    return sum(rounds[count][-1].values())
+  def need(num_lanes):
+    spec = round_spec.make(federation, num_lanes, num_devices)
+    rounds[num_lanes] = compile_round(spec, on)
+    return rounds[num_lanes].need
 
-  fit = fit_lib.most_lanes(
-      need, fit_lib.usable(target.memory_bytes), num_lanes,
-      most=max(num_lanes,
-               federation.cohort_size // num_devices * num_devices),
-      unit=num_devices,
-      is_cheap=lambda: all(compiled.seconds < _CHEAP_SECONDS
-                           for _, compiled, _ in rounds.values()))
-  spec, compiled, sizes = rounds[num_lanes]
-  return TargetPlan(
-      target, spec, sizes, compiled, kernels.count(compiled.hlo), fit,
-      round_spec.mean_rows(spec, _MAX_ROUNDS))
+  limit, cohort = usable(target), federation.cohort_size
+  fitting = most_lanes(need, limit, now, max(
+      now, cohort // num_devices * num_devices), num_devices)
+  where = f'{now} lane(s) on {num_devices} GPU(s)'
+  lanes = (f'{fitting} lane(s) fit' if fitting else
+           'Not even one lane on each GPU fits') + (
+               f' (compiled: {" and ".join(map(str, sorted(rounds)))} lane(s))'
+               + ', one for each client of a round' * (fitting >= cohort))
+  needed = rounds[now].need
+  if needed <= limit:
+    return (f'{target.name}: {where}\n{show(rounds[now], target)}\n'
+            f'It fits. {lanes}.')
+  dtype = '' if config.has_user_model() else 'set --dtype=bfloat16, '
+  remedy = f'Set --lanes={fitting}' if fitting else (
+      f'Reduce --batch_size (now {config.batch_size}), {dtype}or choose a '
+      'smaller --model or a GPU with more memory')
+  largest = ', '.join(f'{name} {size / 1e9:,.1f}' for name, size in sorted(
+      rounds[now].parts.items(), key=lambda part: -part[1])[:3])
+  raise UserError(
+      f'{where} (--lanes={config.lanes}) need {needed / 1e9:,.1f} GB per GPU, '
+      f'but JAX can use only {limit / 1e9:,.1f} GB of {target.name}. Largest '
+      f'parts, in GB: {largest}. {lanes}. {remedy}')
 
 
-def parts(spec: RoundSpec, compiled: Compiled) -> dict[str, int]:
-  """Returns the bytes on one device by part.
+def mesh(target: Target, num_devices: int) -> Mesh:
+  """Returns a mesh of GPUs in one host.
 
-  Includes the compiled round, and arrays that stay on the device while it runs.
+  Raises:
+    UserError: if XLA rejects the description.
   """
-  model = spec.model_bytes
-  has_own = spec.program.algorithm.per_client_init
-  placed = {part.name: part.size for part in memory_lib.data_on_device(spec)}
-  sizes = compiled.argument_bytes | {
-      'new model, server state and metrics': compiled.result_bytes,
-      'temporaries of the compiled round': compiled.temporary_bytes,
-      **{name: placed.get(name, 0) for name in (
-          'test examples', 'held-out examples of clients')},
+  try:
+    topology = topologies.get_topology_desc(
+        platform='cuda', target_config=target.text,
+        topology=f'1x1x{num_devices}')  # slices, hosts, GPUs
+  except jax.errors.JaxRuntimeError as error:
+    reason = str(error).partition('\n')[0][:200]
+    raise UserError(
+        f'JAX {jax.__version__} cannot compile for {target.name} ({reason}). '
+        "If XLA's message names an unknown field, remove that field from the "
+        'description') from error
+  return Mesh(np.array(topology.devices), devices.AXIS,
+              axis_types=(AxisType.Auto,))
+
+
+def compile_round(spec: RoundSpec, on: Mesh) -> Compiled:
+  """Compiles a round; its parts include arrays that stay on a device."""
+  start = time.perf_counter()
+  round_ = Round(spec.program, on, SPLIT if spec.shard_size else WHOLE)
+  lowered, by_cublas = round_.lower(*arguments(spec)), False
+  try:
+    compiled = lowered.compile()
+  except jax.errors.JaxRuntimeError as error:
+    # Without autotuning XLA may choose tile sizes that it cannot compile.
+    if _TILING_ERROR not in str(error):
+      raise
+    compiled = lowered.compile({'xla_gpu_enable_triton_gemm': False})
+    by_cublas = True
+  sizes = compiled.memory_analysis()
+  data = {part.name: part.size for part in memory.data_on_device(spec)}
+  program = spec.program
+  parts = {
+      'models, client state and table of a round':
+          sizes.argument_size_in_bytes - data['training examples'],
+      **data,
+      'new model, server state and metrics':
+          sizes.output_size_in_bytes - sizes.alias_size_in_bytes,
+      'temporaries of the compiled round': sizes.temp_size_in_bytes,
       'local models of the previous round':
-          model * spec.shape.jobs_per_device
-          * spec.program.keep_models,
-      'models of all clients, evaluated together':
-          model * spec.federation.num_clients * has_own}
-  return {name: size for name, size in sizes.items() if size}
+          spec.model_bytes * spec.shape.jobs_per_device * program.keep_models,
+      'models of all clients, evaluated together': spec.model_bytes
+          * spec.federation.num_clients * program.algorithm.per_client_init}
+  return Compiled({name: size for name, size in parts.items() if size},
+                  compiled.as_text(), time.perf_counter() - start, by_cublas)
 
 
-def show(config: Config, plan: TargetPlan) -> str:
-  """Returns a plan as text."""
-  return '\n'.join([
-      f'{plan.target.name}: --algorithm={config.algorithm} '
-      f'--model={config.model}{_arithmetic(config)}',
-      f'{plan.where}; compiled in {plan.compiled.seconds:,.0f} s on this '
-      'machine',
-      *_memory(plan), *_kernels(plan)])
+def arguments(spec: RoundSpec) -> tuple:
+  """Returns the arguments of `Round.lower`: shapes, and a table.
+
+  Client state has one entry per job of the round, not one per client.
+  """
+  federation, algorithm = spec.federation, spec.program.algorithm
+  num_jobs = spec.shape.jobs_per_device * spec.shape.num_devices
+
+  def begin(variables):
+    stacked = lambda tree, count=1: jax.tree.map(
+        lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
+    shared = {'variables': variables, 'key': jax.random.key(0),
+              'server': algorithm.init_server(variables)}
+    return (stacked(shared) | {'round': jnp.int32(0)},
+            stacked(algorithm.init_client(variables), num_jobs),
+            {name: jnp.zeros(1) for name in federation.hparams()})
+
+  data = federation.data
+  num_examples = (spec.shard_size * spec.shape.num_devices
+                  or len(data.train_labels))
+  examples = jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct((num_examples, *x.shape[1:]), x.dtype),
+      TrainData(data.train_inputs, data.train_labels, spec.noise_std))
+  return (*jax.eval_shape(begin, spec.model),
+          Planner(federation, spec).plan(0), examples)
 
 
-def _arithmetic(config):
-  if config.has_user_model():  # it ignores these flags
-    return f' --model_args={config.model_args}' if config.model_args else ''
-  return (f' --dtype={config.dtype} --precision={config.precision} '
-          f'--convolution={config.convolution}')
+def usable(target: Target) -> int:
+  """Returns the bytes of a GPU's memory that JAX preallocates for itself.
+
+  Raises:
+    UserError: if the environment variable is not in (0, 1].
+  """
+  text = os.environ.get(_FRACTION) or '.75'
+  try:
+    fraction = float(text)
+  except ValueError:
+    fraction = 0.
+  if not 0 < fraction <= 1:
+    raise UserError(f'{_FRACTION} must be above 0 and at most 1, got {text}; '
+                    'unset it for the default, 0.75')
+  return int(target.memory_bytes * fraction)
 
 
-def memory_error(config: Config, plan: TargetPlan) -> str:
-  """Returns the error message for a run that does not fit into memory."""
-  parts = sorted(plan.parts.items(), key=lambda part: -part[1])
-  largest = ', '.join(f'{name} {size / 1e9:,.1f}' for name, size in parts
-                    if size > _MIN_FRACTION * plan.need)
-  usable = fit_lib.usable(plan.target.memory_bytes)
-  if plan.fit.num_lanes:
-    remedy = f'{_fit(plan)} Set --lanes={plan.fit.num_lanes}'
-  else:
-    dtype = '' if config.has_user_model() else 'set --dtype=bfloat16, '
-    remedy = (
-        f'{_fit(plan)} Reduce --batch_size (now {config.batch_size}), '
-        f'{dtype}or choose a smaller --model or a GPU with more '
-        'memory')
-  return (
-      f'{plan.where} (--lanes={config.lanes}) need {plan.need / 1e9:,.1f} GB '
-      f'per GPU, but JAX can use only {usable / 1e9:,.1f} GB of '
-      f'{plan.target.name}. Largest parts, in GB: {largest}. {remedy}')
+def most_lanes(need: Callable[[int], int], limit: int, now: int, most: int,
+               unit: int) -> int:
+  """Returns the most lanes whose round fits, or 0; few rounds are compiled.
+
+  Memory grows almost linearly with lanes. So a line through a number that fits
+  and one that does not tells which number to compile next.
+
+  Args:
+    need: compiles a round with a given number of lanes and returns the bytes
+      that it needs on each device.
+    limit: bytes available on each device.
+    now: lanes of the configuration.
+    most: maximum number of lanes that can be used; a multiple of `unit`.
+    unit: number of devices; lanes are a multiple of it.
+  """
+  size = need(now)
+  ends = (now, most) if size <= limit else (unit, now)
+  (low, low_size), (high, high_size) = [
+      (end, size if end == now else need(end)) for end in ends]
+  if low_size > limit:
+    return 0
+  while high_size > limit and high - low > unit:
+    share = (limit - low_size) / (high_size - low_size)
+    guess = low + max(unit, int(share * (high - low)) // unit * unit)
+    size = need(guess)
+    if size > limit:
+      high, high_size = guess, size
+    else:
+      low, low_size = guess, size
+  return low if high_size > limit else high
 
 
-def _memory(plan):
-  total = plan.target.memory_bytes
-  usable = fit_lib.usable(total)
-  cudnn = ["cuDNN's workspace is not included: XLA chooses algorithms "
-           'for convolutions only on a GPU'
-           ] if '__cudnn$' in plan.compiled.hlo else []
-  return [
-      'memory of each GPU, GB',
-      *[f'  {name:46}{size / 1e9:10,.3f}' for name, size in plan.parts.items()],
-      f'  {"total":46}{plan.need / 1e9:10,.3f}',
-      f'  {"usable":46}{usable / 1e9:10,.3f}',
-      f'  usable: {fit_lib.fraction():.0%} of {total / 1e9:,.1f} GB, which JAX '
-      'preallocates; to use more, set XLA_CLIENT_MEM_FRACTION=0.9 for both the '
-      'plan and the run',
-      *cudnn,
-      ('It fits. ' if plan.fits else 'It does not fit. ') + _fit(plan)]
-
-
-def _fit(plan):
-  fit = plan.fit
-  compiled = ' and '.join(map(str, sorted(fit.compiled)))
-  if not fit.num_lanes:
-    return (f'Not even one lane on each GPU fits (compiled: {compiled} '
-            'lane(s)).')
-  if not fit.is_compiled:
-    return (f'About {fit.num_lanes} lane(s) fit (linear fit through {compiled} '
-            'lanes; not verified by compiling).')
-  if fit.is_most:
-    reason = ('one for each client of a round' if
-              fit.num_lanes >= plan.spec.federation.cohort_size else
-              f'the most that {plan.spec.shape.num_devices} GPUs can share '
-              'evenly')
-    return (f'{fit.num_lanes} lane(s) fit (compiled: {compiled} lane(s)), '
-            f'{reason}: more cannot be used.')
-  bound = 'At most ' if fit.is_bound else ''
-  return f'{bound}{fit.num_lanes} lane(s) fit (compiled: {compiled} lane(s)).'
-
-
-def _kernels(plan):
-  counts = plan.counts.row
-  parts = ', '.join(f'{count:,} {kind}' for kind, count in counts.items()
-                    if count or kind != 'other')
+def show(compiled: Compiled, target: Target) -> str:
+  """Returns the memory, kernels and collectives of a round as text."""
+  limit, counts = usable(target), kernels.count(compiled.hlo)
+  sizes = compiled.parts | {'total': compiled.need, 'usable': limit}
+  launched = ', '.join(f'{count:,} {kind}' for kind, count in counts.row.items()
+                       if count or kind != 'other')
   collectives = ', '.join(f'{count} {kind}' for kind, count
-                          in plan.counts.collectives.items()) or 'none'
-  in_loops = sum(plan.counts.in_loops.values())
-  cublas = ['XLA could not compile its own matrix multiplications without a '
-            'GPU: cuBLAS was used instead'] if plan.compiled.by_cublas else []
-  return [f'rows per round, of the longest lane: {plan.rows:,.0f}',
-          f'kernels launched per row (a local step of all lanes of a GPU): '
-          f'{plan.counts.launches():,} ({parts})',
-          f'collectives of the whole program: {collectives}'
-          + f', {in_loops} of them in loops' * (in_loops > 0), *cublas]
+                          in counts.collectives.items()) or 'none'
+  in_loops = sum(counts.in_loops.values())
+  return '\n'.join([
+      f'compiled in {compiled.seconds:,.0f} s on this machine',
+      *["XLA could not compile its own matrix multiplications without a GPU: "
+        'cuBLAS was used instead'] * compiled.by_cublas,
+      'kernels launched per row (a local step of all lanes of a GPU): '
+      f'{counts.launches():,} ({launched})',
+      f'collectives of the whole program: {collectives}'
+      + f', {in_loops} of them in loops' * (in_loops > 0),
+      'memory of each GPU, GB',
+      *[f'  {name:46}{size / 1e9:10,.3f}' for name, size in sizes.items()],
+      f'  usable: {limit / target.memory_bytes:.0%} of '
+      f'{target.memory_bytes / 1e9:,.1f} GB, which JAX preallocates; to use '
+      f'more, set {_FRACTION}=0.9 for both the plan and the run',
+      *["cuDNN's workspace is not included: XLA chooses algorithms for "
+        'convolutions only on a GPU'] * ('__cudnn$' in compiled.hlo)])
