@@ -1,5 +1,6 @@
 """A tiny MNIST in published form, for tests of downloads and checks."""
 
+import functools
 import gzip
 import hashlib
 import struct
@@ -7,7 +8,8 @@ import struct
 import numpy as np
 
 from moon_jax.data import catalog, sources
-from moon_jax.data.sources import mnist
+from moon_jax.data.io import published
+from moon_jax.data.sources import images
 
 COUNTS = (20, 10)
 
@@ -24,7 +26,7 @@ def files():
   return {name: idx(
       random.randint(0, 256, (count, 28, 28), np.uint8) if 'images' in name
       else np.arange(count, dtype=np.uint8) % 10)
-      for name, count in zip(mnist.MNIST.layouts[0].md5,
+      for name, count in zip(images.MNIST.layouts[0].files,
                              np.repeat(COUNTS, 2).tolist())}
 
 
@@ -37,17 +39,27 @@ def compressed():
           for name, blob in files().items()}
 
 
+def with_files(data_set, blobs, counts, layouts=None):
+  """Returns a data set of which these are the published files."""
+  return data_set._replace(num_images=counts, layouts=tuple(
+      layout._replace(files={name: (md5(blob), len(blob))
+                             for name, blob in blobs.items()})
+      for layout in layouts or data_set.layouts))
+
+
 def use(monkeypatch):
   """Gives MNIST the sizes and checksums of these files."""
-  sums = {name: md5(blob) for name, blob in files().items()}
-  layouts = tuple(
-      layout._replace(md5=sums, num_bytes=tuple(map(len, files().values())))
-      for layout in mnist.MNIST.layouts)
-  monkeypatch.setitem(sources.PUBLISHED, 'mnist', mnist.MNIST._replace(
-      layouts=layouts, num_images=COUNTS))
+  blobs = files()
+  mnist = with_files(images.MNIST, blobs, COUNTS)
+  monkeypatch.setitem(
+      sources.PUBLISHED, 'fashion_mnist', images.FASHION_MNIST._replace(
+          other_dataset=(md5([*blobs.values()][-1]), 'mnist')))
+  monkeypatch.setitem(sources.PUBLISHED, 'mnist', mnist)
+  monkeypatch.setitem(
+      sources.SOURCES, 'mnist', functools.partial(published.load, mnist))
   entry = catalog.ENTRIES['mnist']
   monkeypatch.setitem(catalog.ENTRIES, 'mnist', entry._replace(downloads=tuple(
-      file._replace(checksum=md5(blob)) for file, blob in zip(
+      file._replace(md5=md5(blob)) for file, blob in zip(
           entry.downloads, compressed().values()))))
 
 

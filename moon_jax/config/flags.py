@@ -100,11 +100,10 @@ class DataFlags:
       synonyms='data dataset_name data_name')
   data_dir: str = flag(
       '', 'Directory that holds the data set in any published form, or into '
-      'which it is downloaded (cifar10, cifar100, tiny_imagenet); "tfds" '
-      'prepares it with tensorflow-datasets and TensorFlow. For npz, the file; '
-      'for npy, the directory of the arrays, which may exceed the memory. '
-      'digits and breast_cancer need none.', placeholder='DIR', is_common=True,
-      is_shared=True, is_free=True,
+      'which it is downloaded (cifar10, cifar100, tiny_imagenet). For npz, the '
+      'file; for npy, the directory of the arrays, which may exceed the '
+      'memory. digits and breast_cancer need none.', placeholder='DIR',
+      is_common=True, is_shared=True, is_free=True,
       synonyms='datadir dataset_dir dataset_path data_path data_root root '
                'data_cache_dir datapath',
       page='data.md')

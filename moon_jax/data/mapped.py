@@ -1,17 +1,45 @@
-"""Arrays in a file that may be larger than the memory (`numpy.memmap`).
+"""Arrays in a file that may be larger than the memory, and aligned arrays.
 
-They are read in parts, and the memory of each part is released after its use:
-pages of a file stay in the memory of the process until it ends otherwise. The
-functions take arrays in memory too.
+Mapped arrays (`numpy.memmap`) are read in parts, and the memory of each part is
+released after its use: pages of a file stay in the memory of the process until
+it ends otherwise. The functions take arrays in memory too.
+
+XLA's CPU client reads a NumPy array in place, without a copy, if it starts at a
+multiple of 64 bytes. Large arrays that NumPy allocates usually do not.
 """
 
 from collections.abc import Iterator
 import mmap
+import weakref
 
 import numpy as np
 
+_ALIGNMENT = 64  # bytes
+# The arrays that `aligned` returned, by id. Checking for a read-only flag is
+# not enough: a read-only array may be a view of one that is still written to,
+# or of a file that changes.
+_COPIES: weakref.WeakValueDictionary[int, np.ndarray] = (
+    weakref.WeakValueDictionary())
 _CHUNK_BYTES = 2**26  # of a part
 _STD_CHUNK = 100  # examples
+
+
+def is_aligned(x: np.ndarray) -> bool:
+  """Returns whether `x` is a read-only result of `aligned`."""
+  return _COPIES.get(id(x)) is x
+
+
+def aligned(x: np.ndarray) -> np.ndarray:
+  """Returns `x` if it `is_aligned`, else an aligned, read-only copy."""
+  if is_aligned(x):
+    return x
+  buffer = np.empty(x.nbytes + _ALIGNMENT, np.uint8)
+  start = -buffer.ctypes.data % _ALIGNMENT
+  copy = buffer[start:start + x.nbytes].view(x.dtype).reshape(x.shape)
+  copy[...] = x
+  copy.flags.writeable = False
+  _COPIES[id(copy)] = copy
+  return copy
 
 
 def is_mapped(x: np.ndarray | None) -> bool:

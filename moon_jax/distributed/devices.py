@@ -82,7 +82,7 @@ def put(tree: Any, on: Mesh, spec: PartitionSpec = WHOLE) -> Any:
 
   Each process must have the whole arrays, and places the parts of its own
   devices. The cores of a CPU share replicated NumPy arrays without copies if
-  these are `moon_jax.data.aligned`.
+  these are aligned (`moon_jax.data.mapped`).
   """
   sharding = NamedSharding(on, spec)
   if sharding.is_fully_addressable:

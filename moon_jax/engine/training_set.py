@@ -13,7 +13,6 @@ from jax.sharding import Mesh
 import numpy as np
 
 from moon_jax.data import mapped
-from moon_jax.data.aligned import aligned
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine.local import TrainData
@@ -40,7 +39,7 @@ class TrainingSet:
     self._mesh, self._shard_size = mesh, shard_size
     self.spec = SPLIT if shard_size else WHOLE
     self._stored = stored if shard_size else devices.put(
-        jax.tree.map(aligned, stored), mesh)
+        jax.tree.map(mapped.aligned, stored), mesh)
     example_bytes = sum(x.nbytes // len(x) for x in jax.tree.leaves(stored))
     self.device_bytes = example_bytes * (shard_size or len(stored.labels))
 

@@ -23,7 +23,7 @@ from jax.sharding import Mesh, PartitionSpec
 import numpy as np
 
 from moon_jax import losses
-from moon_jax.data.aligned import aligned
+from moon_jax.data.mapped import aligned
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine import schedule

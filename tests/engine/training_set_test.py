@@ -10,7 +10,7 @@ import pytest
 
 from moon_jax.config import Config
 from moon_jax.data import sources
-from moon_jax.data.aligned import aligned
+from moon_jax.data.mapped import aligned
 from moon_jax.distributed import devices
 from moon_jax.engine import schedule, training_set
 from moon_jax.engine.local import TrainData

@@ -1,26 +1,44 @@
-"""Finds, verifies and reads published data sets.
+"""Finds, downloads, verifies and reads published data sets.
 
 All layouts of a data set give the same arrays in the official order, which the
-published partitions need (`tfds_data.read` names the exceptions). A file that
+published partitions need (`read_prepared` names the exceptions). A file that
 differs from the published one is an error, even if the directory also holds
-another layout. There are two exceptions. If the file belongs to another data
-set that uses the same file names (MNIST and Fashion-MNIST), the search
-continues. If the published checksum is uncertain (CIFAR-100's binary layout), a
-file with complete labels is accepted.
+another layout. If the published checksum is uncertain (CIFAR-100's binary
+layout), a file with complete labels is accepted.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+import functools
+import gzip
 import hashlib
-import itertools
+import logging
+import os
 import pathlib
-import types
+import shutil
+import tarfile
 from typing import NamedTuple
+import zlib
 
 import numpy as np
 
 from moon_jax.data.dataset import Dataset
-from moon_jax.data.io import download, files, progress, tfds_data
+from moon_jax.data.io import files
 from moon_jax.errors import UserError
+
+_TIMEOUT = (4, 20)  # seconds: to connect, and between two pieces of data
+_CHUNK = 2**18  # bytes
+
+
+class Download(NamedTuple):
+  """A published file or archive."""
+
+  url: str
+  md5: str
+  directory: str = ''  # where it is written, relative to --data_dir
+
+  def path(self, root: pathlib.Path) -> pathlib.Path:
+    """Returns where it is written in the directory --data_dir."""
+    return root / self.directory / self.url.rpartition('/')[2]
 
 
 class Layout(NamedTuple):
@@ -33,30 +51,13 @@ class Layout(NamedTuple):
 
   directory: str
   archive: str  # '' if there is none
-  # File name -> md5 of the uncompressed file, '' to skip the check. Files are
-  # in the order of the parts.
-  md5: Mapping[str, str]
-  # bytes of each file of a part -> (images uint8 [n, H, W, C], labels [n]);
-  # raises ValueError if one is damaged
-  decode_fn: Callable
-  num_bytes: tuple[int, ...] = ()  # of each uncompressed file, for messages
-  # (bytes of a file with another md5, number of images in its part) -> None.
-  # Raises ValueError if the file is incomplete. None refuses all such files.
-  check_unknown_fn: Callable | None = None
-
-  def paths(self, root: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the existing directory and archive, or files if no archive."""
-    directory = root / self.directory
-    found = [directory, root / self.archive] if self.archive else [
-        directory / f'{name}{suffix}'
-        for name in self.md5 for suffix in ('', '.gz')]
-    return [path for path in found if path.exists()]
-
-  def names(self) -> list[str]:
-    """Returns the names of files and directories to search for."""
-    if self.archive:
-      return [f'{self.directory}/', self.archive]
-    return [f'{", ".join(self.md5)} (each also as .gz)']
+  # File name -> md5 and size in bytes of the uncompressed file, in the order of
+  # the parts.
+  files: Mapping[str, tuple[str, int]]
+  # bytes of all files -> (images uint8 [n, H, W, C], labels [n]) of each part
+  decode_fn: Callable[[list[bytes]], Iterable[tuple]]
+  # bytes of a file of the right size and another md5 -> whether it is used
+  is_complete_fn: Callable = lambda blob: False
 
 
 class PublishedDataset(NamedTuple):
@@ -64,24 +65,40 @@ class PublishedDataset(NamedTuple):
 
   name: str  # value of --dataset
   title: str  # full name, for messages
-  url: str
-  url_md5: str  # '' if `url` is a web page and not an archive to download
+  url: str  # of the files
+  page: str  # its description
+  license: str
+  megabytes: int  # of the downloads
+  # One archive is also downloaded at the start of a run.
+  downloads: tuple[Download, ...]
   layouts: tuple[Layout, ...]  # in search order
-  num_images: tuple[int, ...]  # of each part
+  num_images: tuple[int, int]  # for training and testing
   shape: tuple[int, int, int]  # of an image: H, W, C
   class_names: tuple[str, ...]
   mean: tuple[float, ...]
   std: tuple[float, ...]
   augmentation: str
   prepared_name: str  # in tensorflow-datasets
-  # md5 of a file of another data set that uses the same file names -> value of
-  # --dataset for that data set
-  other_datasets: Mapping[str, str] = types.MappingProxyType({})
+  # md5 of the last file of a data set that uses the same file names, and the
+  # name of that data set
+  other_dataset: tuple[str, str] = ('', '')
+
+  def content(self) -> str:
+    """Returns what --data_dir must hold, for messages."""
+    first, *others = self.layouts
+    if first.archive:
+      names = ', '.join(
+          f'{layout.directory}/, {layout.archive}' for layout in self.layouts)
+    else:
+      directories = ' or '.join(f'{layout.directory}/' for layout in others)
+      names = (f'{", ".join(first.files)} (each also as .gz), directly or in '
+               f'{directories}')
+    return f'{names}, or {self.prepared_name}/ of tensorflow-datasets'
 
   def find(self, root: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the paths that exist, the best first, without reading them."""
-    prepared = tfds_data.find(root, self.prepared_name)
-    return [path for layout in self.layouts for path in layout.paths(root)] + (
+    """Returns the paths that exist, the best first, without verifying them."""
+    prepared = find_prepared(root, self.prepared_name)
+    return [path for _, path in places(self, root)] + (
         [prepared] if prepared else [])
 
 
@@ -89,13 +106,9 @@ class FileState(NamedTuple):
   """A file, or a file in an archive, and what is wrong with it."""
 
   path: str
-  problem: str = ''  # '' if it is the published file
+  blob: bytes = b''
+  problem: str = ''  # continues the path; '' if the file is used
   note: str = ''  # about a file that is used although it is not the published
-  other: str = ''  # the data set that it belongs to, if that is another one
-
-
-class _OtherDatasetError(UserError):
-  """A file belongs to another data set that uses the same file names."""
 
 
 def load(published: PublishedDataset, data_dir: str,
@@ -106,214 +119,280 @@ def load(published: PublishedDataset, data_dir: str,
   layout, and the directory `published.prepared_name` that tensorflow-datasets
   prepared as array_record.
 
-  `data_dir` is a directory that holds one of these, or one of these. 'tfds'
-  prepares the data set with TensorFlow.
+  `data_dir` is a directory that holds one of these, or one of these.
 
   Raises:
     UserError: if files are missing or damaged and cannot be downloaded.
   """
-  if data_dir == 'tfds':
-    arrays = _checked_prepared(
-        published, data_dir, tfds_data.prepare(published.prepared_name))
+  download = published.downloads[0] if published.layouts[0].archive else None
+  root = files.existing_directory(
+      published.name, published.title, data_dir, published.content(),
+      bool(download))
+  found = places(published, root)
+  prepared = find_prepared(root, published.prepared_name)
+  if found:
+    arrays = _read(published, *found[0])
+  elif prepared:
+    arrays = read_prepared(prepared)
+    if [x.shape for x in arrays[::2]] != [
+        (count, *published.shape) for count in published.num_images]:
+      raise UserError(
+          f'--data_dir: {prepared} is not a complete {published.title}. '
+          'Prepare it again')
   else:
-    content = ' or '.join(published.layouts[0].names())
-    if published.url_md5:
-      content += ', or an empty one to download into'
-    root = files.existing_directory(published.name, published.title, data_dir,
-                                    content, bool(published.url_md5))
-    arrays = _find(published, _parent_of_layout(published, root), may_download)
+    is_other = any(_exists(layout, root / layout.directory)
+                   for layout in published.layouts)
+    path = fetch_missing(
+        published.name, published.title, root, published.content(),
+        download if may_download else None,
+        f'files of the same names of --dataset={published.other_dataset[1]}'
+        if is_other else 'none of them')
+    arrays = _read(published, published.layouts[0], path)
   return Dataset(
       published.name, *arrays, class_names=published.class_names,
       mean=published.mean, std=published.std,
       augmentation=published.augmentation)
 
 
-def verify(published: PublishedDataset,
-           root: pathlib.Path) -> Iterator[FileState]:
-  """Yields the state of the files of all layouts in a directory, see `load`.
+def places(published: PublishedDataset,
+           root: pathlib.Path) -> list[tuple[Layout, pathlib.Path]]:
+  """Returns (layout, path) of all directories and then archives that exist.
 
-  A directory without archive that holds the files of another data set (MNIST
-  and Fashion-MNIST share their names) is left out.
+  Directories with the files of another data set (MNIST and Fashion-MNIST have
+  files of the same names) are left out.
   """
-  for layout, path in _places(published, _parent_of_layout(published, root)):
-    states = []
-    with progress.show_progress(
-        f'verifying {path}', len(layout.md5), 'files') as advance:
-      try:
-        read_fn = _reader(layout, path)
-      except files.FileError as error:  # the archive itself is damaged
-        yield FileState(error.path, error.problem)
-        continue
-      for name in layout.md5:
-        try:
-          states.append(_state(published, layout, name, *read_fn(name)))
-        except files.FileError as error:
-          states.append(FileState(error.path, error.problem))
-        advance(1)
-    if not any(state.other for state in states):
-      yield from states
+  layouts = published.layouts
+  if root.name in [layout.directory for layout in layouts if layout.archive]:
+    root = root.parent
+  return [(layout, root / layout.directory) for layout in layouts
+          if _exists(layout, root / layout.directory)
+          and not _is_other(published, layout, root)] + [
+              (layout, root / layout.archive) for layout in layouts
+              if layout.archive and (root / layout.archive).exists()]
 
 
-def _places(published, root):
-  """Returns (layout, path) of all directories and then archives that exist."""
-  return [
-      (layout, root / layout.directory) for layout in published.layouts
-      if set(layout.paths(root)) - {root / layout.archive}] + [
-          (layout, root / layout.archive) for layout in published.layouts
-          if layout.archive and (root / layout.archive).exists()]
+def _exists(layout, directory):
+  if layout.archive:
+    return directory.is_dir()
+  return any((directory / f'{name}{suffix}').exists()
+             for name in layout.files for suffix in ('', '.gz'))
 
 
-def _reader(layout, path, suffixes=('', '.gz')):
+def _is_other(published, layout, root):
+  md5, _ = published.other_dataset
+  name = list(layout.files)[-1]
+  return md5 and md5 == hashlib.md5(
+      _state(layout, root / layout.directory, name).blob).hexdigest()
+
+
+def states(layout: Layout, path: pathlib.Path) -> Iterator[FileState]:
+  """Reads and verifies the files of a layout in a directory or archive."""
+  archive = None
   if path.name == layout.archive:
-    return files.archive_reader(path, layout.md5)
-  return files.directory_reader(path, suffixes)
-
-
-def _state(published: PublishedDataset, layout: Layout, name: str, path: str,
-           blob: bytes) -> FileState:
-  """Compares a file with the published file `name`."""
-  expected, md5 = layout.md5[name], hashlib.md5(blob).hexdigest()
-  if expected in ('', md5):
-    return FileState(path)
-  if md5 in published.other_datasets:
-    return FileState(path, other=published.other_datasets[md5])
-  num_bytes = dict(zip(layout.md5, layout.num_bytes)).get(name, len(blob))
-  if len(blob) != num_bytes:
-    problem = (f'{"truncated" if len(blob) < num_bytes else "too long"}: '
-               f'{len(blob):,} of {num_bytes:,} bytes')
-  else:
-    problem = f'damaged: md5 {md5}, not the published {expected}'
-  if not layout.check_unknown_fn:
-    return FileState(path, problem)
-  files_per_part = len(layout.md5) // len(published.num_images)
-  part = list(layout.md5).index(name) // files_per_part
-  try:
-    layout.check_unknown_fn(blob, published.num_images[part])
-  except ValueError as error:
-    return FileState(path, f'{problem} ({error})')
-  return FileState(
-      path, note=f'md5 {md5}, not {expected}; its labels are '
-      'complete, so it is used, but its images may be in another order, and '
-      'partitions may differ from the published ones')
-
-
-def _parent_of_layout(published, directory):
-  """Returns the parent of a directory that has the name of a layout."""
-  names = [layout.directory for layout in published.layouts if layout.archive]
-  return directory.parent if directory.name in names else directory
-
-
-def _find(published: PublishedDataset, root: pathlib.Path, may_download: bool):
-  """Returns training images, training labels, test images, test labels."""
-  other_error = None
-  for layout, path in _places(published, root):
-    # A directory can hold two data sets of the same file names if one of them
-    # is compressed.
-    for suffixes in ('', '.gz'), ('.gz', ''):
-      try:
-        return _read(published, layout, path, suffixes)
-      except _OtherDatasetError as error:
-        other_error = other_error or error
-  directory = tfds_data.find(root, published.prepared_name)
-  if directory:
-    return _checked_prepared(published, directory, tfds_data.read(directory))
-  source = (f'Get the files from {published.url}, or download them: moon-jax '
-            f'data get {published.name} --data_dir={root}')
-  if not published.url_md5:
-    directories = ' or '.join(
-        f'{layout.directory}/' for layout in published.layouts[1:])
-    content = (f'{published.layouts[0].names()[0]}, directly or in '
-               f'{directories}, or {published.prepared_name}/ of '
-               'tensorflow-datasets')
-    if other_error:
-      raise UserError(f'{other_error}. {root} must hold {content} with '
-                      f'{published.title}. {source}') from other_error
-    raise UserError(f'--data_dir={root} must hold {content}; got none of them. '
-                    f'{source}')
-  names = ', '.join(
-      name for layout in published.layouts for name in layout.names())
-  if not may_download:
-    raise UserError(
-        f'--data_dir={root} must hold {published.title} in one of {names} and '
-        f'{published.prepared_name}/; got none of them. {source}')
-  print(f'{published.title} is not in {root} (searched for {names} and '
-        f'{published.prepared_name}/); downloading {published.url}', flush=True)
-  archive = download.fetch(published.url, published.url_md5, root)
-  return _read(published, published.layouts[0], archive)
-
-
-def _read(published, layout, path, suffixes=('', '.gz')):
-  """Returns the verified and decoded arrays of a layout, see `_find`."""
-  remedy = (
-      f'Remove it and run again to download {published.title} from '
-      f'{published.url}' if path.name == layout.archive else
-      'Restore it from the published archive, or remove the directory and run '
-      'again to download' if published.url_md5 else
-      f'Get it again from {published.url}')
-  try:
-    return _decoded(published, layout, _reader(layout, path, suffixes))
-  except files.FileError as error:
-    raise UserError(f'--data_dir: {error}. {remedy}') from error
-
-
-def _decoded(published, layout, read_fn):
-  images = np.empty((sum(published.num_images), *published.shape), np.uint8)
-  labels = np.empty(len(images), np.int32)
-  files_per_part = len(layout.md5) // len(published.num_images)
-  names = iter(layout.md5)
-  start = 0
-  for count in published.num_images:
-    paths, blobs = [], []
-    for name in itertools.islice(names, files_per_part):
-      path, blob = read_fn(name)
-      state = _state(published, layout, name, path, blob)
-      if state.other:
-        raise _OtherDatasetError(
-            f'--data_dir: {path} must be of --dataset={published.name}, got '
-            f'the file of the same name of --dataset={state.other}')
-      if state.problem:
-        raise files.FileError(
-            path, f'is not the published file: {state.problem}')
-      if state.note:
-        print(f'warning: {path}: {state.note}', flush=True)
-      paths.append(path)
-      blobs.append(blob)
-    part = slice(start, start + count)
     try:
-      images[part], labels[part] = _checked(
-          published, count, *layout.decode_fn(*blobs))
-    except (ValueError, KeyError, TypeError) as error:
-      raise files.FileError(
-          ' or '.join(paths), f'is damaged: {error}') from error
-    start += count
-  split = start - published.num_images[-1]
+      with tarfile.open(path) as tar:
+        archive = {name: tar.extractfile(member).read() for member in tar
+                   if (name := member.name.rpartition('/')[2]) in layout.files
+                   and member.isfile()}
+    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error
+            ) as error:
+      yield FileState(
+          f'the archive {path}',
+          problem=f'is damaged or not readable ({_short(error)})')
+      return
+  for name in layout.files:
+    yield _state(layout, path, name, archive)
+
+
+def _state(layout, path, name, archive=None) -> FileState:
+  """Compares a file in a directory or archive with the published file."""
+  if archive is None:
+    file = path / name
+    if not file.exists() and (path / f'{name}.gz').exists():
+      file = path / f'{name}.gz'
+    if not file.is_file():  # reading a pipe or device may never end
+      return FileState(str(file), problem='is missing or not a regular file')
+    try:
+      with (open if file.name == name else gzip.open)(file, 'rb') as opened:
+        blob = opened.read()
+    except (OSError, EOFError, zlib.error) as error:
+      return FileState(str(file), problem=f'cannot be read ({_short(error)})')
+  elif name in archive:
+    file, blob = f'{path}:{name}', archive[name]
+  else:
+    return FileState(str(path), problem=f'does not contain {name}')
+  (expected, num_bytes), md5 = layout.files[name], hashlib.md5(blob).hexdigest()
+  state = FileState(str(file), blob)
+  if expected == md5:
+    return state
+  if len(blob) != num_bytes:
+    return state._replace(problem=(
+        f'is {"truncated" if len(blob) < num_bytes else "too long"}: '
+        f'{len(blob):,} of {num_bytes:,} bytes'))
+  if layout.is_complete_fn(blob):
+    return state._replace(note=(
+        f'md5 {md5}, not {expected}; its labels are complete, so it is used, '
+        'but its images may be in another order, and partitions may differ '
+        'from the published ones'))
+  return state._replace(
+      problem=f'is damaged: md5 {md5}, not the published {expected}')
+
+
+def _short(error):
+  return str(error).partition('\n')[0]
+
+
+def _read(published, layout, path):
+  """Returns training images, training labels, test images, test labels."""
+  blobs = []
+  for state in states(layout, path):
+    if state.problem:
+      raise UserError(
+          f'--data_dir: {state.path} {state.problem}. Remove the directory or '
+          f'archive, and download {published.title} again: moon-jax data get '
+          f'{published.name} --data_dir=DIR')
+    if state.note:
+      print(f'warning: {state.path}: {state.note}', flush=True)
+    blobs.append(state.blob)
+  images, labels = map(np.concatenate, zip(*layout.decode_fn(blobs)))
+  labels, split = labels.astype(np.int32), published.num_images[0]
   return images[:split], labels[:split], images[split:], labels[split:]
 
 
-def _checked_prepared(published, directory, arrays):
-  """Returns arrays of tensorflow-datasets if they fit the data set."""
-  *counts, num_test = published.num_images
-  try:
-    _checked(published, sum(counts), *arrays[:2])
-    _checked(published, num_test, *arrays[2:])
-  except ValueError as error:
+# Downloads. pooch verifies the checksum and moves the file into place
+# atomically; resuming of interrupted downloads is added.
+
+
+def fetch_missing(name: str, title: str, root: pathlib.Path, content: str,
+                  download: Download | None,
+                  got: str = 'none of them') -> pathlib.Path:
+  """Downloads a data set that `root` lacks, or raises if `download` is None.
+
+  `content` is what `root` must hold otherwise.
+  """
+  if not download:
     raise UserError(
-        f'--data_dir: {directory} is not a complete {published.title}: '
-        f'{error}. Prepare it again') from error
-  return arrays
+        f'--data_dir={root} must hold {title} as {content}; got {got}. '
+        f'Download it: moon-jax data get {name} --data_dir={root}')
+  print(f'{title} is not in {root} (searched for {content}); downloading '
+        f'{download.url}', flush=True)
+  return fetch(download.url, download.md5, root)
 
 
-def _checked(published: PublishedDataset, count: int, images, labels):
-  """Returns images and labels as arrays, or raises ValueError."""
-  images, labels = np.asarray(images), np.asarray(labels)
-  for array, shape in (images, (count, *published.shape)), (labels, (count,)):
-    if array.shape != shape or array.dtype.kind not in 'iu':
-      raise ValueError(f'expected integers of shape {list(shape)}, got '
-                       f'{array.dtype} {list(array.shape)}')
-  if images.dtype != np.uint8:
-    raise ValueError(f'pixels must be uint8, got {images.dtype}')
-  num_classes = len(published.class_names)
-  for label in labels.min(), labels.max():
-    if not 0 <= label < num_classes:
-      raise ValueError(f'labels must be 0 to {num_classes - 1}, got {label}')
-  return images, labels
+def fetch(url: str, md5: str, directory: pathlib.Path) -> pathlib.Path:
+  """Downloads a file into `directory`, unless it is there, and checks it.
+
+  An interrupted download leaves a file NAME.part in the directory, which must
+  exist. The next call resumes from it.
+  """
+  import pooch
+  import requests
+
+  name = url.rpartition('/')[2]
+  if not os.access(directory, os.W_OK):
+    raise UserError(
+        f'--data_dir={directory} must be writable to download {name} into it; '
+        'name another directory')
+  pooch.get_logger().setLevel('ERROR')
+  try:
+    return pathlib.Path(pooch.retrieve(
+        url, f'md5:{md5}', fname=name, path=directory,
+        downloader=functools.partial(
+            _download, part=directory / f'{name}.part')))
+  except (requests.RequestException, OSError) as error:
+    raise UserError(
+        f'--data_dir={directory} lacks {name}, and {url} could not be '
+        f'downloaded ({type(error).__name__}). Download it on a machine with '
+        f'network access, copy it into {directory}, and run again') from error
+  except ValueError as error:  # pooch raises it for a wrong checksum
+    raise UserError(
+        f'{url} does not have the expected md5 {md5}. Run again, or copy '
+        f'{name} into --data_dir={directory}') from error
+
+
+def _download(url, output_file, pooch, part):
+  """A downloader of pooch that saves partial data in `part` and resumes."""
+  import requests
+
+  offset = part.stat().st_size if part.exists() else 0
+  headers = {'Range': f'bytes={offset}-'} if offset else {}
+  with requests.get(
+      url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+    if response.status_code == 416:  # the .part file is complete
+      shutil.move(part, output_file)
+      return
+    response.raise_for_status()
+    if response.status_code != 206:  # the server sends the whole file
+      offset = 0
+    # The server may send no content-length.
+    num_left = int(response.headers.get('content-length', 0))
+    total = offset + num_left if num_left else 0
+    title = f'downloading {part.stem}' + (
+        f', {total / 1e6:,.1f} MB' if total else '') + (
+            f', from {offset / 1e6:,.1f} MB' if offset else '')
+    with (open(part, 'ab' if offset else 'wb') as out,
+          files.show_progress(title, total, 'B', offset) as advance):
+      for chunk in response.iter_content(_CHUNK):
+        out.write(chunk)
+        advance(len(chunk))
+  if num_left and part.stat().st_size < offset + num_left:
+    raise requests.ConnectionError(
+        f'the connection broke after {part.stat().st_size} bytes')
+  shutil.move(part, output_file)
+
+
+# Data sets that tensorflow-datasets prepared. Only the array_record format can
+# be read without TensorFlow, see
+# https://www.tensorflow.org/datasets/data_source.
+
+
+def find_prepared(root: pathlib.Path, name: str) -> pathlib.Path | None:
+  """Returns the directory of the newest prepared version, or None.
+
+  `root` is a directory of prepared data sets, or that of one version; `name` is
+  the data set's in tensorflow-datasets.
+  """
+  infos = sorted(root.glob(f'{name}/*/dataset_info.json'), key=_version)
+  try:
+    info = files.read_json_object(root / 'dataset_info.json') or {}
+    if info.get('name') == name:
+      return root
+  except (OSError, ValueError):
+    pass
+  return infos[-1].parent if infos else None
+
+
+def _version(info):
+  """Returns the version as numbers; [] of an unfinished one, which is first."""
+  numbers = info.parent.name.split('.')
+  return [*map(int, numbers)] if all(n.isdecimal() for n in numbers) else []
+
+
+def read_prepared(directory: pathlib.Path) -> tuple[np.ndarray, ...]:
+  """Returns training images, training labels, test images, test labels.
+
+  tensorflow-datasets shuffles examples; sorting by their `id` restores the
+  official order. Examples without `id` (MNIST, Fashion-MNIST) remain in the
+  stored order, which differs from that of the published files.
+  """
+  import tensorflow_datasets as tfds
+
+  logging.getLogger('absl').setLevel('ERROR')  # hides a hint about OpenCV
+  try:
+    builder = tfds.builder_from_directory(directory)
+    arrays = []
+    for split in 'train', 'test':
+      examples = sorted(
+          builder.as_data_source(split), key=lambda e: e.get('id', 0))
+      arrays.append(np.stack([e['image'] for e in examples]))
+      arrays.append(np.array([e['label'] for e in examples], np.int32))
+    return tuple(arrays)
+  except Exception as error:  # readers raise many types, some from C++
+    name = directory.parent.name
+    raise UserError(
+        f'--data_dir: {directory} cannot be read as array_record '
+        f"({_short(error).strip()}). Prepare it with tfds.load('{name}', "
+        "builder_kwargs={'file_format': 'array_record'}) where TensorFlow is "
+        'installed') from error
+  finally:
+    logging.getLogger('absl').setLevel('NOTSET')

@@ -1,7 +1,7 @@
 """Built-in data sets by name.
 
 To add one, write a module here and register its loader in `SOURCES`, or its
-description of published files in `PUBLISHED`.
+description of published files in `PUBLISHED` (`images.py`).
 """
 
 from collections.abc import Callable
@@ -9,36 +9,22 @@ import functools
 
 from moon_jax.config import HUGGINGFACE, suggest
 from moon_jax.data import mapped
-from moon_jax.data.aligned import aligned
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import published
-from moon_jax.data.io.published import PublishedDataset
 from moon_jax.data.sources import (
   arrays,
   bundled,
-  cifar,
   huggingface,
   leaf,
-  mnist,
-  svhn,
   tiny_imagenet,
 )
+from moon_jax.data.sources.images import PUBLISHED
 from moon_jax.errors import UserError
-
-PUBLISHED: dict[str, PublishedDataset] = {
-    data.name: data for data in (cifar.CIFAR10, cifar.CIFAR100, mnist.MNIST,
-                                 mnist.FASHION_MNIST, svhn.SVHN)}
-
-
-def load_published(name: str, data_dir: str,
-                   may_download: bool = True) -> Dataset:
-  """Reads a data set of `PUBLISHED`; see `moon_jax.data.io.published.load`."""
-  return published.load(PUBLISHED[name], data_dir, may_download)
-
 
 # name -> loader(data_dir). The names are the choices of Config.dataset.
 SOURCES: dict[str, Callable[..., Dataset]] = {
-    **{name: functools.partial(load_published, name) for name in PUBLISHED},
+    **{name: functools.partial(published.load, data)
+       for name, data in PUBLISHED.items()},
     'digits': bundled.load_digits,
     'tiny_imagenet': tiny_imagenet.load,
     'shakespeare': leaf.load_shakespeare,
@@ -75,8 +61,7 @@ def load(name: str, data_dir: str = '') -> Dataset:
       data set of Hugging Face, see `moon_jax.data.sources.huggingface`.
     data_dir: directory that holds the data set's files. CIFAR-10, CIFAR-100 and
       Tiny-ImageNet are downloaded into it if it exists and does not hold them.
-      'tfds' prepares CIFAR, MNIST, Fashion-MNIST or SVHN with TensorFlow. For
-      'npz', the path of the file. Unused by 'digits' and 'breast_cancer'.
+      For 'npz', the path of the file. Unused by 'digits' and 'breast_cancer'.
 
   Returns:
     The data set.
@@ -94,7 +79,8 @@ def load(name: str, data_dir: str = '') -> Dataset:
   # One field at a time, so that each original array is freed.
   for field in 'train_inputs', 'train_labels':
     if not mapped.is_mapped(getattr(dataset, field)):
-      dataset = dataset._replace(**{field: aligned(getattr(dataset, field))})
+      dataset = dataset._replace(**{
+          field: mapped.aligned(getattr(dataset, field))})
   return dataset
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from moon_jax import user_code
 from moon_jax.config import HUGGINGFACE
 from moon_jax.data.dataset import Dataset
-from moon_jax.data.io import progress
+from moon_jax.data.io import files
 from moon_jax.data.sources import arrays
 from moon_jax.errors import UserError
 
@@ -338,7 +338,7 @@ def _images(rows, column: str, source: str, size: int) -> np.ndarray:
   and width to resize to; 0 requires equal sizes.
   """
   decoded: np.ndarray = np.empty(0)
-  with progress.show_progress(
+  with files.show_progress(
       f'decoding {len(rows):,} images', len(rows), 'images') as advance:
     for i, row in enumerate(rows.select_columns([column])):
       image = row[column]

@@ -8,68 +8,49 @@ labels.
     val/images/*.JPEG                with classes in val/val_annotations.txt,
                                      or val/WNID/*.JPEG, or val/WNID/images/...
     words.txt                        class name of each WNID; optional
-    wnids.txt                        the WNIDs, for error messages; optional
 
 Examples are sorted by class and then by file name, as by torchvision's
 ImageFolder. The published partitions depend on this order.
 
-Images are decoded by the first run and cached in one file of 1.35 GB next to
-the folder or archive or, if that directory is not writable, in the user's cache
-directory. Its path is printed. The name contains a hash of the names and sizes
-of the images, in order. It is an npy file with hashes at its end, so other
-programs can read it with `numpy.load`, and delete it:
-
-    npy header | pixels | sha256 of pixels and content | content | stamp
-
-`content` is a hash of the files that the images were decoded from. `stamp` is a
-hash of their names, sizes and modification times. If the times differ from
-those of the decoded files (in a copied or newly unpacked folder, or a zip
-archive instead of a folder), all files are compared by sha256, which takes
-seconds. The images are decoded again only if a file has changed. A changed
-image of the same size and modification time is not detected. Writing a cache
-file removes earlier ones in the same directory.
+Images are decoded by the first run and cached in tiny_imagenet.npz (1.35 GB)
+next to the folder or archive or, if that directory is not writable, in the
+user's cache directory. It holds the images in order, and a hash of the names,
+sizes and modification times of their files (in an archive, of their CRCs). If
+the hash differs, the images are decoded again.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 import concurrent.futures
 import hashlib
 import io
-import lzma
 import os
 import pathlib
 import posixpath
-import re
-import time
 from typing import NamedTuple
 import zipfile
-import zlib
 
 import numpy as np
 
 from moon_jax.data.dataset import Dataset
-from moon_jax.data.io import download, files, progress
+from moon_jax.data.io import files, published
 from moon_jax.errors import UserError
 
-URL = 'http://cs231n.stanford.edu/tiny-imagenet-200.zip'
-MD5 = '90528d7ca1a48142e341f4ef8d21d0de'
+DOWNLOAD = published.Download(
+    'http://cs231n.stanford.edu/tiny-imagenet-200.zip',
+    '90528d7ca1a48142e341f4ef8d21d0de')
 NUM_CLASSES = 200
 TRAIN_PER_CLASS = 500
 NUM_TEST = 10_000
 
+FOLDER = 'tiny-imagenet-200'
+
 _TITLE = 'Tiny-ImageNet'
-_FOLDER = 'tiny-imagenet-200'
+_CONTENT = f'{FOLDER}/ or {FOLDER}.zip'
+_REMEDY = (f'Remove it, and copy {FOLDER}.zip from {DOWNLOAD.url} there, or '
+           'run again to download it')
 _SIZE = 64
-_FOLDER_REMEDY = (f'Unpack {_FOLDER}.zip again, or remove the folder and run '
-                  'again to read or download the archive')
-_ARCHIVE_REMEDY = ('Remove it and run again to download it, or copy the '
-                   f'archive from {URL} there')
 _CHUNK = 64  # images per task of a thread; progress is reported per task
 _MAX_DEPTH = 3  # of nested directories
-_CACHE_NAME = re.compile(r'tiny_imagenet-[0-9a-f]{16}\.npy(\.\d+\.part)?')
-_DIGEST = hashlib.sha256().digest_size
-# Bytes after the pixels, in this and in the earlier version of the format.
-_TRAILERS = (3 * _DIGEST, _DIGEST)
-_STALE = 24 * 3600  # seconds without a write after which a .part file is stale
 
 
 class _Tree(NamedTuple):
@@ -79,18 +60,18 @@ class _Tree(NamedTuple):
   # Path relative to the directory, with slashes -> (size in bytes, modification
   # time in a directory or CRC in an archive).
   stamps: dict[str, tuple[int, int]]
-  reader: Callable  # thread-safe, of these names
-  remedy: str  # last sentence of error messages
+  read_fn: Callable[[str], bytes]  # thread-safe
 
-  def read(self, name: str) -> tuple[str, bytes]:
-    """Returns the path for messages, and the content of a file."""
+  def read(self, name: str) -> bytes:
     try:
-      return self.reader(name)
-    except files.FileError as error:
-      raise self.error(str(error)) from error
+      return self.read_fn(name)
+    except Exception as error:  # zipfile raises many types
+      raise self.error(
+          f'{name} cannot be read ({str(error).partition(chr(10))[0]})'
+      ) from error
 
   def error(self, message: str) -> UserError:
-    return UserError(f'--data_dir: {message}. {self.remedy}')
+    return UserError(f'--data_dir: {self.path}: {message}. {_REMEDY}')
 
 
 def load(data_dir: str, may_download: bool = True) -> Dataset:
@@ -100,64 +81,51 @@ def load(data_dir: str, may_download: bool = True) -> Dataset:
   same folder at `data_dir`, and tiny-imagenet-200.zip in `data_dir`, which is
   not unpacked.
   """
-  if data_dir == 'tfds':
-    raise UserError('--data_dir=tfds does not support --dataset=tiny_imagenet; '
-                    'give --data_dir=DIRECTORY to read or download it')
   root = files.existing_directory(
-      'tiny_imagenet', _TITLE, data_dir, f'{_FOLDER}/ or {_FOLDER}.zip, or an '
-      'empty one to download into', True).absolute()
-  tree = _tree(root, may_download)
-  train = _train(tree)
-  wnids = sorted(train)
-  test = _test(tree, set(wnids))
-  train_names = [name for wnid in wnids for name in train[wnid]]
-  images = _images(tree, train_names + [name for _, name in test])
-  class_of = {wnid: k for k, wnid in enumerate(wnids)}
+      'tiny_imagenet', _TITLE, data_dir, _CONTENT, True).absolute()
+  path = find(root) or published.fetch_missing(
+      'tiny_imagenet', _TITLE, root, _CONTENT,
+      DOWNLOAD if may_download else None)
+  tree = _directory_tree(path) if path.is_dir() else _zip_tree(path)
+  train, test = _train(tree), _test(tree)
+  names = [name for _, name in train + test]
+  wnids = sorted({wnid for wnid, _ in train})
+  if unknown := {wnid for wnid, _ in test}.difference(wnids):
+    raise tree.error('the classes of val/ must be those of train/, got '
+                     f'{min(unknown)}')
+  labels = np.searchsorted(wnids, [wnid for wnid, _ in train + test]).astype(
+      np.int32)
+  images = _images(tree, names)
+  count = len(train)
+  words = dict(line.split('\t', 1) for line in
+               _text(tree, 'words.txt').splitlines() if '\t' in line)
   return Dataset(
-      name='tiny_imagenet',
-      train_inputs=images[:len(train_names)],
-      train_labels=np.repeat(np.arange(len(wnids), dtype=np.int32),
-                             [len(train[wnid]) for wnid in wnids]),
-      test_inputs=images[len(train_names):],
-      test_labels=np.array([class_of[wnid] for wnid, _ in test], np.int32),
-      class_names=_class_names(tree, wnids),
+      'tiny_imagenet', images[:count], labels[:count], images[count:],
+      labels[count:], class_names=tuple(
+          words.get(wnid, wnid).split(',')[0].strip() for wnid in wnids),
       # From the released code of MOON.
-      mean=(.5,) * 3,
-      std=(.5,) * 3)
+      mean=(.5,) * 3, std=(.5,) * 3)
 
 
-# The files.
-
-
-def _tree(root: pathlib.Path, may_download: bool) -> _Tree:
-  folder = root / _FOLDER
-  if not folder.is_dir() and (
-      root.name == _FOLDER or (root / 'train').is_dir()):
-    folder = root
-  if folder.is_dir():
-    return _directory_tree(folder)
-  archive = root / f'{_FOLDER}.zip'
-  if not archive.exists():
-    if not may_download:
-      raise UserError(
-          f'--data_dir={root} must hold {_FOLDER}/ or {_FOLDER}.zip; got none '
-          'of them. Download it: moon-jax data get tiny_imagenet '
-          f'--data_dir={root}')
-    print(f'{_TITLE} is not in {root} (searched for {_FOLDER}/ and '
-          f'{_FOLDER}.zip); downloading {URL}', flush=True)
-    archive = download.fetch(URL, MD5, root)
-  return _zip_tree(archive)
+def find(root: pathlib.Path) -> pathlib.Path | None:
+  """Returns the folder in or at a directory, or the archive in it, or None."""
+  if (root / FOLDER).is_dir():
+    return root / FOLDER
+  if root.name == FOLDER or (root / 'train').is_dir() and (
+      root / 'val').is_dir():
+    return root
+  archive = root / f'{FOLDER}.zip'
+  return archive if archive.exists() else None
 
 
 def _directory_tree(directory: pathlib.Path) -> _Tree:
-  entries = 'train', 'val', 'words.txt', 'wnids.txt'
+  entries = 'train', 'val', 'words.txt'
   try:
     stamps = dict(_scan(directory, '', _MAX_DEPTH, entries))
   except OSError as error:
     raise UserError(f'--data_dir: {error.filename} cannot be read '
                     f'({error.strerror}); fix its permissions') from error
-  return _Tree(
-      directory, stamps, files.directory_reader(directory), _FOLDER_REMEDY)
+  return _Tree(directory, stamps, lambda name: (directory / name).read_bytes())
 
 
 def _scan(directory, prefix: str, depth: int, entries=None
@@ -176,162 +144,81 @@ def _scan(directory, prefix: str, depth: int, entries=None
 
 
 def _zip_tree(path: pathlib.Path) -> _Tree:
-  # zipfile raises the last three for unsupported features, encrypted files and
-  # invalid fields.
-  errors = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError,
-            NotImplementedError, RuntimeError, ValueError)
   try:
     archive = zipfile.ZipFile(path)
-  except errors as error:
-    error = files.archive_error(path, '', error)
-    raise UserError(f'--data_dir: {error}. {_ARCHIVE_REMEDY}') from error
-  infos = {info.filename.removeprefix(f'{_FOLDER}/'): info
-           for info in archive.infolist()
-           if info.filename.startswith(f'{_FOLDER}/') and not info.is_dir()}
-  if not infos:
-    raise UserError(f'--data_dir: the archive {path} must contain {_FOLDER}/, '
-                    f'got other files. {_ARCHIVE_REMEDY}')
-
-  def read(name):
-    try:
-      with archive.open(infos[name]) as file:
-        return f'{path}:{name}', file.read(files.MAX_BYTES)
-    except errors as error:
-      raise files.archive_error(path, name, error) from error
-
-  stamps = {name: (info.file_size, info.CRC) for name, info in infos.items()}
-  return _Tree(path, stamps, read, _ARCHIVE_REMEDY)
+  except (OSError, zipfile.BadZipFile) as error:
+    raise UserError(
+        f'--data_dir: the archive {path} is damaged or not readable ({error}). '
+        f'{_REMEDY}') from error
+  stamps = {info.filename.removeprefix(f'{FOLDER}/'):
+            (info.file_size, info.CRC) for info in archive.infolist()
+            if info.filename.startswith(f'{FOLDER}/')}
+  return _Tree(path, stamps, lambda name: archive.read(f'{FOLDER}/{name}'))
 
 
-# The names and classes of the images.
+# The names and classes of the images: sorted pairs (WNID, name).
 
 
-def _by_class(tree: _Tree, part: str) -> dict[str, list[str]]:
-  """Returns the images in PART/WNID/ and PART/WNID/images/ by WNID."""
-  images = {}
+def _by_class(tree: _Tree, part: str) -> list[tuple[str, str]]:
+  """Returns the images in PART/WNID/ and PART/WNID/images/."""
+  pairs = []
   for name in tree.stamps:
     match name.split('/'):
       case [top, wnid, file] | [top, wnid, 'images', file] if (
           top == part and file.lower().endswith('.jpeg')
           and not file.startswith('.')):  # hidden files of macOS
-        images.setdefault(wnid, []).append(name)
-  return images
+        pairs.append((wnid, name))
+  return sorted(pairs, key=lambda pair: (pair[0], *posixpath.split(pair[1])))
 
 
-def _train(tree: _Tree) -> dict[str, list[str]]:
-  """Returns the sorted names of the training images of each class.
-
-  Images may be missing, as after interrupted unpacking.
-  """
-  images = _by_class(tree, 'train')
-  incomplete = sorted(wnid for wnid, names in images.items()
-                      if len(names) != TRAIN_PER_CLASS)
-  if incomplete or len(images) != NUM_CLASSES:
-    wnids = set(_text(tree, 'wnids.txt').split())
-    if len(wnids) != NUM_CLASSES:
-      wnids = set(images)
-    reason = f'got {len(images)} classes'
-    if missing := wnids - set(images):
-      reason += f'; missing: {_first(missing)}'
-    elif unknown := set(images) - wnids:
-      reason += f'; not in wnids.txt: {_first(unknown)}'
-    if incomplete:
-      wnid = incomplete[0]
-      reason += f'; {wnid} has {len(images[wnid])} images' + _difference(
-          images[wnid], f'{wnid}_', TRAIN_PER_CLASS)
-    if incomplete[1:]:
-      reason += f'; other incomplete classes: {len(incomplete) - 1}'
-    raise tree.error(f'{tree.path} must hold train/ with {NUM_CLASSES} classes '
-                     f'of {TRAIN_PER_CLASS} images each; {reason}')
-  return {wnid: sorted(names, key=posixpath.split)
-          for wnid, names in images.items()}
+def _train(tree: _Tree) -> list[tuple[str, str]]:
+  """Returns the training images, some of which may be missing in a folder."""
+  pairs = _by_class(tree, 'train')
+  wnids, counts = np.unique([wnid for wnid, _ in pairs], return_counts=True)
+  incomplete = np.flatnonzero(counts != TRAIN_PER_CLASS)
+  if len(incomplete) or len(wnids) != NUM_CLASSES:
+    raise tree.error(
+        f'must hold train/ with {NUM_CLASSES} classes of {TRAIN_PER_CLASS} '
+        f'images each; got {len(wnids)} classes' + (
+            f', of which {len(incomplete)} have another number of images: '
+            f'{wnids[incomplete[0]]} has {counts[incomplete[0]]}'
+            if len(incomplete) else ''))
+  return pairs
 
 
-def _text(tree: _Tree, name: str) -> str:
-  """Returns the text of a file, '' if there is none."""
-  if name not in tree.stamps:
-    return ''
-  return tree.read(name)[1].decode('utf-8', 'replace')
-
-
-def _difference(names: Collection[str], prefix: str, count: int) -> str:
-  """Returns a message about missing or additional files, '' if there are both.
-
-  Published files are PREFIX0.JPEG, PREFIX1.JPEG and so on.
-  """
-  published = {f'{prefix}{i}.JPEG' for i in range(count)}
-  actual = set(map(posixpath.basename, names))
-  if actual < published:
-    return f'; missing: {_first(published - actual)}'
-  if published < actual:
-    return f'; not published: {_first(actual - published)}'
-  return ''
-
-
-def _first(names: Collection[str]) -> str:
-  """Returns the first three names and the number of the others."""
-  first = sorted(names, key=lambda name: (len(name), name))[:3]
-  rest = len(names) - len(first)
-  return ', '.join(first) + (f' and {rest:,} more' if rest else '')
-
-
-def _test(tree: _Tree, wnids: set[str]) -> list[tuple[str, str]]:
-  """Returns (WNID, name) of the test images, sorted by class and file name."""
-  by_class = _by_class(tree, 'val')
-  if 'images' in by_class:  # the published layout
-    images = {name for name in by_class['images'] if name.count('/') == 2}
-    pairs = _annotated(tree, images, wnids)
-    unlabeled = images - {name for _, name in pairs}
-    reason = (f'; {len(unlabeled):,} of {len(images):,} images have no line in '
-              'val/val_annotations.txt: '
-              + _first(set(map(posixpath.basename, unlabeled))) if unlabeled
-              else _difference(images, 'val_', NUM_TEST))
-  else:
-    unknown = sorted(set(by_class) - wnids)
-    if unknown:
-      raise tree.error('classes in val/ must be in train/, got '
-                       f'{tree.path}/val/{unknown[0]}/')
-    pairs = [(wnid, name) for wnid, names in by_class.items() for name in names]
-    reason = _difference([name for _, name in pairs], 'val_', NUM_TEST)
+def _test(tree: _Tree) -> list[tuple[str, str]]:
+  pairs = _by_class(tree, 'val')
+  if 'images' in {wnid for wnid, _ in pairs}:  # the published layout
+    pairs = _annotated(tree)
   if len(pairs) != NUM_TEST:
-    raise tree.error(f'{tree.path} must hold val/ with {NUM_TEST:,} images and '
-                     f'their classes; got {len(pairs):,}{reason}')
+    raise tree.error(f'must hold val/ with {NUM_TEST:,} images and their '
+                     f'classes; got {len(pairs):,}')
   return sorted(pairs, key=lambda pair: (
       pair[0], posixpath.basename(pair[1])))
 
 
-def _annotated(tree: _Tree, names: set[str],
-               wnids: set[str]) -> list[tuple[str, str]]:
-  """Returns the (WNID, name) pairs of val/val_annotations.txt.
+def _annotated(tree: _Tree) -> list[tuple[str, str]]:
+  """Returns the images in val/images/, of classes in val/val_annotations.txt.
 
   Each line holds FILE, WNID and a bounding box, tab-separated. FILE must be
-  among `names`, so no line can refer to a file outside of the folder.
+  among the files, so no line can refer to a file outside of the folder.
   """
-  if 'val/val_annotations.txt' not in tree.stamps:
-    raise tree.error(f'{tree.path} lacks val/val_annotations.txt, the classes '
-                     'of val/images/')
   pairs = {}
-  lines = _text(tree, 'val/val_annotations.txt').split('\n')
+  lines = _text(tree, 'val/val_annotations.txt').splitlines()
   for number, line in enumerate(lines, 1):
-    if not line.strip():
-      continue
-    file, wnid = (line.strip('\r').split('\t') + [''])[:2]
+    file, _, rest = line.partition('\t')
     name = f'val/images/{file}'
-    if name not in names or wnid not in wnids or name in pairs:
-      reason = ('no such image in val/images/' if name not in names else
-                'duplicate image' if name in pairs else
-                'no such class in train/')
-      raise tree.error(f'{tree.path}, val/val_annotations.txt, line {number}: '
-                       f'{reason}: {line[:60]!r}')
-    pairs[name] = wnid
+    if name not in tree.stamps or name in pairs:
+      raise tree.error(f'val/val_annotations.txt, line {number}: no such image '
+                       f'in val/images/, or twice: {line[:60]!r}')
+    pairs[name] = rest.split('\t')[0]
   return [(wnid, name) for name, wnid in pairs.items()]
 
 
-def _class_names(tree: _Tree, wnids: list[str]) -> tuple[str, ...]:
-  """Returns the first name of each class in words.txt, or else its WNID."""
-  words = dict(line.split('\t', 1) for line in
-               _text(tree, 'words.txt').splitlines() if '\t' in line)
-  return tuple(words.get(wnid, wnid).split(',')[0].strip() for wnid in wnids)
+def _text(tree: _Tree, name: str) -> str:
+  """Returns the text of a file, '' if there is none."""
+  return tree.read(name).decode('utf-8', 'replace') if (
+      name in tree.stamps) else ''
 
 
 # The pixels, decoded or from the cache.
@@ -341,166 +228,68 @@ def _images(tree: _Tree, names: list[str]) -> np.ndarray:
   """Returns the images, uint8 [N, 64, 64, 3]; grayscale ones become RGB."""
   import platformdirs
 
-  images = np.empty((len(names), _SIZE, _SIZE, 3), np.uint8)
-  key = _hash([(name, tree.stamps[name][0]) for name in names]).hex()[:16]
-  stamp = _hash([(name, *tree.stamps[name]) for name in names])
-  paths = [pathlib.Path(directory) / f'tiny_imagenet-{key}.npy' for directory in
+  key = hashlib.sha256(repr([
+      (name, *tree.stamps[name]) for name in names]).encode()).hexdigest()
+  paths = [pathlib.Path(directory) / 'tiny_imagenet.npz' for directory in
            (tree.path.parent, platformdirs.user_cache_dir('moon_jax'))]
-  content = b''
   for path in filter(pathlib.Path.is_file, paths):
-    cached = _read_cached(path, images)
-    if not cached:
-      print(f'{path} is damaged; decoding the images again', flush=True)
-      continue
-    if cached[1] == stamp:
-      return images
-    content = content or _read_all(
-        tree, names, f'comparing {len(names):,} images of {_TITLE} with the '
-        'cache, as their modification times changed')
-    if cached[0] == content:
-      _restamp(path, stamp)
-      return images
-    print(f'{path} was decoded from other files; decoding the images again',
-          flush=True)
-  content = _read_all(
-      tree, names, f'decoding {len(names):,} images of {_TITLE}', images)
+    try:
+      with np.load(path, allow_pickle=False) as cached:
+        if cached['key'] == key:
+          return cached['images']
+      reason = 'of other files'
+    except Exception:  # a damaged file can raise almost anything
+      reason = 'damaged'
+    print(f'{path} is {reason}; decoding the images again', flush=True)
+  images = _decode(tree, names)
   for path in paths:
-    if _write_cached(path, images, content, stamp):
-      removed = _remove_old(path, images)
-      print(f'cached the decoded images of {_TITLE} in {path} '
-            f'({path.stat().st_size / 1e6:,.1f} MB) for the next run' + (
-                f'; removed old cache files {", ".join(removed)}'
-                if removed else ''), flush=True)
-      return images
+    part = path.with_name(f'{path.name}.{os.getpid()}.part')
+    try:
+      path.parent.mkdir(parents=True, exist_ok=True)
+      try:
+        with open(part, 'wb') as file:
+          np.savez(file, key=key, images=images)
+        os.replace(part, path)
+      finally:
+        part.unlink(missing_ok=True)
+    except OSError:
+      continue
+    print(f'cached the decoded images of {_TITLE} in {path} '
+          f'({path.stat().st_size / 1e6:,.1f} MB) for the next run', flush=True)
+    return images
   print(f'{paths[-1]} is not writable; the next run will decode the images '
         'again', flush=True)
   return images
 
 
-def _hash(value) -> bytes:
-  return hashlib.sha256(repr(value).encode('utf-8', 'replace')).digest()
+def _decode(tree: _Tree, names: list[str]) -> np.ndarray:
+  images = np.empty((len(names), _SIZE, _SIZE, 3), np.uint8)
 
-
-def _read_all(tree: _Tree, names: list[str], title: str,
-              images: np.ndarray | None = None) -> bytes:
-  """Returns the hash of the files, which it decodes to `images` if given."""
-  digests = [b''] * len(names)
-
-  def read_chunk(start):
-    chunk = range(start, min(start + _CHUNK, len(names)))
-    for i in chunk:
-      path, blob = tree.read(names[i])
-      digests[i] = hashlib.sha256(blob).digest()
-      if images is not None:
-        images[i] = _pixels(tree, path, blob)
+  def decode_chunk(start):
+    chunk = names[start:start + _CHUNK]
+    for i, name in enumerate(chunk, start):
+      images[i] = _pixels(tree, name)
     return len(chunk)
 
-  # Threads run in parallel: Pillow and hashlib release the GIL.
+  # Threads run in parallel: Pillow releases the GIL.
   with (concurrent.futures.ThreadPoolExecutor() as pool,
-        progress.show_progress(title, len(names), 'images') as advance):
-    for done in pool.map(read_chunk, range(0, len(names), _CHUNK)):
+        files.show_progress(f'decoding {len(names):,} images of {_TITLE}',
+                            len(names), 'images') as advance):
+    for done in pool.map(decode_chunk, range(0, len(names), _CHUNK)):
       advance(done)
-  return hashlib.sha256(b''.join(digests)).digest()
+  return images
 
 
-def _pixels(tree: _Tree, path: str, blob: bytes) -> np.ndarray:
+def _pixels(tree: _Tree, name: str) -> np.ndarray:
   from PIL import Image
 
+  blob = tree.read(name)
   try:
     image = Image.open(io.BytesIO(blob), formats=('JPEG',))
     if image.size == (_SIZE, _SIZE):
       return np.asarray(image.convert('RGB'))
   except Exception as error:  # Pillow raises many types
-    raise tree.error(f'{path} must be a complete JPEG file, got '
+    raise tree.error(f'{name} must be a complete JPEG file, got '
                      f'{type(error).__name__}') from error
-  raise tree.error(f'{path} must have {_SIZE}x{_SIZE} pixels, got '
+  raise tree.error(f'{name} must have {_SIZE}x{_SIZE} pixels, got '
                    f'{image.size[0]}x{image.size[1]}')
-
-
-def _read_cached(path: pathlib.Path,
-                 images: np.ndarray) -> tuple[bytes, bytes] | None:
-  """Reads `images`; returns content and stamp, or None if it is damaged."""
-  header = _header(images)
-  try:
-    with open(path, 'rb') as file:
-      is_complete = (file.read(len(header)) == header
-                     and file.readinto(memoryview(images).cast('B'))
-                     == images.size)
-      trailer = file.read(_TRAILERS[0] + 1)
-  except OSError:
-    return None
-  digest, content, stamp = (
-      trailer[i * _DIGEST:(i + 1) * _DIGEST] for i in range(3))
-  if (not is_complete or len(trailer) != _TRAILERS[0]
-      or _trailer_digest(images, content) != digest):
-    return None
-  return content, stamp
-
-
-def _write_cached(path: pathlib.Path, images: np.ndarray, content: bytes,
-                  stamp: bytes) -> bool:
-  """Writes `path` atomically and returns whether it could be written."""
-  part = path.with_name(f'{path.name}.{os.getpid()}.part')
-  try:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-      with open(part, 'wb') as file:
-        file.write(_header(images))
-        file.write(memoryview(images).cast('B'))
-        file.write(_trailer_digest(images, content) + content + stamp)
-      os.replace(part, path)
-    finally:
-      part.unlink(missing_ok=True)
-  except OSError:
-    return False
-  return True
-
-
-def _restamp(path: pathlib.Path, stamp: bytes) -> None:
-  """Replaces the stamp in `path` if the file is writable."""
-  try:
-    with open(path, 'r+b') as file:
-      file.seek(-_DIGEST, os.SEEK_END)
-      file.write(stamp)
-  except OSError:
-    pass  # the next run compares the content again
-
-
-def _remove_old(path: pathlib.Path, images: np.ndarray) -> list[str]:
-  """Removes the cache files next to `path` that it replaces; returns them.
-
-  These have the size and header that `_write_cached` gives to images of this
-  shape, or are .part files without a write for a day. No other file is touched.
-  """
-  removed, header = [], _header(images)
-  for other in sorted(path.parent.iterdir()):
-    match = _CACHE_NAME.fullmatch(other.name)
-    if (not match or other == path or other.is_symlink()
-        or not other.is_file()):
-      continue
-    try:
-      with open(other, 'rb') as file:
-        has_header = file.read(len(header)) == header
-      status = other.stat()
-      is_old = (time.time() - status.st_mtime > _STALE if match[1] else
-                status.st_size - len(header) - images.size in _TRAILERS)
-      if has_header and is_old:
-        other.unlink()
-        removed.append(str(other))
-    except OSError:
-      continue
-  return removed
-
-
-def _header(images: np.ndarray) -> bytes:
-  """Returns the header of an npy file of uint8 pixels."""
-  header = io.BytesIO()
-  np.lib.format.write_array_header_1_0(header, {
-      'descr': '|u1', 'fortran_order': False, 'shape': images.shape})
-  return header.getvalue()
-
-
-def _trailer_digest(images: np.ndarray, content: bytes) -> bytes:
-  digest = hashlib.sha256(images)
-  digest.update(content)
-  return digest.digest()

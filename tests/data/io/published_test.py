@@ -1,50 +1,57 @@
-"""Published data sets: search order, verification and errors."""
+"""Published data sets: search, verification, downloads and errors."""
 
+import functools
 import gzip
 import hashlib
+import http.server
+import io
+import shutil
+import socket
+import sys
+import threading
 
 import numpy as np
+from PIL import Image
+import published_files
 import pytest
 
-from moon_jax.data.io import download, published, tfds_data
+from moon_jax.data.io import published
+from moon_jax.data.sources import images
 from moon_jax.errors import UserError
 
 IMAGES = np.arange(5 * 4, dtype=np.uint8).reshape(5, 2, 2, 1)
 LABELS = np.array([0, 1, 2, 1, 0], np.uint8)
 FILES = {'train': LABELS[:3].tobytes() + IMAGES[:3].tobytes(),
          'test': LABELS[3:].tobytes() + IMAGES[3:].tobytes()}
+OTHER = {name: bytes(len(blob)) for name, blob in FILES.items()}
 
 
-def decode(blob):
-  n = len(blob) // 5
-  flat = np.frombuffer(blob, np.uint8)
-  return flat[n:].reshape(n, 2, 2, 1), flat[:n]
+def decode(blobs):
+  for blob in blobs:
+    flat, n = np.frombuffer(blob, np.uint8), len(blob) // 5
+    yield flat[n:].reshape(n, 2, 2, 1), flat[:n]
 
 
-TOY = published.PublishedDataset(
-    name='toy',
-    title='Toy',
-    url='http://toy.example/',
-    url_md5='',
-    layouts=tuple(
-        published.Layout(directory, '', {
-            name: hashlib.md5(blob).hexdigest()
-            for name, blob in FILES.items()}, decode)
-        for directory in ('.', 'toy')),
-    num_images=(3, 2),
-    shape=(2, 2, 1),
-    class_names=('a', 'b', 'c'),
-    mean=(.5,),
-    std=(.5,),
-    augmentation='none',
-    prepared_name='toy')
+def toy(*layouts):
+  """Returns a data set of which FILES are the published files."""
+  return published_files.with_files(published.PublishedDataset(
+      'toy', 'Toy', 'http://toy.example/', 'http://toy.example/', 'MIT', 1,
+      (published.Download('http://toy.example/toy.tar.gz', '0' * 32),),
+      tuple(published.Layout(directory, archive, {}, decode)
+            for directory, archive in layouts),
+      (3, 2), (2, 2, 1), ('a', 'b', 'c'), (.5,), (.5,), 'none', 'toy',
+      (published_files.md5(OTHER['test']), 'other')), FILES, (3, 2))
 
 
-@pytest.fixture(autouse=True)
+TOY = toy(('.', ''), ('toy', ''))
+ARCHIVED = toy(('toy', 'toy.tar.gz'))
+
+
+@pytest.fixture
 def no_network(monkeypatch):
   def fetch(*args):
     raise AssertionError('tried to download')
-  monkeypatch.setattr(download, 'fetch', fetch)
+  monkeypatch.setattr(published, 'fetch', fetch)
 
 
 def write(directory, suffixes=('', ''), files=FILES):
@@ -52,6 +59,13 @@ def write(directory, suffixes=('', ''), files=FILES):
   for (name, blob), suffix in zip(files.items(), suffixes):
     (directory / f'{name}{suffix}').write_bytes(
         gzip.compress(blob, 1) if suffix else blob)  # any level is valid
+
+
+def archive(root):
+  write(root / 'toy')
+  shutil.make_archive(root / 'toy', 'gztar', root, 'toy')
+  shutil.rmtree(root / 'toy')
+  return root / 'toy.tar.gz'
 
 
 @pytest.mark.parametrize('directory', ['.', 'toy'])
@@ -67,95 +81,75 @@ def test_files_among_others(directory, suffixes, tmp_path):
   assert dataset.train_labels.dtype == np.int32
 
 
-def test_a_bad_file_is_an_error_despite_a_good_copy(tmp_path):
-  write(tmp_path / 'toy')
-  write(tmp_path)
-  write(tmp_path, ('.gz', '.gz'))
-  (tmp_path / 'test').write_bytes(FILES['test'][:-1] + b'!')
-  with pytest.raises(UserError, match=f'{tmp_path}/test is not the published '
-                     'file: damaged: md5 .* Get it again from http://toy.exam'):
-    published.load(TOY, str(tmp_path))
-
-
-def test_the_expected_size_is_reported_if_it_is_known(tmp_path):
-  write(tmp_path)
-  (tmp_path / 'test').write_bytes(FILES['test'][:-1])
-  toy = TOY._replace(layouts=(TOY.layouts[0]._replace(num_bytes=(15, 10)),))
-  with pytest.raises(UserError, match='file: truncated: 9 of 10 bytes'):
-    published.load(toy, str(tmp_path))
-  (tmp_path / 'test').unlink()
-  with pytest.raises(UserError, match=f'{tmp_path}/test is missing'):
-    published.load(toy, str(tmp_path))
-
-
-# Another data set with the same file names.
-
-OTHER = {name: bytes(len(blob)) for name, blob in FILES.items()}
-TOY_OR_OTHER = TOY._replace(other_datasets={
-    hashlib.md5(blob).hexdigest(): 'other' for blob in OTHER.values()})
-
-
-@pytest.mark.parametrize('one', [{}, {'train'}, {'test'}])
-def test_the_search_continues_past_another_data_set(one, tmp_path):
-  """All files, or one, of the first directory belong to another data set."""
-  write(tmp_path, files={name: OTHER[name] if not one or name in one else
-                         FILES[name] for name in FILES})
-  write(tmp_path / 'toy')
-  dataset = published.load(TOY_OR_OTHER, str(tmp_path))
-  np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
-  np.testing.assert_array_equal(dataset.test_inputs, IMAGES[3:])
-
-
-@pytest.mark.parametrize('compressed, plain', [(FILES, OTHER), (OTHER, FILES)])
-def test_the_search_continues_at_compressed_files(
-    compressed, plain, tmp_path):
-  write(tmp_path, files=plain)
-  write(tmp_path, ('.gz', '.gz'), compressed)
-  dataset = published.load(TOY_OR_OTHER, str(tmp_path))
-  np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
-
-
-def test_another_data_set_alone_is_an_error(tmp_path):
-  write(tmp_path, files=OTHER)
-  with pytest.raises(UserError) as error:
-    published.load(TOY_OR_OTHER, str(tmp_path))
-  assert str(error.value) == (
-      f'--data_dir: {tmp_path}/train must be of --dataset=toy, got the file of '
-      f'the same name of --dataset=other. {tmp_path} must hold train, test '
-      '(each also as .gz), directly or in toy/, or toy/ of tensorflow-datasets '
-      'with Toy. Get the files from http://toy.example/, or download them: '
-      f'moon-jax data get toy --data_dir={tmp_path}')
-
-
-def test_a_damaged_file_next_to_another_data_set_is_an_error(tmp_path):
-  write(tmp_path, files=OTHER)
-  write(tmp_path / 'toy', files=FILES | {'test': b'!'})
-  with pytest.raises(UserError, match='/toy/test is not the published file'):
-    published.load(TOY_OR_OTHER, str(tmp_path))
-
-
-@pytest.mark.parametrize('cut, words', [
-    (lambda blob: blob[:-4], 'not a complete gzip file'),
-    (lambda blob: blob[:-8] + b'\0' * 8, 'not a complete gzip file'),
-    (lambda blob: blob + b'trailing', 'not a complete gzip file'),
-    (lambda blob: b'', 'not the published file: damaged: md5'),
+@pytest.mark.parametrize('name, change, words', [
+    ('test', lambda blob: blob[:-1] + b'!', 'test is damaged: md5 .*Remove the'
+     ' directory or archive, and download Toy again: moon-jax data get toy'),
+    ('test', lambda blob: blob[:-1], 'test is truncated: 9 of 10 bytes'),
+    ('test', lambda blob: blob + b'!', 'test is too long: 11 of 10 bytes'),
+    ('test', None, 'test is missing'),
+    ('train.gz', lambda blob: blob[:-4], 'train.gz cannot be read'),
+    ('train.gz', lambda blob: blob[:-8] + b'\0' * 8, 'train.gz cannot be read'),
+    ('train.gz', lambda blob: blob + b'trailing', 'train.gz cannot be read'),
+    ('train.gz', lambda blob: b'', 'train.gz is truncated: 0 of 15 bytes'),
 ])
-def test_damaged_gzip(cut, words, tmp_path):
-  write(tmp_path, ('', '.gz'))
-  path = tmp_path / 'test.gz'
-  path.write_bytes(cut(path.read_bytes()))
-  with pytest.raises(UserError, match=f'--data_dir: {path} is {words}'):
+def test_a_bad_file_is_an_error_despite_a_good_copy(
+    name, change, words, tmp_path):
+  write(tmp_path / 'toy')
+  write(tmp_path, ('.gz', ''))
+  path = tmp_path / name
+  if change:
+    path.write_bytes(change(path.read_bytes()))
+  else:
+    path.unlink()
+  with pytest.raises(UserError, match=f'^--data_dir: {tmp_path}/{words}'):
     published.load(TOY, str(tmp_path))
 
 
-def test_an_empty_directory(tmp_path):
+@pytest.mark.parametrize('change, words', [
+    (lambda blob: blob[:100], 'is damaged or not readable'),
+    (lambda blob: b'', 'is damaged or not readable'),
+    (lambda blob: gzip.compress(bytes(10240)), 'does not contain train')])
+def test_bad_archives(change, words, tmp_path):
+  path = archive(tmp_path)
+  path.write_bytes(change(path.read_bytes()))
+  with pytest.raises(UserError, match=f'toy.tar.gz {words}'):
+    published.load(ARCHIVED, str(tmp_path))
+
+
+def test_directories_of_another_data_set_are_left_out(tmp_path):
+  """MNIST and Fashion-MNIST have files of the same names."""
+  write(tmp_path, files=OTHER)
   with pytest.raises(UserError) as error:
     published.load(TOY, str(tmp_path))
   assert str(error.value) == (
-      f'--data_dir={tmp_path} must hold train, test (each also as .gz), '
-      'directly or in toy/, or toy/ of tensorflow-datasets; got none of them. '
-      'Get the files from http://toy.example/, or download them: '
-      f'moon-jax data get toy --data_dir={tmp_path}')
+      f'--data_dir={tmp_path} must hold Toy as train, test (each also as .gz), '
+      'directly or in toy/, or toy/ of tensorflow-datasets; got files of the '
+      'same names of --dataset=other. Download it: moon-jax data get toy '
+      f'--data_dir={tmp_path}')
+  write(tmp_path / 'toy')
+  dataset = published.load(TOY, str(tmp_path))
+  np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
+  write(tmp_path / 'toy', files=FILES | {'test': b'!'})
+  with pytest.raises(UserError, match='/toy/test is truncated'):
+    published.load(TOY, str(tmp_path))
+
+
+@pytest.mark.parametrize('data_set, is_download', [
+    (TOY, True), (ARCHIVED, False)])
+def test_an_empty_directory_is_refused(
+    data_set, is_download, no_network, tmp_path):
+  with pytest.raises(UserError, match='must hold Toy as .*; got none of them'):
+    published.load(data_set, str(tmp_path), is_download)
+
+
+def test_an_archive_is_downloaded(tmp_path, monkeypatch, capsys):
+  def fetch(url, md5, root):
+    assert (url, md5) == ARCHIVED.downloads[0][:2]
+    return archive(root)
+  monkeypatch.setattr(published, 'fetch', fetch)
+  dataset = published.load(ARCHIVED, str(tmp_path))
+  np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
+  assert 'downloading http://toy.example/toy' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('data_dir, words', [
@@ -170,31 +164,172 @@ def test_no_directory(data_dir, words):
     published.load(TOY, data_dir)
 
 
-@pytest.mark.parametrize('decoded, words', [
-    ((IMAGES[:2], LABELS[:2]), r'\[3, 2, 2, 1\], got uint8 \[2, 2, 2, 1\]'),
-    ((IMAGES[:3], LABELS[:2]), r'shape \[3\], got uint8 \[2\]'),
-    ((IMAGES[:3].astype(np.int32), LABELS[:3]), 'must be uint8, got int32'),
-    ((IMAGES[:3], LABELS[:3] + .5), r'got float64 \[3\]'),
-    ((IMAGES[:3], [0, 1, 10**30]), r'got object \[3\]'),
-    ((IMAGES[:3], LABELS[:3] + 1), 'labels must be 0 to 2, got 3'),
-    ((IMAGES[:3], LABELS[:3].astype(int) - 1), 'labels must be 0 to 2, got -1'),
-])
-def test_decoded_arrays_are_checked(decoded, words, tmp_path):
-  write(tmp_path)
-  toy = TOY._replace(layouts=(TOY.layouts[0]._replace(
-      md5=dict.fromkeys(FILES, ''), decode_fn=lambda blob: decoded),))
-  with pytest.raises(UserError, match=f'{tmp_path}/train is damaged.*{words}'):
-    published.load(toy, str(tmp_path))
+# Downloads from a local server.
+
+CONTENT = bytes(range(256)) * 5000
+MD5 = hashlib.md5(CONTENT).hexdigest()
 
 
-def test_prepared_arrays_are_checked(tmp_path, monkeypatch):
-  """The search continues at prepared directories past another data set."""
-  write(tmp_path, files=OTHER)
-  arrays = IMAGES[:3], LABELS[:3], IMAGES[3:], LABELS[3:]
-  monkeypatch.setattr(tfds_data, 'find', lambda root, name: root / name)
-  monkeypatch.setattr(tfds_data, 'read', lambda directory: arrays)
-  dataset = published.load(TOY_OR_OTHER, str(tmp_path))
-  np.testing.assert_array_equal(dataset.test_inputs, IMAGES[3:])
-  arrays = IMAGES[:3], LABELS[:3], IMAGES[4:], LABELS[4:]
-  with pytest.raises(UserError, match='/toy is not a complete Toy'):
-    published.load(TOY_OR_OTHER, str(tmp_path))
+class Handler(http.server.BaseHTTPRequestHandler):
+  """Serves CONTENT or a range of it; may disconnect after `stop` bytes."""
+
+  supports_ranges = True
+
+  def __init__(self, *args, stop, requests, **kwargs):
+    self.stop, self.requests = stop, requests
+    super().__init__(*args, **kwargs)
+
+  def do_GET(self):
+    start = int(self.headers.get('Range', 'bytes=0-')[6:-1])
+    self.requests.append(start)
+    if start >= len(CONTENT):
+      self.send_error(416)
+      return
+    if not self.supports_ranges:
+      start = 0
+    body = CONTENT[start:]
+    self.send_response(206 if start else 200)
+    self.send_header('Content-Length', str(len(body)))
+    self.end_headers()
+    self.wfile.write(body[:self.stop.pop() if self.stop else None])
+
+  def log_message(self, *args):
+    pass
+
+
+@pytest.fixture
+def server():
+  """Yields (url, bytes after which requests disconnect, requested offsets)."""
+  stop, requests = [], []
+  handler = functools.partial(Handler, stop=stop, requests=requests)
+  with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as httpd:
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    yield f'http://127.0.0.1:{httpd.server_port}/file.bin', stop, requests
+    httpd.shutdown()
+
+
+def test_interrupted_downloads_resume(server, tmp_path, capsys):
+  """The second request receives more bytes than the third."""
+  url, stop, requests = server
+  stop += [300_000, 700_000]  # in reverse order
+  for _ in range(2):
+    with pytest.raises(UserError, match='could not be downloaded'):
+      published.fetch(url, MD5, tmp_path)
+    assert (tmp_path / 'file.bin.part').exists()
+  assert published.fetch(url, MD5, tmp_path).read_bytes() == CONTENT
+  assert requests[0] == 0 < requests[1] < requests[2] < len(CONTENT)
+  assert [p.name for p in tmp_path.iterdir()] == ['file.bin']
+  out, err = capsys.readouterr()  # one line each in a log
+  assert out.splitlines() == ['downloading file.bin, 1.3 MB', *(
+      f'downloading file.bin, 1.3 MB, from {offset / 1e6:.1f} MB'
+      for offset in requests[1:])]
+  assert '\r' not in err and '%' not in err
+
+
+@pytest.mark.parametrize('size, supports_ranges', [
+    (1000, False), (len(CONTENT), True)])
+def test_a_part_file_is_used(
+    size, supports_ranges, server, tmp_path, monkeypatch):
+  """Unless the server sends the whole file."""
+  monkeypatch.setattr(Handler, 'supports_ranges', supports_ranges)
+  url, _, requests = server
+  (tmp_path / 'file.bin.part').write_bytes(CONTENT[:size])
+  assert published.fetch(url, MD5, tmp_path).read_bytes() == CONTENT
+  assert requests == [size]
+
+
+def test_failed_downloads_leave_no_file(server, tmp_path):
+  with pytest.raises(UserError, match='does not have the expected md5'):
+    published.fetch(server[0], '0' * 32, tmp_path)
+  with socket.socket() as unused:
+    unused.bind(('127.0.0.1', 0))
+    port = unused.getsockname()[1]
+  with pytest.raises(UserError, match=f'--data_dir={tmp_path}.*copy it into'):
+    published.fetch(f'http://127.0.0.1:{port}/f', MD5, tmp_path)
+  assert not list(tmp_path.iterdir())
+
+
+# Directories of tensorflow-datasets, read without TensorFlow.
+
+PIXELS = np.random.RandomState(0).randint(0, 256, (30, 28, 28, 1), np.uint8)
+
+
+@pytest.fixture
+def prepare(tmp_path):
+  """Returns a function that prepares 20 training and 10 test images."""
+  tfds = pytest.importorskip('tensorflow_datasets')
+
+  class Mnist(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+
+    VERSION = tfds.core.Version('3.0.1')
+    has_ids = False
+
+    def _info(self):
+      ids = {'id': tfds.features.Text()} if self.has_ids else {}
+      return tfds.core.DatasetInfo(
+          builder=self, features=tfds.features.FeaturesDict(ids | {
+              'image': tfds.features.Image(shape=(28, 28, 1)),
+              'label': tfds.features.ClassLabel(num_classes=10)}))
+
+    def _split_generators(self, dl_manager):
+      return {'train': self._generate_examples(0, 20),
+              'test': self._generate_examples(20, 30)}
+
+    def _generate_examples(self, begin, end):
+      for i in range(begin, end):
+        file = io.BytesIO()  # encoding an array would need TensorFlow
+        Image.fromarray(PIXELS[i, ..., 0]).save(file, 'PNG')
+        file.seek(0)
+        ids = {'id': f'{i:05d}'} if self.has_ids else {}
+        yield f'{i:05d}', ids | {'image': file, 'label': i % 10}
+
+  class Cifar10(Mnist, skip_registration=True):
+    has_ids = True
+
+  def call(name):
+    builder = {'mnist': Mnist, 'cifar10': Cifar10}[name](
+        data_dir=tmp_path, file_format='array_record')
+    builder.download_and_prepare()
+    return builder
+  return call
+
+
+def test_official_order_of_prepared_examples_is_restored(prepare, tmp_path):
+  prepare('cifar10')
+  directory = published.find_prepared(tmp_path, 'cifar10')
+  assert published.find_prepared(tmp_path, 'mnist') is None
+  assert published.find_prepared(directory, 'cifar10') == directory
+  for array, expected in zip(published.read_prepared(directory), (
+      PIXELS[:20], np.arange(20) % 10, PIXELS[20:], np.arange(10))):
+    np.testing.assert_array_equal(array, expected)
+  assert 'tensorflow' not in sys.modules
+  assert published.find_prepared(directory, 'cifar100') is None
+  for path in directory.glob('*array_record*'):
+    path.write_bytes(b'')
+  with pytest.raises(UserError, match='--data_dir.*cannot be read'):
+    published.read_prepared(directory)
+  (directory / 'dataset_info.json').write_text('{')
+  assert published.find_prepared(directory, 'cifar10') is None
+
+
+def test_prepared_examples_without_ids_remain_in_the_stored_order(
+    prepare, tmp_path):
+  """MNIST has no ids."""
+  stored = list(prepare('mnist').as_data_source('train'))
+  dataset = published.load(
+      images.MNIST._replace(num_images=(20, 10)), str(tmp_path))
+  np.testing.assert_array_equal(
+      dataset.train_inputs, [e['image'] for e in stored])
+  np.testing.assert_array_equal(
+      dataset.train_labels, [e['label'] for e in stored])
+  with pytest.raises(UserError, match='is not a complete MNIST'):
+    published.load(images.MNIST, str(tmp_path))
+
+
+@pytest.mark.parametrize('versions', [
+    ('3.0.2', '10.0.0', '9.9.9'), ('10.0.0.incompleteAB12', '10.0.0')])
+def test_the_newest_version_is_read(tmp_path, versions):
+  for version in versions:
+    (tmp_path / 'cifar10' / version).mkdir(parents=True)
+    (tmp_path / 'cifar10' / version / 'dataset_info.json').write_text('{}')
+  assert published.find_prepared(tmp_path, 'cifar10').name == '10.0.0'

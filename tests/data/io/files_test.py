@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from moon_jax.data.io import progress
+from moon_jax.data.io import files
 
 
 def work(step, total, done=0, is_total_known=True):
   """Counts from `done` to `total`, one in `step` seconds."""
   now = 0.
-  with progress.show_progress(
+  with files.show_progress(
       'counting', total if is_total_known else 0, 'sheep', done,
       lambda: now) as advance:
     for _ in range(done, total):

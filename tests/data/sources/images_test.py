@@ -1,0 +1,294 @@
+"""CIFAR, MNIST and SVHN in each layout, from synthetic and real files."""
+
+import datetime
+import gzip
+import io
+import lzma
+import os
+import pathlib
+import pickle
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import published_files
+import pytest
+import scipy.io
+
+from moon_jax.data import sources
+from moon_jax.data.io import published
+from moon_jax.data.sources import images
+from moon_jax.errors import UserError
+
+SHARED = pathlib.Path(__file__).parents[4] / 'shared' / 'data'
+
+
+def parts(counts, num_classes):
+  """Returns (pixels uint8 [n, 3072], labels [n]) of each part."""
+  random = np.random.RandomState(0)
+  return [(random.randint(0, 256, (n, 3072), np.uint8),
+           random.permutation(np.arange(n) % num_classes)) for n in counts]
+
+
+def small(data_set, given, layout):
+  """Returns the data set with one layout, of these arrays, and its files."""
+  layout = data_set.layouts[layout]
+  blobs = {}
+  for name, (pixels, labels) in zip(layout.files, given):
+    coarse = labels // 5
+    rows = [labels] if data_set.name == 'cifar10' else [coarse, labels]
+    blobs[name] = np.concatenate(
+        [np.stack(rows, 1).astype(np.uint8), pixels], 1).tobytes() if (
+            name.endswith('.bin')) else pickle.dumps({
+                b'data': pixels, b'batch_label': b'training batch 1 of 5',
+                b'labels': labels.tolist(), b'fine_labels': labels.tolist(),
+                b'coarse_labels': coarse.tolist()}, 2)  # as published
+  *train, test = (len(labels) for _, labels in given)
+  return published_files.with_files(
+      data_set, blobs, (sum(train), test), [layout]), blobs
+
+
+CIFAR10 = parts([20] * 6, 10)
+CIFAR100 = parts([500, 100], 100)
+
+
+@pytest.mark.parametrize('data_set, given', [
+    (images.CIFAR10, CIFAR10), (images.CIFAR100, CIFAR100)])
+@pytest.mark.parametrize('layout', [0, 1])
+@pytest.mark.parametrize('is_archive', [False, True])
+def test_every_layout_of_cifar_gives_the_same_arrays(
+    data_set, given, layout, is_archive, tmp_path, capsys):
+  data_set, blobs = small(data_set, given, layout)
+  layout, = data_set.layouts
+  path = tmp_path / layout.directory
+  published_files.write(path, blobs)
+  if is_archive:
+    shutil.make_archive(path, 'gztar', tmp_path, layout.directory)
+    path.with_name(f'{path.name}.tar.gz').rename(tmp_path / layout.archive)
+    shutil.rmtree(path)
+  dataset = published.load(data_set, str(tmp_path))
+  pixels = np.concatenate([pixels for pixels, _ in given])
+  np.testing.assert_array_equal(
+      np.concatenate([dataset.train_inputs, dataset.test_inputs]),
+      pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+  np.testing.assert_array_equal(
+      np.concatenate([dataset.train_labels, dataset.test_labels]),
+      np.concatenate([labels for _, labels in given]))
+  assert dataset.test_labels.shape == (len(given[-1][1]),)
+  assert dataset.test_labels.dtype == np.int32
+  assert 'warning' not in capsys.readouterr().out
+  if not is_archive:  # data_dir may be the inner directory
+    again = published.load(data_set, str(path))
+    np.testing.assert_array_equal(again.train_labels, dataset.train_labels)
+
+
+def decoded(blob):
+  [(pixels, labels)] = images.decode_python(b'labels', [blob])
+  return pixels, labels
+
+
+@pytest.mark.parametrize('protocol', [2, 3, 4])
+@pytest.mark.parametrize('order', ['C', 'F'])
+def test_pickled_arrays(protocol, order):
+  pixels, labels = CIFAR10[0]
+  found, classes = decoded(pickle.dumps({
+      b'data': np.array(pixels, order=order), b'labels': labels.tolist()},
+      protocol))
+  np.testing.assert_array_equal(
+      found, pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+  assert classes == labels.tolist()
+
+
+def test_python_2_pickle():
+  """The published files use protocol 2, byte strings and numpy.core."""
+  blob = (b"\x80\x02}q\x01(U\x04dataq\x02cnumpy.core.multiarray\n_reconstruct\n"
+          b"q\x03cnumpy\nndarray\nq\x04K\x00\x85U\x01b\x87Rq\x05(K\x01K\x01M"
+          b"\x00\x0c\x86cnumpy\ndtype\nq\x06U\x02u1K\x00K\x01\x87Rq\x07(K\x03U"
+          b"\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T\x00\x0c\x00"
+          b"\x00" + b'a' * 3072 + b"tbU\x06labelsq\x08]q\x09K\x06au.")
+  found, labels = decoded(blob)
+  np.testing.assert_array_equal(found, np.full((1, 32, 32, 3), 97))
+  assert labels == [6]
+
+
+class Hostile:
+  """An object that unpickles by calling `function` with `arguments`."""
+
+  def __init__(self, function, *arguments):
+    self.call = function, arguments
+
+  def __reduce__(self):
+    return self.call
+
+
+@pytest.mark.parametrize('protocol', [2, 5])
+@pytest.mark.parametrize('value, words', [
+    (Hostile(os.system, 'touch pwned'), 'posix.system'),
+    (Hostile(eval, "open('pwned', 'w')"), r'\w+.eval'),
+    (Hostile(np.load, 'pwned', None, True), r'numpy\S*load'),
+    (Hostile(np.ndarray.tofile, np.zeros(1), 'pwned'), r'\w+.getattr'),
+    ({b'data': Hostile(exec, "open('pwned', 'w')")}, r'\w+.exec'),
+    ({b'data': datetime.date(2020, 1, 1)}, 'datetime.date'),
+])
+def test_other_values_are_refused(
+    value, words, protocol, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(
+      pickle.UnpicklingError, match=f'{words} is not allowed'):
+    decoded(pickle.dumps(value, protocol))
+  assert not os.listdir(tmp_path)
+
+
+# The binary layout of CIFAR-100, whose checksums are uncertain.
+
+
+def test_a_complete_binary_file_in_another_order_is_used_with_a_warning(
+    tmp_path, capsys):
+  data_set, blobs = small(images.CIFAR100, CIFAR100, 1)
+  records = np.frombuffer(blobs['train.bin'], np.uint8).reshape(500, -1)
+  directory = tmp_path / 'cifar-100-binary'
+  published_files.write(
+      directory, blobs | {'train.bin': records[::-1].tobytes()})
+  dataset = published.load(data_set, str(tmp_path))
+  np.testing.assert_array_equal(dataset.train_labels, CIFAR100[0][1][::-1])
+  warning, = capsys.readouterr().out.splitlines()  # none for test.bin
+  assert warning.startswith(f'warning: {directory}/train.bin: md5 ')
+  assert 'its images may be in another order' in warning
+
+
+def change(where, value):
+  """Returns a function that sets `value` at index `where` of the records."""
+  def changed(blob):
+    records = np.frombuffer(blob, np.uint8).reshape(-1, 3074).copy()
+    records[where] = value
+    return records.tobytes()
+  return changed
+
+
+@pytest.mark.parametrize('name, changed, words', [
+    ('train.bin', lambda blob: blob[:-3074], 'truncated: 1,533,926 of'),
+    ('train.bin', lambda _: b'', 'truncated: 0 of 1,537,000 bytes'),
+    ('train.bin', change(slice(-166, None), 0), 'damaged: md5 '),
+    ('test.bin', change(slice(-1, None), 0), 'damaged: md5 '),
+    ('train.bin', change((7, 1), 100), 'damaged: md5 '),
+])
+def test_incomplete_binary_files_raise(name, changed, words, tmp_path):
+  data_set, blobs = small(images.CIFAR100, CIFAR100, 1)
+  directory = tmp_path / 'cifar-100-binary'
+  blobs[name] = changed(blobs[name])
+  published_files.write(directory, blobs)
+  with pytest.raises(
+      UserError, match=f'--data_dir: {directory}/{name} is {words}'):
+    published.load(data_set, str(tmp_path))
+
+
+# MNIST and SVHN.
+
+
+@pytest.mark.parametrize('data_set, directories', [
+    (images.MNIST, ('.', 'mnist', 'MNIST/raw')),
+    (images.FASHION_MNIST, ('.', 'fashion_mnist', 'FashionMNIST/raw')),
+])
+def test_idx_files(data_set, directories, tmp_path):
+  blobs = published_files.files()
+  small = published_files.with_files(data_set, blobs, published_files.COUNTS)
+  pixels = np.frombuffer(next(iter(blobs.values())), np.uint8)[16:]
+  for i, directory in enumerate(directories):
+    published_files.write(
+        tmp_path / str(i) / directory,
+        blobs if i else {f'{name}.gz': gzip.compress(blob)
+                         for name, blob in blobs.items()})
+    dataset = published.load(small, str(tmp_path / str(i)))
+    np.testing.assert_array_equal(dataset.train_inputs.ravel(), pixels)
+    assert dataset.train_inputs.shape == (20, 28, 28, 1)
+    assert dataset.train_inputs.dtype == np.uint8
+    assert dataset.train_labels.tolist() == 2 * list(range(10))
+    assert dataset.test_labels.tolist() == list(range(10))
+    assert dataset.train_labels.dtype == np.int32
+
+
+def test_each_data_set_names_the_other_of_the_same_files():
+  for data_set, other in ((images.MNIST, images.FASHION_MNIST),
+                          (images.FASHION_MNIST, images.MNIST)):
+    *_, (md5, size) = other.layouts[0].files.values()
+    assert data_set.other_dataset == (md5, other.name) and size == 10_008
+    assert data_set.layouts[0].files.keys() == other.layouts[0].files.keys()
+
+
+@pytest.mark.parametrize('directory', ['.', 'svhn'])
+def test_mat_files(directory, tmp_path):
+  random, digits = np.random.RandomState(0), [1, 9, 2, 3, 0, 2, 5, 0, 8, 7]
+  pixels = random.randint(0, 256, (10, 32, 32, 3)).astype(np.uint8)
+  blobs = {}
+  for name, part in zip(images.SVHN.layouts[0].files,
+                        (slice(6), slice(6, 10))):
+    file = io.BytesIO()
+    scipy.io.savemat(file, {
+        'X': np.stack(list(pixels[part]), -1), 'y': np.array(
+            [[digit or 10] for digit in digits[part]], np.uint8)},
+        do_compression=True)
+    blobs[name] = file.getvalue()
+  published_files.write(tmp_path / directory, blobs)
+  dataset = published.load(
+      published_files.with_files(images.SVHN, blobs, (6, 4)), str(tmp_path))
+  np.testing.assert_array_equal(dataset.train_inputs, pixels[:6])
+  np.testing.assert_array_equal(dataset.test_inputs, pixels[6:])
+  assert [*dataset.train_labels, *dataset.test_labels] == digits
+  assert dataset.train_labels.dtype == np.int32
+
+
+# Real files, if they are available.
+
+
+def test_real_files(golden_partitions):
+  """Checks the labels of CIFAR-10 in the directory CIFAR10_DIR."""
+  if 'CIFAR10_DIR' not in os.environ:
+    pytest.skip('set CIFAR10_DIR to a directory with CIFAR-10')
+  dataset = sources.load('cifar10', os.environ['CIFAR10_DIR'])
+  np.testing.assert_array_equal(dataset.train_labels, golden_partitions[0][0])
+
+
+def shared(name):
+  """Returns the path of a file of the real CIFAR-100, or skips the test."""
+  if not (SHARED / name).is_file():
+    pytest.skip('the real CIFAR-100 (../shared/data) is not available')
+  return SHARED / name
+
+
+@pytest.fixture
+def published_labels(golden_partitions):
+  return next(labels for labels, case, _, _ in golden_partitions
+              if case['dataset'] == 'cifar100')
+
+
+def test_real_labels_are_complete(tmp_path, published_labels, capsys):
+  """Of black images, in the published order."""
+  directory = tmp_path / 'cifar-100-binary'
+  directory.mkdir()
+  with np.load(shared('cifar100_frames.npz')) as frames:
+    for part in 'train', 'test':
+      labels = np.frombuffer(lzma.decompress(
+          frames[f'{part}_labels'].tobytes()), np.uint8).reshape(-1, 2)
+      np.pad(labels, ((0, 0), (0, 3072))).tofile(directory / f'{part}.bin')
+  dataset = sources.load('cifar100', str(tmp_path))
+  for line, part in zip(
+      capsys.readouterr().out.splitlines(), ('train', 'test'), strict=True):
+    assert line.startswith(f'warning: {directory}/{part}.bin: md5 ')
+  np.testing.assert_array_equal(dataset.train_labels, published_labels)
+
+
+@pytest.mark.slow
+def test_real_files_in_both_layouts(tmp_path, published_labels, capsys):
+  """Both layouts give equal arrays in the published order, without warnings."""
+  subprocess.run(
+      [sys.executable, shared('unpack_cifar100.py'), tmp_path], check=True,
+      stdout=subprocess.DEVNULL)
+  binary = images.CIFAR100._replace(layouts=images.CIFAR100.layouts[1:])
+  datasets = [published.load(data_set, str(tmp_path))
+              for data_set in (images.CIFAR100, binary)]
+  shutil.rmtree(tmp_path)
+  assert capsys.readouterr().out == ''
+  for name in ('train_inputs', 'train_labels', 'test_inputs', 'test_labels'):
+    np.testing.assert_array_equal(*(getattr(d, name) for d in datasets))
+  np.testing.assert_array_equal(datasets[0].train_labels, published_labels)
