@@ -64,7 +64,7 @@ class Table(NamedTuple):
   pages: tuple[str, ...] = ()  # further sections, of `PAGES`
   panels: tuple[str, ...] = ()  # settings with one panel per value in figures
   best_of: tuple[str, ...] = ()  # settings whose best value each row has
-  notes: tuple[str, ...] = ()  # facts, also those of the files of `quotes`
+  notes: tuple[str, ...] = ()  # facts
   loss_divisor: int = 0  # by which a reproduction divided its loss; 0 for none
 
   @property
@@ -127,7 +127,7 @@ def read(path: str, budget: str = 'full',
       _words(report, 'pages', PAGES, path),
       _words(report, 'panels', values.TYPES, path),
       _words(report, 'best_of', values.TYPES, path),
-      _words(report, 'notes', None, path) + _quotes(report, path),
+      _words(report, 'notes', None, path),
       report.get('loss_divisor', 0))
   if budget == 'full' and not changed:
     _check_published(table, path)
@@ -173,21 +173,6 @@ def _budget(found, budget, where):
           f'{where}: budgets must be tables {" or ".join(BUDGETS[:-1])}, got '
           f'{name} = {settings!r}. The full budget is the file without them')
   return toml_file.settings(found.get(budget, {}), f'{where}, budget {budget}')
-
-
-def _quotes(report, path):
-  """Returns the items of the Markdown lists in the files of `quotes`."""
-  items: list[str] = []
-  for name in _words(report, 'quotes', None, path):
-    file = pathlib.Path(path).parent / name
-    try:
-      lines = file.read_text(encoding='utf-8').splitlines()
-    except (OSError, ValueError) as error:
-      raise UserError(f'{path}: quotes must name files that can be read, got '
-                      f'{name!r}: {error}') from error
-    items += [line.removeprefix('- ') for line in lines
-              if line.startswith('- ')]
-  return tuple(items)
 
 
 def _words(report, name, known, path) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ _KEYS = {'title': str, 'description': str, 'flagfile': str, 'runs': list}
 # the runs of the file whatever they are.
 _REPORT_KEYS = {
     'source': str, 'budgets': str, 'headline': str, 'pages': list,
-    'panels': list, 'best_of': list, 'notes': list, 'quotes': list,
+    'panels': list, 'best_of': list, 'notes': list,
     'loss_divisor': int, 'baseline': dict, 'budget': dict, 'published': list}
 
 _BLOCKS = ('runs', 'published')  # keys that are blocks [[KEY]]

@@ -105,12 +105,6 @@ def test_the_command_line_replaces_all(file):
   assert not table_file.read(str(file), 'smoke', {'data_dir': 'd'}).changed
 
 
-def test_quoted_lists_are_notes(file):
-  file.with_name('verdicts.md').write_text('Verdicts:\n\n- One.\n- Two.\n')
-  file.write_text('quotes = ["verdicts.md"]' + TEXT)
-  assert table_file.read(str(file)).notes == ('A fact.', 'One.', 'Two.')
-
-
 def test_a_published_value_without_arm_is_an_error(file):
   file.write_text(TEXT.replace('algorithm = "moon"\naccuracy',
                                'algorithm = "moon"\nmu = 7\naccuracy'))
@@ -128,7 +122,6 @@ def test_a_table_without_a_budget_cannot_have_it(file):
 
 
 @pytest.mark.parametrize('text, message', [
-    ('quotes = ["no.md"]', "quotes must name files that can be read, got 'no"),
     ('headline = "x"', "headline must be accuracy or rounds or time, got 'x'"),
     ('panels = ["x"]', "panels must be a list of names, got 'x'"),
     ('notes = [1]', 'notes must be a list of sentences, got 1'),
