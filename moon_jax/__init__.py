@@ -60,15 +60,15 @@ if TYPE_CHECKING:
     OutOfMemory,
     UserError,
   )
-  from moon_jax.models import joint
-  from moon_jax.models.base import Model, Outputs
-  from moon_jax.models.constructors import (
+  from moon_jax.models import (
     char_lstm,
+    joint,
     mlp,
     resnet18,
     resnet50,
     simple_cnn,
   )
+  from moon_jax.models.base import Model, Outputs
   from moon_jax.models.convolution import conv_general_dilated, max_pool
   from moon_jax.models.user import from_flax, from_nnx
   from moon_jax.rundir.export import load
@@ -79,62 +79,43 @@ if TYPE_CHECKING:
   from moon_jax.sweep.run import run as run_sweep
   from moon_jax.training.run import run
 
-# Public name -> module and name there; '' for the module itself.
-_PUBLIC = {
-    'Algorithm': ('algorithms.base', 'Algorithm'),
-    'Batch': ('algorithms.base', 'Batch'),
-    'ClientTests': ('data.client_tests', 'ClientTests'),
-    'Config': ('config', 'Config'),
-    'Dataset': ('data.dataset', 'Dataset'),
-    'DivergedError': ('errors', 'DivergedError'),
-    'Federation': ('simulation.federation', 'Federation'),
-    'InterruptedRun': ('errors', 'InterruptedRun'),
-    'LossAux': ('algorithms.base', 'LossAux'),
-    'Message': ('algorithms.base', 'Message'),
-    'Model': ('models.base', 'Model'),
-    'OutOfMemory': ('errors', 'OutOfMemory'),
-    'Outputs': ('models.base', 'Outputs'),
-    'Record': ('simulation.records', 'Record'),
-    'Simulation': ('simulation.simulation', 'Simulation'),
-    'Simulations': ('simulation.simulation', 'Simulations'),
-    'Sweep': ('sweep.grid', 'Sweep'),
-    'UserError': ('errors', 'UserError'),
-    'View': ('algorithms.base', 'View'),
-    'char_lstm': ('models.constructors', 'char_lstm'),
-    'client_tests': ('data.client_tests', ''),
-    'cohort': ('data.cohort', ''),
-    'conv_general_dilated': (
-        'models.convolution', 'conv_general_dilated'),
-    'fedavg': ('algorithms.fedavg', 'fedavg'),
-    'fednova': ('algorithms.fednova', 'fednova'),
-    'fedprox': ('algorithms.fedprox', 'fedprox'),
-    'from_flax': ('models.user', 'from_flax'),
-    'from_huggingface': ('data.sources.huggingface', 'from_huggingface'),
-    'from_nnx': ('models.user', 'from_nnx'),
-    'l2': ('algorithms.l2', 'l2'),
-    'joint': ('models.joint', ''),
-    'label_shift': ('data.label_shift', ''),
-    'load': ('rundir.export', 'load'),
-    'load_dataset': ('data.sources', 'load'),
-    'loggers': ('loggers', ''),
-    'losses': ('losses', ''),
-    'max_pool': ('models.convolution', 'max_pool'),
-    'mlp': ('models.constructors', 'mlp'),
-    'moon': ('algorithms.moon', 'moon'),
-    'partition': ('data.partition', ''),
-    'resnet18': ('models.constructors', 'resnet18'),
-    'resnet50': ('models.constructors', 'resnet50'),
-    'results': ('results', 'results'),
-    'run': ('training.run', 'run'),
-    'run_sweep': ('sweep.run', 'run'),
-    'scaffold': ('algorithms.scaffold', 'scaffold'),
-    'simple_cnn': ('models.constructors', 'simple_cnn'),
-    'solo': ('algorithms.solo', 'solo'),
-    'with_control_variates': ('algorithms.scaffold', 'with_control_variates'),
-    'with_fednova': ('algorithms.fednova', 'with_fednova'),
-    'with_proximal': ('algorithms.fedprox', 'with_proximal'),
-    'with_server_optimizer': ('algorithms.server', 'with_optimizer'),
+# Module -> its public names; some have another name there.
+_NAMES = {
+    'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
+    'algorithms.fedavg': ['fedavg'],
+    'algorithms.fednova': ['fednova', 'with_fednova'],
+    'algorithms.fedprox': ['fedprox', 'with_proximal'],
+    'algorithms.l2': ['l2'],
+    'algorithms.moon': ['moon'],
+    'algorithms.scaffold': ['scaffold', 'with_control_variates'],
+    'algorithms.server': ['with_server_optimizer'],
+    'algorithms.solo': ['solo'],
+    'config': ['Config'],
+    'data.client_tests': ['ClientTests'],
+    'data.dataset': ['Dataset'],
+    'data.sources': ['load_dataset'],
+    'data.sources.huggingface': ['from_huggingface'],
+    'errors': ['DivergedError', 'InterruptedRun', 'OutOfMemory', 'UserError'],
+    'models': ['char_lstm', 'mlp', 'resnet18', 'resnet50', 'simple_cnn'],
+    'models.base': ['Model', 'Outputs'],
+    'models.convolution': ['conv_general_dilated', 'max_pool'],
+    'models.user': ['from_flax', 'from_nnx'],
+    'results': ['results'],
+    'rundir.export': ['load'],
+    'simulation.federation': ['Federation'],
+    'simulation.records': ['Record'],
+    'simulation.simulation': ['Simulation', 'Simulations'],
+    'sweep.grid': ['Sweep'],
+    'sweep.run': ['run_sweep'],
+    'training.run': ['run'],
 }
+_RENAMED = {'load_dataset': 'load', 'run_sweep': 'run',
+            'with_server_optimizer': 'with_optimizer'}
+_SUBMODULES = {name.rpartition('.')[2]: name for name in (
+    'data.client_tests', 'data.cohort', 'data.label_shift', 'data.partition',
+    'loggers', 'losses', 'models.joint')}
+_PUBLIC = _SUBMODULES | {
+    name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [  # sorted; equal to the keys above
     'Algorithm', 'Batch', 'ClientTests', 'Config', 'Dataset', 'DivergedError',
@@ -146,17 +127,16 @@ __all__ = [  # sorted; equal to the keys above
     'load_dataset', 'loggers', 'losses', 'max_pool', 'mlp', 'moon',
     'partition', 'resnet18', 'resnet50', 'results', 'run', 'run_sweep',
     'scaffold', 'simple_cnn', 'solo', 'with_control_variates', 'with_fednova',
-    'with_proximal',
-    'with_server_optimizer']
+    'with_proximal', 'with_server_optimizer']
 
 
 def __getattr__(name):
   if name not in _PUBLIC:
     raise AttributeError(  # Python adds a suggestion to its traceback
         f'module {__name__!r} has no attribute {name!r}{_nearest(name)}')
-  module, attribute = _PUBLIC[name]
-  imported = importlib.import_module(f'moon_jax.{module}')
-  value = getattr(imported, attribute) if attribute else imported
+  value = importlib.import_module(f'moon_jax.{_PUBLIC[name]}')
+  if name not in _SUBMODULES:
+    value = getattr(value, _RENAMED.get(name, name))
   globals()[name] = value
   return value
 

@@ -20,7 +20,7 @@ from moon_jax.algorithms.base import (
 )
 from moon_jax.config import Config, is_user_code
 from moon_jax.errors import UserError
-from moon_jax.models import Model, Outputs
+from moon_jax.models import Model
 from moon_jax.models import user as user_model
 
 _difference, _shapes = trees.difference, trees.shapes
@@ -189,10 +189,11 @@ def check(name: str, algorithm: Algorithm, model: Model,
     else:
       traced(model)
   except Exception:
-    if names := _needed_outputs(traced, model, example):
+    needed, returned = user_model.needed_outputs(traced, model, example)
+    if needed:
       raise UserError(
-          f'{name} needs the {" and ".join(names)} of the network, which '
-          f'returns only the {" and ".join(_returned(model, example))}; return '
+          f'{name} needs the {" and ".join(needed)} of the network, which '
+          f'returns only the {" and ".join(returned)}; return '
           'moon_jax.Outputs(features=h, projection=z, '
           f'logits=logits){model.place}. Without projection, z is h') from None
     raise
@@ -213,23 +214,6 @@ def _check_arguments(name, function, value, place):
         f'{name}: {function} is called as {function}({arguments}); got '
         f'{function}{signature}: {error}{place}. Change its '
         'arguments') from error
-
-
-def _returned(model, example):
-  missing = user_model.missing_outputs(model, example)
-  return [name for name in Outputs._fields if name not in missing]
-
-
-def _needed_outputs(traced, model, example):
-  """Returns the missing outputs that make `traced(model)` raise an error."""
-  missing = user_model.missing_outputs(model, example)
-  for names in [[name] for name in missing[::-1]] + [missing]:
-    try:
-      traced(user_model.with_logits_for(model, names))
-    except Exception:
-      continue
-    return names
-  return []
 
 
 # The fields of an Algorithm that must be functions, and the arguments with

@@ -1,21 +1,31 @@
-"""Networks by name. A new network needs a module and an entry in `MODELS`."""
+"""The networks of the package by name, and as functions for use from Python.
+
+Each function returns a `moon_jax.models.base.Model`. With a projection head, a
+two-layer projection of length `projection_dim` stands between features and
+logits; MOON contrasts its output z. `projection_dim=None` leaves the head out.
+`dtype` is the type of activations, and `precision` that of float32 products
+(docs/precision.md).
+"""
+
+import functools
 
 import numpy as np
 
 from moon_jax.config import FACTS, suggest
 from moon_jax.errors import UserError
-from moon_jax.models import base, char_lstm, mlp, resnet, simple_cnn, user
+from moon_jax.models import base, networks, user
 from moon_jax.models.arithmetic import Arithmetic
 
 Model = base.Model
 Outputs = base.Outputs
 
 MODELS = {
-    'simple_cnn': simple_cnn.SimpleCNN,
-    'resnet18': resnet.resnet18,
-    'resnet50': resnet.resnet50,
-    'mlp': mlp.MLP,
-    'char_lstm': char_lstm.CharLSTM,
+    'simple_cnn': networks.SimpleCNN,
+    'resnet18': networks.ResNet,
+    'resnet50': functools.partial(
+        networks.ResNet, num_blocks=(3, 4, 6, 3), is_bottleneck=True),
+    'mlp': networks.MLP,
+    'char_lstm': networks.CharLSTM,
 }
 
 _MORE_CHOICES = {'dtype': ('float64',)}  # in Python, with jax.enable_x64
@@ -52,3 +62,68 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
   return user.from_flax(MODELS[name](base.Options(
       num_classes, projection_dim, Arithmetic(dtype, precision, convolution),
       norm, num_tokens)))
+
+
+def simple_cnn(num_classes: int, projection_dim: int | None = 256, *,
+               dtype: str = 'float32', precision: str = 'highest') -> Model:
+  """Returns the paper's CNN for CIFAR-10: two 5x5 convolutions, two layers.
+
+  Args:
+    num_classes: number of logits.
+    projection_dim: length of the projection z; None leaves the head out.
+    dtype: "float32" or "bfloat16".
+    precision: "highest", "tf32x3", "tf32" or "bfloat16".
+
+  Examples:
+    >>> model = moon_jax.simple_cnn(num_classes=10)
+  """
+  return make('simple_cnn', num_classes, projection_dim, dtype,
+              precision=precision)
+
+
+def resnet18(num_classes: int, projection_dim: int | None = 256, *,
+             norm: str = 'batch', dtype: str = 'float32',
+             precision: str = 'highest', convolution: str = 'im2col') -> Model:
+  """Returns ResNet-18 for small images; see `resnet50` for the arguments."""
+  return make('resnet18', num_classes, projection_dim, dtype, norm,
+              precision=precision, convolution=convolution)
+
+
+def resnet50(num_classes: int, projection_dim: int | None = 256, *,
+             norm: str = 'batch', dtype: str = 'float32',
+             precision: str = 'highest', convolution: str = 'im2col') -> Model:
+  """Returns ResNet-50 for small images, the paper's network for CIFAR-100.
+
+  Args:
+    num_classes: number of logits.
+    projection_dim: length of the projection z; None leaves the head out.
+    norm: "batch", whose running statistics are averaged with the parameters, or
+      "group".
+    dtype: "float32" or "bfloat16".
+    precision: "highest", "tf32x3", "tf32" or "bfloat16".
+    convolution: "im2col" or "native" (cuDNN on NVIDIA GPUs).
+  """
+  return make('resnet50', num_classes, projection_dim, dtype, norm,
+              precision=precision, convolution=convolution)
+
+
+def mlp(num_classes: int, projection_dim: int | None = 256, *,
+        dtype: str = 'float32', precision: str = 'highest') -> Model:
+  """Returns a multilayer perceptron for features or small images.
+
+  See `simple_cnn` for the arguments.
+  """
+  return make('mlp', num_classes, projection_dim, dtype,
+              precision=precision)
+
+
+def char_lstm(num_classes: int, num_tokens: int,
+              projection_dim: int | None = 256, *,
+              dtype: str = 'float32') -> Model:
+  """Returns a two-layer LSTM over characters, as LEAF uses for Shakespeare.
+
+  `num_tokens` is the size of the vocabulary, `Dataset.num_tokens`; see
+  `simple_cnn` for the other arguments.
+  """
+  return make('char_lstm', num_classes, projection_dim, dtype,
+              num_tokens=num_tokens)

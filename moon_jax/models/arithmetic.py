@@ -41,7 +41,6 @@ CONVOLUTION_PRECISIONS = {  # convolutions accept no DotAlgorithmPreset
     'tf32': lax.Precision.DEFAULT,
 }
 PRECISIONS = tuple(DOT_PRECISIONS)
-CONVOLUTIONS = 'im2col', 'native'
 _MANTISSA_BITS = {'tf32x3': 10, 'tf32': 10, 'bfloat16': 7}
 _EXPONENT_BITS = 8  # of float32, TF32 and bfloat16
 
@@ -54,7 +53,7 @@ class Arithmetic(NamedTuple):
 
   dtype: str = 'float32'
   precision: str = 'highest'  # one of PRECISIONS
-  convolution: str = 'im2col'  # one of CONVOLUTIONS; see `convolution.conv`
+  convolution: str = 'im2col'  # or "native"; see `convolution.conv`
 
   def cast(self, *arrays: jax.Array) -> list[jax.Array]:
     """Returns the arrays, cast to `dtype`."""

@@ -27,7 +27,6 @@ takes 267 ms of one CPU core with Flax's functions, 22 ms with
 """
 
 from collections.abc import Callable, Sequence
-import functools
 from typing import Any
 
 from flax import linen as nn
@@ -39,7 +38,7 @@ from moon_jax.models import arithmetic as arithmetic_lib
 from moon_jax.models.arithmetic import Arithmetic, FLOAT32
 
 _IMAGES = ('NHWC', 'HWIO', 'NHWC')
-_TILE = 4  # default number of output columns of a banded kernel
+_TILES = 4, 5, 3  # output columns of a banded kernel, the preferred first
 _MIN_CHANNELS_FOR_IM2COL = 16  # with fewer input channels banded is faster
 
 
@@ -58,13 +57,15 @@ def conv(x: jax.Array, kernel: jax.Array, stride: int = 1, padding: int = 0,
     [B, (H + 2 padding - k) // stride + 1, ..., O].
   """
   if arithmetic.convolution == 'native':
-    return arithmetic_lib.product(
-        functools.partial(_native, stride, padding), arithmetic.precision,
-        x, kernel)
+    native = lambda precision, x, kernel: lax.conv_general_dilated(
+        x, kernel, (stride, stride), [(padding, padding)] * 2,
+        dimension_numbers=_IMAGES,
+        precision=arithmetic_lib.CONVOLUTION_PRECISIONS[precision])
+    return arithmetic_lib.product(native, arithmetic.precision, x, kernel)
   size, _, channels, _ = kernel.shape
   x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
   if stride == 1 and 1 < size and channels < _MIN_CHANNELS_FOR_IM2COL:
-    return banded_conv(x, kernel, arithmetic=arithmetic)
+    return banded_conv(x, kernel, arithmetic)
   return im2col(x, kernel, (stride, stride), arithmetic.dot)
 
 
@@ -85,32 +86,19 @@ def im2col(x: jax.Array, kernel: jax.Array, strides: Sequence[int],
   return y.reshape(b, out_h, out_w, num_out)
 
 
-def _native(stride, padding, precision, x, kernel):
-  return lax.conv_general_dilated(
-      x, kernel, (stride, stride), [(padding, padding)] * 2,
-      dimension_numbers=_IMAGES,
-      precision=arithmetic_lib.CONVOLUTION_PRECISIONS[precision])
-
-
-def banded_conv(x: jax.Array, kernel: jax.Array, tile: int | None = None,
+def banded_conv(x: jax.Array, kernel: jax.Array,
                 arithmetic: Arithmetic = FLOAT32) -> jax.Array:
   """Returns a VALID convolution with stride 1, computed as one matrix product.
 
   Each window of `kh` rows and `tile + kw - 1` columns is copied as contiguous
   runs. Its product with a banded matrix of the kernel gives `tile` output
-  columns. This takes more arithmetic than im2col but much less memory.
-
-  `tile` is the number of output columns per window, which affects only speed;
-  None chooses. Images are [B, H, W, C] and the kernel is [kh, kw, C, O].
+  columns. This takes more arithmetic than im2col but much less memory. Images
+  are [B, H, W, C] and the kernel is [kh, kw, C, O].
   """
   b, h, w, c = x.shape
   kh, kw, _, num_out = kernel.shape
   out_h, out_w = h - kh + 1, w - kw + 1
-  if min(out_h, out_w) < 1:
-    raise ValueError(f'images must be at least as large as the {kh}x{kw} '
-                     f'kernel, got {h}x{w}')
-  tile = tile or next(
-      (t for t in (_TILE, 5, 3) if out_w % t == 0), min(_TILE, out_w))
+  tile = next((t for t in _TILES if out_w % t == 0), min(_TILES[0], out_w))
   num_tiles = -(-out_w // tile)
   width = tile + kw - 1
   x = jnp.pad(x, ((0, 0), (0, 0), (0, num_tiles * tile - out_w), (0, 0)))

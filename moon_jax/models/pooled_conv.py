@@ -51,16 +51,13 @@ def conv_max_pool(x_HWCB: jax.Array, kernel: jax.Array,
         f'images must have at least {size + 1}x{size + 1} pixels for a '
         f'{size}x{size} kernel and 2x2 pooling, got {h}x{w}')
   n = -(-(size + 1) // 2)
-  windows = _windows(_fit(x_HWCB, 2 * (p + n - 1), 2 * (q + n - 1)), n)
+  h, w = 2 * (p + n - 1), 2 * (q + n - 1)  # pixels that windows cover
+  x = x_HWCB[:h, :w]
+  x = jnp.pad(x, ((0, h - x.shape[0]), (0, w - x.shape[1]), (0, 0), (0, 0)))
+  windows = _windows(x, n)
   y = _product(precision, _kernel_matrix(kernel, n), windows)
   y_OPQB = _maximum(y.reshape(4, num_out, p, q, b))
   return y_OPQB.transpose(1, 2, 0, 3)
-
-
-def _fit(x_HWCB, h, w):
-  """Crops or zero-pads the images to the h x w pixels that windows cover."""
-  x = x_HWCB[:h, :w]
-  return jnp.pad(x, ((0, h - x.shape[0]), (0, w - x.shape[1]), (0, 0), (0, 0)))
 
 
 def _kernel_matrix(kernel, n):

@@ -95,8 +95,7 @@ def from_flax(module: nn.Module) -> Model:
         variables, inputs, **kwargs, mutable=state, rngs=rngs)
     return _to_outputs(result, place), {**variables, **new_state}
 
-  return Model(init, apply, uses_mask=bool({'mask', 'mask_B'} & set(names)),
-               place=place)
+  return Model(init, apply, _uses_mask(names), place)
 
 
 def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
@@ -152,8 +151,11 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
     return (_to_outputs(result, place),
             variables_of(module) if train else variables)
 
-  return Model(init, apply, uses_mask=bool({'mask', 'mask_B'} & set(names)),
-               place=place)
+  return Model(init, apply, _uses_mask(names), place)
+
+
+def _uses_mask(names: list[str]) -> bool:
+  return bool({'mask', 'mask_B'} & set(names))
 
 
 def _call_arguments(call, place: str) -> list[str]:
@@ -269,7 +271,7 @@ def check(name: str, model: Model, example: jax.Array,
     name: the network in messages, such as "--model=MODULE:FACTORY".
     model: the network.
     example: a normalized batch of one input.
-    num_classes: K, the number of classes of the data set.
+    num_classes: K, of the data set.
   """
   inputs = jnp.concatenate([example, example])
 
@@ -280,12 +282,10 @@ def check(name: str, model: Model, example: jax.Array,
                for train in (True, False)]
     return variables, results
 
-  trace_shapes = lambda: jax.eval_shape(trace, jax.random.key(0))
-  if name.startswith('--model='):
-    variables, results = user_code.call(
-        'model', name.removeprefix('--model='), trace_shapes)
-  else:
-    variables, results = trace_shapes()
+  shapes = functools.partial(jax.eval_shape, trace, jax.random.key(0))
+  flag, _, value = name.partition('--model=')
+  variables, results = (
+      shapes() if flag else user_code.call('model', value, shapes))
   for (outputs, after), mode in zip(results, ('True', 'False')):
     _check_outputs(name, outputs, len(inputs), num_classes, model.place)
     if different := trees.difference(after, variables):
@@ -311,20 +311,31 @@ def _check_outputs(name, outputs, batch_size, num_classes, place):
           f'{trees.shapes(value)} for B = {batch_size}{place}')
 
 
-def missing_outputs(model: Model, example: jax.Array) -> list[str]:
-  """Returns the fields of `Outputs` that the network leaves out."""
+def needed_outputs(trace: Callable[[Model], Any], model: Model,
+                   example: jax.Array) -> tuple[list[str], list[str]]:
+  """Returns the `Outputs` that `trace(model)` lacks, and those that it gets.
+
+  The first are fields of which logits instead prevent an error, [] if none do.
+  """
   outputs = jax.eval_shape(lambda key: model.apply(
       model.init(key, example), example, jnp.ones(1), train=False)[0],
                            jax.random.key(0))
-  return [name for name, value in outputs._asdict().items() if value is None]
+  missing = [name for name, x in outputs._asdict().items() if x is None]
+  returned = [name for name in Outputs._fields if name not in missing]
 
+  def with_logits_for(names):
+    @functools.wraps(model.apply)  # `Model.with_key` looks for the argument key
+    def apply(*args, **kwargs):
+      outputs, variables = model.apply(*args, **kwargs)
+      return outputs._replace(
+          **dict.fromkeys(names, outputs.logits)), variables
 
-def with_logits_for(model: Model, names: list[str]) -> Model:
-  """Returns the network with its logits as these missing outputs."""
-  @functools.wraps(model.apply)  # `Model.with_key` looks for the argument key
-  def apply(*args, **kwargs):
-    outputs, variables = model.apply(*args, **kwargs)
-    return outputs._replace(**{name: outputs.logits for name in names}
-                            ), variables
+    return model._replace(apply=apply)
 
-  return model._replace(apply=apply)
+  for names in [[name] for name in missing[::-1]] + [missing]:
+    try:
+      trace(with_logits_for(names))
+    except Exception:
+      continue
+    return names, returned
+  return [], returned

@@ -18,7 +18,7 @@ from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.server import with_optimizer
 from moon_jax.config import Config, flags_with
 from moon_jax.errors import UserError
-from moon_jax.models.constructors import mlp
+from moon_jax.models import mlp
 from moon_jax.simulation import agreement
 from moon_jax.simulation.agreement import program_key
 from moon_jax.simulation.simulation import Simulations
