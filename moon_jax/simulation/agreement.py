@@ -8,7 +8,7 @@ reasons; `check` refuses other runs. `program_key` groups configurations before
 their data are split.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 import dataclasses
 import functools
 import types
@@ -55,10 +55,8 @@ _REMEDIES = {
 def program_key(config: Config) -> tuple:
   """Returns a hashable value that is equal for runs that can share a program.
 
-  Files count by their paths.
-
-  Args:
-    config: a configuration that `moon_jax.simulation.checks.validate` returned.
+  `moon_jax.simulation.checks.validate` has returned the configuration. Files
+  count by their paths.
   """
   return tuple(program_parts(config).items())
 
@@ -66,14 +64,9 @@ def program_key(config: Config) -> tuple:
 def program_parts(config: Config) -> dict[str, Any]:
   """Returns the values of `program_key` by name: a flag, or a description."""
   fields = config.to_dict()
-
-  def values(names: Iterable[str]) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, fields[name]) for name in sorted(names))
-
-  def split() -> tuple:
-    seed = () if config.partition_file else (config.split_seed(),)
-    return values(set(_SPLIT) - {'seed', 'partition_seed'}) + seed
-
+  values = lambda names: tuple((name, fields[name]) for name in sorted(names))
+  seed = () if config.partition_file else (config.split_seed(),)
+  split = values(set(_SPLIT) - {'seed', 'partition_seed'}) + seed
   parts: dict[str, Any] = dict(values(flags_with(varies=''))) | {
       # Program.freeze_once needs inputs that several epochs share.
       'local_epochs above 1': config.local_epochs > 1,
@@ -85,12 +78,12 @@ def program_parts(config: Config) -> dict[str, Any]:
       'client_eval_every above 0': config.client_eval_every > 0}
   # Program.freeze_once also needs clients without common examples.
   if config.partition_file or is_user_code(config.partition):
-    parts['the split of a file or of user code'] = split()
+    parts['the split of a file or of user code'] = split
   if config.partition == 'feature_noise':  # noise is a property of examples
-    parts['the noise of feature_noise'] = split()
+    parts['the noise of feature_noise'] = split
   if config.label_noise or config.concept_shift > 1:
     parts['the noisy or shifted labels'] = (
-        values(flags_with(varies='labels')), split())
+        values(flags_with(varies='labels')), split)
   if config.dp_clip:  # the cohort size and the key of the noise are constants
     parts['the clients and the noise of dp_clip'] = values(
         {'participation', 'cohorts_file', 'seed'})
@@ -128,9 +121,8 @@ def trace_alike(a: Federation, b: Federation) -> bool:
 
   See the argument `like` of `moon_jax.simulation.round_spec.make`.
   """
-  return all(of(a) == of(b) for of in (
-      lambda run: run.hparams().keys(), lambda run: _value(run.model),
-      lambda run: _value(run.algorithm)))
+  return a.hparams().keys() == b.hparams().keys() and (
+      _value((a.model, a.algorithm)) == _value((b.model, b.algorithm)))
 
 
 def check(runs: Sequence[Mapping[str, Hashable]]) -> None:
@@ -156,11 +148,8 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   Functions are equal if their code is, all that they close over, and the
   numbers and words of their module that they name. The hyperparameters of an
   algorithm do not count, since they are arrays in the program. Objects without
-  known contents are equal to themselves only.
-
-  Args:
-    x: a function, or a value that functions close over.
-    outer: the identities of the objects that contain it.
+  known contents are equal to no other. `outer` has the identities of the
+  objects that contain `x`.
   """
   if id(x) in outer:
     return 'itself', outer[::-1].index(id(x))
@@ -177,9 +166,9 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
     return 'partial', inner(x.func), inner(x.args), inner(x.keywords)
   if isinstance(x, types.FunctionType):
     cells = [_content(cell) for cell in x.__closure__ or ()]
-    return (x.__code__, id(x.__globals__), inner(x.__defaults__),
-            inner(x.__kwdefaults__), tuple(map(inner, cells)),
-            tuple(_globals(x.__code__, x.__globals__)))
+    return (x.__code__, id(x.__globals__), tuple(_globals(
+        x.__code__, x.__globals__)), inner([
+            x.__defaults__, x.__kwdefaults__, cells]))
   if isinstance(x, types.MethodType):
     return 'method', inner(x.__func__), inner(x.__self__)
   if isinstance(x, np.ndarray | np.generic | jax.Array):
@@ -192,6 +181,10 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
     return type(x), tuple((key, inner(value)) for key, value in x.items())
   if isinstance(x, tuple | list):
     return type(x), tuple(map(inner, x))
+  if isinstance(x, set | frozenset):
+    return type(x), frozenset(map(inner, x))
+  if isinstance(x, type | types.ModuleType | types.BuiltinFunctionType):
+    return x
   return _of_object(x, inner)
 
 
@@ -216,41 +209,18 @@ def _content(cell):
 
 
 def _of_object(x, inner):
-  if isinstance(x, type | types.ModuleType | types.BuiltinFunctionType):
-    return x
-  if isinstance(x, set | frozenset):
-    return type(x), frozenset(map(inner, x))
+  names = getattr(x, '__dict__', {}).keys()
   if dataclasses.is_dataclass(x):  # such as a module of Flax
     # A subclass may have attributes that are no fields.
-    names = dict.fromkeys(
-        [*(field.name for field in dataclasses.fields(x)),
-         *sorted(getattr(x, '__dict__', {}).keys() - _OF_FLAX)])
-    return type(x), tuple(
-        (name, inner(getattr(x, name, None))) for name in names)
-  if hasattr(x, '__wrapped__'):  # such as the result of jax.jit
+    names = {field.name for field in dataclasses.fields(x)} | names - _OF_FLAX
+  elif hasattr(x, '__wrapped__'):  # such as the result of jax.jit
     # Others have more than one function, as jax.custom_vjp.
     return type(x), inner(x.__wrapped__), inner(getattr(x, '__dict__', None))
-  if type(x).__eq__ is object.__eq__ and getattr(x, '__dict__', None):
-    return type(x), inner(vars(x))
-  try:
-    hash(x)
-  except TypeError:
-    return _Itself(x)
-  return type(x), x
-
-
-class _Itself:
-  """An object that is equal to itself only.
-
-  It is kept: the object of a later run could have the address of one that is
-  gone, and so the same `id`.
-  """
-
-  def __init__(self, x: Any):
-    self._x = x
-
-  def __eq__(self, other: object) -> bool:
-    return isinstance(other, _Itself) and self._x is other._x
-
-  def __hash__(self) -> int:
-    return id(self._x)
+  elif type(x).__eq__ is not object.__eq__ or not names:
+    try:
+      hash(x)
+    except TypeError:
+      return object()  # equal to no other, also at the address of `x`
+    return type(x), x
+  return type(x), tuple(
+      (name, inner(getattr(x, name, None))) for name in sorted(names))

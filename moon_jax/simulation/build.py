@@ -1,6 +1,5 @@
 """Builds federations from configurations; no other module does."""
 
-
 import numpy as np
 
 from moon_jax import learning_rates, models
@@ -47,23 +46,18 @@ def of_valid(config: Config, dataset: Dataset | None = None,
              clients: list[np.ndarray] | None = None,
              cohorts: list[list[int]] | None = None,
              init_variables: Variables | None = None) -> Federation:
-  """Returns the federation of a configuration that `validate` returned.
-
-  See `federation`.
-  """
+  """`federation`, for a configuration that `checks.validate` returned."""
   if dataset is None:
     dataset = sources.load(config.dataset, config.data_dir)
   federation_checks.check_dataset(
       dataset, f'--dataset={config.dataset}', config.eval_examples)
-  if clients is None:
-    parts = split.make(config, dataset)
-  else:
-    parts = split.Split(clients)
-    for name in ('label_noise', 'client_test_fraction', 'train_examples'):
-      if getattr(config, name):
-        raise UserError(f'--{name}={getattr(config, name)} changes a split of '
-                        'this configuration; got clients as an argument. Use '
-                        'moon_jax.data.split.make, or moon_jax.Federation')
+  parts = split.make(config, dataset) if clients is None else split.Split(
+      clients)
+  for name in ('label_noise', 'client_test_fraction', 'train_examples'):
+    if clients is not None and getattr(config, name):
+      raise UserError(f'--{name}={getattr(config, name)} changes a split of '
+                      'this configuration; got clients as an argument. Use '
+                      'moon_jax.data.split.make, or moon_jax.Federation')
   if parts.train_labels is not None:
     dataset = dataset._replace(train_labels=parts.train_labels)
   cohorts = cohort_lib.make(config) if cohorts is None else cohorts
@@ -91,11 +85,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
 
 
 def model(config: Config, dataset: Dataset) -> Model:
-  """Returns the configured network for a data set.
-
-  Raises:
-    UserError: if a custom network cannot be made.
-  """
+  """Returns the configured network for a data set."""
   if config.has_user_model():
     return user_model.make(config.model, config.model_args,
                            dataset.num_classes, dataset.num_tokens)

@@ -7,11 +7,15 @@ its client trains on ("own"), those that it holds out ("heldout",
 the same clients, and the held-out examples of all clients once, which the host
 counts per client.
 
+The mean over the worst tenth of clients and the standard deviation measure
+fairness as in Li et al., Fair Resource Allocation in Federated Learning, ICLR
+2020, https://arxiv.org/abs/1905.10497, section 4.
+
 `moon_jax.engine` lists the axis letters; S batches of B examples, M examples of
 a set, H held-out examples of all clients.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Mapping
 import functools
 import math
 from typing import Any, NamedTuple
@@ -31,10 +35,8 @@ from moon_jax.engine.local import Program, TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.errors import DivergedError
 from moon_jax.models.base import Variables
-from moon_jax.simulation import metric_functions
-from moon_jax.simulation import metrics as metrics_lib
+from moon_jax.simulation import metric_functions, records
 from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.metrics import Outcomes
 from moon_jax.simulation.records import LastRound
 from moon_jax.simulation.round_spec import RoundSpec
 
@@ -52,13 +54,9 @@ class Batches(NamedTuple):
 
 def batched(inputs: np.ndarray, labels: np.ndarray, mesh: Mesh,
             least: int = 0) -> Batches:
-  """Splits M examples into padded batches, the same number for each device.
+  """Splits M examples, padded to `least` or more, into batches.
 
-  Args:
-    inputs: [M, ...].
-    labels: int32 [M].
-    mesh: the devices.
-    least: pads to at least this number of examples.
+  Each device has the same number of batches.
   """
   num_examples = max(len(labels), least)
   size = min(_BATCH, num_examples)
@@ -71,33 +69,6 @@ def batched(inputs: np.ndarray, labels: np.ndarray, mesh: Mesh,
 
   return Batches(cut(inputs), cut(labels),
                  cut(np.ones(len(labels), np.float32)))
-
-
-class Streamed:
-  """Batches that move from the host to the devices chunk by chunk.
-
-  Devices hold one chunk at a time, so that a large training set takes no memory
-  besides the copy that clients train on.
-  """
-
-  def __init__(self, inputs: np.ndarray, labels: np.ndarray,
-               index_M: np.ndarray, mesh: Mesh):
-    self._inputs, self._labels = inputs, labels
-    self._index_M, self._mesh = index_M, mesh
-
-  def __iter__(self) -> Iterator[Batches]:
-    """Yields chunks of one shape; the last one is padded."""
-    size = min(len(self._index_M), _STREAMED_BATCHES * self._mesh.size * _BATCH)
-    for start in range(0, len(self._index_M), size):
-      index = self._index_M[start:start + size]
-      yield batched(self._inputs[index], self._labels[index], self._mesh, size)
-
-
-class ExampleSet(NamedTuple):
-  """A set of examples for evaluation."""
-
-  num_examples: int
-  chunks: Iterable[Batches]  # of one shape; a list if they stay on the devices
 
 
 class Predictions(NamedTuple):
@@ -125,11 +96,8 @@ def _predict(program: Program, variables: Variables, data: TrainData | tuple,
              item: Any) -> Predictions:
   """Returns the predictions of a model for a batch.
 
-  Args:
-    program: whose network predicts.
-    variables: the model.
-    data: examples; () if `item` is a batch itself.
-    item: a batch, or the indices of its examples, int32 [B], -1 for padding.
+  An item is a batch if `data` is (), otherwise the indices of its examples in
+  the data, int32 [B], -1 for padding.
   """
   batch = item
   if data:
@@ -181,12 +149,8 @@ def make_evaluate_clients(program: Program, mesh: Mesh,
 
   It maps (global variables, models_J, test set, examples of each set,
   `OwnExamples` of each set) to `Sums` [J] by name: global_own, local_test, and
-  local_NAME for each set. Each device evaluates one job after another.
-
-  Args:
-    program: whose network predicts.
-    mesh: the devices.
-    specs: for each set, own and maybe heldout, the partition spec of examples.
+  local_NAME for each set. Each device evaluates one job after another. `specs`
+  has the partition spec of the examples of each set, own and maybe heldout.
   """
   def sums(models, num_batches, data, items):
     def add_batch(s, totals):
@@ -240,19 +204,20 @@ class Evaluator:
         test set and compiled programs.
     """
     self._federation, self._mesh = federation, mesh
-    self._sets = _sets(federation, mesh, like and like._sets['test'])
-    self.test_data, = self._sets['test'].chunks
-    self.placed_bytes = sum(
-        x.nbytes for examples in self._sets.values()
-        if isinstance(examples.chunks, list)
-        for x in jax.tree.leaves(examples.chunks))
-    program = spec.program
-    evaluate = make_evaluate(program, mesh)
-    self._each_fns = dict.fromkeys(self._sets, NOTHING)
-    self._functions = dict.fromkeys(self._sets, evaluate)
-    if federation.metrics:
-      self._each_fns['test'] = LOGITS
-      self._functions['test'] = make_evaluate(program, mesh, LOGITS)
+    data = federation.data.with_test_examples(federation.eval_examples)
+    # The sets of the global model, by the prefix of their metrics.
+    self._sizes = {'test': len(data.test_labels)}
+    self._placed = {'test': like._placed['test'] if like else batched(
+        data.test_inputs, data.test_labels, mesh)}
+    if (index_M := federation.validation) is not None:
+      self._sizes['validation'] = len(index_M)
+      self._placed['validation'] = batched(
+          data.train_inputs[index_M], data.train_labels[index_M], mesh)
+    if federation.eval_on == 'train':
+      self._trained_M = np.unique(np.concatenate(federation.clients))
+      self._sizes['global_train'] = len(self._trained_M)
+    self.test_data = self._placed['test']
+    self.placed_bytes = sum(x.nbytes for x in jax.tree.leaves(self._placed))
     self._specs = {'own': data_spec}
     self._tests = tests = federation.client_tests
     if tests is not None:
@@ -262,24 +227,46 @@ class Evaluator:
       self._heldout = devices.put(TrainData(*(
           aligned(getattr(federation.data, f'{tests.part}_{field}')[index_H])
           for field in ('inputs', 'labels'))), mesh)
-      # Positions in `self._heldout`, by client.
-      self._positions_C = np.split(
-          np.arange(len(index_H)), np.cumsum(tests.sizes)[:-1])
+      # Positions in `self._heldout`, by client and in batches.
+      at_H = np.arange(len(index_H), dtype=np.int32)
+      self._positions_C = np.split(at_H, np.cumsum(tests.sizes)[:-1])
+      size = min(_BATCH, len(at_H))
       self._index_SB = devices.put(
-          _index_batches(len(index_H), mesh.size), mesh, SPLIT)
-      self._functions['heldout'] = make_evaluate(program, mesh, OUTCOMES)
-    self._functions['clients'] = make_evaluate_clients(
-        program, mesh, self._specs)
-    self._programs: dict = like._programs if like else {}
+          np.pad(at_H, (0, -len(at_H) % (size * mesh.size)),
+                 constant_values=-1).reshape(-1, size), mesh, SPLIT)
+    self._jitted = {each_fn: make_evaluate(spec.program, mesh, each_fn)
+                    for each_fn in (NOTHING, LOGITS, OUTCOMES)}
+    self._jitted['clients'] = make_evaluate_clients(
+        spec.program, mesh, self._specs)
+    self._compiled: dict = like._compiled if like else {}
     self._num_examples_used = (
         {'test_examples': federation.num_test} if federation.eval_examples
         else {})
 
+  def _chunks(self, name):
+    """Yields the batches of a set in chunks of one shape; the last is padded.
+
+    Training examples move to the devices chunk by chunk, so that a large set
+    takes no memory besides the copy that clients train on.
+    """
+    if name in self._placed:
+      yield self._placed[name]
+      return
+    data, index_M = self._federation.data, self._trained_M
+    size = min(len(index_M), _STREAMED_BATCHES * self._mesh.size * _BATCH)
+    for start in range(0, len(index_M), size):
+      index = index_M[start:start + size]
+      yield batched(data.train_inputs[index], data.train_labels[index],
+                    self._mesh, size)
+
+  def _each_fn(self, name):
+    return LOGITS if name == 'test' and self._federation.metrics else NOTHING
+
   def compile(self, variables_R: Variables) -> None:
     """Compiles the evaluation of models with these shapes."""
-    for name, examples in self._sets.items():
-      self._compile(name, self._each_fns[name], variables_R, (),
-                    next(iter(examples.chunks)))
+    for name in self._sizes:
+      self._compile(self._each_fn(name), variables_R, (),
+                    next(self._chunks(name)))
 
   def compile_clients(self, variables: Variables, table: Table,
                       data: TrainData) -> None:
@@ -289,19 +276,20 @@ class Evaluator:
         lambda x: jax.ShapeDtypeStruct(
             (num_jobs, *x.shape), x.dtype,
             sharding=jax.NamedSharding(self._mesh, SPLIT)), variables)
-    self._compile('clients', 'clients', variables, models_J, self.test_data,
+    self._compile('clients', variables, models_J, self.test_data,
                   *self._of_jobs(table, data, np.zeros(num_jobs, bool)))
     if self._tests is not None:
-      self._compile('heldout', OUTCOMES, _stacked(variables), self._heldout,
-                    self._index_SB)
+      self._compile(OUTCOMES, *self._of_heldout(variables))
 
-  def _compile(self, name, kind, *args):
+  def _compile(self, kind, *args):
     """Compiles a function, unless another run of the program has done so."""
-    shapes = jax.tree.map(lambda x: (x.shape, str(x.dtype)), args)
-    key = kind, str(shapes)
-    if key not in self._programs:
-      self._programs[key] = self._functions[name].lower(*args).compile()
-    self._functions[name] = self._programs[key]
+    key = _key(kind, args)
+    if key not in self._compiled:
+      self._compiled[key] = self._jitted[kind].lower(*args).compile()
+
+  def _run(self, kind, *args):
+    function = self._compiled.get(_key(kind, args), self._jitted[kind])
+    return function(*args)
 
   def test(self, variables_R: Variables, round_number: int,
            wait: Callable) -> dict[str, Any]:
@@ -323,10 +311,10 @@ class Evaluator:
       UserError: if a custom metric fails.
     """
     line: dict[str, Any] = {}
-    for name, (num_examples, chunks) in self._sets.items():
+    for name, num_examples in self._sizes.items():
       total, each_R = Sums(np.int64(0), np.float64(0)), ()
-      for chunk in chunks:
-        result = self._functions[name](variables_R, (), chunk)
+      for chunk in self._chunks(name):
+        result = self._run(self._each_fn(name), variables_R, (), chunk)
         wait(functools.partial(devices.wait, result))
         sums, each_R = result
         total = jax.tree.map(np.add, total, jax.device_get(sums))
@@ -338,7 +326,7 @@ class Evaluator:
       if name == 'test' and not math.isfinite(loss):
         raise DivergedError(
             f'round {round_number}: the test loss became {loss} '
-            f'{metrics_lib.remedy(self._federation)}')
+            f'{records.remedy(self._federation)}')
       line[f'{name}_loss'] = loss if math.isfinite(loss) else None
       if name == 'test':
         line |= self._num_examples_used | self._test_metrics(each_R)
@@ -358,8 +346,8 @@ class Evaluator:
                    ) -> dict[str, Any]:
     """Returns what `Simulation.evaluate_clients` does."""
     table, ran_J = last_round.table, last_round.ran_J
-    found = devices.read(self._functions['clients'](
-        variables, last_round.models_J, self.test_data,
+    found = devices.read(self._run(
+        'clients', variables, last_round.models_J, self.test_data,
         *self._of_jobs(table, last_round.data, ran_J)), self._mesh)
     sizes = {'own': table.jobs.num_examples[ran_J],
              'test': np.full(ran_J.sum(), self._federation.num_test)}
@@ -367,15 +355,19 @@ class Evaluator:
     if self._tests is not None:
       sizes_C = self._tests.sizes
       sizes['heldout'] = sizes_C[table.jobs.client[ran_J]]
-      _, outcomes = devices.read(self._functions['heldout'](
-          _stacked(variables), self._heldout, self._index_SB), self._mesh)
-      of_global = metrics_lib.per_client(
+      _, outcomes = devices.read(
+          self._run(OUTCOMES, *self._of_heldout(variables)), self._mesh)
+      of_global = per_client(
           np.repeat(np.arange(len(sizes_C)), sizes_C),
           *[x.reshape(-1)[:sizes_C.sum()] for x in outcomes], len(sizes_C))
-    return self._num_examples_used | metrics_lib.of_clients(last_round, {
+    return self._num_examples_used | of_clients(last_round, {
         name: Outcomes(*[x_J[ran_J] for x_J in sums],
                        sizes[name.partition('_')[2]])
         for name, sums in found.items()}, of_global)
+
+  def _of_heldout(self, variables):
+    stacked = jax.tree.map(lambda x: x[None], variables)
+    return stacked, self._heldout, self._index_SB
 
   def _of_jobs(self, table, data, ran_J):
     """Returns the examples of each set, and which of them each job has."""
@@ -390,32 +382,81 @@ class Evaluator:
     return examples, own
 
 
-def _sets(federation: Federation, mesh: Mesh, test: ExampleSet | None
-          ) -> dict[str, ExampleSet]:
-  """Returns the sets of the global model, by the prefix of their metrics."""
-  data = federation.data.with_test_examples(federation.eval_examples)
-
-  def placed(inputs, labels):
-    return ExampleSet(len(labels), [batched(inputs, labels, mesh)])
-
-  sets = {'test': test or placed(data.test_inputs, data.test_labels)}
-  train = data.train_inputs, data.train_labels
-  if (validation := federation.validation) is not None:
-    sets['validation'] = placed(*(x[validation] for x in train))
-  if federation.eval_on == 'train':
-    index_M = np.unique(np.concatenate(federation.clients))
-    sets['global_train'] = ExampleSet(
-        len(index_M), Streamed(*train, index_M, mesh))
-  return sets
+def _key(kind, args):
+  return kind, str(jax.tree.map(lambda x: (x.shape, str(x.dtype)), args))
 
 
-def _stacked(variables):
-  return jax.tree.map(lambda x: x[None], variables)
+class Outcomes(NamedTuple):
+  """The predictions of models on the examples of C clients."""
+
+  num_correct: np.ndarray  # int [C]
+  loss_sum: np.ndarray  # float [C], cross-entropy in nats
+  num_examples: np.ndarray  # int [C]; 0 for clients without examples
+
+  @property
+  def accuracies(self) -> list[float | None]:
+    """The accuracy of each client; None without examples."""
+    return [correct / count if count else None for correct, count in zip(
+        self.num_correct.tolist(), self.num_examples.tolist())]
 
 
-def _index_batches(count: int, num_devices: int) -> np.ndarray:
-  """Returns 0 to count - 1 in batches, int32 [S, B], padded with -1."""
-  size = min(_BATCH, count)
-  padding = -count % (size * num_devices)
-  return np.pad(np.arange(count, dtype=np.int32), (0, padding),
-                constant_values=-1).reshape(-1, size)
+def per_client(client_N: np.ndarray, is_correct_N: np.ndarray,
+               loss_N: np.ndarray, num_clients: int) -> Outcomes:
+  """Returns sums over the examples of each of C clients."""
+  count = lambda weight_N: np.bincount(client_N, weight_N, num_clients)
+  return Outcomes(count(is_correct_N).astype(np.int64),
+                  count(loss_N.astype(np.float64)),
+                  np.bincount(client_N, minlength=num_clients))
+
+
+def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
+               heldout: Outcomes | None) -> dict[str, Any]:
+  """Returns metrics over clients, and "clients" with one list per column.
+
+  Args:
+    last_round: the round whose local models were evaluated.
+    found: for its clients that were not left out the outcomes of global_own,
+      local_own, local_test, and with held-out examples local_heldout.
+    heldout: those of the global model on the held-out examples of all clients.
+  """
+  jobs, ran_J = last_round.table.jobs, last_round.ran_J
+  columns = {name: column[ran_J].tolist() for name, column in {
+      'client': jobs.client, 'num_examples': jobs.num_examples,
+      'received': jobs.is_received, 'drift': last_round.metrics.drift_J,
+      'cosine_with_mean': last_round.metrics.cosine_J}.items()}
+  line: dict[str, Any] = {}
+  for name in 'global_own', 'local_own', 'local_test':
+    line |= over_clients(name, found[name], ('accuracy', 'accuracy_std'))
+    columns[f'{name}_accuracy'] = found[name].accuracies
+  if heldout is not None:
+    of_local = found['local_heldout']
+    line |= over_clients('global_heldout', heldout)
+    line |= over_clients('local_heldout', of_local)
+    heldout = Outcomes(*[x_C[columns['client']] for x_C in heldout])
+    columns |= {'num_heldout': heldout.num_examples.tolist(),
+                'global_heldout_accuracy': heldout.accuracies,
+                'local_heldout_accuracy': of_local.accuracies}
+  return line | {'clients': columns}
+
+
+def over_clients(name: str, outcomes: Outcomes,
+                 keys: tuple[str, ...] = ()) -> dict[str, float | None]:
+  """Returns metrics over the clients that have examples, if any, of a set.
+
+  A loss is None if it is not finite. Names begin with `name`, of models and
+  set. `keys` selects metrics; () has all.
+  """
+  has_C = outcomes.num_examples > 0
+  if not has_C.any():
+    return {}
+  num_correct, loss_sum, num_examples = (x_C[has_C] for x_C in outcomes)
+  accuracy = num_correct / num_examples
+  num_worst = max(1, len(accuracy) // 10)
+  values = {
+      'accuracy': accuracy.mean(),
+      'accuracy_weighted': num_correct.sum() / num_examples.sum(),
+      'accuracy_std': accuracy.std(),
+      'accuracy_worst_tenth': np.sort(accuracy)[:num_worst].mean(),
+      'loss': (loss_sum / num_examples).mean()}
+  return {f'{name}_{key}': float(value) if np.isfinite(value) else None
+          for key, value in values.items() if key in keys or not keys}

@@ -1,7 +1,5 @@
-"""Checks values in Python, before anything compiles.
+"""Checks the parts of a `moon_jax.Federation` before anything compiles.
 
-Those are the parts of a `moon_jax.Federation`, custom algorithms and
-networks, which are traced, and arguments of simulations.
 `moon_jax.simulation.checks` validates configurations. What a configuration has
 built is valid: only values that users pass are checked.
 """
@@ -39,9 +37,7 @@ _HPARAMS = {
 
 
 def check(federation: Any) -> None:
-  """Checks a `moon_jax.Federation`.
-
-  Calls each metric once, with random logits.
+  """Checks a `moon_jax.Federation`. Calls each metric with random logits.
 
   Raises:
     UserError: if a value has another type or is out of range, or the parts do
@@ -62,22 +58,32 @@ def check(federation: Any) -> None:
   data = federation.data
   if is_made_in_python:
     check_dataset(data, data.name, federation.eval_examples)
-  if mapped.is_mapped(data.train_inputs) and not federation.shard_data:
-    raise UserError(
-        'shard_data must be True for memory-mapped train_inputs, which would '
-        'be loaded whole; got False. Pass shard_data=True, or load them with '
-        'numpy.array(...)')
+  _require(
+      federation.shard_data or not mapped.is_mapped(data.train_inputs),
+      'shard_data must be True for memory-mapped train_inputs, which would be '
+      'loaded whole; got False. Pass shard_data=True, or load them with '
+      'numpy.array(...)')
   for name in federation.algorithm.hparams:
-    if name in vars(federation):
-      raise UserError(f'Algorithm.hparams must not set {name}, which is a '
-                      'setting of the federation; give it another name')
+    _require(name not in vars(federation),
+             f'Algorithm.hparams must not set {name}, which is a setting of '
+             'the federation; give it another name')
   if is_made_in_python:
     _check_clients(federation)
     _check_cohorts(federation)
-    _check_noise(federation)
+    std, count = federation.input_noise_std, len(data.train_labels)
+    _require(
+        std is None or np.shape(std) == (count,),
+        f'input_noise_std must have one number for each of the {count} '
+        f'training examples; got shape {list(np.shape(std))}. '
+        f'numpy.full({count}, 0.1) gives all the same noise')
   if federation.client_tests is not None:
     _check_client_tests(federation)
   _check_evaluation(federation)
+
+
+def _require(is_valid, message):
+  if not is_valid:
+    raise UserError(message)
 
 
 def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
@@ -87,52 +93,22 @@ def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
     UserError: if there are fewer, or a label is no class.
   """
   num_test = len(data.test_labels)
-  if eval_examples > num_test:
-    raise UserError(
-        f'--eval_examples must be at most the {num_test} test examples of '
-        f'{name}; got {eval_examples}. --eval_examples=0 uses all of them')
+  _require(
+      eval_examples <= num_test,
+      f'--eval_examples must be at most the {num_test} test examples of {name};'
+      f' got {eval_examples}. --eval_examples=0 uses all of them')
   for field in 'train_labels', 'test_labels':
     labels = getattr(data, field)
-    if len(labels) and not 0 <= labels.min() <= labels.max() < (
-        data.num_classes):
-      raise UserError(
-          f'{name}: {field} must be 0 to {data.num_classes - 1}, one for '
-          f'each of its class_names; got {labels.min()} to {labels.max()}')
-
-
-def check_type(federation: Any) -> None:
-  """Checks that a value is a `moon_jax.Federation`.
-
-  Raises:
-    UserError: with how to make one.
-  """
-  if not hasattr(federation, 'cohorts'):
-    raise UserError(
-        'a simulation needs a moon_jax.Federation; got a '
-        f'{type(federation).__name__}. moon_jax.Federation(data=..., '
-        'clients=..., model=..., algorithm=...) makes one, and '
-        'moon_jax.run(config) trains a configuration')
-
-
-def check_rounds(num_rounds: Any, eval_every: Any) -> None:
-  """Checks the arguments of a loop over rounds.
-
-  Raises:
-    UserError: naming the argument, its value and a remedy.
-  """
-  for name, value, least, hint in (
-      ('num_rounds', num_rounds, 0, 'rounds(10) trains ten rounds'),
-      ('eval_every', eval_every, 1, 'eval_every=1 evaluates each round')):
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or (
-        int(value) < least):
-      raise UserError(f'{name} must be an integer of at least {least}; got '
-                      f'{value!r}. {hint}')
+    if len(labels):
+      least, most = labels.min(), labels.max()
+      _require(0 <= least and most < data.num_classes,
+               f'{name}: {field} must be 0 to {data.num_classes - 1}, one for '
+               f'each of its class_names; got {least} to {most}')
 
 
 def _check_is(kind, name, value, what, remedy):
-  if not isinstance(value, kind):
-    raise UserError(f'{name} must be {what}; got {user_model.kind_of(value)}. '
-                    f'{remedy}')
+  _require(isinstance(value, kind), f'{name} must be {what}; got '
+           f'{user_model.kind_of(value)}. {remedy}')
 
 
 def _check_arrays(data):
@@ -149,61 +125,49 @@ def _check_arrays(data):
     inputs = getattr(data, f'{part}_inputs')
     _check_inputs(f'{data.name}: {part}_inputs', inputs)
     _check_label_array(f'{data.name}: {part}_labels', f'{part}_inputs',
-                  getattr(data, f'{part}_labels'), len(inputs))
+                       getattr(data, f'{part}_labels'), len(inputs))
   kinds = [f'{x.dtype} {list(x.shape[1:])}'
            for x in (data.train_inputs, data.test_inputs)]
-  if kinds[0] != kinds[1]:
-    raise UserError(
-        f'{data.name}: examples of train_inputs and test_inputs must have one '
-        f'type and shape; got {kinds[0]} and {kinds[1]}. Convert test_inputs '
-        'as train_inputs')
+  _require(kinds[0] == kinds[1], f'{data.name}: examples of train_inputs and '
+           f'test_inputs must have one type and shape; got {kinds[0]} and '
+           f'{kinds[1]}. Convert test_inputs as train_inputs')
 
 
 def _check_inputs(name, inputs):
-  if not hasattr(inputs, 'dtype'):
-    raise UserError(f'{name} must be a numpy array; got a '
-                    f'{type(inputs).__name__}. Pass numpy.asarray(...)')
+  _require(hasattr(inputs, 'dtype'), f'{name} must be a numpy array; got a '
+           f'{type(inputs).__name__}. Pass numpy.asarray(...)')
   shape, kind = list(inputs.shape), inputs.dtype.kind
-  if kind not in 'fiu' and inputs.dtype.name != 'bfloat16':
-    raise UserError(
-        f'{name} must be uint8 images [N, H, W, C], float32 features [N, F] or '
-        f'integer tokens [N, T]; got {inputs.dtype} {shape}. Convert them')
-  if not shape or not inputs.shape[0]:
-    raise UserError(f'{name} must hold one example or more; got shape {shape}')
+  _require(kind in 'fiu' or inputs.dtype.name == 'bfloat16',
+           f'{name} must be uint8 images [N, H, W, C], float32 features [N, F] '
+           f'or integer tokens [N, T]; got {inputs.dtype} {shape}. Convert '
+           'them')
+  _require(shape and shape[0],
+           f'{name} must hold one example or more; got shape {shape}')
   if inputs.dtype == np.uint8:
-    if len(shape) != 4:
-      raise UserError(
-          f'{name} is uint8, so it must be images [N, H, W, C]; got {shape}. '
-          'Add a last axis of length 1 to gray images; give features as '
-          'float32')
-    if shape[1] in (1, 3) and shape[3] not in (1, 3, 4):
-      raise UserError(
-          f'{name} must be images [N, H, W, C]; got {shape}, which looks like '
-          'channels first. Pass images.transpose(0, 2, 3, 1)')
+    _require(len(shape) == 4, f'{name} is uint8, so it must be images '
+             f'[N, H, W, C]; got {shape}. Add a last axis of length 1 to gray '
+             'images; give features as float32')
+    _require(shape[1] not in (1, 3) or shape[3] in (1, 3, 4),
+             f'{name} must be images [N, H, W, C]; got {shape}, which looks '
+             'like channels first. Pass images.transpose(0, 2, 3, 1)')
   if kind == 'f' and not mapped.is_mapped(inputs):
     is_bad = ~np.isfinite(inputs).reshape(len(inputs), -1).all(1)
-    if is_bad.any():
-      raise UserError(
-          f'{name} must be finite; got NaN or infinity in {is_bad.sum()} '
-          f'examples, the first at index {is_bad.argmax()}. Replace or remove '
-          'them')
+    _require(not is_bad.any(), f'{name} must be finite; got NaN or infinity in '
+             f'{is_bad.sum()} examples, the first at index {is_bad.argmax()}. '
+             'Replace or remove them')
 
 
 def _check_label_array(name, of, labels, count):
-  if not hasattr(labels, 'dtype'):
-    raise UserError(f'{name} must be a numpy array of integers; got a '
-                    f'{type(labels).__name__}. Pass numpy.asarray(labels)')
+  _require(hasattr(labels, 'dtype'), f'{name} must be a numpy array of '
+           f'integers; got a {type(labels).__name__}. Pass '
+           'numpy.asarray(labels)')
   got = f'got {labels.dtype} {list(labels.shape)}'
-  if labels.ndim == 2:
-    raise UserError(
-        f'{name} must be classes, integers [N], not one-hot rows; {got}. Pass '
-        'labels.argmax(1)')
-  if labels.dtype.kind not in 'iu':
-    raise UserError(f'{name} must be classes, integers [N]; {got}. Pass '
-                    "labels.astype('int32')")
-  if labels.shape != (count,):
-    raise UserError(f'{name} must have one class for each of the {count} '
-                    f'examples of {of}; {got}. Give as many of both')
+  _require(labels.ndim != 2, f'{name} must be classes, integers [N], not '
+           f'one-hot rows; {got}. Pass labels.argmax(1)')
+  _require(labels.dtype.kind in 'iu', f'{name} must be classes, integers [N]; '
+           f"{got}. Pass labels.astype('int32')")
+  _require(labels.shape == (count,), f'{name} must have one class for each of '
+           f'the {count} examples of {of}; {got}. Give as many of both')
 
 
 def _check_algorithm(federation):
@@ -214,9 +178,8 @@ def _check_algorithm(federation):
   user_algorithm.check_hparams(algorithm.hparams)
   for name, value in algorithm.hparams.items():
     requirement, holds_fn, usual = _HPARAMS.get(name, ('', None, 0))
-    if holds_fn and not holds_fn(value):
-      raise UserError(f'{name} of the algorithm must be {requirement}; got '
-                      f'{value}. {name}={usual} is usual')
+    _require(not holds_fn or holds_fn(value), f'{name} of the algorithm must '
+             f'be {requirement}; got {value}. {name}={usual} is usual')
   for name, needed in algorithm.needs.items():
     if (value := getattr(federation, name)) != needed:
       remedy = (f'Make the algorithm with num_clients={value}'
@@ -254,11 +217,9 @@ def _check_functions(federation):
         'learning_rate must be a number, or a function of the round; got '
         f'{rate!r}. The paper uses learning_rate=0.01')
   for name, metric in dict(federation.metrics).items():
-    if not callable(metric):
-      raise UserError(
-          f'metrics[{name!r}] must be a function of logits and labels; got '
-          f'{metric!r}. moon_jax.simulation.metric_functions.BUILT_IN has '
-          'those of --metrics')
+    _require(callable(metric), f'metrics[{name!r}] must be a function of '
+             f'logits and labels; got {metric!r}. moon_jax.simulation.'
+             'metric_functions.BUILT_IN has those of --metrics')
 
 
 def _check_clients(federation):
@@ -310,30 +271,19 @@ def _check_cohorts(federation):
   cohorts, num_clients = federation.cohorts, federation.num_clients
   if cohorts is None:
     return
-  if not any(map(len, cohorts)):
-    raise UserError('cohorts must list the clients of each round; got none. '
-                    'cohorts=None takes all clients in each round')
+  _require(any(map(len, cohorts)), 'cohorts must list the clients of each '
+           'round; got none. cohorts=None takes all clients in each round')
   for index, clients in enumerate(cohorts):
     if not all(isinstance(client, SupportsIndex) for client in clients):
       raise UserError(f'cohorts[{index}] must be integers, the numbers of '
                       f'clients; got {list(clients)}. Convert them with int')
-    if len(clients) and not (
-        0 <= min(clients) and max(clients) < num_clients):
-      raise UserError(
-          f'cohorts[{index}] must be clients from 0 to {num_clients - 1}; got '
-          f'{min(clients)} to {max(clients)}. Clients are numbered from 0')
+    least, most = min(clients, default=0), max(clients, default=0)
+    _require(0 <= least and most < num_clients,
+             f'cohorts[{index}] must be clients from 0 to {num_clients - 1}; '
+             f'got {least} to {most}. Clients are numbered from 0')
     if len(set(clients)) < len(clients):
       raise UserError(f'cohorts[{index}] lists a client twice; got '
                       f'{list(clients)}. List each once')
-
-
-def _check_noise(federation):
-  std, count = federation.input_noise_std, len(federation.data.train_labels)
-  if std is not None and np.shape(std) != (count,):
-    raise UserError(
-        'input_noise_std must have one number for each of the '
-        f'{count} training examples; got shape {list(np.shape(std))}. '
-        f'numpy.full({count}, 0.1) gives all the same noise')
 
 
 def _check_client_tests(federation):
@@ -341,17 +291,15 @@ def _check_client_tests(federation):
   _check_is(ClientTests, 'client_tests', tests,
             'a moon_jax.data.client_tests.ClientTests',
             'None holds out no examples')
-  if tests.part not in PARTS:
-    raise UserError(f'client_tests.part must be one of {", ".join(PARTS)}; got '
-                    f'{tests.part!r}')
-  if len(tests.indices) != federation.num_clients or not tests.sizes.any():
-    raise UserError(
-        'client_tests.indices must list the held-out examples of each of the '
-        f'{federation.num_clients} clients, at least one in all; got '
-        f'{tests.sizes.sum()} examples of {len(tests.indices)} clients')
-  if not federation.evaluate_clients:
-    raise UserError('client_tests are evaluated only with evaluate_clients='
-                    'True; got False. Set it, or remove client_tests')
+  _require(tests.part in PARTS, f'client_tests.part must be one of '
+           f'{", ".join(PARTS)}; got {tests.part!r}')
+  _require(
+      len(tests.indices) == federation.num_clients and tests.sizes.any(),
+      'client_tests.indices must list the held-out examples of each of the '
+      f'{federation.num_clients} clients, at least one in all; got '
+      f'{tests.sizes.sum()} examples of {len(tests.indices)} clients')
+  _require(federation.evaluate_clients, 'client_tests are evaluated only with '
+           'evaluate_clients=True; got False. Set it, or remove client_tests')
   _check_indices(
       'client_tests.indices',
       np.concatenate([i for i in tests.indices if len(i)]), federation.data,
@@ -387,30 +335,20 @@ def check_traced(federation: Any, example: jax.Array) -> None:
       algorithm needs outputs that the network does not return.
   """
   config, model = federation.config, federation.model
-  _warn_of_pixels(federation, example)
-  if has_user_model(federation):
+  has_user_model = config is None or config.has_user_model()
+  _warn_of_pixels(federation.data)
+  if has_user_model:
     user_model.check(f'--model={config.model}' if config else 'model', model,
                      example, federation.data.num_classes)
     _warn_of_padding(federation, example)
     _warn_of_slow_convolutions(model, example)
-  if has_user_model(federation) or has_user_algorithm(federation):
+  if has_user_model or config.has_user_algorithm():
     user_algorithm.check(
         f'--algorithm={config.algorithm}' if config else 'algorithm',
         federation.algorithm, model, example)
 
 
-def has_user_model(federation: Any) -> bool:
-  """Returns whether the network is custom, or a value in Python."""
-  return federation.config is None or federation.config.has_user_model()
-
-
-def has_user_algorithm(federation: Any) -> bool:
-  """Returns whether the algorithm is custom, or a value in Python."""
-  return federation.config is None or federation.config.has_user_algorithm()
-
-
-def _warn_of_pixels(federation, example):
-  data = federation.data
+def _warn_of_pixels(data):
   if data.train_inputs.ndim != 4 or data.train_inputs.dtype.kind != 'f':
     return
   inputs = np.asarray(data.train_inputs[:_SAMPLED], np.float32)

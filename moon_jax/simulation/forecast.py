@@ -149,7 +149,8 @@ class Trial:
       simulation.run_round()
     long_rows, long = self._measure()
     planner = simulation.planner
-    planner.clients = clients_lib.shortened(planner.clients, self._examples)
+    planner.clients = [clients_lib.shortened(
+        planner.clients[0], self._examples)]
     short_rows, short = self._measure()
     jobs = len(self._cohort) / simulation.num_devices
     if long_rows < 2 * short_rows:  # clients have no more examples

@@ -1,11 +1,10 @@
 """The state of simulations before their first round, in memory or on disk."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import functools
 import pathlib
 import shutil
 import tempfile
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,14 +32,14 @@ def make(federations: Sequence[Federation], specs: Sequence[RoundSpec],
     specs: for each run the specification of its rounds.
     spec: the specification of the rounds of all runs.
     mesh: the devices.
-    directories: for each run, see `_fill_fn`.
+    directories: for each run that of its client state on disk; '' for the one
+      of temporary files.
 
   Raises:
     UserError: if `init_variables` are not those of the network, or client
       state cannot be on disk.
   """
-  fills = [_fill_fn(*run)
-           for run in zip(federations, specs, directories)]
+  fills = list(map(_fill_fn, specs, directories))
 
   def fill(rows_R, _):
     return _joined([
@@ -54,7 +53,7 @@ def make(federations: Sequence[Federation], specs: Sequence[RoundSpec],
   num_clients = max(federation.num_clients for federation in federations)
   state = state_lib.init(
       seeds, model, algorithm, num_clients, spec.example,
-      _init_variables(first, specs[0]), fill)
+      _init_variables(specs[0]), fill)
   if algorithm.draws_per_client and len(federations) > 1:
     state = state._replace(clients=_joined([
         jax.tree.map(lambda x_RC: np.ascontiguousarray(
@@ -69,23 +68,18 @@ def _joined(stores):
   return stores[0] if len(stores) == 1 else RunStores(stores)
 
 
-def _fill_fn(federation: Federation, spec: RoundSpec,
-            directory: str = '') -> Callable[[Any, int], Any]:
-  """Returns the argument `fill` of `moon_jax.engine.state.init`.
-
-  Raises:
-    UserError: if client state cannot be on disk, or the disk is too small.
-  """
-  if federation.client_state == 'memory' or not spec.client_bytes:
+def _fill_fn(spec, directory):
+  """Returns the argument `fill` of `moon_jax.engine.state.init`."""
+  if spec.federation.client_state == 'memory' or not spec.client_bytes:
     return client_store.filled
   path = pathlib.Path(directory or tempfile.gettempdir()).absolute()
-  _check_algorithm(federation, spec)
-  _check_space(federation, spec, path)
+  _check_algorithm(spec)
+  _check_space(spec, path)
   return functools.partial(disk_store.DiskClients, directory=path)
 
 
-def _check_algorithm(federation, run):
-  algorithm = federation.algorithm
+def _check_algorithm(spec):
+  algorithm = spec.federation.algorithm
   if jax.process_count() > 1:
     raise UserError(
         '--client_state=disk is for a single process, got '
@@ -96,16 +90,17 @@ def _check_algorithm(federation, run):
         '--client_state=disk is for clients that begin with the same state, '
         'got an algorithm that draws it for each client, as moon with '
         '--first_negative=random does; give --client_state=memory')
-  if algorithm.per_client_init or _evaluates_clients(federation, run.model):
+  if algorithm.per_client_init or _evaluates_clients(spec):
     raise UserError(
         '--client_state=disk is for algorithms that evaluate the global model, '
         'got one that evaluates the state of all clients together, as solo '
         'does; give --client_state=memory')
 
 
-def _evaluates_clients(federation, model):
+def _evaluates_clients(spec):
   """Returns whether the evaluated models depend on the state of clients."""
-  algorithm, count = federation.algorithm, federation.num_clients
+  model, algorithm = spec.model, spec.federation.algorithm
+  count = spec.federation.num_clients
   clients = jax.tree.map(
       lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype),
       jax.eval_shape(algorithm.init_client, model))
@@ -115,11 +110,11 @@ def _evaluates_clients(federation, model):
   return any(x is y for x in of_clients for y in used)
 
 
-def _check_space(federation, run, directory):
-  flags = federation.flags()
+def _check_space(run, directory):
+  flags = run.federation.flags()
   # A round writes its rows before it gives up the old ones. A checkpoint is
   # written before the oldest one is deleted.
-  rows = run.num_stateful + federation.cohort_size
+  rows = run.num_stateful + run.federation.cohort_size
   has_checkpoints = flags.get('checkpoint_every', 0) > 0
   copies = (flags.get('checkpoint_keep', 0) + 1) * has_checkpoints
   need = run.client_bytes * (rows + copies * run.num_stateful)
@@ -140,9 +135,9 @@ def _check_space(federation, run, directory):
         f'{have / 1e9:,.1f} GB are free; {", ".join(remedies)}')
 
 
-def _init_variables(federation, spec):
+def _init_variables(spec):
   """Returns the given initial model of a run, checked; None if it is drawn."""
-  variables, config = federation.init_variables, federation.config
+  variables, config = spec.federation.init_variables, spec.federation.config
   if variables is None:
     return None
   if not isinstance(variables, Mapping):
@@ -160,31 +155,25 @@ def checked(variables: Variables, expected: Variables,
             source: str) -> Variables:
   """Returns variables with the types of a network, if they belong to it.
 
-  Args:
-    variables: a tree of arrays.
-    expected: the shapes and types of the network's variables.
-    source: the beginning of error messages.
-
   Raises:
-    UserError: listing the arrays that are missing, unexpected or of another
-      shape or type; or naming an array that is not finite.
+    UserError: beginning with `source`, and listing the arrays that are missing,
+      unexpected or of another shape or type; or naming one that is not finite.
   """
   given, wanted = _by_name(variables), _by_name(expected)
-  differences = [
-      ('missing', [f'{name} {_kind(x)}' for name, x in wanted.items()
-                   if name not in given]),
-      ('unexpected', [f'{name} {_kind(x)}' for name, x in given.items()
-                      if name not in wanted]),
-      ('different', [
+  differences = {
+      'missing': [f'{name} {_kind(x)}' for name, x in wanted.items()
+                  if name not in given],
+      'unexpected': [f'{name} {_kind(x)}' for name, x in given.items()
+                     if name not in wanted],
+      'different': [
           f'{name} {_kind(given[name])} instead of {_kind(x)}'
           for name, x in wanted.items() if name in given
-          and (np.shape(given[name]) != x.shape
-               or _family(given[name]) != _family(x))])]
-  if any(names for _, names in differences):
-    text = '; '.join(
-        f'{len(names)} {kind} ({", ".join(names[:_MAX_LISTED])}'
-        f'{", ..." if len(names) > _MAX_LISTED else ""})'
-        for kind, names in differences if names)
+          and (given[name].shape != x.shape
+               or _is_float(given[name]) != _is_float(x))]}
+  if text := '; '.join(
+      f'{len(names)} {kind} ({", ".join(names[:_MAX_LISTED])}'
+      f'{", ..." if len(names) > _MAX_LISTED else ""})'
+      for kind, names in differences.items() if names):
     raise UserError(
         f'{source} must hold the {len(wanted)} arrays of the network, got '
         f'{text}. Use the same network and number of classes, or another model')
@@ -198,17 +187,16 @@ def checked(variables: Variables, expected: Variables,
 
 
 def _by_name(tree):
-  """Returns the arrays of a tree by name, such as params.out.kernel."""
-  return {jax.tree_util.keystr(path, simple=True, separator='.'): x
+  """Returns arrays by name, such as params.out.kernel."""
+  return {jax.tree_util.keystr(path, simple=True, separator='.'):
+          x if hasattr(x, 'dtype') else np.asarray(x)
           for path, x in jax.tree.leaves_with_path(tree)}
 
 
-def _family(x):
-  return bool(jnp.issubdtype(np.asarray(x).dtype if not hasattr(x, 'dtype')
-                             else x.dtype, jnp.floating))
+def _is_float(x):
+  return jnp.issubdtype(x.dtype, jnp.floating)
 
 
 def _kind(x):
   """Returns type and shape, such as float32[3,4]."""
-  x = x if hasattr(x, 'dtype') else np.asarray(x)
   return f'{x.dtype}[{",".join(map(str, x.shape))}]'

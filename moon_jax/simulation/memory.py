@@ -72,14 +72,12 @@ def on_device(run: RoundSpec) -> list[Part]:
 
 def data_on_device(run: RoundSpec) -> list[Part]:
   """Returns the examples that a device with its own memory holds."""
-  num_devices = run.shape.num_devices
-  is_whole = run.federation.evaluate_clients
+  federation, num_devices = run.federation, run.shape.num_devices
   return [
-      Part('training examples', _train_bytes(run, run.shard_size),
+      Part('training examples', _examples(run, 'train', run.shard_size),
            is_shared=True),
-      Part('test examples',
-           _test_bytes(run) // (1 if is_whole else num_devices),
-           is_shared=True),
+      Part('test examples', _examples(run, 'test', federation.num_test) // (
+          1 if federation.evaluate_clients else num_devices), is_shared=True),
       *_validation(run, num_devices), *held_out(run)]
 
 
@@ -97,18 +95,22 @@ def on_host(run: RoundSpec) -> list[Part]:
       Part(f'client state of {num_clients:,} clients copied for a checkpoint',
            run.client_bytes * num_clients * has_copy),
       Part('training examples', 0 if is_mapped(federation.data.train_inputs)
-           else _train_bytes(run), is_shared=True),
-      Part('test examples', _test_bytes(run), is_shared=True), *held_out(run)]
+           else _examples(run, 'train'), is_shared=True),
+      Part('test examples', _examples(run, 'test', federation.num_test),
+           is_shared=True),
+      *held_out(run)]
 
 
 def data_of_cores(run: RoundSpec, num_devices: int) -> list[Part]:
   """Returns the copies of examples that CPU cores have besides the host's."""
-  shards = _train_bytes(run, run.shard_size) if run.shard_size else 0
-  copies = 1 + num_devices * run.federation.evaluate_clients
+  federation = run.federation
+  shards = run.shard_size and _examples(run, 'train', run.shard_size)
+  copies = 1 + num_devices * federation.evaluate_clients
   return [
       Part("examples of a round's clients", num_devices * shards,
            is_shared=True),
-      Part('test examples in batches', copies * _test_bytes(run),
+      Part('test examples in batches',
+           copies * _examples(run, 'test', federation.num_test),
            is_shared=True),
       *_validation(run, 1)]
 
@@ -118,45 +120,37 @@ def held_out(run: RoundSpec) -> list[Part]:
 
   Each device with its own memory holds a copy. CPU cores share the host's.
   """
-  tests, data = run.federation.client_tests, run.federation.data
-  if tests is None:
-    return []
-  example = data.train_inputs[:1].nbytes + data.train_labels[:1].nbytes
-  return [Part('held-out examples of clients',
-               int(tests.sizes.sum()) * example)]
-
-
-def _train_bytes(run, count=0):
-  """Returns the bytes of `count` training examples; 0 means all."""
-  data = run.federation.data
-  total = data.train_inputs.nbytes + data.train_labels.nbytes
-  return total * count // len(data.train_labels) if count else total
-
-
-def _test_bytes(run):
-  data = run.federation.data
-  total = data.test_inputs.nbytes + data.test_labels.nbytes
-  return total // len(data.test_labels) * run.federation.num_test
+  tests = run.federation.client_tests
+  return [] if tests is None else [Part(
+      'held-out examples of clients',
+      _examples(run, 'train', int(tests.sizes.sum())))]
 
 
 def _validation(run, num_devices):
   """Returns the share of a device in the validation examples, if any."""
   validation = run.federation.validation
   return [] if validation is None else [Part(
-      'validation examples', _train_bytes(run, len(validation)) // num_devices)]
+      'validation examples',
+      _examples(run, 'train', len(validation)) // num_devices)]
+
+
+def _examples(run, part, count=0):
+  """Returns the bytes of `count` training or test examples; 0 means all."""
+  data = run.federation.data
+  labels = getattr(data, f'{part}_labels')
+  total = getattr(data, f'{part}_inputs').nbytes + labels.nbytes
+  return total * (count or len(labels)) // len(labels)
 
 
 def needs(*runs: RoundSpec) -> list[Need]:
   """Returns the memory that the runs of a program need, by devices and host."""
-  device = _device()
-  limited = ' (limited by its cgroup)' if (
-      host.memory_bytes() < host.machine_bytes()) else ''
+  device, have = _device(), host.memory_bytes()
+  limited = ' (limited by its cgroup)' if have < host.machine_bytes() else ''
   if device is not None:
     return [
         Need('each device', _of_all(
             lambda run: on_device(run) + data_on_device(run), runs), device),
-        Need('the host' + limited, _of_all(on_host, runs),
-             host.memory_bytes())]
+        Need('the host' + limited, _of_all(on_host, runs), have)]
   cores = -(-runs[0].shape.num_devices // jax.process_count())
 
   def parts(run):  # the devices use the machine's memory
@@ -164,19 +158,18 @@ def needs(*runs: RoundSpec) -> list[Need]:
             *(part._replace(size=cores * part.size)
               for part in on_device(run))]
 
-  return [Need('the machine' + limited, _of_all(parts, runs),
-               host.memory_bytes())]
+  return [Need('the machine' + limited, _of_all(parts, runs), have)]
 
 
 def _of_all(parts_fn, runs):
   """Returns the parts of all runs; of shared ones, those of the first run."""
-  parts = {part.name: part for part in parts_fn(runs[0])}
-  for run in runs[1:]:
+  parts: dict[str, Part] = {}
+  for run in runs:
     for part in parts_fn(run):
-      known = parts.get(part.name)
-      if not (known and part.is_shared):
-        parts[part.name] = part._replace(
-            size=part.size + (known.size if known else 0))
+      if (known := parts.get(part.name)) is None:
+        parts[part.name] = part
+      elif not part.is_shared:
+        parts[part.name] = part._replace(size=known.size + part.size)
   return list(parts.values())
 
 
@@ -197,40 +190,35 @@ def check(*runs: RoundSpec) -> None:
           f'{_remedy(runs)}')
 
 
-def fits(*runs: RoundSpec) -> bool:
-  """Returns whether runs fit in memory together."""
-  return not _excess(runs)
-
-
-def _excess(runs):
-  """Returns the bytes that runs need beyond what each memory has."""
+def excess(*runs: RoundSpec) -> int:
+  """Returns the bytes that runs together need beyond what each memory has."""
   return sum(max(0, need.size - need.have) for need in needs(*runs))
 
 
 def _remedy(runs):
   """Returns flags with which runs fit: alone, or else together."""
-  def excess(changes):
+  def left(changes):
     try:
-      return _excess([_changed(run, changes) for run in runs])
+      return excess(*[_changed(run, changes) for run in runs])
     except UserError:  # this configuration cannot be run
       return math.inf
 
-  before, enough, partial = _excess(runs), [], []
+  before, enough, partial = excess(*runs), [], []
   for options in _options(runs[0]):
-    while (left := excess(options[-1])) == math.inf and len(options) > 1:
+    while (least := left(options[-1])) == math.inf and len(options) > 1:
       options.pop()
-    if not left:
+    if not least:
       enough.append(options[bisect.bisect_left(
-          options, True, key=lambda changes: not excess(changes))])
-    elif left < before:
-      partial.append((left, options[-1]))
+          options, True, key=lambda changes: not left(changes))])
+    elif least < before:
+      partial.append((least, options[-1]))
   show = lambda changes: _shown(runs[0].federation, changes)
   if enough:
     return f'Give {", or ".join(map(show, enough))}'
   together: dict[str, Any] = {}
   for _, changes in sorted(partial, key=lambda pair: pair[0]):
     together |= changes
-    if not excess(together):
+    if not left(together):
       return f'No flag is enough alone; give {show(together)}'
   return 'No flags lower it that far; use a machine with more memory'
 
@@ -239,25 +227,25 @@ def _options(run):
   """Returns changes of settings by kind, the mildest of each kind first."""
   federation, config = run.federation, run.federation.config
   settings = config.to_dict() if config else vars(federation)
-  smaller = _NETWORKS[_NETWORKS.index(config.model) + 1:] if (
-      config and config.model in _NETWORKS) else []
+  at = _NETWORKS.index(config.model) + 1 if (
+      config and config.model in _NETWORKS) else len(_NETWORKS)
   can_be_on_disk = not federation.algorithm.draws_per_client and (
       jax.process_count() == 1)
-  switches = [
-      {'shard_data': not federation.shard_data}, {'checkpoint_every': 0},
-      {'client_state': 'disk'} if can_be_on_disk else {},
-      {'client_eval_every': 0, 'client_test_fraction': 0.,
-       'save_local_models': False, 'evaluate_clients': False,
-       'client_tests': None, 'keep_local_models': False}]
-  options = [[switch] for switch in switches] + [
-      [{'model': name} for name in smaller]] + [
-          [{name: value} for value in _lower(
-              settings.get(name, 0) or (name == 'eval_examples')
-              * federation.num_test)] for name in _NUMBERS]
-  options = [[{name: value for name, value in changes.items()
-               if name in settings and settings[name] != value}
-              for changes in kind] for kind in options]
-  return [kind for kind in options if kind and kind[0]]
+  kinds = [
+      [{'shard_data': not federation.shard_data}],
+      [{'checkpoint_every': 0}],
+      [{'client_state': 'disk'} if can_be_on_disk else {}],
+      [{'client_eval_every': 0, 'client_test_fraction': 0.,
+        'save_local_models': False, 'evaluate_clients': False,
+        'client_tests': None, 'keep_local_models': False}],
+      [{'model': name} for name in _NETWORKS[at:]],
+      *([{name: value} for value in _lower(
+          settings.get(name, 0) or (name == 'eval_examples')
+          * federation.num_test)] for name in _NUMBERS)]
+  kinds = [[{name: value for name, value in changes.items()
+             if name in settings and settings[name] != value}
+            for changes in kind] for kind in kinds]
+  return [kind for kind in kinds if kind and kind[0]]
 
 
 def _lower(now):
@@ -282,11 +270,11 @@ def _changed(run, changes):
 
 def _shown(federation, changes):
   """Returns settings as flags, or as arguments of a federation in Python."""
-  if federation.config is None:
-    return ' '.join(f'{name}={value}' for name, value in changes.items())
+  dashes = '--' if federation.config else ''
   return ' '.join(
-      f'--{"" if value else "no"}{name}' if isinstance(value, bool)
-      else f'--{name}={value}' for name, value in changes.items())
+      f'--{"" if value else "no"}{name}'
+      if isinstance(value, bool) and dashes else f'{dashes}{name}={value}'
+      for name, value in changes.items())
 
 
 def _device() -> int | None:
@@ -324,7 +312,7 @@ def explain(error: Exception, federation: Federation, num_lanes: int,
     num_lanes: clients trained side by side; 0 if not chosen yet.
     temporary_bytes: of the compiled round on a device; 0 if not known.
     where: the round after which the run ended and from which it resumes.
-    fewer_lanes: see `OutOfMemory`.
+    fewer_lanes: to try again with; see `OutOfMemory`.
     num_runs: runs that trained together.
   """
   flags = federation.flags()

@@ -42,15 +42,13 @@ def confusion(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def per_class_accuracy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-  """Returns the accuracy on the examples of each class, [K]; NaN without any.
-  """
+  """Returns the accuracy on the examples of each class, [K], or NaN."""
   counts = confusion(logits, labels)
   return _ratio(np.diag(counts), counts.sum(1))
 
 
 def balanced_accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
-  """Returns the mean of the per-class accuracies of the classes with examples.
-  """
+  """Returns the mean per-class accuracy of the classes with examples."""
   return float(np.nanmean(per_class_accuracy(logits, labels)))
 
 
@@ -100,11 +98,7 @@ BUILT_IN: dict[str, Metric] = {
 
 
 def names_in(flag: str) -> list[str]:
-  """Returns the comma-separated names in the value of --metrics.
-
-  Raises:
-    UserError: if a name is unknown or occurs twice.
-  """
+  """Returns the names in --metrics, which are known and occur once."""
   names = [name.strip() for name in flag.split(',')] if flag else []
   for name in names:
     if name not in BUILT_IN and not is_user_code(name):
@@ -121,16 +115,11 @@ def names_in(flag: str) -> list[str]:
 
 
 def from_flag(flag: str) -> dict[str, Metric]:
-  """Returns the metrics that --metrics lists, by the names of functions.
-
-  Raises:
-    UserError: if there is no such function.
-  """
-  metrics = {}
-  for name in names_in(flag):
-    metrics[name.rpartition(':')[2]] = BUILT_IN.get(name) or functools.partial(
-        user_code.call, 'metrics', name, user_code.load('metrics', name))
-  return metrics
+  """Returns the metrics that --metrics lists, by the names of functions."""
+  return {
+      name.rpartition(':')[2]: BUILT_IN.get(name) or functools.partial(
+          user_code.call, 'metrics', name, user_code.load('metrics', name))
+      for name in names_in(flag)}
 
 
 def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
@@ -148,7 +137,9 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
     UserError: if a function does not return numbers, or a name is not a new
       one.
   """
-  logits_R, labels = _read_only(logits_R), _read_only(labels)
+  logits_R, labels = np.asarray(logits_R).view(), np.asarray(labels).view()
+  for view in logits_R, labels:  # no metric can change them for the next one
+    view.flags.writeable = False
   line: dict[str, Any] = {}
   for name, metric in metrics.items():
     per_model = [_arrays(name, metric, metric(logits, labels))
@@ -160,31 +151,18 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
             f'metrics.jsonl and summary.json has; got {key!r}. Rename it'
             f'{_place(metric)}')
       values = [found[key] for found in per_model]
-      line[key] = _json(values[0] if len(values) == 1 else np.mean(values, 0))
+      value = values[0] if len(values) == 1 else np.mean(values, 0)
+      if value.dtype.kind == 'f':  # JSON has neither NaN nor infinity
+        value = np.where(np.isfinite(value), value.astype(object), None)
+      line[key] = value.tolist()
   return line
 
 
 def names(metrics: Mapping[str, Metric], labels: np.ndarray,
           num_classes: int) -> list[str]:
-  """Returns the fields of metrics, and checks the functions by calling them.
-
-  Args:
-    metrics: functions by name.
-    labels: classes, int32 [M]; the logits are random numbers.
-    num_classes: the number of classes K.
-
-  Raises:
-    UserError: see `compute`.
-  """
+  """Returns the fields of metrics; calls the functions with random logits."""
   logits = np.random.RandomState(0).randn(1, len(labels), num_classes)
   return list(compute(metrics, logits.astype(np.float32), labels))
-
-
-def _read_only(array):
-  """Returns a view that no metric can change for the next one."""
-  view = np.asarray(array).view()
-  view.flags.writeable = False
-  return view
 
 
 def _place(metric):
@@ -208,14 +186,6 @@ def _arrays(name, metric, result):
           f'{str(value)[:60]!r} as {key!r}{_place(metric)}')
     arrays[key] = array
   return arrays
-
-
-def _json(array):
-  """Returns nested lists, or a number, with None for NaN and infinity."""
-  values = np.asarray(array)
-  if values.dtype.kind == 'f':
-    values = np.where(np.isfinite(values), values.astype(object), None)
-  return values.tolist()
 
 
 def _ratio(counts, totals):

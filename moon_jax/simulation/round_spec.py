@@ -1,7 +1,7 @@
-"""The program and array shapes from which a federation's rounds are compiled.
+"""The program and the array shapes of a federation's rounds, and their plans.
 
-Simulations, forecasts and `--target` plans use it, so that they describe the
-program that runs. It allocates no training state.
+Simulations, forecasts and `--target` plans use them, so that they describe the
+program that runs. Rounds are planned on the host, one ahead of the devices.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from moon_jax.algorithms.base import Batch, first_view
-from moon_jax.data import augment
+from moon_jax.data import augment, partition
 from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import devices
 from moon_jax.engine import lanes, schedule, training_set
-from moon_jax.engine.local import Program
-from moon_jax.engine.schedule import Place, Shape
+from moon_jax.engine.local import Program, TrainData
+from moon_jax.engine.schedule import Place, Shape, Table, Work
+from moon_jax.engine.training_set import TrainingSet
 from moon_jax.models.base import Variables
 from moon_jax.simulation import federation_checks
 from moon_jax.simulation.federation import Federation
@@ -44,9 +45,11 @@ class RoundSpec(NamedTuple):
   example_frozen_bytes: int  # outputs of the frozen models for one example
 
   @property
-  def model_bytes(self) -> int:
-    """Bytes of one model."""
-    return bytes_of(self.model)
+  def needs_own_examples(self) -> bool:
+    """Whether tables have all examples of the jobs (`Table.own`)."""
+    program = self.program
+    return (program.freeze_once or program.keep_models
+            or self.federation.shard_data)
 
   @property
   def frozen_bytes(self) -> int:
@@ -100,8 +103,6 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
          like: RoundSpec | None = None) -> RoundSpec:
   """Returns the specification of the rounds of `federation`.
 
-  Test examples are those of `federation.data`, all of them.
-
   Args:
     federation: the federation.
     num_lanes: of all devices together.
@@ -115,7 +116,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
   """
   sizes = clients_lib.sizes(federation.clients)
   # A batch larger than every client is all of its examples, and padding.
-  batch_size = min(federation.batch_size, int(sizes.max()))
+  batch_size = min(federation.batch_size, max_examples(federation))
   steps_C = federation.local_epochs * schedule.steps_per_epoch(
       sizes, batch_size, federation.last_batch)
   shape = schedule.shape(
@@ -139,13 +140,18 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
                    and federation.input_noise_std is None
                    and clients_lib.are_disjoint(federation.clients)))
   # The state of a custom algorithm may begin with any values.
-  begins_empty = not (algorithm.draws_per_client
-                      or federation_checks.has_user_algorithm(federation))
+  begins_empty = not (
+      algorithm.draws_per_client or federation.config is None
+      or federation.config.has_user_algorithm())
+  noise_std = federation.input_noise_std
+  if noise_std is not None:  # on normalized inputs
+    noise_std = np.asarray(noise_std)[:, None] / np.float32(
+        data.std if data.is_images else (1.,))
   return RoundSpec(
       federation, program, shape, steps_C,
       federation.shard_data and training_set.shard_size(
           shape, federation.local_epochs, num_train),
-      _normalized_noise_std(federation), begins_empty, *traced, frozen_bytes)
+      noise_std, begins_empty, *traced, frozen_bytes)
 
 
 def _traced(federation):
@@ -197,8 +203,7 @@ def together(specs: Sequence[RoundSpec], available: int,
     available: devices of this process.
     is_cpu: whether they are CPU cores.
   """
-  first = specs[0]
-  programs = [spec.program for spec in specs]
+  first, programs = specs[0], [spec.program for spec in specs]
   num_lanes, num_devices = lanes.choose_for_runs(
       [spec.shape.num_lanes for spec in specs],
       [spec.shape.num_devices for spec in specs], available,
@@ -206,31 +211,106 @@ def together(specs: Sequence[RoundSpec], available: int,
       is_cpu)
   shape, places = schedule.places(
       [spec.shape for spec in specs], num_lanes, num_devices)
-  federations = [spec.federation for spec in specs]
   shard_size = first.shard_size and training_set.shard_size(
-      shape, min(f.local_epochs for f in federations),
-      len(federations[0].data.train_labels))
+      shape, min(spec.federation.local_epochs for spec in specs),
+      len(first.federation.data.train_labels))
+  program = first.program._replace(
+      clip_gradients=any(p.clip_gradients for p in programs),
+      unused_hparams=tuple(name for name in first.program.unused_hparams if all(
+          name in p.unused_hparams for p in programs)))
   return first._replace(
-      program=_joined(first.program, programs), shape=shape,
+      program=program, shape=shape,
       steps_C=np.concatenate([spec.steps_C for spec in specs]),
       shard_size=shard_size), places
-
-
-def _joined(program: Program, programs: Sequence[Program]) -> Program:
-  return program._replace(
-      clip_gradients=any(p.clip_gradients for p in programs),
-      unused_hparams=tuple(name for name in program.unused_hparams if all(
-          name in p.unused_hparams for p in programs)))
 
 
 def _normalize_fn(data):
   return functools.partial(augment.normalize, mean=data.mean, std=data.std)
 
 
-def _normalized_noise_std(federation):
-  """Returns the deviation of the noise on normalized inputs, float32 [N, C]."""
-  if federation.input_noise_std is None:
-    return None
-  data = federation.data
-  unit_C = data.std if data.is_images else (1.,)
-  return np.asarray(federation.input_noise_std)[:, None] / np.float32(unit_C)
+def max_examples(federation: Federation) -> int:
+  """Returns the number of examples of the largest client."""
+  return int(clients_lib.sizes(federation.clients).max())
+
+
+class Planner:
+  """Plans the rounds of runs, with the examples that they read.
+
+  Attributes:
+    clients: for each run the indices of the training examples of each client.
+  """
+
+  def __init__(self, specs: Sequence[RoundSpec], shape: Shape | None = None,
+               places: Sequence[Place] = (),
+               training: TrainingSet | None = None):
+    """Plans nothing yet.
+
+    Args:
+      specs: of each run alone.
+      shape: of the table of all runs; None for a single run.
+      places: the lanes of each run; none if there is only one run.
+      training: the examples; None to plan tables only.
+    """
+    self._specs, self._places, self._training = specs, places, training
+    self._shape = shape or specs[0].shape
+    self.clients = [spec.federation.clients for spec in specs]
+    self._next: tuple = None, None  # a key, and what `prepared` returns for it
+
+  def work(self, run: int, round_index: int) -> Work:
+    """Returns the jobs of a round, from 0. They depend on nothing else."""
+    federation = self._specs[run].federation
+    cohort_J, lost_J = federation.trained(round_index)
+    indices_J = self._examples(run, cohort_J)
+    batches, num_steps = schedule.local_batches(
+        indices_J, federation.local_epochs, self._shape.batch_size,
+        len(federation.data.train_labels),
+        np.random.default_rng([federation.seed, round_index])
+        if federation.shuffle else None, federation.last_batch)
+    num_examples = np.array([len(i) for i in indices_J], np.int32)
+    return Work(
+        run=np.full(len(cohort_J), run, np.int32),
+        client=np.array(cohort_J, np.int32),
+        num_examples=num_examples, num_steps=num_steps, batches=batches,
+        is_received=~np.array(lost_J, bool),
+        share=schedule.share(federation.weighting, num_examples, num_steps))
+
+  def _examples(self, run, clients):
+    """Returns the examples of clients, each in the order of its batches."""
+    federation = self._specs[run].federation
+    indices = [self.clients[run][client] for client in clients]
+    return indices if federation.shuffle else partition.sorted_by_class(
+        indices, federation.data.train_labels)
+
+  def plan(self, *rounds: int | None) -> Table:
+    """Returns the table of a round of each run; None if it does not train."""
+    works = [self.work(run, index) for run, index in enumerate(rounds)
+             if index is not None]
+    table = schedule.plan(
+        Work(*map(np.concatenate, zip(*works))), self._shape, self._places)
+    if self._specs[0].needs_own_examples:
+      jobs = table.jobs
+      table = table._replace(own=schedule.own_examples(
+          [self._examples(run, [client])[0] if steps else []
+           for run, client, steps in zip(
+               jobs.run, jobs.client, jobs.num_steps)],
+          max(max_examples(spec.federation) for spec in self._specs)))
+    return table
+
+  def prepared(self, rounds: Sequence[int | None]) -> tuple[Table, TrainData]:
+    """Returns the table of a round, and the examples to which it refers.
+
+    Both are made once.
+    """
+    key = *rounds, *map(id, self.clients)
+    if self._next[0] != key:
+      self._next = key, self._training.of_round(self.plan(*rounds))
+    return self._next[1]
+
+  def prepare(self, rounds: Sequence[int | None]) -> None:
+    """Plans a round for a later `prepared`, of the runs that have it."""
+    most = [spec.federation.num_rounds for spec in self._specs]
+    existing = [
+        index if index is None or num_rounds is None or index < num_rounds
+        else None for index, num_rounds in zip(rounds, most)]
+    if any(index is not None for index in existing):
+      self.prepared(existing)

@@ -10,7 +10,7 @@ usually the only one of its program.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 import time
-from typing import Any
+from typing import Any, SupportsIndex
 
 import jax
 from jax.sharding import Mesh
@@ -24,29 +24,27 @@ from moon_jax.engine.client_store import RunStores
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.local import TrainData
 from moon_jax.engine.round import Round
-from moon_jax.engine.schedule import Place, Table
+from moon_jax.engine.schedule import Place
 from moon_jax.engine.state import State
 from moon_jax.engine.training_set import TrainingSet
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation import (
   agreement,
-  federation_checks,
   initial_state,
+  records,
   round_spec,
 )
 from moon_jax.simulation import memory as memory_lib
-from moon_jax.simulation import metrics as metrics_lib
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.planner import Planner, RoundPlanner
 from moon_jax.simulation.records import (
   LastRound,
   LocalModels,
   Record,
   RoundRecord,
 )
-from moon_jax.simulation.round_spec import RoundSpec
+from moon_jax.simulation.round_spec import Planner, RoundSpec
 
 _ROUNDS_TWICE = 2  # rounds that `check_determinism` trains
 
@@ -78,13 +76,20 @@ class Simulation:
     Raises:
       UserError: if inputs do not fit the network, or the run memory or disk.
     """
-    federation_checks.check_type(federation)
+    if not isinstance(federation, Federation):
+      raise UserError(
+          'a simulation needs a moon_jax.Federation; got a '
+          f'{type(federation).__name__}. moon_jax.Federation(data=..., '
+          'clients=..., model=..., algorithm=...) makes one, and '
+          'moon_jax.run(config) trains a configuration')
     self._program = program or Simulations([federation], [directory])
     self._run = run
     self.federation = federation
-    self.planner = self._program._planners[run]
     self._evaluator = self._program._evaluators[run]
-    shape = self._program._specs[run].shape
+    spec = self._program._specs[run]
+    self.planner = self._program._rounds if (
+        self._program._num_runs == 1) else Planner([spec])
+    shape = spec.shape
     self.num_lanes, self.num_devices = shape.num_lanes, shape.num_devices
 
   @property
@@ -120,8 +125,25 @@ class Simulation:
     afterwards only download. Training on one client (--algorithm=centralized)
     needs no exchange.
     """
-    return _bytes_per_round(
-        self.federation, self._program._spec.example, max(1, self.rounds_done))
+    federation, algorithm = self.federation, self.federation.algorithm
+    if federation.config and federation.config.algorithm == 'centralized':
+      return 0
+
+    def exchanged(key):
+      view = first_view(algorithm, federation.model.init(
+          key, self._program._spec.example))
+      _, message = algorithm.finish(algorithm.start(view), view)
+      model_sent = () if algorithm.per_client_init else view.variables
+      return (model_sent, view.server), message
+
+    download, upload = (
+        sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+        for tree in jax.eval_shape(exchanged, jax.random.key(0)))
+    lost = [federation.trained(index)[1]
+            for index in range(max(1, self.rounds_done))]
+    num_trained = np.mean([len(lost_J) for lost_J in lost])
+    num_received = np.mean([lost_J.count(False) for lost_J in lost])
+    return round(num_trained * download + num_received * upload)
 
   @property
   def data_bytes(self) -> int:
@@ -138,8 +160,8 @@ class Simulation:
   def _clients(self):
     """The state of the run's clients, [1, C, ...]."""
     clients = self._program._state.clients
-    return clients.stores[self._run] if (
-        isinstance(clients, RunStores)) else clients
+    is_alone = not isinstance(clients, RunStores)
+    return clients if is_alone else clients.stores[self._run]
 
   def rounds(self, num_rounds: int, eval_every: int = 1) -> Iterator[Record]:
     """Trains rounds, and yields a record after each.
@@ -156,7 +178,13 @@ class Simulation:
       UserError: at once, if a number is invalid or the federation has fewer
         cohorts than rounds.
     """
-    federation_checks.check_rounds(num_rounds, eval_every)
+    for name, value, least, hint in (
+        ('num_rounds', num_rounds, 0, 'rounds(10) trains ten rounds'),
+        ('eval_every', eval_every, 1, 'eval_every=1 evaluates each round')):
+      if isinstance(value, bool) or not isinstance(value, SupportsIndex) or (
+          int(value) < least):
+        raise UserError(f'{name} must be an integer of at least {least}; got '
+                        f'{value!r}. {hint}')
     last = self.rounds_done + num_rounds
     if num_rounds:
       self.federation.cohort(last - 1)  # raises an error if there is none
@@ -179,7 +207,11 @@ class Simulation:
   def _compile_evaluation(self):
     self._evaluator.compile(self._evaluated())
     if self.federation.evaluate_clients:
-      self._evaluator.compile_clients(self._global_model(), *self._a_table())
+      program = self._program
+      table, data = program._rounds.prepared(program._some_rounds())
+      if program._num_runs > 1:  # of the shape of `_last_round`
+        table = _selected(table, self._slots(table))
+      self._evaluator.compile_clients(self._global_model(), table, data)
 
   def run_round(self, wait: Callable = lambda function: function()
                 ) -> RoundRecord:
@@ -272,8 +304,8 @@ class Simulation:
     shared = state_lib.with_row(
         program._state._replace(clients=(), round=()), run,
         state._replace(clients=(), round=()))
-    program._state = shared._replace(
-        clients=clients, round=program._rounds_on_devices())
+    program._state = shared._replace(clients=clients, round=devices.put(
+        program._rounds_done.copy(), program._mesh))
 
   def _last_round(self) -> LastRound | None:
     """Returns the last round, with the run's jobs alone.
@@ -288,22 +320,15 @@ class Simulation:
     if program._num_runs == 1:
       return last
     metrics, slot_J = last.metrics, self._slots(last.table)
-    cosine_J = metrics.cosine_J
+    of_jobs = {name: getattr(metrics, name)
+               for name in ('drift_J', 'finite_J', 'cosine_J')}
     return last._replace(
         table=_selected(last.table, slot_J),
-        metrics=metrics._replace(
-            drift_J=metrics.drift_J[slot_J], finite_J=metrics.finite_J[slot_J],
-            cosine_J=cosine_J[slot_J] if len(cosine_J) else ()),
+        metrics=metrics._replace(**{
+            name: x_J[slot_J] if len(x_J) else x_J
+            for name, x_J in of_jobs.items()}),
         models_J=devices.put(
             _rows(last.models_J, slot_J), program._mesh, devices.SPLIT))
-
-  def _a_table(self) -> tuple[Table, TrainData]:
-    """Returns a table of the shape of `_last_round`, and examples."""
-    program = self._program
-    table, data = program._rounds.prepared(program._some_rounds())
-    if program._num_runs > 1:
-      table = _selected(table, self._slots(table))
-    return table, data
 
   def _slots(self, table):
     """Returns the indices of the run's jobs; -1 for padding."""
@@ -378,14 +403,13 @@ class Simulations:
     self._training = TrainingSet(
         TrainData(data.train_inputs, data.train_labels, self._spec.noise_std),
         self._mesh, self._spec.shard_size)
-    self._planners = list(map(Planner, self._federations, self._specs))
     self._evaluators: list[Evaluator] = []
     for federation in federations:  # the first one's test set serves all
       self._evaluators.append(Evaluator(
           federation, self._spec, self._mesh, self._training.spec,
           *self._evaluators[:1]))
-    self._rounds = RoundPlanner(
-        self._planners, places, self._spec.shape, self._training)
+    self._rounds = Planner(
+        self._specs, self._spec.shape, places, self._training)
     self._hparams: Any = None  # of the runs' rounds, and the rounds
     self._round: Any = None  # the compiled Round
     self._last: Any = None  # the `LastRound` of all runs
@@ -406,11 +430,6 @@ class Simulations:
   def num_devices(self) -> int:
     """Devices that share the lanes."""
     return self._mesh.size
-
-  @property
-  def num_rows(self) -> int:
-    """Rows of the last round, on the device with the most; 0 before any."""
-    return int(self._last.table.num_rows.max()) if self._last else 0
 
   def lane_utilization(self) -> float | None:
     """Returns the fraction of the lanes' steps of the last round that trained;
@@ -501,20 +520,18 @@ class Simulations:
     self._state = self._round.finish(self._state, table, shared, clients_J)
     self._rounds_done[trained] += 1  # last: client state may fail to be written
     if self._num_runs > 1:
-      self._state = self._state._replace(round=self._rounds_on_devices())
+      self._state = self._state._replace(round=devices.put(
+          self._rounds_done.copy(), self._mesh))
     self._owners.trained(table.jobs)
-
-  def _rounds_on_devices(self):
-    return devices.put(self._rounds_done.copy(), self._mesh)
 
   def _outcome(self, run, last):
     """Returns the record of a run's round without its time, or the error."""
     federation, index = self._federations[run], int(self._rounds_done[run])
     of_run = federation, index, last.table, last.metrics, run
     try:
-      left_out = metrics_lib.left_out(*of_run)
+      left_out = records.left_out(*of_run)
       examples_SB = last.table.examples_TLB[schedule.steps_of(last.table, run)]
-      return RoundRecord(metrics_lib.of_round(*of_run), left_out,
+      return RoundRecord(records.of_round(*of_run), left_out,
                          int((examples_SB >= 0).sum()), 0.)
     except DivergedError as error:
       return error
@@ -572,28 +589,6 @@ def _rows(tree_J, slot_J):
   return jax.tree.map(lambda x_J: x_J[slot_J], tree_J)
 
 
-def _bytes_per_round(federation: Federation, example: jax.Array,
-                     num_rounds: int) -> int:
-  """Returns the bytes of a round in both directions, the mean over rounds."""
-  config, algorithm = federation.config, federation.algorithm
-  if config is not None and config.algorithm == 'centralized':
-    return 0
-
-  def exchanged(key):
-    view = first_view(algorithm, federation.model.init(key, example))
-    _, message = algorithm.finish(algorithm.start(view), view)
-    model_sent = () if algorithm.per_client_init else view.variables
-    return (model_sent, view.server), message
-
-  download, upload = (
-      sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
-      for tree in jax.eval_shape(exchanged, jax.random.key(0)))
-  lost = [federation.trained(index)[1] for index in range(num_rounds)]
-  num_trained = np.mean([len(lost_J) for lost_J in lost])
-  num_received = np.mean([lost_J.count(False) for lost_J in lost])
-  return round(num_trained * download + num_received * upload)
-
-
 def check_determinism(make: Callable[[], Simulation]) -> None:
   """Trains the first two rounds twice, compiling the program each time.
 
@@ -604,29 +599,29 @@ def check_determinism(make: Callable[[], Simulation]) -> None:
   was_enabled = config.jax_enable_compilation_cache
   jax.config.update('jax_enable_compilation_cache', False)
   try:
-    first, second = _states(make()), _states(make())
+    first, second = _bits(make()), _bits(make())
   finally:
     jax.config.update('jax_enable_compilation_cache', was_enabled)
     jax.clear_caches()
-  for index, pair in enumerate(zip(first, second)):
-    leaves = [jax.tree.leaves_with_path(state) for state in pair]
-    for (path, x), (_, y) in zip(*leaves):
-      if np.asarray(x).tobytes() != np.asarray(y).tobytes():
-        raise UserError(
-            f'--check_determinism: {jax.tree_util.keystr(path)} has other '
-            f'bits when round {index + 1} is trained again. On GPUs set the '
-            'environment variable XLA_FLAGS=--xla_gpu_deterministic_ops=true')
+  for at, bits in first.items():
+    if bits != second[at]:
+      raise UserError(
+          f'--check_determinism: {at[1]} has other bits when round {at[0]} is '
+          'trained again. On GPUs set the environment variable '
+          'XLA_FLAGS=--xla_gpu_deterministic_ops=true')
 
 
-def _states(simulation):
+def _bits(simulation):
+  """Returns the bits of metrics and state by round and name."""
   jax.clear_caches()
-  states = []
+  bits = {}
   most = simulation.federation.num_rounds or _ROUNDS_TWICE
-  for _ in range(min(_ROUNDS_TWICE, most)):
+  for index in range(min(_ROUNDS_TWICE, most)):
     metrics = simulation.run_round().metrics
     state = simulation.state_on_host()._asdict()
     if isinstance(state['clients'], DiskClients):
       state['clients'] = list(state['clients'].rows())
-    state = jax.tree.map(np.copy, state)
-    states.append({'metrics': metrics, 'state': state})
-  return states
+    for path, x in jax.tree.leaves_with_path(
+        {'metrics': metrics, 'state': state}):
+      bits[index + 1, jax.tree_util.keystr(path)] = np.asarray(x).tobytes()
+  return bits

@@ -6,6 +6,7 @@ their splits (`moon_jax.simulation.agreement`), then memory. Federations are
 built one after another, since those of a whole sweep may take gigabytes.
 """
 
+import bisect
 from collections.abc import Callable, Hashable, Iterator, Sequence
 import math
 from typing import NamedTuple
@@ -79,14 +80,9 @@ def specs(spec_fn: SpecFn, indices: Sequence[int]) -> Iterator[RoundSpec]:
 
 def capacity(runs: Sequence[RoundSpec]) -> int:
   """Returns how many of the first of some runs fit together, at least 1."""
-  low, high = 1, len(runs)
-  while low < high:
-    middle = (low + high + 1) // 2
-    if memory_lib.fits(*runs[:middle]):
-      low = middle
-    else:
-      high = middle - 1
-  return low
+  return max(1, bisect.bisect_left(
+      range(1, len(runs) + 1), True,
+      key=lambda count: memory_lib.excess(*runs[:count]) > 0))
 
 
 def split(group: Sequence[int], most: int) -> list[list[int]]:

@@ -23,7 +23,6 @@ from moon_jax.engine.local import TrainData
 from moon_jax.engine.round import Round
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, memory, round_spec
-from moon_jax.simulation.planner import Planner
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.targets import kernels, Target
 
@@ -128,7 +127,7 @@ def compile_round(spec: RoundSpec, on: Mesh) -> Compiled:
     by_cublas = True
   sizes = compiled.memory_analysis()
   data = {part.name: part.size for part in memory.data_on_device(spec)}
-  program = spec.program
+  program, model = spec.program, round_spec.bytes_of(spec.model)
   parts = {
       'models, client state and table of a round':
           sizes.argument_size_in_bytes - data['training examples'],
@@ -137,8 +136,8 @@ def compile_round(spec: RoundSpec, on: Mesh) -> Compiled:
           sizes.output_size_in_bytes - sizes.alias_size_in_bytes,
       'temporaries of the compiled round': sizes.temp_size_in_bytes,
       'local models of the previous round':
-          spec.model_bytes * spec.shape.jobs_per_device * program.keep_models,
-      'models of all clients, evaluated together': spec.model_bytes
+          model * spec.shape.jobs_per_device * program.keep_models,
+      'models of all clients, evaluated together': model
           * spec.federation.num_clients * program.algorithm.per_client_init}
   return Compiled({name: size for name, size in parts.items() if size},
                   compiled.as_text(), time.perf_counter() - start, by_cublas)
@@ -168,7 +167,7 @@ def arguments(spec: RoundSpec) -> tuple:
       lambda x: jax.ShapeDtypeStruct((num_examples, *x.shape[1:]), x.dtype),
       TrainData(data.train_inputs, data.train_labels, spec.noise_std))
   return (*jax.eval_shape(begin, spec.model),
-          Planner(federation, spec).plan(0), examples)
+          round_spec.Planner([spec]).plan(0), examples)
 
 
 def usable(target: Target) -> int:

@@ -12,8 +12,8 @@ import pytest
 from federation import linear_model
 import moon_jax as mj
 from moon_jax.data import augment
-from moon_jax.simulation import evaluation, metrics
-from moon_jax.simulation.metrics import Outcomes
+from moon_jax.simulation import evaluation
+from moon_jax.simulation.evaluation import Outcomes
 from moon_jax.simulation.simulation import Simulation
 
 NUM_CLIENTS = 5  # clients 0 to 4; client 3 has no held-out examples
@@ -172,7 +172,7 @@ def test_a_round_without_clients_evaluates_the_global_model():
 
 def test_metrics_by_hand():
   """Accuracies 0.5, 1, 0 and none."""
-  found = metrics.over_clients('x', Outcomes(
+  found = evaluation.over_clients('x', Outcomes(
       np.array([1, 2, 0, 0]), np.array([2., 1., 10., 0.]),
       np.array([2, 2, 4, 0])))
   assert found == {
@@ -186,7 +186,7 @@ def test_metrics_by_hand():
 def test_the_worst_tenth(num_clients, num_worst):
   """Of the clients with held-out examples: as many others do not count."""
   correct = np.random.RandomState(0).permutation(num_clients)
-  found = metrics.over_clients('x', Outcomes(
+  found = evaluation.over_clients('x', Outcomes(
       np.pad(correct, (0, num_clients)), np.zeros(2 * num_clients),
       np.repeat([100, 0], num_clients)))
   assert found['x_accuracy_worst_tenth'] == pytest.approx(
@@ -195,15 +195,15 @@ def test_the_worst_tenth(num_clients, num_worst):
 
 def test_values_that_do_not_exist():
   nothing = Outcomes(*np.zeros((3, 4)))
-  assert metrics.over_clients('x', nothing) == {}
+  assert evaluation.over_clients('x', nothing) == {}
   assert nothing.accuracies == [None] * 4
-  found = metrics.over_clients('x', Outcomes(
+  found = evaluation.over_clients('x', Outcomes(
       np.array([1, 1]), np.array([1., np.inf]), np.array([1, 2])))
   assert found['x_loss'] is None and found['x_accuracy'] == .75
 
 
 def test_examples_are_counted_per_client():
-  found = metrics.per_client(
+  found = evaluation.per_client(
       np.array([0, 0, 2, 2, 2]), np.array([True, False, True, True, False]),
       np.array([1, 2, 3, 4, 5], np.float32), num_clients=4)
   assert found.num_correct.tolist() == [1, 0, 2, 0]

@@ -83,7 +83,8 @@ def test_state_that_is_drawn_takes_memory_for_all_clients(monkeypatch):
 def test_several_processes_are_refused(monkeypatch):
   monkeypatch.setattr(initial_state.jax, 'process_count', lambda: 2)
   with pytest.raises(UserError, match='a single process, got 2'):
-    initial_state._check_algorithm(tiny_federation.make(), None)
+    initial_state._check_algorithm(
+        round_spec.alone(tiny_federation.make()))
 
 
 def test_space_is_checked_for_the_clients_that_will_train(

@@ -166,7 +166,7 @@ def test_flags_that_are_enough_are_found(changes, part, flags, made,
     for name, value in option.items():  # the mildest, to a hundredth
       if isinstance(value, int) and value > 1 and len(option) == 1:
         more = value + -(-getattr(run.federation.config, name) // 100)
-        assert not memory_lib.fits(made(**changes | {name: more}))
+        assert memory_lib.excess(made(**changes | {name: more}))
 
 
 def test_flags_that_are_enough_together(made, monkeypatch):

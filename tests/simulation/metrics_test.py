@@ -12,7 +12,7 @@ from moon_jax.algorithms.l2 import l2
 from moon_jax.algorithms.moon import moon
 from moon_jax.config import Config
 from moon_jax.errors import DivergedError
-from moon_jax.simulation import metrics
+from moon_jax.simulation import records
 from moon_jax.simulation.simulation import Simulation
 
 
@@ -28,7 +28,7 @@ def test_a_mean_that_is_no_number_is_none():
   federation = types.SimpleNamespace(
       learning_rate=.1, dropout_rate=0, on_nan='stop', algorithm=fedprox(1.),
       epoch_losses=False)
-  found = metrics.of_round(federation, 0, table, types.SimpleNamespace(
+  found = records.of_round(federation, 0, table, types.SimpleNamespace(
       finite_J=np.array([True, True]), loss_TL=np.array([[1.], [2.], [0.]]),
       extra_TL={'own': np.array([[1.], [np.nan], [0.]])},
       drift_J=np.array([.5, 0.]), cosine_R=np.array([np.nan])))
@@ -54,10 +54,10 @@ def test_the_first_loss_that_is_no_number_is_named():
         learning_rate=config.learning_rate)
 
   why = 'loss became inf at local step 2'
-  assert metrics.left_out(
+  assert records.left_out(
       federation('skip_client'), 0, table, found) == {7: why}
   with pytest.raises(DivergedError, match=f'round 5, client 7: its {why}'):
-    metrics.left_out(federation('stop'), 4, table, found)
+    records.left_out(federation('stop'), 4, table, found)
 
 
 @pytest.mark.parametrize('algorithm, last_batch', [

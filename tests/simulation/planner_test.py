@@ -11,7 +11,7 @@ from federation import linear_model, NUM_CLASSES
 from moon_jax.data import clients as clients_lib
 from moon_jax.errors import UserError
 from moon_jax.simulation import round_spec
-from moon_jax.simulation.planner import Planner, RoundPlanner
+from moon_jax.simulation.round_spec import Planner
 from moon_jax.simulation.simulation import Simulation
 
 
@@ -19,54 +19,40 @@ class Counting(Planner):
   """A planner that records the rounds that it plans."""
 
   def __init__(self, federation):
-    spec = round_spec.make(federation, 1, 1)
-    super().__init__(federation, spec)
-    self.shape, self.planned = spec.shape, []
+    super().__init__([round_spec.make(federation, 1, 1)], training=(
+        types.SimpleNamespace(of_round=lambda table: (table, None))))
+    self.planned = []
 
-  def work(self, round_index, run=0):
+  def work(self, run, round_index):
     self.planned.append(round_index)
-    return super().work(round_index, run)
+    return super().work(run, round_index)
 
 
-def of_rounds(planner):
-  training = types.SimpleNamespace(of_round=lambda table: (table, None))
-  return RoundPlanner([planner], [], planner.shape, training)
-
-
-def test_no_round_is_prepared_after_the_last():
+def test_rounds_are_planned_once_and_none_after_the_last():
   planner = Counting(tiny_federation.make(cohorts=[[0], [1, 2]]))
-  rounds = of_rounds(planner)
-  for round_index in range(4):
-    rounds.prepare([round_index])
+  first = planner.prepared([0])[0]
+  for round_index in range(1, 4):
+    planner.prepare([round_index])
+  second = planner.prepared([1])[0]
   assert planner.planned == [0, 1]
+  assert sorted(set(second.jobs.client[second.jobs.num_steps > 0])) == [1, 2]
+  again = planner.prepared([0])[0]
+  np.testing.assert_array_equal(again.examples_TLB, first.examples_TLB)
   with pytest.raises(UserError, match='round 3 has no cohort'):
-    rounds.prepared([2])
+    planner.prepared([2])
 
 
 def test_without_cohorts_every_round_is_prepared():
   planner = Counting(tiny_federation.make())
-  of_rounds(planner).prepare([1000])
+  planner.prepare([1000])
   assert planner.planned == [1000]
-
-
-def test_a_prepared_round_is_planned_once_and_replaced_by_the_next():
-  planner = Counting(tiny_federation.make(cohorts=[[0], [1, 2]]))
-  rounds = of_rounds(planner)
-  first = rounds.prepared([0])[0]
-  rounds.prepare([1])
-  second = rounds.prepared([1])[0]
-  assert planner.planned == [0, 1]
-  assert sorted(set(second.jobs.client[second.jobs.num_steps > 0])) == [1, 2]
-  again = rounds.prepared([0])[0]
-  np.testing.assert_array_equal(again.examples_TLB, first.examples_TLB)
 
 
 def test_shortened_clients_are_planned_again():
   planner = Counting(tiny_federation.make(local_epochs=1, batch_size=2))
-  rounds = of_rounds(planner)
-  long = rounds.prepared([0])[0]
-  planner.clients = clients_lib.shortened(planner.clients, 2)
-  short = rounds.prepared([0])[0]
+  long = planner.prepared([0])[0]
+  planner.clients = [clients_lib.shortened(planner.clients[0], 2)]
+  short = planner.prepared([0])[0]
   assert long.num_rows > short.num_rows
 
 

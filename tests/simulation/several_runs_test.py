@@ -23,7 +23,7 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.engine import client_store
 from moon_jax.engine import state as state_lib
 from moon_jax.errors import DivergedError
-from moon_jax.simulation import metrics as metrics_lib
+from moon_jax.simulation import records
 from moon_jax.simulation.simulation import Simulation, Simulations
 
 NUM_CLIENTS = 8
@@ -293,14 +293,14 @@ def test_no_part_of_a_failed_round_is_kept(monkeypatch):
   """Though the messages and states of all its clients are finite."""
   simulations = Simulations(three())
   train(simulations, [1, 1, 1])
-  left_out = metrics_lib.left_out
+  left_out = records.left_out
 
   def fail(federation, *rest):
     if federation.seed == 1:
       raise DivergedError('mine')
     return left_out(federation, *rest)
 
-  monkeypatch.setattr(metrics_lib, 'left_out', fail)
+  monkeypatch.setattr(records, 'left_out', fail)
   outcomes = simulations.run_round([0, 1, 2])
   assert [isinstance(outcome, DivergedError) for outcome in outcomes] == [
       False, True, False]

@@ -11,9 +11,7 @@ from moon_jax.data import sources
 from moon_jax.distributed import host
 from moon_jax.simulation import build, forecast, round_spec
 from moon_jax.simulation import memory as memory_lib
-from moon_jax.simulation import planner as planner_lib
 from moon_jax.simulation.memory import Part
-from moon_jax.simulation.planner import Planner
 from moon_jax.sweep import grid, plan, programs, run
 
 BASE = Config(
@@ -114,12 +112,11 @@ def test_amounts_are_those_of_the_tables(num_devices, lanes):
            for config in configs]
   joined, places = round_spec.together(specs, num_devices, is_cpu=True)
   shape = joined.shape
-  planners = [Planner(spec.federation, spec) for spec in specs]
+  planner = round_spec.Planner(specs, shape, places)
   rows = jobs = 0
   for index in range(5):
-    found = planner_lib.plan(planners, [
-        index if index < config.num_rounds else None for config in configs],
-        shape, places)
+    found = planner.plan(*[
+        index if index < config.num_rounds else None for config in configs])
     rows += found.num_rows.max()
     per_device = (found.jobs.num_steps > 0).reshape(shape.num_devices, -1)
     jobs += per_device.sum(1).max()

@@ -126,7 +126,7 @@ def test_arguments_have_the_shapes_of_a_run(changes):
   assert simulation.num_devices == 2
   spec = round_spec.make(federation, 2, 2)
   program = simulation._program
-  table, data = simulation._a_table()
+  table, data = simulation._program._rounds.prepared([0])
   round_ = Round(spec.program, program._mesh, program._training.spec)
   expected = round_._on_devices(
       simulation.state, program._hparams_of([0]), table, data)
@@ -145,7 +145,7 @@ def test_the_compiled_round_is_that_of_a_run():
   spec = round_spec.make(federation, 2, 2)
   compiled = plan.compile_round(spec, devices.mesh(2))
   memory = simulation._program._round._run.memory_analysis()
-  data, model = DATASET, spec.model_bytes
+  data, model = DATASET, round_spec.bytes_of(spec.model)
   assert compiled.parts == {
       'models, client state and table of a round':
           memory.argument_size_in_bytes - compiled.parts['training examples'],

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from moon_jax.errors import DivergedError, InterruptedRun
-from moon_jax.simulation import checks
-from moon_jax.simulation import metrics as metrics_lib
+from moon_jax.simulation import checks, records
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.simulation import Simulations
 from moon_jax.training import prepare, run, trainer
@@ -57,7 +56,7 @@ def whole(tmp_path_factory):
 def test_a_run_that_diverges_ends_alone(
     where, rounds, whole, tmp_path, monkeypatch):
   """The next command trains it again, from its checkpoint."""
-  left_out, test = metrics_lib.left_out, Evaluator.test
+  left_out, test = records.left_out, Evaluator.test
 
   def fail_in_training(federation, index, *rest):
     if federation.seed == 1 and index == 1:
@@ -71,7 +70,7 @@ def test_a_run_that_diverges_ends_alone(
 
   with monkeypatch.context() as changed:
     if where == 'training':
-      changed.setattr(metrics_lib, 'left_out', fail_in_training)
+      changed.setattr(records, 'left_out', fail_in_training)
     else:
       changed.setattr(Evaluator, 'test', fail_in_evaluation)
     results = train(tmp_path)
