@@ -25,8 +25,7 @@ from experiments.full.analysis import compare, last, mean_of_last, read_blocks
 from moon_jax import compare as compare_lib
 from moon_jax import train
 from moon_jax.report import groups as groups_lib
-from moon_jax.report import table
-from moon_jax.results import paired, read, stats
+from moon_jax.results import page, paired, read, stats
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / 'experiments' / 'results'
@@ -39,10 +38,19 @@ _BLOCK = re.compile(
     r'^((?:<!--|#) generated: (\S+)(?: -->)?\n)(.*?)'
     r'^((?:<!--|#) end(?: -->)?)$',
     re.DOTALL | re.MULTILINE)
+_TABLE = re.compile(
+    r'(<!-- (table|accuracies): (\S+) -->\n).*?(<!-- end of table -->)',
+    re.DOTALL)  # of the runs in a directory, relative to the document
+_LAST = 5  # rounds whose mean is the accuracy of a row
 
 
 def rewritten(document: pathlib.Path) -> str:
   """Returns the text of a document with its blocks generated again."""
+  def table(match):
+    begin, kind, place, end = match.groups()
+    rows = runs_table(document.parent / place, has_speed=kind == 'table')
+    return f'{begin}{rows}\n{end}'
+
   def block(match):
     begin, name, _, end = match.groups()
     text = BLOCKS[name]()
@@ -50,13 +58,41 @@ def rewritten(document: pathlib.Path) -> str:
       text = '\n'.join(f'# {line}' for line in text.split('\n'))
     return f'{begin}{text}\n{end}'
 
-  return _BLOCK.sub(block, table.with_tables(document))
+  return _BLOCK.sub(
+      block, _TABLE.sub(table, document.read_text(encoding='utf-8')))
 
 
 def without_blocks(text: str) -> str:
   """Returns the part of a document that is written by hand."""
-  tables = r'<!-- (table|accuracies): \S+ -->.*?<!-- end of table -->'
-  return _BLOCK.sub('', re.sub(tables, '', text, flags=re.DOTALL))
+  return _BLOCK.sub('', _TABLE.sub('', text))
+
+
+def runs_table(directory: pathlib.Path, has_speed: bool) -> str:
+  """Returns a Markdown table of runs, the most accurate method first."""
+  arms = groups_lib.of_runs([run for run in groups_lib.ended(directory)
+                             if run.state.kind == 'finished'])
+  percent = lambda arm: [*arm.values(num_rounds=_LAST).values()]
+  rows = []
+  for arm in sorted(arms, key=lambda arm: -statistics.fmean(percent(arm))):
+    stds = arm.values('test_accuracy_std', _LAST).values()
+    method = next(iter(arm.runs.values())).config['algorithm']
+    labels = [f'{name} {value}' for name, value in arm.settings.items()
+              if name not in ('algorithm', 'content of dataset') and value
+              not in (groups_lib.NO_VALUE, groups_lib.usual(name, arms))]
+    row = {
+        'method': ', '.join([groups_lib.NAMES[method], *labels]),
+        f'test accuracy, mean of the last {_LAST} rounds':
+            stats.mean_and_std(percent(arm), 3, .01) + (
+                f' (over clients ± {statistics.fmean(stds) / 100:.3f})'
+                if stds else ''),
+        'seeds': str(len(arm.runs))}
+    if has_speed:
+      seconds, speed = (statistics.median(arm.summaries(name)) for name in (
+          'seconds_per_round', 'examples_per_second'))
+      row['seconds per round'] = f'{seconds:.1f}'
+      row['examples/s'] = f'{speed:,.0f}'
+    rows.append(row)
+  return page.table('', rows)
 
 
 def _kept(name):

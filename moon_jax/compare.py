@@ -195,8 +195,8 @@ def differences(groups: Sequence[Arm], base: Arm) -> list[str]:
         for name in ('dataset', 'content of dataset', 'eval_examples')):
       continue
     last, mean = (groups_lib.compare(found, base, n) for n in (1, stats.LAST))
-    rows.append([mark, str(len(last.differences)) if last else '0',
-                 _interval(last), _interval(mean)])
+    rows.append([mark, str(len(last.differences)), *map(
+        _interval, (last, mean))])
   if len(rows) == 1:
     return []
   mark = curves.MARKS[groups.index(base)]
@@ -206,7 +206,7 @@ def differences(groups: Sequence[Arm], base: Arm) -> list[str]:
 
 def _interval(found):
   """Formats a difference and its 95% interval."""
-  if found is None:
+  if not found.differences:
     return 'no common seed'
   interval = stats.interval_text(found.low, found.high, 2)
   return f'{found.mean:+.2f}' + f' ({interval})' * bool(interval)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
 
 import matplotlib.colors
@@ -48,6 +50,17 @@ def test_the_command_prints_text_json_and_a_plot(tmp_path, run):
       'last': .8, 'best': .8, 'best_round': 4, 'mean_of_last_10': .5}
   assert [line['round'] for line in found['rounds']] == [1, 2, 3, 4]
   assert found['client_sizes'] == [5, 5, 5]
+
+
+def test_a_closed_pipe_ends_the_command_silently(tmp_path):
+  """As `| head -1` does once it has its line."""
+  path = made_runs.write(tmp_path / 'run')
+  reader, writer = os.pipe()
+  os.close(reader)
+  done = subprocess.run([sys.executable, '-m', 'moon_jax.inspect', str(path)],
+                        stdout=writer, stderr=subprocess.PIPE, check=False)
+  os.close(writer)
+  assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b'')
 
 
 def test_a_terminal_without_unicode_gets_ascii(tmp_path, run, monkeypatch):

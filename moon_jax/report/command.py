@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 import pathlib
+import re
 import shlex
 
 from moon_jax.cli import words as words_lib
@@ -28,14 +29,7 @@ def run(config: Config, paths: Sequence[str], words: Sequence[str], *,
     config: the values of all flags of runs.
     paths: files of tables, directories of such files, or directories of runs.
     words: the words of the command line.
-    budget: see `table_file.read`.
-    train: whether to train missing runs.
-    runs: further directories with finished runs.
-    out: directory of the pages, or ''.
-    dry_run: whether to print the plan only.
-
-  Raises:
-    UserError: if a file or a flag is invalid, or a run is impossible.
+    budget, train, runs, out, dry_run: the command's own flags.
   """
   workdir = sweep_command.directory(config)
   given = words_lib.names(words)
@@ -46,24 +40,22 @@ def run(config: Config, paths: Sequence[str], words: Sequence[str], *,
                if name in given and name != 'workdir'}
   tables, directories = _read(paths, budget, replacing)
   # Tables of times have runs that trained alone, in a directory of their own.
-  timed = [table for table in tables if table.headline == 'time']
-  others = [table for table in tables
-            if table not in timed and table.pages != ('data',)]
   ended: dict[bool, dict[Key, Run]] = {}
-  for is_timed, chosen, place, max_runs, further in (
-      (False, others, workdir, 0,
-       [*map(pathlib.Path, runs), *directories]),
-      (True, timed, f'{workdir}/alone', 1, [])):
+  for is_timed, place, further in (
+      (False, workdir, [*map(pathlib.Path, runs), *directories]),
+      (True, f'{workdir}/alone', [])):
+    chosen = [table for table in tables if table.pages != ('data',)
+              and (table.headline == 'time') == is_timed]
     find = lambda: groups.find([
         *filter(pathlib.Path.is_dir, [pathlib.Path(place)]),
         *(path.expanduser() for path in further)])
     ended[is_timed] = find()
     missing = _missing(chosen, ended[is_timed])
     if dry_run and (chosen or not is_timed):
-      print(plan.dry_run(missing, place, max_runs) if missing
+      print(plan.dry_run(missing, place, int(is_timed)) if missing
             else 'all runs have ended')
     elif missing and train:
-      run_lib.run(missing, place, max_runs)
+      run_lib.run(missing, place, int(is_timed))
       ended[is_timed] = find()
   if dry_run:
     return
@@ -78,13 +70,13 @@ def run(config: Config, paths: Sequence[str], words: Sequence[str], *,
     page = pages.make(table, ended[table.headline == 'time'],
                       _command(paths, budget, replacing), config.data_dir)
     stem = '-'.join(filter(None, [table.name, table.budget, table.changed]))
-    path = write(page, directory, stem)
+    path = _write(page, directory, stem)
     written.append((page, path.name))
     print(f'{page.title}: {path}', flush=True)
   if len(written) > 1:
     index = Page('Tables', '', ['\n'.join(
         f'- [{page.title}]({name}): {page.banner}' for page, name in written)])
-    print(f'all pages: {write(index, directory, "index")}')
+    print(f'all pages: {_write(index, directory, "index")}')
 
 
 def _read(paths, budget, replacing) -> tuple[list[Table], list[pathlib.Path]]:
@@ -110,23 +102,18 @@ def _missing(tables: Sequence[Table], found: Mapping[Key, Run]
   from moon_jax.simulation import checks  # imports JAX
 
   configs: dict[Key, Config] = {}
-  axes: dict[str, None] = {}
   for table in tables:
-    sweep = table.sweep
-    axes |= dict.fromkeys(sweep.axes)
-    for config in sweep.configs:
-      if (key := groups.key(config)) not in found:
-        # Without settings that have no effect, as the page's commands.
-        configs.setdefault(key, checks.validate(
-            groups.normalized(config)))
-  return Sweep(tuple(configs.values()), tuple(axes)) if configs else None
+    for config in table.sweep.configs:
+      configs.setdefault(groups.key(config), config)
+  # Without settings that have no effect, as the page's commands.
+  missing = tuple(checks.validate(groups.normalized(config))
+                  for key, config in configs.items() if key not in found)
+  axes = dict.fromkeys(axis for table in tables for axis in table.sweep.axes)
+  return Sweep(missing, tuple(axes)) if missing else None
 
 
-def write(page: Page, out: pathlib.Path, stem: str) -> pathlib.Path:
+def _write(page, out, stem):
   """Writes STEM.html, STEM.md and the figures STEM/NAME.svg; returns the first.
-
-  Raises:
-    UserError: if the directory cannot be written.
   """
   path = out / f'{stem}.html'
   files = {path: page.html(), out / f'{stem}.md': page.markdown(stem)}
@@ -148,15 +135,8 @@ def _command(paths, budget, replacing) -> str:
   settings = replacing | ({} if budget == 'full' else {'budget': budget})
   if 'data_dir' in settings:
     settings['data_dir'] = 'DATA_DIR'
-  return shlex.join(['python', '-m', 'moon_jax.report', *map(_shown, paths), *(
+  # Without directories above the project's.
+  shown = [re.sub(r'^/(.*?/)?(?=experiments/|[^/]*$)', '', path.rstrip('/'))
+           for path in paths]
+  return shlex.join(['python', '-m', 'moon_jax.report', *shown, *(
       f'--{name}={values.show(value)}' for name, value in settings.items())])
-
-
-def _shown(path: str) -> str:
-  """Returns a path without directories above the project's."""
-  parts = pathlib.Path(path).parts
-  if not pathlib.Path(path).is_absolute():
-    return path
-  first = (parts.index('experiments') if 'experiments' in parts
-           else len(parts) - 1)
-  return str(pathlib.Path(*parts[first:]))

@@ -6,7 +6,6 @@ the clients' sizes for Dirichlet 0.5 and 10 clients.
 """
 
 from collections.abc import Sequence
-import dataclasses
 import functools
 
 import numpy as np
@@ -31,16 +30,10 @@ _HEIGHT = 3.4  # inches of a heat map
 
 
 def sections(configs: Sequence[Config]) -> list[str | Figure]:
-  """Returns statistics of data sets, sizes of clients and heat maps.
+  """Returns statistics of data sets, sizes of clients and heat maps of runs.
 
   Settings that change no split, such as the method, are ignored. A data set
   that cannot be loaded is left out, and a paragraph gives the reason.
-
-  Args:
-    configs: configurations of runs, which need not have been trained.
-
-  Raises:
-    UserError: if a data set cannot be partitioned as configured.
   """
   datasets: dict[str, Dataset] = {}
   parts: list[str | Figure] = ['## Data sets']
@@ -86,19 +79,12 @@ def label(config: Config) -> str:
   Configurations of a data set with the same label have the same split, if they
   have the same seed.
   """
-  names = {*flags_with(varies='split'), 'num_clients', 'label_noise',
-           'label_noise_form', 'concept_shift', 'validation_fraction',
-           'client_test_fraction', 'train_examples'} - {
-               'seed', 'partition_seed'}
-  without_effect = unused.unused(config)
-  fields = {field.name: getattr(config, field.name)
-            for field in dataclasses.fields(config)
-            if field.name in names and field.name not in without_effect}
-  words = [str(fields.pop('partition'))]
-  num_clients = fields.pop('num_clients')
-  words += [f'{name} {values.show(value)}' for name, value in fields.items()
-            if name == 'beta' or value != getattr(Config, name)]
-  return ', '.join([*words, f'{num_clients} clients'])
+  names = {*flags_with(varies='split'), *flags_with(varies='labels')} - {
+      'seed', 'partition_seed', 'partition', *unused.unused(config)}
+  shown = [f'{name} {values.show(value)}'
+           for name, value in config.to_dict().items() if name in names
+           and (name == 'beta' or value != getattr(Config, name))]
+  return ', '.join([config.partition, *shown, f'{config.num_clients} clients'])
 
 
 def _counts(config, dataset):
@@ -110,26 +96,25 @@ def _counts(config, dataset):
 
 
 def _size_row(dataset, partition, counts):
-  sizes_SC = [counts_CK.sum(1) for counts_CK in counts]
-  classes_SC = [(counts_CK > 0).sum(1) for counts_CK in counts]
-  std = np.mean([np.std(sizes_C) for sizes_C in sizes_SC])
+  sizes_SC, classes_SC = np.sum(counts, 2), np.count_nonzero(counts, 2)
   return {
       'data set': dataset, 'partition': partition, 'splits': f'{len(counts)}',
-      'examples': f'{np.mean(sizes_SC):,.0f} ± {std:,.0f}',
+      'examples': f'{sizes_SC.mean():,.0f} ± {sizes_SC.std(1).mean():,.0f}',
       'published': PUBLISHED.get((dataset, partition), ''),
-      'range': f'{np.min(sizes_SC):,} to {np.max(sizes_SC):,}',
-      'classes': f'{np.mean(classes_SC):.1f} ({np.min(classes_SC)} to '
-                 f'{np.max(classes_SC)})'}
+      'range': f'{sizes_SC.min():,} to {sizes_SC.max():,}',
+      'classes': f'{classes_SC.mean():.1f} ({classes_SC.min()} to '
+                 f'{classes_SC.max()})'}
 
 
 def _heatmap(i, where, counts_CK, class_names):
   """Returns the heat map of the first seed."""
   sizes = counts_CK.sum(1)
+  name = f'partition-{i}'
   svg = figures.svg(functools.partial(
       heatmap.fill, counts_CK=counts_CK, class_names=class_names),
-                    _HEIGHT, f'partition-{i}')
+                    _HEIGHT, name)
   return Figure(
-      f'partition-{i}', svg,
+      name, svg,
       f'Heat map of {where}: training examples of each client and class. '
       f'Clients have {sizes.min():,} to {sizes.max():,} examples, and a client '
       f'has at most {counts_CK.max():,} of one class.',

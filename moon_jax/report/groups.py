@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import pathlib
+import statistics
 
 import numpy as np
 
@@ -56,9 +57,7 @@ class Arm:
              ) -> dict[Seeds, float]:
     """Returns the mean of a metric over the last evaluated rounds, by seed.
 
-    Args:
-      measure: the metric; test_accuracy is in percent.
-      num_rounds: how many rounds; fewer if the run has fewer.
+    Test accuracies and their spreads are in percent.
     """
     return {seed: _scale(measure) * stats.mean_of_last(found, num_rounds)
             for seed, run in self.runs.items()
@@ -81,7 +80,7 @@ class Arm:
 
 
 def _scale(measure):
-  return 100 if measure == 'test_accuracy' else 1
+  return 100 if measure in ('test_accuracy', 'test_accuracy_std') else 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,21 +115,15 @@ class TableArm(Arm):
     return [value for value in self.published if value.measure == measure]
 
 
-def compare(new: Arm, base: Arm, num_rounds: int = 1) -> Comparison | None:
-  """Compares the test accuracies of arms over their common seeds, in points.
+def compare(new: Arm, base: Arm, num_rounds: int = 1) -> Comparison:
+  """Compares test accuracies over common seeds, in points.
 
-  Args:
-    new: the arm whose difference is positive if it is better.
-    base: the baseline.
-    num_rounds: see `Arm.values`.
-
-  Returns:
-    None without common seeds.
+  `num_rounds` is that of `Arm.values`.
   """
   ours, theirs = (arm.values(num_rounds=num_rounds) for arm in (new, base))
   seeds = [seed for seed in ours if seed in theirs]
   return paired.compare([ours[seed] for seed in seeds],
-                        [theirs[seed] for seed in seeds]) if seeds else None
+                        [theirs[seed] for seed in seeds])
 
 
 # ------------------------------------------------------- arms of runs, as read
@@ -156,9 +149,8 @@ def of_runs(runs: Sequence[Run]) -> list[Arm]:
       seeds = tuple(run.config[name] for name in SEEDS)
       if seeds not in counted or len(run.lines) > len(counted[seeds].lines):
         counted[seeds] = run
-    ids = {*map(id, counted.values())}
-    arms.append(Arm(dict(zip(names, shown)), counted,
-                    [run for run in members if id(run) not in ids]))
+    arms.append(Arm(dict(zip(names, shown)), counted, [
+        run for run in members if run not in counted.values()]))
   return arms
 
 
@@ -190,14 +182,8 @@ def key(config: Config, inputs: Mapping[str, str] | None = None) -> Key:
   """Returns a value that is equal for configurations that give equal results.
 
   Settings without effect on the run do not count, unlike in the name of its
-  directory.
-
-  Args:
-    config: the configuration.
-    inputs: hashes of its input files by flag; None reads the files.
-
-  Raises:
-    UserError: if an input file is missing or invalid.
+  directory. `inputs` are hashes of its input files by flag; None reads the
+  files.
   """
   if inputs is None:
     from moon_jax.training import prepare
@@ -216,11 +202,7 @@ def normalized(config: Config) -> Config:
 
 
 def ended(directory: pathlib.Path) -> list[Run]:
-  """Returns the runs in a directory that have finished or diverged.
-
-  Raises:
-    UserError: if there is no such directory, or a file of a run is damaged.
-  """
+  """Returns the runs in a directory that have finished or diverged."""
   if not directory.is_dir():
     raise UserError(f'{directory} must be a directory that holds directories '
                     'of runs, got none; --workdir and --runs name them')
@@ -230,14 +212,9 @@ def ended(directory: pathlib.Path) -> list[Run]:
 
 
 def find(directories: Iterable[pathlib.Path]) -> dict[Key, Run]:
-  """Returns the runs that have ended, by the key of their configuration.
+  """Returns the runs in directories that have ended, by `key`.
 
-  Args:
-    directories: each holds one work directory per run. If two hold the same
-      run, the first counts.
-
-  Raises:
-    UserError: if a directory is missing, or a file of a run is damaged.
+  If two directories hold the same run, the first counts.
   """
   found: dict[Key, Run] = {}
   for directory in directories:
@@ -247,11 +224,7 @@ def find(directories: Iterable[pathlib.Path]) -> dict[Key, Run]:
 
 
 def config_of(run: Run) -> Config:
-  """Returns the configuration of a run, by any version of the program.
-
-  Raises:
-    UserError: if config.json is damaged.
-  """
+  """Returns the valid configuration of a run of any version."""
   from moon_jax.simulation import checks  # imports JAX
 
   try:
@@ -266,9 +239,6 @@ def table_of(directory: pathlib.Path) -> Table:
   """Returns a table of all runs in a directory that have ended.
 
   Rows are the settings in which runs differ. FedAvg is the baseline.
-
-  Raises:
-    UserError: if there are no runs.
   """
   runs = ended(directory)
   if not runs:
@@ -282,10 +252,7 @@ def table_of(directory: pathlib.Path) -> Table:
 
 
 def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
-  """Returns the arms of a table, in the order of its file.
-
-  Runs that have ended are `found`, see `find`.
-  """
+  """Returns the arms of a table in its order, with the runs of `find`."""
   names = list(dict.fromkeys(
       ['algorithm', *sweep_table.columns(table.sweep)]))
   grouped: dict[tuple[str, ...], list[tuple[Config, Block]]] = {}
@@ -296,16 +263,15 @@ def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
   arms = []
   for shown, members in grouped.items():
     config, block = members[0]
-    runs = {(member.seed, member.partition_seed): found.get(key(member))
-            for member, _ in members}
-    settings = dict(zip(names, shown)) | {
-        'algorithm': NAMES.get(config.algorithm, config.algorithm)}
-    has_diverged = lambda run: run.state.kind == 'diverged'
+    planned = {(member.seed, member.partition_seed): found.get(key(member))
+               for member, _ in members}
+    runs = {seed: run for seed, run in planned.items()
+            if run and run.state.kind != 'diverged'}
     arms.append(TableArm(
-        settings, {seed: run for seed, run in runs.items()
-                   if run and not has_diverged(run)},
-        [run for run in runs.values() if run and has_diverged(run)],
-        config, tuple(runs),
+        dict(zip(names, shown)) | {
+            'algorithm': NAMES.get(config.algorithm, config.algorithm)},
+        runs, [run for seed, run in planned.items()
+               if run and seed not in runs], config, tuple(planned),
         tuple(value for value in table.published if any(
             table_file.is_for(value, *member) for member in members)), block))
   return [dataclasses.replace(arm, named=_named(arm, arms)) for arm in arms]
@@ -359,15 +325,11 @@ def baseline_of(arm: TableArm, arms: Sequence[TableArm]) -> TableArm | None:
 
 
 def chosen(arms: Sequence[TableArm], best_of: Sequence[str]) -> list[TableArm]:
-  """Marks the best arm among arms that differ in some settings only.
+  """Marks the best arm among arms that differ only in the settings `best_of`.
 
   The best has the highest mean test accuracy after the last round, as published
   values were chosen. The others lose their published values, which are those of
   the best. Arms with unfinished runs have no best.
-
-  Args:
-    arms: the arms.
-    best_of: the settings.
   """
   others = lambda arm: [value for name, value in arm.settings.items()
                         if name not in best_of]
@@ -379,9 +341,9 @@ def chosen(arms: Sequence[TableArm], best_of: Sequence[str]) -> list[TableArm]:
     if len(group) < 2 or arm not in group or not finished or any(
         other.num_ended < len(other.seeds) for other in group):
       return arm
-    top = max(finished, key=lambda other: float(
-        np.mean(list(other.values().values()))))
-    return (dataclasses.replace(arm, is_best=True) if arm is top else
-            dataclasses.replace(arm, published=()))
+    top = max(finished, key=lambda other: statistics.fmean(
+        other.values().values()))
+    return dataclasses.replace(
+        arm, is_best=arm is top, published=arm.published * (arm is top))
 
   return [*map(marked, arms)]

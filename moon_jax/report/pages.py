@@ -36,16 +36,9 @@ _WARNINGS = {
 
 def make(table: Table, found: Mapping[Key, Run], command: str,
          data_dir: str = '') -> Page:
-  """Returns the page of a table.
-
-  Args:
-    table: the table.
-    found: the runs that have ended; see `groups.find`.
-    command: the command of the page.
-    data_dir: the directory of the data sets.
-  """
+  """Returns the page of a table, with the runs of `groups.find`."""
   if table.pages == ('data',):  # needs no runs
-    return Page(table.title, banner(table, ()), [
+    return Page(table.title, _banner(table, ()), [
         table.description, *_extra(table, (), data_dir), *_facts(table),
         '## Command', _code(command)])
   is_full = table.budget == 'full' and not table.changed
@@ -56,10 +49,10 @@ def make(table: Table, found: Mapping[Key, Run], command: str,
   first = {'accuracy': accuracies + compared + rounds,
            'rounds': rounds + accuracies + compared,
            'time': times + accuracies + compared}[table.headline]
-  return Page(table.title, banner(table, arms), [
+  return Page(table.title, _banner(table, arms), [
       *_lead(table, arms), *first, *_extra(table, arms, data_dir),
-      *curves(arms, table.panels, table.loss_divisor, is_full),
-      *([] if is_timed else times), *_facts(table), *commands(arms, command)])
+      *curves(arms, table, is_full), *([] if is_timed else times),
+      *_facts(table), *commands(arms, command)])
 
 
 def _extra(table, arms, data_dir):
@@ -82,7 +75,7 @@ def _extra(table, arms, data_dir):
   return parts
 
 
-def banner(table: Table, arms: Sequence[TableArm]) -> str:
+def _banner(table, arms):
   """Returns the budget in one line."""
   configs = table.sweep.configs
   names = ['dataset', *['num_rounds', 'local_epochs'] * bool(arms)]
@@ -136,15 +129,16 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
   rows = []
   for arm in arms:
     values = list(arm.values().values())
+    stds = arm.values('test_accuracy_std').values()
     published = arm.of_measure('accuracy')
     row = {
         'arm': arm.label, 'published (%)': _published(arm, 'accuracy'),
-        'ours, last round (%)':
-            stats.mean_and_std(values, 1) + _over_clients(arm),
+        'ours, last round (%)': stats.mean_and_std(values, 1) + (
+            f' (over clients ± {statistics.fmean(stds):.1f})' if stds else ''),
         f'mean of last {tail} rounds (%)': stats.mean_and_std(
             list(arm.values(num_rounds=tail).values()), 1),
-        'runs': _count(arm), 'ours − published': '', '95% interval': '',
-        'p, Welch': ''}
+        'runs': stats.count_text(
+            len(arm.runs), len(arm.seeds), len(arm.others))}
     if is_full and values and len(published) == 1:
       found = paired.welch(
           values, published[0].value, published[0].std, published[0].n)
@@ -156,7 +150,7 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
              'each with its own seed and split unless settings say otherwise. '
              'Settings that a name leaves out have the value of most arms, or '
              "their flag's default.")
-  if any(row['p, Welch'] for row in rows):
+  if any(row.get('p, Welch') for row in rows):
     caption += (' Published spreads may be over other seeds of one split; 3 '
                 'published runs are assumed where the number is unknown.')
   best = [i for i, arm in enumerate(arms) if arm.is_best]
@@ -188,31 +182,13 @@ def number(value: float) -> str:
   return f'{value:.1f}' if round(value, 1) == value else f'{value:g}'
 
 
-def _over_clients(arm):
-  """Returns the spread over clients that have separate models."""
-  stds = [line['test_accuracy_std'] for run in arm.runs.values()
-          for line in run.lines[-1:] if 'test_accuracy_std' in line]
-  return f' (over clients ± {100 * statistics.fmean(stds):.1f})' if stds else ''
-
-
-def _count(arm):
-  """Returns how many runs have finished."""
-  done, planned, diverged = len(arm.runs), len(arm.seeds), len(arm.others)
-  text = str(done) if done == planned else f'{done} of {planned}'
-  return text + f' ({diverged} diverged)' * bool(diverged)
-
-
 def differences(arms: Sequence[TableArm]) -> Section:
-  """Returns the differences from baselines, [] if there are none.
-
-  Test accuracies after the last round are compared, paired over seeds.
-  """
+  """Returns paired differences from baselines, [] if there are none."""
   found = [(arm, baseline, groups.compare(arm, baseline)) for arm in arms
            if (baseline := groups.baseline_of(arm, arms))]
   if not found:
     return []
-  holm = paired.holm([pairs.p_value if pairs else math.nan
-                      for _, _, pairs in found])
+  holm = paired.holm([pairs.p_value for _, _, pairs in found])
   rows = []
   for (arm, baseline, pairs), holm_p in zip(found, holm):
     ours, theirs = (of.of_measure('accuracy') for of in (arm, baseline))
@@ -220,14 +196,12 @@ def differences(arms: Sequence[TableArm]) -> Section:
         'arm': arm.label, 'baseline': baseline.label,
         'published difference': f'{ours[0].value - theirs[0].value:+.1f}'
                                 if len(ours) == len(theirs) == 1 else '',
-        'pairs': str(len(pairs.differences)) if pairs else '0',
-        'our difference': f'{pairs.mean:+.2f}' if pairs else '',
-        '95% interval':
-            stats.interval_text(pairs.low, pairs.high, 2) if pairs else '',
-        'p, paired t': stats.p_text(pairs.p_value) if pairs else '',
+        'pairs': str(len(pairs.differences)),
+        'our difference': f'{pairs.mean:+.2f}' * bool(pairs.differences),
+        '95% interval': stats.interval_text(pairs.low, pairs.high, 2),
+        'p, paired t': stats.p_text(pairs.p_value),
         'p, Holm': stats.p_text(holm_p),
-        'verdict': (paired.verdict(pairs, holm_p) if pairs
-                    else 'no common seeds')})
+        'verdict': paired.verdict(pairs, holm_p)})
   table = page_lib.table(
       'Test accuracy after the last round, in percentage points. Both runs of '
       'a pair have the same seed, and with it the same split, cohorts, initial '
@@ -238,7 +212,7 @@ def differences(arms: Sequence[TableArm]) -> Section:
 
 def _effects(found):
   """Returns a figure of the differences, if any has an interval."""
-  shown = [c for c in found if c[2] and not math.isnan(c[2].low)]
+  shown = [c for c in found if not math.isnan(c[2].low)]
   if not shown:
     return []
   is_one = len({baseline.label for _, baseline, _ in shown}) == 1
@@ -279,24 +253,19 @@ def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:
 # ------------------------------------------------------------ runs themselves
 
 
-def curves(arms: Sequence[TableArm], panels: Sequence[str], loss_divisor: int,
-           is_full: bool) -> Section:
+def curves(arms: Sequence[TableArm], table: Table, is_full: bool) -> Section:
   """Returns accuracy and losses by round, [] if no run has ended.
 
-  Args:
-    arms: the arms.
-    panels: settings with one panel per value.
-    loss_divisor: adds the test loss divided by it; 0 for none.
-    is_full: whether to draw published accuracies as lines.
+  Published accuracies are lines if the runs have the published budget.
   """
   arms = [arm for arm in arms if arm.runs]
   if not arms:
     return []
   drawn = [(measure, ylabel, 1) for measure, ylabel in _MEASURES.items()]
-  if loss_divisor:
-    drawn.insert(2, ('test_loss', f'test loss / {loss_divisor}', loss_divisor))
+  if divisor := table.loss_divisor:
+    drawn.insert(2, ('test_loss', f'test loss / {divisor}', divisor))
   return ['## Curves', *(
-      _figure(arms, panels, *what, is_full) for what in drawn)]
+      _figure(arms, table.panels, *what, is_full) for what in drawn)]
 
 
 def _figure(arms, panels, measure, ylabel, divisor, is_full):
@@ -335,63 +304,47 @@ def _figure(arms, panels, measure, ylabel, divisor, is_full):
 def time(arms: Sequence[TableArm], is_timed: bool) -> Section:
   """Returns the table of times, communication and hardware.
 
-  If each run trained alone (`is_timed`), what the arithmetic of a local step
-  predicts is beside the times.
+  Times are compared if each run trained alone (`is_timed`).
   """
   rows = []
   for arm in arms:
-    sizes = [size / 1e6 for size in arm.summaries('bytes_per_round')]
+    median = lambda name, digits, unit=1., arm=arm: (
+        f'{statistics.median(found) / unit:,.{digits}f}'
+        if (found := arm.summaries(name)) else '')
     rows.append({
-        'arm': arm.label,
-        'seconds per round': _median(arm.summaries('seconds_per_round'), 2),
-        'examples/s': _median(arm.summaries('examples_per_second'), 0),
-        'MB per round': _median(sizes, 2),
-        'published, seconds': _published(arm, 'seconds')} | (
-            _predicted(arm, arms) if is_timed else {}))
+        'arm': arm.label, 'seconds per round': median('seconds_per_round', 2),
+        'examples/s': median('examples_per_second', 0),
+        'MB per round': median('bytes_per_round', 2, 1e6),
+        'published, seconds': _published(arm, 'seconds'),
+        'time / FedAvg': _relative_time(arm, arms) if is_timed else ''})
   shared = ('Each run trained alone.' if is_timed else
             'The time of a run is its equal share of the program that trained '
             'it, alone or with others, so that times of different programs do '
             'not compare methods.')
-  predicted = (
-      'Predicted: floating-point operations of a local step, as XLA counts '
-      'them before it optimizes the program, divided by those of FedAvg with '
-      'the same network. Measured: seconds per round divided by those of '
-      'FedAvg.')
+  hardware: dict[str, None] = {}
+  for summary in (run.summary for arm in arms for run in arm.runs.values()):
+    versions = summary.get('versions', {})
+    hardware[f'{summary.get("device", "unknown device")}, moon_jax '
+             f'{versions.get("moon_jax", "?")}, JAX {versions.get("jax", "?")},'
+             f' {summary.get("arithmetic", "float32")}'] = None
   return ['## Time and communication', page_lib.table(
       f'Medians over rounds and runs. {shared} MB are 10^6 bytes sent and '
       'received by all clients of a round.', rows),
-          _hardware(arms), *[predicted] * is_timed]
+          'Hardware and software: '
+          f'{"; ".join(hardware) or "no run has ended"}.']
 
 
-def _median(values, digits):
-  return f'{statistics.median(values):,.{digits}f}' if values else ''
-
-
-def _predicted(arm, arms):
-  """Returns the cost of an arm relative to FedAvg, predicted and measured."""
-  from moon_jax.report import arithmetic
-
-  same = next((other for other in arms if other.config.algorithm == 'fedavg'
-               and all(getattr(other.config, name) == getattr(arm.config, name)
-                       for name in ('dataset', 'model', 'num_clients',
-                                    'participation', 'local_epochs'))), None)
-  ours, theirs = (of.summaries('seconds_per_round') if of else []
-                  for of in (arm, same))
-  ratio = (statistics.median(ours) / statistics.median(theirs)
-           if ours and theirs and statistics.median(theirs) else 0)
-  return {'predicted / FedAvg': f'{arithmetic.relative_cost(arm.config):.2f}',
-          'measured / FedAvg': f'{ratio:.2f}' if ratio else ''}
-
-
-def _hardware(arms):
-  """Returns the devices and versions of all runs."""
-  found = {}
-  for summary in (run.summary for arm in arms for run in arm.runs.values()):
-    versions = summary.get('versions', {})
-    found[f'{summary.get("device", "unknown device")}, moon_jax '
-          f'{versions.get("moon_jax", "?")}, JAX {versions.get("jax", "?")}, '
-          f'{summary.get("arithmetic", "float32")}'] = None
-  return f'Hardware and software: {"; ".join(found) or "no run has ended"}.'
+def _relative_time(arm, arms):
+  """Returns the time of a round as a multiple of that of FedAvg, or ''."""
+  ours = arm.summaries('seconds_per_round')
+  theirs = next((
+      other.summaries('seconds_per_round') for other in arms
+      if other.config.algorithm == 'fedavg' and all(
+          getattr(other.config, name) == getattr(arm.config, name) for name in (
+              'dataset', 'model', 'num_clients', 'participation',
+              'local_epochs'))), [])
+  return (f'{statistics.median(ours) / statistics.median(theirs):.2f}'
+          if ours and theirs else '')
 
 
 def commands(arms: Sequence[TableArm], command: str) -> Section:

@@ -14,7 +14,6 @@ cosine distance, which is the distance in MOON's loss.
 
 import argparse
 from collections.abc import Mapping, Sequence
-import functools
 import pathlib
 import sys
 from typing import NamedTuple
@@ -22,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 
 from moon_jax.cli import file_command
-from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
 from moon_jax.results import figures, page
@@ -69,11 +67,12 @@ def section(run_dirs: Mapping[str, pathlib.Path], data_dir: str = '',
     raise UserError('all runs must have the same data set, got '
                     f'{", ".join(map(str, run_dirs.values()))}; start the '
                     'command once for each data set')
-  silhouette = functools.partial(metrics.silhouette_score, metric='cosine')
-  rows = [{'method': title,
-           _ACCURACY: f'{100 * neighbour_accuracy(p.z_NF, p.labels):.1f}',
-           'silhouette': f'{silhouette(p.z_NF, p.labels):.3f}'}
-          for title, p in found.items()]
+  rows = []
+  for title, (z_NF, labels, _) in found.items():
+    silhouette = metrics.silhouette_score(z_NF, labels, metric='cosine')
+    rows.append({'method': title,
+                 _ACCURACY: f'{100 * neighbour_accuracy(z_NF, labels):.1f}',
+                 'silhouette': f'{silhouette:.3f}'})
   svg = figures.scatter([
       (title, embed(p.z_NF), [p.class_names[k] for k in p.labels])
       for title, p in found.items()], 'projections')
@@ -93,17 +92,12 @@ def section(run_dirs: Mapping[str, pathlib.Path], data_dir: str = '',
 
 def read(path: str | pathlib.Path, data_dir: str,
          num_examples: int | None = None) -> Projections:
-  """Returns the projections of a finished run; see `section`.
-
-  Raises:
-    UserError: see `section`.
-  """
+  """Returns the projections of a finished run; see `section`."""
   from moon_jax.rundir import export  # imports Orbax, which takes a second
 
   model, variables = export.load(path)
-  config = Config(**{name: value for name, value in model.config.items()
-                     if hasattr(Config, name)})
-  dataset = sources.load(config.dataset, data_dir)
+  name = model.config['dataset']
+  dataset = sources.load(name, data_dir)
   chosen = np.flatnonzero(dataset.test_labels < _MAX_CLASSES)
   dataset = dataset._replace(
       test_inputs=dataset.test_inputs[chosen], test_clients=None,
@@ -112,14 +106,13 @@ def read(path: str | pathlib.Path, data_dir: str,
   if not _MIN_EXAMPLES <= num_examples <= len(chosen):
     raise UserError(
         f'--examples must be {_MIN_EXAMPLES} to {len(chosen):,}, the test '
-        f'examples of {config.dataset} of {_MAX_CLASSES} classes; got '
-        f'{num_examples}')
+        f'examples of {name} of {_MAX_CLASSES} classes; got {num_examples}')
   dataset = dataset.with_test_examples(num_examples)
   z = [model(variables, dataset.test_inputs[i:i + _BATCH]).projection
        for i in range(0, num_examples, _BATCH)]
   if z[0] is None:
     raise UserError(f'{path} must have a network with a projection, got '
-                    f'--model={config.model} without one')
+                    f'--model={model.config["model"]} without one')
   return Projections(np.concatenate(z), dataset.test_labels,
                      tuple(dataset.class_names))
 
@@ -136,8 +129,7 @@ def embed(z_NF: np.ndarray) -> np.ndarray:
 def neighbour_accuracy(z_NF: np.ndarray, labels: np.ndarray) -> float:
   """Returns the fraction of examples whose neighbours vote for their class.
 
-  The neighbours are the 10 examples with the largest cosine similarity, without
-  the example itself. The smallest class wins a tie.
+  Neighbours have the largest cosine similarity. The smallest class wins a tie.
   """
   from scipy import stats
   from sklearn import neighbors

@@ -4,7 +4,7 @@ docs/tables.md describes the format, which extends the files of sweeps
 (`moon_jax.sweep.toml_file`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import functools
 import hashlib
 import numbers
@@ -21,6 +21,9 @@ from moon_jax.sweep.grid import Sweep
 BUDGETS = ('smoke', 'small', 'full')
 HEADLINES = ('accuracy', 'rounds', 'time')
 PAGES = ('data', 'projections')  # sections that a table may add
+# Keys that are lists of strings, and the names that these may be.
+_LISTS = {'pages': PAGES, 'panels': values.TYPES, 'best_of': values.TYPES,
+          'notes': ()}
 _MEASURES = ('accuracy', 'rounds', 'seconds')
 # Keys of [[published]] that are not settings, and their types.
 _PUBLISHED_KEYS = dict.fromkeys((*_MEASURES, 'std'), numbers.Real) | {
@@ -76,58 +79,54 @@ class Table(NamedTuple):
 
 def read(path: str, budget: str = 'full',
          replacing: Mapping[str, Any] | None = None) -> Table:
-  """Reads the file of a table.
+  """Reads the file of a table at a budget, one of `BUDGETS`.
 
-  Args:
-    path: the file.
-    budget: one of `BUDGETS`.
-    replacing: settings that replace those of the file; tuples are axes.
+  Settings of `replacing` replace those of the file; tuples are axes.
 
   Raises:
     UserError: if the file is missing or invalid, or a run is impossible.
   """
   file, replacing = toml_file.read(path), dict(replacing or {})
-  report, wheres = file.report, [
-      f'{path}, block {i} of [[runs]]' for i in range(1, len(file.blocks) + 1)]
+  report = file.report
   common: dict[str, Any] = {}
   if budgets := report.get('budgets'):
     place = pathlib.Path(path).parent / budgets
     common = _budget(toml_file.content(place), budget, str(place))
   common |= _budget(report.get('budget', {}), budget, path)
-  smaller = [common | _budget(own.get('budget', {}), budget, where)
-             for own, where in zip(file.block_reports, wheres)]
+  baseline = toml_file.settings(report.get('baseline', {}), f'{path}, baseline')
+  smaller, baselines = [], []
+  for i, own in enumerate(file.block_reports, 1):
+    where = f'{path}, block {i} of [[runs]]'
+    smaller.append(common | _budget(own.get('budget', {}), budget, where))
+    baselines.append(toml_file.settings(
+        own['baseline'], f'{where}, baseline') if 'baseline' in own
+                     else baseline)
   if budget != 'full' and not any(smaller):
     raise UserError(f'{path} has no settings of --budget={budget}; give '
                     f'--budget=full, or add a table [budget.{budget}]')
-  new = [settings | replacing for settings in smaller]
   sweeps = grid.each(Config(**file.base), [
-      block | changes for block, changes in zip(file.blocks, new)])
-  blocks = [
-      Block(sweep, toml_file.settings(
-          own.get('baseline', report.get('baseline', {})),
-          f'{where if "baseline" in own else path}, baseline'),
-            {name: block.get(name, file.base.get(name, getattr(Config, name)))
-             for name in changes})
-      for sweep, own, where, block, changes in zip(
-          sweeps, file.block_reports, wheres, file.blocks, new)]
+      block | changes | replacing
+      for block, changes in zip(file.blocks, smaller)])
   changed = {name: value for name, value in sorted(replacing.items())
              if name not in identity.FREE_FIELDS}
   headline = report.get('headline', HEADLINES[0])
   if headline not in HEADLINES:
     raise UserError(f'{path}: headline must be {" or ".join(HEADLINES)}, got '
                     f'{headline!r}')
+  lists = {name: _words(report.get(name, []), f'{path}: {name}', known)
+           for name, known in _LISTS.items()}
   table = Table(
       file.name, budget,
       hashlib.sha256(repr(changed).encode()).hexdigest()[:8] * bool(changed),
-      tuple(blocks), tuple(
+      tuple(Block(sweep, baseline, {
+          name: block.get(name, file.base.get(name, getattr(Config, name)))
+          for name in changes | replacing}) for sweep, baseline, block, changes
+            in zip(sweeps, baselines, file.blocks, smaller)), tuple(
           _published(entry, f'{path}, block {i} of [[published]]')
           for i, entry in enumerate(report.get('published', []), 1)),
       file.title or file.name, file.description.strip(),
-      report.get('source', ''), headline,
-      _words(report, 'pages', PAGES, path),
-      _words(report, 'panels', values.TYPES, path),
-      _words(report, 'best_of', values.TYPES, path),
-      _words(report, 'notes', None, path),
+      report.get('source', ''), headline, lists['pages'], lists['panels'],
+      lists['best_of'], lists['notes'],
       report.get('loss_divisor', 0))
   if budget == 'full' and not changed:
     _check_published(table, path)
@@ -175,14 +174,12 @@ def _budget(found, budget, where):
   return toml_file.settings(found.get(budget, {}), f'{where}, budget {budget}')
 
 
-def _words(report, name, known, path) -> tuple[str, ...]:
+def _words(found, where, known) -> tuple[str, ...]:
   """Returns a list of strings, which must be known names if there are any."""
-  found: Sequence[Any] = report.get(name, [])
   for value in found:
-    if not isinstance(value, str) or (known is not None and value not in known):
-      raise UserError(f'{path}: {name} must be a list of '
-                      f'{"sentences" if known is None else "names"}, got '
-                      f'{value!r}')
+    if not isinstance(value, str) or (known and value not in known):
+      raise UserError(f'{where} must be a list of '
+                      f'{"names" if known else "sentences"}, got {value!r}')
   return tuple(found)
 
 

@@ -46,17 +46,21 @@ _STYLE = {
     'axes.axisbelow': True, 'legend.frameon': False,
     'legend.handlelength': 2.6, 'svg.fonttype': 'none'}
 
-# Metric -> its label. A metric with a "_std" has a band of that width.
-_ACCURACIES = {
-    'test_accuracy': 'test', 'validation_accuracy': 'validation',
-    'global_train_accuracy': 'training',
-    'global_heldout_accuracy': 'held-out, of clients',
-    'local_own_accuracy': 'local models, own examples',
-    'local_test_accuracy': 'local models, test'}
-_LOSSES = {'train_loss': 'local objective', 'cross_entropy': 'cross-entropy',
-           'contrastive_loss': 'contrastive', 'proximal_term': 'proximal term',
-           'test_loss': 'test', 'validation_loss': 'validation'}
-_DRIFT = {'drift': 'mean drift', 'update_cosine': 'cosine of updates'}
+# Metrics of the panels of a run, and their labels. A metric with a "_std" has
+# a band of that width.
+_PANELS = {
+    'accuracy': {
+        'test_accuracy': 'test', 'validation_accuracy': 'validation',
+        'global_train_accuracy': 'training',
+        'global_heldout_accuracy': 'held-out, of clients',
+        'local_own_accuracy': 'local models, own examples',
+        'local_test_accuracy': 'local models, test'},
+    'loss': {
+        'train_loss': 'local objective', 'cross_entropy': 'cross-entropy',
+        'contrastive_loss': 'contrastive', 'proximal_term': 'proximal term',
+        'test_loss': 'test', 'validation_loss': 'validation'},
+    'client drift': {
+        'drift': 'mean drift', 'update_cosine': 'cosine of updates'}}
 _OF_CLIENTS = ('local_own_accuracy', 'local_test_accuracy',
                'global_own_accuracy', 'local_heldout_accuracy',
                'global_heldout_accuracy')
@@ -71,7 +75,7 @@ class Line(NamedTuple):
   published: float | None = None
 
 
-Panels = Mapping[str, Sequence[Line]]  # by the titles of the axes
+Panels = Mapping[str, Sequence[Line]]  # by titles, from top to bottom
 
 
 def empty(width: float, height: float) -> Any:
@@ -83,16 +87,12 @@ def empty(width: float, height: float) -> Any:
 
 
 def svg(draw: Callable[[Any], None], height: float, name: str) -> str:
-  """Returns the SVG text of a figure.
+  """Returns the SVG text of a figure that `draw` fills.
 
   The text depends on the arguments only, not on the date or the settings of
-  the user. Texts remain texts, so they are set in a font of the reader, which
-  may be narrower or wider: align texts of several lines left.
-
-  Args:
-    draw: fills an empty figure of matplotlib.
-    height: inches.
-    name: of the figure, from which ids within the SVG follow.
+  the user; ids within it follow from the name. Texts remain texts, so they are
+  set in a font of the reader, which may be narrower or wider: align texts of
+  several lines left.
   """
   from matplotlib import style
 
@@ -115,14 +115,6 @@ def curves(panels: Panels, ylabel: str, name: str) -> str:
 
   Rounds that are not evaluated for all seeds are left out. A single seed has no
   band. Published values are thin dashed lines in the colour of the method.
-
-  Args:
-    panels: axes, one below another.
-    ylabel: label of the y axis, with its unit.
-    name: of the figure, for ids within the SVG.
-
-  Returns:
-    SVG text.
   """
   draw = functools.partial(_draw_curves, panels=panels, ylabel=ylabel)
   num_labels = len(line_styles(panels)) + 1
@@ -130,11 +122,7 @@ def curves(panels: Panels, ylabel: str, name: str) -> str:
 
 
 def save_curves(lines: Sequence[Line], ylabel: str, path: pathlib.Path) -> None:
-  """Draws `curves` to a file.
-
-  Raises:
-    UserError: if the file cannot be written.
-  """
+  """Draws `curves` to a file."""
   made = empty(9, 4.5 + .22 * len(lines))
   _draw_curves(made, {'': lines}, ylabel)
   _save(made, path)
@@ -198,10 +186,7 @@ def effects(intervals: Mapping[str, tuple[float, float, float]], xlabel: str,
     intervals: (point, lower end, upper end) of the rows by label, from top to
       bottom.
     xlabel: label of the x axis, with its unit.
-    name: of the figure, for ids within the SVG.
-
-  Returns:
-    SVG text.
+    name: of the figure.
   """
   labels = [_wrapped(label, 44) for label in intervals]
   means, lows, highs = zip(*intervals.values())
@@ -227,18 +212,10 @@ def effects(intervals: Mapping[str, tuple[float, float, float]], xlabel: str,
 
 def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[str]]], name: str
             ) -> str:
-  """Draws points by class, for embeddings such as t-SNE.
+  """Draws points by class, for embeddings such as t-SNE, which have no unit.
 
-  Axes have no ticks, because coordinates of such embeddings have no unit.
-
-  Args:
-    panels: (title, points [N, 2], labels [N], at most 10 different ones) of
-      each panel; they are one below another. A class has the same colour and
-      marker in all panels.
-    name: of the figure, for ids within the SVG.
-
-  Returns:
-    SVG text.
+  Panels are (title, points [N, 2], labels [N]). A class, of at most 10, has the
+  same colour and marker in all panels.
   """
   classes = sorted({c for _, _, labels in panels for c in labels})
 
@@ -282,15 +259,20 @@ def draw(run: Run, path: pathlib.Path) -> None:
   config = run.config
   made.suptitle(f'{config["algorithm"]}, {config["dataset"]}, seed '
                 f'{config["seed"]}: {run.path.name} ({run.state.kind})')
-  (accuracy, loss), (drift, clients) = made.subplots(2, 2)
-  for axes, title, fill in (
-      (accuracy, 'accuracy', functools.partial(_curves, names=_ACCURACIES)),
-      (loss, 'loss', functools.partial(_curves, names=_LOSSES)),
-      (drift, 'client drift', _drift), (clients, 'clients', _clients)):
+  for axes, (title, names) in zip(
+      made.subplots(2, 2).flat, (*_PANELS.items(), ('clients', {}))):
     axes.set(title=title, xlabel='round')
     _set_integer_ticks(axes)
     axes.grid(alpha=.3)
-    fill(axes, run)
+    if title == 'client drift' and (dots := [
+        (line['round'], value) for line in run.lines
+        for value in line.get('clients', {}).get('drift', ())
+        if read.is_number(value)]):
+      axes.plot(*np.array(dots).T, '.', color='gray', alpha=.4, markersize=4,
+                label='drift of a client')
+    _draw_metrics(axes, run, names)
+    if not names:
+      _draw_clients(axes, run)
     if axes.get_legend_handles_labels()[0]:
       axes.legend(fontsize=8)
     else:
@@ -299,7 +281,7 @@ def draw(run: Run, path: pathlib.Path) -> None:
   _save(made, path)
 
 
-def _curves(axes, run, names):
+def _draw_metrics(axes, run, names):
   for name, label in names.items():
     if not (series := run.series(name)):
       continue
@@ -313,18 +295,7 @@ def _curves(axes, run, names):
           color=line.get_color(), linewidth=0)  # accuracies
 
 
-def _drift(axes, run):
-  """The mean drift, and that of each client where it is recorded."""
-  dots = [(line['round'], value) for line in run.lines
-          for value in line.get('clients', {}).get('drift', ())
-          if read.is_number(value)]
-  if dots:
-    axes.plot(*np.array(dots).T, '.', color='gray', alpha=.4, markersize=4,
-              label='drift of a client')
-  _curves(axes, run, _DRIFT)
-
-
-def _clients(axes, run):
+def _draw_clients(axes, run):
   """Sorted accuracies of clients, or else the numbers of their examples."""
   line: dict[str, Any] = next(
       (line for line in reversed(run.lines) if 'clients' in line), {})

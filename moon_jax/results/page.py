@@ -28,17 +28,11 @@ class Figure(NamedTuple):
 
 
 class Page(NamedTuple):
-  """A document.
-
-  Attributes:
-    title: its title.
-    banner: one line about the budget, shown in large letters; or ''.
-    parts: Markdown and figures. A section begins with `## TITLE`.
-  """
+  """A document."""
 
   title: str
-  banner: str
-  parts: Sequence[str | Figure]
+  banner: str  # one line about the budget, shown in large letters; or ''
+  parts: Sequence[str | Figure]  # a section begins with `## TITLE`
 
   @property
   def figures(self) -> list[Figure]:
@@ -46,11 +40,7 @@ class Page(NamedTuple):
     return [part for part in self.parts if isinstance(part, Figure)]
 
   def markdown(self, figure_dir: str = '') -> str:
-    """Returns the page as Markdown.
-
-    Args:
-      figure_dir: directory of the files NAME.svg, relative to the document.
-    """
+    """Returns the page as Markdown; its figures are FIGURE_DIR/NAME.svg."""
     blocks = [f'# {self.title}', *[f'> **{self.banner}**'] * bool(self.banner)]
     place = urllib.parse.quote(figure_dir)
     for part in self.parts:
@@ -63,9 +53,8 @@ class Page(NamedTuple):
     """Returns the page as the content of one HTML file."""
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt('commonmark', {'html': False}).enable('table')
-    tokens = _with_roles(parser.parse(_CONTROLS.sub('\ufffd', self.markdown())))
-    body = parser.renderer.render(tokens, parser.options, {})
+    body = _with_roles(MarkdownIt('commonmark', {'html': False}).enable(
+        'table').render(_CONTROLS.sub('\ufffd', self.markdown())))
     for figure in self.figures:
       encoded = base64.b64encode(figure.svg.encode()).decode()
       body = body.replace(f'src="/{figure.name}.svg"',
@@ -81,11 +70,12 @@ def table(caption: str, rows: Sequence[Mapping[str, str]],
 
   Args:
     caption: a sentence or more; '' only in documents without HTML.
-    rows: the cells of each row by column, the same columns in all rows. The
-      first column names the rows. Numbers are aligned to the right.
+    rows: the cells of each row by column; a missing one is empty. The first
+      column names the rows. Numbers are aligned to the right.
     strong: indices of the rows in bold.
   """
-  columns = {name: [_cell(row[name]) for row in rows] for name in rows[0]}
+  names = dict.fromkeys(name for row in rows for name in row)
+  columns = {name: [_cell(row.get(name, '')) for row in rows] for name in names}
   columns = {name: cells for name, cells in columns.items() if any(cells)}
   marks = ['---:' if _is_numeric(cells) else '---'
            for cells in columns.values()]
@@ -106,30 +96,19 @@ def _is_numeric(cells):
       map(_LETTER.search, known))
 
 
-def _with_roles(tokens):
-  """Returns tokens of markdown-it where tables have captions and scopes.
+def _with_roles(body):
+  """Returns HTML of markdown-it where tables have captions and scopes.
 
-  A table scrolls in a region that the keyboard can focus.
+  A table scrolls in a region that the keyboard can focus. Texts are escaped, so
+  that all tags are elements.
   """
-  from markdown_it.token import Token
+  def opened(match):
+    label = re.sub('<[^>]*>', '', match[1])
+    return ('<div class="scroll" role="region" tabindex="0" aria-label="Table: '
+            f'{label}">\n<table>\n<caption><span>{match[1]}</span></caption>')
 
-  raw = lambda content: Token('html_block', '', 0, content=content)
-  found = []
-  for i, token in enumerate(tokens):
-    found.append(token)
-    if token.type == 'table_open':
-      caption = found[-3]
-      label = html.escape('Table: ' + ''.join(
-          child.content for child in caption.children))
-      found[-4:] = [
-          raw('<div class="scroll" role="region" tabindex="0" '
-              f'aria-label="{label}">'), token,
-          raw('<caption><span>'), caption, raw('</span></caption>')]
-    elif token.type == 'table_close':
-      found.append(raw('</div>'))
-    elif token.type == 'th_open':
-      token.attrSet('scope', 'col')
-    elif token.type == 'td_open' and tokens[i - 1].type == 'tr_open':
-      token.tag = tokens[i + 2].tag = 'th'
-      token.attrSet('scope', 'row')
-  return found
+  body = re.sub('<p>([^\n]*)</p>\n<table>', opened, body)
+  body = body.replace('</table>', '</table>\n</div>')
+  body = re.sub(r'<th\b', '<th scope="col"', body)
+  return re.sub('<tr>\n<td([^>]*)>(.*)</td>',
+                r'<tr>\n<th scope="row"\1>\2</th>', body)

@@ -27,12 +27,13 @@ class Comparison(NamedTuple):
 
   Statistics after `std` are NaN for a single pair, and for equal differences,
   which few test examples or rounded values cause: they say nothing of the
-  spread, and an interval of width 0 would be false certainty.
+  spread, and an interval of width 0 would be false certainty. Without pairs all
+  are NaN.
   """
 
-  differences: tuple[float, ...]
-  mean: float
-  std: float  # sample standard deviation; 0 for equal differences
+  differences: tuple[float, ...] = ()
+  mean: float = math.nan
+  std: float = math.nan  # of the sample; 0 for equal differences
   low: float = math.nan  # lower end of the confidence interval of the mean
   high: float = math.nan  # upper end
   p_value: float = math.nan  # two-sided paired t test
@@ -40,16 +41,9 @@ class Comparison(NamedTuple):
 
 
 def compare(new: Sequence[float], baseline: Sequence[float]) -> Comparison:
-  """Compares two methods over blocks.
-
-  Args:
-    new: the new method's value in each block, one or more.
-    baseline: the baseline's values, in the same order of blocks.
-
-  Examples:
-    >>> compare([69., 70., 68.5], [66., 66.5, 66.]).mean
-    3.0
-  """
+  """Compares two methods' values in the same blocks."""
+  if not len(new):
+    return Comparison()
   d = np.subtract(new, baseline, dtype=np.float64)
   std = float(d.std(ddof=1)) if len(d) > 1 else math.nan
   if std <= _EQUAL * np.abs(d).max():  # the t statistic has no meaning
@@ -67,11 +61,9 @@ def compare(new: Sequence[float], baseline: Sequence[float]) -> Comparison:
 
 def interval(differences: Sequence[float] | np.ndarray, level: float = LEVEL
              ) -> tuple[float, float]:
-  """Returns the confidence interval of the mean of normal differences.
+  """Returns the interval of confidence 1 - `level` of the mean of differences.
 
-  Args:
-    differences: one per pair; fewer than two give NaN.
-    level: 1 - confidence.
+  They are normal, one per pair; fewer than two give NaN.
   """
   if len(differences) < 2:
     return math.nan, math.nan
@@ -80,14 +72,7 @@ def interval(differences: Sequence[float] | np.ndarray, level: float = LEVEL
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-  """Returns p-values adjusted for multiple tests, in the order given.
-
-  NaN stands for no test and stays.
-
-  Examples:
-    >>> holm([.01, .04, .03])
-    [0.03, 0.06, 0.06]
-  """
+  """Returns p-values adjusted for multiple tests; NaN, no test, stays."""
   p = np.array(p_values, float)
   order = np.argsort(p)[:np.isfinite(p).sum()]  # NaN is last
   factors = np.arange(len(order), 0, -1)
@@ -106,10 +91,10 @@ class Deviation(NamedTuple):
 
 def welch(values: Sequence[float], mean: float, std: float | None = None,
           n: int | None = None) -> Deviation:
-  """Compares values with a published mean.
+  """Compares one value per seed with the published mean of n runs.
 
   Args:
-    values: one per seed, one or more.
+    values: one or more.
     mean: the published mean.
     std: the published sample standard deviation, if it is known.
     n: number of published runs; 3 if it is unknown.
@@ -127,11 +112,10 @@ def welch(values: Sequence[float], mean: float, std: float | None = None,
 
 
 def pairs_needed(std: float, half_width: float = MARGIN) -> int:
-  """Returns the number of pairs needed for a 95% interval of the mean.
+  """Returns how many pairs a 95% interval of the mean difference needs.
 
-  Args:
-    std: standard deviation of the differences.
-    half_width: largest half-width of the interval, in the same unit.
+  `std` is that of the differences, `half_width` the largest half-width of the
+  interval.
   """
   n = np.arange(2, 10_000)
   widths = stats.t.ppf(1 - LEVEL / 2, n - 1) * std / np.sqrt(n)
@@ -139,12 +123,10 @@ def pairs_needed(std: float, half_width: float = MARGIN) -> int:
 
 
 def pairs_for_sign(mean: float, std: float, power: float = .8) -> int:
-  """Returns the number of pairs after which a paired t-test shows the sign.
+  """Returns after how many pairs a paired t-test shows the sign.
 
-  Args:
-    mean: the true mean of the differences.
-    std: standard deviation of the differences.
-    power: probability that the two-sided test at level `LEVEL` rejects 0.
+  The differences have this true mean and standard deviation, and the two-sided
+  test at `LEVEL` rejects 0 with probability `power`.
   """
   n = np.arange(2, 10_000)
   limit = stats.t.ppf(1 - LEVEL / 2, n - 1)
@@ -155,13 +137,11 @@ def pairs_for_sign(mean: float, std: float, power: float = .8) -> int:
 def verdict(pairs: Comparison, holm_p: float) -> str:
   """Returns what the 95% interval of the mean difference says.
 
-  Args:
-    pairs: the differences.
-    holm_p: p-value adjusted for all comparisons of the page.
+  `holm_p` is the p-value adjusted for all comparisons of the page.
   """
   suffix = '' if holm_p < LEVEL else " (not by Holm's p)"
-  if len(pairs.differences) == 1:
-    return 'one pair'
+  if len(pairs.differences) < 2:
+    return 'one pair' if pairs.differences else 'no common seeds'
   if not pairs.std:
     return f'{"same difference" if pairs.mean else "equal"} in all pairs'
   if pairs.low > 0:

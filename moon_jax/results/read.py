@@ -1,8 +1,6 @@
 """The reader of runs: finished, running, diverged or stopped.
 
-`report`, `compare`, `inspect`, `moon_jax.results` and experiments/full all read
-runs here. It imports no JAX, so that commands that only look at runs start
-fast.
+It imports no JAX, so that commands that only look at runs start fast.
 """
 
 from collections.abc import Iterable
@@ -11,6 +9,7 @@ import glob
 import math
 import numbers
 import pathlib
+import re
 import statistics
 import time
 from typing import Any, NamedTuple
@@ -40,6 +39,7 @@ class Run(NamedTuple):
 
   path: pathlib.Path
   config: dict[str, Any]  # has all fields of `Config`, by default their default
+  settings: Config  # the same, without fields of other versions
   inputs: dict[str, str]  # hashes of files, by flag
   lines: list[dict[str, Any]]  # of metrics.jsonl
   summary: dict[str, Any]  # of a finished run, else {}
@@ -66,11 +66,6 @@ class Run(NamedTuple):
     except (OSError, ValueError, KeyError, TypeError):
       return None
 
-  @property
-  def settings(self) -> Config:
-    """The configuration, without fields of other versions."""
-    return _known(self.config)
-
   def series(self, name: str) -> list[tuple[int, float]]:
     """Returns the rounds that have a metric, and its values."""
     return [(line['round'], float(line[name])) for line in self.lines
@@ -95,26 +90,22 @@ class Run(NamedTuple):
             'best_round': rounds[values.index(best)],
             'mean_of_last_10': stats.mean_of_last(values)}
     if seconds := self.values('seconds'):
-      speeds = self.values('examples_per_second')
       found |= {
           'rounds': len(self.lines),
           'seconds_per_round': statistics.median(seconds),
           'seconds_of_rounds': sum(seconds)}
-      if speeds:
+      if speeds := self.values('examples_per_second'):
         found['examples_per_second'] = statistics.median(speeds)
     return found
 
   def rounds_to(self, target: float, window: int = 1) -> int | None:
-    """Returns the first round whose test accuracy reaches a target, if any.
+    """Returns the first round whose test accuracy reaches a target, a fraction.
 
-    Args:
-      target: a fraction.
-      window: see `stats.first_reached`.
+    `window` is that of `stats.first_reached`.
     """
-    series = self.series('test_accuracy')
-    position = stats.first_reached([value for _, value in series], target,
-                                   window)
-    return None if position is None else series[position][0]
+    rounds, values = zip(*self.series('test_accuracy'))
+    position = stats.first_reached(values, target, window)
+    return None if position is None else rounds[position]
 
 
 def read(path: pathlib.Path) -> Run:
@@ -128,7 +119,7 @@ def read(path: pathlib.Path) -> Run:
                     f'{"a file" if path.exists() else "nothing there"}')
   config = _json(path / 'config.json')
   if config is None:
-    inside = len(find([str(path)], may_be_empty=True))
+    inside = len(_runs_in(path, _MAX_DEPTH))
     raise UserError(
         f'{path} must be the directory of a run, with config.json; got none'
         + (f'. It holds {inside} runs: name one of them, or use '
@@ -139,28 +130,23 @@ def read(path: pathlib.Path) -> Run:
     raise UserError(str(error).removeprefix('--workdir=')) from error
   inputs = config.pop('inputs', {})
   try:
-    config |= _known(config).to_dict()
+    settings = Config(**{name: value for name, value in config.items()
+                         if name in Config.__dataclass_fields__})
+    config |= settings.to_dict()
   except (TypeError, ValueError, OverflowError) as error:
     raise UserError(f'{path}/config.json must be the configuration of a run, '
                     f'got {error}; restore it from a copy') from error
   summary = _json(path / 'summary.json') or {}
-  return Run(path, config, inputs if isinstance(inputs, dict) else {}, lines,
-             summary, _state(path, config, lines, summary))
+  return Run(path, config, settings, inputs if isinstance(inputs, dict) else {},
+             lines, summary, _state(path, config, lines, summary))
 
 
-def _known(fields):
-  return Config(**{name: value for name, value in fields.items()
-                   if name in Config.__dataclass_fields__})
-
-
-def find(arguments: Iterable[str], may_be_empty: bool = False
-         ) -> list[pathlib.Path]:
+def find(arguments: Iterable[str]) -> list[pathlib.Path]:
   """Returns the directories of runs, each once.
 
   Args:
     arguments: directories of runs, directories above them such as that of a
       sweep, or patterns such as 'runs/*moon*'.
-    may_be_empty: whether an argument without runs is ignored.
 
   Raises:
     UserError: if an argument has no runs.
@@ -171,7 +157,7 @@ def find(arguments: Iterable[str], may_be_empty: bool = False
     places = [path] if path.exists() else [
         pathlib.Path(name) for name in sorted(glob.glob(str(path)))]
     runs = [run for place in places for run in _runs_in(place, _MAX_DEPTH)]
-    if not runs and not may_be_empty:
+    if not runs:
       raise UserError(
           f'{argument} must be, or hold, directories of runs (each with a '
           f'config.json); got {"none" if places else "no such directory"}')
@@ -210,17 +196,12 @@ def _json(path):
 
 
 def _state(path, config, lines, summary):
-  """Finds out what a run does now.
-
-  A run locks metrics.jsonl while it is active.
-  """
+  """Finds out what a run does now; an active one locks metrics.jsonl."""
   total = config['num_rounds']
   rounds = f'{len(lines)} of {total} rounds'
   age = f'written {_ago(path)}'
-  holder = _lock_holder(path / 'metrics.jsonl')
-  if holder is not None:
-    process = f'process {holder}' if holder else 'a process'
-    return State('running', f'{rounds}; {process} holds the lock of '
+  if holder := _lock_holder(path / 'metrics.jsonl'):
+    return State('running', f'{rounds}; {holder} holds the lock of '
                  f'metrics.jsonl, {age}')
   if summary.get('stopped_early') or (
       summary and summary.get('rounds') == total):
@@ -239,32 +220,29 @@ def _state(path, config, lines, summary):
                f'holds its lock. Its command {again}')
 
 
-def _lock_holder(path) -> int | None:
-  """Returns the process that has locked a file; 0 if unknown, None if none."""
+def _lock_holder(path) -> str:
+  """Returns which process has locked a file, '' if none."""
   try:
     with open(path, 'rb') as file:
       # Shared, and released at once; a run that starts now tries again.
       fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    return None
+    return ''
   except BlockingIOError:
-    inode = str(path.stat().st_ino)
+    pass
   except OSError:
-    return None  # no file, or a file system without locks
+    return ''  # no file, or a file system without locks
   try:
-    for line in pathlib.Path('/proc/locks').read_text().splitlines():
-      words = line.split()
-      if words[1] == 'FLOCK' and words[5].rpartition(':')[2] == inode:
-        return max(int(words[4]), 0)
-  except (OSError, ValueError, IndexError):
-    pass  # not Linux
-  return 0
+    found = re.search(rf'FLOCK .* ([1-9]\d*) \S+:{path.stat().st_ino} ',
+                      pathlib.Path('/proc/locks').read_text())
+    return f'process {found[1]}' if found else 'a process'
+  except OSError:
+    return 'a process'  # not Linux
 
 
 def _ago(path):
   """Returns how long ago the metrics or the log of a run were written."""
-  times = [file.stat().st_mtime for name in (
-      'metrics.jsonl', 'log.txt', 'summary.json')
-           if (file := path / name).exists()]
+  times = [(path / name).stat().st_mtime for name in (
+      'metrics.jsonl', 'log.txt', 'summary.json') if (path / name).exists()]
   if not times:
     return 'never'
   seconds = max(time.time() - max(times), 0)

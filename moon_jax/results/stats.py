@@ -14,27 +14,16 @@ LAST = 10  # rounds whose mean is the second endpoint
 
 
 def mean_of_last(values: Sequence[float], num_rounds: int = LAST) -> float:
-  """Returns the mean of the last values, of all values if there are fewer.
-
-  Args:
-    values: one for each evaluated round, one or more.
-    num_rounds: how many evaluated rounds.
-  """
+  """Returns the mean of the last values, of all values if there are fewer."""
   return statistics.fmean(values[-num_rounds:])
 
 
 def first_reached(values: Sequence[float], target: float, window: int = 1
                   ) -> int | None:
-  """Returns the position of the first value that reaches a target.
+  """Returns the position of the first value that reaches a target, or None.
 
-  Args:
-    values: one for each evaluated round.
-    target: in the same unit; a value that is equal reaches it.
-    window: the running median of this many values counts instead of a value.
-      The first `window` - 1 positions have no median.
-
-  Returns:
-    The position, from 0, or None if the target is never reached (censored).
+  The running median of `window` values counts instead of a value; the first
+  `window` - 1 positions have none. An equal value reaches the target.
   """
   for end in range(window, len(values) + 1):
     if np.median(values[end - window:end]) >= target:
@@ -58,12 +47,9 @@ def rounds_text(reached: Sequence[int | None], missing: str = '') -> str:
 
 
 def mean_curve(curves_ST: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns rounds and means over runs, [T] each.
+  """Returns the rounds that all runs have measured, and their means, [T] each.
 
-  Only rounds that all runs have evaluated count, which may be none.
-
-  Args:
-    curves_ST: a metric by run and round, NaN where it was not measured.
+  A metric by run and round is NaN where it was not measured.
   """
   if not len(curves_ST):
     return np.zeros(0, int), np.zeros(0)
@@ -75,12 +61,8 @@ def mean_and_std(values: Sequence[float], digits: int, scale: float = 1.,
                  missing: str = '', sign: str = '') -> str:
   """Formats a mean and, of two values or more, the sample standard deviation.
 
-  Args:
-    values: the values.
-    digits: decimal places.
-    scale: factor, such as 100 for percent.
-    missing: the text without values.
-    sign: '+' to show the sign of a positive mean.
+  `scale` is a factor, `missing` the text without values, and `sign` '+' shows
+  the sign of a positive mean.
   """
   if not len(values):
     return missing
@@ -89,8 +71,14 @@ def mean_and_std(values: Sequence[float], digits: int, scale: float = 1.,
   return f'{scale * statistics.fmean(values):{sign}.{digits}f}{std}'
 
 
+def count_text(done: int, planned: int, diverged: int) -> str:
+  """Formats how many runs have finished."""
+  return (str(done) if done == planned else f'{done} of {planned}') + (
+      f' ({diverged} diverged)' * bool(diverged))
+
+
 def interval_text(low: float, high: float, digits: int = 1) -> str:
-  """Formats a confidence interval, '' if it is unknown."""
+  """Formats a confidence interval, '' for NaN."""
   return '' if math.isnan(low) else f'{low:+.{digits}f} to {high:+.{digits}f}'
 
 

@@ -91,10 +91,8 @@ def shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
 def _cells(runs):
   done = [run for run in runs if run and 'diverged' not in run]
   diverged = sum(1 for run in runs if run and 'diverged' in run)
-  n = str(len(done)) if len(done) == len(runs) else (
-      f'{len(done)} of {len(runs)}')
   rounds = sorted({run['rounds'] for run in done})
-  return [n + f' ({diverged} diverged)' * bool(diverged),
+  return [stats.count_text(len(done), len(runs), diverged),
           ' to '.join(map(str, dict.fromkeys([*rounds[:1], *rounds[-1:]]))),
           *(stats.mean_and_std([run[name] for run in done], 1, 100)
             for name in ('test_accuracy', 'best_test_accuracy'))]

@@ -128,8 +128,8 @@ def test_comparisons_are_paired_over_seeds(arms):
   less = dataclasses.replace(arms[1], runs={
       seed: run for seed, run in reversed(arms[1].runs.items()) if seed[0]})
   assert groups.compare(arms[5], less).differences == pytest.approx((8.5, 12.5))
-  assert groups.compare(
-      arms[5], dataclasses.replace(arms[1], runs={})) is None
+  assert not groups.compare(
+      arms[5], dataclasses.replace(arms[1], runs={})).differences
 
 
 def test_diverged_runs_are_left_out(path, tmp_path):

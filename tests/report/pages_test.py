@@ -153,14 +153,14 @@ def test_times_and_commands(arms):
   assert '--mu' not in fedavg['command'] and '--mu=5' in moon['command']
 
 
-def test_curves_have_a_text_with_their_last_values(arms):
-  section = pages.curves(arms, (), 64, True)
+def test_curves_have_a_text_with_their_last_values(table, arms):
+  section = pages.curves(arms, table._replace(loss_divisor=64), True)
   names = [figure.name for figure in section[1:]]
   assert names == ['test-accuracy', 'test-loss', 'test-loss-divided',
                    'train-loss']
   assert 'FedAvg: 61' in section[1].alt
   assert 'FedAvg: 0.00391' in section[3].alt  # 2 / 8 / 64
-  assert pages.curves([], (), 0, True) == []
+  assert pages.curves([], table, True) == []
 
 
 def test_a_page_names_its_budget_and_what_is_missing(table, found):
