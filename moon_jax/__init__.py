@@ -43,8 +43,7 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.fedavg import fedavg
   from moon_jax.algorithms.fednova import fednova, with_fednova
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
-  from moon_jax.algorithms.l2 import l2
-  from moon_jax.algorithms.moon import moon
+  from moon_jax.algorithms.moon import l2, moon
   from moon_jax.algorithms.scaffold import scaffold, with_control_variates
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
   from moon_jax.algorithms.solo import solo
@@ -85,8 +84,7 @@ _NAMES = {
     'algorithms.fedavg': ['fedavg'],
     'algorithms.fednova': ['fednova', 'with_fednova'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
-    'algorithms.l2': ['l2'],
-    'algorithms.moon': ['moon'],
+    'algorithms.moon': ['l2', 'moon'],
     'algorithms.scaffold': ['scaffold', 'with_control_variates'],
     'algorithms.server': ['with_server_optimizer'],
     'algorithms.solo': ['solo'],

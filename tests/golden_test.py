@@ -20,8 +20,7 @@ from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox
-from moon_jax.algorithms.l2 import l2
-from moon_jax.algorithms.moon import Memory, moon
+from moon_jax.algorithms.moon import l2, Memory, moon
 from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.data import augment
 from moon_jax.distributed import devices

@@ -26,6 +26,8 @@ code (https://github.com/QinbinLi/MOON) differ from the paper:
   full pool has only two different models. For k <= 2 it has the last k models.
   The released code stores the models of all clients in every round; here a
   client stores its model when it has trained.
+
+Section 4.6 compares with an l2 penalty: `l2` has |z - z_glob| for l_con.
 """
 
 import functools
@@ -111,7 +113,7 @@ def pool_of_one(k: int, variables: dict) -> Memory:
 def newest(memory: Memory, variables: dict) -> Memory:
   """Returns the memory of the last k models: a ring buffer."""
   models, n = memory
-  slot = n % _size(models)
+  slot = n % _num_slots(memory)
   models = jax.tree.map(
       lambda w_M, w: w_M.at[slot].set(w), models, variables)
   return Memory(models, n + 1)
@@ -120,7 +122,7 @@ def newest(memory: Memory, variables: dict) -> Memory:
 def released(memory: Memory, variables: dict) -> Memory:
   """Returns the memory after the released code has stored a model."""
   models, n = memory
-  k = _size(models)
+  k = _num_slots(memory)
   last = jnp.minimum(n, k - 1)
 
   def store(w_M, w):
@@ -130,11 +132,6 @@ def released(memory: Memory, variables: dict) -> Memory:
     return w_M.at[last].set(w)
 
   return Memory(jax.tree.map(store, models, variables), n + 1)
-
-
-def _size(models):
-  """Returns k."""
-  return len(jax.tree.leaves(models)[0])
 
 
 # How a pool takes a new model, by the value of --negatives_pool.
@@ -147,21 +144,21 @@ def finish(pool_fn, variables, view):
   return memory, Message(variables)
 
 
-def _num_negatives(view):
+def _num_slots(memory):
   """Returns k."""
-  return len(jax.tree.leaves(view.client.models)[0])
+  return len(jax.tree.leaves(memory.models)[0])
 
 
-def _num_filled(view):
+def _num_filled(memory):
   """Returns min(n, k), the number of models that the pool holds."""
-  return jnp.minimum(view.client.num_models, _num_negatives(view))
+  return jnp.minimum(memory.num_models, _num_slots(memory))
 
 
 def frozen(model, batch, view):
   """Returns z_glob [B, F] and z_prev [B, M, F] of a batch."""
   num_weights = sum(w.size for w in jax.tree.leaves(view.variables))
   on_accelerators = (
-      _one_by_one if _num_negatives(view) > _FEW_MODELS else
+      _one_by_one if _num_slots(view.client) > _FEW_MODELS else
       _together if num_weights <= _FEW_WEIGHTS else _in_turn)
   z_MBF = platforms.by_platform(
       functools.partial(_one_by_one, model),
@@ -177,8 +174,8 @@ def _one_by_one(model, batch, view):
 
   z_global_BF = projection(model, view.variables, batch)
   z_previous_MBF = lax.fori_loop(
-      0, _num_filled(view), project,
-      jnp.zeros((_num_negatives(view), *z_global_BF.shape)))
+      0, _num_filled(view.client), project,
+      jnp.zeros((_num_slots(view.client), *z_global_BF.shape)))
   return jnp.concatenate([z_global_BF[None], z_previous_MBF])
 
 
@@ -195,13 +192,13 @@ def _in_turn(model, batch, view):
   """Returns z [1 + M, B, F] without copying a model; lanes share w^t."""
   models = [view.variables] + [
       jax.tree.map(lambda w_M, j=j: w_M[j], view.client.models)
-      for j in range(_num_negatives(view))]
+      for j in range(_num_slots(view.client))]
   return _filled(jnp.stack([projection(model, v, batch) for v in models]), view)
 
 
 def _filled(z_MBF, view):
   """Returns z with 0 for unfilled models, whose zeros may give NaN."""
-  is_filled_M = jnp.arange(len(z_MBF)) <= _num_filled(view)
+  is_filled_M = jnp.arange(len(z_MBF)) <= _num_filled(view.client)
   return jnp.where(is_filled_M[:, None, None], z_MBF, 0)
 
 
@@ -216,7 +213,7 @@ def contrastive_B(z_BF, batch, view):
   z_global_BF, z_previous_BMF = batch.frozen
   return losses.model_contrastive_B(
       z_BF, z_global_BF, jnp.moveaxis(z_previous_BMF, 1, 0),
-      view.hparams['temperature'], _num_filled(view))
+      view.hparams['temperature'], _num_filled(view.client))
 
 
 def loss(penalty_B_fn, model, variables, batch, view):
@@ -228,3 +225,21 @@ def loss(penalty_B_fn, model, variables, batch, view):
   penalty = losses.masked_mean(penalty_B, batch.mask)
   total = losses.masked_mean(ce_B, batch.mask) + view.hparams['mu'] * penalty
   return total, LossAux(variables, {'contrastive_loss': penalty})
+
+
+def l2(mu: float = 5.0) -> Algorithm:
+  """Returns the l2 ablation of MOON with weight `mu`; 0 is FedAvg.
+
+  On the command line it is --algorithm=moon --contrastive=l2.
+  """
+  return fedavg()._replace(
+      frozen=lambda model, batch, view: projection(
+          model, view.variables, batch),
+      loss=functools.partial(loss, distance_B), hparams={'mu': mu},
+      penalties={'contrastive_loss': 'mu'})
+
+
+def distance_B(z_BF, batch, view):
+  """Returns |z - z_glob| of each example, float32 [B]."""
+  del view
+  return losses.representation_distance_B(z_BF, batch.frozen)

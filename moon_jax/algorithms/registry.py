@@ -16,8 +16,7 @@ from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fednova import fednova, with_fednova
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
-from moon_jax.algorithms.l2 import l2
-from moon_jax.algorithms.moon import moon
+from moon_jax.algorithms.moon import l2, moon
 from moon_jax.algorithms.scaffold import scaffold, with_control_variates
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config, flags_with
@@ -32,31 +31,19 @@ METHOD_FLAGS = flags_with(read_by='method') + COMBINING
 
 
 class Method(NamedTuple):
-  """The properties of a built-in method.
+  """The properties of a built-in method."""
 
-  Attributes:
-    factory: makes the algorithm. The defaults of its arguments are the
-      method's default hyperparameters.
-    arguments: names of the factory's arguments that are flags.
-    flags: the flags of `METHOD_FLAGS` that the method reads.
-    keeps_client_state: whether clients keep state between rounds.
-    sends_only_model: whether clients send model parameters and nothing else,
-      which differential privacy requires.
-    has_server: whether a server aggregates client updates.
-    optimizers: names of the local optimizers that the method accepts.
-    needs_plain_sgd: whether the method requires SGD without momentum.
-    reason: why the method restricts the optimizer, for error messages.
-  """
-
-  factory: Callable[..., Algorithm]
-  arguments: tuple[str, ...] = ()
-  flags: tuple[str, ...] = ()
-  keeps_client_state: bool = False
-  sends_only_model: bool = True
-  has_server: bool = True
-  optimizers: tuple[str, ...] = tuple(optimizers.OPTIMIZERS)
-  needs_plain_sgd: bool = False
-  reason: str = ''
+  factory: Callable[..., Algorithm]  # the defaults of its arguments are the
+  # method's default hyperparameters
+  arguments: tuple[str, ...] = ()  # those of the factory that are flags
+  flags: tuple[str, ...] = ()  # those of `METHOD_FLAGS` that the method reads
+  keeps_client_state: bool = False  # between rounds
+  sends_only_model: bool = True  # parameters and nothing else, which
+  # differential privacy requires
+  has_server: bool = True  # which aggregates client updates
+  optimizers: tuple[str, ...] = tuple(optimizers.OPTIMIZERS)  # that it accepts
+  needs_plain_sgd: bool = False  # whether it requires SGD without momentum
+  reason: str = ''  # why it restricts the optimizer, for error messages
 
   @property
   def default_mu(self) -> float:

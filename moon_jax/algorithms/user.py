@@ -1,6 +1,6 @@
 """Custom algorithms: --algorithm=MODULE:FACTORY, or a value in Python."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import functools
 import inspect
 import math
@@ -22,8 +22,6 @@ from moon_jax.config import Config, is_user_code
 from moon_jax.errors import UserError
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
-
-_difference, _shapes = trees.difference, trees.shapes
 
 
 def make(config: Config) -> Any:
@@ -105,80 +103,17 @@ def check(name: str, algorithm: Algorithm, model: Model,
       code propagates.
   """
   at = lambda function: user_code.place(getattr(algorithm, function))
-
-  def expect(function, result, expected, words):
-    if difference := _difference(result, expected):
-      raise UserError(
-          f'{name}: {function} must return {words}; {difference}'
-          f'{at(function)}')
-
-  def pair(function, result, second):
-    if not (isinstance(result, tuple) and len(result) == 2
-            and (second is None or isinstance(result[1], second))):
-      raise UserError(
-          f'{name}: {function} must return a pair, {_PAIRS[function]}; got '
-          f'{_shapes(result)}{at(function)}')
-    return result
-
   for function in sorted(_ARGUMENTS):
     value = getattr(algorithm, function)
     if not callable(value):
       raise UserError(f'{name}: {function} must be a function; got {value!r}')
     _check_arguments(name, function, value, at(function))
-  aggregate_is_fedavgs = algorithm.aggregate.__module__ == fedavg.__name__
 
   def trace(model, key):
-    variables = model.init(key, example)
-    server = algorithm.init_server(variables)
-    view = first_view(algorithm, variables)
-    started = algorithm.start(view)
-    if not (isinstance(started, dict) and 'params' in started):
-      raise UserError(
-          f"{name}: start must return a dict with 'params', such as the global "
-          f'model or the result of moon_jax.models.joint.join; got '
-          f'{_shapes(started)}{at("start")}')
-    batch = Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
-    frozen = algorithm.frozen(model, batch, view)
-    if any(jnp.shape(x)[:1] != (1,) for x in jax.tree.leaves(frozen)):
-      raise UserError(
-          f'{name}: frozen must return arrays with one row per example; got '
-          f'{_shapes(frozen)} for one example{at("frozen")}')
-    batch = batch._replace(frozen=frozen, key=key)
-    loss, aux = pair(
-        'loss', algorithm.loss(model.with_key(key), started, batch, view),
-        LossAux)
-    expect('loss', loss, jnp.float32(0),
-           'a scalar as its first result (see losses.masked_mean)')
-    expect('loss', aux.variables, started,
-           'variables in its LossAux like those that it receives')
-    params = started['params']
-    expect('transform_grads', algorithm.transform_grads(params, view), params,
-           'a tree like its gradient')
-    expect('transform_updates',
-           algorithm.transform_updates(params, batch, view), params,
-           'a tree like its updates')
-    expect('local_model', algorithm.local_model(started, view), variables,
-           'variables like the global model')
-    if algorithm.personal_model:
-      expect('personal_model', algorithm.personal_model(started, view),
-             variables, 'variables like the global model')
-    client, message = pair('finish', algorithm.finish(started, view), Message)
-    expect('finish', client, view.client,
-           'a client state like the one of init_client')
-    following, state = pair(
-        'aggregate', base.aggregate(
-            algorithm, variables, server, message, view.hparams), None)
-    if aggregate_is_fedavgs and trees.difference(following, variables):
-      raise UserError(
-          f'{name}: finish must return a Message whose mean is like the global '
-          f'model, since aggregate is that of FedAvg; '
-          f'{trees.difference(message.mean, variables)}. If clients train '
-          f'several models, send one: mj.joint.part(trained, NAME)'
-          f'{at("finish")}')
-    expect('aggregate', following, variables,
-           'variables like the global model as its first result')
-    expect('aggregate', state, server,
-           'a server state like the one of init_server as its second result')
+    for function, words, problem in _results(algorithm, model, example, key):
+      if problem:
+        raise UserError(f'{name}: {function} must return {words}; {problem}'
+                        f'{at(function)}')
 
   traced = lambda model: jax.eval_shape(
       functools.partial(trace, model), jax.random.key(0))
@@ -197,6 +132,71 @@ def check(name: str, algorithm: Algorithm, model: Model,
           'moon_jax.Outputs(features=h, projection=z, '
           f'logits=logits){model.place}. Without projection, z is h') from None
     raise
+
+
+def _results(algorithm: Algorithm, model: Model, example: jax.Array,
+             key: jax.Array) -> Iterator[tuple[str, str, str]]:
+  """Calls the functions in turn.
+
+  Yields:
+    A function, what it must return, and what differs in its result; '' if
+    nothing does. Otherwise the caller must not go on.
+  """
+  def pair(result, second=object):
+    is_pair = (isinstance(result, tuple) and len(result) == 2
+               and isinstance(result[1], second))
+    return '' if is_pair else f'got {trees.shapes(result)}'
+
+  variables = model.init(key, example)
+  server = algorithm.init_server(variables)
+  view = first_view(algorithm, variables)
+  started = algorithm.start(view)
+  has_params = isinstance(started, dict) and 'params' in started
+  yield ('start', "a dict with 'params', such as the global model or the "
+         'result of moon_jax.models.joint.join',
+         '' if has_params else f'got {trees.shapes(started)}')
+  batch = Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
+  frozen = algorithm.frozen(model, batch, view)
+  has_rows = all(jnp.shape(x)[:1] == (1,) for x in jax.tree.leaves(frozen))
+  yield ('frozen', 'arrays with one row per example',
+         '' if has_rows else f'got {trees.shapes(frozen)} for one example')
+  batch = batch._replace(frozen=frozen, key=key)
+  loss = algorithm.loss(model.with_key(key), started, batch, view)
+  yield ('loss', 'a pair, a scalar and a LossAux(variables, metrics)',
+         pair(loss, LossAux))
+  yield ('loss', 'a scalar as its first result (see losses.masked_mean)',
+         trees.difference(loss[0], jnp.float32(0)))
+  yield ('loss', 'variables in its LossAux like those that it receives',
+         trees.difference(loss[1].variables, started))
+  params = started['params']
+  yield ('transform_grads', 'a tree like its gradient', trees.difference(
+      algorithm.transform_grads(params, view), params))
+  yield ('transform_updates', 'a tree like its updates', trees.difference(
+      algorithm.transform_updates(params, batch, view), params))
+  for name in 'local_model', 'personal_model':
+    if function := getattr(algorithm, name):
+      yield (name, 'variables like the global model',
+             trees.difference(function(started, view), variables))
+  finished = algorithm.finish(started, view)
+  yield ('finish', 'a pair, the new client state and a Message',
+         pair(finished, Message))
+  client, message = finished
+  yield ('finish', 'a client state like the one of init_client',
+         trees.difference(client, view.client))
+  following = base.aggregate(
+      algorithm, variables, server, message, view.hparams)
+  yield ('aggregate', 'a pair, the next variables and the next server state',
+         pair(following))
+  difference = trees.difference(following[0], variables)
+  if difference and algorithm.aggregate.__module__ == fedavg.__name__:
+    yield ('finish', 'a Message whose mean is like the global model, since '
+           'aggregate is that of FedAvg',
+           f'{trees.difference(message.mean, variables)}. If clients train '
+           'several models, send one: mj.joint.part(trained, NAME)')
+  yield ('aggregate', 'variables like the global model as its first result',
+         difference)
+  yield ('aggregate', 'a server state like the one of init_server as its '
+         'second result', trees.difference(following[1], server))
 
 
 def _check_arguments(name, function, value, place):
@@ -226,10 +226,4 @@ _ARGUMENTS = {
     'transform_updates': 'updates, batch, view', 'finish': 'trained, view',
     'aggregate': 'variables, server, message',
     'evaluated': 'variables, clients', 'local_model': 'trained, view',
-}
-
-_PAIRS = {
-    'loss': 'a scalar and a LossAux(variables, metrics)',
-    'finish': 'the new client state and a Message',
-    'aggregate': 'the next variables and the next server state',
 }
