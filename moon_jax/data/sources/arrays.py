@@ -143,26 +143,28 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
   is_tokens = x_train.dtype.kind in 'iu' and x_train.dtype != np.uint8
   num_tokens = 0
   if is_tokens:
+    check(not {'mean', 'std'} & set(arrays),
+          'mean and std do not apply to tokens; remove them')
     num_tokens = 1 + int(max(mapped.bounds(x)[1] for x in (x_train, x_test)))
+    # The smallest signed dtype, to save device memory.
+    dtype = next(t for t in (np.int8, np.int16, np.int32)
+                 if num_tokens <= np.iinfo(t).max)
     if x_test.dtype.kind in 'iu':
-      x_train, x_test = _as_tokens(check, x_train, x_test, num_tokens)
+      x_train = _converted(check, 'x_train', x_train, dtype)
+      x_test = x_test.astype(dtype)
   check(x_train.shape[1:] == x_test.shape[1:] and x_train.dtype == x_test.dtype,
         'examples of x_train and x_test must have the same dtype and shape; '
         f'got {x_train.dtype} {list(x_train.shape[1:])} and {x_test.dtype} '
         f'{list(x_test.shape[1:])}. Convert x_test as x_train')
   y_train, y_test = (
-      _integers(check, f'y_{part}', arrays[f'y_{part}'], len(x))
+      _classes(check, f'y_{part}', arrays[f'y_{part}'], len(x))
       for part, x in (('train', x_train), ('test', x_test)))
-  check(not is_tokens or not {'mean', 'std'} & set(arrays),
-        'mean and std do not apply to tokens; remove them')
-  mean, std = _mean_and_std(check, arrays, x_train)
-  train_clients, test_clients = _clients(
-      check, arrays, len(y_train), len(y_test))
   return Dataset(
       name, x_train, y_train, x_test, y_test,
-      _class_names(check, arrays, y_train, y_test), mean, std,
-      _augmentation(check, arrays, x_train), num_tokens, train_clients,
-      test_clients)
+      _class_names(check, arrays, y_train, y_test),
+      *_mean_and_std(check, arrays, x_train),
+      _augmentation(check, arrays, x_train), num_tokens,
+      *_clients(check, arrays, len(y_train), len(y_test)))
 
 
 def _array(check, key, value):
@@ -228,14 +230,7 @@ def _converted(check, key, x, dtype):
   return x
 
 
-def _as_tokens(check, x_train, x_test, num_tokens):
-  """Returns tokens in the smallest signed dtype, to save device memory."""
-  dtype = next(t for t in (np.int8, np.int16, np.int32)
-               if num_tokens <= np.iinfo(t).max)
-  return _converted(check, 'x_train', x_train, dtype), x_test.astype(dtype)
-
-
-def _integers(check, key, value, count):
+def _classes(check, key, value, count):
   y = _array(check, key, value)
   remedy = ('argmax(1) turns one-hot rows into classes' if y.ndim == 2
             else 'give one per example; astype(int) converts floats')

@@ -16,10 +16,10 @@ This needs the package `datasets`, which pip install 'moon_jax[huggingface]'
 installs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 import os
 import pathlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from moon_jax.errors import UserError
 # Options of `from_huggingface`, with their types.
 _OPTIONS = dict.fromkeys(('input', 'label', 'client', 'train', 'test'), str) | {
     'test_fraction': float, 'size': int, 'length': int}
-_HUB = ('config', 'revision')
+_HUB = {'config': str, 'revision': str}
 _TEST_SPLITS = ('test', 'validation', 'valid', 'dev')
 _FILES = {'.parquet': 'parquet', '.csv': 'csv', '.json': 'json',
           '.jsonl': 'json'}
@@ -44,75 +44,61 @@ _INPUTS = ('image', 'img', 'text', 'sentence', 'x')
 _CLIENTS = ('client_id', 'client', 'writer_id', 'user_id', 'character_id')
 
 
-class _Columns(NamedTuple):
-  """Which columns are read, and as what."""
-
-  kind: str  # 'images', 'text', 'arrays' or 'table'
-  inputs: tuple[str, ...]
-  label: str
-  client: str  # '' if examples have no clients
-
-
 def load(name: str, data_dir: str) -> Dataset:
   """Loads hf:NAME_OR_PATH and options; '' is the default cache."""
+  source, types = f'--dataset={name}', _OPTIONS | _HUB
   place, _, text = name.removeprefix(HUGGINGFACE).partition(',')
   options = user_code.parse_args('dataset', text)
-  if unknown := options.keys() - {*_OPTIONS, *_HUB}:
-    raise UserError(f'--dataset={name}: options must be among '
-                    f'{", ".join([*_OPTIONS, *_HUB])}; got '
+  if unknown := options.keys() - types:
+    raise UserError(f'{source}: options must be among {", ".join(types)}; got '
                     f'{", ".join(sorted(unknown))}')
-  hub = {key: str(options.pop(key)) for key in _HUB if key in options}
   for key, value in options.items():
     try:
-      options[key] = _OPTIONS[key](value)
+      options[key] = types[key](value)
     except (TypeError, ValueError) as error:
-      raise UserError(f'--dataset={name}: {key} must be a number, got '
-                      f'{value!r}') from error
-  splits = _read(name, place, data_dir, hub)
-  source = f'--dataset={name}'
-  dataset, columns = _convert(
-      splits, pathlib.PurePath(place).name, source, **options)
-  print(f'{source}: {columns.kind} from {", ".join(columns.inputs)}, '
-        f'{dataset.num_classes} classes from {columns.label}' + (
-            f', clients from {columns.client}' if columns.client else ''),
-        flush=True)
+      raise UserError(
+          f'{source}: {key} must be a number, got {value!r}') from error
+  hub = {key: options.pop(key, None) for key in _HUB}
+  dataset, what = _convert(
+      _read(source, place, data_dir, hub['config'], hub['revision']),
+      pathlib.PurePath(place).name, source, **options)
+  print(f'{source}: {what}', flush=True)
   return dataset
 
 
-def _read(name, place, data_dir, hub):
+def _read(source, place, data_dir, config, revision):
   """Returns a `datasets.DatasetDict` or `datasets.Dataset`."""
   try:
     import datasets
   except ImportError as error:
     raise UserError(
-        f'--dataset={name} needs the package datasets; install it: pip install '
+        f'{source} needs the package datasets; install it: pip install '
         "datasets (or pip install 'moon_jax[huggingface]')") from error
   path = pathlib.Path(place).expanduser()
   is_path = path.exists() or place.startswith(('/', '.', '~'))
+  cache = {'cache_dir': data_dir} if data_dir else {}
   try:
     if is_path and not path.exists():
       raise FileNotFoundError('it does not exist')
     if (path / 'dataset_dict.json').exists() or (path / 'state.json').exists():
       return datasets.load_from_disk(str(path))
-    if path.is_file() and path.suffix not in _FILES:
-      raise ValueError(f'files must end in {", ".join(_FILES)}')
-    cache = {'cache_dir': data_dir} if data_dir else {}
     if path.is_file():
-      kind = _FILES[path.suffix]
-      return datasets.load_dataset(kind, data_files=str(path), **cache)
+      if path.suffix not in _FILES:
+        raise ValueError(f'files must end in {", ".join(_FILES)}')
+      return datasets.load_dataset(
+          _FILES[path.suffix], data_files=str(path), **cache)
     if not is_path:
       print(f'loading {place} of the Hugging Face Hub', flush=True)
     return datasets.load_dataset(
-        str(path) if is_path else place, hub.get('config'),
-        revision=hub.get('revision'), **cache)
+        str(path) if is_path else place, config, revision=revision, **cache)
   except Exception as error:  # the library raises many kinds
     reason = str(error).strip().partition('\n')[0]
     remedy = ('name a directory of save_to_disk, of images or of data files'
               if is_path else 'check the name, or load it where there is a '
               'network, write it with .save_to_disk(DIR) and give --dataset='
               f'hf:{os.sep}path{os.sep}to{os.sep}DIR')
-    raise UserError(f'--dataset={name} could not be loaded: '
-                    f'{type(error).__name__}: {reason}; {remedy}') from error
+    raise UserError(f'{source} could not be loaded: {type(error).__name__}: '
+                    f'{reason}; {remedy}') from error
 
 
 def from_huggingface(data: Any, *, input: str = '', label: str = '',
@@ -156,31 +142,43 @@ def from_huggingface(data: Any, *, input: str = '', label: str = '',
 
 
 def _convert(data, name, source, *, train='', test='', test_fraction=0.,
-             size=0, length=_LENGTH, **columns) -> tuple[Dataset, _Columns]:
-  """Returns the data set, and the columns that it was read from.
+             size=0, length=_LENGTH, **columns) -> tuple[Dataset, str]:
+  """Returns the data set, and what it was read from.
 
   `source` begins error messages; the other arguments are those of
   `from_huggingface`.
   """
-  train_rows, test_rows = _splits(source, data, train, test, test_fraction)
-  columns = _detect(train_rows.features, source, **columns)
-  if missing := {*columns.inputs, columns.label} - {*test_rows.features}:
+  splits = _splits(source, data, train, test, test_fraction)
+  kind, inputs, label, client = _detect(splits[0].features, source, **columns)
+  if missing := {*inputs, label} - {*splits[1].features}:
     raise UserError(f'{source}: the test split must have the columns of the '
                     f'training split, lacks {", ".join(sorted(missing))}')
-  loaded = _labels(source, train_rows, test_rows, columns.label)
-  encode = _reader(source, train_rows, columns, size, length)
-  for part, rows in ('train', train_rows), ('test', test_rows):
-    loaded[f'x_{part}'] = encode(rows)
-    if columns.client in rows.features:
-      loaded[f'client_{part}'] = _values(rows, columns.client)
-  if columns.kind == 'table':
-    std = loaded['x_train'].std(0)
-    loaded |= {'mean': loaded['x_train'].mean(0),
-               'std': np.where(std > 0, std, 1)}
+  loaded = _labels(source, *splits, label)
+  if kind == 'text':
+    texts = [[text or '' for text in rows.select_columns(list(inputs))[:][
+        inputs[0]]] for rows in splits]
+    code = {c: i for i, c in enumerate(sorted(set().union(*texts[0])), 1)}
+    found = [_tokens(part, code, length) for part in texts]
+  elif kind == 'images':
+    found = [_images(rows, inputs[0], source, size) for rows in splits]
+  elif kind == 'arrays':
+    found = [_values(rows, inputs[0]) for rows in splits]
+  else:
+    found = [np.stack([_values(rows, column).astype(np.float32)
+                       for column in inputs], 1) for rows in splits]
+    std = found[0].std(0)
+    loaded |= {'mean': found[0].mean(0), 'std': np.where(std > 0, std, 1)}
+  for part, rows, x in zip(('train', 'test'), splits, found):
+    loaded[f'x_{part}'] = x
+    if client in rows.features:
+      loaded[f'client_{part}'] = _values(rows, client)
   if 'client_test' in loaded and not np.isin(
       loaded['client_test'], loaded['client_train']).all():
     del loaded['client_test']  # test examples of clients without training
-  return arrays.to_dataset(name, source, loaded), columns
+  dataset = arrays.to_dataset(name, source, loaded)
+  return dataset, (
+      f'{kind} from {", ".join(inputs)}, {dataset.num_classes} classes from '
+      f'{label}' + (f', clients from {client}' if client else ''))
 
 
 def _splits(source, data, train, test, test_fraction):
@@ -205,32 +203,13 @@ def _splits(source, data, train, test, test_fraction):
     order = np.random.RandomState(_SEED).permutation(len(rows))
     num_test = round(test_fraction * len(rows))
     # In memory, since the directory of the data may not be writable.
-    train_rows, test_rows = (
-        rows.select(np.sort(part), keep_in_memory=True)
-        for part in (order[num_test:], order[:num_test]))
-    return train_rows, test_rows
-  test = test or next((s for s in _TEST_SPLITS if s in splits and s != train),
-                      '')
+    return [rows.select(np.sort(part), keep_in_memory=True)
+            for part in (order[num_test:], order[:num_test])]
+  test = test or _first(_TEST_SPLITS, splits.keys() - {train})
   if not test:
     raise UserError(f'{source} has no test split, only {listed}; give test='
                     'SPLIT, or test_fraction=0.2')
   return splits[train], splits[test]
-
-
-def _reader(source, train, columns, size, length) -> Callable:
-  """Returns a function from rows to inputs."""
-  column = columns.inputs[0]
-  if columns.kind == 'images':
-    return lambda rows: _images(rows, column, source, size)
-  if columns.kind == 'arrays':
-    return lambda rows: _values(rows, column)
-  if columns.kind == 'table':
-    return lambda rows: np.stack(
-        [_values(rows, name).astype(np.float32) for name in columns.inputs], 1)
-  texts = lambda rows: [
-      text or '' for text in rows.select_columns([column])[:][column]]
-  code = {c: i for i, c in enumerate(sorted(set().union(*texts(train))), 1)}
-  return lambda rows: _tokens(texts(rows), code, length)
 
 
 def _tokens(texts, code, length):
@@ -251,84 +230,74 @@ def _tokens(texts, code, length):
 def _labels(source, train, test, column) -> dict[str, Any]:
   """Returns y_train, y_test and class_names."""
   y_train, y_test = (_values(rows, column) for rows in (train, test))
-  names = getattr(train.features[column], 'names', None)
-  if names:
-    for y in y_train, y_test:
-      if y.min() < 0:
-        raise UserError(f'{source}: {column} has {(y < 0).sum():,} examples '
-                        'without a class (-1), as in test sets of benchmarks; '
-                        'give test=SPLIT, such as validation')
-    return {'y_train': y_train, 'y_test': y_test, 'class_names': names}
-  classes = np.unique(y_train)
-  unknown = np.setdiff1d(y_test, classes)
-  if len(unknown):
-    raise UserError(f'{source}: {column} of the test split has values that the '
-                    f'training split lacks, such as {unknown[0]!r:.60}; remove '
-                    'these examples')
-  return {'y_train': np.searchsorted(classes, y_train),
-          'y_test': np.searchsorted(classes, y_test),
-          'class_names': classes.astype(str)}
+  classes = getattr(train.features[column], 'names', None)
+  if not classes:
+    classes = np.unique(y_train)
+    unknown = np.setdiff1d(y_test, classes)
+    if len(unknown):
+      raise UserError(
+          f'{source}: {column} of the test split has values that the training '
+          f'split lacks, such as {unknown[0]!r:.60}; remove these examples')
+    y_train, y_test = (np.searchsorted(classes, y) for y in (y_train, y_test))
+  if unlabeled := sum((y < 0).sum() for y in (y_train, y_test)):
+    raise UserError(f'{source}: {column} has {unlabeled:,} examples without a '
+                    'class (-1), as in test sets of benchmarks; give '
+                    'test=SPLIT, such as validation')
+  return {'y_train': y_train, 'y_test': y_test,
+          'class_names': np.asarray(classes).astype(str)}
 
 
-def _detect(features, source, input='', label='', client='') -> _Columns:
-  """Returns the columns of the given names, or those that the features suggest.
+def _detect(features, source, input='', label='', client=''):
+  """Returns the kind and names of the inputs, of the classes and the clients.
 
-  `client='none'` ignores the column of clients.
+  They are the columns of the given names, or those that the features suggest.
+  `client='none'` ignores the column of clients, and '' is returned for none.
   """
   kinds = {name: _kind(feature) for name, feature in features.items()}
-  listed = ', '.join(f'{name} ({kind})' for name, kind in kinds.items())
+  listed = 'The columns are ' + ', '.join(
+      f'{name} ({kind})' for name, kind in kinds.items())
   for option, name in ('input', input), ('label', label), ('client', client):
     if name not in kinds and name not in ('', 'none' * (option == 'client')):
-      raise UserError(f'{source}: {option}={name} must be a column; the '
-                      f'columns are {listed}')
-  label = label or _first(
-      [name for name, kind in kinds.items() if kind == 'classes'], _LABELS
-      ) or _named(kinds, _LABELS)
+      raise UserError(f'{source}: {option}={name} must be a column. {listed}')
+  classes = [name for name, kind in kinds.items() if kind == 'classes']
+  label = (label or _first(_LABELS, classes) or next(iter(classes), '')
+           or _first(_LABELS, kinds))
   if not label:
     raise UserError(f'{source} has no column of classes; give label=COLUMN. '
-                    f'The columns are {listed}')
-  client = client or _named(kinds, _CLIENTS)
+                    f'{listed}')
+  client = client or _first(_CLIENTS, kinds)
   client = '' if client == 'none' else client
-  rest = {name: kind for name, kind in kinds.items()
-          if name not in (label, client)}
-  for kind in ('image', 'string', 'array'):
-    found = [name for name in rest if rest[name] == kind and (
-        name == input or not input)]
+  for kind in 'images', 'text', 'arrays', 'numbers':
+    found = tuple(name for name in ((input,) if input else kinds)
+                  if kinds[name] == kind and name not in (label, client))
+    if kind == 'numbers' and found:
+      return 'table', found, label, client
     if found:
-      if len(found) > 1 and not _named(dict.fromkeys(found), _INPUTS):
-        raise UserError(f'{source} has several {kind} columns; give input='
-                        f'COLUMN. The columns are {listed}')
-      return _Columns({'image': 'images', 'string': 'text'}.get(kind, 'arrays'),
-                     (_first(found, _INPUTS),), label, client)
-  table = tuple(name for name, kind in rest.items() if kind == 'number'
-                and (name == input or not input))
-  if not table:
-    raise UserError(f'{source} has no column of images, text or numbers beside '
-                    f'{label}; give input=COLUMN. The columns are {listed}')
-  return _Columns('table', table, label, client)
+      if len(found) > 1 and not _first(_INPUTS, found):
+        raise UserError(f'{source} has several columns of {kind}; give input='
+                        f'COLUMN. {listed}')
+      return kind, (_first(_INPUTS, found) or found[0],), label, client
+  raise UserError(f'{source} has no column of images, text or numbers beside '
+                  f'{label}; give input=COLUMN. {listed}')
 
 
 def _kind(feature: Any) -> str:
-  """Returns 'image', 'classes', 'string', 'number', 'array' or the type."""
+  """Returns images, classes, text, numbers, arrays, or the type."""
   name, dtype = type(feature).__name__, getattr(feature, 'dtype', '')
   if name in ('Image', 'ClassLabel'):
-    return {'Image': 'image', 'ClassLabel': 'classes'}[name]
+    return {'Image': 'images', 'ClassLabel': 'classes'}[name]
   if name == 'Value':
-    return ('string' if 'string' in dtype else 'number'
+    return ('text' if 'string' in dtype else 'numbers'
             if dtype.startswith(('int', 'uint', 'float', 'bool', 'double'))
             else dtype)
   if name in ('List', 'LargeList', 'Sequence'):
-    return 'array' if _kind(feature.feature) in ('number', 'array') else name
-  return 'array' if name.startswith('Array') else name
+    return 'arrays' if _kind(feature.feature) in ('numbers', 'arrays') else name
+  return 'arrays' if name.startswith('Array') else name
 
 
-def _named(kinds, names):
-  return next((name for name in names if name in kinds), '')
-
-
-def _first(found: Sequence[str], names: Sequence[str]) -> str:
-  """Returns the first of `names` in `found`, or the first of `found`, or ''."""
-  return _named(found, names) or next(iter(found), '')
+def _first(names, columns) -> str:
+  """Returns the first of `names` among the columns, or ''."""
+  return next((name for name in names if name in columns), '')
 
 
 def _images(rows, column: str, source: str, size: int) -> np.ndarray:

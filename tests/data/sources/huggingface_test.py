@@ -142,7 +142,7 @@ def test_test_clients_without_training_examples_are_dropped():
 
 
 @pytest.mark.parametrize('options, text', [
-    ('label=breed', r'label=breed must be a column; the columns are image \('),
+    ('label=breed', r'label=breed must be a column. The columns are image \('),
     ('input=breed', 'input=breed must be a column'),
     ('train=none', 'splits must be among train, test, got none'),
     ('test=train,test_fraction=0.5', 'without test'),
@@ -163,7 +163,7 @@ def test_invalid_options(options, text, saved):
     ({'label': [1, 2], 'n': [1, 2]}, {'label': [3], 'n': [1]}, 'such as .*3'),
     ({'label': [1, 2], 'n': [1, 2]}, {'label': [1]}, 'lacks n'),
     ({'label': ['a', 'b'], 's': ['a', 'b'], 't': ['a', 'b']}, None,
-     'several string columns; give input'),
+     'several columns of text; give input'),
 ])
 def test_invalid_data(train, test, text):
   splits = {'train': datasets.Dataset.from_dict(train)}

@@ -93,16 +93,13 @@ IMAGE = [1.] * 784
 
 @pytest.mark.parametrize('content, words', [
     (changed(y=[1, 2]), 'got 1 and 2 of .f9_1'),
-    (changed(x=[IMAGE[1:]]), r'user .f9_1.: .*784 numbers; got .* \[1, 783\]'),
-    (changed(x=[IMAGE, IMAGE[1:]], y=[1, 2]), 'user .f9_1.: .*inhomogeneous'),
-    (changed(x=[['a'] * 784]), 'user .f9_1.: .*784 numbers; got <U1'),
-    (changed(x=[[255.] * 784]), 'user .f9_1.: pixels .* 0 to 1; got 255'),
-    (changed(x=[[-1.] * 784]), 'user .f9_1.: pixels .*; got -1'),
-    (changed(x=[[.5] * 784]), 'user .f9_1.: pixels .*; got 0.5'),
-    (changed(x=[[float('nan')] * 784]), 'user .f9_1.: pixels .*; got nan'),
-    (changed(y=[62]), 'user .f9_1.: labels .* 0 to 61; got int64 from 62'),
-    (changed(y=[-1]), 'user .f9_1.: labels .* from -1'),
-    (changed(y=[1.5]), 'user .f9_1.: labels .*float'),
+    (changed(x=[IMAGE[1:]]), '784 numbers; got 783'),
+    (changed(x=[IMAGE, IMAGE[1:]], y=[1, 2]), 'inhomogeneous'),
+    (changed(x=[['a'] * 784]), 'could not convert'),
+    (changed(x=[[255.] * 784]), 'pixels .* 0 to 1; got 255'),
+    (changed(x=[[-1.] * 784]), 'pixels .*; got -1'),
+    (changed(x=[[.5] * 784]), 'pixels .*; got 0.5'),
+    (changed(x=[[float('nan')] * 784]), 'pixels .*; got nan'),
     (changed() | {'users': ['f9_1', 'f8_8']}, 'lists .f8_8., which .* lacks'),
     (json.dumps(changed())[:-50], 'JSONDecodeError'),
     (leaf({'f9_1': user()}), 'no user has an example'),
@@ -113,6 +110,14 @@ def test_damaged_files_of_leaf_raise(tmp_path, content, words):
   with pytest.raises(UserError, match=f'train/bad.json is not .*{words}') as e:
     sources.load('femnist', str(tmp_path))
   assert '\n' not in str(e.value)
+
+
+@pytest.mark.parametrize('label', [62, -1, 1.5])
+def test_invalid_labels_raise(tmp_path, label):
+  write_leaf(tmp_path, 'train', changed(y=[label]))
+  write_leaf(tmp_path, 'test', leaf(TEST))
+  with pytest.raises(UserError, match=f'--data_dir={tmp_path}: y_train'):
+    sources.load('femnist', str(tmp_path))
 
 
 def test_missing_files_raise(tmp_path):
@@ -189,11 +194,11 @@ def test_reads_the_format_of_leaf(is_reversed, tmp_path, monkeypatch):
     ('{"user_data": {"A": {"x": ["abc", "abc"], "y": ["d"]}}}',
      'equal numbers .* got 2 and 1 of .A.'),
     ('{"user_data": {"A": {"x": ["abc", "ab"], "y": ["d", "e"]}}}',
-     'each input must have 3 .* and each label 1; got 2 and 1 of .A.'),
+     'each input must have 3 .* and each label 1; got 2'),
     ('{"user_data": {"A": {"x": ["abc"], "y": ["de"]}}}',
-     'each label 1; got 3 and 2 of .A.'),
+     'each label 1; got 2'),
     ('{"user_data": {"A": {"x": ["a#c"], "y": ["d"]}}}', "must be .* got '#'"),
-    ('{"user_data": {"A": {"x": ["a\\u20acc"], "y": ["d"]}}}', 'Unicode'),
+    ('{"user_data": {"A": {"x": ["a\\u20acc"], "y": ["d"]}}}', "codec can't encode"),
     ('[' * 100_000, 'RecursionError|JSONDecodeError'),
 ])
 def test_invalid_plays_raise(tmp_path, text, words):
@@ -212,7 +217,7 @@ def test_missing_or_inconsistent_plays_raise(tmp_path):
   for part in 'test', 'train':
     write_leaf(tmp_path, part, roles(A=BER), 'all.json')
   write_leaf(tmp_path, 'train', roles(X=role('abcde')), 'longer.json')
-  with pytest.raises(UserError, match='equal lengths, got 3 characters in .*/'
+  with pytest.raises(UserError, match='equal lengths, got 3 in .*/'
                      'train/all.json and 4 in .*/train/longer.json'):
     leaf_lib.load_shakespeare(str(tmp_path))
 
