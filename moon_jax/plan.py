@@ -79,9 +79,7 @@ def plan(config: Config) -> None:
 
 def main() -> None:
   """Runs the command."""
-  command_line.define_config()
-  flags.adopt_module_key_flags(command_line)  # for --helpshort
-  command_line.start('moon_jax.plan', plan, page=_PAGE)
+  command_line.start('moon_jax.plan', plan, _PAGE)
 
 
 if __name__ == '__main__':

@@ -61,9 +61,7 @@ def result(summary: dict) -> str:
 
 def main() -> None:
   """Runs the command."""
-  command_line.define_config()
-  flags.adopt_module_key_flags(command_line)  # for --helpshort
-  command_line.start('moon_jax.train', train, page=_PAGE)
+  command_line.start('moon_jax.train', train, _PAGE)
 
 
 if __name__ == '__main__':

@@ -4,6 +4,7 @@ import pathlib
 import re
 import shlex
 
+from moon_jax.cli import command_line
 from moon_jax.config import Config
 from moon_jax.sweep import __main__ as command_flags
 from moon_jax.sweep import command, values
@@ -19,11 +20,12 @@ def sweep_of(line):
   given = dict(word.removeprefix('--').split('=', 1)
                for word in words if word.startswith('--') and '=' in word)
   path = given.pop('sweep', '')
-  for name in 'flagfile', 'max_runs', 'target':
-    given.pop(name, None)
+  given.pop('max_runs', None)
+  file = given.pop('flagfile', '')
+  of_files = command_line.settings_of_file(file, '') if file else {}
   config = Config(**{
       name: values.TYPES[name](value) for name, value in given.items()})
-  return command.build(config, words, grids, path)
+  return command.build(config, command_line.Given(given, of_files), grids, path)
 
 
 def test_the_commands_are_those_sweeps(monkeypatch, tmp_path):

@@ -4,22 +4,21 @@ Exit statuses: 0, success; 2, invalid input, with an error message of one or two
 lines; 128 plus the signal's number, ended by a signal; 1, any other error.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-import dataclasses
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 import errno
 import json
 import os
+import re
 import signal
 import sys
 import traceback
-from typing import Any
+from typing import Any, NamedTuple
 import warnings
 
 from absl import app, flags, logging
 
 from moon_jax import user_code
 from moon_jax.cli import help_page
-from moon_jax.cli import words as words_lib
 from moon_jax.config import Config, FACTS, suggest
 from moon_jax.distributed import host, processes
 from moon_jax.engine import lanes
@@ -42,6 +41,8 @@ _DEFINE_FNS = {
 # Environment variable with the configuration of a restarted command, as JSON.
 _RESTART_VARIABLE = 'MOON_JAX_RESTART'
 
+_MARK = '\ufeff'  # byte-order mark, with which some editors begin a file
+
 # The beginning of a message of Python or absl -> what is required.
 _REQUIREMENTS = {
     'invalid literal for int()': 'must be an integer',
@@ -52,56 +53,128 @@ _REQUIREMENTS = {
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 
 
+class Given(NamedTuple):
+  """What a command line gives, besides the configuration."""
+
+  flags: Container[str] = ()  # that are named on the command line itself
+  of_files: Mapping[str, Any] = {}  # settings of a run that its flag files give
+
+
 def define_config(own: flags.FlagValues = flags.FLAGS) -> None:
   """Defines one flag for each field of `Config`.
 
   Args:
     own: where to define them; by default, the flags of the command line.
   """
-  for field in dataclasses.fields(Config):
-    text, choices = field.metadata['help'], field.metadata['choices']
+  for name, facts in FACTS.items():
+    default, choices = getattr(Config, name), facts['choices']
     if choices:
-      flags.DEFINE_enum(field.name, field.default, choices, text,
-                        flag_values=own)
-      own[field.name].parser = _ChoiceParser(field.name, choices)
+      flags.DEFINE_enum(name, default, choices, facts['help'], flag_values=own)
+      own[name].parser = _ChoiceParser(name, choices)
     else:
-      _DEFINE_FNS[field.type](field.name, field.default, text,
-                              flag_values=own)
+      _DEFINE_FNS[type(default)](name, default, facts['help'], flag_values=own)
 
 
-def settings_of_files(files: Sequence[str], where: str,
-                      only_runs: bool = True) -> dict[str, Any]:
-  """Returns the settings of a run that flag files give, by name.
+def settings_of_file(path: str | os.PathLike[str], where: str
+                     ) -> dict[str, Any]:
+  """Returns the settings of a run that a flag file gives, by name.
 
   Args:
-    files: as on a command line: --flagfile=FILE.
+    path: the file.
     where: the beginning of error messages.
-    only_runs: whether flags that are not settings of a run are errors; they are
-      ignored otherwise.
 
   Raises:
-    UserError: if a file is missing or has an invalid flag.
+    UserError: if the file is missing or has an invalid flag.
   """
   own = flags.FlagValues()
   define_config(own)
   try:
-    rest = own(['', *words_lib.read(files, own).expanded],
-               known_only=not only_runs)
+    rest = own(['', *_expanded([f'--flagfile={path}'], own)[0]])
   except (flags.Error, OSError, ValueError, RecursionError) as error:
     reason = _message(error, FACTS, [
         name for name in FACTS if own[name].boolean])
     raise UserError(f'{where}: the flag file must exist and hold flags of a '
                     f'run, got: {reason}') from error
-  if only_runs and len(rest) > 1:
+  if rest[1:]:
     raise UserError(f'{where}: the lines of a flag file must be flags, which '
                     f'start with --, got {rest[1]!r}')
+  return _present(own)
+
+
+def _present(own):
   return {name: own[name].value for name in FACTS if own[name].present}
 
 
-def start(name: str, run: Callable[[Config], None],
-          is_one_run: bool = True,
-          arguments: list[str] | None = None,
-          page: help_page.Page | None = None) -> None:
+def _expanded(words: Sequence[str], own: flags.FlagValues
+              ) -> tuple[list[str], list[str]]:
+  """Returns words with the lines of flag files in place of their names.
+
+  Also returns the lines alone. Raises an absl.flags.Error if a flag file cannot
+  be opened.
+  """
+  expanded, of_files, rest = [], [], [*words]
+  while rest and rest[0] != '--':
+    count = 1 + bool(re.fullmatch(r'--?flagfile', rest[0]))
+    found, rest = rest[:count], rest[count:]
+    if re.match(r'--?flagfile\b', found[0]):
+      found = [*filter(None, map(_line, own.read_flags_from_files(found)))]
+      of_files += found
+    expanded += found
+  return [*expanded, *rest], of_files
+
+
+def _line(line):
+  bare = line.removeprefix(_MARK).strip()
+  is_comment = bare.startswith(('#', '//'))  # absl removes those without mark
+  return '' if line != bare and is_comment else bare
+
+
+def parse(words: Sequence[str]) -> tuple[list[str], Given]:
+  """Parses the words of a command line; returns the rest after the flags."""
+  expanded, lines = _expanded(words, flags.FLAGS)
+  rest = flags.FLAGS(['', *expanded])[1:]
+  found = filter(None, (re.match(r'--?(\w+)', word) for word in words))
+  named = {name for match in found
+           for name in (match[1], match[1].removeprefix('no'))}
+  own = flags.FlagValues()
+  define_config(own)
+  own(['', *lines], known_only=True)
+  return rest, Given(named, _present(own))
+
+
+def check_used(config: Config, given: Given) -> None:
+  """Checks that the flags on a command line have an effect.
+
+  Flag files are shared by methods, so that their flags may have no effect; but
+  a mu chosen for one method must not silently reach another.
+
+  Args:
+    config: as parsed, with a mu of -1 unresolved.
+    given: by the command line.
+
+  Raises:
+    UserError: if a flag on the command line has no effect, or the mu of a flag
+      file belongs to another method.
+  """
+  from moon_jax.algorithms import registry, unused  # these modules import JAX
+
+  for name, reason in unused.ignored(config).items():
+    if name in given.flags:
+      end = ', or give --model_args' * reason.startswith('--model=')
+      raise UserError(f'--{name}={getattr(config, name)} has no effect with '
+                      f'{reason}; remove it{end}')
+  theirs = given.of_files.get('algorithm', Config.algorithm)
+  if 'mu' in given.flags or config.mu == -1 or config.algorithm == theirs or (
+      'mu' not in registry.method(config).flags):
+    return
+  raise UserError(
+      f'--mu={config.mu} in the flag file is for --algorithm={theirs}; give '
+      f'--mu for --algorithm={config.algorithm}, or --mu=-1 for its default '
+      f'of {registry.default_mu(config):g}')
+
+
+def start(name: str, run: Callable[..., None], page: help_page.Page,
+          is_one_run: bool = True, arguments: list[str] | None = None) -> None:
   """Parses the flags, validates them and calls `run` with the configuration.
 
   Does not return: the process ends with one of the exit statuses above.
@@ -110,39 +183,36 @@ def start(name: str, run: Callable[[Config], None],
     name: the command's name in error messages.
     run: called with the configuration; may raise the errors of
       `moon_jax.errors`.
-    is_one_run: whether the flags describe one run; otherwise `run` validates
-      them.
+    page: what --help shows besides the flags of a run.
+    is_one_run: whether the flags describe one run. Otherwise `run` validates
+      them, and is also called with what is `Given`.
     arguments: a list to which arguments that are not flags are added; None if
       they are errors.
-    page: what --help shows besides the flags; None for absl's --help.
   """
-  if page:
-    is_script = sys.argv[0].startswith('moon-jax ')
-    help_page.define(page, sys.argv[0] if is_script else f'python -m {name}')
+  define_config()
+  is_script = sys.argv[0].startswith('moon-jax ')
+  help_page.define(page, sys.argv[0] if is_script else f'python -m {name}')
   user_code.search_current_directory()
-  words = words_lib.Words([], [], set())
+  given = Given()
 
   def main(argv):
     del argv
     host.share_cores()
     logging.set_verbosity(logging.WARNING)
     warnings.formatwarning = lambda message, *_, **__: f'warning: {message}\n'
-    config = {field.name: flags.FLAGS[field.name].value
-              for field in dataclasses.fields(Config)}
+    config = {field: flags.FLAGS[field].value for field in FACTS}
     config = json.loads(os.environ.pop(_RESTART_VARIABLE, 'null')) or config
-    _run(name, run, config, words, is_one_run)
+    _run(name, run, config, given, is_one_run)
 
-  def parse(argv):
-    nonlocal words
+  def flags_parser(argv):
+    nonlocal given
     try:
-      words = words_lib.read(argv[1:])
-      rest = flags.FLAGS([argv[0], *words.expanded])
+      rest, given = parse(argv[1:])
       if arguments is not None:
-        arguments.extend(rest[1:])
-        return rest[:1]
-      if len(rest) > 1:
-        raise UserError(_positional(rest[1]))
-      return rest
+        arguments.extend(rest)
+      elif rest:
+        raise UserError(_positional(rest[0]))
+      return argv[:1]
     except SystemExit:
       sys.exit(0)  # the help is printed; absl would exit with 1
     except BrokenPipeError:  # the reader of the help has ended
@@ -155,10 +225,10 @@ def start(name: str, run: Callable[[Config], None],
       end = '' if reason.endswith('?') else '.'
       _fail(name, f'{reason}{end} --help lists the flags and their values', 2)
 
-  app.run(main, flags_parser=parse)
+  app.run(main, flags_parser=flags_parser)
 
 
-def _run(name, run, config, words, is_one_run):
+def _run(name, run, config, given, is_one_run):
   """Calls `run` with the validated configuration; exits if it raises."""
   try:
     # Importing the checks imports JAX: `share` comes first.
@@ -166,9 +236,9 @@ def _run(name, run, config, words, is_one_run):
 
     parsed = Config(**config)
     if not is_one_run:
-      return run(parsed)
+      return run(parsed, given)
     validated = checks.validate(parsed)
-    words_lib.check(parsed, words)  # before mu is resolved
+    check_used(parsed, given)  # before mu is resolved
     run(validated)
   except OutOfMemory as error:
     print(f'{name}: {_one_line(str(error))}', file=sys.stderr)

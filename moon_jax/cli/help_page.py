@@ -6,18 +6,16 @@ writes the tables of the page again.
 """
 
 from collections.abc import Mapping, Sequence
-import dataclasses
 import pathlib
 import re
 import shutil
 import sys
 import textwrap
-import types
 from typing import Any, NamedTuple
 
 from absl import app, flags
 
-from moon_jax.config import Config, TOPICS
+from moon_jax.config import Config, FACTS, TOPICS
 
 _MIN_WIDTH = 50
 
@@ -35,24 +33,15 @@ _FLAG_FILES = (' --flagfile=FILE reads flags from a file, one per line; flags '
 
 
 class Page(NamedTuple):
-  """What the help of a command has besides the flags of a run.
+  """What the help of a command has besides the flags of a run."""
 
-  Attributes:
-    summary: what the command does.
-    examples: (comment, arguments) of commands that work.
-    topic: the title of the flags that only this command has.
-    is_topic_first: whether these flags precede those of a run, and are in the
-      short help.
-    placeholders: what stands for the values of these flags, by name.
-    usage: what follows the name of the command.
-  """
-
-  summary: str
-  examples: Sequence[tuple[str, str]]
-  topic: str
-  is_topic_first: bool = True
-  placeholders: Mapping[str, str] = types.MappingProxyType({})
-  usage: str = '[--flagfile=FILE] [--FLAG=VALUE ...]'
+  summary: str  # what the command does
+  examples: Sequence[tuple[str, str]]  # (comment, arguments) that work
+  topic: str  # the title of the flags that only this command has
+  is_topic_first: bool = True  # whether these flags precede those of a run, and
+  # are in the short help
+  placeholders: Mapping[str, str] = {}  # for values of these flags, by name
+  usage: str = '[--flagfile=FILE] [--FLAG=VALUE ...]'  # after the command
 
 
 class _HelpFlag(flags.BooleanFlag):
@@ -72,12 +61,7 @@ class _HelpFlag(flags.BooleanFlag):
 
 
 def define(page: Page, command: str) -> None:
-  """Defines --help and -h, instead of absl's --help.
-
-  Args:
-    page: of the command.
-    command: how users call it, such as "moon-jax train".
-  """
+  """Defines --help and -h of a command, instead of absl's --help."""
   app.define_help_flags()
   flags.DEFINE_flag(_HelpFlag('help', 'lists all flags', '?', page, command,
                               is_full=True))
@@ -90,7 +74,7 @@ def show(page: Page, command: str, is_full: bool, width: int) -> str:
 
   Args:
     page: of the command.
-    command: how users call it.
+    command: how users call it, such as "moon-jax train".
     is_full: whether it has all flags, not only the most used ones.
     width: the longest line, in characters; heads of flags may be longer.
   """
@@ -107,8 +91,8 @@ def show(page: Page, command: str, is_full: bool, width: int) -> str:
               f'  {command} {arguments}']
   lines += ['', *_wrap(
       'docs/flags.md describes the flags at length.' if is_full else
-      f'{command} --help lists all {len(dataclasses.fields(Config))} flags of '
-      'a run and what they do.', width)]
+      f'{command} --help lists all {len(FACTS)} flags of a run and what they '
+      'do.', width)]
   return '\n'.join(lines)
 
 
@@ -116,35 +100,29 @@ def _topics(page, is_full):
   """Returns for each topic (head, text) of its flags."""
   own = {page.topic: [_entry_of(flags.FLAGS[name], page.placeholders)
                       for name in _own_names()]}
-  topics = {}
-  for title, group in TOPICS.items():
-    entries = [_entry(field.name, field.default, field.metadata['help'],
-                      field.metadata['choices'], field.metadata['placeholder'],
-                      is_full)
-               for field in dataclasses.fields(group)
-               if is_full or field.metadata['is_common']]
-    if entries and is_full:
-      topics[title] = entries
-    else:
-      topics.setdefault('Most used flags', []).extend(entries)
-  if page.is_topic_first:
-    return own | topics
-  return topics | own if is_full else topics
+  entries = {
+      name: _entry(name, getattr(Config, name), facts['help'],
+                   facts['choices'], facts['placeholder'], is_full)
+      for name, facts in FACTS.items() if is_full or facts['is_common']}
+  if not is_full:
+    topics = {'Most used flags': [*entries.values()]}
+    return own | topics if page.is_topic_first else topics
+  topics = {title: [entries[name] for name in names]
+            for title, names in TOPICS.items()}
+  return own | topics if page.is_topic_first else topics | own
 
 
 def names() -> tuple[list[str], list[str]]:
   """Returns the flags that --help mentions, and the boolean ones of them."""
-  config = [field.name for field in dataclasses.fields(Config)]
-  listed = [*config, *_own_names()]
+  listed = [*FACTS, *_own_names()]
   return [*listed, 'flagfile', 'help'], [
       name for name in listed if flags.FLAGS[name].boolean]
 
 
 def _own_names():
   """Returns the flags that only this command has, in order of definition."""
-  config = {field.name for field in dataclasses.fields(Config)}
   return [name for name, flag in flags.FLAGS._flags().items()
-          if name == flag.name and name not in config and not
+          if name == flag.name and name not in FACTS and not
           flags.FLAGS.find_module_defining_flag(name).startswith('absl')
           and not isinstance(flag, _HelpFlag)]
 
@@ -200,18 +178,15 @@ def _wrap(text, width, indent='', next_indent=None):
 
 def tables(page: str) -> str:
   """Returns the text of docs/flags.md with the tables of its topics."""
-  for title, group in TOPICS.items():
-    head, section = page.split(f'\n## {title}\n', 1)
-    before, _, rest = section.partition('\n| flag | default | meaning |\n')
-    after = re.sub(r'\A(\|.*\n)*', '', rest)
-    rows = ['| flag | default | meaning |', '|---|---|---|',
-            *map(_row, dataclasses.fields(group))]
-    page = f'{head}\n## {title}\n{before}\n' + '\n'.join([*rows, after])
+  for title, names in TOPICS.items():
+    rows = ''.join(map(_row, names))
+    page = re.sub(rf'(\n## {title}\n[^|]*\|[^|]*\|[^|]*\|[^|]*\|\n\|[|-]*\n)'
+                  r'(\|.*\n)*', lambda match: match[1] + rows, page)
   return page
 
 
-def _row(field):
-  facts, default = field.metadata, field.default
+def _row(name):
+  facts, default = FACTS[name], getattr(Config, name)
   shown = (('off', 'on')[default] if isinstance(default, bool) else
            'empty' if default == '' else
            f'`{default}`' if isinstance(default, str) else _number(default))
@@ -225,7 +200,7 @@ def _row(field):
     text += ' *(the path is free; the content must not change)*'
   elif facts['is_free']:
     text += ' *(free)*'
-  return f'| `--{field.name}` | {shown} | {text} |'
+  return f'| `--{name}` | {shown} | {text} |\n'
 
 
 if __name__ == '__main__':

@@ -1,13 +1,17 @@
-"""The flags of a run by topic: each with all that is known about it.
+"""The configuration of a run: one frozen dataclass, one flag per field.
 
-A new flag needs its definition here and the code that reads it: the command
-line, its help, docs/flags.md, error messages, the fingerprint of a run and
-sweeps follow from the definition.
+Each flag stands with all that is known about it. A new flag needs its field
+here and the code that reads it: the command line, its help, docs/flags.md,
+error messages, the fingerprint of a run and sweeps follow from the field.
+`moon_jax.simulation.checks` validates a configuration;
+`moon_jax.simulation.build` turns it into values.
 """
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Any
+import re
+import typing
+from typing import Any, NamedTuple
 
 DATASETS = ('digits', 'cifar10', 'cifar100', 'tiny_imagenet', 'mnist',
             'fashion_mnist', 'svhn', 'shakespeare', 'femnist',
@@ -28,106 +32,104 @@ LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 ON = ()  # in `only_with`: all values but 0 and off
 
 
-def flag(default: Any, help_text: str, choices: Sequence[str] | None = None, *,
-         placeholder: str = '', is_common: bool = False, page: str = '',
-         names: Sequence[str] = (), form: str = '', synonyms: str = '',
-         at_least: float | None = None, above: float | None = None,
-         below: float | None = None, hint: str = '',
-         is_free: bool = False, is_input: bool = False, is_later: bool = False,
-         is_shared: bool = False, varies: str = '', read_by: str = '',
-         only_with: Mapping[str, Sequence[str]] | None = None) -> Any:
-  """Returns a field with its default and what is known about the flag.
+class Facts(NamedTuple):
+  """What is known about a flag, besides its default."""
 
-  Args:
-    default: the default value.
-    help_text: what the flag sets, for --help and docs/flags.md.
-    choices: the valid values, if they are limited.
-    placeholder: what --help shows for a value that is empty by default; DIR,
-      FILE and PATH are paths.
-    is_common: whether the short help, -h, has the flag.
-    page: the page of docs/ that describes it at length.
-    names: the names that are built in, of a flag that also takes custom
-      values.
-    form: of custom values, such as MODULE:FACTORY.
-    synonyms: names of the flag in other programs, for error messages: Flower,
-      NIID-Bench, the code released with MOON, PFLlib, LEAF and FedML, and
-      abbreviations. They are not accepted.
-    at_least: the lowest valid number.
-    above: a limit that valid numbers exceed.
-    below: a limit that valid numbers do not reach.
-    hint: a usual value, for error messages.
-    is_free: whether the flag may change when a run resumes, since it does not
-      change results: it sets where files are, how fast a run is and what it
-      keeps. (--lanes and --convolution change results by rounding, never by
-      random numbers; --on_nan lets a run that NaN stopped resume.)
-    is_input: whether the flag names a file whose content identifies the run.
-    is_later: whether versions before the flag did what its default does. The
-      default is then not part of the fingerprint of a run, so that runs of
-      these versions keep their work directories and can resume.
-    is_shared: whether all runs of a sweep share the value.
-    varies: why runs of one program may differ in the flag. "array": it is an
-      array in the program. "split": it decides which client has which training
-      example. "participation": it decides which clients take part and which
-      updates are received. "labels": without noise and shift the labels are
-      those of the data set. "host": only the host reads it. "rows": it is a
-      number of rows of the table. "": runs may not differ; it changes the
-      program, its shapes, its data or its devices.
-    read_by: who reads the flag, if not every run does: a "method" that names it
-      in its entry of `moon_jax.algorithms.registry`; such a method that may be
-      "combining" parts of others; a "model" of the package; a "server"; or
-      "clients"; --algorithm=centralized has one client.
-    only_with: flags with which it has an effect, and their values.
-  """
-  return dataclasses.field(default=default, metadata={
-      'help': help_text, 'choices': choices, 'placeholder': placeholder,
-      'is_common': is_common, 'page': page, 'names': names, 'form': form,
-      'synonyms': synonyms, 'at_least': at_least, 'above': above,
-      'below': below, 'hint': hint, 'is_free': is_free, 'is_input': is_input,
-      'is_later': is_later, 'is_shared': is_shared, 'varies': varies,
-      'read_by': read_by, 'only_with': only_with or {}})
+  help: str  # what the flag sets, for --help and docs/flags.md
+  choices: Sequence[str] | None = None  # the valid values, if they are limited
+  topic: str = ''  # title of the flags from this one on, for --help and
+  # docs/flags.md
+  placeholder: str = ''  # what --help shows for a value that is empty by
+  # default; DIR, FILE and PATH are paths
+  is_common: bool = False  # whether the short help, -h, has the flag
+  page: str = ''  # the page of docs/ that describes it at length
+  names: Sequence[str] = ()  # that are built in, of a flag that also takes
+  # custom values
+  form: str = ''  # of custom values, such as MODULE:FACTORY
+  synonyms: str = ''  # names of the flag in other programs, for error messages:
+  # Flower, NIID-Bench, the code released with MOON, PFLlib, LEAF and FedML, and
+  # abbreviations. They are not accepted.
+  at_least: float | None = None  # the lowest valid number
+  above: float | None = None  # a limit that valid numbers exceed
+  below: float | None = None  # a limit that valid numbers do not reach
+  hint: str = ''  # a usual value, for error messages
+  is_free: bool = False  # whether the flag may change when a run resumes, since
+  # it does not change results: it sets where files are, how fast a run is and
+  # what it keeps. (--lanes and --convolution change results by rounding, never
+  # by random numbers; --on_nan lets a run that NaN stopped resume.)
+  is_input: bool = False  # whether it names a file whose content identifies the
+  # run
+  is_later: bool = False  # whether versions before the flag did what its
+  # default does. The default is then not part of the fingerprint of a run, so
+  # that runs of these versions keep their work directories and can resume.
+  is_shared: bool = False  # whether all runs of a sweep share the value
+  varies: str = ''  # why runs of one program may differ in the flag:
+  # "array": it is an array in the program. "split": it decides which client has
+  # which training example. "participation": it decides which clients take part
+  # and which updates are received. "labels": without noise and shift the labels
+  # are those of the data set. "host": only the host reads it. "rows": it is a
+  # number of rows of the table. "": runs may not differ; it changes the
+  # program, its shapes, its data or its devices.
+  read_by: str = ''  # who reads the flag, if not every run does: a "method"
+  # that names it in its entry of `moon_jax.algorithms.registry`; such a method
+  # that may be "combining" parts of others; a "model" of the package; a
+  # "server"; or "clients"; --algorithm=centralized has one client.
+  only_with: Mapping[str, Sequence[str]] = {}  # flags with which it has an
+  # effect, and their values
+
+
+def flag(default: Any, *args: Any, **facts: Any) -> Any:
+  """Returns a field with its default and its `Facts`, as metadata by name."""
+  return dataclasses.field(
+      default=default, metadata=Facts(*args, **facts)._asdict())
 
 
 @dataclasses.dataclass(frozen=True)
-class DataFlags:
-  """The data set and its labels."""
+class Config:
+  """The configuration of a run.
+
+  The same `Config` and data set give the same numbers. Defaults are the
+  CIFAR-10 setting of the MOON paper (Li, He and Song, CVPR 2021, section 4.1).
+  `python -m moon_jax.train --help` describes each field.
+
+  Examples:
+    >>> moon_jax.run(moon_jax.Config(dataset='digits', num_rounds=10))
+  """
 
   dataset: str = flag(
       'cifar10', f'Data set: {", ".join(DATASETS)}; or your own as '
       'MODULE:LOADER, a function of --data_dir that returns a dict of arrays '
       '(docs/user_data.md); or of Hugging Face as hf:NAME_OR_PATH,OPTION=VALUE,'
-      '... (docs/huggingface.md).', is_common=True,
+      '... (docs/huggingface.md).', topic='Data', is_common=True,
       names=DATASETS, form='MODULE:LOADER',
       synonyms='data dataset_name data_name')
   data_dir: str = flag(
       '', 'Directory that holds the data set in any published form, or into '
       'which it is downloaded (cifar10, cifar100, tiny_imagenet). For npz, the '
       'file; for npy, the directory of the arrays, which may exceed the '
-      'memory. digits and breast_cancer need none.', placeholder='DIR',
-      is_common=True, is_shared=True, is_free=True,
+      'memory. digits and breast_cancer need none.', is_common=True,
+      placeholder='DIR', is_free=True, is_shared=True, page='data.md',
       synonyms='datadir dataset_dir dataset_path data_path data_root root '
-               'data_cache_dir datapath',
-      page='data.md')
+               'data_cache_dir datapath')
   train_examples: int = flag(
       0, 'Number of training examples of the whole run: a random subset, the '
       'same for all seeds and methods, from which validation examples and the '
-      'partition are drawn; 0 uses all.',
-      at_least=0, hint='--train_examples=0 uses the whole training set.',
-      varies='split', is_later=True,
+      'partition are drawn; 0 uses all.', at_least=0,
+      hint='--train_examples=0 uses the whole training set.', varies='split',
+      is_later=True,
       synonyms='train_samples num_train_examples max_train_samples')
   validation_fraction: float = flag(
       0.0, 'Fraction of the training examples that no client gets and on which '
       'the global model is evaluated, drawn at random before the partition.',
       at_least=0, below=1, hint='--validation_fraction=0.1 is usual',
-      varies='split', is_later=True,
+      varies='split', is_later=True, page='metrics.md#validation-examples',
       synonyms='val_fraction val_split valid_fraction val_ratio '
-               'validation_split',
-      page='metrics.md#validation-examples')
+               'validation_split')
   label_noise: float = flag(
       0.0, 'Probability that the label of a training example is replaced by '
-      'another class, drawn uniformly; test labels stay.',
-      at_least=0, below=1, hint='--label_noise=0 changes no label',
-      varies='labels', is_later=True, synonyms='noise_rate label_noise_rate',
-      page='partitions.md#label-noise')
+      'another class, drawn uniformly; test labels stay.', at_least=0, below=1,
+      hint='--label_noise=0 changes no label', varies='labels', is_later=True,
+      page='partitions.md#label-noise', synonyms='noise_rate label_noise_rate')
   label_noise_form: str = flag(
       'globalized', 'Which clients have label noise: all equally (globalized), '
       'or increasing linearly from 0 for the first client to --label_noise for '
@@ -136,20 +138,14 @@ class DataFlags:
   concept_shift: int = flag(
       1, 'Groups of clients that label the same input differently: client i is '
       'in group i modulo this number, and each group but the first permutes '
-      'the classes in its own way; 1 disables it.',
-      at_least=1, hint='--concept_shift=1 shifts no labels.', varies='labels',
-      is_later=True,
-      page='partitions.md#concept-shift')
-
-
-@dataclasses.dataclass(frozen=True)
-class ClientFlags:
-  """The split of the examples over clients, and the clients of each round."""
+      'the classes in its own way; 1 disables it.', at_least=1,
+      hint='--concept_shift=1 shifts no labels.', varies='labels',
+      is_later=True, page='partitions.md#concept-shift')
 
   num_clients: int = flag(
       10, 'Number of clients; the natural partition samples this number of the '
-      "data set's clients.", is_common=True,
-      at_least=1, hint='The paper uses --num_clients=10.', read_by='clients',
+      "data set's clients.", topic='Clients', is_common=True, at_least=1,
+      hint='The paper uses --num_clients=10.', read_by='clients',
       synonyms='clients n_clients nclients n_parties num_parties num_users '
                'n_users total_clients client_num_in_total num_supernodes '
                'num_agents num_partitions n_nodes num_nodes')
@@ -160,15 +156,13 @@ class ClientFlags:
       "that increases from client to client); natural (the data set's own "
       'clients); or your own as MODULE:FUNCTION, a function of data set, '
       'number of clients and seed that returns the indices of each client '
-      '(docs/partitions.md).', is_common=True,
-      names=PARTITIONS, form='MODULE:FUNCTION',
-      read_by='clients', varies='split',
+      '(docs/partitions.md).', is_common=True, names=PARTITIONS,
+      form='MODULE:FUNCTION', read_by='clients', varies='split',
       synonyms='data_partition partition_method partition_type partitioner '
                'split split_type data_split distribution')
   beta: float = flag(
       0.5, 'Concentration of the dirichlet and quantity partitions; smaller '
-      'values are more uneven.', is_common=True,
-      above=0,
+      'values are more uneven.', is_common=True, above=0,
       hint='The paper uses --beta=0.5; smaller values are more uneven.',
       read_by='clients', only_with={'partition': ('dirichlet', 'quantity')},
       varies='split',
@@ -189,13 +183,11 @@ class ClientFlags:
       only_with={'partition': ('feature_noise',)}, varies='split')
   partition_file: str = flag(
       '', 'The partition.npz of a run, or a file with the same arrays, which '
-      'replaces --partition.', placeholder='FILE',
-      varies='split', is_input=True, is_free=True,
-      page='partitions.md#from-a-file')
+      'replaces --partition.', placeholder='FILE', varies='split', is_free=True,
+      is_input=True, page='partitions.md#from-a-file')
   partition_seed: int = flag(
       -1, 'Seed of the partition only, to compare seeds on one partition; -1 '
-      'uses --seed.',
-      at_least=-1, hint='-1 uses --seed.', varies='split',
+      'uses --seed.', at_least=-1, hint='-1 uses --seed.', varies='split',
       synonyms='split_seed data_seed')
   client_test_fraction: float = flag(
       0.0, "Fraction of each client's examples that it does not train on; "
@@ -203,12 +195,10 @@ class ClientFlags:
       'one example of each client remains for training; 0 holds out none.',
       at_least=0, below=1,
       hint='--client_test_fraction=0.2 is usual; 0 holds out no examples',
-      varies='split', is_later=True,
-      page='client_data.md')
+      varies='split', is_later=True, page='client_data.md')
   participation: float = flag(
       1.0, 'Fraction of the clients that are sampled in each round.',
-      is_common=True,
-      read_by='clients', varies='participation',
+      is_common=True, read_by='clients', varies='participation',
       synonyms='fraction frac sample sample_fraction sampling_fraction '
                'client_fraction fraction_fit fraction_train join_ratio '
                'participation_rate participation_ratio sample_rate '
@@ -217,32 +207,25 @@ class ClientFlags:
   cohorts_file: str = flag(
       '', 'Text file with the clients of one round per line, numbered from 0, '
       'which replaces sampling; cohorts.txt of a run has this format.',
-      placeholder='FILE',
-      varies='participation', is_input=True, is_free=True)
+      placeholder='FILE', varies='participation', is_free=True, is_input=True)
   dropout_rate: float = flag(
       0.0, 'Probability that a sampled client fails in a round: the server '
-      'does not receive its update.',
-      at_least=0, below=1, hint='--dropout_rate=0 drops no client',
-      varies='participation',
+      'does not receive its update.', at_least=0, below=1,
+      hint='--dropout_rate=0 drops no client', varies='participation',
       synonyms='drop_percent drop_rate straggler_rate client_dropout '
                'client_drop_rate client_dropout_rate')
   dropout_stage: str = flag(
       'before_training', 'When a client fails: before_training, so that its '
       'state does not change, or after_training, so that it does.',
-      ('before_training', 'after_training'),
-      only_with={'dropout_rate': ON}, varies='participation')
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelFlags:
-  """The network and its initial parameters."""
+      ('before_training', 'after_training'), only_with={'dropout_rate': ON},
+      varies='participation')
 
   model: str = flag(
       'simple_cnn', 'Network: simple_cnn, resnet18 and resnet50 for images; '
       'mlp for features or images; char_lstm for tokens; or your own as '
       'MODULE:FACTORY, a function that returns a Flax module '
-      '(docs/user_model.md).', is_common=True,
-      names=MODELS, form='MODULE:FACTORY',
+      '(docs/user_model.md).', topic='Model', is_common=True, names=MODELS,
+      form='MODULE:FACTORY',
       synonyms='arch net network backbone model_name architecture model_type')
   model_args: str = flag(
       '', 'Arguments of your own --model.', placeholder='NAME=VALUE,...',
@@ -250,101 +233,82 @@ class ModelFlags:
   norm: str = flag(
       'batch', 'Normalization in residual networks: batch, whose running '
       'statistics are averaged with the parameters, or group.',
-      ('batch', 'group'),
-      read_by='model', only_with={'model': ('resnet18', 'resnet50')},
+      ('batch', 'group'), read_by='model',
+      only_with={'model': ('resnet18', 'resnet50')},
       synonyms='norm_layer normalization norm_type')
   projection_head: bool = flag(
       True, 'Puts a projection of two layers before the output layer.',
       read_by='model', synonyms='use_project_head use_projection_head')
-  projection_dim: int = flag(256, 'Size of the projection z.',
-      at_least=1,
+  projection_dim: int = flag(
+      256, 'Size of the projection z.', at_least=1,
       hint='The paper uses --projection_dim=256; --noprojection_head leaves '
-           'the head out.',
-      read_by='model', only_with={'projection_head': ON},
+           'the head out.', read_by='model', only_with={'projection_head': ON},
       synonyms='out_dim proj_dim projection_size')
   init_from: str = flag(
       '', 'Initial global model: the work directory of a run, its '
       'model.safetensors, model/ or checkpoints/ROUND, or another safetensors '
       'file; by default the model is initialized from --seed.',
-      placeholder='PATH',
-      is_input=True, is_free=True,
+      placeholder='PATH', is_free=True, is_input=True,
+      page='starting_points.md',
       synonyms='load_model_file pretrained init_model init_weights '
-               'pretrained_model init_checkpoint load_from',
-      page='starting_points.md')
-
-
-@dataclasses.dataclass(frozen=True)
-class MethodFlags:
-  """The federated algorithm."""
+               'pretrained_model init_checkpoint load_from')
 
   algorithm: str = flag(
       'moon', f'Federated algorithm: {", ".join(ALGORITHMS)}; or your own '
       'as MODULE:FACTORY, a function of the configuration that returns a '
-      'moon_jax.Algorithm (docs/user_algorithm.md).', is_common=True,
-      names=ALGORITHMS, form='MODULE:FACTORY',
+      'moon_jax.Algorithm (docs/user_algorithm.md).', topic='Method',
+      is_common=True, names=ALGORITHMS, form='MODULE:FACTORY',
       synonyms='alg algo method strategy federated_optimizer fl_algorithm '
                'algorithm_name aggregator')
   algorithm_args: str = flag(
-      '', 'Arguments of your own --algorithm.',
-      placeholder='NAME=VALUE,...')
+      '', 'Arguments of your own --algorithm.', placeholder='NAME=VALUE,...')
   mu: float = flag(
       -1.0, 'Weight of the contrastive loss (moon) or of the proximal term '
       "(fedprox); -1 is the algorithm's default, 5 for moon and 0.01 for "
-      'fedprox.', is_common=True,
-      read_by='method', varies='array')
+      'fedprox.', is_common=True, read_by='method', varies='array')
   temperature: float = flag(
-      0.5, 'Temperature tau of the contrastive loss (moon).',
-      above=0, hint='The paper uses --temperature=0.5.', read_by='method',
+      0.5, 'Temperature tau of the contrastive loss (moon).', above=0,
+      hint='The paper uses --temperature=0.5.', read_by='method',
       varies='array', synonyms='temp')
   num_negatives: int = flag(
       1, 'Number k of previous local models that are negatives (moon).',
       at_least=1,
       hint='The paper uses --num_negatives=1; --algorithm=fedavg has no '
-           'contrastive loss.',
-      read_by='method',
+           'contrastive loss.', read_by='method',
       synonyms='model_buffer_size buffer_size pool_size negatives')
   contrastive: str = flag(
       'model', "The term that mu weighs in moon: the paper's model-contrastive "
-      'loss (model), or the l2 distance of its ablation (l2).',
-      ('model', 'l2'),
+      'loss (model), or the l2 distance of its ablation (l2).', ('model', 'l2'),
       read_by='method')
   first_negative: str = flag(
       'none', 'The negative of a client that has never trained (moon): none, '
       'or a randomly initialized network (random) as in the released code.',
-      ('none', 'random'),
-      read_by='method', is_later=True)
+      ('none', 'random'), read_by='method', is_later=True)
   negatives_pool: str = flag(
       'newest', 'How a full pool of k negatives takes a new model (moon): it '
       'keeps the newest k, or overwrites models in the order of the released '
-      'code (released).', ('newest', 'released'),
-      read_by='method', is_later=True)
+      'code (released).', ('newest', 'released'), read_by='method',
+      is_later=True)
   proximal_mu: float = flag(
       0.0, "Weight of FedProx's proximal term in the loss of another method; "
-      'for --algorithm=fedprox it is --mu.',
-      at_least=0, hint='--proximal_mu=0 adds no proximal term.',
-      read_by='combining', varies='array', is_later=True)
+      'for --algorithm=fedprox it is --mu.', at_least=0,
+      hint='--proximal_mu=0 adds no proximal term.', read_by='combining',
+      varies='array', is_later=True)
   scaffold_form: str = flag(
       'paper', 'Where SCAFFOLD applies control variates: in the gradient, '
       'which needs --momentum=0 (paper), or after each step of SGD with any '
       "momentum (niid_bench), as in NIID-Bench's code.",
-      ('paper', 'niid_bench'),
-      read_by='method', is_later=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class ServerFlags:
-  """Aggregation and the optimizer of the server."""
+      ('paper', 'niid_bench'), read_by='method', is_later=True)
 
   aggregation: str = flag(
       'average', 'How the server combines client models (fedavg, fedprox, '
       "moon): their average, FedNova's normalized updates, or SCAFFOLD's "
-      'control variates.', ('average', 'fednova', 'scaffold'),
+      'control variates.', ('average', 'fednova', 'scaffold'), topic='Server',
       read_by='combining', is_later=True, synonyms='aggregation_method')
   weighting: str = flag(
       'examples', "Weight of a client's model in the average: its number of "
       'examples, uniform, or its number of batches per epoch.',
-      ('examples', 'uniform', 'batches'),
-      varies='participation')
+      ('examples', 'uniform', 'batches'), varies='participation')
   server_optimizer: str = flag(
       'sgd', 'Optimizer of the server; sgd with learning rate 1 and no '
       'momentum takes the plain average. adam, yogi and adagrad are FedAdam, '
@@ -352,35 +316,29 @@ class ServerFlags:
       read_by='server', synonyms='server_opt global_optimizer')
   server_learning_rate: float = flag(
       1.0, 'Learning rate of the server; 0.01 is usual for adam, yogi and '
-      'adagrad.',
-      above=0, hint='--server_learning_rate=1 is FedAvg.', read_by='server',
-      varies='array',
+      'adagrad.', above=0, hint='--server_learning_rate=1 is FedAvg.',
+      read_by='server', varies='array',
       synonyms='server_lr global_lr global_learning_rate lr_server')
   server_momentum: float = flag(
       0.0, 'Momentum beta of --server_optimizer=sgd; values above 0 give '
-      'FedAvgM.',
-      at_least=0, below=1, hint='--server_momentum=0.9 is usual',
+      'FedAvgM.', at_least=0, below=1, hint='--server_momentum=0.9 is usual',
       read_by='server', only_with={'server_optimizer': ('sgd',)},
       varies='array')
   server_momentum_form: str = flag(
       'hsu', 'Momentum v of the server: v = beta v + delta (hsu), or v = beta '
       'v + (1 - beta) delta (ema) as in the code released with MOON; delta is '
-      'the average client update.', ('hsu', 'ema'),
-      read_by='server',
+      'the average client update.', ('hsu', 'ema'), read_by='server',
       only_with={'server_optimizer': ('sgd',), 'server_momentum': ON})
 
-
-@dataclasses.dataclass(frozen=True)
-class TrainingFlags:
-  """The local training of a client."""
-
   local_epochs: int = flag(
-      10, "Epochs over a client's data per round.", is_common=True,
-      at_least=1, hint='The paper uses --local_epochs=10.', varies='rows',
+      10, "Epochs over a client's data per round.", topic='Local training',
+      is_common=True, at_least=1, hint='The paper uses --local_epochs=10.',
+      varies='rows',
       synonyms='epochs epoch num_epochs n_epochs local_epoch local_ep '
                'num_local_epochs client_epochs local_max_epoch')
-  batch_size: int = flag(64, 'Examples per local step.', is_common=True,
-      at_least=1, hint='The paper uses --batch_size=64.',
+  batch_size: int = flag(
+      64, 'Examples per local step.', is_common=True, at_least=1,
+      hint='The paper uses --batch_size=64.',
       synonyms='bs bsz lbs local_bs local_batch_size train_batch_size '
                'minibatch_size')
   last_batch: str = flag(
@@ -392,13 +350,12 @@ class TrainingFlags:
       True, 'Reshuffles the examples of each client in each local epoch. With '
       '--noshuffle each epoch has the same batches, sorted by class, as a data '
       'loader without shuffling reads them from a partition made class by '
-      'class.',
-      varies='host', is_later=True)
+      'class.', varies='host', is_later=True)
   augment: bool = flag(
       True, "Augments training images in the data set's usual way: cifar10 "
       'with reflect-padding of 4, random crop and flip; cifar100 with '
-      'zero-padding of 4, random crop, flip and rotation; your own data '
-      'set as it selects; others not at all.',
+      'zero-padding of 4, random crop, flip and rotation; your own data set as '
+      'it selects; others not at all.',
       synonyms='augmentation data_augmentation data_aug')
   augmentation_draws: str = flag(
       'fresh', 'Random numbers of augmentation: drawn for each client and '
@@ -410,35 +367,36 @@ class TrainingFlags:
       'sgd', 'Local optimizer; its state restarts in each round.',
       ('sgd', 'adam', 'amsgrad'),
       synonyms='optim opt client_optimizer local_optimizer')
-  learning_rate: float = flag(0.01, 'Local learning rate.', is_common=True,
-      above=0, hint='The paper uses --learning_rate=0.01.', varies='array',
+  learning_rate: float = flag(
+      0.01, 'Local learning rate.', is_common=True, above=0,
+      hint='The paper uses --learning_rate=0.01.', varies='array',
       synonyms='lr local_lr client_lr local_learning_rate client_learning_rate '
                'init_lr base_lr lr_client')
   learning_rate_schedule: str = flag(
       'constant', 'How the learning rate changes over rounds: constant; '
       'cosine, down to 0 at the end of --num_rounds; or step, multiplied by '
       '--learning_rate_decay after every --decay_rounds rounds.',
-      ('constant', 'cosine', 'step'),
-      varies='array', is_later=True,
+      ('constant', 'cosine', 'step'), varies='array', is_later=True,
       synonyms='lr_schedule lr_scheduler scheduler')
   learning_rate_decay: float = flag(
-      0.1, 'Factor of --learning_rate_schedule=step.',
-      above=0, hint='--learning_rate_decay=0.1 is usual.',
+      0.1, 'Factor of --learning_rate_schedule=step.', above=0,
+      hint='--learning_rate_decay=0.1 is usual.',
       only_with={'learning_rate_schedule': ('step',)}, varies='array',
       is_later=True, synonyms='lr_decay lr_gamma gamma lr_decay_rate')
   decay_rounds: int = flag(
-      0, 'Rounds between decays of --learning_rate_schedule=step.',
-      at_least=0, hint='It is for --learning_rate_schedule=step.',
+      0, 'Rounds between decays of --learning_rate_schedule=step.', at_least=0,
+      hint='It is for --learning_rate_schedule=step.',
       only_with={'learning_rate_schedule': ('step',)}, varies='array',
       is_later=True, synonyms='lr_step_size lr_decay_rounds lr_decay_steps')
   warmup_rounds: int = flag(
       0, 'Rounds at the beginning in which the learning rate increases '
-      'linearly; the schedule starts after them.',
-      at_least=0, hint='--warmup_rounds=0 has no warm-up.', varies='array',
-      is_later=True, synonyms='warmup lr_warmup')
-  momentum: float = flag(0.9, 'Momentum of --optimizer=sgd.',
-      at_least=0, below=1, hint='--momentum=0.9 is usual',
-      only_with={'optimizer': ('sgd',)}, varies='array')
+      'linearly; the schedule starts after them.', at_least=0,
+      hint='--warmup_rounds=0 has no warm-up.', varies='array', is_later=True,
+      synonyms='warmup lr_warmup')
+  momentum: float = flag(
+      0.9, 'Momentum of --optimizer=sgd.', at_least=0, below=1,
+      hint='--momentum=0.9 is usual', only_with={'optimizer': ('sgd',)},
+      varies='array')
   weight_decay: float = flag(
       1e-5, 'Weight decay, added to the gradient (coupled, as in PyTorch).',
       at_least=0, hint='The paper uses --weight_decay=1e-5.', varies='array',
@@ -451,12 +409,8 @@ class TrainingFlags:
       synonyms='max_grad_norm grad_clip clip_grad clip_grad_norm '
                'gradient_clip_val')
 
-
-@dataclasses.dataclass(frozen=True)
-class RoundFlags:
-  """Rounds, seed and checks of a run."""
-
-  num_rounds: int = flag(100, 'Number of communication rounds.', is_common=True,
+  num_rounds: int = flag(
+      100, 'Number of communication rounds.', topic='Rounds', is_common=True,
       at_least=1, hint='The paper uses --num_rounds=100.', varies='array',
       synonyms='rounds round n_rounds comm_round comm_rounds '
                'communication_rounds num_comm_rounds num_server_rounds '
@@ -465,37 +419,27 @@ class RoundFlags:
   early_stopping: int = flag(
       0, 'Number of evaluations without a better validation accuracy after '
       'which the run ends; requires --validation_fraction. 0 trains all '
-      'rounds.',
-      at_least=0, hint='--early_stopping=0 trains all rounds.', varies='host',
-      is_later=True, synonyms='patience',
-      page='metrics.md#early-stopping')
+      'rounds.', at_least=0, hint='--early_stopping=0 trains all rounds.',
+      varies='host', is_later=True, page='metrics.md#early-stopping',
+      synonyms='patience')
   seed: int = flag(
       0, 'Seed of the partition, cohorts, initial model, shuffles and '
-      'augmentation.', is_common=True,
-      at_least=0, hint='Seeds range from 0 to 4294967295.', varies='split',
+      'augmentation.', is_common=True, at_least=0,
+      hint='Seeds range from 0 to 4294967295.', varies='split',
       synonyms='random_seed init_seed manual_seed rng_seed')
   on_nan: str = flag(
       'stop', 'Action if the training of a client ends in NaN or infinity: '
       'stop the run, or skip_client to leave the client out of the round. A '
-      'global model that is not finite stops any run.',
-      ('stop', 'skip_client'),
-      varies='host', is_free=True,
-      page='failures.md')
+      'global model that is not finite stops any run.', ('stop', 'skip_client'),
+      varies='host', is_free=True, page='failures.md')
   check_determinism: bool = flag(
       False, 'Trains the first two rounds twice before the run, compiled '
-      'separately, and continues only if all bits agree.',
-      is_free=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluationFlags:
-  """Evaluation and metrics."""
+      'separately, and continues only if all bits agree.', is_free=True)
 
   eval_every: int = flag(
       1, 'Rounds between evaluations on the test set; the last round is always '
-      'evaluated.',
-      at_least=1, hint='--eval_every=1 evaluates after each round.',
-      varies='host',
+      'evaluated.', topic='Evaluation', at_least=1,
+      hint='--eval_every=1 evaluates after each round.', varies='host',
       synonyms='eval_gap eval_interval eval_freq eval_frequency test_every '
                'test_interval frequency_of_the_test test_freq evaluate_every')
   eval_examples: int = flag(
@@ -505,135 +449,180 @@ class EvaluationFlags:
       is_later=True)
   eval_on: str = flag(
       'test', 'Examples on which the global model is evaluated: the test set, '
-      "or also all training examples of the clients (train), without "
-      'augmentation.', ('test', 'train'),
-      is_later=True)
+      'or also all training examples of the clients (train), without '
+      'augmentation.', ('test', 'train'), is_later=True)
   client_eval_every: int = flag(
       0, 'Rounds between evaluations of the local models and of the global '
       "model, on each client's own examples and on the test set; 0 disables "
-      'them.',
-      at_least=0, hint='--client_eval_every=0 evaluates no clients.',
-      varies='host',
-      page='workdir.md#metrics')
+      'them.', at_least=0, hint='--client_eval_every=0 evaluates no clients.',
+      varies='host', page='workdir.md#metrics')
   metrics: str = flag(
-      '', 'Further metrics of the test set, comma-separated: per_class_accuracy'
-      ', balanced_accuracy, confusion, f1, top5, ece; or your own as '
-      'MODULE:FUNCTION, a function of the logits and the labels '
-      '(docs/metrics.md).', placeholder='NAME,...',
-      is_later=True, synonyms='metric')
+      '', 'Further metrics of the test set, comma-separated: '
+      'per_class_accuracy, balanced_accuracy, confusion, f1, top5, ece; or '
+      'your own as MODULE:FUNCTION, a function of the logits and the labels '
+      '(docs/metrics.md).', placeholder='NAME,...', is_later=True,
+      synonyms='metric')
   epoch_losses: bool = flag(
       False, 'Records the training loss of each local epoch, the mean over the '
-      'steps of all clients of the round.',
-      varies='host', is_later=True,
+      'steps of all clients of the round.', varies='host', is_later=True,
       page='workdir.md#metrics')
 
-
-@dataclasses.dataclass(frozen=True)
-class OutputFlags:
-  """Files, checkpoints and messages."""
-
   workdir: str = flag(
-      '', 'Directory of the results; by default runs/DATASET-ALGORITHM-HASH, '
-      'a separate directory for each configuration.',
-      placeholder='DIR', is_common=True,
-      varies='host', is_shared=True, is_free=True,
+      '', 'Directory of the results; by default runs/DATASET-ALGORITHM-HASH, a '
+      'separate directory for each configuration.', topic='Files and messages',
+      is_common=True, placeholder='DIR', varies='host', is_free=True,
+      is_shared=True, page='workdir.md',
       synonyms='output_dir out_dir outdir output output_path save_dir log_dir '
                'logdir logs_dir modeldir results_dir result_dir exp_dir '
-               'save_path save_folder_name log_path run_dir experiment_dir',
-      page='workdir.md')
+               'save_path save_folder_name log_path run_dir experiment_dir')
   keep_best: bool = flag(
       False, 'Also saves the global model with the best validation accuracy; '
-      'requires --validation_fraction.',
-      varies='host', is_later=True, synonyms='save_best')
+      'requires --validation_fraction.', varies='host', is_later=True,
+      synonyms='save_best')
   save_local_models: bool = flag(
       False, 'Saves the local model of each client that trained in the last '
-      'round, to local_models/CLIENT.safetensors.',
-      is_later=True,
+      'round, to local_models/CLIENT.safetensors.', is_later=True,
       page='starting_points.md#save-local-models')
   checkpoint_every: int = flag(
       10, 'Rounds between checkpoints, in checkpoints/ROUND of --workdir; the '
-      'last round is always saved. 0 saves none.',
-      at_least=0, hint='--checkpoint_every=0 saves no checkpoints.',
-      varies='host', is_free=True,
+      'last round is always saved. 0 saves none.', at_least=0,
+      hint='--checkpoint_every=0 saves no checkpoints.', varies='host',
+      is_free=True,
       synonyms='save_every save_freq save_interval ckpt_every '
                'checkpoint_interval checkpoint_freq')
   checkpoint_keep: int = flag(
       2, 'Number of newest checkpoints to keep; if the newest is damaged, the '
-      'run resumes from the previous one.',
-      at_least=1,
+      'run resumes from the previous one.', at_least=1,
       hint='With --checkpoint_keep=2 a run survives one damaged checkpoint.',
       varies='host', is_free=True)
   checkpoint_keep_every: int = flag(
       0, 'Rounds between checkpoints that are kept permanently, a multiple of '
-      '--checkpoint_every; 0 keeps only the newest.',
-      at_least=0, hint='0 keeps only the newest.', varies='host', is_free=True)
+      '--checkpoint_every; 0 keeps only the newest.', at_least=0,
+      hint='0 keeps only the newest.', varies='host', is_free=True)
   client_state: str = flag(
       'memory', 'Where the state of clients is between rounds: in memory, or '
       'in a file in --workdir, whose size is that of the clients that have '
-      'trained.', ('memory', 'disk'),
-      is_free=True,
-      page='cross_device.md')
+      'trained.', ('memory', 'disk'), is_free=True, page='cross_device.md')
   quiet: bool = flag(
       False, 'Prints only warnings, errors and the final line; log.txt in '
-      '--workdir has all messages.',
-      is_free=True, synonyms='silent')
+      '--workdir has all messages.', is_free=True, synonyms='silent')
   loggers: str = flag(
       '', 'Where else the metrics of each round go, comma-separated: csv, '
       'tensorboard, wandb, mlflow, aim; or your own as MODULE:CLASS '
-      '(docs/loggers.md).', placeholder='NAME,...',
-      varies='host', is_free=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class PrivacyFlags:
-  """Differential privacy."""
+      '(docs/loggers.md).', placeholder='NAME,...', varies='host', is_free=True)
 
   dp_clip: float = flag(
       0.0, "Bound on the norm of a client's update, for differential privacy "
       '(DP-FedAvg, with --weighting=uniform); 0 disables it.',
+      topic='Differential privacy',
       synonyms='dp_clip_norm dp_clipping dp_max_norm dp_l2_clip')
   dp_noise_multiplier: float = flag(
       0.0, 'Standard deviation of the Gaussian noise on the sum of updates, as '
-      'a multiple of --dp_clip.',
-      synonyms='noise_multiplier dp_noise dp_sigma')
+      'a multiple of --dp_clip.', synonyms='noise_multiplier dp_noise dp_sigma')
   dp_delta: float = flag(
       1e-5, 'The delta at which the privacy loss epsilon is reported; below 1 '
-      '/ --num_clients is usual.',
-      varies='host', synonyms='delta target_delta')
-
-
-@dataclasses.dataclass(frozen=True)
-class SpeedFlags:
-  """Speed, memory and precision."""
+      '/ --num_clients is usual.', varies='host', synonyms='delta target_delta')
 
   lanes: int = flag(
       0, 'Clients trained side by side, on all devices together (a CPU core is '
       'a device); 0 chooses. Affects speed, and results only through rounding.',
-      at_least=0, hint='--lanes=0 chooses automatically.', is_free=True,
+      topic='Speed and precision', at_least=0,
+      hint='--lanes=0 chooses automatically.', is_free=True,
       synonyms='num_parallel_clients parallel_clients num_parallel')
   shard_data: bool = flag(
       False, 'Holds on a device only the training examples of the clients that '
       'it trains in a round, moved to it in each round, for data sets that do '
       'not fit. Changes no result; CPU cores share the examples anyway.',
-      is_free=True,
-      page='user_data.md#larger-than-the-memory')
+      is_free=True, page='user_data.md#larger-than-the-memory')
   convolution: str = flag(
       'im2col', 'How residual networks compute convolutions: as matrix '
       "multiplications (im2col), or by XLA's own convolution (native), which "
       'uses cuDNN on NVIDIA GPUs. Affects speed and memory, and results only '
-      'through rounding.',
-      ('im2col', 'native'),
-      read_by='model', is_free=True)
+      'through rounding.', ('im2col', 'native'), read_by='model', is_free=True)
   dtype: str = flag(
       'float32', 'Type in which layers compute and return activations; '
-      'parameters are float32.', ('float32', 'bfloat16'),
-      read_by='model')
+      'parameters are float32.', ('float32', 'bfloat16'), read_by='model')
   precision: str = flag(
       'highest', 'Precision of float32 matrix multiplications and '
       'convolutions: highest (float32); or, on tensor cores of GPUs, with '
       'inputs split into two TF32 numbers (tf32x3, as accurate as float32), '
       "rounded to TF32 (tf32, PyTorch's default for convolutions) or rounded "
       'to bfloat16. Accumulation is float32. CPUs emulate them, slowly.',
-      ('highest', 'tf32x3', 'tf32', 'bfloat16'),
-      read_by='model', is_later=True,
+      ('highest', 'tf32x3', 'tf32', 'bfloat16'), read_by='model', is_later=True,
       page='precision.md')
+
+  def to_dict(self) -> dict[str, Any]:
+    """Returns the fields by name, converted to their type (mu=1 to 1.0)."""
+    return {name: kind(getattr(self, name))
+            for name, kind in typing.get_type_hints(type(self)).items()}
+
+  def command(self) -> str:
+    """Returns the command of this run, without --workdir and --data_dir.
+
+    Other paths are those that were given.
+    """
+    words = ['python -m moon_jax.train']
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      if value == field.default or field.name == 'workdir':
+        continue
+      if field.name == 'data_dir':
+        value = 'DATA_DIR'
+      if field.type is bool:
+        words.append(f'--{field.name}' if value else f'--no{field.name}')
+      else:
+        words.append(f'--{field.name}={value}')
+    return ' '.join(words)
+
+  def has_user_algorithm(self) -> bool:
+    """Returns whether the algorithm is custom, MODULE:FACTORY."""
+    return is_user_code(self.algorithm)
+
+  def has_user_model(self) -> bool:
+    """Returns whether the network is custom, MODULE:FACTORY."""
+    return is_user_code(self.model)
+
+  def logger_names(self) -> list[str]:
+    """Returns the names of --loggers, each once."""
+    names = map(str.strip, self.loggers.split(','))
+    return list(dict.fromkeys(name for name in names if name))
+
+  def split_seed(self) -> int:
+    """Returns the seed of the partition."""
+    return self.seed if self.partition_seed < 0 else self.partition_seed
+
+  def cohort_size(self) -> int:
+    """Returns the clients per round, int(clients * fraction) as published."""
+    return int(self.num_clients * self.participation)
+
+
+FACTS = {field.name: field.metadata for field in dataclasses.fields(Config)}
+
+# Topic -> flags, in the order of --help and docs/flags.md.
+TOPICS: dict[str, list[str]] = {}
+for _name, _facts in FACTS.items():
+  _topic = _facts['topic'] or [*TOPICS][-1]
+  TOPICS.setdefault(_topic, []).append(_name)
+
+# Flag -> names that are built in, and the form of a custom value.
+NAMES = {name: (facts['names'], facts['form'])
+         for name, facts in FACTS.items() if facts['names']}
+
+
+def flags_with(**facts: Any) -> tuple[str, ...]:
+  """Returns the flags of which these facts hold, in the order of --help.
+
+  Args:
+    **facts: values of attributes of `Facts`.
+
+  Examples:
+    >>> flags_with(is_shared=True)
+    ('data_dir', 'workdir')
+  """
+  return tuple(name for name, known in FACTS.items()
+               if all(known[fact] == value for fact, value in facts.items()))
+
+
+def is_user_code(name: str) -> bool:
+  """Returns whether a name denotes custom code, MODULE:FUNCTION."""
+  return bool(re.fullmatch(r'\w+(\.\w+)*:\w+', name))

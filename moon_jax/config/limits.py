@@ -16,7 +16,7 @@ MAX_SEED = 2**32 - 1  # numpy's legacy generator takes 32 bits
 def check(settings: Any) -> None:
   """Checks each field of a dataclass by its type and its metadata.
 
-  The metadata is that of `moon_jax.config.flags.flag`.
+  The metadata is that of `moon_jax.config.flags.Facts`.
 
   Raises:
     UserError: naming the first field with an invalid value, its value and a
@@ -35,23 +35,21 @@ def check(settings: Any) -> None:
       raise UserError(
           f'--{name} must be one of {", ".join(choices)}; got {value!r}'
           f'{suggest.value(name, value, choices)}')
-  for field in dataclasses.fields(settings):
-    value = getattr(settings, field.name)
     if isinstance(value, int | float):
-      _check_limits(field.name, value, **{
-          fact: field.metadata.get(fact)
-          for fact in ('at_least', 'above', 'below', 'hint')})
+      _check_limits(name, value, *map(field.metadata.get, (
+          'at_least', 'above', 'below', 'hint')))
 
 
 def _check_limits(name, value, at_least, above, below, hint):
   if below is not None and not at_least <= value < below:
-    raise UserError(f'--{name} must be at least {at_least} and below {below}; '
-                    f'got {value}. {hint}')
-  if at_least is not None and value < at_least:
-    raise UserError(f'--{name} must be at least {at_least}; got {value}. '
-                    f'{hint}')
-  if above is not None and value <= above:
-    raise UserError(f'--{name} must be above {above}; got {value}. {hint}')
+    limit = f'at least {at_least} and below {below}'
+  elif at_least is not None and value < at_least:
+    limit = f'at least {at_least}'
+  elif above is not None and value <= above:
+    limit = f'above {above}'
+  else:
+    return
+  raise UserError(f'--{name} must be {limit}; got {value}. {hint}')
 
 
 def _check_type(name, value, kind, choices):

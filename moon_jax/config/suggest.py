@@ -5,7 +5,7 @@ LEAF and FedML, and abbreviations; only names with one clear meaning. Error
 messages suggest what they mean; the names are not accepted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import difflib
 import re
 
@@ -14,113 +14,90 @@ from moon_jax.errors import UserError
 
 _MIN_SIMILARITY = 0.7  # ratio of difflib
 
-# Name -> flag.
-FLAGS = {name: flag for flag, facts in FACTS.items()
-         for name in facts['synonyms'].split()} | dict.fromkeys(
-             'config config_file cfg conf config_path'.split(), 'flagfile')
 
-_DEVICES = ('JAX uses all GPUs that it finds; set CUDA_VISIBLE_DEVICES=0 to '
-            'use the first, or JAX_PLATFORMS=cpu to use none')
-_SAMPLED = ('give --participation, the fraction of clients per round: with '
-            '--num_clients=100, --participation=0.1 samples 10')
+def _by_word(table: Mapping[str, str]) -> dict[str, str]:
+  """Returns the key for each word of the values."""
+  return {word: key for key, words in table.items() for word in words.split()}
+
+
+# Name -> flag.
+FLAGS = _by_word({flag: facts['synonyms'] for flag, facts in FACTS.items()} | {
+    'flagfile': 'config config_file cfg conf config_path'})
 
 # Name -> advice, if no single flag has this meaning.
-ADVICE = {
-    **dict.fromkeys(
+ADVICE = _by_word({
+    'JAX uses all GPUs that it finds; set CUDA_VISIBLE_DEVICES=0 to use the '
+    'first, or JAX_PLATFORMS=cpu to use none':
         'gpu gpus gpu_id gpu_ids use_gpu num_gpus cuda use_cuda no_cuda device '
-        'device_id devices_id cuda_id'.split(), _DEVICES),
-    **dict.fromkeys(
+        'device_id devices_id cuda_id',
+    'give --participation, the fraction of clients per round: with '
+    '--num_clients=100, --participation=0.1 samples 10':
         'clients_per_round num_clients_per_round client_num_per_round '
         'n_clients_per_round sampled_clients clients_sampled num_participants '
-        'num_sampled_clients users_per_round'.split(), _SAMPLED),
-    **dict.fromkeys('resume auto_resume resume_from continue'.split(),
-                    'the same command resumes a run'),
-    **dict.fromkeys('iid is_iid'.split(), 'give --partition=iid'),
-    **dict.fromkeys('non_iid noniid niid'.split(),
-                    'give --partition=dirichlet --beta=0.5'),
-    **dict.fromkeys(
-        'fp16 bf16 amp use_amp half mixed_precision'.split(),
-        'give --dtype=bfloat16, or --precision=tf32'),
-    **dict.fromkeys(
-        'epsilon target_epsilon eps dp_epsilon'.split(),
-        'give --dp_noise_multiplier; the run prints its epsilon'),
-    **{name: f'give --loggers={logger}'
-       for logger, names in {
-           'wandb': 'wandb use_wandb log_wandb with_wandb',
-           'tensorboard': 'tensorboard use_tensorboard log_tensorboard tb',
-           'mlflow': 'mlflow use_mlflow', 'aim': 'aim use_aim',
-           'csv': 'csv log_csv'}.items()
-       for name in names.split()},
-}
+        'num_sampled_clients users_per_round',
+    'the same command resumes a run': 'resume auto_resume resume_from continue',
+    'give --partition=iid': 'iid is_iid',
+    'give --partition=dirichlet --beta=0.5': 'non_iid noniid niid',
+    'give --dtype=bfloat16, or --precision=tf32':
+        'fp16 bf16 amp use_amp half mixed_precision',
+    'give --dp_noise_multiplier; the run prints its epsilon':
+        'epsilon target_epsilon eps dp_epsilon',
+    'give --loggers=wandb': 'wandb use_wandb log_wandb with_wandb',
+    'give --loggers=tensorboard':
+        'tensorboard use_tensorboard log_tensorboard tb',
+    'give --loggers=mlflow': 'mlflow use_mlflow',
+    'give --loggers=aim': 'aim use_aim',
+    'give --loggers=csv': 'csv log_csv'})
+
+_ADAPTIVE = ('--algorithm=fedavg --server_optimizer={} '
+             '--server_learning_rate=0.01')
 
 # Flag -> name of a value elsewhere -> the value, or the flags that set it. The
 # names have letters and digits only.
-VALUES = {
+VALUES = {flag: _by_word(table) for flag, table in {
     'dataset': {
-        'fmnist': 'fashion_mnist', 'fashion': 'fashion_mnist',
-        'tiny': 'tiny_imagenet', 'tinyimagenet200': 'tiny_imagenet',
-        'imagenet200': 'tiny_imagenet', 'wdbc': 'breast_cancer'},
+        'fashion_mnist': 'fmnist fashion',
+        'tiny_imagenet': 'tiny tinyimagenet200 imagenet200',
+        'breast_cancer': 'wdbc'},
     'partition': {
-        **dict.fromkeys(
-            'noniid niid dir lda label labelskew labeldir noniidlabeldir '
-            'hetero heterodir heterogeneous labeldistribution'.split(),
-            'dirichlet'),
-        **dict.fromkeys('homo homogeneous uniform random'.split(), 'iid'),
-        **dict.fromkeys(
-            'shard sharding pathological pat noniidlabel1 noniidlabel2 '
-            'noniidlabel3'.split(), 'shards'),
-        **dict.fromkeys(
-            'iiddiffquantity quantityskew sizeskew unbalanced'.split(),
-            'quantity'),
-        **dict.fromkeys('noise featureskew gaussian'.split(), 'feature_noise'),
-        **dict.fromkeys('real byuser bywriter user writer'.split(),
-                        'natural')},
+        'dirichlet': 'noniid niid dir lda label labelskew labeldir '
+                     'noniidlabeldir hetero heterodir heterogeneous '
+                     'labeldistribution',
+        'iid': 'homo homogeneous uniform random',
+        'shards': 'shard sharding pathological pat noniidlabel1 noniidlabel2 '
+                  'noniidlabel3',
+        'quantity': 'iiddiffquantity quantityskew sizeskew unbalanced',
+        'feature_noise': 'noise featureskew gaussian',
+        'natural': 'real byuser bywriter user writer'},
     'model': {
-        **dict.fromkeys('cnn simplecnnmnist smallcnn lenet'.split(),
-                        'simple_cnn'),
-        **dict.fromkeys('resnet50cifar10 resnet50cifar100'.split(), 'resnet50'),
-        **dict.fromkeys('lstm rnn charrnn stackedlstm'.split(), 'char_lstm'),
-        **dict.fromkeys('dnn fc fcn'.split(), 'mlp')},
+        'simple_cnn': 'cnn simplecnnmnist smallcnn lenet',
+        'resnet50': 'resnet50cifar10 resnet50cifar100',
+        'char_lstm': 'lstm rnn charrnn stackedlstm', 'mlp': 'dnn fc fcn'},
     'algorithm': {
-        **dict.fromkeys('local localonly localtraining standalone'.split(),
-                        'solo'),
-        **dict.fromkeys('central allin pooled'.split(), 'centralized'),
-        'fedavgm': '--algorithm=fedavg --server_momentum=0.9',
-        **{name: f'--algorithm=fedavg --server_optimizer={optimizer} '
-                 '--server_learning_rate=0.01'
-           for name, optimizer in (
-               ('fedadam', 'adam'), ('fedopt', 'adam'), ('fedyogi', 'yogi'),
-               ('fedadagrad', 'adagrad'))}},
-    'aggregation': dict.fromkeys(('avg', 'mean', 'fedavg'), 'average'),
-    'weighting': {
-        **dict.fromkeys('samples size datasize numexamples'.split(),
-                        'examples'),
-        'equal': 'uniform'},
-    'norm': {'bn': 'batch', 'batchnorm': 'batch', 'gn': 'group',
-             'groupnorm': 'group'},
-    'dtype': {'bf16': 'bfloat16', 'fp32': 'float32', 'f32': 'float32'},
-    'precision': {'bf16': 'bfloat16', 'fp32': 'highest', 'float32': 'highest'},
+        'solo': 'local localonly localtraining standalone',
+        'centralized': 'central allin pooled',
+        '--algorithm=fedavg --server_momentum=0.9': 'fedavgm',
+        _ADAPTIVE.format('adam'): 'fedadam fedopt',
+        _ADAPTIVE.format('yogi'): 'fedyogi',
+        _ADAPTIVE.format('adagrad'): 'fedadagrad'},
+    'aggregation': {'average': 'avg mean fedavg'},
+    'weighting': {'examples': 'samples size datasize numexamples',
+                  'uniform': 'equal'},
+    'norm': {'batch': 'bn batchnorm', 'group': 'gn groupnorm'},
+    'dtype': {'bfloat16': 'bf16', 'float32': 'fp32 f32'},
+    'precision': {'bfloat16': 'bf16', 'highest': 'fp32 float32'},
     'learning_rate_schedule': {
-        'none': 'constant', 'cos': 'cosine', 'cosineannealing': 'cosine',
-        'steplr': 'step'},
-    'client_state': {'ram': 'memory', 'file': 'disk'},
-}
+        'constant': 'none', 'cosine': 'cos cosineannealing', 'step': 'steplr'},
+    'client_state': {'memory': 'ram', 'disk': 'file'},
+}.items()}
 
 # Algorithm that is not built in -> the page that defines it.
-PAGES = {
-    **dict.fromkeys(('feddyn', 'feddecorr'), 'docs/user_algorithm.md'),
-    **dict.fromkeys(('ditto', 'apfl', 'fedper', 'fedrep'),
-                    'docs/personalized.md'),
-}
+PAGES = _by_word({'docs/user_algorithm.md': 'feddyn feddecorr',
+                  'docs/personalized.md': 'ditto apfl fedper fedrep'})
 
 
 def flag(name: str, known: Iterable[str]) -> str:
-  """Returns the flag that a name means, or '' if that is not clear.
-
-  Args:
-    name: a name that is no flag, such as "lr" or "num-rounds".
-    known: the names of flags.
-  """
+  """Returns the known flag that a name such as "lr" means, or ''."""
   by_letters = {_letters(other): other for other in known}
   if _letters(name) in by_letters:
     return by_letters[_letters(name)]
@@ -139,16 +116,7 @@ def advice(name: str) -> str:
 
 
 def value(name: str, given: object, choices: Sequence[str]) -> str:
-  """Returns a question that suggests a value, such as "; did you mean ...?".
-
-  Args:
-    name: of the flag.
-    given: an invalid value.
-    choices: the valid values.
-
-  Returns:
-    The question with the semicolon before it, or '' if no value is similar.
-  """
+  """Returns "; did you mean --NAME=CHOICE?" for an invalid value, or ''."""
   word = _letters(str(given))
   if name == 'algorithm' and word in PAGES:
     return f'; {PAGES[word]} has it as a custom algorithm'

@@ -4,11 +4,10 @@ Trains the runs of tables that are missing, and writes a page for each table:
 our results beside the published ones. docs/tables.md describes the command.
 """
 
-import sys
-
 from absl import flags
 
 from moon_jax.cli import command_line, help_page
+from moon_jax.cli.command_line import Given
 from moon_jax.config import Config
 
 _FLAGS = [
@@ -45,18 +44,16 @@ _PAGE = help_page.Page(
 
 def main() -> None:
   """Runs the command."""
-  command_line.define_config()
-  flags.adopt_module_key_flags(command_line)  # for --helpshort
   paths: list[str] = []
 
-  def report(config: Config) -> None:
+  def report(config: Config, given: Given) -> None:
     from moon_jax.report import command
 
-    command.run(config, paths, sys.argv[1:],
+    command.run(config, paths, given.flags,
                 **{flag.name: flag.value for flag in _FLAGS})
 
-  command_line.start('moon_jax.report', report, is_one_run=False,
-                     arguments=paths, page=_PAGE)
+  command_line.start('moon_jax.report', report, _PAGE, is_one_run=False,
+                     arguments=paths)
 
 
 if __name__ == '__main__':

@@ -1,11 +1,10 @@
 """From a command line to trained runs, and from these to the files of pages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 import pathlib
 import re
 import shlex
 
-from moon_jax.cli import words as words_lib
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.report import groups, pages, table_file
@@ -20,7 +19,7 @@ from moon_jax.sweep import run as run_lib
 from moon_jax.sweep.grid import Sweep
 
 
-def run(config: Config, paths: Sequence[str], words: Sequence[str], *,
+def run(config: Config, paths: Sequence[str], given: Container[str], *,
         budget: str = 'full', train: bool = True, runs: Sequence[str] = (),
         out: str = '', dry_run: bool = False) -> None:
   """Trains the missing runs of tables and writes their pages.
@@ -28,11 +27,10 @@ def run(config: Config, paths: Sequence[str], words: Sequence[str], *,
   Args:
     config: the values of all flags of runs.
     paths: files of tables, directories of such files, or directories of runs.
-    words: the words of the command line.
+    given: the flags that are named on the command line.
     budget, train, runs, out, dry_run: the command's own flags.
   """
   workdir = sweep_command.directory(config)
-  given = words_lib.names(words)
   if 'flagfile' in given:
     raise UserError('--flagfile cannot be given, since the files of tables '
                     'name flag files themselves; remove it')

@@ -25,7 +25,7 @@ from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec
 
 # Why a flag may differ between the runs of a program: see
-# `moon_jax.config.flags.flag`.
+# `moon_jax.config.flags.Facts`.
 _SPLIT, _HOST = flags_with(varies='split'), flags_with(varies='host')
 
 # Settings of the compiled program and of the devices.

@@ -4,11 +4,10 @@ Trains all combinations of settings, as few programs as possible, and prints a
 table. docs/sweeps.md describes the command.
 """
 
-import sys
-
 from absl import flags
 
 from moon_jax.cli import command_line, help_page
+from moon_jax.cli.command_line import Given
 from moon_jax.config import Config
 
 _GRID = flags.DEFINE_multi_string(
@@ -40,17 +39,13 @@ _PAGE = help_page.Page(
     'Sweep', placeholders={'grid': 'NAME=V1,V2,...', 'sweep': 'FILE'})
 
 
-def sweep(config: Config) -> None:
+def sweep(config: Config, given: Given) -> None:
   """Trains the runs of the command line and prints their table."""
   from moon_jax.sweep import command
 
   part, workdir = command.part(_PART.value), command.directory(config)
-  named = command.build(config, sys.argv[1:], _GRID.value,
-                        _SWEEP.value)
-  from moon_jax.sweep import (
-    plan,  # once the flags are checked
-    run,
-  )
+  named = command.build(config, given, _GRID.value, _SWEEP.value)
+  from moon_jax.sweep import plan, run  # once the flags are checked
 
   if note := command.merged(named.sweep):
     print(note, flush=True)
@@ -62,9 +57,7 @@ def sweep(config: Config) -> None:
 
 def main() -> None:
   """Runs the command."""
-  command_line.define_config()
-  flags.adopt_module_key_flags(command_line)  # for --helpshort
-  command_line.start('moon_jax.sweep', sweep, is_one_run=False, page=_PAGE)
+  command_line.start('moon_jax.sweep', sweep, _PAGE, is_one_run=False)
 
 
 if __name__ == '__main__':

@@ -8,8 +8,7 @@ import re
 from typing import Any, NamedTuple
 import uuid
 
-from moon_jax.cli import command_line
-from moon_jax.cli import words as words_lib
+from moon_jax.cli.command_line import Given
 from moon_jax.config import Config
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.rundir import identity
@@ -28,35 +27,32 @@ class Named(NamedTuple):
   description: str = ''
 
 
-def build(config: Config, words: Sequence[str], grids: Sequence[str],
+def build(config: Config, given: Given, grids: Sequence[str],
           path: str = '') -> Named:
   """Returns the sweep of a command line.
 
   Args:
     config: the values of all flags of runs.
-    words: the words of the command line, flag files not expanded. Flags among
-      them replace settings and axes of the file of --sweep.
+    given: by the command line. Its flags replace settings and axes of the file
+      of --sweep.
     grids: the values of --grid, NAME=V1,V2,...
     path: the file of --sweep, or ''.
 
   Raises:
     UserError: if a flag, the file or a run is invalid.
   """
-  given = words_lib.names(words)
   fixed = {name: getattr(config, name) for name in values.TYPES
-           if name in given and name != 'workdir'}
+           if name in given.flags and name != 'workdir'}
   axes = _axes(grids, fixed)
-  files = words_lib.flag_files(words)
-  base = command_line.settings_of_files(files, '--flagfile', only_runs=False)
-  base.pop('workdir', None)
   file = toml_file.SweepFile('', '', '', {}, False, [{}])
   if path:
     file = toml_file.read(path)
-    if files and file.has_flagfile:
+    if 'flagfile' in given.flags and file.has_flagfile:
       raise UserError(f'--sweep={path} names a flag file itself; remove '
                       '--flagfile, or flagfile from the file')
+  base = {**given.of_files, **file.base, 'workdir': ''}
   sweep = grid_lib.from_blocks(
-      Config(**base | file.base),
+      Config(**base),
       [{**block, **fixed, **axes} for block in file.blocks])
   is_changed = bool(axes or set(fixed) - set(identity.FREE_FIELDS))
   return Named(sweep, _name(sweep, file.name, is_changed), file.title,

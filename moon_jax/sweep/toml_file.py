@@ -75,8 +75,7 @@ def read(path: str) -> SweepFile:
     blocks.append(settings(_without(block, _BLOCK_KEYS), where))
   base = {}
   if flagfile := found.get('flagfile', ''):
-    base = command_line.settings_of_files(
-        [f'--flagfile={file.parent / flagfile}'], path)
+    base = command_line.settings_of_file(file.parent / flagfile, path)
   return SweepFile(
       file.stem, found.get('title', ''), found.get('description', ''),
       base, bool(flagfile),

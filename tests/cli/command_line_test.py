@@ -1,25 +1,32 @@
 """Commands end with the documented exit status and message."""
 
+import argparse
 import pathlib
 import subprocess
 import sys
 
+from absl import flags
 import pytest
+
+import moon_jax as mj
+from moon_jax.algorithms import unused
+from moon_jax.cli import command_line, file_command
+from moon_jax.config import Config
+from moon_jax.errors import UserError
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _SCRIPT = """
 import errno
 import sys
 from moon_jax import errors
-from moon_jax.cli import command_line
+from moon_jax.cli import command_line, help_page
 
 def run(config):
   print('mu', config.mu, flush=True)
   {body}
 
-command_line.define_config()
 sys.argv[0] = 'command'
-command_line.start('command', run)
+command_line.start('command', run, help_page.Page('', [], ''))
 """
 
 
@@ -60,23 +67,6 @@ def test_exit_statuses(body, status, words, command):
   assert err.count('\n') <= 1 or words == 'Traceback'
 
 
-@pytest.mark.parametrize('args, words', [
-    (['--mu=few'], '--help lists the flags'),
-    (['--mu=1', 'word'], "got the positional argument 'word'"),
-    (['a', 'word'], "got the positional argument 'a'"),
-])
-def test_invalid_flags_are_errors(args, words, command):
-  status, out, err = command('pass', *args)
-  assert (status, out) == (2, '') and words in err
-
-
-@pytest.mark.parametrize('flag', ['--help', '-h', '--helpfull', '--helpshort'])
-def test_help_exits_with_status_0(flag, quick, tmp_path):
-  done = quick.run(flag, cwd=tmp_path)
-  assert done.status == 0 and not done.err
-  assert 'Number of communication rounds.' in done.out
-
-
 def test_help_for_a_reader_that_ends_is_no_error():
   done = subprocess.run(
       f'{sys.executable} -m moon_jax.train --help | head -1; '
@@ -84,3 +74,168 @@ def test_help_for_a_reader_that_ends_is_no_error():
       cwd=_ROOT, capture_output=True, timeout=60, check=False)
   assert done.returncode in (0, 141) and not done.stderr
   assert done.stdout.startswith('usage: python -m moon_jax.train')
+
+
+@pytest.mark.parametrize('words, message', [
+    ('train --lr=0.1', '--lr; did you mean --learning_rate=0.1? --help lists'),
+    ('train --no-shuffle', '--no-shuffle; did you mean --noshuffle?'),
+    ('train --config=x', 'did you mean --flagfile=x?'),
+    ('train --gpu=0', 'there is no flag --gpu; JAX uses all GPUs'),
+    ('train --clients_per_round=5', 'give --participation, the fraction'),
+    ('train --xyz', 'there is no flag --xyz. --help lists'),
+    ('train --hepl', 'did you mean --help?'),
+    ('train --optimizer=SGD', 'train: --optimizer=SGD: must be one of sgd, '
+     'adam, amsgrad; did you mean --optimizer=sgd?'),
+    ('train --num_rounds=ten', 'train: --num_rounds=ten: must be an integer.'),
+    ('train --mu=few', '--mu=few: must be a number.'),
+    ('train --augment=maybe', '--augment=maybe: must be true or false.'),
+    ('train --flagfile=x', 'train: Unable to open flagfile: [Errno 2]'),
+    ('train false', "'false'; write --FLAG or --noFLAG without a value"),
+    ('train --mu=1 word', "got the positional argument 'word'"),
+    ('train a word', "got the positional argument 'a'"),
+    ('train --dataset=cifar-10', 'mean --dataset=cifar10'),
+    ('plan --model=resnet-50', 'did you mean --model=resnet50'),
+    ('plan --traget=h100', 'did you mean --target=h100'),
+    ('plan --target=H100', 'did you mean --target=h100'),
+    ('sweep --grid algorithm=FedAvg,moon',
+     '--grid algorithm=FedAvg: --algorithm must be one of'),
+    ('sweep --grid lr=0.1,1', "nearest is 'learning_rate'"),
+    ('sweep --grid gpus=1,2', 'JAX uses all GPUs'),
+    ('report x --bugdet=smoke', 'did you mean --budget=smoke'),
+])
+def test_errors_have_one_line_and_name_what_is_meant(
+    words, message, quick, tmp_path):
+  command, *args = words.split()
+  done = quick.run(*args, cwd=tmp_path, module=f'moon_jax.{command}')
+  assert (done.status, done.out, done.err.count('\n')) == (2, '', 1)
+  assert message in done.err
+
+
+def test_errors_of_the_library(tmp_path):
+  (tmp_path / 'x.flags').write_text('--rounds=3\n')
+  with pytest.raises(UserError, match=r'did you mean --num_rounds=3\?'):
+    command_line.settings_of_file(tmp_path / 'x.flags', 'where')
+  with pytest.raises(UserError, match='did you mean --dataset=cifar10'):
+    mj.load_dataset('cifar-10')
+  with pytest.raises(UserError, match='did you mean --optimizer=sgd'):
+    mj.run(mj.Config(dataset='digits', optimizer='SGD'))
+  with pytest.raises(UserError, match='did you mean --metrics=top5'):
+    mj.run(mj.Config(dataset='digits', metrics='top-5'))
+
+
+@pytest.fixture
+def parse(monkeypatch):
+  """Returns a function that parses words and returns what is given."""
+  monkeypatch.setattr(flags, 'FLAGS', flags.FlagValues())
+  command_line.define_config(flags.FLAGS)
+  flags.DEFINE_string('other', '', '', flag_values=flags.FLAGS)
+  flags.FLAGS(['command'])
+
+  def parse(*words):
+    flags.FLAGS.unparse_flags()
+    rest, given = command_line.parse(words)
+    assert not rest
+    return Config(**{name: flags.FLAGS[name].value
+                     for name in Config.__dataclass_fields__}), given
+
+  return parse
+
+
+@pytest.mark.parametrize('words, message', [
+    ('--algorithm=fednova --contrastive=l2',
+     '--contrastive=l2 has no effect with --algorithm=fednova; remove it'),
+    ('--num_negatives 3 --algorithm fedavg', '--num_negatives=3 has no'),
+    ('-mu=5 --algorithm=scaffold', '--mu=5.0 has no effect'),
+    ('--norm=group --model=mine:Net',
+     '--norm=group has no effect with --model=mine:Net; remove it'),
+    ('--contrastive=l2 --temperature=.4',
+     '--temperature=0.4 has no effect with --algorithm=moon --contrastive=l2'),
+    ('--algorithm=fedavg --num_negatives=1', ''),
+    ('--algorithm=fedprox --mu=.1', ''),
+    ('--algorithm=mine:make --mu=.1', ''),
+    ('--contrastive=l2 --mu=.1', ''),
+    ('--flagfile=moon.flags --algorithm=fedavg', ''),
+])
+def test_flags_without_effect_are_refused_on_the_command_line(
+    words, message, parse, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'moon.flags').write_text('--mu=5\n--num_negatives=4\n')
+  config, given = parse(*words.split())
+  try:
+    command_line.check_used(config, given)
+    assert not message
+  except UserError as error:
+    assert message and message in str(error)
+
+
+@pytest.mark.parametrize('file, algorithm, is_refused', [
+    ('--algorithm=moon\n--mu=5\n', 'fedprox', True),
+    ('--mu=5\n', 'fedprox', True),  # moon is the default
+    ('--algorithm=fedprox\n--mu=5\n', 'fedprox', False),
+    ('--algorithm=moon\n--mu=5\n--other=1', 'moon', False),
+    ('# --algorithm=fedprox\n--mu=5\n', 'moon', False)])
+@pytest.mark.parametrize('form', ['--flagfile={}', '--flagfile {}'])
+def test_a_mu_in_a_flag_file_is_for_its_algorithm(
+    file, algorithm, is_refused, form, parse, tmp_path):
+  (tmp_path / 'a.flags').write_text(file)
+  words = [*form.format(tmp_path / 'a.flags').split(),
+           f'--algorithm={algorithm}']
+  if is_refused:
+    with pytest.raises(UserError, match=(
+        '--mu=5.0 in the flag file is for --algorithm=moon; give --mu for '
+        '--algorithm=fedprox, or --mu=-1 for its default of 0.01')):
+      command_line.check_used(*parse(*words))
+  else:
+    command_line.check_used(*parse(*words))
+  command_line.check_used(*parse(*words, '--mu=-1'))
+  command_line.check_used(*parse(*words, '--mu=5'))
+
+
+def test_what_is_given(parse, tmp_path):
+  (tmp_path / 'a').write_text('--other=x\n--mu=2\n--noaugment\n')
+  config, given = parse(
+      f'--flagfile={tmp_path}/a', '--noshuffle', '-mu', '-1', '--beta=.5')
+  assert {'shuffle', 'mu', 'beta', 'flagfile'} <= given.flags
+  assert not {'augment', 'other', 'seed'} & given.flags
+  assert given.of_files == {'mu': 2., 'augment': False} and config.mu == -1
+
+
+def test_byte_order_marks_of_flag_files_are_ignored(parse, tmp_path):
+  for i, text in enumerate((
+      '--mu=1\n--beta=2\n', '# comment\n--mu=1\n', '\n')):
+    (tmp_path / str(i)).write_text(text, encoding='utf-8-sig')
+  given = lambda i: parse(f'--flagfile={tmp_path}/{i}')[1].of_files
+  assert [*map(given, range(3))] == [{'mu': 1., 'beta': 2.}, {'mu': 1.}, {}]
+
+
+def test_ignored_flags_differ_from_their_default():
+  assert not unused.ignored(Config())
+  assert list(unused.ignored(Config(
+      algorithm='fedavg', mu=5., num_negatives=2))) == ['mu', 'num_negatives']
+  assert not unused.ignored(Config(algorithm='fedavg', mu=0.))
+
+
+def fail(error):
+  def run(_):
+    raise error
+  return run
+
+
+@pytest.mark.parametrize('run, argv, status, message', [
+    (lambda _: None, 'x', 0, ''),
+    (lambda _: 1, 'x', 1, ''),
+    (fail(UserError('FILE must exist')), 'x', 2, 'command: FILE must exist\n'),
+    (fail(PermissionError(13, 'denied', 'x')), 'x', 2,
+     "command: [Errno 13] denied: 'x'\n"),
+    (fail(KeyboardInterrupt()), 'x', 130, 'command: interrupted\n'),
+    (lambda _: None, '', 2, 'are required: file\n'),
+])
+def test_exit_statuses_of_commands_that_read_files(
+    run, argv, status, message, capsys):
+  parser = argparse.ArgumentParser(prog='command')
+  parser.add_argument('file')
+  with pytest.raises(SystemExit) as end:
+    file_command.start(parser, run, argv.split())
+  err = capsys.readouterr().err
+  assert (end.value.code or 0) == status and err.endswith(message)
+  assert bool(err) == bool(message)

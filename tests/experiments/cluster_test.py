@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from moon_jax.cli.command_line import Given
 from moon_jax.config import Config
 from moon_jax.sweep import command
 
@@ -20,7 +21,8 @@ def check_part(words, expected):
   words.remove(text)
   given = dict(word.removeprefix('--').split('=', 1) for word in words)
   path = ROOT / given.pop('sweep')
-  assert command.build(Config(**given), words, [], str(path)).sweep.configs
+  assert command.build(
+      Config(**given), Given({*given}), [], str(path)).sweep.configs
 
 
 @pytest.mark.parametrize('script', sorted(

@@ -56,8 +56,7 @@ def block_at(table, block, budget):
 
 def arms(table, budget=''):
   """Returns the settings of all runs, by their names."""
-  flags = command_line.settings_of_files(
-      [f'--flagfile={TABLES / table["flagfile"]}'], 'flagfile')
+  flags = command_line.settings_of_file(TABLES / table['flagfile'], 'flagfile')
   runs = []
   for block in table['runs']:
     found = block_at(table, block, budget)

@@ -42,7 +42,7 @@ def report(*paths, words=(), **options):
   flags = dict(word.lstrip('-').split('=') for word in words)
   command.run(Config(**{name: type(getattr(Config, name))(value)
                         for name, value in flags.items()}),
-              paths, [*paths, *words], **options)
+              paths, flags, **options)
 
 
 def test_missing_runs_are_trained_once(here, capsys, monkeypatch):
@@ -85,15 +85,15 @@ def test_pages_can_be_made_without_training(here, monkeypatch):
           in page.read_text())
 
 
-@pytest.mark.parametrize('paths, words, message', [
+@pytest.mark.parametrize('paths, given, message', [
     ([], [], 'name one or more tables'),
     (['no.toml'], [], 'no.toml must be a file that can be read'),
     (['.'], [], 'must hold files of tables, or directories of runs'),
-    (['tables/a.toml'], ['--flagfile=x'], '--flagfile cannot be given'),
+    (['tables/a.toml'], ['flagfile'], '--flagfile cannot be given'),
 ])
-def test_invalid_input_is_an_error(paths, words, message, here):
+def test_invalid_input_is_an_error(paths, given, message, here):
   with pytest.raises(UserError, match=message):
-    command.run(Config(), paths, words)
+    command.run(Config(), paths, given)
 
 
 @pytest.mark.parametrize('path, shown', [

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from moon_jax.cli.command_line import Given
 from moon_jax.config import Config
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.sweep import command
@@ -50,8 +51,10 @@ def started(*args, last='summaries[0]'):
   return done.returncode, done.stdout, done.stderr
 
 
-def build(*words, grids=(), path='', **fields):
-  return command.build(Config(**fields), words, grids, path)
+def build(path='', grids=(), of_files=None, **given):
+  """Builds the sweep of flags that are given on the command line."""
+  return command.build(Config(**(of_files or {}) | given),
+                       Given({*given}, of_files or {}), grids, path)
 
 
 def test_the_command_trains_a_grid_and_writes_its_table(tmp_path):
@@ -113,15 +116,15 @@ def test_invalid_parts(text):
 
 def test_flags_are_those_of_files_and_command_line():
   """A mu of MOON in a flag file stays in its FedAvg runs, as in single ones."""
-  named = build(FLAGFILE, '--seed=3', grids=['algorithm=fedavg,moon'], seed=3,
-                workdir='x', dataset='ignored: it is not among the words')
+  named = build(grids=['algorithm=fedavg,moon'], seed=3, workdir='x',
+                of_files={'mu': 1., 'dataset': 'digits', 'seed': 2})
   assert [(c.algorithm, c.mu, c.seed, c.dataset, c.workdir)
           for c in named.sweep.configs] == [
               ('fedavg', 1., 3, 'digits', ''), ('moon', 1., 3, 'digits', '')]
 
 
 def test_a_given_mu_is_for_the_methods_that_read_it():
-  named = build('--mu=2', grids=['algorithm=fedavg,fedprox,moon'], mu=2.)
+  named = build(grids=['algorithm=fedavg,fedprox,moon'], mu=2.)
   assert [c.mu for c in named.sweep.configs] == [0., 2., 2.]
 
 
@@ -140,9 +143,9 @@ def test_flags_replace_those_of_the_file(file):
   assert fields(build(path=file)) == [
       ('moon', 1., 0, .1), ('moon', 1., 1, .1), ('moon', 5., 0, .1),
       ('moon', 5., 1, .1), ('fedavg', 0., 7, .1)]
-  assert fields(build('--seed=2', path=file, grids=['mu=3'], seed=2)) == [
+  assert fields(build(path=file, grids=['mu=3'], seed=2)) == [
       ('moon', 3., 2, .1), ('fedavg', 0., 2, .1)]
-  assert fields(build('--mu=3', path=file, grids=['learning_rate=.2,.3'],
+  assert fields(build(path=file, grids=['learning_rate=.2,.3'],
                       mu=3.)) == [
       ('moon', 3., 0, .2), ('moon', 3., 0, .3), ('moon', 3., 1, .2),
       ('moon', 3., 1, .3), ('fedavg', 0., 7, .2), ('fedavg', 0., 7, .3)]
@@ -150,31 +153,31 @@ def test_flags_replace_those_of_the_file(file):
 
 def test_the_name_of_the_table_is_that_of_the_file(file):
   assert build(path=file).name == 'a'
-  assert build('--data_dir=x', path=file, data_dir='x').name == 'a'
-  changed = build('--num_rounds=3', path=file, num_rounds=3).name
+  assert build(path=file, data_dir='x').name == 'a'
+  changed = build(path=file, num_rounds=3).name
   assert re.fullmatch('a-[0-9a-f]{8}', changed)
 
 
 @pytest.mark.parametrize('arguments, message', [
     (dict(grids=['mu=1', 'mu=2']), '--grid must name each flag once, got mu'),
-    (dict(words=['--mu=1'], mu=1., grids=['mu=2']),
+    (dict(mu=1., grids=['mu=2']),
      '--grid mu=2 and --mu=1.0 exclude each other; remove one'),
-    (dict(words=['--mu=1'], mu=1., grids=['algorithm=fedavg,solo']),
+    (dict(mu=1., grids=['algorithm=fedavg,solo']),
      '--mu has no effect on any run, with --algorithm=fedavg, --algorithm=sol'),
-    (dict(words=[FLAGFILE], grids=['algorithm=fedprox']),
+    (dict(of_files={'mu': 1.}, grids=['algorithm=fedprox']),
      '--mu=1.0 is for --algorithm=moon; give --mu'),
 ])
 def test_invalid_command_lines(arguments, message):
-  words = arguments.pop('words', ())
   with pytest.raises(UserError, match=message):
-    build(*words, **arguments)
+    build(**arguments)
 
 
 def test_two_flag_files_are_refused(tmp_path):
   (tmp_path / 'a.flags').write_text('--dataset=digits')
   (tmp_path / 'a.toml').write_text('flagfile = "a.flags"')
   with pytest.raises(UserError, match='a.toml names a flag file itself'):
-    build(FLAGFILE, path=str(tmp_path / 'a.toml'))
+    command.build(Config(), Given({'flagfile'}, {}), [],
+                  str(tmp_path / 'a.toml'))
 
 
 def test_title_and_description_head_the_table(tmp_path):

@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+from moon_jax.cli.command_line import Given
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.sweep import command, toml_file
@@ -48,7 +49,7 @@ def runs(named, *names):
 
 
 def test_blocks_are_crossed_with_the_top_and_united(file):
-  named = command.build(Config(), [], [], str(file))
+  named = command.build(Config(), Given(), [], str(file))
   assert runs(named, 'algorithm', 'mu', 'metrics', 'num_rounds', 'seed') == [
       ('fedavg', 0., 'f1,ece', 3, 0), ('fedavg', 0., 'f1,ece', 3, 1),
       ('fedavg', 0., '', 3, 0), ('fedavg', 0., '', 3, 1),
@@ -119,6 +120,6 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_the_tables_of_experiments_are_sweeps(name, count):
   """At the full budget."""
   path = ROOT / 'experiments' / 'tables' / f'{name}.toml'
-  named = command.build(Config(), [], [], str(path))
+  named = command.build(Config(), Given(), [], str(path))
   assert len(named.sweep.configs) == count and named.title
   assert {config.seed for config in named.sweep.configs} <= {0, 1, 2}

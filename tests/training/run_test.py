@@ -191,8 +191,7 @@ _WITH_LITTLE_MEMORY = """if True:
       return of(self, are_saved)
 
     simulation.Round.start, trainer.Trainer._save_and_close = start, leave
-    command_line.define_config()
-    command_line.start('moon_jax.train', train.train)
+    command_line.start('moon_jax.train', train.train, train._PAGE)
     """
 
 
