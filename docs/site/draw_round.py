@@ -12,7 +12,7 @@ from xml.sax import saxutils
 import numpy as np
 
 import moon_jax as mj
-from moon_jax.engine import packing, schedule
+from moon_jax.engine import schedule
 
 OUT = pathlib.Path(__file__).parents[1] / 'round.svg'
 PANELS = [(10, 'one lane per client, as with a plain vmap'),
@@ -34,7 +34,7 @@ def tables() -> list[schedule.Table]:
       run=np.zeros(10, np.int32), client=np.arange(10, dtype=np.int32),
       num_examples=np.array([len(i) for i in clients]), num_steps=steps,
       batches=batches, is_received=np.ones(10, bool))
-  return [schedule.plan(work, packing.shape(steps, 10, lanes, 16))
+  return [schedule.plan(work, schedule.shape(steps, 10, lanes, 16))
           for lanes, _ in PANELS]
 
 

@@ -187,13 +187,7 @@ def aggregate(algorithm: Algorithm, variables: Variables, server: PyTree,
   """Calls `Algorithm.aggregate`, with hyperparameters if it takes them.
 
   Functions that wrap an algorithm call its `aggregate` only through this one.
-
-  Args:
-    algorithm: the algorithm.
-    variables: the global model.
-    server: the server state.
-    message: the reduced messages of the cohort.
-    hparams: the scalars of the run; None takes `Algorithm.hparams`.
+  Without `hparams`, scalars of the run, these are `Algorithm.hparams`.
   """
   if 'hparams' not in inspect.signature(algorithm.aggregate).parameters:
     return algorithm.aggregate(variables, server, message)

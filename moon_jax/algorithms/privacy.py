@@ -29,13 +29,8 @@ def with_clipping(algorithm: Algorithm, clip: float,
                   cohort_size: int) -> Algorithm:
   """Returns `algorithm` with client updates clipped to norm `clip`.
 
-  Args:
-    algorithm: whose clients send model parameters and nothing else.
-    clip: S, above 0.
-    cohort_size: m, clients per round.
-
-  Raises:
-    UserError: while tracing, if clients send more than model parameters.
+  Its clients must send model parameters and nothing else; otherwise tracing it
+  raises a UserError.
   """
   def finish(variables, view):
     client, message = algorithm.finish(variables, view)
@@ -65,12 +60,7 @@ def with_noise(optimizer_fn: OptimizerFn | None, deviation: float,
 
   Noise is drawn independently in each round. Its key is part of the server
   state, where `Algorithm.init_server` puts it, the same for all runs of a
-  program.
-
-  Args:
-    optimizer_fn: the server optimizer; None takes the noisy average.
-    deviation: standard deviation of the noise on the average, z S / m.
-    seed: of the run.
+  program. Without `optimizer_fn` the server takes the noisy average.
   """
   key = jax.random.fold_in(jax.random.key(seed), _NOISE)
   noise = optax.add_noise(eta=deviation**2, gamma=0., key=key)

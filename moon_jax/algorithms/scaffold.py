@@ -89,12 +89,8 @@ def _with_variates(algorithm: Algorithm, num_clients: int, form: str,
                    split: Callable[[Any], Controlled]) -> Algorithm:
   """Returns `algorithm` with control variates.
 
-  Args:
-    algorithm: see `with_control_variates`.
-    num_clients: N.
-    form: of `FORMS`.
-    join: makes a state from that of `algorithm` and a variate.
-    split: inverts `join`.
+  `join` makes a state from that of `algorithm` and a variate, `split` the
+  opposite.
   """
   if form not in FORMS:
     raise UserError(f'scaffold_form must be one of {", ".join(FORMS)}; got '

@@ -60,13 +60,6 @@ def shares(num_lanes: int, num_devices: Sequence[int]) -> list[int]:
 
   All processes have the same limit, the largest that works. Each process uses
   at least one device, and all its devices if it has fewer than the limit.
-
-  Args:
-    num_lanes: lanes of all devices together.
-    num_devices: devices of each process.
-
-  Raises:
-    ValueError: if `num_lanes` is not a multiple of the number of processes.
   """
   for limit in range(max(num_devices), 0, -1):
     used = [min(limit, count) for count in num_devices]

@@ -26,19 +26,8 @@ def join(coordinator_address: str = '', num_processes: int = 0,
          process_id: int = -1) -> None:
   """Joins the other processes; must be called before JAX creates devices.
 
-  With the default arguments it reads the processes from the environment of the
-  cluster, and returns at once if there is only this process.
-
-  Args:
-    coordinator_address: HOST:PORT of the first process, or "" to read it from
-      the cluster.
-    num_processes: processes of the run; 1 to run this process alone, 0 to read
-      it from the cluster.
-    process_id: index of this process, from 0; -1 to read it from the cluster.
-
-  Raises:
-    UserError: if the arguments are invalid or connecting to the other processes
-      fails.
+  The arguments are the flags of these names. Defaults are read from the
+  environment of the cluster; if there is only this process, it returns at once.
   """
   is_cluster = _is_cluster()
   _check(coordinator_address, num_processes, process_id, is_cluster)

@@ -36,11 +36,7 @@ class DiskClients:
   def __init__(self, initial: Any, num_clients: int, directory: pathlib.Path):
     """Stores the initial state; the first `write` creates the file.
 
-    Args:
-      initial: the initial state of each client, [R, ...]; one leaf or more.
-      num_clients: C.
-      directory: of the file, absolute. If it does not exist, the file is in
-        the nearest directory above it that does.
+    It is in the absolute `directory`, or the nearest one above it that exists.
     """
     self.initial = jax.tree.map(np.asarray, initial)
     self._leaves, self._tree = jax.tree.flatten(self.initial)
@@ -83,15 +79,8 @@ class DiskClients:
     """Replaces the state of clients, all or none.
 
     New rows are written next to the old ones, whose places are free afterwards.
-    So if the disk is full, the state is still that before the round.
-
-    Args:
-      run_J: int [J].
-      client_J: int [J]; a client of a run may occur once.
-      rows: their new state, [J, ...].
-
-    Raises:
-      UserError: if the file cannot be written.
+    So if the disk is full, which is a UserError, the state is still that before
+    the round. A client of a run may occur once.
     """
     leaves = [np.asarray(x_J, like.dtype) for x_J, like in zip(
         jax.tree.leaves(rows), self._leaves, strict=True)]

@@ -37,9 +37,6 @@ def choose(lanes: int, cohort_size: int, num_devices: int, num_processes: int,
     num_devices: devices of all processes together.
     num_processes: processes of the run.
     is_cpu: whether devices are CPU cores.
-
-  Raises:
-    UserError: if `lanes` is not a multiple of `num_processes`.
   """
   if lanes % num_processes:
     raise UserError(
@@ -58,17 +55,11 @@ def choose_for_runs(lanes: Sequence[int], num_devices: Sequence[int],
                     is_cpu: bool) -> tuple[int, int]:
   """Returns the lanes and the devices of several runs in one program.
 
-  Each run keeps the lanes and devices that it has alone. There are as
-  many more as run side by side: one group of lanes per device on CPUs, and on
-  accelerators all runs of small networks. MAX_LANES_VARIABLE limits the lanes
-  of all runs together, but a run always keeps those that it has alone.
-
-  Args:
-    lanes: for each run its lanes alone, on all its devices together.
-    num_devices: for each run its devices alone.
-    available: devices of this process.
-    num_parameters: of the network.
-    is_cpu: whether devices are CPU cores.
+  Each run keeps the `lanes` and `num_devices` that it has alone. There are as
+  many more of the `available` ones as run side by side: one group of lanes per
+  device on CPUs, and on accelerators all runs of small networks.
+  MAX_LANES_VARIABLE limits the lanes of all runs together, but a run always
+  keeps those that it has alone.
   """
   used = max(*num_devices, min(available, sum(num_devices)))
   width = max(-(-a // b) for a, b in zip(lanes, num_devices))

@@ -126,17 +126,7 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
          frozen_B: Any = None) -> tuple[Lane, StepMetrics]:
   """Takes one step of the local optimizer on one batch of stored examples.
 
-  Args:
-    program: the static parts of the round.
-    lane: the job's model and optimizer state.
-    job: the job's view and key.
-    step_in_job: int scalar, from 0.
-    stored: the examples of the batch.
-    mask_B: 1 for real examples and 0 for padding.
-    frozen_B: the outputs of `frozen` for these examples; None computes them.
-
-  Returns:
-    The updated lane, and the metrics of the step.
+  `frozen_B` has the outputs of `frozen` for the batch; None computes them.
   """
   key = jax.random.fold_in(job.key, step_in_job)
   augment_key = key

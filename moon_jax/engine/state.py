@@ -45,8 +45,8 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
     num_clients: C.
     example: a batch of network inputs.
     variables: the initial model of all runs and clients; None draws them.
-    fill: makes client state from the state of one client of each run, [R, ...],
-      and C; not used if clients begin with different states.
+    fill: makes client state if all clients of a run begin with the same one,
+      from that, [R, ...], and C.
   """
   def start(key, given):
     return model.init(key, example) if given is None else given

@@ -28,13 +28,10 @@ class TrainingSet:
   """
 
   def __init__(self, stored: TrainData, mesh: Mesh, shard_size: int = 0):
-    """Places all examples on each device unless they are sharded.
+    """Places all examples on each device if `shard_size` is 0.
 
-    Args:
-      stored: all training examples, NumPy arrays.
-      mesh: the devices.
-      shard_size: the most examples that a device needs in a round, see
-        `shard_size`; 0 to place all examples on each device.
+    Otherwise it is the most examples that a device needs in a round; see the
+    function of this name.
     """
     self._mesh, self._shard_size = mesh, shard_size
     self.spec = SPLIT if shard_size else WHOLE
@@ -44,15 +41,10 @@ class TrainingSet:
     self.device_bytes = example_bytes * (shard_size or len(stored.labels))
 
   def of_round(self, table: Table) -> tuple[Table, TrainData]:
-    """Returns the table and the examples of a round.
+    """Returns the table and the examples of a round, which are on the host.
 
-    Args:
-      table: a planned round with indices into all training examples; with
-        `own` if the examples are sharded.
-
-    Returns:
-      The table with indices into the examples of each device, and these
-      examples, for `devices.put` with `spec`.
+    The table has indices into all training examples, and `own` if they are
+    sharded; the one that is returned, into those of each device.
     """
     if not self._shard_size:
       return table, self._stored

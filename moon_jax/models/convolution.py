@@ -44,17 +44,9 @@ _MIN_CHANNELS_FOR_IM2COL = 16  # with fewer input channels banded is faster
 
 def conv(x: jax.Array, kernel: jax.Array, stride: int = 1, padding: int = 0,
          arithmetic: Arithmetic = FLOAT32) -> jax.Array:
-  """Returns a zero-padded convolution.
+  """Returns a zero-padded convolution of [B, H, W, C] with [k, k, C, O].
 
-  Args:
-    x: [B, H, W, C].
-    kernel: [k, k, C, O].
-    stride: pixels between windows.
-    padding: pixels of zeros on each side.
-    arithmetic: the precision and the implementation.
-
-  Returns:
-    [B, (H + 2 padding - k) // stride + 1, ..., O].
+  The result is [B, (H + 2 padding - k) // stride + 1, ..., O].
   """
   if arithmetic.convolution == 'native':
     native = lambda precision, x, kernel: lax.conv_general_dilated(

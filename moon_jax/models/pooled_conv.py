@@ -34,14 +34,7 @@ def conv_max_pool(x_HWCB: jax.Array, kernel: jax.Array,
 
   Like max pooling it ignores an odd last row or column of the convolution. If
   outputs of a block are equal, the first one gets the gradient, as in PyTorch.
-
-  Args:
-    x_HWCB: images.
-    kernel: [k, k, C, O].
-    precision: precision of the product, one of `arithmetic.PRECISIONS`.
-
-  Returns:
-    [(H - k + 1) // 2, (W - k + 1) // 2, O, B].
+  Kernels are [k, k, C, O]; the result is [(H - k + 1) // 2, ..., O, B].
   """
   h, w, _, b = x_HWCB.shape
   size, _, _, num_out = kernel.shape

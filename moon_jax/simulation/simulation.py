@@ -3,7 +3,7 @@
 A program trains one run or several. Its runs differ only in numbers that are
 arrays in the program (`Federation.hparams`), in their seeds, and in what the
 host plans: clients, cohorts and rounds. Each run has the same numbers as alone,
-since it keeps its lanes (`moon_jax.engine.packing`). A `Simulation` is a run,
+since it keeps its lanes (`moon_jax.engine.schedule`). A `Simulation` is a run,
 usually the only one of its program.
 """
 
