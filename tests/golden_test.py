@@ -45,27 +45,6 @@ def flat(params):
   return traverse_util.flatten_dict(params, sep='/')
 
 
-def keep_local_model(algorithm):
-  """The same algorithm; clients also keep the model they end with."""
-  def finish(variables, view):
-    own, _ = view.client
-    client, message = algorithm.finish(
-        variables, view._replace(client=own))
-    return (client, variables), message
-
-  own = lambda view: view._replace(client=view.client[0])
-  return algorithm._replace(
-      init_client=lambda v: (algorithm.init_client(v), v),
-      start=lambda view: algorithm.start(own(view)),
-      frozen=lambda m, b, view: algorithm.frozen(m, b, own(view)),
-      loss=lambda m, v, b, view: algorithm.loss(m, v, b, own(view)),
-      transform_grads=lambda grads, view: algorithm.transform_grads(
-          grads, own(view)),
-      transform_updates=lambda updates, b, view: algorithm.transform_updates(
-          updates, b, own(view)),
-      finish=finish)
-
-
 def memory_of(num_negatives, num_models):
   """Clients that remember `num_models` models, the newest stored last."""
   def of_client(i):
@@ -89,10 +68,12 @@ def control_variates():
                        *[tenth(f'c_{i}') for i in range(NUM_CLIENTS)]))
 
 
-def run_round(figures, algorithm, num_lanes, clients=None, server_state=None,
+def run_round(figures, algorithm, num_lanes, clients=None, server_state=(),
               mu=0., optimizer='sgd', learning_rate=.01, momentum=.9):
-  """One round from the drawn global model; returns what it gave."""
-  algorithm = keep_local_model(algorithm)
+  """One round from the drawn global model; returns what it gave.
+
+  That is the state, and the losses and the model of each client.
+  """
   sizes, batch = figures['client_sizes'], int(figures['batch_size'])
   steps = sizes // batch
   work = schedule.Work(
@@ -105,16 +86,15 @@ def run_round(figures, algorithm, num_lanes, clients=None, server_state=None,
 
   state = state_lib.init(
       [0], model, algorithm, NUM_CLIENTS, jnp.zeros((1, 32, 32, 3)))
-  variables = jax.tree.map(lambda x: x[None], drawn_variables('global'))
+  state = state._replace(
+      server=server_state, variables=jax.tree.map(
+          lambda x: x[None], drawn_variables('global')))
   if clients is not None:
-    state = state._replace(clients=(
-        jax.tree.map(np.array, clients), state.clients[1]))
-  if server_state is not None:
-    state = state._replace(server=server_state)
-  state = state._replace(variables=variables)
+    state = state._replace(clients=jax.tree.map(np.array, clients))
   hparams = dict(mu=mu, temperature=.5, learning_rate=learning_rate,
                  momentum=momentum, weight_decay=1e-5)
-  program = Program(model, algorithm, optimizer, augment.keep, normalize)
+  program = Program(model, algorithm, optimizer, augment.keep, normalize,
+                    keep_models=True)
   data = TrainData(figures['images_u8'], figures['labels'].astype(np.int32))
   hparams = {k: jnp.full(1, v, jnp.float32) for k, v in hparams.items()}
   hparams, data = devices.put((hparams, data), mesh)
@@ -123,10 +103,11 @@ def run_round(figures, algorithm, num_lanes, clients=None, server_state=None,
   with jax.numpy_dtype_promotion(promotion):
     state, metrics = round_lib.Round(program, mesh)(
         state_lib.placed(state, mesh), hparams, table, data)
-  step_losses = {
-      i: np.asarray(metrics.loss_TL)[table.job_TL == job]
-      for i, job in enumerate(jobs_of(table, range(3)))}
-  return state, step_losses
+  metrics = jax.device_get(metrics)
+  jobs = jobs_of(table, range(3))
+  return state, [metrics.loss_TL[table.job_TL == job] for job in jobs], [
+      jax.tree.map(lambda x, job=job: x[job], metrics.models_J['params'])
+      for job in jobs]
 
 
 RUNS = {
@@ -167,7 +148,7 @@ def test_round_equals_published_recipe(
   if name == 'scaffold':
     run['server_state'], run['clients'] = control_variates()
   tolerance = 1e-4 if 'adam' in name else 1e-6
-  state, step_losses = run_round(golden_cnn, num_lanes=num_lanes, **run)
+  state, step_losses, local = run_round(golden_cnn, num_lanes=num_lanes, **run)
 
   averaged = flat(jax.tree.map(lambda x: x[0], state.variables['params']))
   for leaf in golden_cnn['leaf_names']:
@@ -181,10 +162,9 @@ def test_round_equals_published_recipe(
     np.testing.assert_allclose(
         step_losses[i], golden_cnn[f'{name}/losses/{i}'],
         atol=tolerance, rtol=0)
-    local = jax.tree.map(lambda x: x[0, i], state.clients[1])['params']
-    assert_digest(local, golden_cnn, f'{name}/client_digest/{i}', tolerance)
+    assert_digest(local[i], golden_cnn, f'{name}/client_digest/{i}', tolerance)
     if name == 'scaffold':
-      variate = jax.tree.map(lambda x: x[0, i], state.clients[0])
+      variate = jax.tree.map(lambda x: x[0, i], state.clients)
       assert_digest(variate, golden_cnn, f'scaffold/c_{i}_new_digest', 1e-6)
   if name == 'scaffold':
     variate = jax.tree.map(lambda x: x[0], state.server)
