@@ -19,13 +19,15 @@ sizes and modification times of their files (in an archive, of their CRCs). If
 the hash differs, the images are decoded again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 import concurrent.futures
+import glob
 import hashlib
 import io
 import os
 import pathlib
 import posixpath
+import re
 from typing import NamedTuple
 import zipfile
 
@@ -41,25 +43,26 @@ DOWNLOAD = published.Download(
 NUM_CLASSES = 200
 TRAIN_PER_CLASS = 500
 NUM_TEST = 10_000
-
 FOLDER = 'tiny-imagenet-200'
 
 _TITLE = 'Tiny-ImageNet'
 _CONTENT = f'{FOLDER}/ or {FOLDER}.zip'
 _REMEDY = (f'Remove it, and copy {FOLDER}.zip from {DOWNLOAD.url} there, or '
            'run again to download it')
+# macOS writes hidden files beside the images.
+_IMAGE = re.compile(
+    r'(train|val)/([^/]+)/(images/)?([^/.][^/]*\.jpeg)', re.IGNORECASE)
 _SIZE = 64
 _CHUNK = 64  # images per task of a thread; progress is reported per task
-_MAX_DEPTH = 3  # of nested directories
 
 
 class _Tree(NamedTuple):
-  """All files of a directory, or of that directory in a zip archive."""
+  """The files of a directory, or of that directory in a zip archive."""
 
   path: pathlib.Path  # of the directory or archive
-  # Path relative to the directory, with slashes -> (size in bytes, modification
-  # time in a directory or CRC in an archive).
-  stamps: dict[str, tuple[int, int]]
+  names: list[str]  # of images, relative to the directory, with slashes
+  # name -> (size in bytes, modification time, or CRC in an archive)
+  stamp_fn: Callable[[str], tuple[int, int]]
   read_fn: Callable[[str], bytes]  # thread-safe
 
   def read(self, name: str) -> bytes:
@@ -69,6 +72,13 @@ class _Tree(NamedTuple):
       raise self.error(
           f'{name} cannot be read ({str(error).partition(chr(10))[0]})'
       ) from error
+
+  def text(self, name: str) -> str:
+    """Returns the text of a file, '' if there is none."""
+    try:
+      return self.read_fn(name).decode('utf-8', 'replace')
+    except (OSError, KeyError):
+      return ''
 
   def error(self, message: str) -> UserError:
     return UserError(f'--data_dir: {self.path}: {message}. {_REMEDY}')
@@ -83,22 +93,20 @@ def load(data_dir: str, may_download: bool = True) -> Dataset:
   """
   root = files.existing_directory(
       'tiny_imagenet', _TITLE, data_dir, _CONTENT, True).absolute()
-  path = find(root) or published.fetch_missing(
+  tree = _tree(find(root) or published.fetch_missing(
       'tiny_imagenet', _TITLE, root, _CONTENT,
-      DOWNLOAD if may_download else None)
-  tree = _directory_tree(path) if path.is_dir() else _zip_tree(path)
+      DOWNLOAD if may_download else None))
   train, test = _train(tree), _test(tree)
-  names = [name for _, name in train + test]
   wnids = sorted({wnid for wnid, _ in train})
   if unknown := {wnid for wnid, _ in test}.difference(wnids):
     raise tree.error('the classes of val/ must be those of train/, got '
                      f'{min(unknown)}')
   labels = np.searchsorted(wnids, [wnid for wnid, _ in train + test]).astype(
       np.int32)
-  images = _images(tree, names)
+  images = _images(tree, [name for _, name in train + test])
   count = len(train)
   words = dict(line.split('\t', 1) for line in
-               _text(tree, 'words.txt').splitlines() if '\t' in line)
+               tree.text('words.txt').splitlines() if '\t' in line)
   return Dataset(
       'tiny_imagenet', images[:count], labels[:count], images[count:],
       labels[count:], class_names=tuple(
@@ -118,57 +126,40 @@ def find(root: pathlib.Path) -> pathlib.Path | None:
   return archive if archive.exists() else None
 
 
-def _directory_tree(directory: pathlib.Path) -> _Tree:
-  entries = 'train', 'val', 'words.txt'
-  try:
-    stamps = dict(_scan(directory, '', _MAX_DEPTH, entries))
-  except OSError as error:
-    raise UserError(f'--data_dir: {error.filename} cannot be read '
-                    f'({error.strerror}); fix its permissions') from error
-  return _Tree(directory, stamps, lambda name: (directory / name).read_bytes())
-
-
-def _scan(directory, prefix: str, depth: int, entries=None
-          ) -> Iterator[tuple[str, tuple[int, int]]]:
-  """Yields names with sizes and times, following links to a bounded depth."""
-  with os.scandir(directory) as scanned:
-    for entry in scanned:
-      name = f'{prefix}{entry.name}'
-      if entries and name not in entries:
-        continue
-      if entry.is_file():  # false for pipes and devices
-        status = entry.stat()
-        yield name, (status.st_size, status.st_mtime_ns)
-      elif depth and entry.is_dir():
-        yield from _scan(entry.path, f'{name}/', depth - 1)
-
-
-def _zip_tree(path: pathlib.Path) -> _Tree:
+def _tree(path: pathlib.Path) -> _Tree:
+  if path.is_dir():
+    stats = {name: (path / name).stat() for pattern in ('*/*/*', '*/*/images/*')
+             for name in glob.glob(pattern, root_dir=path)
+             if _IMAGE.fullmatch(name)}
+    return _Tree(
+        path, list(stats),
+        lambda name: (stats[name].st_size, stats[name].st_mtime_ns),
+        lambda name: (path / name).read_bytes())
   try:
     archive = zipfile.ZipFile(path)
   except (OSError, zipfile.BadZipFile) as error:
     raise UserError(
         f'--data_dir: the archive {path} is damaged or not readable ({error}). '
         f'{_REMEDY}') from error
-  stamps = {info.filename.removeprefix(f'{FOLDER}/'):
-            (info.file_size, info.CRC) for info in archive.infolist()
-            if info.filename.startswith(f'{FOLDER}/')}
-  return _Tree(path, stamps, lambda name: archive.read(f'{FOLDER}/{name}'))
+  infos = {info.filename.removeprefix(f'{FOLDER}/'): info
+           for info in archive.infolist()}
+  return _Tree(
+      path, list(filter(_IMAGE.fullmatch, infos)),
+      lambda name: (infos[name].file_size, infos[name].CRC),
+      lambda name: archive.read(infos[name]))
 
 
-# The names and classes of the images: sorted pairs (WNID, name).
+# The classes and names of the images, sorted by class and file name.
 
 
 def _by_class(tree: _Tree, part: str) -> list[tuple[str, str]]:
-  """Returns the images in PART/WNID/ and PART/WNID/images/."""
-  pairs = []
-  for name in tree.stamps:
-    match name.split('/'):
-      case [top, wnid, file] | [top, wnid, 'images', file] if (
-          top == part and file.lower().endswith('.jpeg')
-          and not file.startswith('.')):  # hidden files of macOS
-        pairs.append((wnid, name))
-  return sorted(pairs, key=lambda pair: (pair[0], *posixpath.split(pair[1])))
+  matches = filter(None, map(_IMAGE.fullmatch, tree.names))
+  return sorted(((m[2], m[0]) for m in matches if m[1] == part), key=_order)
+
+
+def _order(pair):
+  wnid, name = pair
+  return wnid, posixpath.basename(name)
 
 
 def _train(tree: _Tree) -> list[tuple[str, str]]:
@@ -187,38 +178,28 @@ def _train(tree: _Tree) -> list[tuple[str, str]]:
 
 
 def _test(tree: _Tree) -> list[tuple[str, str]]:
+  """Returns the test images, of val/WNID/ or of val/images/.
+
+  In the published layout, each line of val/val_annotations.txt holds FILE, WNID
+  and a bounding box, tab-separated. FILE must be among the images, so no line
+  can refer to a file outside of the folder.
+  """
   pairs = _by_class(tree, 'val')
-  if 'images' in {wnid for wnid, _ in pairs}:  # the published layout
-    pairs = _annotated(tree)
+  names = {name for wnid, name in pairs if wnid == 'images'}
+  if names:
+    pairs = []
+    lines = tree.text('val/val_annotations.txt').splitlines()
+    for number, line in enumerate(lines, 1):
+      file, wnid = (line.split('\t') + [''])[:2]
+      if f'val/images/{file}' not in names:
+        raise tree.error(f'val/val_annotations.txt, line {number}: no such '
+                         f'image in val/images/, or twice: {line[:60]!r}')
+      names.remove(f'val/images/{file}')
+      pairs.append((wnid, f'val/images/{file}'))
   if len(pairs) != NUM_TEST:
     raise tree.error(f'must hold val/ with {NUM_TEST:,} images and their '
                      f'classes; got {len(pairs):,}')
-  return sorted(pairs, key=lambda pair: (
-      pair[0], posixpath.basename(pair[1])))
-
-
-def _annotated(tree: _Tree) -> list[tuple[str, str]]:
-  """Returns the images in val/images/, of classes in val/val_annotations.txt.
-
-  Each line holds FILE, WNID and a bounding box, tab-separated. FILE must be
-  among the files, so no line can refer to a file outside of the folder.
-  """
-  pairs = {}
-  lines = _text(tree, 'val/val_annotations.txt').splitlines()
-  for number, line in enumerate(lines, 1):
-    file, _, rest = line.partition('\t')
-    name = f'val/images/{file}'
-    if name not in tree.stamps or name in pairs:
-      raise tree.error(f'val/val_annotations.txt, line {number}: no such image '
-                       f'in val/images/, or twice: {line[:60]!r}')
-    pairs[name] = rest.split('\t')[0]
-  return [(wnid, name) for name, wnid in pairs.items()]
-
-
-def _text(tree: _Tree, name: str) -> str:
-  """Returns the text of a file, '' if there is none."""
-  return tree.read(name).decode('utf-8', 'replace') if (
-      name in tree.stamps) else ''
+  return sorted(pairs, key=_order)
 
 
 # The pixels, decoded or from the cache.
@@ -229,7 +210,7 @@ def _images(tree: _Tree, names: list[str]) -> np.ndarray:
   import platformdirs
 
   key = hashlib.sha256(repr([
-      (name, *tree.stamps[name]) for name in names]).encode()).hexdigest()
+      (name, *tree.stamp_fn(name)) for name in names]).encode()).hexdigest()
   paths = [pathlib.Path(directory) / 'tiny_imagenet.npz' for directory in
            (tree.path.parent, platformdirs.user_cache_dir('moon_jax'))]
   for path in filter(pathlib.Path.is_file, paths):
@@ -241,7 +222,7 @@ def _images(tree: _Tree, names: list[str]) -> np.ndarray:
     except Exception:  # a damaged file can raise almost anything
       reason = 'damaged'
     print(f'{path} is {reason}; decoding the images again', flush=True)
-  images = _decode(tree, names)
+  images = _decoded(tree, names)
   for path in paths:
     part = path.with_name(f'{path.name}.{os.getpid()}.part')
     try:
@@ -262,7 +243,7 @@ def _images(tree: _Tree, names: list[str]) -> np.ndarray:
   return images
 
 
-def _decode(tree: _Tree, names: list[str]) -> np.ndarray:
+def _decoded(tree: _Tree, names: list[str]) -> np.ndarray:
   images = np.empty((len(names), _SIZE, _SIZE, 3), np.uint8)
 
   def decode_chunk(start):
