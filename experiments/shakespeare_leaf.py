@@ -16,12 +16,12 @@ import json
 import pathlib
 import random
 import re
-import sys
 import tarfile
 
 from absl import app, flags
-import pooch
+import platformdirs
 
+from moon_jax.data.io import published
 from moon_jax.data.sources.leaf import LETTERS
 
 _STRIDE = flags.DEFINE_integer(
@@ -89,8 +89,9 @@ def leaf(plays: dict[str, str], stride: int, min_examples: int,
 def main(argv: list[str]) -> None:
   if len(argv) != 2:
     raise app.UsageError('Give one output directory.')
-  archive = pooch.retrieve(_URL, f'sha256:{_SHA256}',
-                           progressbar=sys.stderr.isatty())
+  cache = pathlib.Path(platformdirs.user_cache_dir('moon_jax'))
+  cache.mkdir(parents=True, exist_ok=True)
+  archive = published.fetch(_URL, _SHA256, cache, 'sha256')
   plays = {}
   with tarfile.open(archive) as tar:
     for member in tar:

@@ -11,7 +11,6 @@ for invalid input and failed downloads.
 import argparse
 import pathlib
 import shlex
-import sys
 
 from moon_jax.cli import file_command
 from moon_jax.errors import UserError
@@ -58,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 def _get(arguments: argparse.Namespace) -> int:
   from moon_jax.data import catalog  # imports NumPy
 
-  entry = catalog.downloadable(arguments.name)
+  name, entry = arguments.name, catalog.downloadable(arguments.name)
   if entry.is_included:
     print(f'{entry.title} needs no download: it is part of an installed '
           'package.')
@@ -67,28 +66,25 @@ def _get(arguments: argparse.Namespace) -> int:
     print(f'{entry.title}: {"license " * has_license}{entry.license}; '
           f'{entry.page}', flush=True)
     root = pathlib.Path(arguments.data_dir).expanduser()
-    is_complete = False
-    if root.is_dir() and arguments.name in catalog.find(str(root)):
-      lines, is_complete = catalog.check(arguments.name, str(root))
-      if any(line.startswith('  BAD') for line in lines):
-        print(*lines, sep='\n')
-        return 1
-    if not is_complete:
+    lines, is_complete = [], False
+    if root.is_dir() and name in catalog.find(str(root)):
+      lines, is_complete = catalog.check(name, str(root))
+    is_damaged = any(line.startswith('  BAD') for line in lines)
+    if not is_complete and not is_damaged:
       catalog.get(entry, root, arguments.mirror)
-      lines, is_complete = catalog.check(arguments.name, str(root))
-    print(f'{entry.title} is in {root}', *lines, sep='\n')
+      lines, is_complete = catalog.check(name, str(root))
+    print(*[f'{entry.title} is in {root}'] * (not is_damaged), *lines, sep='\n')
     if not is_complete:
       return 1
-  print('Next:', _train(arguments.name, entry, arguments.data_dir))
+  print('Next:', _train(name, entry, arguments.data_dir))
   return 0
 
 
 def _train(name, entry, data_dir):
   """Returns a command that trains on the data set."""
-  words = ['moon-jax', 'train', f'--dataset={name}']
-  if not entry.is_included:
-    words.append(f'--data_dir={data_dir}')
-  return shlex.join([*words, *entry.flags.split()])
+  where = [] if entry.is_included else [f'--data_dir={data_dir}']
+  return shlex.join(['moon-jax', 'train', f'--dataset={name}', *where,
+                     *entry.flags.split()])
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -110,18 +106,16 @@ def _check(arguments: argparse.Namespace) -> int:
           'your own data: moon-jax data check FILE.npz, or '
           f'moon-jax data check {data_dir} MODULE:LOADER')
     return 1
-  is_complete = True
+  status = 0
   for name in names:
-    lines, is_good = catalog.check(name, data_dir)
-    state = 'complete' if is_good else 'missing or damaged'
-    print(f'{name} in {data_dir}: {state}', *lines, sep='\n',
-          flush=True)
-    is_complete = is_complete and is_good
-  return 0 if is_complete else 1
+    lines, is_complete = catalog.check(name, data_dir)
+    state = 'complete' if is_complete else 'missing or damaged'
+    print(f'{name} in {data_dir}: {state}', *lines, sep='\n', flush=True)
+    status = status if is_complete else 1
+  return status
 
 
-def _list(arguments: argparse.Namespace) -> None:
-  del arguments
+def _list(_) -> None:
   from moon_jax.data import catalog  # imports NumPy
 
   print('Second lines: license; page of the data set.')
@@ -130,11 +124,9 @@ def _list(arguments: argparse.Namespace) -> None:
     files = ('included' if entry.is_included else 'by hand' if entry.by_hand
              else f'download, {entry.megabytes} MB')
     print(f'{name:14}{entry.examples:17}{entry.inputs:15}{entry.classes:9}'
-          f'{files}')
-    print(f'  {entry.license}; {entry.page}')
+          f'{files}\n  {entry.license}; {entry.page}')
   print('Other data: --dataset=npz, npy or MODULE:LOADER (docs/user_data.md), '
         'hf:NAME\n(docs/huggingface.md).')
-  sys.stdout.flush()
 
 
 if __name__ == '__main__':

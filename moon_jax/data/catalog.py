@@ -99,31 +99,31 @@ def get(entry: Entry, root: pathlib.Path, mirror: str = '') -> None:
   resumes. `root` is created. `mirror` is the URL of a directory that holds the
   same files; '' downloads them from where they are published.
   """
-  missing = {file.path(root): file for file in entry.downloads}
+  paths = {file: file.path(root) for file in entry.downloads}
   try:
     root.mkdir(parents=True, exist_ok=True)
-    for path in missing:
+    for path in paths.values():
       path.parent.mkdir(exist_ok=True)
     free = shutil.disk_usage(root).free
   except OSError as error:
     raise UserError(f'--data_dir={root} must be a writable directory, got '
                     f'{error.strerror}; name another') from error
   needed = (entry.megabytes + entry.unpacked_megabytes) * _MEGABYTE - sum(
-      path.stat().st_size for path in missing if path.is_file())
+      path.stat().st_size for path in paths.values() if path.is_file())
   if free < needed:
     raise UserError(
         f'--data_dir={root} must have {needed / _MEGABYTE:,.0f} MB free for '
         f'{entry.title}, got {free / _MEGABYTE:,.0f} MB; name a directory of '
         'another disk')
-  for path, file in list(missing.items()):
+  for file, path in paths.items():
     url = f'{mirror.rstrip("/")}/{path.name}' if mirror else file.url
-    del missing[path]
     try:
       published_lib.fetch(url, file.md5, path.parent)
     except UserError as error:
-      raise UserError('. The same for '.join([str(error), *(
-          other.url for path, other in missing.items() if not path.exists()
-      )])) from error
+      others = [other.url for other, path in paths.items()
+                if other != file and not path.exists()]
+      raise UserError(
+          '. The same for '.join([str(error), *others])) from error
 
 
 def find(data_dir: str) -> list[str]:

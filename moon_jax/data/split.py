@@ -5,8 +5,6 @@ Partitions are those of `moon_jax.data.partition`, a function of your own
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-import inspect
-import io
 import pathlib
 from typing import Any, NamedTuple
 
@@ -19,10 +17,10 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.clients import Clients
 from moon_jax.data.dataset import Dataset
-from moon_jax.data.io import files
 from moon_jax.errors import UserError
 
-_VALIDATION_STREAM = 0, 1  # end of the seed of the validation examples
+# End of the seed of the validation examples; no other draw uses this seed.
+_VALIDATION_STREAM = 0, 1
 _SUBSET_SEED = 0, 0, 2  # of --train_examples; the same in all runs
 
 
@@ -70,8 +68,7 @@ def make(config: Config, dataset: Dataset) -> Split:
 def _used(config, num_train):
   """Returns the sorted indices of the training examples of the run, int [n].
 
-  With --train_examples they are drawn uniformly without replacement. Smaller
-  subsets are contained in larger ones.
+  Smaller subsets (--train_examples) are contained in larger ones.
   """
   count = config.train_examples
   if not count:
@@ -86,10 +83,7 @@ def _used(config, num_train):
 
 
 def _validation(config, used):
-  """Returns the validation examples among those used, drawn uniformly, or None.
-
-  No other draw uses this seed of three numbers.
-  """
+  """Returns the validation examples among those used, or None."""
   if not config.validation_fraction:
     return None
   num_examples = len(used)
@@ -106,7 +100,7 @@ def _validation(config, used):
 def _with_examples(config, dataset, indices):
   """Returns a data set with some of the training examples.
 
-  Built-in partitions read no inputs, which are left out: they may be large.
+  Inputs may be large, and only partitions of users read them.
   """
   owners = dataset.train_clients
   return dataset._replace(
@@ -148,24 +142,22 @@ def _partition(config, dataset):
 
 def custom(name: str, dataset: Dataset, num_clients: int,
            seed: int) -> list[np.ndarray]:
-  """Calls a partition function and checks what it returns.
+  """Calls MODULE:FUNCTION and checks what it returns.
 
-  The function MODULE:FUNCTION maps (dataset, num_clients, seed) to a sequence
-  with the indices of each client's training examples. Clients may share
-  examples; one client may not list an example twice.
+  It maps (dataset, num_clients, seed) to a sequence with the indices of each
+  client's training examples. Clients may share examples.
   """
   function = user_code.load('partition', name)
-  user_code.check_call(
-      'partition', name, 'dataset, num_clients, seed')
+  user_code.check_call('partition', name, 'dataset, num_clients, seed')
   parts = user_code.call(
       'partition', name, function, dataset, num_clients, seed)
   if not isinstance(parts, Iterable) or isinstance(parts, str | Mapping):
     raise UserError(f'--partition={name} must return a list of index arrays, '
                     f'one per client, got a {type(parts).__name__}; fix '
-                    f'{_place(function)}')
+                    f'it{user_code.place(function)}')
   parts = user_code.call('partition', name, list, parts)  # a generator may fail
   return checked(parts, num_clients, len(dataset.train_labels),
-                 f'--partition={name}', f'fix {_place(function)}')
+                 f'--partition={name}', f'fix it{user_code.place(function)}')
 
 
 def read_file(path: str, num_clients: int) -> list[np.ndarray]:
@@ -175,19 +167,15 @@ def read_file(path: str, num_clients: int) -> list[np.ndarray]:
   """
   source = f'--partition_file={path}'
   try:
-    content = files.read_regular(pathlib.Path(path).expanduser())
-    if not content.startswith(b'PK'):  # np.load would try to unpickle it
-      raise ValueError('it is not an npz file')
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+    with np.load(
+        pathlib.Path(path).expanduser(), allow_pickle=False) as file:
       sizes, indices = (file[name] for name in ('sizes', 'indices'))
       left_out = [name for name in ('heldout', 'validation') if name in file]
-    for name, array in ('sizes', sizes), ('indices', indices):
-      if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(f'{name} is {array.dtype} {list(array.shape)}, not a '
-                         'list of integers')
     if len(sizes) and sizes.min() < 1 or sizes.sum() != len(indices):
       raise ValueError(f'its sizes sum to {sizes.sum()}, of {len(indices)} '
                        'indices, or one is below 1')
+    parts = np.split(indices.astype(np.int64, casting='same_kind'),
+                     np.cumsum(sizes)[:-1])
   except Exception as error:  # a damaged file can raise almost anything
     reason = str(error).partition('\n')[0]
     raise UserError(
@@ -203,7 +191,7 @@ def read_file(path: str, num_clients: int) -> list[np.ndarray]:
         f'{source} is of a run with other examples than those of its clients '
         f'({", ".join(left_out)}), which would be left out; repeat the run '
         'with its own --partition and seed, or name another file')
-  return np.split(indices.astype(np.int64), np.cumsum(sizes)[:-1])
+  return parts
 
 
 def checked(parts: Sequence[Any], num_clients: int, num_examples: int,
@@ -243,12 +231,3 @@ def checked(parts: Sequence[Any], num_clients: int, num_examples: int,
     raise UserError(f'{source}: client {client} must list each example once, '
                     f'got index {index} more than once; {remedy}')
   return clients
-
-
-def _place(function):
-  """Returns the name, file and line of a function."""
-  function = inspect.unwrap(function)
-  code = getattr(function, '__code__', None)
-  name = getattr(function, '__name__', 'it')
-  return f'{name} (at {code.co_filename}, line {code.co_firstlineno})' if (
-      code) else name

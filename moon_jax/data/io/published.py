@@ -8,13 +8,11 @@ layout), a file with complete labels is accepted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-import functools
 import gzip
 import hashlib
 import logging
 import os
 import pathlib
-import shutil
 import tarfile
 from typing import NamedTuple
 import zlib
@@ -259,10 +257,6 @@ def _read(published, layout, path):
   return images[:split], labels[:split], images[split:], labels[split:]
 
 
-# Downloads. pooch verifies the checksum and moves the file into place
-# atomically; resuming of interrupted downloads is added.
-
-
 def fetch_missing(name: str, title: str, root: pathlib.Path, content: str,
                   download: Download | None,
                   got: str = 'none of them') -> pathlib.Path:
@@ -279,39 +273,46 @@ def fetch_missing(name: str, title: str, root: pathlib.Path, content: str,
   return fetch(download.url, download.md5, root)
 
 
-def fetch(url: str, md5: str, directory: pathlib.Path) -> pathlib.Path:
+def fetch(url: str, checksum: str, directory: pathlib.Path,
+          algorithm: str = 'md5') -> pathlib.Path:
   """Downloads a file into `directory`, unless it is there, and checks it.
 
   An interrupted download leaves a file NAME.part in the directory, which must
   exist. The next call resumes from it.
   """
-  import pooch
   import requests
 
   name = url.rpartition('/')[2]
+  path, part = directory / name, directory / f'{name}.part'
+
+  def is_intact(path):
+    with open(path, 'rb') as file:
+      return hashlib.file_digest(file, algorithm).hexdigest() == checksum
+
+  if path.is_file() and is_intact(path):
+    return path
   if not os.access(directory, os.W_OK):
     raise UserError(
         f'--data_dir={directory} must be writable to download {name} into it; '
         'name another directory')
-  pooch.get_logger().setLevel('ERROR')
   try:
-    return pathlib.Path(pooch.retrieve(
-        url, f'md5:{md5}', fname=name, path=directory,
-        downloader=functools.partial(
-            _download, part=directory / f'{name}.part')))
+    _download(url, part)
   except (requests.RequestException, OSError) as error:
     raise UserError(
         f'--data_dir={directory} lacks {name}, and {url} could not be '
         f'downloaded ({type(error).__name__}). Download it on a machine with '
         f'network access, copy it into {directory}, and run again') from error
-  except ValueError as error:  # pooch raises it for a wrong checksum
+  if not is_intact(part):
+    part.unlink()
     raise UserError(
-        f'{url} does not have the expected md5 {md5}. Run again, or copy '
-        f'{name} into --data_dir={directory}') from error
+        f'{url} does not have the expected {algorithm} {checksum}. Run again, '
+        f'or copy {name} into --data_dir={directory}')
+  part.replace(path)
+  return path
 
 
-def _download(url, output_file, pooch, part):
-  """A downloader of pooch that saves partial data in `part` and resumes."""
+def _download(url, part):
+  """Writes the content of a URL to `part`, after what is there already."""
   import requests
 
   offset = part.stat().st_size if part.exists() else 0
@@ -319,7 +320,6 @@ def _download(url, output_file, pooch, part):
   with requests.get(
       url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
     if response.status_code == 416:  # the .part file is complete
-      shutil.move(part, output_file)
       return
     response.raise_for_status()
     if response.status_code != 206:  # the server sends the whole file
@@ -338,7 +338,6 @@ def _download(url, output_file, pooch, part):
   if num_left and part.stat().st_size < offset + num_left:
     raise requests.ConnectionError(
         f'the connection broke after {part.stat().st_size} bytes')
-  shutil.move(part, output_file)
 
 
 # Data sets that tensorflow-datasets prepared. Only the array_record format can

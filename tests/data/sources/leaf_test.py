@@ -198,7 +198,7 @@ def test_reads_the_format_of_leaf(is_reversed, tmp_path, monkeypatch):
     ('{"user_data": {"A": {"x": ["abc"], "y": ["de"]}}}',
      'each label 1; got 2'),
     ('{"user_data": {"A": {"x": ["a#c"], "y": ["d"]}}}', "must be .* got '#'"),
-    ('{"user_data": {"A": {"x": ["a\\u20acc"], "y": ["d"]}}}', "codec can't encode"),
+    ('{"user_data": {"A": {"x": ["a\\u20acc"], "y": ["d"]}}}', "can't encode"),
     ('[' * 100_000, 'RecursionError|JSONDecodeError'),
 ])
 def test_invalid_plays_raise(tmp_path, text, words):
