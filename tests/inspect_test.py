@@ -1,5 +1,6 @@
 """A run is described in 80 columns, in every state that it may be in."""
 
+import fcntl
 import json
 import os
 import signal
@@ -15,7 +16,6 @@ import made_runs
 from moon_jax import inspect as command
 from moon_jax.errors import UserError
 from moon_jax.results import figures, read
-from moon_jax.rundir.metrics_file import MetricsFile
 
 
 @pytest.fixture
@@ -131,20 +131,25 @@ def test_a_curve_has_its_own_band(tmp_path, monkeypatch):
       axes.lines[1].get_color())
 
 
+def locked(path):
+  """Returns metrics.jsonl, locked as by the run that writes it."""
+  metrics = open(path / 'metrics.jsonl', 'a')
+  fcntl.flock(metrics, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  return metrics
+
+
 def test_a_run_that_holds_its_lock_is_running(tmp_path):
   path = made_runs.write(tmp_path / 'run', [.1, .2], is_finished=False)
   with open(path / 'metrics.jsonl', 'a') as out:
     out.write('{"round": 3, "test_acc')  # a line that is being written
-  metrics = MetricsFile(path / 'metrics.jsonl')
-  metrics.lock()
+  metrics = locked(path)
   state = read.read(path).state
   assert state.kind == 'running' and '2 of 4 rounds' in state.text
   assert f'process {os.getpid()} holds the lock' in state.text
   metrics.close()
   state = read.read(path).state
   assert state.kind == 'stopped' and 'starts again' in state.text
-  metrics.lock()  # reading has released its own lock
-  metrics.close()
+  locked(path).close()  # reading has released its own lock
   (path / 'checkpoints' / '2').mkdir(parents=True)
   assert 'resumes after round 2' in read.read(path).state.text
 
@@ -198,11 +203,14 @@ def test_directories_of_other_kinds_are_named(tmp_path, run):
 
 def test_following_prints_until_the_run_ends(tmp_path, monkeypatch, capsys):
   path = made_runs.write(tmp_path / 'run', [.1, .2], is_finished=False)
-  metrics = MetricsFile(path / 'metrics.jsonl')
-  metrics.lock()
-  actions = iter([
-      lambda: metrics.append(made_runs.line(3, .3)), lambda: None,
-      lambda: metrics.append(made_runs.line(4, .4)), metrics.close])
+  metrics = locked(path)
+
+  def append(number):
+    metrics.write(json.dumps(made_runs.line(number, number / 10)) + '\n')
+    metrics.flush()
+
+  actions = iter([lambda: append(3), lambda: None, lambda: append(4),
+                  metrics.close])
   monkeypatch.setattr(command.time, 'sleep', lambda seconds: next(actions)())
   monkeypatch.setattr(sys, 'argv', ['inspect', str(path), '--follow'])
   with pytest.raises(SystemExit) as status:

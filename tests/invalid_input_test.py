@@ -9,6 +9,7 @@ without running what a file carries, and without a change to any file.
 """
 
 import dataclasses
+import fcntl
 import hashlib
 import io
 import json
@@ -36,7 +37,6 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.config import Config
-from moon_jax.rundir.metrics_file import MetricsFile
 
 _MAX_MEGABYTES = 2_000
 FIELDS = dataclasses.fields(Config)
@@ -265,12 +265,9 @@ def test_command_in_the_directory_of_a_run(made, rest, whole, run_dir):
 
 
 def test_two_runs_in_one_directory(whole, run_dir):
-  other = MetricsFile(run_dir / 'metrics.jsonl')
-  other.lock()
-  try:
+  with open(run_dir / 'metrics.jsonl') as other:
+    fcntl.flock(other, fcntl.LOCK_EX)
     refuse(whole, run_dir.parent, ON, ['--workdir=run', 'another'])
-  finally:
-    other.close()
 
 
 @pytest.mark.parametrize('flags, words', [

@@ -21,7 +21,7 @@ from moon_jax.config import Config
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.results import stats
-from moon_jax.rundir.metrics_file import MetricsFile
+from moon_jax.rundir import workdir
 
 _MAX_DEPTH = 4  # of directories between an argument and its runs
 
@@ -125,7 +125,7 @@ def read(path: pathlib.Path) -> Run:
         + (f'. It holds {inside} runs: name one of them, or use '
            'moon-jax compare' if inside else ''))
   try:
-    lines = MetricsFile(path / 'metrics.jsonl').lines()
+    lines = workdir.read_lines(path)
   except UserError as error:
     raise UserError(str(error).removeprefix('--workdir=')) from error
   inputs = config.pop('inputs', {})

@@ -9,7 +9,6 @@ Examples:
     python -m moon_jax.train --init_from=runs/cifar10-fedavg-0123abcd ...
 """
 
-from collections.abc import Callable
 import hashlib
 import json
 import pathlib
@@ -252,53 +251,3 @@ def _check_hash(note, variables):
   """Checks the hash of a model, which it removes from the note."""
   if note.pop('sha256') != checkpoint.digest(variables, note):
     raise ValueError(_OTHER_HASH)
-
-
-class BestModels:
-  """The best global models: best/ROUND.safetensors, and best.safetensors.
-
-  A run resumes from any checkpoint that it has kept, so the model that was the
-  best at that checkpoint must still exist. A model is written before the line
-  of its round in metrics.jsonl.
-  """
-
-  def __init__(self, path: pathlib.Path, checkpoints: pathlib.Path):
-    """Takes the paths of the work directory and of its checkpoints."""
-    self._directory = path / 'best'
-    self._result = path / 'best.safetensors'
-    self._checkpoints = checkpoints
-
-  def cut(self, num_rounds: int) -> None:
-    """Removes the models of rounds after `num_rounds`."""
-    for round_number, path in self._files().items():
-      if round_number > num_rounds:
-        path.unlink()
-
-  def save(self, round_number: int, content: bytes,
-           best_round: Callable[[int], int]) -> None:
-    """Writes the best model so far; removes those that no checkpoint needs.
-
-    `best_round(n)` is the round of the best model of the first n rounds, or 0.
-    """
-    self._directory.mkdir(exist_ok=True)
-    write_atomically(self.file(round_number), content)
-    saved = [int(path.name) for path in self._checkpoints.glob('*')
-             if path.name.isdigit()]
-    # A signal during an evaluation saves a round before its line is written.
-    needed = {round_number, *(
-        best_round(n) for step in saved for n in (step - 1, step) if n >= 0)}
-    for other, path in self._files().items():
-      if other not in needed:
-        path.unlink()
-
-  def publish(self, content: bytes) -> None:
-    """Writes best.safetensors."""
-    write_atomically(self._result, content)
-
-  def file(self, round_number: int) -> pathlib.Path:
-    """Returns the path of the model of a round."""
-    return self._directory / f'{round_number}.safetensors'
-
-  def _files(self):
-    found = self._directory.glob('*.safetensors')
-    return {int(path.stem): path for path in found if path.stem.isdigit()}

@@ -1,14 +1,18 @@
 """The work directory: configuration, partition, metrics, summary of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import contextlib
+import fcntl
+import functools
+import hashlib
 import io
 import json
 import os
 import pathlib
 import shutil
 import tempfile
-from typing import Any
+import time
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,18 +23,35 @@ from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.rundir import identity
-from moon_jax.rundir.metrics_file import MetricsFile
 
 _REQUIRED_IN_SUMMARY = {'rounds', 'test_accuracy', 'best_test_accuracy',
                         'best_round', 'seconds_per_round'}
 
-_FILES = ('config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
-          'metrics.jsonl', 'log.txt', 'summary.json', 'diverged.json',
-          'model.safetensors', 'best.safetensors')
-
+_RESULTS = ('summary.json', 'diverged.json', 'model.safetensors',
+            'best.safetensors')
+_FILES = (*_RESULTS, 'config.json', 'partition.npz', 'partition.png',
+          'cohorts.txt', 'metrics.jsonl', 'log.txt')
 _DIRECTORIES = ('checkpoints', 'client_state', 'model', 'best', 'local_models')
 
 _MANY = 2**21  # examples, from which partition.npz is not compressed
+_RETRIES, _PAUSE = 10, .02  # of a lock that others hold; seconds
+
+_Method = TypeVar('_Method', bound=Callable)
+
+
+class InUse(UserError):
+  """Another run uses the work directory."""
+
+
+def _writes(method: _Method) -> _Method:
+  """Makes a method of `Workdir` raise OSError as UserError."""
+
+  @functools.wraps(method)
+  def call(self, *args):
+    with self.writing():
+      return method(self, *args)
+
+  return call  # type: ignore[return-value]
 
 
 class Workdir:
@@ -44,7 +65,7 @@ class Workdir:
   partition.png   the number of examples per client and class, as a heat map
   cohorts.txt     the sampled clients, one line per round; absent if every
                   round has all clients
-  metrics.jsonl   one line per round
+  metrics.jsonl   one line per round; locked by the only active run
   log.txt         messages, with times
   checkpoints/    the state
   client_state/   with --client_state=disk, the state of clients in checkpoints
@@ -53,6 +74,13 @@ class Workdir:
   local_models/   the local models of the last round
   summary.json    the results of a finished run
   diverged.json   why a run ended with a loss that is not finite
+
+  A checkpoint stores the result of `mark_metrics`, which identifies the lines
+  written before it. A run that resumes from the checkpoint verifies that these
+  lines are unchanged, and removes later ones, since it repeats their rounds.
+
+  Attributes:
+    has_locks: False once the file system has turned out to have no locks.
   """
 
   def __init__(self, config: Config, inputs: dict[str, str] | None = None,
@@ -69,7 +97,9 @@ class Workdir:
     self.path = pathlib.Path(config.workdir or f'{root}/{name}').expanduser()
     self.checkpoints = self.path / 'checkpoints'
     self.local_models = self.path / 'local_models'
-    self.metrics = MetricsFile(self.path / 'metrics.jsonl')
+    self._metrics = self.path / 'metrics.jsonl'
+    self._lock: int | None = None
+    self.has_locks = True
 
   def check(self) -> dict[str, Any] | None:
     """Checks that the run can begin or resume here; changes nothing.
@@ -84,6 +114,7 @@ class Workdir:
     self._check_run()
     summary = self.summary()
     if summary is None:
+      _check_types(self.path)
       with self.writing():
         _check_writable(self.path)
     return summary
@@ -94,7 +125,7 @@ class Workdir:
     if not there.is_dir():
       raise UserError(f'--workdir={self.path} must be a directory; {there} is '
                       'a file or a broken link. Name another directory')
-    old, lines = self._read_json('config.json'), self.metrics.lines()
+    old, lines = self._read_json('config.json'), self.lines()
     if old is not None and lines:
       identity.check_same_run(self.path, old, self._config, self._inputs)
     has_checkpoints = self.checkpoints.is_dir() and any(
@@ -103,7 +134,7 @@ class Workdir:
       raise UserError(
           f'--workdir={self.path} must hold a run of moon_jax or nothing, got '
           'metrics or checkpoints without config.json; name another directory')
-    if has_checkpoints and not self.metrics.exists:
+    if has_checkpoints and not os.path.lexists(self._metrics):
       raise UserError(
           f'--workdir={self.path} must hold metrics.jsonl next to its '
           'checkpoints, got none; restore it from a copy, or name another '
@@ -116,58 +147,90 @@ class Workdir:
           f'metrics of {len(lines)} rounds; restore checkpoints/ from a copy, '
           'or name another --workdir')
 
+  @_writes
   def lock(self) -> None:
     """Creates the directory and locks it until `close`.
+
+    `moon-jax inspect` holds the lock for an instant to see whether it is free,
+    so a lock that another process holds is tried for 0.2 seconds.
 
     Raises:
       InUse: if another run uses it.
       UserError: if it cannot be created.
     """
-    if self.metrics.is_locked:
+    if self._lock is not None:
       return
-    with self.writing():
-      _check_types(self.path)
-      self._check_run()
-      self.path.mkdir(parents=True, exist_ok=True)
-      self.metrics.lock()
-      self._check_run()  # another run may have started before the lock
+    self.path.mkdir(parents=True, exist_ok=True)
+    self._lock = os.open(self._metrics, os.O_RDWR | os.O_CREAT, 0o666)
+    for remaining in reversed(range(_RETRIES)):
+      try:
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        break
+      except BlockingIOError as error:
+        if not remaining:
+          self.close()
+          raise InUse(
+              f'--workdir={self.path} is in use by another run; wait until it '
+              'ends, or name another directory') from error
+        time.sleep(_PAUSE)
+      except OSError:
+        self.has_locks = False  # the file system has none
+        break
+    self._check_run()  # another run may have started before the lock
 
   def close(self) -> None:
     """Releases the lock of the directory."""
-    self.metrics.close()
+    if self._lock is not None:
+      os.close(self._lock)
+      self._lock = None
 
+  @_writes
   def begin(self, clients: Sequence[np.ndarray], cohorts: list[list[int]],
             client_tests: ClientTests | None = None,
-            validation: np.ndarray | None = None) -> None:
+            validation: np.ndarray | None = None,
+            mark: dict[str, Any] | None = None) -> None:
     """Writes the configuration, the partition and the cohorts.
 
-    Removes the results of a run with fewer rounds. See `partition_npz` for the
-    arguments; `cohorts` has the sampled clients of each round.
+    Removes the results of a run with fewer rounds, and the lines after a mark.
+    See `partition_npz` for the arguments; `cohorts` has the sampled clients of
+    each round.
 
     Raises:
-      UserError: if the directory cannot be written.
+      UserError: if the directory cannot be written, or the lines of the mark
+        are missing or differ; then it has changed nothing.
     """
-    with self.writing():
-      inputs = {'inputs': self._inputs} if self._inputs else {}
-      self._write_json('config.json', self._config.to_dict() | inputs)
-      for result in ('summary.json', 'diverged.json', 'model.safetensors',
-                     'best.safetensors'):
-        for name in result, f'{result}.part':  # a kill may leave the second
-          (self.path / name).unlink(missing_ok=True)
-      for model in self.path.glob('model*'):  # with Orbax's temporary ones
-        if model.name == 'model' or model.suffix.startswith('.orbax'):
-          shutil.rmtree(model)
-      write_atomically(self.path / 'partition.npz', partition_npz(
-          clients, client_tests, validation))
-      if any(len(cohort) < len(clients) for cohort in cohorts):
-        write_atomically(self.path / 'cohorts.txt',
-                         cohort_lib.text_of(cohorts).encode())
+    self._check_mark(mark)
+    inputs = {'inputs': self._inputs} if self._inputs else {}
+    self._write_json('config.json', self._config.to_dict() | inputs)
+    for result in _RESULTS:
+      for name in result, f'{result}.part':  # a kill may leave the second
+        (self.path / name).unlink(missing_ok=True)
+    for model in self.path.glob('model*'):  # with Orbax's temporary ones
+      if model.name == 'model' or model.suffix.startswith('.orbax'):
+        shutil.rmtree(model)
+    write_atomically(self.path / 'partition.npz', partition_npz(
+        clients, client_tests, validation))
+    if any(len(cohort) < len(clients) for cohort in cohorts):
+      write_atomically(self.path / 'cohorts.txt',
+                       cohort_lib.text_of(cohorts).encode())
+    self._bytes = mark['bytes'] if mark else 0
+    os.truncate(self._metrics, self._bytes)
+    self._written = hashlib.sha256(files.read_regular(self._metrics))
 
+  def _check_mark(self, mark):
+    size = mark['bytes'] if mark else 0
+    content = files.read_regular(self._metrics)[:size]
+    if mark and hashlib.sha256(content).hexdigest() != mark['sha256']:
+      raise UserError(
+          f'--workdir={self.path}: metrics.jsonl must begin with the lines '
+          'that the run had written when it saved its checkpoint, got other '
+          'content; restore it from a copy, or name another --workdir')
+
+  @_writes
   def remove_local_models(self) -> None:
     """Removes the local models of a run with fewer rounds."""
-    with self.writing():
-      if self.local_models.exists():
-        shutil.rmtree(self.local_models)
+    if self.local_models.exists():
+      shutil.rmtree(self.local_models)
 
   @contextlib.contextmanager
   def writing(self):
@@ -180,6 +243,27 @@ class Workdir:
           f'{error.strerror or error}. Free space, change its permissions or '
           'name another directory; the same command resumes from the last '
           'checkpoint') from error
+
+  def lines(self) -> list[dict[str, Any]]:
+    """Returns the lines of metrics.jsonl; see `read_lines`."""
+    return read_lines(self.path)
+
+  @_writes
+  def append_metrics(self, line: dict[str, Any]) -> None:
+    """Appends a line to a file that exists."""
+    text = (json.dumps(line, allow_nan=False) + '\n').encode()
+    with open(self._metrics, 'rb+') as out:  # 'ab' would create a deleted file
+      out.seek(0, os.SEEK_END)
+      out.write(text)
+    self._written.update(text)
+    self._bytes += len(text)
+
+  @_writes
+  def mark_metrics(self) -> dict[str, Any]:
+    """Flushes the metrics to disk and returns their length and hash."""
+    with open(self._metrics, 'rb') as written:
+      os.fsync(written.fileno())
+    return {'bytes': self._bytes, 'sha256': self._written.hexdigest()}
 
   def summary(self) -> dict[str, Any] | None:
     """Returns the summary if the run is finished, else None.
@@ -200,28 +284,15 @@ class Workdir:
         'stopped_early')
     return summary if is_complete else None
 
-  def append_metrics(self, line: dict[str, Any]) -> None:
-    with self.writing():
-      self.metrics.append(line)
-
-  def mark_metrics(self) -> dict[str, Any]:
-    with self.writing():
-      return self.metrics.mark()
-
-  def cut_metrics(self, mark: dict[str, Any] | None) -> None:
-    with self.writing():
-      self.metrics.cut(mark)
-
+  @_writes
   def write_summary(self, summary: dict[str, Any]) -> None:
-    with self.writing():
-      self._write_json('summary.json', summary)
+    self._write_json('summary.json', summary)
 
+  @_writes
   def write_diverged(self, rounds_done: int, error: str) -> None:
     """Records that a loss became NaN or infinite in the next round."""
-    with self.writing():
-      self._write_json('diverged.json', {
-          'rounds': rounds_done, 'error': error,
-          'on_nan': self._config.on_nan})
+    self._write_json('diverged.json', {
+        'rounds': rounds_done, 'error': error, 'on_nan': self._config.on_nan})
 
   def diverged(self) -> dict[str, Any] | None:
     """Returns why the run ended early; None if the same command may continue.
@@ -244,6 +315,31 @@ class Workdir:
     write_atomically(self.path / name, (text + '\n').encode())
 
 
+def read_lines(directory: pathlib.Path) -> list[dict[str, Any]]:
+  """Returns the metrics of rounds 1, 2, ..., without an incomplete last line.
+
+  Raises:
+    UserError: if metrics.jsonl has other content.
+  """
+  path = directory / 'metrics.jsonl'
+  if not os.path.lexists(path):
+    return []
+  try:
+    text = files.read_regular(path).decode('utf-8')
+    # A line that a crash interrupted has no line break.
+    complete = text[:text.rfind('\n') + 1]
+    lines = [json.loads(line) for line in complete.splitlines()]
+    for number, line in enumerate(lines, 1):
+      if line['round'] is True or line['round'] != number:
+        raise ValueError(f'line {number} has round {line["round"]}')
+    return lines
+  except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    raise UserError(
+        f'--workdir={directory}: metrics.jsonl must hold one line per round, '
+        f'got {error!r}; restore it from a copy, or name another directory'
+        ) from error
+
+
 def write_atomically(path: pathlib.Path, content: bytes) -> None:
   """Writes a file atomically.
 
@@ -258,8 +354,8 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
 
 
 def partition_npz(clients: Sequence[np.ndarray],
-            client_tests: ClientTests | None = None,
-            validation: np.ndarray | None = None) -> bytes:
+                  client_tests: ClientTests | None = None,
+                  validation: np.ndarray | None = None) -> bytes:
   """Returns the content of partition.npz, int32 arrays; see `Workdir`.
 
   Args:
@@ -286,15 +382,14 @@ def partition_npz(clients: Sequence[np.ndarray],
 
 def _check_types(directory):
   """Checks that existing paths have the expected types, before any write."""
-  files_ = {name: 'regular file' for file in _FILES
-            for name in (file, f'{file}.part')}
-  for name, kind in (files_ | dict.fromkeys(_DIRECTORIES, 'directory')).items():
-    path = directory / name
+  for name in (*_FILES, *(f'{file}.part' for file in _FILES), *_DIRECTORIES):
+    path, is_file = directory / name, name not in _DIRECTORIES
     if os.path.lexists(path) and not (
-        path.is_dir() if kind == 'directory' else path.is_file()):
+        path.is_file() if is_file else path.is_dir()):
       raise UserError(
-          f'--workdir={directory}: {name} must be a {kind}, got something '
-          'else; move it away, or name another directory')
+          f'--workdir={directory}: {name} must be a '
+          f'{"regular file" if is_file else "directory"}, got something else; '
+          'move it away, or name another directory')
 
 
 def _check_writable(directory):

@@ -14,7 +14,7 @@ from typing import Any
 from moon_jax.config import Config
 from moon_jax.distributed import host
 from moon_jax.errors import UserError
-from moon_jax.rundir.metrics_file import InUse
+from moon_jax.rundir.workdir import InUse
 from moon_jax.simulation import agreement, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.round_spec import RoundSpec
@@ -192,7 +192,7 @@ class Units:
           if not (claimed or in_parts):
             return []
           continue
-        if not (workdir.metrics.has_locks or self._has_warned):
+        if not (workdir.has_locks or self._has_warned):
           self._has_warned = True
           print(f'warning: {self._workdir} has no file locks; start one '
                 'process only, or give each its own --part', file=sys.stderr,

@@ -11,6 +11,7 @@ _MAX_NUMBERED = 20  # more rows or columns have no room for numbers
 _MAX_COLUMNS = 1500  # more would be narrower than a pixel
 _MAX_SHAPES = 60  # rows or columns of shapes, which make SVG files large
 _NUM_LEVELS = 12  # colours
+_CORNERS = [(-.5, -.5), (.5, -.5), (.5, .5), (-.5, .5)]  # of a cell
 
 
 def draw(counts_CK: np.ndarray, class_names: Sequence[str],
@@ -39,10 +40,9 @@ def draw(counts_CK: np.ndarray, class_names: Sequence[str],
     axes = figure.axes[0]
     axes.set_xticks(range(num_clients))
     for (client, k), count in np.ndenumerate(counts_CK):
-      is_dark = count > counts_CK.max() / 2
       axes.text(
           client, k, count, ha='center', va='center', fontsize=8,
-          color='white' if is_dark else 'black')
+          color='white' if count > counts_CK.max() / 2 else 'black')
   figure.savefig(path, dpi=120)
 
 
@@ -51,15 +51,10 @@ def fill(figure: Any, counts_CK: np.ndarray, class_names: Sequence[str],
   """Draws the heat map into an empty figure, as shapes and without numbers.
 
   SVG files of it have no embedded images. Cells without examples are white;
-  the others have one of at most 12 colours, the darker the more examples.
-
-  Args:
-    figure: a `matplotlib.figure.Figure`.
-    counts_CK: as for `draw`.
-    class_names: [K].
-    max_groups: more clients or classes are drawn as means of groups.
+  the others have one of at most 12 colours, the darker the more examples. More
+  than `max_groups` clients or classes are drawn as means of groups.
   """
-  from matplotlib import cm, colors, ticker
+  from matplotlib import cm, colors, patches, path, ticker
 
   counts_CK, group = _grouped(counts_CK, max_groups)
   counts_KC, class_group = _grouped(counts_CK.T, max_groups)
@@ -72,7 +67,10 @@ def fill(figure: Any, counts_CK: np.ndarray, class_names: Sequence[str],
   for i in range(len(levels) - 1):
     cells_N2 = np.argwhere((level_KC == i) & (counts_KC > 0))
     if len(cells_N2):
-      axes.add_patch(_squares(cells_N2, cmap(i)))
+      squares = path.Path.make_compound_path_from_polys(
+          cells_N2[:, None, ::-1] + _CORNERS)
+      axes.add_patch(patches.PathPatch(
+          squares, facecolor=cmap(i), edgecolor='none'))
   num_rows, num_columns = counts_KC.shape
   axes.set(xlim=(-.5, num_columns - .5), ylim=(num_rows - .5, -.5),
            xlabel=_label('client', group), ylabel=_label('class', class_group))
@@ -88,24 +86,10 @@ def _label(name, group):
   return name if group == 1 else f'group of {group:,} ({name})'
 
 
-def _squares(cells_N2, color):
-  """Returns squares at (row, column) as one shape."""
-  from matplotlib.patches import PathPatch
-  from matplotlib.path import Path
-
-  corners = np.array([(-.5, -.5), (.5, -.5), (.5, .5), (-.5, .5), (-.5, -.5)])
-  vertices = (cells_N2[:, None, ::-1] + corners).reshape(-1, 2)
-  codes = np.tile([Path.MOVETO] + 3 * [Path.LINETO] + [Path.CLOSEPOLY],
-                  len(cells_N2))
-  return PathPatch(Path(vertices, codes), facecolor=color, edgecolor='none')
-
-
 def _grouped(counts_CK, max_groups):
   """Returns means over groups of consecutive rows, and the group's size."""
   num_clients = len(counts_CK)
   group = -(-num_clients // max_groups)
-  if group == 1:
-    return counts_CK, 1
   starts = np.arange(0, num_clients, group)
   sizes = np.diff(starts, append=num_clients)
   return np.add.reduceat(counts_CK, starts) / sizes[:, None], group

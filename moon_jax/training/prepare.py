@@ -22,11 +22,11 @@ from moon_jax.simulation.federation import Federation
 
 
 class Loaders(NamedTuple):
-  """Functions that several runs may share."""
+  """Functions that read each file, and print each warning, once."""
 
   dataset: Callable[[str, str], Dataset]
   init_variables: Callable[[str], Variables]
-  warn: Callable[[str], None]  # prints a warning
+  warn: Callable[[str], None]
 
 
 class Prepared(NamedTuple):
@@ -39,17 +39,16 @@ class Prepared(NamedTuple):
 
 
 def loaders() -> Loaders:
-  """Returns functions that read each file, and print each warning, once."""
+  """Returns functions that several runs may share."""
 
   def init_variables(path):
     from moon_jax.rundir import export  # imports Orbax, which takes a second
 
     return export.load_initial(path)
 
-  def warn(text):
-    print(f'warning: {text}', file=sys.stderr, flush=True)
-
-  return Loaders(*map(functools.cache, (sources.load, init_variables, warn)))
+  return Loaders(*map(functools.cache, (
+      sources.load, init_variables, functools.partial(
+          print, 'warning:', file=sys.stderr, flush=True))))
 
 
 def prepare(config: Config, load: Loaders | None = None,
@@ -60,15 +59,17 @@ def prepare(config: Config, load: Loaders | None = None,
     config: a configuration that `checks.validate` returned.
     load: reads files; None reads those of this run only.
     root: directory of the work directory, if the configuration names none.
-
-  Raises:
-    UserError: before anything compiles, if the run is impossible.
   """
-  from moon_jax.simulation import build  # imports JAX
+  from moon_jax.algorithms import unused  # imports JAX
+  from moon_jax.simulation import build
 
   load = load or loaders()
   loggers.check(config)
-  _warn(config, load.warn)
+  ignored = unused.ignored(config)
+  for reason in dict.fromkeys(ignored.values()):
+    given = ', '.join(f'--{name}={getattr(config, name)}'
+                      for name, why in ignored.items() if why == reason)
+    load.warn(f'{given} has no effect with {reason}')
   cohorts = cohort.make(config)
   inputs = inputs_of(config)
   init_variables = None
@@ -85,17 +86,6 @@ def prepare(config: Config, load: Loaders | None = None,
       config, workdir, processes.run_on_first_process(workdir.check),
       lambda: build.of_valid(
           config, dataset(), cohorts=cohorts, init_variables=init_variables))
-
-
-def _warn(config, warn):
-  """Warns about flags that have no effect."""
-  from moon_jax.algorithms import unused
-
-  ignored = unused.ignored(config)
-  for reason in dict.fromkeys(ignored.values()):
-    given = ', '.join(f'--{name}={getattr(config, name)}'
-                      for name, why in ignored.items() if why == reason)
-    warn(f'{given} has no effect with {reason}')
 
 
 def inputs_of(config: Config) -> dict[str, str]:

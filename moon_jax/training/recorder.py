@@ -1,7 +1,9 @@
 """Records the rounds of one run in its work directory.
 
 Makes and writes the lines of metrics.jsonl, and saves checkpoints, the best
-models and the local models of the last round.
+models and the local models of the last round. Checkpoints do not hold local
+models: a round that may need them is not interrupted before its line is
+written, and those of the last round are saved as soon as it is trained.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +16,7 @@ from moon_jax.distributed import processes
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.rundir import export, identity
 from moon_jax.rundir.checkpoint import Checkpoints
-from moon_jax.rundir.export import BestModels
-from moon_jax.rundir.workdir import Workdir
+from moon_jax.rundir.workdir import Workdir, write_atomically
 from moon_jax.simulation.records import RoundRecord
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import summary as summary_lib
@@ -25,6 +26,8 @@ from moon_jax.view.progress import Progress, round_text
 from moon_jax.view.run_log import RunLog
 
 Result = dict[str, Any] | DivergedError
+
+_DECIDING = 'round', summary_lib.ACCURACY, 'test_accuracy'  # of a line
 
 
 class Recorder:
@@ -41,20 +44,18 @@ class Recorder:
 
   def __init__(self, simulation: Simulation, workdir: Workdir,
                callbacks: Sequence[Callable], name: str, log: RunLog):
-    """Stores the arguments; `resume` reads and writes files.
-
-    Args:
-      simulation: before its first round.
-      workdir: its work directory.
-      callbacks: see the attribute.
-      name: the beginning of messages about a round; '' if there is one run.
-      log: opened once the directory is locked.
-    """
-    self._config = simulation.federation.config
+    """Stores the arguments; `name` begins messages about a round."""
+    federation = simulation.federation
+    self._config = federation.config
     self.workdir, self.simulation = workdir, simulation
-    self._fingerprints = _fingerprints(simulation.federation)
     self.callbacks, self._name, self._log = list(callbacks), name, log
-    self._checkpoints = None
+    self._fingerprints = {
+        'dataset': federation.data.fingerprint(),
+        'partition': fingerprint(
+            federation.clients, federation.client_tests, federation.validation),
+        'config': identity.fingerprint(
+            dataclasses.replace(federation.config, num_rounds=1))}
+    self._checkpoints: Checkpoints | None = None
     self._selection = Selection(simulation, workdir)
     self.trained: RoundRecord | None = None
     self.result: Result | None = None
@@ -66,6 +67,11 @@ class Recorder:
         self.simulation.rounds_done < self._config.num_rounds
         and not self._selection.is_stopped))
 
+  @property
+  def rounds_saved(self) -> int:
+    """Rounds of the newest checkpoint; 0 without one."""
+    return self._checkpoints.newest if self._checkpoints else 0
+
   def resume(self) -> None:
     """Resumes from the newest intact checkpoint, or begins with round 0.
 
@@ -73,37 +79,49 @@ class Recorder:
       UserError: if existing files do not belong to this run.
     """
     config, workdir = self._config, self.workdir
+    federation = self.simulation.federation
     processes.run_on_first_process(workdir.lock)
-    restored = mark = None
+    restored = None
     if config.checkpoint_every or workdir.checkpoints.exists():
       self._checkpoints = Checkpoints(workdir.checkpoints, config)
-      if self._checkpoints.newest != processes.run_on_first_process(
-          lambda: self._checkpoints.newest):
+      if self.rounds_saved != processes.run_on_first_process(
+          lambda: self.rounds_saved):
         raise UserError(f'--workdir={workdir.path} is not the same directory '
                         'for all processes; name one that they share')
       restored = self._checkpoints.restore(self.simulation.state_on_host())
+    state, note = restored or (None, {'metrics': None, 'trained': None})
     if restored:
-      state, note = restored
       self._check_same(note['fingerprints'])
-      mark = note['metrics']
-    federation = self.simulation.federation
-    processes.run_on_first_process(lambda: workdir.metrics.check(mark))
-    processes.run_on_first_process(lambda: workdir.begin(
-        federation.clients, federation.cohorts, federation.client_tests,
-        federation.validation))
+
+    def begin():
+      workdir.begin(federation.clients, federation.cohorts,
+                    federation.client_tests, federation.validation,
+                    note['metrics'])
+      self._log.open(workdir.path / 'log.txt')
+      return self._selection.begin()
+
+    self._selection.lines = processes.run_on_first_process(begin)
     if config.checkpoint_every:
       self._checkpoints.open()
-    processes.run_on_first_process(lambda: workdir.cut_metrics(mark))
-    if processes.is_first():
-      self._log.open(workdir.path / 'log.txt')
-    self._selection.resume()
     if restored:
       self.simulation.restore(state)
-      if note['trained']:
-        self.trained = RoundRecord(**note['trained'])
+    if note['trained']:
+      self.trained = RoundRecord(**note['trained'])
     if config.save_local_models and (
         self.simulation.rounds_done < config.num_rounds):
       processes.run_on_first_process(workdir.remove_local_models)
+
+  def _check_same(self, fingerprints):
+    config = self._config
+    for name, reason in {
+        'config': 'the run in it has a different configuration',
+        'dataset': f'--dataset={config.dataset} --data_dir={config.data_dir} '
+                   'has changed since the run began',
+        'partition': f'--partition={config.partition_file or config.partition}'
+                     ' gives other clients than when the run began'}.items():
+      if fingerprints[name] != self._fingerprints[name]:
+        raise UserError(f'--workdir={self.workdir.path}: {reason}; '
+                        'restore it, or name another --workdir')
 
   def add(self, outcome: RoundRecord | DivergedError) -> None:
     """Takes the outcome of a round; saves local models if they are due."""
@@ -144,6 +162,12 @@ class Recorder:
       callback(self.simulation, line)
     return line
 
+  def _end_early(self, line):
+    if self._config.save_local_models:
+      self._save_local_models()
+    has_them = 'clients' in line or not self._config.client_eval_every
+    return {} if has_them else self.simulation.evaluate_clients()
+
   def _diverge(self, error):
     try:
       self.close()
@@ -157,12 +181,7 @@ class Recorder:
 
   def finish(self, compile_seconds: float,
              total_seconds: Callable[[], float]) -> None:
-    """Saves the last round, the final model and the summary, the result.
-
-    Args:
-      compile_seconds: of the run.
-      total_seconds: returns those of the run so far.
-    """
+    """Saves the last round, the final model and the summary, the result."""
     simulation, workdir = self.simulation, self.workdir
     federation = simulation.federation
     if self._config.checkpoint_every:
@@ -174,25 +193,18 @@ class Recorder:
                   simulation.global_model())
 
     def end():
-      summary = summary_lib.summarize(simulation, workdir.metrics.lines())
-      summary['compile_seconds'] = round(compile_seconds, 2)
-      summary['total_seconds'] = round(total_seconds(), 2)
+      summary = summary_lib.summarize(simulation, workdir.lines()) | {
+          'compile_seconds': round(compile_seconds, 2),
+          'total_seconds': round(total_seconds(), 2)}
       workdir.write_summary(summary)
       return summary
 
     self.result = processes.run_on_first_process(end)
 
-  def _end_early(self, line):
-    if self._config.save_local_models:
-      self._save_local_models()
-    has_them = 'clients' in line or not self._config.client_eval_every
-    return {} if has_them else self.simulation.evaluate_clients()
-
   def needs_local_models(self, are_saved: bool) -> bool:
     """Returns whether to train the last round again for its local models.
 
-    Checkpoints do not hold them. `are_saved` says whether those that are due
-    have been saved for certain.
+    `are_saved` says whether those that are due have been saved for certain.
     """
     return self.trained is not None and (
         _needs_local_models(self._config, self.simulation.rounds_done)
@@ -204,23 +216,13 @@ class Recorder:
         self.simulation.rounds_done == self._config.num_rounds)
 
   def _save_local_models(self):
-    """Writes the local models as soon as the last round is trained.
-
-    Checkpoints do not hold them. So they are written before anything that a
-    signal could interrupt, and before the checkpoint of that round. A run that
-    ends earlier trains the round again.
-    """
+    """Writes the local models before anything that a signal could interrupt."""
     processes.run_on_first_process(self.workdir.remove_local_models)
     for client, variables in self.simulation.local_models().items():
       processes.run_on_first_process(
           lambda client=client, variables=variables: export.save_local(
               self.workdir.local_models, self._config,
               self.simulation.federation.data, client, variables))
-
-  @property
-  def rounds_saved(self) -> int:
-    """Rounds of the newest checkpoint; 0 without one."""
-    return self._checkpoints.newest if self._checkpoints else 0
 
   def _save(self):
     if self.simulation.rounds_done == self._checkpoints.newest:
@@ -232,74 +234,50 @@ class Recorder:
 
   def save_and_close(self) -> str:
     """Saves completed rounds; returns a clause on where the run resumes."""
-    done = self.simulation.rounds_done
+    after = f' after round {self.simulation.rounds_done}; '
     if not self._config.checkpoint_every:
       self.close()
-      return (f' after round {done}; --checkpoint_every=0 saves no checkpoint '
-              'to resume from')
+      return f'{after}--checkpoint_every=0 saves no checkpoint to resume from'
     self._save()
     self.close()
-    return (f' after round {done}; the same command resumes after round '
-            f'{self._checkpoints.newest}')
+    return f'{after}the same command resumes after round {self.rounds_saved}'
 
   def close(self) -> None:
     """Waits until checkpoints are written."""
     if self._checkpoints:
       self._checkpoints.close()
 
-  def _check_same(self, fingerprints):
-    config = self._config
-    for name, reason in {
-        'config': 'the run in it has a different configuration',
-        'dataset': f'--dataset={config.dataset} --data_dir={config.data_dir} '
-                   'has changed since the run began',
-        'partition': f'--partition={config.partition_file or config.partition}'
-                     ' gives other clients than when the run began'}.items():
-      if fingerprints[name] != self._fingerprints[name]:
-        raise UserError(f'--workdir={self.workdir.path}: {reason}; '
-                        'restore it, or name another --workdir')
-
-
-def _fingerprints(federation):
-  return {
-      'dataset': federation.data.fingerprint(),
-      'partition': fingerprint(
-          federation.clients, federation.client_tests, federation.validation),
-      'config': identity.fingerprint(
-          dataclasses.replace(federation.config, num_rounds=1))}
-
 
 class Selection:
   """Keeps the best model and decides when to stop.
 
-  All processes take the same decisions; the first one writes the files.
+  best/ROUND.safetensors is the best model up to a round. A run resumes from any
+  checkpoint that it has kept, so the model that was the best at that checkpoint
+  must still exist. All processes take the same decisions; the first one writes
+  the files.
+
+  Attributes:
+    lines: the fields that decide, of the lines so far.
   """
 
   def __init__(self, simulation: Simulation, workdir: Workdir):
-    """Stores the arguments; `resume` reads and removes files."""
     self._config = simulation.federation.config
-    self._simulation = simulation
-    self._workdir = workdir
-    self._models = BestModels(workdir.path, workdir.checkpoints)
-    self._lines: list[dict[str, Any]] = []
+    self._simulation, self._workdir = simulation, workdir
+    self._directory = workdir.path / 'best'
+    self.lines: list[dict[str, Any]] = []
 
   @property
   def is_stopped(self) -> bool:
     """Whether --early_stopping ends the run after the lines so far."""
-    return summary_lib.is_stopped(self._config, self._lines)
+    return summary_lib.is_stopped(self._config, self.lines)
 
-  def resume(self) -> None:
-    """Begins with the lines in the file; removes models of later rounds."""
+  def begin(self) -> list[dict[str, Any]]:
+    """Returns the lines in the file; removes models of later rounds."""
     if not self._config.validation_fraction:
-      return
-
-    def begin():
-      lines = [_short(line) for line in self._workdir.metrics.lines()]
-      with self._workdir.writing():
-        self._models.cut(len(lines))
-      return lines
-
-    self._lines = processes.run_on_first_process(begin)
+      return []
+    lines = [_deciding(line) for line in self._workdir.lines()]
+    self._remove(lambda number: number > len(lines))
+    return lines
 
   def add(self, line: dict[str, Any]) -> None:
     """Records the line of a round, and saves its model if it is the best.
@@ -309,28 +287,45 @@ class Selection:
     """
     if not self._config.validation_fraction:
       return
-    self._lines.append(_short(line))
-    best = summary_lib.best_line(self._lines)
-    if not self._config.keep_best or best is not self._lines[-1]:
+    self.lines.append(_deciding(line))
+    best = summary_lib.best_line(self.lines)
+    if not self._config.keep_best or best is not self.lines[-1]:
       return
     variables = self._simulation.global_model()  # computed by all processes
     if processes.is_first():
-      with self._workdir.writing():
-        self._models.save(
-            line['round'], self._encoded(variables), self._best_round)
+      self.save(line['round'], self._encoded(variables))
+
+  def save(self, number: int, content: bytes) -> None:
+    """Writes the best model so far; removes those that no checkpoint needs."""
+    with self._workdir.writing():
+      self._directory.mkdir(exist_ok=True)
+      write_atomically(self._file(number), content)
+    saved = [int(path.name) for path in self._workdir.checkpoints.glob('*')
+             if path.name.isdigit()]
+    # A signal during an evaluation saves a round before its line is written.
+    needed = {number, *(self._best_round(n) for step in saved
+                        for n in (step - 1, step) if n >= 0)}
+    self._remove(lambda other: other not in needed)
+
+  def _remove(self, is_removed):
+    with self._workdir.writing():
+      for path in self._directory.glob('*.safetensors'):
+        if path.stem.isdigit() and is_removed(int(path.stem)):
+          path.unlink()
 
   def end(self) -> None:
     """Writes best.safetensors, and prints which round was the best."""
-    line = summary_lib.best_line(self._lines)
+    line = summary_lib.best_line(self.lines)
     if line is None or not processes.is_first():
       return
     if self._config.keep_best:
       # Encoded again: a resumed run may have other flags, such as num_rounds.
-      _, variables = export.load(self._models.file(line['round']))
+      _, variables = export.load(self._file(line['round']))
       with self._workdir.writing():
-        self._models.publish(self._encoded(variables))
+        write_atomically(self._workdir.path / 'best.safetensors',
+                         self._encoded(variables))
     if self.is_stopped:
-      print(f'stopped after round {len(self._lines)}: no better validation '
+      print(f'stopped after round {len(self.lines)}: no better validation '
             f'accuracy in {self._config.early_stopping} evaluations')
     print(f'best validation accuracy {line[summary_lib.ACCURACY]:.4f} after '
           f'round {line["round"]}, with test accuracy '
@@ -340,15 +335,16 @@ class Selection:
     return export.to_safetensors(
         self._config, self._simulation.federation.data, variables)
 
+  def _file(self, number):
+    return self._directory / f'{number}.safetensors'
+
   def _best_round(self, num_lines):
-    line = summary_lib.best_line(self._lines[:num_lines])
+    line = summary_lib.best_line(self.lines[:num_lines])
     return line['round'] if line else 0
 
 
-def _short(line):
-  """Returns the fields of a line that decide."""
-  names = 'round', summary_lib.ACCURACY, 'test_accuracy'
-  return {name: line[name] for name in names if name in line}
+def _deciding(line):
+  return {name: line[name] for name in _DECIDING if name in line}
 
 
 def is_due(every, rounds_done, config):
@@ -360,9 +356,7 @@ def is_due(every, rounds_done, config):
 def _needs_local_models(config, rounds_done):
   """Returns whether the line of a round may need its local models.
 
-  Checkpoints do not hold them, so such a round is not interrupted before its
-  line is written. Early stopping decides after the evaluation which round is
-  the last one.
+  Early stopping decides after the evaluation which round is the last one.
   """
   may_be_last = config.early_stopping and (
       config.client_eval_every or config.save_local_models)
@@ -378,22 +372,20 @@ def metrics_line(simulation, record, interrupt, progress):
   (`summary.privacy_spent`) and the times.
   """
   start = time.perf_counter()
-  config, done = simulation.federation.config, simulation.rounds_done
-  cohorts = simulation.federation.cohorts[:done]
+  federation, done = simulation.federation, simulation.rounds_done
+  config, cohorts = federation.config, federation.cohorts[:done]
   line = {'round': done}
-  has_clients = is_due(config.client_eval_every, done, config)
-  num_test = simulation.federation.num_test
+  on_test = f'on {federation.num_test:,} examples'
   if is_due(config.eval_every, done, config):
-    with progress.busy(f'round {done}: evaluating on {num_test:,} examples'):
+    with progress.busy(f'round {done}: evaluating {on_test}'):
       wait = [] if _needs_local_models(config, done) else [interrupt.call]
       line |= simulation.evaluate(*wait)
     line |= summary_lib.privacy_spent(config, cohorts)
-  if has_clients:
-    with progress.busy(f'round {done}: evaluating the local models on '
-                       f'{num_test:,} examples'):
+  if is_due(config.client_eval_every, done, config):
+    with progress.busy(
+        f'round {done}: evaluating the local models {on_test}'):
       line |= simulation.evaluate_clients()
-  if simulation.federation.metrics and (
-      clash := line.keys() & record.metrics.keys()):
+  if federation.metrics and (clash := line.keys() & record.metrics.keys()):
     raise UserError(f'--metrics={config.metrics} and --algorithm='
                     f'{config.algorithm} both record {sorted(clash)[0]}; rename'
                     ' one of them')

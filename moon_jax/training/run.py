@@ -4,7 +4,6 @@ source > partition > cohort > schedule > engine > aggregate > evaluate > record
 """
 
 from collections.abc import Callable, Sequence
-import time
 from typing import Any
 
 from moon_jax.config import Config
@@ -43,27 +42,17 @@ def run(config: Config, callbacks: Sequence[Callable] = (),
   if callable(callbacks) or not all(map(callable, callbacks)):
     raise UserError('callbacks must be a list of functions of (simulation, '
                     f'line); got {callbacks!r}. Pass callbacks=[function]')
-  start = time.perf_counter()
   host.share_cores()
   from moon_jax.simulation import checks  # imports JAX
 
-  return run_validated(checks.validate(config), callbacks, loggers, start)
+  return run_validated(checks.validate(config), callbacks, loggers)
 
 
 def run_validated(config: Config, callbacks: Sequence[Callable] = (),
-                  loggers: Sequence[Callable] = (),
-                  start: float | None = None) -> dict[str, Any]:
-  """`run`, for a configuration that `checks.validate` returned.
-
-  Args:
-    config: the configuration.
-    callbacks: see `run`.
-    loggers: see `run`.
-    start: `time.perf_counter()` at which the run began; None for now.
-  """
+                  loggers: Sequence[Callable] = ()) -> dict[str, Any]:
+  """`run`, for a configuration that `checks.validate` returned."""
   from moon_jax.training import run_loggers
 
-  start = time.perf_counter() if start is None else start
   prepared = prepare.prepare(config)
   if prepared.summary:
     print(f'the run in --workdir={prepared.workdir.path} is complete')
@@ -71,7 +60,7 @@ def run_validated(config: Config, callbacks: Sequence[Callable] = (),
     return prepared.summary
   from moon_jax.training import trainer  # imports JAX
 
-  result, = trainer.train([prepared], callbacks, start, loggers=loggers)
+  result, = trainer.train([prepared], callbacks, loggers=loggers)
   if isinstance(result, Exception):
     raise result
   return result

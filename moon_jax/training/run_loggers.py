@@ -20,18 +20,13 @@ from moon_jax.errors import UserError
 from moon_jax.loggers import Logger, LoggerOrFactory, RunInfo
 from moon_jax.rundir import identity
 from moon_jax.rundir import workdir as workdir_lib
-from moon_jax.rundir.metrics_file import InUse
-from moon_jax.rundir.workdir import Workdir
+from moon_jax.rundir.workdir import InUse, Workdir
 from moon_jax.training.prepare import Prepared
 from moon_jax.view.run_log import RunLog
 
 
 def check_factories(given: Sequence[LoggerOrFactory]) -> None:
-  """Checks that loggers can be made for each of several runs.
-
-  Raises:
-    UserError: if one is a single logger.
-  """
+  """Checks that loggers can be made for each of several runs."""
   for entry in given:
     if isinstance(entry, Logger) or not callable(entry):
       name = type(entry).__name__
@@ -43,13 +38,7 @@ def check_factories(given: Sequence[LoggerOrFactory]) -> None:
 
 def replay(runs: Iterable[Prepared], given: Sequence[LoggerOrFactory] = ()
            ) -> None:
-  """Passes the rounds of finished runs to their loggers.
-
-  Leaves out runs that another process uses.
-
-  Raises:
-    UserError: if a logger cannot be made or cannot start.
-  """
+  """Passes the rounds of finished runs, which no process uses, to loggers."""
   for run in runs:
     if run.config.loggers or given:
       with contextlib.closing(run.workdir), contextlib.suppress(InUse):
@@ -65,29 +54,20 @@ class RunLoggers:
                config: Config, log: RunLog):
     """Starts the loggers, and passes the rounds that they lack.
 
-    Args:
-      loggers: of this run. Only the first process uses them.
-      workdir: locked, with the lines of earlier commands.
-      config: of the run.
-      log: of the run.
-
-    Raises:
-      UserError: if a logger cannot start.
+    `workdir` is locked, and only the first process uses loggers.
     """
-    self._log = log
-    self._path = workdir.path / 'loggers.json'
+    self._log, self._path = log, workdir.path / 'loggers.json'
     self._loggers: dict[str, Logger] = {}
     if not (loggers and processes.is_first()):
       return
     self._run = identity.fingerprint(dataclasses.replace(config, num_rounds=1))
     self._saved = self._read()
-    lines = workdir.metrics.lines()
+    lines = workdir.lines()
     for logger in loggers:
-      name = kind = type(logger).__name__
-      number = 1
-      while name in self._loggers:
-        number += 1
-        name = f'{kind}-{number}'
+      kind = type(logger).__name__
+      same = sum(type(other).__name__ == kind
+                 for other in self._loggers.values())
+      name = kind + f'-{same + 1}' * (same > 0)
       self._loggers[name] = logger
       saved = self._saved.setdefault(name, {'round': 0})
       if logger.rewrites:

@@ -14,6 +14,7 @@ of them end after the round in which any of them received a signal.
 """
 
 from collections.abc import Callable
+from concurrent import futures
 import contextlib
 import functools
 import os
@@ -40,11 +41,8 @@ class Interrupt:
   a pipe.
   """
 
-  def __init__(self):
-    self.received = 0  # the last signal of this process; 0 before any
-    self._nothing_to_save = ''
-    self._previous_handlers = {}
-    self._pipe = None
+  received = 0  # the last signal of this process; 0 before any
+  _nothing_to_save, _pipe = '', None
 
   def __enter__(self):
     if threading.current_thread() is threading.main_thread():
@@ -83,11 +81,7 @@ class Interrupt:
   def nothing_to_save(self, where: str):
     """A context in which a signal ends the process immediately.
 
-    Args:
-      where: the end of the message, such as "while compiling".
-
-    Raises:
-      InterruptedRun: if a signal came before or during the context.
+    `where` ends the message, such as "while compiling".
     """
     self.check()
     self._nothing_to_save = where
@@ -98,37 +92,28 @@ class Interrupt:
     self.check()
 
   def call(self, function: Callable[[], Any]) -> Any:
-    """Calls a function in a thread and returns its result.
+    """Calls a function that waits for devices, and returns its result.
 
-    With several processes the function runs in the calling thread instead and
-    is not interrupted.
-
-    Args:
-      function: waits for devices. It must not change state, since its result
-        is discarded after a signal. It must not trace JAX functions, since JAX
-        has settings that are local to a thread.
-
-    Raises:
-      InterruptedRun: as soon as a signal comes; the thread continues.
+    It runs in a thread, which goes on when a signal raises InterruptedRun here.
+    So it must not change state, and not trace JAX functions, since JAX has
+    settings that are local to a thread. With several processes it runs in the
+    calling thread and is not interrupted.
     """
     if processes.count() > 1:
       return function()
-    result = {}
+    result: futures.Future = futures.Future()
 
     def run():
       try:
-        result['value'] = function()
+        result.set_result(function())
       except BaseException as error:
-        result['error'] = error
+        result.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    while thread.is_alive():
+    threading.Thread(target=run, daemon=True).start()
+    while not result.done():
       self.check()
-      thread.join(_POLL_SECONDS)
-    if 'error' in result:
-      raise result['error']
-    return result['value']
+      futures.wait([result], _POLL_SECONDS)
+    return result.result()
 
   def _listen(self):
     while number := os.read(self._pipe[0], 1)[0]:
@@ -149,11 +134,7 @@ class Interrupt:
 
 
 def wait(seconds: float, where: str) -> None:
-  """Waits; see `Interrupt.nothing_to_save` for `where`.
-
-  Raises:
-    InterruptedRun: if a signal came.
-  """
+  """Waits, unless a signal comes, which raises InterruptedRun."""
   with Interrupt() as interrupt:
     try:
       interrupt.call(functools.partial(time.sleep, seconds))

@@ -31,26 +31,31 @@ def summarize(simulation: Simulation,
     simulation: the simulation after its last round, built from a configuration.
     metrics: the lines of metrics.jsonl.
   """
-  config = simulation.federation.config
+  federation, config = simulation.federation, simulation.federation.config
   evaluated = [m for m in metrics if 'test_accuracy' in m]
-  best = max(evaluated, key=lambda m: m['test_accuracy'])
-  sizes = clients_lib.sizes(simulation.federation.clients)
+  last, best = evaluated[-1], max(evaluated, key=lambda m: m['test_accuracy'])
+  sizes = clients_lib.sizes(federation.clients)
   left_out = sum(len(m.get('clients_left_out', ())) for m in metrics)
+  heldout = {name: value for line in metrics for name, value in line.items()
+             if name.startswith(('global_heldout_', 'local_heldout_'))}
+  own_names = metric_functions.names(
+      federation.metrics, federation.data.test_labels[:federation.num_test],
+      federation.data.num_classes) if federation.metrics else ()
   return {
       'rounds': metrics[-1]['round'],
-      'test_accuracy': evaluated[-1]['test_accuracy'],
-      'test_loss': evaluated[-1]['test_loss'],
+      'test_accuracy': last['test_accuracy'],
+      'test_loss': last['test_loss'],
       **({'test_examples': config.eval_examples} if config.eval_examples
          else {}),
       'best_test_accuracy': best['test_accuracy'],
       'best_round': best['round'],
       'mean_test_accuracy_of_last_5': statistics.fmean(
           m['test_accuracy'] for m in evaluated[-5:]),
-      **({'epsilon': evaluated[-1]['epsilon']} if 'epsilon' in evaluated[-1]
-         else {}),
-      **last_heldout(metrics),
+      **({'epsilon': last['epsilon']} if 'epsilon' in last else {}),
+      **heldout,
       **of_validation(config, metrics),
-      **_last_values(simulation.federation, evaluated[-1]),
+      **{name: last[name] for name in own_names
+         if name in last and not isinstance(last[name], list)},
       **({'clients_left_out': left_out} if left_out else {}),
       'seconds_per_round': statistics.median(m['seconds'] for m in metrics),
       'examples_per_second': statistics.median(
@@ -101,23 +106,6 @@ def of_validation(config: Config, lines: list[dict[str, Any]]
       'test_accuracy_of_best_validation': line['test_accuracy']}
 
 
-def last_heldout(metrics: list[dict[str, Any]]) -> dict[str, Any]:
-  """Returns the last value of each metric of held-out data."""
-  return {name: value for line in metrics for name, value in line.items()
-          if name.startswith(('global_heldout_', 'local_heldout_'))}
-
-
-def _last_values(federation, line):
-  """Returns the values of --metrics in a line, without lists."""
-  if not federation.metrics:
-    return {}
-  names = metric_functions.names(
-      federation.metrics, federation.data.test_labels[:federation.num_test],
-      federation.data.num_classes)
-  return {name: line[name] for name in names
-          if name in line and not isinstance(line[name], list)}
-
-
 def arithmetic(config: Config) -> str:
   """Returns the types of numbers and of products in a run, in words."""
   if config.has_user_model():
@@ -135,43 +123,47 @@ def header(simulation: Simulation) -> str:
   config, dataset = federation.config, federation.data
   sizes = clients_lib.sizes(federation.clients)
   cohorts = federation.cohorts[:config.num_rounds]
-  per_round = sorted({len(cohort) for cohort in cohorts})
-  cohort = f'{per_round[0]:,}' if len(per_round) == 1 else (
-      f'{per_round[0]:,} to {per_round[-1]:,}')
-  noise = (f' with noise of 0 to {config.noise_std:g}'
-           if config.partition == 'feature_noise' else '')
+  fewest, most = (fn(map(len, cohorts)) for fn in (min, max))
+  noise = ''
+  if config.partition == 'feature_noise':
+    noise += f' with noise of 0 to {config.noise_std:g}'
   if config.label_noise:
     noise += (f', {config.label_noise_form} label noise of '
               f'{config.label_noise:g}')
   if config.concept_shift > 1:
     noise += f', {config.concept_shift} groups with different labels'
+  kind = 'tokens' if dataset.num_tokens else (
+      'pixels' if dataset.is_images else 'features')
+  shape = 'x'.join(map(str, dataset.train_inputs.shape[1:]))
   lines = [
       f'{dataset.name}: {len(dataset.train_labels):,} training and '
-      f'{len(dataset.test_labels):,} test examples of '
-      f'{_input_shape(dataset)}, {dataset.num_classes} classes' + (
+      f'{len(dataset.test_labels):,} test examples of {shape} {kind}, '
+      f'{dataset.num_classes} classes' + (
           '; training examples stay in their file and are read for each round '
-          '(--shard_data)' if mapped.is_mapped(dataset.train_inputs) else ''),
-      f'{config.partition_file or config.partition}: '
-      f'{config.num_clients:,} clients with '
-      f'{sizes.min():,} to {sizes.max():,} examples{noise}, {cohort} per round',
+          '(--shard_data)' if mapped.is_mapped(dataset.train_inputs) else '')]
+  for verb, count, part in (
+      ('evaluated', config.eval_examples, 'test'),
+      ('trained', config.train_examples, 'training')):
+    if count:
+      lines.append(f'{verb} on {count:,} of the {part} examples, the same in '
+                   'every run')
+  lines.append(
+      f'{config.partition_file or config.partition}: {config.num_clients:,} '
+      f'clients with {sizes.min():,} to {sizes.max():,} examples{noise}, '
+      f'{fewest:,}{f" to {most:,}" * (most > fewest)} per round')
+  if federation.client_tests is not None:
+    tests_C = federation.client_tests.sizes
+    part = 'test' if federation.client_tests.part == 'test' else 'training'
+    lines.append(f'held-out data of clients: {tests_C.sum():,} {part} '
+                 f'examples, {tests_C.min():,} to {tests_C.max():,} per client')
+  lines += [
       f'{config.algorithm}, {config.model} with '
       f'{simulation.num_parameters:,} parameters in {arithmetic(config)}; '
-      f'{simulation.num_lanes} lane(s){_devices(simulation.num_devices)}',
+      + _lanes(simulation),
       f'client state: {simulation.client_bytes:,} bytes '
       f'({simulation.client_bytes // config.num_clients:,} per client)'
       + ', on disk once a client has trained' * (
           simulation.client_bytes > 0 and config.client_state == 'disk')]
-  if federation.client_tests is not None:
-    tests_C = federation.client_tests.sizes
-    kind = 'test' if federation.client_tests.part == 'test' else 'training'
-    lines.insert(2, f'held-out data of clients: {tests_C.sum():,} {kind} '
-                 f'examples, {tests_C.min():,} to {tests_C.max():,} per client')
-  if config.train_examples:
-    lines.insert(1, f'trained on {config.train_examples:,} of the training '
-                 'examples, the same in every run')
-  if config.eval_examples:
-    lines.insert(1, f'evaluated on {config.eval_examples:,} of the test '
-                 'examples, the same in every run')
   if spent := privacy_spent(config, cohorts):
     lines.append(
         f'differential privacy: epsilon {spent["epsilon"]:.3g} at delta '
@@ -184,7 +176,7 @@ def header_of_runs(simulations: Simulations) -> str:
   runs = simulations.runs
   rounds = sum(run.federation.config.num_rounds for run in runs)
   return (f'{len(runs)} runs of {rounds:,} rounds together in one program, '
-          f'{simulations.num_lanes} lane(s){_devices(simulations.num_devices)}')
+          f'{_lanes(simulations)}')
 
 
 def privacy_spent(config: Config, cohorts: list[list[int]]
@@ -197,13 +189,8 @@ def privacy_spent(config: Config, cohorts: list[list[int]]
   return {'epsilon': accounting.epsilon(config, cohorts)}
 
 
-def _devices(num_devices):
-  count = processes.count()
+def _lanes(program):
+  count, num_devices = processes.count(), program.num_devices
   shared = f' of {count} processes' if count > 1 else ''
-  return f' on {num_devices} devices{shared}' if num_devices > 1 else ''
-
-
-def _input_shape(dataset):
-  kind = 'tokens' if dataset.num_tokens else (
-      'pixels' if dataset.is_images else 'features')
-  return f'{"x".join(map(str, dataset.train_inputs.shape[1:]))} {kind}'
+  return f'{program.num_lanes} lane(s)' + (
+      f' on {num_devices} devices{shared}' if num_devices > 1 else '')

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import os
@@ -37,33 +38,23 @@ from moon_jax.view.progress import Progress
 _LONG_ROUND = 60.  # seconds before a line reports that a round is training
 
 
+@dataclasses.dataclass
 class Trainer:
-  """Trains simulations until all their runs have ended."""
+  """Trains simulations, whose runs have been resumed, until all have ended.
 
-  def __init__(self, simulations: Simulations, recorders: Sequence[Recorder],
-               start: float, progress: Progress):
-    """Stores the arguments.
+  `start` is `time.perf_counter()` when the runs began.
+  """
 
-    Args:
-      simulations: whose runs have been resumed.
-      recorders: of each run.
-      start: `time.perf_counter()` at which the runs began.
-      progress: shows the rounds.
-    """
-    self._simulations, self._recorders = simulations, list(recorders)
-    self._start, self._progress = start, progress
-    self._compile_seconds = 0.
+  simulations: Simulations
+  recorders: Sequence[Recorder]
+  start: float
+  progress: Progress
+  compile_seconds: float = 0.
 
   def train(self) -> int:
     """Trains all remaining rounds; each run ends with its `Recorder.result`.
 
-    Returns:
-      The number of a signal that came while the last run ended; 0 if none did.
-
-    Raises:
-      InterruptedRun: see `moon_jax.training.run.run`.
-      UserError: if files cannot be written.
-      OutOfMemory: if memory is exhausted; completed rounds are saved.
+    Returns the number of a signal that came while the last run ended, or 0.
     """
     with Interrupt() as interrupt:
       try:
@@ -79,61 +70,58 @@ class Trainer:
       return interrupt.received
 
   def _train(self, interrupt):
-    recorders = self._recorders
-    configs = [r.simulation.federation.config for r in recorders]
-    recorded = sum(r.simulation.rounds_done - (r.trained is not None)
-                   for r in recorders)
-    progress = self._progress
+    recorders, progress = self.recorders, self.progress
     unfinished = [r for r in recorders if r.is_unfinished]
     if unfinished:
       with progress.phase('compiling'):
         self._compile(interrupt)
     progress.training(
-        sum(config.num_rounds for config in configs), recorded,
-        recorders[0].workdir.metrics.lines() if len(recorders) == 1 else ())
+        sum(r.simulation.federation.config.num_rounds for r in recorders),
+        sum(r.simulation.rounds_done - (r.trained is not None)
+            for r in recorders),
+        recorders[0].workdir.lines() if len(recorders) == 1 else ())
     self._end_finished()
     while unfinished:
       self._train_round(interrupt)
       lines = [recorder.record(interrupt, progress)
                for recorder in unfinished if recorder.trained]
       progress.rounds([line for line in lines if line],
-                      self._simulations.lane_utilization())
+                      self.simulations.lane_utilization())
       interrupt.check()
       self._end_finished()
       unfinished = [r for r in unfinished if r.is_unfinished]
 
   def _train_round(self, interrupt):
-    runs = [index for index, recorder in enumerate(self._recorders)
+    runs = [index for index, recorder in enumerate(self.recorders)
             if recorder.is_unfinished and not recorder.trained]
     if not runs:
       return
-    done = self._recorders[runs[0]].simulation.rounds_done
-    of_runs = f' of {len(runs)} runs' if len(self._recorders) > 1 else ''
-    with self._progress.busy(
+    done = self.recorders[runs[0]].simulation.rounds_done
+    of_runs = f' of {len(runs)} runs' if len(self.recorders) > 1 else ''
+    with self.progress.busy(
         f'round {done + 1}{of_runs}: training', _LONG_ROUND):
-      outcomes = self._simulations.run_round(runs, interrupt.call)
+      outcomes = self.simulations.run_round(runs, interrupt.call)
       for index, outcome in zip(runs, outcomes):
-        self._recorders[index].add(outcome)
+        self.recorders[index].add(outcome)
 
   def _end_finished(self):
-    share = 1 / len(self._recorders)  # of the times
-    for recorder in self._recorders:
+    share = 1 / len(self.recorders)  # of the times
+    for recorder in self.recorders:
       if not recorder.is_unfinished and recorder.result is None:
-        with self._progress.busy('saving the final model'):
-          recorder.finish(self._compile_seconds * share, lambda: (
-              time.perf_counter() - self._start) * share)
+        with self.progress.busy('saving the final model'):
+          recorder.finish(self.compile_seconds * share, lambda: (
+              time.perf_counter() - self.start) * share)
 
   def _compile(self, interrupt):
-    saved = min(r.rounds_saved for r in self._recorders)
+    saved = min(r.rounds_saved for r in self.recorders)
     with interrupt.nothing_to_save(
         f'while compiling; the same command resumes after round {saved}'):
-      seconds = self._simulations.compile()
-    self._compile_seconds += seconds
-    self._progress.message(f'compiled in {seconds:.1f} s')
+      self.compile_seconds = self.simulations.compile()
+    self.progress.message(f'compiled in {self.compile_seconds:.1f} s')
 
   def _out_of_memory(self, error, interrupt):
     """Saves completed rounds; returns what to raise for an error of JAX."""
-    simulations, recorders = self._simulations, self._recorders
+    simulations, recorders = self.simulations, self.recorders
     federation = recorders[0].simulation.federation
     # A round that is trained already fits in memory with its lanes.
     can_retry = not (federation.lanes or any(r.trained for r in recorders)
@@ -156,7 +144,7 @@ class Trainer:
   def _save_and_close(self, are_saved=True):
     """Saves completed rounds; returns a clause for the message."""
     clauses, errors = [], []
-    for recorder in self._recorders:
+    for recorder in self.recorders:
       try:
         if recorder.needs_local_models(are_saved):
           recorder.close()
@@ -166,23 +154,22 @@ class Trainer:
         errors.append(error)  # once the other runs are saved
     if errors:
       raise errors[0]
-    if len(self._recorders) == 1:
+    if len(self.recorders) == 1:
       return ''.join(clauses)
-    return (f' with {len(clauses)} of {len(self._recorders)} runs unfinished; '
+    return (f' with {len(clauses)} of {len(self.recorders)} runs unfinished; '
             'the same command resumes them')
 
   def _leave(self, error):
     """Ends after an error of a run, which loses no round of the others."""
-    if isinstance(error, UserError) and len(self._recorders) > 1:
+    if isinstance(error, UserError) and len(self.recorders) > 1:
       with contextlib.suppress(UserError):
         self._save_and_close(are_saved=False)
-    for recorder in self._recorders:
+    for recorder in self.recorders:
       with contextlib.suppress(UserError):
         recorder.close()
 
 
 def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
-          start: float | None = None,
           specs_fn: Callable[[], Sequence[RoundSpec]] | None = None,
           is_last: bool = True,
           loggers: Sequence[loggers_lib.LoggerOrFactory] = ()
@@ -192,7 +179,6 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
   Args:
     runs: that may share a program.
     callbacks: see `moon_jax.training.run.run`.
-    start: `time.perf_counter()` at which the runs began; None for now.
     specs_fn: builds the runs and returns the specification of the rounds of
       each alone; None builds them here.
     is_last: whether nothing is left to interrupt once these runs have ended.
@@ -205,11 +191,14 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
   Raises:
     UserError, OutOfMemory, InterruptedRun: see `moon_jax.training.run.run`.
   """
-  start = time.perf_counter() if start is None else start
+  start = time.perf_counter()
   made = [loggers_lib.make(run.config, loggers) for run in runs]
+  config, path = runs[0].config, runs[0].workdir.path
+  title = (f'{config.dataset}, {config.algorithm}, seed {config.seed}: {path}'
+           if len(runs) == 1 else
+           f'{config.dataset}, {len(runs)} runs in {path.parent}')
   with contextlib.ExitStack() as stack:
-    progress = stack.enter_context(Progress(
-        _title(runs), len(runs), runs[0].config.quiet))
+    progress = stack.enter_context(Progress(title, len(runs), config.quiet))
     command = shlex.join([
         os.path.basename(sys.executable), *sys.orig_argv[1:]])
     for log in progress.logs:
@@ -235,18 +224,11 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
           stack.callback(recorder.close)
           recorder.callbacks.append(stack.enter_context(contextlib.closing(
               run_loggers.RunLoggers(of_run, run.workdir, run.config, log))))
-    trainer = Trainer(simulations, recorders, start, progress)
-    if (number := trainer.train()) and not is_last:
+    number = Trainer(simulations, recorders, start, progress).train()
+    if number and not is_last:
       raise InterruptedRun(
           number, '; the same command trains the runs that are left')
     return [recorder.result for recorder in recorders]
-
-
-def _title(runs):
-  config, path = runs[0].config, runs[0].workdir.path
-  if len(runs) > 1:
-    return f'{config.dataset}, {len(runs)} runs in {path.parent}'
-  return f'{config.dataset}, {config.algorithm}, seed {config.seed}: {path}'
 
 
 def _simulations(federations, directories, specs, progress):
@@ -264,11 +246,10 @@ def _recorders(simulations, runs, callbacks, progress):
       Recorder(simulation, run.workdir, callbacks,
                '' if is_alone else f'{run.workdir.path.name}, ', log)
       for simulation, run, log in zip(simulations.runs, runs, progress.logs)]
-  progress.message('\n'.join((
-      summary_lib.header(simulations.runs[0]) if is_alone else
-      summary_lib.header_of_runs(simulations),
-      f'results in {path}' if is_alone else
-      f'results in {len(runs)} directories in {path.parent}')))
+  progress.message(
+      f'{summary_lib.header(simulations.runs[0])}\nresults in {path}'
+      if is_alone else f'{summary_lib.header_of_runs(simulations)}\n'
+      f'results in {len(runs)} directories in {path.parent}')
   drawn: dict[bytes, pathlib.Path] = {}
   for recorder in recorders:
     recorder.resume()

@@ -1,12 +1,37 @@
-"""Files of a run are on disk before they replace earlier ones."""
+"""Files are on disk before they replace others, metrics match the checkpoint,
+and one run at a time writes to a directory."""
 
+import fcntl
+import json
 import os
+import threading
 
 import numpy as np
 import pytest
 
 from moon_jax.config import Config
+from moon_jax.errors import UserError
 from moon_jax.rundir import workdir
+
+LINES = [{'round': n, 'test_accuracy': n / 7} for n in range(1, 6)]
+
+
+def begun(path, mark=None):
+  """A locked directory in which a run has begun, or has resumed."""
+  run = workdir.Workdir(Config(workdir=str(path)))
+  run.lock()
+  run.begin([np.arange(3)], [[0]], None, None, mark)
+  return run
+
+
+def write(path, lines, mark=None):
+  """Appends lines after a mark; returns the mark after each of them."""
+  run, marks = begun(path, mark), []
+  for line in lines:
+    run.append_metrics(line)
+    marks.append(run.mark_metrics())
+  run.close()
+  return marks
 
 
 def test_a_file_is_on_disk_before_it_is_renamed(tmp_path, monkeypatch):
@@ -31,19 +56,6 @@ def test_a_file_is_on_disk_before_it_is_renamed(tmp_path, monkeypatch):
   assert os.listdir(tmp_path) == ['summary.json']
 
 
-def test_a_file_that_cannot_be_written_is_unchanged(tmp_path, monkeypatch):
-  path = tmp_path / 'summary.json'
-  path.write_bytes(b'before')
-
-  def fail(_):
-    raise OSError('disk full')
-
-  monkeypatch.setattr(os, 'fsync', fail)
-  with pytest.raises(OSError, match='disk full'):
-    workdir.write_atomically(path, b'afterwards')
-  assert path.read_bytes() == b'before'
-
-
 def test_a_run_begins_without_what_a_killed_one_left(tmp_path):
   """Results of fewer rounds, temporary ones, but no files of the user."""
   for name in ('model.safetensors.part', 'best.safetensors', 'summary.json',
@@ -52,7 +64,102 @@ def test_a_run_begins_without_what_a_killed_one_left(tmp_path):
   for name in 'model', 'model.orbax-checkpoint-tmp', 'models_of_mine':
     (tmp_path / name).mkdir()
     (tmp_path / name / 'file').write_bytes(b'?')
-  run = workdir.Workdir(Config(workdir=str(tmp_path)))
-  run.begin([np.arange(3)], [[0]])
+  begun(tmp_path).close()
   assert sorted(os.listdir(tmp_path)) == [
-      'config.json', 'models.txt', 'models_of_mine', 'partition.npz']
+      'config.json', 'metrics.jsonl', 'models.txt', 'models_of_mine',
+      'partition.npz']
+
+
+@pytest.mark.parametrize('tail', ['', '{"round": 4, "tra', '{"round": 4}\n'])
+def test_lines_after_a_mark_are_replaced(tail, tmp_path):
+  path, other = tmp_path / 'run', tmp_path / 'other'
+  marks = write(path, LINES[:3])
+  with open(path / 'metrics.jsonl', 'a') as out:
+    out.write(tail)
+  assert write(path, LINES[2:], marks[1])[-1] == write(other, LINES)[-1]
+  assert (path / 'metrics.jsonl').read_bytes() == (
+      other / 'metrics.jsonl').read_bytes()
+  assert workdir.read_lines(path) == LINES
+  write(path, LINES[:1])  # without a checkpoint all lines are removed
+  assert workdir.read_lines(path) == LINES[:1]
+
+
+@pytest.mark.parametrize('change', [
+    lambda text: text.replace('0.2857', '0.2858'),
+    lambda text: text[:60],
+    lambda text: ''])
+def test_lines_that_differ_from_the_checkpoint_are_an_error(change, tmp_path):
+  mark = write(tmp_path, LINES)[3]
+  path = tmp_path / 'metrics.jsonl'
+  path.write_text(change(path.read_text()))
+  before = path.read_bytes()
+  (tmp_path / 'summary.json').write_text('')
+  with pytest.raises(UserError, match='metrics.jsonl must begin with the'):
+    write(tmp_path, [], mark)
+  assert path.read_bytes() == before and (tmp_path / 'summary.json').exists()
+
+
+def test_a_mark_describes_lines_that_are_on_disk(tmp_path, monkeypatch):
+  """A checkpoint stores it: a loss of power must not remove the lines."""
+  run = begun(tmp_path)
+  run.append_metrics(LINES[0])
+  synced, fsync = [], os.fsync
+
+  def sync(descriptor):
+    fsync(descriptor)
+    synced.append(os.stat(descriptor).st_size)
+
+  monkeypatch.setattr(os, 'fsync', sync)
+  assert synced == [] and [run.mark_metrics()['bytes']] == synced
+  run.close()
+
+
+@pytest.mark.parametrize('content', [b'[1]\n', b'\xff\n', b'{"a": 1}\n',
+                                     b'{"round": 1}\n{"round": 3}\n',
+                                     b'{"round": true}\n', b'{"round": 0}\n',
+                                     b'[' * 10**5 + b'\n', b'nonsense\n'])
+def test_invalid_lines_are_an_error(content, tmp_path):
+  (tmp_path / 'metrics.jsonl').write_bytes(content)
+  with pytest.raises(UserError, match='metrics.jsonl must hold one line per'):
+    workdir.read_lines(tmp_path)
+
+
+def test_a_locked_directory_is_an_error(tmp_path):
+  first, second = (workdir.Workdir(Config(workdir=str(tmp_path)))
+                   for _ in range(2))
+  first.lock()
+  with pytest.raises(workdir.InUse, match='is in use by another run'):
+    second.lock()
+  first.close()
+  second.lock()
+  second.close()
+
+
+def test_a_lock_that_is_held_for_an_instant_is_tried_again(tmp_path):
+  """As `moon-jax inspect` holds it while it looks whether the run is active."""
+  with open(tmp_path / 'metrics.jsonl', 'w') as probe:
+    fcntl.flock(probe, fcntl.LOCK_SH)
+    threading.Timer(.05, fcntl.flock, (probe, fcntl.LOCK_UN)).start()
+    run = workdir.Workdir(Config(workdir=str(tmp_path)))
+    run.lock()
+  run.close()
+
+
+def test_a_deleted_file_is_not_created_again(tmp_path):
+  run = begun(tmp_path)
+  run.append_metrics(LINES[0])
+  os.unlink(tmp_path / 'metrics.jsonl')
+  with pytest.raises(UserError, match='must be writable, got No such file'):
+    run.append_metrics(LINES[1])
+  assert not (tmp_path / 'metrics.jsonl').exists()
+  run.close()
+
+
+def test_nan_is_not_written(tmp_path):
+  run = begun(tmp_path)
+  with pytest.raises(ValueError, match='not JSON compliant'):
+    run.append_metrics({'round': 1, 'test_loss': float('nan')})
+  run.append_metrics({'round': 1, 'test_loss': 1e-7})
+  assert json.loads((tmp_path / 'metrics.jsonl').read_text()) == {
+      'round': 1, 'test_loss': 1e-7}
+  run.close()

@@ -1,6 +1,7 @@
 """What a run does when numbers, memory, disks or whole processes fail it."""
 
 import dataclasses
+import fcntl
 import functools
 import json
 import os
@@ -27,7 +28,7 @@ from moon_jax.errors import (
   UserError,
 )
 from moon_jax.rundir import export
-from moon_jax.rundir.metrics_file import MetricsFile
+from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import checks
 from moon_jax.simulation import simulation as simulation_lib
@@ -246,9 +247,9 @@ def test_a_signal_in_an_evaluation_loses_nothing(whole, tmp_path, monkeypatch):
 
 def test_a_run_that_ends_while_it_begins_resumes(tmp_path, monkeypatch):
   for num_rounds in 1, 2:
-    for method in 'begin', 'cut_metrics':
+    for owner, method in (Workdir, 'begin'), (Checkpoints, 'open'):
       with monkeypatch.context() as changed:
-        changed.setattr(Workdir, method, raising(KeyboardInterrupt()))
+        changed.setattr(owner, method, raising(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
           run.run(at(tmp_path, num_rounds=num_rounds))
     assert run.run(at(tmp_path, num_rounds=num_rounds))['rounds'] == num_rounds
@@ -267,19 +268,18 @@ def test_the_model_of_fewer_rounds_is_not_loaded(tmp_path, monkeypatch):
   assert moon_jax.load(tmp_path)[0].config['num_rounds'] == 3
 
 
-@pytest.mark.parametrize('where', [Workdir, MetricsFile])
-def test_a_run_that_began_meanwhile_is_seen(where, tmp_path, monkeypatch):
-  """Before the directory is looked at again, or just before it is locked."""
-  lock = where.lock
+def test_a_run_that_began_meanwhile_is_seen(tmp_path, monkeypatch):
+  """Just before the directory is locked."""
+  lock = fcntl.flock
 
-  def begin_another_before(self):
-    monkeypatch.setattr(where, 'lock', lock)
+  def begin_another_before(*args):
+    monkeypatch.setattr(fcntl, 'flock', lock)
     other = checks.validate(at(tmp_path, learning_rate=.5))
     (tmp_path / 'config.json').write_text(json.dumps(other.to_dict()))
     (tmp_path / 'metrics.jsonl').write_text('{"round": 1}\n')
-    lock(self)
+    lock(*args)
 
-  monkeypatch.setattr(where, 'lock', begin_another_before)
+  monkeypatch.setattr(fcntl, 'flock', begin_another_before)
   with pytest.raises(UserError, match='another configuration: --learning_rate'):
     Workdir(checks.validate(at(tmp_path))).lock()
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
@@ -9,9 +10,9 @@ import pytest
 import moon_jax
 from moon_jax.config import Config
 from moon_jax.data import sources, split
-from moon_jax.rundir.export import BestModels
 from moon_jax.rundir.workdir import Workdir
-from moon_jax.training import run, summary
+from moon_jax.training import recorder, run, summary
+from moon_jax.training.recorder import Selection
 import small_runs
 
 CONFIG = dataclasses.replace(
@@ -110,8 +111,8 @@ def test_an_interrupted_run_leaves_the_same_files(
   best = expected[1]['best_validation_round']
   cuts = ['before the best line', 'after the best model',
           'after the best line', 'at the end', 'nowhere']
-  append, save = Workdir.append_metrics, BestModels.save
-  publish = BestModels.publish
+  append, save = Workdir.append_metrics, Selection.save
+  write = recorder.write_atomically
 
   def end(where, round_number=best):
     if cuts[0] == where and round_number == best:
@@ -126,13 +127,14 @@ def test_an_interrupted_run_leaves_the_same_files(
     save(self, round_number, *rest)
     end('after the best model', round_number)
 
-  def publish_and_end(self, content):
-    publish(self, content)
-    end('at the end')
+  def write_and_end(path, content):
+    write(path, content)
+    if path.name == 'best.safetensors':
+      end('at the end')
 
   monkeypatch.setattr(Workdir, 'append_metrics', append_and_end)
-  monkeypatch.setattr(BestModels, 'save', save_and_end)
-  monkeypatch.setattr(BestModels, 'publish', publish_and_end)
+  monkeypatch.setattr(Selection, 'save', save_and_end)
+  monkeypatch.setattr(recorder, 'write_atomically', write_and_end)
   while len(cuts) > 1:
     with pytest.raises(KeyboardInterrupt):
       run.run(at(tmp_path))
@@ -155,17 +157,21 @@ def test_more_rounds_continue_as_one_run(whole, tmp_path):
 
 def test_only_needed_models_are_kept(tmp_path):
   """Checkpoints of rounds 4 and 8, of which 4 needs round 3, or round 2."""
-  models = BestModels(tmp_path, tmp_path / 'checkpoints')
+  config = dataclasses.replace(CONFIG, workdir=str(tmp_path))
+  models = Selection(types.SimpleNamespace(
+      federation=types.SimpleNamespace(config=config)), Workdir(config))
   for name in '4', '8', 'damaged-6-1':
     (tmp_path / 'checkpoints' / name).mkdir(parents=True)
-  best_round = lambda n: {3: 2, 4: 3, 7: 6, 8: 6}.get(n, 0)
-  for number in 1, 2, 3, 6:
-    models.save(number, b'', lambda n: n)
-  (tmp_path / 'best' / '5.safetensors').write_bytes(b'')
-  models.save(9, b'nine', best_round)
+  (tmp_path / 'best').mkdir()
+  for number in 1, 2, 3, 5, 6:
+    (tmp_path / 'best' / f'{number}.safetensors').write_bytes(b'')
+  models.lines = lines_of(.1, .2, .3, .3, .4, .5, .1, .1, .6)
+  models.save(9, b'nine')
   left = lambda: sorted(p.name for p in (tmp_path / 'best').iterdir())
   assert left() == [f'{n}.safetensors' for n in (3, 6, 9)]
-  models.cut(6)
+  (tmp_path / 'metrics.jsonl').write_text(''.join(
+      json.dumps(line) + '\n' for line in models.lines[:6]))
+  assert models.begin() == models.lines[:6]
   assert left() == ['3.safetensors', '6.safetensors']
 
 
