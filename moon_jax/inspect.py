@@ -60,29 +60,25 @@ def main() -> None:
 
 def _inspect(arguments: argparse.Namespace) -> None:
   path = arguments.run.expanduser()
-  run = read.read(path)
-  _print(run, arguments.json)
-  while arguments.follow and run.state.kind == 'running':
-    time.sleep(_SECONDS)
-    new = read.read(path)
-    if (len(new.lines), new.state.kind) != (len(run.lines), run.state.kind):
-      if sys.stdout.isatty():
+  is_unicode = 'utf' in (sys.stdout.encoding or '').lower()
+  shown = None
+  while True:
+    run = read.read(path)
+    now = len(run.lines), run.state.kind
+    if now != shown:
+      shown = now
+      if arguments.follow and sys.stdout.isatty():
         print('\x1b[H\x1b[2J\x1b[3J', end='')
-      _print(new, arguments.json)
-    run = new
+      print(json.dumps(to_json(run), indent=1) if arguments.json
+            else text(run, is_unicode), flush=True)
+    if not arguments.follow or run.state.kind != 'running':
+      break
+    time.sleep(_SECONDS)
   if arguments.plot:
     from moon_jax.results import figures
 
     figures.draw(run, arguments.plot)
     print(f'plot: {arguments.plot}', file=sys.stderr)
-
-
-def _print(run, is_json):
-  if is_json:
-    print(json.dumps(to_json(run), indent=1))
-  else:
-    is_unicode = 'utf' in (sys.stdout.encoding or '').lower()
-    print(text(run, is_unicode), flush=True)
 
 
 def to_json(run: Run) -> dict[str, object]:
@@ -91,8 +87,8 @@ def to_json(run: Run) -> dict[str, object]:
   return {
       'path': str(run.path), 'state': {
           'kind': run.state.kind, 'text': run.state.text},
-      'config': run.config, 'inputs': run.inputs,
-      'results': run.endpoints(), 'summary': run.summary,
+      'config': run.config, 'inputs': run.inputs, 'results': run.endpoints(),
+      'summary': run.summary,
       'client_sizes': None if sizes is None else sizes.tolist(),
       'times_sampled': None if times is None else times.tolist(),
       'rounds': run.lines}

@@ -1,6 +1,7 @@
 """Runs are grouped over seeds, and what cannot be compared is named."""
 
 import csv
+import functools
 import sys
 
 import matplotlib.image
@@ -27,16 +28,8 @@ def runs(tmp_path):
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-  """Returns a function that runs the command: status, output, errors."""
-  def call(*args):
-    monkeypatch.setattr(sys, 'argv', ['compare', *map(str, args)])
-    with pytest.raises(SystemExit) as status:
-      compare.main()
-    captured = capsys.readouterr()
-    return status.value.code or 0, captured.out, captured.err
-
-  return call
+def run(run_command):
+  return functools.partial(run_command, compare.main)
 
 
 def rows_of(mark, out):
@@ -102,15 +95,6 @@ def test_a_target_and_a_baseline_are_chosen(runs, run):
     assert status == 2 and '--target must be a fraction' in err
 
 
-def test_a_repeated_seed_counts_once(runs, run):
-  made_runs.write(runs / 'repeated', algorithm='moon', seed=1,
-                  values=[.1, .2, .3, .4])
-  _, out, _ = run(runs)
-  assert rows_of('b', out)[1][:6] == ['b', '2/3', '4', '91.5', '±', '2.1']
-  assert ('b, not counted: repeated: finished, with the seed 1 of another run'
-          in out)
-
-
 @pytest.mark.parametrize('fields, labels', [
     ([{'algorithm': 'fedavg'}, {'algorithm': 'moon', 'mu': 3.}],
      ['algorithm=fedavg', 'algorithm=moon']),  # mu has no effect on FedAvg
@@ -128,7 +112,9 @@ def test_groups_have_the_settings_in_which_runs_differ(
   assert [group.label for group in groups.of_runs(found)] == labels
 
 
-def test_runs_that_are_not_finished_are_marked(runs, run):
+def test_runs_that_do_not_count_are_listed(runs, run):
+  made_runs.write(runs / 'repeated', algorithm='moon', seed=1,
+                  values=[.1, .2, .3, .4])
   made_runs.write(runs / 'l2', [.3, .4], algorithm='moon', contrastive='l2',
                   is_finished=False)
   made_runs.write(runs / 'nan', [.3], diverged='a NaN', seed=2,
@@ -136,8 +122,11 @@ def test_runs_that_are_not_finished_are_marked(runs, run):
   _, out, err = run(runs)
   assert not err and rows_of('a', out)[1][:2] == ['a', '2/3']
   assert rows_of('b', out)[1][:4] == ['b*', '1', '2', '40.0']
+  assert rows_of('c', out)[1][:6] == ['c', '2/3', '4', '91.5', '±', '2.1']
   assert '* no run has finished' in out
   assert 'a, not counted: nan: diverged after 1 of 4 rounds: a NaN' in out
+  assert ('c, not counted: repeated: finished, with the seed 1 of another run'
+          in out)
 
 
 def test_accuracies_before_a_run_diverged_do_not_count(tmp_path, run):

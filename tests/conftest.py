@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import pathlib
+import sys
 
 # Programs here are small and many: compiled fast they take 40% less time.
 # Tests with the fixture `optimized` compile as users do.
@@ -36,6 +37,19 @@ def optimized():
   jax.config.update('jax_disable_most_optimizations', False)
   yield
   jax.config.update('jax_disable_most_optimizations', before)
+
+
+@pytest.fixture
+def run_command(capsys, monkeypatch):
+  """Returns a function that runs a command: status, output, errors."""
+  def run(main, *args):
+    monkeypatch.setattr(sys, 'argv', ['command', *map(str, args)])
+    with pytest.raises(SystemExit) as status:
+      main()
+    captured = capsys.readouterr()
+    return status.value.code or 0, captured.out, captured.err
+
+  return run
 
 
 @pytest.fixture(scope='session')

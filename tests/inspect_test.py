@@ -1,6 +1,7 @@
 """A run is described in 80 columns, in every state that it may be in."""
 
 import fcntl
+import functools
 import json
 import os
 import signal
@@ -19,16 +20,8 @@ from moon_jax.results import figures, read
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-  """Returns a function that runs the command."""
-  def call(*args):
-    monkeypatch.setattr(sys, 'argv', ['inspect', *map(str, args)])
-    with pytest.raises(SystemExit) as status:
-      command.main()
-    captured = capsys.readouterr()
-    return status.value.code or 0, captured.out, captured.err
-
-  return call
+def run(run_command):
+  return functools.partial(run_command, command.main)
 
 
 def test_the_command_prints_text_json_and_a_plot(tmp_path, run):
@@ -93,23 +86,18 @@ def test_rounds_with_evaluations_are_shown(tmp_path):
       *range(1, 10)]
 
 
-def test_clients_are_in_order(tmp_path):
-  run = read.read(made_runs.write(tmp_path / 'run'))
-  lines = command.text(run).splitlines()
-  assert [line.split() for line in lines[-3:]] == [
-      ['0', '10', '2.5000', '0.2500'], ['1', '10', '1.5000', '0.2500'],
-      ['2', '10', '0.5000', '-']]
-
-
-def test_clients_were_sampled_in_the_rounds_that_have_ended(tmp_path):
+def test_clients_are_in_order_and_were_sampled_so_far(tmp_path):
   """cohorts.txt has all rounds from the start on."""
   path = made_runs.write(tmp_path / 'run', [.1], is_finished=False,
-                         num_clients=4, participation=.5)
-  (path / 'cohorts.txt').write_text('0 1\n1 2\n2 3\n')
+                         num_clients=3, participation=.7)
+  (path / 'cohorts.txt').write_text('0 1\n1 2\n2 0\n')
   run = read.read(path)
-  assert command.to_json(run)['times_sampled'] == [1, 1, 0, 0]
-  assert ('sampled: 2 of 4 clients so far, each 0 to 1 times'
-          in command.text(run))
+  assert command.to_json(run)['times_sampled'] == [1, 1, 0]
+  text = command.text(run)
+  assert 'sampled: 2 of 3 clients so far, each 0 to 1 times' in text
+  assert [line.split() for line in text.splitlines()[-3:]] == [
+      ['0', '10', '2.5000', '0.2500'], ['1', '10', '1.5000', '0.2500'],
+      ['2', '10', '0.5000', '-']]
 
 
 def test_a_curve_has_its_own_band(tmp_path, monkeypatch):
@@ -159,19 +147,20 @@ def test_states_of_runs_that_ended(tmp_path):
   for name, content, kind, text in (
       ('summary.json', '{"rounds": 2, "stopped_early": true}', 'finished', ''),
       ('summary.json', '{"rounds": 2}', 'stopped', ''),  # num_rounds was raised
-      ('diverged.json', '{"rounds": 2, "error": "a NaN"}', 'diverged',
-       'after 2 of 4 rounds: a NaN')):
+      ('diverged.txt', 'a NaN\n', 'diverged', 'after 2 of 4 rounds: a NaN'),
+      ('diverged.json', '{"rounds": 2, "error": "an inf"}', 'diverged',
+       'after 2 of 4 rounds: an inf')):
     (path / name).write_text(content)
     state = read.read(path).state
     assert state.kind == kind and text in state.text
 
 
-def test_a_run_without_metrics_or_partition(tmp_path):
+def test_a_run_without_metrics_or_partition(tmp_path, run):
   path = made_runs.write(tmp_path / 'run', [], is_finished=False)
   (path / 'partition.npz').write_bytes(b'damaged')
-  assert 'no metrics' in command.text(read.read(path))
-  with pytest.raises(UserError, match='must have metrics to plot'):
-    figures.draw(read.read(path), tmp_path / 'x.png')
+  status, out, err = run(path, f'--plot={tmp_path}/x.png')
+  assert status == 2 and 'no metrics' in out
+  assert 'must have metrics to plot' in err
 
 
 @pytest.mark.parametrize('file, content, message', [
@@ -201,7 +190,7 @@ def test_directories_of_other_kinds_are_named(tmp_path, run):
                  tmp_path / 'no' / 'x.png')
 
 
-def test_following_prints_until_the_run_ends(tmp_path, monkeypatch, capsys):
+def test_following_prints_until_the_run_ends(tmp_path, monkeypatch, run):
   path = made_runs.write(tmp_path / 'run', [.1, .2], is_finished=False)
   metrics = locked(path)
 
@@ -212,10 +201,7 @@ def test_following_prints_until_the_run_ends(tmp_path, monkeypatch, capsys):
   actions = iter([lambda: append(3), lambda: None, lambda: append(4),
                   metrics.close])
   monkeypatch.setattr(command.time, 'sleep', lambda seconds: next(actions)())
-  monkeypatch.setattr(sys, 'argv', ['inspect', str(path), '--follow'])
-  with pytest.raises(SystemExit) as status:
-    command.main()
-  out = capsys.readouterr().out
-  assert not status.value.code and [
+  status, out, _ = run(path, '--follow')
+  assert not status and [
       f'{n} of 4 rounds' in out for n in (2, 3, 4)] == [True] * 3
   assert out.count('running:') == 3 and out.count('stopped:') == 1

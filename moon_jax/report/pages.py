@@ -218,11 +218,9 @@ def _effects(found):
   is_one = len({baseline.label for _, baseline, _ in shown}) == 1
   rows = {arm.label + f' (against {baseline.label})' * (not is_one):
           (pairs.mean, pairs.low, pairs.high) for arm, baseline, pairs in shown}
-  svg = figures.effects(rows, 'difference, percentage points', 'differences')
-  alt = '; '.join(f'{label}: {mean:+.2f}, 95% interval '
-                  f'{stats.interval_text(low, high, 2)}'
-                  for label, (mean, low, high) in rows.items())
-  return [Figure('differences', svg, f'Differences from the baseline. {alt}.',
+  return [Figure('differences', figures.effects(
+      rows, 'difference, percentage points', 'differences'),
+                 'The differences and intervals of the table above.',
                  'Mean differences from the baseline and their 95% intervals, '
                  'not adjusted for the number of comparisons.')]
 
@@ -291,14 +289,12 @@ def _figure(arms, panels, measure, ylabel, divisor, is_full):
   if left_out:
     caption += (f' {left_out} arm(s) beyond the first {_MAX_LINES} of a panel '
                 'are left out.')
-  last = []
-  for line in (line for lines in drawn.values() for line in lines):
-    known = [curve[~np.isnan(curve)][-1] for curve in line.curves_ST
-             if not np.isnan(curve).all()]
-    last.append(f'{line.label}: '
-                + (f'{np.mean(known):.3g}' if known else 'not measured'))
-  return Figure(name, svg, f'{ylabel} by round. After the last round, '
-                f'{"; ".join(last)}.', caption)
+  last = '; '.join(
+      f'{arm.label}: ' + (f'{statistics.fmean(values) / divisor:.3g}' if values
+                          else 'not measured')
+      for arm in arms for values in [arm.values(measure).values()])
+  return Figure(name, svg, f'{ylabel} by round. After the last round, {last}.',
+                caption)
 
 
 def time(arms: Sequence[TableArm], is_timed: bool) -> Section:
@@ -308,15 +304,18 @@ def time(arms: Sequence[TableArm], is_timed: bool) -> Section:
   """
   rows = []
   for arm in arms:
-    median = lambda name, digits, unit=1., arm=arm: (
-        f'{statistics.median(found) / unit:,.{digits}f}'
-        if (found := arm.summaries(name)) else '')
+    median = lambda name, of=arm: statistics.median(
+        of.summaries(name) or [math.nan])
+    text = lambda value, form=',.2f': (
+        '' if math.isnan(value) else f'{value:{form}}')
+    seconds, base = median('seconds_per_round'), groups.baseline_of(arm, arms)
     rows.append({
-        'arm': arm.label, 'seconds per round': median('seconds_per_round', 2),
-        'examples/s': median('examples_per_second', 0),
-        'MB per round': median('bytes_per_round', 2, 1e6),
+        'arm': arm.label, 'seconds per round': text(seconds),
+        'examples/s': text(median('examples_per_second'), ',.0f'),
+        'MB per round': text(median('bytes_per_round') / 1e6),
         'published, seconds': _published(arm, 'seconds'),
-        'time / FedAvg': _relative_time(arm, arms) if is_timed else ''})
+        'time / baseline': text(seconds / median('seconds_per_round', base))
+                           if is_timed and base else ''})
   shared = ('Each run trained alone.' if is_timed else
             'The time of a run is its equal share of the program that trained '
             'it, alone or with others, so that times of different programs do '
@@ -332,19 +331,6 @@ def time(arms: Sequence[TableArm], is_timed: bool) -> Section:
       'received by all clients of a round.', rows),
           'Hardware and software: '
           f'{"; ".join(hardware) or "no run has ended"}.']
-
-
-def _relative_time(arm, arms):
-  """Returns the time of a round as a multiple of that of FedAvg, or ''."""
-  ours = arm.summaries('seconds_per_round')
-  theirs = next((
-      other.summaries('seconds_per_round') for other in arms
-      if other.config.algorithm == 'fedavg' and all(
-          getattr(other.config, name) == getattr(arm.config, name) for name in (
-              'dataset', 'model', 'num_clients', 'participation',
-              'local_epochs'))), [])
-  return (f'{statistics.median(ours) / statistics.median(theirs):.2f}'
-          if ours and theirs else '')
 
 
 def commands(arms: Sequence[TableArm], command: str) -> Section:

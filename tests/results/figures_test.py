@@ -54,12 +54,6 @@ def test_curves_are_means_and_bands(drawn):
       'round', 'accuracy (%)', 'digits')
 
 
-@pytest.mark.parametrize('num_rounds', [1, 2, 6, 100])
-def test_rounds_are_integers(num_rounds, drawn):
-  axes, = curves([Line('MOON', 'moon', np.full((1, num_rounds), .5))]).axes
-  assert all(tick == round(tick) for tick in axes.get_xticks())
-
-
 def test_methods_have_constant_colours():
   line = lambda label, method: Line(label, method, np.ones([1, 1]))
   styles = figures.line_styles({
@@ -78,11 +72,14 @@ def test_methods_have_constant_colours():
              for style in styles.values())
 
 
-def test_panels_share_a_legend(drawn):
-  line = Line('MOON', 'moon', np.array([[1., 2]]))
-  figure = figures.curves({'first': [line], 'second': [line]}, 'accuracy', 'c')
+def test_panels_share_a_legend_and_rounds_are_integers(drawn):
+  panels = {f'{n} rounds': [Line('MOON', 'moon', np.full((1, n), .5))]
+            for n in (1, 2, 6, 100)}
+  figure = figures.curves(panels, 'accuracy', 'c')
   assert legend(figure) == ['MOON']
-  assert [axes.get_title('left') for axes in figure.axes] == ['first', 'second']
+  assert [axes.get_title('left') for axes in figure.axes] == [*panels]
+  assert all(tick == round(tick)
+             for axes in figure.axes for tick in axes.get_xticks())
 
 
 def test_effects(drawn):

@@ -1,7 +1,6 @@
 """Pages as Markdown and HTML: complete, accessible, and without requests."""
 
 import base64
-from html.parser import HTMLParser
 
 import pytest
 
@@ -23,45 +22,20 @@ def page(parts=tuple(PARTS), **fields):
   return Page('Results', 'SMOKE', parts)._replace(**fields)
 
 
-class Elements(HTMLParser):
-  """Lists (tag, attributes, text up to the next tag)."""
-
-  def __init__(self, text):
-    super().__init__()
-    self.all = []
-    self.feed(text)
-
-  def handle_starttag(self, tag, attrs):
-    self.all.append([tag, dict(attrs), ''])
-
-  def handle_data(self, data):
-    if self.all:
-      self.all[-1][2] += data
-
-  def named(self, tag):
-    return [element for element in self.all if element[0] == tag]
-
-
 def test_pages_are_accessible():
   text = page().html()
   assert not page_checks.errors(text)
-  elements = Elements(text)
-  assert [(tag, a.get('scope'), a.get('style')) for tag, a, _ in elements.all
-          if tag in ('th', 'td')] == [
-      ('th', 'col', None), ('th', 'col', 'text-align:right'),
-      ('th', 'col', None),
-      ('th', 'row', None), ('td', None, 'text-align:right'), ('td', None, None),
-      ('th', 'row', None), ('td', None, 'text-align:right'), ('td', None, None)]
-  region, = (a for _, a, _ in elements.all if a.get('role') == 'region')
-  assert region['aria-label'] == 'Table: Of flags'
-  assert '<caption><span>Of <code>flags</code></span></caption>' in text
-  assert '<code>--mu=5|6</code>' in text
-  assert '<strong>Fed|Avg</strong>' in text  # the row in bold
-  first, _ = elements.named('img')
-  assert first[1]['alt'] == 'MOON [above]'
-  assert base64.b64decode(
-      first[1]['src'].partition('base64,')[2]).decode() == SVG
-  assert 'Of <a href="https://y.org">x</a>' in text
+  right = ' style="text-align:right"'
+  for part in (
+      'aria-label="Table: Of flags"',
+      '<caption><span>Of <code>flags</code></span></caption>',
+      f'<th scope="col">method</th>\n<th scope="col"{right}>accuracy</th>',
+      # The second row is bold, and first cells name their rows.
+      f'<th scope="row"><strong>Fed|Avg</strong></th>\n<td{right}>',
+      '<code>--mu=5|6</code>', 'alt="MOON [above]"',
+      base64.b64encode(SVG.encode()).decode(),
+      'Of <a href="https://y.org">x</a>'):
+    assert part in text, part
   assert not page_checks.errors(page(['text']).html())
 
 
@@ -99,10 +73,4 @@ EVIL = '<script>alert("1")</script>\'"><img src=x onerror=alert(2)>&lt;\x00\x1b'
         page_lib.table(EVIL, [{EVIL: EVIL}, {EVIL: f'`{EVIL}`'}]),
         FIGURE._replace(name='c', alt=EVIL, caption=EVIL)))])
 def test_all_texts_are_escaped(evil):
-  text = evil.html()
-  assert not page_checks.errors(text)
-  elements = Elements(text)
-  assert not elements.named('script')
-  assert all(a['src'].startswith('data:') for _, a, _ in elements.named('img'))
-  assert not [a for _, a, _ in elements.all if {'onerror', 'onclick'} & set(a)]
-  assert '\x00' not in text and '\x1b' not in text
+  assert not page_checks.errors(evil.html())

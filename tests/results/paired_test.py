@@ -57,8 +57,9 @@ def test_welch_matches_the_test_on_individual_values():
 
 
 @pytest.mark.parametrize('differences, words', [
-    ([1.], 'one pair'), ([1., 1.2, .9], 'higher'), ([-1., -1.2, -.9], 'lower'),
+    ([1., 1.2, .9], 'higher'), ([-1., -1.2, -.9], 'lower'),
     ([1., -1.2, .9], 'open'), ([.1, -.1, .05, -.02], 'within ±1 point'),
+    ([], 'no common seeds'), ([1.], 'one pair'),
     ([0., 0.], 'equal in all pairs'),
     ([2., 2.], 'same difference in all pairs')])
 def test_verdicts(differences, words):
@@ -66,7 +67,7 @@ def test_verdicts(differences, words):
   pairs = paired.compare(differences, [0] * len(differences))
   assert paired.verdict(pairs, .01) == words
   assert math.isnan(pairs.low) == math.isnan(pairs.p_value) == (
-      'pair' in words)
+      'pair' in words or not differences)
   if words in ('higher', 'lower'):
     assert paired.verdict(pairs, .1) == f"{words} (not by Holm's p)"
 

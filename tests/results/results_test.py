@@ -8,7 +8,6 @@ import pytest
 
 import made_runs
 import moon_jax as mj
-from moon_jax.results import read
 
 
 def test_runs_and_rounds_are_data_frames(tmp_path):
@@ -44,10 +43,3 @@ def test_pandas_is_imported_only_for_data_frames():
   code = ('import sys, moon_jax.train, moon_jax.inspect, moon_jax as mj\n'
           'assert "pandas" not in sys.modules and callable(mj.results)')
   subprocess.run([sys.executable, '-c', code], check=True)
-
-
-def test_a_diverged_run_of_experiments_has_a_reason(tmp_path):
-  path = made_runs.write(tmp_path / 'a', [.1], is_finished=False)
-  (path / 'diverged.txt').write_text('a NaN\n')
-  state = read.read(path).state
-  assert (state.kind, state.reason) == ('diverged', 'a NaN')
