@@ -7,7 +7,6 @@ sample standard deviation. docs/looking_at_runs.md describes the output.
 
 import argparse
 from collections.abc import Sequence
-import csv
 import pathlib
 import statistics
 import sys
@@ -17,10 +16,14 @@ from moon_jax.errors import UserError
 from moon_jax.inspect import aligned, WIDTH, wrapped
 from moon_jax.report import groups as groups_lib
 from moon_jax.report.groups import Arm
-from moon_jax.results import read, stats
+from moon_jax.results import frames, read, stats
+from moon_jax.sweep.table import SEEDS
 from moon_jax.view import curves
 
 _MAX_GROUPS = 26  # letters
+_CSV_COLUMNS = [  # besides the settings in which runs differ
+    *SEEDS, 'state', 'rounds', 'last', 'best', 'best_round', 'mean_of_last_10',
+    'target', 'rounds_to_target', 'seconds_per_round', 'seconds_of_rounds']
 
 
 def main() -> None:
@@ -55,29 +58,38 @@ def _compare(arguments: argparse.Namespace) -> None:
   if len(groups) > _MAX_GROUPS:
     raise UserError(f'runs must differ in at most {_MAX_GROUPS} combinations of'
                     f' settings, got {len(groups)}; name fewer runs')
+  arms = dict(zip(curves.MARKS, groups))
   base = baseline(groups, arguments.baseline)
   target = arguments.target
   if target is None and base.runs:
     target = statistics.fmean(
         run.values('test_accuracy')[-1] for run in base.runs.values())
+  table = frames(runs).runs
+  table['target'] = target
+  table['rounds_to_target'] = [
+      None if target is None else run.rounds_to(target) for run in runs]
   is_unicode = 'utf' in (sys.stdout.encoding or '').lower()
-  parts = [_common(runs, groups), _table(groups, target),
-           differences(groups, base), _curves(groups, is_unicode),
-           _notes(groups)]
+  parts = [_common(runs, groups), _table(arms, table, target),
+           differences(groups, base), _curves(groups, is_unicode), _notes(arms)]
   text = '\n\n'.join('\n'.join(
       row for line in part for row in wrapped(line)) for part in parts if part)
   print(text if is_unicode else text.replace('±', '+-').replace('–', '-'))
   if arguments.csv:
-    _write_csv(arguments.csv, runs, groups, target)
+    shown = {str(run.path): arm.settings for arm in groups
+             for run in _members(arm)}
+    settings = [shown[name] for name in table.index]
+    table = table[_CSV_COLUMNS].astype({'rounds_to_target': 'Int64'})
+    for i, name in enumerate(groups[0].settings):
+      table.insert(i, name, [found[name] for found in settings])
+    table.to_csv(arguments.csv)
     print(f'table: {arguments.csv}', file=sys.stderr)
   if arguments.plot:
     from moon_jax.results import figures
 
     figures.save_curves([
-        figures.Line(f'{mark}  {found.label} (n={len(found.runs)})',
-                     found.settings.get('algorithm', 'moon'), found.curves())
-        for mark, found in zip(curves.MARKS, groups)], 'test accuracy, %',
-                        arguments.plot)
+        figures.Line(f'{mark}  {arm.label} (n={len(arm.runs)})',
+                     arm.settings.get('algorithm', 'moon'), arm.curves())
+        for mark, arm in arms.items()], 'test accuracy, %', arguments.plot)
     print(f'plot: {arguments.plot}', file=sys.stderr)
 
 
@@ -146,44 +158,37 @@ def _common(runs, groups):
   return lines
 
 
-def _table(groups, target):
+def _table(arms, table, target):
   rows = [['', 'n', 'rounds', 'last (%)', 'best (%)', 'last 10 (%)',
            'to target', 's/round', 'time']]
-  for mark, found in zip(curves.MARKS, groups):
-    counted = list(found.runs.values())
-    times = [run.endpoints() for run in counted]
-    of = lambda name: [time[name] for time in times if name in time]
-    lengths = [len(run.lines) for run in counted]
+  for mark, arm in arms.items():
+    found = table.loc[[str(run.path) for run in arm.runs.values()]]
+    median = lambda name, form, of=found: (
+        form(of[name].median()) if of[name].notna().any() else '-')
     rows.append([
-        mark + '*' * (not _has_finished(found)),
-        f'{len(counted)}' + f'/{len(_members(found))}' * bool(found.others),
-        '..'.join(map(str, sorted({min(lengths), max(lengths)})))
-        if lengths else '-',
-        *(stats.mean_and_std([of_run[key] for of_run in of('test_accuracy')],
-                             1, 100, missing='-')
-          for key in ('last', 'best', 'mean_of_last_10')),
+        mark + '*' * (not _has_finished(arm)),
+        f'{len(found)}' + f'/{len(_members(arm))}' * bool(arm.others),
+        stats.range_text(found.rounds, '..') or '-',
+        *(stats.mean_and_std(found[name].tolist(), 1, 100, missing='-')
+          for name in ('last', 'best', 'mean_of_last_10')),
         '-' if target is None else stats.rounds_text(
-            [run.rounds_to(target) for run in counted], missing='-'),
-        _median(of('seconds_per_round'), '{:.2f}'.format),
-        _median(of('seconds_of_rounds'), curves.duration)])
+            [run.rounds_to(target) for run in arm.runs.values()], missing='-'),
+        median('seconds_per_round', '{:.2f}'.format),
+        median('seconds_of_rounds', curves.duration)])
   lines = aligned(rows)
   if target is not None:
     lines += ['', f'target: test accuracy {100 * target:.2f}%. Times: median '
               'over runs; "time" is that of all rounds']
-  if any(len(run.lines) < stats.LAST for found in groups
-         for run in found.runs.values()):
+  if any(len(run.lines) < stats.LAST for arm in arms.values()
+         for run in arm.runs.values()):
     lines.append('last 10: the mean of the last 10 rounds, or of all if fewer')
-  if not all(map(_has_finished, groups)):
+  if not all(map(_has_finished, arms.values())):
     lines.append('* no run has finished: results so far')
   return lines
 
 
 def _has_finished(found):
   return any(run.state.kind == 'finished' for run in found.runs.values())
-
-
-def _median(values, text):
-  return text(statistics.median(values)) if values else '-'
 
 
 def differences(groups: Sequence[Arm], base: Arm) -> list[str]:
@@ -220,9 +225,9 @@ def _curves(groups, is_unicode):
   return ['test accuracy', *curves.draw(shown, WIDTH, 14, is_unicode)]
 
 
-def _notes(groups):
+def _notes(arms):
   lines = []
-  for mark, found in zip(curves.MARKS, groups):
+  for mark, found in arms.items():
     for i, run in enumerate(_members(found)):
       counts, kind = i < len(found.runs), run.state.kind
       if kind != 'finished' or not counts:
@@ -232,24 +237,6 @@ def _notes(groups):
         lines.append(f'{mark}{", not counted" * (not counts)}: '
                      f'{run.path.name}: {reason}')
   return lines
-
-
-def _write_csv(path, runs, groups, target):
-  of = {id(run): found for found in groups for run in _members(found)}
-  with open(path, 'w', encoding='utf-8', newline='') as out:
-    writer = csv.writer(out)
-    writer.writerow(['run', *groups[0].settings, *groups_lib.SEEDS, 'state',
-                     'rounds', 'last', 'best', 'best_round', 'mean_of_last_10',
-                     'target', 'rounds_to_target', 'seconds_per_round',
-                     'seconds_of_rounds'])
-    for run in runs:
-      ends = run.endpoints()
-      writer.writerow([
-          run.path, *of[id(run)].settings.values(),
-          *(run.config[name] for name in groups_lib.SEEDS), run.state.kind,
-          len(run.lines), *ends['test_accuracy'].values(), target,
-          None if target is None else run.rounds_to(target),
-          ends.get('seconds_per_round'), ends.get('seconds_of_rounds')])
 
 
 if __name__ == '__main__':

@@ -1,16 +1,18 @@
 """Results of runs: one reader, one definition of each statistic, one page.
 
-`results` makes data frames of runs, `read` reads the directory of a run,
-`stats` and `paired` define the statistics, `figures` draws, `page` writes
-Markdown and HTML. The commands `report`, `compare` and `inspect`, the table of
-a sweep and experiments/full are views of them.
+The commands `report`, `compare` and `inspect`, the table of a sweep and
+experiments/full are views of them.
 """
 
 import os
 from typing import NamedTuple, TYPE_CHECKING
 
 if TYPE_CHECKING:
+  from collections.abc import Iterable
+
   import pandas as pd
+
+  from moon_jax.results.read import Run
 
 
 class Results(NamedTuple):
@@ -54,15 +56,21 @@ def results(*places: str | os.PathLike) -> Results:
   See also:
     `moon-jax compare`, which groups runs by the settings in which they differ.
   """
+  from moon_jax.results import read
+
+  return frames(map(read.read, read.find(map(os.fspath, places))))
+
+
+def frames(runs: 'Iterable[Run]') -> Results:
+  """Returns the data frames of runs that were read; see `results`."""
   import pandas as pd  # takes a second
 
   from moon_jax.config import Config
   from moon_jax.results import read
 
   rows, lines = [], []
-  for path in read.find([os.fspath(place) for place in places]):
-    run = read.read(path)
-    found, name = run.endpoints(), {'run': str(path)}
+  for run in runs:
+    found, name = run.endpoints(), {'run': str(run.path)}
     rows.append(name | {'state': run.state.kind} | {
         field: run.config[field] for field in Config.__dataclass_fields__} | {
             'rounds': len(run.lines)} | found.pop('test_accuracy', {}) | {

@@ -4,7 +4,7 @@ Endpoints are of one run: its best value, the mean of its last rounds, its
 rounds to a target. `moon_jax.results.paired` compares runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import math
 import statistics
 
@@ -69,6 +69,12 @@ def mean_and_std(values: Sequence[float], digits: int, scale: float = 1.,
   std = (f' ± {scale * statistics.stdev(values):.{digits}f}'
          if len(values) > 1 else '')
   return f'{scale * statistics.fmean(values):{sign}.{digits}f}{std}'
+
+
+def range_text(values: Iterable[int], to: str = ' to ') -> str:
+  """Formats the smallest and the largest value, '' without values."""
+  found = sorted({*values})
+  return to.join(map(str, dict.fromkeys([*found[:1], *found[-1:]])))
 
 
 def count_text(done: int, planned: int, diverged: int) -> str:

@@ -91,9 +91,8 @@ def shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
 def _cells(runs):
   done = [run for run in runs if run and 'diverged' not in run]
   diverged = sum(1 for run in runs if run and 'diverged' in run)
-  rounds = sorted({run['rounds'] for run in done})
   return [stats.count_text(len(done), len(runs), diverged),
-          ' to '.join(map(str, dict.fromkeys([*rounds[:1], *rounds[-1:]]))),
+          stats.range_text(run['rounds'] for run in done),
           *(stats.mean_and_std([run[name] for run in done], 1, 100)
             for name in ('test_accuracy', 'best_test_accuracy'))]
 
