@@ -1,9 +1,7 @@
 """Figures: SVG text for pages, and PNG files of `inspect` and `compare`.
 
 Figures of pages are 4.2 inches wide with texts of 10 points, which is legible
-on a phone (358 CSS pixels). Panels of a figure are one below another. To place
-panels side by side on wide screens, draw a figure for each: a page places
-figures that follow one another two to a row.
+on a phone (358 CSS pixels). Their panels are one below another.
 
 A method has the same colour in all figures (most are those of Okabe and Ito,
 Color Universal Design, https://jfly.uni-koeln.de/color/), with a contrast of 3
@@ -31,10 +29,6 @@ COLORS = {'fedavg': '#0072B2', 'moon': '#D55E00', 'fedprox': '#009E73',
           'centralized': '#000000'}
 OTHER_COLOR = '#7A4B12'  # of methods that COLORS lacks
 
-# Classes of `scatter`: the eight colours of Okabe and Ito, grey and brown.
-_CLASS_COLORS = ('#0072B2', '#E69F00', '#009E73', '#D55E00', '#56B4E9',
-                 '#000000', '#F0E442', '#CC79A7', '#595959', '#7A4B12')
-_CLASS_MARKERS = 'os^vDPX*<>'
 _MARKERS = 'os^DvPX<>*'
 _DASHES = ('-', (0, (1, 1)), (0, (4, 1.2, 1, 1.2)), (0, (7, 1, 1, 1, 1, 1)))
 _PUBLISHED_DASHES = (0, (5, 3))
@@ -105,8 +99,7 @@ def svg(draw: Callable[[Any], None], height: float, name: str) -> str:
   return text[text.index('<svg'):]
 
 
-def _wrapped(text: str, width: int) -> str:
-  """Returns a text in lines of at most `width` characters."""
+def _wrapped(text, width):
   return '\n'.join(textwrap.wrap(text, width)) or text
 
 
@@ -180,34 +173,23 @@ def effects(intervals: Mapping[str, tuple[float, float, float]], xlabel: str,
             name: str) -> str:
   """Draws a point and an interval for each row, and a vertical line at 0.
 
-  Labels are above their intervals, which so have the whole width.
-
-  Args:
-    intervals: (point, lower end, upper end) of the rows by label, from top to
-      bottom.
-    xlabel: label of the x axis, with its unit.
-    name: of the figure.
+  Intervals are (point, lower end, upper end) by label, from top to bottom.
   """
-  labels = [_wrapped(label, 44) for label in intervals]
+  labels = [_wrapped(label, 24) for label in intervals]
   means, lows, highs = zip(*intervals.values())
-  # Points (1/72 inch) from the top: a label of 14 a line, then the interval.
-  heights = np.array([14 * (label.count('\n') + 1) + 20 for label in labels])
-  rows = np.cumsum(heights) - 10
+  # From the top, in lines of labels.
+  lines = np.array([label.count('\n') + 1.5 for label in labels])
+  rows = np.cumsum(lines) - lines / 2
 
   def draw(figure):
     ax = figure.subplots()
-    ax.axvline(0, color='black', linewidth=1, zorder=1)
+    ax.axvline(0, color='black', linewidth=1)
     ax.hlines(rows, lows, highs, color=COLORS['fedavg'], linewidth=2)
     ax.plot(means, rows, 'o', color=COLORS['fedavg'], markersize=6)
-    for row, label in zip(rows, labels):
-      ax.annotate(label, (0, row), (0, 9), xycoords=('axes fraction', 'data'),
-                  textcoords='offset points', zorder=1.5, bbox={
-                      'boxstyle': 'square,pad=0', 'color': 'white'})
-    ax.set(yticks=[], ylim=(heights.sum(), 0))
-    ax.set_xlabel(xlabel, loc='left')
-    ax.spines['left'].set_visible(False)
+    ax.set(ylim=(lines.sum(), 0), xlabel=xlabel)
+    ax.set_yticks(rows, labels)
 
-  return svg(draw, (heights.sum() + 40) / 72, name)
+  return svg(draw, .2 * lines.sum() + .6, name)
 
 
 def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[str]]], name: str
@@ -222,10 +204,9 @@ def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[str]]], name: str
   def draw(figure):
     axes = np.atleast_1d(figure.subplots(len(panels)))
     for ax, (title, points_N2, labels) in zip(axes, panels):
-      for c, marker, color in zip(classes, _CLASS_MARKERS, _CLASS_COLORS):
-        ax.plot(*points_N2[np.asarray(labels) == c].T, marker, color=color,
-                label=c, markersize=5, markeredgecolor='#333333',
-                markeredgewidth=.4)
+      for c, marker in zip(classes, _MARKERS):
+        ax.plot(*points_N2[np.asarray(labels) == c].T, marker, label=c,
+                markersize=5, markeredgecolor='#333333', markeredgewidth=.4)
       ax.set(xticks=[], yticks=[])
       ax.set_title(_wrapped(title, 34), loc='left')
       ax.set_aspect('equal', 'datalim')

@@ -94,8 +94,8 @@ def test_effects(drawn):
   assert intervals[..., 0].tolist() == [[0, 2], [-3, 1], [1, 3]]
   np.testing.assert_array_equal(intervals[:, 0, 1], points.get_ydata())
   assert axes.yaxis_inverted()  # from top to bottom
-  assert [text.get_text() for text in axes.texts] == [
-      'first', 'x', 'a label that is much too long for a single\nline of it']
+  assert [text.get_text() for text in axes.get_yticklabels()] == [
+      'first', 'x', 'a label that is much too\nlong for a single line\nof it']
 
 
 def test_points_have_the_colour_of_their_class(drawn):
