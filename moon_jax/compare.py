@@ -81,7 +81,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     table = table[_CSV_COLUMNS].astype({'rounds_to_target': 'Int64'})
     for i, name in enumerate(groups[0].settings):
       table.insert(i, name, [found[name] for found in settings])
-    table.to_csv(arguments.csv)
+    table.to_csv(arguments.csv, lineterminator='\r\n')
     print(f'table: {arguments.csv}', file=sys.stderr)
   if arguments.plot:
     from moon_jax.results import figures

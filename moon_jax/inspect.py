@@ -265,8 +265,6 @@ def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
 
 
 def _table(columns):
-  """Returns the lines of a table, given as columns, with headings of two rows.
-  """
   heads = []
   for name in columns:
     words = name.replace('global_heldout', 'held-out').replace(
@@ -282,7 +280,6 @@ def _fits(columns):
 
 
 def _number(value, name):
-  """Formats a value of a metric."""
   if isinstance(value, bool):
     return 'yes' if value else 'no'
   if not read.is_number(value):

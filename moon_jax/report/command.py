@@ -14,7 +14,7 @@ from moon_jax.results.page import Page
 from moon_jax.results.read import Run
 from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.sweep import command as sweep_command
-from moon_jax.sweep import plan, values
+from moon_jax.sweep import plan, toml_file, values
 from moon_jax.sweep import run as run_lib
 from moon_jax.sweep.grid import Sweep
 
@@ -85,11 +85,11 @@ def _read(paths, budget, replacing) -> tuple[list[Table], list[pathlib.Path]]:
   files, directories = [], []
   for text in paths:
     path = pathlib.Path(text).expanduser()
-    inside = sorted(path.glob('*.toml')) if path.is_dir() else [path]
-    budgets = {table_file.budgets_file(file) for file in inside}
-    files += [file for file in inside
-              if file.name not in budgets or not path.is_dir()]
-    directories += [path] * (not inside)
+    inside = [
+        file for file in sorted(path.glob('*.toml'))
+        if not toml_file.content(file).keys() <= {*table_file.BUDGETS}]
+    files += inside if path.is_dir() else [path]
+    directories += [path] * (path.is_dir() and not inside)
   return [table_file.read(str(file), budget, replacing)
           for file in files], directories
 
@@ -111,8 +111,7 @@ def _missing(tables: Sequence[Table], found: Mapping[Key, Run]
 
 
 def _write(page, out, stem):
-  """Writes STEM.html, STEM.md and the figures STEM/NAME.svg; returns the first.
-  """
+  """Writes STEM.html, which it returns, STEM.md and the figures in STEM."""
   path = out / f'{stem}.html'
   files = {path: page.html(), out / f'{stem}.md': page.markdown(stem)}
   files |= {out / stem / f'{figure.name}.svg': figure.svg

@@ -107,7 +107,6 @@ def _size_row(dataset, partition, counts):
 
 
 def _heatmap(i, where, counts_CK, class_names):
-  """Returns the heat map of the first seed."""
   sizes = counts_CK.sum(1)
   name = f'partition-{i}'
   svg = figures.svg(functools.partial(

@@ -40,7 +40,7 @@ def make(table: Table, found: Mapping[Key, Run], command: str,
   if table.pages == ('data',):  # needs no runs
     return Page(table.title, _banner(table, ()), [
         table.description, *_extra(table, (), data_dir), *_facts(table),
-        '## Command', _code(command)])
+        '## Command', f'```\n{command}\n```'])
   is_full = table.budget == 'full' and not table.changed
   arms = groups.chosen(groups.of_table(table, found), table.best_of)
   is_timed = table.headline == 'time'
@@ -76,7 +76,6 @@ def _extra(table, arms, data_dir):
 
 
 def _banner(table, arms):
-  """Returns the budget in one line."""
   configs = table.sweep.configs
   names = ['dataset', *['num_rounds', 'local_epochs'] * bool(arms)]
   if any(config.train_examples for config in configs):
@@ -92,7 +91,6 @@ def _banner(table, arms):
 
 
 def _settings(configs, names):
-  """Returns the values of settings as text."""
   values = {name: dict.fromkeys(show(getattr(config, name))
                                 for config in configs) for name in names}
   return '; '.join(f'{name} {", ".join(found)}'
@@ -211,7 +209,6 @@ def differences(arms: Sequence[TableArm]) -> Section:
 
 
 def _effects(found):
-  """Returns a figure of the differences, if any has an interval."""
   shown = [c for c in found if not math.isnan(c[2].low)]
   if not shown:
     return []
@@ -267,7 +264,6 @@ def curves(arms: Sequence[TableArm], table: Table, is_full: bool) -> Section:
 
 
 def _figure(arms, panels, measure, ylabel, divisor, is_full):
-  """Returns the figure of one metric."""
   has_published = is_full and measure == 'test_accuracy'
   drawn: dict[str, list] = {}
   for arm in arms:
@@ -337,7 +333,7 @@ def commands(arms: Sequence[TableArm], command: str) -> Section:
   """Returns the commands that repeat the page and each run."""
   parts: Section = [
       '## Commands', 'This page; runs that are missing are trained:',
-      _code(command), page_lib.table(
+      f'```\n{command}\n```', page_lib.table(
           'The command of one run of each arm; the others differ in --seed. A '
           'DATA_DIR is the directory of the data set.', [{
               'arm': arm.label,
@@ -353,10 +349,6 @@ def commands(arms: Sequence[TableArm], command: str) -> Section:
         'Runs that diverged. They are left out of all means and comparisons.',
         diverged))
   return parts
-
-
-def _code(command):
-  return f'```\n{command}\n```'
 
 
 def _facts(table):

@@ -134,7 +134,6 @@ def read(path: str, budget: str = 'full',
 
 
 def _check_published(table, path):
-  """Checks that each published value belongs to an arm."""
   for i, value in enumerate(table.published, 1):
     if not any(is_for(value, config, block) for block in table.blocks
                for config in block.sweep.configs):
@@ -159,11 +158,6 @@ def is_for(published: Published, config: Config, block: Block) -> bool:
   return True
 
 
-def budgets_file(path: pathlib.Path) -> str:
-  """Returns the name of the file of budgets that a table names, or ''."""
-  return str(toml_file.content(path).get('budgets', ''))
-
-
 def _budget(found, budget, where):
   """Returns the settings of a budget, {} if there are none."""
   for name, settings in found.items():
@@ -184,7 +178,6 @@ def _words(found, where, known) -> tuple[str, ...]:
 
 
 def _published(entry: Any, where: str) -> Published:
-  """Returns the value of a block [[published]]."""
   if not isinstance(entry, dict):
     raise UserError(f'{where} must be a table, got {entry!r}')
   toml_file.check_types(entry, _PUBLISHED_KEYS, where)
