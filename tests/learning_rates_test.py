@@ -101,12 +101,6 @@ def test_clipping_limits_the_drift_of_a_simulation():
   assert drifts[1] == pytest.approx(.5e-3, rel=1e-3)
 
 
-def test_optax_schedules_are_learning_rates():
-  rate = optax.cosine_decay_schedule(.1, decay_steps=4)
-  federation = tiny_federation.make(learning_rate=rate)
-  assert federation.hparams(2)['learning_rate'] == pytest.approx(.05)
-
-
 @pytest.mark.parametrize('unused', [
     ('momentum',), ('weight_decay',), ('momentum', 'weight_decay')])
 def test_hyperparameters_of_0_can_be_left_out(unused):

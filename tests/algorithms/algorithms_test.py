@@ -327,28 +327,6 @@ def test_at_mu_0_it_is_fedavg(algorithm):
       run(algorithm, hparams={'mu': 0.}).variables, variables_of_fedavg())
 
 
-def test_fednova_of_equal_steps_is_fedavg():
-  cohorts = [(0, 2), (7, 0), (2, 4)]  # one batch of 8 an epoch each
-  for momentum in (0., .9):
-    assert_trees_close(
-        run(fednova(), cohorts, hparams={'momentum': momentum}).variables,
-        run(fedavg(), cohorts, hparams={'momentum': momentum}).variables)
-
-
-def test_fednova_normalizes_by_steps():
-  """Client 1 makes 10 plain steps, client 2 makes 2: p is 40/48 and 8/48."""
-  start = run(fedavg(), []).variables
-  local = [run(fedavg(), [(c,)], hparams={'momentum': 0.}).variables
-           for c in (1, 2)]
-  found = run(fednova(), [(1, 2)], hparams={'momentum': 0.}).variables
-  p, a = (40 / 48, 8 / 48), (10, 2)
-  mean_a = p[0] * a[0] + p[1] * a[1]
-  expected = jax.tree.map(
-      lambda w, w1, w2: w - mean_a * (
-          p[0] * (w - w1) / a[0] + p[1] * (w - w2) / a[1]), start, *local)
-  assert_trees_close(found, expected)
-
-
 @pytest.mark.parametrize('rho', [0., .5, .9])
 @pytest.mark.parametrize('k', [1, 7])
 def test_effective_steps_sum_the_coefficients_of_momentum(k, rho):
@@ -356,11 +334,6 @@ def test_effective_steps_sum_the_coefficients_of_momentum(k, rho):
   expected = sum(sum(rho**i for i in range(k - j)) for j in range(k))
   found = effective_steps(jnp.int32(k), jnp.float32(rho))
   np.testing.assert_allclose(found, expected, rtol=1e-4)
-
-
-def test_server_momentum_0_and_rate_1_is_the_average():
-  plain = server.with_optimizer(fedavg(), server.momentum(1., 0., 'hsu'))
-  assert_trees_close(run(plain).variables, variables_of_fedavg())
 
 
 def test_scaffold_server_variate_is_the_mean_of_all_clients():
@@ -440,18 +413,6 @@ def test_moon_remembers_the_last_k_models():
   held = np.asarray(memory.models['params']['w'][0, 1])
   for slot, model in ((0, sent[3]), (1, sent[4]), (2, sent[2])):
     np.testing.assert_allclose(held[slot], model, atol=1e-7)
-
-
-def test_first_visit_has_no_contrastive_loss():
-  federated = Federation(moon(1))
-  table, metrics = federated.round((0, 1))
-  assert (metrics.extra_TL['contrastive_loss'] == 0).all()
-  table, metrics = federated.round((1, 2))
-  by_client = {
-      int(table.jobs.client[j]):
-      metrics.extra_TL['contrastive_loss'][table.job_TL == j]
-      for j in range(2)}
-  assert (by_client[1] > 0).all() and (by_client[2] == 0).all()
 
 
 def model_of(federated):

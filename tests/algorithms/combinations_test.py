@@ -17,13 +17,12 @@ from federation import (
   scaffold,
   SIZES,
 )
-from moon_jax.algorithms import base, registry
+from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fednova import with_fednova
 from moon_jax.algorithms.fedprox import with_proximal
 from moon_jax.algorithms.scaffold import with_control_variates
 from moon_jax.algorithms.server import momentum, with_optimizer
-from moon_jax.config import Config
 from moon_jax.errors import UserError
 
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
@@ -59,11 +58,6 @@ def test_without_penalty_methods_with_fednova_are_fednova(algorithm):
 def test_fedavg_with_a_proximal_term_is_fedprox():
   assert_trees_close(run(with_proximal(fedavg(), .3)),
                      run(fedprox(), mu=.3), atol=0)
-
-
-def test_of_weight_zero_a_proximal_term_changes_nothing():
-  assert_trees_close(run(with_proximal(moon(1), 0.)).variables,
-                     run(moon(1)).variables)
 
 
 def test_wrappers_commute_with_a_server_optimizer():
@@ -126,41 +120,20 @@ def test_wrapped_methods_see_their_own_state():
   plain = fedavg()._replace(
       personal_model=lambda trained, view: trained,
       init_client=lambda variables: {'mine': jnp.float32(0)},
-      init_server=lambda variables: {'ours': jnp.float32(0), 'x': 0.},
+      init_server=lambda variables: {'ours': jnp.float32(0),
+                                     'x': jnp.float32(0)},
       broadcast=lambda server: {'ours': server['ours']})
   spying = plain._replace(**{
       name: checked(name, getattr(plain, name)) for name in (
           'start', 'frozen', 'loss', 'transform_grads', 'transform_updates',
           'finish', 'local_model', 'personal_model')})
-  algorithm = with_control_variates(spying, 5)
-  model = linear_model()
-  variables = model.init(jax.random.key(0), jnp.zeros((1, 2, 2, 1)))
-  view = base.first_view(algorithm, variables)
-  batch = base.Batch(jnp.ones((2, 2, 2, 1)), jnp.array([0, 1]), jnp.ones(2))
-  params = variables['params']
-  algorithm.start(view)
-  algorithm.frozen(model, batch, view)
-  algorithm.loss(model, variables, batch, view)
-  algorithm.transform_grads(params, view)
-  algorithm.transform_updates(params, batch, view)
-  algorithm.local_model(variables, view)
-  algorithm.personal_model(variables, view)
-  client, message = algorithm.finish(variables, view)
+  federated = Federation(with_control_variates(spying, N), keep_models=True)
+  federated.round()
   assert len(seen) == 8
   assert all(names == ({'mine'}, {'ours'}) for names in seen.values())
+  client, server = federated.state.clients, federated.state.server
   assert set(client.inner) == {'mine'} and set(client.variate) == {'w', 'b'}
-  _, server = algorithm.aggregate(
-      variables, algorithm.init_server(variables), message)
   assert set(server.inner) == {'ours', 'x'}
-
-
-@pytest.mark.parametrize('flags, names', [
-    ({}, {'mu', 'temperature'}),
-    (dict(proximal_mu=.1), {'mu', 'temperature', 'proximal_mu'})])
-def test_weight_of_the_proximal_term_is_a_hyperparameter(flags, names):
-  hparams = registry.make(Config(**flags)).hparams
-  assert set(hparams) == names
-  assert hparams.get('proximal_mu', .1) == .1
 
 
 def test_states_of_earlier_versions_keep_their_layout():

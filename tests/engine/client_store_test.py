@@ -5,7 +5,7 @@ import types
 import jax
 import numpy as np
 
-from federation import fedavg, Federation, moon, solo
+from federation import Federation, moon
 from moon_jax.engine import client_store, schedule
 
 JOBS = schedule.Jobs(
@@ -65,28 +65,3 @@ def test_state_of_a_million_clients_takes_no_memory_until_they_train():
   assert num_models.shape == (1, 10**6) and not num_models.any()
   federated.round((0, 3))
   assert np.flatnonzero(num_models[0]).tolist() == [0, 3]
-
-
-def test_per_client_initial_models_differ():
-  w = Federation(solo(), seeds=(0, 1)).state.clients['params']['w']
-  assert w.shape[:2] == (2, 8)
-  flat = w.reshape(16, -1)
-  assert len(np.unique(flat, axis=0)) == 16
-  np.testing.assert_array_equal(
-      flat[:8], Federation(solo()).state.clients['params']['w'][0].reshape(
-          8, -1))
-
-
-def test_rounds_use_only_all_reduce(two_devices):
-  """No other collective operation is compiled into a round."""
-  federated = Federation(moon(1), num_lanes=2)
-  table = federated.table((0, 1, 2, 3), 0)
-  run = federated.round_fn
-  text = run._run.lower(*run._on_devices(
-      federated.state, federated.hparams, table,
-      federated.data)).compile().as_text()
-  assert federated.mesh.size == 2
-  assert 'all-reduce' in text
-  for collective in ('all-gather', 'all-to-all', 'collective-permute'):
-    assert collective not in text
-  assert Federation(fedavg(), num_lanes=3).mesh.size == 1

@@ -73,19 +73,6 @@ def test_a_step_is_traced_once():
   assert len(traced) == 1
 
 
-def test_runs_have_separate_cosines():
-  both = Federation(
-      fedavg(), num_lanes=3, seeds=(3, 4), hparams={'momentum': (.5, 0.)})
-  _, metrics = both.round(COHORT, runs=(0, 1))
-  round_fn = None
-  for r, (seed, rho) in enumerate(((3, .5), (4, 0.))):
-    alone = Federation(fedavg(), seeds=(seed,), hparams={'momentum': rho})
-    alone.round_fn = round_fn = round_fn or alone.round_fn
-    _, expected = alone.round(COHORT)
-    np.testing.assert_allclose(metrics.cosine_R[r], expected.cosine_R[0],
-                               rtol=1e-4)
-
-
 def test_lost_updates_change_the_client_and_not_the_server():
   """The server is as without the lost clients, whose own state changes."""
   algorithm = with_optimizer(scaffold(8), momentum(1., .5, 'hsu'))
@@ -259,15 +246,6 @@ def test_clients_with_one_infinite_loss_are_left_out():
       metrics.finite_J[table.jobs.num_steps > 0], sizes <= 20)
   assert np.isinf(metrics.loss_TL).sum() == (sizes > 20).sum() > 0
   assert np.isfinite(metrics.drift_J).all()
-
-
-def test_server_state_is_kept_if_all_clients_have_nan():
-  algorithm = with_optimizer(fedavg(), momentum(1., .9, 'hsu'))
-  federated = Federation(with_nan(algorithm, 'loss', SIZES[4]))
-  federated.round(ALL)
-  before = copied(federated.state)
-  federated.round((4,))
-  assert_trees_close(federated.state._replace(round=before.round), before, 0)
 
 
 def test_server_state_that_is_not_finite_is_reported():

@@ -269,27 +269,9 @@ def test_too_small_table_raises():
     schedule.plan(make_work([4] * 4), schedule.Shape(3, 1, 4, 4))
 
 
-def test_padding_is_in_no_lane():
-  table = schedule.plan(
-      make_work([4, 12, 24], lost=(2,)), schedule.Shape(9, 2, 4, 5))
-  assert table.jobs.is_received.sum() == 2
-  assert (table.jobs.num_steps > 0).tolist() == [True] * 3 + [False] * 2
-  assert set(table.job_TL.ravel()) == {-1, 0, 1, 2}
-
-
 def test_round_without_clients():
   table = schedule.plan(make_work([]), schedule.Shape(3, 2, 4, 2))
   assert (table.num_rows == 0).all() and (table.jobs.weight == 0).all()
-
-
-def test_plan_of_100_000_clients():
-  """Clients have 16 examples each, and run on four devices."""
-  num_clients = 100_000
-  work = make_work([16] * num_clients, batch=16)
-  table = schedule.plan(work, schedule.shape(
-      work.num_steps, num_clients, 32, 16, 4))
-  assert (table.job_TL >= 0).sum() == num_clients
-  assert (table.num_rows == num_clients // 32).all()
 
 
 # Several runs in one program.
@@ -403,16 +385,3 @@ def test_each_run_keeps_its_jobs_its_lanes_and_the_order_of_its_steps(data):
         alone, 0, range(place.shape.num_lanes))
   check_lanes(table, shape)
   check_segments(table, shape)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.data())
-def test_a_single_run_has_the_table_without_places(data):
-  runs = data.draw(all_runs())[0][:1]
-  work, = data.draw(rounds(runs).filter(lambda works: works[0] is not None))
-  shape, where = schedule.places(
-      [runs[0].shape], runs[0].shape.num_lanes, runs[0].shape.num_devices)
-  assert shape == runs[0].shape
-  tables = [schedule.plan(work, shape, places) for places in ((), where)]
-  np.testing.assert_equal(*[table.jobs._asdict() for table in tables])
-  np.testing.assert_equal(*[table._replace(jobs=()) for table in tables])

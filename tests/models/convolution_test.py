@@ -1,4 +1,6 @@
-"""Convolutions compared with JAX's."""
+"""Convolutions, without and with pooling, compared with JAX's."""
+
+import itertools
 
 from flax import linen as nn
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 import moon_jax as mj
-from moon_jax.models import convolution
+from moon_jax.models import convolution, pooled_conv
 from moon_jax.models.arithmetic import Arithmetic
 
 random = np.random.RandomState(0)
@@ -18,13 +20,20 @@ def normal(*shape):
   return jnp.asarray(random.standard_normal(shape), jnp.float32)
 
 
-def native_conv(x, kernel):
+def native_conv(x, kernel, strides=(1, 1), padding='VALID'):
   return lax.conv_general_dilated(
-      x, kernel, (1, 1), 'VALID', dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
+      x, kernel, strides, padding, dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
       precision='highest')
 
 
-def assert_same(ours, theirs, *args):
+def conv_then_pool(x_HWCB, kernel):
+  y = native_conv(x_HWCB.transpose(3, 0, 1, 2), kernel)
+  y = lax.reduce_window(
+      y, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), 'VALID')
+  return y.transpose(1, 2, 3, 0)
+
+
+def assert_same(ours, theirs, *args, rtol=1e-4, atol=1e-3):
   """Compares the results and the gradients of two functions."""
   shape = jax.eval_shape(ours, *args)
   cotangent = normal(*shape.shape)
@@ -40,7 +49,7 @@ def assert_same(ours, theirs, *args):
   actual, expected = both(args)
   assert shape.dtype == expected[0].dtype
   jax.tree.map(lambda a, b: np.testing.assert_allclose(
-      a, b, atol=1e-3, rtol=1e-4), actual, expected)
+      a, b, atol=atol, rtol=rtol), actual, expected)
 
 
 @pytest.mark.parametrize('shape, kernel', [
@@ -72,11 +81,9 @@ def test_conv_with_stride_and_padding_equals_lax(name):
                                  (1, 1, 5), (5, 3, 4)):
     x, kernel = normal(2, 9, 8, channels), normal(size, size, channels, 6)
     padding = size // 2
-    expected = lax.conv_general_dilated(
-        x, kernel, (stride, stride), [(padding, padding)] * 2,
-        dimension_numbers=('NHWC', 'HWIO', 'NHWC'), precision='highest')
     np.testing.assert_allclose(
-        convolution.conv(x, kernel, stride, padding, arithmetic), expected,
+        convolution.conv(x, kernel, stride, padding, arithmetic),
+        native_conv(x, kernel, (stride, stride), [(padding, padding)] * 2),
         atol=1e-4)
 
 
@@ -98,6 +105,62 @@ def test_im2col_equals_native(precision):
     # round to different TF32 numbers: an error of 2^-11 in one of many terms.
     np.testing.assert_allclose(
         native, im2col, atol=(1e-6 if precision == 'highest' else 2e-4) * scale)
+
+
+# Convolutions with pooling.
+
+SHAPES = {
+    'first layer': ((32, 32, 3, 4), (5, 5, 3, 6)),
+    'second layer': ((14, 14, 6, 4), (5, 5, 6, 16)),
+    'an odd row and column are ignored': ((10, 11, 2, 3), (5, 5, 2, 4)),
+    'even kernels': ((16, 17, 5, 2), (4, 4, 5, 3)),
+    'kernels of one pixel': ((5, 4, 3, 2), (1, 1, 3, 3)),
+    'one window': ((6, 7, 1, 2), (5, 5, 1, 1)),
+}
+
+
+@pytest.mark.parametrize('x, kernel', SHAPES.values(), ids=SHAPES)
+def test_equals_convolution_then_pooling(x, kernel):
+  assert_same(pooled_conv.conv_max_pool, conv_then_pool, normal(*x),
+              normal(*kernel), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize('name', ['second layer', 'even kernels'])
+def test_accelerators_give_the_same_result(name, accelerator):
+  test_equals_convolution_then_pooling(*SHAPES[name])
+
+
+def test_pooling_with_a_kernel_per_client():
+  x, kernel = normal(4, 10, 10, 3, 2), normal(4, 5, 5, 3, 6)
+
+  def loss(conv_fn):
+    return lambda kernel: jnp.sum(jax.vmap(conv_fn)(x, kernel) ** 2)
+
+  gradient = jax.jit(jax.grad(loss(pooled_conv.conv_max_pool)))(kernel)
+  grad_alone = jax.jit(jax.grad(
+      lambda w, x: jnp.sum(conv_then_pool(x, w) ** 2)))
+  alone = jnp.stack([grad_alone(w, x) for x, w in zip(x, kernel)])
+  np.testing.assert_allclose(gradient, alone, rtol=1e-4, atol=1e-3)
+
+
+def test_the_first_of_equal_outputs_gets_the_gradient():
+  """As in PyTorch's max_pool2d, whereas jnp.maximum splits the gradient."""
+  kernel = jnp.ones((1, 1, 1, 1))
+  grad_fn = jax.jit(jax.grad(
+      lambda x: pooled_conv.conv_max_pool(x, kernel).sum()))
+  for values in itertools.product((0., 1.), repeat=4):
+    image = np.array(values, np.float32).reshape(2, 2)
+    expected = np.zeros(4)
+    expected[np.argmax(image)] = 1
+    np.testing.assert_array_equal(
+        grad_fn(jnp.asarray(image)[..., None, None])[..., 0, 0],
+        expected.reshape(2, 2))
+
+
+def test_too_small_images_raise():
+  with pytest.raises(
+      ValueError, match='at least 6x6 pixels for a 5x5 kernel.*got 5x9'):
+    pooled_conv.conv_max_pool(normal(5, 9, 3, 1), normal(5, 5, 3, 6))
 
 
 # Functions for Flax modules, compared with Flax.

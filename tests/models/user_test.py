@@ -13,7 +13,6 @@ import pytest
 import tiny_federation
 
 import moon_jax as mj
-from moon_jax.algorithms import unused
 from moon_jax.config import Config
 from moon_jax.rundir import export
 from moon_jax.simulation import build, round_spec
@@ -247,12 +246,6 @@ def test_padding_of_a_network_without_mask_causes_a_warning():
   with warnings.catch_warnings():
     warnings.simplefilter('error', UserWarning)
     make(3)
-
-
-def test_ignored_flags_are_those_of_built_in_networks():
-  config = Config(model='mine:Net', norm='group', projection_dim=3)
-  assert list(unused.ignored(config)) == ['norm', 'projection_dim']
-  assert not unused.ignored(Config(norm='group'))
 
 
 def test_a_saved_network_is_loaded(module, data, tmp_path, monkeypatch):
