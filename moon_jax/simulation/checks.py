@@ -95,25 +95,20 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        f'--{name}=1 is usual')
       for name in ('dp_clip', 'dp_noise_multiplier')),
     # Splits.
-    (lambda c: c.partition_file and _is_changed(c, 'partition'),
-     _LISTS + '--partition={c.partition}'),
+    *((lambda c, name=name: c.partition_file and _is_changed(c, name),
+       _LISTS + f'--{name}={{c.{name}}}')
+      for name in ('partition', 'train_examples')),
     (lambda c: not c.label_noise and _is_changed(c, 'label_noise_form'),
      '--label_noise_form={c.label_noise_form} needs --label_noise above 0; '
      'give one, such as --label_noise=0.4'),
     (lambda c: c.partition_file and c.validation_fraction,
      _LISTS + '--validation_fraction={c.validation_fraction}, which takes '
      'examples away before the partition'),
-    (lambda c: c.partition_file and c.train_examples,
-     _LISTS + '--train_examples={c.train_examples}'),
-    (lambda c: c.algorithm == 'centralized' and c.partition_file,
-     _ONE_CLIENT + '--partition_file={c.partition_file}'),
     (lambda c: c.algorithm == 'centralized' and is_user_code(c.partition),
      _ONE_CLIENT + '--partition={c.partition}'),
-    (lambda c: c.algorithm == 'centralized' and _is_changed(
-        c, 'label_noise_form'),
-     _ONE_CLIENT + '--label_noise_form={c.label_noise_form}'),
-    (lambda c: c.algorithm == 'centralized' and _is_changed(c, 'concept_shift'),
-     _ONE_CLIENT + '--concept_shift={c.concept_shift}'),
+    *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
+        c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
+      for name in ('partition_file', 'label_noise_form', 'concept_shift')),
     (lambda c: c.algorithm == 'centralized' and c.partition in (
         'natural', 'feature_noise'),
      '--algorithm=centralized trains on all examples unchanged; remove '
@@ -215,11 +210,10 @@ def _check_paths(config):
     path = getattr(config, name)
     try:
       pathlib.Path(path).expanduser()
+      path.encode('utf-8')
     except RuntimeError as error:
       raise UserError(f'--{name}={path}: there is no such home directory; '
                       'write the full path') from error
-    try:
-      path.encode('utf-8')
     except UnicodeEncodeError as error:  # Orbax cannot write to such paths
       raise UserError(f'--{name}={path!r} is not valid UTF-8; name another '
                       'path') from error
@@ -227,7 +221,6 @@ def _check_paths(config):
 
 def _check_combining(config, method):
   for name in registry.COMBINING:
-    value = getattr(config, name)
     if not _is_changed(config, name) or name in method.flags:
       continue
     able = ', '.join(known for known, method in registry.METHODS.items()
@@ -238,23 +231,22 @@ def _check_combining(config, method):
                 'with_control_variates in the factory')
     elif name == 'proximal_mu' and config.algorithm == 'fedprox':
       remedy = 'give --mu, the weight of its proximal term'
-    raise UserError(f'--{name}={value} is for --algorithm={able}; got '
-                    f'{config.algorithm}: {remedy}')
+    raise UserError(f'--{name}={getattr(config, name)} is for --algorithm='
+                    f'{able}; got {config.algorithm}: {remedy}')
 
 
 def _check_cohort(config):
-  if not 0 < config.participation <= 1:
-    clients = config.participation
-    remedy = (f'for {clients:g} of --num_clients={config.num_clients} give '
-              f'--participation={clients / config.num_clients:.4g}'
-              if 1 < clients <= config.num_clients
-              else '--participation=1 samples all')
+  count, num_clients = config.participation, config.num_clients
+  if not 0 < count <= 1:
+    remedy = '--participation=1 samples all'
+    if 1 < count <= num_clients:
+      remedy = (f'for {count:g} of --num_clients={num_clients} give '
+                f'--participation={count / num_clients:.4g}')
     raise UserError(
         f'--participation must be above 0 and at most 1 (the fraction of '
-        f'clients sampled per round); got {clients}. {remedy}')
+        f'clients sampled per round); got {count}. {remedy}')
   if config.cohort_size() < 1:
-    enough = math.ceil(1e4 / config.num_clients) / 1e4
+    enough = math.ceil(1e4 / num_clients) / 1e4
     raise UserError(
-        f'--participation={config.participation} of --num_clients='
-        f'{config.num_clients} samples no client per round; raise '
-        f'--participation to {enough} or more')
+        f'--participation={count} of --num_clients={num_clients} samples no '
+        f'client per round; raise --participation to {enough} or more')

@@ -205,7 +205,7 @@ class Evaluator:
     """
     self._federation, self._mesh = federation, mesh
     data = federation.data.with_test_examples(federation.eval_examples)
-    # The sets of the global model, by the prefix of their metrics.
+    # Sets of the global model, by the prefix of their metrics.
     self._sizes = {'test': len(data.test_labels)}
     self._placed = {'test': like._placed['test'] if like else batched(
         data.test_inputs, data.test_labels, mesh)}
@@ -239,9 +239,8 @@ class Evaluator:
     self._jitted['clients'] = make_evaluate_clients(
         spec.program, mesh, self._specs)
     self._compiled: dict = like._compiled if like else {}
-    self._num_examples_used = (
-        {'test_examples': federation.num_test} if federation.eval_examples
-        else {})
+    self._num_examples_used = {} if not federation.eval_examples else {
+        'test_examples': federation.num_test}
 
   def _chunks(self, name):
     """Yields the batches of a set in chunks of one shape; the last is padded.

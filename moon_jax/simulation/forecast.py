@@ -7,10 +7,9 @@ available, by short rounds of the same clients:
     seconds of a round = a x rows of the longest lane + b x jobs of a device
 
 with a and b from rounds of two lengths (a alone, if clients are too small for
-two). Network time is bytes divided by bandwidth. The memory of a
-process is that of the measuring process, which compiles and trains as a run
-does, plus the state of clients and its copy for a checkpoint. CPU cores share
-one copy of the data.
+two). Network time is bytes divided by bandwidth. The memory of a process is
+that of the measuring process, which compiles and trains as a run does, plus the
+state of clients and its copy for a checkpoint.
 """
 
 import dataclasses
@@ -92,7 +91,7 @@ def forecast(config: Config, num_devices: int = 0, num_processes: int = 1,
   simulation = trial.simulation
   client, model = spec.client_bytes, 4 * simulation.num_parameters
   _, clients, table, _ = (part.size for part in memory_lib.on_device(spec))
-  state, copy = (part.size for part in memory_lib.on_host(spec)[:2])
+  state, copy, *_ = (part.size for part in memory_lib.on_host(spec))
   jobs = statistics.fmean(map(len, counted)) / num_devices
   is_exchanged = num_processes > 1 and any(
       cohort != federation.cohorts[0] for cohort in counted)
@@ -142,7 +141,7 @@ class Trial:
     self._cohort = cohort
 
   def rates(self) -> Rates:
-    """Measures the speed of rounds of two lengths, and of an evaluation."""
+    """Measures rounds of two lengths, and an evaluation."""
     simulation = self.simulation
     compile_seconds = simulation.compile()
     for _ in range(self._rounds):

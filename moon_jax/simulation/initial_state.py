@@ -17,20 +17,17 @@ from moon_jax.engine.client_store import RunStores
 from moon_jax.engine.state import State
 from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
-from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec
 
 _MAX_LISTED = 3  # arrays of each kind in an error message
 
 
-def make(federations: Sequence[Federation], specs: Sequence[RoundSpec],
-         spec: RoundSpec, mesh: Mesh, directories: Sequence[str]) -> State:
+def make(specs: Sequence[RoundSpec], mesh: Mesh,
+         directories: Sequence[str]) -> State:
   """Returns the initial state of R runs on the devices.
 
   Args:
-    federations: of the runs.
     specs: for each run the specification of its rounds.
-    spec: the specification of the rounds of all runs.
     mesh: the devices.
     directories: for each run that of its client state on disk; '' for the one
       of temporary files.
@@ -41,26 +38,25 @@ def make(federations: Sequence[Federation], specs: Sequence[RoundSpec],
   """
   fills = list(map(_fill_fn, specs, directories))
 
+  sizes = [spec.federation.num_clients for spec in specs]
+
   def fill(rows_R, _):
     return _joined([
-        fill_run(jax.tree.map(lambda x_R: x_R[run:run + 1], rows_R),
-                 federation.num_clients)
-        for run, (fill_run, federation) in enumerate(zip(fills, federations))])
+        fill_run(jax.tree.map(lambda x_R: x_R[run:run + 1], rows_R), size)
+        for run, (fill_run, size) in enumerate(zip(fills, sizes))])
 
-  first = federations[0]
-  model, algorithm = first.model, spec.program.algorithm
-  seeds = [federation.seed for federation in federations]
-  num_clients = max(federation.num_clients for federation in federations)
+  first, is_alone = specs[0], len(specs) == 1
   state = state_lib.init(
-      seeds, model, algorithm, num_clients, spec.example,
-      _init_variables(specs[0]), fill)
-  if algorithm.draws_per_client and len(federations) > 1:
+      [spec.federation.seed for spec in specs], first.program.model,
+      first.program.algorithm, max(sizes), first.example,
+      _init_variables(first), fill)
+  if first.program.algorithm.draws_per_client and not is_alone:
     state = state._replace(clients=_joined([
         jax.tree.map(lambda x_RC: np.ascontiguousarray(
-            x_RC[run:run + 1, :f.num_clients]), state.clients)
-        for run, f in enumerate(federations)]))
-  if len(federations) > 1:
-    state = state._replace(round=jnp.zeros(len(federations), jnp.int32))
+            x_RC[run:run + 1, :size]), state.clients)
+        for run, size in enumerate(sizes)]))
+  if not is_alone:
+    state = state._replace(round=jnp.zeros(len(specs), jnp.int32))
   return state_lib.placed(state, mesh)
 
 
@@ -136,7 +132,7 @@ def _check_space(run, directory):
 
 
 def _init_variables(spec):
-  """Returns the given initial model of a run, checked; None if it is drawn."""
+  """Returns the given initial model, checked; None if it is drawn."""
   variables, config = spec.federation.init_variables, spec.federation.config
   if variables is None:
     return None

@@ -301,11 +301,9 @@ class Simulation:
       return
     clients = program._state.clients
     clients.stores[run] = state.clients
-    shared = state_lib.with_row(
-        program._state._replace(clients=(), round=()), run,
-        state._replace(clients=(), round=()))
-    program._state = shared._replace(clients=clients, round=devices.put(
-        program._rounds_done.copy(), program._mesh))
+    program._state = state_lib.with_row(
+        program._state._replace(clients=()), run, state._replace(
+            clients=(), round=state.round[None]))._replace(clients=clients)
 
   def _last_round(self) -> LastRound | None:
     """Returns the last round, with the run's jobs alone.
@@ -395,8 +393,7 @@ class Simulations:
     self._specs = list(specs) or list(map(round_spec.alone, federations))
     self._spec, places, self._mesh = _of_all(self._specs)
     self._state = initial_state.make(
-        self._federations, self._specs, self._spec, self._mesh,
-        list(directories) or [''] * self._num_runs)
+        self._specs, self._mesh, directories or [''] * self._num_runs)
     self._rounds_done = np.zeros(self._num_runs, np.int32)
     self._owners = client_store.Owners(self._state.clients, self._mesh)
     data = self._federations[0].data
@@ -410,7 +407,7 @@ class Simulations:
           *self._evaluators[:1]))
     self._rounds = Planner(
         self._specs, self._spec.shape, places, self._training)
-    self._hparams: Any = None  # of the runs' rounds, and the rounds
+    self._hparams: Any = None, None  # of the runs, on the host and the devices
     self._round: Any = None  # the compiled Round
     self._last: Any = None  # the `LastRound` of all runs
     self._trained: set[int] = set()  # runs whose last round that is
@@ -540,12 +537,10 @@ class Simulations:
     """Returns the hyperparameters of the runs' rounds, float32 [R]."""
     indices = [some if index is None else index
                for index, some in zip(rounds, self._some_rounds())]
-    has_schedule = any(callable(f.learning_rate) for f in self._federations)
-    if self._hparams is None or (
-        has_schedule and self._hparams[0] != indices):
-      values = [federation.hparams(index)
-                for federation, index in zip(self._federations, indices)]
-      self._hparams = indices, devices.put({
+    values = [federation.hparams(index)
+              for federation, index in zip(self._federations, indices)]
+    if self._hparams[0] != values:
+      self._hparams = values, devices.put({
           name: np.array([run[name] for run in values], np.float32)
           for name in values[0]}, self._mesh)
     return self._hparams[1]

@@ -31,7 +31,7 @@ def changed(**changes):
   return dataclasses.replace(FIRST, **changes)
 
 
-def check(federations):
+def check(*federations):
   agreement.check(list(map(agreement.of_federation, federations)))
 
 
@@ -55,7 +55,7 @@ def scaled(scale):
     {'model': tiny_federation.make().model}, {'algorithm': fedavg()},
     {'data': FIRST.data._replace(train_labels=LABELS.copy())}])
 def test_numbers_clients_and_rounds_may_differ(changes):
-  check([FIRST, changed(**changes)])
+  check(FIRST, changed(**changes))
 
 
 @pytest.mark.parametrize('name, value', [
@@ -77,7 +77,7 @@ def test_numbers_clients_and_rounds_may_differ(changes):
 def test_what_the_program_has_once_must_agree(name, value):
   changes = value if isinstance(value, dict) and value else {name: value}
   with pytest.raises(UserError, match=f'the same {name}, that of number 2'):
-    check([FIRST, FIRST, changed(**changes)])
+    check(FIRST, FIRST, changed(**changes))
 
 
 @pytest.mark.parametrize('wrap', [
@@ -91,21 +91,20 @@ def test_what_functions_close_over_must_agree(wrap, value):
   """However deep it is; equal values in other functions are allowed."""
   one, equal, other = (
       changed(algorithm=wrap(scaled(value(scale)))) for scale in (2, 2, 3))
-  check([one, equal])
+  check(one, equal)
   with pytest.raises(UserError, match='the same algorithm, that of number 1'):
-    check([one, other])
+    check(one, other)
 
 
 @pytest.mark.parametrize('name, value', [
-    ('algorithm', scaled(2.)), ('algorithm', moon()),
+    ('algorithm', scaled(2.)),
     ('model', FIRST.model._replace(apply=lambda *_: None))])
 def test_parts_of_a_configuration_may_have_been_replaced(name, value):
-  of_config = [changed(config=Config(), algorithm=fedavg(), model=mlp(2))
-               for _ in range(2)]
-  check(of_config)
+  one, equal = (changed(config=Config(), algorithm=fedavg(), model=mlp(2))
+                for _ in range(2))
+  check(one, equal)
   with pytest.raises(UserError, match=f'the same {name}, that of number 1'):
-    check(
-        [of_config[0], dataclasses.replace(of_config[1], **{name: value})])
+    check(one, dataclasses.replace(equal, **{name: value}))
 
 
 def test_simulations_check_their_federations():
@@ -200,14 +199,9 @@ def test_objects_agree_in_all_that_they_hold(make, one, other):
   assert value(make(one)) == value(make(one)) != value(make(other))
 
 
-def test_an_object_of_unknown_contents_is_no_other_at_its_address():
-  """It is kept, so that none can have its address."""
-  class Unknown:
-    __slots__ = ()
-    __hash__ = None
-
-  values = {agreement._value(Unknown()) for _ in range(3)}
-  assert len(values) == 3
+def test_objects_of_unknown_contents_agree_with_no_other():
+  unknown = type('Unknown', (), {'__slots__': (), '__hash__': None})
+  assert agreement._value(unknown()) != agreement._value(unknown())
 
 
 FIXED = flags_with(varies='')
@@ -230,9 +224,6 @@ PARTLY = {'partition', 'partition_file', 'label_noise', 'concept_shift',
 
 
 def test_fields_that_do_not_vary_change_the_key():
-  reasons = {field.metadata['varies'] for field in dataclasses.fields(Config)}
-  assert reasons == {
-      '', 'array', 'split', 'participation', 'labels', 'host', 'rows'}
   config = Config(server_momentum=.5, client_eval_every=2)
   for name in VARYING - PARTLY:
     assert program_key(config) == program_key(with_other(config, name)), name
@@ -275,7 +266,6 @@ USERS = dict(algorithm='mine:make')
     (LABELS, dict(label_noise=.2), False),
     (LABELS, dict(label_noise_form='localized'), False),
     (LABELS, dict(seed=1), False), (LABELS, dict(beta=.1), False),
-    (LABELS, dict(validation_fraction=.1), False),
     (SHIFT, dict(concept_shift=3), False), (SHIFT, dict(seed=1), False),
     (SHIFT | dict(partition_seed=0), dict(seed=1, mu=.5), True),
     # Without noise its form plays no part.
@@ -291,6 +281,7 @@ USERS = dict(algorithm='mine:make')
     (PRIVATE, dict(cohorts_file='x'), False),
     (PRIVATE, dict(dp_delta=1e-6, learning_rate=.1, beta=.1), True),
     (dict(algorithm='fedavg'), dict(participation=.5), True),
+    (PRIVATE, dict(dp_clip=1), True),  # a number of another type
     # `agreement` compares what the factory returns.
     (USERS, dict(mu=.5), True), (USERS, dict(seed=1, participation=.5), True),
     (USERS, dict(algorithm_args='alpha=1'), False),
@@ -299,7 +290,3 @@ def test_what_must_agree(flags, changes, is_shared):
   config = Config(**flags)
   other = dataclasses.replace(config, **changes)
   assert (program_key(config) == program_key(other)) == is_shared
-
-
-def test_numbers_of_another_type_are_the_same():
-  assert program_key(Config(dp_clip=1)) == program_key(Config(dp_clip=1.))

@@ -9,7 +9,6 @@ import pytest
 from moon_jax import config as config_lib
 from moon_jax.algorithms import registry
 from moon_jax.config import ALGORITHMS, Config, DATASETS
-from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.sources import SOURCES
 from moon_jax.errors import UserError
@@ -19,32 +18,20 @@ from moon_jax.simulation import checks, federation_checks
 
 
 @pytest.mark.parametrize('field, value', [
-    ('dataset', 'imagenet'), ('dataset', 'mine:'), ('noise_std', -.1),
-    ('partition', 'by_size'), ('algorithm', 'fedsgd'),
-    ('optimizer', 'lion'), ('dtype', 'float16'), ('precision', 'high'),
-    ('convolution', 'fft'), ('model', 'vgg'), ('model', 'mine:'),
-    ('num_clients', 0), ('participation', 1.5), ('participation', 0.),
-    ('beta', 0.), ('beta', float('nan')), ('beta', float('inf')),
-    ('shards_per_client', 0),
-    ('mu', -2.), ('temperature', 0.), ('num_negatives', 0),
-    ('projection_dim', 0), ('num_rounds', 0), ('local_epochs', 0),
-    ('batch_size', 0), ('learning_rate', 0.), ('momentum', 1.),
-    ('weight_decay', -1.), ('seed', -1), ('seed', 2**32),
-    ('partition_seed', -2), ('partition_seed', 2**32), ('eval_every', 0),
-    ('checkpoint_every', -1), ('lanes', -1), ('num_rounds', 10**9),
-    ('batch_size', 10**20), ('mu', 1e300), ('temperature', 1e-45),
-    ('learning_rate', 1e39), ('server_learning_rate', 0.),
-    ('dropout_rate', 1.), ('dropout_rate', -.1), ('dropout_stage', 'never'),
-    ('proximal_mu', -.1), ('proximal_mu', float('nan')),
-    ('aggregation', 'median'), ('scaffold_form', 'x'),
-    ('first_negative', 'zeros'), ('negatives_pool', 'oldest'),
-    ('dp_clip', -1.), ('dp_noise_multiplier', 1e20), ('dp_delta', 0.),
-    ('client_test_fraction', 1.), ('client_test_fraction', -.1),
-    ('dp_clip', 1e-25), ('workdir', '~no_such_user/x'),
-    ('cohorts_file', '~no_such_user/x'),
-    ('dp_delta', 1.), ('client_eval_every', -1), ('eval_examples', -1),
-    ('algorithm', 'a b:c'),
-    ('algorithm', 'mine:'),
+    *((name, 0) for name in (
+        'num_clients', 'shards_per_client', 'num_negatives', 'projection_dim',
+        'num_rounds', 'local_epochs', 'batch_size', 'eval_every')),
+    *((name, 0.) for name in (
+        'participation', 'beta', 'temperature', 'learning_rate',
+        'server_learning_rate', 'dp_delta')),
+    *((name, 1.) for name in (
+        'momentum', 'dropout_rate', 'client_test_fraction', 'dp_delta')),
+    ('beta', float('inf')), ('participation', 1.5), ('mu', -2.),
+    ('num_rounds', 10**9), ('mu', 1e300), ('temperature', 1e-45),
+    ('dp_noise_multiplier', 1e20), ('dp_clip', 1e-25), ('dp_clip', -1.),
+    ('seed', 2**32), ('partition_seed', 2**32), ('dataset', 'mine:'),
+    ('algorithm', 'fedsgd'), ('algorithm', 'a b:c'), ('optimizer', 'lion'),
+    ('workdir', '~no_such_user/x'), ('cohorts_file', '~no_such_user/x'),
 ])
 def test_out_of_range(field, value):
   words = f'--{field}.*{re.escape(str(value))}'
@@ -97,18 +84,12 @@ def test_out_of_range(field, value):
     (dict(keep_best=True, validation_fraction=.1, algorithm='solo'),
      '--algorithm=solo has none'),
     (dict(metrics='accuracy'), "must list names of .* got 'accuracy'"),
-    (dict(validation_fraction=1.), 'at least 0 and below 1; got 1.0'),
-    (dict(early_stopping=-1), '--early_stopping must be at least 0'),
-    (dict(eval_on='valid'), '--eval_on must be one of test, train'),
     # Splits.
     (dict(partition='own'), 'partition must be one of.*MODULE:FUNCTION'),
     (dict(partition_file='a.npz', partition='iid'), 'remove --partition=iid'),
-    (dict(label_noise=1.), 'label_noise must be at least 0 and below 1'),
     (dict(label_noise_form='localized'), 'localized needs --label_noise'),
-    (dict(train_examples=-1), 'train_examples must be at least 0'),
     (dict(train_examples=9), '=9 must be at least --num_clients=10'),
     (dict(train_examples=90, partition_file='a'), 'remove --train_examples=90'),
-    (dict(concept_shift=0), 'concept_shift must be at least 1'),
     (dict(concept_shift=11), 'at most --num_clients=10'),
     (dict(concept_shift=2, algorithm='centralized'), 'remove --concept_shift'),
     (dict(label_noise=.1, label_noise_form='localized',
@@ -122,15 +103,6 @@ def test_combinations(changes, words):
     checks.validate(Config(**changes))
 
 
-def test_more_test_examples_than_there_are():
-  dataset = sources.load('digits', '')
-  with pytest.raises(UserError, match=(
-      '--eval_examples must be at most the 359 test examples of '
-      '--dataset=digits; got 360. --eval_examples=0 uses all')):
-    federation_checks.check_dataset(dataset, '--dataset=digits', 360)
-  federation_checks.check_dataset(dataset, '--dataset=digits', 359)
-
-
 def test_what_is_left_open_is_filled_in():
   assert checks.validate(Config()).mu == 5
   assert checks.validate(Config(algorithm='fedprox')).mu == .01
@@ -139,6 +111,9 @@ def test_what_is_left_open_is_filled_in():
       algorithm='centralized', participation=.2, num_clients=50))
   assert alone.num_clients == alone.cohort_size() == 1
   assert checks.validate(alone) == alone
+  few = checks.validate(Config(
+      algorithm='centralized', train_examples=9, label_noise=.2))
+  assert few.num_clients == 1 and few.partition == 'iid'
 
 
 @pytest.mark.parametrize('changes', [
@@ -174,11 +149,6 @@ def test_remedy_for_a_cohort_of_none_works(num_clients):
   checks.validate(Config(num_clients=num_clients, participation=enough))
 
 
-def test_defaults_are_valid_and_documented():
-  checks.validate(Config())
-  assert all(field.metadata['help'] for field in dataclasses.fields(Config))
-
-
 def test_choices_are_what_there_is():
   choices = {f.name: f.metadata['choices'] for f in dataclasses.fields(Config)}
   assert set(choices['optimizer']) == set(OPTIMIZERS)
@@ -195,17 +165,15 @@ def test_command_tells_what_is_not_default():
 
 
 @pytest.mark.parametrize('label', [-1, 3])
-def test_labels_beyond_the_classes_are_refused(label):
-  """They would train on nothing, in silence."""
+def test_data_sets_have_the_classes_and_examples_that_are_used(label):
+  """Labels beyond the classes would train on nothing, in silence."""
   x, y = np.zeros((2, 4), np.float32), np.array([0, label], np.int32)
   for train, test in ((y, y[:1]), (y[:1], y)):
     dataset = Dataset('mine', x[:len(train)], train, x[:len(test)], test,
                       class_names=('a', 'b', 'c'))
     with pytest.raises(UserError, match='labels must be 0 to 2.*class_names'):
-      federation_checks.check_dataset(dataset, 'mine', 0)
-
-
-def test_one_client_may_train_on_few_and_noisy_examples():
-  config = checks.validate(Config(
-      algorithm='centralized', train_examples=9, label_noise=.2))
-  assert config.num_clients == 1 and config.partition == 'iid'
+      federation_checks.check_dataset(dataset, 'mine', len(test))
+    with pytest.raises(UserError, match=(
+        f'--eval_examples must be at most the {len(test)} test examples of '
+        f'mine; got {len(test) + 1}. --eval_examples=0 uses all')):
+      federation_checks.check_dataset(dataset, 'mine', len(test) + 1)

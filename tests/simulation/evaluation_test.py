@@ -1,6 +1,8 @@
-"""Evaluation on several sets, and metrics, against a plain NumPy evaluation."""
+"""Evaluation of models and of clients, against plain NumPy and plain loops."""
 
 import dataclasses
+import pathlib
+import runpy
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +11,14 @@ import pytest
 import tiny_federation
 
 import federation as federation_lib
-from federation import solo
-from moon_jax import models
+from federation import linear_model, solo
+import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.data import augment, sources
 from moon_jax.distributed import devices
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, evaluation, metric_functions
+from moon_jax.simulation.evaluation import Outcomes
 from moon_jax.simulation.simulation import Simulation
 
 CONFIG = Config(
@@ -29,22 +32,24 @@ def dataset():
   return sources.load('digits', '')
 
 
-def logits_of(variables, dataset, inputs):
-  outputs, _ = models.make('mlp', 10, 256).apply(
+def logits_of(federation, variables, inputs):
+  outputs, _ = federation.model.apply(
       variables, augment.normalize(
-          jnp.asarray(inputs), dataset.mean, dataset.std),
+          jnp.asarray(inputs), federation.data.mean, federation.data.std),
       jnp.ones(len(inputs)), train=False)
   return np.asarray(outputs.logits, np.float64)
 
 
-def loss_of(logits, labels):
+def outcome_of(logits, labels):
+  """Accuracy and loss."""
   log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-  return -log_p[np.arange(len(labels)), labels].mean()
+  return ((logits.argmax(1) == labels).mean(),
+          -log_p[np.arange(len(labels)), labels].mean())
 
 
 def test_every_example_counts_once(monkeypatch):
   monkeypatch.setattr(evaluation, '_BATCH', 32)
-  model = federation_lib.linear_model()
+  model = linear_model()
   images, labels = federation_lib.IMAGES[:75], federation_lib.LABELS[:75]
   keys = jax.random.split(jax.random.key(0), 2)
   variables_R = jax.vmap(lambda k: model.init(k, jnp.zeros((1, 2, 2, 1))))(keys)
@@ -58,10 +63,9 @@ def test_every_example_counts_once(monkeypatch):
   for r in range(2):
     w, b = (np.asarray(variables_R['params'][k][r], np.float64) for k in 'wb')
     logits = x @ w + b
-    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    assert int(result.num_correct[r]) == (logits.argmax(1) == labels).sum()
-    np.testing.assert_allclose(
-        result.loss[r], -log_p[np.arange(75), labels].sum(), rtol=1e-5)
+    accuracy, loss = outcome_of(logits, labels)
+    assert int(result.num_correct[r]) == round(75 * accuracy)
+    np.testing.assert_allclose(result.loss[r], 75 * loss, rtol=1e-5)
 
 
 @pytest.mark.parametrize('shard_data', [False, True])
@@ -69,7 +73,6 @@ def test_each_set_has_its_own_examples(shard_data, dataset, monkeypatch):
   """In several chunks, of which none is full; on one device and on all."""
   monkeypatch.setattr(evaluation, '_BATCH', 16)
   monkeypatch.setattr(evaluation, '_STREAMED_BATCHES', 5)
-  monkeypatch.setattr(Simulation, 'compile', lambda self: None)
   lines = []
   for lanes in 1, len(jax.devices()):
     federation = build.federation(dataclasses.replace(
@@ -86,29 +89,26 @@ def test_each_set_has_its_own_examples(shard_data, dataset, monkeypatch):
       ('test', dataset.test_inputs, dataset.test_labels),
       ('validation', x[federation.validation], y[federation.validation]),
       ('global_train', x[trained], y[trained])):
-    logits = logits_of(variables, dataset, inputs)
-    assert line[f'{name}_accuracy'] == (logits.argmax(1) == labels).mean()
-    assert line[f'{name}_loss'] == pytest.approx(
-        loss_of(logits, labels), rel=1e-5)
-  logits = logits_of(variables, dataset, dataset.test_inputs)
+    accuracy, loss = outcome_of(
+        logits_of(federation, variables, inputs), labels)
+    assert line[f'{name}_accuracy'] == accuracy
+    assert line[f'{name}_loss'] == pytest.approx(loss, rel=1e-5)
+  logits = logits_of(federation, variables, dataset.test_inputs)
   for name in CONFIG.metrics.split(','):
     expected = metric_functions.BUILT_IN[name](logits, dataset.test_labels)
     np.testing.assert_allclose(line[name], expected, rtol=1e-6)
 
 
-def test_an_example_of_several_clients_counts_once(monkeypatch):
-  monkeypatch.setattr(Simulation, 'compile', lambda self: None)
+def test_an_example_of_several_clients_counts_once():
   federation = tiny_federation.make(
       clients=[np.arange(10), np.arange(5, 15)], eval_on='train')
   simulation = Simulation(federation)
   inputs, labels = (x[:15] for x in federation.data[1:3])
-  outputs, _ = federation.model.apply(
-      simulation.global_model(), jnp.asarray(inputs), jnp.ones(15), train=False)
-  logits = np.asarray(outputs.logits, np.float64)
+  accuracy, loss = outcome_of(
+      logits_of(federation, simulation.global_model(), inputs), labels)
   line = simulation.evaluate()
-  assert line['global_train_accuracy'] == (logits.argmax(1) == labels).mean()
-  assert line['global_train_loss'] == pytest.approx(
-      loss_of(logits, labels), rel=1e-5)
+  assert line['global_train_accuracy'] == accuracy
+  assert line['global_train_loss'] == pytest.approx(loss, rel=1e-5)
 
 
 def test_without_the_flags_no_bit_changes(dataset):
@@ -135,12 +135,9 @@ def test_several_models_have_their_mean(two_devices):
   clients = jax.tree.map(lambda x: x[0], simulation.state.clients)
   found = []
   for i in range(3):
-    outputs, _ = federation.model.apply(
-        jax.tree.map(lambda x, i=i: x[i], clients),
-        jnp.asarray(data.test_inputs), jnp.ones(5), train=False)
-    logits = np.asarray(outputs.logits, np.float64)
-    found.append(((logits.argmax(1) == data.test_labels).mean(),
-                  loss_of(logits, data.test_labels), logits.max()))
+    logits = logits_of(federation, jax.tree.map(
+        lambda x, i=i: x[i], clients), data.test_inputs)
+    found.append((*outcome_of(logits, data.test_labels), logits.max()))
   accuracies, losses, largest = np.transpose(found)
   assert line['test_accuracy'] == pytest.approx(accuracies.mean())
   assert line['test_accuracy_std'] == pytest.approx(accuracies.std())
@@ -162,24 +159,172 @@ def test_a_loss_that_is_not_finite_is_null_except_on_the_test_set():
   assert line['validation_loss'] is None and np.isfinite(line['test_loss'])
 
 
-@pytest.mark.parametrize('validation, words', [
-    ([], 'from 0 to 18.*at least one; got float64 none'),
-    ([19], 'from 0 to 18.*got int64 from 19'),
-    ([.5], 'got float64'), ([4, 1], 'got 1 of them, such as 1. Partition')])
-def test_invalid_validation_examples_are_refused(validation, words):
-  with pytest.raises(UserError, match=words):
-    tiny_federation.make(
-        clients=[[0, 1], [2, 3]], validation=np.array(validation))
-
-
-def test_a_federation_checks_its_metrics():
-  with pytest.raises(UserError, match='own must return a number'):
-    tiny_federation.make(metrics={'own': lambda logits, labels: 'x'})
-  with pytest.raises(UserError, match='top5 needs more than 5 classes; got 2'):
-    tiny_federation.make(metrics={'top5': metric_functions.top5})
-
-
 def test_clients_of_another_split_are_refused(dataset):
   config = dataclasses.replace(CONFIG, validation_fraction=.1)
   with pytest.raises(UserError, match='needs clients of its own split'):
     build.federation(config, dataset, clients=[np.arange(20)] * 4)
+
+
+NUM_CLIENTS = 5  # clients 0 to 4; client 3 has no held-out examples
+SIZES = (3, 17, 8, 1, 12)
+HELD_OUT = (1, 6, 3, 0, 4)
+
+
+def make(part='train', **changes):
+  """Returns a federation with held-out examples, and noise in the labels."""
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(90, 4)).astype(np.float32)
+  y = (x @ rng.normal(size=4) + rng.normal(size=90) > 0).astype(np.int32)
+  data = mj.Dataset('tiny', x[:60], y[:60], x[60:], y[60:], tuple('abc'))
+  order = rng.permutation(60)
+  clients = np.split(order[:sum(SIZES)], np.cumsum(SIZES)[:-1])
+  rest = order[sum(SIZES):] if part == 'train' else rng.permutation(30)
+  held_out = np.split(rest[:sum(HELD_OUT)], np.cumsum(HELD_OUT)[:-1])
+  return mj.Federation(**{
+      'data': data, 'clients': clients, 'evaluate_clients': True,
+      'client_tests': mj.ClientTests(held_out, part),
+      'model': linear_model(), 'algorithm': mj.fedavg(),
+      'batch_size': 4, 'local_epochs': 1, 'learning_rate': .1,
+      'lanes': 2, **changes})
+
+
+def outcome(federation, variables, index, part='train'):
+  """Accuracy and loss of a model on examples of a part of the data set."""
+  x, y = (getattr(federation.data, f'{part}_{name}')[index]
+          for name in ('inputs', 'labels'))
+  return outcome_of(logits_of(federation, variables, x), y)
+
+
+def evaluated(federation, rounds=1):
+  simulation = Simulation(federation)
+  for _ in range(rounds):
+    simulation.run_round()
+  return simulation, simulation.evaluate_clients()
+
+
+@pytest.mark.parametrize('part, changes', [
+    ('train', dict()), ('test', dict(shard_data=True, eval_examples=2)),
+    ('train', dict(cohorts=[[4, 2, 3, 0]], on_nan='skip_client'))])
+def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
+  """Client 0 diverges in the last case, and its model does not count."""
+  monkeypatch.setattr(evaluation, '_BATCH', 4)
+  monkeypatch.setattr('moon_jax.engine.schedule._OWN_BATCH', 4)
+  federation = make(part, **changes)
+  cohort = federation.cohort(0)
+  if 'on_nan' in changes:
+    federation.data.train_inputs[federation.clients[0]] = 3e38  # sums overflow
+    cohort = [4, 2, 3]
+  simulation, line = evaluated(federation)
+  last = simulation._last_round()
+  jobs, columns = last.table.jobs, line['clients']
+  assert sorted(columns['client']) == sorted(cohort)
+  assert {len(column) for column in columns.values()} == {len(cohort)}
+  tests, test = federation.client_tests, np.arange(30)
+  if 'eval_examples' in changes:
+    assert line['test_examples'] == 2
+    labels = federation.data.with_test_examples(2).test_inputs
+    test = [federation.data.test_inputs.tolist().index(x)
+            for x in labels.tolist()]
+  global_model = simulation.global_model()
+  local_models = {c: jax.tree.map(lambda x: np.asarray(x[j]), last.models_J)
+                  for j, c in enumerate(jobs.client) if jobs.num_steps[j]}
+  held_out = lambda model, c: outcome(
+      federation, model, tests.indices[c], tests.part)
+  of_global = {c: held_out(global_model, c)
+               for c in range(NUM_CLIENTS) if HELD_OUT[c]}
+  of_local = {c: held_out(local_models[c], c) for c in cohort if HELD_OUT[c]}
+  for j, c in enumerate(columns['client']):
+    own, local = federation.clients[c], local_models[c]
+    assert columns['global_own_accuracy'][j] == pytest.approx(
+        outcome(federation, global_model, own)[0])
+    assert columns['local_own_accuracy'][j] == pytest.approx(
+        outcome(federation, local, own)[0])
+    assert columns['local_test_accuracy'][j] == pytest.approx(
+        outcome(federation, local, test, 'test')[0])
+  assert columns['num_heldout'] == [HELD_OUT[c] for c in columns['client']]
+  for name, found in ('global', of_global), ('local', of_local):
+    sizes = [HELD_OUT[c] for c in found]
+    accuracies, loss = np.array(list(found.values())).T
+    assert line[f'{name}_heldout_accuracy'] == pytest.approx(accuracies.mean())
+    assert line[f'{name}_heldout_accuracy_weighted'] == pytest.approx(
+        np.average(accuracies, weights=sizes))
+    assert line[f'{name}_heldout_accuracy_std'] == pytest.approx(
+        accuracies.std())
+    assert line[f'{name}_heldout_accuracy_worst_tenth'] == accuracies.min()
+    assert line[f'{name}_heldout_loss'] == pytest.approx(loss.mean(), rel=1e-5)
+    for client, value in zip(columns['client'],
+                             columns[f'{name}_heldout_accuracy']):
+      assert value == (pytest.approx(found[client][0])
+                       if HELD_OUT[client] else None)
+  # The models differ, and so do the clients: neither is mistaken.
+  assert of_local != {c: of_global[c] for c in of_local}
+
+
+def test_a_personalized_method_is_evaluated_with_its_personal_models():
+  """Ditto's, which are its client state."""
+  path = pathlib.Path(__file__).parents[2] / 'docs' / 'ditto.py'
+  ditto = runpy.run_path(str(path))['ditto']
+  federation = make(algorithm=ditto(lam=.01), local_epochs=3)
+  simulation, line = evaluated(federation, rounds=2)
+  found = line['clients']
+  for client, accuracy in zip(found['client'], found['local_heldout_accuracy']):
+    if HELD_OUT[client]:
+      personal = jax.tree.map(
+          lambda x: x[0, client], simulation.state_on_host().clients)
+      assert accuracy == pytest.approx(outcome(
+          federation, personal, federation.client_tests.indices[client])[0])
+  assert found['local_heldout_accuracy'] != found['global_heldout_accuracy']
+
+
+def test_lanes_devices_and_shards_change_nothing(two_devices):
+  """Two lanes are on two devices; one is on one."""
+  federation = make()
+  lines = [evaluated(dataclasses.replace(federation, **changes), rounds=2)[1]
+           for changes in (dict(lanes=1), dict(lanes=2),
+                           dict(lanes=2, shard_data=True))]
+  for line in lines:
+    order = np.argsort(line['clients']['client'])
+    line['clients'] = {name: np.array(column)[order].tolist()
+                       for name, column in line['clients'].items()
+                       if 'heldout' in name}
+  first = {k: v for k, v in lines[0].items() if 'heldout' in k}
+  assert len(first) == 10
+  for line in lines[1:]:
+    assert {k: line[k] for k in first} == pytest.approx(first, rel=1e-5)
+    assert line['clients'] == lines[0]['clients']
+
+
+def test_a_round_without_clients_evaluates_the_global_model():
+  _, line = evaluated(make(dropout_rate=.999))
+  assert line['clients']['client'] == []
+  assert line['global_heldout_accuracy'] >= 0
+  assert 'local_heldout_accuracy' not in line
+
+
+def test_metrics_by_hand():
+  """Accuracies 0.5, 1, 0 and none; a loss that is not finite; no examples."""
+  found = evaluation.over_clients('x', Outcomes(
+      np.array([1, 2, 0, 0]), np.array([2., 1., 10., 0.]),
+      np.array([2, 2, 4, 0])))
+  assert found == {
+      'x_accuracy': .5, 'x_accuracy_weighted': 3 / 8,
+      'x_accuracy_std': pytest.approx((1 / 6)**.5),
+      'x_accuracy_worst_tenth': 0., 'x_loss': pytest.approx(4 / 3)}
+  found = evaluation.over_clients('x', Outcomes(
+      np.array([1, 1]), np.array([1., np.inf]), np.array([1, 2])))
+  assert found['x_loss'] is None and found['x_accuracy'] == .75
+  nothing = Outcomes(*np.zeros((3, 4)))
+  assert evaluation.over_clients('x', nothing) == {}
+  assert nothing.accuracies == [None] * 4
+
+
+@pytest.mark.parametrize('num_clients, num_worst', [
+    (1, 1), (19, 1), (20, 2), (100, 10)])
+def test_the_worst_tenth(num_clients, num_worst):
+  """Of the clients with held-out examples: as many others do not count."""
+  correct = np.random.RandomState(0).permutation(num_clients)
+  found = evaluation.over_clients('x', Outcomes(
+      np.pad(correct, (0, num_clients)), np.zeros(2 * num_clients),
+      np.repeat([100, 0], num_clients)))
+  assert found['x_accuracy_worst_tenth'] == pytest.approx(
+      np.arange(num_worst).mean() / 100)

@@ -19,19 +19,44 @@ from moon_jax.data import sources
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.sources import arrays as arrays_lib
 from moon_jax.errors import UserError
-from moon_jax.simulation import build, federation_checks, round_spec
+from moon_jax.simulation import (
+  build,
+  federation_checks,
+  metric_functions,
+  round_spec,
+)
 
 
-@pytest.mark.parametrize('cohorts, message', [
-    ([], 'cohorts must list the clients of each round; got none'),
-    ([[], []], 'cohorts must list the clients of each round; got none'),
-    ([[0, 3]], r'cohorts\[0\] must be clients from 0 to 2; got 0 to 3'),
-    ([[0], [1, -1]], r'cohorts\[1\] must be clients from 0 to 2; got -1 to 1'),
-    ([[0, 1], [2, 0, 2]], r'cohorts\[1\] lists a client twice'),
+@pytest.mark.parametrize('changes, message', [
+    (dict(cohorts=[]), 'cohorts must list the clients of each .* got none'),
+    (dict(cohorts=[[], []]), 'the clients of each round; got none'),
+    (dict(cohorts=[[0, 3]]), r'cohorts\[0\] must be .* 0 to 2; got 0 to 3'),
+    (dict(cohorts=[[0], [1, -1]]), r'cohorts\[1\] must be .* got -1 to 1'),
+    (dict(cohorts=[[0, 1], [2, 0, 2]]), r'cohorts\[1\] lists a client twice'),
+    (dict(clients=[]), 'one client and one example each; got no client'),
+    (dict(clients=[[0], [18, 19]]), 'from 0 to 18.*got int64 from 0 to 19'),
+    (dict(clients=[[-1], [2]]), 'integers from 0 to 18.*got int64 from -1'),
+    (dict(clients=[[0.], [2.]]), 'from 0 to 18.*got float64 from 0.0 to 2.0'),
+    (dict(validation=np.array([])), 'from 0 to 18.* one; got float64 none'),
+    (dict(validation=np.array([19])), 'from 0 to 18.*got int64 from 19'),
+    (dict(validation=np.array([.5])), 'got float64'),
+    (dict(clients=[[0, 1], [2, 3]], validation=np.array([4, 1])),
+     'got 1 of them, such as 1. Partition'),
+    (dict(client_tests=ClientTests([np.arange(2)] * 3, 'test')),
+     'only with evaluate_clients=True'),
+    (dict(metrics={'own': lambda logits, labels: 'x'}),
+     'own must return a number'),
+    (dict(metrics={'top5': metric_functions.top5}),
+     'top5 needs more than 5 classes; got 2'),
+    (dict(batch_size='8'), "--batch_size must be an int; got '8'"),
+    (dict(momentum=1.), '--momentum must be at least 0 and below 1; got 1.0'),
+    (dict(eval_examples=6), '--eval_examples must be at most the 5 test'),
 ])
-def test_invalid_cohorts_raise(cohorts, message):
+def test_invalid_values_raise(changes, message):
   with pytest.raises(UserError, match=message):
-    tiny_federation.make(cohorts=cohorts)
+    tiny_federation.make(**{
+        name: list(map(np.array, value)) if name == 'clients' else value
+        for name, value in changes.items()})
 
 
 def test_cohorts_limit_the_rounds():
@@ -50,18 +75,6 @@ def test_without_cohorts_all_clients_take_part_in_any_round():
   assert federation.cohort(10**6) == [0, 1, 2]
 
 
-@pytest.mark.parametrize('clients, message', [
-    ([], r'at least one client and one example each; got no client'),
-    ([[0], []], r'one example each; got no examples in clients\[1\]'),
-    ([[0], [18, 19]], 'integers from 0 to 18.*got int64 from 0 to 19'),
-    ([[-1], [2]], 'integers from 0 to 18.*got int64 from -1 to 2'),
-    ([[0.], [2.]], 'integers from 0 to 18.*got float64 from 0.0 to 2.0'),
-])
-def test_invalid_clients_raise(clients, message):
-  with pytest.raises(UserError, match=message):
-    tiny_federation.make(clients=[np.array(indices) for indices in clients])
-
-
 @pytest.mark.parametrize('indices, part, message', [
     ([[17], [], []], 'train', 'got 1 of them, such as 17. Partition'),
     ([[], [18], [], []], 'train', 'of each of the 3 clients.* 1 examples of 4'),
@@ -77,24 +90,6 @@ def test_invalid_held_out_examples_raise(indices, part, message):
   with pytest.raises(UserError, match=message):
     tiny_federation.make(
         clients=clients, client_tests=tests, evaluate_clients=True)
-
-
-def test_held_out_examples_need_an_evaluation():
-  tests = ClientTests([np.arange(2)] * 3, 'test')
-  with pytest.raises(UserError, match='only with evaluate_clients=True'):
-    tiny_federation.make(client_tests=tests)
-  tiny_federation.make(client_tests=tests, evaluate_clients=True)
-
-
-@pytest.mark.parametrize('changes, message', [
-    (dict(batch_size='8'), "--batch_size must be an int; got '8'"),
-    (dict(momentum=1.), '--momentum must be at least 0 and below 1; got 1.0'),
-    (dict(optimizer='lion'), "--optimizer must be one of sgd.*got 'lion'"),
-    (dict(eval_examples=6), '--eval_examples must be at most the 5 test'),
-])
-def test_invalid_settings_raise(changes, message):
-  with pytest.raises(UserError, match=message):
-    tiny_federation.make(**changes)
 
 
 def test_defaults_are_those_of_the_flags():

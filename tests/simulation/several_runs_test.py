@@ -11,6 +11,7 @@ import optax
 import pytest
 import tiny_federation
 
+import federation as federation_lib
 from moon_jax import models
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fednova import fednova
@@ -21,7 +22,6 @@ from moon_jax.algorithms.solo import solo
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.dataset import Dataset
 from moon_jax.engine import client_store
-from moon_jax.engine import state as state_lib
 from moon_jax.errors import DivergedError
 from moon_jax.simulation import records
 from moon_jax.simulation.simulation import Simulation, Simulations
@@ -38,18 +38,25 @@ _labels = (_inputs[:, 0] + .5 * _rng.normal(size=len(_inputs)) > 0).astype(
 DATA = Dataset(
     'tiny', _inputs[:NUM_TRAIN], _labels[:NUM_TRAIN], _inputs[NUM_TRAIN:],
     _labels[NUM_TRAIN:], class_names=('a', 'b'))
-
-
 MODEL, FEDAVG = models.make('mlp', 2, None), fedavg()
 
 
-def split(seed):
-  """Returns clients of other sizes for each seed; some examples are left."""
+def parts_of(examples, seed):
+  """Returns a random part for each client, of other sizes for each seed."""
   rng = np.random.default_rng(seed)
-  order = rng.permutation(NUM_TRAIN - NUM_HELD)
+  order = rng.permutation(examples)
   ends = np.sort(rng.choice(
       np.arange(1, len(order)), NUM_CLIENTS - 1, replace=False))
   return np.split(order, ends)
+
+
+def split(seed):
+  return parts_of(NUM_TRAIN - NUM_HELD, seed)
+
+
+def held(seed):
+  """Returns held-out examples of each client."""
+  return ClientTests(parts_of(np.arange(NUM_TRAIN - NUM_HELD, NUM_TRAIN), seed))
 
 
 def sample(size, num_rounds, seed=0):
@@ -96,21 +103,9 @@ def evaluated(simulation, record):
 
 
 def train_alone(federation, num_rounds):
-  simulation = Simulation(federation)
-  lines = []
-  for _ in range(num_rounds):
-    try:
-      lines.append(evaluated(simulation, simulation.run_round()))
-    except DivergedError as error:
-      lines.append(error)
-      break
-  return simulation, lines
-
-
-def bits(x):
-  """Returns the bits of random keys, and other values as they are."""
-  is_key = isinstance(x, jax.Array) and state_lib.is_key(x)
-  return jax.random.key_data(x) if is_key else x
+  """Returns the simulation, and the result of `train` for its run."""
+  simulations = Simulations([federation])
+  return simulations.runs[0], train(simulations, [num_rounds])[0]
 
 
 def assert_equal(a, b, atol=0.):
@@ -118,7 +113,8 @@ def assert_equal(a, b, atol=0.):
 
   Cosines with the mean are sums that XLA groups by the number of jobs.
   """
-  a, b = jax.device_get([jax.tree.map(bits, tree) for tree in (a, b)])
+  a, b = jax.device_get([
+      jax.tree.map(federation_lib.bits, tree) for tree in (a, b)])
   assert jax.tree.structure(a) == jax.tree.structure(b)
   for (path, x), y in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b)):
     name = jax.tree_util.keystr(path)
@@ -135,11 +131,7 @@ def assert_equal(a, b, atol=0.):
 def assert_as_alone(federations, num_rounds, atol=0., is_exact=None):
   """Asserts that runs have together what they have alone; returns them.
 
-  Args:
-    federations: of the runs.
-    num_rounds: of each run.
-    atol: the largest difference of runs that are not exact.
-    is_exact: for each run whether all its numbers have the same bits.
+  Runs that are not exact may differ by `atol`, others have the same bits.
   """
   simulations = Simulations(federations)
   simulations.compile()
@@ -158,15 +150,6 @@ def assert_as_alone(federations, num_rounds, atol=0., is_exact=None):
 
 def accuracy(logits, labels):
   return float((logits.argmax(-1) == labels).mean())
-
-
-def held(seed):
-  """Returns held-out examples of each client, of other sizes for each seed."""
-  rng = np.random.default_rng(seed)
-  order = NUM_TRAIN - NUM_HELD + rng.permutation(NUM_HELD)
-  ends = np.sort(rng.choice(
-      np.arange(1, NUM_HELD), NUM_CLIENTS - 1, replace=False))
-  return ClientTests(np.split(order, ends), 'train')
 
 
 @pytest.mark.long

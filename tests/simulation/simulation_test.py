@@ -1,80 +1,98 @@
-"""A simulation's own bookkeeping, on digits."""
-
-import dataclasses
+"""A simulation's own bookkeeping: rounds, bytes, restoring, determinism."""
 
 import jax
 import numpy as np
 import pytest
 import tiny_federation
 
-from federation import linear_model
-from moon_jax.config import Config
-from moon_jax.data import sources
+from federation import (
+  fedavg,
+  fednova,
+  linear_model,
+  moon,
+  NUM_CLASSES,
+  scaffold,
+  solo,
+)
+from moon_jax.algorithms.server import momentum, with_optimizer
 from moon_jax.errors import UserError
-from moon_jax.simulation import build, round_spec
-from moon_jax.simulation.simulation import Simulation
+from moon_jax.simulation.simulation import check_determinism, Simulation
 
-CONFIG = Config(
-    dataset='digits', num_clients=6, participation=.5, algorithm='fedavg',
-    num_rounds=2, local_epochs=1, batch_size=16, learning_rate=.02,
-    client_eval_every=1, model='mlp')
+THREE = tiny_federation.make().data._replace(class_names=('a', 'b', 'c'))
+_PARAMS = 4 * (4 * NUM_CLASSES + NUM_CLASSES)  # bytes of weights and biases
+_STATE = 4 * 4  # bytes of the running means of four inputs
 
 
-@pytest.fixture(scope='module')
-def dataset():
-  return sources.load('digits', '')
+def bytes_per_round(num_rounds=1, has_state=False, **changes):
+  """Bytes per round, to compare with counts by hand."""
+  simulation = Simulation(tiny_federation.make(
+      data=THREE, model=linear_model(has_state), **changes))
+  simulation._program._rounds_done[:] = num_rounds
+  return simulation.bytes_per_round()
 
 
-def simulate(dataset, **changes):
-  config = dataclasses.replace(CONFIG, **changes)
-  return Simulation(build.federation(config, dataset))
+@pytest.mark.parametrize('algorithm, per_client', [
+    (fedavg(), 2 * _PARAMS),
+    (moon(num_negatives=3), 2 * _PARAMS),  # previous models stay with clients
+    (scaffold(3), 4 * _PARAMS),  # c down, c_i+ - c_i up
+    (fednova(), 2 * _PARAMS + 4),  # the effective steps
+    (solo(), 0),
+    (with_optimizer(fedavg(), momentum(1., .9, 'hsu')), 2 * _PARAMS)])
+def test_bytes_of_three_clients(algorithm, per_client):
+  assert bytes_per_round(
+      algorithm=algorithm, momentum=0.) == 3 * per_client
 
 
-def test_without_shuffling_batches_are_the_same_and_sorted_by_class(dataset):
-  def epochs(**changes):
-    simulation = simulate(
-        dataset, participation=1., num_clients=1, local_epochs=2, **changes)
-    tables = [simulation.planner.plan(r) for r in range(2)]
-    return [table.examples_TLB[table.job_TL[:, 0] >= 0, 0].reshape(2, -1)
-            for table in tables]
-
-  one, two = epochs(shuffle=False)
-  labels = dataset.train_labels
-  assert (np.diff(labels[one[0]]) >= 0).all() and labels[one[0]][0] == 0
-  np.testing.assert_array_equal(one[0], one[1])
-  np.testing.assert_array_equal(one, two)
-  shuffled, _ = epochs()
-  assert (np.diff(labels[shuffled[0]]) < 0).any()
-  assert (shuffled[0] != shuffled[1]).any()
+def test_mutable_state_is_sent_but_has_no_control_variate():
+  assert bytes_per_round(has_state=True) == 3 * 2 * (_PARAMS + _STATE)
+  assert bytes_per_round(
+      has_state=True, algorithm=scaffold(3), momentum=0.) == 3 * (
+      4 * _PARAMS + 2 * _STATE)
 
 
-def test_weighting_reaches_the_plan(dataset):
-  uniform = simulate(dataset, weighting='uniform').planner.plan(0).jobs
-  np.testing.assert_allclose(uniform.weight, 1 / 3, rtol=1e-6)
-  by_size = simulate(dataset).planner.plan(0).jobs
-  np.testing.assert_allclose(
-      by_size.weight, by_size.num_examples / by_size.num_examples.sum(),
-      rtol=1e-6)
+def test_bytes_are_means_over_rounds_and_lost_messages_are_not_uploaded():
+  assert bytes_per_round(2, cohorts=[[0], [1, 2], [0, 1, 2]]) == (
+      1.5 * 2 * _PARAMS)
+  dropout = dict(dropout_rate=.5, num_rounds=20)
+  federation = tiny_federation.make(dropout_rate=.5)
+  received = np.mean([
+      len(federation.trained(index)[0]) for index in range(20)])
+  assert 0 < received < 3
+  assert bytes_per_round(**dropout) == round(received * 2 * _PARAMS)
+  assert bytes_per_round(**dropout, dropout_stage='after_training') == round(
+      (3 + received) * _PARAMS)
 
 
-def test_shapes_are_of_all_listed_rounds(dataset, tmp_path):
-  """A run that is extended uses the same program."""
-  path = tmp_path / 'cohorts.txt'
-  path.write_text('0 1\n2 3\n0 1 2 3 4\n')
-  changes = dict(participation=1., cohorts_file=str(path))
-  short = simulate(dataset, **changes)
-  long = simulate(dataset, **changes, num_rounds=3)
-  plans = [jax.tree.leaves(s.planner.plan(0)) for s in (short, long)]
-  for x, y in zip(*plans):
-    np.testing.assert_array_equal(x, y)
-  assert short.planner.plan(0).jobs.weight.shape == (5,)
+@pytest.mark.parametrize('is_other', [
+    True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_bit_is_found(is_other):
+  """Client state is on disk if all bits are the same."""
+  federation = tiny_federation.make(
+      model=linear_model(), cohorts=[[0, 1, 2]], local_epochs=1, data=THREE,
+      **{} if is_other else dict(algorithm=moon(), client_state='disk'))
+  made = []
+
+  def make():
+    simulation = Simulation(federation)
+    made.append(simulation)
+    if is_other and len(made) == 2:  # by the last bit of its weights
+      program = simulation._program
+      program._state = program._state._replace(variables=jax.tree.map(
+          lambda x: x * (1 + 2**-23), program._state.variables))
+    return simulation
+
+  if is_other:
+    with pytest.raises(UserError, match="'drift'.*when round 1 is trained"):
+      check_determinism(make)
+  else:
+    check_determinism(make)
+  assert len(made) == 2
 
 
 def test_noise_is_on_training_inputs_alone():
   def simulated(std):
     simulation = Simulation(tiny_federation.make(
-        model=linear_model(), local_epochs=1, input_noise_std=std,
-        data=tiny_federation.make().data._replace(class_names=tuple('abc'))))
+        data=THREE, model=linear_model(), local_epochs=1, input_noise_std=std))
     tested = simulation.evaluate()  # of the initial model
     return simulation.run_round().metrics['train_loss'], tested
 
@@ -83,42 +101,10 @@ def test_noise_is_on_training_inputs_alone():
   assert noisy[0] != clean[0] and noisy[1] == clean[1]
 
 
-def test_noise_is_as_of_images_in_0_to_1(dataset):
-  config = dataclasses.replace(
-      CONFIG, partition='feature_noise', num_clients=2, noise_std=.3)
-  federation = build.federation(config, dataset)
-  clients = federation.clients
-  std = round_spec.make(federation, 1, 1).noise_std
-  assert std.shape == (len(dataset.train_labels), 1)
-  assert not std[clients[0]].any()
-  np.testing.assert_allclose(std[clients[1]], .3 / .376, rtol=1e-6)
-
-
-def test_frozen_models_are_asked_once_where_that_is_the_same(dataset):
-  def asked_once(dataset=dataset, clients=None, **changes):
-    config = dataclasses.replace(CONFIG, **{
-        'algorithm': 'moon', 'mu': 1., 'local_epochs': 2, **changes})
-    return round_spec.alone(
-        build.federation(config, dataset, clients)).program.freeze_once
-
-  assert asked_once()
-  assert not asked_once(local_epochs=1)
-  # Inputs that are drawn in each step are other ones in each epoch.
-  flipped = dataset._replace(augmentation='reflect_crop_flip')
-  assert not asked_once(flipped)
-  assert asked_once(flipped, augment=False)
-  assert not asked_once(partition='feature_noise')
-  assert not asked_once(algorithm='fedavg')
-  # Each example is that of all clients.
-  assert not asked_once(clients=[np.arange(40)] * CONFIG.num_clients)
-
-
-def test_a_restored_run_has_no_local_models(dataset):
+def test_a_restored_run_has_no_local_models():
   """Those of the last round are not those of the restored state."""
-  simulation = Simulation(dataclasses.replace(
-      build.federation(CONFIG, dataset), keep_local_models=True))
-  with pytest.raises(UserError, match='after a round of this run'):
-    simulation.evaluate_clients()
+  simulation = Simulation(tiny_federation.make(
+      evaluate_clients=True, keep_local_models=True))
   state = jax.tree.map(np.array, simulation.state_on_host())
   simulation.run_round()
   assert simulation.local_models() and simulation.evaluate_clients()

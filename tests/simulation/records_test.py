@@ -10,7 +10,6 @@ from moon_jax import losses, models
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.l2 import l2
 from moon_jax.algorithms.moon import moon
-from moon_jax.config import Config
 from moon_jax.errors import DivergedError
 from moon_jax.simulation import records
 from moon_jax.simulation.simulation import Simulation
@@ -25,9 +24,7 @@ def test_a_mean_that_is_no_number_is_none():
       job_TL=np.array([[0], [0], [-1]]),
       jobs=types.SimpleNamespace(
           run=np.zeros(2, int), num_steps=np.array([2, 0])))
-  federation = types.SimpleNamespace(
-      learning_rate=.1, dropout_rate=0, on_nan='stop', algorithm=fedprox(1.),
-      epoch_losses=False)
+  federation = tiny_federation.make(algorithm=fedprox(1.))
   found = records.of_round(federation, 0, table, types.SimpleNamespace(
       finite_J=np.array([True, True]), loss_TL=np.array([[1.], [2.], [0.]]),
       extra_TL={'own': np.array([[1.], [np.nan], [0.]])},
@@ -47,17 +44,12 @@ def test_the_first_loss_that_is_no_number_is_named():
   found = types.SimpleNamespace(
       finite_J=np.array([False, True]), finite_R=np.array([True]),
       loss_TL=loss_TL, drift_J=np.array([np.nan, 1.]))
-  def federation(on_nan):
-    config = Config(on_nan=on_nan)
-    return types.SimpleNamespace(
-        config=config, flags=config.to_dict, on_nan=on_nan,
-        learning_rate=config.learning_rate)
-
+  stop, skip = (tiny_federation.make(on_nan=on_nan)
+                for on_nan in ('stop', 'skip_client'))
   why = 'loss became inf at local step 2'
-  assert records.left_out(
-      federation('skip_client'), 0, table, found) == {7: why}
+  assert records.left_out(skip, 0, table, found) == {7: why}
   with pytest.raises(DivergedError, match=f'round 5, client 7: its {why}'):
-    records.left_out(federation('stop'), 4, table, found)
+    records.left_out(stop, 4, table, found)
 
 
 @pytest.mark.parametrize('algorithm, last_batch', [
