@@ -129,9 +129,12 @@ class _FileLogger(Logger):
   """Writes to a path, by default to `_name` in the work directory."""
 
   rewrites = True
-  _name = _example = ''
+  _name = _example = _package = ''
 
   def __init__(self, path: str | os.PathLike = ''):
+    """Checks that the package of the logger, if it has one, is installed."""
+    if self._package:
+      _require(self._package, self._name)
     self._given = pathlib.Path(path).expanduser() if path else None
     self._path: Any = self._given
 
@@ -152,19 +155,14 @@ class CSV(_FileLogger):
   A round without a metric, such as an accuracy that is not evaluated in each
   round, has an empty cell. Lists, such as the columns of clients, are in
   metrics.jsonl only.
+
+  Args:
+    path: the file; by default metrics.csv in the work directory. A loop that
+      begins with round r keeps the rows of earlier rounds in it.
   """
 
   _name = _example = 'metrics.csv'
-
-  def __init__(self, path: str | os.PathLike = ''):
-    """Stores the arguments.
-
-    Args:
-      path: the file; by default metrics.csv in the work directory. A loop that
-        begins with round r keeps the rows of earlier rounds in it.
-    """
-    super().__init__(path)
-    self._columns: list[str] = []
+  _columns: Sequence[str] = ()
 
   def start(self, run: RunInfo) -> None:
     super().start(run)
@@ -209,23 +207,17 @@ class TensorBoard(_FileLogger):
   writes a new file with all rounds and removes its old one; the new file begins
   with a purge step, so that an open TensorBoard removes the rounds that it has
   read.
+
+  Args:
+    path: directory of the event file; by default tensorboard in the work
+      directory.
+
+  Raises:
+    UserError: if tensorboardX is missing.
   """
 
-  _name, _example = 'tensorboard', 'logs'
-
-  def __init__(self, path: str | os.PathLike = ''):
-    """Checks that tensorboardX is installed.
-
-    Args:
-      path: directory of the event file; by default tensorboard in the work
-        directory.
-
-    Raises:
-      UserError: if tensorboardX is missing.
-    """
-    _require('tensorboardX', 'tensorboard')
-    super().__init__(path)
-    self._writer: Any = None
+  _name, _example, _package = 'tensorboard', 'logs', 'tensorboardX'
+  _writer: Any = None
 
   def start(self, run: RunInfo) -> None:
     super().start(run)
@@ -271,6 +263,7 @@ class _Tracker(Logger):
   _package = ''
 
   def __init__(self, **arguments: Any):
+    """Checks that the package of the client is installed."""
     _require(self._package, self._package)
     self._arguments = arguments
     self._run: Any = None
@@ -292,21 +285,16 @@ class WandB(_Tracker):
   The client's environment variables apply: WANDB_MODE=offline,
   WANDB_PROJECT, WANDB_API_KEY and others. A run that resumes continues its
   remote run.
+
+  Args:
+    **arguments: of `wandb.init`, such as project='moon'. By default the name is
+      that of the work directory, which also holds the files.
+
+  Raises:
+    UserError: if wandb is missing.
   """
 
   _package = 'wandb'
-
-  def __init__(self, **init: Any):
-    """Checks that wandb is installed.
-
-    Args:
-      **init: arguments of `wandb.init`, such as project='moon'. By default the
-        name is that of the work directory, which also holds the files.
-
-    Raises:
-      UserError: if wandb is missing.
-    """
-    super().__init__(**init)
 
   def start(self, run: RunInfo) -> None:
     run.saved.setdefault('id', uuid.uuid4().hex[:16])
@@ -396,22 +384,17 @@ class Aim(_Tracker):
   """Logs rounds to Aim, with the round as the step.
 
   A run that resumes continues its run in Aim.
+
+  Args:
+    **arguments: of `aim.Run`, such as repo='aim://host:53800' and
+      experiment='moon'. By default the repository is .aim in the current
+      directory.
+
+  Raises:
+    UserError: if aim is missing.
   """
 
   _package = 'aim'
-
-  def __init__(self, **run: Any):
-    """Checks that aim is installed.
-
-    Args:
-      **run: arguments of `aim.Run`, such as repo='aim://host:53800' and
-        experiment='moon'. By default the repository is .aim in the current
-        directory.
-
-    Raises:
-      UserError: if aim is missing.
-    """
-    super().__init__(**run)
 
   def start(self, run: RunInfo) -> None:
     self._open(run_hash=run.saved.get('hash'))
@@ -443,11 +426,7 @@ NAMES: dict[str, Callable[[], Logger]] = {
 
 
 def check(config: Config) -> None:
-  """Checks that the loggers of --loggers can be made.
-
-  Raises:
-    UserError: if a package, or custom code, is missing.
-  """
+  """Checks that the loggers of --loggers can be made, before anything runs."""
   for name in config.logger_names():
     if is_user_code(name):
       user_code.load('loggers', name)
@@ -459,13 +438,7 @@ def make(config: Config, given: Sequence[LoggerOrFactory] = ()
          ) -> list[Logger]:
   """Returns the loggers of one run.
 
-  Args:
-    config: the configuration, with the names of --loggers.
-    given: further loggers, or functions that return one.
-
-  Raises:
-    UserError: if a package is missing, a custom logger cannot be made, or
-      a value is not a logger.
+  `given` has loggers besides those of --loggers, or functions that return one.
   """
   named = [(f'--loggers={name}', user_code.call(
       'loggers', name, user_code.load('loggers', name))

@@ -3,13 +3,23 @@
 A checkpoint is a directory. Orbax gives it its final name once it is complete,
 and a hash of its content detects later damage. In a run of several processes
 all of them take part, and all must see the same directory.
+
+With --client_state=disk a checkpoint does not hold the state of clients. A file
+next to the checkpoints, client_state/ROUND.rows, holds the rows of the clients
+that have trained; all others have their initial state. The checkpoint holds the
+hash of the file. It has one line of JSON that describes it, then `int64 [n]`
+with run * C + client of each row in ascending order, then the n rows. A row is
+the client's arrays, one after another.
 """
 
 import collections
-from collections.abc import Callable
+import contextlib
 import hashlib
+import itertools
 import json
 import logging
+import math
+import os
 import pathlib
 import sys
 from typing import Any
@@ -20,27 +30,27 @@ from orbax.checkpoint import v1 as ocp
 
 from moon_jax.config import Config
 from moon_jax.distributed import processes
+from moon_jax.engine import client_store
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.state import State
 from moon_jax.errors import UserError
-from moon_jax.rundir import client_rows
-from moon_jax.rundir.client_rows import ClientRows
 
 _MAX_CHARACTERS = 100  # of an error in a message
+_CHUNK_BYTES = 2**26  # of rows that are read at once
+_OTHER_RUN = 'it is from another network, algorithm or number of clients'
 
 
 class Checkpoints:
   """The checkpoints of one run.
 
   Each is a directory whose name is the number of completed rounds.
+
+  Attributes:
+    newest: rounds completed at the newest checkpoint; 0 if there is none.
   """
 
   def __init__(self, directory: pathlib.Path, config: Config):
-    """Reads the names in the directory, if it exists, and changes nothing.
-
-    Raises:
-      UserError: if the processes have different numbers of devices.
-    """
+    """Reads the names in the directory, if it exists, and changes nothing."""
     if not has_equal_device_counts():
       raise UserError(
           'all processes must have the same number of devices for Orbax to '
@@ -48,15 +58,10 @@ class Checkpoints:
           'same number, or use --checkpoint_every=0 with a new --workdir')
     _silence_orbax()
     self._directory, self._config = directory.absolute(), config
-    self._rows = ClientRows(self._directory.with_name('client_state'))
-    self._damaged = []
-    self._writer = None
-    self._newest = max(self._steps(), default=0)
-
-  @property
-  def newest(self) -> int:
-    """Rounds completed at the newest checkpoint; 0 if there is none."""
-    return self._newest
+    self._rows = self._directory.with_name('client_state')
+    self._damaged: list[int] = []
+    self._writer: Any = None
+    self.newest = max(self._steps(), default=0)
 
   def restore(self, like: State) -> tuple[State, dict[str, Any]] | None:
     """Returns the newest undamaged state and its note, and changes no file.
@@ -90,7 +95,7 @@ class Checkpoints:
       finally:
         logging.disable(logging.NOTSET)
       if processes.all_agree(restored is not None):
-        self._damaged, self._newest = list(reasons), step
+        self._damaged, self.newest = list(reasons), step
         if reasons and processes.is_first():
           print(f'--workdir: {self._describe(reasons)}; the run resumes after '
                 f'round {step}', file=sys.stderr, flush=True)
@@ -107,19 +112,23 @@ class Checkpoints:
 
     Renames the checkpoints that `restore` found damaged, so that they are not
     read again.
-
-    Raises:
-      UserError: if the directory cannot be written.
     """
     policies = ocp.training.preservation_policies
     preserved = [policies.LatestN(self._config.checkpoint_keep)]
     if self._config.checkpoint_keep_every:
       preserved.append(policies.EveryNSteps(self._config.checkpoint_keep_every))
-    processes.run_on_first_process(
-        lambda: self._convert_errors(self._rename_damaged))
-    self._writer = self._convert_errors(lambda: ocp.training.Checkpointer(
-        self._directory, cleanup_tmp_directories=True,
-        preservation_policy=policies.AnyPreservationPolicy(preserved)))
+    processes.run_on_first_process(self._rename_damaged)
+    with self._writing():
+      self._writer = ocp.training.Checkpointer(
+          self._directory, cleanup_tmp_directories=True,
+          preservation_policy=policies.AnyPreservationPolicy(preserved))
+
+  def _rename_damaged(self):
+    with self._writing():
+      for step in self._damaged:
+        number = len(list(self._directory.glob(f'damaged-{step}-*')))
+        (self._directory / str(step)).rename(
+            self._directory / f'damaged-{step}-{number}')
 
   def save(self, state: State, note: dict[str, Any]) -> None:
     """Starts to write a checkpoint, after the previous one is complete.
@@ -135,31 +144,25 @@ class Checkpoints:
     tree, step = _to_tree(state), int(state.round)
     metadata = {'note': note, 'sha256': digest(tree, note),
                 'variables_sha256': digest(tree['variables'], {})}
-    self._clean({self._newest, step})
-    if isinstance(state.clients, DiskClients):
-      metadata['client_rows'] = self._convert_errors(
-          lambda: self._rows.save(step, state.clients))
-    self._convert_errors(lambda: self._writer.save_async(
-        step, tree, force=True, custom_metadata=metadata))
-    self._newest = step
+    self._clean({self.newest, step})
+    with self._writing():
+      if isinstance(state.clients, DiskClients):
+        metadata['client_rows'] = _save_rows(
+            self._rows_of(step), state.clients)
+      self._writer.save_async(step, tree, force=True, custom_metadata=metadata)
+    self.newest = step
 
   def wait(self) -> None:
-    """Waits until all checkpoints are written.
-
-    Raises:
-      UserError: if one cannot be written.
-    """
-    self._convert_errors(self._writer.wait)
+    """Waits until all checkpoints are written."""
+    with self._writing():
+      self._writer.wait()
 
   def close(self) -> None:
-    """Waits until all checkpoints are written, and closes Orbax's writer.
-
-    Raises:
-      UserError: if a checkpoint cannot be written.
-    """
+    """Waits until all checkpoints are written, and closes Orbax's writer."""
     if self._writer:
       writer, self._writer = self._writer, None
-      self._convert_errors(writer.close)
+      with self._writing():
+        writer.close()
       self._clean(set())
 
   def _steps(self):
@@ -168,44 +171,49 @@ class Checkpoints:
     return [int(path.name) for path in self._directory.iterdir()
             if path.name.isdecimal()]
 
+  def _rows_of(self, step):
+    return self._rows / f'{step}.rows'
+
   def _load(self, step, like):
     path = self._directory / str(step)
     metadata = ocp.metadata(path).custom_metadata
-    has_rows = 'client_rows' in metadata
-    template = _to_tree(like._replace(
-        clients=() if has_rows else client_rows.in_memory(like.clients)))
+    clients, on_disk = like.clients, isinstance(like.clients, DiskClients)
+    rows_digest = metadata.get('client_rows')
+    if rows_digest is not None:
+      clients = ()
+    elif on_disk:
+      clients = client_store.filled(clients.initial, clients.shape[1])
+    template = _to_tree(like._replace(clients=clients))
     tree = ocp.load(path, template)
     if metadata['sha256'] != digest(tree, metadata['note']):
       raise ValueError('its hash differs from that of the saved state')
     if _shapes(tree) != _shapes(template):
-      raise ValueError(
-          'it is from another network, algorithm or number of clients')
-    if has_rows:
-      self._rows.load(step, metadata['client_rows'], like.clients)
-    elif isinstance(like.clients, DiskClients):
-      client_rows.move(tree.pop('clients'), like.clients)
+      raise ValueError(_OTHER_RUN)
+    if rows_digest is not None:
+      _load_rows(self._rows_of(step), rows_digest, like.clients)
+    elif on_disk:
+      _move(tree.pop('clients'), like.clients)
     return like._replace(**tree), metadata['note']
 
   def _clean(self, steps):
     """Removes the rows of deleted checkpoints, but not those of `steps`."""
     if processes.is_first():
-      self._convert_errors(
-          lambda: self._rows.clean({*self._steps(), *steps}))
-
-  def _rename_damaged(self):
-    for step in self._damaged:
-      number = len(list(self._directory.glob(f'damaged-{step}-*')))
-      (self._directory / str(step)).rename(
-          self._directory / f'damaged-{step}-{number}')
+      with self._writing():
+        kept = {str(step) for step in (*self._steps(), *steps)}
+        for path in self._rows.glob('*.rows*'):
+          if path.suffix == '.part' or path.stem not in kept:
+            path.unlink(missing_ok=True)
 
   def _describe(self, reasons):
     checkpoints = ', '.join(f'{self._directory / str(step)} ({reason})'
                             for step, reason in reasons.items())
     return f'damaged checkpoint {checkpoints}'
 
-  def _convert_errors(self, function: Callable[[], Any]):
+  @contextlib.contextmanager
+  def _writing(self):
+    """A context that raises errors of its body as UserError."""
     try:
-      return function()
+      yield
     except Exception as error:  # Orbax and TensorStore raise many kinds
       if processes.is_lost_peer_error(error):  # processes synchronize to write
         raise
@@ -214,6 +222,98 @@ class Checkpoints:
           f'{first_line(error)}. Free space or change its permissions: the '
           'same command resumes from the last complete checkpoint'
           ) from error
+
+
+def _save_rows(path, clients):
+  """Writes the rows of all clients that have trained; returns their hash.
+
+  The file is complete on disk when this function returns. It has the size of
+  the rows, and memory holds a few of them at a time.
+  """
+  path.parent.mkdir(exist_ok=True)
+  part, hashed = path.with_name(path.name + '.part'), hashlib.sha256()
+  run, client = clients.written()
+  index = (run * clients.shape[1] + client).astype(np.int64).tobytes()
+  packed = (_packed(rows) for _, _, rows in clients.rows())
+  with open(part, 'wb') as file:
+    for content in itertools.chain(
+        [_header(clients.initial, clients.shape, len(run)), index], packed):
+      hashed.update(content)
+      file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+  os.replace(part, path)
+  return hashed.hexdigest()
+
+
+def _load_rows(path, expected, into):
+  """Reads a file of rows with a hash into the state before the first round.
+
+  Client state, in memory or on disk, changes only if the file is undamaged.
+  """
+  if isinstance(into, DiskClients):
+    initial, shape = into.initial, into.shape
+  else:
+    initial = jax.tree.map(lambda x_RC: x_RC[:, 0], into)
+    shape = jax.tree.leaves(into)[0].shape[:2]
+  with open(path, 'rb') as file:
+    if hashlib.file_digest(file, 'sha256').hexdigest() != expected:
+      raise ValueError(f'the hash of {path} differs')
+    file.seek(0)
+    num_rows = json.loads(line := file.readline())['rows']
+    if line != _header(initial, shape, num_rows):
+      raise ValueError(_OTHER_RUN)
+    index = np.fromfile(file, np.int64, num_rows)
+    if isinstance(into, DiskClients):
+      into.clear()
+    row_bytes = sum(x.nbytes // len(x) for x in jax.tree.leaves(initial))
+    count = max(1, _CHUNK_BYTES // row_bytes)
+    for i in range(0, num_rows, count):
+      at = index[i:i + count]
+      content = np.fromfile(file, np.uint8, len(at) * row_bytes)
+      client_store.write(into, *np.divmod(at, shape[1]), _unpacked(
+          content.reshape(len(at), row_bytes), initial))
+
+
+def _move(clients, into):
+  """Writes client state [R, C, ...] in memory to disk, except initial rows."""
+  into.clear()
+  count = max(1, _CHUNK_BYTES // into.row_bytes)
+  for run, start in itertools.product(
+      range(into.shape[0]), range(0, into.shape[1], count)):
+    rows = jax.tree.map(lambda x_RC: x_RC[run, start:start + count], clients)
+    changed = np.any([
+        (x_J != x_R[run]).reshape(len(x_J), -1).any(1) for x_J, x_R in zip(
+            jax.tree.leaves(rows), jax.tree.leaves(into.initial), strict=True)
+        ], axis=0)
+    client = np.flatnonzero(changed)
+    into.write(np.full(len(client), run), start + client,
+               jax.tree.map(lambda x_J: x_J[client], rows))
+
+
+def _header(initial, shape, num_rows):
+  arrays = [[jax.tree_util.keystr(path), x.dtype.str, x.shape[1:]]
+            for path, x in jax.tree.leaves_with_path(initial)]
+  return json.dumps({'rows': num_rows, 'runs': shape[0], 'clients': shape[1],
+                     'arrays': arrays}).encode() + b'\n'
+
+
+def _packed(rows):
+  """Returns the bytes of rows [J, ...], the arrays of each one together."""
+  return np.concatenate(
+      [np.ascontiguousarray(x_J).reshape(len(x_J), -1).view(np.uint8)
+       for x_J in jax.tree.leaves(rows)], axis=1).tobytes()
+
+
+def _unpacked(content_JB, like):
+  """Inverts `_packed`; `like` has arrays [R, ...]."""
+  leaves, start = [], 0
+  for x_R in jax.tree.leaves(like):
+    size = x_R.itemsize * math.prod(x_R.shape[1:])
+    part = np.ascontiguousarray(content_JB[:, start:start + size])
+    leaves.append(part.view(x_R.dtype).reshape(-1, *x_R.shape[1:]))
+    start += size
+  return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def has_equal_device_counts() -> bool:
@@ -240,10 +340,8 @@ def digest(tree: Any, note: dict[str, Any]) -> str:
 
 
 def _to_tree(state):
-  """Returns the state as a dict without empty trees, which Orbax rejects.
-
-  Client state on disk is not part of it; see `moon_jax.rundir.client_rows`.
-  """
+  """Returns the state as a dict without empty trees, which Orbax rejects, and
+  without client state on disk."""
   return {name: x for name, x in state._asdict().items()
           if jax.tree.leaves(x) and not isinstance(x, DiskClients)}
 

@@ -9,6 +9,7 @@ Examples:
     python -m moon_jax.train --init_from=runs/cifar10-fedavg-0123abcd ...
 """
 
+import contextlib
 import hashlib
 import json
 import pathlib
@@ -67,6 +68,21 @@ class TrainedModel(NamedTuple):
     return outputs
 
 
+@contextlib.contextmanager
+def _writing(directory):
+  """A context that raises errors of its body as UserError."""
+  try:
+    yield
+  except Exception as error:  # Orbax and TensorStore raise many kinds
+    if processes.is_lost_peer_error(error):
+      raise
+    raise UserError(
+        f'--workdir={directory} must be writable, got '
+        f'{checkpoint.first_line(error)}. Free space or change its '
+        'permissions: the same command resumes from its last checkpoint'
+        ) from error
+
+
 def save(directory: pathlib.Path, config: Config, dataset: Dataset,
          variables: Variables) -> None:
   """Writes model.safetensors and model/ to the work directory of a run.
@@ -74,28 +90,22 @@ def save(directory: pathlib.Path, config: Config, dataset: Dataset,
   The variables are numpy arrays, the same in all processes.
   """
   note = _note(config, dataset, variables)
-  try:
+  with _writing(directory):
     if checkpoint.has_equal_device_counts():
       ocp.save((directory / _ORBAX).absolute(), variables, overwrite=True,
                custom_metadata=note)
     if processes.is_first():
       write_atomically(
           directory / _SAFETENSORS, _safetensors(variables, note))
-  except Exception as error:  # Orbax and TensorStore raise many kinds
-    if processes.is_lost_peer_error(error):
-      raise
-    raise _unwritable(directory, error) from error
 
 
 def save_local(directory: pathlib.Path, config: Config, dataset: Dataset,
                client: int, variables: Variables) -> None:
   """Writes the local model of a client, from 0, to CLIENT.safetensors."""
-  try:
+  content = to_safetensors(config, dataset, variables, client=client)
+  with _writing(directory):
     directory.mkdir(exist_ok=True)
-    write_atomically(directory / f'{client}.safetensors', to_safetensors(
-        config, dataset, variables, client=client))
-  except OSError as error:
-    raise _unwritable(directory, error) from error
+    write_atomically(directory / f'{client}.safetensors', content)
 
 
 def _note(config, dataset, variables, **more):
@@ -122,13 +132,6 @@ def _safetensors(variables, note):
   return safetensors.numpy.save(
       traverse_util.flatten_dict(variables, sep='.'),
       metadata={'moon_jax': json.dumps(note)})
-
-
-def _unwritable(directory, error):
-  return UserError(
-      f'--workdir={directory} must be writable, got '
-      f'{checkpoint.first_line(error)}. Free space or change its '
-      'permissions: the same command resumes from its last checkpoint')
 
 
 def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
@@ -192,8 +195,7 @@ def _network(path, note):
 def load_initial(path: str) -> Variables:
   """Returns the initial global model of a run, --init_from, as numpy arrays.
 
-  `path` is the work directory of a run; model.safetensors, model/ or
-  checkpoints/ROUND in it; or any other safetensors file, whose tensors are
+  `path` is one of `_FORMS`, or any other safetensors file, whose tensors are
   named by their path in the tree of variables, such as "params.out.kernel".
   """
   root = pathlib.Path(path).expanduser().absolute()

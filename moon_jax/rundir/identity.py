@@ -27,30 +27,22 @@ def fingerprint(config: Config) -> str:
   They differ if a field differs that can change results, which are all fields
   except `FREE_FIELDS`.
   """
-  fields = {name: value for name, value in config.to_dict().items()
-            if name not in FREE_FIELDS
-            and (name not in EARLIER_VALUES
-                 or EARLIER_VALUES[name] != value)}
-  text = json.dumps(fields, sort_keys=True)
+  text = json.dumps({
+      name: value for name, value in config.to_dict().items()
+      if name not in FREE_FIELDS and (
+          name not in EARLIER_VALUES or EARLIER_VALUES[name] != value)},
+                    sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def directory_name(config: Config, inputs: dict[str, str]) -> str:
-  """Returns the name of a run's directory, if --workdir does not name one.
-
-  Args:
-    config: the configuration.
-    inputs: for each flag that names a file, the hash of its content.
-  """
-  return '-'.join([_in_path(config.dataset), _in_path(config.algorithm),
+  """Returns the name of a run's directory, if --workdir does not name one."""
+  dataset = config.dataset.replace(':', '.')
+  if config.dataset.startswith(HUGGINGFACE):
+    place = config.dataset.removeprefix(HUGGINGFACE).partition(',')[0]
+    dataset = f'hf.{pathlib.PurePath(place).stem}'
+  return '-'.join([dataset, config.algorithm.replace(':', '.'),
                    fingerprint(config), *inputs.values()])
-
-
-def _in_path(name):
-  if name.startswith(HUGGINGFACE):
-    place = name.removeprefix(HUGGINGFACE).partition(',')[0]
-    return f'hf.{pathlib.PurePath(place).stem}'
-  return name.replace(':', '.')
 
 
 def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
@@ -62,9 +54,6 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
     old: the content of its config.json.
     config: the configuration.
     inputs: for each flag that names a file, the hash of its content.
-
-  Raises:
-    UserError: if it is the configuration of another run, or of fewer rounds.
   """
   new, old = config.to_dict(), EARLIER_VALUES | old
   differing = [name for name in new

@@ -87,10 +87,8 @@ class Workdir:
                root: str = 'runs'):
     """Stores the arguments.
 
-    Args:
-      config: the configuration.
-      inputs: for each flag that names a file, the hash of its content.
-      root: directory of this one, if the configuration names none.
+    `inputs` has the hash of the file that a flag names, and `root` is the
+    directory of this one if the configuration names none.
     """
     self._config, self._inputs = config, inputs or {}
     name = identity.directory_name(config, self._inputs)
@@ -104,12 +102,7 @@ class Workdir:
   def check(self) -> dict[str, Any] | None:
     """Checks that the run can begin or resume here; changes nothing.
 
-    Returns:
-      The summary, if the run is finished.
-
-    Raises:
-      UserError: if the directory holds a run of another configuration, or a
-        run that is not finished could not write to it.
+    Returns the summary, if the run is finished.
     """
     self._check_run()
     summary = self.summary()
@@ -153,10 +146,6 @@ class Workdir:
 
     `moon-jax inspect` holds the lock for an instant to see whether it is free,
     so a lock that another process holds is tried for 0.2 seconds.
-
-    Raises:
-      InUse: if another run uses it.
-      UserError: if it cannot be created.
     """
     if self._lock is not None:
       return
@@ -192,12 +181,7 @@ class Workdir:
     """Writes the configuration, the partition and the cohorts.
 
     Removes the results of a run with fewer rounds, and the lines after a mark.
-    See `partition_npz` for the arguments; `cohorts` has the sampled clients of
-    each round.
-
-    Raises:
-      UserError: if the directory cannot be written, or the lines of the mark
-        are missing or differ; then it has changed nothing.
+    Changes nothing if the lines of the mark are missing or differ.
     """
     self._check_mark(mark)
     inputs = {'inputs': self._inputs} if self._inputs else {}
@@ -266,11 +250,7 @@ class Workdir:
     return {'bytes': self._bytes, 'sha256': self._written.hexdigest()}
 
   def summary(self) -> dict[str, Any] | None:
-    """Returns the summary if the run is finished, else None.
-
-    Raises:
-      UserError: if summary.json is damaged.
-    """
+    """Returns the summary if the run is finished, else None."""
     summary = self._read_json('summary.json')
     if summary is None:
       return None
@@ -295,8 +275,7 @@ class Workdir:
         'rounds': rounds_done, 'error': error, 'on_nan': self._config.on_nan})
 
   def diverged(self) -> dict[str, Any] | None:
-    """Returns why the run ended early; None if the same command may continue.
-    """
+    """Returns why the run ended, unless the same command may continue."""
     found = self._read_json('diverged.json')
     is_same = found and found.get('on_nan') == self._config.on_nan
     return found if is_same else None
@@ -317,9 +296,6 @@ class Workdir:
 
 def read_lines(directory: pathlib.Path) -> list[dict[str, Any]]:
   """Returns the metrics of rounds 1, 2, ..., without an incomplete last line.
-
-  Raises:
-    UserError: if metrics.jsonl has other content.
   """
   path = directory / 'metrics.jsonl'
   if not os.path.lexists(path):
@@ -356,16 +332,9 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
 def partition_npz(clients: Sequence[np.ndarray],
                   client_tests: ClientTests | None = None,
                   validation: np.ndarray | None = None) -> bytes:
-  """Returns the content of partition.npz, int32 arrays; see `Workdir`.
-
-  Args:
-    clients: for each client the indices of its training examples.
-    client_tests: the held-out examples of each client, if any.
-    validation: the indices of the validation examples, if any.
-  """
-  indices = clients_lib.joined(clients).astype(np.int32)
+  """Returns the content of partition.npz, int32 arrays; see `Workdir`."""
   arrays = {'sizes': clients_lib.sizes(clients).astype(np.int32),
-            'indices': indices}
+            'indices': clients_lib.joined(clients).astype(np.int32)}
   if client_tests is not None:
     arrays |= {
         'heldout_sizes': client_tests.sizes.astype(np.int32),
@@ -375,7 +344,7 @@ def partition_npz(clients: Sequence[np.ndarray],
     arrays['validation'] = np.asarray(validation, np.int32)
   file = io.BytesIO()
   # Compressing 10 million indices takes seconds, for a third of 40 MB.
-  save = np.savez_compressed if len(indices) < _MANY else np.savez
+  save = np.savez_compressed if arrays['indices'].size < _MANY else np.savez
   save(file, **arrays)  # type: ignore[arg-type]
   return file.getvalue()
 

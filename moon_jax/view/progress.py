@@ -31,13 +31,6 @@ class Progress:
   """
 
   def __init__(self, title: str, num_runs: int = 1, is_quiet: bool = False):
-    """Stores the arguments.
-
-    Args:
-      title: describes the runs.
-      num_runs: runs that train together.
-      is_quiet: whether to print nothing.
-    """
     self.logs = [RunLog() for _ in range(num_runs)]
     self.status = Status(title, time.monotonic(), num_runs)
     self._has_view, self._prints = False, not is_quiet
@@ -75,12 +68,8 @@ class Progress:
 
   @contextlib.contextmanager
   def busy(self, activity: str, after: float = 10.) -> Iterator[None]:
-    """A context that shows the activity of its body.
-
-    Args:
-      activity: such as "round 3: evaluating on 10,000 examples".
-      after: seconds of the activity after which lines of text name it.
-    """
+    """A context that shows what its body does; lines of text do so if it takes
+    longer than `after` seconds."""
     previous, since = self.status.activity, self.status.since
     self._change(activity=activity, since=time.monotonic())
     timer = threading.Timer(after, print, (activity,), {'flush': True})
@@ -106,12 +95,9 @@ class Progress:
 
   def training(self, num_rounds: int, rounds_done: int,
                lines: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Begins to show rounds.
+    """Begins to show rounds, after those that earlier commands have done.
 
-    Args:
-      num_rounds: of all runs together.
-      rounds_done: likewise, by earlier commands.
-      lines: of metrics.jsonl, of a single run that resumes.
+    `lines` are those of metrics.jsonl, of a single run that resumes.
     """
     now = time.monotonic()
     self._change(num_rounds=num_rounds, rounds_done=rounds_done,
@@ -121,11 +107,9 @@ class Progress:
 
   def rounds(self, lines: Sequence[Mapping[str, Any]],
              lane_utilization: float | None = None) -> None:
-    """Shows the metrics of a round of each run that has trained one.
+    """Shows the lines of a round of each run that has trained one.
 
-    Args:
-      lines: of metrics.jsonl.
-      lane_utilization: the fraction of the lanes' steps that trained.
+    `lane_utilization` is the fraction of the lanes' steps that trained.
     """
     if not lines:
       return
@@ -172,12 +156,7 @@ def release() -> None:
 
 
 def round_text(line: Mapping[str, Any], num_rounds: int) -> str:
-  """Returns the text of a round of a single run.
-
-  Args:
-    line: of metrics.jsonl.
-    num_rounds: of the run.
-  """
+  """Returns the text of a round of a single run with its line."""
   parts = [f'round {line["round"]}/{num_rounds}']
   if 'train_loss' in line:
     parts.append(f'train loss {line["train_loss"]:.4f}')

@@ -118,12 +118,8 @@ def render(status: Status, now: float, width: int, height: int,
            is_unicode: bool = True) -> Group:
   """Returns the lines of the view.
 
-  Args:
-    status: what to show.
-    now: the time, see `Status`.
-    width: columns of the terminal.
-    height: rows of the terminal; metrics that do not fit are left out.
-    is_unicode: whether the terminal can show block characters.
+  Metrics that do not fit the height are left out. `now` is a time of `Status`,
+  and `is_unicode` says whether the terminal can show block characters.
   """
   lines = [Text(status.title, style='bold', no_wrap=True, overflow='ellipsis')]
   if status.num_rounds:

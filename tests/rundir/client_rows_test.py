@@ -12,7 +12,7 @@ from moon_jax.engine import client_store
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.state import State
 from moon_jax.errors import UserError
-from moon_jax.rundir import client_rows
+from moon_jax.rundir import checkpoint
 from moon_jax.rundir.checkpoint import Checkpoints
 
 NOTE = {'metrics': {'bytes': 3}}
@@ -135,7 +135,7 @@ def test_rows_of_another_number_of_clients_are_refused(tmp_path):
 
 
 def test_rows_are_read_in_chunks(tmp_path, monkeypatch):
-  monkeypatch.setattr(client_rows, '_CHUNK_BYTES', 1)
+  monkeypatch.setattr(checkpoint, '_CHUNK_BYTES', 1)
   for kind in 'memory', 'disk':
     (tmp_path / kind).mkdir()
     save(tmp_path / kind, kind)
