@@ -6,10 +6,9 @@ recipe   The paper's CIFAR-10 setting (10 clients, Dirichlet 0.5, the split of
          seed 0, batches of 64), FedAvg and MOON (mu 5, k 1), with and without
          augmentation. moon_jax and PyTorch run in separate processes. After two
          warm-up rounds their rounds alternate and never run at the same time.
-         First, losses and weights of both must agree to 1e-5
-         (benchmarks/bench_agreement.py). The results include the limits of the
-         hardware (benchmarks/bench_limit.py). Needs PyTorch: pip install
-         '.[bench]'.
+         First, losses and weights of both must agree to 1e-5. The results
+         include the limits of the hardware (benchmarks/bench_limit.py). Needs
+         PyTorch: pip install '.[bench]'.
 scaling  moon_jax alone, in three tables, because examples per second are
          comparable only at the same batch size. Two tables split all examples
          iid over the clients, which all take part in each round: in batches of
@@ -24,26 +23,14 @@ and --client_counts shorten it. Without --data_dir the images are noise with the
 shape of CIFAR-10's.
 """
 
+import argparse
 from collections.abc import Sequence
-import functools
-import json
 import pathlib
 import statistics
 import sys
 
-from absl import app, flags
-
-from benchmarks import (
-  bench_child,
-  bench_environment,
-  bench_limit,
-  bench_report,
-  bench_scaling,
-  golden_dir,
-)
+from benchmarks import bench_limit, common, sides
 from moon_jax.config import Config
-
-FLAGS = flags.FLAGS
 
 _CIFAR10_SIZE = 50_000  # training examples
 _CASES = {  # algorithm, whether images are augmented
@@ -52,100 +39,115 @@ _CASES = {  # algorithm, whether images are augmented
     'fedavg, augmented': ('fedavg', True),
     'moon, augmented': ('moon', True),
 }
-_SIDES = ('ours', 'theirs', 'processes')
+_SIDES = {'ours': sides.ours, 'theirs': sides.theirs,
+          'processes': sides.processes}
+_COUNT, _SECONDS = '{:,.0f}'.format, '{:.1f}'.format
 
 
-def define_flags() -> None:
-  """Defines the flags. Not on import: moon_jax.train has flags of these names.
-  """
-  flags.DEFINE_string(
-      'data_dir', '', 'Directory that contains CIFAR-10; empty uses noise.')
-  flags.DEFINE_integer(
-      'num_examples', _CIFAR10_SIZE, 'Number of noise examples.',
-      lower_bound=400)
-  flags.DEFINE_string(
-      'out', None, 'Output directory.', required=True)
-  flags.DEFINE_enum(
-      'part', 'all', ('recipe', 'scaling', 'all'), 'What to measure.')
-  flags.DEFINE_integer(
-      'repeats', 5, 'Timed rounds after the two warm-up rounds.', lower_bound=1)
-  flags.DEFINE_integer(
-      'local_epochs', 1, 'Local epochs per round.', lower_bound=1)
-  flags.DEFINE_multi_enum(
-      'case', list(_CASES), list(_CASES),
-      'Case of the recipe part; may be repeated. Default: all.')
-  flags.DEFINE_multi_enum(
-      'side', list(_SIDES), _SIDES,
-      'moon_jax (ours), PyTorch with one thread per core (theirs), or PyTorch '
-      'with one process per core (processes, CPUs only); may be repeated. '
-      'Default: all.')
-  flags.DEFINE_integer(
-      'num_clients_timed', 10, 'Number of the 10 clients that train in the '
-      'recipe part; fewer for a quick run.', 1, 10)
-  flags.DEFINE_enum(
-      'device', 'cpu', ('cpu', 'cuda'),
-      "PyTorch's device; JAX uses its default device.")
-  flags.DEFINE_integer(
-      'lanes', 0, 'Clients that moon_jax trains side by side; 0 chooses.',
-      lower_bound=0)
-  flags.DEFINE_string(
-      'golden', None, 'simple_cnn.npz of the golden vectors; its images are '
-      'used to compare both sides. Default: the file in $MOON_JAX_GOLDEN, '
-      '../shared/golden or tests/golden.')
-  flags.DEFINE_list(
-      'client_counts', '10,100,1000,10000',
-      'Numbers of clients in the scaling part.')
-  flags.DEFINE_enum(
-      'algorithm', 'moon', ('fedavg', 'moon'), 'Algorithm of the scaling part.')
+def _parse():
+  parser = common.parser(__doc__)
+  add = parser.add_argument
+  add('--data_dir', default='',
+      help='directory that contains CIFAR-10; without it images are noise')
+  add('--num_examples', type=int, default=_CIFAR10_SIZE,
+      help='number of noise examples')
+  add('--part', choices=('recipe', 'scaling', 'all'), default='all',
+      help='what to measure')
+  add('--repeats', type=int, default=5,
+      help='timed rounds after the two warm-up rounds (default: 5)')
+  add('--local_epochs', type=int, default=1, help='local epochs per round')
+  add('--case', choices=_CASES, action='append',
+      help='case of the recipe part; may be repeated (default: all)')
+  add('--side', choices=_SIDES, action='append', help='moon_jax (ours), '
+      'PyTorch with one thread per core (theirs), or PyTorch with one process '
+      'per core (processes, CPUs only); may be repeated (default: all)')
+  add('--num_clients_timed', type=int, default=10, help='number of the 10 '
+      'clients that train in the recipe part; fewer for a quick run')
+  add('--device', choices=('cpu', 'cuda'), default='cpu',
+      help="PyTorch's device; JAX uses its default device")
+  add('--lanes', type=int, default=0,
+      help='clients that moon_jax trains side by side; 0 chooses')
+  add('--client_counts', default='10,100,1000,10000',
+      help='numbers of clients in the scaling part')
+  add('--algorithm', choices=('fedavg', 'moon'), default='moon',
+      help='algorithm of the scaling part')
+  return parser.parse_args()
 
 
-def run_recipe() -> dict:
+def main() -> None:
+  """Measures, prints and writes the results."""
+  args = _parse()
+  if args.data_dir:
+    args.data_dir = str(pathlib.Path(args.data_dir).expanduser().resolve())
+    args.num_examples = _CIFAR10_SIZE
+  if args.part in ('recipe', 'all'):
+    results = run_recipe(args)
+    common.write(args.out, 'recipe', results, recipe_markdown(results))
+  if args.part in ('scaling', 'all'):
+    results = run_scaling(args)
+    tables = results['tables']
+    common.write(args.out, 'scaling', results, scaling_markdown(tables))
+    draw_scaling(tables, f'{args.algorithm}, {results["num_cores"]} cores',
+                 args.out / 'scaling.png')
+    if any(point['num_compilations_after_first_round']
+           for points in tables.values() for point in points):
+      sys.exit('a round after the first one compiled; see scaling.json')
+
+
+def _task(args: argparse.Namespace, algorithm: str, **config) -> sides.Task:
+  """Returns a task; fields of `Config` default to the paper's values."""
+  return {
+      'num_examples': args.num_examples, 'device': args.device,
+      'repeats': args.repeats, 'config': {
+          'algorithm': algorithm, 'partition_seed': 0, 'lanes': args.lanes,
+          'num_rounds': sides.WARM_UP + args.repeats, 'checkpoint_every': 0,
+          'local_epochs': args.local_epochs, 'data_dir': args.data_dir,
+          **config}}
+
+
+# Recipe.
+
+
+def run_recipe(args: argparse.Namespace) -> dict:
   """Measures the cases and returns their results and the environment."""
-  results = bench_environment.describe()
-  if 'ours' in FLAGS.side and len(FLAGS.side) > 1:
-    results['differences'] = bench_child.run_task({
-        'kind': 'agreement', 'golden': _golden(), 'device': FLAGS.device})
+  results = common.describe('bench')
+  names = [name for name in _SIDES if name in (args.side or _SIDES)]
+  if 'ours' in names and len(names) > 1:
+    results['differences'] = common.run(sides.agreement, args.device)
     print(f'both sides agree: {results["differences"]}', flush=True)
-  if 'ours' in FLAGS.side:
-    results['rates'] = bench_child.run_task({'kind': 'limit'})
+  if 'ours' in names:
+    results['rates'] = common.run(bench_limit.measure)
   results['cases'] = {}
-  for name in FLAGS.case:
-    case = _case(*_CASES[name])
+  for name in args.case or _CASES:
+    algorithm, augment = _CASES[name]
+    case = pair(_task(args, algorithm, num_clients=10, augment=augment)
+                | {'cohort_size': args.num_clients_timed}, args.repeats, names)
     if 'rates' in results:
-      case |= limit(_CASES[name][0], case, results['rates'])
+      case |= limit(algorithm, case, results['rates'])
     results['cases'][name] = case
     print(f'{name}: ' + ', '.join(
         f'{side} {case[side]["examples_per_second"]:,.0f} examples/s'
-        for side in FLAGS.side), flush=True)
+        for side in names), flush=True)
   return results
 
 
-def _case(algorithm, augment):
-  """Measures one case; the sides take turns."""
-  task = {
-      'config': _config(algorithm, num_clients=10, augment=augment),
-      'num_examples': FLAGS.num_examples, 'device': FLAGS.device,
-      'cohort_size': FLAGS.num_clients_timed}
-  return pair(task, FLAGS.repeats, list(dict.fromkeys(FLAGS.side)))
-
-
-def pair(task: dict, repeats: int, sides: Sequence[str]) -> dict:
-  """Measures a task of benchmarks/bench_child.py; the sides take turns."""
+def pair(task: sides.Task, repeats: int, names: Sequence[str]) -> dict:
+  """Measures a task; the sides take turns."""
   children, case = {}, {}
   try:
-    for side in sides:
-      children[side] = bench_child.Child(task | {'kind': side})
+    for side in names:
+      children[side] = common.Child(_SIDES[side], task)
       case[side] = children[side].ready | {'repeats': []}
     for _ in range(repeats):
       for side, child in children.items():
-        case[side]['repeats'].append(child.ask({}))
+        case[side]['repeats'].append(child.ask())
   finally:
     for child in children.values():
       child.close()
   return compare(case)
 
 
-def compare(sides: dict[str, dict]) -> dict:
+def compare(case: dict[str, dict]) -> dict:
   """Returns each side's median rate, and paired ratios with their median.
 
   Ratios to PyTorch's threads are `ratios` and `ratio`; those to its processes
@@ -155,12 +157,12 @@ def compare(sides: dict[str, dict]) -> dict:
     ValueError: if rounds trained on different numbers of examples.
   """
   rates, results = {}, {}
-  for side, measured in sides.items():
+  for side, measured in case.items():
     rates[side] = [
         r['num_examples'] / r['seconds'] for r in measured['repeats']]
     results[side] = measured | {
         'examples_per_second': statistics.median(rates[side])}
-  counts = {r['num_examples'] for measured in sides.values()
+  counts = {r['num_examples'] for measured in case.values()
             for r in measured['repeats']}
   if len(counts) > 1:
     raise ValueError('all rounds must train on the same number of examples, '
@@ -182,61 +184,106 @@ def limit(algorithm: str, case: dict, rates: dict[str, float]) -> dict:
       for shape in ('gemm_1024', 'gemm_conv1')}
 
 
-def run_scaling() -> dict:
+def recipe_markdown(results: dict) -> str:
+  """Returns a Markdown table with one row per case."""
+  def cell(*names, form='{:.2f}'.format):
+    def value(row):
+      found = row[1]
+      for name in names:
+        found = found.get(name, {})
+      return '' if found == {} else form(found)
+    return value
+
+  rate = 'examples_per_second'
+  return common.table({
+      'case': lambda row: row[0],
+      'moon_jax, examples/s': cell('ours', rate, form=_COUNT),
+      'PyTorch, a thread per core': cell('theirs', rate, form=_COUNT),
+      'ratio': cell('ratio'),
+      'PyTorch, a process per core': cell('processes', rate, form=_COUNT),
+      'ratio to processes': cell('ratio_to_processes'),
+      'compiling, s': cell('ours', 'compile_seconds', form=_SECONDS),
+      'of the float32 product 1024^3': cell('fraction_of_gemm_1024'),
+      "of conv1's": cell('fraction_of_gemm_conv1')}, results['cases'].items())
+
+
+# Scaling.
+
+
+def run_scaling(args: argparse.Namespace) -> dict:
   """Measures the scaling tables and returns them with the environment."""
-  tables = bench_scaling.measure(
-      functools.partial(_config, FLAGS.algorithm),
-      [int(n) for n in FLAGS.client_counts],
-      _CIFAR10_SIZE if FLAGS.data_dir else FLAGS.num_examples, FLAGS.repeats)
-  return bench_environment.describe() | {
-      'algorithm': FLAGS.algorithm, 'tables': tables}
+  results = common.describe('bench')
+  counts = sorted(map(int, args.client_counts.split(',')))
+  tables = {}
+  for batch_size in (50, 5):
+    tables[f'{args.num_examples:,} examples in all, batches of {batch_size}'
+           ] = [_point(args, n, n, batch_size) for n in counts
+                if args.num_examples // n >= batch_size]
+  tables['50 examples per client, batches of 50'] = [
+      _point(args, n, min(n, 100), 50, client_size=50) for n in counts]
+  return results | {'algorithm': args.algorithm, 'tables': tables}
 
 
-def _config(algorithm, **fields):
-  """Returns fields of `Config`; the others default to the paper's values."""
-  data_dir = FLAGS.data_dir
-  return {
-      'algorithm': algorithm, 'partition_seed': 0, 'lanes': FLAGS.lanes,
-      'num_rounds': bench_child.WARM_UP + FLAGS.repeats, 'checkpoint_every': 0,
-      'local_epochs': FLAGS.local_epochs, **fields,
-      'data_dir': str(pathlib.Path(data_dir).expanduser().resolve())
-                  if data_dir else ''}
+def _point(args, num_clients, cohort_size, batch_size, client_size=None):
+  """Measures one number of clients in a separate process."""
+  result = common.run(sides.scaling, _task(
+      args, args.algorithm, num_clients=num_clients, batch_size=batch_size,
+      partition='iid') | {
+          'cohort_size': cohort_size, 'client_size': client_size})
+  result |= {
+      'num_clients': num_clients, 'cohort_size': cohort_size,
+      'batch_size': batch_size,
+      'seconds_per_round': statistics.median(result['seconds']),
+      'peak_gigabytes': result['peak_bytes'] / 1e9}
+  print(f'{num_clients:,} clients, {cohort_size:,} per round, batches of '
+        f'{batch_size}: {result["examples_per_second"]:,.0f} examples/s',
+        flush=True)
+  return result
 
 
-def _golden():
-  """Returns the path of the golden images."""
-  path = FLAGS.golden or golden_dir.find() / 'simple_cnn.npz'
-  return str(pathlib.Path(path).expanduser().resolve())
+def scaling_markdown(tables: dict[str, list[dict]]) -> str:
+  """Returns the Markdown tables, with one row per number of clients."""
+  columns = {heading: lambda point, field=field, form=form: form.format(
+      point[field]) for heading, field, form in (
+          ('clients', 'num_clients', '{:,}'),
+          ('clients per round', 'cohort_size', '{:,}'),
+          ('examples/s', 'examples_per_second', '{:,.0f}'),
+          ('seconds per round', 'seconds_per_round', '{:.3f}'),
+          ('lanes', 'lanes', '{}'),
+          ('lanes busy', 'lane_utilisation', '{:.3f}'),
+          ('planning, s', 'planning_seconds', '{:.4f}'),
+          ('compiling, s', 'compile_seconds', '{:.1f}'),
+          ('peak memory, GB', 'peak_gigabytes', '{:.2f}'),
+          ('compilations after the first round',
+           'num_compilations_after_first_round', '{}'))}
+  return '\n\n'.join(f'{title}:\n\n{common.table(columns, points)}'
+                     for title, points in tables.items())
 
 
-def main(argv: list[str]) -> None:
-  """Measures, prints and writes the results."""
-  if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is not a flag; flags start with --')
-  out = pathlib.Path(FLAGS.out)
-  out.mkdir(parents=True, exist_ok=True)
-  if FLAGS.part in ('recipe', 'all'):
-    results = run_recipe()
-    _write(out, 'recipe', results, bench_report.recipe_markdown(results))
-  if FLAGS.part in ('scaling', 'all'):
-    results = run_scaling()
-    tables = results['tables']
-    _write(out, 'scaling', results, bench_report.scaling_markdown(tables))
-    bench_report.draw_scaling(
-        tables, f'{FLAGS.algorithm}, {results["num_cores"]} cores',
-        out / 'scaling.png')
-    if any(point['num_compilations_after_first_round']
-           for points in tables.values() for point in points):
-      sys.exit('a round after the first one compiled; see scaling.json')
+def draw_scaling(tables: dict[str, list[dict]], title: str,
+                 path: pathlib.Path) -> None:
+  """Plots examples/s and seconds per round over clients, as a PNG file."""
+  from matplotlib.figure import Figure
 
-
-def _write(out, name, results, text):
-  (out / f'{name}.json').write_text(
-      json.dumps(results, indent=1) + '\n', encoding='utf-8')
-  (out / f'{name}.md').write_text(text + '\n', encoding='utf-8')
-  print(f'{text}\nwrote {out}/{name}.json and {out}/{name}.md', flush=True)
+  figure = Figure(figsize=(9, 4.4), layout='constrained')
+  ticks = sorted({point['num_clients'] for points in tables.values()
+                  for point in points})
+  left, right = figure.subplots(1, 2)
+  for axes, field in ((left, 'examples_per_second'),
+                      (right, 'seconds_per_round')):
+    for name, points in tables.items():
+      axes.plot([point['num_clients'] for point in points],
+                [point[field] for point in points], 'o-', label=name)
+    axes.set(xscale='log', xlabel='clients', ylabel=field.replace('_', ' '))
+    axes.set_xticks(ticks, [f'{n:,}' for n in ticks])
+    axes.minorticks_off()
+    axes.grid(alpha=.3)
+  left.set_ylim(bottom=0)
+  right.set_yscale('log')
+  figure.legend(*left.get_legend_handles_labels(), loc='outside lower center')
+  figure.suptitle(title)
+  figure.savefig(path, dpi=120)
 
 
 if __name__ == '__main__':
-  define_flags()
-  app.run(main)
+  main()

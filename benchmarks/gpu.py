@@ -10,51 +10,42 @@ parts that have no result yet. No part starts later than --seconds after the
 command. DIR/README.md has the tables. The exit status is 1 if a part failed.
 """
 
-import argparse
 from collections.abc import Callable
 import dataclasses
-import importlib.metadata
 import itertools
 import json
 import os
 import pathlib
-import platform
 import re
-import signal
 import statistics
 import subprocess
 import sys
 import time
 from typing import Any
 
-from benchmarks import golden_dir
+from benchmarks import bench, common, sides
+from moon_jax.distributed import host
 
-_ROOT = pathlib.Path(__file__).parents[1]
-_PACKAGES = 'moon_jax', 'jax', 'jaxlib', 'flax', 'optax', 'numpy', 'torch'
 _SIZES = (  # of the whole measurement, and with --tiny
     dict(num_examples=50_000, repeats=3, lanes=10, rows=(8, 2), size=32),
     dict(num_examples=400, repeats=1, lanes=2, rows=(2, 1), size=8))
 Task = dict[str, Any]
 
 
-def parts(data_dir: str, device: str, golden: str,
-          is_tiny: bool) -> dict[str, Task]:
+def parts(data_dir: str, device: str, is_tiny: bool) -> dict[str, Task]:
   """Returns the task of each part by its name: its kind and its fields."""
   size = _SIZES[is_tiny]
-  common = {'device': device, 'golden': golden,
-            'num_examples': size['num_examples'], 'repeats': size['repeats']}
-  paper = dict(partition_seed=0, checkpoint_every=0, data_dir=data_dir)
+  paper = dict(partition_seed=0, checkpoint_every=0, data_dir=data_dir,
+               num_rounds=sides.WARM_UP + size['repeats'])
   if is_tiny:
     paper |= dict(model='mlp', projection_dim=8, batch_size=8, data_dir='')
   found = {}
 
-  def add(kind, name, *, cohort_size=10, client_size=None, limit=120,
-          **config):
-    found[f'{kind}: {name}'] = common | {
-        'kind': kind, 'limit': 900 if is_tiny else limit,
-        'client_size': client_size,
+  def add(kind, name, more=(), *, cohort_size=10, limit=120, **config):
+    found[f'{kind}: {name}'] = size | {
+        'kind': kind, 'limit': 900 if is_tiny else limit, 'device': device,
         'cohort_size': 2 if is_tiny else cohort_size,
-        'config': paper | config}
+        'config': paper | config, **dict(more)}
 
   tests = {'golden vectors': ['tests/golden_test.py'],
            'contract': ['tests/algorithms/algorithms_test.py'],
@@ -62,56 +53,58 @@ def parts(data_dir: str, device: str, golden: str,
   if is_tiny:
     tests = {'golden vectors': ['tests/golden_test.py', '-k', 'fedavgm']}
   for name, words in tests.items():
-    add('tests', name, limit=300)
-    found[f'tests: {name}']['words'] = words
+    add('tests', name, {'words': words}, limit=300)
   for choice in ('precision=highest', 'precision=tf32x3', 'precision=tf32',
                  'precision=bfloat16', 'dtype=bfloat16')[-is_tiny:]:
-    add('precision', choice)
-    found[f'precision: {choice}']['choice'] = f'--{choice}'
-  lanes, few = size['lanes'], dict(num_clients=10, local_epochs=1)
+    add('precision', choice, {'choice': f'--{choice}'})
+  lanes = size['lanes']
+  moon = dict(algorithm='moon', lanes=lanes, num_clients=10, local_epochs=1)
   for algorithm in ('moon', 'fedavg'):
-    add('pytorch', algorithm, algorithm=algorithm, lanes=lanes, **few)
+    add('pytorch', algorithm, **moon | {'algorithm': algorithm})
   for count in (1,) if is_tiny else (10, 1, 5, 64):
-    add('speed', f'moon, {count} lanes', algorithm='moon', lanes=count,
-        num_clients=max(10, count), local_epochs=1, cohort_size=max(10, count))
+    clients = max(10, count)
+    add('speed', f'moon, {count} lanes', cohort_size=clients,
+        **moon | {'lanes': count, 'num_clients': clients})
   if not is_tiny:
     for field, value in (('precision', 'tf32'), ('precision', 'tf32x3'),
                          ('dtype', 'bfloat16')):
-      add('speed', f'moon, 10 lanes, {field}={value}', algorithm='moon',
-          lanes=10, **few, **{field: value})
-  add('sweep', '12 runs of moon', algorithm='moon', lanes=lanes, **few)
+      add('speed', f'moon, 10 lanes, {field}={value}', **moon, **{field: value})
+  add('sweep', '12 runs of moon', **moon)
   for model in ('resnet18', 'resnet50')[:1 if is_tiny else 2]:
     for fields in ({'dtype': 'bfloat16'}, {'precision': 'tf32'},
                    {'precision': 'tf32', 'convolution': 'native'}
                    )[:1 if is_tiny else 3]:
       text = ', '.join(f'{key}={value}' for key, value in fields.items())
-      add('memory', f'{model}, {lanes} lanes, {text}', limit=280,
-          algorithm='moon', mu=1., lanes=lanes, num_clients=lanes, **fields)
-      found[f'memory: {model}, {lanes} lanes, {text}'] |= {
-          'rows': size['rows'], 'size': size['size']}
-      found[f'memory: {model}, {lanes} lanes, {text}']['config'] |= {
-          'model': model, 'data_dir': ''}
-  for count, cohort, each in ((20, 4, 10),) if is_tiny else (
-      (10_000, 100, 50), (1000, 1000, None), (10_000, 10_000, None)):
-    add('clients', f'{count:,}, {cohort:,} per round', algorithm='moon',
-        num_clients=count, local_epochs=1, partition='iid', cohort_size=cohort,
-        client_size=each)
-    found[f'clients: {count:,}, {cohort:,} per round']['config'] |= {
-        'batch_size': 50 if count // cohort > 1 or count < 10_000 else 5}
+      add('memory', f'{model}, {lanes} lanes, {text}', limit=280, **moon | {
+          'mu': 1., 'num_clients': lanes, 'model': model, 'data_dir': '',
+          'num_rounds': 4 * (1 + size['repeats']), **fields})
+  for count, cohort, each, batch_size in ((20, 4, 10, 50),) if is_tiny else (
+      (10_000, 100, 50, 50), (1000, 1000, None, 50), (10_000, 10_000, None, 5)):
+    add('clients', f'{count:,}, {cohort:,} per round', {'client_size': each},
+        algorithm='moon', num_clients=count, local_epochs=1, partition='iid',
+        cohort_size=cohort, batch_size=batch_size)
   return found
 
 
 # What is measured, in the process of a part.
 
 
+def _device(task):
+  del task
+  import jax
+
+  return {'device': jax.devices()[0].device_kind,
+          'num_devices': jax.device_count(), 'versions': common.versions(),
+          'num_cores': host.num_cores()}
+
+
 def _tests(task):
   """Runs tests as users compile, in float32, and returns the failures."""
   done = subprocess.run(
       [sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider', '-rfE',
-       *task['words']], cwd=_ROOT, text=True, stdout=subprocess.PIPE,
+       *task['words']], cwd=common.ROOT, text=True, stdout=subprocess.PIPE,
       env=os.environ | {'JAX_DISABLE_MOST_OPTIMIZATIONS': '0',
-                        'JAX_DEFAULT_MATMUL_PRECISION': 'highest',
-                        'MOON_JAX_GOLDEN': task['golden']})
+                        'JAX_DEFAULT_MATMUL_PRECISION': 'highest'})
   print(done.stdout, flush=True)
   if done.returncode > 1:
     raise RuntimeError(f'pytest ended with status {done.returncode}')
@@ -121,63 +114,32 @@ def _tests(task):
 
 
 def _precision(task):
-  import numpy as np
-
   from benchmarks import precision
 
-  golden, choice = pathlib.Path(task['golden']), precision.CHOICES[
-      task['choice']]
-  inputs = dict(np.load(golden / 'simple_cnn.npz'))
-  return {
-      'round': precision.round_errors(inputs, **choice),
-      'gradients': precision.gradient_errors(
-          dict(np.load(golden / 'resnet.npz')), inputs, **choice)}
-
-
-def _with_rounds(task):
-  from benchmarks import bench_child
-
-  rounds = bench_child.WARM_UP + task['repeats']
-  return task | {'config': task['config'] | {'num_rounds': rounds}}
+  return precision.measure(**precision.CHOICES[task['choice']])
 
 
 def _pytorch(task):
   """Rounds of both sides alternate; first, both must compute the same."""
-  from benchmarks import bench, bench_child
-
-  agreement = bench_child.run_task({
-      'kind': 'agreement', 'device': task['device'],
-      'golden': f'{task["golden"]}/simple_cnn.npz'})
-  return bench.pair(
-      _with_rounds(task), task['repeats'], ('ours', 'theirs')) | {
+  agreement = common.run(sides.agreement, task['device'])
+  return bench.pair(task, task['repeats'], ['ours', 'theirs']) | {
       'differences': agreement}
 
 
 def _speed(task):
-  from benchmarks import bench
-
-  return bench.pair(_with_rounds(task), task['repeats'], ['ours'])
-
-
-def _clients(task):
-  from benchmarks import bench_child
-
-  return bench_child.run_task(_with_rounds(task) | {'kind': 'scaling'})
+  return bench.pair(task, task['repeats'], ['ours'])
 
 
 def _sweep(task):
   """Rounds of 12 runs in one program, and of one of them alone."""
-  from moon_jax.distributed import host
-
   host.share_cores()
   import jax
   import numpy as np
 
-  from benchmarks import bench_child
   from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation, Simulations
 
-  config, data, clients = bench_child.inputs(_with_rounds(task))
+  config, data, clients = sides.inputs(task)
   federations = [build.federation(
       dataclasses.replace(config, seed=seed, mu=mu), data, clients)
                  for seed, mu in itertools.product(range(4), (.1, 1., 5.))]
@@ -204,30 +166,23 @@ def _memory(task):
 
   Images are noise. Rounds of two lengths give the time of one row.
   """
-  from moon_jax.distributed import host
-
   host.share_cores()
   import jax
   import numpy as np
 
   from moon_jax.config import Config
-  from moon_jax.data.dataset import Dataset
   from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
 
   num_long, num_short = task['rows']
-  config = Config(**task['config'] | {
-      'local_epochs': 1, 'num_rounds': 4 * (1 + task['repeats'])})
-  rng, num_examples = np.random.default_rng(0), task['num_examples']
-  images = rng.integers(
-      0, 256, (num_examples, task['size'], task['size'], 3), np.uint8)
-  labels = rng.integers(0, 100, num_examples).astype(np.int32)
-  data = Dataset('noise', images, labels, images[:100], labels[:100],
-                 tuple(map(str, range(100))), (.5,) * 3, (.25,) * 3)
+  config = Config(**task['config'])
+  data = sides.noise(task['num_examples'], task['size'], num_classes=100)
+  random = np.random.default_rng(0)
 
   def median_seconds(num_rows):
-    clients = rng.integers(
-        num_examples, size=(config.num_clients, num_rows * config.batch_size))
+    clients = random.integers(
+        task['num_examples'],
+        size=(config.num_clients, num_rows * config.batch_size))
     simulation = Simulation(build.federation(
         config, data, list(clients),
         [list(range(config.num_clients))] * config.num_rounds))
@@ -281,7 +236,7 @@ _KINDS: dict[str, tuple[Callable, dict[str, Callable[[dict], Any]]]] = {
         'peak memory, GiB': lambda r: f'{r["peak_bytes"] / 2**30:.2f}',
         'temporary memory, GiB':
             lambda r: f'{r["temporary_bytes"] / 2**30:.2f}'}),
-    'clients': (_clients, {
+    'clients': (sides.scaling, {
         'examples/s': lambda r: _count(r['examples_per_second']),
         'seconds per round': lambda r: f'{statistics.median(r["seconds"]):.3f}',
         'compilations after the first round':
@@ -289,44 +244,14 @@ _KINDS: dict[str, tuple[Callable, dict[str, Callable[[dict], Any]]]] = {
 }
 
 
-# The command.
-
-
-def run_part(task: Task, env: dict[str, str]) -> Task:
-  """Runs a task in a process group of its own, and returns its result.
+def run_part(task: Task) -> Task:
+  """Runs a task in a process of its own, and returns its result.
 
   Raises:
     RuntimeError: if it fails, or takes longer than its limit.
   """
-  process = subprocess.Popen(
-      [sys.executable, '-m', 'benchmarks.gpu', '--child'], cwd=_ROOT,
-      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-      start_new_session=True, env=os.environ | env)
-  try:
-    out, _ = process.communicate(json.dumps(task), timeout=task['limit'])
-  except subprocess.TimeoutExpired:
-    raise RuntimeError(f'not done after {task["limit"]} s') from None
-  finally:
-    if process.poll() is None:
-      os.killpg(process.pid, signal.SIGKILL)
-      process.wait()
-  if process.returncode:
-    raise RuntimeError(f'ended with status {process.returncode}')
-  return json.loads(out.splitlines()[-1])
-
-
-def _device():
-  import jax
-
-  versions = {}
-  for name in _PACKAGES:
-    try:
-      versions[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-      continue
-  return {'device': jax.devices()[0].device_kind,
-          'num_devices': jax.device_count(), 'versions': versions,
-          'python': platform.python_version(), 'num_cores': os.cpu_count()}
+  function = _device if task['kind'] == 'device' else _KINDS[task['kind']][0]
+  return common.run(function, task, limit=task['limit'])
 
 
 def markdown(lines: list[dict]) -> str:
@@ -341,19 +266,18 @@ def markdown(lines: list[dict]) -> str:
     rows = [(name.partition(': ')[2], line) for name, line in results.items()
             if name.startswith(f'{kind}: ')]
     if rows:
-      page += ['', f'## {kind}', '', f'| part | {" | ".join(columns)} |',
-               '|---' * (1 + len(columns)) + '|']
-    for name, line in rows:
-      cells = [str(cell(line['result'])) for cell in columns.values()] if (
-          'result' in line) else [line['error'], *[''] * (len(columns) - 1)]
-      page.append(f'| {name} | {" | ".join(cells)} |')
+      first = next(iter(columns))
+      cells = {heading: lambda row, heading=heading, cell=cell: (
+          cell(row[1]['result']) if 'result' in row[1]
+          else row[1]['error'] if heading == first else '')
+               for heading, cell in columns.items()}
+      page += ['', f'## {kind}', '',
+               common.table({'part': lambda row: row[0]} | cells, rows)]
   return '\n'.join(page) + '\n'
 
 
 def _parse():
-  parser = argparse.ArgumentParser(
-      description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument('--out', type=pathlib.Path, help='output directory')
+  parser = common.parser(__doc__)
   parser.add_argument('--data_dir', default='', help='directory that contains '
                       'CIFAR-10; without it images are noise')
   parser.add_argument('--seconds', type=float, default=1700.,
@@ -364,40 +288,24 @@ def _parse():
                       help='device of JAX and PyTorch')
   parser.add_argument('--tiny', action='store_true', help='reduced sizes, to '
                       'try everything on a CPU with --device=cpu')
-  parser.add_argument('--child', action='store_true',
-                      help='reads a task from stdin and runs it')
-  args = parser.parse_args()
-  if not args.child and args.out is None:
-    parser.error('--out must be the output directory')
-  return args
-
-
-def _child():
-  """Runs the task of stdin; the last line of stdout is its result."""
-  answer, task = os.fdopen(os.dup(1), 'w'), json.load(sys.stdin)
-  os.dup2(2, 1)  # what tests and libraries print
-  function = _KINDS[task['kind']][0] if task['kind'] in _KINDS else (
-      lambda task: _device())
-  print(json.dumps(function(task)), file=answer, flush=True)
+  return parser.parse_args()
 
 
 def main() -> None:
   args = _parse()
-  if args.child:
-    _child()
-    return
   start = time.monotonic()
   args.out.mkdir(parents=True, exist_ok=True)
   path = args.out / 'results.jsonl'
-  lines = [json.loads(line) for line in path.read_text().splitlines()] if (
-      path.exists()) else []
-  env = {'JAX_PLATFORMS': 'cpu' if args.device == 'cpu' else 'cuda,cpu',
-         'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'}
-  data_dir = str(pathlib.Path(args.data_dir).expanduser().absolute()) if (
-      args.data_dir) else ''
+  path.touch()
+  lines = [json.loads(line) for line in path.read_text().splitlines()]
+  os.environ |= {  # of the parts
+      'JAX_PLATFORMS': 'cpu' if args.device == 'cpu' else 'cuda,cpu',
+      'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'}
+  data_dir = args.data_dir and str(
+      pathlib.Path(args.data_dir).expanduser().absolute())
   tasks = {'device': {'kind': 'device', 'limit': 60}} | {
       name: task for name, task in parts(
-          data_dir, args.device, str(golden_dir.find()), args.tiny).items()
+          data_dir, args.device, args.tiny).items()
       if re.search(args.match, name)}
   done = {line['part'] for line in lines if 'result' in line}
   for name, task in tasks.items():
@@ -405,7 +313,7 @@ def main() -> None:
       continue
     line = {'part': name, 'commit': _commit(), 'tiny': args.tiny}
     try:
-      line['result'] = run_part(task, env)
+      line['result'] = run_part(task)
     except RuntimeError as error:
       line['error'] = str(error)
     print(json.dumps(line), flush=True)
@@ -418,9 +326,9 @@ def main() -> None:
 
 
 def _commit():
-  file = _ROOT / 'commit.txt'  # where there is no git
-  done = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=_ROOT, text=True,
-                        capture_output=True, check=False)
+  file = common.ROOT / 'commit.txt'  # where there is no git
+  done = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=common.ROOT,
+                        text=True, capture_output=True, check=False)
   return done.stdout.strip() or (
       file.read_text().strip() if file.exists() else 'unknown')
 

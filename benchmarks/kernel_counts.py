@@ -1,6 +1,6 @@
 """Counts the kernels that MOON's round launches on a GPU, without a GPU.
 
-    python benchmarks/kernel_counts.py [--out=FILE.json] [CASE ...]
+    python -m benchmarks.kernel_counts [--out=FILE.json] [CASE ...]
 
 A case is MODEL:LANES:GPUS, optionally followed by :FLAG=VALUE, such as
 resnet18:10:1:precision=tf32. Needs the compiler that jax[cuda12] installs.
@@ -10,15 +10,16 @@ the data, so the images are zeros and no data set is read.
 """
 
 import argparse
-import importlib.metadata
 import json
 import os
 import pathlib
-import sys
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).parents[1]
+from benchmarks import common
+from moon_jax.config import Config
+from moon_jax.data.dataset import Dataset
+
 CASES = (
     'simple_cnn:10:1', 'simple_cnn:8:8', 'resnet18:10:1', 'resnet18:8:8',
     'resnet18:10:1:convolution=native', 'resnet18:10:1:precision=tf32x3',
@@ -27,8 +28,6 @@ CASES = (
 
 def dataset_of(model: str, num_examples: int):
   """Returns zeros instead of CIFAR-10 for simple_cnn, or of CIFAR-100."""
-  from moon_jax.data.dataset import Dataset
-
   is_cnn = model == 'simple_cnn'
   num_classes = 10 if is_cnn else 100
   labels = np.arange(num_examples, dtype=np.int32) % num_classes
@@ -41,8 +40,6 @@ def dataset_of(model: str, num_examples: int):
 
 def config_of(model: str, **changes):
   """Returns the paper's setting for a network."""
-  from moon_jax.config import Config
-
   return Config(
       dataset='cifar10' if model == 'simple_cnn' else 'cifar100',
       algorithm='moon', model=model, partition='iid', local_epochs=10,
@@ -65,7 +62,7 @@ def measure(case: str, num_examples: int) -> dict:
   counts = kernels.count(compiled.hlo)
   return {
       'case': case, 'target': target.name,
-      'jax': importlib.metadata.version('jax'),
+      'jax': common.versions()['jax'],
       'kernels_per_row': counts.launches(),
       **counts.row, 'collectives': counts.collectives,
       'collectives_in_loops': counts.in_loops,
@@ -76,23 +73,27 @@ def measure(case: str, num_examples: int) -> dict:
       'compile_seconds': round(compiled.seconds, 1)}
 
 
+def _name(row):
+  model, num_lanes, num_gpus, *changes = row['case'].split(':')
+  return f'{model}, {num_lanes} lanes, {num_gpus} GPU(s)' + ''.join(
+      f', `--{change}`' for change in changes)
+
+
 def table(rows: list[dict]) -> str:
   """Returns the counts as a Markdown table."""
-  columns = ['case', 'kernels per row', 'fusions, library calls', 'copies',
-             'inner loops, conditionals', 'collectives', 'temporaries, GB']
-  lines = ['| ' + ' | '.join(columns) + ' |', '|' + '---|' * len(columns)]
-  for row in rows:
-    model, num_lanes, num_gpus, *changes = row['case'].split(':')
-    name = f'{model}, {num_lanes} lanes, {num_gpus} GPU(s)' + ''.join(
-        f', `--{change}`' for change in changes)
-    collectives = ', '.join(f'{count} {kind}' for kind, count
-                            in row['collectives'].items()) or 'none'
-    lines.append('| ' + ' | '.join([
-        name, f'{row["kernels_per_row"]:,}',
-        f'{row["fusions"]:,}, {row["library calls"]}', str(row['copies']),
-        f'{row["inner loops"]}, {row["conditionals"]}', collectives,
-        f'{row["temporary_bytes"] / 1e9:.3f}']) + ' |')
-  return '\n'.join(lines) + '\n'
+  return common.table({
+      'case': _name,
+      'kernels per row': lambda row: f'{row["kernels_per_row"]:,}',
+      'fusions, library calls': lambda row: (
+          f'{row["fusions"]:,}, {row["library calls"]}'),
+      'copies': lambda row: row['copies'],
+      'inner loops, conditionals': lambda row: (
+          f'{row["inner loops"]}, {row["conditionals"]}'),
+      'collectives': lambda row: ', '.join(
+          f'{count} {kind}' for kind, count in row['collectives'].items()
+      ) or 'none',
+      'temporaries, GB': lambda row: f'{row["temporary_bytes"] / 1e9:.3f}',
+  }, rows)
 
 
 def main() -> None:
@@ -113,5 +114,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  sys.path.insert(0, str(ROOT))
   main()

@@ -14,10 +14,7 @@ a command that was not killed, and no run may have been trained after it was
 finished. If they do not, the exit status is 1.
 """
 
-import argparse
 from collections import Counter
-import json
-import os
 import pathlib
 import random
 import re
@@ -30,15 +27,15 @@ import jax
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
+from benchmarks import common
+
 _DIGITS = ('--dataset=digits --model=mlp --num_clients=8 --participation=.5 '
            '--batch_size=16 --learning_rate=.02 --beta=5 --checkpoint_every=1')
 _RUN = f'{_DIGITS} --local_epochs=2'
 _SWEEP = (f'{_DIGITS} --local_epochs=1 --algorithm=moon --num_negatives=2 '
           '--grid mu=1,5')
-_TIMES = 'seconds', 'examples_per_second'  # metrics that are not compared
 _FILES = 'partition.npz', 'model.safetensors', 'cohorts.txt'
 _ROUNDS = re.compile(r'(\d+)/\d+ rounds of (\d+) runs')
-_ROOT = pathlib.Path(__file__).parents[1]
 
 
 class Case(NamedTuple):
@@ -60,9 +57,7 @@ CASES = {
 
 
 def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument('--out', type=pathlib.Path, required=True,
-                      help='output directory')
+  parser = common.parser(__doc__)
   parser.add_argument('--kills', type=int, default=15,
                       help='number of kills of each case (default: 15)')
   parser.add_argument('--case', choices=list(CASES), action='append',
@@ -74,9 +69,7 @@ def main() -> None:
   for case in args.case or CASES:
     result = compare(case, args.out / case, args.kills, args.seed)
     is_same &= result['same']
-    text = json.dumps(result, indent=1)
-    print(text, flush=True)
-    (args.out / f'kills_{case}.json').write_text(f'{text}\n')
+    common.write(args.out, f'kills_{case}', result)
   sys.exit(not is_same)
 
 
@@ -128,7 +121,7 @@ def compare(case: str, out: pathlib.Path, kills: int,
           kill['half_written'] > 0 for kill in history),
       'left metrics ahead of checkpoints': sum(
           kill['lines'] > kill['checkpoints'] for kill in history),
-      'rounds': sum(num_lines(run) for run in _runs(out / 'reference')),
+      'rounds': sum(_num_lines(run) for run in _runs(out / 'reference')),
       'rounds shown by all processes': sum(
           map(_rounds_shown, out.glob('process-*.txt'))),
       'finished runs trained again': repeated,
@@ -168,10 +161,10 @@ class _Killed:
     runs = _runs(self.workdir)
     left = {
         'kind': kind, 'process': int(log.stem[-2:]),
-        'lines': sum(map(num_lines, runs)),
+        'lines': sum(map(_num_lines, runs)),
         'checkpoints': sum(map(_newest_checkpoint, runs)),
         'finished': len(self._finished),
-        'half_written': sum(map(has_partial_checkpoint, runs))}
+        'half_written': sum(map(_has_partial_checkpoint, runs))}
     print(left, file=sys.stderr, flush=True)
     if is_last and len(self._children) > 1:
       del self._children[index]
@@ -205,7 +198,7 @@ class _Killed:
         return 'round'
       if kind != 'compiling' and shown >= last and (
           kind == 'round' or any(map(
-              has_partial_checkpoint, _runs(self.workdir)))):
+              _has_partial_checkpoint, _runs(self.workdir)))):
         time.sleep(self._draw.uniform(0, .4 if kind == 'round' else .02))
         return kind
       self._look()
@@ -245,7 +238,7 @@ def _start(command, workdir, log):
   with open(log, 'w') as out:
     return subprocess.Popen(
         [sys.executable, '-m', f'moon_jax.{command.module}',
-         f'--workdir={workdir}', *command.flags.split()], cwd=_ROOT,
+         f'--workdir={workdir}', *command.flags.split()], cwd=common.ROOT,
         stdout=out, stderr=subprocess.STDOUT)
 
 
@@ -271,22 +264,17 @@ def _rounds_shown(log):
   return total
 
 
-def num_lines(workdir: pathlib.Path) -> int:
+def _num_lines(workdir):
   """Returns the number of complete lines of metrics."""
-  try:
-    return (workdir / 'metrics.jsonl').read_bytes().count(b'\n')
-  except FileNotFoundError:
-    return 0
+  path = workdir / 'metrics.jsonl'
+  return path.read_bytes().count(b'\n') if path.exists() else 0
 
 
 def _checkpoints(workdir):
-  try:
-    return os.listdir(workdir / 'checkpoints')
-  except FileNotFoundError:
-    return []
+  return [path.name for path in (workdir / 'checkpoints').glob('*')]
 
 
-def has_partial_checkpoint(workdir: pathlib.Path) -> bool:
+def _has_partial_checkpoint(workdir):
   """Returns whether a checkpoint is being written, or was when it ended."""
   return any('tmp' in name for name in _checkpoints(workdir))
 
@@ -306,25 +294,23 @@ def _table(log):
           if line.startswith('|')]
 
 
-def _outcome(run):
-  """Returns the metrics without times, and the bits of the last checkpoint."""
-  lines = [json.loads(line) for line in
-           (run / 'metrics.jsonl').read_text().splitlines()]
-  state = ocp.load(
+def outcome(run: pathlib.Path) -> tuple[list[dict], dict]:
+  """Returns the metrics without times, and the last checkpoint."""
+  return common.lines_of(run), ocp.load(
       (run / 'checkpoints' / str(_newest_checkpoint(run))).absolute())
-  return ([{name: value for name, value in line.items() if name not in _TIMES}
-           for line in lines],
-          [(jax.tree_util.keystr(path), np.asarray(x).tobytes())
-           for path, x in jax.tree.leaves_with_path(state)])
 
 
 def _same(run, other):
   """Returns whether two work directories have the same results."""
-  texts = [(path / 'config.json').read_text().replace(str(path), '')
-           for path in (run, other)]
-  return texts[0] == texts[1] and _outcome(run) == _outcome(other) and all(
-      (run / name).read_bytes() == (other / name).read_bytes()
-      for name in _FILES)
+  found = []
+  for path in run, other:
+    lines, state = outcome(path)
+    found.append((
+        (path / 'config.json').read_text().replace(str(path), ''), lines,
+        [(jax.tree_util.keystr(key), np.asarray(x).tobytes())
+         for key, x in jax.tree.leaves_with_path(state)],
+        [(path / name).read_bytes() for name in _FILES]))
+  return found[0] == found[1]
 
 
 if __name__ == '__main__':

@@ -11,20 +11,18 @@ evaluation. Because the times of rounds are noisy, the processor time of the
 view and the time of the calls of the loggers are measured, too.
 """
 
-import argparse
 import contextlib
 import dataclasses
-import fcntl
-import json
 import os
 import pathlib
 import statistics
-import struct
 import tempfile
 import termios
 import threading
 import time
+from unittest import mock
 
+from benchmarks import common
 from moon_jax.config import Config
 from moon_jax.distributed import host
 
@@ -35,30 +33,23 @@ _ARMS = 'nothing', 'checkpoints', 'view', 'loggers'
 
 
 def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__)
+  parser = common.parser(__doc__)
   parser.add_argument('--data_dir', required=True,
                       help='directory that contains CIFAR-10')
-  parser.add_argument('--out', type=pathlib.Path, required=True,
-                      help='output directory')
   parser.add_argument('--repeats', type=int, default=5,
                       help='number of blocks of each kind (default: 5)')
   args = parser.parse_args()
   host.share_cores()
-  results = measure(
-      dataclasses.replace(CONFIG, data_dir=args.data_dir), args.repeats)
-  print(json.dumps(results, indent=1))
-  args.out.mkdir(parents=True, exist_ok=True)
-  (args.out / 'overheads.json').write_text(json.dumps(results, indent=1) + '\n')
+  common.write(args.out, 'overheads', common.describe('overheads') | measure(
+      dataclasses.replace(CONFIG, data_dir=args.data_dir), args.repeats))
 
 
 @contextlib.contextmanager
 def pseudo_terminal(columns: int = 140, rows: int = 40):
   """A context in which stderr is a terminal whose output is discarded."""
   master, slave = os.openpty()
-  fcntl.ioctl(slave, termios.TIOCSWINSZ,
-              struct.pack('HHHH', rows, columns, 0, 0))
-  saved, term = os.dup(2), os.environ.get('TERM')
-  os.environ['TERM'] = 'xterm-256color'
+  termios.tcsetwinsize(slave, (rows, columns))
+  saved = os.dup(2)
   os.dup2(slave, 2)
 
   def drain():
@@ -68,13 +59,10 @@ def pseudo_terminal(columns: int = 140, rows: int = 40):
 
   threading.Thread(target=drain, daemon=True).start()
   try:
-    yield
+    with mock.patch.dict(os.environ, TERM='xterm-256color'):
+      yield
   finally:
     os.dup2(saved, 2)
-    if term is None:
-      del os.environ['TERM']
-    else:
-      os.environ['TERM'] = term
 
 
 class _Clock:
@@ -129,20 +117,17 @@ def measure(config: Config, repeats: int) -> dict[str, object]:
       return (time.perf_counter() - start) / _BLOCK_ROUNDS
 
     def with_view():
-      refresh = Live.refresh
-      Live.refresh = view_clock.timed(refresh)
-      try:
-        with pseudo_terminal(), Progress('cifar10, moon') as progress:
-          progress.logs[0].open(directory / 'log.txt')
-          progress.training(1000, simulation.rounds_done, ())
+      with (mock.patch.object(
+          Live, 'refresh', view_clock.timed(Live.refresh)), pseudo_terminal(),
+            Progress('cifar10, moon') as progress):
+        progress.logs[0].open(directory / 'log.txt')
+        progress.training(1000, simulation.rounds_done, ())
 
-          def show(line):
-            view_clock.timed(progress.rounds)([line], .93)
-            view_clock.timed(progress.logs[0].write)('round 3/1000')
+        def show(line):
+          view_clock.timed(progress.rounds)([line], .93)
+          view_clock.timed(progress.logs[0].write)('round 3/1000')
 
-          return block(show, lambda: progress.busy('training'))
-      finally:
-        Live.refresh = refresh
+        return block(show, lambda: progress.busy('training'))
 
     blocks = {
         'nothing': block, 'view': with_view,
@@ -155,14 +140,13 @@ def measure(config: Config, repeats: int) -> dict[str, object]:
     for repeat in range(repeats):
       for arm in _ARMS if repeat % 2 else _ARMS[::-1]:
         seconds[arm].append(blocks[arm]())
-  medians = {arm: statistics.median(values) for arm, values in seconds.items()}
   rounds = repeats * _BLOCK_ROUNDS
   return {
-      'command': f'python -m benchmarks.overheads --repeats={repeats}',
       'run': config.command(),
       'megabytes_of_a_checkpoint': (
           simulation.client_bytes + 4 * simulation.num_parameters) / 1e6,
-      'seconds_per_round': medians,
+      'seconds_per_round': {
+          arm: statistics.median(values) for arm, values in seconds.items()},
       'median_ratios': {
           arm: statistics.median(a / b for a, b in zip(
               seconds[arm], seconds['nothing'])) for arm in _ARMS[1:]},

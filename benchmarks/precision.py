@@ -15,17 +15,14 @@ CPUs emulate the tensor cores of GPUs. On a GPU the same command measures the
 errors of the GPU.
 """
 
-import argparse
 import functools
-import json
-import pathlib
 
 from flax import traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import golden, golden_dir
+from benchmarks import common, golden
 from moon_jax import losses, models
 from moon_jax.algorithms.moon import Memory, moon
 from moon_jax.data import augment
@@ -134,42 +131,32 @@ def gradient_errors(figures: dict[str, np.ndarray],
           np.array(norms), figures['resnet18/train/grad/norms'])}
 
 
+def measure(**arithmetic: str) -> dict[str, dict[str, float]]:
+  """Returns the errors of a round and of gradients."""
+  arrays = [dict(np.load(golden.find() / f'{name}.npz'))
+            for name in ('simple_cnn', 'resnet')]
+  return {'round': round_errors(arrays[0], **arithmetic),
+          'gradients': gradient_errors(arrays[1], arrays[0], **arithmetic)}
+
+
 def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
   """Returns a Markdown table with one row per precision."""
   columns = {'largest error of a weight': ('round', 'largest'),
              'error of the update, relative': ('round', 'relative'),
              "ResNet-18's logits, relative": ('gradients', 'logits'),
              'its gradient norms, relative': ('gradients', 'gradients')}
-  lines = ['| | ' + ' | '.join(columns) + ' |', '|---|' + '---|' * len(columns)]
-  for choice, errors in results.items():
-    cells = [f'{errors[part][name]:.1e}' for part, name in columns.values()]
-    lines.append(f'| `{choice}` | ' + ' | '.join(cells) + ' |')
-  return '\n'.join(lines) + '\n'
+  return common.table({'choice': lambda row: f'`{row[0]}`'} | {
+      heading: lambda row, part=part, name=name: f'{row[1][part][name]:.1e}'
+      for heading, (part, name) in columns.items()}, results.items())
 
 
 def main() -> None:
-  parser = argparse.ArgumentParser(
-      description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-  parser.add_argument('--golden', type=pathlib.Path,
-                      default=golden_dir.find(),
-                      help='directory of the golden vectors; by default '
-                      '$MOON_JAX_GOLDEN,\n../shared/golden or tests/golden')
-  parser.add_argument('--out', type=pathlib.Path, required=True,
-                      help='output directory')
-  args = parser.parse_args()
-  inputs = dict(np.load(args.golden / 'simple_cnn.npz'))
-  figures = dict(np.load(args.golden / 'resnet.npz'))
-  results = {}
-  for choice, arithmetic in CHOICES.items():
-    results[choice] = {'round': round_errors(inputs, **arithmetic),
-                       'gradients': gradient_errors(
-                           figures, inputs, **arithmetic)}
-    print(choice, results[choice], flush=True)
-  args.out.mkdir(parents=True, exist_ok=True)
-  (args.out / 'precision.json').write_text(json.dumps(
-      {'device': jax.devices()[0].device_kind, 'jax': jax.__version__,
-       'errors': results}, indent=1) + '\n')
-  (args.out / 'precision.md').write_text(table(results))
+  args = common.parser(__doc__).parse_args()
+  results = {choice: measure(**arithmetic)
+             for choice, arithmetic in CHOICES.items()}
+  common.write(args.out, 'precision', {
+      'device': jax.devices()[0].device_kind, 'jax': jax.__version__,
+      'errors': results}, table(results))
 
 
 if __name__ == '__main__':

@@ -272,11 +272,14 @@ def _copied(net):
   return {name: w.detach().clone() for name, w in net.state_dict().items()}
 
 
-def from_flax(name: str, array: np.ndarray) -> tuple[str, torch.Tensor]:
-  """Returns the state_dict entry for a Flax leaf such as conv1/kernel."""
-  layer, kind = name.split('/')
-  if kind == 'bias':
-    return f'{layer}.bias', torch.tensor(array, dtype=torch.float32)
-  order = (3, 2, 0, 1) if array.ndim == 4 else (1, 0)
-  return f'{layer}.weight', torch.tensor(
-      array.transpose(order), dtype=torch.float32)
+def from_flax(variables: dict, device: str) -> dict[str, torch.Tensor]:
+  """Returns the state_dict of Flax variables of one run."""
+  state = {}
+  for layer, leaves in variables['params'].items():
+    for kind, array in leaves.items():
+      w = np.asarray(array[0], np.float32)
+      if kind == 'kernel':
+        w = w.transpose((3, 2, 0, 1) if w.ndim == 4 else (1, 0))
+      name = f'{layer}.{"weight" if kind == "kernel" else kind}'
+      state[name] = torch.tensor(w, device=device)
+  return state

@@ -17,7 +17,7 @@ import statistics
 
 import numpy as np
 
-from benchmarks import bench_report, kernel_counts
+from benchmarks import bench, kernel_counts
 from benchmarks.cross_device import report as cross_device_report
 from experiments.full import looks, questions
 from experiments.full import report as full_report
@@ -132,7 +132,7 @@ def recipe() -> str:
   kept = _kept('bench_cpu/recipe.json')
   pairs = [x for case in kept['cases'].values() for x in case['ratios']]
   return (
-      f'{bench_report.recipe_markdown(kept)}\n\n'
+      f'{bench.recipe_markdown(kept)}\n\n'
       'Before timing, losses and weights of both sides agreed to '
       f'{max(kept["differences"].values()):.0e}. The ratio is the median of\n'
       f'{len(pairs) // len(kept["cases"])} paired ratios; all pairs: '
@@ -150,13 +150,13 @@ def recipe_short() -> str:
 
 
 def scaling() -> str:
-  return bench_report.scaling_markdown(
+  return bench.scaling_markdown(
       _kept('bench_cpu/scaling.json')['tables'])
 
 
 def scaling_short() -> str:
   title, points = next(iter(_kept('bench_cpu/scaling.json')['tables'].items()))
-  return bench_report.scaling_markdown({title: points})
+  return bench.scaling_markdown({title: points})
 
 
 def cross_device(to_results: str = '../experiments/results/') -> str:

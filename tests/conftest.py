@@ -18,6 +18,8 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
+from benchmarks import golden  # noqa: E402
+
 # Silent broadcasting and silent promotion are how wrong numbers begin.
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 jax.config.update('jax_numpy_dtype_promotion', 'strict')
@@ -62,9 +64,7 @@ def two_devices():
 @pytest.fixture(scope='session')
 def golden_dir() -> pathlib.Path:
   """The directory of the golden vectors; see tests/golden/README.md."""
-  from benchmarks import golden_dir
-
-  return golden_dir.find()
+  return golden.find()
 
 
 @pytest.fixture(scope='session')
@@ -75,9 +75,7 @@ def golden_cnn(golden_dir):
 @pytest.fixture(scope='session')
 def golden_partitions(golden_dir):
   """(labels, case, sizes, SHA-256 of the indices) of published partitions."""
-  from benchmarks import golden_subset
-
-  arrays = golden_subset.partitions(np.load(golden_dir / 'partitions.npz'))
+  arrays = golden.partitions(np.load(golden_dir / 'partitions.npz'))
   return [
       (arrays[f'{case["dataset"]}/labels'].astype(np.int32), case,
        arrays[f'{j}/sizes'], str(arrays[f'{j}/indices_sha256']))

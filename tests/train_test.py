@@ -9,13 +9,13 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks.common import lines_of
 from moon_jax.config import Config
 from moon_jax.data import cohort
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.rundir.identity import EARLIER_VALUES, fingerprint
 from moon_jax.simulation import checks
 from moon_jax.training import run
-from small_runs import lines_of
 
 ROOT = pathlib.Path(__file__).parents[1]
 SMALL = Config(

@@ -1,52 +1,33 @@
-"""The moon_jax side: one run of experiments/cross_device.flags in a process.
+"""The moon_jax side: functions for a process (`benchmarks.common.run`)."""
 
-python -m benchmarks.cross_device.moon_side TASK ANSWER
-
-TASK is a JSON file with the flags of the run and the file of shared inputs.
-"inputs" writes that file; "train" trains and measures.
-"""
-
-import importlib.metadata
-import json
-import pathlib
-import resource
-import sys
 import time
 
 from absl import flags
 import numpy as np
 
-from moon_jax import version
+from benchmarks import common, sides
 from moon_jax.cli import command_line
 from moon_jax.config import Config
 from moon_jax.data import partition
 from moon_jax.distributed import host
 
-_PACKAGES = ('jax', 'flax')
 
-
-def main() -> None:
-  task_path, answer_path = map(pathlib.Path, sys.argv[1:])
-  task = json.loads(task_path.read_text())
+def _simulation(words):
+  """Returns the configuration of the flags and its simulation."""
   host.share_cores()
-  command_line.define_config()
-  flags.FLAGS(['', *task['flags']])
-  config = Config(**{name: flags.FLAGS[name].value
+  own = flags.FlagValues()
+  command_line.define_config(own)
+  own(['', *words])
+  config = Config(**{name: own[name].value
                      for name in Config.__dataclass_fields__})
-  answer = {'inputs': _write_inputs, 'train': _train}[task['kind']](
-      config, task['inputs'])
-  answer_path.write_text(json.dumps(answer))
-
-
-def _simulation(config):
   from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
 
-  return Simulation(build.federation(config))
+  return config, Simulation(build.federation(config))
 
 
-def _write_inputs(config, path):
-  """Writes the data, the split, the cohorts and the initial weights.
+def write_inputs(words: list[str], path: str) -> dict:
+  """Writes the data, the split, the cohorts and the initial weights to a file.
 
   Returns the settings that the other side needs, from the flags.
 
@@ -54,7 +35,7 @@ def _write_inputs(config, path):
     ValueError: if a client's last batch would be short; moon_jax drops it, and
       pfl-research does not.
   """
-  simulation = _simulation(config)
+  config, simulation = _simulation(words)
   federation = simulation.federation
   clients = federation.clients
   if not config.shuffle:  # moon_jax then sorts by class; pfl keeps the order
@@ -80,14 +61,11 @@ def _write_inputs(config, path):
           'num_classes': data.num_classes}
 
 
-def _train(config, path):
+def train(words: list[str]) -> dict:
   """Trains, and returns what `pfl_side.py` returns."""
-  del path  # written by a run with the same flags
   start = time.perf_counter()
-  import jax
-
-  jax.config.update('jax_enable_compilation_cache', False)
-  simulation = _simulation(config)
+  sides.start_jax()
+  config, simulation = _simulation(words)
   compile_seconds = simulation.compile()
   setup_seconds = time.perf_counter() - start - compile_seconds
   evaluations = {0: simulation.evaluate()}
@@ -107,12 +85,8 @@ def _train(config, path):
       'accuracies': {n: e['test_accuracy'] for n, e in evaluations.items()},
       'losses': {n: e['test_loss'] for n, e in evaluations.items()},
       'num_parameters': simulation.num_parameters,
-      'peak_bytes': resource.getrusage(
-          resource.RUSAGE_SELF).ru_maxrss * 1024,
-      'threads': host.num_cores(), 'lanes': simulation.num_lanes,
-      'versions': {'moon_jax': version.__version__} | {
-          name: importlib.metadata.version(name) for name in _PACKAGES}}
-
-
-if __name__ == '__main__':
-  main()
+      'peak_bytes': sides.peak_bytes(),
+      'num_processes': 1, 'threads': host.num_cores(),
+      'lanes': simulation.num_lanes,
+      'versions': {name: common.versions()[name]
+                   for name in ('moon_jax', 'jax', 'flax')}}

@@ -1,7 +1,8 @@
 """Formats the results of benchmarks/cross_device as a table."""
 
-from collections.abc import Callable
 import statistics
+
+from benchmarks import common
 
 
 def seconds_per_round(run: dict) -> float:
@@ -39,13 +40,13 @@ _COLUMNS = (  # heading, value of a run, format
 
 def markdown(results: dict) -> str:
   """Returns a table with one row per side: medians over its runs."""
-  rows = ['| side | ' + ' | '.join(c[0] for c in _COLUMNS)
-          + ' | versions |', '|---' * (len(_COLUMNS) + 2) + '|']
-  for name, runs in results['sides'].items():
-    versions = ', '.join(' '.join(v) for v in runs[0]['versions'].items())
-    rows.append(f'| {_NAMES[name]} | ' + ' | '.join(
-        form.format(_median(value, runs)) for _, value, form in _COLUMNS)
-                + f' | {versions} |')
+  columns = {'side': lambda side: _NAMES[side[0]]} | {
+      heading: lambda side, value=value, form=form: form.format(
+          statistics.median(map(value, side[1])))
+      for heading, value, form in _COLUMNS} | {
+          'versions': lambda side: ', '.join(
+              ' '.join(v) for v in side[1][0]['versions'].items())}
+  rows = [common.table(columns, results['sides'].items())]
   rows += ['', *ratios(results['sides'])]
   if 'agreement' in results:
     rows += ['- Without dropout the test losses of all sides differ by at most '
@@ -69,7 +70,3 @@ def ratios(sides: dict[str, list[dict]]) -> list[str]:
           f'- {_NAMES[name]}: {statistics.median(pairs):.2f} times the seconds '
           f'a round of moon_jax ({min(pairs):.2f} to {max(pairs):.2f}).')
   return lines
-
-
-def _median(value: Callable[[dict], float], runs: list[dict]) -> float:
-  return statistics.median(map(value, runs))

@@ -1,20 +1,18 @@
 """Tests the speed benchmark on small inputs; speeds are not tested."""
 
 import json
-import pathlib
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from benchmarks import bench, bench_environment, bench_limit, bench_report
+from benchmarks import bench, bench_limit, common, sides
 
 pytestmark = pytest.mark.bench
-ROOT = pathlib.Path(__file__).parents[2]
 
 
-def sides(*seconds, num_examples=(6, 6)):
+def made(*seconds, num_examples=(6, 6)):
   return {side: {'repeats': [
       {'num_examples': n, 'seconds': s} for s in side_seconds]}
           for side, side_seconds, n in zip(
@@ -22,13 +20,13 @@ def sides(*seconds, num_examples=(6, 6)):
 
 
 def test_ratios_are_paired():
-  result = bench.compare(sides((1., 2., 6.), (3., 4., 6.)))
+  result = bench.compare(made((1., 2., 6.), (3., 4., 6.)))
   assert result['ours']['examples_per_second'] == 3
   assert result['theirs']['examples_per_second'] == 1.5
   assert result['ratios'] == [3, 2, 1] and result['ratio'] == 2
-  assert 'ratio' not in bench.compare(sides((1.,)))
+  assert 'ratio' not in bench.compare(made((1.,)))
   with pytest.raises(ValueError, match='same number of examples, got'):
-    bench.compare(sides((1.,), (1.,), num_examples=(6, 7)))
+    bench.compare(made((1.,), (1.,), num_examples=(6, 7)))
 
 
 def test_processes_compute_what_one_process_does(golden_dir):
@@ -68,36 +66,31 @@ def test_operations_agree_with_a_count_by_hand():
 
 
 def test_command_contains_no_paths():
-  command = bench_environment.command(
-      ['--data_dir=/a', '--out=/b', '--repeats=3'])
-  assert command == (
-      'python -m benchmarks.bench --data_dir=DATA_DIR --out=OUT --repeats=3')
+  assert common.command('bench', [
+      '--data_dir=/a', '--out=/b', '--flag=--data_dir=c']) == (
+          'python -m benchmarks.bench --data_dir=DATA_DIR --out=OUT '
+          '--flag=--data_dir=c')
 
 
-def run_bench(out, *args):
-  """Measures moon_jax alone with FedAvg on few examples; returns its output."""
-  return subprocess.run(
-      [sys.executable, '-m', 'benchmarks.bench', f'--out={out}',
+@pytest.mark.slow
+@pytest.mark.parametrize('part', ['recipe', 'scaling'])
+def test_a_part_on_noise(part, tmp_path):
+  """moon_jax alone with FedAvg on few examples."""
+  printed = subprocess.run(
+      [sys.executable, '-m', 'benchmarks.bench', f'--out={tmp_path}',
        '--num_examples=400', '--repeats=1', '--case=fedavg', '--side=ours',
        '--num_clients_timed=2', '--client_counts=10', '--algorithm=fedavg',
-       *args],
-      cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
-@pytest.mark.slow
-def test_recipe_on_noise(tmp_path):
-  printed = run_bench(tmp_path, '--part=recipe')
-  recipe = json.loads((tmp_path / 'recipe.json').read_text())
-  measured = recipe['cases']['fedavg']
-  assert measured['ours']['repeats'][0]['num_examples'] > 0
-  assert measured['fraction_of_gemm_1024'] > 0
-  assert bench_report.recipe_markdown(recipe) in printed
-
-
-@pytest.mark.slow
-def test_scaling_on_noise(tmp_path):
-  printed = run_bench(tmp_path, '--part=scaling')
-  tables = json.loads((tmp_path / 'scaling.json').read_text())['tables']
+       f'--part={part}'], cwd=common.ROOT, check=True, text=True,
+      stdout=subprocess.PIPE).stdout
+  results = json.loads((tmp_path / f'{part}.json').read_text())
+  assert results['command'].startswith('python -m benchmarks.bench --out=OUT')
+  if part == 'recipe':
+    measured = results['cases']['fedavg']
+    assert measured['ours']['repeats'][0]['num_examples'] > 0
+    assert measured['fraction_of_gemm_1024'] > 0
+    assert bench.recipe_markdown(results) in printed
+    return
+  tables = results['tables']
   # 40 examples per client are fewer than a batch of 50.
   assert [len(points) for points in tables.values()] == [0, 1, 1]
   for point in sum(tables.values(), []):
@@ -106,28 +99,20 @@ def test_scaling_on_noise(tmp_path):
     assert 0 < point['lane_utilisation'] <= 1
     assert point['peak_bytes'] > 1e7
   assert (tmp_path / 'scaling.png').stat().st_size > 10_000
-  assert bench_report.scaling_markdown(tables) in printed
+  assert bench.scaling_markdown(tables) in printed
 
 
-def test_pytorch_computes_the_same_results(golden_dir):
+def test_pytorch_computes_the_same_results():
   pytest.importorskip('torch')
-  from benchmarks import bench_agreement
-
-  differences = bench_agreement.check(
-      str(golden_dir / 'simple_cnn.npz'), 'cpu')
-  assert set(differences) == {
+  assert set(sides.agreement('cpu')) == {
       'fedavg_losses', 'fedavg_weights', 'moon_losses', 'moon_weights'}
 
 
 @pytest.mark.parametrize('differences', [(0., 2e-5), (float('nan'), 0.)])
-def test_a_large_difference_is_an_error(
-    differences, monkeypatch, golden_dir):
-  pytest.importorskip('torch')
-  from benchmarks import bench_agreement
-
-  monkeypatch.setattr(bench_agreement, '_differences', lambda *_: differences)
+def test_a_large_difference_is_an_error(differences, monkeypatch):
+  monkeypatch.setattr(sides, '_differences', lambda *_: differences)
   with pytest.raises(ValueError, match='must differ by at most'):
-    bench_agreement.check(str(golden_dir / 'simple_cnn.npz'), 'cpu')
+    sides.agreement('cpu')
 
 
 def test_augmentation_of_pytorch_agrees_with_moon_jax(monkeypatch):

@@ -51,16 +51,16 @@ def test_everything(tmp_path):
 
 
 def test_a_part_that_fails_or_hangs_is_an_error():
-  task = {'kind': 'tests', 'words': ['no_such_file'], 'golden': ''}
+  task = {'kind': 'tests', 'words': ['no_such_file']}
   with pytest.raises(RuntimeError, match='ended with status 1'):
-    gpu.run_part(task | {'limit': 100}, {})
+    gpu.run_part(task | {'limit': 100})
   with pytest.raises(RuntimeError, match='not done after 0.01 s'):
-    gpu.run_part(task | {'limit': .01}, {})
+    gpu.run_part(task | {'limit': .01})
 
 
 def test_all_parts_have_a_kind_and_a_table():
   for is_tiny in False, True:
-    found = gpu.parts('', 'cuda', 'golden', is_tiny)
+    found = gpu.parts('', 'cuda', is_tiny)
     assert {task['kind'] for task in found.values()} == set(gpu._KINDS)
     assert all(name.startswith(f'{task["kind"]}: ')
                for name, task in found.items())

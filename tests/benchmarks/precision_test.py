@@ -27,13 +27,12 @@ def test_errors_of_a_round_are_as_documented(golden_cnn, choice):
   assert errors['relative'] < 1e3 * high
 
 
-def test_the_command_writes_its_results(tmp_path, monkeypatch, golden_dir):
+def test_the_command_writes_its_results(tmp_path, monkeypatch):
   monkeypatch.setattr(precision, 'round_errors', lambda *_, **arithmetic: {
       'largest': .1 if 'dtype' in arithmetic else .001, 'relative': .2})
   monkeypatch.setattr(precision, 'gradient_errors', lambda *_, **arithmetic: {
       'logits': .3, 'gradients': .4})
-  monkeypatch.setattr('sys.argv', [
-      '', f'--golden={golden_dir}', f'--out={tmp_path}'])
+  monkeypatch.setattr('sys.argv', ['', f'--out={tmp_path}'])
   precision.main()
   rows = (tmp_path / 'precision.md').read_text().splitlines()
   assert rows[2:] == [

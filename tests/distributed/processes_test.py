@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks.kills import outcome
 import moon_jax
 from moon_jax.cli import command_line
 from moon_jax.config import Config
@@ -24,7 +25,7 @@ from moon_jax.distributed import processes
 from moon_jax.engine import lanes
 from moon_jax.errors import UserError
 from moon_jax.training import run as run_lib
-from outcomes import assert_same, outcome
+from small_runs import assert_same
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _FLAGS = ('--dataset=breast_cancer --model=mlp --projection_dim=8 '

@@ -127,7 +127,7 @@ def test_kernels_of_the_round_of_moon(case, most, collectives, tmp_path):
   env = {key: value for key, value in os.environ.items()
          if not key.startswith('JAX_')}  # as a user's process
   subprocess.run(
-      [sys.executable, ROOT / 'benchmarks' / 'kernel_counts.py',
+      [sys.executable, '-m', 'benchmarks.kernel_counts',
        f'--out={path}', '--num_examples=1280', case],
       check=True, cwd=ROOT, env=env, timeout=1200)
   counted, = json.loads(path.read_text())

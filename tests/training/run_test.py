@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from benchmarks import kills
+from benchmarks.common import lines_of
 import moon_jax
 from moon_jax.config import Config
 from moon_jax.data import split
@@ -35,7 +36,7 @@ from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.training import run
 from moon_jax.training.signals import Interrupt
 import small_runs
-from small_runs import at_call, CONFIG, lines_of, raising
+from small_runs import at_call, CONFIG, raising
 
 at = functools.partial(small_runs.at, participation=1.)  # two lanes
 _ROOT = pathlib.Path(__file__).parents[2]

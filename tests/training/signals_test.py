@@ -10,9 +10,10 @@ import time
 
 import pytest
 
+from benchmarks.kills import outcome
 from moon_jax.errors import InterruptedRun
 from moon_jax.training.signals import Interrupt
-from outcomes import assert_same, outcome
+from small_runs import assert_same
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _FLAGS = ('--dataset=digits --model=mlp --num_clients=4 --beta=5 '

@@ -5,16 +5,15 @@ import pathlib
 import numpy as np
 import pytest
 
-from benchmarks import golden, golden_subset
-from benchmarks import golden_dir as golden_dir_lib
+from benchmarks import golden
 
 SUBSET = pathlib.Path(__file__).parents[1] / 'golden'
 
 
-@pytest.mark.parametrize('name', golden_subset.REDUCTIONS)
+@pytest.mark.parametrize('name', golden.REDUCTIONS)
 def test_subset_equals_the_reduced_golden_vectors(golden_dir, name):
   """The vectors in use may be the full ones or the subset itself."""
-  actual = golden_subset.REDUCTIONS[name](dict(np.load(golden_dir / name)))
+  actual = golden.REDUCTIONS[name](dict(np.load(golden_dir / name)))
   expected = dict(np.load(SUBSET / name))
   assert set(actual) == set(expected)
   for key, array in expected.items():
@@ -32,7 +31,7 @@ def test_cohorts_equal_the_golden_vectors(golden_dir):
 
 def test_subset_is_small():
   assert {path.name for path in SUBSET.iterdir()} == {
-      'README.md', *golden_dir_lib.FILES}
+      'README.md', *golden.FILES}
   assert sum(path.stat().st_size for path in SUBSET.iterdir()) < 1.5e6
 
 
@@ -52,10 +51,10 @@ def test_comparable_entries_have_the_same_positions():
 
 def test_complete_full_vectors_have_priority(tmp_path, monkeypatch):
   monkeypatch.delenv('MOON_JAX_GOLDEN', raising=False)
-  monkeypatch.setattr(golden_dir_lib, '_FULL', tmp_path)
-  for name in golden_dir_lib.FILES:
-    assert golden_dir_lib.find() == SUBSET
+  monkeypatch.setattr(golden, '_FULL', tmp_path)
+  for name in golden.FILES:
+    assert golden.find() == SUBSET
     (tmp_path / name).touch()
-  assert golden_dir_lib.find() == tmp_path
+  assert golden.find() == tmp_path
   monkeypatch.setenv('MOON_JAX_GOLDEN', 'tests/golden')
-  assert golden_dir_lib.find() == pathlib.Path('tests/golden').absolute()
+  assert golden.find() == pathlib.Path('tests/golden').absolute()
