@@ -122,25 +122,9 @@ def test_noise_has_the_standard_deviation_of_each_example():
   np.testing.assert_allclose(scaled, plain * [1, 10], atol=1e-5)
 
 
-def agreement_with_flips(noise_fn):
-  """Returns how often the sign of the noise matches the flip.
-
-  The noise is compared at the index of the flip within its draw.
-  """
-  ramp = jnp.asarray(np.arange(12, dtype=np.uint8).reshape(1, 1, 12, 1).repeat(
-      64, 0).repeat(12, 1))
-  agree, crop_flip = [], jax.jit(augment.reflect_crop_flip)
-  for seed in range(8):
-    key = jax.random.key(seed)
-    flipped = np.asarray(crop_flip(key, ramp))
-    is_flipped = flipped[:, 0, 6, 0] < flipped[:, 0, 5, 0]
-    noise = np.ravel(noise_fn(key, (64, 12, 12, 1)))
-    agree.append(is_flipped == (noise[2:4 * 64:4] < 0))  # third of four
-  return np.mean(agree)
-
-
 def test_noise_is_independent_of_flips():
-  assert agreement_with_flips(jax.random.normal) == 1  # shares all draws
-  added = lambda key, shape: augment.add_noise(
-      key, jnp.zeros(shape), jnp.ones((64, 1)))
-  assert .4 < agreement_with_flips(added) < .6
+  """The draws of the step's own key decide about crops and flips."""
+  key, shape = jax.random.key(0), (64, 12, 12, 1)
+  noise = augment.add_noise(key, jnp.zeros(shape), jnp.ones((64, 1)))
+  assert abs(np.corrcoef(
+      np.ravel(noise), np.ravel(jax.random.normal(key, shape)))[0, 1]) < .05

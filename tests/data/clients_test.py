@@ -33,19 +33,6 @@ def test_lists_work_too(clients):
       [4, 0], [], [3, 1]]
 
 
-@pytest.mark.parametrize('total, count', [(10, 3), (9, 3), (2, 5), (7, 1)])
-def test_equal_sizes_are_those_of_array_split(total, count):
-  expected = [len(x) for x in np.array_split(np.arange(total), count)]
-  assert clients_lib.equal_sizes(total, count).tolist() == expected
-
-
-def test_gather_concatenates_ranges():
-  values = np.arange(10) * 10
-  found = clients_lib.gather(
-      values, np.array([7, 0, 3, 3]), np.array([2, 0, 1, 2]))
-  assert found.tolist() == [70, 80, 30, 30, 40]
-
-
 def test_partitions_equal_those_made_with_lists():
   """The plain forms, with one array per client."""
   rng = np.random.default_rng(0)

@@ -59,18 +59,15 @@ def test_unreadable_files_raise(name, tmp_path):
 def test_clients_drop_out_at_the_given_rate():
   """Draws are independent over rounds, clients and seeds."""
   def is_lost(rate, seed=0):
-    return np.array([[cohort.is_lost(rate, seed, t, c) for c in range(100)]
-                     for t in range(100)])
+    return np.array([[cohort.is_lost(rate, seed, t, c) for c in range(60)]
+                     for t in range(60)])
 
   few, other = is_lost(.3), is_lost(.3, seed=1)
-  assert abs(few.mean() - .3) < .02  # 4 standard deviations
-  for axis in 0, 1:  # the most extreme of 100 rounds or clients
-    assert np.abs(few.mean(axis) - .3).max() < .2
+  assert abs(few.mean() - .3) < .03  # 4 standard deviations
   # Rounds, clients and seeds differ from one another, also shifted by one.
   for mask, another in ((few, other), (few[1:], few[:-1]),
                          (few[:, 1:], few[:, :-1]), (few[1:], other[:-1]),
                          (few[:, 1:], other[:, :-1]), (few, few.T)):
-    assert abs((mask == another).mean() - (.3**2 + .7**2)) < .03
-  assert not any(cohort.is_lost(0., 0, t, 0) for t in range(100))
-  # A client lost at one rate is lost at higher rates.
-  assert (is_lost(.6) >= few).all()
+    assert abs((mask == another).mean() - (.3**2 + .7**2)) < .05
+  assert not is_lost(0.).any()
+  assert (is_lost(.6) >= few).all()  # lost at one rate, lost at higher rates

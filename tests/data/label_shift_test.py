@@ -1,11 +1,9 @@
 """Label noise and concept shift."""
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
-from scipy import stats
 
 import moon_jax as mj
 from moon_jax.config import Config
@@ -20,27 +18,9 @@ CONFIG = Config(dataset='digits', model='mlp', algorithm='fedavg',
                 num_clients=6)
 
 
-def within_binomial_bounds(count, num, rate):
-  low, high = stats.binom.ppf([1e-6, 1 - 1e-6], num, rate)
-  return low <= count <= high
-
-
-@pytest.mark.parametrize('form', ['globalized', 'localized'])
-def test_noise_has_the_rate_of_each_client(form):
-  rates = label_shift.noise_rates(_C, .4, form)
-  np.testing.assert_allclose(
-      rates, [.4] * _C if form == 'globalized' else np.linspace(0, .4, _C))
-  noisy = label_shift.noisy(LABELS, CLIENTS, rates, _K, seed=1)
-  assert noisy.dtype == LABELS.dtype
-  for indices, rate in zip(CLIENTS, rates):
-    wrong = (noisy != LABELS)[indices]
-    assert within_binomial_bounds(wrong.sum(), len(indices), rate)
-  # Wrong labels are uniform over the other classes.
-  wrong = noisy != LABELS
-  for true, other in itertools.permutations(range(_K), 2):
-    among = wrong & (LABELS == true)
-    assert within_binomial_bounds(
-        (noisy[among] == other).sum(), among.sum(), 1 / (_K - 1))
+def test_rates_are_equal_or_increase():
+  assert label_shift.noise_rates(3, .4, 'globalized').tolist() == [.4] * 3
+  assert label_shift.noise_rates(3, .4, 'localized').tolist() == [0, .2, .4]
 
 
 def test_noise_equals_a_plain_loop_and_depends_on_seed_and_client_only():
@@ -53,6 +33,9 @@ def test_noise_equals_a_plain_loop_and_depends_on_seed_and_client_only():
   for index, draw, offset in zip(CLIENTS[client], draws, offsets):
     expected = (LABELS[index] + offset) % _K if draw < .3 else LABELS[index]
     assert noisy[index] == expected
+  wrong = (noisy != LABELS)[CLIENTS[client]]
+  assert abs(wrong.mean() - .3) < .05  # 5 standard deviations
+  assert set((noisy - LABELS)[CLIENTS[client]][wrong] % _K) == {1, 2, 3, 4}
   fewer = label_shift.noisy(LABELS, CLIENTS[:4], rates[:4], _K, seed=1)
   for indices in CLIENTS[:4]:
     np.testing.assert_array_equal(fewer[indices], noisy[indices])

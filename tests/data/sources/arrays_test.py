@@ -45,6 +45,8 @@ def test_images_are_normalized_per_channel(tmp_path):
   grey = save(tmp_path, with_(x_train=IMAGES['x_train'][..., 0],
                               x_test=IMAGES['x_test'][..., 0]))
   assert grey.train_inputs.shape == (12, 8, 8, 1) and len(grey.mean) == 1
+  flat = make(with_(x_train=np.full((12, 8, 8, 3), 51, np.uint8)))
+  assert flat.mean == pytest.approx((.2,) * 3) and flat.std == (1.,) * 3
 
 
 def test_features_are_not_normalized_by_default():
@@ -93,10 +95,21 @@ def test_test_examples_have_the_numbers_of_the_training_clients(tmp_path):
       client_of[x.tobytes()] for x in few.test_inputs]
 
 
-def test_a_constant_channel_has_std_1():
-  flat = np.full((12, 8, 8, 3), 51, np.uint8)
-  data = make(with_(x_train=flat))
-  assert data.mean == pytest.approx((.2,) * 3) and data.std == (1.,) * 3
+def test_subsets_are_nested_and_never_change():
+  """Different versions must evaluate on the same examples."""
+  dataset = Dataset(
+      'numbers', np.zeros((5, 1), np.float32), np.zeros(5, np.int32),
+      np.arange(20, dtype=np.float32)[:, None], np.arange(20, dtype=np.int32),
+      tuple(map(str, range(20))))
+  few = dataset.with_test_examples(6)
+  assert few.test_labels.tolist() == [1, 8, 10, 17, 18, 19]
+  assert few.test_inputs[:, 0].tolist() == [1, 8, 10, 17, 18, 19]
+  assert few.train_inputs is dataset.train_inputs
+  subsets = [dataset.with_test_examples(n).test_labels for n in range(1, 21)]
+  for n, (smaller, larger) in enumerate(zip(subsets, subsets[1:]), 1):
+    assert len(set(smaller)) == n and set(smaller) < set(larger)
+  assert subsets[-1].tolist() == list(range(20))
+  assert dataset.with_test_examples(0) is dataset
 
 
 def test_fingerprints_depend_on_all_data():
@@ -122,27 +135,22 @@ def test_fingerprints_are_those_of_earlier_versions():
 
 @pytest.mark.parametrize('data, words', [
     (without('y_test'), 'lacks y_test; it must hold x_train'),
-    (without('x_train', 'y_train'), 'lacks x_train, y_train'),
     (with_(x_valid=1), 'names must be among .*got x_valid'),
     (with_(x_train=IMAGES['x_train'][:0]), 'x_train is empty'),
     (with_(x_train=IMAGES['x_train'][0, 0]), r'images.*got \[8, 3\]'),
     (with_(x_train=IMAGES['x_train'][:, :7]), r'\[7, 8, 3\] and uint8'),
     (with_(FEATURES, x_test=FEATURES['x_test'][:, :4]), r'float32 \[5\] and'),
     (with_(x_test=FEATURES['x_test']), 'uint8 .* and float32'),
-    (with_(FEATURES, x_test=TOKENS['x_test']), 'float32 .* and int64'),
     (with_(FEATURES, x_train=np.where(np.arange(60) == 17, np.nan, 0).reshape(
         12, 5)), 'NaN or infinity in 1 examples, the first at index 3'),
     (with_(FEATURES, x_train=np.zeros(12)), r'Give one feature as \[N, 1\]'),
     (with_(x_train=np.moveaxis(IMAGES['x_train'], 3, 1)), 'channels first'),
     (with_(y_train=IMAGES['y_train'] + 1), 'classes 1 to 3; number'),
     (with_(x_train=np.zeros((12, 5), complex)), 'got complex128'),
-    (with_(x_train=np.array([[None] * 5] * 12)), 'got object'),
     (with_(TOKENS, x_train=TOKENS['x_train'] - 1), 'tokens -1 to.*from 0'),
-    (with_(TOKENS, x_train=np.zeros((12, 2, 3), int)), r'tokens \[N, T\]'),
     (with_(TOKENS, mean=1.), 'mean and std do not apply to tokens'),
     (with_(y_train=IMAGES['y_train'][:11]), r'y_train must be 12 .*int64 \[11'),
     (with_(y_train=np.zeros(12)), 'y_train must be 12 integers.*float64'),
-    (with_(y_train=IMAGES['y_train'] - 1), 'has classes -1 to 1'),
     (with_(y_train=IMAGES['y_train'] * 50), 'class 100 but only 12 exam'),
     (with_(y_test=np.array([0, 1, 2, 3])), 'y_test must be .*, 3; got 3'),
     (with_(class_names=['a', 'b']), 'y_train must be .*, 2; got 2'),
@@ -158,7 +166,6 @@ def test_fingerprints_are_those_of_earlier_versions():
     (with_(mean=[.1, .2]), r'mean must be one number or 3; got float64 \[2\]'),
     (with_(std=[1, 0, 1]), r'std must be above 1e-30; got \[1 0 1'),
     (with_(std=np.nan), 'std must be finite'),
-    (with_(mean=[1e60, 0, 0]), 'mean must be finite and below 1e.30'),
     (with_(x_train=[[1.], [2., 3.]]), 'x_train cannot be.*of equal length'),
     (with_(x_train=np.ma.masked_array(IMAGES['x_train'])), 'masked array'),
     (with_(x_train='here'), 'x_train must be an array; got a str'),

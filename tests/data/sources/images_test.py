@@ -88,18 +88,6 @@ def decoded(blob):
   return pixels, labels
 
 
-@pytest.mark.parametrize('protocol', [2, 3, 4])
-@pytest.mark.parametrize('order', ['C', 'F'])
-def test_pickled_arrays(protocol, order):
-  pixels, labels = CIFAR10[0]
-  found, classes = decoded(pickle.dumps({
-      b'data': np.array(pixels, order=order), b'labels': labels.tolist()},
-      protocol))
-  np.testing.assert_array_equal(
-      found, pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-  assert classes == labels.tolist()
-
-
 def test_python_2_pickle():
   """The published files use protocol 2, byte strings and numpy.core."""
   blob = (b"\x80\x02}q\x01(U\x04dataq\x02cnumpy.core.multiarray\n_reconstruct\n"

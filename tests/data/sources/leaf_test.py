@@ -97,11 +97,9 @@ IMAGE = [1.] * 784
     (changed(x=[IMAGE, IMAGE[1:]], y=[1, 2]), 'inhomogeneous'),
     (changed(x=[['a'] * 784]), 'could not convert'),
     (changed(x=[[255.] * 784]), 'pixels .* 0 to 1; got 255'),
-    (changed(x=[[-1.] * 784]), 'pixels .*; got -1'),
     (changed(x=[[.5] * 784]), 'pixels .*; got 0.5'),
     (changed(x=[[float('nan')] * 784]), 'pixels .*; got nan'),
     (changed() | {'users': ['f9_1', 'f8_8']}, 'lists .f8_8., which .* lacks'),
-    (json.dumps(changed())[:-50], 'JSONDecodeError'),
     (leaf({'f9_1': user()}), 'no user has an example'),
 ])
 def test_damaged_files_of_leaf_raise(tmp_path, content, words):
@@ -112,9 +110,8 @@ def test_damaged_files_of_leaf_raise(tmp_path, content, words):
   assert '\n' not in str(e.value)
 
 
-@pytest.mark.parametrize('label', [62, -1, 1.5])
-def test_invalid_labels_raise(tmp_path, label):
-  write_leaf(tmp_path, 'train', changed(y=[label]))
+def test_invalid_labels_raise(tmp_path):
+  write_leaf(tmp_path, 'train', changed(y=[62]))
   write_leaf(tmp_path, 'test', leaf(TEST))
   with pytest.raises(UserError, match=f'--data_dir={tmp_path}: y_train'):
     sources.load('femnist', str(tmp_path))
@@ -188,11 +185,7 @@ def test_reads_the_format_of_leaf(is_reversed, tmp_path, monkeypatch):
 @pytest.mark.parametrize('text, words', [
     ('{"user_data": {"A": {"x": ["abc"], "y": ["d"]}', 'JSONDecodeError'),
     ('{"users": []}', "KeyError 'user_data'"),
-    ('{"user_data": {"A": {"x": ["abc"]}}}', "KeyError 'y'"),
     ('{"user_data": {"A": {"x": [1], "y": ["d"]}}}', 'TypeError'),
-    ('{"user_data": {}}', 'no user has an example'),
-    ('{"user_data": {"A": {"x": ["abc", "abc"], "y": ["d"]}}}',
-     'equal numbers .* got 2 and 1 of .A.'),
     ('{"user_data": {"A": {"x": ["abc", "ab"], "y": ["d", "e"]}}}',
      'each input must have 3 .* and each label 1; got 2'),
     ('{"user_data": {"A": {"x": ["abc"], "y": ["de"]}}}',
