@@ -171,7 +171,7 @@ def places(published: PublishedDataset,
 
 def _exists(layout, directory):
   if layout.archive:
-    return directory.is_dir()
+    return directory.exists()
   return any((directory / f'{name}{suffix}').exists()
              for name in layout.files for suffix in ('', '.gz'))
 
