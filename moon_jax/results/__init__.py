@@ -58,7 +58,8 @@ def results(*places: str | os.PathLike) -> Results:
   """
   from moon_jax.results import read
 
-  return frames(map(read.read, read.find(map(os.fspath, places))))
+  found = read.find([os.fspath(place) for place in places])
+  return frames(map(read.read, found))
 
 
 def frames(runs: 'Iterable[Run]') -> Results:

@@ -11,102 +11,39 @@ from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.report import groups, table_file
 
-TEXT = """
-title = "Methods"
-baseline = {algorithm = "fedavg"}
-dataset = "digits"
-model = "mlp"
-num_rounds = 3
-beta = [0.1, 0.5]
-seed = [0, 1, 2]
-
-[[runs]]
-algorithm = "fedavg"
-
-[[runs]]
-algorithm = "moon"
-mu = [1, 5]
-
-[[published]]
-algorithm = "moon"
-beta = 0.5
-mu = 5
-accuracy = 69.1
-std = 0.4
-
-[[published]]
-algorithm = "fedavg"
-beta = 0.5
-accuracy = 66.3
-std = 0.5
-
-[budget.smoke]
-beta = 0.5
-"""
-ACCURACY = {('fedavg', .1): .5, ('fedavg', .5): .6, ('moon', .1): .55,
-            ('moon', .5): .7}
-
-
-@pytest.fixture
-def path(tmp_path):
-  path = tmp_path / 'a.toml'
-  path.write_text(TEXT)
-  return str(path)
-
-
-def accuracy(config):
-  """Differs by method, beta, mu and, differently for both methods, seed."""
-  noise = {'fedavg': (0, .02, .01), 'moon': (.01, 0, .03)}[config.algorithm]
-  return (ACCURACY[config.algorithm, config.beta] + config.mu / 1000
-          + noise[config.seed])
-
-
-@pytest.fixture(scope='module')
-def written(tmp_path_factory):
-  """The table, and its arms with finished runs."""
-  directory = tmp_path_factory.mktemp('a')
-  (directory / 'a.toml').write_text(TEXT)
-  table = table_file.read(str(directory / 'a.toml'))
-  runs = made_runs.write_all(directory / 'runs', table.sweep.configs,
-                             lambda config: [.1, None, accuracy(config)])
-  return groups.of_table(table, groups.find([runs]))
-
-
-@pytest.fixture
-def arms(written):
-  return list(written)
-
 
 def test_rows_are_settings_and_runs_are_seeds(arms):
   assert [tuple(arm.settings.values()) for arm in arms] == [
       ('FedAvg', '0.1', '–'), ('FedAvg', '0.5', '–'),
       ('MOON', '0.1', '1'), ('MOON', '0.5', '1'),
-      ('MOON', '0.1', '5'), ('MOON', '0.5', '5')]
+      ('MOON', '0.1', '5'), ('MOON', '0.5', '5'), ('SOLO', '0.5', '–')]
   assert list(arms[0].settings) == ['algorithm', 'beta', 'mu']
-  assert [len(arm.runs) for arm in arms] == [3] * 6
+  assert [len(arm.runs) for arm in arms] == [3] * 6 + [0]
   assert arms[5].values() == {
       (s, -1): pytest.approx(100 * (.705 + d))
       for s, d in enumerate((.01, 0, .03))}
-  assert arms[5].values(num_rounds=2)[1, -1] == pytest.approx(
-      (10 + 70.5) / 2)  # round 2 was not evaluated
-  np.testing.assert_allclose(arms[5].curves()[1], [10, np.nan, 70.5])
+  assert arms[5].values(num_rounds=7)[1, -1] == pytest.approx(
+      (2 * 10 + 5 * 70.5) / 7)  # round 2 was not evaluated
+  np.testing.assert_allclose(
+      arms[5].curves()[1], [10, np.nan, 10, *[70.5] * 5])
   # Labels name what distinguishes arms.
   assert [arm.label for arm in arms] == [
       'FedAvg, beta 0.1', 'FedAvg, beta 0.5', 'MOON, beta 0.1, mu 1',
-      'MOON, beta 0.5, mu 1', 'MOON, beta 0.1, mu 5', 'MOON, beta 0.5, mu 5']
+      'MOON, beta 0.5, mu 1', 'MOON, beta 0.1, mu 5', 'MOON, beta 0.5, mu 5',
+      'SOLO']
   assert arms[5].label_without(['beta']) == 'MOON, mu 5'
   assert [[value.value for value in arm.published] for arm in arms] == [
-      [], [66.3], [], [], [], [69.1]]
+      [], [66.3], [], [], [], [69.1, 3], []]
   # Baselines agree in the other settings.
   found = [groups.baseline_of(arm, arms) for arm in arms]
-  assert found == [None, None, *arms[:2], *arms[:2]]
+  assert found == [None, None, *arms[:2], *arms[:2], arms[1]]
 
 
 def test_budgets_that_replace_a_setting_keep_its_published_values(path):
   arms = groups.of_table(table_file.read(path, 'smoke'), {})
   assert {arm.label: [value.value for value in arm.published]
           for arm in arms} == {'FedAvg': [66.3], 'MOON, mu 1': [],
-                               'MOON, mu 5': [69.1]}
+                               'MOON, mu 5': [69.1, 3], 'SOLO': []}
 
 
 @pytest.mark.parametrize('is_finished', [True, False])
@@ -119,7 +56,7 @@ def test_the_best_mu_of_each_row(is_finished, arms):
   assert [arm.label for arm in marked if arm.is_best] == [
       'MOON, beta 0.1, mu 5', 'MOON, beta 0.5, mu 5'][:1 + is_finished]
   assert [bool(arm.published) for arm in marked] == [
-      False, True, False, not is_finished, False, True]
+      False, True, False, not is_finished, False, True, False]
 
 
 def test_comparisons_are_paired_over_seeds(arms):
@@ -132,11 +69,10 @@ def test_comparisons_are_paired_over_seeds(arms):
       arms[5], dataclasses.replace(arms[1], runs={})).differences
 
 
-def test_diverged_runs_are_left_out(path, tmp_path):
+def test_diverged_runs_are_left_out(path, find):
   table = table_file.read(path, 'smoke')
-  runs = made_runs.write_all(tmp_path / 'runs', table.sweep.configs, lambda c: (
-      [accuracy(c)], 'NaN' * (c.algorithm == 'fedavg' and c.seed == 1)))
-  arms = groups.of_table(table, groups.find([runs]))
+  arms = groups.of_table(table, find(lambda c: (
+      [.5], 'NaN' * (c.algorithm == 'fedavg' and c.seed == 1)), table))
   assert arms[0].num_ended == 3 and len(arms[0].runs) == 2
   assert len(groups.compare(arms[1], arms[0]).differences) == 2
 
@@ -190,21 +126,6 @@ def test_runs_that_have_not_ended_are_not_found(tmp_path):
   assert run.state.kind == 'diverged' and run.state.reason == 'NaN'
 
 
-@pytest.mark.parametrize('name', [
-    'config.json', 'metrics.jsonl', 'summary.json'])
-def test_damaged_files_are_errors(name, tmp_path):
-  path = write(tmp_path / 'run', [.1])
-  (path / name).write_text('{\n')
-  with pytest.raises(UserError, match=f'{name}.* must .*restore it from a'):
-    groups.find([tmp_path])
-
-
 def test_a_missing_directory_is_an_error(tmp_path):
   with pytest.raises(UserError, match='no must be a directory .*--runs name'):
     groups.find([tmp_path / 'no'])
-
-
-def test_normalized_configurations_can_be_commands():
-  config = dataclasses.replace(FEDAVG, mu=5., temperature=2.)
-  command = groups.normalized(config).command()
-  assert '--mu' not in command and '--temp' not in command

@@ -4,101 +4,32 @@ import dataclasses
 
 import pytest
 
-import made_runs
-from moon_jax.report import groups, pages, table_file
+from moon_jax.report import groups, pages
 from moon_jax.results.read import State
 import page_checks
 
-TEXT = """
-title = "Methods"
-description = "Two methods."
-source = "A paper, table 1"
-baseline = {algorithm = "fedavg"}
-notes = ["A fact."]
-dataset = "digits"
-model = "mlp"
-num_rounds = 8
-seed = [0, 1, 2]
-
-[[runs]]
-algorithm = "fedavg"
-
-[[runs]]
-algorithm = "moon"
-mu = 5
-
-[[runs]]
-algorithm = "solo"
-
-[[published]]
-algorithm = "moon"
-accuracy = 69.1
-std = 0.4
-
-[[published]]
-algorithm = "fedavg"
-accuracy = 66.3
-std = 0.5
-
-[[published]]
-algorithm = "moon"
-rounds = 3
-
-[budget.smoke]
-num_rounds = 8
-"""
-FINAL = {'fedavg': (.60, .62, .61), 'moon': (.70, .71, .74)}
-
-
-@pytest.fixture(scope='module')
-def table(tmp_path_factory):
-  path = tmp_path_factory.mktemp('a') / 'methods.toml'
-  path.write_text(TEXT)
-  return table_file.read(str(path))
-
-
-def find(table, directory, values):
-  """Returns runs of FedAvg and MOON with accuracies by configuration."""
-  return groups.find([made_runs.write_all(
-      directory, [config for config in table.sweep.configs
-                  if config.algorithm != 'solo'], values)])
-
-
-@pytest.fixture(scope='module')
-def found(table, tmp_path_factory):
-  """SOLO has not been run; MOON is as good as FedAvg from round 6 on."""
-  def values(config):
-    early = [.1] * (3 if config.algorithm == 'moon' else 7)
-    return early + [FINAL[config.algorithm][config.seed]] * (8 - len(early))
-
-  return find(table, tmp_path_factory.mktemp('runs'), values)
-
-
-@pytest.fixture
-def arms(table, found):
-  return groups.of_table(table, found)
-
 
 def rows(section):
-  """Returns the rows of the first table of a section, by column."""
+  """Returns the rows of the first table of a section by arm and column."""
   table = next(part for part in section if '\n| ---' in part)
   header, _, *lines = (
       [cell.strip() for cell in line.strip('|').split(' | ')]
       for line in table.splitlines() if line.startswith('|'))
-  return [dict(zip(header, line, strict=True)) for line in lines]
+  return {line[0]: dict(zip(header, line, strict=True)) for line in lines}
 
 
 def test_accuracies_are_beside_published_ones(arms):
-  fedavg, moon, solo = rows(pages.accuracy(arms, is_full=True))
+  found = rows(pages.accuracy(arms, is_full=True))
+  fedavg, moon = found['FedAvg, beta 0.5'], found['MOON, beta 0.5, mu 5']
   assert fedavg == {
-      'arm': 'FedAvg', 'ours, last round (%)': '61.0 ± 1.0',
+      'arm': 'FedAvg, beta 0.5', 'ours, last round (%)': '61.0 ± 1.0',
       'mean of last 4 rounds (%)': '22.8 ± 0.2', 'published (%)': '66.3 ± 0.5',
       'runs': '3', 'ours − published': '-5.3',
       '95% interval': fedavg['95% interval'], 'p, Welch': fedavg['p, Welch']}
   assert moon['p, Welch'] and moon['95% interval'].startswith('-')
-  assert solo['runs'] == '0 of 3' and {*solo.values()} == {'SOLO', '0 of 3', ''}
+  assert {*found['SOLO'].values()} == {'SOLO', '0 of 3', ''}
   # Only the full budget is tested against published values.
-  row, *_ = rows(pages.accuracy(arms, is_full=False))
+  row = rows(pages.accuracy(arms, is_full=False))['SOLO']
   assert 'published (%)' in row and 'p, Welch' not in row
 
 
@@ -108,20 +39,23 @@ def test_published_numbers_have_their_decimals():
 
 def test_differences_from_the_baseline(arms):
   section = pages.differences(arms)
-  moon, solo = rows(section)
-  assert moon['our difference'] == '+10.67' and moon['pairs'] == '3'
+  found = rows(section)
+  moon, solo = found['MOON, beta 0.5, mu 5'], found['SOLO']
+  assert moon['our difference'] == '+10.83' and moon['pairs'] == '3'
   assert moon['published difference'] == '+2.8' and moon['verdict'] == 'higher'
-  assert moon['p, Holm'] == moon['p, paired t'] != ''
+  assert moon['p, Holm'] > moon['p, paired t'] != ''
   assert solo['verdict'] == 'no common seeds' and solo['pairs'] == '0'
-  assert '>MOON<' in section[-1].svg and 'SOLO' not in section[-1].svg
+  assert '>MOON, beta 0.5, mu 5<' in section[-1].svg
+  assert 'SOLO' not in section[-1].svg
 
 
 def test_rounds_to_the_baseline(arms):
-  """The median of 5 rounds is the later accuracy from round 6 on."""
-  moon, solo = rows(pages.rounds_to_baseline(arms))
-  assert moon == {'arm': 'MOON', 'target: last round of': 'FedAvg',
-                  'published': '3', 'ours, rounds': '6'}
-  assert solo['ours, rounds'] == ''
+  """The median of 5 evaluated rounds is the later accuracy from round 6 on."""
+  found = rows(pages.rounds_to_baseline(arms))
+  assert found['MOON, beta 0.5, mu 5'] == {
+      'arm': 'MOON, beta 0.5, mu 5', 'published': '3', 'ours, rounds': '6',
+      'target: last round of': 'FedAvg, beta 0.5'}
+  assert found['SOLO']['ours, rounds'] == ''
 
 
 @pytest.mark.parametrize('values, rounds', [
@@ -134,22 +68,22 @@ def test_rounds_to_the_baseline(arms):
     (lambda config: [.5, .5, None, .5, None, .5, None, .6]
      if config.algorithm == 'moon' else [.1] * 7 + [.5], '8')])
 def test_rounds_to_the_baseline_of_other_curves(
-    values, rounds, table, tmp_path):
-  moon, _ = rows(pages.rounds_to_baseline(groups.of_table(
-      table, find(table, tmp_path, values))))
-  assert moon['ours, rounds'] == rounds
+    values, rounds, table, find):
+  found = rows(pages.rounds_to_baseline(groups.of_table(table, find(values))))
+  assert found['MOON, beta 0.5, mu 5']['ours, rounds'] == rounds
 
 
 def test_times_and_commands(arms):
-  fedavg, *_ = rows(pages.time(arms, is_timed=False))
+  fedavg = rows(pages.time(arms, is_timed=False))['FedAvg, beta 0.5']
   assert fedavg['seconds per round'] == '3.00'  # 2, 3 and 4
   assert fedavg['MB per round'] == '4.00'
   section = pages.commands(arms, 'the command')
   assert '```\nthe command\n```' in section
-  fedavg, moon, solo = rows(section)
+  found = rows(section)
+  fedavg, moon = found['FedAvg, beta 0.1'], found['MOON, beta 0.5, mu 1']
   assert fedavg['finished seeds'] == '0, 1, 2'
-  assert solo['finished seeds'] == 'none'
-  assert '--mu' not in fedavg['command'] and '--mu=5' in moon['command']
+  assert found['SOLO']['finished seeds'] == 'none'
+  assert '--mu' not in fedavg['command'] and '--mu=1' in moon['command']
 
 
 def test_curves_have_a_text_with_their_last_values(table, arms):
@@ -157,16 +91,16 @@ def test_curves_have_a_text_with_their_last_values(table, arms):
   names = [figure.name for figure in section[1:]]
   assert names == ['test-accuracy', 'test-loss', 'test-loss-divided',
                    'train-loss']
-  assert 'FedAvg: 61' in section[1].alt
-  assert 'FedAvg: 0.00391' in section[3].alt  # 2 / 8 / 64
+  assert 'FedAvg, beta 0.5: 61' in section[1].alt
+  assert 'FedAvg, beta 0.5: 0.00391' in section[3].alt  # 2 / 8 / 64
   assert pages.curves([], table, True) == []
 
 
 def test_a_page_names_its_budget_and_what_is_missing(table, found):
   page = pages.make(table, found, 'the command')
   assert page.banner == ('FULL BUDGET: dataset digits; num_rounds 8; '
-                         'local_epochs 10; 9 runs.')
-  assert '6 of 9 runs have ended' in page.parts[1]
+                         'local_epochs 10; 21 runs.')
+  assert '18 of 21 runs have ended' in page.parts[1]
   assert [part.removeprefix('## ') for part in page.parts
           if part[:3] == '## '] == [
       'Test accuracy', 'Differences from the baseline',
@@ -184,7 +118,8 @@ def test_rows_that_were_chosen_are_bold(arms):
   arms[1] = dataclasses.replace(arms[1], is_best=True)
   _, table = pages.accuracy(arms, is_full=False)
   bold = [line[:4] == '| **' for line in table.splitlines()[4:]]
-  assert bold == [False, True, False] and 'chosen by their accuracy' in table
+  assert bold == [False, True, *[False] * 5]
+  assert 'chosen by their accuracy' in table
 
 
 def test_diverged_runs_are_listed(table, found):
@@ -192,6 +127,7 @@ def test_diverged_runs_are_listed(table, found):
       key: run._replace(state=State('diverged', '', 'NaN in round 3'))
       if i == 0 else run
       for i, (key, run) in enumerate(found.items())})
-  fedavg, *_ = rows(pages.accuracy(arms, is_full=True))
+  fedavg = rows(pages.accuracy(arms, is_full=True))['FedAvg, beta 0.1']
   assert fedavg['runs'] == '2 of 3 (1 diverged)'
-  assert '| FedAvg | 0 | `NaN in round 3` |' in pages.commands(arms, 'x')[-1]
+  assert ('| FedAvg, beta 0.1 | 0 | `NaN in round 3` |'
+          in pages.commands(arms, 'x')[-1])

@@ -96,11 +96,6 @@ def test_a_target_is_reached_by_the_running_median():
   assert reached(.91, 1) is None
 
 
-def test_curves_have_the_rounds_of_all_runs():
-  rounds, means = stats.mean_curve(np.array([[1., np.nan, 3.], [3., 9., 4.]]))
-  assert rounds.tolist() == [1, 3] and means.tolist() == [2., 3.5]
-
-
 @pytest.mark.parametrize('values, text', [
     ([.5], '50.0'), ([.5, .6], '55.0 ± 7.1'), ([], '-')])
 def test_means_and_spreads(values, text):

@@ -1,0 +1,100 @@
+"""A table of two methods with runs that were never trained, and SOLO's not."""
+
+import pytest
+
+import made_runs
+from moon_jax.report import groups, table_file
+
+TEXT = """
+title = "Methods"
+description = "Two methods."
+source = "A paper, table 1"
+baseline = {algorithm = "fedavg"}
+notes = ["A fact."]
+dataset = "digits"
+model = "mlp"
+num_rounds = 8
+beta = [0.1, 0.5]
+seed = [0, 1, 2]
+
+[[runs]]
+algorithm = "fedavg"
+
+[[runs]]
+algorithm = "moon"
+mu = [1, 5]
+
+[[runs]]
+algorithm = "solo"
+beta = 0.5
+
+[[published]]
+algorithm = "moon"
+beta = 0.5
+mu = 5
+accuracy = 69.1
+std = 0.4
+
+[[published]]
+algorithm = "fedavg"
+beta = 0.5
+accuracy = 66.3
+std = 0.5
+
+[[published]]
+algorithm = "moon"
+beta = 0.5
+mu = 5
+rounds = 3
+
+[budget.smoke]
+beta = 0.5
+"""
+ACCURACY = {('fedavg', .1): .5, ('fedavg', .5): .6, ('moon', .1): .55,
+            ('moon', .5): .7}
+
+
+def values(config):
+  """Differs by method, beta, mu and, differently for both methods, seed.
+
+  MOON is as good as FedAvg from round 6 on.
+  """
+  noise = {'fedavg': (0, .02, .01), 'moon': (.01, 0, .03)}[config.algorithm]
+  last = (ACCURACY[config.algorithm, config.beta] + noise[config.seed]
+          + config.mu / 1000 * (config.algorithm == 'moon'))
+  early = [.1, None, .1] if config.algorithm == 'moon' else [.1] * 7
+  return early + [last] * (8 - len(early))
+
+
+@pytest.fixture
+def path(tmp_path):
+  path = tmp_path / 'methods.toml'
+  path.write_text(TEXT)
+  return str(path)
+
+
+@pytest.fixture(scope='session')
+def table(tmp_path_factory):
+  path = tmp_path_factory.mktemp('table') / 'methods.toml'
+  path.write_text(TEXT)
+  return table_file.read(str(path))
+
+
+@pytest.fixture(scope='session')
+def find(table, tmp_path_factory):
+  """Returns a function: `groups.find` of FedAvg and MOON with such values."""
+  return lambda values, table=table: groups.find([made_runs.write_all(
+      tmp_path_factory.mktemp('runs'), [
+          config for config in table.sweep.configs
+          if config.algorithm != 'solo'], values)])
+
+
+@pytest.fixture(scope='session')
+def found(find):
+  return find(values)
+
+
+@pytest.fixture
+def arms(table, found):
+  """FedAvg and MOON of mu 1 and 5, each with beta 0.1 and 0.5, and SOLO."""
+  return groups.of_table(table, found)
