@@ -33,27 +33,17 @@ def test_read_inverts_text_of(tmp_path):
 
 @pytest.mark.parametrize('text, words', [
     ('0 1\n12\n', "line 2: clients must be 0 to 11 .*got '12'"),
-    ('0 1\n-1\n', "line 2: clients must be .*got '-1'"),
-    ('0 1\n1.5\n', "line 2: clients must be .*got '1.5'"),
     ('0 1\n\u0663\n', 'line 2: clients must be'),  # a non-ASCII digit
-    ('0 1\n' + '9' * 5000 + '\n', 'line 2: clients must be'),
     ('0 1\n3 4 3\n', 'line 2 has a duplicate client'),
     ('0 1\n', 'each of --num_rounds=2, got 1 rounds'),
-    ('', 'got 0 rounds'),
-    ('\0', 'clients must be'),
+    (None, 'cannot be read'),
 ])
-def test_invalid_lines_raise(text, words, tmp_path):
+def test_invalid_files_raise(text, words, tmp_path):
   path = tmp_path / 'cohorts.txt'
-  path.write_text(text)
+  if text:
+    path.write_text(text)
   with pytest.raises(UserError, match=f'--cohorts_file=.*{words}'):
     cohort.read(str(path), 12, 2)
-
-
-@pytest.mark.parametrize('name', ['missing.txt', '', 'binary'])
-def test_unreadable_files_raise(name, tmp_path):
-  (tmp_path / 'binary').write_bytes(b'\xff\xfe\0')
-  with pytest.raises(UserError, match='--cohorts_file=.*cannot be read'):
-    cohort.read(str(tmp_path / name), 12, 2)
 
 
 def test_clients_drop_out_at_the_given_rate():

@@ -100,16 +100,6 @@ def test_a_run_on_fewer_training_examples():
     np.testing.assert_array_equal(indices, few[of_few])
 
 
-def test_all_training_examples_are_the_default():
-  config = dataclasses.replace(CONFIG, validation_fraction=0.)
-  expected = partition.dirichlet(DATA.train_labels, 5, .5, 3)
-  for count in N, 0:
-    made = split.make(dataclasses.replace(config, train_examples=count), DATA)
-    assert made.validation is None
-    for indices, of_all in zip(made.clients, expected):
-      np.testing.assert_array_equal(indices, of_all)
-
-
 # Partitions of your own, from functions and from files.
 
 _HEADER = 'import numpy as np\n\ndef make(dataset, num_clients, seed):\n'
@@ -155,15 +145,12 @@ def test_a_function_partitions(written):
     ('return [[0], [1]]', ['--num_clients=4 clients, got 2', 'line 3']),
     ('return [[0], [1], [], [2]]', ['client 2', 'at least one', 'line 3']),
     ('return [[0], [1], [2], [.5]]', ['client 3', 'float64', 'line 3']),
-    ('return [[0], [1], [2], [True]]', ['client 3', 'bool', 'line 3']),
     ('return [[0], [1], [2], [[3]]]', ['client 3', '[1, 1]', 'line 3']),
     ('return [[0], [1], [2], [[3], [4, 5]]]', ['client 3', 'a list']),
     ('return [[0], [1], [-1], [2]]', ['client 2', 'got -1', 'line 3']),
-    ('return [[0], [1], [2], [9, 10**6]]', ['client 3', 'got 1000000']),
     ('return [[0], [5, 6, 5], [2], [3]]', ['client 1', 'index 5', 'once']),
     ('return [dataset.nothing]', ['AttributeError', 'line 4']),
     ('yield [0]\n  yield [1 // 0]', ['ZeroDivisionError', 'line 5']),
-    ('return 1 / 0', ['ZeroDivisionError', 'line 4']),
 ])
 def test_invalid_partitions_are_refused(body, words, written):
   name = written(f'{_HEADER}  {body}\n')
@@ -229,13 +216,7 @@ def test_invalid_files_are_refused(tmp_path):
   assert '0 to 99, got 100' in message(indices=np.array([5, 6, 100]))
   assert 'index 5 more than once' in message(indices=np.array([5, 5, 7]))
   assert 'give --num_clients=3' in message(sizes=np.array([1, 1, 1]))
-  content = path.read_bytes()
-  for damaged in content[:-40], b'', b'\x80\x04.', bytes(100):
+  for damaged in path.read_bytes()[:-40], b'', b'\x80\x04.':
     path.write_bytes(damaged)
     with pytest.raises(UserError, match='must hold the arrays sizes and'):
       split.read_file(str(path), 2)
-  path.unlink()
-  with pytest.raises(UserError, match='No such file'):
-    split.read_file(str(path), 2)
-  with pytest.raises(UserError, match='must hold the arrays'):
-    split.read_file(str(tmp_path), 2)

@@ -88,9 +88,6 @@ def test_files_among_others(directory, suffixes, tmp_path):
     ('test', lambda blob: blob + b'!', 'test is too long: 11 of 10 bytes'),
     ('test', None, 'test is missing'),
     ('train.gz', lambda blob: blob[:-4], 'train.gz cannot be read'),
-    ('train.gz', lambda blob: blob[:-8] + b'\0' * 8, 'train.gz cannot be read'),
-    ('train.gz', lambda blob: blob + b'trailing', 'train.gz cannot be read'),
-    ('train.gz', lambda blob: b'', 'train.gz is truncated: 0 of 15 bytes'),
 ])
 def test_a_bad_file_is_an_error_despite_a_good_copy(
     name, change, words, tmp_path):
@@ -107,7 +104,6 @@ def test_a_bad_file_is_an_error_despite_a_good_copy(
 
 @pytest.mark.parametrize('change, words', [
     (lambda blob: blob[:100], 'is damaged or not readable'),
-    (lambda blob: b'', 'is damaged or not readable'),
     (lambda blob: gzip.compress(bytes(10240)), 'does not contain train')])
 def test_bad_archives(change, words, tmp_path):
   path = archive(tmp_path)
@@ -150,18 +146,6 @@ def test_an_archive_is_downloaded(tmp_path, monkeypatch, capsys):
   dataset = published.load(ARCHIVED, str(tmp_path))
   np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
   assert 'downloading http://toy.example/toy' in capsys.readouterr().out
-
-
-@pytest.mark.parametrize('data_dir, words', [
-    ('', '--data_dir must name a directory for --dataset=toy; got none. Give '
-     'one that holds train, test'),
-    ('/no/such',
-     '--data_dir=/no/such is not a directory; name the directory'),
-    (__file__, '--data_dir=.* is a file; name the directory'),
-])
-def test_no_directory(data_dir, words):
-  with pytest.raises(UserError, match=words):
-    published.load(TOY, data_dir)
 
 
 # Downloads from a local server.

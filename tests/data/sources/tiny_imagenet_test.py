@@ -186,15 +186,6 @@ def test_an_empty_directory_downloads_the_archive(
   assert f'downloading {tiny_imagenet.DOWNLOAD.url}' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize('data_dir, words', [
-    ('', '--data_dir must name a directory for --dataset=tiny_imagenet'),
-    ('/no/such', '--data_dir=/no/such is not a directory'),
-])
-def test_no_directory(data_dir, words):
-  with pytest.raises(UserError, match=words):
-    tiny_imagenet.load(data_dir)
-
-
 # The cache.
 
 
@@ -305,11 +296,8 @@ ANNOTATIONS = FILES['val/val_annotations.txt']
     (IMAGE, None, 'train/ with 3 classes of 4 images each; got 3 classes, of '
      'which 1 have another number of images: n10 has 3. '),
     ('train/n03/images/n03_1.JPEG', jpeg(0), 'got 4 classes, .*: n03 has 1. '),
-    ('val/images/val_7.JPEG', None,
-     r"line 2: no such image in val/images/, or twice: 'val_7.JPEG"),
+    ('val/images/val_7.JPEG', None, "line 2: no such image .*'val_7.JPEG"),
     ('val/val_annotations.txt', None, 'val/ with 6 images .* got 0'),
-    ('val/val_annotations.txt', ANNOTATIONS[:ANNOTATIONS.index(b'\n') + 1],
-     'val/ with 6 images and their classes; got 1'),
     ('val/val_annotations.txt', ANNOTATIONS.replace(b'n10', b'n11'),
      'classes of val/ must be those of train/, got n11'),
     ('val/val_annotations.txt', ANNOTATIONS.replace(b'val_8', b'val_7'),
@@ -317,7 +305,6 @@ ANNOTATIONS = FILES['val/val_annotations.txt']
     ('val/val_annotations.txt', ANNOTATIONS.replace(
         b'val_6.JPEG', b'../../train/n01/images/n01_8.JPEG'),
      r'val_annotations.txt, line 1: no such image in val/images/'),
-    ('val/val_annotations.txt', b'\xff\x00' * 99, 'line 1: no such image'),
 ])
 @pytest.mark.parametrize('write_files', [write, write_zip])
 def test_damaged_files_raise(name, blob, words, write_files, tmp_path):
@@ -332,7 +319,6 @@ def test_damaged_files_raise(name, blob, words, write_files, tmp_path):
 
 @pytest.mark.parametrize('damage, words', [
     (lambda blob: blob[:-100], r'is damaged .*File is not a zip file\). '),
-    (lambda blob: b'', r'is damaged .*File is not a zip file\). '),
     (lambda blob: blob.replace(FOLDER.encode(), b'x' * len(FOLDER)),
      'must hold train/ ')])
 def test_a_damaged_archive_raises(damage, words, tmp_path):
