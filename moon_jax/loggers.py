@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 import csv
 import importlib.util
 import io
-import math
-import numbers
 import os
 import pathlib
 import time
@@ -26,6 +24,7 @@ from moon_jax import user_code
 from moon_jax.config import Config, is_user_code
 from moon_jax.errors import UserError
 from moon_jax.simulation.records import Record
+from moon_jax.view.status import is_number
 
 _FLUSH_SECONDS = 5
 _SUFFIX = '.moon_jax'  # of event files that `TensorBoard` may replace
@@ -98,15 +97,10 @@ class Logger:
     self.close()
 
 
-def _is_finite(value):
-  return (isinstance(value, numbers.Real) and not isinstance(value, bool)
-          and math.isfinite(value))
-
-
 def _scalars(line):
   """Returns the metrics of a line that are numbers, and are finite."""
   return {name: float(value) for name, value in line.items()
-          if name != 'round' and _is_finite(value)}
+          if name != 'round' and is_number(value)}
 
 
 def _require(package, logger):
@@ -246,8 +240,7 @@ class TensorBoard(_FileLogger):
                'time' if 'second' in name else 'round')
       self._writer.add_scalar(f'{group}/{name}', value, step)
     for name, column in line.get('clients', {}).items():
-      values = [float(value) for value in column if (
-          isinstance(value, numbers.Real) and math.isfinite(value))]
+      values = [float(value) for value in column if is_number(value)]
       if values and name not in ('client', 'received'):
         self._writer.add_histogram(f'clients/{name}', values, step)
 

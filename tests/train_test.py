@@ -211,27 +211,13 @@ def test_rounds_after_the_first_compile_nothing(tmp_path, compilations):
   assert lengths[0] == lengths[-1]
 
 
-@pytest.mark.slow
-def test_bfloat16_learns(tmp_path):
-  summary = run.run(with_(
-      SMALL, workdir=str(tmp_path), dtype='bfloat16', algorithm='fedavg',
-      num_rounds=6, local_epochs=4, participation=1., beta=5.,
-      checkpoint_every=0))
-  assert summary['test_accuracy'] > .5
-
-
-def test_divergence_at_the_last_step_is_reported(tmp_path):
-  config = with_(SMALL, workdir=str(tmp_path), learning_rate=1e30,
-                 batch_size=2000)  # one step a client
-  with pytest.raises(DivergedError, match='at its last local step'):
-    run.run(config)
-
-
-@pytest.mark.long
-def test_divergence_in_evaluation_is_reported(tmp_path):
-  config = with_(SMALL, workdir=str(tmp_path), learning_rate=1e9,
-                 batch_size=2000, eval_every=1, algorithm='fedavg')
-  with pytest.raises(DivergedError, match='the test loss became'):
+@pytest.mark.parametrize('changes, words', [
+    (dict(learning_rate=1e30), 'at its last local step'),
+    pytest.param(dict(learning_rate=1e9, eval_every=1, algorithm='fedavg'),
+                 'the test loss became', marks=pytest.mark.long)])
+def test_divergence_is_reported(changes, words, tmp_path):
+  config = with_(SMALL, workdir=str(tmp_path), batch_size=2000, **changes)
+  with pytest.raises(DivergedError, match=words):  # after one step a client
     run.run(config)
   assert not (tmp_path / 'summary.json').exists()
 
@@ -289,14 +275,6 @@ def test_a_damaged_work_directory_is_reported(damage, words, half):
   damage(half)
   with pytest.raises(UserError, match=f'--workdir.*{words}'):
     run.run(with_(SMALL, workdir=str(half)))
-
-
-@pytest.mark.slow
-def test_batch_larger_than_every_client_is_all_its_examples(tmp_path):
-  config = with_(SMALL, num_rounds=1, checkpoint_every=0, eval_every=1)
-  run.run(with_(config, batch_size=10**6, workdir=str(tmp_path / 'a')))
-  run.run(with_(config, batch_size=1438, workdir=str(tmp_path / 'b')))
-  assert lines_of(tmp_path / 'a') == lines_of(tmp_path / 'b')
 
 
 @pytest.mark.parametrize('changes', [

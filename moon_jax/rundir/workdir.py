@@ -29,9 +29,6 @@ _REQUIRED_IN_SUMMARY = {'rounds', 'test_accuracy', 'best_test_accuracy',
 
 _RESULTS = ('summary.json', 'diverged.json', 'model.safetensors',
             'best.safetensors')
-_FILES = (*_RESULTS, 'config.json', 'partition.npz', 'partition.png',
-          'cohorts.txt', 'metrics.jsonl', 'log.txt')
-_DIRECTORIES = ('checkpoints', 'client_state', 'model', 'best', 'local_models')
 
 _MANY = 2**21  # examples, from which partition.npz is not compressed
 _RETRIES, _PAUSE = 10, .02  # of a lock that others hold; seconds
@@ -107,7 +104,6 @@ class Workdir:
     self._check_run()
     summary = self.summary()
     if summary is None:
-      _check_types(self.path)
       with self.writing():
         _check_writable(self.path)
     return summary
@@ -347,18 +343,6 @@ def partition_npz(clients: Sequence[np.ndarray],
   save = np.savez_compressed if arrays['indices'].size < _MANY else np.savez
   save(file, **arrays)  # type: ignore[arg-type]
   return file.getvalue()
-
-
-def _check_types(directory):
-  """Checks that existing paths have the expected types, before any write."""
-  for name in (*_FILES, *(f'{file}.part' for file in _FILES), *_DIRECTORIES):
-    path, is_file = directory / name, name not in _DIRECTORIES
-    if os.path.lexists(path) and not (
-        path.is_file() if is_file else path.is_dir()):
-      raise UserError(
-          f'--workdir={directory}: {name} must be a '
-          f'{"regular file" if is_file else "directory"}, got something else; '
-          'move it away, or name another directory')
 
 
 def _check_writable(directory):

@@ -50,7 +50,7 @@ class Status:
     """Returns the status after a round of the runs of these lines."""
     series, note = dict(self.series), self.note
     for name in dict.fromkeys(name for line in lines for name in line):
-      values = [line[name] for line in lines if _is_number(line.get(name))]
+      values = [line[name] for line in lines if is_number(line.get(name))]
       if not values or name in _NO_SERIES or name.endswith('_std'):
         continue
       mean = sum(values) / len(values)
@@ -73,6 +73,7 @@ class Status:
     return max(left - (now - self.last_end), 0.)
 
 
-def _is_number(value):
+def is_number(value: Any) -> bool:
+  """Returns whether a value is a finite number."""
   return (isinstance(value, numbers.Real) and not isinstance(value, bool)
           and math.isfinite(value))

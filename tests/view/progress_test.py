@@ -58,11 +58,6 @@ def test_quiet_prints_only_warnings(capsys):
   assert capsys.readouterr() == ('', 'warning: slow\n')
 
 
-def test_errors_are_propagated():
-  with pytest.raises(KeyError), Progress('x') as shown, shown.busy('training'):
-    raise KeyError
-
-
 @pytest.mark.parametrize('error, last', [
     (UserError('--mu must be positive'), 'UserError: --mu must be positive'),
     (KeyError('x'), "    KeyError: 'x'")])
