@@ -87,7 +87,7 @@ def read(path: str, budget: str = 'full',
     UserError: if the file is missing or invalid, or a run is impossible.
   """
   file, replacing = toml_file.read(path), dict(replacing or {})
-  report = file.report
+  report = file.keys
   common: dict[str, Any] = {}
   if budgets := report.get('budgets'):
     place = pathlib.Path(path).parent / budgets
@@ -95,7 +95,7 @@ def read(path: str, budget: str = 'full',
   common |= _budget(report.get('budget', {}), budget, path)
   baseline = toml_file.settings(report.get('baseline', {}), f'{path}, baseline')
   smaller, baselines = [], []
-  for i, own in enumerate(file.block_reports, 1):
+  for i, own in enumerate(file.block_keys, 1):
     where = f'{path}, block {i} of [[runs]]'
     smaller.append(common | _budget(own.get('budget', {}), budget, where))
     baselines.append(toml_file.settings(
@@ -124,7 +124,8 @@ def read(path: str, budget: str = 'full',
             in zip(sweeps, baselines, file.blocks, smaller)), tuple(
           _published(entry, f'{path}, block {i} of [[published]]')
           for i, entry in enumerate(report.get('published', []), 1)),
-      file.title or file.name, file.description.strip(),
+      report.get('title') or file.name,
+      report.get('description', '').strip(),
       report.get('source', ''), headline, lists['pages'], lists['panels'],
       lists['best_of'], lists['notes'],
       report.get('loss_divisor', 0))

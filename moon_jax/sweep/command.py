@@ -43,20 +43,33 @@ def build(config: Config, given: Given, grids: Sequence[str],
   """
   fixed = {name: getattr(config, name) for name in values.TYPES
            if name in given.flags and name != 'workdir'}
-  axes = _axes(grids, fixed)
-  file = toml_file.SweepFile('', '', '', {}, False, [{}])
-  if path:
-    file = toml_file.read(path)
-    if 'flagfile' in given.flags and file.has_flagfile:
-      raise UserError(f'--sweep={path} names a flag file itself; remove '
-                      '--flagfile, or flagfile from the file')
-  base = {**given.of_files, **file.base, 'workdir': ''}
+  axes: dict[str, tuple] = {}
+  for text in grids:
+    name, axis = values.parse_axis(text)
+    if name in axes:
+      raise UserError(f'--grid must name each flag once, got {name} twice; '
+                      f'write --grid {name}=VALUE,VALUE')
+    if name in fixed:
+      raise UserError(f'--grid {text} and --{name}={fixed[name]} exclude each '
+                      'other; remove one')
+    axes[name] = axis
+  file = toml_file.read(path) if path else toml_file.SweepFile()
+  if 'flagfile' in given.flags and 'flagfile' in file.keys:
+    raise UserError(f'--sweep={path} names a flag file itself; remove '
+                    '--flagfile, or flagfile from the file')
+  base = Config(**{**given.of_files, **file.base, 'workdir': ''})
   sweep = grid_lib.from_blocks(
-      Config(**base),
-      [{**block, **fixed, **axes} for block in file.blocks])
-  is_changed = bool(axes or set(fixed) - set(identity.FREE_FIELDS))
-  return Named(sweep, _name(sweep, file.name, is_changed), file.title,
-               file.description)
+      base, [{**block, **fixed, **axes} for block in file.blocks])
+  digest = hashlib.sha256(repr(
+      sorted(map(grid_lib.key, sweep.configs))).encode()).hexdigest()[:8]
+  parts = [file.name]
+  if not path:
+    dataset = sweep.configs[0].dataset.replace(':', '.')
+    parts = [dataset, *sweep.axes[:4], digest]
+  elif axes or set(fixed) - set(identity.FREE_FIELDS):
+    parts.append(digest)
+  return Named(sweep, '-'.join(parts), file.keys.get('title', ''),
+               file.keys.get('description', ''))
 
 
 def directory(config: Config) -> str:
@@ -70,29 +83,6 @@ def directory(config: Config) -> str:
   except RuntimeError as error:
     raise UserError(f'--workdir={config.workdir}: there is no such home '
                     'directory; write the full path') from error
-
-
-def _axes(grids, fixed):
-  axes = {}
-  for text in grids:
-    name, axis = values.parse_axis(text)
-    if name in axes:
-      raise UserError(f'--grid must name each flag once, got {name} twice; '
-                      f'write --grid {name}=VALUE,VALUE')
-    if name in fixed:
-      raise UserError(f'--grid {text} and --{name}={fixed[name]} exclude each '
-                      'other; remove one')
-    axes[name] = axis
-  return axes
-
-
-def _name(sweep, stem, is_changed):
-  keys = sorted(map(grid_lib.key, sweep.configs))
-  digest = hashlib.sha256(repr(keys).encode()).hexdigest()[:8]
-  if stem:
-    return f'{stem}-{digest}' if is_changed else stem
-  dataset = sweep.configs[0].dataset.replace(':', '.')
-  return '-'.join([dataset, *sweep.axes[:4], digest])
 
 
 def merged(sweep: Sweep) -> str:

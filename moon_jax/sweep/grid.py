@@ -8,9 +8,11 @@ import math
 import operator
 from typing import Any
 
+from moon_jax.algorithms import unused
 from moon_jax.config import Config, flags_with, limits
 from moon_jax.errors import UserError
 from moon_jax.rundir import identity
+from moon_jax.simulation import checks
 from moon_jax.sweep import values as values_lib
 
 _MAX_RUNS = 10_000  # of a grid; more are probably an error
@@ -104,17 +106,29 @@ def each(base: Config, blocks: Sequence[Mapping[str, Any]]) -> list[Sweep]:
 
   Raises:
     UserError: if a run is invalid, or a setting of the blocks has no effect.
+      Settings that `moon_jax.train` accepts without effect are accepted, unless
+      they are axes.
   """
   if base.workdir:
     raise UserError(f'--workdir={base.workdir} is the directory of one run, '
                     'and each run of a sweep has its own; remove it')
   grids = [_grid(base, block) for block in blocks]
-  _check_used(blocks, grids)
+  for name in dict.fromkeys(itertools.chain(*blocks)):
+    reasons = []
+    for block, grid in zip(blocks, grids):
+      if name in block and block[name] != getattr(Config, name):
+        find = (unused.unused if isinstance(block[name], tuple)
+                else unused.refused)
+        reasons += [find(config).get(name) for config in grid.configs]
+    if reasons and all(reasons):
+      raise UserError(f'--{name} has no effect on any run, with '
+                      f'{", ".join(dict.fromkeys(filter(None, reasons)))}; '
+                      'remove it')
   return grids
 
 
 def _grid(base, block):
-  """Returns the grid of one block; see `from_blocks`."""
+  """Returns the grid of one block; see `each`."""
   axes = {name: x for name, x in block.items() if isinstance(x, tuple)}
   fixed = {name: x for name, x in block.items() if name not in axes}
   if (count := math.prod(map(len, axes.values()))) > _MAX_RUNS:
@@ -141,19 +155,20 @@ def _configured(base, fixed, varied):
   settings that `moon_jax.train` would refuse for this run; those that it
   accepts stay, since they are part of the name of the run's directory.
   """
-  from moon_jax.algorithms import unused
-  from moon_jax.simulation import checks  # these modules import JAX
-
   config = dataclasses.replace(base, **fixed, **varied)
   try:
     limits.check(config)  # the types, before the values are read
-    without_effect = [
-        *(name for name in unused.unused(config) if name in varied),
-        *(name for name in unused.refused(config) if name in fixed)]
+    refused = unused.refused(config)
+    without_effect = [*(name for name in unused.unused(config)
+                        if name in varied or name in refused and name in fixed)]
     config = dataclasses.replace(config, **{
         name: getattr(base, name) for name in without_effect})
-    if 'mu' not in fixed and 'mu' not in varied:
-      _check_mu_of_base(base, config)
+    if 'mu' not in {**fixed, **varied, **refused} and base.mu != -1 and (
+        config.algorithm != base.algorithm):
+      raise UserError(
+          f'--mu={base.mu} is for --algorithm={base.algorithm}; give --mu or '
+          f'--grid mu for --algorithm={config.algorithm} too, or --mu=-1 for '
+          'the default of each algorithm')
     return checks.validate(config)
   except UserError as error:
     run = ' '.join(f'{name}={values_lib.show(value)}'
@@ -161,22 +176,8 @@ def _configured(base, fixed, varied):
     raise UserError(f'--grid {run}: {error}' if run else str(error)) from error
 
 
-def _check_mu_of_base(base, config):
-  """Checks that a mu does not reach another method than its own."""
-  from moon_jax.algorithms import unused
-
-  if config.algorithm != base.algorithm and base.mu != -1 and (
-      'mu' not in unused.refused(config)):
-    raise UserError(
-        f'--mu={base.mu} is for --algorithm={base.algorithm}; give --mu or '
-        f'--grid mu for --algorithm={config.algorithm} too, or --mu=-1 for the '
-        'default of each algorithm')
-
-
 def _reasons(config, first, varied):
   """Returns why two combinations, with values by name, are one run."""
-  from moon_jax.algorithms import unused
-
   why = unused.unused(config)
   for name, value in varied.items():
     if value == first[name]:
@@ -188,24 +189,3 @@ def _reasons(config, first, varied):
     else:
       yield (f'{name}={values_lib.show(value)} is the same as '
              f'{name}={values_lib.show(first[name])}')
-
-
-def _check_used(blocks, grids):
-  """Checks that each setting of the blocks has an effect on a run.
-
-  Settings that `moon_jax.train` accepts without effect are accepted, unless
-  they are axes.
-  """
-  from moon_jax.algorithms import unused
-
-  for name in dict.fromkeys(itertools.chain(*blocks)):
-    reasons = []
-    for block, grid in zip(blocks, grids):
-      if name not in block or block[name] == getattr(Config, name):
-        continue
-      find = unused.unused if isinstance(block[name], tuple) else unused.refused
-      reasons += [find(config).get(name) for config in grid.configs]
-    if reasons and all(reasons):
-      raise UserError(f'--{name} has no effect on any run, with '
-                      f'{", ".join(dict.fromkeys(filter(None, reasons)))}; '
-                      'remove it')

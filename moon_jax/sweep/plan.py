@@ -12,6 +12,7 @@ often as there are groups of lanes, if arithmetic or memory traffic does.
 """
 
 from collections.abc import Sequence
+import itertools
 import math
 import statistics
 from typing import NamedTuple
@@ -82,25 +83,24 @@ def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
   host.share_cores()
   units = run_lib.Units(sweep, workdir)
   planned = units.planned(max_runs, part[1])
-  texts, costs, counts = [], [], []
+  lines, costs, count = [units.progress()] if units.ended else [], [], 0
   for index, program in enumerate(planned):
     rest = units.unfinished(program.runs)
-    found = estimate(units.specs(rest)) if rest else None
-    counts.append(len(rest))
-    costs += [found] if found else []
+    count += len(rest)
     share = f', part {index % part[1]}/{part[1]}' if part[1] > 1 else ''
     configs = [units.runs[run].config for run in program.runs]
-    texts.append('\n'.join([
+    lines += [
         f'program {index + 1} of {len(planned)}{share}: '
         f'{_runs(len(program.runs))}, {len(program.runs) - len(rest)} of them '
         'ended',
         f'  {runs_text(configs, sweep.axes)}',
-        *([f'  another program because of: {program.reason}']
-          if program.reason else []),
-        *([f'  split: {program.split}'] if program.split else []),
-        *(_cost(found) if found else [])]))
-  ended = [units.progress()] if units.ended else []
-  return '\n'.join([*ended, *texts, *_total(sum(counts), costs)])
+        *[f'  another program because of: {program.reason}'
+          ] * bool(program.reason),
+        *[f'  split: {program.split}'] * bool(program.split)]
+    if rest:
+      costs.append(estimate(units.specs(rest)))
+      lines += _cost(costs[-1])
+  return '\n'.join([*lines, *_total(count, costs)])
 
 
 def runs_text(configs: Sequence[Config], axes: Sequence[str]) -> str:
@@ -110,28 +110,23 @@ def runs_text(configs: Sequence[Config], axes: Sequence[str]) -> str:
   """
   without_effect = set.intersection(
       *(set(unused.unused(config)) for config in configs))
-  names = [name for name in axes if name not in without_effect]
   columns = {name: list(dict.fromkeys(
       values.show(getattr(config, name)) for config in configs))
-             for name in names}
-  text = ' '.join(f'{name}={_listed(column)}'
-                  for name, column in columns.items())
+             for name in axes if name not in without_effect}
+  text = ' '.join(
+      f'{name}=' + ','.join(column if len(column) <= _MAX_VALUES else
+                            [*column[:_LISTED], '...', column[-1]])
+      for name, column in columns.items())
   count = math.prod(map(len, columns.values()))
   return (text or 'no axis has an effect') + (
       f' ({len(configs)} of {count} combinations)' * (count != len(configs)))
-
-
-def _listed(column):
-  if len(column) <= _MAX_VALUES:
-    return ','.join(column)
-  return f'{",".join(column[:_LISTED])},...,{column[-1]}'
 
 
 def _runs(count):
   return f'{count} run' + 's' * (count != 1)
 
 
-def _cost(cost: Cost):
+def _cost(cost):
   lines = [
       f'  {cost.num_lanes} lanes on {cost.num_devices} devices; '
       f'{cost.rounds:,} rounds, {cost.rows / cost.rounds:,.0f} rows per round '
@@ -148,28 +143,28 @@ def _cost(cost: Cost):
       *lines,
       '    besides: temporaries of the compiled round of one run, on each '
       f'device {cost.temporary_bytes / 1e9:,.3f}',
-      f'  time: {_range(cost.total_seconds, cost.most_seconds)} ({parts})']
+      f'  time: {_range([cost])} ({parts})']
 
 
 def _total(num_runs, costs):
   if not costs:
     return ['total: all runs are finished']
-  fullest = [max((cost.needs[i] for cost in costs), key=lambda need: need.size)
-             for i in range(len(costs[0].needs))]
+  fullest = [max(needs, key=lambda need: need.size)
+             for needs in zip(*(cost.needs for cost in costs))]
   memory = ', '.join(
       f'{need.size / 1e9:,.3f} of {need.have / 1e9:,.1f} GB of {need.where}'
       for need in fullest)
   return [
       f'total: {_runs(num_runs)} to train in {len(costs)} program'
       f'{"s" * (len(costs) > 1)}; memory at most {memory}; time, one program '
-      'after another: '
-      + _range(sum(cost.total_seconds for cost in costs),
-               sum(cost.most_seconds for cost in costs)),
+      f'after another: {_range(costs)}',
       'Not included: start of the command, files of the runs, evaluation of '
       'client models. Interrupted runs count with all their rounds.']
 
 
-def _range(least, most):
+def _range(costs):
+  least = sum(cost.total_seconds for cost in costs)
+  most = sum(cost.most_seconds for cost in costs)
   return duration(least) + f' to {duration(most)}' * (most > least)
 
 
@@ -204,19 +199,16 @@ def estimate(specs: Sequence[RoundSpec], rates: Rates | None = None) -> Cost:
       specs[0].federation, _per_device(first)).rates()
   rows, jobs = amounts(specs, places, shape)
   configs = [spec.federation.config for spec in specs]
+  evaluations = sum(-(-config.num_rounds // config.eval_every)
+                    for config in configs)
   return Cost(
       shape.num_lanes, shape.num_devices,
       max(config.num_rounds for config in configs), rows, jobs,
-      memory_lib.needs(*specs),
-      rates.temporary_bytes,
-      seconds={
+      memory_lib.needs(*specs), rates.temporary_bytes, {
           'training': rates.seconds_per_row * rows
           + rates.seconds_per_job * jobs,
-          'evaluation': rates.evaluation_seconds * sum(
-              -(-config.num_rounds // config.eval_every)
-              for config in configs),
-          'compilation': rates.compile_seconds},
-      groups=groups)
+          'evaluation': rates.evaluation_seconds * evaluations,
+          'compilation': rates.compile_seconds}, groups)
 
 
 def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
@@ -230,14 +222,11 @@ def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
     places: for each run the place of its table in that of all runs.
     shape: of the table of all runs.
   """
-  federations = [spec.federation for spec in specs]
-  rounds_R = [federation.config.num_rounds for federation in federations]
+  rounds_R = [spec.federation.config.num_rounds for spec in specs]
   rows_R = [round_spec.mean_rows(spec, _ROUNDS) for spec in specs]
-  jobs_R = [_mean_jobs(federation) / spec.shape.num_devices
-            for federation, spec in zip(federations, specs)]
+  jobs_R = [_mean_jobs(spec) for spec in specs]
   rows = jobs = 0.
-  start = 0
-  for end in sorted(set(rounds_R)):
+  for start, end in itertools.pairwise(sorted({0, *rounds_R})):
     rows_L, jobs_D = np.zeros(shape.num_lanes), np.zeros(shape.num_devices)
     for run, place in enumerate(places):
       if rounds_R[run] >= end:
@@ -245,7 +234,6 @@ def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
         jobs_D[np.unique(place.lanes // _per_device(shape))] += jobs_R[run]
     rows += (end - start) * float(rows_L.max())
     jobs += (end - start) * float(jobs_D.max())
-    start = end
   return rows, jobs
 
 
@@ -253,7 +241,10 @@ def _per_device(shape):
   return shape.num_lanes // shape.num_devices
 
 
-def _mean_jobs(federation):
+def _mean_jobs(spec):
+  """Returns the jobs of a device, averaged over the first rounds."""
+  federation = spec.federation
   rounds = min(_ROUNDS, federation.num_rounds or _ROUNDS)
   return statistics.fmean(
-      len(federation.trained(index)[0]) for index in range(rounds))
+      len(federation.trained(index)[0]) for index in range(rounds)
+      ) / spec.shape.num_devices

@@ -62,11 +62,14 @@ def plan(configs: Sequence[Config], spec_fn: SpecFn, indices: Sequence[int],
   planned = []
   for position, group in enumerate(groups):
     most = min(group.capacity, max_runs or group.capacity, share)
-    parts = split(group.runs, most)
-    why = '' if len(parts) == 1 else _split_reason(
-        group, most, max_runs, share, num_parts)
-    for runs in parts:
-      planned.append(Planned(runs, _reason(group, groups[:position]), why))
+    count = math.ceil(len(group.runs) / most)
+    size = math.ceil(len(group.runs) / count)
+    why = ('' if count == 1 else f'--max_runs={max_runs}' if most == max_runs
+           else f'--part=I/{num_parts}, so that all {num_parts} parts have runs'
+           if most == share and share < group.capacity else group.excess)
+    reason = _reason(group, groups[:position])
+    planned += [Planned(group.runs[i:i + size], reason, why)
+                for i in range(0, len(group.runs), size)]
   return planned
 
 
@@ -78,71 +81,41 @@ def specs(spec_fn: SpecFn, indices: Sequence[int]) -> Iterator[RoundSpec]:
     yield spec
 
 
-def capacity(runs: Sequence[RoundSpec]) -> int:
-  """Returns how many of the first of some runs fit together, at least 1."""
-  return max(1, bisect.bisect_left(
-      range(1, len(runs) + 1), True,
-      key=lambda count: memory_lib.excess(*runs[:count]) > 0))
-
-
-def split(group: Sequence[int], most: int) -> list[list[int]]:
-  """Splits a group into as few parts as possible, of almost equal sizes.
-
-  Args:
-    group: indices of runs.
-    most: runs of a part, at least 1.
-  """
-  count = math.ceil(len(group) / most)
-  size = math.ceil(len(group) / count)
-  return [list(group[i:i + size]) for i in range(0, len(group), size)]
-
-
 def _agreeing(group: Sequence[int], configs: Sequence[Config], spec_fn: SpecFn
               ) -> list[_Group]:
   """Splits a group into runs whose splits allow one program."""
+  size_of = lambda spec: sum(need.size for need in memory_lib.needs(spec))
   runs: dict[Hashable, list[int]] = {}
   largest: dict[Hashable, RoundSpec] = {}
   for index, spec in zip(group, specs(spec_fn, group)):
     key = tuple(agreement.of(spec).items())
     runs.setdefault(key, []).append(index)
-    largest[key] = max(largest.get(key, spec), spec, key=_bytes)
+    largest[key] = max(largest.get(key, spec), spec, key=size_of)
   found = []
   for key, indices in runs.items():
     of_all = [largest[key]] * len(indices)
+    capacity = max(1, bisect.bisect_left(
+        range(1, len(indices) + 1), True,
+        key=lambda count: memory_lib.excess(*of_all[:count]) > 0))
     need = max(memory_lib.needs(*of_all),
                key=lambda need: need.size - need.have)
     found.append(_Group(
-        indices, configs[indices[0]], dict(key), capacity(of_all),
+        indices, configs[indices[0]], dict(key), capacity,
         f'{len(indices)} runs need {need.size / 1e9:,.3g} GB of memory, '
         f'{need.where} has {need.have / 1e9:,.3g} GB'))
   return found
-
-
-def _bytes(spec):
-  return sum(need.size for need in memory_lib.needs(spec))
-
-
-def _split_reason(group, most, max_runs, share, num_parts):
-  if most == max_runs:
-    return f'--max_runs={max_runs}'
-  if most == share and share < group.capacity:
-    return f'--part=I/{num_parts}, so that all {num_parts} parts have runs'
-  return group.excess
 
 
 def _reason(group, earlier):
   """Returns how a group differs from the most similar earlier one."""
   if not earlier:
     return ''
-  names = min((_differences(group, other) for other in earlier), key=len)
+  names = min(((_unequal(agreement.program_parts(group.config),
+                         agreement.program_parts(other.config))
+                or _unequal(group.facts, other.facts)) for other in earlier),
+              key=len)
   more = f' and {len(names) - _MAX_NAMED} more' * (len(names) > _MAX_NAMED)
   return ', '.join(names[:_MAX_NAMED]) + more
-
-
-def _differences(a: _Group, b: _Group) -> list[str]:
-  return (_unequal(agreement.program_parts(a.config),
-                   agreement.program_parts(b.config))
-          or _unequal(a.facts, b.facts))
 
 
 def _unequal(a, b):

@@ -11,17 +11,16 @@ import contextlib
 import sys
 from typing import Any
 
-from moon_jax.config import Config
 from moon_jax.distributed import host
 from moon_jax.errors import UserError
 from moon_jax.rundir.workdir import InUse
-from moon_jax.simulation import agreement, round_spec
+from moon_jax.simulation import agreement, checks, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.sweep import programs, values
 from moon_jax.sweep.grid import Sweep
 from moon_jax.sweep.programs import Planned
-from moon_jax.training import prepare, run_loggers
+from moon_jax.training import prepare, run_loggers, trainer
 from moon_jax.training.prepare import Prepared
 from moon_jax.training.signals import wait
 
@@ -104,15 +103,20 @@ class Units:
     Raises:
       UserError: naming the run, if one is impossible.
     """
-    self._load, self._workdir = prepare.loaders(), workdir
-    self._axes, configs = sweep.axes, sweep.configs
+    self._workdir, self._axes = workdir, sweep.axes
     self._has_warned = False  # that there are no locks
-    self.runs = [self._prepare(config) for config in configs]
+    self.runs: list[Prepared] = []
+    load = prepare.loaders()
+    for config in sweep.configs:
+      with self._naming(config):  # `Sweep.grid` may not have made it
+        self.runs.append(prepare.prepare(
+            checks.validate(config), load, workdir))
     # Files with other names and the same content make the same run.
     first: dict[Any, int] = {}
     self._same = [first.setdefault(run.workdir.path, index)
                   for index, run in enumerate(self.runs)]
-    self.ended = {index for index in range(len(configs)) if self._result(index)}
+    self.ended = {index for index in range(len(self.runs))
+                  if self._result(index)}
 
   def progress(self) -> str:
     """Returns how many runs have ended."""
@@ -120,18 +124,17 @@ class Units:
     return (f'{len(self.ended) - diverged} of {len(self.runs)} runs are '
             'finished' + f', {diverged} diverged' * bool(diverged))
 
-  def _named(self, config):
+  def _name(self, config):
     return 'run ' + ' '.join(
         f'--{name}={values.show(getattr(config, name))}' for name in self._axes)
 
-  def _prepare(self, config: Config) -> Prepared:
-    from moon_jax.simulation import checks  # imports JAX
-
-    try:  # a sweep may be made without `Sweep.grid`, which checks its runs
-      return prepare.prepare(
-          checks.validate(config), self._load, self._workdir)
+  @contextlib.contextmanager
+  def _naming(self, config):
+    """Names the run in errors of the user."""
+    try:
+      yield
     except UserError as error:
-      raise UserError(f'{self._named(config)}: {error}') from error
+      raise UserError(f'{self._name(config)}: {error}') from error
 
   def planned(self, max_runs: int, num_parts: int = 1) -> list[Planned]:
     """Returns the programs, with the reasons for them.
@@ -153,7 +156,7 @@ class Units:
   def _spec(self, index, like):
     """Builds a run; see `programs.SpecFn`."""
     run = self.runs[index]
-    try:
+    with self._naming(run.config):
       federation = run.build()
       # A user's factory may make other functions for another configuration.
       if like and not agreement.trace_alike(like.federation, federation):
@@ -162,24 +165,18 @@ class Units:
       if index not in self.ended:
         memory_lib.check(spec)
       return spec
-    except UserError as error:
-      raise UserError(f'{self._named(run.config)}: {error}') from error
 
   def unfinished(self, unit: Sequence[int]) -> list[int]:
     """Returns the runs of a program that have not ended."""
-    for index in unit:
-      if index not in self.ended and self._result(index):
-        self.ended.add(index)
+    self.ended.update(index for index in unit
+                      if index not in self.ended and self._result(index))
     return [index for index in unit if index not in self.ended]
 
   def claim(self, unit: Sequence[int], in_parts: bool = False) -> list[int]:
     """Locks the unfinished runs of a program; returns those that it locked.
 
-    If another process has the first of them, it probably has the program.
-
-    Args:
-      unit: the indices of the runs of a program.
-      in_parts: whether to lock the other runs in this case.
+    If another process has the first of them, it probably has the program. Then
+    the others are locked only `in_parts`.
     """
     claimed: list[int] = []
     with contextlib.ExitStack() as stack:  # unlocks the runs after an error
@@ -208,19 +205,17 @@ class Units:
   def train(self, claimed: Sequence[int], callbacks: Sequence[Callable],
             loggers: Sequence[Callable]) -> None:
     """Trains locked runs, and unlocks them."""
-    from moon_jax.training import trainer  # imports JAX
-
+    runs = [self.runs[index] for index in claimed]
     with contextlib.ExitStack() as stack:
-      runs = [self.runs[index] for index in claimed]
-      for run_ in runs:
-        stack.enter_context(contextlib.closing(run_.workdir))
+      for run in runs:
+        stack.enter_context(contextlib.closing(run.workdir))
       results = trainer.train(
           runs, callbacks, specs_fn=lambda: self.specs(claimed),
           is_last=False, loggers=loggers)
-      for run_, result in zip(runs, results):
-        if isinstance(result, Exception):
-          print(f'{self._named(run_.config)}: {result}', file=sys.stderr,
-                flush=True)
+    for run, result in zip(runs, results):
+      if isinstance(result, Exception):
+        print(f'{self._name(run.config)}: {result}', file=sys.stderr,
+              flush=True)
     self.ended.update(claimed)
 
   def result(self, index: int) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from moon_jax.algorithms import unused
 from moon_jax.config import Config, flags_with
 from moon_jax.results import stats
 from moon_jax.rundir.identity import FREE_FIELDS
@@ -67,13 +68,9 @@ def columns(sweep: Sweep) -> list[str]:
 
 def differing(names: Sequence[str], rows: Sequence[Sequence[str]]
               ) -> list[str]:
-  """Returns the settings in which rows differ.
+  """Returns the settings in which rows differ, whose values are text.
 
   A setting without effect, such as mu of fedavg, differs from no other value.
-
-  Args:
-    names: of settings.
-    rows: their values as text.
   """
   return [name for name, column in zip(names, zip(*rows))
           if len({*column} - {NO_VALUE}) > 1]
@@ -81,8 +78,6 @@ def differing(names: Sequence[str], rows: Sequence[Sequence[str]]
 
 def shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
   """Returns the values of settings as text, a dash for those without effect."""
-  from moon_jax.algorithms import unused  # imports JAX
-
   without_effect = unused.unused(config)
   return tuple(NO_VALUE if name in without_effect
                else values.show(getattr(config, name)) for name in names)
@@ -90,7 +85,7 @@ def shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
 
 def _cells(runs):
   done = [run for run in runs if run and 'diverged' not in run]
-  diverged = sum(1 for run in runs if run and 'diverged' in run)
+  diverged = sum(map(bool, runs)) - len(done)
   return [stats.count_text(len(done), len(runs), diverged),
           stats.range_text(run['rounds'] for run in done),
           *(stats.mean_and_std([run[name] for run in done], 1, 100)

@@ -3,7 +3,7 @@
 docs/sweeps.md describes the format, with an example.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 import pathlib
 import tomllib
 from typing import Any, NamedTuple
@@ -12,12 +12,10 @@ from moon_jax.cli import command_line
 from moon_jax.errors import UserError
 from moon_jax.sweep import values as values_lib
 
-# Keys of a file that are not settings, and their types.
-_KEYS = {'title': str, 'description': str, 'flagfile': str, 'runs': list}
-
-# Keys that `moon_jax.report.table_file` reads, and their types. Sweeps train
-# the runs of the file whatever they are.
-_REPORT_KEYS = {
+# Keys of a file that are not settings, and their types. `moon_jax.report` reads
+# all but the first four; sweeps train the runs of the file whatever they are.
+_KEYS = {
+    'title': str, 'description': str, 'flagfile': str, 'runs': list,
     'source': str, 'budgets': str, 'headline': str, 'pages': list,
     'panels': list, 'best_of': list, 'notes': list,
     'loss_divisor': int, 'baseline': dict, 'budget': dict, 'published': list}
@@ -29,27 +27,13 @@ _BLOCK_KEYS = {'baseline': dict, 'budget': dict}
 
 
 class SweepFile(NamedTuple):
-  """The content of a file of --sweep.
+  """The content of a file of --sweep."""
 
-  Attributes:
-    name: the name of the file without its ending.
-    title: one line, or ''.
-    description: a paragraph, or ''.
-    base: the settings of the flag file by name; {} if there is none.
-    has_flagfile: whether the file names a flag file.
-    blocks: see `moon_jax.sweep.grid.from_blocks`.
-    report: what `moon_jax.report` reads, as it is in the file.
-    block_reports: the same for each block.
-  """
-
-  name: str
-  title: str
-  description: str
-  base: dict[str, Any]
-  has_flagfile: bool
-  blocks: list[dict[str, Any]]
-  report: dict[str, Any] = {}
-  block_reports: list[dict[str, Any]] = []
+  name: str = ''  # of the file, without its ending
+  base: Mapping[str, Any] = {}  # the settings of its flag file, by name
+  blocks: Sequence[dict[str, Any]] = ({},)  # see `moon_jax.sweep.grid.each`
+  keys: Mapping[str, Any] = {}  # what are not settings, as it is in the file
+  block_keys: Sequence[dict[str, Any]] = ({},)  # the same for each block
 
 
 def read(path: str) -> SweepFile:
@@ -60,35 +44,39 @@ def read(path: str) -> SweepFile:
       value of the wrong type.
   """
   file = pathlib.Path(path)
-  found = content(file)
-  keys = _KEYS | _REPORT_KEYS
-  check_types(found, keys, path)
-  runs = found.get('runs', [{}])
+  keys, found = _split(content(file), _KEYS, path)
+  runs = keys.get('runs', [{}])
   if not runs or not all(isinstance(block, dict) for block in runs):
     raise UserError(f'{path}: runs must be one or more blocks [[runs]], got '
                     f'{runs!r}; remove it, or add blocks')
-  top = settings(_without(found, keys), path, [*keys])
-  blocks = []
+  top = settings(found, path, _KEYS)
+  blocks, block_keys = [], []
   for i, block in enumerate(runs, 1):
     where = f'{path}, block {i} of [[runs]]'
-    check_types(block, _BLOCK_KEYS, where)
-    blocks.append(settings(_without(block, _BLOCK_KEYS), where))
+    own_keys, own = _split(block, _BLOCK_KEYS, where)
+    own = settings(own, where)
+    # Axes of the block vary slower than those at the top.
+    blocks.append(own | {name: top[name] for name in top if name not in own})
+    block_keys.append(own_keys)
   base = {}
-  if flagfile := found.get('flagfile', ''):
+  if flagfile := keys.get('flagfile'):
     base = command_line.settings_of_file(file.parent / flagfile, path)
-  return SweepFile(
-      file.stem, found.get('title', ''), found.get('description', ''),
-      base, bool(flagfile),
-      [block | _without(top, block) for block in blocks],
-      _only(found, _REPORT_KEYS), [_only(run, _BLOCK_KEYS) for run in runs])
+  return SweepFile(file.stem, base, blocks, keys, block_keys)
 
 
-def check_types(content: dict[str, Any], keys: dict[str, type], where: str
-                ) -> None:
-  """Checks the types of the keys that are not settings.
+def _split(content, keys, where):
+  """Returns the values of some keys, whose types it checks, and the others."""
+  check_types(content, keys, where)
+  return ({key: content[key] for key in content if key in keys},
+          {key: content[key] for key in content if key not in keys})
+
+
+def check_types(content: Mapping[str, Any], keys: Mapping[str, type],
+                where: str) -> None:
+  """Checks the types of keys; messages begin with `where`.
 
   Raises:
-    UserError: if a value has another type; the message begins with `where`.
+    UserError: if a value has another type.
   """
   for key, kind in keys.items():
     if key in content and not isinstance(content[key], kind):
@@ -96,14 +84,6 @@ def check_types(content: dict[str, Any], keys: dict[str, type], where: str
           dict: 'a table', list: 'a list', int: 'an integer', str: 'a string'
           }.get(kind, 'a number')
       raise UserError(f'{where}: {key} must be {name}, got {content[key]!r}')
-
-
-def _without(content, keys):
-  return {key: value for key, value in content.items() if key not in keys}
-
-
-def _only(content, keys):
-  return {key: value for key, value in content.items() if key in keys}
 
 
 def content(file: pathlib.Path) -> dict[str, Any]:

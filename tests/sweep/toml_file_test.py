@@ -62,9 +62,9 @@ def test_blocks_are_crossed_with_the_top_and_united(file):
 
 def test_all_keys_are_read(file):
   content = toml_file.read(str(file))
-  assert content.has_flagfile and content.report == {
-      'published': [{'algorithm': 'moon', 'accuracy': 69.1}]}
-  assert content.block_reports == [{}, {'budget': {'smoke': {'mu': 1}}}]
+  assert [*content.keys] == ['title', 'flagfile', 'published', 'runs']
+  assert content.keys['published'] == [{'algorithm': 'moon', 'accuracy': 69.1}]
+  assert content.block_keys == [{}, {'budget': {'smoke': {'mu': 1}}}]
   assert content.blocks[1]['mu'] == (1., 5.) and content.blocks[0]['mu'] == 2.
 
 
