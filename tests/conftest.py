@@ -18,8 +18,6 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
-from benchmarks import golden  # noqa: E402
-
 # Silent broadcasting and silent promotion are how wrong numbers begin.
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 jax.config.update('jax_numpy_dtype_promotion', 'strict')
@@ -64,6 +62,8 @@ def two_devices():
 @pytest.fixture(scope='session')
 def golden_dir() -> pathlib.Path:
   """The directory of the golden vectors; see tests/golden/README.md."""
+  from benchmarks import golden
+
   return golden.find()
 
 
@@ -75,6 +75,8 @@ def golden_cnn(golden_dir):
 @pytest.fixture(scope='session')
 def golden_partitions(golden_dir):
   """(labels, case, sizes, SHA-256 of the indices) of published partitions."""
+  from benchmarks import golden
+
   arrays = golden.partitions(np.load(golden_dir / 'partitions.npz'))
   return [
       (arrays[f'{case["dataset"]}/labels'].astype(np.int32), case,

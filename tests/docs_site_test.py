@@ -3,6 +3,7 @@
 from html.parser import HTMLParser
 import os
 import re
+import shlex
 import subprocess
 import sys
 import urllib.parse
@@ -11,9 +12,13 @@ import pytest
 
 from docs_pages import commands, config_of, DOCS, page, ROOT
 from moon_jax.algorithms.registry import METHODS
+from moon_jax.cli import command_line
+from moon_jax.config import Config
 from moon_jax.data import augment
 from moon_jax.data.sources import arrays
 from moon_jax.simulation import checks
+from moon_jax.sweep import __main__ as sweep_flags
+from moon_jax.sweep import command, values
 
 
 class _Page(HTMLParser):
@@ -214,3 +219,45 @@ def test_own_data_names_what_arrays_are_read():
 def test_the_readme_names_every_method():
   text = (ROOT / 'README.md').read_text(encoding='utf-8').lower()
   assert not [name for name in METHODS if name not in text]
+
+
+def sweep_of(line):
+  """Returns the named sweep of a command as it is printed."""
+  words = shlex.split(line)[3:]
+  grids = [word for word, before in zip(words[1:], words) if before == '--grid']
+  given = dict(word.removeprefix('--').split('=', 1)
+               for word in words if word.startswith('--') and '=' in word)
+  path = given.pop('sweep', '')
+  given.pop('max_runs', None)
+  file = given.pop('flagfile', '')
+  of_files = command_line.settings_of_file(file, '') if file else {}
+  config = Config(**{
+      name: values.TYPES[name](value) for name, value in given.items()})
+  return command.build(config, command_line.Given(given, of_files), grids, path)
+
+
+def test_the_commands_about_sweeps_make_them(monkeypatch, tmp_path):
+  toml, = re.findall(r'```toml\n(.*?)```', page('sweeps'), re.DOTALL)
+  (tmp_path / 'methods.toml').write_text(toml, encoding='utf-8')
+  (tmp_path / 'experiments').symlink_to(ROOT / 'experiments')
+  monkeypatch.chdir(tmp_path)
+  grid, merged, dry, file, changed, shared = (
+      sweep_of(line) for line in re.findall(
+          r'^python -m moon_jax.sweep .*', page('sweeps'), re.MULTILINE))
+  assert len(grid.sweep.configs) == len(dry.sweep.configs) == 6
+  assert (len(merged.sweep.configs), merged.sweep.merged) == (3, 1)
+  fedavg = merged.sweep.configs[0]
+  assert (fedavg.algorithm, fedavg.mu, fedavg.local_epochs) == ('fedavg', 1, 5)
+  assert (len(file.sweep.configs), file.name) == (9, 'methods')
+  assert [c.algorithm for c in file.sweep.configs] == ['fedavg'] * 3 + (
+      ['moon'] * 6)
+  assert len(changed.sweep.configs) == 8
+  assert shared.sweep == grid.sweep
+  assert {c.num_rounds for c in changed.sweep.configs} == {10}
+
+
+def test_all_flags_of_sweeps_are_listed():
+  rows = re.findall(r'^\| `--(\w+)` \|', page('sweeps'), re.MULTILINE)
+  flags = [sweep_flags._GRID, sweep_flags._SWEEP,
+           sweep_flags._DRY_RUN, sweep_flags._MAX_RUNS, sweep_flags._PART]
+  assert rows == [flag.name for flag in flags]

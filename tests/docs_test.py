@@ -33,14 +33,12 @@ def here(tmp_path, monkeypatch):
   importlib.invalidate_caches()
 
 
-def test_the_first_example_of_the_readme_trains_moon(capsys):
-  execute(README[0], 'README.md')
+def test_the_examples_of_the_readme_train(capsys):
+  """MOON, and a method of the reader after it."""
+  names = execute(README[0], 'README.md')
   first, *_, last = eval(capsys.readouterr().out)
   assert first > .4 and last > .8
-
-
-def test_a_method_of_the_reader_trains_after_the_first_example(capsys):
-  execute('\n'.join(README), 'README.md')
+  execute('\n'.join(README[1:]), 'README.md', names)
   accuracies = eval(capsys.readouterr().out.splitlines()[-1])
   assert len(accuracies) == 5 and accuracies[-1] > .8
 
@@ -101,7 +99,7 @@ def test_the_python_examples_of_models_run(capsys):
   assert params['hidden/kernel'].shape == (1024, 64)
 
 
-def test_the_commands_about_held_out_data_measure_it(here):
+def test_held_out_data_is_measured(here, capsys):
   text = page('client_data')
   assert len(commands(text)) == 3
   for index, command in enumerate(commands(text)):
@@ -110,10 +108,8 @@ def test_the_commands_about_held_out_data_measure_it(here):
     for name in re.findall(r'^\| `global_(\w+)` \|', text, re.MULTILINE):
       assert {f'global_{name}', f'local_{name}'} <= set(summary)
     assert summary['global_heldout_accuracy'] > .7
-
-
-def test_the_example_about_held_out_data_runs(capsys):
-  example, = programs(page('client_data'))
+  capsys.readouterr()
+  example, = programs(text)
   execute(example, 'client_data.md')
   mean, worst, local = map(float, capsys.readouterr().out.split())
   assert worst <= mean and mean > .7 and local > .7

@@ -10,22 +10,34 @@ each run of the tests is a fork.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+import importlib.util
 import os
 import pathlib
+import re
+import shutil
 import sys
 import tempfile
 import time
 import tomllib
 from typing import NamedTuple
 
-import forked_tests
-
 ROOT = pathlib.Path(__file__).parents[1]
 FAULTS = pathlib.Path(__file__).with_suffix('.toml')
 _SECONDS = 300  # time limit for the tests of one fault
 _ALL_SECONDS = 3600  # time limit for the tests of all faults
 _POLL_SECONDS = .05
+_COPIED = ('moon_jax', 'tests', 'docs', 'benchmarks',
+           'experiments', 'README.md', 'pyproject.toml')
+# Modules that are slow to import and start neither a thread nor a device. The
+# first one configures JAX for tests.
+_IMPORTED = ('conftest', 'flax.linen', 'hypothesis', 'matplotlib.figure',
+             'optax', 'orbax.checkpoint.experimental.v1', 'scipy.stats',
+             'sklearn.datasets')
+_HERE = str(pathlib.Path(__file__).parent)
+# Exit statuses of pytest.
+_PASSED = 0
+_NOT_RUN = 4, 5  # unknown ids; no tests collected
 
 
 class Fault(NamedTuple):
@@ -87,7 +99,7 @@ def try_all(faults: Sequence[Fault], root: pathlib.Path, num_jobs: int,
     scratch = pathlib.Path(scratch)
     cache = pathlib.Path(os.environ.get('JAX_COMPILATION_CACHE_DIR')
                          or scratch / 'xla')
-    free = [forked_tests.copy(root, scratch / str(job))
+    free = [_copy(root, scratch / str(job))
             for job in range(num_jobs)]
     if not is_checked:
       _check_without_faults(faults, free[0], cache)
@@ -97,8 +109,8 @@ def try_all(faults: Sequence[Fault], root: pathlib.Path, num_jobs: int,
         fault, repo = waiting.pop(0), free.pop()
         path = repo / fault.file
         text = path.read_text(encoding='utf-8')
-        forked_tests.write(path, changed(fault, text))
-        run = forked_tests.Run(repo, fault.tests, cache, _SECONDS)
+        _write(path, changed(fault, text))
+        run = _Run(repo, fault.tests, cache, _SECONDS)
         running.append((fault, run, repo, text))
       time.sleep(_POLL_SECONDS)
       for each in list(running):
@@ -107,7 +119,7 @@ def try_all(faults: Sequence[Fault], root: pathlib.Path, num_jobs: int,
         if noticed_by is None:
           continue
         seconds = time.monotonic() - run.begin
-        forked_tests.write(repo / fault.file, text)
+        _write(repo / fault.file, text)
         running.remove(each)
         free.append(repo)
         outcomes[fault.name] = Outcome(fault, noticed_by, seconds)
@@ -121,13 +133,118 @@ def _check_without_faults(faults, repo, cache):
   files = {test for test in tests if '::' not in test}
   tests = [test for test in tests
            if test in files or test.partition('::')[0] not in files]
-  run = forked_tests.Run(repo, tests, cache, _ALL_SECONDS)
+  run = _Run(repo, tests, cache, _ALL_SECONDS)
   while (failed := run.noticed_by()) is None:
     time.sleep(_POLL_SECONDS)
   if failed:
     raise RuntimeError(f'all tests must pass without a fault; got {failed}')
   print(f'the tests pass without a fault: {time.monotonic() - run.begin:.0f} s',
         file=sys.stderr, flush=True)
+
+
+# Runs of tests in copies of the repository, each in a fork.
+
+
+def _prepare():
+  """Imports slow modules once for all runs."""
+  os.environ['OPENBLAS_NUM_THREADS'] = '1'  # a fork has only one thread
+  for name in _IMPORTED:
+    importlib.import_module(name)
+
+
+def _copy(root, to):
+  """Copies the files that tests need to a new directory `to`/repo."""
+  (to / 'repo').mkdir(parents=True)
+  for name in _COPIED:
+    if (root / name).is_dir():
+      shutil.copytree(root / name, to / 'repo' / name,
+                      ignore=shutil.ignore_patterns('__pycache__'))
+    elif (root / name).exists():
+      shutil.copy2(root / name, to / 'repo' / name)
+  shared = root.parent / 'shared'  # contains the golden vectors
+  if shared.is_dir():
+    (to / 'shared').symlink_to(shared.resolve())
+  return to / 'repo'
+
+
+class _Run:
+  """A fork of this process that runs tests until the first fails."""
+
+  def __init__(self, repo: pathlib.Path, tests: Iterable[str],
+               cache: pathlib.Path, seconds: float):
+    """Starts the tests (files or pytest ids) in a copy of the repository."""
+    self._out = repo.parent / 'out'
+    self.begin = time.monotonic()
+    self._end = self.begin + seconds
+    self._process = os.fork()
+    if self._process:
+      return
+    status = 3  # pytest's exit status for an internal error
+    try:
+      os.setsid()
+      os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+      for stream in 1, 2:
+        os.dup2(os.open(self._out, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+                stream)
+      os.chdir(repo)
+      status = _pytest(tests, cache)
+    finally:
+      os._exit(status)
+
+  def noticed_by(self) -> str | None:
+    """Returns the id of the failed test, '' if all passed, None if running.
+
+    Raises:
+      RuntimeError: if pytest did not find the tests.
+    """
+    process, status = os.waitpid(self._process, os.WNOHANG)
+    if not process:
+      if time.monotonic() < self._end:
+        return None
+      os.killpg(self._process, 9)  # includes processes that tests started
+      os.waitpid(self._process, 0)
+      self._out.unlink()
+      return 'timed out'
+    status = os.waitstatus_to_exitcode(status)
+    out = self._out.read_text(errors='backslashreplace')
+    self._out.unlink()
+    if status == _PASSED:
+      return ''
+    if status in _NOT_RUN:
+      raise RuntimeError(f'pytest found no such tests:\n{out[-2000:]}')
+    failed = re.search(r'^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$', out,
+                       re.MULTILINE)
+    return failed[1] if failed else f'pytest ended with status {status}'
+
+
+def _pytest(tests, cache):
+  """Runs tests in the current directory and returns pytest's exit status."""
+  import pytest
+
+  os.environ['JAX_COMPILATION_CACHE_DIR'] = str(cache)
+  sys.modules.pop('conftest', None)
+  sys.path[:] = [path for path in sys.path if path != _HERE]
+  try:
+    one_process = ['-n', '0'] if importlib.util.find_spec('xdist') else []
+    return int(pytest.main([
+        '-x', '-q', '--tb=line', '-rfE', '-p', 'no:cacheprovider',
+        '-m', 'not slow',
+        '--hypothesis-seed=0', *one_process,
+        *(f'tests/{test}' for test in tests)]))
+  finally:
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _write(path, text):
+  """Writes a Python file so that its old bytecode is not used.
+
+  Python compares only the size and the time in seconds of the source file, so
+  this advances the time by one second.
+  """
+  seconds = path.stat().st_mtime + 1
+  path.write_text(text, encoding='utf-8')
+  os.utime(path, (seconds, seconds))
 
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
@@ -183,7 +300,7 @@ def main(argv: Sequence[str]) -> int:
             and (not args.room or fault.room in args.room)]
   for fault in faults:  # reports outdated faults before the first test runs
     changed(fault, (args.root / fault.file).read_text(encoding='utf-8'))
-  forked_tests.prepare()
+  _prepare()
   outcomes = try_all(faults, args.root, max(1, args.jobs), args.checked)
   table = markdown(outcomes)
   print(table, end='')
