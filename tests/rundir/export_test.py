@@ -1,7 +1,8 @@
-"""The exported model gives the predictions that the run evaluated."""
+"""Models that runs export, and runs that start from one of them."""
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -10,44 +11,53 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-import moon_jax
+import moon_jax as mj
 from moon_jax import models
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
-from moon_jax.rundir import export
+from moon_jax.rundir import checkpoint, export
+from moon_jax.simulation import build
+from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
 
-CONFIG = Config(dataset='digits', model='mlp', num_clients=4, num_rounds=2,
-                algorithm='moon', local_epochs=1, learning_rate=.02, beta=5.,
-                checkpoint_every=0)
+CONFIG = Config(
+    dataset='digits', model='mlp', projection_dim=8, num_clients=4,
+    num_rounds=2, algorithm='moon', local_epochs=1, beta=5.,
+    server_momentum=.5, checkpoint_every=1)
+_FORMS = '', 'model', 'model.safetensors', 'checkpoints/2'
 
 
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory):
-  path = tmp_path_factory.mktemp('run')
+  path = tmp_path_factory.mktemp('runs') / 'first'
   return path, run.run(dataclasses.replace(CONFIG, workdir=str(path)))
 
 
+@pytest.fixture(scope='module')
+def digits():
+  return sources.load('digits', '')
+
+
 @pytest.mark.parametrize('name', ['', 'model', 'model.safetensors'])
-def test_the_loaded_model_has_the_reported_accuracy_and_loss(name, finished):
+def test_the_loaded_model_has_the_reported_accuracy_and_loss(
+    name, finished, digits):
   path, summary = finished
-  dataset = sources.load('digits', '')
-  model, variables = moon_jax.load(path / name)
-  logits = np.asarray(model(variables, dataset.test_inputs).logits)
-  accuracy = (logits.argmax(1) == dataset.test_labels).mean()
+  model, variables = mj.load(path / name)
+  logits = np.asarray(model(variables, digits.test_inputs).logits)
+  accuracy = (logits.argmax(1) == digits.test_labels).mean()
   assert accuracy == pytest.approx(summary['test_accuracy'], abs=1e-9)
   log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-  loss = -log_p[np.arange(len(logits)), dataset.test_labels].mean()
+  loss = -log_p[np.arange(len(logits)), digits.test_labels].mean()
   assert loss == pytest.approx(summary['test_loss'], rel=1e-5)
-  assert model.class_names == dataset.class_names
+  assert model.class_names == digits.class_names
   assert model.config['algorithm'] == 'moon'
 
 
 def test_safetensors_holds_names_and_shapes(finished):
   path, _ = finished
   flat = safetensors.numpy.load_file(path / 'model.safetensors')
-  assert flat['params.out.kernel'].shape == (256, 10)
+  assert flat['params.out.kernel'].shape == (8, 10)
   assert {x.dtype for x in flat.values()} == {np.dtype(np.float32)}
   with safetensors.safe_open(path / 'model.safetensors', 'numpy') as file:
     note = json.loads(file.metadata()['moon_jax'])
@@ -62,13 +72,13 @@ def random_variables(network, inputs):
       jax.eval_shape(network.init, jax.random.key(0), inputs))
 
 
-def test_models_with_running_statistics_and_for_tokens(tmp_path):
+def test_models_with_running_statistics_and_for_tokens(tmp_path, digits):
   for name, images, tokens, norm in (
       ('resnet18', np.zeros((2, 8, 8, 3), np.uint8), 0, 'batch'),
       ('resnet18', np.zeros((2, 8, 8, 3), np.uint8), 0, 'group'),
       ('char_lstm', np.ones((2, 5), np.int8), 11, 'batch')):
     config = Config(model=name, projection_dim=16, norm=norm)
-    dataset = sources.load('digits', '')._replace(
+    dataset = digits._replace(
         train_inputs=images, mean=(.5,), std=(.25,), num_tokens=tokens)
     network = models.make(name, 10, 16, norm=norm, num_tokens=tokens)
     variables = random_variables(
@@ -76,20 +86,19 @@ def test_models_with_running_statistics_and_for_tokens(tmp_path):
     path = tmp_path / f'{name}-{norm}'
     path.mkdir()
     export.save(path, config, dataset, variables)
-    model, loaded = moon_jax.load(path)
+    model, loaded = mj.load(path)
     jax.tree.map(np.testing.assert_array_equal, loaded, variables)
     shape = jax.eval_shape(model, loaded, images).logits.shape
     assert shape == (2, 10)
 
 
-def test_a_loaded_model_computes_at_the_precision_of_its_run(tmp_path):
+def test_a_loaded_model_computes_at_the_precision_of_its_run(tmp_path, digits):
   config = Config(model='mlp', projection_dim=8, precision='tf32')
-  dataset = sources.load('digits', '')
-  inputs = dataset.test_inputs[:4]
+  inputs = digits.test_inputs[:4]
   at = lambda precision: models.make('mlp', 10, 8, precision=precision)
-  export.save(tmp_path, config, dataset, random_variables(
+  export.save(tmp_path, config, digits, random_variables(
       at('tf32'), jnp.asarray(inputs, jnp.float32)))
-  model, variables = moon_jax.load(tmp_path)
+  model, variables = mj.load(tmp_path)
   found, tf32, highest = (
       jax.jit(lambda x, model=model: model(variables, x).logits)(inputs)
       for model in (model, model._replace(network=at('tf32')),
@@ -100,10 +109,10 @@ def test_a_loaded_model_computes_at_the_precision_of_its_run(tmp_path):
 
 def test_solo_has_no_global_model(tmp_path):
   run.run(dataclasses.replace(
-      CONFIG, algorithm='solo', workdir=str(tmp_path)))
+      CONFIG, algorithm='solo', server_momentum=0., workdir=str(tmp_path)))
   assert not (tmp_path / 'model').exists()
   with pytest.raises(UserError, match='must be a complete model'):
-    moon_jax.load(tmp_path)
+    mj.load(tmp_path)
 
 
 @pytest.mark.parametrize('damage', [
@@ -119,9 +128,146 @@ def test_a_damaged_model_is_an_error(damage, finished, tmp_path):
   path = tmp_path / 'model.safetensors'
   path.write_bytes(damage(content))
   with pytest.raises(UserError, match='must be a complete model of moon_jax'):
-    moon_jax.load(path)
+    mj.load(path)
 
 
 def test_a_missing_model_is_an_error(tmp_path):
   with pytest.raises(UserError, match='there is no such file'):
-    moon_jax.load(tmp_path / 'nowhere')
+    mj.load(tmp_path / 'nowhere')
+
+
+@pytest.mark.parametrize('form', _FORMS)
+def test_each_form_gives_the_same_bits_and_evaluation(form, finished, digits):
+  path, summary = finished
+  variables = export.load_initial(str(path / form))
+  _, expected = mj.load(path)
+  jax.tree.map(np.testing.assert_array_equal, variables, expected)
+  assert export.fingerprint(variables) == export.fingerprint(expected)
+  simulation = Simulation(build.federation(
+      CONFIG, digits, init_variables=variables))
+  jax.tree.map(
+      np.testing.assert_array_equal, simulation.global_model(), expected)
+  found = simulation.evaluate()
+  assert found['test_accuracy'] == summary['test_accuracy']
+  assert found['test_loss'] == summary['test_loss']
+
+
+def test_a_run_continues_where_the_server_keeps_nothing(tmp_path, digits):
+  """FedAvg without shuffling: a round depends on the global model alone."""
+  config = dataclasses.replace(
+      CONFIG, algorithm='fedavg', server_momentum=0., shuffle=False,
+      num_rounds=4)
+  whole = Simulation(build.federation(config, digits))
+  lines = [record.metrics for record in whole.rounds(4)]
+  half = dataclasses.replace(config, num_rounds=2, workdir=str(tmp_path / 'a'))
+  run.run(half)
+  rest = dataclasses.replace(
+      half, init_from=half.workdir, workdir=str(tmp_path / 'b'))
+  run.run(rest)
+  found = [json.loads(line) for line in open(tmp_path / 'b' / 'metrics.jsonl')]
+  for line, expected in zip(found, lines[2:], strict=True):
+    for name in 'test_accuracy', 'test_loss', 'train_loss':
+      assert line[name] == expected[name]
+  jax.tree.map(np.testing.assert_array_equal,
+               mj.load(tmp_path / 'b')[1], whole.global_model())
+  # The content belongs to the run, and its path does not.
+  moved = tmp_path / 'moved.safetensors'
+  shutil.copy(tmp_path / 'a' / 'model.safetensors', moved)
+  more = dataclasses.replace(rest, init_from=str(moved), num_rounds=3)
+  assert run.run(more)['rounds'] == 3
+  shutil.copy(tmp_path / 'b' / 'model.safetensors', moved)
+  with pytest.raises(UserError, match='init_from=.* had other content'):
+    run.run(more)
+  with pytest.raises(UserError, match='init_from=.* had other content'):
+    run.run(dataclasses.replace(more, init_from=''))
+
+
+def test_batch_statistics_are_taken_from_each_form(tmp_path, digits):
+  config = Config(model='resnet18', projection_dim=8)
+  network = models.make('resnet18', 10, 8)
+  example = jnp.zeros((1, 8, 8, 1))
+  shapes = jax.eval_shape(network.init, jax.random.key(0), example)
+  variables = random_variables(network, example)
+  assert 'batch_stats' in variables
+  export.save(tmp_path, config, digits, variables)
+  checkpoints = checkpoint.Checkpoints(tmp_path / 'checkpoints', config)
+  checkpoints.open()
+  from moon_jax.algorithms.fedavg import fedavg
+  from moon_jax.engine import state as state_lib
+  from moon_jax.simulation import initial_state
+  start = initial_state.checked(variables, shapes, 'x')
+  state = state_lib.init([0], network, fedavg(), 3, example, start)
+  checkpoints.save(state_lib.on_host(state._replace(round=jnp.int32(2))), {})
+  checkpoints.close()
+  for form in _FORMS:
+    loaded = export.load_initial(str(tmp_path / form))
+    jax.tree.map(np.testing.assert_array_equal, loaded, variables)
+    assert jax.tree.structure(loaded) == jax.tree.structure(variables)
+
+
+def test_clients_of_solo_start_from_it(finished, digits):
+  _, variables = mj.load(finished[0])
+  simulation = Simulation(build.federation(dataclasses.replace(
+      CONFIG, algorithm='solo', server_momentum=0.), digits,
+                                           init_variables=variables))
+  jax.tree.map(
+      lambda x, y: np.testing.assert_array_equal(
+          x[0], np.broadcast_to(y, (4, *y.shape))),
+      simulation.state.clients, variables)
+
+
+def test_other_variables_are_refused(finished, digits, tmp_path):
+  path, _ = finished
+  config = dataclasses.replace(
+      CONFIG, init_from=str(path), workdir=str(tmp_path / 'run'))
+  for changes, words in (
+      (dict(projection_dim=16), ['different', 'float32[200,8] instead of '
+                                 'float32[200,16]']),
+      (dict(projection_head=False), ['4 unexpected', 'params.proj'])):
+    with pytest.raises(UserError) as error:
+      run.run(dataclasses.replace(config, **changes))
+    for word in (f'--init_from={path} must hold', *words):
+      assert word in str(error.value)
+  _, variables = mj.load(path)
+  missing = {'params': dict(variables['params'], other=np.zeros(2))}
+  del missing['params']['out']
+  bad = jax.tree.map(np.copy, variables)
+  bad['params']['out']['bias'][3] = np.nan
+  ints = jax.tree.map(lambda x: x.astype(np.int32), variables)
+  for given, words in (
+      (missing, ['2 missing (params.out.bias float32[10], params.out.kernel',
+                 '1 unexpected (params.other float64[2])']),
+      (bad, ['NaN or infinity in params.out.bias']),
+      (ints, ['int32[200] instead of float32[200]', ', ...)'])):
+    with pytest.raises(UserError) as error:
+      Simulation(build.federation(CONFIG, digits, init_variables=given))
+    for word in ('init_variables must hold', *words):
+      assert word in str(error.value)
+  halves = jax.tree.map(lambda x: x.astype(np.float16), variables)
+  simulation = Simulation(build.federation(
+      CONFIG, digits, init_variables=halves))
+  jax.tree.map(lambda x, y: np.testing.assert_array_equal(
+      x, y.astype(np.float32)), simulation.global_model(), halves)
+
+
+def test_files_of_others_and_damaged_ones(finished, tmp_path):
+  path, _ = finished
+  flat = safetensors.numpy.load_file(path / 'model.safetensors')
+  safetensors.numpy.save_file(flat, tmp_path / 'own.safetensors')
+  jax.tree.map(np.testing.assert_array_equal,
+               export.load_initial(str(tmp_path / 'own.safetensors')),
+               mj.load(path)[1])
+  content = bytearray((path / 'model.safetensors').read_bytes())
+  content[-3] ^= 1
+  (tmp_path / 'changed.safetensors').write_bytes(content)
+  (tmp_path / 'cut.safetensors').write_bytes(content[:900])
+  (tmp_path / 'empty').mkdir()
+  (tmp_path / 'begun').mkdir()
+  (tmp_path / 'begun' / 'metrics.jsonl').write_text('')
+  shutil.copytree(path / 'checkpoints' / '2', tmp_path / '2')
+  for file in (tmp_path / '2').rglob('d/*'):
+    file.write_bytes(file.read_bytes()[::-1])
+  for name in ('changed.safetensors', 'cut.safetensors', 'empty', 'begun',
+               'nothing', '2'):
+    with pytest.raises(UserError, match=f'init_from=.*{name} must be a model'):
+      export.load_initial(str(tmp_path / name))
