@@ -62,12 +62,6 @@ def test_without_previous_models_loss_and_gradient_are_0():
   assert (grads == 0).all()
 
 
-def test_same_global_and_previous_give_log_2():
-  z, other = vectors(4, 7), vectors(4, 7)
-  loss_B = losses.model_contrastive_B(z, other, other[None], TAU, jnp.int32(1))
-  np.testing.assert_allclose(loss_B, np.log(2), rtol=1e-6)
-
-
 def test_extreme_temperature_is_finite():
   z = vectors(4, 7)
   grads = jax.grad(lambda z: losses.model_contrastive_B(
@@ -80,14 +74,6 @@ def test_cosine_of_zero_vector_is_0_with_finite_gradient():
   assert losses.cosine_similarity(a, jnp.ones(5)) == 0
   grads = jax.grad(lambda a: losses.cosine_similarity(a, jnp.ones(5)))(a)
   assert jnp.isfinite(grads).all()
-
-
-@pytest.mark.parametrize('scale', [1e-6, 1e-3, 1e3])
-def test_cosine_does_not_depend_on_lengths(scale):
-  a, b = vectors(4, 7), vectors(4, 7)
-  np.testing.assert_allclose(
-      losses.cosine_similarity(scale * a, b), losses.cosine_similarity(a, b),
-      rtol=1e-5)
 
 
 def test_cross_entropy_of_equal_logits_is_log_k():

@@ -107,27 +107,7 @@ def test_random_network_is_the_first_entry_of_the_pool(k):
       assert min(np.abs(w - model).max() for w in held) < 1e-7
 
 
-def test_first_loss_is_that_of_the_random_network():
-  """Of a network with one negative, in NumPy: loss of the first step."""
-  federated = Federation(moon(1, first_negative='random'))
-  # Copies: the round stores the new model in place.
-  memory_CMIF = np.array(federated.state.clients.models['params']['w'][0])
-  w_IF = np.array(federated.state.variables['params']['w'][0])
-  table, metrics = federated.round((2,))
-  first = metrics.extra_TL['contrastive_loss'][table.job_TL >= 0][0]
-  x = ((np.asarray(federated.data.inputs, np.float64)[
-      table.examples_TLB[0, 0]] / 255 - .5) / .25).reshape(8, -1)
-  z = x @ w_IF
-  previous = x @ memory_CMIF[2, 0]
-  cosine = (z * previous).sum(1) / (
-      np.linalg.norm(z, axis=1) * np.linalg.norm(previous, axis=1))
-  expected = np.log(1 + np.exp((cosine - 1) / .5)).mean()
-  np.testing.assert_allclose(first, expected, atol=1e-5)
-
-
 @pytest.mark.parametrize('choice', ['first_negative', 'negatives_pool'])
 def test_other_choices_are_refused(choice):
   with pytest.raises(UserError, match=f"{choice} must be one of .*; got 'x'"):
     moon(1, **{choice: 'x'})
-
-

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from moon_jax.data import partition
 from moon_jax.engine import lanes as lanes_lib
 from moon_jax.engine import schedule
 
@@ -204,25 +203,6 @@ def test_weights_sum_to_1_per_run(weighting, weights):
       jobs.num_steps > 0) if is_job}
   assert found == pytest.approx({
       (r, c): weights[c] for r in range(2) for c in range(4)})
-
-
-@pytest.mark.parametrize('beta', [.1, .5])
-@pytest.mark.parametrize('clients_per_lane', [4, 12])
-@pytest.mark.parametrize('num_devices', [1, 4])
-def test_less_than_5_percent_of_steps_are_idle(
-    beta, clients_per_lane, num_devices):
-  """Dirichlet partitions of CIFAR-10 with 4 or more clients per lane."""
-  num_lanes = 8
-  labels = np.repeat(np.arange(10), 5000)
-  clients = partition.dirichlet(labels, clients_per_lane * num_lanes, beta, 0)
-  sizes = np.array([len(indices) for indices in clients])
-  steps = schedule.steps_per_epoch(sizes, 64)
-  work = schedule.Work(
-      np.zeros(len(sizes), int), np.arange(len(sizes)), sizes, steps,
-      np.zeros((steps.sum(), 64), int), np.ones(len(sizes), bool))
-  table = schedule.plan(work, schedule.shape(
-      steps, len(sizes), num_lanes, 64, num_devices))
-  assert steps.sum() / (num_lanes * table.num_rows.max()) > .95
 
 
 @settings(max_examples=60, deadline=None)
