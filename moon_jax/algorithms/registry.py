@@ -33,9 +33,8 @@ METHOD_FLAGS = flags_with(read_by='method') + COMBINING
 class Method(NamedTuple):
   """The properties of a built-in method."""
 
-  factory: Callable[..., Algorithm]  # the defaults of its arguments are the
-  # method's default hyperparameters
-  arguments: tuple[str, ...] = ()  # those of the factory that are flags
+  factory: Callable[..., Algorithm]  # it gets those of its arguments that are
+  # flags; the default of mu is that of --mu
   flags: tuple[str, ...] = ()  # those of `METHOD_FLAGS` that the method reads
   keeps_client_state: bool = False  # between rounds
   sends_only_model: bool = True  # parameters and nothing else, which
@@ -54,19 +53,16 @@ class Method(NamedTuple):
 
 METHODS: dict[str, Method] = {
     'fedavg': Method(fedavg, flags=COMBINING),
-    'fedprox': Method(
-        fedprox, arguments=('mu',), flags=('mu', 'aggregation')),
+    'fedprox': Method(fedprox, flags=('mu', 'aggregation')),
     'scaffold': Method(
-        scaffold, arguments=('num_clients', 'scaffold_form'),
-        flags=('proximal_mu', 'scaffold_form'), keeps_client_state=True,
-        sends_only_model=False, optimizers=('sgd',), needs_plain_sgd=True,
+        scaffold, flags=('proximal_mu', 'scaffold_form'),
+        keeps_client_state=True, sends_only_model=False, optimizers=('sgd',),
+        needs_plain_sgd=True,
         reason='since its control variates assume plain SGD '
         '(--scaffold_form=niid_bench takes momentum)'),
     'moon': Method(
-        moon, arguments=('num_negatives', 'mu', 'temperature',
-                         'first_negative', 'negatives_pool'),
-        flags=('mu', 'contrastive', 'temperature', 'num_negatives',
-               'first_negative', 'negatives_pool', *COMBINING),
+        moon, flags=('mu', 'contrastive', 'temperature', 'num_negatives',
+                     'first_negative', 'negatives_pool', *COMBINING),
         keeps_client_state=True),
     'solo': Method(
         solo, keeps_client_state=True, sends_only_model=False,
@@ -79,8 +75,7 @@ METHODS: dict[str, Method] = {
 }
 
 # moon with --contrastive=l2, the ablation of its paper.
-_L2 = Method(
-    l2, arguments=('mu',), flags=('mu', 'contrastive', *COMBINING))
+_L2 = Method(l2, flags=('mu', 'contrastive', *COMBINING))
 
 # No property is assumed of a custom algorithm; it may read any flag but
 # those that combine built-in methods.
@@ -132,9 +127,6 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
     config: the configuration, which may ask for differential privacy.
     cohort_size: clients per round, the maximum if rounds differ; by default the
       configuration's.
-
-  Raises:
-    UserError: if a custom algorithm cannot be made.
   """
   algorithm = _make_method(config)
   if config.proximal_mu:
@@ -163,10 +155,12 @@ def _make_method(config):
   algorithm keeps its own values of them while the flags have their defaults.
   """
   if config.algorithm in METHODS:
-    known = method(config)
+    factory = method(config).factory
     arguments: dict[str, Any] = {
-        name: getattr(config, name) for name in known.arguments}
-    algorithm = known.factory(**arguments)
+        name: getattr(config, name)
+        for name in inspect.signature(factory).parameters
+        if hasattr(config, name)}
+    algorithm = factory(**arguments)
   else:
     algorithm = user.make(config)
     if not isinstance(algorithm, Algorithm):
