@@ -44,17 +44,13 @@ def aligned(x: np.ndarray) -> np.ndarray:
 
 def is_mapped(x: np.ndarray | None) -> bool:
   """Returns whether `x` is a memory-mapped file, or a view of one."""
-  return _mapping(x) is not None
+  return _mapping(x)[0] is not None
 
 
 def chunks(x: np.ndarray, length: int = 0) -> Iterator[np.ndarray]:
-  """Yields consecutive parts of `x` along its first axis.
+  """Yields consecutive parts of `x`, to be used before the next one is taken.
 
-  The yielded part must not be used after the next one is taken.
-
-  Args:
-    x: the array.
-    length: of a part; 0 chooses that of maps, and all of an array in memory.
+  `length` 0 chooses that of maps, and all of an array in memory.
   """
   if not length:
     length = max(1, _CHUNK_BYTES * len(x) // max(x.nbytes, 1)) if (
@@ -78,13 +74,10 @@ def bounds(x: np.ndarray) -> tuple[int, int]:
 
 
 def mean_and_std(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns mean and deviation of the channels of images in 0..1, float64 [C].
+  """Returns mean and deviation of uint8 images scaled to 0..1, float64 [C].
 
   They are those of NumPy over (0, 1, 2), bit for bit: they count for the
   fingerprint of a data set. The deviation of a constant channel is 1.
-
-  Args:
-    x: uint8 images [N, H, W, C].
   """
   channels = x.shape[-1]
   # Sums of pixels are exact. Adding whole images first is much faster.
@@ -131,21 +124,14 @@ def _std_of_one_channel(x, mean):
   return np.sqrt(np.array([total(0, len(flat))]) / len(flat))
 
 
-def _mapping(x) -> mmap.mmap | None:
-  """Returns the mapping that holds the elements of an array, if any."""
+def _mapping(x) -> tuple[mmap.mmap | None, bool]:
+  """Returns the mapping that holds an array, and whether it is writeable."""
+  is_writeable = False
   while isinstance(x, np.ndarray):
+    is_writeable |= x.flags.writeable
     x = x.base
   x = x.obj if isinstance(x, memoryview) else x
-  return x if isinstance(x, mmap.mmap) else None
-
-
-def _is_writeable(x) -> bool:
-  """Returns whether an array, or one that it is a view of, is writeable."""
-  while isinstance(x, np.ndarray):
-    if x.flags.writeable:
-      return True
-    x = x.base
-  return False
+  return x if isinstance(x, mmap.mmap) else None, is_writeable
 
 
 def _release(x: np.ndarray) -> None:
@@ -154,7 +140,6 @@ def _release(x: np.ndarray) -> None:
   The operating system may keep them as its cache. The pages of a writeable map
   stay, because changes of a private one would be lost.
   """
-  mapping = _mapping(x)
-  if mapping is not None and not _is_writeable(x) and hasattr(
-      mmap, 'MADV_DONTNEED'):
+  mapping, is_writeable = _mapping(x)
+  if mapping and not is_writeable and hasattr(mmap, 'MADV_DONTNEED'):
     mapping.madvise(mmap.MADV_DONTNEED)

@@ -122,9 +122,6 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
     source: origin of the arrays; error messages begin with it.
     arrays: the arrays of the module docstring by name.
 
-  Returns:
-    The data set. Tokens have the smallest sufficient signed dtype.
-
   Raises:
     UserError: if an array is missing or invalid; the message names it.
   """
@@ -269,12 +266,19 @@ def _clients(check, arrays, num_train, num_test):
     check('client_test' not in arrays, 'client_test needs client_train, the '
           'client of each training example; add it or remove client_test')
     return None, None
-  ids, train = np.unique(
-      _ids(check, arrays, 'client_train', num_train), return_inverse=True)
+
+  def read(key, count):
+    ids = _array(check, key, arrays[key])
+    check(ids.shape == (count,) and ids.dtype.kind in 'iuUS',
+          f'{key} must be {count} integers or strings, one for each '
+          f'example of x_{key[7:]}; got {ids.dtype} {list(ids.shape)}')
+    return ids
+
+  ids, train = np.unique(read('client_train', num_train), return_inverse=True)
   train = train.astype(np.int32)
   if 'client_test' not in arrays:
     return train, None
-  test = _ids(check, arrays, 'client_test', num_test)
+  test = read('client_test', num_test)
   kinds = {ids.dtype.kind, test.dtype.kind}
   check(len(kinds) == 1 or kinds == {'i', 'u'}, 'client_train and client_test '
         f'must hold ids of one type; got {ids.dtype} and {test.dtype}')
@@ -284,14 +288,6 @@ def _clients(check, arrays, num_train, num_test):
         f'client_train; got {len(unknown)} examples of others, such as client '
         f'{unknown[:1].tolist()}. Remove these test examples')
   return train, at.astype(np.int32)
-
-
-def _ids(check, arrays, key, count):
-  ids = _array(check, key, arrays[key])
-  check(ids.shape == (count,) and ids.dtype.kind in 'iuUS',
-        f'{key} must be {count} integers or strings, one for each '
-        f'example of x_{key[7:]}; got {ids.dtype} {list(ids.shape)}')
-  return ids
 
 
 def _mean_and_std(check, arrays, x_train):

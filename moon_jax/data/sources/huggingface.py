@@ -1,19 +1,6 @@
 """Data sets of Hugging Face: --dataset=hf:NAME_OR_PATH,OPTION=VALUE,...
 
-NAME is a data set of the Hugging Face Hub, which is downloaded. PATH is a
-directory that `save_to_disk` wrote, a directory of images or data files, or a
-parquet, csv or json file. --data_dir is the directory of the library's cache.
-
-The options are those of `from_huggingface`, and `config` and `revision` of a
-data set of the Hub. The features of a data set decide what its columns are:
-
-    images   an Image column
-    text     a string column: one token per character
-    arrays   a column of arrays or lists of numbers
-    table    the other columns of numbers, one feature each
-
-This needs the package `datasets`, which pip install 'moon_jax[huggingface]'
-installs.
+docs/huggingface.md describes the places, the options and what columns become.
 """
 
 from collections.abc import Mapping
@@ -145,8 +132,7 @@ def _convert(data, name, source, *, train='', test='', test_fraction=0.,
              size=0, length=_LENGTH, **columns) -> tuple[Dataset, str]:
   """Returns the data set, and what it was read from.
 
-  `source` begins error messages; the other arguments are those of
-  `from_huggingface`.
+  `source` begins error messages.
   """
   splits = _splits(source, data, train, test, test_fraction)
   kind, inputs, label, client = _detect(splits[0].features, source, **columns)
