@@ -50,6 +50,7 @@ def synthetic_files():
     lines.append(f'val_{i + 6}.JPEG\t{WNIDS[(i + 1) % 3]}\t0\t0\t9\t9\n')
   files['val/val_annotations.txt'] = ''.join(lines).encode()
   files['test/images/test_0.JPEG'] = b'not read'
+  files['train/n01/images/._n01_8.JPEG'] = b'a hidden file of macOS'
   return files
 
 
@@ -99,9 +100,9 @@ def image_folder(directory):
   for k, name in enumerate(classes):
     for root, _, files in sorted(os.walk(os.path.join(directory, name))):
       for file in sorted(files):
-        if file.lower().endswith(('.jpg', '.jpeg', '.png')):
-          with open(os.path.join(root, file), 'rb') as opened:
-            images.append(np.asarray(Image.open(opened).convert('RGB')))
+        if file.endswith('.JPEG') and not file.startswith('.'):
+          images.append(np.asarray(
+              Image.open(os.path.join(root, file)).convert('RGB')))
           labels.append(k)
   return np.stack(images), labels
 
@@ -143,7 +144,7 @@ def test_order_and_pixels_equal_image_folder(tmp_path):
 
 @pytest.mark.parametrize('layout', [
     'data_dir is the folder', 'val by class', 'val by class and images',
-    'train without images', 'archive', 'linked', 'hidden files'])
+    'train without images', 'archive', 'linked'])
 def test_every_layout_gives_the_same_arrays(layout, tmp_path):
   folder = write(tmp_path / 'reference')
   reference = load(tmp_path / 'reference')
@@ -166,8 +167,6 @@ def test_every_layout_gives_the_same_arrays(layout, tmp_path):
     for wnid in WNIDS:
       path = root / FOLDER / 'train' / wnid
       path.symlink_to(path.rename(root / wnid))
-  elif layout == 'hidden files':
-    (root / FOLDER / 'train/n01/images/._n01_8.JPEG').write_bytes(b'Mac OS X')
   assert_same(load(data_dir), reference)
 
 
