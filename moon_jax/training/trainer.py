@@ -201,9 +201,8 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
     progress = stack.enter_context(Progress(title, len(runs), config.quiet))
     command = shlex.join([
         os.path.basename(sys.executable), *sys.orig_argv[1:]])
-    for log in progress.logs:
-      log.write(f'{command}\nmoon_jax {__version__}, JAX '
-                f'{jax.__version__}, Python {platform.python_version()}')
+    progress.log(f'{command}\nmoon_jax {__version__}, JAX {jax.__version__}, '
+                 f'Python {platform.python_version()}')
     with progress.phase('loading data'):
       specs = specs_fn() if specs_fn else []
       federations = [spec.federation for spec in specs] or [

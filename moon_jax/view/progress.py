@@ -10,11 +10,15 @@ import os
 import sys
 import threading
 import time
+import traceback
 from typing import Any
 
 from moon_jax.distributed import processes
+from moon_jax.errors import DivergedError, InterruptedRun, UserError
 from moon_jax.view.run_log import Copy, RunLog
 from moon_jax.view.status import Status
+
+_EXPECTED = DivergedError, InterruptedRun, UserError
 
 _shown: list[Any] = []  # the `terminal.Terminal` that is up
 
@@ -43,7 +47,7 @@ class Progress:
     if not processes.is_first():
       return self
     self._stack.enter_context(contextlib.redirect_stderr(
-        Copy(sys.stderr, self.logs)))
+        Copy(sys.stderr, self.log)))
     if self._prints and _can_show():
       from moon_jax.view import terminal  # imports rich
 
@@ -55,14 +59,19 @@ class Progress:
   def __exit__(self, kind, error, trace):
     self._change(activity='')
     self._stack.close()
-    if error is not None:
-      for log in self.logs:
-        log.write_error(error)
+    if isinstance(error, _EXPECTED):
+      self.log(f'{type(error).__name__}: {error}')
+    elif error is not None:
+      self.log(''.join(traceback.format_exception(error)))
+
+  def log(self, text: str) -> None:
+    """Writes an event to the logs of all runs."""
+    for log in self.logs:
+      log.write(text)
 
   def message(self, text: str) -> None:
     """Prints and logs a message of one or more lines."""
-    for log in self.logs:
-      log.write(text)
+    self.log(text)
     if self._prints:
       print(text, flush=True)
 
@@ -90,8 +99,7 @@ class Progress:
     start = time.monotonic()
     with self.busy(activity):
       yield
-    for log in self.logs:
-      log.write(f'{activity}: {time.monotonic() - start:.1f} s')
+    self.log(f'{activity}: {time.monotonic() - start:.1f} s')
 
   def training(self, num_rounds: int, rounds_done: int,
                lines: Sequence[Mapping[str, Any]] = ()) -> None:
