@@ -69,8 +69,10 @@ def _compare(arguments: argparse.Namespace) -> None:
   table['rounds_to_target'] = [
       None if target is None else run.rounds_to(target) for run in runs]
   is_unicode = 'utf' in (sys.stdout.encoding or '').lower()
+  means = [zip(*stats.mean_curve(arm.curves() / 100)) for arm in groups]
   parts = [_common(runs, groups), _table(arms, table, target),
-           differences(groups, base), _curves(groups, is_unicode), _notes(arms)]
+           differences(groups, base), ['test accuracy', *curves.draw(
+               [*map(list, means)], WIDTH, 14, is_unicode)], _notes(arms)]
   text = '\n\n'.join('\n'.join(
       row for line in part for row in wrapped(line)) for part in parts if part)
   print(text if is_unicode else text.replace('±', '+-').replace('–', '-'))
@@ -215,14 +217,6 @@ def _interval(found):
     return 'no common seed'
   interval = stats.interval_text(found.low, found.high, 2)
   return f'{found.mean:+.2f}' + f' ({interval})' * bool(interval)
-
-
-def _curves(groups, is_unicode):
-  shown = []
-  for found in groups:
-    rounds, means = stats.mean_curve(found.curves() / 100)
-    shown.append(list(zip(rounds.tolist(), means.tolist())))
-  return ['test accuracy', *curves.draw(shown, WIDTH, 14, is_unicode)]
 
 
 def _notes(arms):

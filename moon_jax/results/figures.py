@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from moon_jax.errors import UserError
-from moon_jax.results import read, stats
+from moon_jax.results import frames, read, stats
 from moon_jax.results.read import Run
 
 COLORS = {'fedavg': '#0072B2', 'moon': '#D55E00', 'fedprox': '#009E73',
@@ -237,6 +237,7 @@ def draw(run: Run, path: pathlib.Path) -> None:
     raise UserError(f'{run.path} must have metrics to plot, got none yet; wait '
                     'for its first round')
   made = empty(10, 7)
+  rounds = frames([run]).rounds.droplevel('run')
   config = run.config
   made.suptitle(f'{config["algorithm"]}, {config["dataset"]}, seed '
                 f'{config["seed"]}: {run.path.name} ({run.state.kind})')
@@ -251,7 +252,7 @@ def draw(run: Run, path: pathlib.Path) -> None:
         if read.is_number(value)]):
       axes.plot(*np.array(dots).T, '.', color='gray', alpha=.4, markersize=4,
                 label='drift of a client')
-    _draw_metrics(axes, run, names)
+    _draw_metrics(axes, rounds, names)
     if not names:
       _draw_clients(axes, run)
     if axes.get_legend_handles_labels()[0]:
@@ -262,18 +263,16 @@ def draw(run: Run, path: pathlib.Path) -> None:
   _save(made, path)
 
 
-def _draw_metrics(axes, run, names):
+def _draw_metrics(axes, rounds, names):
   for name, label in names.items():
-    if not (series := run.series(name)):
+    if name not in rounds:
       continue
-    x, y = np.array(series).T
-    line, = axes.plot(x, y, label=label, marker='.' if len(x) < 30 else '')
-    spread = dict(run.series(f'{name}_std'))
-    if spread.keys() >= set(x):
-      std = np.array([spread[round_] for round_ in x])
-      axes.fill_between(
-          x, np.maximum(y - std, 0), np.minimum(y + std, 1), alpha=.15,
-          color=line.get_color(), linewidth=0)  # accuracies
+    y = rounds[name].dropna()
+    line, = axes.plot(y, label=label, marker='.' if len(y) < 30 else '')
+    if f'{name}_std' in rounds:  # of an accuracy
+      std = rounds[f'{name}_std'][y.index]
+      axes.fill_between(y.index, (y - std).clip(lower=0), (y + std).clip(
+          upper=1), alpha=.15, color=line.get_color(), linewidth=0)
 
 
 def _draw_clients(axes, run):

@@ -1,5 +1,7 @@
 """A table of two methods with runs that were never trained, and SOLO's not."""
 
+import functools
+
 import pytest
 
 import made_runs
@@ -66,18 +68,17 @@ def values(config):
   return early + [last] * (8 - len(early))
 
 
-@pytest.fixture
-def path(tmp_path):
-  path = tmp_path / 'methods.toml'
+@pytest.fixture(scope='session')
+def read(tmp_path_factory):
+  """Returns a function that reads the table at a budget."""
+  path = tmp_path_factory.mktemp('table') / 'methods.toml'
   path.write_text(TEXT)
-  return str(path)
+  return functools.partial(table_file.read, str(path))
 
 
 @pytest.fixture(scope='session')
-def table(tmp_path_factory):
-  path = tmp_path_factory.mktemp('table') / 'methods.toml'
-  path.write_text(TEXT)
-  return table_file.read(str(path))
+def table(read):
+  return read()
 
 
 @pytest.fixture(scope='session')

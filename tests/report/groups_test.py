@@ -9,7 +9,7 @@ import pytest
 import made_runs
 from moon_jax.config import Config
 from moon_jax.errors import UserError
-from moon_jax.report import groups, table_file
+from moon_jax.report import groups
 
 
 def test_rows_are_settings_and_runs_are_seeds(arms):
@@ -39,13 +39,6 @@ def test_rows_are_settings_and_runs_are_seeds(arms):
   assert found == [None, None, *arms[:2], *arms[:2], arms[1]]
 
 
-def test_budgets_that_replace_a_setting_keep_its_published_values(path):
-  arms = groups.of_table(table_file.read(path, 'smoke'), {})
-  assert {arm.label: [value.value for value in arm.published]
-          for arm in arms} == {'FedAvg': [66.3], 'MOON, mu 1': [],
-                               'MOON, mu 5': [69.1, 3], 'SOLO': []}
-
-
 @pytest.mark.parametrize('is_finished', [True, False])
 def test_the_best_mu_of_each_row(is_finished, arms):
   """A row with unfinished runs has no best."""
@@ -69,10 +62,15 @@ def test_comparisons_are_paired_over_seeds(arms):
       arms[5], dataclasses.replace(arms[1], runs={})).differences
 
 
-def test_diverged_runs_are_left_out(path, find):
-  table = table_file.read(path, 'smoke')
+def test_a_budget_keeps_published_values_and_diverged_runs_are_left_out(
+    read, find):
+  table = read('smoke')
   arms = groups.of_table(table, find(lambda c: (
       [.5], 'NaN' * (c.algorithm == 'fedavg' and c.seed == 1)), table))
+  # The budget replaces beta, by which they are selected.
+  assert {arm.label: [value.value for value in arm.published]
+          for arm in arms} == {'FedAvg': [66.3], 'MOON, mu 1': [],
+                               'MOON, mu 5': [69.1, 3], 'SOLO': []}
   assert arms[0].num_ended == 3 and len(arms[0].runs) == 2
   assert len(groups.compare(arms[1], arms[0]).differences) == 2
 
