@@ -45,15 +45,15 @@ def validate(config: Config) -> Config:
                       f'your own as MODULE:CLASS; got {name!r}'
                       f'{suggest.value("loggers", name, LOGGERS)}')
   _check_paths(config)
-  _check_combining(config, registry.method(config))
+  method = registry.method(config)
+  _check_combining(config, method)
   for is_excluded, message in _EXCLUDED:
     if is_excluded(config):
       raise UserError(message.format(
-          c=config, method=registry.method(config),
-          name=registry.flags_of(config), private=', '.join(
-              name for name, method in registry.METHODS.items()
-              if method.sends_only_model),
-          optimizers=' or '.join(registry.method(config).optimizers)))
+          c=config, method=method, name=registry.flags_of(config),
+          private=', '.join(name for name, known in registry.METHODS.items()
+                            if known.sends_only_model),
+          optimizers=' or '.join(method.optimizers)))
   _check_cohort(config)
   metric_functions.names_in(config.metrics)
   if config.mu == -1:

@@ -86,11 +86,8 @@ def choose_lanes(federation: Federation, num_devices: int,
   Args:
     federation: the federation.
     num_devices: available devices of all processes.
-    num_processes: processes of the run.
+    num_processes: processes of the run, which must be able to share the lanes.
     is_cpu: whether the devices are cores of a CPU.
-
-  Raises:
-    UserError: if the processes cannot share the lanes.
   """
   num_lanes = lanes.choose(
       federation.lanes, federation.cohort_size, num_devices, num_processes,
@@ -108,7 +105,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
     num_lanes: of all devices together.
     num_devices: that share the lanes evenly.
     like: the specification of a federation with the same data, network and
-      algorithm, which need not be traced again; None traces them.
+      algorithm, which need not be traced again.
 
   Raises:
     UserError: if the network cannot take the inputs of the data set, or a
@@ -174,11 +171,7 @@ def _traced(federation):
 
 def alone(federation: Federation,
           like: RoundSpec | None = None) -> RoundSpec:
-  """Returns the specification of a run alone, on the devices of this machine.
-
-  Raises:
-    UserError: if the network cannot take the inputs of the data set.
-  """
+  """`make` for a run alone, on the devices of this machine."""
   return make(federation, *choose_lanes(
       federation, jax.device_count(), jax.process_count(),
       jax.default_backend() == 'cpu'), like)
@@ -194,21 +187,24 @@ def mean_rows(spec: RoundSpec, num_rounds: int) -> float:
       for clients in trained]))
 
 
-def together(specs: Sequence[RoundSpec], available: int,
-             is_cpu: bool) -> tuple[RoundSpec, list[Place]]:
+def together(specs: Sequence[RoundSpec], num_devices: int = 0
+             ) -> tuple[RoundSpec, list[Place]]:
   """Returns the specification of all runs, and the place of each run's table.
 
   Args:
-    specs: of each run alone; two or more.
-    available: devices of this process.
-    is_cpu: whether they are CPU cores.
+    specs: of each run alone.
+    num_devices: those of this process that may be used; 0 for all.
   """
-  first, programs = specs[0], [spec.program for spec in specs]
+  first = specs[0]
+  if len(specs) == 1:
+    return first, [Place(first.shape, np.arange(first.shape.num_lanes))]
+  programs = [spec.program for spec in specs]
   num_lanes, num_devices = lanes.choose_for_runs(
       [spec.shape.num_lanes for spec in specs],
-      [spec.shape.num_devices for spec in specs], available,
+      [spec.shape.num_devices for spec in specs],
+      num_devices or jax.device_count(),
       sum(math.prod(x.shape) for x in jax.tree.leaves(first.model)),
-      is_cpu)
+      jax.default_backend() == 'cpu')
   shape, places = schedule.places(
       [spec.shape for spec in specs], num_lanes, num_devices)
   shard_size = first.shard_size and training_set.shard_size(
@@ -247,8 +243,8 @@ class Planner:
 
     Args:
       specs: of each run alone.
-      shape: of the table of all runs; None for a single run.
-      places: the lanes of each run; none if there is only one run.
+      shape: of the table of all runs; None for one run.
+      places: the lanes of each run; may be omitted for one run.
       training: the examples; None to plan tables only.
     """
     self._specs, self._places, self._training = specs, places, training

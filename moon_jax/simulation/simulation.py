@@ -554,15 +554,12 @@ class Simulations:
 def _of_all(specs: Sequence[RoundSpec]
             ) -> tuple[RoundSpec, Sequence[Place], Mesh]:
   """Returns the specification of all runs, their lanes and the devices."""
-  if len(specs) == 1:
-    memory_lib.check(specs[0])
-    return specs[0], [], devices.mesh(specs[0].shape.num_lanes)
-  agreement.check([agreement.of(spec) for spec in specs])
-  if jax.process_count() > 1:
-    raise UserError('several runs in one program need a single process, got '
-                    f'{jax.process_count()}; give --num_processes=1')
-  spec, places = round_spec.together(
-      specs, jax.device_count(), jax.default_backend() == 'cpu')
+  if len(specs) > 1:
+    agreement.check([agreement.of(spec) for spec in specs])
+    if jax.process_count() > 1:
+      raise UserError('several runs in one program need a single process, got '
+                      f'{jax.process_count()}; give --num_processes=1')
+  spec, places = round_spec.together(specs)
   memory_lib.check(*specs)
   return spec, places, devices.mesh(
       spec.shape.num_lanes, spec.shape.num_devices)

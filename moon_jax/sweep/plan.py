@@ -17,7 +17,6 @@ import math
 import statistics
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from moon_jax.algorithms import unused
@@ -186,17 +185,11 @@ def estimate(specs: Sequence[RoundSpec], rates: Rates | None = None) -> Cost:
   Raises:
     UserError: if a run alone does not fit in memory.
   """
-  first = specs[0].shape
-  shape, groups = first, 1
-  places = [Place(first, np.arange(first.num_lanes))]
-  if len(specs) > 1:
-    joined, places = round_spec.together(
-        specs, jax.device_count(), jax.default_backend() == 'cpu')
-    shape = joined.shape
-    groups = _per_device(shape) // max(
-        _per_device(spec.shape) for spec in specs)
+  joined, places = round_spec.together(specs)
+  shape = joined.shape
+  groups = _per_device(shape) // max(_per_device(spec.shape) for spec in specs)
   rates = rates or Trial(
-      specs[0].federation, _per_device(first)).rates()
+      specs[0].federation, _per_device(specs[0].shape)).rates()
   rows, jobs = amounts(specs, places, shape)
   configs = [spec.federation.config for spec in specs]
   evaluations = sum(-(-config.num_rounds // config.eval_every)

@@ -110,7 +110,7 @@ def test_amounts_are_those_of_the_tables(num_devices, lanes):
              changed(seed=2, num_rounds=3, lanes=lanes, local_epochs=5)]
   specs = [round_spec.alone(build.federation(config, DATASET))
            for config in configs]
-  joined, places = round_spec.together(specs, num_devices, is_cpu=True)
+  joined, places = round_spec.together(specs, num_devices)
   shape = joined.shape
   planner = round_spec.Planner(specs, shape, places)
   rows = jobs = 0
