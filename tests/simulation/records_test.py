@@ -8,8 +8,7 @@ import tiny_federation
 
 from moon_jax import losses, models
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
-from moon_jax.algorithms.l2 import l2
-from moon_jax.algorithms.moon import moon
+from moon_jax.algorithms.moon import l2, moon
 from moon_jax.errors import DivergedError
 from moon_jax.simulation import records
 from moon_jax.simulation.simulation import Simulation
