@@ -203,6 +203,13 @@ def _remedy(runs):
     except UserError:  # this configuration cannot be run
       return math.inf
 
+  def show(changes):  # as flags, or as arguments of a federation in Python
+    dashes = '--' if runs[0].federation.config else ''
+    return ' '.join(
+        f'--{"" if value else "no"}{name}'
+        if isinstance(value, bool) and dashes else f'{dashes}{name}={value}'
+        for name, value in changes.items())
+
   before, enough, partial = excess(*runs), [], []
   for options in _options(runs[0]):
     while (least := left(options[-1])) == math.inf and len(options) > 1:
@@ -212,7 +219,6 @@ def _remedy(runs):
           options, True, key=lambda changes: not left(changes))])
     elif least < before:
       partial.append((least, options[-1]))
-  show = lambda changes: _shown(runs[0].federation, changes)
   if enough:
     return f'Give {", or ".join(map(show, enough))}'
   together: dict[str, Any] = {}
@@ -266,15 +272,6 @@ def _changed(run, changes):
         dataclasses.replace(config, **changes), federation.data)
   return round_spec.alone(
       federation, None if _TRACED & changes.keys() else run)
-
-
-def _shown(federation, changes):
-  """Returns settings as flags, or as arguments of a federation in Python."""
-  dashes = '--' if federation.config else ''
-  return ' '.join(
-      f'--{"" if value else "no"}{name}'
-      if isinstance(value, bool) and dashes else f'{dashes}{name}={value}'
-      for name, value in changes.items())
 
 
 def _device() -> int | None:

@@ -127,15 +127,12 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
   """Returns the metrics as JSON values, None for numbers that are not finite.
 
   Args:
-    metrics: functions by name. If one returns a dict, its keys are the names
-      instead.
-    logits_R: logits of R models, float32 [R, M, K]. The result is the mean over
-      models.
+    metrics: functions by name. If one returns a dict, its keys are the names.
+    logits_R: logits of R models, float32 [R, M, K]; the result is their mean.
     labels: classes, int32 [M].
 
   Raises:
-    UserError: if a function does not return numbers, or a name is not a new
-      one.
+    UserError: if a function does not return numbers, or a name is taken.
   """
   logits_R, labels = np.asarray(logits_R).view(), np.asarray(labels).view()
   for view in logits_R, labels:  # no metric can change them for the next one

@@ -83,8 +83,7 @@ class Record:
 
   @property
   def validation_loss(self) -> float | None:
-    """Cross-entropy in nats; None where `validation_accuracy` is, or if it is
-    not finite."""
+    """Cross-entropy in nats; None where the accuracy is, or if not finite."""
     return self.metrics.get('validation_loss')
 
 

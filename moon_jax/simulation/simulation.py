@@ -429,8 +429,7 @@ class Simulations:
     return self._mesh.size
 
   def lane_utilization(self) -> float | None:
-    """Returns the fraction of the lanes' steps of the last round that trained;
-    None before any round."""
+    """Returns which fraction of the lanes' steps of the last round trained."""
     return schedule.utilization(self._last.table) if self._last else None
 
   def temporary_bytes(self) -> int:
