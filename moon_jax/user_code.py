@@ -1,6 +1,7 @@
 """Loads and calls custom functions, given as MODULE:FUNCTION flags.
 
-All functions take the name of the flag and its value, for error messages.
+All functions take the name of the flag and its value, for error messages, and
+raise UserError if there is no such function or its code fails.
 """
 
 import ast
@@ -33,21 +34,12 @@ def search_current_directory() -> None:
 
 
 def source(flag: str, name: str) -> bytes:
-  """Returns the source of the function's module, without importing it.
-
-  Raises:
-    UserError: if there is no such module.
-  """
+  """Returns the source of the function's module, without importing it."""
   return pathlib.Path(_file_of(flag, name)).read_bytes()
 
 
 def load(flag: str, name: str) -> Callable[..., Any]:
-  """Imports the module and returns the function.
-
-  Raises:
-    UserError: if the module or the function does not exist, or if importing the
-      module fails.
-  """
+  """Imports the module and returns the function."""
   module_name, _, function_name = name.partition(':')
   _file_of(flag, name)
   module = call(flag, name, importlib.import_module, module_name)
@@ -65,16 +57,7 @@ def load(flag: str, name: str) -> Callable[..., Any]:
 
 
 def check_call(flag: str, name: str, arguments: str) -> None:
-  """Checks that a function can be called with positional arguments.
-
-  Args:
-    flag: the flag.
-    name: its value.
-    arguments: the names of the arguments, comma-separated.
-
-  Raises:
-    UserError: with the line of the function and how it is called.
-  """
+  """Checks that a function can be called with comma-separated arguments."""
   function = load(flag, name)
   try:
     signature = signature_of(function)
@@ -90,12 +73,7 @@ def check_call(flag: str, name: str, arguments: str) -> None:
 
 def call(flag: str, name: str, function: Callable[..., Any], *args,
          **kwargs) -> Any:
-  """Calls a function, which runs custom code, with these arguments.
-
-  Raises:
-    UserError: if the code raises any exception; the message contains the line
-      of the user's module.
-  """
+  """Calls a function that runs custom code; errors have its line there."""
   try:
     return function(*args, **kwargs)
   except UserError:
@@ -124,10 +102,6 @@ def build(flag: str, name: str, args: str, *given: Any, first: str,
     first: describes the arguments besides `args`, for error messages.
     **offered: keyword arguments that it gets if its signature names them and
       `args` does not.
-
-  Raises:
-    UserError: if there is no such factory, it does not take these arguments, or
-      its code fails.
   """
   factory = load(flag, name)
   kwargs = parse_args(f'{flag}_args', args)
@@ -152,10 +126,7 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
   """Returns the signature of a function, or of the constructor of a class.
 
   Metaclasses, such as that of Flax NNX, hide the arguments of `__init__`.
-
-  Raises:
-    TypeError: if it has none.
-    ValueError: if it has none.
+  Raises TypeError or ValueError if it has no signature.
   """
   if not inspect.isclass(factory):
     return inspect.signature(factory)
@@ -165,11 +136,7 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
 
 
 def parse_args(flag: str, text: str) -> dict[str, Any]:
-  """Parses NAME=VALUE,...; values are Python literals, else words.
-
-  Raises:
-    UserError: if the text is not such a list.
-  """
+  """Parses NAME=VALUE,...; values are Python literals, else words."""
   try:
     call = ast.parse(f'f({text})', mode='eval').body
     if not isinstance(call, ast.Call):
@@ -189,10 +156,7 @@ def parse_args(flag: str, text: str) -> dict[str, Any]:
 
 
 def place(function: Any) -> str:
-  """Returns " (at FILE, line N)" of a function or class of the user.
-
-  Returns '' for those of this package and of libraries without source.
-  """
+  """Returns " (at FILE, line N)" of the user's function or class, else ''."""
   while isinstance(function, functools.partial):
     function = function.func
   try:

@@ -12,15 +12,6 @@ import moon_jax as mj
 from moon_jax import __main__ as commands
 
 
-@pytest.fixture
-def run(quick, tmp_path):
-  def run(*args):
-    done = quick.run(*args, cwd=tmp_path, module='moon_jax')
-    return done.status, done.out, done.err
-
-  return run
-
-
 @pytest.mark.parametrize('name', commands.COMMANDS)
 def test_commands_exist(name):
   module, text = commands.COMMANDS[name]
@@ -29,31 +20,22 @@ def test_commands_exist(name):
   assert text
 
 
-@pytest.mark.parametrize('args', [[], ['--help'], ['-h']])
-def test_without_a_command_it_lists_them(args, run):
-  status, out, err = run(*args)
-  assert status == 0 and not err
-  assert all(name in out for name in commands.COMMANDS)
-
-
-@pytest.mark.parametrize('word, message', [
-    ('trian', "there is no command 'trian'; did you mean train?"),
-    ('xyz', "there is no command 'xyz'."),
-    ('--num_rounds=3', 'as in moon-jax train --num_rounds=3.'),
+@pytest.mark.parametrize('args, expected, out, err', [
+    *[(args, 0, word, '') for args in ('', '--help', '-h')
+      for word in [' '.join(commands.COMMANDS)]],
+    ('trian', 2, '', "there is no command 'trian'; did you mean train? The "
+     'commands are train, sweep, '),
+    ('xyz', 2, '', "there is no command 'xyz'."),
+    ('--num_rounds=3', 2, '', 'as in moon-jax train --num_rounds=3.'),
+    ('--version', 0, f'moon_jax {mj.__version__}', ''),
+    ('train --mu=few', 2, '', '--mu=few'),
 ])
-def test_an_unknown_command_is_an_error(word, message, run):
-  status, out, err = run(word)
-  assert status == 2 and not out and err.count('\n') == 1
-  assert f'{message} The commands are train, sweep, ' in err
-
-
-def test_the_version_is_printed(run):
-  assert run('--version') == (0, f'moon_jax {mj.__version__}\n', '')
-
-
-def test_a_command_gets_its_flags(run):
-  status, _, err = run('train', '--mu=few')
-  assert status == 2 and '--mu=few' in err
+def test_the_command_names_what_to_run(
+    args, expected, out, err, quick, tmp_path):
+  done = quick.run(*args.split(), cwd=tmp_path, module='moon_jax')
+  assert done.status == expected and done.err.count('\n') == bool(err)
+  assert err in done.err and bool(out) == bool(done.out)
+  assert all(word in done.out for word in out.split())
 
 
 @pytest.mark.parametrize('args, text', [

@@ -61,11 +61,7 @@ class Given(NamedTuple):
 
 
 def define_config(own: flags.FlagValues = flags.FLAGS) -> None:
-  """Defines one flag for each field of `Config`.
-
-  Args:
-    own: where to define them; by default, the flags of the command line.
-  """
+  """Defines one flag for each field of `Config`."""
   for name, facts in FACTS.items():
     default, choices = getattr(Config, name), facts['choices']
     if choices:
@@ -79,12 +75,8 @@ def settings_of_file(path: str | os.PathLike[str], where: str
                      ) -> dict[str, Any]:
   """Returns the settings of a run that a flag file gives, by name.
 
-  Args:
-    path: the file.
-    where: the beginning of error messages.
-
   Raises:
-    UserError: if the file is missing or has an invalid flag.
+    UserError: beginning with `where`, if the file is missing or invalid.
   """
   own = flags.FlagValues()
   define_config(own)
@@ -146,15 +138,8 @@ def check_used(config: Config, given: Given) -> None:
   """Checks that the flags on a command line have an effect.
 
   Flag files are shared by methods, so that their flags may have no effect; but
-  a mu chosen for one method must not silently reach another.
-
-  Args:
-    config: as parsed, with a mu of -1 unresolved.
-    given: by the command line.
-
-  Raises:
-    UserError: if a flag on the command line has no effect, or the mu of a flag
-      file belongs to another method.
+  a mu chosen for one method must not silently reach another. `config` is as
+  parsed, with a mu of -1 unresolved.
   """
   from moon_jax.algorithms import registry, unused  # these modules import JAX
 

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-from typing import NamedTuple
 
 from moon_jax.cli import file_command
 from moon_jax.config import NAMES
@@ -53,13 +52,6 @@ complete -F _moon_jax moon-jax
 _ZSH = 'autoload -U +X compinit bashcompinit && compinit && bashcompinit\n'
 
 
-class _Flag(NamedTuple):
-  name: str
-  takes_value: bool
-  values: tuple[str, ...] = ()
-  is_path: bool = False
-
-
 def _help(*words):
   return subprocess.run(
       [sys.executable, '-m', 'moon_jax', *words, '--help'], text=True,
@@ -67,30 +59,32 @@ def _help(*words):
       env=os.environ | {'COLUMNS': '1000'}).stdout
 
 
-def _flags(text: str) -> list[_Flag]:
-  found = [_Flag('flagfile', True, is_path=True)] * ('--flagfile=' in text)
+def _flags(text: str) -> list[tuple[str, bool, str]]:
+  """Returns of each flag its name, whether it takes a value, and its values.
+
+  FILES stands for those of a path.
+  """
+  found = [('flagfile', True, 'FILES')] * ('--flagfile=' in text)
   for no, name, value in re.findall(
       r'^  (?:-\w[^-\n]*, )?--(\[no\])?([\w-]+)(?:[= ](\S+))?', text, re.M):
+    choices = re.findall(r'\w+', value) if re.search(r'[|{]', value) else ()
     if no:
-      found += [_Flag(name, False), _Flag(f'no{name}', False)]
-      continue
-    choices = re.findall(r'\w+', value) if re.search(r'[|{]', value) else []
-    values = NAMES[name][0] if name in NAMES else tuple(choices)
-    found.append(_Flag(name, bool(value), values,
-                       bool(re.match('DIR|FILE|PATH', value))))
+      found += [(name, False, ''), (f'no{name}', False, '')]
+    else:
+      found.append((name, bool(value), 'FILES' if re.match(
+          'DIR|FILE|PATH', value) else ' '.join(
+              NAMES[name][0] if name in NAMES else choices)))
   return found
 
 
 def _bash(commands, flags):
   values, lists = [], []
   for command in commands:
-    names = [f'--{flag.name}{"=" * flag.takes_value}'
-             for flag in flags[command]]
+    names = [f'--{name}{"=" * takes_value}'
+             for name, takes_value, _ in flags[command]]
     lists.append(f"    {command}) words='{' '.join(names)}' ;;")
-    for flag in flags[command]:
-      words = 'FILES' if flag.is_path else ' '.join(flag.values)
-      if words:
-        values.append(f"    {command}--{flag.name}) words='{words}' ;;")
+    values += [f"    {command}--{name}) words='{words}' ;;"
+               for name, _, words in flags[command] if words]
   return _BASH.replace('VALUES', '\n'.join(values)).replace(
       'FLAGS', '\n'.join(lists)).replace('COMMANDS', ' '.join(commands))
 
@@ -99,12 +93,11 @@ def _fish(commands, flags):
   lines = [f"complete -c moon-jax -f -n __fish_use_subcommand -a {command} -d "
            f"'{text}'" for command, text in commands.items()]
   for command in commands:
-    start = ("complete -c moon-jax -n '__fish_seen_subcommand_from "
-             f"{command}' -l ")
-    for flag in flags[command]:
-      value = (' -r -F' if flag.is_path else
-               f" -x -a '{' '.join(flag.values)}'" if flag.takes_value else '')
-      lines.append(f'{start}{flag.name}{value}')
+    for name, takes_value, words in flags[command]:
+      value = (' -r -F' if words == 'FILES' else
+               f" -x -a '{words}'" if takes_value else '')
+      lines.append("complete -c moon-jax -n '__fish_seen_subcommand_from "
+                   f"{command}' -l {name}{value}")
   return '\n'.join(lines) + '\n'
 
 

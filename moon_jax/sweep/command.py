@@ -73,11 +73,7 @@ def build(config: Config, given: Given, grids: Sequence[str],
 
 
 def directory(config: Config) -> str:
-  """Returns the directory that holds the directories of the runs.
-
-  Raises:
-    UserError: if it is in the home directory of an unknown user.
-  """
+  """Returns the directory that holds the directories of the runs."""
   try:
     return str(pathlib.Path(config.workdir or 'runs').expanduser())
   except RuntimeError as error:
@@ -95,11 +91,7 @@ def merged(sweep: Sweep) -> str:
 
 
 def part(text: str) -> tuple[int, int]:
-  """Returns the index and the number of parts of --part=I/N.
-
-  Raises:
-    UserError: if the text has another form, or I is not below N.
-  """
+  """Returns the index and the number of parts of --part=I/N."""
   match = re.fullmatch(r'(\d{1,6})/(\d{1,6})', text)
   index, count = map(int, match.groups()) if match else (0, 0)
   if index >= count:
@@ -112,14 +104,8 @@ def finish(named: Named, summaries: Sequence[dict[str, Any] | None],
            directory: str) -> None:
   """Prints the table of a sweep and writes it to DIRECTORY/sweeps/NAME.md.
 
-  Args:
-    named: the sweep.
-    summaries: see `moon_jax.sweep.table.markdown`.
-    directory: holds the directories of the runs.
-
-  Raises:
-    UserError: if the file cannot be written.
-    DivergedError: at the end, if a run diverged.
+  `moon_jax.sweep.table.markdown` describes the summaries. Raises a
+  DivergedError at the end, if a run diverged.
   """
   text = table.markdown(named.sweep, summaries)
   print(text)

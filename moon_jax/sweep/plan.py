@@ -68,16 +68,8 @@ def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
   """Returns the programs of a sweep and their estimated cost, as text.
 
   Measures the speed of one unfinished run of each program by short rounds
-  (see `estimate`). Writes no file and takes no lock.
-
-  Args:
-    sweep: the runs.
-    workdir: directory of the work directories of the runs.
-    max_runs: see `moon_jax.sweep.run.run`.
-    part: see `moon_jax.sweep.run.run`; the plan has the programs of all parts.
-
-  Raises:
-    UserError: if a run is impossible.
+  (see `estimate`). Writes no file and takes no lock. The arguments are those of
+  `moon_jax.sweep.run.run`; the plan has the programs of all parts.
   """
   host.share_cores()
   units = run_lib.Units(sweep, workdir)
@@ -181,9 +173,6 @@ def estimate(specs: Sequence[RoundSpec], rates: Rates | None = None) -> Cost:
   Args:
     specs: for each run the specification of its rounds alone.
     rates: the speed of a device; None measures it here.
-
-  Raises:
-    UserError: if a run alone does not fit in memory.
   """
   joined, places = round_spec.together(specs)
   shape = joined.shape

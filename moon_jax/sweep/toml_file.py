@@ -73,11 +73,7 @@ def _split(content, keys, where):
 
 def check_types(content: Mapping[str, Any], keys: Mapping[str, type],
                 where: str) -> None:
-  """Checks the types of keys; messages begin with `where`.
-
-  Raises:
-    UserError: if a value has another type.
-  """
+  """Checks the types of keys; messages begin with `where`."""
   for key, kind in keys.items():
     if key in content and not isinstance(content[key], kind):
       name = f'blocks [[{key}]]' if key in _BLOCKS else {
@@ -87,11 +83,7 @@ def check_types(content: Mapping[str, Any], keys: Mapping[str, type],
 
 
 def content(file: pathlib.Path) -> dict[str, Any]:
-  """Returns the content of a TOML file.
-
-  Raises:
-    UserError: if the file is missing or is not TOML.
-  """
+  """Returns the content of a TOML file."""
   try:
     return tomllib.loads(file.expanduser().read_text(encoding='utf-8-sig'))
   except (OSError, RuntimeError) as error:  # RuntimeError: no such home
@@ -106,13 +98,7 @@ def settings(values: dict[str, Any], where: str, others: Iterable[str] = ()
              ) -> dict[str, Any]:
   """Returns settings in their types: lists, which are axes, as tuples.
 
-  Args:
-    values: the settings by name.
-    where: the beginning of error messages.
-    others: further names, for the suggestion of a similar one.
-
-  Raises:
-    UserError: if a name is unknown, or a value has the wrong type.
+  Error messages begin with `where`, and may suggest a name of `others`.
   """
   converted = {}
   for name, value in values.items():

@@ -21,15 +21,9 @@ _ACCEPTED = {str: str, int: numbers.Integral, float: numbers.Real}
 
 
 def check_name(name: str, where: str, known: Iterable[str] = TYPES) -> None:
-  """Checks that a name is a setting.
+  """Checks that a name is a setting, or suggests the nearest one.
 
-  Args:
-    name: the name.
-    where: where it stands, the beginning of the message.
-    known: the names that are allowed.
-
-  Raises:
-    UserError: naming the nearest setting, if there is a similar one.
+  Here and below, error messages begin with `where`.
   """
   known = list(known)
   if name not in known:
@@ -44,9 +38,6 @@ def convert(name: str, value: Any, where: str) -> Any:
   """Returns a value in the type of a setting.
 
   Integers count as floats. Booleans are no numbers, and strings are not parsed.
-
-  Raises:
-    UserError: if the value has another type.
   """
   kind = TYPES[name]
   is_bool = isinstance(value, bool | np.bool_)
@@ -62,12 +53,7 @@ def convert(name: str, value: Any, where: str) -> Any:
 
 
 def axis(name: str, values: Any, where: str) -> tuple[Any, ...]:
-  """Returns the values of an axis in the type of its setting.
-
-  Raises:
-    UserError: if runs cannot differ in this setting, or `values` is not a list
-      of one or more distinct values of its type.
-  """
+  """Returns the values of an axis, distinct and of the type of its setting."""
   check_name(name, where)
   if name in _SHARED:
     raise UserError(f'{where} must name a flag in which runs may differ, got '
@@ -88,11 +74,7 @@ def axis(name: str, values: Any, where: str) -> tuple[Any, ...]:
 
 
 def parse_axis(text: str) -> tuple[str, tuple[Any, ...]]:
-  """Returns the name and the values of an argument NAME=V1,V2,... of --grid.
-
-  Raises:
-    UserError: if the text has another form, or is no axis.
-  """
+  """Returns the name and the values of an argument NAME=V1,V2,... of --grid."""
   name, equals, listed = text.partition('=')
   where = f'--grid {text}'
   if not equals:

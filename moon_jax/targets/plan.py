@@ -93,11 +93,7 @@ def plan(config: Config, target: Target, num_devices: int = 1) -> str:
 
 
 def mesh(target: Target, num_devices: int) -> Mesh:
-  """Returns a mesh of GPUs in one host.
-
-  Raises:
-    UserError: if XLA rejects the description.
-  """
+  """Returns a mesh of GPUs in one host."""
   try:
     topology = topologies.get_topology_desc(
         platform='cuda', target_config=target.text,
@@ -171,11 +167,7 @@ def arguments(spec: RoundSpec) -> tuple:
 
 
 def usable(target: Target) -> int:
-  """Returns the bytes of a GPU's memory that JAX preallocates for itself.
-
-  Raises:
-    UserError: if the environment variable is not in (0, 1].
-  """
+  """Returns the bytes of a GPU's memory that JAX preallocates for itself."""
   text = os.environ.get(_FRACTION) or '.75'
   try:
     fraction = float(text)
@@ -199,7 +191,7 @@ def most_lanes(need: Callable[[int], int], limit: int, now: int, most: int,
       that it needs on each device.
     limit: bytes available on each device.
     now: lanes of the configuration.
-    most: maximum number of lanes that can be used; a multiple of `unit`.
+    most: maximum number of lanes that can be used.
     unit: number of devices; lanes are a multiple of it.
   """
   size = need(now)

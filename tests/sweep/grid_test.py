@@ -1,4 +1,4 @@
-"""Sweeps: their runs, their order, and which combinations are one run."""
+"""Sweeps: their runs, their order, equal runs, and arguments of --grid."""
 
 import dataclasses
 
@@ -10,6 +10,7 @@ from moon_jax.rundir import identity
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import checks
 from moon_jax.sweep import grid as grid_lib
+from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
 
 BASE = mj.Config(dataset='digits', num_rounds=2)
@@ -153,3 +154,35 @@ def test_settings_of_a_block_are_used_or_refused():
   # moon_jax.train accepts this beta, which is part of the directory's name.
   iid = grid_lib.from_blocks(BASE, [{'partition': 'iid', 'beta': .1}])
   assert fields(iid, 'beta') == [(.1,)]
+
+
+@pytest.mark.parametrize('text, expected', [
+    ('mu=0.1,1,5', ('mu', (.1, 1., 5.))),
+    ('seed=0,1', ('seed', (0, 1))),
+    ('augment=true,false', ('augment', (True, False))),
+    ('algorithm=fedavg, mine:make', ('algorithm', ('fedavg', 'mine:make'))),
+])
+def test_arguments_are_parsed(text, expected):
+  name, axis = values.parse_axis(text)
+  assert (name, axis) == expected
+  assert list(map(type, axis)) == list(map(type, expected[1]))
+
+
+@pytest.mark.parametrize('text, message', [
+    ('mu', "--grid must be NAME=V1,V2,..., got 'mu'; write --grid mu=VALUE"),
+    ('mu=', '--grid mu=: mu must have values between commas, got an empty'),
+    ('mu=1,,2', 'lists in a file of --sweep may hold empty strings'),
+    ('seed=1.5', "seed must be of type int, got '1.5'"),
+    ('augment=2', "augment must be of type bool, got '2'"),
+    ('moo=1', "--grid moo=1 must name a flag of a run, got 'moo'"),
+])
+def test_invalid_arguments_are_errors(text, message):
+  with pytest.raises(mj.UserError) as error:
+    values.parse_axis(text)
+  assert message in str(error.value)
+
+
+@pytest.mark.parametrize('value, text', [
+    (5., '5'), (.1, '0.1'), (1e-5, '1e-05'), (True, 'True'), ('1.0', '1.0')])
+def test_values_are_shown(value, text):
+  assert values.show(value) == text

@@ -52,14 +52,11 @@ def test_reasons_of_other_programs(changes, reason):
   assert sorted(second.reason.split(', ')) == sorted(reason.split(', '))
 
 
-def test_a_reason_names_the_most_similar_program():
+def test_a_reason_names_the_most_similar_program_or_facts_about_the_data():
+  """Clients of the large run have fewer examples than its batch."""
   configs = [BASE, changed(algorithm='fedavg', batch_size=4, num_clients=8),
              changed(algorithm='fedavg', batch_size=4)]
   assert planned(configs)[2].reason == 'num_clients'
-
-
-def test_facts_about_the_data_are_reasons():
-  """Clients of the large run have fewer examples than its batch."""
   configs = [changed(batch_size=500, partition='dirichlet', seed=seed)
              for seed in range(2)]
   reasons = [program.reason for program in planned(configs)]
@@ -207,9 +204,3 @@ def test_long_axes_are_shortened():
       ' (17 of 18 combinations)')
   assert plan.runs_text([changed(algorithm='fedavg')], ('seed', 'mu')) == (
       'seed=0')
-
-
-@pytest.mark.parametrize('seconds, text', [
-    (1.25, '1.2 s'), (119, '119.0 s'), (120, '2.0 min'), (7200, '2.0 h')])
-def test_durations_have_suitable_units(seconds, text):
-  assert plan.duration(seconds) == text

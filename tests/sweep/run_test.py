@@ -3,7 +3,6 @@
 import dataclasses
 import fcntl
 import gc
-import json
 import os
 import pathlib
 import shutil
@@ -226,25 +225,18 @@ def test_a_run_that_diverged_ends_alone_and_is_not_repeated(tmp_path, capsys):
   assert '1 of 2 runs are finished, 1 diverged' in out
 
 
-@pytest.fixture(scope='module')
-def overflowing(tmp_path_factory):
-  """The path of data of which one client's overflow float32."""
-  path = tmp_path_factory.mktemp('data') / 'overflow.npz'
+def test_a_run_that_diverged_resumes_without_the_client(tmp_path):
+  """The data of one client overflow float32."""
   random = np.random.RandomState(0)
   x = random.randn(90, 6).astype(np.float32)
   owner = np.arange(90) // 30
   x[owner == 1] *= 1e30
-  np.savez(path, x_train=x, y_train=np.arange(90) % 2, x_test=x[:30],
-           y_test=np.arange(30) % 2, client_train=owner, mean=np.zeros(1),
-           std=np.ones(1))
-  return path
-
-
-def test_a_run_that_diverged_resumes_without_the_client(
-    overflowing, tmp_path):
+  np.savez(tmp_path / 'overflow.npz', x_train=x, y_train=np.arange(90) % 2,
+           x_test=x[:30], y_test=np.arange(30) % 2, client_train=owner,
+           mean=np.zeros(1), std=np.ones(1))
   base = dataclasses.replace(
-      CONFIG, dataset='npz', data_dir=str(overflowing), partition='natural',
-      num_clients=3, participation=1., num_rounds=1)
+      CONFIG, dataset='npz', data_dir=str(tmp_path / 'overflow.npz'),
+      partition='natural', num_clients=3, participation=1., num_rounds=1)
   stopped = run_lib.run(Sweep.grid(base, seed=[0, 1]), str(tmp_path))
   assert all('client 1' in result['diverged'] for result in stopped)
   skip = dataclasses.replace(base, on_nan='skip_client')
@@ -376,19 +368,6 @@ def test_equal_files_with_other_names_are_trained_once(tmp_path):
   summaries = run_lib.run(sweep, str(tmp_path / 'sweep'), callbacks=[rounds])
   assert rounds == [(0, 1), (0, 2)]
   assert len(summaries) == 2 and summaries[0] == summaries[1]
-
-
-def test_a_directory_of_another_run_is_named(tmp_path):
-  workdir = directory_of(tmp_path, 1)
-  workdir.path.mkdir(parents=True)
-  (workdir.path / 'config.json').write_text(json.dumps(
-      dataclasses.replace(CONFIG, seed=7).to_dict()))
-  (workdir.path / 'metrics.jsonl').write_text('{"round": 1}\n')
-  with pytest.raises(UserError, match=(
-      r'^run --seed=1: --workdir=.* must hold a run of the same '
-      r'configuration.*--seed=7 \(now 1\)')):
-    run_lib.run(sweep_of(), str(tmp_path))
-  assert os.listdir(tmp_path) == [workdir.path.name]
 
 
 def started(workdir, *flags):

@@ -71,14 +71,10 @@ def test_all_keys_are_read(file):
 @pytest.mark.parametrize('text, message', [
     ('num_negative = 3', "got 'num_negative'; the nearest is 'num_negatives'"),
     ('flagfiles = "x"', "the nearest is 'flagfile'"),
-    ('seed = true', 'seed must be of type int, got True of type bool'),
     ('mu = "5"', "mu must be of type float, got '5' of type str"),
-    ('mu = []', 'mu must have one value or more, got an empty list'),
     ('mu = [[1]]', 'mu must be of type float, got [1] of type list'),
     ('seed = 2026-01-01', 'seed must be of type int, got datetime.date'),
-    ('mu = [1, 1.0]', 'mu must have distinct values'),
     ('workdir = "x"', 'give --workdir=DIR on the command line'),
-    ('workdir = ["x"]', 'give --workdir=DIR on the command line'),
     ('title = 3', 'title must be a string, got 3'),
     ('runs = []', 'runs must be one or more blocks [[runs]], got []'),
     ('[runs]\nmu = 1', "runs must be blocks [[runs]], got {'mu': 1}"),
@@ -86,9 +82,7 @@ def test_all_keys_are_read(file):
     ('notes = "x"', "notes must be a list, got 'x'"),
     ('[[runs]]\nbudget = 1', 'budget must be a table, got 1'),
     ('[[runs]]\nmoo = 1', "block 1 of [[runs]] must name a flag of a run, got"),
-    ('[[runs]]\ntitle = "x"', "block 1 of [[runs]] must name a flag of a run"),
     ('mu = 1\nmu = 2', 'must be TOML, got: Cannot overwrite a value'),
-    ('mu = ', 'must be TOML, got: Invalid value'),
     ('flagfile = "no.flags"', 'no.flags'),
 ])
 def test_invalid_files_are_errors(text, message, tmp_path):
