@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import kills
+from benchmarks import common, kills
 from moon_jax import loggers
 from moon_jax.config import Config
 from moon_jax.distributed import host
@@ -62,7 +62,7 @@ def lines_of(found):
 
 def results(workdir):
   """Returns the results of all runs in a directory, by run."""
-  return {run.name: (small_runs.lines_of(run), *(
+  return {run.name: (common.lines_of(run), *(
       (run / name).read_bytes() for name in FILES))
           for run in sorted(workdir.glob('breast*'))}
 

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from benchmarks import common
 from moon_jax.errors import DivergedError, InterruptedRun
 from moon_jax.simulation import checks, records
 from moon_jax.simulation.evaluation import Evaluator
@@ -37,7 +38,7 @@ def train(directory, seeds=range(NUM_RUNS)):
 def files(directory, seed):
   """Returns the lines and the model of a run."""
   model = directory / str(seed) / 'model.safetensors'
-  return (small_runs.lines_of(directory / str(seed)),
+  return (common.lines_of(directory / str(seed)),
           model.exists() and model.read_bytes())
 
 
