@@ -309,15 +309,11 @@ def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
     run.run(with_(config, data_dir='b.npz', workdir='w'))
 
 
-@pytest.mark.parametrize('flag, words', [
-    ('--workdir=/proc/run', ['--workdir=/proc/run', 'must be writable']),
-    ('--cohorts_file=/no/such', ['--cohorts_file=/no/such', 'cannot be'])])
-def test_paths_that_cannot_be_used(flag, words, whole, tmp_path):
+def test_a_directory_that_cannot_be_made_is_refused(whole, tmp_path):
   """See invalid_input_test.py for all other invalid input."""
-  done = whole.run('--dataset=digits', flag, cwd=tmp_path)
+  done = whole.run('--dataset=digits', '--workdir=/proc/run', cwd=tmp_path)
   assert done.status == 2 and done.err.count('\n') == 1, done.err
-  for word in words:
-    assert word in done.err
+  assert '--workdir=/proc/run must be writable' in done.err
 
 
 @pytest.mark.parametrize('name', sorted(

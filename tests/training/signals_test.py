@@ -82,24 +82,18 @@ def test_call_returns_the_result_or_is_interrupted():
   assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-@pytest.mark.parametrize('context, numbers, message', [
-    ("interrupt.nothing_to_save('while compiling')", [signal.SIGTERM],
-     'moon_jax: ended by SIGTERM while compiling\n'),
-    ('contextlib.nullcontext()', [signal.SIGINT, signal.SIGINT], ''),
-    ('contextlib.nullcontext()', [signal.SIGTERM, signal.SIGINT], '')])
-def test_the_process_ends_immediately_with_nothing_to_save_or_a_second_signal(
-    context, numbers, message):
-  """Even in a single call into C, such as a compilation."""
+def after_signals(body, *numbers):
+  """Returns (status, output, errors) of code that gets signals when ready."""
   code = f"""if True:
       import contextlib
       import hashlib
       import signal
+      import time
+      from moon_jax.errors import InterruptedRun
       from moon_jax.training.signals import Interrupt
       signal.signal(signal.SIGINT, signal.default_int_handler)
       with Interrupt() as interrupt:
-        with {context}:
-          print('ready', flush=True)
-          hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)  # one call of C
+        {body}
       """
   process = subprocess.Popen(
       [sys.executable, '-c', code], cwd=_ROOT, text=True,
@@ -109,36 +103,36 @@ def test_the_process_ends_immediately_with_nothing_to_save_or_a_second_signal(
   for number in numbers:
     process.send_signal(number)
     time.sleep(.3)
-  _, errors = process.communicate(timeout=60)
+  out, errors = process.communicate(timeout=60)
   assert time.monotonic() - began < 5
-  assert process.returncode == 128 + numbers[-1]
-  assert errors == message
+  return process.returncode, out, errors
+
+
+@pytest.mark.parametrize('context, numbers, message', [
+    ("interrupt.nothing_to_save('while compiling')", [signal.SIGTERM],
+     'moon_jax: ended by SIGTERM while compiling\n'),
+    ('contextlib.nullcontext()', [signal.SIGINT, signal.SIGINT], ''),
+    ('contextlib.nullcontext()', [signal.SIGTERM, signal.SIGINT], '')])
+def test_the_process_ends_immediately_with_nothing_to_save_or_a_second_signal(
+    context, numbers, message):
+  """Even in a single call into C, such as a compilation."""
+  status, _, errors = after_signals(f"""
+        with {context}:
+          print('ready', flush=True)
+          hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)""", *numbers)
+  assert (status, errors) == (128 + numbers[-1], message)
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_after_one_signal_a_run_can_save(number):
-  code = """if True:
-      import signal
-      import time
-      from moon_jax.errors import InterruptedRun
-      from moon_jax.training.signals import Interrupt
-      signal.signal(signal.SIGINT, signal.default_int_handler)
-      with Interrupt() as interrupt:
+  status, out, errors = after_signals("""
         print('ready', flush=True)
         try:
           interrupt.call(lambda: time.sleep(20))
         except InterruptedRun as error:
-          time.sleep(.3)  # simulates saving
-          print('saved, ended by', error.number)
-      """
-  process = subprocess.Popen(
-      [sys.executable, '-c', code], cwd=_ROOT, text=True,
-      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-  assert process.stdout.readline() == 'ready\n'
-  process.send_signal(number)
-  out, errors = process.communicate(timeout=60)
-  assert (process.returncode, out) == (
-      0, f'saved, ended by {int(number)}\n'), errors
+          time.sleep(.5)  # simulates saving
+          print('saved, ended by', error.number)""", number)
+  assert (status, out) == (0, f'saved, ended by {int(number)}\n'), errors
 
 
 def test_ignored_signals_stay_ignored():
