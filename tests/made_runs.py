@@ -66,13 +66,10 @@ def write(path, values=None, is_finished=True, diverged='', more=None,
 
 
 def write_all(directory, configs, values):
-  """Writes the runs of configurations; returns the directory.
+  """Writes the runs of configurations to a directory, which it returns.
 
-  Args:
-    directory: of the work directories.
-    configs: of the runs.
-    values: called with a configuration, returns its accuracies, or a pair of
-      these and the reason why the run diverged.
+  `values` returns the accuracies of a configuration, or a pair of these and the
+  reason why the run diverged.
   """
   directory.mkdir(parents=True, exist_ok=True)
   for i, config in enumerate(configs):

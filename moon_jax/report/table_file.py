@@ -126,9 +126,8 @@ def read(path: str, budget: str = 'full',
           for i, entry in enumerate(report.get('published', []), 1)),
       report.get('title') or file.name,
       report.get('description', '').strip(),
-      report.get('source', ''), headline, lists['pages'], lists['panels'],
-      lists['best_of'], lists['notes'],
-      report.get('loss_divisor', 0))
+      report.get('source', ''), headline,
+      loss_divisor=report.get('loss_divisor', 0), **lists)
   if budget == 'full' and not changed:
     _check_published(table, path)
   return table
