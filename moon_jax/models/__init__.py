@@ -7,8 +7,10 @@ logits; MOON contrasts its output z. `projection_dim=None` leaves the head out.
 (docs/precision.md).
 """
 
+from collections.abc import Callable
 import functools
 
+from flax import linen as nn
 import numpy as np
 
 from moon_jax.config import FACTS, suggest
@@ -19,7 +21,7 @@ from moon_jax.models.arithmetic import Arithmetic
 Model = base.Model
 Outputs = base.Outputs
 
-MODELS = {
+MODELS: dict[str, Callable[[base.Options], nn.Module]] = {
     'simple_cnn': networks.SimpleCNN,
     'resnet18': networks.ResNet,
     'resnet50': functools.partial(
