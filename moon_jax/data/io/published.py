@@ -246,9 +246,9 @@ def _read(published, layout, path):
   for state in states(layout, path):
     if state.problem:
       raise UserError(
-          f'--data_dir: {state.path} {state.problem}. Remove the directory or '
-          f'archive, and download {published.title} again: moon-jax data get '
-          f'{published.name} --data_dir=DIR')
+          f'--data_dir: {state.path} {state.problem}. Remove it, with all of '
+          f'its directory or archive, and download {published.title} again: '
+          f'moon-jax data get {published.name} --data_dir=DIR')
     if state.note:
       print(f'warning: {state.path}: {state.note}', flush=True)
     blobs.append(state.blob)

@@ -82,8 +82,8 @@ def test_files_among_others(directory, suffixes, tmp_path):
 
 
 @pytest.mark.parametrize('name, change, words', [
-    ('test', lambda blob: blob[:-1] + b'!', 'test is damaged: md5 .*Remove the'
-     ' directory or archive, and download Toy again: moon-jax data get toy'),
+    ('test', lambda blob: blob[:-1] + b'!', 'test is damaged: md5 .*Remove it'
+     '.* and download Toy again: moon-jax data get toy'),
     ('test', lambda blob: blob[:-1], 'test is truncated: 9 of 10 bytes'),
     ('test', lambda blob: blob + b'!', 'test is too long: 11 of 10 bytes'),
     ('test', None, 'test is missing'),
