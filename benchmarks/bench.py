@@ -55,7 +55,6 @@ def _parse():
       help='what to measure')
   add('--repeats', type=int, default=5,
       help='timed rounds after the two warm-up rounds (default: 5)')
-  add('--local_epochs', type=int, default=1, help='local epochs per round')
   add('--case', choices=_CASES, action='append',
       help='case of the recipe part; may be repeated (default: all)')
   add('--side', choices=_SIDES, action='append', help='moon_jax (ours), '
@@ -65,8 +64,6 @@ def _parse():
       'clients that train in the recipe part; fewer for a quick run')
   add('--device', choices=('cpu', 'cuda'), default='cpu',
       help="PyTorch's device; JAX uses its default device")
-  add('--lanes', type=int, default=0,
-      help='clients that moon_jax trains side by side; 0 chooses')
   add('--client_counts', default='10,100,1000,10000',
       help='numbers of clients in the scaling part')
   add('--algorithm', choices=('fedavg', 'moon'), default='moon',
@@ -99,10 +96,9 @@ def _task(args: argparse.Namespace, algorithm: str, **config) -> sides.Task:
   return {
       'num_examples': args.num_examples, 'device': args.device,
       'repeats': args.repeats, 'config': {
-          'algorithm': algorithm, 'partition_seed': 0, 'lanes': args.lanes,
+          'algorithm': algorithm, 'partition_seed': 0, 'local_epochs': 1,
           'num_rounds': sides.WARM_UP + args.repeats, 'checkpoint_every': 0,
-          'local_epochs': args.local_epochs, 'data_dir': args.data_dir,
-          **config}}
+          'data_dir': args.data_dir, **config}}
 
 
 # Recipe.

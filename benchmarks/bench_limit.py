@@ -81,10 +81,7 @@ def measure() -> dict[str, float]:
 
 
 def _seconds(run_fn):
-  """Returns the seconds of one call: the best timing of a batch of calls.
-
-  A batch has enough calls to take at least 10 ms.
-  """
+  """Returns the seconds of a call: the best of 20 timings of 10 ms or more."""
   run_fn().block_until_ready()
   num_calls, timings = 1, []
   while len(timings) < _NUM_TIMINGS:

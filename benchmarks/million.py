@@ -102,8 +102,10 @@ def _moon_cnn(case, num_clients, num_rounds, directory, callback):
       'images', images[:_NUM_IMAGES], labels[:_NUM_IMAGES],
       images[_NUM_IMAGES:], labels[_NUM_IMAGES:],
       tuple(f'class {k}' for k in range(10)), mean=(.4,), std=(.2,))
+  # Ten different images each: 997 has no factor of _NUM_IMAGES.
+  first = rng.integers(_NUM_IMAGES, size=(num_clients, 1), dtype=np.int32)
   clients = Clients(
-      rng.integers(_NUM_IMAGES, size=10 * num_clients, dtype=np.int32),
+      ((first + 997 * np.arange(10, dtype=np.int32)) % _NUM_IMAGES).ravel(),
       np.full(num_clients, 10))
   simulation = mj.Simulation(mj.Federation(
       data=data, clients=clients, model=mj.simple_cnn(data.num_classes),

@@ -71,8 +71,9 @@ def measure(commands: list[list[str]], num_rounds: int,
     The seconds of all commands, and of all training and evaluation; and the
     metrics of each run by its directory, without times.
   """
-  paths = str(common.ROOT), os.environ.get('PYTHONPATH', '')
-  environment = {**os.environ, 'PYTHONPATH': os.pathsep.join(paths),
+  path = os.pathsep.join(
+      [str(common.ROOT), os.environ.get('PYTHONPATH', '')])
+  environment = {**os.environ, 'PYTHONPATH': path,
                  'JAX_COMPILATION_CACHE_DIR': f'{directory}/cache'}
   flags = [f'--flagfile={common.ROOT}/experiments/quickstart.flags',
            f'--num_rounds={num_rounds}']
@@ -82,12 +83,12 @@ def measure(commands: list[list[str]], num_rounds: int,
                    cwd=directory, env=environment, check=True,
                    stdout=subprocess.DEVNULL)
   total = time.perf_counter() - start
-  runs = sorted(pathlib.Path(directory).glob('runs/*'))
-  training = sum(json.loads(line)['seconds'] for run in runs for line in
-                 (run / 'metrics.jsonl').read_text().splitlines())
+  paths = sorted(pathlib.Path(directory).glob('runs/*/metrics.jsonl'))
+  training = sum(json.loads(line)['seconds'] for path in paths
+                 for line in path.read_text().splitlines())
   return ({'command_seconds': round(total, 1),
            'training_seconds': round(training, 2)},
-          {run.name: common.lines_of(run) for run in runs})
+          {path.parent.name: common.lines_of(path.parent) for path in paths})
 
 
 if __name__ == '__main__':
