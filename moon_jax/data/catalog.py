@@ -30,7 +30,7 @@ class Entry(NamedTuple):
   flags: str  # of a first run, besides --dataset and --data_dir
   downloads: tuple[published_lib.Download, ...] = ()
   megabytes: int = 0  # of the downloads
-  unpacked_megabytes: int = 0  # of what is cached besides
+  cached_megabytes: int = 0  # of the decoded images
   by_hand: str = ''  # how to obtain it if it has no downloads
 
   @property
@@ -60,7 +60,7 @@ ENTRIES = {
         'Tiny-ImageNet', '100,000, 10,000', '64x64x3', '200',
         'non-commercial research', 'https://www.image-net.org/download.php',
         _IMAGES, (tiny_imagenet.DOWNLOAD,),
-        megabytes=248, unpacked_megabytes=1_352),
+        megabytes=248, cached_megabytes=1_352),
     'femnist': Entry(
         'FEMNIST, about 3,500 writers', 'by file', '28x28x1', '62',
         'no license stated (from NIST Special Database 19)', _LEAF,
@@ -108,7 +108,7 @@ def get(entry: Entry, root: pathlib.Path, mirror: str = '') -> None:
   except OSError as error:
     raise UserError(f'--data_dir={root} must be a writable directory, got '
                     f'{error.strerror}; name another') from error
-  needed = (entry.megabytes + entry.unpacked_megabytes) * _MEGABYTE - sum(
+  needed = (entry.megabytes + entry.cached_megabytes) * _MEGABYTE - sum(
       path.stat().st_size for path in paths.values() if path.is_file())
   if free < needed:
     raise UserError(

@@ -23,8 +23,7 @@ def read_regular(path: pathlib.Path) -> bytes:
 
 
 def read_json_object(path: pathlib.Path) -> dict[str, Any] | None:
-  """Returns the JSON object in a regular file; None if there is no such file.
-  """
+  """Returns the JSON object in a regular file, or None without a file."""
   try:
     value = json.loads(read_regular(path).decode('utf-8'))
   except (FileNotFoundError, NotADirectoryError):
