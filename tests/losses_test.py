@@ -76,6 +76,14 @@ def test_cosine_of_zero_vector_is_0_with_finite_gradient():
   assert jnp.isfinite(grads).all()
 
 
+@pytest.mark.parametrize('scale', [1e-6, 1e-3, 1e3])
+def test_cosine_does_not_depend_on_lengths(scale):
+  a, b = vectors(4, 7), vectors(4, 7)
+  np.testing.assert_allclose(
+      losses.cosine_similarity(scale * a, b), losses.cosine_similarity(a, b),
+      rtol=1e-5)
+
+
 def test_cross_entropy_of_equal_logits_is_log_k():
   loss_B = losses.cross_entropy_B(jnp.zeros((3, 10)), jnp.arange(3))
   np.testing.assert_allclose(loss_B, np.log(10), rtol=1e-6)
