@@ -395,8 +395,19 @@ def moon_split() -> str:
   sentence = looks.sentence(blocks)
   at_10 = compare(blocks, mean_of_last)
   return (f'{sentence[0].upper()}{sentence[1:]} Mean of the last 10 rounds: '
-          f'{at_10.mean:+.1f} points. The paper reports +2.8.\n\n'
-          f'{_table(looks.table(blocks))}')
+          f'{at_10.mean:+.1f} points. The paper reports +2.8.{_next(blocks)}')
+
+
+def _next(blocks):
+  """Returns a sentence on the next pair while a verdict is open."""
+  d = looks.differences(blocks)
+  found = looks.state(d)
+  chance = looks.next_ends(d, found.look.level)
+  if found.verdict != 'open' or np.isnan(chance):
+    return ''
+  return (f' By the spread so far, the {100 * (1 - found.look.level):g}% '
+          'interval that looks use would\nexclude 0 after one more pair with a '
+          f'probability of {100 * chance:.0f}%.')
 
 
 def moon_by_round() -> str:
@@ -410,9 +421,9 @@ def moon_by_round() -> str:
         f'{_after(means, r):+.1f}' for r in looks.ROUNDS)])
   means, _, _ = looks.by_round(_blocks(questions.MAIN))
   smooth = np.convolve(means, np.ones(5) / 5, 'valid')
-  return (f'{_table(rows)}\n\nOver the splits of the seeds, the difference, '
-          'averaged over five rounds, is above 0 from round\n'
-          f'{_from_round(smooth) + 4} to the end.')
+  return (f'{_table(rows)}\n\nWith a split per seed, the five-round average '
+          f'is above 0 from round {_from_round(smooth) + 4}\nto the end. Seed '
+          '0 is in both rows.')
 
 
 def moon_author() -> str:
@@ -457,7 +468,7 @@ def moon_few() -> str:
   lines = [
       f'- After round 250: {size(found)} over {len(blocks)} '
       f'pair{"s" * (len(blocks) > 1)} (the registered endpoint).',
-      f'- Mean of the last 10 rounds: {size(at_10)} (added by the amendment).',
+      f'- Mean of the last 10 rounds: {size(at_10)} (secondary endpoint).',
       '- From round to round the difference of a pair has a standard deviation '
       f'of {np.mean(jumps):.1f} points\n  over the last 50 rounds, so a last '
       'round alone says little.']

@@ -181,9 +181,10 @@ def _table(arms, table, target):
   if target is not None:
     lines += ['', f'target: test accuracy {100 * target:.2f}%. Times: median '
               'over runs; "time" is that of all rounds']
-  if any(len(run.lines) < stats.LAST for arm in arms.values()
-         for run in arm.runs.values()):
-    lines.append('last 10: the mean of the last 10 rounds, or of all if fewer')
+  if any(len(run.values('test_accuracy')) < stats.LAST
+         for arm in arms.values() for run in arm.runs.values()):
+    lines.append('last 10: the mean of the last 10 evaluations, or of all if '
+                 'fewer')
   if not all(map(_has_finished, arms.values())):
     lines.append('* no run has finished: results so far')
   return lines

@@ -17,7 +17,7 @@ import numpy as np
 
 from moon_jax.cli import file_command
 from moon_jax.config import Config
-from moon_jax.results import read
+from moon_jax.results import read, stats
 from moon_jax.results.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
 from moon_jax.view import curves
@@ -130,7 +130,8 @@ def _results(run):
            *(f'{value[key]:.4f}' for key in (
                'last', 'best', 'mean_of_last_10')), str(value['best_round'])]
           for name, value in found.items() if isinstance(value, dict)]
-  mean = 'mean of last 10' if len(run.lines) >= 10 else 'mean of all'
+  num_evaluated = len(run.values('test_accuracy'))
+  mean = f'mean of last {min(num_evaluated, stats.LAST)}'
   lines = aligned([
       ['', 'last', 'best', mean, 'best in round'],
       *rows]) if rows else ['no accuracy yet']

@@ -108,7 +108,7 @@ def table(blocks: Sequence[Block]) -> list[list[str]]:
   found = state(d)
   level = _percent(found.look.level)
   rows = [['pairs', 'mean difference, points', '95% interval, unadjusted',
-           f'{level} interval', 'one more pair ends it']]
+           f'{level} interval', 'chance that one more pair excludes 0']]
   names = {'all': d, 'without pair 0': np.array(
       [x for block, x in zip(blocks, d) if block.seed])}
   for name, values in names.items():
