@@ -35,7 +35,8 @@ def assert_near(actual, figures, name, tolerance):
 @pytest.mark.parametrize('net, num_classes, num_parameters, dtype', [
     pytest.param('resnet18', 10, 11_565_386, 'float32',
                  marks=pytest.mark.long),
-    ('resnet18', 10, 11_565_386, 'float64'),
+    pytest.param('resnet18', 10, 11_565_386, 'float64',
+                 marks=pytest.mark.long),
     pytest.param('resnet50', 100, 28_246_948, 'float32',
                  marks=pytest.mark.slow),
     pytest.param('resnet50', 100, 28_246_948, 'float64',
