@@ -32,4 +32,4 @@ train fedprox --algorithm=fedprox --mu=0.01
 train l2 --algorithm=moon --contrastive=l2 --mu=0.1
 train fedavgm --algorithm=fedavg --server_momentum=0.7
 train moon-fedavgm --algorithm=moon --mu=5 --server_momentum=0.7
-python -m moon_jax.report.table "$out"
+python -m moon_jax.compare "$out"

@@ -52,8 +52,9 @@ def plan(config: Config) -> None:
   """
   measured = (_SECONDS_PER_ROW, _SECONDS_PER_JOB, _GBIT)
   if _TARGET.value:
-    for flag in (*measured, _PROCESSES):
-      if flag.present:
+    for flag, is_given in (*((flag, flag.present) for flag in measured),
+                           (_PROCESSES, _PROCESSES.value != 1)):
+      if is_given:
         raise UserError(f'--{flag.name} is not for --target, which plans for a '
                         'single host and measures no time; remove it')
     target = targets.find(_TARGET.value)

@@ -270,6 +270,8 @@ def test_summary_is_made_up_for(half):
     (lambda p: (p / 'metrics.jsonl').write_bytes(b'\xff\n'), 'metrics.jsonl'),
     (lambda p: (p / 'config.json').write_text('[1]'), 'config.json'),
     (lambda p: (p / 'config.json').write_text('{}'), 'another configuration'),
+    (lambda p: (p / 'best').write_text(''), 'best must be a directory'),
+    (lambda p: (p / 'diverged.json').mkdir(), 'must be a regular file'),
 ])
 def test_a_damaged_work_directory_is_reported(damage, words, half):
   damage(half)

@@ -29,6 +29,9 @@ _REQUIRED_IN_SUMMARY = {'rounds', 'test_accuracy', 'best_test_accuracy',
 
 _RESULTS = ('summary.json', 'diverged.json', 'model.safetensors',
             'best.safetensors')
+_FILES = ('config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
+          'metrics.jsonl', 'log.txt', *_RESULTS)
+_DIRECTORIES = ('checkpoints', 'client_state', 'model', 'best', 'local_models')
 
 _MANY = 2**21  # examples, from which partition.npz is not compressed
 _RETRIES, _PAUSE = 10, .02  # of a lock that others hold; seconds
@@ -114,6 +117,7 @@ class Workdir:
     if not there.is_dir():
       raise UserError(f'--workdir={self.path} must be a directory; {there} is '
                       'a file or a broken link. Name another directory')
+    _check_types(self.path)
     old, lines = self._read_json('config.json'), self.lines()
     if old is not None and lines:
       identity.check_same_run(self.path, old, self._config, self._inputs)
@@ -176,8 +180,8 @@ class Workdir:
             mark: dict[str, Any] | None = None) -> None:
     """Writes the configuration, the partition and the cohorts.
 
-    Removes the results of a run with fewer rounds, and the lines after a mark.
-    Changes nothing if the lines of the mark are missing or differ.
+    Removes the results of a run with fewer rounds. Changes nothing if the lines
+    of the mark are missing or differ; `cut_metrics` removes later ones.
     """
     self._check_mark(mark)
     inputs = {'inputs': self._inputs} if self._inputs else {}
@@ -193,6 +197,14 @@ class Workdir:
     if any(len(cohort) < len(clients) for cohort in cohorts):
       write_atomically(self.path / 'cohorts.txt',
                        cohort_lib.text_of(cohorts).encode())
+
+  @_writes
+  def cut_metrics(self, mark: dict[str, Any] | None) -> None:
+    """Removes the lines after a mark.
+
+    Call it after damaged checkpoints have been renamed: if a newer one turned
+    out to be intact, it would need its lines.
+    """
     self._bytes = mark['bytes'] if mark else 0
     os.truncate(self._metrics, self._bytes)
     self._written = hashlib.sha256(files.read_regular(self._metrics))
@@ -343,6 +355,19 @@ def partition_npz(clients: Sequence[np.ndarray],
   save = np.savez_compressed if arrays['indices'].size < _MANY else np.savez
   save(file, **arrays)  # type: ignore[arg-type]
   return file.getvalue()
+
+
+def _check_types(directory):
+  """Checks that existing paths have the expected types, before any write."""
+  files_ = {name: 'regular file' for file in _FILES
+            for name in (file, f'{file}.part')}
+  for name, kind in (files_ | dict.fromkeys(_DIRECTORIES, 'directory')).items():
+    path = directory / name
+    if os.path.lexists(path) and not (
+        path.is_dir() if kind == 'directory' else path.is_file()):
+      raise UserError(
+          f'--workdir={directory}: {name} must be a {kind}, got something '
+          'else; move it away, or name another directory')
 
 
 def _check_writable(directory):

@@ -41,6 +41,24 @@ _NUMBERS_AND_WORDS = int | float | complex | str | bytes | None
 
 _EMPTY = object()  # the content of an empty cell
 
+
+class _Itself:
+  """An object that is equal to itself only.
+
+  It is kept: the object of a later run could have the address of one that is
+  gone, and so the same `id`.
+  """
+
+  def __init__(self, x: Any):
+    self._x = x
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, _Itself) and self._x is other._x
+
+  def __hash__(self) -> int:
+    return id(self._x)
+
+
 # What to change, by name.
 _REMEDIES = {
     'algorithm': '; change its numbers with algorithm._replace(hparams=...)',
@@ -220,7 +238,7 @@ def _of_object(x, inner):
     try:
       hash(x)
     except TypeError:
-      return object()  # equal to no other, also at the address of `x`
+      return _Itself(x)
     return type(x), x
   return type(x), tuple(
       (name, inner(getattr(x, name, None))) for name in sorted(names))

@@ -57,7 +57,7 @@ def build(config: Config, given: Given, grids: Sequence[str],
   if 'flagfile' in given.flags and 'flagfile' in file.keys:
     raise UserError(f'--sweep={path} names a flag file itself; remove '
                     '--flagfile, or flagfile from the file')
-  base = Config(**{**given.of_files, **file.base, 'workdir': ''})
+  base = Config(**{**given.of_files, 'workdir': '', **file.base})
   sweep = grid_lib.from_blocks(
       base, [{**block, **fixed, **axes} for block in file.blocks])
   digest = hashlib.sha256(repr(

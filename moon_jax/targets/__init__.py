@@ -5,6 +5,7 @@ Each .txtpb file of this package describes one GPU.
 
 import importlib.metadata
 import importlib.util
+import math
 import pathlib
 import re
 from typing import NamedTuple
@@ -74,9 +75,9 @@ def find(target: str) -> Target:
   except (OSError, ValueError) as error:
     raise UserError(f'--target={target} cannot be read as text ({error}). '
                     f'{choices}') from error
-  values = dict(re.findall(r'(\w+): *([\d.e+]+)', re.sub('#.*', '', text)))
+  values = dict(re.findall(r'(\w+):\s*([^\s;,{}<>]+)', re.sub('#.*', '', text)))
   missing = [name for name in _REQUIRED_FIELDS
-             if not values.get(name, '0').strip('0.')]
+             if not 0 < _number(values.get(name, '0')) < math.inf]
   if missing:
     more = f' and {len(missing) - 3} more' if len(missing) > 3 else ''
     raise UserError(
@@ -86,4 +87,11 @@ def find(target: str) -> Target:
         'change its numbers')
   name = re.search('device_description_str: *"([^"]*)"', text)
   return Target(name[1] if name else target, text,
-                int(float(values['device_memory_size'])))
+                int(_number(values['device_memory_size'])))
+
+
+def _number(text):
+  try:
+    return float(text)
+  except ValueError:
+    return 0.

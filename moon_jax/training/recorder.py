@@ -98,11 +98,15 @@ class Recorder:
                     federation.client_tests, federation.validation,
                     note['metrics'])
       self._log.open(workdir.path / 'log.txt')
+
+    def cut():
+      workdir.cut_metrics(note['metrics'])
       return self._selection.begin()
 
-    self._selection.lines = processes.run_on_first_process(begin)
+    processes.run_on_first_process(begin)
     if config.checkpoint_every:
       self._checkpoints.open()
+    self._selection.lines = processes.run_on_first_process(cut)
     if restored:
       self.simulation.restore(state)
     if note['trained']:

@@ -1,6 +1,6 @@
 """Writes log.txt: what a run did, with times, one event per line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 import pathlib
 import sys
 import time
@@ -52,6 +52,10 @@ class Copy:
 
   def __getattr__(self, name):
     return getattr(self._stream, name)
+
+  def writelines(self, lines: Iterable[str]) -> None:
+    for line in lines:
+      self.write(line)
 
   def write(self, text: str) -> int:
     self._stream.write(text)

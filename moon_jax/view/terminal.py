@@ -34,7 +34,7 @@ _FIRST = ('test_accuracy', 'validation_accuracy', 'global_heldout_accuracy',
           'train_loss', 'cross_entropy', 'contrastive_loss', 'proximal_term',
           'drift', 'update_cosine')
 _MAX_METRICS = 12
-_MAX_SPARK_LINE = 60
+_LEAST_SPARK_LINE, _MAX_SPARK_LINE = 8, 60
 _OTHER_LINES = 5  # besides metrics
 _MESSAGE_BYTES = 2**16
 
@@ -127,21 +127,30 @@ def render(status: Status, now: float, width: int, height: int,
   if status.activity:
     lines.append(_row(Text(status.activity, style='cyan'),
                       Text(duration(now - status.since), style='cyan'), wide=0))
+  names = [*(name for name in _FIRST if name in status.series),
+           *sorted(status.series.keys() - set(_FIRST))]
+  names = names[:min(_MAX_METRICS, max(height - _OTHER_LINES, 0))]
+  shown = {name.replace('_', ' '): _number(status.series[name][-1])
+           for name in names}
+  room = width - 4 - max(map(len, shown), default=0) - max(
+      map(len, shown.values()), default=0)  # 2 between columns
+  note = status.note if room - len(status.note) >= _LEAST_SPARK_LINE + 2 else ''
+  room -= len(note) + 2 * bool(note)
   metrics = Table.grid(padding=(0, 2))
   for justify in 'left', 'right', 'left', 'left':
     metrics.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
-  names = [*(name for name in _FIRST if name in status.series),
-           *sorted(status.series.keys() - set(_FIRST))]
-  for name in names[:min(_MAX_METRICS, max(height - _OTHER_LINES, 0))]:
-    values = status.series[name]
+  for name, (label, value) in zip(names, shown.items()):
     metrics.add_row(
-        name.replace('_', ' '),
-        f'{values[-1]:.4f}' if abs(values[-1]) < 1e4 else f'{values[-1]:.3g}',
-        Text(spark_line(values, min(max(width // 2, 1), _MAX_SPARK_LINE),
-                        is_unicode),
+        label, value,
+        Text(spark_line(status.series[name], min(max(room, 1),
+                                                 _MAX_SPARK_LINE), is_unicode),
              style='green' if 'accuracy' in name else 'yellow'),
-        status.note if name == 'test_accuracy' else '')
+        note if name == 'test_accuracy' else '')
   return Group(*lines, metrics, Text(', '.join(status.speed), style='dim'))
+
+
+def _number(value):
+  return f'{value:.4f}' if abs(value) < 1e4 else f'{value:.3g}'
 
 
 def _progress(status, now):

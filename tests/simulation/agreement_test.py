@@ -199,9 +199,11 @@ def test_objects_agree_in_all_that_they_hold(make, one, other):
   assert value(make(one)) == value(make(one)) != value(make(other))
 
 
-def test_objects_of_unknown_contents_agree_with_no_other():
+def test_objects_of_unknown_contents_agree_with_themselves_only():
   unknown = type('Unknown', (), {'__slots__': (), '__hash__': None})
   assert agreement._value(unknown()) != agreement._value(unknown())
+  shared = unknown()
+  assert agreement._value(shared) == agreement._value(shared)
 
 
 FIXED = flags_with(varies='')

@@ -52,6 +52,32 @@ def whole(tmp_path_factory):
   return lines_of(path)
 
 
+def test_metrics_are_cut_after_damaged_checkpoints_are_renamed(
+    tmp_path, monkeypatch, whole):
+  """A start that fails in between needs the lines of a checkpoint that only
+  seemed damaged.
+  """
+  every = at(tmp_path, checkpoint_every=1, checkpoint_keep=3)
+  at_call(monkeypatch, Workdir, 'append_metrics', 3, KeyboardInterrupt())
+  with pytest.raises(KeyboardInterrupt):
+    run.run(every)
+  monkeypatch.undo()
+  load = Checkpoints._load
+
+  def damaged(self, step, *args):
+    if step == 2:
+      raise ValueError('cannot be read now')
+    return load(self, step, *args)
+
+  monkeypatch.setattr(Checkpoints, '_load', damaged)
+  monkeypatch.setattr(Checkpoints, 'open', raising(KeyboardInterrupt()))
+  with pytest.raises(KeyboardInterrupt):
+    run.run(every)
+  monkeypatch.undo()
+  run.run(every)
+  assert lines_of(tmp_path) == whole
+
+
 def overflowing_data(path, client=3):
   """Clients 0 to 4, whose fewest is 5 examples; one's overflow float32."""
   random = np.random.RandomState(0)

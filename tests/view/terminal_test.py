@@ -176,6 +176,13 @@ def test_a_view_is_as_wide_as_the_terminal(width, height):
     assert all(cell_len(line) <= width for line in text(state, width, height))
 
 
+@pytest.mark.parametrize('width', [72, 80])
+def test_long_curves_leave_room_for_names_and_numbers(width):
+  line = text(status(rounds=70), width)[3]
+  assert line.startswith('test accuracy    8.7500  ▁') and line.endswith(' round 70')
+  assert '…' not in line
+
+
 def test_a_view_without_unicode():
   assert text(status(), encoding='ascii')[3] == (
       'test accuracy    0.6250  _-+%#  best 0.6250 after round 5')

@@ -190,6 +190,8 @@ def _test(tree: _Tree) -> list[tuple[str, str]]:
     pairs = []
     lines = tree.text('val/val_annotations.txt').splitlines()
     for number, line in enumerate(lines, 1):
+      if not line.strip():
+        continue
       file, wnid = (line.split('\t') + [''])[:2]
       if f'val/images/{file}' not in names:
         raise tree.error(f'val/val_annotations.txt, line {number}: no such '
