@@ -179,8 +179,8 @@ def test_a_view_is_as_wide_as_the_terminal(width, height):
 @pytest.mark.parametrize('width', [72, 80])
 def test_long_curves_leave_room_for_names_and_numbers(width):
   line = text(status(rounds=70), width)[3]
-  assert line.startswith('test accuracy    8.7500  ▁') and line.endswith(' round 70')
-  assert '…' not in line
+  assert line.startswith('test accuracy    8.7500  ▁')
+  assert line.endswith('  best 8.7500 after round 70') and '…' not in line
 
 
 def test_a_view_without_unicode():
