@@ -113,6 +113,15 @@ def test_parts(text, expected):
     assert not expected and 'array jobs are numbered from 0' in str(error)
 
 
+def test_a_flag_file_of_the_sweep_file_names_no_directory(tmp_path):
+  (tmp_path / 'a.flags').write_text('--workdir=/tmp/x\n')
+  (tmp_path / 's.toml').write_text(
+      'flagfile = "a.flags"\n[[runs]]\nseed = [0, 1]\n')
+  with pytest.raises(UserError, match='--workdir=/tmp/x is the directory of one'
+                     ' run'):
+    command.build(Config(), Given(), [], str(tmp_path / 's.toml'))
+
+
 def test_flags_are_those_of_files_and_command_line():
   """A mu of MOON in a flag file stays in its FedAvg runs, as in single ones."""
   named = build(grids=['algorithm=fedavg,moon'], seed=3, workdir='x',

@@ -48,6 +48,7 @@ def synthetic_files():
   for i in range(6):
     files[f'val/images/val_{i + 6}.JPEG'] = jpeg(100 + i)
     lines.append(f'val_{i + 6}.JPEG\t{WNIDS[(i + 1) % 3]}\t0\t0\t9\t9\n')
+  lines.append('\n')  # a blank line at the end
   files['val/val_annotations.txt'] = ''.join(lines).encode()
   files['test/images/test_0.JPEG'] = b'not read'
   files['train/n01/images/._n01_8.JPEG'] = b'a hidden file of macOS'
@@ -110,7 +111,7 @@ def image_folder(directory):
 def by_class(folder, subdirectory=''):
   """Moves the test images into one directory per class, as many scripts do."""
   lines = (folder / 'val/val_annotations.txt').read_text().splitlines()
-  for file, wnid in (line.split('\t')[:2] for line in lines):
+  for file, wnid in (line.split('\t')[:2] for line in lines if line):
     target = folder / 'val' / wnid / subdirectory
     target.mkdir(parents=True, exist_ok=True)
     shutil.move(folder / 'val/images' / file, target / file)
