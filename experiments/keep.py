@@ -17,13 +17,18 @@ _FILES = ('metrics.jsonl', 'summary.json', 'diverged.json', 'diverged.txt')
 def keep(source: pathlib.Path, target: pathlib.Path) -> None:
   """Copies the results of one run to the directory `target`."""
   target.mkdir(parents=True, exist_ok=True)
-  config = json.loads((source / 'config.json').read_text())
-  config['data_dir'] = 'DATA_DIR' if config.get('data_dir') else ''
-  config.pop('workdir', None)
-  (target / 'config.json').write_text(json.dumps(config, indent=1) + '\n')
+  (target / 'config.json').write_text(config_without_paths(source))
   for name in _FILES:
     if (source / name).exists():
       shutil.copy(source / name, target)
+
+
+def config_without_paths(source: pathlib.Path) -> str:
+  """Returns the config.json of a run without this machine's paths."""
+  config = json.loads((source / 'config.json').read_text())
+  config['data_dir'] = 'DATA_DIR' if config.get('data_dir') else ''
+  config.pop('workdir', None)
+  return json.dumps(config, indent=1) + '\n'
 
 
 def main() -> None:

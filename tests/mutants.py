@@ -222,7 +222,8 @@ def _pytest(tests, cache):
   import pytest
 
   os.environ['JAX_COMPILATION_CACHE_DIR'] = str(cache)
-  sys.modules.pop('conftest', None)
+  for name in 'conftest', 'forked':  # of the original, imported once
+    sys.modules.pop(name, None)
   sys.path[:] = [path for path in sys.path if path != _HERE]
   try:
     one_process = ['-n', '0'] if importlib.util.find_spec('xdist') else []

@@ -4,6 +4,7 @@ python -m experiments.full.run --data_dir=DIR --out=OUT [--code=CLONE]
                                [--jobs=2] [--match=REGEX]
 python -m experiments.full.run --out=OUT --status
 python -m experiments.full.run --out=OUT --collect=experiments/results/full
+python -m experiments.full.run --out=OUT --pack=experiments/full/unfinished
 
 CLONE is a clone of one commit, so that later changes of the code do not affect
 the runs; by default it is this clone. OUT records the commit, and it is an
@@ -12,12 +13,15 @@ divided among --jobs runs; on two cores, two runs at a time are 1.3 times as
 fast as one after another. SIGTERM or Ctrl-C stops all runs, which lose at most
 the current round; their exit statuses are printed, and the same command resumes
 them. --status prints the progress of each run. --collect copies the config,
-metrics and summary of finished runs, without this machine's paths.
+metrics and summary of finished runs, without this machine's paths. --pack
+writes the newest checkpoint of each unfinished run, so that another machine can
+resume it: runs that OUT lacks begin from experiments/full/unfinished.
 """
 
 import argparse
 from collections.abc import Callable
 import functools
+import io
 import json
 import os
 import pathlib
@@ -26,6 +30,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 
@@ -36,6 +41,7 @@ from experiments.full import questions
 from experiments.full.questions import Run
 
 _ROOT = pathlib.Path(__file__).parents[2]
+UNFINISHED = pathlib.Path(__file__).parent / 'unfinished'
 _DIVERGED = 'diverged.txt'  # holds the error message of a diverged run
 _DIVERGENCE = r'became (nan|-?inf|no number)|no longer of finite numbers'
 
@@ -56,6 +62,8 @@ def main() -> None:
                       help='print the progress of each run')
   parser.add_argument('--collect', type=pathlib.Path,
                       help='directory to which finished runs are copied')
+  parser.add_argument('--pack', type=pathlib.Path,
+                      help='directory to which unfinished runs are packed')
   args = parser.parse_args()
   runs = [run for run in questions.in_order() if re.match(args.match, run.name)]
   if args.status:
@@ -64,13 +72,16 @@ def main() -> None:
             f'{run.name}')
   elif args.collect:
     collect(args.out, args.collect, runs)
+  elif args.pack:
+    pack(args.out, args.pack, runs)
   elif args.data_dir:
     _pin_commit(args.code, args.out)
+    unpack(UNFINISHED, args.out, runs)
     os.nice(19)
     train_all(runs, functools.partial(
         start, args.code, args.data_dir, args.out), args.out, args.jobs)
   else:
-    parser.error('--data_dir, --status or --collect is required')
+    parser.error('--data_dir, --status, --collect or --pack is required')
 
 
 def train_all(runs: list[Run],
@@ -181,6 +192,45 @@ def collect(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
       continue
     keep.keep(source, target)
     print(target)
+
+
+def pack(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
+  """Writes NAME.tar.xz for each unfinished run that has a checkpoint.
+
+  Removes those of finished runs. No run may be training.
+  """
+  to.mkdir(parents=True, exist_ok=True)
+  for run in runs:
+    source, path = out / run.name, to / f'{run.name}.tar.xz'
+    steps = [step for step in (source / 'checkpoints').glob('*')
+             if step.name.isdigit()]
+    if is_finished(source, run) or not steps:
+      path.unlink(missing_ok=True)
+      continue
+    newest = max(steps, key=lambda step: int(step.name))
+    with tarfile.open(path, 'w:xz') as tar:
+      config = keep.config_without_paths(source).encode()
+      info = tarfile.TarInfo(f'{run.name}/config.json')
+      info.size = len(config)
+      tar.addfile(info, io.BytesIO(config))
+      for file in ('metrics.jsonl', 'partition.npz',
+                   f'checkpoints/{newest.name}'):
+        tar.add(source / file, f'{run.name}/{file}', filter=_anonymous)
+    print(f'{path}: {rounds_done(source)} of {num_rounds(run)} rounds')
+
+
+def _anonymous(info):
+  info.uname = info.gname = ''
+  return info
+
+
+def unpack(packed: pathlib.Path, out: pathlib.Path, runs: list[Run]) -> None:
+  """Extracts the packed runs that OUT lacks."""
+  for run in runs:
+    path = packed / f'{run.name}.tar.xz'
+    if path.exists() and not (out / run.name).exists():
+      with tarfile.open(path) as tar:
+        tar.extractall(out, filter='data')
 
 
 def _pin_commit(code, out):

@@ -246,3 +246,25 @@ def test_sign_flip_test_uses_all_patterns():
   as_far = np.mean(np.abs(means) >= abs(d.mean()) - 1e-12)
   assert analysis.sign_flip_p(d) == pytest.approx(as_far)
   assert math.isnan(analysis.sign_flip_p(d[:11]))
+
+
+def test_a_packed_run_resumes_elsewhere(tmp_path):
+  runs = [Run(name, ('--num_rounds=3',)) for name in ('a', 'b')]
+  here, packed, there = (
+      tmp_path / name for name in ('here', 'packed', 'there'))
+  write_run(here, 'a', [.1, .2, .3])
+  write_run(here, 'b', [.1, .2])
+  (here / 'b' / 'summary.json').unlink()
+  (here / 'b' / 'config.json').write_text(
+      '{"data_dir": "/private", "workdir": "/private", "num_rounds": 3}')
+  (here / 'b' / 'partition.npz').write_bytes(b'npz')
+  for step in '9', '10':
+    (here / 'b' / 'checkpoints' / step).mkdir(parents=True)
+  run_lib.pack(here, packed, runs)
+  assert [path.name for path in packed.iterdir()] == ['b.tar.xz']
+  there.mkdir()
+  run_lib.unpack(packed, there, runs)
+  run_lib.unpack(packed, there, runs)  # a run that is there stays
+  assert run_lib.rounds_done(there / 'b') == 2
+  assert [p.name for p in (there / 'b' / 'checkpoints').iterdir()] == ['10']
+  assert 'private' not in (there / 'b' / 'config.json').read_text()
