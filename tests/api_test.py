@@ -54,6 +54,7 @@ def test_rounds_can_be_stopped_and_continued(data):
   assert last.test_loss == last.metrics['test_loss']
 
 
+@pytest.mark.long
 def test_a_federation_and_its_configuration_give_the_same_bits(data):
   """A run by flags is that of the values it stands for."""
   config = mj.Config(

@@ -141,6 +141,7 @@ def test_listed_cohorts_replay_a_run(runs, tmp_path):
   assert len(lines_of(tmp_path / 'other')) == 4
 
 
+@pytest.mark.long
 def test_failing_clients_and_evaluation_of_clients(tmp_path):
   """One run of many options; broken and resumed, it is the unbroken one."""
   config = with_(SMALL, algorithm='scaffold', momentum=0., dropout_rate=.5,
@@ -203,6 +204,7 @@ def test_privacy_loss_is_reported(tmp_path, promotion):
   assert len(spent) == 2 and 0 < spent[0] < spent[1] == summary['epsilon']
 
 
+@pytest.mark.long
 def test_rounds_after_the_first_compile_nothing(tmp_path, compilations):
   lengths = []
   run.run(with_(SMALL, workdir=str(tmp_path), checkpoint_every=0, eval_every=1),

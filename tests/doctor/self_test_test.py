@@ -66,6 +66,7 @@ def _slightly_wrong(*arguments):
   return _CORRECT(*arguments) * jnp.float32(1 + 1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures('fresh')
 @pytest.mark.parametrize('fault, check', [
     (_without_temperature, self_test.check_loss),

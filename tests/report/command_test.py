@@ -45,6 +45,7 @@ def report(*paths, words=(), **options):
               paths, flags, **options)
 
 
+@pytest.mark.long
 def test_missing_runs_are_trained_once(here, capsys, monkeypatch):
   report('tables/a.toml')
   page = here / 'runs' / 'reports' / 'a-full.html'

@@ -152,6 +152,7 @@ def test_each_form_gives_the_same_bits_and_evaluation(form, finished, digits):
   assert found['test_loss'] == summary['test_loss']
 
 
+@pytest.mark.long
 def test_a_run_continues_where_the_server_keeps_nothing(tmp_path, digits):
   """FedAvg without shuffling: a round depends on the global model alone."""
   config = dataclasses.replace(

@@ -62,6 +62,7 @@ def test_a_resumed_run_has_the_same_lines(whole, tmp_path, capsys, monkeypatch):
               capsys.readouterr().out)
 
 
+@pytest.mark.long
 def test_natural_clients_are_evaluated_on_their_test_examples(tmp_path):
   rng = np.random.default_rng(0)
   x = rng.normal(size=(60, 3))

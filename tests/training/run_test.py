@@ -167,6 +167,7 @@ def test_memory_that_runs_out_in_a_round_loses_nothing(
     assert line == pytest.approx(other, rel=1e-4)
 
 
+@pytest.mark.long
 def test_memory_that_runs_out_in_an_evaluation_loses_nothing(
     whole, tmp_path, monkeypatch):
   evaluates = at(tmp_path / 'clients', client_eval_every=1)

@@ -51,6 +51,7 @@ def whole(tmp_path_factory):
   return [files(directory, seed) for seed in range(NUM_RUNS)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('where, rounds', [
     ('training', 1),
     pytest.param('evaluation', 2, marks=pytest.mark.long)])
