@@ -212,11 +212,14 @@ class Processes:
 
 
 def _work(pipe, config, dataset, clients):
-  """Trains parts of rounds in a process of one thread, without an end."""
+  """Trains parts of rounds in a process of one thread, until it ends."""
   torch.set_num_threads(1)
   loop = Loop(config, dataset, clients)
   while True:
-    model, cohort, total = pipe.recv()
+    try:
+      model, cohort, total = pipe.recv()
+    except EOFError:  # the other process has ended
+      return
     loop.model = {name: torch.from_numpy(w) for name, w in model.items()}
     weighted, results = loop.weighted_sum(cohort, total)
     pipe.send(({name: w.numpy() for name, w in weighted.items()}, results))

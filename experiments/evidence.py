@@ -112,40 +112,46 @@ def _span(values, form='.2f'):
 # Speed
 
 
-def _ratios(method):
+def _ratios(method, field='ratio'):
   cases = _kept('bench_cpu/recipe.json')['cases']
-  return [case['ratio'] for name, case in cases.items()
-          if name.split(',')[0] == method]
+  return _span([case[field] for name, case in cases.items()
+                if name.split(',')[0] == method], '.1f')
 
 
 def speed() -> str:
   """One sentence for the README."""
+  moon, fedavg, moon_2, fedavg_2 = (
+      _ratios(method, field) for field in ('ratio', 'ratio_to_processes')
+      for method in ('moon', 'fedavg'))
   return (
-      '**Speed** on two CPU cores: with MOON '
-      f'{_span(_ratios("moon"), ".1f")} times as many examples per second as a '
-      'plain\nPyTorch loop of two threads that trains one client at a time, '
-      f'with FedAvg {_span(_ratios("fedavg"), ".1f")} times\n'
+      '**Speed** on two CPU cores, as a multiple of the examples per second of '
+      f'a plain PyTorch loop:\n{moon} (MOON) and {fedavg} (FedAvg) if the loop '
+      f'has two threads, {moon_2} and {fedavg_2} if it has two\nprocesses '
       '([performance](docs/performance.md)).')
 
 
 def recipe() -> str:
   kept = _kept('bench_cpu/recipe.json')
-  pairs = [x for case in kept['cases'].values() for x in case['ratios']]
+  pairs, to_processes = ([
+      x for case in kept['cases'].values() for x in case[field]]
+      for field in ('ratios', 'ratios_to_processes'))
   return (
       f'{bench.recipe_markdown(kept)}\n\n'
-      'Before timing, losses and weights of both sides agreed to '
-      f'{max(kept["differences"].values()):.0e}. The ratio is the median of\n'
+      'Before timing, losses and weights of moon_jax and PyTorch agreed to '
+      f'{max(kept["differences"].values()):.0e}. A ratio is the\nmedian of '
       f'{len(pairs) // len(kept["cases"])} paired ratios; all pairs: '
-      f'{_span(pairs)}. The load average before the start was '
+      f'{_span(pairs)}, to processes {_span(to_processes)}. The load average '
+      'before the start was '
       f'{kept["load_average_before"]:.1f}.')
 
 
 def recipe_short() -> str:
   kept = _kept('bench_cpu/recipe.json')['cases']
-  return _table([['case', 'moon_jax, examples/s', 'PyTorch, examples/s',
-                  'ratio']] + [
-      [name, f'{case["ours"]["examples_per_second"]:,.0f}',
-       f'{case["theirs"]["examples_per_second"]:,.0f}', f'{case["ratio"]:.2f}']
+  rate = lambda case, side: f'{case[side]["examples_per_second"]:,.0f}'
+  return _table([['case', 'moon_jax, examples/s', 'PyTorch, two threads',
+                  'ratio', 'PyTorch, two processes', 'ratio']] + [
+      [name, rate(case, 'ours'), rate(case, 'theirs'), f'{case["ratio"]:.2f}',
+       rate(case, 'processes'), f'{case["ratio_to_processes"]:.2f}']
       for name, case in kept.items()])
 
 
