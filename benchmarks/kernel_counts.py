@@ -16,7 +16,7 @@ import pathlib
 
 import numpy as np
 
-from benchmarks import common
+from benchmarks import common, hlo_kernels
 from moon_jax.config import Config
 from moon_jax.data.dataset import Dataset
 
@@ -50,7 +50,7 @@ def measure(case: str, num_examples: int) -> dict:
   """Returns the counts of a case as a JSON object."""
   from moon_jax import targets
   from moon_jax.simulation import build, round_spec
-  from moon_jax.targets import kernels, plan
+  from moon_jax.targets import plan
 
   model, num_lanes, num_gpus, *changes = case.split(':')
   config = config_of(model, **dict(change.split('=') for change in changes))
@@ -59,7 +59,7 @@ def measure(case: str, num_examples: int) -> dict:
   compiled = plan.compile_round(
       round_spec.make(federation, int(num_lanes), int(num_gpus)),
       plan.mesh(target, int(num_gpus)))
-  counts = kernels.count(compiled.hlo)
+  counts = hlo_kernels.count(compiled.hlo)
   return {
       'case': case, 'target': target.name,
       'jax': common.versions()['jax'],

@@ -22,8 +22,6 @@ COMMANDS = {
     'doctor': ('moon_jax.doctor.__main__',
                'describe and test this installation'),
     'plan': ('moon_jax.plan', 'estimate time and memory of a run'),
-    'completion': ('moon_jax.cli.completion',
-                   'print a completion script for bash, zsh or fish'),
 }
 
 

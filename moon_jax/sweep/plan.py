@@ -90,7 +90,7 @@ def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
         *[f'  split: {program.split}'] * bool(program.split)]
     if rest:
       costs.append(estimate(units.specs(rest)))
-      lines += _cost(costs[-1])
+      lines += show(costs[-1])
   return '\n'.join([*lines, *_total(count, costs)])
 
 
@@ -117,7 +117,8 @@ def _runs(count):
   return f'{count} run' + 's' * (count != 1)
 
 
-def _cost(cost):
+def show(cost: Cost) -> list[str]:
+  """Returns the lines that describe the cost of a program."""
   lines = [
       f'  {cost.num_lanes} lanes on {cost.num_devices} devices; '
       f'{cost.rounds:,} rounds, {cost.rows / cost.rounds:,.0f} rows per round '

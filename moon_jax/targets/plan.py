@@ -2,7 +2,7 @@
 
 XLA compiles the configured round from a description of the GPU, which needs
 the compiler that `jax[cuda12]` installs, but no GPU. Without the GPU it cannot
-autotune, so memory and kernels are those of XLA's default choices.
+autotune, so the memory is that of XLA's default choices.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from moon_jax.engine.round import Round
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, memory, round_spec
 from moon_jax.simulation.round_spec import RoundSpec
-from moon_jax.targets import kernels, Target
+from moon_jax.targets import Target
 
 _FRACTION = 'XLA_CLIENT_MEM_FRACTION'  # of a GPU's memory, that JAX takes
 _TILING_ERROR = "Couldn't find output tile sizes"  # in XLA's message
@@ -100,10 +100,8 @@ def mesh(target: Target, num_devices: int) -> Mesh:
         topology=f'1x1x{num_devices}')  # slices, hosts, GPUs
   except jax.errors.JaxRuntimeError as error:
     reason = str(error).partition('\n')[0][:200]
-    raise UserError(
-        f'JAX {jax.__version__} cannot compile for {target.name} ({reason}). '
-        "If XLA's message names an unknown field, remove that field from the "
-        'description') from error
+    raise UserError(f'JAX {jax.__version__} cannot compile for {target.name} '
+                    f'({reason}); name another --target') from error
   return Mesh(np.array(topology.devices), devices.AXIS,
               axis_types=(AxisType.Auto,))
 
@@ -212,22 +210,11 @@ def most_lanes(need: Callable[[int], int], limit: int, now: int, most: int,
 
 
 def show(compiled: Compiled, target: Target) -> str:
-  """Returns the memory, kernels and collectives of a round as text."""
-  limit, counts = usable(target), kernels.count(compiled.hlo)
+  """Returns the memory of a round as text."""
+  limit = usable(target)
   sizes = compiled.parts | {'total': compiled.need, 'usable': limit}
-  launched = ', '.join(f'{count:,} {kind}' for kind, count in counts.row.items()
-                       if count or kind != 'other')
-  collectives = ', '.join(f'{count} {kind}' for kind, count
-                          in counts.collectives.items()) or 'none'
-  in_loops = sum(counts.in_loops.values())
   return '\n'.join([
       f'compiled in {compiled.seconds:,.0f} s on this machine',
-      *["XLA could not compile its own matrix multiplications without a GPU: "
-        'cuBLAS was used instead'] * compiled.by_cublas,
-      'kernels launched per row (a local step of all lanes of a GPU): '
-      f'{counts.launches():,} ({launched})',
-      f'collectives of the whole program: {collectives}'
-      + f', {in_loops} of them in loops' * (in_loops > 0),
       'memory of each GPU, GB',
       *[f'  {name:46}{size / 1e9:10,.3f}' for name, size in sizes.items()],
       f'  usable: {limit / target.memory_bytes:.0%} of '

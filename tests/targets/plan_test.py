@@ -18,7 +18,7 @@ from moon_jax.engine.round import Round
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, round_spec
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.targets import kernels, plan
+from moon_jax.targets import plan
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
@@ -26,9 +26,6 @@ CONFIG = Config(
     num_rounds=7)
 DATASET = sources.load('breast_cancer', '')
 GPU = targets.Target('small', '', 8_000_000_000)
-COUNTS = kernels.Counts(
-    {'fusions': 11, 'library calls': 1, 'copies': 1, 'inner loops': 1,
-     'conditionals': 0, 'other': 0}, {'all-reduce': 1}, {'all-reduce': 1})
 
 
 @given(st.integers(0, 50), st.integers(1, 20), st.integers(1, 400),
@@ -59,9 +56,7 @@ def test_the_most_lanes_of_memory_that_is_not_linear(power, expected):
     (.1, {}, ['small: 8 lane(s) on 1 GPU(s)\ncompiled in 5 s', '0.800',
               'usable: 75% of 8.0 GB', 'It fits. 8 lane(s) fit (compiled: 8 '
               'lane(s)), one for each client of a round.',
-              ': 13 (11 fusions, 1 library calls, 1 copies, 1 inner loops, 0 ',
-              'whole program: 1 all-reduce, 1 of them in loops',
-              'cuBLAS was used instead', "cuDNN's workspace is not"]),
+              "cuDNN's workspace is not"]),
     (.1, {'num_clients': 40}, ['16 lane(s) on', 'compiled: 16 and 20 lane']),
     (.1, {'num_devices': 4}, ['8 lane(s) on 4 GPU(s)']),
     (.1, {'num_devices': 3}, ['8 lane(s) on 2 GPU(s)']),
@@ -82,7 +77,6 @@ def test_the_report(lane_gb, changes, words, monkeypatch):
 
   monkeypatch.setattr(plan, 'mesh', lambda target, num_devices: None)
   monkeypatch.setattr(plan, 'compile_round', compile_round)
-  monkeypatch.setattr(kernels, 'count', lambda hlo: COUNTS)
   num_devices = changes.pop('num_devices', 1)
   try:
     text = plan.plan(dataclasses.replace(CONFIG, **changes), GPU, num_devices)
@@ -110,7 +104,7 @@ def test_a_description_that_xla_rejects_is_an_error(monkeypatch):
     raise jax.errors.JaxRuntimeError('no such field\nmore')
 
   monkeypatch.setattr(plan.topologies, 'get_topology_desc', reject)
-  with pytest.raises(UserError, match=r'small \(no such field\).*that field'):
+  with pytest.raises(UserError, match=r'small \(no such field\)'):
     plan.mesh(GPU, 1)
 
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
+from benchmarks import hlo_kernels as kernels
 from benchmarks import kernel_counts
 from moon_jax import targets
-from moon_jax.targets import kernels
 
 ROOT = pathlib.Path(__file__).parents[2]
 
