@@ -20,9 +20,6 @@ CHECKS = {
     'devices': ('installation', 'devices'),
     'host': ('installation', 'host'),
     'disk': ('installation', 'disk'),
-    'data sets': ('installation', 'data_sets'),
-    'compilation cache': ('installation', 'compilation_cache'),
-    'optional packages': ('installation', 'optional_packages'),
     'self-test, loss': ('self_test', 'check_loss'),
     'self-test, training': ('self_test', 'check_training'),
     'self-test, repetition': ('self_test', 'check_repeated'),
@@ -30,12 +27,12 @@ CHECKS = {
 _INDENT = 10
 
 
-def find(module: str, function: str, *args: str) -> Finding:
+def find(module: str, function: str) -> Finding:
   """Returns the finding of a check; an exception is a failed check."""
   start = time.perf_counter()
   try:
     finding = getattr(
-        importlib.import_module(f'moon_jax.doctor.{module}'), function)(*args)
+        importlib.import_module(f'moon_jax.doctor.{module}'), function)()
   except KeyboardInterrupt:
     raise
   except BaseException as error:  # also SystemExit of a plugin
@@ -49,8 +46,7 @@ def examine(arguments: argparse.Namespace) -> int:
   """Runs all checks and prints what they find; returns the exit status."""
   found = {}
   for name, check in CHECKS.items():
-    found[name] = finding = find(
-        *check, *[arguments.data_dir] * (name == 'data sets'))
+    found[name] = finding = find(*check)
     if not arguments.json:
       print(textwrap.fill(
           f'{name}: {finding.text}', width=80, break_on_hyphens=False,
@@ -73,8 +69,6 @@ def main() -> None:
   parser = argparse.ArgumentParser(
       prog='moon-jax doctor', description='Describes this installation of '
       'moon_jax and tests it. Exits with status 1 if a check failed.')
-  parser.add_argument('--data_dir', default='', metavar='DIR',
-                      help='directory in which to look for data sets')
   parser.add_argument('--json', action='store_true',
                       help='print JSON, for bug reports')
   file_command.start(parser, examine)

@@ -1,7 +1,6 @@
-"""Checks of the packages, the devices, the machine and the data sets."""
+"""Checks of the packages, the devices and the machine."""
 
 from importlib import metadata
-import importlib.util
 import os
 import pathlib
 import platform
@@ -14,15 +13,6 @@ from moon_jax.doctor import FAILED, Finding, NOTE, OK
 from moon_jax.version import __version__
 
 _REQUIRED = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
-_OPTIONAL = {  # what each package is for
-    'datasets': 'data sets of Hugging Face',
-    'tensorboardX': 'TensorBoard',
-    'torch': 'benchmarks/bench.py',
-}
-_OTHER_DATA_SETS = {  # patterns of their files
-    'tiny_imagenet': ('tiny-imagenet-200', 'tiny-imagenet-200.zip'),
-    'shakespeare or femnist of LEAF': ('train/*.json',),
-}
 _GIB = 2**30
 _LEAST_FREE = 2 * _GIB  # of the disk, for checkpoints and the cache
 
@@ -44,15 +34,6 @@ def packages() -> Finding:
                    f'install {" ".join(missing)}', found)
   return Finding(OK, f'{text}; {platform.system()} {platform.machine()}',
                  found | {'system': platform.platform()})
-
-
-def optional_packages() -> Finding:
-  """Finds the packages that some commands use."""
-  found = {name: importlib.util.find_spec(name) is not None
-           for name in _OPTIONAL}
-  text = '; '.join(f'{name} {"installed" if is_there else "not installed"} '
-                   f'({_OPTIONAL[name]})' for name, is_there in found.items())
-  return Finding(NOTE, text, found)
 
 
 def gpus() -> Finding:
@@ -163,52 +144,3 @@ def _short(path):
     return f'~/{path.relative_to(pathlib.Path.home())}'
   except (ValueError, RuntimeError):  # it is elsewhere, or there is no home
     return str(path)
-
-
-def data_sets(data_dir: str) -> Finding:
-  """Finds the data sets in a directory by their names, without reading them."""
-  if not data_dir:
-    return Finding(NOTE, 'digits and breast_cancer are installed; '
-                   '--data_dir=DIR looks for others')
-  root = pathlib.Path(data_dir).expanduser()
-  if not root.is_dir():
-    return Finding(FAILED, f'--data_dir={data_dir} is not a directory: name '
-                   'the one that holds the data sets')
-  from moon_jax.data import sources
-
-  paths = {name: published.find(root)
-           for name, published in sources.PUBLISHED.items()}
-  paths |= {name: sorted(path for pattern in patterns
-                         for path in root.glob(pattern))[:1]
-            for name, patterns in _OTHER_DATA_SETS.items()}
-  found = {name: [str(path.relative_to(root)) for path in of_set]
-           for name, of_set in paths.items()}
-  named = [f'{name} ({of_set[0]})' for name, of_set in found.items() if of_set]
-  if not named:
-    return Finding(FAILED, f'none found in --data_dir={data_dir}: name the '
-                   'directory that holds, for example, cifar-10-batches-py/',
-                   {'found': found})
-  missing = ', '.join(name for name, of_set in found.items() if not of_set)
-  return Finding(
-      OK, f'found in {data_dir}: {", ".join(named)}. Not found: '
-      f'{missing or "none"}. Contents are not checked', {'found': found})
-
-
-def compilation_cache() -> Finding:
-  """Finds the directory of compiled programs, and sets it for this process."""
-  from moon_jax.training import trainer
-
-  trainer.use_compilation_cache()
-  import jax
-
-  directory = pathlib.Path(
-      jax.config.jax_compilation_cache_dir)  # type: ignore[attr-defined]
-  sizes = [path.stat().st_size for path in directory.glob('*')
-           if path.is_file()]
-  is_set = bool(os.environ.get('JAX_COMPILATION_CACHE_DIR'))
-  return Finding(
-      OK, f'{_short(directory)}, {len(sizes)} file(s), '
-      f'{sum(sizes) / 2**20:.0f} MiB; '
-      f'JAX_COMPILATION_CACHE_DIR is {"set" if is_set else "not set"}',
-      {'directory': str(directory), 'files': len(sizes), 'bytes': sum(sizes),
-       'is_set': is_set})

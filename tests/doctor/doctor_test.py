@@ -114,16 +114,3 @@ def test_a_full_disk_is_a_failure(monkeypatch):
                       lambda path: usage._replace(free=10**6))
   found = installation.disk()
   assert found.status == doctor.FAILED and '--workdir' in found.text
-
-
-def test_data_sets_are_found_by_their_files(tmp_path):
-  assert installation.data_sets('').status == doctor.NOTE
-  assert installation.data_sets(str(tmp_path / 'no')).status == doctor.FAILED
-  assert installation.data_sets(str(tmp_path)).status == doctor.FAILED
-  (tmp_path / 'cifar-100-python.tar.gz').touch()
-  (tmp_path / 'tiny-imagenet-200').mkdir()
-  found = installation.data_sets(str(tmp_path))
-  assert found.status == doctor.OK
-  assert 'cifar100 (cifar-100-python.tar.gz)' in found.text
-  assert 'tiny_imagenet' in found.text.partition('Not found')[0]
-  assert 'cifar10,' in found.text.partition('Not found')[2]
