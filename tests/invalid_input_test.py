@@ -539,7 +539,7 @@ def test_npz_files_with_other_bytes(whole, tmp_path):
 # Published data sets.
 
 PY, TAR = 'cifar-10-batches-py', 'cifar-10-python.tar.gz'
-TFDS, TINY = 'cifar10/3.0.2/dataset_info.json', 'tiny-imagenet-200'
+TINY = 'tiny-imagenet-200'
 IDX = {f'{name}-idx{axes}-ubyte': bytes([0, 0, 8, axes]) + bytes(4 * axes)
        for name, axes in (('train-images', 3), ('train-labels', 1),
                           ('t10k-images', 3), ('t10k-labels', 1))}
@@ -553,12 +553,8 @@ PUBLISHED = [  # data set, path and content of a file, a word of the answer
     ('cifar10', PY, b'a file', PY),
     *[('cifar10', TAR, content, TAR)
       for content in (b'', b'\x1f\x8b' + bytes(99), DIRECTORY)],
-    *[('cifar10', TFDS, content, 'cifar10') for content in (
-        '{"name": "cifar10", "version": "3.0.2", "fileFormat": "array_record", '
-        '"splits": []}', '[' * 9**5, b'\xff')],
     ('cifar100', 'cifar-100-python/train', pickle.dumps(Payload()),
      'cifar-100-python'),
-    ('cifar100', 'cifar-100-binary/train.bin', bytes(3074), 'train.bin'),
     *[(dataset, 'train-images-idx3-ubyte', content, 'train-images')
       for dataset, content in (
           ('mnist', IDX['train-images-idx3-ubyte']), ('mnist', b''),

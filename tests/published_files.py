@@ -39,12 +39,12 @@ def compressed():
           for name, blob in files().items()}
 
 
-def with_files(data_set, blobs, counts, layouts=None):
+def with_files(data_set, blobs, counts):
   """Returns a data set of which these are the published files."""
   return data_set._replace(num_images=counts, layouts=tuple(
       layout._replace(files={name: (md5(blob), len(blob))
                              for name, blob in blobs.items()})
-      for layout in layouts or data_set.layouts))
+      for layout in data_set.layouts))
 
 
 def use(monkeypatch):

@@ -137,7 +137,7 @@ def find(data_dir: str) -> list[str]:
   if not root.is_dir():
     raise UserError(f'DIR must be a directory or an npz file, got {data_dir}')
   names = [name for name, published in sources.PUBLISHED.items()
-           if published.find(root)]
+           if published_lib.places(published, root)]
   tiny = tiny_imagenet.find(root.absolute())
   if tiny and tiny.stem == tiny_imagenet.FOLDER:
     names.append('tiny_imagenet')
@@ -155,8 +155,7 @@ def check(name: str, data_dir: str) -> tuple[list[str], bool]:
               for state in published_lib.states(layout, path)]
   lines = [f'  {"BAD" if state.problem else "ok":4}'
            f'{state.path.removeprefix(f"{root}/")}'
-           + f': {state.problem.removeprefix("is ") or state.note}'
-           .removesuffix(': ')
+           + f': {state.problem.removeprefix("is ")}'.removesuffix(': ')
            for state in states]
   bad = sum(bool(state.problem) for state in states)
   if bad:

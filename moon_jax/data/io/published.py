@@ -1,16 +1,13 @@
 """Finds, downloads, verifies and reads published data sets.
 
 All layouts of a data set give the same arrays in the official order, which the
-published partitions need (`read_prepared` names the exceptions). A file that
-differs from the published one is an error, even if the directory also holds
-another layout. If the published checksum is uncertain (CIFAR-100's binary
-layout), a file with complete labels is accepted.
+published partitions need. A file that differs from the published one is an
+error, even if the directory also holds another layout.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 import gzip
 import hashlib
-import logging
 import os
 import pathlib
 import tarfile
@@ -54,8 +51,6 @@ class Layout(NamedTuple):
   files: Mapping[str, tuple[str, int]]
   # bytes of all files -> (images uint8 [n, H, W, C], labels [n]) of each part
   decode_fn: Callable[[list[bytes]], Iterable[tuple]]
-  # bytes of a file of the right size and another md5 -> whether it is used
-  is_complete_fn: Callable = lambda blob: False
 
 
 class PublishedDataset(NamedTuple):
@@ -76,7 +71,6 @@ class PublishedDataset(NamedTuple):
   mean: tuple[float, ...]
   std: tuple[float, ...]
   augmentation: str
-  prepared_name: str  # in tensorflow-datasets
   # md5 of the last file of a data set that uses the same file names, and the
   # name of that data set
   other_dataset: tuple[str, str] = ('', '')
@@ -85,19 +79,10 @@ class PublishedDataset(NamedTuple):
     """Returns what --data_dir must hold, for messages."""
     first, *others = self.layouts
     if first.archive:
-      names = ', '.join(
-          f'{layout.directory}/, {layout.archive}' for layout in self.layouts)
-    else:
-      directories = ' or '.join(f'{layout.directory}/' for layout in others)
-      names = (f'{", ".join(first.files)} (each also as .gz), directly or in '
-               f'{directories}')
-    return f'{names}, or {self.prepared_name}/ of tensorflow-datasets'
-
-  def find(self, root: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the paths that exist, the best first, without verifying them."""
-    prepared = find_prepared(root, self.prepared_name)
-    return [path for _, path in places(self, root)] + (
-        [prepared] if prepared else [])
+      return f'{first.directory}/ or {first.archive}'
+    directories = ' or '.join(f'{layout.directory}/' for layout in others)
+    return (f'{", ".join(first.files)} (each also as .gz), directly or in '
+            f'{directories}')
 
 
 class FileState(NamedTuple):
@@ -105,19 +90,15 @@ class FileState(NamedTuple):
 
   path: str
   blob: bytes = b''
-  problem: str = ''  # continues the path; '' if the file is used
-  note: str = ''  # about a file that is used although it is not the published
+  problem: str = ''  # continues the path; '' if it is the published file
 
 
 def load(published: PublishedDataset, data_dir: str,
          may_download: bool = True) -> Dataset:
   """Reads a data set from `data_dir`, or downloads it into that directory.
 
-  Searches for, in this order: the directory of each layout, the archive of each
-  layout, and the directory `published.prepared_name` that tensorflow-datasets
-  prepared as array_record.
-
-  `data_dir` is a directory that holds one of these, or one of these.
+  Searches for the directory of each layout, and then the archive of each, in
+  the directory `data_dir`, which may also be that of a layout.
 
   Raises:
     UserError: if files are missing or damaged and cannot be downloaded.
@@ -127,16 +108,8 @@ def load(published: PublishedDataset, data_dir: str,
       published.name, published.title, data_dir, published.content(),
       bool(download))
   found = places(published, root)
-  prepared = find_prepared(root, published.prepared_name)
   if found:
     arrays = _read(published, *found[0])
-  elif prepared:
-    arrays = read_prepared(prepared)
-    if [x.shape for x in arrays[::2]] != [
-        (count, *published.shape) for count in published.num_images]:
-      raise UserError(
-          f'--data_dir: {prepared} is not a complete {published.title}. '
-          'Prepare it again')
   else:
     is_other = any(_exists(layout, root / layout.directory)
                    for layout in published.layouts)
@@ -227,11 +200,6 @@ def _state(layout, path, name, archive=None) -> FileState:
     return state._replace(problem=(
         f'is {"truncated" if len(blob) < num_bytes else "too long"}: '
         f'{len(blob):,} of {num_bytes:,} bytes'))
-  if layout.is_complete_fn(blob):
-    return state._replace(note=(
-        f'md5 {md5}, not {expected}; its labels are complete, so it is used, '
-        'but its images may be in another order, and partitions may differ '
-        'from the published ones'))
   return state._replace(
       problem=f'is damaged: md5 {md5}, not the published {expected}')
 
@@ -249,8 +217,6 @@ def _read(published, layout, path):
           f'--data_dir: {state.path} {state.problem}. Remove it, with all of '
           f'its directory or archive, and download {published.title} again: '
           f'moon-jax data get {published.name} --data_dir=DIR')
-    if state.note:
-      print(f'warning: {state.path}: {state.note}', flush=True)
     blobs.append(state.blob)
   images, labels = map(np.concatenate, zip(*layout.decode_fn(blobs)))
   labels, split = labels.astype(np.int32), published.num_images[0]
@@ -338,60 +304,3 @@ def _download(url, part):
   if num_left and part.stat().st_size < offset + num_left:
     raise requests.ConnectionError(
         f'the connection broke after {part.stat().st_size} bytes')
-
-
-# Data sets that tensorflow-datasets prepared. Only the array_record format can
-# be read without TensorFlow, see
-# https://www.tensorflow.org/datasets/data_source.
-
-
-def find_prepared(root: pathlib.Path, name: str) -> pathlib.Path | None:
-  """Returns the directory of the newest prepared version, or None.
-
-  `root` is a directory of prepared data sets, or that of one version; `name` is
-  the data set's in tensorflow-datasets.
-  """
-  infos = sorted(root.glob(f'{name}/*/dataset_info.json'), key=_version)
-  try:
-    info = files.read_json_object(root / 'dataset_info.json') or {}
-    if info.get('name') == name:
-      return root
-  except (OSError, ValueError):
-    pass
-  return infos[-1].parent if infos else None
-
-
-def _version(info):
-  """Returns the version as numbers; [] of an unfinished one, which is first."""
-  numbers = info.parent.name.split('.')
-  return [*map(int, numbers)] if all(n.isdecimal() for n in numbers) else []
-
-
-def read_prepared(directory: pathlib.Path) -> tuple[np.ndarray, ...]:
-  """Returns training images, training labels, test images, test labels.
-
-  tensorflow-datasets shuffles examples; sorting by their `id` restores the
-  official order. Examples without `id` (MNIST, Fashion-MNIST) remain in the
-  stored order, which differs from that of the published files.
-  """
-  import tensorflow_datasets as tfds
-
-  logging.getLogger('absl').setLevel('ERROR')  # hides a hint about OpenCV
-  try:
-    builder = tfds.builder_from_directory(directory)
-    arrays = []
-    for split in 'train', 'test':
-      examples = sorted(
-          builder.as_data_source(split), key=lambda e: e.get('id', 0))
-      arrays.append(np.stack([e['image'] for e in examples]))
-      arrays.append(np.array([e['label'] for e in examples], np.int32))
-    return tuple(arrays)
-  except Exception as error:  # readers raise many types, some from C++
-    name = directory.parent.name
-    raise UserError(
-        f'--data_dir: {directory} cannot be read as array_record '
-        f"({_short(error).strip()}). Prepare it with tfds.load('{name}', "
-        "builder_kwargs={'file_format': 'array_record'}) where TensorFlow is "
-        'installed') from error
-  finally:
-    logging.getLogger('absl').setLevel('NOTSET')

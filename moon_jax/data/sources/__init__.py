@@ -35,8 +35,8 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
 }
 
 
-# Data sets whose content depends on the files. The order of MNIST's examples
-# depends on whether tensorflow-datasets prepared them.
+# Data sets whose content depends on the files; those of MNIST do not any more,
+# but the fingerprints of earlier runs have it.
 _VARYING = ('mnist', 'fashion_mnist', 'npz', 'npy', 'shakespeare', 'femnist')
 
 

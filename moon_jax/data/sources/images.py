@@ -1,12 +1,7 @@
 """CIFAR-10, CIFAR-100, MNIST, Fashion-MNIST and SVHN as they are published.
 
-Files are verified by the md5 of their uncompressed content before they are
-decoded. The checksums of CIFAR's python layouts are published. Those of the
-binary layouts were computed from the published pixels and labels, in the same
-order. The published binary files of CIFAR-100 may have another order. A binary
-file with another md5 is therefore used, with a warning, if it has the right
-size and equally many images of each class. Its pixels cannot be verified, and
-another order changes the partition.
+Files are verified by the published md5 of their uncompressed content before
+they are decoded. CIFAR is read in its python layout.
 
 MNIST and Fashion-MNIST are published as four files of the same names in the
 IDX format. A directory that holds the files of the other data set is left out.
@@ -19,8 +14,6 @@ import pickle
 import numpy as np
 
 from moon_jax.data.io.published import Download, Layout, PublishedDataset
-
-_PIXELS = 3 * 32 * 32
 
 # What pickled arrays name; `pickle.load` alone runs any function that it reads.
 _RECONSTRUCT = np.empty(0).__reduce__()[0]  # makes the array of a pickle
@@ -46,38 +39,23 @@ def decode_python(labels_key: bytes, blobs: list[bytes]):
   """Yields the images and labels of pickled dicts."""
   for blob in blobs:
     batch = _Unpickler(io.BytesIO(blob), encoding='bytes').load()
-    yield _images(batch[b'data']), batch[labels_key]
+    planes = batch[b'data'].reshape(-1, 3, 32, 32)
+    yield planes.transpose(0, 2, 3, 1), batch[labels_key]
 
 
-def decode_binary(num_labels: int, blobs: list[bytes]):
-  """Yields the images and labels of records: labels, the class last; pixels."""
-  for blob in blobs:
-    records = np.frombuffer(blob, np.uint8).reshape(-1, num_labels + _PIXELS)
-    yield _images(records[:, num_labels:]), records[:, num_labels - 1]
-
-
-def _images(pixels):
-  """Converts color planes [n, 3072] to images [n, 32, 32, 3]."""
-  return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-
-
-def has_all_classes(blob: bytes) -> bool:
-  """Returns whether a binary file of CIFAR-100 has equally many of each class.
-  """
-  [(images, labels)] = decode_binary(2, [blob])
-  counts = np.bincount(labels, minlength=100)
-  return len(counts) == 100 and bool((counts == len(images) // 100).all())
-
-
-def _cifar(title, classes, mean, std, augmentation, megabytes, md5,
-           python, binary) -> PublishedDataset:
+def _cifar(title, classes, mean, std, augmentation, megabytes, md5, labels_key,
+           md5_and_size) -> PublishedDataset:
   name = title.lower().replace('-', '')
-  archive = f'https://www.cs.toronto.edu/~kriz/{title.lower()}-python.tar.gz'
+  page = 'https://www.cs.toronto.edu/~kriz/'
+  layout = Layout(
+      'cifar-10-batches-py' if name == 'cifar10' else 'cifar-100-python',
+      f'{title.lower()}-python.tar.gz', md5_and_size,
+      partial(decode_python, labels_key))
+  archive = f'{page}{layout.archive}'
   return PublishedDataset(
-      name, title, archive, 'https://www.cs.toronto.edu/~kriz/cifar.html',
-      'no license stated', megabytes, (Download(archive, md5),),
-      (python, binary), (50_000, 10_000), (32, 32, 3), tuple(classes.split()),
-      mean, std, augmentation, name)
+      name, title, archive, f'{page}cifar.html', 'no license stated', megabytes,
+      (Download(archive, md5),), (layout,), (50_000, 10_000), (32, 32, 3),
+      tuple(classes.split()), mean, std, augmentation)
 
 
 CIFAR10 = _cifar(
@@ -88,23 +66,15 @@ CIFAR10 = _cifar(
     augmentation='reflect_crop_flip',
     megabytes=170,
     md5='c58f30108f718f92721af3b95e74349a',
-    python=Layout('cifar-10-batches-py', 'cifar-10-python.tar.gz', {
+    labels_key=b'labels',
+    md5_and_size={
         'data_batch_1': ('c99cafc152244af753f735de768cd75f', 31_035_704),
         'data_batch_2': ('d4bba439e000b95fd0a9bffe97cbabec', 31_035_320),
         'data_batch_3': ('54ebc095f3ab1f0389bbae665268c751', 31_035_999),
         'data_batch_4': ('634d18415352ddfa80567beed471001a', 31_035_696),
         'data_batch_5': ('482c414d41f54cd18b22e5b47cb7c3cb', 31_035_623),
         'test_batch': ('40351d587109b95175f43aff81a1287e', 31_035_526),
-    }, partial(decode_python, b'labels')),
-    binary=Layout('cifar-10-batches-bin', 'cifar-10-binary.tar.gz', {
-        name: (md5, 10_000 * (1 + _PIXELS)) for name, md5 in (
-            ('data_batch_1.bin', '5dd7e06a14cb22eb9f671a540d1b7c25'),
-            ('data_batch_2.bin', '5ea93a67294ea407fff1d09f752e9692'),
-            ('data_batch_3.bin', '942cd6a4bcdd0dd3c604fbe906cb4421'),
-            ('data_batch_4.bin', 'ae636b3ba5c66a11e91e8cb52e771fcb'),
-            ('data_batch_5.bin', '53f37980c15c3d472c316c40844f3f0d'),
-            ('test_batch.bin', '803d5f7f4d78ea53de84dbe85f74fb6d'))
-    }, partial(decode_binary, 1)))
+    })
 
 CIFAR100 = _cifar(
     'CIFAR-100',
@@ -124,16 +94,11 @@ CIFAR100 = _cifar(
     augmentation='zero_crop_flip_rotate',
     megabytes=169,
     md5='eb9058c3a382ffc7106e4002c42a8d85',
-    python=Layout('cifar-100-python', 'cifar-100-python.tar.gz', {
+    labels_key=b'fine_labels',
+    md5_and_size={
         'train': ('16019d7e3df5f24257cddd939b257f8d', 155_249_918),
         'test': ('f0ef6b0ae62326f3e7ffdfab6717acfc', 31_049_707),
-    }, partial(decode_python, b'fine_labels')),
-    binary=Layout('cifar-100-binary', 'cifar-100-binary.tar.gz', {
-        'train.bin': ('6172c7755cfe09b2fe270c85cebc1b15',
-                      50_000 * (2 + _PIXELS)),
-        'test.bin': ('4499cfba6c016c1be1438163640a0898',
-                     10_000 * (2 + _PIXELS)),
-    }, partial(decode_binary, 2), has_all_classes))
+    })
 
 
 def decode_idx(blobs: list[bytes]):
@@ -166,7 +131,7 @@ def _idx(name, title, url, page, license_text, megabytes, directory, classes,
             for file, checksum in zip(_IDX, compressed_md5)),
       tuple(Layout(place, '', files, decode_idx)
             for place in ('.', name, directory)),
-      (60_000, 10_000), (28, 28, 1), classes, (mean,), (std,), 'none', name,
+      (60_000, 10_000), (28, 28, 1), classes, (mean,), (std,), 'none',
       (_MD5[other][-1], other))
 
 
@@ -211,7 +176,7 @@ SVHN = PublishedDataset(
     tuple(Layout(directory, '', _MAT, decode_mat)
           for directory in ('.', 'svhn')),
     (73_257, 26_032), (32, 32, 3), tuple('0123456789'),
-    (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970), 'none', 'svhn_cropped')
+    (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970), 'none')
 
 PUBLISHED: dict[str, PublishedDataset] = {
     data.name: data for data in (CIFAR10, CIFAR100, MNIST, FASHION_MNIST, SVHN)}

@@ -4,19 +4,15 @@ import functools
 import gzip
 import hashlib
 import http.server
-import io
 import shutil
 import socket
-import sys
 import threading
 
 import numpy as np
-from PIL import Image
 import published_files
 import pytest
 
 from moon_jax.data.io import published
-from moon_jax.data.sources import images
 from moon_jax.errors import UserError
 
 IMAGES = np.arange(5 * 4, dtype=np.uint8).reshape(5, 2, 2, 1)
@@ -39,7 +35,7 @@ def toy(*layouts):
       (published.Download('http://toy.example/toy.tar.gz', '0' * 32),),
       tuple(published.Layout(directory, archive, {}, decode)
             for directory, archive in layouts),
-      (3, 2), (2, 2, 1), ('a', 'b', 'c'), (.5,), (.5,), 'none', 'toy',
+      (3, 2), (2, 2, 1), ('a', 'b', 'c'), (.5,), (.5,), 'none',
       (published_files.md5(OTHER['test']), 'other')), FILES, (3, 2))
 
 
@@ -119,9 +115,8 @@ def test_directories_of_another_data_set_are_left_out(tmp_path):
     published.load(TOY, str(tmp_path))
   assert str(error.value) == (
       f'--data_dir={tmp_path} must hold Toy as train, test (each also as .gz), '
-      'directly or in toy/, or toy/ of tensorflow-datasets; got files of the '
-      'same names of --dataset=other. Download it: moon-jax data get toy '
-      f'--data_dir={tmp_path}')
+      'directly or in toy/; got files of the same names of --dataset=other. '
+      f'Download it: moon-jax data get toy --data_dir={tmp_path}')
   write(tmp_path / 'toy')
   dataset = published.load(TOY, str(tmp_path))
   np.testing.assert_array_equal(dataset.train_inputs, IMAGES[:3])
@@ -231,89 +226,3 @@ def test_failed_downloads_leave_no_file(server, tmp_path):
   with pytest.raises(UserError, match=f'--data_dir={tmp_path}.*copy it into'):
     published.fetch(f'http://127.0.0.1:{port}/f', MD5, tmp_path)
   assert not list(tmp_path.iterdir())
-
-
-# Directories of tensorflow-datasets, read without TensorFlow.
-
-PIXELS = np.random.RandomState(0).randint(0, 256, (30, 28, 28, 1), np.uint8)
-
-
-@pytest.fixture
-def prepare(tmp_path):
-  """Returns a function that prepares 20 training and 10 test images."""
-  tfds = pytest.importorskip('tensorflow_datasets')
-
-  class Mnist(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-
-    VERSION = tfds.core.Version('3.0.1')
-    has_ids = False
-
-    def _info(self):
-      ids = {'id': tfds.features.Text()} if self.has_ids else {}
-      return tfds.core.DatasetInfo(
-          builder=self, features=tfds.features.FeaturesDict(ids | {
-              'image': tfds.features.Image(shape=(28, 28, 1)),
-              'label': tfds.features.ClassLabel(num_classes=10)}))
-
-    def _split_generators(self, dl_manager):
-      return {'train': self._generate_examples(0, 20),
-              'test': self._generate_examples(20, 30)}
-
-    def _generate_examples(self, begin, end):
-      for i in range(begin, end):
-        file = io.BytesIO()  # encoding an array would need TensorFlow
-        Image.fromarray(PIXELS[i, ..., 0]).save(file, 'PNG')
-        file.seek(0)
-        ids = {'id': f'{i:05d}'} if self.has_ids else {}
-        yield f'{i:05d}', ids | {'image': file, 'label': i % 10}
-
-  class Cifar10(Mnist, skip_registration=True):
-    has_ids = True
-
-  def call(name):
-    builder = {'mnist': Mnist, 'cifar10': Cifar10}[name](
-        data_dir=tmp_path, file_format='array_record')
-    builder.download_and_prepare()
-    return builder
-  return call
-
-
-def test_official_order_of_prepared_examples_is_restored(prepare, tmp_path):
-  prepare('cifar10')
-  directory = published.find_prepared(tmp_path, 'cifar10')
-  assert published.find_prepared(tmp_path, 'mnist') is None
-  assert published.find_prepared(directory, 'cifar10') == directory
-  for array, expected in zip(published.read_prepared(directory), (
-      PIXELS[:20], np.arange(20) % 10, PIXELS[20:], np.arange(10))):
-    np.testing.assert_array_equal(array, expected)
-  assert 'tensorflow' not in sys.modules
-  assert published.find_prepared(directory, 'cifar100') is None
-  for path in directory.glob('*array_record*'):
-    path.write_bytes(b'')
-  with pytest.raises(UserError, match='--data_dir.*cannot be read'):
-    published.read_prepared(directory)
-  (directory / 'dataset_info.json').write_text('{')
-  assert published.find_prepared(directory, 'cifar10') is None
-
-
-def test_prepared_examples_without_ids_remain_in_the_stored_order(
-    prepare, tmp_path):
-  """MNIST has no ids."""
-  stored = list(prepare('mnist').as_data_source('train'))
-  dataset = published.load(
-      images.MNIST._replace(num_images=(20, 10)), str(tmp_path))
-  np.testing.assert_array_equal(
-      dataset.train_inputs, [e['image'] for e in stored])
-  np.testing.assert_array_equal(
-      dataset.train_labels, [e['label'] for e in stored])
-  with pytest.raises(UserError, match='is not a complete MNIST'):
-    published.load(images.MNIST, str(tmp_path))
-
-
-@pytest.mark.parametrize('versions', [
-    ('3.0.2', '10.0.0', '9.9.9'), ('10.0.0.incompleteAB12', '10.0.0')])
-def test_the_newest_version_is_read(tmp_path, versions):
-  for version in versions:
-    (tmp_path / 'cifar10' / version).mkdir(parents=True)
-    (tmp_path / 'cifar10' / version / 'dataset_info.json').write_text('{}')
-  assert published.find_prepared(tmp_path, 'cifar10').name == '10.0.0'

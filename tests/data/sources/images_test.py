@@ -3,7 +3,6 @@
 import datetime
 import gzip
 import io
-import lzma
 import os
 import pathlib
 import pickle
@@ -19,7 +18,6 @@ import scipy.io
 from moon_jax.data import sources
 from moon_jax.data.io import published
 from moon_jax.data.sources import images
-from moon_jax.errors import UserError
 
 SHARED = pathlib.Path(__file__).parents[4] / 'shared' / 'data'
 
@@ -31,22 +29,16 @@ def parts(counts, num_classes):
            random.permutation(np.arange(n) % num_classes)) for n in counts]
 
 
-def small(data_set, given, layout):
-  """Returns the data set with one layout, of these arrays, and its files."""
-  layout = data_set.layouts[layout]
+def small(data_set, given):
+  """Returns the data set, of these arrays, and its files."""
+  key = {'cifar10': b'labels', 'cifar100': b'fine_labels'}[data_set.name]
   blobs = {}
-  for name, (pixels, labels) in zip(layout.files, given):
-    coarse = labels // 5
-    rows = [labels] if data_set.name == 'cifar10' else [coarse, labels]
-    blobs[name] = np.concatenate(
-        [np.stack(rows, 1).astype(np.uint8), pixels], 1).tobytes() if (
-            name.endswith('.bin')) else pickle.dumps({
-                b'data': pixels, b'batch_label': b'training batch 1 of 5',
-                b'labels': labels.tolist(), b'fine_labels': labels.tolist(),
-                b'coarse_labels': coarse.tolist()}, 2)  # as published
+  for name, (pixels, labels) in zip(data_set.layouts[0].files, given):
+    blobs[name] = pickle.dumps({  # as published
+        b'data': pixels, b'batch_label': b'training batch 1 of 5',
+        key: labels.tolist(), b'coarse_labels': (labels // 5).tolist()}, 2)
   *train, test = (len(labels) for _, labels in given)
-  return published_files.with_files(
-      data_set, blobs, (sum(train), test), [layout]), blobs
+  return published_files.with_files(data_set, blobs, (sum(train), test)), blobs
 
 
 CIFAR10 = parts([20] * 6, 10)
@@ -55,11 +47,10 @@ CIFAR100 = parts([500, 100], 100)
 
 @pytest.mark.parametrize('data_set, given', [
     (images.CIFAR10, CIFAR10), (images.CIFAR100, CIFAR100)])
-@pytest.mark.parametrize('layout', [0, 1])
 @pytest.mark.parametrize('is_archive', [False, True])
-def test_every_layout_of_cifar_gives_the_same_arrays(
-    data_set, given, layout, is_archive, tmp_path, capsys):
-  data_set, blobs = small(data_set, given, layout)
+def test_cifar_in_a_directory_or_an_archive(
+    data_set, given, is_archive, tmp_path):
+  data_set, blobs = small(data_set, given)
   layout, = data_set.layouts
   path = tmp_path / layout.directory
   published_files.write(path, blobs)
@@ -77,7 +68,6 @@ def test_every_layout_of_cifar_gives_the_same_arrays(
       np.concatenate([labels for _, labels in given]))
   assert dataset.test_labels.shape == (len(given[-1][1]),)
   assert dataset.test_labels.dtype == np.int32
-  assert 'warning' not in capsys.readouterr().out
   if not is_archive:  # data_dir may be the inner directory
     again = published.load(data_set, str(path))
     np.testing.assert_array_equal(again.train_labels, dataset.train_labels)
@@ -126,49 +116,6 @@ def test_other_values_are_refused(
       pickle.UnpicklingError, match=f'{words} is not allowed'):
     decoded(pickle.dumps(value, protocol))
   assert not os.listdir(tmp_path)
-
-
-# The binary layout of CIFAR-100, whose checksums are uncertain.
-
-
-def test_a_complete_binary_file_in_another_order_is_used_with_a_warning(
-    tmp_path, capsys):
-  data_set, blobs = small(images.CIFAR100, CIFAR100, 1)
-  records = np.frombuffer(blobs['train.bin'], np.uint8).reshape(500, -1)
-  directory = tmp_path / 'cifar-100-binary'
-  published_files.write(
-      directory, blobs | {'train.bin': records[::-1].tobytes()})
-  dataset = published.load(data_set, str(tmp_path))
-  np.testing.assert_array_equal(dataset.train_labels, CIFAR100[0][1][::-1])
-  warning, = capsys.readouterr().out.splitlines()  # none for test.bin
-  assert warning.startswith(f'warning: {directory}/train.bin: md5 ')
-  assert 'its images may be in another order' in warning
-
-
-def change(where, value):
-  """Returns a function that sets `value` at index `where` of the records."""
-  def changed(blob):
-    records = np.frombuffer(blob, np.uint8).reshape(-1, 3074).copy()
-    records[where] = value
-    return records.tobytes()
-  return changed
-
-
-@pytest.mark.parametrize('name, changed, words', [
-    ('train.bin', lambda blob: blob[:-3074], 'truncated: 1,533,926 of'),
-    ('train.bin', lambda _: b'', 'truncated: 0 of 1,537,000 bytes'),
-    ('train.bin', change(slice(-166, None), 0), 'damaged: md5 '),
-    ('test.bin', change(slice(-1, None), 0), 'damaged: md5 '),
-    ('train.bin', change((7, 1), 100), 'damaged: md5 '),
-])
-def test_incomplete_binary_files_raise(name, changed, words, tmp_path):
-  data_set, blobs = small(images.CIFAR100, CIFAR100, 1)
-  directory = tmp_path / 'cifar-100-binary'
-  blobs[name] = changed(blobs[name])
-  published_files.write(directory, blobs)
-  with pytest.raises(
-      UserError, match=f'--data_dir: {directory}/{name} is {words}'):
-    published.load(data_set, str(tmp_path))
 
 
 # MNIST and SVHN.
@@ -250,33 +197,11 @@ def published_labels(golden_partitions):
               if case['dataset'] == 'cifar100')
 
 
-def test_real_labels_are_complete(tmp_path, published_labels, capsys):
-  """Of black images, in the published order."""
-  directory = tmp_path / 'cifar-100-binary'
-  directory.mkdir()
-  with np.load(shared('cifar100_frames.npz')) as frames:
-    for part in 'train', 'test':
-      labels = np.frombuffer(lzma.decompress(
-          frames[f'{part}_labels'].tobytes()), np.uint8).reshape(-1, 2)
-      np.pad(labels, ((0, 0), (0, 3072))).tofile(directory / f'{part}.bin')
-  dataset = sources.load('cifar100', str(tmp_path))
-  for line, part in zip(
-      capsys.readouterr().out.splitlines(), ('train', 'test'), strict=True):
-    assert line.startswith(f'warning: {directory}/{part}.bin: md5 ')
-  np.testing.assert_array_equal(dataset.train_labels, published_labels)
-
-
 @pytest.mark.slow
-def test_real_files_in_both_layouts(tmp_path, published_labels, capsys):
-  """Both layouts give equal arrays in the published order, without warnings."""
+def test_real_files_are_in_the_published_order(tmp_path, published_labels):
   subprocess.run(
       [sys.executable, shared('unpack_cifar100.py'), tmp_path], check=True,
       stdout=subprocess.DEVNULL)
-  binary = images.CIFAR100._replace(layouts=images.CIFAR100.layouts[1:])
-  datasets = [published.load(data_set, str(tmp_path))
-              for data_set in (images.CIFAR100, binary)]
+  dataset = sources.load('cifar100', str(tmp_path))
   shutil.rmtree(tmp_path)
-  assert capsys.readouterr().out == ''
-  for name in ('train_inputs', 'train_labels', 'test_inputs', 'test_labels'):
-    np.testing.assert_array_equal(*(getattr(d, name) for d in datasets))
-  np.testing.assert_array_equal(datasets[0].train_labels, published_labels)
+  np.testing.assert_array_equal(dataset.train_labels, published_labels)
