@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from federation import assert_trees_close, fedavg, Federation
+from federation import assert_trees_close
 from moon_jax import optimizers
 from moon_jax.algorithms import server
 from moon_jax.config import Config
@@ -71,27 +71,6 @@ def test_a_bound_of_0_does_not_clip(scale):
   expected, _ = plain.update(grads, plain.init(grads), grads)
   found, _ = clipping.update(grads, clipping.init(grads), grads)
   assert_trees_close(found, expected, atol=0)
-
-
-def test_values_of_0_in_a_program_for_others_are_as_alone():
-  """Run 0 has no clipping, momentum or decay; run 1 has all of them."""
-  used = dict(gradient_clip=.1, momentum=.5, weight_decay=.1)
-  cohorts = [(0, 1, 4, 5), (7, 2, 1, 3)]
-  both = Federation(
-      fedavg(), seeds=(3, 4), num_lanes=2, clip_gradients=True,
-      hparams={name: (0., value) for name, value in used.items()})
-  without = Federation(
-      fedavg(), seeds=(3,), unused_hparams=('momentum', 'weight_decay'),
-      hparams=dict.fromkeys(used, 0.))
-  with_all = Federation(fedavg(), seeds=(4,), clip_gradients=True, hparams=used)
-  for cohort in cohorts:
-    both.round(cohort, runs=(0, 1))
-    without.round(cohort)
-    with_all.round(cohort)
-  for r, alone in enumerate((without, with_all)):
-    assert_trees_close(
-        jax.tree.map(lambda x, r=r: x[r:r + 1], both.state.variables),
-        alone.state.variables)
 
 
 def fed_adam(w=1.):

@@ -36,7 +36,6 @@ from federation import (
 )
 from moon_jax import losses
 from moon_jax.algorithms import base, registry, server
-from moon_jax.algorithms.fednova import effective_steps
 from moon_jax.config import Config
 from moon_jax.engine import state as state_lib
 from moon_jax.rundir import checkpoint
@@ -327,15 +326,6 @@ def test_at_mu_0_it_is_fedavg(algorithm):
       run(algorithm, hparams={'mu': 0.}).variables, variables_of_fedavg())
 
 
-@pytest.mark.parametrize('rho', [0., .5, .9])
-@pytest.mark.parametrize('k', [1, 7])
-def test_effective_steps_sum_the_coefficients_of_momentum(k, rho):
-  """After K steps gradient j has weight 1 + rho + ... + rho^(K-1-j)."""
-  expected = sum(sum(rho**i for i in range(k - j)) for j in range(k))
-  found = effective_steps(jnp.int32(k), jnp.float32(rho))
-  np.testing.assert_allclose(found, expected, rtol=1e-4)
-
-
 def test_scaffold_server_variate_is_the_mean_of_all_clients():
   """Of those, too, that take no part."""
   algorithm = registry.make(config_of(
@@ -468,34 +458,6 @@ def test_fednova_equals_a_plain_numpy_loop():
       mean += p * sum(a_j * g for a_j, g in zip(a, gradients)) / a.sum()
     w = w - lr * steps * mean
   np.testing.assert_allclose(model_of(federated), w, atol=1e-6)
-
-
-@pytest.mark.parametrize('num_lanes', [1, 3])
-def test_diverging_run_leaves_the_others_alone(num_lanes):
-  both = Federation(
-      moon(1), num_lanes, seeds=(0, 1), hparams={'learning_rate': (.05, 1e38)})
-  alone = Federation(moon(1))
-  for cohort in COHORTS[:2]:
-    table, metrics = both.round(cohort, runs=(0, 1))
-    _, metrics_alone = alone.round(cohort)
-    np.testing.assert_array_equal(
-        metrics.finite_J, (table.jobs.run == 0) | (table.jobs.num_steps == 0))
-  w = both.state.variables['params']['w']
-  np.testing.assert_allclose(
-      w[0], alone.state.variables['params']['w'][0], atol=1e-6)
-  assert np.isfinite(w[1]).all()  # of its clients nothing was received
-  np.testing.assert_allclose(
-      metrics.cosine_R[0], metrics_alone.cosine_R[0], rtol=1e-4)
-  assert not np.isfinite(metrics.cosine_R[1])
-
-
-def test_run_without_a_job_keeps_its_model():
-  both = Federation(fedavg(), seeds=(0, 1))
-  before = np.array(both.state.variables['params']['w'])
-  both.round(COHORTS[0], runs=(0,))
-  after = np.array(both.state.variables['params']['w'])
-  np.testing.assert_array_equal(before[1], after[1])
-  assert (before[0] != after[0]).any()
 
 
 def noise(key, images):

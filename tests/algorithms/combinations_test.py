@@ -10,8 +10,6 @@ from federation import (
   fedavg,
   Federation,
   fednova,
-  fedprox,
-  l2,
   linear_model,
   moon,
   scaffold,
@@ -22,7 +20,6 @@ from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fednova import with_fednova
 from moon_jax.algorithms.fedprox import with_proximal
 from moon_jax.algorithms.scaffold import with_control_variates
-from moon_jax.algorithms.server import momentum, with_optimizer
 from moon_jax.errors import UserError
 
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
@@ -47,26 +44,6 @@ def test_without_penalty_moon_with_variates_is_scaffold(form, momentum_):
   assert_trees_close(found.clients.variate, expected.clients, atol=5e-6)
   visits = [sum(c in cohort for cohort in COHORTS) for c in range(N)]
   np.testing.assert_array_equal(found.clients.inner.num_models[0], visits)
-
-
-@pytest.mark.parametrize('algorithm', [moon(1), l2(), fedprox()])
-def test_without_penalty_methods_with_fednova_are_fednova(algorithm):
-  found = run(with_fednova(algorithm), mu=0., momentum=.9)
-  assert_trees_close(found.variables, run(fednova(), momentum=.9).variables)
-
-
-def test_fedavg_with_a_proximal_term_is_fedprox():
-  assert_trees_close(run(with_proximal(fedavg(), .3)),
-                     run(fedprox(), mu=.3), atol=0)
-
-
-def test_wrappers_commute_with_a_server_optimizer():
-  """The server optimizer is outside; all see their own part of the state."""
-  optimizer = momentum(1., .5, 'hsu')
-  found = run(with_optimizer(
-      with_control_variates(moon(1), N), optimizer), mu=0., momentum=0.)
-  expected = run(with_optimizer(scaffold(N), optimizer), momentum=0.)
-  assert_trees_close(found.variables, expected.variables)
 
 
 def test_loss_of_moon_with_a_proximal_term_equals_numpy():

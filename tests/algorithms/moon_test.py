@@ -91,22 +91,6 @@ def test_random_first_negatives_are_those_that_solo_draws():
   assert len(np.unique(np.round([*w, *other], 4), axis=0)) == 8
 
 
-@pytest.mark.parametrize('k', [1, 2])
-def test_random_network_is_the_first_entry_of_the_pool(k):
-  """With k = 1 it is the negative of one round, with k = 2 of two."""
-  federated = Federation(moon(k, first_negative='random'))
-  pool = [np.array(
-      federated.state.clients.models['params']['w'][0, 1, 0])]
-  for _ in range(3):
-    _, metrics = federated.round((1,))
-    assert (metrics.extra_TL['contrastive_loss'] > 0).any()
-    pool = append_newest(
-        pool, k, np.array(federated.state.variables['params']['w'][0]))
-    held = federated.state.clients.models['params']['w'][0, 1]
-    for model in pool:  # alone, the client's model is the global one
-      assert min(np.abs(w - model).max() for w in held) < 1e-7
-
-
 @pytest.mark.parametrize('choice', ['first_negative', 'negatives_pool'])
 def test_other_choices_are_refused(choice):
   with pytest.raises(UserError, match=f"{choice} must be one of .*; got 'x'"):

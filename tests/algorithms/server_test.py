@@ -1,7 +1,5 @@
 """Server hyperparameters: arrays that runs of one program do not share."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,15 +68,6 @@ def test_arrays_have_the_bits_and_the_state_of_constants(name):
   assert_trees_close(*results, atol=0)
 
 
-def test_the_plain_server_has_no_optimizer():
-  config = config_of()
-  assert server.make(config) is None and server.hparams(config) == {}
-  assert registry.make(config).init_server({'params': {}}) == ()
-  for change in (dict(server_momentum=.1), dict(server_learning_rate=.5),
-                 dict(server_optimizer='adam')):
-    assert not server.is_plain(dataclasses.replace(config, **change))
-
-
 @pytest.mark.parametrize('flags, values', [
     (dict(server_momentum=.7),
      dict(server_learning_rate=(1., .5), server_momentum=(.7, .2))),
@@ -132,14 +121,3 @@ def test_aggregates_see_the_hyperparameters_of_the_run(wrap):
   found = np.array(federated.state.variables['params']['w']) - before
   np.testing.assert_allclose(found[0], .25 * moved[0], atol=1e-6)
   np.testing.assert_allclose(found[1], .5 * moved[1], atol=1e-6)
-
-
-def test_without_hyperparameters_the_defaults_of_the_algorithm_count():
-  algorithm = server.with_optimizer(
-      fedavg()._replace(hparams={'rate': .5}),
-      lambda hparams: optax.sgd(hparams['rate']))
-  variables = {'params': {'w': jnp.zeros(2)}}
-  following, _ = algorithm.aggregate(
-      variables, algorithm.init_server(variables),
-      Message({'params': {'w': jnp.ones(2)}}))
-  np.testing.assert_array_equal(following['params']['w'], [.5, .5])
