@@ -3,12 +3,10 @@
 import re
 
 import jax
-import numpy as np
 import pytest
 
 from moon_jax import plan
 from moon_jax.config import Config
-from moon_jax.engine import schedule
 from moon_jax.simulation import build, forecast
 from moon_jax.simulation.simulation import Simulation
 
@@ -39,16 +37,6 @@ def test_the_estimates_are_those_of_the_round(monkeypatch):
   # The state of all clients, its copy for a checkpoint, and that of jobs.
   process = 10**9 + client * (2 * 16 + 3 * jobs)
   assert f'runs it here: {process / 1e9:,.3f} GB' in text
-
-
-def test_rows_are_those_of_tables():
-  steps = np.array([5, 9, 2, 7, 7, 1])
-  shape = schedule.shape(steps, 6, 4, 8, 2)
-  work = schedule.Work(
-      np.zeros(6, int), np.arange(6), steps * 8, steps,
-      np.zeros((31, 8), int), np.ones(6, bool))
-  np.testing.assert_array_equal(
-      schedule.rows(steps, shape), schedule.plan(work, shape).num_rows)
 
 
 @pytest.mark.slow

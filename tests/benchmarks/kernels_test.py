@@ -95,16 +95,6 @@ def test_changed_modules():
             'while.9 = (s32[], f32[10]{0}) copy')
 
 
-def test_counts_are_formatted_as_a_table():
-  row = {'case': 'resnet18:10:1:convolution=native', 'kernels_per_row': 1693,
-         'fusions': 1572, 'library calls': 99, 'copies': 22, 'inner loops': 0,
-         'conditionals': 1, 'collectives': {'all-reduce': 1},
-         'temporary_bytes': 4.26e9}
-  assert kernel_counts.table([row]).splitlines()[2] == (
-      '| resnet18, 10 lanes, 1 GPU(s), `--convolution=native` | 1,693 | '
-      '1,572, 99 | 22 | 0, 1 | 1 all-reduce | 4.260 |')
-
-
 def test_the_results_page_has_the_committed_counts():
   folder = ROOT / 'experiments' / 'results'
   rows = json.loads(

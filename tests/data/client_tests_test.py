@@ -98,6 +98,8 @@ def test_other_splits_do_not_use_natural_test_examples():
     assert (made.client_tests and made.client_tests.part) == (
         'train' if changes else None)
   assert split.make(NATURAL, data_of([0, 1])).client_tests is None
+  unused = dataclasses.replace(NATURAL, client_eval_every=0)
+  assert split.make(unused, data).client_tests is None
   # The sampled client has none.
   one = dataclasses.replace(NATURAL, num_clients=1)
   assert {split.make(dataclasses.replace(one, seed=seed),

@@ -5,7 +5,6 @@ import types
 import jax
 import numpy as np
 
-from federation import Federation, moon
 from moon_jax.engine import client_store, schedule
 
 JOBS = schedule.Jobs(
@@ -46,22 +45,3 @@ def test_owners_are_processes_that_trained_the_clients(monkeypatch):
   moved.clear()
   owners.gather(clients, 3)  # every process already has all rows
   assert not moved
-
-
-def test_filled_repeats_the_row_for_each_client():
-  clients = client_store.filled(
-      {'x': np.ones((2, 3), np.float32), 'n': np.zeros(2, np.int32)}, 5)
-  assert clients['x'].shape == (2, 5, 3) and (clients['x'] == 1).all()
-  assert clients['n'].shape == (2, 5) and clients['n'].dtype == np.int32
-  assert client_store.filled((), 5) == ()
-  some = client_store.filled(np.array([[0., 1.], [0., 0.]]), 3)
-  assert some.tolist() == [[[0, 1]] * 3, [[0, 0]] * 3]
-
-
-def test_state_of_a_million_clients_takes_no_memory_until_they_train():
-  """MOON's client state is zeros before the first round."""
-  federated = Federation(moon(2), num_clients=10**6)
-  num_models = federated.state.clients.num_models
-  assert num_models.shape == (1, 10**6) and not num_models.any()
-  federated.round((0, 3))
-  assert np.flatnonzero(num_models[0]).tolist() == [0, 3]

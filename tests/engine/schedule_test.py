@@ -1,7 +1,5 @@
 """Properties of the plan for arbitrary clients."""
 
-import itertools
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
@@ -121,21 +119,6 @@ def test_full_devices_need_no_more_rows(steps, lanes_per_device, num_devices):
   assert rows.max() <= max(np.ceil(bound), steps.max())
 
 
-def test_shuffles_do_not_depend_on_the_cohort_and_differ_each_epoch():
-  clients = [np.arange(64), np.arange(64, 100), np.arange(100, 500)]
-  batches = lambda which: schedule.local_batches(
-      [clients[c] for c in which], 2, 32, 500, np.random.default_rng(0))[0]
-  together = batches((2, 0, 1))
-  np.testing.assert_array_equal(together[24:28], batches((0,)))
-  np.testing.assert_array_equal(together[:24], batches((2,)))
-  assert (together[24] != together[26]).any()
-  # All orders are equally likely: the mean position of an example is central.
-  places = [np.argmax(schedule.local_batches(
-      [np.arange(10)], 1, 10, 10, np.random.default_rng(seed))[0] == 0)
-            for seed in range(2000)]
-  assert abs(np.mean(places) - 4.5) < .25
-
-
 @settings(max_examples=100, deadline=None)
 @given(sizes_of_clients, st.integers(1, 3), st.integers(1, 64),
        st.sampled_from(['drop', 'keep']), st.booleans())
@@ -203,22 +186,6 @@ def test_weights_sum_to_1_per_run(weighting, weights):
       jobs.num_steps > 0) if is_job}
   assert found == pytest.approx({
       (r, c): weights[c] for r in range(2) for c in range(4)})
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(1, 200), min_size=1, max_size=9),
-       st.integers(2, 3))
-def test_packing_is_nearly_optimal_for_few_jobs(steps, num_lanes):
-  """Compares with all assignments of jobs to lanes."""
-  num_rows = _rows(steps, num_lanes)
-  assignments = np.array(
-      list(itertools.product(range(num_lanes), repeat=len(steps))))
-  loads = [(np.array(steps) * (assignments == lane)).sum(1)
-           for lane in range(num_lanes)]
-  fewest = np.max(loads, axis=0).min()
-  assert fewest <= num_rows <= (4 - 1 / num_lanes) / 3 * fewest  # Graham
-  if len(steps) <= num_lanes:
-    assert num_rows == fewest
 
 
 def test_jobs_are_swapped():

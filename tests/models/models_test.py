@@ -79,11 +79,6 @@ def test_other_inputs_raise(name, inputs, words):
     model.init(jax.random.key(0), inputs)
 
 
-def test_unknown_name_raises():
-  with pytest.raises(UserError, match='--model must be one of simple_cnn'):
-    models.make('vgg', 10, 256)
-
-
 def sigmoid(x):
   return 1 / (1 + np.exp(-x))
 

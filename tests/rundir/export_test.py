@@ -131,11 +131,6 @@ def test_a_damaged_model_is_an_error(damage, finished, tmp_path):
     mj.load(path)
 
 
-def test_a_missing_model_is_an_error(tmp_path):
-  with pytest.raises(UserError, match='there is no such file'):
-    mj.load(tmp_path / 'nowhere')
-
-
 @pytest.mark.parametrize('form', _FORMS)
 def test_each_form_gives_the_same_bits_and_evaluation(form, finished, digits):
   path, summary = finished

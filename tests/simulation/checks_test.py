@@ -1,11 +1,14 @@
 """Errors name the flag, its value and a remedy, for each limit."""
 
 import dataclasses
+import pathlib
 import re
+import tomllib
 
 import numpy as np
 import pytest
 
+from docs_pages import config_of
 from moon_jax import config as config_lib
 from moon_jax.algorithms import registry
 from moon_jax.config import ALGORITHMS, Config, DATASETS
@@ -40,73 +43,20 @@ def test_out_of_range(field, value):
   assert str(error.value).count('\n') <= 1
 
 
-@pytest.mark.parametrize('changes, words', [
-    (dict(algorithm='scaffold'), 'scaffold needs.*--momentum=0.9'),
-    (dict(algorithm='scaffold', optimizer='adam', momentum=0.), 'got.*adam'),
-    (dict(algorithm='fednova', optimizer='adam'), 'fednova needs.*adam'),
-    (dict(aggregation='scaffold'),
-     'moon --aggregation=scaffold needs .*--momentum=0.*niid_bench takes mom'),
-    (dict(aggregation='fednova', optimizer='adam'), 'fednova needs.*got.*adam'),
-    (dict(algorithm='scaffold', scaffold_form='niid_bench', optimizer='adam'),
-     'scaffold needs.*=sgd.*got.*adam'),
-    (dict(algorithm='solo', aggregation='fednova'),
-     'aggregation=fednova is for --algorithm=fedavg, fedprox, moon; got solo'),
-    (dict(algorithm='centralized', proximal_mu=.1), 'got centralized: remove'),
-    (dict(algorithm='fednova', aggregation='scaffold'), 'got fednova: remove'),
-    (dict(algorithm='fedprox', proximal_mu=.1), 'got fedprox: give --mu'),
-    (dict(algorithm='mine:make', aggregation='scaffold'),
-     'got mine:make: call moon_jax.with_prox.*in the factory'),
-    (dict(aggregation='fednova', weighting='uniform', dp_clip=1.),
-     'not --algorithm=moon --aggregation=fednova; use.*=average'),
-    (dict(server_optimizer='adam', server_momentum=.9), 'server_momentum=0.9'),
-    (dict(algorithm='solo', server_momentum=.9), 'solo has no server'),
-    (dict(algorithm_args='a=1'), 'algorithm_args=a=1 is for a custom'),
-    (dict(model_args='a=1'), 'model_args=a=1 is for a custom network'),
-    (dict(cohorts_file='x', participation=.5), 'cohorts_file=x.*participation'),
-    (dict(cohorts_file='x', algorithm='centralized'), 'one client.*=x'),
-    (dict(algorithm='centralized', partition='natural'),
-     'centralized.*remove --partition=natural'),
-    (dict(precision='tf32', dtype='bfloat16'),
-     '--precision=tf32 is for --dtype=float32; got --dtype=bfloat16'),
-    (dict(precision='tf32', model='char_lstm'), 'char_lstm.*got tf32'),
-    (dict(precision='bfloat16', model='resnet18', convolution='native'),
-     'native computes at.*got bfloat16. Give --convolution=im2col'),
-    (dict(client_test_fraction=.2, num_rounds=7),
-     'client_test_fraction=0.2 holds .*; give --client_eval_every=7 to'),
-    (dict(dp_noise_multiplier=1.), 'multiplier=1.0.*give --dp_clip'),
-    (dict(dp_clip=1.), 'dp_clip=1.0.*weighting=uniform'),
-    (dict(augment=False, augmentation_draws='recurring'),
-     'recurring needs --augment'),
-    (dict(dp_clip=1., weighting='uniform', algorithm='fednova'),
-     'not --algorithm=fednova'),
-    (dict(keep_best=True), '--keep_best selects .* --keep_best=True without'),
-    (dict(early_stopping=3), '--early_stopping=3 without'),
-    (dict(keep_best=True, validation_fraction=.1, algorithm='solo'),
-     '--algorithm=solo has none'),
-    (dict(metrics='accuracy'), "must list names of .* got 'accuracy'"),
-    # Splits.
-    (dict(partition='own'), 'partition must be one of.*MODULE:FUNCTION'),
-    (dict(partition_file='a.npz', partition='iid'), 'remove --partition=iid'),
-    (dict(label_noise_form='localized'), 'localized needs --label_noise'),
-    (dict(train_examples=9), '=9 must be at least --num_clients=10'),
-    (dict(train_examples=90, partition_file='a'), 'remove --train_examples=90'),
-    (dict(concept_shift=11), 'at most --num_clients=10'),
-    (dict(concept_shift=2, algorithm='centralized'), 'remove --concept_shift'),
-    (dict(label_noise=.1, label_noise_form='localized',
-          algorithm='centralized'), 'remove --label_noise_form=localized'),
-    (dict(partition='a:b', algorithm='centralized'), 'remove --partition=a:b'),
-    (dict(partition_file='a', algorithm='centralized'), '--partition_file=a'),
-    (dict(participation=.05), 'samples no client.*0.1 or more'),
-])
-def test_combinations(changes, words):
-  with pytest.raises(UserError, match=words):
-    checks.validate(Config(**changes))
+SETTINGS = tomllib.loads((pathlib.Path(__file__).parents[1] / (
+    'invalid_input.toml')).read_text(encoding='utf-8'))['settings']
+
+
+@pytest.mark.parametrize('flags', SETTINGS)
+def test_settings_that_do_not_fit_together(flags):
+  with pytest.raises(UserError) as error:
+    checks.validate(config_of(flags))
+  for word in SETTINGS[flags]:
+    assert word in str(error.value)
 
 
 def test_what_is_left_open_is_filled_in():
   assert checks.validate(Config()).mu == 5
-  assert checks.validate(Config(algorithm='fedprox')).mu == .01
-  assert checks.validate(Config(mu=0.)).mu == 0
   alone = checks.validate(Config(
       algorithm='centralized', participation=.2, num_clients=50))
   assert alone.num_clients == alone.cohort_size() == 1
@@ -123,13 +73,9 @@ def test_arithmetic_that_there_is(changes):
   checks.validate(Config(model='resnet18', **changes))
 
 
-def test_limits_themselves_are_taken():
-  most = 2**32 - 1
-  taken = checks.validate(Config(
-      seed=most, partition_seed=most, momentum=0., participation=1.,
-      dropout_rate=0., num_rounds=10**6, checkpoint_every=10,
-      checkpoint_keep_every=30))
-  assert taken.split_seed() == most
+def test_the_seed_of_the_split():
+  checks.validate(Config(partition_seed=2**32 - 1, participation=1.,
+                         checkpoint_every=10, checkpoint_keep_every=30))
   assert Config(seed=3, partition_seed=0).split_seed() == 0
   assert Config(seed=3).split_seed() == 3
 

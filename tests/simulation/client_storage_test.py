@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny_federation
 
+from benchmarks.common import lines_of
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.moon import moon
@@ -105,21 +106,11 @@ def test_space_is_checked_for_the_clients_that_will_train(
   Simulation(federation, str(tmp_path))
 
 
-class Killed(Exception):
-  pass
-
-
 MOON = Config(
     dataset='digits', partition='iid', num_clients=100, participation=.04,
     algorithm='moon', num_rounds=4, local_epochs=1, batch_size=8,
     projection_dim=8, model='mlp', client_state='disk', checkpoint_every=2,
     learning_rate=.05)
-_TIMES = 'seconds', 'examples_per_second'
-
-
-def metrics_of(path):
-  lines = [json.loads(line) for line in open(path / 'metrics.jsonl')]
-  return [{k: v for k, v in line.items() if k not in _TIMES} for line in lines]
 
 
 @pytest.mark.long
@@ -135,15 +126,15 @@ def test_a_killed_run_resumes_with_the_same_bits(tmp_path):
 
   def kill(simulation, line):
     if line['round'] == 3:
-      raise Killed
+      raise KeyboardInterrupt
 
   whole, killed = (dataclasses.replace(MOON, workdir=str(tmp_path / name))
                    for name in ('whole', 'killed'))
   run.run(whole, callbacks=[keep])
-  with pytest.raises(Killed):
+  with pytest.raises(KeyboardInterrupt):
     run.run(killed, callbacks=[kill])
   run.run(dataclasses.replace(killed, client_state='memory'), callbacks=[keep])
-  assert metrics_of(tmp_path / 'whole') == metrics_of(tmp_path / 'killed')
+  assert lines_of(tmp_path / 'whole') == lines_of(tmp_path / 'killed')
   (at_run, at_client, rows), = ends[whole.workdir].rows()
   jax.tree.map(lambda x, y: np.testing.assert_array_equal(
       x, y[at_run, at_client]), rows, ends[killed.workdir])

@@ -112,13 +112,3 @@ def test_the_flag_names_known_metrics():
       ('no_such:own', 'found no source file of module no_such')):
     with pytest.raises(UserError, match=words):
       metrics.from_flag(flag)
-
-
-def test_an_error_of_a_user_names_file_and_line(tmp_path, monkeypatch):
-  (tmp_path / 'broken_metric.py').write_text(
-      'def own(logits, labels):\n  x = 1\n  return x / 0\n')
-  monkeypatch.syspath_prepend(tmp_path)
-  with pytest.raises(UserError, match=(
-      '--metrics=broken_metric:own failed: ZeroDivisionError: .*'
-      r'broken_metric\.py, line 3')):
-    metrics.names(metrics.from_flag('broken_metric:own'), LABELS, 4)

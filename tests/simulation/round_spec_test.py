@@ -128,12 +128,9 @@ def test_rounds_are_planned_once_and_none_after_the_last():
   np.testing.assert_array_equal(again.examples_TLB, first.examples_TLB)
   with pytest.raises(UserError, match='round 3 has no cohort'):
     planner.prepared([2])
-
-
-def test_without_cohorts_every_round_is_prepared():
-  planner = Counting(tiny_federation.make())
-  planner.prepare([1000])
-  assert planner.planned == [1000]
+  endless = Counting(tiny_federation.make())
+  endless.prepare([1000])
+  assert endless.planned == [1000]
 
 
 def test_shortened_clients_are_planned_again():
@@ -185,20 +182,15 @@ def test_a_round_on_short_batches_equals_a_plain_numpy_loop():
   assert metrics['train_loss'] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
-@pytest.mark.parametrize('batch_size, expected, steps', [
-    (4, 4, [1, 2, 1]),  # only clients with fewer examples pad batches
-    (10, 10, [1, 1, 1]),
-    (64, 10, [1, 1, 1]),  # no more than the largest client has
+@pytest.mark.parametrize('batch_size, last_batch, expected, steps', [
+    (4, 'drop', 4, [1, 2, 1]),  # only clients with fewer examples pad batches
+    (4, 'keep', 4, [1, 3, 2]),  # short batches are steps
+    (64, 'drop', 10, [1, 1, 1]),  # no more than the largest client has
 ])
-def test_batches_are_at_most_the_largest_client(batch_size, expected, steps):
-  federation = tiny_federation.make(batch_size=batch_size, local_epochs=2)
+def test_batches_are_at_most_the_largest_client(
+    batch_size, last_batch, expected, steps):
+  federation = tiny_federation.make(
+      batch_size=batch_size, last_batch=last_batch, local_epochs=2)
   found = round_spec.make(federation, num_lanes=1, num_devices=1)
   assert found.shape.batch_size == expected
   np.testing.assert_array_equal(found.steps_C, 2 * np.array(steps))
-
-
-def test_short_batches_are_steps():
-  federation = tiny_federation.make(
-      batch_size=4, local_epochs=2, last_batch='keep')
-  found = round_spec.make(federation, num_lanes=1, num_devices=1)
-  np.testing.assert_array_equal(found.steps_C, [2, 6, 4])

@@ -91,18 +91,6 @@ def test_a_diverged_run_ends_with_status_1_after_the_table(tmp_path):
                  'them\n')
 
 
-@pytest.mark.parametrize('args, message', [
-    (['--grid=mu=-3'], '--grid mu=-3: --mu must be at least 0'),
-    (['--part=4/4'], "--part must be I/N with I from 0 to N - 1, got '4/4'"),
-    (['--sweep=no.toml'], 'no.toml must be a file'),
-    (['--workdir=~no-one/x'], '--workdir=~no-one/x: there is no such home'),
-])
-def test_errors_are_one_line_with_status_2(args, message):
-  status, out, err = started(*args)
-  assert (status, out) == (2, '') and err.count('\n') == 1
-  assert err.startswith(f'moon_jax.sweep: {message}')
-
-
 @pytest.mark.parametrize('text, expected', [
     ('0/1', (0, 1)), ('3/4', (3, 4)),
     *[(text, None) for text in ('1', '1/1', '-1/4', '0/0', 'a/b', '1/2/3')]])
@@ -167,9 +155,6 @@ def test_the_name_of_the_table_is_that_of_the_file(file):
 
 
 @pytest.mark.parametrize('arguments, message', [
-    (dict(grids=['mu=1', 'mu=2']), '--grid must name each flag once, got mu'),
-    (dict(mu=1., grids=['mu=2']),
-     '--grid mu=2 and --mu=1.0 exclude each other; remove one'),
     (dict(mu=1., grids=['algorithm=fedavg,solo']),
      '--mu has no effect on any run, with --algorithm=fedavg, --algorithm=sol'),
     (dict(of_files={'mu': 1.}, grids=['algorithm=fedprox']),

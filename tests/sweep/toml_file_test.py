@@ -1,7 +1,5 @@
 """Files of --sweep."""
 
-import pathlib
-
 import pytest
 
 from moon_jax.cli.command_line import Given
@@ -9,7 +7,6 @@ from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.sweep import command, toml_file
 
-ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLE = """
 title = "Methods"
 flagfile = "../digits.flags"
@@ -106,14 +103,3 @@ def test_files_that_cannot_be_read(tmp_path):
   with pytest.raises(
       UserError, match="a.toml: the flag file must .* no flag --grid"):
     toml_file.read(str(tmp_path / 'a.toml'))
-
-
-@pytest.mark.parametrize('name, count', [
-    ('accuracy', 45), ('differences', 45), ('epochs', 180), ('flower', 72),
-    ('mu', 45), ('negatives', 48)])
-def test_the_tables_of_experiments_are_sweeps(name, count):
-  """At the full budget."""
-  path = ROOT / 'experiments' / 'tables' / f'{name}.toml'
-  named = command.build(Config(), Given(), [], str(path))
-  assert len(named.sweep.configs) == count and named.title
-  assert {config.seed for config in named.sweep.configs} <= {0, 1, 2}

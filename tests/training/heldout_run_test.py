@@ -60,34 +60,3 @@ def test_a_resumed_run_has_the_same_lines(whole, tmp_path, capsys, monkeypatch):
   assert (f'held-out data of clients: {sizes.sum()} training examples, '
           f'{sizes.min()} to {sizes.max()} per client') in (
               capsys.readouterr().out)
-
-
-@pytest.mark.long
-def test_natural_clients_are_evaluated_on_their_test_examples(tmp_path):
-  rng = np.random.default_rng(0)
-  x = rng.normal(size=(60, 3))
-  np.savez(tmp_path / 'data.npz', x_train=x[:40], y_train=np.arange(40) % 2,
-           x_test=x[40:], y_test=np.arange(20) % 2,
-           client_train=np.arange(40) % 4, client_test=np.arange(20) % 3)
-  config = dataclasses.replace(
-      CONFIG, dataset='npz', data_dir=str(tmp_path / 'data.npz'),
-      partition='natural', num_clients=4, num_rounds=1, participation=1.,
-      client_test_fraction=0., client_eval_every=1, workdir=str(
-          tmp_path / 'run'))
-  run.run(config)
-  saved = np.load(tmp_path / 'run' / 'partition.npz')
-  assert saved['heldout_part'] == 'test'
-  assert saved['heldout_sizes'].tolist() == [7, 7, 6, 0]
-  clients = lines_of(tmp_path / 'run')[0]['clients']
-  for client, count, accuracy in zip(
-      clients['client'], clients['num_heldout'],
-      clients['local_heldout_accuracy']):
-    assert count == [7, 7, 6, 0][client]
-    assert (accuracy is None) == (client == 3)
-  with pytest.raises(UserError, match='has them .client_test.; remove'):
-    run.run(dataclasses.replace(
-        config, client_test_fraction=.1, workdir=str(tmp_path / 'both')))
-  # Without an evaluation of clients they are not used.
-  run.run(dataclasses.replace(
-      config, client_eval_every=0, workdir=str(tmp_path / 'none')))
-  assert 'heldout' not in np.load(tmp_path / 'none' / 'partition.npz')

@@ -79,13 +79,6 @@ def test_a_resumed_run_repeats_no_round_and_misses_none(tmp_path, kept):
     assert rounds == [1, 2, 3, 4, 5]
 
 
-def test_a_logger_that_is_added_gets_earlier_rounds(tmp_path):
-  start(tmp_path, 3, Seen()).close()
-  assert Seen.rounds == [1, 2, 3]
-  start(tmp_path, 3, Seen(), mj.loggers.CSV()).close()
-  assert Seen.rounds == [1, 2, 3] and csv_rounds(tmp_path) == [1, 2, 3]
-
-
 def test_another_configuration_begins_another_log(tmp_path):
   start(tmp_path, 2, Seen()).close()
   start(tmp_path, 3, Seen(), config=dataclasses.replace(
@@ -184,16 +177,6 @@ def test_runs_of_a_sweep_have_their_own_loggers(tmp_path):
   mj.run_sweep(mj.Sweep.grid(dataclasses.replace(
       config, loggers='tensorboard'), seed=range(2)), str(tmp_path))
   assert all(steps(tmp_path / path) == [1, 2] for path in paths)
-
-
-@pytest.mark.parametrize('names, message', [
-    ('csv,neptune', "--loggers must be of csv, tensorboard.*got 'neptune'"),
-    ('no_such_module:Log', 'no_such_module')])
-def test_unknown_loggers_are_refused(tmp_path, names, message):
-  with pytest.raises(mj.UserError, match=message):
-    mj.run(dataclasses.replace(
-        CONFIG, workdir=str(tmp_path / 'run'), loggers=names))
-  assert not (tmp_path / 'run').exists()
 
 
 def test_a_missing_package_is_reported_before_anything(tmp_path, monkeypatch):

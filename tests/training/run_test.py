@@ -402,18 +402,6 @@ def test_a_full_disk_is_reported_and_the_run_resumes_with_space(
 
 
 @pytest.mark.long
-def test_a_read_only_directory_is_reported(tmp_path, compilation_cache):
-  mounted = tmp_path / 'disk'
-  out, errors = on_a_disk(
-      'mount -t tmpfs -o ro tmpfs "$0" || exit; "$@"; echo status $?', mounted,
-      '--dataset=digits', '--model=mlp', f'--workdir={mounted}/run',
-      cache=compilation_cache)
-  assert out.endswith('status 2\n')
-  assert 'must be writable, got Read-only file system' in errors
-  assert errors.count('\n') == 1
-
-
-@pytest.mark.long
 @pytest.mark.parametrize('case, num_kills', [
     ('moon', 1), pytest.param('moon', 3, marks=pytest.mark.slow),
     pytest.param('scaffold', 2, marks=pytest.mark.slow)])

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import common
 from moon_jax.errors import DivergedError, InterruptedRun
-from moon_jax.simulation import checks, records
+from moon_jax.simulation import checks
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.simulation import Simulations
 from moon_jax.training import prepare, run, trainer
@@ -52,35 +52,24 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize('where, rounds', [
-    ('training', 1),
-    pytest.param('evaluation', 2, marks=pytest.mark.long)])
-def test_a_run_that_diverges_ends_alone(
-    where, rounds, whole, tmp_path, monkeypatch):
+def test_a_run_that_diverges_in_an_evaluation_ends_alone(
+    whole, tmp_path, monkeypatch):
   """The next command trains it again, from its checkpoint."""
-  left_out, test = records.left_out, Evaluator.test
+  test = Evaluator.test
 
-  def fail_in_training(federation, index, *rest):
-    if federation.seed == 1 and index == 1:
-      raise DivergedError('round 2: mine')
-    return left_out(federation, index, *rest)
-
-  def fail_in_evaluation(self, variables_R, round_number, wait):
+  def fail(self, variables_R, round_number, wait):
     if self._federation.seed == 1 and round_number == 2:
       raise DivergedError('round 2: mine')
     return test(self, variables_R, round_number, wait)
 
   with monkeypatch.context() as changed:
-    if where == 'training':
-      changed.setattr(records, 'left_out', fail_in_training)
-    else:
-      changed.setattr(Evaluator, 'test', fail_in_evaluation)
+    changed.setattr(Evaluator, 'test', fail)
     results = train(tmp_path)
   error = 'round 2: mine. The last checkpoint is that of round 1'
   assert isinstance(results[1], DivergedError) and str(results[1]) == error
   note = tmp_path / '1' / 'diverged.json'
   assert json.loads(note.read_text()) == {
-      'rounds': rounds, 'error': error, 'on_nan': 'stop'}
+      'rounds': 2, 'error': error, 'on_nan': 'stop'}
   assert not (tmp_path / '1' / 'summary.json').exists()
   assert files(tmp_path, 1) == (whole[1][0][:1], False)
   for seed in 0, 2:

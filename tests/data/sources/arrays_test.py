@@ -19,7 +19,6 @@ FEATURES = IMAGES | {'x_train': _random.randn(12, 5),
 TOKENS = IMAGES | {'x_train': _random.randint(0, 40, (12, 6)),
                    'x_test': np.full((4, 6), 300)}
 with_ = lambda data=IMAGES, **changes: {**data, **changes}
-without = lambda *names: {k: v for k, v in IMAGES.items() if k not in names}
 
 
 def make(data):
@@ -132,7 +131,6 @@ def test_fingerprints_are_those_of_earlier_versions():
 
 
 @pytest.mark.parametrize('data, words', [
-    (without('y_test'), 'lacks y_test; it must hold x_train'),
     (with_(x_valid=1), 'names must be among .*got x_valid'),
     (with_(x_train=IMAGES['x_train'][:0]), 'x_train is empty'),
     (with_(x_train=IMAGES['x_train'][0, 0]), r'images.*got \[8, 3\]'),
@@ -142,15 +140,10 @@ def test_fingerprints_are_those_of_earlier_versions():
     (with_(FEATURES, x_train=np.where(np.arange(60) == 17, np.nan, 0).reshape(
         12, 5)), 'NaN or infinity in 1 examples, the first at index 3'),
     (with_(FEATURES, x_train=np.zeros(12)), r'Give one feature as \[N, 1\]'),
-    (with_(x_train=np.moveaxis(IMAGES['x_train'], 3, 1)), 'channels first'),
-    (with_(y_train=IMAGES['y_train'] + 1), 'classes 1 to 3; number'),
     (with_(x_train=np.zeros((12, 5), complex)), 'got complex128'),
     (with_(TOKENS, x_train=TOKENS['x_train'] - 1), 'tokens -1 to.*from 0'),
     (with_(TOKENS, mean=1.), 'mean and std do not apply to tokens'),
-    (with_(y_train=IMAGES['y_train'][:11]), r'y_train must be 12 .*int64 \[11'),
-    (with_(y_train=np.zeros(12)), 'y_train must be 12 integers.*float64'),
     (with_(y_train=IMAGES['y_train'] * 50), 'class 100 but only 12 exam'),
-    (with_(y_test=np.array([0, 1, 2, 3])), 'y_test must be .*, 3; got 3'),
     (with_(class_names=['a', 'b']), 'y_train must be .*, 2; got 2'),
     (with_(class_names=5), 'class_names must be a list'),
     (with_(client_train=np.zeros(12)), 'integers or strings.*got float64'),
@@ -190,9 +183,6 @@ def load(data_dir):
 
 def short(data_dir):
   return load("") | {"y_test": [0, 1]}
-
-def leave(data_dir):
-  raise SystemExit(0)
 ''')
   (tmp_path / 'bad_package').mkdir()
   (tmp_path / 'bad_package' / '__init__.py').write_text('1 / 0')
@@ -200,9 +190,7 @@ def leave(data_dir):
   data = sources.load('loaders:load', 'odd')
   assert data.name == 'load' and data.class_names == ('even', 'odd')
   for name, words in [
-      ('none:load', 'no source file of module none'),
-      ('loaders:lode', 'class lode; it has load, short, leave'),
-      ('loaders:leave', 'SystemExit: 0 .*loaders.py, line 13'),
+      ('loaders:lode', 'class lode; it has load, short'),
       ('bad_package.mine:load', 'importing the package.*ZeroDivisionError'),
       ('loaders:short', r'--dataset=loaders:short: y_test must be 10')]:
     with pytest.raises(UserError, match=words):
