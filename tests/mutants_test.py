@@ -97,31 +97,3 @@ def test_the_command_prints_the_detecting_test(command, tmp_path):
   done = command(_SIGN)
   assert 'pass without a fault; got a_test.py::test_it\n' in done.stderr
   assert done.returncode == 1 and not done.stdout
-
-
-@pytest.mark.long
-def test_an_unknown_test_id_is_an_error(command):
-  done = command(_SIGN, '--checked', tests='a_test.py::test_smallest')
-  assert done.returncode == 1 and not done.stdout
-  assert 'pytest found no such tests' in done.stderr
-
-
-@pytest.mark.parametrize('noticed_by, reason, cells', [
-    ('', '', '**not noticed** | 2.0 |'),
-    ('', 'None is below 1.', '**not noticed**, for a reason | 2.0 |'),
-    ('timed out', 'None is below 1.', '`timed out` | 2.0 |'),
-    ('a_test.py::test_b[x|y]', '', '`a_test.py::test_b[x\\|y]` | 2.0 |')])
-def test_reasons_are_listed_for_undetected_faults(noticed_by, reason, cells):
-  fault = mutants.Fault(
-      **_BOUND | {'reason': reason}, file='', fault='wrong', tests=())
-  table = mutants.markdown([mutants.Outcome(fault, noticed_by, 2.)])
-  assert f'| losses | bound: wrong | {cells}\n' in table
-  has_reason = bool(reason) and not noticed_by
-  assert ('- bound: None is below 1.\n' in table) == has_reason
-
-
-@pytest.mark.parametrize('text, count', [('0, *x 0, *x', 2), ('1', 0)])
-def test_an_ambiguous_or_missing_old_text_is_an_error(text, count):
-  fault = mutants.Fault(**_BOUND, file='a.py', fault='wrong', tests=())
-  with pytest.raises(ValueError, match=f'once in a.py, got {count} times'):
-    mutants.changed(fault, text)
