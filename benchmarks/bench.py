@@ -30,7 +30,6 @@ import statistics
 import sys
 
 from benchmarks import bench_limit, common, sides
-from moon_jax.config import Config
 
 _CIFAR10_SIZE = 50_000  # training examples
 _CASES = {  # algorithm, whether images are augmented
@@ -172,9 +171,9 @@ def compare(case: dict[str, dict]) -> dict:
 
 
 def limit(algorithm: str, case: dict, rates: dict[str, float]) -> dict:
-  """Returns a case's roofline, and the fractions of matmul rates it reached."""
+  """Returns a case's limits, and the fractions of them that it reached."""
   rate = case['ours']['examples_per_second']
-  limits = bench_limit.limits(algorithm, Config.batch_size, rates)
+  limits = bench_limit.limits(algorithm, rates)
   return {'limit': limits} | {
       f'fraction_of_{shape}': rate / limits[f'examples_per_second_of_{shape}']
       for shape in ('gemm_1024', 'gemm_conv1')}

@@ -1,28 +1,15 @@
-"""The roofline of one local step of the paper's network.
+"""The arithmetic limit of one local step of the paper's network.
 
 Multiply-adds are counted from the shapes of the layers: once for the forward
 pass and twice for the backward pass, without the gradient of the images. MOON
 adds two forward passes up to the projection.
-
-Bytes are those of a step without fusion across layers. Each array between
-layers is written and read in the forward pass and read again in the backward
-pass, and its gradient is written and read. Activations of a frozen network are
-written and read. Parameters are read twice, their gradient is written and read,
-and the momentum and the parameters are read and written. Caches can avoid
-memory traffic, so this count is an upper bound, and measured rates can exceed
-its limit.
 """
 
 import time
 
-_FLOAT = 4  # bytes
 _CONVS = (28 * 28 * 6 * 75, 10 * 10 * 16 * 150)  # multiply-adds
 _DENSE = (400 * 120, 120 * 84, 84 * 84, 84 * 256)
 _OUT = 256 * 10
-_INPUT = 32 * 32 * 3
-_ARRAYS = (28 * 28 * 6, 14 * 14 * 6, 10 * 10 * 16, 400, 120, 84, 84, 256)
-_LOGITS = 10
-_PARAMETERS = 92_626
 _NUM_TIMINGS = 20
 _MIN_SECONDS = .01  # of one timing
 _FROZEN = {'fedavg': 0, 'moon': 2}  # forward passes of other models
@@ -39,21 +26,11 @@ def flops_per_example(algorithm: str) -> int:
   return 2 * (3 * forward - _CONVS[0] + _FROZEN[algorithm] * frozen)
 
 
-def bytes_per_example(algorithm: str, batch_size: int) -> float:
-  """Returns bytes per example of a local step; see the module docstring."""
-  trained = 3 * _INPUT + 5 * (sum(_ARRAYS) + _LOGITS)
-  frozen = _INPUT + 2 * sum(_ARRAYS)
-  activation_bytes = _FLOAT * (trained + _FROZEN[algorithm] * frozen)
-  parameter_bytes = _FLOAT * _PARAMETERS * (8 + _FROZEN[algorithm])
-  return activation_bytes + parameter_bytes / batch_size
-
-
 def measure() -> dict[str, float]:
-  """Returns FLOP/s of float32 matrix products and bytes/s of memory.
+  """Returns FLOP/s of float32 matrix products.
 
-  The memory rate is measured by negating a large array in place; bytes read and
-  written both count. Each rate is the best of 20 timings, so that other load on
-  the machine matters less.
+  Each rate is the best of 20 timings, so that other load on the machine matters
+  less.
   """
   import jax
   from jax import lax
@@ -66,17 +43,6 @@ def measure() -> dict[str, float]:
         a, b, precision=lax.Precision.HIGHEST))
     seconds = _seconds(lambda: dot(a, b))
     rates[f'{name}_flops_per_second'] = 2 * m * k * n / seconds
-  # In place, because allocating a new result takes time, too.
-  negate = jax.jit(lambda x: -x, donate_argnums=0)
-  x = jnp.ones(2**26)
-  num_bytes = 2 * x.nbytes
-
-  def negated():
-    nonlocal x
-    x = negate(x)
-    return x
-
-  rates['copy_bytes_per_second'] = num_bytes / _seconds(negated)
   return rates
 
 
@@ -97,17 +63,9 @@ def _seconds(run_fn):
   return min(timings)
 
 
-def limits(algorithm: str, batch_size: int,
-           rates: dict[str, float]) -> dict[str, float]:
-  """Returns the examples/s that arithmetic alone and copies alone allow."""
+def limits(algorithm: str, rates: dict[str, float]) -> dict[str, float]:
+  """Returns the examples/s that arithmetic alone allows."""
   flops = flops_per_example(algorithm)
-  size = bytes_per_example(algorithm, batch_size)
-  return {
-      'flops_per_example': flops,
-      'bytes_per_example': round(size),
-      'examples_per_second_of_gemm_1024':
-          rates['gemm_1024_flops_per_second'] / flops,
-      'examples_per_second_of_gemm_conv1':
-          rates['gemm_conv1_flops_per_second'] / flops,
-      'examples_per_second_of_copies': rates['copy_bytes_per_second'] / size,
-  }
+  return {'flops_per_example': flops} | {
+      f'examples_per_second_of_{shape}':
+          rates[f'{shape}_flops_per_second'] / flops for shape in _SHAPES}

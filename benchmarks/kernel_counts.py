@@ -6,7 +6,7 @@ A case is MODEL:LANES:GPUS, optionally followed by :FLAG=VALUE, such as
 resnet18:10:1:precision=tf32. Needs the compiler that jax[cuda12] installs.
 Compiles the round of the paper's setting (10 clients, batches of 64, 10 local
 epochs, k = 1) for an H200. The compiled program depends only on the shapes of
-the data, so the images are zeros and no data set is read.
+the data, so the images are noise and no data set is read.
 """
 
 import argparse
@@ -14,36 +14,13 @@ import json
 import os
 import pathlib
 
-import numpy as np
-
-from benchmarks import common, hlo_kernels
+from benchmarks import common, hlo_kernels, sides
 from moon_jax.config import Config
-from moon_jax.data.dataset import Dataset
 
 CASES = (
     'simple_cnn:10:1', 'simple_cnn:8:8', 'resnet18:10:1', 'resnet18:8:8',
     'resnet18:10:1:convolution=native', 'resnet18:10:1:precision=tf32x3',
     'resnet50:10:1', 'resnet50:10:1:dtype=bfloat16', 'resnet50:8:8')
-
-
-def dataset_of(model: str, num_examples: int):
-  """Returns zeros instead of CIFAR-10 for simple_cnn, or of CIFAR-100."""
-  is_cnn = model == 'simple_cnn'
-  num_classes = 10 if is_cnn else 100
-  labels = np.arange(num_examples, dtype=np.int32) % num_classes
-  images = np.zeros((num_examples, 32, 32, 3), np.uint8)
-  return Dataset(
-      'zeros', images, labels, images[:10_000], labels[:10_000],
-      tuple(map(str, range(num_classes))), (.5,) * 3, (.25,) * 3,
-      augmentation='reflect_crop_flip' if is_cnn else 'zero_crop_flip_rotate')
-
-
-def config_of(model: str, **changes):
-  """Returns the paper's setting for a network."""
-  return Config(
-      dataset='cifar10' if model == 'simple_cnn' else 'cifar100',
-      algorithm='moon', model=model, partition='iid', local_epochs=10,
-      batch_size=64, **changes)
 
 
 def measure(case: str, num_examples: int) -> dict:
@@ -53,8 +30,14 @@ def measure(case: str, num_examples: int) -> dict:
   from moon_jax.targets import plan
 
   model, num_lanes, num_gpus, *changes = case.split(':')
-  config = config_of(model, **dict(change.split('=') for change in changes))
-  federation = build.federation(config, dataset_of(model, num_examples))
+  is_cnn = model == 'simple_cnn'
+  config = Config(
+      dataset='cifar10' if is_cnn else 'cifar100', algorithm='moon',
+      model=model, partition='iid', local_epochs=10, batch_size=64,
+      **dict(change.split('=') for change in changes))
+  federation = build.federation(config, sides.noise(
+      num_examples, num_classes=10 if is_cnn else 100, augmentation=(
+          'reflect_crop_flip' if is_cnn else 'zero_crop_flip_rotate')))
   target = targets.find('h200')
   compiled = plan.compile_round(
       round_spec.make(federation, int(num_lanes), int(num_gpus)),
