@@ -46,7 +46,6 @@ def test_rounds_can_be_stopped_and_continued(data):
 
 @pytest.mark.long
 def test_a_federation_and_its_configuration_give_the_same_bits(data):
-  """A run by flags is that of the values it stands for."""
   config = mj.Config(
       dataset='digits', partition='iid', num_clients=4, model='mlp',
       algorithm='moon', mu=1., num_negatives=2, local_epochs=1, batch_size=16,

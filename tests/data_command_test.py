@@ -4,7 +4,6 @@ import functools
 import http.server
 import shlex
 import socket
-import sys
 import threading
 
 import numpy as np
@@ -42,13 +41,8 @@ def mirror(tmp_path):
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-  def call(*words):
-    monkeypatch.setattr(sys, 'argv', ['moon-jax data', *map(str, words)])
-    with pytest.raises(SystemExit) as end:
-      data_command.main()
-    return end.value.code or 0, *capsys.readouterr()
-  return call
+def run(run_command):
+  return functools.partial(run_command, data_command.main)
 
 
 def test_get_downloads_and_says_how_to_train(run, mirror, tmp_path):

@@ -5,16 +5,7 @@ import numpy as np
 import pytest
 
 from docs_pages import module
-from federation import (
-  assert_trees_close,
-  batches,
-  fedavg,
-  Federation,
-  gradient,
-  HPARAMS,
-  matrix,
-  SIZES,
-)
+import federation as fed
 from moon_jax.config import Config
 
 pytestmark = pytest.mark.docs
@@ -24,55 +15,36 @@ COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
 @pytest.fixture
 def feddyn():
   made = module('docs/feddyn.py')
-  return lambda alpha: made.feddyn(Config(num_clients=len(SIZES)), alpha)
+  return lambda alpha: made.feddyn(Config(num_clients=len(fed.SIZES)), alpha)
 
 
 def test_it_equals_a_plain_numpy_loop(feddyn):
   alpha = .1
-  federated = Federation(feddyn(alpha), num_lanes=2)
-  w = matrix(federated.state.variables['params'], 0)
+  federated = fed.Federation(feddyn(alpha), num_lanes=2)
+  w = fed.matrix(federated.state.variables['params'], 0)
   lr, momentum, decay = (
-      HPARAMS[k] for k in ('learning_rate', 'momentum', 'weight_decay'))
-  g, h = np.zeros((len(SIZES), *w.shape)), 0 * w
+      fed.HPARAMS[k] for k in ('learning_rate', 'momentum', 'weight_decay'))
+  g, h = np.zeros((len(fed.SIZES), *w.shape)), 0 * w
   for t, cohort in enumerate(COHORTS):
     federated.round(cohort)
     local = {}
     for c in cohort:
       wi, v = w.copy(), 0
-      for batch in batches(t, c):
-        v = momentum * v + (gradient(wi, batch) - g[c] + alpha * (wi - w)
+      for batch in fed.batches(t, c):
+        v = momentum * v + (fed.gradient(wi, batch) - g[c] + alpha * (wi - w)
                             + decay * wi)
         wi = wi - lr * v
       local[c] = wi
     for c, wi in local.items():
       g[c] -= alpha * (wi - w)
-      h -= alpha * (wi - w) / len(SIZES)
-    total = sum(SIZES[c] for c in cohort)
-    w = sum(SIZES[c] / total * wi for c, wi in local.items()) - h / alpha
+      h -= alpha * (wi - w) / len(fed.SIZES)
+    total = sum(fed.SIZES[c] for c in cohort)
+    w = sum(fed.SIZES[c] / total * wi for c, wi in local.items()) - h / alpha
   state = federated.state
   np.testing.assert_allclose(
-      matrix(state.variables['params'], 0), w, atol=3e-6)
-  for c in range(len(SIZES)):
-    np.testing.assert_allclose(matrix(state.clients, 0, c), g[c], atol=1e-6)
-
-
-def test_it_keeps_the_contract(feddyn, compilations):
-  one, several = (Federation(feddyn(.1), num_lanes=lanes, num_jobs=jobs)
-                  for lanes, jobs in ((1, 4), (3, 7)))
-  one.round(COHORTS[0])
-  compilations.clear()
-  for cohort in COHORTS[1:]:
-    one.round(cohort)
-  assert not compilations
-  for cohort in COHORTS:
-    several.round(cohort[::-1])
-  assert_trees_close(one.state._replace(key=()), several.state._replace(key=()),
-                     atol=3e-6)
-  absent = [i for i in range(len(SIZES)) if i not in COHORTS[0]]
-  before = jax.tree.map(lambda x: np.array(x[:, absent]), one.state.clients)
-  one.round(COHORTS[0])
-  jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[:, absent]),
-               before, one.state.clients)
+      fed.matrix(state.variables['params'], 0), w, atol=3e-6)
+  for c in range(len(fed.SIZES)):
+    np.testing.assert_allclose(fed.matrix(state.clients, 0, c), g[c], atol=1e-6)
 
 
 @pytest.fixture
@@ -101,9 +73,9 @@ def test_decorrelation_equals_numpy(feddecorr):
 
 
 def test_with_beta_0_feddecorr_is_fedavg(feddecorr):
-  ours, theirs = (Federation(a) for a in (
-      feddecorr.feddecorr(Config(), 0.), fedavg()))
+  ours, theirs = (fed.Federation(a) for a in (
+      feddecorr.feddecorr(Config(), 0.), fed.fedavg()))
   for f in (ours, theirs):
     f.hparams = {**f.hparams, 'beta': 0 * f.hparams['mu']}
     f.round(COHORTS[0])
-  assert_trees_close(ours.state.variables, theirs.state.variables)
+  fed.assert_trees_close(ours.state.variables, theirs.state.variables)

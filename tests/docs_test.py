@@ -34,7 +34,6 @@ def here(tmp_path, monkeypatch):
 
 
 def test_the_examples_of_the_readme_train(capsys):
-  """MOON, and a method of the reader after it."""
   names = execute(README[0], 'README.md')
   first, *_, last = eval(capsys.readouterr().out)
   assert first > .4 and last > .8
@@ -87,7 +86,6 @@ def test_the_example_of_server_hyperparameters_runs(capsys):
 
 
 def test_the_python_examples_of_models_run(capsys):
-  """And the class on the page is that of the file."""
   blocks = programs(page('user_model'))
   assert blocks[0] in (DOCS / 'dropout_net.py').read_text(encoding='utf-8')
   execute(blocks[1], 'user_model.md')
@@ -132,7 +130,6 @@ def test_the_run_of_a_million_clients_learns_with_20_000(here):
 
 
 def test_data_larger_than_the_memory(here, capsys):
-  """The section of the page, as it is printed."""
   section = page('user_data').partition(
       '\n## Larger than')[2].partition('\n## ')[0]
   pathlib.Path('big').mkdir()
@@ -151,7 +148,6 @@ def test_a_command_of_the_faq_trains_data_of_its_program(here):
 
 
 def test_the_metrics_of_the_page_are_recorded(here, capsys):
-  """Its command; its function, on the best model; and its Python program."""
   text = page('metrics')
   summary = run.run(config_of(
       commands(text)[-1], workdir='run', checkpoint_every=0))

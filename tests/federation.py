@@ -112,8 +112,7 @@ class Federation:
   def __init__(self, algorithm, num_lanes=1, seeds=(0,), model=None,
                num_rows=None, optimizer='sgd', hparams=None, num_clients=None,
                augment_fn=augment.keep, num_jobs=None, keep_models=False,
-               freeze_once=False, num_epochs=2, clip_gradients=False,
-               unused_hparams=()):
+               freeze_once=False, num_epochs=2):
     self.num_clients = num_clients or len(SIZES)
     self.num_epochs = num_epochs
     self.mesh = devices.mesh(num_lanes)
@@ -125,7 +124,7 @@ class Federation:
     model = model or linear_model()
     self.program = Program(
         model, algorithm, optimizer, augment_fn, normalize, keep_models,
-        freeze_once, clip_gradients, unused_hparams)
+        freeze_once)
     self.state = state_lib.placed(copied(made_once(
         first_state, model, algorithm, self.num_clients, *seeds)), self.mesh)
     hparams = {**algorithm.hparams, **HPARAMS, **(hparams or {})}

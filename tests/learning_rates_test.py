@@ -39,19 +39,6 @@ def test_schedules_equal_their_formulas(flags, expected):
       [expected(t) for t in range(10)], rtol=1e-5)
 
 
-@pytest.mark.parametrize('flags, message', [
-    ({'learning_rate_schedule': 'step'}, 'step needs --decay_rounds'),
-    ({'decay_rounds': 3}, '--decay_rounds=3 is for --learning_rate_schedule'),
-    ({'learning_rate_decay': .5}, '--learning_rate_decay=0.5 is for'),
-    ({'warmup_rounds': 100}, '--warmup_rounds=100 must be below --num_rounds'),
-    ({'gradient_clip': -1.}, '--gradient_clip must be at least 0'),
-    ({'learning_rate_schedule': 'linear'}, 'one of constant, cosine, step'),
-])
-def test_invalid_schedules_raise(flags, message):
-  with pytest.raises(UserError, match=message):
-    checks.validate(Config(**flags))
-
-
 def test_algorithms_see_the_round_and_rates_follow_the_schedule():
   """One program for all rounds; a rate that becomes negative is an error."""
   def loss(model, trained, batch, view):

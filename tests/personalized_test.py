@@ -6,19 +6,7 @@ import pytest
 import tiny_federation
 
 from docs_pages import commands, config_of, DOCS, module, page, programs
-import federation
-from federation import (
-  assert_trees_close,
-  batches,
-  fedavg,
-  Federation,
-  gradient,
-  HPARAMS,
-  jobs_of,
-  matrix,
-  SIZES,
-  X,
-)
+import federation as fed
 from moon_jax.algorithms import privacy
 from moon_jax.algorithms.base import Message
 from moon_jax.errors import UserError
@@ -26,8 +14,9 @@ from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
 
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
-LR, MOMENTUM = HPARAMS['learning_rate'], HPARAMS['momentum']
-IS_HEAD = np.arange(X.shape[1]) == X.shape[1] - 1  # FedPer's head: the bias
+LR, MOMENTUM = fed.HPARAMS['learning_rate'], fed.HPARAMS['momentum']
+WIDTH = fed.X.shape[1]
+IS_HEAD = np.arange(WIDTH) == WIDTH - 1  # FedPer's head: the bias
 
 
 def load(name):
@@ -39,28 +28,28 @@ def sgd(w, v, grad, decay):
   w -= LR * v
 
 
-def ditto(w, own, steps, lam=.3, decay=HPARAMS['weight_decay']):
+def ditto(w, own, steps, lam=.3, decay=fed.HPARAMS['weight_decay']):
   """Returns what a client sends, what it keeps, and the model that it uses."""
   sent, own, v_sent, v_own = w.copy(), own.copy(), 0 * w, 0 * w
   for batch in steps:
-    sgd(sent, v_sent, gradient(sent, batch), decay)
-    sgd(own, v_own, gradient(own, batch) + lam * (own - w), decay)
+    sgd(sent, v_sent, fed.gradient(sent, batch), decay)
+    sgd(own, v_own, fed.gradient(own, batch) + lam * (own - w), decay)
   return sent, own, own
 
 
-def apfl(w, own, steps, alpha=.3, decay=HPARAMS['weight_decay']):
+def apfl(w, own, steps, alpha=.3, decay=fed.HPARAMS['weight_decay']):
   sent, own, v_sent, v_own = w.copy(), own.copy(), 0 * w, 0 * w
   for batch in steps:
     mixed = alpha * own + (1 - alpha) * sent
-    sgd(own, v_own, alpha * gradient(mixed, batch), decay)
-    sgd(sent, v_sent, gradient(sent, batch), decay)
+    sgd(own, v_own, alpha * fed.gradient(mixed, batch), decay)
+    sgd(sent, v_sent, fed.gradient(sent, batch), decay)
   return sent, own, alpha * own + (1 - alpha) * sent
 
 
-def fedper(w, own, steps, decay=HPARAMS['weight_decay']):
+def fedper(w, own, steps, decay=fed.HPARAMS['weight_decay']):
   local, v = np.where(IS_HEAD[:, None], own, w), 0 * w
   for batch in steps:
-    sgd(local, v, gradient(local, batch), decay)
+    sgd(local, v, fed.gradient(local, batch), decay)
   return np.where(IS_HEAD[:, None], w, local), local, local
 
 
@@ -69,7 +58,7 @@ def fedrep(w, own, steps):
   for step, batch in enumerate(steps):
     trains = (IS_HEAD == (step < .5 * len(steps)))[:, None]
     before = local.copy()
-    sgd(local, v, trains * gradient(local, batch), 0)
+    sgd(local, v, trains * fed.gradient(local, batch), 0)
     local = np.where(trains, local, before)
   return np.where(IS_HEAD[:, None], w, local), local, local
 
@@ -86,9 +75,10 @@ METHODS = {  # name: algorithm, plain loop, hyperparameters
 @pytest.mark.parametrize('name', METHODS)
 def test_methods_equal_plain_numpy_loops(name, compilations):
   make, train, hparams = METHODS[name]
-  federated = Federation(make(), num_lanes=2, keep_models=True, hparams=hparams)
-  w = matrix(jax.tree.map(lambda x: x[0], federated.state.variables['params']))
-  own = np.stack([w] * len(SIZES))
+  federated = fed.Federation(
+      make(), num_lanes=2, keep_models=True, hparams=hparams)
+  w = fed.matrix(federated.state.variables['params'], 0)
+  own = np.stack([w] * len(fed.SIZES))
   for t, cohort in enumerate(COHORTS):
     before = jax.tree.map(np.copy, federated.state.clients)
     table, metrics = federated.round(cohort)
@@ -97,33 +87,32 @@ def test_methods_equal_plain_numpy_loops(name, compilations):
     sent, used = {}, {}
     for client in cohort:
       sent[client], own[client], used[client] = train(
-          w, own[client], batches(t, client))
-    jobs = jobs_of(table, cohort)
+          w, own[client], fed.batches(t, client))
+    jobs = fed.jobs_of(table, cohort)
     for client, job in zip(cohort, jobs):
       found = jax.tree.map(lambda x, j=job: x[j], metrics.models_J['params'])
-      np.testing.assert_allclose(matrix(found), used[client], atol=3e-6)
+      np.testing.assert_allclose(fed.matrix(found), used[client], atol=3e-6)
       np.testing.assert_allclose(
           metrics.drift_J[job], np.linalg.norm(sent[client] - w), atol=3e-6)
-    absent = [i for i in range(len(SIZES)) if i not in cohort]
+    absent = [i for i in range(len(fed.SIZES)) if i not in cohort]
     jax.tree.map(lambda x, y: np.testing.assert_array_equal(
         x[:, absent], y[:, absent]), before, federated.state.clients)
-    total = sum(SIZES[client] for client in cohort)
-    w = sum(SIZES[client] / total * sent[client] for client in cohort)
+    total = sum(fed.SIZES[client] for client in cohort)
+    w = sum(fed.SIZES[client] / total * sent[client] for client in cohort)
     np.testing.assert_allclose(
-        matrix(jax.tree.map(
-            lambda x: x[0], federated.state.variables['params'])), w, atol=3e-6)
+        fed.matrix(federated.state.variables['params'], 0), w, atol=3e-6)
   assert not compilations  # in later rounds
 
 
 def test_models_with_state_train_side_by_side():
   """Running statistics of both models are kept apart, and averaged if sent."""
-  model = federation.linear_model(has_state=True)
-  federated = Federation(
+  model = fed.linear_model(has_state=True)
+  federated = fed.Federation(
       METHODS['ditto'][0](), model=model, hparams={'lam': .3})
   federated.round()
   means = federated.state.clients['batch_stats']['mean'][0]
-  assert means.shape == (len(SIZES), 4) and (means != 0).all()
-  weights = np.array(SIZES) / sum(SIZES)
+  assert means.shape == (len(fed.SIZES), 4) and (means != 0).all()
+  weights = np.array(fed.SIZES) / sum(fed.SIZES)
   np.testing.assert_allclose(  # the statistics of inputs, the same in both
       federated.state.variables['batch_stats']['mean'][0], weights @ means,
       rtol=1e-5)
@@ -154,11 +143,12 @@ def test_the_example_of_the_page_runs():
 def test_ditto_with_bounded_updates_is_fedavg_with_bounded_updates():
   """Differential privacy concerns what clients send, not what they train."""
   ours, theirs = (
-      Federation(privacy.with_clipping(algorithm, .05, 4), hparams={'lam': .3})
-      for algorithm in (METHODS['ditto'][0](), fedavg()))
+      fed.Federation(
+          privacy.with_clipping(algorithm, .05, 4), hparams={'lam': .3})
+      for algorithm in (METHODS['ditto'][0](), fed.fedavg()))
   for federated in ours, theirs:
     federated.round(COHORTS[0])
-  assert_trees_close(ours.state.variables, theirs.state.variables, atol=1e-6)
+  fed.assert_trees_close(ours.state.variables, theirs.state.variables)
 
 
 def test_several_models_in_a_message_are_an_error_of_finish():

@@ -18,6 +18,25 @@ def at(path, **changes):
   return dataclasses.replace(CONFIG, workdir=str(path), **changes)
 
 
+def overflowing_data(path, client=3):
+  """Clients 0 to 4, whose fewest is 5 examples; one's overflow float32."""
+  random = np.random.RandomState(0)
+  x = random.randn(200, 6).astype(np.float32)
+  y = np.arange(200) % 2
+  x[:, 0] += 3 * y
+  owner = np.minimum(np.arange(200) // 40, 4)
+  owner[165:] = 2
+  scaled = x / x.std()
+  scaled[owner == client] *= 1e30
+  np.savez(path, x_train=scaled, y_train=y, x_test=x[:50] / x.std(),
+           y_test=y[:50], client_train=owner, mean=np.zeros(1),
+           std=np.ones(1))
+  return Config(
+      dataset='npz', data_dir=str(path), partition='natural', num_clients=5,
+      model='mlp', algorithm='moon', num_negatives=2, num_rounds=3,
+      local_epochs=1, batch_size=16, learning_rate=.05, checkpoint_every=1)
+
+
 def assert_same(found, expected, atol):
   """Checks results of `benchmarks.kills.outcome`."""
   jax.tree.map(

@@ -127,7 +127,6 @@ def test_fewer_test_examples_are_recorded(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.long
 def test_listed_cohorts_replay_a_run(runs, tmp_path):
-  """cohorts.txt of a sampled run gives that run again; other lists others."""
   cohorts = pathlib.Path(shutil.copy(runs / 'whole' / 'cohorts.txt', tmp_path))
   listed = with_(SMALL, participation=1., cohorts_file=str(cohorts),
                  workdir=str(tmp_path / 'listed'))
@@ -143,7 +142,6 @@ def test_listed_cohorts_replay_a_run(runs, tmp_path):
 
 @pytest.mark.long
 def test_failing_clients_and_evaluation_of_clients(tmp_path):
-  """One run of many options; broken and resumed, it is the unbroken one."""
   config = with_(SMALL, algorithm='scaffold', momentum=0., dropout_rate=.5,
                  dropout_stage='after_training', client_eval_every=2,
                  server_momentum=.5)

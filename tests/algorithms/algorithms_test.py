@@ -13,27 +13,7 @@ import numpy as np
 import optax
 import pytest
 
-import federation
-from federation import (
-  assert_trees_close,
-  batches,
-  CLIENTS,
-  copied,
-  fedavg,
-  Federation,
-  fednova,
-  fedprox,
-  gradient,
-  HPARAMS,
-  IMAGES,
-  jobs_of,
-  l2,
-  LABELS,
-  matrix,
-  moon,
-  SIZES,
-  solo,
-)
+import federation as fed
 from moon_jax import losses
 from moon_jax.algorithms import base, registry, server
 from moon_jax.config import Config
@@ -79,11 +59,11 @@ class Shared:
 
   def __init__(self, algorithm, is_private):
     self.algorithm, self.is_private = algorithm, is_private
-    self._model = federation.linear_model(has_state=not is_private)
+    self._model = fed.linear_model(has_state=not is_private)
     self._round_fns = {}
 
   def federation(self, **kwargs):
-    made = Federation(self.algorithm, model=self._model, **kwargs)
+    made = fed.Federation(self.algorithm, model=self._model, **kwargs)
     made.round_fn = self._round_fns.setdefault(made.mesh, made.round_fn)
     return made
 
@@ -91,7 +71,7 @@ class Shared:
     federated = self.federation(**kwargs)
     for cohort in cohorts:
       federated.round(cohort, runs)
-    return copied(federated.state)
+    return fed.copied(federated.state)
 
   @functools.cached_property
   def unbroken(self):
@@ -140,12 +120,12 @@ def method(request):
 
 
 def config_of(setting):
-  config = Config(num_negatives=2, num_clients=len(SIZES), momentum=0.)
+  config = Config(num_negatives=2, num_clients=len(fed.SIZES), momentum=0.)
   return checks.validate(dataclasses.replace(config, **setting))
 
 
 def run(algorithm, cohorts=COHORTS, **kwargs):
-  federated = Federation(algorithm, **kwargs)
+  federated = fed.Federation(algorithm, **kwargs)
   for cohort in cohorts:
     federated.round(cohort)
   return federated.state
@@ -153,7 +133,7 @@ def run(algorithm, cohorts=COHORTS, **kwargs):
 
 @functools.cache
 def variables_of_fedavg():
-  return run(fedavg()).variables
+  return run(fed.fedavg()).variables
 
 
 def test_convex_loss_falls(method):
@@ -178,20 +158,19 @@ def cross_entropy(federated):
   evaluated = federated.program.algorithm.evaluated(
       of_run(federated.state.variables), of_run(federated.state.clients))
   outputs, _ = jax.vmap(lambda variables: federated.program.model.apply(
-      variables, federation.normalize(federated.data.inputs),
-      jnp.ones(len(LABELS)), train=False))(evaluated)
-  labels = jnp.broadcast_to(LABELS, outputs.logits.shape[:2])
+      variables, fed.normalize(federated.data.inputs),
+      jnp.ones(len(fed.LABELS)), train=False))(evaluated)
+  labels = jnp.broadcast_to(fed.LABELS, outputs.logits.shape[:2])
   return jax.vmap(losses.cross_entropy_B)(outputs.logits, labels).mean()
 
 
 def test_lanes_change_nothing(method):
-  assert_trees_close(method.two_states[0], shared_state(method.unbroken))
+  fed.assert_trees_close(method.two_states[0], shared_state(method.unbroken))
 
 
 def test_runs_share_a_table_and_nothing_else(method):
-  """Two runs in one program are the two runs each alone."""
   alone = method.run(seeds=(4,), hparams={'learning_rate': .01})
-  assert_trees_close(method.two_states[1], shared_state(alone))
+  fed.assert_trees_close(method.two_states[1], shared_state(alone))
 
 
 def test_no_second_compilation(method, compilations):
@@ -212,10 +191,10 @@ def test_no_second_compilation(method, compilations):
                          indirect=True)
 def test_padding_changes_nothing(method):
   """Of rows and jobs of the table, and of clients."""
-  roomy = method.run(num_rows=100, num_jobs=7, num_clients=len(SIZES) + 5)
-  clients = jax.tree.map(lambda x: x[:, :len(SIZES)], roomy.clients)
-  assert_trees_close(method.unbroken.clients, clients, atol=0)
-  assert_trees_close(method.unbroken.variables, roomy.variables, atol=0)
+  roomy = method.run(num_rows=100, num_jobs=7, num_clients=len(fed.SIZES) + 5)
+  clients = jax.tree.map(lambda x: x[:, :len(fed.SIZES)], roomy.clients)
+  fed.assert_trees_close(method.unbroken.clients, clients, atol=0)
+  fed.assert_trees_close(method.unbroken.variables, roomy.variables, atol=0)
 
 
 def test_padded_examples_never_reach_model_state(method):
@@ -225,7 +204,7 @@ def test_padded_examples_never_reach_model_state(method):
   state = method.run(cohorts=[(4,)])
   is_alone = method.algorithm.per_client_init
   variables = state.clients if is_alone else state.variables
-  pixels = np.asarray(federation.normalize(jnp.asarray(IMAGES[CLIENTS[4]])))
+  pixels = np.asarray(fed.normalize(jnp.asarray(fed.IMAGES[fed.CLIENTS[4]])))
   mean = pixels.reshape(3, -1).mean(0)
   np.testing.assert_allclose(
       variables['batch_stats']['mean'][(0, 4) if is_alone else 0],
@@ -234,7 +213,7 @@ def test_padded_examples_never_reach_model_state(method):
 
 def test_order_of_cohort_changes_nothing(method):
   turned = method.run([cohort[::-1] for cohort in COHORTS])
-  assert_trees_close(shared_state(method.unbroken), shared_state(turned))
+  fed.assert_trees_close(shared_state(method.unbroken), shared_state(turned))
 
 
 def test_absent_clients_keep_their_state(method):
@@ -256,7 +235,7 @@ def test_resuming_equals_not_stopping(method, tmp_path):
   second.state = saved_and_restored(first.state, second, tmp_path)
   for cohort in COHORTS[2:]:
     second.round(cohort)
-  assert_trees_close(method.unbroken, second.state, atol=0)
+  fed.assert_trees_close(method.unbroken, second.state, atol=0)
 
 
 def saved_and_restored(state, federation, path):
@@ -265,15 +244,15 @@ def saved_and_restored(state, federation, path):
   writer.save(state_lib.on_host(state), {})
   writer.close()
   found, _ = checkpoint.Checkpoints(path / 'checkpoints', Config()).restore(
-      state_lib.on_host(federation.state))
+      state_lib.on_host(fed.state))
   return state_lib.placed(
-      state_lib.from_host(found, federation.state), federation.mesh)
+      state_lib.from_host(found, fed.state), fed.mesh)
 
 
 @functools.cache
 def plain_federation(algorithm, contrastive='model'):
   """The method without server optimizer, on one lane."""
-  return Federation(registry.make(config_of(
+  return fed.Federation(registry.make(config_of(
       {'algorithm': algorithm, 'contrastive': contrastive})))
 
 
@@ -295,14 +274,14 @@ def test_combinations_keep_the_contract(setting, compilations, tmp_path):
   optimizer = server.make(config)(server.hparams(config))
   promotion = 'standard' if 'server_optimizer' in setting else 'strict'
   with jax.numpy_dtype_promotion(promotion):
-    both = Federation(registry.make(config_of(setting)),
-                      num_lanes=3, num_rows=60, num_jobs=6)
+    both = fed.Federation(registry.make(config_of(setting)),
+                          num_lanes=3, num_rows=60, num_jobs=6)
     before = cross_entropy(both)
     both.round(COHORTS[0])
     state = saved_and_restored(both.state, both, tmp_path)
     inner, opt_state = state.server
-    both.state = copied(state)
-    alone.state = copied(state._replace(server=inner))
+    both.state = fed.copied(state)
+    alone.state = fed.copied(state._replace(server=inner))
     compilations.clear()
     both.round(COHORTS[1])
     assert not compilations
@@ -312,17 +291,17 @@ def test_combinations_keep_the_contract(setting, compilations, tmp_path):
     updates, opt_state = jax.vmap(optimizer.update)(delta, opt_state, params)
     expected = optax.apply_updates(params, updates)
     # An adaptive server divides by small numbers, so rounding grows.
-    assert_trees_close(both.state.variables['params'], expected, atol=5e-6)
-    assert_trees_close(both.state.server, (alone.state.server, opt_state))
-    assert_trees_close(both.state.clients, alone.state.clients)
+    fed.assert_trees_close(both.state.variables['params'], expected, atol=5e-6)
+    fed.assert_trees_close(both.state.server, (alone.state.server, opt_state))
+    fed.assert_trees_close(both.state.clients, alone.state.clients)
     for _ in range(10):
       both.round(COHORTS[0] + COHORTS[3][1:3])
     assert cross_entropy(both) < before - .05
 
 
-@pytest.mark.parametrize('algorithm', [moon(2), l2(), fedprox()])
+@pytest.mark.parametrize('algorithm', [fed.moon(2), fed.l2(), fed.fedprox()])
 def test_at_mu_0_it_is_fedavg(algorithm):
-  assert_trees_close(
+  fed.assert_trees_close(
       run(algorithm, hparams={'mu': 0.}).variables, variables_of_fedavg())
 
 
@@ -330,10 +309,10 @@ def test_scaffold_server_variate_is_the_mean_of_all_clients():
   """Of those, too, that take no part."""
   algorithm = registry.make(config_of(
       {'algorithm': 'scaffold', 'participation': .5}))
-  federated = Federation(algorithm, num_lanes=3, hparams={'momentum': 0.})
+  federated = fed.Federation(algorithm, num_lanes=3, hparams={'momentum': 0.})
   for cohort in COHORTS[:3]:
     federated.round(cohort)
-    assert_trees_close(
+    fed.assert_trees_close(
         federated.state.server,
         jax.tree.map(lambda x: x.mean(1), federated.state.clients))
   assert jnp.abs(federated.state.server['w']).max() > 1e-3
@@ -342,28 +321,29 @@ def test_scaffold_server_variate_is_the_mean_of_all_clients():
 @pytest.mark.parametrize('optimizer', [
     server.momentum(1., .7, 'hsu'), server.momentum(.5, .7, 'ema')])
 def test_statistics_are_averaged_whatever_the_servers_optimizer(optimizer):
-  model = federation.linear_model(has_state=True)
+  model = fed.linear_model(has_state=True)
   found, plain = (
       run(algorithm, COHORTS[:1], model=model).variables['batch_stats']
-      for algorithm in (server.with_optimizer(fedavg(), optimizer), fedavg()))
-  assert_trees_close(found, plain)
+      for algorithm in (
+          server.with_optimizer(fed.fedavg(), optimizer), fed.fedavg()))
+  fed.assert_trees_close(found, plain)
   assert np.abs(plain['mean']).max() > .1  # they were 0
 
 
 def test_frozen_models_are_in_eval_mode():
   """What they say of an example is of it and of running statistics alone."""
-  model = federation.linear_model(has_state=True, is_centred=True)
-  inputs = federation.normalize(jnp.asarray(IMAGES[:8]))
-  batch = base.Batch(inputs, jnp.asarray(LABELS[:8]), jnp.ones(8))
+  model = fed.linear_model(has_state=True, is_centred=True)
+  inputs = fed.normalize(jnp.asarray(fed.IMAGES[:8]))
+  batch = base.Batch(inputs, jnp.asarray(fed.LABELS[:8]), jnp.ones(8))
   global_, previous = (
       model.init(jax.random.key(i), inputs)
       | {'batch_stats': {'mean': jnp.arange(4.) / (i + 1)}} for i in range(2))
-  view = base.first_view(moon(), global_)
-  remembered, _ = moon().finish(previous, view)
-  z_global, z_previous = moon().frozen(
+  view = base.first_view(fed.moon(), global_)
+  remembered, _ = fed.moon().finish(previous, view)
+  z_global, z_previous = fed.moon().frozen(
       model, batch, view._replace(client=remembered))
   for found, variables in ((z_global, global_), (z_previous[:, 0], previous),
-                           (l2().frozen(model, batch, view), global_)):
+                           (fed.l2().frozen(model, batch, view), global_)):
     mean, w = (np.array(x) for x in (
         variables['batch_stats']['mean'], variables['params']['w']))
     np.testing.assert_allclose(
@@ -374,25 +354,25 @@ def test_frozen_models_are_in_eval_mode():
 def test_accelerators_project_frozen_models_alike(
     k, few_weights, request, monkeypatch):
   """All at once or one after another; also slots that are not filled yet."""
-  one_by_one = run(moon(k), num_lanes=3)
+  one_by_one = run(fed.moon(k), num_lanes=3)
   request.getfixturevalue('accelerator')
   monkeypatch.setattr('moon_jax.algorithms.moon._FEW_WEIGHTS', few_weights)
-  assert_trees_close(one_by_one, run(moon(k), num_lanes=3))
+  fed.assert_trees_close(one_by_one, run(fed.moon(k), num_lanes=3))
 
 
 def test_solo_clients_never_meet():
   """Client 1 ends as if it had been alone, whoever else trains."""
-  alone = run(solo(), [(1,)] * 3).clients
-  among = run(solo(), [(1, 2, 5)] * 3).clients
-  assert_trees_close(jax.tree.map(lambda x: x[:, 1], alone),
-                     jax.tree.map(lambda x: x[:, 1], among))
-  first = run(solo(), []).clients['params']['w'][0]
+  alone = run(fed.solo(), [(1,)] * 3).clients
+  among = run(fed.solo(), [(1, 2, 5)] * 3).clients
+  fed.assert_trees_close(jax.tree.map(lambda x: x[:, 1], alone),
+                         jax.tree.map(lambda x: x[:, 1], among))
+  first = run(fed.solo(), []).clients['params']['w'][0]
   assert jnp.abs(first[0] - first[1]).max() > 1e-3  # an initial model each
 
 
 def test_moon_remembers_the_last_k_models():
   """The ring holds each client's last k local models, no model twice."""
-  federated = Federation(moon(3))
+  federated = fed.Federation(fed.moon(3))
   sent = []
   for _ in range(5):
     federated.round((1,))  # alone, its model is the next global model
@@ -407,16 +387,16 @@ def test_moon_remembers_the_last_k_models():
 
 def model_of(federated):
   """Returns the global model as a matrix."""
-  return matrix(federated.state.variables['params'], 0)
+  return fed.matrix(federated.state.variables['params'], 0)
 
 
 def local_steps(t, client, w):
   """Returns a client's model after its steps, and the gradient of each."""
   lr, momentum, decay = (
-      HPARAMS[k] for k in ('learning_rate', 'momentum', 'weight_decay'))
+      fed.HPARAMS[k] for k in ('learning_rate', 'momentum', 'weight_decay'))
   gradients, velocity = [], 0
-  for batch in batches(t, client):
-    gradients.append(gradient(w, batch) + decay * w)
+  for batch in fed.batches(t, client):
+    gradients.append(fed.gradient(w, batch) + decay * w)
     velocity = momentum * velocity + gradients[-1]
     w = w - lr * velocity
   return w, gradients
@@ -424,16 +404,16 @@ def local_steps(t, client, w):
 
 def test_fedavg_equals_a_plain_numpy_loop():
   """Several rounds of partial participation, written the slow way."""
-  federated = Federation(fedavg(), num_lanes=2)
+  federated = fed.Federation(fed.fedavg(), num_lanes=2)
   w = model_of(federated)
   for t, cohort in enumerate(COHORTS):
     table, metrics = federated.round(cohort)
     local = [local_steps(t, c, w)[0] for c in cohort]
     np.testing.assert_allclose(
-        metrics.drift_J[jobs_of(table, cohort)],
+        metrics.drift_J[fed.jobs_of(table, cohort)],
         [np.linalg.norm(wi - w) for wi in local], rtol=1e-5)
-    total = sum(SIZES[c] for c in cohort)
-    w = sum(SIZES[c] / total * wi for c, wi in zip(cohort, local))
+    total = sum(fed.SIZES[c] for c in cohort)
+    w = sum(fed.SIZES[c] / total * wi for c, wi in zip(cohort, local))
   np.testing.assert_allclose(model_of(federated), w, atol=1e-6)
 
 
@@ -442,15 +422,15 @@ def test_fednova_equals_a_plain_numpy_loop():
 
   Gradient j of K weighs a_j = 1 + rho + ... + rho^(K-1-j) in a client's update.
   """
-  federated = Federation(fednova(), num_lanes=2)
-  lr, rho = HPARAMS['learning_rate'], HPARAMS['momentum']
+  federated = fed.Federation(fed.fednova(), num_lanes=2)
+  lr, rho = fed.HPARAMS['learning_rate'], fed.HPARAMS['momentum']
   w = model_of(federated)
   for t, cohort in enumerate(COHORTS):
     federated.round(cohort)
-    total = sum(SIZES[c] for c in cohort)
+    total = sum(fed.SIZES[c] for c in cohort)
     steps = mean = 0
     for c in cohort:
-      p = SIZES[c] / total
+      p = fed.SIZES[c] / total
       _, gradients = local_steps(t, c, w)
       k = len(gradients)
       a = np.array([sum(rho**i for i in range(k - j)) for j in range(k)])
@@ -468,22 +448,22 @@ def noise(key, images):
 def with_drawn():
   """FedAvg that records a number of its inputs alone: labels play no part."""
   def loss(model, variables, batch, view):
-    value, aux = fedavg().loss(model, variables, batch, view)
+    value, aux = fed.fedavg().loss(model, variables, batch, view)
     weights = jnp.cos(jnp.arange(batch.inputs.size, dtype=jnp.float32))
     drawn = jnp.vdot(weights, batch.inputs.ravel())
     return value, aux._replace(metrics={'drawn': drawn})
 
-  return fedavg()._replace(loss=loss)
+  return fed.fedavg()._replace(loss=loss)
 
 
 def draws(num_lanes, cohorts, seed=0):
   """{(round, client): a number for each of its steps} of what it drew."""
-  federated = Federation(with_drawn(), num_lanes=num_lanes, augment_fn=noise,
-                         seeds=(seed,))
+  federated = fed.Federation(
+      with_drawn(), num_lanes=num_lanes, augment_fn=noise, seeds=(seed,))
   found = {}
   for t, cohort in enumerate(cohorts):
     table, metrics = federated.round(cohort)
-    for client, job in zip(cohort, jobs_of(table, cohort)):
+    for client, job in zip(cohort, fed.jobs_of(table, cohort)):
       found[t, client] = metrics.extra_TL['drawn'][table.job_TL == job]
   return found
 

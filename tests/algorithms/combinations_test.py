@@ -5,16 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from federation import (
-  assert_trees_close,
-  fedavg,
-  Federation,
-  fednova,
-  linear_model,
-  moon,
-  scaffold,
-  SIZES,
-)
+import federation as fed
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fednova import with_fednova
@@ -23,11 +14,11 @@ from moon_jax.algorithms.scaffold import with_control_variates
 from moon_jax.errors import UserError
 
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
-N = len(SIZES)
+N = len(fed.SIZES)
 
 
 def run(algorithm, **hparams):
-  federated = Federation(algorithm, num_lanes=2, hparams=hparams)
+  federated = fed.Federation(algorithm, num_lanes=2, hparams=hparams)
   for cohort in COHORTS:
     federated.round(cohort)
   return federated.state
@@ -36,23 +27,23 @@ def run(algorithm, **hparams):
 @pytest.mark.parametrize('form, momentum_', [
     ('paper', 0.), ('niid_bench', .9)])
 def test_without_penalty_moon_with_variates_is_scaffold(form, momentum_):
-  found = run(with_control_variates(moon(2), N, form), mu=0.,
+  found = run(with_control_variates(fed.moon(2), N, form), mu=0.,
               momentum=momentum_)
-  expected = run(scaffold(N, form), momentum=momentum_)
-  assert_trees_close(found.variables, expected.variables)
-  assert_trees_close(found.server.variate, expected.server, atol=5e-6)
-  assert_trees_close(found.clients.variate, expected.clients, atol=5e-6)
+  expected = run(fed.scaffold(N, form), momentum=momentum_)
+  fed.assert_trees_close(found.variables, expected.variables)
+  fed.assert_trees_close(found.server.variate, expected.server, atol=5e-6)
+  fed.assert_trees_close(found.clients.variate, expected.clients, atol=5e-6)
   visits = [sum(c in cohort for cohort in COHORTS) for c in range(N)]
   np.testing.assert_array_equal(found.clients.inner.num_models[0], visits)
 
 
 def test_loss_of_moon_with_a_proximal_term_equals_numpy():
-  model = linear_model()
+  model = fed.linear_model()
   key = jax.random.split(jax.random.key(0), 5)
   global_, local, previous = (
       {'params': {'w': jax.random.normal(key[i], (4, 3)),
                   'b': jax.random.normal(key[i], (3,))}} for i in range(3))
-  algorithm = with_control_variates(with_proximal(moon(1), 3.), 5)
+  algorithm = with_control_variates(with_proximal(fed.moon(1), 3.), 5)
   view = base.first_view(algorithm, global_)
   view = view._replace(hparams=view.hparams | dict(
       mu=jnp.float32(2), temperature=jnp.float32(.25),
@@ -79,7 +70,7 @@ def test_loss_of_moon_with_a_proximal_term_equals_numpy():
         - np.asarray(global_['params'][name]))**2).sum() for name in 'wb')
   expected = (ce + 2 * contrast).mean() + 3 / 2 * proximal
   np.testing.assert_allclose(found, expected, rtol=1e-5)
-  assert_trees_close(message.mean, previous, atol=0)
+  fed.assert_trees_close(message.mean, previous, atol=0)
 
 
 def test_wrapped_methods_see_their_own_state():
@@ -94,7 +85,7 @@ def test_wrapped_methods_see_their_own_state():
 
     return call
 
-  plain = fedavg()._replace(
+  plain = fed.fedavg()._replace(
       personal_model=lambda trained, view: trained,
       init_client=lambda variables: {'mine': jnp.float32(0)},
       init_server=lambda variables: {'ours': jnp.float32(0),
@@ -104,7 +95,7 @@ def test_wrapped_methods_see_their_own_state():
       name: checked(name, getattr(plain, name)) for name in (
           'start', 'frozen', 'loss', 'transform_grads', 'transform_updates',
           'finish', 'local_model', 'personal_model')})
-  federated = Federation(with_control_variates(spying, N), keep_models=True)
+  federated = fed.Federation(with_control_variates(spying, N), keep_models=True)
   federated.round()
   assert len(seen) == 8
   assert all(names == ({'mine'}, {'ours'}) for names in seen.values())
@@ -115,15 +106,16 @@ def test_wrapped_methods_see_their_own_state():
 
 def test_states_of_earlier_versions_keep_their_layout():
   """SCAFFOLD's state is the variate itself, and FedNova has none."""
-  variables = linear_model().init(jax.random.key(0), jnp.zeros((1, 2, 2, 1)))
-  for init in scaffold(3).init_client, scaffold(3).init_server:
+  variables = fed.linear_model().init(
+      jax.random.key(0), jnp.zeros((1, 2, 2, 1)))
+  for init in fed.scaffold(3).init_client, fed.scaffold(3).init_server:
     assert set(init(variables)) == {'w', 'b'}
-  assert fednova().init_server(variables) == ()
-  assert fednova().init_client(variables) == ()
+  assert fed.fednova().init_server(variables) == ()
+  assert fed.fednova().init_client(variables) == ()
 
 
 def test_fednova_of_other_messages_is_refused():
-  silent = fedavg()._replace(
+  silent = fed.fedavg()._replace(
       finish=lambda trained, view: (view.client, Message(())))
   with pytest.raises(UserError, match='with_fednova needs clients whose'):
     run(with_fednova(silent))

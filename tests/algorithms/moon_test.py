@@ -32,7 +32,6 @@ REFERENCES = {'newest': append_newest, 'released': append_released}
 @pytest.mark.parametrize('first', [[], [100.]], ids=['empty', 'one'])
 @pytest.mark.parametrize('form', REFERENCES)
 def test_pool_of_eight_rounds(form, first):
-  """For k from 1 to 5."""
   add = jax.jit(moon_lib.POOLS[form])
   for k in range(1, 6):
     memory = (moon_lib.pool_of_one if first else moon_lib.empty_pool)(

@@ -4,17 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-import federation
-from federation import (
-  assert_trees_close,
-  batches,
-  Federation,
-  gradient,
-  HPARAMS,
-  matrix,
-  scaffold,
-  SIZES,
-)
+import federation as fed
 from moon_jax.errors import UserError
 
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0), (1, 2, 3, 4)]
@@ -22,10 +12,10 @@ COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0), (1, 2, 3, 4)]
 
 def local_model(t, client, start, c, c_i, momentum):
   """Returns a client's model after its steps, and their number."""
-  lr, decay = HPARAMS['learning_rate'], HPARAMS['weight_decay']
+  lr, decay = fed.HPARAMS['learning_rate'], fed.HPARAMS['weight_decay']
   model, velocity, num_steps = start, 0, 0
-  for batch in batches(t, client):
-    velocity = momentum * velocity + gradient(model, batch) + decay * model
+  for batch in fed.batches(t, client):
+    velocity = momentum * velocity + fed.gradient(model, batch) + decay * model
     model = model - lr * velocity
     model = model - lr * (c - c_i)
     num_steps += 1
@@ -34,47 +24,48 @@ def local_model(t, client, start, c, c_i, momentum):
 
 @pytest.mark.parametrize('momentum', [.9, 0.])
 def test_the_form_of_niid_bench_equals_a_plain_numpy_loop(momentum):
-  """Four of eight clients in each of four rounds, in float64."""
-  federated = Federation(scaffold(len(SIZES), 'niid_bench'), num_lanes=2,
-                         hparams={'momentum': momentum})
-  model = matrix(federated.state.variables['params'], 0)
-  c, c_of = np.zeros((5, 3)), np.zeros((len(SIZES), 5, 3))
+  federated = fed.Federation(
+      fed.scaffold(len(fed.SIZES), 'niid_bench'), num_lanes=2,
+      hparams={'momentum': momentum})
+  model = fed.matrix(federated.state.variables['params'], 0)
+  c, c_of = np.zeros((5, 3)), np.zeros((len(fed.SIZES), 5, 3))
   for t, cohort in enumerate(COHORTS):
     federated.round(cohort)
-    total, following, changes = sum(SIZES[i] for i in cohort), 0, 0
+    total, following, changes = sum(fed.SIZES[i] for i in cohort), 0, 0
     for i in cohort:
       local, num_steps = local_model(t, i, model, c, c_of[i], momentum)
       new = c_of[i] - c + (model - local) / (
-          num_steps * HPARAMS['learning_rate'])
-      following = following + SIZES[i] / total * local
+          num_steps * fed.HPARAMS['learning_rate'])
+      following = following + fed.SIZES[i] / total * local
       changes = changes + new - c_of[i]
       c_of[i] = new
-    model, c = following, c + changes / len(SIZES)
+    model, c = following, c + changes / len(fed.SIZES)
     state = federated.state
     close = lambda found, expected, atol: np.testing.assert_allclose(
         found, expected, rtol=1e-6, atol=atol)
-    close(matrix(state.variables['params'], 0), model, 1e-6)
+    close(fed.matrix(state.variables['params'], 0), model, 1e-6)
     # Variates are displacements divided by lr = 0.05, and so is rounding.
-    close(matrix(state.server, 0), c, 5e-6)
-    for i in range(len(SIZES)):
-      close(matrix(state.clients, 0, i), c_of[i], 5e-6)
+    close(fed.matrix(state.server, 0), c, 5e-6)
+    for i in range(len(fed.SIZES)):
+      close(fed.matrix(state.clients, 0, i), c_of[i], 5e-6)
   assert np.abs(c).max() > .01
 
 
 def test_a_round_at_rate_0_changes_nothing():
-  federated = Federation(scaffold(len(SIZES)), hparams={'momentum': 0.})
+  federated = fed.Federation(
+      fed.scaffold(len(fed.SIZES)), hparams={'momentum': 0.})
   federated.round(COHORTS[0])
-  before = federation.copied(federated.state)
+  before = fed.copied(federated.state)
   federated.hparams = {**federated.hparams,
                        'learning_rate': 0 * federated.hparams['momentum']}
   federated.round(COHORTS[0])
   after = federated.state
   assert max(np.abs(c).max() for c in jax.tree.leaves(before.server)) > .01
   for name in 'server', 'clients':
-    assert_trees_close(getattr(after, name), getattr(before, name), atol=0)
-  assert_trees_close(after.variables, before.variables)
+    fed.assert_trees_close(getattr(after, name), getattr(before, name), atol=0)
+  fed.assert_trees_close(after.variables, before.variables)
 
 
 def test_another_form_is_refused():
   with pytest.raises(UserError, match="one of paper, niid_bench; got 'x'"):
-    scaffold(8, 'x')
+    fed.scaffold(8, 'x')

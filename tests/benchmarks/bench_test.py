@@ -73,7 +73,6 @@ def test_command_contains_no_paths():
 @pytest.mark.slow
 @pytest.mark.parametrize('part', ['recipe', 'scaling'])
 def test_a_part_on_noise(part, tmp_path):
-  """moon_jax alone with FedAvg on few examples."""
   printed = subprocess.run(
       [sys.executable, '-m', 'benchmarks.bench', f'--out={tmp_path}',
        '--num_examples=400', '--repeats=1', '--case=fedavg', '--side=ours',
@@ -114,7 +113,6 @@ def test_a_large_difference_is_an_error(differences, monkeypatch):
 
 
 def test_augmentation_of_pytorch_agrees_with_moon_jax(monkeypatch):
-  """Both produce the same images from the same shifts and flips."""
   torch = pytest.importorskip('torch')
   import jax.numpy as jnp
 

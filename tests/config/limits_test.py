@@ -10,13 +10,10 @@ NAN = float('nan')
 
 
 @pytest.mark.parametrize('name, value, message', [
-    ('num_rounds', '3', "--num_rounds must be an int; got '3'"),
-    ('num_rounds', 1.5, '--num_rounds must be an int; got 1.5'),
     ('num_rounds', 2., '--num_rounds must be an int; got 2.0. Pass num_r'),
     ('num_rounds', NAN, '--num_rounds must be an int; got nan'),
     ('num_rounds', None, '--num_rounds must be an int; got None'),
     ('seed', np.arange(2), r'--seed must be an int; got array\(\[0, 1\]\)'),
-    ('learning_rate', '0.1', "--learning_rate must be a float; got '0.1'"),
     ('learning_rate', np.ones(2), '--learning_rate must be a float; got array'),
     ('augment', 'yes', "--augment must be a bool; got 'yes'"),
     ('augment', 2, '--augment must be a bool; got 2'),

@@ -75,7 +75,6 @@ NATURAL = Config(partition='natural', num_clients=2, client_eval_every=1)
 
 
 def test_natural_clients_have_their_own_test_examples():
-  """Client 1 has none; a sample of the clients has those of its members."""
   data = data_of([2, 0, 1, 0, 2], [2, 0, 2, 0, 2])
   made = split.make(dataclasses.replace(NATURAL, num_clients=3), data)
   assert [i.tolist() for i in made.clients] == [[1, 3], [2], [0, 4]]

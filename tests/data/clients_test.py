@@ -34,7 +34,6 @@ def test_lists_work_too(clients):
 
 
 def test_partitions_equal_those_made_with_lists():
-  """The plain forms, with one array per client."""
   rng = np.random.default_rng(0)
   labels, owner = rng.integers(0, 4, 500), rng.integers(0, 60, 500)
   order = np.random.RandomState(3).permutation(500)

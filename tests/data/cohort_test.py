@@ -47,7 +47,6 @@ def test_invalid_files_raise(text, words, tmp_path):
 
 
 def test_clients_drop_out_at_the_given_rate():
-  """Draws are independent over rounds, clients and seeds."""
   def is_lost(rate, seed=0):
     return np.array([[cohort.is_lost(rate, seed, t, c) for c in range(60)]
                      for t in range(60)])

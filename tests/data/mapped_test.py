@@ -120,7 +120,6 @@ def load(data_dir):
 
 
 def test_pages_are_released(tmp_path, monkeypatch):
-  """Otherwise the whole file ends up in the memory of the process."""
   calls = []
   monkeypatch.setattr(mapped.mmap, 'mmap', type('Map', (mmap.mmap,), {
       'madvise': lambda self, advice: calls.append(advice)}))

@@ -40,7 +40,6 @@ def test_no_client_has_validation_examples(name):
 
 
 def test_the_other_examples_are_partitioned_by_their_labels():
-  """As if the validation examples had never been there."""
   config = dataclasses.replace(CONFIG, partition='shards')
   clients, _, validation, _ = split.make(config, DATA)
   rest = np.setdiff1d(np.arange(N), validation)

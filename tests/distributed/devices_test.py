@@ -73,7 +73,6 @@ def test_devices_divide_the_lanes_evenly(num_lanes, num_devices, used):
     for name in ('moon dropout', 'scaffold', 'fedavg', 'fedprox', 'solo',
                  'fednova')])
 def test_devices_do_not_affect_results(algorithm, compilation_cache):
-  """Three rounds with full and partial participation, one all-reduce each."""
   env = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': '8',
          'JAX_COMPILATION_CACHE_DIR': compilation_cache,
          'PYTHONPATH': f'{_TESTS}:{_TESTS.parent}'}

@@ -175,7 +175,6 @@ def test_num_processes_1_ignores_the_cluster(monkeypatch):
 
 
 def test_agreement_and_maximum_over_processes(monkeypatch):
-  """Simulates two processes: the sum adds the other process's number."""
   monkeypatch.setattr(processes, 'count', lambda: 2)
   for mine, other in itertools.product((False, True), repeat=2):
     monkeypatch.setattr(

@@ -15,14 +15,6 @@ from moon_jax.doctor import Finding, installation
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def run(monkeypatch, capsys, *args):
-  """Runs the command in this process; returns its status and its output."""
-  monkeypatch.setattr(sys, 'argv', ['doctor', *args])
-  with pytest.raises(SystemExit) as ended:
-    command.main()
-  return ended.value.code, capsys.readouterr().out
-
-
 @pytest.fixture
 def few_checks(monkeypatch):
   """Without JAX: what is found, a failure, and an exception."""
@@ -37,14 +29,14 @@ def few_checks(monkeypatch):
 
 
 @pytest.mark.usefixtures('few_checks')
-def test_a_broken_check_does_not_hide_the_others(monkeypatch, capsys):
-  status, out = run(monkeypatch, capsys)
+def test_a_broken_check_does_not_hide_the_others(run_command):
+  status, out, _ = run_command(command.main)
   assert status == 1
   assert 'failed  broken: SystemExit: the plugin has ended the process' in out
   assert 'host: ' in out and '1 of 3 checks failed: broken' in out
   assert max(map(len, out.splitlines())) <= 80
   assert 'Traceback' not in out
-  status, out = run(monkeypatch, capsys, '--json')
+  status, out, _ = run_command(command.main, '--json')
   found = json.loads(out)
   assert status == 1 and not found['ok'] and found['failed'] == ['broken']
   assert found['checks']['first']['status'] == 'ok'

@@ -5,20 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from federation import (
-  ALL,
-  assert_trees_close,
-  copied,
-  fedavg,
-  Federation,
-  fednova,
-  jobs_of,
-  l2,
-  linear_model,
-  moon,
-  scaffold,
-  SIZES,
-)
+import federation as fed
 from moon_jax.algorithms.server import momentum, with_optimizer
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
@@ -34,16 +21,16 @@ def vectors(tree):
 
 
 def test_local_models_drift_and_cosines():
-  """Models are those of clients trained alone."""
-  federated = Federation(fedavg(), num_lanes=2, num_jobs=7, keep_models=True)
-  alone = Federation(fedavg())
-  initial = copied(alone.state)
+  federated = fed.Federation(
+      fed.fedavg(), num_lanes=2, num_jobs=7, keep_models=True)
+  alone = fed.Federation(fed.fedavg())
+  initial = fed.copied(alone.state)
   table, metrics = federated.round(COHORT)
-  jobs = jobs_of(table, COHORT)
+  jobs = fed.jobs_of(table, COHORT)
   for j, client in zip(jobs, COHORT):
-    alone.state = copied(initial)
+    alone.state = fed.copied(initial)
     alone.round((client,))
-    assert_trees_close(
+    fed.assert_trees_close(
         jax.tree.map(lambda x, j=j: x[j], metrics.models_J),
         jax.tree.map(lambda x: x[0], alone.state.variables))
   updates = vectors(metrics.models_J)[jobs] - vectors(initial.variables)[0]
@@ -63,21 +50,20 @@ def test_local_models_drift_and_cosines():
 
 def test_a_step_is_traced_once():
   """Tracing takes a large part of the compilation time."""
-  algorithm, traced = fedavg(), []
+  algorithm, traced = fed.fedavg(), []
 
   def loss(*args):
     traced.append(args)
     return algorithm.loss(*args)
 
-  Federation(algorithm._replace(loss=loss)).round(ALL)
+  fed.Federation(algorithm._replace(loss=loss)).round(fed.ALL)
   assert len(traced) == 1
 
 
 def test_lost_updates_change_the_client_and_not_the_server():
-  """The server is as without the lost clients, whose own state changes."""
-  algorithm = with_optimizer(scaffold(8), momentum(1., .5, 'hsu'))
+  algorithm = with_optimizer(fed.scaffold(8), momentum(1., .5, 'hsu'))
   lost, without, everyone = (
-      Federation(algorithm, num_lanes=2, num_jobs=5, hparams={'momentum': 0.})
+      fed.Federation(algorithm, 2, num_jobs=5, hparams={'momentum': 0.})
       for _ in range(3))
   without.round_fn = everyone.round_fn = lost.round_fn  # compiles only once
   for t in range(3):
@@ -88,8 +74,8 @@ def test_lost_updates_change_the_client_and_not_the_server():
     if t == 0:  # lost updates count in the cosines
       np.testing.assert_allclose(
           metrics_lost.cosine_R, metrics_everyone.cosine_R, rtol=1e-5)
-  assert_trees_close((lost.state.variables, lost.state.server),
-                     (without.state.variables, without.state.server))
+  fed.assert_trees_close((lost.state.variables, lost.state.server),
+                         (without.state.variables, without.state.server))
   moved = vectors(jax.tree.map(lambda x: x[0], lost.state.clients)) != vectors(
       jax.tree.map(lambda x: x[0], start))
   assert moved.any(1).tolist() == [i in COHORT for i in range(8)]
@@ -98,15 +84,15 @@ def test_lost_updates_change_the_client_and_not_the_server():
 
 
 def test_noise_depends_on_the_client_and_not_on_lanes():
-  std = np.float32(np.repeat([0] * 4 + [.5] * 4, SIZES))[:, None]
+  std = np.float32(np.repeat([0] * 4 + [.5] * 4, fed.SIZES))[:, None]
   models, round_fns = [], {}
   for lanes, noise in ((1, None), (1, std), (3, std), (1, 0 * std)):
-    federated = Federation(
-        fedavg(), num_lanes=lanes, keep_models=True, num_jobs=8)
+    federated = fed.Federation(
+        fed.fedavg(), num_lanes=lanes, keep_models=True, num_jobs=8)
     federated.round_fn = round_fns.setdefault(lanes, federated.round_fn)
     federated.data = federated.data._replace(noise_std=noise)
     table, metrics = federated.round()
-    models.append(vectors(metrics.models_J)[jobs_of(table, ALL)])
+    models.append(vectors(metrics.models_J)[fed.jobs_of(table, fed.ALL)])
   plain, noisy, on_lanes, zero = models
   np.testing.assert_array_equal(zero, plain)
   np.testing.assert_allclose(on_lanes, noisy, atol=1e-6)
@@ -117,24 +103,24 @@ def test_noise_depends_on_the_client_and_not_on_lanes():
 def test_idle_lanes_do_not_affect_the_state():
   """Cohorts include jobs of one step, which start and end in the same row."""
   settings = dict(num_epochs=1, hparams={'momentum': 0.})
-  one = Federation(scaffold(8), **settings)
-  initial = copied(one.state)
+  one = fed.Federation(fed.scaffold(8), **settings)
+  initial = fed.copied(one.state)
   for cohort, num_lanes in ((0, 2), 3), ((0, 4, 2), 4):
-    several = Federation(scaffold(8), num_lanes, **settings)
+    several = fed.Federation(fed.scaffold(8), num_lanes, **settings)
     table, _ = several.round(cohort)
-    one.state = copied(initial)
+    one.state = fed.copied(initial)
     one.round(cohort)
     assert 1 in table.jobs.num_steps
-    assert_trees_close(one.state, several.state)
+    fed.assert_trees_close(one.state, several.state)
 
 
 def test_idle_lanes_have_metrics_0():
   """Even if the loss of a batch of padding is not 0."""
   def loss(model, variables, batch, view):
-    value, aux = fedavg().loss(model, variables, batch, view)
+    value, aux = fed.fedavg().loss(model, variables, batch, view)
     return value + 1, aux._replace(metrics={'own': value + 2})
 
-  federated = Federation(fedavg()._replace(loss=loss), num_lanes=3)
+  federated = fed.Federation(fed.fedavg()._replace(loss=loss), num_lanes=3)
   table, metrics = federated.round((1, 2))
   is_step = table.job_TL >= 0
   ran = np.arange(len(is_step)) < table.num_rows.max()
@@ -144,35 +130,36 @@ def test_idle_lanes_have_metrics_0():
 
 
 def test_round_without_received_updates_keeps_the_server_state():
-  federated = Federation(
-      with_optimizer(moon(2), momentum(1., .5, 'hsu')), num_jobs=5)
+  federated = fed.Federation(
+      with_optimizer(fed.moon(2), momentum(1., .5, 'hsu')), num_jobs=5)
   for cohort, lost in ((COHORT, COHORT), ((), ())):
     federated.round(COHORT)
     before = jax.tree.map(
         np.array, (federated.state.variables, federated.state.server))
     federated.round(cohort, lost=lost)
-    assert_trees_close(
+    fed.assert_trees_close(
         before, (federated.state.variables, federated.state.server), atol=0)
     federated.round(COHORT)
     assert np.isfinite(federated.state.variables['params']['w']).all()
 
 
 @pytest.mark.parametrize('algorithm, num_lanes, has_state', [
-    (moon(3), 2, True),
+    (fed.moon(3), 2, True),
     *(pytest.param(*values, marks=pytest.mark.long) for values in (
-        (moon(1), 1, False), (moon(2), 3, False), (l2(), 4, True)))])
+        (fed.moon(1), 1, False), (fed.moon(2), 3, False),
+        (fed.l2(), 4, True)))])
 def test_freeze_once_equals_freezing_in_each_step(
     algorithm, num_lanes, has_state, monkeypatch):
   """It covers all examples of a client, even those that an epoch drops."""
   monkeypatch.setattr(schedule, '_OWN_BATCH', 7)
-  model = linear_model(has_state, is_centred=has_state)
+  model = fed.linear_model(has_state, is_centred=has_state)
   once, always = (
-      Federation(algorithm, num_lanes, (3, 4), num_jobs=14, freeze_once=freeze,
-                 model=model) for freeze in (True, False))
+      fed.Federation(algorithm, num_lanes, (3, 4), num_jobs=14, model=model,
+                     freeze_once=freeze) for freeze in (True, False))
   for cohort in (COHORT, (1, 2), COHORT[::-1]):
     _, metrics_once = once.round(cohort, runs=(0, 1))
     _, metrics_always = always.round(cohort, runs=(0, 1))
-  assert_trees_close(once.state, always.state)
+  fed.assert_trees_close(once.state, always.state)
   np.testing.assert_allclose(
       metrics_once.extra_TL['contrastive_loss'],
       metrics_always.extra_TL['contrastive_loss'], atol=1e-6)
@@ -210,15 +197,15 @@ def with_nan(algorithm, where, num_examples):
 
 
 @pytest.mark.parametrize('algorithm, where, num_lanes', [
-    (moon(2), 'client', 4), (scaffold(8), 'message', 2),
-    (fednova(), 'transform_grads', 1),
-    (with_optimizer(fedavg(), momentum(.7, .9, 'hsu')), 'loss', 2)])
+    (fed.moon(2), 'client', 4), (fed.scaffold(8), 'message', 2),
+    (fed.fednova(), 'transform_grads', 1),
+    (with_optimizer(fed.fedavg(), momentum(.7, .9, 'hsu')), 'loss', 2)])
 def test_clients_with_nan_are_left_out(algorithm, where, num_lanes):
   bad = COHORT[2]
   others = tuple(client for client in COHORT if client != bad)
-  algorithm = with_nan(algorithm, where, SIZES[bad])
+  algorithm = with_nan(algorithm, where, fed.SIZES[bad])
   without, federated = (
-      Federation(algorithm, num_lanes, num_jobs=6) for _ in range(2))
+      fed.Federation(algorithm, num_lanes, num_jobs=6) for _ in range(2))
   without.round_fn = federated.round_fn  # compiles only once
   for cohort, remaining in (
       (COHORT, others), (others, others), (COHORT, others)):
@@ -228,18 +215,18 @@ def test_clients_with_nan_are_left_out(algorithm, where, num_lanes):
     np.testing.assert_array_equal(metrics.finite_J, ~is_bad)
     assert metrics.finite_R.all()
     np.testing.assert_allclose(metrics.cosine_R, expected.cosine_R, rtol=1e-5)
-  assert_trees_close(federated.state, without.state)
+  fed.assert_trees_close(federated.state, without.state)
 
 
 def test_clients_with_one_infinite_loss_are_left_out():
   """Even if all later losses and all results are finite."""
   def loss(model, variables, batch, view):
-    value, aux = fedavg().loss(model, variables, batch, view)
+    value, aux = fed.fedavg().loss(model, variables, batch, view)
     is_first = (variables['params']['w'] == view.variables['params']['w']).all()
     return value + jnp.where(is_first & (view.num_examples > 20), jnp.inf, 0
                              ), aux
 
-  federated = Federation(fedavg()._replace(loss=loss), num_jobs=6)
+  federated = fed.Federation(fed.fedavg()._replace(loss=loss), num_jobs=6)
   table, metrics = federated.round(COHORT)
   sizes = table.jobs.num_examples[table.jobs.num_steps > 0]
   np.testing.assert_array_equal(
@@ -249,16 +236,17 @@ def test_clients_with_one_infinite_loss_are_left_out():
 
 
 def test_server_state_that_is_not_finite_is_reported():
-  overflow = fedavg()._replace(aggregate=lambda variables, server, message: (
-      jax.tree.map(lambda x: x / 0, message.mean), server))
-  _, metrics = Federation(overflow).round(ALL)
+  overflow = fed.fedavg()._replace(
+      aggregate=lambda variables, server, message: (
+          jax.tree.map(lambda x: x / 0, message.mean), server))
+  _, metrics = fed.Federation(overflow).round(fed.ALL)
   assert metrics.finite_J.all() and not metrics.finite_R.any()
 
 
 @pytest.mark.parametrize('is_recurring', [False, True])
 def test_draws_of_augmentation(is_recurring):
   """Recurring draws depend on the run and the step, others on all."""
-  plain = fedavg()
+  plain = fed.fedavg()
 
   def loss(model, trained, batch, view):
     total, aux = plain.loss(model, trained, batch, view)
@@ -266,15 +254,14 @@ def test_draws_of_augmentation(is_recurring):
         'draw': batch.inputs[0, 0, 0, 0],
         'other': jax.random.uniform(batch.key)})
 
-  federation = Federation(
+  federated = fed.Federation(
       plain._replace(loss=loss), num_lanes=2, seeds=(0, 1),
       augment_fn=lambda key, x: jnp.full(x.shape, jax.random.uniform(key)))
-  federation.program = federation.program._replace(
-      recurring_draws=is_recurring)
-  federation.round_fn = round_lib.Round(federation.program, federation.mesh)
+  federated.program = federated.program._replace(recurring_draws=is_recurring)
+  federated.round_fn = round_lib.Round(federated.program, federated.mesh)
   draws, others = {}, []
   for index in range(2):
-    table, metrics = federation.round(runs=(0, 1))
+    table, metrics = federated.round(runs=(0, 1))
     rows = np.argwhere(table.job_TL >= 0)
     for t, lane in rows:
       job = table.job_TL[t, lane]

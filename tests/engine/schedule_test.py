@@ -311,7 +311,6 @@ def steps_of(table, run, lanes):
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_each_run_keeps_its_jobs_its_lanes_and_the_order_of_its_steps(data):
-  """The shape is that of the runs, and serves each of their rounds."""
   runs, available, is_cpu = data.draw(all_runs())
   shape, where = layout(runs, available, is_cpu)
   assert all(len(np.unique(place.lanes)) == run.shape.num_lanes

@@ -131,16 +131,9 @@ def test_holm_adjusts_primary_questions_with_enough_pairs(tmp_path):
   assert found == dict(zip(('moon', 'moon-5-of-100'), paired.holm(p)))
 
 
-def test_the_report_has_tables_verdicts_and_plots(tmp_path):
+def test_files_beside_the_runs(tmp_path):
+  """evidence_test.py compares the tables of the runs that are kept."""
   write_blocks(tmp_path, questions.MAIN, [2., 3., 2.5])
-  (tmp_path / 'commit.txt').write_text('0123456789\n')
-  text = report.everything(tmp_path)
-  assert '| 1 | 67.00 | 70.00 | +3.00 |' in text
-  assert 'Commit 0123456.' in text and '3 of 5 pairs so far' in text
-  assert 'Li et al., CVPR 2021 | 66.3 ± 0.5 | 67.00 ± 1.00 | +0.7' in text
-  short = report.summary(tmp_path)
-  assert short.startswith('| clients, rounds')
-  assert '| 67.00 ± 1.00 |' in short and '\n\n- MOON against FedAvg' in short
   report.write_files(tmp_path)
   assert (tmp_path / 'verdicts.md').read_text().startswith('- MOON against')
   assert (tmp_path / 'moon.png').stat().st_size > 10_000
@@ -190,7 +183,6 @@ def test_the_runner_stops_at_a_failure(tmp_path):
 
 
 def test_an_extended_run_stays_finished(tmp_path):
-  """Also between the start of the extension and its first round."""
   write_run(tmp_path, 'a', [.5] * 10)
   short, long = (Run('a', (f'--num_rounds={n}',)) for n in (10, 100))
   assert run_lib.is_finished(tmp_path / 'a', short)

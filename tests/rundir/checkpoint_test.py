@@ -182,7 +182,6 @@ def test_a_directory_that_cannot_be_written_is_an_error(fields, tmp_path):
 
 
 def test_no_flipped_bit_changes_the_state_silently(copy):
-  """The state is restored as saved, or the checkpoint reported as damaged."""
   random = np.random.RandomState(0)
   num_undamaged = 0
   files = [path for path in sorted((copy / '2').rglob('*')) if path.is_file()]

@@ -108,7 +108,6 @@ def test_parts_of_a_configuration_may_have_been_replaced(name, value):
 
 
 def test_simulations_check_their_federations():
-  """Also when frozen outputs are computed."""
   with pytest.raises(UserError, match='program of its own'):
     Simulations([FIRST, changed(optimizer='adam')])
   frozen = changed(algorithm=moon(), local_epochs=2)

@@ -238,7 +238,6 @@ def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
 
 
 def test_a_personalized_method_is_evaluated_with_its_personal_models():
-  """Ditto's, which are its client state."""
   path = pathlib.Path(__file__).parents[2] / 'docs' / 'ditto.py'
   ditto = runpy.run_path(str(path))['ditto']
   federation = make(algorithm=ditto(lam=.01), local_epochs=3)

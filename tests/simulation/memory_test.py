@@ -68,7 +68,6 @@ def test_parts_are_as_large_as_the_arrays(made, dataset):
 
 
 def test_data_are_counted_where_they_are_copied(made, dataset, tmp_path):
-  """Examples in a file take no memory of the host."""
   run = made(shard_data=True, participation=.1, client_eval_every=1)
   share = run.shard_size / len(dataset.train_labels)
   assert 0 < share < .5
@@ -218,7 +217,6 @@ def test_devices_with_memory_of_their_own(made, monkeypatch):
 
 
 def test_a_control_group_limits_the_memory(made, monkeypatch):
-  """A container has less memory than the machine."""
   run = made()
   need, = memory_lib.needs(run)
   monkeypatch.setattr(host, 'cgroup_bytes', lambda: need.size)

@@ -142,7 +142,6 @@ def test_shortened_clients_are_planned_again():
 
 
 def test_a_round_on_short_batches_equals_a_plain_numpy_loop():
-  """FedAvg by batches, as a loader that keeps its last batch trains it."""
   sgd = dict(learning_rate=.1, momentum=.5, weight_decay=.01)
   data = tiny_federation.make().data._replace(class_names=('a', 'b', 'c'))
   federation = tiny_federation.make(

@@ -154,7 +154,6 @@ def accuracy(logits, labels):
 
 @pytest.mark.long
 def test_all_that_may_differ_in_one_program():
-  """Settings of the host and of the client, rounds, lanes and evaluations."""
   own = dict(evaluate_clients=True, keep_local_models=True, eval_on='train',
              metrics={'mine': accuracy})
   federations = [
@@ -306,7 +305,6 @@ def test_states_move_between_programs_and_runs_have_unlike_rounds():
 
 @pytest.mark.parametrize('storage', ['memory', 'disk'])
 def test_order_and_storage_change_nothing(storage, tmp_path):
-  """Each run on disk has its own file."""
   order = 2, 0, 1
   federations = three(client_state=storage)
   simulations = Simulations([federations[run] for run in order],

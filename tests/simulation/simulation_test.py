@@ -5,39 +5,31 @@ import numpy as np
 import pytest
 import tiny_federation
 
-from federation import (
-  fedavg,
-  fednova,
-  linear_model,
-  moon,
-  NUM_CLASSES,
-  scaffold,
-  solo,
-)
+import federation as fed
 from moon_jax.algorithms.server import momentum, with_optimizer
 from moon_jax.errors import UserError
 from moon_jax.simulation.simulation import check_determinism, Simulation
 
 THREE = tiny_federation.make().data._replace(class_names=('a', 'b', 'c'))
-_PARAMS = 4 * (4 * NUM_CLASSES + NUM_CLASSES)  # bytes of weights and biases
+_PARAMS = 4 * (4 + 1) * fed.NUM_CLASSES  # bytes of weights and biases
 _STATE = 4 * 4  # bytes of the running means of four inputs
 
 
 def bytes_per_round(num_rounds=1, has_state=False, **changes):
   """Bytes per round, to compare with counts by hand."""
   simulation = Simulation(tiny_federation.make(
-      data=THREE, model=linear_model(has_state), **changes))
+      data=THREE, model=fed.linear_model(has_state), **changes))
   simulation._program._rounds_done[:] = num_rounds
   return simulation.bytes_per_round()
 
 
 @pytest.mark.parametrize('algorithm, per_client', [
-    (fedavg(), 2 * _PARAMS),
-    (moon(num_negatives=3), 2 * _PARAMS),  # previous models stay with clients
-    (scaffold(3), 4 * _PARAMS),  # c down, c_i+ - c_i up
-    (fednova(), 2 * _PARAMS + 4),  # the effective steps
-    (solo(), 0),
-    (with_optimizer(fedavg(), momentum(1., .9, 'hsu')), 2 * _PARAMS)])
+    (fed.fedavg(), 2 * _PARAMS),
+    (fed.moon(3), 2 * _PARAMS),  # previous models stay with clients
+    (fed.scaffold(3), 4 * _PARAMS),  # c down, c_i+ - c_i up
+    (fed.fednova(), 2 * _PARAMS + 4),  # the effective steps
+    (fed.solo(), 0),
+    (with_optimizer(fed.fedavg(), momentum(1., .9, 'hsu')), 2 * _PARAMS)])
 def test_bytes_of_three_clients(algorithm, per_client):
   assert bytes_per_round(
       algorithm=algorithm, momentum=0.) == 3 * per_client
@@ -46,7 +38,7 @@ def test_bytes_of_three_clients(algorithm, per_client):
 def test_mutable_state_is_sent_but_has_no_control_variate():
   assert bytes_per_round(has_state=True) == 3 * 2 * (_PARAMS + _STATE)
   assert bytes_per_round(
-      has_state=True, algorithm=scaffold(3), momentum=0.) == 3 * (
+      has_state=True, algorithm=fed.scaffold(3), momentum=0.) == 3 * (
       4 * _PARAMS + 2 * _STATE)
 
 
@@ -68,8 +60,8 @@ def test_bytes_are_means_over_rounds_and_lost_messages_are_not_uploaded():
 def test_a_bit_is_found(is_other):
   """Client state is on disk if all bits are the same."""
   federation = tiny_federation.make(
-      model=linear_model(), cohorts=[[0, 1, 2]], local_epochs=1, data=THREE,
-      **{} if is_other else dict(algorithm=moon(), client_state='disk'))
+      model=fed.linear_model(), cohorts=[[0, 1, 2]], local_epochs=1, data=THREE,
+      **{} if is_other else dict(algorithm=fed.moon(), client_state='disk'))
   made = []
 
   def make():
@@ -92,7 +84,8 @@ def test_a_bit_is_found(is_other):
 def test_noise_is_on_training_inputs_alone():
   def simulated(std):
     simulation = Simulation(tiny_federation.make(
-        data=THREE, model=linear_model(), local_epochs=1, input_noise_std=std))
+        data=THREE, model=fed.linear_model(), local_epochs=1,
+        input_noise_std=std))
     tested = simulation.evaluate()  # of the initial model
     return simulation.run_round().metrics['train_loss'], tested
 

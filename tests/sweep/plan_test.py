@@ -101,7 +101,6 @@ def test_reasons_of_splits(monkeypatch):
 
 @pytest.mark.parametrize('num_devices, lanes', [(1, 1), (2, 2), (4, 2)])
 def test_amounts_are_those_of_the_tables(num_devices, lanes):
-  """Runs have unlike numbers of rounds and of epochs."""
   configs = [changed(seed=0, num_rounds=2, lanes=lanes),
              changed(seed=1, num_rounds=5, lanes=lanes),
              changed(seed=2, num_rounds=3, lanes=lanes, local_epochs=5)]

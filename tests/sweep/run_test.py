@@ -13,7 +13,6 @@ import time
 import weakref
 
 import jax
-import numpy as np
 import pytest
 
 from benchmarks import common, kills
@@ -226,17 +225,9 @@ def test_a_run_that_diverged_ends_alone_and_is_not_repeated(tmp_path, capsys):
 
 
 def test_a_run_that_diverged_resumes_without_the_client(tmp_path):
-  """The data of one client overflow float32."""
-  random = np.random.RandomState(0)
-  x = random.randn(90, 6).astype(np.float32)
-  owner = np.arange(90) // 30
-  x[owner == 1] *= 1e30
-  np.savez(tmp_path / 'overflow.npz', x_train=x, y_train=np.arange(90) % 2,
-           x_test=x[:30], y_test=np.arange(30) % 2, client_train=owner,
-           mean=np.zeros(1), std=np.ones(1))
   base = dataclasses.replace(
-      CONFIG, dataset='npz', data_dir=str(tmp_path / 'overflow.npz'),
-      partition='natural', num_clients=3, participation=1., num_rounds=1)
+      small_runs.overflowing_data(tmp_path / 'overflow.npz', client=1),
+      num_rounds=1)
   stopped = run_lib.run(Sweep.grid(base, seed=[0, 1]), str(tmp_path))
   assert all('client 1' in result['diverged'] for result in stopped)
   skip = dataclasses.replace(base, on_nan='skip_client')
@@ -293,7 +284,6 @@ def test_an_error_in_the_files_of_a_run_saves_the_others(
 
 
 def test_locks_are_released_after_an_error(tmp_path, monkeypatch):
-  """In Python, the same sweep can be run again."""
   with monkeypatch.context() as changed:
     at_call(changed, Workdir, 'lock', 3, UserError('no room'))
     with pytest.raises(UserError, match='no room'):
@@ -332,7 +322,6 @@ def test_a_file_system_without_locks_is_reported_once(
      'run --num_clients=8: the run needs at least 0.0 GB of memory')])
 def test_a_run_that_is_impossible_ends_the_sweep_before_it_trains(
     changes, memory, words, tmp_path, monkeypatch):
-  """The first run alone would train."""
   monkeypatch.setattr(trainer, 'train', raising(
       AssertionError('it trains')))
   monkeypatch.setattr(host, 'machine_bytes', lambda: memory)
@@ -383,7 +372,6 @@ def started(workdir, *flags):
 @pytest.mark.long
 def test_a_process_takes_over_the_runs_of_a_killed_one(
     whole, tmp_path, compilation_cache, monkeypatch):
-  """The killed one trains the first two of three runs."""
   monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', compilation_cache)
   killed = started(tmp_path, '--max_runs=2')
   shown = ''

@@ -178,7 +178,6 @@ def test_cublas_is_used_if_xla_cannot_compile_its_tile_sizes(monkeypatch):
 
 
 def test_client_state_has_the_size_of_the_cohort():
-  """Two of 10**6 clients take part."""
   inputs = np.zeros((2, 30), np.float32)
   dataset = Dataset('two', inputs, np.zeros(2, np.int32), inputs,
                     np.zeros(2, np.int32), ('a', 'b'))

@@ -42,7 +42,6 @@ def whole(tmp_path_factory):
 
 
 def test_their_weighted_mean_is_the_global_model(whole):
-  """And a run saves those that a simulation returns."""
   data = sources.load('breast_cancer', '')
   federation = build.federation(at(''), data)
   simulation = Simulation(federation)

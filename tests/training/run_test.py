@@ -78,32 +78,13 @@ def test_metrics_are_cut_after_damaged_checkpoints_are_renamed(
   assert lines_of(tmp_path) == whole
 
 
-def overflowing_data(path, client=3):
-  """Clients 0 to 4, whose fewest is 5 examples; one's overflow float32."""
-  random = np.random.RandomState(0)
-  x = random.randn(200, 6).astype(np.float32)
-  y = np.arange(200) % 2
-  x[:, 0] += 3 * y
-  owner = np.minimum(np.arange(200) // 40, 4)
-  owner[165:] = 2
-  scaled = x / x.std()
-  scaled[owner == client] *= 1e30
-  np.savez(path, x_train=scaled, y_train=y, x_test=x[:50] / x.std(),
-           y_test=y[:50], client_train=owner, mean=np.zeros(1),
-           std=np.ones(1))
-  return Config(
-      dataset='npz', data_dir=str(path), partition='natural', num_clients=5,
-      model='mlp', algorithm='moon', num_negatives=2, num_rounds=3,
-      local_epochs=1, batch_size=16, learning_rate=.05, checkpoint_every=1)
-
-
 @pytest.mark.parametrize('local_epochs', [
     1, pytest.param(2, marks=pytest.mark.long)])  # 2: frozen models once
 def test_padding_is_nobodys_example(local_epochs, tmp_path):
   """Client 0 has the first example, client 4 less than a batch."""
   run.run(dataclasses.replace(
-      overflowing_data(tmp_path / 'overflow.npz', client=0), num_rounds=2,
-      local_epochs=local_epochs, on_nan='skip_client',
+      small_runs.overflowing_data(tmp_path / 'overflow.npz', client=0),
+      num_rounds=2, local_epochs=local_epochs, on_nan='skip_client',
       workdir=str(tmp_path / 'run')))
   assert [line['clients_left_out'] for line in lines_of(tmp_path / 'run')
           ] == [[0], [0]]
@@ -114,8 +95,8 @@ def test_a_client_without_numbers_stops_the_run_or_is_left_out(
   cohorts = tmp_path / 'cohorts.txt'
   cohorts.write_text('0 1 2 4\n0 1 2 3\n1 2 3 4\n')
   config = dataclasses.replace(
-      overflowing_data(tmp_path / 'overflow.npz'), cohorts_file=str(cohorts),
-      workdir=str(tmp_path / 'run'))
+      small_runs.overflowing_data(tmp_path / 'overflow.npz'),
+      cohorts_file=str(cohorts), workdir=str(tmp_path / 'run'))
   with pytest.raises(DivergedError) as error:
     run.run(config)
   for words in ('round 2, client 3: its loss became nan', '--algorithm=moon',

@@ -7,6 +7,7 @@ import types
 import numpy as np
 import pytest
 
+from benchmarks import common
 import moon_jax
 from moon_jax.config import Config
 from moon_jax.data import sources, split
@@ -46,16 +47,12 @@ def test_the_earliest_of_the_best_counts(accuracies, best, since):
         'test_accuracy_of_best_validation'] == 1 - accuracies[best - 1]
 
 
-def without_times(line):
-  return {k: v for k, v in line.items() if k not in _TIMES}
-
-
 def outcome(path):
   """Returns what a run leaves, without times."""
-  with open(path / 'metrics.jsonl', encoding='utf-8') as file:
-    lines = [without_times(json.loads(line)) for line in file]
-  summary = without_times(json.loads((path / 'summary.json').read_text()))
-  return (lines, summary, (path / 'best.safetensors').read_bytes(),
+  summary = json.loads((path / 'summary.json').read_text())
+  return (common.lines_of(path),
+          {k: v for k, v in summary.items() if k not in _TIMES},
+          (path / 'best.safetensors').read_bytes(),
           (path / 'model.safetensors').read_bytes())
 
 
@@ -106,7 +103,6 @@ def test_the_best_model_has_the_accuracies_of_its_round(whole):
 
 def test_an_interrupted_run_leaves_the_same_files(
     whole, tmp_path, monkeypatch):
-  """It is interrupted where its best model is written, and at its end."""
   expected = outcome(whole)
   best = expected[1]['best_validation_round']
   cuts = ['before the best line', 'after the best model',

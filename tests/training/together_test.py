@@ -82,7 +82,6 @@ def test_a_run_that_diverges_in_an_evaluation_ends_alone(
 
 
 def test_runs_move_between_programs(whole, tmp_path, monkeypatch):
-  """A round that was not recorded is, by whichever program comes next."""
   with monkeypatch.context() as changed:
     # A round waits for training, then for the evaluation of each run.
     at_call(changed, Interrupt, 'call', 1 + NUM_RUNS + 3, SIGNAL)

@@ -21,7 +21,6 @@ def trained(num_runs=1, num_rounds=10, rounds_done=0, lines=()):
 
 
 def test_a_round_adds_to_the_series():
-  """Those of an earlier command are shown, too."""
   shown = trained(rounds_done=1, lines=[line(1, .5)])
   shown.rounds([line(2, .4, train_loss=2., clients={}, note=None, big=math.inf,
                      train_loss_std=1.)], .93)
