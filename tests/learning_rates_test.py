@@ -106,6 +106,7 @@ def test_hyperparameters_of_0_can_be_left_out(unused):
   assert with_all == without and small == full - ('momentum' in unused)
 
 
+@pytest.mark.docs
 def test_the_example_of_the_flags_page_runs(capsys):
   page = pathlib.Path(__file__).parents[1] / 'docs' / 'flags.md'
   (example,) = re.findall(

@@ -61,9 +61,9 @@ class Outcome(NamedTuple):
   seconds: float
 
 
-def read(path: pathlib.Path = FAULTS) -> list[Fault]:
-  """Returns the faults of a file in order."""
-  rooms = tomllib.loads(path.read_text(encoding='utf-8'))
+def read() -> list[Fault]:
+  """Returns the faults in order."""
+  rooms = tomllib.loads(FAULTS.read_text(encoding='utf-8'))
   return [Fault(room, **fields)
           for room, faults in rooms.items() for fields in faults]
 
@@ -81,13 +81,12 @@ def changed(fault: Fault, text: str) -> str:
   return text.replace(fault.old, fault.new)
 
 
-def try_all(faults: Sequence[Fault], root: pathlib.Path, num_jobs: int,
+def try_all(faults: Sequence[Fault], num_jobs: int,
             is_checked: bool = False) -> list[Outcome]:
   """Tests all faults, prints each outcome to stderr, and returns them in order.
 
   Args:
     faults: the faults.
-    root: the repository.
     num_jobs: number of faults tested at a time.
     is_checked: whether the tests are known to pass without a fault.
 
@@ -99,8 +98,7 @@ def try_all(faults: Sequence[Fault], root: pathlib.Path, num_jobs: int,
     scratch = pathlib.Path(scratch)
     cache = pathlib.Path(os.environ.get('JAX_COMPILATION_CACHE_DIR')
                          or scratch / 'xla')
-    free = [_copy(root, scratch / str(job))
-            for job in range(num_jobs)]
+    free = [_copy(scratch / str(job)) for job in range(num_jobs)]
     if not is_checked:
       _check_without_faults(faults, free[0], cache)
     running, outcomes, waiting = [], {}, list(faults)
@@ -152,16 +150,16 @@ def _prepare():
     importlib.import_module(name)
 
 
-def _copy(root, to):
+def _copy(to):
   """Copies the files that tests need to a new directory `to`/repo."""
   (to / 'repo').mkdir(parents=True)
   for name in _COPIED:
-    if (root / name).is_dir():
-      shutil.copytree(root / name, to / 'repo' / name,
+    if (ROOT / name).is_dir():
+      shutil.copytree(ROOT / name, to / 'repo' / name,
                       ignore=shutil.ignore_patterns('__pycache__'))
-    elif (root / name).exists():
-      shutil.copy2(root / name, to / 'repo' / name)
-  shared = root.parent / 'shared'  # contains the golden vectors
+    else:
+      shutil.copy2(ROOT / name, to / 'repo' / name)
+  shared = ROOT.parent / 'shared'  # contains the golden vectors
   if shared.is_dir():
     (to / 'shared').symlink_to(shared.resolve())
   return to / 'repo'
@@ -286,23 +284,19 @@ def main(argv: Sequence[str]) -> int:
                       help='number of faults tested at a time')
   parser.add_argument('--checked', action='store_true',
                       help='the tests are known to pass without a fault')
-  parser.add_argument('--faults', type=pathlib.Path, default=FAULTS,
-                      metavar='FILE', help='the list of faults')
-  parser.add_argument('--root', type=pathlib.Path, default=ROOT,
-                      metavar='DIRECTORY', help='the repository')
   args = parser.parse_args(argv)
-  faults = read(args.faults)
+  faults = read()
   if unknown := {*args.only, *args.room} - {
       name for fault in faults for name in (fault.name, fault.room)}:
     parser.error('--only and --room must name faults and rooms of '
-                 f'{args.faults}, got {", ".join(unknown)}')
+                 f'{FAULTS}, got {", ".join(unknown)}')
   faults = [fault for fault in faults
             if (not args.only or fault.name in args.only)
             and (not args.room or fault.room in args.room)]
   for fault in faults:  # reports outdated faults before the first test runs
-    changed(fault, (args.root / fault.file).read_text(encoding='utf-8'))
+    changed(fault, (ROOT / fault.file).read_text(encoding='utf-8'))
   _prepare()
-  outcomes = try_all(faults, args.root, max(1, args.jobs), args.checked)
+  outcomes = try_all(faults, max(1, args.jobs), args.checked)
   table = markdown(outcomes)
   print(table, end='')
   if args.out:

@@ -132,6 +132,7 @@ def test_the_commands_of_the_page_personalize(command, tmp_path, monkeypatch):
       .85, summary['global_heldout_accuracy'])
 
 
+@pytest.mark.docs
 def test_the_example_of_the_page_runs():
   example, = programs(PAGE)
   names = {}

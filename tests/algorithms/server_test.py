@@ -102,7 +102,6 @@ def moving(variables, server, message, *, hparams):
 
 @pytest.mark.parametrize('wrap', [
     lambda algorithm: algorithm,
-    lambda algorithm: server.with_optimizer(algorithm, optax.sgd(1.)),
     lambda algorithm: server.with_optimizer(
         algorithm, lambda hparams: optax.sgd(hparams['rate'])),
     lambda algorithm: privacy.with_clipping(algorithm, 1e3, 4)])

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 import tiny_federation
 
-from federation import linear_model, NUM_CLASSES
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import sources
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, round_spec
 from moon_jax.simulation.round_spec import Planner
-from moon_jax.simulation.simulation import Simulation
 
 CONFIG = Config(
     dataset='digits', num_clients=6, participation=.5, algorithm='fedavg',
@@ -139,46 +137,6 @@ def test_shortened_clients_are_planned_again():
   planner.clients = [clients_lib.shortened(planner.clients[0], 2)]
   short = planner.prepared([0])[0]
   assert long.num_rows > short.num_rows
-
-
-def test_a_round_on_short_batches_equals_a_plain_numpy_loop():
-  sgd = dict(learning_rate=.1, momentum=.5, weight_decay=.01)
-  data = tiny_federation.make().data._replace(class_names=('a', 'b', 'c'))
-  federation = tiny_federation.make(
-      data=data, model=linear_model(), batch_size=4, local_epochs=2,
-      last_batch='keep', weighting='batches', **sgd)
-  simulation = Simulation(federation)
-  start = jax.tree.map(
-      lambda x: np.asarray(x, np.float64), simulation.global_model()['params'])
-  metrics = simulation.run_round().metrics
-
-  random = np.random.default_rng([federation.seed, 0])
-  number_EN = [random.random(19) for _ in range(2)]
-  models, losses = [], []
-  for indices in federation.clients:
-    params = {name: x.copy() for name, x in start.items()}
-    velocity = {name: 0. for name in params}
-    for number_N in number_EN:
-      order = sorted(indices, key=lambda i: number_N[i])
-      for first in range(0, len(order), 4):
-        batch = order[first:first + 4]
-        x = data.train_inputs[batch].astype(np.float64)
-        y = np.eye(NUM_CLASSES)[data.train_labels[batch]]
-        logits = x @ params['w'] + params['b']
-        p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-        losses.append(-np.log((p * y).sum(1)).mean())
-        grads = {'w': x.T @ (p - y) / len(x), 'b': (p - y).mean(0)}
-        for name in params:
-          velocity[name] = sgd['momentum'] * velocity[name] + (
-              grads[name] + sgd['weight_decay'] * params[name])
-          params[name] = params[name] - sgd['learning_rate'] * velocity[name]
-    models.append(params)
-  assert len(losses) == 2 * (1 + 3 + 2)
-  for name, found in simulation.global_model()['params'].items():
-    np.testing.assert_allclose(found, np.average(
-        [model[name] for model in models], axis=0, weights=[1, 3, 2]),
-                               atol=1e-6)
-  assert metrics['train_loss'] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 @pytest.mark.parametrize('batch_size, last_batch, expected, steps', [
