@@ -9,7 +9,6 @@ import pytest
 
 import made_runs
 from moon_jax import compare
-from moon_jax.errors import UserError
 from moon_jax.report import groups
 from moon_jax.results import read
 
@@ -155,13 +154,6 @@ def test_damaged_runs_are_left_out(runs, run):
   assert 'moon1 has no accuracy yet' in err
   status, _, err = run(runs / 'moon0')
   assert status == 2 and 'there must be a run with an accuracy' in err
-
-
-def test_arguments_without_runs_are_errors(tmp_path):
-  (tmp_path / 'empty').mkdir()
-  for name in 'empty', 'none', 'pattern*':
-    with pytest.raises(UserError, match='must be, or hold, directories of'):
-      read.find([str(tmp_path / name)])
 
 
 def test_ascii_terminals_get_ascii(runs, monkeypatch, run):

@@ -244,9 +244,9 @@ def saved_and_restored(state, federation, path):
   writer.save(state_lib.on_host(state), {})
   writer.close()
   found, _ = checkpoint.Checkpoints(path / 'checkpoints', Config()).restore(
-      state_lib.on_host(fed.state))
+      state_lib.on_host(federation.state))
   return state_lib.placed(
-      state_lib.from_host(found, fed.state), fed.mesh)
+      state_lib.from_host(found, federation.state), federation.mesh)
 
 
 @functools.cache

@@ -19,8 +19,7 @@ _OWN = {
     'train': ['coordinator_address', 'num_processes', 'process_id'],
     'sweep': ['grid', 'sweep', 'dry_run', 'max_runs', 'part'],
     'report': ['budget', 'train', 'runs', 'out', 'dry_run'],
-    'plan': ['devices', 'processes', 'gbit', 'seconds_per_row',
-             'seconds_per_job', 'target']}
+    'plan': ['target', 'devices']}
 
 
 @pytest.fixture

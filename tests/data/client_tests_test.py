@@ -11,6 +11,7 @@ from moon_jax.config import Config
 from moon_jax.data import client_tests, split
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
+from moon_jax.simulation import build
 
 FRACTIONS = st.floats(0, .99)
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=8)
@@ -97,8 +98,10 @@ def test_other_splits_do_not_use_natural_test_examples():
     assert (made.client_tests and made.client_tests.part) == (
         'train' if changes else None)
   assert split.make(NATURAL, data_of([0, 1])).client_tests is None
-  unused = dataclasses.replace(NATURAL, client_eval_every=0)
-  assert split.make(unused, data).client_tests is None
+  # Without an evaluation of clients they are not used.
+  unused = dataclasses.replace(
+      NATURAL, client_eval_every=0, model='mlp', algorithm='fedavg')
+  assert build.federation(unused, data).client_tests is None
   # The sampled client has none.
   one = dataclasses.replace(NATURAL, num_clients=1)
   assert {split.make(dataclasses.replace(one, seed=seed),

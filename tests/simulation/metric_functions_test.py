@@ -91,6 +91,8 @@ def test_other_results_are_refused(result, words):
   own = {'f1': metrics.f1, 'own': lambda logits, labels: result}
   with pytest.raises(UserError, match=words):
     metrics.names(own, LABELS, 4)
+  with pytest.raises(UserError, match='top5 needs more than 5 classes; got 4'):
+    metrics.names({'top5': metrics.top5}, LABELS, 4)
 
 
 def test_a_metric_cannot_change_what_the_next_one_sees():
