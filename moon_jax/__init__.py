@@ -69,6 +69,7 @@ if TYPE_CHECKING:
   )
   from moon_jax.models.base import Model, Outputs
   from moon_jax.models.convolution import conv_general_dilated, max_pool
+  from moon_jax.models.on_cpus import fast_on_cpus
   from moon_jax.models.user import from_flax, from_nnx
   from moon_jax.rundir.export import load
   from moon_jax.simulation.federation import Federation
@@ -97,6 +98,7 @@ _NAMES = {
     'models': ['char_lstm', 'mlp', 'resnet18', 'resnet50', 'simple_cnn'],
     'models.base': ['Model', 'Outputs'],
     'models.convolution': ['conv_general_dilated', 'max_pool'],
+    'models.on_cpus': ['fast_on_cpus'],
     'models.user': ['from_flax', 'from_nnx'],
     'results': ['results'],
     'rundir.export': ['load'],
@@ -120,9 +122,9 @@ __all__ = [  # sorted; equal to the keys above
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
     'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
-    'conv_general_dilated', 'fedavg', 'fednova', 'fedprox', 'from_flax',
-    'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift', 'load',
-    'load_dataset', 'loggers', 'losses', 'max_pool', 'mlp', 'moon',
+    'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'fednova', 'fedprox',
+    'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift',
+    'load', 'load_dataset', 'loggers', 'losses', 'max_pool', 'mlp', 'moon',
     'partition', 'resnet18', 'resnet50', 'results', 'run', 'run_sweep',
     'scaffold', 'simple_cnn', 'solo', 'with_control_variates', 'with_fednova',
     'with_proximal', 'with_server_optimizer']

@@ -61,7 +61,7 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
     raise UserError('projection_dim must be an integer of at least 1, or None '
                     f'for no projection head; got {projection_dim!r}. The '
                     'paper uses 256')
-  return user.from_flax(MODELS[name](base.Options(
+  return user.wrap(MODELS[name](base.Options(
       num_classes, projection_dim, Arithmetic(dtype, precision, convolution),
       norm, num_tokens)))
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from moon_jax import trees, user_code
 from moon_jax.errors import UserError
 from moon_jax.models.base import Model, Outputs
+from moon_jax.models.on_cpus import fast_on_cpus
 
 # The streams of random keys in training mode. Flax takes those of any other
 # name from "params", which is folded in to differ from "dropout".
@@ -57,6 +58,8 @@ def make(name: str, args: str, num_classes: int, num_tokens: int = 0) -> Model:
 def from_flax(module: nn.Module) -> Model:
   """Wraps a Flax module (linen) as a network.
 
+  On CPUs its convolutions and maximum pooling are replaced (`fast_on_cpus`).
+
   Args:
     module: called with the inputs, and with those of these arguments that its
       `__call__` names: `train` or `training` (bool), or `deterministic`, its
@@ -76,6 +79,15 @@ def from_flax(module: nn.Module) -> Model:
            if inspect.isclass(module) else f'a {type(module).__name__}')
     raise UserError('from_flax takes a module of flax.linen, not a class or a '
                     f'function; got {got}')
+  model = wrap(module)
+  return model._replace(apply=fast_on_cpus(model.apply))
+
+
+def wrap(module: nn.Module) -> Model:
+  """Wraps a Flax module as `from_flax` does, with its operations as they are.
+
+  The networks of the package have fast ones.
+  """
   place = user_code.place(type(module))
   names = _call_arguments(module.__call__, place)
 
@@ -151,7 +163,7 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
     return (_to_outputs(result, place),
             variables_of(module) if train else variables)
 
-  return Model(init, apply, _uses_mask(names), place)
+  return Model(init, fast_on_cpus(apply), _uses_mask(names), place)
 
 
 def _uses_mask(names: list[str]) -> bool:

@@ -10,7 +10,6 @@ from typing import Any, SupportsIndex
 import warnings
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from moon_jax.algorithms import user as user_algorithm
@@ -341,7 +340,6 @@ def check_traced(federation: Any, example: jax.Array) -> None:
     user_model.check(f'--model={config.model}' if config else 'model', model,
                      example, federation.data.num_classes)
     _warn_of_padding(federation, example)
-    _warn_of_slow_convolutions(model, example)
   if has_user_model or config.has_user_algorithm():
     user_algorithm.check(
         f'--algorithm={config.algorithm}' if config else 'algorithm',
@@ -379,18 +377,3 @@ def _warn_of_padding(federation, example):
         f'{federation.model.place} takes no mask, so that the padding changes '
         f'its {", ".join(state)}. Take the argument mask, or lower '
         '--batch_size (docs/user_model.md)', stacklevel=2)
-
-
-def _warn_of_slow_convolutions(model, example):
-  def logits(key):
-    outputs, _ = model.apply(
-        model.init(key, example), example, jnp.ones(len(example)), train=False)
-    return outputs.logits
-
-  if jax.default_backend() == 'cpu' and 'conv_general_dilated' in str(
-      jax.make_jaxpr(logits)(jax.random.key(0))):
-    warnings.warn(
-        f'the network{model.place} uses convolutions that are slow on CPUs '
-        'within a round; nn.Conv(..., conv_general_dilated='
-        'mj.conv_general_dilated) computes the same values up to 18 times as '
-        'fast (docs/user_model.md)', stacklevel=2)

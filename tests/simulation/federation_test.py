@@ -2,7 +2,6 @@
 
 import warnings
 
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +20,6 @@ from moon_jax.data.sources import arrays as arrays_lib
 from moon_jax.errors import UserError
 from moon_jax.simulation import (
   build,
-  federation_checks,
   round_spec,
 )
 
@@ -94,26 +92,6 @@ def test_dropout_stage_selects_the_clients_that_train():
     assert before.trained(index) == (remaining, [False] * len(remaining))
     num_lost += sum(is_lost)
   assert 10 < num_lost < 50  # of 60
-
-
-class Net(nn.Module):
-  conv: object = None
-
-  @nn.compact
-  def __call__(self, x):
-    x = nn.Conv(2, (3, 3), conv_general_dilated=self.conv)(x)
-    return nn.Dense(2)(x.reshape(len(x), -1))
-
-
-@pytest.mark.skipif(jax.default_backend() != 'cpu', reason='fast elsewhere')
-def test_slow_convolutions_cause_a_warning():
-  example = jnp.zeros((1, 4, 4, 1))
-  with pytest.warns(UserWarning, match='slow on CPUs.*mj.conv_general_dilated'):
-    federation_checks._warn_of_slow_convolutions(mj.from_flax(Net()), example)
-  with warnings.catch_warnings():
-    warnings.simplefilter('error', UserWarning)
-    federation_checks._warn_of_slow_convolutions(
-        mj.from_flax(Net(mj.conv_general_dilated)), example)
 
 
 def test_pixels_in_floating_point_are_features():
