@@ -21,11 +21,17 @@ from benchmarks import bench, kernel_counts
 from benchmarks.cross_device import report as cross_device_report
 from experiments.full import looks, questions
 from experiments.full import report as full_report
-from experiments.full.analysis import compare, last, mean_of_last, read_blocks
+from experiments.full.analysis import (
+  compare,
+  last,
+  mean_of_last,
+  pairs_needed,
+  read_blocks,
+)
 from moon_jax import compare as compare_lib
 from moon_jax import train
 from moon_jax.report import groups as groups_lib
-from moon_jax.results import page, paired, read, stats
+from moon_jax.results import page, read, stats
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / 'experiments' / 'results'
@@ -481,8 +487,8 @@ def moon_few() -> str:
   if len(blocks) > 1:
     lines.append(
         '- By the spread of these pairs an interval of ±1 point needs about '
-        f'{paired.pairs_needed(found.std)} pairs for the\n  last round, and '
-        f'{paired.pairs_needed(at_10.std)} for the mean of the last 10.')
+        f'{pairs_needed(found.std)} pairs for the\n  last round, and '
+        f'{pairs_needed(at_10.std)} for the mean of the last 10.')
   return '\n'.join(lines)
 
 

@@ -13,14 +13,12 @@ import sys
 
 from moon_jax.cli import file_command
 from moon_jax.errors import UserError
-from moon_jax.inspect import aligned, WIDTH, wrapped
 from moon_jax.report import groups as groups_lib
 from moon_jax.report.groups import Arm
-from moon_jax.results import frames, read, stats
+from moon_jax.results import frames, paired, read, stats
 from moon_jax.sweep.table import SEEDS
-from moon_jax.view import curves
+from moon_jax.view.text import aligned, duration, wrapped
 
-_MAX_GROUPS = 26  # letters
 _CSV_COLUMNS = [  # besides the settings in which runs differ
     *SEEDS, 'state', 'rounds', 'last', 'best', 'best_round', 'mean_of_last_10',
     'target', 'rounds_to_target', 'seconds_per_round', 'seconds_of_rounds']
@@ -30,7 +28,7 @@ def main() -> None:
   """Runs the command."""
   parser = argparse.ArgumentParser(
       prog='moon-jax compare', description='Compares runs: which settings '
-      'differ, accuracies, rounds to a target, seconds, curves.')
+      'differ, accuracies, rounds to a target, seconds.')
   parser.add_argument('runs', nargs='+', metavar='RUN', help='directory of a '
                       'run, directory above several runs, or pattern')
   parser.add_argument('--target', type=float, metavar='ACCURACY',
@@ -54,44 +52,28 @@ def _compare(arguments: argparse.Namespace) -> None:
   groups = groups_lib.of_runs(runs)
   if not all(read.is_run(path) for path in arguments.runs):
     # The names of directories end with hashes: their order means nothing.
-    groups.sort(key=lambda arm: [*map(_by_value, arm.settings.values())])
-  if len(groups) > _MAX_GROUPS:
-    raise UserError(f'runs must differ in at most {_MAX_GROUPS} combinations of'
-                    f' settings, got {len(groups)}; name fewer runs')
-  arms = dict(zip(curves.MARKS, groups))
+    groups.sort(key=groups_lib.order)
   base = baseline(groups, arguments.baseline)
   target = arguments.target
   if target is None and base.runs:
     target = statistics.fmean(
         run.values('test_accuracy')[-1] for run in base.runs.values())
-  table = frames(runs).runs
-  table['target'] = target
-  table['rounds_to_target'] = [
-      None if target is None else run.rounds_to(target) for run in runs]
-  is_unicode = 'utf' in (sys.stdout.encoding or '').lower()
-  means = [zip(*stats.mean_curve(arm.curves() / 100)) for arm in groups]
-  parts = [_common(runs, groups), _table(arms, table, target),
-           differences(groups, base), ['test accuracy', *curves.draw(
-               [*map(list, means)], WIDTH, 14, is_unicode)], _notes(arms)]
+  parts = [_common(runs, groups), *_tables(groups, target),
+           differences(groups, base), _notes(groups)]
   text = '\n\n'.join('\n'.join(
       row for line in part for row in wrapped(line)) for part in parts if part)
+  is_unicode = 'utf' in (sys.stdout.encoding or '').lower()
   print(text if is_unicode else text.replace('±', '+-').replace('–', '-'))
   if arguments.csv:
-    shown = {str(run.path): arm.settings for arm in groups
-             for run in _members(arm)}
-    settings = [shown[name] for name in table.index]
-    table = table[_CSV_COLUMNS].astype({'rounds_to_target': 'Int64'})
-    for i, name in enumerate(groups[0].settings):
-      table.insert(i, name, [found[name] for found in settings])
-    table.to_csv(arguments.csv, lineterminator='\r\n')
+    _write_csv(runs, groups, target, arguments.csv)
     print(f'table: {arguments.csv}', file=sys.stderr)
   if arguments.plot:
     from moon_jax.results import figures
 
     figures.save_curves([
-        figures.Line(f'{mark}  {arm.label} (n={len(arm.runs)})',
-                     arm.settings.get('algorithm', 'moon'), arm.curves())
-        for mark, arm in arms.items()], 'test accuracy, %', arguments.plot)
+        figures.Line(f'{arm.label} (n={len(arm.runs)})', next(iter(
+            _members(arm))).config['algorithm'], arm.curves())
+        for arm in groups], 'test accuracy (%)', arguments.plot)
     print(f'plot: {arguments.plot}', file=sys.stderr)
 
 
@@ -110,14 +92,6 @@ def _read(arguments):
     raise UserError('there must be a run with an accuracy, got none; wait for '
                     'a first round, or name other directories')
   return runs
-
-
-def _by_value(text):
-  """Returns a key that sorts numbers by their value, before other texts."""
-  try:
-    return 0, float(text), ''
-  except ValueError:
-    return 1, 0., text
 
 
 def baseline(groups: Sequence[Arm], name: str = '') -> Arm:
@@ -139,6 +113,18 @@ def baseline(groups: Sequence[Arm], name: str = '') -> Arm:
   return matching[0]
 
 
+def _write_csv(runs, groups, target, path):
+  settings = {str(run.path): arm.settings for arm in groups
+              for run in _members(arm)}
+  table = frames(runs).runs
+  table['target'] = target
+  table['rounds_to_target'] = [target and run.rounds_to(target) for run in runs]
+  table = table[_CSV_COLUMNS].astype({'rounds_to_target': 'Int64'})
+  for i, name in enumerate(groups[0].settings):
+    table.insert(i, name, [settings[run][name] for run in table.index])
+  table.to_csv(path, lineterminator='\r\n')
+
+
 def _members(found):
   return [*found.runs.values(), *found.others]
 
@@ -151,8 +137,7 @@ def _common(runs, groups):
   differ = (f'they differ in {", ".join(names)}' if names
             else 'they differ at most in their seeds')
   lines = [f'{len(runs)} run{"s" * (len(runs) > 1)}{what}; '
-           + (differ if len(runs) > 1 else str(runs[0].path)),
-           *curves.legend([found.label for found in groups])]
+           + (differ if len(runs) > 1 else str(runs[0].path))]
   if 'dataset' in names:
     datasets = sorted({run.config['dataset'] for run in runs})
     lines += ['', f'The runs have different data sets ({", ".join(datasets)}): '
@@ -160,34 +145,38 @@ def _common(runs, groups):
   return lines
 
 
-def _table(arms, table, target):
-  rows = [['', 'n', 'rounds', 'last (%)', 'best (%)', 'last 10 (%)',
-           'to target', 's/round', 'time']]
-  for mark, arm in arms.items():
-    found = table.loc[[str(run.path) for run in arm.runs.values()]]
-    median = lambda name, form, of=found: (
-        form(of[name].median()) if of[name].notna().any() else '-')
-    rows.append([
-        mark + '*' * (not _has_finished(arm)),
-        f'{len(found)}' + f'/{len(_members(arm))}' * bool(arm.others),
-        stats.range_text(found.rounds, '..') or '-',
-        *(stats.mean_and_std(found[name].tolist(), 1, 100, missing='-')
-          for name in ('last', 'best', 'mean_of_last_10')),
-        '-' if target is None else stats.rounds_text(
-            [run.rounds_to(target) for run in arm.runs.values()], missing='-'),
-        median('seconds_per_round', '{:.2f}'.format),
-        median('seconds_of_rounds', curves.duration)])
-  lines = aligned(rows)
-  if target is not None:
-    lines += ['', f'target: test accuracy {100 * target:.2f}%. Times: median '
-              'over runs; "time" is that of all rounds']
+def _tables(groups, target):
+  """Returns the lines of accuracies, and those of rounds and times."""
+  accuracies = [['', 'n', 'rounds', 'last', 'best', 'mean of last 10']]
+  times = [['', 'to target', 's/round', 'time']]
+  for found in groups:
+    ends = [run.endpoints() for run in found.runs.values()]
+    median = lambda name, form, of=ends: (
+        form(statistics.median(values)) if (
+            values := [end[name] for end in of if name in end]) else '-')
+    label = found.label + '*' * (not _has_finished(found))
+    accuracies.append([
+        label, f'{len(ends)}' + f'/{len(_members(found))}' * bool(found.others),
+        stats.range_text((len(run.lines) for run in found.runs.values()),
+                         '..') or '-',
+        *(stats.mean_and_std([end['test_accuracy'][name] for end in ends], 1,
+                             100, missing='-')
+          for name in ('last', 'best', 'mean_of_last_10'))])
+    reached = [target and run.rounds_to(target) for run in found.runs.values()]
+    times.append([label, stats.rounds_text(reached if target else [], '-'),
+                  median('seconds_per_round', '{:.2f}'.format),
+                  median('seconds_of_rounds', duration)])
+  notes = []
   if any(len(run.values('test_accuracy')) < stats.LAST
-         for arm in arms.values() for run in arm.runs.values()):
-    lines.append('last 10: the mean of the last 10 evaluations, or of all if '
+         for found in groups for run in found.runs.values()):
+    notes.append('mean of last 10: of the last 10 evaluations, or of all if '
                  'fewer')
-  if not all(map(_has_finished, arms.values())):
-    lines.append('* no run has finished: results so far')
-  return lines
+  if not all(map(_has_finished, groups)):
+    notes.append('* no run has finished: results so far')
+  goal = f'rounds to {100 * target:.2f}% test accuracy; ' if target else ''
+  return [['test accuracy (%)', *aligned(accuracies), *notes],
+          [f'{goal}times of a round and of all rounds (medians)',
+           *aligned(times)]]
 
 
 def _has_finished(found):
@@ -197,39 +186,38 @@ def _has_finished(found):
 def differences(groups: Sequence[Arm], base: Arm) -> list[str]:
   """Returns the lines of paired differences from the baseline."""
   rows = [['', 'pairs', 'last', 'mean of last 10']]
-  for mark, found in zip(curves.MARKS, groups):
+  for found in groups:
     if found is base or any(  # evaluated on other examples
         found.settings.get(name) != base.settings.get(name)
         for name in ('dataset', 'content of dataset', 'eval_examples')):
       continue
     last, mean = (groups_lib.compare(found, base, n) for n in (1, stats.LAST))
-    rows.append([mark, str(len(last.differences)), *map(
+    rows.append([found.label, str(len(last.differences)), *map(
         _interval, (last, mean))])
   if len(rows) == 1:
     return []
-  mark = curves.MARKS[groups.index(base)]
-  return [f'difference from {mark} in points, over common seeds (95% interval)',
-          *aligned(rows)]
+  return [f'difference from {base.label} in points, over common seeds (95% '
+          'interval)', *aligned(rows)]
 
 
 def _interval(found):
   """Formats a difference and its 95% interval."""
   if not found.differences:
     return 'no common seed'
-  interval = stats.interval_text(found.low, found.high, 2)
+  interval = paired.interval_text(found)
   return f'{found.mean:+.2f}' + f' ({interval})' * bool(interval)
 
 
-def _notes(arms):
+def _notes(groups):
   lines = []
-  for mark, found in arms.items():
+  for found in groups:
     for i, run in enumerate(_members(found)):
       counts, kind = i < len(found.runs), run.state.kind
       if kind != 'finished' or not counts:
         reason = (f'{kind}, with the seed {run.config["seed"]} of another run'
                   if kind == 'finished' else
                   f'{kind} {" ".join(run.state.text.split())}')
-        lines.append(f'{mark}{", not counted" * (not counts)}: '
+        lines.append(f'{found.label}{", not counted" * (not counts)}: '
                      f'{run.path.name}: {reason}')
   return lines
 

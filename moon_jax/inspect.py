@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 import json
 import pathlib
 import sys
-import textwrap
 import time
 from typing import Any
 
@@ -20,12 +19,19 @@ from moon_jax.config import Config
 from moon_jax.results import read, stats
 from moon_jax.results.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
-from moon_jax.view import curves
+from moon_jax.view.text import (
+  aligned,
+  duration,
+  metric,
+  spark_line,
+  WIDTH,
+  wrapped,
+)
 
+_SPARK_WIDTH = 40
 _SECONDS = 2.  # between two looks of --follow
 MAX_ROWS = 20
 _NO_VALUE = '-'
-WIDTH = 80  # columns of a terminal
 
 # Columns of the table of rounds, the most important first.
 _COLUMNS = ('test_accuracy', 'validation_accuracy', 'train_loss',
@@ -33,12 +39,13 @@ _COLUMNS = ('test_accuracy', 'validation_accuracy', 'train_loss',
             'local_own_accuracy', 'test_loss', 'epsilon', 'update_cosine',
             'contrastive_loss', 'cross_entropy', 'proximal_term',
             'local_heldout_accuracy', 'learning_rate', 'clients_received')
-_CURVES = {'test_accuracy': 'test accuracy',
-           'validation_accuracy': 'validation accuracy',
-           'global_heldout_accuracy': 'held-out accuracy',
-           'local_test_accuracy': 'local models, test accuracy'}
-_SPARKS = ('train_loss', 'test_loss', 'contrastive_loss', 'drift',
-           'update_cosine')
+# The same of the table of clients.
+_CLIENT_COLUMNS = ('client', 'num_examples', 'global_heldout_accuracy',
+                   'local_heldout_accuracy', 'global_own_accuracy',
+                   'local_own_accuracy', 'local_test_accuracy', 'drift')
+_SPARKS = ('test_accuracy', 'validation_accuracy', 'global_heldout_accuracy',
+           'local_test_accuracy', 'train_loss', 'test_loss', 'contrastive_loss',
+           'drift', 'update_cosine')
 _QUANTILES = {'min': 0., '10%': .1, 'median': .5, '90%': .9, 'max': 1.}
 
 
@@ -96,7 +103,7 @@ def to_json(run: Run) -> dict[str, object]:
 
 def text(run: Run, is_unicode: bool = True) -> str:
   """Returns the whole text."""
-  parts = [_header(run), _results(run), _plot(run, is_unicode),
+  parts = [_header(run), _results(run), _sparks(run, is_unicode),
            _rounds(run), _clients(run)]
   return '\n\n'.join('\n'.join(part) for part in parts if part)
 
@@ -126,9 +133,8 @@ def _results(run):
   found = run.endpoints()
   if not found:
     return ['no metrics yet' if run.state.kind == 'running' else 'no metrics']
-  rows = [[name.replace('global_heldout', 'held-out').replace('_', ' '),
-           *(f'{value[key]:.4f}' for key in (
-               'last', 'best', 'mean_of_last_10')), str(value['best_round'])]
+  rows = [[_words(name), *(metric(name, value[key]) for key in (
+      'last', 'best', 'mean_of_last_10')), str(value['best_round'])]
           for name, value in found.items() if isinstance(value, dict)]
   num_evaluated = len(run.values('test_accuracy'))
   mean = f'mean of last {min(num_evaluated, stats.LAST)}'
@@ -138,45 +144,34 @@ def _results(run):
   if 'seconds_per_round' in found:
     speed = found.get('examples_per_second')
     seconds = found['seconds_per_round']
-    shown = f'{seconds:.2f} s' if seconds < 60 else curves.duration(seconds)
+    shown = f'{seconds:.2f} s' if seconds < 60 else duration(seconds)
     parts = [f'{shown} per round (median)',
              *([f'{speed:,.0f} examples/s'] if speed else []),
-             f'{curves.duration(found["seconds_of_rounds"])} in rounds']
+             f'{duration(found["seconds_of_rounds"])} in rounds']
     if read.is_number(run.summary.get('compile_seconds')):
       parts.append(f'{run.summary["compile_seconds"]:.1f} s compiling')
     lines += ['', *wrapped('time: ' + ', '.join(parts))]
   return lines
 
 
-def _plot(run, is_unicode):
-  """Curves of accuracies, and spark lines of other metrics."""
-  shown = {label: series for name, label in _CURVES.items()
-           if len(series := run.series(name)) > 1}
-  lines = curves.draw(list(shown.values()), WIDTH, 10, is_unicode)
-  if len(shown) > 1:
-    lines += ['', *curves.legend(list(shown))]
-  elif shown:
-    lines = [*shown, *lines]
-  if sparks := {name: [value for _, value in series] for name in _SPARKS
-                if len(series := run.series(name)) > 1}:
-    width = max(map(len, sparks)) + 2
-    lines += [''] * bool(lines) + [
-        f'{name.replace("_", " "):{width}}{values[0]:8.4g} '
-        f'{curves.spark_line(values, 40, is_unicode)} {values[-1]:.4g}'
-        for name, values in sparks.items()]
-  return lines
+def _sparks(run, is_unicode):
+  """Returns metrics by round: the first value, a spark line, the last one."""
+  found = {name: values for name in _SPARKS
+           if len(values := run.values(name)) > 1}
+  return aligned([
+      [_words(name), metric(name, values[0]),
+       spark_line(values, _SPARK_WIDTH, is_unicode), metric(name, values[-1])]
+      for name, values in found.items()]) if found else []
 
 
 def thinned(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
   """Returns at most 20 lines, evenly spaced, with the first and the last.
 
-  If rounds are not all evaluated, the lines have evaluations.
+  Of more than 20 lines these are the ones with an evaluation, and the last one.
   """
-  evaluated = [line for line in lines if 'test_accuracy' in line]
-  if len(evaluated) > 1 and lines[-1] is not evaluated[-1]:
-    evaluated.append(lines[-1])
-  if len(lines) > MAX_ROWS and len(evaluated) > 1:
-    lines = evaluated
+  if len(lines) > MAX_ROWS:
+    evaluated = [line for line in lines[:-1] if 'test_accuracy' in line]
+    lines = [*evaluated, lines[-1]] if evaluated else lines
   chosen = np.unique(np.linspace(
       0, len(lines) - 1, min(len(lines), MAX_ROWS)).round().astype(int))
   return [lines[index] for index in chosen]
@@ -186,21 +181,14 @@ def _rounds(run):
   if not run.lines:
     return []
   lines = thinned(run.lines)
-  others = sorted({
+  names = dict.fromkeys(('round', 'seconds', *_COLUMNS)) | dict.fromkeys(sorted(
       name for line in run.lines for name, value in line.items()
-      if read.is_number(value) and not name.endswith('_std')} - {
-          *_COLUMNS, 'round', 'seconds', 'examples_per_second',
-          'test_examples'})
-  columns = {'round': [f'{line["round"]}' for line in lines]}
-  last = {'s': [_number(line.get('seconds'), 'seconds') for line in lines]}
-  for name in (*_COLUMNS, *others):
-    cells = [_number(line.get(name), name) for line in lines]
-    wider = columns | {name: cells}
-    if {*cells} != {_NO_VALUE} and _fits(wider | last):
-      columns = wider
+      if read.is_number(value) and not name.endswith('_std')
+      and name not in ('examples_per_second', 'test_examples')))
   few = ('' if len(lines) == len(run.lines)
-         else f' ({len(lines)} of {len(run.lines)})')
-  return [f'rounds{few}', *_table(columns | last)]
+         else f' ({len(lines)} of {len(run.lines)}; --json has all)')
+  return [f'rounds{few}', *_table({
+      name: [_cell(name, line.get(name)) for line in lines] for name in names})]
 
 
 def _clients(run):
@@ -220,67 +208,52 @@ def _clients(run):
     if run.lines and not run.config['client_eval_every']:
       lines.append('columns of clients are recorded with --client_eval_every')
     return lines
-  table = dict(found['clients'])
+  table = found['clients']
+  names = [*(name for name in _CLIENT_COLUMNS if name in table),
+           *(name for name in table if name not in _CLIENT_COLUMNS)]
   if all(table.get('received', ())):
-    table.pop('received', None)
+    names.remove('received')
   count = len(table['client'])
   if count > MAX_ROWS:
     columns = {'': list(_QUANTILES)}
-    for name, values in table.items():
-      numbers = [value for value in values if read.is_number(value)]
-      if numbers and name != 'client':
-        columns[name] = [_number(float(q), name) for q in np.quantile(
-            numbers, list(_QUANTILES.values()))]
+    for name in names[1:]:
+      numbers = [value for value in table[name] if read.is_number(value)]
+      columns[name] = [_cell(name, float(q)) for q in np.quantile(
+          numbers or [np.nan], list(_QUANTILES.values()))]
     title = f'distribution over the {count:,} clients of round'
   else:
     order = np.argsort(table['client'], kind='stable')
-    columns = {name: [_number(values[i], name) for i in order]
-               for name, values in table.items()}
+    columns = {name: [_cell(name, table[name][i]) for i in order]
+               for name in names}
     title = 'clients of round'
-  while not _fits(columns):
-    columns.popitem()
   return [*lines, '', f'{title} {found["round"]}', *_table(columns)]
 
 
 # -------------------------------------------------------------- lines of text
 
 
-def wrapped(line: str) -> list[str]:
-  """Returns a line in lines that fit on a terminal."""
-  return (textwrap.wrap(line, WIDTH, subsequent_indent='  ')
-          if len(line) > WIDTH else [line])
-
-
-def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-  """Returns rows with columns of equal width.
-
-  Args:
-    rows: of cells, each with as many.
-    left: columns, from the first, whose cells begin at the left.
-  """
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  return ['  '.join(
-      cell.ljust(width) if index < left else cell.rjust(width)
-      for index, (cell, width) in enumerate(zip(row, widths))).rstrip()
-          for row in rows]
+def _words(name):
+  return name.replace('global_heldout', 'held-out').replace('_', ' ')
 
 
 def _table(columns):
-  heads = []
-  for name in columns:
-    words = name.replace('global_heldout', 'held-out').replace(
-        'cosine_with_mean', 'cosine with_mean').replace('num_', '').replace(
-        'global_own', 'global own').replace('_', ' ').split() or ['']
-    heads.append((' '.join(words[:-1]), words[-1]))
-  return [line for line in aligned([*zip(*heads), *zip(*columns.values())], 0)
-          if line]
+  """Returns the columns with values that fit, the most important first."""
+  shown, left_out = [], []
+  for name, cells in columns.items():
+    *first, last = _words(name.removeprefix('num_')).split() or ['']
+    column = [' '.join(first), last, *cells]
+    if {*cells} == {_NO_VALUE}:
+      continue
+    if max(map(len, aligned([*zip(*shown, column)], 0))) <= WIDTH:
+      shown.append(column)
+    else:
+      left_out.append(_words(name))
+  return [*filter(None, aligned([*zip(*shown)], 0)), *(
+      row for row in wrapped(f'no room for {", ".join(left_out)}')
+      if left_out)]
 
 
-def _fits(columns):
-  return max(map(len, _table(columns))) <= WIDTH
-
-
-def _number(value, name):
+def _cell(name, value):
   if isinstance(value, bool):
     return 'yes' if value else 'no'
   if not read.is_number(value):
@@ -289,7 +262,7 @@ def _number(value, name):
     return f'{value:.1f}' if value >= 10 else f'{value:.2f}'
   if isinstance(value, int) or name in ('num_examples', 'num_heldout'):
     return f'{value:,.0f}'
-  return f'{value:.4f}' if abs(value) < 1e4 else f'{value:.3g}'
+  return metric(name, value)
 
 
 if __name__ == '__main__':

@@ -52,9 +52,9 @@ def result(summary: dict) -> str:
   """Returns the line that a run prints at its end."""
   on_examples = (f' on {summary["test_examples"]:,} test examples'
                  if 'test_examples' in summary else '')
-  return (f'test accuracy {summary["test_accuracy"]:.4f}{on_examples} after '
+  return (f'test accuracy {summary["test_accuracy"]:.2%}{on_examples} after '
           f'{summary["rounds"]} rounds (best '
-          f'{summary["best_test_accuracy"]:.4f} in round '
+          f'{summary["best_test_accuracy"]:.2%} in round '
           f'{summary["best_round"]}), '
           f'{summary["seconds_per_round"]:.2f} s per round')
 

@@ -31,10 +31,13 @@ def run(run_command):
   return functools.partial(run_command, compare.main)
 
 
-def rows_of(mark, out):
-  """Returns the words of the lines of a group: label, results, differences."""
-  return [line.split() for line in out.splitlines()
-          if line.startswith((f'{mark} ', f'{mark}*'))]
+def rows_of(label, out):
+  """Returns the words of the lines of a group, after its label.
+
+  The lines have its accuracies, its times and its difference.
+  """
+  return [line.removeprefix(label).split() for line in out.splitlines()
+          if line.startswith((f'{label} ', f'{label}*'))]
 
 
 def test_seeds_are_grouped_and_paired(runs, run, tmp_path):
@@ -43,13 +46,13 @@ def test_seeds_are_grouped_and_paired(runs, run, tmp_path):
   assert status == 0 and max(map(len, out.splitlines())) <= 80
   lines = out.splitlines()
   assert lines[0].startswith('4 runs of digits, simple_cnn; they differ in alg')
-  assert lines[1:3] == ['a  algorithm=fedavg', 'b  algorithm=moon']
-  assert rows_of('a', out)[1][:6] == ['a', '2', '4', '80.5', '±', '0.7']
-  _, row, difference = rows_of('b', out)
-  assert row[:6] == ['b', '2', '4', '91.5', '±', '2.1']
-  # 11 ± 1 points: t(1, .975) = 12.706 times 1
-  assert difference[:5] == ['b', '2', '+11.00', '(-1.71', 'to']
-  assert 'target: test accuracy 80.50%' in out
+  assert rows_of('algorithm=fedavg', out)[0][:5] == [
+      '2', '4', '80.5', '±', '0.7']
+  row, times, difference = rows_of('algorithm=moon', out)
+  assert row[:5] == ['2', '4', '91.5', '±', '2.1']
+  assert difference[:5] == ['2', '+11.00', '(too', 'few', 'pairs)']
+  assert times == ['4', '0.25', '1', 's']
+  assert 'rounds to 80.50% test accuracy' in out
   assert matplotlib.image.imread(tmp_path / 'c.png').shape[1:] == (1080, 4)
   with open(tmp_path / 'c.csv', newline='') as table:
     found = list(csv.DictReader(table))
@@ -60,33 +63,39 @@ def test_seeds_are_grouped_and_paired(runs, run, tmp_path):
 
 
 def test_pairs_have_equal_seeds_in_whatever_order_runs_are_read(tmp_path, run):
-  """FedAvg's seed 2 has no partner, and MOON's seed 1 is read first."""
+  """FedAvg's seed 3 has no partner, and MOON's seed 1 is read first."""
   for name, algorithm, seed, last in (
-      ('a', 'fedavg', 2, .1), ('b', 'fedavg', 0, .2), ('c', 'fedavg', 1, .6),
-      ('d', 'moon', 1, .7), ('e', 'moon', 0, .32)):
+      ('a', 'fedavg', 3, .1), ('b', 'fedavg', 0, .2), ('c', 'fedavg', 1, .6),
+      ('d', 'moon', 1, .7), ('e', 'moon', 0, .32), ('f', 'moon', 2, .51),
+      ('g', 'fedavg', 2, .4)):
     made_runs.write(tmp_path / name, algorithm=algorithm, seed=seed,
                     values=[.1, .1, .1, last])
   _, out, _ = run(tmp_path)
-  # 10 and 12 points; the interval is 12.706 points to both sides.
-  assert rows_of('b', out)[2][:5] == ['b', '2', '+11.00', '(-1.71', 'to']
+  # 10, 11 and 12 points: t(2, .975) = 4.303 times 1 / sqrt(3)
+  assert rows_of('algorithm=moon', out)[2][:5] == [
+      '3', '+11.00', '(+8.52', 'to', '+13.48)']
 
 
 def test_rows_are_sorted_by_settings_unless_runs_are_named(run, tmp_path):
   for name, mu in ('1', 10.), ('2', .5), ('3', 2.):  # names are hashes, really
     made_runs.write(tmp_path / name, algorithm='moon', mu=mu, values=[.5])
+  labels = lambda out: [
+      line.split()[0] for line in out.split('\n\n')[1].splitlines()[2:5]
+      if line.startswith('mu=')]
   _, out, _ = run(tmp_path)
-  assert out.splitlines()[1:4] == ['a  mu=0.5', 'b  mu=2', 'c  mu=10']
+  assert labels(out) == ['mu=0.5', 'mu=2', 'mu=10']
   _, out, _ = run(tmp_path / '1', tmp_path / '2')
-  assert out.splitlines()[1:3] == ['a  mu=10', 'b  mu=0.5']
+  assert labels(out) == ['mu=10', 'mu=0.5']
 
 
 def test_a_target_and_a_baseline_are_chosen(runs, run):
   _, out, _ = run(runs / 'fedavg0', f'{runs}/moon*', '--target=.6',
                   '--baseline=moon')
-  assert 'target: test accuracy 60.00%' in out
-  _, row, difference = rows_of('a', out)
-  assert 'difference from b' in out and difference[:3] == ['a', '1', '-10.00']
-  assert row[6] == '3'  # whose accuracy is exactly .6
+  assert 'rounds to 60.00% test accuracy' in out
+  _, times, difference = rows_of('algorithm=fedavg', out)
+  assert 'difference from algorithm=moon in points' in out
+  assert difference[:2] == ['1', '-10.00']
+  assert times[0] == '3'  # whose accuracy is exactly .6
   status, _, err = run(runs, '--baseline=scaffold')
   assert status == 2 and 'algorithm=fedavg; algorithm=moon' in err
   for target in 80, 0, -1:
@@ -119,13 +128,16 @@ def test_runs_that_do_not_count_are_listed(runs, run):
   made_runs.write(runs / 'nan', [.3], diverged='a NaN', seed=2,
                   algorithm='fedavg')
   _, out, err = run(runs)
-  assert not err and rows_of('a', out)[1][:2] == ['a', '2/3']
-  assert rows_of('b', out)[1][:4] == ['b*', '1', '2', '40.0']
-  assert rows_of('c', out)[1][:6] == ['c', '2/3', '4', '91.5', '±', '2.1']
+  assert not err and rows_of('algorithm=fedavg', out)[0][0] == '2/3'
+  assert rows_of('contrastive=l2', out)[0][:4] == ['*', '1', '2', '40.0']
+  assert rows_of('contrastive=model', out)[0][:5] == [
+      '2/3', '4', '91.5', '±', '2.1']
   assert '* no run has finished' in out
-  assert 'a, not counted: nan: diverged after 1 of 4 rounds: a NaN' in out
-  assert ('c, not counted: repeated: finished, with the seed 1 of another run'
-          in out)
+  text = ' '.join(out.split())
+  assert ('algorithm=fedavg, not counted: nan: diverged after 1 of 4 rounds: a '
+          'NaN') in text
+  assert ('algorithm=moon contrastive=model, not counted: repeated: finished, '
+          'with the seed 1 of another run') in text
 
 
 def test_accuracies_before_a_run_diverged_do_not_count(tmp_path, run):
@@ -133,7 +145,8 @@ def test_accuracies_before_a_run_diverged_do_not_count(tmp_path, run):
   made_runs.write(tmp_path / 'moon')
   status, out, _ = run(tmp_path)
   assert status == 0 and '90.0' not in out and 'no common seed' in out
-  assert rows_of('a', out)[1] == ['a*', '0/1', *'-------']
+  accuracies, times = rows_of('algorithm=fedavg', out)
+  assert accuracies == ['*', '0/1', *'----'] and times == ['*', *'---']
 
 
 def test_data_sets_are_not_compared(runs, run):

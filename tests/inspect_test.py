@@ -30,7 +30,7 @@ def test_the_command_prints_text_json_and_a_plot(tmp_path, run):
   assert status == 0 and max(map(len, out.splitlines())) <= 80
   assert 'finished: 4 of 4 rounds' in out
   row = next(line for line in out.splitlines() if line.startswith('test acc'))
-  assert row.split() == ['test', 'accuracy', '0.8000', '0.8000', '0.5000', '4']
+  assert row.split() == ['test', 'accuracy', '80.00%', '80.00%', '50.00%', '4']
   assert '0.25 s per round (median), 100 examples/s' in out
   assert '3.0 s compiling' in out and 'participation=0.7' in out
   assert '2 of 3 clients so far, each 0 to 4 times' in out
@@ -73,7 +73,7 @@ def test_text_fits_80_columns(tmp_path, num_rounds, num_clients):
   lines = text.splitlines()
   assert max(map(len, lines[2:])) <= 80  # a path may be longer
   assert ('300 rounds' in text) == (num_rounds == 300)
-  assert ('(20 of 300)' in text) == (num_rounds == 300)
+  assert ('(20 of 300; --json has all)' in text) == (num_rounds == 300)
   assert ('median' in lines[-3]) == (num_clients == 200)
 
 
@@ -96,8 +96,25 @@ def test_clients_are_in_order_and_were_sampled_so_far(tmp_path):
   text = command.text(run)
   assert 'sampled: 2 of 3 clients so far, each 0 to 1 times' in text
   assert [line.split() for line in text.splitlines()[-3:]] == [
-      ['0', '10', '2.5000', '0.2500'], ['1', '10', '1.5000', '0.2500'],
-      ['2', '10', '0.5000', '-']]
+      ['0', '10', '25.00%', '2.5000'], ['1', '10', '25.00%', '1.5000'],
+      ['2', '10', '-', '0.5000']]
+
+
+def test_heldout_accuracies_of_clients_come_first(tmp_path):
+  path = made_runs.write(tmp_path / 'run')
+  line = made_runs.line(1, .5)
+  line['clients'] |= {'cosine_with_mean': [.5] * 3} | {
+      f'{name}_accuracy': [.125] * 3 for name in (
+          'global_own', 'local_own', 'global_heldout', 'local_heldout')}
+  line['clients'] |= {f'metric_of_a_client_{i}': [1.5] * 3 for i in range(9)}
+  (path / 'metrics.jsonl').write_text(json.dumps(line) + '\n')
+  text = command.text(read.read(path))
+  table = text[text.index('clients of round'):].splitlines()
+  assert table[1].split() == [
+      'held-out', 'local', 'heldout', 'global', 'own', 'local', 'own', 'local',
+      'test']
+  assert table[3].split()[:4] == ['0', '10', '12.50%', '12.50%']
+  assert 'no room for drift' in text and max(map(len, table)) <= 80
 
 
 def test_a_curve_has_its_own_band(tmp_path, monkeypatch):

@@ -102,7 +102,7 @@ def _structure(parser):
       'an empty heading': all(text for i in range(1, 7)
                               for text in parser.texts.get(f'h{i}', ())),
       'a table without caption': len([
-          text for text in parser.texts.get('caption', ()) if text]
+          text for text in parser.texts.get('figcaption', ()) if text]
                                      ) == tags.count('table'),
       'a table without header': tags.count('thead') == tags.count('table'),
       'elements are not closed': not parser.open,

@@ -115,15 +115,26 @@ class TableArm(Arm):
     return [value for value in self.published if value.measure == measure]
 
 
+def order(arm: Arm) -> list[tuple[int, float, str]]:
+  """Returns a key that sorts arms by their settings, numbers by value."""
+  def key_of(text):
+    try:
+      return 0, float(text), ''
+    except ValueError:
+      return 1, 0., text
+
+  return [*map(key_of, arm.settings.values())]
+
+
 def compare(new: Arm, base: Arm, num_rounds: int = 1) -> Comparison:
   """Compares test accuracies over common seeds, in points.
 
-  `num_rounds` is that of `Arm.values`.
+  `num_rounds` is that of `Arm.values`; `paired.shown` may leave out tests.
   """
   ours, theirs = (arm.values(num_rounds=num_rounds) for arm in (new, base))
   seeds = [seed for seed in ours if seed in theirs]
-  return paired.compare([ours[seed] for seed in seeds],
-                        [theirs[seed] for seed in seeds])
+  return paired.shown(paired.compare(
+      [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]))
 
 
 # ------------------------------------------------------- arms of runs, as read
@@ -244,6 +255,9 @@ def table_of(directory: pathlib.Path) -> Table:
   if not runs:
     raise UserError(f'{directory} must hold files of tables, or directories of '
                     'runs that have ended, got none')
+  runs = [run for arm in sorted(of_runs(runs), key=order) for run in sorted(
+      [*arm.runs.values(), *arm.others],
+      key=lambda run: [run.config[name] for name in SEEDS])]
   sweep = Sweep(tuple(map(config_of, runs)), tuple(
       name for name in differing(runs) if name in values.TYPES))
   name = directory.absolute().name

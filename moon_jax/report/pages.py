@@ -22,7 +22,7 @@ Section = list[str | Figure]
 
 _WINDOW = 5  # rounds of the running median
 _MEASURES = {  # metrics that are drawn, and their axes
-    'test_accuracy': 'test accuracy, %',
+    'test_accuracy': 'test accuracy (%)',
     'test_loss': 'test loss, nats per example',
     'train_loss': 'local loss, nats per example'}
 _MAX_LINES = 12  # of a panel
@@ -196,7 +196,7 @@ def differences(arms: Sequence[TableArm]) -> Section:
                                 if len(ours) == len(theirs) == 1 else '',
         'pairs': str(len(pairs.differences)),
         'our difference': f'{pairs.mean:+.2f}' * bool(pairs.differences),
-        '95% interval': stats.interval_text(pairs.low, pairs.high, 2),
+        '95% interval': paired.interval_text(pairs),
         'p, paired t': stats.p_text(pairs.p_value),
         'p, Holm': stats.p_text(holm_p),
         'verdict': paired.verdict(pairs, holm_p)})
@@ -259,38 +259,44 @@ def curves(arms: Sequence[TableArm], table: Table, is_full: bool) -> Section:
   drawn = [(measure, ylabel, 1) for measure, ylabel in _MEASURES.items()]
   if divisor := table.loss_divisor:
     drawn.insert(2, ('test_loss', f'test loss / {divisor}', divisor))
-  return ['## Curves', *(
-      _figure(arms, table.panels, *what, is_full) for what in drawn)]
-
-
-def _figure(arms, panels, measure, ylabel, divisor, is_full):
-  has_published = is_full and measure == 'test_accuracy'
-  drawn: dict[str, list] = {}
+  panels: dict[str, list[TableArm]] = {}
   for arm in arms:
-    title = ', '.join(
-        f'{name} {show(getattr(arm.config, name))}' for name in panels)
+    panels.setdefault(', '.join(
+        f'{name} {show(getattr(arm.config, name))}' for name in table.panels
+    ), []).append(arm)
+  return ['## Curves', *(
+      _figure(members, title, i, table.panels, *what, is_full)
+      for what in drawn for i, (title, members) in enumerate(panels.items()))]
+
+
+def _figure(arms, title, i, panels, measure, ylabel, divisor, is_full):
+  has_published = is_full and measure == 'test_accuracy'
+  names = [arm.label_without(panels).split(', ') for arm in arms]
+  if len({name[0] for name in names}) == 1 and all(
+      len(name) > 1 for name in names):
+    names = [name[1:] for name in names]  # all are of one method
+  lines = []
+  for arm, name in zip(arms[:_MAX_LINES], names):
     published = arm.of_measure('accuracy')
-    drawn.setdefault(title, []).append(figures.Line(
-        arm.label_without(panels), arm.config.algorithm,
-        arm.curves(measure) / divisor,
+    lines.append(figures.Line(
+        ', '.join(name), arm.config.algorithm, arm.curves(measure) / divisor,
         published[0].value if has_published and len(published) == 1 else None))
-  name = measure.replace('_', '-') + '-divided' * (divisor > 1)
-  svg = figures.curves({title: lines[:_MAX_LINES]
-                        for title, lines in drawn.items()}, ylabel, name)
-  left_out = sum(max(0, len(lines) - _MAX_LINES) for lines in drawn.values())
-  caption = (f'{ylabel[0].upper()}{ylabel[1:]}, by round. Line: mean over runs;'
-             ' band: smallest to largest.')
-  if has_published:
+  name = (measure.replace('_', '-') + '-divided' * (divisor > 1)
+          + f'-{i + 1}' * bool(title))
+  what = ', '.join(filter(None, [title, f'{ylabel} by round']))
+  caption = (f'{what[0].upper()}{what[1:]}. Line: mean over runs; band: '
+             'smallest to largest.')
+  if any(line.published is not None for line in lines):
     caption += ' Dashed: published.'
-  if left_out:
-    caption += (f' {left_out} arm(s) beyond the first {_MAX_LINES} of a panel '
-                'are left out.')
+  if left_out := len(arms) - len(lines):
+    caption += (f' {left_out} arm(s) beyond the first {_MAX_LINES} are left '
+                'out.')
   last = '; '.join(
       f'{arm.label}: ' + (f'{statistics.fmean(values) / divisor:.3g}' if values
                           else 'not measured')
       for arm in arms for values in [arm.values(measure).values()])
-  return Figure(name, svg, f'{ylabel} by round. After the last round, {last}.',
-                caption)
+  return Figure(name, figures.curves(lines, ylabel, name),
+                f'{what}. After the last round, {last}.', caption)
 
 
 def time(arms: Sequence[TableArm], is_timed: bool) -> Section:

@@ -147,8 +147,10 @@ def is_for(published: Published, config: Config, block: Block) -> bool:
   """Returns whether a published value is for a run of a block.
 
   A setting that the budget replaces is compared in the full budget, unless runs
-  differ in it at this budget too.
+  differ in it at this budget too. A value of another data set is for no run.
   """
+  if block.replaced.get('dataset', config.dataset) != config.dataset:
+    return False
   for name, value in published.settings.items():
     ours = getattr(config, name)
     if name in block.replaced and name not in block.sweep.axes:

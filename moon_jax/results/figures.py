@@ -1,24 +1,23 @@
 """Figures: SVG text for pages, and PNG files of `inspect` and `compare`.
 
-Figures of pages are 4.2 inches wide with texts of 10 points, which is legible
-on a phone (358 CSS pixels). Their panels are one below another.
+Figures of pages are 3.8 inches wide with texts of 10 points, which is legible
+on a phone (358 CSS pixels) and three in a row on a wide screen. Each has one
+panel, whose lines are labelled at their ends.
 
 A method has the same colour in all figures (most are those of Okabe and Ito,
 Color Universal Design, https://jfly.uni-koeln.de/color/), with a contrast of 3
-or more to white. Lines also differ in markers, and lines of one method in
-dashes.
+or more to white. Lines of one method are shades of it, in their order.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-import functools
+import colorsys
 import io
-import math
 import pathlib
 import textwrap
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import optimize
 
 from moon_jax.errors import UserError
 from moon_jax.results import frames, read, stats
@@ -30,9 +29,11 @@ COLORS = {'fedavg': '#0072B2', 'moon': '#D55E00', 'fedprox': '#009E73',
 OTHER_COLOR = '#7A4B12'  # of methods that COLORS lacks
 
 _MARKERS = 'os^DvPX<>*'
-_DASHES = ('-', (0, (1, 1)), (0, (4, 1.2, 1, 1.2)), (0, (7, 1, 1, 1, 1, 1)))
 _PUBLISHED_DASHES = (0, (5, 3))
-_WIDTH = 4.2  # inches; on a phone 10 points are then 11 CSS pixels
+_WIDTH = 3.8  # inches; on a phone 10 points are then 13 CSS pixels
+_LABEL_WIDTH = 14  # characters of a line of a label
+_LINE_HEIGHT = .17  # inches
+_AROUND = .75  # inches of a figure that are above and below its axes
 _STYLE = {
     'font.family': 'sans-serif', 'font.size': 10, 'axes.titlesize': 11,
     'axes.titleweight': 'bold', 'axes.grid': True, 'grid.color': '#dddddd',
@@ -69,9 +70,6 @@ class Line(NamedTuple):
   published: float | None = None
 
 
-Panels = Mapping[str, Sequence[Line]]  # by titles, from top to bottom
-
-
 def empty(width: float, height: float) -> Any:
   """Returns an empty figure, in inches, that needs no display."""
   # pyplot would look for a display and keep each figure in memory.
@@ -103,48 +101,67 @@ def _wrapped(text, width):
   return '\n'.join(textwrap.wrap(text, width)) or text
 
 
-def curves(panels: Panels, ylabel: str, name: str) -> str:
+def curves(lines: Sequence[Line], ylabel: str, name: str) -> str:
   """Draws means over seeds by round, with bands from minimum to maximum.
 
   Rounds that are not evaluated for all seeds are left out. A single seed has no
   band. Published values are thin dashed lines in the colour of the method.
   """
-  draw = functools.partial(_draw_curves, panels=panels, ylabel=ylabel)
-  num_labels = len(line_styles(panels)) + 1
-  return svg(draw, 2.9 * len(panels) + .22 * num_labels + .1, name)
+  return svg(lambda figure: _draw_curves(figure, lines, ylabel),
+             max(2.7, _AROUND + sum(map(_label_height, lines))), name)
 
 
 def save_curves(lines: Sequence[Line], ylabel: str, path: pathlib.Path) -> None:
   """Draws `curves` to a file."""
-  made = empty(9, 4.5 + .22 * len(lines))
-  _draw_curves(made, {'': lines}, ylabel)
+  made = empty(9, max(5., _AROUND + sum(map(_label_height, lines))))
+  _draw_curves(made, lines, ylabel)
   _save(made, path)
 
 
-def _draw_curves(figure, panels, ylabel):
-  styles = line_styles(panels)
-  handles, published = {}, []
-  for ax, (title, lines) in zip(
-      np.atleast_1d(figure.subplots(len(panels))), panels.items()):
-    for line in lines:
-      style = styles[line.label, line.method]
-      rounds, means = stats.mean_curve(line.curves_ST)
-      values = line.curves_ST[:, rounds - 1]
-      handles[line.label, line.method], = ax.plot(
-          rounds, means, **style, linewidth=1.6, markersize=5,
-          markevery=math.ceil(len(rounds) / 8) or 1, label=line.label)
-      if len(values) > 1:
-        ax.fill_between(rounds, values.min(0), values.max(0), linewidth=0,
-                        color=style['color'], alpha=.2)
-      if line.published is not None:
-        published = [ax.axhline(
-            line.published, color=style['color'], linewidth=1,
-            linestyle=_PUBLISHED_DASHES, label='published')]
-    ax.set(xlabel='round', ylabel=ylabel)
-    _set_integer_ticks(ax)
-    ax.set_title(_wrapped(title, 34), loc='left')
-  figure.legend(handles=[*handles.values(), *published],
-                loc='outside lower center')
+def _label_height(line):
+  """Returns the inches that a label needs."""
+  return _LINE_HEIGHT * (1.2 + _wrapped(line.label, _LABEL_WIDTH).count('\n'))
+
+
+def _draw_curves(figure, lines, ylabel):
+  ax = figure.subplots()
+  ends = []
+  for line, color in zip(lines, shades([line.method for line in lines])):
+    rounds, means = stats.mean_curve(line.curves_ST)
+    values = line.curves_ST[:, rounds - 1]
+    ax.plot(rounds, means, color=color, linewidth=1.6,
+            marker='o' if len(rounds) == 1 else '')
+    if len(values) > 1:
+      ax.fill_between(rounds, values.min(0), values.max(0), linewidth=0,
+                      color=color, alpha=.2)
+    if line.published is not None:
+      ax.axhline(line.published, color=color, linewidth=1,
+                 linestyle=_PUBLISHED_DASHES)
+    if len(rounds):
+      ends.append((means[-1], rounds[-1], line, color))
+  ax.set(xlabel='round', ylabel=ylabel)
+  _set_integer_ticks(ax)
+  _label_ends(ax, sorted(ends, key=lambda end: end[0]))
+
+
+def _label_ends(ax, ends):
+  """Writes labels beside the axes, as near to their lines' ends as they fit."""
+  if not ends:
+    return
+  low, high = ax.get_ylim()
+  heights = np.array([_label_height(line) for _, _, line, _ in ends]) * (
+      high - low) / (ax.figure.get_figheight() - _AROUND)
+  # The least squares of the distances to the ends, without overlaps.
+  offsets = np.cumsum(heights) - heights / 2
+  starts = optimize.isotonic_regression([end[0] for end in ends] - offsets).x
+  places = offsets + np.clip(starts, low, high - heights.sum())
+  for (y, x, line, color), place in zip(ends, places):
+    ax.annotate(
+        _wrapped(line.label, _LABEL_WIDTH), (x, y), (1.06, place),
+        va='center', color=color, textcoords=('axes fraction', 'data'),
+        arrowprops={'arrowstyle': '-', 'color': color, 'linewidth': .6,
+                    'shrinkA': 1, 'shrinkB': 0})
+  ax.set_ylim(low, high)
 
 
 def _set_integer_ticks(axes):
@@ -154,19 +171,18 @@ def _set_integer_ticks(axes):
       7, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
 
 
-def line_styles(panels: Panels) -> dict[tuple[str, str], dict[str, Any]]:
-  """Returns properties of lines by (label, method), the same in all panels."""
-  styles: dict[tuple[str, str], dict[str, Any]] = {}
-  counts: Counter[str] = Counter()  # of lines by colour
-  for label, method in dict.fromkeys(
-      (line.label, line.method) for lines in panels.values() for line in lines):
-    color = COLORS.get(method, OTHER_COLOR)
-    i, first = counts[color], [*COLORS.values(), OTHER_COLOR].index(color)
-    counts[color] += 1
-    styles[label, method] = {
-        'color': color, 'linestyle': _DASHES[i % len(_DASHES)],
-        'marker': _MARKERS[(first + i) % len(_MARKERS)]}
-  return styles
+def shades(methods: Sequence[str]) -> list[str]:
+  """Returns a colour for each method; of several lines from light to dark."""
+  from matplotlib import colors
+
+  found = []
+  for i, method in enumerate(methods):
+    before, total = methods[:i].count(method), methods.count(method)
+    hue, light, saturation = colorsys.rgb_to_hls(
+        *colors.to_rgb(COLORS.get(method, OTHER_COLOR)))
+    light *= 1 - .75 * before / max(total - 1, 1)
+    found.append(colors.to_hex(colorsys.hls_to_rgb(hue, light, saturation)))
+  return found
 
 
 def effects(intervals: Mapping[str, tuple[float, float, float]], xlabel: str,

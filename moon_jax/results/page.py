@@ -99,16 +99,17 @@ def _is_numeric(cells):
 def _with_roles(body):
   """Returns HTML of markdown-it where tables have captions and scopes.
 
-  A table scrolls in a region that the keyboard can focus. Texts are escaped, so
-  that all tags are elements.
+  A table scrolls, without its caption, in a region that the keyboard can focus.
+  Texts are escaped, so that all tags are elements.
   """
   def opened(match):
     label = re.sub('<[^>]*>', '', match[1])
-    return ('<div class="scroll" role="region" tabindex="0" aria-label="Table: '
-            f'{label}">\n<table>\n<caption><span>{match[1]}</span></caption>')
+    return (f'<figure>\n<figcaption>{match[1]}</figcaption>\n<div '
+            'class="scroll" role="region" tabindex="0" aria-label="Table: '
+            f'{label}">\n<table>')
 
   body = re.sub('<p>([^\n]*)</p>\n<table>', opened, body)
-  body = body.replace('</table>', '</table>\n</div>')
+  body = body.replace('</table>', '</table>\n</div>\n</figure>')
   body = re.sub(r'<th\b', '<th scope="col"', body)
   return re.sub('<tr>\n<td([^>]*)>(.*)</td>',
                 r'<tr>\n<th scope="row"\1>\2</th>', body)

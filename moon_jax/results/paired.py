@@ -17,8 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from moon_jax.results import stats as texts
+
 LEVEL = .05  # significance level; intervals have confidence 1 - LEVEL
 MARGIN = 1.  # equivalence margin, percentage points
+MIN_PAIRS = 3  # of an interval that is shown: of two, t(1, 0.975) is 12.7
+_TOO_FEW = 'too few pairs'
 _EQUAL = 1e-5  # relative deviation below which differences are rounding error
 
 
@@ -111,27 +115,23 @@ def welch(values: Sequence[float], mean: float, std: float | None = None,
                    2 * float(stats.t.sf(abs(difference) / error, freedom)))
 
 
-def pairs_needed(std: float, half_width: float = MARGIN) -> int:
-  """Returns how many pairs a 95% interval of the mean difference needs.
+def shown(pairs: Comparison) -> Comparison:
+  """Returns a comparison of accuracies in points as pages show it.
 
-  `std` is that of the differences, `half_width` the largest half-width of the
-  interval.
+  Without an interval and tests, NaN, if there are fewer than `MIN_PAIRS` pairs
+  or an end of the interval is beyond ±100 points.
   """
-  n = np.arange(2, 10_000)
-  widths = stats.t.ppf(1 - LEVEL / 2, n - 1) * std / np.sqrt(n)
-  return int(min(n[widths <= half_width], default=n[-1]))
+  if (len(pairs.differences) >= MIN_PAIRS
+      and not max(-pairs.low, pairs.high) > 100):
+    return pairs
+  return Comparison(pairs.differences, pairs.mean, pairs.std)
 
 
-def pairs_for_sign(mean: float, std: float, power: float = .8) -> int:
-  """Returns after how many pairs a paired t-test shows the sign.
-
-  The differences have this true mean and standard deviation, and the two-sided
-  test at `LEVEL` rejects 0 with probability `power`.
-  """
-  n = np.arange(2, 10_000)
-  limit = stats.t.ppf(1 - LEVEL / 2, n - 1)
-  powers = stats.nct.sf(limit, n - 1, abs(mean) / std * np.sqrt(n))
-  return int(min(n[powers >= power], default=n[-1]))
+def interval_text(pairs: Comparison) -> str:
+  """Formats the interval of a comparison, or why there is none."""
+  if pairs.differences and math.isnan(pairs.low) and pairs.std != 0:
+    return _TOO_FEW
+  return texts.interval_text(pairs.low, pairs.high, 2)
 
 
 def verdict(pairs: Comparison, holm_p: float) -> str:
@@ -140,10 +140,12 @@ def verdict(pairs: Comparison, holm_p: float) -> str:
   `holm_p` is the p-value adjusted for all comparisons of the page.
   """
   suffix = '' if holm_p < LEVEL else " (not by Holm's p)"
-  if len(pairs.differences) < 2:
-    return 'one pair' if pairs.differences else 'no common seeds'
+  if not pairs.differences:
+    return 'no common seeds'
   if not pairs.std:
     return f'{"same difference" if pairs.mean else "equal"} in all pairs'
+  if math.isnan(pairs.low):
+    return _TOO_FEW
   if pairs.low > 0:
     return f'higher{suffix}'
   if pairs.high < 0:

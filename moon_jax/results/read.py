@@ -22,6 +22,7 @@ from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.results import stats
 from moon_jax.rundir import workdir
+from moon_jax.view.text import duration
 
 _MAX_DEPTH = 4  # of directories between an argument and its runs
 
@@ -245,9 +246,4 @@ def _ago(path):
       'metrics.jsonl', 'log.txt', 'summary.json') if (path / name).exists()]
   if not times:
     return 'never'
-  seconds = max(time.time() - max(times), 0)
-  for unit, length in ('day', 86400), ('hour', 3600), ('minute', 60):
-    if seconds >= length:
-      count = int(seconds // length)
-      return f'{count} {unit}{"s" * (count > 1)} ago'
-  return f'{int(seconds)} s ago'
+  return f'{duration(max(time.time() - max(times), 0))} ago'

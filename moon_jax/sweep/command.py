@@ -16,6 +16,7 @@ from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.sweep import grid as grid_lib
 from moon_jax.sweep import table, toml_file, values
 from moon_jax.sweep.grid import Sweep
+from moon_jax.view.text import aligned
 
 
 class Named(NamedTuple):
@@ -104,11 +105,12 @@ def finish(named: Named, summaries: Sequence[dict[str, Any] | None],
            directory: str) -> None:
   """Prints the table of a sweep and writes it to DIRECTORY/sweeps/NAME.md.
 
-  `moon_jax.sweep.table.markdown` describes the summaries. Raises a
-  DivergedError at the end, if a run diverged.
+  `moon_jax.sweep.table.rows` describes the summaries. Raises a DivergedError at
+  the end, if a run diverged.
   """
+  print('\n'.join([*aligned(table.rows(named.sweep, summaries)),
+                   *table.diverged(named.sweep, summaries)]))
   text = table.markdown(named.sweep, summaries)
-  print(text)
   title = ' '.join(named.title.split())
   parts = filter(None, [
       f'# {title}' if title else '', named.description.strip(), text,

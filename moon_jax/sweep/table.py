@@ -1,4 +1,4 @@
-"""The results of a sweep as a Markdown table."""
+"""The results of a sweep as a table: of Markdown, or aligned in a terminal."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,14 +18,14 @@ _HIDDEN = {*SEEDS, *FREE_FIELDS} - {*flags_with(is_input=True)}
 NO_VALUE = '–'  # of a setting without effect
 
 
-def markdown(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]) -> str:
-  """Returns a Markdown table with one row per combination of settings.
+def rows(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
+         ) -> list[list[str]]:
+  """Returns the header, and a row of cells per combination of settings.
 
   Runs that differ only in their seeds share a row. Columns are the settings in
   which runs differ, a dash where a setting has no effect; n, the number of
   finished runs; their rounds; and the test accuracy after the last round and
-  the best one, in percent: mean ± sample standard deviation over n runs. Lines
-  below the table name the runs that diverged.
+  the best one, in percent: mean ± sample standard deviation over n runs.
 
   Args:
     sweep: the sweep.
@@ -34,15 +34,21 @@ def markdown(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]) -> str:
       'rounds': ROUNDS} if it diverged.
   """
   names = columns(sweep)
-  rows: dict[tuple[str, ...], list] = {}
+  found: dict[tuple[str, ...], list] = {}
   for config, summary in zip(sweep.configs, summaries, strict=True):
-    rows.setdefault(shown(config, names), []).append(summary)
-  header = [*names, 'n', 'rounds', 'test accuracy (%)',
-            'best test accuracy (%)']
-  lines = [header, ['---'] * len(header),
-           *([*shown, *_cells(runs)] for shown, runs in rows.items())]
-  table = '\n'.join(f'| {" | ".join(map(_escaped, line))} |' for line in lines)
-  return '\n'.join([table, *_diverged(sweep, summaries)])
+    found.setdefault(shown(config, names), []).append(summary)
+  return [[*names, 'n', 'rounds', 'test accuracy (%)',
+           'best test accuracy (%)'],
+          *([*settings, *_cells(runs)] for settings, runs in found.items())]
+
+
+def markdown(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]) -> str:
+  """Returns `rows` as Markdown, and below them the runs that diverged."""
+  header, *others = rows(sweep, summaries)
+  return '\n'.join([*(
+      f'| {" | ".join(map(_escaped, line))} |'
+      for line in (header, ['---'] * len(header), *others)),
+                    *diverged(sweep, summaries)])
 
 
 def directories(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
@@ -92,7 +98,9 @@ def _cells(runs):
             for name in ('test_accuracy', 'best_test_accuracy'))]
 
 
-def _diverged(sweep, summaries):
+def diverged(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
+             ) -> list[str]:
+  """Returns the lines that name the runs that diverged."""
   lines = [
       f'- diverged after {run["rounds"]} rounds{", " * bool(settings)}'
       f'{" ".join(settings)}: {" ".join(run["diverged"].split())}'

@@ -331,9 +331,9 @@ class Selection:
     if self.is_stopped:
       print(f'stopped after round {len(self.lines)}: no better validation '
             f'accuracy in {self._config.early_stopping} evaluations')
-    print(f'best validation accuracy {line[summary_lib.ACCURACY]:.4f} after '
+    print(f'best validation accuracy {line[summary_lib.ACCURACY]:.2%} after '
           f'round {line["round"]}, with test accuracy '
-          f'{line["test_accuracy"]:.4f}', flush=True)
+          f'{line["test_accuracy"]:.2%}', flush=True)
 
   def _encoded(self, variables):
     return export.to_safetensors(

@@ -17,6 +17,7 @@ from moon_jax.distributed import processes
 from moon_jax.errors import DivergedError, InterruptedRun, UserError
 from moon_jax.view.run_log import Copy, RunLog
 from moon_jax.view.status import Status
+from moon_jax.view.text import metric
 
 _EXPECTED = DivergedError, InterruptedRun, UserError
 
@@ -168,9 +169,9 @@ def round_text(line: Mapping[str, Any], num_rounds: int) -> str:
   parts = [f'round {line["round"]}/{num_rounds}']
   if 'train_loss' in line:
     parts.append(f'train loss {line["train_loss"]:.4f}')
-  accuracies = [f'{name} accuracy {line[f"{name}_accuracy"]:.4f}'
-                for name in ('test', 'validation')
-                if f'{name}_accuracy' in line]
+  accuracies = [f'{name.replace("_", " ")} {metric(name, line[name])}'
+                for name in ('test_accuracy', 'validation_accuracy')
+                if name in line]
   if accuracies:
     parts.append(', '.join(accuracies))
   speed = f'{line["examples_per_second"]:,.0f} examples/s'

@@ -6,6 +6,8 @@ import math
 import numbers
 from typing import Any
 
+from moon_jax.view.text import metric
+
 # Fields of a line of metrics.jsonl that have no row in the view.
 _NO_SERIES = {'round', 'seconds', 'examples_per_second', 'test_examples',
               'test_loss', 'learning_rate', 'clients_received'}
@@ -55,10 +57,10 @@ class Status:
         continue
       mean = sum(values) / len(values)
       if name == 'test_accuracy' and self.num_runs > 1:
-        note = f'{min(values):.4f} to {max(values):.4f}'
+        note = f'{metric(name, min(values))} to {metric(name, max(values))}'
       elif name == 'test_accuracy' and mean > max(
           series.get(name, ()), default=-math.inf):
-        note = f'best {mean:.4f} after round {lines[0]["round"]}'
+        note = f'best {metric(name, mean)} after round {lines[0]["round"]}'
       series[name] = (*series.get(name, ()), mean)
     return dataclasses.replace(self, series=series, note=note)
 

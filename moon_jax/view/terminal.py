@@ -5,7 +5,7 @@ At 72 columns:
     digits, moon, seed 0: runs/digits-moon-0123abcd
     round 13 of 20 ━━━━━━━━━━━━━━━━━━━━━━━━━━━──────────────  65%  34 s left
     round 14: training                                                   3 s
-    test accuracy      0.9123  ▁▁▂▄▅▆▇▇▇▇███  best 0.9200 after round 11
+    test accuracy      91.23%  ▁▁▂▄▅▆▇▇▇▇███  best 92.00% after round 11
     train loss         0.2345  █▇▅▄▃▂▂▁▁▁▁▁▁
     12,345 examples/s, 2.3 s per round, lanes 93% used, memory 1.2 GB
 
@@ -27,8 +27,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from moon_jax.view.curves import duration, spark_line
 from moon_jax.view.status import Status
+from moon_jax.view.text import duration, metric, spark_line
 
 _FIRST = ('test_accuracy', 'validation_accuracy', 'global_heldout_accuracy',
           'train_loss', 'cross_entropy', 'contrastive_loss', 'proximal_term',
@@ -130,7 +130,7 @@ def render(status: Status, now: float, width: int, height: int,
   names = [*(name for name in _FIRST if name in status.series),
            *sorted(status.series.keys() - set(_FIRST))]
   names = names[:min(_MAX_METRICS, max(height - _OTHER_LINES, 0))]
-  shown = {name.replace('_', ' '): _number(status.series[name][-1])
+  shown = {name.replace('_', ' '): metric(name, status.series[name][-1])
            for name in names}
   room = width - 4 - max(map(len, shown), default=0) - max(
       map(len, shown.values()), default=0)  # 2 between columns
@@ -147,10 +147,6 @@ def render(status: Status, now: float, width: int, height: int,
              style='green' if 'accuracy' in name else 'yellow'),
         note if name == 'test_accuracy' else '')
   return Group(*lines, metrics, Text(', '.join(status.speed), style='dim'))
-
-
-def _number(value):
-  return f'{value:.4f}' if abs(value) < 1e4 else f'{value:.3g}'
 
 
 def _progress(status, now):

@@ -72,7 +72,7 @@ def test_an_open_verdict_names_the_number_of_pairs_needed(tmp_path):
   write_blocks(tmp_path, questions.MAIN, [3., -3., 2.])
   found = analysis.compare(
       analysis.read_blocks(tmp_path, questions.MAIN), analysis.last)
-  pairs = paired.pairs_needed(np.std([3., -3., 2.], ddof=1))
+  pairs = analysis.pairs_needed(np.std([3., -3., 2.], ddof=1))
   assert analysis.needed(questions.MAIN, found).endswith(
       f'an interval of ±1 point needs about {pairs}.')
 
@@ -260,3 +260,16 @@ def test_a_packed_run_resumes_elsewhere(tmp_path):
   assert run_lib.rounds_done(there / 'b') == 2
   assert [p.name for p in (there / 'b' / 'checkpoints').iterdir()] == ['10']
   assert 'private' not in (there / 'b' / 'config.json').read_text()
+
+
+def test_pairs_needed_matches_the_t_table():
+  """t(.975, 9) = 2.262: ten pairs of s = 1 have a half-width of 0.715."""
+  assert analysis.pairs_needed(1., .716) == 10
+  assert analysis.pairs_needed(1., .715) == 11
+  assert analysis.pairs_needed(0.) == 2
+
+
+def test_pairs_for_sign_match_published_power_tables():
+  """Those of G*Power for a paired t-test: 34 for d_z = 0.5, 15 for 0.8."""
+  assert analysis.pairs_for_sign(.5, 1.) == 34
+  assert analysis.pairs_for_sign(-1.6, 2.) == 15

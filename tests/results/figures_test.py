@@ -3,6 +3,7 @@
 import re
 import sys
 
+from matplotlib.text import Text
 import numpy as np
 import pytest
 
@@ -25,11 +26,17 @@ def drawn(monkeypatch):
 
 
 def curves(lines):
-  return figures.curves({'digits': lines}, 'accuracy (%)', 'c')
+  return figures.curves(lines, 'accuracy (%)', 'c')
 
 
 def legend(figure):
   return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def labels(axes):
+  """Returns the labels of lines from the top, with what they point at."""
+  return {text.get_text(): text.xy for text in sorted(
+      axes.texts, key=lambda text: -text.get_position()[1])}
 
 
 def test_curves_are_means_and_bands(drawn):
@@ -49,37 +56,47 @@ def test_curves_are_means_and_bands(drawn):
   ends = [band[band[:, 0] == x, 1] for x in (1, 3, 5)]
   assert [(end.min(), end.max()) for end in ends] == [(1, 3), (2, 4), (4, 8)]
   assert len(axes.collections) == 2  # of two seeds each
-  assert legend(figure) == ['MOON', 'FedAvg', 'None', 'published']
-  assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title('left')) == (
-      'round', 'accuracy (%)', 'digits')
+  assert labels(axes) == {'MOON': (5, 6), 'FedAvg': (5, 5)}
+  assert (axes.get_xlabel(), axes.get_ylabel()) == ('round', 'accuracy (%)')
 
 
 def test_methods_have_constant_colours():
-  line = lambda label, method: Line(label, method, np.ones([1, 1]))
-  styles = figures.line_styles({
-      'a': [line('k 1', 'moon'), line('k 2', 'moon'), line('FedAvg', 'fedavg')],
-      'b': [line('k 2', 'moon'), line('me', 'mine'), line('you', 'yours')]})
-  colors = [style['color'] for style in styles.values()]
-  assert colors == [
-      *[figures.COLORS['moon']] * 2, figures.COLORS['fedavg'],
-      *[figures.OTHER_COLOR] * 2]
-  looks = {(style['linestyle'], style['marker']) for style in styles.values()}
-  assert len(looks) == 5
-  styles = figures.line_styles({'': [
-      line('', method) for method in (*figures.COLORS, 'other')]})
-  assert len({style['marker'] for style in styles.values()}) == len(styles)
-  assert all(page_checks.contrast(style['color'], '#ffffff') >= 3
-             for style in styles.values())
+  methods = [*figures.COLORS, 'mine']
+  assert [color.upper() for color in figures.shades(methods)] == [
+      *figures.COLORS.values(), figures.OTHER_COLOR]
+  assert figures.shades(['moon', 'fedavg'])[0] == figures.shades(['moon'])[0]
 
 
-def test_panels_share_a_legend_and_rounds_are_integers(drawn):
-  panels = {f'{n} rounds': [Line('MOON', 'moon', np.full((1, n), .5))]
-            for n in (1, 2, 6, 100)}
-  figure = figures.curves(panels, 'accuracy', 'c')
-  assert legend(figure) == ['MOON']
-  assert [axes.get_title('left') for axes in figure.axes] == [*panels]
-  assert all(tick == round(tick)
-             for axes in figure.axes for tick in axes.get_xticks())
+@pytest.mark.parametrize('method', ['moon', 'fedavg', 'solo'])
+def test_lines_of_a_method_become_darker(method):
+  first, *shades = figures.shades([method] * 2 + ['fedprox'] + [method] * 2)
+  del shades[1]  # fedprox
+  assert first == figures.shades([method])[0]
+  contrasts = [page_checks.contrast(color, '#ffffff')
+               for color in (first, *shades)]
+  assert contrasts == sorted(contrasts) and contrasts[0] >= 3
+  assert min(np.diff(contrasts)) > .5
+
+
+def test_labels_are_wrapped_and_do_not_overlap(drawn):
+  figure = curves([Line(f'number {i} of the lines of it', 'moon',
+                        np.array([[0., 100 + i / 10]])) for i in range(12)])
+  axes, = figure.axes
+  figure.draw_without_rendering()
+  assert list(labels(axes))[0] == 'number 11 of\nthe lines of\nit'
+  boxes = sorted(  # without the lines to their ends
+      (Text.get_window_extent(text) for text in axes.texts),
+      key=lambda box: box.y0)
+  assert all(low.y1 <= high.y0 for low, high in zip(boxes, boxes[1:]))
+  assert max(box.x1 for box in boxes) <= figure.bbox.x1
+  assert min(box.y0 for box in boxes) >= 0 and max(
+      box.y1 for box in boxes) <= figure.bbox.y1
+
+
+@pytest.mark.parametrize('num_rounds', [1, 2, 6, 100])
+def test_rounds_are_integers(drawn, num_rounds):
+  axes, = curves([Line('MOON', 'moon', np.full((1, num_rounds), .5))]).axes
+  assert all(tick == round(tick) for tick in axes.get_xticks())
 
 
 def test_effects(drawn):

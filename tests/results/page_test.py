@@ -28,7 +28,7 @@ def test_pages_are_accessible():
   right = ' style="text-align:right"'
   for part in (
       'aria-label="Table: Of flags"',
-      '<caption><span>Of <code>flags</code></span></caption>',
+      '<figcaption>Of <code>flags</code></figcaption>',
       f'<th scope="col">method</th>\n<th scope="col"{right}>accuracy</th>',
       # The second row is bold, and first cells name their rows.
       f'<th scope="row"><strong>Fed|Avg</strong></th>\n<td{right}>',

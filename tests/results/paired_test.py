@@ -59,7 +59,7 @@ def test_welch_matches_the_test_on_individual_values():
 @pytest.mark.parametrize('differences, words', [
     ([1., 1.2, .9], 'higher'), ([-1., -1.2, -.9], 'lower'),
     ([1., -1.2, .9], 'open'), ([.1, -.1, .05, -.02], 'within ±1 point'),
-    ([], 'no common seeds'), ([1.], 'one pair'),
+    ([], 'no common seeds'), ([1.], 'too few pairs'),
     ([0., 0.], 'equal in all pairs'),
     ([2., 2.], 'same difference in all pairs')])
 def test_verdicts(differences, words):
@@ -72,17 +72,14 @@ def test_verdicts(differences, words):
     assert paired.verdict(pairs, .1) == f"{words} (not by Holm's p)"
 
 
-def test_pairs_needed_matches_the_t_table():
-  """t(.975, 9) = 2.262: ten pairs of s = 1 have a half-width of 0.715."""
-  assert paired.pairs_needed(1., .716) == 10
-  assert paired.pairs_needed(1., .715) == 11
-  assert paired.pairs_needed(0.) == 2
-
-
-def test_pairs_for_sign_match_published_power_tables():
-  """Those of G*Power for a paired t-test: 34 for d_z = 0.5, 15 for 0.8."""
-  assert paired.pairs_for_sign(.5, 1.) == 34
-  assert paired.pairs_for_sign(-1.6, 2.) == 15
+@pytest.mark.parametrize('differences, text', [
+    ([1., 1.2, .9], '+0.65 to +1.41'), ([], ''), ([1., 1., 1.], ''),
+    ([1.], 'too few pairs'), ([10., 12.], 'too few pairs'),
+    ([80., -70., 10.], 'too few pairs')])  # ±186 points
+def test_intervals_that_say_nothing_are_not_shown(differences, text):
+  pairs = paired.shown(paired.compare(differences, [0] * len(differences)))
+  assert paired.interval_text(pairs) == text
+  assert (text == 'too few pairs') <= math.isnan(pairs.p_value)
 
 
 def test_a_target_is_reached_by_the_running_median():

@@ -35,7 +35,7 @@ def test_there_is_a_line_for_a_long_activity():
     shown.rounds([LINE])
   assert out.getvalue().splitlines() == [
       'round 1: evaluating on 10,000 examples',
-      'round 1/3  test accuracy 0.2500  1,000 examples/s  2.0 s']
+      'round 1/3  test accuracy 25.00%  1,000 examples/s  2.0 s']
 
 
 def test_several_runs_have_a_line_together(capsys):
@@ -43,7 +43,7 @@ def test_several_runs_have_a_line_together(capsys):
     shown.training(6, 0)
     shown.rounds([LINE, LINE | {'test_accuracy': .5}])
   assert capsys.readouterr().out == (
-      '2/6 rounds of 2 runs  test accuracy 0.2500 to 0.5000  1,000 examples/s  '
+      '2/6 rounds of 2 runs  test accuracy 25.00% to 50.00%  1,000 examples/s  '
       '4.0 s\n')
 
 

@@ -28,7 +28,7 @@ def test_a_round_adds_to_the_series():
   status = shown.status
   assert status.series == {'test_accuracy': (.5, .4), 'train_loss': (2., 1.)}
   assert status.rounds_done == 3
-  assert status.note == 'best 0.5000 after round 1'
+  assert status.note == 'best 50.00% after round 1'
   assert status.speed == (
       '1,000 examples/s', '2.0 s per round', 'lanes 93% used')
 
@@ -37,7 +37,7 @@ def test_several_runs_have_means_and_a_range():
   shown = trained(2)
   shown.rounds([line(1, .2), line(1, .4)])
   assert shown.status.series['test_accuracy'] == pytest.approx((.3,))
-  assert shown.status.note == '0.2000 to 0.4000'
+  assert shown.status.note == '20.00% to 40.00%'
   assert shown.status.rounds_done == 2
   assert shown.status.speed == ('1,000 examples/s', '4.0 s per round')
 

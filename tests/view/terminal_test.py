@@ -162,7 +162,7 @@ def test_a_view_at_80_columns():
       'digits, moon, seed 0: runs/digits-moon-0123abcd',
       'round 5 of 20 ' + '━' * 12 + '╸' + ' ' * 37 + '  25%  27 s left',
       'round 6: training' + ' ' * 60 + '3 s',
-      'test accuracy    0.6250  ▁▃▅▇█  best 0.6250 after round 5',
+      'test accuracy    62.50%  ▁▃▅▇█  best 62.50% after round 5',
       'train loss       0.7500  █▇▅▃▁',
       'drift          1.23e+04  ▁▁▁▁▁',
       'users metric    -0.0000  ▁▁▁▁▁',
@@ -179,16 +179,16 @@ def test_a_view_is_as_wide_as_the_terminal(width, height):
 @pytest.mark.parametrize('width', [72, 80])
 def test_long_curves_leave_room_for_names_and_numbers(width):
   line = text(status(rounds=70), width)[3]
-  assert line.startswith('test accuracy    8.7500  ▁')
-  assert line.endswith('  best 8.7500 after round 70') and '…' not in line
+  assert line.startswith('test accuracy   875.00%  ▁')
+  assert line.endswith('  best 875.00% after round 70') and '…' not in line
 
 
 def test_a_view_without_unicode():
   assert text(status(), encoding='ascii')[3] == (
-      'test accuracy    0.6250  _-+%#  best 0.6250 after round 5')
+      'test accuracy    62.50%  _-+%#  best 62.50% after round 5')
 
 
 def test_a_view_of_several_runs():
   lines = text(status(3))
   assert lines[1].startswith('15 of 60 rounds of 3 runs ━')
-  assert lines[3].endswith('▁▃▅▇█  0.6250 to 0.6250')
+  assert lines[3].endswith('▁▃▅▇█  62.50% to 62.50%')

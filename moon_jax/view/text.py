@@ -1,0 +1,78 @@
+"""Numbers as text: metrics, durations, spark lines and aligned tables.
+
+Files hold accuracies as fractions; texts for people show them in percent.
+"""
+
+from collections.abc import Sequence
+import textwrap
+
+WIDTH = 80  # columns of a terminal
+_LEAST_LABEL = 16  # columns of the first cell of a row
+_BLOCKS, _ASCII_BLOCKS = '▁▂▃▄▅▆▇█', '_.-=+*%#'
+
+
+def metric(name: str, value: float) -> str:
+  """Formats a metric of a round; accuracies are in percent."""
+  if 'accuracy' in name:
+    return f'{100 * value:.2f}%'
+  return f'{value:.4f}' if abs(value) < 1e4 else f'{value:.3g}'
+
+
+def spark_line(values: Sequence[float], width: int,
+               is_unicode: bool = True) -> str:
+  """Returns a line of blocks whose heights are the values.
+
+  Args:
+    values: one or more. If there are more than `width`, each block is the mean
+      of values that follow one another.
+    width: the most characters.
+    is_unicode: whether the terminal shows more than ASCII.
+  """
+  count = min(len(values), width)
+  bounds = [len(values) * i // count for i in range(count + 1)]
+  means = [sum(values[a:b]) / (b - a) for a, b in zip(bounds, bounds[1:])]
+  low, high = min(means), max(means)
+  blocks = _BLOCKS if is_unicode else _ASCII_BLOCKS
+  if high <= low:
+    return blocks[0] * count
+  return ''.join(blocks[min(int(len(blocks) * (m - low) / (high - low)),
+                            len(blocks) - 1)] for m in means)
+
+
+def duration(seconds: float) -> str:
+  """Formats seconds as 5 s, 1:05 or 1:02:05."""
+  seconds = int(seconds)
+  minutes, rest = divmod(seconds, 60)
+  if not minutes:
+    return f'{seconds} s'
+  hours, minutes = divmod(minutes, 60)
+  return (f'{hours}:{minutes:02}:{rest:02}' if hours
+          else f'{minutes}:{rest:02}')
+
+
+def wrapped(line: str) -> list[str]:
+  """Returns a line in lines that fit on a terminal."""
+  return (textwrap.wrap(line, WIDTH, subsequent_indent='  ')
+          if len(line) > WIDTH else [line])
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+  """Returns rows of cells as lines, with columns of equal width.
+
+  A first cell for which a terminal has no room takes several lines.
+
+  Args:
+    rows: as many cells each.
+    left: number of columns, from the first, whose cells begin at the left.
+  """
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  room = max(WIDTH - sum(widths[1:]) - 2 * len(widths[1:]), _LEAST_LABEL)
+  firsts = [textwrap.wrap(row[0], room) or [''] for row in rows]
+  widths[0] = max(len(line) for lines in firsts for line in lines)
+  lines = []
+  for (*above, first), (_, *rest) in zip(firsts, rows):
+    lines += above + ['  '.join(
+        cell.ljust(width) if i < left else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip((first, *rest), widths))
+    ).rstrip()]
+  return lines

@@ -1,0 +1,37 @@
+"""Numbers as text have the unit and the width that are asked for."""
+
+import pytest
+
+from moon_jax.view import text
+
+
+@pytest.mark.parametrize('name, value, expected', [
+    ('test_accuracy', .98765, '98.77%'), ('test_accuracy_std', .01, '1.00%'),
+    ('test_loss', .98765, '0.9877'), ('drift', 123456., '1.23e+05')])
+def test_accuracies_are_in_percent(name, value, expected):
+  assert text.metric(name, value) == expected
+
+
+@pytest.mark.parametrize('values, width, expected', [
+    ([1.], 5, '▁'), ([1., 1.], 5, '▁▁'), ([0., 7.], 5, '▁█'),
+    (range(8), 8, '▁▂▃▄▅▆▇█'), (range(16), 8, '▁▂▃▄▅▆▇█'),
+    ([0., 0., 10., 0.], 2, '▁█')])
+def test_spark_lines(values, width, expected):
+  assert text.spark_line(list(values), width) == expected
+
+
+@pytest.mark.parametrize('seconds, expected', [
+    (0, '0 s'), (59.9, '59 s'), (60, '1:00'), (3599, '59:59'),
+    (3600, '1:00:00'), (360000, '100:00:00')])
+def test_durations(seconds, expected):
+  assert text.duration(seconds) == expected
+
+
+def test_tables_are_aligned_and_fit():
+  assert text.aligned([['', 'n', 'x'], ['mu=1', '10', '2'], ['a', '5', '']]
+                      ) == ['       n  x', 'mu=1  10  2', 'a      5']
+  lines = text.aligned([['a ' * 50, 'x' * 50], ['b', 'y']])
+  assert 78 <= max(map(len, lines)) <= 80 and len(lines) == 5
+  assert lines[-1] == 'b' + ' ' * (len(lines[-1]) - 2) + 'y'
+  # A row is never narrower than its other cells.
+  assert text.aligned([['abc', 'x' * 90]]) == [f'abc  {"x" * 90}']
