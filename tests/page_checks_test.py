@@ -29,7 +29,7 @@ GOOD = Page('Title', '', (
     ('<p>', '<script>alert(1)</script><p>', 'script'),
     (' scope="row"', '', 'scope'),
     ('aria-label="Table: Caption"', '', 'focus'),
-    ('<caption><span>Caption</span></caption>', '', 'caption'),
+    ('<figcaption>Caption</figcaption>', '', 'caption'),
     ('</main>', '', 'closes'),
     ('body {', '@import "x.css"; body {', 'makes a request'),
     ('--text: #1b1d21', '--text: #8a8a8a', 'text and page is 3'),

@@ -11,7 +11,6 @@ _MAX_NUMBERED = 20  # more rows or columns have no room for numbers
 _MAX_COLUMNS = 1500  # more would be narrower than a pixel
 _MAX_SHAPES = 60  # rows or columns of shapes, which make SVG files large
 _NUM_LEVELS = 12  # colours
-_CORNERS = [(-.5, -.5), (.5, -.5), (.5, .5), (-.5, .5)]  # of a cell
 
 
 def draw(counts_CK: np.ndarray, class_names: Sequence[str],
@@ -54,32 +53,24 @@ def fill(figure: Any, counts_CK: np.ndarray, class_names: Sequence[str],
   the others have one of at most 12 colours, the darker the more examples. More
   than `max_groups` clients or classes are drawn as means of groups.
   """
-  from matplotlib import cm, colors, patches, path, ticker
+  from matplotlib import cm, colors, ticker
 
   counts_CK, group = _grouped(counts_CK, max_groups)
   counts_KC, class_group = _grouped(counts_CK.T, max_groups)
-  levels = ticker.MaxNLocator(_NUM_LEVELS - 1).tick_values(
-      0, max(counts_KC.max(), 1))
-  cmap = colors.ListedColormap(cm.Blues(np.linspace(.15, 1, len(levels) - 1)))
-  norm = colors.BoundaryNorm(levels, len(levels) - 1)
   axes = figure.subplots()
-  level_KC = np.digitize(counts_KC, levels[:-1]) - 1
-  for i in range(len(levels) - 1):
-    cells_N2 = np.argwhere((level_KC == i) & (counts_KC > 0))
-    if len(cells_N2):
-      squares = path.Path.make_compound_path_from_polys(
-          cells_N2[:, None, ::-1] + _CORNERS)
-      axes.add_patch(patches.PathPatch(
-          squares, facecolor=cmap(i), edgecolor='none'))
   num_rows, num_columns = counts_KC.shape
-  axes.set(xlim=(-.5, num_columns - .5), ylim=(num_rows - .5, -.5),
-           xlabel=_label('client', group), ylabel=_label('class', class_group))
+  mesh = axes.pcolormesh(
+      np.arange(num_columns + 1) - .5, np.arange(num_rows + 1) - .5,
+      np.ma.masked_equal(counts_KC, 0), vmin=0, vmax=max(counts_KC.max(), 1),
+      edgecolors='face', cmap=colors.ListedColormap(
+          cm.Blues(np.linspace(.15, 1, _NUM_LEVELS))))
+  axes.set(xlabel=_label('client', group), ylabel=_label('class', class_group))
+  axes.invert_yaxis()
   axes.grid(visible=False)
   axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
   if num_rows <= _MAX_LABELS:
     axes.set_yticks(range(num_rows), class_names)
-  figure.colorbar(cm.ScalarMappable(norm, cmap), ax=axes,
-                  label='training examples')
+  figure.colorbar(mesh, ax=axes, label='training examples')
 
 
 def _label(name, group):
