@@ -31,6 +31,7 @@ from moon_jax.view.text import (
 _SPARK_WIDTH = 40
 _SECONDS = 2.  # between two looks of --follow
 MAX_ROWS = 20
+_MAX_NAME = 24  # characters of a client's name that are shown
 _NO_VALUE = '-'
 
 # Columns of the table of rounds, the most important first.
@@ -97,6 +98,7 @@ def to_json(run: Run) -> dict[str, object]:
       'config': run.config, 'inputs': run.inputs, 'results': run.endpoints(),
       'summary': run.summary,
       'client_sizes': None if sizes is None else sizes.tolist(),
+      'client_names': run.client_names,
       'times_sampled': None if times is None else times.tolist(),
       'rounds': run.lines}
 
@@ -256,6 +258,8 @@ def _table(columns):
 def _cell(name, value):
   if isinstance(value, bool):
     return 'yes' if value else 'no'
+  if name == 'name':  # of a client
+    return str(value)[:_MAX_NAME]
   if not read.is_number(value):
     return _NO_VALUE
   if name == 'seconds':

@@ -124,7 +124,7 @@ def undrawn():
   from moon_jax.training import heatmap
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(heatmap, 'draw', lambda counts_CK, class_names, path: (
+    patch.setattr(heatmap, 'draw', lambda counts_CK, class_names, path, names: (
         path.write_bytes(b'')))
     yield
 

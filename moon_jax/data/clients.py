@@ -4,10 +4,13 @@
 all of them, and are fast for `Clients`, the type that most partitions return.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import operator
+from typing import Any
 
 import numpy as np
+
+from moon_jax.errors import UserError
 
 
 class Clients(Sequence):
@@ -19,6 +22,7 @@ class Clients(Sequence):
   Attributes:
     indices: the training examples of client 0, then of client 1, ...; int [N].
     sizes: number of examples of each client, int64 [C].
+    names: of the clients, C strings; None if they have none.
 
   Examples:
     >>> clients = Clients(np.array([4, 0, 3]), np.array([1, 2]))
@@ -26,9 +30,11 @@ class Clients(Sequence):
     [[4], [0, 3]]
   """
 
-  def __init__(self, indices: np.ndarray, sizes: np.ndarray):
+  def __init__(self, indices: np.ndarray, sizes: np.ndarray,
+               names: Sequence[str] | None = None):
     """Stores the arrays; `sizes` must sum to the length of `indices`."""
     self.indices, self.sizes = indices, np.asarray(sizes, np.int64)
+    self.names = None if names is None else tuple(map(str, names))
     self._ends = np.cumsum(self.sizes)
 
   def __len__(self):
@@ -56,6 +62,72 @@ def joined(clients: Sequence[np.ndarray]) -> np.ndarray:
   """Returns the examples of all clients, those of client 0 first; int [N]."""
   return clients.indices if isinstance(clients, Clients) else (
       np.concatenate(clients))
+
+
+def names(clients: Sequence[np.ndarray]) -> tuple[str, ...] | None:
+  """Returns the names of the clients, or None if they have none."""
+  return clients.names if isinstance(clients, Clients) else None
+
+
+def checked(clients: Any, num_examples: int, title: str,
+            end: str = '') -> Sequence[np.ndarray]:
+  """Returns valid clients as integer arrays.
+
+  Args:
+    clients: a sequence of array-likes, the indices of each client's training
+      examples; or a mapping from the names of clients to them.
+    num_examples: number of training examples.
+    title: what error messages call a client, with {} for its index.
+    end: the end of error messages.
+
+  Raises:
+    UserError: naming the first client without examples, or with indices that
+      are no integers, out of range, or repeated.
+  """
+  def error(client, requirement, got, remedy):
+    name = f' ({known[client]!r:.60})' if known else ''
+    return UserError(f'{title.format(client)}{name} must {requirement}; got '
+                     f'{got}. {remedy}{end}')
+
+  known = names(clients)
+  if isinstance(clients, Mapping):
+    known, clients = tuple(map(str, clients)), list(clients.values())
+  if not isinstance(clients, Clients):
+    clients = [_indices(part, client, error)
+               for client, part in enumerate(clients)]
+    if known:
+      clients = Clients(np.concatenate(clients), sizes(clients), known)
+  if len(empty := np.flatnonzero(sizes(clients) == 0)):
+    raise error(empty[0], 'have at least one training example', 'none' + (
+        f', as {len(empty) - 1:,} others' * (len(empty) > 1)),
+                'Leave out clients without examples')
+  flat = joined(clients)
+  owner = np.repeat(np.arange(len(clients)), sizes(clients))
+  if len(bad := np.flatnonzero((flat < 0) | (flat >= num_examples))):
+    raise error(owner[bad[0]], 'have indices of training examples, 0 to '
+                f'{num_examples - 1}', flat[bad[0]], 'Indices count from 0')
+  key = np.sort(owner * num_examples + flat)
+  if len(twice := np.flatnonzero(key[1:] == key[:-1])):
+    client, index = divmod(int(key[twice[0]]), num_examples)
+    raise error(client, 'list each training example once', f'index {index} '
+                'more than once', 'numpy.unique(...) removes the others')
+  return clients
+
+
+def _indices(part, client, error):
+  """Returns the indices of a client as int64 [n]."""
+  try:
+    indices = np.asarray(part)
+  except Exception as reason:  # array-likes can raise anything
+    raise error(client, 'be an array of indices, integers [n]',
+                f'a {type(part).__name__}', 'Convert it') from reason
+  if indices.ndim != 1:
+    raise error(client, 'be a list of indices, integers [n]',
+                f'shape {list(indices.shape)}', 'numpy.ravel(...) makes one')
+  if indices.size and indices.dtype.kind not in 'iu':
+    raise error(client, 'be a list of indices, integers [n]', indices.dtype,
+                'numpy.flatnonzero(...) turns masks into indices')
+  return indices.astype(np.int64, copy=False)
 
 
 def are_disjoint(clients: Sequence[np.ndarray]) -> bool:

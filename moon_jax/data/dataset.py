@@ -43,6 +43,8 @@ class Dataset(NamedTuple):
       int32 [N], numbered from 0; None if the data set has no natural clients.
     test_clients: client of each test example, int32 [M], numbered as in
       `train_clients`; None if test examples belong to no client.
+    client_names: of the clients in `train_clients`, by number; None if they
+      have none. They do not change results.
 
   Examples:
     >>> rng = np.random.default_rng(0)
@@ -67,6 +69,7 @@ class Dataset(NamedTuple):
   num_tokens: int = 0
   train_clients: np.ndarray | None = None
   test_clients: np.ndarray | None = None
+  client_names: tuple[str, ...] | None = None
 
   @property
   def num_classes(self) -> int:
@@ -106,12 +109,13 @@ class Dataset(NamedTuple):
         else self.test_clients[indices])
 
   def fingerprint(self) -> str:
-    """Returns a hash of all fields except the name, 8 hexadecimal digits.
+    """Returns a hash of all fields except the names, 8 hexadecimal digits.
 
     Fields of later versions count only if they are set, so that the hashes of
     earlier versions stay valid.
     """
-    fields = [x for name, x in zip(self._fields, self) if name != 'name'
+    fields = [x for name, x in zip(self._fields, self)
+              if name not in ('name', 'client_names')
               and not (name == 'test_clients' and x is None)]
     digest = hashlib.sha256(repr([
         x if not isinstance(x, np.ndarray) else (x.dtype.str, x.shape)

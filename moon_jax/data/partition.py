@@ -157,8 +157,8 @@ def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
       sizes[order].reshape(num_clients, -1).sum(1))
 
 
-def natural(client_of_example: np.ndarray | None, num_clients: int,
-            seed: int) -> Clients:
+def natural(client_of_example: np.ndarray | None, num_clients: int, seed: int,
+            names: Sequence[str] | None = None) -> Clients:
   """Uses the clients of the data set, such as users or writers.
 
   If the data set has more than `num_clients` clients, a random subset is drawn
@@ -169,6 +169,7 @@ def natural(client_of_example: np.ndarray | None, num_clients: int,
       (`Dataset.train_clients`); None if the data set has no clients.
     num_clients: see the module.
     seed: see the module.
+    names: of all clients of the data set (`Dataset.client_names`), if any.
 
   Raises:
     UserError: if the data set has no clients or fewer than `num_clients`.
@@ -192,8 +193,9 @@ def natural(client_of_example: np.ndarray | None, num_clients: int,
         f'--num_clients={num_clients} is too many: the data set has '
         f'{len(sizes):,} clients; give --num_clients={len(sizes)} or less')
   chosen = np.sort(random.choice(len(sizes), num_clients, replace=False))
+  ids = client_of_example[order[starts[chosen]]]
   return Clients(clients_lib.gather(order, starts[chosen], sizes[chosen]),
-                 sizes[chosen])
+                 sizes[chosen], names and [names[i] for i in ids])
 
 
 def sorted_by_class(clients: Sequence[np.ndarray],

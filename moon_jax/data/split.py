@@ -6,7 +6,7 @@ Partitions are those of `moon_jax.data.partition`, a function of your own
 
 from collections.abc import Iterable, Mapping, Sequence
 import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,10 +53,15 @@ def make(config: Config, dataset: Dataset) -> Split:
   else:
     of_rest = _partition(config, _with_examples(config, dataset, rest))
     clients = Clients(
-        rest[clients_lib.joined(of_rest)], clients_lib.sizes(of_rest))
+        rest[clients_lib.joined(of_rest)], clients_lib.sizes(of_rest),
+        clients_lib.names(of_rest))
   # Before clients hold examples out, so that these have the same labels.
   labels = label_shift.configured(config, dataset, clients)
+  names = clients_lib.names(clients)
   clients, tests = client_tests.make(config, dataset, clients)
+  if names:
+    clients = Clients(
+        clients_lib.joined(clients), clients_lib.sizes(clients), names)
   if config.concept_shift > 1 and tests is not None and tests.part == 'test':
     raise UserError(
         f'--concept_shift={config.concept_shift} changes labels of training '
@@ -120,10 +125,10 @@ def _partition(config, dataset):
   labels, clients = dataset.train_labels, config.num_clients
   seed = config.split_seed()
   if config.partition_file:
-    return checked(
-        read_file(config.partition_file, clients), clients, len(labels),
-        f'--partition_file={config.partition_file}',
-        'name the file of a run of the same data set')
+    return clients_lib.checked(
+        read_file(config.partition_file, clients), len(labels),
+        f'--partition_file={config.partition_file}: client {{}}',
+        ', or name the file of a run of the same data set')
   if is_user_code(config.partition):
     return custom(config.partition, dataset, clients, seed)
   return {
@@ -136,46 +141,55 @@ def _partition(config, dataset):
           len(labels), clients, config.beta, seed),
       'feature_noise': lambda: partition.iid(len(labels), clients, seed),
       'natural': lambda: partition.natural(
-          dataset.train_clients, clients, seed),
+          dataset.train_clients, clients, seed, dataset.client_names),
   }[config.partition]()
 
 
 def custom(name: str, dataset: Dataset, num_clients: int,
-           seed: int) -> list[np.ndarray]:
+           seed: int) -> Sequence[np.ndarray]:
   """Calls MODULE:FUNCTION and checks what it returns.
 
   It maps (dataset, num_clients, seed) to a sequence with the indices of each
-  client's training examples. Clients may share examples.
+  client's training examples, or to a mapping from names of clients to them.
+  Clients may share examples.
   """
   function = user_code.load('partition', name)
   user_code.check_call('partition', name, 'dataset, num_clients, seed')
   parts = user_code.call(
       'partition', name, function, dataset, num_clients, seed)
-  if not isinstance(parts, Iterable) or isinstance(parts, str | Mapping):
+  place = user_code.place(function)
+  if not isinstance(parts, Iterable) or isinstance(parts, str):
     raise UserError(f'--partition={name} must return a list of index arrays, '
                     f'one per client, got a {type(parts).__name__}; fix '
-                    f'it{user_code.place(function)}')
-  parts = user_code.call('partition', name, list, parts)  # a generator may fail
-  return checked(parts, num_clients, len(dataset.train_labels),
-                 f'--partition={name}', f'fix it{user_code.place(function)}')
+                    f'it{place}')
+  if not isinstance(parts, Mapping):  # a generator may fail
+    parts = user_code.call('partition', name, list, parts)
+  if len(parts) != num_clients:
+    raise UserError(
+        f'--partition={name} must give the examples of each of --num_clients='
+        f'{num_clients} clients, got {len(parts)} clients; fix it{place}')
+  return clients_lib.checked(parts, len(dataset.train_labels),
+                             f'--partition={name}: client {{}}', place)
 
 
-def read_file(path: str, num_clients: int) -> list[np.ndarray]:
+def read_file(path: str, num_clients: int) -> Clients:
   """Reads the indices of each client from the partition.npz of a run.
 
-  It holds `sizes` [C] and `indices` [N], whose range is not checked.
+  It holds `sizes` [C] and `indices` [N], whose range is not checked, and may
+  hold `names` [C].
   """
   source = f'--partition_file={path}'
   try:
     with np.load(
         pathlib.Path(path).expanduser(), allow_pickle=False) as file:
       sizes, indices = (file[name] for name in ('sizes', 'indices'))
+      names = file['names'] if 'names' in file else None
       left_out = [name for name in ('heldout', 'validation') if name in file]
     if len(sizes) and sizes.min() < 1 or sizes.sum() != len(indices):
       raise ValueError(f'its sizes sum to {sizes.sum()}, of {len(indices)} '
                        'indices, or one is below 1')
-    parts = np.split(indices.astype(np.int64, casting='same_kind'),
-                     np.cumsum(sizes)[:-1])
+    clients = Clients(
+        indices.astype(np.int64, casting='same_kind'), sizes, names)
   except Exception as error:  # a damaged file can raise almost anything
     reason = str(error).partition('\n')[0]
     raise UserError(
@@ -191,43 +205,4 @@ def read_file(path: str, num_clients: int) -> list[np.ndarray]:
         f'{source} is of a run with other examples than those of its clients '
         f'({", ".join(left_out)}), which would be left out; repeat the run '
         'with its own --partition and seed, or name another file')
-  return parts
-
-
-def checked(parts: Sequence[Any], num_clients: int, num_examples: int,
-            source: str, remedy: str) -> list[np.ndarray]:
-  """Returns the indices of each client, array-likes, as valid int64 arrays.
-
-  `source`, a flag and its value, begins error messages and `remedy` ends them.
-  """
-  if len(parts) != num_clients:
-    raise UserError(
-        f'{source} must give the examples of each of --num_clients='
-        f'{num_clients} clients, got {len(parts)} clients; {remedy}')
-  clients = []
-  for client, part in enumerate(parts):
-    try:
-      indices = np.asarray(part)
-    except Exception as error:  # array-likes can raise anything
-      raise UserError(f'{source}: client {client} must be an array of indices, '
-                      f'got a {type(part).__name__}; {remedy}') from error
-    if indices.ndim != 1 or not len(indices) or not np.issubdtype(
-        indices.dtype, np.integer):
-      raise UserError(
-          f'{source}: client {client} must be an array of at least one index, '
-          f'integers, got {indices.dtype} of shape {list(indices.shape)}; '
-          f'{remedy}')
-    clients.append(indices.astype(np.int64))
-  flat = np.concatenate(clients)
-  owner = np.repeat(np.arange(num_clients), [len(i) for i in clients])
-  if flat.min() < 0 or flat.max() >= num_examples:
-    at = np.argmax((flat < 0) | (flat >= num_examples))
-    raise UserError(
-        f'{source}: client {owner[at]} must have indices of training examples, '
-        f'0 to {num_examples - 1}, got {flat[at]}; {remedy}')
-  key, count = np.unique(owner * num_examples + flat, return_counts=True)
-  if len(key) < len(flat):
-    client, index = divmod(int(key[np.argmax(count > 1)]), num_examples)
-    raise UserError(f'{source}: client {client} must list each example once, '
-                    f'got index {index} more than once; {remedy}')
   return clients

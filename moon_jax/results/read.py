@@ -49,9 +49,18 @@ class Run(NamedTuple):
   @property
   def client_sizes(self) -> np.ndarray | None:
     """Training examples of each client, int [C]; None if they are unknown."""
+    return self._of_clients('sizes')
+
+  @property
+  def client_names(self) -> list[str] | None:
+    """Names of clients; None if they have none."""
+    names = self._of_clients('names')
+    return None if names is None else names.tolist()
+
+  def _of_clients(self, name):
     try:
       with np.load(self.path / 'partition.npz') as arrays:
-        return arrays['sizes']
+        return arrays[name]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
       return None
 

@@ -61,7 +61,7 @@ class Workdir:
   partition.npz   `sizes` [C]; `indices` [N], concatenated over clients; for
                   held-out examples `heldout_sizes`, `heldout` and
                   `heldout_part`, "train" or "test"; `validation` [V], if there
-                  are validation examples
+                  are validation examples; `names` [C], if clients have them
   partition.png   the number of examples per client and class, as a heat map
   cohorts.txt     the sampled clients, one line per round; absent if every
                   round has all clients
@@ -343,6 +343,8 @@ def partition_npz(clients: Sequence[np.ndarray],
   """Returns the content of partition.npz, int32 arrays; see `Workdir`."""
   arrays = {'sizes': clients_lib.sizes(clients).astype(np.int32),
             'indices': clients_lib.joined(clients).astype(np.int32)}
+  if names := clients_lib.names(clients):
+    arrays['names'] = np.array(names)
   if client_tests is not None:
     arrays |= {
         'heldout_sizes': client_tests.sizes.astype(np.int32),

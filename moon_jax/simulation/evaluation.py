@@ -15,7 +15,7 @@ fairness as in Li et al., Fair Resource Allocation in Federated Learning, ICLR
 a set, H held-out examples of all clients.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import functools
 import math
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from jax.sharding import Mesh, PartitionSpec
 import numpy as np
 
 from moon_jax import losses
+from moon_jax.data import clients as clients_lib
 from moon_jax.data.mapped import aligned
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
@@ -362,7 +363,8 @@ class Evaluator:
     return self._num_examples_used | of_clients(last_round, {
         name: Outcomes(*[x_J[ran_J] for x_J in sums],
                        sizes[name.partition('_')[2]])
-        for name, sums in found.items()}, of_global)
+        for name, sums in found.items()}, of_global,
+        clients_lib.names(self._federation.clients))
 
   def _of_heldout(self, variables):
     stacked = jax.tree.map(lambda x: x[None], variables)
@@ -409,7 +411,8 @@ def per_client(client_N: np.ndarray, is_correct_N: np.ndarray,
 
 
 def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
-               heldout: Outcomes | None) -> dict[str, Any]:
+               heldout: Outcomes | None,
+               names: Sequence[str] | None = None) -> dict[str, Any]:
   """Returns metrics over clients, and "clients" with one list per column.
 
   Args:
@@ -417,10 +420,14 @@ def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
     found: for its clients that were not left out the outcomes of global_own,
       local_own, local_test, and with held-out examples local_heldout.
     heldout: those of the global model on the held-out examples of all clients.
+    names: of all clients; None if they have none.
   """
   jobs, ran_J = last_round.table.jobs, last_round.ran_J
-  columns = {name: column[ran_J].tolist() for name, column in {
-      'client': jobs.client, 'num_examples': jobs.num_examples,
+  columns = {'client': jobs.client[ran_J].tolist()}
+  if names:
+    columns['name'] = [names[client] for client in columns['client']]
+  columns |= {name: column[ran_J].tolist() for name, column in {
+      'num_examples': jobs.num_examples,
       'received': jobs.is_received, 'drift': last_round.metrics.drift_J,
       'cosine_with_mean': last_round.metrics.cosine_J}.items()}
   line: dict[str, Any] = {}

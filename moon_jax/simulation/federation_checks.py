@@ -49,8 +49,11 @@ def check(federation: Any) -> None:
   if is_made_in_python:
     _check_arrays(federation.data)
     user_model.check_type(federation.model)
-    _check_algorithm(federation)
     _check_lists(federation)
+    # Lists become arrays, and a mapping `Clients` with names.
+    object.__setattr__(federation, 'clients', clients_lib.checked(
+        federation.clients, len(federation.data.train_labels), 'clients[{}]'))
+    _check_algorithm(federation)
     _check_functions(federation)
   limits.check(federation)
   federation.hparams()
@@ -67,7 +70,6 @@ def check(federation: Any) -> None:
              f'Algorithm.hparams must not set {name}, which is a setting of '
              'the federation; give it another name')
   if is_made_in_python:
-    _check_clients(federation)
     _check_cohorts(federation)
     std, count = federation.input_noise_std, len(data.train_labels)
     _require(
@@ -190,7 +192,8 @@ def _check_algorithm(federation):
 
 def _check_lists(federation):
   for name, what, remedy in (
-      ('clients', 'the indices of the training examples of each client',
+      ('clients', 'the indices of the training examples of each client, at '
+       'least one',
        'moon_jax.partition.iid(len(data.train_labels), num_clients=10, seed=0) '
        'makes them'),
       ('cohorts', 'the clients of each round, such as [[0, 3], [1, 2]]',
@@ -199,9 +202,10 @@ def _check_lists(federation):
     if name == 'cohorts' and value is None:
       continue
     parts = value if isinstance(value, list | tuple) else ()
-    if not hasattr(value, '__len__') or isinstance(value, str | Mapping) or any(
+    others = str if name == 'clients' else str | Mapping
+    if not hasattr(value, '__len__') or isinstance(value, others) or any(
         isinstance(part, str) or not isinstance(part, Iterable)
-        for part in parts):
+        for part in parts) or name == 'clients' and not len(value):
       got = repr(value)
       if len(got) > 80:
         got = user_model.kind_of(value)
@@ -219,34 +223,6 @@ def _check_functions(federation):
     _require(callable(metric), f'metrics[{name!r}] must be a function of '
              f'logits and labels; got {metric!r}. moon_jax.simulation.'
              'metric_functions.BUILT_IN has those of --metrics')
-
-
-def _check_clients(federation):
-  clients, data = federation.clients, federation.data
-  num_train = len(data.train_labels)
-  empty = np.flatnonzero(clients_lib.sizes(clients) == 0)
-  if not len(clients) or empty.size:
-    got = 'no client' if not len(clients) else (
-        f'no examples in clients[{empty[0]}]' + (
-            f' and {empty.size - 1:,} others' * (empty.size > 1)))
-    raise UserError('clients must list the training examples of each client, '
-                    f'at least one client and one example each; got {got}. '
-                    'Leave out clients without examples')
-  nested = [] if isinstance(clients, clients_lib.Clients) else [
-      i for i, part in enumerate(clients) if np.ndim(part) != 1]
-  if nested:
-    raise UserError(
-        f'clients[{nested[0]}] must be a list of indices, int [n]; got shape '
-        f'{list(np.shape(clients[nested[0]]))}. numpy.ravel(...) makes one')
-  indices = clients_lib.joined(clients)
-  _check_indices('clients', indices, data)
-  owner = np.repeat(np.arange(len(clients)), clients_lib.sizes(clients))
-  key = np.sort(owner * num_train + indices)
-  if (twice := np.flatnonzero(key[1:] == key[:-1])).size:
-    client, index = divmod(int(key[twice[0]]), num_train)
-    raise UserError(
-        f'clients[{client}] must list each training example once; got index '
-        f'{index} more than once. numpy.unique(...) removes the others')
 
 
 def _check_indices(name, indices, data, part='train', clients=()):

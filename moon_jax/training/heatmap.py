@@ -8,13 +8,14 @@ import numpy as np
 
 _MAX_LABELS = 30  # more tick labels would overlap
 _MAX_NUMBERED = 20  # more rows or columns have no room for numbers
+_MAX_NAME = 24  # characters of a client's name
 _MAX_COLUMNS = 1500  # more would be narrower than a pixel
 _MAX_SHAPES = 60  # rows or columns of shapes, which make SVG files large
 _NUM_LEVELS = 12  # colours
 
 
 def draw(counts_CK: np.ndarray, class_names: Sequence[str],
-         path: pathlib.Path) -> None:
+         path: pathlib.Path, client_names: Sequence[str] | None = None) -> None:
   """Draws clients on the x axis and classes on the y axis to a PNG file.
 
   If there are too many clients for a column each, a column is the mean of
@@ -24,6 +25,7 @@ def draw(counts_CK: np.ndarray, class_names: Sequence[str],
     counts_CK: int [C, K], number of examples of each class at each client.
     class_names: [K].
     path: the file to write.
+    client_names: [C]; None numbers clients from 0.
   """
   # pyplot would look for a display and keep each figure in memory.
   from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -38,6 +40,9 @@ def draw(counts_CK: np.ndarray, class_names: Sequence[str],
   if max(num_clients, num_classes) <= _MAX_NUMBERED:
     axes = figure.axes[0]
     axes.set_xticks(range(num_clients))
+    if client_names:
+      axes.set_xticklabels([name[:_MAX_NAME] for name in client_names],
+                           rotation=45, ha='right')
     for (client, k), count in np.ndenumerate(counts_CK):
       axes.text(
           client, k, count, ha='center', va='center', fontsize=8,

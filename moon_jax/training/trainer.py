@@ -267,10 +267,11 @@ def _draw_partition(recorder, drawn):
   dataset, path = federation.data, workdir.path / 'partition.png'
   counts_CK = clients_lib.class_counts(
       dataset.train_labels, federation.clients, dataset.num_classes)
-  equal = drawn.setdefault(counts_CK.tobytes(), path)
+  names = clients_lib.names(federation.clients)
+  equal = drawn.setdefault(counts_CK.tobytes() + repr(names).encode(), path)
   with workdir.writing():
     if equal is path:
-      heatmap.draw(counts_CK, dataset.class_names, path)
+      heatmap.draw(counts_CK, dataset.class_names, path, names)
     else:
       shutil.copyfile(equal, path)
 

@@ -2,10 +2,15 @@
 
 import numpy as np
 import pytest
+import tiny_federation
 
+from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
-from moon_jax.data import partition
+from moon_jax.data import partition, split
 from moon_jax.data.clients import Clients
+from moon_jax.data.sources import arrays
+from moon_jax.rundir import workdir
+from moon_jax.simulation.simulation import Simulation
 
 LIST = [np.array([4, 0]), np.array([], int), np.array([3, 1, 2])]
 CLIENTS = Clients(np.array([4, 0, 3, 1, 2]), np.array([2, 0, 3]))
@@ -51,3 +56,46 @@ def test_partitions_equal_those_made_with_lists():
 
 def assert_equal(actual, expected):
   assert [c.tolist() for c in actual] == [c.tolist() for c in expected]
+
+
+def test_names_follow_their_clients(tmp_path):
+  """From the ids of a data set over its split to the files of a run."""
+  random = np.random.RandomState(0)
+  ids = random.choice(['zoe', 'ann', 'bob', 'eve'], 90)
+  dataset = arrays.to_dataset('mine', 'mine', {
+      'x_train': random.randn(90, 3), 'y_train': np.arange(90) % 2,
+      'x_test': random.randn(4, 3), 'y_test': [0, 1, 0, 1],
+      'client_train': ids})
+  assert dataset.client_names == ('ann', 'bob', 'eve', 'zoe')
+  assert dataset.fingerprint() == dataset._replace(
+      client_names=None).fingerprint()
+  config = Config(partition='natural', num_clients=3, seed=1,
+                  client_test_fraction=.2, client_eval_every=1,
+                  train_examples=80)
+  made = split.make(config, dataset)
+  names = clients_lib.names(made.clients)
+  assert len(names) == 3 and sorted(names) == list(names)
+  for name, *parts in zip(names, made.clients, made.client_tests.indices):
+    assert {*ids[np.concatenate(parts)]} == {name}
+  path = tmp_path / 'partition.npz'
+  path.write_bytes(workdir.partition_npz(made.clients))
+  again = split.read_file(str(path), 3)
+  assert again.names == names
+  assert_equal(again, made.clients)
+
+
+def test_a_mapping_of_names_to_indices_is_taken():
+  federation = tiny_federation.make(clients={'zoe': [4, 2], 'ann': (0,)})
+  assert clients_lib.names(federation.clients) == ('zoe', 'ann')
+  assert_equal(federation.clients, [np.array([4, 2]), np.array([0])])
+  assert clients_lib.names(tiny_federation.make().clients) is None
+
+
+def test_columns_of_clients_have_their_names():
+  simulation = Simulation(tiny_federation.make(
+      clients={'zoe': [4, 2], 'ann': (0,), 'bob': [7, 8]}, cohorts=[[2, 0]],
+      evaluate_clients=True, local_epochs=1))
+  simulation.run_round()
+  columns = simulation.evaluate_clients()['clients']
+  assert [*columns][:2] == ['client', 'name']
+  assert dict(zip(columns['client'], columns['name'])) == {0: 'zoe', 2: 'bob'}

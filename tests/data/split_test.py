@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from moon_jax.config import Config
+from moon_jax.data import clients as clients_lib
 from moon_jax.data import partition, split
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
@@ -141,7 +142,8 @@ def test_a_function_partitions(written):
 
 
 @pytest.mark.parametrize('body, words', [
-    ('return {0: [1]}', ['a list of index arrays', 'dict', 'line 3']),
+    ('return {"ann": [1]}', ['--num_clients=4 clients, got 1', 'line 3']),
+    ('return dict(a=[1], b=[], c=[2], d=[3])', ["client 1 ('b')", 'none']),
     ('return [[0], [1], [2], [.5]]', ['client 3', 'float64', 'line 3']),
     ('return [[0], [1], [2], [[3]]]', ['client 3', '[1, 1]', 'line 3']),
     ('return [[0], [1], [2], [[3], [4, 5]]]', ['client 3', 'a list']),
@@ -194,8 +196,8 @@ def test_invalid_files_are_refused(tmp_path):
     np.savez(path, **{k: v for k, v in {**good, **changes}.items()
                       if v is not None})
     with pytest.raises(UserError) as error:
-      split.checked(split.read_file(str(path), 2), 2, 100,
-                    f'--partition_file={path}', 'name another')
+      clients_lib.checked(split.read_file(str(path), 2), 100,
+                          f'--partition_file={path}: client {{}}')
     assert f'--partition_file={path}' in str(error.value)
     return str(error.value)
 
@@ -204,7 +206,7 @@ def test_invalid_files_are_refused(tmp_path):
   assert 'below 1' in message(sizes=np.array([3, 0]))
   assert 'float64' in message(indices=np.array([5., 6., 7.]))
   assert 'pickle' in message(indices=np.array([object()] * 3))
-  assert '0 to 99, got 100' in message(indices=np.array([5, 6, 100]))
+  assert '0 to 99; got 100' in message(indices=np.array([5, 6, 100]))
   assert 'index 5 more than once' in message(indices=np.array([5, 5, 7]))
   assert 'give --num_clients=3' in message(sizes=np.array([1, 1, 1]))
   for damaged in path.read_bytes()[:-40], b'', b'\x80\x04.':

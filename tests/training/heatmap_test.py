@@ -86,3 +86,11 @@ def test_many_clients_are_drawn_in_groups(shape, label):
   assert axes.get_xlabel() == label and axes.get_ylabel() == 'class'
   means, size = heatmap._grouped(np.arange(5)[:, None], 3)
   assert size == 2 and means.ravel().tolist() == [.5, 2.5, 4.]
+
+
+def test_columns_have_the_names_of_clients(monkeypatch, tmp_path):
+  labels = []
+  monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: labels.extend(
+      label.get_text() for label in figure.axes[0].get_xticklabels()))
+  _draw(np.ones((2, 3)), 'abc', tmp_path / 'a.png', ['zoe', 'x' * 99])
+  assert labels == ['zoe', 'x' * 24]

@@ -258,14 +258,15 @@ def _class_names(check, arrays, y_train, y_test):
 
 
 def _clients(check, arrays, num_train, num_test):
-  """Returns the clients of training and of test examples; None if not given.
+  """Returns clients of training and of test examples, and names, or None.
 
-  Clients are numbered from 0 in the order of the ids in client_train.
+  Clients are numbered from 0 in the order of the ids in client_train. They have
+  names if these are strings.
   """
   if 'client_train' not in arrays:
     check('client_test' not in arrays, 'client_test needs client_train, the '
           'client of each training example; add it or remove client_test')
-    return None, None
+    return None, None, None
 
   def read(key, count):
     ids = _array(check, key, arrays[key])
@@ -276,8 +277,11 @@ def _clients(check, arrays, num_train, num_test):
 
   ids, train = np.unique(read('client_train', num_train), return_inverse=True)
   train = train.astype(np.int32)
+  names = (None if ids.dtype.kind in 'iu' else tuple(ids.tolist())
+           if ids.dtype.kind == 'U' else tuple(
+               name.decode('utf-8', 'replace') for name in ids.tolist()))
   if 'client_test' not in arrays:
-    return train, None
+    return train, None, names
   test = read('client_test', num_test)
   kinds = {ids.dtype.kind, test.dtype.kind}
   check(len(kinds) == 1 or kinds == {'i', 'u'}, 'client_train and client_test '
@@ -287,7 +291,7 @@ def _clients(check, arrays, num_train, num_test):
   check(not len(unknown), 'clients of client_test must be among those of '
         f'client_train; got {len(unknown)} examples of others, such as client '
         f'{unknown[:1].tolist()}. Remove these test examples')
-  return train, at.astype(np.int32)
+  return train, at.astype(np.int32), names
 
 
 def _mean_and_std(check, arrays, x_train):
