@@ -1,6 +1,12 @@
 """The exceptions that end a run early."""
 
+from collections.abc import Iterator
+import contextlib
+import re
 import signal
+
+# A flag, but not those of a command that a message recommends.
+_FLAG = re.compile(r'(moon-jax .*)|--(?=[a-z])')
 
 
 class UserError(ValueError):
@@ -9,6 +15,17 @@ class UserError(ValueError):
   The message states, in one or two lines, the requirement, the flag with the
   value received, and a remedy. `python -m moon_jax.train` exits with status 2.
   """
+
+
+@contextlib.contextmanager
+def in_python(is_python: bool = True) -> Iterator[None]:
+  """Names arguments instead of flags in UserErrors: batch_size=8."""
+  try:
+    yield
+  except UserError as error:
+    if is_python:
+      error.args = (_FLAG.sub(lambda match: match[1] or '', str(error)),)
+    raise
 
 
 class OutOfMemory(UserError):

@@ -117,8 +117,18 @@ def _expanded(words: Sequence[str], own: flags.FlagValues
 
 def _line(line):
   bare = line.removeprefix(_MARK).strip()
-  is_comment = bare.startswith(('#', '//'))  # absl removes those without mark
-  return '' if line != bare and is_comment else bare
+  if bare.startswith(('#', '//')):  # absl removes those without mark
+    return '' if line != bare else bare
+  flag, _, comment = bare.partition(' #')
+  if comment and bare.startswith('-'):
+    raise UserError(f'a comment in a flag file must have a line of its own; got'
+                    f' {bare!r:.200}. Write {flag.rstrip()} on one line and '
+                    f'#{comment:.60} on another')
+  if match := re.fullmatch(r'(--?\w+)\s+([^\s=].*)', bare):
+    raise UserError('a line of a flag file must be --FLAG=VALUE, without '
+                    f'spaces around =; got {bare!r:.200}. Write '
+                    f'{match[1]}={match[2]:.200}')
+  return bare
 
 
 def parse(words: Sequence[str]) -> tuple[list[str], Given]:

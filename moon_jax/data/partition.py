@@ -146,7 +146,7 @@ def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
   num_shards = num_clients * shards_per_client
   if num_shards > len(labels):
     raise UserError(
-        f'--num_clients={num_clients} times --shards_per_client='
+        f'num_clients={num_clients} times shards_per_client='
         f'{shards_per_client} must be at most the {len(labels)} training '
         f'examples, got {num_shards} shards; lower one of them')
   sizes = clients_lib.equal_sizes(len(labels), num_shards)
@@ -176,9 +176,9 @@ def natural(client_of_example: np.ndarray | None, num_clients: int, seed: int,
   """
   if client_of_example is None:
     raise UserError(
-        '--partition=natural needs a data set that assigns each example to a '
-        'client, such as --dataset=shakespeare or npz with client_train; choose'
-        ' another --partition, such as dirichlet')
+        'partition=natural needs a data set that assigns each example to a '
+        'client, such as dataset=shakespeare or npz with client_train; choose '
+        'another partition, such as dirichlet')
   client_of_example = _labels(
       client_of_example, 'client_of_example must be the clients',
       'data.train_clients')
@@ -190,8 +190,8 @@ def natural(client_of_example: np.ndarray | None, num_clients: int, seed: int,
   sizes = np.diff(starts, append=len(order))
   if num_clients > len(sizes):
     raise UserError(
-        f'--num_clients={num_clients} is too many: the data set has '
-        f'{len(sizes):,} clients; give --num_clients={len(sizes)} or less')
+        f'num_clients={num_clients} is too many: the data set has '
+        f'{len(sizes):,} clients; give num_clients={len(sizes)} or less')
   chosen = np.sort(random.choice(len(sizes), num_clients, replace=False))
   ids = client_of_example[order[starts[chosen]]]
   return Clients(clients_lib.gather(order, starts[chosen], sizes[chosen]),
@@ -222,9 +222,9 @@ def noise_std(clients: Sequence[np.ndarray], max_std: float,
 
 def _no_split_error(beta, num_clients, num_examples):
   return UserError(
-      f'--beta={beta} gave no split in {_MAX_TRIES} tries where each of '
-      f'--num_clients={num_clients} clients has at least {MIN_EXAMPLES} of the '
-      f'{num_examples} examples; raise --beta or lower --num_clients')
+      f'beta={beta} gave no split in {_MAX_TRIES} tries where each of '
+      f'num_clients={num_clients} clients has at least {MIN_EXAMPLES} of the '
+      f'{num_examples} examples; raise beta or lower num_clients')
 
 
 # Checks of the arguments, since users call these functions.
@@ -270,6 +270,6 @@ def _check_num_clients(num_clients: int, num_examples: int,
                    'len(data.train_labels) for num_examples')
   if num_clients * min_examples > num_examples:
     raise UserError(
-        f'--num_clients={num_clients} is too many for {num_examples} training '
+        f'num_clients={num_clients} is too many for {num_examples} training '
         f'examples, as each client needs at least {min_examples}; lower '
-        f'--num_clients to {num_examples // min_examples} or less')
+        f'num_clients to {num_examples // min_examples} or less')

@@ -6,6 +6,7 @@ Partitions are those of `moon_jax.data.partition`, a function of your own
 
 from collections.abc import Iterable, Mapping, Sequence
 import pathlib
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ from moon_jax.errors import UserError
 
 # End of the seed of the validation examples; no other draw uses this seed.
 _VALIDATION_STREAM = 0, 1
+_ARGUMENT = re.compile(
+    r'(?<![\w.-])(beta|num_clients|shards_per_client|partition|dataset)\b')
 _SUBSET_SEED = 0, 0, 2  # of --train_examples; the same in all runs
 
 
@@ -131,7 +134,7 @@ def _partition(config, dataset):
         ', or name the file of a run of the same data set')
   if is_user_code(config.partition):
     return custom(config.partition, dataset, clients, seed)
-  return {
+  made = {
       'iid': lambda: partition.iid(len(labels), clients, seed),
       'dirichlet': lambda: partition.dirichlet(
           labels, clients, config.beta, seed),
@@ -142,7 +145,11 @@ def _partition(config, dataset):
       'feature_noise': lambda: partition.iid(len(labels), clients, seed),
       'natural': lambda: partition.natural(
           dataset.train_clients, clients, seed, dataset.client_names),
-  }[config.partition]()
+  }[config.partition]
+  try:
+    return made()
+  except UserError as error:  # it names arguments
+    raise UserError(_ARGUMENT.sub(r'--\g<0>', str(error))) from error
 
 
 def custom(name: str, dataset: Dataset, num_clients: int,

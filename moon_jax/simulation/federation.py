@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from moon_jax import learning_rates
+from moon_jax import errors, learning_rates
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, flags_with
 from moon_jax.data import cohort
@@ -41,7 +41,8 @@ class Federation:
 
   Attributes:
     data: the data set.
-    clients: for each client the indices of its training examples, int [n].
+    clients: for each client the indices of its training examples, int [n]; or
+      a mapping from the names of clients to them.
     model: the network.
     algorithm: the federated algorithm.
     cohorts: for each round the clients that take part; None takes all clients
@@ -149,7 +150,8 @@ class Federation:
   config: Config | None = None
 
   def __post_init__(self):
-    federation_checks.check(self)
+    with errors.in_python(self.config is None):
+      federation_checks.check(self)
 
   @property
   def num_clients(self) -> int:

@@ -166,7 +166,10 @@ def _check_label_array(name, of, labels, count):
   _require(labels.ndim != 2, f'{name} must be classes, integers [N], not '
            f'one-hot rows; {got}. Pass labels.argmax(1)')
   _require(labels.dtype.kind in 'iu', f'{name} must be classes, integers [N]; '
-           f"{got}. Pass labels.astype('int32')")
+           f'{got}. ' + (
+               'numpy.unique(labels, return_inverse=True) numbers them'
+               if labels.dtype.kind in 'USO' else
+               "Pass labels.astype('int32')"))
   _require(labels.shape == (count,), f'{name} must have one class for each of '
            f'the {count} examples of {of}; {got}. Give as many of both')
 

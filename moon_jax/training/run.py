@@ -6,6 +6,7 @@ source > partition > cohort > schedule > engine > aggregate > evaluate > record
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from moon_jax import errors
 from moon_jax.config import Config
 from moon_jax.distributed import host
 from moon_jax.errors import UserError
@@ -45,7 +46,9 @@ def run(config: Config, callbacks: Sequence[Callable] = (),
   host.share_cores()
   from moon_jax.simulation import checks  # imports JAX
 
-  return run_validated(checks.validate(config), callbacks, loggers)
+  with errors.in_python():
+    valid = checks.validate(config)
+  return run_validated(valid, callbacks, loggers)
 
 
 def run_validated(config: Config, callbacks: Sequence[Callable] = (),

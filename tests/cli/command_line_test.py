@@ -110,9 +110,9 @@ def test_errors_of_the_library(tmp_path):
     command_line.settings_of_file(tmp_path / 'x.flags', 'where')
   with pytest.raises(UserError, match='did you mean --dataset=cifar10'):
     mj.load_dataset('cifar-10')
-  with pytest.raises(UserError, match='did you mean --optimizer=sgd'):
+  with pytest.raises(UserError, match='did you mean optimizer=sgd'):
     mj.run(mj.Config(dataset='digits', optimizer='SGD'))
-  with pytest.raises(UserError, match='did you mean --metrics=top5'):
+  with pytest.raises(UserError, match='did you mean metrics=top5'):
     mj.run(mj.Config(dataset='digits', metrics='top-5'))
 
 

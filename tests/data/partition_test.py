@@ -96,7 +96,7 @@ def test_two_shards_per_client():
   classes = [len(set(labels[i])) for i in actual]
   assert set(classes) == {1, 2} and np.mean(classes) > 1.8
   assert any((a != b).any() for a, b in zip(actual, other))
-  with pytest.raises(UserError, match='--shards_per_client=11 must be at most'):
+  with pytest.raises(UserError, match='shards_per_client=11 must be at most'):
     partition.shards(LABELS, 100, 11, 0)
 
 
@@ -139,17 +139,17 @@ def test_noise_increases_with_the_client_index():
 
 
 @pytest.mark.parametrize('clients, beta, words', [
-    (101, .5, '--num_clients=101 is too many.*to 100 or less'),
+    (101, .5, 'num_clients=101 is too many.*to 100 or less'),
     (1.5, .5, 'num_clients must be an integer of at least 1; got 1.5'),
     (10, -1, 'beta must be a number above 0'),
-    (100, .1, '--beta=0.1 gave no split'),  # each would need exactly 10
-    (10, 1e-6, '--beta=1e-06 gave no split'),  # proportions underflow
+    (100, .1, 'beta=0.1 gave no split'),  # each would need exactly 10
+    (10, 1e-6, 'beta=1e-06 gave no split'),  # proportions underflow
 ])
 def test_impossible_splits_raise(clients, beta, words):
   """The released code never returns."""
   with pytest.raises(UserError, match=words):
     partition.dirichlet(LABELS, clients, beta, 0)
-  with pytest.raises(UserError, match='--beta=1e-06 gave no split'):
+  with pytest.raises(UserError, match='beta=1e-06 gave no split'):
     partition.quantity(1000, 10, 1e-6, 0)
 
 

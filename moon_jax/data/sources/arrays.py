@@ -230,7 +230,9 @@ def _converted(check, key, x, dtype):
 def _classes(check, key, value, count):
   y = _array(check, key, value)
   remedy = ('argmax(1) turns one-hot rows into classes' if y.ndim == 2
-            else 'give one per example; astype(int) converts floats')
+            else 'numpy.unique(labels, return_inverse=True) numbers them'
+            if y.dtype.kind in 'USO' else
+            'give one per example; astype(int) converts floats')
   check(y.dtype.kind in 'iu' and y.shape == (count,),
         f'{key} must be {count} integers, one for each example of '
         f'x_{key[2:]}; got {y.dtype} {list(y.shape)}; {remedy}')
