@@ -72,7 +72,7 @@ def test_command_writes_all_that_it_promises(tmp_path, whole):
   summary = json.loads((workdir / 'summary.json').read_text())
   assert summary['rounds'] == 4
   assert summary['test_accuracy'] == metrics[-1]['test_accuracy']
-  assert f'test accuracy {summary["test_accuracy"]:.4f}' in (
+  assert f'test accuracy {summary["test_accuracy"]:.2%}' in (
       done.out.splitlines()[-1])
 
   saved = np.load(workdir / 'partition.npz')

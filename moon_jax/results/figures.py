@@ -252,26 +252,25 @@ def draw(run: Run, path: pathlib.Path) -> None:
   if not run.lines:
     raise UserError(f'{run.path} must have metrics to plot, got none yet; wait '
                     'for its first round')
+  from matplotlib.ticker import PercentFormatter
+
   made = empty(10, 7)
   rounds = frames([run]).rounds.droplevel('run')
   config = run.config
   made.suptitle(f'{config["algorithm"]}, {config["dataset"]}, seed '
                 f'{config["seed"]}: {run.path.name} ({run.state.kind})')
   for axes, (title, names) in zip(
-      made.subplots(2, 2).flat, (*_PANELS.items(), ('clients', {}))):
+      made.subplots(2, 2).flat, (*_PANELS.items(), ('clients', ()))):
     axes.set(title=title, xlabel='round')
     _set_integer_ticks(axes)
     axes.grid(alpha=.3)
-    if title == 'client drift' and (dots := [
-        (line['round'], value) for line in run.lines
-        for value in line.get('clients', {}).get('drift', ())
-        if read.is_number(value)]):
-      axes.plot(*np.array(dots).T, '.', color='gray', alpha=.4, markersize=4,
-                label='drift of a client')
-    _draw_metrics(axes, rounds, names)
-    if not names:
+    if names:
+      _draw_metrics(axes, rounds, names)
+    else:
       _draw_clients(axes, run)
-    if axes.get_legend_handles_labels()[0]:
+    if title == 'accuracy' or not names:
+      axes.yaxis.set_major_formatter(PercentFormatter(1))
+    if axes.lines:
       axes.legend(fontsize=8)
     else:
       axes.text(.5, .5, 'not recorded', ha='center', va='center',
@@ -280,11 +279,9 @@ def draw(run: Run, path: pathlib.Path) -> None:
 
 
 def _draw_metrics(axes, rounds, names):
-  for name, label in names.items():
-    if name not in rounds:
-      continue
+  for name in rounds.columns.intersection([*names], sort=False):
     y = rounds[name].dropna()
-    line, = axes.plot(y, label=label, marker='.' if len(y) < 30 else '')
+    line, = axes.plot(y, label=names[name], marker='.' if len(y) < 30 else '')
     if f'{name}_std' in rounds:  # of an accuracy
       std = rounds[f'{name}_std'][y.index]
       axes.fill_between(y.index, (y - std).clip(lower=0), (y + std).clip(
@@ -292,7 +289,7 @@ def _draw_metrics(axes, rounds, names):
 
 
 def _draw_clients(axes, run):
-  """Sorted accuracies of clients, or else the numbers of their examples."""
+  """Draws the sorted accuracies of the clients of the last round with them."""
   line: dict[str, Any] = next(
       (line for line in reversed(run.lines) if 'clients' in line), {})
   for name in _OF_CLIENTS:
@@ -303,6 +300,3 @@ def _draw_clients(axes, run):
                 label=name.removesuffix('_accuracy').replace('_', ', '))
       axes.set(title=f'accuracy of each client, round {line["round"]}',
                xlabel='clients by accuracy')
-  if not axes.lines and run.client_sizes is not None:
-    axes.hist(run.client_sizes, bins=20, label='clients')
-    axes.set(title='training examples of clients', xlabel='examples')
