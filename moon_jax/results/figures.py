@@ -31,7 +31,7 @@ OTHER_COLOR = '#7A4B12'  # of methods that COLORS lacks
 _MARKERS = 'os^DvPX<>*'
 _PUBLISHED_DASHES = (0, (5, 3))
 _WIDTH = 3.8  # inches; on a phone 10 points are then 13 CSS pixels
-_LABEL_WIDTH = 14  # characters of a line of a label
+_LABEL_WIDTH = 16  # characters of a line of a label
 _LINE_HEIGHT = .17  # inches
 _AROUND = .75  # inches of a figure that are above and below its axes
 _STYLE = {
@@ -160,7 +160,7 @@ def _label_ends(ax, ends):
         _wrapped(line.label, _LABEL_WIDTH), (x, y), (1.06, place),
         va='center', color=color, textcoords=('axes fraction', 'data'),
         arrowprops={'arrowstyle': '-', 'color': color, 'linewidth': .6,
-                    'shrinkA': 1, 'shrinkB': 0})
+                    'relpos': (0, .5), 'shrinkA': 1, 'shrinkB': 0})
   ax.set_ylim(low, high)
 
 

@@ -83,7 +83,7 @@ def test_labels_are_wrapped_and_do_not_overlap(drawn):
                         np.array([[0., 100 + i / 10]])) for i in range(12)])
   axes, = figure.axes
   figure.draw_without_rendering()
-  assert list(labels(axes))[0] == 'number 11 of\nthe lines of\nit'
+  assert list(labels(axes))[0] == 'number 11 of the\nlines of it'
   boxes = sorted(  # without the lines to their ends
       (Text.get_window_extent(text) for text in axes.texts),
       key=lambda box: box.y0)
