@@ -20,7 +20,6 @@ CHECKS = {
     'devices': ('installation', 'devices'),
     'host': ('installation', 'host'),
     'disk': ('installation', 'disk'),
-    'self-test, loss': ('self_test', 'check_loss'),
     'self-test, training': ('self_test', 'check_training'),
     'self-test, repetition': ('self_test', 'check_repeated'),
 }

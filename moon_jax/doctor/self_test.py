@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax import losses, models
+from moon_jax import models
 from moon_jax.algorithms.moon import Memory, moon
 from moon_jax.data import augment
 from moon_jax.distributed import devices
@@ -41,23 +41,6 @@ class Trained(NamedTuple):
 
   losses: np.ndarray  # [T]
   params: dict[str, np.ndarray]
-
-
-def check_loss() -> Finding:
-  """Compares MOON's contrastive loss with equation 3 in float64."""
-  z = np.random.RandomState(0).normal(size=(4, 8, 32))
-  z_BF, z_global_BF, z_previous_MBF = z[0], z[1], z[2:]
-  computed = losses.model_contrastive_B(
-      *(jnp.asarray(z, jnp.float32)
-        for z in (z_BF, z_global_BF, z_previous_MBF)),
-      jnp.float32(.5), jnp.int32(2))
-  norm = lambda z: np.linalg.norm(z, axis=-1)
-  similarity = lambda z: (z_BF * z).sum(-1) / (norm(z_BF) * norm(z))
-  positive_B = np.exp(similarity(z_global_BF) / .5)
-  negative_MB = np.exp(similarity(z_previous_MBF) / .5)
-  expected_B = -np.log(positive_B / (positive_B + negative_MB.sum(0)))
-  return _compared("MOON's contrastive loss", 'equation 3 in float64',
-                   _error(computed, expected_B))
 
 
 def check_training() -> Finding:

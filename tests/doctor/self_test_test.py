@@ -48,7 +48,6 @@ def fresh():
 
 @pytest.mark.usefixtures('optimized', 'fresh')
 def test_a_correct_program_passes():
-  assert self_test.check_loss().status == doctor.OK
   found = self_test.check_training()
   assert found.status == doctor.OK and 0 < found.values['error'] < 1e-6
   assert self_test.check_repeated().status == doctor.OK
@@ -68,13 +67,10 @@ def _slightly_wrong(*arguments):
 
 @pytest.mark.long
 @pytest.mark.usefixtures('fresh')
-@pytest.mark.parametrize('fault, check', [
-    (_without_temperature, self_test.check_loss),
-    (_slightly_wrong, self_test.check_loss),
-    (_slightly_wrong, self_test.check_training)])
-def test_a_fault_in_the_loss_is_found(fault, check, monkeypatch):
+@pytest.mark.parametrize('fault', [_without_temperature, _slightly_wrong])
+def test_a_fault_in_the_loss_is_found(fault, monkeypatch):
   monkeypatch.setattr(losses, 'model_contrastive_B', fault)
-  found = check()
+  found = self_test.check_training()
   assert found.status == doctor.FAILED and 'more than 1e-06' in found.text
   assert found.values['error'] > self_test.TOLERANCE
 
