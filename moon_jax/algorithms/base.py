@@ -55,6 +55,10 @@ class View(NamedTuple):
     num_examples: int scalar, |D_i|.
     num_steps: int scalar, local steps of this round.
     round: int scalar, the round, from 0.
+    client_id: int scalar, the client, from 0.
+    key: random key of this run, round and client, for draws of `start`,
+      `finish` and the other functions of a client. A loss has one per step,
+      Batch.key.
   """
 
   variables: Variables
@@ -64,6 +68,8 @@ class View(NamedTuple):
   num_examples: jax.Array
   num_steps: jax.Array
   round: jax.Array
+  client_id: jax.Array
+  key: jax.Array
 
 
 class LossAux(NamedTuple):
@@ -124,8 +130,9 @@ class Algorithm(NamedTuple):
     finish: `(trained, view) -> (client, Message)`. Returns the new client state
       and the message after the last local step.
     aggregate: `(variables, server, Message) -> (variables, server)`. Returns
-      the next global model and server state. If it has a parameter named
-      `hparams`, it is called with hparams=View.hparams of the run.
+      the next global model and server state. If it has parameters named
+      `hparams` or `key`, it is called with hparams=View.hparams of the run, and
+      with a random key of the run and round.
     evaluated: `(variables, clients) -> variables with a leading axis`. Returns
       the models whose mean test accuracy is reported, from the global model and
       the state of all clients ([C, ...]).
@@ -182,18 +189,27 @@ _SEE_A_VIEW = ('start', 'frozen', 'loss', 'transform_grads',
 
 
 def aggregate(algorithm: Algorithm, variables: Variables, server: PyTree,
-              message: Message, hparams: Mapping[str, Any] | None = None
-              ) -> tuple[Variables, PyTree]:
-  """Calls `Algorithm.aggregate`, with hyperparameters if it takes them.
+              message: Message, hparams: Mapping[str, Any] | None = None,
+              key: jax.Array | None = None) -> tuple[Variables, PyTree]:
+  """Calls `Algorithm.aggregate`, with those of hparams and key that it takes.
 
-  Functions that wrap an algorithm call its `aggregate` only through this one.
-  Without `hparams`, scalars of the run, these are `Algorithm.hparams`.
+  Functions that wrap an algorithm call its `aggregate` only through this one,
+  and pass on what they are called with.
+
+  Args:
+    algorithm: the algorithm.
+    variables: the global model.
+    server: the server state.
+    message: the reduced message.
+    hparams: scalars of the run; None for `Algorithm.hparams`.
+    key: random key of the run and round; None for a constant one.
   """
-  if 'hparams' not in inspect.signature(algorithm.aggregate).parameters:
-    return algorithm.aggregate(variables, server, message)
+  given = {'hparams': algorithm.hparams if hparams is None else hparams,
+           'key': jax.random.key(0) if key is None else key}
+  taken = inspect.signature(algorithm.aggregate).parameters
   return algorithm.aggregate(
       variables, server, message,
-      hparams=algorithm.hparams if hparams is None else hparams)
+      **{name: value for name, value in given.items() if name in taken})
 
 
 def with_view(algorithm: Algorithm,
@@ -219,4 +235,5 @@ def first_view(algorithm: Algorithm, variables: Variables) -> View:
       server=algorithm.broadcast(algorithm.init_server(variables)),
       client=algorithm.init_client(variables),
       hparams={name: jnp.float32(1) for name in sorted(names)},
-      num_examples=jnp.int32(1), num_steps=jnp.int32(1), round=jnp.int32(0))
+      num_examples=jnp.int32(1), num_steps=jnp.int32(1), round=jnp.int32(0),
+      client_id=jnp.int32(0), key=jax.random.key(0))

@@ -48,10 +48,10 @@ def with_fednova(algorithm: Algorithm) -> Algorithm:
           'global one, got another tree; change the finish of the algorithm')
     return client, message._replace(mean=normalized(message.mean, view))
 
-  def aggregate(variables, server, message, hparams=None):
+  def aggregate(variables, server, message, hparams=None, key=None):
     return base.aggregate(
         algorithm, variables, server,
-        message._replace(mean=average(variables, message.mean)), hparams)
+        message._replace(mean=average(variables, message.mean)), hparams, key)
 
   return algorithm._replace(finish=finish, aggregate=aggregate,
                             needs={**algorithm.needs, 'optimizer': 'sgd'})

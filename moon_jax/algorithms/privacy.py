@@ -45,11 +45,11 @@ def with_clipping(algorithm: Algorithm, clip: float,
     return client, Message(
         mean=(), total=optax.projections.projection_l2_ball(update, clip))
 
-  def aggregate(variables, server, message, hparams=None):
+  def aggregate(variables, server, message, hparams=None, key=None):
     mean = jax.tree.map(
         lambda w, total: w + total / cohort_size, variables, message.total)
     return base.aggregate(
-        algorithm, variables, server, Message(mean), hparams)
+        algorithm, variables, server, Message(mean), hparams, key)
 
   return algorithm._replace(finish=finish, aggregate=aggregate)
 

@@ -126,12 +126,13 @@ def _with_variates(algorithm: Algorithm, num_clients: int, form: str,
     c_i = jax.tree.map(jnp.add, c_i, change)
     return join(client, c_i), message._replace(total=(message.total, change))
 
-  def aggregate(variables, server, message, hparams=None):
+  def aggregate(variables, server, message, hparams=None, key=None):
     server, c = split(server)
     total, change = message.total
     c = jax.tree.map(lambda c, d: c + d / num_clients, c, change)
     variables, server = base.aggregate(
-        algorithm, variables, server, Message(message.mean, total), hparams)
+        algorithm, variables, server, Message(message.mean, total), hparams,
+        key)
     return variables, join(server, c)
 
   inner = base.with_view(algorithm, lambda view: view._replace(

@@ -112,10 +112,10 @@ def with_optimizer(algorithm: Algorithm,
     return (algorithm.init_server(variables),
             made(None).init(variables['params']))
 
-  def aggregate(variables, server, message, hparams=None):
+  def aggregate(variables, server, message, hparams=None, key=None):
     inner, opt_state = server
     following, inner = base.aggregate(
-        algorithm, variables, inner, message, hparams)
+        algorithm, variables, inner, message, hparams, key)
     params = variables['params']
     delta = jax.tree.map(jnp.subtract, params, following['params'])
     updates, opt_state = made(hparams).update(delta, opt_state, params)

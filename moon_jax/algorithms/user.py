@@ -184,7 +184,7 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   yield ('finish', 'a client state like the one of init_client',
          trees.difference(client, view.client))
   following = base.aggregate(
-      algorithm, variables, server, message, view.hparams)
+      algorithm, variables, server, message, view.hparams, key)
   yield ('aggregate', 'a pair, the next variables and the next server state',
          pair(following))
   difference = trees.difference(following[0], variables)
@@ -208,7 +208,8 @@ def _check_arguments(name, function, value, place):
   try:
     signature.bind(*arguments.split(', '))
   except TypeError as error:
-    if function == 'aggregate' and 'hparams' in signature.parameters:
+    if function == 'aggregate' and (
+        {'hparams', 'key'} & signature.parameters.keys()):
       return
     raise UserError(
         f'{name}: {function} is called as {function}({arguments}); got '

@@ -23,6 +23,11 @@ from moon_jax.models.base import Variables
 _DROPOUT = 0x64726f70
 _LOSS = 0x6c6f7373
 
+# Folded into the key of a run, round and client, for `View.key`, and into that
+# of a run and round, for the server; larger than all steps and clients.
+VIEW = 0x76696577
+SERVER = 0x73657276
+
 # Folded into the key of a run, for draws that recur in each round and client.
 RECURRING = 0x72656375
 

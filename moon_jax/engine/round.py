@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from moon_jax.algorithms import base
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
-from moon_jax.engine import accumulate, client_store, segments
+from moon_jax.engine import accumulate, client_store, local, segments
 from moon_jax.engine.local import Program, TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.engine.state import State
@@ -153,7 +153,10 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
           sums.mean, total_weight_R))
   before = shared['variables'], shared['server']
   after = jax.vmap(functools.partial(base.aggregate, program.algorithm))(
-      *before, sums, hparams_R)
+      *before, sums, hparams_R, jax.vmap(
+          lambda run: jax.random.fold_in(jax.random.fold_in(
+              inputs.key[run], inputs.round_of(run)), local.SERVER))(
+                  jnp.arange(inputs.num_runs)))
   # A run that received no message keeps its state.
   variables, server = jax.tree.map(
       functools.partial(accumulate.where, num_received_R > 0), after, before)

@@ -149,7 +149,17 @@ def _view(program, inputs, clients_J, j):
       hparams=select_run(inputs.hparams),
       num_examples=jobs.num_examples[j],
       num_steps=jobs.num_steps[j],
-      round=inputs.round_of(run))
+      round=inputs.round_of(run),
+      client_id=jobs.client[j],
+      key=jax.random.fold_in(_key(inputs, j), local.VIEW))
+
+
+def _key(inputs, j):
+  """Returns the random key of the run, the round and the client of a job."""
+  jobs = inputs.table.jobs
+  run = jobs.run[j]
+  key = jax.random.fold_in(inputs.key[run], inputs.round_of(run))
+  return jax.random.fold_in(key, jobs.client[j])
 
 
 def _axes(inputs):
@@ -160,18 +170,16 @@ def _axes(inputs):
   run_axis = 0 if inputs.num_runs > 1 else None
   return Job(View(variables=run_axis, server=run_axis, client=0,
                   hparams=run_axis, num_examples=0, num_steps=0,
-                  round=run_axis if inputs.round.ndim else None),
+                  round=run_axis if inputs.round.ndim else None, client_id=0,
+                  key=0),
              key=0, recurring=0)
 
 
 def _jobs_of_lanes(program, inputs, clients_J, job_L):
   """Returns the jobs of the lanes, with the lane axes of `_axes`."""
   def make_job(j):
-    run = inputs.table.jobs.run[j]
-    run_key = inputs.key[run]
-    key = jax.random.fold_in(run_key, inputs.round_of(run))
-    return Job(_view(program, inputs, clients_J, j),
-               jax.random.fold_in(key, inputs.table.jobs.client[j]),
+    run_key = inputs.key[inputs.table.jobs.run[j]]
+    return Job(_view(program, inputs, clients_J, j), _key(inputs, j),
                jax.random.fold_in(run_key, local.RECURRING)
                if program.recurring_draws else ())
 

@@ -478,3 +478,33 @@ def test_randomness_is_addressed_by_round_client_and_step():
   every = np.concatenate([*given.values(), *of_seed.values()])
   assert len(every) > 30
   assert len(np.unique(every.round(3))) == len(every)
+
+
+def test_views_name_clients_and_draw():
+  """Draws belong to a run, round and client, whatever lane trains it."""
+  def finish(trained, view):
+    return ({'id': view.client_id, 'draw': jax.random.uniform(view.key)},
+            base.Message(trained))
+
+  def aggregate(variables, server, message, key):
+    del server
+    return message.mean, jax.random.uniform(key)
+
+  algorithm = fed.fedavg()._replace(
+      init_client=lambda variables: {
+          'id': jnp.int32(-1), 'draw': jnp.float32(-1)},
+      finish=finish, init_server=lambda variables: jnp.float32(0),
+      aggregate=aggregate)
+  states = {lanes: [run(algorithm, COHORTS[:t + 1], num_lanes=lanes)
+                    for t in range(2)] for lanes in (1, 3)}
+  jax.tree.map(np.testing.assert_array_equal,
+               *([(s.clients, s.server) for s in found]
+                 for found in states.values()))
+  (first, after), drawn = states[1], set()
+  for t, state in enumerate((first, after)):
+    ids, draws = state.clients['id'][0], state.clients['draw'][0]
+    for client in COHORTS[t]:
+      assert ids[client] == client
+      drawn.add(float(draws[client]))
+    drawn.add(float(state.server[0]))
+  assert len(drawn) == 10 and ids[3] == 3 and first.clients['id'][0, 3] == -1
