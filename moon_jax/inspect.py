@@ -19,14 +19,7 @@ from moon_jax.config import Config
 from moon_jax.results import read, stats
 from moon_jax.results.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
-from moon_jax.view.text import (
-  aligned,
-  duration,
-  metric,
-  spark_line,
-  WIDTH,
-  wrapped,
-)
+from moon_jax.view import text as texts
 
 _SPARK_WIDTH = 40
 _SECONDS = 2.  # between two looks of --follow
@@ -128,31 +121,32 @@ def _header(run):
       f'{config["algorithm"]}, {config["model"]}, {config["dataset"]}, '
       f'{config["num_clients"]:,} clients, {split}, seed {config["seed"]}',
       *([changed] if changed else []), f'{run.state.kind}: {run.state.text}']
-  return [row for line in lines for row in wrapped(' '.join(line.split()))]
+  return [row for line in lines
+          for row in texts.wrapped(' '.join(line.split()))]
 
 
 def _results(run):
   found = run.endpoints()
   if not found:
     return ['no metrics yet' if run.state.kind == 'running' else 'no metrics']
-  rows = [[_words(name), *(metric(name, value[key]) for key in (
+  rows = [[_words(name), *(texts.metric(name, value[key]) for key in (
       'last', 'best', 'mean_of_last_10')), str(value['best_round'])]
           for name, value in found.items() if isinstance(value, dict)]
   num_evaluated = len(run.values('test_accuracy'))
   mean = f'mean of last {min(num_evaluated, stats.LAST)}'
-  lines = aligned([
+  lines = texts.aligned([
       ['', 'last', 'best', mean, 'best in round'],
       *rows]) if rows else ['no accuracy yet']
   if 'seconds_per_round' in found:
     speed = found.get('examples_per_second')
     seconds = found['seconds_per_round']
-    shown = f'{seconds:.2f} s' if seconds < 60 else duration(seconds)
+    shown = f'{seconds:.2f} s' if seconds < 60 else texts.duration(seconds)
     parts = [f'{shown} per round (median)',
              *([f'{speed:,.0f} examples/s'] if speed else []),
-             f'{duration(found["seconds_of_rounds"])} in rounds']
+             f'{texts.duration(found["seconds_of_rounds"])} in rounds']
     if read.is_number(run.summary.get('compile_seconds')):
       parts.append(f'{run.summary["compile_seconds"]:.1f} s compiling')
-    lines += ['', *wrapped('time: ' + ', '.join(parts))]
+    lines += ['', *texts.wrapped('time: ' + ', '.join(parts))]
   return lines
 
 
@@ -160,9 +154,10 @@ def _sparks(run, is_unicode):
   """Returns metrics by round: the first value, a spark line, the last one."""
   found = {name: values for name in _SPARKS
            if len(values := run.values(name)) > 1}
-  return aligned([
-      [_words(name), metric(name, values[0]),
-       spark_line(values, _SPARK_WIDTH, is_unicode), metric(name, values[-1])]
+  return texts.aligned([
+      [_words(name), texts.metric(name, values[0]),
+       texts.spark_line(values, _SPARK_WIDTH, is_unicode),
+       texts.metric(name, values[-1])]
       for name, values in found.items()]) if found else []
 
 
@@ -246,12 +241,12 @@ def _table(columns):
     column = [' '.join(first), last, *cells]
     if {*cells} == {_NO_VALUE}:
       continue
-    if max(map(len, aligned([*zip(*shown, column)], 0))) <= WIDTH:
+    if max(map(len, texts.aligned([*zip(*shown, column)], 0))) <= texts.WIDTH:
       shown.append(column)
     else:
       left_out.append(_words(name))
-  return [*filter(None, aligned([*zip(*shown)], 0)), *(
-      row for row in wrapped(f'no room for {", ".join(left_out)}')
+  return [*filter(None, texts.aligned([*zip(*shown)], 0)), *(
+      row for row in texts.wrapped(f'no room for {", ".join(left_out)}')
       if left_out)]
 
 
@@ -266,7 +261,7 @@ def _cell(name, value):
     return f'{value:.1f}' if value >= 10 else f'{value:.2f}'
   if isinstance(value, int) or name in ('num_examples', 'num_heldout'):
     return f'{value:,.0f}'
-  return metric(name, value)
+  return texts.metric(name, value)
 
 
 if __name__ == '__main__':
