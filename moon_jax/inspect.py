@@ -34,7 +34,7 @@ _COLUMNS = ('test_accuracy', 'validation_accuracy', 'train_loss',
             'contrastive_loss', 'cross_entropy', 'proximal_term',
             'local_heldout_accuracy', 'learning_rate', 'clients_received')
 # The same of the table of clients.
-_CLIENT_COLUMNS = ('client', 'num_examples', 'global_heldout_accuracy',
+_CLIENT_COLUMNS = ('client', 'name', 'num_examples', 'global_heldout_accuracy',
                    'local_heldout_accuracy', 'global_own_accuracy',
                    'local_own_accuracy', 'local_test_accuracy', 'drift')
 _SPARKS = ('test_accuracy', 'validation_accuracy', 'global_heldout_accuracy',
