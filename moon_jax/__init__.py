@@ -11,11 +11,13 @@
     for record in simulation.rounds(10):
       print(record.round, record.test_accuracy)
 
+Tasks: `Task`, and `tasks` with those of the package.
 Data: `load_dataset`, `from_huggingface`, `Dataset`, `partition`, `cohort`,
 `label_shift`; `ClientTests` and `client_tests`, held-out data of clients.
-Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`; `Model` and
-`Outputs`; `from_flax` and `from_nnx` wrap Flax modules;
-`conv_general_dilated` and `max_pool` are fast functions for such modules.
+Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
+`transformer`; `Model` and `Outputs`; `from_flax` and `from_nnx` wrap Flax
+modules; `conv_general_dilated` and `max_pool` are fast functions for such
+modules; `lora` and `freeze` train a part of a network.
 Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
@@ -38,7 +40,7 @@ from moon_jax.results import results as results
 from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
-  from moon_jax import loggers, losses
+  from moon_jax import loggers, losses, tasks
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
   from moon_jax.algorithms.fedavg import fedavg
   from moon_jax.algorithms.fednova import fednova, with_fednova
@@ -66,7 +68,9 @@ if TYPE_CHECKING:
     resnet18,
     resnet50,
     simple_cnn,
+    transformer,
   )
+  from moon_jax.models.adapters import freeze, lora
   from moon_jax.models.base import Model, Outputs
   from moon_jax.models.convolution import conv_general_dilated, max_pool
   from moon_jax.models.on_cpus import fast_on_cpus
@@ -77,6 +81,7 @@ if TYPE_CHECKING:
   from moon_jax.simulation.simulation import Simulation, Simulations
   from moon_jax.sweep.grid import Sweep
   from moon_jax.sweep.run import run as run_sweep
+  from moon_jax.tasks import Task
   from moon_jax.training.run import run
 
 # Module -> its public names; some have another name there.
@@ -95,7 +100,9 @@ _NAMES = {
     'data.sources': ['load_dataset'],
     'data.sources.huggingface': ['from_huggingface'],
     'errors': ['DivergedError', 'InterruptedRun', 'OutOfMemory', 'UserError'],
-    'models': ['char_lstm', 'mlp', 'resnet18', 'resnet50', 'simple_cnn'],
+    'models.adapters': ['freeze', 'lora'],
+    'models': ['char_lstm', 'mlp', 'resnet18', 'resnet50', 'simple_cnn',
+               'transformer'],
     'models.base': ['Model', 'Outputs'],
     'models.convolution': ['conv_general_dilated', 'max_pool'],
     'models.on_cpus': ['fast_on_cpus'],
@@ -107,13 +114,14 @@ _NAMES = {
     'simulation.simulation': ['Simulation', 'Simulations'],
     'sweep.grid': ['Sweep'],
     'sweep.run': ['run_sweep'],
+    'tasks': ['Task'],
     'training.run': ['run'],
 }
 _RENAMED = {'load_dataset': 'load', 'run_sweep': 'run',
             'with_server_optimizer': 'with_optimizer'}
 _SUBMODULES = {name.rpartition('.')[2]: name for name in (
     'data.client_tests', 'data.cohort', 'data.label_shift', 'data.partition',
-    'loggers', 'losses', 'models.joint')}
+    'loggers', 'losses', 'models.joint', 'tasks')}
 _PUBLIC = _SUBMODULES | {
     name: module for module, names in _NAMES.items() for name in names}
 
@@ -121,13 +129,14 @@ __all__ = [  # sorted; equal to the keys above
     'Algorithm', 'Batch', 'ClientTests', 'Config', 'Dataset', 'DivergedError',
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
-    'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
+    'Task', 'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
     'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'fednova', 'fedprox',
-    'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift',
-    'load', 'load_dataset', 'loggers', 'losses', 'max_pool', 'mlp', 'moon',
-    'partition', 'resnet18', 'resnet50', 'results', 'run', 'run_sweep',
-    'scaffold', 'simple_cnn', 'solo', 'with_control_variates', 'with_fednova',
-    'with_proximal', 'with_server_optimizer']
+    'freeze', 'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2',
+    'label_shift', 'load', 'load_dataset', 'loggers', 'lora', 'losses',
+    'max_pool', 'mlp', 'moon', 'partition', 'resnet18', 'resnet50', 'results',
+    'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',
+    'transformer', 'with_control_variates', 'with_fednova', 'with_proximal',
+    'with_server_optimizer']
 
 
 def __getattr__(name):

@@ -167,7 +167,7 @@ def thinned(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
   Of more than 20 lines these are the ones with an evaluation, and the last one.
   """
   if len(lines) > MAX_ROWS:
-    evaluated = [line for line in lines[:-1] if 'test_accuracy' in line]
+    evaluated = [line for line in lines[:-1] if 'test_loss' in line]
     lines = [*evaluated, lines[-1]] if evaluated else lines
   chosen = np.unique(np.linspace(
       0, len(lines) - 1, min(len(lines), MAX_ROWS)).round().astype(int))

@@ -9,6 +9,7 @@ from absl import flags
 from moon_jax.cli import command_line, help_page
 from moon_jax.config import Config
 from moon_jax.distributed import processes
+from moon_jax.view.text import metric
 
 _COORDINATOR = flags.DEFINE_string(
     'coordinator_address', '', 'Address of the first of several processes that '
@@ -52,9 +53,10 @@ def result(summary: dict) -> str:
   """Returns the line that a run prints at its end."""
   on_examples = (f' on {summary["test_examples"]:,} test examples'
                  if 'test_examples' in summary else '')
-  return (f'test accuracy {summary["test_accuracy"]:.2%}{on_examples} after '
-          f'{summary["rounds"]} rounds (best '
-          f'{summary["best_test_accuracy"]:.2%} in round '
+  name = 'test_accuracy' if 'test_accuracy' in summary else 'test_loss'
+  return (f'{name.replace("_", " ")} {metric(name, summary[name])}{on_examples}'
+          f' after {summary["rounds"]} rounds (best '
+          f'{metric(name, summary[f"best_{name}"])} in round '
           f'{summary["best_round"]}), '
           f'{summary["seconds_per_round"]:.2f} s per round')
 

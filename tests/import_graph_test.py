@@ -11,7 +11,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / 'moon_jax'
 
 # From bottom to top. A room may import rooms below it.
 LAYERS = (
-    'version', 'errors', 'platforms', 'config', 'losses', 'optimizers',
+    'version', 'errors', 'platforms', 'config', 'losses', 'tasks', 'optimizers',
     'learning_rates', 'trees', 'user_code', 'distributed', 'data', 'models',
     'algorithms', 'engine', 'simulation', 'rundir', 'view', 'results',
     'loggers',

@@ -27,7 +27,7 @@ class Batch(NamedTuple):
   Attributes:
     inputs: normalized images, float32 [B, H, W, C]; features, float32
       [B, ..., F]; or tokens, int32 [B, T].
-    labels: int32 [B].
+    labels: int32 [B], or those of the task (`moon_jax.tasks`), [B, ...].
     mask: float32 [B], 1 for real examples and 0 for padding.
     frozen: result of Algorithm.frozen for these inputs.
     step: the client's local step, from 0.
@@ -149,7 +149,7 @@ class Algorithm(NamedTuple):
       with different values can share the program.
     penalties: for each penalty in the loss the name of the metric that records
       it, and the name of the hyperparameter that weighs it. The rest of the
-      loss is recorded as cross_entropy.
+      loss is recorded as cross_entropy, or as task_loss if it is none.
     draws_client_state: whether init_client gets a model that is drawn for the
       client instead of the global one, although clients start from the global
       model.

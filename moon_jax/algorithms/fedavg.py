@@ -11,7 +11,6 @@ Decentralized Data, AISTATS 2017, https://arxiv.org/abs/1602.05629.
 
 import jax
 
-from moon_jax import losses
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 
 
@@ -39,9 +38,8 @@ def fedavg() -> Algorithm:
 
 
 def loss(model, variables, batch, view):
-  """Returns the mean cross-entropy of the batch."""
+  """Returns the mean loss of the batch: cross-entropy, or that of the task."""
   del view
   outputs, variables = model.apply(
       variables, batch.inputs, batch.mask, train=True)
-  ce_B = losses.cross_entropy_B(outputs.logits, batch.labels)
-  return losses.masked_mean(ce_B, batch.mask), LossAux(variables, {})
+  return model.task.loss(outputs.logits, batch), LossAux(variables, {})

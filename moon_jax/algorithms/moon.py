@@ -220,10 +220,10 @@ def loss(penalty_B_fn, model, variables, batch, view):
   """Returns the batch mean of CE + mu * penalty; records the penalty."""
   outputs, variables = model.apply(
       variables, batch.inputs, batch.mask, train=True)
-  ce_B = losses.cross_entropy_B(outputs.logits, batch.labels)
+  task_loss = model.task.loss(outputs.logits, batch)
   penalty_B = penalty_B_fn(outputs.projection, batch, view)
   penalty = losses.masked_mean(penalty_B, batch.mask)
-  total = losses.masked_mean(ce_B, batch.mask) + view.hparams['mu'] * penalty
+  total = task_loss + view.hparams['mu'] * penalty
   return total, LossAux(variables, {'contrastive_loss': penalty})
 
 

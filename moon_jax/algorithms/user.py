@@ -87,7 +87,7 @@ def check_hparams(hparams: Any, where: str = '') -> None:
 
 
 def check(name: str, algorithm: Algorithm, model: Model,
-          example: jax.Array) -> None:
+          example: jax.Array, labels: Any) -> None:
   """Traces each function once and checks the type of its result.
 
   Args:
@@ -95,6 +95,7 @@ def check(name: str, algorithm: Algorithm, model: Model,
     algorithm: to check.
     model: the network.
     example: a normalized batch of one input.
+    labels: of this batch, an array.
 
   Raises:
     UserError: naming the function, what it must return and what it returned;
@@ -110,7 +111,8 @@ def check(name: str, algorithm: Algorithm, model: Model,
     _check_arguments(name, function, value, at(function))
 
   def trace(model, key):
-    for function, words, problem in _results(algorithm, model, example, key):
+    for function, words, problem in _results(
+        algorithm, model, example, labels, key):
       if problem:
         raise UserError(f'{name}: {function} must return {words}; {problem}'
                         f'{at(function)}')
@@ -135,7 +137,7 @@ def check(name: str, algorithm: Algorithm, model: Model,
 
 
 def _results(algorithm: Algorithm, model: Model, example: jax.Array,
-             key: jax.Array) -> Iterator[tuple[str, str, str]]:
+             labels: Any, key: jax.Array) -> Iterator[tuple[str, str, str]]:
   """Calls the functions in turn.
 
   Yields:
@@ -155,7 +157,7 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   yield ('start', "a dict with 'params', such as the global model or the "
          'result of moon_jax.models.joint.join',
          '' if has_params else f'got {trees.shapes(started)}')
-  batch = Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
+  batch = Batch(example, jnp.asarray(labels), jnp.ones(1))
   frozen = algorithm.frozen(model, batch, view)
   has_rows = all(jnp.shape(x)[:1] == (1,) for x in jax.tree.leaves(frozen))
   yield ('frozen', 'arrays with one row per example',

@@ -14,15 +14,16 @@ import typing
 from typing import Any, NamedTuple
 
 DATASETS = ('digits', 'cifar10', 'cifar100', 'tiny_imagenet', 'mnist',
-            'fashion_mnist', 'svhn', 'shakespeare', 'femnist',
-            'breast_cancer', 'npz', 'npy')
+            'fashion_mnist', 'svhn', 'shakespeare', 'shakespeare_tokens',
+            'femnist', 'breast_cancer', 'npz', 'npy')
 
 HUGGINGFACE = 'hf:'  # before the name of a data set of Hugging Face
 
 PARTITIONS = ('iid', 'dirichlet', 'shards', 'quantity', 'feature_noise',
               'natural')
 
-MODELS = ('simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm')
+MODELS = ('simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
+          'transformer')
 
 ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
               'centralized')
@@ -222,8 +223,8 @@ class Config:
 
   model: str = flag(
       'simple_cnn', 'Network: simple_cnn, resnet18 and resnet50 for images; '
-      'mlp for features or images; char_lstm for tokens; or your own as '
-      'MODULE:FACTORY, a function that returns a Flax module '
+      'mlp for features or images; char_lstm or transformer for tokens; or '
+      'your own as MODULE:FACTORY, a function that returns a Flax module '
       '(docs/user_model.md).', topic='Model', is_common=True, names=MODELS,
       form='MODULE:FACTORY',
       synonyms='arch net network backbone model_name architecture model_type')

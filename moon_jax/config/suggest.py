@@ -72,7 +72,8 @@ VALUES = {flag: _by_word(table) for flag, table in {
     'model': {
         'simple_cnn': 'cnn simplecnnmnist smallcnn lenet',
         'resnet50': 'resnet50cifar10 resnet50cifar100',
-        'char_lstm': 'lstm rnn charrnn stackedlstm', 'mlp': 'dnn fc fcn'},
+        'char_lstm': 'lstm rnn charrnn stackedlstm',
+        'transformer': 'gpt decoder', 'mlp': 'dnn fc fcn'},
     'algorithm': {
         'solo': 'local localonly localtraining standalone',
         'centralized': 'central allin pooled',

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from moon_jax.config import suggest
+from moon_jax.data import clients as clients_lib
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import published as published_lib
@@ -40,6 +41,10 @@ class Entry(NamedTuple):
 
 
 _LEAF = 'https://leaf.cmu.edu'
+_SHAKESPEARE = (
+    'run data/shakespeare/preprocess.sh of LEAF '
+    '(https://github.com/TalwalkarLab/leaf), or python -m experiments.'
+    'shakespeare_leaf DIR in the repository of moon_jax')
 _IMAGES = '--algorithm=fedavg --num_rounds=10 --local_epochs=1'
 _NATURAL = f'--partition=natural {_IMAGES} --batch_size=20'
 
@@ -73,9 +78,12 @@ ENTRIES = {
         "Shakespeare's plays, by role", 'by file', '80 characters', '80',
         'public domain', _LEAF,
         f'--model=char_lstm {_NATURAL} --num_clients=40',
-        by_hand='run data/shakespeare/preprocess.sh of LEAF '
-        '(https://github.com/TalwalkarLab/leaf), or python -m experiments.'
-        'shakespeare_leaf DIR in the repository of moon_jax'),
+        by_hand=_SHAKESPEARE),
+    'shakespeare_tokens': Entry(
+        'Shakespeare, the next character at every position', 'by file',
+        '80 characters', '80 x 80', 'public domain', _LEAF,
+        f'--model=transformer {_NATURAL} --num_clients=40',
+        by_hand=_SHAKESPEARE),
 }
 
 
@@ -174,7 +182,8 @@ def check(name: str, data_dir: str) -> tuple[list[str], bool]:
 
 def describe(dataset: Dataset) -> Iterator[str]:
   """Yields lines about the sizes, classes and clients of a data set."""
-  train, test = (np.bincount(labels, minlength=dataset.num_classes)
+  train, test = (clients_lib.class_counts(
+      labels, [np.arange(len(labels))], dataset.num_classes)[0]
                  for labels in (dataset.train_labels, dataset.test_labels))
   kind = ('images' if dataset.is_images else
           f'sequences of {dataset.num_tokens} tokens' if dataset.num_tokens
@@ -182,7 +191,10 @@ def describe(dataset: Dataset) -> Iterator[str]:
   shape = 'x'.join(map(str, dataset.train_inputs.shape[1:]))
   yield (f'  {train.sum():,} training and {test.sum():,} test examples: '
          f'{kind}, {shape}, {dataset.num_classes} classes')
-  if train.min() == train.max() and test.min() == test.max():
+  if dataset.task_name != 'classification':
+    yield (f'  task {dataset.task_name}: {dataset.train_labels.dtype} labels '
+           f'{list(dataset.train_labels.shape)}')
+  elif train.min() == train.max() and test.min() == test.max():
     yield f'  {train[0]:,} and {test[0]:,} of each class'
   elif dataset.num_classes <= _MAX_CLASSES:
     width = max(5, *map(len, dataset.class_names))

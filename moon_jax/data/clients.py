@@ -137,7 +137,12 @@ def are_disjoint(clients: Sequence[np.ndarray]) -> bool:
 
 def class_counts(labels: np.ndarray, clients: Sequence[np.ndarray],
                  num_classes: int) -> np.ndarray:
-  """Returns the number of examples per client and class, int64 [C, K]."""
+  """Returns the number of examples per client and class, int64 [C, K].
+
+  Labels of tasks other than classification count as one class, [C, 1].
+  """
+  if labels.ndim != 1 or labels.dtype.kind not in 'iu':
+    return sizes(clients).astype(np.int64)[:, None]
   owner = np.repeat(np.arange(len(clients)), sizes(clients))
   return np.bincount(
       owner * num_classes + labels[joined(clients)],

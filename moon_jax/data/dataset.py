@@ -1,17 +1,20 @@
 """The data set type that all other modules take."""
 
 import hashlib
-from typing import NamedTuple
+from typing import NamedTuple, TYPE_CHECKING
 
 import numpy as np
 
 from moon_jax.data import mapped
 
+if TYPE_CHECKING:
+  from moon_jax.tasks import Task
+
 _TEST_SUBSET_SEED = 0  # constant, so that all runs share their test examples
 
 
 class Dataset(NamedTuple):
-  """A classification data set: training and test examples as NumPy arrays.
+  """A data set: training and test examples as NumPy arrays.
 
   N training examples, M test examples, K classes, C channels, F features.
   Inputs are stored without normalization or augmentation; both are applied to
@@ -32,7 +35,7 @@ class Dataset(NamedTuple):
     train_labels: classes of the training examples, int32 [N], 0 to K - 1.
     test_inputs: test inputs, [M, ...] of the same dtype and example shape.
     test_labels: classes of the test examples, int32 [M], 0 to K - 1.
-    class_names: K strings, one per class.
+    class_names: K strings, one per class, token, label or target.
     mean: mean to subtract: one value per channel of images scaled to 0..1, per
       feature, or for all; unused for tokens.
     std: standard deviation to divide by, in the same form; above 0.
@@ -45,6 +48,9 @@ class Dataset(NamedTuple):
       `train_clients`; None if test examples belong to no client.
     client_names: of the clients in `train_clients`, by number; None if they
       have none. They do not change results.
+    task: what labels mean: "classification", "tokens", "multilabel",
+      "regression", or a `moon_jax.Task`. For all but the first, labels have
+      the shapes and types that `moon_jax.tasks` describes.
 
   Examples:
     >>> rng = np.random.default_rng(0)
@@ -70,11 +76,17 @@ class Dataset(NamedTuple):
   train_clients: np.ndarray | None = None
   test_clients: np.ndarray | None = None
   client_names: tuple[str, ...] | None = None
+  task: 'str | Task' = 'classification'
 
   @property
   def num_classes(self) -> int:
-    """The number of classes K."""
+    """The number of classes K, or of other outputs."""
     return len(self.class_names)
+
+  @property
+  def task_name(self) -> str:
+    """The name of the task."""
+    return self.task if isinstance(self.task, str) else self.task.name
 
   @property
   def is_images(self) -> bool:
@@ -115,8 +127,10 @@ class Dataset(NamedTuple):
     earlier versions stay valid.
     """
     fields = [x for name, x in zip(self._fields, self)
-              if name not in ('name', 'client_names')
+              if name not in ('name', 'client_names', 'task')
               and not (name == 'test_clients' and x is None)]
+    if self.task_name != 'classification':
+      fields.append(self.task_name)
     digest = hashlib.sha256(repr([
         x if not isinstance(x, np.ndarray) else (x.dtype.str, x.shape)
         for x in fields]).encode())

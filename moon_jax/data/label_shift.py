@@ -53,6 +53,7 @@ def configured(config: Config, dataset: Dataset,
     return labels
   flag = (f'--concept_shift={config.concept_shift}' if has_shift
           else f'--label_noise={config.label_noise}')
+  check_classes(dataset, flag)
   if not clients_lib.are_disjoint(clients):
     raise UserError(
         f'{flag} needs clients that share no examples, since an example has '
@@ -66,6 +67,14 @@ def configured(config: Config, dataset: Dataset,
         len(clients), config.label_noise, config.label_noise_form),
                    num_classes, config.split_seed())
   return labels
+
+
+def check_classes(dataset: Dataset, flag: str) -> None:
+  """Raises a UserError that begins with a flag unless labels are classes."""
+  if dataset.task_name != 'classification':
+    raise UserError(f'{flag} is for labels that are classes; got the task '
+                    f'{dataset.task_name} of {dataset.name}. Remove it, or give'
+                    ' --partition=iid, quantity or natural')
 
 
 def noise_rates(num_clients: int, rate: float, form: str) -> np.ndarray:

@@ -200,7 +200,12 @@ def natural(client_of_example: np.ndarray | None, num_clients: int, seed: int,
 
 def sorted_by_class(clients: Sequence[np.ndarray],
                     labels: np.ndarray) -> list[np.ndarray]:
-  """Returns the indices of each client, sorted by class with a stable sort."""
+  """Returns the indices of each client, sorted by class with a stable sort.
+
+  Labels of tasks other than classification leave the order as it is.
+  """
+  if labels.ndim != 1 or labels.dtype.kind not in 'iu':
+    return list(clients)
   return [indices[np.argsort(labels[indices], kind='stable')]
           for indices in clients]
 
@@ -239,7 +244,8 @@ def _check_integer(name: str, value: Any, remedy: str) -> None:
 
 
 def _labels(labels: Any, what: str = 'labels must be the classes',
-            remedy: str = 'data.train_labels') -> np.ndarray:
+            remedy: str = 'data.train_labels; labels of other tasks need '
+            'iid, quantity or natural') -> np.ndarray:
   labels = np.asarray(labels)
   if labels.ndim != 1 or labels.dtype.kind not in 'iu':
     raise UserError(

@@ -125,6 +125,8 @@ def _partition(config, dataset):
     raise UserError('--partition=feature_noise adds noise to inputs, and those '
                     f'of --dataset={config.dataset} are tokens; give another '
                     '--partition')
+  if config.partition in ('dirichlet', 'shards') and not config.partition_file:
+    label_shift.check_classes(dataset, f'--partition={config.partition}')
   labels, clients = dataset.train_labels, config.num_clients
   seed = config.split_seed()
   if config.partition_file:

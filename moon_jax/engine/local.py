@@ -57,9 +57,10 @@ class TrainData(NamedTuple):
   """
 
   inputs: jax.Array | np.ndarray  # [N, ...]
-  labels: jax.Array | np.ndarray  # int32 [N]
+  labels: jax.Array | np.ndarray  # int32 [N], or those of the task [N, ...]
   noise_std: jax.Array | np.ndarray | None = None  # float32 [N, channels] or
   # [N, 1], standard deviations of the noise of --partition=feature_noise
+  frozen: Any = ()  # result of Model.frozen, without an axis of examples
 
 
 class Job(NamedTuple):

@@ -51,10 +51,11 @@ class Round:
     self._table_spec = Table(
         jobs=SPLIT, num_rows=SPLIT, num_segments=SPLIT, bounds=SPLIT, own=SPLIT,
         job_TL=split_lanes, step_TL=split_lanes, examples_TLB=split_lanes)
-    self._mesh, self._data_spec = mesh, data_spec
+    self._mesh = mesh
+    self._data_spec = TrainData(*[data_spec] * 3, frozen=WHOLE)
     self._run = jax.jit(jax.shard_map(
         functools.partial(_run_round, program), mesh=mesh,
-        in_specs=(WHOLE, SPLIT, WHOLE, self._table_spec, data_spec),
+        in_specs=(WHOLE, SPLIT, WHOLE, self._table_spec, self._data_spec),
         out_specs=(WHOLE, SPLIT, RoundMetrics(
             loss_TL=split_lanes, extra_TL=split_lanes, drift_J=SPLIT,
             finite_J=SPLIT, finite_R=WHOLE, cosine_R=WHOLE, cosine_J=SPLIT,
@@ -78,7 +79,7 @@ class Round:
     return self._run.lower(
         with_sharding(shared, WHOLE), with_sharding(clients_J, SPLIT),
         with_sharding(hparams, WHOLE), table,
-        with_sharding(data, self._data_spec))
+        TrainData(*map(with_sharding, data, self._data_spec)))
 
   def compile(self, *args) -> None:
     """Compiles the round for the shapes of these arguments.
@@ -121,13 +122,15 @@ class Round:
     table = Table(*[
         devices.put(part, self._mesh, spec)
         for part, spec in zip(table, self._table_spec)])
-    data = devices.put(data, self._mesh, self._data_spec)
+    data = TrainData(*[devices.put(part, self._mesh, spec)
+                       for part, spec in zip(data, self._data_spec)])
     shared = state._asdict()
     del shared['clients']
     return shared, clients_J, hparams, table, data
 
 
 def _run_round(program, shared, clients_J, hparams_R, table, data):
+  program = program._replace(model=program.model.with_frozen(data.frozen))
   first_job = lax.axis_index(devices.AXIS) * len(table.jobs.run)
   table = table._replace(job_TL=jnp.where(
       table.job_TL >= 0, table.job_TL - first_job, -1))

@@ -209,7 +209,7 @@ def _examples(data, index):
     is_number = jnp.issubdtype(x.dtype, jnp.floating)
     return _zero_padding(mask, x) if is_number else x
 
-  return jax.tree.map(take, data), mask
+  return jax.tree.map(take, data._replace(frozen=())), mask
 
 
 def _zero_padding(mask, x):

@@ -24,6 +24,7 @@ class TrainingSet:
 
   Attributes:
     spec: the partition spec of the examples that `of_round` returns.
+    frozen: the frozen weights of the network, on each device.
     device_bytes: bytes of training examples on each device.
   """
 
@@ -34,6 +35,8 @@ class TrainingSet:
     function of this name.
     """
     self._mesh, self._shard_size = mesh, shard_size
+    self.frozen = devices.put(stored.frozen, mesh)
+    stored = stored._replace(frozen=())
     self.spec = SPLIT if shard_size else WHOLE
     self._stored = stored if shard_size else devices.put(
         jax.tree.map(mapped.aligned, stored), mesh)
@@ -47,14 +50,15 @@ class TrainingSet:
     sharded; the one that is returned, into those of each device.
     """
     if not self._shard_size:
-      return table, self._stored
+      return table, self._stored._replace(frozen=self.frozen)
     ids_D = [np.unique(part[part >= 0])
              for part in np.split(table.own.index_JSB, self._mesh.size)]
     own = table.own._replace(index_JSB=_local(table.own.index_JSB, ids_D, 0))
     table = table._replace(
         examples_TLB=_local(table.examples_TLB, ids_D, 1), own=own)
     return table, jax.tree.map(
-        lambda x_N: self._shards(x_N, ids_D), self._stored)
+        lambda x_N: self._shards(x_N, ids_D), self._stored)._replace(
+            frozen=self.frozen)
 
   def _shards(self, x_N, ids_D):
     """Returns the shards of all devices, [D * shard_size, ...].

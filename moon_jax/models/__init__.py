@@ -28,6 +28,7 @@ MODELS: dict[str, Callable[[base.Options], nn.Module]] = {
         networks.ResNet, num_blocks=(3, 4, 6, 3), is_bottleneck=True),
     'mlp': networks.MLP,
     'char_lstm': networks.CharLSTM,
+    'transformer': networks.Transformer,
 }
 
 _MORE_CHOICES = {'dtype': ('float64',)}  # in Python, with jax.enable_x64
@@ -36,10 +37,12 @@ _MORE_CHOICES = {'dtype': ('float64',)}  # in Python, with jax.enable_x64
 def make(name: str, num_classes: int, projection_dim: int | None = 256,
          dtype: str = 'float32', norm: str = 'batch',
          num_tokens: int = 0, precision: str = 'highest',
-         convolution: str = 'im2col') -> Model:
+         convolution: str = 'im2col', task: str = 'classification',
+         **fields: int) -> Model:
   """Returns the network `name`, a key of `MODELS`.
 
-  The other arguments are those of `base.Options` and `Arithmetic`.
+  The other arguments are those of `base.Options` and `Arithmetic`, and fields
+  of the module.
   """
   if name not in MODELS:
     raise UserError(
@@ -63,7 +66,7 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
                     'paper uses 256')
   return user.wrap(MODELS[name](base.Options(
       num_classes, projection_dim, Arithmetic(dtype, precision, convolution),
-      norm, num_tokens)))
+      norm, num_tokens, task), **fields))
 
 
 def simple_cnn(num_classes: int, projection_dim: int | None = 256, *,
@@ -120,12 +123,41 @@ def mlp(num_classes: int, projection_dim: int | None = 256, *,
 
 
 def char_lstm(num_classes: int, num_tokens: int,
-              projection_dim: int | None = 256, *,
+              projection_dim: int | None = 256, *, task: str = 'classification',
               dtype: str = 'float32') -> Model:
   """Returns a two-layer LSTM over characters, as LEAF uses for Shakespeare.
 
-  `num_tokens` is the size of the vocabulary, `Dataset.num_tokens`; see
-  `simple_cnn` for the other arguments.
+  `num_tokens` is the size of the vocabulary, `Dataset.num_tokens`; with `task`
+  "tokens" it predicts at every position. See `simple_cnn` for the other
+  arguments.
   """
   return make('char_lstm', num_classes, projection_dim, dtype,
-              num_tokens=num_tokens)
+              num_tokens=num_tokens, task=task)
+
+
+def transformer(num_tokens: int, num_classes: int = 0,
+                projection_dim: int | None = None, *, task: str = 'tokens',
+                width: int = 128, num_layers: int = 2, num_heads: int = 4,
+                dtype: str = 'float32') -> Model:
+  """Returns a small causal transformer, which predicts the next tokens.
+
+  Args:
+    num_tokens: size of the vocabulary, `Dataset.num_tokens`.
+    num_classes: number of logits; 0 for the size of the vocabulary.
+    projection_dim: length of the projection z; None leaves the head out.
+    task: "tokens" for logits at every position, or "classification" for those
+      of the last one.
+    width: length of the vector of a position, a multiple of `num_heads`.
+    num_layers: blocks of attention and two dense layers.
+    num_heads: heads of the attention.
+    dtype: "float32" or "bfloat16".
+
+  Examples:
+    >>> model = moon_jax.transformer(data.num_tokens)
+  """
+  if num_heads < 1 or width % num_heads:
+    raise UserError('width must be a multiple of num_heads; got '
+                    f'width={width}, num_heads={num_heads}')
+  return make('transformer', num_classes or num_tokens, projection_dim, dtype,
+              num_tokens=num_tokens, task=task, width=width,
+              num_layers=num_layers, num_heads=num_heads)

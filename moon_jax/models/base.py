@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from moon_jax import tasks
 from moon_jax.errors import UserError
 from moon_jax.models.arithmetic import Arithmetic, FLOAT32
 
@@ -23,7 +24,8 @@ class Outputs(NamedTuple):
   Attributes:
     features: float32 [B, F], the encoder's h.
     projection: float32 [B, F'], MOON's z; h if there is no head.
-    logits: float32 [B, K], computed from the projection.
+    logits: float32 [B, K], computed from the projection; [B, T, K] for the
+      task "tokens".
   """
 
   features: Any = None
@@ -39,6 +41,8 @@ class Options(NamedTuple):
   arithmetic: Arithmetic = FLOAT32
   norm: str = 'batch'  # a key of layers.NORMS
   num_tokens: int = 0  # vocabulary size, for networks that take tokens
+  task: str = 'classification'  # networks that take tokens return logits
+  # [B, T, K] for the task "tokens"
 
 
 class Model(NamedTuple):
@@ -60,12 +64,24 @@ class Model(NamedTuple):
     apply: see above.
     uses_mask: whether `apply` uses `mask_B`.
     place: " (at FILE, line N)" of a custom network, for messages.
+    task: what labels mean; simulations set that of their data.
+    frozen: `(inputs) -> tree`. Returns the weights that do not train, which
+      are neither sent nor stored for clients; None if all train. `apply` has
+      an argument of this name, and without it computes them.
   """
 
   init: Callable[[jax.Array, jax.Array], Variables]
   apply: Callable[..., tuple[Outputs, Variables]]
   uses_mask: bool = True
   place: str = ''
+  task: tasks.Task = tasks.CLASSIFICATION
+  frozen: Callable[[jax.Array], Any] | None = None
+
+  def with_frozen(self, tree: Any) -> 'Model':
+    """Returns the model with these results of `frozen`, if it has any."""
+    if self.frozen is None:
+      return self
+    return self._replace(apply=functools.partial(self.apply, frozen=tree))
 
   def with_key(self, key: jax.Array) -> 'Model':
     """Returns the model that draws from `key` unless `apply` gets another."""

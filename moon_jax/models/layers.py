@@ -8,6 +8,7 @@ Layers take an `Arithmetic`. Its default is float32 on all backends, whereas
 JAX's default on GPUs rounds inputs to TF32.
 """
 
+import functools
 import math
 
 from flax import linen as nn
@@ -159,6 +160,35 @@ class GroupNorm(nn.Module):
 
 
 NORMS = {'batch': BatchNorm, 'group': GroupNorm}
+
+
+def causal_attention(query_BTHD: jax.Array, key_BTHD: jax.Array,
+                     value_BTHD: jax.Array) -> jax.Array:
+  """Returns softmax(q k / sqrt(D)) v of each head; no position sees later ones.
+
+  Products and the softmax are float32 in any dtype, [B, T, heads H, D].
+  """
+  q, k, v = (x.astype(wide_dtype(x.dtype))
+             for x in (query_BTHD, key_BTHD, value_BTHD))
+  length, size = q.shape[1], q.shape[3]
+  dot = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+  scores_BHTS = dot('bthd,bshd->bhts', q, k) / math.sqrt(size)
+  is_seen_TS = jnp.tril(jnp.ones((length, length), bool))
+  weights_BHTS = jax.nn.softmax(
+      jnp.where(is_seen_TS[None, None], scores_BHTS, -jnp.inf))
+  return dot('bhts,bshd->bthd', weights_BHTS, v).astype(query_BTHD.dtype)
+
+
+def sequence_head(features_BTF: jax.Array, options: Options) -> Outputs:
+  """Returns `head` of the last position, or of all for the task "tokens".
+
+  Of all positions, h and z are means.
+  """
+  if options.task != 'tokens':
+    return head(features_BTF[:, -1], options)
+  outputs = head(features_BTF.reshape(-1, features_BTF.shape[-1]), options)
+  h, z, logits = (x.reshape(*features_BTF.shape[:2], -1) for x in outputs)
+  return Outputs(jnp.mean(h, 1), jnp.mean(z, 1), logits)
 
 
 def head(features_BF: jax.Array, options: Options) -> Outputs:

@@ -5,8 +5,11 @@ ResNet has mutable state, the statistics of batch norm; the others ignore mask
 and train.
 """
 
+import functools
+
 from flax import linen as nn
 import jax
+import jax.numpy as jnp
 
 from moon_jax.models import base, layers
 from moon_jax.models.arithmetic import Arithmetic
@@ -87,7 +90,59 @@ class CharLSTM(nn.Module):
         x_BTF = nn.RNN(nn.OptimizedLSTMCell(
             width, dtype=dtype, kernel_init=init, recurrent_kernel_init=init,
             bias_init=init, name=name))(x_BTF)
-    return layers.head(x_BTF[:, -1], self.options)
+    return layers.sequence_head(x_BTF, self.options)
+
+
+class Transformer(nn.Module):
+  """A small causal decoder for tokens, as GPT-2 with its norms before.
+
+  Radford et al., Language Models are Unsupervised Multitask Learners, 2019;
+  Vaswani et al., 2017, https://arxiv.org/abs/1706.03762. A position sees itself
+  and earlier ones:
+
+      x <- x + W_o attention(W_q n(x), W_k n(x), W_v n(x))
+      x <- x + W_2 gelu(W_1 n(x)),   n: layer normalization, W_1: 4 width units
+
+  Embeddings, learned for each position too, are normal with deviation 0.02.
+  """
+
+  options: Options
+  width: int = 128
+  num_layers: int = 2
+  num_heads: int = 4
+
+  @nn.compact
+  def __call__(self, tokens_BT, mask_B, train):
+    del mask_B, train
+    base.check_inputs('transformer', tokens_BT, 'tokens')
+    size, (num_examples, length) = self.width, tokens_BT.shape
+    dtype = self.options.arithmetic.dtype
+
+    def dense(x_NF, num_features, name):
+      return layers.Dense(num_features, self.options.arithmetic, name=name)(
+          x_NF)
+
+    def norm(x_NF, name):
+      with jax.numpy_dtype_promotion('standard'):
+        return nn.LayerNorm(dtype=dtype, name=name)(x_NF)
+
+    embed = functools.partial(
+        nn.Embed, features=size, dtype=dtype,
+        embedding_init=nn.initializers.normal(.02))
+    x_BTF = embed(self.options.num_tokens, name='embedding')(tokens_BT) + embed(
+        length, name='position')(jnp.arange(length))[None]
+    x_NF = x_BTF.reshape(-1, size)
+    for i in range(self.num_layers):
+      n_NF = norm(x_NF, f'norm{i}_1')
+      q, k, v = (dense(n_NF, size, f'{name}{i}').reshape(
+          num_examples, length, self.num_heads, -1)
+                 for name in ('query', 'key', 'value'))
+      mixed = layers.causal_attention(q, k, v).reshape(-1, size)
+      x_NF = x_NF + dense(mixed, size, f'mix{i}')
+      hidden = nn.gelu(dense(norm(x_NF, f'norm{i}_2'), 4 * size, f'fc{i}_1'))
+      x_NF = x_NF + dense(hidden, size, f'fc{i}_2')
+    return layers.sequence_head(
+        norm(x_NF, 'norm').reshape(num_examples, length, size), self.options)
 
 
 class Block(nn.Module):

@@ -12,8 +12,9 @@ from flax import linen as nn
 from flax import nnx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from moon_jax import trees, user_code
+from moon_jax import tasks, trees, user_code
 from moon_jax.errors import UserError
 from moon_jax.models.base import Model, Outputs
 from moon_jax.models.on_cpus import fast_on_cpus
@@ -273,7 +274,7 @@ def kind_of(value: Any) -> str:
 
 
 def check(name: str, model: Model, example: jax.Array,
-          num_classes: int) -> None:
+          num_classes: int, labels: np.ndarray) -> None:
   """Traces the network in both modes and checks its outputs.
 
   For a value of --model an error of its code is reported as a `UserError`; for
@@ -284,6 +285,7 @@ def check(name: str, model: Model, example: jax.Array,
     model: the network.
     example: a normalized batch of one input.
     num_classes: K, of the data set.
+    labels: of the example, for the task of the network.
   """
   inputs = jnp.concatenate([example, example])
 
@@ -299,21 +301,35 @@ def check(name: str, model: Model, example: jax.Array,
   variables, results = (
       shapes() if flag else user_code.call('model', value, shapes))
   for (outputs, after), mode in zip(results, ('True', 'False')):
-    _check_outputs(name, outputs, len(inputs), num_classes, model.place)
+    _check_outputs(name, outputs, np.repeat(labels, 2, 0), num_classes, model)
     if different := trees.difference(after, variables):
       raise UserError(
           f'{name} must return the variables of init when train={mode}; '
           f'{different}{model.place}')
 
 
-def _check_outputs(name, outputs, batch_size, num_classes, place):
-  logits = outputs.logits
-  if logits.shape != (batch_size, num_classes) or not jnp.issubdtype(
-      logits.dtype, jnp.floating):
+def _check_outputs(name, outputs, labels, num_classes, model):
+  logits, task, place = outputs.logits, model.task, model.place
+  batch_size = len(labels)
+  positions = labels.shape[1:] if task.name == 'tokens' else ()
+  shape = (batch_size, *positions, num_classes)
+  is_known = task.name in tasks.TASKS
+  if (logits.shape != shape if is_known else logits.shape[:1] != shape[:1]
+      ) or not jnp.issubdtype(logits.dtype, jnp.floating):
+    each = ''.join(f'{n}, ' for n in positions)
     raise UserError(
-        f'{name} must return logits of floating point [B, {num_classes}], one '
-        'for each example and class of the data set; got '
+        f'{name} must return logits of floating point [B, {each}{num_classes}],'
+        f' one for each example{" and position" * len(positions)} and class of '
+        f'the data set (task {task.name}); got '
         f'{trees.shapes(logits)} for B = {batch_size}{place}')
+  found = jax.eval_shape(
+      lambda logits: (task.loss_B(logits, labels),
+                      task.metrics_B(logits, labels)), logits)
+  if any(x.shape != (batch_size,) for x in jax.tree.leaves(found)):
+    raise UserError(
+        f'loss_B and metrics_B of the task {task.name} must return one number '
+        f'for each example, [B]; got {trees.shapes(found)} for B = {batch_size}'
+        f'{user_code.place(task.loss_B)}. Sum over other axes')
   for field in ('features', 'projection'):
     value = getattr(outputs, field)
     if value is not None and (

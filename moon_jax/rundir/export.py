@@ -117,6 +117,8 @@ def _note(config, dataset, variables, **more):
       'mean': list(dataset.mean), 'std': list(dataset.std),
       'num_tokens': dataset.num_tokens,
       'input_shape': list(dataset.train_inputs.shape[1:]), **more}
+  if dataset.task_name != 'classification':
+    note['task'] = dataset.task_name
   if config.has_user_model():
     note['model_sha256'] = _source_hash(config.model)
   return note | {'sha256': checkpoint.digest(variables, note)}
@@ -189,7 +191,8 @@ def _network(path, note):
       config['model'], num_classes,
       config['projection_dim'] if config['projection_head'] else None,
       config['dtype'], config['norm'], note['num_tokens'],
-      config.get('precision', 'highest'), config.get('convolution', 'im2col'))
+      config.get('precision', 'highest'), config.get('convolution', 'im2col'),
+      note.get('task', 'classification'))
 
 
 def load_initial(path: str) -> Variables:

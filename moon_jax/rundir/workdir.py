@@ -25,7 +25,8 @@ from moon_jax.errors import UserError
 from moon_jax.rundir import identity
 
 _REQUIRED_IN_SUMMARY = {'rounds', 'test_accuracy', 'best_test_accuracy',
-                        'best_round', 'seconds_per_round'}
+                        'best_round', 'seconds_per_round'}  # loss for accuracy
+# if the task has none
 
 _RESULTS = ('summary.json', 'diverged.json', 'model.safetensors',
             'best.safetensors')
@@ -262,8 +263,9 @@ class Workdir:
     summary = self._read_json('summary.json')
     if summary is None:
       return None
-    if not all(type(summary.get(name)) in (int, float)
-               for name in _REQUIRED_IN_SUMMARY):
+    measure = 'loss' if 'best_test_loss' in summary else 'accuracy'
+    if not all(type(summary.get(name.replace('accuracy', measure))) in (
+        int, float) for name in _REQUIRED_IN_SUMMARY):
       raise UserError(
           f'--workdir={self.path}: summary.json must hold numbers for '
           f'{", ".join(sorted(_REQUIRED_IN_SUMMARY))}, got other content; '

@@ -127,7 +127,7 @@ def of_federation(federation: Federation) -> dict[str, Hashable]:
       'init_variables': id(federation.init_variables),
       'data': (id(data.train_inputs), id(data.test_inputs), *map(_value, (
           data.train_labels, data.test_labels, data.mean, data.std,
-          data.augmentation, federation.input_noise_std))),
+          data.augmentation, data.task, federation.input_noise_std))),
       'config': program_key(config) if config else None,
       'model': _value(federation.model),
       'names of hyperparameters': tuple(sorted(federation.hparams())),

@@ -93,4 +93,4 @@ def model(config: Config, dataset: Dataset) -> Model:
       config.model, dataset.num_classes,
       config.projection_dim if config.projection_head else None,
       config.dtype, config.norm, dataset.num_tokens, config.precision,
-      config.convolution)
+      config.convolution, dataset.task_name)

@@ -175,8 +175,8 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: _is_reduced(c) and c.dtype != 'float32',
      '--precision={c.precision} is for --dtype=float32; got --dtype={c.dtype}. '
      'Remove one of them'),
-    (lambda c: _is_reduced(c) and c.model == 'char_lstm',
-     '--model=char_lstm computes at --precision=highest only; got '
+    (lambda c: _is_reduced(c) and c.model in ('char_lstm', 'transformer'),
+     '--model={c.model} computes at --precision=highest only; got '
      '{c.precision}. Remove --precision, or give --dtype=bfloat16'),
     (lambda c: _is_reduced(c) and (
         c.convolution == 'native' and c.precision != 'tf32'),

@@ -26,14 +26,14 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 import numpy as np
 
-from moon_jax import losses
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.mapped import aligned
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine import schedule
 from moon_jax.engine.local import Program, TrainData
-from moon_jax.engine.schedule import Table
+from moon_jax.engine.schedule import Jobs, Table
+from moon_jax.engine.training_set import TrainingSet
 from moon_jax.errors import DivergedError
 from moon_jax.models.base import Variables
 from moon_jax.simulation import metric_functions, records
@@ -49,7 +49,7 @@ class Batches(NamedTuple):
   """Examples in batches, or without the axis S one batch."""
 
   inputs: jax.Array  # as stored, [S, B, ...]
-  labels: jax.Array  # int32 [S, B]
+  labels: jax.Array  # [S, B, ...]
   mask: jax.Array  # float32 [S, B], 0 for padding
 
 
@@ -73,24 +73,24 @@ def batched(inputs: np.ndarray, labels: np.ndarray, mesh: Mesh,
 
 
 class Predictions(NamedTuple):
-  """Predictions of examples; those of padding are False and 0."""
+  """Results of the functions of `moon_jax.tasks.Task`; 0 for padding."""
 
-  is_correct: jax.Array  # bool [B]
-  loss: jax.Array  # float32 [B], cross-entropy in nats
-  logits: jax.Array  # [B, K], not masked
+  metrics: dict[str, jax.Array]  # [B] by name, such as accuracy
+  loss: jax.Array  # float32 [B]
+  logits: jax.Array  # [B, ..., K], not masked
 
 
 class Sums(NamedTuple):
   """Sums over examples."""
 
-  num_correct: Any  # int32
-  loss: Any  # float32, cross-entropy in nats
+  metrics: dict[str, Any]  # such as accuracy, int32
+  loss: Any  # float32
 
 
 # What an evaluation returns for each example.
 NOTHING = lambda predictions: ()
 LOGITS = lambda predictions: predictions.logits.astype(jnp.float32)
-OUTCOMES = lambda predictions: (predictions.is_correct, predictions.loss)
+OUTCOMES = lambda predictions: Sums(predictions.metrics, predictions.loss)
 
 
 def _predict(program: Program, variables: Variables, data: TrainData | tuple,
@@ -107,40 +107,47 @@ def _predict(program: Program, variables: Variables, data: TrainData | tuple,
                     (item >= 0).astype(jnp.float32))
   outputs, _ = program.model.apply(
       variables, program.normalize_fn(batch.inputs), batch.mask, train=False)
-  is_real_B = batch.mask > 0
-  is_correct_B = jnp.argmax(outputs.logits, -1) == batch.labels
-  ce_B = losses.cross_entropy_B(outputs.logits, batch.labels)
-  return Predictions(is_correct_B & is_real_B, jnp.where(is_real_B, ce_B, 0),
-                     outputs.logits)
+  is_real_B, task = batch.mask > 0, program.model.task
+  metrics, loss_B = jax.tree.map(
+      lambda x_B: jnp.where(is_real_B, x_B, jnp.zeros_like(x_B)),
+      (task.metrics_B(outputs.logits, batch.labels),
+       task.loss_B(outputs.logits, batch.labels)))
+  return Predictions(metrics, loss_B, outputs.logits)
 
 
 def _summed(predictions):
-  return Sums(jnp.sum(predictions.is_correct), jnp.sum(predictions.loss))
+  return jax.tree.map(jnp.sum, OUTCOMES(predictions))
+
+
+def _with_frozen(program, frozen):
+  return program._replace(model=program.model.with_frozen(frozen))
 
 
 def make_evaluate(program: Program, mesh: Mesh,
                   each_fn: Callable[[Predictions], Any] = NOTHING) -> Callable:
   """Returns the jitted evaluation of R models.
 
-  It maps (variables_R, data, items), see `_predict`, to `Sums` [R] over all S
-  items, and the results of `each_fn` for each of them, [R, S, ...]. Devices
-  share the items.
+  It maps (variables_R, frozen weights, data, items), see `_predict`, to `Sums`
+  [R] over all S items, and the results of `each_fn` for each of them,
+  [R, S, ...]. Devices share the items.
   """
-  def of_item(variables, data, item):
-    predictions = _predict(program, variables, data, item)
+  def of_item(bound, variables, data, item):
+    predictions = _predict(bound, variables, data, item)
     return _summed(predictions), each_fn(predictions)
 
-  def of_model(variables, data, items):
+  def of_model(bound, variables, data, items):
     sums_S, each_S = lax.map(
-        lambda item: of_item(variables, data, item), items)
+        lambda item: of_item(bound, variables, data, item), items)
     return jax.tree.map(jnp.sum, sums_S), each_S
 
-  def of_device(variables_R, data, items):
-    sums_R, each_R = lax.map(lambda v: of_model(v, data, items), variables_R)
+  def of_device(variables_R, frozen, data, items):
+    bound = _with_frozen(program, frozen)
+    sums_R, each_R = lax.map(
+        lambda v: of_model(bound, v, data, items), variables_R)
     return lax.psum(sums_R, devices.AXIS), each_R
 
   return jax.jit(jax.shard_map(
-      of_device, mesh=mesh, in_specs=(WHOLE, WHOLE, SPLIT),
+      of_device, mesh=mesh, in_specs=(WHOLE, WHOLE, WHOLE, SPLIT),
       out_specs=(WHOLE, PartitionSpec(None, devices.AXIS)), check_vma=False))
 
 
@@ -148,40 +155,45 @@ def make_evaluate_clients(program: Program, mesh: Mesh,
                           specs: dict[str, PartitionSpec]) -> Callable:
   """Returns the jitted evaluation of the models of J jobs.
 
-  It maps (global variables, models_J, test set, examples of each set,
-  `OwnExamples` of each set) to `Sums` [J] by name: global_own, local_test, and
-  local_NAME for each set. Each device evaluates one job after another. `specs`
-  has the partition spec of the examples of each set, own and maybe heldout.
+  It maps (global variables, frozen weights, models_J, test set, examples of
+  each set, `OwnExamples` of each set) to `Sums` [J] by name: global_own,
+  local_test, and local_NAME for each set. Each device evaluates one job after
+  another. `specs` has the partition spec of the examples of each set, own and
+  maybe heldout.
   """
-  def sums(models, num_batches, data, items):
-    def add_batch(s, totals):
+  def sums(bound, models, num_batches, data, items):
+    def of_batch(s):
       item = jax.tree.map(lambda x: x[s], items)
-      found = tuple(_summed(_predict(program, variables, data, item))
-                    for variables in models)
-      return jax.tree.map(jnp.add, totals, found)
+      return tuple(_summed(_predict(bound, variables, data, item))
+                   for variables in models)
 
-    return lax.fori_loop(0, num_batches, add_batch, tuple(
-        Sums(jnp.int32(0), jnp.float32(0)) for _ in models))
+    return lax.fori_loop(
+        0, num_batches,
+        lambda s, totals: jax.tree.map(jnp.add, totals, of_batch(s)),
+        jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype),
+                     jax.eval_shape(of_batch, 0)))
 
-  def of_job(variables, test, examples, job):
+  def of_job(bound, variables, test, examples, job):
     local, own = job
     found = {}
-    found['local_test'], = sums([local], len(test.labels), (), test)
+    found['local_test'], = sums(bound, [local], len(test.labels), (), test)
     for name, (index_SB, num_batches) in own.items():
       models = [local, variables] if name == 'own' else [local]
       found[f'local_{name}'], *of_global = sums(
-          models, num_batches, examples[name], index_SB)
+          bound, models, num_batches, examples[name], index_SB)
       if of_global:
         found[f'global_{name}'], = of_global
     return found
 
-  def of_device(variables, models_J, test, examples, own):
-    return lax.map(lambda job: of_job(variables, test, examples, job),
+  def of_device(variables, frozen, models_J, test, examples, own):
+    bound = _with_frozen(program, frozen)
+    return lax.map(lambda job: of_job(bound, variables, test, examples, job),
                    (models_J, own))
 
   return jax.jit(jax.shard_map(
-      of_device, mesh=mesh, in_specs=(WHOLE, SPLIT, WHOLE, specs, SPLIT),
-      out_specs=SPLIT, check_vma=False))
+      of_device, mesh=mesh,
+      in_specs=(WHOLE, WHOLE, SPLIT, WHOLE, specs, SPLIT), out_specs=SPLIT,
+      check_vma=False))
 
 
 class Evaluator:
@@ -193,33 +205,35 @@ class Evaluator:
   """
 
   def __init__(self, federation: Federation, spec: RoundSpec, mesh: Mesh,
-               data_spec: PartitionSpec, like: 'Evaluator | None' = None):
+               training: TrainingSet, like: 'Evaluator | None' = None):
     """Places the examples; compiles nothing.
 
     Args:
       federation: the federation.
       spec: the specification of its rounds.
       mesh: the devices.
-      data_spec: the partition spec of the training examples.
+      training: the training examples, and the frozen weights.
       like: the evaluator of another run of the same program, which shares its
         test set and compiled programs.
     """
     self._federation, self._mesh = federation, mesh
     data = federation.data.with_test_examples(federation.eval_examples)
     # Sets of the global model, by the prefix of their metrics.
-    self._sizes = {'test': len(data.test_labels)}
+    self._task, self._frozen = spec.program.model.task, training.frozen
+    count = lambda labels: int(self._task.counts(labels).sum())
+    self._counts = {'test': count(data.test_labels)}  # of predictions
     self._placed = {'test': like._placed['test'] if like else batched(
         data.test_inputs, data.test_labels, mesh)}
     if (index_M := federation.validation) is not None:
-      self._sizes['validation'] = len(index_M)
+      self._counts['validation'] = count(data.train_labels[index_M])
       self._placed['validation'] = batched(
           data.train_inputs[index_M], data.train_labels[index_M], mesh)
     if federation.eval_on == 'train':
       self._trained_M = np.unique(np.concatenate(federation.clients))
-      self._sizes['global_train'] = len(self._trained_M)
+      self._counts['global_train'] = count(data.train_labels[self._trained_M])
     self.test_data = self._placed['test']
     self.placed_bytes = sum(x.nbytes for x in jax.tree.leaves(self._placed))
-    self._specs = {'own': data_spec}
+    self._specs = {'own': training.spec}
     self._tests = tests = federation.client_tests
     if tests is not None:
       self._specs['heldout'] = WHOLE
@@ -264,8 +278,8 @@ class Evaluator:
 
   def compile(self, variables_R: Variables) -> None:
     """Compiles the evaluation of models with these shapes."""
-    for name in self._sizes:
-      self._compile(self._each_fn(name), variables_R, (),
+    for name in self._counts:
+      self._compile(self._each_fn(name), variables_R, self._frozen, (),
                     next(self._chunks(name)))
 
   def compile_clients(self, variables: Variables, table: Table,
@@ -276,7 +290,7 @@ class Evaluator:
         lambda x: jax.ShapeDtypeStruct(
             (num_jobs, *x.shape), x.dtype,
             sharding=jax.NamedSharding(self._mesh, SPLIT)), variables)
-    self._compile('clients', variables, models_J, self.test_data,
+    self._compile('clients', variables, self._frozen, models_J, self.test_data,
                   *self._of_jobs(table, data, np.zeros(num_jobs, bool)))
     if self._tests is not None:
       self._compile(OUTCOMES, *self._of_heldout(variables))
@@ -293,16 +307,16 @@ class Evaluator:
 
   def test(self, variables_R: Variables, round_number: int,
            wait: Callable) -> dict[str, Any]:
-    """Returns accuracy (a fraction) and loss of the models on each set.
+    """Returns the metrics of the task, such as accuracy, and the loss.
 
     The names of metrics begin with those of the sets: test, validation and
     global_train, as in test_accuracy. The metrics of `Federation.metrics`
-    follow those of the test set. A loss that is not finite is None, except on
-    the test set.
+    follow those of the test set. A number that is not finite is None, except
+    the loss on the test set.
 
     Args:
       variables_R: models with a leading axis; the result is their mean, and
-        for several models the standard deviation of their accuracies.
+        for several models the standard deviation of their metrics.
       round_number: the number of completed rounds, for messages.
       wait: see `Simulation.run_round`.
 
@@ -311,23 +325,27 @@ class Evaluator:
       UserError: if a custom metric fails.
     """
     line: dict[str, Any] = {}
-    for name, num_examples in self._sizes.items():
-      total, each_R = Sums(np.int64(0), np.float64(0)), ()
+    for name, count in self._counts.items():
+      parts, each_R = [], ()
       for chunk in self._chunks(name):
-        result = self._run(self._each_fn(name), variables_R, (), chunk)
+        result = self._run(
+            self._each_fn(name), variables_R, self._frozen, (), chunk)
         wait(functools.partial(devices.wait, result))
         sums, each_R = result
-        total = jax.tree.map(np.add, total, jax.device_get(sums))
-      accuracies = total.num_correct / num_examples
-      line[f'{name}_accuracy'] = float(accuracies.mean())
-      if len(accuracies) > 1:
-        line[f'{name}_accuracy_std'] = float(accuracies.std())
-      loss = float(total.loss.mean() / num_examples)
+        parts.append(jax.device_get(sums))
+      total = jax.tree.map(lambda *x: np.sum(
+          x, 0, np.result_type(x[0], np.int64)), *parts)
+      for metric, sum_R in total.metrics.items():
+        mean_R = sum_R / count
+        line[f'{name}_{metric}'] = _finite(mean_R.mean())
+        if len(mean_R) > 1:
+          line[f'{name}_{metric}_std'] = _finite(mean_R.std())
+      loss = float(total.loss.mean() / count)
       if name == 'test' and not math.isfinite(loss):
         raise DivergedError(
             f'round {round_number}: the test loss became {loss} '
             f'{records.remedy(self._federation)}')
-      line[f'{name}_loss'] = loss if math.isfinite(loss) else None
+      line[f'{name}_loss'] = _finite(loss)
       if name == 'test':
         line |= self._num_examples_used | self._test_metrics(each_R)
     return line
@@ -337,7 +355,7 @@ class Evaluator:
     if not federation.metrics:
       return {}
     logits_R = devices.read(logits_R, self._mesh)
-    logits_R = logits_R.reshape(len(logits_R), -1, logits_R.shape[-1])
+    logits_R = logits_R.reshape(len(logits_R), -1, *logits_R.shape[3:])
     labels = data.with_test_examples(federation.eval_examples).test_labels
     return metric_functions.compute(
         federation.metrics, logits_R[:, :len(labels)], labels)
@@ -347,32 +365,42 @@ class Evaluator:
     """Returns what `Simulation.evaluate_clients` does."""
     table, ran_J = last_round.table, last_round.ran_J
     found = devices.read(self._run(
-        'clients', variables, last_round.models_J, self.test_data,
+        'clients', variables, self._frozen, last_round.models_J, self.test_data,
         *self._of_jobs(table, last_round.data, ran_J)), self._mesh)
-    sizes = {'own': table.jobs.num_examples[ran_J],
-             'test': np.full(ran_J.sum(), self._federation.num_test)}
+    counts = {'own': self._own_counts(table.jobs, ran_J),
+              'test': np.full(ran_J.sum(), self._counts['test'])}
     of_global = None
     if self._tests is not None:
-      sizes_C = self._tests.sizes
-      sizes['heldout'] = sizes_C[table.jobs.client[ran_J]]
+      client_H = np.repeat(
+          np.arange(len(self._tests.sizes)), self._tests.sizes)
       _, outcomes = devices.read(
           self._run(OUTCOMES, *self._of_heldout(variables)), self._mesh)
-      of_global = per_client(
-          np.repeat(np.arange(len(sizes_C)), sizes_C),
-          *[x.reshape(-1)[:sizes_C.sum()] for x in outcomes], len(sizes_C))
+      of_global = per_client(client_H, jax.tree.map(
+          lambda x: x.reshape(-1)[:len(client_H)], outcomes),
+          self._task.counts(self._heldout.labels), len(self._tests.sizes))
+      counts['heldout'] = of_global.counts[table.jobs.client[ran_J]]
     return self._num_examples_used | of_clients(last_round, {
-        name: Outcomes(*[x_J[ran_J] for x_J in sums],
-                       sizes[name.partition('_')[2]])
+        name: Outcomes(*jax.tree.map(lambda x_J: x_J[ran_J], sums),
+                       counts[name.partition('_')[2]])
         for name, sums in found.items()}, of_global,
         clients_lib.names(self._federation.clients))
 
+  def _own_counts(self, jobs: Jobs, ran_J: np.ndarray) -> np.ndarray:
+    """Returns the predictions of the own examples of jobs that ran."""
+    if self._task.count_B is None:
+      return jobs.num_examples[ran_J]
+    clients, data = self._federation.clients, self._federation.data
+    return np.array([self._task.counts(data.train_labels[clients[i]]).sum()
+                     for i in jobs.client[ran_J]], np.int64)
+
   def _of_heldout(self, variables):
     stacked = jax.tree.map(lambda x: x[None], variables)
-    return stacked, self._heldout, self._index_SB
+    return stacked, self._frozen, self._heldout, self._index_SB
 
   def _of_jobs(self, table, data, ran_J):
     """Returns the examples of each set, and which of them each job has."""
-    examples = {'own': devices.put(data, self._mesh, self._specs['own'])}
+    examples = {'own': devices.put(
+        data._replace(frozen=()), self._mesh, self._specs['own'])}
     own = {'own': devices.put(table.own, self._mesh, SPLIT)}
     if self._tests is not None:
       examples['heldout'] = self._heldout
@@ -390,24 +418,25 @@ def _key(kind, args):
 class Outcomes(NamedTuple):
   """The predictions of models on the examples of C clients."""
 
-  num_correct: np.ndarray  # int [C]
-  loss_sum: np.ndarray  # float [C], cross-entropy in nats
-  num_examples: np.ndarray  # int [C]; 0 for clients without examples
+  metrics: dict[str, np.ndarray]  # sums [C] by name
+  loss_sum: np.ndarray  # float [C]
+  counts: np.ndarray  # int [C], of predictions; 0 for clients without examples
 
-  @property
-  def accuracies(self) -> list[float | None]:
-    """The accuracy of each client; None without examples."""
-    return [correct / count if count else None for correct, count in zip(
-        self.num_correct.tolist(), self.num_examples.tolist())]
+  def columns(self, name: str) -> dict[str, list[float | None]]:
+    """The mean of each metric for each client; None without examples."""
+    return {f'{name}_{metric}': [
+        total / count if count else None
+        for total, count in zip(sum_C.tolist(), self.counts.tolist())]
+            for metric, sum_C in self.metrics.items()}
 
 
-def per_client(client_N: np.ndarray, is_correct_N: np.ndarray,
-               loss_N: np.ndarray, num_clients: int) -> Outcomes:
+def per_client(client_N: np.ndarray, outcomes_N: Sums, count_N: np.ndarray,
+               num_clients: int) -> Outcomes:
   """Returns sums over the examples of each of C clients."""
-  count = lambda weight_N: np.bincount(client_N, weight_N, num_clients)
-  return Outcomes(count(is_correct_N).astype(np.int64),
-                  count(loss_N.astype(np.float64)),
-                  np.bincount(client_N, minlength=num_clients))
+  total = lambda weight_N: np.bincount(
+      client_N, weight_N.astype(np.float64), num_clients)
+  return Outcomes(*jax.tree.map(total, outcomes_N),
+                  total(count_N).astype(np.int64))
 
 
 def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
@@ -432,37 +461,46 @@ def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
       'cosine_with_mean': last_round.metrics.cosine_J}.items()}
   line: dict[str, Any] = {}
   for name in 'global_own', 'local_own', 'local_test':
-    line |= over_clients(name, found[name], ('accuracy', 'accuracy_std'))
-    columns[f'{name}_accuracy'] = found[name].accuracies
+    line |= over_clients(name, found[name], is_short=True)
+    columns |= found[name].columns(name)
   if heldout is not None:
     of_local = found['local_heldout']
     line |= over_clients('global_heldout', heldout)
     line |= over_clients('local_heldout', of_local)
-    heldout = Outcomes(*[x_C[columns['client']] for x_C in heldout])
-    columns |= {'num_heldout': heldout.num_examples.tolist(),
-                'global_heldout_accuracy': heldout.accuracies,
-                'local_heldout_accuracy': of_local.accuracies}
+    heldout = Outcomes(*jax.tree.map(
+        lambda x_C: x_C[columns['client']], tuple(heldout)))
+    columns |= {'num_heldout': heldout.counts.tolist(),
+                **heldout.columns('global_heldout'),
+                **of_local.columns('local_heldout')}
   return line | {'clients': columns}
 
 
 def over_clients(name: str, outcomes: Outcomes,
-                 keys: tuple[str, ...] = ()) -> dict[str, float | None]:
+                 is_short: bool = False) -> dict[str, float | None]:
   """Returns metrics over the clients that have examples, if any, of a set.
 
-  A loss is None if it is not finite. Names begin with `name`, of models and
-  set. `keys` selects metrics; () has all.
+  A number that is not finite is None. Names begin with `name`, of models and
+  set. `is_short` leaves out all but means and standard deviations of metrics.
   """
-  has_C = outcomes.num_examples > 0
+  has_C = outcomes.counts > 0
   if not has_C.any():
     return {}
-  num_correct, loss_sum, num_examples = (x_C[has_C] for x_C in outcomes)
-  accuracy = num_correct / num_examples
-  num_worst = max(1, len(accuracy) // 10)
-  values = {
-      'accuracy': accuracy.mean(),
-      'accuracy_weighted': num_correct.sum() / num_examples.sum(),
-      'accuracy_std': accuracy.std(),
-      'accuracy_worst_tenth': np.sort(accuracy)[:num_worst].mean(),
-      'loss': (loss_sum / num_examples).mean()}
-  return {f'{name}_{key}': float(value) if np.isfinite(value) else None
-          for key, value in values.items() if key in keys or not keys}
+  metrics, loss_sum, counts = jax.tree.map(
+      lambda x_C: x_C[has_C], tuple(outcomes))
+  num_worst = max(1, len(counts) // 10)
+  values = {}
+  for metric, sum_C in metrics.items():
+    mean_C = sum_C / counts
+    values[metric] = mean_C.mean()
+    if not is_short:
+      values[f'{metric}_weighted'] = sum_C.sum() / counts.sum()
+    values[f'{metric}_std'] = mean_C.std()
+    if metric == 'accuracy' and not is_short:
+      values['accuracy_worst_tenth'] = np.sort(mean_C)[:num_worst].mean()
+  if not is_short:
+    values['loss'] = (loss_sum / counts).mean()
+  return {f'{name}_{key}': _finite(value) for key, value in values.items()}
+
+
+def _finite(value):
+  return float(value) if math.isfinite(value) else None

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from moon_jax import errors, learning_rates
+from moon_jax import errors, learning_rates, tasks
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, flags_with
 from moon_jax.data import cohort
@@ -24,6 +24,7 @@ from moon_jax.models.base import Variables
 from moon_jax.optimizers import HYPERPARAMETERS
 from moon_jax.simulation import federation_checks
 from moon_jax.simulation.metric_functions import Metric
+from moon_jax.tasks import Task
 
 
 def _setting(name: str) -> Any:
@@ -92,6 +93,8 @@ class Federation:
       trains in a round.
     init_variables: the initial model of the server, and of all clients with
       `solo`: a tree of arrays as `moon_jax.load` returns it; None draws it.
+    task: what labels mean, instead of `data.task`: "classification", "tokens",
+      "multilabel", "regression", or a `moon_jax.Task`; None leaves it.
     client_state: where the state of clients is between rounds, "memory" or
       "disk"; see `moon_jax.Simulation`.
     seed: of the initial model, shuffles, augmentation and dropout.
@@ -145,12 +148,16 @@ class Federation:
   lanes: int = _setting('lanes')
   shard_data: bool = _setting('shard_data')
   init_variables: Variables | None = None
+  task: str | Task | None = None
   client_state: str = _setting('client_state')
   seed: int = _setting('seed')
   config: Config | None = None
 
   def __post_init__(self):
     with errors.in_python(self.config is None):
+      if self.task is not None and isinstance(self.data, Dataset):
+        object.__setattr__(
+            self, 'data', self.data._replace(task=tasks.get(self.task)))
       federation_checks.check(self)
 
   @property

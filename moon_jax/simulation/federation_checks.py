@@ -12,6 +12,7 @@ import warnings
 import jax
 import numpy as np
 
+from moon_jax import tasks
 from moon_jax.algorithms import user as user_algorithm
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, limits
@@ -20,6 +21,7 @@ from moon_jax.data import mapped
 from moon_jax.data.client_tests import ClientTests, PARTS
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
+from moon_jax.models import Model
 from moon_jax.models import user as user_model
 from moon_jax.simulation import metric_functions
 
@@ -93,14 +95,18 @@ def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
   Raises:
     UserError: if there are fewer, or a label is no class.
   """
-  num_test = len(data.test_labels)
+  num_test, task = len(data.test_labels), tasks.get(data.task)
   _require(
       eval_examples <= num_test,
       f'--eval_examples must be at most the {num_test} test examples of {name};'
       f' got {eval_examples}. --eval_examples=0 uses all of them')
   for field in 'train_labels', 'test_labels':
     labels = getattr(data, field)
-    if len(labels):
+    if task.name != 'classification':
+      tasks.check_labels(
+          task, f'{name}: {field}', labels, len(labels), data.num_classes,
+          data.train_inputs.shape[1] if data.num_tokens else 0)
+    elif len(labels):
       least, most = labels.min(), labels.max()
       _require(0 <= least and most < data.num_classes,
                f'{name}: {field} must be 0 to {data.num_classes - 1}, one for '
@@ -125,8 +131,14 @@ def _check_arrays(data):
   for part in 'train', 'test':
     inputs = getattr(data, f'{part}_inputs')
     _check_inputs(f'{data.name}: {part}_inputs', inputs)
-    _check_label_array(f'{data.name}: {part}_labels', f'{part}_inputs',
-                       getattr(data, f'{part}_labels'), len(inputs))
+    if tasks.get(data.task).name == 'classification':
+      _check_label_array(f'{data.name}: {part}_labels', f'{part}_inputs',
+                         getattr(data, f'{part}_labels'), len(inputs))
+    else:
+      labels = getattr(data, f'{part}_labels')
+      _require(len(labels) == len(inputs), f'{data.name}: {part}_labels must '
+               f'have one row for each of the {len(inputs)} examples of '
+               f'{part}_inputs; got {len(labels)}. Give as many of both')
   kinds = [f'{x.dtype} {list(x.shape[1:])}'
            for x in (data.train_inputs, data.test_inputs)]
   _require(kinds[0] == kinds[1], f'{data.name}: examples of train_inputs and '
@@ -164,12 +176,13 @@ def _check_label_array(name, of, labels, count):
            'numpy.asarray(labels)')
   got = f'got {labels.dtype} {list(labels.shape)}'
   _require(labels.ndim != 2, f'{name} must be classes, integers [N], not '
-           f'one-hot rows; {got}. Pass labels.argmax(1)')
+           f"one-hot rows; {got}. Pass labels.argmax(1), or task='multilabel', "
+           "'tokens' or 'regression'")
   _require(labels.dtype.kind in 'iu', f'{name} must be classes, integers [N]; '
            f'{got}. ' + (
                'numpy.unique(labels, return_inverse=True) numbers them'
                if labels.dtype.kind in 'USO' else
-               "Pass labels.astype('int32')"))
+               "Pass labels.astype('int32'), or task='regression'"))
   _require(labels.shape == (count,), f'{name} must have one class for each of '
            f'the {count} examples of {of}; {got}. Give as many of both')
 
@@ -300,29 +313,30 @@ def _check_evaluation(federation):
         'moon_jax.data.split.make')
   labels = federation.data.test_labels[:federation.num_test]
   metric_functions.names(
-      federation.metrics, labels, federation.data.num_classes)
+      federation.metrics, labels, federation.data.num_classes,
+      federation.data.task)
 
 
-def check_traced(federation: Any, example: jax.Array) -> None:
+def check_traced(federation: Any, model: Model, example: jax.Array) -> None:
   """Traces what is custom, before anything compiles.
 
-  Values in Python are treated as custom.
+  Values in Python are treated as custom. `model` has the task of the data.
 
   Raises:
     UserError: if a function returns a value of the wrong type or shape, or the
       algorithm needs outputs that the network does not return.
   """
-  config, model = federation.config, federation.model
+  config, labels = federation.config, federation.data.train_labels[:1]
   has_user_model = config is None or config.has_user_model()
   _warn_of_pixels(federation.data)
   if has_user_model:
     user_model.check(f'--model={config.model}' if config else 'model', model,
-                     example, federation.data.num_classes)
+                     example, federation.data.num_classes, labels)
     _warn_of_padding(federation, example)
   if has_user_model or config.has_user_algorithm():
     user_algorithm.check(
         f'--algorithm={config.algorithm}' if config else 'algorithm',
-        federation.algorithm, model, example)
+        federation.algorithm, model, example, labels)
 
 
 def _warn_of_pixels(data):

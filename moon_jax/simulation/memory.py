@@ -76,6 +76,7 @@ def data_on_device(run: RoundSpec) -> list[Part]:
   return [
       Part('training examples', _examples(run, 'train', run.shard_size),
            is_shared=True),
+      *_weights(run, 1),
       Part('test examples', _examples(run, 'test', federation.num_test) // (
           1 if federation.evaluate_clients else num_devices), is_shared=True),
       *_validation(run, num_devices), *held_out(run)]
@@ -109,6 +110,7 @@ def data_of_cores(run: RoundSpec, num_devices: int) -> list[Part]:
   return [
       Part("examples of a round's clients", num_devices * shards,
            is_shared=True),
+      *_weights(run, num_devices),
       Part('test examples in batches',
            copies * _examples(run, 'test', federation.num_test),
            is_shared=True),
@@ -124,6 +126,12 @@ def held_out(run: RoundSpec) -> list[Part]:
   return [] if tests is None else [Part(
       'held-out examples of clients',
       _examples(run, 'train', int(tests.sizes.sum())))]
+
+
+def _weights(run, num_copies):
+  """Returns the weights of the network that do not train, if any."""
+  size = num_copies * run.weights_bytes
+  return [Part('frozen weights', size, is_shared=True)] if size else []
 
 
 def _validation(run, num_devices):

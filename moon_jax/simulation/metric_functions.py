@@ -1,8 +1,9 @@
 """Metrics of a model on a set of examples, computed on the host.
 
 A metric is a NumPy function of logits, float32 [M, K], and labels, int32 [M]
-with values 0 to K - 1. It returns a number, an array of numbers or a dict of
-these. Custom metrics have the same form.
+with values 0 to K - 1, or those of another task (`moon_jax.tasks`). It returns
+a number, an array of numbers or a dict of these. Custom metrics have the same
+form.
 
 Examples:
   >>> logits = np.array([[2., 1.], [0., 1.], [3., 0.]])
@@ -20,6 +21,7 @@ import numpy as np
 from moon_jax import user_code
 from moon_jax.config import is_user_code, suggest
 from moon_jax.errors import UserError
+from moon_jax.tasks import Task
 
 Metric = Callable[[np.ndarray, np.ndarray], Any]
 
@@ -155,10 +157,22 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
   return line
 
 
-def names(metrics: Mapping[str, Metric], labels: np.ndarray,
-          num_classes: int) -> list[str]:
-  """Returns the fields of metrics; calls the functions with random logits."""
-  logits = np.random.RandomState(0).randn(1, len(labels), num_classes)
+def names(metrics: Mapping[str, Metric], labels: np.ndarray, num_classes: int,
+          task: str | Task = 'classification') -> list[str]:
+  """Returns the fields of metrics; calls the functions with random logits.
+
+  Raises:
+    UserError: see `compute`; or if the task is not that of a built-in metric.
+  """
+  task = getattr(task, 'name', task)
+  of_classes = [name for name, metric in metrics.items()
+                if metric in BUILT_IN.values()]
+  if of_classes and task != 'classification':
+    raise UserError(f'--metrics={of_classes[0]} is for the task classification;'
+                    f' got {task}. Remove it, or give a function of your own')
+  positions = labels.shape[1:] if task == 'tokens' else ()
+  logits = np.random.RandomState(0).randn(
+      1, len(labels), *positions, num_classes)
   return list(compute(metrics, logits.astype(np.float32), labels))
 
 

@@ -16,6 +16,9 @@ from moon_jax.errors import DivergedError, UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation.federation import Federation
 
+# Tasks whose loss, without penalties, is recorded as cross_entropy.
+_ENTROPIES = 'classification', 'tokens', 'multilabel'
+
 
 class RoundRecord(NamedTuple):
   """The outcome of training one round, in plain numbers."""
@@ -68,12 +71,12 @@ class Record:
 
   @property
   def test_accuracy(self) -> float | None:
-    """A fraction; None in rounds without evaluation."""
+    """A fraction; None in rounds without evaluation, or tasks without it."""
     return self.metrics.get('test_accuracy')
 
   @property
   def test_loss(self) -> float | None:
-    """Cross-entropy in nats; None in rounds without evaluation."""
+    """The loss of the task; None in rounds without evaluation."""
     return self.metrics.get('test_loss')
 
   @property
@@ -83,7 +86,7 @@ class Record:
 
   @property
   def validation_loss(self) -> float | None:
-    """Cross-entropy in nats; None where the accuracy is, or if not finite."""
+    """The loss of the task; None where the accuracy is, or if not finite."""
     return self.metrics.get('validation_loss')
 
 
@@ -174,7 +177,8 @@ def of_round(federation: Federation, index: int, table: Table,
                                    for name, trace_S in traces.items()})
                for epoch in range(federation.local_epochs)]
       line |= {f'{name}_by_epoch': [mean[name] for mean in means]
-               for name in ('train_loss', 'cross_entropy') if name in means[0]}
+               for name in ('train_loss', 'cross_entropy', 'task_loss')
+             if name in means[0]}
     line['drift'] = float(metrics.drift_J[ran_J].mean(dtype=np.float64))
   if np.isfinite(metrics.cosine_R[run]):  # of two updates or more
     line['update_cosine'] = float(metrics.cosine_R[run])
@@ -196,7 +200,9 @@ def _means(federation, traces):
   penalties = federation.algorithm.penalties
   if penalties and penalties.keys() <= means.keys():
     hparams = federation.hparams()
-    means['cross_entropy'] = means['train_loss'] - sum(
+    is_entropy = federation.data.task_name in _ENTROPIES
+    means['cross_entropy' if is_entropy else 'task_loss'] = means[
+        'train_loss'] - sum(
         np.float64(np.float32(hparams[weight]))  # as in the program
         * means[name] for name, weight in penalties.items())
   return {name: float(mean) if np.isfinite(mean) else None

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moon_jax import tasks
 from moon_jax.algorithms.base import Batch, first_view
 from moon_jax.data import augment, partition
 from moon_jax.data import clients as clients_lib
@@ -21,7 +22,7 @@ from moon_jax.engine import lanes, schedule, training_set
 from moon_jax.engine.local import Program, TrainData
 from moon_jax.engine.schedule import Place, Shape, Table, Work
 from moon_jax.engine.training_set import TrainingSet
-from moon_jax.models.base import Variables
+from moon_jax.models.base import Model, Variables
 from moon_jax.simulation import federation_checks
 from moon_jax.simulation.federation import Federation
 
@@ -42,6 +43,7 @@ class RoundSpec(NamedTuple):
   example: jax.Array  # a normalized batch of one input
   model: Variables  # shapes of the network's variables
   client_bytes: int  # state of one client
+  weights_bytes: int  # weights of the network that do not train
   example_frozen_bytes: int  # outputs of the frozen models for one example
 
   @property
@@ -56,6 +58,11 @@ class RoundSpec(NamedTuple):
     """Bytes of the frozen models' outputs that each device holds."""
     num_train = len(self.federation.data.train_labels)
     return num_train * self.example_frozen_bytes * self.program.freeze_once
+
+  def frozen_weights(self) -> Any:
+    """Returns the weights of the network that do not train, () if all do."""
+    model = self.program.model
+    return model.frozen(self.example) if model.frozen else ()
 
   @property
   def num_stateful(self) -> int:
@@ -122,9 +129,10 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
   augmentation = data.augmentation if federation.augment else 'none'
   num_train = len(data.train_labels)
   *traced, frozen_bytes = _traced(federation) if like is None else (
-      like.example, like.model, like.client_bytes, like.example_frozen_bytes)
+      like.example, like.model, like.client_bytes, like.weights_bytes,
+      like.example_frozen_bytes)
   program = Program(
-      federation.model, algorithm, federation.optimizer,
+      of_task(federation), algorithm, federation.optimizer,
       augment.AUGMENTATIONS[augmentation], _normalize_fn(data),
       keep_models=federation.evaluate_clients or federation.keep_local_models,
       clip_gradients=federation.gradient_clip > 0,
@@ -152,21 +160,28 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
 
 
 def _traced(federation):
-  """Traces and checks network and algorithm; returns the last four fields."""
-  data, model = federation.data, federation.model
+  """Traces and checks network and algorithm; returns the last fields."""
+  data, model = federation.data, of_task(federation)
   algorithm = federation.algorithm
   example = _normalize_fn(data)(jnp.asarray(data.train_inputs[:1]))
-  federation_checks.check_traced(federation, example)
+  federation_checks.check_traced(federation, model, example)
 
   def trace(key):
     view = first_view(algorithm, model.init(key, example))
-    batch = Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
-    return view.variables, view.client, algorithm.frozen(model, batch, view)
+    batch = Batch(example, data.train_labels[:1], jnp.ones(1))
+    weights = model.frozen(example) if model.frozen else ()
+    return view.variables, view.client, weights, algorithm.frozen(
+        model, batch, view)
 
   variables, *trees = jax.eval_shape(trace, jax.random.key(0))
   return (example, variables, *(
       sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
       for tree in trees))
+
+
+def of_task(federation: Federation) -> Model:
+  """Returns the network of a federation, with the task of its data."""
+  return federation.model._replace(task=tasks.get(federation.data.task))
 
 
 def alone(federation: Federation,

@@ -398,12 +398,13 @@ class Simulations:
     self._owners = client_store.Owners(self._state.clients, self._mesh)
     data = self._federations[0].data
     self._training = TrainingSet(
-        TrainData(data.train_inputs, data.train_labels, self._spec.noise_std),
+        TrainData(data.train_inputs, data.train_labels, self._spec.noise_std,
+                  self._spec.frozen_weights()),
         self._mesh, self._spec.shard_size)
     self._evaluators: list[Evaluator] = []
     for federation in federations:  # the first one's test set serves all
       self._evaluators.append(Evaluator(
-          federation, self._spec, self._mesh, self._training.spec,
+          federation, self._spec, self._mesh, self._training,
           *self._evaluators[:1]))
     self._rounds = Planner(
         self._specs, self._spec.shape, places, self._training)

@@ -25,7 +25,8 @@ def rows(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
   Runs that differ only in their seeds share a row. Columns are the settings in
   which runs differ, a dash where a setting has no effect; n, the number of
   finished runs; their rounds; and the test accuracy after the last round and
-  the best one, in percent: mean ± sample standard deviation over n runs.
+  the best one, in percent, or the test loss of tasks without accuracy: mean ±
+  sample standard deviation over n runs.
 
   Args:
     sweep: the sweep.
@@ -37,9 +38,13 @@ def rows(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
   found: dict[tuple[str, ...], list] = {}
   for config, summary in zip(sweep.configs, summaries, strict=True):
     found.setdefault(shown(config, names), []).append(summary)
-  return [[*names, 'n', 'rounds', 'test accuracy (%)',
-           'best test accuracy (%)'],
-          *([*settings, *_cells(runs)] for settings, runs in found.items())]
+  done = [run for run in summaries if run and 'diverged' not in run]
+  is_loss = any('best_test_loss' in run for run in done)
+  measure, unit = ('loss', '') if is_loss else ('accuracy', ' (%)')
+  return [[*names, 'n', 'rounds', f'test {measure}{unit}',
+           f'best test {measure}{unit}'],
+          *([*settings, *_cells(runs, measure)]
+            for settings, runs in found.items())]
 
 
 def markdown(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]) -> str:
@@ -89,13 +94,15 @@ def shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
                else values.show(getattr(config, name)) for name in names)
 
 
-def _cells(runs):
+def _cells(runs, measure):
   done = [run for run in runs if run and 'diverged' not in run]
   diverged = sum(map(bool, runs)) - len(done)
   return [stats.count_text(len(done), len(runs), diverged),
           stats.range_text(run['rounds'] for run in done),
-          *(stats.mean_and_std([run[name] for run in done], 1, 100)
-            for name in ('test_accuracy', 'best_test_accuracy'))]
+          *(stats.mean_and_std(
+              [run[key] for run in done if (key := f'{name}_{measure}') in run],
+              *((1, 100) if measure == 'accuracy' else (4, 1)))
+            for name in ('test', 'best_test'))]
 
 
 def diverged(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]

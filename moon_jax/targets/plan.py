@@ -160,6 +160,7 @@ def arguments(spec: RoundSpec) -> tuple:
   examples = jax.tree.map(
       lambda x: jax.ShapeDtypeStruct((num_examples, *x.shape[1:]), x.dtype),
       TrainData(data.train_inputs, data.train_labels, spec.noise_std))
+  examples = examples._replace(frozen=jax.eval_shape(spec.frozen_weights))
   return (*jax.eval_shape(begin, spec.model),
           round_spec.Planner([spec]).plan(0), examples)
 

@@ -74,7 +74,8 @@ def fill(figure: Any, counts_CK: np.ndarray, class_names: Sequence[str],
   axes.grid(visible=False)
   axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
   if num_rows <= _MAX_LABELS:
-    axes.set_yticks(range(num_rows), class_names)
+    axes.set_yticks(range(num_rows), class_names if (
+        len(class_names) == num_rows) else ['all'])  # labels are no classes
   figure.colorbar(mesh, ax=axes, label='training examples')
 
 

@@ -24,10 +24,12 @@ from moon_jax.training.prepare import fingerprint
 from moon_jax.training.signals import Interrupt
 from moon_jax.view.progress import Progress, round_text
 from moon_jax.view.run_log import RunLog
+from moon_jax.view.text import metric
 
 Result = dict[str, Any] | DivergedError
 
-_DECIDING = 'round', summary_lib.ACCURACY, 'test_accuracy'  # of a line
+_DECIDING = ('round', *(f'{part}_{measure}' for part in ('validation', 'test')
+                        for measure in ('accuracy', 'loss')))  # of a line
 
 
 class Recorder:
@@ -328,12 +330,14 @@ class Selection:
       with self._workdir.writing():
         write_atomically(self._workdir.path / 'best.safetensors',
                          self._encoded(variables))
+    names = [summary_lib.measure(line, part) for part in ('validation', 'test')]
+    shown = [name.replace('_', ' ') for name in names]
+    values = [metric(name, line[name]) for name in names]
     if self.is_stopped:
-      print(f'stopped after round {len(self.lines)}: no better validation '
-            f'accuracy in {self._config.early_stopping} evaluations')
-    print(f'best validation accuracy {line[summary_lib.ACCURACY]:.2%} after '
-          f'round {line["round"]}, with test accuracy '
-          f'{line["test_accuracy"]:.2%}', flush=True)
+      print(f'stopped after round {len(self.lines)}: no better {shown[0]} in '
+            f'{self._config.early_stopping} evaluations')
+    print(f'best {shown[0]} {values[0]} after round {line["round"]}, with '
+          f'{shown[1]} {values[1]}', flush=True)
 
   def _encoded(self, variables):
     return export.to_safetensors(

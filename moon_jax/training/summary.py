@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from moon_jax import tasks
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
@@ -20,7 +21,24 @@ from moon_jax.simulation import metric_functions
 from moon_jax.simulation.simulation import Simulation, Simulations
 from moon_jax.version import __version__
 
-ACCURACY = 'validation_accuracy'  # that selects the best model
+_OUTPUTS = {'classification': 'classes', 'tokens': 'next tokens',
+            'multilabel': 'labels', 'regression': 'targets'}
+
+
+def measure(line: dict[str, Any], part: str = 'test') -> str | None:
+  """Returns the metric of a line that selects the best round; None without.
+
+  It is the accuracy, the higher the better, or for tasks without one the loss,
+  the lower the better.
+  """
+  names = f'{part}_accuracy', f'{part}_loss'
+  return next((name for name in names if line.get(name) is not None), None)
+
+
+def best_of(lines: list[dict[str, Any]], name: str) -> dict[str, Any]:
+  """Returns the line with the best value of a `measure`, the first if equal."""
+  best = min if name.endswith('_loss') else max
+  return best(lines, key=lambda line: line[name])
 
 
 def summarize(simulation: Simulation,
@@ -32,25 +50,30 @@ def summarize(simulation: Simulation,
     metrics: the lines of metrics.jsonl.
   """
   federation, config = simulation.federation, simulation.federation.config
-  evaluated = [m for m in metrics if 'test_accuracy' in m]
-  last, best = evaluated[-1], max(evaluated, key=lambda m: m['test_accuracy'])
+  evaluated = [m for m in metrics if measure(m)]
+  last = evaluated[-1]
+  name = measure(last)
+  best = best_of(evaluated, name)
   sizes = clients_lib.sizes(federation.clients)
   left_out = sum(len(m.get('clients_left_out', ())) for m in metrics)
   heldout = {name: value for line in metrics for name, value in line.items()
              if name.startswith(('global_heldout_', 'local_heldout_'))}
   own_names = metric_functions.names(
       federation.metrics, federation.data.test_labels[:federation.num_test],
-      federation.data.num_classes) if federation.metrics else ()
+      federation.data.num_classes,
+      federation.data.task) if federation.metrics else ()
   return {
       'rounds': metrics[-1]['round'],
-      'test_accuracy': last['test_accuracy'],
+      name: last[name],
       'test_loss': last['test_loss'],
+      **{key: last[key] for key in last
+         if key.startswith('test_') and not key.endswith('_std')},
       **({'test_examples': config.eval_examples} if config.eval_examples
          else {}),
-      'best_test_accuracy': best['test_accuracy'],
+      f'best_{name}': best[name],
       'best_round': best['round'],
-      'mean_test_accuracy_of_last_5': statistics.fmean(
-          m['test_accuracy'] for m in evaluated[-5:]),
+      f'mean_{name}_of_last_5': statistics.fmean(
+          m[name] for m in evaluated[-5:]),
       **({'epsilon': last['epsilon']} if 'epsilon' in last else {}),
       **heldout,
       **of_validation(config, metrics),
@@ -77,16 +100,17 @@ def summarize(simulation: Simulation,
 def best_line(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
   """Returns the line with the best validation accuracy, the earliest of equals.
 
-  None if no line has one.
+  None if no line has one. Without accuracies it has the lowest loss.
   """
-  evaluated = [line for line in lines if ACCURACY in line]
-  return max(evaluated, key=lambda line: line[ACCURACY], default=None)
+  evaluated = [line for line in lines if measure(line, 'validation')]
+  return best_of(evaluated, measure(evaluated[0], 'validation')
+                 ) if evaluated else None
 
 
 def is_stopped(config: Config, lines: list[dict[str, Any]]) -> bool:
   """Returns whether --early_stopping ends the run after these lines."""
   best = best_line(lines)
-  num_since = sum(ACCURACY in line for line in lines
+  num_since = sum(measure(line, 'validation') is not None for line in lines
                   if best and line['round'] > best['round'])
   return 0 < config.early_stopping <= num_since
 
@@ -97,13 +121,13 @@ def of_validation(config: Config, lines: list[dict[str, Any]]
   line = best_line(lines)
   if line is None:
     return {}
+  name = measure(line, 'validation')
   stopped = {'stopped_early': True} if is_stopped(config, lines) else {}
   return stopped | {
-      'validation_accuracy': [
-          found[ACCURACY] for found in lines if ACCURACY in found][-1],
-      'best_validation_accuracy': line[ACCURACY],
+      name: [found[name] for found in lines if name in found][-1],
+      f'best_{name}': line[name],
       'best_validation_round': line['round'],
-      'test_accuracy_of_best_validation': line['test_accuracy']}
+      f'{measure(line)}_of_best_validation': line[measure(line)]}
 
 
 def arithmetic(config: Config) -> str:
@@ -121,6 +145,7 @@ def header(simulation: Simulation) -> str:
   """Returns a few lines that describe a run before its first round."""
   federation = simulation.federation
   config, dataset = federation.config, federation.data
+  task = tasks.get(dataset.task)
   sizes = clients_lib.sizes(federation.clients)
   cohorts = federation.cohorts[:config.num_rounds]
   fewest, most = (fn(map(len, cohorts)) for fn in (min, max))
@@ -138,7 +163,7 @@ def header(simulation: Simulation) -> str:
   lines = [
       f'{dataset.name}: {len(dataset.train_labels):,} training and '
       f'{len(dataset.test_labels):,} test examples of {shape} {kind}, '
-      f'{dataset.num_classes} classes' + (
+      f'{dataset.num_classes} {_OUTPUTS.get(task.name, "outputs")}' + (
           '; training examples stay in their file and are read for each round '
           '(--shard_data)' if mapped.is_mapped(dataset.train_inputs) else '')]
   for verb, count, part in (

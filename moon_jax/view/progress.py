@@ -169,11 +169,13 @@ def round_text(line: Mapping[str, Any], num_rounds: int) -> str:
   parts = [f'round {line["round"]}/{num_rounds}']
   if 'train_loss' in line:
     parts.append(f'train loss {line["train_loss"]:.4f}')
-  accuracies = [f'{name.replace("_", " ")} {metric(name, line[name])}'
-                for name in ('test_accuracy', 'validation_accuracy')
-                if name in line]
-  if accuracies:
-    parts.append(', '.join(accuracies))
+  measure = next((word for word in ('accuracy', 'loss')
+                  if f'test_{word}' in line), 'accuracy')
+  measured = [f'{name.replace("_", " ")} {metric(name, value)}'
+              for name in (f'test_{measure}', f'validation_{measure}')
+              if (value := line.get(name)) is not None]
+  if measured:
+    parts.append(', '.join(measured))
   speed = f'{line["examples_per_second"]:,.0f} examples/s'
   return '  '.join([*parts, speed, f'{line["seconds"]:.1f} s'])
 

@@ -262,18 +262,18 @@ def test_a_round_without_clients_evaluates_the_global_model():
 def test_metrics_by_hand():
   """Accuracies 0.5, 1, 0 and none; a loss that is not finite; no examples."""
   found = evaluation.over_clients('x', Outcomes(
-      np.array([1, 2, 0, 0]), np.array([2., 1., 10., 0.]),
+      {'accuracy': np.array([1, 2, 0, 0])}, np.array([2., 1., 10., 0.]),
       np.array([2, 2, 4, 0])))
   assert found == {
       'x_accuracy': .5, 'x_accuracy_weighted': 3 / 8,
       'x_accuracy_std': pytest.approx((1 / 6)**.5),
       'x_accuracy_worst_tenth': 0., 'x_loss': pytest.approx(4 / 3)}
   found = evaluation.over_clients('x', Outcomes(
-      np.array([1, 1]), np.array([1., np.inf]), np.array([1, 2])))
+      {'accuracy': np.array([1, 1])}, np.array([1., np.inf]), np.array([1, 2])))
   assert found['x_loss'] is None and found['x_accuracy'] == .75
-  nothing = Outcomes(*np.zeros((3, 4)))
+  nothing = Outcomes({'accuracy': np.zeros(4)}, *np.zeros((2, 4)))
   assert evaluation.over_clients('x', nothing) == {}
-  assert nothing.accuracies == [None] * 4
+  assert nothing.columns('x') == {'x_accuracy': [None] * 4}
 
 
 @pytest.mark.parametrize('num_clients, num_worst', [
@@ -282,7 +282,8 @@ def test_the_worst_tenth(num_clients, num_worst):
   """Of the clients with held-out examples: as many others do not count."""
   correct = np.random.RandomState(0).permutation(num_clients)
   found = evaluation.over_clients('x', Outcomes(
-      np.pad(correct, (0, num_clients)), np.zeros(2 * num_clients),
+      {'accuracy': np.pad(correct, (0, num_clients))},
+      np.zeros(2 * num_clients),
       np.repeat([100, 0], num_clients)))
   assert found['x_accuracy_worst_tenth'] == pytest.approx(
       np.arange(num_worst).mean() / 100)

@@ -28,6 +28,7 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     'digits': bundled.load_digits,
     'tiny_imagenet': tiny_imagenet.load,
     'shakespeare': leaf.load_shakespeare,
+    'shakespeare_tokens': leaf.load_shakespeare_tokens,
     'femnist': leaf.load_femnist,
     'breast_cancer': bundled.load_breast_cancer,
     'npz': arrays.load_npz,
@@ -37,7 +38,8 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
 
 # Data sets whose content depends on the files; those of MNIST do not any more,
 # but the fingerprints of earlier runs have it.
-_VARYING = ('mnist', 'fashion_mnist', 'npz', 'npy', 'shakespeare', 'femnist')
+_VARYING = ('mnist', 'fashion_mnist', 'npz', 'npy', 'shakespeare',
+            'shakespeare_tokens', 'femnist')
 
 
 def varies(name: str) -> bool:

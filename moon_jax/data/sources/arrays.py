@@ -21,6 +21,8 @@ Optional arrays:
                       the training images, 0 and 1 for features
     class_names       strings [K]
     augmentation      a key of moon_jax.data.augment.AUGMENTATIONS
+    task              tokens, multilabel, regression (moon_jax.tasks): y_train
+                      and y_test are those of the task; or a moon_jax.Task
 
 x_train may be a `numpy.memmap`, which stays in its file (moon_jax.data.mapped),
 so x_train.npy may be larger than the memory: each round reads the examples of
@@ -42,7 +44,7 @@ from moon_jax.errors import UserError
 
 REQUIRED = ('x_train', 'y_train', 'x_test', 'y_test')
 OPTIONAL = ('client_train', 'client_test', 'mean', 'std', 'class_names',
-            'augmentation')
+            'augmentation', 'task')
 
 _MAX_TOKENS = 10**6
 _HUGE = 1e30  # larger values can overflow in float32 arithmetic
@@ -153,15 +155,20 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
         'examples of x_train and x_test must have the same dtype and shape; '
         f'got {x_train.dtype} {list(x_train.shape[1:])} and {x_test.dtype} '
         f'{list(x_test.shape[1:])}. Convert x_test as x_train')
+  task = arrays.get('task', 'classification')
+  task = task if isinstance(task, tuple) else str(task)
+  read = _classes if task == 'classification' else _labels
   y_train, y_test = (
-      _classes(check, f'y_{part}', arrays[f'y_{part}'], len(x))
+      read(check, f'y_{part}', arrays[f'y_{part}'], len(x))
       for part, x in (('train', x_train), ('test', x_test)))
   return Dataset(
       name, x_train, y_train, x_test, y_test,
-      _class_names(check, arrays, y_train, y_test),
+      _class_names(check, arrays, y_train, y_test)
+      if task == 'classification' else
+      _output_names(arrays, task, num_tokens, y_train),
       *_mean_and_std(check, arrays, x_train),
       _augmentation(check, arrays, x_train), num_tokens,
-      *_clients(check, arrays, len(y_train), len(y_test)))
+      *_clients(check, arrays, len(y_train), len(y_test)), task=task)
 
 
 def _array(check, key, value):
@@ -239,6 +246,22 @@ def _classes(check, key, value, count):
   check(y.min() >= 0 and y.max() < 2**31 - 1, f'{key} has classes {y.min()} '
         f'to {y.max()}; number the classes from 0')
   return y.astype(np.int32)
+
+
+def _labels(check, key, value, count):
+  """Returns labels of another task, which the federation checks."""
+  y = _array(check, key, value)
+  check(y.dtype.kind in 'iufb' and y.shape[:1] == (count,), f'{key} must be '
+        f'{count} rows of numbers, one for each example of x_{key[2:]}; got '
+        f'{y.dtype} {list(y.shape)}. Give as many of both')
+  return y.astype(np.float32 if y.dtype.kind == 'f' else np.int32)
+
+
+def _output_names(arrays, task, num_tokens, y_train):
+  """Returns the names of tokens, labels or targets; by default numbers."""
+  count = (max(num_tokens, int(y_train.max()) + 1) if task == 'tokens'
+           else y_train.shape[1] if y_train.ndim > 1 else 1)
+  return tuple(map(str, arrays.get('class_names', range(count))))
 
 
 def _class_names(check, arrays, y_train, y_test):

@@ -13,7 +13,8 @@ bytes by 255). They are stored as k, so nothing is lost; other values are
 refused. Networks get k / 255, as in LEAF.
 
 Shakespeare: next-character prediction. Inputs are 80 characters, and the label
-is the next character. `experiments/shakespeare_leaf.py` writes the files, too.
+is the next character; of shakespeare_tokens, it is the next character at each
+position. `experiments/shakespeare_leaf.py` writes the files, too.
 """
 
 from collections.abc import Callable
@@ -71,6 +72,21 @@ def load_shakespeare(data_dir: str) -> Dataset:
   loaded['class_names'] = [_NAMES.get(c, c) for c in LETTERS]
   dataset = arrays.to_dataset('shakespeare', f'--data_dir={data_dir}', loaded)
   return dataset._replace(num_tokens=len(LETTERS))
+
+
+def load_shakespeare_tokens(data_dir: str) -> Dataset:
+  """Reads Shakespeare; labels are the next characters, int8 [N, 80].
+
+  The last one is LEAF's label, and the others are those of the input.
+  """
+  dataset = load_shakespeare(data_dir)
+  shifted = {
+      f'{part}_labels': np.concatenate(
+          [inputs[:, 1:], labels[:, None].astype(np.int8)], 1)
+      for part, inputs, labels in (
+          ('train', dataset.train_inputs, dataset.train_labels),
+          ('test', dataset.test_inputs, dataset.test_labels))}
+  return dataset._replace(name='shakespeare_tokens', task='tokens', **shifted)
 
 
 def _convert_text(x: list[str], y: list[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,208 @@
+"""Networks of which a part trains: LoRA, and weights that are frozen.
+
+`lora` adds a product of two small matrices to dense layers. Hu et al., LoRA:
+Low-Rank Adaptation of Large Language Models, ICLR 2022,
+https://arxiv.org/abs/2106.09685, section 4.1:
+
+    y = x W + alpha / rank x A B        W [in, out], A [in, rank], B [rank, out]
+
+    A is drawn, uniform in +-1/sqrt(in), and B begins with 0; W is frozen.
+
+Frozen weights are no part of a model's variables. Clients neither receive nor
+send them, and neither client state nor checkpoints have them. Devices hold one
+copy, for all clients. They are given, or drawn from a seed.
+"""
+
+from collections.abc import Callable
+import math
+import re
+from typing import Any
+
+from flax import linen as nn
+from flax import traverse_util
+import jax
+import jax.numpy as jnp
+
+from moon_jax import trees
+from moon_jax.errors import UserError
+from moon_jax.models import layers
+from moon_jax.models.base import Model, Variables
+
+Where = str | Callable[[str], bool]  # a regular expression, or a function
+
+_A, _B = 'lora_a', 'lora_b'
+_STREAM = 0x6c6f7261  # folded into the key of an initial model
+_DENSE = layers.Dense, nn.Dense, nn.DenseGeneral
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def lora(model: Model, rank: int = 4, where: Where = '', *,
+         alpha: float | None = None, train: Where | None = None,
+         variables: Variables | None = None, seed: int = 0) -> Model:
+  """Returns the network with low-rank adapters, which alone train.
+
+  Args:
+    model: a network of dense layers of Flax linen (`nn.Dense`,
+      `nn.DenseGeneral`), such as one of the package or of `from_flax`.
+    rank: of the adapters.
+    where: which dense layers have one, by their path, such as "fc1" or
+      "block/query": a regular expression that is searched in it, or a function
+      of it. '' takes all.
+    alpha: the adapters are scaled by alpha / rank; None for the rank.
+    train: further parameters that train, by their path, such as "out/kernel".
+    variables: the pretrained network, as `moon_jax.load` returns it; None
+      draws it.
+    seed: of the frozen weights if they are drawn, for all runs the same.
+
+  Raises:
+    UserError: if no dense layer matches.
+
+  Examples:
+    >>> model = moon_jax.lora(
+    ...     moon_jax.transformer(data.num_tokens), rank=8,
+    ...     where='query|value', variables=pretrained)
+
+  See also: `freeze`.
+  """
+  if not isinstance(rank, int) or rank < 1:
+    raise UserError(f'rank must be an integer of at least 1; got {rank!r}. '
+                    'rank=4 is usual')
+  return _partial(
+      model, _matcher(train) if train is not None else lambda path: False,
+      variables, seed, _matcher(where), rank,
+      1. if alpha is None else alpha / rank)
+
+
+def freeze(model: Model, where: Where, *, variables: Variables | None = None,
+           seed: int = 0) -> Model:
+  """Returns the network with some weights frozen.
+
+  Args:
+    model: a network whose parameters are a dict of arrays or of dicts.
+    where: which parameters are frozen, by their path, such as "fc1/kernel": a
+      regular expression that is searched in it, or a function of it.
+    variables: see `lora`.
+    seed: see `lora`.
+
+  Raises:
+    UserError: if no parameter matches, or all do.
+
+  Examples:
+    >>> model = moon_jax.freeze(moon_jax.mlp(10), 'fc1', variables=pretrained)
+
+  See also: `lora`.
+  """
+  is_frozen = _matcher(where)
+  return _partial(model, lambda path: not is_frozen(path), variables, seed)
+
+
+def _matcher(where):
+  return where if callable(where) else lambda path: bool(
+      re.search(where, path))
+
+
+def _partial(model: Model, is_trained: Callable[[str], bool],
+             given: Variables | None, seed: int,
+             is_adapted: Callable[[str], bool] | None = None, rank: int = 0,
+             scale: float = 0.) -> Model:
+  """Returns a network of which some parameters and the adapters train."""
+  if model.frozen is not None:
+    raise UserError('lora and freeze take a network without frozen weights; '
+                    'got one that has some. Give both `where` and `train`')
+
+  def split(params):
+    """Returns the parameters that train and those that do not, by path."""
+    flat = traverse_util.flatten_dict(params)
+    trained = {path: w for path, w in flat.items() if is_trained(_name(path))}
+    return trained, {path: w for path, w in flat.items() if path not in trained}
+
+  def base(key, inputs):
+    if given is None:
+      return jax.jit(model.init)(key, inputs)
+    expected = jax.eval_shape(model.init, key, inputs)
+    if difference := trees.difference(given, expected):
+      raise UserError(f'variables must be those of the network; {difference}. '
+                      'Give those of a network like it')
+    return jax.tree.map(jnp.asarray, given)
+
+  def frozen(inputs):
+    return split(base(jax.random.key(seed), inputs)['params'])[1]
+
+  def init(key, inputs):
+    variables = base(key, inputs)
+    trained, rest = split(variables['params'])
+    if not rest or not (trained or is_adapted):
+      raise UserError(
+          f'where must select some parameters, got {"all" if rest else "none"} '
+          f'of {", ".join(map(_name, {**trained, **rest}))}')
+    stream = jax.random.fold_in(key, _STREAM)
+    for i, (path, (num_in, num_out)) in enumerate(sorted(
+        _dense_layers(model, inputs, is_adapted).items())):
+      trained[*path, _A] = layers.uniform_fan_in(num_in)(
+          jax.random.fold_in(stream, i), (num_in, rank))
+      trained[*path, _B] = jnp.zeros((rank, num_out))
+    return {**variables, 'params': traverse_util.unflatten_dict(trained)}
+
+  def apply(variables, inputs, mask_B, train, key=None, frozen=None):
+    weights = frozen_of(inputs) if frozen is None else frozen
+    trained = traverse_util.flatten_dict(variables['params'])
+    adapters = {path: trained.pop(path) for path in list(trained)
+                if path[-1] in (_A, _B)}
+    full = {**variables, 'params': traverse_util.unflatten_dict(
+        {**weights, **trained})}
+
+    def add(path, module, x, y):
+      if (*path, _A) not in adapters:
+        return y
+      a, b = (adapters[*path, name].astype(y.dtype) for name in (_A, _B))
+      low = jnp.dot(x.reshape(-1, len(a)).astype(y.dtype), a,
+                    precision=_HIGHEST)
+      return y + (scale * jnp.dot(low, b, precision=_HIGHEST)).reshape(y.shape)
+
+    network = model if key is None else model.with_key(key)
+    with _each_dense(add):
+      outputs, full = network.apply(full, inputs, mask_B, train=train)
+    return outputs, {**full, 'params': variables['params']}
+
+  frozen_of = frozen  # `apply` has an argument of this name
+  return model._replace(init=init, apply=apply, frozen=frozen)
+
+
+def _name(path):
+  return '/'.join(map(str, path))
+
+
+def _each_dense(function: Callable[..., Any]):
+  """A context in which function(path, layer, x, y) replaces y of each layer."""
+  def interceptor(next_fun, args, kwargs, context):
+    y = next_fun(*args, **kwargs)
+    is_dense = isinstance(context.module, _DENSE) and (
+        context.method_name == '__call__')
+    x = (args or [*kwargs.values()])[0] if is_dense else None
+    return function(context.module.path, context.module, x, y
+                    ) if is_dense else y
+
+  return nn.intercept_methods(interceptor)
+
+
+def _dense_layers(model, inputs, is_adapted):
+  """Returns the sizes [in, out] of the layers to adapt, by path."""
+  if is_adapted is None:
+    return {}
+  found = {}
+
+  def record(path, module, x, y):
+    axes = getattr(module, 'axis', -1)
+    num_in = len(axes) if isinstance(axes, tuple) else 1
+    found[path] = (math.prod(x.shape[-num_in:]),
+                   math.prod(y.shape[x.ndim - num_in:]))
+    return y
+
+  with _each_dense(record):
+    jax.eval_shape(lambda: model.init(jax.random.key(0), inputs))
+  adapted = {path: sizes for path, sizes in found.items()
+             if is_adapted(_name(path))}
+  if not adapted:
+    raise UserError('where must match a dense layer of Flax linen; got '
+                    f'{", ".join(map(_name, found)) or "none"} in the network')
+  return adapted

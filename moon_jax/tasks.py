@@ -1,0 +1,169 @@
+"""What labels mean: the loss and the metrics of one batch, for each task.
+
+    classification  a class per example      int [N], 0 to K - 1
+    tokens          a token per position     int [N, T], 0 to K - 1; -1: ignored
+    multilabel      K yes-or-no labels       0 or 1, [N, K]
+    regression      D numbers                floating point [N], or [N, D]
+
+The number of outputs, K or D, is that of `Dataset.class_names`. A method takes
+the loss of the task of its data: `model.task.loss(logits, batch)`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moon_jax import losses
+from moon_jax.errors import UserError
+
+
+class Task(NamedTuple):
+  """A task as pure functions of one batch of B examples.
+
+  Results of the functions are sums over the predictions of an example: one, or
+  as many as `count_B` returns. Means are over all predictions of a set.
+
+  Attributes:
+    name: for messages, and for the fingerprint of data.
+    loss_B: `(logits, labels) -> float [B]`. Returns the loss.
+    metrics_B: `(logits, labels) -> {name: [B]}`. Returns numbers by name, such
+      as bool [B] as "accuracy", of which evaluations record the mean
+      ("test_accuracy"). The best round has the highest accuracy, or without
+      one the lowest loss.
+    count_B: `(labels) -> int [B]`. Returns the number of predictions; None if
+      each example has one.
+
+  Examples:
+    >>> huber = moon_jax.Task('huber', lambda logits, labels: jnp.mean(
+    ...     optax.huber_loss(logits, labels), 1))
+    >>> dataset = dataset._replace(task=huber)
+  """
+
+  name: str
+  loss_B: Callable[[jax.Array, jax.Array], jax.Array]
+  metrics_B: Callable[[jax.Array, jax.Array], dict[str, jax.Array]] = (
+      lambda logits, labels: {})
+  count_B: Callable[[jax.Array], jax.Array] | None = None
+
+  def loss(self, logits: jax.Array, batch: Any) -> jax.Array:
+    """Returns the mean loss of a `moon_jax.Batch` over its predictions."""
+    loss_B = self.loss_B(logits, batch.labels)
+    if self.count_B is None:
+      return losses.masked_mean(loss_B, batch.mask)
+    is_real_B = batch.mask > 0
+    count_B = self.count_B(batch.labels).astype(loss_B.dtype)
+    count = jnp.sum(jnp.where(is_real_B, count_B, 0))
+    return jnp.sum(jnp.where(is_real_B, loss_B, 0)) / jnp.maximum(count, 1)
+
+  def counts(self, labels: np.ndarray) -> np.ndarray:
+    """Returns the number of predictions of each of N examples, int [N]."""
+    return np.ones(len(labels), np.int64) if self.count_B is None else (
+        np.asarray(self.count_B(labels), np.int64))
+
+
+def _token_loss_B(logits_BTK, labels_BT):
+  """Returns the sum of the cross-entropies; that of an ignored token is 0."""
+  loss_N = losses.cross_entropy_B(
+      logits_BTK.reshape(-1, logits_BTK.shape[-1]), labels_BT.reshape(-1))
+  return jnp.sum(loss_N.reshape(labels_BT.shape), 1)
+
+
+def _label_loss_B(logits_BK, labels_BK):
+  """Returns the mean binary cross-entropy of the labels, in nats."""
+  labels = labels_BK.astype(logits_BK.dtype)
+  return jnp.mean(jax.nn.softplus(logits_BK) - labels * logits_BK, 1)
+
+
+def _squared_error_B(outputs_BD, labels):
+  """Returns the mean squared error of the targets, [B] or [B, D]."""
+  return jnp.mean((outputs_BD - labels.reshape(outputs_BD.shape))**2, 1)
+
+
+CLASSIFICATION = Task(
+    'classification', losses.cross_entropy_B,
+    lambda logits_BK, labels_B: {
+        'accuracy': jnp.argmax(logits_BK, -1) == labels_B})
+TOKENS = Task(
+    'tokens', _token_loss_B,
+    lambda logits_BTK, labels_BT: {'accuracy': jnp.sum(
+        jnp.argmax(logits_BTK, -1) == labels_BT, 1)},
+    lambda labels_BT: (labels_BT >= 0).sum(1))
+MULTILABEL = Task(
+    'multilabel', _label_loss_B,
+    lambda logits_BK, labels_BK: {
+        'accuracy': jnp.mean((logits_BK > 0) == (labels_BK > 0), 1),
+        'exact_match': jnp.all((logits_BK > 0) == (labels_BK > 0), 1)})
+REGRESSION = Task(
+    'regression', _squared_error_B,
+    lambda outputs_BD, labels: {'mse': _squared_error_B(outputs_BD, labels)})
+TASKS = {task.name: task for task in (
+    CLASSIFICATION, TOKENS, MULTILABEL, REGRESSION)}
+
+
+def get(task: 'str | Task') -> Task:
+  """Returns a task by name; returns a `Task` itself.
+
+  Raises:
+    UserError: if there is no such task.
+  """
+  if isinstance(task, Task):
+    return task
+  if not isinstance(task, str) or task not in TASKS:
+    raise UserError(f'task must be one of {", ".join(TASKS)}, or a '
+                    f'moon_jax.Task; got {task!r}')
+  return TASKS[task]
+
+
+def check_labels(task: Task, name: str, labels: Any, num_examples: int,
+                 num_outputs: int, num_positions: int = 0) -> None:
+  """Checks that labels other than classes fit a task; of your own, their count.
+
+  Args:
+    task: not `CLASSIFICATION`.
+    name: of the labels, such as "train_labels"; messages begin with it.
+    labels: [N, ...].
+    num_examples: N.
+    num_outputs: K or D.
+    num_positions: T of the inputs, if they are tokens.
+
+  Raises:
+    UserError: with the requirement, what the labels are, and a remedy.
+  """
+  def require(is_valid, requirement, got, remedy):
+    if not is_valid:
+      raise UserError(f'{name} of the task {task.name} must {requirement}; got '
+                      f'{got}. {remedy}')
+
+  shape = getattr(labels, 'shape', ())
+  got = f'{getattr(labels, "dtype", type(labels).__name__)} {list(shape)}'
+  require(shape[:1] == (num_examples,), 'be an array with one row for each of '
+          f'the {num_examples} examples', got, 'Give as many of both')
+  kind, width = labels.dtype.kind, (num_examples, num_outputs)
+  if task.name == 'tokens':
+    length = num_positions or 'T'
+    require(kind in 'iu' and len(shape) == 2 and (
+        not num_positions or shape[1] == num_positions),
+            f'be integers [N, {length}], a token for each position', got,
+            "Give -1 where none counts; task='classification' takes a class "
+            'for each example')
+    low, high = labels.min(), labels.max()
+    require(-1 <= low and 0 <= high < num_outputs,
+            f'be tokens from 0 to {num_outputs - 1}, or -1 where none counts',
+            f'{low} to {high}', 'Give as many class_names as there are tokens')
+  elif task.name == 'multilabel':
+    require(kind in 'iufb' and shape == width and np.isin(labels, (0, 1)).all(),
+            f'be 0 or 1, [N, {num_outputs}], one for each of class_names',
+            got if shape != width else 'other numbers',
+            "task='classification' takes classes [N], labels.argmax(1)")
+  elif task.name == 'regression':
+    is_flat = num_outputs == 1 and len(shape) == 1
+    require(kind == 'f' and (is_flat or shape == width),
+            f'be floating point [N, {num_outputs}]' + (
+                ' or [N]' * (num_outputs == 1)) + ', one for each of '
+            'class_names', got, "Pass labels.astype('float32'), and a name for "
+            'each target')
+    require(np.isfinite(labels).all(), 'be finite', 'NaN or infinity',
+            'Remove these examples')
