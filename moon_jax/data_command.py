@@ -119,11 +119,11 @@ def _list(_) -> None:
   from moon_jax.data import catalog  # imports NumPy
 
   print('Second lines: license; page of the data set.')
-  print(f'{"name":14}{"training, test":17}{"inputs":15}{"classes":9}files')
+  print(f'{"name":19}{"training, test":17}{"inputs":15}{"classes":9}files')
   for name, entry in catalog.ENTRIES.items():
     files = ('included' if entry.is_included else 'by hand' if entry.by_hand
              else f'download, {entry.megabytes} MB')
-    print(f'{name:14}{entry.examples:17}{entry.inputs:15}{entry.classes:9}'
+    print(f'{name:19}{entry.examples:17}{entry.inputs:15}{entry.classes:9}'
           f'{files}\n  {entry.license}; {entry.page}')
   print('Other data: --dataset=npz, npy or MODULE:LOADER (docs/user_data.md), '
         'hf:NAME\n(docs/huggingface.md).')

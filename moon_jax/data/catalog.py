@@ -81,7 +81,7 @@ ENTRIES = {
         by_hand=_SHAKESPEARE),
     'shakespeare_tokens': Entry(
         'Shakespeare, the next character at every position', 'by file',
-        '80 characters', '80 x 80', 'public domain', _LEAF,
+        '80 characters', '80', 'public domain', _LEAF,
         f'--model=transformer {_NATURAL} --num_clients=40',
         by_hand=_SHAKESPEARE),
 }
