@@ -486,7 +486,8 @@ class Config:
       page='starting_points.md#save-local-models')
   checkpoint_every: int = flag(
       10, 'Rounds between checkpoints, in checkpoints/ROUND of --workdir; the '
-      'last round is always saved. 0 saves none.', at_least=0,
+      'last round is always saved, and a round that ends 30 s or more after '
+      'the last checkpoint. 0 saves none.', at_least=0,
       hint='--checkpoint_every=0 saves no checkpoints.', varies='host',
       is_free=True,
       synonyms='save_every save_freq save_interval ckpt_every '

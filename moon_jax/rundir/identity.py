@@ -1,7 +1,9 @@
 """Which configurations belong to one run, and the hash that identifies it."""
 
+from collections.abc import Iterator
 import hashlib
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -43,6 +45,19 @@ def directory_name(config: Config, inputs: dict[str, str]) -> str:
     dataset = f'hf.{pathlib.PurePath(place).stem}'
   return '-'.join([dataset, config.algorithm.replace(':', '.'),
                    fingerprint(config), *inputs.values()])
+
+
+def same_rounds(config: Config) -> Iterator[int]:
+  """Yields numbers of rounds, from the largest on, of shorter runs whose rounds
+  are all bit for bit the first ones of a run.
+
+  A shorter run evaluates its last round. A user's algorithm may read the number
+  of rounds; `check_same_run` refuses schedules that depend on it.
+  """
+  every = math.lcm(config.eval_every, config.client_eval_every or 1)
+  if not config.has_user_algorithm():
+    last = (config.num_rounds - 1) // every * every
+    yield from range(last, 0, -every)
 
 
 def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,

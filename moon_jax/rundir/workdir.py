@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 import contextlib
+import dataclasses
 import fcntl
 import functools
 import hashlib
@@ -82,6 +83,7 @@ class Workdir:
 
   Attributes:
     has_locks: False once the file system has turned out to have no locks.
+    source: the run of fewer rounds whose copy this one began with, or None.
   """
 
   def __init__(self, config: Config, inputs: dict[str, str] | None = None,
@@ -99,6 +101,7 @@ class Workdir:
     self._metrics = self.path / 'metrics.jsonl'
     self._lock: int | None = None
     self.has_locks = True
+    self.source: pathlib.Path | None = None
 
   def check(self) -> dict[str, Any] | None:
     """Checks that the run can begin or resume here; changes nothing.
@@ -150,6 +153,8 @@ class Workdir:
     """
     if self._lock is not None:
       return
+    if not (self.path.exists() or self._config.workdir):
+      self._copy_fewer_rounds()
     self.path.mkdir(parents=True, exist_ok=True)
     self._lock = os.open(self._metrics, os.O_RDWR | os.O_CREAT, 0o666)
     for remaining in reversed(range(_RETRIES)):
@@ -167,6 +172,25 @@ class Workdir:
         self.has_locks = False  # the file system has none
         break
     self._check_run()  # another run may have started before the lock
+
+  def _copy_fewer_rounds(self):
+    """Begins with a copy of a finished run that has only fewer rounds, if this
+    run would have the same ones. That run stays as it is."""
+    config, root = self._config, self.path.parent
+    for num_rounds in identity.same_rounds(config):
+      fewer = Workdir(dataclasses.replace(config, num_rounds=num_rounds),
+                      self._inputs, str(root))
+      with contextlib.suppress(UserError):
+        if not (fewer.checkpoints.is_dir() and fewer.summary()):
+          continue
+        identity.check_same_run(
+            fewer.path, fewer._read_json('config.json'), config, self._inputs)
+        with tempfile.TemporaryDirectory(dir=root, prefix='.moon_jax-') as made:
+          shutil.copytree(fewer.path, f'{made}/run')
+          with contextlib.suppress(OSError):  # another process has made it
+            os.rename(f'{made}/run', self.path)
+        self.source = fewer.path
+        return
 
   def close(self) -> None:
     """Releases the lock of the directory."""

@@ -42,6 +42,9 @@ class Recorder:
     trained: the record of a round that has no line of metrics yet, or None.
     result: of a run that has ended: its summary, or the error of a loss that is
       not finite; None before.
+    num_lost: rounds of an earlier command that are trained again.
+    saved_at: when the run began or was last saved, in `time.monotonic`.
+    save_seconds: that saving it took.
   """
 
   def __init__(self, simulation: Simulation, workdir: Workdir,
@@ -61,6 +64,7 @@ class Recorder:
     self._selection = Selection(simulation, workdir)
     self.trained: RoundRecord | None = None
     self.result: Result | None = None
+    self.num_lost, self.saved_at, self.save_seconds = 0, time.monotonic(), 0.
 
   @property
   def is_unfinished(self) -> bool:
@@ -82,7 +86,12 @@ class Recorder:
     """
     config, workdir = self._config, self.workdir
     federation = self.simulation.federation
-    processes.run_on_first_process(workdir.lock)
+
+    def lock():
+      workdir.lock()
+      return len(workdir.lines())
+
+    num_lines = processes.run_on_first_process(lock)
     restored = None
     if config.checkpoint_every or workdir.checkpoints.exists():
       self._checkpoints = Checkpoints(workdir.checkpoints, config)
@@ -113,6 +122,7 @@ class Recorder:
       self.simulation.restore(state)
     if note['trained']:
       self.trained = RoundRecord(**note['trained'])
+    self.num_lost = max(num_lines - self.simulation.rounds_done, 0)
     if config.save_local_models and (
         self.simulation.rounds_done < config.num_rounds):
       processes.run_on_first_process(workdir.remove_local_models)
@@ -138,10 +148,12 @@ class Recorder:
     if self._is_last_round:
       self._save_local_models()
 
-  def record(self, interrupt: Interrupt, progress: Progress) -> dict | None:
+  def record(self, interrupt: Interrupt, progress: Progress, is_late: bool
+             ) -> dict | None:
     """Evaluates the trained round, writes its line, and saves if that is due.
 
-    Returns the line of metrics.jsonl; None if the evaluation diverged.
+    `is_late` says whether it is due by time. Returns the line of metrics.jsonl;
+    None if the evaluation diverged.
     """
     config = self._config
     for client, reason in self.trained.left_out.items() if (
@@ -161,7 +173,8 @@ class Recorder:
       self.workdir.append_metrics(line)
       self._log.write(round_text(line, config.num_rounds))
     self.trained = None
-    if is_due(config.checkpoint_every, line['round'], config):
+    if config.checkpoint_every and (
+        is_late or is_due(config.checkpoint_every, line['round'], config)):
       with progress.busy(f'round {line["round"]}: saving a checkpoint'):
         self._save()
     for callback in self.callbacks:
@@ -233,10 +246,13 @@ class Recorder:
   def _save(self):
     if self.simulation.rounds_done == self._checkpoints.newest:
       return
+    start = time.monotonic()
     mark = self.workdir.mark_metrics() if processes.is_first() else None
     self._checkpoints.save(self.simulation.state_on_host(), {
         'fingerprints': self._fingerprints, 'metrics': mark,
         'trained': self.trained and self.trained._asdict()})
+    self.saved_at = time.monotonic()
+    self.save_seconds = self.saved_at - start
 
   def save_and_close(self) -> str:
     """Saves completed rounds; returns a clause on where the run resumes."""

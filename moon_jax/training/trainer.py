@@ -36,6 +36,8 @@ from moon_jax.version import __version__
 from moon_jax.view.progress import Progress
 
 _LONG_ROUND = 60.  # seconds before a line reports that a round is training
+_SAVE_SECONDS = 30.  # after which a round is saved, if that is cheap:
+_SAVE_SHARE = .02  # the most of the time that such saves take
 
 
 @dataclasses.dataclass
@@ -83,13 +85,21 @@ class Trainer:
     self._end_finished()
     while unfinished:
       self._train_round(interrupt)
-      lines = [recorder.record(interrupt, progress)
+      is_late = self._is_save_late(unfinished)
+      lines = [recorder.record(interrupt, progress, is_late)
                for recorder in unfinished if recorder.trained]
       progress.rounds([line for line in lines if line],
                       self.simulations.lane_utilization())
       interrupt.check()
       self._end_finished()
       unfinished = [r for r in unfinished if r.is_unfinished]
+
+  def _is_save_late(self, recorders):
+    """Returns whether to save by time; the same in all processes."""
+    seconds = time.monotonic() - min(r.saved_at for r in recorders)
+    cost = sum(r.save_seconds for r in recorders)
+    return bool(processes.max_over_processes(
+        int(seconds > max(_SAVE_SECONDS, cost / _SAVE_SHARE))))
 
   def _train_round(self, interrupt):
     runs = [index for index, recorder in enumerate(self.recorders)
@@ -254,11 +264,28 @@ def _recorders(simulations, runs, callbacks, progress):
     recorder.resume()
     if processes.is_first():
       _draw_partition(recorder, drawn)
-  if done := [recorder.simulation.rounds_done for recorder in recorders
-              if recorder.simulation.rounds_done]:
-    progress.message(f'resuming after round {done[0]}' if is_alone else
-                     f'resuming {len(done)} runs')
+  if text := _resumed(recorders):
+    progress.message(text)
   return recorders
+
+
+def _resumed(recorders):
+  """Returns where runs resume and what they repeat; '' if all begin."""
+  begun = [r for r in recorders if r.simulation.rounds_done or r.num_lost]
+  if not begun:
+    return ''
+  lost = sum(r.num_lost for r in begun)
+  if len(recorders) > 1:
+    text = f'resumes {len(begun)} of {len(recorders)} runs'
+    again = f'; {lost} rounds in all are trained again'
+  else:
+    run, done = begun[0].simulation, begun[0].simulation.rounds_done
+    text = f'resumes after round {done} of {run.federation.config.num_rounds}'
+    if source := begun[0].workdir.source:
+      text += f', copied from {source}'
+    again = (f'; round {done + 1} is trained again' if lost == 1 else
+             f'; rounds {done + 1} to {done + lost} are trained again')
+  return text + again * (lost > 0)
 
 
 def _draw_partition(recorder, drawn):

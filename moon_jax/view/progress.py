@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import os
+import stat
 import sys
 import threading
 import time
@@ -37,7 +38,7 @@ class Progress:
 
   def __init__(self, title: str, num_runs: int = 1, is_quiet: bool = False):
     self.logs = [RunLog() for _ in range(num_runs)]
-    self.status = Status(title, time.monotonic(), num_runs)
+    self.status = Status(title, num_runs)
     self._has_view, self._prints = False, not is_quiet
 
   def _change(self, **fields):
@@ -147,11 +148,13 @@ class Progress:
 
 
 def _can_show():
-  """Returns whether stderr is a terminal that can move its cursor."""
+  """Returns whether stderr is a terminal that can move its cursor, and stdout
+  no pipe, since programs such as tee write to the same terminal."""
   try:
     return (sys.stderr.isatty() and os.isatty(2)
+            and not stat.S_ISFIFO(os.fstat(1).st_mode)
             and (os.environ.get('TERM') or 'dumb') != 'dumb')
-  except (AttributeError, ValueError):  # no stderr, or a closed one
+  except (AttributeError, OSError, ValueError):  # a stream is closed
     return False
 
 

@@ -19,7 +19,6 @@ class Status:
 
   Attributes:
     title: of the run or runs.
-    start: when the view began.
     num_runs: runs that train together.
     activity: what the run does now; '' if nothing.
     since: when the activity began.
@@ -35,7 +34,6 @@ class Status:
   """
 
   title: str
-  start: float
   num_runs: int = 1
   activity: str = ''
   since: float = 0.
@@ -71,8 +69,10 @@ class Status:
     if not trained or self.rounds_done >= self.num_rounds:
       return None
     seconds = (self.last_end - training_start) / trained
-    left = seconds * (self.num_rounds - self.rounds_done)
-    return max(left - (now - self.last_end), 0.)
+    left = self.num_rounds - self.rounds_done
+    begun = min(left, self.num_runs)
+    return (seconds * (left - begun)
+            + max(seconds * begun - (now - self.last_end), 0.))
 
 
 def is_number(value: Any) -> bool:

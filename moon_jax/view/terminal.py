@@ -157,8 +157,6 @@ def _progress(status, now):
   end = f'{status.rounds_done / status.num_rounds:4.0%}'
   if (left := status.seconds_left(now)) is not None:
     end += f'  {duration(left)} left'
-  elif status.rounds_done < status.num_rounds:
-    end += f'  {duration(now - status.start)}'
   return _row(done, ProgressBar(status.num_rounds, status.rounds_done), end,
               wide=1)
 

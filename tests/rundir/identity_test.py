@@ -7,7 +7,12 @@ import pytest
 
 from moon_jax.config import Config
 from moon_jax.errors import UserError
-from moon_jax.rundir.identity import check_same_run, EARLIER_VALUES, fingerprint
+from moon_jax.rundir.identity import (
+  check_same_run,
+  EARLIER_VALUES,
+  fingerprint,
+  same_rounds,
+)
 
 
 def test_fingerprint_follows_what_changes_results():
@@ -38,6 +43,14 @@ def test_later_fields_keep_earlier_fingerprints():
 
 _COSINE = dict(learning_rate_schedule='cosine')
 _FILE = {'inputs': {'partition_file': '0a'}}
+
+
+@pytest.mark.parametrize('changes, expected', [
+    ({}, [3, 2, 1]), (dict(eval_every=2), [2]), (dict(eval_every=9), []),
+    (dict(client_eval_every=3), [3]), (dict(algorithm='my:method'), [])])
+def test_runs_of_fewer_rounds_have_the_same_ones(changes, expected):
+  """Unless they evaluate their last round, or know how many there are."""
+  assert [*same_rounds(Config(num_rounds=4, **changes))] == expected
 
 
 @pytest.mark.parametrize('old, new, why', [

@@ -33,7 +33,7 @@ from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import checks
 from moon_jax.simulation import simulation as simulation_lib
-from moon_jax.training import run
+from moon_jax.training import run, trainer
 from moon_jax.training.signals import Interrupt
 import small_runs
 from small_runs import at_call, CONFIG, raising
@@ -76,6 +76,40 @@ def test_metrics_are_cut_after_damaged_checkpoints_are_renamed(
   monkeypatch.undo()
   run.run(every)
   assert lines_of(tmp_path) == whole
+
+
+@pytest.mark.parametrize('seconds, where', [
+    (0., 'round 2 of 3\n'),
+    (99., 'round 0 of 3; rounds 1 to 2 are trained again\n')])
+def test_rounds_are_saved_by_time(
+    seconds, where, tmp_path, monkeypatch, capsys, whole):
+  """A run begins by saying what it repeats."""
+  monkeypatch.setattr(trainer, '_SAVE_SECONDS', seconds)
+  monkeypatch.setattr(trainer, '_SAVE_SHARE', float('inf'))
+
+  def end(simulation, line):
+    if line['round'] == 2:
+      raise KeyboardInterrupt
+
+  with pytest.raises(KeyboardInterrupt):
+    run.run(at(tmp_path), [end])
+  assert 'resumes' not in capsys.readouterr().out
+  run.run(at(tmp_path))
+  assert f'resumes after {where}' in capsys.readouterr().out
+  assert lines_of(tmp_path) == whole
+
+
+def test_more_rounds_begin_with_a_copy(tmp_path, monkeypatch, capsys, whole):
+  """Of the longest run, which stays as it is."""
+  monkeypatch.chdir(tmp_path)
+  for num_rounds in 1, 2, 3:
+    run.run(at('', num_rounds=num_rounds))
+  one, two, three = sorted(pathlib.Path('runs').iterdir(),
+                           key=lambda path: len(lines_of(path)))
+  assert f'resumes after round 2 of 3, copied from {two}\n' in (
+      capsys.readouterr().out)
+  assert lines_of(three) == whole and lines_of(one) == whole[:1]
+  assert json.loads((two / 'summary.json').read_text())['rounds'] == 2
 
 
 @pytest.mark.parametrize('local_epochs', [
@@ -238,7 +272,7 @@ def test_a_run_out_of_memory_restarts_with_fewer_lanes(
     return
   assert '4 lane(s) on 4 devices' in done.stdout
   assert '2 lane(s) on 2 devices' in done.stdout
-  assert 'resuming after round 1\n' in done.stdout
+  assert 'resumes after round 1 of 3\n' in done.stdout
   assert [line['round'] for line in lines_of(tmp_path / 'run')] == [1, 2, 3]
 
 
@@ -374,7 +408,7 @@ def test_a_full_disk_is_reported_and_the_run_resumes_with_space(
       f'echo status $?; cp "$0/run/metrics.jsonl" {tmp_path}',
       mounted, *flags, f'--workdir={mounted}/run', cache=compilation_cache)
   assert out.count('status 2') == 1 and out.count('status 0') == 1, errors
-  assert 'resuming after round' in out
+  assert 'resumes after round' in out
   assert 'Traceback' not in errors
   messages = [line for line in errors.splitlines() if '--workdir' in line]
   assert len(messages) == 1, errors

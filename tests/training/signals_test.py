@@ -61,7 +61,7 @@ def test_a_run_resumes_after_a_signal_in_a_round(
   again = start(tmp_path / 'run', compilation_cache, slow)
   out, errors = again.communicate(timeout=200)
   assert again.returncode == 0, errors
-  assert 'resuming after round' in out
+  assert 'resumes after round' in out
   assert_same(outcome(tmp_path / 'run'), outcome(tmp_path / 'whole'), 0)
 
 

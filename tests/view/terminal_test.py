@@ -35,14 +35,15 @@ _SCRIPT = """if True:
 class Screen:
   """A terminal that runs a script."""
 
-  def __init__(self, body, columns=60, rows=20, **env):
+  def __init__(self, body, columns=60, rows=20, pipe='', **env):
     self.screen = pyte.HistoryScreen(columns, rows, history=500)
     stream = pyte.ByteStream(self.screen)
     self.raw = b''
     pid, self._fd = pty.fork()
     if not pid:
       os.environ.update({'TERM': 'xterm-256color', 'PYTHONUTF8': '1'} | env)
-      os.execv(sys.executable, [sys.executable, '-c', _SCRIPT % body])
+      os.execv('/bin/sh', ['sh', '-c', f'"$0" -c "$1" {pipe}', sys.executable,
+                           _SCRIPT % body])
     self.pid = pid
     self.resize(columns, rows)
 
@@ -126,9 +127,11 @@ def test_the_last_message_is_visible(body, status, text):
   assert not screen.screen.cursor.hidden
 
 
-@pytest.mark.parametrize('term', ['dumb', ''])
-def test_a_terminal_without_cursor_movement_gets_lines(term):
-  screen = Screen("shown.rounds([LINE | {'round': 1}])", TERM=term)
+@pytest.mark.parametrize('options', [
+    {'TERM': 'dumb'}, {'TERM': ''}, {'pipe': '| cat'}])
+def test_a_terminal_without_a_view_gets_lines(options):
+  """It cannot move its cursor, or stdout reaches it through a program."""
+  screen = Screen("shown.rounds([LINE | {'round': 1}])", **options)
   assert screen.wait() == 0
   assert screen.lines() == ['round 1/4  1,000 examples/s  1.0 s', 'the end']
   assert b'\x1b' not in screen.raw
@@ -160,7 +163,7 @@ def text(state, width=80, height=24, encoding='utf-8'):
 def test_a_view_at_80_columns():
   assert text(status()) == [
       'digits, moon, seed 0: runs/digits-moon-0123abcd',
-      'round 5 of 20 ' + '━' * 12 + '╸' + ' ' * 37 + '  25%  27 s left',
+      'round 5 of 20 ' + '━' * 12 + '╸' + ' ' * 37 + '  25%  28 s left',
       'round 6: training' + ' ' * 60 + '3 s',
       'test accuracy    62.50%  ▁▃▅▇█  best 62.50% after round 5',
       'train loss       0.7500  █▇▅▃▁',
@@ -181,6 +184,11 @@ def test_long_curves_leave_room_for_names_and_numbers(width):
   line = text(status(rounds=70), width)[3]
   assert line.startswith('test accuracy   875.00%  ▁')
   assert line.endswith('  best 875.00% after round 70') and '…' not in line
+
+
+def test_the_time_left_is_not_known_before_a_round_has_ended():
+  line = text(status(rounds=0))[1]
+  assert line.startswith('round 0 of 20 ') and line.endswith(' 0%')
 
 
 def test_a_view_without_unicode():
