@@ -1,4 +1,4 @@
-"""Chooses between implementations for CPUs and for accelerators.
+"""Chooses between implementations for CPUs and accelerators; caches programs.
 
 The choice is made when a program is lowered for its platform. So it costs
 nothing at run time, and is right for programs compiled for another machine. No
@@ -6,9 +6,17 @@ other module makes programs depend on the platform.
 """
 
 from collections.abc import Callable
+import hashlib
+import pathlib
+import platform
 from typing import Any
 
+import jax
 from jax import lax
+from jax.experimental.compilation_cache import compilation_cache
+import platformdirs
+
+_JAX_DEFAULT = 1.  # seconds of compilation from which programs are cached
 
 
 def by_platform(cpu: Callable[..., Any], accelerator: Callable[..., Any],
@@ -24,3 +32,26 @@ def by_platform(cpu: Callable[..., Any], accelerator: Callable[..., Any],
     The result of the function.
   """
   return lax.platform_dependent(*operands, cpu=cpu, default=accelerator)
+
+
+def use_compilation_cache() -> None:
+  """Caches compiled programs in the user's cache, by type of machine.
+
+  Programs for a CPU use its own instructions, so machines that share a home
+  directory need separate directories. JAX_COMPILATION_CACHE_DIR overrides, and
+  JAX_ENABLE_COMPILATION_CACHE=false prevents it.
+  """
+  config: Any = jax.config
+  if config.jax_compilation_cache_dir is None:
+    cpuinfo = pathlib.Path('/proc/cpuinfo')
+    flags = [line for line in (cpuinfo.read_text() if cpuinfo.exists()
+                               else '').splitlines()
+             if line.startswith(('flags', 'Features'))][:1]
+    machine = hashlib.sha256(
+        repr((platform.machine(), flags)).encode()).hexdigest()[:8]
+    jax.config.update(
+        'jax_compilation_cache_dir',
+        f'{platformdirs.user_cache_dir("moon_jax")}/xla-{machine}')
+    compilation_cache.reset_cache()  # the process may have compiled without it
+  if config.jax_persistent_cache_min_compile_time_secs == _JAX_DEFAULT:
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)

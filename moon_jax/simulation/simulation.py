@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 import time
 from typing import Any, SupportsIndex
+import warnings
 
 import jax
 from jax.sharding import Mesh
 import numpy as np
 
+from moon_jax import platforms
 from moon_jax.algorithms.base import first_view
 from moon_jax.distributed import devices, host
 from moon_jax.engine import client_store, schedule
@@ -173,6 +175,10 @@ class Simulation:
       eval_every: rounds between evaluations on the test set; the last round is
         always evaluated.
 
+    Returns:
+      An iterator, which trains a round when the loop takes its record; `run`
+      trains all at once.
+
     Raises:
       DivergedError: see `run_round`.
       UserError: at once, if a number is invalid or the federation has fewer
@@ -188,7 +194,16 @@ class Simulation:
     last = self.rounds_done + num_rounds
     if num_rounds:
       self.federation.cohort(last - 1)  # raises an error if there is none
-    return self._rounds(last, eval_every)
+    return _Rounds(self._rounds(last, eval_every), self, num_rounds)
+
+  def run(self, num_rounds: int, eval_every: int = 1) -> list[Record]:
+    """Trains rounds, and returns their records; see `rounds`."""
+    return list(self.rounds(num_rounds, eval_every))
+
+  def __repr__(self) -> str:
+    federation = self.federation
+    return (f'<Simulation of {len(federation.clients):,} clients, rounds done: '
+            f'{self.rounds_done}; run(n) trains n rounds>')
 
   def _rounds(self, last, eval_every):
     while self.rounds_done < last:
@@ -349,6 +364,28 @@ class Simulation:
     return devices.put(models, self._program._mesh)
 
 
+class _Rounds(Iterator[Record]):
+  """The records of rounds that train when they are taken."""
+
+  def __init__(self, records, simulation, num_rounds):
+    self._records, self._is_begun = records, num_rounds == 0
+    self._text = (f'{num_rounds} rounds of {simulation!r}, each of which '
+                  'trains when a loop takes its record: for record in '
+                  f'simulation.rounds({num_rounds}). simulation.run('
+                  f'{num_rounds}) trains them at once')
+
+  def __next__(self):
+    self._is_begun = True
+    return next(self._records)
+
+  def __repr__(self):
+    return f'<{self._text}>'
+
+  def __del__(self):
+    if not self._is_begun:
+      warnings.warn(f'nothing was trained of {self._text}', stacklevel=2)
+
+
 class Simulations:
   """Trains several federations in one compiled program.
 
@@ -388,6 +425,7 @@ class Simulations:
                       f'{got}; pass [federation, ...]')
     host.share_cores()
     devices.check()
+    platforms.use_compilation_cache()
     self._federations = list(federations)
     self._num_runs = len(self._federations)
     self._specs = list(specs) or list(map(round_spec.alone, federations))

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import os
 import pathlib
 import platform
@@ -14,7 +13,6 @@ import sys
 import time
 
 import jax
-import platformdirs
 
 from moon_jax import loggers as loggers_lib
 from moon_jax.data import clients as clients_lib
@@ -217,7 +215,6 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
       specs = specs_fn() if specs_fn else []
       federations = [spec.federation for spec in specs] or [
           run.build() for run in runs]
-    use_compilation_cache()
     for run in runs:
       stack.enter_context(contextlib.closing(run.workdir))
     # Without it Python would raise KeyboardInterrupt, which JAX may ignore.
@@ -301,23 +298,3 @@ def _draw_partition(recorder, drawn):
       heatmap.draw(counts_CK, dataset.class_names, path, names)
     else:
       shutil.copyfile(equal, path)
-
-
-def use_compilation_cache() -> None:
-  """Caches compiled programs in the user's cache, by type of machine.
-
-  Programs for a CPU use its own instructions, so machines that share a home
-  directory need separate directories. JAX_COMPILATION_CACHE_DIR overrides.
-  """
-  directory = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-  if directory is None:
-    cpuinfo = pathlib.Path('/proc/cpuinfo')
-    flags = [line for line in (cpuinfo.read_text() if cpuinfo.exists()
-                               else '').splitlines()
-             if line.startswith(('flags', 'Features'))][:1]
-    machine = hashlib.sha256(
-        repr((platform.machine(), flags)).encode()).hexdigest()[:8]
-    jax.config.update(
-        'jax_compilation_cache_dir',
-        f'{platformdirs.user_cache_dir("moon_jax")}/xla-{machine}')
-  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)

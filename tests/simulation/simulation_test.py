@@ -108,3 +108,11 @@ def test_a_restored_run_has_no_local_models():
     simulation.local_models()
   simulation.run_round()
   assert simulation.local_models() and simulation.evaluate_clients()
+
+
+def test_rounds_that_no_loop_takes_cause_a_warning():
+  simulation = Simulation(tiny_federation.make())
+  assert 'rounds done: 0; run(n) trains' in repr(simulation)
+  with pytest.warns(UserWarning, match=r'nothing was trained.*run\(2\)'):
+    simulation.rounds(2)
+  assert [record.round for record in simulation.run(2)] == [1, 2]
