@@ -155,14 +155,15 @@ def train(task):
   normalized = lambda images: torch.from_numpy(
       (images.astype(np.float32) / 255 - mean) / std)  # float32 throughout
   labels = lambda values: torch.tensor(values.astype(np.int64))
-  train_inputs = normalized(arrays['train_inputs'])
-  train_labels = labels(arrays['train_labels'])
-  users = {user: (train_inputs[indices], train_labels[indices])
+  # User by user, so that no second copy of the data counts as pfl's memory.
+  users = {user: (normalized(arrays['train_inputs'][indices]),
+                  labels(arrays['train_labels'][indices]))
            for user, indices in enumerate(arrays['clients'])}
   cohorts = arrays['cohorts']
   sampler = itertools.cycle(int(user) for user in cohorts.flatten())
   network = simple_cnn(
-      train_inputs.shape[1:], task['num_classes'], task['has_dropout'])
+      arrays['train_inputs'].shape[1:], task['num_classes'],
+      task['has_dropout'])
   load_weights(network, arrays)
   model = PyTorchModel(
       model=network, local_optimizer_create=torch.optim.SGD,

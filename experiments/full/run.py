@@ -215,11 +215,14 @@ def pack(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
       tar.addfile(info, io.BytesIO(config))
       for file in ('metrics.jsonl', 'partition.npz',
                    f'checkpoints/{newest.name}'):
-        tar.add(source / file, f'{run.name}/{file}', filter=_anonymous)
+        tar.add(source / file, f'{run.name}/{file}', filter=_portable)
     print(f'{path}: {rounds_done(source)} of {num_rounds(run)} rounds')
 
 
-def _anonymous(info):
+def _portable(info):
+  # It names this machine's directory; Orbax reads it only in cloud storage.
+  if info.name.endswith('/commit_success.txt'):
+    return None
   info.uname = info.gname = ''
   return info
 

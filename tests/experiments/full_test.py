@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import shutil
 import subprocess
 import sys
 
@@ -240,15 +241,13 @@ def test_sign_flip_test_uses_all_patterns():
   assert math.isnan(analysis.sign_flip_p(d[:11]))
 
 
-def test_a_packed_run_resumes_elsewhere(tmp_path):
+def test_the_newest_checkpoint_of_unfinished_runs_is_packed(tmp_path):
   runs = [Run(name, ('--num_rounds=3',)) for name in ('a', 'b')]
   here, packed, there = (
       tmp_path / name for name in ('here', 'packed', 'there'))
   write_run(here, 'a', [.1, .2, .3])
   write_run(here, 'b', [.1, .2])
   (here / 'b' / 'summary.json').unlink()
-  (here / 'b' / 'config.json').write_text(
-      '{"data_dir": "/private", "workdir": "/private", "num_rounds": 3}')
   (here / 'b' / 'partition.npz').write_bytes(b'npz')
   for step in '9', '10':
     (here / 'b' / 'checkpoints' / step).mkdir(parents=True)
@@ -259,7 +258,6 @@ def test_a_packed_run_resumes_elsewhere(tmp_path):
   run_lib.unpack(packed, there, runs)  # a run that is there stays
   assert run_lib.rounds_done(there / 'b') == 2
   assert [p.name for p in (there / 'b' / 'checkpoints').iterdir()] == ['10']
-  assert 'private' not in (there / 'b' / 'config.json').read_text()
 
 
 def test_pairs_needed_matches_the_t_table():
@@ -273,3 +271,28 @@ def test_pairs_for_sign_match_published_power_tables():
   """Those of G*Power for a paired t-test: 34 for d_z = 0.5, 15 for 0.8."""
   assert analysis.pairs_for_sign(.5, 1.) == 34
   assert analysis.pairs_for_sign(-1.6, 2.) == 15
+
+
+def test_a_packed_run_resumes_elsewhere(tmp_path, whole):
+  """Its files do not contain the path of the directory that it comes from."""
+  def train(directory, num_rounds):
+    done = whole.run(
+        f'--workdir={directory}/a', '--dataset=digits', '--model=mlp',
+        '--num_clients=4', '--batch_size=32', '--checkpoint_every=1',
+        '--local_epochs=1', f'--num_rounds={num_rounds}', cwd=tmp_path,
+        limit=300)
+    assert not done.status, done.err
+
+  here, packed, there = (
+      tmp_path / name for name in ('here', 'packed', 'there'))
+  runs = [Run('a', ('--num_rounds=2',))]
+  train(here, 1)
+  run_lib.pack(here, packed, runs)
+  run_lib.unpack(packed, there, runs)
+  files = [path for path in there.rglob('*') if path.is_file()]
+  assert not [path for path in files if b'/here' in path.read_bytes()]
+  shutil.rmtree(here)
+  before = (there / 'a' / 'metrics.jsonl').read_text()
+  train(there, 2)
+  after = (there / 'a' / 'metrics.jsonl').read_text()
+  assert after.startswith(before) and len(after.splitlines()) == 2
