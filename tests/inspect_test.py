@@ -78,7 +78,7 @@ def test_text_fits_80_columns(tmp_path, num_rounds, num_clients):
 
 
 def test_rounds_with_evaluations_are_shown(tmp_path):
-  lines = [{'round': r} | ({'test_accuracy': .5} if r % 7 == 0 else {})
+  lines = [{'round': r} | ({'test_loss': .5} if r % 7 == 0 else {})
            for r in range(1, 101)]
   shown = [line['round'] for line in command.thinned(lines)]
   assert shown == [*range(7, 99, 7), 100]
