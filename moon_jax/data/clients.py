@@ -139,9 +139,10 @@ def class_counts(labels: np.ndarray, clients: Sequence[np.ndarray],
                  num_classes: int) -> np.ndarray:
   """Returns the number of examples per client and class, int64 [C, K].
 
-  Labels of tasks other than classification count as one class, [C, 1].
+  Labels that are no classes, of other tasks, count as one class, [C, 1].
   """
-  if labels.ndim != 1 or labels.dtype.kind not in 'iu':
+  if labels.ndim != 1 or labels.dtype.kind not in 'iu' or not (
+      0 <= labels.min(initial=0) <= labels.max(initial=0) < num_classes):
     return sizes(clients).astype(np.int64)[:, None]
   owner = np.repeat(np.arange(len(clients)), sizes(clients))
   return np.bincount(

@@ -23,6 +23,7 @@ platforms their layers can name them:
 from collections.abc import Callable, Sequence
 import functools
 import itertools
+import math
 from typing import Any
 
 import jax
@@ -34,6 +35,7 @@ from moon_jax.models.arithmetic import Arithmetic, FLOAT32
 
 _IMAGES = ('NHWC', 'HWIO', 'NHWC')
 _TILES = 4, 5, 3  # output columns of a banded kernel, the preferred first
+_MAX_SLICES = 16  # elements of a window of maximum pooling
 _MIN_CHANNELS_FOR_IM2COL = 16  # with fewer input channels banded is faster
 
 
@@ -152,7 +154,9 @@ def conv_general_dilated(
     padding = lax.padtype_to_pads(
         lhs.shape[1:3], rhs.shape[:2], window_strides, padding)
   return im2col(
-      jnp.pad(lhs, ((0, 0), *map(tuple, padding), (0, 0))), rhs, window_strides,
+      lax.pad(lhs, jnp.zeros((), lhs.dtype),  # padding may be negative
+              [(0, 0, 0), *((*ends, 0) for ends in padding), (0, 0, 0)]),
+      rhs, window_strides,
       lambda a, b: jnp.dot(a, b, precision=precision,
                            preferred_element_type=preferred_element_type))
 
@@ -197,6 +201,7 @@ def window_max(x: jax.Array, shape: Sequence[int], strides: Sequence[int],
 
   The operation of `jax.lax.reduce_window` with `jax.lax.max`, as elementwise
   maxima of slices. Of equal values in a window the first one gets the gradient.
+  Large windows, whose slices would take long to compile, stay that operation.
 
   Args:
     x: the array.
@@ -207,6 +212,9 @@ def window_max(x: jax.Array, shape: Sequence[int], strides: Sequence[int],
     dilation: distance of elements within a window; None is 1.
   """
   ones = (1,) * x.ndim
+  if math.prod(shape) > _MAX_SLICES:
+    return lax.reduce_window(x, -jnp.inf, lax.max, shape, strides, padding,
+                             x_dilation, dilation)
   x = lax.pad(x, jnp.array(-jnp.inf, x.dtype), [
       (*ends, distance - 1)
       for ends, distance in zip(padding, x_dilation or ones)])

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 from jax.extend import core
+import jax.numpy as jnp
 
 from moon_jax import platforms
 from moon_jax.models import convolution
@@ -59,7 +60,8 @@ def _evaluate(program, *args):
   read = lambda x: x.val if isinstance(x, core.Literal) else values[x]
   for eqn in jaxpr.eqns:
     operands = [read(x) for x in eqn.invars]
-    if (name := eqn.primitive.name) in _FAST:
+    if (name := eqn.primitive.name) in _FAST and (
+        jnp.issubdtype(eqn.invars[0].aval.dtype, jnp.floating)):
       results = [platforms.by_platform(
           functools.partial(_FAST[name], **eqn.params),
           functools.partial(eqn.primitive.bind, **eqn.params), *operands)]

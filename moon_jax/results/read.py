@@ -185,6 +185,7 @@ def _runs_in(path, depth):
   if is_run(path):
     return [path]
   return [run for child in sorted(path.iterdir())
+          if not child.name.startswith('.')  # a copy that is not complete
           for run in _runs_in(child, depth - 1)
           ] if depth and path.is_dir() else []
 

@@ -53,6 +53,7 @@ def summarize(simulation: Simulation,
   evaluated = [m for m in metrics if measure(m)]
   last = evaluated[-1]
   name = measure(last)
+  evaluated = [m for m in evaluated if m.get(name) is not None]
   best = best_of(evaluated, name)
   sizes = clients_lib.sizes(federation.clients)
   left_out = sum(len(m.get('clients_left_out', ())) for m in metrics)

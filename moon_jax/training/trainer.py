@@ -75,6 +75,8 @@ class Trainer:
     if unfinished:
       with progress.phase('compiling'):
         self._compile(interrupt)
+      for recorder in recorders:
+        recorder.saved_at = time.monotonic()
     progress.training(
         sum(r.simulation.federation.config.num_rounds for r in recorders),
         sum(r.simulation.rounds_done - (r.trained is not None)
@@ -94,6 +96,9 @@ class Trainer:
 
   def _is_save_late(self, recorders):
     """Returns whether to save by time; the same in all processes."""
+    if not any(r.simulation.federation.config.checkpoint_every
+               for r in recorders):
+      return False
     seconds = time.monotonic() - min(r.saved_at for r in recorders)
     cost = sum(r.save_seconds for r in recorders)
     return bool(processes.max_over_processes(

@@ -103,6 +103,18 @@ def test_forward_derivatives(transform):
       transform(mj.fast_on_cpus(apply))(.1), transform(apply)(.1), rtol=1e-5)
 
 
+@pytest.mark.parametrize('apply', [
+    lambda x: jax.lax.reduce_window(  # of integers
+        jnp.int32(x), 0, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), 'VALID'),
+    lambda x: nn.max_pool(x, x.shape[1:3]),  # a large window
+    lambda x: jax.lax.conv_general_dilated(
+        x, jnp.ones((2, 2, 1, 1)), (1, 1), ((-1, 0), (0, -2)),
+        dimension_numbers=('NHWC', 'HWIO', 'NHWC'))])
+def test_unusual_operations(apply):
+  x = jnp.arange(200.).reshape(2, 10, 10, 1)
+  np.testing.assert_array_equal(mj.fast_on_cpus(apply)(x), apply(x))
+
+
 def test_other_functions_stay_as_they_are():
   """What has no slow operation is called, not evaluated again."""
   calls = []
