@@ -232,7 +232,8 @@ def test_loggers(here, capsys):
   assert len(list(pathlib.Path('boards/digits').iterdir())) == 1
   # The run is complete when the last logger is given; it gets all rounds.
   printed = capsys.readouterr().out.splitlines()
-  assert [line.split(':')[0] for line in printed if '%' in line] == [
+  assert [line.split(':')[0] for line in printed
+          if re.match(r'round \d: .*%', line)] == [
       'round 1', 'round 2', 'round 3']
 
 
