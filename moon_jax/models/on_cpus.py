@@ -2,8 +2,8 @@
 
 In a loop, and a round is one, XLA for CPUs computes convolutions without its
 fast library, and the gradient of maximum pooling is slow. `fast_on_cpus` traces
-a function and evaluates its operations one by one, with those of
-`moon_jax.models.convolution` in their place. Programs for accelerators keep
+a function and evaluates its operations one by one, replacing some by those of
+`moon_jax.models.convolution`. Programs for accelerators keep
 XLA's.
 """
 
@@ -39,9 +39,9 @@ def fast_on_cpus(function: Callable[..., Any]) -> Callable[..., Any]:
     # Arguments are constants of the trace, so that any may be a Python value.
     program, shapes = jax.make_jaxpr(
         lambda: function(*args, **kwargs), return_shape=True)()
-    if not _is_slow(program.jaxpr):
-      return function(*args, **kwargs)
-    return jax.tree.unflatten(jax.tree.structure(shapes), _evaluate(program))
+    results = (_evaluate(program) if _is_slow(program.jaxpr)
+               else core.jaxpr_as_fun(program)())
+    return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
   return fast
 

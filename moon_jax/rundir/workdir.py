@@ -180,7 +180,7 @@ class Workdir:
     for num_rounds in identity.same_rounds(config):
       fewer = Workdir(dataclasses.replace(config, num_rounds=num_rounds),
                       self._inputs, str(root))
-      with contextlib.suppress(UserError, OSError):  # or it begins anew
+      with contextlib.suppress(UserError, OSError):  # then it starts at round 1
         if not (fewer.checkpoints.is_dir() and fewer.summary()):
           continue
         identity.check_same_run(
