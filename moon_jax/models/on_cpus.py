@@ -39,9 +39,9 @@ def fast_on_cpus(function: Callable[..., Any]) -> Callable[..., Any]:
     # Arguments are constants of the trace, so that any may be a Python value.
     program, shapes = jax.make_jaxpr(
         lambda: function(*args, **kwargs), return_shape=True)()
-    results = (_evaluate(program) if _is_slow(program.jaxpr)
-               else core.jaxpr_as_fun(program)())
-    return jax.tree.unflatten(jax.tree.structure(shapes), results)
+    if not _is_slow(program.jaxpr):
+      return function(*args, **kwargs)  # whose results may be its arguments
+    return jax.tree.unflatten(jax.tree.structure(shapes), _evaluate(program))
 
   return fast
 
