@@ -186,7 +186,9 @@ class Workdir:
         identity.check_same_run(
             fewer.path, fewer._read_json('config.json'), config, self._inputs)
         with tempfile.TemporaryDirectory(dir=root, prefix='.moon_jax-') as made:
-          shutil.copytree(fewer.path, f'{made}/run')
+          shutil.copytree(  # without what says that it is finished
+              fewer.path, f'{made}/run',
+              ignore=shutil.ignore_patterns('summary.json'))
           with contextlib.suppress(OSError):  # another process has made it
             os.rename(f'{made}/run', self.path)
         self.source = fewer.path

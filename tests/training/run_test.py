@@ -100,10 +100,14 @@ def test_rounds_are_saved_by_time(
 
 
 def test_more_rounds_begin_with_a_copy(tmp_path, monkeypatch, capsys, whole):
-  """Of the longest run, which stays as it is."""
+  """Of the longest run, which stays as it is; a copy is not finished."""
   monkeypatch.chdir(tmp_path)
+  finished = []
+  count = lambda *_: finished.append(
+      len(list(pathlib.Path('runs').glob('*/summary.json'))))
   for num_rounds in 1, 2, 3:
-    run.run(at('', num_rounds=num_rounds))
+    run.run(at('', num_rounds=num_rounds), [count])
+  assert finished == [0, 1, 2]
   one, two, three = sorted(pathlib.Path('runs').iterdir(),
                            key=lambda path: len(lines_of(path)))
   assert f'resumes after round 2 of 3, copied from {two}\n' in (
