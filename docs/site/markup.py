@@ -25,6 +25,7 @@ _TABLE = re.compile(r'<table>.*?</table>', re.DOTALL)
 _CELL = re.compile(r'<td([^>]*)>(.*?)</td>', re.DOTALL)
 _HEAD = re.compile(r'<th[^>]*>(.*?)</th>', re.DOTALL)
 _TAG = re.compile(r'<[^>]*>')
+_BREAKS = re.compile(r'(?<=[=/,])')
 _MAX_CHARACTERS = 36  # of a word of code, on one line of a phone
 _LONG_CELL = 80  # characters; tables with longer cells become lists on phones
 
@@ -54,11 +55,19 @@ def _mathml(formula, is_block):
 
 
 def _words(code):
-  """Returns code in which lines break at spaces only, not after a hyphen."""
+  """Returns code in which lines break at spaces, not after a hyphen.
+
+  Words that are too long for a phone break after = / and commas, too.
+  """
   return ' '.join(
-      f'<span class="word">{word}</span>'
-      if '-' in word and len(html.unescape(word)) <= _MAX_CHARACTERS else word
-      for word in code.split(' '))
+      '<wbr>'.join(f'<span class="word">{part}</span>' for part in _parts(word))
+      if '-' in word else word for word in code.split(' '))
+
+
+def _parts(word):
+  if len(html.unescape(word)) <= _MAX_CHARACTERS:
+    return [word]
+  return _BREAKS.split(word)
 
 
 def _labelled(table):
