@@ -401,6 +401,40 @@ def _from_round(means):
   return int(below[-1]) + 2 if len(below) else 1
 
 
+def moon_short() -> str:
+  """What the page found, one line per finding."""
+  split, few = _blocks(questions.SPLIT), _blocks(questions.FEW)
+  means, _, _ = looks.by_round(split)
+  others = [block for block in _blocks(questions.MAIN) if block.seed]
+  differences = [f'{d:+.1f}' for d in looks.differences(others)]
+  at_10 = compare(few, mean_of_last)
+  word = ('behind' if at_10.high < 0 else 'ahead' if at_10.low > 0
+          else 'neither ahead nor behind')
+  chance = full_report.headline(
+      questions.SORTED[0], _blocks(questions.SORTED[0]))
+  return '\n'.join((
+      "- **The paper's setting on the paper's split**, after 100 rounds: "
+      f'{looks.sentence(split)} The paper reports +2.8.',
+      '- **By round**: MOON is behind at first '
+      f'({_after(means, 2):+.1f} points in round 2, {_after(means, 5):+.1f} in '
+      'round 5).\n  The mean difference of five rounds is above 0 from round '
+      f'{_ahead_from(means)} to the end.',
+      f'- **On {len(others)} other splits**, after 100 rounds: '
+      f'{" and ".join(differences)} points, one pair each.',
+      f'- **5 of 100 clients per round**, mean of the last 10 of 250 rounds: '
+      f'MOON is {word}, {at_10.mean:+.1f} points\n  (95% interval '
+      f'{stats.interval_text(at_10.low, at_10.high)}, {len(few)} pairs). The '
+      'registered endpoint, the last round alone, is\n  '
+      f'{full_report.headline(questions.FEW, few)}',
+      '- **A reproduction reports 10%**. Do its batches, sorted by class and '
+      f'never shuffled, explain that alone?\n  {chance.capitalize()}'))
+
+
+def _ahead_from(means):
+  """Returns the first round of five whose mean difference stays above 0."""
+  return _from_round(np.convolve(means, np.ones(5) / 5, 'valid')) + 4
+
+
 def moon_split() -> str:
   """MOON on the paper's split."""
   blocks = _blocks(questions.SPLIT)
@@ -432,9 +466,8 @@ def moon_by_round() -> str:
     rows.append([f'{title}, n = {len(blocks)}', *(
         f'{_after(means, r):+.1f}' for r in looks.ROUNDS)])
   means, _, _ = looks.by_round(_blocks(questions.MAIN))
-  smooth = np.convolve(means, np.ones(5) / 5, 'valid')
   return (f'{_table(rows)}\n\nWith a split per seed, the five-round average '
-          f'is above 0 from round {_from_round(smooth) + 4}\nto the end. Seed '
+          f'is above 0 from round {_ahead_from(means)}\nto the end. Seed '
           '0 is in both rows.')
 
 
@@ -512,8 +545,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
         cross_device_here, negatives, million, million_table, sweep,
         sweep_table, checkpoint, view, plan, plan_table, kernels, lanes, kills,
         outputs, quickstart, breast_cancer, shakespeare,
-        cross_device_expected, cifar10, moon_split, moon_by_round, moon_author,
-        moon_splits, moon_few, moon_sorted, full, verdicts)}
+        cross_device_expected, cifar10, moon_short, moon_split,
+        moon_by_round, moon_author, moon_splits, moon_few, moon_sorted, full, verdicts)}
 
 
 def main() -> None:
