@@ -546,7 +546,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
         sweep_table, checkpoint, view, plan, plan_table, kernels, lanes, kills,
         outputs, quickstart, breast_cancer, shakespeare,
         cross_device_expected, cifar10, moon_short, moon_split,
-        moon_by_round, moon_author, moon_splits, moon_few, moon_sorted, full, verdicts)}
+        moon_by_round, moon_author, moon_splits, moon_few, moon_sorted, full,
+        verdicts)}
 
 
 def main() -> None:
