@@ -1,8 +1,8 @@
 """Estimates the cost of a run: python -m moon_jax.plan --flagfile=FILE.
 
-Prints the number of lanes and their utilization, the memory, the bytes that a
-round moves and the time on this machine, from a few short rounds. With --target
-it plans for a GPU that is not available (`moon_jax.targets.plan`).
+Prints the number of lanes and their utilization, the memory and the time on
+this machine, from a few short rounds. With --target it plans for a GPU that is
+not available (`moon_jax.targets.plan`).
 """
 
 import statistics
@@ -13,7 +13,6 @@ from moon_jax import targets
 from moon_jax.cli import command_line, help_page
 from moon_jax.config import Config
 
-_ROUNDS = 20  # whose steps are averaged
 _TARGET = flags.DEFINE_string(
     'target', '', 'GPU model to plan for, which need not be available: '
     f'{", ".join(targets.names())}.')
@@ -54,26 +53,22 @@ def measured(config: Config) -> str:
   """Returns the estimated cost of a run, measured by a few short rounds."""
   # These modules import JAX.
   from moon_jax.simulation import build, memory, round_spec
-  from moon_jax.simulation.forecast import Trial
   from moon_jax.sweep import plan as plan_lib
 
   spec = round_spec.alone(build.federation(config))
   shape, cohorts = spec.shape, spec.federation.cohorts
-  lanes_per_device = shape.num_lanes // shape.num_devices
-  rates = Trial(spec.federation, lanes_per_device).rates()
+  rates = plan_lib.measure(spec)
   cost = plan_lib.estimate([spec], rates)
   steps = statistics.fmean(
-      float(spec.steps_C[cohort].sum()) for cohort in cohorts[:_ROUNDS])
-  utilization = steps / (shape.num_lanes * round_spec.mean_rows(spec, _ROUNDS))
-  _, clients, table, _ = (part.size for part in memory.on_device(spec))
+      float(spec.steps_C[cohort].sum())
+      for cohort in cohorts[:plan_lib.ROUNDS])
+  utilization = steps / (shape.num_lanes * cost.rows / cost.rounds)
   state, copy, *_ = (part.size for part in memory.on_host(spec))
   num_jobs = shape.jobs_per_device * shape.num_devices
   process = (rates.resident_bytes + state + copy
              + 3 * spec.client_bytes * num_jobs)
   return '\n'.join([
       *plan_lib.show(cost), f'  utilization of the lanes: {utilization:.3f}',
-      '  moved to and from each device per round: '
-      f'{(clients + table) / 1e6:,.3f} MB',
       f'  memory of a process that runs it here: {process / 1e9:,.3f} GB'])
 
 

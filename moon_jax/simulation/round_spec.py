@@ -1,6 +1,6 @@
 """The program and the array shapes of a federation's rounds, and their plans.
 
-Simulations, forecasts and `--target` plans use them, so that they describe the
+Simulations, estimates and `--target` plans use them, so that they describe the
 program that runs. Rounds are planned on the host, one ahead of the devices.
 """
 

@@ -1,7 +1,7 @@
-"""The plan of a sweep: its programs, their runs, memory and time, as text.
+"""Estimates of runs: their programs, memory and time, as text.
 
 Speed is that of short rounds of one run of a program, measured on the devices
-of this machine (`moon_jax.simulation.forecast`). A round of the program takes
+of this machine. A round of the program takes
 
     seconds per row x rows of the fullest lane
     + seconds per job x jobs of the fullest device
@@ -12,63 +12,71 @@ often as there are groups of lanes, if arithmetic or memory traffic does.
 """
 
 from collections.abc import Sequence
-import itertools
-import math
+import dataclasses
+import resource
 import statistics
+import sys
+import time
 from typing import NamedTuple
 
 import numpy as np
 
 from moon_jax.algorithms import unused
 from moon_jax.config import Config
+from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import host
 from moon_jax.engine.schedule import Place, Shape
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
-from moon_jax.simulation.forecast import Rates, Trial
 from moon_jax.simulation.memory import Need
 from moon_jax.simulation.round_spec import RoundSpec
+from moon_jax.simulation.simulation import Simulation
 from moon_jax.sweep import run as run_lib
 from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
+from moon_jax.view.text import duration
 
-_ROUNDS = 20  # rounds over which rows and jobs are averaged
+ROUNDS = 20  # rounds over which rows are averaged
 _MAX_VALUES = 6  # of an axis that are listed
-_LISTED = 3  # of a longer axis, besides the last one
 _LEAST_LISTED = .001  # of the memory needed; smaller parts are not listed
+
+_TRIAL_ROWS = 24  # of each lane in the shorter rounds that measure; about
+_LONGER = 4  # ratio of the rows of longer to shorter rounds
+_REPEATS = 3
+_LONG_EVALUATION = 10.  # seconds, from which an evaluation is not repeated
+_MAX_FIRST = 5  # rounds before measuring, in which client state fills
+
+
+class Rates(NamedTuple):
+  """Speed of a device, and memory of the process that measured it."""
+
+  seconds_per_row: float
+  seconds_per_job: float
+  evaluation_seconds: float
+  resident_bytes: int = 0  # of this process, without the state of its clients
+  temporary_bytes: int = 0  # of the compiled round, on a device
+  compile_seconds: float = 0.
 
 
 class Cost(NamedTuple):
   """The estimated cost of a program."""
 
-  num_lanes: int  # on all devices together
-  num_devices: int
+  shape: Shape  # of the tables of its rounds
   rounds: int  # of the run with the most
   rows: float  # of the fullest lane, in all rounds together
-  jobs: float  # of the fullest device, in all rounds together
   needs: list[Need]  # memory, without temporaries
   temporary_bytes: int  # of a single run's compiled round, on a device
   seconds: dict[str, float]  # by part, if lanes cost no time
   groups: int  # of lanes that train at once on a device; training may take
   # as many times longer
 
-  @property
-  def total_seconds(self) -> float:
-    """The least seconds of all parts."""
-    return sum(self.seconds.values())
-
-  @property
-  def most_seconds(self) -> float:
-    """The most seconds of all parts."""
-    return self.total_seconds + (self.groups - 1) * self.seconds['training']
-
 
 def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
             part: tuple[int, int] = (0, 1)) -> str:
   """Returns the programs of a sweep and their estimated cost, as text.
 
-  Measures the speed of one unfinished run of each program by short rounds
-  (see `estimate`). Writes no file and takes no lock. The arguments are those of
+  Measures the speed of one unfinished run of each program (see `estimate`).
+  Writes no file and takes no lock. The arguments are those of
   `moon_jax.sweep.run.run`; the plan has the programs of all parts.
   """
   host.share_cores()
@@ -82,16 +90,23 @@ def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
     configs = [units.runs[run].config for run in program.runs]
     lines += [
         f'program {index + 1} of {len(planned)}{share}: '
-        f'{_runs(len(program.runs))}, {len(program.runs) - len(rest)} of them '
-        'ended',
+        f'{_count(len(program.runs), "run")}, '
+        f'{len(program.runs) - len(rest)} of them ended',
         f'  {runs_text(configs, sweep.axes)}',
         *[f'  another program because of: {program.reason}'
-          ] * bool(program.reason),
-        *[f'  split: {program.split}'] * bool(program.split)]
+          ] * bool(program.reason)]
     if rest:
       costs.append(estimate(units.specs(rest)))
       lines += show(costs[-1])
-  return '\n'.join([*lines, *_total(count, costs)])
+  if not costs:
+    return '\n'.join([*lines, 'total: all runs are finished'])
+  return '\n'.join([
+      *lines,
+      f'total: {_count(count, "run")} to train in '
+      f'{_count(len(costs), "program")}; time, one program after another: '
+      f'{_range(costs)}',
+      'Not included: start of the command, files of the runs, evaluation of '
+      'client models. Interrupted runs count with all their rounds.'])
 
 
 def runs_text(configs: Sequence[Config], axes: Sequence[str]) -> str:
@@ -104,23 +119,21 @@ def runs_text(configs: Sequence[Config], axes: Sequence[str]) -> str:
   columns = {name: list(dict.fromkeys(
       values.show(getattr(config, name)) for config in configs))
              for name in axes if name not in without_effect}
-  text = ' '.join(
+  return ' '.join(
       f'{name}=' + ','.join(column if len(column) <= _MAX_VALUES else
-                            [*column[:_LISTED], '...', column[-1]])
+                            [*column[:3], '...', column[-1]])
       for name, column in columns.items())
-  count = math.prod(map(len, columns.values()))
-  return (text or 'no axis has an effect') + (
-      f' ({len(configs)} of {count} combinations)' * (count != len(configs)))
 
 
-def _runs(count):
-  return f'{count} run' + 's' * (count != 1)
+def _count(count, noun):
+  return f'{count} {noun}' + 's' * (count != 1)
 
 
 def show(cost: Cost) -> list[str]:
   """Returns the lines that describe the cost of a program."""
+  shape = cost.shape
   lines = [
-      f'  {cost.num_lanes} lanes on {cost.num_devices} devices; '
+      f'  {shape.num_lanes} lanes on {shape.num_devices} devices; '
       f'{cost.rounds:,} rounds, {cost.rows / cost.rounds:,.0f} rows per round '
       'on the fullest lane']
   for need in cost.needs:
@@ -138,34 +151,12 @@ def show(cost: Cost) -> list[str]:
       f'  time: {_range([cost])} ({parts})']
 
 
-def _total(num_runs, costs):
-  if not costs:
-    return ['total: all runs are finished']
-  fullest = [max(needs, key=lambda need: need.size)
-             for needs in zip(*(cost.needs for cost in costs))]
-  memory = ', '.join(
-      f'{need.size / 1e9:,.3f} of {need.have / 1e9:,.1f} GB of {need.where}'
-      for need in fullest)
-  return [
-      f'total: {_runs(num_runs)} to train in {len(costs)} program'
-      f'{"s" * (len(costs) > 1)}; memory at most {memory}; time, one program '
-      f'after another: {_range(costs)}',
-      'Not included: start of the command, files of the runs, evaluation of '
-      'client models. Interrupted runs count with all their rounds.']
-
-
 def _range(costs):
-  least = sum(cost.total_seconds for cost in costs)
-  most = sum(cost.most_seconds for cost in costs)
+  """Returns the least and the most time of programs, one after another."""
+  least = sum(sum(cost.seconds.values()) for cost in costs)
+  most = least + sum(
+      (cost.groups - 1) * cost.seconds['training'] for cost in costs)
   return duration(least) + f' to {duration(most)}' * (most > least)
-
-
-def duration(seconds: float) -> str:
-  """Returns seconds in a unit of a suitable size, such as "3.2 min"."""
-  for unit, size in (('h', 3600), ('min', 60)):
-    if seconds >= 2 * size:
-      return f'{seconds / size:,.1f} {unit}'
-  return f'{seconds:,.1f} s'
 
 
 def estimate(specs: Sequence[RoundSpec], rates: Rates | None = None) -> Cost:
@@ -178,15 +169,13 @@ def estimate(specs: Sequence[RoundSpec], rates: Rates | None = None) -> Cost:
   joined, places = round_spec.together(specs)
   shape = joined.shape
   groups = _per_device(shape) // max(_per_device(spec.shape) for spec in specs)
-  rates = rates or Trial(
-      specs[0].federation, _per_device(specs[0].shape)).rates()
+  rates = rates or measure(specs[0])
   rows, jobs = amounts(specs, places, shape)
   configs = [spec.federation.config for spec in specs]
   evaluations = sum(-(-config.num_rounds // config.eval_every)
                     for config in configs)
   return Cost(
-      shape.num_lanes, shape.num_devices,
-      max(config.num_rounds for config in configs), rows, jobs,
+      shape, max(config.num_rounds for config in configs), rows,
       memory_lib.needs(*specs), rates.temporary_bytes, {
           'training': rates.seconds_per_row * rows
           + rates.seconds_per_job * jobs,
@@ -198,36 +187,75 @@ def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
             shape: Shape) -> tuple[float, float]:
   """Returns the rows of the fullest lane and the jobs of the fullest device.
 
-  They are sums over all rounds. Lanes are shorter once some runs have ended.
+  They are sums over all rounds.
 
   Args:
     specs: for each run the specification of its rounds alone.
     places: for each run the place of its table in that of all runs.
     shape: of the table of all runs.
   """
-  rounds_R = [spec.federation.config.num_rounds for spec in specs]
-  rows_R = [round_spec.mean_rows(spec, _ROUNDS) for spec in specs]
-  jobs_R = [_mean_jobs(spec) for spec in specs]
-  rows = jobs = 0.
-  for start, end in itertools.pairwise(sorted({0, *rounds_R})):
-    rows_L, jobs_D = np.zeros(shape.num_lanes), np.zeros(shape.num_devices)
-    for run, place in enumerate(places):
-      if rounds_R[run] >= end:
-        rows_L[place.lanes] += rows_R[run]
-        jobs_D[np.unique(place.lanes // _per_device(shape))] += jobs_R[run]
-    rows += (end - start) * float(rows_L.max())
-    jobs += (end - start) * float(jobs_D.max())
-  return rows, jobs
+  rows_L, jobs_D = np.zeros(shape.num_lanes), np.zeros(shape.num_devices)
+  for spec, place in zip(specs, places):
+    rounds = spec.federation.config.num_rounds
+    devices = np.unique(place.lanes // _per_device(shape))
+    rows_L[place.lanes] += rounds * round_spec.mean_rows(spec, ROUNDS)
+    jobs_D[devices] += rounds * spec.federation.cohort_size / len(devices)
+  return float(rows_L.max()), float(jobs_D.max())
 
 
 def _per_device(shape):
   return shape.num_lanes // shape.num_devices
 
 
-def _mean_jobs(spec):
-  """Returns the jobs of a device, averaged over the first rounds."""
-  federation = spec.federation
-  rounds = min(_ROUNDS, federation.num_rounds or _ROUNDS)
-  return statistics.fmean(
-      len(federation.trained(index)[0]) for index in range(rounds)
-      ) / spec.shape.num_devices
+def measure(spec: RoundSpec) -> Rates:
+  """Measures rounds of two lengths, and an evaluation, of a run here.
+
+  The run has the network, the method and the lanes of `spec`, and clients with
+  fewer examples. Rounds of one length give the seconds per row alone, if
+  clients are too small for two.
+  """
+  federation, num_lanes = spec.federation, spec.shape.num_lanes
+  config, cohort = federation.config, federation.cohorts[0]
+  first = min(config.num_negatives, _MAX_FIRST) + 1
+  batches = max(1, round(_TRIAL_ROWS * num_lanes / (
+      len(cohort) * federation.local_epochs)))
+  num_examples = batches * federation.batch_size  # of a client
+  simulation = Simulation(dataclasses.replace(
+      federation, lanes=num_lanes, evaluate_clients=False, client_tests=None,
+      clients=clients_lib.shortened(
+          federation.clients, _LONGER * num_examples),
+      cohorts=[cohort] * (first + 2 * (1 + _REPEATS))))
+  planner = simulation.planner
+
+  def rows_and_seconds():
+    rows = int(planner.plan(simulation.rounds_done).num_rows.max())
+    simulation.run_round()
+    return rows, statistics.median(
+        simulation.run_round().seconds for _ in range(_REPEATS))
+
+  def evaluation_seconds():
+    start = time.perf_counter()
+    simulation.evaluate()
+    return time.perf_counter() - start
+
+  compile_seconds = simulation.compile()
+  for _ in range(first):
+    simulation.run_round()
+  long_rows, long = rows_and_seconds()
+  planner.clients = [clients_lib.shortened(planner.clients[0], num_examples)]
+  short_rows, short = rows_and_seconds()
+  if long_rows < 2 * short_rows:  # clients have no more examples
+    per_row = min(long / long_rows, short / short_rows)
+  else:
+    per_row = max(0., (long - short) / (long_rows - short_rows))
+  per_job = max(0., short - per_row * short_rows) / (
+      len(cohort) / simulation.num_devices)
+  evaluations = [evaluation_seconds()]  # warms up
+  if evaluations[0] < _LONG_EVALUATION:
+    evaluations = [evaluation_seconds() for _ in range(_REPEATS)]
+  unit = 1024 if sys.platform != 'darwin' else 1
+  resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+  return Rates(
+      per_row, per_job, statistics.median(evaluations),
+      resident - 4 * spec.client_bytes * len(cohort),
+      simulation.temporary_bytes(), compile_seconds)

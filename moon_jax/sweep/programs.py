@@ -20,15 +20,13 @@ from moon_jax.simulation.round_spec import RoundSpec
 # traced, to the specification of its rounds alone.
 SpecFn = Callable[[int, RoundSpec | None], RoundSpec]
 
-_MAX_NAMED = 3  # differences that a reason names
-
 
 class Planned(NamedTuple):
   """A program of a sweep."""
 
   runs: list[int]  # indices
-  reason: str  # why it is not in the program before it; '' for the first
-  split: str  # why runs that could share the program do not; '' if all do
+  reason: str  # how it differs from the most similar earlier program; '' if
+  # there is none
 
 
 class _Group(NamedTuple):
@@ -38,7 +36,6 @@ class _Group(NamedTuple):
   config: Config  # of the first run
   facts: dict[str, Hashable]  # `agreement.of`
   capacity: int  # runs that fit in memory together, at least 1
-  excess: str  # which memory all runs would exceed
 
 
 def plan(configs: Sequence[Config], spec_fn: SpecFn, indices: Sequence[int],
@@ -64,11 +61,8 @@ def plan(configs: Sequence[Config], spec_fn: SpecFn, indices: Sequence[int],
     most = min(group.capacity, max_runs or group.capacity, share)
     count = math.ceil(len(group.runs) / most)
     size = math.ceil(len(group.runs) / count)
-    why = ('' if count == 1 else f'--max_runs={max_runs}' if most == max_runs
-           else f'--part=I/{num_parts}, so that all {num_parts} parts have runs'
-           if most == share and share < group.capacity else group.excess)
     reason = _reason(group, groups[:position])
-    planned += [Planned(group.runs[i:i + size], reason, why)
+    planned += [Planned(group.runs[i:i + size], reason)
                 for i in range(0, len(group.runs), size)]
   return planned
 
@@ -97,25 +91,17 @@ def _agreeing(group: Sequence[int], configs: Sequence[Config], spec_fn: SpecFn
     capacity = max(1, bisect.bisect_left(
         range(1, len(indices) + 1), True,
         key=lambda count: memory_lib.excess(*of_all[:count]) > 0))
-    need = max(memory_lib.needs(*of_all),
-               key=lambda need: need.size - need.have)
-    found.append(_Group(
-        indices, configs[indices[0]], dict(key), capacity,
-        f'{len(indices)} runs need {need.size / 1e9:,.3g} GB of memory, '
-        f'{need.where} has {need.have / 1e9:,.3g} GB'))
+    found.append(_Group(indices, configs[indices[0]], dict(key), capacity))
   return found
 
 
 def _reason(group, earlier):
   """Returns how a group differs from the most similar earlier one."""
-  if not earlier:
-    return ''
-  names = min(((_unequal(agreement.program_parts(group.config),
-                         agreement.program_parts(other.config))
-                or _unequal(group.facts, other.facts)) for other in earlier),
-              key=len)
-  more = f' and {len(names) - _MAX_NAMED} more' * (len(names) > _MAX_NAMED)
-  return ', '.join(names[:_MAX_NAMED]) + more
+  return ', '.join(min((
+      _unequal(agreement.program_parts(group.config),
+               agreement.program_parts(other.config))
+      or _unequal(group.facts, other.facts) for other in earlier),
+                       key=len, default=()))
 
 
 def _unequal(a, b):
