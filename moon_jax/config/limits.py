@@ -1,6 +1,7 @@
 """Checks single settings, of configurations and of values in Python."""
 
 import dataclasses
+import functools
 import math
 import typing
 from typing import Any, SupportsIndex
@@ -22,22 +23,34 @@ def check(settings: Any) -> None:
     UserError: naming the first field with an invalid value, its value and a
       remedy.
   """
-  hints = typing.get_type_hints(type(settings))
   for field in dataclasses.fields(settings):
-    value, name = getattr(settings, field.name), field.name
-    choices, kind = field.metadata.get('choices'), hints[name]
-    if kind == int | None and value is not None:
-      kind = int
-    if kind in (str, int, float, bool):
-      _check_type(name, value, kind, choices)
-      _check_size(name, value, field.default)
-    if choices and value not in choices:
-      raise UserError(
-          f'--{name} must be one of {", ".join(choices)}; got {value!r}'
-          f'{suggest.value(name, value, choices)}')
-    if isinstance(value, int | float):
-      _check_limits(name, value, *map(field.metadata.get, (
-          'at_least', 'above', 'below', 'hint')))
+    check_value(type(settings), field.name, getattr(settings, field.name))
+
+
+def check_value(settings: type, name: str, value: Any) -> None:
+  """Checks a value for a field of a dataclass; see `check`."""
+  field, kind = _fields(settings)[name]
+  choices = field.metadata.get('choices')
+  if kind == int | None and value is not None:
+    kind = int
+  if kind in (str, int, float, bool):
+    _check_type(name, value, kind, choices)
+    _check_size(name, value, field.default)
+  if choices and value not in choices:
+    raise UserError(
+        f'--{name} must be one of {", ".join(choices)}; got {value!r}'
+        f'{suggest.value(name, value, choices)}')
+  if isinstance(value, int | float):
+    _check_limits(name, value, *map(field.metadata.get, (
+        'at_least', 'above', 'below', 'hint')))
+
+
+@functools.cache
+def _fields(settings):
+  """Returns the fields of a dataclass and their types, by name."""
+  hints = typing.get_type_hints(settings)
+  return {field.name: (field, hints[field.name])
+          for field in dataclasses.fields(settings)}
 
 
 def _check_limits(name, value, at_least, above, below, hint):

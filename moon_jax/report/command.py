@@ -53,7 +53,7 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
       print(plan.dry_run(missing, place, int(is_timed)) if missing
             else 'all runs have ended')
     elif missing and train:
-      run_lib.run(missing, place, int(is_timed))
+      run_lib.run_all(missing, place, int(is_timed))
       ended[is_timed] = find()
   if dry_run:
     return

@@ -47,11 +47,11 @@ def sweep(config: Config, given: Given) -> None:
   named = command.build(config, given, _GRID.value, _SWEEP.value)
   from moon_jax.sweep import plan, run  # once the flags are checked
 
-  if note := command.merged(named.sweep):
-    print(note, flush=True)
+  if merged := named.sweep.merged:
+    print(f'{merged} combination(s) of settings equal other runs', flush=True)
   if _DRY_RUN.value:
     return print(plan.dry_run(named.sweep, workdir, _MAX_RUNS.value, part))
-  command.finish(named, run.run(
+  command.finish(named, run.run_all(
       named.sweep, workdir, _MAX_RUNS.value, part), workdir)
 
 

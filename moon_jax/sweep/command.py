@@ -1,7 +1,9 @@
 """From a command line to a sweep, and from its results to a table in a file."""
 
 from collections.abc import Sequence
+import functools
 import hashlib
+import operator
 import os
 import pathlib
 import re
@@ -59,8 +61,8 @@ def build(config: Config, given: Given, grids: Sequence[str],
     raise UserError(f'--sweep={path} names a flag file itself; remove '
                     '--flagfile, or flagfile from the file')
   base = Config(**{**given.of_files, 'workdir': '', **file.base})
-  sweep = grid_lib.from_blocks(
-      base, [{**block, **fixed, **axes} for block in file.blocks])
+  sweep = functools.reduce(operator.or_, grid_lib.each(
+      base, [{**block, **fixed, **axes} for block in file.blocks]))
   digest = hashlib.sha256(repr(
       sorted(map(grid_lib.key, sweep.configs))).encode()).hexdigest()[:8]
   parts = [file.name]
@@ -80,15 +82,6 @@ def directory(config: Config) -> str:
   except RuntimeError as error:
     raise UserError(f'--workdir={config.workdir}: there is no such home '
                     'directory; write the full path') from error
-
-
-def merged(sweep: Sweep) -> str:
-  """Returns a line about runs that are left out since they equal others."""
-  if not sweep.merged:
-    return ''
-  subject = ('1 combination of settings equals another run' if sweep.merged == 1
-             else f'{sweep.merged} combinations of settings equal other runs')
-  return f'{subject}: {"; ".join(sweep.reasons)}'
 
 
 def part(text: str) -> tuple[int, int]:

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
-import functools
 import itertools
 import math
-import operator
 from typing import Any
 
+from moon_jax import errors
 from moon_jax.algorithms import unused
 from moon_jax.config import Config, flags_with, limits
 from moon_jax.errors import UserError
@@ -30,9 +29,8 @@ class Sweep:
       workdir.
     axes: the names of the settings in which the runs differ, in the order of
       the columns of a table.
-    merged: how many further combinations of values equal one of these runs.
-    reasons: why they are equal, such as "mu has no effect with
-      --algorithm=fedavg".
+    merged: how many further combinations of values equal one of these runs,
+      such as two values of mu with algorithm fedavg.
 
   Examples:
     >>> sweep = moon_jax.Sweep.grid(
@@ -44,7 +42,6 @@ class Sweep:
   configs: tuple[Config, ...]
   axes: tuple[str, ...]
   merged: int = 0
-  reasons: tuple[str, ...] = ()
 
   @classmethod
   def grid(cls, base: Config, /, **axes: Iterable[Any]) -> 'Sweep':
@@ -62,14 +59,16 @@ class Sweep:
       UserError: if an axis is invalid or has no effect on any run, or if a
         combination is not a valid configuration.
     """
-    if not isinstance(base, Config):
-      raise UserError(
-          'a grid needs a moon_jax.Config and lists of values, such as '
-          "Sweep.grid(moon_jax.Config(dataset='digits'), seed=range(3)); got a "
-          f'{type(base).__name__}')
-    return from_blocks(base, [{
-        name: values_lib.axis(name, values, '--grid')
-        for name, values in axes.items()}])
+    with errors.in_python():
+      if not isinstance(base, Config):
+        raise UserError(
+            'a grid needs a moon_jax.Config and lists of values, such as '
+            "Sweep.grid(moon_jax.Config(dataset='digits'), seed=range(3)); got "
+            f'a {type(base).__name__}')
+      grid, = each(base, [{
+          name: values_lib.axis(name, values, 'Sweep.grid')
+          for name, values in axes.items()}])
+    return grid
 
   def __or__(self, other: 'Sweep') -> 'Sweep':
     """Returns the runs of both, in order; a run of both is one run."""
@@ -77,22 +76,15 @@ class Sweep:
     for config in other.configs:
       runs.setdefault(key(config), config)
     common = len(self.configs) + len(other.configs) - len(runs)
-    reasons = (*self.reasons, *other.reasons,
-               *(['two grids have the same run'] if common else []))
     return Sweep(
         tuple(runs.values()), tuple(dict.fromkeys(self.axes + other.axes)),
-        self.merged + other.merged + common, tuple(dict.fromkeys(reasons)))
+        self.merged + other.merged + common)
 
 
 def key(config: Config) -> tuple[str, ...]:
   """Returns a value that is equal for configurations of the same run."""
   return identity.fingerprint(config), *(
       getattr(config, name) for name in _INPUTS)
-
-
-def from_blocks(base: Config, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
-  """Returns the union of several grids; see `each`."""
-  return functools.reduce(operator.or_, each(base, blocks))
 
 
 def each(base: Config, blocks: Sequence[Mapping[str, Any]]) -> list[Sweep]:
@@ -134,18 +126,11 @@ def _grid(base, block):
   if (count := math.prod(map(len, axes.values()))) > _MAX_RUNS:
     raise UserError(f'a grid must have at most {_MAX_RUNS:,} runs, got '
                     f'{count:,}; shorten the lists of {", ".join(axes)}')
-  runs: dict[tuple[str, ...], tuple[Config, dict[str, Any]]] = {}
-  merged = 0
-  reasons: dict[str, None] = {}  # an ordered set
+  runs: dict[tuple[str, ...], Config] = {}
   for combination in itertools.product(*axes.values()):
-    varied = dict(zip(axes, combination))
-    config = _configured(base, fixed, varied)
-    _, first = runs.setdefault(key(config), (config, varied))
-    if first is not varied:
-      merged += 1
-      reasons |= dict.fromkeys(_reasons(config, first, varied))
-  return Sweep(tuple(config for config, _ in runs.values()), tuple(axes),
-               merged, tuple(reasons))
+    config = _configured(base, fixed, dict(zip(axes, combination)))
+    runs.setdefault(key(config), config)
+  return Sweep(tuple(runs.values()), tuple(axes), count - len(runs))
 
 
 def _configured(base, fixed, varied):
@@ -166,26 +151,11 @@ def _configured(base, fixed, varied):
     if 'mu' not in {**fixed, **varied, **refused} and base.mu != -1 and (
         config.algorithm != base.algorithm):
       raise UserError(
-          f'--mu={base.mu} is for --algorithm={base.algorithm}; give --mu or '
-          f'--grid mu for --algorithm={config.algorithm} too, or --mu=-1 for '
-          'the default of each algorithm')
+          f'--mu={base.mu} is for --algorithm={base.algorithm}; give --mu for '
+          f'--algorithm={config.algorithm} too, or --mu=-1 for the default of '
+          'each algorithm')
     return checks.validate(config)
   except UserError as error:
     run = ' '.join(f'{name}={values_lib.show(value)}'
                    for name, value in varied.items())
     raise UserError(f'--grid {run}: {error}' if run else str(error)) from error
-
-
-def _reasons(config, first, varied):
-  """Returns why two combinations, with values by name, are one run."""
-  why = unused.unused(config)
-  for name, value in varied.items():
-    if value == first[name]:
-      continue
-    if name in why:
-      yield f'{name} has no effect with {why[name]}'
-    elif name in identity.FREE_FIELDS:
-      yield f'{name} does not change results'
-    else:
-      yield (f'{name}={values_lib.show(value)} is the same as '
-             f'{name}={values_lib.show(first[name])}')

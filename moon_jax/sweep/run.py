@@ -11,6 +11,7 @@ import contextlib
 import sys
 from typing import Any
 
+from moon_jax import errors
 from moon_jax.distributed import host
 from moon_jax.errors import UserError
 from moon_jax.rundir.workdir import InUse
@@ -60,11 +61,19 @@ def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
     ...     moon_jax.Config(dataset='digits'), mu=[1, 5], seed=range(3))
     >>> summaries = moon_jax.run_sweep(sweep)
   """
-  host.share_cores()
   if not isinstance(sweep, Sweep):
     raise UserError('a sweep must be a moon_jax.Sweep, such as moon_jax.Sweep.'
                     f'grid(config, seed=range(3)); got {type(sweep).__name__}')
   run_loggers.check_factories(loggers)
+  with errors.in_python():
+    return run_all(sweep, workdir, max_runs, part, callbacks, loggers)
+
+
+def run_all(sweep: Sweep, workdir: str, max_runs: int = 0,
+            part: tuple[int, int] = (0, 1), callbacks: Sequence[Callable] = (),
+            loggers: Sequence[Callable] = ()) -> list[dict[str, Any] | None]:
+  """`run` for commands: UserErrors name flags, not arguments."""
+  host.share_cores()
   units = Units(sweep, workdir)
   mine = [program.runs for program in units.planned(max_runs, part[1])
           ][part[0]::part[1]]
@@ -126,7 +135,7 @@ class Units:
 
   def _name(self, config):
     return 'run ' + ' '.join(
-        f'--{name}={values.show(getattr(config, name))}' for name in self._axes)
+        f'{name}={values.show(getattr(config, name))}' for name in self._axes)
 
   @contextlib.contextmanager
   def _naming(self, config):

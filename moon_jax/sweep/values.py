@@ -1,23 +1,18 @@
 """Settings of a sweep: their names, their types and their text in commands."""
 
 from collections.abc import Iterable
-import numbers
 import typing
 from typing import Any
 
 from absl import flags
-import numpy as np
 
-from moon_jax.config import Config, flags_with, suggest
+from moon_jax.config import Config, flags_with, limits, suggest
 from moon_jax.errors import UserError
 
 TYPES: dict[str, type] = typing.get_type_hints(Config)  # of settings, by name
 
 # Settings that are the same for all runs of a sweep.
 _SHARED = flags_with(is_shared=True)
-
-# The abstract type of the values of each type of setting.
-_ACCEPTED = {str: str, int: numbers.Integral, float: numbers.Real}
 
 
 def check_name(name: str, where: str, known: Iterable[str] = TYPES) -> None:
@@ -30,34 +25,25 @@ def check_name(name: str, where: str, known: Iterable[str] = TYPES) -> None:
     near, advice = suggest.flag(name, known), suggest.advice(name)
     hint = (f'; {advice}' if advice else
             f'; the nearest is {near!r}' if near else '')
-    raise UserError(f'{where} must name a flag of a run, got {name!r}{hint}. '
-                    'docs/flags.md lists the flags')
+    raise UserError(f'{where} must name a setting of a run, got {name!r}{hint}.'
+                    ' docs/flags.md lists them')
 
 
 def convert(name: str, value: Any, where: str) -> Any:
-  """Returns a value in the type of a setting.
-
-  Integers count as floats. Booleans are no numbers, and strings are not parsed.
-  """
-  kind = TYPES[name]
-  is_bool = isinstance(value, bool | np.bool_)
-  if is_bool != (kind is bool) or (
-      kind is not bool and not isinstance(value, _ACCEPTED[kind])):
-    raise UserError(f'{where}: {name} must be of type {kind.__name__}, got '
-                    f'{value!r} of type {type(value).__name__}')
+  """Returns a valid value in the type of a setting; strings are not parsed."""
   try:
-    return kind(value)
-  except OverflowError as error:
-    raise UserError(f'{where}: {name} must be at most 1e30, got an integer '
-                    'beyond the range of floats') from error
+    limits.check_value(Config, name, value)
+  except UserError as error:
+    raise UserError(f'{where}: {error}') from error
+  return TYPES[name](value)
 
 
 def axis(name: str, values: Any, where: str) -> tuple[Any, ...]:
   """Returns the values of an axis, distinct and of the type of its setting."""
   check_name(name, where)
   if name in _SHARED:
-    raise UserError(f'{where} must name a flag in which runs may differ, got '
-                    f'{name!r}, which all runs of a sweep share; give '
+    raise UserError(f'{where} must name a setting in which runs may differ, got'
+                    f' {name!r}, which all runs of a sweep share; give '
                     f'--{name}={name.upper()} once')
   if isinstance(values, str) or not isinstance(values, Iterable):
     raise UserError(f'{where}: {name} must be a list of values, got '
@@ -92,9 +78,8 @@ def _parse(name, word, where):
   kind = TYPES.get(name, str)  # `axis` refuses unknown names
   try:
     return flags.BooleanParser().parse(word) if kind is bool else kind(word)
-  except (TypeError, ValueError) as error:
-    raise UserError(f'{where}: {name} must be of type {kind.__name__}, got '
-                    f'{word!r}') from error
+  except ValueError:
+    return word  # `convert` refuses it
 
 
 def show(value: Any) -> str:

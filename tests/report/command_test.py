@@ -54,14 +54,14 @@ def test_missing_runs_are_trained_once(here, capsys, monkeypatch):
   assert '| FedAvg |' in text and 'python -m moon_jax.report tables/a' in text
   assert page.read_text().startswith('<!DOCTYPE html>')
   assert (here / 'runs/reports/a-full/test-accuracy.svg').exists()
-  monkeypatch.setattr(run_lib, 'run', None)  # nothing is trained again
+  monkeypatch.setattr(run_lib, 'run_all', None)  # nothing is trained again
   report('tables/a.toml')
   report('runs')  # and the directory of the runs gives a page, too
   assert '| FedAvg |' in (here / 'runs/reports/runs.md').read_text()
 
 
 def test_runs_of_other_tables_are_reused(here, monkeypatch):
-  monkeypatch.setattr(run_lib, 'run', None)
+  monkeypatch.setattr(run_lib, 'run_all', None)
   for algorithm in 'fedavg', 'moon':
     made_runs.write(here / 'kept' / algorithm, [.1, .5], **BASE | {
         'algorithm': algorithm, 'mu': 1})
@@ -71,7 +71,7 @@ def test_runs_of_other_tables_are_reused(here, monkeypatch):
 
 def test_pages_can_be_made_without_training(here, monkeypatch):
   """A directory of tables has an index."""
-  monkeypatch.setattr(run_lib, 'run', None)
+  monkeypatch.setattr(run_lib, 'run_all', None)
   pathlib.Path('tables/b.toml').write_text(
       'budgets = "x.toml"' + TEXT.replace('Methods', 'Others'))
   pathlib.Path('tables/x.toml').write_text('[smoke]\nseed = 1\n')
@@ -115,7 +115,7 @@ def test_tables_of_times_have_runs_that_trained_alone(here, monkeypatch):
     made_runs.write_all(pathlib.Path(workdir), sweep.configs,
                         lambda config: [.1, .2])
 
-  monkeypatch.setattr(run_lib, 'run', train)
+  monkeypatch.setattr(run_lib, 'run_all', train)
   pathlib.Path('runs').mkdir()
   made_runs.write(here / 'runs' / 'moon', [.1, .2], **BASE | {'mu': 1})
   report('tables/a.toml')

@@ -125,13 +125,13 @@ def test_a_table_without_a_budget_cannot_have_it(file):
     ('headline = "x"', "headline must be accuracy or rounds or time, got 'x'"),
     ('panels = ["x"]', "panels must be a list of names, got 'x'"),
     ('notes = [1]', 'notes must be a list of sentences, got 1'),
-    ('baseline = {x = 1}', "baseline must name a flag of a run, got 'x'"),
+    ('baseline = {x = 1}', "baseline must name a setting of a run, got 'x'"),
     ('[budget.big]\nseed = 1', 'tables smoke or small, got big'),
-    ('[budget.smoke]\nx = 1', "budget smoke must name a flag of a run"),
+    ('[budget.smoke]\nx = 1', "budget smoke must name a setting of a run"),
     ('[[published]]\nalgorithm = "moon"', 'must have one of accuracy, rounds'),
     ('[[published]]\naccuracy = 1\nrounds = 1', "got ['accuracy', 'rounds']"),
     ('[[published]]\naccuracy = "x"', "accuracy must be a number, got 'x'"),
-    ('[[published]]\naccuracy = 1\nx = 1', 'must name a flag of a run'),
+    ('[[published]]\naccuracy = 1\nx = 1', 'must name a setting of a run'),
     ('budgets = "no.toml"', 'no.toml must be a file that can be read'),
 ])
 def test_invalid_files_are_errors(text, message, tmp_path):

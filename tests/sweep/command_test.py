@@ -33,7 +33,7 @@ SCRIPT = """if True:
       return summaries
 
     fake = types.ModuleType('moon_jax.sweep.run')
-    fake.run = run
+    fake.run_all = run
     sys.modules['moon_jax.sweep.run'] = moon_jax.sweep.run = fake
     plan = types.ModuleType('moon_jax.sweep.plan')
     plan.dry_run = lambda sweep, workdir, max_runs, part: (
@@ -63,8 +63,7 @@ def test_the_command_trains_a_grid_and_writes_its_table(tmp_path):
       '--num_rounds=2', f'--workdir={tmp_path}', '--max_runs=2', '--part=1/4')
   assert (status, err) == (0, '')
   lines = out.splitlines()
-  assert lines[0] == ('1 combination of settings equals another run: mu has no '
-                      'effect with --algorithm=fedavg')
+  assert lines[0] == '1 combination(s) of settings equal other runs'
   assert lines[1] == f'run 3 {tmp_path} 2 (1, 4)'
   name, = (tmp_path / 'sweeps').iterdir()
   assert re.fullmatch(r'digits-algorithm-mu-[0-9a-f]{8}\.md', name.name)
@@ -161,7 +160,7 @@ def test_the_name_of_the_table_is_that_of_the_file(file):
     (dict(mu=1., grids=['algorithm=fedavg,solo']),
      '--mu has no effect on any run, with --algorithm=fedavg, --algorithm=sol'),
     (dict(of_files={'mu': 1.}, grids=['algorithm=fedprox']),
-     '--mu=1.0 is for --algorithm=moon; give --mu'),
+     '--mu=1.0 is for --algorithm=moon; give --mu for'),
 ])
 def test_invalid_command_lines(arguments, message):
   with pytest.raises(UserError, match=message):

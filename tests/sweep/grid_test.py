@@ -28,7 +28,7 @@ def test_a_grid_has_all_combinations_and_the_last_axis_is_fastest():
       (1., 2, 0), (1., 2, 1), (5., 1, 0), (5., 1, 1), (5., 2, 0), (5., 2, 1)]
   assert fields(sweep, 'mu', 'num_negatives', 'seed') == expected
   assert sweep.axes == ('mu', 'num_negatives', 'seed')
-  assert (sweep.merged, sweep.reasons) == (0, ())
+  assert sweep.merged == 0
   assert {config.dataset for config in sweep.configs} == {'digits'}
 
 
@@ -56,31 +56,24 @@ def test_an_axis_without_effect_on_a_method_adds_no_runs():
   sweep = Sweep.grid(BASE, algorithm=['fedavg', 'moon'], mu=[1, 5])
   assert fields(sweep, 'algorithm', 'mu') == [
       ('fedavg', 0.), ('moon', 1.), ('moon', 5.)]
-  assert (sweep.merged, sweep.reasons) == (
-      1, ('mu has no effect with --algorithm=fedavg',))
+  assert sweep.merged == 1
 
 
-@pytest.mark.parametrize('base, axes, runs, reason', [
-    ({}, dict(partition=['iid', 'dirichlet'], beta=[.1, .5]), 3,
-     'beta has no effect with --partition=iid'),
-    ({}, dict(algorithm=['centralized', 'fedavg'], num_clients=[5, 10]), 3,
-     'num_clients has no effect with --algorithm=centralized'),
+@pytest.mark.parametrize('base, axes, runs', [
+    ({}, dict(partition=['iid', 'dirichlet'], beta=[.1, .5]), 3),
+    ({}, dict(algorithm=['centralized', 'fedavg'], num_clients=[5, 10]), 3),
     ({}, dict(dropout_rate=[0, .1],
-              dropout_stage=['before_training', 'after_training']), 3,
-     'dropout_stage has no effect with --dropout_rate=0'),
-    ({}, dict(projection_head=[True, False], projection_dim=[64, 256]), 3,
-     'projection_dim has no effect with --noprojection_head'),
+              dropout_stage=['before_training', 'after_training']), 3),
+    ({}, dict(projection_head=[True, False], projection_dim=[64, 256]), 3),
     (dict(algorithm='fedavg'),
-     dict(server_optimizer=['sgd', 'adam'], server_momentum=[0, .9]), 3,
-     'server_momentum has no effect with --server_optimizer=adam'),
-    ({}, dict(mu=[-1, 5]), 1, 'mu=5 is the same as mu=-1'),
-    ({}, dict(lanes=[1, 2]), 1, 'lanes does not change results'),
+     dict(server_optimizer=['sgd', 'adam'], server_momentum=[0, .9]), 3),
+    ({}, dict(mu=[-1, 5]), 1),
+    ({}, dict(lanes=[1, 2]), 1),
 ])
-def test_equal_runs_are_one(base, axes, runs, reason):
+def test_equal_runs_are_one(base, axes, runs):
   sweep = Sweep.grid(dataclasses.replace(BASE, **base), **axes)
   combinations = np.prod([len(values) for values in axes.values()])
-  assert (len(sweep.configs), sweep.merged, sweep.reasons) == (
-      runs, combinations - runs, (reason,))
+  assert (len(sweep.configs), sweep.merged) == (runs, combinations - runs)
   assert len({identity.fingerprint(c) for c in sweep.configs}) == runs
 
 
@@ -98,28 +91,24 @@ def test_a_union_keeps_the_order_and_has_each_run_once():
   assert fields(sweep, 'algorithm', 'mu') == [
       ('moon', 5.), ('moon', 1.), ('fedavg', 0.), ('moon', 2.)]
   assert sweep.axes == ('mu', 'algorithm')
-  assert (sweep.merged, sweep.reasons) == (1, ('two grids have the same run',))
+  assert sweep.merged == 1
 
 
 @pytest.mark.parametrize('axes, message', [
-    (dict(mu=[-3], seed=[0]), '--grid mu=-3 seed=0: --mu must be at least 0'),
+    (dict(mu=[-3], seed=[0]), '^grid mu=-3 seed=0: mu must be at least 0'),
     (dict(num_negative=[1]), "got 'num_negative'; the nearest is 'num_negativ"),
     (dict(workdir=['a']), "got 'workdir', which all runs .* share; give"),
-    (dict(data_dir=['a']), "got 'data_dir', which all runs of a sweep share"),
     (dict(mu=[1, 5, 1.]), 'mu must have distinct values, got 1.0 twice'),
     (dict(optimizer='sgd'), "optimizer must be a list of values, got 'sgd'"),
-    (dict(mu=['5']), "mu must be of type float, got '5' of type str"),
-    (dict(seed=[1.]), 'seed must be of type int, got 1.0 of type float'),
-    (dict(seed=[True]), 'seed must be of type int, got True of type bool'),
-    (dict(augment=[1]), 'augment must be of type bool, got 1 of type int'),
-    (dict(mu=[10**400]), 'mu must be at most 1e30'),
-    (dict(mu=[None]), 'mu must be of type float, got None of type NoneType'),
+    (dict(mu=['5']), "^Sweep.grid: mu must be a float; got '5'"),
+    (dict(seed=[1.]), 'seed must be an int; got 1.0'),
+    (dict(mu=[None]), 'mu must be a float; got None'),
     (dict(seed=range(200), mu=range(200)), 'at most 10,000 runs, got 40,000'),
     (dict(optimizer=['sgd', 'lion']),
-     '--grid optimizer=lion: --optimizer must be one of sgd, adam, amsgrad; '),
-    (dict(algorithm=['moon', 'scaffold']), 'algorithm=scaffold: .*--mom'),
+     '^Sweep.grid: optimizer must be one of sgd, adam, amsgrad; '),
+    (dict(algorithm=['moon', 'scaffold']), 'algorithm=scaffold: .* momentum=0'),
     (dict(noise_std=[.1, .2]),
-     '--noise_std has no effect on any run, with --partition=dirichlet; remo'),
+     '^noise_std has no effect on any run, with partition=dirichlet; remo'),
 ])
 def test_invalid_grids_are_errors(axes, message):
   with pytest.raises(mj.UserError, match=message):
@@ -129,7 +118,7 @@ def test_invalid_grids_are_errors(axes, message):
 def test_a_mu_does_not_reach_another_method():
   base = dataclasses.replace(BASE, mu=5.)
   with pytest.raises(mj.UserError, match=(
-      '--grid algorithm=fedprox: --mu=5.0 is for --algorithm=moon; give --mu')):
+      'grid algorithm=fedprox: mu=5.0 is for algorithm=moon; give mu for')):
     Sweep.grid(base, algorithm=['moon', 'fedprox'])
   both = Sweep.grid(BASE, algorithm=['moon', 'fedprox'])
   assert fields(both, 'mu') == [(5.,), (.01,)]
@@ -137,20 +126,20 @@ def test_a_mu_does_not_reach_another_method():
 
 
 def test_the_workdir_of_a_run_is_refused():
-  with pytest.raises(mj.UserError, match='--workdir=x is the directory of one'):
+  with pytest.raises(mj.UserError, match='workdir=x is the directory of one'):
     Sweep.grid(dataclasses.replace(BASE, workdir='x'), seed=[0])
 
 
 def test_settings_of_a_block_are_used_or_refused():
   """A fixed mu counts for MOON only; alone with FedAvg it is an error."""
-  both = grid_lib.from_blocks(
+  both, = grid_lib.each(
       BASE, [{'algorithm': ('fedavg', 'moon'), 'mu': 1.}])
   assert fields(both, 'mu') == [(0.,), (1.,)]
   with pytest.raises(mj.UserError, match='--mu has no effect on any run, with'
                      ' --algorithm=fedavg; remove it'):
-    grid_lib.from_blocks(BASE, [{'algorithm': 'fedavg', 'mu': 1.}])
+    grid_lib.each(BASE, [{'algorithm': 'fedavg', 'mu': 1.}])
   # moon_jax.train accepts this beta, which is part of the directory's name.
-  iid = grid_lib.from_blocks(BASE, [{'partition': 'iid', 'beta': .1}])
+  iid, = grid_lib.each(BASE, [{'partition': 'iid', 'beta': .1}])
   assert fields(iid, 'beta') == [(.1,)]
 
 
@@ -169,9 +158,9 @@ def test_arguments_are_parsed(text, expected):
 @pytest.mark.parametrize('text, message', [
     ('mu', "--grid must be NAME=V1,V2,..., got 'mu'; write --grid mu=VALUE"),
     ('mu=1,,2', 'lists in a file of --sweep may hold empty strings'),
-    ('seed=1.5', "seed must be of type int, got '1.5'"),
-    ('augment=2', "augment must be of type bool, got '2'"),
-    ('moo=1', "--grid moo=1 must name a flag of a run, got 'moo'"),
+    ('seed=1.5', "--seed must be an int; got '1.5'"),
+    ('augment=2', "--augment must be a bool; got '2'"),
+    ('moo=1', "--grid moo=1 must name a setting of a run, got 'moo'"),
 ])
 def test_invalid_arguments_are_errors(text, message):
   with pytest.raises(mj.UserError) as error:

@@ -237,7 +237,7 @@ def test_a_run_that_diverged_ends_alone_and_is_not_repeated(tmp_path, capsys):
     assert bad['rounds'] == 0 and 'round 1' in bad['diverged']
   assert len(rounds) == 3
   out, err = capsys.readouterr()
-  assert err.count('run --learning_rate=1e+30: round 1') == 1
+  assert err.count('run learning_rate=1e+30: round 1') == 1
   assert '1 of 2 runs are finished, 1 diverged' in out
 
 
@@ -334,9 +334,9 @@ def test_a_file_system_without_locks_is_reported_once(
 
 
 @pytest.mark.parametrize('changes, memory, words', [
-    ({'num_clients': 300}, 2**60, 'run --num_clients=300: .*300'),
+    ({'num_clients': 300}, 2**60, 'run num_clients=300: .*300'),
     ({'num_clients': 5}, 10**4,
-     'run --num_clients=8: the run needs at least 0.0 GB of memory')])
+     'run num_clients=8: the run needs at least 0.0 GB of memory')])
 def test_a_run_that_is_impossible_ends_the_sweep_before_it_trains(
     changes, memory, words, tmp_path, monkeypatch):
   monkeypatch.setattr(trainer, 'train', raising(

@@ -68,9 +68,9 @@ def test_all_keys_are_read(file):
 @pytest.mark.parametrize('text, message', [
     ('num_negative = 3', "got 'num_negative'; the nearest is 'num_negatives'"),
     ('flagfiles = "x"', "the nearest is 'flagfile'"),
-    ('mu = "5"', "mu must be of type float, got '5' of type str"),
-    ('mu = [[1]]', 'mu must be of type float, got [1] of type list'),
-    ('seed = 2026-01-01', 'seed must be of type int, got datetime.date'),
+    ('mu = "5"', "mu must be a float; got '5'"),
+    ('mu = [[1]]', 'mu must be a float; got [1]'),
+    ('seed = 2026-01-01', 'seed must be an int; got datetime.date'),
     ('workdir = "x"', 'give --workdir=DIR on the command line'),
     ('title = 3', 'title must be a string, got 3'),
     ('runs = []', 'runs must be one or more blocks [[runs]], got []'),
@@ -78,7 +78,7 @@ def test_all_keys_are_read(file):
     ('published = 1', 'published must be blocks [[published]], got 1'),
     ('notes = "x"', "notes must be a list, got 'x'"),
     ('[[runs]]\nbudget = 1', 'budget must be a table, got 1'),
-    ('[[runs]]\nmoo = 1', "block 1 of [[runs]] must name a flag of a run, got"),
+    ('[[runs]]\nmoo = 1', "block 1 of [[runs]] must name a setting of a run"),
     ('mu = 1\nmu = 2', 'must be TOML, got: Cannot overwrite a value'),
     ('flagfile = "no.flags"', 'no.flags'),
 ])
