@@ -68,14 +68,12 @@ def plan(config: Config, target: Target, num_devices: int = 1) -> str:
     rounds[num_lanes] = compile_round(spec, on)
     return rounds[num_lanes].need
 
-  limit, cohort = usable(target), federation.cohort_size
+  limit = usable(target)
   fitting = most_lanes(need, limit, now, max(
-      now, cohort // num_devices * num_devices), num_devices)
+      now, federation.cohort_size // num_devices * num_devices), num_devices)
   where = f'{now} lane(s) on {num_devices} GPU(s)'
   lanes = (f'{fitting} lane(s) fit' if fitting else
-           'Not even one lane on each GPU fits') + (
-               f' (compiled: {" and ".join(map(str, sorted(rounds)))} lane(s))'
-               + ', one for each client of a round' * (fitting >= cohort))
+           'Not even one lane on each GPU fits')
   needed = rounds[now].need
   if needed <= limit:
     return (f'{target.name}: {where}\n{show(rounds[now], target)}\n'
@@ -94,14 +92,9 @@ def plan(config: Config, target: Target, num_devices: int = 1) -> str:
 
 def mesh(target: Target, num_devices: int) -> Mesh:
   """Returns a mesh of GPUs in one host."""
-  try:
-    topology = topologies.get_topology_desc(
-        platform='cuda', target_config=target.text,
-        topology=f'1x1x{num_devices}')  # slices, hosts, GPUs
-  except jax.errors.JaxRuntimeError as error:
-    reason = str(error).partition('\n')[0][:200]
-    raise UserError(f'JAX {jax.__version__} cannot compile for {target.name} '
-                    f'({reason}); name another --target') from error
+  topology = topologies.get_topology_desc(
+      platform='cuda', target_config=target.text,
+      topology=f'1x1x{num_devices}')  # slices, hosts, GPUs
   return Mesh(np.array(topology.devices), devices.AXIS,
               axis_types=(AxisType.Auto,))
 
@@ -167,14 +160,7 @@ def arguments(spec: RoundSpec) -> tuple:
 
 def usable(target: Target) -> int:
   """Returns the bytes of a GPU's memory that JAX preallocates for itself."""
-  text = os.environ.get(_FRACTION) or '.75'
-  try:
-    fraction = float(text)
-  except ValueError:
-    fraction = 0.
-  if not 0 < fraction <= 1:
-    raise UserError(f'{_FRACTION} must be above 0 and at most 1, got {text}; '
-                    'unset it for the default, 0.75')
+  fraction = float(os.environ.get(_FRACTION) or .75)
   return int(target.memory_bytes * fraction)
 
 

@@ -54,16 +54,14 @@ def test_the_most_lanes_of_memory_that_is_not_linear(power, expected):
 
 @pytest.mark.parametrize('lane_gb, changes, words', [
     (.1, {}, ['small: 8 lane(s) on 1 GPU(s)\ncompiled in 5 s', '0.800',
-              'usable: 75% of 8.0 GB', 'It fits. 8 lane(s) fit (compiled: 8 '
-              'lane(s)), one for each client of a round.',
+              'usable: 75% of 8.0 GB', 'It fits. 8 lane(s) fit.',
               "cuDNN's workspace is not"]),
-    (.1, {'num_clients': 40}, ['16 lane(s) on', 'compiled: 16 and 20 lane']),
+    (.1, {'num_clients': 40}, ['16 lane(s) on', '20 lane(s) fit']),
     (.1, {'num_devices': 4}, ['8 lane(s) on 4 GPU(s)']),
     (.1, {'num_devices': 3}, ['8 lane(s) on 2 GPU(s)']),
     (2, {}, ['8 lane(s) on 1 GPU(s) (--lanes=0) need 16.0 GB per GPU, but JAX '
              'can use only 6.0 GB of small. Largest parts, in GB: temporaries '
-             '16.0, models 0.0. 2 lane(s) fit (compiled: 1 and 2 and 3 and 8 '
-             'lane(s)). Set --lanes=2']),
+             '16.0, models 0.0. 2 lane(s) fit. Set --lanes=2']),
     (7, {}, ['Not even one lane on each GPU fits', '--batch_size (now 8)',
              'set --dtype=bfloat16, or']),
 ])
@@ -90,22 +88,6 @@ def test_the_report(lane_gb, changes, words, monkeypatch):
 def test_jax_uses_a_fraction_of_the_memory(monkeypatch, fraction, usable):
   monkeypatch.setenv('XLA_CLIENT_MEM_FRACTION', fraction)
   assert plan.usable(GPU._replace(memory_bytes=1000)) == usable
-
-
-@pytest.mark.parametrize('fraction', ['0', '1.1', 'nan', 'all'])
-def test_an_invalid_fraction_is_an_error(monkeypatch, fraction):
-  monkeypatch.setenv('XLA_CLIENT_MEM_FRACTION', fraction)
-  with pytest.raises(UserError, match=f'must be above 0.*got {fraction}'):
-    plan.usable(GPU)
-
-
-def test_a_description_that_xla_rejects_is_an_error(monkeypatch):
-  def reject(**_):
-    raise jax.errors.JaxRuntimeError('no such field\nmore')
-
-  monkeypatch.setattr(plan.topologies, 'get_topology_desc', reject)
-  with pytest.raises(UserError, match=r'small \(no such field\)'):
-    plan.mesh(GPU, 1)
 
 
 @pytest.mark.parametrize('changes', [
