@@ -61,14 +61,10 @@ class Given(NamedTuple):
 
 
 def define_config(own: flags.FlagValues = flags.FLAGS) -> None:
-  """Defines one flag for each field of `Config`."""
+  """Defines one flag for each field of `Config`, which checks its choices."""
   for name, facts in FACTS.items():
-    default, choices = getattr(Config, name), facts['choices']
-    if choices:
-      flags.DEFINE_enum(name, default, choices, facts['help'], flag_values=own)
-      own[name].parser = _ChoiceParser(name, choices)
-    else:
-      _DEFINE_FNS[type(default)](name, default, facts['help'], flag_values=own)
+    default = getattr(Config, name)
+    _DEFINE_FNS[type(default)](name, default, facts['help'], flag_values=own)
 
 
 def settings_of_file(path: str | os.PathLike[str], where: str
@@ -81,7 +77,7 @@ def settings_of_file(path: str | os.PathLike[str], where: str
   own = flags.FlagValues()
   define_config(own)
   try:
-    rest = own(['', *_expanded([f'--flagfile={path}'], own)[0]])
+    rest = own(['', *_expanded([f'--flagfile={path}'])[0]])
   except (flags.Error, OSError, ValueError, RecursionError) as error:
     reason = _message(error, FACTS, [
         name for name in FACTS if own[name].boolean])
@@ -97,8 +93,7 @@ def _present(own):
   return {name: own[name].value for name in FACTS if own[name].present}
 
 
-def _expanded(words: Sequence[str], own: flags.FlagValues
-              ) -> tuple[list[str], list[str]]:
+def _expanded(words: Sequence[str]) -> tuple[list[str], list[str]]:
   """Returns words with the lines of flag files in place of their names.
 
   Also returns the lines alone. Raises an absl.flags.Error if a flag file cannot
@@ -109,7 +104,8 @@ def _expanded(words: Sequence[str], own: flags.FlagValues
     count = 1 + bool(re.fullmatch(r'--?flagfile', rest[0]))
     found, rest = rest[:count], rest[count:]
     if re.match(r'--?flagfile\b', found[0]):
-      found = [*filter(None, map(_line, own.read_flags_from_files(found)))]
+      lines = flags.FLAGS.read_flags_from_files(found)
+      found = [*filter(None, map(_line, lines))]
       of_files += found
     expanded += found
   return [*expanded, *rest], of_files
@@ -124,7 +120,7 @@ def _line(line):
     raise UserError(f'a comment in a flag file must have a line of its own; got'
                     f' {bare!r:.200}. Write {flag.rstrip()} on one line and '
                     f'#{comment:.60} on another')
-  if match := re.fullmatch(r'(--?\w+)\s+([^\s=].*)', bare):
+  if match := re.fullmatch(r'(--?\w+)\s+=?\s*([^\s=].*)', bare):
     raise UserError('a line of a flag file must be --FLAG=VALUE, without '
                     f'spaces around =; got {bare!r:.200}. Write '
                     f'{match[1]}={match[2]:.200}')
@@ -133,7 +129,7 @@ def _line(line):
 
 def parse(words: Sequence[str]) -> tuple[list[str], Given]:
   """Parses the words of a command line; returns the rest after the flags."""
-  expanded, lines = _expanded(words, flags.FLAGS)
+  expanded, lines = _expanded(words)
   rest = flags.FLAGS(['', *expanded])[1:]
   found = filter(None, (re.match(r'--?(\w+)', word) for word in words))
   named = {name for match in found
@@ -206,7 +202,10 @@ def start(name: str, run: Callable[..., None], page: help_page.Page,
       if arguments is not None:
         arguments.extend(rest)
       elif rest:
-        raise UserError(_positional(rest[0]))
+        raise UserError(
+            'all arguments must be flags, got the positional argument '
+            f'{rest[0]!r}; write --FLAG=VALUE without spaces, and --FLAG or '
+            '--noFLAG for a switch')
       return argv[:1]
     except SystemExit:
       sys.exit(0)  # the help is printed; absl would exit with 1
@@ -257,18 +256,13 @@ def _run(name, run, config, given, is_one_run):
       _fail(name, f'{error}; make the disk writable and free space: the same '
             'command then resumes from the last checkpoint, if there is one',
             1)
-    if processes.count() == 1 and type(error).__name__ == 'JaxRuntimeError':
-      traceback.print_exc()
-      _exit(1)
-    if processes.count() == 1:
-      raise
-    if processes.is_lost_peer_error(error):
+    if processes.count() > 1 and processes.is_lost_peer_error(error):
       reason = str(error).strip().partition('\n')[0][:200]
       _fail(name, f'process {processes.index()}: another process of this run '
             f'has ended or cannot be reached ({reason}). Restart all: they '
             'resume from the last checkpoint, if there is one', 1)
     traceback.print_exc()
-    processes.leave(1)
+    _exit(1)
 
 
 def _restart(config, fewer_lanes):
@@ -306,21 +300,6 @@ def _one_line(text: str) -> str:
       f'{text[:half]} ... {text[-half:]}')
 
 
-class _ChoiceParser(flags.EnumParser):
-  """Accepts the choices of a flag, and suggests one for other values."""
-
-  def __init__(self, name: str, choices: Sequence[str]):
-    super().__init__(choices)
-    self._name = name
-
-  def parse(self, argument: str) -> str:
-    if argument not in self.enum_values:
-      raise ValueError(
-          f'must be one of {", ".join(self.enum_values)}'
-          f'{suggest.value(self._name, argument, self.enum_values)}')
-    return argument
-
-
 def _message(error: Exception, known: Iterable[str],
             switches: Iterable[str]) -> str:
   """Returns a message about an error of parsing; `switches` are boolean."""
@@ -335,21 +314,10 @@ def _message(error: Exception, known: Iterable[str],
 
 
 def _unknown(error, known):
-  name = error.flagname.strip()
+  name = error.flagname
   _, equals, value = error.flagvalue.partition('=')
-  value = value.strip()
-  if name in known and name != error.flagname:
-    return f'flags must have no spaces around =; write --{name}{equals}{value}'
   if advice := suggest.advice(name):
     return f'there is no flag --{name}; {advice}'
   near = suggest.flag(name, known)
   return f'there is no flag --{name}' + (
       f'; did you mean --{near}{equals}{value}?' if near else '')
-
-
-def _positional(word: str) -> str:
-  hint = ('write --FLAG or --noFLAG without a value'
-          if word.lower() in ('true', 'false', '0', '1', 'yes', 'no')
-          else 'write flags as --FLAG=VALUE, without spaces')
-  return (f'all arguments must be flags, got the positional argument {word!r}; '
-          f'{hint}')

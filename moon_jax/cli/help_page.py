@@ -1,12 +1,6 @@
-"""The text of --help and -h, and the tables of docs/flags.md, from the flags.
-
-    python -m moon_jax.cli.help_page docs/flags.md
-
-writes the tables of the page again.
-"""
+"""The text of --help and -h, from the flags."""
 
 from collections.abc import Mapping, Sequence
-import pathlib
 import re
 import shutil
 import sys
@@ -19,15 +13,11 @@ from moon_jax.config import Config, FACTS, TOPICS
 
 _MIN_WIDTH = 50
 
-# What the heads of flags mean, for --help and for -h.
-_LEGENDS = {
-    True: 'Flags are shown with their defaults. Of values separated by |, the '
-          'first is the default and the others are the choices. Capitals stand '
-          'for a value that is empty by default. --[no]FLAG is --FLAG (on) or '
-          '--noFLAG (off).',
-    False: 'Flags are shown with their defaults; capitals stand for a value '
-           'that is empty by default.',
-}
+# What the heads of flags mean.
+_LEGEND = (
+    'Flags are shown with their defaults. Of values separated by |, the first '
+    'is the default and the others are the choices. Capitals stand for a value '
+    'that is empty by default. --[no]FLAG is --FLAG (on) or --noFLAG (off).')
 _FLAG_FILES = (' --flagfile=FILE reads flags from a file, one per line; flags '
                'after it replace those of the file.')
 
@@ -80,7 +70,7 @@ def show(page: Page, command: str, is_full: bool, width: int) -> str:
   """
   width = max(width, _MIN_WIDTH)
   topics = _topics(page, is_full)
-  legend = _LEGENDS[is_full] + _FLAG_FILES * ('--flagfile' in page.usage)
+  legend = _LEGEND + _FLAG_FILES * ('--flagfile' in page.usage)
   lines = [f'usage: {command} {page.usage}', '', *_wrap(page.summary, width),
            '', *_wrap(legend, width)]
   for title, entries in topics.items():
@@ -148,11 +138,12 @@ def _entry(name: str, default: Any, text: str, choices: Sequence[str] | None,
   elif default in ('', [], None):
     value = placeholder or 'VALUE'
   else:
-    value = _number(default)
+    value = number(default)
   return f'--{name}={value}', text
 
 
-def _number(default):
+def number(default: float) -> str:
+  """Returns a number as text, such as 1e-5."""
   return (f'{default:g}'.replace('e-0', 'e-') if isinstance(default, float)
           else str(default))
 
@@ -174,35 +165,3 @@ def _wrap(text, width, indent='', next_indent=None):
   return textwrap.wrap(
       text, width, initial_indent=indent, break_on_hyphens=False,
       subsequent_indent=indent if next_indent is None else next_indent)
-
-
-def tables(page: str) -> str:
-  """Returns the text of docs/flags.md with the tables of its topics."""
-  for title, names in TOPICS.items():
-    rows = ''.join(map(_row, names))
-    page = re.sub(rf'(\n## {title}\n[^|]*\|[^|]*\|[^|]*\|[^|]*\|\n\|[|-]*\n)'
-                  r'(\|.*\n)*', lambda match: match[1] + rows, page)
-  return page
-
-
-def _row(name):
-  facts, default = FACTS[name], getattr(Config, name)
-  shown = (('off', 'on')[default] if isinstance(default, bool) else
-           'empty' if default == '' else
-           f'`{default}`' if isinstance(default, str) else _number(default))
-  text = re.sub(r'--\w+(=[\w.]+)?', r'`\g<0>`', facts['help'])
-  text = re.sub(r'\(docs/(\w+\.md)\)', r'([\1](\1))', text)
-  if facts['page']:
-    text += f' See [{facts["page"].partition("#")[0]}]({facts["page"]}).'
-  if facts['choices']:
-    text += f' Values: {", ".join(f"`{x}`" for x in facts["choices"])}.'
-  if facts['is_input']:
-    text += ' *(the path is free; the content must not change)*'
-  elif facts['is_free']:
-    text += ' *(free)*'
-  return f'| `--{name}` | {shown} | {text} |\n'
-
-
-if __name__ == '__main__':
-  _path = pathlib.Path(sys.argv[1])
-  _path.write_text(tables(_path.read_text(encoding='utf-8')), encoding='utf-8')

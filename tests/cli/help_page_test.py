@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -52,10 +53,11 @@ def test_help_lists_each_flag_once(command, output):
 
 
 def test_the_tables_of_the_page_are_those_of_the_flags():
-  """`python -m moon_jax.cli.help_page docs/flags.md` writes them."""
+  """`python docs/site/flag_tables.py` writes them."""
+  tables = runpy.run_path(str(_ROOT / 'docs/site/flag_tables.py'))['tables']
   page = (_ROOT / 'docs' / 'flags.md').read_text(encoding='utf-8')
-  assert help_page.tables(page) == page
-  assert help_page.tables(page.replace('| `--lanes` |', '| `--lane` |')) == page
+  assert tables(page) == page
+  assert tables(page.replace('| `--lanes` |', '| `--lane` |')) == page
   assert all(page.count(f'\n| `--{name}` |') == 1 for name in _FIELDS)
 
 
