@@ -18,8 +18,6 @@ from typing import Any
 
 from moon_jax.errors import UserError
 
-_MAX_LISTED = 10  # functions that an error message lists
-
 
 def search_current_directory() -> None:
   """Makes an installed script import modules as `python -m` does.
@@ -50,9 +48,7 @@ def load(flag: str, name: str) -> Callable[..., Any]:
                  and v.__module__ == module_name]
     raise UserError(
         f'--{flag}={name}: {module.__file__} has no function or class '
-        f'{function_name}; '
-        f'it has {", ".join(functions[:_MAX_LISTED]) or "none"}'
-        f'{", ..." if len(functions) > _MAX_LISTED else ""}')
+        f'{function_name}; it has {", ".join(functions) or "none"}')
   return function
 
 

@@ -53,7 +53,7 @@ class Facts(NamedTuple):
   at_least: float | None = None  # the lowest valid number
   above: float | None = None  # a limit that valid numbers exceed
   below: float | None = None  # a limit that valid numbers do not reach
-  hint: str = ''  # a usual value, for error messages
+  hint: str = ''  # what else to give than the default, for error messages
   is_free: bool = False  # whether the flag may change when a run resumes, since
   # it does not change results: it sets where files are, how fast a run is and
   # what it keeps. (--lanes and --convolution change results by rounding, never
@@ -115,8 +115,7 @@ class Config:
   train_examples: int = flag(
       0, 'Number of training examples of the whole run: a random subset, the '
       'same for all seeds and methods, from which validation examples and the '
-      'partition are drawn; 0 uses all.', at_least=0,
-      hint='--train_examples=0 uses the whole training set.', varies='split',
+      'partition are drawn; 0 uses all.', at_least=0, varies='split',
       is_later=True,
       synonyms='train_samples num_train_examples max_train_samples')
   validation_fraction: float = flag(
@@ -129,8 +128,8 @@ class Config:
   label_noise: float = flag(
       0.0, 'Probability that the label of a training example is replaced by '
       'another class, drawn uniformly; test labels stay.', at_least=0, below=1,
-      hint='--label_noise=0 changes no label', varies='labels', is_later=True,
-      page='partitions.md#label-noise', synonyms='noise_rate label_noise_rate')
+      varies='labels', is_later=True, page='partitions.md#label-noise',
+      synonyms='noise_rate label_noise_rate')
   label_noise_form: str = flag(
       'globalized', 'Which clients have label noise: all equally (globalized), '
       'or increasing linearly from 0 for the first client to --label_noise for '
@@ -139,14 +138,13 @@ class Config:
   concept_shift: int = flag(
       1, 'Groups of clients that label the same input differently: client i is '
       'in group i modulo this number, and each group but the first permutes '
-      'the classes in its own way; 1 disables it.', at_least=1,
-      hint='--concept_shift=1 shifts no labels.', varies='labels',
+      'the classes in its own way; 1 disables it.', at_least=1, varies='labels',
       is_later=True, page='partitions.md#concept-shift')
 
   num_clients: int = flag(
       10, 'Number of clients; the natural partition samples this number of the '
       "data set's clients.", topic='Clients', is_common=True, at_least=1,
-      hint='The paper uses --num_clients=10.', read_by='clients',
+      read_by='clients',
       synonyms='clients n_clients nclients n_parties num_parties num_users '
                'n_users total_clients client_num_in_total num_supernodes '
                'num_agents num_partitions n_nodes num_nodes')
@@ -163,24 +161,22 @@ class Config:
                'split split_type data_split distribution')
   beta: float = flag(
       0.5, 'Concentration of the dirichlet and quantity partitions; smaller '
-      'values are more uneven.', is_common=True, above=0,
-      hint='The paper uses --beta=0.5; smaller values are more uneven.',
-      read_by='clients', only_with={'partition': ('dirichlet', 'quantity')},
-      varies='split',
+      'values are more uneven.', is_common=True, above=0, read_by='clients',
+      only_with={'partition': ('dirichlet', 'quantity')}, varies='split',
       synonyms='alpha dirichlet_alpha dirichlet_beta dir_alpha dir_beta '
                'partition_alpha concentration hetero_alpha dirichlet')
   shards_per_client: int = flag(
       2, 'Number of shards per client in the shards partition; a shard holds '
       'examples sorted by class, so that 2 shards are about 2 classes.',
-      at_least=1, hint='McMahan et al. use 2.', read_by='clients',
-      only_with={'partition': ('shards',)}, varies='split',
+      at_least=1, read_by='clients', only_with={'partition': ('shards',)},
+      varies='split',
       synonyms='shards num_shards n_shards shard_per_user classes_per_client '
                'num_classes_per_client n_class_per_client class_per_client')
   noise_std: float = flag(
       0.1, 'Standard deviation of the noise on the inputs of the last client '
       'in the feature_noise partition, for images in 0..1 or normalized '
       'features. It increases linearly from 0 for the first client.',
-      at_least=0, hint='NIID-Bench uses --noise_std=0.1.', read_by='clients',
+      at_least=0, read_by='clients',
       only_with={'partition': ('feature_noise',)}, varies='split')
   partition_file: str = flag(
       '', 'The partition.npz of a run, or a file with the same arrays, which '
@@ -188,14 +184,14 @@ class Config:
       is_input=True, page='partitions.md#from-a-file')
   partition_seed: int = flag(
       -1, 'Seed of the partition only, to compare seeds on one partition; -1 '
-      'uses --seed.', at_least=-1, hint='-1 uses --seed.', varies='split',
+      'uses --seed.', at_least=-1, varies='split',
       synonyms='split_seed data_seed')
   client_test_fraction: float = flag(
       0.0, "Fraction of each client's examples that it does not train on; "
       '--client_eval_every evaluates the models on them, per client. At least '
       'one example of each client remains for training; 0 holds out none.',
       at_least=0, below=1,
-      hint='--client_test_fraction=0.2 is usual; 0 holds out no examples',
+      hint='--client_test_fraction=0.2 is usual',
       varies='split', is_later=True, page='client_data.md')
   participation: float = flag(
       1.0, 'Fraction of the clients that are sampled in each round.',
@@ -212,7 +208,7 @@ class Config:
   dropout_rate: float = flag(
       0.0, 'Probability that a sampled client fails in a round: the server '
       'does not receive its update.', at_least=0, below=1,
-      hint='--dropout_rate=0 drops no client', varies='participation',
+      varies='participation',
       synonyms='drop_percent drop_rate straggler_rate client_dropout '
                'client_drop_rate client_dropout_rate')
   dropout_stage: str = flag(
@@ -242,8 +238,8 @@ class Config:
       read_by='model', synonyms='use_project_head use_projection_head')
   projection_dim: int = flag(
       256, 'Size of the projection z.', at_least=1,
-      hint='The paper uses --projection_dim=256; --noprojection_head leaves '
-           'the head out.', read_by='model', only_with={'projection_head': ON},
+      hint='--noprojection_head leaves the head out', read_by='model',
+      only_with={'projection_head': ON},
       synonyms='out_dim proj_dim projection_size')
   init_from: str = flag(
       '', 'Initial global model: the work directory of a run, its '
@@ -269,13 +265,11 @@ class Config:
       'fedprox.', is_common=True, read_by='method', varies='array')
   temperature: float = flag(
       0.5, 'Temperature tau of the contrastive loss (moon).', above=0,
-      hint='The paper uses --temperature=0.5.', read_by='method',
-      varies='array', synonyms='temp')
+      read_by='method', varies='array', synonyms='temp')
   num_negatives: int = flag(
       1, 'Number k of previous local models that are negatives (moon).',
       at_least=1,
-      hint='The paper uses --num_negatives=1; --algorithm=fedavg has no '
-           'contrastive loss.', read_by='method',
+      hint='--algorithm=fedavg has no contrastive loss', read_by='method',
       synonyms='model_buffer_size buffer_size pool_size negatives')
   contrastive: str = flag(
       'model', "The term that mu weighs in moon: the paper's model-contrastive "
@@ -292,8 +286,7 @@ class Config:
       is_later=True)
   proximal_mu: float = flag(
       0.0, "Weight of FedProx's proximal term in the loss of another method; "
-      'for --algorithm=fedprox it is --mu.', at_least=0,
-      hint='--proximal_mu=0 adds no proximal term.', read_by='combining',
+      'for --algorithm=fedprox it is --mu.', at_least=0, read_by='combining',
       varies='array', is_later=True)
   scaffold_form: str = flag(
       'paper', 'Where SCAFFOLD applies control variates: in the gradient, '
@@ -317,8 +310,7 @@ class Config:
       read_by='server', synonyms='server_opt global_optimizer')
   server_learning_rate: float = flag(
       1.0, 'Learning rate of the server; 0.01 is usual for adam, yogi and '
-      'adagrad.', above=0, hint='--server_learning_rate=1 is FedAvg.',
-      read_by='server', varies='array',
+      'adagrad.', above=0, read_by='server', varies='array',
       synonyms='server_lr global_lr global_learning_rate lr_server')
   server_momentum: float = flag(
       0.0, 'Momentum beta of --server_optimizer=sgd; values above 0 give '
@@ -333,13 +325,11 @@ class Config:
 
   local_epochs: int = flag(
       10, "Epochs over a client's data per round.", topic='Local training',
-      is_common=True, at_least=1, hint='The paper uses --local_epochs=10.',
-      varies='rows',
+      is_common=True, at_least=1, varies='rows',
       synonyms='epochs epoch num_epochs n_epochs local_epoch local_ep '
                'num_local_epochs client_epochs local_max_epoch')
   batch_size: int = flag(
       64, 'Examples per local step.', is_common=True, at_least=1,
-      hint='The paper uses --batch_size=64.',
       synonyms='bs bsz lbs local_bs local_batch_size train_batch_size '
                'minibatch_size')
   last_batch: str = flag(
@@ -369,8 +359,7 @@ class Config:
       ('sgd', 'adam', 'amsgrad'),
       synonyms='optim opt client_optimizer local_optimizer')
   learning_rate: float = flag(
-      0.01, 'Local learning rate.', is_common=True, above=0,
-      hint='The paper uses --learning_rate=0.01.', varies='array',
+      0.01, 'Local learning rate.', is_common=True, above=0, varies='array',
       synonyms='lr local_lr client_lr local_learning_rate client_learning_rate '
                'init_lr base_lr lr_client')
   learning_rate_schedule: str = flag(
@@ -381,38 +370,32 @@ class Config:
       synonyms='lr_schedule lr_scheduler scheduler')
   learning_rate_decay: float = flag(
       0.1, 'Factor of --learning_rate_schedule=step.', above=0,
-      hint='--learning_rate_decay=0.1 is usual.',
       only_with={'learning_rate_schedule': ('step',)}, varies='array',
       is_later=True, synonyms='lr_decay lr_gamma gamma lr_decay_rate')
   decay_rounds: int = flag(
       0, 'Rounds between decays of --learning_rate_schedule=step.', at_least=0,
-      hint='It is for --learning_rate_schedule=step.',
       only_with={'learning_rate_schedule': ('step',)}, varies='array',
       is_later=True, synonyms='lr_step_size lr_decay_rounds lr_decay_steps')
   warmup_rounds: int = flag(
       0, 'Rounds at the beginning in which the learning rate increases '
-      'linearly; the schedule starts after them.', at_least=0,
-      hint='--warmup_rounds=0 has no warm-up.', varies='array', is_later=True,
-      synonyms='warmup lr_warmup')
+      'linearly; the schedule starts after them.', at_least=0, varies='array',
+      is_later=True, synonyms='warmup lr_warmup')
   momentum: float = flag(
       0.9, 'Momentum of --optimizer=sgd.', at_least=0, below=1,
-      hint='--momentum=0.9 is usual', only_with={'optimizer': ('sgd',)},
-      varies='array')
+      only_with={'optimizer': ('sgd',)}, varies='array')
   weight_decay: float = flag(
       1e-5, 'Weight decay, added to the gradient (coupled, as in PyTorch).',
-      at_least=0, hint='The paper uses --weight_decay=1e-5.', varies='array',
-      synonyms='wd reg l2_reg')
+      at_least=0, varies='array', synonyms='wd reg l2_reg')
   gradient_clip: float = flag(
       0.0, 'Bound on the norm of the gradient of each local step, over all '
       'parameters; larger gradients are scaled down. 0 disables it.',
-      at_least=0, hint='--gradient_clip=0 does not clip.', varies='array',
-      is_later=True,
+      at_least=0, varies='array', is_later=True,
       synonyms='max_grad_norm grad_clip clip_grad clip_grad_norm '
                'gradient_clip_val')
 
   num_rounds: int = flag(
       100, 'Number of communication rounds.', topic='Rounds', is_common=True,
-      at_least=1, hint='The paper uses --num_rounds=100.', varies='array',
+      at_least=1, varies='array',
       synonyms='rounds round n_rounds comm_round comm_rounds '
                'communication_rounds num_comm_rounds num_server_rounds '
                'server_rounds global_rounds global_round global_epochs '
@@ -420,13 +403,11 @@ class Config:
   early_stopping: int = flag(
       0, 'Number of evaluations without a better validation accuracy after '
       'which the run ends; requires --validation_fraction. 0 trains all '
-      'rounds.', at_least=0, hint='--early_stopping=0 trains all rounds.',
-      varies='host', is_later=True, page='metrics.md#early-stopping',
-      synonyms='patience')
+      'rounds.', at_least=0, varies='host', is_later=True,
+      page='metrics.md#early-stopping', synonyms='patience')
   seed: int = flag(
       0, 'Seed of the partition, cohorts, initial model, shuffles and '
-      'augmentation.', is_common=True, at_least=0,
-      hint='Seeds range from 0 to 4294967295.', varies='split',
+      'augmentation.', is_common=True, at_least=0, varies='split',
       synonyms='random_seed init_seed manual_seed rng_seed')
   on_nan: str = flag(
       'stop', 'Action if the training of a client ends in NaN or infinity: '
@@ -439,15 +420,13 @@ class Config:
 
   eval_every: int = flag(
       1, 'Rounds between evaluations on the test set; the last round is always '
-      'evaluated.', topic='Evaluation', at_least=1,
-      hint='--eval_every=1 evaluates after each round.', varies='host',
+      'evaluated.', topic='Evaluation', at_least=1, varies='host',
       synonyms='eval_gap eval_interval eval_freq eval_frequency test_every '
                'test_interval frequency_of_the_test test_freq evaluate_every')
   eval_examples: int = flag(
       0, 'Number of test examples used by evaluations: a random subset, the '
       'same for all seeds, methods, rounds and devices; 0 uses all.',
-      at_least=0, hint='--eval_examples=0 uses the whole test set.',
-      is_later=True)
+      at_least=0, is_later=True)
   eval_on: str = flag(
       'test', 'Examples on which the global model is evaluated: the test set, '
       'or also all training examples of the clients (train), without '
@@ -455,8 +434,7 @@ class Config:
   client_eval_every: int = flag(
       0, 'Rounds between evaluations of the local models and of the global '
       "model, on each client's own examples and on the test set; 0 disables "
-      'them.', at_least=0, hint='--client_eval_every=0 evaluates no clients.',
-      varies='host', page='workdir.md#metrics')
+      'them.', at_least=0, varies='host', page='workdir.md#metrics')
   metrics: str = flag(
       '', 'Further metrics of the test set, comma-separated: '
       'per_class_accuracy, balanced_accuracy, confusion, f1, top5, ece; or '
@@ -487,20 +465,18 @@ class Config:
   checkpoint_every: int = flag(
       10, 'Rounds between checkpoints, in checkpoints/ROUND of --workdir; the '
       'last round is always saved, and a round that ends 30 s or more after '
-      'the last checkpoint. 0 saves none.', at_least=0,
-      hint='--checkpoint_every=0 saves no checkpoints.', varies='host',
+      'the last checkpoint. 0 saves none.', at_least=0, varies='host',
       is_free=True,
       synonyms='save_every save_freq save_interval ckpt_every '
                'checkpoint_interval checkpoint_freq')
   checkpoint_keep: int = flag(
       2, 'Number of newest checkpoints to keep; if the newest is damaged, the '
-      'run resumes from the previous one.', at_least=1,
-      hint='With --checkpoint_keep=2 a run survives one damaged checkpoint.',
-      varies='host', is_free=True)
+      'run resumes from the previous one.', at_least=1, varies='host',
+      is_free=True)
   checkpoint_keep_every: int = flag(
       0, 'Rounds between checkpoints that are kept permanently, a multiple of '
-      '--checkpoint_every; 0 keeps only the newest.', at_least=0,
-      hint='0 keeps only the newest.', varies='host', is_free=True)
+      '--checkpoint_every; 0 keeps only the newest.', at_least=0, varies='host',
+      is_free=True)
   client_state: str = flag(
       'memory', 'Where the state of clients is between rounds: in memory, or '
       'in a file in --workdir, whose size is that of the clients that have '
@@ -528,8 +504,7 @@ class Config:
   lanes: int = flag(
       0, 'Clients trained side by side, on all devices together (a CPU core is '
       'a device); 0 chooses. Affects speed, and results only through rounding.',
-      topic='Speed and precision', at_least=0,
-      hint='--lanes=0 chooses automatically.', is_free=True,
+      topic='Speed and precision', at_least=0, is_free=True,
       synonyms='num_parallel_clients parallel_clients num_parallel')
   shard_data: bool = flag(
       False, 'Holds on a device only the training examples of the clients that '

@@ -35,14 +35,12 @@ def check_value(settings: type, name: str, value: Any) -> None:
     kind = int
   if kind in (str, int, float, bool):
     _check_type(name, value, kind, choices)
-    _check_size(name, value, field.default)
   if choices and value not in choices:
     raise UserError(
         f'--{name} must be one of {", ".join(choices)}; got {value!r}'
         f'{suggest.value(name, value, choices)}')
-  if isinstance(value, int | float):
-    _check_limits(name, value, *map(field.metadata.get, (
-        'at_least', 'above', 'below', 'hint')))
+  if kind in (int, float):
+    _check_range(name, value, field)
 
 
 @functools.cache
@@ -53,16 +51,26 @@ def _fields(settings):
           for field in dataclasses.fields(settings)}
 
 
-def _check_limits(name, value, at_least, above, below, hint):
+def _check_range(name, value, field):
+  at_least, above, below, hint = map(field.metadata.get, (
+      'at_least', 'above', 'below', 'hint'))
+  default = field.default
+  most = MAX_SEED if 'seed' in name else _MAX_INT
   if below is not None and not at_least <= value < below:
     limit = f'at least {at_least} and below {below}'
   elif at_least is not None and value < at_least:
     limit = f'at least {at_least}'
   elif above is not None and value <= above:
     limit = f'above {above}'
+  elif isinstance(default, float) and value and not (
+      _TINY <= abs(value) <= _HUGE):
+    limit = f'0 or between {_TINY} and {_HUGE} in size'
+  elif type(default) is int and value > most:
+    limit = f'at most {most}'
   else:
     return
-  raise UserError(f'--{name} must be {limit}; got {value}. {hint}')
+  raise UserError(f'--{name} must be {limit}; got {value}. The default is '
+                  f'--{name}={default}' + f'; {hint}' * bool(hint))
 
 
 def _check_type(name, value, kind, choices):
@@ -86,14 +94,3 @@ def _check_type(name, value, kind, choices):
     known = f', one of {", ".join(choices)}' if choices else ''
     raise UserError(f'--{name} must be {article} {kind.__name__}{known}; got '
                     f'{value!r}{hint}')
-
-
-def _check_size(name, value, default):
-  usual = f'The default is --{name}={default}'
-  if isinstance(default, float) and value and not (
-      _TINY <= abs(value) <= _HUGE):
-    raise UserError(f'--{name} must be 0 or between {_TINY} and {_HUGE} in '
-                    f'size; got {value}. {usual}')
-  most = MAX_SEED if 'seed' in name else _MAX_INT
-  if type(default) is int and value > most:
-    raise UserError(f'--{name} must be at most {most}; got {value}. {usual}')

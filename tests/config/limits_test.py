@@ -26,7 +26,7 @@ NAN = float('nan')
     ('momentum', 1., '--momentum must be at least 0 and below 1; got 1.0'),
     ('batch_size', 10**6 + 1, '--batch_size must be at most 1000000; got'),
     ('seed', 2**32, '--seed must be at most 4294967295; got 4294967296'),
-    ('num_clients', 0, '--num_clients must be at least 1; got 0. The paper'),
+    ('num_clients', 0, '--num_clients must be at least 1; got 0. The def'),
     ('norm', 'layer', "--norm must be one of batch, group; got 'layer'"),
 ])
 def test_invalid_values_raise(name, value, message):
