@@ -84,19 +84,17 @@ def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
   planned = units.planned(max_runs, part[1])
   lines, costs, count = [units.progress()] if units.ended else [], [], 0
   for index, program in enumerate(planned):
-    rest = units.unfinished(program.runs)
+    rest = units.unfinished(program)
     count += len(rest)
     share = f', part {index % part[1]}/{part[1]}' if part[1] > 1 else ''
-    configs = [units.runs[run].config for run in program.runs]
+    configs = [units.runs[run].config for run in program]
     lines += [
         f'program {index + 1} of {len(planned)}{share}: '
-        f'{_count(len(program.runs), "run")}, '
-        f'{len(program.runs) - len(rest)} of them ended',
-        f'  {runs_text(configs, sweep.axes)}',
-        *[f'  another program because of: {program.reason}'
-          ] * bool(program.reason)]
+        f'{_count(len(program), "run")}, '
+        f'{len(program) - len(rest)} of them ended',
+        f'  {runs_text(configs, sweep.axes)}']
     if rest:
-      costs.append(estimate(units.specs(rest)))
+      costs.append(estimate([*units.specs(rest)]))
       lines += show(costs[-1])
   if not costs:
     return '\n'.join([*lines, 'total: all runs are finished'])

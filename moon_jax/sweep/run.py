@@ -1,13 +1,20 @@
 """Trains the runs of a sweep, each in the work directory of a single run.
 
+A program is the unit of work of a sweep: its runs train together, in one
+process. Configurations decide which runs may share a program, then facts about
+their splits (`moon_jax.simulation.agreement`), then memory. Federations are
+built one after another, since those of a whole sweep may take gigabytes.
+
 Several processes may train one sweep. Each takes one program at a time, by
 locking the work directories of its runs, from the first unfinished one on. The
 operating system releases the locks of a process that ends, however it ends; so
 another process then resumes its runs.
 """
 
-from collections.abc import Callable, Sequence
+import bisect
+from collections.abc import Callable, Hashable, Iterator, Sequence
 import contextlib
+import math
 import sys
 from typing import Any
 
@@ -18,9 +25,8 @@ from moon_jax.rundir.workdir import InUse
 from moon_jax.simulation import agreement, checks, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.round_spec import RoundSpec
-from moon_jax.sweep import programs, values
+from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
-from moon_jax.sweep.programs import Planned
 from moon_jax.training import prepare, run_loggers, trainer
 from moon_jax.training.prepare import Prepared
 from moon_jax.training.signals import wait
@@ -75,8 +81,7 @@ def run_all(sweep: Sweep, workdir: str, max_runs: int = 0,
   """`run` for commands: UserErrors name flags, not arguments."""
   host.share_cores()
   units = Units(sweep, workdir)
-  mine = [program.runs for program in units.planned(max_runs, part[1])
-          ][part[0]::part[1]]
+  mine = units.planned(max_runs, part[1])[part[0]::part[1]]
   if units.ended:
     print(units.progress(), flush=True)
     run_loggers.replay([units.runs[index] for index in units.ended], loggers)
@@ -145,25 +150,58 @@ class Units:
     except UserError as error:
       raise UserError(f'{self._name(config)}: {error}') from error
 
-  def planned(self, max_runs: int, num_parts: int = 1) -> list[Planned]:
-    """Returns the programs, with the reasons for them.
+  def planned(self, max_runs: int, num_parts: int = 1) -> list[list[int]]:
+    """Returns the programs, as lists of indices of runs.
 
     Parts of a sweep may start at any time. Their plan does not depend on which
     runs have ended, so that all parts with the same memory have the same one.
     Otherwise the plan has only unfinished runs, which train together.
-    """
-    return programs.plan(
-        [run.config for run in self.runs], self._spec,
-        [index for index, same in enumerate(self._same)
-         if index == same and (num_parts > 1 or index not in self.ended)],
-        max_runs, num_parts)
 
-  def specs(self, unit: Sequence[int]) -> list[RoundSpec]:
-    """Returns the specifications of the runs of a program, each alone."""
-    return list(programs.specs(self._spec, unit))
+    Args:
+      max_runs: the most runs of a program; 0 for as many as fit in memory.
+      num_parts: processes that share the programs; each part gets a program if
+        there are as many runs.
+    """
+    indices = [index for index, same in enumerate(self._same) if index == same
+               and (num_parts > 1 or index not in self.ended)]
+    share = max(1, len(indices) // num_parts)
+    by_key: dict[Hashable, list[int]] = {}
+    for index in indices:
+      key = agreement.program_key(self.runs[index].config)
+      by_key.setdefault(key, []).append(index)
+    planned = []
+    for group in by_key.values():
+      for runs, capacity in self._agreeing(group):
+        most = min(capacity, max_runs or capacity, share)
+        size = math.ceil(len(runs) / math.ceil(len(runs) / most))
+        planned += [runs[i:i + size] for i in range(0, len(runs), size)]
+    return planned
+
+  def _agreeing(self, group):
+    """Yields runs whose splits allow one program, and how many fit in it."""
+    size_of = lambda spec: sum(need.size for need in memory_lib.needs(spec))
+    found: dict[Hashable, list[int]] = {}
+    largest: dict[Hashable, RoundSpec] = {}
+    for index, spec in zip(group, self.specs(group)):
+      facts = tuple(agreement.of(spec).items())
+      found.setdefault(facts, []).append(index)
+      largest[facts] = max(largest.get(facts, spec), spec, key=size_of)
+    for facts, runs in found.items():
+      exceeds = lambda count: memory_lib.excess(*[largest[facts]] * count) > 0
+      yield runs, max(1, bisect.bisect_left(
+          range(1, len(runs) + 1), True, key=exceeds))
+
+  def specs(self, unit: Sequence[int]) -> Iterator[RoundSpec]:
+    """Yields the specifications of the runs of a program, each alone.
+
+    Runs with equal functions are traced once.
+    """
+    spec: RoundSpec | None = None
+    for index in unit:
+      spec = self._spec(index, spec)
+      yield spec
 
   def _spec(self, index, like):
-    """Builds a run; see `programs.SpecFn`."""
     run = self.runs[index]
     with self._naming(run.config):
       federation = run.build()
@@ -219,7 +257,7 @@ class Units:
       for run in runs:
         stack.enter_context(contextlib.closing(run.workdir))
       results = trainer.train(
-          runs, callbacks, specs_fn=lambda: self.specs(claimed),
+          runs, callbacks, specs_fn=lambda: list(self.specs(claimed)),
           is_last=False, loggers=loggers)
     for run, result in zip(runs, results):
       if isinstance(result, Exception):

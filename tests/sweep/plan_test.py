@@ -1,4 +1,4 @@
-"""Tests plans of sweeps: their programs, the reasons and the cost."""
+"""Tests plans of sweeps: their programs and the cost."""
 
 import dataclasses
 import gc
@@ -11,7 +11,7 @@ from moon_jax.data import sources
 from moon_jax.distributed import host
 from moon_jax.simulation import build, round_spec
 from moon_jax.simulation import memory as memory_lib
-from moon_jax.sweep import grid, plan, programs, run
+from moon_jax.sweep import grid, plan, run
 
 BASE = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
@@ -22,12 +22,6 @@ RATES = plan.Rates(
     temporary_bytes=10**9, compile_seconds=100.)
 
 
-def planned(configs, **kwargs):
-  return programs.plan(
-      configs, lambda index, like: spec_of(configs[index], like),
-      range(len(configs)), **kwargs)
-
-
 def spec_of(config, like=None):
   return round_spec.alone(build.federation(config, DATASET), like)
 
@@ -36,59 +30,51 @@ def changed(**changes):
   return dataclasses.replace(BASE, **changes)
 
 
-@pytest.mark.parametrize('changes, reason', [
-    ({'algorithm': 'fedprox', 'mu': 1.}, 'algorithm'),
-    ({'batch_size': 16}, 'batch_size'),
-    ({'batch_size': 16, 'num_clients': 20}, 'num_clients, batch_size'),
-    ({'local_epochs': 1}, 'local_epochs above 1'),
-    ({'num_negatives': 2}, 'num_negatives'),
-])
-def test_reasons_of_other_programs(changes, reason):
-  configs = [BASE, changed(seed=1), changed(**changes)]
-  first, second = planned(configs)
-  assert (first.runs, second.runs) == ([0, 1], [2])
-  assert first.reason == ''
-  assert sorted(second.reason.split(', ')) == sorted(reason.split(', '))
+def units_of(configs, path):
+  return run.Units(grid.Sweep(tuple(configs), ('seed',)), str(path))
 
 
-def test_a_reason_names_the_most_similar_program_or_facts_about_the_data():
-  """Clients of the large run have fewer examples than its batch."""
-  configs = [BASE, changed(algorithm='fedavg', batch_size=4, num_clients=8),
-             changed(algorithm='fedavg', batch_size=4)]
-  assert planned(configs)[2].reason == 'num_clients'
+@pytest.mark.parametrize('changes', [
+    {'algorithm': 'fedprox', 'mu': 1.}, {'batch_size': 16},
+    {'local_epochs': 1}, {'num_negatives': 2}])
+def test_runs_of_other_programs(changes, tmp_path):
+  configs = [BASE, changed(**changes), changed(seed=1)]
+  assert units_of(configs, tmp_path).planned(0) == [[0, 2], [1]]
+
+
+def test_facts_about_the_splits_decide_which_runs_share_a_program(tmp_path):
+  """Clients of the first run have fewer examples than its batch."""
   configs = [changed(batch_size=500, partition='dirichlet', seed=seed)
              for seed in range(2)]
-  reasons = [program.reason for program in planned(configs)]
-  assert reasons == ['', 'batch_size']
+  assert units_of(configs, tmp_path).planned(0) == [[0], [1]]
 
 
-def test_a_plan_holds_few_federations():
+def test_a_plan_holds_few_federations(tmp_path, monkeypatch):
   """Those of 1,000 runs of CIFAR-10 would take 0.4 GB."""
-  configs, made, held = [changed(seed=seed) for seed in range(5)], [], []
+  made, held, make = [], [], build.of_valid
 
-  def spec_fn(index, like):
+  def federation(*args, **kwargs):
     gc.collect()
     held.append(sum(reference() is not None for reference in made))
-    spec = spec_of(configs[index], like)
-    made.append(weakref.ref(spec.federation))
-    return spec
+    found = make(*args, **kwargs)
+    made.append(weakref.ref(found))
+    return found
 
-  program, = programs.plan(configs, spec_fn, range(5))
-  assert program.runs == [*range(5)]
+  monkeypatch.setattr(build, 'of_valid', federation)
+  configs = [changed(seed=seed) for seed in range(5)]
+  assert units_of(configs, tmp_path).planned(0) == [[*range(5)]]
   assert max(held) == 2  # the largest run, and the last one
 
 
-def test_splits(monkeypatch):
-  configs = [changed(seed=seed) for seed in range(6)]
-  of = lambda **kwargs: [program.runs for program in planned(configs, **kwargs)]
-  assert of() == [[*range(6)]]
-  assert of(max_runs=4) == [[0, 1, 2], [3, 4, 5]]
-  assert of(num_parts=3) == [[0, 1], [2, 3], [4, 5]]
-  one, = memory_lib.needs(spec_of(configs[0]))
-  six, = memory_lib.needs(*[spec_of(configs[0])] * 6)
+def test_splits(monkeypatch, tmp_path):
+  units = units_of([changed(seed=seed) for seed in range(6)], tmp_path)
+  assert units.planned(max_runs=4) == [[0, 1, 2], [3, 4, 5]]
+  assert units.planned(0, num_parts=3) == [[0, 1], [2, 3], [4, 5]]
+  one, = memory_lib.needs(spec_of(BASE))
+  six, = memory_lib.needs(*[spec_of(BASE)] * 6)
   assert six.size > 3 * one.size
   monkeypatch.setattr(host, 'machine_bytes', lambda: 3 * one.size)
-  assert len(of(max_runs=5)) > 1
+  assert len(units.planned(max_runs=5)) > 1
 
 
 @pytest.mark.parametrize('num_devices, lanes', [(1, 1), (2, 2), (4, 2)])
