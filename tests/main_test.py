@@ -23,12 +23,9 @@ def test_commands_exist(name):
 @pytest.mark.parametrize('args, expected, out, err', [
     *[(args, 0, word, '') for args in ('', '--help', '-h')
       for word in [' '.join(commands.COMMANDS)]],
-    ('trian', 2, '', "there is no command 'trian'; did you mean train? The "
-     'commands are train, sweep, '),
     ('xyz', 2, '', "there is no command 'xyz'."),
     ('--num_rounds=3', 2, '', 'as in moon-jax train --num_rounds=3.'),
     ('--version', 0, f'moon_jax {mj.__version__}', ''),
-    ('train --mu=few', 2, '', '--mu=few'),
 ])
 def test_the_command_names_what_to_run(
     args, expected, out, err, quick, tmp_path):

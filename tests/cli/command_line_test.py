@@ -85,13 +85,9 @@ def test_help_for_a_reader_that_ends_is_no_error():
     ('train --optimizer=SGD', 'train: --optimizer must be one of sgd, adam, '
      "amsgrad; got 'SGD'; did you mean --optimizer=sgd?"),
     ('train --mu=1 word', "got the positional argument 'word'"),
-    ('train --dataset=cifar-10', 'mean --dataset=cifar10'),
-    ('plan --model=resnet-50', 'did you mean --model=resnet50'),
     ('plan --traget=h100', 'did you mean --target=h100'),
-    ('plan --target=H100', 'did you mean --target=h100'),
     ('sweep --grid algorithm=FedAvg,moon',
      '--grid algorithm=FedAvg: --algorithm must be one of'),
-    ('sweep --grid lr=0.1,1', "nearest is 'learning_rate'"),
     ('sweep --grid gpus=1,2', 'JAX uses all GPUs'),
     ('report x --bugdet=smoke', 'did you mean --budget=smoke'),
 ])
@@ -107,8 +103,6 @@ def test_errors_of_the_library(tmp_path):
   (tmp_path / 'x.flags').write_text('--rounds=3\n')
   with pytest.raises(UserError, match=r'did you mean --num_rounds=3\?'):
     command_line.settings_of_file(tmp_path / 'x.flags', 'where')
-  with pytest.raises(UserError, match='did you mean --dataset=cifar10'):
-    mj.load_dataset('cifar-10')
   with pytest.raises(UserError, match='did you mean optimizer=sgd'):
     mj.run(mj.Config(dataset='digits', optimizer='SGD'))
   with pytest.raises(UserError, match='did you mean metrics=top5'):

@@ -96,19 +96,12 @@ def test_a_union_keeps_the_order_and_has_each_run_once():
 
 @pytest.mark.parametrize('axes, message', [
     (dict(mu=[-3], seed=[0]), '^grid mu=-3 seed=0: mu must be at least 0'),
-    (dict(num_negative=[1]), "got 'num_negative'; the nearest is 'num_negativ"),
-    (dict(workdir=['a']), "got 'workdir', which all runs .* share; give"),
     (dict(mu=[1, 5, 1.]), 'mu must have distinct values, got 1.0 twice'),
     (dict(optimizer='sgd'), "optimizer must be a list of values, got 'sgd'"),
-    (dict(mu=['5']), "^Sweep.grid: mu must be a float; got '5'"),
-    (dict(seed=[1.]), 'seed must be an int; got 1.0'),
-    (dict(mu=[None]), 'mu must be a float; got None'),
+    (dict(seed=[1.]), '^Sweep.grid: seed must be an int; got 1.0'),
     (dict(seed=range(200), mu=range(200)), 'at most 10,000 runs, got 40,000'),
     (dict(optimizer=['sgd', 'lion']),
      '^Sweep.grid: optimizer must be one of sgd, adam, amsgrad; '),
-    (dict(algorithm=['moon', 'scaffold']), 'algorithm=scaffold: .* momentum=0'),
-    (dict(noise_std=[.1, .2]),
-     '^noise_std has no effect on any run, with partition=dirichlet; remo'),
 ])
 def test_invalid_grids_are_errors(axes, message):
   with pytest.raises(mj.UserError, match=message):

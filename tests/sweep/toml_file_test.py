@@ -92,9 +92,6 @@ def test_invalid_files_are_errors(text, message, tmp_path):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-  with pytest.raises(UserError, match='no.toml must be a file that '
-                     'can be read, got No such file'):
-    toml_file.read(str(tmp_path / 'no.toml'))
   (tmp_path / 'bytes.toml').write_bytes(b'\xff')
   with pytest.raises(UserError, match='must be TOML'):
     toml_file.read(str(tmp_path / 'bytes.toml'))

@@ -112,13 +112,31 @@ def test_arguments_have_the_shapes_of_a_run(changes):
     assert (shape.shape, shape.dtype) == (array.shape, array.dtype)
 
 
-def test_the_compiled_round_is_that_of_a_run():
+def test_the_compiled_round_is_that_of_a_run(monkeypatch):
+  """With cuBLAS, if XLA cannot compile tile sizes that it chose itself."""
   config = dataclasses.replace(
       CONFIG, lanes=2, algorithm='solo', client_eval_every=1)
   federation = build.federation(config, DATASET)
   simulation = Simulation(federation)
   simulation.compile()
   spec = round_spec.make(federation, 2, 2)
+  lower, reasons = Round.lower, [plan._TILING_ERROR, 'another']
+
+  class Lowered:
+
+    def __init__(self, lowered):
+      self.lowered = lowered
+
+    def compile(self, options=None):
+      if options == {'xla_gpu_enable_triton_gemm': False}:
+        return self.lowered.compile()
+      raise jax.errors.JaxRuntimeError(f'INTERNAL: {reasons[-1]} that satisfy')
+
+  monkeypatch.setattr(
+      Round, 'lower', lambda self, *args: Lowered(lower(self, *args)))
+  with pytest.raises(jax.errors.JaxRuntimeError, match='another'):
+    plan.compile_round(spec, devices.mesh(2))
+  reasons.pop()
   compiled = plan.compile_round(spec, devices.mesh(2))
   memory = simulation._program._round._run.memory_analysis()
   data, model = DATASET, round_spec.bytes_of(spec.model)
@@ -133,30 +151,7 @@ def test_the_compiled_round_is_that_of_a_run():
       'local models of the previous round':
           spec.shape.jobs_per_device * model,
       'models of all clients, evaluated together': 16 * model}
-  assert compiled.seconds > 0 and not compiled.by_cublas
-
-
-def test_cublas_is_used_if_xla_cannot_compile_its_tile_sizes(monkeypatch):
-  """Happens with one lane on each GPU."""
-  spec = round_spec.make(build.federation(CONFIG, DATASET), 2, 2)
-  lower, reasons = Round.lower, ['another', plan._TILING_ERROR]
-
-  class Lowered:
-
-    def __init__(self, lowered):
-      self.lowered = lowered
-
-    def compile(self, options=None):
-      if options == {'xla_gpu_enable_triton_gemm': False}:
-        return self.lowered.compile()
-      raise jax.errors.JaxRuntimeError(f'INTERNAL: {reasons[-1]} that satisfy')
-
-  monkeypatch.setattr(
-      Round, 'lower', lambda self, *args: Lowered(lower(self, *args)))
-  assert plan.compile_round(spec, devices.mesh(2)).by_cublas
-  reasons.pop()
-  with pytest.raises(jax.errors.JaxRuntimeError, match='another'):
-    plan.compile_round(spec, devices.mesh(2))
+  assert compiled.seconds > 0 and compiled.by_cublas
 
 
 def test_client_state_has_the_size_of_the_cohort():
