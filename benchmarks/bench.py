@@ -7,7 +7,7 @@ recipe   The paper's CIFAR-10 setting (10 clients, Dirichlet 0.5, the split of
          augmentation. moon_jax and PyTorch run in separate processes. After two
          warm-up rounds their rounds alternate and never run at the same time.
          First, losses and weights of both must agree to 1e-5. The results
-         include the limits of the hardware (benchmarks/bench_limit.py). Needs
+         include the limit of the arithmetic (`limits`). Needs
          PyTorch: pip install '.[bench]'.
 scaling  moon_jax alone, in three tables, because examples per second are
          comparable only at the same batch size. Two tables split all examples
@@ -25,11 +25,13 @@ shape of CIFAR-10's.
 
 import argparse
 from collections.abc import Sequence
+import functools
 import pathlib
 import statistics
 import sys
+import timeit
 
-from benchmarks import bench_limit, common, sides
+from benchmarks import common, sides
 
 _CIFAR10_SIZE = 50_000  # training examples
 _CASES = {  # algorithm, whether images are augmented
@@ -40,6 +42,14 @@ _CASES = {  # algorithm, whether images are augmented
 }
 _SIDES = {'ours': sides.ours, 'theirs': sides.theirs,
           'processes': sides.processes}
+# Layers of the paper's network, in multiply-adds.
+_CONVS = (28 * 28 * 6 * 75, 10 * 10 * 16 * 150)
+_DENSE = (400 * 120, 120 * 84, 84 * 84, 84 * 256)
+_OUT = 256 * 10
+_PRODUCTS = {  # of matrices: m, k, n
+    'gemm_1024': (1024, 1024, 1024),
+    'gemm_conv1': (24, 108, 12_544),  # conv1 with its pooling, 64 images
+}
 _COUNT, _SECONDS = '{:,.0f}'.format, '{:.1f}'.format
 
 
@@ -111,7 +121,7 @@ def run_recipe(args: argparse.Namespace) -> dict:
     results['differences'] = common.run(sides.agreement, args.device)
     print(f'both sides agree: {results["differences"]}', flush=True)
   if 'ours' in names:
-    results['rates'] = common.run(bench_limit.measure)
+    results['rates'] = common.run(measure_products)
   results['cases'] = {}
   for name in args.case or _CASES:
     algorithm, augment = _CASES[name]
@@ -171,12 +181,52 @@ def compare(case: dict[str, dict]) -> dict:
 
 
 def limit(algorithm: str, case: dict, rates: dict[str, float]) -> dict:
-  """Returns a case's limits, and the fractions of them that it reached."""
+  """Returns a case's limits, and the fractions of them that it reached.
+
+  A limit is the examples/s that arithmetic alone allows at the rate of a matrix
+  product.
+  """
+  flops = flops_per_example(algorithm)
+  limits = {shape: rates[f'{shape}_flops_per_second'] / flops
+            for shape in _PRODUCTS}
   rate = case['ours']['examples_per_second']
-  limits = bench_limit.limits(algorithm, rates)
-  return {'limit': limits} | {
-      f'fraction_of_{shape}': rate / limits[f'examples_per_second_of_{shape}']
-      for shape in ('gemm_1024', 'gemm_conv1')}
+  return {'limit': {'flops_per_example': flops} | {
+      f'examples_per_second_of_{shape}': most
+      for shape, most in limits.items()}} | {
+          f'fraction_of_{shape}': rate / most for shape, most in limits.items()}
+
+
+def flops_per_example(algorithm: str) -> int:
+  """Returns FLOP per example of a local step of the paper's network.
+
+  A multiply-add counts as two. They are counted from the shapes of the layers:
+  once for the forward pass and twice for the backward pass, without the
+  gradient of the images. MOON adds two forward passes up to the projection.
+  """
+  frozen = sum(_CONVS) + sum(_DENSE)
+  forward = frozen + _OUT
+  return 2 * (3 * forward - _CONVS[0] + 2 * frozen * (algorithm == 'moon'))
+
+
+def measure_products() -> dict[str, float]:
+  """Returns FLOP/s of float32 matrix products, the best of 20 timings each.
+
+  The best, so that other load on the machine matters less.
+  """
+  import jax
+  import jax.numpy as jnp
+
+  rates = {}
+  for name, (m, k, n) in _PRODUCTS.items():
+    a, b = jnp.ones((m, k)), jnp.ones((k, n))
+    dot = jax.jit(functools.partial(jnp.dot, precision='highest'))
+    dot(a, b).block_until_ready()
+    timer = timeit.Timer(lambda: dot(a, b).block_until_ready())
+    num_calls, _ = timer.autorange()
+    number = max(1, num_calls // 20)
+    seconds = min(timer.repeat(20, number)) / number
+    rates[f'{name}_flops_per_second'] = 2 * m * k * n / seconds
+  return rates
 
 
 def recipe_markdown(results: dict) -> str:

@@ -26,24 +26,22 @@ from typing import Any
 from benchmarks import bench, common, sides
 from moon_jax.distributed import host
 
-_SIZES = (  # of the whole measurement, and with --tiny
-    dict(num_examples=50_000, repeats=3, lanes=10, rows=(8, 2), size=32),
-    dict(num_examples=400, repeats=1, lanes=2, rows=(2, 1), size=8))
 Task = dict[str, Any]
 
 
 def parts(data_dir: str, device: str, is_tiny: bool) -> dict[str, Task]:
   """Returns the task of each part by its name: its kind and its fields."""
-  size = _SIZES[is_tiny]
+  repeats, lanes = (1, 2) if is_tiny else (3, 10)
   paper = dict(partition_seed=0, checkpoint_every=0, data_dir=data_dir,
-               num_rounds=sides.WARM_UP + size['repeats'])
+               num_rounds=sides.WARM_UP + repeats)
   if is_tiny:
     paper |= dict(model='mlp', projection_dim=8, batch_size=8, data_dir='')
   found = {}
 
   def add(kind, name, more=(), *, cohort_size=10, limit=120, **config):
-    found[f'{kind}: {name}'] = size | {
+    found[f'{kind}: {name}'] = {
         'kind': kind, 'limit': 900 if is_tiny else limit, 'device': device,
+        'num_examples': 400 if is_tiny else 50_000, 'repeats': repeats,
         'cohort_size': 2 if is_tiny else cohort_size,
         'config': paper | config, **dict(more)}
 
@@ -57,7 +55,6 @@ def parts(data_dir: str, device: str, is_tiny: bool) -> dict[str, Task]:
   for choice in ('precision=highest', 'precision=tf32x3', 'precision=tf32',
                  'precision=bfloat16', 'dtype=bfloat16')[-is_tiny:]:
     add('precision', choice, {'choice': f'--{choice}'})
-  lanes = size['lanes']
   moon = dict(algorithm='moon', lanes=lanes, num_clients=10, local_epochs=1)
   for algorithm in ('moon', 'fedavg'):
     add('pytorch', algorithm, **moon | {'algorithm': algorithm})
@@ -75,9 +72,10 @@ def parts(data_dir: str, device: str, is_tiny: bool) -> dict[str, Task]:
                    {'precision': 'tf32', 'convolution': 'native'}
                    )[:1 if is_tiny else 3]:
       text = ', '.join(f'{key}={value}' for key, value in fields.items())
-      add('memory', f'{model}, {lanes} lanes, {text}', limit=280, **moon | {
-          'mu': 1., 'num_clients': lanes, 'model': model, 'data_dir': '',
-          'num_rounds': 4 * (1 + size['repeats']), **fields})
+      add('memory', f'{model}, {lanes} lanes, {text}',
+          {'client_size': 16 if is_tiny else 512}, cohort_size=lanes,
+          limit=280, **moon | {'mu': 1., 'num_clients': lanes, 'model': model,
+                               'data_dir': '', **fields})
   for count, cohort, each, batch_size in ((20, 4, 10, 50),) if is_tiny else (
       (10_000, 100, 50, 50), (1000, 1000, None, 50), (10_000, 10_000, None, 5)):
     add('clients', f'{count:,}, {cohort:,} per round', {'client_size': each},
@@ -161,87 +159,10 @@ def _sweep(task):
               for simulation in (together.runs[0], alone)]))}
 
 
-def _memory(task):
-  """A network at CIFAR-100's shapes: seconds per row, and device memory.
-
-  Images are noise. Rounds of two lengths give the time of one row.
-  """
-  host.share_cores()
-  import jax
-  import numpy as np
-
-  from moon_jax.config import Config
-  from moon_jax.simulation import build
-  from moon_jax.simulation.simulation import Simulation
-
-  num_long, num_short = task['rows']
-  config = Config(**task['config'])
-  data = sides.noise(task['num_examples'], task['size'], num_classes=100)
-  random = np.random.default_rng(0)
-
-  def median_seconds(num_rows):
-    clients = random.integers(
-        task['num_examples'],
-        size=(config.num_clients, num_rows * config.batch_size))
-    simulation = Simulation(build.federation(
-        config, data, list(clients),
-        [list(range(config.num_clients))] * config.num_rounds))
-    simulation.compile()
-    seconds = [simulation.run_round().seconds
-               for _ in range(2 + task['repeats'])]
-    return simulation, statistics.median(seconds[2:])
-
-  simulation, short = median_seconds(num_short)
-  temporary, lanes = simulation.temporary_bytes(), simulation.num_lanes
-  del simulation
-  _, long = median_seconds(num_long)
-  row = (long - short) / (num_long - num_short)
-  stats = jax.devices()[0].memory_stats() or {}
-  return {'seconds_per_row': row, 'lanes': lanes,
-          'examples_per_second': config.batch_size * lanes / row,
-          'peak_bytes': stats.get('peak_bytes_in_use', 0),
-          'temporary_bytes': temporary}
-
-
-# Of each kind: the function, and the columns of its table.
-
-_count = '{:,.0f}'.format
-_KINDS: dict[str, tuple[Callable, dict[str, Callable[[dict], Any]]]] = {
-    'tests': (_tests, {
-        'passed': lambda r: r.get('passed', 0),
-        'skipped': lambda r: r.get('skipped', 0),
-        'failed': lambda r: ', '.join(r['failures']) or 0}),
-    'precision': (_precision, {
-        'largest error of a weight': lambda r: f'{r["round"]["largest"]:.1e}',
-        'relative to the update': lambda r: f'{r["round"]["relative"]:.1e}',
-        'logits': lambda r: f'{r["gradients"]["logits"]:.1e}',
-        'gradients': lambda r: f'{r["gradients"]["gradients"]:.1e}'}),
-    'pytorch': (_pytorch, {
-        'moon_jax, examples/s':
-            lambda r: _count(r['ours']['examples_per_second']),
-        'PyTorch, examples/s':
-            lambda r: _count(r['theirs']['examples_per_second']),
-        'ratio': lambda r: f'{r["ratio"]:.2f}'}),
-    'speed': (_speed, {
-        'examples/s': lambda r: _count(r['ours']['examples_per_second']),
-        'compiling, s': lambda r: f'{r["ours"]["compile_seconds"]:.1f}'}),
-    'sweep': (_sweep, {
-        'a round of all runs, s': lambda r: f'{r["seconds"]:.2f}',
-        'one by one, s': lambda r: f'{r["seconds_one_by_one"]:.2f}',
-        'ratio': lambda r: f'{r["ratio"]:.2f}',
-        'largest difference': lambda r: f'{r["largest_difference"]:.1e}'}),
-    'memory': (_memory, {
-        'ms per row': lambda r: f'{1e3 * r["seconds_per_row"]:.2f}',
-        'examples/s': lambda r: _count(r['examples_per_second']),
-        'peak memory, GiB': lambda r: f'{r["peak_bytes"] / 2**30:.2f}',
-        'temporary memory, GiB':
-            lambda r: f'{r["temporary_bytes"] / 2**30:.2f}'}),
-    'clients': (sides.scaling, {
-        'examples/s': lambda r: _count(r['examples_per_second']),
-        'seconds per round': lambda r: f'{statistics.median(r["seconds"]):.3f}',
-        'compilations after the first round':
-            lambda r: r['num_compilations_after_first_round']}),
-}
+_KINDS: dict[str, Callable[[Task], Task]] = {
+    'device': _device, 'tests': _tests, 'precision': _precision,
+    'pytorch': _pytorch, 'speed': _speed, 'sweep': _sweep,
+    'memory': sides.scaling, 'clients': sides.scaling}
 
 
 def run_part(task: Task) -> Task:
@@ -250,8 +171,7 @@ def run_part(task: Task) -> Task:
   Raises:
     RuntimeError: if it fails, or takes longer than its limit.
   """
-  function = _device if task['kind'] == 'device' else _KINDS[task['kind']][0]
-  return common.run(function, task, limit=task['limit'])
+  return common.run(_KINDS[task['kind']], task, limit=task['limit'])
 
 
 def markdown(lines: list[dict]) -> str:
@@ -262,18 +182,33 @@ def markdown(lines: list[dict]) -> str:
       f'{name} {version}' for name, version in device['versions'].items())
   page = ['# Measurements on a GPU', '',
           f'{device["num_devices"]} x {device["device"]}, {versions}.']
-  for kind, (_, columns) in _KINDS.items():
-    rows = [(name.partition(': ')[2], line) for name, line in results.items()
-            if name.startswith(f'{kind}: ')]
+  for kind in _KINDS:
+    rows = [
+        (name.partition(': ')[2],
+         figures(line.get('result', {'error': line.get('error')})))
+        for name, line in results.items() if name.startswith(f'{kind}: ')]
+    headings = dict.fromkeys(name for _, row in rows for name in row)
     if rows:
-      first = next(iter(columns))
-      cells = {heading: lambda row, heading=heading, cell=cell: (
-          cell(row[1]['result']) if 'result' in row[1]
-          else row[1]['error'] if heading == first else '')
-               for heading, cell in columns.items()}
-      page += ['', f'## {kind}', '',
-               common.table({'part': lambda row: row[0]} | cells, rows)]
+      page += ['', f'## {kind}', '', common.table(
+          {'part': lambda row: row[0]} | {
+              name: lambda row, name=name: row[1].get(name, '')
+              for name in headings}, rows)]
   return '\n'.join(page) + '\n'
+
+
+def figures(result: Task, prefix: str = '') -> dict[str, str]:
+  """Returns the numbers and the error of a result, and of those within it."""
+  found = {}
+  for name, value in result.items():
+    if isinstance(value, dict):
+      found |= figures(value, f'{prefix}{name}.')
+    elif isinstance(value, int | float):
+      form = '{:.4g}' if value < 1000 else '{:,.0f}'
+      found[prefix + name] = form.format(value)
+    elif name in ('error', 'failures') and value:
+      found[prefix + name] = (
+          value if name == 'error' else ', '.join(value))
+  return found
 
 
 def _parse():

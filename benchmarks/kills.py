@@ -103,16 +103,13 @@ def compare(case: str, out: pathlib.Path, kills: int,
     kinds = [command.kinds[i % len(command.kinds)] for i in range(kills)]
     history = [killed.kill(kind, i + 1 == kills)
                for i, kind in enumerate(kinds)]
-    tables = killed.finish()
+    killed.finish()
   finally:
     killed.end()
   process = _start(command, out / 'reference', out / 'reference.txt')
   assert process.wait() == 0, out / 'reference.txt'
-  table = _table(out / 'reference.txt')
   same = {run.name: _same(run, killed.workdir / run.relative_to(
       out / 'reference')) for run in _runs(out / 'reference')}
-  is_table_same = all(other == table for other in tables) and (
-      bool(table) == (command.module == 'sweep'))
   repeated = killed.num_repeated()
   return {
       'flags': command.flags,
@@ -120,17 +117,11 @@ def compare(case: str, out: pathlib.Path, kills: int,
       'kinds': Counter(kill['kind'] for kill in history),
       'left half a checkpoint': sum(
           kill['half_written'] > 0 for kill in history),
-      'left metrics ahead of checkpoints': sum(
-          kill['lines'] > kill['checkpoints'] for kill in history),
-      'rounds': sum(_num_lines(run) for run in _runs(out / 'reference')),
-      'rounds shown by all processes': sum(
-          map(_rounds_shown, out.glob('process-*.txt'))),
+      'rounds': sum(len(common.lines_of(run))
+                    for run in _runs(out / 'reference')),
       'finished runs trained again': repeated,
-      'tables printed': len(tables),
       'same_runs': sum(same.values()),
-      'same_tables': is_table_same,
-      'same': bool(same) and all(same.values()) and not repeated and (
-          is_table_same),
+      'same': bool(same) and all(same.values()) and not repeated,
       'kills': history}
 
 
@@ -159,13 +150,10 @@ class _Killed:
     process.kill()
     assert process.wait() == -9, f'{kind}: the command ended before it: {log}'
     self._look()
-    runs = _runs(self.workdir)
     left = {
-        'kind': kind, 'process': int(log.stem[-2:]),
-        'lines': sum(map(_num_lines, runs)),
-        'checkpoints': sum(map(_newest_checkpoint, runs)),
-        'finished': len(self._finished),
-        'half_written': sum(map(_has_partial_checkpoint, runs))}
+        'kind': kind, 'finished': len(self._finished),
+        'half_written': sum(
+            map(_has_partial_checkpoint, _runs(self.workdir)))}
     print(left, file=sys.stderr, flush=True)
     if is_last and len(self._children) > 1:
       del self._children[index]
@@ -222,13 +210,12 @@ class _Killed:
     return sum(_identity(run) != was for run, was in self._finished.items())
 
   def finish(self):
-    """Waits for the processes; returns the tables that they printed."""
+    """Waits for the processes."""
     for process, log in self._children:
       while process.poll() is None:
         self._look()
         time.sleep(.01)
       assert process.returncode == 0, log
-    return [_table(log) for _, log in self._children]
 
   def end(self):
     for process, _ in self._children:
@@ -265,36 +252,19 @@ def _rounds_shown(log):
   return total
 
 
-def _num_lines(workdir):
-  """Returns the number of complete lines of metrics."""
-  path = workdir / 'metrics.jsonl'
-  return path.read_bytes().count(b'\n') if path.exists() else 0
-
-
-def _checkpoints(workdir):
-  return [path.name for path in (workdir / 'checkpoints').glob('*')]
-
-
 def _has_partial_checkpoint(workdir):
   """Returns whether a checkpoint is being written, or was when it ended."""
-  return any('tmp' in name for name in _checkpoints(workdir))
+  return any(workdir.glob('checkpoints/*tmp*'))
 
 
 def _newest_checkpoint(workdir):
-  return max((int(name) for name in _checkpoints(workdir)
-              if name.isdecimal()), default=0)
+  return max((int(path.name) for path in workdir.glob('checkpoints/*')
+              if path.name.isdecimal()), default=0)
 
 
 def _identity(run):
   files = (run / 'summary.json').stat(), (run / 'metrics.jsonl').stat()
   return [(stat.st_ino, stat.st_mtime_ns) for stat in files]
-
-
-def _table(log):
-  """Returns the lines of the table that a sweep prints; [] of a run."""
-  found = re.search(r'^.*\bn +rounds\b.*\n(?:(?!table: ).+\n)+',
-                    log.read_text(), re.M)
-  return found.group().splitlines() if found else []
 
 
 def outcome(run: pathlib.Path) -> tuple[list[dict], dict]:

@@ -126,6 +126,7 @@ def scaling(task: Task) -> dict:
       'compile_seconds': compile_seconds,
       'num_compilations_after_first_round': num_compilations,
       'peak_bytes': peak_bytes(),
+      'temporary_bytes': simulation.temporary_bytes(),
   } | _device()
 
 
@@ -159,11 +160,11 @@ def inputs(task: Task) -> tuple[Config, Dataset, list[np.ndarray]]:
       len(dataset.train_labels), size=(config.num_clients, size)))
 
 
-def noise(num_examples: int, size: int = 32, num_classes: int = 10,
+def noise(num_examples: int, num_classes: int = 10,
           augmentation: str = 'none') -> Dataset:
   """Returns noise of CIFAR's shape; the speed is that of real images."""
   random = np.random.default_rng(0)
-  images = random.integers(0, 256, (num_examples, size, size, 3), np.uint8)
+  images = random.integers(0, 256, (num_examples, 32, 32, 3), np.uint8)
   labels = random.integers(0, num_classes, num_examples).astype(np.int32)
   return Dataset(
       'noise', images, labels, images[:100], labels[:100],

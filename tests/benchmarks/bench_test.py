@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import bench, bench_limit, common, sides
+from benchmarks import bench, common, sides
 
 pytestmark = pytest.mark.bench
 
@@ -58,8 +58,8 @@ def test_operations_agree_with_a_count_by_hand():
   """MOON adds two forward passes up to the projection to FedAvg."""
   forward = 352_800 + 240_000 + 48_000 + 10_080 + 7_056 + 21_504 + 2_560
   fedavg = 2 * (3 * forward - 352_800)
-  assert bench_limit.flops_per_example('fedavg') == fedavg
-  assert bench_limit.flops_per_example('moon') == (
+  assert bench.flops_per_example('fedavg') == fedavg
+  assert bench.flops_per_example('moon') == (
       fedavg + 4 * (forward - 2_560))
 
 

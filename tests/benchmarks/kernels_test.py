@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from benchmarks import hlo_kernels as kernels
 from benchmarks import kernel_counts
 from moon_jax import targets
 
@@ -66,7 +65,7 @@ body=%segment_body
 
 
 def test_kernels_of_a_row():
-  counts = kernels.count(TEXT)
+  counts = kernel_counts.count(TEXT)
   assert counts.row == {
       'fusions': 2 + 3 * 2 + 1, 'library calls': 1, 'copies': 1,
       'inner loops': 1, 'conditionals': 1, 'other': 0}
@@ -78,10 +77,10 @@ def test_changed_modules():
   """Unknown trip counts, other loops and operations, and collectives."""
   def changed(old, new):
     assert old in TEXT
-    return kernels.count(TEXT.replace(old, new))
+    return kernel_counts.count(TEXT.replace(old, new))
 
   assert changed('"known_trip_count":{"n":"3"}', '').row['fusions'] == 2 + 2 + 1
-  assert kernels.count(TEXT) == changed(
+  assert kernel_counts.count(TEXT) == changed(
       'ROOT %while.9', '%while.8 = (s32[], f32[10]{0}) while(%copy.9), '
       'condition=%row_condition, body=%inner_body\n  ROOT %while.9')
   row = changed('f32[10]{0} copy(%small)', 'f32[10]{0} sort(%small)').row
@@ -113,14 +112,13 @@ def test_the_results_page_has_the_committed_counts():
     ('resnet18:8:8', 1000, {'all-reduce': 1})])
 def test_kernels_of_the_round_of_moon(case, most, collectives, tmp_path):
   """A row copies no carry and has neither an inner loop nor a branch."""
-  path = tmp_path / 'counts.json'
   env = {key: value for key, value in os.environ.items()
          if not key.startswith('JAX_')}  # as a user's process
   subprocess.run(
       [sys.executable, '-m', 'benchmarks.kernel_counts',
-       f'--out={path}', '--num_examples=1280', case],
+       f'--out={tmp_path}', '--num_examples=1280', case],
       check=True, cwd=ROOT, env=env, timeout=1200)
-  counted, = json.loads(path.read_text())
+  counted, = json.loads((tmp_path / 'kernel_counts.json').read_text())
   assert (counted['inner loops'], counted['conditionals']) == (0, 0)
   assert counted['collectives'] == collectives
   assert counted['collectives_in_loops'] == {}
