@@ -1,8 +1,9 @@
 """Mutation testing with hand-written faults: python tests/mutants.py.
 
 Applies the faults of tests/mutants.toml to a copy of the repository, one at a
-time, and runs the tests that should detect each fault. Prints a table. The exit
-status is 1 if a fault is not detected and has no recorded reason.
+time, and runs the tests that should detect each fault. Prints a line for each
+fault and a table. The exit status is 1 if a fault is not detected and has no
+recorded reason.
 
 The faults are chosen by hand, because mutmut and cosmic-ray generate thousands,
 and starting JAX takes 3 to 5 seconds for each. Here JAX is imported once, and
@@ -81,78 +82,37 @@ def changed(fault: Fault, text: str) -> str:
   return text.replace(fault.old, fault.new)
 
 
-def try_all(faults: Sequence[Fault], num_jobs: int,
-            is_checked: bool = False) -> list[Outcome]:
-  """Tests all faults, prints each outcome to stderr, and returns them in order.
-
-  Args:
-    faults: the faults.
-    num_jobs: number of faults tested at a time.
-    is_checked: whether the tests are known to pass without a fault.
+def try_all(faults: Sequence[Fault]) -> list[Outcome]:
+  """Tests faults in a copy of the repository and prints each outcome.
 
   Raises:
     RuntimeError: if tests fail without a fault, or do not exist.
   """
   # Processes that a test left behind may still write to this directory.
   with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-    scratch = pathlib.Path(scratch)
-    cache = pathlib.Path(os.environ.get('JAX_COMPILATION_CACHE_DIR')
-                         or scratch / 'xla')
-    free = [_copy(scratch / str(job)) for job in range(num_jobs)]
-    if not is_checked:
-      _check_without_faults(faults, free[0], cache)
-    running, outcomes, waiting = [], {}, list(faults)
-    while running or waiting:
-      while free and waiting:
-        fault, repo = waiting.pop(0), free.pop()
-        path = repo / fault.file
-        text = path.read_text(encoding='utf-8')
-        _write(path, changed(fault, text))
-        run = _Run(repo, fault.tests, cache, _SECONDS)
-        running.append((fault, run, repo, text))
-      time.sleep(_POLL_SECONDS)
-      for each in list(running):
-        fault, run, repo, text = each
-        noticed_by = run.noticed_by()
-        if noticed_by is None:
-          continue
-        seconds = time.monotonic() - run.begin
-        _write(repo / fault.file, text)
-        running.remove(each)
-        free.append(repo)
-        outcomes[fault.name] = Outcome(fault, noticed_by, seconds)
-        print(f'{fault.room} {fault.name}: {noticed_by or "NOT NOTICED"} '
-              f'({seconds:.0f} s)', file=sys.stderr, flush=True)
-    return [outcomes[fault.name] for fault in faults]
-
-
-def _check_without_faults(faults, repo, cache):
-  tests = dict.fromkeys(test for fault in faults for test in fault.tests)
-  files = {test for test in tests if '::' not in test}
-  tests = [test for test in tests
-           if test in files or test.partition('::')[0] not in files]
-  run = _Run(repo, tests, cache, _ALL_SECONDS)
-  while (failed := run.noticed_by()) is None:
-    time.sleep(_POLL_SECONDS)
-  if failed:
-    raise RuntimeError(f'all tests must pass without a fault; got {failed}')
-  print(f'the tests pass without a fault: {time.monotonic() - run.begin:.0f} s',
-        file=sys.stderr, flush=True)
-
-
-# Runs of tests in copies of the repository, each in a fork.
-
-
-def _prepare():
-  """Imports slow modules once for all runs."""
-  os.environ['OPENBLAS_NUM_THREADS'] = '1'  # a fork has only one thread
-  for name in _IMPORTED:
-    importlib.import_module(name)
+    repo = _copy(pathlib.Path(scratch))
+    tests = dict.fromkeys(test for fault in faults for test in fault.tests)
+    failed = _first_failure(repo, [
+        test for test in tests if test.partition('::')[0] not in tests
+        or '::' not in test], _ALL_SECONDS)
+    if failed:
+      raise RuntimeError(f'all tests must pass without a fault; got {failed}')
+    outcomes = []
+    for fault in faults:
+      path, begin = repo / fault.file, time.monotonic()
+      text = path.read_text(encoding='utf-8')
+      _write(path, changed(fault, text))
+      noticed_by = _first_failure(repo, fault.tests, _SECONDS)
+      _write(path, text)
+      outcomes.append(Outcome(fault, noticed_by, time.monotonic() - begin))
+      print(f'{fault.room} {fault.name}: {noticed_by or "NOT NOTICED"} '
+            f'({outcomes[-1].seconds:.0f} s)', flush=True)
+    return outcomes
 
 
 def _copy(to):
   """Copies the files that tests need to a new directory `to`/repo."""
-  (to / 'repo').mkdir(parents=True)
+  (to / 'repo').mkdir()
   for name in _COPIED:
     if (ROOT / name).is_dir():
       shutil.copytree(ROOT / name, to / 'repo' / name,
@@ -165,61 +125,54 @@ def _copy(to):
   return to / 'repo'
 
 
-class _Run:
-  """A fork of this process that runs tests until the first fails."""
+def _first_failure(repo: pathlib.Path, tests: Iterable[str],
+                   limit: float) -> str:
+  """Runs tests (files or pytest ids) in a fork until the first fails.
 
-  def __init__(self, repo: pathlib.Path, tests: Iterable[str],
-               cache: pathlib.Path, seconds: float):
-    """Starts the tests (files or pytest ids) in a copy of the repository."""
-    self._out = repo.parent / 'out'
-    self.begin = time.monotonic()
-    self._end = self.begin + seconds
-    self._process = os.fork()
-    if self._process:
-      return
+  Returns:
+    The id of the failed test, or '' if all passed.
+
+  Raises:
+    RuntimeError: if pytest did not find the tests.
+  """
+  end, log = time.monotonic() + limit, repo.parent / 'out'
+  child = os.fork()
+  if not child:
     status = 3  # pytest's exit status for an internal error
     try:
-      os.setsid()
-      os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-      for stream in 1, 2:
-        os.dup2(os.open(self._out, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
-                stream)
-      os.chdir(repo)
-      status = _pytest(tests, cache)
+      status = _pytest(repo, tests, log)
     finally:
       os._exit(status)
-
-  def noticed_by(self) -> str | None:
-    """Returns the id of the failed test, '' if all passed, None if running.
-
-    Raises:
-      RuntimeError: if pytest did not find the tests.
-    """
-    process, status = os.waitpid(self._process, os.WNOHANG)
-    if not process:
-      if time.monotonic() < self._end:
-        return None
-      os.killpg(self._process, 9)  # includes processes that tests started
-      os.waitpid(self._process, 0)
-      self._out.unlink()
+  while True:
+    process, status = os.waitpid(child, os.WNOHANG)
+    if process:
+      break
+    if time.monotonic() > end:
+      os.killpg(child, 9)  # includes processes that tests started
+      os.waitpid(child, 0)
       return 'timed out'
-    status = os.waitstatus_to_exitcode(status)
-    out = self._out.read_text(errors='backslashreplace')
-    self._out.unlink()
-    if status == _PASSED:
-      return ''
-    if status in _NOT_RUN:
-      raise RuntimeError(f'pytest found no such tests:\n{out[-2000:]}')
-    failed = re.search(r'^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$', out,
-                       re.MULTILINE)
-    return failed[1] if failed else f'pytest ended with status {status}'
+    time.sleep(_POLL_SECONDS)
+  status = os.waitstatus_to_exitcode(status)
+  out = log.read_text(errors='backslashreplace')
+  if status == _PASSED:
+    return ''
+  if status in _NOT_RUN:
+    raise RuntimeError(f'pytest found no such tests:\n{out[-2000:]}')
+  failed = re.search(r'^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$', out,
+                     re.MULTILINE)
+  return failed[1] if failed else f'pytest ended with status {status}'
 
 
-def _pytest(tests, cache):
-  """Runs tests in the current directory and returns pytest's exit status."""
+def _pytest(repo, tests, log):
+  """Runs tests in this child process and returns pytest's exit status."""
+  os.setsid()
+  os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+  for stream in 1, 2:
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+  os.chdir(repo)
   import pytest
 
-  os.environ['JAX_COMPILATION_CACHE_DIR'] = str(cache)
+  os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(repo.parent / 'xla'))
   for name in 'conftest', 'forked':  # of the original, imported once
     sys.modules.pop(name, None)
   sys.path[:] = [path for path in sys.path if path != _HERE]
@@ -247,28 +200,17 @@ def _write(path, text):
 
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
-  """Returns Markdown tables of the rooms and the faults, and the reasons."""
-  def share(some):
-    noticed = sum(bool(outcome.noticed_by) for outcome in some)
-    return f'{noticed} of {len(some)} ({noticed / len(some):.0%})'
-
-  cell = lambda text: text.replace('|', '\\|')
+  """Returns a Markdown table of the rooms, and what was not noticed."""
   lines = ['| room | noticed | seconds |', '|---|---|---|']
   for room in [*dict.fromkeys(o.fault.room for o in outcomes), 'all']:
     some = [o for o in outcomes if room in (o.fault.room, 'all')]
-    lines.append(f'| {room} | {share(some)} | '
-                 f'{sum(o.seconds for o in some):.0f} |')
-  reasons = [f'- {o.fault.name}: {o.fault.reason}' for o in outcomes
-             if o.fault.reason and not o.noticed_by]
-  if reasons:
-    lines += ['', 'Not noticed, for a reason:', '', *reasons]
-  lines += ['', '| room | fault | noticed by | seconds |', '|---|---|---|---|']
-  for fault, noticed_by, seconds in outcomes:
-    by = f'`{cell(noticed_by)}`' if noticed_by else (
-        '**not noticed**' + (', for a reason' if fault.reason else ''))
-    lines.append(f'| {fault.room} | {fault.name}: {cell(fault.fault)} | {by} | '
-                 f'{seconds:.1f} |')
-  return '\n'.join(lines) + '\n'
+    noticed = sum(bool(o.noticed_by) for o in some)
+    lines.append(
+        f'| {room} | {noticed} of {len(some)} ({noticed / len(some):.0%}) | '
+        f'{sum(o.seconds for o in some):.0f} |')
+  return '\n'.join([*lines, '', *[
+      f'- {o.fault.name}: {o.fault.reason or o.fault.fault}'
+      for o in outcomes if not o.noticed_by]])
 
 
 def main(argv: Sequence[str]) -> int:
@@ -278,32 +220,22 @@ def main(argv: Sequence[str]) -> int:
                       help='names of faults')
   parser.add_argument('--room', nargs='+', default=[],
                       help='rooms whose faults are tested')
-  parser.add_argument('--out', type=pathlib.Path, metavar='FILE',
-                      help='Markdown file for the table')
-  parser.add_argument('--jobs', type=int, default=1,
-                      help='number of faults tested at a time')
-  parser.add_argument('--checked', action='store_true',
-                      help='the tests are known to pass without a fault')
   args = parser.parse_args(argv)
-  faults = read()
-  if unknown := {*args.only, *args.room} - {
+  chosen = {*args.only, *args.room}
+  faults = [fault for fault in read()
+            if not chosen or chosen & {fault.name, fault.room}]
+  if unknown := chosen - {
       name for fault in faults for name in (fault.name, fault.room)}:
     parser.error('--only and --room must name faults and rooms of '
                  f'{FAULTS}, got {", ".join(unknown)}')
-  faults = [fault for fault in faults
-            if (not args.only or fault.name in args.only)
-            and (not args.room or fault.room in args.room)]
-  for fault in faults:  # reports outdated faults before the first test runs
-    changed(fault, (ROOT / fault.file).read_text(encoding='utf-8'))
-  _prepare()
-  outcomes = try_all(faults, max(1, args.jobs), args.checked)
-  table = markdown(outcomes)
-  print(table, end='')
-  if args.out:
-    args.out.write_text(table, encoding='utf-8')
+  for name in _IMPORTED:
+    importlib.import_module(name)
+  outcomes = try_all(faults)
+  print(markdown(outcomes))
   return int(any(not outcome.noticed_by and not outcome.fault.reason
                  for outcome in outcomes))
 
 
 if __name__ == '__main__':
+  os.environ['OPENBLAS_NUM_THREADS'] = '1'  # a fork has only one thread
   sys.exit(main(sys.argv[1:]))
