@@ -100,16 +100,9 @@ def compilation_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope='session')
-def quick(tmp_path_factory):
-  """Runs commands that end before they need JAX, each in a fork."""
-  with forked.Server(tmp_path_factory.mktemp('quick'), forked.QUICK) as server:
-    yield server
-
-
-@pytest.fixture(scope='session')
 def whole(tmp_path_factory, compilation_cache):
-  """Runs commands that need JAX, each in a fork that cannot download."""
-  with forked.Server(tmp_path_factory.mktemp('whole'), forked.WHOLE,
+  """Runs whole commands, each in a fork that cannot download."""
+  with forked.Server(tmp_path_factory.mktemp('whole'),
                      JAX_COMPILATION_CACHE_DIR=compilation_cache,
                      https_proxy='http://127.0.0.1:9') as server:
     yield server

@@ -30,13 +30,11 @@ _POLL_SECONDS = .002
 # Units of ru_maxrss per megabyte.
 _MAXRSS_PER_MEGABYTE = 2**20 if sys.platform == 'darwin' else 2**10
 
-# Modules that are slow to import. QUICK has those that check flags and data.
-QUICK = ('absl.app', 'numpy', 'sklearn.datasets', 'scipy.io',
-         'moon_jax.cli.command_line', 'moon_jax.algorithms.registry',
-         'moon_jax.simulation.build', 'moon_jax.training.run')
-WHOLE = (*QUICK, 'moon_jax.simulation.simulation',
-         'moon_jax.rundir.checkpoint',
-         'moon_jax.training.heatmap', 'platformdirs')
+# Modules that are slow to import, and import what commands need.
+_IMPORTED = ('absl.app', 'sklearn.datasets', 'scipy.io', 'platformdirs',
+             'moon_jax.cli.command_line', 'moon_jax.rundir.checkpoint',
+             'moon_jax.simulation.simulation', 'moon_jax.training.heatmap',
+             'moon_jax.training.run')
 
 
 class Done(NamedTuple):
@@ -53,18 +51,16 @@ class Done(NamedTuple):
 class Server:
   """A server that runs commands. Use it as a context manager."""
 
-  def __init__(self, directory: pathlib.Path, modules: tuple[str, ...],
-               **env: str):
+  def __init__(self, directory: pathlib.Path, **env: str):
     """Starts the server.
 
     Args:
       directory: an existing directory for the output of the commands.
-      modules: modules to import before forking.
       **env: additional environment variables.
     """
     self._out, self._err = directory / 'out', directory / 'err'
     self._process = subprocess.Popen(
-        [sys.executable, __file__, *modules], stdin=subprocess.PIPE,
+        [sys.executable, __file__], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, text=True, cwd=directory,
         env={**os.environ, 'PYTHONPATH': str(ROOT),
              'PYTHONDONTWRITEBYTECODE': '1', 'OPENBLAS_NUM_THREADS': '1',
@@ -93,11 +89,11 @@ class Server:
     return Done(out=out, err=err, **result)
 
 
-def _serve(modules):
+def _serve():
   """Serves requests. Returns a request in the child that must run it."""
   requests, replies = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), 'w')
   os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-  for module in modules:
+  for module in _IMPORTED:
     importlib.import_module(module)
   gc.collect()
   gc.freeze()  # otherwise a collection in a child copies all memory pages
@@ -159,7 +155,7 @@ def _exit(error):
 
 
 if __name__ == '__main__':
-  command = _serve(sys.argv[1:])
+  command = _serve()
   if command:
     try:
       _run_command(command)

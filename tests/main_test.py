@@ -28,8 +28,8 @@ def test_commands_exist(name):
     ('--version', 0, f'moon_jax {mj.__version__}', ''),
 ])
 def test_the_command_names_what_to_run(
-    args, expected, out, err, quick, tmp_path):
-  done = quick.run(*args.split(), cwd=tmp_path, module='moon_jax')
+    args, expected, out, err, whole, tmp_path):
+  done = whole.run(*args.split(), cwd=tmp_path, module='moon_jax')
   assert done.status == expected and done.err.count('\n') == bool(err)
   assert err in done.err and bool(out) == bool(done.out)
   assert all(word in done.out for word in out.split())

@@ -312,11 +312,11 @@ def test_a_directory_that_cannot_be_made_is_refused(whole, tmp_path):
 
 @pytest.mark.parametrize('name', sorted(
     path.name for path in (ROOT / 'experiments').glob('*.flags')))
-def test_flag_files_are_valid_and_tell_what_to_expect(name, quick, tmp_path):
+def test_flag_files_are_valid_and_tell_what_to_expect(name, whole, tmp_path):
   path = ROOT / 'experiments' / name
   text = path.read_text()
   assert text.startswith('#') and 'accuracy' in text
-  done = quick.run(f'--flagfile={path}', '--data_dir=/no/such',
+  done = whole.run(f'--flagfile={path}', '--data_dir=/no/such',
                    '--workdir=/proc/run', cwd=tmp_path)
   # The flags of the file are valid: only the invalid ones are reported.
   assert done.status == 2

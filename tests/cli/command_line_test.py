@@ -30,11 +30,11 @@ command_line.start('command', run, help_page.Page('', [], ''))
 
 
 @pytest.fixture
-def command(quick, tmp_path):
+def command(whole, tmp_path):
   """Returns a function that runs a command with this body."""
   def run(body, *args):
     (tmp_path / 'own_command.py').write_text(_SCRIPT.format(body=body))
-    done = quick.run(*args, cwd=tmp_path, module='own_command')
+    done = whole.run(*args, cwd=tmp_path, module='own_command')
     return done.status, done.out, done.err
 
   return run
@@ -92,9 +92,9 @@ def test_help_for_a_reader_that_ends_is_no_error():
     ('report x --bugdet=smoke', 'did you mean --budget=smoke'),
 ])
 def test_errors_have_one_line_and_name_what_is_meant(
-    words, message, quick, tmp_path):
+    words, message, whole, tmp_path):
   command, *args = words.split()
-  done = quick.run(*args, cwd=tmp_path, module=f'moon_jax.{command}')
+  done = whole.run(*args, cwd=tmp_path, module=f'moon_jax.{command}')
   assert (done.status, done.out, done.err.count('\n')) == (2, '', 1)
   assert message in done.err
 

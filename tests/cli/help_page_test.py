@@ -24,10 +24,10 @@ _OWN = {
 
 
 @pytest.fixture
-def output(quick):
+def output(whole):
   """Returns a function that runs a module and returns what it prints."""
   def output(module, *words):
-    done = quick.run(*words, cwd=_ROOT, module=module)
+    done = whole.run(*words, cwd=_ROOT, module=module)
     assert done.status == 0, done.err
     return done.out
 
