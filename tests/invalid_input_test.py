@@ -546,17 +546,6 @@ def test_any_value_of_any_flag(whole, tmp_path, field, value):
   assert done.status == 2
 
 
-@settings(max_examples=20, **SETTINGS)
-@given(st.one_of(
-    st.binary(max_size=99),
-    st.lists(st.tuples(st.sampled_from(FIELDS), VALUES), max_size=5).map(
-        lambda drawn: '\n'.join(
-            f'--{field.name}={value}' for field, value in drawn).encode())))
-def test_any_flag_file(whole, tmp_path, content):
-  (tmp_path / 'drawn.flags').write_bytes(content)
-  assert refuse(whole, tmp_path, ['--flagfile=drawn.flags', END]).status == 2
-
-
 # The forked commands are the command.
 
 

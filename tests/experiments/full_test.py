@@ -14,6 +14,8 @@ from experiments.full import analysis, questions, report
 from experiments.full import run as run_lib
 from experiments.full.questions import Run
 from moon_jax.results import paired
+from moon_jax.training import run
+import small_runs
 
 
 def write_run(directory, name, accuracies, diverged=False):
@@ -132,14 +134,6 @@ def test_holm_adjusts_primary_questions_with_enough_pairs(tmp_path):
   assert found == dict(zip(('moon', 'moon-5-of-100'), paired.holm(p)))
 
 
-def test_files_beside_the_runs(tmp_path):
-  """evidence_test.py compares the tables of the runs that are kept."""
-  write_blocks(tmp_path, questions.MAIN, [2., 3., 2.5])
-  report.write_files(tmp_path)
-  assert (tmp_path / 'verdicts.md').read_text().startswith('- MOON against')
-  assert (tmp_path / 'moon.png').stat().st_size > 10_000
-
-
 def test_the_runner_keeps_the_order_and_records_divergence(tmp_path):
   """Two runs at a time; a run that extends another one waits for it."""
   runs = [Run('a', ('--num_rounds=1',)), Run('a', ('--num_rounds=2',)),
@@ -241,25 +235,6 @@ def test_sign_flip_test_uses_all_patterns():
   assert math.isnan(analysis.sign_flip_p(d[:11]))
 
 
-def test_the_newest_checkpoint_of_unfinished_runs_is_packed(tmp_path):
-  runs = [Run(name, ('--num_rounds=3',)) for name in ('a', 'b')]
-  here, packed, there = (
-      tmp_path / name for name in ('here', 'packed', 'there'))
-  write_run(here, 'a', [.1, .2, .3])
-  write_run(here, 'b', [.1, .2])
-  (here / 'b' / 'summary.json').unlink()
-  (here / 'b' / 'partition.npz').write_bytes(b'npz')
-  for step in '9', '10':
-    (here / 'b' / 'checkpoints' / step).mkdir(parents=True)
-  run_lib.pack(here, packed, runs)
-  assert [path.name for path in packed.iterdir()] == ['b.tar.xz']
-  there.mkdir()
-  run_lib.unpack(packed, there, runs)
-  run_lib.unpack(packed, there, runs)  # a run that is there stays
-  assert run_lib.rounds_done(there / 'b') == 2
-  assert [p.name for p in (there / 'b' / 'checkpoints').iterdir()] == ['10']
-
-
 def test_pairs_needed_matches_the_t_table():
   """t(.975, 9) = 2.262: ten pairs of s = 1 have a half-width of 0.715."""
   assert analysis.pairs_needed(1., .716) == 10
@@ -273,26 +248,24 @@ def test_pairs_for_sign_match_published_power_tables():
   assert analysis.pairs_for_sign(-1.6, 2.) == 15
 
 
-def test_a_packed_run_resumes_elsewhere(tmp_path, whole):
+def test_the_newest_checkpoint_of_an_unfinished_run_resumes_elsewhere(tmp_path):
   """Its files do not contain the path of the directory that it comes from."""
-  def train(directory, num_rounds):
-    done = whole.run(
-        f'--workdir={directory}/a', '--dataset=digits', '--model=mlp',
-        '--num_clients=4', '--batch_size=32', '--checkpoint_every=1',
-        '--local_epochs=1', f'--num_rounds={num_rounds}', cwd=tmp_path,
-        limit=300)
-    assert not done.status, done.err
-
   here, packed, there = (
       tmp_path / name for name in ('here', 'packed', 'there'))
-  runs = [Run('a', ('--num_rounds=2',))]
-  train(here, 1)
+  runs = [Run(name, ('--num_rounds=3',)) for name in ('a', 'done')]
+  write_run(here, 'done', [.1, .2, .3])
+  run.run(small_runs.at(here / 'a', num_rounds=2, checkpoint_every=1))
   run_lib.pack(here, packed, runs)
+  assert [path.name for path in packed.iterdir()] == ['a.tar.xz']
+  there.mkdir()
   run_lib.unpack(packed, there, runs)
+  run_lib.unpack(packed, there, runs)  # a run that is there stays
+  assert run_lib.rounds_done(there / 'a') == 2
+  assert [p.name for p in (there / 'a' / 'checkpoints').iterdir()] == ['2']
   files = [path for path in there.rglob('*') if path.is_file()]
   assert not [path for path in files if b'/here' in path.read_bytes()]
   shutil.rmtree(here)
   before = (there / 'a' / 'metrics.jsonl').read_text()
-  train(there, 2)
+  run.run(small_runs.at(there / 'a', num_rounds=3, checkpoint_every=1))
   after = (there / 'a' / 'metrics.jsonl').read_text()
-  assert after.startswith(before) and len(after.splitlines()) == 2
+  assert after.startswith(before) and len(after.splitlines()) == 3

@@ -99,15 +99,3 @@ def test_differences_by_round_begin_in_round_1():
   assert [row[0] for row in rows[1:]] == [
       '1', '2', '3', '5', '10', '15', '20', '50', '100']
   assert rows[2][1:] == ['+2.00', '-10.71 to +14.71']
-
-
-def test_the_section_has_the_tables(tmp_path):
-  made = blocks([1.9, .5, .4])
-  text = report.section(questions.SPLIT, made, None)
-  sentence = report.full_verdict(questions.SPLIT, made)
-  assert sentence.startswith('interim: +0.9 points over 3 pairs')
-  assert '| 3, all, interim | +0.93 ± 0.84 | -1.15 to +3.02 | ' in text
-  assert '| 2, without pair 0, interim | +0.45 ± 0.07 |' in text
-  assert '| 1 | -5.00 |' in text and '98% interval' in text
-  report.draw_differences(made, tmp_path / 'd.png')
-  assert (tmp_path / 'd.png').stat().st_size > 10_000
