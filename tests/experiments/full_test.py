@@ -134,8 +134,10 @@ def test_holm_adjusts_primary_questions_with_enough_pairs(tmp_path):
   assert found == dict(zip(('moon', 'moon-5-of-100'), paired.holm(p)))
 
 
-def test_the_runner_keeps_the_order_and_records_divergence(tmp_path):
+def test_the_runner_keeps_the_order_and_records_divergence(
+    tmp_path, monkeypatch):
   """Two runs at a time; a run that extends another one waits for it."""
+  monkeypatch.setattr(run_lib.os, 'sched_getaffinity', lambda _: {0, 1})
   runs = [Run('a', ('--num_rounds=1',)), Run('a', ('--num_rounds=2',)),
           Run('nan', ('--num_rounds=2',)), Run('done', ('--num_rounds=2',))]
   write_run(tmp_path, 'done', [.5, .5])
@@ -248,6 +250,7 @@ def test_pairs_for_sign_match_published_power_tables():
   assert analysis.pairs_for_sign(-1.6, 2.) == 15
 
 
+@pytest.mark.long
 def test_the_newest_checkpoint_of_an_unfinished_run_resumes_elsewhere(tmp_path):
   """Its files do not contain the path of the directory that it comes from."""
   here, packed, there = (
