@@ -19,10 +19,10 @@ class UserError(ValueError):
 
 @contextlib.contextmanager
 def in_python(is_python: bool = True) -> Iterator[None]:
-  """Names arguments instead of flags in UserErrors: batch_size=8."""
+  """Names arguments instead of flags in errors: batch_size=8."""
   try:
     yield
-  except UserError as error:
+  except (UserError, DivergedError) as error:
     if is_python:
       error.args = (_FLAG.sub(lambda match: match[1] or '', str(error)),)
     raise

@@ -288,8 +288,8 @@ def test_python(made, words, names, compilations):
         raised.traceback[-1].path).parents, raised.value
   text = str(raised.value)
   print(text)
-  if made.startswith((
-      'federation', 'mj.partition', 'mj.run', 'mj.Sweep')):
+  if made.startswith(('federation', 'simulation', 'mj.partition', 'mj.run',
+                      'mj.Sweep')):
     assert '--' not in text, text
   assert len(text.splitlines()) <= 2
   assert not [word for word in words if word not in text]

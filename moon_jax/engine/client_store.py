@@ -64,12 +64,6 @@ def write(clients: Any, run_J: np.ndarray, client_J: np.ndarray,
     x_RC[run_J, client_J] = x_J
 
 
-def of_run(clients: Any, run: int) -> Any:
-  """Returns the state of a run's clients, [C, ...]; () if it is on disk."""
-  return () if isinstance(clients, DiskClients) else jax.tree.map(
-      lambda x_RC: x_RC[run], clients)
-
-
 def _joined(shards):
   """Returns the array whose shards of the first axis are (index, part)."""
   shards = sorted(shards, key=lambda shard: shard[0].start or 0)

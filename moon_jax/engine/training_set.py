@@ -25,7 +25,6 @@ class TrainingSet:
   Attributes:
     spec: the partition spec of the examples that `of_round` returns.
     frozen: the frozen weights of the network, on each device.
-    device_bytes: bytes of training examples on each device.
   """
 
   def __init__(self, stored: TrainData, mesh: Mesh, shard_size: int = 0):
@@ -40,8 +39,6 @@ class TrainingSet:
     self.spec = SPLIT if shard_size else WHOLE
     self._stored = stored if shard_size else devices.put(
         jax.tree.map(mapped.aligned, stored), mesh)
-    example_bytes = sum(x.nbytes // len(x) for x in jax.tree.leaves(stored))
-    self.device_bytes = example_bytes * (shard_size or len(stored.labels))
 
   def of_round(self, table: Table) -> tuple[Table, TrainData]:
     """Returns the table and the examples of a round, which are on the host.

@@ -72,30 +72,22 @@ def batched(inputs: np.ndarray, labels: np.ndarray, mesh: Mesh,
                  cut(np.ones(len(labels), np.float32)))
 
 
-class Predictions(NamedTuple):
-  """Results of the functions of `moon_jax.tasks.Task`; 0 for padding."""
-
-  metrics: dict[str, jax.Array]  # [B] by name, such as accuracy
-  loss: jax.Array  # float32 [B]
-  logits: jax.Array  # [B, ..., K], not masked
-
-
 class Sums(NamedTuple):
-  """Sums over examples."""
+  """Results of `moon_jax.tasks.Task` for each example, or sums of them."""
 
   metrics: dict[str, Any]  # such as accuracy, int32
   loss: Any  # float32
 
 
 # What an evaluation returns for each example.
-NOTHING = lambda predictions: ()
-LOGITS = lambda predictions: predictions.logits.astype(jnp.float32)
-OUTCOMES = lambda predictions: Sums(predictions.metrics, predictions.loss)
+NOTHING = lambda outcomes_B, logits_B: ()
+LOGITS = lambda outcomes_B, logits_B: logits_B.astype(jnp.float32)
+OUTCOMES = lambda outcomes_B, logits_B: outcomes_B
 
 
 def _predict(program: Program, variables: Variables, data: TrainData | tuple,
-             item: Any) -> Predictions:
-  """Returns the predictions of a model for a batch.
+             item: Any) -> tuple[Sums, jax.Array]:
+  """Returns outcomes, 0 for padding, and logits of a model for a batch.
 
   An item is a batch if `data` is (), otherwise the indices of its examples in
   the data, int32 [B], -1 for padding.
@@ -108,23 +100,15 @@ def _predict(program: Program, variables: Variables, data: TrainData | tuple,
   outputs, _ = program.model.apply(
       variables, program.normalize_fn(batch.inputs), batch.mask, train=False)
   is_real_B, task = batch.mask > 0, program.model.task
-  metrics, loss_B = jax.tree.map(
+  outcomes_B = jax.tree.map(
       lambda x_B: jnp.where(is_real_B, x_B, jnp.zeros_like(x_B)),
-      (task.metrics_B(outputs.logits, batch.labels),
-       task.loss_B(outputs.logits, batch.labels)))
-  return Predictions(metrics, loss_B, outputs.logits)
-
-
-def _summed(predictions):
-  return jax.tree.map(jnp.sum, OUTCOMES(predictions))
-
-
-def _with_frozen(program, frozen):
-  return program._replace(model=program.model.with_frozen(frozen))
+      Sums(task.metrics_B(outputs.logits, batch.labels),
+           task.loss_B(outputs.logits, batch.labels)))
+  return outcomes_B, outputs.logits
 
 
 def make_evaluate(program: Program, mesh: Mesh,
-                  each_fn: Callable[[Predictions], Any] = NOTHING) -> Callable:
+                  each_fn: Callable[[Sums, jax.Array], Any]) -> Callable:
   """Returns the jitted evaluation of R models.
 
   It maps (variables_R, frozen weights, data, items), see `_predict`, to `Sums`
@@ -132,8 +116,8 @@ def make_evaluate(program: Program, mesh: Mesh,
   [R, S, ...]. Devices share the items.
   """
   def of_item(bound, variables, data, item):
-    predictions = _predict(bound, variables, data, item)
-    return _summed(predictions), each_fn(predictions)
+    outcomes_B, logits_B = _predict(bound, variables, data, item)
+    return jax.tree.map(jnp.sum, outcomes_B), each_fn(outcomes_B, logits_B)
 
   def of_model(bound, variables, data, items):
     sums_S, each_S = lax.map(
@@ -141,7 +125,7 @@ def make_evaluate(program: Program, mesh: Mesh,
     return jax.tree.map(jnp.sum, sums_S), each_S
 
   def of_device(variables_R, frozen, data, items):
-    bound = _with_frozen(program, frozen)
+    bound = program._replace(model=program.model.with_frozen(frozen))
     sums_R, each_R = lax.map(
         lambda v: of_model(bound, v, data, items), variables_R)
     return lax.psum(sums_R, devices.AXIS), each_R
@@ -164,8 +148,9 @@ def make_evaluate_clients(program: Program, mesh: Mesh,
   def sums(bound, models, num_batches, data, items):
     def of_batch(s):
       item = jax.tree.map(lambda x: x[s], items)
-      return tuple(_summed(_predict(bound, variables, data, item))
-                   for variables in models)
+      return tuple(
+          jax.tree.map(jnp.sum, _predict(bound, variables, data, item)[0])
+          for variables in models)
 
     return lax.fori_loop(
         0, num_batches,
@@ -186,7 +171,7 @@ def make_evaluate_clients(program: Program, mesh: Mesh,
     return found
 
   def of_device(variables, frozen, models_J, test, examples, own):
-    bound = _with_frozen(program, frozen)
+    bound = program._replace(model=program.model.with_frozen(frozen))
     return lax.map(lambda job: of_job(bound, variables, test, examples, job),
                    (models_J, own))
 
@@ -201,7 +186,6 @@ class Evaluator:
 
   Attributes:
     test_data: the test examples on the devices.
-    placed_bytes: bytes of the sets that stay on the devices.
   """
 
   def __init__(self, federation: Federation, spec: RoundSpec, mesh: Mesh,
@@ -232,7 +216,6 @@ class Evaluator:
       self._trained_M = np.unique(np.concatenate(federation.clients))
       self._counts['global_train'] = count(data.train_labels[self._trained_M])
     self.test_data = self._placed['test']
-    self.placed_bytes = sum(x.nbytes for x in jax.tree.leaves(self._placed))
     self._specs = {'own': training.spec}
     self._tests = tests = federation.client_tests
     if tests is not None:

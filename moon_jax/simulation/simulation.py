@@ -9,15 +9,15 @@ usually the only one of its program.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
+import logging
 import time
 from typing import Any, SupportsIndex
 import warnings
 
 import jax
-from jax.sharding import Mesh
 import numpy as np
 
-from moon_jax import platforms
+from moon_jax import errors, platforms
 from moon_jax.algorithms.base import first_view
 from moon_jax.distributed import devices, host
 from moon_jax.engine import client_store, schedule
@@ -26,7 +26,6 @@ from moon_jax.engine.client_store import RunStores
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.local import TrainData
 from moon_jax.engine.round import Round
-from moon_jax.engine.schedule import Place
 from moon_jax.engine.state import State
 from moon_jax.engine.training_set import TrainingSet
 from moon_jax.errors import DivergedError, UserError
@@ -48,6 +47,8 @@ from moon_jax.simulation.records import (
 )
 from moon_jax.simulation.round_spec import Planner, RoundSpec
 
+_LOG = logging.getLogger('moon_jax')
+
 _ROUNDS_TWICE = 2  # rounds that `check_determinism` trains
 
 
@@ -58,7 +59,7 @@ class Simulation:
     federation: the federation.
     num_lanes: clients trained side by side, on all devices together.
     num_devices: devices that share the lanes.
-    planner: makes the tables of rounds.
+    planner: makes the tables of its program's rounds.
 
   Examples:
     >>> for record in moon_jax.Simulation(federation).rounds(100):
@@ -89,8 +90,7 @@ class Simulation:
     self.federation = federation
     self._evaluator = self._program._evaluators[run]
     spec = self._program._specs[run]
-    self.planner = self._program._rounds if (
-        self._program._num_runs == 1) else Planner([spec])
+    self.planner = self._program._rounds
     shape = spec.shape
     self.num_lanes, self.num_devices = shape.num_lanes, shape.num_devices
 
@@ -148,12 +148,6 @@ class Simulation:
     return round(num_trained * download + num_received * upload)
 
   @property
-  def data_bytes(self) -> int:
-    """Bytes of training, test and validation examples on a device."""
-    evaluated = self._evaluator.placed_bytes // self._program._mesh.size
-    return self._program._training.device_bytes + evaluated
-
-  @property
   def client_bytes(self) -> int:
     """Bytes of the state of all clients."""
     return sum(x.nbytes for x in jax.tree.leaves(self._clients))
@@ -194,7 +188,7 @@ class Simulation:
     last = self.rounds_done + num_rounds
     if num_rounds:
       self.federation.cohort(last - 1)  # raises an error if there is none
-    return _Rounds(self._rounds(last, eval_every), self, num_rounds)
+    return _Rounds(self._rounds(last, eval_every), num_rounds)
 
   def run(self, num_rounds: int, eval_every: int = 1) -> list[Record]:
     """Trains rounds, and returns their records; see `rounds`."""
@@ -259,7 +253,8 @@ class Simulation:
     Raises:
       DivergedError: if the loss is not finite.
     """
-    return self._evaluator.test(self._evaluated(), self.rounds_done, wait)
+    with self._program._naming():
+      return self._evaluator.test(self._evaluated(), self.rounds_done, wait)
 
   def evaluate_clients(self) -> dict[str, Any]:
     """Returns accuracies of the local models of the last round.
@@ -359,31 +354,30 @@ class Simulation:
     algorithm = self._program._spec.program.algorithm
     if algorithm.per_client_init:
       self._program._gather_clients()
-    models = algorithm.evaluated(
-        self._global_model(), client_store.of_run(self._clients, 0))
+    clients = () if isinstance(self._clients, DiskClients) else jax.tree.map(
+        lambda x_RC: x_RC[0], self._clients)
+    models = algorithm.evaluated(self._global_model(), clients)
     return devices.put(models, self._program._mesh)
 
 
 class _Rounds(Iterator[Record]):
   """The records of rounds that train when they are taken."""
 
-  def __init__(self, records, simulation, num_rounds):
-    self._records, self._is_begun = records, num_rounds == 0
-    self._text = (f'{num_rounds} rounds of {simulation!r}, each of which '
-                  'trains when a loop takes its record: for record in '
-                  f'simulation.rounds({num_rounds}). simulation.run('
-                  f'{num_rounds}) trains them at once')
+  def __init__(self, records, num_rounds):
+    self._records, self._num_rounds = records, num_rounds
+    self._is_begun = False
 
   def __next__(self):
     self._is_begun = True
     return next(self._records)
 
   def __repr__(self):
-    return f'<{self._text}>'
+    return (f'<{self._num_rounds} rounds that train when a loop takes their '
+            f'records; simulation.run({self._num_rounds}) trains them at once>')
 
   def __del__(self):
     if not self._is_begun:
-      warnings.warn(f'nothing was trained of {self._text}', stacklevel=2)
+      warnings.warn(f'nothing was trained of {self!r}', stacklevel=2)
 
 
 class Simulations:
@@ -423,15 +417,19 @@ class Simulations:
           isinstance(federations, Federation)) else 'none'
       raise UserError('simulations need a list of one federation or more, got '
                       f'{got}; pass [federation, ...]')
-    host.share_cores()
-    devices.check()
-    platforms.use_compilation_cache()
     self._federations = list(federations)
     self._num_runs = len(self._federations)
-    self._specs = list(specs) or list(map(round_spec.alone, federations))
-    self._spec, places, self._mesh = _of_all(self._specs)
-    self._state = initial_state.make(
-        self._specs, self._mesh, directories or [''] * self._num_runs)
+    with self._naming():
+      host.share_cores()
+      devices.check()
+      platforms.use_compilation_cache()
+      self._specs = list(specs) or list(map(round_spec.alone, federations))
+      _check_together(self._specs)
+      self._spec, places = round_spec.together(self._specs)
+      shape = self._spec.shape
+      self._mesh = devices.mesh(shape.num_lanes, shape.num_devices)
+      self._state = initial_state.make(
+          self._specs, self._mesh, directories or [''] * self._num_runs)
     self._rounds_done = np.zeros(self._num_runs, np.int32)
     self._owners = client_store.Owners(self._state.clients, self._mesh)
     data = self._federations[0].data
@@ -450,6 +448,10 @@ class Simulations:
     self._round: Any = None  # the compiled Round
     self._last: Any = None  # the `LastRound` of all runs
     self._trained: set[int] = set()  # runs whose last round that is
+
+  def _naming(self):
+    """In this context errors of federations in Python name arguments."""
+    return errors.in_python(self._federations[0].config is None)
 
   @functools.cached_property
   def runs(self) -> list[Simulation]:
@@ -479,6 +481,7 @@ class Simulations:
     """Compiles round and evaluations; returns the seconds that it took.
 
     Later rounds run this program; a table of another shape raises an error.
+    Without it the first round compiles, and logs so to 'moon_jax'.
     """
     start = time.perf_counter()
     self._compile_round()
@@ -518,9 +521,12 @@ class Simulations:
     if not all(0 <= run < self._num_runs for run in runs):
       raise UserError(f'runs must be 0 to {self._num_runs - 1}, the indices of '
                       f'the federations; got {list(runs)}')
-    if self._round is None:
-      self._compile_round()
     start = time.perf_counter()
+    if self._round is None:
+      _LOG.info('compiling the round; this takes seconds')
+      self._compile_round()
+      _LOG.info('compiled in %.1f s', time.perf_counter() - start)
+      start = time.perf_counter()
     rounds = [int(self._rounds_done[run]) if run in runs else None
               for run in range(self._num_runs)]
     table, data = self._rounds.prepared(rounds)
@@ -538,7 +544,8 @@ class Simulations:
                if not isinstance(found[run], DivergedError)]
     # Last: the state changes only with rounds that can be recorded.
     if trained:
-      self._finish(table, trained, runs, shared, clients_J)
+      with self._naming():
+        self._finish(table, trained, runs, shared, clients_J)
       self._last, self._trained = last, set(trained)
     seconds = (time.perf_counter() - start) / len(runs)
     return [found[run]._replace(seconds=seconds) if run in trained
@@ -564,12 +571,13 @@ class Simulations:
     federation, index = self._federations[run], int(self._rounds_done[run])
     of_run = federation, index, last.table, last.metrics, run
     try:
-      left_out = records.left_out(*of_run)
-      examples_SB = last.table.examples_TLB[schedule.steps_of(last.table, run)]
-      return RoundRecord(records.of_round(*of_run), left_out,
-                         int((examples_SB >= 0).sum()), 0.)
+      with self._naming():
+        left_out = records.left_out(*of_run)
     except DivergedError as error:
       return error
+    examples_SB = last.table.examples_TLB[schedule.steps_of(last.table, run)]
+    return RoundRecord(records.of_round(*of_run), left_out,
+                       int((examples_SB >= 0).sum()), 0.)
 
   def _hparams_of(self, rounds):
     """Returns the hyperparameters of the runs' rounds, float32 [R]."""
@@ -589,18 +597,14 @@ class Simulations:
         self._state.clients, shape.jobs_per_device * shape.num_devices)
 
 
-def _of_all(specs: Sequence[RoundSpec]
-            ) -> tuple[RoundSpec, Sequence[Place], Mesh]:
-  """Returns the specification of all runs, their lanes and the devices."""
+def _check_together(specs):
+  """Checks that runs can share a program, and that they fit in memory."""
   if len(specs) > 1:
     agreement.check([agreement.of(spec) for spec in specs])
     if jax.process_count() > 1:
       raise UserError('several runs in one program need a single process, got '
                       f'{jax.process_count()}; give --num_processes=1')
-  spec, places = round_spec.together(specs)
   memory_lib.check(*specs)
-  return spec, places, devices.mesh(
-      spec.shape.num_lanes, spec.shape.num_devices)
 
 
 def _selected(table, slot_J):

@@ -60,7 +60,7 @@ def test_disk_and_memory_give_the_same_bits(algorithm, tmp_path):
     solo(), with_initial_model()._replace(
         evaluated=lambda variables, clients: clients)])
 def test_algorithms_that_evaluate_all_clients_are_refused(algorithm):
-  with pytest.raises(UserError, match='--client_state=disk is for algorithms'):
+  with pytest.raises(UserError, match='^client_state=disk is for algorithms'):
     Simulation(tiny_federation.make(algorithm=algorithm, client_state='disk'))
 
 

@@ -7,7 +7,7 @@ import tiny_federation
 
 import federation as fed
 from moon_jax.algorithms.server import momentum, with_optimizer
-from moon_jax.errors import UserError
+from moon_jax.errors import DivergedError, UserError
 from moon_jax.simulation.simulation import check_determinism, Simulation
 
 THREE = tiny_federation.make().data._replace(class_names=('a', 'b', 'c'))
@@ -110,9 +110,27 @@ def test_a_restored_run_has_no_local_models():
   assert simulation.local_models() and simulation.evaluate_clients()
 
 
-def test_rounds_that_no_loop_takes_cause_a_warning():
+def test_rounds_train_when_they_are_taken_and_the_first_one_compiles(caplog):
+  """It logs so, unless the program has been compiled before."""
+  caplog.set_level('INFO', 'moon_jax')
   simulation = Simulation(tiny_federation.make())
-  assert 'rounds done: 0; run(n) trains' in repr(simulation)
   with pytest.warns(UserWarning, match=r'nothing was trained.*run\(2\)'):
     simulation.rounds(2)
+  assert 'rounds done: 0; run(n) trains' in repr(simulation)
   assert [record.round for record in simulation.run(2)] == [1, 2]
+  begun, compiled = [r.getMessage() for r in caplog.records]
+  assert begun == 'compiling the round; this takes seconds'
+  assert compiled.startswith('compiled in ')
+  caplog.clear()
+  simulation = Simulation(tiny_federation.make())
+  simulation.compile()
+  simulation.run(1)
+  assert not caplog.records
+
+
+def test_errors_of_rounds_name_arguments():
+  simulation = Simulation(tiny_federation.make(learning_rate=1e30))
+  with pytest.raises(DivergedError, match=(
+      r'\(learning_rate=1e\+30\). Lower learning_rate, or check your algorithm,'
+      ' or leave diverged clients out with on_nan=skip_client')):
+    simulation.run(3)
