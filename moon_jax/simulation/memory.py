@@ -2,15 +2,14 @@
 
 Sizes are in bytes and lower bounds: temporary memory of the compiled round is
 known only once it is compiled. A run that cannot fit is refused before anything
-is allocated, with flags with which it fits. They are found by trying their
-values.
+is allocated, with flags with which it fits. They are found by trying half of
+their value, a quarter and so on.
 """
 
-import bisect
 import contextlib
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
@@ -31,7 +30,7 @@ _NUMBERS = ('eval_examples', 'validation_fraction', 'client_test_fraction',
             'participation', 'num_clients')
 _NETWORKS = ['resnet50', 'resnet18', 'simple_cnn']
 _TRACED = {'num_negatives', 'projection_dim', 'model'}  # change what is traced
-_STEPS = 128  # values of a number that are tried, by bisection
+_HALVINGS = 7  # of a number that are tried
 
 
 class Part(NamedTuple):
@@ -74,12 +73,12 @@ def data_on_device(run: RoundSpec) -> list[Part]:
   """Returns the examples that a device with its own memory holds."""
   federation, num_devices = run.federation, run.shape.num_devices
   return [
-      Part('training examples', _examples(run, 'train', run.shard_size),
+      Part('training examples', _examples(run, 'train', run.shard_size or None),
            is_shared=True),
-      *_weights(run, 1),
+      Part('frozen weights', run.weights_bytes, is_shared=True),
       Part('test examples', _examples(run, 'test', federation.num_test) // (
           1 if federation.evaluate_clients else num_devices), is_shared=True),
-      *_validation(run, num_devices), *held_out(run)]
+      _validation(run, num_devices), _held_out(run)]
 
 
 def on_host(run: RoundSpec) -> list[Part]:
@@ -99,55 +98,47 @@ def on_host(run: RoundSpec) -> list[Part]:
            else _examples(run, 'train'), is_shared=True),
       Part('test examples', _examples(run, 'test', federation.num_test),
            is_shared=True),
-      *held_out(run)]
+      _held_out(run)]
 
 
 def data_of_cores(run: RoundSpec, num_devices: int) -> list[Part]:
   """Returns the copies of examples that CPU cores have besides the host's."""
   federation = run.federation
-  shards = run.shard_size and _examples(run, 'train', run.shard_size)
   copies = 1 + num_devices * federation.evaluate_clients
   return [
-      Part("examples of a round's clients", num_devices * shards,
+      Part("examples of a round's clients",
+           num_devices * _examples(run, 'train', run.shard_size),
            is_shared=True),
-      *_weights(run, num_devices),
+      Part('frozen weights', num_devices * run.weights_bytes, is_shared=True),
       Part('test examples in batches',
            copies * _examples(run, 'test', federation.num_test),
            is_shared=True),
-      *_validation(run, 1)]
+      _validation(run, 1)]
 
 
-def held_out(run: RoundSpec) -> list[Part]:
-  """Returns the held-out examples of clients, which are stored again, if any.
+def _held_out(run):
+  """Returns the held-out examples of clients, which are stored again.
 
   Each device with its own memory holds a copy. CPU cores share the host's.
   """
   tests = run.federation.client_tests
-  return [] if tests is None else [Part(
-      'held-out examples of clients',
-      _examples(run, 'train', int(tests.sizes.sum())))]
-
-
-def _weights(run, num_copies):
-  """Returns the weights of the network that do not train, if any."""
-  size = num_copies * run.weights_bytes
-  return [Part('frozen weights', size, is_shared=True)] if size else []
+  count = 0 if tests is None else int(tests.sizes.sum())
+  return Part('held-out examples of clients', _examples(run, 'train', count))
 
 
 def _validation(run, num_devices):
-  """Returns the share of a device in the validation examples, if any."""
-  validation = run.federation.validation
-  return [] if validation is None else [Part(
-      'validation examples',
-      _examples(run, 'train', len(validation)) // num_devices)]
+  """Returns the share of a device in the validation examples."""
+  index = run.federation.validation
+  size = _examples(run, 'train', 0 if index is None else len(index))
+  return Part('validation examples', size // num_devices)
 
 
-def _examples(run, part, count=0):
-  """Returns the bytes of `count` training or test examples; 0 means all."""
+def _examples(run, part, count=None):
+  """Returns the bytes of `count` training or test examples; None means all."""
   data = run.federation.data
   labels = getattr(data, f'{part}_labels')
   total = getattr(data, f'{part}_inputs').nbytes + labels.nbytes
-  return total * (count or len(labels)) // len(labels)
+  return total if count is None else total * count // len(labels)
 
 
 def needs(*runs: RoundSpec) -> list[Need]:
@@ -204,37 +195,20 @@ def excess(*runs: RoundSpec) -> int:
 
 
 def _remedy(runs):
-  """Returns flags with which runs fit: alone, or else together."""
-  def left(changes):
+  """Returns flags with which runs fit, each alone."""
+  def fit(changes):
     try:
-      return excess(*[_changed(run, changes) for run in runs])
+      return not excess(*[_changed(run, changes) for run in runs])
     except UserError:  # this configuration cannot be run
-      return math.inf
+      return False
 
-  def show(changes):  # as flags, or as arguments of a federation in Python
-    dashes = '--' if runs[0].federation.config else ''
-    return ' '.join(
-        f'--{"" if value else "no"}{name}'
-        if isinstance(value, bool) and dashes else f'{dashes}{name}={value}'
-        for name, value in changes.items())
-
-  before, enough, partial = excess(*runs), [], []
-  for options in _options(runs[0]):
-    while (least := left(options[-1])) == math.inf and len(options) > 1:
-      options.pop()
-    if not least:
-      enough.append(options[bisect.bisect_left(
-          options, True, key=lambda changes: not left(changes))])
-    elif least < before:
-      partial.append((least, options[-1]))
+  found = [next(filter(fit, options), None) for options in _options(runs[0])]
+  enough = [' '.join(f'--{name}={value}' for name, value in changes.items())
+            for changes in found if changes]
   if enough:
-    return f'Give {", or ".join(map(show, enough))}'
-  together: dict[str, Any] = {}
-  for _, changes in sorted(partial, key=lambda pair: pair[0]):
-    together |= changes
-    if not left(together):
-      return f'No flag is enough alone; give {show(together)}'
-  return 'No flags lower it that far; use a machine with more memory'
+    return f'Give {", or ".join(enough)}'
+  return ('No flag alone lowers it that far; lower several, or use a machine '
+          'with more memory')
 
 
 def _options(run):
@@ -264,7 +238,7 @@ def _options(run):
 
 def _lower(now):
   """Returns lower values of a setting, the highest first."""
-  shares = [now * step / _STEPS for step in range(_STEPS - 1, 0, -1)]
+  shares = [now / 2**i for i in range(1, _HALVINGS + 1)]
   values = [max(1, int(share)) if isinstance(now, int)
             else math.ceil(1e4 * share) / 1e4 for share in shares]
   return [value for value in dict.fromkeys(values) if value < now]
