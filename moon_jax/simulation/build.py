@@ -53,7 +53,8 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       dataset, f'--dataset={config.dataset}', config.eval_examples)
   parts = split.make(config, dataset) if clients is None else split.Split(
       clients)
-  for name in ('label_noise', 'client_test_fraction', 'train_examples'):
+  for name in ('label_noise', 'client_test_fraction', 'train_examples',
+               'validation_fraction'):
     if clients is not None and getattr(config, name):
       raise UserError(f'--{name}={getattr(config, name)} changes a split of '
                       'this configuration; got clients as an argument. Use '

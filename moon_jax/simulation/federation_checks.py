@@ -44,26 +44,16 @@ def check(federation: Any) -> None:
     UserError: if a value has another type or is out of range, or the parts do
       not fit together.
   """
-  is_made_in_python = federation.config is None
   _check_is(Config | None, 'config', federation.config,
             'the moon_jax.Config that the federation was built from, or None',
             'Leave it out')
-  if is_made_in_python:
-    _check_arrays(federation.data)
-    user_model.check_type(federation.model)
-    _check_lists(federation)
-    # Lists become arrays, and a mapping `Clients` with names.
-    object.__setattr__(federation, 'clients', clients_lib.checked(
-        federation.clients, len(federation.data.train_labels), 'clients[{}]'))
-    _check_algorithm(federation)
-    _check_functions(federation)
   limits.check(federation)
+  if federation.config is None:
+    _check_made_in_python(federation)
   federation.hparams()
-  data = federation.data
-  if is_made_in_python:
-    check_dataset(data, data.name, federation.eval_examples)
   _require(
-      federation.shard_data or not mapped.is_mapped(data.train_inputs),
+      federation.shard_data or not mapped.is_mapped(
+          federation.data.train_inputs),
       'shard_data must be True for memory-mapped train_inputs, which would be '
       'loaded whole; got False. Pass shard_data=True, or load them with '
       'numpy.array(...)')
@@ -71,17 +61,29 @@ def check(federation: Any) -> None:
     _require(name not in vars(federation),
              f'Algorithm.hparams must not set {name}, which is a setting of '
              'the federation; give it another name')
-  if is_made_in_python:
-    _check_cohorts(federation)
-    std, count = federation.input_noise_std, len(data.train_labels)
-    _require(
-        std is None or np.shape(std) == (count,),
-        f'input_noise_std must have one number for each of the {count} '
-        f'training examples; got shape {list(np.shape(std))}. '
-        f'numpy.full({count}, 0.1) gives all the same noise')
   if federation.client_tests is not None:
     _check_client_tests(federation)
   _check_evaluation(federation)
+
+
+def _check_made_in_python(federation):
+  data = federation.data
+  _check_arrays(data)
+  check_dataset(data, data.name, federation.eval_examples)
+  user_model.check_type(federation.model)
+  _check_lists(federation)
+  # Lists become arrays, and a mapping `Clients` with names.
+  object.__setattr__(federation, 'clients', clients_lib.checked(
+      federation.clients, len(data.train_labels), 'clients[{}]'))
+  _check_algorithm(federation)
+  _check_functions(federation)
+  _check_cohorts(federation)
+  std, count = federation.input_noise_std, len(data.train_labels)
+  _require(
+      std is None or np.shape(std) == (count,),
+      f'input_noise_std must have one number for each of the {count} '
+      f'training examples; got shape {list(np.shape(std))}. '
+      f'numpy.full({count}, 0.1) gives all the same noise')
 
 
 def _require(is_valid, message):
@@ -100,17 +102,18 @@ def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
       eval_examples <= num_test,
       f'--eval_examples must be at most the {num_test} test examples of {name};'
       f' got {eval_examples}. --eval_examples=0 uses all of them')
-  for field in 'train_labels', 'test_labels':
-    labels = getattr(data, field)
+  for part in 'train', 'test':
+    inputs, labels = (
+        getattr(data, f'{part}_{field}') for field in ('inputs', 'labels'))
     if task.name != 'classification':
       tasks.check_labels(
-          task, f'{name}: {field}', labels, len(labels), data.num_classes,
-          data.train_inputs.shape[1] if data.num_tokens else 0)
+          task, f'{name}: {part}_labels', labels, len(inputs),
+          data.num_classes, inputs.shape[1] if data.num_tokens else 0)
     elif len(labels):
       least, most = labels.min(), labels.max()
       _require(0 <= least and most < data.num_classes,
-               f'{name}: {field} must be 0 to {data.num_classes - 1}, one for '
-               f'each of its class_names; got {least} to {most}')
+               f'{name}: {part}_labels must be 0 to {data.num_classes - 1}, '
+               f'one for each of its class_names; got {least} to {most}')
 
 
 def _check_is(kind, name, value, what, remedy):
@@ -134,11 +137,6 @@ def _check_arrays(data):
     if tasks.get(data.task).name == 'classification':
       _check_label_array(f'{data.name}: {part}_labels', f'{part}_inputs',
                          getattr(data, f'{part}_labels'), len(inputs))
-    else:
-      labels = getattr(data, f'{part}_labels')
-      _require(len(labels) == len(inputs), f'{data.name}: {part}_labels must '
-               f'have one row for each of the {len(inputs)} examples of '
-               f'{part}_inputs; got {len(labels)}. Give as many of both')
   kinds = [f'{x.dtype} {list(x.shape[1:])}'
            for x in (data.train_inputs, data.test_inputs)]
   _require(kinds[0] == kinds[1], f'{data.name}: examples of train_inputs and '
@@ -306,11 +304,6 @@ def _check_evaluation(federation):
   if federation.validation is not None:
     _check_indices('validation', np.asarray(federation.validation),
                    federation.data, clients=federation.clients)
-  elif config and config.validation_fraction:
-    raise UserError(
-        f'--validation_fraction={config.validation_fraction} needs clients of '
-        'its own split; got clients without validation examples. Use '
-        'moon_jax.data.split.make')
   labels = federation.data.test_labels[:federation.num_test]
   metric_functions.names(
       federation.metrics, labels, federation.data.num_classes,
@@ -364,9 +357,10 @@ def _warn_of_padding(federation, example):
   variables = jax.eval_shape(
       federation.model.init, jax.random.key(0), example)
   if state := sorted(variables.keys() - {'params'}):
+    flag = '--batch_size' if federation.config else 'batch_size'
     warnings.warn(
         f'a batch of a client with {smallest} examples is padded to '
-        f'--batch_size={federation.batch_size}, and the network'
+        f'{flag}={federation.batch_size}, and the network'
         f'{federation.model.place} takes no mask, so that the padding changes '
-        f'its {", ".join(state)}. Take the argument mask, or lower '
-        '--batch_size (docs/user_model.md)', stacklevel=2)
+        f'its {", ".join(state)}. Take the argument mask, or lower {flag} '
+        '(docs/user_model.md)', stacklevel=2)

@@ -5,19 +5,17 @@ import pathlib
 import re
 import tomllib
 
-import numpy as np
 import pytest
 
 from docs_pages import config_of
 from moon_jax import config as config_lib
 from moon_jax.algorithms import registry
 from moon_jax.config import ALGORITHMS, Config, DATASETS
-from moon_jax.data.dataset import Dataset
 from moon_jax.data.sources import SOURCES
 from moon_jax.errors import UserError
 from moon_jax.models import MODELS
 from moon_jax.optimizers import OPTIMIZERS
-from moon_jax.simulation import checks, federation_checks
+from moon_jax.simulation import checks
 
 
 @pytest.mark.parametrize('field, value', [
@@ -64,6 +62,8 @@ def test_what_is_left_open_is_filled_in():
   few = checks.validate(Config(
       algorithm='centralized', train_examples=9, label_noise=.2))
   assert few.num_clients == 1 and few.partition == 'iid'
+  assert Config(seed=3, partition_seed=0).split_seed() == 0
+  assert Config(seed=3).split_seed() == 3
 
 
 @pytest.mark.parametrize('changes', [
@@ -73,13 +73,6 @@ def test_arithmetic_that_there_is(changes):
   checks.validate(Config(model='resnet18', **changes))
 
 
-def test_the_seed_of_the_split():
-  checks.validate(Config(partition_seed=2**32 - 1, participation=1.,
-                         checkpoint_every=10, checkpoint_keep_every=30))
-  assert Config(seed=3, partition_seed=0).split_seed() == 0
-  assert Config(seed=3).split_seed() == 3
-
-
 @pytest.mark.parametrize('num_clients, participation, size', [
     (10, .29, 2), (10, .3, 3), (3, .5, 1), (100, .1, 10), (7, 1., 7)])
 def test_cohorts_are_rounded_down(num_clients, participation, size):
@@ -87,7 +80,7 @@ def test_cohorts_are_rounded_down(num_clients, participation, size):
   assert config.cohort_size() == size
 
 
-@pytest.mark.parametrize('num_clients', [3, 7, 11, 13, 999])
+@pytest.mark.parametrize('num_clients', [3, 999])
 def test_remedy_for_a_cohort_of_none_works(num_clients):
   with pytest.raises(UserError) as error:
     checks.validate(Config(num_clients=num_clients, participation=1e-4))
@@ -108,18 +101,3 @@ def test_command_tells_what_is_not_default():
   assert config.command() == (
       'python -m moon_jax.train --data_dir=DATA_DIR --mu=1.0 --noaugment '
       '--seed=3')
-
-
-@pytest.mark.parametrize('label', [-1, 3])
-def test_data_sets_have_the_classes_and_examples_that_are_used(label):
-  """Labels beyond the classes would train on nothing, in silence."""
-  x, y = np.zeros((2, 4), np.float32), np.array([0, label], np.int32)
-  for train, test in ((y, y[:1]), (y[:1], y)):
-    dataset = Dataset('mine', x[:len(train)], train, x[:len(test)], test,
-                      class_names=('a', 'b', 'c'))
-    with pytest.raises(UserError, match='labels must be 0 to 2.*class_names'):
-      federation_checks.check_dataset(dataset, 'mine', len(test))
-    with pytest.raises(UserError, match=(
-        f'--eval_examples must be at most the {len(test)} test examples of '
-        f'mine; got {len(test) + 1}. --eval_examples=0 uses all')):
-      federation_checks.check_dataset(dataset, 'mine', len(test) + 1)
