@@ -88,21 +88,6 @@ def test_an_example_of_several_clients_counts_once():
   assert line['global_train_loss'] == pytest.approx(loss, rel=1e-5)
 
 
-def test_without_the_flags_no_bit_changes(dataset):
-  plain = dataclasses.replace(
-      CONFIG, validation_fraction=0., eval_on='test', metrics='')
-  few = dataclasses.replace(CONFIG, eval_examples=150, validation_fraction=0.)
-  expected, found, of_few = (
-      Simulation(build.federation(config, dataset)).evaluate()
-      for config in (plain, dataclasses.replace(
-          CONFIG, validation_fraction=0.), few))
-  assert list(expected) == ['test_accuracy', 'test_loss']
-  assert expected['test_accuracy'] == found['test_accuracy']
-  assert expected['test_loss'] == pytest.approx(found['test_loss'], rel=1e-6)
-  assert np.sum(found['confusion']) == len(dataset.test_labels)
-  assert np.sum(of_few['confusion']) == of_few['test_examples'] == 150
-
-
 def test_several_models_have_their_mean(two_devices):
   count = lambda logits, labels: {
       'largest': logits.max(), 'right': np.sum(logits.argmax(1) == labels)}

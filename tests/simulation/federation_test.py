@@ -33,13 +33,6 @@ def test_cohorts_limit_the_rounds():
     federation.cohort(3)
 
 
-def test_without_cohorts_all_clients_take_part_in_any_round():
-  federation = tiny_federation.make()
-  assert federation.num_rounds is None
-  assert federation.cohort_size == federation.num_clients == 3
-  assert federation.cohort(10**6) == [0, 1, 2]
-
-
 @pytest.mark.parametrize('indices, part, message', [
     ([[17], [], []], 'train', 'got 1 of them, such as 17. Partition'),
     ([[], [18], [], []], 'train', 'of each of the 3 clients.* 1 examples of 4'),
