@@ -39,6 +39,26 @@ _OF_FLAX = {'_id', '_parent_ref', '_state'}  # attributes of each linen module
 
 _NUMBERS_AND_WORDS = int | float | complex | str | bytes | None
 
+_EMPTY = object()  # the content of an empty cell
+
+
+class _Itself:
+  """An object that is equal to itself only.
+
+  It is kept: the object of a later run could have the address of one that is
+  gone, and so the same `id`.
+  """
+
+  def __init__(self, x: Any):
+    self._x = x
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, _Itself) and self._x is other._x
+
+  def __hash__(self) -> int:
+    return id(self._x)
+
+
 # What to change, by name.
 _REMEDIES = {
     'algorithm': '; change its numbers with algorithm._replace(hparams=...)',
@@ -146,8 +166,8 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   Functions are equal if their code is, all that they close over, and the
   numbers and words of their module that they name. The hyperparameters of an
   algorithm do not count, since they are arrays in the program. Objects without
-  known contents are equal to no other, as long as they exist. `outer` has the
-  identities of the objects that contain `x`.
+  known contents are equal to no other. `outer` has the identities of the
+  objects that contain `x`.
   """
   if id(x) in outer:
     return 'itself', outer[::-1].index(id(x))
@@ -163,7 +183,7 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   if isinstance(x, functools.partial):
     return 'partial', inner(x.func), inner(x.args), inner(x.keywords)
   if isinstance(x, types.FunctionType):
-    cells = [cell.cell_contents for cell in x.__closure__ or ()]
+    cells = [_content(cell) for cell in x.__closure__ or ()]
     return (x.__code__, id(x.__globals__), tuple(_globals(
         x.__code__, x.__globals__)), inner([
             x.__defaults__, x.__kwdefaults__, cells]))
@@ -199,6 +219,13 @@ def _globals(code, variables):
       yield from _globals(constant, variables)
 
 
+def _content(cell):
+  try:
+    return cell.cell_contents
+  except ValueError:  # the variable has not been assigned
+    return _EMPTY
+
+
 def _of_object(x, inner):
   names = getattr(x, '__dict__', {}).keys()
   if dataclasses.is_dataclass(x):  # such as a module of Flax
@@ -211,7 +238,7 @@ def _of_object(x, inner):
     try:
       hash(x)
     except TypeError:
-      return type(x), id(x)
+      return _Itself(x)
     return type(x), x
   return type(x), tuple(
       (name, inner(getattr(x, name, None))) for name in sorted(names))
