@@ -6,6 +6,8 @@ import math
 import shutil
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -134,10 +136,17 @@ def test_holm_adjusts_primary_questions_with_enough_pairs(tmp_path):
   assert found == dict(zip(('moon', 'moon-5-of-100'), paired.holm(p)))
 
 
-def test_the_runner_keeps_the_order_and_records_divergence(
-    tmp_path, monkeypatch):
-  """Two runs at a time; a run that extends another one waits for it."""
+@pytest.fixture
+def quick_runner(monkeypatch):
+  """The runner has two cores, and looks at its children often."""
   monkeypatch.setattr(run_lib.os, 'sched_getaffinity', lambda _: {0, 1})
+  monkeypatch.setattr(run_lib, 'time', SimpleNamespace(
+      sleep=lambda _: time.sleep(.01)))
+
+
+def test_the_runner_keeps_the_order_and_records_divergence(
+    tmp_path, quick_runner):
+  """Two runs at a time; a run that extends another one waits for it."""
   runs = [Run('a', ('--num_rounds=1',)), Run('a', ('--num_rounds=2',)),
           Run('nan', ('--num_rounds=2',)), Run('done', ('--num_rounds=2',))]
   write_run(tmp_path, 'done', [.5, .5])
@@ -168,7 +177,7 @@ with open(workdir / "metrics.jsonl", "a") as file:
   assert all(run_lib.is_finished(tmp_path / run.name, run) for run in runs)
 
 
-def test_the_runner_stops_at_a_failure(tmp_path):
+def test_the_runner_stops_at_a_failure(tmp_path, quick_runner):
   def start(run, cores):
     (tmp_path / f'{run.name}.log').write_text('no such file\n')
     return subprocess.Popen([sys.executable, '-c', 'import sys; sys.exit(2)'])

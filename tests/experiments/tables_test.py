@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from moon_jax.report import table_file
+from moon_jax.report import groups, table_file
 
 TABLES = pathlib.Path(__file__).parents[2] / 'experiments' / 'tables'
 # Published numbers, counted in the publications' tables.
@@ -33,7 +33,9 @@ def test_budgets():
       dataset='cifar10', model='simple_cnn', num_rounds=10, local_epochs=1,
       seed=[0, 1, 2])
   for name in COUNTS:
-    smoke, small = (read(name, budget).sweep.configs for budget in budgets)
+    tables = [read(name, budget) for budget in budgets]
+    assert all(groups.of_table(table, {}) for table in tables)
+    smoke, small = (table.sweep.configs for table in tables)
     assert len(smoke) <= 80 and {run.dataset for run in smoke} == {'digits'}
     assert {run.dataset for run in small} == {'cifar10'}
 
@@ -44,6 +46,7 @@ def test_each_published_number_belongs_to_one_arm(name):
   assert f'# python -m moon_jax.report experiments/tables/{name}.toml' in text
   table, seen = read(name), set()
   assert table.title and table.description and table.source
+  assert groups.of_table(table, {})
   free = {'seed', *table.best_of}
   assert len(table.published) == COUNTS[name]
   for published in table.published:

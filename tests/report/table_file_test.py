@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from moon_jax.errors import UserError
-from moon_jax.report import groups, table_file
+from moon_jax.report import table_file
 from moon_jax.report.table_file import Published
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -141,11 +141,3 @@ def test_invalid_files_are_errors(text, message, tmp_path):
     table_file.read(str(path), 'smoke' if 'budget' in text else 'full')
   assert message in str(error.value)
   assert str(tmp_path) in str(error.value)
-
-
-@pytest.mark.parametrize('budget', table_file.BUDGETS)
-def test_the_tables_of_experiments_are_valid(budget):
-  """tests/experiments/tables_test.py checks their content."""
-  for path in (ROOT / 'experiments' / 'tables').glob('*.toml'):
-    if path.name != 'budgets.toml':
-      assert groups.of_table(table_file.read(str(path), budget), {})
