@@ -3,7 +3,7 @@
 Makes and writes the lines of metrics.jsonl, and saves checkpoints, the best
 models and the local models of the last round. Checkpoints do not hold local
 models: a round that may need them is not interrupted before its line is
-written, and those of the last round are saved as soon as it is trained.
+written, and is trained again if it fails before that.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,6 +28,8 @@ from moon_jax.view.text import metric
 
 Result = dict[str, Any] | DivergedError
 
+_SAVE_SECONDS = 30.  # after which a round is saved, if that is cheap:
+_SAVE_SHARE = .02  # the most of the time that such saves take
 _DECIDING = ('round', *(f'{part}_{measure}' for part in ('validation', 'test')
                         for measure in ('accuracy', 'loss')))  # of a line
 
@@ -43,8 +45,7 @@ class Recorder:
     result: of a run that has ended: its summary, or the error of a loss that is
       not finite; None before.
     num_lost: rounds of an earlier command that are trained again.
-    saved_at: when the run began or was last saved, in `time.monotonic`.
-    save_seconds: that saving it took.
+    saved_at: when training began or the run was saved, in `time.monotonic`.
   """
 
   def __init__(self, simulation: Simulation, workdir: Workdir,
@@ -64,7 +65,7 @@ class Recorder:
     self._selection = Selection(simulation, workdir)
     self.trained: RoundRecord | None = None
     self.result: Result | None = None
-    self.num_lost, self.saved_at, self.save_seconds = 0, time.monotonic(), 0.
+    self.num_lost, self.saved_at, self._save_seconds = 0, time.monotonic(), 0.
 
   @property
   def is_unfinished(self) -> bool:
@@ -123,8 +124,7 @@ class Recorder:
     if note['trained']:
       self.trained = RoundRecord(**note['trained'])
     self.num_lost = max(num_lines - self.simulation.rounds_done, 0)
-    if config.save_local_models and (
-        self.simulation.rounds_done < config.num_rounds):
+    if config.save_local_models and self.is_unfinished:
       processes.run_on_first_process(workdir.remove_local_models)
 
   def _check_same(self, fingerprints):
@@ -140,26 +140,22 @@ class Recorder:
                         'restore it, or name another --workdir')
 
   def add(self, outcome: RoundRecord | DivergedError) -> None:
-    """Takes the outcome of a round; saves local models if they are due."""
+    """Takes the outcome of a round."""
     if isinstance(outcome, DivergedError):
       self._diverge(outcome)
-      return
-    self.trained = outcome
-    if self._is_last_round:
-      self._save_local_models()
+    else:
+      self.trained = outcome
 
-  def record(self, interrupt: Interrupt, progress: Progress, is_late: bool
-             ) -> dict | None:
+  def record(self, interrupt: Interrupt, progress: Progress) -> dict | None:
     """Evaluates the trained round, writes its line, and saves if that is due.
 
-    `is_late` says whether it is due by time. Returns the line of metrics.jsonl;
-    None if the evaluation diverged.
+    Returns the line of metrics.jsonl; None if the evaluation diverged.
     """
-    config = self._config
+    config, done = self._config, self.simulation.rounds_done
     for client, reason in self.trained.left_out.items() if (
         processes.is_first()) else ():
-      print(f'{self._name}round {self.simulation.rounds_done}: left out client '
-            f'{client}: its {reason}', file=sys.stderr, flush=True)
+      print(f'{self._name}round {done}: left out client {client}: its {reason}',
+            file=sys.stderr, flush=True)
     try:
       line = metrics_line(self.simulation, self.trained, interrupt, progress)
     except DivergedError as error:
@@ -167,25 +163,29 @@ class Recorder:
       self._diverge(error)
       return None
     self._selection.add(line)  # before the line, which makes it final
-    if self._selection.is_stopped:
-      line |= self._end_early(line)
+    is_stopped = self._selection.is_stopped
+    if is_stopped and config.client_eval_every and 'clients' not in line:
+      line |= self.simulation.evaluate_clients()
+    if config.save_local_models and (is_stopped or done == config.num_rounds):
+      self._save_local_models()
     if processes.is_first():
       self.workdir.append_metrics(line)
       self._log.write(round_text(line, config.num_rounds))
     self.trained = None
     if config.checkpoint_every and (
-        is_late or is_due(config.checkpoint_every, line['round'], config)):
-      with progress.busy(f'round {line["round"]}: saving a checkpoint'):
+        is_due(config.checkpoint_every, done, config)
+        or self._is_save_late(progress.status.num_runs)):
+      with progress.busy(f'round {done}: saving a checkpoint'):
         self._save()
     for callback in self.callbacks:
       callback(self.simulation, line)
     return line
 
-  def _end_early(self, line):
-    if self._config.save_local_models:
-      self._save_local_models()
-    has_them = 'clients' in line or not self._config.client_eval_every
-    return {} if has_them else self.simulation.evaluate_clients()
+  def _is_save_late(self, num_runs):
+    """Returns whether to save by time; the same in all processes."""
+    seconds = time.monotonic() - self.saved_at
+    least = max(_SAVE_SECONDS, num_runs * self._save_seconds / _SAVE_SHARE)
+    return bool(processes.max_over_processes(int(seconds > least)))
 
   def _diverge(self, error):
     try:
@@ -220,23 +220,13 @@ class Recorder:
 
     self.result = processes.run_on_first_process(end)
 
-  def needs_local_models(self, are_saved: bool) -> bool:
-    """Returns whether to train the last round again for its local models.
-
-    `are_saved` says whether those that are due have been saved for certain.
-    """
-    return self.trained is not None and (
-        _needs_local_models(self._config, self.simulation.rounds_done)
-        or not are_saved and self._is_last_round)
-
   @property
-  def _is_last_round(self):
-    return self._config.save_local_models and (
-        self.simulation.rounds_done == self._config.num_rounds)
+  def needs_local_models(self) -> bool:
+    """Whether a round is trained whose line may need its local models."""
+    return self.trained is not None and _needs_local_models(
+        self._config, self.simulation.rounds_done)
 
   def _save_local_models(self):
-    """Writes the local models before anything that a signal could interrupt."""
-    processes.run_on_first_process(self.workdir.remove_local_models)
     for client, variables in self.simulation.local_models().items():
       processes.run_on_first_process(
           lambda client=client, variables=variables: export.save_local(
@@ -252,7 +242,7 @@ class Recorder:
         'fingerprints': self._fingerprints, 'metrics': mark,
         'trained': self.trained and self.trained._asdict()})
     self.saved_at = time.monotonic()
-    self.save_seconds = self.saved_at - start
+    self._save_seconds = self.saved_at - start
 
   def save_and_close(self) -> str:
     """Saves completed rounds; returns a clause on where the run resumes."""
@@ -382,10 +372,10 @@ def _needs_local_models(config, rounds_done):
 
   Early stopping decides after the evaluation which round is the last one.
   """
-  may_be_last = config.early_stopping and (
-      config.client_eval_every or config.save_local_models)
-  return bool(may_be_last or is_due(
-      config.client_eval_every, rounds_done, config))
+  may_be_last = config.early_stopping or rounds_done == config.num_rounds
+  return bool(
+      may_be_last and (config.save_local_models or config.client_eval_every)
+      or is_due(config.client_eval_every, rounds_done, config))
 
 
 def metrics_line(simulation, record, interrupt, progress):

@@ -34,8 +34,6 @@ from moon_jax.version import __version__
 from moon_jax.view.progress import Progress
 
 _LONG_ROUND = 60.  # seconds before a line reports that a round is training
-_SAVE_SECONDS = 30.  # after which a round is saved, if that is cheap:
-_SAVE_SHARE = .02  # the most of the time that such saves take
 
 
 @dataclasses.dataclass
@@ -49,32 +47,28 @@ class Trainer:
   recorders: Sequence[Recorder]
   start: float
   progress: Progress
+  interrupt: Interrupt
   compile_seconds: float = 0.
 
-  def train(self) -> int:
-    """Trains all remaining rounds; each run ends with its `Recorder.result`.
+  def train(self) -> None:
+    """Trains all remaining rounds; each run ends with its `Recorder.result`."""
+    try:
+      self._train()
+    except InterruptedRun as error:
+      raise InterruptedRun(error.number, self._save_and_close()) from None
+    except Exception as error:
+      if memory_lib.is_exhausted(error):
+        raise self._out_of_memory(error) from error
+      if processes.count() == 1:  # otherwise it would wait for lost peers
+        self._leave(error)
+      raise
 
-    Returns the number of a signal that came while the last run ended, or 0.
-    """
-    with Interrupt() as interrupt:
-      try:
-        self._train(interrupt)
-      except InterruptedRun as error:
-        raise InterruptedRun(error.number, self._save_and_close()) from None
-      except Exception as error:
-        if memory_lib.is_exhausted(error):
-          raise self._out_of_memory(error, interrupt) from error
-        if processes.count() == 1:  # otherwise it would wait for lost peers
-          self._leave(error)
-        raise
-      return interrupt.received
-
-  def _train(self, interrupt):
+  def _train(self):
     recorders, progress = self.recorders, self.progress
     unfinished = [r for r in recorders if r.is_unfinished]
     if unfinished:
       with progress.phase('compiling'):
-        self._compile(interrupt)
+        self._compile()
       for recorder in recorders:
         recorder.saved_at = time.monotonic()
     progress.training(
@@ -84,27 +78,16 @@ class Trainer:
         recorders[0].workdir.lines() if len(recorders) == 1 else ())
     self._end_finished()
     while unfinished:
-      self._train_round(interrupt)
-      is_late = self._is_save_late(unfinished)
-      lines = [recorder.record(interrupt, progress, is_late)
+      self._train_round()
+      lines = [recorder.record(self.interrupt, progress)
                for recorder in unfinished if recorder.trained]
       progress.rounds([line for line in lines if line],
                       self.simulations.lane_utilization())
-      interrupt.check()
+      self.interrupt.check()
       self._end_finished()
       unfinished = [r for r in unfinished if r.is_unfinished]
 
-  def _is_save_late(self, recorders):
-    """Returns whether to save by time; the same in all processes."""
-    if not any(r.simulation.federation.config.checkpoint_every
-               for r in recorders):
-      return False
-    seconds = time.monotonic() - min(r.saved_at for r in recorders)
-    cost = sum(r.save_seconds for r in recorders)
-    return bool(processes.max_over_processes(
-        int(seconds > max(_SAVE_SECONDS, cost / _SAVE_SHARE))))
-
-  def _train_round(self, interrupt):
+  def _train_round(self):
     runs = [index for index, recorder in enumerate(self.recorders)
             if recorder.is_unfinished and not recorder.trained]
     if not runs:
@@ -113,7 +96,7 @@ class Trainer:
     of_runs = f' of {len(runs)} runs' if len(self.recorders) > 1 else ''
     with self.progress.busy(
         f'round {done + 1}{of_runs}: training', _LONG_ROUND):
-      outcomes = self.simulations.run_round(runs, interrupt.call)
+      outcomes = self.simulations.run_round(runs, self.interrupt.call)
       for index, outcome in zip(runs, outcomes):
         self.recorders[index].add(outcome)
 
@@ -125,14 +108,14 @@ class Trainer:
           recorder.finish(self.compile_seconds * share, lambda: (
               time.perf_counter() - self.start) * share)
 
-  def _compile(self, interrupt):
+  def _compile(self):
     saved = min(r.rounds_saved for r in self.recorders)
-    with interrupt.nothing_to_save(
+    with self.interrupt.nothing_to_save(
         f'while compiling; the same command resumes after round {saved}'):
       self.compile_seconds = self.simulations.compile()
     self.progress.message(f'compiled in {self.compile_seconds:.1f} s')
 
-  def _out_of_memory(self, error, interrupt):
+  def _out_of_memory(self, error):
     """Saves completed rounds; returns what to raise for an error of JAX."""
     simulations, recorders = self.simulations, self.recorders
     federation = recorders[0].simulation.federation
@@ -143,9 +126,9 @@ class Trainer:
     if processes.count() == 1:  # otherwise it would wait for lost peers
       # Saving may fail as well; the first error is the one to report.
       with contextlib.suppress(Exception):
-        where = self._save_and_close(are_saved=False)
+        where = self._save_and_close()
       try:
-        interrupt.check()  # a signal may have come meanwhile
+        self.interrupt.check()  # a signal may have come meanwhile
       except InterruptedRun as interrupted:
         return InterruptedRun(interrupted.number, where)
     num_lanes = simulations.num_lanes
@@ -154,12 +137,12 @@ class Trainer:
         fewer_lanes=num_lanes // 2 if can_retry else 0,
         num_runs=len(recorders))
 
-  def _save_and_close(self, are_saved=True):
+  def _save_and_close(self):
     """Saves completed rounds; returns a clause for the message."""
     clauses, errors = [], []
     for recorder in self.recorders:
       try:
-        if recorder.needs_local_models(are_saved):
+        if recorder.needs_local_models:
           recorder.close()
         elif recorder.result is None:
           clauses.append(recorder.save_and_close())
@@ -176,7 +159,7 @@ class Trainer:
     """Ends after an error of a run, which loses no round of the others."""
     if isinstance(error, UserError) and len(self.recorders) > 1:
       with contextlib.suppress(UserError):
-        self._save_and_close(are_saved=False)
+        self._save_and_close()
     for recorder in self.recorders:
       with contextlib.suppress(UserError):
         recorder.close()
@@ -223,9 +206,10 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
     for run in runs:
       stack.enter_context(contextlib.closing(run.workdir))
     # Without it Python would raise KeyboardInterrupt, which JAX may ignore.
-    with Interrupt() as interrupt, interrupt.nothing_to_save(
-        'before training; the same command starts it'):
-      with progress.phase('preparing the first round'):
+    with Interrupt() as interrupt:
+      with progress.phase('preparing the first round'), (
+          interrupt.nothing_to_save(
+              'before training; the same command starts it')):
         simulations = _simulations(federations, [
             str(run.workdir.path) for run in runs], specs, progress)
         recorders = _recorders(simulations, runs, callbacks, progress)
@@ -235,10 +219,10 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
           stack.callback(recorder.close)
           recorder.callbacks.append(stack.enter_context(contextlib.closing(
               run_loggers.RunLoggers(of_run, run.workdir, run.config, log))))
-    number = Trainer(simulations, recorders, start, progress).train()
-    if number and not is_last:
-      raise InterruptedRun(
-          number, '; the same command trains the runs that are left')
+      Trainer(simulations, recorders, start, progress, interrupt).train()
+    if interrupt.received and not is_last:
+      raise InterruptedRun(interrupt.received,
+                           '; the same command trains the runs that are left')
     return [recorder.result for recorder in recorders]
 
 

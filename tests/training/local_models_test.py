@@ -1,7 +1,6 @@
 """The local models of the last round, in Python and in a work directory."""
 
 import json
-import signal
 
 import jax
 import numpy as np
@@ -73,13 +72,16 @@ def test_their_weighted_mean_is_the_global_model(whole):
     Simulation(build.federation(small_runs.CONFIG, data)).local_models()
 
 
-def test_they_survive_a_signal_in_the_last_evaluation(
-    tmp_path, whole, monkeypatch):
-  with monkeypatch.context() as changed:
-    small_runs.at_call(
-        changed, Interrupt, 'call', 6, InterruptedRun(signal.SIGTERM))
-    with pytest.raises(InterruptedRun, match='resumes after round 3'):
-      run.run(at(tmp_path))
+def test_they_survive_the_end_of_the_last_round(tmp_path, whole, monkeypatch):
+  """Its evaluation is not interrupted, and a resumed run keeps them."""
+  small_runs.at_call(monkeypatch, Interrupt, 'call', 6, InterruptedRun(2))
+
+  def end(simulation, line):
+    if line['round'] == 3:
+      raise KeyboardInterrupt
+
+  with pytest.raises(KeyboardInterrupt):
+    run.run(at(tmp_path), [end])
   run.run(at(tmp_path))
   assert_equal(read(tmp_path), read(whole))
 

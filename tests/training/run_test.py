@@ -33,7 +33,7 @@ from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import checks
 from moon_jax.simulation import simulation as simulation_lib
-from moon_jax.training import run, trainer
+from moon_jax.training import recorder, run
 from moon_jax.training.signals import Interrupt
 import small_runs
 from small_runs import at_call, CONFIG, raising
@@ -84,8 +84,8 @@ def test_metrics_are_cut_after_damaged_checkpoints_are_renamed(
 def test_rounds_are_saved_by_time(
     seconds, where, tmp_path, monkeypatch, capsys, whole):
   """A run begins by saying what it repeats."""
-  monkeypatch.setattr(trainer, '_SAVE_SECONDS', seconds)
-  monkeypatch.setattr(trainer, '_SAVE_SHARE', float('inf'))
+  monkeypatch.setattr(recorder, '_SAVE_SECONDS', seconds)
+  monkeypatch.setattr(recorder, '_SAVE_SHARE', float('inf'))
 
   def end(simulation, line):
     if line['round'] == 2:
@@ -234,9 +234,9 @@ _WITH_LITTLE_MEMORY = """if True:
               + int(2.7 * self.temporary_bytes()))  # for two of four devices
       return begin(self, state, *rest)
 
-    def leave(self, are_saved=True, of=trainer.Trainer._save_and_close):
+    def leave(self, of=trainer.Trainer._save_and_close):
       limit(resource.RLIM_INFINITY)  # of the device, not of the host
-      return of(self, are_saved)
+      return of(self)
 
     simulation.Round.start, trainer.Trainer._save_and_close = start, leave
     command_line.start('moon_jax.train', train.train, train._PAGE)
