@@ -53,8 +53,8 @@ def test_command_writes_all_that_it_promises(tmp_path, whole):
   workdir = tmp_path / 'runs' / f'digits-moon-{fingerprint(resolved)}'
   assert {p.name for p in workdir.iterdir()} == {
       'config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
-      'metrics.jsonl', 'checkpoints', 'model', 'model.safetensors',
-      'summary.json', 'log.txt'}
+      'metrics.jsonl', 'checkpoints', 'model.safetensors', 'summary.json',
+      'log.txt'}
   assert json.loads((workdir / 'config.json').read_text()) == (
       resolved.to_dict())
 
@@ -263,16 +263,6 @@ def test_summary_is_made_up_for(half):
   path.unlink()
   again = run.run(with_(SMALL, workdir=str(half), num_rounds=2))
   assert again['test_accuracy'] == first['test_accuracy']
-
-
-@pytest.mark.parametrize('damage, words', [
-    (lambda p: (p / 'best').write_text(''), 'best must be a directory'),
-    (lambda p: (p / 'diverged.json').mkdir(), 'must be a regular file'),
-])
-def test_a_damaged_work_directory_is_reported(damage, words, half):
-  damage(half)
-  with pytest.raises(UserError, match=f'--workdir.*{words}'):
-    run.run(with_(SMALL, workdir=str(half)))
 
 
 def test_what_cannot_fit_is_refused(tmp_path):

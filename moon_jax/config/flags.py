@@ -243,7 +243,7 @@ class Config:
       synonyms='out_dim proj_dim projection_size')
   init_from: str = flag(
       '', 'Initial global model: the work directory of a run, its '
-      'model.safetensors, model/ or checkpoints/ROUND, or another safetensors '
+      'model.safetensors or checkpoints/ROUND, or another safetensors '
       'file; by default the model is initialized from --seed.',
       placeholder='PATH', is_free=True, is_input=True,
       page='starting_points.md',

@@ -51,7 +51,8 @@ class Checkpoints:
 
   def __init__(self, directory: pathlib.Path, config: Config):
     """Reads the names in the directory, if it exists, and changes nothing."""
-    if not has_equal_device_counts():
+    counts = collections.Counter(d.process_index for d in jax.devices())
+    if len(set(counts.values())) > 1:
       raise UserError(
           'all processes must have the same number of devices for Orbax to '
           'write checkpoints, got different numbers; give each process the '
@@ -314,12 +315,6 @@ def _unpacked(content_JB, like):
     leaves.append(part.view(x_R.dtype).reshape(-1, *x_R.shape[1:]))
     start += size
   return jax.tree.unflatten(jax.tree.structure(like), leaves)
-
-
-def has_equal_device_counts() -> bool:
-  """Returns whether all processes have the same number of devices."""
-  counts = collections.Counter(d.process_index for d in jax.devices())
-  return len(set(counts.values())) == 1
 
 
 def first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Saves and loads the models of a run, as safetensors and with Orbax.
+"""Saves and loads the models of a run, as safetensors.
 
 Examples:
 
@@ -9,7 +9,6 @@ Examples:
     python -m moon_jax.train --init_from=runs/cifar10-fedavg-0123abcd ...
 """
 
-import contextlib
 import hashlib
 import json
 import pathlib
@@ -28,18 +27,16 @@ from moon_jax import models, user_code
 from moon_jax.config import Config, is_user_code
 from moon_jax.data import augment
 from moon_jax.data.dataset import Dataset
-from moon_jax.distributed import processes
 from moon_jax.errors import UserError
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Variables
 from moon_jax.rundir import checkpoint
-from moon_jax.rundir.workdir import write_atomically
 from moon_jax.version import __version__
 
-_SAFETENSORS, _ORBAX = 'model.safetensors', 'model'
+_SAFETENSORS = 'model.safetensors'
 _OTHER_HASH = 'its hash differs from that of the saved model'
 _FORMS = ('give the work directory of a finished run, its model.safetensors, '
-          'its model/, or one of its checkpoints, such as RUN/checkpoints/10')
+          'or one of its checkpoints, such as RUN/checkpoints/10')
 
 
 class TrainedModel(NamedTuple):
@@ -68,48 +65,13 @@ class TrainedModel(NamedTuple):
     return outputs
 
 
-@contextlib.contextmanager
-def _writing(directory):
-  """A context that raises errors of its body as UserError."""
-  try:
-    yield
-  except Exception as error:  # Orbax and TensorStore raise many kinds
-    if processes.is_lost_peer_error(error):
-      raise
-    raise UserError(
-        f'--workdir={directory} must be writable, got '
-        f'{checkpoint.first_line(error)}. Free space or change its '
-        'permissions: the same command resumes from its last checkpoint'
-        ) from error
+def to_safetensors(config: Config, dataset: Dataset, variables: Variables,
+                   **more: Any) -> bytes:
+  """Returns the content of a safetensors file that `load` reads.
 
-
-def save(directory: pathlib.Path, config: Config, dataset: Dataset,
-         variables: Variables) -> None:
-  """Writes model.safetensors and model/ to the work directory of a run.
-
-  The variables are numpy arrays, the same in all processes.
+  Its metadata hold what `load` needs besides the variables, which are NumPy
+  arrays, and a hash of both. `more` are further metadata, in JSON types.
   """
-  note = _note(config, dataset, variables)
-  with _writing(directory):
-    if checkpoint.has_equal_device_counts():
-      ocp.save((directory / _ORBAX).absolute(), variables, overwrite=True,
-               custom_metadata=note)
-    if processes.is_first():
-      write_atomically(
-          directory / _SAFETENSORS, _safetensors(variables, note))
-
-
-def save_local(directory: pathlib.Path, config: Config, dataset: Dataset,
-               client: int, variables: Variables) -> None:
-  """Writes the local model of a client, from 0, to CLIENT.safetensors."""
-  content = to_safetensors(config, dataset, variables, client=client)
-  with _writing(directory):
-    directory.mkdir(exist_ok=True)
-    write_atomically(directory / f'{client}.safetensors', content)
-
-
-def _note(config, dataset, variables, **more):
-  """Returns what `load` needs besides the variables, and a hash of both."""
   note = {
       'moon_jax': __version__,
       'config': config.to_dict() | {'data_dir': '', 'workdir': ''},
@@ -121,16 +83,7 @@ def _note(config, dataset, variables, **more):
     note['task'] = dataset.task_name
   if config.has_user_model():
     note['model_sha256'] = _source_hash(config.model)
-  return note | {'sha256': checkpoint.digest(variables, note)}
-
-
-def to_safetensors(config: Config, dataset: Dataset, variables: Variables,
-                   **more: Any) -> bytes:
-  """Returns the content of a safetensors file that `load` reads; see `save`."""
-  return _safetensors(variables, _note(config, dataset, variables, **more))
-
-
-def _safetensors(variables, note):
+  note |= {'sha256': checkpoint.digest(variables, note)}
   return safetensors.numpy.save(
       traverse_util.flatten_dict(variables, sep='.'),
       metadata={'moon_jax': json.dumps(note)})
@@ -140,8 +93,8 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
   """Loads the final global model of a finished run.
 
   Args:
-    path: the work directory of the run, or model.safetensors, model/ or
-      best.safetensors in it.
+    path: the work directory of the run, or model.safetensors,
+      best.safetensors or a file of local_models/ in it.
 
   Returns:
     The model, to be called as `model(variables, inputs)`, and its variables,
@@ -157,8 +110,8 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
     if not path.exists():
       raise ValueError('there is no such file')
     if path.is_dir() and not any(path.glob('*METADATA')):
-      raise ValueError(f'it holds no {_SAFETENSORS} and no {_ORBAX}/, which a '
-                       'run writes at its end')
+      raise ValueError(
+          f'it holds no {_SAFETENSORS}, which a run writes at its end')
     note, variables = _read(path)
     if note is None or 'note' in note:
       raise ValueError('it is not the final model of a run')
@@ -167,8 +120,8 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
     reason = str(error).strip().partition('\n')[0] or type(error).__name__
     raise UserError(
         f'{path} must be a complete model of moon_jax, got an invalid one '
-        f'({reason}); give the work directory of a finished run, its '
-        f'{_SAFETENSORS} or its {_ORBAX}/') from error
+        f'({reason}); give the work directory of a finished run or its '
+        f'{_SAFETENSORS}') from error
   return TrainedModel(
       _network(path, note), tuple(note['mean']), tuple(note['std']),
       tuple(note['class_names']), note['config']), variables
@@ -234,14 +187,15 @@ def fingerprint(variables: Variables) -> str:
 
 def _final_model(path: pathlib.Path) -> pathlib.Path:
   """Returns the path of the final model in a work directory, or the path."""
-  found = path / _SAFETENSORS, path / _ORBAX
-  return next((model for model in found if model.exists()), path)
+  found = path / _SAFETENSORS
+  return found if found.exists() else path
 
 
 def _read(path):
   """Returns the note and the arrays of a model or of a checkpoint.
 
-  The note is None if another program wrote the file.
+  Earlier versions also saved models with Orbax, in model/. The note is None if
+  another program wrote the file.
   """
   if path.is_dir():
     note = ocp.metadata(path.absolute()).custom_metadata

@@ -25,16 +25,8 @@ from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.rundir import identity
 
-_REQUIRED_IN_SUMMARY = {'rounds', 'test_accuracy', 'best_test_accuracy',
-                        'best_round', 'seconds_per_round'}  # loss for accuracy
-# if the task has none
-
 _RESULTS = ('summary.json', 'diverged.json', 'model.safetensors',
             'best.safetensors')
-_FILES = ('config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
-          'metrics.jsonl', 'log.txt', *_RESULTS)
-_DIRECTORIES = ('checkpoints', 'client_state', 'model', 'best', 'local_models')
-
 _MANY = 2**21  # examples, from which partition.npz is not compressed
 _RETRIES, _PAUSE = 10, .02  # of a lock that others hold; seconds
 
@@ -71,7 +63,7 @@ class Workdir:
   log.txt         messages, with times
   checkpoints/    the state
   client_state/   with --client_state=disk, the state of clients in checkpoints
-  model/, model.safetensors    the final global model
+  model.safetensors            the final global model
   best/, best.safetensors      the best global models
   local_models/   the local models of the last round
   summary.json    the results of a finished run
@@ -121,7 +113,6 @@ class Workdir:
     if not there.is_dir():
       raise UserError(f'--workdir={self.path} must be a directory; {there} is '
                       'a file or a broken link. Name another directory')
-    _check_types(self.path)
     old, lines = self._read_json('config.json'), self.lines()
     if old is not None and lines:
       identity.check_same_run(self.path, old, self._config, self._inputs)
@@ -216,14 +207,12 @@ class Workdir:
     for result in _RESULTS:
       for name in result, f'{result}.part':  # a kill may leave the second
         (self.path / name).unlink(missing_ok=True)
-    for model in self.path.glob('model*'):  # with Orbax's temporary ones
-      if model.name == 'model' or model.suffix.startswith('.orbax'):
-        shutil.rmtree(model)
-    write_atomically(self.path / 'partition.npz', partition_npz(
+    if (self.path / 'model').exists():  # of an earlier version
+      shutil.rmtree(self.path / 'model')
+    self.write('partition.npz', partition_npz(
         clients, client_tests, validation))
     if any(len(cohort) < len(clients) for cohort in cohorts):
-      write_atomically(self.path / 'cohorts.txt',
-                       cohort_lib.text_of(cohorts).encode())
+      self.write('cohorts.txt', cohort_lib.text_of(cohorts).encode())
 
   @_writes
   def cut_metrics(self, mark: dict[str, Any] | None) -> None:
@@ -289,22 +278,21 @@ class Workdir:
     summary = self._read_json('summary.json')
     if summary is None:
       return None
-    measure = 'loss' if 'best_test_loss' in summary else 'accuracy'
-    if not all(type(summary.get(name.replace('accuracy', measure))) in (
-        int, float) for name in _REQUIRED_IN_SUMMARY):
-      raise UserError(
-          f'--workdir={self.path}: summary.json must hold numbers for '
-          f'{", ".join(sorted(_REQUIRED_IN_SUMMARY))}, got other content; '
-          'delete it, and the same command writes it again')
-    is_complete = summary['rounds'] == self._config.num_rounds or summary.get(
+    is_complete = summary.get('rounds') == self._config.num_rounds or summary.get(
         'stopped_early')
     return summary if is_complete else None
 
   @_writes
+  def write(self, name: str, content: bytes) -> None:
+    """Writes a file, named by its path in the directory, atomically."""
+    path = self.path / name
+    if path.parent != self.path:  # which stays away if it was deleted
+      path.parent.mkdir(exist_ok=True)
+    write_atomically(path, content)
+
   def write_summary(self, summary: dict[str, Any]) -> None:
     self._write_json('summary.json', summary)
 
-  @_writes
   def write_diverged(self, rounds_done: int, error: str) -> None:
     """Records that a loss became NaN or infinite in the next round."""
     self._write_json('diverged.json', {
@@ -327,7 +315,7 @@ class Workdir:
 
   def _write_json(self, name, value):
     text = json.dumps(value, indent=1, allow_nan=False)
-    write_atomically(self.path / name, (text + '\n').encode())
+    self.write(name, (text + '\n').encode())
 
 
 def read_lines(directory: pathlib.Path) -> list[dict[str, Any]]:
@@ -385,19 +373,6 @@ def partition_npz(clients: Sequence[np.ndarray],
   save = np.savez_compressed if arrays['indices'].size < _MANY else np.savez
   save(file, **arrays)  # type: ignore[arg-type]
   return file.getvalue()
-
-
-def _check_types(directory):
-  """Checks that existing paths have the expected types, before any write."""
-  files_ = {name: 'regular file' for file in _FILES
-            for name in (file, f'{file}.part')}
-  for name, kind in (files_ | dict.fromkeys(_DIRECTORIES, 'directory')).items():
-    path = directory / name
-    if os.path.lexists(path) and not (
-        path.is_dir() if kind == 'directory' else path.is_file()):
-      raise UserError(
-          f'--workdir={directory}: {name} must be a {kind}, got something '
-          'else; move it away, or name another directory')
 
 
 def _check_writable(directory):

@@ -16,7 +16,7 @@ from moon_jax.distributed import processes
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.rundir import export, identity
 from moon_jax.rundir.checkpoint import Checkpoints
-from moon_jax.rundir.workdir import Workdir, write_atomically
+from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation.records import RoundRecord
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import summary as summary_lib
@@ -208,8 +208,9 @@ class Recorder:
     self._selection.end()
     self.close()
     if not federation.algorithm.per_client_init:
-      export.save(workdir.path, self._config, federation.data,
-                  simulation.global_model())
+      variables = simulation.global_model()  # computed by all processes
+      processes.run_on_first_process(lambda: workdir.write(
+          'model.safetensors', _encoded(federation, variables)))
 
     def end():
       summary = summary_lib.summarize(simulation, workdir.lines()) | {
@@ -227,11 +228,12 @@ class Recorder:
         self._config, self.simulation.rounds_done)
 
   def _save_local_models(self):
+    federation = self.simulation.federation
     for client, variables in self.simulation.local_models().items():
       processes.run_on_first_process(
-          lambda client=client, variables=variables: export.save_local(
-              self.workdir.local_models, self._config,
-              self.simulation.federation.data, client, variables))
+          lambda client=client, variables=variables: self.workdir.write(
+              f'local_models/{client}.safetensors',
+              _encoded(federation, variables, client=client)))
 
   def _save(self):
     if self.simulation.rounds_done == self._checkpoints.newest:
@@ -275,7 +277,6 @@ class Selection:
   def __init__(self, simulation: Simulation, workdir: Workdir):
     self._config = simulation.federation.config
     self._simulation, self._workdir = simulation, workdir
-    self._directory = workdir.path / 'best'
     self.lines: list[dict[str, Any]] = []
 
   @property
@@ -305,13 +306,12 @@ class Selection:
       return
     variables = self._simulation.global_model()  # computed by all processes
     if processes.is_first():
-      self.save(line['round'], self._encoded(variables))
+      self.save(line['round'], _encoded(
+          self._simulation.federation, variables))
 
   def save(self, number: int, content: bytes) -> None:
     """Writes the best model so far; removes those that no checkpoint needs."""
-    with self._workdir.writing():
-      self._directory.mkdir(exist_ok=True)
-      write_atomically(self._file(number), content)
+    self._workdir.write(f'best/{number}.safetensors', content)
     saved = [int(path.name) for path in self._workdir.checkpoints.glob('*')
              if path.name.isdigit()]
     # A signal during an evaluation saves a round before its line is written.
@@ -321,7 +321,7 @@ class Selection:
 
   def _remove(self, is_removed):
     with self._workdir.writing():
-      for path in self._directory.glob('*.safetensors'):
+      for path in self._workdir.path.glob('best/*.safetensors'):
         if path.stem.isdigit() and is_removed(int(path.stem)):
           path.unlink()
 
@@ -332,10 +332,10 @@ class Selection:
       return
     if self._config.keep_best:
       # Encoded again: a resumed run may have other flags, such as num_rounds.
-      _, variables = export.load(self._file(line['round']))
-      with self._workdir.writing():
-        write_atomically(self._workdir.path / 'best.safetensors',
-                         self._encoded(variables))
+      _, variables = export.load(
+          self._workdir.path / f'best/{line["round"]}.safetensors')
+      self._workdir.write('best.safetensors', _encoded(
+          self._simulation.federation, variables))
     names = [summary_lib.measure(line, part) for part in ('validation', 'test')]
     shown = [name.replace('_', ' ') for name in names]
     values = [metric(name, line[name]) for name in names]
@@ -345,16 +345,14 @@ class Selection:
     print(f'best {shown[0]} {values[0]} after round {line["round"]}, with '
           f'{shown[1]} {values[1]}', flush=True)
 
-  def _encoded(self, variables):
-    return export.to_safetensors(
-        self._config, self._simulation.federation.data, variables)
-
-  def _file(self, number):
-    return self._directory / f'{number}.safetensors'
-
   def _best_round(self, num_lines):
     line = summary_lib.best_line(self.lines[:num_lines])
     return line['round'] if line else 0
+
+
+def _encoded(federation, variables, **more):
+  return export.to_safetensors(
+      federation.config, federation.data, variables, **more)
 
 
 def _deciding(line):

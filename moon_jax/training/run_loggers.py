@@ -19,7 +19,6 @@ from moon_jax.distributed import processes
 from moon_jax.errors import UserError
 from moon_jax.loggers import Logger, LoggerOrFactory, RunInfo
 from moon_jax.rundir import identity
-from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.rundir.workdir import InUse, Workdir
 from moon_jax.training.prepare import Prepared
 from moon_jax.view.run_log import RunLog
@@ -56,7 +55,7 @@ class RunLoggers:
 
     `workdir` is locked, and only the first process uses loggers.
     """
-    self._log, self._path = log, workdir.path / 'loggers.json'
+    self._log, self._workdir = log, workdir
     self._loggers: dict[str, Logger] = {}
     if not (loggers and processes.is_first()):
       return
@@ -121,7 +120,7 @@ class RunLoggers:
 
   def _read(self):
     try:
-      found = json.loads(self._path.read_text(encoding='utf-8'))
+      found = json.loads((self._workdir.path / 'loggers.json').read_bytes())
       loggers = found['loggers']
       if found['run'] == self._run and all(
           type(saved['round']) is int for saved in loggers.values()):
@@ -134,11 +133,7 @@ class RunLoggers:
     if all(logger.rewrites for logger in self._loggers.values()):
       return  # they write all rounds again
     text = json.dumps({'run': self._run, 'loggers': self._saved}) + '\n'
-    try:
-      workdir_lib.write_atomically(self._path, text.encode())
-    except OSError as error:
-      raise UserError(f'{self._path} must be writable, got '
-                      f'{error.strerror or error}') from error
+    self._workdir.write('loggers.json', text.encode())
 
 
 def _first_line(error):

@@ -240,7 +240,8 @@ def test_a_saved_network_is_loaded(module, data, tmp_path, monkeypatch):
       lambda x: np.full(x.shape, .1, x.dtype), jax.eval_shape(
           network.init, jax.random.key(0), jnp.float32(inputs)))
   source = pathlib.Path(f'{module}.py')
-  export.save(tmp_path, config, data, variables)
+  (tmp_path / 'model.safetensors').write_bytes(
+      export.to_safetensors(config, data, variables))
   with warnings.catch_warnings():
     warnings.simplefilter('error')
     model, loaded = mj.load(tmp_path)

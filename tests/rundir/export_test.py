@@ -7,6 +7,7 @@ import shutil
 import jax
 import jax.numpy as jnp
 import numpy as np
+from orbax.checkpoint import v1 as ocp
 import pytest
 import safetensors
 import safetensors.numpy
@@ -30,8 +31,17 @@ _FORMS = '', 'model', 'model.safetensors', 'checkpoints/2'
 
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory):
+  """A run, with model/, which earlier versions wrote."""
   path = tmp_path_factory.mktemp('runs') / 'first'
-  return path, run.run(dataclasses.replace(CONFIG, workdir=str(path)))
+  summary = run.run(dataclasses.replace(CONFIG, workdir=str(path)))
+  with safetensors.safe_open(path / 'model.safetensors', 'numpy') as file:
+    note = json.loads(file.metadata()['moon_jax'])
+  ocp.save(path / 'model', mj.load(path)[1], custom_metadata=note)
+  return path, summary
+
+
+def save(path, *content):
+  path.write_bytes(export.to_safetensors(*content))
 
 
 @pytest.fixture(scope='module')
@@ -84,8 +94,7 @@ def test_models_with_running_statistics_and_for_tokens(tmp_path, digits):
     variables = random_variables(
         network, jnp.asarray(images, jnp.int32 if tokens else jnp.float32))
     path = tmp_path / f'{name}-{norm}'
-    path.mkdir()
-    export.save(path, config, dataset, variables)
+    save(path, config, dataset, variables)
     model, loaded = mj.load(path)
     jax.tree.map(np.testing.assert_array_equal, loaded, variables)
     shape = jax.eval_shape(model, loaded, images).logits.shape
@@ -96,9 +105,9 @@ def test_a_loaded_model_computes_at_the_precision_of_its_run(tmp_path, digits):
   config = Config(model='mlp', projection_dim=8, precision='tf32')
   inputs = digits.test_inputs[:4]
   at = lambda precision: models.make('mlp', 10, 8, precision=precision)
-  export.save(tmp_path, config, digits, random_variables(
+  save(tmp_path / 'model', config, digits, random_variables(
       at('tf32'), jnp.asarray(inputs, jnp.float32)))
-  model, variables = mj.load(tmp_path)
+  model, variables = mj.load(tmp_path / 'model')
   found, tf32, highest = (
       jax.jit(lambda x, model=model: model(variables, x).logits)(inputs)
       for model in (model, model._replace(network=at('tf32')),
@@ -110,7 +119,7 @@ def test_a_loaded_model_computes_at_the_precision_of_its_run(tmp_path, digits):
 def test_solo_has_no_global_model(tmp_path):
   run.run(dataclasses.replace(
       CONFIG, algorithm='solo', server_momentum=0., workdir=str(tmp_path)))
-  assert not (tmp_path / 'model').exists()
+  assert not (tmp_path / 'model.safetensors').exists()
   with pytest.raises(UserError, match='must be a complete model'):
     mj.load(tmp_path)
 
@@ -185,7 +194,7 @@ def test_batch_statistics_are_taken_from_each_form(tmp_path, digits):
   shapes = jax.eval_shape(network.init, jax.random.key(0), example)
   variables = random_variables(network, example)
   assert 'batch_stats' in variables
-  export.save(tmp_path, config, digits, variables)
+  save(tmp_path / 'model.safetensors', config, digits, variables)
   checkpoints = checkpoint.Checkpoints(tmp_path / 'checkpoints', config)
   checkpoints.open()
   from moon_jax.algorithms.fedavg import fedavg
@@ -195,7 +204,7 @@ def test_batch_statistics_are_taken_from_each_form(tmp_path, digits):
   state = state_lib.init([0], network, fedavg(), 3, example, start)
   checkpoints.save(state_lib.on_host(state._replace(round=jnp.int32(2))), {})
   checkpoints.close()
-  for form in _FORMS:
+  for form in '', 'checkpoints/2':
     loaded = export.load_initial(str(tmp_path / form))
     jax.tree.map(np.testing.assert_array_equal, loaded, variables)
     assert jax.tree.structure(loaded) == jax.tree.structure(variables)

@@ -85,7 +85,7 @@ class Killed(BaseException):
             (Workdir, 'write_summary', 3), (Workdir, 'begin', 2),
             (simulation_lib.Simulations, 'compile', 1),
             (simulation_lib.Round, 'start', 2), (Checkpoints, 'save', 5),
-            (export, 'save', 2))]])
+            (export, 'to_safetensors', 2))]])
 def test_a_sweep_killed_anywhere_resumes_to_the_same_bits(
     owner, name, number, whole, tmp_path, monkeypatch):
   rounds = Rounds()
@@ -96,7 +96,7 @@ def test_a_sweep_killed_anywhere_resumes_to_the_same_bits(
   before = len(rounds)
   finished = {path: path.stat().st_mtime_ns
               for path in tmp_path.glob('*/summary.json')}
-  assert len(finished) == {'write_summary': 2, 'save': 1 * (owner is export)
+  assert len(finished) == {'write_summary': 2, 'to_safetensors': 1
                            }.get(name, 0)
   summaries = run_lib.run(sweep_of(), str(tmp_path), callbacks=[rounds])
   assert results(tmp_path) == whole

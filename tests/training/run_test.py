@@ -306,8 +306,8 @@ def test_the_model_of_fewer_rounds_is_not_loaded(tmp_path, monkeypatch):
   run.run(at(tmp_path, num_rounds=1))
   assert len(moon_jax.load(tmp_path)) == 2
   with monkeypatch.context() as changed:
-    changed.setattr(export.ocp, 'save', raising(ValueError('no room')))
-    with pytest.raises(UserError, match='writable, got ValueError: no room'):
+    changed.setattr(export, 'to_safetensors', raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
       run.run(at(tmp_path))
   with pytest.raises(UserError, match='must be a complete model'):
     moon_jax.load(tmp_path)

@@ -12,7 +12,7 @@ import moon_jax
 from moon_jax.config import Config
 from moon_jax.data import sources, split
 from moon_jax.rundir.workdir import Workdir
-from moon_jax.training import recorder, run, summary
+from moon_jax.training import run, summary
 from moon_jax.training.recorder import Selection
 import small_runs
 
@@ -108,7 +108,7 @@ def test_an_interrupted_run_leaves_the_same_files(
   cuts = ['before the best line', 'after the best model',
           'after the best line', 'at the end', 'nowhere']
   append, save = Workdir.append_metrics, Selection.save
-  write = recorder.write_atomically
+  write = Workdir.write
 
   def end(where, round_number=best):
     if cuts[0] == where and round_number == best:
@@ -123,14 +123,14 @@ def test_an_interrupted_run_leaves_the_same_files(
     save(self, round_number, *rest)
     end('after the best model', round_number)
 
-  def write_and_end(path, content):
-    write(path, content)
-    if path.name == 'best.safetensors':
+  def write_and_end(self, name, content):
+    write(self, name, content)
+    if name == 'best.safetensors':
       end('at the end')
 
   monkeypatch.setattr(Workdir, 'append_metrics', append_and_end)
   monkeypatch.setattr(Selection, 'save', save_and_end)
-  monkeypatch.setattr(recorder, 'write_atomically', write_and_end)
+  monkeypatch.setattr(Workdir, 'write', write_and_end)
   while len(cuts) > 1:
     with pytest.raises(KeyboardInterrupt):
       run.run(at(tmp_path))
