@@ -5,6 +5,7 @@ import contextlib
 import re
 import signal
 
+_MAX_CHARACTERS = 200  # of an error of a library in a message
 # A flag, but not those of a command that a message recommends.
 _FLAG = re.compile(r'(moon-jax .*)|--(?=[a-z])')
 
@@ -15,6 +16,12 @@ class UserError(ValueError):
   The message states, in one or two lines, the requirement, the flag with the
   value received, and a remedy. `python -m moon_jax.train` exits with status 2.
   """
+
+
+def first_line(error: BaseException) -> str:
+  """Returns the type and the first line of an error, shortened."""
+  line = str(error).strip().partition('\n')[0][:_MAX_CHARACTERS]
+  return f'{type(error).__name__}: {line}' if line else type(error).__name__
 
 
 @contextlib.contextmanager

@@ -120,27 +120,18 @@ def _require(package, logger):
 
 
 class _FileLogger(Logger):
-  """Writes to a path, by default to `_name` in the work directory."""
+  """Writes to a path; by default to `_name` in the work directory of the run,
+  or in a loop in the current directory."""
 
   rewrites = True
-  _name = _example = _package = ''
+  _name = ''
 
   def __init__(self, path: str | os.PathLike = ''):
-    """Checks that the package of the logger, if it has one, is installed."""
-    if self._package:
-      _require(self._package, self._name)
     self._given = pathlib.Path(path).expanduser() if path else None
-    self._path: Any = self._given
+    self._path: Any = self._given or pathlib.Path(self._name)
 
   def start(self, run: RunInfo) -> None:
     self._path = self._given or run.path / self._name
-
-  def log(self, line: dict[str, Any]) -> None:
-    if self._path is None:
-      name = type(self).__name__
-      raise UserError(f'{name} needs a path outside moon_jax.run, such as '
-                      f'{name}({self._example!r}); got none')
-    self._log(line)
 
 
 class CSV(_FileLogger):
@@ -151,18 +142,19 @@ class CSV(_FileLogger):
   metrics.jsonl only.
 
   Args:
-    path: the file; by default metrics.csv in the work directory. A loop that
-      begins with round r keeps the rows of earlier rounds in it.
+    path: the file; by default metrics.csv in the work directory, or in a loop
+      in the current one. A loop that begins with round r keeps the rows of
+      earlier rounds.
   """
 
-  _name = _example = 'metrics.csv'
+  _name = 'metrics.csv'
   _columns: Sequence[str] = ()
 
   def start(self, run: RunInfo) -> None:
     super().start(run)
     self._write({'round': 0}, [])
 
-  def _log(self, line):
+  def log(self, line: dict[str, Any]) -> None:
     row = {'round': int(line['round']), **_scalars(line)}
     if not self._columns or not row.keys() <= set(self._columns):
       self._write(row, [old for old in self._rows()
@@ -204,14 +196,18 @@ class TensorBoard(_FileLogger):
 
   Args:
     path: directory of the event file; by default tensorboard in the work
-      directory.
+      directory, or in a loop in the current one.
 
   Raises:
     UserError: if tensorboardX is missing.
   """
 
-  _name, _example, _package = 'tensorboard', 'logs', 'tensorboardX'
+  _name = 'tensorboard'
   _writer: Any = None
+
+  def __init__(self, path: str | os.PathLike = ''):
+    _require('tensorboardX', self._name)
+    super().__init__(path)
 
   def start(self, run: RunInfo) -> None:
     super().start(run)
@@ -230,7 +226,7 @@ class TensorBoard(_FileLogger):
         str(self._path), purge_step=step, flush_secs=_FLUSH_SECONDS,
         filename_suffix=f'.{time.time_ns()}{_SUFFIX}')
 
-  def _log(self, line):
+  def log(self, line: dict[str, Any]) -> None:
     step = int(line['round'])
     if self._writer is None:
       self._open(step)

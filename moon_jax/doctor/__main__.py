@@ -12,6 +12,7 @@ import time
 
 from moon_jax.cli import file_command
 from moon_jax.doctor import FAILED, Finding
+from moon_jax.errors import first_line
 
 # Name -> module of this package, which may need a broken one, and function.
 CHECKS = {
@@ -35,8 +36,7 @@ def find(module: str, function: str) -> Finding:
   except KeyboardInterrupt:
     raise
   except BaseException as error:  # also SystemExit of a plugin
-    first = str(error).strip().partition('\n')[0]
-    finding = Finding(FAILED, f'{type(error).__name__}: {first[:300]}')
+    finding = Finding(FAILED, first_line(error))
   seconds = round(time.perf_counter() - start, 2)
   return finding._replace(values={**finding.values, 'seconds': seconds})
 

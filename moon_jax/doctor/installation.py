@@ -99,28 +99,17 @@ def host() -> Finding:
   """Finds cores and memory that this process may use."""
   cores, quota = host_lib.num_cores(), host_lib.cgroup_cores()
   total, limit = host_lib.machine_bytes(), host_lib.cgroup_bytes()
-  have, available = host_lib.memory_bytes(), _available_bytes()
+  have = host_lib.memory_bytes()
   values = {'cores': cores, 'cgroup_cores': quota, 'bytes': total,
-            'cgroup_bytes': limit, 'available_bytes': available}
+            'cgroup_bytes': limit}
   text = f'{cores} core(s), {have / _GIB:.1f} GiB of memory'
   if have < total:
     text += f' (limited by the cgroup; the machine has {total / _GIB:.1f} GiB)'
-  if available:
-    text += f', {min(have, available) / _GIB:.1f} GiB available'
   if quota and quota < cores:
     return Finding(
         NOTE, f'{text}; the cgroup allows {quota:g} core(s) of time: set '
         f'JAX_NUM_CPU_DEVICES={max(1, int(quota))}', values)
   return Finding(OK, text, values)
-
-
-def _available_bytes():
-  try:
-    lines = pathlib.Path('/proc/meminfo').read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines
-                if line.startswith('MemAvailable'))
-  except (OSError, StopIteration, ValueError):
-    return None
 
 
 def disk() -> Finding:
@@ -129,7 +118,7 @@ def disk() -> Finding:
   free = shutil.disk_usage(path).free
   values = {'directory': str(path), 'free_bytes': free,
             'is_writable': os.access(path, os.W_OK)}
-  text = f'{free / _GIB:.1f} GiB free in the working directory {_short(path)}'
+  text = f'{free / _GIB:.1f} GiB free in the working directory {path}'
   if not values['is_writable']:
     return Finding(FAILED, f'{text}, which is not writable: give --workdir=DIR '
                    'to commands, or change to another directory', values)
@@ -137,10 +126,3 @@ def disk() -> Finding:
     return Finding(FAILED, f'{text}: free {_LEAST_FREE / _GIB:.0f} GiB, or '
                    'give --workdir=DIR on another disk', values)
   return Finding(OK, text, values)
-
-
-def _short(path):
-  try:
-    return f'~/{path.relative_to(pathlib.Path.home())}'
-  except (ValueError, RuntimeError):  # it is elsewhere, or there is no home
-    return str(path)

@@ -8,7 +8,7 @@ model. Initial weights are drawn from their names.
 
 import functools
 import importlib.resources
-from typing import Any, NamedTuple
+from typing import Any
 import zlib
 
 from flax import traverse_util
@@ -36,13 +36,6 @@ _REMEDY = ('results of this machine would be wrong: update jax and jaxlib, '
            'and report it with the output of moon-jax doctor --json')
 
 
-class Trained(NamedTuple):
-  """The outcome of the round: losses by step, and parameters by name."""
-
-  losses: np.ndarray  # [T]
-  params: dict[str, np.ndarray]
-
-
 def check_training() -> Finding:
   """Compares a local training with the published recipe.
 
@@ -50,21 +43,25 @@ def check_training() -> Finding:
   """
   golden, trained = figures(), _first()
   error = max(
-      _error(trained.losses, golden['losses']) / golden['losses'].max(),
-      *(_error_of_digest(name, trained.params[name], expected)
+      _error(trained['losses'], golden['losses']) / golden['losses'].max(),
+      *(_error_of_digest(name, trained[name], expected)
         for name, expected in zip(golden['leaf_names'], golden['digest'])))
-  return _compared("3 local steps of MOON (losses and weights)",
-                   "the recipe's float64 figures", error)
+  values = {'error': error, 'tolerance': TOLERANCE}
+  text = ("3 local steps of MOON (losses and weights) and the recipe's float64 "
+          f'figures differ by {error:.1e}')
+  if not error <= TOLERANCE:  # also NaN
+    return Finding(FAILED, f'{text}, more than {TOLERANCE:g}: {_REMEDY}',
+                   values)
+  return Finding(OK, f'{text} at most (allowed: {TOLERANCE:g})', values)
 
 
 def check_repeated() -> Finding:
   """Trains the same again and compares all bits."""
   first, again = _first(), train()
-  pairs = [(first.losses, again.losses), *(
-      (value, again.params[name]) for name, value in first.params.items())]
-  error = max(_error(*pair) for pair in pairs)
+  error = max(_error(value, again[name]) for name, value in first.items())
   text = 'a round trained twice has '
-  if all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs):
+  if all(value.tobytes() == again[name].tobytes()
+         for name, value in first.items()):
     return Finding(OK, f'{text}the same bits', {'error': error})
   return Finding(FAILED, f'{text}other numbers: they differ by {error:.1e}. '
                  'Give --check_determinism to runs, and for GPUs set '
@@ -74,15 +71,6 @@ def check_repeated() -> Finding:
 @functools.cache
 def _first():
   return train()
-
-
-def _compared(what, to, error):
-  values = {'error': error, 'tolerance': TOLERANCE}
-  text = f'{what} and {to} differ by {error:.1e}'
-  if not error <= TOLERANCE:  # also NaN
-    return Finding(FAILED, f'{text}, more than {TOLERANCE:g}: {_REMEDY}',
-                   values)
-  return Finding(OK, f'{text} at most (allowed: {TOLERANCE:g})', values)
 
 
 def _error(actual, expected):
@@ -104,8 +92,11 @@ def figures() -> dict[str, np.ndarray]:
     return dict(np.load(file))
 
 
-def train() -> Trained:
-  """Trains one client in a round of the engine."""
+def train() -> dict[str, np.ndarray]:
+  """Trains one client in a round of the engine.
+
+  Returns its losses [T], as "losses", and its parameters by name.
+  """
   golden = figures()
   num_examples = len(golden['labels'])
   num_steps = num_examples // _BATCH
@@ -130,9 +121,8 @@ def train() -> Trained:
   placed, data = devices.put((values, data), mesh)
   state, metrics = run(state_lib.placed(state, mesh), placed, table, data)
   params = traverse_util.flatten_dict(state.variables['params'], sep='/')
-  return Trained(
-      np.asarray(metrics.loss_TL)[table.job_TL >= 0][:num_steps],
-      {name: np.asarray(value[0]) for name, value in params.items()})
+  return {'losses': np.asarray(metrics.loss_TL)[table.job_TL >= 0][:num_steps],
+          **{name: np.asarray(value[0]) for name, value in params.items()}}
 
 
 @functools.cache

@@ -33,9 +33,8 @@ from moon_jax.distributed import processes
 from moon_jax.engine import client_store
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.state import State
-from moon_jax.errors import UserError
+from moon_jax.errors import first_line, UserError
 
-_MAX_CHARACTERS = 100  # of an error in a message
 _CHUNK_BYTES = 2**26  # of rows that are read at once
 _OTHER_RUN = 'it is from another network, algorithm or number of clients'
 
@@ -315,12 +314,6 @@ def _unpacked(content_JB, like):
     leaves.append(part.view(x_R.dtype).reshape(-1, *x_R.shape[1:]))
     start += size
   return jax.tree.unflatten(jax.tree.structure(like), leaves)
-
-
-def first_line(error: Exception) -> str:
-  """Returns the type and the first line of an error, shortened."""
-  line = str(error).strip().partition('\n')[0][:_MAX_CHARACTERS]
-  return f'{type(error).__name__}: {line}' if line else type(error).__name__
 
 
 def digest(tree: Any, note: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ from moon_jax import models, user_code
 from moon_jax.config import Config, is_user_code
 from moon_jax.data import augment
 from moon_jax.data.dataset import Dataset
-from moon_jax.errors import UserError
+from moon_jax.errors import first_line, UserError
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Variables
 from moon_jax.rundir import checkpoint
@@ -117,10 +117,9 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
       raise ValueError('it is not the final model of a run')
     _check_hash(note, variables)
   except Exception as error:  # safetensors and Orbax raise many kinds
-    reason = str(error).strip().partition('\n')[0] or type(error).__name__
     raise UserError(
         f'{path} must be a complete model of moon_jax, got an invalid one '
-        f'({reason}); give the work directory of a finished run or its '
+        f'({first_line(error)}); give the work directory of a finished run or its '
         f'{_SAFETENSORS}') from error
   return TrainedModel(
       _network(path, note), tuple(note['mean']), tuple(note['std']),
@@ -177,7 +176,7 @@ def load_initial(path: str) -> Variables:
     raise
   except Exception as error:  # safetensors and Orbax raise many kinds
     raise UserError(f'--init_from={path} must be a model, got an invalid one '
-                    f'({checkpoint.first_line(error)}); {_FORMS}') from error
+                    f'({first_line(error)}); {_FORMS}') from error
 
 
 def fingerprint(variables: Variables) -> str:

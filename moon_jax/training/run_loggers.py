@@ -16,7 +16,7 @@ from typing import Any
 from moon_jax import loggers as loggers_lib
 from moon_jax.config import Config
 from moon_jax.distributed import processes
-from moon_jax.errors import UserError
+from moon_jax.errors import first_line, UserError
 from moon_jax.loggers import Logger, LoggerOrFactory, RunInfo
 from moon_jax.rundir import identity
 from moon_jax.rundir.workdir import InUse, Workdir
@@ -81,7 +81,7 @@ class RunLoggers:
         self._write()
         self.close()
         raise UserError(
-            f'the logger {name} could not start: {_first_line(error)}; remove '
+            f'the logger {name} could not start: {first_line(error)}; remove '
             'it, or fix the reason') from error
     self._write()
 
@@ -113,7 +113,7 @@ class RunLoggers:
 
   def _warn(self, name, error, round_=None):
     when = f'in round {round_}' if round_ else 'at the end'
-    print(f'warning: the logger {name} failed {when}: {_first_line(error)}. '
+    print(f'warning: the logger {name} failed {when}: {first_line(error)}. '
           'The run continues without it; the same command, run again, logs the '
           'missing rounds', file=sys.stderr, flush=True)
     self._log.write(''.join(traceback.format_exception(error)))
@@ -134,7 +134,3 @@ class RunLoggers:
       return  # they write all rounds again
     text = json.dumps({'run': self._run, 'loggers': self._saved}) + '\n'
     self._workdir.write('loggers.json', text.encode())
-
-
-def _first_line(error):
-  return f'{type(error).__name__}: {str(error).strip()}'.splitlines()[0]

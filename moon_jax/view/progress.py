@@ -132,8 +132,7 @@ class Progress:
         last_end=time.monotonic(), speed=(
             f'{speed:,.0f} examples/s', f'{seconds:.1f} s per round',
             *([] if lane_utilization is None else
-              [f'lanes {lane_utilization:.0%} used']),
-            *(memory_in_use() if self._has_view else [])))
+              [f'lanes {lane_utilization:.0%} used'])))
     if self._has_view or not self._prints:
       return
     status = self.status
@@ -181,17 +180,3 @@ def round_text(line: Mapping[str, Any], num_rounds: int) -> str:
     parts.append(', '.join(measured))
   speed = f'{line["examples_per_second"]:,.0f} examples/s'
   return '  '.join([*parts, speed, f'{line["seconds"]:.1f} s'])
-
-
-def memory_in_use() -> Iterator[str]:
-  """Yields the memory of this process, and of its devices if known."""
-  import jax
-  from rich.filesize import decimal
-
-  with contextlib.suppress(OSError), open(  # not Linux
-      '/proc/self/statm', encoding='ascii') as statm:
-    pages = int(statm.read().split()[1])
-    yield f'memory {decimal(pages * os.sysconf("SC_PAGE_SIZE"))}'
-  stats = [device.memory_stats() for device in jax.local_devices()]
-  if used := sum(s['bytes_in_use'] for s in stats if s and 'bytes_in_use' in s):
-    yield f'device memory {decimal(used)}'

@@ -30,7 +30,7 @@ class Status:
       means over the runs that trained a round.
     note: the best test accuracy of a single run; the lowest and the highest one
       of the last round of several runs.
-    speed: of the last round, and the memory used, in words.
+    speed: of the last round, and the lanes used, in words.
   """
 
   title: str

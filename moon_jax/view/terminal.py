@@ -7,7 +7,7 @@ At 72 columns:
     round 14: training                                                   3 s
     test accuracy      91.23%  ▁▁▂▄▅▆▇▇▇▇███  best 92.00% after round 11
     train loss         0.2345  █▇▅▄▃▂▂▁▁▁▁▁▁
-    12,345 examples/s, 2.3 s per round, lanes 93% used, memory 1.2 GB
+    12,345 examples/s, 2.3 s per round, lanes 93% used
 
 While the view is up, file descriptors 2 and, if it is a terminal, 1 are a pipe.
 So messages of any code, also of XLA's, are read line by line and printed above
@@ -30,9 +30,6 @@ from rich.text import Text
 from moon_jax.view.status import Status
 from moon_jax.view.text import duration, metric, spark_line
 
-_FIRST = ('test_accuracy', 'validation_accuracy', 'global_heldout_accuracy',
-          'train_loss', 'cross_entropy', 'contrastive_loss', 'proximal_term',
-          'drift', 'update_cosine')
 _MAX_METRICS = 12
 _LEAST_SPARK_LINE, _MAX_SPARK_LINE = 8, 60
 _OTHER_LINES = 5  # besides metrics
@@ -118,8 +115,9 @@ def render(status: Status, now: float, width: int, height: int,
            is_unicode: bool = True) -> Group:
   """Returns the lines of the view.
 
-  Metrics that do not fit the height are left out. `now` is a time of `Status`,
-  and `is_unicode` says whether the terminal can show block characters.
+  Accuracies are first, and metrics that do not fit the height are left out.
+  `now` is a time of `Status`, and `is_unicode` says whether the terminal can
+  show block characters.
   """
   lines = [Text(status.title, style='bold', no_wrap=True, overflow='ellipsis')]
   if status.num_rounds:
@@ -127,8 +125,7 @@ def render(status: Status, now: float, width: int, height: int,
   if status.activity:
     lines.append(_row(Text(status.activity, style='cyan'),
                       Text(duration(now - status.since), style='cyan'), wide=0))
-  names = [*(name for name in _FIRST if name in status.series),
-           *sorted(status.series.keys() - set(_FIRST))]
+  names = sorted(status.series, key=lambda name: 'accuracy' not in name)
   names = names[:min(_MAX_METRICS, max(height - _OTHER_LINES, 0))]
   shown = {name.replace('_', ' '): metric(name, status.series[name][-1])
            for name in names}

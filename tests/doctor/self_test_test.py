@@ -53,36 +53,24 @@ def test_a_correct_program_passes():
   assert self_test.check_repeated().status == doctor.OK
 
 
-_CORRECT = losses.model_contrastive_B
-
-
-def _without_temperature(z, z_global, z_previous, temperature, num_previous):
-  return _CORRECT(z, z_global, z_previous, jnp.ones_like(temperature),
-                  num_previous)
-
-
-def _slightly_wrong(*arguments):
-  return _CORRECT(*arguments) * jnp.float32(1 + 1e-4)
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures('fresh')
-@pytest.mark.parametrize('fault', [_without_temperature, _slightly_wrong])
-def test_a_fault_in_the_loss_is_found(fault, monkeypatch):
-  monkeypatch.setattr(losses, 'model_contrastive_B', fault)
+def test_a_fault_in_the_loss_is_found(monkeypatch):
+  correct = losses.model_contrastive_B
+  monkeypatch.setattr(losses, 'model_contrastive_B', lambda *arguments: (
+      correct(*arguments) * jnp.float32(1 + 1e-4)))
   found = self_test.check_training()
   assert found.status == doctor.FAILED and 'more than 1e-06' in found.text
   assert found.values['error'] > self_test.TOLERANCE
 
 
 def test_other_bits_are_found(monkeypatch):
-  trained = self_test.Trained(np.ones(3), {'w': np.zeros(2)})
-  again = self_test.Trained(np.ones(3), {'w': np.array([0, 1e-9])})
+  trained = {'losses': np.ones(3), 'w': np.zeros(2)}
+  again = trained | {'w': np.array([0, 1e-9])}
   monkeypatch.setattr(self_test, '_first', lambda: trained)
   monkeypatch.setattr(self_test, 'train', lambda: again)
   found = self_test.check_repeated()
   assert found.status == doctor.FAILED and '1.0e-09' in found.text
-  assert self_test._compared('a', 'b', float('nan')).status == doctor.FAILED
 
 
 if __name__ == '__main__':

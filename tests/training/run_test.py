@@ -245,9 +245,8 @@ _WITH_LITTLE_MEMORY = """if True:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != 'linux', reason='limits are Linux\'s')
-@pytest.mark.parametrize('lanes', [0, 4])
 def test_a_run_out_of_memory_restarts_with_fewer_lanes(
-    lanes, tmp_path, compilation_cache):
+    tmp_path, compilation_cache):
   """XLA's own error: of one device, for which the others then wait in a sum."""
   random, count = np.random.default_rng(0), 16 * 1024
   np.savez(tmp_path / 'data.npz',
@@ -259,21 +258,16 @@ def test_a_run_out_of_memory_restarts_with_fewer_lanes(
       [sys.executable, '-c', _WITH_LITTLE_MEMORY, '--dataset=npz',
        f'--data_dir={tmp_path}/data.npz', '--num_clients=16', '--partition=iid',
        '--batch_size=1024', '--num_rounds=3', '--local_epochs=1',
-       '--checkpoint_every=100', f'--workdir={tmp_path}/run',
-       f'--lanes={lanes}'],
+       '--checkpoint_every=100', f'--workdir={tmp_path}/run'],
       cwd=_ROOT, text=True, capture_output=True, timeout=300, check=False,
       env={**os.environ, 'JAX_COMPILATION_CACHE_DIR': compilation_cache,
            'JAX_NUM_CPU_DEVICES': '4', 'MALLOC_MMAP_THRESHOLD_': '4000000'})
-  assert done.returncode == (2 if lanes else 0), done.stderr
-  again = '' if lanes else r'restarting with 2 lane\(s\)\n'
+  assert done.returncode == 0, done.stderr
   assert re.fullmatch(
       r'moon_jax.train: out of memory with 4 lane\(s\) after round 1; the same '
       r'command resumes after round 1 \(RESOURCE_EXHAUSTED: '
-      rf'Out of memory allocating \d+ bytes\..*\n{again}',
+      r'Out of memory allocating \d+ bytes\..*\nrestarting with 2 lane\(s\)\n',
       done.stderr), done.stderr
-  if lanes:
-    assert (tmp_path / 'run' / 'checkpoints' / '1').is_dir()
-    return
   assert '4 lane(s) on 4 devices' in done.stdout
   assert '2 lane(s) on 2 devices' in done.stdout
   assert 'resumes after round 1 of 3\n' in done.stdout
