@@ -107,8 +107,6 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
   """
   path = _final_model(pathlib.Path(path).expanduser())
   try:
-    if not path.exists():
-      raise ValueError('there is no such file')
     if path.is_dir() and not any(path.glob('*METADATA')):
       raise ValueError(
           f'it holds no {_SAFETENSORS}, which a run writes at its end')
@@ -119,8 +117,8 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
   except Exception as error:  # safetensors and Orbax raise many kinds
     raise UserError(
         f'{path} must be a complete model of moon_jax, got an invalid one '
-        f'({first_line(error)}); give the work directory of a finished run or its '
-        f'{_SAFETENSORS}') from error
+        f'({first_line(error)}); give the work directory of a finished run or '
+        f'its {_SAFETENSORS}') from error
   return TrainedModel(
       _network(path, note), tuple(note['mean']), tuple(note['std']),
       tuple(note['class_names']), note['config']), variables
@@ -155,8 +153,6 @@ def load_initial(path: str) -> Variables:
   """
   root = pathlib.Path(path).expanduser().absolute()
   try:
-    if not root.exists():
-      raise ValueError('there is no such file or directory')
     found = _final_model(root)
     if found == root and (root / 'metrics.jsonl').exists():
       raise ValueError('the run has no final global model')

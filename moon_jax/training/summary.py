@@ -150,14 +150,6 @@ def header(simulation: Simulation) -> str:
   sizes = clients_lib.sizes(federation.clients)
   cohorts = federation.cohorts[:config.num_rounds]
   fewest, most = (fn(map(len, cohorts)) for fn in (min, max))
-  noise = ''
-  if config.partition == 'feature_noise':
-    noise += f' with noise of 0 to {config.noise_std:g}'
-  if config.label_noise:
-    noise += (f', {config.label_noise_form} label noise of '
-              f'{config.label_noise:g}')
-  if config.concept_shift > 1:
-    noise += f', {config.concept_shift} groups with different labels'
   kind = 'tokens' if dataset.num_tokens else (
       'pixels' if dataset.is_images else 'features')
   shape = 'x'.join(map(str, dataset.train_inputs.shape[1:]))
@@ -175,7 +167,7 @@ def header(simulation: Simulation) -> str:
                    'every run')
   lines.append(
       f'{config.partition_file or config.partition}: {config.num_clients:,} '
-      f'clients with {sizes.min():,} to {sizes.max():,} examples{noise}, '
+      f'clients with {sizes.min():,} to {sizes.max():,} examples, '
       f'{fewest:,}{f" to {most:,}" * (most > fewest)} per round')
   if federation.client_tests is not None:
     tests_C = federation.client_tests.sizes

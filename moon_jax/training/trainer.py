@@ -263,15 +263,13 @@ def _resumed(recorders):
   lost = sum(r.num_lost for r in begun)
   if len(recorders) > 1:
     text = f'resumes {len(begun)} of {len(recorders)} runs'
-    again = f'; {lost} rounds in all are trained again'
   else:
-    run, done = begun[0].simulation, begun[0].simulation.rounds_done
-    text = f'resumes after round {done} of {run.federation.config.num_rounds}'
+    run = begun[0].simulation
+    text = (f'resumes after round {run.rounds_done} of '
+            f'{run.federation.config.num_rounds}')
     if source := begun[0].workdir.source:
       text += f', copied from {source}'
-    again = (f'; round {done + 1} is trained again' if lost == 1 else
-             f'; rounds {done + 1} to {done + lost} are trained again')
-  return text + again * (lost > 0)
+  return text + f'; rounds that are trained again: {lost}' * (lost > 0)
 
 
 def _draw_partition(recorder, drawn):

@@ -168,15 +168,11 @@ def release() -> None:
 
 def round_text(line: Mapping[str, Any], num_rounds: int) -> str:
   """Returns the text of a round of a single run with its line."""
-  parts = [f'round {line["round"]}/{num_rounds}']
-  if 'train_loss' in line:
-    parts.append(f'train loss {line["train_loss"]:.4f}')
-  measure = next((word for word in ('accuracy', 'loss')
-                  if f'test_{word}' in line), 'accuracy')
-  measured = [f'{name.replace("_", " ")} {metric(name, value)}'
-              for name in (f'test_{measure}', f'validation_{measure}')
-              if (value := line.get(name)) is not None]
-  if measured:
-    parts.append(', '.join(measured))
-  speed = f'{line["examples_per_second"]:,.0f} examples/s'
-  return '  '.join([*parts, speed, f'{line["seconds"]:.1f} s'])
+  measure = 'accuracy' if 'test_accuracy' in line else 'loss'
+  return '  '.join([
+      f'round {line["round"]}/{num_rounds}',
+      *(f'{name.replace("_", " ")} {metric(name, line[name])}'
+        for name in ('train_loss', f'test_{measure}', f'validation_{measure}')
+        if line.get(name) is not None),
+      f'{line["examples_per_second"]:,.0f} examples/s',
+      f'{line["seconds"]:.1f} s'])

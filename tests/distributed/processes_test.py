@@ -36,6 +36,7 @@ _BEST = (f'{_MOON} --validation_fraction=.2 --keep_best --eval_on=train '
          '--metrics=f1')
 _SOLO = (f'{_FLAGS} --algorithm=solo --client_eval_every=2 '
          '--client_test_fraction=.2')
+_SCAFFOLD = f'{_FLAGS} --algorithm=scaffold --momentum=0'
 
 
 def start(flags, workdir, cache, devices=(4,)):
@@ -75,8 +76,8 @@ def run_here(flags, workdir):
 
 @pytest.mark.long
 @pytest.mark.parametrize('flags', [
-    f'{_MOON} --shard_data', pytest.param(_SOLO, marks=pytest.mark.slow),
-    pytest.param(_BEST, marks=pytest.mark.slow)])
+    f'{_MOON} --shard_data', *[pytest.param(flags, marks=pytest.mark.slow)
+                               for flags in (_SOLO, _BEST, _SCAFFOLD)]])
 def test_several_processes_give_the_results_of_one_and_resume_its_runs(
     flags, tmp_path, compilation_cache):
   """Both have four lanes; the process of these tests trains alone, too."""
@@ -95,21 +96,6 @@ def test_several_processes_give_the_results_of_one_and_resume_its_runs(
     assert ours.name == theirs.name
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6),
                  moon_jax.load(ours)[1], moon_jax.load(theirs)[1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('algorithm', ['moon', 'scaffold', 'solo'])
-def test_four_processes(algorithm, tmp_path, compilation_cache):
-  flags = f'{_FLAGS} --algorithm={algorithm} --momentum=0'
-  few = flags.replace('rounds=4', 'rounds=2')
-  run(flags, tmp_path / 'one', compilation_cache)
-  one = outcome(tmp_path / 'one')
-  four, alone = (1, 1, 1, 1), (4,)
-  for name, before, after in (
-      ('a', four, four), ('b', four, alone), ('c', alone, four)):
-    run(few, tmp_path / name, compilation_cache, before)
-    run(flags, tmp_path / name, compilation_cache, after)
-    assert_same(outcome(tmp_path / name), one, atol=1e-6)
 
 
 @pytest.mark.slow

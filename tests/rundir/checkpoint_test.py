@@ -167,11 +167,10 @@ def test_incompletely_written_checkpoints_are_ignored(copy):
   assert not (copy / '3.orbax-checkpoint-tmp-17').exists()
 
 
-@pytest.mark.parametrize('fields', [{}, {'checkpoint_keep': 1}])
-def test_a_directory_that_cannot_be_written_is_an_error(fields, tmp_path):
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path):
   (tmp_path / 'file').write_text('')
   with pytest.raises(UserError, match='--workdir: .*must be writable'):
-    save_rounds(tmp_path / 'file' / 'checkpoints', (1,), **fields)
+    save_rounds(tmp_path / 'file' / 'checkpoints', (1,))
 
 
 def test_no_flipped_bit_changes_the_state_silently(copy):
@@ -180,14 +179,14 @@ def test_no_flipped_bit_changes_the_state_silently(copy):
   files = [path for path in sorted((copy / '2').rglob('*')) if path.is_file()]
   for path in files:
     content = path.read_bytes()
-    for at in random.rand(4):
+    for at in random.rand(2):
       flip(path, at, random.randint(8))
       restored, note = checkpoints(copy).restore(state(0))
       step = int(restored.round)
       assert_is_state_of((restored, note), step)  # 2 if the bit has no meaning
       num_undamaged += step == 2
       path.write_bytes(content)
-  assert 0 < num_undamaged < 3 * len(files)
+  assert 0 < num_undamaged < 2 * len(files)
 
 
 def test_a_digest_depends_on_everything_that_is_saved():
@@ -285,7 +284,6 @@ def test_rows_of_deleted_checkpoints_are_deleted(tmp_path):
 @pytest.mark.parametrize('damage', [
     lambda rows: rows.unlink(),
     lambda rows: rows.write_bytes(rows.read_bytes()[:-1]),
-    lambda rows: flip(rows, 0),
     lambda rows: flip(rows, .5),
     lambda rows: rows.write_bytes((rows.parent / '2.rows').read_bytes()),
 ])

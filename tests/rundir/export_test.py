@@ -17,7 +17,7 @@ from moon_jax import models
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
-from moon_jax.rundir import checkpoint, export
+from moon_jax.rundir import export
 from moon_jax.simulation import build
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
@@ -26,7 +26,6 @@ CONFIG = Config(
     dataset='digits', model='mlp', projection_dim=8, num_clients=4,
     num_rounds=2, algorithm='moon', local_epochs=1, beta=5.,
     server_momentum=.5, checkpoint_every=1)
-_FORMS = '', 'model', 'model.safetensors', 'checkpoints/2'
 
 
 @pytest.fixture(scope='module')
@@ -49,11 +48,12 @@ def digits():
   return sources.load('digits', '')
 
 
-@pytest.mark.parametrize('name', ['', 'model', 'model.safetensors'])
 def test_the_loaded_model_has_the_reported_accuracy_and_loss(
-    name, finished, digits):
+    finished, digits):
   path, summary = finished
-  model, variables = mj.load(path / name)
+  model, variables = mj.load(path)
+  jax.tree.map(np.testing.assert_array_equal,
+               mj.load(path / 'model')[1], variables)
   logits = np.asarray(model(variables, digits.test_inputs).logits)
   accuracy = (logits.argmax(1) == digits.test_labels).mean()
   assert accuracy == pytest.approx(summary['test_accuracy'], abs=1e-9)
@@ -126,10 +126,8 @@ def test_solo_has_no_global_model(tmp_path):
 
 @pytest.mark.parametrize('damage', [
     lambda content: content[:len(content) // 2],
-    lambda content: b'',
     lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
     lambda content: content.replace(b'"std', b'"stt'),
-    lambda content: b'\x80\x04' + content[2:],
     lambda content: safetensors.numpy.save({'x': np.ones(2)}),
 ])
 def test_a_damaged_model_is_an_error(damage, finished, tmp_path):
@@ -140,13 +138,13 @@ def test_a_damaged_model_is_an_error(damage, finished, tmp_path):
     mj.load(path)
 
 
-@pytest.mark.parametrize('form', _FORMS)
-def test_each_form_gives_the_same_bits_and_evaluation(form, finished, digits):
+def test_each_form_gives_the_same_bits_and_evaluation(finished, digits):
   path, summary = finished
-  variables = export.load_initial(str(path / form))
   _, expected = mj.load(path)
-  jax.tree.map(np.testing.assert_array_equal, variables, expected)
-  assert export.fingerprint(variables) == export.fingerprint(expected)
+  for form in '', 'model', 'model.safetensors', 'checkpoints/2':
+    variables = export.load_initial(str(path / form))
+    jax.tree.map(np.testing.assert_array_equal, variables, expected)
+    assert export.fingerprint(variables) == export.fingerprint(expected)
   simulation = Simulation(build.federation(
       CONFIG, digits, init_variables=variables))
   jax.tree.map(
@@ -187,29 +185,6 @@ def test_a_run_continues_where_the_server_keeps_nothing(tmp_path, digits):
     run.run(dataclasses.replace(more, init_from=''))
 
 
-def test_batch_statistics_are_taken_from_each_form(tmp_path, digits):
-  config = Config(model='resnet18', projection_dim=8)
-  network = models.make('resnet18', 10, 8)
-  example = jnp.zeros((1, 8, 8, 1))
-  shapes = jax.eval_shape(network.init, jax.random.key(0), example)
-  variables = random_variables(network, example)
-  assert 'batch_stats' in variables
-  save(tmp_path / 'model.safetensors', config, digits, variables)
-  checkpoints = checkpoint.Checkpoints(tmp_path / 'checkpoints', config)
-  checkpoints.open()
-  from moon_jax.algorithms.fedavg import fedavg
-  from moon_jax.engine import state as state_lib
-  from moon_jax.simulation import initial_state
-  start = initial_state.checked(variables, shapes, 'x')
-  state = state_lib.init([0], network, fedavg(), 3, example, start)
-  checkpoints.save(state_lib.on_host(state._replace(round=jnp.int32(2))), {})
-  checkpoints.close()
-  for form in '', 'checkpoints/2':
-    loaded = export.load_initial(str(tmp_path / form))
-    jax.tree.map(np.testing.assert_array_equal, loaded, variables)
-    assert jax.tree.structure(loaded) == jax.tree.structure(variables)
-
-
 def test_clients_of_solo_start_from_it(finished, digits):
   _, variables = mj.load(finished[0])
   simulation = Simulation(build.federation(dataclasses.replace(
@@ -225,14 +200,9 @@ def test_other_variables_are_refused(finished, digits, tmp_path):
   path, _ = finished
   config = dataclasses.replace(
       CONFIG, init_from=str(path), workdir=str(tmp_path / 'run'))
-  for changes, words in (
-      (dict(projection_dim=16), ['is float32[200, 8], expected '
-                                 'float32[200, 16]']),
-      (dict(projection_head=False), ["['params']['proj", 'nothing there'])):
-    with pytest.raises(UserError) as error:
-      run.run(dataclasses.replace(config, **changes))
-    for word in (f'--init_from={path} must hold', *words):
-      assert word in str(error.value)
+  with pytest.raises(UserError, match=(
+      r'--init_from=.* must hold(.|\n)*is float32\[200, 8\], expected')):
+    run.run(dataclasses.replace(config, projection_dim=16))
   _, variables = mj.load(path)
   missing = {'params': dict(variables['params'], other=np.zeros(2))}
   del missing['params']['out']

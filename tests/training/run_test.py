@@ -80,7 +80,7 @@ def test_metrics_are_cut_after_damaged_checkpoints_are_renamed(
 
 @pytest.mark.parametrize('seconds, where', [
     (0., 'round 2 of 3\n'),
-    (99., 'round 0 of 3; rounds 1 to 2 are trained again\n')])
+    (99., 'round 0 of 3; rounds that are trained again: 2\n')])
 def test_rounds_are_saved_by_time(
     seconds, where, tmp_path, monkeypatch, capsys, whole):
   """A run begins by saying what it repeats."""
