@@ -166,9 +166,7 @@ def run_on_first_process(function: Callable[[], Any]) -> Any:
 
 def all_agree(condition: bool) -> bool:
   """Returns whether the condition is true in all processes."""
-  if count() == 1:
-    return condition
-  return int(_sum([condition])[0]) == count()
+  return not max_over_processes(int(not condition))
 
 
 def max_over_processes(number: int) -> int:
