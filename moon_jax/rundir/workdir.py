@@ -49,25 +49,9 @@ def _writes(method: _Method) -> _Method:
 
 
 class Workdir:
-  """A directory that holds one run.
+  """A directory that holds one run; docs/workdir.md lists its files.
 
-  config.json     the configuration; "inputs" holds hashes of files it names
-  partition.npz   `sizes` [C]; `indices` [N], concatenated over clients; for
-                  held-out examples `heldout_sizes`, `heldout` and
-                  `heldout_part`, "train" or "test"; `validation` [V], if there
-                  are validation examples; `names` [C], if clients have them
-  partition.png   the number of examples per client and class, as a heat map
-  cohorts.txt     the sampled clients, one line per round; absent if every
-                  round has all clients
-  metrics.jsonl   one line per round; locked by the only active run
-  log.txt         messages, with times
-  checkpoints/    the state
-  client_state/   with --client_state=disk, the state of clients in checkpoints
-  model.safetensors            the final global model
-  best/, best.safetensors      the best global models
-  local_models/   the local models of the last round
-  summary.json    the results of a finished run
-  diverged.json   why a run ended with a loss that is not finite
+  The only active run holds a lock on metrics.jsonl.
 
   A checkpoint stores the result of `mark_metrics`, which identifies the lines
   written before it. A run that resumes from the checkpoint verifies that these
@@ -356,7 +340,12 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
 def partition_npz(clients: Sequence[np.ndarray],
                   client_tests: ClientTests | None = None,
                   validation: np.ndarray | None = None) -> bytes:
-  """Returns the content of partition.npz, int32 arrays; see `Workdir`."""
+  """Returns the content of partition.npz, int32 arrays.
+
+  `sizes` [C]; `indices` [N], concatenated over clients; for held-out examples
+  `heldout_sizes`, `heldout` and `heldout_part`, "train" or "test"; `validation`
+  [V], if there are validation examples; `names` [C], if clients have them.
+  """
   arrays = {'sizes': clients_lib.sizes(clients).astype(np.int32),
             'indices': clients_lib.joined(clients).astype(np.int32)}
   if names := clients_lib.names(clients):

@@ -136,7 +136,7 @@ def test_a_logger_that_cannot_start_ends_the_run(tmp_path):
     start(tmp_path, 0, Fails())
 
 
-def test_a_killed_run_and_its_csv(tmp_path):
+def test_a_killed_run_and_its_csv(tmp_path, capsys):
   """An error after round 3 loses it, since the checkpoint has two rounds."""
   config = dataclasses.replace(CONFIG, workdir=str(tmp_path),
                                loggers='csv,tensorboard')
@@ -147,7 +147,10 @@ def test_a_killed_run_and_its_csv(tmp_path):
 
   with pytest.raises(RuntimeError, match='killed'):
     mj.run(config, callbacks=[fail], loggers=[Seen()])
+  assert 'resumes' not in capsys.readouterr().out
   mj.run(config, loggers=[Seen()])
+  assert 'after round 2 of 5; rounds that are trained again: 1\n' in (
+      capsys.readouterr().out)
   metrics = [json.loads(line) for line in open(tmp_path / 'metrics.jsonl')]
   with open(tmp_path / 'metrics.csv', newline='') as lines:
     found = list(csv.DictReader(lines))
