@@ -262,7 +262,8 @@ class Workdir:
     summary = self._read_json('summary.json')
     if summary is None:
       return None
-    is_complete = summary.get('rounds') == self._config.num_rounds or summary.get(
+    rounds = summary.get('rounds')
+    is_complete = rounds == self._config.num_rounds or summary.get(
         'stopped_early')
     return summary if is_complete else None
 
