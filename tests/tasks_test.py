@@ -4,6 +4,7 @@ import dataclasses
 import re
 import textwrap
 
+from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -189,6 +190,43 @@ def test_lora_has_the_gradient_of_the_merged_weights():
   expected = jax.grad(lambda p: loss(logits_of(base, merged(p))))(params)
   jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=2e-5),
                found, expected)
+
+
+class Stacked(nn.Module):
+  """Three layers whose parameters nn.scan stacks along `axis`."""
+
+  axis: int = 0
+
+  @nn.compact
+  def __call__(self, x):
+    layers = nn.scan(
+        lambda layer, x, _: (jnp.tanh(layer(x)), None), length=3,
+        variable_axes={'params': self.axis}, split_rngs={'params': True})
+    return layers(nn.Dense(5, name='fc'), x, None)[0]
+
+
+def test_layers_in_a_scan_have_an_adapter_each():
+  base, inputs = mj.from_flax(Stacked()), jnp.ones((4, 5))
+  weights = base.init(jax.random.key(1), inputs)
+  model = mj.lora(base, 2, variables=weights)
+  params = jax.tree.map(
+      lambda x: x + .1 * jnp.arange(3.)[:, None, None],
+      model.init(jax.random.key(2), inputs)['params'])
+  kernel = weights['params']['fc']['kernel'] + jnp.einsum(
+      'lir,lro->lio', params['fc']['lora_a'], params['fc']['lora_b'])
+  merged = {'params': {'fc': {**weights['params']['fc'], 'kernel': kernel}}}
+  found, expected = (
+      network.apply(variables, inputs, jnp.ones(4), train=True)[0].logits
+      for network, variables in ((model, {'params': params}), (base, merged)))
+  np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize('model, words', [
+    (mj.from_flax(Stacked(axis=1)), 'along axis 0; got fc/kernel'),
+    (bigram(), 'dense layers of Flax linen.*the network has none')])
+def test_lora_of_other_networks_is_refused(model, words):
+  with pytest.raises(mj.UserError, match=words):
+    mj.lora(model).init(jax.random.key(0), jnp.ones((4, 5)))
 
 
 def test_frozen_weights_are_an_argument_of_the_round():

@@ -54,8 +54,11 @@ def lora(model: Model, rank: int = 4, where: Where = '', *,
       draws it.
     seed: of the frozen weights if they are drawn, for all runs the same.
 
+  Layers in `nn.scan` or `nn.vmap` have an adapter each.
+
   Raises:
-    UserError: if no dense layer matches.
+    UserError: if no dense layer matches, or parameters of `nn.scan` are stacked
+      along another axis than the first.
 
   Examples:
     >>> model = moon_jax.lora(
@@ -136,29 +139,25 @@ def _partial(model: Model, is_trained: Callable[[str], bool],
           f'where must select some parameters, got {"all" if rest else "none"} '
           f'of {", ".join(map(_name, {**trained, **rest}))}')
     stream = jax.random.fold_in(key, _STREAM)
-    for i, (path, (num_in, num_out)) in enumerate(sorted(
+    for i, (path, (stacked, num_in, num_out)) in enumerate(sorted(
         _dense_layers(model, inputs, is_adapted).items())):
       trained[*path, _A] = layers.uniform_fan_in(num_in)(
-          jax.random.fold_in(stream, i), (num_in, rank))
-      trained[*path, _B] = jnp.zeros((rank, num_out))
+          jax.random.fold_in(stream, i), (*stacked, num_in, rank))
+      trained[*path, _B] = jnp.zeros((*stacked, rank, num_out))
     return {**variables, 'params': traverse_util.unflatten_dict(trained)}
+
+  def add(module, x, y):
+    if not module.has_variable('params', _A):
+      return y
+    a, b = (module.get_variable('params', name).astype(y.dtype)
+            for name in (_A, _B))
+    low = jnp.dot(x.reshape(-1, len(a)).astype(y.dtype), a, precision=_HIGHEST)
+    return y + (scale * jnp.dot(low, b, precision=_HIGHEST)).reshape(y.shape)
 
   def apply(variables, inputs, mask_B, train, key=None, frozen=None):
     weights = frozen_of(inputs) if frozen is None else frozen
-    trained = traverse_util.flatten_dict(variables['params'])
-    adapters = {path: trained.pop(path) for path in list(trained)
-                if path[-1] in (_A, _B)}
     full = {**variables, 'params': traverse_util.unflatten_dict(
-        {**weights, **trained})}
-
-    def add(path, module, x, y):
-      if (*path, _A) not in adapters:
-        return y
-      a, b = (adapters[*path, name].astype(y.dtype) for name in (_A, _B))
-      low = jnp.dot(x.reshape(-1, len(a)).astype(y.dtype), a,
-                    precision=_HIGHEST)
-      return y + (scale * jnp.dot(low, b, precision=_HIGHEST)).reshape(y.shape)
-
+        {**weights, **traverse_util.flatten_dict(variables['params'])})}
     network = model if key is None else model.with_key(key)
     with _each_dense(add):
       outputs, full = network.apply(full, inputs, mask_B, train=train)
@@ -173,36 +172,54 @@ def _name(path):
 
 
 def _each_dense(function: Callable[..., Any]):
-  """A context in which function(path, layer, x, y) replaces y of each layer."""
+  """A context in which function(layer, x, y) replaces y of each dense layer."""
   def interceptor(next_fun, args, kwargs, context):
     y = next_fun(*args, **kwargs)
-    is_dense = isinstance(context.module, _DENSE) and (
-        context.method_name == '__call__')
-    x = (args or [*kwargs.values()])[0] if is_dense else None
-    return function(context.module.path, context.module, x, y
-                    ) if is_dense else y
+    if context.method_name == '__call__' and isinstance(context.module, _DENSE):
+      x, = args or kwargs.values()
+      return function(context.module, x, y)
+    return y
 
   return nn.intercept_methods(interceptor)
 
 
 def _dense_layers(model, inputs, is_adapted):
-  """Returns the sizes [in, out] of the layers to adapt, by path."""
+  """Returns the sizes (stacked, in, out) of the layers to adapt, by path.
+
+  The parameters of layers in `nn.scan` or `nn.vmap` are stacked along leading
+  axes of these lengths, and so are their adapters.
+  """
   if is_adapted is None:
     return {}
   found = {}
 
-  def record(path, module, x, y):
+  def record(module, x, y):
     axes = getattr(module, 'axis', -1)
     num_in = len(axes) if isinstance(axes, tuple) else 1
-    found[path] = (math.prod(x.shape[-num_in:]),
-                   math.prod(y.shape[x.ndim - num_in:]))
+    found[module.path] = (module.get_variable('params', 'kernel').shape,
+                          math.prod(x.shape[-num_in:]),
+                          math.prod(y.shape[x.ndim - num_in:]))
     return y
 
   with _each_dense(record):
-    jax.eval_shape(lambda: model.init(jax.random.key(0), inputs))
-  adapted = {path: sizes for path, sizes in found.items()
-             if is_adapted(_name(path))}
+    params = jax.eval_shape(
+        lambda: model.init(jax.random.key(0), inputs))['params']
+  if not found:
+    raise UserError('lora adapts dense layers of Flax linen, such as nn.Dense; '
+                    f'the network has none{model.place}. moon_jax.freeze takes '
+                    'any network')
+  adapted = {}
+  for path, (shape, num_in, num_out) in found.items():
+    if is_adapted(_name(path)):
+      whole = traverse_util.flatten_dict(params)[*path, 'kernel'].shape
+      stacked = whole[:len(whole) - len(shape)]
+      if whole != stacked + shape:
+        raise UserError(
+            f'lora adapts layers whose parameters are stacked along axis 0; '
+            f'got {_name(path)}/kernel {list(whole)} of layers with '
+            f"{list(shape)}. Give nn.scan variable_axes={{'params': 0}}")
+      adapted[path] = stacked, num_in, num_out
   if not adapted:
-    raise UserError('where must match a dense layer of Flax linen; got '
-                    f'{", ".join(map(_name, found)) or "none"} in the network')
+    raise UserError('where must match a dense layer; got '
+                    f'{", ".join(map(_name, found))} in the network')
   return adapted
