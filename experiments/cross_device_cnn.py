@@ -20,7 +20,7 @@ class CrossDeviceCNN(nn.Module):
   Attributes:
     num_classes: K.
     has_dropout: whether the dropout layers are active in training.
-    is_fast: whether to use moon_jax's convolution and pooling functions.
+    is_fast: whether to use moon_jax's convolution on all platforms.
   """
 
   num_classes: int = 10
@@ -31,8 +31,7 @@ class CrossDeviceCNN(nn.Module):
   def __call__(self, x, train):
     x = nn.relu(self._conv(32, x))
     x = nn.relu(self._conv(64, x))
-    max_pool = mj.max_pool if self.is_fast else nn.max_pool
-    x = max_pool(x, (2, 2), (2, 2))
+    x = nn.max_pool(x, (2, 2), (2, 2))
     x = self._dropout(.25, x, train)
     x = nn.relu(_dense(128, x.reshape(len(x), -1)))
     x = self._dropout(.5, x, train)

@@ -16,8 +16,8 @@ Data: `load_dataset`, `from_huggingface`, `Dataset`, `partition`, `cohort`,
 `label_shift`; `ClientTests` and `client_tests`, held-out data of clients.
 Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 `transformer`; `Model` and `Outputs`; `from_flax` and `from_nnx` wrap Flax
-modules; `conv_general_dilated` and `max_pool` are fast functions for such
-modules; `lora` and `freeze` train a part of a network.
+modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
+`freeze` train a part of a network.
 Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
@@ -33,14 +33,17 @@ Errors: `UserError`, `DivergedError`, `OutOfMemory`, `InterruptedRun`.
 Names are imported when first used: JAX takes a second to import.
 """
 
+import ast
+import functools
 import importlib
+import inspect
+import sys
 from typing import TYPE_CHECKING
 
 from moon_jax.results import results as results
 from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
-  from moon_jax import loggers, losses, tasks
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
   from moon_jax.algorithms.fedavg import fedavg
   from moon_jax.algorithms.fednova import fednova, with_fednova
@@ -50,9 +53,12 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
   from moon_jax.algorithms.solo import solo
   from moon_jax.config import Config
-  from moon_jax.data import client_tests, cohort, label_shift, partition
+  import moon_jax.data.client_tests as client_tests
   from moon_jax.data.client_tests import ClientTests
+  import moon_jax.data.cohort as cohort
   from moon_jax.data.dataset import Dataset
+  import moon_jax.data.label_shift as label_shift
+  import moon_jax.data.partition as partition
   from moon_jax.data.sources import load as load_dataset
   from moon_jax.data.sources.huggingface import from_huggingface
   from moon_jax.errors import (
@@ -61,9 +67,10 @@ if TYPE_CHECKING:
     OutOfMemory,
     UserError,
   )
+  import moon_jax.loggers as loggers
+  import moon_jax.losses as losses
   from moon_jax.models import (
     char_lstm,
-    joint,
     mlp,
     resnet18,
     resnet50,
@@ -72,8 +79,8 @@ if TYPE_CHECKING:
   )
   from moon_jax.models.adapters import freeze, lora
   from moon_jax.models.base import Model, Outputs
-  from moon_jax.models.convolution import conv_general_dilated, max_pool
-  from moon_jax.models.on_cpus import fast_on_cpus
+  from moon_jax.models.convolution import conv_general_dilated, fast_on_cpus
+  import moon_jax.models.joint as joint
   from moon_jax.models.user import from_flax, from_nnx
   from moon_jax.rundir.export import load
   from moon_jax.simulation.federation import Federation
@@ -81,51 +88,11 @@ if TYPE_CHECKING:
   from moon_jax.simulation.simulation import Simulation, Simulations
   from moon_jax.sweep.grid import Sweep
   from moon_jax.sweep.run import run as run_sweep
+  import moon_jax.tasks as tasks
   from moon_jax.tasks import Task
   from moon_jax.training.run import run
 
-# Module -> its public names; some have another name there.
-_NAMES = {
-    'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
-    'algorithms.fedavg': ['fedavg'],
-    'algorithms.fednova': ['fednova', 'with_fednova'],
-    'algorithms.fedprox': ['fedprox', 'with_proximal'],
-    'algorithms.moon': ['l2', 'moon'],
-    'algorithms.scaffold': ['scaffold', 'with_control_variates'],
-    'algorithms.server': ['with_server_optimizer'],
-    'algorithms.solo': ['solo'],
-    'config': ['Config'],
-    'data.client_tests': ['ClientTests'],
-    'data.dataset': ['Dataset'],
-    'data.sources': ['load_dataset'],
-    'data.sources.huggingface': ['from_huggingface'],
-    'errors': ['DivergedError', 'InterruptedRun', 'OutOfMemory', 'UserError'],
-    'models.adapters': ['freeze', 'lora'],
-    'models': ['char_lstm', 'mlp', 'resnet18', 'resnet50', 'simple_cnn',
-               'transformer'],
-    'models.base': ['Model', 'Outputs'],
-    'models.convolution': ['conv_general_dilated', 'max_pool'],
-    'models.on_cpus': ['fast_on_cpus'],
-    'models.user': ['from_flax', 'from_nnx'],
-    'results': ['results'],
-    'rundir.export': ['load'],
-    'simulation.federation': ['Federation'],
-    'simulation.records': ['Record'],
-    'simulation.simulation': ['Simulation', 'Simulations'],
-    'sweep.grid': ['Sweep'],
-    'sweep.run': ['run_sweep'],
-    'tasks': ['Task'],
-    'training.run': ['run'],
-}
-_RENAMED = {'load_dataset': 'load', 'run_sweep': 'run',
-            'with_server_optimizer': 'with_optimizer'}
-_SUBMODULES = {name.rpartition('.')[2]: name for name in (
-    'data.client_tests', 'data.cohort', 'data.label_shift', 'data.partition',
-    'loggers', 'losses', 'models.joint', 'tasks')}
-_PUBLIC = _SUBMODULES | {
-    name: module for module, names in _NAMES.items() for name in names}
-
-__all__ = [  # sorted; equal to the keys above
+__all__ = [  # sorted; equal to the names above
     'Algorithm', 'Batch', 'ClientTests', 'Config', 'Dataset', 'DivergedError',
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
@@ -133,30 +100,33 @@ __all__ = [  # sorted; equal to the keys above
     'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'fednova', 'fedprox',
     'freeze', 'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2',
     'label_shift', 'load', 'load_dataset', 'loggers', 'lora', 'losses',
-    'max_pool', 'mlp', 'moon', 'partition', 'resnet18', 'resnet50', 'results',
+    'mlp', 'moon', 'partition', 'resnet18', 'resnet50', 'results',
     'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',
     'transformer', 'with_control_variates', 'with_fednova', 'with_proximal',
     'with_server_optimizer']
 
 
+@functools.cache
+def _imports():
+  """Returns the module of each name above, None for a module, and its name."""
+  tree = ast.parse(inspect.getsource(sys.modules[__name__]))
+  block = next(node for node in tree.body if isinstance(node, ast.If))
+  return {alias.asname or alias.name:
+          (getattr(node, 'module', None), alias.name)
+          for node in block.body
+          if isinstance(node, ast.Import | ast.ImportFrom)
+          for alias in node.names}
+
+
 def __getattr__(name):
-  if name not in _PUBLIC:
+  if name not in __all__:
     raise AttributeError(  # Python adds a suggestion to its traceback
-        f'module {__name__!r} has no attribute {name!r}{_nearest(name)}')
-  value = importlib.import_module(f'moon_jax.{_PUBLIC[name]}')
-  if name not in _SUBMODULES:
-    value = getattr(value, _RENAMED.get(name, name))
+        f'module {__name__!r} has no attribute {name!r}')
+  module, original = _imports()[name]
+  value = (getattr(importlib.import_module(module), original) if module
+           else importlib.import_module(original))
   globals()[name] = value
   return value
-
-
-def _nearest(name):
-  """Returns "; did you mean ...?" with a public name, or ''."""
-  import difflib
-
-  names = {public.lower(): public for public in _PUBLIC}
-  found = difflib.get_close_matches(name.lower(), names, 1, cutoff=0.7)
-  return f'; did you mean {names[found[0]]!r}?' if found else ''
 
 
 def __dir__():

@@ -13,23 +13,25 @@ ways:
 
 `native` is XLA's convolution, for GPUs, where cuDNN computes it.
 
-`moon_jax.models.on_cpus` puts these products into your own networks. On all
-platforms their layers can name them:
-
-    x = nn.Conv(32, (3, 3), conv_general_dilated=mj.conv_general_dilated)(x)
-    x = mj.max_pool(x, (2, 2), (2, 2))
+Your own networks have plain convolutions. In a loop, and a round is one, XLA
+for CPUs computes them without its fast library, and the gradient of maximum
+pooling is slow. `fast_on_cpus` traces a function and evaluates its operations
+one by one, replacing these. Programs for accelerators keep XLA's.
 """
 
 from collections.abc import Callable, Sequence
 import functools
+import inspect
 import itertools
 import math
 from typing import Any
 
 import jax
 from jax import lax
+from jax.extend import core
 import jax.numpy as jnp
 
+from moon_jax import platforms
 from moon_jax.models import arithmetic as arithmetic_lib
 from moon_jax.models.arithmetic import Arithmetic, FLOAT32
 
@@ -138,7 +140,7 @@ def conv_general_dilated(
     >>> layer = nn.Conv(
     ...     32, (3, 3), conv_general_dilated=moon_jax.conv_general_dilated)
 
-  See also: `moon_jax.max_pool`.
+  See also: `moon_jax.fast_on_cpus`.
   """
   precision = lax.Precision.HIGHEST if precision is None else precision
   axes = lambda numbers: lax.conv_dimension_numbers(
@@ -161,73 +163,103 @@ def conv_general_dilated(
                            preferred_element_type=preferred_element_type))
 
 
-def max_pool(inputs: jax.Array, window_shape: Sequence[int],
-             strides: Sequence[int] | None = None,
-             padding: str | Sequence[tuple[int, int]] = 'VALID') -> jax.Array:
-  """Returns the maximum over windows; `flax.linen.max_pool`, fast on CPUs.
+def fast_on_cpus(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Returns `function` with fast convolutions and maximum pooling on CPUs.
 
-  As in Flax, the first of several maximal inputs of a window gets its gradient.
+  Networks of `from_flax` and `from_nnx` have them already. Values and gradients
+  are equal up to rounding; of equal values in a window the first one gets the
+  gradient, as in Flax. Convolutions that are dilated, grouped or not of images,
+  and operations within loops, `jax.checkpoint` and functions with gradients of
+  their own, stay as they are.
 
   Args:
-    inputs: images [..., H, W, C].
-    window_shape: height and width of a window, in pixels.
-    strides: pixels between windows; None is 1, as in Flax.
-    padding: "VALID", "SAME", or the pixels before and after each dimension.
-
-  Returns:
-    [..., H', W', C].
+    function: of arrays, such as `apply` of a `moon_jax.Model`.
 
   Examples:
-    >>> x = moon_jax.max_pool(x, (2, 2), (2, 2))
-
-  See also: `moon_jax.conv_general_dilated`.
+    >>> model = moon_jax.Model(init, moon_jax.fast_on_cpus(apply))
   """
-  others = (1,) * (inputs.ndim - len(window_shape) - 1)
-  whole = lambda sizes: (*others, *sizes, 1)
-  shape = whole(window_shape)
-  strides = whole(strides or [1] * len(window_shape))
-  if isinstance(padding, str):
-    padding = lax.padtype_to_pads(inputs.shape, shape, strides, padding)
-  else:
-    padding = [(0, 0)] * len(others) + [*padding, (0, 0)]
-  return window_max(inputs, shape, strides, padding)
+  @functools.wraps(function)
+  def fast(*args, **kwargs):
+    # Arguments are constants of the trace, so that any may be a Python value.
+    program, shapes = jax.make_jaxpr(
+        lambda: function(*args, **kwargs), return_shape=True)()
+    if not _is_slow(program.jaxpr):
+      return function(*args, **kwargs)  # whose results may be its arguments
+    return jax.tree.unflatten(jax.tree.structure(shapes), _evaluate(program))
+
+  return fast
 
 
-def window_max(x: jax.Array, shape: Sequence[int], strides: Sequence[int],
-               padding: Sequence[tuple[int, int]],
-               x_dilation: Sequence[int] | None = None,
-               dilation: Sequence[int] | None = None) -> jax.Array:
-  """Returns the maximum over windows of all axes of a floating-point array.
+def _is_slow(jaxpr):
+  return any(eqn.primitive.name in _FAST or (
+      eqn.primitive.name in _INLINED and _is_slow(eqn.params['jaxpr'].jaxpr))
+             for eqn in jaxpr.eqns)
 
-  The operation of `jax.lax.reduce_window` with `jax.lax.max`, as elementwise
-  maxima of slices. Of equal values in a window the first one gets the gradient.
-  Large windows, whose slices would take long to compile, stay that operation.
 
-  Args:
-    x: the array.
-    shape: elements of a window along each axis.
-    strides: elements between windows.
-    padding: elements before and after each axis, which are no maximum.
-    x_dilation: distance of elements within the padded array; None is 1.
-    dilation: distance of elements within a window; None is 1.
+def _evaluate(program, *args):
+  """Returns the results of a closed jaxpr."""
+  jaxpr = program.jaxpr
+  values = dict(zip([*jaxpr.constvars, *jaxpr.invars],
+                    [*program.consts, *args]))
+  read = lambda x: x.val if isinstance(x, core.Literal) else values[x]
+  for eqn in jaxpr.eqns:
+    operands = [read(x) for x in eqn.invars]
+    if (name := eqn.primitive.name) in _FAST and (
+        jnp.issubdtype(eqn.invars[0].aval.dtype, jnp.floating)):
+      results = [platforms.by_platform(
+          functools.partial(_FAST[name], **eqn.params),
+          functools.partial(eqn.primitive.bind, **eqn.params), *operands)]
+    elif name in _INLINED:
+      results = _evaluate(eqn.params['jaxpr'], *operands)
+    else:
+      results = _call(jaxpr, eqn, operands)
+    values.update(zip(eqn.outvars, results))
+  return [read(x) for x in jaxpr.outvars]
+
+
+def _call(jaxpr, eqn, operands):
+  """Returns the results of one equation of a jaxpr."""
+  inputs = {x: value for x, value in zip(eqn.invars, operands)
+            if not isinstance(x, core.Literal)}
+  alone = jaxpr.replace(constvars=[], invars=[*inputs], outvars=eqn.outvars,
+                        eqns=[eqn], effects=eqn.effects)
+  return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*inputs.values())
+
+
+def _convolve(images, kernel, **params):
+  arguments = inspect.signature(conv_general_dilated).parameters
+  return conv_general_dilated(images, kernel, **{
+      name: x for name, x in params.items() if name in arguments})
+
+
+def _window_max(x, *, window_dimensions, window_strides, padding, base_dilation,
+                window_dilation):
+  """Returns the maximum over windows as elementwise maxima of slices.
+
+  The operation and the arguments of `jax.lax.reduce_window`. Of equal values in
+  a window the first one gets the gradient. Large windows, whose slices would
+  take long to compile, stay that operation.
   """
-  ones = (1,) * x.ndim
-  if math.prod(shape) > _MAX_SLICES:
-    return lax.reduce_window(x, -jnp.inf, lax.max, shape, strides, padding,
-                             x_dilation, dilation)
+  if math.prod(window_dimensions) > _MAX_SLICES:
+    return lax.reduce_window(
+        x, -jnp.inf, lax.max, window_dimensions, window_strides, padding,
+        base_dilation, window_dilation)
   x = lax.pad(x, jnp.array(-jnp.inf, x.dtype), [
-      (*ends, distance - 1)
-      for ends, distance in zip(padding, x_dilation or ones)])
-  dilation = dilation or ones
-  last = [size - 1 - (k - 1) * d
-          for size, k, d in zip(x.shape, shape, dilation)]
+      (*ends, distance - 1) for ends, distance in zip(padding, base_dilation)])
+  last = [size - 1 - (k - 1) * d for size, k, d in zip(
+      x.shape, window_dimensions, window_dilation)]
 
   def window_element(offset):
-    start = [i * d for i, d in zip(offset, dilation)]
+    start = [i * d for i, d in zip(offset, window_dilation)]
     return lax.slice(x, start, [a + b + 1 for a, b in zip(start, last)],
-                     strides)
+                     window_strides)
 
   # NaN is a maximum, as in XLA.
   return functools.reduce(
       lambda a, b: jnp.where((b > a) | (b != b), b, a),
-      map(window_element, itertools.product(*map(range, shape))))
+      map(window_element, itertools.product(*map(range, window_dimensions))))
+
+
+_INLINED = ('jit', 'pjit')
+_FAST: dict[str, Callable[..., jax.Array]] = {
+    'conv_general_dilated': _convolve, 'reduce_window_max': _window_max}

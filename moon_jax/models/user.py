@@ -17,7 +17,7 @@ import numpy as np
 from moon_jax import tasks, trees, user_code
 from moon_jax.errors import UserError
 from moon_jax.models.base import Model, Outputs
-from moon_jax.models.on_cpus import fast_on_cpus
+from moon_jax.models.convolution import fast_on_cpus
 
 # The streams of random keys in training mode. Flax takes those of any other
 # name from "params", which is folded in to differ from "dropout".

@@ -3,6 +3,7 @@
 import itertools
 
 from flax import linen as nn
+from flax import nnx
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import moon_jax as mj
-from moon_jax.models import convolution, pooled_conv
+from moon_jax.models import convolution, pooled_conv, user
 from moon_jax.models.arithmetic import Arithmetic
 
 random = np.random.RandomState(0)
@@ -150,7 +151,7 @@ def test_too_small_images_raise():
     pooled_conv.conv_max_pool(normal(5, 9, 3, 1), normal(5, 5, 3, 6))
 
 
-# Functions for Flax modules, compared with Flax.
+# Flax modules, compared with Flax.
 
 
 @pytest.mark.parametrize('shape, options, is_fast', [
@@ -179,12 +180,103 @@ def test_convolutions_of_flax_modules(shape, options, is_fast, monkeypatch):
 @pytest.mark.parametrize('args', [
     ((2, 2), (2, 2)), ((3, 2), (3, 2)), ((3, 3), (2, 2)), ((2, 2),),
     ((2, 3), (2, 1), 'SAME'), ((2, 2), (2, 2), ((1, 0), (2, 1)))])
-def test_max_pool(args):
+def test_max_pooling_of_flax_modules(args):
+  theirs = lambda x: nn.max_pool(x, *args)
+  ours = mj.fast_on_cpus(theirs)
   x = jnp.round(normal(6, 7, 9, 4))  # many equal values
-  assert_same(lambda x: mj.max_pool(x, *args),
-              lambda x: nn.max_pool(x, *args), x)
-  assert 'reduce_window' not in jax.jit(
-      lambda x: mj.max_pool(x, *args)).lower(x).as_text()
+  assert_same(ours, theirs, x)
   with_nan = x.at[0, 3, 3].set(jnp.nan)
-  np.testing.assert_array_equal(mj.max_pool(with_nan, *args),
-                                nn.max_pool(with_nan, *args))
+  np.testing.assert_array_equal(ours(with_nan), theirs(with_nan))
+
+
+class Net(nn.Module):
+
+  @nn.compact
+  def __call__(self, x):
+    x = nn.relu(nn.Conv(4, (3, 3), strides=2)(x))
+    x = nn.max_pool(x, (2, 2), (1, 1), 'SAME')
+    return nn.Dense(2)(jnp.mean(x, (1, 2)))
+
+
+class NnxNet(nnx.Module):
+
+  def __init__(self, rngs):
+    self.conv = nnx.Conv(3, 4, (3, 3), rngs=rngs)
+    self.out = nnx.Linear(4, 2, rngs=rngs)
+
+  def __call__(self, x):
+    return self.out(jnp.max(jax.jit(self.conv)(x), (1, 2)))
+
+
+def gradient_of(model):
+  """Returns a function of variables: the loss of a batch and its gradient."""
+  x = jax.random.normal(jax.random.key(1), (2, 9, 8, 3))
+  return jax.jit(jax.value_and_grad(lambda variables: jnp.sum(model.apply(
+      variables, x, jnp.ones(len(x)), train=True)[0].logits**2)))
+
+
+@pytest.mark.parametrize('make', [
+    lambda: mj.from_flax(Net()),
+    lambda: mj.from_nnx(lambda rngs: NnxNet(rngs))])
+def test_modules_are_fast_on_cpus(make, monkeypatch):
+  slow = ('stablehlo.convolution', 'reduce_window', 'select_and_scatter')
+  ours, x = make(), jnp.zeros((1, 9, 8, 3))
+  monkeypatch.setattr(user, 'fast_on_cpus', lambda apply: apply)
+  theirs = make()
+  variables = ours.init(jax.random.key(0), x)
+  assert slow[0] in gradient_of(theirs).lower(variables).as_text()
+  if jax.default_backend() == 'cpu':
+    program = gradient_of(ours).lower(variables).as_text()
+    assert not any(name in program for name in slow)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(
+      a, b, rtol=1e-5, atol=1e-6),
+               gradient_of(ours)(variables), gradient_of(theirs)(variables))
+
+
+def test_accelerators_keep_their_convolutions(accelerator):
+  model = mj.from_flax(Net())
+  variables = model.init(jax.random.key(0), jnp.zeros((1, 9, 8, 3)))
+  program = gradient_of(model).lower(variables).as_text()
+  assert 'stablehlo.convolution' in program
+  assert 'select_and_scatter' in program
+
+
+@pytest.mark.parametrize('transform', [jax.jacfwd, jax.hessian])
+def test_forward_derivatives(transform):
+  """An algorithm may need them, and functions with own gradients lack them."""
+  kernel = jnp.arange(1., 10.).reshape(3, 3, 1, 1)
+  x = jax.random.normal(jax.random.key(0), (1, 4, 4, 1))
+
+  def apply(scale):
+    y = nn.max_pool(jax.lax.conv_general_dilated(
+        x, scale * kernel, (1, 1), 'SAME',
+        dimension_numbers=('NHWC', 'HWIO', 'NHWC')), (2, 2))
+    return jnp.sum(jnp.tanh(y))
+
+  np.testing.assert_allclose(
+      transform(mj.fast_on_cpus(apply))(.1), transform(apply)(.1), rtol=1e-5)
+
+
+@pytest.mark.parametrize('apply', [
+    lambda x: jax.lax.reduce_window(  # of integers
+        jnp.int32(x), 0, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), 'VALID'),
+    lambda x: nn.max_pool(x, x.shape[1:3]),  # a large window
+    lambda x: jax.lax.conv_general_dilated(
+        x, jnp.ones((2, 2, 1, 1)), (1, 1), ((-1, 0), (0, -2)),
+        dimension_numbers=('NHWC', 'HWIO', 'NHWC'))])
+def test_unusual_operations(apply):
+  x = jnp.arange(200.).reshape(2, 10, 10, 1)
+  np.testing.assert_array_equal(mj.fast_on_cpus(apply)(x), apply(x))
+
+
+def test_other_functions_stay_as_they_are():
+  """What has no slow operation is called, not evaluated again."""
+  calls = []
+
+  def apply(x, train):
+    calls.append(train)
+    return x + train
+
+  np.testing.assert_array_equal(mj.fast_on_cpus(apply)(jnp.ones(2), train=1),
+                                [2, 2])
+  assert calls == [1, 1]
