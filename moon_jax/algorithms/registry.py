@@ -1,4 +1,4 @@
-"""The built-in methods by name, and their properties.
+"""The built-in methods by name, their properties, and flags without effect.
 
 To add a method, write its factory in a file of its own and name it here and in
 `moon_jax.config.ALGORITHMS`. Configuration checks, privacy accounting and
@@ -19,7 +19,8 @@ from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.moon import l2, moon
 from moon_jax.algorithms.scaffold import scaffold, with_control_variates
 from moon_jax.algorithms.solo import solo
-from moon_jax.config import Config, flags_with
+from moon_jax.config import Config, FACTS, flags_with
+from moon_jax.config.flags import ON
 from moon_jax.errors import UserError
 
 # Flags that combine a method with parts of others; custom algorithms call
@@ -104,8 +105,6 @@ def method(config: Config) -> Method:
 
 def default_mu(config: Config) -> float:
   """Returns the weight mu that the configured method uses for --mu=-1."""
-  if config.algorithm == 'moon':  # also with --contrastive=l2
-    return METHODS['moon'].default_mu
   return method(config).default_mu
 
 
@@ -118,6 +117,61 @@ def flags_of(config: Config) -> str:
       and 'aggregation' in method(config).flags):
     flags += f' --aggregation={config.aggregation}'
   return flags
+
+
+def refused(config: Config) -> dict[str, str]:
+  """Returns the settings that `moon_jax.train` refuses as flags of this run.
+
+  Returns:
+    The names of settings that the method or the network of the run does not
+    read, whatever their values. Each name maps to the flags that are the
+    reason.
+  """
+  used = method(config).flags
+  names = {name: flags_of(config)
+           for name in METHOD_FLAGS if name not in used}
+  if config.has_user_model():
+    names |= dict.fromkeys(
+        flags_with(read_by='model'), f'--model={config.model}')
+  return names
+
+
+def ignored(config: Config) -> dict[str, str]:
+  """Returns those of `refused` that differ from their default.
+
+  A --mu of -1, or of the default that replaces it, is never among them.
+  """
+  return {name: reason for name, reason in refused(config).items()
+          if getattr(config, name) != getattr(Config, name)
+          and not (name == 'mu' and config.mu == default_mu(config))}
+
+
+def unused(config: Config) -> dict[str, str]:
+  """Returns the settings that have no effect on this run.
+
+  Returns:
+    The names of `refused`, and of settings that other settings switch off, such
+    as beta with --partition=iid. Each name maps to the flags that are the
+    reason.
+  """
+  names = refused(config)
+  algorithm = f'--algorithm={config.algorithm}'
+  if not method(config).has_server:
+    names |= dict.fromkeys(flags_with(read_by='server'), algorithm)
+  if config.algorithm == 'centralized':
+    names |= dict.fromkeys(flags_with(read_by='clients'), algorithm)
+  if config.num_negatives <= 2:  # then the newest k models remain
+    names.setdefault(
+        'negatives_pool', f'--num_negatives={config.num_negatives}')
+  for name, facts in FACTS.items():
+    for other, values in facts['only_with'].items():
+      value = getattr(config, other)
+      if values != ON and value not in values:
+        names.setdefault(name, f'--{other}={value}')
+      if values == ON and not value:
+        is_off = value is False
+        names.setdefault(name, f'--no{other}' if is_off else f'--{other}=0')
+  return names
 
 
 def make(config: Config, cohort_size: int | None = None) -> Algorithm:

@@ -147,9 +147,9 @@ def check_used(config: Config, given: Given) -> None:
   a mu chosen for one method must not silently reach another. `config` is as
   parsed, with a mu of -1 unresolved.
   """
-  from moon_jax.algorithms import registry, unused  # these modules import JAX
+  from moon_jax.algorithms import registry  # these modules import JAX
 
-  for name, reason in unused.ignored(config).items():
+  for name, reason in registry.ignored(config).items():
     if name in given.flags:
       end = ', or give --model_args' * reason.startswith('--model=')
       raise UserError(f'--{name}={getattr(config, name)} has no effect with '

@@ -10,7 +10,7 @@ import functools
 
 import numpy as np
 
-from moon_jax.algorithms import unused
+from moon_jax.algorithms import registry
 from moon_jax.config import Config, flags_with
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import sources, split
@@ -80,7 +80,7 @@ def label(config: Config) -> str:
   have the same seed.
   """
   names = {*flags_with(varies='split'), *flags_with(varies='labels')} - {
-      'seed', 'partition_seed', 'partition', *unused.unused(config)}
+      'seed', 'partition_seed', 'partition', *registry.unused(config)}
   shown = [f'{name} {values.show(value)}'
            for name, value in config.to_dict().items() if name in names
            and (name == 'beta' or value != getattr(Config, name))]

@@ -175,12 +175,12 @@ def differing(runs: Sequence[Run]) -> list[str]:
 
 def _shown(run, names):
   """Returns the values of settings, and hashes of input files, as text."""
-  from moon_jax.algorithms import unused  # imports JAX
+  from moon_jax.algorithms import registry  # imports JAX
 
   shown = {name: values.show(value) for name, value in run.config.items()} | {
       f'content of {name}': str(value) for name, value in run.inputs.items()}
   try:
-    shown |= dict.fromkeys(unused.unused(run.settings), NO_VALUE)
+    shown |= dict.fromkeys(registry.unused(run.settings), NO_VALUE)
   except (UserError, KeyError, TypeError):
     pass  # custom code is not here
   return tuple(shown.get(name, NO_VALUE) for name in names)
@@ -206,10 +206,10 @@ def key(config: Config, inputs: Mapping[str, str] | None = None) -> Key:
 
 def normalized(config: Config) -> Config:
   """Returns a configuration where settings without effect have defaults."""
-  from moon_jax.algorithms import unused  # imports JAX
+  from moon_jax.algorithms import registry  # imports JAX
 
   return dataclasses.replace(config, **{
-      name: getattr(Config, name) for name in unused.unused(config)})
+      name: getattr(Config, name) for name in registry.unused(config)})
 
 
 def ended(directory: pathlib.Path) -> list[Run]:

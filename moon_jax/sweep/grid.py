@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from moon_jax import errors
-from moon_jax.algorithms import unused
+from moon_jax.algorithms import registry
 from moon_jax.config import Config, flags_with, limits
 from moon_jax.errors import UserError
 from moon_jax.rundir import identity
@@ -109,8 +109,8 @@ def each(base: Config, blocks: Sequence[Mapping[str, Any]]) -> list[Sweep]:
     reasons = []
     for block, grid in zip(blocks, grids):
       if name in block and block[name] != getattr(Config, name):
-        find = (unused.unused if isinstance(block[name], tuple)
-                else unused.refused)
+        find = (registry.unused if isinstance(block[name], tuple)
+                else registry.refused)
         reasons += [find(config).get(name) for config in grid.configs]
     if reasons and all(reasons):
       raise UserError(f'--{name} has no effect on any run, with '
@@ -143,8 +143,8 @@ def _configured(base, fixed, varied):
   config = dataclasses.replace(base, **fixed, **varied)
   try:
     limits.check(config)  # the types, before the values are read
-    refused = unused.refused(config)
-    without_effect = [*(name for name in unused.unused(config)
+    refused = registry.refused(config)
+    without_effect = [*(name for name in registry.unused(config)
                         if name in varied or name in refused and name in fixed)]
     config = dataclasses.replace(config, **{
         name: getattr(base, name) for name in without_effect})

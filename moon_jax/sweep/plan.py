@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from moon_jax.algorithms import unused
+from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import host
@@ -113,7 +113,7 @@ def runs_text(configs: Sequence[Config], axes: Sequence[str]) -> str:
   Axes without effect on all these runs are omitted, and long ones shortened.
   """
   without_effect = set.intersection(
-      *(set(unused.unused(config)) for config in configs))
+      *(set(registry.unused(config)) for config in configs))
   columns = {name: list(dict.fromkeys(
       values.show(getattr(config, name)) for config in configs))
              for name in axes if name not in without_effect}

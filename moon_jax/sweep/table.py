@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from moon_jax.algorithms import unused
+from moon_jax.algorithms import registry
 from moon_jax.config import Config, flags_with
 from moon_jax.results import stats
 from moon_jax.rundir.identity import FREE_FIELDS
@@ -89,7 +89,7 @@ def differing(names: Sequence[str], rows: Sequence[Sequence[str]]
 
 def shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
   """Returns the values of settings as text, a dash for those without effect."""
-  without_effect = unused.unused(config)
+  without_effect = registry.unused(config)
   return tuple(NO_VALUE if name in without_effect
                else values.show(getattr(config, name)) for name in names)
 

@@ -60,12 +60,12 @@ def prepare(config: Config, load: Loaders | None = None,
     load: reads files; None reads those of this run only.
     root: directory of the work directory, if the configuration names none.
   """
-  from moon_jax.algorithms import unused  # imports JAX
+  from moon_jax.algorithms import registry  # imports JAX
   from moon_jax.simulation import build
 
   load = load or loaders()
   loggers.check(config)
-  ignored = unused.ignored(config)
+  ignored = registry.ignored(config)
   for reason in dict.fromkeys(ignored.values()):
     given = ', '.join(f'--{name}={getattr(config, name)}'
                       for name, why in ignored.items() if why == reason)
