@@ -42,16 +42,23 @@ def with_fednova(algorithm: Algorithm) -> Algorithm:
   """
   def finish(trained, view):
     client, message = algorithm.finish(trained, view)
-    if not same_structure(message.mean, view.variables):
+    sent, w_global = message.mean, view.variables['params']
+    if jax.tree.structure(sent) != jax.tree.structure(
+        view.variables):  # type: ignore[operator]
       raise UserError(
           'with_fednova needs clients whose Message.mean is a model like the '
           'global one, got another tree; change the finish of the algorithm')
-    return client, message._replace(mean=normalized(message.mean, view))
+    a = effective_steps(view.num_steps, view.hparams['momentum'])
+    d = jax.tree.map(
+        lambda w_global, w: (w_global - w) / a, w_global, sent['params'])
+    return client, message._replace(mean={**sent, 'params': (d, a)})
 
   def aggregate(variables, server, message, hparams=None, key=None):
+    d, a = message.mean['params']  # means over clients
+    params = jax.tree.map(lambda w, d: w - a * d, variables['params'], d)
+    message = message._replace(mean={**message.mean, 'params': params})
     return base.aggregate(
-        algorithm, variables, server,
-        message._replace(mean=average(variables, message.mean)), hparams, key)
+        algorithm, variables, server, message, hparams, key)
 
   return algorithm._replace(finish=finish, aggregate=aggregate,
                             needs={**algorithm.needs, 'optimizer': 'sgd'})
@@ -61,25 +68,3 @@ def effective_steps(num_steps: jax.Array, rho: jax.Array) -> jax.Array:
   """Returns |a_i|_1, the number of plain steps that momentum steps equal."""
   k = num_steps.astype(jnp.float32)
   return (k - rho * (1 - rho**k) / (1 - rho)) / (1 - rho)
-
-
-def same_structure(a, b) -> bool:
-  """Returns whether two trees have the same nodes."""
-  return bool(jax.tree.structure(a) == jax.tree.structure(
-      b))  # type: ignore[operator]
-
-
-def normalized(variables, view):
-  """Returns d_i and |a_i|_1 instead of parameters, and the mutable state."""
-  a = effective_steps(view.num_steps, view.hparams['momentum'])
-  moved = jax.tree.map(
-      lambda w_global, w: (w_global - w) / a,
-      view.variables['params'], variables['params'])
-  return {**variables, 'params': (moved, a)}
-
-
-def average(variables, mean):
-  """Returns w^t - (mean of |a_i|_1) (mean of d_i)."""
-  moved, a = mean['params']
-  params = jax.tree.map(lambda w, d: w - a * d, variables['params'], moved)
-  return {**mean, 'params': params}

@@ -110,14 +110,18 @@ def _with_variates(algorithm: Algorithm, num_clients: int, form: str,
 
   def transform_grads(grads, view):
     grads = inner.transform_grads(grads, view)
-    c_i, c = variates(view)
-    return corrected_grads(grads, c_i, c) if form == 'paper' else grads
+    if form != 'paper':
+      return grads
+    return jax.tree.map(
+        lambda g, c_i, c: g - c_i + c, grads, *variates(view))
 
   def transform_updates(updates, batch, view):
     updates = inner.transform_updates(updates, batch, view)
-    c_i, c = variates(view)
-    return updates if form == 'paper' else corrected_updates(
-        updates, c_i, c, view.hparams['learning_rate'])
+    if form == 'paper':
+      return updates
+    return jax.tree.map(
+        lambda u, c_i, c: u - view.hparams['learning_rate'] * (c - c_i),
+        updates, *variates(view))
 
   def finish(trained, view):
     client, message = inner.finish(trained, view)
@@ -146,17 +150,6 @@ def _with_variates(algorithm: Algorithm, num_clients: int, form: str,
           variables, split(clients).inner),
       needs={**algorithm.needs, 'num_clients': num_clients, 'optimizer': 'sgd',
              **({'momentum': 0} if form == 'paper' else {})})
-
-
-def corrected_grads(grads, c_i, c):
-  """Returns grad - c_i + c."""
-  return jax.tree.map(lambda g, c_i, c: g - c_i + c, grads, c_i, c)
-
-
-def corrected_updates(updates, c_i, c, rate):
-  """Returns update - lr (c - c_i)."""
-  return jax.tree.map(
-      lambda u, c_i, c: u - rate * (c - c_i), updates, c_i, c)
 
 
 def variate_change(params, c, view):
