@@ -16,9 +16,8 @@ from jax import lax
 import moon_jax as mj
 
 
-def apfl(config=None, alpha: float = 0.5) -> mj.Algorithm:
+def apfl(alpha: float = 0.5) -> mj.Algorithm:
   """Returns APFL; `alpha` is the weight of the personal model, 0 to 1."""
-  del config
 
   def mixture(trained, view):
     sent, personal = (

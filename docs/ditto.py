@@ -16,9 +16,8 @@ import optax
 import moon_jax as mj
 
 
-def ditto(config=None, lam: float = 0.1) -> mj.Algorithm:
+def ditto(lam: float = 0.1) -> mj.Algorithm:
   """Returns Ditto; `lam` pulls personal models towards the global model."""
-  del config
 
   def loss(model, trained, batch, view):
     personal = mj.joint.part(trained, 'personal')

@@ -46,7 +46,6 @@ def decorrelation(features_BF, mask_B):
   return jnp.sum(off_diagonal_FF**2) / d**2
 
 
-def feddecorr(config, beta: float = 0.1) -> mj.Algorithm:
+def feddecorr(beta: float = 0.1) -> mj.Algorithm:
   """FedAvg with this loss; the paper's beta is 0.1."""
-  del config
   return mj.fedavg()._replace(loss=loss, hparams={'beta': beta})

@@ -21,7 +21,7 @@ from moon_jax.algorithms.base import Message
 from moon_jax.errors import UserError
 
 
-def feddyn(config, alpha: float = 0.01) -> Algorithm:
+def feddyn(num_clients: int, alpha: float = 0.01) -> Algorithm:
   """FedDyn; the paper's mean is uniform: give --weighting=uniform with it."""
   if not alpha > 0:
     raise UserError(f'--algorithm_args: alpha must be above 0; got {alpha}')
@@ -42,7 +42,7 @@ def feddyn(config, alpha: float = 0.01) -> Algorithm:
 
   def aggregate(variables, h, message):
     h = jax.tree.map(
-        lambda h, d: h - alpha * d / config.num_clients, h, message.total)
+        lambda h, d: h - alpha * d / num_clients, h, message.total)
     params = jax.tree.map(
         lambda w, h: w - h / alpha, message.mean['params'], h)
     return {**message.mean, 'params': params}, h

@@ -19,13 +19,12 @@ import jax.numpy as jnp
 import moon_jax as mj
 
 
-def fedper(config=None, head: str = 'out') -> mj.Algorithm:
+def fedper(head: str = 'out') -> mj.Algorithm:
   """Returns FedPer; `head` is the name of the layer that stays at the client.
 
   The layers of the networks of moon_jax are named proj1, proj2 and out, among
   others; `head='proj1 proj2 out'` names several.
   """
-  del config
   names = head.split()
   heads = lambda tree: {name: tree[name] for name in names}
 
@@ -50,14 +49,13 @@ def fedper(config=None, head: str = 'out') -> mj.Algorithm:
       personal_model=lambda trained, view: trained)
 
 
-def fedrep(config=None, head: str = 'out',
-           head_fraction: float = 0.5) -> mj.Algorithm:
+def fedrep(head: str = 'out', head_fraction: float = 0.5) -> mj.Algorithm:
   """Returns FedRep: the first `head_fraction` of local steps train the head.
 
   It needs --weight_decay=0, since decay would also fill the momentum of
   parameters that do not train.
   """
-  algorithm, names = fedper(config, head), head.split()
+  algorithm, names = fedper(head), head.split()
 
   def where(batch, view, tree, other):
     """Returns the entries of `tree` that train in this step, else `other`'s."""

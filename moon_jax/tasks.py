@@ -10,14 +10,18 @@ the loss of the task of its data: `model.task.loss(logits, batch)`.
 """
 
 from collections.abc import Callable
+import re
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax import losses
+from moon_jax import losses, trees, user_code
 from moon_jax.errors import UserError
+
+# Names that evaluations record themselves, after those of sets ("test_loss").
+_RESERVED = re.compile('loss|examples|.*_(std|weighted|worst_tenth)')
 
 
 class Task(NamedTuple):
@@ -32,7 +36,8 @@ class Task(NamedTuple):
     metrics_B: `(logits, labels) -> {name: [B]}`. Returns numbers by name, such
       as bool [B] as "accuracy", of which evaluations record the mean
       ("test_accuracy"). The best round has the highest accuracy, or without
-      one the lowest loss.
+      one the lowest loss. Evaluations use the names "loss" and "examples"
+      themselves, and names that end in "_std", "_weighted" or "_worst_tenth".
     count_B: `(labels) -> int [B]`. Returns the number of predictions; None if
       each example has one.
 
@@ -115,6 +120,33 @@ def get(task: 'str | Task') -> Task:
     raise UserError(f'task must be one of {", ".join(TASKS)}, or a '
                     f'moon_jax.Task; got {task!r}')
   return TASKS[task]
+
+
+def check_functions(task: Task, logits: Any, labels: Any) -> None:
+  """Traces the loss and the metrics of a task and checks their results.
+
+  Args:
+    task: the task.
+    logits: array of B examples, or its shape and type.
+    labels: of these examples.
+
+  Raises:
+    UserError: if a result is not [B], or a metric has a reserved name.
+  """
+  metrics, loss = jax.eval_shape(
+      lambda logits: (task.metrics_B(logits, labels),
+                      task.loss_B(logits, labels)), logits)
+  place = user_code.place(task.loss_B)
+  if any(x.shape != (len(labels),) for x in jax.tree.leaves((metrics, loss))):
+    raise UserError(
+        f'loss_B and metrics_B of the task {task.name} must return one number '
+        f'for each example, [B]; got {trees.shapes((loss, metrics))} for '
+        f'B = {len(labels)}{place}. Sum over other axes')
+  if names := [name for name in metrics if _RESERVED.fullmatch(name)]:
+    raise UserError(
+        f'metrics_B of the task {task.name} must use other names than loss and '
+        'examples, and none that ends in _std, _weighted or _worst_tenth, which'
+        f' evaluations record; got {names[0]!r}{place}. Rename it')
 
 
 def check_labels(task: Task, name: str, labels: Any, num_examples: int,

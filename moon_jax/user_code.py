@@ -5,7 +5,7 @@ raise UserError if there is no such function or its code fails.
 """
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import functools
 import importlib
 import importlib.util
@@ -86,18 +86,17 @@ def call(flag: str, name: str, function: Callable[..., Any], *args,
                     f'(at {place}); fix it') from error
 
 
-def build(flag: str, name: str, args: str, *given: Any, first: str,
-          **offered: Any) -> Any:
+def build(flag: str, name: str, args: str, offered: Mapping[str, Any],
+          hint: str) -> Any:
   """Returns the result of a factory.
 
   Args:
     flag: the flag that names the factory.
     name: its value.
     args: the value of --FLAG_args, keyword arguments of the factory.
-    *given: its positional arguments.
-    first: describes the arguments besides `args`, for error messages.
-    **offered: keyword arguments that it gets if its signature names them and
+    offered: keyword arguments that it gets if its signature names them and
       `args` does not.
+    hint: describes these arguments, for error messages.
   """
   factory = load(flag, name)
   kwargs = parse_args(f'{flag}_args', args)
@@ -109,13 +108,13 @@ def build(flag: str, name: str, args: str, *given: Any, first: str,
   kwargs = {k: v for k, v in offered.items()
             if k in signature.parameters} | kwargs
   try:
-    signature.bind(*given, **kwargs)
+    signature.bind(**kwargs)
   except TypeError as error:
     given_as = f'--{flag}_args={args}' if args else f'--{flag}={name}'
     raise UserError(
         f'{given_as}: {error}. The signature of --{flag}={name} is '
-        f'{name.rpartition(":")[2]}{signature}; {first}') from error
-  return call(flag, name, factory, *given, **kwargs)
+        f'{name.rpartition(":")[2]}{signature}; {hint}') from error
+  return call(flag, name, factory, **kwargs)
 
 
 def signature_of(factory: Callable[..., Any]) -> inspect.Signature:

@@ -6,21 +6,15 @@ import pytest
 
 from docs_pages import module
 import federation as fed
-from moon_jax.config import Config
 
 pytestmark = pytest.mark.docs
 COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
 
 
-@pytest.fixture
-def feddyn():
-  made = module('docs/feddyn.py')
-  return lambda alpha: made.feddyn(Config(num_clients=len(fed.SIZES)), alpha)
-
-
-def test_it_equals_a_plain_numpy_loop(feddyn):
+def test_it_equals_a_plain_numpy_loop():
   alpha = .1
-  federated = fed.Federation(feddyn(alpha), num_lanes=2)
+  feddyn = module('docs/feddyn.py').feddyn
+  federated = fed.Federation(feddyn(len(fed.SIZES), alpha), num_lanes=2)
   w = fed.matrix(federated.state.variables['params'], 0)
   lr, momentum, decay = (
       fed.HPARAMS[k] for k in ('learning_rate', 'momentum', 'weight_decay'))
@@ -74,7 +68,7 @@ def test_decorrelation_equals_numpy(feddecorr):
 
 def test_with_beta_0_feddecorr_is_fedavg(feddecorr):
   ours, theirs = (fed.Federation(a) for a in (
-      feddecorr.feddecorr(Config(), 0.), fed.fedavg()))
+      feddecorr.feddecorr(0.), fed.fedavg()))
   for f in (ours, theirs):
     f.hparams = {**f.hparams, 'beta': 0 * f.hparams['mu']}
     f.round(COHORTS[0])

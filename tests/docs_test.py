@@ -64,11 +64,16 @@ def test_the_programs_of_a_page_run(name, here, capsys):
 @pytest.mark.parametrize('name, index, least', [
     ('user_algorithm', 0, .8), ('user_algorithm', 1, .8),
     ('user_data', -1, .9), ('user_model', 0, .8)])
-def test_the_commands_of_a_page_learn(name, index, least, here):
+def test_the_commands_of_a_page_learn(name, index, least, here, capsys):
   config = config_of(
       commands(page(name))[index], workdir='run', checkpoint_every=0)
   summary = run.run(config)
   assert summary['test_accuracy'] > least
+  if (name, index) == ('user_algorithm', 0):  # the same file in Python
+    capsys.readouterr()
+    execute(programs(page(name))[0], f'{name}.md')
+    last = capsys.readouterr().out.split()[-1]
+    assert float(last) == summary['test_accuracy']
   if name == 'user_model':
     data = mj.load_dataset(config.dataset)
     model, variables = mj.load('run')

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import inspect
 from typing import Any, NamedTuple
 
-from moon_jax import optimizers, user_code
+from moon_jax import optimizers
 from moon_jax.algorithms import privacy, server, user
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
@@ -21,7 +21,6 @@ from moon_jax.algorithms.scaffold import scaffold, with_control_variates
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config, FACTS, flags_with
 from moon_jax.config.flags import ON
-from moon_jax.errors import UserError
 
 # Flags that combine a method with parts of others; custom algorithms call
 # the functions that these flags stand for.
@@ -217,12 +216,6 @@ def _make_method(config):
     algorithm = factory(**arguments)
   else:
     algorithm = user.make(config)
-    if not isinstance(algorithm, Algorithm):
-      raise UserError(
-          f'--algorithm={config.algorithm} must return a moon_jax.Algorithm, '
-          'such as fedavg()._replace(...); got '
-          f'{type(algorithm).__name__}'
-          f'{user_code.place(user_code.load("algorithm", config.algorithm))}')
   hparams = {'mu': config.mu, 'temperature': config.temperature}
   if config.has_user_algorithm():  # its own values, unless the flags are given
     unset = {'mu': 0., 'temperature': Config.temperature}

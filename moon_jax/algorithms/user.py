@@ -24,54 +24,60 @@ from moon_jax.models import Model
 from moon_jax.models import user as user_model
 
 
-def make(config: Config) -> Any:
-  """Returns the result of the factory for `config` and --algorithm_args.
+def make(config: Config) -> Algorithm:
+  """Returns the algorithm of a factory, --algorithm=MODULE:FACTORY.
+
+  The factory gets the values of --algorithm_args by name. An argument without
+  default that they do not name gets the flag of its name, such as num_clients.
+  An argument `config`, or a first one without default that is no flag, gets the
+  configuration.
 
   Raises:
-    UserError: if there is no such factory, it does not take these arguments, or
-      its code fails.
+    UserError: if there is no such factory, it does not take these arguments,
+      its code fails, or it returns something else.
   """
   name = f'--algorithm={config.algorithm}'
   factory = user_code.load('algorithm', config.algorithm)
-  argument = _first_argument(factory)
-  if argument and argument.default is not inspect.Parameter.empty and (
-      argument.name != 'config'):
+  offered = _offered(factory, config)
+  algorithm = user_code.build(
+      'algorithm', config.algorithm, config.algorithm_args, offered,
+      '--algorithm_args=NAME=VALUE gives arguments, and config is the '
+      'configuration')
+  if not isinstance(algorithm, Algorithm):
     raise UserError(
-        f'{name} must take the configuration as its first argument, config; '
-        f'got {argument}{user_code.place(factory)}. Put config before it')
+        f'{name} must return a moon_jax.Algorithm, such as '
+        f'fedavg()._replace(...); got {type(algorithm).__name__}'
+        f'{user_code.place(factory)}')
   try:
-    algorithm = user_code.build(
-        'algorithm', config.algorithm, config.algorithm_args, config,
-        first='the configuration is its first argument, and '
-      '--algorithm_args=NAME=VALUE gives the others')
-    if isinstance(algorithm, Algorithm):
-      check_hparams(algorithm.hparams, f'{name}: ')
+    check_hparams(algorithm.hparams)
   except UserError as error:
-    if not argument or argument.name in ('self', 'config', 'cfg', 'c', '_'):
-      raise
-    raise UserError(f'{error}. The first argument, {argument.name}, is the '
-                    'configuration') from error
+    raise UserError(f'{name}: {error}. An argument without default is the '
+                    'configuration or a flag unless --algorithm_args gives it'
+                    ) from error
   return algorithm
 
 
-def _first_argument(factory):
+def _offered(factory, config):
+  """Returns what a factory gets besides --algorithm_args, by name."""
   try:
     parameters = user_code.signature_of(factory).parameters.values()
-  except (TypeError, ValueError):
-    return None
-  return next((parameter for parameter in parameters if parameter.kind in (
-      inspect.Parameter.POSITIONAL_ONLY,
-      inspect.Parameter.POSITIONAL_OR_KEYWORD)), None)
+  except (TypeError, ValueError):  # `user_code.build` reports it
+    return {}
+  required = [x.name for x in parameters if x.default is x.empty
+              and x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD)]
+  values = dict.fromkeys(['config', *required[:1]], config) | vars(config)
+  return {name: values[name] for name in ('config', *required)
+          if name in values}
 
 
-def check_hparams(hparams: Any, where: str = '') -> None:
+def check_hparams(hparams: Any) -> None:
   """Checks that hyperparameters are finite numbers by name.
 
   Raises:
     UserError: naming the first one that is not.
   """
   if not isinstance(hparams, Mapping):
-    raise UserError(f'{where}Algorithm.hparams must be a dict of numbers by '
+    raise UserError(f'Algorithm.hparams must be a dict of numbers by '
                     f'name; got {user_model.kind_of(hparams)}')
   for name, value in hparams.items():
     try:
@@ -79,11 +85,9 @@ def check_hparams(hparams: Any, where: str = '') -> None:
     except (TypeError, ValueError, OverflowError):
       is_valid = False
     if not is_valid:
-      got = ('the configuration' if isinstance(value, Config)
-             else repr(value))
-      raise UserError(f'{where}Algorithm.hparams[{name!r}] must be a finite '
-                      f'number; got {got}. Functions can close over other '
-                      'values')
+      got = 'the configuration' if isinstance(value, Config) else repr(value)
+      raise UserError(f'Algorithm.hparams[{name!r}] must be a finite number; '
+                      f'got {got}. Functions can close over other values')
 
 
 def check(name: str, algorithm: Algorithm, model: Model,
@@ -104,11 +108,10 @@ def check(name: str, algorithm: Algorithm, model: Model,
       code propagates.
   """
   at = lambda function: user_code.place(getattr(algorithm, function))
-  for function in sorted(_ARGUMENTS):
-    value = getattr(algorithm, function)
-    if not callable(value):
-      raise UserError(f'{name}: {function} must be a function; got {value!r}')
-    _check_arguments(name, function, value, at(function))
+  for function, default in fedavg.fedavg()._asdict().items():
+    if callable(default):
+      _check_arguments(f'{name}: {function}', getattr(algorithm, function),
+                       inspect.signature(default), at(function))
 
   def trace(model, key):
     for function, words, problem in _results(
@@ -126,14 +129,20 @@ def check(name: str, algorithm: Algorithm, model: Model,
     else:
       traced(model)
   except Exception:
-    needed, returned = user_model.needed_outputs(traced, model, example)
-    if needed:
-      raise UserError(
-          f'{name} needs the {" and ".join(needed)} of the network, which '
-          f'returns only the {" and ".join(returned)}; return '
-          'moon_jax.Outputs(features=h, projection=z, '
-          f'logits=logits){model.place}. Without projection, z is h') from None
-    raise
+    if _fails(traced, user_model.with_all_outputs(model)):
+      raise
+    raise UserError(
+        f'{name} needs features or the projection of the network, which does '
+        'not return them; return moon_jax.Outputs(features=h, projection=z, '
+        f'logits=logits){model.place}. Without projection, z is h') from None
+
+
+def _fails(function, *args):
+  try:
+    function(*args)
+  except Exception:
+    return True
+  return False
 
 
 def _results(algorithm: Algorithm, model: Model, example: jax.Array,
@@ -201,32 +210,16 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
          'second result', trees.difference(following[1], server))
 
 
-def _check_arguments(name, function, value, place):
-  arguments = _ARGUMENTS[function]
+def _check_arguments(name, function, expected, place):
+  """Checks that a function takes the arguments of FedAvg's."""
   try:
-    signature = inspect.signature(value)
-  except (TypeError, ValueError):  # some built-in functions: the call will show
+    signature = inspect.signature(function)
+    optional = ({'hparams', 'key'} & signature.parameters.keys()
+                if 'message' in expected.parameters else ())  # `aggregate`
+    signature.bind(*expected.parameters, **dict.fromkeys(optional))
+  except ValueError:  # some built-in functions: the call will show
     return
-  try:
-    signature.bind(*arguments.split(', '))
   except TypeError as error:
-    if function == 'aggregate' and (
-        {'hparams', 'key'} & signature.parameters.keys()):
-      return
-    raise UserError(
-        f'{name}: {function} is called as {function}({arguments}); got '
-        f'{function}{signature}: {error}{place}. Change its '
-        'arguments') from error
-
-
-# The fields of an Algorithm that must be functions, and the arguments with
-# which each is called.
-_ARGUMENTS = {
-    'init_server': 'variables', 'broadcast': 'server',
-    'init_client': 'variables', 'start': 'view',
-    'frozen': 'model, batch, view', 'loss': 'model, trained, batch, view',
-    'transform_grads': 'grads, view',
-    'transform_updates': 'updates, batch, view', 'finish': 'trained, view',
-    'aggregate': 'variables, server, message',
-    'evaluated': 'variables, clients', 'local_model': 'trained, view',
-}
+    got = signature if callable(function) else repr(function)
+    raise UserError(f'{name} must be a function of {expected}; got {got}: '
+                    f'{error}{place}') from error

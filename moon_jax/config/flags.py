@@ -252,7 +252,7 @@ class Config:
 
   algorithm: str = flag(
       'moon', f'Federated algorithm: {", ".join(ALGORITHMS)}; or your own '
-      'as MODULE:FACTORY, a function of the configuration that returns a '
+      'as MODULE:FACTORY, a function that returns a '
       'moon_jax.Algorithm (docs/user_algorithm.md).', topic='Method',
       is_common=True, names=ALGORITHMS, form='MODULE:FACTORY',
       synonyms='alg algo method strategy federated_optimizer fl_algorithm '

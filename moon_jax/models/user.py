@@ -23,8 +23,6 @@ from moon_jax.models.convolution import fast_on_cpus
 # name from "params", which is folded in to differ from "dropout".
 _OTHER_STREAMS = 1
 _ARGUMENTS = ('train', 'training', 'deterministic', 'mask', 'mask_B')
-_FIRST = ('it is called with the arguments of --model_args, and with '
-          'num_classes, num_tokens and rngs if it names them')
 
 
 def make(name: str, args: str, num_classes: int, num_tokens: int = 0) -> Model:
@@ -35,9 +33,11 @@ def make(name: str, args: str, num_classes: int, num_tokens: int = 0) -> Model:
   module of Flax NNX.
   """
   factory = user_code.load('model', name)
-  build = functools.partial(
-      user_code.build, 'model', name, args, first=_FIRST,
-      num_classes=num_classes, num_tokens=num_tokens)
+  build = lambda **rngs: user_code.build(
+      'model', name, args,
+      {'num_classes': num_classes, 'num_tokens': num_tokens, **rngs},
+      'it is called with the arguments of --model_args, and with num_classes, '
+      'num_tokens and rngs if it names them')
   try:
     takes_rngs = 'rngs' in user_code.signature_of(factory).parameters
   except (TypeError, ValueError):  # `build` reports it
@@ -238,37 +238,12 @@ def _restarted(state, key):
       for i, (path, variable) in enumerate(nnx.to_flat_state(state))])
 
 
-def check_type(model: Any) -> None:
-  """Checks that a value is a network."""
-  if isinstance(model, Model):
-    return
-  is_class = inspect.isclass(model)
-  kind = model if is_class else type(model)
-  if issubclass(kind, nn.Module):
-    remedy = ('make a module and wrap it: moon_jax.from_flax('
-              f'{kind.__name__}(...))' if is_class
-              else 'wrap it: moon_jax.from_flax(...)')
-  elif issubclass(kind, nnx.Module):
-    remedy = f'wrap it: moon_jax.from_nnx(lambda rngs: {kind.__name__}(...))'
-  elif callable(model):
-    remedy = f'call it: {name_of(model)}(data.num_classes)'
-  else:
-    remedy = 'moon_jax.mlp(data.num_classes) makes one'
-  raise UserError(
-      f'model must be a moon_jax.Model; got {kind_of(model)}; {remedy}')
-
-
-def name_of(value: Any) -> str:
-  """Returns the name of a function or a class, or that of a value's class."""
-  return getattr(value, '__name__', type(value).__name__)
-
-
 def kind_of(value: Any) -> str:
   """Returns "the class Net", "the function moon" or "str 'moon'"."""
   if inspect.isclass(value):
     return f'the class {value.__name__}'
   if inspect.isroutine(value):
-    return f'the function {name_of(value)}'
+    return f'the function {value.__name__}'
   shown = f' {value!r}' if isinstance(value, str | int | float) else ''
   return f'{type(value).__name__}{shown}'
 
@@ -322,14 +297,7 @@ def _check_outputs(name, outputs, labels, num_classes, model):
         f' one for each example{" and position" * len(positions)} and class of '
         f'the data set (task {task.name}); got '
         f'{trees.shapes(logits)} for B = {batch_size}{place}')
-  found = jax.eval_shape(
-      lambda logits: (task.loss_B(logits, labels),
-                      task.metrics_B(logits, labels)), logits)
-  if any(x.shape != (batch_size,) for x in jax.tree.leaves(found)):
-    raise UserError(
-        f'loss_B and metrics_B of the task {task.name} must return one number '
-        f'for each example, [B]; got {trees.shapes(found)} for B = {batch_size}'
-        f'{user_code.place(task.loss_B)}. Sum over other axes')
+  tasks.check_functions(task, logits, labels)
   for field in ('features', 'projection'):
     value = getattr(outputs, field)
     if value is not None and (
@@ -339,31 +307,12 @@ def _check_outputs(name, outputs, labels, num_classes, model):
           f'{trees.shapes(value)} for B = {batch_size}{place}')
 
 
-def needed_outputs(trace: Callable[[Model], Any], model: Model,
-                   example: jax.Array) -> tuple[list[str], list[str]]:
-  """Returns the `Outputs` that `trace(model)` lacks, and those that it gets.
+def with_all_outputs(model: Model) -> Model:
+  """Returns the network with its logits for the outputs that it leaves out."""
+  @functools.wraps(model.apply)  # `Model.with_key` looks for the argument key
+  def apply(*args, **kwargs):
+    outputs, variables = model.apply(*args, **kwargs)
+    return Outputs(*(outputs.logits if x is None else x
+                     for x in outputs)), variables
 
-  The first are fields of which logits instead prevent an error, [] if none do.
-  """
-  outputs = jax.eval_shape(lambda key: model.apply(
-      model.init(key, example), example, jnp.ones(1), train=False)[0],
-                           jax.random.key(0))
-  missing = [name for name, x in outputs._asdict().items() if x is None]
-  returned = [name for name in Outputs._fields if name not in missing]
-
-  def with_logits_for(names):
-    @functools.wraps(model.apply)  # `Model.with_key` looks for the argument key
-    def apply(*args, **kwargs):
-      outputs, variables = model.apply(*args, **kwargs)
-      return outputs._replace(
-          **dict.fromkeys(names, outputs.logits)), variables
-
-    return model._replace(apply=apply)
-
-  for names in [[name] for name in missing[::-1]] + [missing]:
-    try:
-      trace(with_logits_for(names))
-    except Exception:
-      continue
-    return names, returned
-  return [], returned
+  return model._replace(apply=apply)

@@ -70,7 +70,10 @@ def _check_made_in_python(federation):
   data = federation.data
   _check_arrays(data)
   check_dataset(data, data.name, federation.eval_examples)
-  user_model.check_type(federation.model)
+  _check_is(Model, 'model', federation.model,
+            'a moon_jax.Model, such as moon_jax.mlp(data.num_classes)',
+            'moon_jax.from_flax(module) and moon_jax.from_nnx(factory) wrap '
+            'modules of Flax')
   _check_lists(federation)
   # Lists become arrays, and a mapping `Clients` with names.
   object.__setattr__(federation, 'clients', clients_lib.checked(
@@ -188,8 +191,7 @@ def _check_label_array(name, of, labels, count):
 def _check_algorithm(federation):
   algorithm = federation.algorithm
   _check_is(Algorithm, 'algorithm', algorithm, 'a moon_jax.Algorithm',
-            f'To make one, call it: {user_model.name_of(algorithm)}()'
-            if callable(algorithm) else 'moon_jax.moon(mu=5) makes one')
+            'moon_jax.moon(mu=5) makes one')
   user_algorithm.check_hparams(algorithm.hparams)
   for name, value in algorithm.hparams.items():
     requirement, holds_fn, usual = _HPARAMS.get(name, ('', None, 0))
@@ -320,7 +322,8 @@ def check_traced(federation: Any, model: Model, example: jax.Array) -> None:
       algorithm needs outputs that the network does not return.
   """
   config, labels = federation.config, federation.data.train_labels[:1]
-  has_user_model = config is None or config.has_user_model()
+  has_user_model = (config is None or config.has_user_model()
+                    or model.task.name not in tasks.TASKS)
   _warn_of_pixels(federation.data)
   if has_user_model:
     user_model.check(f'--model={config.model}' if config else 'model', model,

@@ -1,11 +1,13 @@
 """Algorithms of users' own, from their own files."""
 
+import dataclasses
 import json
 import re
 
 import pytest
 
 from moon_jax import user_code
+from moon_jax.algorithms import user
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.training import run
@@ -29,8 +31,9 @@ def pull(config, *, strength=0.):
   return fedprox()._replace(loss=loss)
 
 
-def broken(config):
-  return config.no_such_flag
+def counted(num_clients, mu=2., *, config, alpha=.1):
+  assert config.num_clients == num_clients
+  return fedavg()._replace(hparams={"n": num_clients, "mu": mu, "a": alpha})
 
 
 def with_(**functions):
@@ -40,21 +43,12 @@ def with_(**functions):
 from moon_jax.algorithms.base import Message
 import jax.numpy as jnp
 
-alone = with_(finish=lambda variables, view: Message(variables))
-unkept = with_(finish=lambda variables, view: (variables, Message(variables)))
 tree = with_(finish=lambda variables, view: (
     view.client, Message(variables["params"])))
 single = with_(aggregate=lambda variables, server, message: message.mean)
 grown = with_(init_client=lambda v: jnp.float32(0), finish=lambda v, view: (
     view.client + jnp.ones(3), Message(v)))
-turned = with_(init_client=lambda v: jnp.int32(0), finish=lambda v, view: (
-    view.client.astype(jnp.float32), Message(v)))
 extra = with_(finish=lambda v, view: ({"extra": jnp.float32(0)}, Message(v)))
-listed = with_(init_client=lambda v: (jnp.float32(0),), finish=lambda v, view: (
-    [view.client[0]], Message(v)))
-
-
-number = 3
 '''
 
 
@@ -97,18 +91,21 @@ def test_arguments_are_literals_or_words():
   assert user_code.parse_args('algorithm_args', '') == {}
 
 
-SAME = 'finish must return a client state like the one of init_client'
+@pytest.mark.parametrize('args, expected', [
+    ('', (5, 2., .1)), ('alpha=.5,mu=3.', (5, 3., .5)),
+    ('num_clients=5', (5, 2., .1))])
+def test_factories_get_flags_and_arguments(module, args, expected):
+  config = dataclasses.replace(
+      CONFIG, algorithm=f'{module}:counted', algorithm_args=args)
+  hparams = user.make(config).hparams
+  assert (hparams['n'], hparams['mu'], hparams['a']) == expected
 
 
 @pytest.mark.parametrize('name, words', [
-    ('number', 'has no function or class number'),
-    ('broken', 'failed: AttributeError.*no_such_flag.*line 18'),
-    ('alone', 'finish must return a pair, the new client state'),
-    ('unkept', SAME), ('turned', SAME),
-    ('grown', r'client .*float32\[3\], expected float32\[\]'),
-    ('extra', r".'extra'. is float32\[\], expected nothing there"),
-    ('listed', r'client state .*; got \[\[\]\], expected \(\[\],\)'),
     ('tree', "a Message whose mean .*'fc1'..'bias'. is missing"),
+    ('grown', 'finish must return a client state like the one of init_client; '
+     r'.*float32\[3\], expected float32\[\]'),
+    ('extra', r".'extra'. is float32\[\], expected nothing there"),
     ('single', r'aggregate must return a pair.*mine_.*py, line 3\d\)')])
 def test_errors_are_reported(module, name, words, tmp_path):
   """Others are in tests/invalid_input.toml."""
