@@ -29,23 +29,20 @@ def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
     cohorts: the clients of each round so far.
   """
   import dp_accounting
+  from dp_accounting import rdp
+
+  def bound(event, count):
+    accountant = rdp.RdpAccountant(
+        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
+    accountant.compose(event, count)
+    return float(accountant.get_epsilon(config.dp_delta))
 
   gaussian = dp_accounting.GaussianDpEvent(config.dp_noise_multiplier / 2)
   visits = Counter(itertools.chain.from_iterable(cohorts))
-  bounds = [_epsilon(gaussian, max(visits.values()), config.dp_delta)]
+  bounds = [bound(gaussian, max(visits.values()))]
   is_stateless = not registry.method(config).keeps_client_state
   if not config.cohorts_file and is_stateless:
     sampled = dp_accounting.SampledWithoutReplacementDpEvent(
         config.num_clients, config.cohort_size(), gaussian)
-    bounds.append(_epsilon(sampled, len(cohorts), config.dp_delta))
+    bounds.append(bound(sampled, len(cohorts)))
   return min(bounds)
-
-
-def _epsilon(event, count, delta):
-  import dp_accounting
-  from dp_accounting import rdp
-
-  accountant = rdp.RdpAccountant(
-      neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
-  accountant.compose(event, count)
-  return float(accountant.get_epsilon(delta))

@@ -17,18 +17,10 @@ CONFIG = Config(dataset='digits', num_clients=5, num_rounds=2, local_epochs=1,
                 model='mlp')
 MODULE = '''
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fedprox import fedprox
 
 
 def plain(config):
   return fedavg()
-
-
-def pull(config, *, strength=0.):
-  loss = lambda model, variables, batch, view: fedprox().loss(
-      model, variables, batch,
-      view._replace(hparams={**view.hparams, "mu": strength}))
-  return fedprox()._replace(loss=loss)
 
 
 def counted(num_clients, mu=2., *, config, alpha=.1):
@@ -62,26 +54,18 @@ def module(tmp_path, monkeypatch, request):
   return name
 
 
-def outcome(**changes):
-  summary = run.run(Config(**{**CONFIG.to_dict(), **changes}))
-  return summary['test_accuracy'], summary['test_loss']
-
-
-@pytest.mark.slow
-def test_arguments_reach_the_factory(module):
-  pulled = outcome(algorithm=f'{module}:pull', algorithm_args='strength=0.5')
-  assert pulled == outcome(algorithm='fedprox', mu=.5)
-  assert pulled != outcome(algorithm=f'{module}:pull')
+def train(**changes):
+  run.run(dataclasses.replace(CONFIG, **changes))
 
 
 def test_changed_code_is_another_run(module, tmp_path):
   config = dict(algorithm=f'{module}:plain', workdir=str(tmp_path / 'run'))
-  assert outcome(**config) == outcome(algorithm='fedavg')
+  train(**config)
   written = json.loads((tmp_path / 'run' / 'config.json').read_text())
   assert set(written['inputs']) == {'algorithm'}
   (tmp_path / f'{module}.py').write_text(MODULE + '\n# changed\n')
   with pytest.raises(UserError, match='where --algorithm=mine.*had other'):
-    outcome(**config)
+    train(**config)
 
 
 def test_arguments_are_literals_or_words():
@@ -106,9 +90,9 @@ def test_factories_get_flags_and_arguments(module, args, expected):
     ('grown', 'finish must return a client state like the one of init_client; '
      r'.*float32\[3\], expected float32\[\]'),
     ('extra', r".'extra'. is float32\[\], expected nothing there"),
-    ('single', r'aggregate must return a pair.*mine_.*py, line 3\d\)')])
+    ('single', r'aggregate must return a pair.*mine_.*py, line 23\)')])
 def test_errors_are_reported(module, name, words, tmp_path):
   """Others are in tests/invalid_input.toml."""
   with pytest.raises(UserError, match=words):
-    outcome(algorithm=f'{module}:{name}')
+    train(algorithm=f'{module}:{name}')
   assert not list(tmp_path.glob('runs/*/metrics.jsonl'))
