@@ -12,8 +12,8 @@ PACKAGE = pathlib.Path(__file__).parents[1] / 'moon_jax'
 
 # From bottom to top. A room may import rooms below it.
 LAYERS = (
-    'version', 'errors', 'platforms', 'config', 'losses', 'tasks', 'optimizers',
-    'learning_rates', 'trees', 'user_code', 'distributed', 'data', 'models',
+    'version', 'errors', 'platforms', 'config', 'losses', 'trees', 'user_code',
+    'tasks', 'optimizers', 'learning_rates', 'distributed', 'data', 'models',
     'algorithms', 'engine', 'simulation', 'rundir', 'view', 'results',
     'loggers',
     'training', 'cli', 'targets', 'sweep', 'report', 'inspect', 'compare',
