@@ -49,7 +49,7 @@ class Record:
 
   Attributes:
     round: rounds done, from 1.
-    metrics: all metrics by name, as in metrics.jsonl.
+    metrics: by name, those of metrics.jsonl but for times.
     seconds: of training, without compilation and evaluation.
   """
 
