@@ -3,16 +3,13 @@
 from collections.abc import Callable, Iterator
 import contextlib
 import errno
+import functools
 import json
 import os
 import pathlib
-import sys
-import time
 from typing import Any
 
 from moon_jax.errors import UserError
-
-_MIN_INTERVAL = 2  # seconds between two lines of progress
 
 
 def read_regular(path: pathlib.Path) -> bytes:
@@ -59,49 +56,30 @@ def existing_directory(name: str, title: str, data_dir: str, content: str,
 
 
 @contextlib.contextmanager
-def show_progress(title: str, total: int, unit: str, done: int = 0,
-                  clock: Callable[[], float] = time.monotonic
-                  ) -> Iterator[Callable[[int], None]]:
-  """Shows the progress of an operation.
-
-  If stderr is a terminal, draws a progress bar on it. Otherwise, prints `title`
-  at once and then one line per 10% of the work, at most every 2 seconds.
+def show_progress(title: str, total: int, unit: str,
+                  done: int = 0) -> Iterator[Callable[[int], None]]:
+  """Draws a progress bar if stderr is a terminal; otherwise prints `title`.
 
   Args:
     title: description of the operation.
     total: amount of work in units; 0 if it is unknown.
     unit: "B" for bytes or a plural noun.
     done: amount of work that was done before.
-    clock: returns the time in seconds.
 
   Yields:
     advance(count), to call after each `count` units of work.
   """
-  if sys.stderr.isatty():
-    from rich import console, progress
+  from rich import console, progress
 
-    counts = ([progress.DownloadColumn(), progress.TransferSpeedColumn()]
-              if unit == 'B' else
-              [progress.MofNCompleteColumn(), progress.TextColumn(unit)])
-    with progress.Progress(
-        progress.TextColumn('{task.description}'), progress.BarColumn(),
-        *counts, progress.TimeRemainingColumn(),
-        console=console.Console(stderr=True)) as bar:
-      task = bar.add_task(title, total=total or None, completed=done)
-      yield lambda count: bar.update(task, advance=count)
-    return
-
-  print(title, flush=True)
-  start = last = clock()
-  tenths = 10 * done // total if total else 0
-
-  def advance(count):
-    nonlocal done, last, tenths
-    done += count
-    now = clock()
-    if total and 10 * done // total > tenths and now - last >= _MIN_INTERVAL:
-      last, tenths = now, 10 * done // total
-      print(f'{title}: {100 * done // total}% after {now - start:.0f} s',
-            flush=True)
-
-  yield advance
+  stderr = console.Console(stderr=True)
+  if not stderr.is_terminal:
+    print(title, flush=True)
+  counts = ([progress.DownloadColumn(), progress.TransferSpeedColumn()]
+            if unit == 'B' else
+            [progress.MofNCompleteColumn(), progress.TextColumn(unit)])
+  with progress.Progress(
+      progress.TextColumn('{task.description}'), progress.BarColumn(),
+      *counts, progress.TimeRemainingColumn(), console=stderr,
+      disable=not stderr.is_terminal) as bar:
+    task = bar.add_task(title, total=total or None, completed=done)
+    yield functools.partial(bar.advance, task)
