@@ -59,7 +59,7 @@ if TYPE_CHECKING:
   from moon_jax.data.dataset import Dataset
   import moon_jax.data.label_shift as label_shift
   import moon_jax.data.partition as partition
-  from moon_jax.data.sources import load as load_dataset
+  from moon_jax.data.sources import load_dataset
   from moon_jax.data.sources.huggingface import from_huggingface
   from moon_jax.errors import (
     DivergedError,

@@ -7,7 +7,7 @@ import signal
 
 _MAX_CHARACTERS = 200  # of an error of a library in a message
 # A flag, but not those of a command that a message recommends.
-_FLAG = re.compile(r'(moon-jax .*)|--(?=[a-z])')
+_FLAG = re.compile(r'(moon-jax .*)|--([a-z]\w*)')
 
 
 class UserError(ValueError):
@@ -25,13 +25,36 @@ def first_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def in_python(is_python: bool = True) -> Iterator[None]:
-  """Names arguments instead of flags in errors: batch_size=8."""
+def in_python(is_python: bool = True, **arguments: str) -> Iterator[None]:
+  """Names arguments instead of flags in errors: batch_size=8.
+
+  `arguments` maps flags to arguments that have another name.
+  """
   try:
     yield
   except (UserError, DivergedError) as error:
     if is_python:
-      error.args = (_FLAG.sub(lambda match: match[1] or '', str(error)),)
+      error.args = (_FLAG.sub(
+          lambda match: match[1] or arguments.get(match[2], match[2]),
+          str(error)),)
+    raise
+
+
+@contextlib.contextmanager
+def in_command(*same: str, **flags: str) -> Iterator[None]:
+  """Names flags instead of arguments in UserErrors: --batch_size=8.
+
+  Args:
+    *same: arguments with the names of their flags.
+    **flags: the flags of other arguments.
+  """
+  flags |= {name: name for name in same}
+  try:
+    yield
+  except UserError as error:
+    error.args = (re.sub(
+        rf'(?<![\w./=-])({"|".join(flags)})\b',
+        lambda match: f'--{flags[match[1]]}', str(error)),)
     raise
 
 

@@ -6,17 +6,19 @@ import random
 
 import numpy as np
 
+from moon_jax import errors
 from moon_jax.config import Config
+from moon_jax.data.io import files
 from moon_jax.errors import UserError
 
-_MAX_CHARACTERS = 2**27  # in a file; enough for 1,000 clients in 20,000 rounds
 _DROPOUT = 1  # separates this random stream from the shuffles of a client
 
 
 def make(config: Config) -> list[list[int]]:
   """Returns the clients of `num_rounds` rounds, or all of --cohorts_file."""
   if config.cohorts_file:
-    return read(config.cohorts_file, config.num_clients, config.num_rounds)
+    with errors.in_command('num_clients', 'num_rounds', path='cohorts_file'):
+      return read(config.cohorts_file, config.num_clients, config.num_rounds)
   return sample(config.num_clients, config.cohort_size(), config.num_rounds,
                 config.seed)
 
@@ -47,14 +49,11 @@ def read(path: str, num_clients: int, num_rounds: int) -> list[list[int]]:
     UserError: if the file cannot be read, or a line is invalid.
   """
   try:
-    with open(pathlib.Path(path).expanduser(), encoding='utf-8-sig') as file:
-      text = file.read(_MAX_CHARACTERS)
-    if len(text) == _MAX_CHARACTERS:  # reading a device may never end
-      raise ValueError(f'it has {_MAX_CHARACTERS:,} characters or more')
+    text = files.read_regular(
+        pathlib.Path(path).expanduser()).decode('utf-8-sig')
   except (OSError, ValueError) as error:
-    raise UserError(f'--cohorts_file={path} cannot be read ({error}); name a '
-                    'text file with the clients of one round on each line'
-                    ) from error
+    raise UserError(f'path={path} cannot be read ({error}); name a text file '
+                    'with the clients of one round on each line') from error
   cohorts = []
   for number, line in enumerate(text.splitlines(), 1):
     if words := line.partition('#')[0].replace(',', ' ').split():
@@ -62,9 +61,8 @@ def read(path: str, num_clients: int, num_rounds: int) -> list[list[int]]:
           _parse_clients(words, num_clients, f'{path}, line {number}'))
   if len(cohorts) < num_rounds:
     raise UserError(
-        f'--cohorts_file={path} must hold a line for each of --num_rounds='
-        f'{num_rounds}, got {len(cohorts)} rounds; add lines or lower '
-        '--num_rounds')
+        f'path={path} must hold a line for each of num_rounds={num_rounds}, '
+        f'got {len(cohorts)} rounds; add lines or lower num_rounds')
   return cohorts
 
 
@@ -73,12 +71,12 @@ def _parse_clients(words, num_clients, location):
     if not (word.isascii() and word.isdecimal() and len(word) < 10
             and int(word) < num_clients):
       raise UserError(
-          f'--cohorts_file={location}: clients must be 0 to {num_clients - 1} '
-          f'with --num_clients={num_clients}, got {word[:20]!r}; fix the line')
+          f'path={location}: clients must be 0 to {num_clients - 1} with '
+          f'num_clients={num_clients}, got {word[:20]!r}; fix the line')
   cohort = [int(word) for word in words]
   if len(set(cohort)) < len(cohort):
-    raise UserError(f'--cohorts_file={location} has a duplicate client; list '
-                    'each client once')
+    raise UserError(
+        f'path={location} has a duplicate client; list each client once')
   return cohort
 
 

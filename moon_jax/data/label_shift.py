@@ -30,6 +30,7 @@ import math
 
 import numpy as np
 
+from moon_jax import errors
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.dataset import Dataset
@@ -59,13 +60,14 @@ def configured(config: Config, dataset: Dataset,
         f'{flag} needs clients that share no examples, since an example has '
         f'one label; remove it, or give another --partition than '
         f'{config.partition_file or config.partition}')
-  if has_shift:
-    labels = permuted(labels, clients, config.concept_shift, num_classes,
-                      config.split_seed())
-  if has_noise:
-    labels = noisy(labels, clients, noise_rates(
-        len(clients), config.label_noise, config.label_noise_form),
-                   num_classes, config.split_seed())
+  with errors.in_command(num_groups='concept_shift', rates='label_noise'):
+    if has_shift:
+      labels = permuted(labels, clients, config.concept_shift, num_classes,
+                        config.split_seed())
+    if has_noise:
+      labels = noisy(labels, clients, noise_rates(
+          len(clients), config.label_noise, config.label_noise_form),
+                     num_classes, config.split_seed())
   return labels
 
 
@@ -105,8 +107,8 @@ def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],
     array([0, 0, 0, 0, 2, 2, 2, 2], dtype=int32)
   """
   if num_classes < 2:
-    raise UserError('--label_noise needs at least 2 classes, got '
-                    f'{num_classes}; remove it')
+    raise UserError(f'rates needs at least 2 classes, got {num_classes}; '
+                    'remove it, as there is no other label')
   labels = labels.copy()
   for client, (indices, rate) in enumerate(zip(clients, rates, strict=True)):
     random = np.random.default_rng([seed, client, 0, _NOISE])
@@ -132,7 +134,7 @@ def permutations(num_groups: int, num_classes: int, seed: int) -> np.ndarray:
   """
   if math.factorial(min(num_classes, 20)) < num_groups:
     raise UserError(
-        f'--concept_shift={num_groups} needs as many permutations of the '
+        f'num_groups={num_groups} needs as many permutations of the '
         f'{num_classes} classes, got {math.factorial(num_classes)}; lower it')
   chosen = [tuple(range(num_classes))]
   for group in range(1, num_groups):

@@ -6,12 +6,11 @@ Partitions are those of `moon_jax.data.partition`, a function of your own
 
 from collections.abc import Iterable, Mapping, Sequence
 import pathlib
-import re
 from typing import NamedTuple
 
 import numpy as np
 
-from moon_jax import user_code
+from moon_jax import errors, user_code
 from moon_jax.config import Config, is_user_code
 from moon_jax.data import client_tests, label_shift, partition
 from moon_jax.data import clients as clients_lib
@@ -22,8 +21,6 @@ from moon_jax.errors import UserError
 
 # End of the seed of the validation examples; no other draw uses this seed.
 _VALIDATION_STREAM = 0, 1
-_ARGUMENT = re.compile(
-    r'(?<![\w.-])(beta|num_clients|shards_per_client|partition|dataset)\b')
 _SUBSET_SEED = 0, 0, 2  # of --train_examples; the same in all runs
 
 
@@ -148,10 +145,9 @@ def _partition(config, dataset):
       'natural': lambda: partition.natural(
           dataset.train_clients, clients, seed, dataset.client_names),
   }[config.partition]
-  try:
+  with errors.in_command('beta', 'num_clients', 'shards_per_client',
+                         'partition', 'dataset'):
     return made()
-  except UserError as error:  # it names arguments
-    raise UserError(_ARGUMENT.sub(r'--\g<0>', str(error))) from error
 
 
 def custom(name: str, dataset: Dataset, num_clients: int,

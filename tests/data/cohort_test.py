@@ -35,14 +35,14 @@ def test_read_inverts_text_of(tmp_path):
     ('0 1\n12\n', "line 2: clients must be 0 to 11 .*got '12'"),
     ('0 1\n\u0663\n', 'line 2: clients must be'),  # a non-ASCII digit
     ('0 1\n3 4 3\n', 'line 2 has a duplicate client'),
-    ('0 1\n', 'each of --num_rounds=2, got 1 rounds'),
+    ('0 1\n', 'each of num_rounds=2, got 1 rounds'),
     (None, 'cannot be read'),
 ])
 def test_invalid_files_raise(text, words, tmp_path):
   path = tmp_path / 'cohorts.txt'
   if text:
     path.write_text(text)
-  with pytest.raises(UserError, match=f'--cohorts_file=.*{words}'):
+  with pytest.raises(UserError, match=f'^path={path}.*{words}'):
     cohort.read(str(path), 12, 2)
 
 

@@ -61,7 +61,7 @@ def test_groups_permute_their_labels():
       assert new[index] == found[client % 4][LABELS[index]]
   # All permutations of few classes are found, and no more.
   assert len({tuple(row) for row in label_shift.permutations(6, 3, 0)}) == 6
-  with pytest.raises(UserError, match='concept_shift=7.* 3 classes, got 6'):
+  with pytest.raises(UserError, match='num_groups=7.* 3 classes, got 6'):
     label_shift.permutations(7, 3, 0)
   with pytest.raises(UserError, match='at least 2 classes'):
     label_shift.noisy(LABELS, CLIENTS, [0] * _C, 1, 0)

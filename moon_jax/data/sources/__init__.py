@@ -7,6 +7,7 @@ description of published files in `PUBLISHED` (`images.py`).
 from collections.abc import Callable
 import functools
 
+from moon_jax import errors
 from moon_jax.config import HUGGINGFACE, suggest
 from moon_jax.data import mapped
 from moon_jax.data.dataset import Dataset
@@ -50,7 +51,8 @@ def varies(name: str) -> bool:
   return name in _VARYING or name not in SOURCES
 
 
-def load(name: str, data_dir: str = '') -> Dataset:
+@errors.in_python(dataset='name')
+def load_dataset(name: str, data_dir: str = '') -> Dataset:
   """Loads a data set by name.
 
   `train_inputs` and `train_labels` are read-only and aligned to 64 bytes, so
@@ -73,10 +75,15 @@ def load(name: str, data_dir: str = '') -> Dataset:
       custom loader fails or returns invalid arrays.
 
   Examples:
-    >>> dataset = load('digits')
+    >>> dataset = moon_jax.load_dataset('digits')
     >>> dataset.train_inputs.shape
     (1438, 32, 32, 1)
   """
+  return load(name, data_dir)
+
+
+def load(name: str, data_dir: str = '') -> Dataset:
+  """Returns `load_dataset(name, data_dir)`; its errors name flags."""
   dataset = _load(name, data_dir)
   # One field at a time, so that each original array is freed.
   for field in 'train_inputs', 'train_labels':
