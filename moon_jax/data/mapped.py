@@ -84,9 +84,8 @@ def mean_and_std(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   total = sum(part.sum(0, np.int64).reshape(-1, channels).sum(0)
               for part in chunks(x))
   mean = total / (x.size // channels)
-  std = (_std_of_channels(x, mean) if channels > 1 else
-         _std_of_one_channel(x, mean) if is_mapped(x) else
-         x.std(tuple(range(x.ndim - 1)), np.float64)) / 255
+  std = (_std_of_channels if channels > 1 else _std_of_one_channel)(
+      x, mean) / 255
   return mean / 255, np.where(std > 0, std, 1)
 
 

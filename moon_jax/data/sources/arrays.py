@@ -48,7 +48,6 @@ OPTIONAL = ('client_train', 'client_test', 'mean', 'std', 'class_names',
 
 _MAX_TOKENS = 10**6
 _HUGE = 1e30  # larger values can overflow in float32 arithmetic
-_NPY = b'\x93NUMPY'  # `numpy.load` would try to unpickle files of other content
 
 
 def load_npz(data_dir: str) -> Dataset:
@@ -61,19 +60,16 @@ def load_npz(data_dir: str) -> Dataset:
         'writes one')
   source = f'--data_dir={data_dir}'
   try:
-    with open(path, 'rb') as file:
-      magic = file.read(len(_NPY))
-    if magic == _NPY:
-      raise ValueError('one array, not an archive of several')
-    if not magic.startswith(b'PK') or not zipfile.is_zipfile(path):
+    if not zipfile.is_zipfile(path):
       raise ValueError(f'its {path.stat().st_size:,} bytes are not a complete '
                        'zip archive')
     with np.load(path, allow_pickle=False) as archive:
       loaded = {key: archive[key] for key in archive.files}
   except Exception as error:  # a damaged file can raise almost anything
+    reason = ('it holds pickled objects' if 'pickle' in str(error)
+              else str(error).partition('\n')[0])
     raise UserError(f'{source} cannot be read as an npz file of plain arrays '
-                    f'({_short(error)}); write it again with numpy.savez'
-                    ) from error
+                    f'({reason}); write it again with numpy.savez') from error
   return to_dataset(path.stem, source, loaded)
 
 
@@ -88,21 +84,14 @@ def load_npy(data_dir: str) -> Dataset:
 
 def _read_npy(path):
   try:
-    with open(path, 'rb') as file:
-      if file.read(len(_NPY)) != _NPY:
-        raise ValueError('it does not begin like an npy file')
-    return np.load(path, mmap_mode='r' if path.stem == 'x_train' else None,
-                   allow_pickle=False)
-  except (OSError, ValueError, EOFError) as error:
+    # Other functions of NumPy try to unpickle a file of other content.
+    array = np.lib.format.open_memmap(path, mode='r')
+  except (OSError, ValueError) as error:
+    reason = str(error).partition('\n')[0]
     raise UserError(
-        f'--data_dir: {path} cannot be read as a plain npy file '
-        f'({_short(error)}); write it again with numpy.save') from error
-
-
-def _short(error):
-  """Returns the first line, without numpy's advice to enable pickles."""
-  text = str(error).partition('\n')[0]
-  return 'it holds pickled objects' if 'pickle' in text else text
+        f'--data_dir: {path} cannot be read as a plain npy file ({reason}); '
+        'write it again with numpy.save') from error
+  return array if path.stem == 'x_train' else np.array(array)
 
 
 def load_custom(name: str, data_dir: str) -> Dataset:

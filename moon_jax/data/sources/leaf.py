@@ -20,7 +20,6 @@ position. `experiments/shakespeare_leaf.py` writes the files, too.
 from collections.abc import Callable
 import itertools
 import json
-import pathlib
 import string
 from typing import Any
 
@@ -53,8 +52,6 @@ def load_femnist(data_dir: str) -> Dataset:
 
   A file takes 40 kB of memory per image while it is read.
   """
-  files.existing_directory('femnist', 'FEMNIST', data_dir,
-                           "LEAF's train/*.json and test/*.json")
   loaded: dict[str, Any] = _load(
       data_dir, 'femnist', 'run preprocess.sh of LEAF in data/femnist, or give '
       '--dataset=hf:flwrlabs/femnist,test_fraction=0.1', _convert_images)
@@ -136,10 +133,11 @@ def _load(data_dir: str, dataset: str, remedy: str, convert: Callable
     of all test examples have training examples. Files and users keep their
     order.
   """
-  root = pathlib.Path(data_dir).expanduser()
+  root = files.existing_directory(dataset, dataset, data_dir,
+                                  "LEAF's train/*.json and test/*.json")
   found = {part: sorted((root / part).glob('*.json'))
            for part in ('train', 'test')}
-  if not data_dir or not all(found.values()):
+  if not all(found.values()):
     raise UserError(
         f'--data_dir={data_dir} must hold train/*.json and test/*.json in the '
         f'format of LEAF for --dataset={dataset}; {remedy}')
@@ -167,9 +165,6 @@ def _converted(path, convert):
     with open(path, encoding='utf-8') as file:
       data = json.load(file)
     users = data['user_data']
-    if missing := [user for user in data.get('users', ()) if user not in users]:
-      raise _Invalid(
-          f'"users" lists {missing[0]!r:.60}, which "user_data" lacks')
     for user, examples in users.items():
       num_x, num_y = len(examples['x']), len(examples['y'])
       if num_x != num_y:

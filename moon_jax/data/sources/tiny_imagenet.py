@@ -60,9 +60,9 @@ class _Tree(NamedTuple):
   """The files of a directory, or of that directory in a zip archive."""
 
   path: pathlib.Path  # of the directory or archive
-  names: list[str]  # of images, relative to the directory, with slashes
-  # name -> (size in bytes, modification time, or CRC in an archive)
-  stamp_fn: Callable[[str], tuple[int, int]]
+  # Name of each image, relative to the directory, with slashes -> its size in
+  # bytes and modification time, or CRC in an archive
+  stamps: dict[str, tuple[int, int]]
   read_fn: Callable[[str], bytes]  # thread-safe
 
   def read(self, name: str) -> bytes:
@@ -128,12 +128,13 @@ def find(root: pathlib.Path) -> pathlib.Path | None:
 
 def _tree(path: pathlib.Path) -> _Tree:
   if path.is_dir():
-    stats = {name: (path / name).stat() for pattern in ('*/*/*', '*/*/images/*')
+    names = [name for pattern in ('*/*/*', '*/*/images/*')
              for name in glob.glob(pattern, root_dir=path)
-             if _IMAGE.fullmatch(name)}
+             if _IMAGE.fullmatch(name)]
+    stats = {name: (path / name).stat() for name in names}
     return _Tree(
-        path, list(stats),
-        lambda name: (stats[name].st_size, stats[name].st_mtime_ns),
+        path, {name: (stat.st_size, stat.st_mtime_ns)
+               for name, stat in stats.items()},
         lambda name: (path / name).read_bytes())
   try:
     archive = zipfile.ZipFile(path)
@@ -144,8 +145,8 @@ def _tree(path: pathlib.Path) -> _Tree:
   infos = {info.filename.removeprefix(f'{FOLDER}/'): info
            for info in archive.infolist()}
   return _Tree(
-      path, list(filter(_IMAGE.fullmatch, infos)),
-      lambda name: (infos[name].file_size, infos[name].CRC),
+      path, {name: (info.file_size, info.CRC) for name, info in infos.items()
+             if _IMAGE.fullmatch(name)},
       lambda name: archive.read(infos[name]))
 
 
@@ -153,7 +154,7 @@ def _tree(path: pathlib.Path) -> _Tree:
 
 
 def _by_class(tree: _Tree, part: str) -> list[tuple[str, str]]:
-  matches = filter(None, map(_IMAGE.fullmatch, tree.names))
+  matches = filter(None, map(_IMAGE.fullmatch, tree.stamps))
   return sorted(((m[2], m[0]) for m in matches if m[1] == part), key=_order)
 
 
@@ -212,7 +213,7 @@ def _images(tree: _Tree, names: list[str]) -> np.ndarray:
   import platformdirs
 
   key = hashlib.sha256(repr([
-      (name, *tree.stamp_fn(name)) for name in names]).encode()).digest()
+      (name, *tree.stamps[name]) for name in names]).encode()).digest()
   paths = [pathlib.Path(directory) / 'tiny_imagenet.npy' for directory in
            (tree.path.parent, platformdirs.user_cache_dir('moon_jax'))]
   for path in filter(pathlib.Path.is_file, paths):
