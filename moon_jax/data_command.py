@@ -9,11 +9,87 @@ for invalid input and failed downloads.
 """
 
 import argparse
+from collections.abc import Iterator
 import pathlib
 import shlex
+from typing import NamedTuple
+
+import numpy as np
 
 from moon_jax.cli import file_command
+from moon_jax.config import suggest
+from moon_jax.data import sources
+from moon_jax.data.dataset import Dataset
+from moon_jax.data.io import published
+from moon_jax.data.sources import tiny_imagenet
 from moon_jax.errors import UserError
+
+
+class Entry(NamedTuple):
+  """A data set that `moon-jax train --dataset=NAME` reads."""
+
+  title: str
+  examples: str  # numbers of training and test examples
+  inputs: str  # shape
+  classes: str  # their number
+  license: str
+  page: str  # its description
+  flags: str  # of a first run, besides --dataset and --data_dir
+  downloads: tuple[published.Download, ...] = ()
+  megabytes: int = 0  # of the downloads
+  by_hand: str = ''  # how to obtain it if it has no downloads
+
+  @property
+  def is_included(self) -> bool:
+    """Whether it needs no files."""
+    return not self.downloads and not self.by_hand
+
+
+_LEAF = 'https://leaf.cmu.edu'
+_SHAKESPEARE = (
+    'run data/shakespeare/preprocess.sh of LEAF '
+    '(https://github.com/TalwalkarLab/leaf), or python -m experiments.'
+    'shakespeare_leaf DIR in the repository of moon_jax')
+_IMAGES = '--algorithm=fedavg --num_rounds=10 --local_epochs=1'
+_NATURAL = f'--partition=natural {_IMAGES} --batch_size=20'
+
+ENTRIES = {
+    'digits': Entry(
+        'Handwritten digits of scikit-learn', '1,438, 359', '32x32x1', '10',
+        'CC BY 4.0', 'https://doi.org/10.24432/C50P49', _IMAGES),
+    'breast_cancer': Entry(
+        'Breast Cancer Wisconsin (Diagnostic)', '456, 113', '30', '2',
+        'CC BY 4.0', 'https://doi.org/10.24432/C5DW2B',
+        f'--model=mlp --batch_size=16 {_IMAGES}'),
+    **{name: Entry(
+        data.title, '{:,}, {:,}'.format(*data.num_images),
+        'x'.join(map(str, data.shape)), str(len(data.class_names)),
+        data.license, data.page, _IMAGES, data.downloads, data.megabytes)
+       for name, data in sources.PUBLISHED.items()},
+    'tiny_imagenet': Entry(
+        'Tiny-ImageNet', '100,000, 10,000', '64x64x3', '200',
+        'non-commercial research', 'https://www.image-net.org/download.php',
+        _IMAGES, (tiny_imagenet.DOWNLOAD,),
+        megabytes=248),
+    'femnist': Entry(
+        'FEMNIST, about 3,500 writers', 'by file', '28x28x1', '62',
+        'no license stated (from NIST Special Database 19)', _LEAF,
+        f'{_NATURAL} --num_clients=3400 --participation=0.003',
+        by_hand='run data/femnist/preprocess.sh -s niid --sf 1.0 -k 0 -t sample'
+        ' of LEAF (https://github.com/TalwalkarLab/leaf), or train on the copy '
+        'of the Hugging Face Hub: --dataset=hf:flwrlabs/femnist,'
+        'test_fraction=0.1'),
+    'shakespeare': Entry(
+        "Shakespeare's plays, by role", 'by file', '80 characters', '80',
+        'public domain', _LEAF,
+        f'--model=char_lstm {_NATURAL} --num_clients=40',
+        by_hand=_SHAKESPEARE),
+    'shakespeare_tokens': Entry(
+        'Shakespeare, the next character at every position', 'by file',
+        '80 characters', '80', 'public domain', _LEAF,
+        f'--model=transformer {_NATURAL} --num_clients=40',
+        by_hand=_SHAKESPEARE),
+}
 
 
 def main() -> None:
@@ -55,9 +131,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _get(arguments: argparse.Namespace) -> int:
-  from moon_jax.data import catalog  # imports NumPy
-
-  name, entry = arguments.name, catalog.downloadable(arguments.name)
+  name, entry = arguments.name, _downloadable(arguments.name)
   if entry.is_included:
     print(f'{entry.title} needs no download: it is part of an installed '
           'package.')
@@ -66,18 +140,83 @@ def _get(arguments: argparse.Namespace) -> int:
     print(f'{entry.title}: {"license " * has_license}{entry.license}; '
           f'{entry.page}', flush=True)
     root = pathlib.Path(arguments.data_dir).expanduser()
-    lines, is_complete = [], False
-    if root.is_dir() and name in catalog.find(str(root)):
-      lines, is_complete = catalog.check(name, str(root))
-    is_damaged = any(line.startswith('  BAD') for line in lines)
-    if not is_complete and not is_damaged:
-      catalog.get(entry, root, arguments.mirror)
-      lines, is_complete = catalog.check(name, str(root))
-    print(*[f'{entry.title} is in {root}'] * (not is_damaged), *lines, sep='\n')
-    if not is_complete:
-      return 1
+    try:
+      dataset = _load(name, str(root))
+    except UserError:  # missing or damaged
+      _download(entry, root, arguments.mirror)
+      dataset = _load(name, str(root))
+    print(f'{entry.title} is in {root}', *_describe(dataset), sep='\n')
   print('Next:', _train(name, entry, arguments.data_dir))
   return 0
+
+
+def _downloadable(name: str) -> Entry:
+  """Returns the description of a data set that can be downloaded."""
+  if name not in ENTRIES:
+    hint = suggest.value('dataset', name, list(ENTRIES))
+    raise UserError(f'NAME must be one of {", ".join(ENTRIES)}; got '
+                    f'{name}{hint.replace("--dataset=", "")}')
+  entry = ENTRIES[name]
+  if entry.by_hand:
+    raise UserError(f'{entry.title} has no file that can be downloaded without '
+                    f'you. See {entry.page}: {entry.by_hand}')
+  return entry
+
+
+def _load(name: str, data_dir: str) -> Dataset:
+  """Loads a data set without downloading it."""
+  if name in ENTRIES and ENTRIES[name].downloads:
+    return sources.SOURCES[name](data_dir, may_download=False)
+  return sources.load(name, data_dir)
+
+
+def _download(entry: Entry, root: pathlib.Path, mirror: str) -> None:
+  """Downloads the files of a data set that a directory lacks.
+
+  `root` is created. `mirror` is the URL of a directory that holds the same
+  files; '' downloads them from where they are published.
+  """
+  paths = {file: file.path(root) for file in entry.downloads}
+  try:
+    for path in paths.values():
+      path.parent.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise UserError(f'--data_dir={root} must be a writable directory, got '
+                    f'{error.strerror}; name another') from error
+  for file, path in paths.items():
+    url = f'{mirror.rstrip("/")}/{path.name}' if mirror else file.url
+    try:
+      published.fetch(url, file.md5, path.parent)
+    except UserError as error:
+      others = [other.url for other, path in paths.items()
+                if other != file and not path.exists()]
+      raise UserError(
+          '. The same for '.join([str(error), *others])) from error
+
+
+def _describe(dataset: Dataset) -> Iterator[str]:
+  """Yields lines about the sizes, classes and clients of a data set."""
+  kind = ('images' if dataset.is_images else
+          f'sequences of {dataset.num_tokens} tokens' if dataset.num_tokens
+          else 'rows of features')
+  shape = 'x'.join(map(str, dataset.train_inputs.shape[1:]))
+  parts = {'training': dataset.train_labels, 'test': dataset.test_labels}
+  yield ('  ' + ' and '.join(f'{len(y):,} {part}' for part, y in parts.items())
+         + f' examples: {kind}, {shape}, {dataset.num_classes} classes')
+  if dataset.task_name == 'classification':
+    for part, labels in parts.items():
+      counts = np.bincount(labels, minlength=dataset.num_classes)
+      low, high = counts.argmin(), counts.argmax()
+      yield (f'  {counts[low]:,} ({dataset.class_names[low]}) to '
+             f'{counts[high]:,} ({dataset.class_names[high]}) {part} examples '
+             'per class')
+  else:
+    yield (f'  task {dataset.task_name}: {dataset.train_labels.dtype} labels '
+           f'{list(dataset.train_labels.shape)}')
+  if dataset.train_clients is not None:
+    sizes = np.bincount(dataset.train_clients)
+    yield (f'  {len(sizes):,} natural clients with {sizes.min():,} to '
+           f'{sizes.max():,} training examples, median {np.median(sizes):,.0f}')
 
 
 def _train(name, entry, data_dir):
@@ -88,39 +227,56 @@ def _train(name, entry, data_dir):
 
 
 def _check(arguments: argparse.Namespace) -> int:
-  from moon_jax.data import catalog
-
   words = [arguments.data_dir] * bool(arguments.data_dir) + arguments.words
   if not words or len(words) > 2:
     raise UserError('DIR and at most one NAME must be given, got '
                     f'{" ".join(words) or "nothing"}; moon-jax data check DIR')
   data_dir, *names = words
-  names = names or catalog.find(data_dir)
+  names = names or _find(data_dir)
   if not names and any(pathlib.Path(data_dir).glob('train/*.json')):
     raise UserError(f'{data_dir} holds files of LEAF; name the data set: '
                     f'moon-jax data check {data_dir} NAME, with femnist or '
                     'shakespeare')
   if not names:
-    print(f'{data_dir} holds none of {", ".join(catalog.ENTRIES)}. Download '
+    print(f'{data_dir} holds none of {", ".join(ENTRIES)}. Download '
           f'one: moon-jax data get NAME --data_dir={data_dir}. Or name '
           'your own data: moon-jax data check FILE.npz, or '
           f'moon-jax data check {data_dir} MODULE:LOADER')
     return 1
   status = 0
   for name in names:
-    lines, is_complete = catalog.check(name, data_dir)
-    state = 'complete' if is_complete else 'missing or damaged'
+    try:
+      state, lines = 'complete', [*_describe(_load(name, data_dir))]
+    except UserError as error:
+      state, lines, status = 'missing or damaged', [str(error)], 1
     print(f'{name} in {data_dir}: {state}', *lines, sep='\n', flush=True)
-    status = status if is_complete else 1
   return status
 
 
-def _list(_) -> None:
-  from moon_jax.data import catalog  # imports NumPy
+def _find(data_dir: str) -> list[str]:
+  """Returns the names of the data sets that have files in a directory.
 
+  `data_dir` is an existing directory, or an npz file.
+  """
+  root = pathlib.Path(data_dir).expanduser()
+  if root.suffix == '.npz' and root.is_file():
+    return ['npz']
+  if not root.is_dir():
+    raise UserError(f'DIR must be a directory or an npz file, got {data_dir}')
+  names = [name for name, data in sources.PUBLISHED.items()
+           if published.find(data, root)]
+  tiny = tiny_imagenet.find(root.absolute())
+  if tiny and tiny.stem == tiny_imagenet.FOLDER:
+    names.append('tiny_imagenet')
+  if (root / 'x_train.npy').exists():
+    names.append('npy')
+  return names
+
+
+def _list(_) -> None:
   print('Second lines: license; page of the data set.')
   print(f'{"name":19}{"training, test":17}{"inputs":15}{"classes":9}files')
-  for name, entry in catalog.ENTRIES.items():
+  for name, entry in ENTRIES.items():
     files = ('included' if entry.is_included else 'by hand' if entry.by_hand
              else f'download, {entry.megabytes} MB')
     print(f'{name:19}{entry.examples:17}{entry.inputs:15}{entry.classes:9}'

@@ -13,7 +13,6 @@ import pytest
 from moon_jax import data_command
 from moon_jax.cli import command_line
 from moon_jax.config import Config, DATASETS
-from moon_jax.data import catalog
 from moon_jax.simulation import checks
 
 
@@ -52,14 +51,13 @@ def test_get_downloads_and_says_how_to_train(run, mirror, tmp_path):
   assert status == 0 and not err
   assert 'downloading train-images-idx3-ubyte' in out
   assert f'MNIST is in {target}' in out
-  assert '2 and 1 of each class' in out
+  assert '  2 (0) to 2 (0) training examples per class' in out
   assert out.splitlines()[-1].startswith(
       f'Next: moon-jax train --dataset=mnist --data_dir={target} ')
   assert sorted(path.name for path in (target / 'mnist').iterdir()) == sorted(
       published_files.compressed())
   status, out, _ = run('check', f'--data_dir={target}')
-  assert status == 0 and out.count('  ok  ') == 4
-  assert f'mnist in {target}: complete' in out
+  assert status == 0 and f'mnist in {target}: complete' in out
   assert '20 training and 10 test examples: images, 28x28x1, 10 cl' in out
   (mirror[1] / 'train-images-idx3-ubyte.gz').unlink()
   status, out, _ = run(  # nothing is downloaded again
@@ -78,21 +76,17 @@ def test_get_without_network_names_all_urls_and_the_place(run, tmp_path):
     assert name in err
 
 
-def test_get_does_not_download_beside_damaged_files(run, mirror, tmp_path):
-  blobs = published_files.files()
-  blobs['train-images-idx3-ubyte'] = blobs['train-images-idx3-ubyte'][:-1]
-  published_files.write(tmp_path / 'mnist', blobs)
+def test_get_completes_an_interrupted_download(run, mirror, tmp_path):
+  blobs = published_files.compressed()
+  first, second, *_ = blobs
+  published_files.write(
+      tmp_path / 'mnist', {first: blobs[first], second: blobs[second][:-1]})
   status, out, _ = run(
       'get', 'mnist', f'--data_dir={tmp_path}', f'--mirror={mirror[0]}')
-  assert status == 1 and 'truncated: 15,695 of 15,696 bytes' in out
-  assert 'Remove the directory' in out and 'downloading' not in out
+  assert status == 0 and out.count('downloading') == 3
 
 
-def test_get_needs_space(run, monkeypatch, tmp_path):
-  monkeypatch.setitem(catalog.ENTRIES, 'mnist', catalog.ENTRIES[
-      'mnist']._replace(megabytes=10**9))
-  status, _, err = run('get', 'mnist', f'--data_dir={tmp_path}')
-  assert status == 2 and 'must have 1,000,000,000 MB free' in err
+def test_get_needs_a_directory_that_can_be_written(run, tmp_path):
   (tmp_path / 'file').write_text('')
   status, _, err = run('get', 'mnist', f'--data_dir={tmp_path / "file"}')
   assert status == 2 and 'must be a writable directory' in err
@@ -110,20 +104,14 @@ def test_get_of_data_sets_without_download(run, name, status, text, tmp_path):
   assert not (tmp_path / 'x').exists()
 
 
-def test_check_lists_every_bad_file(run, tmp_path):
+def test_check_of_a_damaged_data_set(run, tmp_path):
   blobs = published_files.files()
-  names = list(blobs)
-  del blobs[names[0]]
-  blobs[names[1]] += b'x'
-  blobs[names[2]] = blobs[names[2]][:-1] + b'x'
+  name = list(blobs)[2]
+  blobs[name] = blobs[name][:-1] + b'x'
   published_files.write(tmp_path, blobs)
   status, out, _ = run('check', tmp_path)
   assert status == 1 and 'mnist' in out and 'missing or damaged' in out
-  assert f'BAD {names[0]}: missing' in out
-  assert f'BAD {names[1]}: too long: 29 of 28 bytes' in out
-  assert f'BAD {names[2]}: damaged: md5 ' in out
-  assert f'ok  {names[3]}\n' in out
-  assert '3 of 4 files' in out and 'moon-jax data get mnist' in out
+  assert f'{name} has md5 ' in out and 'moon-jax data get mnist' in out
 
 
 def test_check_of_an_empty_directory(run, tmp_path, monkeypatch):
@@ -144,9 +132,9 @@ def test_check_of_user_data(run, tmp_path):
            x_test=np.ones((1, 3)), y_test=[1], client_train=list('aabbbb'))
   status, out, _ = run('check', tmp_path / 'my.npz')
   assert status == 0 and 'npz in ' in out
-  assert out.splitlines()[-4:] == [
-      '  0             2         0', '  1             1         1',
-      '  2             3         0',
+  assert out.splitlines()[-3:] == [
+      '  1 (1) to 3 (2) training examples per class',
+      '  0 (0) to 1 (1) test examples per class',
       '  2 natural clients with 2 to 4 training examples, median 3']
 
 
@@ -163,19 +151,19 @@ def test_invalid_arguments(run, words, text):
 def test_list_names_every_data_set_in_80_columns(run):
   status, out, _ = run('list')
   assert status == 0
-  assert set(catalog.ENTRIES) == set(DATASETS) - {'npz', 'npy'}
-  assert all(f'\n{name} ' in out for name in catalog.ENTRIES)
-  assert all(entry.page in out for entry in catalog.ENTRIES.values())
+  assert set(data_command.ENTRIES) == set(DATASETS) - {'npz', 'npy'}
+  assert all(f'\n{name} ' in out for name in data_command.ENTRIES)
+  assert all(entry.page in out for entry in data_command.ENTRIES.values())
   assert max(map(len, out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize('name', catalog.ENTRIES)
+@pytest.mark.parametrize('name', data_command.ENTRIES)
 def test_the_next_command_is_valid(name):
   """Its flags exist, and its combination is allowed."""
   flags = command_line.flags.FlagValues()
   command_line.define_config(flags)
   words = shlex.split(data_command._train(
-      name, catalog.ENTRIES[name], 'directory of data'))
+      name, data_command.ENTRIES[name], 'directory of data'))
   assert flags(words)[1:] == ['train']
   checks.validate(Config(**{
       field: flags[field].value for field in Config().to_dict()}))

@@ -7,7 +7,8 @@ import struct
 
 import numpy as np
 
-from moon_jax.data import catalog, sources
+from moon_jax import data_command
+from moon_jax.data import sources
 from moon_jax.data.io import published
 from moon_jax.data.sources import images
 
@@ -26,7 +27,7 @@ def files():
   return {name: idx(
       random.randint(0, 256, (count, 28, 28), np.uint8) if 'images' in name
       else np.arange(count, dtype=np.uint8) % 10)
-      for name, count in zip(images.MNIST.layouts[0].files,
+      for name, count in zip(images.MNIST.files,
                              np.repeat(COUNTS, 2).tolist())}
 
 
@@ -41,10 +42,8 @@ def compressed():
 
 def with_files(data_set, blobs, counts):
   """Returns a data set of which these are the published files."""
-  return data_set._replace(num_images=counts, layouts=tuple(
-      layout._replace(files={name: (md5(blob), len(blob))
-                             for name, blob in blobs.items()})
-      for layout in data_set.layouts))
+  return data_set._replace(num_images=counts, files={
+      name: (md5(blob), len(blob)) for name, blob in blobs.items()})
 
 
 def use(monkeypatch):
@@ -57,10 +56,11 @@ def use(monkeypatch):
   monkeypatch.setitem(sources.PUBLISHED, 'mnist', mnist)
   monkeypatch.setitem(
       sources.SOURCES, 'mnist', functools.partial(published.load, mnist))
-  entry = catalog.ENTRIES['mnist']
-  monkeypatch.setitem(catalog.ENTRIES, 'mnist', entry._replace(downloads=tuple(
-      file._replace(md5=md5(blob)) for file, blob in zip(
-          entry.downloads, compressed().values()))))
+  entry = data_command.ENTRIES['mnist']
+  monkeypatch.setitem(
+      data_command.ENTRIES, 'mnist', entry._replace(downloads=tuple(
+          file._replace(md5=md5(blob)) for file, blob in zip(
+              entry.downloads, compressed().values()))))
 
 
 def write(directory, blobs):

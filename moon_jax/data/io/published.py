@@ -1,11 +1,12 @@
 """Finds, downloads, verifies and reads published data sets.
 
-All layouts of a data set give the same arrays in the official order, which the
+All places of a data set give the same arrays in the official order, which the
 published partitions need. A file that differs from the published one is an
-error, even if the directory also holds another layout.
+error, even if another place has it, too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+import contextlib
 import gzip
 import hashlib
 import os
@@ -22,6 +23,8 @@ from moon_jax.errors import UserError
 
 _TIMEOUT = (4, 20)  # seconds: to connect, and between two pieces of data
 _CHUNK = 2**18  # bytes
+# What a damaged file or archive raises.
+_DAMAGE = (OSError, EOFError, ValueError, tarfile.TarError, zlib.error)
 
 
 class Download(NamedTuple):
@@ -36,35 +39,30 @@ class Download(NamedTuple):
     return root / self.directory / self.url.rpartition('/')[2]
 
 
-class Layout(NamedTuple):
-  """One published file layout: a directory of files, or an archive of it.
+class PublishedDataset(NamedTuple):
+  """A published data set: its files and what is in them.
+
+  The files are in one of several directories, among other files, and each may
+  be compressed to NAME.gz. If the only download is an archive of the directory,
+  the files are read from that archive, too.
 
   A data set has one or more parts, such as training batches; the last part is
-  the test set. If the layout has no archive, the directory may hold other
-  files, and each file may be compressed to NAME.gz.
+  the test set.
   """
-
-  directory: str
-  archive: str  # '' if there is none
-  # File name -> md5 and size in bytes of the uncompressed file, in the order of
-  # the parts.
-  files: Mapping[str, tuple[str, int]]
-  # bytes of all files -> (images uint8 [n, H, W, C], labels [n]) of each part
-  decode_fn: Callable[[list[bytes]], Iterable[tuple]]
-
-
-class PublishedDataset(NamedTuple):
-  """A published data set and its file layouts."""
 
   name: str  # value of --dataset
   title: str  # full name, for messages
-  url: str  # of the files
   page: str  # its description
   license: str
   megabytes: int  # of the downloads
   # One archive is also downloaded at the start of a run.
   downloads: tuple[Download, ...]
-  layouts: tuple[Layout, ...]  # in search order
+  directories: tuple[str, ...]  # relative to --data_dir, in search order
+  # File name -> md5 and size in bytes of the uncompressed file, in the order of
+  # the parts.
+  files: Mapping[str, tuple[str, int]]
+  # bytes of all files -> (images uint8 [n, H, W, C], labels [n]) of each part
+  decode_fn: Callable[[list[bytes]], Iterable[tuple]]
   num_images: tuple[int, int]  # for training and testing
   shape: tuple[int, int, int]  # of an image: H, W, C
   class_names: tuple[str, ...]
@@ -75,164 +73,124 @@ class PublishedDataset(NamedTuple):
   # name of that data set
   other_dataset: tuple[str, str] = ('', '')
 
+  @property
+  def archive(self) -> Download | None:
+    """The archive of the directory, or None if each file is a download."""
+    return self.downloads[0] if len(self.downloads) == 1 else None
+
   def content(self) -> str:
     """Returns what --data_dir must hold, for messages."""
-    first, *others = self.layouts
-    if first.archive:
-      return f'{first.directory}/ or {first.archive}'
-    directories = ' or '.join(f'{layout.directory}/' for layout in others)
-    return (f'{", ".join(first.files)} (each also as .gz), directly or in '
-            f'{directories}')
-
-
-class FileState(NamedTuple):
-  """A file, or a file in an archive, and what is wrong with it."""
-
-  path: str
-  blob: bytes = b''
-  problem: str = ''  # continues the path; '' if it is the published file
+    first, *others = (f'{directory}/' for directory in self.directories)
+    if self.archive:
+      return f'{first} or {self.archive.path(pathlib.Path())}'
+    _, other = self.other_dataset
+    return (f'{", ".join(self.files)} (each also as .gz'
+            + f', and not those of {other}' * bool(other)
+            + f'), directly or in {" or ".join(others)}')
 
 
 def load(published: PublishedDataset, data_dir: str,
          may_download: bool = True) -> Dataset:
   """Reads a data set from `data_dir`, or downloads it into that directory.
 
-  Searches for the directory of each layout, and then the archive of each, in
-  the directory `data_dir`, which may also be that of a layout.
-
   Raises:
     UserError: if files are missing or damaged and cannot be downloaded.
   """
-  download = published.downloads[0] if published.layouts[0].archive else None
+  archive, content = published.archive, published.content()
   root = files.existing_directory(
-      published.name, published.title, data_dir, published.content(),
-      bool(download))
-  found = places(published, root)
-  if found:
-    arrays = _read(published, *found[0])
-  else:
-    is_other = any(_exists(layout, root / layout.directory)
-                   for layout in published.layouts)
-    path = fetch_missing(
-        published.name, published.title, root, published.content(),
-        download if may_download else None,
-        f'files of the same names of --dataset={published.other_dataset[1]}'
-        if is_other else 'none of them')
-    arrays = _read(published, published.layouts[0], path)
+      published.name, published.title, data_dir, content, bool(archive))
+  path = find(published, root) or fetch_missing(
+      published.name, published.title, root, content,
+      archive if may_download else None)
   return Dataset(
-      published.name, *arrays, class_names=published.class_names,
-      mean=published.mean, std=published.std,
-      augmentation=published.augmentation)
+      published.name, *_read(published, path),
+      class_names=published.class_names, mean=published.mean,
+      std=published.std, augmentation=published.augmentation)
 
 
-def places(published: PublishedDataset,
-           root: pathlib.Path) -> list[tuple[Layout, pathlib.Path]]:
-  """Returns (layout, path) of all directories and then archives that exist.
+def find(published: PublishedDataset,
+         root: pathlib.Path) -> pathlib.Path | None:
+  """Returns the directory or else the archive with the files, or None.
 
-  Directories with the files of another data set (MNIST and Fashion-MNIST have
-  files of the same names) are left out.
+  `root` may also be the directory of the archive. Directories with the files of
+  another data set (MNIST and Fashion-MNIST have files of the same names) are
+  left out.
   """
-  layouts = published.layouts
-  if root.name in [layout.directory for layout in layouts if layout.archive]:
+  archive = published.archive
+  if archive and root.name in published.directories:
     root = root.parent
-  return [(layout, root / layout.directory) for layout in layouts
-          if _exists(layout, root / layout.directory)
-          and not _is_other(published, layout, root)] + [
-              (layout, root / layout.archive) for layout in layouts
-              if layout.archive and (root / layout.archive).exists()]
+  for directory in published.directories:
+    path = root / directory
+    exists = path.exists() if archive else any(
+        (path / f'{name}{suffix}').exists()
+        for name in published.files for suffix in ('', '.gz'))
+    if exists and not _is_other(published, path):
+      return path
+  path = archive and archive.path(root)
+  return path if path and path.exists() else None
 
 
-def _exists(layout, directory):
-  if layout.archive:
-    return directory.exists()
-  return any((directory / f'{name}{suffix}').exists()
-             for name in layout.files for suffix in ('', '.gz'))
+def _is_other(published, path):
+  other, _ = published.other_dataset
+  with contextlib.suppress(*_DAMAGE):
+    return other and other == _md5(
+        _content(path / list(published.files)[-1]) or b'')
+  return False
 
 
-def _is_other(published, layout, root):
-  md5, _ = published.other_dataset
-  name = list(layout.files)[-1]
-  return md5 and md5 == hashlib.md5(
-      _state(layout, root / layout.directory, name).blob).hexdigest()
+def _content(path) -> bytes | None:
+  """Returns the bytes of a file, or of the file NAME.gz, or None."""
+  for name, open_fn in ((path.name, open), (f'{path.name}.gz', gzip.open)):
+    file = path.with_name(name)
+    if file.is_file():  # reading a pipe or device may never end
+      with open_fn(file, 'rb') as opened:
+        return opened.read()
+  return None
 
 
-def states(layout: Layout, path: pathlib.Path) -> Iterator[FileState]:
-  """Reads and verifies the files of a layout in a directory or archive."""
-  archive = None
-  if path.name == layout.archive:
-    try:
-      with tarfile.open(path) as tar:
-        archive = {name: tar.extractfile(member).read() for member in tar
-                   if (name := member.name.rpartition('/')[2]) in layout.files
-                   and member.isfile()}
-    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error
-            ) as error:
-      yield FileState(
-          f'the archive {path}',
-          problem=f'is damaged or not readable ({_short(error)})')
-      return
-  for name in layout.files:
-    yield _state(layout, path, name, archive)
-
-
-def _state(layout, path, name, archive=None) -> FileState:
-  """Compares a file in a directory or archive with the published file."""
-  if archive is None:
-    file = path / name
-    if not file.exists() and (path / f'{name}.gz').exists():
-      file = path / f'{name}.gz'
-    if not file.is_file():  # reading a pipe or device may never end
-      return FileState(str(file), problem='is missing or not a regular file')
-    try:
-      with (open if file.name == name else gzip.open)(file, 'rb') as opened:
-        blob = opened.read()
-    except (OSError, EOFError, zlib.error) as error:
-      return FileState(str(file), problem=f'cannot be read ({_short(error)})')
-  elif name in archive:
-    file, blob = f'{path}:{name}', archive[name]
-  else:
-    return FileState(str(path), problem=f'does not contain {name}')
-  (expected, num_bytes), md5 = layout.files[name], hashlib.md5(blob).hexdigest()
-  state = FileState(str(file), blob)
-  if expected == md5:
-    return state
-  if len(blob) != num_bytes:
-    return state._replace(problem=(
-        f'is {"truncated" if len(blob) < num_bytes else "too long"}: '
-        f'{len(blob):,} of {num_bytes:,} bytes'))
-  return state._replace(
-      problem=f'is damaged: md5 {md5}, not the published {expected}')
-
-
-def _short(error):
-  return str(error).partition('\n')[0]
-
-
-def _read(published, layout, path):
+def _read(published, path):
   """Returns training images, training labels, test images, test labels."""
-  blobs = []
-  for state in states(layout, path):
-    if state.problem:
-      raise UserError(
-          f'--data_dir: {state.path} {state.problem}. Remove it, with all of '
-          f'its directory or archive, and download {published.title} again: '
-          f'moon-jax data get {published.name} --data_dir=DIR')
-    blobs.append(state.blob)
-  images, labels = map(np.concatenate, zip(*layout.decode_fn(blobs)))
+  blobs = {}
+  try:
+    if path.is_file():
+      with tarfile.open(path) as tar:
+        blobs = {name: tar.extractfile(member).read() for member in tar
+                 if (name := member.name.rpartition('/')[2]) in published.files
+                 and member.isfile()}
+    for name, (md5, size) in published.files.items():
+      if path.is_dir():
+        blobs[name] = _content(path / name)
+      if blobs.get(name) is None:
+        raise ValueError(f'it has no file {name}')
+      if len(blobs[name]) != size:
+        raise ValueError(f'{name} has {len(blobs[name]):,} of {size:,} bytes')
+      if (found := _md5(blobs[name])) != md5:
+        raise ValueError(f'{name} has md5 {found}, not the published {md5}')
+  except _DAMAGE as error:
+    reason = str(error).partition('\n')[0]
+    raise UserError(
+        f'--data_dir: {path} is damaged or not readable: {reason}. Remove it '
+        f'and download {published.title} again: moon-jax data get '
+        f'{published.name} --data_dir=DIR') from error
+  images, labels = map(np.concatenate, zip(*published.decode_fn(
+      [blobs[name] for name in published.files])))
   labels, split = labels.astype(np.int32), published.num_images[0]
   return images[:split], labels[:split], images[split:], labels[split:]
 
 
+def _md5(blob):
+  return hashlib.md5(blob).hexdigest()
+
+
 def fetch_missing(name: str, title: str, root: pathlib.Path, content: str,
-                  download: Download | None,
-                  got: str = 'none of them') -> pathlib.Path:
+                  download: Download | None) -> pathlib.Path:
   """Downloads a data set that `root` lacks, or raises if `download` is None.
 
   `content` is what `root` must hold otherwise.
   """
   if not download:
     raise UserError(
-        f'--data_dir={root} must hold {title} as {content}; got {got}. '
+        f'--data_dir={root} must hold {title} as {content}; got none of them. '
         f'Download it: moon-jax data get {name} --data_dir={root}')
   print(f'{title} is not in {root} (searched for {content}); downloading '
         f'{download.url}', flush=True)
@@ -246,8 +204,6 @@ def fetch(url: str, checksum: str, directory: pathlib.Path,
   An interrupted download leaves a file NAME.part in the directory, which must
   exist. The next call resumes from it.
   """
-  import requests
-
   name = url.rpartition('/')[2]
   path, part = directory / name, directory / f'{name}.part'
 
@@ -263,11 +219,12 @@ def fetch(url: str, checksum: str, directory: pathlib.Path,
         'name another directory')
   try:
     _download(url, part)
-  except (requests.RequestException, OSError) as error:
+  except OSError as error:  # of the network or the disk
     raise UserError(
         f'--data_dir={directory} lacks {name}, and {url} could not be '
-        f'downloaded ({type(error).__name__}). Download it on a machine with '
-        f'network access, copy it into {directory}, and run again') from error
+        f'downloaded ({error.strerror or type(error).__name__}). Download it '
+        f'on a machine with network access, copy it into {directory}, and run '
+        'again') from error
   if not is_intact(part):
     part.unlink()
     raise UserError(
@@ -292,7 +249,7 @@ def _download(url, part):
       offset = 0
     # The server may send no content-length.
     num_left = int(response.headers.get('content-length', 0))
-    total = offset + num_left if num_left else 0
+    total = num_left and offset + num_left
     title = f'downloading {part.stem}' + (
         f', {total / 1e6:,.1f} MB' if total else '') + (
             f', from {offset / 1e6:,.1f} MB' if offset else '')
@@ -301,6 +258,3 @@ def _download(url, part):
       for chunk in response.iter_content(_CHUNK):
         out.write(chunk)
         advance(len(chunk))
-  if num_left and part.stat().st_size < offset + num_left:
-    raise requests.ConnectionError(
-        f'the connection broke after {part.stat().st_size} bytes')

