@@ -133,8 +133,9 @@ def _load(data_dir: str, dataset: str, remedy: str, convert: Callable
     of all test examples have training examples. Files and users keep their
     order.
   """
-  root = files.existing_directory(dataset, dataset, data_dir,
-                                  "LEAF's train/*.json and test/*.json")
+  root = files.existing_directory(
+      dataset, dataset, data_dir,
+      f"LEAF's train/*.json and test/*.json ({remedy})")
   found = {part: sorted((root / part).glob('*.json'))
            for part in ('train', 'test')}
   if not all(found.values()):
