@@ -114,7 +114,7 @@ def _expanded(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def _line(line):
   bare = line.removeprefix(_MARK).strip()
   if bare.startswith(('#', '//')):  # absl removes those without mark
-    return '' if line != bare else bare
+    return ''
   flag, _, comment = bare.partition(' #')
   if comment and bare.startswith('-'):
     raise UserError(f'a comment in a flag file must have a line of its own; got'

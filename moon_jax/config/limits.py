@@ -33,12 +33,12 @@ def check_value(settings: type, name: str, value: Any) -> None:
   choices = field.metadata.get('choices')
   if kind == int | None and value is not None:
     kind = int
-  if kind in (str, int, float, bool):
-    _check_type(name, value, kind, choices)
-  if choices and value not in choices:
+  if choices and not (isinstance(value, str) and value in choices):
     raise UserError(
         f'--{name} must be one of {", ".join(choices)}; got {value!r}'
         f'{suggest.value(name, value, choices)}')
+  if kind in (str, int, float, bool):
+    _check_type(name, value, kind)
   if kind in (int, float):
     _check_range(name, value, field)
 
@@ -73,7 +73,7 @@ def _check_range(name, value, field):
                   f'--{name}={default}' + f'; {hint}' * bool(hint))
 
 
-def _check_type(name, value, kind, choices):
+def _check_type(name, value, kind):
   """Accepts values that equal one of the type, and NaN as a float.
 
   The range of floats excludes NaN. Integers must have an integer type: ranges
@@ -91,6 +91,5 @@ def _check_type(name, value, kind, choices):
             if callable(value) else
             f'. Pass {name}={int(value)}'
             if isinstance(value, float) and value.is_integer() else '')
-    known = f', one of {", ".join(choices)}' if choices else ''
-    raise UserError(f'--{name} must be {article} {kind.__name__}{known}; got '
-                    f'{value!r}{hint}')
+    raise UserError(
+        f'--{name} must be {article} {kind.__name__}; got {value!r}{hint}')
