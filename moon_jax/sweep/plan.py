@@ -43,7 +43,6 @@ _LEAST_LISTED = .001  # of the memory needed; smaller parts are not listed
 _TRIAL_ROWS = 24  # of each lane in the shorter rounds that measure; about
 _LONGER = 4  # ratio of the rows of longer to shorter rounds
 _REPEATS = 3
-_LONG_EVALUATION = 10.  # seconds, from which an evaluation is not repeated
 _MAX_FIRST = 5  # rounds before measuring, in which client state fills
 
 
@@ -231,11 +230,6 @@ def measure(spec: RoundSpec) -> Rates:
     return rows, statistics.median(
         simulation.run_round().seconds for _ in range(_REPEATS))
 
-  def evaluation_seconds():
-    start = time.perf_counter()
-    simulation.evaluate()
-    return time.perf_counter() - start
-
   compile_seconds = simulation.compile()
   for _ in range(first):
     simulation.run_round()
@@ -248,12 +242,13 @@ def measure(spec: RoundSpec) -> Rates:
     per_row = max(0., (long - short) / (long_rows - short_rows))
   per_job = max(0., short - per_row * short_rows) / (
       len(cohort) / simulation.num_devices)
-  evaluations = [evaluation_seconds()]  # warms up
-  if evaluations[0] < _LONG_EVALUATION:
-    evaluations = [evaluation_seconds() for _ in range(_REPEATS)]
+  simulation.evaluate()  # warms up
+  start = time.perf_counter()
+  simulation.evaluate()
+  evaluation_seconds = time.perf_counter() - start
   unit = 1024 if sys.platform != 'darwin' else 1
   resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
   return Rates(
-      per_row, per_job, statistics.median(evaluations),
+      per_row, per_job, evaluation_seconds,
       resident - 4 * spec.client_bytes * len(cohort),
       simulation.temporary_bytes(), compile_seconds)

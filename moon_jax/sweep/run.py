@@ -125,10 +125,6 @@ class Units:
       with self._naming(config):  # `Sweep.grid` may not have made it
         self.runs.append(prepare.prepare(
             checks.validate(config), load, workdir))
-    # Files with other names and the same content make the same run.
-    first: dict[Any, int] = {}
-    self._same = [first.setdefault(run.workdir.path, index)
-                  for index, run in enumerate(self.runs)]
     self.ended = {index for index in range(len(self.runs))
                   if self._result(index)}
 
@@ -162,8 +158,8 @@ class Units:
       num_parts: processes that share the programs; each part gets a program if
         there are as many runs.
     """
-    indices = [index for index, same in enumerate(self._same) if index == same
-               and (num_parts > 1 or index not in self.ended)]
+    indices = [index for index in range(len(self.runs))
+               if num_parts > 1 or index not in self.ended]
     share = max(1, len(indices) // num_parts)
     by_key: dict[Hashable, list[int]] = {}
     for index in indices:
@@ -235,7 +231,7 @@ class Units:
         except InUse:
           if not (claimed or in_parts):
             return []
-          continue
+          continue  # also if files with other names make the same run
         if not (workdir.has_locks or self._has_warned):
           self._has_warned = True
           print(f'warning: {self._workdir} has no file locks; start one '
@@ -267,7 +263,7 @@ class Units:
 
   def result(self, index: int) -> dict[str, Any] | None:
     """Returns what `run` returns for a run."""
-    result = self._result(self._same[index])
+    result = self._result(index)
     return result and result | {'workdir': str(self.runs[index].workdir.path)}
 
   def _result(self, index):
