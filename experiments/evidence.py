@@ -81,12 +81,11 @@ def runs_table(directory: pathlib.Path, has_speed: bool) -> str:
   rows = []
   for arm in sorted(arms, key=lambda arm: -statistics.fmean(percent(arm))):
     stds = arm.values('test_accuracy_std', _LAST).values()
-    method = next(iter(arm.runs.values())).config['algorithm']
     labels = [f'{name} {value}' for name, value in arm.settings.items()
               if name not in ('algorithm', 'content of dataset') and value
               not in (groups_lib.NO_VALUE, groups_lib.usual(name, arms))]
     row = {
-        'method': ', '.join([groups_lib.NAMES[method], *labels]),
+        'method': ', '.join([groups_lib.NAMES[arm.config.algorithm], *labels]),
         f'test accuracy, mean of the last {_LAST} rounds':
             stats.mean_and_std(percent(arm), 3, .01) + (
                 f' (over clients ± {statistics.fmean(stds) / 100:.3f})'

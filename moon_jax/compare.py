@@ -7,9 +7,12 @@ sample standard deviation. docs/looking_at_runs.md describes the output.
 
 import argparse
 from collections.abc import Sequence
+import math
 import pathlib
 import statistics
 import sys
+
+import pandas as pd
 
 from moon_jax.cli import file_command
 from moon_jax.errors import UserError
@@ -17,7 +20,7 @@ from moon_jax.report import groups as groups_lib
 from moon_jax.report.groups import Arm
 from moon_jax.results import frames, paired, read, stats
 from moon_jax.sweep.table import SEEDS
-from moon_jax.view.text import aligned, duration, wrapped
+from moon_jax.view.text import aligned, duration, metric, wrapped
 
 _CSV_COLUMNS = [  # besides the settings in which runs differ
     *SEEDS, 'state', 'rounds', 'last', 'best', 'best_round', 'mean_of_last_10',
@@ -32,8 +35,8 @@ def main() -> None:
   parser.add_argument('runs', nargs='+', metavar='RUN', help='directory of a '
                       'run, directory above several runs, or pattern')
   parser.add_argument('--target', type=float, metavar='ACCURACY',
-                      help='accuracy, a fraction, of "rounds to target"; by '
-                      'default the last one of the baseline')
+                      help='accuracy, a fraction, or loss of "rounds to '
+                      'target"; by default the last one of the baseline')
   parser.add_argument('--baseline', default='', metavar='SETTING',
                       help='the runs that others are compared with, such as '
                       'fedavg or mu=1; by default fedavg, or the first ones')
@@ -45,52 +48,65 @@ def main() -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-  if arguments.target is not None and not 0 < arguments.target <= 1:
-    raise UserError('--target must be a fraction above 0, at most 1; got '
-                    f'{arguments.target}')
   runs = _read(arguments.runs)
+  measure = str(runs[0].measure())
+  target = arguments.target
+  if target is not None and not 0 < target <= (
+      1 if measure == 'test_accuracy' else math.inf):
+    raise UserError('--target must be a fraction above 0, at most 1, or a loss '
+                    f'above 0; got {target}')
   groups = groups_lib.of_runs(runs)
   if not all(read.is_run(path) for path in arguments.runs):
     # The names of directories end with hashes: their order means nothing.
     groups.sort(key=groups_lib.order)
   base = baseline(groups, arguments.baseline)
-  target = arguments.target
   if target is None and base.runs:
     target = statistics.fmean(
-        run.values('test_accuracy')[-1] for run in base.runs.values())
-  parts = [_common(runs, groups), *_tables(groups, target),
-           differences(groups, base), _notes(groups)]
+        run.values(measure)[-1] for run in base.runs.values())
+  table = frames(runs).runs
+  table['target'] = target
+  table['rounds_to_target'] = [
+      target and run.rounds_to(target, measure=measure) for run in runs]
+  parts = [_common(runs, groups), *_tables(groups, table, measure),
+           differences(groups, base, measure), _notes(groups)]
   text = '\n\n'.join('\n'.join(
       row for line in part for row in wrapped(line)) for part in parts if part)
   is_unicode = 'utf' in (sys.stdout.encoding or '').lower()
   print(text if is_unicode else text.replace('±', '+-').replace('–', '-'))
   if arguments.csv:
-    _write_csv(runs, groups, target, arguments.csv)
+    settings = {str(run.path): arm.settings for arm in groups
+                for run in arm.members}
+    written = table[_CSV_COLUMNS].astype({'rounds_to_target': 'Int64'})
+    pd.DataFrame([settings[run] for run in table.index], table.index).join(
+        written).to_csv(arguments.csv, lineterminator='\r\n')
     print(f'table: {arguments.csv}', file=sys.stderr)
   if arguments.plot:
     from moon_jax.results import figures
 
     figures.save_curves([
-        figures.Line(f'{arm.label} (n={len(arm.runs)})', next(iter(
-            _members(arm))).config['algorithm'], arm.curves())
-        for arm in groups], 'test accuracy (%)', arguments.plot)
+        figures.Line(f'{arm.label} (n={len(arm.runs)})', arm.config.algorithm,
+                     arm.curves(measure)) for arm in groups if arm.runs],
+                        _title(measure), arguments.plot)
     print(f'plot: {arguments.plot}', file=sys.stderr)
 
 
 def _read(arguments):
-  """Returns the runs that have metrics; reports the others."""
+  """Returns the runs that have an evaluation; reports the others."""
   runs = []
   for path in read.find(arguments):
     try:
       run = read.read(path)
-      if not run.series('test_accuracy'):
-        raise UserError(f'{path} has no accuracy yet ({run.state.kind})')
+      if not run.measure():
+        raise UserError(f'{path} has no evaluation yet ({run.state.kind})')
+      if runs and run.measure() != runs[0].measure():
+        raise UserError(f'{path} has no {runs[0].measure()}, by which the '
+                        'other runs are compared')
       runs.append(run)
     except UserError as error:
       print(f'left out: {error}', file=sys.stderr)
   if not runs:
-    raise UserError('there must be a run with an accuracy, got none; wait for '
-                    'a first round, or name other directories')
+    raise UserError('there must be a run with an evaluation, got none; wait '
+                    'for a first one, or name other directories')
   return runs
 
 
@@ -113,25 +129,14 @@ def baseline(groups: Sequence[Arm], name: str = '') -> Arm:
   return matching[0]
 
 
-def _write_csv(runs, groups, target, path):
-  settings = {str(run.path): arm.settings for arm in groups
-              for run in _members(arm)}
-  table = frames(runs).runs
-  table['target'] = target
-  table['rounds_to_target'] = [target and run.rounds_to(target) for run in runs]
-  table = table[_CSV_COLUMNS].astype({'rounds_to_target': 'Int64'})
-  for i, name in enumerate(groups[0].settings):
-    table.insert(i, name, [settings[run][name] for run in table.index])
-  table.to_csv(path, lineterminator='\r\n')
-
-
-def _members(found):
-  return [*found.runs.values(), *found.others]
+def _title(measure):
+  return measure.replace('_', ' ') + ' (%)' * ('accuracy' in measure)
 
 
 def _common(runs, groups):
   names = list(groups[0].settings)
-  same = [runs[0].config[name] for name in ('dataset', 'algorithm', 'model')
+  same = [getattr(runs[0].config, name)
+          for name in ('dataset', 'algorithm', 'model')
           if name not in names]
   what = f' of {", ".join(same)}' * bool(same)
   differ = (f'they differ in {", ".join(names)}' if names
@@ -139,85 +144,81 @@ def _common(runs, groups):
   lines = [f'{len(runs)} run{"s" * (len(runs) > 1)}{what}; '
            + (differ if len(runs) > 1 else str(runs[0].path))]
   if 'dataset' in names:
-    datasets = sorted({run.config['dataset'] for run in runs})
+    datasets = sorted({run.config.dataset for run in runs})
     lines += ['', f'The runs have different data sets ({", ".join(datasets)}): '
-              'their accuracies cannot be compared.']
+              'their results cannot be compared.']
   return lines
 
 
-def _tables(groups, target):
-  """Returns the lines of accuracies, and those of rounds and times."""
-  accuracies = [['', 'n', 'rounds', 'last', 'best', 'mean of last 10']]
+def _tables(groups, table, measure):
+  """Returns the lines of results, and those of rounds and times."""
+  results = [['', 'n', 'rounds', 'last', 'best', 'mean of last 10']]
   times = [['', 'to target', 's/round', 'time']]
-  for found in groups:
-    ends = [run.endpoints() for run in found.runs.values()]
-    median = lambda name, form, of=ends: (
-        form(statistics.median(values)) if (
-            values := [end[name] for end in of if name in end]) else '-')
-    label = found.label + '*' * (not _has_finished(found))
-    accuracies.append([
-        label, f'{len(ends)}' + f'/{len(_members(found))}' * bool(found.others),
-        stats.range_text((len(run.lines) for run in found.runs.values()),
-                         '..') or '-',
-        *(stats.mean_and_std([end['test_accuracy'][name] for end in ends], 1,
-                             100, missing='-')
-          for name in ('last', 'best', 'mean_of_last_10'))])
-    reached = [target and run.rounds_to(target) for run in found.runs.values()]
-    times.append([label, stats.rounds_text(reached if target else [], '-'),
-                  median('seconds_per_round', '{:.2f}'.format),
-                  median('seconds_of_rounds', duration)])
   notes = []
-  if any(len(run.values('test_accuracy')) < stats.LAST
-         for found in groups for run in found.runs.values()):
+  if any(len(run.values(measure)) < stats.LAST
+         for arm in groups for run in arm.runs.values()):
     notes.append('mean of last 10: of the last 10 evaluations, or of all if '
                  'fewer')
-  if not all(map(_has_finished, groups)):
+  if any(_label(arm) != arm.label for arm in groups):
     notes.append('* no run has finished: results so far')
-  goal = f'rounds to {100 * target:.2f}% test accuracy; ' if target else ''
-  return [['test accuracy (%)', *aligned(accuracies), *notes],
+  target = table.target.iloc[0]
+  for arm in groups:
+    runs = table.loc[[str(run.path) for run in arm.runs.values()]]
+    results.append([
+        _label(arm),
+        f'{len(runs)}' + f'/{len(arm.members)}' * bool(arm.others),
+        stats.range_text(runs.rounds, '..') or '-',
+        *(stats.metric_text(measure, runs[name], '-')
+          for name in ('last', 'best', 'mean_of_last_10'))])
+    reached = runs.rounds_to_target if target else []
+    times.append([_label(arm), stats.rounds_text(reached, '-'), *([
+        f'{runs.seconds_per_round.median():.2f}',
+        duration(runs.seconds_of_rounds.median())] if len(runs) else '--')])
+  goal = (f'rounds to {metric(measure, target)} {measure.replace("_", " ")}; '
+          if target else '')
+  return [[_title(measure), *aligned(results), *notes],
           [f'{goal}times of a round and of all rounds (medians)',
            *aligned(times)]]
 
 
-def _has_finished(found):
-  return any(run.state.kind == 'finished' for run in found.runs.values())
+def _label(arm):
+  """Returns the label, with a star if no run has finished."""
+  return arm.label + '*' * all(
+      run.state.kind != 'finished' for run in arm.runs.values())
 
 
-def differences(groups: Sequence[Arm], base: Arm) -> list[str]:
+def differences(groups: Sequence[Arm], base: Arm,
+                measure: str = 'test_accuracy') -> list[str]:
   """Returns the lines of paired differences from the baseline."""
   rows = [['', 'pairs', 'last', 'mean of last 10']]
-  for found in groups:
-    if found is base or any(  # evaluated on other examples
-        found.settings.get(name) != base.settings.get(name)
+  digits, unit = (2, ' in points') if 'accuracy' in measure else (4, '')
+  for arm in groups:
+    if arm is base or any(  # evaluated on other examples
+        arm.settings.get(name) != base.settings.get(name)
         for name in ('dataset', 'content of dataset', 'eval_examples')):
       continue
-    last, mean = (groups_lib.compare(found, base, n) for n in (1, stats.LAST))
-    rows.append([found.label, str(len(last.differences)), *map(
-        _interval, (last, mean))])
+    found = [groups_lib.compare(arm, base, n, measure) for n in (1, stats.LAST)]
+    rows.append([arm.label, str(len(found[0].differences)), *(
+        f'{pairs.mean:+.{digits}f}'
+        + (f' ({interval})' if (
+            interval := paired.interval_text(pairs, digits)) else '')
+        if pairs.differences else 'no common seed' for pairs in found)])
   if len(rows) == 1:
     return []
-  return [f'difference from {base.label} in points, over common seeds (95% '
+  return [f'difference from {base.label}{unit}, over common seeds (95% '
           'interval)', *aligned(rows)]
-
-
-def _interval(found):
-  """Formats a difference and its 95% interval."""
-  if not found.differences:
-    return 'no common seed'
-  interval = paired.interval_text(found)
-  return f'{found.mean:+.2f}' + f' ({interval})' * bool(interval)
 
 
 def _notes(groups):
   lines = []
-  for found in groups:
-    for i, run in enumerate(_members(found)):
-      counts, kind = i < len(found.runs), run.state.kind
+  for arm in groups:
+    for i, run in enumerate(arm.members):
+      counts, kind = i < len(arm.runs), run.state.kind
       if kind != 'finished' or not counts:
-        reason = (f'{kind}, with the seed {run.config["seed"]} of another run'
+        reason = (f'{kind}, with the seed {run.config.seed} of another run'
                   if kind == 'finished' else
                   f'{kind} {" ".join(run.state.text.split())}')
-        lines.append(f'{found.label}{", not counted" * (not counts)}: '
+        lines.append(f'{arm.label}{", not counted" * (not counts)}: '
                      f'{run.path.name}: {reason}')
   return lines
 

@@ -27,19 +27,14 @@ MAX_ROWS = 20
 _MAX_NAME = 24  # characters of a client's name that are shown
 _NO_VALUE = '-'
 
-# Columns of the table of rounds, the most important first.
-_COLUMNS = ('test_accuracy', 'validation_accuracy', 'train_loss',
-            'global_heldout_accuracy', 'drift', 'local_test_accuracy',
-            'local_own_accuracy', 'test_loss', 'epsilon', 'update_cosine',
-            'contrastive_loss', 'cross_entropy', 'proximal_term',
-            'local_heldout_accuracy', 'learning_rate', 'clients_received')
-# The same of the table of clients.
-_CLIENT_COLUMNS = ('client', 'name', 'num_examples', 'global_heldout_accuracy',
-                   'local_heldout_accuracy', 'global_own_accuracy',
-                   'local_own_accuracy', 'local_test_accuracy', 'drift')
-_SPARKS = ('test_accuracy', 'validation_accuracy', 'global_heldout_accuracy',
-           'local_test_accuracy', 'train_loss', 'test_loss', 'contrastive_loss',
-           'drift', 'update_cosine')
+# Columns of tables of rounds and of clients, the most important first.
+_COLUMNS = (
+    'client', 'name', 'num_examples', 'test_accuracy', 'validation_accuracy',
+    'train_loss', 'global_heldout_accuracy', 'local_heldout_accuracy',
+    'global_own_accuracy', 'local_own_accuracy', 'local_test_accuracy', 'drift',
+    'test_loss', 'epsilon', 'update_cosine', 'contrastive_loss',
+    'cross_entropy', 'proximal_term', 'learning_rate', 'clients_received')
+_NUM_SPARKS = 8  # metrics that have a spark line
 _QUANTILES = {'min': 0., '10%': .1, 'median': .5, '90%': .9, 'max': 1.}
 
 
@@ -70,8 +65,8 @@ def _inspect(arguments: argparse.Namespace) -> None:
       shown = now
       if arguments.follow and sys.stdout.isatty():
         print('\x1b[H\x1b[2J\x1b[3J', end='')
-      print(json.dumps(to_json(run), indent=1) if arguments.json
-            else text(run, is_unicode), flush=True)
+      print(to_json(run) if arguments.json else text(run, is_unicode),
+            flush=True)
     if not arguments.follow or run.state.kind != 'running':
       break
     time.sleep(_SECONDS)
@@ -82,18 +77,18 @@ def _inspect(arguments: argparse.Namespace) -> None:
     print(f'plot: {arguments.plot}', file=sys.stderr)
 
 
-def to_json(run: Run) -> dict[str, object]:
+def to_json(run: Run) -> str:
   """Returns what the text shows, and all rounds, as JSON."""
-  sizes, times = run.client_sizes, run.times_sampled
-  return {
+  times = {'rounds': len(run.lines)} | run.times() if run.lines else {}
+  return json.dumps({
       'path': str(run.path), 'state': {
           'kind': run.state.kind, 'text': run.state.text},
-      'config': run.config, 'inputs': run.inputs, 'results': run.endpoints(),
-      'summary': run.summary,
-      'client_sizes': None if sizes is None else sizes.tolist(),
-      'client_names': run.client_names,
-      'times_sampled': None if times is None else times.tolist(),
-      'rounds': run.lines}
+      'config': run.config.to_dict(), 'inputs': run.inputs,
+      'results': _endpoints(run) | times, 'summary': run.summary,
+      'client_sizes': run.of_clients('sizes'),
+      'client_names': run.of_clients('names'),
+      'times_sampled': run.times_sampled(), 'rounds': run.lines
+  }, indent=1, default=np.ndarray.tolist)
 
 
 def text(run: Run, is_unicode: bool = True) -> str:
@@ -105,45 +100,44 @@ def text(run: Run, is_unicode: bool = True) -> str:
 
 def _header(run):
   config = run.config
-  default = Config().to_dict()
   shown = {'dataset', 'algorithm', 'model', 'num_clients', 'partition', 'seed',
-           'num_rounds'}
-  split = config['partition_file'] or config['partition']
+           'num_rounds', *FREE_FIELDS}
+  split = config.partition_file or config.partition
   if split == 'dirichlet':
-    split += f' {config["beta"]:g}'
+    split += f' {config.beta:g}'
     shown.add('beta')
   changed = ' '.join(
-      f'{name}={value}' for name, value in config.items()
-      if name in default and value != default[name]
-      and name not in shown | set(FREE_FIELDS))
+      f'{name}={value}' for name, value in config.to_dict().items()
+      if name not in shown and value != getattr(Config, name))
   lines = [
       str(run.path),
-      f'{config["algorithm"]}, {config["model"]}, {config["dataset"]}, '
-      f'{config["num_clients"]:,} clients, {split}, seed {config["seed"]}',
+      f'{config.algorithm}, {config.model}, {config.dataset}, '
+      f'{config.num_clients:,} clients, {split}, seed {config.seed}',
       *([changed] if changed else []), f'{run.state.kind}: {run.state.text}']
   return [row for line in lines
           for row in texts.wrapped(' '.join(line.split()))]
 
 
+def _endpoints(run):
+  """Returns the endpoints of the accuracies, or losses, that a run has."""
+  names = map(run.measure, ('test', 'validation', 'global_heldout'))
+  return {name: run.endpoints(name) for name in names if name}
+
+
 def _results(run):
-  found = run.endpoints()
-  if not found:
+  if not run.lines:
     return ['no metrics yet' if run.state.kind == 'running' else 'no metrics']
-  rows = [[_words(name), *(texts.metric(name, value[key]) for key in (
-      'last', 'best', 'mean_of_last_10')), str(value['best_round'])]
-          for name, value in found.items() if isinstance(value, dict)]
-  num_evaluated = len(run.values('test_accuracy'))
-  mean = f'mean of last {min(num_evaluated, stats.LAST)}'
-  lines = texts.aligned([
-      ['', 'last', 'best', mean, 'best in round'],
-      *rows]) if rows else ['no accuracy yet']
-  if 'seconds_per_round' in found:
-    speed = found.get('examples_per_second')
-    seconds = found['seconds_per_round']
+  found, times = _endpoints(run), run.times()
+  mean = f'mean of last {min(len(run.values("test_loss")), stats.LAST)}'
+  lines = texts.aligned([['', 'last', 'best', mean, 'best in round'], *(
+      [_words(name), *(texts.metric(name, value[key]) for key in (
+          'last', 'best', 'mean_of_last_10')), str(value['best_round'])]
+      for name, value in found.items())]) if found else ['no evaluation yet']
+  if times:
+    seconds, speed = times['seconds_per_round'], times['examples_per_second']
     shown = f'{seconds:.2f} s' if seconds < 60 else texts.duration(seconds)
-    parts = [f'{shown} per round (median)',
-             *([f'{speed:,.0f} examples/s'] if speed else []),
-             f'{texts.duration(found["seconds_of_rounds"])} in rounds']
+    parts = [f'{shown} per round (median)', f'{speed:,.0f} examples/s',
+             f'{texts.duration(times["seconds_of_rounds"])} in rounds']
     if read.is_number(run.summary.get('compile_seconds')):
       parts.append(f'{run.summary["compile_seconds"]:.1f} s compiling')
     lines += ['', *texts.wrapped('time: ' + ', '.join(parts))]
@@ -152,13 +146,13 @@ def _results(run):
 
 def _sparks(run, is_unicode):
   """Returns metrics by round: the first value, a spark line, the last one."""
-  found = {name: values for name in _SPARKS
-           if len(values := run.values(name)) > 1}
+  found = [(name, values) for name in _metrics(run)
+           if len({*(values := run.values(name))}) > 1]
   return texts.aligned([
       [_words(name), texts.metric(name, values[0]),
        texts.spark_line(values, _SPARK_WIDTH, is_unicode),
        texts.metric(name, values[-1])]
-      for name, values in found.items()]) if found else []
+      for name, values in found[:_NUM_SPARKS]]) if found else []
 
 
 def thinned(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -178,36 +172,31 @@ def _rounds(run):
   if not run.lines:
     return []
   lines = thinned(run.lines)
-  names = dict.fromkeys(('round', 'seconds', *_COLUMNS)) | dict.fromkeys(sorted(
-      name for line in run.lines for name, value in line.items()
-      if read.is_number(value) and not name.endswith('_std')
-      and name not in ('examples_per_second', 'test_examples')))
   few = ('' if len(lines) == len(run.lines)
          else f' ({len(lines)} of {len(run.lines)}; --json has all)')
   return [f'rounds{few}', *_table({
-      name: [_cell(name, line.get(name)) for line in lines] for name in names})]
+      name: [_cell(name, line.get(name)) for line in lines]
+      for name in ('round', 'seconds', *_metrics(run))})]
 
 
 def _clients(run):
   lines = []
-  sizes = run.client_sizes
+  sizes = run.of_clients('sizes')
   if sizes is not None and len(sizes):
     lines.append(f'clients: {len(sizes):,} with {sizes.min():,} to '
                  f'{sizes.max():,} training examples, median '
                  f'{np.median(sizes):,.0f}')
-  times = run.times_sampled
+  times = run.times_sampled()
   if times is not None and times.any():
     lines.append(f'sampled: {np.count_nonzero(times):,} of {len(times):,} '
                  f'clients so far, each {times.min()} to {times.max()} times')
-  found = next((line for line in reversed(run.lines)
-                if line.get('clients', {}).get('client')), None)
+  found = run.line_of_clients()
   if found is None:
-    if run.lines and not run.config['client_eval_every']:
+    if run.lines and not run.config.client_eval_every:
       lines.append('columns of clients are recorded with --client_eval_every')
     return lines
   table = found['clients']
-  names = [*(name for name in _CLIENT_COLUMNS if name in table),
-           *(name for name in table if name not in _CLIENT_COLUMNS)]
+  names = _ordered(table)
   if all(table.get('received', ())):
     names.remove('received')
   count = len(table['client'])
@@ -227,6 +216,20 @@ def _clients(run):
 
 
 # -------------------------------------------------------------- lines of text
+
+
+def _metrics(run):
+  """Returns the names of the metrics of rounds, in the order of columns."""
+  return _ordered({
+      name for line in run.lines for name, value in line.items()
+      if read.is_number(value) and not name.endswith('_std')
+      and name not in (
+          'round', 'seconds', 'examples_per_second', 'test_examples')})
+
+
+def _ordered(names):
+  return [*(name for name in _COLUMNS if name in names),
+          *sorted({*names} - {*_COLUMNS})]
 
 
 def _words(name):
@@ -258,7 +261,7 @@ def _cell(name, value):
   if not read.is_number(value):
     return _NO_VALUE
   if name == 'seconds':
-    return f'{value:.1f}' if value >= 10 else f'{value:.2f}'
+    return f'{value:.2f}'
   if isinstance(value, int) or name in ('num_examples', 'num_heldout'):
     return f'{value:,.0f}'
   return texts.metric(name, value)

@@ -149,12 +149,23 @@ def test_accuracies_before_a_run_diverged_do_not_count(tmp_path, run):
   assert accuracies == ['*', '0/1', *'----'] and times == ['*', *'---']
 
 
+def test_runs_without_accuracy_are_compared_by_their_losses(runs, run):
+  for path in runs.iterdir():
+    made_runs.remove_accuracies(path)
+  status, out, err = run(runs, '--target=1')
+  assert status == 0 and not err and 'accuracy' not in out
+  assert 'rounds to 1.0000 test loss' in out
+  results, times, difference = rows_of('algorithm=moon', out)
+  assert results[2:8] == ['0.5000', '±', '0.0000', '0.5000', '±', '0.0000']
+  assert times[0] == '2' and difference[:2] == ['2', '+0.0000']
+
+
 def test_data_sets_are_not_compared(runs, run):
   made_runs.write(runs / 'other', dataset='breast_cancer', model='mlp')
   _, out, _ = run(runs)
   text = ' '.join(out.split())
   assert ('The runs have different data sets (breast_cancer, digits): their '
-          'accuracies cannot be compared' in text)
+          'results cannot be compared' in text)
   assert 'no common seed' not in out and out.count('points') == 1
 
 
@@ -164,9 +175,9 @@ def test_damaged_runs_are_left_out(runs, run):
   status, out, err = run(runs, runs / 'fedavg0')
   assert status == 0 and '2 runs of digits, fedavg' in out
   assert [line.split(':')[0] for line in err.splitlines()] == ['left out'] * 2
-  assert 'moon1 has no accuracy yet' in err
+  assert 'moon1 has no evaluation yet' in err
   status, _, err = run(runs / 'moon0')
-  assert status == 2 and 'there must be a run with an accuracy' in err
+  assert status == 2 and 'there must be a run with an evaluation' in err
 
 
 def test_ascii_terminals_get_ascii(runs, monkeypatch, run):

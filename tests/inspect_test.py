@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 
-import matplotlib.colors
 from matplotlib.figure import Figure
 import matplotlib.image
 import pytest
@@ -56,13 +55,6 @@ def test_a_closed_pipe_ends_the_command_silently(tmp_path):
   assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b'')
 
 
-def test_a_terminal_without_unicode_gets_ascii(tmp_path, run, monkeypatch):
-  monkeypatch.setattr(type(sys.stdout), 'encoding', 'ascii', raising=False)
-  path = made_runs.write(tmp_path / 'run')
-  status, out, _ = run(path)
-  assert status == 0 and out.isascii() and 'test accuracy' in out
-
-
 @pytest.mark.parametrize('num_clients', [3, 200])
 @pytest.mark.parametrize('num_rounds', [1, 4, 300])
 def test_text_fits_80_columns(tmp_path, num_rounds, num_clients):
@@ -92,7 +84,7 @@ def test_clients_are_in_order_and_were_sampled_so_far(tmp_path):
                          num_clients=3, participation=.7)
   (path / 'cohorts.txt').write_text('0 1\n1 2\n2 0\n')
   run = read.read(path)
-  assert command.to_json(run)['times_sampled'] == [1, 1, 0]
+  assert run.times_sampled().tolist() == [1, 1, 0]
   text = command.text(run)
   assert 'sampled: 2 of 3 clients so far, each 0 to 1 times' in text
   assert [line.split() for line in text.splitlines()[-3:]] == [
@@ -117,23 +109,23 @@ def test_heldout_accuracies_of_clients_come_first(tmp_path):
   assert 'no room for drift' in text and max(map(len, table)) <= 80
 
 
-def test_a_curve_has_its_own_band(tmp_path, monkeypatch):
-  """Only the accuracy of local models has a deviation over clients."""
-  path = made_runs.write(tmp_path / 'run', num_rounds=2)
-  (path / 'metrics.jsonl').write_text(''.join(json.dumps(
-      {'round': r, 'test_accuracy': .5, 'local_test_accuracy': .2 * r,
-       'local_test_accuracy_std': .1}) + '\n' for r in (1, 2)))
+def test_a_task_without_accuracies_has_losses(tmp_path, monkeypatch):
+  path = made_runs.write(tmp_path / 'run')
+  made_runs.remove_accuracies(path)
+  run = read.read(path)
+  text = command.text(run, is_unicode=False)
+  row = next(line for line in text.splitlines() if line.startswith('test loss'))
+  assert row.split() == ['test', 'loss', '0.5000', '0.5000', '1.0417', '4']
+  assert 'test mse' in text and text.isascii()
   drawn = []
   monkeypatch.setattr(Figure, 'savefig',
                       lambda self, *_, **__: drawn.append(self))
-  figures.draw(read.read(path), tmp_path / 'x.png')
-  axes = drawn[0].axes[0]
-  assert [line.get_label() for line in axes.lines] == [
-      'test', 'local models, test']
-  band, = axes.collections
-  assert band.get_datalim(axes.transData).intervaly == pytest.approx([.1, .5])
-  assert tuple(band.get_facecolor()[0, :3]) == matplotlib.colors.to_rgb(
-      axes.lines[1].get_color())
+  figures.draw(run, tmp_path / 'x.png')
+  empty, losses, _, clients = drawn[0].axes
+  assert empty.get_title() == 'accuracy: not recorded'
+  assert [line.get_label() for line in losses.lines] == [
+      'train_loss', 'test_loss']
+  assert [line.get_ydata().tolist() for line in clients.lines] == [[.25, .25]]
 
 
 def locked(path):

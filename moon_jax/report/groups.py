@@ -9,14 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import pathlib
 import statistics
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.report import table_file
 from moon_jax.report.table_file import Block, Published, Table
-from moon_jax.results import paired, read, stats
+from moon_jax.results import frames, paired, read, stats
 from moon_jax.results.paired import Comparison
 from moon_jax.results.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
@@ -24,6 +23,9 @@ from moon_jax.sweep import grid, values
 from moon_jax.sweep import table as sweep_table
 from moon_jax.sweep.grid import Sweep
 from moon_jax.sweep.table import NO_VALUE, SEEDS
+
+if TYPE_CHECKING:
+  import pandas as pd
 
 Key = tuple[str, ...]
 Seeds = tuple[int, ...]
@@ -44,6 +46,7 @@ class Arm:
   """Runs that differ only in their seeds."""
 
   settings: dict[str, str]  # those in which arms differ, as text
+  config: Config  # of the first run
   runs: dict[Seeds, Run]  # that count, one for each seed; never diverged
   others: list[Run]  # that do not count: diverged, unfinished or repeated
 
@@ -53,25 +56,28 @@ class Arm:
     return ' '.join(f'{name}={value}' for name, value in self.settings.items()
                     if value != NO_VALUE) or 'all runs'
 
+  @property
+  def members(self) -> list[Run]:
+    """All runs, those that count first."""
+    return [*self.runs.values(), *self.others]
+
   def values(self, measure: str = 'test_accuracy', num_rounds: int = 1
              ) -> dict[Seeds, float]:
     """Returns the mean of a metric over the last evaluated rounds, by seed.
 
-    Test accuracies and their spreads are in percent.
+    Accuracies and their spreads are in percent.
     """
     return {seed: _scale(measure) * stats.mean_of_last(found, num_rounds)
             for seed, run in self.runs.items()
             if (found := run.values(measure))}
 
-  def curves(self, measure: str = 'test_accuracy') -> np.ndarray:
-    """Returns a metric by seed and round [S, T]; NaN where it was not measured.
+  def curves(self, measure: str = 'test_accuracy') -> 'pd.DataFrame':
+    """Returns a metric by round and run; NaN where it was not measured.
+
+    Accuracies are in percent. There must be a run.
     """
-    length = max((len(run.lines) for run in self.runs.values()), default=0)
-    curves_ST = np.full((len(self.runs), length), np.nan)
-    for curve_T, run in zip(curves_ST, self.runs.values()):
-      for round_, value in run.series(measure):
-        curve_T[round_ - 1] = _scale(measure) * value
-    return curves_ST
+    rounds = frames(self.runs.values()).rounds.reindex(columns=[measure])
+    return _scale(measure) * rounds[measure].unstack('run')
 
   def summaries(self, name: str) -> list[float]:
     """Returns a number of summary.json, of the runs that have it."""
@@ -80,14 +86,13 @@ class Arm:
 
 
 def _scale(measure):
-  return 100 if measure in ('test_accuracy', 'test_accuracy_std') else 1
+  return 100 if 'accuracy' in measure else 1
 
 
 @dataclasses.dataclass(frozen=True)
 class TableArm(Arm):
   """One row of a table."""
 
-  config: Config  # of the first run
   seeds: tuple[Seeds, ...]  # of all runs, ended or not
   published: tuple[Published, ...]  # for these settings
   block: Block  # of the first run, with its axes and its baseline
@@ -106,13 +111,10 @@ class TableArm(Arm):
         if name not in names)])
 
   @property
-  def num_ended(self) -> int:
-    """The number of runs that finished or diverged."""
-    return len(self.runs) + len(self.others)
-
-  def of_measure(self, measure: str) -> list[Published]:
-    """Returns the published values of a measure."""
-    return [value for value in self.published if value.measure == measure]
+  def published_accuracy(self) -> Published | None:
+    """The published accuracy; None if there is none, or several."""
+    found = [value for value in self.published if value.measure == 'accuracy']
+    return found[0] if len(found) == 1 else None
 
 
 def order(arm: Arm) -> list[tuple[int, float, str]]:
@@ -126,12 +128,13 @@ def order(arm: Arm) -> list[tuple[int, float, str]]:
   return [*map(key_of, arm.settings.values())]
 
 
-def compare(new: Arm, base: Arm, num_rounds: int = 1) -> Comparison:
-  """Compares test accuracies over common seeds, in points.
+def compare(new: Arm, base: Arm, num_rounds: int = 1,
+            measure: str = 'test_accuracy') -> Comparison:
+  """Compares `Arm.values` over common seeds; accuracies in points.
 
-  `num_rounds` is that of `Arm.values`; `paired.shown` may leave out tests.
+  `paired.shown` may leave out tests.
   """
-  ours, theirs = (arm.values(num_rounds=num_rounds) for arm in (new, base))
+  ours, theirs = (arm.values(measure, num_rounds) for arm in (new, base))
   seeds = [seed for seed in ours if seed in theirs]
   return paired.shown(paired.compare(
       [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]))
@@ -157,10 +160,10 @@ def of_runs(runs: Sequence[Run]) -> list[Arm]:
     # A repeated seed is no further evidence; its longest run counts.
     for run in finished or [
         run for run in members if run.state.kind != 'diverged']:
-      seeds = tuple(run.config[name] for name in SEEDS)
+      seeds = _seeds(run.config)
       if seeds not in counted or len(run.lines) > len(counted[seeds].lines):
         counted[seeds] = run
-    arms.append(Arm(dict(zip(names, shown)), counted, [
+    arms.append(Arm(dict(zip(names, shown)), members[0].config, counted, [
         run for run in members if run not in counted.values()]))
   return arms
 
@@ -177,13 +180,17 @@ def _shown(run, names):
   """Returns the values of settings, and hashes of input files, as text."""
   from moon_jax.algorithms import registry  # imports JAX
 
-  shown = {name: values.show(value) for name, value in run.config.items()} | {
-      f'content of {name}': str(value) for name, value in run.inputs.items()}
+  shown = run.config.to_dict() | {
+      f'content of {name}': value for name, value in run.inputs.items()}
   try:
-    shown |= dict.fromkeys(registry.unused(run.settings), NO_VALUE)
+    shown |= dict.fromkeys(registry.unused(run.config), NO_VALUE)
   except (UserError, KeyError, TypeError):
     pass  # custom code is not here
-  return tuple(shown.get(name, NO_VALUE) for name in names)
+  return tuple(values.show(shown.get(name, NO_VALUE)) for name in names)
+
+
+def _seeds(config):
+  return tuple(getattr(config, name) for name in SEEDS)
 
 
 # ----------------------------------------------------------- arms of a table
@@ -239,7 +246,7 @@ def config_of(run: Run) -> Config:
   from moon_jax.simulation import checks  # imports JAX
 
   try:
-    return checks.validate(dataclasses.replace(run.settings, workdir=''))
+    return checks.validate(dataclasses.replace(run.config, workdir=''))
   except (AttributeError, TypeError, UserError) as error:
     raise UserError(f'{run.path}/config.json must be the configuration of a '
                     f'run, got: {error}; restore it from a copy, or move the '
@@ -256,8 +263,7 @@ def table_of(directory: pathlib.Path) -> Table:
     raise UserError(f'{directory} must hold files of tables, or directories of '
                     'runs that have ended, got none')
   runs = [run for arm in sorted(of_runs(runs), key=order) for run in sorted(
-      [*arm.runs.values(), *arm.others],
-      key=lambda run: [run.config[name] for name in SEEDS])]
+      arm.members, key=lambda run: _seeds(run.config))]
   sweep = Sweep(tuple(map(config_of, runs)), tuple(
       name for name in differing(runs) if name in values.TYPES))
   name = directory.absolute().name
@@ -277,15 +283,15 @@ def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
   arms = []
   for shown, members in grouped.items():
     config, block = members[0]
-    planned = {(member.seed, member.partition_seed): found.get(key(member))
+    planned = {_seeds(member): found.get(key(member))
                for member, _ in members}
     runs = {seed: run for seed, run in planned.items()
             if run and run.state.kind != 'diverged'}
     arms.append(TableArm(
         dict(zip(names, shown)) | {
             'algorithm': NAMES.get(config.algorithm, config.algorithm)},
-        runs, [run for seed, run in planned.items()
-               if run and seed not in runs], config, tuple(planned),
+        config, runs, [run for seed, run in planned.items()
+                       if run and seed not in runs], tuple(planned),
         tuple(value for value in table.published if any(
             table_file.is_for(value, *member) for member in members)), block))
   return [dataclasses.replace(arm, named=_named(arm, arms)) for arm in arms]
@@ -353,7 +359,7 @@ def chosen(arms: Sequence[TableArm], best_of: Sequence[str]) -> list[TableArm]:
              and set(best_of) & set(other.block.sweep.axes)]
     finished = [other for other in group if other.runs]
     if len(group) < 2 or arm not in group or not finished or any(
-        other.num_ended < len(other.seeds) for other in group):
+        len(other.members) < len(other.seeds) for other in group):
       return arm
     top = max(finished, key=lambda other: statistics.fmean(
         other.values().values()))

@@ -25,7 +25,6 @@ _MEASURES = {  # metrics that are drawn, and their axes
     'test_accuracy': 'test accuracy (%)',
     'test_loss': 'test loss, nats per example',
     'train_loss': 'local loss, nats per example'}
-_MAX_LINES = 12  # of a panel
 _WARNINGS = {
     'smoke': 'It shows that the table can be made, and nothing about the '
              'methods.',
@@ -100,7 +99,7 @@ def _settings(configs, names):
 def _lead(table, arms):
   """Returns the first paragraphs: what the table is, and what is missing."""
   planned = sum(len(arm.seeds) for arm in arms)
-  ended = sum(arm.num_ended for arm in arms)
+  ended = sum(len(arm.members) for arm in arms)
   texts = [table.description]
   if table.budget not in ('full', ''):
     replaced = {name for block in table.blocks
@@ -128,7 +127,7 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
   for arm in arms:
     values = list(arm.values().values())
     stds = arm.values('test_accuracy_std').values()
-    published = arm.of_measure('accuracy')
+    published = arm.published_accuracy
     row = {
         'arm': arm.label, 'published (%)': _published(arm, 'accuracy'),
         'ours, last round (%)': stats.mean_and_std(values, 1) + (
@@ -137,10 +136,10 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
             list(arm.values(num_rounds=tail).values()), 1),
         'runs': stats.count_text(
             len(arm.runs), len(arm.seeds), len(arm.others))}
-    if is_full and values and len(published) == 1:
+    if is_full and values and published:
       found = paired.welch(
-          values, published[0].value, published[0].std, published[0].n)
-      row |= {'ours − published': f'{found.difference:+.1f}',
+          values, published.value, published.std, published.n)
+      row |= {'ours − published': f'{found.mean:+.1f}',
               '95% interval': stats.interval_text(found.low, found.high),
               'p, Welch': stats.p_text(found.p_value)}
     rows.append(row)
@@ -159,7 +158,7 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
 
 def _published(arm, measure):
   """Returns published values with their spreads and what they are of."""
-  found = arm.of_measure(measure)
+  found = [value for value in arm.published if value.measure == measure]
   shown = {name for value in found for name in value.settings
            if name == 'dataset' or len(
                {repr(other.settings.get(name)) for other in found}) > 1}
@@ -189,37 +188,22 @@ def differences(arms: Sequence[TableArm]) -> Section:
   holm = paired.holm([pairs.p_value for _, _, pairs in found])
   rows = []
   for (arm, baseline, pairs), holm_p in zip(found, holm):
-    ours, theirs = (of.of_measure('accuracy') for of in (arm, baseline))
+    ours, theirs = arm.published_accuracy, baseline.published_accuracy
     rows.append({
         'arm': arm.label, 'baseline': baseline.label,
-        'published difference': f'{ours[0].value - theirs[0].value:+.1f}'
-                                if len(ours) == len(theirs) == 1 else '',
+        'published difference': f'{ours.value - theirs.value:+.1f}'
+                                if ours and theirs else '',
         'pairs': str(len(pairs.differences)),
         'our difference': f'{pairs.mean:+.2f}' * bool(pairs.differences),
         '95% interval': paired.interval_text(pairs),
         'p, paired t': stats.p_text(pairs.p_value),
         'p, Holm': stats.p_text(holm_p),
         'verdict': paired.verdict(pairs, holm_p)})
-  table = page_lib.table(
+  return ['## Differences from the baseline', page_lib.table(
       'Test accuracy after the last round, in percentage points. Both runs of '
       'a pair have the same seed, and with it the same split, cohorts, initial '
       f"model and shuffles. Holm's p is adjusted for {np.isfinite(holm).sum()} "
-      'comparisons.', rows)
-  return ['## Differences from the baseline', table, *_effects(found)]
-
-
-def _effects(found):
-  shown = [c for c in found if not math.isnan(c[2].low)]
-  if not shown:
-    return []
-  is_one = len({baseline.label for _, baseline, _ in shown}) == 1
-  rows = {arm.label + f' (against {baseline.label})' * (not is_one):
-          (pairs.mean, pairs.low, pairs.high) for arm, baseline, pairs in shown}
-  return [Figure('differences', figures.effects(
-      rows, 'difference, percentage points', 'differences'),
-                 'The differences and intervals of the table above.',
-                 'Mean differences from the baseline and their 95% intervals, '
-                 'not adjusted for the number of comparisons.')]
+      'comparisons.', rows)]
 
 
 def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:
@@ -253,46 +237,32 @@ def curves(arms: Sequence[TableArm], table: Table, is_full: bool) -> Section:
 
   Published accuracies are lines if the runs have the published budget.
   """
-  arms = [arm for arm in arms if arm.runs]
-  if not arms:
-    return []
-  drawn = [(measure, ylabel, 1) for measure, ylabel in _MEASURES.items()]
-  if divisor := table.loss_divisor:
-    drawn.insert(2, ('test_loss', f'test loss / {divisor}', divisor))
   panels: dict[str, list[TableArm]] = {}
   for arm in arms:
-    panels.setdefault(', '.join(
-        f'{name} {show(getattr(arm.config, name))}' for name in table.panels
-    ), []).append(arm)
-  return ['## Curves', *(
-      _figure(members, title, i, table.panels, *what, is_full)
-      for what in drawn for i, (title, members) in enumerate(panels.items()))]
+    if arm.runs:
+      panels.setdefault(', '.join(
+          f'{name} {show(getattr(arm.config, name))}' for name in table.panels
+      ), []).append(arm)
+  return ['## Curves'] * bool(panels) + [
+      _figure(members, title, i, table.panels, measure, is_full)
+      for measure in _MEASURES
+      for i, (title, members) in enumerate(panels.items(), 1)]
 
 
-def _figure(arms, title, i, panels, measure, ylabel, divisor, is_full):
-  has_published = is_full and measure == 'test_accuracy'
-  names = [arm.label_without(panels).split(', ') for arm in arms]
-  if len({name[0] for name in names}) == 1 and all(
-      len(name) > 1 for name in names):
-    names = [name[1:] for name in names]  # all are of one method
-  lines = []
-  for arm, name in zip(arms[:_MAX_LINES], names):
-    published = arm.of_measure('accuracy')
-    lines.append(figures.Line(
-        ', '.join(name), arm.config.algorithm, arm.curves(measure) / divisor,
-        published[0].value if has_published and len(published) == 1 else None))
-  name = (measure.replace('_', '-') + '-divided' * (divisor > 1)
-          + f'-{i + 1}' * bool(title))
+def _figure(arms, title, i, panels, measure, is_full):
+  ylabel, has_published = _MEASURES[measure], is_full and 'accuracy' in measure
+  lines = [figures.Line(
+      arm.label_without(panels), arm.config.algorithm, arm.curves(measure),
+      arm.published_accuracy.value if has_published and arm.published_accuracy
+      else None) for arm in arms]
+  name = measure.replace('_', '-') + f'-{i}' * bool(title)
   what = ', '.join(filter(None, [title, f'{ylabel} by round']))
   caption = (f'{what[0].upper()}{what[1:]}. Line: mean over runs; band: '
              'smallest to largest.')
   if any(line.published is not None for line in lines):
     caption += ' Dashed: published.'
-  if left_out := len(arms) - len(lines):
-    caption += (f' {left_out} arm(s) beyond the first {_MAX_LINES} are left '
-                'out.')
   last = '; '.join(
-      f'{arm.label}: ' + (f'{statistics.fmean(values) / divisor:.3g}' if values
+      f'{arm.label}: ' + (f'{statistics.fmean(values):.3g}' if values
                           else 'not measured')
       for arm in arms for values in [arm.values(measure).values()])
   return Figure(name, figures.curves(lines, ylabel, name),
@@ -347,7 +317,7 @@ def commands(arms: Sequence[TableArm], command: str) -> Section:
                   str(seed) for seed, _ in sorted(arm.runs))) or 'none',
               'command': f'`{groups.normalized(arm.config).command()}`'}
               for arm in arms])]
-  diverged = [{'arm': arm.label, 'seed': str(run.config['seed']),
+  diverged = [{'arm': arm.label, 'seed': str(run.config.seed),
                'reason': f'`{run.state.reason}`' * bool(run.state.reason)}
               for arm in arms for run in arm.others]
   if diverged:

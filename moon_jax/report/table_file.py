@@ -68,7 +68,6 @@ class Table(NamedTuple):
   panels: tuple[str, ...] = ()  # settings with one panel per value in figures
   best_of: tuple[str, ...] = ()  # settings whose best value each row has
   notes: tuple[str, ...] = ()  # facts
-  loss_divisor: int = 0  # by which a reproduction divided its loss; 0 for none
 
   @property
   def sweep(self) -> Sweep:
@@ -126,8 +125,7 @@ def read(path: str, budget: str = 'full',
           for i, entry in enumerate(report.get('published', []), 1)),
       report.get('title') or file.name,
       report.get('description', '').strip(),
-      report.get('source', ''), headline,
-      loss_divisor=report.get('loss_divisor', 0), **lists)
+      report.get('source', ''), headline, **lists)
   if budget == 'full' and not changed:
     _check_published(table, path)
   return table

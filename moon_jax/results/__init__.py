@@ -37,8 +37,9 @@ def results(*places: str | os.PathLike) -> Results:
   Returns:
     `Results`, a pair. `runs` has one row per run, by the path of its directory:
     `state`, its settings, `rounds`, the endpoints `last`, `best`, `best_round`
-    and `mean_of_last_10` of the test accuracy (a fraction), the median
-    `seconds_per_round` and the sum `seconds_of_rounds`. `rounds` has one row
+    and `mean_of_last_10` of the test accuracy (a fraction) or, for tasks
+    without one, of the test loss, the medians `seconds_per_round` and
+    `examples_per_second`, and the sum `seconds_of_rounds`. `rounds` has one row
     per run and round with all metrics that are numbers, NaN where a metric was
     not measured.
 
@@ -66,17 +67,15 @@ def frames(runs: 'Iterable[Run]') -> Results:
   """Returns the data frames of runs that were read; see `results`."""
   import pandas as pd  # takes a second
 
-  from moon_jax.config import Config
   from moon_jax.results import read
 
   rows, lines = [], []
   for run in runs:
-    found, name = run.endpoints(), {'run': str(run.path)}
-    rows.append(name | {'state': run.state.kind} | {
-        field: run.config[field] for field in Config.__dataclass_fields__} | {
-            'rounds': len(run.lines)} | found.pop('test_accuracy', {}) | {
-                key: found[key] for key in (
-                    'seconds_per_round', 'seconds_of_rounds') if key in found})
+    name = {'run': str(run.path)}
+    rows.append(
+        name | {'state': run.state.kind} | run.config.to_dict()
+        | {'rounds': len(run.lines)} | run.endpoints(run.measure())
+        | run.times())
     lines += [name | {key: value for key, value in line.items()
                       if read.is_number(value)} for line in run.lines]
   return Results(

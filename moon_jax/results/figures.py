@@ -9,19 +9,22 @@ Color Universal Design, https://jfly.uni-koeln.de/color/), with a contrast of 3
 or more to white. Lines of one method are shades of it, in their order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import colorsys
 import io
 import pathlib
 import textwrap
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TYPE_CHECKING
 
 import numpy as np
 from scipy import optimize
 
 from moon_jax.errors import UserError
-from moon_jax.results import frames, read, stats
+from moon_jax.results import frames
 from moon_jax.results.read import Run
+
+if TYPE_CHECKING:
+  import pandas as pd
 
 COLORS = {'fedavg': '#0072B2', 'moon': '#D55E00', 'fedprox': '#009E73',
           'scaffold': '#CC79A7', 'solo': '#595959', 'fednova': '#6A51A3',
@@ -41,24 +44,9 @@ _STYLE = {
     'axes.axisbelow': True, 'legend.frameon': False,
     'legend.handlelength': 2.6, 'svg.fonttype': 'none'}
 
-# Metrics of the panels of a run, and their labels. A metric with a "_std" has
-# a band of that width.
-_PANELS = {
-    'accuracy': {
-        'test_accuracy': 'test', 'validation_accuracy': 'validation',
-        'global_train_accuracy': 'training',
-        'global_heldout_accuracy': 'held-out, of clients',
-        'local_own_accuracy': 'local models, own examples',
-        'local_test_accuracy': 'local models, test'},
-    'loss': {
-        'train_loss': 'local objective', 'cross_entropy': 'cross-entropy',
-        'contrastive_loss': 'contrastive', 'proximal_term': 'proximal term',
-        'test_loss': 'test', 'validation_loss': 'validation'},
-    'client drift': {
-        'drift': 'mean drift', 'update_cosine': 'cosine of updates'}}
-_OF_CLIENTS = ('local_own_accuracy', 'local_test_accuracy',
-               'global_own_accuracy', 'local_heldout_accuracy',
-               'global_heldout_accuracy')
+# Metrics of the panels of a run, as regular expressions.
+_PANELS = {'accuracy': 'accuracy$', 'loss': 'loss$|entropy$|^proximal_term$',
+           'client drift': '^drift$|^update_cosine$'}
 
 
 class Line(NamedTuple):
@@ -66,7 +54,7 @@ class Line(NamedTuple):
 
   label: str
   method: str  # a name of an algorithm
-  curves_ST: np.ndarray  # [seeds, rounds], NaN where not evaluated
+  curves: 'pd.DataFrame'  # by round and run, NaN where not evaluated
   published: float | None = None
 
 
@@ -97,10 +85,6 @@ def svg(draw: Callable[[Any], None], height: float, name: str) -> str:
   return text[text.index('<svg'):]
 
 
-def _wrapped(text, width):
-  return '\n'.join(textwrap.wrap(text, width)) or text
-
-
 def curves(lines: Sequence[Line], ylabel: str, name: str) -> str:
   """Draws means over seeds by round, with bands from minimum to maximum.
 
@@ -111,34 +95,28 @@ def curves(lines: Sequence[Line], ylabel: str, name: str) -> str:
              max(2.7, _AROUND + sum(map(_label_height, lines))), name)
 
 
-def save_curves(lines: Sequence[Line], ylabel: str, path: pathlib.Path) -> None:
-  """Draws `curves` to a file."""
-  made = empty(9, max(5., _AROUND + sum(map(_label_height, lines))))
-  _draw_curves(made, lines, ylabel)
-  _save(made, path)
-
-
 def _label_height(line):
   """Returns the inches that a label needs."""
-  return _LINE_HEIGHT * (1.2 + _wrapped(line.label, _LABEL_WIDTH).count('\n'))
+  label = textwrap.fill(line.label, _LABEL_WIDTH)
+  return _LINE_HEIGHT * (1.2 + label.count('\n'))
 
 
 def _draw_curves(figure, lines, ylabel):
   ax = figure.subplots()
   ends = []
   for line, color in zip(lines, shades([line.method for line in lines])):
-    rounds, means = stats.mean_curve(line.curves_ST)
-    values = line.curves_ST[:, rounds - 1]
-    ax.plot(rounds, means, color=color, linewidth=1.6,
-            marker='o' if len(rounds) == 1 else '')
-    if len(values) > 1:
-      ax.fill_between(rounds, values.min(0), values.max(0), linewidth=0,
-                      color=color, alpha=.2)
+    values = line.curves.dropna()  # rounds that all runs have evaluated
+    means = values.mean(axis=1)
+    ax.plot(means, color=color, linewidth=1.6,
+            marker='o' if len(means) == 1 else '')
+    if values.shape[1] > 1:
+      ax.fill_between(values.index, values.min(axis=1), values.max(axis=1),
+                      linewidth=0, color=color, alpha=.2)
     if line.published is not None:
       ax.axhline(line.published, color=color, linewidth=1,
                  linestyle=_PUBLISHED_DASHES)
-    if len(rounds):
-      ends.append((means[-1], rounds[-1], line, color))
+    if len(means):
+      ends.append((means.iloc[-1], means.index[-1], line, color))
   ax.set(xlabel='round', ylabel=ylabel)
   _set_integer_ticks(ax)
   _label_ends(ax, sorted(ends, key=lambda end: end[0]))
@@ -157,7 +135,7 @@ def _label_ends(ax, ends):
   places = offsets + np.clip(starts, low, high - heights.sum())
   for (y, x, line, color), place in zip(ends, places):
     ax.annotate(
-        _wrapped(line.label, _LABEL_WIDTH), (x, y), (1.06, place),
+        textwrap.fill(line.label, _LABEL_WIDTH), (x, y), (1.06, place),
         va='center', color=color, textcoords=('axes fraction', 'data'),
         arrowprops={'arrowstyle': '-', 'color': color, 'linewidth': .6,
                     'relpos': (0, .5), 'shrinkA': 1, 'shrinkB': 0})
@@ -185,29 +163,6 @@ def shades(methods: Sequence[str]) -> list[str]:
   return found
 
 
-def effects(intervals: Mapping[str, tuple[float, float, float]], xlabel: str,
-            name: str) -> str:
-  """Draws a point and an interval for each row, and a vertical line at 0.
-
-  Intervals are (point, lower end, upper end) by label, from top to bottom.
-  """
-  labels = [_wrapped(label, 24) for label in intervals]
-  means, lows, highs = zip(*intervals.values())
-  # From the top, in lines of labels.
-  lines = np.array([label.count('\n') + 1.5 for label in labels])
-  rows = np.cumsum(lines) - lines / 2
-
-  def draw(figure):
-    ax = figure.subplots()
-    ax.axvline(0, color='black', linewidth=1)
-    ax.hlines(rows, lows, highs, color=COLORS['fedavg'], linewidth=2)
-    ax.plot(means, rows, 'o', color=COLORS['fedavg'], markersize=6)
-    ax.set(ylim=(lines.sum(), 0), xlabel=xlabel)
-    ax.set_yticks(rows, labels)
-
-  return svg(draw, .2 * lines.sum() + .6, name)
-
-
 def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[str]]], name: str
             ) -> str:
   """Draws points by class, for embeddings such as t-SNE, which have no unit.
@@ -224,7 +179,7 @@ def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[str]]], name: str
         ax.plot(*points_N2[np.asarray(labels) == c].T, marker, label=c,
                 markersize=5, markeredgecolor='#333333', markeredgewidth=.4)
       ax.set(xticks=[], yticks=[])
-      ax.set_title(_wrapped(title, 34), loc='left')
+      ax.set_title(textwrap.fill(title, 34), loc='left')
       ax.set_aspect('equal', 'datalim')
       ax.spines[:].set_visible(True)
     figure.legend(handles=axes[0].lines, loc='outside lower center', ncols=2)
@@ -232,15 +187,14 @@ def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[str]]], name: str
   return svg(draw, 3.6 * len(panels) + .12 * len(classes) + .2, name)
 
 
-# ------------------------------------------------------- PNG files of one run
+# ---------------------------------------------------------------- PNG files
 
 
-def _save(made, path):
-  try:
-    made.savefig(path, dpi=120)
-  except (OSError, ValueError) as error:
-    raise UserError(f'--plot={path} must be a file that can be written, such '
-                    f'as run.png; got {error}') from error
+def save_curves(lines: Sequence[Line], ylabel: str, path: pathlib.Path) -> None:
+  """Draws `curves` to a file."""
+  made = empty(9, max(5., _AROUND + sum(map(_label_height, lines))))
+  _draw_curves(made, lines, ylabel)
+  _save(made, path)
 
 
 def draw(run: Run, path: pathlib.Path) -> None:
@@ -253,50 +207,38 @@ def draw(run: Run, path: pathlib.Path) -> None:
     raise UserError(f'{run.path} must have metrics to plot, got none yet; wait '
                     'for its first round')
   from matplotlib.ticker import PercentFormatter
+  import pandas as pd
 
+  rounds, config = frames([run]).rounds.droplevel('run'), run.config
+  line = run.line_of_clients() or {'round': 0, 'clients': {}}
+  clients = pd.DataFrame(line['clients']).filter(regex=_PANELS['accuracy'])
+  clients = clients.astype(float).apply(np.sort)  # NaN is last
   made = empty(10, 7)
-  rounds = frames([run]).rounds.droplevel('run')
-  config = run.config
-  made.suptitle(f'{config["algorithm"]}, {config["dataset"]}, seed '
-                f'{config["seed"]}: {run.path.name} ({run.state.kind})')
-  for axes, (title, names) in zip(
-      made.subplots(2, 2).flat, (*_PANELS.items(), ('clients', ()))):
-    axes.set(title=title, xlabel='round')
+  made.suptitle(f'{config.algorithm}, {config.dataset}, seed {config.seed}: '
+                f'{run.path.name} ({run.state.kind})')
+  panels = {title: (rounds.filter(regex=names), 'round')
+            for title, names in _PANELS.items()} | {
+                'accuracy of each client': (
+                    clients, f'clients by accuracy, round {line["round"]}')}
+  for axes, (title, (metrics, xlabel)) in zip(
+      made.subplots(2, 2).flat, panels.items()):
+    for name, column in metrics.items():
+      y = column.dropna()
+      axes.plot(y, label=name, marker='.' if len(y) < 30 else '')
+    axes.set(title=title if axes.lines else f'{title}: not recorded',
+             xlabel=xlabel)
     _set_integer_ticks(axes)
     axes.grid(alpha=.3)
-    if names:
-      _draw_metrics(axes, rounds, names)
-    else:
-      _draw_clients(axes, run)
-    if title == 'accuracy' or not names:
+    if 'accuracy' in title:
       axes.yaxis.set_major_formatter(PercentFormatter(1))
     if axes.lines:
       axes.legend(fontsize=8)
-    else:
-      axes.text(.5, .5, 'not recorded', ha='center', va='center',
-                transform=axes.transAxes, color='gray')
   _save(made, path)
 
 
-def _draw_metrics(axes, rounds, names):
-  for name in rounds.columns.intersection([*names], sort=False):
-    y = rounds[name].dropna()
-    line, = axes.plot(y, label=names[name], marker='.' if len(y) < 30 else '')
-    if f'{name}_std' in rounds:  # of an accuracy
-      std = rounds[f'{name}_std'][y.index]
-      axes.fill_between(y.index, (y - std).clip(lower=0), (y + std).clip(
-          upper=1), alpha=.15, color=line.get_color(), linewidth=0)
-
-
-def _draw_clients(axes, run):
-  """Draws the sorted accuracies of the clients of the last round with them."""
-  line: dict[str, Any] = next(
-      (line for line in reversed(run.lines) if 'clients' in line), {})
-  for name in _OF_CLIENTS:
-    values = [value for value in line.get('clients', {}).get(name, ())
-              if read.is_number(value)]
-    if values:
-      axes.plot(np.arange(1, len(values) + 1), np.sort(values), '.',
-                label=name.removesuffix('_accuracy').replace('_', ', '))
-      axes.set(title=f'accuracy of each client, round {line["round"]}',
-               xlabel='clients by accuracy')
+def _save(made, path):
+  try:
+    made.savefig(path, dpi=120)
+  except (OSError, ValueError) as error:
+    raise UserError(f'--plot={path} must be a file that can be written, such '
+                    f'as run.png; got {error}') from error

@@ -84,18 +84,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
   return p.tolist()
 
 
-class Deviation(NamedTuple):
-  """Our mean less a published one, by Welch's t test."""
-
-  difference: float
-  low: float  # 95% interval; NaN without the spreads of both sides
-  high: float
-  p_value: float
-
-
 def welch(values: Sequence[float], mean: float, std: float | None = None,
-          n: int | None = None) -> Deviation:
-  """Compares one value per seed with the published mean of n runs.
+          n: int | None = None) -> Comparison:
+  """Compares one value per seed with the published mean of n runs, by Welch.
+
+  The result has no pairs: it has the difference of the means as `mean`, and its
+  interval and its p-value, which are NaN without the spreads of both sides.
 
   Args:
     values: one or more.
@@ -106,13 +100,14 @@ def welch(values: Sequence[float], mean: float, std: float | None = None,
   difference, n = float(np.mean(values)) - mean, n or 3
   ours, theirs = np.var(values) / max(1, len(values) - 1), (std or 0)**2 / n
   if len(values) < 2 or std is None or not ours + theirs:
-    return Deviation(difference, math.nan, math.nan, math.nan)
+    return Comparison(mean=difference)
   error = math.sqrt(ours + theirs)
   freedom = error**4 / (
       ours**2 / (len(values) - 1) + theirs**2 / max(1, n - 1))
   half = stats.t.ppf(1 - LEVEL / 2, freedom) * error
-  return Deviation(difference, difference - half, difference + half,
-                   2 * float(stats.t.sf(abs(difference) / error, freedom)))
+  return Comparison(
+      mean=difference, low=difference - half, high=difference + half,
+      p_value=2 * float(stats.t.sf(abs(difference) / error, freedom)))
 
 
 def shown(pairs: Comparison) -> Comparison:
@@ -127,11 +122,11 @@ def shown(pairs: Comparison) -> Comparison:
   return Comparison(pairs.differences, pairs.mean, pairs.std)
 
 
-def interval_text(pairs: Comparison) -> str:
+def interval_text(pairs: Comparison, digits: int = 2) -> str:
   """Formats the interval of a comparison, or why there is none."""
   if pairs.differences and math.isnan(pairs.low) and pairs.std != 0:
     return _TOO_FEW
-  return texts.interval_text(pairs.low, pairs.high, 2)
+  return texts.interval_text(pairs.low, pairs.high, digits)
 
 
 def verdict(pairs: Comparison, holm_p: float) -> str:

@@ -39,42 +39,38 @@ class Run(NamedTuple):
   """A work directory."""
 
   path: pathlib.Path
-  config: dict[str, Any]  # has all fields of `Config`, by default their default
-  settings: Config  # the same, without fields of other versions
+  config: Config  # without fields of other versions
   inputs: dict[str, str]  # hashes of files, by flag
   lines: list[dict[str, Any]]  # of metrics.jsonl
   summary: dict[str, Any]  # of a finished run, else {}
   state: State
 
-  @property
-  def client_sizes(self) -> np.ndarray | None:
-    """Training examples of each client, int [C]; None if they are unknown."""
-    return self._of_clients('sizes')
+  def of_clients(self, name: str) -> np.ndarray | None:
+    """Returns the "sizes" (training examples), or "names" of all clients.
 
-  @property
-  def client_names(self) -> list[str] | None:
-    """Names of clients; None if they have none."""
-    names = self._of_clients('names')
-    return None if names is None else names.tolist()
-
-  def _of_clients(self, name):
+    None if they are unknown.
+    """
     try:
       with np.load(self.path / 'partition.npz') as arrays:
         return arrays[name]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
       return None
 
-  @property
   def times_sampled(self) -> np.ndarray | None:
-    """Rounds of each client so far, int [C]; None without cohorts.txt."""
+    """Returns rounds of each client so far, int [C]; None if unknown."""
     try:
       # The file has the cohorts of all rounds from the start on.
       text = (self.path / 'cohorts.txt').read_text()
       rows = text.splitlines()[:len(self.lines)]
       clients = [int(word) for row in rows for word in row.split()]
-      return np.bincount(clients, minlength=int(self.config['num_clients']))
-    except (OSError, ValueError, KeyError, TypeError):
+      return np.bincount(clients, minlength=self.config.num_clients)
+    except (OSError, ValueError, TypeError):
       return None
+
+  def line_of_clients(self) -> dict[str, Any] | None:
+    """Returns the last line with columns of clients; None without any."""
+    return next((line for line in reversed(self.lines)
+                 if line.get('clients', {}).get('client')), None)
 
   def series(self, name: str) -> list[tuple[int, float]]:
     """Returns the rounds that have a metric, and its values."""
@@ -85,36 +81,47 @@ class Run(NamedTuple):
     """Returns a metric in the rounds that have it."""
     return [value for _, value in self.series(name)]
 
-  def endpoints(self) -> dict[str, Any]:
-    """Returns the numbers that a run is compared by; {} before any round.
+  def measure(self, part: str = 'test') -> str | None:
+    """Returns the metric by which runs are compared; None if there is none yet.
 
-    Accuracies are fractions, times seconds.
+    It is the accuracy, the higher the better, or for tasks without one the
+    loss, the lower the better, of `part`: test, validation or global_heldout.
     """
-    found: dict[str, Any] = {}
-    for name in ('test', 'validation', 'global_heldout'):
-      if series := self.series(f'{name}_accuracy'):
-        rounds, values = zip(*series)
-        best = max(values)
-        found[f'{name}_accuracy'] = {
-            'last': values[-1], 'best': best,
+    return next((name for name in (f'{part}_accuracy', f'{part}_loss')
+                 if self.series(name)), None)
+
+  def endpoints(self, measure: str | None) -> dict[str, float]:
+    """Returns the endpoints of a `measure`; {} if the run does not have it.
+
+    Accuracies are fractions.
+    """
+    if measure is None or not (series := self.series(measure)):
+      return {}
+    rounds, values = zip(*series)
+    best = (min if measure.endswith('_loss') else max)(values)
+    return {'last': values[-1], 'best': best,
             'best_round': rounds[values.index(best)],
             'mean_of_last_10': stats.mean_of_last(values)}
-    if seconds := self.values('seconds'):
-      found |= {
-          'rounds': len(self.lines),
-          'seconds_per_round': statistics.median(seconds),
-          'seconds_of_rounds': sum(seconds)}
-      if speeds := self.values('examples_per_second'):
-        found['examples_per_second'] = statistics.median(speeds)
-    return found
 
-  def rounds_to(self, target: float, window: int = 1) -> int | None:
-    """Returns the first round whose test accuracy reaches a target, a fraction.
+  def times(self) -> dict[str, float]:
+    """Returns seconds, and medians over rounds; {} before any round."""
+    seconds = self.values('seconds')
+    return {
+        'seconds_per_round': statistics.median(seconds),
+        'seconds_of_rounds': sum(seconds),
+        'examples_per_second': statistics.median(
+            self.values('examples_per_second'))} if seconds else {}
 
-    `window` is that of `stats.first_reached`.
+  def rounds_to(self, target: float, window: int = 1,
+                measure: str = 'test_accuracy') -> int | None:
+    """Returns the first round in which a `measure` reaches a target.
+
+    `window` is that of `stats.first_reached`. Accuracies are fractions.
     """
-    rounds, values = zip(*self.series('test_accuracy'))
-    position = stats.first_reached(values, target, window)
+    rounds, values = zip(*self.series(measure))
+    sign = -1 if measure.endswith('_loss') else 1  # a loss falls to its target
+    position = stats.first_reached(
+        [sign * value for value in values], sign * target, window)
     return None if position is None else rounds[position]
 
 
@@ -127,8 +134,8 @@ def read(path: pathlib.Path) -> Run:
   if not path.is_dir():
     raise UserError(f'{path} must be the directory of a run, got '
                     f'{"a file" if path.exists() else "nothing there"}')
-  config = _json(path / 'config.json')
-  if config is None:
+  found = _json(path / 'config.json')
+  if found is None:
     inside = len(_runs_in(path, _MAX_DEPTH))
     raise UserError(
         f'{path} must be the directory of a run, with config.json; got none'
@@ -138,17 +145,17 @@ def read(path: pathlib.Path) -> Run:
     lines = workdir.read_lines(path)
   except UserError as error:
     raise UserError(str(error).removeprefix('--workdir=')) from error
-  inputs = config.pop('inputs', {})
+  inputs = found.pop('inputs', {})
   try:
-    settings = Config(**{name: value for name, value in config.items()
-                         if name in Config.__dataclass_fields__})
-    config |= settings.to_dict()
+    config = Config(**{name: value for name, value in found.items()
+                       if name in Config.__dataclass_fields__})
+    config = Config(**config.to_dict())  # in their types
   except (TypeError, ValueError, OverflowError) as error:
     raise UserError(f'{path}/config.json must be the configuration of a run, '
                     f'got {error}; restore it from a copy') from error
   summary = _json(path / 'summary.json') or {}
-  return Run(path, config, settings, inputs if isinstance(inputs, dict) else {},
-             lines, summary, _state(path, config, lines, summary))
+  return Run(path, config, inputs, lines, summary,
+             _state(path, config, lines, summary))
 
 
 def find(arguments: Iterable[str]) -> list[pathlib.Path]:
@@ -208,7 +215,7 @@ def _json(path):
 
 def _state(path, config, lines, summary):
   """Finds out what a run does now; an active one locks metrics.jsonl."""
-  total = config['num_rounds']
+  total = config.num_rounds
   rounds = f'{len(lines)} of {total} rounds'
   age = f'written {_ago(path)}'
   if holder := _lock_holder(path / 'metrics.jsonl'):

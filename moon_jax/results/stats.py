@@ -31,30 +31,18 @@ def first_reached(values: Sequence[float], target: float, window: int = 1
   return None
 
 
-def rounds_text(reached: Sequence[int | None], missing: str = '') -> str:
+def rounds_text(reached: Sequence[float | None], missing: str = '') -> str:
   """Formats the median over runs of the rounds to a target.
 
-  Runs that never reach it (None) count as later than all others. If only some
-  do, their number follows in parentheses.
+  Runs that never reach it (None or NaN) count as later than all others. If only
+  some do, their number follows in parentheses.
   """
-  count = sum(r is not None for r in reached)
-  if not reached:
+  if not len(reached):
     return missing
-  median = statistics.median_high(
-      [math.inf if r is None else r for r in reached])
-  return ('never' if math.isinf(median) else f'{median:g}') + (
-      f' ({count}/{len(reached)})' * (0 < count < len(reached)))
-
-
-def mean_curve(curves_ST: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the rounds that all runs have measured, and their means, [T] each.
-
-  A metric by run and round is NaN where it was not measured.
-  """
-  if not len(curves_ST):
-    return np.zeros(0, int), np.zeros(0)
-  rounds = np.flatnonzero(np.isfinite(curves_ST).all(0))
-  return rounds + 1, curves_ST[:, rounds].mean(0)
+  rounds = np.sort(np.array([*reached], float))  # NaN is last
+  count, median = np.isfinite(rounds).sum(), rounds[len(rounds) // 2]
+  return ('never' if math.isnan(median) else f'{median:g}') + (
+      f' ({count}/{len(rounds)})' * bool(0 < count < len(rounds)))
 
 
 def mean_and_std(values: Sequence[float], digits: int, scale: float = 1.,
@@ -69,6 +57,12 @@ def mean_and_std(values: Sequence[float], digits: int, scale: float = 1.,
   std = (f' ± {scale * statistics.stdev(values):.{digits}f}'
          if len(values) > 1 else '')
   return f'{scale * statistics.fmean(values):{sign}.{digits}f}{std}'
+
+
+def metric_text(name: str, values: Sequence[float], missing: str = '') -> str:
+  """Formats the mean and the deviation of a metric; accuracies in percent."""
+  digits, scale = (1, 100) if 'accuracy' in name else (4, 1)
+  return mean_and_std(values, digits, scale, missing)
 
 
 def range_text(values: Iterable[int], to: str = ' to ') -> str:

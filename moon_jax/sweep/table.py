@@ -5,7 +5,7 @@ from typing import Any
 
 from moon_jax.algorithms import registry
 from moon_jax.config import Config, flags_with
-from moon_jax.results import stats
+from moon_jax.results import page, stats
 from moon_jax.rundir.identity import FREE_FIELDS
 from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
@@ -50,9 +50,7 @@ def rows(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
 def markdown(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]) -> str:
   """Returns `rows` as Markdown, and below them the runs that diverged."""
   header, *others = rows(sweep, summaries)
-  return '\n'.join([*(
-      f'| {" | ".join(map(_escaped, line))} |'
-      for line in (header, ['---'] * len(header), *others)),
+  return '\n'.join([page.table('', [dict(zip(header, row)) for row in others]),
                     *diverged(sweep, summaries)])
 
 
@@ -99,10 +97,8 @@ def _cells(runs, measure):
   diverged = sum(map(bool, runs)) - len(done)
   return [stats.count_text(len(done), len(runs), diverged),
           stats.range_text(run['rounds'] for run in done),
-          *(stats.mean_and_std(
-              [run[key] for run in done if (key := f'{name}_{measure}') in run],
-              *((1, 100) if measure == 'accuracy' else (4, 1)))
-            for name in ('test', 'best_test'))]
+          *(stats.metric_text(name, [run[name] for run in done if name in run])
+            for name in (f'test_{measure}', f'best_test_{measure}'))]
 
 
 def diverged(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
@@ -122,7 +118,3 @@ def _named(sweep, summaries):
     if run:
       yield run, [f'{name}={value}' for name, value in zip(
           names, shown(config, names)) if value != NO_VALUE]
-
-
-def _escaped(cell):
-  return ' '.join(cell.replace('|', '\\|').split())

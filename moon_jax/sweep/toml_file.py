@@ -17,8 +17,8 @@ from moon_jax.sweep import values as values_lib
 _KEYS = {
     'title': str, 'description': str, 'flagfile': str, 'runs': list,
     'source': str, 'budgets': str, 'headline': str, 'pages': list,
-    'panels': list, 'best_of': list, 'notes': list,
-    'loss_divisor': int, 'baseline': dict, 'budget': dict, 'published': list}
+    'panels': list, 'best_of': list, 'notes': list, 'baseline': dict,
+    'budget': dict, 'published': list}
 
 _BLOCKS = ('runs', 'published')  # keys that are blocks [[KEY]]
 

@@ -11,6 +11,7 @@ TEXT = """
 title = "Methods"
 description = "Two methods."
 source = "A paper, table 1"
+budgets = "budgets.toml"
 baseline = {algorithm = "fedavg"}
 notes = ["A fact."]
 dataset = "digits"
@@ -29,6 +30,8 @@ mu = [1, 5]
 [[runs]]
 algorithm = "solo"
 beta = 0.5
+budget.smoke = {local_epochs = 6}
+baseline = {algorithm = "moon", mu = 1}
 
 [[published]]
 algorithm = "moon"
@@ -52,6 +55,15 @@ rounds = 3
 [budget.smoke]
 beta = 0.5
 """
+BUDGETS = """
+[smoke]
+num_rounds = 4
+local_epochs = 1
+beta = 1
+
+[small]
+num_rounds = 10
+"""
 ACCURACY = {('fedavg', .1): .5, ('fedavg', .5): .6, ('moon', .1): .55,
             ('moon', .5): .7}
 
@@ -73,6 +85,7 @@ def read(tmp_path_factory):
   """Returns a function that reads the table at a budget."""
   path = tmp_path_factory.mktemp('table') / 'methods.toml'
   path.write_text(TEXT)
+  (path.parent / 'budgets.toml').write_text(BUDGETS)
   return functools.partial(table_file.read, str(path))
 
 

@@ -52,16 +52,6 @@ def test_examples_and_projections_are_those_of_the_run(finished):
   np.testing.assert_array_equal(found.labels, subset.test_labels)
 
 
-@pytest.mark.long  # its threads wait actively: 20 s on a busy machine
-def test_points_of_a_class_are_together():
-  labels = np.arange(100) % 2
-  z_NF = np.random.default_rng(0).normal(size=(100, 3)) + 9 * labels[:, None]
-  points = projections.embed(z_NF)
-  means = [points[labels == k].mean(0) for k in range(2)]
-  spread = max(points[labels == k].std() for k in range(2))
-  assert np.linalg.norm(means[0] - means[1]) > 2 * spread
-
-
 def test_the_command_draws_runs_one_beside_the_other(
     finished, tmp_path, capsys, monkeypatch):
   monkeypatch.setattr(projections, 'embed', lambda z_NF: z_NF[:, :2])

@@ -56,11 +56,6 @@ def test_values_that_agree_in_six_digits_have_rows_of_their_own():
       ['0.012345678', '2'], ['0.012345679', '2']]
 
 
-def test_one_run_has_no_deviation():
-  text = table.markdown(Sweep.grid(BASE, mu=[1]), [summary(.5)])
-  assert cells(text)[2] == ['1', '1', '7', '50.0', '50.0']
-
-
 def test_a_setting_without_effect_is_a_dash():
   sweep = Sweep.grid(BASE, algorithm=['fedavg', 'moon'], mu=[1, 5], seed=[0, 1])
   rows = cells(table.markdown(sweep, [None] * 6))
@@ -73,7 +68,7 @@ def test_seeds_alone_are_one_row():
   sweep = Sweep.grid(BASE, seed=[0, 1], partition_seed=[0, 1])
   text = table.markdown(sweep, [summary(a) for a in (.1, .2, .3, .4)])
   assert [row[:2] for row in cells(text)] == [
-      ['n', 'rounds'], ['---', '---'], ['4', '7']]
+      ['n', 'rounds'], ['---:', '---:'], ['4', '7']]
 
 
 @pytest.mark.parametrize('change, columns', [
@@ -87,13 +82,6 @@ def test_settings_in_which_grids_differ_are_columns(change, columns):
   sweep = (Sweep.grid(BASE, num_negatives=[1]) |
            Sweep.grid(dataclasses.replace(BASE, **change), seed=[1]))
   assert table.columns(sweep) == [*columns, 'num_negatives']
-
-
-def test_text_does_not_break_the_table():
-  sweep = Sweep.grid(BASE, metrics=['f1', 'a|b:c'.replace('|', '_')])
-  sweep = dataclasses.replace(sweep, configs=(
-      sweep.configs[0], dataclasses.replace(sweep.configs[1], metrics='a|b')))
-  assert 'a\\|b' in table.markdown(sweep, [None, None])
 
 
 def test_directories_are_listed_by_settings():
