@@ -77,8 +77,8 @@ def check_hparams(hparams: Any) -> None:
     UserError: naming the first one that is not.
   """
   if not isinstance(hparams, Mapping):
-    raise UserError(f'Algorithm.hparams must be a dict of numbers by '
-                    f'name; got {user_model.kind_of(hparams)}')
+    raise UserError('Algorithm.hparams must be a dict of numbers by name; got '
+                    f'{user_model.kind_of(hparams)}')
   for name, value in hparams.items():
     try:
       is_valid = not isinstance(value, str) and math.isfinite(float(value))
