@@ -120,13 +120,22 @@ def _imports():
 
 def __getattr__(name):
   if name not in __all__:
-    raise AttributeError(  # Python adds a suggestion to its traceback
-        f'module {__name__!r} has no attribute {name!r}')
+    raise AttributeError(  # only Python's own tracebacks have a suggestion
+        f'module {__name__!r} has no attribute {name!r}{_nearest(name)}')
   module, original = _imports()[name]
   value = (getattr(importlib.import_module(module), original) if module
            else importlib.import_module(original))
   globals()[name] = value
   return value
+
+
+def _nearest(name):
+  """Returns "; did you mean ...?" with a public name, or ''."""
+  import difflib
+
+  names = {public.lower(): public for public in __all__}
+  found = difflib.get_close_matches(name.lower(), names, 1, cutoff=0.7)
+  return f'; did you mean {names[found[0]]!r}?' if found else ''
 
 
 def __dir__():
