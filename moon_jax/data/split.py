@@ -196,10 +196,9 @@ def read_file(path: str, num_clients: int) -> Clients:
     clients = Clients(
         indices.astype(np.int64, casting='same_kind'), sizes, names)
   except Exception as error:  # a damaged file can raise almost anything
-    reason = str(error).partition('\n')[0]
     raise UserError(
         f'{source} must hold the arrays sizes and indices, got '
-        f'{type(error).__name__}: {reason}; write it again, or name the '
+        f'{errors.first_line(error)}; write it again, or name the '
         'partition.npz of a run') from error
   if len(sizes) != num_clients:
     raise UserError(

@@ -15,7 +15,7 @@ from moon_jax.config import HUGGINGFACE
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files
 from moon_jax.data.sources import arrays
-from moon_jax.errors import UserError
+from moon_jax.errors import first_line, UserError
 
 # Options of `from_huggingface`, with their types.
 _OPTIONS = dict.fromkeys(('input', 'label', 'client', 'train', 'test'), str) | {
@@ -79,13 +79,12 @@ def _read(source, place, data_dir, config, revision):
     return datasets.load_dataset(
         str(path) if is_path else place, config, revision=revision, **cache)
   except Exception as error:  # the library raises many kinds
-    reason = str(error).strip().partition('\n')[0]
     remedy = ('name a directory of save_to_disk, of images or of data files'
               if is_path else 'check the name, or load it where there is a '
               'network, write it with .save_to_disk(DIR) and give --dataset='
               f'hf:{os.sep}path{os.sep}to{os.sep}DIR')
-    raise UserError(f'{source} could not be loaded: {type(error).__name__}: '
-                    f'{reason}; {remedy}') from error
+    raise UserError(f'{source} could not be loaded: {first_line(error)}; '
+                    f'{remedy}') from error
 
 
 def from_huggingface(data: Any, *, input: str = '', label: str = '',

@@ -65,14 +65,6 @@ class _Tree(NamedTuple):
   stamps: dict[str, tuple[int, int]]
   read_fn: Callable[[str], bytes]  # thread-safe
 
-  def read(self, name: str) -> bytes:
-    try:
-      return self.read_fn(name)
-    except Exception as error:  # zipfile raises many types
-      raise self.error(
-          f'{name} cannot be read ({str(error).partition(chr(10))[0]})'
-      ) from error
-
   def text(self, name: str) -> str:
     """Returns the text of a file, '' if there is none."""
     try:
@@ -269,12 +261,11 @@ def _decoded(tree: _Tree, names: list[str]) -> np.ndarray:
 def _pixels(tree: _Tree, name: str) -> np.ndarray:
   from PIL import Image
 
-  blob = tree.read(name)
   try:
-    image = Image.open(io.BytesIO(blob), formats=('JPEG',))
+    image = Image.open(io.BytesIO(tree.read_fn(name)), formats=('JPEG',))
     if image.size == (_SIZE, _SIZE):
       return np.asarray(image.convert('RGB'))
-  except Exception as error:  # Pillow raises many types
+  except Exception as error:  # zipfile and Pillow raise many types
     raise tree.error(f'{name} must be a complete JPEG file, got '
                      f'{type(error).__name__}') from error
   raise tree.error(f'{name} must have {_SIZE}x{_SIZE} pixels, got '
