@@ -36,7 +36,7 @@ Names are imported when first used: JAX takes a second to import.
 import ast
 import functools
 import importlib
-import inspect
+from inspect import getsource  # `inspect` is a module of this package
 import sys
 from typing import TYPE_CHECKING
 
@@ -109,7 +109,7 @@ __all__ = [  # sorted; equal to the names above
 @functools.cache
 def _imports():
   """Returns the module of each name above, None for a module, and its name."""
-  tree = ast.parse(inspect.getsource(sys.modules[__name__]))
+  tree = ast.parse(getsource(sys.modules[__name__]))
   block = next(node for node in tree.body if isinstance(node, ast.If))
   return {alias.asname or alias.name:
           (getattr(node, 'module', None), alias.name)
