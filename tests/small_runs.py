@@ -1,11 +1,14 @@
 """A run of a second, which many tests share, and ways to end it early."""
 
 import dataclasses
+import gc
+import weakref
 
 import jax
 import numpy as np
 
 from moon_jax.config import Config
+from moon_jax.simulation import build
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp', projection_dim=8, algorithm='fedavg',
@@ -49,6 +52,21 @@ def raising(error):
   def function(*_, **__):
     raise error
   return function
+
+
+def held_federations(monkeypatch):
+  """Returns a list that gets, for each one made, how many earlier ones live."""
+  made, held, make = [], [], build.of_valid
+
+  def federation(*args, **kwargs):
+    gc.collect()
+    held.append(sum(reference() is not None for reference in made))
+    found = make(*args, **kwargs)
+    made.append(weakref.ref(found))
+    return found
+
+  monkeypatch.setattr(build, 'of_valid', federation)
+  return held
 
 
 def at_call(monkeypatch, owner, name, number, error):

@@ -186,14 +186,6 @@ def test_what_is_given(parse, tmp_path):
   assert given.of_files == {'mu': 2., 'augment': False} and config.mu == -1
 
 
-def test_byte_order_marks_of_flag_files_are_ignored(parse, tmp_path):
-  for i, text in enumerate((
-      '--mu=1\n--beta=2\n', '# comment\n--mu=1\n', '\n')):
-    (tmp_path / str(i)).write_text(text, encoding='utf-8-sig')
-  given = lambda i: parse(f'--flagfile={tmp_path}/{i}')[1].of_files
-  assert [*map(given, range(3))] == [{'mu': 1., 'beta': 2.}, {'mu': 1.}, {}]
-
-
 def fail(error):
   def run(_):
     raise error

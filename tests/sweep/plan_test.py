@@ -1,8 +1,6 @@
 """Tests plans of sweeps: their programs and the cost."""
 
 import dataclasses
-import gc
-import weakref
 
 import pytest
 
@@ -12,6 +10,7 @@ from moon_jax.distributed import host
 from moon_jax.simulation import build, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.sweep import grid, plan, run
+import small_runs
 
 BASE = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
@@ -51,16 +50,7 @@ def test_facts_about_the_splits_decide_which_runs_share_a_program(tmp_path):
 
 def test_a_plan_holds_few_federations(tmp_path, monkeypatch):
   """Those of 1,000 runs of CIFAR-10 would take 0.4 GB."""
-  made, held, make = [], [], build.of_valid
-
-  def federation(*args, **kwargs):
-    gc.collect()
-    held.append(sum(reference() is not None for reference in made))
-    found = make(*args, **kwargs)
-    made.append(weakref.ref(found))
-    return found
-
-  monkeypatch.setattr(build, 'of_valid', federation)
+  held = small_runs.held_federations(monkeypatch)
   configs = [changed(seed=seed) for seed in range(5)]
   assert units_of(configs, tmp_path).planned(0) == [[*range(5)]]
   assert max(held) == 2  # the largest run, and the last one

@@ -5,15 +5,12 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 import jax
-import numpy as np
 import pytest
 
 from moon_jax import targets
 from moon_jax.config import Config
 from moon_jax.data import sources
-from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import devices
-from moon_jax.engine import schedule
 from moon_jax.engine.round import Round
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, round_spec
@@ -44,12 +41,6 @@ def test_the_most_lanes_are_found(base, slope, limit, now, unit, more):
                        if base + slope * lanes <= limit), default=0)
   assert compiled[0] == now and len(set(compiled)) == len(compiled) <= 4
   assert found in (0, *compiled)
-
-
-@pytest.mark.parametrize('power, expected', [(.5, 30), (2., 5)])
-def test_the_most_lanes_of_memory_that_is_not_linear(power, expected):
-  need = lambda lanes: lanes**power
-  assert plan.most_lanes(need, expected**power, 64, 64, 1) == expected
 
 
 @pytest.mark.parametrize('lane_gb, changes, words', [
@@ -152,17 +143,3 @@ def test_the_compiled_round_is_that_of_a_run(monkeypatch):
           spec.shape.jobs_per_device * model,
       'models of all clients, evaluated together': 16 * model}
   assert compiled.seconds > 0 and compiled.by_cublas
-
-
-def test_client_state_has_the_size_of_the_cohort():
-  inputs = np.zeros((2, 30), np.float32)
-  dataset = Dataset('two', inputs, np.zeros(2, np.int32), inputs,
-                    np.zeros(2, np.int32), ('a', 'b'))
-  config = dataclasses.replace(CONFIG, num_clients=10**6)
-  federation = build.federation(
-      config, dataset, [np.arange(2)] * 10**6, [[0, 1]])
-  _, clients_J, _, table, _ = plan.arguments(
-      round_spec.make(federation, 2, 1))
-  jobs = schedule.jobs_per_device(2, 1)
-  assert all(x.shape[0] == jobs for x in jax.tree.leaves(clients_J))
-  assert len(table.jobs.client) == jobs
