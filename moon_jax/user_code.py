@@ -16,7 +16,7 @@ import sys
 import traceback
 from typing import Any
 
-from moon_jax.errors import UserError
+from moon_jax.errors import first_line, UserError
 
 
 def search_current_directory() -> None:
@@ -81,9 +81,8 @@ def call(flag: str, name: str, function: Callable[..., Any], *args,
     if isinstance(error, SyntaxError) and error.filename == user_file:
       lines.append(error.lineno)
     place = f'{user_file}, line {lines[-1]}' if lines else user_file
-    reason = str(error).partition('\n')[0]
-    raise UserError(f'--{flag}={name} failed: {type(error).__name__}: {reason} '
-                    f'(at {place}); fix it') from error
+    raise UserError(f'--{flag}={name} failed: {first_line(error)} (at {place});'
+                    ' fix it') from error
 
 
 def build(flag: str, name: str, args: str, offered: Mapping[str, Any],
@@ -172,9 +171,8 @@ def _file_of(flag: str, name: str) -> str:
   except ImportError:
     spec = None
   except (Exception, SystemExit) as error:  # raised by its parent package
-    reason = str(error).partition('\n')[0]
     raise UserError(f'--{flag}={name}: importing the package of {module} failed'
-                    f': {type(error).__name__}: {reason}; fix it') from error
+                    f': {first_line(error)}; fix it') from error
   if module.endswith('.py') or '/' in module:
     stem = pathlib.Path(module).stem
     raise UserError(

@@ -3,9 +3,8 @@
 The runs of a program share its compiled round, its data set and its devices.
 Each run has its own row of the state, its own hyperparameters and its own rows
 of the table. `of` describes a run by values that are equal for runs that may
-share a program. Sweeps group their runs by them and name the differences as
-reasons; `check` refuses other runs. `program_key` groups configurations before
-their data are split.
+share a program. Sweeps group their runs by them; `check` refuses other runs.
+`program_key` groups configurations before their data are split.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -76,11 +75,6 @@ def program_key(config: Config) -> tuple:
   `moon_jax.simulation.checks.validate` has returned the configuration. Files
   count by their paths.
   """
-  return tuple(program_parts(config).items())
-
-
-def program_parts(config: Config) -> dict[str, Any]:
-  """Returns the values of `program_key` by name: a flag, or a description."""
   fields = config.to_dict()
   values = lambda names: tuple((name, fields[name]) for name in sorted(names))
   seed = () if config.partition_file else (config.split_seed(),)
@@ -105,7 +99,7 @@ def program_parts(config: Config) -> dict[str, Any]:
   if config.dp_clip:  # the cohort size and the key of the noise are constants
     parts['the clients and the noise of dp_clip'] = values(
         {'participation', 'cohorts_file', 'seed'})
-  return parts
+  return tuple(parts.items())
 
 
 def of(spec: RoundSpec) -> dict[str, Hashable]:
