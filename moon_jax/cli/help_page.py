@@ -112,9 +112,9 @@ def names() -> tuple[list[str], list[str]]:
 def _own_names():
   """Returns the flags that only this command has, in order of definition."""
   return [name for name, flag in flags.FLAGS._flags().items()
-          if name == flag.name and name not in FACTS and not
-          flags.FLAGS.find_module_defining_flag(name).startswith('absl')
-          and not isinstance(flag, _HelpFlag)]
+          if name == flag.name and name not in FACTS
+          and not flags.FLAGS.find_module_defining_flag(name).startswith(
+              ('absl', 'orbax')) and not isinstance(flag, _HelpFlag)]
 
 
 def _entry_of(flag, placeholders):
