@@ -236,12 +236,11 @@ def test_a_run_that_diverged_resumes_without_the_client(tmp_path):
   base = dataclasses.replace(
       small_runs.overflowing_data(tmp_path / 'overflow.npz', client=1),
       num_rounds=1)
-  stopped = run_lib.run(Sweep.grid(base, seed=[0, 1]), str(tmp_path))
-  assert all('client 1' in result['diverged'] for result in stopped)
+  stopped, = run_lib.run(Sweep.grid(base, seed=[0]), str(tmp_path))
+  assert 'client 1' in stopped['diverged']
   skip = dataclasses.replace(base, on_nan='skip_client')
-  results_ = run_lib.run(Sweep.grid(skip, seed=[0, 1]), str(tmp_path))
-  assert [result.get('rounds') for result in results_] == [1, 1]
-  assert not any('diverged' in result for result in results_)
+  resumed, = run_lib.run(Sweep.grid(skip, seed=[0]), str(tmp_path))
+  assert resumed.get('rounds') == 1 and 'diverged' not in resumed
 
 
 @pytest.mark.long
@@ -422,4 +421,4 @@ def make(config):
                   train_examples=60, algorithm='stateful_factory:make')
   units = run_lib.Units(Sweep.grid(config, mu=[1, 3]), str(tmp_path))
   assert [spec.client_bytes for spec in units.specs([0, 1])] == [40, 4000]
-  assert [program.runs for program in units.planned(0)] == [[0], [1]]
+  assert units.planned(0) == [[0], [1]]
