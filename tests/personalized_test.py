@@ -157,6 +157,6 @@ def test_several_models_in_a_message_are_an_error_of_finish():
   for changes, message in (
       (dict(finish=lambda trained, view: (view.client, Message(trained))),
        'finish must return a Message whose mean .* mj.joint.part'),
-      (dict(local_model=None), 'local_model must be a function; got None')):
+      (dict(local_model=None), 'local_model must be a function .* got None')):
     with pytest.raises(UserError, match=message):
       Simulation(tiny_federation.make(algorithm=algorithm._replace(**changes)))
