@@ -5,14 +5,18 @@ LEAF and FedML, and abbreviations; only names with one clear meaning. Error
 messages suggest what they mean; the names are not accepted.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import difflib
+import functools
+import inspect
 import re
+from typing import Any, TypeVar
 
 from moon_jax.config import FACTS, HUGGINGFACE, is_user_code, NAMES
 from moon_jax.errors import UserError
 
 _MIN_SIMILARITY = 0.7  # ratio of difflib
+_Made = TypeVar('_Made', bound=Callable[..., Any])
 
 
 def _by_word(table: Mapping[str, str]) -> dict[str, str]:
@@ -148,6 +152,29 @@ def check_names(name: str, given: object) -> None:
     raise UserError(f'--{name} must be one of {", ".join(known)}, or '
                     f'your own as {form}; got {given!r}'
                     f'{value(name, given, known)}')
+
+
+def arguments(made: _Made) -> _Made:
+  """Makes a function or class suggest a known argument for an unknown one.
+
+  Raises:
+    TypeError: when it is called with an argument that it does not have.
+  """
+  function = made.__init__ if isinstance(made, type) else made
+  known = list(inspect.signature(made).parameters)
+
+  @functools.wraps(function)
+  def checked(*args, **kwargs):
+    for name in kwargs:
+      if name not in known and (near := flag(name, known)):
+        raise TypeError(f'{made.__name__} has no argument {name!r}; did you '
+                        f'mean {near}?')
+    return function(*args, **kwargs)
+
+  if not isinstance(made, type):
+    return checked  # type: ignore[return-value]
+  made.__init__ = checked
+  return made
 
 
 def _letters(name):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 import pathlib
 import random
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -30,7 +31,15 @@ def sample(num_clients: int, cohort_size: int, num_rounds: int,
   The cohorts equal those of the released code of MOON: one call of
   `random.sample` per round on a generator that is seeded once. If all clients
   take part, they are in ascending order. Clients are numbered from 0.
+
+  Raises:
+    UserError: if `cohort_size` is not an integer from 1 to `num_clients`.
   """
+  if not isinstance(cohort_size, SupportsIndex) or not (
+      1 <= cohort_size <= num_clients):
+    raise UserError(
+        f'cohort_size must be an integer from 1 to num_clients={num_clients}; '
+        f'got {cohort_size!r}. For a fraction pass round(0.3 * num_clients)')
   if cohort_size == num_clients:
     return [list(range(num_clients))] * num_rounds
   generator = random.Random(seed)

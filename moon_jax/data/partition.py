@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from moon_jax.config.suggest import arguments
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.clients import Clients
 from moon_jax.errors import UserError
@@ -27,6 +28,7 @@ MIN_EXAMPLES = 10  # per client; the released code draws until all have them
 _MAX_TRIES = 1000
 
 
+@arguments
 def iid(num_examples: int, num_clients: int, seed: int) -> Clients:
   """Splits a random permutation into parts of equal size, up to one example.
 
@@ -38,6 +40,7 @@ def iid(num_examples: int, num_clients: int, seed: int) -> Clients:
   return Clients(order, clients_lib.equal_sizes(num_examples, num_clients))
 
 
+@arguments
 def dirichlet(labels: np.ndarray, num_clients: int, beta: float,
               seed: int) -> list[np.ndarray]:
   """Splits each class over clients in proportions p ~ Dir(beta): label skew.
@@ -102,6 +105,7 @@ def _draw_dirichlet(random, members, num_clients, beta):
   return draw if sizes.min() >= MIN_EXAMPLES else None
 
 
+@arguments
 def quantity(num_examples: int, num_clients: int, beta: float,
              seed: int) -> Clients:
   """Splits a permutation into sizes in proportions p ~ Dir(beta).
@@ -128,6 +132,7 @@ def quantity(num_examples: int, num_clients: int, beta: float,
   raise _no_split_error(beta, num_clients, num_examples)
 
 
+@arguments
 def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
            seed: int) -> Clients:
   """Sorts examples by class and assigns equal shards to clients at random.
@@ -157,6 +162,7 @@ def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
       sizes[order].reshape(num_clients, -1).sum(1))
 
 
+@arguments
 def natural(client_of_example: np.ndarray | None, num_clients: int, seed: int,
             names: Sequence[str] | None = None) -> Clients:
   """Uses the clients of the data set, such as users or writers.
@@ -246,6 +252,9 @@ def _check_integer(name: str, value: Any, remedy: str) -> None:
 def _labels(labels: Any, what: str = 'labels must be the classes',
             remedy: str = 'data.train_labels; labels of other tasks need '
             'iid, quantity or natural') -> np.ndarray:
+  if isinstance(labels, tuple):  # such as a whole `Dataset`
+    raise UserError(f'{what} of the training examples, integers [N]; got a '
+                    f'{type(labels).__name__}. Pass {remedy}')
   labels = np.asarray(labels)
   if labels.ndim != 1 or labels.dtype.kind not in 'iu':
     raise UserError(

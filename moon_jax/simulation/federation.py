@@ -13,7 +13,7 @@ import numpy as np
 
 from moon_jax import errors, learning_rates, tasks
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config import Config, flags_with
+from moon_jax.config import Config, flags_with, suggest
 from moon_jax.data import cohort
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.dataset import Dataset
@@ -33,6 +33,7 @@ def _setting(name: str) -> Any:
   return dataclasses.field(default=field.default, metadata=field.metadata)
 
 
+@suggest.arguments
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Federation:
   """Data, clients, model, algorithm and settings of a simulation.
