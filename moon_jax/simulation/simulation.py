@@ -10,6 +10,7 @@ usually the only one of its program.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 import logging
+import threading
 import time
 from typing import Any, SupportsIndex
 import warnings
@@ -49,6 +50,7 @@ from moon_jax.simulation.round_spec import Planner, RoundSpec
 
 _LOG = logging.getLogger('moon_jax')
 
+_PATIENCE = 2.  # seconds of compilation without a message
 _ROUNDS_TWICE = 2  # rounds that `check_determinism` trains
 
 
@@ -481,7 +483,8 @@ class Simulations:
     """Compiles round and evaluations; returns the seconds that it took.
 
     Later rounds run this program; a table of another shape raises an error.
-    Without it the first round compiles, and logs so to 'moon_jax'.
+    Without it the first round compiles. The logger 'moon_jax' then prints
+    a line if that takes more than two seconds.
     """
     start = time.perf_counter()
     self._compile_round()
@@ -523,8 +526,14 @@ class Simulations:
                       f'the federations; got {list(runs)}')
     start = time.perf_counter()
     if self._round is None:
-      _LOG.info('compiling the round; this takes seconds')
-      self._compile_round()
+      # A program from the cache is there before the timer ends.
+      notice = threading.Timer(_PATIENCE, _LOG.warning, [
+          'compiling the round; later starts on this machine take less time'])
+      notice.start()
+      try:
+        self._compile_round()
+      finally:
+        notice.cancel()
       _LOG.info('compiled in %.1f s', time.perf_counter() - start)
       start = time.perf_counter()
     rounds = [int(self._rounds_done[run]) if run in runs else None
