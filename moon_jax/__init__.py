@@ -33,17 +33,14 @@ Errors: `UserError`, `DivergedError`, `OutOfMemory`, `InterruptedRun`.
 Names are imported when first used: JAX takes a second to import.
 """
 
-import ast
-import functools
 import importlib
-from inspect import getsource  # `inspect` is a module of this package
-import sys
 from typing import TYPE_CHECKING
 
 from moon_jax.results import results as results
 from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
+  from moon_jax import loggers, losses, tasks
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
   from moon_jax.algorithms.fedavg import fedavg
   from moon_jax.algorithms.fednova import fednova, with_fednova
@@ -53,13 +50,10 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
   from moon_jax.algorithms.solo import solo
   from moon_jax.config import Config
-  import moon_jax.data.client_tests as client_tests
+  from moon_jax.data import client_tests, cohort, label_shift, partition
   from moon_jax.data.client_tests import ClientTests
-  import moon_jax.data.cohort as cohort
   from moon_jax.data.dataset import Dataset
-  import moon_jax.data.label_shift as label_shift
-  import moon_jax.data.partition as partition
-  from moon_jax.data.sources import load_dataset
+  from moon_jax.data.sources import load as load_dataset
   from moon_jax.data.sources.huggingface import from_huggingface
   from moon_jax.errors import (
     DivergedError,
@@ -67,10 +61,9 @@ if TYPE_CHECKING:
     OutOfMemory,
     UserError,
   )
-  import moon_jax.loggers as loggers
-  import moon_jax.losses as losses
   from moon_jax.models import (
     char_lstm,
+    joint,
     mlp,
     resnet18,
     resnet50,
@@ -80,7 +73,6 @@ if TYPE_CHECKING:
   from moon_jax.models.adapters import freeze, lora
   from moon_jax.models.base import Model, Outputs
   from moon_jax.models.convolution import conv_general_dilated, fast_on_cpus
-  import moon_jax.models.joint as joint
   from moon_jax.models.user import from_flax, from_nnx
   from moon_jax.rundir.export import load
   from moon_jax.simulation.federation import Federation
@@ -88,11 +80,50 @@ if TYPE_CHECKING:
   from moon_jax.simulation.simulation import Simulation, Simulations
   from moon_jax.sweep.grid import Sweep
   from moon_jax.sweep.run import run as run_sweep
-  import moon_jax.tasks as tasks
   from moon_jax.tasks import Task
   from moon_jax.training.run import run
 
-__all__ = [  # sorted; equal to the names above
+# Module -> its public names; some have another name there.
+_NAMES = {
+    'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
+    'algorithms.fedavg': ['fedavg'],
+    'algorithms.fednova': ['fednova', 'with_fednova'],
+    'algorithms.fedprox': ['fedprox', 'with_proximal'],
+    'algorithms.moon': ['l2', 'moon'],
+    'algorithms.scaffold': ['scaffold', 'with_control_variates'],
+    'algorithms.server': ['with_server_optimizer'],
+    'algorithms.solo': ['solo'],
+    'config': ['Config'],
+    'data.client_tests': ['ClientTests'],
+    'data.dataset': ['Dataset'],
+    'data.sources': ['load_dataset'],
+    'data.sources.huggingface': ['from_huggingface'],
+    'errors': ['DivergedError', 'InterruptedRun', 'OutOfMemory', 'UserError'],
+    'models.adapters': ['freeze', 'lora'],
+    'models': ['char_lstm', 'mlp', 'resnet18', 'resnet50', 'simple_cnn',
+               'transformer'],
+    'models.base': ['Model', 'Outputs'],
+    'models.convolution': ['conv_general_dilated', 'fast_on_cpus'],
+    'models.user': ['from_flax', 'from_nnx'],
+    'results': ['results'],
+    'rundir.export': ['load'],
+    'simulation.federation': ['Federation'],
+    'simulation.records': ['Record'],
+    'simulation.simulation': ['Simulation', 'Simulations'],
+    'sweep.grid': ['Sweep'],
+    'sweep.run': ['run_sweep'],
+    'tasks': ['Task'],
+    'training.run': ['run'],
+}
+_RENAMED = {'load_dataset': 'load', 'run_sweep': 'run',
+            'with_server_optimizer': 'with_optimizer'}
+_SUBMODULES = {name.rpartition('.')[2]: name for name in (
+    'data.client_tests', 'data.cohort', 'data.label_shift', 'data.partition',
+    'loggers', 'losses', 'models.joint', 'tasks')}
+_PUBLIC = _SUBMODULES | {
+    name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = [  # sorted; equal to the keys above
     'Algorithm', 'Batch', 'ClientTests', 'Config', 'Dataset', 'DivergedError',
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
@@ -106,25 +137,13 @@ __all__ = [  # sorted; equal to the names above
     'with_server_optimizer']
 
 
-@functools.cache
-def _imports():
-  """Returns the module of each name above, None for a module, and its name."""
-  tree = ast.parse(getsource(sys.modules[__name__]))
-  block = next(node for node in tree.body if isinstance(node, ast.If))
-  return {alias.asname or alias.name:
-          (getattr(node, 'module', None), alias.name)
-          for node in block.body
-          if isinstance(node, ast.Import | ast.ImportFrom)
-          for alias in node.names}
-
-
 def __getattr__(name):
-  if name not in __all__:
-    raise AttributeError(  # only Python's own tracebacks have a suggestion
+  if name not in _PUBLIC:
+    raise AttributeError(  # Python adds a suggestion to its traceback
         f'module {__name__!r} has no attribute {name!r}{_nearest(name)}')
-  module, original = _imports()[name]
-  value = (getattr(importlib.import_module(module), original) if module
-           else importlib.import_module(original))
+  value = importlib.import_module(f'moon_jax.{_PUBLIC[name]}')
+  if name not in _SUBMODULES:
+    value = getattr(value, _RENAMED.get(name, name))
   globals()[name] = value
   return value
 
@@ -133,7 +152,7 @@ def _nearest(name):
   """Returns "; did you mean ...?" with a public name, or ''."""
   import difflib
 
-  names = {public.lower(): public for public in __all__}
+  names = {public.lower(): public for public in _PUBLIC}
   found = difflib.get_close_matches(name.lower(), names, 1, cutoff=0.7)
   return f'; did you mean {names[found[0]]!r}?' if found else ''
 
