@@ -1,6 +1,5 @@
 """Which configurations belong to one run, and the hash that identifies it."""
 
-from collections.abc import Iterator
 import hashlib
 import json
 import math
@@ -47,17 +46,16 @@ def directory_name(config: Config, inputs: dict[str, str]) -> str:
                    fingerprint(config), *inputs.values()])
 
 
-def same_rounds(config: Config) -> Iterator[int]:
-  """Yields numbers of rounds, from the largest on, of shorter runs whose rounds
-  are all bit for bit the first ones of a run.
+def has_same_rounds(config: Config, num_rounds: int) -> bool:
+  """Returns whether a run of `num_rounds` has the first rounds of a longer one.
 
-  A shorter run evaluates its last round. A user's algorithm may read the number
-  of rounds; `check_same_run` refuses schedules that depend on it.
+  All are bit for bit the same. A shorter run evaluates its last round. A user's
+  algorithm may read the number of rounds; `check_same_run` refuses schedules
+  that depend on it.
   """
   every = math.lcm(config.eval_every, config.client_eval_every or 1)
-  if not config.has_user_algorithm():
-    last = (config.num_rounds - 1) // every * every
-    yield from range(last, 0, -every)
+  return (not config.has_user_algorithm() and num_rounds % every == 0
+          and 0 < num_rounds < config.num_rounds)
 
 
 def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,

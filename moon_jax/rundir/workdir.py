@@ -152,7 +152,13 @@ class Workdir:
     """Begins with a copy of a finished run that has only fewer rounds, if this
     run would have the same ones. That run stays as it is."""
     config, root = self._config, self.path.parent
-    for num_rounds in identity.same_rounds(config):
+    found = set()  # numbers of rounds of the runs beside this one
+    for path in root.glob('*/config.json'):
+      with contextlib.suppress(OSError, ValueError, TypeError):
+        found.add((files.read_json_object(path) or {}).get('num_rounds'))
+    for num_rounds in sorted(
+        n for n in found if isinstance(n, int)
+        and identity.has_same_rounds(config, n))[::-1]:
       fewer = Workdir(dataclasses.replace(config, num_rounds=num_rounds),
                       self._inputs, str(root))
       with contextlib.suppress(UserError, OSError):  # then it starts at round 1
