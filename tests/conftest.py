@@ -2,6 +2,7 @@
 
 import gc
 import json
+import logging
 import os
 import pathlib
 import sys
@@ -17,6 +18,9 @@ import forked  # noqa: E402
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+
+# Otherwise Python prints warnings of loggers without a handler.
+logging.getLogger('moon_jax').addHandler(logging.NullHandler())
 
 # Silent broadcasting and silent promotion are how wrong numbers begin.
 jax.config.update('jax_numpy_rank_promotion', 'raise')

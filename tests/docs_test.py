@@ -21,7 +21,7 @@ pytestmark = pytest.mark.docs
 README = programs((ROOT / 'README.md').read_text(encoding='utf-8'))
 # Pages whose programs run one after another, and no other test runs.
 PAGES = ['index', 'first_steps', 'how_it_works', 'algorithms', 'privacy',
-         'performance', 'faq', 'api/index']
+         'performance', 'faq', 'tasks', 'api/index']
 
 
 @pytest.fixture

@@ -260,8 +260,10 @@ def table_of(directory: pathlib.Path) -> Table:
   """
   runs = ended(directory)
   if not runs:
+    count = len([*directory.glob('*/config.json')])
     raise UserError(f'{directory} must hold files of tables, or directories of '
-                    'runs that have ended, got none')
+                    f'runs that have ended, got {count or "no"} runs; '
+                    'moon-jax compare shows those that train')
   runs = [run for arm in sorted(of_runs(runs), key=order) for run in sorted(
       arm.members, key=lambda run: _seeds(run.config))]
   sweep = Sweep(tuple(map(config_of, runs)), tuple(

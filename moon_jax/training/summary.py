@@ -193,7 +193,7 @@ def header_of_runs(simulations: Simulations) -> str:
   """Returns a line that describes the runs of one program."""
   runs = simulations.runs
   rounds = sum(run.federation.config.num_rounds for run in runs)
-  return (f'{len(runs)} runs of {rounds:,} rounds together in one program, '
+  return (f'{len(runs)} runs in one program, {rounds:,} rounds in all, '
           f'{_lanes(simulations)}')
 
 

@@ -136,7 +136,7 @@ def test_more_values_train_only_new_runs_with_the_unfinished(
   run_lib.run(sweep_of(), max_runs=2, callbacks=[rounds])
   out = capsys.readouterr().out
   assert '1 of 3 runs are finished' in out
-  assert '2 runs of 6 rounds together in one program' in out
+  assert '2 runs in one program, 6 rounds in all' in out
   assert {seed for seed, _ in rounds} == {0, 2}
   assert results(tmp_path / 'runs') == whole
   rounds.clear()
