@@ -53,7 +53,7 @@ if TYPE_CHECKING:
   from moon_jax.data import client_tests, cohort, label_shift, partition
   from moon_jax.data.client_tests import ClientTests
   from moon_jax.data.dataset import Dataset
-  from moon_jax.data.sources import load as load_dataset
+  from moon_jax.data.sources import load_dataset
   from moon_jax.data.sources.huggingface import from_huggingface
   from moon_jax.errors import (
     DivergedError,
@@ -115,8 +115,7 @@ _NAMES = {
     'tasks': ['Task'],
     'training.run': ['run'],
 }
-_RENAMED = {'load_dataset': 'load', 'run_sweep': 'run',
-            'with_server_optimizer': 'with_optimizer'}
+_RENAMED = {'run_sweep': 'run', 'with_server_optimizer': 'with_optimizer'}
 _SUBMODULES = {name.rpartition('.')[2]: name for name in (
     'data.client_tests', 'data.cohort', 'data.label_shift', 'data.partition',
     'loggers', 'losses', 'models.joint', 'tasks')}

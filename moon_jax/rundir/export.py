@@ -107,6 +107,8 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
   """
   path = _final_model(pathlib.Path(path).expanduser())
   try:
+    if not path.exists():
+      raise ValueError('there is no such file')
     if path.is_dir() and not any(path.glob('*METADATA')):
       raise ValueError(
           f'it holds no {_SAFETENSORS}, which a run writes at its end')
@@ -153,6 +155,8 @@ def load_initial(path: str) -> Variables:
   """
   root = pathlib.Path(path).expanduser().absolute()
   try:
+    if not root.exists():
+      raise ValueError('there is no such file or directory')
     found = _final_model(root)
     if found == root and (root / 'metrics.jsonl').exists():
       raise ValueError('the run has no final global model')
