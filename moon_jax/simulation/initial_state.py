@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 import numpy as np
 
-from moon_jax import trees
 from moon_jax.engine import client_store, disk_store
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.client_store import RunStores
@@ -19,6 +18,8 @@ from moon_jax.engine.state import State
 from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation.round_spec import RoundSpec
+
+_MAX_LISTED = 3  # arrays of each kind in an error message
 
 
 def make(specs: Sequence[RoundSpec], mesh: Mesh,
@@ -147,25 +148,53 @@ def _init_variables(spec):
 
 def checked(variables: Variables, expected: Variables,
             source: str) -> Variables:
-  """Returns variables with the types of a network, if they belong to it.
+  """Returns variables as a network has them, if they belong to it.
+
+  Arrays belong together if their names are equal, such as params.fc.weight: a
+  file may have one level for "fc.weight", or numbers for the items of a list.
 
   Raises:
     UserError: beginning with `source`, and listing the arrays that are missing,
       unexpected or of another shape or type; or naming one that is not finite.
   """
-  def kind(x):  # floats of any size are converted
-    dtype = jnp.result_type(x)
-    return jax.ShapeDtypeStruct(np.shape(x), np.float32 if (
-        jnp.issubdtype(dtype, jnp.floating)) else dtype)
-
-  if difference := trees.difference(*jax.tree.map(kind, (variables, expected))):
+  given, wanted = _by_name(variables), _by_name(expected)
+  differences = {
+      'missing': [f'{name} {_kind(x)}' for name, x in wanted.items()
+                  if name not in given],
+      'unexpected': [f'{name} {_kind(x)}' for name, x in given.items()
+                     if name not in wanted],
+      'different': [
+          f'{name} {_kind(given[name])} instead of {_kind(x)}'
+          for name, x in wanted.items() if name in given
+          and (given[name].shape != x.shape
+               or _is_float(given[name]) != _is_float(x))]}
+  if text := '; '.join(
+      f'{len(names)} {kind} ({", ".join(names[:_MAX_LISTED])}'
+      f'{", ..." if len(names) > _MAX_LISTED else ""})'
+      for kind, names in differences.items() if names):
     raise UserError(
-        f'{source} must hold the arrays of the network; {difference}. Use the '
-        'same network and number of classes, or another model')
-  for path, x in jax.tree.leaves_with_path(variables):
+        f'{source} must hold the {len(wanted)} arrays of the network, got '
+        f'{text}. Use the same network and number of classes, or another model')
+  for name, x in given.items():
     if not np.isfinite(np.asarray(x, np.float64)).all():
-      raise UserError(
-          f'{source} must hold finite numbers, got NaN or infinity in '
-          f'{jax.tree_util.keystr(path)}; use another model')
-  return jax.tree.map(
-      lambda x, like: np.asarray(x).astype(like.dtype), variables, expected)
+      raise UserError(f'{source} must hold finite numbers, got NaN or infinity '
+                      f'in {name}; use another model')
+  return jax.tree.unflatten(
+      jax.tree.structure(expected),
+      [np.asarray(given[name]).astype(x.dtype) for name, x in wanted.items()])
+
+
+def _by_name(tree):
+  """Returns arrays by name, such as params.out.kernel."""
+  return {jax.tree_util.keystr(path, simple=True, separator='.'):
+          x if hasattr(x, 'dtype') else np.asarray(x)
+          for path, x in jax.tree.leaves_with_path(tree)}
+
+
+def _is_float(x):
+  return jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def _kind(x):
+  """Returns type and shape, such as float32[3,4]."""
+  return f'{x.dtype}[{",".join(map(str, x.shape))}]'

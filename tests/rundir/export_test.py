@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 
+import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +19,7 @@ from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
 from moon_jax.rundir import export
-from moon_jax.simulation import build
+from moon_jax.simulation import build, initial_state
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
 
@@ -200,9 +201,14 @@ def test_other_variables_are_refused(finished, digits, tmp_path):
   path, _ = finished
   config = dataclasses.replace(
       CONFIG, init_from=str(path), workdir=str(tmp_path / 'run'))
-  with pytest.raises(UserError, match=(
-      r'--init_from=.* must hold(.|\n)*is float32\[200, 8\], expected')):
-    run.run(dataclasses.replace(config, projection_dim=16))
+  for changes, words in (
+      (dict(projection_dim=16), ['different', 'float32[200,8] instead of '
+                                 'float32[200,16]']),
+      (dict(projection_head=False), ['4 unexpected', 'params.proj'])):
+    with pytest.raises(UserError) as error:
+      run.run(dataclasses.replace(config, **changes))
+    for word in (f'--init_from={path} must hold', *words):
+      assert word in str(error.value)
   _, variables = mj.load(path)
   missing = {'params': dict(variables['params'], other=np.zeros(2))}
   del missing['params']['out']
@@ -210,10 +216,10 @@ def test_other_variables_are_refused(finished, digits, tmp_path):
   bad['params']['out']['bias'][3] = np.nan
   ints = jax.tree.map(lambda x: x.astype(np.int32), variables)
   for given, words in (
-      (missing, ["['params']['out']['bias'] is missing, expected float32[10]",
-                 "['params']['other'] is float32[2], expected nothing there"]),
-      (bad, ["NaN or infinity in ['params']['out']['bias']"]),
-      (ints, ['is int32[200], expected float32[200]'])):
+      (missing, ['2 missing (params.out.bias float32[10], params.out.kernel',
+                 '1 unexpected (params.other float64[2])']),
+      (bad, ['NaN or infinity in params.out.bias']),
+      (ints, ['int32[200] instead of float32[200]', ', ...)'])):
     with pytest.raises(UserError) as error:
       Simulation(build.federation(CONFIG, digits, init_variables=given))
     for word in ('init_variables must hold', *words):
@@ -223,6 +229,20 @@ def test_other_variables_are_refused(finished, digits, tmp_path):
       CONFIG, digits, init_variables=halves))
   jax.tree.map(lambda x, y: np.testing.assert_array_equal(
       x, y.astype(np.float32)), simulation.global_model(), halves)
+
+
+def test_arrays_are_matched_by_dotted_names():
+  """Other programs store a level in one key, and lists by numbers."""
+  w, b = np.ones((2, 3), np.float32), np.zeros(3, np.float32)
+  for given, expected in (
+      ({'fc': {'weight': w}}, {'fc.weight': w}),
+      ({'fc.weight': w}, {'fc': {'weight': w}}),
+      ({'0': w, '1': b}, [w, b]),
+      (flax.core.freeze({'fc': {'weight': w}}), {'fc': {'weight': w}})):
+    expected = {'params': expected}
+    found = initial_state.checked({'params': given}, expected, 'it')
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 def test_files_of_others_and_damaged_ones(finished, tmp_path):
