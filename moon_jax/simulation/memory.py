@@ -6,10 +6,11 @@ is allocated, with flags with which it fits. They are found by trying half of
 their value, a quarter and so on.
 """
 
+import bisect
 import contextlib
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -196,17 +197,31 @@ def excess(*runs: RoundSpec) -> int:
 
 def _remedy(runs):
   """Returns flags with which runs fit, each alone."""
-  def fit(changes):
+  def left(changes):
     try:
-      return not excess(*[_changed(run, changes) for run in runs])
+      return excess(*[_changed(run, changes) for run in runs])
     except UserError:  # this configuration cannot be run
-      return False
+      return math.inf
 
-  found = [next(filter(fit, options), None) for options in _options(runs[0])]
-  enough = [' '.join(f'--{name}={value}' for name, value in changes.items())
-            for changes in found if changes]
+  before, enough, partial = excess(*runs), [], []
+  for options in _options(runs[0]):
+    while (least := left(options[-1])) == math.inf and len(options) > 1:
+      options.pop()
+    if not least:
+      enough.append(options[bisect.bisect_left(
+          options, True, key=lambda changes: not left(changes))])
+    elif least < before:
+      partial.append(options[-1])
   if enough:
-    return f'Give {", or ".join(enough)}'
+    return 'Give ' + ', or '.join(
+        ' '.join(f'--{name}={value}' for name, value in changes.items())
+        for changes in enough)
+  least, together = math.inf, dict[str, Any]()
+  for changes in partial:  # not all of them can be given together
+    if (now := left(together | changes)) < least:
+      least, together = now, together | changes
+  if least:
+    return 'No flags lower it that far; use a machine with more memory'
   return ('No flag alone lowers it that far; lower several, or use a machine '
           'with more memory')
 

@@ -167,9 +167,22 @@ def test_arguments_that_are_enough_are_found_in_python(monkeypatch):
   with pytest.raises(UserError, match=(
       'Give evaluate_clients=False keep_local_models=False$')):
     Simulation(federation)
+
+
+def test_flags_that_are_not_enough_alone_are_not_sought_long(
+    made, monkeypatch):
+  run = made(algorithm='fedavg', projection_dim=20_000, local_epochs=2000)
+  need, = memory_lib.needs(run)
+  monkeypatch.setattr(host, 'machine_bytes', lambda: need.size / 4)
+  with pytest.raises(UserError, match='No flag alone.* lower several'):
+    memory_lib.check(run)
+  tried, excess = [], memory_lib.excess
+  monkeypatch.setattr(
+      memory_lib, 'excess', lambda *runs: tried.append(runs) or excess(*runs))
   monkeypatch.setattr(host, 'machine_bytes', lambda: 10**3)
-  with pytest.raises(UserError, match='No flag alone.* more memory'):
-    Simulation(federation)
+  with pytest.raises(UserError, match='No flags lower.* more memory'):
+    memory_lib.check(run)
+  assert len(tried) < 20
 
 
 def test_held_out_examples_and_local_models_are_counted(made, dataset):
