@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import numbers
 import typing
 from typing import Any, SupportsIndex
 
@@ -39,7 +40,7 @@ def check_value(settings: type, name: str, value: Any) -> None:
         f'{suggest.value(name, value, choices)}')
   if kind in (str, int, float, bool):
     _check_type(name, value, kind)
-  if kind in (int, float):
+  if isinstance(value, numbers.Real) or kind in (int, float):
     _check_range(name, value, field)
 
 

@@ -126,7 +126,7 @@ class Federation:
   weight_decay: float = _setting('weight_decay')
   gradient_clip: float = _setting('gradient_clip')
   planned_rounds: int | None = dataclasses.field(default=None, metadata={
-      'at_least': 1, 'hint': 'None if they are not known.'})
+      'at_least': 1})
   local_epochs: int = _setting('local_epochs')
   batch_size: int = _setting('batch_size')
   last_batch: str = _setting('last_batch')
