@@ -367,7 +367,7 @@ class _Rounds(Iterator[Record]):
 
   def __init__(self, records, num_rounds):
     self._records, self._num_rounds = records, num_rounds
-    self._is_begun = False
+    self._is_begun = num_rounds == 0
 
   def __next__(self):
     self._is_begun = True

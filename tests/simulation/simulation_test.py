@@ -1,5 +1,7 @@
 """A simulation's own bookkeeping: rounds, bytes, restoring, determinism."""
 
+import warnings
+
 import jax
 import numpy as np
 import pytest
@@ -119,6 +121,9 @@ def test_rounds_train_when_they_are_taken_and_the_first_one_compiles(
   simulation = Simulation(tiny_federation.make())
   with pytest.warns(UserWarning, match=r'nothing was trained.*run\(2\)'):
     simulation.rounds(2)
+  with warnings.catch_warnings(action='always', record=True) as caught:
+    simulation.rounds(0)
+  assert not caught
   assert 'rounds done: 0; run(n) trains' in repr(simulation)
   assert [record.round for record in simulation.run(2)] == [1, 2]
   begun, compiled = [r.getMessage() for r in caplog.records]
