@@ -10,6 +10,10 @@ import pytest
 
 from benchmarks import golden
 from moon_jax import losses, models
+from moon_jax.config import Config
+from moon_jax.data import sources
+from moon_jax.simulation import build
+from moon_jax.simulation.simulation import Simulation
 
 pytestmark = pytest.mark.usefixtures('optimized')
 
@@ -106,3 +110,30 @@ def test_residuals_of_the_gradient_are_small(net, max_bytes):
   size = lambda tree: sum(4 * x.size for x in jax.tree.leaves(tree))
   total = size(jax.eval_shape(residuals, variables, images))
   assert total - size(variables) < 8 * max_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('norm', ['batch', 'group'])
+def test_lanes_do_not_affect_rounds_of_moon(norm):
+  """At a learning rate of 0.01, a round amplifies errors of 1e-7 to 4e-2."""
+  digits = sources.load('digits', '')
+  dataset = digits._replace(
+      train_inputs=digits.train_inputs[:256, ::2, ::2],
+      train_labels=digits.train_labels[:256],
+      test_inputs=digits.test_inputs[:200, ::2, ::2],
+      test_labels=digits.test_labels[:200])
+  clients = np.split(np.arange(256), [10, 80, 160])  # one lacks a batch
+  runs = []
+  for lanes in (1, 2):
+    config = Config(
+        dataset='digits', model='resnet18', norm=norm, algorithm='moon', mu=1.,
+        num_clients=4, num_rounds=3, local_epochs=1, batch_size=32, lanes=lanes,
+        learning_rate=1e-3)
+    simulation = Simulation(build.federation(
+        config, dataset, clients, [[0, 1, 2, 3]] * 3))
+    for _ in range(2):  # clients have a negative from round 2
+      metrics = simulation.run_round().metrics
+    assert metrics['contrastive_loss'] > .1
+    runs.append(simulation.state.variables)
+  for a, b in zip(*map(jax.tree.leaves, runs)):
+    np.testing.assert_allclose(a, b, atol=1e-4 * max(1, np.abs(a).max()))

@@ -16,7 +16,7 @@ from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.server import with_optimizer
-from moon_jax.config import Config
+from moon_jax.config import Config, flags_with
 from moon_jax.errors import UserError
 from moon_jax.models import mlp
 from moon_jax.simulation import agreement
@@ -204,6 +204,35 @@ def test_objects_of_unknown_contents_agree_with_themselves_only():
   assert agreement._value(unknown()) != agreement._value(unknown())
   shared = unknown()
   assert agreement._value(shared) == agreement._value(shared)
+
+
+FIXED = flags_with(varies='')
+VARYING = set(Config().to_dict()) - set(FIXED)
+
+
+def with_other(config, name):
+  """Returns `config` with another value of a field, valid or not."""
+  value = getattr(config, name)
+  kind = type(getattr(Config(), name))
+  other = {bool: lambda: not value, str: lambda: value + 'x',
+           int: lambda: value + 1, float: lambda: value + .25}[kind]()
+  return dataclasses.replace(config, **{name: other})
+
+
+# Fields of which only a part varies; the tests below have their changes.
+PARTLY = {'partition', 'partition_file', 'label_noise', 'concept_shift',
+          'proximal_mu',
+          'server_learning_rate', 'server_momentum', 'client_eval_every'}
+
+
+def test_fields_that_do_not_vary_change_the_key():
+  config = Config(server_momentum=.5, client_eval_every=2)
+  for name in VARYING - PARTLY:
+    assert program_key(config) == program_key(with_other(config, name)), name
+  for name in FIXED:
+    key = program_key(with_other(config, name))
+    assert key != program_key(config), name
+    assert hash(key) == hash(program_key(with_other(config, name)))
 
 
 SERVER = dict(server_momentum=.7)

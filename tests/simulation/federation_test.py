@@ -50,6 +50,15 @@ def test_invalid_held_out_examples_raise(indices, part, message):
         clients=clients, client_tests=tests, evaluate_clients=True)
 
 
+def test_defaults_are_those_of_the_flags():
+  federation, config = tiny_federation.make(), Config()
+  names = [name for name in config.to_dict() if name in vars(federation)
+           and name not in ('algorithm', 'model', 'metrics')]
+  assert len(names) >= 15
+  for name in names:
+    assert getattr(federation, name) == getattr(config, name), name
+
+
 def test_hyperparameters_are_those_of_settings_and_algorithm():
   settings = dict(learning_rate=.3, momentum=0., weight_decay=.2)
   named = {**settings, 'gradient_clip': 0., 'mu': 0., 'temperature': .5,

@@ -86,6 +86,13 @@ def test_amounts_are_those_of_the_tables(num_devices, lanes):
   assert plan.amounts(specs, places, joined.shape) == (rows, jobs)
 
 
+def test_amounts_end_with_each_run():
+  specs = [spec_of(changed(num_rounds=rounds, lanes=1)) for rounds in (2, 7)]
+  joined, places = round_spec.together(specs, 1)
+  _, jobs = plan.amounts(specs, places, joined.shape)
+  assert jobs == (2 + 7) * 8
+
+
 def test_the_cost_is_that_of_rows_jobs_and_evaluations():
   specs = [round_spec.alone(build.federation(
       changed(seed=seed, lanes=1), DATASET)) for seed in range(3)]
