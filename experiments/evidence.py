@@ -129,9 +129,9 @@ def speed() -> str:
       _ratios(method, field) for field in ('ratio', 'ratio_to_processes')
       for method in ('moon', 'fedavg'))
   return (
-      '**Speed** on two CPU cores, as a multiple of the examples per second of '
-      f'a plain PyTorch loop:\n{moon} (MOON) and {fedavg} (FedAvg) if the loop '
-      f'has two threads, {moon_2} and {fedavg_2} if it has two\nprocesses '
+      '**Speed** on two CPU cores: examples per second as a multiple of a plain '
+      f'PyTorch loop are {moon} for\nMOON and {fedavg} for FedAvg if the loop '
+      f'has two threads, and {moon_2} and {fedavg_2} if it has two processes\n'
       '([performance](docs/performance.md)).')
 
 
