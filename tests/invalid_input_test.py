@@ -440,13 +440,21 @@ WORKDIRS = [
         'directory', '[]\n', '{}\n', DEEP + '\n', b'\xff\n',
         '{"round": 1}\n{"round": "x"}\n', 3, 50, 90)],
     *[(AGAIN, {'summary.json': how}) for how in (
-        'directory', 'half', 'empty', '[]', 50)],
+        'directory', 'half', 'empty', '[]', 50, '{"rounds": 2}',
+        {'test_accuracy': 'x'}, {'seconds_per_round': None})],
+    *[(AGAIN, {'config.json': {'inputs': how}}) for how in (
+        5, None, {'a': 'b'})],
     # What is found only when it is used.
     slow(AGAIN, GONE | {'metrics.jsonl': 'gone'}),
     slow(AGAIN, GONE | {'metrics.jsonl': 'half'}),
     slow(AGAIN, GONE | {'metrics.jsonl': '{"round": null}\n'}),
     slow(AGAIN, GONE | {'metrics.jsonl': '{"round": 1}\n{"round": 1e999}\n'}),
     slow(ON, {'metrics.jsonl': '{"round": 1}\n{"round": 2}\n'}),
+    # The wrong type where the run would write.
+    slow(ON, {'partition.npz': 'directory'}),
+    slow(ON, {'checkpoints': 'link'}),
+    slow(ON, {'best': b''}),
+    slow(AGAIN, GONE | {'summary.json.part': 'directory'}),
     # What never ends.
     slow(AGAIN, {'config.json': os.mkfifo}),
     slow(AGAIN, {'config.json': CONTENTS['endless']}),

@@ -154,8 +154,8 @@ def read(path: pathlib.Path) -> Run:
     raise UserError(f'{path}/config.json must be the configuration of a run, '
                     f'got {error}; restore it from a copy') from error
   summary = _json(path / 'summary.json') or {}
-  return Run(path, config, inputs, lines, summary,
-             _state(path, config, lines, summary))
+  return Run(path, config, inputs if isinstance(inputs, dict) else {}, lines,
+             summary, _state(path, config, lines, summary))
 
 
 def find(arguments: Iterable[str]) -> list[pathlib.Path]:

@@ -97,6 +97,10 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
         f'{path}, since --learning_rate_schedule=cosine depends on it, got '
         f'{new["num_rounds"]}; name another --workdir')
   old_inputs = old.get('inputs', {})
+  if not isinstance(old_inputs, dict) or old_inputs.keys() - new.keys():
+    raise UserError(f'--workdir={path}: "inputs" in config.json must map flags '
+                    f'to hashes, got {str(old_inputs)[:100]!r}; delete the '
+                    'directory or name another')
   for name in sorted(inputs.keys() | old_inputs):
     if old_inputs.get(name) != inputs.get(name):
       raise UserError(

@@ -27,6 +27,11 @@ from moon_jax.rundir import identity
 
 _RESULTS = ('summary.json', 'diverged.json', 'model.safetensors',
             'best.safetensors')
+_FILES = ('config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
+          'metrics.jsonl', 'log.txt', *_RESULTS)
+_DIRECTORIES = 'checkpoints', 'client_state', 'best', 'local_models', 'model'
+_IN_SUMMARY = ('rounds', 'test_accuracy', 'best_test_accuracy', 'best_round',
+               'seconds_per_round')  # loss for accuracy if the task has none
 _MANY = 2**21  # examples, from which partition.npz is not compressed
 _RETRIES, _PAUSE = 10, .02  # of a lock that others hold; seconds
 
@@ -97,6 +102,7 @@ class Workdir:
     if not there.is_dir():
       raise UserError(f'--workdir={self.path} must be a directory; {there} is '
                       'a file or a broken link. Name another directory')
+    _check_types(self.path)
     old, lines = self._read_json('config.json'), self.lines()
     if old is not None and lines:
       identity.check_same_run(self.path, old, self._config, self._inputs)
@@ -197,8 +203,9 @@ class Workdir:
     for result in _RESULTS:
       for name in result, f'{result}.part':  # a kill may leave the second
         (self.path / name).unlink(missing_ok=True)
-    if (self.path / 'model').exists():  # of an earlier version
-      shutil.rmtree(self.path / 'model')
+    for model in self.path.glob('model*'):  # of an earlier version
+      if model.name == 'model' or model.suffix.startswith('.orbax'):
+        shutil.rmtree(model)
     self.write('partition.npz', partition_npz(
         clients, client_tests, validation))
     if any(len(cohort) < len(clients) for cohort in cohorts):
@@ -268,8 +275,14 @@ class Workdir:
     summary = self._read_json('summary.json')
     if summary is None:
       return None
-    rounds = summary.get('rounds')
-    is_complete = rounds == self._config.num_rounds or summary.get(
+    measure = 'loss' if 'best_test_loss' in summary else 'accuracy'
+    if not all(type(summary.get(name.replace('accuracy', measure))) in (
+        int, float) for name in _IN_SUMMARY):
+      raise UserError(
+          f'--workdir={self.path}: summary.json must hold numbers for '
+          f'{", ".join(_IN_SUMMARY)}, got other content; delete it, and the '
+          'same command writes it again')
+    is_complete = summary['rounds'] == self._config.num_rounds or summary.get(
         'stopped_early')
     return summary if is_complete else None
 
@@ -369,6 +382,18 @@ def partition_npz(clients: Sequence[np.ndarray],
   save = np.savez_compressed if arrays['indices'].size < _MANY else np.savez
   save(file, **arrays)  # type: ignore[arg-type]
   return file.getvalue()
+
+
+def _check_types(directory):
+  """Checks that existing paths have the expected types, before any write."""
+  for names, kind, is_kind in (
+      ([*_FILES, *(f'{name}.part' for name in _FILES)], 'regular file',
+       os.path.isfile), (_DIRECTORIES, 'directory', os.path.isdir)):
+    for path in (directory / name for name in names):
+      if os.path.lexists(path) and not is_kind(path):
+        raise UserError(
+            f'--workdir={directory}: {path.name} must be a {kind}, got '
+            'something else; move it away, or name another directory')
 
 
 def _check_writable(directory):

@@ -62,6 +62,8 @@ def test_runs_of_fewer_rounds_have_the_same_ones(changes, expected):
     (dict(on_nan='skip_client'), {}, 'may have excluded clients'),
     (dict(mu=1.), {}, r'--mu=1.0 \(now -1.0\)\.'),
     (_FILE, {}, '--partition_file= had other content'),
+    ({'inputs': ['0a']}, {}, 'must map flags to hashes'),
+    ({'inputs': {'later': '0a'}}, {}, 'must map flags to hashes'),
     ({'num_rounds': None}, {}, 'must be at least the None')])
 def test_only_the_same_run_resumes(old, new, why):
   config = Config(num_rounds=8).to_dict()

@@ -62,13 +62,25 @@ def test_a_run_begins_without_what_a_killed_one_left(tmp_path):
   for name in ('model.safetensors.part', 'best.safetensors', 'summary.json',
                'diverged.json.part', 'models.txt'):
     (tmp_path / name).write_bytes(b'?')
-  for name in 'model', 'models_of_mine':
+  for name in 'model', 'model.orbax-checkpoint-tmp', 'models_of_mine':
     (tmp_path / name).mkdir()
     (tmp_path / name / 'file').write_bytes(b'?')
   begun(tmp_path).close()
   assert sorted(os.listdir(tmp_path)) == [
       'config.json', 'metrics.jsonl', 'models.txt', 'models_of_mine',
       'partition.npz']
+
+
+@pytest.mark.parametrize('name', [
+    'config.json', 'partition.npz', 'cohorts.txt.part', 'model.safetensors',
+    'checkpoints', 'client_state', 'local_models', 'best'])
+def test_a_path_of_the_wrong_type_is_an_error_before_any_write(name, tmp_path):
+  path = tmp_path / name
+  path.mkdir() if '.' in name else path.write_bytes(b'?')
+  for method in workdir.Workdir.check, workdir.Workdir.lock:
+    with pytest.raises(UserError, match=f': {name} must be a .*move it away'):
+      method(workdir.Workdir(Config(workdir=str(tmp_path))))
+  assert not (tmp_path / 'config.json').is_file()
 
 
 @pytest.mark.parametrize('tail', ['', '{"round": 4, "tra', '{"round": 4}\n'])
