@@ -158,7 +158,9 @@ class Units:
       num_parts: processes that share the programs; each part gets a program if
         there are as many runs.
     """
-    indices = [index for index in range(len(self.runs))
+    # Files with other names and the same content make the same run.
+    one_each = {run.workdir.path: index for index, run in enumerate(self.runs)}
+    indices = [index for index in one_each.values()
                if num_parts > 1 or index not in self.ended]
     share = max(1, len(indices) // num_parts)
     by_key: dict[Hashable, list[int]] = {}
@@ -231,7 +233,7 @@ class Units:
         except InUse:
           if not (claimed or in_parts):
             return []
-          continue  # also if files with other names make the same run
+          continue
         if not (workdir.has_locks or self._has_warned):
           self._has_warned = True
           print(f'warning: {self._workdir} has no file locks; start one '
