@@ -99,6 +99,18 @@ def test_several_processes_give_the_results_of_one_and_resume_its_runs(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize('algorithm', ['moon', 'scaffold', 'solo'])
+def test_four_processes(algorithm, tmp_path, compilation_cache):
+  """They resume the run of one process."""
+  flags = f'{_FLAGS} --algorithm={algorithm} --momentum=0'
+  run(flags, tmp_path / 'one', compilation_cache)
+  run(flags.replace('rounds=4', 'rounds=2'), tmp_path / 'four',
+      compilation_cache)
+  run(flags, tmp_path / 'four', compilation_cache, (1, 1, 1, 1))
+  assert_same(outcome(tmp_path / 'four'), outcome(tmp_path / 'one'), atol=1e-6)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize('number, victims', [
     (signal.SIGKILL, (0,)), (signal.SIGKILL, (1,)),
     (signal.SIGTERM, (0, 1)), (signal.SIGTERM, (1,))])

@@ -78,8 +78,12 @@ def test_metrics_are_cut_after_damaged_checkpoints_are_renamed(
   assert lines_of(tmp_path) == whole
 
 
-def test_rounds_are_saved_by_time(tmp_path, monkeypatch, capsys, whole):
-  monkeypatch.setattr(recorder, '_SAVE_SECONDS', 0.)
+@pytest.mark.parametrize('seconds, where', [
+    (0., 'round 2 of 3\n'),
+    (99., 'round 0 of 3; rounds that are trained again: 2\n')])
+def test_rounds_are_saved_by_time(
+    seconds, where, tmp_path, monkeypatch, capsys, whole):
+  monkeypatch.setattr(recorder, '_SAVE_SECONDS', seconds)
   monkeypatch.setattr(recorder, '_SAVE_SHARE', float('inf'))
 
   def end(simulation, line):
@@ -89,7 +93,7 @@ def test_rounds_are_saved_by_time(tmp_path, monkeypatch, capsys, whole):
   with pytest.raises(KeyboardInterrupt):
     run.run(at(tmp_path), [end])
   run.run(at(tmp_path))
-  assert 'resumes after round 2 of 3\n' in capsys.readouterr().out
+  assert f'resumes after {where}' in capsys.readouterr().out
   assert lines_of(tmp_path) == whole
 
 
@@ -239,8 +243,9 @@ _WITH_LITTLE_MEMORY = """if True:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != 'linux', reason='limits are Linux\'s')
+@pytest.mark.parametrize('lanes', [0, 4])
 def test_a_run_out_of_memory_restarts_with_fewer_lanes(
-    tmp_path, compilation_cache):
+    lanes, tmp_path, compilation_cache):
   """XLA's own error: of one device, for which the others then wait in a sum."""
   random, count = np.random.default_rng(0), 16 * 1024
   np.savez(tmp_path / 'data.npz',
@@ -252,16 +257,21 @@ def test_a_run_out_of_memory_restarts_with_fewer_lanes(
       [sys.executable, '-c', _WITH_LITTLE_MEMORY, '--dataset=npz',
        f'--data_dir={tmp_path}/data.npz', '--num_clients=16', '--partition=iid',
        '--batch_size=1024', '--num_rounds=3', '--local_epochs=1',
-       '--checkpoint_every=100', f'--workdir={tmp_path}/run'],
+       '--checkpoint_every=100', f'--workdir={tmp_path}/run',
+       f'--lanes={lanes}'],
       cwd=_ROOT, text=True, capture_output=True, timeout=300, check=False,
       env={**os.environ, 'JAX_COMPILATION_CACHE_DIR': compilation_cache,
            'JAX_NUM_CPU_DEVICES': '4', 'MALLOC_MMAP_THRESHOLD_': '4000000'})
-  assert done.returncode == 0, done.stderr
+  assert done.returncode == (2 if lanes else 0), done.stderr
+  again = '' if lanes else r'restarting with 2 lane\(s\)\n'
   assert re.fullmatch(
       r'moon_jax.train: out of memory with 4 lane\(s\) after round 1; the same '
       r'command resumes after round 1 \(RESOURCE_EXHAUSTED: '
-      r'Out of memory allocating \d+ bytes\..*\nrestarting with 2 lane\(s\)\n',
+      rf'Out of memory allocating \d+ bytes\..*\n{again}',
       done.stderr), done.stderr
+  if lanes:
+    assert (tmp_path / 'run' / 'checkpoints' / '1').is_dir()
+    return
   assert '4 lane(s) on 4 devices' in done.stdout
   assert '2 lane(s) on 2 devices' in done.stdout
   assert 'resumes after round 1 of 3\n' in done.stdout
