@@ -88,7 +88,7 @@ def compare(case: str, out: pathlib.Path, kills: int,
     results.
 
   Raises:
-    AssertionError: if a process fails, or ends before it is killed.
+    AssertionError: if a process fails, or a run ends before it is killed.
   """
   command = CASES[case]
   # Runs of a sweep have unlike numbers of rounds, so that some finish while
@@ -103,11 +103,14 @@ def compare(case: str, out: pathlib.Path, kills: int,
     kinds = [command.kinds[i % len(command.kinds)] for i in range(kills)]
     history = [killed.kill(kind, i + 1 == kills)
                for i, kind in enumerate(kinds)]
-    killed.finish()
+    tables = killed.finish()
   finally:
     killed.end()
   process = _start(command, out / 'reference', out / 'reference.txt')
   assert process.wait() == 0, out / 'reference.txt'
+  tables.append(_table(out / 'reference.txt'))
+  is_table_same = tables.count(tables[-1]) == len(tables) and (
+      bool(tables[-1]) == (command.module == 'sweep'))
   same = {run.name: _same(run, killed.workdir / run.relative_to(
       out / 'reference')) for run in _runs(out / 'reference')}
   repeated = killed.num_repeated()
@@ -117,11 +120,15 @@ def compare(case: str, out: pathlib.Path, kills: int,
       'kinds': Counter(kill['kind'] for kill in history),
       'left half a checkpoint': sum(
           kill['half_written'] > 0 for kill in history),
+      'left metrics ahead of checkpoints': sum(
+          kill['lines'] > kill['checkpoints'] for kill in history),
       'rounds': sum(len(common.lines_of(run))
                     for run in _runs(out / 'reference')),
       'finished runs trained again': repeated,
       'same_runs': sum(same.values()),
-      'same': bool(same) and all(same.values()) and not repeated,
+      'same_tables': is_table_same,
+      'same': bool(same) and all(same.values()) and not repeated and (
+          is_table_same),
       'kills': history}
 
 
@@ -148,12 +155,18 @@ class _Killed:
     process, log = self._children[index]
     kind = self._wait(kind, process, log)
     process.kill()
-    assert process.wait() == -9, f'{kind}: the command ended before it: {log}'
+    status = process.wait()
+    if not status and self._command.module == 'sweep':
+      kind = 'none: all runs were finished'
+    else:
+      assert status == -9, f'{kind}: the command ended before it: {log}'
     self._look()
+    runs = _runs(self.workdir)
     left = {
-        'kind': kind, 'finished': len(self._finished),
-        'half_written': sum(
-            map(_has_partial_checkpoint, _runs(self.workdir)))}
+        'kind': kind, 'lines': sum(map(_num_lines, runs)),
+        'checkpoints': sum(map(_newest_checkpoint, runs)),
+        'finished': len(self._finished),
+        'half_written': sum(map(_has_partial_checkpoint, runs))}
     print(left, file=sys.stderr, flush=True)
     if is_last and len(self._children) > 1:
       del self._children[index]
@@ -173,7 +186,7 @@ class _Killed:
       if self._writing() - writing and (
           self._num_at_end <= len(self._finished)):
         self._num_at_end += 1
-        time.sleep(self._draw.uniform(0, .3))
+        time.sleep(self._draw.uniform(0, .02))
         return 'files of a finished run'
       text, shown = log.read_text(), _rounds_shown(log)
       if text.endswith('other processes train\n'):
@@ -210,12 +223,13 @@ class _Killed:
     return sum(_identity(run) != was for run, was in self._finished.items())
 
   def finish(self):
-    """Waits for the processes."""
+    """Waits for the processes; returns the tables that they printed."""
     for process, log in self._children:
       while process.poll() is None:
         self._look()
         time.sleep(.01)
       assert process.returncode == 0, log
+    return [_table(log) for _, log in self._children]
 
   def end(self):
     for process, _ in self._children:
@@ -252,6 +266,11 @@ def _rounds_shown(log):
   return total
 
 
+def _num_lines(workdir):
+  path = workdir / 'metrics.jsonl'
+  return path.read_bytes().count(b'\n') if path.exists() else 0
+
+
 def _has_partial_checkpoint(workdir):
   """Returns whether a checkpoint is being written, or was when it ended."""
   return any(workdir.glob('checkpoints/*tmp*'))
@@ -265,6 +284,13 @@ def _newest_checkpoint(workdir):
 def _identity(run):
   files = (run / 'summary.json').stat(), (run / 'metrics.jsonl').stat()
   return [(stat.st_ino, stat.st_mtime_ns) for stat in files]
+
+
+def _table(log):
+  """Returns the lines of the table that a sweep prints; [] of a run."""
+  found = re.search(r'^.*\bn +rounds\b.*\n(?:(?!table: ).+\n)+',
+                    log.read_text(), re.M)
+  return found.group().splitlines() if found else []
 
 
 def outcome(run: pathlib.Path) -> tuple[list[dict], dict]:
