@@ -143,6 +143,8 @@ def _get(arguments: argparse.Namespace) -> int:
     try:
       dataset = _load(name, str(root))
     except UserError:  # missing or damaged
+      if _hides_downloads(name, entry, root):
+        raise
       _download(entry, root, arguments.mirror)
       dataset = _load(name, str(root))
     print(f'{entry.title} is in {root}', *_describe(dataset), sep='\n')
@@ -163,6 +165,23 @@ def _downloadable(name: str) -> Entry:
   return entry
 
 
+def _hides_downloads(name: str, entry: Entry, root: pathlib.Path) -> bool:
+  """Returns whether `root` has files that are read instead of downloads.
+
+  These are extracted files, or files in another directory.
+  """
+  root = root.absolute()
+  found = (tiny_imagenet.find(root) if name == 'tiny_imagenet'
+           else published.find(sources.PUBLISHED[name], root))
+  paths = [file.path(root) for file in entry.downloads]
+  if len(paths) == 1:  # an archive
+    return found not in (None, *paths)
+  return found is not None and any(
+      path.parent != found
+      or path.suffix == '.gz' and path.with_suffix('').exists()
+      for path in paths)
+
+
 def _load(name: str, data_dir: str) -> Dataset:
   """Loads a data set without downloading it."""
   if name in ENTRIES and ENTRIES[name].downloads:
@@ -176,6 +195,8 @@ def _download(entry: Entry, root: pathlib.Path, mirror: str) -> None:
   `root` is created. `mirror` is the URL of a directory that holds the same
   files; '' downloads them from where they are published.
   """
+  import requests
+
   paths = {file: file.path(root) for file in entry.downloads}
   try:
     for path in paths.values():
@@ -188,6 +209,8 @@ def _download(entry: Entry, root: pathlib.Path, mirror: str) -> None:
     try:
       published.fetch(url, file.md5, path.parent)
     except UserError as error:
+      if not isinstance(error.__cause__, requests.RequestException):
+        raise
       others = [other.url for other, path in paths.items()
                 if other != file and not path.exists()]
       raise UserError(

@@ -86,6 +86,31 @@ def test_get_completes_an_interrupted_download(run, mirror, tmp_path):
   assert status == 0 and out.count('downloading') == 3
 
 
+@pytest.mark.parametrize('directory', ['.', 'mnist'])
+def test_get_does_not_download_beside_damaged_files(
+    directory, run, mirror, tmp_path):
+  blobs = published_files.files()
+  blobs['train-images-idx3-ubyte'] = blobs['train-images-idx3-ubyte'][:-1]
+  published_files.write(tmp_path / directory, blobs)
+  status, out, err = run(
+      'get', 'mnist', f'--data_dir={tmp_path}', f'--mirror={mirror[0]}')
+  assert status == 2 and 'has 15,695 of 15,696 bytes' in err
+  assert 'Remove that file' in err and 'downloading' not in out
+
+
+@pytest.mark.parametrize('name, directory', [
+    ('cifar10', 'cifar-10-batches-py'), ('tiny_imagenet', 'tiny-imagenet-200')])
+def test_get_downloads_no_archive_beside_a_damaged_directory(
+    name, directory, run, mirror, tmp_path):
+  path = tmp_path / directory
+  path.mkdir()
+  for data_dir in (tmp_path, path):
+    status, _, err = run(
+        'get', name, f'--data_dir={data_dir}', f'--mirror={mirror[0]}')
+    assert status == 2 and str(path) in err and 'Remove ' in err
+    assert 'could not be downloaded' not in err
+
+
 def test_get_needs_a_directory_that_can_be_written(run, tmp_path):
   (tmp_path / 'file').write_text('')
   status, _, err = run('get', 'mnist', f'--data_dir={tmp_path / "file"}')

@@ -134,23 +134,26 @@ def _is_other(published, path):
   other, _ = published.other_dataset
   with contextlib.suppress(*_DAMAGE):
     return other and other == _md5(
-        _content(path / list(published.files)[-1]) or b'')
+        _content(_file(path, list(published.files)[-1])))
   return False
 
 
-def _content(path) -> bytes | None:
-  """Returns the bytes of a file, or of the file NAME.gz, or None."""
-  for name, open_fn in ((path.name, open), (f'{path.name}.gz', gzip.open)):
-    file = path.with_name(name)
-    if file.is_file():  # reading a pipe or device may never end
-      with open_fn(file, 'rb') as opened:
-        return opened.read()
-  return None
+def _file(directory, name):
+  """Returns the path of a file, or of NAME.gz if only that file exists."""
+  path, compressed = directory / name, directory / f'{name}.gz'
+  return compressed if compressed.exists() and not path.exists() else path
+
+
+def _content(file):
+  if not file.is_file():  # reading a pipe or device may never end
+    raise ValueError('no such file')
+  with (gzip.open if file.suffix == '.gz' else open)(file, 'rb') as opened:
+    return opened.read()
 
 
 def _read(published, path):
   """Returns training images, training labels, test images, test labels."""
-  blobs = {}
+  file, blobs = path, {}  # `file` is the one that is read
   try:
     if path.is_file():
       with tarfile.open(path) as tar:
@@ -159,8 +162,9 @@ def _read(published, path):
                  and member.isfile()}
     for name, (md5, size) in published.files.items():
       if path.is_dir():
-        blobs[name] = _content(path / name)
-      if blobs.get(name) is None:
+        file = _file(path, name)
+        blobs[name] = _content(file)
+      if name not in blobs:
         raise ValueError(f'it has no file {name}')
       if len(blobs[name]) != size:
         raise ValueError(f'{name} has {len(blobs[name]):,} of {size:,} bytes')
@@ -168,9 +172,12 @@ def _read(published, path):
         raise ValueError(f'{name} has md5 {found}, not the published {md5}')
   except _DAMAGE as error:
     reason = str(error).partition('\n')[0]
+    title = published.title
+    remove = path if published.archive else (
+        f'that file and the other files of {title} beside it')
     raise UserError(
-        f'--data_dir: {path} is damaged or not readable: {reason}. Remove it '
-        f'and download {published.title} again: moon-jax data get '
+        f'--data_dir: {file} is damaged or not readable: {reason}. Remove '
+        f'{remove}, and download {title} again: moon-jax data get '
         f'{published.name} --data_dir=DIR') from error
   images, labels = map(np.concatenate, zip(*published.decode_fn(
       [blobs[name] for name in published.files])))
@@ -204,6 +211,8 @@ def fetch(url: str, checksum: str, directory: pathlib.Path,
   An interrupted download leaves a file NAME.part in the directory, which must
   exist. The next call resumes from it.
   """
+  import requests
+
   name = url.rpartition('/')[2]
   path, part = directory / name, directory / f'{name}.part'
 
@@ -219,12 +228,16 @@ def fetch(url: str, checksum: str, directory: pathlib.Path,
         'name another directory')
   try:
     _download(url, part)
-  except OSError as error:  # of the network or the disk
+  except requests.RequestException as error:
     raise UserError(
         f'--data_dir={directory} lacks {name}, and {url} could not be '
-        f'downloaded ({error.strerror or type(error).__name__}). Download it '
-        f'on a machine with network access, copy it into {directory}, and run '
-        'again') from error
+        f'downloaded ({type(error).__name__}). Download it on a machine with '
+        f'network access, copy it into {directory}, and run again') from error
+  except OSError as error:
+    raise UserError(
+        f'--data_dir={directory} must be a directory in which {name} can be '
+        f'written, got {error.strerror or error}; free space or name another'
+        ) from error
   if not is_intact(part):
     part.unlink()
     raise UserError(
@@ -258,3 +271,5 @@ def _download(url, part):
       for chunk in response.iter_content(_CHUNK):
         out.write(chunk)
         advance(len(chunk))
+  if num_left and part.stat().st_size < offset + num_left:
+    raise requests.ConnectionError('the connection broke')

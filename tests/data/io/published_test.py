@@ -1,9 +1,11 @@
 """Published data sets: search, verification, downloads and errors."""
 
+import errno
 import functools
 import gzip
 import hashlib
 import http.server
+import os
 import shutil
 import socket
 import threading
@@ -70,10 +72,10 @@ def test_files_among_others(directory, suffixes, tmp_path):
 
 
 @pytest.mark.parametrize('name, change, words', [
-    ('test', lambda blob: blob[:-1] + b'!', 'test has md5 .*Remove it '
-     'and download Toy again: moon-jax data get toy'),
+    ('test', lambda blob: blob[:-1] + b'!', 'test has md5 .*Remove that file '
+     'and .*, and download Toy again: moon-jax data get toy'),
     ('test', lambda blob: blob[:-1], 'test has 9 of 10 bytes'),
-    ('test', None, 'it has no file test'),
+    ('test', None, 'no such file'),
     ('train.gz', lambda blob: blob[:-4], 'Compressed file ended'),
 ])
 def test_a_bad_file_is_an_error_despite_a_good_copy(
@@ -85,8 +87,14 @@ def test_a_bad_file_is_an_error_despite_a_good_copy(
     path.write_bytes(change(path.read_bytes()))
   else:
     path.unlink()
-  with pytest.raises(UserError, match=f'^--data_dir: {tmp_path} is .*{words}'):
+  with pytest.raises(UserError, match=f'^--data_dir: {path} is .*{words}'):
     published.load(TOY, str(tmp_path))
+
+
+def test_all_of_a_damaged_directory_of_an_archive_is_removed(tmp_path):
+  write(tmp_path / 'toy', files=FILES | {'test': b'!'})
+  with pytest.raises(UserError, match=f'toy/test is .*Remove {tmp_path}/toy, '):
+    published.load(ARCHIVED, str(tmp_path))
 
 
 @pytest.mark.parametrize('change, words', [
@@ -210,3 +218,14 @@ def test_failed_downloads_leave_no_file(server, tmp_path):
   with pytest.raises(UserError, match=f'--data_dir={tmp_path}.*copy it into'):
     published.fetch(f'http://127.0.0.1:{port}/f', MD5, tmp_path)
   assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_not_an_error_of_the_network(
+    server, tmp_path, monkeypatch):
+  def download(url, part):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  monkeypatch.setattr(published, '_download', download)
+  with pytest.raises(UserError, match='can be written, got No space') as found:
+    published.fetch(server[0], MD5, tmp_path)
+  assert 'network' not in str(found.value)
