@@ -6,6 +6,7 @@ autotune, so the memory is that of XLA's default choices.
 """
 
 from collections.abc import Callable
+import contextlib
 import os
 import time
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine.local import TrainData
 from moon_jax.engine.round import Round
-from moon_jax.errors import UserError
+from moon_jax.errors import first_line, UserError
 from moon_jax.simulation import build, memory, round_spec
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.targets import Target
@@ -92,9 +93,14 @@ def plan(config: Config, target: Target, num_devices: int = 1) -> str:
 
 def mesh(target: Target, num_devices: int) -> Mesh:
   """Returns a mesh of GPUs in one host."""
-  topology = topologies.get_topology_desc(
-      platform='cuda', target_config=target.text,
-      topology=f'1x1x{num_devices}')  # slices, hosts, GPUs
+  try:
+    topology = topologies.get_topology_desc(
+        platform='cuda', target_config=target.text,
+        topology=f'1x1x{num_devices}')  # slices, hosts, GPUs
+  except jax.errors.JaxRuntimeError as error:
+    raise UserError(
+        f'JAX {jax.__version__} cannot compile for {target.name} '
+        f'({first_line(error)}); name another --target') from error
   return Mesh(np.array(topology.devices), devices.AXIS,
               axis_types=(AxisType.Auto,))
 
@@ -160,8 +166,12 @@ def arguments(spec: RoundSpec) -> tuple:
 
 def usable(target: Target) -> int:
   """Returns the bytes of a GPU's memory that JAX preallocates for itself."""
-  fraction = float(os.environ.get(_FRACTION) or .75)
-  return int(target.memory_bytes * fraction)
+  text = os.environ.get(_FRACTION) or '.75'
+  with contextlib.suppress(ValueError):
+    if 0 < (fraction := float(text)) <= 1:
+      return int(target.memory_bytes * fraction)
+  raise UserError(f'{_FRACTION} must be above 0 and at most 1, got {text}; '
+                  'unset it for the default, 0.75')
 
 
 def most_lanes(need: Callable[[int], int], limit: int, now: int, most: int,

@@ -81,6 +81,22 @@ def test_jax_uses_a_fraction_of_the_memory(monkeypatch, fraction, usable):
   assert plan.usable(GPU._replace(memory_bytes=1000)) == usable
 
 
+@pytest.mark.parametrize('fraction', ['0', '1.1', 'nan', '90%'])
+def test_an_invalid_fraction_is_an_error(monkeypatch, fraction):
+  monkeypatch.setenv('XLA_CLIENT_MEM_FRACTION', fraction)
+  with pytest.raises(UserError, match=f'must be above 0.*got {fraction}'):
+    plan.usable(GPU)
+
+
+def test_a_description_that_xla_rejects_is_an_error(monkeypatch):
+  def reject(**_):
+    raise jax.errors.JaxRuntimeError('no such field\nmore')
+
+  monkeypatch.setattr(plan.topologies, 'get_topology_desc', reject)
+  with pytest.raises(UserError, match=r'small \(.*no such field\)'):
+    plan.mesh(GPU, 1)
+
+
 @pytest.mark.parametrize('changes', [
     {}, {'algorithm': 'scaffold', 'momentum': 0.}, {'algorithm': 'solo'},
     {'client_eval_every': 1}, {'partition': 'feature_noise'},
