@@ -48,8 +48,7 @@ def main() -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-  runs = _read(arguments.runs)
-  measure = str(runs[0].measure())
+  runs, measure = _read(arguments.runs)
   target = arguments.target
   if target is not None and not 0 < target <= (
       1 if measure == 'test_accuracy' else math.inf):
@@ -91,23 +90,29 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 
 def _read(arguments):
-  """Returns the runs that have an evaluation; reports the others."""
+  """Returns runs and the metric that they all have; reports the others.
+
+  The metric is the accuracy if any run has it, otherwise the loss.
+  """
   runs = []
   for path in read.find(arguments):
     try:
       run = read.read(path)
       if not run.measure():
         raise UserError(f'{path} has no evaluation yet ({run.state.kind})')
-      if runs and run.measure() != runs[0].measure():
-        raise UserError(f'{path} has no {runs[0].measure()}, by which the '
-                        'other runs are compared')
       runs.append(run)
     except UserError as error:
       print(f'left out: {error}', file=sys.stderr)
   if not runs:
     raise UserError('there must be a run with an evaluation, got none; wait '
                     'for a first one, or name other directories')
-  return runs
+  measure = ('test_accuracy' if any(
+      run.measure() == 'test_accuracy' for run in runs) else 'test_loss')
+  for run in runs:
+    if run.measure() != measure:
+      print(f'left out: {run.path} has no {measure}, by which the other runs '
+            'are compared', file=sys.stderr)
+  return [run for run in runs if run.measure() == measure], measure
 
 
 def baseline(groups: Sequence[Arm], name: str = '') -> Arm:
@@ -171,9 +176,10 @@ def _tables(groups, table, measure):
         *(stats.metric_text(measure, runs[name], '-')
           for name in ('last', 'best', 'mean_of_last_10'))])
     reached = runs.rounds_to_target if target else []
-    times.append([_label(arm), stats.rounds_text(reached, '-'), *([
-        f'{runs.seconds_per_round.median():.2f}',
-        duration(runs.seconds_of_rounds.median())] if len(runs) else '--')])
+    seconds = [f'{runs.seconds_per_round.median():.2f}',
+               duration(runs.seconds_of_rounds.median())
+               ] if len(runs) else ['-', '-']
+    times.append([_label(arm), stats.rounds_text(reached, '-'), *seconds])
   goal = (f'rounds to {metric(measure, target)} {measure.replace("_", " ")}; '
           if target else '')
   return [[_title(measure), *aligned(results), *notes],

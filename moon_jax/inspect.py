@@ -128,7 +128,8 @@ def _results(run):
   if not run.lines:
     return ['no metrics yet' if run.state.kind == 'running' else 'no metrics']
   found, times = _endpoints(run), run.times()
-  mean = f'mean of last {min(len(run.values("test_loss")), stats.LAST)}'
+  counts = {min(len(run.values(name)), stats.LAST) for name in found}
+  mean = f'mean of last {stats.range_text(counts, "..")}'
   lines = texts.aligned([['', 'last', 'best', mean, 'best in round'], *(
       [_words(name), *(texts.metric(name, value[key]) for key in (
           'last', 'best', 'mean_of_last_10')), str(value['best_round'])]

@@ -160,6 +160,13 @@ def test_runs_without_accuracy_are_compared_by_their_losses(runs, run):
   assert times[0] == '2' and difference[:2] == ['2', '+0.0000']
 
 
+def test_accuracies_are_compared_if_any_run_has_them(runs, run):
+  made_runs.remove_accuracies(runs / 'fedavg0')  # read first
+  status, out, err = run(runs)
+  assert status == 0 and '3 runs of digits' in out and 'test loss' not in out
+  assert err.count('left out') == 1 and 'fedavg0 has no test_accuracy' in err
+
+
 def test_data_sets_are_not_compared(runs, run):
   made_runs.write(runs / 'other', dataset='breast_cancer', model='mlp')
   _, out, _ = run(runs)

@@ -128,6 +128,16 @@ def test_a_task_without_accuracies_has_losses(tmp_path, monkeypatch):
   assert [line.get_ydata().tolist() for line in clients.lines] == [[.25, .25]]
 
 
+def test_evaluations_are_those_of_the_metric_that_is_shown(tmp_path):
+  path = made_runs.write(tmp_path / 'run')
+  text = (path / 'metrics.jsonl').read_text()
+  (path / 'metrics.jsonl').write_text(text.replace(
+      'test_accuracy": 0', 'validation_accuracy": 0').replace(
+          'test_loss', 'another'))
+  text = command.text(read.read(path))
+  assert 'validation accuracy' in text and 'mean of last 4' in text
+
+
 def locked(path):
   """Returns metrics.jsonl, locked as by the run that writes it."""
   metrics = open(path / 'metrics.jsonl', 'a')

@@ -7,6 +7,7 @@ it reads.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
+import math
 import pathlib
 import statistics
 from typing import TYPE_CHECKING
@@ -136,8 +137,9 @@ def compare(new: Arm, base: Arm, num_rounds: int = 1,
   """
   ours, theirs = (arm.values(measure, num_rounds) for arm in (new, base))
   seeds = [seed for seed in ours if seed in theirs]
-  return paired.shown(paired.compare(
-      [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]))
+  pairs = paired.compare(
+      [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+  return paired.shown(pairs, 100. if 'accuracy' in measure else math.inf)
 
 
 # ------------------------------------------------------- arms of runs, as read

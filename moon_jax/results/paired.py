@@ -110,14 +110,15 @@ def welch(values: Sequence[float], mean: float, std: float | None = None,
       p_value=2 * float(stats.t.sf(abs(difference) / error, freedom)))
 
 
-def shown(pairs: Comparison) -> Comparison:
-  """Returns a comparison of accuracies in points as pages show it.
+def shown(pairs: Comparison, limit: float = 100.) -> Comparison:
+  """Returns a comparison as pages show it.
 
   Without an interval and tests, NaN, if there are fewer than `MIN_PAIRS` pairs
-  or an end of the interval is beyond ±100 points.
+  or an end of the interval is beyond ±`limit`: accuracies differ by at most 100
+  points.
   """
   if (len(pairs.differences) >= MIN_PAIRS
-      and not max(-pairs.low, pairs.high) > 100):
+      and not max(-pairs.low, pairs.high) > limit):
     return pairs
   return Comparison(pairs.differences, pairs.mean, pairs.std)
 

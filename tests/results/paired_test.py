@@ -1,11 +1,13 @@
 """Paired statistics match closed forms, published tables and plain loops."""
 
 import math
+import types
 
 import numpy as np
 import pytest
 import scipy.stats
 
+from moon_jax.report import groups
 from moon_jax.results import paired, stats
 
 # W. S. Gosset (Student), The Probable Error of a Mean, Biometrika 6, 1908:
@@ -79,6 +81,13 @@ def test_intervals_that_say_nothing_are_not_shown(differences, text):
   pairs = paired.shown(paired.compare(differences, [0] * len(differences)))
   assert paired.interval_text(pairs) == text
   assert (text == 'too few pairs') <= math.isnan(pairs.p_value)
+
+
+def test_only_intervals_of_accuracies_have_a_limit():
+  new, base = (types.SimpleNamespace(values=lambda *_, values=values: values)
+               for values in ({0: 300., 1: 100., 2: 200.}, {0: 0, 1: 0, 2: 0}))
+  assert groups.compare(new, base, measure='test_loss').high > 400
+  assert math.isnan(groups.compare(new, base).high)
 
 
 def test_a_target_is_reached_by_the_running_median():
