@@ -429,15 +429,17 @@ def make(config: Config, given: Sequence[LoggerOrFactory] = ()
 
   `given` has loggers besides those of --loggers, or functions that return one.
   """
-  made = [user_code.call('loggers', name, user_code.load('loggers', name))
-          if is_user_code(name) else NAMES[name]()
-          for name in config.logger_names()]
-  made += [entry() if callable(entry) and not isinstance(entry, Logger)
-           else entry for entry in given]
-  for logger in made:
+  named = [(f'--loggers={name}', user_code.call(
+      'loggers', name, user_code.load('loggers', name))
+            if is_user_code(name) else NAMES[name]())
+           for name in config.logger_names()]
+  named += [(f'loggers[{i}]', entry() if callable(entry)
+             and not isinstance(entry, Logger) else entry)
+            for i, entry in enumerate(given)]
+  for name, logger in named:
     if not isinstance(logger, Logger):
       raise UserError(
-          'each of --loggers must be a moon_jax.loggers.Logger, or a function '
-          f'that returns one; got {type(logger).__name__}. Subclass Logger '
+          f'{name} must be a moon_jax.loggers.Logger, or a function that '
+          f'returns one; got {type(logger).__name__}. Subclass Logger '
           '(docs/loggers.md)')
-  return made
+  return [logger for _, logger in named]

@@ -201,5 +201,5 @@ def test_names_of_the_flag_are_those_of_loggers():
 
 def test_values_that_are_not_loggers_are_refused():
   for value in print, types.SimpleNamespace(log=print), 3:
-    with pytest.raises(mj.UserError, match='moon_jax.loggers.Logger'):
-      mj.loggers.make(CONFIG, [value])
+    with pytest.raises(mj.UserError, match=r'^loggers\[1\] must be a moon_jax'):
+      mj.loggers.make(CONFIG, [Seen(), value])
