@@ -129,9 +129,10 @@ def speed() -> str:
       _ratios(method, field) for field in ('ratio', 'ratio_to_processes')
       for method in ('moon', 'fedavg'))
   return (
-      '**Speed** on two CPU cores: examples per second as a multiple of a plain '
-      f'PyTorch loop are {moon} for\nMOON and {fedavg} for FedAvg if the loop '
-      f'has two threads, and {moon_2} and {fedavg_2} if it has two processes\n'
+      '**Speed** on two CPU cores: examples per second as a multiple of a '
+      f'plain PyTorch loop are {moon} for\nMOON and {fedavg} for FedAvg if '
+      f'the loop has two threads, and {moon_2} and {fedavg_2} if it has two '
+      'processes\n'
       '([performance](docs/performance.md)).')
 
 
