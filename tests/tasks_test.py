@@ -221,6 +221,50 @@ def test_layers_in_a_scan_have_an_adapter_each():
   np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+class Scaled(nn.Dense):
+  """A dense layer of two arguments."""
+
+  @nn.compact
+  def __call__(self, x, scale):
+    return scale * x @ self.param(
+        'kernel', self.kernel_init, (x.shape[-1], self.features))
+
+
+class Transposed(nn.Module):
+  """A dense layer of two arguments, whose kernel is stored transposed."""
+
+  @nn.compact
+  def __call__(self, x):
+    transpose = lambda params: jax.tree.map(jnp.transpose, params)
+    return nn.map_variables(Scaled, 'params', transpose, transpose, init=True)(
+        3, name='fc')(x, 2.)
+
+
+def nested():
+  """A network whose variables are nested deeper than its layers."""
+  network = Transposed()
+
+  def apply(variables, inputs, mask_B, train):
+    return mj.Outputs(logits=network.apply(
+        {'params': variables['params']['net']}, inputs)), variables
+
+  return mj.Model(lambda key, inputs: {
+      'params': {'net': network.init(key, inputs)['params']}}, apply)
+
+
+@pytest.mark.parametrize('base', [mj.from_flax(Transposed()), nested()])
+def test_adapters_do_not_depend_on_where_kernels_are(base):
+  inputs = jnp.ones((4, 5))
+  model = mj.lora(base, 2)
+  variables = jax.tree.map(
+      jnp.ones_like, model.init(jax.random.key(0), inputs))
+  assert variables['params']['fc']['lora_b'].shape == (2, 3)
+  logits = lambda variables: model.apply(
+      variables, inputs, jnp.ones(4), train=True)[0].logits
+  change = logits(variables) - logits(jax.tree.map(jnp.zeros_like, variables))
+  np.testing.assert_allclose(change, 10, rtol=1e-5)
+
+
 @pytest.mark.parametrize('model, words', [
     (mj.from_flax(Stacked(axis=1)), 'along axis 0; got fc/kernel'),
     (bigram(), 'dense layers of Flax linen.*the network has none')])

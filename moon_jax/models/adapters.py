@@ -14,6 +14,7 @@ copy, for all clients. They are given, or drawn from a seed.
 """
 
 from collections.abc import Callable
+import itertools
 import math
 import re
 from typing import Any
@@ -146,18 +147,26 @@ def _partial(model: Model, is_trained: Callable[[str], bool],
       trained[*path, _B] = jnp.zeros((*stacked, rank, num_out))
     return {**variables, 'params': traverse_util.unflatten_dict(trained)}
 
-  def add(module, x, y):
-    if not module.has_variable('params', _A):
-      return y
-    a, b = (module.get_variable('params', name).astype(y.dtype)
-            for name in (_A, _B))
-    low = jnp.dot(x.reshape(-1, len(a)).astype(y.dtype), a, precision=_HIGHEST)
-    return y + (scale * jnp.dot(low, b, precision=_HIGHEST)).reshape(y.shape)
-
   def apply(variables, inputs, mask_B, train, key=None, frozen=None):
     weights = frozen_of(inputs) if frozen is None else frozen
+    trained = traverse_util.flatten_dict(variables['params'])
+    # Flax slices stacked adapters. The others are no variables of the network,
+    # whose nn.map_variables would change them and which may nest its own.
+    adapters = {path: trained.pop(path) for path, w in [*trained.items()]
+                if path[-1] in (_A, _B) and w.ndim == 2}
     full = {**variables, 'params': traverse_util.unflatten_dict(
-        {**weights, **traverse_util.flatten_dict(variables['params'])})}
+        {**weights, **trained})}
+
+    def add(module, x, y):
+      a, b = (module.get_variable('params', name, adapters.get(
+          (*module.path, name))) for name in (_A, _B))
+      if a is None:
+        return y
+      low = jnp.dot(x.reshape(-1, len(a)).astype(y.dtype), a.astype(y.dtype),
+                    precision=_HIGHEST)
+      return y + (scale * jnp.dot(low, b.astype(y.dtype), precision=_HIGHEST)
+                  ).reshape(y.shape)
+
     network = model if key is None else model.with_key(key)
     with _each_dense(add):
       outputs, full = network.apply(full, inputs, mask_B, train=train)
@@ -176,8 +185,7 @@ def _each_dense(function: Callable[..., Any]):
   def interceptor(next_fun, args, kwargs, context):
     y = next_fun(*args, **kwargs)
     if context.method_name == '__call__' and isinstance(context.module, _DENSE):
-      x, = args or kwargs.values()
-      return function(context.module, x, y)
+      return function(context.module, (args or [*kwargs.values()])[0], y)
     return y
 
   return nn.intercept_methods(interceptor)
@@ -196,7 +204,8 @@ def _dense_layers(model, inputs, is_adapted):
   def record(module, x, y):
     axes = getattr(module, 'axis', -1)
     num_in = len(axes) if isinstance(axes, tuple) else 1
-    found[module.path] = (module.get_variable('params', 'kernel').shape,
+    kernel = module.get_variable('params', 'kernel')
+    found[module.path] = (getattr(kernel, 'shape', None),
                           math.prod(x.shape[-num_in:]),
                           math.prod(y.shape[x.ndim - num_in:]))
     return y
@@ -208,18 +217,30 @@ def _dense_layers(model, inputs, is_adapted):
     raise UserError('lora adapts dense layers of Flax linen, such as nn.Dense; '
                     f'the network has none{model.place}. moon_jax.freeze takes '
                     'any network')
+  kernels = traverse_util.flatten_dict(params)
   adapted = {}
   for path, (shape, num_in, num_out) in found.items():
     if is_adapted(_name(path)):
-      whole = traverse_util.flatten_dict(params)[*path, 'kernel'].shape
-      stacked = whole[:len(whole) - len(shape)]
-      if whole != stacked + shape:
+      stacked = ()
+      kernel = kernels.get((*path, 'kernel'))  # or None: nested otherwise
+      if shape and kernel is not None and _is_stacked(kernel.shape, shape):
+        stacked = kernel.shape[:kernel.ndim - len(shape)]
+      if stacked and kernel.shape != stacked + shape:
         raise UserError(
             f'lora adapts layers whose parameters are stacked along axis 0; '
-            f'got {_name(path)}/kernel {list(whole)} of layers with '
+            f'got {_name(path)}/kernel {list(kernel.shape)} of layers with '
             f"{list(shape)}. Give nn.scan variable_axes={{'params': 0}}")
       adapted[path] = stacked, num_in, num_out
   if not adapted:
     raise UserError('where must match a dense layer; got '
                     f'{", ".join(map(_name, found))} in the network')
   return adapted
+
+
+def _is_stacked(whole, shape):
+  """Whether a shape has more axes than that of one layer, and all of its own.
+
+  Otherwise nn.map_variables may have made the one from the other.
+  """
+  return len(whole) > len(shape) and (
+      shape in itertools.combinations(whole, len(shape)))
