@@ -93,8 +93,8 @@ def build(flag: str, name: str, args: str, offered: Mapping[str, Any],
     flag: the flag that names the factory.
     name: its value.
     args: the value of --FLAG_args, keyword arguments of the factory.
-    offered: keyword arguments that it gets if its signature names them and
-      `args` does not.
+    offered: arguments by name that it gets if its signature names them and
+      `args` does not; that of `*args` is its first.
     hint: describes these arguments, for error messages.
   """
   factory = load(flag, name)
@@ -106,14 +106,17 @@ def build(flag: str, name: str, args: str, offered: Mapping[str, Any],
                     'Python function or class') from error
   kwargs = {k: v for k, v in offered.items()
             if k in signature.parameters} | kwargs
+  positional = [kwargs.pop(x.name) for x in signature.parameters.values()
+                if x.kind in (x.POSITIONAL_ONLY, x.VAR_POSITIONAL)
+                and x.name in kwargs]
   try:
-    signature.bind(**kwargs)
+    signature.bind(*positional, **kwargs)
   except TypeError as error:
     given_as = f'--{flag}_args={args}' if args else f'--{flag}={name}'
     raise UserError(
         f'{given_as}: {error}. The signature of --{flag}={name} is '
         f'{name.rpartition(":")[2]}{signature}; {hint}') from error
-  return call(flag, name, factory, **kwargs)
+  return call(flag, name, factory, *positional, **kwargs)
 
 
 def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
@@ -124,7 +127,10 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
   """
   if not inspect.isclass(factory):
     return inspect.signature(factory)
-  signature = inspect.signature(factory.__init__)  # type: ignore[misc]
+  make = factory.__init__  # type: ignore[misc]
+  if make is object.__init__ and inspect.isfunction(factory.__new__):
+    make = factory.__new__
+  signature = inspect.signature(make)
   _, *parameters = signature.parameters.values()
   return signature.replace(parameters=parameters)
 

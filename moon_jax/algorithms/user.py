@@ -29,8 +29,8 @@ def make(config: Config) -> Algorithm:
 
   The factory gets the values of --algorithm_args by name. An argument without
   default that they do not name gets the flag of its name, such as num_clients.
-  An argument `config`, or a first one without default that is no flag, gets the
-  configuration.
+  An argument `config`, or a first positional one without default that is no
+  flag, gets the configuration.
 
   Raises:
     UserError: if there is no such factory, it does not take these arguments,
@@ -39,10 +39,19 @@ def make(config: Config) -> Algorithm:
   name = f'--algorithm={config.algorithm}'
   factory = user_code.load('algorithm', config.algorithm)
   offered = _offered(factory, config)
-  algorithm = user_code.build(
-      'algorithm', config.algorithm, config.algorithm_args, offered,
-      '--algorithm_args=NAME=VALUE gives arguments, and config is the '
-      'configuration')
+  given = user_code.parse_args('algorithm_args', config.algorithm_args)
+  unnamed = [argument for argument, value in offered.items()
+             if value is config and argument not in ('config', *given)]
+  try:
+    algorithm = user_code.build(
+        'algorithm', config.algorithm, config.algorithm_args, offered,
+        '--algorithm_args=NAME=VALUE gives arguments, and config is the '
+        'configuration')
+  except UserError as error:
+    if not unnamed:
+      raise
+    raise UserError(f'{error}. {unnamed[0]} is no flag and gets the '
+                    'configuration') from error
   if not isinstance(algorithm, Algorithm):
     raise UserError(
         f'{name} must return a moon_jax.Algorithm, such as '
@@ -51,23 +60,26 @@ def make(config: Config) -> Algorithm:
   try:
     check_hparams(algorithm.hparams)
   except UserError as error:
-    raise UserError(f'{name}: {error}. An argument without default is the '
-                    'configuration or a flag unless --algorithm_args gives it'
-                    ) from error
+    remedy = ('. An argument without default is the configuration or a flag '
+              'unless --algorithm_args gives it'
+              if 'got the configuration' in str(error) else '')
+    raise UserError(f'{name}: {error}{remedy}') from error
   return algorithm
 
 
 def _offered(factory, config):
   """Returns what a factory gets besides --algorithm_args, by name."""
   try:
-    parameters = user_code.signature_of(factory).parameters.values()
+    parameters = [*user_code.signature_of(factory).parameters.values()]
   except (TypeError, ValueError):  # `user_code.build` reports it
     return {}
   required = [x.name for x in parameters if x.default is x.empty
               and x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD)]
-  values = dict.fromkeys(['config', *required[:1]], config) | vars(config)
-  return {name: values[name] for name in ('config', *required)
-          if name in values}
+  flags = {name: value for name, value in vars(config).items()
+           if name in required}
+  first = [x.name for x in parameters[:1] if x.default is x.empty
+           and x.kind not in (x.KEYWORD_ONLY, x.VAR_KEYWORD)]
+  return dict.fromkeys(['config', *first], config) | flags
 
 
 def check_hparams(hparams: Any) -> None:
@@ -129,12 +141,16 @@ def check(name: str, algorithm: Algorithm, model: Model,
     else:
       traced(model)
   except Exception:
-    if _fails(traced, user_model.with_all_outputs(model)):
+    for needed in ('projection',), ('features',), ('features', 'projection'):
+      if not _fails(traced, user_model.with_outputs(model, needed)):
+        break
+    else:
       raise
     raise UserError(
-        f'{name} needs features or the projection of the network, which does '
-        'not return them; return moon_jax.Outputs(features=h, projection=z, '
-        f'logits=logits){model.place}. Without projection, z is h') from None
+        f'{name} needs the {" and ".join(needed)} of the network, which leaves '
+        f'{"them" if needed[1:] else "it"} out; return moon_jax.Outputs('
+        f'features=h, projection=z, logits=logits){model.place}. Without '
+        'projection, z is h') from None
 
 
 def _fails(function, *args):

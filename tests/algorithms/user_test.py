@@ -28,6 +28,23 @@ def counted(num_clients, mu=2., *, config, alpha=.1):
   return fedavg()._replace(hparams={"n": num_clients, "mu": mu, "a": alpha})
 
 
+def only(config, /):
+  return counted(config.num_clients, config=config)
+
+
+def any_(*args):
+  return only(*args)
+
+
+def renamed(cfg, num_clients):
+  return counted(num_clients, config=cfg)
+
+
+class Made:
+  def __new__(cls, config):
+    return only(config)
+
+
 def with_(**functions):
   return lambda config: fedavg()._replace(**functions)
 
@@ -75,6 +92,12 @@ def test_arguments_are_literals_or_words():
   assert user_code.parse_args('algorithm_args', '') == {}
 
 
+@pytest.mark.parametrize('factory', ['only', 'any_', 'renamed', 'Made'])
+def test_factories_get_the_configuration(module, factory):
+  config = dataclasses.replace(CONFIG, algorithm=f'{module}:{factory}')
+  assert user.make(config).hparams['n'] == 5
+
+
 @pytest.mark.parametrize('args, expected', [
     ('', (5, 2., .1)), ('alpha=.5,mu=3.', (5, 3., .5)),
     ('num_clients=5', (5, 2., .1))])
@@ -90,7 +113,7 @@ def test_factories_get_flags_and_arguments(module, args, expected):
     ('grown', 'finish must return a client state like the one of init_client; '
      r'.*float32\[3\], expected float32\[\]'),
     ('extra', r".'extra'. is float32\[\], expected nothing there"),
-    ('single', r'aggregate must return a pair.*mine_.*py, line 23\)')])
+    ('single', r'aggregate must return a pair.*mine_.*py, line 40\)')])
 def test_errors_are_reported(module, name, words, tmp_path):
   """Others are in tests/invalid_input.toml."""
   with pytest.raises(UserError, match=words):
