@@ -9,7 +9,7 @@ The number of outputs, K or D, is that of `Dataset.class_names`. A method takes
 the loss of the task of its data: `model.task.loss(logits, batch)`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import re
 from typing import Any, NamedTuple
 
@@ -131,12 +131,23 @@ def check_functions(task: Task, logits: Any, labels: Any) -> None:
     labels: of these examples.
 
   Raises:
-    UserError: if a result is not [B], or a metric has a reserved name.
+    UserError: if a result is not [B], the metrics are no dict by name, or one
+      has a reserved name.
   """
-  metrics, loss = jax.eval_shape(
-      lambda logits: (task.metrics_B(logits, labels),
-                      task.loss_B(logits, labels)), logits)
   place = user_code.place(task.loss_B)
+
+  def results(logits):
+    metrics = task.metrics_B(logits, labels)
+    if not isinstance(metrics, Mapping) or not all(
+        isinstance(name, str) for name in metrics):
+      got = (list(metrics) if isinstance(metrics, Mapping)
+             else trees.shapes(metrics))
+      raise UserError(
+          f'metrics_B of the task {task.name} must return a dict of numbers by '
+          f"name, such as {{'mae': mae_B}}; got {got}{place}")
+    return metrics, task.loss_B(logits, labels)
+
+  metrics, loss = jax.eval_shape(results, logits)
   if any(x.shape != (len(labels),) for x in jax.tree.leaves((metrics, loss))):
     raise UserError(
         f'loss_B and metrics_B of the task {task.name} must return one number '

@@ -31,6 +31,9 @@ MODELS: dict[str, Callable[[base.Options], nn.Module]] = {
     'transformer': networks.Transformer,
 }
 
+_MORE_CHOICES = {'dtype': ('float64',)}  # in Python, with jax.enable_x64
+
+
 def make(name: str, num_classes: int, projection_dim: int | None = 256,
          dtype: str = 'float32', norm: str = 'batch',
          num_tokens: int = 0, precision: str = 'highest',
@@ -41,6 +44,8 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
   The other arguments are those of `base.Options` and `Arithmetic`, and fields
   of the module.
   """
+  if name not in MODELS:
+    raise UserError(f'name must be one of {", ".join(MODELS)}; got {name!r}')
   if not isinstance(num_classes, int | np.integer) or num_classes < 1:
     got = num_classes if isinstance(num_classes, int | float | str) else (
         type(num_classes).__name__)
@@ -48,8 +53,8 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
                     f'{got}. Pass data.num_classes')
   for setting, value in {'dtype': dtype, 'norm': norm, 'precision': precision,
                          'convolution': convolution}.items():
-    known = FACTS[setting]['choices']
-    if value not in (*known, 'float64'):  # in Python, with jax.enable_x64
+    known = FACTS[setting]['choices'] + _MORE_CHOICES.get(setting, ())
+    if value not in known:
       raise UserError(f'{setting} must be one of {", ".join(known)}; got '
                       f'{value!r}{suggest.value(setting, value, known)}')
   if projection_dim is not None and (

@@ -3,7 +3,7 @@
 `from_flax` and `from_nnx` wrap modules of Flax, of its APIs linen and NNX.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 import functools
 import inspect
 from typing import Any
@@ -238,12 +238,41 @@ def _restarted(state, key):
       for i, (path, variable) in enumerate(nnx.to_flat_state(state))])
 
 
+def check_type(model: Any) -> None:
+  """Checks that a value is a network.
+
+  Raises:
+    UserError: with the call that makes one from the value.
+  """
+  if isinstance(model, Model):
+    return
+  is_class = inspect.isclass(model)
+  kind = model if is_class else type(model)
+  if issubclass(kind, nn.Module):
+    remedy = ('make a module and wrap it: moon_jax.from_flax('
+              f'{kind.__name__}(...))' if is_class
+              else 'wrap it: moon_jax.from_flax(...)')
+  elif issubclass(kind, nnx.Module):
+    remedy = f'wrap it: moon_jax.from_nnx(lambda rngs: {kind.__name__}(...))'
+  elif callable(model):
+    remedy = f'call it: {name_of(model)}(data.num_classes)'
+  else:
+    remedy = 'moon_jax.mlp(data.num_classes) makes one'
+  raise UserError(
+      f'model must be a moon_jax.Model; got {kind_of(model)}; {remedy}')
+
+
+def name_of(value: Any) -> str:
+  """Returns the name of a function or a class, or that of a value's class."""
+  return getattr(value, '__name__', type(value).__name__)
+
+
 def kind_of(value: Any) -> str:
   """Returns "the class Net", "the function moon" or "str 'moon'"."""
   if inspect.isclass(value):
     return f'the class {value.__name__}'
   if inspect.isroutine(value):
-    return f'the function {value.__name__}'
+    return f'the function {name_of(value)}'
   shown = f' {value!r}' if isinstance(value, str | int | float) else ''
   return f'{type(value).__name__}{shown}'
 
@@ -307,12 +336,13 @@ def _check_outputs(name, outputs, labels, num_classes, model):
           f'{trees.shapes(value)} for B = {batch_size}{place}')
 
 
-def with_all_outputs(model: Model) -> Model:
-  """Returns the network with its logits for the outputs that it leaves out."""
+def with_outputs(model: Model, names: Collection[str]) -> Model:
+  """Returns the network with logits for those of these that it leaves out."""
   @functools.wraps(model.apply)  # `Model.with_key` looks for the argument key
   def apply(*args, **kwargs):
     outputs, variables = model.apply(*args, **kwargs)
-    return Outputs(*(outputs.logits if x is None else x
-                     for x in outputs)), variables
+    return outputs._replace(**{
+        name: outputs.logits for name in names
+        if getattr(outputs, name) is None}), variables
 
   return model._replace(apply=apply)

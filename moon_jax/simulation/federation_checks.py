@@ -70,10 +70,7 @@ def _check_made_in_python(federation):
   data = federation.data
   _check_arrays(data)
   check_dataset(data, data.name, federation.eval_examples)
-  _check_is(Model, 'model', federation.model,
-            'a moon_jax.Model, such as moon_jax.mlp(data.num_classes)',
-            'moon_jax.from_flax(module) and moon_jax.from_nnx(factory) wrap '
-            'modules of Flax')
+  user_model.check_type(federation.model)
   _check_lists(federation)
   # Lists become arrays, and a mapping `Clients` with names.
   object.__setattr__(federation, 'clients', clients_lib.checked(
@@ -191,7 +188,8 @@ def _check_label_array(name, of, labels, count):
 def _check_algorithm(federation):
   algorithm = federation.algorithm
   _check_is(Algorithm, 'algorithm', algorithm, 'a moon_jax.Algorithm',
-            'moon_jax.moon(mu=5) makes one')
+            f'To make one, call it: {user_model.name_of(algorithm)}()'
+            if callable(algorithm) else 'moon_jax.moon(mu=5) makes one')
   user_algorithm.check_hparams(algorithm.hparams)
   for name, value in algorithm.hparams.items():
     requirement, holds_fn, usual = _HPARAMS.get(name, ('', None, 0))
