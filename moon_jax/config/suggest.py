@@ -160,7 +160,7 @@ def arguments(made: _Made) -> _Made:
   Raises:
     TypeError: when it is called with an argument that it does not have.
   """
-  function = made.__init__ if isinstance(made, type) else made
+  function = made.__init__ if isinstance(made, type) else made  # type: ignore[misc]
   known = list(inspect.signature(made).parameters)
 
   @functools.wraps(function)
@@ -173,7 +173,7 @@ def arguments(made: _Made) -> _Made:
 
   if not isinstance(made, type):
     return checked  # type: ignore[return-value]
-  made.__init__ = checked
+  made.__init__ = checked  # type: ignore[misc]
   return made
 
 
