@@ -171,7 +171,7 @@ def _read(published, path):
       if (found := _md5(blobs[name])) != md5:
         raise ValueError(f'{name} has md5 {found}, not the published {md5}')
   except _DAMAGE as error:
-    reason = str(error).partition('\n')[0]
+    reason = str(error).partition('\n')[0].rstrip(': ')
     title = published.title
     remove = path if published.archive else (
         f'that file and the other files of {title} beside it')
