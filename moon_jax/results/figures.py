@@ -95,9 +95,15 @@ def curves(lines: Sequence[Line], ylabel: str, name: str) -> str:
              max(2.7, _AROUND + sum(map(_label_height, lines))), name)
 
 
+def _filled(label):
+  """Returns a label in short lines, which also end after underscores."""
+  return textwrap.fill(
+      label.replace('_', '_ '), _LABEL_WIDTH).replace('_ ', '_')
+
+
 def _label_height(line):
   """Returns the inches that a label needs."""
-  label = textwrap.fill(line.label, _LABEL_WIDTH)
+  label = _filled(line.label)
   return _LINE_HEIGHT * (1.2 + label.count('\n'))
 
 
@@ -135,7 +141,7 @@ def _label_ends(ax, ends):
   places = offsets + np.clip(starts, low, high - heights.sum())
   for (y, x, line, color), place in zip(ends, places):
     ax.annotate(
-        textwrap.fill(line.label, _LABEL_WIDTH), (x, y), (1.06, place),
+        _filled(line.label), (x, y), (1.06, place),
         va='center', color=color, textcoords=('axes fraction', 'data'),
         arrowprops={'arrowstyle': '-', 'color': color, 'linewidth': .6,
                     'relpos': (0, .5), 'shrinkA': 1, 'shrinkB': 0})
