@@ -13,6 +13,7 @@ import numpy as np
 
 import moon_jax as mj
 from moon_jax import platforms
+from moon_jax.algorithms import base
 from moon_jax.algorithms import moon as moon_lib
 from moon_jax.data import augment
 from moon_jax.distributed import devices
@@ -38,6 +39,8 @@ IMAGES = np.clip(
 _ends = np.cumsum(SIZES)
 ALL = tuple(range(len(SIZES)))
 CLIENTS = [np.arange(end - n, end) for n, end in zip(SIZES, _ends)]
+COUNTS = np.array([np.bincount(LABELS[i], minlength=NUM_CLASSES)
+                   for i in CLIENTS])
 
 
 # The same value for the same arguments, so that federations share a compiled
@@ -146,9 +149,10 @@ class Federation:
         client=clients, num_examples=np.array(SIZES)[clients],
         num_steps=np.tile(num_steps, len(runs)),
         batches=np.tile(batches, (len(runs), 1)),
-        is_received=~np.isin(clients, lost))
+        is_received=~np.isin(clients, lost), label_counts=COUNTS[clients])
     table = schedule.plan(work, self.shape)
-    if self.program.freeze_once:
+    if self.program.freeze_once or base.reads_examples(
+        self.program.algorithm):
       table = table._replace(own=schedule.own_examples(
           [CLIENTS[c] if steps else [] for c, steps in zip(
               table.jobs.client, table.jobs.num_steps)], max(SIZES)))

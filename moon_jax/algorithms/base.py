@@ -5,11 +5,13 @@ with stacking, padding, lanes and devices.
 """
 
 from collections.abc import Callable, Mapping
+import functools
 import inspect
 import types
 from typing import Any, NamedTuple
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
@@ -59,6 +61,8 @@ class View(NamedTuple):
     key: random key of this run, round and client, for draws of `start`,
       `finish` and the other functions of a client. A loss has one per step,
       Batch.key.
+    label_counts: int32 [K], this client's training examples of each class; [0]
+      for tasks other than classification.
   """
 
   variables: Variables
@@ -70,6 +74,46 @@ class View(NamedTuple):
   round: jax.Array
   client_id: jax.Array
   key: jax.Array
+  label_counts: jax.Array
+
+
+class Examples:
+  """The training examples of a client, as functions of a client see them.
+
+  `start`, `finish` and `personal_model` receive it if they have a parameter
+  named `examples`. Examples are not augmented, and come in the same order in
+  each round.
+  """
+
+  def __init__(self, batch_fn: Callable[[Any], 'Batch'], num_batches: Any):
+    """Reads nothing yet.
+
+    Args:
+      batch_fn: returns a batch for its index; the last batch has padding.
+      num_batches: int scalar.
+    """
+    self._batch_fn, self._num_batches = batch_fn, num_batches
+
+  def fold(self, function: Callable[[PyTree, 'Batch'], PyTree],
+           initial: PyTree) -> PyTree:
+    """Returns the last of `carry = function(carry, batch)` over all batches.
+
+    The carry begins as `initial`. Batch.step counts the batches.
+
+    Examples:
+      >>> count = examples.fold(
+      ...     lambda n, batch: n + batch.mask.sum(), jnp.float32(0))
+    """
+    return lax.fori_loop(
+        jnp.int32(0), self._num_batches,
+        lambda s, carry: function(carry, self._batch_fn(s)), initial)
+
+  def sum(self, function: Callable[['Batch'], PyTree]) -> PyTree:
+    """Returns the sum of the trees `function(batch)` over all batches."""
+    like = jax.eval_shape(lambda: function(self._batch_fn(jnp.int32(0))))
+    return self.fold(
+        lambda total, batch: jax.tree.map(jnp.add, total, function(batch)),
+        jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like))
 
 
 class LossAux(NamedTuple):
@@ -92,10 +136,26 @@ class Message(NamedTuple):
   Attributes:
     mean: reduced to the cohort's mean, weighted by |D_i|.
     total: reduced to the cohort's sum.
+    each: not reduced: `aggregate` gets an `Each` with the clients' values side
+      by side. Devices hold all of them, so leave it out if sums are enough.
   """
 
   mean: PyTree
   total: PyTree = ()
+  each: PyTree = ()
+
+
+class Each(NamedTuple):
+  """What J clients sent as Message.each, for the server.
+
+  Rows may be in any order, and include rows that hold no message of this run:
+  their weight is 0 and their values are to be ignored.
+  """
+
+  value: PyTree  # [J, ...]
+  weight: jax.Array  # float32 [J], shares in the mean; their sum is 1
+  is_received: jax.Array  # bool [J], whether the row holds a message
+  client: jax.Array  # int32 [J]
 
 
 class Algorithm(NamedTuple):
@@ -108,25 +168,35 @@ class Algorithm(NamedTuple):
     init_server: `(variables) -> server`. Returns the server state (besides the
       model) for the initial model.
     broadcast: `(server) -> tree`. Returns the part of the server state that
-      clients see as View.server.
+      clients see as View.server. If it has a parameter `client_id`, it is
+      called with that of the client, and may answer each with another part.
     init_client: `(variables) -> client`. Returns the initial client state from
       the client's initial model: the global one, or its own if
       `per_client_init`.
     start: `(view) -> trained`. Returns what a client trains in this round, the
       global model by default. It may be any {'params': tree, ...}, such as two
       models (see `moon_jax.models.joint`); the optimizer updates the leaves of
-      'params'.
+      'params'. Like `finish` and `personal_model` it may also have parameters
+      `model`, the network, and `examples`, the client's `Examples`.
     frozen: `(model, batch, view) -> tree of arrays [B, ...]`. Returns outputs
       of models that do not train, for `loss` to find in batch.frozen. It is
       called once per round if inputs are the same in every epoch, and otherwise
       in every step.
     loss: `(model, trained, batch, view) -> (scalar, LossAux)`. Returns the
       local objective F_i on one batch.
+    gradient: `(objective, params, batch, view) -> ((loss, aux), grads)`.
+      Returns the loss, and the direction to descend: the gradient of
+      `objective(params, batch)` by default. It may call the objective with
+      other parameters, or with a batch whose mask is changed.
     transform_grads: `(grads, view) -> grads`. Returns the input of the local
       optimizer for the gradient of the loss with respect to trained['params'].
     transform_updates: `(updates, batch, view) -> updates`. Returns what is
       added to trained['params'] after a local step, for the result of the local
       optimizer.
+    trains: `(params, batch, view) -> tree of bool scalars`, like the parameters
+      or the upper levels of their tree. Returns which of trained['params'] this
+      step updates. The others keep their value and their state in the local
+      optimizer. None if all train in each step.
     finish: `(trained, view) -> (client, Message)`. Returns the new client state
       and the message after the last local step.
     aggregate: `(variables, server, Message) -> (variables, server)`. Returns
@@ -159,18 +229,20 @@ class Algorithm(NamedTuple):
   """
 
   init_server: Callable[[Variables], PyTree]
-  broadcast: Callable[[PyTree], PyTree]
+  broadcast: Callable[..., PyTree]
   init_client: Callable[[Variables], PyTree]
-  start: Callable[[View], Trained]
+  start: Callable[..., Trained]
   frozen: Callable[[Model, Batch, View], PyTree]
   loss: Callable[[Model, Trained, Batch, View], tuple[jax.Array, LossAux]]
+  gradient: Callable[..., tuple[tuple[jax.Array, LossAux], PyTree]]
   transform_grads: Callable[[PyTree, View], PyTree]
   transform_updates: Callable[[PyTree, Batch, View], PyTree]
-  finish: Callable[[Trained, View], tuple[PyTree, Message]]
+  finish: Callable[..., tuple[PyTree, Message]]
   aggregate: Callable[..., tuple[Variables, PyTree]]
   evaluated: Callable[[Variables, PyTree], Variables]
   local_model: Callable[[Trained, View], Variables]
-  personal_model: Callable[[Trained, View], Variables] | None = None
+  personal_model: Callable[..., Variables] | None = None
+  trains: Callable[[PyTree, Batch, View], PyTree] | None = None
   per_client_init: bool = False
   hparams: Mapping[str, float] = types.MappingProxyType({})
   penalties: Mapping[str, str] = types.MappingProxyType({})
@@ -184,8 +256,37 @@ class Algorithm(NamedTuple):
 
 
 # The functions whose last argument is the view.
-_SEE_A_VIEW = ('start', 'frozen', 'loss', 'transform_grads',
-               'transform_updates', 'finish', 'local_model', 'personal_model')
+_SEE_A_VIEW = ('start', 'frozen', 'loss', 'gradient', 'transform_grads',
+               'transform_updates', 'finish', 'local_model', 'personal_model',
+               'trains')
+
+# Parameters that functions may have besides those of FedAvg's, by name.
+OPTIONAL = {
+    'aggregate': ('hparams', 'key'), 'broadcast': ('client_id',),
+    **dict.fromkeys(('start', 'finish', 'personal_model'),
+                    ('model', 'examples'))}
+
+
+def names_of(function: Callable[..., Any]) -> frozenset[str]:
+  """Returns the names of a function's parameters.
+
+  Those of the function that it wraps, if `functools.wraps` names one.
+  """
+  return frozenset(inspect.signature(function).parameters)
+
+
+def call(function: Callable[..., Any], *args: Any, **offered: Any) -> Any:
+  """Calls a function with those of `offered` for which it has a parameter."""
+  names = names_of(function) if offered else ()
+  return function(
+      *args, **{name: value for name, value in offered.items()
+                if name in names})
+
+
+def reads_examples(algorithm: Algorithm) -> bool:
+  """Returns whether a function of the algorithm has a parameter `examples`."""
+  return any('examples' in names_of(function) for function in (
+      algorithm.start, algorithm.finish, algorithm.personal_model) if function)
 
 
 def aggregate(algorithm: Algorithm, variables: Variables, server: PyTree,
@@ -204,12 +305,28 @@ def aggregate(algorithm: Algorithm, variables: Variables, server: PyTree,
     hparams: scalars of the run; None for `Algorithm.hparams`.
     key: random key of the run and round; None for a constant one.
   """
-  given = {'hparams': algorithm.hparams if hparams is None else hparams,
-           'key': jax.random.key(0) if key is None else key}
-  taken = inspect.signature(algorithm.aggregate).parameters
-  return algorithm.aggregate(
-      variables, server, message,
-      **{name: value for name, value in given.items() if name in taken})
+  return call(
+      algorithm.aggregate, variables, server, message,
+      hparams=algorithm.hparams if hparams is None else hparams,
+      key=jax.random.key(0) if key is None else key)
+
+
+def first_message(algorithm: Algorithm, model: Model, view: View,
+                  batch: Batch) -> Message:
+  """Returns the message of a client that has not trained, for tracing."""
+  given = {'model': model, 'examples': Examples(lambda s: batch, jnp.int32(1))}
+  _, message = call(algorithm.finish, call(algorithm.start, view, **given),
+                    view, **given)
+  return message
+
+
+def as_received(message: Message) -> Message:
+  """Returns what `aggregate` gets if a client's message is the only one."""
+  if not jax.tree.leaves(message.each):
+    return message
+  return message._replace(each=Each(
+      jax.tree.map(lambda x: jnp.asarray(x)[None], message.each), jnp.ones(1),
+      jnp.ones(1, bool), jnp.zeros(1, jnp.int32)))
 
 
 def with_view(algorithm: Algorithm,
@@ -219,21 +336,31 @@ def with_view(algorithm: Algorithm,
   Functions that wrap an algorithm, and add to its client or server state, show
   it its own state in this way.
   """
-  def seeing(name):
-    function = getattr(algorithm, name)
-    return function and (
-        lambda *arguments: function(*arguments[:-1], view_fn(arguments[-1])))
+  def seeing(function):
+    @functools.wraps(function)
+    def seen(*arguments, **given):
+      return function(*arguments[:-1], view_fn(arguments[-1]), **given)
+    return seen
 
-  return algorithm._replace(**{name: seeing(name) for name in _SEE_A_VIEW})
+  functions = {name: getattr(algorithm, name) for name in _SEE_A_VIEW}
+  return algorithm._replace(**{
+      name: seeing(function) for name, function in functions.items()
+      if function})
 
 
-def first_view(algorithm: Algorithm, variables: Variables) -> View:
-  """Returns the view of a client with one example and one step, for tracing."""
+def first_view(algorithm: Algorithm, variables: Variables,
+               num_classes: int = 0) -> View:
+  """Returns the view of a client with one example and one step, for tracing.
+
+  `num_classes` is the length of its label counts.
+  """
   names = {*HYPERPARAMETERS, *algorithm.hparams}
   return View(
       variables=variables,
-      server=algorithm.broadcast(algorithm.init_server(variables)),
+      server=call(algorithm.broadcast, algorithm.init_server(variables),
+                  client_id=jnp.int32(0)),
       client=algorithm.init_client(variables),
       hparams={name: jnp.float32(1) for name in sorted(names)},
       num_examples=jnp.int32(1), num_steps=jnp.int32(1), round=jnp.int32(0),
-      client_id=jnp.int32(0), key=jax.random.key(0))
+      client_id=jnp.int32(0), key=jax.random.key(0),
+      label_counts=jnp.zeros(num_classes, jnp.int32))

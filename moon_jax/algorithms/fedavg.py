@@ -27,6 +27,7 @@ def fedavg() -> Algorithm:
       start=lambda view: view.variables,
       frozen=lambda model, batch, view: (),
       loss=loss,
+      gradient=gradient,
       transform_grads=lambda grads, view: grads,
       transform_updates=lambda updates, batch, view: updates,
       finish=lambda variables, view: (view.client, Message(variables)),
@@ -43,3 +44,9 @@ def loss(model, variables, batch, view):
   outputs, variables = model.apply(
       variables, batch.inputs, batch.mask, train=True)
   return model.task.loss(outputs.logits, batch), LossAux(variables, {})
+
+
+def gradient(objective, params, batch, view):
+  """Returns ((loss, aux), gradient) of the objective."""
+  del view
+  return jax.value_and_grad(objective, has_aux=True)(params, batch)

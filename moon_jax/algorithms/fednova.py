@@ -13,6 +13,8 @@ equation 8 and section 4.2.
 A model's mutable state (batch statistics) is averaged as in FedAvg.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -40,8 +42,9 @@ def with_fednova(algorithm: Algorithm) -> Algorithm:
   Examples:
     >>> algorithm = moon_jax.with_fednova(moon_jax.moon(mu=1.0))
   """
-  def finish(trained, view):
-    client, message = algorithm.finish(trained, view)
+  @functools.wraps(algorithm.finish)
+  def finish(trained, view, **given):
+    client, message = algorithm.finish(trained, view, **given)
     sent, w_global = message.mean, view.variables['params']
     if jax.tree.structure(sent) != jax.tree.structure(
         view.variables):  # type: ignore[operator]

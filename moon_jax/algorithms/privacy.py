@@ -14,6 +14,8 @@ others reveals nothing. Noise is added before the server optimizer, which is
 post-processing. `moon_jax.algorithms.accounting` computes the privacy loss.
 """
 
+import functools
+
 import jax
 import optax
 
@@ -32,8 +34,9 @@ def with_clipping(algorithm: Algorithm, clip: float,
   Its clients must send model parameters and nothing else; otherwise tracing it
   raises a UserError.
   """
-  def finish(variables, view):
-    client, message = algorithm.finish(variables, view)
+  @functools.wraps(algorithm.finish)
+  def finish(variables, view, **given):
+    client, message = algorithm.finish(variables, view, **given)
     same = (jax.tree.structure(message) == jax.tree.structure(
         Message(view.variables)))  # type: ignore[operator]
     if not same or set(view.variables) != {'params'}:

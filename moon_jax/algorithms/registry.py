@@ -10,7 +10,7 @@ from collections.abc import Callable
 import inspect
 from typing import Any, NamedTuple
 
-from moon_jax import optimizers
+from moon_jax import optimizers, user_code
 from moon_jax.algorithms import privacy, server, user
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
@@ -19,8 +19,9 @@ from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.moon import l2, moon
 from moon_jax.algorithms.scaffold import scaffold, with_control_variates
 from moon_jax.algorithms.solo import solo
-from moon_jax.config import Config, FACTS, flags_with
+from moon_jax.config import Config, FACTS, flags_with, suggest
 from moon_jax.config.flags import ON
+from moon_jax.errors import UserError
 
 # Flags that combine a method with parts of others; custom algorithms call
 # the functions that these flags stand for.
@@ -34,7 +35,12 @@ class Method(NamedTuple):
   """The properties of a built-in method."""
 
   factory: Callable[..., Algorithm]  # it gets those of its arguments that are
-  # flags; the default of mu is that of --mu
+  # flags, and others from --algorithm_args; the default of mu is that of --mu
+  title: str = ''  # its name in tables
+  paper: str = ''  # authors and year
+  link: str = ''  # to the paper
+  kind: str = 'global'  # "global": one model for all; "personal": clients use
+  # models of their own besides; "reference": to compare with
   flags: tuple[str, ...] = ()  # those of `METHOD_FLAGS` that the method reads
   keeps_client_state: bool = False  # between rounds
   sends_only_model: bool = True  # parameters and nothing else, which
@@ -50,32 +56,50 @@ class Method(NamedTuple):
     parameter = inspect.signature(self.factory).parameters.get('mu')
     return float(parameter.default) if parameter else 0.
 
+  @property
+  def arguments(self) -> dict[str, inspect.Parameter]:
+    """The arguments of the factory that are no flags, by name."""
+    return {name: x for name, x in inspect.signature(
+        self.factory).parameters.items() if not hasattr(Config, name)}
+
 
 METHODS: dict[str, Method] = {
-    'fedavg': Method(fedavg, flags=COMBINING),
-    'fedprox': Method(fedprox, flags=('mu', 'aggregation')),
+    'fedavg': Method(
+        fedavg, 'FedAvg', 'McMahan et al. 2017',
+        'https://arxiv.org/abs/1602.05629', flags=COMBINING),
+    'fedprox': Method(
+        fedprox, 'FedProx', 'Li et al. 2020',
+        'https://arxiv.org/abs/1812.06127', flags=('mu', 'aggregation')),
     'scaffold': Method(
-        scaffold, flags=('proximal_mu', 'scaffold_form'),
+        scaffold, 'SCAFFOLD', 'Karimireddy et al. 2020',
+        'https://arxiv.org/abs/1910.06378',
+        flags=('proximal_mu', 'scaffold_form'),
         keeps_client_state=True, sends_only_model=False, optimizers=('sgd',),
         needs_plain_sgd=True,
         reason='since its control variates assume plain SGD '
         '(--scaffold_form=niid_bench takes momentum)'),
     'moon': Method(
-        moon, flags=('mu', 'contrastive', 'temperature', 'num_negatives',
-                     'first_negative', 'negatives_pool', *COMBINING),
+        moon, 'MOON', 'Li et al. 2021', 'https://arxiv.org/abs/2103.16257',
+        flags=('mu', 'contrastive', 'temperature', 'num_negatives',
+               'first_negative', 'negatives_pool', *COMBINING),
         keeps_client_state=True),
     'solo': Method(
-        solo, keeps_client_state=True, sends_only_model=False,
+        solo, 'SOLO', 'Li et al. 2021', 'https://arxiv.org/abs/2103.16257',
+        kind='reference', keeps_client_state=True, sends_only_model=False,
         has_server=False),
     'fednova': Method(
-        fednova, flags=('proximal_mu',), sends_only_model=False,
-        optimizers=('sgd',),
+        fednova, 'FedNova', 'Wang et al. 2020',
+        'https://arxiv.org/abs/2007.07481', flags=('proximal_mu',),
+        sends_only_model=False, optimizers=('sgd',),
         reason='since it normalizes updates by their SGD steps'),
-    'centralized': Method(fedavg),  # with one client
+    'centralized': Method(  # with one client
+        fedavg, 'all data in one place', kind='reference'),
 }
 
 # moon with --contrastive=l2, the ablation of its paper.
-_L2 = Method(l2, flags=('mu', 'contrastive', *COMBINING))
+_L2 = METHODS['moon']._replace(
+    factory=l2, title='l2', flags=('mu', 'contrastive', *COMBINING),
+    keeps_client_state=False)
 
 # No property is assumed of a custom algorithm; it may read any flag but
 # those that combine built-in methods.
@@ -100,6 +124,11 @@ def method(config: Config) -> Method:
   if config.scaffold_form == 'niid_bench':
     found = found._replace(needs_plain_sgd=False)
   return found
+
+
+def title(name: str) -> str:
+  """Returns the name of an algorithm in tables."""
+  return METHODS[name].title if name in METHODS else name
 
 
 def default_mu(config: Config) -> float:
@@ -201,6 +230,33 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
   return server.with_optimizer(algorithm, optimizer_fn)
 
 
+def given_arguments(config: Config) -> dict[str, Any]:
+  """Returns the arguments of a built-in method that --algorithm_args gives.
+
+  Raises:
+    UserError: if the method has no such argument, or it is not of its type.
+  """
+  given = user_code.parse_args('algorithm_args', config.algorithm_args)
+  known = method(config).arguments
+  for name, value in given.items():
+    where = f'--algorithm_args={name}={value}: --algorithm={config.algorithm} '
+    if name not in known:
+      flag = (f'; --{name} is a flag' if hasattr(Config, name)
+              else f"; did you mean {near!r}?" if (
+                  near := suggest.flag(name, known)) else '')
+      raise UserError(where + f'takes {", ".join(known) or "none"}{flag}')
+    default = known[name].default
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    needed = (('a word', isinstance(value, str)) if isinstance(default, str)
+              else ('True or False', isinstance(value, bool))
+              if isinstance(default, bool) else
+              ('an integer', isinstance(value, int) and is_number)
+              if isinstance(default, int) else ('a number', is_number))
+    if not needed[1]:
+      raise UserError(where + f'needs {needed[0]}, such as {default}')
+  return given
+
+
 def _make_method(config):
   """Returns the method alone.
 
@@ -213,7 +269,8 @@ def _make_method(config):
         name: getattr(config, name)
         for name in inspect.signature(factory).parameters
         if hasattr(config, name)}
-    algorithm = factory(**arguments)
+    algorithm = factory(**arguments | given_arguments(config))
+    user.check_hparams(algorithm.hparams)
   else:
     algorithm = user.make(config)
   hparams = {'mu': config.mu, 'temperature': config.temperature}

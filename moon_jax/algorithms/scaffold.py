@@ -25,13 +25,14 @@ state (batch statistics) is averaged as in FedAvg.
 """
 
 from collections.abc import Callable
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import base
-from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.errors import UserError
 
@@ -104,9 +105,10 @@ def _with_variates(algorithm: Algorithm, num_clients: int, form: str,
         init_fn(variables),
         jax.tree.map(jnp.zeros_like, variables['params']))
 
-  def broadcast(server):
+  @functools.wraps(algorithm.broadcast)
+  def broadcast(server, **given):
     inner, c = split(server)
-    return join(algorithm.broadcast(inner), c)
+    return join(algorithm.broadcast(inner, **given), c)
 
   def transform_grads(grads, view):
     grads = inner.transform_grads(grads, view)
@@ -123,8 +125,9 @@ def _with_variates(algorithm: Algorithm, num_clients: int, form: str,
         lambda u, c_i, c: u - view.hparams['learning_rate'] * (c - c_i),
         updates, *variates(view))
 
-  def finish(trained, view):
-    client, message = inner.finish(trained, view)
+  @functools.wraps(algorithm.finish)
+  def finish(trained, view, **given):
+    client, message = inner.finish(trained, view, **given)
     c_i, c = variates(view)
     change = variate_change(trained['params'], c, view)
     c_i = jax.tree.map(jnp.add, c_i, change)
@@ -135,7 +138,7 @@ def _with_variates(algorithm: Algorithm, num_clients: int, form: str,
     total, change = message.total
     c = jax.tree.map(lambda c, d: c + d / num_clients, c, change)
     variables, server = base.aggregate(
-        algorithm, variables, server, Message(message.mean, total), hparams,
+        algorithm, variables, server, message._replace(total=total), hparams,
         key)
     return variables, join(server, c)
 

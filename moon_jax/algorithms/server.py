@@ -17,6 +17,7 @@ hparams['server_momentum'].
 """
 
 from collections.abc import Callable, Mapping
+import functools
 from typing import Any
 
 import jax
@@ -122,6 +123,9 @@ def with_optimizer(algorithm: Algorithm,
     params = optax.apply_updates(params, updates)
     return {**following, 'params': params}, (inner, opt_state)
 
+  @functools.wraps(algorithm.broadcast)
+  def broadcast(server, **given):
+    return algorithm.broadcast(server[0], **given)
+
   return algorithm._replace(
-      init_server=init_server, aggregate=aggregate,
-      broadcast=lambda server: algorithm.broadcast(server[0]))
+      init_server=init_server, aggregate=aggregate, broadcast=broadcast)

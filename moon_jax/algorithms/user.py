@@ -14,6 +14,7 @@ from moon_jax.algorithms import base, fedavg
 from moon_jax.algorithms.base import (
   Algorithm,
   Batch,
+  Examples,
   first_view,
   LossAux,
   Message,
@@ -103,7 +104,7 @@ def check_hparams(hparams: Any) -> None:
 
 
 def check(name: str, algorithm: Algorithm, model: Model,
-          example: jax.Array, labels: Any) -> None:
+          example: jax.Array, labels: Any, num_classes: int = 0) -> None:
   """Traces each function once and checks the type of its result.
 
   Args:
@@ -112,6 +113,7 @@ def check(name: str, algorithm: Algorithm, model: Model,
     model: the network.
     example: a normalized batch of one input.
     labels: of this batch, an array.
+    num_classes: whose examples `View.label_counts` counts.
 
   Raises:
     UserError: naming the function, what it must return and what it returned;
@@ -123,11 +125,12 @@ def check(name: str, algorithm: Algorithm, model: Model,
   for function, default in fedavg.fedavg()._asdict().items():
     if callable(default):
       _check_arguments(f'{name}: {function}', getattr(algorithm, function),
-                       inspect.signature(default), at(function))
+                       inspect.signature(default), at(function),
+                       base.OPTIONAL.get(function, ()))
 
   def trace(model, key):
     for function, words, problem in _results(
-        algorithm, model, example, labels, key):
+        algorithm, model, example, labels, num_classes, key):
       if problem:
         raise UserError(f'{name}: {function} must return {words}; {problem}'
                         f'{at(function)}')
@@ -162,7 +165,8 @@ def _fails(function, *args):
 
 
 def _results(algorithm: Algorithm, model: Model, example: jax.Array,
-             labels: Any, key: jax.Array) -> Iterator[tuple[str, str, str]]:
+             labels: Any, num_classes: int, key: jax.Array
+             ) -> Iterator[tuple[str, str, str]]:
   """Calls the functions in turn.
 
   Yields:
@@ -176,13 +180,15 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
 
   variables = model.init(key, example)
   server = algorithm.init_server(variables)
-  view = first_view(algorithm, variables)
-  started = algorithm.start(view)
+  view = first_view(algorithm, variables, num_classes)
+  batch = Batch(example, jnp.asarray(labels), jnp.ones(1))
+  given: dict[str, Any] = {
+      'model': model, 'examples': Examples(lambda s: batch, jnp.int32(1))}
+  started = base.call(algorithm.start, view, **given)
   has_params = isinstance(started, dict) and 'params' in started
   yield ('start', "a dict with 'params', such as the global model or the "
          'result of moon_jax.models.joint.join',
          '' if has_params else f'got {trees.shapes(started)}')
-  batch = Batch(example, jnp.asarray(labels), jnp.ones(1))
   frozen = algorithm.frozen(model, batch, view)
   has_rows = all(jnp.shape(x)[:1] == (1,) for x in jax.tree.leaves(frozen))
   yield ('frozen', 'arrays with one row per example',
@@ -202,16 +208,17 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
       algorithm.transform_updates(params, batch, view), params))
   for name in 'local_model', 'personal_model':
     if function := getattr(algorithm, name):
-      yield (name, 'variables like the global model',
-             trees.difference(function(started, view), variables))
-  finished = algorithm.finish(started, view)
+      yield (name, 'variables like the global model', trees.difference(
+          base.call(function, started, view, **given), variables))
+  finished = base.call(algorithm.finish, started, view, **given)
   yield ('finish', 'a pair, the new client state and a Message',
          pair(finished, Message))
   client, message = finished
   yield ('finish', 'a client state like the one of init_client',
          trees.difference(client, view.client))
   following = base.aggregate(
-      algorithm, variables, server, message, view.hparams, key)
+      algorithm, variables, server, base.as_received(message), view.hparams,
+      key)
   yield ('aggregate', 'a pair, the next variables and the next server state',
          pair(following))
   difference = trees.difference(following[0], variables)
@@ -226,12 +233,11 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
          'second result', trees.difference(following[1], server))
 
 
-def _check_arguments(name, function, expected, place):
+def _check_arguments(name, function, expected, place, optional):
   """Checks that a function takes the arguments of FedAvg's."""
   try:
     signature = inspect.signature(function)
-    optional = ({'hparams', 'key'} & signature.parameters.keys()
-                if 'message' in expected.parameters else ())  # `aggregate`
+    optional = signature.parameters.keys() & optional
     signature.bind(*expected.parameters, **dict.fromkeys(optional))
   except ValueError:  # some built-in functions: the call will show
     return

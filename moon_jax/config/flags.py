@@ -258,7 +258,8 @@ class Config:
       synonyms='alg algo method strategy federated_optimizer fl_algorithm '
                'algorithm_name aggregator')
   algorithm_args: str = flag(
-      '', 'Arguments of your own --algorithm.', placeholder='NAME=VALUE,...')
+      '', 'Arguments of --algorithm that are no flags (docs/methods.md), or of '
+      'your own one.', placeholder='NAME=VALUE,...')
   mu: float = flag(
       -1.0, 'Weight of the contrastive loss (moon) or of the proximal term '
       "(fedprox); -1 is the algorithm's default, 5 for moon and 0.01 for "

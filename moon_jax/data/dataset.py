@@ -1,5 +1,6 @@
 """The data set type that all other modules take."""
 
+from collections.abc import Sequence
 import hashlib
 import pathlib
 from typing import NamedTuple, TYPE_CHECKING
@@ -99,6 +100,27 @@ class Dataset(NamedTuple):
     """The size of all inputs and labels in bytes."""
     return self.train_inputs.nbytes + self.test_inputs.nbytes + (
         self.train_labels.nbytes + self.test_labels.nbytes)
+
+  @property
+  def num_counted(self) -> int:
+    """The number of classes that `label_counts` counts."""
+    return self.num_classes if self.task_name == 'classification' else 0
+
+  def label_counts(self, clients: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns how many of some training examples each class has.
+
+    Args:
+      clients: for each of J clients the indices of its examples.
+
+    Returns:
+      int32 [J, K]; [J, 0] for tasks other than classification.
+    """
+    counts = np.zeros((len(clients), self.num_counted), np.int32)
+    if self.num_counted:
+      for row, indices in zip(counts, clients):
+        row[:] = np.bincount(
+            self.train_labels[indices], minlength=len(row))
+    return counts
 
   def with_test_examples(self, count: int) -> 'Dataset':
     """Returns the data set with a random subset of its test examples.

@@ -23,7 +23,8 @@ class Accumulators(NamedTuple):
   """Sums over the finished jobs of one device, and one row per job."""
 
   clients_J: Any  # client state; unchanged until the job has finished
-  sums: Message  # sums of received messages, [R, ...]
+  sums: Message  # sums of received messages, [R, ...]; its `each` is ()
+  each_J: Any  # Message.each of each received job
   directions: Any  # sum of (w_i - w^t) / |w_i - w^t|, [R, ...]
   drift_J: jax.Array  # |w_i - w^t|; 0 until the job has finished
   finite_J: jax.Array  # bool, whether all results of the job are finite
@@ -39,7 +40,8 @@ def zeros(clients_J: Any, result_L: Result, models_L: KeptModels | tuple[()],
 
   return Accumulators(
       clients_J=clients_J,
-      sums=zeros_like(num_runs, result_L.message),
+      sums=zeros_like(num_runs, result_L.message._replace(each=())),
+      each_J=zeros_like(num_jobs, result_L.message.each),
       directions=zeros_like(num_runs, result_L.update),
       drift_J=jnp.zeros(num_jobs),
       finite_J=jnp.ones(num_jobs, bool),
@@ -87,9 +89,11 @@ def add(accumulators: Accumulators, has_finished_L: jax.Array,
     return jax.tree.map(
         lambda x_J, x_L: x_J.at[slot_L].set(x_L, mode='drop'), tree_J, tree_L)
 
-  clients_J, models_J = write(
-      is_accepted_L, (accumulators.clients_J, accumulators.models_J),
-      (result_L.client, models_L))
+  message = result_L.message
+  clients_J, models_J, each_J = write(
+      is_accepted_L, (accumulators.clients_J, accumulators.models_J,
+                      accumulators.each_J),
+      (result_L.client, models_L, message.each))
   drift_J, finite_J = write(
       has_finished_L, (accumulators.drift_J, accumulators.finite_J),
       (drift_L, is_finite_L))
@@ -98,9 +102,10 @@ def add(accumulators: Accumulators, has_finished_L: jax.Array,
       clients_J=clients_J,
       sums=Message(
           mean=add_to(sums.mean, is_received_RL, jobs.weight[job_L],
-                      result_L.message.mean),
+                      message.mean),
           total=add_to(sums.total, is_received_RL, jnp.ones(len(job_L)),
-                       result_L.message.total)),
+                       message.total)),
+      each_J=each_J,
       directions=add_to(accumulators.directions, is_accepted_RL,
                         1 / jnp.maximum(drift_L, _TINY), result_L.update),
       drift_J=drift_J, finite_J=finite_J, models_J=models_J)

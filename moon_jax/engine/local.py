@@ -13,7 +13,15 @@ import numpy as np
 import optax
 
 from moon_jax import optimizers, platforms
-from moon_jax.algorithms.base import Algorithm, Batch, Message, Trained, View
+from moon_jax.algorithms import base
+from moon_jax.algorithms.base import (
+  Algorithm,
+  Batch,
+  Examples,
+  Message,
+  Trained,
+  View,
+)
 from moon_jax.data import augment
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
@@ -107,11 +115,18 @@ class StepMetrics(NamedTuple):
   extra: dict[str, jax.Array]  # metrics of the algorithm
 
 
-def start(program: Program, view: View) -> Lane:
+def start(program: Program, view: View, examples: Examples) -> Lane:
   """Returns a lane with the initial local model and optimizer state."""
-  trained = program.algorithm.start(view)
+  trained = _with_examples(program, view, examples, program.algorithm.start)
   return Lane(trained, _optimizer(program, view).init(trained['params']),
               is_finite=jnp.array(True))
+
+
+def _with_examples(program, view, examples, function, *args):
+  """Calls a function that may read the network and the client's examples."""
+  return base.call(
+      function, *args, view, model=program.model.with_key(view.key),
+      examples=examples)
 
 
 def _optimizer(program, view):
@@ -150,21 +165,42 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
       frozen=frozen_B, key=jax.random.fold_in(key, _LOSS))
   model = program.model.with_key(jax.random.fold_in(key, _DROPOUT))
 
-  def objective(params):
+  def objective(params, batch):
     trained = {**lane.trained, 'params': params}
-    return program.algorithm.loss(model, trained, batch, job.view)
+    return algorithm.loss(model, trained, batch, job.view)
 
-  params = lane.trained['params']
-  (loss, aux), grads = jax.value_and_grad(objective, has_aux=True)(params)
+  algorithm, params = program.algorithm, lane.trained['params']
+  (loss, aux), grads = algorithm.gradient(objective, params, batch, job.view)
   grads = platforms.by_platform(lambda grads: grads, _isolate_vectors, grads)
-  grads = program.algorithm.transform_grads(grads, job.view)
-  updates, opt_state = _optimizer(program, job.view).update(
-      grads, lane.opt_state, params)
-  updates = program.algorithm.transform_updates(updates, batch, job.view)
+  grads = algorithm.transform_grads(grads, job.view)
+  optimizer = _optimizer(program, job.view)
+  updates, opt_state = optimizer.update(grads, lane.opt_state, params)
+  updates = algorithm.transform_updates(updates, batch, job.view)
+  if algorithm.trains is not None:
+    updates, opt_state = _trained_only(
+        optimizer, algorithm.trains(params, batch, job.view), updates,
+        opt_state, lane.opt_state)
   trained = {**aux.variables, 'params': optax.apply_updates(params, updates)}
   return (lane._replace(trained=trained, opt_state=opt_state,
                         is_finite=lane.is_finite & jnp.isfinite(loss)),
           StepMetrics(loss, aux.metrics))
+
+
+def _trained_only(optimizer, is_trained, updates, opt_state, old_opt_state):
+  """Returns no updates, and the old state, of parameters that do not train.
+
+  `is_trained` may have the upper levels of their tree only.
+  """
+  is_trained = jax.tree.map(
+      lambda is_trained, tree: jax.tree.map(lambda _: is_trained, tree),
+      is_trained, updates)
+  updates = jax.tree.map(
+      lambda is_trained, u: jnp.where(is_trained, u, 0), is_trained, updates)
+  # Other state, such as a number of steps, advances.
+  advances = optax.tree.map_params(
+      optimizer, lambda _, is_trained: is_trained, opt_state, is_trained,
+      transform_non_params=lambda _: True)
+  return updates, jax.tree.map(jnp.where, advances, opt_state, old_opt_state)
 
 
 def _isolate_vectors(grads):
@@ -189,22 +225,26 @@ def _materialize(x_B):
       x_B.shape)
 
 
-def finish(program: Program, lane: Lane, view: View) -> Result:
+def finish(program: Program, lane: Lane, view: View,
+           examples: Examples) -> Result:
   """Returns the results of a job from its lane after the last step."""
   algorithm = program.algorithm
-  client, message = algorithm.finish(lane.trained, view)
+  client, message = _with_examples(
+      program, view, examples, algorithm.finish, lane.trained)
   local = algorithm.local_model(lane.trained, view)
   update = jax.tree.map(
       jnp.subtract, local['params'], view.variables['params'])
   return Result(client, message, update)
 
 
-def kept_models(program: Program, lane: Lane,
-                view: View) -> KeptModels | tuple[()]:
+def kept_models(program: Program, lane: Lane, view: View,
+                examples: Examples) -> KeptModels | tuple[()]:
   """Returns the models of a finished job, () unless Program.keep_models."""
   if not program.keep_models:
     return ()
   algorithm = program.algorithm
   personal = algorithm.personal_model
-  return KeptModels(local=algorithm.local_model(lane.trained, view),
-                    personal=personal(lane.trained, view) if personal else ())
+  return KeptModels(
+      local=algorithm.local_model(lane.trained, view),
+      personal=_with_examples(program, view, examples, personal, lane.trained)
+      if personal else ())

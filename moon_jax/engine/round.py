@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from moon_jax.algorithms import base
+from moon_jax.algorithms.base import Each, Message
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine import accumulate, client_store, local, segments
@@ -154,9 +155,12 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
   sums = sums._replace(mean=jax.vmap(
       lambda mean, weight: jax.tree.map(lambda x: x / weight, mean))(
           sums.mean, total_weight_R))
+  message, message_axes = _with_each(
+      sums, results.each_J, jobs, is_received_J, total_weight_R)
   before = shared['variables'], shared['server']
-  after = jax.vmap(functools.partial(base.aggregate, program.algorithm))(
-      *before, sums, hparams_R, jax.vmap(
+  after = jax.vmap(functools.partial(base.aggregate, program.algorithm),
+                   in_axes=(0, 0, message_axes, 0, 0))(
+      *before, message, hparams_R, jax.vmap(
           lambda run: jax.random.fold_in(jax.random.fold_in(
               inputs.key[run], inputs.round_of(run)), local.SERVER))(
                   jnp.arange(inputs.num_runs)))
@@ -180,6 +184,33 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
           )[:, 0],
       cosine_J=cosine_J,
       models_J=results.models_J.evaluated if program.keep_models else ())
+
+
+def _with_each(sums, each_J, jobs, is_received_J, total_weight_R):
+  """Returns the message of each run, and its axes for vmap.
+
+  All runs share the rows of `Message.each`, and have their own weights.
+  """
+  if not jax.tree.leaves(each_J):
+    return sums, 0
+  # Jobs that were not received may have any values, zeros included.
+  each_J, run_J, client_J, is_received_J, weight_J = _of_all_devices((
+      each_J, jobs.run, jobs.client, is_received_J,
+      jobs.weight / total_weight_R[jobs.run]))
+  is_received_RJ = is_received_J[None] & (
+      run_J[None] == jnp.arange(len(total_weight_R))[:, None])
+  each = Each(each_J, jnp.where(is_received_RJ, weight_J[None], 0),
+              is_received_RJ, client_J)
+  axes = Each(value=None, weight=0, is_received=0, client=None)
+  return sums._replace(each=each), Message(0, 0, axes)
+
+
+def _of_all_devices(tree_J):
+  """Returns the rows of the jobs of all devices."""
+  if lax.axis_size(devices.AXIS) == 1:
+    return tree_J
+  return jax.tree.map(
+      lambda x_J: lax.all_gather(x_J, devices.AXIS, tiled=True), tree_J)
 
 
 def _sum_over_devices(tree):

@@ -64,6 +64,7 @@ class Work(NamedTuple):
   is_received: np.ndarray  # bool [J], False if the client's message is lost
   share: np.ndarray | None = None  # [J], proportional to the weight of the job
   # in the mean of its run; None for `num_examples`
+  label_counts: np.ndarray | None = None  # int [J, K], `View.label_counts`
 
 
 class Jobs(NamedTuple):
@@ -80,6 +81,7 @@ class Jobs(NamedTuple):
   num_steps: np.ndarray  # int32 [J], local steps in this round; 0 in padding
   is_received: np.ndarray  # bool [J], False if the message is lost
   weight: np.ndarray  # float32 [J], weight in the mean of its run's messages
+  label_counts: np.ndarray  # int32 [J, K], `View.label_counts`
 
 
 class OwnExamples(NamedTuple):
@@ -413,7 +415,8 @@ def _segments(end_J, device_J, shape):
 def _jobs(work, order, sorted_slot_J, shape):
   """Returns the jobs in the slots of their devices, with padding."""
   def column(values, dtype=np.int32):
-    slots = np.zeros(shape.num_devices * shape.jobs_per_device, dtype)
+    slots = np.zeros((shape.num_devices * shape.jobs_per_device,
+                      *values.shape[1:]), dtype)
     slots[sorted_slot_J] = values[order]
     return slots
 
@@ -422,9 +425,11 @@ def _jobs(work, order, sorted_slot_J, shape):
   weight = column(share, share.dtype) * is_received
   # A run that receives no message has total weight 0.
   total = np.maximum(np.bincount(run, weight), 1)[run]
+  label_counts = (np.zeros((len(order), 0)) if work.label_counts is None
+                  else work.label_counts)
   return Jobs(run, column(work.client), column(work.num_examples),
               column(work.num_steps), is_received,
-              (weight / total).astype(np.float32))
+              (weight / total).astype(np.float32), column(label_counts))
 
 
 def steps_of(table: Table, run: int) -> tuple[np.ndarray, np.ndarray]:

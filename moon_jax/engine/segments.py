@@ -20,7 +20,8 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax.algorithms.base import View
+from moon_jax.algorithms import base
+from moon_jax.algorithms.base import Batch, Examples, View
 from moon_jax.engine import accumulate, local
 from moon_jax.engine.accumulate import Accumulators
 from moon_jax.engine.local import Job, Program, StepMetrics, TrainData
@@ -78,7 +79,7 @@ def train(program: Program, inputs: Inputs, clients_J: Any
           lambda x_RN: _zero_padding(mask_LB, x_RN[at_LB]), frozen_RN),
     return jax.vmap(
         functools.partial(local.step, program),
-        in_axes=(0, _axes(inputs), 0, 0, 0, *(0 for _ in frozen_LB)))(
+        in_axes=(0, _axes(program, inputs), 0, 0, 0, *(0 for _ in frozen_LB)))(
             lanes, job, table.step_TL[t], stored, mask_LB, *frozen_LB)
 
   def run_segment(s, carry):
@@ -92,7 +93,7 @@ def train(program: Program, inputs: Inputs, clients_J: Any
     job = _jobs_of_lanes(program, inputs, accumulators.clients_J, job_L)
     lanes = jax.tree.map(
         functools.partial(accumulate.where, starts_L),
-        _start(program, inputs, job), lanes)
+        _start(program, inputs, job, job_L, starts_L), lanes)
 
     def run_row(t, carry):
       lanes, metrics_TL = carry
@@ -106,7 +107,7 @@ def train(program: Program, inputs: Inputs, clients_J: Any
         begin, end, run_row, (lanes, metrics_TL))
     accumulators = accumulate.add(
         accumulators, ends_L, job_L, table.jobs, lanes.is_finite,
-        *_finish(program, inputs, lanes, job))
+        *_finish(program, inputs, lanes, job, job_L, ends_L))
     return lanes, accumulators, metrics_TL
 
   # A Python 0 has a weak type, which would trace run_segment twice.
@@ -125,9 +126,10 @@ def _initial(program, inputs, clients_J, step_lanes):
 
   def run_once(job_L):
     job = _jobs_of_lanes(program, inputs, clients_J, job_L)
-    lanes = zeros((), _start(program, inputs, job))
+    all_L = jnp.ones(num_lanes, bool)
+    lanes = zeros((), _start(program, inputs, job, job_L, all_L))
     _, metrics_L = step_lanes(lanes, job, job_L, jnp.int32(0))
-    return lanes, metrics_L, _finish(program, inputs, lanes, job)
+    return lanes, metrics_L, _finish(program, inputs, lanes, job, job_L, all_L)
 
   lanes, metrics_L, (result_L, models_L) = jax.eval_shape(
       run_once, jnp.zeros(num_lanes, jnp.int32))
@@ -144,14 +146,16 @@ def _view(program, inputs, clients_J, j):
   select_run = functools.partial(jax.tree.map, lambda x_R: x_R[run])
   return View(
       variables=select_run(inputs.variables),
-      server=program.algorithm.broadcast(select_run(inputs.server)),
+      server=base.call(program.algorithm.broadcast, select_run(inputs.server),
+                       client_id=jobs.client[j]),
       client=jax.tree.map(lambda x_J: x_J[j], clients_J),
       hparams=select_run(inputs.hparams),
       num_examples=jobs.num_examples[j],
       num_steps=jobs.num_steps[j],
       round=inputs.round_of(run),
       client_id=jobs.client[j],
-      key=jax.random.fold_in(_key(inputs, j), local.VIEW))
+      key=jax.random.fold_in(_key(inputs, j), local.VIEW),
+      label_counts=jobs.label_counts[j])
 
 
 def _key(inputs, j):
@@ -162,16 +166,17 @@ def _key(inputs, j):
   return jax.random.fold_in(key, jobs.client[j])
 
 
-def _axes(inputs):
+def _axes(program, inputs):
   """Returns the lane axes of a `Job` for vmap.
 
   With R = 1 all lanes share the fields of the run, which have no lane axis.
   """
   run_axis = 0 if inputs.num_runs > 1 else None
-  return Job(View(variables=run_axis, server=run_axis, client=0,
-                  hparams=run_axis, num_examples=0, num_steps=0,
+  is_per_client = 'client_id' in base.names_of(program.algorithm.broadcast)
+  return Job(View(variables=run_axis, server=0 if is_per_client else run_axis,
+                  client=0, hparams=run_axis, num_examples=0, num_steps=0,
                   round=run_axis if inputs.round.ndim else None, client_id=0,
-                  key=0),
+                  key=0, label_counts=0),
              key=0, recurring=0)
 
 
@@ -183,21 +188,40 @@ def _jobs_of_lanes(program, inputs, clients_J, job_L):
                jax.random.fold_in(run_key, local.RECURRING)
                if program.recurring_draws else ())
 
-  return jax.vmap(make_job, out_axes=_axes(inputs))(job_L)
+  return jax.vmap(make_job, out_axes=_axes(program, inputs))(job_L)
 
 
-def _start(program, inputs, job):
+def _start(program, inputs, job, job_L, starts_L):
   # Maps over the whole job, since its view may have no lane axis.
-  return jax.vmap(lambda job: local.start(program, job.view),
-                  in_axes=(_axes(inputs),))(job)
+  def start(job, j, starts):
+    return local.start(
+        program, job.view, _own_examples(program, inputs, j, starts))
+
+  return jax.vmap(start, in_axes=(_axes(program, inputs), 0, 0))(
+      job, job_L, starts_L)
 
 
-def _finish(program, inputs, lanes, job):
-  def finish(lane, job):
-    return (local.finish(program, lane, job.view),
-            local.kept_models(program, lane, job.view))
+def _finish(program, inputs, lanes, job, job_L, ends_L):
+  def finish(lane, job, j, ends):
+    examples = _own_examples(program, inputs, j, ends)
+    return (local.finish(program, lane, job.view, examples),
+            local.kept_models(program, lane, job.view, examples))
 
-  return jax.vmap(finish, in_axes=(0, _axes(inputs)))(lanes, job)
+  return jax.vmap(finish, in_axes=(0, _axes(program, inputs), 0, 0))(
+      lanes, job, job_L, ends_L)
+
+
+def _own_examples(program, inputs, j, is_read):
+  """Returns the examples of a job, none of them unless `is_read`."""
+  own = inputs.table.own
+
+  def batch(s):
+    stored, mask_B = _examples(inputs.data, own.index_JSB[j, s])
+    return Batch(program.normalize_fn(stored.inputs), stored.labels, mask_B,
+                 step=s)
+
+  num_batches = 0 if own is None else own.num_batches_J[j]
+  return Examples(batch, jnp.where(is_read, num_batches, 0))
 
 
 def _examples(data, index):

@@ -12,6 +12,7 @@ import pathlib
 import statistics
 from typing import TYPE_CHECKING
 
+from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.report import table_file
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 Key = tuple[str, ...]
 Seeds = tuple[int, ...]
 
-NAMES = {'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
-         'fednova': 'FedNova', 'solo': 'SOLO', 'moon': 'MOON',
-         'centralized': 'all data in one place'}
 _MAX_NAMED = 3  # settings whose defaults a label names
 # Settings that change no model: files, speed, and what is recorded. The content
 # of files counts instead, by its hash; and --on_nan may exclude clients.
@@ -293,7 +291,7 @@ def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
             if run and run.state.kind != 'diverged'}
     arms.append(TableArm(
         dict(zip(names, shown)) | {
-            'algorithm': NAMES.get(config.algorithm, config.algorithm)},
+            'algorithm': registry.title(config.algorithm)},
         config, runs, [run for seed, run in planned.items()
                        if run and seed not in runs], tuple(planned),
         tuple(value for value in table.published if any(

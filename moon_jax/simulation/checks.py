@@ -47,6 +47,8 @@ def validate(config: Config) -> Config:
   _check_paths(config)
   method = registry.method(config)
   _check_combining(config, method)
+  if not config.has_user_algorithm():
+    registry.given_arguments(config)
   for is_excluded, message in _EXCLUDED:
     if is_excluded(config):
       raise UserError(message.format(
@@ -128,9 +130,6 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.optimizer not in registry.method(c).optimizers,
      '{name} needs --optimizer={optimizers}, {method.reason}; got '
      '--optimizer={c.optimizer}'),
-    (lambda c: c.algorithm_args and not c.has_user_algorithm(),
-     '--algorithm_args={c.algorithm_args} is for a custom algorithm; '
-     '--algorithm={c.algorithm} takes flags'),
     (lambda c: not registry.method(c).has_server and (
         c.server_optimizer != 'sgd' or c.server_momentum),
      '--algorithm={c.algorithm} has no server; got --server_optimizer='

@@ -330,7 +330,8 @@ def check_traced(federation: Any, model: Model, example: jax.Array) -> None:
   if has_user_model or config.has_user_algorithm():
     user_algorithm.check(
         f'--algorithm={config.algorithm}' if config else 'algorithm',
-        federation.algorithm, model, example, labels)
+        federation.algorithm, model, example, labels,
+        federation.data.num_counted)
 
 
 def _warn_of_pixels(data):

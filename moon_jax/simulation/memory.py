@@ -65,6 +65,10 @@ def on_device(run: RoundSpec) -> list[Part]:
       Part('models', bytes_of(run.model) * models),
       Part('client state of a round, before and after it',
            2 * run.client_bytes * jobs),
+      Part('server state', run.server_bytes),
+      # Each device has those of its own jobs, and gathers those of all.
+      Part('messages side by side', run.each_bytes * jobs * (
+          1 + shape.num_devices * (shape.num_devices > 1))),
       Part("the round's table", _BYTES * shape.num_rows * shape.batch_size
            * lanes_per_device),
       Part('representations of frozen models', run.frozen_bytes)]

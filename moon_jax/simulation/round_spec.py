@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moon_jax import tasks
+from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Batch, first_view
 from moon_jax.data import augment, partition
 from moon_jax.data import clients as clients_lib
@@ -44,6 +45,10 @@ class RoundSpec(NamedTuple):
   model: Variables  # shapes of the network's variables
   client_bytes: int  # state of one client
   weights_bytes: int  # weights of the network that do not train
+  server_bytes: int  # state of the server
+  each_bytes: int  # Message.each of one client
+  download_bytes: int  # what one client receives in a round
+  upload_bytes: int  # what it sends
   example_frozen_bytes: int  # outputs of the frozen models for one example
 
   @property
@@ -51,7 +56,8 @@ class RoundSpec(NamedTuple):
     """Whether tables have all examples of the jobs (`Table.own`)."""
     program = self.program
     return (program.freeze_once or program.keep_models
-            or self.federation.shard_data)
+            or self.federation.shard_data
+            or base.reads_examples(program.algorithm))
 
   @property
   def frozen_bytes(self) -> int:
@@ -129,8 +135,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
   augmentation = data.augmentation if federation.augment else 'none'
   num_train = len(data.train_labels)
   *traced, frozen_bytes = _traced(federation) if like is None else (
-      like.example, like.model, like.client_bytes, like.weights_bytes,
-      like.example_frozen_bytes)
+      like[like._fields.index('example'):])
   program = Program(
       of_task(federation), algorithm, federation.optimizer,
       augment.AUGMENTATIONS[augmentation], _normalize_fn(data),
@@ -167,11 +172,15 @@ def _traced(federation):
   federation_checks.check_traced(federation, model, example)
 
   def trace(key):
-    view = first_view(algorithm, model.init(key, example))
+    view = first_view(algorithm, model.init(key, example), data.num_counted)
     batch = Batch(example, data.train_labels[:1], jnp.ones(1))
     weights = model.frozen(example) if model.frozen else ()
-    return view.variables, view.client, weights, algorithm.frozen(
-        model, batch, view)
+    message = base.first_message(algorithm, model, view, batch)
+    download = (() if algorithm.per_client_init else view.variables,
+                view.server)
+    return (view.variables, view.client, weights,
+            algorithm.init_server(view.variables), message.each, download,
+            message, algorithm.frozen(model, batch, view))
 
   variables, *trees = jax.eval_shape(trace, jax.random.key(0))
   return (example, variables, *(
@@ -283,7 +292,8 @@ class Planner:
         client=np.array(cohort_J, np.int32),
         num_examples=num_examples, num_steps=num_steps, batches=batches,
         is_received=~np.array(lost_J, bool),
-        share=schedule.share(federation.weighting, num_examples, num_steps))
+        share=schedule.share(federation.weighting, num_examples, num_steps),
+        label_counts=federation.data.label_counts(indices_J))
 
   def _examples(self, run, clients):
     """Returns the examples of clients, each in the order of its batches."""

@@ -19,7 +19,6 @@ import jax
 import numpy as np
 
 from moon_jax import errors, platforms
-from moon_jax.algorithms.base import first_view
 from moon_jax.distributed import devices, host
 from moon_jax.engine import client_store, schedule
 from moon_jax.engine import state as state_lib
@@ -129,25 +128,15 @@ class Simulation:
     afterwards only download. Training on one client (--algorithm=centralized)
     needs no exchange.
     """
-    federation, algorithm = self.federation, self.federation.algorithm
+    federation, spec = self.federation, self._program._spec
     if federation.config and federation.config.algorithm == 'centralized':
       return 0
-
-    def exchanged(key):
-      view = first_view(algorithm, federation.model.init(
-          key, self._program._spec.example))
-      _, message = algorithm.finish(algorithm.start(view), view)
-      model_sent = () if algorithm.per_client_init else view.variables
-      return (model_sent, view.server), message
-
-    download, upload = (
-        sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
-        for tree in jax.eval_shape(exchanged, jax.random.key(0)))
     lost = [federation.trained(index)[1]
             for index in range(max(1, self.rounds_done))]
     num_trained = np.mean([len(lost_J) for lost_J in lost])
     num_received = np.mean([lost_J.count(False) for lost_J in lost])
-    return round(num_trained * download + num_received * upload)
+    return round(num_trained * spec.download_bytes
+                 + num_received * spec.upload_bytes)
 
   @property
   def client_bytes(self) -> int:

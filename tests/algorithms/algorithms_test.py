@@ -25,6 +25,8 @@ COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0), (1, 2, 3, 4)]
 # centralized is fedavg with one client.
 METHODS = [{'algorithm': name} for name in registry.METHODS
            if name != 'centralized'] + [{'contrastive': 'l2'}]
+# Arguments that the linear network needs, whose layers are w and b.
+ARGUMENTS: dict[str, str] = {}
 # What flags combine, and the switches of MOON's released code.
 VARIANTS = [
     {'algorithm': 'scaffold', 'scaffold_form': 'niid_bench', 'momentum': .5},
@@ -110,6 +112,8 @@ def method(request):
 
 def config_of(setting):
   config = Config(num_negatives=2, num_clients=len(fed.SIZES), momentum=0.)
+  setting = {'algorithm_args': ARGUMENTS.get(setting.get('algorithm'), ''),
+             **setting}
   return checks.validate(dataclasses.replace(config, **setting))
 
 
