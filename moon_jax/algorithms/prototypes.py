@@ -7,11 +7,12 @@ classes can be added over clients: `Message.total` of `ClassSums` gives the
 prototypes of the examples of all clients in a cohort.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from moon_jax.algorithms import last_layer
 from moon_jax.algorithms.base import Batch, Examples, View
 from moon_jax.errors import UserError
 from moon_jax.models import Model
@@ -24,35 +25,44 @@ class ClassSums(NamedTuple):
   sum_KF: jax.Array  # of representations
   count_K: jax.Array  # float32, examples
 
+  def means(self, otherwise_KF: jax.Array) -> jax.Array:
+    """Returns the prototypes [K, F], `otherwise_KF` where there is no example.
 
-def classifier(params: Any, head: str = 'out') -> tuple[jax.Array, jax.Array]:
-  """Returns the kernel [F, K] and the bias [K] of a network's last layer.
+    With `otherwise_KF` of the global prototypes their distance to it is 0.
+    """
+    mean_KF = self.sum_KF / jnp.maximum(self.count_K, 1)[:, None]
+    return jnp.where(self.count_K[:, None] > 0, mean_KF, otherwise_KF)
 
-  The kernel of a layer that is a bias and nothing else is the identity.
+  def of_means(self) -> 'ClassSums':
+    """Returns the sums in which each class has its mean as the one example."""
+    return ClassSums(self.means(jnp.zeros_like(self.sum_KF)),
+                     jnp.float32(self.count_K > 0))
 
-  Args:
-    params: parameters of the network.
-    head: name of the layer.
 
-  Raises:
-    UserError: if there is no such layer.
-  """
-  layer = params.get(head)
-  if layer is None:
-    raise UserError(f'head must be the name of the last layer, one of '
-                    f'{", ".join(params)}; got {head!r}. --algorithm_args='
-                    'head=out is that of the built-in networks')
-  if isinstance(layer, jax.Array):
-    return jnp.eye(len(layer), dtype=layer.dtype), layer
-  kernel = layer['kernel']
-  return kernel, layer.get('bias', jnp.zeros(kernel.shape[1], kernel.dtype))
+class Prototypes(NamedTuple):
+  """The newest prototypes that a server has received."""
+
+  mean_KF: jax.Array  # 0 of classes that no client has had
+  is_known_K: jax.Array  # bool, whether a client has had the class
+
+  def updated(self, sums: ClassSums) -> 'Prototypes':
+    """Returns the means of `sums`, and the old prototypes where it has none."""
+    return Prototypes(sums.means(self.mean_KF),
+                      self.is_known_K | (sums.count_K > 0))
 
 
 def zeros(variables: Variables, head: str = 'out') -> ClassSums:
   """Returns the sums of no examples, for the network's classes and z."""
-  num_features, num_classes = classifier(variables['params'], head)[0].shape
+  num_features, num_classes = last_layer.kernel(
+      variables['params'], head).shape
   return ClassSums(jnp.zeros((num_classes, num_features)),
                    jnp.zeros(num_classes))
+
+
+def none(variables: Variables, head: str = 'out') -> Prototypes:
+  """Returns the prototypes of a server that has not received any."""
+  sum_KF, count_K = zeros(variables, head)
+  return Prototypes(sum_KF, count_K > 0)
 
 
 def num_classes(view: View) -> int:
@@ -85,9 +95,3 @@ def of_client(model: Model, variables: Variables, examples: Examples,
     return of_batch(outputs.projection, batch, view)
 
   return examples.sum(sums)
-
-
-def means(sums: ClassSums, otherwise_KF: jax.Array) -> jax.Array:
-  """Returns the prototypes [K, F], and `otherwise` of classes without any."""
-  mean_KF = sums.sum_KF / jnp.maximum(sums.count_K, 1)[:, None]
-  return jnp.where(sums.count_K[:, None] > 0, mean_KF, otherwise_KF)
