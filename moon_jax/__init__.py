@@ -18,7 +18,8 @@ Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 `transformer`; `Model` and `Outputs`; `from_flax` and `from_nnx` wrap Flax
 modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 `freeze` train a part of a network.
-Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`;
+Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`,
+`feddbe`, `fedpac`, `fedproto`, `feduv`;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
@@ -43,8 +44,12 @@ if TYPE_CHECKING:
   from moon_jax import loggers, losses, tasks
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
   from moon_jax.algorithms.fedavg import fedavg
+  from moon_jax.algorithms.feddbe import feddbe
   from moon_jax.algorithms.fednova import fednova, with_fednova
+  from moon_jax.algorithms.fedpac import fedpac
+  from moon_jax.algorithms.fedproto import fedproto
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
+  from moon_jax.algorithms.feduv import feduv
   from moon_jax.algorithms.moon import l2, moon
   from moon_jax.algorithms.scaffold import scaffold, with_control_variates
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
@@ -87,8 +92,12 @@ if TYPE_CHECKING:
 _NAMES = {
     'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
     'algorithms.fedavg': ['fedavg'],
+    'algorithms.feddbe': ['feddbe'],
     'algorithms.fednova': ['fednova', 'with_fednova'],
+    'algorithms.fedpac': ['fedpac'],
+    'algorithms.fedproto': ['fedproto'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
+    'algorithms.feduv': ['feduv'],
     'algorithms.moon': ['l2', 'moon'],
     'algorithms.scaffold': ['scaffold', 'with_control_variates'],
     'algorithms.server': ['with_server_optimizer'],
@@ -127,8 +136,8 @@ __all__ = [  # sorted; equal to the keys above
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
     'Task', 'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
-    'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'fednova', 'fedprox',
-    'freeze', 'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2',
+    'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'feddbe', 'fednova',
+    'fedpac', 'fedproto', 'fedprox', 'feduv', 'freeze', 'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2',
     'label_shift', 'load', 'load_dataset', 'loggers', 'lora', 'losses',
     'mlp', 'moon', 'partition', 'resnet18', 'resnet50', 'results',
     'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',

@@ -33,6 +33,11 @@ def kernel(params: Any, head: str = 'out') -> jax.Array:
   return layer['kernel']
 
 
+def replace(variables: Variables, layer: Any, head: str = 'out') -> Variables:
+  """Returns the network with another last layer."""
+  return {**variables, 'params': {**variables['params'], head: layer}}
+
+
 def shift_of_logits(params: Any, shift_F: jax.Array,
                     head: str = 'out') -> jax.Array:
   """Returns what logits [K] gain if a vector is added to z."""
@@ -56,7 +61,7 @@ def with_shift(variables: Variables, shift_F: jax.Array,
     layer = {**layer, 'bias': layer['bias'] + shift_K}
   else:
     layer = layer + shift_K
-  return {**variables, 'params': {**params, head: layer}}
+  return replace(variables, layer, head)
 
 
 def with_nearest(variables: Variables, mean_KF: jax.Array,
@@ -79,4 +84,4 @@ def with_nearest(variables: Variables, mean_KF: jax.Array,
       'bias': jnp.where(is_possible_K, -jnp.sum(mean_KF ** 2, 1) / 2, -1e9)}
   layer = jax.tree.map(lambda x, y: jnp.where(jnp.any(is_possible_K), x, y),
                        nearest, layer)
-  return {**variables, 'params': {**variables['params'], head: layer}}
+  return replace(variables, layer, head)

@@ -45,6 +45,11 @@ class Prototypes(NamedTuple):
   mean_KF: jax.Array  # 0 of classes that no client has had
   is_known_K: jax.Array  # bool, whether a client has had the class
 
+  def distance_B(self, z_BF: jax.Array, labels_B: jax.Array) -> jax.Array:
+    """Returns |z - C_y|^2 / F, and 0 for classes that are not known."""
+    square_B = jnp.mean((z_BF - self.mean_KF[labels_B]) ** 2, 1)
+    return jnp.where(self.is_known_K[labels_B], square_B, 0)
+
   def updated(self, sums: ClassSums) -> 'Prototypes':
     """Returns the means of `sums`, and the old prototypes where it has none."""
     return Prototypes(sums.means(self.mean_KF),
@@ -80,18 +85,36 @@ def num_classes(view: View) -> int:
 def of_batch(z_BF: jax.Array, batch: Batch, view: View) -> ClassSums:
   """Returns the sums of a batch, of representations z."""
   is_label_BK = batch.labels[:, None] == jnp.arange(num_classes(view))[None]
-  is_label_BK = is_label_BK * batch.mask[:, None]
-  sum_KF = jnp.einsum('bk,bf->kf', is_label_BK, z_BF,
+  one_BK = jnp.float32(is_label_BK) * batch.mask[:, None]
+  sum_KF = jnp.einsum('bk,bf->kf', one_BK, z_BF,
                       precision=jax.lax.Precision.HIGHEST)
-  return ClassSums(sum_KF, jnp.sum(is_label_BK, 0))
+  return ClassSums(sum_KF, jnp.sum(one_BK, 0))
 
 
 def of_client(model: Model, variables: Variables, examples: Examples,
               view: View) -> ClassSums:
   """Returns the sums of a client's examples, of representations by a model."""
+  return _moments(model, variables, examples, view)[0]
+
+
+def statistics(model: Model, variables: Variables, examples: Examples,
+               view: View) -> tuple[jax.Array, jax.Array]:
+  """Returns h [K, F], and the variance of its estimate by the examples.
+
+      h_k = p(k) E[z | k],    variance = (E |z|^2 - |h|^2) / |D|
+  """
+  num_examples = jnp.float32(view.num_examples)
+  sums, square = _moments(model, variables, examples, view)
+  h_KF = sums.sum_KF / num_examples
+  return h_KF, (square / num_examples - jnp.sum(h_KF ** 2)) / num_examples
+
+
+def _moments(model, variables, examples, view):
+  """Returns the sums of a client's examples, and the sum of |z|^2."""
   def sums(batch):
-    outputs, _ = model.apply(
-        variables, batch.inputs, batch.mask, train=False)
-    return of_batch(outputs.projection, batch, view)
+    z_BF = model.apply(
+        variables, batch.inputs, batch.mask, train=False)[0].projection
+    return (of_batch(z_BF, batch, view),
+            jnp.sum(jnp.sum(z_BF ** 2, 1) * batch.mask))
 
   return examples.sum(sums)

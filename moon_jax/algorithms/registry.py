@@ -14,8 +14,12 @@ from moon_jax import optimizers, user_code
 from moon_jax.algorithms import privacy, server, user
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.feddbe import feddbe
 from moon_jax.algorithms.fednova import fednova, with_fednova
+from moon_jax.algorithms.fedpac import fedpac
+from moon_jax.algorithms.fedproto import fedproto
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
+from moon_jax.algorithms.feduv import feduv
 from moon_jax.algorithms.moon import l2, moon
 from moon_jax.algorithms.scaffold import scaffold, with_control_variates
 from moon_jax.algorithms.solo import solo
@@ -92,6 +96,19 @@ METHODS: dict[str, Method] = {
         'https://arxiv.org/abs/2007.07481', flags=('proximal_mu',),
         sends_only_model=False, optimizers=('sgd',),
         reason='since it normalizes updates by their SGD steps'),
+    'fedproto': Method(
+        fedproto, 'FedProto', 'Tan et al. 2022',
+        'https://arxiv.org/abs/2105.00243', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'fedpac': Method(
+        fedpac, 'FedPAC', 'Xu et al. 2023', 'https://arxiv.org/abs/2306.11867',
+        kind='personal', sends_only_model=False),
+    'feddbe': Method(
+        feddbe, 'FedDBE', 'Zhang et al. 2023',
+        'https://arxiv.org/abs/2311.14975', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'feduv': Method(
+        feduv, 'FedUV', 'Son et al. 2024', 'https://arxiv.org/abs/2402.18372'),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
 }

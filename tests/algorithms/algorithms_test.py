@@ -26,7 +26,9 @@ COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0), (1, 2, 3, 4)]
 METHODS = [{'algorithm': name} for name in registry.METHODS
            if name != 'centralized'] + [{'contrastive': 'l2'}]
 # Arguments that the linear network needs, whose layers are w and b.
-ARGUMENTS: dict[str, str] = {}
+ARGUMENTS: dict[str, str] = {
+    'fedproto': 'head=b,lam=.01', 'fedpac': 'head=b,lam=.01',
+    'feddbe': 'head=b,kappa=.1'}
 # What flags combine, and the switches of MOON's released code.
 VARIANTS = [
     {'algorithm': 'scaffold', 'scaffold_form': 'niid_bench', 'momentum': .5},

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import moon_jax as mj
+import features
 import plain
 
 GOLDEN = pathlib.Path(__file__).parent / 'golden'
@@ -31,11 +32,14 @@ def fedavg(cohorts):
 # Name: the algorithm, its reference, and arguments of `plain.Simulated`.
 ROWS = {
     'fedavg': (mj.fedavg(), fedavg, {}),
+    **features.ROWS,
 }
 
 # Name of a file of golden values: the algorithm, and arguments of
 # `plain.Simulated`.
-GOLDEN_ROWS = {}
+GOLDEN_ROWS = {
+    **features.GOLDEN_ROWS,
+}
 
 _simulated = {}
 
