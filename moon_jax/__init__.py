@@ -19,7 +19,7 @@ Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 `freeze` train a part of a network.
 Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`,
-`feddbe`, `fedpac`, `fedproto`, `feduv`;
+`ccvr`, `feddbe`, `fedpac`, `fedproto`, `feduv`;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
   from moon_jax import loggers, losses, tasks
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
   from moon_jax.algorithms.fedavg import fedavg
+  from moon_jax.algorithms.ccvr import ccvr
   from moon_jax.algorithms.feddbe import feddbe
   from moon_jax.algorithms.fednova import fednova, with_fednova
   from moon_jax.algorithms.fedpac import fedpac
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
 _NAMES = {
     'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
     'algorithms.fedavg': ['fedavg'],
+    'algorithms.ccvr': ['ccvr'],
     'algorithms.feddbe': ['feddbe'],
     'algorithms.fednova': ['fednova', 'with_fednova'],
     'algorithms.fedpac': ['fedpac'],
@@ -135,7 +137,7 @@ __all__ = [  # sorted; equal to the keys above
     'Algorithm', 'Batch', 'ClientTests', 'Config', 'Dataset', 'DivergedError',
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
-    'Task', 'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
+    'Task', 'UserError', 'View', 'ccvr', 'char_lstm', 'client_tests', 'cohort',
     'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'feddbe', 'fednova',
     'fedpac', 'fedproto', 'fedprox', 'feduv', 'freeze', 'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2',
     'label_shift', 'load', 'load_dataset', 'loggers', 'lora', 'losses',

@@ -14,6 +14,7 @@ from moon_jax import optimizers, user_code
 from moon_jax.algorithms import privacy, server, user
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.ccvr import ccvr
 from moon_jax.algorithms.feddbe import feddbe
 from moon_jax.algorithms.fednova import fednova, with_fednova
 from moon_jax.algorithms.fedpac import fedpac
@@ -109,6 +110,9 @@ METHODS: dict[str, Method] = {
         keeps_client_state=True, sends_only_model=False),
     'feduv': Method(
         feduv, 'FedUV', 'Son et al. 2024', 'https://arxiv.org/abs/2402.18372'),
+    'ccvr': Method(
+        ccvr, 'CCVR', 'Luo et al. 2021', 'https://arxiv.org/abs/2106.05001',
+        sends_only_model=False),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
 }

@@ -26,7 +26,7 @@ MODELS = ('simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
           'transformer')
 
 ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
-              'fedproto', 'fedpac', 'feddbe', 'feduv', 'centralized')
+              'fedproto', 'fedpac', 'feddbe', 'feduv', 'ccvr', 'centralized')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 

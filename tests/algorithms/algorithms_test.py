@@ -28,7 +28,7 @@ METHODS = [{'algorithm': name} for name in registry.METHODS
 # Arguments that the linear network needs, whose layers are w and b.
 ARGUMENTS: dict[str, str] = {
     'fedproto': 'head=b,lam=.01', 'fedpac': 'head=b,lam=.01',
-    'feddbe': 'head=b,kappa=.1'}
+    'feddbe': 'head=b,kappa=.1', 'ccvr': 'head=b'}
 # What flags combine, and the switches of MOON's released code.
 VARIANTS = [
     {'algorithm': 'scaffold', 'scaffold_form': 'niid_bench', 'momentum': .5},
