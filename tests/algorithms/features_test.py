@@ -93,3 +93,11 @@ def test_methods_without_their_terms(algorithm, limit):
       federated.round(cohort)
     states.append((federated.state.variables, federated.state.clients))
   fed.assert_trees_close(*states)
+
+
+def test_covariances_of_few_examples_have_roots():
+  x = np.random.default_rng(0).normal(size=(4, 7))
+  x[:, 2] = 0
+  found = np.asarray(prototypes._cholesky(jnp.float32(x.T @ x)))
+  np.testing.assert_allclose(found @ found.T, x.T @ x, atol=1e-5)
+  assert (np.abs(found).sum(0) > 0).sum() == 4
