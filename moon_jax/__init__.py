@@ -19,7 +19,8 @@ Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 `freeze` train a part of a network.
 Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`,
-`feddbe`, `fedpac`, `fedproto`, `feduv`;
+`feddbe`, `fedpac`, `fedproto`, `feduv`, `fedlc`, `fedrs`, `fedntd`,
+`feddecorr`, `fedgkd`;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
@@ -45,10 +46,15 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
   from moon_jax.algorithms.fedavg import fedavg
   from moon_jax.algorithms.feddbe import feddbe
+  from moon_jax.algorithms.feddecorr import feddecorr
+  from moon_jax.algorithms.fedgkd import fedgkd
+  from moon_jax.algorithms.fedlc import fedlc
   from moon_jax.algorithms.fednova import fednova, with_fednova
+  from moon_jax.algorithms.fedntd import fedntd
   from moon_jax.algorithms.fedpac import fedpac
   from moon_jax.algorithms.fedproto import fedproto
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
+  from moon_jax.algorithms.fedrs import fedrs
   from moon_jax.algorithms.feduv import feduv
   from moon_jax.algorithms.moon import l2, moon
   from moon_jax.algorithms.scaffold import scaffold, with_control_variates
@@ -93,10 +99,15 @@ _NAMES = {
     'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
     'algorithms.fedavg': ['fedavg'],
     'algorithms.feddbe': ['feddbe'],
+    'algorithms.feddecorr': ['feddecorr'],
+    'algorithms.fedgkd': ['fedgkd'],
+    'algorithms.fedlc': ['fedlc'],
     'algorithms.fednova': ['fednova', 'with_fednova'],
+    'algorithms.fedntd': ['fedntd'],
     'algorithms.fedpac': ['fedpac'],
     'algorithms.fedproto': ['fedproto'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
+    'algorithms.fedrs': ['fedrs'],
     'algorithms.feduv': ['feduv'],
     'algorithms.moon': ['l2', 'moon'],
     'algorithms.scaffold': ['scaffold', 'with_control_variates'],
@@ -136,10 +147,11 @@ __all__ = [  # sorted; equal to the keys above
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
     'Task', 'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
-    'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'feddbe', 'fednova',
-    'fedpac', 'fedproto', 'fedprox', 'feduv', 'freeze', 'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2',
-    'label_shift', 'load', 'load_dataset', 'loggers', 'lora', 'losses',
-    'mlp', 'moon', 'partition', 'resnet18', 'resnet50', 'results',
+    'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'feddbe', 'feddecorr',
+    'fedgkd', 'fedlc', 'fednova', 'fedntd', 'fedpac', 'fedproto', 'fedprox',
+    'fedrs', 'feduv', 'freeze', 'from_flax', 'from_huggingface', 'from_nnx',
+    'joint', 'l2', 'label_shift', 'load', 'load_dataset', 'loggers', 'lora',
+    'losses', 'mlp', 'moon', 'partition', 'resnet18', 'resnet50', 'results',
     'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',
     'transformer', 'with_control_variates', 'with_fednova', 'with_proximal',
     'with_server_optimizer']

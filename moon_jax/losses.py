@@ -25,6 +25,18 @@ def cross_entropy_B(logits_BK: jax.Array, labels_B: jax.Array) -> jax.Array:
   return -jnp.sum(jnp.where(is_label_BK, log_p_BK, 0), axis=1)
 
 
+def distillation_B(logits_BK: jax.Array, teacher_BK: jax.Array,
+                   temperature: jax.Array) -> jax.Array:
+  """Returns KL(softmax(teacher / T) | softmax(logits / T)) of each example.
+
+  Classes whose logits are -inf in both do not count.
+  """
+  log_p_BK = jax.nn.log_softmax(teacher_BK / temperature)
+  log_q_BK = jax.nn.log_softmax(logits_BK / temperature)
+  p_BK = jnp.exp(log_p_BK)
+  return jnp.sum(jnp.where(p_BK > 0, p_BK * (log_p_BK - log_q_BK), 0), axis=1)
+
+
 def representation_distance_B(z_BF: jax.Array,
                               z_global_BF: jax.Array) -> jax.Array:
   """Returns |z - z_glob| of each example; below 1e-5 value and gradient are 0.

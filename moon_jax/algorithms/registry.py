@@ -20,6 +20,13 @@ from moon_jax.algorithms.fedpac import fedpac
 from moon_jax.algorithms.fedproto import fedproto
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.feduv import feduv
+from moon_jax.algorithms.feddecorr import feddecorr
+from moon_jax.algorithms.fedgkd import fedgkd
+from moon_jax.algorithms.fedlc import fedlc
+from moon_jax.algorithms.fednova import fednova, with_fednova
+from moon_jax.algorithms.fedntd import fedntd
+from moon_jax.algorithms.fedprox import fedprox, with_proximal
+from moon_jax.algorithms.fedrs import fedrs
 from moon_jax.algorithms.moon import l2, moon
 from moon_jax.algorithms.scaffold import scaffold, with_control_variates
 from moon_jax.algorithms.solo import solo
@@ -109,6 +116,21 @@ METHODS: dict[str, Method] = {
         keeps_client_state=True, sends_only_model=False),
     'feduv': Method(
         feduv, 'FedUV', 'Son et al. 2024', 'https://arxiv.org/abs/2402.18372'),
+    'fedlc': Method(
+        fedlc, 'FedLC', 'Zhang et al. 2022',
+        'https://arxiv.org/abs/2209.00189'),
+    'fedrs': Method(
+        fedrs, 'FedRS', 'Li and Zhan 2021',
+        'https://doi.org/10.1145/3447548.3467254'),
+    'fedntd': Method(
+        fedntd, 'FedNTD', 'Lee et al. 2022',
+        'https://arxiv.org/abs/2106.03097'),
+    'feddecorr': Method(
+        feddecorr, 'FedDecorr', 'Shi et al. 2023',
+        'https://arxiv.org/abs/2210.00226'),
+    'fedgkd': Method(
+        fedgkd, 'FedGKD', 'Yao et al. 2023',
+        'https://arxiv.org/abs/2107.00051'),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
 }

@@ -26,7 +26,8 @@ MODELS = ('simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
           'transformer')
 
 ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
-              'fedproto', 'fedpac', 'feddbe', 'feduv', 'centralized')
+              'fedproto', 'fedpac', 'feddbe', 'feduv', 'fedlc', 'fedrs',
+              'fedntd', 'feddecorr', 'fedgkd', 'centralized')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 

@@ -238,6 +238,14 @@ def test_at_mu_0_it_is_fedavg(name):
                          shared('fedavg').unbroken.variables)
 
 
+@pytest.mark.parametrize('name, zeros', [
+    ('fedrs', {'alpha': 1.}), ('fedntd', {'distill_weight': 0.}),
+    ('feddecorr', {'decorr_weight': 0.}), ('fedgkd', {'gamma': 0.})])
+def test_without_its_loss_it_is_fedavg(name, zeros):
+  fed.assert_trees_close(shared(name).run(hparams=zeros).variables,
+                         shared('fedavg').unbroken.variables)
+
+
 def test_scaffold_server_variate_is_the_mean_of_all_clients():
   """Of those, too, that take no part."""
   federated = shared('scaffold').federation(hparams={'momentum': 0.})

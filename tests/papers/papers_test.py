@@ -12,6 +12,7 @@ import pathlib
 import numpy as np
 import pytest
 
+import losses_of_papers
 import moon_jax as mj
 import features
 import plain
@@ -33,6 +34,7 @@ def fedavg(cohorts):
 ROWS = {
     'fedavg': (mj.fedavg(), fedavg, {}),
     **features.ROWS,
+    **losses_of_papers.ROWS,
 }
 
 # Name of a file of golden values: the algorithm, and arguments of

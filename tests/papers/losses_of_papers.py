@@ -1,0 +1,95 @@
+"""Methods whose clients train another loss, written from their papers."""
+
+import numpy as np
+
+import moon_jax as mj
+import plain
+
+
+def own_loss(loss):
+  """Returns the reference of a method with the loss (w, x, y, w^t, client)."""
+  def reference(cohorts):
+    w, trained = plain.INITIAL, plain.Trained([], {})
+    for cohort in cohorts:
+      w = plain.mean({c: plain.sgd(
+          w, lambda v, x, y, c=c, w=w: loss(v, x, y, w, c), c) for c in cohort})
+      trained.rounds.append(w)
+    return trained
+  return reference
+
+
+def entropy(logits, y):
+  return -plain.log_softmax(logits)[np.arange(len(y)), y].mean()
+
+
+def fedlc(w, x, y, w_t, client, tau=.5):
+  with np.errstate(divide='ignore'):
+    margin = tau * plain.COUNTS[client] ** -.25
+  return entropy(plain.forward(w, x)[1] - margin, y)
+
+
+def fedrs(w, x, y, w_t, client, alpha=.5):
+  return entropy(plain.forward(w, x)[1] * np.where(
+      plain.COUNTS[client] > 0, 1, alpha), y)
+
+
+def fedrs_released(w, x, y, w_t, client, alpha=.5):
+  share = plain.COUNTS[client] / plain.COUNTS[client].max()
+  return entropy(
+      plain.forward(w, x)[1] * (share * (1 - alpha) + alpha), y)
+
+
+def divergence(teacher, logits):
+  log_p, log_q = plain.log_softmax(teacher), plain.log_softmax(logits)
+  return (np.exp(log_p) * (log_p - log_q)).sum(-1)
+
+
+def fedntd(w, x, y, w_t, client, beta=.7, tau=2.):
+  others = np.array([[k for k in range(3) if k != label] for label in y])
+  not_true = lambda v: np.take_along_axis(plain.forward(v, x)[1], others, 1)
+  kl = divergence(not_true(w_t) / tau, not_true(w) / tau).mean()
+  return plain.cross_entropy(w, x, y) + beta * kl
+
+
+def feddecorr(w, x, y, w_t, client, beta=.5):
+  h = plain.forward(w, x)[0]
+  z = h - h.mean(0)
+  z = z / np.sqrt((z**2).mean(0) + 1e-8)
+  correlation = z.T @ z / len(x)
+  return plain.cross_entropy(w, x, y) + beta * (correlation**2).mean()
+
+
+def fedgkd(cohorts, gamma=.2, buffer=2, tau=2.):
+  w, trained = plain.INITIAL, plain.Trained([], {})
+  for cohort in cohorts:
+    last = trained.rounds[-buffer:]
+    teacher = plain.combine(*((1 / len(last), v) for v in last)) if last else w
+    weight = gamma / 2 * tau**2 if last else 0
+
+    def loss(v, x, y, weight=weight, teacher=teacher):
+      logits = [plain.forward(u, x)[1] / tau for u in (teacher, v)]
+      return plain.cross_entropy(v, x, y) + weight * divergence(*logits).mean()
+
+    w = plain.mean({c: plain.sgd(w, loss, c) for c in cohort})
+    trained.rounds.append(w)
+  return trained
+
+
+FEDLC, FEDGKD = mj.fedlc(.5), mj.fedgkd(.2, buffer=2, tau=2.)
+FEDRS = {form: mj.fedrs(.5, form=form) for form in ('paper', 'released')}
+ROWS = {
+    'fedlc': (FEDLC, own_loss(fedlc), {}),
+    'fedrs': (FEDRS['paper'], own_loss(fedrs), {}),
+    'fedrs_released': (FEDRS['released'], own_loss(fedrs_released), {}),
+    'fedntd': (mj.fedntd(.7, tau=2.), own_loss(fedntd), {}),
+    'feddecorr': (mj.feddecorr(.5), own_loss(feddecorr), {}),
+    'fedgkd': (FEDGKD, fedgkd, {}),
+}
+GOLDEN_ROWS = {
+    'fedlc': (FEDLC, {}),
+    'fedrs': (FEDRS['paper'], {}),
+    'fedrs_released': (FEDRS['released'], {}),
+    'fedntd': (mj.fedntd(.7, tau=2., form='released'), {}),
+    'feddecorr': (mj.feddecorr(.1, form='released'), {}),
+    'fedgkd': (FEDGKD, {}),
+}
