@@ -20,7 +20,7 @@ modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 `freeze` train a part of a network.
 Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`,
 `feddbe`, `fedpac`, `fedproto`, `feduv`, `fedlc`, `fedrs`, `fedntd`,
-`feddecorr`, `fedgkd`;
+`feddecorr`, `fedgkd`, `fedproc`;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.fednova import fednova, with_fednova
   from moon_jax.algorithms.fedntd import fedntd
   from moon_jax.algorithms.fedpac import fedpac
+  from moon_jax.algorithms.fedproc import fedproc
   from moon_jax.algorithms.fedproto import fedproto
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
   from moon_jax.algorithms.fedrs import fedrs
@@ -105,6 +106,7 @@ _NAMES = {
     'algorithms.fednova': ['fednova', 'with_fednova'],
     'algorithms.fedntd': ['fedntd'],
     'algorithms.fedpac': ['fedpac'],
+    'algorithms.fedproc': ['fedproc'],
     'algorithms.fedproto': ['fedproto'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
     'algorithms.fedrs': ['fedrs'],
@@ -148,11 +150,11 @@ __all__ = [  # sorted; equal to the keys above
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
     'Task', 'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
     'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'feddbe', 'feddecorr',
-    'fedgkd', 'fedlc', 'fednova', 'fedntd', 'fedpac', 'fedproto', 'fedprox',
-    'fedrs', 'feduv', 'freeze', 'from_flax', 'from_huggingface', 'from_nnx',
-    'joint', 'l2', 'label_shift', 'load', 'load_dataset', 'loggers', 'lora',
-    'losses', 'mlp', 'moon', 'partition', 'resnet18', 'resnet50', 'results',
-    'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',
+    'fedgkd', 'fedlc', 'fednova', 'fedntd', 'fedpac', 'fedproc', 'fedproto',
+    'fedprox', 'fedrs', 'feduv', 'freeze', 'from_flax', 'from_huggingface',
+    'from_nnx', 'joint', 'l2', 'label_shift', 'load', 'load_dataset', 'loggers',
+    'lora', 'losses', 'mlp', 'moon', 'partition', 'resnet18', 'resnet50',
+    'results', 'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',
     'transformer', 'with_control_variates', 'with_fednova', 'with_proximal',
     'with_server_optimizer']
 

@@ -55,6 +55,11 @@ def cosine_similarity(a_F: jax.Array, b_F: jax.Array) -> jax.Array:
   return jnp.sum(a_F * b_F, -1) / (_norm(a_F) * _norm(b_F))
 
 
+def unit(a_F: jax.Array) -> jax.Array:
+  """Returns a / |a| over the last axis; 0 if the vector is 0."""
+  return a_F / _norm(a_F)[..., None]
+
+
 def _norm(a_F):
   """Returns max(|a|, 1e-8) over the last axis, with gradient 0 below 1e-8."""
   square = jnp.sum(a_F * a_F, -1)
@@ -88,7 +93,7 @@ def model_contrastive_B(z_BF: jax.Array, z_global_BF: jax.Array,
   positive_B = cosine_similarity(z_BF, z_global_BF)
   # For large M a matrix product is ten times as fast as elementwise products.
   negative_MB = jnp.einsum(
-      'bf,mbf->mb', z_BF / _norm(z_BF)[:, None], z_previous_MBF,
+      'bf,mbf->mb', unit(z_BF), z_previous_MBF,
       precision=jax.lax.Precision.HIGHEST) / _norm(z_previous_MBF)
   exists_M = jnp.arange(z_previous_MBF.shape[0]) < num_previous
   excess_MB = (negative_MB - positive_B[None]) / temperature

@@ -25,6 +25,7 @@ from moon_jax.algorithms.fedgkd import fedgkd
 from moon_jax.algorithms.fedlc import fedlc
 from moon_jax.algorithms.fednova import fednova, with_fednova
 from moon_jax.algorithms.fedntd import fedntd
+from moon_jax.algorithms.fedproc import fedproc
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.fedrs import fedrs
 from moon_jax.algorithms.moon import l2, moon
@@ -131,6 +132,9 @@ METHODS: dict[str, Method] = {
     'fedgkd': Method(
         fedgkd, 'FedGKD', 'Yao et al. 2023',
         'https://arxiv.org/abs/2107.00051'),
+    'fedproc': Method(
+        fedproc, 'FedProc', 'Mu et al. 2023',
+        'https://arxiv.org/abs/2109.12273', sends_only_model=False),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
 }

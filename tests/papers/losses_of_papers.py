@@ -75,7 +75,34 @@ def fedgkd(cohorts, gamma=.2, buffer=2, tau=2.):
   return trained
 
 
+def unit(z):
+  return z / np.maximum(np.linalg.norm(z, axis=-1, keepdims=True), 1e-8)
+
+
+def fedproc(cohorts, total_rounds=3):
+  w, trained, centers = plain.INITIAL, plain.Trained([], {}), np.zeros((3, 5))
+  for t, cohort in enumerate(cohorts):
+    alpha = t / total_rounds if t else 1
+
+    def loss(v, x, y, alpha=alpha, centers=centers):
+      similarity = unit(plain.forward(v, x)[0]) @ unit(centers).T
+      return (alpha * plain.cross_entropy(v, x, y)
+              + (1 - alpha) * entropy(similarity, y))
+
+    local = {c: plain.sgd(w, loss, c) for c in cohort}
+    w = plain.mean(local)
+    z = np.concatenate([
+        unit(plain.forward(local[c], plain.X[plain.CLIENTS[c]])[0])
+        for c in cohort])
+    y = np.concatenate([plain.Y[plain.CLIENTS[c]] for c in cohort])
+    centers = np.stack([z[y == k].mean(0) if (y == k).any() else centers[k]
+                        for k in range(3)])
+    trained.rounds.append(w)
+  return trained
+
+
 FEDLC, FEDGKD = mj.fedlc(.5), mj.fedgkd(.2, buffer=2, tau=2.)
+FEDPROC = mj.fedproc(total_rounds=3)
 FEDRS = {form: mj.fedrs(.5, form=form) for form in ('paper', 'released')}
 ROWS = {
     'fedlc': (FEDLC, own_loss(fedlc), {}),
@@ -84,6 +111,7 @@ ROWS = {
     'fedntd': (mj.fedntd(.7, tau=2.), own_loss(fedntd), {}),
     'feddecorr': (mj.feddecorr(.5), own_loss(feddecorr), {}),
     'fedgkd': (FEDGKD, fedgkd, {}),
+    'fedproc': (FEDPROC, fedproc, {}),
 }
 GOLDEN_ROWS = {
     'fedlc': (FEDLC, {}),
@@ -92,4 +120,5 @@ GOLDEN_ROWS = {
     'fedntd': (mj.fedntd(.7, tau=2., form='released'), {}),
     'feddecorr': (mj.feddecorr(.1, form='released'), {}),
     'fedgkd': (FEDGKD, {}),
+    'fedproc': (FEDPROC, {}),
 }
