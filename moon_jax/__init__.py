@@ -20,7 +20,7 @@ modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 `freeze` train a part of a network.
 Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`,
 `feddbe`, `fedpac`, `fedproto`, `feduv`, `fedlc`, `fedrs`, `fedntd`,
-`feddecorr`, `fedgkd`, `fedproc`;
+`feddecorr`, `fedgkd`, `fedproc`, `fedrcl`;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.fedproc import fedproc
   from moon_jax.algorithms.fedproto import fedproto
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
+  from moon_jax.algorithms.fedrcl import fedrcl
   from moon_jax.algorithms.fedrs import fedrs
   from moon_jax.algorithms.feduv import feduv
   from moon_jax.algorithms.moon import l2, moon
@@ -109,6 +110,7 @@ _NAMES = {
     'algorithms.fedproc': ['fedproc'],
     'algorithms.fedproto': ['fedproto'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
+    'algorithms.fedrcl': ['fedrcl'],
     'algorithms.fedrs': ['fedrs'],
     'algorithms.feduv': ['feduv'],
     'algorithms.moon': ['l2', 'moon'],
@@ -151,12 +153,12 @@ __all__ = [  # sorted; equal to the keys above
     'Task', 'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
     'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'feddbe', 'feddecorr',
     'fedgkd', 'fedlc', 'fednova', 'fedntd', 'fedpac', 'fedproc', 'fedproto',
-    'fedprox', 'fedrs', 'feduv', 'freeze', 'from_flax', 'from_huggingface',
-    'from_nnx', 'joint', 'l2', 'label_shift', 'load', 'load_dataset', 'loggers',
-    'lora', 'losses', 'mlp', 'moon', 'partition', 'resnet18', 'resnet50',
-    'results', 'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',
-    'transformer', 'with_control_variates', 'with_fednova', 'with_proximal',
-    'with_server_optimizer']
+    'fedprox', 'fedrcl', 'fedrs', 'feduv', 'freeze', 'from_flax',
+    'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift', 'load',
+    'load_dataset', 'loggers', 'lora', 'losses', 'mlp', 'moon', 'partition',
+    'resnet18', 'resnet50', 'results', 'run', 'run_sweep', 'scaffold',
+    'simple_cnn', 'solo', 'tasks', 'transformer', 'with_control_variates',
+    'with_fednova', 'with_proximal', 'with_server_optimizer']
 
 
 def __getattr__(name):

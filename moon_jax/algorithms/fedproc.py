@@ -60,7 +60,8 @@ def loss(model, variables, batch, view):
   """Returns the sum of both losses; records l_gpc."""
   outputs, variables = model.apply(
       variables, batch.inputs, batch.mask, train=True)
-  similarity_BK = losses.unit(outputs.projection) @ losses.unit(view.server.mean_KF).T
+  c_KF = losses.unit(view.server.mean_KF)
+  similarity_BK = losses.unit(outputs.projection) @ c_KF.T
   gpc = losses.masked_mean(
       losses.cross_entropy_B(similarity_BK, batch.labels), batch.mask)
   t = view.round.astype(jnp.float32)

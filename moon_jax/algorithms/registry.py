@@ -15,19 +15,18 @@ from moon_jax.algorithms import privacy, server, user
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.feddbe import feddbe
-from moon_jax.algorithms.fednova import fednova, with_fednova
-from moon_jax.algorithms.fedpac import fedpac
-from moon_jax.algorithms.fedproto import fedproto
-from moon_jax.algorithms.fedprox import fedprox, with_proximal
-from moon_jax.algorithms.feduv import feduv
 from moon_jax.algorithms.feddecorr import feddecorr
 from moon_jax.algorithms.fedgkd import fedgkd
 from moon_jax.algorithms.fedlc import fedlc
 from moon_jax.algorithms.fednova import fednova, with_fednova
 from moon_jax.algorithms.fedntd import fedntd
+from moon_jax.algorithms.fedpac import fedpac
 from moon_jax.algorithms.fedproc import fedproc
+from moon_jax.algorithms.fedproto import fedproto
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
+from moon_jax.algorithms.fedrcl import fedrcl
 from moon_jax.algorithms.fedrs import fedrs
+from moon_jax.algorithms.feduv import feduv
 from moon_jax.algorithms.moon import l2, moon
 from moon_jax.algorithms.scaffold import scaffold, with_control_variates
 from moon_jax.algorithms.solo import solo
@@ -132,6 +131,9 @@ METHODS: dict[str, Method] = {
     'fedgkd': Method(
         fedgkd, 'FedGKD', 'Yao et al. 2023',
         'https://arxiv.org/abs/2107.00051'),
+    'fedrcl': Method(
+        fedrcl, 'FedRCL', 'Seo et al. 2024',
+        'https://arxiv.org/abs/2401.04928'),
     'fedproc': Method(
         fedproc, 'FedProc', 'Mu et al. 2023',
         'https://arxiv.org/abs/2109.12273', sends_only_model=False),

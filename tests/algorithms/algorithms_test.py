@@ -28,7 +28,7 @@ METHODS = [{'algorithm': name} for name in registry.METHODS
 # Arguments that the linear network needs, whose layers are w and b.
 ARGUMENTS: dict[str, str] = {
     'fedproto': 'head=b,lam=.01', 'fedpac': 'head=b,lam=.01',
-    'feddbe': 'head=b,kappa=.1'}
+    'feddbe': 'head=b,kappa=.1',
     'fedproc': 'head=b,total_rounds=4'}
 # What flags combine, and the switches of MOON's released code.
 VARIANTS = [
@@ -241,7 +241,8 @@ def test_at_mu_0_it_is_fedavg(name):
 
 @pytest.mark.parametrize('name, zeros', [
     ('fedrs', {'alpha': 1.}), ('fedntd', {'distill_weight': 0.}),
-    ('feddecorr', {'decorr_weight': 0.}), ('fedgkd', {'gamma': 0.})])
+    ('feddecorr', {'decorr_weight': 0.}), ('fedgkd', {'gamma': 0.}),
+    ('fedrcl', {'scl_weight': 0., 'penalty_weight': 0.})])
 def test_without_its_loss_it_is_fedavg(name, zeros):
   fed.assert_trees_close(shared(name).run(hparams=zeros).variables,
                          shared('fedavg').unbroken.variables)

@@ -101,7 +101,21 @@ def fedproc(cohorts, total_rounds=3):
   return trained
 
 
+def fedrcl(w, x, y, w_t, client, scl=.8, beta=1.5, tau=.5, threshold=.7):
+  total, z = 0, unit(plain.forward(w, x)[0])
+  for i in range(len(y)):
+    s = z @ z[i]
+    others = [s[j] for j in range(len(y)) if y[j] == y[i] and j != i]
+    negatives = np.sort(s[y != y[i]])[::-1][:2]
+    positive = min(others + [1.])
+    total += scl * np.log1p(np.exp((negatives - positive) / tau).sum())
+    if others and min(others) >= threshold:
+      total += beta * np.log1p(np.exp((min(others) - 1) / tau))
+  return plain.cross_entropy(w, x, y) + total / len(y)
+
+
 FEDLC, FEDGKD = mj.fedlc(.5), mj.fedgkd(.2, buffer=2, tau=2.)
+FEDRCL = mj.fedrcl(.8, 1.5, tau=.5)
 FEDPROC = mj.fedproc(total_rounds=3)
 FEDRS = {form: mj.fedrs(.5, form=form) for form in ('paper', 'released')}
 ROWS = {
@@ -111,6 +125,7 @@ ROWS = {
     'fedntd': (mj.fedntd(.7, tau=2.), own_loss(fedntd), {}),
     'feddecorr': (mj.feddecorr(.5), own_loss(feddecorr), {}),
     'fedgkd': (FEDGKD, fedgkd, {}),
+    'fedrcl': (FEDRCL, own_loss(fedrcl), {}),
     'fedproc': (FEDPROC, fedproc, {}),
 }
 GOLDEN_ROWS = {
@@ -120,5 +135,6 @@ GOLDEN_ROWS = {
     'fedntd': (mj.fedntd(.7, tau=2., form='released'), {}),
     'feddecorr': (mj.feddecorr(.1, form='released'), {}),
     'fedgkd': (FEDGKD, {}),
+    'fedrcl': (FEDRCL, {'scl_weight': 1., 'penalty_weight': 1.}),
     'fedproc': (FEDPROC, {}),
 }

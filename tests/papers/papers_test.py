@@ -12,9 +12,9 @@ import pathlib
 import numpy as np
 import pytest
 
+import features
 import losses_of_papers
 import moon_jax as mj
-import features
 import plain
 
 GOLDEN = pathlib.Path(__file__).parent / 'golden'
@@ -41,6 +41,7 @@ ROWS = {
 # `plain.Simulated`.
 GOLDEN_ROWS = {
     **features.GOLDEN_ROWS,
+    **losses_of_papers.GOLDEN_ROWS,
 }
 
 _simulated = {}
