@@ -20,7 +20,8 @@ modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 `freeze` train a part of a network.
 Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`,
 `feddbe`, `fedpac`, `fedproto`, `feduv`, `fedlc`, `fedrs`, `fedntd`,
-`feddecorr`, `fedgkd`, `fedproc`, `fedrcl`;
+`feddecorr`, `fedgkd`, `fedproc`, `fedrcl`, `feddyn`, `fedadmm`, `fedspeed`,
+`fedsam`, `fedasam`, `mimelite`, `fedexp`;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
@@ -44,9 +45,13 @@ from moon_jax.version import __version__ as __version__
 if TYPE_CHECKING:
   from moon_jax import loggers, losses, tasks
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
+  from moon_jax.algorithms.fedadmm import fedadmm
+  from moon_jax.algorithms.fedasam import fedasam
   from moon_jax.algorithms.fedavg import fedavg
   from moon_jax.algorithms.feddbe import feddbe
   from moon_jax.algorithms.feddecorr import feddecorr
+  from moon_jax.algorithms.feddyn import feddyn
+  from moon_jax.algorithms.fedexp import fedexp
   from moon_jax.algorithms.fedgkd import fedgkd
   from moon_jax.algorithms.fedlc import fedlc
   from moon_jax.algorithms.fednova import fednova, with_fednova
@@ -57,7 +62,10 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
   from moon_jax.algorithms.fedrcl import fedrcl
   from moon_jax.algorithms.fedrs import fedrs
+  from moon_jax.algorithms.fedsam import fedsam
+  from moon_jax.algorithms.fedspeed import fedspeed
   from moon_jax.algorithms.feduv import feduv
+  from moon_jax.algorithms.mimelite import mimelite
   from moon_jax.algorithms.moon import l2, moon
   from moon_jax.algorithms.scaffold import scaffold, with_control_variates
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
@@ -99,9 +107,13 @@ if TYPE_CHECKING:
 # Module -> its public names; some have another name there.
 _NAMES = {
     'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
+    'algorithms.fedadmm': ['fedadmm'],
+    'algorithms.fedasam': ['fedasam'],
     'algorithms.fedavg': ['fedavg'],
     'algorithms.feddbe': ['feddbe'],
     'algorithms.feddecorr': ['feddecorr'],
+    'algorithms.feddyn': ['feddyn'],
+    'algorithms.fedexp': ['fedexp'],
     'algorithms.fedgkd': ['fedgkd'],
     'algorithms.fedlc': ['fedlc'],
     'algorithms.fednova': ['fednova', 'with_fednova'],
@@ -112,7 +124,10 @@ _NAMES = {
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
     'algorithms.fedrcl': ['fedrcl'],
     'algorithms.fedrs': ['fedrs'],
+    'algorithms.fedsam': ['fedsam'],
+    'algorithms.fedspeed': ['fedspeed'],
     'algorithms.feduv': ['feduv'],
+    'algorithms.mimelite': ['mimelite'],
     'algorithms.moon': ['l2', 'moon'],
     'algorithms.scaffold': ['scaffold', 'with_control_variates'],
     'algorithms.server': ['with_server_optimizer'],
@@ -151,14 +166,15 @@ __all__ = [  # sorted; equal to the keys above
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
     'Task', 'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
-    'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'feddbe', 'feddecorr',
-    'fedgkd', 'fedlc', 'fednova', 'fedntd', 'fedpac', 'fedproc', 'fedproto',
-    'fedprox', 'fedrcl', 'fedrs', 'feduv', 'freeze', 'from_flax',
-    'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift', 'load',
-    'load_dataset', 'loggers', 'lora', 'losses', 'mlp', 'moon', 'partition',
-    'resnet18', 'resnet50', 'results', 'run', 'run_sweep', 'scaffold',
-    'simple_cnn', 'solo', 'tasks', 'transformer', 'with_control_variates',
-    'with_fednova', 'with_proximal', 'with_server_optimizer']
+    'conv_general_dilated', 'fast_on_cpus', 'fedadmm', 'fedasam', 'fedavg',
+    'feddbe', 'feddecorr', 'feddyn', 'fedexp', 'fedgkd', 'fedlc', 'fednova',
+    'fedntd', 'fedpac', 'fedproc', 'fedproto', 'fedprox', 'fedrcl', 'fedrs',
+    'fedsam', 'fedspeed', 'feduv', 'freeze', 'from_flax', 'from_huggingface',
+    'from_nnx', 'joint', 'l2', 'label_shift', 'load', 'load_dataset', 'loggers',
+    'lora', 'losses', 'mimelite', 'mlp', 'moon', 'partition', 'resnet18',
+    'resnet50', 'results', 'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo',
+    'tasks', 'transformer', 'with_control_variates', 'with_fednova',
+    'with_proximal', 'with_server_optimizer']
 
 
 def __getattr__(name):

@@ -13,9 +13,13 @@ from typing import Any, NamedTuple
 from moon_jax import optimizers, user_code
 from moon_jax.algorithms import privacy, server, user
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedadmm import fedadmm
+from moon_jax.algorithms.fedasam import fedasam
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.feddbe import feddbe
 from moon_jax.algorithms.feddecorr import feddecorr
+from moon_jax.algorithms.feddyn import feddyn
+from moon_jax.algorithms.fedexp import fedexp
 from moon_jax.algorithms.fedgkd import fedgkd
 from moon_jax.algorithms.fedlc import fedlc
 from moon_jax.algorithms.fednova import fednova, with_fednova
@@ -26,7 +30,10 @@ from moon_jax.algorithms.fedproto import fedproto
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.fedrcl import fedrcl
 from moon_jax.algorithms.fedrs import fedrs
+from moon_jax.algorithms.fedsam import fedsam
+from moon_jax.algorithms.fedspeed import fedspeed
 from moon_jax.algorithms.feduv import feduv
+from moon_jax.algorithms.mimelite import mimelite
 from moon_jax.algorithms.moon import l2, moon
 from moon_jax.algorithms.scaffold import scaffold, with_control_variates
 from moon_jax.algorithms.solo import solo
@@ -137,6 +144,32 @@ METHODS: dict[str, Method] = {
     'fedproc': Method(
         fedproc, 'FedProc', 'Mu et al. 2023',
         'https://arxiv.org/abs/2109.12273', sends_only_model=False),
+    'feddyn': Method(
+        feddyn, 'FedDyn', 'Acar et al. 2021',
+        'https://arxiv.org/abs/2111.04263', keeps_client_state=True,
+        sends_only_model=False),
+    'fedadmm': Method(
+        fedadmm, 'FedADMM', 'Gong et al. 2022',
+        'https://arxiv.org/abs/2204.03529', keeps_client_state=True,
+        sends_only_model=False),
+    'fedspeed': Method(
+        fedspeed, 'FedSpeed', 'Sun et al. 2023',
+        'https://arxiv.org/abs/2302.10429', keeps_client_state=True,
+        sends_only_model=False),
+    'fedsam': Method(
+        fedsam, 'FedSAM', 'Qu et al. 2022',
+        'https://arxiv.org/abs/2206.02618'),
+    'fedasam': Method(
+        fedasam, 'FedASAM', 'Caldarola et al. 2022',
+        'https://arxiv.org/abs/2203.11834'),
+    'mimelite': Method(
+        mimelite, 'MimeLite', 'Karimireddy et al. 2021',
+        'https://arxiv.org/abs/2008.03606', sends_only_model=False,
+        optimizers=('sgd',), needs_plain_sgd=True,
+        reason='since the momentum of its server replaces that of clients'),
+    'fedexp': Method(
+        fedexp, 'FedExP', 'Jhunjhunwala et al. 2023',
+        'https://arxiv.org/abs/2301.09604', sends_only_model=False),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
 }

@@ -27,7 +27,8 @@ MODELS = ('simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
 
 ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
               'fedproto', 'fedpac', 'feddbe', 'feduv', 'fedlc', 'fedrs',
-              'fedntd', 'feddecorr', 'fedgkd', 'fedproc', 'fedrcl',
+              'fedntd', 'feddecorr', 'fedgkd', 'fedproc', 'fedrcl', 'feddyn',
+              'fedadmm', 'fedspeed', 'fedsam', 'fedasam', 'mimelite', 'fedexp',
               'centralized')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')

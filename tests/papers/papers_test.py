@@ -15,6 +15,7 @@ import pytest
 import features
 import losses_of_papers
 import moon_jax as mj
+import optimisation
 import plain
 
 GOLDEN = pathlib.Path(__file__).parent / 'golden'
@@ -35,6 +36,7 @@ ROWS = {
     'fedavg': (mj.fedavg(), fedavg, {}),
     **features.ROWS,
     **losses_of_papers.ROWS,
+    **optimisation.ROWS,
 }
 
 # Name of a file of golden values: the algorithm, and arguments of
@@ -42,6 +44,7 @@ ROWS = {
 GOLDEN_ROWS = {
     **features.GOLDEN_ROWS,
     **losses_of_papers.GOLDEN_ROWS,
+    **optimisation.GOLDEN_ROWS,
 }
 
 _simulated = {}
