@@ -19,7 +19,9 @@ Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 `freeze` train a part of a network.
 Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`,
-`feddyn`, `fedadmm`, `fedspeed`, `fedsam`, `fedasam`, `mimelite`, `fedexp`;
+`feddbe`, `fedpac`, `fedproto`, `feduv`, `fedlc`, `fedrs`, `fedntd`,
+`feddecorr`, `fedgkd`, `fedproc`, `fedrcl`, `feddyn`, `fedadmm`, `fedspeed`,
+`fedsam`, `fedasam`, `mimelite`, `fedexp`;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
@@ -46,12 +48,23 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.fedadmm import fedadmm
   from moon_jax.algorithms.fedasam import fedasam
   from moon_jax.algorithms.fedavg import fedavg
+  from moon_jax.algorithms.feddbe import feddbe
+  from moon_jax.algorithms.feddecorr import feddecorr
   from moon_jax.algorithms.feddyn import feddyn
   from moon_jax.algorithms.fedexp import fedexp
+  from moon_jax.algorithms.fedgkd import fedgkd
+  from moon_jax.algorithms.fedlc import fedlc
   from moon_jax.algorithms.fednova import fednova, with_fednova
+  from moon_jax.algorithms.fedntd import fedntd
+  from moon_jax.algorithms.fedpac import fedpac
+  from moon_jax.algorithms.fedproc import fedproc
+  from moon_jax.algorithms.fedproto import fedproto
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
+  from moon_jax.algorithms.fedrcl import fedrcl
+  from moon_jax.algorithms.fedrs import fedrs
   from moon_jax.algorithms.fedsam import fedsam
   from moon_jax.algorithms.fedspeed import fedspeed
+  from moon_jax.algorithms.feduv import feduv
   from moon_jax.algorithms.mimelite import mimelite
   from moon_jax.algorithms.moon import l2, moon
   from moon_jax.algorithms.scaffold import scaffold, with_control_variates
@@ -97,12 +110,23 @@ _NAMES = {
     'algorithms.fedadmm': ['fedadmm'],
     'algorithms.fedasam': ['fedasam'],
     'algorithms.fedavg': ['fedavg'],
+    'algorithms.feddbe': ['feddbe'],
+    'algorithms.feddecorr': ['feddecorr'],
     'algorithms.feddyn': ['feddyn'],
     'algorithms.fedexp': ['fedexp'],
+    'algorithms.fedgkd': ['fedgkd'],
+    'algorithms.fedlc': ['fedlc'],
     'algorithms.fednova': ['fednova', 'with_fednova'],
+    'algorithms.fedntd': ['fedntd'],
+    'algorithms.fedpac': ['fedpac'],
+    'algorithms.fedproc': ['fedproc'],
+    'algorithms.fedproto': ['fedproto'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
+    'algorithms.fedrcl': ['fedrcl'],
+    'algorithms.fedrs': ['fedrs'],
     'algorithms.fedsam': ['fedsam'],
     'algorithms.fedspeed': ['fedspeed'],
+    'algorithms.feduv': ['feduv'],
     'algorithms.mimelite': ['mimelite'],
     'algorithms.moon': ['l2', 'moon'],
     'algorithms.scaffold': ['scaffold', 'with_control_variates'],
@@ -143,13 +167,14 @@ __all__ = [  # sorted; equal to the keys above
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
     'Task', 'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
     'conv_general_dilated', 'fast_on_cpus', 'fedadmm', 'fedasam', 'fedavg',
-    'feddyn', 'fedexp', 'fednova', 'fedprox', 'fedsam', 'fedspeed', 'freeze',
-    'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift',
-    'load', 'load_dataset', 'loggers', 'lora', 'losses', 'mimelite', 'mlp',
-    'moon', 'partition', 'resnet18', 'resnet50', 'results', 'run', 'run_sweep',
-    'scaffold', 'simple_cnn', 'solo', 'tasks', 'transformer',
-    'with_control_variates', 'with_fednova', 'with_proximal',
-    'with_server_optimizer']
+    'feddbe', 'feddecorr', 'feddyn', 'fedexp', 'fedgkd', 'fedlc', 'fednova',
+    'fedntd', 'fedpac', 'fedproc', 'fedproto', 'fedprox', 'fedrcl', 'fedrs',
+    'fedsam', 'fedspeed', 'feduv', 'freeze', 'from_flax', 'from_huggingface',
+    'from_nnx', 'joint', 'l2', 'label_shift', 'load', 'load_dataset', 'loggers',
+    'lora', 'losses', 'mimelite', 'mlp', 'moon', 'partition', 'resnet18',
+    'resnet50', 'results', 'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo',
+    'tasks', 'transformer', 'with_control_variates', 'with_fednova',
+    'with_proximal', 'with_server_optimizer']
 
 
 def __getattr__(name):

@@ -16,12 +16,23 @@ from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedadmm import fedadmm
 from moon_jax.algorithms.fedasam import fedasam
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.feddbe import feddbe
+from moon_jax.algorithms.feddecorr import feddecorr
 from moon_jax.algorithms.feddyn import feddyn
 from moon_jax.algorithms.fedexp import fedexp
+from moon_jax.algorithms.fedgkd import fedgkd
+from moon_jax.algorithms.fedlc import fedlc
 from moon_jax.algorithms.fednova import fednova, with_fednova
+from moon_jax.algorithms.fedntd import fedntd
+from moon_jax.algorithms.fedpac import fedpac
+from moon_jax.algorithms.fedproc import fedproc
+from moon_jax.algorithms.fedproto import fedproto
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
+from moon_jax.algorithms.fedrcl import fedrcl
+from moon_jax.algorithms.fedrs import fedrs
 from moon_jax.algorithms.fedsam import fedsam
 from moon_jax.algorithms.fedspeed import fedspeed
+from moon_jax.algorithms.feduv import feduv
 from moon_jax.algorithms.mimelite import mimelite
 from moon_jax.algorithms.moon import l2, moon
 from moon_jax.algorithms.scaffold import scaffold, with_control_variates
@@ -99,6 +110,40 @@ METHODS: dict[str, Method] = {
         'https://arxiv.org/abs/2007.07481', flags=('proximal_mu',),
         sends_only_model=False, optimizers=('sgd',),
         reason='since it normalizes updates by their SGD steps'),
+    'fedproto': Method(
+        fedproto, 'FedProto', 'Tan et al. 2022',
+        'https://arxiv.org/abs/2105.00243', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'fedpac': Method(
+        fedpac, 'FedPAC', 'Xu et al. 2023', 'https://arxiv.org/abs/2306.11867',
+        kind='personal', sends_only_model=False),
+    'feddbe': Method(
+        feddbe, 'FedDBE', 'Zhang et al. 2023',
+        'https://arxiv.org/abs/2311.14975', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'feduv': Method(
+        feduv, 'FedUV', 'Son et al. 2024', 'https://arxiv.org/abs/2402.18372'),
+    'fedlc': Method(
+        fedlc, 'FedLC', 'Zhang et al. 2022',
+        'https://arxiv.org/abs/2209.00189'),
+    'fedrs': Method(
+        fedrs, 'FedRS', 'Li and Zhan 2021',
+        'https://doi.org/10.1145/3447548.3467254'),
+    'fedntd': Method(
+        fedntd, 'FedNTD', 'Lee et al. 2022',
+        'https://arxiv.org/abs/2106.03097'),
+    'feddecorr': Method(
+        feddecorr, 'FedDecorr', 'Shi et al. 2023',
+        'https://arxiv.org/abs/2210.00226'),
+    'fedgkd': Method(
+        fedgkd, 'FedGKD', 'Yao et al. 2023',
+        'https://arxiv.org/abs/2107.00051'),
+    'fedrcl': Method(
+        fedrcl, 'FedRCL', 'Seo et al. 2024',
+        'https://arxiv.org/abs/2401.04928'),
+    'fedproc': Method(
+        fedproc, 'FedProc', 'Mu et al. 2023',
+        'https://arxiv.org/abs/2109.12273', sends_only_model=False),
     'feddyn': Method(
         feddyn, 'FedDyn', 'Acar et al. 2021',
         'https://arxiv.org/abs/2111.04263', keeps_client_state=True,

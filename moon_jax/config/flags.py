@@ -26,8 +26,10 @@ MODELS = ('simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
           'transformer')
 
 ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
-              'feddyn', 'fedadmm', 'fedspeed', 'fedsam', 'fedasam', 'mimelite',
-              'fedexp', 'centralized')
+              'fedproto', 'fedpac', 'feddbe', 'feduv', 'fedlc', 'fedrs',
+              'fedntd', 'feddecorr', 'fedgkd', 'fedproc', 'fedrcl', 'feddyn',
+              'fedadmm', 'fedspeed', 'fedsam', 'fedasam', 'mimelite', 'fedexp',
+              'centralized')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 

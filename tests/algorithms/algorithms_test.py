@@ -26,7 +26,10 @@ COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0), (1, 2, 3, 4)]
 METHODS = [{'algorithm': name} for name in registry.METHODS
            if name != 'centralized'] + [{'contrastive': 'l2'}]
 # Arguments that the linear network needs, whose layers are w and b.
-ARGUMENTS: dict[str, str] = {}
+ARGUMENTS: dict[str, str] = {
+    'fedproto': 'head=b,lam=.01', 'fedpac': 'head=b,lam=.01',
+    'feddbe': 'head=b,kappa=.1',
+    'fedproc': 'head=b,total_rounds=4'}
 # What flags combine, and the switches of MOON's released code.
 VARIANTS = [
     {'algorithm': 'scaffold', 'scaffold_form': 'niid_bench', 'momentum': .5},
@@ -233,6 +236,15 @@ def saved_and_restored(state, federation, path):
 @pytest.mark.parametrize('name', ['moon', 'l2', 'fedprox'])
 def test_at_mu_0_it_is_fedavg(name):
   fed.assert_trees_close(shared(name).run(hparams={'mu': 0.}).variables,
+                         shared('fedavg').unbroken.variables)
+
+
+@pytest.mark.parametrize('name, zeros', [
+    ('fedrs', {'alpha': 1.}), ('fedntd', {'distill_weight': 0.}),
+    ('feddecorr', {'decorr_weight': 0.}), ('fedgkd', {'gamma': 0.}),
+    ('fedrcl', {'scl_weight': 0., 'penalty_weight': 0.})])
+def test_without_its_loss_it_is_fedavg(name, zeros):
+  fed.assert_trees_close(shared(name).run(hparams=zeros).variables,
                          shared('fedavg').unbroken.variables)
 
 

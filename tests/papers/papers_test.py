@@ -12,6 +12,8 @@ import pathlib
 import numpy as np
 import pytest
 
+import features
+import losses_of_papers
 import moon_jax as mj
 import optimisation
 import plain
@@ -32,12 +34,16 @@ def fedavg(cohorts):
 # Name: the algorithm, its reference, and arguments of `plain.Simulated`.
 ROWS = {
     'fedavg': (mj.fedavg(), fedavg, {}),
+    **features.ROWS,
+    **losses_of_papers.ROWS,
     **optimisation.ROWS,
 }
 
 # Name of a file of golden values: the algorithm, and arguments of
 # `plain.Simulated`.
 GOLDEN_ROWS = {
+    **features.GOLDEN_ROWS,
+    **losses_of_papers.GOLDEN_ROWS,
     **optimisation.GOLDEN_ROWS,
 }
 
