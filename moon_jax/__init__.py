@@ -18,10 +18,7 @@ Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 `transformer`; `Model` and `Outputs`; `from_flax` and `from_nnx` wrap Flax
 modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 `freeze` train a part of a network.
-Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`,
-`feddbe`, `fedpac`, `fedproto`, `feduv`, `fedlc`, `fedrs`, `fedntd`,
-`feddecorr`, `fedgkd`, `fedproc`, `fedrcl`, `feddyn`, `fedadmm`, `fedspeed`,
-`fedsam`, `fedasam`, `mimelite`, `fedexp`;
+Algorithms: `fedavg`, `moon` and all others of docs/methods.md;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
@@ -45,6 +42,7 @@ from moon_jax.version import __version__ as __version__
 if TYPE_CHECKING:
   from moon_jax import loggers, losses, tasks
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
+  from moon_jax.algorithms.ccvr import ccvr
   from moon_jax.algorithms.fedadmm import fedadmm
   from moon_jax.algorithms.fedasam import fedasam
   from moon_jax.algorithms.fedavg import fedavg
@@ -107,6 +105,7 @@ if TYPE_CHECKING:
 # Module -> its public names; some have another name there.
 _NAMES = {
     'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
+    'algorithms.ccvr': ['ccvr'],
     'algorithms.fedadmm': ['fedadmm'],
     'algorithms.fedasam': ['fedasam'],
     'algorithms.fedavg': ['fedavg'],
@@ -165,7 +164,7 @@ __all__ = [  # sorted; equal to the keys above
     'Algorithm', 'Batch', 'ClientTests', 'Config', 'Dataset', 'DivergedError',
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
-    'Task', 'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
+    'Task', 'UserError', 'View', 'ccvr', 'char_lstm', 'client_tests', 'cohort',
     'conv_general_dilated', 'fast_on_cpus', 'fedadmm', 'fedasam', 'fedavg',
     'feddbe', 'feddecorr', 'feddyn', 'fedexp', 'fedgkd', 'fedlc', 'fednova',
     'fedntd', 'fedpac', 'fedproc', 'fedproto', 'fedprox', 'fedrcl', 'fedrs',

@@ -33,6 +33,15 @@ def kernel(params: Any, head: str = 'out') -> jax.Array:
   return layer['kernel']
 
 
+def logits(layer: Any, z: jax.Array) -> jax.Array:
+  """Returns z W + b for z [..., F] and the parameters of the layer."""
+  if not isinstance(layer, dict):
+    return z + layer.reshape(*[1] * (z.ndim - 1), -1)
+  outputs = jnp.dot(z, layer['kernel'], precision=jax.lax.Precision.HIGHEST)
+  bias = layer.get('bias', jnp.zeros(outputs.shape[-1], outputs.dtype))
+  return outputs + bias.reshape(*[1] * (z.ndim - 1), -1)
+
+
 def replace(variables: Variables, layer: Any, head: str = 'out') -> Variables:
   """Returns the network with another last layer."""
   return {**variables, 'params': {**variables['params'], head: layer}}

@@ -118,3 +118,39 @@ def _moments(model, variables, examples, view):
             jnp.sum(jnp.sum(z_BF ** 2, 1) * batch.mask))
 
   return examples.sum(sums)
+
+
+def second_moments(model: Model, variables: Variables, examples: Examples,
+                   view: View) -> tuple[ClassSums, jax.Array]:
+  """Returns the sums of a client's examples, and those of z z' [K, F, F]."""
+  def sums(batch):
+    z_BF = model.apply(
+        variables, batch.inputs, batch.mask, train=False)[0].projection
+    one_BK = jax.nn.one_hot(batch.labels, num_classes(view))
+    square_KFF = jnp.einsum('bk,bf,bg->kfg', one_BK * batch.mask[:, None], z_BF,
+                            z_BF, precision=jax.lax.Precision.HIGHEST)
+    return of_batch(z_BF, batch, view), square_KFF
+
+  return examples.sum(sums)
+
+
+def samples(sums: ClassSums, square_KFF: jax.Array, num_samples: int,
+            key: jax.Array) -> jax.Array:
+  """Returns samples [K, num_samples, F] of a Gaussian for each class.
+
+  It has the mean and the unbiased covariance C of the class, from the result of
+  `second_moments`; the samples are mean + C^(1/2) noise. C is 0 for classes of
+  less than two examples.
+  """
+  n_K11 = jnp.maximum(sums.count_K, 2)[:, None, None]
+  mean_K1F = sums.sum_KF[:, None] / jnp.maximum(
+      sums.count_K, 1)[:, None, None]
+  square_KFF = square_KFF - n_K11 * mean_K1F.swapaxes(1, 2) * mean_K1F
+  square_KFF = jnp.where(sums.count_K[:, None, None] > 1, square_KFF, 0)
+  variance_KF, axes_KFF = jnp.linalg.eigh(square_KFF / (n_K11 - 1))
+  scaled_KFF = axes_KFF * jnp.sqrt(jnp.maximum(variance_KF, 0))[:, None]
+  noise_KMF = jax.random.normal(
+      key, (len(square_KFF), num_samples, square_KFF.shape[1]))
+  return mean_K1F + jnp.einsum(
+      'kmg,kgf,khf->kmh', noise_KMF, axes_KFF, scaled_KFF,
+      precision=jax.lax.Precision.HIGHEST)

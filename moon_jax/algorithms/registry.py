@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from moon_jax import optimizers, user_code
 from moon_jax.algorithms import privacy, server, user
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.ccvr import ccvr
 from moon_jax.algorithms.fedadmm import fedadmm
 from moon_jax.algorithms.fedasam import fedasam
 from moon_jax.algorithms.fedavg import fedavg
@@ -170,6 +171,9 @@ METHODS: dict[str, Method] = {
     'fedexp': Method(
         fedexp, 'FedExP', 'Jhunjhunwala et al. 2023',
         'https://arxiv.org/abs/2301.09604', sends_only_model=False),
+    'ccvr': Method(
+        ccvr, 'CCVR', 'Luo et al. 2021', 'https://arxiv.org/abs/2106.05001',
+        sends_only_model=False),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
 }

@@ -29,7 +29,7 @@ ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
               'fedproto', 'fedpac', 'feddbe', 'feduv', 'fedlc', 'fedrs',
               'fedntd', 'feddecorr', 'fedgkd', 'fedproc', 'fedrcl', 'feddyn',
               'fedadmm', 'fedspeed', 'fedsam', 'fedasam', 'mimelite', 'fedexp',
-              'centralized')
+              'ccvr', 'centralized')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 

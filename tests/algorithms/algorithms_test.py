@@ -29,7 +29,7 @@ METHODS = [{'algorithm': name} for name in registry.METHODS
 ARGUMENTS: dict[str, str] = {
     'fedproto': 'head=b,lam=.01', 'fedpac': 'head=b,lam=.01',
     'feddbe': 'head=b,kappa=.1',
-    'fedproc': 'head=b,total_rounds=4'}
+    'fedproc': 'head=b,total_rounds=4', 'ccvr': 'head=b'}
 # What flags combine, and the switches of MOON's released code.
 VARIANTS = [
     {'algorithm': 'scaffold', 'scaffold_form': 'niid_bench', 'momentum': .5},

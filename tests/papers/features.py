@@ -2,10 +2,12 @@
 
 import itertools
 
+import jax
 import numpy as np
 
-import plain
 import moon_jax as mj
+from moon_jax.engine import local
+import plain
 from plain import combine, cross_entropy, forward, gradient, LR, sgd, X, Y
 
 WHOLE = {c: (X[i], Y[i]) for c, i in enumerate(plain.CLIENTS)}
@@ -84,7 +86,8 @@ def fedpac(cohorts, lam=2., fraction=.5):
                      - (h[c] ** 2).sum()) / len(y)
       v, steps = {**w, **heads[c]}, plain.batches(c)
       for step, batch in enumerate(steps):
-        names = plain.HEAD if step < round(fraction * len(steps)) else plain.BODY
+        names = (plain.HEAD if step < round(fraction * len(steps))
+                 else plain.BODY)
         grad = gradient(lambda u, batch=batch: loss(u, *batch), v)
         v = {k: x - LR * grad[k] * (k in names) for k, x in v.items()}
       local[c] = trained.personal[c] = v
@@ -169,10 +172,43 @@ def feduv(cohorts, lam=2.5, mu=.5):
   return trained
 
 
+# CCVR
+
+def ccvr(cohorts, num_virtual=40, rate=.3, num_steps=5):
+  trained, w = plain.Trained([], {}), plain.INITIAL
+  for cohort in cohorts[:-1]:
+    w = plain.mean({c: sgd(w, cross_entropy, c) for c in cohort})
+    trained.rounds.append(w)
+  x, y = (np.concatenate(arrays) for arrays in zip(
+      *(WHOLE[c] for c in cohorts[-1])))
+  h, _ = forward(w, x)
+  noise = np.asarray(jax.random.normal(  # of the server, in its last round
+      jax.random.fold_in(jax.random.fold_in(
+          jax.random.split(jax.random.key(0))[1], len(cohorts) - 1),
+          local.SERVER), (3, num_virtual, 5)), np.float64)
+  virtual = []
+  for k in range(3):
+    variances, axes = np.linalg.eigh(np.cov(h[y == k].T))
+    root = axes * np.sqrt(np.maximum(variances, 0)) @ axes.T
+    virtual.append(h[y == k].mean(0) + noise[k] @ root)
+
+  def loss(head):
+    return np.mean([-plain.log_softmax(z @ head['W2'] + head['b2'])[:, k].mean()
+                    for k, z in enumerate(virtual)])
+
+  head = {name: w[name] for name in plain.HEAD}
+  for _ in range(num_steps):
+    head = combine((1, head), (-rate, gradient(loss, head)))
+  trained.rounds.append({**w, **head})
+  return trained
+
+
 ROWS = {
     'fedproto': (mj.fedproto(lam=.7), fedproto, {}),
     'fedpac': (mj.fedpac(4, lam=2., head_fraction=.5), fedpac, {}),
     'feddbe': (mj.feddbe(kappa=5., mean_decay=.3), feddbe, {}),
+    'ccvr': (mj.ccvr(
+        num_virtual=40, calibration_rate=.3, calibration_steps=5), ccvr, {}),
     'feduv': (mj.feduv(std_coeff=2.5, unif_coeff=.5), feduv, {}),
 }
 GOLDEN_ROWS = {
