@@ -18,7 +18,8 @@ Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 `transformer`; `Model` and `Outputs`; `from_flax` and `from_nnx` wrap Flax
 modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 `freeze` train a part of a network.
-Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`;
+Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`,
+`fedper`, `fedrep`, `lgfedavg`, `fedbn`, `fedbabu`, `fedrod`, `fedas`;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
@@ -42,9 +43,16 @@ from moon_jax.version import __version__ as __version__
 if TYPE_CHECKING:
   from moon_jax import loggers, losses, tasks
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
+  from moon_jax.algorithms.fedas import fedas
   from moon_jax.algorithms.fedavg import fedavg
+  from moon_jax.algorithms.fedbabu import fedbabu
+  from moon_jax.algorithms.fedbn import fedbn
   from moon_jax.algorithms.fednova import fednova, with_fednova
+  from moon_jax.algorithms.fedper import fedper
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
+  from moon_jax.algorithms.fedrep import fedrep
+  from moon_jax.algorithms.fedrod import fedrod
+  from moon_jax.algorithms.lgfedavg import lgfedavg
   from moon_jax.algorithms.moon import l2, moon
   from moon_jax.algorithms.scaffold import scaffold, with_control_variates
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
@@ -86,9 +94,16 @@ if TYPE_CHECKING:
 # Module -> its public names; some have another name there.
 _NAMES = {
     'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
+    'algorithms.fedas': ['fedas'],
     'algorithms.fedavg': ['fedavg'],
+    'algorithms.fedbabu': ['fedbabu'],
+    'algorithms.fedbn': ['fedbn'],
     'algorithms.fednova': ['fednova', 'with_fednova'],
+    'algorithms.fedper': ['fedper'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
+    'algorithms.fedrep': ['fedrep'],
+    'algorithms.fedrod': ['fedrod'],
+    'algorithms.lgfedavg': ['lgfedavg'],
     'algorithms.moon': ['l2', 'moon'],
     'algorithms.scaffold': ['scaffold', 'with_control_variates'],
     'algorithms.server': ['with_server_optimizer'],
@@ -127,12 +142,13 @@ __all__ = [  # sorted; equal to the keys above
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
     'Task', 'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
-    'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'fednova', 'fedprox',
-    'freeze', 'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2',
-    'label_shift', 'load', 'load_dataset', 'loggers', 'lora', 'losses',
-    'mlp', 'moon', 'partition', 'resnet18', 'resnet50', 'results',
-    'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',
-    'transformer', 'with_control_variates', 'with_fednova', 'with_proximal',
+    'conv_general_dilated', 'fast_on_cpus', 'fedas', 'fedavg', 'fedbabu',
+    'fedbn', 'fednova', 'fedper', 'fedprox', 'fedrep', 'fedrod', 'freeze',
+    'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift',
+    'lgfedavg', 'load', 'load_dataset', 'loggers', 'lora', 'losses', 'mlp',
+    'moon', 'partition', 'resnet18', 'resnet50', 'results', 'run', 'run_sweep',
+    'scaffold', 'simple_cnn', 'solo', 'tasks', 'transformer',
+    'with_control_variates', 'with_fednova', 'with_proximal',
     'with_server_optimizer']
 
 

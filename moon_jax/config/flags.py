@@ -26,7 +26,8 @@ MODELS = ('simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
           'transformer')
 
 ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
-              'centralized')
+              'fedper', 'fedrep', 'lgfedavg', 'fedbn', 'fedbabu', 'fedrod',
+              'fedas', 'centralized')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 

@@ -10,6 +10,7 @@ import json
 import pathlib
 
 import numpy as np
+import parts_of_networks
 import pytest
 
 import moon_jax as mj
@@ -31,11 +32,14 @@ def fedavg(cohorts):
 # Name: the algorithm, its reference, and arguments of `plain.Simulated`.
 ROWS = {
     'fedavg': (mj.fedavg(), fedavg, {}),
+    **parts_of_networks.ROWS,
 }
 
 # Name of a file of golden values: the algorithm, and arguments of
 # `plain.Simulated`.
-GOLDEN_ROWS = {}
+GOLDEN_ROWS = {
+    **parts_of_networks.GOLDEN_ROWS,
+}
 
 _simulated = {}
 
