@@ -44,8 +44,11 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
   from moon_jax.algorithms.ccvr import ccvr
   from moon_jax.algorithms.fedadmm import fedadmm
+  from moon_jax.algorithms.fedas import fedas
   from moon_jax.algorithms.fedasam import fedasam
   from moon_jax.algorithms.fedavg import fedavg
+  from moon_jax.algorithms.fedbabu import fedbabu
+  from moon_jax.algorithms.fedbn import fedbn
   from moon_jax.algorithms.feddbe import feddbe
   from moon_jax.algorithms.feddecorr import feddecorr
   from moon_jax.algorithms.feddyn import feddyn
@@ -55,14 +58,18 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.fednova import fednova, with_fednova
   from moon_jax.algorithms.fedntd import fedntd
   from moon_jax.algorithms.fedpac import fedpac
+  from moon_jax.algorithms.fedper import fedper
   from moon_jax.algorithms.fedproc import fedproc
   from moon_jax.algorithms.fedproto import fedproto
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
   from moon_jax.algorithms.fedrcl import fedrcl
+  from moon_jax.algorithms.fedrep import fedrep
+  from moon_jax.algorithms.fedrod import fedrod
   from moon_jax.algorithms.fedrs import fedrs
   from moon_jax.algorithms.fedsam import fedsam
   from moon_jax.algorithms.fedspeed import fedspeed
   from moon_jax.algorithms.feduv import feduv
+  from moon_jax.algorithms.lgfedavg import lgfedavg
   from moon_jax.algorithms.mimelite import mimelite
   from moon_jax.algorithms.moon import l2, moon
   from moon_jax.algorithms.scaffold import scaffold, with_control_variates
@@ -107,8 +114,11 @@ _NAMES = {
     'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
     'algorithms.ccvr': ['ccvr'],
     'algorithms.fedadmm': ['fedadmm'],
+    'algorithms.fedas': ['fedas'],
     'algorithms.fedasam': ['fedasam'],
     'algorithms.fedavg': ['fedavg'],
+    'algorithms.fedbabu': ['fedbabu'],
+    'algorithms.fedbn': ['fedbn'],
     'algorithms.feddbe': ['feddbe'],
     'algorithms.feddecorr': ['feddecorr'],
     'algorithms.feddyn': ['feddyn'],
@@ -118,14 +128,18 @@ _NAMES = {
     'algorithms.fednova': ['fednova', 'with_fednova'],
     'algorithms.fedntd': ['fedntd'],
     'algorithms.fedpac': ['fedpac'],
+    'algorithms.fedper': ['fedper'],
     'algorithms.fedproc': ['fedproc'],
     'algorithms.fedproto': ['fedproto'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
     'algorithms.fedrcl': ['fedrcl'],
+    'algorithms.fedrep': ['fedrep'],
+    'algorithms.fedrod': ['fedrod'],
     'algorithms.fedrs': ['fedrs'],
     'algorithms.fedsam': ['fedsam'],
     'algorithms.fedspeed': ['fedspeed'],
     'algorithms.feduv': ['feduv'],
+    'algorithms.lgfedavg': ['lgfedavg'],
     'algorithms.mimelite': ['mimelite'],
     'algorithms.moon': ['l2', 'moon'],
     'algorithms.scaffold': ['scaffold', 'with_control_variates'],
@@ -165,11 +179,12 @@ __all__ = [  # sorted; equal to the keys above
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
     'Task', 'UserError', 'View', 'ccvr', 'char_lstm', 'client_tests', 'cohort',
-    'conv_general_dilated', 'fast_on_cpus', 'fedadmm', 'fedasam', 'fedavg',
-    'feddbe', 'feddecorr', 'feddyn', 'fedexp', 'fedgkd', 'fedlc', 'fednova',
-    'fedntd', 'fedpac', 'fedproc', 'fedproto', 'fedprox', 'fedrcl', 'fedrs',
-    'fedsam', 'fedspeed', 'feduv', 'freeze', 'from_flax', 'from_huggingface',
-    'from_nnx', 'joint', 'l2', 'label_shift', 'load', 'load_dataset', 'loggers',
+    'conv_general_dilated', 'fast_on_cpus', 'fedadmm', 'fedas', 'fedasam',
+    'fedavg', 'fedbabu', 'fedbn', 'feddbe', 'feddecorr', 'feddyn', 'fedexp',
+    'fedgkd', 'fedlc', 'fednova', 'fedntd', 'fedpac', 'fedper', 'fedproc',
+    'fedproto', 'fedprox', 'fedrcl', 'fedrep', 'fedrod', 'fedrs', 'fedsam',
+    'fedspeed', 'feduv', 'freeze', 'from_flax', 'from_huggingface', 'from_nnx',
+    'joint', 'l2', 'label_shift', 'lgfedavg', 'load', 'load_dataset', 'loggers',
     'lora', 'losses', 'mimelite', 'mlp', 'moon', 'partition', 'resnet18',
     'resnet50', 'results', 'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo',
     'tasks', 'transformer', 'with_control_variates', 'with_fednova',

@@ -15,8 +15,11 @@ from moon_jax.algorithms import privacy, server, user
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.ccvr import ccvr
 from moon_jax.algorithms.fedadmm import fedadmm
+from moon_jax.algorithms.fedas import fedas
 from moon_jax.algorithms.fedasam import fedasam
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fedbabu import fedbabu
+from moon_jax.algorithms.fedbn import fedbn
 from moon_jax.algorithms.feddbe import feddbe
 from moon_jax.algorithms.feddecorr import feddecorr
 from moon_jax.algorithms.feddyn import feddyn
@@ -26,14 +29,18 @@ from moon_jax.algorithms.fedlc import fedlc
 from moon_jax.algorithms.fednova import fednova, with_fednova
 from moon_jax.algorithms.fedntd import fedntd
 from moon_jax.algorithms.fedpac import fedpac
+from moon_jax.algorithms.fedper import fedper
 from moon_jax.algorithms.fedproc import fedproc
 from moon_jax.algorithms.fedproto import fedproto
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.fedrcl import fedrcl
+from moon_jax.algorithms.fedrep import fedrep
+from moon_jax.algorithms.fedrod import fedrod
 from moon_jax.algorithms.fedrs import fedrs
 from moon_jax.algorithms.fedsam import fedsam
 from moon_jax.algorithms.fedspeed import fedspeed
 from moon_jax.algorithms.feduv import feduv
+from moon_jax.algorithms.lgfedavg import lgfedavg
 from moon_jax.algorithms.mimelite import mimelite
 from moon_jax.algorithms.moon import l2, moon
 from moon_jax.algorithms.scaffold import scaffold, with_control_variates
@@ -174,6 +181,34 @@ METHODS: dict[str, Method] = {
     'ccvr': Method(
         ccvr, 'CCVR', 'Luo et al. 2021', 'https://arxiv.org/abs/2106.05001',
         sends_only_model=False),
+    'fedper': Method(
+        fedper, 'FedPer', 'Arivazhagan et al. 2019',
+        'https://arxiv.org/abs/1912.00818', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'fedrep': Method(
+        fedrep, 'FedRep', 'Collins et al. 2021',
+        'https://arxiv.org/abs/2102.07078', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'lgfedavg': Method(
+        lgfedavg, 'LG-FedAvg', 'Liang et al. 2020',
+        'https://arxiv.org/abs/2001.01523', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'fedbn': Method(
+        fedbn, 'FedBN', 'Li et al. 2021', 'https://arxiv.org/abs/2102.07623',
+        kind='personal', keeps_client_state=True, sends_only_model=False),
+    'fedbabu': Method(
+        fedbabu, 'FedBABU', 'Oh et al. 2022',
+        'https://arxiv.org/abs/2106.06042', kind='personal',
+        sends_only_model=False),
+    'fedrod': Method(
+        fedrod, 'FedRoD', 'Chen and Chao 2022',
+        'https://arxiv.org/abs/2107.00778', kind='personal',
+        keeps_client_state=True),
+    'fedas': Method(
+        fedas, 'FedAS', 'Yang et al. 2024',
+        'https://openaccess.thecvf.com/content/CVPR2024/html/Yang_FedAS_Bridging'
+        '_Inconsistency_in_Personalized_Federated_Learning_CVPR_2024_paper.html',
+        kind='personal', keeps_client_state=True, sends_only_model=False),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
 }

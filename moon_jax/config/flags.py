@@ -29,7 +29,8 @@ ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
               'fedproto', 'fedpac', 'feddbe', 'feduv', 'fedlc', 'fedrs',
               'fedntd', 'feddecorr', 'fedgkd', 'fedproc', 'fedrcl', 'feddyn',
               'fedadmm', 'fedspeed', 'fedsam', 'fedasam', 'mimelite', 'fedexp',
-              'ccvr', 'centralized')
+              'ccvr', 'fedper', 'fedrep', 'lgfedavg', 'fedbn', 'fedbabu',
+              'fedrod', 'fedas', 'centralized')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 

@@ -10,6 +10,7 @@ import json
 import pathlib
 
 import numpy as np
+import parts_of_networks
 import pytest
 
 import features
@@ -37,6 +38,7 @@ ROWS = {
     **features.ROWS,
     **losses_of_papers.ROWS,
     **optimisation.ROWS,
+    **parts_of_networks.ROWS,
 }
 
 # Name of a file of golden values: the algorithm, and arguments of
@@ -45,6 +47,7 @@ GOLDEN_ROWS = {
     **features.GOLDEN_ROWS,
     **losses_of_papers.GOLDEN_ROWS,
     **optimisation.GOLDEN_ROWS,
+    **parts_of_networks.GOLDEN_ROWS,
 }
 
 _simulated = {}
