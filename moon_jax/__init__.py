@@ -19,6 +19,7 @@ Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 `freeze` train a part of a network.
 Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`;
+personal ones: `ditto`, `apfl`, `pfedme`, `perfedavg`, `fml`, `fedkd`, `fedphp`;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
@@ -41,11 +42,18 @@ from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
   from moon_jax import loggers, losses, tasks
+  from moon_jax.algorithms.apfl import apfl
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
+  from moon_jax.algorithms.ditto import ditto
   from moon_jax.algorithms.fedavg import fedavg
+  from moon_jax.algorithms.fedkd import fedkd
   from moon_jax.algorithms.fednova import fednova, with_fednova
+  from moon_jax.algorithms.fedphp import fedphp
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
+  from moon_jax.algorithms.fml import fml
   from moon_jax.algorithms.moon import l2, moon
+  from moon_jax.algorithms.perfedavg import perfedavg
+  from moon_jax.algorithms.pfedme import pfedme
   from moon_jax.algorithms.scaffold import scaffold, with_control_variates
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
   from moon_jax.algorithms.solo import solo
@@ -85,11 +93,18 @@ if TYPE_CHECKING:
 
 # Module -> its public names; some have another name there.
 _NAMES = {
+    'algorithms.apfl': ['apfl'],
     'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
+    'algorithms.ditto': ['ditto'],
     'algorithms.fedavg': ['fedavg'],
+    'algorithms.fedkd': ['fedkd'],
     'algorithms.fednova': ['fednova', 'with_fednova'],
+    'algorithms.fedphp': ['fedphp'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
+    'algorithms.fml': ['fml'],
     'algorithms.moon': ['l2', 'moon'],
+    'algorithms.perfedavg': ['perfedavg'],
+    'algorithms.pfedme': ['pfedme'],
     'algorithms.scaffold': ['scaffold', 'with_control_variates'],
     'algorithms.server': ['with_server_optimizer'],
     'algorithms.solo': ['solo'],
@@ -123,17 +138,18 @@ _PUBLIC = _SUBMODULES | {
     name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [  # sorted; equal to the keys above
-    'Algorithm', 'Batch', 'ClientTests', 'Config', 'Dataset', 'DivergedError',
-    'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
-    'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
-    'Task', 'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
-    'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'fednova', 'fedprox',
-    'freeze', 'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2',
-    'label_shift', 'load', 'load_dataset', 'loggers', 'lora', 'losses',
-    'mlp', 'moon', 'partition', 'resnet18', 'resnet50', 'results',
-    'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',
-    'transformer', 'with_control_variates', 'with_fednova', 'with_proximal',
-    'with_server_optimizer']
+    'Algorithm', 'Batch', 'ClientTests', 'Config', 'Dataset',
+    'DivergedError', 'Federation', 'InterruptedRun', 'LossAux', 'Message',
+    'Model', 'OutOfMemory', 'Outputs', 'Record', 'Simulation',
+    'Simulations', 'Sweep', 'Task', 'UserError', 'View', 'apfl',
+    'char_lstm', 'client_tests', 'cohort', 'conv_general_dilated', 'ditto',
+    'fast_on_cpus', 'fedavg', 'fedkd', 'fednova', 'fedphp', 'fedprox',
+    'fml', 'freeze', 'from_flax', 'from_huggingface', 'from_nnx', 'joint',
+    'l2', 'label_shift', 'load', 'load_dataset', 'loggers', 'lora',
+    'losses', 'mlp', 'moon', 'partition', 'perfedavg', 'pfedme', 'resnet18',
+    'resnet50', 'results', 'run', 'run_sweep', 'scaffold', 'simple_cnn',
+    'solo', 'tasks', 'transformer', 'with_control_variates', 'with_fednova',
+    'with_proximal', 'with_server_optimizer']
 
 
 def __getattr__(name):

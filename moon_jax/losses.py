@@ -25,6 +25,18 @@ def cross_entropy_B(logits_BK: jax.Array, labels_B: jax.Array) -> jax.Array:
   return -jnp.sum(jnp.where(is_label_BK, log_p_BK, 0), axis=1)
 
 
+def distillation_B(logits_BK: jax.Array, teacher_BK: jax.Array,
+                   temperature: jax.Array) -> jax.Array:
+  """Returns KL(softmax(teacher / T) | softmax(logits / T)) of each example.
+
+  Classes whose logits are -inf in both do not count.
+  """
+  log_p_BK = jax.nn.log_softmax(teacher_BK / temperature)
+  log_q_BK = jax.nn.log_softmax(logits_BK / temperature)
+  p_BK = jnp.exp(log_p_BK)
+  return jnp.sum(jnp.where(p_BK > 0, p_BK * (log_p_BK - log_q_BK), 0), axis=1)
+
+
 def representation_distance_B(z_BF: jax.Array,
                               z_global_BF: jax.Array) -> jax.Array:
   """Returns |z - z_glob| of each example; below 1e-5 value and gradient are 0.
@@ -83,3 +95,22 @@ def model_contrastive_B(z_BF: jax.Array, z_global_BF: jax.Array,
   excess_MB = jnp.where(exists_M[:, None], excess_MB, -jnp.inf)
   zero_1B = jnp.zeros_like(positive_B)[None]
   return jax.nn.logsumexp(jnp.concatenate([zero_1B, excess_MB]), axis=0)
+
+
+def mean_discrepancy(a_BF: jax.Array, b_BF: jax.Array,
+                     mask_B: jax.Array) -> jax.Array:
+  """Returns the squared maximum mean discrepancy of two sets of vectors.
+
+  The kernel is a sum of five Gaussians, whose widths are 1/4 to 4 times the
+  mean squared distance of two vectors, as in the code of FedPHP
+  (https://github.com/lxcnju/FedRepo). The widths are constant in gradients.
+  """
+  z_AF = jnp.concatenate([a_BF, b_BF])
+  sign_A = jnp.concatenate([mask_B, -mask_B])
+  square_AA = jnp.sum((z_AF[:, None] - z_AF[None]) ** 2, -1)
+  is_pair_AA = jnp.abs(sign_A[:, None] * sign_A[None])
+  count = jnp.maximum(jnp.sum(mask_B), 1)
+  width = jax.lax.stop_gradient(jnp.sum(is_pair_AA * square_AA)) / (
+      2 * count * (2 * count - 1)) + _EPSILON
+  kernel_AA = sum(jnp.exp(-square_AA / (width * 2.**j)) for j in range(-2, 3))
+  return sign_A @ kernel_AA @ sign_A / count**2

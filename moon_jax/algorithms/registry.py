@@ -12,11 +12,18 @@ from typing import Any, NamedTuple
 
 from moon_jax import optimizers, user_code
 from moon_jax.algorithms import privacy, server, user
+from moon_jax.algorithms.apfl import apfl
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.ditto import ditto
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fedkd import fedkd
 from moon_jax.algorithms.fednova import fednova, with_fednova
+from moon_jax.algorithms.fedphp import fedphp
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
+from moon_jax.algorithms.fml import fml
 from moon_jax.algorithms.moon import l2, moon
+from moon_jax.algorithms.perfedavg import perfedavg
+from moon_jax.algorithms.pfedme import pfedme
 from moon_jax.algorithms.scaffold import scaffold, with_control_variates
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config, FACTS, flags_with, suggest
@@ -92,6 +99,27 @@ METHODS: dict[str, Method] = {
         'https://arxiv.org/abs/2007.07481', flags=('proximal_mu',),
         sends_only_model=False, optimizers=('sgd',),
         reason='since it normalizes updates by their SGD steps'),
+    'ditto': Method(
+        ditto, 'Ditto', 'Li et al. 2021', 'https://arxiv.org/abs/2012.04221',
+        kind='personal', keeps_client_state=True),
+    'apfl': Method(
+        apfl, 'APFL', 'Deng et al. 2020', 'https://arxiv.org/abs/2003.13461',
+        kind='personal', keeps_client_state=True),
+    'pfedme': Method(
+        pfedme, 'pFedMe', 'Dinh et al. 2020', 'https://arxiv.org/abs/2006.08848',
+        kind='personal'),
+    'perfedavg': Method(
+        perfedavg, 'Per-FedAvg', 'Fallah et al. 2020', 'https://arxiv.org/abs/2002.07948',
+        kind='personal'),
+    'fml': Method(
+        fml, 'FML', 'Shen et al. 2020', 'https://arxiv.org/abs/2006.16765',
+        kind='personal', keeps_client_state=True),
+    'fedkd': Method(
+        fedkd, 'FedKD', 'Wu et al. 2022', 'https://arxiv.org/abs/2108.13323',
+        kind='personal', keeps_client_state=True),
+    'fedphp': Method(
+        fedphp, 'FedPHP', 'Li et al. 2021', 'https://doi.org/10.1007/978-3-030-86486-6_36',
+        kind='personal', keeps_client_state=True),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
 }

@@ -14,6 +14,7 @@ import pytest
 
 import moon_jax as mj
 import plain
+import two_models
 
 GOLDEN = sorted(pathlib.Path(__file__).parent.glob('golden/*.npz'))
 
@@ -32,6 +33,7 @@ def fedavg(cohorts):
 # `plain.Simulated`.
 ROWS = {
     'fedavg': (mj.fedavg(), fedavg, {}),
+    **two_models.ROWS,
 }
 
 
