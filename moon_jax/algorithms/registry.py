@@ -186,6 +186,10 @@ def refused(config: Config) -> dict[str, str]:
   used = method(config).flags
   names = {name: flags_of(config)
            for name in METHOD_FLAGS if name not in used}
+  if config.algorithm_args and not config.has_user_algorithm():
+    given = user_code.parse_args('algorithm_args', config.algorithm_args)
+    if not given.keys() & method(config).arguments.keys():
+      names['algorithm_args'] = flags_of(config)
   if config.has_user_model():
     names |= dict.fromkeys(
         flags_with(read_by='model'), f'--model={config.model}')
@@ -267,12 +271,13 @@ def given_arguments(config: Config) -> dict[str, Any]:
   given = user_code.parse_args('algorithm_args', config.algorithm_args)
   known = method(config).arguments
   for name, value in given.items():
-    where = f'--algorithm_args={name}={value}: --algorithm={config.algorithm} '
+    where = f'--algorithm_args={name}={value}: {flags_of(config)} '
     if name not in known:
       flag = (f'; --{name} is a flag' if hasattr(Config, name)
               else f"; did you mean {near!r}?" if (
                   near := suggest.flag(name, known)) else '')
-      raise UserError(where + f'takes {", ".join(known) or "none"}{flag}')
+      raise UserError(
+          f'{where}takes {", ".join(known) or "none; remove it"}{flag}')
     default = known[name].default
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     needed = (('a word', isinstance(value, str)) if isinstance(default, str)
@@ -281,7 +286,7 @@ def given_arguments(config: Config) -> dict[str, Any]:
               ('an integer', isinstance(value, int) and is_number)
               if isinstance(default, int) else ('a number', is_number))
     if not needed[1]:
-      raise UserError(where + f'needs {needed[0]}, such as {default}')
+      raise UserError(f'{where}needs {needed[0]}, such as {default}')
   return given
 
 
