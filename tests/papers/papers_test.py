@@ -37,7 +37,9 @@ ROWS = {
 
 # Name of a file of golden values: the algorithm, and arguments of
 # `plain.Simulated`.
-GOLDEN_ROWS = {}
+GOLDEN_ROWS = {
+    **two_models.GOLDEN_ROWS,
+}
 
 _simulated = {}
 
