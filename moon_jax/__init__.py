@@ -41,8 +41,10 @@ from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
   from moon_jax import loggers, losses, tasks
+  from moon_jax.algorithms.apfl import apfl
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
   from moon_jax.algorithms.ccvr import ccvr
+  from moon_jax.algorithms.ditto import ditto
   from moon_jax.algorithms.fedadmm import fedadmm
   from moon_jax.algorithms.fedas import fedas
   from moon_jax.algorithms.fedasam import fedasam
@@ -54,11 +56,13 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.feddyn import feddyn
   from moon_jax.algorithms.fedexp import fedexp
   from moon_jax.algorithms.fedgkd import fedgkd
+  from moon_jax.algorithms.fedkd import fedkd
   from moon_jax.algorithms.fedlc import fedlc
   from moon_jax.algorithms.fednova import fednova, with_fednova
   from moon_jax.algorithms.fedntd import fedntd
   from moon_jax.algorithms.fedpac import fedpac
   from moon_jax.algorithms.fedper import fedper
+  from moon_jax.algorithms.fedphp import fedphp
   from moon_jax.algorithms.fedproc import fedproc
   from moon_jax.algorithms.fedproto import fedproto
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
@@ -69,9 +73,12 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.fedsam import fedsam
   from moon_jax.algorithms.fedspeed import fedspeed
   from moon_jax.algorithms.feduv import feduv
+  from moon_jax.algorithms.fml import fml
   from moon_jax.algorithms.lgfedavg import lgfedavg
   from moon_jax.algorithms.mimelite import mimelite
   from moon_jax.algorithms.moon import l2, moon
+  from moon_jax.algorithms.perfedavg import perfedavg
+  from moon_jax.algorithms.pfedme import pfedme
   from moon_jax.algorithms.scaffold import scaffold, with_control_variates
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
   from moon_jax.algorithms.solo import solo
@@ -111,8 +118,10 @@ if TYPE_CHECKING:
 
 # Module -> its public names; some have another name there.
 _NAMES = {
+    'algorithms.apfl': ['apfl'],
     'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
     'algorithms.ccvr': ['ccvr'],
+    'algorithms.ditto': ['ditto'],
     'algorithms.fedadmm': ['fedadmm'],
     'algorithms.fedas': ['fedas'],
     'algorithms.fedasam': ['fedasam'],
@@ -124,11 +133,13 @@ _NAMES = {
     'algorithms.feddyn': ['feddyn'],
     'algorithms.fedexp': ['fedexp'],
     'algorithms.fedgkd': ['fedgkd'],
+    'algorithms.fedkd': ['fedkd'],
     'algorithms.fedlc': ['fedlc'],
     'algorithms.fednova': ['fednova', 'with_fednova'],
     'algorithms.fedntd': ['fedntd'],
     'algorithms.fedpac': ['fedpac'],
     'algorithms.fedper': ['fedper'],
+    'algorithms.fedphp': ['fedphp'],
     'algorithms.fedproc': ['fedproc'],
     'algorithms.fedproto': ['fedproto'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
@@ -139,9 +150,12 @@ _NAMES = {
     'algorithms.fedsam': ['fedsam'],
     'algorithms.fedspeed': ['fedspeed'],
     'algorithms.feduv': ['feduv'],
+    'algorithms.fml': ['fml'],
     'algorithms.lgfedavg': ['lgfedavg'],
     'algorithms.mimelite': ['mimelite'],
     'algorithms.moon': ['l2', 'moon'],
+    'algorithms.perfedavg': ['perfedavg'],
+    'algorithms.pfedme': ['pfedme'],
     'algorithms.scaffold': ['scaffold', 'with_control_variates'],
     'algorithms.server': ['with_server_optimizer'],
     'algorithms.solo': ['solo'],
@@ -178,17 +192,18 @@ __all__ = [  # sorted; equal to the keys above
     'Algorithm', 'Batch', 'ClientTests', 'Config', 'Dataset', 'DivergedError',
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
-    'Task', 'UserError', 'View', 'ccvr', 'char_lstm', 'client_tests', 'cohort',
-    'conv_general_dilated', 'fast_on_cpus', 'fedadmm', 'fedas', 'fedasam',
-    'fedavg', 'fedbabu', 'fedbn', 'feddbe', 'feddecorr', 'feddyn', 'fedexp',
-    'fedgkd', 'fedlc', 'fednova', 'fedntd', 'fedpac', 'fedper', 'fedproc',
-    'fedproto', 'fedprox', 'fedrcl', 'fedrep', 'fedrod', 'fedrs', 'fedsam',
-    'fedspeed', 'feduv', 'freeze', 'from_flax', 'from_huggingface', 'from_nnx',
-    'joint', 'l2', 'label_shift', 'lgfedavg', 'load', 'load_dataset', 'loggers',
-    'lora', 'losses', 'mimelite', 'mlp', 'moon', 'partition', 'resnet18',
-    'resnet50', 'results', 'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo',
-    'tasks', 'transformer', 'with_control_variates', 'with_fednova',
-    'with_proximal', 'with_server_optimizer']
+    'Task', 'UserError', 'View', 'apfl', 'ccvr', 'char_lstm', 'client_tests',
+    'cohort', 'conv_general_dilated', 'ditto', 'fast_on_cpus', 'fedadmm',
+    'fedas', 'fedasam', 'fedavg', 'fedbabu', 'fedbn', 'feddbe', 'feddecorr',
+    'feddyn', 'fedexp', 'fedgkd', 'fedkd', 'fedlc', 'fednova', 'fedntd',
+    'fedpac', 'fedper', 'fedphp', 'fedproc', 'fedproto', 'fedprox', 'fedrcl',
+    'fedrep', 'fedrod', 'fedrs', 'fedsam', 'fedspeed', 'feduv', 'fml', 'freeze',
+    'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift',
+    'lgfedavg', 'load', 'load_dataset', 'loggers', 'lora', 'losses', 'mimelite',
+    'mlp', 'moon', 'partition', 'perfedavg', 'pfedme', 'resnet18', 'resnet50',
+    'results', 'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',
+    'transformer', 'with_control_variates', 'with_fednova', 'with_proximal',
+    'with_server_optimizer']
 
 
 def __getattr__(name):

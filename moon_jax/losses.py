@@ -142,3 +142,22 @@ def relaxed_contrastive_B(
   is_near_B = jnp.isfinite(twin_B) & (twin_B >= threshold)
   near_B = jnp.where(is_near_B, twin_B, -1)
   return scl_B, jax.nn.softplus((near_B - 1) / temperature)
+
+
+def mean_discrepancy(a_BF: jax.Array, b_BF: jax.Array,
+                     mask_B: jax.Array) -> jax.Array:
+  """Returns the squared maximum mean discrepancy of two sets of vectors.
+
+  The kernel is a sum of five Gaussians, whose widths are 1/4 to 4 times the
+  mean squared distance of two vectors, as in the code of FedPHP
+  (https://github.com/lxcnju/FedRepo). The widths are constant in gradients.
+  """
+  z_AF = jnp.concatenate([a_BF, b_BF])
+  sign_A = jnp.concatenate([mask_B, -mask_B])
+  square_AA = jnp.sum((z_AF[:, None] - z_AF[None]) ** 2, -1)
+  is_pair_AA = jnp.abs(sign_A[:, None] * sign_A[None])
+  count = jnp.maximum(jnp.sum(mask_B), 1)
+  width = jax.lax.stop_gradient(jnp.sum(is_pair_AA * square_AA)) / (
+      2 * count * (2 * count - 1)) + _EPSILON
+  kernel_AA = sum(jnp.exp(-square_AA / (width * 2.**j)) for j in range(-2, 3))
+  return sign_A @ kernel_AA @ sign_A / count**2

@@ -55,7 +55,8 @@ def fedbabu(head: str = 'out', finetune_epochs: int = 5) -> Algorithm:
       key = jax.random.fold_in(jax.random.fold_in(view.key, epoch), batch.step)
       grads, aux = jax.grad(
           lambda params: fedavg_lib.loss(
-              model.with_key(key), {**variables, 'params': params}, batch, view),
+              model.with_key(key), {**variables, 'params': params}, batch,
+              view),
           has_aux=True)(variables['params'])
       updates, opt_state = optimizer.update(
           grads, opt_state, variables['params'])

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from moon_jax import optimizers, user_code
 from moon_jax.algorithms import privacy, server, user
+from moon_jax.algorithms.apfl import apfl
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.ccvr import ccvr
+from moon_jax.algorithms.ditto import ditto
 from moon_jax.algorithms.fedadmm import fedadmm
 from moon_jax.algorithms.fedas import fedas
 from moon_jax.algorithms.fedasam import fedasam
@@ -25,11 +27,13 @@ from moon_jax.algorithms.feddecorr import feddecorr
 from moon_jax.algorithms.feddyn import feddyn
 from moon_jax.algorithms.fedexp import fedexp
 from moon_jax.algorithms.fedgkd import fedgkd
+from moon_jax.algorithms.fedkd import fedkd
 from moon_jax.algorithms.fedlc import fedlc
 from moon_jax.algorithms.fednova import fednova, with_fednova
 from moon_jax.algorithms.fedntd import fedntd
 from moon_jax.algorithms.fedpac import fedpac
 from moon_jax.algorithms.fedper import fedper
+from moon_jax.algorithms.fedphp import fedphp
 from moon_jax.algorithms.fedproc import fedproc
 from moon_jax.algorithms.fedproto import fedproto
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
@@ -40,9 +44,12 @@ from moon_jax.algorithms.fedrs import fedrs
 from moon_jax.algorithms.fedsam import fedsam
 from moon_jax.algorithms.fedspeed import fedspeed
 from moon_jax.algorithms.feduv import feduv
+from moon_jax.algorithms.fml import fml
 from moon_jax.algorithms.lgfedavg import lgfedavg
 from moon_jax.algorithms.mimelite import mimelite
 from moon_jax.algorithms.moon import l2, moon
+from moon_jax.algorithms.perfedavg import perfedavg
+from moon_jax.algorithms.pfedme import pfedme
 from moon_jax.algorithms.scaffold import scaffold, with_control_variates
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config, FACTS, flags_with, suggest
@@ -209,6 +216,27 @@ METHODS: dict[str, Method] = {
         'https://openaccess.thecvf.com/content/CVPR2024/html/Yang_FedAS_Bridging'
         '_Inconsistency_in_Personalized_Federated_Learning_CVPR_2024_paper.html',
         kind='personal', keeps_client_state=True, sends_only_model=False),
+    'ditto': Method(
+        ditto, 'Ditto', 'Li et al. 2021', 'https://arxiv.org/abs/2012.04221',
+        kind='personal', keeps_client_state=True),
+    'apfl': Method(
+        apfl, 'APFL', 'Deng et al. 2020', 'https://arxiv.org/abs/2003.13461',
+        kind='personal', keeps_client_state=True),
+    'pfedme': Method(
+        pfedme, 'pFedMe', 'Dinh et al. 2020', 'https://arxiv.org/abs/2006.08848',
+        kind='personal'),
+    'perfedavg': Method(
+        perfedavg, 'Per-FedAvg', 'Fallah et al. 2020', 'https://arxiv.org/abs/2002.07948',
+        kind='personal'),
+    'fml': Method(
+        fml, 'FML', 'Shen et al. 2020', 'https://arxiv.org/abs/2006.16765',
+        kind='personal', keeps_client_state=True),
+    'fedkd': Method(
+        fedkd, 'FedKD', 'Wu et al. 2022', 'https://arxiv.org/abs/2108.13323',
+        kind='personal', keeps_client_state=True),
+    'fedphp': Method(
+        fedphp, 'FedPHP', 'Li et al. 2021', 'https://doi.org/10.1007/978-3-030-86486-6_36',
+        kind='personal', keeps_client_state=True),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
 }

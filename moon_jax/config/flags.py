@@ -30,7 +30,8 @@ ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
               'fedntd', 'feddecorr', 'fedgkd', 'fedproc', 'fedrcl', 'feddyn',
               'fedadmm', 'fedspeed', 'fedsam', 'fedasam', 'mimelite', 'fedexp',
               'ccvr', 'fedper', 'fedrep', 'lgfedavg', 'fedbn', 'fedbabu',
-              'fedrod', 'fedas', 'centralized')
+              'fedrod', 'fedas', 'ditto', 'apfl', 'pfedme', 'perfedavg', 'fml',
+              'fedkd', 'fedphp', 'centralized')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 

@@ -184,8 +184,10 @@ def test_padding_changes_nothing(method):
   fed.assert_trees_close(method.unbroken.variables, roomy.variables, atol=0)
 
 
-def test_padded_examples_never_reach_model_state(method):
+def test_padded_examples_never_reach_model_state(method, request):
   """Client 4 has 3 examples in a batch of 8: its mean is over those 3."""
+  if request.node.callspec.params['method'] in ('pfedme', 'perfedavg'):
+    pytest.skip('applies the network several times per step, or to halves')
   if method.is_private:
     pytest.skip('refuses models with statistics: see privacy_test.py')
   state = method.run(cohorts=[(4,)])

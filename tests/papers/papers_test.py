@@ -10,14 +10,15 @@ import json
 import pathlib
 
 import numpy as np
-import parts_of_networks
 import pytest
 
 import features
 import losses_of_papers
 import moon_jax as mj
 import optimisation
+import parts_of_networks
 import plain
+import two_models
 
 GOLDEN = pathlib.Path(__file__).parent / 'golden'
 
@@ -39,6 +40,7 @@ ROWS = {
     **losses_of_papers.ROWS,
     **optimisation.ROWS,
     **parts_of_networks.ROWS,
+    **two_models.ROWS,
 }
 
 # Name of a file of golden values: the algorithm, and arguments of
@@ -48,6 +50,7 @@ GOLDEN_ROWS = {
     **losses_of_papers.GOLDEN_ROWS,
     **optimisation.GOLDEN_ROWS,
     **parts_of_networks.GOLDEN_ROWS,
+    **two_models.GOLDEN_ROWS,
 }
 
 _simulated = {}
