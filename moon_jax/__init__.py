@@ -18,7 +18,8 @@ Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 `transformer`; `Model` and `Outputs`; `from_flax` and `from_nnx` wrap Flax
 modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 `freeze` train a part of a network.
-Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`;
+Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`,
+`fedamp`, `fedfomo`, `fedala`, `fedcross`, `feddisco`;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
@@ -42,7 +43,12 @@ from moon_jax.version import __version__ as __version__
 if TYPE_CHECKING:
   from moon_jax import loggers, losses, tasks
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
+  from moon_jax.algorithms.fedala import fedala
+  from moon_jax.algorithms.fedamp import fedamp
   from moon_jax.algorithms.fedavg import fedavg
+  from moon_jax.algorithms.fedcross import fedcross
+  from moon_jax.algorithms.feddisco import feddisco
+  from moon_jax.algorithms.fedfomo import fedfomo
   from moon_jax.algorithms.fednova import fednova, with_fednova
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
   from moon_jax.algorithms.moon import l2, moon
@@ -86,7 +92,12 @@ if TYPE_CHECKING:
 # Module -> its public names; some have another name there.
 _NAMES = {
     'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
+    'algorithms.fedala': ['fedala'],
+    'algorithms.fedamp': ['fedamp'],
     'algorithms.fedavg': ['fedavg'],
+    'algorithms.fedcross': ['fedcross'],
+    'algorithms.feddisco': ['feddisco'],
+    'algorithms.fedfomo': ['fedfomo'],
     'algorithms.fednova': ['fednova', 'with_fednova'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
     'algorithms.moon': ['l2', 'moon'],
@@ -127,8 +138,8 @@ __all__ = [  # sorted; equal to the keys above
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
     'Task', 'UserError', 'View', 'char_lstm', 'client_tests', 'cohort',
-    'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'fednova', 'fedprox',
-    'freeze', 'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2',
+    'conv_general_dilated', 'fast_on_cpus', 'fedala', 'fedamp', 'fedavg',
+    'fedcross', 'feddisco', 'fedfomo', 'fednova', 'fedprox', 'freeze', 'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2',
     'label_shift', 'load', 'load_dataset', 'loggers', 'lora', 'losses',
     'mlp', 'moon', 'partition', 'resnet18', 'resnet50', 'results',
     'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',

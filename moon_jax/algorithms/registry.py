@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 from moon_jax import optimizers, user_code
 from moon_jax.algorithms import privacy, server, user
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedala import fedala
+from moon_jax.algorithms.fedamp import fedamp
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fedcross import fedcross
+from moon_jax.algorithms.feddisco import feddisco
+from moon_jax.algorithms.fedfomo import fedfomo
 from moon_jax.algorithms.fednova import fednova, with_fednova
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.moon import l2, moon
@@ -48,6 +53,7 @@ class Method(NamedTuple):
   has_server: bool = True  # which aggregates client updates
   optimizers: tuple[str, ...] = tuple(optimizers.OPTIMIZERS)  # that it accepts
   needs_plain_sgd: bool = False  # whether it requires SGD without momentum
+  needs_all_clients: bool = False  # whether all must train in each round
   reason: str = ''  # why it restricts the optimizer, for error messages
 
   @property
@@ -92,6 +98,25 @@ METHODS: dict[str, Method] = {
         'https://arxiv.org/abs/2007.07481', flags=('proximal_mu',),
         sends_only_model=False, optimizers=('sgd',),
         reason='since it normalizes updates by their SGD steps'),
+    'fedamp': Method(
+        fedamp, 'FedAMP', 'Huang et al. 2021',
+        'https://arxiv.org/abs/2007.03797', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'fedfomo': Method(
+        fedfomo, 'FedFomo', 'Zhang et al. 2021',
+        'https://arxiv.org/abs/2012.08565', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'fedala': Method(
+        fedala, 'FedALA', 'Zhang et al. 2023',
+        'https://arxiv.org/abs/2212.01197', kind='personal',
+        keeps_client_state=True),
+    'fedcross': Method(
+        fedcross, 'FedCross', 'Hu et al. 2024',
+        'https://arxiv.org/abs/2210.08285', sends_only_model=False,
+        needs_all_clients=True),
+    'feddisco': Method(
+        feddisco, 'FedDisco', 'Ye et al. 2023',
+        'https://arxiv.org/abs/2305.19229', sends_only_model=False),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
 }

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import moon_jax as mj
+import mixing
 import plain
 
 GOLDEN = sorted(pathlib.Path(__file__).parent.glob('golden/*.npz'))
@@ -32,6 +33,7 @@ def fedavg(cohorts):
 # `plain.Simulated`.
 ROWS = {
     'fedavg': (mj.fedavg(), fedavg, {}),
+    **mixing.ROWS,
 }
 
 
