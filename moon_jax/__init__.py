@@ -46,15 +46,20 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.ccvr import ccvr
   from moon_jax.algorithms.ditto import ditto
   from moon_jax.algorithms.fedadmm import fedadmm
+  from moon_jax.algorithms.fedala import fedala
+  from moon_jax.algorithms.fedamp import fedamp
   from moon_jax.algorithms.fedas import fedas
   from moon_jax.algorithms.fedasam import fedasam
   from moon_jax.algorithms.fedavg import fedavg
   from moon_jax.algorithms.fedbabu import fedbabu
   from moon_jax.algorithms.fedbn import fedbn
+  from moon_jax.algorithms.fedcross import fedcross
   from moon_jax.algorithms.feddbe import feddbe
   from moon_jax.algorithms.feddecorr import feddecorr
+  from moon_jax.algorithms.feddisco import feddisco
   from moon_jax.algorithms.feddyn import feddyn
   from moon_jax.algorithms.fedexp import fedexp
+  from moon_jax.algorithms.fedfomo import fedfomo
   from moon_jax.algorithms.fedgkd import fedgkd
   from moon_jax.algorithms.fedkd import fedkd
   from moon_jax.algorithms.fedlc import fedlc
@@ -123,15 +128,20 @@ _NAMES = {
     'algorithms.ccvr': ['ccvr'],
     'algorithms.ditto': ['ditto'],
     'algorithms.fedadmm': ['fedadmm'],
+    'algorithms.fedala': ['fedala'],
+    'algorithms.fedamp': ['fedamp'],
     'algorithms.fedas': ['fedas'],
     'algorithms.fedasam': ['fedasam'],
     'algorithms.fedavg': ['fedavg'],
     'algorithms.fedbabu': ['fedbabu'],
     'algorithms.fedbn': ['fedbn'],
+    'algorithms.fedcross': ['fedcross'],
     'algorithms.feddbe': ['feddbe'],
     'algorithms.feddecorr': ['feddecorr'],
+    'algorithms.feddisco': ['feddisco'],
     'algorithms.feddyn': ['feddyn'],
     'algorithms.fedexp': ['fedexp'],
+    'algorithms.fedfomo': ['fedfomo'],
     'algorithms.fedgkd': ['fedgkd'],
     'algorithms.fedkd': ['fedkd'],
     'algorithms.fedlc': ['fedlc'],
@@ -194,10 +204,11 @@ __all__ = [  # sorted; equal to the keys above
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
     'Task', 'UserError', 'View', 'apfl', 'ccvr', 'char_lstm', 'client_tests',
     'cohort', 'conv_general_dilated', 'ditto', 'fast_on_cpus', 'fedadmm',
-    'fedas', 'fedasam', 'fedavg', 'fedbabu', 'fedbn', 'feddbe', 'feddecorr',
-    'feddyn', 'fedexp', 'fedgkd', 'fedkd', 'fedlc', 'fednova', 'fedntd',
-    'fedpac', 'fedper', 'fedphp', 'fedproc', 'fedproto', 'fedprox', 'fedrcl',
-    'fedrep', 'fedrod', 'fedrs', 'fedsam', 'fedspeed', 'feduv', 'fml', 'freeze',
+    'fedala', 'fedamp', 'fedas', 'fedasam', 'fedavg', 'fedbabu', 'fedbn',
+    'fedcross', 'feddbe', 'feddecorr', 'feddisco', 'feddyn', 'fedexp',
+    'fedfomo', 'fedgkd', 'fedkd', 'fedlc', 'fednova', 'fedntd', 'fedpac',
+    'fedper', 'fedphp', 'fedproc', 'fedproto', 'fedprox', 'fedrcl', 'fedrep',
+    'fedrod', 'fedrs', 'fedsam', 'fedspeed', 'feduv', 'fml', 'freeze',
     'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift',
     'lgfedavg', 'load', 'load_dataset', 'loggers', 'lora', 'losses', 'mimelite',
     'mlp', 'moon', 'partition', 'perfedavg', 'pfedme', 'resnet18', 'resnet50',

@@ -17,15 +17,20 @@ from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.ccvr import ccvr
 from moon_jax.algorithms.ditto import ditto
 from moon_jax.algorithms.fedadmm import fedadmm
+from moon_jax.algorithms.fedala import fedala
+from moon_jax.algorithms.fedamp import fedamp
 from moon_jax.algorithms.fedas import fedas
 from moon_jax.algorithms.fedasam import fedasam
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedbabu import fedbabu
 from moon_jax.algorithms.fedbn import fedbn
+from moon_jax.algorithms.fedcross import fedcross
 from moon_jax.algorithms.feddbe import feddbe
 from moon_jax.algorithms.feddecorr import feddecorr
+from moon_jax.algorithms.feddisco import feddisco
 from moon_jax.algorithms.feddyn import feddyn
 from moon_jax.algorithms.fedexp import fedexp
+from moon_jax.algorithms.fedfomo import fedfomo
 from moon_jax.algorithms.fedgkd import fedgkd
 from moon_jax.algorithms.fedkd import fedkd
 from moon_jax.algorithms.fedlc import fedlc
@@ -81,6 +86,7 @@ class Method(NamedTuple):
   has_server: bool = True  # which aggregates client updates
   optimizers: tuple[str, ...] = tuple(optimizers.OPTIMIZERS)  # that it accepts
   needs_plain_sgd: bool = False  # whether it requires SGD without momentum
+  needs_all_clients: bool = False  # whether all must train in each round
   reason: str = ''  # why it restricts the optimizer, for error messages
 
   @property
@@ -237,6 +243,25 @@ METHODS: dict[str, Method] = {
     'fedphp': Method(
         fedphp, 'FedPHP', 'Li et al. 2021', 'https://doi.org/10.1007/978-3-030-86486-6_36',
         kind='personal', keeps_client_state=True),
+    'fedamp': Method(
+        fedamp, 'FedAMP', 'Huang et al. 2021',
+        'https://arxiv.org/abs/2007.03797', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'fedfomo': Method(
+        fedfomo, 'FedFomo', 'Zhang et al. 2021',
+        'https://arxiv.org/abs/2012.08565', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'fedala': Method(
+        fedala, 'FedALA', 'Zhang et al. 2023',
+        'https://arxiv.org/abs/2212.01197', kind='personal',
+        keeps_client_state=True),
+    'fedcross': Method(
+        fedcross, 'FedCross', 'Hu et al. 2024',
+        'https://arxiv.org/abs/2210.08285', sends_only_model=False,
+        needs_all_clients=True),
+    'feddisco': Method(
+        feddisco, 'FedDisco', 'Ye et al. 2023',
+        'https://arxiv.org/abs/2305.19229', sends_only_model=False),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
 }

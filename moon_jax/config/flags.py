@@ -31,7 +31,8 @@ ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
               'fedadmm', 'fedspeed', 'fedsam', 'fedasam', 'mimelite', 'fedexp',
               'ccvr', 'fedper', 'fedrep', 'lgfedavg', 'fedbn', 'fedbabu',
               'fedrod', 'fedas', 'ditto', 'apfl', 'pfedme', 'perfedavg', 'fml',
-              'fedkd', 'fedphp', 'centralized')
+              'fedkd', 'fedphp', 'fedamp', 'fedfomo', 'fedala', 'fedcross',
+              'feddisco', 'centralized')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 

@@ -14,6 +14,7 @@ import pytest
 
 import features
 import losses_of_papers
+import mixing
 import moon_jax as mj
 import optimisation
 import parts_of_networks
@@ -41,6 +42,7 @@ ROWS = {
     **optimisation.ROWS,
     **parts_of_networks.ROWS,
     **two_models.ROWS,
+    **mixing.ROWS,
 }
 
 # Name of a file of golden values: the algorithm, and arguments of
