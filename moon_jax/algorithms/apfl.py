@@ -75,6 +75,7 @@ def loss(model, trained, batch, view):
   """Returns F_i(w_i) + F_i(m_i)."""
   sent_loss, w = fedavg().loss(model, sent(trained, view), batch, view)
   mixed_loss, m = fedavg().loss(model, mixture(trained, view), batch, view)
+  joined = joint.join(sent=w.variables, personal=m.variables)
   return sent_loss + mixed_loss, LossAux(
-      joint.join(sent=w.variables, personal=m.variables),
+      {**joined, 'params': trained['params']},
       {'sent_loss': sent_loss, 'personal_loss': mixed_loss})
