@@ -11,7 +11,7 @@ import pytest
 
 import federation as fed
 import moon_jax as mj
-from moon_jax.algorithms import base, fedbn, parts
+from moon_jax.algorithms import base, fedbn, labels, parts
 from moon_jax.errors import UserError
 from moon_jax.models import layers, Outputs
 
@@ -181,8 +181,8 @@ def test_layers_of_the_head_exist():
 @pytest.mark.parametrize('call, message', [
     (lambda: mj.fedrep(head_fraction=1.5), 'from 0 to 1; got 1.5'),
     (lambda: mj.fedbabu(finetune_epochs=-1), 'at least 0; got -1'),
-    (lambda: parts.num_classes(base.View(*(None,) * 9, jnp.zeros(0)), 'fedas'),
-     'fedas needs examples with one class each')])
+    (lambda: labels.counts_K(base.View(*(None,) * 9, jnp.zeros(0))),
+     'needs examples with one class each')])
 def test_arguments_are_checked(call, message):
   with pytest.raises(UserError, match=message):
     call()
