@@ -4,8 +4,8 @@ import jax
 import numpy as np
 
 import moon_jax as mj
-import plain
 from moon_jax.engine import local
+import plain
 
 
 def square(v, w):

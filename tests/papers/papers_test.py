@@ -9,11 +9,11 @@ of a paper released, on the same weights and batches.
 import json
 import pathlib
 
+import mixing
 import numpy as np
 import pytest
 
 import moon_jax as mj
-import mixing
 import plain
 
 GOLDEN = sorted(pathlib.Path(__file__).parent.glob('golden/*.npz'))
