@@ -19,7 +19,8 @@ Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 `freeze` train a part of a network.
 Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`,
-`fedamp`, `fedfomo`, `fedala`, `fedcross`, `feddisco`;
+`fedamp`, `fedfomo`, `fedala`, `fedcross`, `feddisco`,
+`qfedavg`;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.fednova import fednova, with_fednova
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
   from moon_jax.algorithms.moon import l2, moon
+  from moon_jax.algorithms.qfedavg import qfedavg
   from moon_jax.algorithms.scaffold import scaffold, with_control_variates
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
   from moon_jax.algorithms.solo import solo
@@ -101,6 +103,7 @@ _NAMES = {
     'algorithms.fednova': ['fednova', 'with_fednova'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
     'algorithms.moon': ['l2', 'moon'],
+    'algorithms.qfedavg': ['qfedavg'],
     'algorithms.scaffold': ['scaffold', 'with_control_variates'],
     'algorithms.server': ['with_server_optimizer'],
     'algorithms.solo': ['solo'],
@@ -142,8 +145,8 @@ __all__ = [  # sorted; equal to the keys above
     'fedcross', 'feddisco', 'fedfomo', 'fednova', 'fedprox', 'freeze',
     'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2',
     'label_shift', 'load', 'load_dataset', 'loggers', 'lora', 'losses',
-    'mlp', 'moon', 'partition', 'resnet18', 'resnet50', 'results',
-    'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',
+    'mlp', 'moon', 'partition', 'qfedavg', 'resnet18', 'resnet50',
+    'results', 'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',
     'transformer', 'with_control_variates', 'with_fednova', 'with_proximal',
     'with_server_optimizer']
 

@@ -26,7 +26,7 @@ MODELS = ('simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
           'transformer')
 
 ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
-              'fedamp', 'fedfomo', 'fedala', 'fedcross', 'feddisco',
+              'fedamp', 'fedfomo', 'fedala', 'fedcross', 'feddisco', 'qfedavg',
               'centralized')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')

@@ -239,7 +239,8 @@ def test_at_mu_0_it_is_fedavg(name):
 
 
 @pytest.mark.parametrize('name, hparams', [
-    ('feddisco', {'a': 0., 'b': 0.}), ('fedala', {'eta': 0.})])
+    ('feddisco', {'a': 0., 'b': 0.}), ('fedala', {'eta': 0.}),
+    ('qfedavg', {'q': 0.})])
 def test_a_method_that_mixes_nothing_is_fedavg(name, hparams):
   fed.assert_trees_close(shared(name).run(hparams=hparams).variables,
                          shared('fedavg').unbroken.variables)
