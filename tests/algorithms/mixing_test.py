@@ -7,7 +7,7 @@ import pytest
 
 import federation as fed
 import moon_jax as mj
-from moon_jax.algorithms import fedfomo, mixing
+from moon_jax.algorithms import fedcross, fedfomo, mixing
 from moon_jax.algorithms.base import Batch
 from moon_jax.errors import UserError
 
@@ -29,6 +29,17 @@ def test_explored_models_are_different_and_of_all_others():
   assert (sent[:, 0] != sent[:, 1]).all()
   counts = np.bincount(np.ravel(sent), minlength=5)
   assert counts[2] == 0 and (counts[[0, 1, 3, 4]] > 60).all()
+
+
+@pytest.mark.parametrize('selection, round_, expected', [
+    ('lowest', 0, [2, 2, 1]), ('highest', 0, [1, 0, 0]),
+    ('in_order', 0, [1, 2, 0]), ('in_order', 1, [2, 0, 1]),
+    ('in_order', 2, [1, 2, 0])])
+def test_partners_in_fedcross(selection, round_, expected):
+  models = {'params': {'w': jnp.array([[1., 0], [4, 1], [0, -3]]),
+                       'b': jnp.array([0., 0, .1])}}
+  assert fedcross.partners(
+      models, jnp.int32(round_), selection).tolist() == expected
 
 
 def test_parts_of_a_batch_hold_each_example_once():
