@@ -1,6 +1,5 @@
-"""The algorithms of the documentation: FedDyn and FedDecorr."""
+"""The algorithm of the documentation: FedDyn."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -39,37 +38,3 @@ def test_it_equals_a_plain_numpy_loop():
       fed.matrix(state.variables['params'], 0), w, atol=3e-6)
   for c in range(len(fed.SIZES)):
     np.testing.assert_allclose(fed.matrix(state.clients, 0, c), g[c], atol=1e-6)
-
-
-@pytest.fixture
-def feddecorr():
-  return module('docs/feddecorr.py')
-
-
-def test_decorrelation_equals_numpy(feddecorr):
-  """Padding, whatever it holds, and features without variance do not count."""
-  rng = np.random.default_rng(0)
-  features = rng.normal(size=(7, 4)) @ rng.normal(size=(4, 4))
-  correlation = np.corrcoef(features.T)
-  np.fill_diagonal(correlation, 0)
-  expected = (correlation**2).sum() / 16
-  padded = np.float32(np.concatenate([features, 1e3 * np.ones((2, 4))]))
-  mask_B = np.float32([1] * 7 + [0] * 2)
-  term = jax.value_and_grad(feddecorr.decorrelation)
-  value, grad = term(padded, mask_B)
-  assert value == pytest.approx(expected, rel=1e-5)
-  assert not grad[7:].any() and grad[:7].any()
-  padded[:, 2] = 0
-  correlation[2] = correlation[:, 2] = 0
-  value, grad = term(padded, mask_B)
-  assert value == pytest.approx((correlation**2).sum() / 16, rel=1e-5)
-  assert np.isfinite(grad).all()
-
-
-def test_with_beta_0_feddecorr_is_fedavg(feddecorr):
-  ours, theirs = (fed.Federation(a) for a in (
-      feddecorr.feddecorr(0.), fed.fedavg()))
-  for f in (ours, theirs):
-    f.hparams = {**f.hparams, 'beta': 0 * f.hparams['mu']}
-    f.round(COHORTS[0])
-  fed.assert_trees_close(ours.state.variables, theirs.state.variables)

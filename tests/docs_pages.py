@@ -46,7 +46,7 @@ def execute(program: str, name: str, names: dict | None = None) -> dict:
 
 
 def module(path: str):
-  """Returns a module of the documentation, for example 'docs/ditto.py'."""
+  """Returns a module of the documentation, for example 'docs/feddyn.py'."""
   file = ROOT / path
   spec = importlib.util.spec_from_file_location(file.stem, file)
   loaded = importlib.util.module_from_spec(spec)

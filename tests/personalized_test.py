@@ -1,12 +1,13 @@
-"""Personalized methods of docs/, against plain NumPy loops of their papers."""
+"""Personalized methods with momentum and weight decay, against plain loops."""
 
 import jax
 import numpy as np
 import pytest
 import tiny_federation
 
-from docs_pages import commands, config_of, DOCS, module, page, programs
+from docs_pages import commands, config_of, page, programs
 import federation as fed
+import moon_jax as mj
 from moon_jax.algorithms import privacy
 from moon_jax.algorithms.base import Message
 from moon_jax.errors import UserError
@@ -17,10 +18,6 @@ COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
 LR, MOMENTUM = fed.HPARAMS['learning_rate'], fed.HPARAMS['momentum']
 WIDTH = fed.X.shape[1]
 IS_HEAD = np.arange(WIDTH) == WIDTH - 1  # FedPer's head: the bias
-
-
-def load(name):
-  return module(f'docs/{name}.py')
 
 
 def sgd(w, v, grad, decay):
@@ -53,30 +50,28 @@ def fedper(w, own, steps, decay=fed.HPARAMS['weight_decay']):
   return np.where(IS_HEAD[:, None], w, local), local, local
 
 
-def fedrep(w, own, steps):
+def fedrep(w, own, steps, decay=fed.HPARAMS['weight_decay']):
   local, v, steps = np.where(IS_HEAD[:, None], own, w), 0 * w, list(steps)
   for step, batch in enumerate(steps):
     trains = (IS_HEAD == (step < .5 * len(steps)))[:, None]
-    before = local.copy()
-    sgd(local, v, trains * fed.gradient(local, batch), 0)
-    local = np.where(trains, local, before)
+    before = local.copy(), v.copy()
+    sgd(local, v, fed.gradient(local, batch), decay)
+    local, v = (np.where(trains, x, y) for x, y in zip((local, v), before))
   return np.where(IS_HEAD[:, None], w, local), local, local
 
 
-METHODS = {  # name: algorithm, plain loop, hyperparameters
-    'ditto': (lambda: load('ditto').ditto(lam=.3), ditto, {'lam': .3}),
-    'apfl': (lambda: load('apfl').apfl(alpha=.3), apfl, {'alpha': .3}),
-    'fedper': (lambda: load('fedper').fedper(head='b'), fedper, {}),
-    'fedrep': (lambda: load('fedper').fedrep(head='b'), fedrep,
-               {'weight_decay': 0.}),
+METHODS = {  # name: algorithm, plain loop
+    'ditto': (lambda: mj.ditto(lam=.3), ditto),
+    'apfl': (lambda: mj.apfl(alpha=.3), apfl),
+    'fedper': (lambda: mj.fedper(head='b'), fedper),
+    'fedrep': (lambda: mj.fedrep(head='b'), fedrep),
 }
 
 
 @pytest.mark.parametrize('name', METHODS)
 def test_methods_equal_plain_numpy_loops(name, compilations):
-  make, train, hparams = METHODS[name]
-  federated = fed.Federation(
-      make(), num_lanes=2, keep_models=True, hparams=hparams)
+  make, train = METHODS[name]
+  federated = fed.Federation(make(), num_lanes=2, keep_models=True)
   w = fed.matrix(federated.state.variables['params'], 0)
   own = np.stack([w] * len(fed.SIZES))
   for t, cohort in enumerate(COHORTS):
@@ -108,7 +103,7 @@ def test_models_with_state_train_side_by_side():
   """Running statistics of both models are kept apart, and averaged if sent."""
   model = fed.linear_model(has_state=True)
   federated = fed.Federation(
-      METHODS['ditto'][0](), model=model, hparams={'lam': .3})
+      METHODS['ditto'][0](), model=model)
   federated.round()
   means = federated.state.clients['batch_stats']['mean'][0]
   assert means.shape == (len(fed.SIZES), 4) and (means != 0).all()
@@ -123,9 +118,8 @@ PAGE = page('personalized')
 
 @pytest.mark.docs
 @pytest.mark.parametrize('command', commands(PAGE))
-def test_the_commands_of_the_page_personalize(command, tmp_path, monkeypatch):
+def test_the_commands_of_the_page_personalize(command, tmp_path):
   """Personal models are better on held-out examples than the global model."""
-  monkeypatch.syspath_prepend(DOCS)
   summary = run.run(config_of(
       command, workdir=str(tmp_path), checkpoint_every=0))
   assert summary['local_heldout_accuracy'] > max(
@@ -145,7 +139,7 @@ def test_ditto_with_bounded_updates_is_fedavg_with_bounded_updates():
   """Differential privacy concerns what clients send, not what they train."""
   ours, theirs = (
       fed.Federation(
-          privacy.with_clipping(algorithm, .05, 4), hparams={'lam': .3})
+          privacy.with_clipping(algorithm, .05, 4))
       for algorithm in (METHODS['ditto'][0](), fed.fedavg()))
   for federated in ours, theirs:
     federated.round(COHORTS[0])

@@ -14,8 +14,8 @@ start open, and its authors released no code. The server counts clients that it
 never heard of with the initial model. FedAMP has no global model; the one that
 is reported is the mean of the w_i that the round received.
 
-The weights of u_i are at least 0, as in the paper, if alpha (C - 1) <= sigma
-for C clients. Where |w_i - w_j|^2 is far above sigma, clients train alone.
+Weights are at least 0, as in the paper, if alpha (C - 1) <= sigma for C
+clients. Where |w_i - w_j|^2 is far above sigma, clients train alone.
 """
 
 from typing import NamedTuple

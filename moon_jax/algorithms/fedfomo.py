@@ -12,9 +12,9 @@ Optimization, ICLR 2021, https://arxiv.org/abs/2012.08565.
 
 v_i is among the v_n. The others are models of the previous round: those of
 largest P_in, or random ones, each with probability epsilon - epsilon_decay t in
-round t. Without positive g_n, w_i stays. P begins at 0, with 0.1 in its
-diagonal. All this is as in the released code (NVlabs/FedFomo, client.py and
-federation.py), whose norm of v_n - w_i is l1: l1=True.
+round t. Without positive g_n, w_i stays. P_ii begins at 0.1, all else of P at
+0. All this as in the released code (NVlabs/FedFomo, client.py, federation.py).
+That code has the l1 norm for |v_n - w_i|: l1=True.
 
 L_i is the mean loss on the training examples of client i, since clients hold no
 others; the paper has a part on which they do not train. There is no global

@@ -96,10 +96,6 @@ VALUES = {flag: _by_word(table) for flag, table in {
     'client_state': {'memory': 'ram', 'disk': 'file'},
 }.items()}
 
-# Algorithm that is not built in -> the page that defines it.
-PAGES = _by_word({'docs/user_algorithm.md': 'feddyn feddecorr',
-                  'docs/personalized.md': 'ditto apfl fedper fedrep'})
-
 
 def flag(name: str, known: Iterable[str]) -> str:
   """Returns the known flag that a name such as "lr" means, or ''."""
@@ -123,8 +119,6 @@ def advice(name: str) -> str:
 def value(name: str, given: object, choices: Sequence[str]) -> str:
   """Returns "; did you mean --NAME=CHOICE?" for an invalid value, or ''."""
   word = _letters(str(given))
-  if name == 'algorithm' and word in PAGES:
-    return f'; {PAGES[word]} has it as a custom algorithm'
   by_letters = {_letters(choice): choice for choice in choices}
   by_letters |= VALUES.get(name, {})
   near = [letters for letters in by_letters if word == letters]

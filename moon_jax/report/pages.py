@@ -43,7 +43,8 @@ def make(table: Table, found: Mapping[Key, Run], command: str,
   is_full = table.budget == 'full' and not table.changed
   arms = groups.chosen(groups.of_table(table, found), table.best_of)
   is_timed = table.headline == 'time'
-  accuracies, rounds = accuracy(arms, is_full), rounds_to_baseline(arms)
+  accuracies = accuracy(arms, is_full) + of_clients(arms)
+  rounds = rounds_to_baseline(arms)
   compared, times = differences(arms), time(arms, is_timed)
   first = {'accuracy': accuracies + compared + rounds,
            'rounds': rounds + accuracies + compared,
@@ -154,6 +155,24 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
   if best:
     caption += ' Bold rows were chosen by their accuracy on the test set.'
   return ['## Test accuracy', page_lib.table(caption, rows, best)]
+
+
+def of_clients(arms: Sequence[TableArm]) -> Section:
+  """Returns accuracies on held-out examples of clients, [] without these."""
+  columns = {
+      'global model (%)': 'global_heldout_accuracy',
+      'models of clients (%)': 'local_heldout_accuracy',
+      'their worst tenth (%)': 'local_heldout_accuracy_worst_tenth'}
+  rows = [{'arm': arm.label} | {
+      title: stats.mean_and_std([100 * x for x in arm.summaries(name)], 1)
+      for title, name in columns.items()} for arm in arms]
+  if not any(arm.summaries('local_heldout_accuracy') for arm in arms):
+    return []
+  return ['## Accuracy on held-out examples of clients', page_lib.table(
+      'Mean over clients, after the last evaluation: mean ± sample standard '
+      'deviation over runs. Models of clients are personal ones, otherwise '
+      'local ones after training.',
+      rows)]
 
 
 def _published(arm, measure):

@@ -53,7 +53,8 @@ class Sweep:
 
     Args:
       base: the configuration of the other settings. Its workdir must be empty.
-      **axes: for fields of `Config` except workdir and data_dir, the values.
+      **axes: for fields of `Config` except workdir and data_dir, and for
+        arguments of a method, the values.
 
     Raises:
       UserError: if an axis is invalid or has no effect on any run, or if a
@@ -104,6 +105,7 @@ def each(base: Config, blocks: Sequence[Mapping[str, Any]]) -> list[Sweep]:
   if base.workdir:
     raise UserError(f'--workdir={base.workdir} is the directory of one run, '
                     'and each run of a sweep has its own; remove it')
+  blocks = [_with_arguments(base, block) for block in blocks]
   grids = [_grid(base, block) for block in blocks]
   for name in dict.fromkeys(itertools.chain(*blocks)):
     reasons = []
@@ -117,6 +119,22 @@ def each(base: Config, blocks: Sequence[Mapping[str, Any]]) -> list[Sweep]:
                       f'{", ".join(dict.fromkeys(filter(None, reasons)))}; '
                       'remove it')
   return grids
+
+
+def _with_arguments(base, block):
+  """Returns a block whose arguments of methods are in algorithm_args."""
+  axes = [block[name] for name in block if values_lib.is_argument(name)]
+  if not axes:
+    return block
+  given = block.get('algorithm_args', base.algorithm_args)
+  if isinstance(given, tuple):
+    axes.insert(0, given)
+  elif given:
+    axes.insert(0, (given,))
+  return {name: x for name, x in block.items()
+          if not values_lib.is_argument(name)} | {
+              'algorithm_args': tuple(
+                  ','.join(parts) for parts in itertools.product(*axes))}
 
 
 def _grid(base, block):

@@ -6,6 +6,7 @@ from typing import Any
 
 from absl import flags
 
+from moon_jax.algorithms import registry
 from moon_jax.config import Config, flags_with, limits, suggest
 from moon_jax.errors import UserError
 
@@ -38,8 +39,19 @@ def convert(name: str, value: Any, where: str) -> Any:
   return TYPES[name](value)
 
 
+def is_argument(name: str) -> bool:
+  """Returns whether a name is an argument of a built-in method, and no flag."""
+  return name not in TYPES and any(
+      name in method.arguments for method in registry.METHODS.values())
+
+
 def axis(name: str, values: Any, where: str) -> tuple[Any, ...]:
-  """Returns the values of an axis, distinct and of the type of its setting."""
+  """Returns the values of an axis, distinct and of the type of its setting.
+
+  Those of an argument of a method are parts of algorithm_args, "alpha=0.1".
+  """
+  if is_argument(name) and not isinstance(values, str):
+    return axis('algorithm_args', [f'{name}={x}' for x in values], where)
   check_name(name, where)
   if name in _SHARED:
     raise UserError(f'{where} must name a setting in which runs may differ, got'

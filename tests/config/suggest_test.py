@@ -67,11 +67,6 @@ def test_synonyms_of_values_are_valid_values():
       assert word not in map(suggest._letters, choices(name))
 
 
-def test_pages_about_algorithms_exist():
-  for name, page in suggest.PAGES.items():
-    assert name in (_ROOT / page).read_text().lower()
-
-
 @pytest.mark.parametrize('flag, given, hint', [
     ('algorithm', 'FedAvg', '--algorithm=fedavg?'),
     ('algorithm', 'scafold', '--algorithm=scaffold?'),
@@ -96,11 +91,6 @@ def test_values_that_are_meant(flag, given, hint):
     ('partition', 'xyz'), ('algorithm', ''), ('model', 'vit'), ('norm', '-')])
 def test_other_values_have_no_suggestion(flag, given):
   assert suggest.value(flag, given, choices(flag)) == ''
-
-
-def test_an_algorithm_of_the_documentation_is_found():
-  with pytest.raises(UserError, match=r'personalized\.md has it as a custom'):
-    suggest.check_names('algorithm', 'Ditto')
 
 
 @pytest.mark.parametrize('name', NAMES)

@@ -1,22 +1,27 @@
 """Each method against the update of its paper, in plain NumPy.
 
-A row names the method as in `moon_jax.algorithms.registry`, and the plain
-reference: a function of the cohorts that returns `plain.Trained`. Golden values
-(`golden/NAME.npz`, see golden/README.md) are those of the code that the authors
-of a paper released, on the same weights and batches.
+Rows name the algorithm, and the plain reference: a function of the cohorts that
+returns `plain.Trained`. Golden values (`golden/NAME.npz`) are those of the code
+that the authors of a paper released, on the same weights and batches;
+golden/README.md lists them.
 """
 
 import json
 import pathlib
 
-import mixing
 import numpy as np
 import pytest
 
+import features
+import losses_of_papers
+import mixing
 import moon_jax as mj
+import optimisation
+import parts_of_networks
 import plain
+import two_models
 
-GOLDEN = sorted(pathlib.Path(__file__).parent.glob('golden/*.npz'))
+GOLDEN = pathlib.Path(__file__).parent / 'golden'
 
 
 def fedavg(cohorts):
@@ -29,29 +34,69 @@ def fedavg(cohorts):
   return trained
 
 
-# Name of the method: the algorithm, its reference, and what differs from
-# `plain.Simulated`.
+# Name: the algorithm, its reference, and arguments of `plain.Simulated`.
 ROWS = {
     'fedavg': (mj.fedavg(), fedavg, {}),
+    **features.ROWS,
+    **losses_of_papers.ROWS,
+    **optimisation.ROWS,
+    **parts_of_networks.ROWS,
+    **two_models.ROWS,
     **mixing.ROWS,
 }
+
+# Name of a file of golden values: the algorithm, and arguments of
+# `plain.Simulated`.
+GOLDEN_ROWS = {
+    **features.GOLDEN_ROWS,
+    **losses_of_papers.GOLDEN_ROWS,
+    **optimisation.GOLDEN_ROWS,
+    **parts_of_networks.GOLDEN_ROWS,
+    **two_models.GOLDEN_ROWS,
+    **mixing.GOLDEN_ROWS,
+}
+
+_simulated = {}
+
+
+def simulated(algorithm, options):
+  """Returns the same value for the same algorithm, so that it compiles once."""
+  key = id(algorithm), *options.items()
+  if key not in _simulated:
+    _simulated[key] = plain.Simulated(algorithm, **options)
+  return _simulated[key]
 
 
 @pytest.mark.parametrize('name', ROWS)
 def test_a_method_equals_its_paper(name):
   algorithm, reference, options = ROWS[name]
-  simulated = plain.Simulated(algorithm, **options)
-  plain.assert_equal(simulated.run(plain.SOME), reference(plain.SOME))
+  plain.assert_equal(
+      simulated(algorithm, options).run(plain.SOME), reference(plain.SOME))
 
 
-def golden(path):
-  """Returns the released code's results."""
-  file = np.load(path)
+@pytest.mark.parametrize('name', GOLDEN_ROWS)
+def test_a_method_equals_its_released_code(name):
+  algorithm, options = GOLDEN_ROWS[name]
+  plain.assert_equal(
+      simulated(algorithm, options).run(plain.ALL), golden(name)[1])
+
+
+def test_golden_values_name_their_source_and_are_compared():
+  names = {path.stem for path in GOLDEN.glob('*.npz')}
+  assert names == set(GOLDEN_ROWS)
+  for name in names:
+    meta, trained = golden(name)
+    assert {'repo', 'commit', 'files'} <= meta.keys() and trained.rounds
+
+
+def golden(name):
+  """Returns the source of the released code, and its results."""
+  file = np.load(GOLDEN / f'{name}.npz')
   models = {}
   for key in file.files:
-    at, _, name = key.rpartition('_')
+    at, _, letters = key.rpartition('_')
     if at:
-      models.setdefault(at, {})[name] = file[key]
+      models.setdefault(at, {})[letters] = file[key]
   return json.loads(str(file['meta'])), plain.Trained(
       [models[f'round{t}'] for t in range(3) if f'round{t}' in models],
       {c: models[f'personal_{c}'] for c in range(plain.NUM_CLIENTS)

@@ -1,8 +1,6 @@
 """Evaluation of models and of clients, against plain NumPy and plain loops."""
 
 import dataclasses
-import pathlib
-import runpy
 
 import jax
 import jax.numpy as jnp
@@ -223,9 +221,7 @@ def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
 
 
 def test_a_personalized_method_is_evaluated_with_its_personal_models():
-  path = pathlib.Path(__file__).parents[2] / 'docs' / 'ditto.py'
-  ditto = runpy.run_path(str(path))['ditto']
-  federation = make(algorithm=ditto(lam=.01), local_epochs=3)
+  federation = make(algorithm=mj.ditto(lam=.01), local_epochs=3)
   simulation, line = evaluated(federation, rounds=2)
   found = line['clients']
   for client, accuracy in zip(found['client'], found['local_heldout_accuracy']):

@@ -1,8 +1,6 @@
 """Runs that train together have the numbers that they have alone."""
 
 import functools
-import pathlib
-import runpy
 import time
 
 import jax
@@ -12,6 +10,7 @@ import pytest
 import tiny_federation
 
 import federation as federation_lib
+import moon_jax as mj
 from moon_jax import models
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fednova import fednova
@@ -194,9 +193,7 @@ METHODS = {
     'fednova': [fednova()] * 2,
     'solo': [solo()] * 2,
     'fedavgm': of(FEDAVGM, {}, dict(rate=.5, beta=0.)),
-    'ditto': of(runpy.run_path(str(
-        pathlib.Path(__file__).parents[2] / 'docs' / 'ditto.py'))['ditto'](),
-                {}, dict(lam=1.)),
+    'ditto': of(mj.ditto(), {}, dict(lam=1.)),
 }
 
 
