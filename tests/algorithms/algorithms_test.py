@@ -256,6 +256,14 @@ def test_without_its_loss_it_is_fedavg(name, zeros):
                          shared('fedavg').unbroken.variables)
 
 
+@pytest.mark.parametrize('name, hparams', [
+    ('feddisco', {'a': 0., 'b': 0.}), ('fedala', {'eta': 0.}),
+    ('qfedavg', {'q': 0.})])
+def test_a_method_that_mixes_nothing_is_fedavg(name, hparams):
+  fed.assert_trees_close(shared(name).run(hparams=hparams).variables,
+                         shared('fedavg').unbroken.variables)
+
+
 def test_scaffold_server_variate_is_the_mean_of_all_clients():
   """Of those, too, that take no part."""
   federated = shared('scaffold').federation(hparams={'momentum': 0.})

@@ -53,6 +53,7 @@ GOLDEN_ROWS = {
     **optimisation.GOLDEN_ROWS,
     **parts_of_networks.GOLDEN_ROWS,
     **two_models.GOLDEN_ROWS,
+    **mixing.GOLDEN_ROWS,
 }
 
 _simulated = {}
