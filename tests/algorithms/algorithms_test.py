@@ -27,7 +27,7 @@ METHODS = [{'algorithm': name} for name in registry.METHODS
            if name != 'centralized'] + [{'contrastive': 'l2'}]
 # Arguments that the linear network needs, whose layers are w and b.
 ARGUMENTS = {
-    'fedper': 'head=b', 'fedrep': 'head=b,head_fraction=0.5',
+    'fedper': 'head=b', 'fedrep': 'head=b',
     'lgfedavg': 'head=w', 'fedbabu': 'head=b', 'fedrod': 'head=b',
     'fedas': 'head=b'}
 # What flags combine, and the switches of MOON's released code.
