@@ -26,8 +26,13 @@ MODELS = ('simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
           'transformer')
 
 ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
-              'fedper', 'fedrep', 'lgfedavg', 'fedbn', 'fedbabu', 'fedrod',
-              'fedas', 'centralized')
+              'fedproto', 'fedpac', 'feddbe', 'feduv', 'fedlc', 'fedrs',
+              'fedntd', 'feddecorr', 'fedgkd', 'fedproc', 'fedrcl', 'feddyn',
+              'fedadmm', 'fedspeed', 'fedsam', 'fedasam', 'mimelite', 'fedexp',
+              'ccvr', 'fedper', 'fedrep', 'lgfedavg', 'fedbn', 'fedbabu',
+              'fedrod', 'fedas', 'ditto', 'apfl', 'pfedme', 'perfedavg', 'fml',
+              'fedkd', 'fedphp', 'fedamp', 'fedfomo', 'fedala', 'fedcross',
+              'feddisco', 'centralized')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 

@@ -10,11 +10,16 @@ import json
 import pathlib
 
 import numpy as np
-import parts_of_networks
 import pytest
 
+import features
+import losses_of_papers
+import mixing
 import moon_jax as mj
+import optimisation
+import parts_of_networks
 import plain
+import two_models
 
 GOLDEN = pathlib.Path(__file__).parent / 'golden'
 
@@ -32,13 +37,22 @@ def fedavg(cohorts):
 # Name: the algorithm, its reference, and arguments of `plain.Simulated`.
 ROWS = {
     'fedavg': (mj.fedavg(), fedavg, {}),
+    **features.ROWS,
+    **losses_of_papers.ROWS,
+    **optimisation.ROWS,
     **parts_of_networks.ROWS,
+    **two_models.ROWS,
+    **mixing.ROWS,
 }
 
 # Name of a file of golden values: the algorithm, and arguments of
 # `plain.Simulated`.
 GOLDEN_ROWS = {
+    **features.GOLDEN_ROWS,
+    **losses_of_papers.GOLDEN_ROWS,
+    **optimisation.GOLDEN_ROWS,
     **parts_of_networks.GOLDEN_ROWS,
+    **two_models.GOLDEN_ROWS,
 }
 
 _simulated = {}

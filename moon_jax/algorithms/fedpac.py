@@ -1,0 +1,80 @@
+"""FedPAC: aligned representations, and the best mixture of classifiers.
+
+Xu, Tong and Huang, Personalized Federated Learning with Feature Alignment and
+Classifier Collaboration, ICLR 2023, https://arxiv.org/abs/2306.11867.
+
+    phi_i <- phi_i - lr grad CE                      first, with theta^t fixed
+    theta_i <- theta_i - lr grad (CE + lam/F |z - C_y|^2)    then, phi_i fixed
+    theta = sum_i |D_i| / |D| theta_i,    C_j = mean of the z of class j
+    phi_i <- sum_j a_ij phi_j,    a_i: a >= 0 of sum 1 with the least
+      sum_j a_j^2 V_j / |D_j| + |sum_j a_j (h_i - h_j)|^2
+    h_i = (p_i(k) E[z | k])_k,    V_i = E |z|^2 - |h_i|^2    by theta^t
+
+    phi, theta -> the last layer, `head`, and all other layers
+    C, phi -> view.server, z -> Outputs.projection, lam -> hparams['lam']
+    first -> hparams['head_fraction'] of the local steps, rounded
+
+As in https://github.com/JianXu95/FedPAC alignment begins in the second round; a
+client that was never sampled has the initial phi. There phi trains at rate 0.1
+and theta at 0.01, and a_ij < 0.001 become 0; here rates are equal.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from moon_jax import losses
+from moon_jax.algorithms import last_layer, prototypes, simplex
+from moon_jax.algorithms.base import Algorithm, LossAux, Message
+from moon_jax.algorithms.fedavg import fedavg
+
+
+def fedpac(num_clients: int, lam: float = 1.0, head_fraction: float = 1 / 6,
+           head: str = 'out') -> Algorithm:
+  """Returns FedPAC; `head` is the name of the last layer."""
+  def loss(model, variables, batch, view):
+    outputs, variables = model.apply(
+        variables, batch.inputs, batch.mask, train=True)
+    apart = losses.masked_mean(
+        view.server[1].distance_B(outputs.projection, batch.labels), batch.mask)
+    return (model.task.loss(outputs.logits, batch)
+            + view.hparams['lam'] * apart, LossAux(variables, {'apart': apart}))
+
+  def trains(params, batch, view):
+    num_first = view.hparams['head_fraction'] * jnp.float32(view.num_steps)
+    is_first = batch.step < jnp.int32(jnp.round(num_first))
+    return {name: is_first == (name == head) for name in params}
+
+  def finish(trained, view, model, examples):
+    theta = {name: x for name, x in trained['params'].items() if name != head}
+    return (), Message(
+        {**trained, 'params': theta},
+        total=prototypes.of_client(model, trained, examples, view),
+        each=(trained['params'][head], *prototypes.statistics(
+            model, view.variables, examples, view)))
+
+  def aggregate(variables, server, message):
+    each, (phi_C, known) = message.each, server
+    mixed_J = simplex.mixtures(*each.value, each.is_received)
+    rows_J = jnp.where(each.is_received, each.client, num_clients)
+    phi_C = jax.tree.map(  # rows that were not received are out of bounds
+        lambda x_C, x_J: x_C.at[rows_J].set(x_J, mode='drop'), phi_C, mixed_J)
+    return (with_head(message.mean, variables['params'][head]),
+            (phi_C, known.updated(message.total)))
+
+  with_head = functools.partial(last_layer.replace, head=head)
+  return fedavg()._replace(
+      init_server=lambda variables: (
+          jax.tree.map(lambda x: jnp.stack([x] * num_clients),
+                       variables['params'][head]),
+          prototypes.none(variables, head)),
+      broadcast=lambda server, client_id: (
+          jax.tree.map(lambda x_C: x_C[client_id], server[0]), server[1]),
+      start=lambda view: with_head(view.variables, view.server[0]),
+      loss=loss, trains=trains, finish=finish, aggregate=aggregate,
+      local_model=lambda trained, view: with_head(
+          trained, view.variables['params'][head]),
+      personal_model=lambda trained, view: trained,
+      hparams={'lam': lam, 'head_fraction': head_fraction},
+      penalties={'apart': 'lam'}, needs={'num_clients': num_clients})

@@ -1,0 +1,156 @@
+"""Prototypes: the mean representation of each class.
+
+    C_j = 1 / |D_j| sum_{(x, y) in D, y = j} z(x)
+
+z is `Outputs.projection`, the input of a network's last layer `head`. Sums over
+classes can be added over clients: `Message.total` of `ClassSums` gives the
+prototypes of the examples of all clients in a cohort.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from moon_jax.algorithms import last_layer
+from moon_jax.algorithms.base import Batch, Examples, View
+from moon_jax.errors import UserError
+from moon_jax.models import Model
+from moon_jax.models.base import Variables
+
+
+class ClassSums(NamedTuple):
+  """Sums over the examples of each class."""
+
+  sum_KF: jax.Array  # of representations
+  count_K: jax.Array  # float32, examples
+
+  def means(self, otherwise_KF: jax.Array) -> jax.Array:
+    """Returns the prototypes [K, F], `otherwise_KF` where there is no example.
+
+    With `otherwise_KF` of the global prototypes their distance to it is 0.
+    """
+    mean_KF = self.sum_KF / jnp.maximum(self.count_K, 1)[:, None]
+    return jnp.where(self.count_K[:, None] > 0, mean_KF, otherwise_KF)
+
+  def of_means(self) -> 'ClassSums':
+    """Returns the sums in which each class has its mean as the one example."""
+    return ClassSums(self.means(jnp.zeros_like(self.sum_KF)),
+                     jnp.float32(self.count_K > 0))
+
+
+class Prototypes(NamedTuple):
+  """The newest prototypes that a server has received."""
+
+  mean_KF: jax.Array  # 0 of classes that no client has had
+  is_known_K: jax.Array  # bool, whether a client has had the class
+
+  def distance_B(self, z_BF: jax.Array, labels_B: jax.Array) -> jax.Array:
+    """Returns |z - C_y|^2 / F, and 0 for classes that are not known."""
+    square_B = jnp.mean((z_BF - self.mean_KF[labels_B]) ** 2, 1)
+    return jnp.where(self.is_known_K[labels_B], square_B, 0)
+
+  def updated(self, sums: ClassSums) -> 'Prototypes':
+    """Returns the means of `sums`, and the old prototypes where it has none."""
+    return Prototypes(sums.means(self.mean_KF),
+                      self.is_known_K | (sums.count_K > 0))
+
+
+def zeros(variables: Variables, head: str = 'out') -> ClassSums:
+  """Returns the sums of no examples, for the network's classes and z."""
+  num_features, num_classes = last_layer.kernel(
+      variables['params'], head).shape
+  return ClassSums(jnp.zeros((num_classes, num_features)),
+                   jnp.zeros(num_classes))
+
+
+def none(variables: Variables, head: str = 'out') -> Prototypes:
+  """Returns the prototypes of a server that has not received any."""
+  sum_KF, count_K = zeros(variables, head)
+  return Prototypes(sum_KF, count_K > 0)
+
+
+def num_classes(view: View) -> int:
+  """Returns K.
+
+  Raises:
+    UserError: if the task is not classification.
+  """
+  if not len(view.label_counts):
+    raise UserError('The method has a prototype for each class; it must have '
+                    'data of the task "classification"')
+  return len(view.label_counts)
+
+
+def of_batch(z_BF: jax.Array, batch: Batch, view: View) -> ClassSums:
+  """Returns the sums of a batch, of representations z."""
+  is_label_BK = batch.labels[:, None] == jnp.arange(num_classes(view))[None]
+  one_BK = jnp.float32(is_label_BK) * batch.mask[:, None]
+  sum_KF = jnp.einsum('bk,bf->kf', one_BK, z_BF,
+                      precision=jax.lax.Precision.HIGHEST)
+  return ClassSums(sum_KF, jnp.sum(one_BK, 0))
+
+
+def of_client(model: Model, variables: Variables, examples: Examples,
+              view: View) -> ClassSums:
+  """Returns the sums of a client's examples, of representations by a model."""
+  return _moments(model, variables, examples, view)[0]
+
+
+def statistics(model: Model, variables: Variables, examples: Examples,
+               view: View) -> tuple[jax.Array, jax.Array]:
+  """Returns h [K, F], and the variance of its estimate by the examples.
+
+      h_k = p(k) E[z | k],    variance = (E |z|^2 - |h|^2) / |D|
+  """
+  num_examples = jnp.float32(view.num_examples)
+  sums, square = _moments(model, variables, examples, view)
+  h_KF = sums.sum_KF / num_examples
+  return h_KF, (square / num_examples - jnp.sum(h_KF ** 2)) / num_examples
+
+
+def _moments(model, variables, examples, view):
+  """Returns the sums of a client's examples, and the sum of |z|^2."""
+  def sums(batch):
+    z_BF = model.apply(
+        variables, batch.inputs, batch.mask, train=False)[0].projection
+    return (of_batch(z_BF, batch, view),
+            jnp.sum(jnp.sum(z_BF ** 2, 1) * batch.mask))
+
+  return examples.sum(sums)
+
+
+def second_moments(model: Model, variables: Variables, examples: Examples,
+                   view: View) -> tuple[ClassSums, jax.Array]:
+  """Returns the sums of a client's examples, and those of z z' [K, F, F]."""
+  def sums(batch):
+    z_BF = model.apply(
+        variables, batch.inputs, batch.mask, train=False)[0].projection
+    one_BK = jax.nn.one_hot(batch.labels, num_classes(view))
+    square_KFF = jnp.einsum('bk,bf,bg->kfg', one_BK * batch.mask[:, None], z_BF,
+                            z_BF, precision=jax.lax.Precision.HIGHEST)
+    return of_batch(z_BF, batch, view), square_KFF
+
+  return examples.sum(sums)
+
+
+def samples(sums: ClassSums, square_KFF: jax.Array, num_samples: int,
+            key: jax.Array) -> jax.Array:
+  """Returns samples [K, num_samples, F] of a Gaussian for each class.
+
+  It has the mean and the unbiased covariance C of the class, from the result of
+  `second_moments`; the samples are mean + C^(1/2) noise. C is 0 for classes of
+  less than two examples.
+  """
+  n_K11 = jnp.maximum(sums.count_K, 2)[:, None, None]
+  mean_K1F = sums.sum_KF[:, None] / jnp.maximum(
+      sums.count_K, 1)[:, None, None]
+  square_KFF = square_KFF - n_K11 * mean_K1F.swapaxes(1, 2) * mean_K1F
+  square_KFF = jnp.where(sums.count_K[:, None, None] > 1, square_KFF, 0)
+  variance_KF, axes_KFF = jnp.linalg.eigh(square_KFF / (n_K11 - 1))
+  scaled_KFF = axes_KFF * jnp.sqrt(jnp.maximum(variance_KF, 0))[:, None]
+  noise_KMF = jax.random.normal(
+      key, (len(square_KFF), num_samples, square_KFF.shape[1]))
+  return mean_K1F + jnp.einsum(
+      'kmg,kgf,khf->kmh', noise_KMF, axes_KFF, scaled_KFF,
+      precision=jax.lax.Precision.HIGHEST)

@@ -1,0 +1,79 @@
+"""Weights of a sum of 1 that minimize a quadratic form, and mixtures by them.
+
+    min_a a' P a,    a >= 0, sum_j a_j = 1
+
+For a positive definite P the solution is x / sum(x), where x minimizes
+x' P x / 2 - sum_j x_j over x >= 0: the conditions of both problems are equal up
+to this factor. The second problem keeps its form if P is scaled to a diagonal
+of 1, and its projection is max(x, 0). Accelerated projected gradient steps
+(Nesterov 1983; restarts of O'Donoghue and Candes 2015) find the weights that
+are not 0, whose values then solve a linear system.
+"""
+
+from typing import Any
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+_NUM_STEPS = 1000
+
+
+def weights(p_JJ: jax.Array, is_usable_J: jax.Array) -> jax.Array:
+  """Returns the weights [J]; those that are not usable are 0.
+
+  Args:
+    p_JJ: a symmetric matrix, positive definite over the usable rows.
+    is_usable_J: bool. Other rows and columns have no effect.
+  """
+  usable_J = is_usable_J.astype(p_JJ.dtype)
+  scale_J = usable_J * lax.rsqrt(jnp.where(is_usable_J, jnp.diag(p_JJ), 1))
+  q_JJ = jnp.where(is_usable_J[:, None] & is_usable_J[None],
+                   p_JJ * scale_J[:, None] * scale_J[None], 0)
+  target_J = scale_J / jnp.maximum(jnp.max(scale_J), 1e-30)
+  rate = 1 / jnp.maximum(jnp.max(jnp.sum(jnp.abs(q_JJ), 1)), 1)
+
+  def multiply(a_JJ, y_J):
+    return jnp.dot(a_JJ, y_J, precision=lax.Precision.HIGHEST)
+
+  def step(_, carry):
+    y_J, ahead_J, t = carry
+    gradient_J = multiply(q_JJ, ahead_J) - target_J
+    new_J = usable_J * jnp.maximum(ahead_J - rate * gradient_J, 0)
+    restarts = jnp.sum((ahead_J - new_J) * (new_J - y_J)) > 0
+    t = jnp.where(restarts, 1, t)
+    next_t = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
+    return new_J, new_J + (t - 1) / next_t * (new_J - y_J), next_t
+
+  y_J, _, _ = lax.fori_loop(
+      0, _NUM_STEPS, step, (target_J, target_J, jnp.ones((), p_JJ.dtype)))
+  is_used_J = y_J > 0
+  exact_J = jnp.linalg.solve(
+      jnp.where(is_used_J[:, None] & is_used_J[None], q_JJ,
+                jnp.eye(len(q_JJ), dtype=q_JJ.dtype)),
+      jnp.where(is_used_J, target_J, 0))
+  is_exact = jnp.all(exact_J >= 0) & jnp.all(jnp.isfinite(exact_J))
+  x_J = jnp.where(is_exact, exact_J, y_J) * scale_J
+  return x_J / jnp.maximum(jnp.sum(x_J), 1e-30)
+
+
+def mixtures(tree_J: Any, h_J: jax.Array, variance_J: jax.Array,
+             is_usable_J: jax.Array) -> Any:
+  """Returns mixtures [J, ...] of trees by the weights a_i for each row i.
+
+  These minimize sum_j a_j^2 variance_j + |sum_j a_j (h_i - h_j)|^2. Rows that
+  are not usable may have any values; they have no effect on others.
+  """
+  h_JN = h_J.reshape(len(h_J), -1)
+
+  def mixture(h_N):
+    apart_JN = jnp.where(is_usable_J[:, None], h_N[None] - h_JN, 0)
+    gram_JJ = jnp.dot(apart_JN, apart_JN.T, precision=lax.Precision.HIGHEST)
+    a_J = weights(jnp.diag(variance_J) + gram_JJ, is_usable_J)
+    return jax.tree.map(
+        lambda x_J: jnp.einsum('j,j...->...', a_J, x_J,
+                               precision=lax.Precision.HIGHEST), clean_J)
+
+  clean_J = jax.tree.map(lambda x_J: jnp.where(is_usable_J.reshape(
+      -1, *[1] * (x_J.ndim - 1)), x_J, 0), tree_J)
+  return lax.map(mixture, h_JN)
