@@ -53,11 +53,9 @@ def fedbabu(head: str = 'out', finetune_epochs: int = 5) -> Algorithm:
     def step(epoch, carry, batch):
       variables, opt_state = carry
       key = jax.random.fold_in(jax.random.fold_in(view.key, epoch), batch.step)
-      grads, aux = jax.grad(
-          lambda params: fedavg_lib.loss(
-              model.with_key(key), {**variables, 'params': params}, batch,
-              view),
-          has_aux=True)(variables['params'])
+      loss = lambda params: fedavg_lib.loss(
+          model.with_key(key), {**variables, 'params': params}, batch, view)
+      grads, aux = jax.grad(loss, has_aux=True)(variables['params'])
       updates, opt_state = optimizer.update(
           grads, opt_state, variables['params'])
       params = optax.apply_updates(variables['params'], updates)

@@ -13,9 +13,9 @@ algorithm 1.
     first -> the first hparams['head_fraction'] of the local steps, rounded
 
 The paper's mean is uniform (--weighting=uniform); the released code
-(https://github.com/lgcollins/FedRep) has |D_i| with some data. Its README
-trains the head in 10 of 11 epochs. After the last round it trains all heads for
-10 more epochs, which is left out here.
+(https://github.com/lgcollins/FedRep) has |D_i| with some data. Its scripts train
+the head in 10 of 15 epochs (head_fraction 0.67), or in 10 of 11. After the last
+round it trains all heads for 10 more epochs, which is left out here.
 """
 
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from moon_jax.algorithms.fedper import fedper
 from moon_jax.errors import UserError
 
 
-def fedrep(head: str = 'out', head_fraction: float = 10 / 11) -> Algorithm:
+def fedrep(head: str = 'out', head_fraction: float = 0.5) -> Algorithm:
   """Returns FedRep.
 
   Args:
@@ -37,7 +37,7 @@ def fedrep(head: str = 'out', head_fraction: float = 10 / 11) -> Algorithm:
   """
   if not 0 <= head_fraction <= 1:
     raise UserError(f'head_fraction must be from 0 to 1; got {head_fraction}. '
-                    'The paper trains the head in 10 of 11 epochs')
+                    '0.5 is usual')
   names = head.split()
 
   def trains(params, batch, view):

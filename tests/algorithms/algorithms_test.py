@@ -30,7 +30,7 @@ ARGUMENTS: dict[str, str] = {
     'fedproto': 'head=b,lam=.01', 'fedpac': 'head=b,lam=.01',
     'feddbe': 'head=b,kappa=.1',
     'fedproc': 'head=b,total_rounds=4', 'ccvr': 'head=b',
-    'fedper': 'head=b', 'fedrep': 'head=b,head_fraction=0.5',
+    'fedper': 'head=b', 'fedrep': 'head=b',
     'lgfedavg': 'head=w', 'fedbabu': 'head=b', 'fedrod': 'head=b',
     'fedas': 'head=b', 'fedala': 'head=w'}
 # What flags combine, and the switches of MOON's released code.

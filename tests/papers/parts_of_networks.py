@@ -130,7 +130,7 @@ def fisher(local, client):
 UNIFORM = {'weighting': 'uniform'}
 ROWS = {
     'fedper': (mj.fedper(), keeping(plain.HEAD, fedper), {}),
-    'fedrep': (mj.fedrep(head_fraction=.5), keeping(plain.HEAD, fedrep), {}),
+    'fedrep': (mj.fedrep(), keeping(plain.HEAD, fedrep), {}),
     'lgfedavg': (mj.lgfedavg(), keeping(
         plain.BODY, lgfedavg, lambda local, client: 1), UNIFORM),
     'fedbabu': (mj.fedbabu(), fedbabu, UNIFORM),
