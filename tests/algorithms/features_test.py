@@ -18,7 +18,8 @@ def quadratic(num, seed, num_features=3):
   random = np.random.default_rng(seed)
   x = random.normal(size=(num, num_features))
   x[0] = 0  # the client itself
-  return np.diag(.01 + random.random(num) * random.choice([.1, 10], num)) + x @ x.T
+  variance = .01 + random.random(num) * random.choice([.1, 10], num)
+  return np.diag(variance) + x @ x.T
 
 
 def weights(p, usable=None):
