@@ -80,7 +80,7 @@ def test_other_layers_are_not_the_last():
   with pytest.raises(UserError, match="one of fc1, out; got 'last'"):
     last_layer.kernel({'fc1': {}, 'out': {}}, 'last')
   with pytest.raises(UserError, match='paper or released; got .both'):
-    mj.fedproto(fedproto_form='both')
+    mj.fedproto(form='both')
 
 
 @pytest.mark.parametrize('algorithm, limit', [
