@@ -83,6 +83,7 @@ def test_other_layers_are_not_the_last():
     mj.fedproto(form='both')
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('algorithm, limit', [
     (mj.feduv(std_coeff=0., unif_coeff=0.), fed.fedavg()),
     (mj.fedproto(lam=0., head='b'), fed.solo())])

@@ -20,6 +20,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('name', LIMITS)
 def test_a_limit_of_a_method_is_another_method(name):
   cohorts = plain.ALL if name == 'fedadmm' else plain.SOME
