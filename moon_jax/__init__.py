@@ -84,6 +84,7 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.moon import l2, moon
   from moon_jax.algorithms.perfedavg import perfedavg
   from moon_jax.algorithms.pfedme import pfedme
+  from moon_jax.algorithms.qfedavg import qfedavg
   from moon_jax.algorithms.scaffold import scaffold, with_control_variates
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
   from moon_jax.algorithms.solo import solo
@@ -166,6 +167,7 @@ _NAMES = {
     'algorithms.moon': ['l2', 'moon'],
     'algorithms.perfedavg': ['perfedavg'],
     'algorithms.pfedme': ['pfedme'],
+    'algorithms.qfedavg': ['qfedavg'],
     'algorithms.scaffold': ['scaffold', 'with_control_variates'],
     'algorithms.server': ['with_server_optimizer'],
     'algorithms.solo': ['solo'],
@@ -211,10 +213,10 @@ __all__ = [  # sorted; equal to the keys above
     'fedrod', 'fedrs', 'fedsam', 'fedspeed', 'feduv', 'fml', 'freeze',
     'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift',
     'lgfedavg', 'load', 'load_dataset', 'loggers', 'lora', 'losses', 'mimelite',
-    'mlp', 'moon', 'partition', 'perfedavg', 'pfedme', 'resnet18', 'resnet50',
-    'results', 'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',
-    'transformer', 'with_control_variates', 'with_fednova', 'with_proximal',
-    'with_server_optimizer']
+    'mlp', 'moon', 'partition', 'perfedavg', 'pfedme', 'qfedavg', 'resnet18',
+    'resnet50', 'results', 'run', 'run_sweep', 'scaffold', 'simple_cnn',
+    'solo', 'tasks', 'transformer', 'with_control_variates', 'with_fednova',
+    'with_proximal', 'with_server_optimizer']
 
 
 def __getattr__(name):

@@ -12,8 +12,8 @@ https://arxiv.org/abs/2003.13461, algorithm 1.
 
 The local optimizer moves a_i, in the first step of a round as in the released
 code (https://github.com/MLOPTPSU/FedTorch). The code differs from the paper: it
-mixes outputs, not parameters; w_i moves before the gradient of v_i; that of a_i
-is <v_i - w_i, a_i g_v + (1 - a_i) g_w> + 0.02 a_i. Both average uniformly.
+mixes outputs; w_i moves before the gradient of v_i; that of a_i is
+<v_i - w_i, a_i g_v + (1 - a_i) g_w> + 0.02 a_i. Both average uniformly.
 """
 
 import jax
@@ -28,7 +28,7 @@ from moon_jax.models import joint
 
 
 def apfl(alpha: float = 0.5, adaptive: bool = False) -> Algorithm:
-  """Returns APFL. Client state is v_i, and a_i if `adaptive`.
+  """Returns APFL. Client state is v_i, and a_i - alpha if `adaptive`.
 
   Args:
     alpha: a_i, 0 to 1; the first one if `adaptive`.
@@ -38,20 +38,20 @@ def apfl(alpha: float = 0.5, adaptive: bool = False) -> Algorithm:
     raise UserError(f'alpha must be 0 to 1; got {alpha}. 0.5 is usual')
   method = ditto()._replace(
       loss=loss, personal_model=mixture, hparams={'alpha': alpha})
-  return with_learned_weight(method, alpha) if adaptive else method
+  if not adaptive:
+    return method
 
-
-def with_learned_weight(method, alpha):
-  """Returns APFL with a_i beside the parameters."""
   def start(view):
     trained = joint.join(sent=view.variables, personal=view.client[0])
-    return {**trained, 'params': {**trained['params'], 'alpha': view.client[1]}}
+    a = view.hparams['alpha'] + view.client[1]
+    return {**trained, 'params': {**trained['params'], 'alpha': a}}
 
   return method._replace(
-      init_client=lambda variables: (variables, jnp.float32(alpha)),
+      init_client=lambda variables: (variables, jnp.float32(0)),
       start=start,
       finish=lambda trained, view: (
-          (personal(trained, view), weight(trained, view)),
+          (personal(trained, view),
+           weight(trained, view) - view.hparams['alpha']),
           Message(sent(trained, view))),
       trains=lambda params, batch, view: {
           'sent': True, 'personal': True, 'alpha': batch.step == 0})

@@ -38,28 +38,28 @@ class State(NamedTuple):
 
 
 def fedadmm(rho: float = 0.01, eta: float = 1.,
-            fedadmm_form: str = 'paper') -> Algorithm:
+            form: str = 'paper') -> Algorithm:
   """Returns FedADMM.
 
   Args:
     rho: weight of the quadratic term, positive.
     eta: step size of the server; the released code has 1, and 0.5 from the 61st
       round on.
-    fedadmm_form: "paper" or "released".
+    form: "paper" or "released".
 
   Raises:
     UserError: if rho is not positive, or there is no such form.
   """
   if not rho > 0:
     raise UserError(f'rho must be above 0; got {rho}. 0.01 is usual')
-  if fedadmm_form not in FORMS:
-    raise UserError(f'fedadmm_form must be one of {", ".join(FORMS)}; got '
-                    f'{fedadmm_form!r}. paper is usual')
+  if form not in FORMS:
+    raise UserError(f'form must be one of {", ".join(FORMS)}; got '
+                    f'{form!r}. paper is usual')
 
   def finish(variables, view):
     params, w_global = variables['params'], view.variables['params']
     moved = optax.tree.sub(params, w_global)
-    previous = view.client.params if fedadmm_form == 'paper' else w_global
+    previous = view.client.params if form == 'paper' else w_global
     progress = jax.tree.map(
         lambda w, w_i, d: (w - w_i) + d, params, previous, moved)
     return (State(params, optax.tree.add(view.client.dual, moved)),

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.errors import UserError
 
 
 class Local(NamedTuple):
@@ -43,8 +44,14 @@ def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
 
   `head` names the p higher layers, separated by spaces; `share` is s / 100.
   """
-  heads = lambda variables: {
-      name: variables['params'][name] for name in head.split()}
+  names = head.split()
+
+  def heads(variables):
+    layers = variables['params']
+    if not names or not {*names} <= layers.keys():
+      raise UserError('head must name layers of the network, which are '
+                      f'{", ".join(sorted(layers))}; got {head!r}')
+    return {name: layers[name] for name in names}
 
   def start(view, model, examples):
     own, weights, has_learned = view.client

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms import parts
+from moon_jax.algorithms import labels, parts
 from moon_jax.algorithms.base import Algorithm, Message
 
 
@@ -42,7 +42,7 @@ def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
     return getattr(outputs(*args), input_of_head)
 
   def start(view, model, examples):
-    classes_K = jnp.arange(parts.num_classes(view, 'fedas'))
+    classes_K = jnp.arange(len(labels.counts_K(view)))
     is_KB = lambda batch: jnp.where(
         batch.labels[None] == classes_K[:, None], batch.mask[None], 0)
     sums_KF = examples.sum(

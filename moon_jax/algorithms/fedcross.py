@@ -52,23 +52,11 @@ def fedcross(num_clients: int, alpha: float = 0.99, selection: str = 'lowest'
                     f'{", ".join(SELECTIONS)}; got num_clients={num_clients} '
                     f'and selection={selection!r}. The paper uses lowest')
 
-  def partner_K(v_K, round):
-    k_K = jnp.arange(num_clients)
-    if selection == 'in_order':
-      return (k_K + round % (num_clients - 1) + 1) % num_clients
-    flat_KF = jnp.concatenate([
-        x.reshape(num_clients, -1) for x in jax.tree.leaves(v_K['params'])], 1)
-    unit_KF = flat_KF / jnp.linalg.norm(flat_KF, axis=1, keepdims=True)
-    cosine_KK = jnp.matmul(unit_KF, unit_KF.T, precision='highest')
-    sign = 1 if selection == 'highest' else -1
-    return jnp.argmax(jnp.where(
-        jnp.eye(num_clients, dtype=bool), -jnp.inf, sign * cosine_KK), 1)
-
   def aggregate(variables, server, message, hparams, key):
     each = message.each
     v_K = mixing.stored(
         server.models, each, each.value, server.model_C[each.client])
-    co_K = partner_K(v_K, server.round)
+    co_K = partners(v_K, server.round, selection)
     w_K = jax.tree.map(lambda x_K: hparams['alpha'] * x_K + (
         1 - hparams['alpha']) * x_K[co_K], v_K)
     return jax.tree.map(lambda x_K: jnp.mean(x_K, 0), w_K), Middleware(
@@ -86,3 +74,17 @@ def fedcross(num_clients: int, alpha: float = 0.99, selection: str = 'lowest'
           view.client, Message(trained, each=trained)),
       aggregate=aggregate, hparams={'alpha': alpha},
       needs={'num_clients': num_clients, 'cohorts': None})
+
+
+def partners(v_K, round, selection):
+  """Returns co(k) of each model, int32 [K]."""
+  leaves = jax.tree.leaves(v_K['params'])
+  count = len(leaves[0])
+  if selection == 'in_order':
+    return (jnp.arange(count) + round % (count - 1) + 1) % count
+  v_KF = jnp.concatenate([x_K.reshape(count, -1) for x_K in leaves], 1)
+  v_KF = v_KF / jnp.linalg.norm(v_KF, axis=1, keepdims=True)
+  cosine_KK = jnp.matmul(v_KF, v_KF.T, precision='highest')
+  sign = 1 if selection == 'highest' else -1
+  return jnp.argmax(jnp.where(
+      jnp.eye(count, dtype=bool), -jnp.inf, sign * cosine_KK), 1)

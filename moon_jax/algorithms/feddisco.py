@@ -17,9 +17,9 @@ weights are n_i then.
 import jax
 import jax.numpy as jnp
 
+from moon_jax.algorithms import labels
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
 
 def feddisco(a: float = 0.5, b: float = 0.1) -> Algorithm:
@@ -49,10 +49,6 @@ def feddisco(a: float = 0.5, b: float = 0.1) -> Algorithm:
 
 def discrepancy(view):
   """Returns d_i, in nats."""
-  num_classes = len(view.label_counts)
-  if not num_classes:
-    raise UserError('feddisco compares the classes of clients, so the task '
-                    'must be classification; got another one. Use fedavg')
-  counts_K = view.label_counts.astype(jnp.float32)
+  counts_K = labels.counts_K(view)
   share_K = counts_K / jnp.maximum(jnp.sum(counts_K), 1)
-  return jnp.sum(jax.scipy.special.xlogy(share_K, share_K * num_classes))
+  return jnp.sum(jax.scipy.special.xlogy(share_K, share_K * len(share_K)))

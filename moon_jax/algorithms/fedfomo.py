@@ -56,11 +56,9 @@ def fedfomo(num_clients: int, num_models: int = 5, epsilon: float = 0.3,
     (others, is_sent_M), (w, v) = view.server, view.client
     v_N = jax.tree.map(lambda x, x_M: jnp.concatenate([x[None], x_M]),
                        v, others)
-    total = lambda tree: examples.sum(lambda batch: jnp.sum(
-        batch.mask) * mixing.loss_of(model, tree, batch))
+    loss = lambda v: mixing.loss_of_all(model, v, examples, view)
     apart_N = jax.vmap(lambda v: mixing.distance(v, w, order))(v_N)
-    gain_N = (total(w) - lax.map(total, v_N)) / jnp.where(
-        apart_N > 0, apart_N, 1) / jnp.float32(view.num_examples)
+    gain_N = (loss(w) - lax.map(loss, v_N)) / jnp.where(apart_N > 0, apart_N, 1)
     gain_N = jnp.where((apart_N > 0) & jnp.append(True, is_sent_M), gain_N, 0)
     a_N = jax.nn.relu(gain_N)
     a_N = a_N / jnp.where(jnp.sum(a_N) > 0, jnp.sum(a_N), 1)

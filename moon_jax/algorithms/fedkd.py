@@ -13,10 +13,9 @@ https://arxiv.org/abs/2108.13323.
     features, softmax of the logits; T_start, T_end -> hparams, t -> server
 
 Networks are of equal width and have no attention maps: there is no W^h, as in
-the released code (https://github.com/wuch15/FedKD), and no loss of maps. Each
-network descends its own loss; with form="released" both descend L_t + L_s, with
-KL divided by the number of classes. The code averages uniformly
-(--weighting=uniform). Its SVD cannot run: np.dot(u, sigma) in run.py.
+the released code (https://github.com/wuch15/FedKD), and no loss of maps. With
+form="released" both networks descend L_t + L_s, with KL divided by the number
+of classes. The code averages uniformly; its SVD cannot run (run.py, np.dot).
 """
 
 from jax import lax
@@ -50,12 +49,11 @@ def fedkd(energy_start: float = 0.95, energy_end: float = 0.98,
     num_classes = len(labels.counts_K(view))
 
     def own_loss(own, other):
-      kl_B = losses.distillation_B(
-          own.logits, fixed(other.logits), jnp.float32(1))
+      other = fixed(other)
+      kl_B = losses.distillation_B(own.logits, other.logits, jnp.float32(1))
       scale = {'paper': 1, 'released': num_classes}[form]
-      hidden_B = jnp.mean((own.features - fixed(other.features))**2, -1)
-      ce, other_ce = (
-          model.task.loss(x.logits, batch) for x in (own, fixed(other)))
+      hidden_B = jnp.mean((own.features - other.features)**2, -1)
+      ce, other_ce = (model.task.loss(x.logits, batch) for x in (own, other))
       return ce + losses.masked_mean(
           kl_B / scale + hidden_B, batch.mask) / (ce + other_ce)
 

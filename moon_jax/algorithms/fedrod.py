@@ -23,7 +23,7 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax.algorithms import parts
+from moon_jax.algorithms import labels, parts
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.fedavg import fedavg
 
@@ -49,11 +49,10 @@ def fedrod(head: str = 'out', gamma: float = 1.0) -> Algorithm:
     return {**trained, 'params': {**params, **heads}}
 
   def loss(model, trained, batch, view):
-    parts.num_classes(view, 'fedrod')
     apply = lambda variables: model.apply(
         variables, batch.inputs, batch.mask, train=True)
     outputs, variables = apply(generic(trained, view))
-    counts = view.label_counts.astype(jnp.float32)[None]
+    counts = labels.counts_K(view)[None]
     balanced = model.task.loss(
         outputs.logits + jnp.log(counts ** view.hparams['gamma']), batch)
     fixed = {**trained, 'params': {

@@ -20,8 +20,9 @@ def counts_K(view: View) -> jax.Array:
     UserError: if labels are not classes.
   """
   if not view.label_counts.size:
-    raise UserError('the algorithm needs labels that are classes, the task '
-                    '"classification"; got data of another task')
+    raise UserError('the algorithm needs examples with one class each, the '
+                    'task "classification"; got another task. Most methods '
+                    'take any task, such as fedavg')
   return view.label_counts.astype(jnp.float32)
 
 

@@ -9,7 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms.base import Algorithm, Batch, Each, Trained
+from moon_jax.algorithms.base import (
+  Algorithm,
+  Batch,
+  Each,
+  Examples,
+  Trained,
+  View,
+)
 from moon_jax.models.base import Model, Variables
 
 
@@ -76,6 +83,14 @@ def loss_of(model: Model, variables: Variables, batch: Batch) -> jax.Array:
   """Returns the mean loss of a batch in evaluation mode."""
   outputs, _ = model.apply(variables, batch.inputs, batch.mask, train=False)
   return model.task.loss(outputs.logits, batch)
+
+
+def loss_of_all(model: Model, variables: Variables, examples: Examples,
+                view: View) -> jax.Array:
+  """Returns the mean loss of the client's training examples."""
+  total = examples.sum(lambda batch: jnp.sum(batch.mask) * loss_of(
+      model, variables, batch))
+  return total / jnp.float32(view.num_examples)
 
 
 def parts(batch: Batch, size: int) -> Batch:

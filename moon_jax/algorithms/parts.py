@@ -7,7 +7,7 @@ methods in which a part of the network is personal share these functions.
 from collections.abc import Callable
 from typing import Any
 
-from moon_jax.algorithms.base import Algorithm, Message, View
+from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
@@ -82,15 +82,3 @@ def with_personal_part(split: Split) -> Algorithm:
 def aggregate(variables, server, message):
   """Replaces that part of the global model which clients have sent."""
   return merge(variables, message.mean), server
-
-
-def num_classes(view: View, method: str) -> int:
-  """Returns K, for a method that needs classes.
-
-  Raises:
-    UserError: if the task is not classification.
-  """
-  if not len(view.label_counts):
-    raise UserError(f'{method} needs examples with one class each; the task '
-                    'must be classification. --algorithm=fedper takes any task')
-  return len(view.label_counts)

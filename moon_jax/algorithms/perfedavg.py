@@ -2,19 +2,18 @@
 
 Fallah, Mokhtari and Ozdaglar, Personalized Federated Learning with Theoretical
 Guarantees: A Model-Agnostic Meta-Learning Approach, NeurIPS 2020,
-https://arxiv.org/abs/2002.07948, algorithm 1 and section 5.
+https://arxiv.org/abs/2002.07948, algorithm 1.
 
     v = grad F_i(w - alpha grad F_i(w; D); D')
     w <- w - lr v                                            first order, 'fo'
     w <- w - lr (v - alpha d)                              Hessian-free, 'hf'
     d = (grad F_i(w + delta v; D'') - grad F_i(w - delta v; D'')) / (2 delta)
 
-    w -> params, alpha and delta -> hparams, lr -> --learning_rate
+    w -> params; alpha, delta -> hparams; lr -> --learning_rate
 
 D, D' and D'' are the halves of a step's batch, or its thirds for 'hf'; each is
 the whole batch if that is smaller. A client uses w^t after a step of size alpha
-on all its examples. The paper averages uniformly (--weighting=uniform). No code
-was released.
+on all its examples. No code was released; the paper averages uniformly.
 """
 
 import jax
@@ -32,13 +31,12 @@ def perfedavg(alpha: float = 0.01, order: str = 'fo',
 
   Args:
     alpha: learning rate of the personal step; 0 is FedAvg on D'.
-    order: "fo" without second derivatives, "hf" with differences of step delta.
-    delta: see order.
+    order: "fo" or "hf", which has second derivatives.
+    delta: step of their differences.
   """
   if order not in ('fo', 'hf') or alpha < 0 or delta <= 0:
-    raise UserError(
-        'order must be fo or hf, alpha at least 0 and delta above 0; got '
-        f'{order!r}, {alpha} and {delta}. fo, 0.01 and 0.001 are usual')
+    raise UserError('order must be fo or hf, alpha at least 0, delta above 0; '
+                    f'got {order!r}, {alpha} and {delta}')
 
   def gradient(objective, params, batch, view):
     d, *others = parts(batch, 2 if order == 'fo' else 3)
@@ -49,9 +47,8 @@ def perfedavg(alpha: float = 0.01, order: str = 'fo',
         optax.tree.add_scale(params, -alpha, grad(params, d)), others[0])
     if order == 'fo':
       return found, v
-    ahead, behind = (
-        grad(optax.tree.add_scale(params, step, v), others[1])
-        for step in (delta, -delta))
+    ahead, behind = (grad(optax.tree.add_scale(params, step, v), others[1])
+                     for step in (delta, -delta))
     return found, optax.tree.add_scale(
         v, -alpha / (2 * delta), optax.tree.sub(ahead, behind))
 
@@ -71,13 +68,12 @@ def parts(batch, number):
 
 def personal_model(trained, view, model, examples):
   """Returns w^t - alpha grad F_i(w^t), of all examples of the client."""
-  w = view.variables
-
   def total(params, batch):
     outputs, _ = model.apply(
         {**w, 'params': params}, batch.inputs, batch.mask, train=False)
     return model.task.loss(outputs.logits, batch) * jnp.sum(batch.mask)
 
+  w = view.variables
   grads = examples.sum(lambda batch: jax.grad(total)(w['params'], batch))
   step = -view.hparams['alpha'] / jnp.float32(view.num_examples)
   return {**w, 'params': optax.tree.add_scale(w['params'], step, grads)}

@@ -7,13 +7,11 @@ NeurIPS 2020, https://arxiv.org/abs/2006.08848, algorithm 1.
     w_i <- w_i - lr lam (w_i - theta)                                   from w^t
     w^{t+1} = (1 - b) w^t + b mean_i w_i
 
-    w_i, theta -> trained['params'], trained['theta']
-    lr' -> personal_learning_rate, b (the paper's beta) -> server_beta
+    w_i, theta -> trained['params'], trained['theta']; lr', b -> hparams
 
 As in the released code (https://github.com/CharlieDinh/pFedMe) theta begins at
-w^t, and in further steps where it was. A client uses theta; the code evaluates
-w_i, since it overwrites theta. The paper averages uniformly
-(--weighting=uniform), the code by |D_i|. Its decay of theta is left out.
+w^t, and in further steps where it was. The code evaluates w_i for theta, decays
+theta and averages by |D_i|; the paper uniformly (--weighting=uniform).
 """
 
 import jax
@@ -42,8 +40,8 @@ def pfedme(lam: float = 15.0, inner_steps: int = 5,
                     f'{lam} and {inner_steps}. 15 and 5 are usual')
 
   def loss(model, trained, batch, view):
-    w, lam = trained['params'], view.hparams['lam']
-    rate = view.hparams['personal_learning_rate']
+    lam, rate = (view.hparams[x] for x in ('lam', 'personal_learning_rate'))
+    w = trained['params']
 
     def inner_step(_, carry):
       state, theta = carry[0], carry[0]['params']
@@ -64,10 +62,10 @@ def pfedme(lam: float = 15.0, inner_steps: int = 5,
       start=lambda view: {**view.variables, 'theta': view.variables['params']},
       loss=loss, local_model=sent, personal_model=personal,
       finish=lambda trained, view: fedavg().finish(sent(trained, view), view),
-      aggregate=lambda variables, server, message, hparams: (
+      aggregate=lambda w, server, message, hparams: (
           {**message.mean, 'params': optax.tree.add_scale(
-              variables['params'], hparams['server_beta'], optax.tree.sub(
-                  message.mean['params'], variables['params']))}, server),
+              w['params'], hparams['server_beta'],
+              optax.tree.sub(message.mean['params'], w['params']))}, server),
       hparams={'lam': lam, 'personal_learning_rate': personal_learning_rate,
                'server_beta': server_beta})
 

@@ -55,6 +55,7 @@ from moon_jax.algorithms.mimelite import mimelite
 from moon_jax.algorithms.moon import l2, moon
 from moon_jax.algorithms.perfedavg import perfedavg
 from moon_jax.algorithms.pfedme import pfedme
+from moon_jax.algorithms.qfedavg import qfedavg
 from moon_jax.algorithms.scaffold import scaffold, with_control_variates
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config, FACTS, flags_with, suggest
@@ -262,6 +263,11 @@ METHODS: dict[str, Method] = {
     'feddisco': Method(
         feddisco, 'FedDisco', 'Ye et al. 2023',
         'https://arxiv.org/abs/2305.19229', sends_only_model=False),
+    'qfedavg': Method(
+        qfedavg, 'q-FedAvg', 'Li et al. 2020',
+        'https://arxiv.org/abs/1905.10497', sends_only_model=False,
+        optimizers=('sgd',),
+        reason='since it takes updates for gradient steps'),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
 }

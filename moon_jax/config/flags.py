@@ -32,7 +32,7 @@ ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
               'ccvr', 'fedper', 'fedrep', 'lgfedavg', 'fedbn', 'fedbabu',
               'fedrod', 'fedas', 'ditto', 'apfl', 'pfedme', 'perfedavg', 'fml',
               'fedkd', 'fedphp', 'fedamp', 'fedfomo', 'fedala', 'fedcross',
-              'feddisco', 'centralized')
+              'feddisco', 'qfedavg', 'centralized')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 

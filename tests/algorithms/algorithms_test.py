@@ -25,6 +25,10 @@ COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0), (1, 2, 3, 4)]
 # centralized is fedavg with one client.
 METHODS = [{'algorithm': name} for name in registry.METHODS
            if name != 'centralized'] + [{'contrastive': 'l2'}]
+# Methods that run by default: those of the MOON papers, and one for each kind
+# of state or function. CI runs the others.
+DEFAULT = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
+           'ditto', 'fedrep', 'perfedavg', 'fedproto', 'fedamp')
 # Arguments that the linear network needs, whose layers are w and b.
 ARGUMENTS: dict[str, str] = {
     'fedproto': 'head=b,lam=.01', 'fedpac': 'head=b,lam=.01',
@@ -105,9 +109,11 @@ SETTINGS = {name_of(setting): setting for setting in [
 
 
 @pytest.fixture(params=[
-    *(name_of(setting) for setting in [*METHODS, PRIVATE]),
-    *(pytest.param(name_of(setting), marks=pytest.mark.long)
-      for setting in VARIANTS)])
+    pytest.param(name_of(setting), marks=[] if (
+        setting in (PRIVATE, METHODS[-1])
+        or setting in METHODS and setting['algorithm'] in DEFAULT)
+                 else pytest.mark.long)
+    for setting in [*METHODS, PRIVATE, *VARIANTS]])
 def method(request):
   """Every method."""
   # The noise of optax promotes types itself.
@@ -253,6 +259,14 @@ def test_at_mu_0_it_is_fedavg(name):
     ('fedrcl', {'scl_weight': 0., 'penalty_weight': 0.})])
 def test_without_its_loss_it_is_fedavg(name, zeros):
   fed.assert_trees_close(shared(name).run(hparams=zeros).variables,
+                         shared('fedavg').unbroken.variables)
+
+
+@pytest.mark.parametrize('name, hparams', [
+    ('feddisco', {'a': 0., 'b': 0.}), ('fedala', {'eta': 0.}),
+    ('qfedavg', {'q': 0.})])
+def test_a_method_that_mixes_nothing_is_fedavg(name, hparams):
+  fed.assert_trees_close(shared(name).run(hparams=hparams).variables,
                          shared('fedavg').unbroken.variables)
 
 

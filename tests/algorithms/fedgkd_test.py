@@ -6,6 +6,7 @@ import pytest
 import moon_jax as mj
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('buffer', [1, 2, 3])
 def test_the_teacher_is_the_mean_of_the_last_models_without_the_first(buffer):
   algorithm = mj.fedgkd(buffer=buffer)

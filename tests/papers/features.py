@@ -213,7 +213,7 @@ ROWS = {
 }
 GOLDEN_ROWS = {
     'fedproto_released': (mj.fedproto(  # with the classifiers of clients
-        lam=2., fedproto_form='released', local_epochs=2)._replace(
+        lam=2., form='released', local_epochs=2)._replace(
             personal_model=None), {}),
     'fedpac': (ROWS['fedpac'][0], {}),
     'feddbe': (ROWS['feddbe'][0], {'mean_decay': 1.}),

@@ -135,6 +135,21 @@ def fedcross(cohorts, alpha=.7):
   return trained
 
 
+def qfedavg(cohorts, q=1.5):
+  w, trained = plain.INITIAL, plain.Trained([], {})
+  for cohort in cohorts:
+    deltas, h = [], 0
+    for i in cohort:
+      loss, local = loss_of(w, i), plain.sgd(w, plain.cross_entropy, i)
+      g = plain.combine((1 / plain.LR, w), (-1 / plain.LR, local))
+      deltas.append((loss**q, g))
+      h += q * loss**(q - 1) * plain.dot(g, g) + loss**q / plain.LR
+    w = plain.combine((1, w), *((-a / h, g) for a, g in deltas))
+    trained.rounds.append(w)
+  return trained
+
+
+QFEDAVG = mj.qfedavg(q=1.5), {'weighting': 'uniform'}
 FEDDISCO = mj.feddisco(a=.8, b=.05)
 FEDCROSS = mj.fedcross(plain.NUM_CLIENTS, alpha=.7)
 
@@ -146,6 +161,7 @@ ROWS = {
     'fedala': (mj.fedala(eta=2., share=1., threshold=.02, ala_batch=8), fedala,
                {}),
     'fedcross': (FEDCROSS, fedcross, {}),
+    'qfedavg': (QFEDAVG[0], qfedavg, QFEDAVG[1]),
 }
 
 # The released codes train on all data, in batches of 4.
@@ -153,4 +169,5 @@ GOLDEN_ROWS = {
     'feddisco': (FEDDISCO, {}),
     'fedfomo_released': (mj.fedfomo(plain.NUM_CLIENTS, l1=True), {}),
     'fedala': (mj.fedala(share=1., ala_batch=4), {}),
+    'qfedavg': QFEDAVG,
 }

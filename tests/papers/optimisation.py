@@ -161,7 +161,7 @@ def fedexp(cohorts, epsilon=.003):
 MEAN_EXAMPLES = sum(plain.SIZES) / plain.NUM_CLIENTS
 OF_ALL = {'weighting': 'uniform'}
 _FEDDYN_RELEASED = mj.feddyn(4, alpha=.1, mean_examples=MEAN_EXAMPLES)
-_FEDADMM_RELEASED = mj.fedadmm(rho=.1, eta=.7, fedadmm_form='released')
+_FEDADMM_RELEASED = mj.fedadmm(rho=.1, eta=.7, form='released')
 
 ROWS = {
     'feddyn': (mj.feddyn(4, alpha=.1), feddyn, OF_ALL),

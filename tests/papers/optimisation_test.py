@@ -20,6 +20,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('name', LIMITS)
 def test_a_limit_of_a_method_is_another_method(name):
   cohorts = plain.ALL if name == 'fedadmm' else plain.SOME
@@ -30,7 +31,7 @@ def test_a_limit_of_a_method_is_another_method(name):
 
 @pytest.mark.parametrize('factory, arguments', [
     (mj.feddyn, dict(num_clients=4, alpha=0.)), (mj.fedadmm, dict(rho=0.)),
-    (mj.fedadmm, dict(fedadmm_form='x')), (mj.fedsam, dict(rho=-1.)),
+    (mj.fedadmm, dict(form='x')), (mj.fedsam, dict(rho=-1.)),
     (mj.fedasam, dict(rho=-1.)), (mj.fedspeed, dict(num_clients=4, lam=0.)),
     (mj.fedspeed, dict(num_clients=4, averaged='x')),
     (mj.mimelite, dict(mime_beta=1.)), (mj.fedexp, dict(epsilon=0.))])

@@ -53,6 +53,7 @@ GOLDEN_ROWS = {
     **optimisation.GOLDEN_ROWS,
     **parts_of_networks.GOLDEN_ROWS,
     **two_models.GOLDEN_ROWS,
+    **mixing.GOLDEN_ROWS,
 }
 
 _simulated = {}
@@ -66,13 +67,16 @@ def simulated(algorithm, options):
   return _simulated[key]
 
 
-@pytest.mark.parametrize('name', ROWS)
+@pytest.mark.parametrize('name', [
+    pytest.param(name, marks=pytest.mark.long if '-' in name else [])
+    for name in ROWS])
 def test_a_method_equals_its_paper(name):
   algorithm, reference, options = ROWS[name]
   plain.assert_equal(
       simulated(algorithm, options).run(plain.SOME), reference(plain.SOME))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('name', GOLDEN_ROWS)
 def test_a_method_equals_its_released_code(name):
   algorithm, options = GOLDEN_ROWS[name]

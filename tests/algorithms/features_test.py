@@ -1,0 +1,97 @@
+"""Parts and limits of methods that share features of classes."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import federation as fed
+import moon_jax as mj
+from moon_jax.algorithms import last_layer, prototypes, simplex
+from moon_jax.algorithms.base import Batch
+from moon_jax.errors import UserError
+
+
+def quadratic(num, seed, num_features=3):
+  """Returns a matrix as FedPAC's: variances and a Gram matrix of low rank."""
+  random = np.random.default_rng(seed)
+  x = random.normal(size=(num, num_features))
+  x[0] = 0  # the client itself
+  variance = .01 + random.random(num) * random.choice([.1, 10], num)
+  return np.diag(variance) + x @ x.T
+
+
+def weights(p, usable=None):
+  usable = np.ones(len(p), bool) if usable is None else usable
+  return np.asarray(simplex.weights(jnp.float32(p), jnp.array(usable)),
+                    np.float64)
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_weights_are_the_best_of_all_supports(seed):
+  p, best = quadratic(5, seed), None
+  for size in range(1, 6):
+    for support in map(list, itertools.combinations(range(5), size)):
+      a = np.zeros(5)
+      a[support] = np.linalg.solve(p[np.ix_(support, support)], np.ones(size))
+      a /= a.sum()
+      if (a >= 0).all() and (best is None or a @ p @ a < best @ p @ best):
+        best = a
+  np.testing.assert_allclose(weights(p), best, atol=1e-5)
+
+
+def test_many_weights_fulfil_the_conditions_of_a_minimum():
+  p = quadratic(60, 1, num_features=40)
+  a = weights(p)
+  slope = p @ a / (a @ p @ a)  # 1 where a > 0, and at least 1 elsewhere
+  np.testing.assert_allclose(a.sum(), 1, atol=1e-6)
+  np.testing.assert_allclose(slope[a > 0], 1, atol=1e-4)
+  assert (a >= 0).all() and slope.min() > 1 - 1e-4 and (a > 0).sum() < 60
+
+
+def test_rows_that_are_not_usable_have_no_effect():
+  p = quadratic(4, 3)
+  larger = np.full((6, 6), np.nan)
+  larger[np.ix_([0, 2, 3, 5], [0, 2, 3, 5])] = p
+  usable = np.isin(np.arange(6), [0, 2, 3, 5])
+  found = weights(larger, usable)
+  np.testing.assert_allclose(found[usable], weights(p), atol=1e-6)
+  assert (found[~usable] == 0).all()
+
+
+def test_padding_is_in_no_prototype():
+  batch = Batch(jnp.zeros((4, 1)), jnp.array([0, 2, 2, 0]),
+                jnp.array([1., 1, 1, 0]))
+  view = type('View', (), {'label_counts': jnp.zeros(3, jnp.int32)})
+  sums = prototypes.of_batch(jnp.array([[1.], [2], [4], [9]]), batch, view)
+  np.testing.assert_array_equal(
+      sums.means(jnp.full((3, 1), -1.))[:, 0], [1, -1, 3])
+  np.testing.assert_array_equal(sums.count_K, [1, 0, 2])
+
+
+def test_tasks_without_classes_have_no_prototypes():
+  view = type('View', (), {'label_counts': jnp.zeros(0, jnp.int32)})
+  with pytest.raises(UserError, match='classification'):
+    prototypes.num_classes(view)
+
+
+def test_other_layers_are_not_the_last():
+  with pytest.raises(UserError, match="one of fc1, out; got 'last'"):
+    last_layer.kernel({'fc1': {}, 'out': {}}, 'last')
+  with pytest.raises(UserError, match='paper or released; got .both'):
+    mj.fedproto(form='both')
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('algorithm, limit', [
+    (mj.feduv(std_coeff=0., unif_coeff=0.), fed.fedavg()),
+    (mj.fedproto(lam=0., head='b'), fed.solo())])
+def test_methods_without_their_terms(algorithm, limit):
+  states = []
+  for method in algorithm, limit:
+    federated = fed.Federation(method)
+    for cohort in [(0, 1, 4, 5), (7, 2, 1, 3)]:
+      federated.round(cohort)
+    states.append((federated.state.variables, federated.state.clients))
+  fed.assert_trees_close(*states)
