@@ -68,6 +68,6 @@ def fedbabu(head: str = 'out', finetune_epochs: int = 5) -> Algorithm:
 
   return fedavg_lib.fedavg()._replace(
       trains=lambda params, batch, view: {
-          name: name not in names for name in params},
+          name: parts.layer_of(name) not in names for name in params},
       finish=lambda trained, view: (view.client, Message(split(trained)[0])),
       aggregate=parts.aggregate, personal_model=personal_model)

@@ -9,10 +9,12 @@ algorithm 1.
 
     batch norm, scale, bias and running statistics -> view.client
 
-A layer of batch norm is one that has running statistics ("batch_stats"). The
-paper's mean is uniform (--weighting=uniform), and so is that of the released
-code (https://github.com/med-air/FedBN). Without batch norm FedBN is FedAvg.
+A layer of batch norm is one that has mutable state, the statistics. The paper's
+mean is uniform (--weighting=uniform), and so is that of the released code
+(https://github.com/med-air/FedBN). Without batch norm FedBN is FedAvg.
 """
+
+import jax
 
 from moon_jax.algorithms import parts
 from moon_jax.algorithms.base import Algorithm
@@ -25,22 +27,23 @@ def fedbn() -> Algorithm:
 
 def without_and_with_statistics(variables):
   """Splits a model into all other layers, and those of batch norm."""
-  stats = variables.get('batch_stats', {})
-  others, norms = _split(variables['params'], stats)
-  sent = {**variables, 'params': others}
-  sent.pop('batch_stats', None)
-  return sent, {'params': norms, 'batch_stats': stats} if stats else {}
+  stats = {name: tree for name, tree in variables.items() if name != 'params'}
+  layers = {
+      jax.tree_util.keystr(path, simple=True, separator='/').rpartition('/')[0]
+      for tree in stats.values()
+      for path, _ in jax.tree_util.tree_leaves_with_path(tree)} - {''}
+  others, norms = (_of_layers(variables['params'], layers, is_in)
+                   for is_in in (False, True))
+  return {'params': others}, {'params': norms, **stats} if stats else {}
 
 
-def _split(params, stats):
-  """Splits a module's parameters by whether its layers have statistics."""
-  others, norms = {}, {}
-  for name, layer in params.items():
-    layer_stats = stats.get(name)
-    if layer_stats is None:
-      others[name] = layer
-    elif any(isinstance(x, dict) for x in layer_stats.values()):
-      others[name], norms[name] = _split(layer, layer_stats)
-    else:
-      norms[name] = layer
-  return others, norms
+def _of_layers(params, layers, is_in, path=''):
+  """Returns the parameters of these layers, or of all others."""
+  found = {}
+  for name, x in params.items():
+    at = f'{path}{name}'
+    if isinstance(x, dict):
+      found[name] = _of_layers(x, layers, is_in, f'{at}/')
+    elif (at.rpartition('/')[0] in layers) == is_in:
+      found[name] = x
+  return {name: x for name, x in found.items() if not isinstance(x, dict) or x}

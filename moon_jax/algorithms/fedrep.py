@@ -20,6 +20,7 @@ the last round it trains all heads for 10 more epochs, which is left out here.
 
 import jax.numpy as jnp
 
+from moon_jax.algorithms import parts
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedper import fedper
 from moon_jax.errors import UserError
@@ -44,7 +45,8 @@ def fedrep(head: str = 'out', head_fraction: float = 0.5) -> Algorithm:
     num_head_steps = jnp.round(
         view.hparams['head_fraction'] * view.num_steps.astype(jnp.float32))
     trains_head = batch.step < num_head_steps.astype(jnp.int32)
-    return {name: trains_head == (name in names) for name in params}
+    return {name: trains_head == (parts.layer_of(name) in names)
+            for name in params}
 
   return fedper(head)._replace(
       trains=trains, hparams={'head_fraction': head_fraction})

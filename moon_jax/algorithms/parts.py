@@ -21,8 +21,8 @@ def body_and_head(head: str) -> Split:
   The statistics of a layer (batch norm) are in the same part as the layer.
 
   Args:
-    head: names of the layers of the head, separated by spaces: the entries of
-      `params`, such as "out" or "proj1 proj2 out" in the networks of moon_jax.
+    head: names of the layers of the head, separated by spaces, such as "out" or
+      "proj1 proj2 out" in the networks of moon_jax.
 
   Raises:
     UserError: when it splits a model without these layers, or without others.
@@ -30,19 +30,24 @@ def body_and_head(head: str) -> Split:
   names = frozenset(head.split())
 
   def split(variables):
-    layers = variables['params'].keys()
+    layers = {layer_of(name) for name in variables['params']}
     if not names or not names < layers:
       raise UserError(
           'head must name some layers of the network, which are '
           f'{", ".join(sorted(layers))}; got {head!r}. '
           '--algorithm_args=head=NAME names one')
     return tuple({
-        collection: {name: tree for name, tree in layers.items()
-                     if (name in names) == is_head}
-        for collection, layers in variables.items()}
+        collection: {name: x for name, x in entries.items()
+                     if (layer_of(name) in names) == is_head}
+        for collection, entries in variables.items()}
                  for is_head in (False, True))
 
   return split
+
+
+def layer_of(name: str) -> str:
+  """Returns the layer of an entry of `params`: "out" of NNX's "out/kernel"."""
+  return name.rpartition('/')[0] or name
 
 
 def merge(*parts: dict[str, Any]) -> dict[str, Any]:

@@ -123,6 +123,20 @@ def test_fedbn_keeps_batch_norm_of_residual_networks(make):
   assert parts.merge(sent, kept) == variables
 
 
+def test_layers_of_nnx_are_paths():
+  """Their parameters and state are flat, by path."""
+  params, state = (dict.fromkeys(names, 0) for names in (
+      ('fc/kernel', 'block/norm/scale', 'out/kernel'),
+      ('block/norm/mean', 'block/norm/var')))
+  variables = {'params': params, 'state': state}
+  body, head = parts.body_and_head('block/norm out')(variables)
+  assert body == {'params': {'fc/kernel': 0}, 'state': {}}
+  assert parts.merge(body, head) == variables
+  sent, kept = fedbn.without_and_with_statistics(variables)
+  assert sent == {'params': {'fc/kernel': 0, 'out/kernel': 0}}
+  assert kept == {'params': {'block/norm/scale': 0}, 'state': state}
+
+
 def global_model(algorithm, **hparams):
   federated = fed.Federation(
       algorithm, hparams={'weight_decay': 0., **hparams})
