@@ -36,6 +36,7 @@ Names are imported when first used: JAX takes a second to import.
 import importlib
 from typing import TYPE_CHECKING
 
+from moon_jax.config.flags import ALGORITHMS
 from moon_jax.results import results as results
 from moon_jax.version import __version__ as __version__
 
@@ -122,55 +123,16 @@ if TYPE_CHECKING:
   from moon_jax.tasks import Task
   from moon_jax.training.run import run
 
-# Module -> its public names; some have another name there.
-_NAMES = {
-    'algorithms.apfl': ['apfl'],
+# Module -> its public names; some have another name there. A method is in the
+# module of its name.
+_NAMES = {f'algorithms.{name}': [name] for name in ALGORITHMS
+          if name not in ('centralized', 'moon')} | {
     'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
-    'algorithms.ccvr': ['ccvr'],
-    'algorithms.ditto': ['ditto'],
-    'algorithms.fedadmm': ['fedadmm'],
-    'algorithms.fedala': ['fedala'],
-    'algorithms.fedamp': ['fedamp'],
-    'algorithms.fedas': ['fedas'],
-    'algorithms.fedasam': ['fedasam'],
-    'algorithms.fedavg': ['fedavg'],
-    'algorithms.fedbabu': ['fedbabu'],
-    'algorithms.fedbn': ['fedbn'],
-    'algorithms.fedcross': ['fedcross'],
-    'algorithms.feddbe': ['feddbe'],
-    'algorithms.feddecorr': ['feddecorr'],
-    'algorithms.feddisco': ['feddisco'],
-    'algorithms.feddyn': ['feddyn'],
-    'algorithms.fedexp': ['fedexp'],
-    'algorithms.fedfomo': ['fedfomo'],
-    'algorithms.fedgkd': ['fedgkd'],
-    'algorithms.fedkd': ['fedkd'],
-    'algorithms.fedlc': ['fedlc'],
     'algorithms.fednova': ['fednova', 'with_fednova'],
-    'algorithms.fedntd': ['fedntd'],
-    'algorithms.fedpac': ['fedpac'],
-    'algorithms.fedper': ['fedper'],
-    'algorithms.fedphp': ['fedphp'],
-    'algorithms.fedproc': ['fedproc'],
-    'algorithms.fedproto': ['fedproto'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
-    'algorithms.fedrcl': ['fedrcl'],
-    'algorithms.fedrep': ['fedrep'],
-    'algorithms.fedrod': ['fedrod'],
-    'algorithms.fedrs': ['fedrs'],
-    'algorithms.fedsam': ['fedsam'],
-    'algorithms.fedspeed': ['fedspeed'],
-    'algorithms.feduv': ['feduv'],
-    'algorithms.fml': ['fml'],
-    'algorithms.lgfedavg': ['lgfedavg'],
-    'algorithms.mimelite': ['mimelite'],
     'algorithms.moon': ['l2', 'moon'],
-    'algorithms.perfedavg': ['perfedavg'],
-    'algorithms.pfedme': ['pfedme'],
-    'algorithms.qfedavg': ['qfedavg'],
     'algorithms.scaffold': ['scaffold', 'with_control_variates'],
     'algorithms.server': ['with_server_optimizer'],
-    'algorithms.solo': ['solo'],
     'config': ['Config'],
     'data.client_tests': ['ClientTests'],
     'data.dataset': ['Dataset'],

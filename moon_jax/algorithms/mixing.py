@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from moon_jax.algorithms.base import (
   Algorithm,
@@ -42,16 +43,13 @@ def at(tree_C: Any, index: Any) -> Any:
 
 def square_distance(v: Variables, w: Variables) -> jax.Array:
   """Returns |v - w|^2 of the parameters."""
-  return sum(jnp.sum((x - y) ** 2) for x, y in zip(
-      jax.tree.leaves(v['params']), jax.tree.leaves(w['params'])))
+  return optax.tree.norm(
+      optax.tree.sub(v['params'], w['params']), squared=True)
 
 
 def distance(v: Variables, w: Variables, order: int = 2) -> jax.Array:
   """Returns the l1 or l2 norm (`order`) of v - w, of the parameters."""
-  if order == 2:
-    return jnp.sqrt(square_distance(v, w))
-  return sum(jnp.sum(jnp.abs(x - y)) for x, y in zip(
-      jax.tree.leaves(v['params']), jax.tree.leaves(w['params'])))
+  return optax.tree.norm(optax.tree.sub(v['params'], w['params']), order)
 
 
 def carry(variables: Variables, found: Any) -> Trained:
