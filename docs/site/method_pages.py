@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 KINDS = {
     'global': ('One model for all clients', 'learn one model for all clients'),
     'personal': ('A model for each client', 'learn a model for each client'),
-    'reference': ('To compare with', 'compare with'),
+    'reference': ('To compare with', 'train without averaging'),
 }
 # Methods of docs/algorithms.md, which has their equations as formulas.
 _WITH_FORMULAS = ('fedavg', 'fedprox', 'moon', 'scaffold', 'fednova', 'solo')
@@ -205,12 +205,13 @@ def readme(text: str) -> str:
   for kind, (_, words) in KINDS.items():
     found = [f'{x.title} ([{x.paper}]({x.link}))' if x.paper else x.title
              for x in registry.METHODS.values() if x.kind == kind]
-    lines.append(f'| {len(found)} methods that {words} | {", ".join(found)} |')
+    lines.append(f'| [{len(found)} methods](docs/methods.md) that {words} | '
+                 f'{", ".join(found)} |')
   steps = [f'{title} ([{paper}]({link}))' for title, paper, link
            in _SERVER_STEPS]
   lines.append(f'| server steps | {", ".join(steps)} |')
-  return re.sub(r'(?<=\n)\| \d+ methods that learn one(.*\n)*?\| server steps '
-                r'.*(?=\n)', lambda _: '\n'.join(lines), text)
+  return re.sub(r'(?<=\n)\| \[\d+ methods\]\S+ that learn one(.*\n)*?'
+                r'\| server steps .*(?=\n)', lambda _: '\n'.join(lines), text)
 
 
 if __name__ == '__main__':
