@@ -18,8 +18,7 @@ Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 `transformer`; `Model` and `Outputs`; `from_flax` and `from_nnx` wrap Flax
 modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 `freeze` train a part of a network.
-Algorithms: `fedavg`, `fedprox`, `moon`, `l2`, `scaffold`, `fednova`, `solo`,
-`ccvr`, `feddbe`, `fedpac`, `fedproto`, `feduv`;
+Algorithms: `fedavg`, `moon` and all others of docs/methods.md;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models.
@@ -37,21 +36,56 @@ Names are imported when first used: JAX takes a second to import.
 import importlib
 from typing import TYPE_CHECKING
 
+from moon_jax.config.flags import ALGORITHMS
 from moon_jax.results import results as results
 from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
   from moon_jax import loggers, losses, tasks
+  from moon_jax.algorithms.apfl import apfl
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
-  from moon_jax.algorithms.fedavg import fedavg
   from moon_jax.algorithms.ccvr import ccvr
+  from moon_jax.algorithms.ditto import ditto
+  from moon_jax.algorithms.fedadmm import fedadmm
+  from moon_jax.algorithms.fedala import fedala
+  from moon_jax.algorithms.fedamp import fedamp
+  from moon_jax.algorithms.fedas import fedas
+  from moon_jax.algorithms.fedasam import fedasam
+  from moon_jax.algorithms.fedavg import fedavg
+  from moon_jax.algorithms.fedbabu import fedbabu
+  from moon_jax.algorithms.fedbn import fedbn
+  from moon_jax.algorithms.fedcross import fedcross
   from moon_jax.algorithms.feddbe import feddbe
+  from moon_jax.algorithms.feddecorr import feddecorr
+  from moon_jax.algorithms.feddisco import feddisco
+  from moon_jax.algorithms.feddyn import feddyn
+  from moon_jax.algorithms.fedexp import fedexp
+  from moon_jax.algorithms.fedfomo import fedfomo
+  from moon_jax.algorithms.fedgkd import fedgkd
+  from moon_jax.algorithms.fedkd import fedkd
+  from moon_jax.algorithms.fedlc import fedlc
   from moon_jax.algorithms.fednova import fednova, with_fednova
+  from moon_jax.algorithms.fedntd import fedntd
   from moon_jax.algorithms.fedpac import fedpac
+  from moon_jax.algorithms.fedper import fedper
+  from moon_jax.algorithms.fedphp import fedphp
+  from moon_jax.algorithms.fedproc import fedproc
   from moon_jax.algorithms.fedproto import fedproto
   from moon_jax.algorithms.fedprox import fedprox, with_proximal
+  from moon_jax.algorithms.fedrcl import fedrcl
+  from moon_jax.algorithms.fedrep import fedrep
+  from moon_jax.algorithms.fedrod import fedrod
+  from moon_jax.algorithms.fedrs import fedrs
+  from moon_jax.algorithms.fedsam import fedsam
+  from moon_jax.algorithms.fedspeed import fedspeed
   from moon_jax.algorithms.feduv import feduv
+  from moon_jax.algorithms.fml import fml
+  from moon_jax.algorithms.lgfedavg import lgfedavg
+  from moon_jax.algorithms.mimelite import mimelite
   from moon_jax.algorithms.moon import l2, moon
+  from moon_jax.algorithms.perfedavg import perfedavg
+  from moon_jax.algorithms.pfedme import pfedme
+  from moon_jax.algorithms.qfedavg import qfedavg
   from moon_jax.algorithms.scaffold import scaffold, with_control_variates
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
   from moon_jax.algorithms.solo import solo
@@ -89,21 +123,16 @@ if TYPE_CHECKING:
   from moon_jax.tasks import Task
   from moon_jax.training.run import run
 
-# Module -> its public names; some have another name there.
-_NAMES = {
+# Module -> its public names; some have another name there. A method is in the
+# module of its name.
+_NAMES = {f'algorithms.{name}': [name] for name in ALGORITHMS
+          if name not in ('centralized', 'moon')} | {
     'algorithms.base': ['Algorithm', 'Batch', 'LossAux', 'Message', 'View'],
-    'algorithms.fedavg': ['fedavg'],
-    'algorithms.ccvr': ['ccvr'],
-    'algorithms.feddbe': ['feddbe'],
     'algorithms.fednova': ['fednova', 'with_fednova'],
-    'algorithms.fedpac': ['fedpac'],
-    'algorithms.fedproto': ['fedproto'],
     'algorithms.fedprox': ['fedprox', 'with_proximal'],
-    'algorithms.feduv': ['feduv'],
     'algorithms.moon': ['l2', 'moon'],
     'algorithms.scaffold': ['scaffold', 'with_control_variates'],
     'algorithms.server': ['with_server_optimizer'],
-    'algorithms.solo': ['solo'],
     'config': ['Config'],
     'data.client_tests': ['ClientTests'],
     'data.dataset': ['Dataset'],
@@ -137,14 +166,19 @@ __all__ = [  # sorted; equal to the keys above
     'Algorithm', 'Batch', 'ClientTests', 'Config', 'Dataset', 'DivergedError',
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
-    'Task', 'UserError', 'View', 'ccvr', 'char_lstm', 'client_tests', 'cohort',
-    'conv_general_dilated', 'fast_on_cpus', 'fedavg', 'feddbe', 'fednova',
-    'fedpac', 'fedproto', 'fedprox', 'feduv', 'freeze', 'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2',
-    'label_shift', 'load', 'load_dataset', 'loggers', 'lora', 'losses',
-    'mlp', 'moon', 'partition', 'resnet18', 'resnet50', 'results',
-    'run', 'run_sweep', 'scaffold', 'simple_cnn', 'solo', 'tasks',
-    'transformer', 'with_control_variates', 'with_fednova', 'with_proximal',
-    'with_server_optimizer']
+    'Task', 'UserError', 'View', 'apfl', 'ccvr', 'char_lstm', 'client_tests',
+    'cohort', 'conv_general_dilated', 'ditto', 'fast_on_cpus', 'fedadmm',
+    'fedala', 'fedamp', 'fedas', 'fedasam', 'fedavg', 'fedbabu', 'fedbn',
+    'fedcross', 'feddbe', 'feddecorr', 'feddisco', 'feddyn', 'fedexp',
+    'fedfomo', 'fedgkd', 'fedkd', 'fedlc', 'fednova', 'fedntd', 'fedpac',
+    'fedper', 'fedphp', 'fedproc', 'fedproto', 'fedprox', 'fedrcl', 'fedrep',
+    'fedrod', 'fedrs', 'fedsam', 'fedspeed', 'feduv', 'fml', 'freeze',
+    'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift',
+    'lgfedavg', 'load', 'load_dataset', 'loggers', 'lora', 'losses', 'mimelite',
+    'mlp', 'moon', 'partition', 'perfedavg', 'pfedme', 'qfedavg', 'resnet18',
+    'resnet50', 'results', 'run', 'run_sweep', 'scaffold', 'simple_cnn',
+    'solo', 'tasks', 'transformer', 'with_control_variates', 'with_fednova',
+    'with_proximal', 'with_server_optimizer']
 
 
 def __getattr__(name):

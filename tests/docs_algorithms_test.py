@@ -1,9 +1,11 @@
-"""The algorithm of the documentation: FedDyn."""
+"""The algorithm of the documentation, FedDyn, and the pages of all methods."""
+
+import sys
 
 import numpy as np
 import pytest
 
-from docs_pages import module
+from docs_pages import DOCS, module, page, ROOT
 import federation as fed
 
 pytestmark = pytest.mark.docs
@@ -38,3 +40,16 @@ def test_it_equals_a_plain_numpy_loop():
       fed.matrix(state.variables['params'], 0), w, atol=3e-6)
   for c in range(len(fed.SIZES)):
     np.testing.assert_allclose(fed.matrix(state.clients, 0, c), g[c], atol=1e-6)
+
+
+def test_pages_of_methods_are_generated(monkeypatch):
+  """By docs/site/method_pages.py."""
+  monkeypatch.setattr(sys, 'path', [str(DOCS / 'site'), *sys.path])
+  import method_pages
+
+  assert page('methods') == method_pages.page()
+  for path, made in (
+      ('README.md', method_pages.readme),
+      ('tests/papers/golden/README.md', lambda _: method_pages.golden_page())):
+    text = (ROOT / path).read_text(encoding='utf-8')
+    assert made(text) == text

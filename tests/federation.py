@@ -27,7 +27,7 @@ NUM_CLASSES = 3
 SIZES = (13, 40, 8, 21, 3, 30, 16, 9)  # with batches of 8: one has too few
 BATCH = 8
 HPARAMS = dict(learning_rate=.05, momentum=.5, weight_decay=1e-3, mu=.1,
-               temperature=.5, num_rounds=4.)
+               temperature=.5, num_rounds=12.)
 normalize = functools.partial(augment.normalize, mean=(.5,), std=(.25,))
 
 _random = np.random.RandomState(0)

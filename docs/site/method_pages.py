@@ -1,18 +1,21 @@
-"""Writes docs/methods.md and the methods of README.md from the registry.
+"""Writes docs/methods.md and other lists of methods from the registry.
 
 python docs/site/method_pages.py
 """
 
 import ast
 import inspect
+import json
 import pathlib
 import re
 import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from moon_jax.algorithms import base, registry
+from moon_jax.cli.help_page import number
 from moon_jax.config import Config
 from moon_jax.models import simple_cnn
 
@@ -21,7 +24,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 KINDS = {
     'global': ('One model for all clients', 'learn one model for all clients'),
     'personal': ('A model for each client', 'learn a model for each client'),
-    'reference': ('To compare with', 'compare with'),
+    'reference': ('To compare with', 'train without averaging'),
 }
 # Methods of docs/algorithms.md, which has their equations as formulas.
 _WITH_FORMULAS = ('fedavg', 'fedprox', 'moon', 'scaffold', 'fednova', 'solo')
@@ -46,27 +49,78 @@ def page() -> str:
 
 _HEAD = '''# Methods
 
-The methods that are built in: `--algorithm=NAME` on the command line, `moon_jax.NAME()` in Python. Their
-arguments are those of the functions: `--algorithm_args=alpha=0.1,lam=1` sets them, and `--grid
-alpha=0.01,0.1` of `moon-jax sweep` tries several. Each is compared with its paper's update, written in plain
-NumPy, and with the code that its authors released where that runs ([how](#how-they-are-checked)).
+The methods that are built in: `--algorithm=NAME` on the command line,
+`moon_jax.NAME()` in Python. Their arguments are those of the functions:
+`--algorithm_args=alpha=0.1,lam=1` sets them, and `--grid alpha=0.01,0.1` of
+`moon-jax sweep` tries several.
 
-A client *keeps* state between rounds, *receives* at the start of a round and *sends* at its end so many
-times the size of the model, here the paper's CNN for CIFAR-10 with 10 clients. The equations of the oldest
-methods stand in [algorithms.md](algorithms.md), those of the others [below](#equations-and-code). Server
-steps such as FedAdam (`--server_optimizer`, `--server_momentum`) combine with any method that has a server.
+A client *keeps* state between rounds, *receives* at the start of a round and
+*sends* at its end so many times the size of the model, here the paper's CNN for
+CIFAR-10 with 10 clients. Server steps such as FedAdam (`--server_optimizer`,
+`--server_momentum`) combine with any method that has a server.
 
-## How they are checked
+Each method is compared with its paper's update in plain NumPy: three rounds of
+four unequal clients, to 1e-5
+([papers_test.py](../tests/papers/papers_test.py)). The last column names
+released code that was run on the same weights and batches, and gives the same
+results ([golden values](../tests/papers/golden/README.md)); *third party* is
+code of other people than the authors. [Papers and code](papers_and_code.md)
+lists where the two differ. All methods pass the same tests of the engine
+([algorithms_test.py](../tests/algorithms/algorithms_test.py)): no result
+depends on lanes, padding, the order of clients or resuming.'''
 
-| what | where |
-|---|---|
-| three rounds of four unequal clients against the paper's update in NumPy, to 1e-5 | [papers_test.py](../tests/papers/papers_test.py) |
-| the same against code that the authors released | [golden](../tests/papers/golden/README.md) |
-| results do not depend on lanes, padding, the order of clients, devices or resuming; no program compiles twice | [algorithms_test.py](../tests/algorithms/algorithms_test.py) |
-| where a paper and its released code differ | [differences](papers_and_code.md) |'''
+_COLUMNS = ('method', 'paper', 'keeps', 'receives', 'sends', 'arguments',
+            'released code')
+_TABLE_HEAD = f'| {" | ".join(_COLUMNS)} |\n|{"---|" * len(_COLUMNS)}'
 
-_TABLE_HEAD = '''| method | paper | keeps | receives | sends | arguments |
-|---|---|---|---|---|---|'''
+
+# Golden values of code that is not of the authors of the method.
+_THIRD_PARTY = ('fedlc', 'fedrs', 'fedper', 'fedrod', 'mimelite',
+                'perfedavg_fo')
+_GOLDEN = ROOT / 'tests/papers/golden'
+
+
+def _sources():
+  """Yields the name of each file of golden values, a link, and its source."""
+  for path in sorted(_GOLDEN.glob('*.npz')):
+    meta = json.loads(str(np.load(path)['meta']))
+    repo = meta['repo'].removeprefix('https://github.com/').partition(' ')[0]
+    yield path.stem, (
+        f'[{repo}](https://github.com/{repo}/tree/{meta["commit"]})'
+        + ', third party' * (path.stem in _THIRD_PARTY)), meta
+
+
+def released_code(name: str) -> str:
+  """Returns links to the code whose results are golden values."""
+  return ', '.join(dict.fromkeys(
+      link for stem, link, _ in _sources()
+      if stem.partition('_')[0] == name))
+
+
+def golden_page() -> str:
+  """Returns tests/papers/golden/README.md."""
+  def text(value):
+    if isinstance(value, dict):
+      return ', '.join(f'{name} {text(x)}' for name, x in value.items())
+    if isinstance(value, list):
+      return '; '.join(map(text, value))
+    return str(value).replace('|', '/').replace('\n', ' ')
+
+  rows = [f'| {stem} | {link} | {text(meta["files"])} | '
+          f'{text(meta.get("hyperparameters", ""))} | '
+          f'{text(meta.get("weighting", ""))} | '
+          f'{text(meta.get("patched", meta.get("patches", "")))} |'
+          for stem, link, meta in _sources()]
+  return '''# Results of released code
+
+What released code computes on the federation of `../problem.npz` (described in
+`../plain.py`) in float64: the global weights after each of three rounds with
+all clients, and for personal methods the models of clients after the last one.
+The code was imported and run with another data set; nothing of it is here.
+
+| file | code | files | hyperparameters | weights | changed to run it |
+|---|---|---|---|---|---|
+''' + '\n'.join(rows) + '\n'
 
 
 def _row(name):
@@ -78,11 +132,12 @@ def _row(name):
           if name != 'centralized' else method.title)
   keeps, receives, sends = sizes(name)
   arguments = ' '.join(
-      f'`{key}={x.default}`' for key, x in method.arguments.items())
+      f'`{key}={number(x.default)}`' for key, x in method.arguments.items())
   flags = ' '.join(f'`--{flag}`' for flag in method.flags
                    if flag not in registry.COMBINING)
   return (f'| {link} `{name}` | {paper} | {keeps} | {receives} | {sends} | '
-          f'{" ".join(filter(None, (arguments, flags)))} |')
+          f'{" ".join(filter(None, (arguments, flags)))} | '
+          f'{released_code(name)} |')
 
 
 def sizes(name: str) -> tuple[str, str, str]:
@@ -150,16 +205,18 @@ def readme(text: str) -> str:
   for kind, (_, words) in KINDS.items():
     found = [f'{x.title} ([{x.paper}]({x.link}))' if x.paper else x.title
              for x in registry.METHODS.values() if x.kind == kind]
-    lines.append(f'| {len(found)} methods that {words} | {", ".join(found)} |')
+    lines.append(f'| [{len(found)} methods](docs/methods.md) that {words} | '
+                 f'{", ".join(found)} |')
   steps = [f'{title} ([{paper}]({link}))' for title, paper, link
            in _SERVER_STEPS]
   lines.append(f'| server steps | {", ".join(steps)} |')
-  return re.sub(r'(?<=\n)\| \d+ methods that learn one(.*\n)*?\| server steps '
-                r'.*(?=\n)', lambda _: '\n'.join(lines), text)
+  return re.sub(r'(?<=\n)\| \[\d+ methods\]\S+ that learn one(.*\n)*?'
+                r'\| server steps .*(?=\n)', lambda _: '\n'.join(lines), text)
 
 
 if __name__ == '__main__':
   (ROOT / 'docs/methods.md').write_text(page(), encoding='utf-8')
+  (_GOLDEN / 'README.md').write_text(golden_page(), encoding='utf-8')
   _README = ROOT / 'README.md'
   _README.write_text(
       readme(_README.read_text(encoding='utf-8')), encoding='utf-8')

@@ -85,14 +85,20 @@ class Examples:
   each round.
   """
 
-  def __init__(self, batch_fn: Callable[[Any], 'Batch'], num_batches: Any):
+  def __init__(self, batch_fn: Callable[[Any], 'Batch'], num_batches: Any,
+               step_fn: Callable[[Any], 'Batch'] | None = None,
+               num_steps: Any = None):
     """Reads nothing yet.
 
     Args:
       batch_fn: returns a batch for its index; the last batch has padding.
       num_batches: int scalar.
+      step_fn: the same in batches of the size of a local step, for `epoch`.
+      num_steps: int scalar, number of those batches.
     """
     self._batch_fn, self._num_batches = batch_fn, num_batches
+    self._step_fn = step_fn or batch_fn
+    self._num_steps = num_batches if step_fn is None else num_steps
 
   def fold(self, function: Callable[[PyTree, 'Batch'], PyTree],
            initial: PyTree) -> PyTree:
@@ -107,6 +113,17 @@ class Examples:
     return lax.fori_loop(
         jnp.int32(0), self._num_batches,
         lambda s, carry: function(carry, self._batch_fn(s)), initial)
+
+  def epoch(self, function: Callable[[PyTree, 'Batch'], PyTree],
+            initial: PyTree) -> PyTree:
+    """Returns the same as `fold` over batches of the size of a local step.
+
+    For methods that train in `start`, `finish` or `personal_model`, where the
+    size matters. The last batch has the remaining examples.
+    """
+    return lax.fori_loop(
+        jnp.int32(0), self._num_steps,
+        lambda s, carry: function(carry, self._step_fn(s)), initial)
 
   def sum(self, function: Callable[['Batch'], PyTree]) -> PyTree:
     """Returns the sum of the trees `function(batch)` over all batches."""

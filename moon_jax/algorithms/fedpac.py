@@ -56,7 +56,8 @@ def fedpac(num_clients: int, lam: float = 1.0, head_fraction: float = 1 / 6,
 
   def aggregate(variables, server, message):
     each, (phi_C, known) = message.each, server
-    mixed_J = simplex.mixtures(*each.value, each.is_received)
+    heads_J, h_J, variance_J = each.value
+    mixed_J = simplex.mixtures(heads_J, h_J, variance_J, each.is_received)
     rows_J = jnp.where(each.is_received, each.client, num_clients)
     phi_C = jax.tree.map(  # rows that were not received are out of bounds
         lambda x_C, x_J: x_C.at[rows_J].set(x_J, mode='drop'), phi_C, mixed_J)

@@ -30,12 +30,12 @@ from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.errors import UserError
 
 
-def fedproto(lam: float = 1.0, fedproto_form: str = 'paper', head: str = 'out',
+def fedproto(lam: float = 1.0, form: str = 'paper', head: str = 'out',
              local_epochs: int = 1) -> Algorithm:
   """Returns FedProto; `head` is the last layer, `lam` 0 is training alone."""
-  is_paper = fedproto_form == 'paper'
-  if not is_paper and fedproto_form != 'released':
-    raise UserError(f'fedproto_form: paper or released; got {fedproto_form!r}')
+  is_paper = form == 'paper'
+  if not is_paper and form != 'released':
+    raise UserError(f'form: paper or released; got {form!r}')
   model_of = lambda trained, view=None: {
       name: tree for name, tree in trained.items() if name != 'seen'}
 

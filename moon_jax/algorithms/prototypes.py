@@ -12,9 +12,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms import last_layer
+from moon_jax.algorithms import labels, last_layer
 from moon_jax.algorithms.base import Batch, Examples, View
-from moon_jax.errors import UserError
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
 
@@ -70,22 +69,9 @@ def none(variables: Variables, head: str = 'out') -> Prototypes:
   return Prototypes(sum_KF, count_K > 0)
 
 
-def num_classes(view: View) -> int:
-  """Returns K.
-
-  Raises:
-    UserError: if the task is not classification.
-  """
-  if not len(view.label_counts):
-    raise UserError('The method has a prototype for each class; it must have '
-                    'data of the task "classification"')
-  return len(view.label_counts)
-
-
 def of_batch(z_BF: jax.Array, batch: Batch, view: View) -> ClassSums:
   """Returns the sums of a batch, of representations z."""
-  is_label_BK = batch.labels[:, None] == jnp.arange(num_classes(view))[None]
-  one_BK = jnp.float32(is_label_BK) * batch.mask[:, None]
+  one_BK = jnp.float32(labels.is_label_BK(batch, view)) * batch.mask[:, None]
   sum_KF = jnp.einsum('bk,bf->kf', one_BK, z_BF,
                       precision=jax.lax.Precision.HIGHEST)
   return ClassSums(sum_KF, jnp.sum(one_BK, 0))
@@ -126,8 +112,7 @@ def second_moments(model: Model, variables: Variables, examples: Examples,
   def sums(batch):
     z_BF = model.apply(
         variables, batch.inputs, batch.mask, train=False)[0].projection
-    is_label_BK = batch.labels[:, None] == jnp.arange(num_classes(view))[None]
-    one_BK = jnp.float32(is_label_BK) * batch.mask[:, None]
+    one_BK = jnp.float32(labels.is_label_BK(batch, view)) * batch.mask[:, None]
     square_KFF = jnp.einsum(
         'bkf,bg->kfg', one_BK[:, :, None] * z_BF[:, None], z_BF,
         precision=jax.lax.Precision.HIGHEST)

@@ -12,16 +12,50 @@ from typing import Any, NamedTuple
 
 from moon_jax import optimizers, user_code
 from moon_jax.algorithms import privacy, server, user
+from moon_jax.algorithms.apfl import apfl
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.ccvr import ccvr
+from moon_jax.algorithms.ditto import ditto
+from moon_jax.algorithms.fedadmm import fedadmm
+from moon_jax.algorithms.fedala import fedala
+from moon_jax.algorithms.fedamp import fedamp
+from moon_jax.algorithms.fedas import fedas
+from moon_jax.algorithms.fedasam import fedasam
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fedbabu import fedbabu
+from moon_jax.algorithms.fedbn import fedbn
+from moon_jax.algorithms.fedcross import fedcross
 from moon_jax.algorithms.feddbe import feddbe
+from moon_jax.algorithms.feddecorr import feddecorr
+from moon_jax.algorithms.feddisco import feddisco
+from moon_jax.algorithms.feddyn import feddyn
+from moon_jax.algorithms.fedexp import fedexp
+from moon_jax.algorithms.fedfomo import fedfomo
+from moon_jax.algorithms.fedgkd import fedgkd
+from moon_jax.algorithms.fedkd import fedkd
+from moon_jax.algorithms.fedlc import fedlc
 from moon_jax.algorithms.fednova import fednova, with_fednova
+from moon_jax.algorithms.fedntd import fedntd
 from moon_jax.algorithms.fedpac import fedpac
+from moon_jax.algorithms.fedper import fedper
+from moon_jax.algorithms.fedphp import fedphp
+from moon_jax.algorithms.fedproc import fedproc
 from moon_jax.algorithms.fedproto import fedproto
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
+from moon_jax.algorithms.fedrcl import fedrcl
+from moon_jax.algorithms.fedrep import fedrep
+from moon_jax.algorithms.fedrod import fedrod
+from moon_jax.algorithms.fedrs import fedrs
+from moon_jax.algorithms.fedsam import fedsam
+from moon_jax.algorithms.fedspeed import fedspeed
 from moon_jax.algorithms.feduv import feduv
+from moon_jax.algorithms.fml import fml
+from moon_jax.algorithms.lgfedavg import lgfedavg
+from moon_jax.algorithms.mimelite import mimelite
 from moon_jax.algorithms.moon import l2, moon
+from moon_jax.algorithms.perfedavg import perfedavg
+from moon_jax.algorithms.pfedme import pfedme
+from moon_jax.algorithms.qfedavg import qfedavg
 from moon_jax.algorithms.scaffold import scaffold, with_control_variates
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config, FACTS, flags_with, suggest
@@ -53,6 +87,7 @@ class Method(NamedTuple):
   has_server: bool = True  # which aggregates client updates
   optimizers: tuple[str, ...] = tuple(optimizers.OPTIMIZERS)  # that it accepts
   needs_plain_sgd: bool = False  # whether it requires SGD without momentum
+  needs_all_clients: bool = False  # whether all must train in each round
   reason: str = ''  # why it restricts the optimizer, for error messages
 
   @property
@@ -110,9 +145,129 @@ METHODS: dict[str, Method] = {
         keeps_client_state=True, sends_only_model=False),
     'feduv': Method(
         feduv, 'FedUV', 'Son et al. 2024', 'https://arxiv.org/abs/2402.18372'),
+    'fedlc': Method(
+        fedlc, 'FedLC', 'Zhang et al. 2022',
+        'https://arxiv.org/abs/2209.00189'),
+    'fedrs': Method(
+        fedrs, 'FedRS', 'Li and Zhan 2021',
+        'https://doi.org/10.1145/3447548.3467254'),
+    'fedntd': Method(
+        fedntd, 'FedNTD', 'Lee et al. 2022',
+        'https://arxiv.org/abs/2106.03097'),
+    'feddecorr': Method(
+        feddecorr, 'FedDecorr', 'Shi et al. 2023',
+        'https://arxiv.org/abs/2210.00226'),
+    'fedgkd': Method(
+        fedgkd, 'FedGKD', 'Yao et al. 2023',
+        'https://arxiv.org/abs/2107.00051'),
+    'fedrcl': Method(
+        fedrcl, 'FedRCL', 'Seo et al. 2024',
+        'https://arxiv.org/abs/2401.04928'),
+    'fedproc': Method(
+        fedproc, 'FedProc', 'Mu et al. 2023',
+        'https://arxiv.org/abs/2109.12273', sends_only_model=False),
+    'feddyn': Method(
+        feddyn, 'FedDyn', 'Acar et al. 2021',
+        'https://arxiv.org/abs/2111.04263', keeps_client_state=True,
+        sends_only_model=False),
+    'fedadmm': Method(
+        fedadmm, 'FedADMM', 'Gong et al. 2022',
+        'https://arxiv.org/abs/2204.03529', keeps_client_state=True,
+        sends_only_model=False),
+    'fedspeed': Method(
+        fedspeed, 'FedSpeed', 'Sun et al. 2023',
+        'https://arxiv.org/abs/2302.10429', keeps_client_state=True,
+        sends_only_model=False),
+    'fedsam': Method(
+        fedsam, 'FedSAM', 'Qu et al. 2022',
+        'https://arxiv.org/abs/2206.02618'),
+    'fedasam': Method(
+        fedasam, 'FedASAM', 'Caldarola et al. 2022',
+        'https://arxiv.org/abs/2203.11834'),
+    'mimelite': Method(
+        mimelite, 'MimeLite', 'Karimireddy et al. 2021',
+        'https://arxiv.org/abs/2008.03606', sends_only_model=False,
+        optimizers=('sgd',), needs_plain_sgd=True,
+        reason='since the momentum of its server replaces that of clients'),
+    'fedexp': Method(
+        fedexp, 'FedExP', 'Jhunjhunwala et al. 2023',
+        'https://arxiv.org/abs/2301.09604', sends_only_model=False),
     'ccvr': Method(
         ccvr, 'CCVR', 'Luo et al. 2021', 'https://arxiv.org/abs/2106.05001',
         sends_only_model=False),
+    'fedper': Method(
+        fedper, 'FedPer', 'Arivazhagan et al. 2019',
+        'https://arxiv.org/abs/1912.00818', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'fedrep': Method(
+        fedrep, 'FedRep', 'Collins et al. 2021',
+        'https://arxiv.org/abs/2102.07078', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'lgfedavg': Method(
+        lgfedavg, 'LG-FedAvg', 'Liang et al. 2020',
+        'https://arxiv.org/abs/2001.01523', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'fedbn': Method(
+        fedbn, 'FedBN', 'Li et al. 2021', 'https://arxiv.org/abs/2102.07623',
+        kind='personal', keeps_client_state=True, sends_only_model=False),
+    'fedbabu': Method(
+        fedbabu, 'FedBABU', 'Oh et al. 2022',
+        'https://arxiv.org/abs/2106.06042', kind='personal',
+        sends_only_model=False),
+    'fedrod': Method(
+        fedrod, 'FedRoD', 'Chen and Chao 2022',
+        'https://arxiv.org/abs/2107.00778', kind='personal',
+        keeps_client_state=True),
+    'fedas': Method(
+        fedas, 'FedAS', 'Yang et al. 2024',
+        'https://openaccess.thecvf.com/content/CVPR2024/html/Yang_FedAS_Bridging'
+        '_Inconsistency_in_Personalized_Federated_Learning_CVPR_2024_paper.html',
+        kind='personal', keeps_client_state=True, sends_only_model=False),
+    'ditto': Method(
+        ditto, 'Ditto', 'Li et al. 2021', 'https://arxiv.org/abs/2012.04221',
+        kind='personal', keeps_client_state=True),
+    'apfl': Method(
+        apfl, 'APFL', 'Deng et al. 2020', 'https://arxiv.org/abs/2003.13461',
+        kind='personal', keeps_client_state=True),
+    'pfedme': Method(
+        pfedme, 'pFedMe', 'Dinh et al. 2020', 'https://arxiv.org/abs/2006.08848',
+        kind='personal'),
+    'perfedavg': Method(
+        perfedavg, 'Per-FedAvg', 'Fallah et al. 2020', 'https://arxiv.org/abs/2002.07948',
+        kind='personal'),
+    'fml': Method(
+        fml, 'FML', 'Shen et al. 2020', 'https://arxiv.org/abs/2006.16765',
+        kind='personal', keeps_client_state=True),
+    'fedkd': Method(
+        fedkd, 'FedKD', 'Wu et al. 2022', 'https://arxiv.org/abs/2108.13323',
+        kind='personal', keeps_client_state=True),
+    'fedphp': Method(
+        fedphp, 'FedPHP', 'Li et al. 2021', 'https://doi.org/10.1007/978-3-030-86486-6_36',
+        kind='personal', keeps_client_state=True),
+    'fedamp': Method(
+        fedamp, 'FedAMP', 'Huang et al. 2021',
+        'https://arxiv.org/abs/2007.03797', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'fedfomo': Method(
+        fedfomo, 'FedFomo', 'Zhang et al. 2021',
+        'https://arxiv.org/abs/2012.08565', kind='personal',
+        keeps_client_state=True, sends_only_model=False),
+    'fedala': Method(
+        fedala, 'FedALA', 'Zhang et al. 2023',
+        'https://arxiv.org/abs/2212.01197', kind='personal',
+        keeps_client_state=True),
+    'fedcross': Method(
+        fedcross, 'FedCross', 'Hu et al. 2024',
+        'https://arxiv.org/abs/2210.08285', sends_only_model=False,
+        needs_all_clients=True),
+    'feddisco': Method(
+        feddisco, 'FedDisco', 'Ye et al. 2023',
+        'https://arxiv.org/abs/2305.19229', sends_only_model=False),
+    'qfedavg': Method(
+        qfedavg, 'q-FedAvg', 'Li et al. 2020',
+        'https://arxiv.org/abs/1905.10497', sends_only_model=False,
+        optimizers=('sgd',),
+        reason='since it takes updates for gradient steps'),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
 }

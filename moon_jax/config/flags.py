@@ -26,7 +26,13 @@ MODELS = ('simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
           'transformer')
 
 ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
-              'fedproto', 'fedpac', 'feddbe', 'feduv', 'ccvr', 'centralized')
+              'fedproto', 'fedpac', 'feddbe', 'feduv', 'fedlc', 'fedrs',
+              'fedntd', 'feddecorr', 'fedgkd', 'fedproc', 'fedrcl', 'feddyn',
+              'fedadmm', 'fedspeed', 'fedsam', 'fedasam', 'mimelite', 'fedexp',
+              'ccvr', 'fedper', 'fedrep', 'lgfedavg', 'fedbn', 'fedbabu',
+              'fedrod', 'fedas', 'ditto', 'apfl', 'pfedme', 'perfedavg', 'fml',
+              'fedkd', 'fedphp', 'fedamp', 'fedfomo', 'fedala', 'fedcross',
+              'feddisco', 'qfedavg', 'centralized')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 

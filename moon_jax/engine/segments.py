@@ -215,13 +215,26 @@ def _own_examples(program, inputs, j, is_read):
   """Returns the examples of a job, none of them unless `is_read`."""
   own = inputs.table.own
 
-  def batch(s):
-    stored, mask_B = _examples(inputs.data, own.index_JSB[j, s])
+  def batch(index_B, s):
+    stored, mask_B = _examples(inputs.data, index_B)
     return Batch(program.normalize_fn(stored.inputs), stored.labels, mask_B,
                  step=s)
 
-  num_batches = 0 if own is None else own.num_batches_J[j]
-  return Examples(batch, jnp.where(is_read, num_batches, 0))
+  def step(s):
+    index_N = own.index_JSB[j].reshape(-1)
+    at_B = s * size + jnp.arange(size)
+    return batch(jnp.where(
+        at_B < len(index_N),
+        index_N[jnp.minimum(at_B, len(index_N) - 1)], -1), s)
+
+  if own is None:
+    return Examples(step, jnp.int32(0))
+  size = inputs.table.examples_TLB.shape[-1]
+  num_examples = jnp.sum(own.index_JSB[j] >= 0)
+  return Examples(
+      lambda s: batch(own.index_JSB[j, s], s),
+      jnp.where(is_read, own.num_batches_J[j], 0), step,
+      jnp.where(is_read, -(-num_examples // size), 0))
 
 
 def _examples(data, index):

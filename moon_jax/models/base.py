@@ -26,11 +26,16 @@ class Outputs(NamedTuple):
     projection: float32 [B, F'], MOON's z; h if there is no head.
     logits: float32 [B, K], computed from the projection; [B, T, K] for the
       task "tokens".
+    levels: a tuple of float32 [B, F_l], the outputs of stages before h, for
+      methods that compare representations at several levels. Of the built-in
+      networks the ResNets have them: global means after the stem and after each
+      stage but the last.
   """
 
   features: Any = None
   projection: Any = None
   logits: Any = None
+  levels: Any = ()
 
 
 class Options(NamedTuple):

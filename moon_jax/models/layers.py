@@ -8,6 +8,7 @@ Layers take an `Arithmetic`. Its default is float32 on all backends, whereas
 JAX's default on GPUs rounds inputs to TF32.
 """
 
+from collections.abc import Sequence
 import functools
 import math
 
@@ -187,11 +188,13 @@ def sequence_head(features_BTF: jax.Array, options: Options) -> Outputs:
   if options.task != 'tokens':
     return head(features_BTF[:, -1], options)
   outputs = head(features_BTF.reshape(-1, features_BTF.shape[-1]), options)
-  h, z, logits = (x.reshape(*features_BTF.shape[:2], -1) for x in outputs)
+  h, z, logits = (
+      x.reshape(*features_BTF.shape[:2], -1) for x in outputs[:3])
   return Outputs(jnp.mean(h, 1), jnp.mean(z, 1), logits)
 
 
-def head(features_BF: jax.Array, options: Options) -> Outputs:
+def head(features_BF: jax.Array, options: Options,
+         levels: Sequence[jax.Array] = ()) -> Outputs:
   """Returns h, z = proj2(relu(proj1(h))) and logits = out(z).
 
   The output layer takes the projection, as in the released code. Without a
@@ -204,5 +207,6 @@ def head(features_BF: jax.Array, options: Options) -> Outputs:
     z_BF = nn.relu(Dense(num_features, arithmetic, name='proj1')(z_BF))
     z_BF = Dense(options.projection_dim, arithmetic, name='proj2')(z_BF)
   logits_BK = Dense(options.num_classes, arithmetic, name='out')(z_BF)
-  return Outputs(*(a.astype(wide_dtype(a.dtype))
-                   for a in (features_BF, z_BF, logits_BK)))
+  wide = lambda a: a.astype(wide_dtype(a.dtype))
+  return Outputs(wide(features_BF), wide(z_BF), wide(logits_BK),
+                 tuple(map(wide, levels)))

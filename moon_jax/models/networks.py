@@ -205,9 +205,11 @@ class ResNet(nn.Module):
     norm, arithmetic = self.options.norm, self.options.arithmetic
     x = layers.Conv(64, 3, arithmetic, 1, 1, name='stem_conv')(images_BHWC)
     x = nn.relu(layers.NORMS[norm](name='stem_bn')(x, mask_B, train))
+    levels = [x.mean((1, 2))]
     for stage, count in enumerate(self.num_blocks, 1):
       for i in range(count):
         stride = 2 if stage > 1 and i == 0 else 1
         x = _RematBlock(2**(5 + stage), stride, self.is_bottleneck, norm,
                         arithmetic, name=f'layer{stage}_{i}')(x, mask_B, train)
-    return layers.head(x.mean((1, 2)), self.options)
+      levels.append(x.mean((1, 2)))
+    return layers.head(levels[-1], self.options, levels[:-1])

@@ -170,9 +170,9 @@ def of_clients(arms: Sequence[TableArm]) -> Section:
     return []
   return ['## Accuracy on held-out examples of clients', page_lib.table(
       'Mean over clients, after the last evaluation: mean ± sample standard '
-      'deviation over runs. The models of clients are personal ones, or without '
-      'these the local models after training. The worst tenth is that of '
-      'clients.', rows)]
+      'deviation over runs. Models of clients are personal ones, otherwise '
+      'local ones after training.',
+      rows)]
 
 
 def _published(arm, measure):

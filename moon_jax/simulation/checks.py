@@ -130,6 +130,11 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.optimizer not in registry.method(c).optimizers,
      '{name} needs --optimizer={optimizers}, {method.reason}; got '
      '--optimizer={c.optimizer}'),
+    (lambda c: registry.method(c).needs_all_clients and (
+        c.participation != 1 or c.cohorts_file),
+     '--algorithm={c.algorithm} trains all clients in each round; got '
+     '--participation={c.participation} --cohorts_file={c.cohorts_file!r}. '
+     'Remove them'),
     (lambda c: not registry.method(c).has_server and (
         c.server_optimizer != 'sgd' or c.server_momentum),
      '--algorithm={c.algorithm} has no server; got --server_optimizer='

@@ -608,7 +608,8 @@ def _check_together(specs):
 def _selected(table, slot_J):
   """Returns a table with some jobs, for evaluations; -1 selects padding."""
   is_job_J, jobs, own = slot_J >= 0, table.jobs, table.own
-  jobs = jobs._make(x_J[slot_J] * is_job_J for x_J in jobs)
+  jobs = jobs._make(
+      x_J[slot_J] * is_job_J.reshape(-1, *[1] * (x_J.ndim - 1)) for x_J in jobs)
   if own is not None:
     own = own._make(x_J[slot_J] for x_J in own)
     own = own._replace(num_batches_J=own.num_batches_J * is_job_J)

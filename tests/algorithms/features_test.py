@@ -18,7 +18,8 @@ def quadratic(num, seed, num_features=3):
   random = np.random.default_rng(seed)
   x = random.normal(size=(num, num_features))
   x[0] = 0  # the client itself
-  return np.diag(.01 + random.random(num) * random.choice([.1, 10], num)) + x @ x.T
+  variance = .01 + random.random(num) * random.choice([.1, 10], num)
+  return np.diag(variance) + x @ x.T
 
 
 def weights(p, usable=None):
@@ -79,9 +80,10 @@ def test_other_layers_are_not_the_last():
   with pytest.raises(UserError, match="one of fc1, out; got 'last'"):
     last_layer.kernel({'fc1': {}, 'out': {}}, 'last')
   with pytest.raises(UserError, match='paper or released; got .both'):
-    mj.fedproto(fedproto_form='both')
+    mj.fedproto(form='both')
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('algorithm, limit', [
     (mj.feduv(std_coeff=0., unif_coeff=0.), fed.fedavg()),
     (mj.fedproto(lam=0., head='b'), fed.solo())])

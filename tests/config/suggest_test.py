@@ -93,11 +93,6 @@ def test_other_values_have_no_suggestion(flag, given):
   assert suggest.value(flag, given, choices(flag)) == ''
 
 
-def test_an_algorithm_of_the_documentation_is_found():
-  with pytest.raises(UserError, match=r'personalized\.md has it as a custom'):
-    suggest.check_names('algorithm', 'Ditto')
-
-
 @pytest.mark.parametrize('name', NAMES)
 def test_names_are_checked(name):
   for valid in (*NAMES[name][0], 'package.module:function'):

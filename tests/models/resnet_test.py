@@ -112,6 +112,20 @@ def test_residuals_of_the_gradient_are_small(net, max_bytes):
   assert total - size(variables) < 8 * max_bytes
 
 
+@pytest.mark.parametrize('net, widths', [
+    ('resnet18', [64, 64, 128, 256, 512]),
+    ('resnet50', [64, 256, 512, 1024, 2048])])
+def test_levels_are_the_outputs_of_stages(net, widths):
+  model = models.make(net, 10)
+  images = jax.ShapeDtypeStruct((2, 8, 8, 3), jnp.float32)
+  variables = jax.eval_shape(model.init, jax.random.key(0), images)
+  outputs, _ = jax.eval_shape(
+      lambda v, x: model.apply(v, x, jnp.ones(2), train=True), variables,
+      images)
+  shapes = [x.shape for x in (*outputs.levels, outputs.features)]
+  assert shapes == [(2, width) for width in widths]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('norm', ['batch', 'group'])
 def test_lanes_do_not_affect_rounds_of_moon(norm):

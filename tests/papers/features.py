@@ -6,8 +6,8 @@ import jax
 import numpy as np
 
 import moon_jax as mj
-import plain
 from moon_jax.engine import local
+import plain
 from plain import combine, cross_entropy, forward, gradient, LR, sgd, X, Y
 
 WHOLE = {c: (X[i], Y[i]) for c, i in enumerate(plain.CLIENTS)}
@@ -86,7 +86,8 @@ def fedpac(cohorts, lam=2., fraction=.5):
                      - (h[c] ** 2).sum()) / len(y)
       v, steps = {**w, **heads[c]}, plain.batches(c)
       for step, batch in enumerate(steps):
-        names = plain.HEAD if step < round(fraction * len(steps)) else plain.BODY
+        names = (plain.HEAD if step < round(fraction * len(steps))
+                 else plain.BODY)
         grad = gradient(lambda u, batch=batch: loss(u, *batch), v)
         v = {k: x - LR * grad[k] * (k in names) for k, x in v.items()}
       local[c] = trained.personal[c] = v
@@ -220,7 +221,7 @@ ROWS = {
 }
 GOLDEN_ROWS = {
     'fedproto_released': (mj.fedproto(  # with the classifiers of clients
-        lam=2., fedproto_form='released', local_epochs=2)._replace(
+        lam=2., form='released', local_epochs=2)._replace(
             personal_model=None), {}),
     'fedpac': (ROWS['fedpac'][0], {}),
     'feddbe': (ROWS['feddbe'][0], {'mean_decay': 1.}),

@@ -12,9 +12,14 @@ import pathlib
 import numpy as np
 import pytest
 
-import moon_jax as mj
 import features
+import losses_of_papers
+import mixing
+import moon_jax as mj
+import optimisation
+import parts_of_networks
 import plain
+import two_models
 
 GOLDEN = pathlib.Path(__file__).parent / 'golden'
 
@@ -33,12 +38,22 @@ def fedavg(cohorts):
 ROWS = {
     'fedavg': (mj.fedavg(), fedavg, {}),
     **features.ROWS,
+    **losses_of_papers.ROWS,
+    **optimisation.ROWS,
+    **parts_of_networks.ROWS,
+    **two_models.ROWS,
+    **mixing.ROWS,
 }
 
 # Name of a file of golden values: the algorithm, and arguments of
 # `plain.Simulated`.
 GOLDEN_ROWS = {
     **features.GOLDEN_ROWS,
+    **losses_of_papers.GOLDEN_ROWS,
+    **optimisation.GOLDEN_ROWS,
+    **parts_of_networks.GOLDEN_ROWS,
+    **two_models.GOLDEN_ROWS,
+    **mixing.GOLDEN_ROWS,
 }
 
 _simulated = {}
@@ -52,13 +67,16 @@ def simulated(algorithm, options):
   return _simulated[key]
 
 
-@pytest.mark.parametrize('name', ROWS)
+@pytest.mark.parametrize('name', [
+    pytest.param(name, marks=pytest.mark.long if '-' in name else [])
+    for name in ROWS])
 def test_a_method_equals_its_paper(name):
   algorithm, reference, options = ROWS[name]
   plain.assert_equal(
       simulated(algorithm, options).run(plain.SOME), reference(plain.SOME))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('name', GOLDEN_ROWS)
 def test_a_method_equals_its_released_code(name):
   algorithm, options = GOLDEN_ROWS[name]

@@ -1,0 +1,78 @@
+"""FedADMM: clients minimize augmented Lagrangians, and send their progress.
+
+Gong, Li and Freris, FedADMM: A Robust Federated Deep Learning Framework with
+Adaptivity to System Heterogeneity, ICDE 2022, https://arxiv.org/abs/2204.03529.
+
+    w_i+ minimizes F_i(w) + <y_i, w - w^t> + rho/2 |w - w^t|^2
+    y_i+ = y_i + rho (w_i+ - w^t)
+    Delta_i = (w_i+ + y_i+ / rho) - (w_i + y_i / rho)
+    w^{t+1} = w^t + eta 1/|S| sum_{i in S} Delta_i
+
+    w^t -> view.variables, w_i, y_i / rho -> view.client.params, .dual
+
+At first w_i = w^0 and y_i = 0. Clients start from w^t, as in the released code
+(https://github.com/YonghaiGong/FedADMM). The mean is uniform: give
+weighting="uniform". In the form "released" Delta_i has w^t instead of w_i, as
+in that code, and is 2 (w_i+ - w^t). If all clients take part and eta = 1, the
+form "paper" equals FedDyn with alpha = rho.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import optax
+
+from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.feddyn import with_regularizer, zeros
+from moon_jax.errors import UserError
+
+FORMS = ('paper', 'released')
+
+
+class State(NamedTuple):
+  """What a client keeps; both are trees like the parameters."""
+
+  params: Any  # w_i
+  dual: Any  # y_i / rho
+
+
+def fedadmm(rho: float = 0.01, eta: float = 1.,
+            form: str = 'paper') -> Algorithm:
+  """Returns FedADMM.
+
+  Args:
+    rho: weight of the quadratic term, positive.
+    eta: step size of the server; the released code has 1, and 0.5 from the 61st
+      round on.
+    form: "paper" or "released".
+
+  Raises:
+    UserError: if rho is not positive, or there is no such form.
+  """
+  if not rho > 0:
+    raise UserError(f'rho must be above 0; got {rho}. 0.01 is usual')
+  if form not in FORMS:
+    raise UserError(f'form must be one of {", ".join(FORMS)}; got '
+                    f'{form!r}. paper is usual')
+
+  def finish(variables, view):
+    params, w_global = variables['params'], view.variables['params']
+    moved = optax.tree.sub(params, w_global)
+    previous = view.client.params if form == 'paper' else w_global
+    progress = jax.tree.map(
+        lambda w, w_i, d: (w - w_i) + d, params, previous, moved)
+    return (State(params, optax.tree.add(view.client.dual, moved)),
+            Message({**variables, 'params': progress}))
+
+  def aggregate(variables, server, message, hparams):
+    params = optax.tree.add_scale(
+        variables['params'], hparams['eta'], message.mean['params'])
+    return {**message.mean, 'params': params}, server
+
+  return with_regularizer(
+      fedavg(), 'rho', lambda view: view.client.dual)._replace(
+          init_client=lambda variables: State(
+              variables['params'], zeros(variables)),
+          finish=finish, aggregate=aggregate,
+          hparams={'rho': rho, 'eta': eta})

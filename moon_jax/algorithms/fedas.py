@@ -1,0 +1,79 @@
+"""FedAS: clients align the body with their last one; Fisher weights average.
+
+Yang, Huang and Ye, FedAS: Bridging Inconsistency in Personalized Federated
+Learning, CVPR 2024, pages 11986-11995. The released code
+(https://github.com/xiyuanyang45/FedAS) decides what follows.
+
+    P_c = mean of f(x; b_i) over the examples of class c, b_i the last body
+    b <- b - eta_a grad sum_c mean_{x of c} |f(x; b) - P_c|^2 / F   from b^t
+    (b_i, h_i) <- (b, h_i);  repeat: descend F_i in both
+    I_i = sum over batches of |grad F_i(batch)|^2                   Fisher
+    b^{t+1} = sum_i I_i b_i / sum_i I_i
+
+    b_i, h_i -> view.client, h_i the layers of `head`;  f(x; b) -> features
+    eta_a -> hparams['align_rate'], in one pass over the batches of D_i
+
+f and I_i, of body and head, are in evaluation mode. In the code clients align
+the server's one model in turn, in batches of 16; here each aligns a copy.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from moon_jax.algorithms import labels, parts
+from moon_jax.algorithms.base import Algorithm, Message
+
+
+def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
+  """Returns FedAS, for classification.
+
+  Args:
+    head: names of the layers that stay at the client, separated by spaces.
+    align_rate: learning rate of the alignment; 0 does not align.
+  """
+  split = parts.body_and_head(head)
+  input_of_head = 'features' if 'proj1' in head.split() else 'projection'
+
+  def outputs(model, variables, batch):
+    return model.apply(variables, batch.inputs, batch.mask, train=False)[0]
+
+  def features(*args):
+    return getattr(outputs(*args), input_of_head)
+
+  def start(view, model, examples):
+    classes_K = jnp.arange(len(labels.counts_K(view)))
+    is_KB = lambda batch: jnp.where(
+        batch.labels[None] == classes_K[:, None], batch.mask[None], 0)
+    sums_KF = examples.sum(
+        lambda batch: is_KB(batch) @ features(model, view.client, batch))
+    counts_K1 = examples.sum(lambda batch: is_KB(batch).sum(1))[:, None]
+    means_KF = sums_KF / jnp.maximum(counts_K1, 1)
+
+    def misalignment(params, batch):
+      z_BF = features(model, {**view.variables, 'params': params}, batch)
+      square_B = jnp.mean((z_BF - means_KF[batch.labels])**2, 1)
+      counts_K = jnp.maximum(is_KB(batch).sum(1), 1)
+      return jnp.sum(is_KB(batch) @ square_B / counts_K)
+
+    aligned = examples.epoch(lambda params, batch: optax.tree.add_scale(
+        params, -view.hparams['align_rate'],
+        jax.grad(misalignment)(params, batch)), view.variables['params'])
+    return parts.merge(
+        view.client, split({**view.variables, 'params': aligned})[0])
+
+  def finish(trained, view, model, examples):
+    nll = lambda params, batch: model.task.loss(
+        outputs(model, {**trained, 'params': params}, batch).logits, batch)
+    fisher = examples.epoch(lambda total, batch: total + optax.tree.norm(
+        jax.grad(nll)(trained['params'], batch), squared=True), jnp.float32(0))
+    return trained, Message((), total=(
+        optax.tree.scale(fisher, split(trained)[0]), fisher))
+
+  def aggregate(variables, server, message):
+    body, fisher = message.total
+    return parts.merge(variables, optax.tree.scale(1 / fisher, body)), server
+
+  return parts.with_personal_part(split)._replace(
+      init_client=lambda variables: variables, start=start, finish=finish,
+      aggregate=aggregate, hparams={'align_rate': align_rate})

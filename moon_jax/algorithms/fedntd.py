@@ -1,0 +1,66 @@
+"""FedNTD: clients keep what the global model knows about not-true classes.
+
+Lee et al., Preservation of the Global Knowledge by Not-True Distillation in
+Federated Learning, NeurIPS 2022, https://arxiv.org/abs/2106.03097.
+
+    F_i = CE(f, y) + beta KL( p(f_glob / tau) | p(f / tau) )
+    p, the softmax over all classes but y
+
+    f_glob, the logits by w^t -> batch.frozen, f -> outputs.logits
+    beta, tau -> hparams['distill_weight'], hparams['tau']
+
+form="released" has the factor tau^2 of the code of the authors on the KL
+divergence, https://github.com/Lee-Gihun/FedNTD; their tau is 1.
+"""
+
+import jax.numpy as jnp
+
+from moon_jax import losses
+from moon_jax.algorithms import labels
+from moon_jax.algorithms.base import Algorithm, LossAux
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.errors import UserError
+
+FORMS = ('paper', 'released')
+
+
+def fedntd(distill_weight: float = 1.0, tau: float = 1.0, form: str = 'paper'
+           ) -> Algorithm:
+  """Returns FedNTD.
+
+  Args:
+    distill_weight: the paper's beta; 0 is FedAvg.
+    tau: temperature, above 0.
+    form: "paper", or "released" to multiply the distillation loss by tau^2.
+
+  Raises:
+    UserError: if tau is not above 0, or there is no such form.
+  """
+  if not tau > 0:
+    raise UserError(f'tau must be above 0; got {tau}. 1 is usual')
+  if form not in FORMS:
+    raise UserError(f'form must be one of {", ".join(FORMS)}; got {form!r}')
+
+  def loss(model, variables, batch, view):
+    outputs, variables = model.apply(
+        variables, batch.inputs, batch.mask, train=True)
+    is_label_BK, tau = labels.is_label_BK(batch, view), view.hparams['tau']
+    not_true = lambda logits_BK: jnp.where(is_label_BK, -jnp.inf, logits_BK)
+    kl_B = losses.distillation_B(
+        not_true(outputs.logits), not_true(batch.frozen), tau)
+    kl = losses.masked_mean(kl_B, batch.mask)
+    kl = tau**2 * kl if form == 'released' else kl
+    ce = model.task.loss(outputs.logits, batch)
+    return ce + view.hparams['distill_weight'] * kl, LossAux(
+        variables, {'distillation': kl})
+
+  return fedavg()._replace(
+      frozen=global_logits, loss=loss,
+      hparams={'distill_weight': distill_weight, 'tau': tau},
+      penalties={'distillation': 'distill_weight'})
+
+
+def global_logits(model, batch, view):
+  """Returns the logits of the global model in eval mode."""
+  return model.apply(
+      view.variables, batch.inputs, batch.mask, train=False)[0].logits

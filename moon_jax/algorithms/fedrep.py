@@ -1,0 +1,52 @@
+"""FedRep: clients train their own head first, and then the shared body.
+
+Collins, Hassani, Mokhtari and Shakkottai, Exploiting Shared Representations for
+Personalized Federated Learning, ICML 2021, https://arxiv.org/abs/2102.07078,
+algorithm 1.
+
+    h_i <- h_i - lr grad_h F_i(h_i, phi^t)             first, phi = phi^t fixed
+    phi_i <- phi_i - lr grad_phi F_i(h_i, phi_i)       then, h_i fixed
+    phi^{t+1} = mean of phi_i
+
+    h_i, the head -> view.client, the layers of `head`
+    phi, the representation -> all other layers
+    first -> the first hparams['head_fraction'] of the local steps, rounded
+
+The paper's mean is uniform (--weighting=uniform); the released code
+(https://github.com/lgcollins/FedRep) has |D_i| with some data. Its scripts
+train the head in 10 of 15 epochs (head_fraction 0.67), or in 10 of 11. After
+the last round it trains all heads for 10 more epochs, which is left out here.
+"""
+
+import jax.numpy as jnp
+
+from moon_jax.algorithms import parts
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedper import fedper
+from moon_jax.errors import UserError
+
+
+def fedrep(head: str = 'out', head_fraction: float = 0.5) -> Algorithm:
+  """Returns FedRep.
+
+  Args:
+    head: names of the layers that stay at the client, separated by spaces.
+    head_fraction: fraction of the local steps that train the head, 0 to 1.
+
+  Raises:
+    UserError: if the fraction is not in this range.
+  """
+  if not 0 <= head_fraction <= 1:
+    raise UserError(f'head_fraction must be from 0 to 1; got {head_fraction}. '
+                    '0.5 is usual')
+  names = head.split()
+
+  def trains(params, batch, view):
+    num_head_steps = jnp.round(
+        view.hparams['head_fraction'] * view.num_steps.astype(jnp.float32))
+    trains_head = batch.step < num_head_steps.astype(jnp.int32)
+    return {name: trains_head == (parts.layer_of(name) in names)
+            for name in params}
+
+  return fedper(head)._replace(
+      trains=trains, hparams={'head_fraction': head_fraction})

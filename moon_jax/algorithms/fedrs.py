@@ -1,0 +1,54 @@
+"""FedRS: each client restricts the softmax to the classes that it has.
+
+Li and Zhan, FedRS: Federated Learning with Restricted Softmax for Label
+Distribution Non-IID Data, KDD 2021, https://doi.org/10.1145/3447548.3467254.
+
+    F_i = -log( e^{a_y f_y} / sum_k e^{a_k f_k} )
+    a_k = 1 if client i has examples of class k, else alpha
+
+    f_k, the logit of class k -> logits_BK
+    alpha -> hparams['alpha']
+
+form="released" is the code of the authors, https://github.com/lxcnju/FedRepo:
+a_k = alpha + (1 - alpha) n_k / max_j n_j, for n_k examples of class k. Logits
+there have no bias; here a_k scales the bias too.
+"""
+
+import functools
+
+import jax.numpy as jnp
+
+from moon_jax.algorithms import labels
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.errors import UserError
+
+FORMS = ('paper', 'released')
+
+
+def fedrs(alpha: float = 0.5, form: str = 'paper') -> Algorithm:
+  """Returns FedRS.
+
+  Args:
+    alpha: scale of the logits of classes that a client lacks, from 0 to 1; 1 is
+      FedAvg.
+    form: "paper", or "released" to scale by numbers of examples.
+
+  Raises:
+    UserError: if alpha is out of range, or there is no such form.
+  """
+  if not 0 <= alpha <= 1:
+    raise UserError(f'alpha must be from 0 to 1; got {alpha}. 0.5 is usual')
+  if form not in FORMS:
+    raise UserError(f'form must be one of {", ".join(FORMS)}; got {form!r}')
+  return fedavg()._replace(
+      loss=labels.loss_of_logits(functools.partial(restricted, form)),
+      hparams={'alpha': alpha})
+
+
+def restricted(form, logits_BK, view):
+  """Returns a_k f_k."""
+  n_K, alpha = labels.counts_K(view), view.hparams['alpha']
+  share_K = (n_K / jnp.max(n_K) if form == 'released'
+             else (n_K > 0).astype(jnp.float32))
+  return (alpha + (1 - alpha) * share_K)[None] * logits_BK

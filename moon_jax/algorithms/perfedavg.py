@@ -1,0 +1,79 @@
+"""Per-FedAvg: the global model is the one from which a gradient step is best.
+
+Fallah, Mokhtari and Ozdaglar, Personalized Federated Learning with Theoretical
+Guarantees: A Model-Agnostic Meta-Learning Approach, NeurIPS 2020,
+https://arxiv.org/abs/2002.07948, algorithm 1.
+
+    v = grad F_i(w - alpha grad F_i(w; D); D')
+    w <- w - lr v                                            first order, 'fo'
+    w <- w - lr (v - alpha d)                              Hessian-free, 'hf'
+    d = (grad F_i(w + delta v; D'') - grad F_i(w - delta v; D'')) / (2 delta)
+
+    w -> params; alpha, delta -> hparams; lr -> --learning_rate
+
+D, D' and D'' are the halves of a step's batch, or its thirds for 'hf'; each is
+the whole batch if that is smaller. A client uses w^t after a step of size alpha
+on all its examples. No code was released; the paper averages uniformly.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.errors import UserError
+
+
+def perfedavg(alpha: float = 0.01, order: str = 'fo',
+              delta: float = 0.001) -> Algorithm:
+  """Returns Per-FedAvg.
+
+  Args:
+    alpha: learning rate of the personal step; 0 is FedAvg on D'.
+    order: "fo" or "hf", which has second derivatives.
+    delta: step of their differences.
+  """
+  if order not in ('fo', 'hf') or alpha < 0 or delta <= 0:
+    raise UserError('order must be fo or hf, alpha at least 0, delta above 0; '
+                    f'got {order!r}, {alpha} and {delta}')
+
+  def gradient(objective, params, batch, view):
+    d, *others = parts(batch, 2 if order == 'fo' else 3)
+    alpha, delta = view.hparams['alpha'], view.hparams['delta']
+    value_and_grad = jax.value_and_grad(objective, has_aux=True)
+    grad = lambda params, batch: value_and_grad(params, batch)[1]
+    found, v = value_and_grad(
+        optax.tree.add_scale(params, -alpha, grad(params, d)), others[0])
+    if order == 'fo':
+      return found, v
+    ahead, behind = (grad(optax.tree.add_scale(params, step, v), others[1])
+                     for step in (delta, -delta))
+    return found, optax.tree.add_scale(
+        v, -alpha / (2 * delta), optax.tree.sub(ahead, behind))
+
+  return fedavg()._replace(
+      gradient=gradient, personal_model=personal_model,
+      hparams={'alpha': alpha, 'delta': delta})
+
+
+def parts(batch, number):
+  """Returns a batch as `number` batches of its examples, by their masks."""
+  count = jnp.sum(batch.mask)
+  part_B = jnp.floor(
+      (jnp.cumsum(batch.mask) - 1) * number / jnp.maximum(count, 1))
+  return [batch._replace(mask=jnp.where(
+      (part_B == i) | (count < number), batch.mask, 0)) for i in range(number)]
+
+
+def personal_model(trained, view, model, examples):
+  """Returns w^t - alpha grad F_i(w^t), of all examples of the client."""
+  def total(params, batch):
+    outputs, _ = model.apply(
+        {**w, 'params': params}, batch.inputs, batch.mask, train=False)
+    return model.task.loss(outputs.logits, batch) * jnp.sum(batch.mask)
+
+  w = view.variables
+  grads = examples.sum(lambda batch: jax.grad(total)(w['params'], batch))
+  step = -view.hparams['alpha'] / jnp.float32(view.num_examples)
+  return {**w, 'params': optax.tree.add_scale(w['params'], step, grads)}

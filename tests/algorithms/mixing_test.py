@@ -1,0 +1,62 @@
+"""Which models clients receive, and what clients that are alone do."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import federation as fed
+import moon_jax as mj
+from moon_jax.algorithms import fedcross, fedfomo, mixing
+from moon_jax.algorithms.base import Batch
+from moon_jax.errors import UserError
+
+AFFINITY = jnp.array([.3, -.2, .9, 0., .5])
+IS_FREE = jnp.array([True, True, False, True, True])
+
+
+@pytest.mark.parametrize('chance, count, expected', [
+    (0., 2, [4, 0]), (0., 5, [4, 0, 3, 1, -1])])
+def test_the_models_of_largest_affinity_are_sent(chance, count, expected):
+  for seed in range(3):
+    assert fedfomo.chosen(AFFINITY, IS_FREE, chance, count,
+                          jax.random.key(seed)).tolist() == expected
+
+
+def test_explored_models_are_different_and_of_all_others():
+  sent = jax.vmap(lambda key: fedfomo.chosen(AFFINITY, IS_FREE, 1., 2, key))(
+      jax.random.split(jax.random.key(0), 200))
+  assert (sent[:, 0] != sent[:, 1]).all()
+  counts = np.bincount(np.ravel(sent), minlength=5)
+  assert counts[2] == 0 and (counts[[0, 1, 3, 4]] > 60).all()
+
+
+@pytest.mark.parametrize('selection, round_, expected', [
+    ('lowest', 0, [2, 2, 1]), ('highest', 0, [1, 0, 0]),
+    ('in_order', 0, [1, 2, 0]), ('in_order', 1, [2, 0, 1]),
+    ('in_order', 2, [1, 2, 0])])
+def test_partners_in_fedcross(selection, round_, expected):
+  models = {'params': {'w': jnp.array([[1., 0], [4, 1], [0, -3]]),
+                       'b': jnp.array([0., 0, .1])}}
+  assert fedcross.partners(
+      models, jnp.int32(round_), selection).tolist() == expected
+
+
+def test_parts_of_a_batch_hold_each_example_once():
+  batch = Batch(jnp.arange(14.).reshape(7, 2), jnp.arange(7), jnp.ones(7))
+  parts = mixing.parts(batch, 3)
+  assert parts.inputs.shape == (3, 3, 2)
+  np.testing.assert_array_equal(parts.mask.ravel()[:7], batch.mask)
+  assert parts.mask.sum() == 7
+  np.testing.assert_array_equal(parts.labels.ravel()[:7], batch.labels)
+
+
+@pytest.mark.parametrize('make, message', [
+    (lambda: mj.fedamp(4, alpha=0.), 'alpha must be above 0; got 0'),
+    (lambda: mj.fedcross(1), 'two clients or more'),
+    (lambda: mj.fedcross(4, selection='x'), "selection='x'"),
+    (lambda: fed.Federation(mj.fedala(head='out')),
+     "head must name layers of the network, which are b, w; got 'out'")])
+def test_invalid_arguments(make, message):
+  with pytest.raises(UserError, match=message):
+    make()

@@ -1,0 +1,229 @@
+"""References of personalized methods whose clients train two models.
+
+Each is written from its paper, in plain NumPy, with a loss and its differences.
+"""
+
+import numpy as np
+
+import moon_jax as mj
+import plain
+
+CE = plain.cross_entropy
+LR = plain.LR
+
+
+
+
+def personalized(train, keeps=True, server=lambda w, mean: mean, first=None):
+  """Returns a reference.
+
+  `train(w, own, client, round)` returns what a client sends, what it keeps, and
+  the model that it uses.
+  """
+  def reference(cohorts, weights=None):
+    w, trained = plain.INITIAL, plain.Trained([], {})
+    own = dict.fromkeys(
+        range(plain.NUM_CLIENTS), plain.INITIAL if first is None else first)
+    for t, cohort in enumerate(cohorts):
+      sent = {}
+      for c in cohort:
+        sent[c], own[c], trained.personal[c] = train(w, own[c], c, t)
+      share = dict.fromkeys(sent, 1.) if weights == 'uniform' else None
+      w = server(w, plain.mean(sent, share))
+      trained.rounds.append(w)
+    return trained
+  return reference
+
+
+def stepped(w, grad, lr=LR):
+  return plain.combine((1, w), (-lr, grad))
+
+
+def ditto(w, v, client, t, lam=.3):
+  sent = w
+  for x, y in plain.batches(client):
+    sent = stepped(sent, plain.gradient(lambda u: CE(u, x, y), sent))
+    apart = lambda u: plain.combine((1, u), (-1, w))
+    v = stepped(v, plain.gradient(
+        lambda u: CE(u, x, y) + .3 / 2 * plain.dot(apart(u), apart(u)), v))
+  return sent, v, v
+
+
+def apfl(adaptive):
+  def train(w, kept, client, t):
+    v, a = kept
+    for step, (x, y) in enumerate(plain.batches(client)):
+      mix = lambda v, a: plain.combine((a, v), (1 - a, w))
+      of_w = plain.gradient(lambda u: CE(u, x, y), w)
+      of_v = plain.gradient(lambda u: CE(mix(u, a), x, y), v)
+      if adaptive and step == 0:
+        of_a = plain.dot(plain.combine((1, v), (-1, w)), plain.gradient(
+            lambda u: CE(u, x, y), mix(v, a)))
+        a = min(max(a - LR * of_a, 0), 1)
+      w, v = stepped(w, of_w), stepped(v, of_v)
+    return w, (v, a), plain.combine((a, v), (1 - a, w))
+  return train
+
+
+def pfedme(w, own, client, t, lam=15., inner_lr=.05, lr=.01):
+  theta = w
+  for x, y in plain.batches(client):
+    for _ in range(5):
+      grad = plain.gradient(lambda u: CE(u, x, y), theta)
+      theta = plain.combine((1, theta), (-inner_lr, grad),
+                            (-inner_lr * lam, theta), (inner_lr * lam, w))
+    w = plain.combine((1 - lr * lam, w), (lr * lam, theta))
+  return w, own, theta
+
+
+def perfedavg(order, alpha=.05, delta=.01):
+  def train(w, own, client, t):
+    whole = plain.CLIENTS[client]
+    used = stepped(w, plain.gradient(
+        lambda u: CE(u, plain.X[whole], plain.Y[whole]), w), alpha)
+    for x, y in plain.batches(client):
+      third = [(0, 2), (2, 4)] if order == 'fo' else [(0, 2), (2, 3), (3, 4)]
+      losses = [lambda u, i=i, j=j: CE(u, x[i:j], y[i:j]) for i, j in third]
+      v = plain.gradient(
+          losses[1], stepped(w, plain.gradient(losses[0], w), alpha))
+      if order == 'hf':
+        ahead, behind = (plain.gradient(losses[2], plain.combine(
+            (1, w), (sign * delta, v))) for sign in (1, -1))
+        v = plain.combine((1, v), (-alpha / (2 * delta), ahead),
+                          (alpha / (2 * delta), behind))
+      w = stepped(w, v)
+    return w, own, used
+  return train
+
+
+def kl(p_logits, q_logits):
+  """Returns the mean of KL(p || q)."""
+  log_p, log_q = plain.log_softmax(p_logits), plain.log_softmax(q_logits)
+  return (np.exp(log_p) * (log_p - log_q)).sum(1).mean()
+
+
+def logits(w, x):
+  return plain.forward(w, x)[1]
+
+
+def fml(meme, local, client, t, alpha=.3, beta=.6):
+  for x, y in plain.batches(client):
+    of_meme = plain.gradient(lambda u: beta * CE(u, x, y) + (1 - beta) * kl(
+        logits(local, x), logits(u, x)), meme)
+    of_local = plain.gradient(lambda u: alpha * CE(u, x, y) + (1 - alpha) * kl(
+        logits(meme, x), logits(u, x)), local)
+    meme, local = stepped(meme, of_meme), stepped(local, of_local)
+  return meme, local, local
+
+
+def compressed(update, t, start, end):
+  energy = start + (t + 1) / 3 * (end - start)
+  found = {}
+  for name, value in update.items():
+    if value.ndim < 2:
+      found[name] = value
+      continue
+    u, s, v = np.linalg.svd(value, full_matrices=False)
+    k = next((k for k in range(len(s) + 1)
+              if (s[:k]**2).sum() > energy * (s**2).sum()), len(s))
+    found[name] = (u[:, :k] * s[:k]) @ v[:k]
+  return found
+
+
+def fedkd(form, start=.7, end=.9):
+  def objective(own, other, x, y):
+    together = CE(own, x, y) + CE(other, x, y)
+    apart = plain.forward(own, x)[0] - plain.forward(other, x)[0]
+    divergence = kl(logits(other, x), logits(own, x))
+    if form == 'released':
+      divergence /= plain.NUM_CLASSES
+    return CE(own, x, y) + (divergence + (apart**2).mean()) / together
+
+  def train(w, mentor, client, t):
+    student = w
+    for x, y in plain.batches(client):
+      if form == 'paper':
+        loss = objective
+      else:
+        loss = lambda a, b, x, y: objective(a, b, x, y) + objective(b, a, x, y)
+      of_student = plain.gradient(lambda u: loss(u, mentor, x, y), student)
+      of_mentor = plain.gradient(lambda u: loss(u, student, x, y), mentor)
+      student, mentor = stepped(student, of_student), stepped(mentor, of_mentor)
+    update = compressed(
+        plain.combine((1, student), (-1, w)), t, start, end)
+    return plain.combine((1, w), (1, update)), mentor, mentor
+
+  def reference(cohorts):
+    rounds = iter(range(len(cohorts)))
+    server = lambda w, mean: plain.combine((1, w), (1, compressed(
+        plain.combine((1, mean), (-1, w)), next(rounds), start, end)))
+    return personalized(train, server=server)(cohorts)
+  return reference
+
+
+def fedphp(transfer, lam=.3):
+  def kd(u, h, x):
+    p = np.exp(plain.log_softmax(logits(h, x) / 4))
+    return -(p * plain.log_softmax(logits(u, x))).sum(1).mean()
+
+  def mmd(u, h, x, widths):
+    z = np.concatenate([plain.forward(v, x)[0] for v in (u, h)])
+    kernel = sum(np.exp(-((z[:, None] - z)**2).sum(2) / s) for s in widths)
+    b = len(x)
+    return (kernel[:b, :b] + kernel[b:, b:]
+            - kernel[:b, b:] - kernel[b:, :b]).mean()
+
+  def train(w, kept, client, t):
+    h, n = kept
+    for x, y in plain.batches(client):
+      if transfer == 'kd':
+        term = lambda u: kd(u, h, x)
+      else:
+        z = np.concatenate([plain.forward(v, x)[0] for v in (w, h)])
+        width = ((z[:, None] - z)**2).sum() / (len(z)**2 - len(z)) + 1e-8
+        widths = width * 2.**np.arange(-2, 3)
+        term = lambda u: mmd(u, h, x, widths)
+      w = stepped(w, plain.gradient(
+          lambda u: (1 - lam) * CE(u, x, y) + lam * term(u), w))
+    mu = min(.9 * n / 3, .9)
+    h = plain.combine((mu, h), (1 - mu, w))
+    return w, (h, n + 1), h
+  return personalized(train, first=(plain.INITIAL, 0))
+
+
+UNIFORM = {'weighting': 'uniform'}
+DITTO = mj.ditto(lam=.3), UNIFORM
+PFEDME = mj.pfedme(lam=15., inner_steps=5, personal_learning_rate=.05,
+                   server_beta=2.), {'learning_rate': .01}
+PERFEDAVG = mj.perfedavg(alpha=.05), {}
+FML = mj.fml(alpha=.3, beta_meme=.6, first_local='global'), UNIFORM
+FEDPHP_KD = mj.fedphp(lam=.3), {}
+FEDPHP_MMD = mj.fedphp(lam=.3, transfer='mmd'), {}
+
+
+def uniform(reference):
+  return lambda cohorts: reference(cohorts, 'uniform')
+
+
+ROWS = {
+    'ditto': (DITTO[0], uniform(personalized(ditto)), UNIFORM),
+    'apfl': (mj.apfl(alpha=.3), uniform(personalized(
+        apfl(False), first=(plain.INITIAL, .3))), UNIFORM),
+    'apfl-adaptive': (mj.apfl(alpha=.3, adaptive=True), uniform(personalized(
+        apfl(True), first=(plain.INITIAL, .3))), UNIFORM),
+    'pfedme': (PFEDME[0], personalized(
+        pfedme, server=lambda w, mean: plain.combine((-1, w), (2, mean))),
+        PFEDME[1]),
+    'perfedavg-fo': (PERFEDAVG[0], personalized(perfedavg('fo')), {}),
+    'perfedavg-hf': (mj.perfedavg(alpha=.05, order='hf', delta=.01),
+                     personalized(perfedavg('hf')), {}),
+    'fml': (FML[0], uniform(personalized(fml)), UNIFORM),
+    'fedkd': (mj.fedkd(.7, .9), fedkd('paper'), {}),
+    'fedkd-released': (mj.fedkd(.7, .9, 'released'), fedkd('released'), {}),
+    'fedphp-kd': (FEDPHP_KD[0], fedphp('kd'), {}),
+    'fedphp-mmd': (FEDPHP_MMD[0], fedphp('mmd'), {}),
+}
+
+GOLDEN_ROWS = {'ditto': DITTO, 'pfedme_beta2': PFEDME,
+               'perfedavg_fo': PERFEDAVG, 'fml': FML,
+               'fedphp_kd': FEDPHP_KD, 'fedphp_mmd': FEDPHP_MMD}
