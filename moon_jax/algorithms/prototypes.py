@@ -154,8 +154,8 @@ def _cholesky(a_FF):
     l_FF, rest_FF = carry
     pivot = rest_FF[i, i]
     is_error = pivot <= smallest_F[i]
-    column_F = jnp.where(
-        is_error, 0, rest_FF[:, i] * jax.lax.rsqrt(jnp.where(is_error, 1, pivot)))
+    scale = jax.lax.rsqrt(jnp.where(is_error, 1, pivot))
+    column_F = jnp.where(is_error, 0, rest_FF[:, i] * scale)
     return (l_FF.at[:, i].set(column_F),
             rest_FF - column_F[:, None] * column_F[None])
 
