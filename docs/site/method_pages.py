@@ -57,7 +57,9 @@ The methods that are built in: `--algorithm=NAME` on the command line,
 A client *keeps* state between rounds, *receives* at the start of a round and
 *sends* at its end so many times the size of the model, here the paper's CNN for
 CIFAR-10 with 10 clients. Server steps such as FedAdam (`--server_optimizer`,
-`--server_momentum`) combine with any method that has a server.
+`--server_momentum`) combine with any method that has a server. Momentum, weight
+decay and weighting are flags (`--momentum`, `--weight_decay`, `--weighting`)
+for all methods; most papers have plain SGD, and some equal weights.
 
 Each method is compared with its paper's update in plain NumPy: three rounds of
 four unequal clients, to 1e-5
