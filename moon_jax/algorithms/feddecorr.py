@@ -20,11 +20,10 @@ variance 1:
 import jax
 import jax.numpy as jnp
 
+from moon_jax.algorithms.arguments import one_of
 from moon_jax.algorithms.base import Algorithm, LossAux
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
-FORMS = ('paper', 'released')
 _EPSILON = 1e-8  # added to variances: a feature may be constant
 
 
@@ -34,12 +33,8 @@ def feddecorr(decorr_weight: float = 0.1, form: str = 'paper') -> Algorithm:
   Args:
     decorr_weight: the paper's beta; 0 is FedAvg.
     form: "paper", or "released" for the term of the code of the authors.
-
-  Raises:
-    UserError: if there is no such form.
   """
-  if form not in FORMS:
-    raise UserError(f'form must be one of {", ".join(FORMS)}; got {form!r}')
+  one_of(('paper', 'released'), form=form)
 
   def loss(model, variables, batch, view):
     outputs, variables = model.apply(

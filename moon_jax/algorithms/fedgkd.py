@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax import losses
+from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.base import Algorithm, LossAux
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
 
 def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
@@ -33,14 +33,10 @@ def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
   Args:
     gamma: twice the weight of the distillation loss; 0 is FedAvg.
     buffer: M, the number of global models that teach.
-    tau: temperature.
-
-  Raises:
-    UserError: if buffer is below 1, or tau is not above 0.
+    tau: temperature, above 0.
   """
-  if buffer < 1 or not tau > 0:
-    raise UserError('buffer must be at least 1 and tau above 0; got '
-                    f'{buffer} and {tau}. 5 and 1 are usual')
+  at_least(1, buffer=buffer, usual=5)
+  above(0, tau=tau, usual=1)
   size = buffer - 1  # models before w^t
 
   def init_server(variables):

@@ -17,11 +17,9 @@ import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms import labels
+from moon_jax.algorithms.arguments import above, one_of
 from moon_jax.algorithms.base import Algorithm, LossAux
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
-
-FORMS = ('paper', 'released')
 
 
 def fedntd(distill_weight: float = 1.0, tau: float = 1.0, form: str = 'paper'
@@ -32,14 +30,9 @@ def fedntd(distill_weight: float = 1.0, tau: float = 1.0, form: str = 'paper'
     distill_weight: the paper's beta; 0 is FedAvg.
     tau: temperature, above 0.
     form: "paper", or "released" to multiply the distillation loss by tau^2.
-
-  Raises:
-    UserError: if tau is not above 0, or there is no such form.
   """
-  if not tau > 0:
-    raise UserError(f'tau must be above 0; got {tau}. 1 is usual')
-  if form not in FORMS:
-    raise UserError(f'form must be one of {", ".join(FORMS)}; got {form!r}')
+  above(0, tau=tau, usual=1)
+  one_of(('paper', 'released'), form=form)
 
   def loss(model, variables, batch, view):
     outputs, variables = model.apply(
