@@ -37,7 +37,7 @@ def ccvr(num_virtual: int = 500, calibration_rate: float = 0.1,
     head: name of the last layer.
   """
   def is_last(view):
-    return view.round + 1 == jnp.int32(view.hparams['num_rounds'])
+    return jnp.float32(view.round + 1) == view.hparams['num_rounds']
 
   def finish(trained, view, model, examples):
     sent = jax.tree.map(lambda new, old: jnp.where(is_last(view), old, new),
@@ -46,10 +46,12 @@ def ccvr(num_virtual: int = 500, calibration_rate: float = 0.1,
     return (), Message(sent, total=(jnp.float32(is_last(view)), *sums))
 
   def aggregate(variables, server, message, hparams, key):
-    num_last, *sums = message.total
-    layer = lax.fori_loop(  # of no steps in other rounds
-        0, jnp.int32(num_last > 0),
-        lambda _, layer: calibrated(layer, *sums, hparams, key),
+    num_last, sums, square_KFF = message.total
+    # No iteration in other rounds. XLA would move what does not depend on the
+    # iteration out of the loop, and run it in each round.
+    layer = lax.fori_loop(
+        0, jnp.int32(num_last > 0), lambda i, layer: calibrated(
+            layer, sums, square_KFF + jnp.float32(i), hparams, key),
         message.mean['params'][head])
     return last_layer.replace(message.mean, layer, head), server
 

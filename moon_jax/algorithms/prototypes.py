@@ -113,8 +113,9 @@ def second_moments(model: Model, variables: Variables, examples: Examples,
     z_BF = model.apply(
         variables, batch.inputs, batch.mask, train=False)[0].projection
     one_BK = jnp.float32(labels.is_label_BK(batch, view)) * batch.mask[:, None]
-    square_KFF = jnp.einsum('bk,bf,bg->kfg', one_BK, z_BF, z_BF,
-                            precision=jax.lax.Precision.HIGHEST)
+    square_KFF = jnp.einsum(
+        'bkf,bg->kfg', one_BK[:, :, None] * z_BF[:, None], z_BF,
+        precision=jax.lax.Precision.HIGHEST)
     return of_batch(z_BF, batch, view), square_KFF
 
   return examples.sum(sums)
@@ -124,19 +125,40 @@ def samples(sums: ClassSums, square_KFF: jax.Array, num_samples: int,
             key: jax.Array) -> jax.Array:
   """Returns samples [K, num_samples, F] of a Gaussian for each class.
 
-  It has the mean and the unbiased covariance C of the class, from the result of
-  `second_moments`; the samples are mean + C^(1/2) noise. C is 0 for classes of
-  less than two examples.
+  It has the mean and the unbiased covariance L L' of the class, from the result
+  of `second_moments`; the samples are mean + L noise. The covariance is 0 for
+  classes of less than two examples.
   """
   n_K11 = jnp.maximum(sums.count_K, 2)[:, None, None]
   mean_K1F = sums.sum_KF[:, None] / jnp.maximum(
       sums.count_K, 1)[:, None, None]
   square_KFF = square_KFF - n_K11 * mean_K1F.swapaxes(1, 2) * mean_K1F
   square_KFF = jnp.where(sums.count_K[:, None, None] > 1, square_KFF, 0)
-  variance_KF, axes_KFF = jnp.linalg.eigh(square_KFF / (n_K11 - 1))
-  scaled_KFF = axes_KFF * jnp.sqrt(jnp.maximum(variance_KF, 0))[:, None]
+  root_KFF = jax.vmap(_cholesky)(square_KFF / (n_K11 - 1))
   noise_KMF = jax.random.normal(
       key, (len(square_KFF), num_samples, square_KFF.shape[1]))
-  return mean_K1F + jnp.einsum(
-      'kmg,kgf,khf->kmh', noise_KMF, axes_KFF, scaled_KFF,
-      precision=jax.lax.Precision.HIGHEST)
+  return mean_K1F + jnp.einsum('kmf,kgf->kmg', noise_KMF, root_KFF,
+                               precision=jax.lax.Precision.HIGHEST)
+
+
+def _cholesky(a_FF):
+  """Returns L with L L' = a for a semidefinite matrix.
+
+  A pivot that is rounding error has a column of zeros. (A covariance of fewer
+  examples than features is singular; and the eigenvectors of LAPACK wait for
+  each other if a program of several CPU devices calls it.)
+  """
+  smallest_F = 1e-5 * jnp.diag(a_FF)
+
+  def step(i, carry):
+    l_FF, rest_FF = carry
+    pivot = rest_FF[i, i]
+    is_error = pivot <= smallest_F[i]
+    scale = jax.lax.rsqrt(jnp.where(is_error, 1, pivot))
+    column_F = jnp.where(is_error, 0, rest_FF[:, i] * scale)
+    return (l_FF.at[:, i].set(column_F),
+            rest_FF - column_F[:, None] * column_F[None])
+
+  l_FF, _ = jax.lax.fori_loop(
+      0, len(a_FF), step, (jnp.zeros_like(a_FF), a_FF))
+  return l_FF

@@ -8,7 +8,7 @@ import pytest
 
 import federation as fed
 import moon_jax as mj
-from moon_jax.algorithms import last_layer, prototypes, simplex
+from moon_jax.algorithms import labels, last_layer, prototypes, simplex
 from moon_jax.algorithms.base import Batch
 from moon_jax.errors import UserError
 
@@ -73,7 +73,7 @@ def test_padding_is_in_no_prototype():
 def test_tasks_without_classes_have_no_prototypes():
   view = type('View', (), {'label_counts': jnp.zeros(0, jnp.int32)})
   with pytest.raises(UserError, match='classification'):
-    prototypes.num_classes(view)
+    labels.counts_K(view)
 
 
 def test_other_layers_are_not_the_last():
@@ -95,3 +95,11 @@ def test_methods_without_their_terms(algorithm, limit):
       federated.round(cohort)
     states.append((federated.state.variables, federated.state.clients))
   fed.assert_trees_close(*states)
+
+
+def test_covariances_of_few_examples_have_roots():
+  x = np.random.default_rng(0).normal(size=(4, 7))
+  x[:, 2] = 0
+  found = np.asarray(prototypes._cholesky(jnp.float32(x.T @ x)))
+  np.testing.assert_allclose(found @ found.T, x.T @ x, atol=1e-5)
+  assert (np.abs(found).sum(0) > 0).sum() == 4

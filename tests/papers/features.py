@@ -174,6 +174,15 @@ def feduv(cohorts, lam=2.5, mu=.5):
 
 # CCVR
 
+def cholesky(a):
+  """Returns L, of zeros where a unit of the network is never active."""
+  is_active = np.diag(a) > 0
+  root = np.zeros_like(a)
+  root[np.ix_(is_active, is_active)] = np.linalg.cholesky(
+      a[np.ix_(is_active, is_active)])
+  return root
+
+
 def ccvr(cohorts, num_virtual=40, rate=.3, num_steps=5):
   trained, w = plain.Trained([], {}), plain.INITIAL
   for cohort in cohorts[:-1]:
@@ -188,9 +197,8 @@ def ccvr(cohorts, num_virtual=40, rate=.3, num_steps=5):
           local.SERVER), (3, num_virtual, 5)), np.float64)
   virtual = []
   for k in range(3):
-    variances, axes = np.linalg.eigh(np.cov(h[y == k].T))
-    root = axes * np.sqrt(np.maximum(variances, 0)) @ axes.T
-    virtual.append(h[y == k].mean(0) + noise[k] @ root)
+    root = cholesky(np.cov(h[y == k].T))
+    virtual.append(h[y == k].mean(0) + noise[k] @ root.T)
 
   def loss(head):
     return np.mean([-plain.log_softmax(z @ head['W2'] + head['b2'])[:, k].mean()
