@@ -14,9 +14,8 @@ Classifier Collaboration, ICLR 2023, https://arxiv.org/abs/2306.11867.
     C, phi -> view.server, z -> Outputs.projection, lam -> hparams['lam']
     first -> hparams['head_fraction'] of the local steps, rounded
 
-As in https://github.com/JianXu95/FedPAC alignment begins in the second round; a
-client that was never sampled has the initial phi. There phi trains at rate 0.1
-and theta at 0.01, and a_ij < 0.001 become 0; here rates are equal.
+As in https://github.com/JianXu95/FedPAC alignment begins in the second round.
+There phi trains at rate 0.1, theta at 0.01, and a_ij < 0.001 become 0.
 """
 
 import functools
@@ -66,10 +65,9 @@ def fedpac(num_clients: int, lam: float = 1.0, head_fraction: float = 1 / 6,
 
   with_head = functools.partial(last_layer.replace, head=head)
   return fedavg()._replace(
-      init_server=lambda variables: (
-          jax.tree.map(lambda x: jnp.stack([x] * num_clients),
-                       variables['params'][head]),
-          prototypes.none(variables, head)),
+      init_server=lambda variables: (jax.tree.map(
+          lambda x: jnp.stack([x] * num_clients), variables['params'][head]),
+                                     prototypes.none(variables, head)),
       broadcast=lambda server, client_id: (
           jax.tree.map(lambda x_C: x_C[client_id], server[0]), server[1]),
       start=lambda view: with_head(view.variables, view.server[0]),

@@ -10,10 +10,9 @@ AAAI 2022, https://arxiv.org/abs/2105.00243, equations 3, 6, 7 and 8.
 
     C_j -> view.server, z -> Outputs.projection, lam -> hparams['lam']
 
-Equation 6 divides C_j by the number of clients once more, by which prototypes
-would shrink; that is left out. A class that no client of the cohort has keeps
-its C_j. Clients predict with the C_j that they have received, among their own
-classes; `evaluated` are their classifiers.
+Equation 6 divides C_j by the number of clients once more; that would shrink it,
+and is left out. A class that the cohort does not have keeps its C_j. Clients
+predict with the last C_j received; `evaluated` are their classifiers.
 
 In the form "released", https://github.com/yuetan031/FedProto, the distance is
 the mean of (z - C_y)^2 over examples and features, C_ij is the mean of the z
@@ -59,9 +58,9 @@ def fedproto(lam: float = 1.0, form: str = 'paper', head: str = 'out',
             LossAux({**variables, 'seen': seen}, {'distance': distance}))
 
   def finish(trained, view, model, examples):
-    own = model_of(trained)
-    return own, Message((), prototypes.of_client(model, own, examples, view)
-                        if is_paper else trained['seen'].of_means())
+    own, seen = model_of(trained), trained['seen']
+    return own, Message((), prototypes.of_client(
+        model, own, examples, view) if is_paper else seen.of_means())
 
   return fedavg()._replace(
       init_server=lambda variables: prototypes.none(variables, head),

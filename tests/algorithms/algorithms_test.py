@@ -196,6 +196,8 @@ def test_padded_examples_never_reach_model_state(method, request):
     pytest.skip('applies the network several times per step, or to halves')
   if method.is_private:
     pytest.skip('refuses models with statistics: see privacy_test.py')
+  if request.node.callspec.params['method'] == 'feddbe':
+    pytest.skip('its first round, an initialization, keeps the global model')
   if 'cohorts' in method.algorithm.needs:
     pytest.skip('its global model is the mean over clients that were absent')
   state = method.run(cohorts=[(4,)])
