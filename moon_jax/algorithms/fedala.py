@@ -28,10 +28,10 @@ def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
            threshold: float = 0.1, ala_batch: int = 10, max_epochs: int = 100
            ) -> Algorithm:
   """Returns FedALA. W_i has the learning rate `eta`, batches of `ala_batch`.
-  `head` names the p higher layers, separated by spaces; `share` is s / 100.
+  `head` names the p higher layers, separated by spaces; `share` is s / 100, of
+  the examples in their order from a random one.
   """
   heads = lambda variables: mixing.layers(variables, head)
-
   def start(view, model, examples):
     own, weights, has_learned = view.client
     size = jnp.int32(share * jnp.float32(view.num_examples))

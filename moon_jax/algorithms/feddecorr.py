@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms.arguments import one_of
-from moon_jax.algorithms.base import Algorithm, LossAux
-from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedavg import with_terms
 
 _EPSILON = 1e-8  # added to variances: a feature may be constant
 
@@ -36,17 +36,10 @@ def feddecorr(decorr_weight: float = 0.1, form: str = 'paper') -> Algorithm:
   """
   one_of(('paper', 'released'), form=form)
 
-  def loss(model, variables, batch, view):
-    outputs, variables = model.apply(
-        variables, batch.inputs, batch.mask, train=True)
-    term = decorrelation(outputs.features, batch.mask, form)
-    ce = model.task.loss(outputs.logits, batch)
-    return ce + view.hparams['decorr_weight'] * term, LossAux(
-        variables, {'decorrelation': term})
-
-  return fedavg()._replace(
-      loss=loss, hparams={'decorr_weight': decorr_weight},
-      penalties={'decorrelation': 'decorr_weight'})
+  return with_terms(
+      lambda outputs, batch, view: {'decorrelation': decorrelation(
+          outputs.features, batch.mask, form)},
+      {'decorrelation': 'decorr_weight'}, {'decorr_weight': decorr_weight})
 
 
 def decorrelation(features_BF, mask_B, form):

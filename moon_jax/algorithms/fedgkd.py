@@ -23,8 +23,8 @@ import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms.arguments import above, at_least
-from moon_jax.algorithms.base import Algorithm, LossAux
-from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedavg import with_terms
 
 
 def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
@@ -57,18 +57,14 @@ def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
     teacher = jax.tree.map(mean, view.variables, view.server)
     return model.apply(teacher, batch.inputs, batch.mask, train=False)[0].logits
 
-  def loss(model, variables, batch, view):
-    outputs, variables = model.apply(
-        variables, batch.inputs, batch.mask, train=True)
+  def terms(outputs, batch, view):
     tau = view.hparams['tau']
     kl_B = tau**2 * losses.distillation_B(outputs.logits, batch.frozen, tau)
     kl = jnp.where(view.round > 0, losses.masked_mean(kl_B, batch.mask), 0)
-    ce = model.task.loss(outputs.logits, batch)
-    return ce + view.hparams['gamma'] * kl / 2, LossAux(
-        variables, {'distillation': kl / 2})
+    return {'distillation': kl / 2}
 
-  return fedavg()._replace(
-      init_server=init_server, aggregate=aggregate, frozen=teacher_logits,
-      broadcast=lambda server: jax.tree.map(lambda w_M: w_M.sum(0), server[0]),
-      loss=loss, hparams={'gamma': gamma, 'tau': tau},
-      penalties={'distillation': 'gamma'})
+  return with_terms(
+      terms, {'distillation': 'gamma'}, {'gamma': gamma, 'tau': tau})._replace(
+          init_server=init_server, aggregate=aggregate, frozen=teacher_logits,
+          broadcast=lambda server: jax.tree.map(
+              lambda w_M: w_M.sum(0), server[0]))

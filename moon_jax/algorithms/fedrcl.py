@@ -21,8 +21,8 @@ their last ReLU, and averages clients with equal weights, --weighting=uniform.
 
 from moon_jax import losses
 from moon_jax.algorithms.arguments import above, at_least
-from moon_jax.algorithms.base import Algorithm, LossAux
-from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedavg import with_terms
 
 
 def fedrcl(scl_weight: float = 1.0, penalty_weight: float = 1.0,
@@ -40,24 +40,17 @@ def fedrcl(scl_weight: float = 1.0, penalty_weight: float = 1.0,
   at_least(1, hardest=hardest, usual=2)
   above(0, tau=tau, usual=0.05)
 
-  def loss(model, variables, batch, view):
-    outputs, variables = model.apply(
-        variables, batch.inputs, batch.mask, train=True)
+  def terms(outputs, batch, view):
     levels = (*outputs.levels, outputs.features)
     terms_B = [losses.relaxed_contrastive_B(
         level_BF, batch.labels, batch.mask, view.hparams['tau'],
         view.hparams['threshold'], hardest) for level_BF in levels]
     scl, penalty = (losses.masked_mean(sum(x_B) / len(levels), batch.mask)
                     for x_B in zip(*terms_B))
-    total = (model.task.loss(outputs.logits, batch)
-             + view.hparams['scl_weight'] * scl
-             + view.hparams['penalty_weight'] * penalty)
-    return total, LossAux(
-        variables, {'contrastive_loss': scl, 'divergence_penalty': penalty})
+    return {'contrastive_loss': scl, 'divergence_penalty': penalty}
 
-  return fedavg()._replace(
-      loss=loss, hparams={
-          'scl_weight': scl_weight, 'penalty_weight': penalty_weight,
-          'tau': tau, 'threshold': threshold},
-      penalties={'contrastive_loss': 'scl_weight',
-                 'divergence_penalty': 'penalty_weight'})
+  return with_terms(
+      terms, {'contrastive_loss': 'scl_weight',
+              'divergence_penalty': 'penalty_weight'},
+      {'scl_weight': scl_weight, 'penalty_weight': penalty_weight,
+       'tau': tau, 'threshold': threshold})
