@@ -8,7 +8,8 @@ https://arxiv.org/abs/2107.00051.
     v^t = mean of w^t, w^{t-1} ... w^{t-M+1}
 
     p(x; v^t) -> softmax of batch.frozen; gamma -> hparams['gamma']
-    w^t -> view.variables, the sum of the models before it -> view.server
+    w^t -> view.variables; the sum of the models before it, and the rounds in
+    which the server received messages -> view.server
     M -> buffer
 
 As in the code of the authors, https://github.com/CGCL-codes/FedGKD, the initial
@@ -52,19 +53,20 @@ def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
     return message.mean, (jax.tree.map(store, models, variables), t + 1)
 
   def teacher_logits(model, batch, view):
-    num_models = 1 + jnp.clip(view.round - 1, 0, size)
+    total, t = view.server
+    num_models = 1 + jnp.clip(t - 1, 0, size)
     mean = lambda w, total: (w + total) / num_models.astype(w.dtype)
-    teacher = jax.tree.map(mean, view.variables, view.server)
+    teacher = jax.tree.map(mean, view.variables, total)
     return model.apply(teacher, batch.inputs, batch.mask, train=False)[0].logits
 
   def terms(outputs, batch, view):
     tau = view.hparams['tau']
     kl_B = tau**2 * losses.distillation_B(outputs.logits, batch.frozen, tau)
-    kl = jnp.where(view.round > 0, losses.masked_mean(kl_B, batch.mask), 0)
+    kl = jnp.where(view.server[1] > 0, losses.masked_mean(kl_B, batch.mask), 0)
     return {'distillation': kl / 2}
 
   return with_terms(
       terms, {'distillation': 'gamma'}, {'gamma': gamma, 'tau': tau})._replace(
           init_server=init_server, aggregate=aggregate, frozen=teacher_logits,
-          broadcast=lambda server: jax.tree.map(
-              lambda w_M: w_M.sum(0), server[0]))
+          broadcast=lambda server: (
+              jax.tree.map(lambda w_M: w_M.sum(0), server[0]), server[1]))

@@ -12,7 +12,7 @@ Classifier Collaboration, ICLR 2023, https://arxiv.org/abs/2306.11867.
 
     phi, theta -> the last layer, `head`, and all other layers
     C, phi -> view.server, z -> Outputs.projection, lam -> hparams['lam']
-    first -> hparams['head_fraction'] of the local steps, rounded
+    first -> hparams['head_fraction'] of the local steps, at least one
 
 As in https://github.com/JianXu95/FedPAC alignment begins in the second round.
 There phi trains at rate 0.1, theta at 0.01, and a_ij < 0.001 become 0.
@@ -36,8 +36,11 @@ def fedpac(num_clients: int, lam: float = 1.0, head_fraction: float = 1 / 6,
     return {'apart': losses.masked_mean(square_B, batch.mask)}
 
   def trains(params, batch, view):
-    num_first = view.hparams['head_fraction'] * jnp.float32(view.num_steps)
-    is_first = batch.step < jnp.int32(jnp.round(num_first))
+    fraction = view.hparams['head_fraction']
+    # One step at least: the head would stay the initial one.
+    num_first = jnp.maximum(jnp.round(fraction * jnp.float32(view.num_steps)),
+                            jnp.float32(fraction > 0))
+    is_first = jnp.float32(batch.step) < num_first
     return {name: is_first == (name == head) for name in params}
 
   def finish(trained, view, model, examples):

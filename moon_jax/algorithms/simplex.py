@@ -17,6 +17,7 @@ from jax import lax
 import jax.numpy as jnp
 
 _NUM_STEPS = 2000
+_TINY = 1e-12  # the least variance
 
 
 def weights(p_JJ: jax.Array, is_usable_J: jax.Array) -> jax.Array:
@@ -55,9 +56,11 @@ def mixtures(tree_J: Any, h_J: jax.Array, variance_J: jax.Array,
   """Returns mixtures [J, ...] of trees by the weights a_i for each row i.
 
   These minimize sum_j a_j^2 variance_j + |sum_j a_j (h_i - h_j)|^2. Rows that
-  are not usable may have any values; they have no effect on others.
+  are not usable may have any values; they have no effect on others. A variance
+  of 0, of a client with one example, counts as tiny: then its own row remains.
   """
   h_JN = h_J.reshape(len(h_J), -1)
+  variance_J = jnp.maximum(variance_J, _TINY)
 
   def mixture(h_N):
     apart_JN = jnp.where(is_usable_J[:, None], h_N[None] - h_JN, 0)

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import pathlib
 
-from moon_jax.algorithms import registry
+from moon_jax.algorithms import registry, server
 from moon_jax.config import (
   Config,
   FACTS,
@@ -135,6 +135,11 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
      '--algorithm={c.algorithm} trains all clients in each round; got '
      '--participation={c.participation} --cohorts_file={c.cohorts_file!r}. '
      'Remove them'),
+    (lambda c: c.algorithm == 'ccvr' and not server.is_plain(c),
+     '--algorithm=ccvr calibrates the last layer at the server, which a server '
+     'optimizer would change again; got --server_optimizer={c.server_optimizer}'
+     ' --server_momentum={c.server_momentum} --server_learning_rate='
+     '{c.server_learning_rate}. Remove them'),
     (lambda c: not registry.method(c).has_server and (
         c.server_optimizer != 'sgd' or c.server_momentum),
      '--algorithm={c.algorithm} has no server; got --server_optimizer='

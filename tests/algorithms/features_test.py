@@ -60,6 +60,23 @@ def test_rows_that_are_not_usable_have_no_effect():
   assert (found[~usable] == 0).all()
 
 
+def test_a_client_with_one_example_keeps_its_own_head():
+  """Its variance is 0."""
+  heads, h = jnp.array([[1.], [2.], [3.]]), jnp.array([[0.], [.5], [1.]])
+  mixed = simplex.mixtures(heads, h, jnp.array([0., .1, .1]), jnp.ones(3, bool))
+  assert np.isfinite(mixed).all()
+  np.testing.assert_allclose(mixed[0], heads[0], atol=1e-5)
+
+
+def test_the_head_of_a_client_with_few_steps_trains():
+  algorithm, params = mj.fedpac(2), {'out': 0, 'fc1': 0}
+  view = type('View', (), {'num_steps': jnp.int32(3), 'hparams': {
+      'head_fraction': jnp.float32(1 / 6)}})
+  batch = Batch(None, None, None, step=jnp.int32(0))
+  trains = algorithm.trains(params, batch, view)
+  assert trains['out'] and not trains['fc1']
+
+
 def test_padding_is_in_no_prototype():
   batch = Batch(jnp.zeros((4, 1)), jnp.array([0, 2, 2, 0]),
                 jnp.array([1., 1, 1, 0]))
