@@ -20,10 +20,10 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
+from moon_jax.algorithms.arguments import from_0_to_1
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.ditto import ditto, personal, sent
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 from moon_jax.models import joint
 
 
@@ -34,8 +34,7 @@ def apfl(alpha: float = 0.5, adaptive: bool = False) -> Algorithm:
     alpha: a_i, 0 to 1; the first one if `adaptive`.
     adaptive: whether each client learns its weight.
   """
-  if not 0 <= alpha <= 1:
-    raise UserError(f'alpha must be 0 to 1; got {alpha}. 0.5 is usual')
+  from_0_to_1(alpha=alpha, usual=0.5)
   method = ditto()._replace(
       loss=loss, personal_model=mixture, hparams={'alpha': alpha})
   if not adaptive:

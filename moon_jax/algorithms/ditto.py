@@ -17,9 +17,9 @@ data is left out.
 
 import optax
 
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 from moon_jax.models import joint
 
 
@@ -29,8 +29,7 @@ def ditto(lam: float = 1.0) -> Algorithm:
   Args:
     lam: weight of the pull of v_i towards w^t; 0 trains each v_i alone.
   """
-  if lam < 0:
-    raise UserError(f'lam must be at least 0; got {lam}. 0.1 to 2 are usual')
+  at_least(0, lam=lam, usual='0.1 to 2')
   return fedavg()._replace(
       init_client=lambda variables: variables,
       start=lambda view: joint.join(

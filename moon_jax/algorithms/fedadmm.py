@@ -22,12 +22,10 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
+from moon_jax.algorithms.arguments import above, one_of
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.feddyn import with_regularizer, zeros
-from moon_jax.errors import UserError
-
-FORMS = ('paper', 'released')
 
 
 class State(NamedTuple):
@@ -46,15 +44,9 @@ def fedadmm(rho: float = 0.01, eta: float = 1.,
     eta: step size of the server; the released code has 1, and 0.5 from the 61st
       round on.
     form: "paper" or "released".
-
-  Raises:
-    UserError: if rho is not positive, or there is no such form.
   """
-  if not rho > 0:
-    raise UserError(f'rho must be above 0; got {rho}. 0.01 is usual')
-  if form not in FORMS:
-    raise UserError(f'form must be one of {", ".join(FORMS)}; got '
-                    f'{form!r}. paper is usual')
+  above(0, rho=rho, usual=0.01)
+  one_of(('paper', 'released'), form=form)
 
   def finish(variables, view):
     params, w_global = variables['params'], view.variables['params']

@@ -7,17 +7,13 @@ Learning, AAAI 2023, https://arxiv.org/abs/2212.01197, algorithm 1.
     head:  w_i <- v_i + (w^t - v_i) * W_i       v_i: the client's last model
            W_i <- clip(W_i - eta grad_W F_i(w_i), 0, 1)    before it trains
 
-    w^t -> view.variables; v_i, W_i -> view.client; layers of the head -> `head`
+    w^t -> view.variables; v_i, W_i, whether W_i has learned -> view.client
 
-W_i begins at 1 and learns on a share of the examples: one epoch per round, but
-the first time until the last 10 losses deviate by less than `threshold`, for at
-most `max_epochs` (the paper has no limit). As in the released code
-(TsingZ0/FedALA, system/utils/ALA.py), the share is consecutive examples from a
-random place, the loss of an epoch is that of its last batch, and W_i rests as
-long as v_i is w^t. There its batches have the size of the local ones.
+W_i begins at 1. It learns one epoch per round; at first until the last 10
+losses deviate by less than `threshold` (the paper has no `max_epochs`). As in
+the released code (TsingZ0/FedALA, ALA.py) it learns on consecutive examples,
+the loss of an epoch is that of its last batch, and W_i rests while v_i is w^t.
 """
-
-from typing import NamedTuple
 
 import jax
 from jax import lax
@@ -26,50 +22,26 @@ import jax.numpy as jnp
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
-
-
-class Local(NamedTuple):
-  """What a client keeps."""
-
-  model: dict  # v_i
-  weights: dict  # W_i, like the parameters of the head
-  has_learned: jax.Array  # bool scalar, whether W_i has learned before
 
 
 def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
            threshold: float = 0.1, ala_batch: int = 10, max_epochs: int = 100
            ) -> Algorithm:
   """Returns FedALA. W_i has the learning rate `eta`, batches of `ala_batch`.
-
-  `head` names the p higher layers, separated by spaces; `share` is s / 100.
+  `head` names the p higher layers, separated by spaces; `share` is s / 100, of
+  the examples in their order from a random one.
   """
-  names = head.split()
-
-  def heads(variables):
-    layers = variables['params']
-    if not names or not {*names} <= layers.keys():
-      raise UserError('head must name layers of the network, which are '
-                      f'{", ".join(sorted(layers))}; got {head!r}')
-    return {name: layers[name] for name in names}
-
+  heads = lambda variables: mixing.layers(variables, head)
   def start(view, model, examples):
     own, weights, has_learned = view.client
-    num_taken = jnp.int32(share * jnp.float32(view.num_examples))
-    first = jax.random.randint(
-        view.key, (), 0, view.num_examples - num_taken + 1)
+    size = jnp.int32(share * jnp.float32(view.num_examples))
+    first = jax.random.randint(view.key, (), 0, view.num_examples - size + 1)
+    differs = mixing.square_distance(own, view.variables) > 0
 
     def mixture(weights):
       mixed = jax.tree.map(lambda v, w, a: v + (w - v) * a,
                            heads(own), heads(view.variables), weights)
       return {**view.variables, 'params': view.variables['params'] | mixed}
-
-    def learn(carry, batch):
-      place_B = batch.step * len(batch.mask) + jnp.arange(len(batch.mask))
-      is_taken_B = (place_B >= first) & (place_B < first + num_taken)
-      return lax.scan(step, carry, mixing.parts(
-          batch._replace(mask=jnp.where(is_taken_B, batch.mask, 0)),
-          ala_batch))[0]
 
     def step(carry, part):
       value, grads = jax.value_and_grad(lambda a: mixing.loss_of(
@@ -79,6 +51,12 @@ def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
       return jax.tree.map(lambda new, old: jnp.where(
           jnp.sum(part.mask) > 0, new, old), (weights, value), carry), ()
 
+    def learn(carry, batch):
+      place_B = batch.step * len(batch.mask) + jnp.arange(len(batch.mask))
+      is_taken_B = (place_B >= first) & (place_B < first + size)
+      batch = batch._replace(mask=jnp.where(is_taken_B, batch.mask, 0))
+      return lax.scan(step, carry, mixing.parts(batch, ala_batch))[0]
+
     def epoch(carry):
       weights, losses, n = carry
       weights, last = examples.fold(learn, (weights, losses[-1]))
@@ -87,21 +65,16 @@ def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
     def is_learning(carry):
       _, losses, n = carry
       varies = (n <= 10) | (jnp.std(losses) >= view.hparams['threshold'])
-      return differs & jnp.where(
-          has_learned, n < 1, varies & (n < max_epochs))
+      return differs & jnp.where(has_learned, n < 1, varies & (n < max_epochs))
 
-    differs = mixing.square_distance(own, view.variables) > 0
     weights, *_ = lax.while_loop(
         is_learning, epoch, (weights, jnp.zeros(10), jnp.int32(0)))
     return mixing.carry(mixture(weights), (weights, has_learned | differs))
 
-  def finish(trained, view):
-    model = mixing.model_of(trained)
-    return Local(model, *trained['carried']), Message(model)
-
   return mixing.carrying(fedavg())._replace(
-      init_client=lambda variables: Local(
-          variables, jax.tree.map(jnp.ones_like, heads(variables)),
-          jnp.bool_(False)),
-      start=start, finish=finish,
+      init_client=lambda w: (
+          w, jax.tree.map(jnp.ones_like, heads(w)), jnp.bool_(False)),
+      start=start, finish=lambda trained, view: (
+          (mixing.model_of(trained), *trained['carried']),
+          Message(mixing.model_of(trained))),
       hparams={'eta': eta, 'threshold': threshold})

@@ -25,9 +25,9 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
+from moon_jax.algorithms.arguments import above
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
 
 class Cloud(NamedTuple):
@@ -40,10 +40,8 @@ class Cloud(NamedTuple):
 def fedamp(num_clients: int, alpha: float = 0.01, sigma: float = 1.0,
            lam: float = 0.01) -> Algorithm:
   """Returns FedAMP for `num_clients` clients; with lam=0 they train alone."""
-  for name, value in ('alpha', alpha), ('sigma', sigma):
-    if value <= 0:
-      raise UserError(f'{name} must be above 0; got {value}. alpha=0.01 and '
-                      'sigma=1 are usual')
+  above(0, alpha=alpha, usual=0.01)
+  above(0, sigma=sigma, usual=1)
 
   def broadcast(cloud, client_id):
     return jax.tree.map(lambda w_C: jnp.tensordot(

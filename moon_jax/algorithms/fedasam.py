@@ -17,9 +17,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fedsam import check_rho, uphill
+from moon_jax.algorithms.fedsam import uphill
 
 
 def fedasam(rho: float = 0.7, eta: float = 0.2) -> Algorithm:
@@ -28,11 +29,8 @@ def fedasam(rho: float = 0.7, eta: float = 0.2) -> Algorithm:
   Args:
     rho: size of the perturbation; 0 is FedAvg.
     eta: added to |w|.
-
-  Raises:
-    UserError: if rho is negative.
   """
-  check_rho(rho)
+  at_least(0, rho=rho, usual=0.7)
 
   def gradient(objective, params, batch, view):
     def size(path, w):  # T

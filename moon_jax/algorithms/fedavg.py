@@ -9,6 +9,8 @@ Decentralized Data, AISTATS 2017, https://arxiv.org/abs/1602.05629.
     w^t -> view.variables, w_i -> variables
 """
 
+from collections.abc import Callable, Mapping
+
 import jax
 
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
@@ -36,6 +38,28 @@ def fedavg() -> Algorithm:
           lambda x: x[None], variables),
       local_model=lambda trained, view: trained,
   )
+
+
+def with_terms(terms_fn: Callable, penalties: Mapping[str, str],
+               hparams: Mapping[str, float]) -> Algorithm:
+  """Returns FedAvg with more terms in the loss: CE + sum_j weight_j term_j.
+
+  Args:
+    terms_fn: `(outputs, batch, view) -> terms`, scalars by name, from what the
+      network returns for the batch. They are recorded as metrics.
+    penalties: for each term the name of the hyperparameter that weighs it.
+    hparams: as in `Algorithm`.
+  """
+  def loss(model, variables, batch, view):
+    outputs, variables = model.apply(
+        variables, batch.inputs, batch.mask, train=True)
+    terms = terms_fn(outputs, batch, view)
+    total = model.task.loss(outputs.logits, batch)
+    for name, weight in penalties.items():
+      total = total + view.hparams[weight] * terms[name]
+    return total, LossAux(variables, terms)
+
+  return fedavg()._replace(loss=loss, penalties=penalties, hparams=hparams)
 
 
 def loss(model, variables, batch, view):

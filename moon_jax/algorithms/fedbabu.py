@@ -26,8 +26,8 @@ import optax
 from moon_jax import optimizers
 from moon_jax.algorithms import fedavg as fedavg_lib
 from moon_jax.algorithms import parts
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.errors import UserError
 
 
 def fedbabu(head: str = 'out', finetune_epochs: int = 5) -> Algorithm:
@@ -37,13 +37,8 @@ def fedbabu(head: str = 'out', finetune_epochs: int = 5) -> Algorithm:
     head: names of the layers that never train, separated by spaces.
     finetune_epochs: epochs of fine-tuning before evaluation; 0 evaluates the
       received model.
-
-  Raises:
-    UserError: if the number of epochs is negative.
   """
-  if finetune_epochs < 0:
-    raise UserError('finetune_epochs must be at least 0; got '
-                    f'{finetune_epochs}. The paper has 5')
+  at_least(0, finetune_epochs=finetune_epochs, usual=5)
   split, names = parts.body_and_head(head), head.split()
 
   def personal_model(trained, view, model, examples):

@@ -11,7 +11,7 @@ Cross-Aggregation, ICDE 2024, https://arxiv.org/abs/2210.08285, algorithm 1.
            highest:  the most similar one
            in_order: j = (k + t mod (K - 1) + 1) mod K in round t
 
-    w_k -> Middleware.models; the model of each client -> Middleware.model_C
+    w_k, the k of each client, t -> server
 
 All clients must train in each round, so that K is the number of clients: the
 server does not know the next cohort when it deals out its models. If messages
@@ -19,56 +19,36 @@ are lost, v_k = w_k. The authors released no code; TsingZ0/PFLlib@d832e76
 (servercross.py), which a third party wrote, sums the cosines of layers instead.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
+from moon_jax.algorithms.arguments import at_least, one_of
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
-
-SELECTIONS = ('lowest', 'highest', 'in_order')
-
-
-class Middleware(NamedTuple):
-  """What the server keeps."""
-
-  models: dict  # w_k, [K, ...]
-  model_C: jax.Array  # int32, k of each client
-  round: jax.Array  # int32 scalar
 
 
 def fedcross(num_clients: int, alpha: float = 0.99, selection: str = 'lowest'
              ) -> Algorithm:
-  """Returns FedCross for `num_clients` clients, all of which train each round.
-
-  Raises:
-    UserError: if there is no such selection, or fewer than two clients.
-  """
-  if selection not in SELECTIONS or num_clients < 2:
-    raise UserError('fedcross needs two clients or more and a selection of '
-                    f'{", ".join(SELECTIONS)}; got num_clients={num_clients} '
-                    f'and selection={selection!r}. The paper uses lowest')
+  """Returns FedCross for two or more clients, which all train each round."""
+  at_least(2, num_clients=num_clients, usual=10)
+  one_of(('lowest', 'highest', 'in_order'), selection=selection)
 
   def aggregate(variables, server, message, hparams, key):
-    each = message.each
-    v_K = mixing.stored(
-        server.models, each, each.value, server.model_C[each.client])
-    co_K = partners(v_K, server.round, selection)
-    w_K = jax.tree.map(lambda x_K: hparams['alpha'] * x_K + (
-        1 - hparams['alpha']) * x_K[co_K], v_K)
-    return jax.tree.map(lambda x_K: jnp.mean(x_K, 0), w_K), Middleware(
-        w_K, jax.random.permutation(key, num_clients).astype(jnp.int32),
-        server.round + 1)
+    (w_K, k_C, t), each, alpha = server, message.each, hparams['alpha']
+    v_K = mixing.stored(w_K, each, each.value, k_C[each.client])
+    co_K = partners(v_K, t, selection)
+    w_K = jax.tree.map(
+        lambda x_K: alpha * x_K + (1 - alpha) * x_K[co_K], v_K)
+    k_C = jax.random.permutation(key, num_clients).astype(jnp.int32)
+    return jax.tree.map(lambda x_K: jnp.mean(x_K, 0), w_K), (w_K, k_C, t + 1)
 
   return fedavg()._replace(
-      init_server=lambda variables: Middleware(
+      init_server=lambda variables: (
           mixing.copies(variables, num_clients),
           jnp.arange(num_clients, dtype=jnp.int32), jnp.int32(0)),
       broadcast=lambda server, client_id: mixing.at(
-          server.models, server.model_C[client_id]),
+          server[0], server[1][client_id]),
       start=lambda view: view.server,
       finish=lambda trained, view: (
           view.client, Message(trained, each=trained)),

@@ -20,11 +20,10 @@ variance 1:
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms.base import Algorithm, LossAux
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
+from moon_jax.algorithms.arguments import one_of
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedavg import with_terms
 
-FORMS = ('paper', 'released')
 _EPSILON = 1e-8  # added to variances: a feature may be constant
 
 
@@ -34,24 +33,13 @@ def feddecorr(decorr_weight: float = 0.1, form: str = 'paper') -> Algorithm:
   Args:
     decorr_weight: the paper's beta; 0 is FedAvg.
     form: "paper", or "released" for the term of the code of the authors.
-
-  Raises:
-    UserError: if there is no such form.
   """
-  if form not in FORMS:
-    raise UserError(f'form must be one of {", ".join(FORMS)}; got {form!r}')
+  one_of(('paper', 'released'), form=form)
 
-  def loss(model, variables, batch, view):
-    outputs, variables = model.apply(
-        variables, batch.inputs, batch.mask, train=True)
-    term = decorrelation(outputs.features, batch.mask, form)
-    ce = model.task.loss(outputs.logits, batch)
-    return ce + view.hparams['decorr_weight'] * term, LossAux(
-        variables, {'decorrelation': term})
-
-  return fedavg()._replace(
-      loss=loss, hparams={'decorr_weight': decorr_weight},
-      penalties={'decorrelation': 'decorr_weight'})
+  return with_terms(
+      lambda outputs, batch, view: {'decorrelation': decorrelation(
+          outputs.features, batch.mask, form)},
+      {'decorrelation': 'decorr_weight'}, {'decorr_weight': decorr_weight})
 
 
 def decorrelation(features_BF, mask_B, form):

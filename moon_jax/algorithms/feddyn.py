@@ -20,16 +20,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from moon_jax.algorithms.arguments import above
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
 
 def feddyn(num_clients: int, alpha: float = 0.01,
            mean_examples: float = 0.) -> Algorithm:
   """Returns FedDyn; `mean_examples` is n, or 0 for the paper's alpha."""
-  if not alpha > 0:
-    raise UserError(f'alpha must be above 0; got {alpha}. 0.01 is usual')
+  above(0, alpha=alpha, usual=0.01)
   scale_fn = lambda view: (
       mean_examples / view.num_examples.astype(jnp.float32) if mean_examples
       else 1.)

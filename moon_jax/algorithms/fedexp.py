@@ -20,23 +20,19 @@ state (batch statistics) is averaged.
 import jax.numpy as jnp
 import optax
 
+from moon_jax.algorithms.arguments import above
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
 
 def fedexp(epsilon: float = 0.001) -> Algorithm:
   """Returns FedExP.
 
   Args:
-    epsilon: added to |Delta|^2. It bounds the step size; FedAvg is its limit
-      for large values.
-
-  Raises:
-    UserError: if epsilon is not positive.
+    epsilon: added to |Delta|^2, above 0. It bounds the step size; FedAvg is its
+      limit for large values.
   """
-  if not epsilon > 0:
-    raise UserError(f'epsilon must be above 0; got {epsilon}. 0.001 is usual')
+  above(0, epsilon=epsilon, usual=0.001)
 
   def finish(variables, view):
     delta = optax.tree.sub(variables['params'], view.variables['params'])

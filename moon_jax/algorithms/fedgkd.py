@@ -23,9 +23,9 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax import losses
-from moon_jax.algorithms.base import Algorithm, LossAux
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
+from moon_jax.algorithms.arguments import above, at_least
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedavg import with_terms
 
 
 def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
@@ -34,14 +34,10 @@ def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
   Args:
     gamma: twice the weight of the distillation loss; 0 is FedAvg.
     buffer: M, the number of global models that teach.
-    tau: temperature.
-
-  Raises:
-    UserError: if buffer is below 1, or tau is not above 0.
+    tau: temperature, above 0.
   """
-  if buffer < 1 or not tau > 0:
-    raise UserError('buffer must be at least 1 and tau above 0; got '
-                    f'{buffer} and {tau}. 5 and 1 are usual')
+  at_least(1, buffer=buffer, usual=5)
+  above(0, tau=tau, usual=1)
   size = buffer - 1  # models before w^t
 
   def init_server(variables):
@@ -63,19 +59,14 @@ def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
     teacher = jax.tree.map(mean, view.variables, total)
     return model.apply(teacher, batch.inputs, batch.mask, train=False)[0].logits
 
-  def loss(model, variables, batch, view):
-    outputs, variables = model.apply(
-        variables, batch.inputs, batch.mask, train=True)
+  def terms(outputs, batch, view):
     tau = view.hparams['tau']
     kl_B = tau**2 * losses.distillation_B(outputs.logits, batch.frozen, tau)
     kl = jnp.where(view.server[1] > 0, losses.masked_mean(kl_B, batch.mask), 0)
-    ce = model.task.loss(outputs.logits, batch)
-    return ce + view.hparams['gamma'] * kl / 2, LossAux(
-        variables, {'distillation': kl / 2})
+    return {'distillation': kl / 2}
 
-  return fedavg()._replace(
-      init_server=init_server, aggregate=aggregate, frozen=teacher_logits,
-      broadcast=lambda server: (
-          jax.tree.map(lambda w_M: w_M.sum(0), server[0]), server[1]),
-      loss=loss, hparams={'gamma': gamma, 'tau': tau},
-      penalties={'distillation': 'gamma'})
+  return with_terms(
+      terms, {'distillation': 'gamma'}, {'gamma': gamma, 'tau': tau})._replace(
+          init_server=init_server, aggregate=aggregate, frozen=teacher_logits,
+          broadcast=lambda server: (
+              jax.tree.map(lambda w_M: w_M.sum(0), server[0]), server[1]))

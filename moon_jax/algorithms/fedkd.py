@@ -23,10 +23,10 @@ import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms import labels
+from moon_jax.algorithms.arguments import above, from_0_to_1, one_of
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.ditto import ditto, personal, sent
 from moon_jax.algorithms.low_rank import compressed
-from moon_jax.errors import UserError
 from moon_jax.models import joint
 
 
@@ -38,11 +38,10 @@ def fedkd(energy_start: float = 0.95, energy_end: float = 0.98,
     energy_start, energy_end: T_start and T_end, above 0; 1 does not compress.
     form: "paper" or "released".
   """
-  if (not (0 < energy_start <= 1 and 0 < energy_end <= 1)
-      or form not in ('paper', 'released')):
-    raise UserError(
-        'energy_start and energy_end must be above 0 and at most 1, form paper '
-        f'or released; got {energy_start}, {energy_end} and {form!r}')
+  energies = {'energy_start': energy_start, 'energy_end': energy_end}
+  from_0_to_1(**energies, usual='0.95 to 0.98')
+  above(0, **energies, usual='0.95 to 0.98')
+  one_of(('paper', 'released'), form=form)
   fixed = lax.stop_gradient if form == 'paper' else lambda tree: tree
 
   def loss(model, trained, batch, view):
@@ -77,4 +76,4 @@ def fedkd(energy_start: float = 0.95, energy_end: float = 0.98,
           view.variables, sent(trained, view), view.server, view.hparams))),
       aggregate=lambda variables, t, message, hparams: (
           step(variables, message.mean, t, hparams), t + 1),
-      hparams={'energy_start': energy_start, 'energy_end': energy_end})
+      hparams=energies)

@@ -18,19 +18,14 @@ logits that the abstract describes. The authors released no code.
 import jax.numpy as jnp
 
 from moon_jax.algorithms import labels
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
 
 def fedlc(tau: float = 1.0) -> Algorithm:
-  """Returns FedLC with scale `tau` of the margins between classes.
-
-  Raises:
-    UserError: if tau is below 0.
-  """
-  if tau < 0:
-    raise UserError(f'tau must be at least 0; got {tau}. 1 is usual')
+  """Returns FedLC with scale `tau` of the margins between classes."""
+  at_least(0, tau=tau, usual=1)
   return fedavg()._replace(
       loss=labels.loss_of_logits(calibrated), hparams={'tau': tau})
 

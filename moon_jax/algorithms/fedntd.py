@@ -17,11 +17,9 @@ import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms import labels
-from moon_jax.algorithms.base import Algorithm, LossAux
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
-
-FORMS = ('paper', 'released')
+from moon_jax.algorithms.arguments import above, one_of
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedavg import with_terms
 
 
 def fedntd(distill_weight: float = 1.0, tau: float = 1.0, form: str = 'paper'
@@ -32,32 +30,22 @@ def fedntd(distill_weight: float = 1.0, tau: float = 1.0, form: str = 'paper'
     distill_weight: the paper's beta; 0 is FedAvg.
     tau: temperature, above 0.
     form: "paper", or "released" to multiply the distillation loss by tau^2.
-
-  Raises:
-    UserError: if tau is not above 0, or there is no such form.
   """
-  if not tau > 0:
-    raise UserError(f'tau must be above 0; got {tau}. 1 is usual')
-  if form not in FORMS:
-    raise UserError(f'form must be one of {", ".join(FORMS)}; got {form!r}')
+  above(0, tau=tau, usual=1)
+  one_of(('paper', 'released'), form=form)
 
-  def loss(model, variables, batch, view):
-    outputs, variables = model.apply(
-        variables, batch.inputs, batch.mask, train=True)
+  def terms(outputs, batch, view):
     is_label_BK, tau = labels.is_label_BK(batch, view), view.hparams['tau']
     not_true = lambda logits_BK: jnp.where(is_label_BK, -jnp.inf, logits_BK)
     kl_B = losses.distillation_B(
         not_true(outputs.logits), not_true(batch.frozen), tau)
     kl = losses.masked_mean(kl_B, batch.mask)
-    kl = tau**2 * kl if form == 'released' else kl
-    ce = model.task.loss(outputs.logits, batch)
-    return ce + view.hparams['distill_weight'] * kl, LossAux(
-        variables, {'distillation': kl})
+    return {'distillation': tau**2 * kl if form == 'released' else kl}
 
-  return fedavg()._replace(
-      frozen=global_logits, loss=loss,
-      hparams={'distill_weight': distill_weight, 'tau': tau},
-      penalties={'distillation': 'distill_weight'})
+  return with_terms(
+      terms, {'distillation': 'distill_weight'},
+      {'distill_weight': distill_weight, 'tau': tau})._replace(
+          frozen=global_logits)
 
 
 def global_logits(model, batch, view):

@@ -20,25 +20,20 @@ There phi trains at rate 0.1, theta at 0.01, and a_ij < 0.001 become 0.
 
 import functools
 
-import jax
 import jax.numpy as jnp
 
 from moon_jax import losses
-from moon_jax.algorithms import last_layer, prototypes, simplex
-from moon_jax.algorithms.base import Algorithm, LossAux, Message
-from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms import last_layer, mixing, prototypes, simplex
+from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.algorithms.fedavg import with_terms
 
 
 def fedpac(num_clients: int, lam: float = 1.0, head_fraction: float = 1 / 6,
            head: str = 'out') -> Algorithm:
   """Returns FedPAC; `head` is the name of the last layer."""
-  def loss(model, variables, batch, view):
-    outputs, variables = model.apply(
-        variables, batch.inputs, batch.mask, train=True)
-    apart = losses.masked_mean(
-        view.server[1].distance_B(outputs.projection, batch.labels), batch.mask)
-    return (model.task.loss(outputs.logits, batch)
-            + view.hparams['lam'] * apart, LossAux(variables, {'apart': apart}))
+  def terms(outputs, batch, view):
+    square_B = view.server[1].distance_B(outputs.projection, batch.labels)
+    return {'apart': losses.masked_mean(square_B, batch.mask)}
 
   def trains(params, batch, view):
     fraction = view.hparams['head_fraction']
@@ -60,23 +55,22 @@ def fedpac(num_clients: int, lam: float = 1.0, head_fraction: float = 1 / 6,
     each, (phi_C, known) = message.each, server
     heads_J, h_J, variance_J = each.value
     mixed_J = simplex.mixtures(heads_J, h_J, variance_J, each.is_received)
-    rows_J = jnp.where(each.is_received, each.client, num_clients)
-    phi_C = jax.tree.map(  # rows that were not received are out of bounds
-        lambda x_C, x_J: x_C.at[rows_J].set(x_J, mode='drop'), phi_C, mixed_J)
+    phi_C = mixing.stored(phi_C, each, mixed_J, each.client)
     return (with_head(message.mean, variables['params'][head]),
             (phi_C, known.updated(message.total)))
 
   with_head = functools.partial(last_layer.replace, head=head)
-  return fedavg()._replace(
-      init_server=lambda variables: (jax.tree.map(
-          lambda x: jnp.stack([x] * num_clients), variables['params'][head]),
-                                     prototypes.none(variables, head)),
-      broadcast=lambda server, client_id: (
-          jax.tree.map(lambda x_C: x_C[client_id], server[0]), server[1]),
-      start=lambda view: with_head(view.variables, view.server[0]),
-      loss=loss, trains=trains, finish=finish, aggregate=aggregate,
-      local_model=lambda trained, view: with_head(
-          trained, view.variables['params'][head]),
-      personal_model=lambda trained, view: trained,
-      hparams={'lam': lam, 'head_fraction': head_fraction},
-      penalties={'apart': 'lam'}, needs={'num_clients': num_clients})
+  return with_terms(
+      terms, {'apart': 'lam'},
+      {'lam': lam, 'head_fraction': head_fraction})._replace(
+          init_server=lambda variables: (
+              mixing.copies(variables['params'][head], num_clients),
+              prototypes.none(variables, head)),
+          broadcast=lambda server, client_id: (
+              mixing.at(server[0], client_id), server[1]),
+          start=lambda view: with_head(view.variables, view.server[0]),
+          trains=trains, finish=finish, aggregate=aggregate,
+          local_model=lambda trained, view: with_head(
+              trained, view.variables['params'][head]),
+          personal_model=lambda trained, view: trained,
+          needs={'num_clients': num_clients})

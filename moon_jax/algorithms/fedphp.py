@@ -24,9 +24,9 @@ import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms import labels
+from moon_jax.algorithms.arguments import from_0_to_1, one_of
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
 
 def fedphp(lam: float = 0.1, mu_max: float = 0.9, transfer: str = 'kd',
@@ -39,9 +39,8 @@ def fedphp(lam: float = 0.1, mu_max: float = 0.9, transfer: str = 'kd',
     transfer: "kd" or "mmd".
     participation: fraction of the clients per round.
   """
-  if not 0 <= lam <= 1 or transfer not in ('kd', 'mmd'):
-    raise UserError('lam must be 0 to 1 and transfer kd or mmd; got '
-                    f'{lam} and {transfer!r}. 0.1 and kd are usual')
+  from_0_to_1(lam=lam, usual=0.1)
+  one_of(('kd', 'mmd'), transfer=transfer)
   return fedavg()._replace(
       init_client=lambda variables: (variables, jnp.int32(0)),
       frozen=lambda model, batch, view: model.apply(

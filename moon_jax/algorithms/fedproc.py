@@ -21,9 +21,9 @@ import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms import prototypes
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
 
 def fedproc(total_rounds: int = 100, head: str = 'out') -> Algorithm:
@@ -33,13 +33,8 @@ def fedproc(total_rounds: int = 100, head: str = 'out') -> Algorithm:
     total_rounds: T, after which the loss is cross-entropy; 100 as in the code
       of the authors.
     head: name of the network's last layer, whose input is z.
-
-  Raises:
-    UserError: if total_rounds is below 1.
   """
-  if total_rounds < 1:
-    raise UserError(f'total_rounds must be at least 1; got {total_rounds}. '
-                    'It is the number of rounds of the run')
+  at_least(1, total_rounds=total_rounds, usual='the number of rounds')
 
   def finish(variables, view, model, examples):
     def sums(batch):

@@ -20,9 +20,9 @@ their last ReLU, and averages clients with equal weights, --weighting=uniform.
 """
 
 from moon_jax import losses
-from moon_jax.algorithms.base import Algorithm, LossAux
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
+from moon_jax.algorithms.arguments import above, at_least
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedavg import with_terms
 
 
 def fedrcl(scl_weight: float = 1.0, penalty_weight: float = 1.0,
@@ -33,35 +33,24 @@ def fedrcl(scl_weight: float = 1.0, penalty_weight: float = 1.0,
   Args:
     scl_weight: weight of l_scl; FedAvg if this and penalty_weight are 0.
     penalty_weight: weight of l_div, which repels examples of one class.
-    tau: temperature.
+    tau: temperature, above 0.
     threshold: lambda, the similarity from which on l_div acts.
     hardest: number of examples of other classes in l_scl.
-
-  Raises:
-    UserError: if tau is not above 0, or hardest is below 1.
   """
-  if hardest < 1 or not tau > 0:
-    raise UserError('hardest must be at least 1 and tau above 0; got '
-                    f'{hardest} and {tau}. 2 and 0.05 are usual')
+  at_least(1, hardest=hardest, usual=2)
+  above(0, tau=tau, usual=0.05)
 
-  def loss(model, variables, batch, view):
-    outputs, variables = model.apply(
-        variables, batch.inputs, batch.mask, train=True)
+  def terms(outputs, batch, view):
     levels = (*outputs.levels, outputs.features)
     terms_B = [losses.relaxed_contrastive_B(
         level_BF, batch.labels, batch.mask, view.hparams['tau'],
         view.hparams['threshold'], hardest) for level_BF in levels]
     scl, penalty = (losses.masked_mean(sum(x_B) / len(levels), batch.mask)
                     for x_B in zip(*terms_B))
-    total = (model.task.loss(outputs.logits, batch)
-             + view.hparams['scl_weight'] * scl
-             + view.hparams['penalty_weight'] * penalty)
-    return total, LossAux(
-        variables, {'contrastive_loss': scl, 'divergence_penalty': penalty})
+    return {'contrastive_loss': scl, 'divergence_penalty': penalty}
 
-  return fedavg()._replace(
-      loss=loss, hparams={
-          'scl_weight': scl_weight, 'penalty_weight': penalty_weight,
-          'tau': tau, 'threshold': threshold},
-      penalties={'contrastive_loss': 'scl_weight',
-                 'divergence_penalty': 'penalty_weight'})
+  return with_terms(
+      terms, {'contrastive_loss': 'scl_weight',
+              'divergence_penalty': 'penalty_weight'},
+      {'scl_weight': scl_weight, 'penalty_weight': penalty_weight,
+       'tau': tau, 'threshold': threshold})

@@ -21,9 +21,9 @@ the last round it trains all heads for 10 more epochs, which is left out here.
 import jax.numpy as jnp
 
 from moon_jax.algorithms import parts
+from moon_jax.algorithms.arguments import from_0_to_1
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedper import fedper
-from moon_jax.errors import UserError
 
 
 def fedrep(head: str = 'out', head_fraction: float = 0.5) -> Algorithm:
@@ -32,13 +32,8 @@ def fedrep(head: str = 'out', head_fraction: float = 0.5) -> Algorithm:
   Args:
     head: names of the layers that stay at the client, separated by spaces.
     head_fraction: fraction of the local steps that train the head, 0 to 1.
-
-  Raises:
-    UserError: if the fraction is not in this range.
   """
-  if not 0 <= head_fraction <= 1:
-    raise UserError(f'head_fraction must be from 0 to 1; got {head_fraction}. '
-                    '0.5 is usual')
+  from_0_to_1(head_fraction=head_fraction, usual=0.5)
   names = head.split()
 
   def trains(params, batch, view):

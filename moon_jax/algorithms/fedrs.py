@@ -19,11 +19,9 @@ import functools
 import jax.numpy as jnp
 
 from moon_jax.algorithms import labels
+from moon_jax.algorithms.arguments import from_0_to_1, one_of
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
-
-FORMS = ('paper', 'released')
 
 
 def fedrs(alpha: float = 0.5, form: str = 'paper') -> Algorithm:
@@ -33,14 +31,9 @@ def fedrs(alpha: float = 0.5, form: str = 'paper') -> Algorithm:
     alpha: scale of the logits of classes that a client lacks, from 0 to 1; 1 is
       FedAvg.
     form: "paper", or "released" to scale by numbers of examples.
-
-  Raises:
-    UserError: if alpha is out of range, or there is no such form.
   """
-  if not 0 <= alpha <= 1:
-    raise UserError(f'alpha must be from 0 to 1; got {alpha}. 0.5 is usual')
-  if form not in FORMS:
-    raise UserError(f'form must be one of {", ".join(FORMS)}; got {form!r}')
+  from_0_to_1(alpha=alpha, usual=0.5)
+  one_of(('paper', 'released'), form=form)
   return fedavg()._replace(
       loss=labels.loss_of_logits(functools.partial(restricted, form)),
       hparams={'alpha': alpha})

@@ -19,20 +19,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
 _EPSILON = 1e-16  # the smallest norm, as in the code of Caldarola et al.
 
 
 def fedsam(rho: float = 0.1) -> Algorithm:
-  """Returns FedSAM with perturbations of norm `rho`; 0 is FedAvg.
-
-  Raises:
-    UserError: if rho is negative.
-  """
-  check_rho(rho)
+  """Returns FedSAM with perturbations of norm `rho`; 0 is FedAvg."""
+  at_least(0, rho=rho, usual=0.1)
 
   def gradient(objective, params, batch, view):
     value, grads = fedavg().gradient(objective, params, batch, view)
@@ -46,9 +42,3 @@ def uphill(params, grads, rho):
   """Returns w + rho g / |g|."""
   step = rho / jnp.maximum(optax.tree.norm(grads), _EPSILON)
   return jax.tree.map(lambda w, g: w + step * g, params, grads)
-
-
-def check_rho(rho):
-  """Raises a UserError if rho is negative."""
-  if not rho >= 0:
-    raise UserError(f'rho must be at least 0; got {rho}. 0.1 is usual')

@@ -21,12 +21,10 @@ import jax
 import optax
 
 from moon_jax.algorithms import feddyn
+from moon_jax.algorithms.arguments import above, at_least, one_of
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fedsam import check_rho, uphill
-from moon_jax.errors import UserError
-
-AVERAGED = ('cohort', 'all')
+from moon_jax.algorithms.fedsam import uphill
 
 
 def fedspeed(num_clients: int, lam: float = 10., rho: float = 0.1,
@@ -40,16 +38,10 @@ def fedspeed(num_clients: int, lam: float = 10., rho: float = 0.1,
     alpha: weight of the gradient at the perturbed model, 0 to 1.
     averaged: "cohort", the clients whose corrections the server averages, or
       "all".
-
-  Raises:
-    UserError: if lam or rho is out of range, or there is no such `averaged`.
   """
-  if not lam > 0:
-    raise UserError(f'lam must be above 0; got {lam}. 10 is usual')
-  check_rho(rho)
-  if averaged not in AVERAGED:
-    raise UserError(f'averaged must be one of {", ".join(AVERAGED)}; got '
-                    f'{averaged!r}. The paper uses cohort')
+  above(0, lam=lam, usual=10)
+  at_least(0, rho=rho, usual=0.1)
+  one_of(('cohort', 'all'), averaged=averaged)
 
   def gradient(objective, params, batch, view):
     a, lam = view.hparams['alpha'], view.hparams['lam']

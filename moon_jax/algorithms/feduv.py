@@ -20,8 +20,8 @@ batch of one example has no L_V and L_U; there the released code has NaN.
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms.base import Algorithm, LossAux
-from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.fedavg import with_terms
 
 
 def feduv(std_coeff: float = 2.5, unif_coeff: float = 0.5) -> Algorithm:
@@ -31,21 +31,13 @@ def feduv(std_coeff: float = 2.5, unif_coeff: float = 0.5) -> Algorithm:
     std_coeff: lam, the weight of the variance of probabilities.
     unif_coeff: mu, the weight of the uniformity of representations.
   """
-  return fedavg()._replace(
-      loss=loss, hparams={'std_coeff': std_coeff, 'unif_coeff': unif_coeff},
-      penalties={'variance': 'std_coeff', 'uniformity': 'unif_coeff'})
-
-
-def loss(model, variables, batch, view):
-  """Returns the loss of the batch, and records both terms."""
-  outputs, variables = model.apply(
-      variables, batch.inputs, batch.mask, train=True)
-  variance = variance_loss(jax.nn.softmax(outputs.logits), batch.mask)
-  uniformity = uniformity_loss(outputs.projection, batch.mask)
-  return (model.task.loss(outputs.logits, batch)
-          + view.hparams['std_coeff'] * variance
-          + view.hparams['unif_coeff'] * uniformity,
-          LossAux(variables, {'variance': variance, 'uniformity': uniformity}))
+  return with_terms(
+      lambda outputs, batch, view: {
+          'variance': variance_loss(
+              jax.nn.softmax(outputs.logits), batch.mask),
+          'uniformity': uniformity_loss(outputs.projection, batch.mask)},
+      {'variance': 'std_coeff', 'uniformity': 'unif_coeff'},
+      {'std_coeff': std_coeff, 'unif_coeff': unif_coeff})
 
 
 def variance_loss(p_BK, mask_B):

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms import labels
+from moon_jax.algorithms.arguments import from_0_to_1, one_of
 from moon_jax.algorithms.base import Algorithm, LossAux
 from moon_jax.algorithms.ditto import ditto, personal, sent
-from moon_jax.errors import UserError
 from moon_jax.models import joint
 
 
@@ -36,12 +36,8 @@ def fml(alpha: float = 0.5, beta_meme: float = 0.5,
     first_local: "random" for a draw of each client, "global" for the initial
       global model.
   """
-  if not (0 <= alpha <= 1 and 0 <= beta_meme <= 1):
-    raise UserError('alpha and beta_meme must be 0 to 1; got '
-                    f'{alpha} and {beta_meme}. 0.5 is usual')
-  if first_local not in ('random', 'global'):
-    raise UserError('first_local must be random or global; got '
-                    f'{first_local!r}. The released code uses random')
+  from_0_to_1(alpha=alpha, beta_meme=beta_meme, usual=0.5)
+  one_of(('random', 'global'), first_local=first_local)
   return ditto()._replace(
       loss=loss, hparams={'alpha': alpha, 'beta_meme': beta_meme},
       draws_client_state=first_local == 'random')

@@ -63,14 +63,12 @@ def with_shift(variables: Variables, shift_F: jax.Array,
   """
   params = variables['params']
   shift_K, layer = shift_of_logits(params, shift_F, head), params[head]
-  if isinstance(layer, dict):
-    if 'bias' not in layer:
-      raise UserError(f'head must be a layer with a bias; got {head!r}. '
-                      '--algorithm_args=head=out is usual')
-    layer = {**layer, 'bias': layer['bias'] + shift_K}
-  else:
-    layer = layer + shift_K
-  return replace(variables, layer, head)
+  if not isinstance(layer, dict):
+    return replace(variables, layer + shift_K, head)
+  if 'bias' not in layer:
+    raise UserError(f'head must be a layer with a bias; got {head!r}. '
+                    '--algorithm_args=head=out is usual')
+  return replace(variables, {**layer, 'bias': layer['bias'] + shift_K}, head)
 
 
 def with_nearest(variables: Variables, mean_KF: jax.Array,

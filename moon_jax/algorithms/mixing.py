@@ -7,17 +7,12 @@ client trains, as the collection 'carried' beside 'params'.
 from typing import Any
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms.base import (
-  Algorithm,
-  Batch,
-  Each,
-  Examples,
-  Trained,
-  View,
-)
+from moon_jax.algorithms.base import Algorithm, Batch, Each, Examples, View
+from moon_jax.errors import UserError
 from moon_jax.models.base import Model, Variables
 
 
@@ -41,23 +36,31 @@ def at(tree_C: Any, index: Any) -> Any:
   return jax.tree.map(lambda x_C: x_C[index], tree_C)
 
 
+def layers(variables: Variables, names: str) -> dict[str, Any]:
+  """Returns the parameters of layers, whose names are separated by spaces."""
+  params, found = variables['params'], names.split()
+  if not found or not {*found} <= params.keys():
+    raise UserError('head must name layers of the network, which are '
+                    f'{", ".join(sorted(params))}; got {names!r}')
+  return {name: params[name] for name in found}
+
+
 def square_distance(v: Variables, w: Variables) -> jax.Array:
   """Returns |v - w|^2 of the parameters."""
-  return optax.tree.norm(
-      optax.tree.sub(v['params'], w['params']), squared=True)
+  return distance(v, w, squared=True)
 
 
-def distance(v: Variables, w: Variables, order: int = 2) -> jax.Array:
-  """Returns the l1 or l2 norm (`order`) of v - w, of the parameters."""
-  return optax.tree.norm(optax.tree.sub(v['params'], w['params']), order)
+def distance(v: Variables, w: Variables, **norm: Any) -> jax.Array:
+  """Returns the norm of v - w, of the parameters; see `optax.tree.norm`."""
+  return optax.tree.norm(optax.tree.sub(v['params'], w['params']), **norm)
 
 
-def carry(variables: Variables, found: Any) -> Trained:
+def carry(variables: Variables, found: Any) -> Variables:
   """Returns what a client trains from this model, with what `start` found."""
   return {**variables, 'carried': found}
 
 
-def model_of(trained: Trained, view: Any = None) -> Variables:
+def model_of(trained: Variables, view: Any = None) -> Variables:
   """Returns the model of `carry`."""
   del view
   return {name: x for name, x in trained.items() if name != 'carried'}
@@ -102,3 +105,28 @@ def parts(batch: Batch, size: int) -> Batch:
   inputs, labels, mask = jax.tree.map(
       divided, (batch.inputs, batch.labels, batch.mask))
   return Batch(inputs, labels, mask, step=jnp.arange(num_parts))
+
+
+def chosen(affinity_CC: jax.Array, is_free_CC: jax.Array, chance: jax.Array,
+           count: int, key: jax.Array) -> jax.Array:
+  """Returns `count` different clients for each client, int32 [C, M].
+
+  Each is the free one of the largest affinity or, with probability `chance`, a
+  random one; -1 where none is free.
+  """
+  def row(affinity_C, is_free_C, key):
+    ties, order, explores = jax.random.split(key, 3)
+    rank_C = jnp.argsort(jnp.lexsort((
+        jax.random.uniform(ties, affinity_C.shape), affinity_C)))
+    random_C = jax.random.permutation(order, len(affinity_C))
+
+    def choose(is_free_C, explores):
+      score_C = jnp.where(explores, random_C, rank_C)
+      best = jnp.argmax(jnp.where(is_free_C, score_C, -1))
+      return is_free_C.at[best].set(False), jnp.where(is_free_C[best], best, -1)
+
+    return lax.scan(
+        choose, is_free_C, jax.random.uniform(explores, (count,)) < chance)[1]
+
+  keys_C = jax.random.split(key, len(affinity_CC))
+  return jax.vmap(row)(affinity_CC, is_free_CC, keys_C).astype(jnp.int32)

@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from moon_jax.algorithms.arguments import above, at_least, one_of
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
 
 def perfedavg(alpha: float = 0.01, order: str = 'fo',
@@ -34,9 +34,9 @@ def perfedavg(alpha: float = 0.01, order: str = 'fo',
     order: "fo" or "hf", which has second derivatives.
     delta: step of their differences.
   """
-  if order not in ('fo', 'hf') or alpha < 0 or delta <= 0:
-    raise UserError('order must be fo or hf, alpha at least 0, delta above 0; '
-                    f'got {order!r}, {alpha} and {delta}')
+  at_least(0, alpha=alpha, usual=0.01)
+  above(0, delta=delta, usual=0.001)
+  one_of(('fo', 'hf'), order=order)
 
   def gradient(objective, params, batch, view):
     d, *others = parts(batch, 2 if order == 'fo' else 3)

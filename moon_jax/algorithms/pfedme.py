@@ -19,9 +19,9 @@ from jax import lax
 import jax.numpy as jnp
 import optax
 
+from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.base import Algorithm, LossAux
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
 
 def pfedme(lam: float = 15.0, inner_steps: int = 5,
@@ -35,9 +35,8 @@ def pfedme(lam: float = 15.0, inner_steps: int = 5,
     personal_learning_rate: lr'; it is stable below 2 / lam.
     server_beta: b; 1 takes the mean of the clients' models.
   """
-  if lam <= 0 or inner_steps < 1:
-    raise UserError('lam must be above 0 and inner_steps at least 1; got '
-                    f'{lam} and {inner_steps}. 15 and 5 are usual')
+  above(0, lam=lam, usual=15)
+  at_least(1, inner_steps=inner_steps, usual=5)
 
   def loss(model, trained, batch, view):
     lam, rate = (view.hparams[x] for x in ('lam', 'personal_learning_rate'))

@@ -80,7 +80,7 @@ def of_batch(z_BF: jax.Array, batch: Batch, view: View) -> ClassSums:
 def of_client(model: Model, variables: Variables, examples: Examples,
               view: View) -> ClassSums:
   """Returns the sums of a client's examples, of representations by a model."""
-  return _moments(model, variables, examples, view)[0]
+  return _sums(model, variables, examples, view, lambda z_BF, batch: ())[0]
 
 
 def statistics(model: Model, variables: Variables, examples: Examples,
@@ -90,33 +90,31 @@ def statistics(model: Model, variables: Variables, examples: Examples,
       h_k = p(k) E[z | k],    variance = (E |z|^2 - |h|^2) / |D|
   """
   num_examples = jnp.float32(view.num_examples)
-  sums, square = _moments(model, variables, examples, view)
+  sums, square = _sums(
+      model, variables, examples, view,
+      lambda z_BF, batch: jnp.sum(jnp.sum(z_BF ** 2, 1) * batch.mask))
   h_KF = sums.sum_KF / num_examples
   return h_KF, (square / num_examples - jnp.sum(h_KF ** 2)) / num_examples
-
-
-def _moments(model, variables, examples, view):
-  """Returns the sums of a client's examples, and the sum of |z|^2."""
-  def sums(batch):
-    z_BF = model.apply(
-        variables, batch.inputs, batch.mask, train=False)[0].projection
-    return (of_batch(z_BF, batch, view),
-            jnp.sum(jnp.sum(z_BF ** 2, 1) * batch.mask))
-
-  return examples.sum(sums)
 
 
 def second_moments(model: Model, variables: Variables, examples: Examples,
                    view: View) -> tuple[ClassSums, jax.Array]:
   """Returns the sums of a client's examples, and those of z z' [K, F, F]."""
+  def square(z_BF, batch):
+    one_BK = jnp.float32(labels.is_label_BK(batch, view)) * batch.mask[:, None]
+    return jnp.einsum('bkf,bg->kfg', one_BK[:, :, None] * z_BF[:, None], z_BF,
+                      precision=jax.lax.Precision.HIGHEST)
+
+  return _sums(model, variables, examples, view, square)
+
+
+def _sums(model, variables, examples, view, square_fn):
+  """Returns the sums of a client's examples, and that of square_fn(z, batch).
+  """
   def sums(batch):
     z_BF = model.apply(
         variables, batch.inputs, batch.mask, train=False)[0].projection
-    one_BK = jnp.float32(labels.is_label_BK(batch, view)) * batch.mask[:, None]
-    square_KFF = jnp.einsum(
-        'bkf,bg->kfg', one_BK[:, :, None] * z_BF[:, None], z_BF,
-        precision=jax.lax.Precision.HIGHEST)
-    return of_batch(z_BF, batch, view), square_KFF
+    return of_batch(z_BF, batch, view), square_fn(z_BF, batch)
 
   return examples.sum(sums)
 

@@ -21,20 +21,14 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
 
 def qfedavg(q: float = 1.0) -> Algorithm:
-  """Returns q-FedAvg; q=0 is FedAvg.
-
-  Raises:
-    UserError: if q is below 0.
-  """
-  if q < 0:
-    raise UserError(f'q must be at least 0; got {q}. 1 is usual, and 0 is '
-                    'FedAvg')
+  """Returns q-FedAvg; q=0 is FedAvg."""
+  at_least(0, q=q, usual=1)
 
   def finish(trained, view, model, examples):
     w, q = view.variables, view.hparams['q']

@@ -7,6 +7,7 @@ reports read these entries. A custom algorithm needs no entry; see
 """
 
 from collections.abc import Callable
+import functools
 import inspect
 from typing import Any, NamedTuple
 
@@ -103,170 +104,134 @@ class Method(NamedTuple):
         self.factory).parameters.items() if not hasattr(Config, name)}
 
 
+# Clients keep a part or a model of their own; they send another message than a
+# model, or a model.
+_personal_part = functools.partial(
+    Method, kind='personal', keeps_client_state=True, sends_only_model=False)
+_personal_model = functools.partial(
+    Method, kind='personal', keeps_client_state=True)
+_ARXIV = 'https://arxiv.org/abs/'
+
 METHODS: dict[str, Method] = {
     'fedavg': Method(
-        fedavg, 'FedAvg', 'McMahan et al. 2017',
-        'https://arxiv.org/abs/1602.05629', flags=COMBINING),
+        fedavg, 'FedAvg', 'McMahan et al. 2017', _ARXIV + '1602.05629',
+        flags=COMBINING),
     'fedprox': Method(
-        fedprox, 'FedProx', 'Li et al. 2020',
-        'https://arxiv.org/abs/1812.06127', flags=('mu', 'aggregation')),
+        fedprox, 'FedProx', 'Li et al. 2020', _ARXIV + '1812.06127',
+        flags=('mu', 'aggregation')),
     'scaffold': Method(
-        scaffold, 'SCAFFOLD', 'Karimireddy et al. 2020',
-        'https://arxiv.org/abs/1910.06378',
-        flags=('proximal_mu', 'scaffold_form'),
-        keeps_client_state=True, sends_only_model=False, optimizers=('sgd',),
-        needs_plain_sgd=True,
+        scaffold, 'SCAFFOLD', 'Karimireddy et al. 2020', _ARXIV + '1910.06378',
+        flags=('proximal_mu', 'scaffold_form'), keeps_client_state=True,
+        sends_only_model=False, optimizers=('sgd',), needs_plain_sgd=True,
         reason='since its control variates assume plain SGD '
         '(--scaffold_form=niid_bench takes momentum)'),
     'moon': Method(
-        moon, 'MOON', 'Li et al. 2021', 'https://arxiv.org/abs/2103.16257',
+        moon, 'MOON', 'Li et al. 2021', _ARXIV + '2103.16257',
         flags=('mu', 'contrastive', 'temperature', 'num_negatives',
                'first_negative', 'negatives_pool', *COMBINING),
         keeps_client_state=True),
     'solo': Method(
-        solo, 'SOLO', 'Li et al. 2021', 'https://arxiv.org/abs/2103.16257',
-        kind='reference', keeps_client_state=True, sends_only_model=False,
-        has_server=False),
+        solo, 'SOLO', 'Li et al. 2021', _ARXIV + '2103.16257', kind='reference',
+        keeps_client_state=True, sends_only_model=False, has_server=False),
     'fednova': Method(
-        fednova, 'FedNova', 'Wang et al. 2020',
-        'https://arxiv.org/abs/2007.07481', flags=('proximal_mu',),
-        sends_only_model=False, optimizers=('sgd',),
+        fednova, 'FedNova', 'Wang et al. 2020', _ARXIV + '2007.07481',
+        flags=('proximal_mu',), sends_only_model=False, optimizers=('sgd',),
         reason='since it normalizes updates by their SGD steps'),
-    'fedproto': Method(
-        fedproto, 'FedProto', 'Tan et al. 2022',
-        'https://arxiv.org/abs/2105.00243', kind='personal',
-        keeps_client_state=True, sends_only_model=False),
+    'fedproto': _personal_part(
+        fedproto, 'FedProto', 'Tan et al. 2022', _ARXIV + '2105.00243'),
     'fedpac': Method(
-        fedpac, 'FedPAC', 'Xu et al. 2023', 'https://arxiv.org/abs/2306.11867',
+        fedpac, 'FedPAC', 'Xu et al. 2023', _ARXIV + '2306.11867',
         kind='personal', sends_only_model=False),
-    'feddbe': Method(
-        feddbe, 'FedDBE', 'Zhang et al. 2023',
-        'https://arxiv.org/abs/2311.14975', kind='personal',
-        keeps_client_state=True, sends_only_model=False),
-    'feduv': Method(
-        feduv, 'FedUV', 'Son et al. 2024', 'https://arxiv.org/abs/2402.18372'),
-    'fedlc': Method(
-        fedlc, 'FedLC', 'Zhang et al. 2022',
-        'https://arxiv.org/abs/2209.00189'),
+    'feddbe': _personal_part(
+        feddbe, 'FedDBE', 'Zhang et al. 2023', _ARXIV + '2311.14975'),
+    'feduv': Method(feduv, 'FedUV', 'Son et al. 2024', _ARXIV + '2402.18372'),
+    'fedlc': Method(fedlc, 'FedLC', 'Zhang et al. 2022', _ARXIV + '2209.00189'),
     'fedrs': Method(
         fedrs, 'FedRS', 'Li and Zhan 2021',
         'https://doi.org/10.1145/3447548.3467254'),
     'fedntd': Method(
-        fedntd, 'FedNTD', 'Lee et al. 2022',
-        'https://arxiv.org/abs/2106.03097'),
+        fedntd, 'FedNTD', 'Lee et al. 2022', _ARXIV + '2106.03097'),
     'feddecorr': Method(
-        feddecorr, 'FedDecorr', 'Shi et al. 2023',
-        'https://arxiv.org/abs/2210.00226'),
+        feddecorr, 'FedDecorr', 'Shi et al. 2023', _ARXIV + '2210.00226'),
     'fedgkd': Method(
-        fedgkd, 'FedGKD', 'Yao et al. 2023',
-        'https://arxiv.org/abs/2107.00051'),
+        fedgkd, 'FedGKD', 'Yao et al. 2023', _ARXIV + '2107.00051'),
     'fedrcl': Method(
-        fedrcl, 'FedRCL', 'Seo et al. 2024',
-        'https://arxiv.org/abs/2401.04928'),
+        fedrcl, 'FedRCL', 'Seo et al. 2024', _ARXIV + '2401.04928'),
     'fedproc': Method(
-        fedproc, 'FedProc', 'Mu et al. 2023',
-        'https://arxiv.org/abs/2109.12273', sends_only_model=False),
+        fedproc, 'FedProc', 'Mu et al. 2023', _ARXIV + '2109.12273',
+        sends_only_model=False),
     'feddyn': Method(
-        feddyn, 'FedDyn', 'Acar et al. 2021',
-        'https://arxiv.org/abs/2111.04263', keeps_client_state=True,
-        sends_only_model=False),
+        feddyn, 'FedDyn', 'Acar et al. 2021', _ARXIV + '2111.04263',
+        keeps_client_state=True, sends_only_model=False),
     'fedadmm': Method(
-        fedadmm, 'FedADMM', 'Gong et al. 2022',
-        'https://arxiv.org/abs/2204.03529', keeps_client_state=True,
-        sends_only_model=False),
+        fedadmm, 'FedADMM', 'Gong et al. 2022', _ARXIV + '2204.03529',
+        keeps_client_state=True, sends_only_model=False),
     'fedspeed': Method(
-        fedspeed, 'FedSpeed', 'Sun et al. 2023',
-        'https://arxiv.org/abs/2302.10429', keeps_client_state=True,
-        sends_only_model=False),
-    'fedsam': Method(
-        fedsam, 'FedSAM', 'Qu et al. 2022',
-        'https://arxiv.org/abs/2206.02618'),
+        fedspeed, 'FedSpeed', 'Sun et al. 2023', _ARXIV + '2302.10429',
+        keeps_client_state=True, sends_only_model=False),
+    'fedsam': Method(fedsam, 'FedSAM', 'Qu et al. 2022', _ARXIV + '2206.02618'),
     'fedasam': Method(
-        fedasam, 'FedASAM', 'Caldarola et al. 2022',
-        'https://arxiv.org/abs/2203.11834'),
+        fedasam, 'FedASAM', 'Caldarola et al. 2022', _ARXIV + '2203.11834'),
     'mimelite': Method(
-        mimelite, 'MimeLite', 'Karimireddy et al. 2021',
-        'https://arxiv.org/abs/2008.03606', sends_only_model=False,
-        optimizers=('sgd',), needs_plain_sgd=True,
+        mimelite, 'MimeLite', 'Karimireddy et al. 2021', _ARXIV + '2008.03606',
+        sends_only_model=False, optimizers=('sgd',), needs_plain_sgd=True,
         reason='since the momentum of its server replaces that of clients'),
     'fedexp': Method(
-        fedexp, 'FedExP', 'Jhunjhunwala et al. 2023',
-        'https://arxiv.org/abs/2301.09604', sends_only_model=False),
+        fedexp, 'FedExP', 'Jhunjhunwala et al. 2023', _ARXIV + '2301.09604',
+        sends_only_model=False),
     'ccvr': Method(
-        ccvr, 'CCVR', 'Luo et al. 2021', 'https://arxiv.org/abs/2106.05001',
+        ccvr, 'CCVR', 'Luo et al. 2021', _ARXIV + '2106.05001',
         sends_only_model=False),
-    'fedper': Method(
-        fedper, 'FedPer', 'Arivazhagan et al. 2019',
-        'https://arxiv.org/abs/1912.00818', kind='personal',
-        keeps_client_state=True, sends_only_model=False),
-    'fedrep': Method(
-        fedrep, 'FedRep', 'Collins et al. 2021',
-        'https://arxiv.org/abs/2102.07078', kind='personal',
-        keeps_client_state=True, sends_only_model=False),
-    'lgfedavg': Method(
-        lgfedavg, 'LG-FedAvg', 'Liang et al. 2020',
-        'https://arxiv.org/abs/2001.01523', kind='personal',
-        keeps_client_state=True, sends_only_model=False),
-    'fedbn': Method(
-        fedbn, 'FedBN', 'Li et al. 2021', 'https://arxiv.org/abs/2102.07623',
-        kind='personal', keeps_client_state=True, sends_only_model=False),
+    'fedper': _personal_part(
+        fedper, 'FedPer', 'Arivazhagan et al. 2019', _ARXIV + '1912.00818'),
+    'fedrep': _personal_part(
+        fedrep, 'FedRep', 'Collins et al. 2021', _ARXIV + '2102.07078'),
+    'lgfedavg': _personal_part(
+        lgfedavg, 'LG-FedAvg', 'Liang et al. 2020', _ARXIV + '2001.01523'),
+    'fedbn': _personal_part(
+        fedbn, 'FedBN', 'Li et al. 2021', _ARXIV + '2102.07623'),
     'fedbabu': Method(
-        fedbabu, 'FedBABU', 'Oh et al. 2022',
-        'https://arxiv.org/abs/2106.06042', kind='personal',
-        sends_only_model=False),
-    'fedrod': Method(
-        fedrod, 'FedRoD', 'Chen and Chao 2022',
-        'https://arxiv.org/abs/2107.00778', kind='personal',
-        keeps_client_state=True),
-    'fedas': Method(
+        fedbabu, 'FedBABU', 'Oh et al. 2022', _ARXIV + '2106.06042',
+        kind='personal', sends_only_model=False),
+    'fedrod': _personal_model(
+        fedrod, 'FedRoD', 'Chen and Chao 2022', _ARXIV + '2107.00778'),
+    'fedas': _personal_part(
         fedas, 'FedAS', 'Yang et al. 2024',
         'https://openaccess.thecvf.com/content/CVPR2024/html/Yang_FedAS_Bridging'
-        '_Inconsistency_in_Personalized_Federated_Learning_CVPR_2024_paper.html',
-        kind='personal', keeps_client_state=True, sends_only_model=False),
-    'ditto': Method(
-        ditto, 'Ditto', 'Li et al. 2021', 'https://arxiv.org/abs/2012.04221',
-        kind='personal', keeps_client_state=True),
-    'apfl': Method(
-        apfl, 'APFL', 'Deng et al. 2020', 'https://arxiv.org/abs/2003.13461',
-        kind='personal', keeps_client_state=True),
+        '_Inconsistency_in_Personalized_Federated_Learning_CVPR_2024_paper.html'
+        ),
+    'ditto': _personal_model(
+        ditto, 'Ditto', 'Li et al. 2021', _ARXIV + '2012.04221'),
+    'apfl': _personal_model(
+        apfl, 'APFL', 'Deng et al. 2020', _ARXIV + '2003.13461'),
     'pfedme': Method(
-        pfedme, 'pFedMe', 'Dinh et al. 2020', 'https://arxiv.org/abs/2006.08848',
+        pfedme, 'pFedMe', 'Dinh et al. 2020', _ARXIV + '2006.08848',
         kind='personal'),
     'perfedavg': Method(
-        perfedavg, 'Per-FedAvg', 'Fallah et al. 2020', 'https://arxiv.org/abs/2002.07948',
+        perfedavg, 'Per-FedAvg', 'Fallah et al. 2020', _ARXIV + '2002.07948',
         kind='personal'),
-    'fml': Method(
-        fml, 'FML', 'Shen et al. 2020', 'https://arxiv.org/abs/2006.16765',
-        kind='personal', keeps_client_state=True),
-    'fedkd': Method(
-        fedkd, 'FedKD', 'Wu et al. 2022', 'https://arxiv.org/abs/2108.13323',
-        kind='personal', keeps_client_state=True),
-    'fedphp': Method(
-        fedphp, 'FedPHP', 'Li et al. 2021', 'https://doi.org/10.1007/978-3-030-86486-6_36',
-        kind='personal', keeps_client_state=True),
-    'fedamp': Method(
-        fedamp, 'FedAMP', 'Huang et al. 2021',
-        'https://arxiv.org/abs/2007.03797', kind='personal',
-        keeps_client_state=True, sends_only_model=False),
-    'fedfomo': Method(
-        fedfomo, 'FedFomo', 'Zhang et al. 2021',
-        'https://arxiv.org/abs/2012.08565', kind='personal',
-        keeps_client_state=True, sends_only_model=False),
-    'fedala': Method(
-        fedala, 'FedALA', 'Zhang et al. 2023',
-        'https://arxiv.org/abs/2212.01197', kind='personal',
-        keeps_client_state=True),
+    'fml': _personal_model(
+        fml, 'FML', 'Shen et al. 2020', _ARXIV + '2006.16765'),
+    'fedkd': _personal_model(
+        fedkd, 'FedKD', 'Wu et al. 2022', _ARXIV + '2108.13323'),
+    'fedphp': _personal_model(
+        fedphp, 'FedPHP', 'Li et al. 2021',
+        'https://doi.org/10.1007/978-3-030-86486-6_36'),
+    'fedamp': _personal_part(
+        fedamp, 'FedAMP', 'Huang et al. 2021', _ARXIV + '2007.03797'),
+    'fedfomo': _personal_part(
+        fedfomo, 'FedFomo', 'Zhang et al. 2021', _ARXIV + '2012.08565'),
+    'fedala': _personal_model(
+        fedala, 'FedALA', 'Zhang et al. 2023', _ARXIV + '2212.01197'),
     'fedcross': Method(
-        fedcross, 'FedCross', 'Hu et al. 2024',
-        'https://arxiv.org/abs/2210.08285', sends_only_model=False,
-        needs_all_clients=True),
+        fedcross, 'FedCross', 'Hu et al. 2024', _ARXIV + '2210.08285',
+        sends_only_model=False, needs_all_clients=True),
     'feddisco': Method(
-        feddisco, 'FedDisco', 'Ye et al. 2023',
-        'https://arxiv.org/abs/2305.19229', sends_only_model=False),
+        feddisco, 'FedDisco', 'Ye et al. 2023', _ARXIV + '2305.19229',
+        sends_only_model=False),
     'qfedavg': Method(
-        qfedavg, 'q-FedAvg', 'Li et al. 2020',
-        'https://arxiv.org/abs/1905.10497', sends_only_model=False,
-        optimizers=('sgd',),
+        qfedavg, 'q-FedAvg', 'Li et al. 2020', _ARXIV + '1905.10497',
+        sends_only_model=False, optimizers=('sgd',),
         reason='since it takes updates for gradient steps'),
     'centralized': Method(  # with one client
         fedavg, 'all data in one place', kind='reference'),
