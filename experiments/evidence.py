@@ -30,6 +30,7 @@ from experiments.full.analysis import (
 )
 from moon_jax import compare as compare_lib
 from moon_jax import train
+from moon_jax.algorithms import registry
 from moon_jax.report import groups as groups_lib
 from moon_jax.results import page, read, stats
 
@@ -85,7 +86,7 @@ def runs_table(directory: pathlib.Path, has_speed: bool) -> str:
               if name not in ('algorithm', 'content of dataset') and value
               not in (groups_lib.NO_VALUE, groups_lib.usual(name, arms))]
     row = {
-        'method': ', '.join([groups_lib.NAMES[arm.config.algorithm], *labels]),
+        'method': ', '.join([registry.title(arm.config.algorithm), *labels]),
         f'test accuracy, mean of the last {_LAST} rounds':
             stats.mean_and_std(percent(arm), 3, .01) + (
                 f' (over clients ± {statistics.fmean(stds) / 100:.3f})'
