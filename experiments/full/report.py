@@ -28,6 +28,8 @@ from moon_jax.results import figures, paired, stats
 _ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = _ROOT / 'experiments' / 'results' / 'full'
 _WINDOW = 5  # rounds of the running median
+# Questions with a table and a plot of differences by round.
+_BY_ROUND = (questions.SPLIT, questions.FEW)
 _EARLY_ROUNDS = (1, 5, 10, 20, 50)  # rounds whose differences are shown
 
 
@@ -65,7 +67,7 @@ def write_files(directory: pathlib.Path = RESULTS) -> None:
   for question in questions.QUESTIONS:
     if found := read_blocks(directory, question):
       draw(question, found, directory / f'{question.name}.png')
-      if question is questions.SPLIT:
+      if question in _BY_ROUND:
         draw_differences(found, directory / f'{question.name}-difference.png')
 
 
@@ -133,16 +135,16 @@ def section(question: Question, blocks: list[Block],
   """Returns the section of a question."""
   sentence = full_verdict(question, blocks)
   is_sorting = question in questions.SORTED
-  is_split = question is questions.SPLIT
+  is_split, has_rounds = question is questions.SPLIT, question in _BY_ROUND
   parts = [f'### {question.title}',
            f'**{sentence[0].upper()}{sentence[1:]}**', _pairs(question, blocks),
            _tests(question, blocks, holm_p), _published(question, blocks),
            '' if is_sorting else _rounds(blocks),
            _markdown(looks.table(blocks)) if is_split else '',
-           _markdown(looks.round_table(blocks)) if is_split else '',
+           _markdown(looks.round_table(blocks)) if has_rounds else '',
            f'![accuracy by round](full/{question.name}.png)',
            f'![difference by round](full/{question.name}-difference.png)'
-           if is_split else '']
+           if has_rounds else '']
   return '\n\n'.join(part for part in parts if part)
 
 
