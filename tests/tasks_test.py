@@ -145,7 +145,9 @@ def test_a_transformer_sees_no_later_tokens():
 
 
 @pytest.mark.parametrize('model', [
-    bigram(), mj.lora(small_transformer(), 2)], ids=['tokens', 'lora'])
+    bigram(), pytest.param(
+        mj.lora(small_transformer(), 2), marks=pytest.mark.long)],
+                         ids=['tokens', 'lora'])
 def test_lanes_padding_and_restoring_change_nothing(model):
   first = federation(model=model, algorithm=mj.fedprox(.1), lanes=1)
   whole = mj.Simulation(first)

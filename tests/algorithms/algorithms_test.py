@@ -28,7 +28,7 @@ METHODS = [{'algorithm': name} for name in registry.METHODS
 # Methods that run by default: those of the MOON papers, and one for each kind
 # of state or function. CI runs the others.
 DEFAULT = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
-           'ditto', 'fedrep', 'perfedavg', 'fedproto', 'fedamp')
+           'fedrep', 'fedamp')
 # Arguments that the linear network needs, whose layers are w and b.
 ARGUMENTS: dict[str, str] = {
     'fedproto': 'head=b,lam=.01', 'fedpac': 'head=b,lam=.01',

@@ -83,6 +83,7 @@ def trained_with_batch_norm(w, steps):
 KEPT, SENT = ('scale', 'shift', 'mean', 'var'), ('W', 'b')
 
 
+@pytest.mark.long
 def test_fedbn_equals_its_paper():
   federated = fed.Federation(
       mj.fedbn(), num_lanes=2, keep_models=True, model=normalizing_model(),

@@ -46,6 +46,7 @@ def fresh():
   clear()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures('optimized', 'fresh')
 def test_a_correct_program_passes():
   found = self_test.check_training()

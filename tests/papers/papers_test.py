@@ -57,7 +57,7 @@ GOLDEN_ROWS = {
 }
 
 # One method for each kind of state or function runs by default.
-DEFAULT = ('ditto', 'fedrep', 'fedpac', 'fedsam')
+DEFAULT = ('fedpac', 'fedsam')
 
 _simulated = {}
 
