@@ -67,8 +67,8 @@ four unequal clients, to 1e-5
 released code that was run on the same weights and batches, and gives the same
 results ([golden values](../tests/papers/golden/README.md)); *third party* is
 code of other people than the authors. [Papers and code](papers_and_code.md)
-lists where the two differ, and [a
-table](../experiments/results/tables/methods-small.md) has all methods in one
+lists where the two differ, and
+[a table](../experiments/results/tables/methods-small.md) has all methods in one
 small setting, untuned. All methods pass the same tests of the engine
 ([algorithms_test.py](../tests/algorithms/algorithms_test.py)): no result
 depends on lanes, padding, the order of clients or resuming.'''

@@ -35,7 +35,8 @@ def fedkd(energy_start: float = 0.95, energy_end: float = 0.98,
   """Returns FedKD. Client state is the mentor, which begins as the student.
 
   Args:
-    energy_start, energy_end: T_start and T_end, above 0; 1 does not compress.
+    energy_start: T_start, above 0; 1 does not compress.
+    energy_end: T_end.
     form: "paper" or "released".
   """
   energies = {'energy_start': energy_start, 'energy_end': energy_end}
