@@ -62,7 +62,7 @@ def test_the_programs_of_a_page_run(name, here, capsys):
 
 
 @pytest.mark.parametrize('name, index, least', [
-    ('user_algorithm', 0, .8), ('user_algorithm', 1, .8),
+    ('user_algorithm', 0, .8),
     ('user_data', -1, .9), ('user_model', 0, .8)])
 def test_the_commands_of_a_page_learn(name, index, least, here, capsys):
   config = config_of(
