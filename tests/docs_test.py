@@ -82,6 +82,27 @@ def test_the_commands_of_a_page_learn(name, index, least, here, capsys):
     assert accuracy == pytest.approx(summary['test_accuracy'], abs=1e-9)
 
 
+def test_variations_are_short_and_learn():
+  """With the promotion of types and ranks that users have by default."""
+  imports, *variations = programs(page('variations'))
+  names = execute(imports, 'variations.md')
+  data = mj.load_dataset('digits')
+  clients = np.array_split(np.arange(400), [200, 300])
+  assert len(variations) == 12
+  for program in variations:
+    execute(program, 'variations.md', names)
+    lines = program.splitlines()
+    assert len(lines) <= 14 and max(map(len, lines)) < 80
+    federation = mj.Federation(
+        data=data, clients=clients, model=mj.mlp(data.num_classes),
+        algorithm=names[re.match(r'def (\w+)', program)[1]](),
+        learning_rate=.05, batch_size=20, local_epochs=4)
+    with (jax.numpy_dtype_promotion('standard'),
+          jax.numpy_rank_promotion('allow')):
+      *_, last = mj.Simulation(federation).rounds(4)
+    assert last.test_accuracy > .3, program  # at first .1
+
+
 def test_the_example_of_server_hyperparameters_runs(capsys):
   example, = [code for code in programs(page('user_algorithm'))
               if "hparams['step']" in code]
