@@ -1,64 +1,25 @@
 """The built-in methods by name, their properties, and flags without effect.
 
-To add a method, write its factory in a file of its own and name it here and in
-`moon_jax.config.ALGORITHMS`. Configuration checks, privacy accounting and
-reports read these entries. A custom algorithm needs no entry; see
-`moon_jax.algorithms.user`.
+To add a method, write a function of its name in a file of its name, and name it
+here and in `moon_jax.config.ALGORITHMS`. Configuration checks, privacy
+accounting and reports read these entries. A custom algorithm needs no entry;
+see `moon_jax.algorithms.user`.
 """
 
 from collections.abc import Callable
 import functools
+import importlib
 import inspect
 from typing import Any, NamedTuple
 
 from moon_jax import optimizers, user_code
 from moon_jax.algorithms import privacy, server, user
-from moon_jax.algorithms.apfl import apfl
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.algorithms.ccvr import ccvr
-from moon_jax.algorithms.ditto import ditto
-from moon_jax.algorithms.fedadmm import fedadmm
-from moon_jax.algorithms.fedala import fedala
-from moon_jax.algorithms.fedamp import fedamp
-from moon_jax.algorithms.fedas import fedas
-from moon_jax.algorithms.fedasam import fedasam
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fedbabu import fedbabu
-from moon_jax.algorithms.fedbn import fedbn
-from moon_jax.algorithms.fedcross import fedcross
-from moon_jax.algorithms.feddbe import feddbe
-from moon_jax.algorithms.feddecorr import feddecorr
-from moon_jax.algorithms.feddisco import feddisco
-from moon_jax.algorithms.feddyn import feddyn
-from moon_jax.algorithms.fedexp import fedexp
-from moon_jax.algorithms.fedfomo import fedfomo
-from moon_jax.algorithms.fedgkd import fedgkd
-from moon_jax.algorithms.fedkd import fedkd
-from moon_jax.algorithms.fedlc import fedlc
-from moon_jax.algorithms.fednova import fednova, with_fednova
-from moon_jax.algorithms.fedntd import fedntd
-from moon_jax.algorithms.fedpac import fedpac
-from moon_jax.algorithms.fedper import fedper
-from moon_jax.algorithms.fedphp import fedphp
-from moon_jax.algorithms.fedproc import fedproc
-from moon_jax.algorithms.fedproto import fedproto
-from moon_jax.algorithms.fedprox import fedprox, with_proximal
-from moon_jax.algorithms.fedrcl import fedrcl
-from moon_jax.algorithms.fedrep import fedrep
-from moon_jax.algorithms.fedrod import fedrod
-from moon_jax.algorithms.fedrs import fedrs
-from moon_jax.algorithms.fedsam import fedsam
-from moon_jax.algorithms.fedspeed import fedspeed
-from moon_jax.algorithms.feduv import feduv
-from moon_jax.algorithms.fml import fml
-from moon_jax.algorithms.lgfedavg import lgfedavg
-from moon_jax.algorithms.mimelite import mimelite
-from moon_jax.algorithms.moon import l2, moon
-from moon_jax.algorithms.perfedavg import perfedavg
-from moon_jax.algorithms.pfedme import pfedme
-from moon_jax.algorithms.qfedavg import qfedavg
-from moon_jax.algorithms.scaffold import scaffold, with_control_variates
-from moon_jax.algorithms.solo import solo
+from moon_jax.algorithms.fednova import with_fednova
+from moon_jax.algorithms.fedprox import with_proximal
+from moon_jax.algorithms.moon import l2
+from moon_jax.algorithms.scaffold import with_control_variates
 from moon_jax.config import Config, FACTS, flags_with, suggest
 from moon_jax.config.flags import ON
 from moon_jax.errors import UserError
@@ -74,11 +35,9 @@ METHOD_FLAGS = flags_with(read_by='method') + COMBINING
 class Method(NamedTuple):
   """The properties of a built-in method."""
 
-  factory: Callable[..., Algorithm]  # it gets those of its arguments that are
-  # flags, and others from --algorithm_args; the default of mu is that of --mu
   title: str = ''  # its name in tables
   paper: str = ''  # authors and year
-  link: str = ''  # to the paper
+  link: str = ''  # to the paper, or its number in arXiv
   kind: str = 'global'  # "global": one model for all; "personal": clients use
   # models of their own besides; "reference": to compare with
   flags: tuple[str, ...] = ()  # those of `METHOD_FLAGS` that the method reads
@@ -90,6 +49,9 @@ class Method(NamedTuple):
   needs_plain_sgd: bool = False  # whether it requires SGD without momentum
   needs_all_clients: bool = False  # whether all must train in each round
   reason: str = ''  # why it restricts the optimizer, for error messages
+  factory: Callable[..., Algorithm] = fedavg  # it gets those of its arguments
+  # that are flags, and others from --algorithm_args; the default of mu is that
+  # of --mu
 
   @property
   def default_mu(self) -> float:
@@ -104,138 +66,115 @@ class Method(NamedTuple):
         self.factory).parameters.items() if not hasattr(Config, name)}
 
 
-# Clients keep a part or a model of their own; they send another message than a
-# model, or a model.
+# What clients send is more or less than a model; clients keep a part of the
+# model, and send the others; they keep a model of their own, and send another.
+_sends_more = functools.partial(Method, sends_only_model=False)
 _personal_part = functools.partial(
     Method, kind='personal', keeps_client_state=True, sends_only_model=False)
 _personal_model = functools.partial(
     Method, kind='personal', keeps_client_state=True)
-_ARXIV = 'https://arxiv.org/abs/'
 
-METHODS: dict[str, Method] = {
+_ROWS: dict[str, Method] = {
     'fedavg': Method(
-        fedavg, 'FedAvg', 'McMahan et al. 2017', _ARXIV + '1602.05629',
-        flags=COMBINING),
+        'FedAvg', 'McMahan et al. 2017', '1602.05629', flags=COMBINING),
     'fedprox': Method(
-        fedprox, 'FedProx', 'Li et al. 2020', _ARXIV + '1812.06127',
-        flags=('mu', 'aggregation')),
+        'FedProx', 'Li et al. 2020', '1812.06127', flags=('mu', 'aggregation')),
     'scaffold': Method(
-        scaffold, 'SCAFFOLD', 'Karimireddy et al. 2020', _ARXIV + '1910.06378',
+        'SCAFFOLD', 'Karimireddy et al. 2020', '1910.06378',
         flags=('proximal_mu', 'scaffold_form'), keeps_client_state=True,
         sends_only_model=False, optimizers=('sgd',), needs_plain_sgd=True,
         reason='since its control variates assume plain SGD '
         '(--scaffold_form=niid_bench takes momentum)'),
     'moon': Method(
-        moon, 'MOON', 'Li et al. 2021', _ARXIV + '2103.16257',
+        'MOON', 'Li et al. 2021', '2103.16257',
         flags=('mu', 'contrastive', 'temperature', 'num_negatives',
                'first_negative', 'negatives_pool', *COMBINING),
         keeps_client_state=True),
     'solo': Method(
-        solo, 'SOLO', 'Li et al. 2021', _ARXIV + '2103.16257', kind='reference',
+        'SOLO', 'Li et al. 2021', '2103.16257', kind='reference',
         keeps_client_state=True, sends_only_model=False, has_server=False),
     'fednova': Method(
-        fednova, 'FedNova', 'Wang et al. 2020', _ARXIV + '2007.07481',
-        flags=('proximal_mu',), sends_only_model=False, optimizers=('sgd',),
+        'FedNova', 'Wang et al. 2020', '2007.07481', flags=('proximal_mu',),
+        sends_only_model=False, optimizers=('sgd',),
         reason='since it normalizes updates by their SGD steps'),
-    'fedproto': _personal_part(
-        fedproto, 'FedProto', 'Tan et al. 2022', _ARXIV + '2105.00243'),
+    'fedproto': _personal_part('FedProto', 'Tan et al. 2022', '2105.00243'),
     'fedpac': Method(
-        fedpac, 'FedPAC', 'Xu et al. 2023', _ARXIV + '2306.11867',
-        kind='personal', sends_only_model=False),
-    'feddbe': _personal_part(
-        feddbe, 'FedDBE', 'Zhang et al. 2023', _ARXIV + '2311.14975'),
-    'feduv': Method(feduv, 'FedUV', 'Son et al. 2024', _ARXIV + '2402.18372'),
-    'fedlc': Method(fedlc, 'FedLC', 'Zhang et al. 2022', _ARXIV + '2209.00189'),
-    'fedrs': Method(
-        fedrs, 'FedRS', 'Li and Zhan 2021',
-        'https://doi.org/10.1145/3447548.3467254'),
-    'fedntd': Method(
-        fedntd, 'FedNTD', 'Lee et al. 2022', _ARXIV + '2106.03097'),
-    'feddecorr': Method(
-        feddecorr, 'FedDecorr', 'Shi et al. 2023', _ARXIV + '2210.00226'),
-    'fedgkd': Method(
-        fedgkd, 'FedGKD', 'Yao et al. 2023', _ARXIV + '2107.00051'),
-    'fedrcl': Method(
-        fedrcl, 'FedRCL', 'Seo et al. 2024', _ARXIV + '2401.04928'),
-    'fedproc': Method(
-        fedproc, 'FedProc', 'Mu et al. 2023', _ARXIV + '2109.12273',
+        'FedPAC', 'Xu et al. 2023', '2306.11867', kind='personal',
         sends_only_model=False),
-    'feddyn': Method(
-        feddyn, 'FedDyn', 'Acar et al. 2021', _ARXIV + '2111.04263',
-        keeps_client_state=True, sends_only_model=False),
-    'fedadmm': Method(
-        fedadmm, 'FedADMM', 'Gong et al. 2022', _ARXIV + '2204.03529',
-        keeps_client_state=True, sends_only_model=False),
-    'fedspeed': Method(
-        fedspeed, 'FedSpeed', 'Sun et al. 2023', _ARXIV + '2302.10429',
-        keeps_client_state=True, sends_only_model=False),
-    'fedsam': Method(fedsam, 'FedSAM', 'Qu et al. 2022', _ARXIV + '2206.02618'),
-    'fedasam': Method(
-        fedasam, 'FedASAM', 'Caldarola et al. 2022', _ARXIV + '2203.11834'),
+    'feddbe': _personal_part('FedDBE', 'Zhang et al. 2023', '2311.14975'),
+    'feduv': Method('FedUV', 'Son et al. 2024', '2402.18372'),
+    'fedlc': Method('FedLC', 'Zhang et al. 2022', '2209.00189'),
+    'fedrs': Method(
+        'FedRS', 'Li and Zhan 2021', 'https://doi.org/10.1145/3447548.3467254'),
+    'fedntd': Method('FedNTD', 'Lee et al. 2022', '2106.03097'),
+    'feddecorr': Method('FedDecorr', 'Shi et al. 2023', '2210.00226'),
+    'fedgkd': Method('FedGKD', 'Yao et al. 2023', '2107.00051'),
+    'fedrcl': Method('FedRCL', 'Seo et al. 2024', '2401.04928'),
+    'fedproc': _sends_more('FedProc', 'Mu et al. 2023', '2109.12273'),
+    'feddyn': _sends_more(
+        'FedDyn', 'Acar et al. 2021', '2111.04263', keeps_client_state=True),
+    'fedadmm': _sends_more(
+        'FedADMM', 'Gong et al. 2022', '2204.03529', keeps_client_state=True),
+    'fedspeed': _sends_more(
+        'FedSpeed', 'Sun et al. 2023', '2302.10429', keeps_client_state=True),
+    'fedsam': Method('FedSAM', 'Qu et al. 2022', '2206.02618'),
+    'fedasam': Method('FedASAM', 'Caldarola et al. 2022', '2203.11834'),
     'mimelite': Method(
-        mimelite, 'MimeLite', 'Karimireddy et al. 2021', _ARXIV + '2008.03606',
+        'MimeLite', 'Karimireddy et al. 2021', '2008.03606',
         sends_only_model=False, optimizers=('sgd',), needs_plain_sgd=True,
         reason='since the momentum of its server replaces that of clients'),
-    'fedexp': Method(
-        fedexp, 'FedExP', 'Jhunjhunwala et al. 2023', _ARXIV + '2301.09604',
-        sends_only_model=False),
-    'ccvr': Method(
-        ccvr, 'CCVR', 'Luo et al. 2021', _ARXIV + '2106.05001',
-        sends_only_model=False),
-    'fedper': _personal_part(
-        fedper, 'FedPer', 'Arivazhagan et al. 2019', _ARXIV + '1912.00818'),
-    'fedrep': _personal_part(
-        fedrep, 'FedRep', 'Collins et al. 2021', _ARXIV + '2102.07078'),
-    'lgfedavg': _personal_part(
-        lgfedavg, 'LG-FedAvg', 'Liang et al. 2020', _ARXIV + '2001.01523'),
-    'fedbn': _personal_part(
-        fedbn, 'FedBN', 'Li et al. 2021', _ARXIV + '2102.07623'),
+    'fedexp': _sends_more('FedExP', 'Jhunjhunwala et al. 2023', '2301.09604'),
+    'ccvr': _sends_more('CCVR', 'Luo et al. 2021', '2106.05001'),
+    'fedper': _personal_part('FedPer', 'Arivazhagan et al. 2019', '1912.00818'),
+    'fedrep': _personal_part('FedRep', 'Collins et al. 2021', '2102.07078'),
+    'lgfedavg': _personal_part('LG-FedAvg', 'Liang et al. 2020', '2001.01523'),
+    'fedbn': _personal_part('FedBN', 'Li et al. 2021', '2102.07623'),
     'fedbabu': Method(
-        fedbabu, 'FedBABU', 'Oh et al. 2022', _ARXIV + '2106.06042',
-        kind='personal', sends_only_model=False),
-    'fedrod': _personal_model(
-        fedrod, 'FedRoD', 'Chen and Chao 2022', _ARXIV + '2107.00778'),
+        'FedBABU', 'Oh et al. 2022', '2106.06042', kind='personal',
+        sends_only_model=False),
+    'fedrod': _personal_model('FedRoD', 'Chen and Chao 2022', '2107.00778'),
     'fedas': _personal_part(
-        fedas, 'FedAS', 'Yang et al. 2024',
+        'FedAS', 'Yang et al. 2024',
         'https://openaccess.thecvf.com/content/CVPR2024/html/Yang_FedAS_Bridging'
         '_Inconsistency_in_Personalized_Federated_Learning_CVPR_2024_paper.html'
         ),
-    'ditto': _personal_model(
-        ditto, 'Ditto', 'Li et al. 2021', _ARXIV + '2012.04221'),
-    'apfl': _personal_model(
-        apfl, 'APFL', 'Deng et al. 2020', _ARXIV + '2003.13461'),
+    'ditto': _personal_model('Ditto', 'Li et al. 2021', '2012.04221'),
+    'apfl': _personal_model('APFL', 'Deng et al. 2020', '2003.13461'),
     'pfedme': Method(
-        pfedme, 'pFedMe', 'Dinh et al. 2020', _ARXIV + '2006.08848',
-        kind='personal'),
+        'pFedMe', 'Dinh et al. 2020', '2006.08848', kind='personal'),
     'perfedavg': Method(
-        perfedavg, 'Per-FedAvg', 'Fallah et al. 2020', _ARXIV + '2002.07948',
-        kind='personal'),
-    'fml': _personal_model(
-        fml, 'FML', 'Shen et al. 2020', _ARXIV + '2006.16765'),
-    'fedkd': _personal_model(
-        fedkd, 'FedKD', 'Wu et al. 2022', _ARXIV + '2108.13323'),
+        'Per-FedAvg', 'Fallah et al. 2020', '2002.07948', kind='personal'),
+    'fml': _personal_model('FML', 'Shen et al. 2020', '2006.16765'),
+    'fedkd': _personal_model('FedKD', 'Wu et al. 2022', '2108.13323'),
     'fedphp': _personal_model(
-        fedphp, 'FedPHP', 'Li et al. 2021',
+        'FedPHP', 'Li et al. 2021',
         'https://doi.org/10.1007/978-3-030-86486-6_36'),
-    'fedamp': _personal_part(
-        fedamp, 'FedAMP', 'Huang et al. 2021', _ARXIV + '2007.03797'),
-    'fedfomo': _personal_part(
-        fedfomo, 'FedFomo', 'Zhang et al. 2021', _ARXIV + '2012.08565'),
-    'fedala': _personal_model(
-        fedala, 'FedALA', 'Zhang et al. 2023', _ARXIV + '2212.01197'),
-    'fedcross': Method(
-        fedcross, 'FedCross', 'Hu et al. 2024', _ARXIV + '2210.08285',
-        sends_only_model=False, needs_all_clients=True),
-    'feddisco': Method(
-        feddisco, 'FedDisco', 'Ye et al. 2023', _ARXIV + '2305.19229',
-        sends_only_model=False),
+    'fedamp': _personal_part('FedAMP', 'Huang et al. 2021', '2007.03797'),
+    'fedfomo': _personal_part('FedFomo', 'Zhang et al. 2021', '2012.08565'),
+    'fedala': _personal_model('FedALA', 'Zhang et al. 2023', '2212.01197'),
+    'fedcross': _sends_more(
+        'FedCross', 'Hu et al. 2024', '2210.08285', needs_all_clients=True),
+    'feddisco': _sends_more('FedDisco', 'Ye et al. 2023', '2305.19229'),
     'qfedavg': Method(
-        qfedavg, 'q-FedAvg', 'Li et al. 2020', _ARXIV + '1905.10497',
-        sends_only_model=False, optimizers=('sgd',),
+        'q-FedAvg', 'Li et al. 2020', '1905.10497', sends_only_model=False,
+        optimizers=('sgd',),
         reason='since it takes updates for gradient steps'),
-    'centralized': Method(  # with one client
-        fedavg, 'all data in one place', kind='reference'),
+    'centralized': Method('all data in one place', kind='reference'),
 }
+
+
+def _built_in(name: str, row: Method) -> Method:
+  """Returns the row with its function, which is in the module of its name."""
+  link = row.link
+  if link and '/' not in link:
+    link = f'https://arxiv.org/abs/{link}'
+  if name == 'centralized':  # FedAvg with one client
+    return row
+  module = importlib.import_module(f'moon_jax.algorithms.{name}')
+  return row._replace(link=link, factory=getattr(module, name))
+
+
+METHODS = {name: _built_in(name, row) for name, row in _ROWS.items()}
 
 # moon with --contrastive=l2, the ablation of its paper.
 _L2 = METHODS['moon']._replace(
@@ -245,7 +184,7 @@ _L2 = METHODS['moon']._replace(
 # No property is assumed of a custom algorithm; it may read any flag but
 # those that combine built-in methods.
 _USER_DEFINED = Method(
-    fedavg, keeps_client_state=True,
+    keeps_client_state=True,
     flags=tuple(name for name in METHOD_FLAGS if name not in COMBINING))
 
 
