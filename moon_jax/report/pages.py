@@ -163,9 +163,13 @@ def of_clients(arms: Sequence[TableArm]) -> Section:
       'global model (%)': 'global_heldout_accuracy',
       'models of clients (%)': 'local_heldout_accuracy',
       'their worst tenth (%)': 'local_heldout_accuracy_worst_tenth'}
+  published = {
+      'published, global (%)': 'global', 'published, of clients (%)': 'personal'}
   rows = [{'arm': arm.label} | {
-      title: stats.mean_and_std([100 * x for x in arm.summaries(name)], 1)
-      for title, name in columns.items()} for arm in arms]
+      title: _published(arm, measure) for title, measure in published.items()
+      if any(_published(other, measure) for other in arms)} | {
+          title: stats.mean_and_std([100 * x for x in arm.summaries(name)], 1)
+          for title, name in columns.items()} for arm in arms]
   if not any(arm.summaries('local_heldout_accuracy') for arm in arms):
     return []
   return ['## Accuracy on held-out examples of clients', page_lib.table(
@@ -187,8 +191,8 @@ def _published(arm, measure):
             for name, x in value.settings.items() if name in shown]
     what += [value.note] * bool(value.note)
     std = '' if value.std is None else f' ± {number(value.std)}'
-    texts.append((number(value.value) if measure == 'accuracy' else
-                  f'{value.value:g}') + std + f' ({", ".join(what)})' * bool(
+    texts.append((f'{value.value:g}' if measure in ('rounds', 'seconds') else
+                  number(value.value)) + std + f' ({", ".join(what)})' * bool(
                       what))
   return '; '.join(texts)
 

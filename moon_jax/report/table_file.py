@@ -24,7 +24,7 @@ PAGES = ('data', 'projections')  # sections that a table may add
 # Keys that are lists of strings, and the names that these may be.
 _LISTS = {'pages': PAGES, 'panels': values.TYPES, 'best_of': values.TYPES,
           'notes': ()}
-_MEASURES = ('accuracy', 'rounds', 'seconds')
+_MEASURES = ('accuracy', 'global', 'personal', 'rounds', 'seconds')
 # Keys of [[published]] that are not settings, and their types.
 _PUBLISHED_KEYS = dict.fromkeys((*_MEASURES, 'std'), numbers.Real) | {
     'n': int, 'source': str, 'note': str}
@@ -34,8 +34,9 @@ class Published(NamedTuple):
   """A published value and the settings of its runs."""
 
   settings: dict[str, Any]  # that select its runs, by name
-  measure: str  # "accuracy" in percent, "rounds" to the baseline's accuracy,
-  #               or "seconds" per round
+  measure: str  # "accuracy" in percent; on held-out examples of clients that
+  # of the "global" or the "personal" model; "rounds" to the baseline's
+  # accuracy; "seconds" per round
   value: float  # a mean if there were several runs
   std: float | None  # standard deviation over the runs
   n: int | None  # number of runs
