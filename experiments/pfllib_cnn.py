@@ -2,7 +2,7 @@
 
 Two 5x5 convolutions without padding, of 32 and 64 channels, each with a 2x2
 maximum, a dense layer of 512 and the output layer `out`, which is the head of
-methods that split the network: 926,948 parameters for 32x32x3 images and 100
+methods that split the network: 924,708 parameters for 32x32x3 images and 100
 classes. Layers are those of `FedAvgCNN` in system/flcore/trainmodel/models.py
 of https://github.com/TsingZ0/PFLlib (commit d832e76), initial values those of
 PyTorch.
