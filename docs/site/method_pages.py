@@ -49,29 +49,34 @@ def page() -> str:
 
 _HEAD = '''# Methods
 
-The methods that are built in: `--algorithm=NAME` on the command line,
-`moon_jax.NAME()` in Python. Their arguments are those of the functions:
-`--algorithm_args=alpha=0.1,lam=1` sets them, and `--grid alpha=0.01,0.1` of
-`moon-jax sweep` tries several.
+The built-in methods: `--algorithm=NAME` on the command line, `moon_jax.NAME()`
+in Python. `--algorithm_args=alpha=0.1,lam=1` sets arguments of the function,
+and `--grid alpha=0.01,0.1` of `moon-jax sweep` tries several values.
 
-A client *keeps* state between rounds, *receives* at the start of a round and
-*sends* at its end so many times the size of the model, here the paper's CNN for
-CIFAR-10 with 10 clients. Server steps such as FedAdam (`--server_optimizer`,
-`--server_momentum`) combine with any method that has a server. Momentum, weight
-decay and weighting are flags (`--momentum`, `--weight_decay`, `--weighting`)
-for all methods; most papers have plain SGD, and some equal weights.
+The columns *keeps*, *receives* and *sends* are what a client stores between
+rounds, receives at the start of a round and sends at its end, in sizes of the
+model: here MOON's CNN for CIFAR-10, with 10 clients. A model that is averaged
+and also sent by itself counts twice (FedAMP, FedCross, FedDisco, FedFomo).
 
-Each method is compared with its paper's update in plain NumPy: three rounds of
-four unequal clients, to 1e-5
-([papers_test.py](../tests/papers/papers_test.py)). The last column names
-released code that was run on the same weights and batches, and gives the same
-results ([golden values](../tests/papers/golden/README.md)); *third party* is
-code of other people than the authors. [Papers and code](papers_and_code.md)
-lists where the two differ, and
-[a table](../experiments/results/tables/methods-small.md) has all methods in one
-small setting, untuned. All methods pass the same tests of the engine
-([algorithms_test.py](../tests/algorithms/algorithms_test.py)): no result
-depends on lanes, padding, the order of clients or resuming.'''
+Server steps such as FedAdam (`--server_optimizer`, `--server_momentum`) combine
+with any method that has a server, except CCVR. Clients of FedAMP, FedCross and
+FedFomo do not start from the global model, so there these steps change only the
+model that is reported. Most papers use plain SGD (`--momentum=0
+--weight_decay=0`), and some average uniformly (`--weighting=uniform`).
+CCVR, FedKD and FedPHP read the number of rounds: in Python give a federation
+`planned_rounds`.
+
+Each method of this page is compared with its paper's update in plain NumPy, to
+1e-5, over rounds of four unequal clients
+([papers_test.py](../tests/papers/papers_test.py); FedBN in
+[parts_test.py](../tests/algorithms/parts_test.py)). The last column names
+released code that gives the same results on the same weights and batches
+([golden values](../tests/papers/golden/README.md)); *third party* is code by
+others than the authors. [Papers and code](papers_and_code.md) lists where the
+two differ, and [a table](../experiments/results/tables/methods-small.md) has
+most methods in one small setting, untuned. All methods pass the same tests of
+the engine ([algorithms_test.py](../tests/algorithms/algorithms_test.py)): no
+result depends on lanes, padding, the order of clients or resuming.'''
 
 _COLUMNS = ('method', 'paper', 'keeps', 'receives', 'sends', 'arguments',
             'released code')

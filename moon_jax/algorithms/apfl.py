@@ -11,9 +11,9 @@ https://arxiv.org/abs/2003.13461, algorithm 1.
     w_i, v_i -> 'sent', 'personal' of the trained models; a_i -> 'alpha'
 
 The local optimizer moves a_i, in the first step of a round as in the released
-code (https://github.com/MLOPTPSU/FedTorch). The code differs from the paper: it
-mixes outputs; w_i moves before the gradient of v_i; that of a_i is
-<v_i - w_i, a_i g_v + (1 - a_i) g_w> + 0.02 a_i. Both average uniformly.
+code (https://github.com/MLOPTPSU/FedTorch). That code mixes outputs; w_i moves
+before the gradient of v_i; a_i has the gradient <v_i - w_i, a_i g_v +
+(1 - a_i) g_w> + 0.02 a_i. Paper and code average uniformly.
 """
 
 import jax

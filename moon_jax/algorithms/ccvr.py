@@ -10,11 +10,11 @@ Learning with Non-IID Data, NeurIPS 2021, https://arxiv.org/abs/2106.05001.
     psi -> the last layer, `head`, z -> Outputs.projection
 
 Rounds are those of FedAvg until the last one (round --num_rounds), in which
-clients do not train: they send the number, mean and covariance of the
-representations of each class, here as sums, and the server calibrates psi. All
-clients should take part in it. A class with less than two examples has no
-virtual representations. No code of the authors is known, and the optimizer is
-open: it is gradient descent here, on all virtual representations.
+clients send w^t and the number, mean and covariance of the representations of
+each class, here as sums, and the server calibrates psi. All clients should take
+part in it. It records test_accuracy after the calibration, and train_loss and
+local metrics of training that is discarded. A class of less than two examples
+is left out. No code is known; the optimizer is open, here gradient descent.
 """
 
 import jax

@@ -11,7 +11,7 @@ Personalization, ICML 2021, https://arxiv.org/abs/2012.04221, algorithm 1.
 
 As in the released code (https://github.com/litian96/ditto) both models take the
 same steps, batches and learning rate, and v_i begins as the initial model. The
-code averages uniformly (--weighting=uniform). Its choice of lam on validation
+code averages uniformly (--weighting=uniform). The choice of lam on validation
 data is left out.
 """
 

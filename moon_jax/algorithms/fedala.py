@@ -9,10 +9,11 @@ Learning, AAAI 2023, https://arxiv.org/abs/2212.01197, algorithm 1.
 
     w^t -> view.variables; v_i, W_i, whether W_i has learned -> view.client
 
-W_i begins at 1. It learns one epoch per round; at first until the last 10
-losses deviate by less than `threshold` (the paper has no `max_epochs`). As in
-the released code (TsingZ0/FedALA, ALA.py) it learns on consecutive examples,
-the loss of an epoch is that of its last batch, and W_i rests while v_i is w^t.
+W_i begins at 1. It learns until the last 10 losses deviate by less than
+`threshold` or for `max_epochs` (not in the paper), then one epoch per round. As
+in the released code (TsingZ0/FedALA, ALA.py) the loss of an epoch is that of
+its last batch, and W_i rests while v_i is w^t. Batches divide all examples, so
+those at the ends of the share may be shorter.
 """
 
 import jax
@@ -27,9 +28,9 @@ from moon_jax.algorithms.fedavg import fedavg
 def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
            threshold: float = 0.1, ala_batch: int = 10, max_epochs: int = 100
            ) -> Algorithm:
-  """Returns FedALA. W_i has the learning rate `eta`, batches of `ala_batch`.
-  `head` names the p higher layers, separated by spaces; `share` is s / 100, of
-  the examples in their order from a random one.
+  """Returns FedALA. W_i has the learning rate `eta`, batches of `ala_batch`,
+  and the fraction `share` of the examples, consecutive from a random one on.
+  `head` names the p higher layers, separated by spaces.
   """
   heads = lambda variables: mixing.layers(variables, head)
   def start(view, model, examples):

@@ -13,8 +13,8 @@ Learning, CVPR 2024, pages 11986-11995. The released code
     b_i, h_i -> view.client, h_i the layers of `head`;  f(x; b) -> features
     eta_a -> hparams['align_rate'], in one pass over the batches of D_i
 
-f and I_i, of body and head, are in evaluation mode. In the code clients align
-the server's one model in turn, in batches of 16; here each aligns a copy.
+f and I_i are in evaluation mode; I_i has the gradients of body and head. In the
+code clients align one model in turn, in batches of 16; here each has a copy.
 """
 
 import jax

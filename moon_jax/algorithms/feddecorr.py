@@ -10,9 +10,9 @@ Heterogeneous Federated Learning, ICLR 2023, https://arxiv.org/abs/2210.00226.
     beta -> hparams['decorr_weight']
 
 The code of the authors, https://github.com/bytedance/FedDecorr, has about N
-times this term, for N examples in a batch: with it the same beta, 0.1, weighs
-more. That is form="released", with Z the features of mean 0 and of unbiased
-variance 1:
+times this term for N examples in a batch, so the same beta, 0.1, weighs more.
+form="released" computes it, with Z the features of mean 0 and unbiased variance
+1:
 
     beta / (N d (d - 1)) sum_{j != k} (Z^T Z)_{jk}^2
 """

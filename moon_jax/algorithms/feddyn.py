@@ -11,9 +11,9 @@ https://arxiv.org/abs/2111.04263, algorithm 1.
     w^t -> view.variables, -g_i / alpha -> view.client, -h / alpha -> server,
     N -> num_clients
 
-The mean over S is uniform: give weighting="uniform". The released code
-(https://github.com/alpemreacar/FedDyn) has another alpha for each client,
-alpha_i = alpha n / |D_i| with the mean n of |D_i| over all clients.
+The mean over S is uniform: give weighting="uniform". A client whose message is
+lost after training moves g_i, but not h. The released code has alpha_i = alpha
+n / |D_i|, n the mean of |D_i| (https://github.com/alpemreacar/FedDyn).
 """
 
 import jax

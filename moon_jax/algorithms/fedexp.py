@@ -11,8 +11,8 @@ Extrapolation, ICLR 2023, https://arxiv.org/abs/2301.09604, algorithm 1.
 
 The p_i are uniform in the algorithm of the paper, weighting="uniform", and
 |D_i| / |D| in the released code (https://github.com/Divyansh03/FedExP). That
-code multiplies epsilon by |S|, and by 0.998^2 in each round: it has another
-value here. It evaluates the mean of the last two global models, whose test
+code multiplies epsilon by |S|, and by 0.998^2 in each round; here it is
+constant. The code evaluates the mean of the last two global models, whose test
 accuracy oscillates less; moon_jax evaluates the last one. A model's mutable
 state (batch statistics) is averaged.
 """

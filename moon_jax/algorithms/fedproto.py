@@ -10,8 +10,8 @@ AAAI 2022, https://arxiv.org/abs/2105.00243, equations 3, 6, 7 and 8.
 
     C_j -> view.server, z -> Outputs.projection, lam -> hparams['lam']
 
-Equation 6 divides C_j by the number of clients once more; that would shrink it,
-and is left out. A class that the cohort does not have keeps its C_j. Clients
+Equation 6 also divides C_j by the number of clients; that would shrink it, and
+is left out. A class that the cohort does not have keeps its C_j. Clients
 predict with the last C_j received; `evaluated` are their classifiers.
 
 In the form "released", https://github.com/yuetan031/FedProto, the distance is

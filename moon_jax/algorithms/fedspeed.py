@@ -13,8 +13,8 @@ algorithm 1.
 
 The mean over S is uniform: give weighting="uniform". In the released code
 (https://github.com/woodenchild95/FL-Simulator) alpha is 1, and the server adds
-the mean of -lam g_i over all N clients to that of w_i over S, as FedDyn does:
-averaged="all".
+the mean of -lam g_i over all N clients to that of w_i over S: averaged="all".
+Then a client whose message is lost after training moves g_i, but not the mean.
 """
 
 import jax

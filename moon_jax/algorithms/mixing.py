@@ -23,7 +23,7 @@ def copies(variables: Variables, count: int) -> Variables:
 
 
 def stored(tree_C: Any, each: Each, tree_J: Any, index_J: jax.Array) -> Any:
-  """Returns rows [C, ...] of which those at `index_J` are the received ones."""
+  """Returns rows [C, ...], with the received rows at `index_J` replaced."""
   def store(x_C, x_J):
     at_J = jnp.where(each.is_received, index_J, len(x_C))
     return x_C.at[at_J].set(x_J, mode='drop')

@@ -11,8 +11,8 @@ https://arxiv.org/abs/2002.07948, algorithm 1.
 
     w -> params; alpha, delta -> hparams; lr -> --learning_rate
 
-D, D' and D'' are the halves of a step's batch, or its thirds for 'hf'; each is
-the whole batch if that is smaller. A client uses w^t after a step of size alpha
+D and D' are the halves of a step's batch, with D'' its thirds; each is the
+whole batch if that is too small. A client uses w^t after a step of size alpha
 on all its examples. No code was released; the paper averages uniformly.
 """
 
@@ -31,8 +31,8 @@ def perfedavg(alpha: float = 0.01, order: str = 'fo',
 
   Args:
     alpha: learning rate of the personal step; 0 is FedAvg on D'.
-    order: "fo" or "hf", which has second derivatives.
-    delta: step of their differences.
+    order: "fo", first order, or "hf", Hessian-free.
+    delta: step of the differences of gradients in "hf".
   """
   at_least(0, alpha=alpha, usual=0.01)
   above(0, delta=delta, usual=0.001)

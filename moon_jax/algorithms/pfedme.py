@@ -10,8 +10,9 @@ NeurIPS 2020, https://arxiv.org/abs/2006.08848, algorithm 1.
     w_i, theta -> trained['params'], trained['theta']; lr', b -> hparams
 
 As in the released code (https://github.com/CharlieDinh/pFedMe) theta begins at
-w^t, and in further steps where it was. The code evaluates w_i for theta, decays
-theta and averages by |D_i|; the paper uniformly (--weighting=uniform).
+w^t and is kept from step to step. That code evaluates w_i, decays theta and
+averages by |D_i|; the paper uniformly (--weighting=uniform). --momentum and
+--weight_decay act on w_i alone.
 """
 
 import jax

@@ -69,7 +69,7 @@ def make(config: Config) -> Algorithm:
 
 
 def _offered(factory, config):
-  """Returns what a factory gets besides --algorithm_args, by name."""
+  """Returns arguments of a factory that are not in --algorithm_args."""
   try:
     parameters = [*user_code.signature_of(factory).parameters.values()]
   except (TypeError, ValueError):  # `user_code.build` reports it
