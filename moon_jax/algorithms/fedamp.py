@@ -10,13 +10,11 @@ Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI
     w_i -> view.client, and Cloud.models of all clients; u_i -> view.server
 
 The client minimizes by its local steps, from its last w_i: the paper leaves the
-start open, and its authors released no code. Clients that were never received
-have the initial model. The global model is only reported: the mean of the w_i
-that the round received.
-
-With more than 1 + sigma / alpha clients, 101 by default, the weight of w_i in
-u_i may be negative, unlike in the paper. With |w_i - w_j|^2 far above sigma,
-clients train alone.
+start open, and no code is known. Clients that were never received have the
+initial model. The global model is only reported: the mean of the w_i that the
+round received. With more than 1 + sigma / alpha clients, 101 by default, the
+weight of w_i in u_i may be negative, unlike in the paper. With |w_i - w_j|^2
+far above sigma, clients train alone.
 """
 
 from typing import NamedTuple

@@ -14,9 +14,9 @@ Cross-Aggregation, ICDE 2024, https://arxiv.org/abs/2210.08285, algorithm 1.
     w_k, the k of each client, t -> server
 
 All clients must train in each round, so that K is the number of clients: the
-server does not know the next cohort when it deals out its models. If messages
-are lost, v_k = w_k. The authors released no code; TsingZ0/PFLlib@d832e76
-(servercross.py), which a third party wrote, sums the cosines of layers instead.
+server does not know the next cohort when it assigns models to clients. If a
+message is lost, v_k = w_k. No code of the authors is known; a third party's
+(TsingZ0/PFLlib@d832e76, servercross.py) sums the cosines of layers instead.
 """
 
 import jax

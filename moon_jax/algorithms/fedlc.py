@@ -12,7 +12,7 @@ Calibration, ICML 2022, https://arxiv.org/abs/2209.00189.
 A class without examples has n_k^{-1/4} = inf, and leaves the sum. The printed
 equation also leaves y out of the sum: such a loss has no minimum, and is -inf
 for clients with one class. This is the softmax cross-entropy of calibrated
-logits that the abstract describes. The authors released no code.
+logits that the abstract describes. No code of theirs is known.
 """
 
 import jax.numpy as jnp

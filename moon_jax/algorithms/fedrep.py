@@ -15,7 +15,7 @@ algorithm 1.
 The paper's mean is uniform (--weighting=uniform); the released code
 (https://github.com/lgcollins/FedRep) has |D_i| with some data. Its scripts
 train the head in 10 of 15 epochs (head_fraction 0.67), or in 10 of 11. After
-the last round it trains all heads for 10 more epochs, which is left out here.
+the last round it trains heads for 10 or more epochs, which is left out here.
 """
 
 import jax.numpy as jnp
