@@ -34,6 +34,9 @@ ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
               'fedkd', 'fedphp', 'fedamp', 'fedfomo', 'fedala', 'fedcross',
               'feddisco', 'qfedavg', 'centralized')
 
+# Those of which a round depends on how many there are.
+READ_NUM_ROUNDS = ('ccvr', 'fedkd', 'fedphp')
+
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 
 ON = ()  # in `only_with`: all values but 0 and off

@@ -163,8 +163,8 @@ def of_clients(arms: Sequence[TableArm]) -> Section:
       'global model (%)': 'global_heldout_accuracy',
       'models of clients (%)': 'local_heldout_accuracy',
       'their worst tenth (%)': 'local_heldout_accuracy_worst_tenth'}
-  published = {
-      'published, global (%)': 'global', 'published, of clients (%)': 'personal'}
+  published = {'published, global (%)': 'global',
+               'published, of clients (%)': 'personal'}
   rows = [{'arm': arm.label} | {
       title: _published(arm, measure) for title, measure in published.items()
       if any(_published(other, measure) for other in arms)} | {

@@ -7,6 +7,7 @@ import pathlib
 from typing import Any
 
 from moon_jax.config import Config, flags_with, HUGGINGFACE
+from moon_jax.config.flags import READ_NUM_ROUNDS
 from moon_jax.errors import UserError
 
 _MAX_LISTED = 4  # differing flags in an error message
@@ -50,7 +51,7 @@ def has_same_rounds(config: Config, num_rounds: int) -> bool:
   """Returns whether a run of `num_rounds` has the first rounds of a longer one.
 
   All are bit for bit the same. A shorter run evaluates its last round. A user's
-  algorithm may read the number of rounds; `check_same_run` refuses schedules
+  algorithm may read the number of rounds; `check_same_run` refuses the others
   that depend on it.
   """
   every = math.lcm(config.eval_every, config.client_eval_every or 1)
@@ -90,12 +91,14 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
         f'--num_rounds must be at least the {num_rounds} of the run in '
         f'--workdir={path}, got {new["num_rounds"]}; raise it or name another '
         '--workdir')
-  if (new['learning_rate_schedule'] == 'cosine'
-      and num_rounds != new['num_rounds']):
+  readers = [f'--{name}={new[name]}' for name, values in (
+      ('learning_rate_schedule', ('cosine',)), ('algorithm', READ_NUM_ROUNDS))
+             if new[name] in values]
+  if readers and num_rounds != new['num_rounds']:
     raise UserError(
         f'--num_rounds must be the {num_rounds} of the run in --workdir='
-        f'{path}, since --learning_rate_schedule=cosine depends on it, got '
-        f'{new["num_rounds"]}; name another --workdir')
+        f'{path}, since {readers[0]} depends on it, got {new["num_rounds"]}; '
+        'name another --workdir')
   old_inputs = old.get('inputs', {})
   if not isinstance(old_inputs, dict) or old_inputs.keys() - new.keys():
     raise UserError(f'--workdir={path}: "inputs" in config.json must map flags '

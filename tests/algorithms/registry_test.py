@@ -1,6 +1,7 @@
 """What is known of the built-in methods, and settings without effect."""
 
 import dataclasses
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import moon_jax as mj
 from moon_jax import optimizers
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
+from moon_jax.config.flags import READ_NUM_ROUNDS
 from moon_jax.data import split
 
 OF_MOON = dict(mu=.3, contrastive='l2', temperature=.1, num_negatives=2,
@@ -43,6 +45,14 @@ NOT_OF_L2 = ['temperature', 'num_negatives', 'first_negative', 'negatives_pool']
 ])
 def test_ignored_flags(changes, expected):
   assert {*registry.ignored(Config(**changes))} == {*expected}
+
+
+def test_methods_that_read_the_number_of_rounds():
+  """A finished run of fewer rounds is not the beginning of theirs."""
+  assert set(READ_NUM_ROUNDS) == {
+      name for name, method in registry.METHODS.items()
+      if "hparams['num_rounds']" in inspect.getsource(
+          inspect.getmodule(method.factory))}
 
 
 def test_flags_of_moon():

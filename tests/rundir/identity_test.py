@@ -57,6 +57,8 @@ def test_runs_of_fewer_rounds_have_the_same_ones(changes, expected):
 @pytest.mark.parametrize('old, new, why', [
     ({}, {}, ''), ({}, dict(num_rounds=9), ''), (_COSINE, _COSINE, ''),
     ({}, dict(on_nan='skip_client', lanes=3, quiet=True), ''),
+    (dict(algorithm='ccvr'), dict(algorithm='ccvr', num_rounds=9),
+     '--algorithm=ccvr depends on it'),
     ({}, dict(num_rounds=7), 'must be at least the 8 of the run'),
     (_COSINE, _COSINE | dict(num_rounds=9), 'must be the 8 of .*=cosine'),
     (dict(on_nan='skip_client'), {}, 'may have excluded clients'),
