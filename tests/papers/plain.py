@@ -142,6 +142,18 @@ def as_weights(variables, *at):
           for letter, part in (('W', 'kernel'), ('b', 'bias'))}
 
 
+_rounds = {}  # of an algorithm by its identity, compiled once
+
+
+def _round_of(algorithm):
+  if id(algorithm) not in _rounds:
+    program = Program(_network(), algorithm, 'sgd', augment.keep,
+                      lambda x: x, keep_models=True)
+    _rounds[id(algorithm)] = (
+        round_lib.Round(program, devices.mesh(2)), algorithm)  # which stays
+  return _rounds[id(algorithm)][0]
+
+
 class Simulated:
   """Trains rounds of an algorithm on this federation, in the engine.
 
@@ -154,10 +166,7 @@ class Simulated:
     steps = [EPOCHS * n // BATCH for n in SIZES]
     self._shape = schedule.shape(
         steps, NUM_CLIENTS, 2, BATCH, self._mesh.size)
-    program = Program(_network(), algorithm, 'sgd', augment.keep,
-                      lambda x: x, keep_models=True)
-    self._round = round_lib.Round(program, self._mesh)
-    self._algorithm = algorithm
+    self._round, self._algorithm = _round_of(algorithm), algorithm
     values = {'learning_rate': LR, 'momentum': 0., 'weight_decay': 0.,
               'mu': 0., 'temperature': .5, 'num_rounds': 3.,
               **algorithm.hparams, **hparams}
