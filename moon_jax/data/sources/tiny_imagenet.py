@@ -76,12 +76,7 @@ class _Tree(NamedTuple):
 
 
 def load(data_dir: str, may_download: bool = True) -> Dataset:
-  """Reads Tiny-ImageNet from `data_dir`, or downloads it into that directory.
-
-  Searches for, in this order: the folder tiny-imagenet-200/ in `data_dir`, the
-  same folder at `data_dir`, and tiny-imagenet-200.zip in `data_dir`, which is
-  not unpacked.
-  """
+  """Reads Tiny-ImageNet from `data_dir`, or downloads it into that directory."""
   tree = _tree(published.locate(
       'tiny_imagenet', _TITLE, f'{FOLDER}/ or {FOLDER}.zip', DOWNLOAD, find,
       data_dir, may_download))
@@ -105,7 +100,10 @@ def load(data_dir: str, may_download: bool = True) -> Dataset:
 
 
 def find(root: pathlib.Path) -> pathlib.Path | None:
-  """Returns the folder in or at a directory, or the archive in it, or None."""
+  """Returns the folder in or at a directory, or the archive in it, or None.
+
+  The folder at it may have another name. The archive is not unpacked.
+  """
   root = root.absolute()  # has a name
   if (root / FOLDER).is_dir():
     return root / FOLDER
