@@ -75,8 +75,8 @@ def read(path: str, num_clients: int, num_rounds: int) -> list[list[int]]:
             f'{word[:20]!r}; fix the line')
     cohort = [int(word) for word in words]
     if len(set(cohort)) < len(cohort):
-      raise UserError(f'path={path}, line {number} has a duplicate client; list '
-                      'each client once')
+      raise UserError(f'path={path}, line {number} has a duplicate client; '
+                      'list each client once')
     if cohort:
       cohorts.append(cohort)
   if len(cohorts) < num_rounds:

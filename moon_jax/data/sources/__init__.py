@@ -6,6 +6,7 @@ description of published files in `PUBLISHED` (`images.py`).
 
 from collections.abc import Callable
 import functools
+from typing import Any
 
 from moon_jax import errors
 from moon_jax.config import HUGGINGFACE, suggest
@@ -89,7 +90,7 @@ def load(name: str, data_dir: str = '') -> Dataset:
       huggingface.load if name.startswith(HUGGINGFACE) else arrays.load_custom,
       name)
   try:
-    dataset = source(data_dir)
+    dataset: Any = source(data_dir)
   except OSError as error:  # for example, a directory without search permission
     raise UserError(
         f'--data_dir={data_dir} cannot be read ({error.strerror or error}); '

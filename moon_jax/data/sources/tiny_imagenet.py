@@ -76,7 +76,7 @@ class _Tree(NamedTuple):
 
 
 def load(data_dir: str, may_download: bool = True) -> Dataset:
-  """Reads Tiny-ImageNet from `data_dir`, or downloads it into that directory."""
+  """Reads Tiny-ImageNet from `data_dir`, or downloads it there."""
   tree = _tree(published.locate(
       'tiny_imagenet', _TITLE, f'{FOLDER}/ or {FOLDER}.zip', DOWNLOAD, find,
       data_dir, may_download))
