@@ -288,7 +288,7 @@ def _find(data_dir: str) -> list[str]:
     raise UserError(f'DIR must be a directory or an npz file, got {data_dir}')
   names = [name for name, data in sources.PUBLISHED.items()
            if published.find(data, root)]
-  tiny = tiny_imagenet.find(root.absolute())
+  tiny = tiny_imagenet.find(root)
   if tiny and tiny.stem == tiny_imagenet.FOLDER:
     names.append('tiny_imagenet')
   if (root / 'x_train.npy').exists():

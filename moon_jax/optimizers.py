@@ -22,31 +22,16 @@ HYPERPARAMETERS = (
 Hyperparameters = dict[str, jax.Array]  # scalars by flag name
 
 
-def _sgd(hparams: Hyperparameters) -> optax.GradientTransformation:
-  """Returns v <- momentum v + g;  w <- w - learning_rate v.
-
-  Without the key momentum, v = g is not stored.
-  """
-  return optax.sgd(hparams['learning_rate'], momentum=hparams.get('momentum'))
-
-
-def _adam(hparams: Hyperparameters) -> optax.GradientTransformation:
-  return optax.adam(hparams['learning_rate'])
-
-
-def _amsgrad(hparams: Hyperparameters) -> optax.GradientTransformation:
-  """Returns AMSGrad with the maximum of bias-corrected second moments.
-
-  PyTorch takes the maximum of the uncorrected second moments.
-  """
-  return optax.amsgrad(hparams['learning_rate'])
-
-
 OPTIMIZERS: dict[
     str, Callable[[Hyperparameters], optax.GradientTransformation]] = {
-        'sgd': _sgd,
-        'adam': _adam,
-        'amsgrad': _amsgrad,
+        # v <- momentum v + g;  w <- w - learning_rate v. Without the key
+        # momentum, v = g is not stored.
+        'sgd': lambda hparams: optax.sgd(
+            hparams['learning_rate'], momentum=hparams.get('momentum')),
+        'adam': lambda hparams: optax.adam(hparams['learning_rate']),
+        # The maximum is that of bias-corrected second moments; PyTorch takes
+        # that of the uncorrected ones.
+        'amsgrad': lambda hparams: optax.amsgrad(hparams['learning_rate']),
     }
 
 

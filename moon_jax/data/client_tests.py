@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from moon_jax.config import Config
-from moon_jax.data.dataset import Dataset
+from moon_jax.data.dataset import Dataset, subset
 from moon_jax.errors import UserError
 
 PARTS = ('train', 'test')
@@ -66,9 +66,7 @@ def hold_out(clients: Sequence[np.ndarray], fraction: float,
     count = min(math.floor(size * fraction + .5), size - 1)
     is_held_out = np.zeros(size, bool)
     if count:
-      # The legacy generator draws the same numbers in all versions of numpy.
-      random = np.random.RandomState([seed, client])
-      is_held_out[random.permutation(size)[:count]] = True
+      is_held_out[subset([seed, client], size, count)] = True
     kept.append(indices[~is_held_out])
     held_out.append(indices[is_held_out])
   return kept, ClientTests(held_out, 'train')

@@ -65,28 +65,25 @@ def read(path: str, num_clients: int, num_rounds: int) -> list[list[int]]:
                     'with the clients of one round on each line') from error
   cohorts = []
   for number, line in enumerate(text.splitlines(), 1):
-    if words := line.partition('#')[0].replace(',', ' ').split():
-      cohorts.append(
-          _parse_clients(words, num_clients, f'{path}, line {number}'))
+    words = line.partition('#')[0].replace(',', ' ').split()
+    for word in words:
+      if not (word.isascii() and word.isdecimal() and len(word) < 10
+              and int(word) < num_clients):
+        raise UserError(
+            f'path={path}, line {number}: clients must be 0 to '
+            f'{num_clients - 1} with num_clients={num_clients}, got '
+            f'{word[:20]!r}; fix the line')
+    cohort = [int(word) for word in words]
+    if len(set(cohort)) < len(cohort):
+      raise UserError(f'path={path}, line {number} has a duplicate client; '
+                      'list each client once')
+    if cohort:
+      cohorts.append(cohort)
   if len(cohorts) < num_rounds:
     raise UserError(
         f'path={path} must hold a line for each of num_rounds={num_rounds}, '
         f'got {len(cohorts)} rounds; add lines or lower num_rounds')
   return cohorts
-
-
-def _parse_clients(words, num_clients, location):
-  for word in words:
-    if not (word.isascii() and word.isdecimal() and len(word) < 10
-            and int(word) < num_clients):
-      raise UserError(
-          f'path={location}: clients must be 0 to {num_clients - 1} with '
-          f'num_clients={num_clients}, got {word[:20]!r}; fix the line')
-  cohort = [int(word) for word in words]
-  if len(set(cohort)) < len(cohort):
-    raise UserError(
-        f'path={location} has a duplicate client; list each client once')
-  return cohort
 
 
 def text_of(cohorts: Iterable[list[int]]) -> str:

@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 _TEST_SUBSET_SEED = 0  # constant, so that all runs share their test examples
 
 
+def subset(seed: int | Sequence[int], num_examples: int,
+           count: int) -> np.ndarray:
+  """Returns the sorted indices of a random part of the examples, int [n].
+
+  The draw is uniform without replacement, by NumPy's legacy generator, whose
+  numbers are the same in all versions. Smaller parts are contained in larger
+  ones.
+  """
+  return np.sort(np.random.RandomState(seed).permutation(num_examples)[:count])
+
+
 class Dataset(NamedTuple):
   """A data set: training and test examples as NumPy arrays.
 
@@ -135,8 +146,7 @@ class Dataset(NamedTuple):
     """
     if not count:
       return self
-    random = np.random.RandomState(_TEST_SUBSET_SEED)
-    indices = np.sort(random.permutation(len(self.test_labels))[:count])
+    indices = subset(_TEST_SUBSET_SEED, len(self.test_labels), count)
     return self._replace(
         test_inputs=self.test_inputs[indices],
         test_labels=self.test_labels[indices],

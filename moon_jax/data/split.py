@@ -16,7 +16,7 @@ from moon_jax.data import client_tests, label_shift, partition
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.clients import Clients
-from moon_jax.data.dataset import Dataset
+from moon_jax.data.dataset import Dataset, subset
 from moon_jax.errors import UserError
 
 # End of the seed of the validation examples; no other draw uses this seed.
@@ -71,10 +71,7 @@ def make(config: Config, dataset: Dataset) -> Split:
 
 
 def _used(config, num_train):
-  """Returns the sorted indices of the training examples of the run, int [n].
-
-  Smaller subsets (--train_examples) are contained in larger ones.
-  """
+  """Returns the sorted indices of the training examples of the run, int [n]."""
   count = config.train_examples
   if not count:
     return np.arange(num_train)
@@ -83,8 +80,7 @@ def _used(config, num_train):
         f'--train_examples must be at most the {num_train} training examples '
         f'of --dataset={config.dataset}; got {count}. --train_examples=0 uses '
         'all of them')
-  random = np.random.RandomState(_SUBSET_SEED)
-  return np.sort(random.permutation(num_train)[:count])
+  return subset(_SUBSET_SEED, num_train, count)
 
 
 def _validation(config, used):
@@ -98,8 +94,8 @@ def _validation(config, used):
         '--validation_fraction must leave examples on both sides; got '
         f'{config.validation_fraction}, which is {count} of {num_examples} '
         'training examples. --validation_fraction=0.1 is usual')
-  random = np.random.RandomState([config.split_seed(), *_VALIDATION_STREAM])
-  return used[np.sort(random.permutation(num_examples)[:count])]
+  seed = config.split_seed(), *_VALIDATION_STREAM
+  return used[subset(seed, num_examples, count)]
 
 
 def _with_examples(config, dataset, indices):

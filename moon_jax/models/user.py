@@ -76,10 +76,10 @@ def from_flax(module: nn.Module) -> Model:
   See also: `moon_jax.from_nnx`.
   """
   if not isinstance(module, nn.Module):
-    got = (f'the class {module.__name__}; make a module: {module.__name__}()'
-           if inspect.isclass(module) else f'a {type(module).__name__}')
+    remedy = (f'; make a module: {module.__name__}()'
+              if inspect.isclass(module) else '')
     raise UserError('from_flax takes a module of flax.linen, not a class or a '
-                    f'function; got {got}')
+                    f'function; got {kind_of(module)}{remedy}')
   model = wrap(module)
   return model._replace(apply=fast_on_cpus(model.apply))
 

@@ -7,6 +7,7 @@ error, even if another place has it, too.
 
 from collections.abc import Callable, Iterable, Mapping
 import contextlib
+import functools
 import gzip
 import hashlib
 import os
@@ -96,12 +97,9 @@ def load(published: PublishedDataset, data_dir: str,
   Raises:
     UserError: if files are missing or damaged and cannot be downloaded.
   """
-  archive, content = published.archive, published.content()
-  root = files.existing_directory(
-      published.name, published.title, data_dir, content, bool(archive))
-  path = find(published, root) or fetch_missing(
-      published.name, published.title, root, content,
-      archive if may_download else None)
+  path = locate(
+      published.name, published.title, published.content(), published.archive,
+      functools.partial(find, published), data_dir, may_download)
   return Dataset(
       published.name, *_read(published, path),
       class_names=published.class_names, mean=published.mean,
@@ -189,13 +187,19 @@ def _md5(blob):
   return hashlib.md5(blob).hexdigest()
 
 
-def fetch_missing(name: str, title: str, root: pathlib.Path, content: str,
-                  download: Download | None) -> pathlib.Path:
-  """Downloads a data set that `root` lacks, or raises if `download` is None.
+def locate(name: str, title: str, content: str, download: Download | None,
+           find_fn: Callable[[pathlib.Path], pathlib.Path | None],
+           data_dir: str, may_download: bool) -> pathlib.Path:
+  """Returns the path of a data set in `data_dir`; downloads what it lacks.
 
-  `content` is what `root` must hold otherwise.
+  `content` is what the directory must hold, in words, and `download` the
+  archive of it, if there is one.
   """
-  if not download:
+  root = files.existing_directory(
+      name, title, data_dir, content, bool(download))
+  if path := find_fn(root):
+    return path
+  if not (download and may_download):
     raise UserError(
         f'--data_dir={root} must hold {title} as {content}; got none of them. '
         f'Download it: moon-jax data get {name} --data_dir={root}')

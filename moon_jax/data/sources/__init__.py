@@ -6,6 +6,7 @@ description of published files in `PUBLISHED` (`images.py`).
 
 from collections.abc import Callable
 import functools
+from typing import Any
 
 from moon_jax import errors
 from moon_jax.config import HUGGINGFACE, suggest
@@ -84,24 +85,19 @@ def load_dataset(name: str, data_dir: str = '') -> Dataset:
 
 def load(name: str, data_dir: str = '') -> Dataset:
   """Returns `load_dataset(name, data_dir)`; its errors name flags."""
-  dataset = _load(name, data_dir)
+  suggest.check_names('dataset', name)
+  source = SOURCES.get(name) or functools.partial(
+      huggingface.load if name.startswith(HUGGINGFACE) else arrays.load_custom,
+      name)
+  try:
+    dataset: Any = source(data_dir)
+  except OSError as error:  # for example, a directory without search permission
+    raise UserError(
+        f'--data_dir={data_dir} cannot be read ({error.strerror or error}); '
+        'fix its permissions, or name another directory') from error
   # One field at a time, so that each original array is freed.
   for field in 'train_inputs', 'train_labels':
     if not mapped.is_mapped(getattr(dataset, field)):
       dataset = dataset._replace(**{
           field: mapped.aligned(getattr(dataset, field))})
   return dataset
-
-
-def _load(name, data_dir):
-  suggest.check_names('dataset', name)
-  if name.startswith(HUGGINGFACE):
-    return huggingface.load(name, data_dir)
-  if name not in SOURCES:
-    return arrays.load_custom(name, data_dir)
-  try:
-    return SOURCES[name](data_dir)
-  except OSError as error:  # for example, a directory without search permission
-    raise UserError(
-        f'--data_dir={data_dir} cannot be read ({error.strerror or error}); '
-        'fix its permissions, or name another directory') from error

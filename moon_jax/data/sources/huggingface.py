@@ -12,7 +12,7 @@ import numpy as np
 
 from moon_jax import user_code
 from moon_jax.config import HUGGINGFACE
-from moon_jax.data.dataset import Dataset
+from moon_jax.data.dataset import Dataset, subset
 from moon_jax.data.io import files
 from moon_jax.data.sources import arrays
 from moon_jax.errors import first_line, UserError
@@ -185,11 +185,11 @@ def _splits(source, data, train, test, test_fraction):
                       f'without test; got test_fraction={test_fraction}, '
                       f'test={test or "none"}')
     rows = splits[train]
-    order = np.random.RandomState(_SEED).permutation(len(rows))
-    num_test = round(test_fraction * len(rows))
+    is_test = np.zeros(len(rows), bool)
+    is_test[subset(_SEED, len(rows), round(test_fraction * len(rows)))] = True
     # In memory, since the directory of the data may not be writable.
-    return [rows.select(np.sort(part), keep_in_memory=True)
-            for part in (order[num_test:], order[:num_test])]
+    return [rows.select(np.flatnonzero(part), keep_in_memory=True)
+            for part in (~is_test, is_test)]
   test = test or _first(_TEST_SPLITS, splits.keys() - {train})
   if not test:
     raise UserError(f'{source} has no test split, only {listed}; give test='

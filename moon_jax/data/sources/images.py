@@ -1,10 +1,8 @@
 """CIFAR-10, CIFAR-100, MNIST, Fashion-MNIST and SVHN as they are published.
 
 Files are verified by the published md5 of their uncompressed content before
-they are decoded. CIFAR is read in its python layout.
-
-MNIST and Fashion-MNIST are published as four files of the same names in the
-IDX format. A directory that holds the files of the other data set is left out.
+they are decoded. CIFAR is read in its python layout, MNIST and Fashion-MNIST in
+the IDX format.
 """
 
 from functools import partial

@@ -46,7 +46,6 @@ NUM_TEST = 10_000
 FOLDER = 'tiny-imagenet-200'
 
 _TITLE = 'Tiny-ImageNet'
-_CONTENT = f'{FOLDER}/ or {FOLDER}.zip'
 _REMEDY = (f'Remove it, and copy {FOLDER}.zip from {DOWNLOAD.url} there, or '
            'run again to download it')
 # macOS writes hidden files beside the images.
@@ -77,17 +76,10 @@ class _Tree(NamedTuple):
 
 
 def load(data_dir: str, may_download: bool = True) -> Dataset:
-  """Reads Tiny-ImageNet from `data_dir`, or downloads it into that directory.
-
-  Searches for, in this order: the folder tiny-imagenet-200/ in `data_dir`, the
-  same folder at `data_dir`, and tiny-imagenet-200.zip in `data_dir`, which is
-  not unpacked.
-  """
-  root = files.existing_directory(
-      'tiny_imagenet', _TITLE, data_dir, _CONTENT, True).absolute()
-  tree = _tree(find(root) or published.fetch_missing(
-      'tiny_imagenet', _TITLE, root, _CONTENT,
-      DOWNLOAD if may_download else None))
+  """Reads Tiny-ImageNet from `data_dir`, or downloads it there."""
+  tree = _tree(published.locate(
+      'tiny_imagenet', _TITLE, f'{FOLDER}/ or {FOLDER}.zip', DOWNLOAD, find,
+      data_dir, may_download))
   train, test = _train(tree), _test(tree)
   wnids = sorted({wnid for wnid, _ in train})
   if unknown := {wnid for wnid, _ in test}.difference(wnids):
@@ -108,7 +100,11 @@ def load(data_dir: str, may_download: bool = True) -> Dataset:
 
 
 def find(root: pathlib.Path) -> pathlib.Path | None:
-  """Returns the folder in or at a directory, or the archive in it, or None."""
+  """Returns the folder in or at a directory, or the archive in it, or None.
+
+  The folder at it may have another name. The archive is not unpacked.
+  """
+  root = root.absolute()  # has a name
   if (root / FOLDER).is_dir():
     return root / FOLDER
   if root.name == FOLDER or (root / 'train').is_dir() and (
