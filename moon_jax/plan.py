@@ -35,10 +35,9 @@ def plan(config: Config) -> None:
   Raises:
     UserError: if a flag is invalid or the run is impossible.
   """
-  print(_for_target(config) if _TARGET.value else measured(config))
-
-
-def _for_target(config):
+  if not _TARGET.value:
+    print(measured(config))
+    return
   target = targets.find(_TARGET.value)
   targets.check_installed()
   import jax
@@ -46,7 +45,7 @@ def _for_target(config):
   jax.config.update('jax_platforms', 'cpu')  # do not initialize a GPU
   from moon_jax.targets import plan as plan_lib
 
-  return plan_lib.plan(config, target, _DEVICES.value)
+  print(plan_lib.plan(config, target, _DEVICES.value))
 
 
 def measured(config: Config) -> str:

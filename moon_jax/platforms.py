@@ -21,16 +21,7 @@ _JAX_DEFAULT = 1.  # seconds of compilation from which programs are cached
 
 def by_platform(cpu: Callable[..., Any], accelerator: Callable[..., Any],
                 *operands: Any) -> Any:
-  """Calls one of two equivalent functions, depending on the platform.
-
-  Args:
-    cpu: the function for CPUs.
-    accelerator: the function for all other platforms.
-    *operands: the arguments, arrays or trees of arrays.
-
-  Returns:
-    The result of the function.
-  """
+  """Calls one of two equivalent functions, for CPUs and for all others."""
   return lax.platform_dependent(*operands, cpu=cpu, default=accelerator)
 
 

@@ -11,19 +11,22 @@ _MAX_CHARACTERS = 200  # of a tree in a message
 
 def difference(result: Any, expected: Any) -> str:
   """Returns how two trees differ, leaf by leaf; '' if they do not."""
-  ours, theirs = ({
+  if lines := listed(*({
       jax.tree_util.keystr(path): f'{jnp.result_type(x)}{list(jnp.shape(x))}'
       for path, x in jax.tree_util.tree_leaves_with_path(tree)}
-                  for tree in (result, expected))
-  lines = [f'{path or "it"} is {ours.get(path, "missing")}, expected '
-           f'{theirs.get(path, "nothing there")}'
-           for path in [*theirs, *(p for p in ours if p not in theirs)]
-           if ours.get(path) != theirs.get(path)]
-  if not lines:
-    same = (jax.tree.structure(result)
-            == jax.tree.structure(expected))  # type: ignore[operator]
-    return '' if same else (
-        f'got {shapes(result)}, expected {shapes(expected)}')
+                       for tree in (result, expected))):
+    return lines
+  same = (jax.tree.structure(result)
+          == jax.tree.structure(expected))  # type: ignore[operator]
+  return '' if same else f'got {shapes(result)}, expected {shapes(expected)}'
+
+
+def listed(ours: dict[str, str], theirs: dict[str, str]) -> str:
+  """Returns how arrays, described by name, differ; '' if they do not."""
+  lines = [f'{name or "it"} is {ours.get(name, "missing")}, expected '
+           f'{theirs.get(name, "nothing there")}'
+           for name in [*theirs, *(n for n in ours if n not in theirs)]
+           if ours.get(name) != theirs.get(name)]
   more = len(lines) - _MAX_LEAVES
   return '; '.join(lines[:_MAX_LEAVES]) + (
       f'; and {more} more differences' if more > 0 else '')

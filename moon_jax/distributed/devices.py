@@ -14,7 +14,7 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 import numpy as np
 
-from moon_jax.errors import UserError
+from moon_jax.errors import first_line, UserError
 
 AXIS = 'devices'
 _PROCESS_AXIS = 'processes'
@@ -32,19 +32,16 @@ def check() -> None:
     jax.devices()
   except (RuntimeError, AssertionError) as error:  # it asserts without CUDA
     named = jax.config.jax_platforms  # type: ignore[attr-defined]
-    reason = str(error).partition('\n')[0] or 'there is no such device'
     raise UserError(
         f'JAX_PLATFORMS={named or ""} must name devices that JAX can use; got '
-        f'none ({reason}). Unset it, or install JAX for them: moon-jax doctor '
-        'describes this machine') from error
+        f'none ({first_line(error)}). Unset it, or install JAX for them: '
+        'moon-jax doctor describes this machine') from error
 
 
 def mesh(num_lanes: int = 1, most: int | None = None) -> Mesh:
   """Returns a mesh of the most devices that divide the lanes evenly.
 
-  Args:
-    num_lanes: lanes of all devices together, a multiple of the processes.
-    most: the most devices of a process; None for all that it has.
+  Each process has `most` devices, or all of its own.
   """
   parts: list[list[Any]] = [[] for _ in range(jax.process_count())]
   for device in jax.devices():
@@ -133,17 +130,16 @@ def _gather_fn(on):
 def sum_over_processes(tree: Any) -> Any:
   """Returns the sums of the processes' arrays on the host of each process.
 
-  Sums of unsigned integers are exact. So one process can send any bits to the
-  others if these pass zeros.
-
-  Args:
-    tree: NumPy arrays, of the same shapes in all processes.
+  It sums their bits as unsigned integers. So one process can send any numbers
+  to the others if these pass zeros of the same shapes.
   """
   mesh = _process_mesh()
   split = NamedSharding(mesh, PartitionSpec(_PROCESS_AXIS))
   parts = jax.tree.map(
-      lambda x: jax.make_array_from_process_local_data(split, x[None]), tree)
-  return jax.device_get(_sum_fn(mesh)(parts))
+      lambda x: jax.make_array_from_process_local_data(
+          split, x.view(f'u{x.itemsize}')[None]), tree)
+  return jax.tree.map(lambda x, bits: np.asarray(bits).view(x.dtype),
+                      tree, jax.device_get(_sum_fn(mesh)(parts)))
 
 
 @functools.cache

@@ -71,11 +71,9 @@ def cgroup_cores() -> float | None:
 
 
 def _read(controller: str, name: str) -> Iterator[str]:
-  """Yields a file of this process's cgroup and of each above it.
+  """Yields the content of a file of this process's cgroup and of each above.
 
-  Args:
-    controller: of version 1, whose directory it names; '' for version 2.
-    name: of the file.
+  `controller` is one of version 1, or '' for version 2.
   """
   root = _CGROUPS / controller
   directories = [root]

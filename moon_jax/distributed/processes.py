@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from moon_jax.errors import UserError
+from moon_jax.errors import first_line, UserError
 
 _CONNECT_SECONDS = 300  # the most that processes wait for the first one
 _EXIT_DELAY_SECONDS = 2  # by which the first process exits after the others
@@ -43,11 +43,10 @@ def join(coordinator_address: str = '', num_processes: int = 0,
         process_id if process_id >= 0 else None,
         heartbeat_timeout_seconds=_HEARTBEAT_SECONDS)
   except (RuntimeError, ValueError, OSError) as error:
-    reason = str(error).strip().partition('\n')[0]
     raise UserError(
         f'--coordinator_address={coordinator_address}: the processes of this '
-        f'run could not connect ({reason}); start all of them with an address '
-        'that each can reach, or run a single process with '
+        f'run could not connect ({first_line(error)}); start all of them with '
+        'an address that each can reach, or run a single process with '
         '--num_processes=1') from error
   # XLA has installed a handler that ignores SIGTERM; this restores Python's.
   signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
@@ -141,11 +140,7 @@ def is_first() -> bool:
 def run_on_first_process(function: Callable[[], Any]) -> Any:
   """Calls a function on the first process, and returns its result on all.
 
-  Args:
-    function: a function that returns a JSON-serializable value.
-
-  Raises:
-    UserError: on all processes, if the function raises it.
+  The result must be serializable as JSON. A UserError is raised on all.
   """
   if count() == 1:
     return function()

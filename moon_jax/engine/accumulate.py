@@ -1,7 +1,4 @@
-"""Accumulates the results of finished jobs on one device.
-
-`moon_jax.engine` lists the axis letters.
-"""
+"""Accumulates the results of finished jobs on one device."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +12,7 @@ from moon_jax.engine.local import KeptModels, Result
 from moon_jax.engine.schedule import Jobs
 from moon_jax.models.base import Variables
 
-_OUT_OF_BOUNDS = jnp.iinfo(jnp.int32).max  # scatters drop writes to this index
+OUT_OF_BOUNDS = jnp.iinfo(jnp.int32).max  # scatters drop writes to this index
 _TINY = jnp.finfo(jnp.float32).tiny
 
 
@@ -31,8 +28,8 @@ class Accumulators(NamedTuple):
   models_J: KeptModels | tuple[()]  # () if Program.keep_models is False
 
 
-def zeros(clients_J: Any, result_L: Result, models_L: KeptModels | tuple[()],
-          num_runs: int, num_jobs: int) -> Accumulators:
+def zeros(clients_J: Any, result_L: Result, num_runs: int,
+          num_jobs: int) -> Accumulators:
   """Returns the accumulators before any job has finished."""
   def zeros_like(length, tree_L):
     return jax.tree.map(
@@ -45,32 +42,23 @@ def zeros(clients_J: Any, result_L: Result, models_L: KeptModels | tuple[()],
       directions=zeros_like(num_runs, result_L.update),
       drift_J=jnp.zeros(num_jobs),
       finite_J=jnp.ones(num_jobs, bool),
-      models_J=zeros_like(num_jobs, models_L))
+      models_J=zeros_like(num_jobs, result_L.models))
 
 
 def add(accumulators: Accumulators, has_finished_L: jax.Array,
         job_L: jax.Array, jobs: Jobs, losses_finite_L: jax.Array,
-        result_L: Result, models_L: KeptModels | tuple[()]
-        ) -> Accumulators:
+        result_L: Result) -> Accumulators:
   """Adds the results of the lanes whose jobs have finished.
 
-  A job with a NaN or infinite result is rejected: it changes only its own
-  `finite_J` and `drift_J`.
-
-  Args:
-    accumulators: the accumulators so far.
-    has_finished_L: bool, whether the lane's job has finished.
-    job_L: index of each lane's job; any index for idle lanes.
-    jobs: the jobs of the device.
-    losses_finite_L: bool, whether all losses of the job were finite.
-    result_L: results of the jobs; arbitrary values, even NaN, in lanes whose
-      job has not finished.
-    models_L: the models of `local.kept_models`.
+  A job with a loss or a result that is not finite is rejected: it changes only
+  its own `finite_J` and `drift_J`. In lanes whose job has not finished, indices
+  and results may have any values, even NaN.
   """
   num_runs = len(jax.tree.leaves(accumulators.directions)[0])
   run_L = jobs.run[job_L]
   drift_L = jax.vmap(optax.tree.norm)(result_L.update)
-  is_finite_L = losses_finite_L & jax.vmap(all_finite)((*result_L, drift_L))
+  is_finite_L = losses_finite_L & jax.vmap(all_finite)((
+      *result_L._replace(models=()), drift_L))
   is_accepted_L = has_finished_L & is_finite_L
   is_accepted_RL = is_accepted_L[None] & (
       run_L[None] == jnp.arange(num_runs)[:, None])
@@ -85,19 +73,18 @@ def add(accumulators: Accumulators, has_finished_L: jax.Array,
             precision=lax.Precision.HIGHEST), sums_R, x_L)
 
   def write(is_written_L, tree_J, tree_L):
-    slot_L = jnp.where(is_written_L, job_L, _OUT_OF_BOUNDS)
+    slot_L = jnp.where(is_written_L, job_L, OUT_OF_BOUNDS)
     return jax.tree.map(
         lambda x_J, x_L: x_J.at[slot_L].set(x_L, mode='drop'), tree_J, tree_L)
 
-  message = result_L.message
+  message, sums = result_L.message, accumulators.sums
   clients_J, models_J, each_J = write(
       is_accepted_L, (accumulators.clients_J, accumulators.models_J,
                       accumulators.each_J),
-      (result_L.client, models_L, message.each))
+      (result_L.client, result_L.models, message.each))
   drift_J, finite_J = write(
       has_finished_L, (accumulators.drift_J, accumulators.finite_J),
       (drift_L, is_finite_L))
-  sums = accumulators.sums
   return Accumulators(
       clients_J=clients_J,
       sums=Message(
@@ -132,11 +119,7 @@ def cosine_with_mean(variables_R: Variables, jobs: Jobs,
                      accumulators: Accumulators, directions: Any) -> jax.Array:
   """Returns each job's cosine with the sum of all jobs' directions, float [J].
 
-  Args:
-    variables_R: the global models before the round.
-    jobs: the jobs of the device.
-    accumulators: the results of the jobs, with their local models.
-    directions: the directions, summed over all devices.
+  The directions are summed over all devices, the jobs are those of one.
   """
   def job_cosine(run, model, drift):
     update = jax.tree.map(
@@ -149,7 +132,7 @@ def cosine_with_mean(variables_R: Variables, jobs: Jobs,
       jobs.run, accumulators.models_J.local, accumulators.drift_J)
 
 
-def where(condition_L: jax.Array, x_L: jax.Array, y_L: jax.Array) -> jax.Array:
-  """Returns x or y per index of the first axis, as `condition_L` selects."""
-  return jnp.where(
-      condition_L.reshape(-1, *(1,) * (x_L.ndim - 1)), x_L, y_L)
+def where(condition: jax.Array, x: jax.Array, y: Any) -> jax.Array:
+  """Returns x or y as a condition on the first axes selects."""
+  return jnp.where(condition.reshape(
+      *condition.shape, *(1,) * (x.ndim - condition.ndim)), x, y)

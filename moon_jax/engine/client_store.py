@@ -4,8 +4,7 @@ In memory it is a tree of NumPy arrays [R, C, ...]. On disk it is a
 `moon_jax.engine.disk_store.DiskClients`. Runs that differ in their clients have
 a store each, in `RunStores`. A federation may have a million clients, and a
 round trains only a few. Only the rows of a round's jobs move to the devices and
-back. If several processes run, each client's current row belongs to one
-process. `moon_jax.engine` lists the axis letters.
+back. If several processes run, each client's current row belongs to one.
 """
 
 from collections.abc import Sequence
@@ -35,16 +34,14 @@ def put(clients: Any, jobs: Jobs, rows: Any) -> None:
   Copies all rows to the host before it writes the first one, so that a failed
   transfer leaves `clients` unchanged.
   """
-  on_host = [[(shard.index[0], np.asarray(shard.data))
-              for shard in x_J.addressable_shards]
-             for x_J in jax.tree.leaves(rows)]
+  leaves = jax.tree.leaves(rows)
   if isinstance(clients, DiskClients | RunStores):
-    # A single process has all rows.
-    trained_J = jobs.num_steps > 0
-    clients.write(
-        jobs.run[trained_J], jobs.client[trained_J],
-        [_joined(shards)[trained_J] for shards in on_host])
+    trained_J = jobs.num_steps > 0  # a single process has all rows
+    clients.write(jobs.run[trained_J], jobs.client[trained_J],
+                  [np.asarray(x_J)[trained_J] for x_J in leaves])
     return
+  on_host = [[(shard.index[0], np.asarray(shard.data))
+              for shard in x_J.addressable_shards] for x_J in leaves]
   for x_RC, shards in zip(jax.tree.leaves(clients), on_host, strict=True):
     for index, x_J in shards:
       device_jobs = jax.tree.map(lambda field_J: field_J[index], jobs)
@@ -58,16 +55,9 @@ def write(clients: Any, run_J: np.ndarray, client_J: np.ndarray,
   if isinstance(clients, DiskClients | RunStores):
     clients.write(run_J, client_J, rows)
     return
-
   for x_RC, x_J in zip(
       jax.tree.leaves(clients), jax.tree.leaves(rows), strict=True):
     x_RC[run_J, client_J] = x_J
-
-
-def _joined(shards):
-  """Returns the array whose shards of the first axis are (index, part)."""
-  shards = sorted(shards, key=lambda shard: shard[0].start or 0)
-  return np.concatenate([part for _, part in shards])
 
 
 def filled(like: Any, num_clients: int) -> Any:
@@ -123,18 +113,13 @@ class Owners:
   """
 
   def __init__(self, clients: Any, mesh: Mesh):
-    """Starts with all rows on every process.
-
-    Args:
-      clients: client state, [R, C, ...].
-      mesh: the devices that run a round.
-    """
+    """Starts with all rows, [R, C, ...], on every process."""
     self._process_of_device = np.array(
         [d.process_index for d in mesh.devices.flat])
-    shape = [x.shape[:2] for x in jax.tree.leaves(clients)
-             if jax.process_count() > 1][:1]
-    self._owner_RC = np.full(shape[0] if shape else (1, 0), _ALL_PROCESSES)
-    self._is_alone = not shape
+    leaves = jax.tree.leaves(clients)
+    self._is_alone = jax.process_count() == 1 or not leaves
+    if not self._is_alone:
+      self._owner_RC = np.full(leaves[0].shape[:2], _ALL_PROCESSES)
 
   def bring(self, clients: Any, jobs: Jobs) -> None:
     """Moves each job's row to the process that runs the job, in place."""
@@ -156,12 +141,7 @@ class Owners:
         self._process_of_jobs(jobs)[ran])
 
   def gather(self, clients: Any, num_at_once: int) -> None:
-    """Copies all rows to every process, in place.
-
-    Args:
-      clients: client state, [R, C, ...].
-      num_at_once: the number of rows that one transfer moves.
-    """
+    """Copies all rows to every process, in place, some at once."""
     if self._is_alone:
       return
     run, client = np.nonzero(self._owner_RC != _ALL_PROCESSES)
@@ -186,17 +166,14 @@ def _move(clients, run_J, client_J, source_J, target_J):
     return
   process = jax.process_index()
 
-  def bits_to_send(x_RC):
+  def sent(x_RC):
     x_J = x_RC[run_J, client_J]
     x_J[source_J != process] = 0
-    return x_J.view(f'u{x_J.itemsize}')
+    return x_J
 
-  bits = devices.sum_over_processes(jax.tree.map(bits_to_send, clients))
+  rows_J = devices.sum_over_processes(jax.tree.map(sent, clients))
   is_mine = (source_J != _ALL_PROCESSES) & (source_J != process) & (
       (target_J == process) | (target_J == _ALL_PROCESSES))
 
-  def receive(x_RC, bits_J):
-    x_J = bits_J.view(x_RC.dtype)
-    x_RC[run_J[is_mine], client_J[is_mine]] = x_J[is_mine]
-
-  jax.tree.map(receive, clients, bits)
+  write(clients, run_J[is_mine], client_J[is_mine],
+        jax.tree.map(lambda x_J: x_J[is_mine], rows_J))

@@ -6,7 +6,6 @@ clients have trained: it is the rows of a round and 8 bytes per client.
 
 The file has no name: it disappears with the process, however that ends.
 Checkpoints hold their own copy of the rows (`moon_jax.rundir.checkpoint`).
-`moon_jax.engine` lists the axis letters.
 """
 
 from collections.abc import Iterator

@@ -31,12 +31,8 @@ def choose(lanes: int, cohort_size: int, num_devices: int, num_processes: int,
   about the same time. Cores without a lane share the work of the other lanes.
   Every process has the same number of lanes.
 
-  Args:
-    lanes: the configured number of lanes; 0 to choose it here.
-    cohort_size: clients per round.
-    num_devices: devices of all processes together.
-    num_processes: processes of the run.
-    is_cpu: whether devices are CPU cores.
+  `lanes` is the configured number; 0 chooses it. `num_devices` are those of all
+  processes.
   """
   if lanes % num_processes:
     raise UserError(

@@ -106,6 +106,7 @@ class Result(NamedTuple):
   client: Any  # the new client state
   message: Message
   update: Any  # w_i - w^t of the local model, a tree like its parameters
+  models: KeptModels | tuple[()]  # () unless Program.keep_models
 
 
 class StepMetrics(NamedTuple):
@@ -135,24 +136,16 @@ def _optimizer(program, view):
       program.unused_hparams)
 
 
-def frozen(program: Program, view: View, stored: TrainData,
-           mask_B: jax.Array) -> Any:
-  """Returns the outputs of the frozen models for stored examples."""
-  batch = Batch(program.normalize_fn(stored.inputs), stored.labels, mask_B)
-  return program.algorithm.frozen(program.model, batch, view)
-
-
 def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
          stored: TrainData, mask_B: jax.Array,
          frozen_B: Any = None) -> tuple[Lane, StepMetrics]:
   """Takes one step of the local optimizer on one batch of stored examples.
 
-  `frozen_B` has the outputs of `frozen` for the batch; None computes them.
+  `frozen_B` has the result of `Algorithm.frozen`; None computes it.
   """
   key = jax.random.fold_in(job.key, step_in_job)
-  augment_key = key
-  if program.recurring_draws:
-    augment_key = jax.random.fold_in(job.recurring, step_in_job)
+  augment_key = (jax.random.fold_in(job.recurring, step_in_job)
+                 if program.recurring_draws else key)
   inputs = program.normalize_fn(
       platforms.by_platform(_materialize, lambda x_B: x_B,
                             program.augment_fn(augment_key, stored.inputs)))
@@ -225,8 +218,8 @@ def _materialize(x_B):
       x_B.shape)
 
 
-def finish(program: Program, lane: Lane, view: View,
-           examples: Examples) -> Result:
+def finish(program: Program, view: View, examples: Examples,
+           lane: Lane) -> Result:
   """Returns the results of a job from its lane after the last step."""
   algorithm = program.algorithm
   client, message = _with_examples(
@@ -234,17 +227,9 @@ def finish(program: Program, lane: Lane, view: View,
   local = algorithm.local_model(lane.trained, view)
   update = jax.tree.map(
       jnp.subtract, local['params'], view.variables['params'])
-  return Result(client, message, update)
-
-
-def kept_models(program: Program, lane: Lane, view: View,
-                examples: Examples) -> KeptModels | tuple[()]:
-  """Returns the models of a finished job, () unless Program.keep_models."""
-  if not program.keep_models:
-    return ()
-  algorithm = program.algorithm
-  personal = algorithm.personal_model
-  return KeptModels(
-      local=algorithm.local_model(lane.trained, view),
-      personal=_with_examples(program, view, examples, personal, lane.trained)
-      if personal else ())
+  models: KeptModels | tuple[()] = ()
+  if program.keep_models:
+    personal = algorithm.personal_model
+    models = KeptModels(local, _with_examples(
+        program, view, examples, personal, lane.trained) if personal else ())
+  return Result(client, message, update, models)

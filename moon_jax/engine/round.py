@@ -49,14 +49,15 @@ class Round:
   def __init__(self, program: Program, mesh: Mesh,
                data_spec: PartitionSpec = WHOLE):
     split_lanes = PartitionSpec(None, devices.AXIS)
-    self._table_spec = Table(
+    table_spec = Table(
         jobs=SPLIT, num_rows=SPLIT, num_segments=SPLIT, bounds=SPLIT, own=SPLIT,
         job_TL=split_lanes, step_TL=split_lanes, examples_TLB=split_lanes)
     self._mesh = mesh
-    self._data_spec = TrainData(*[data_spec] * 3, frozen=WHOLE)
+    self._specs = (WHOLE, SPLIT, WHOLE, table_spec,
+                   TrainData(*[data_spec] * 3, frozen=WHOLE))
     self._run = jax.jit(jax.shard_map(
         functools.partial(_run_round, program), mesh=mesh,
-        in_specs=(WHOLE, SPLIT, WHOLE, self._table_spec, self._data_spec),
+        in_specs=self._specs,
         out_specs=(WHOLE, SPLIT, RoundMetrics(
             loss_TL=split_lanes, extra_TL=split_lanes, drift_J=SPLIT,
             finite_J=SPLIT, finite_R=WHOLE, cosine_R=WHOLE, cosine_J=SPLIT,
@@ -71,16 +72,13 @@ class Round:
     Arguments may be `jax.ShapeDtypeStruct`s. The devices need not exist: the
     mesh may come from a `jax.experimental.topologies` description.
     """
-    def with_sharding(tree, spec):
+    def with_sharding(spec, tree):
       sharding = NamedSharding(self._mesh, spec)
       return jax.tree.map(lambda x: jax.ShapeDtypeStruct(
           x.shape, x.dtype, sharding=sharding), tree)
 
-    table = Table(*map(with_sharding, table, self._table_spec))
-    return self._run.lower(
-        with_sharding(shared, WHOLE), with_sharding(clients_J, SPLIT),
-        with_sharding(hparams, WHOLE), table,
-        TrainData(*map(with_sharding, data, self._data_spec)))
+    return self._run.lower(*jax.tree.map(
+        with_sharding, self._specs, (shared, clients_J, hparams, table, data)))
 
   def compile(self, *args) -> None:
     """Compiles the round for the shapes of these arguments.
@@ -90,10 +88,7 @@ class Round:
     self._run = self._run.lower(*self._on_devices(*args)).compile()
 
   def temporary_bytes(self) -> int:
-    """Returns the temporary bytes on each device, as XLA reports them.
-
-    Only available after `compile`.
-    """
+    """Returns the temporary bytes on each device, known after `compile`."""
     return self._run.memory_analysis().temp_size_in_bytes
 
   def __call__(self, state: State, hparams: Hyperparameters, table: Table,
@@ -103,12 +98,8 @@ class Round:
     return self.finish(state, table, shared, clients_J), metrics
 
   def start(self, *args):
-    """Starts a round and returns without waiting for the devices.
-
-    Returns:
-      The next state except client state, client state of the jobs, and the
-      `RoundMetrics`.
-    """
+    """Starts a round; returns the next state but for clients, client state of
+    the jobs and metrics, without waiting for the devices."""
     return self._run(*self._on_devices(*args))
 
   def finish(self, state: State, table: Table, shared, clients_J) -> State:
@@ -117,14 +108,11 @@ class Round:
     return State(clients=state.clients, **shared)
 
   def _on_devices(self, state, hparams, table, data):
-    clients_J = devices.put(
-        client_store.read(state.clients, table.jobs.run, table.jobs.client),
-        self._mesh, SPLIT)
-    table = Table(*[
-        devices.put(part, self._mesh, spec)
-        for part, spec in zip(table, self._table_spec)])
-    data = TrainData(*[devices.put(part, self._mesh, spec)
-                       for part, spec in zip(data, self._data_spec)])
+    clients_J = client_store.read(
+        state.clients, table.jobs.run, table.jobs.client)
+    clients_J, table, data = jax.tree.map(
+        lambda spec, part: devices.put(part, self._mesh, spec),
+        (self._specs[1], *self._specs[3:]), (clients_J, table, data))
     shared = state._asdict()
     del shared['clients']
     return shared, clients_J, hparams, table, data
@@ -194,23 +182,18 @@ def _with_each(sums, each_J, jobs, is_received_J, total_weight_R):
   if not jax.tree.leaves(each_J):
     return sums, 0
   # Jobs that were not received may have any values, zeros included.
-  each_J, run_J, client_J, is_received_J, weight_J = _of_all_devices((
-      each_J, jobs.run, jobs.client, is_received_J,
-      jobs.weight / total_weight_R[jobs.run]))
+  rows_J = (each_J, jobs.run, jobs.client, is_received_J,
+            jobs.weight / total_weight_R[jobs.run])
+  if lax.axis_size(devices.AXIS) > 1:
+    rows_J = jax.tree.map(
+        lambda x_J: lax.all_gather(x_J, devices.AXIS, tiled=True), rows_J)
+  each_J, run_J, client_J, is_received_J, weight_J = rows_J
   is_received_RJ = is_received_J[None] & (
       run_J[None] == jnp.arange(len(total_weight_R))[:, None])
   each = Each(each_J, jnp.where(is_received_RJ, weight_J[None], 0),
               is_received_RJ, client_J)
   axes = Each(value=None, weight=0, is_received=0, client=None)
   return sums._replace(each=each), Message(0, 0, axes)
-
-
-def _of_all_devices(tree_J):
-  """Returns the rows of the jobs of all devices."""
-  if lax.axis_size(devices.AXIS) == 1:
-    return tree_J
-  return jax.tree.map(
-      lambda x_J: lax.all_gather(x_J, devices.AXIS, tiled=True), tree_J)
 
 
 def _sum_over_devices(tree):

@@ -110,8 +110,7 @@ class Table(NamedTuple):
 
 
 def utilization(table: Table) -> float:
-  """Returns the fraction of the steps of all lanes that train a client; 0 for a
-  table without rows."""
+  """Returns the fraction of all lanes' steps that train; 0 without rows."""
   lanes_per_device = table.job_TL.shape[1] // len(table.num_rows)
   steps = int(table.num_rows.sum()) * lanes_per_device
   return int(table.jobs.num_steps.sum()) / max(steps, 1)
@@ -122,37 +121,24 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
                   random: np.random.Generator | None,
                   last_batch: str = 'drop'
                   ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the clients' batches of one round, reshuffled each epoch.
-
-  A client with fewer examples than one batch trains on one padded batch per
-  epoch.
+  """Returns `Work.batches` of one round, and the steps of each client, int.
 
   Each epoch draws one random number per training example, and each client
   sorts its examples by their numbers. So the shuffles of a client do not depend
-  on the rest of the cohort.
+  on the rest of the cohort. Without a generator examples keep their order.
 
-  Args:
-    clients: the indices of each client's training examples, one or more.
-    num_epochs: local epochs.
-    batch_size: B.
-    num_train: N, the size of the training set.
-    random: the generator of this round; None keeps the order of examples.
-    last_batch: "drop" the last short batch of each epoch, or "keep" and pad it.
-
-  Returns:
-    `Work.batches`, and the number of steps of each client, int [num_clients].
+  "drop" leaves out the last short batch of each epoch, "keep" pads it. A client
+  with fewer examples than one batch trains on one padded batch per epoch.
   """
   sizes = np.array([len(indices) for indices in clients], np.int64)
   steps = steps_per_epoch(sizes, batch_size, last_batch)
-  owner = np.repeat(np.arange(len(clients)), sizes)
-  place = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-  is_kept = place < (steps * batch_size)[owner]
-  owner, place = owner[is_kept], place[is_kept]
+  by_owner, place = _parts(sizes)
+  is_kept = place < (steps * batch_size)[by_owner]
+  owner, place = by_owner[is_kept], place[is_kept]
   first = np.cumsum(steps * num_epochs) - steps * num_epochs
   row = first[owner] + place // batch_size
   examples = np.concatenate([np.zeros(0, np.int64), *clients]).astype(np.int64)
   batches = np.full(((steps * num_epochs).sum(), batch_size), -1, np.int32)
-  by_owner = np.repeat(np.arange(len(clients)), sizes)
   order = np.arange(len(examples))
   for epoch in range(num_epochs):
     if random is not None:
@@ -160,6 +146,12 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
     batches[row + epoch * steps[owner], place % batch_size] = (
         examples[order][is_kept])
   return batches, steps * num_epochs
+
+
+def _parts(sizes):
+  """Returns the part of each item, and its place in its part, from 0."""
+  part = np.repeat(np.arange(len(sizes)), sizes)
+  return part, np.arange(len(part)) - (np.cumsum(sizes) - sizes)[part]
 
 
 def numbers_at(random: np.random.Generator, count: int,
@@ -194,7 +186,7 @@ def steps_per_epoch(num_examples, batch_size: int, last_batch: str = 'drop'):
 
 def share(weighting: str, num_examples: np.ndarray,
           num_steps: np.ndarray) -> np.ndarray:
-  """Returns `Work.share` of jobs, whose weights are a choice of --weighting.
+  """Returns `Work.share` for a choice of --weighting.
 
   All jobs of a run have as many epochs, so steps are as good as batches.
   """
@@ -212,14 +204,8 @@ def shape(steps: Sequence[int], cohort_size: int, num_lanes: int,
   share a compiled program. A device takes at most about 1.25 times its share
   of the jobs, since client state is moved for that many jobs on each device.
   Packing skips the lanes of full devices, and the bound holds nevertheless
-  (docs/numerics.md has the proof).
-
-  Args:
-    steps: local steps per round of every client that can be sampled.
-    cohort_size: jobs per round, of all runs together.
-    num_lanes: L.
-    batch_size: B.
-    num_devices: D.
+  (docs/numerics.md has the proof). `steps` are the local steps
+  of every client that can be sampled.
   """
   largest = np.sort(np.asarray(steps))[::-1][:cohort_size].tolist()
   num_rows = largest[0]
@@ -230,26 +216,17 @@ def shape(steps: Sequence[int], cohort_size: int, num_lanes: int,
   return Shape(
       num_rows=int(-(-num_rows // unit) * unit), num_lanes=num_lanes,
       batch_size=batch_size,
-      jobs_per_device=jobs_per_device(cohort_size, num_devices),
+      jobs_per_device=min(
+          cohort_size, math.ceil(1.25 * cohort_size / num_devices) + 1),
       num_devices=num_devices)
-
-
-def jobs_per_device(cohort_size: int, num_devices: int) -> int:
-  """Returns the most jobs of a round that one device takes; see `shape`."""
-  return min(cohort_size, math.ceil(1.25 * cohort_size / num_devices) + 1)
 
 
 def places(shapes: Sequence[Shape], num_lanes: int,
            num_devices: int) -> tuple[Shape, list[Place]]:
   """Places the tables of runs, largest first, where the fewest rows are.
 
-  Args:
-    shapes: for each run the shape of its own table.
-    num_lanes: of all runs; a device has as many as any run has on one, or more.
-    num_devices: a divisor of `num_lanes`, and at least the devices of any run.
-
-  Returns:
-    The shape of the program's table, and the place of each run.
+  A device has as many lanes as any run has on one, or more. Returns the shape
+  of the program's table, and the place of each run.
   """
   rows_DL = np.zeros((num_devices, num_lanes // num_devices), np.int64)
   jobs_D = np.zeros(num_devices, np.int64)
@@ -275,7 +252,11 @@ def places(shapes: Sequence[Shape], num_lanes: int,
 
 def rows(num_steps: np.ndarray, shape: Shape) -> np.ndarray:
   """Returns the number of table rows that each device runs, int32 [D]."""
-  return _rows_per_device(num_steps, *_pack(num_steps, shape), shape)
+  lane_J, row_J = _pack(num_steps, shape)
+  rows_D = np.zeros(shape.num_devices, np.int32)
+  np.maximum.at(rows_D, lane_J * shape.num_devices // shape.num_lanes,
+                row_J + num_steps)
+  return rows_D
 
 
 def plan(work: Work, shape: Shape, places: Sequence[Place] = ()) -> Table:
@@ -287,18 +268,11 @@ def plan(work: Work, shape: Shape, places: Sequence[Place] = ()) -> Table:
   device_J = lane_J * shape.num_devices // shape.num_lanes
   order = np.lexsort((lane_J, work.run if len(places) else 0 * device_J,
                       device_J))
-  sorted_device_J = device_J[order]
-  count_D = np.bincount(sorted_device_J, minlength=shape.num_devices)
-  first_D = np.cumsum(count_D) - count_D
-  sorted_slot_J = (sorted_device_J * shape.jobs_per_device
-                   + np.arange(len(order)) - first_D[sorted_device_J])
-  jobs = _jobs(work, order, sorted_slot_J, shape)
-
+  device, place = _parts(np.bincount(device_J, minlength=shape.num_devices))
   slot_J = np.empty(len(order), np.int64)
-  slot_J[order] = sorted_slot_J
+  slot_J[order] = device * shape.jobs_per_device + place
   steps = work.num_steps
-  job_S = np.repeat(np.arange(len(steps)), steps)
-  step_S = np.arange(len(job_S)) - np.repeat(np.cumsum(steps) - steps, steps)
+  job_S, step_S = _parts(steps)
   at = row_J[job_S] + step_S, lane_J[job_S]
   size = shape.num_rows, shape.num_lanes
   job_TL = np.full(size, -1, np.int32)
@@ -307,10 +281,9 @@ def plan(work: Work, shape: Shape, places: Sequence[Place] = ()) -> Table:
   step_TL[at] = step_S
   examples_TLB = np.full((*size, shape.batch_size), -1, np.int32)
   examples_TLB[at] = work.batches
-  num_rows = _rows_per_device(steps, lane_J, row_J, shape)
   num_segments, bounds = _segments(row_J + steps, device_J, shape)
-  return Table(jobs, num_rows, num_segments, bounds, job_TL, step_TL,
-               examples_TLB)
+  return Table(_jobs(work, slot_J, shape), bounds[:, -1], num_segments, bounds,
+               job_TL, step_TL, examples_TLB)
 
 
 def _assign(work, shape, places):
@@ -325,13 +298,6 @@ def _assign(work, shape, places):
     row_J[at] = load_L[lane_J[at]] + row
     np.add.at(load_L, lane_J[at], work.num_steps[at])
   return lane_J, row_J
-
-
-def _rows_per_device(num_steps, lane_J, row_J, shape):
-  rows_D = np.zeros(shape.num_devices, np.int32)
-  np.maximum.at(rows_D, lane_J * shape.num_devices // shape.num_lanes,
-                row_J + num_steps)
-  return rows_D
 
 
 def _pack(num_steps, shape):
@@ -412,12 +378,12 @@ def _segments(end_J, device_J, shape):
   return num_segments, bounds
 
 
-def _jobs(work, order, sorted_slot_J, shape):
+def _jobs(work, slot_J, shape):
   """Returns the jobs in the slots of their devices, with padding."""
   def column(values, dtype=np.int32):
     slots = np.zeros((shape.num_devices * shape.jobs_per_device,
                       *values.shape[1:]), dtype)
-    slots[sorted_slot_J] = values[order]
+    slots[slot_J] = values
     return slots
 
   run, is_received = column(work.run), column(work.is_received, bool)
@@ -425,7 +391,7 @@ def _jobs(work, order, sorted_slot_J, shape):
   weight = column(share, share.dtype) * is_received
   # A run that receives no message has total weight 0.
   total = np.maximum(np.bincount(run, weight), 1)[run]
-  label_counts = (np.zeros((len(order), 0)) if work.label_counts is None
+  label_counts = (np.zeros((len(slot_J), 0)) if work.label_counts is None
                   else work.label_counts)
   return Jobs(run, column(work.client), column(work.num_examples),
               column(work.num_steps), is_received,

@@ -29,8 +29,6 @@ from moon_jax.engine.schedule import Table
 from moon_jax.models.base import Variables
 from moon_jax.optimizers import Hyperparameters
 
-_OUT_OF_BOUNDS = jnp.iinfo(jnp.int32).max  # scatters drop writes to this index
-
 
 class Inputs(NamedTuple):
   """The inputs of a round on one device.
@@ -57,30 +55,33 @@ class Inputs(NamedTuple):
 
 def train(program: Program, inputs: Inputs, clients_J: Any
           ) -> tuple[Accumulators, StepMetrics]:
-  """Trains all jobs of a device.
-
-  Returns:
-    The accumulated results of the jobs, and the metrics of each step, [T, L],
-    with 0 in idle lanes.
-  """
+  """Trains all jobs of a device; step metrics are [T, L], 0 in idle lanes."""
   table = inputs.table
-  frozen_RN = ()
-  if program.freeze_once:
-    frozen_RN = _frozen_outputs(program, inputs, clients_J)
+  frozen_RN = (_frozen_outputs(program, inputs, clients_J)
+               if program.freeze_once else None)
+
+  def of_lanes(function, job, job_L, is_read_L, *lanes):
+    """Calls a function of a job's view and, where `is_read_L`, examples."""
+    def of_job(job, j, is_read, *lane):
+      return function(program, job.view, _own_examples(
+          program, inputs, j, is_read), *lane)
+
+    # Maps over the whole job, since its view may have no lane axis.
+    return jax.vmap(of_job, in_axes=(
+        _axes(program, inputs), 0, 0, *(0 for _ in lanes)))(
+            job, job_L, is_read_L, *lanes)
 
   @jax.jit  # so that `_initial` and the loop share one trace
   def step_lanes(lanes, job, job_L, t):
     stored, mask_LB = _examples(inputs.data, table.examples_TLB[t])
-    frozen_LB = ()
-    if program.freeze_once:
-      at_LB = (table.jobs.run[job_L][:, None],
-               jnp.maximum(table.examples_TLB[t], 0))
-      frozen_LB = jax.tree.map(
-          lambda x_RN: _zero_padding(mask_LB, x_RN[at_LB]), frozen_RN),
+    at_LB = (table.jobs.run[job_L][:, None],
+             jnp.maximum(table.examples_TLB[t], 0))
+    frozen_LB = jax.tree.map(
+        lambda x_RN: _zero_padding(mask_LB, x_RN[at_LB]), frozen_RN)
     return jax.vmap(
         functools.partial(local.step, program),
-        in_axes=(0, _axes(program, inputs), 0, 0, 0, *(0 for _ in frozen_LB)))(
-            lanes, job, table.step_TL[t], stored, mask_LB, *frozen_LB)
+        in_axes=(0, _axes(program, inputs), 0, 0, 0, 0))(
+            lanes, job, table.step_TL[t], stored, mask_LB, frozen_LB)
 
   def run_segment(s, carry):
     lanes, accumulators, metrics_TL = carry
@@ -93,7 +94,7 @@ def train(program: Program, inputs: Inputs, clients_J: Any
     job = _jobs_of_lanes(program, inputs, accumulators.clients_J, job_L)
     lanes = jax.tree.map(
         functools.partial(accumulate.where, starts_L),
-        _start(program, inputs, job, job_L, starts_L), lanes)
+        of_lanes(local.start, job, job_L, starts_L), lanes)
 
     def run_row(t, carry):
       lanes, metrics_TL = carry
@@ -107,35 +108,33 @@ def train(program: Program, inputs: Inputs, clients_J: Any
         begin, end, run_row, (lanes, metrics_TL))
     accumulators = accumulate.add(
         accumulators, ends_L, job_L, table.jobs, lanes.is_finite,
-        *_finish(program, inputs, lanes, job, job_L, ends_L))
+        of_lanes(local.finish, job, job_L, ends_L, lanes))
     return lanes, accumulators, metrics_TL
 
   # A Python 0 has a weak type, which would trace run_segment twice.
   _, accumulators, metrics_TL = lax.fori_loop(
       jnp.int32(0), table.num_segments[0], run_segment,
-      _initial(program, inputs, clients_J, step_lanes))
+      _initial(program, inputs, clients_J, of_lanes, step_lanes))
   return accumulators, metrics_TL
 
 
-def _initial(program, inputs, clients_J, step_lanes):
+def _initial(program, inputs, clients_J, of_lanes, step_lanes):
   """Returns the initial carry of the loop over segments, all zeros."""
   num_rows, num_lanes = inputs.table.job_TL.shape
-
   zeros = lambda shape, tree: jax.tree.map(
       lambda x: jnp.zeros((*shape, *x.shape), x.dtype), tree)
 
   def run_once(job_L):
     job = _jobs_of_lanes(program, inputs, clients_J, job_L)
     all_L = jnp.ones(num_lanes, bool)
-    lanes = zeros((), _start(program, inputs, job, job_L, all_L))
+    lanes = zeros((), of_lanes(local.start, job, job_L, all_L))
     _, metrics_L = step_lanes(lanes, job, job_L, jnp.int32(0))
-    return lanes, metrics_L, _finish(program, inputs, lanes, job, job_L, all_L)
+    return lanes, metrics_L, of_lanes(local.finish, job, job_L, all_L, lanes)
 
-  lanes, metrics_L, (result_L, models_L) = jax.eval_shape(
+  lanes, metrics_L, result_L = jax.eval_shape(
       run_once, jnp.zeros(num_lanes, jnp.int32))
   accumulators = accumulate.zeros(
-      clients_J, result_L, models_L, inputs.num_runs,
-      len(inputs.table.jobs.run))
+      clients_J, result_L, inputs.num_runs, len(inputs.table.jobs.run))
   return zeros((), lanes), accumulators, zeros((num_rows,), metrics_L)
 
 
@@ -159,7 +158,6 @@ def _view(program, inputs, clients_J, j):
 
 
 def _key(inputs, j):
-  """Returns the random key of the run, the round and the client of a job."""
   jobs = inputs.table.jobs
   run = jobs.run[j]
   key = jax.random.fold_in(inputs.key[run], inputs.round_of(run))
@@ -191,34 +189,12 @@ def _jobs_of_lanes(program, inputs, clients_J, job_L):
   return jax.vmap(make_job, out_axes=_axes(program, inputs))(job_L)
 
 
-def _start(program, inputs, job, job_L, starts_L):
-  # Maps over the whole job, since its view may have no lane axis.
-  def start(job, j, starts):
-    return local.start(
-        program, job.view, _own_examples(program, inputs, j, starts))
-
-  return jax.vmap(start, in_axes=(_axes(program, inputs), 0, 0))(
-      job, job_L, starts_L)
-
-
-def _finish(program, inputs, lanes, job, job_L, ends_L):
-  def finish(lane, job, j, ends):
-    examples = _own_examples(program, inputs, j, ends)
-    return (local.finish(program, lane, job.view, examples),
-            local.kept_models(program, lane, job.view, examples))
-
-  return jax.vmap(finish, in_axes=(0, _axes(program, inputs), 0, 0))(
-      lanes, job, job_L, ends_L)
-
-
 def _own_examples(program, inputs, j, is_read):
   """Returns the examples of a job, none of them unless `is_read`."""
   own = inputs.table.own
 
   def batch(index_B, s):
-    stored, mask_B = _examples(inputs.data, index_B)
-    return Batch(program.normalize_fn(stored.inputs), stored.labels, mask_B,
-                 step=s)
+    return _batch(program, inputs.data, index_B)._replace(step=s)
 
   def step(s):
     index_N = own.index_JSB[j].reshape(-1)
@@ -249,14 +225,18 @@ def _examples(data, index):
   return jax.tree.map(take, data._replace(frozen=())), mask
 
 
+def _batch(program, data, index_B):
+  stored, mask_B = _examples(data, index_B)
+  return Batch(program.normalize_fn(stored.inputs), stored.labels, mask_B)
+
+
 def _zero_padding(mask, x):
   """Returns `x` with zeros in padding.
 
   Padding may hold a NaN of another client, which would reach the gradient even
   if the loss masks it.
   """
-  return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)) > 0,
-                   x, 0)
+  return accumulate.where(mask > 0, x, 0)
 
 
 def _frozen_outputs(program, inputs, clients_J):
@@ -264,14 +244,14 @@ def _frozen_outputs(program, inputs, clients_J):
   data, own, jobs = inputs.data, inputs.table.own, inputs.table.jobs
 
   def run_batch(j, s):
-    stored, mask_B = _examples(data, own.index_JSB[j, s])
-    view = _view(program, inputs, clients_J, j)
-    return local.frozen(program, view, stored, mask_B)
+    return program.algorithm.frozen(
+        program.model, _batch(program, data, own.index_JSB[j, s]),
+        _view(program, inputs, clients_J, j))
 
   def run_job(j, frozen_RN):
     def write_batch(s, frozen_RN):
       index_B = own.index_JSB[j, s]
-      slot_B = jnp.where(index_B >= 0, index_B, _OUT_OF_BOUNDS)
+      slot_B = jnp.where(index_B >= 0, index_B, accumulate.OUT_OF_BOUNDS)
       return jax.tree.map(
           lambda x_RN, x_B: x_RN.at[jobs.run[j], slot_B].set(x_B, mode='drop'),
           frozen_RN, run_batch(j, s))

@@ -10,7 +10,7 @@ import numpy as np
 
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.distributed import devices
-from moon_jax.engine import client_store
+from moon_jax.engine import accumulate, client_store
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
 
@@ -19,7 +19,6 @@ class State(NamedTuple):
   """The state of R runs between two rounds. A round maps State to State.
 
   Results depend only on the state, the configuration and the data set.
-  `moon_jax.engine` lists the axis letters.
   """
 
   variables: Variables  # the global models, [R, ...]
@@ -120,7 +119,7 @@ def with_row(tree_R: Any, run: int, row: Any) -> Any:
 def keep(is_kept_R: Any, old: Any, new: Any) -> Any:
   """Returns the old part of the runs that `is_kept_R` selects, else the new."""
   return jax.tree.map(
-      lambda x_R, y_R: jax.vmap(jnp.where)(is_kept_R, x_R, y_R), old, new)
+      lambda x_R, y_R: accumulate.where(is_kept_R, x_R, y_R), old, new)
 
 
 def is_key(x: jax.Array) -> bool:

@@ -3,7 +3,7 @@
 By default each device has all examples; the cores of a CPU share one copy. With
 sharding, each round moves the examples of the clients that a device trains from
 host memory, or from a memory-mapped file, to that device. Both give the same
-results. `moon_jax.engine` lists the axis letters.
+results.
 """
 
 import math
@@ -28,11 +28,7 @@ class TrainingSet:
   """
 
   def __init__(self, stored: TrainData, mesh: Mesh, shard_size: int = 0):
-    """Places all examples on each device if `shard_size` is 0.
-
-    Otherwise it is the most examples that a device needs in a round; see the
-    function of this name.
-    """
+    """Places all examples on each device, if there is no `shard_size`."""
     self._mesh, self._shard_size = mesh, shard_size
     self.frozen = devices.put(stored.frozen, mesh)
     stored = stored._replace(frozen=())
@@ -41,10 +37,9 @@ class TrainingSet:
         jax.tree.map(mapped.aligned, stored), mesh)
 
   def of_round(self, table: Table) -> tuple[Table, TrainData]:
-    """Returns the table and the examples of a round, which are on the host.
+    """Returns the table and the examples of a round.
 
-    The table has indices into all training examples, and `own` if they are
-    sharded; the one that is returned, into those of each device.
+    Its indices become those of each device's examples, if these are sharded.
     """
     if not self._shard_size:
       return table, self._stored._replace(frozen=self.frozen)
@@ -58,10 +53,7 @@ class TrainingSet:
             frozen=self.frozen)
 
   def _shards(self, x_N, ids_D):
-    """Returns the shards of all devices, [D * shard_size, ...].
-
-    Shards of other processes' devices are zeros.
-    """
+    """Returns all shards, [D * shard_size, ...], zeros of other processes."""
     size = self._shard_size
     shards = np.zeros((len(ids_D) * size, *x_N.shape[1:]), x_N.dtype)
     for d, (device, ids) in enumerate(zip(self._mesh.devices.flat, ids_D)):
@@ -81,10 +73,7 @@ def shard_size(shape: Shape, num_epochs: int, num_train: int) -> int:
 
 
 def _local(index, ids_D, axis):
-  """Maps indices into all examples to positions in their device's ids.
-
-  The devices split `index` along the axis; -1 stays -1.
-  """
+  """Maps indices, split along an axis, to positions in their device's ids."""
   return np.concatenate([
       np.where(part >= 0, np.searchsorted(ids, part), -1).astype(np.int32)
       for part, ids in zip(np.split(index, len(ids_D), axis), ids_D)], axis)

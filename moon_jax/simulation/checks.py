@@ -55,7 +55,8 @@ def validate(config: Config) -> Config:
           c=config, method=method, name=registry.flags_of(config),
           private=', '.join(name for name, known in registry.METHODS.items()
                             if known.sends_only_model),
-          optimizers=' or '.join(method.optimizers)))
+          optimizers=' or '.join(method.optimizers),
+          unused=registry.unused(config)))
   _check_cohort(config)
   metric_functions.names_in(config.metrics)
   if config.mu == -1:
@@ -100,9 +101,6 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     *((lambda c, name=name: c.partition_file and _is_changed(c, name),
        _LISTS + f'--{name}={{c.{name}}}')
       for name in ('partition', 'train_examples')),
-    (lambda c: not c.label_noise and _is_changed(c, 'label_noise_form'),
-     '--label_noise_form={c.label_noise_form} needs --label_noise above 0; '
-     'give one, such as --label_noise=0.4'),
     (lambda c: c.partition_file and c.validation_fraction,
      _LISTS + '--validation_fraction={c.validation_fraction}, which takes '
      'examples away before the partition'),
@@ -157,14 +155,12 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.learning_rate_schedule == 'step' and not c.decay_rounds,
      '--learning_rate_schedule=step needs --decay_rounds, the rounds between '
      'decays, at least 1; got 0. --decay_rounds=30 is usual'),
-    *((lambda c, name=name: c.learning_rate_schedule != 'step' and (
-        _is_changed(c, name)),
-       f'--{name}={{c.{name}}} is for --learning_rate_schedule=step; got '
-       '{c.learning_rate_schedule}. Remove one of them')
-      for name in ('learning_rate_decay', 'decay_rounds')),
-    (lambda c: c.augmentation_draws == 'recurring' and not c.augment,
-     '--augmentation_draws=recurring needs --augment; got --noaugment. Remove '
-     'one of them'),
+    *((lambda c, name=name: _is_changed(c, name) and (
+        name in registry.unused(c)),
+       f'--{name}={{c.{name}}} has no effect with {{unused[{name}]}}. Remove '
+       'one of them')
+      for name in ('augmentation_draws', 'decay_rounds', 'label_noise_form',
+                   'learning_rate_decay', 'server_momentum')),
     (lambda c: c.warmup_rounds >= c.num_rounds,
      '--warmup_rounds={c.warmup_rounds} must be below --num_rounds='
      '{c.num_rounds}; lower it'),
@@ -174,9 +170,6 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.cohorts_file and c.algorithm == 'centralized',
      '--algorithm=centralized has one client; remove --cohorts_file='
      '{c.cohorts_file}'),
-    (lambda c: c.server_momentum and c.server_optimizer != 'sgd',
-     '--server_momentum={c.server_momentum} is for --server_optimizer=sgd; got '
-     '{c.server_optimizer}. Remove one of them'),
     (lambda c: c.model_args and not c.has_user_model(),
      '--model_args={c.model_args} is for a custom network; '
      '--model={c.model} takes flags'),

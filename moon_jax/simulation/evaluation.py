@@ -72,11 +72,22 @@ def batched(inputs: np.ndarray, labels: np.ndarray, mesh: Mesh,
                  cut(np.ones(len(labels), np.float32)))
 
 
-class Sums(NamedTuple):
-  """Results of `moon_jax.tasks.Task` for each example, or sums of them."""
+class Outcomes(NamedTuple):
+  """Results of `moon_jax.tasks.Task` for each example, or sums of them.
+
+  Those on the examples of C clients have their counts.
+  """
 
   metrics: dict[str, Any]  # such as accuracy, int32
   loss: Any  # float32
+  counts: Any = ()  # int [C], of predictions; 0 for clients without examples
+
+  def columns(self, name: str) -> dict[str, list[float | None]]:
+    """The mean of each metric for each client; None without examples."""
+    return {f'{name}_{metric}': [
+        total / count if count else None
+        for total, count in zip(sum_C.tolist(), self.counts.tolist())]
+            for metric, sum_C in self.metrics.items()}
 
 
 # What an evaluation returns for each example.
@@ -86,7 +97,7 @@ OUTCOMES = lambda outcomes_B, logits_B: outcomes_B
 
 
 def _predict(program: Program, variables: Variables, data: TrainData | tuple,
-             item: Any) -> tuple[Sums, jax.Array]:
+             item: Any) -> tuple[Outcomes, jax.Array]:
   """Returns outcomes, 0 for padding, and logits of a model for a batch.
 
   An item is a batch if `data` is (), otherwise the indices of its examples in
@@ -102,18 +113,18 @@ def _predict(program: Program, variables: Variables, data: TrainData | tuple,
   is_real_B, task = batch.mask > 0, program.model.task
   outcomes_B = jax.tree.map(
       lambda x_B: jnp.where(is_real_B, x_B, jnp.zeros_like(x_B)),
-      Sums(task.metrics_B(outputs.logits, batch.labels),
-           task.loss_B(outputs.logits, batch.labels)))
+      Outcomes(task.metrics_B(outputs.logits, batch.labels),
+               task.loss_B(outputs.logits, batch.labels)))
   return outcomes_B, outputs.logits
 
 
 def make_evaluate(program: Program, mesh: Mesh,
-                  each_fn: Callable[[Sums, jax.Array], Any]) -> Callable:
+                  each_fn: Callable[[Outcomes, jax.Array], Any]) -> Callable:
   """Returns the jitted evaluation of R models.
 
-  It maps (variables_R, frozen weights, data, items), see `_predict`, to `Sums`
-  [R] over all S items, and the results of `each_fn` for each of them,
-  [R, S, ...]. Devices share the items.
+  It maps (variables_R, frozen weights, data, items), see `_predict`, to
+  `Outcomes` [R] over all S items, and the results of `each_fn` for each of
+  them, [R, S, ...]. Devices share the items.
   """
   def of_item(bound, variables, data, item):
     outcomes_B, logits_B = _predict(bound, variables, data, item)
@@ -140,7 +151,7 @@ def make_evaluate_clients(program: Program, mesh: Mesh,
   """Returns the jitted evaluation of the models of J jobs.
 
   It maps (global variables, frozen weights, models_J, test set, examples of
-  each set, `OwnExamples` of each set) to `Sums` [J] by name: global_own,
+  each set, `OwnExamples` of each set) to `Outcomes` [J] by name: global_own,
   local_test, and local_NAME for each set. Each device evaluates one job after
   another. `specs` has the partition spec of the examples of each set, own and
   maybe heldout.
@@ -182,23 +193,13 @@ def make_evaluate_clients(program: Program, mesh: Mesh,
 
 
 class Evaluator:
-  """Holds the examples to evaluate on and the compiled evaluations of a run.
-
-  Attributes:
-    test_data: the test examples on the devices.
-  """
+  """Holds the examples to evaluate on and the compiled evaluations of a run."""
 
   def __init__(self, federation: Federation, spec: RoundSpec, mesh: Mesh,
                training: TrainingSet, like: 'Evaluator | None' = None):
     """Places the examples; compiles nothing.
 
-    Args:
-      federation: the federation.
-      spec: the specification of its rounds.
-      mesh: the devices.
-      training: the training examples, and the frozen weights.
-      like: the evaluator of another run of the same program, which shares its
-        test set and compiled programs.
+    It shares test set and programs with another run's evaluator, `like`.
     """
     self._federation, self._mesh = federation, mesh
     data = federation.data.with_test_examples(federation.eval_examples)
@@ -215,7 +216,6 @@ class Evaluator:
     if federation.eval_on == 'train':
       self._trained_M = np.unique(np.concatenate(federation.clients))
       self._counts['global_train'] = count(data.train_labels[self._trained_M])
-    self.test_data = self._placed['test']
     self._specs = {'own': training.spec}
     self._tests = tests = federation.client_tests
     if tests is not None:
@@ -262,7 +262,7 @@ class Evaluator:
   def compile(self, variables_R: Variables) -> None:
     """Compiles the evaluation of models with these shapes."""
     for name in self._counts:
-      self._compile(self._each_fn(name), variables_R, self._frozen, (),
+      self._program(self._each_fn(name), variables_R, self._frozen, (),
                     next(self._chunks(name)))
 
   def compile_clients(self, variables: Variables, table: Table,
@@ -273,20 +273,20 @@ class Evaluator:
         lambda x: jax.ShapeDtypeStruct(
             (num_jobs, *x.shape), x.dtype,
             sharding=jax.NamedSharding(self._mesh, SPLIT)), variables)
-    self._compile('clients', variables, self._frozen, models_J, self.test_data,
-                  *self._of_jobs(table, data, np.zeros(num_jobs, bool)))
+    self._program(*self._of_jobs(
+        variables, models_J, table, data, np.zeros(num_jobs, bool)))
     if self._tests is not None:
-      self._compile(OUTCOMES, *self._of_heldout(variables))
+      self._program(*self._of_heldout(variables))
 
-  def _compile(self, kind, *args):
-    """Compiles a function, unless another run of the program has done so."""
-    key = _key(kind, args)
+  def _program(self, kind, *args):
+    """Returns a compiled function; runs of one program share it."""
+    key = kind, str(jax.tree.map(lambda x: (x.shape, str(x.dtype)), args))
     if key not in self._compiled:
       self._compiled[key] = self._jitted[kind].lower(*args).compile()
+    return self._compiled[key]
 
   def _run(self, kind, *args):
-    function = self._compiled.get(_key(kind, args), self._jitted[kind])
-    return function(*args)
+    return self._program(kind, *args)(*args)
 
   def test(self, variables_R: Variables, round_number: int,
            wait: Callable) -> dict[str, Any]:
@@ -295,13 +295,8 @@ class Evaluator:
     The names of metrics begin with those of the sets: test, validation and
     global_train, as in test_accuracy. The metrics of `Federation.metrics`
     follow those of the test set. A number that is not finite is None, except
-    the loss on the test set.
-
-    Args:
-      variables_R: models with a leading axis; the result is their mean, and
-        for several models the standard deviation of their metrics.
-      round_number: the number of completed rounds, for messages.
-      wait: see `Simulation.run_round`.
+    the loss on the test set. Results are means over the models, and for several
+    models the standard deviation of their metrics too.
 
     Raises:
       DivergedError: if the test loss is not finite.
@@ -347,9 +342,9 @@ class Evaluator:
                    ) -> dict[str, Any]:
     """Returns what `Simulation.evaluate_clients` does."""
     table, ran_J = last_round.table, last_round.ran_J
-    found = devices.read(self._run(
-        'clients', variables, self._frozen, last_round.models_J, self.test_data,
-        *self._of_jobs(table, last_round.data, ran_J)), self._mesh)
+    found = devices.read(self._run(*self._of_jobs(
+        variables, last_round.models_J, table, last_round.data, ran_J)),
+                         self._mesh)
     counts = {'own': self._own_counts(table.jobs, ran_J),
               'test': np.full(ran_J.sum(), self._counts['test'])}
     of_global = None
@@ -357,31 +352,29 @@ class Evaluator:
       client_H = np.repeat(
           np.arange(len(self._tests.sizes)), self._tests.sizes)
       _, outcomes = devices.read(
-          self._run(OUTCOMES, *self._of_heldout(variables)), self._mesh)
+          self._run(*self._of_heldout(variables)), self._mesh)
       of_global = per_client(client_H, jax.tree.map(
           lambda x: x.reshape(-1)[:len(client_H)], outcomes),
           self._task.counts(self._heldout.labels), len(self._tests.sizes))
       counts['heldout'] = of_global.counts[table.jobs.client[ran_J]]
     return self._num_examples_used | of_clients(last_round, {
-        name: Outcomes(*jax.tree.map(lambda x_J: x_J[ran_J], sums),
-                       counts[name.partition('_')[2]])
+        name: jax.tree.map(lambda x_J: x_J[ran_J], sums)._replace(
+            counts=counts[name.partition('_')[2]])
         for name, sums in found.items()}, of_global,
         clients_lib.names(self._federation.clients))
 
   def _own_counts(self, jobs: Jobs, ran_J: np.ndarray) -> np.ndarray:
     """Returns the predictions of the own examples of jobs that ran."""
-    if self._task.count_B is None:
-      return jobs.num_examples[ran_J]
     clients, data = self._federation.clients, self._federation.data
     return np.array([self._task.counts(data.train_labels[clients[i]]).sum()
                      for i in jobs.client[ran_J]], np.int64)
 
   def _of_heldout(self, variables):
     stacked = jax.tree.map(lambda x: x[None], variables)
-    return stacked, self._frozen, self._heldout, self._index_SB
+    return OUTCOMES, stacked, self._frozen, self._heldout, self._index_SB
 
-  def _of_jobs(self, table, data, ran_J):
-    """Returns the examples of each set, and which of them each job has."""
+  def _of_jobs(self, variables, models_J, table, data, ran_J):
+    """Returns the arguments of `_run` for the models of a table's jobs."""
     examples = {'own': devices.put(
         data._replace(frozen=()), self._mesh, self._specs['own'])}
     own = {'own': devices.put(table.own, self._mesh, SPLIT)}
@@ -391,35 +384,17 @@ class Evaluator:
           [self._positions_C[client] if ran else []
            for client, ran in zip(table.jobs.client, ran_J)],
           self._tests.sizes.max()), self._mesh, SPLIT)
-    return examples, own
+    return ('clients', variables, self._frozen, models_J, self._placed['test'],
+            examples, own)
 
 
-def _key(kind, args):
-  return kind, str(jax.tree.map(lambda x: (x.shape, str(x.dtype)), args))
-
-
-class Outcomes(NamedTuple):
-  """The predictions of models on the examples of C clients."""
-
-  metrics: dict[str, np.ndarray]  # sums [C] by name
-  loss_sum: np.ndarray  # float [C]
-  counts: np.ndarray  # int [C], of predictions; 0 for clients without examples
-
-  def columns(self, name: str) -> dict[str, list[float | None]]:
-    """The mean of each metric for each client; None without examples."""
-    return {f'{name}_{metric}': [
-        total / count if count else None
-        for total, count in zip(sum_C.tolist(), self.counts.tolist())]
-            for metric, sum_C in self.metrics.items()}
-
-
-def per_client(client_N: np.ndarray, outcomes_N: Sums, count_N: np.ndarray,
+def per_client(client_N: np.ndarray, outcomes_N: Outcomes, count_N: np.ndarray,
                num_clients: int) -> Outcomes:
   """Returns sums over the examples of each of C clients."""
   total = lambda weight_N: np.bincount(
       client_N, weight_N.astype(np.float64), num_clients)
-  return Outcomes(*jax.tree.map(total, outcomes_N),
-                  total(count_N).astype(np.int64))
+  return jax.tree.map(total, outcomes_N)._replace(
+      counts=total(count_N).astype(np.int64))
 
 
 def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
@@ -427,12 +402,9 @@ def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
                names: Sequence[str] | None = None) -> dict[str, Any]:
   """Returns metrics over clients, and "clients" with one list per column.
 
-  Args:
-    last_round: the round whose local models were evaluated.
-    found: for its clients that were not left out the outcomes of global_own,
-      local_own, local_test, and with held-out examples local_heldout.
-    heldout: those of the global model on the held-out examples of all clients.
-    names: of all clients; None if they have none.
+  `found` has the outcomes of global_own, local_own, local_test and maybe
+  local_heldout of the round's clients that were not left out; `heldout` those
+  of the global model on the held-out examples of all clients.
   """
   jobs, ran_J = last_round.table.jobs, last_round.ran_J
   columns = {'client': jobs.client[ran_J].tolist()}
@@ -450,8 +422,7 @@ def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
     of_local = found['local_heldout']
     line |= over_clients('global_heldout', heldout)
     line |= over_clients('local_heldout', of_local)
-    heldout = Outcomes(*jax.tree.map(
-        lambda x_C: x_C[columns['client']], tuple(heldout)))
+    heldout = jax.tree.map(lambda x_C: x_C[columns['client']], heldout)
     columns |= {'num_heldout': heldout.counts.tolist(),
                 **heldout.columns('global_heldout'),
                 **of_local.columns('local_heldout')}
@@ -468,8 +439,7 @@ def over_clients(name: str, outcomes: Outcomes,
   has_C = outcomes.counts > 0
   if not has_C.any():
     return {}
-  metrics, loss_sum, counts = jax.tree.map(
-      lambda x_C: x_C[has_C], tuple(outcomes))
+  metrics, loss_sum, counts = jax.tree.map(lambda x_C: x_C[has_C], outcomes)
   num_worst = max(1, len(counts) // 10)
   values = {}
   for metric, sum_C in metrics.items():

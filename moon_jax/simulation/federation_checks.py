@@ -196,12 +196,12 @@ def _check_algorithm(federation):
     _require(not holds_fn or holds_fn(value), f'{name} of the algorithm must '
              f'be {requirement}; got {value}. {name}={usual} is usual')
   for name, needed in algorithm.needs.items():
-    if (value := getattr(federation, name)) != needed:
-      remedy = (f'Make the algorithm with num_clients={value}'
-                if name == 'num_clients'
-                else f'Pass {name}={needed!r}, or choose another algorithm')
-      raise UserError(f'the algorithm needs {name}={needed!r}; got '
-                      f'{name}={value!r} of the federation. {remedy}')
+    value = getattr(federation, name)
+    remedy = (f'Make the algorithm with num_clients={value}'
+              if name == 'num_clients'
+              else f'Pass {name}={needed!r}, or choose another algorithm')
+    _require(value == needed, f'the algorithm needs {name}={needed!r}; got '
+             f'{name}={value!r} of the federation. {remedy}')
 
 
 def _check_lists(federation):
@@ -228,11 +228,10 @@ def _check_lists(federation):
 
 def _check_functions(federation):
   rate = federation.learning_rate
-  if not callable(rate) and not isinstance(rate, Real) and (
-      isinstance(rate, str) or getattr(rate, 'ndim', None) != 0):
-    raise UserError(
-        'learning_rate must be a number, or a function of the round; got '
-        f'{rate!r}. The paper uses learning_rate=0.01')
+  _require(callable(rate) or isinstance(rate, Real) or (
+      not isinstance(rate, str) and getattr(rate, 'ndim', None) == 0),
+           'learning_rate must be a number, or a function of the round; got '
+           f'{rate!r}. The paper uses learning_rate=0.01')
   for name, metric in dict(federation.metrics).items():
     _require(callable(metric), f'metrics[{name!r}] must be a function of '
              f'logits and labels; got {metric!r}. moon_jax.simulation.'

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 import numpy as np
 
+from moon_jax import trees
 from moon_jax.engine import client_store, disk_store
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.client_store import RunStores
@@ -19,18 +20,12 @@ from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation.round_spec import RoundSpec
 
-_MAX_LISTED = 3  # arrays of each kind in an error message
-
 
 def make(specs: Sequence[RoundSpec], mesh: Mesh,
          directories: Sequence[str]) -> State:
   """Returns the initial state of R runs on the devices.
 
-  Args:
-    specs: for each run the specification of its rounds.
-    mesh: the devices.
-    directories: for each run that of its client state on disk; '' for the one
-      of temporary files.
+  Directories are those of client state on disk, '' that of temporary files.
 
   Raises:
     UserError: if `init_variables` are not those of the network, or client
@@ -152,29 +147,24 @@ def checked(variables: Variables, expected: Variables,
 
   Arrays belong together if their names are equal, such as params.fc.weight: a
   file may have one level for "fc.weight", or numbers for the items of a list.
+  Floating point of any type belongs together.
 
   Raises:
     UserError: beginning with `source`, and listing the arrays that are missing,
       unexpected or of another shape or type; or naming one that is not finite.
   """
   given, wanted = _by_name(variables), _by_name(expected)
-  differences = {
-      'missing': [f'{name} {_kind(x)}' for name, x in wanted.items()
-                  if name not in given],
-      'unexpected': [f'{name} {_kind(x)}' for name, x in given.items()
-                     if name not in wanted],
-      'different': [
-          f'{name} {_kind(given[name])} instead of {_kind(x)}'
-          for name, x in wanted.items() if name in given
-          and (given[name].shape != x.shape
-               or _is_float(given[name]) != _is_float(x))]}
-  if text := '; '.join(
-      f'{len(names)} {kind} ({", ".join(names[:_MAX_LISTED])}'
-      f'{", ..." if len(names) > _MAX_LISTED else ""})'
-      for kind, names in differences.items() if names):
+
+  def kind(name, x):
+    is_same = name in wanted and _is_float(x) == _is_float(wanted[name])
+    return f'{wanted[name].dtype if is_same else x.dtype}{list(x.shape)}'
+
+  if text := trees.listed(*(
+      {name: kind(name, x) for name, x in tree.items()}
+      for tree in (given, wanted))):
     raise UserError(
-        f'{source} must hold the {len(wanted)} arrays of the network, got '
-        f'{text}. Use the same network and number of classes, or another model')
+        f'{source} must hold the {len(wanted)} arrays of the network: {text}. '
+        'Use the same network and number of classes, or another model')
   for name, x in given.items():
     if not np.isfinite(np.asarray(x, np.float64)).all():
       raise UserError(f'{source} must hold finite numbers, got NaN or infinity '
@@ -193,8 +183,3 @@ def _by_name(tree):
 
 def _is_float(x):
   return jnp.issubdtype(x.dtype, jnp.floating)
-
-
-def _kind(x):
-  """Returns type and shape, such as float32[3,4]."""
-  return f'{x.dtype}[{",".join(map(str, x.shape))}]'

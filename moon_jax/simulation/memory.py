@@ -304,14 +304,7 @@ def explain(error: Exception, federation: Federation, num_lanes: int,
             fewer_lanes: int = 0, num_runs: int = 1) -> OutOfMemory:
   """Returns the exception to raise for an error that `is_exhausted`.
 
-  Args:
-    error: raised by JAX or Python.
-    federation: the federation that was trained.
-    num_lanes: clients trained side by side; 0 if not chosen yet.
-    temporary_bytes: of the compiled round on a device; 0 if not known.
-    where: the round after which the run ended and from which it resumes.
-    fewer_lanes: to try again with; see `OutOfMemory`.
-    num_runs: runs that trained together.
+  `where` has the round from which the run resumes. Numbers are 0 if not known.
   """
   flags = federation.flags()
   reason = str(error).strip().partition('\n')[0][:_MAX_CHARACTERS]

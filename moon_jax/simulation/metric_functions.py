@@ -67,10 +67,8 @@ def f1(logits: np.ndarray, labels: np.ndarray) -> float:
 def top5(logits: np.ndarray, labels: np.ndarray) -> float:
   """Returns the fraction of examples with the label among the 5 largest logits.
 
-  Of equal logits the class with the lower index comes first.
-
-  Raises:
-    UserError: if there are at most 5 classes.
+  Of equal logits the class with the lower index comes first. Raises UserError
+  if there are at most 5 classes.
   """
   if logits.shape[1] <= 5:
     raise UserError('--metrics=top5 needs more than 5 classes; got '
@@ -128,10 +126,8 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
             labels: np.ndarray) -> dict[str, Any]:
   """Returns the metrics as JSON values, None for numbers that are not finite.
 
-  Args:
-    metrics: functions by name. If one returns a dict, its keys are the names.
-    logits_R: logits of R models, float32 [R, M, K]; the result is their mean.
-    labels: classes, int32 [M].
+  They are means over R models, with logits float32 [R, M, K]. If a function
+  returns a dict, its keys are the names.
 
   Raises:
     UserError: if a function does not return numbers, or a name is taken.

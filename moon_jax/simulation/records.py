@@ -121,11 +121,9 @@ class LocalModels(Mapping[int, Variables]):
 
   def __getitem__(self, client: int) -> Variables:
     j = self._slots[client]
-    leaves_J, structure = jax.tree.flatten(self._models_J)
-    rows = [_row(x_J, j) for x_J in leaves_J]
-    if jax.process_count() > 1:
-      rows = _shared(rows, leaves_J)
-    return jax.tree.unflatten(structure, rows)
+    model = jax.tree.map(lambda x_J: _row(x_J, j), self._models_J)
+    return (model if jax.process_count() == 1
+            else devices.sum_over_processes(model))
 
   def __iter__(self) -> Iterator[int]:
     return iter(self._slots)
@@ -135,21 +133,12 @@ class LocalModels(Mapping[int, Variables]):
 
 
 def _row(x_J, j):
-  """Returns row j of an array, or None if another process has it."""
+  """Returns row j of an array, zeros if another process has it."""
   for shard in x_J.addressable_shards:
     first = shard.index[0].start or 0
     if first <= j < first + len(shard.data):
       return np.asarray(shard.data[j - first])
-  return None
-
-
-def _shared(rows, leaves_J):
-  """Returns the rows of the process that has them, on every process."""
-  bits = [np.zeros(x_J.shape[1:], f'u{x_J.dtype.itemsize}') if row is None
-          else row.view(f'u{row.dtype.itemsize}')
-          for row, x_J in zip(rows, leaves_J)]
-  return [np.asarray(sent).view(x_J.dtype) for sent, x_J in zip(
-      devices.sum_over_processes(bits), leaves_J)]
+  return np.zeros(x_J.shape[1:], x_J.dtype)
 
 
 def of_round(federation: Federation, index: int, table: Table,

@@ -87,8 +87,8 @@ class RoundSpec(NamedTuple):
 
 
 def bytes_of(tree: Any) -> int:
-  """Returns the bytes of float32 arrays, or of their shapes."""
-  return sum(4 * math.prod(x.shape) for x in jax.tree.leaves(tree))
+  """Returns the bytes of arrays, or of their shapes."""
+  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def choose_lanes(federation: Federation, num_devices: int,
@@ -96,11 +96,7 @@ def choose_lanes(federation: Federation, num_devices: int,
                  is_cpu: bool = True) -> tuple[int, int]:
   """Returns the lanes of a run, and the devices that share them evenly.
 
-  Args:
-    federation: the federation.
-    num_devices: available devices of all processes.
-    num_processes: processes of the run, which must be able to share the lanes.
-    is_cpu: whether the devices are cores of a CPU.
+  `num_devices` are the available ones of all processes, cores if `is_cpu`.
   """
   num_lanes = lanes.choose(
       federation.lanes, federation.cohort_size, num_devices, num_processes,
@@ -113,12 +109,8 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
          like: RoundSpec | None = None) -> RoundSpec:
   """Returns the specification of the rounds of `federation`.
 
-  Args:
-    federation: the federation.
-    num_lanes: of all devices together.
-    num_devices: that share the lanes evenly.
-    like: the specification of a federation with the same data, network and
-      algorithm, which need not be traced again.
+  `num_devices` share the `num_lanes` evenly. `like` is that of a federation
+  with the same data, network and algorithm, which need not be traced again.
 
   Raises:
     UserError: if the network cannot take the inputs of the data set, or a
@@ -183,9 +175,7 @@ def _traced(federation):
             message, algorithm.frozen(model, batch, view))
 
   variables, *trees = jax.eval_shape(trace, jax.random.key(0))
-  return (example, variables, *(
-      sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
-      for tree in trees))
+  return example, variables, *map(bytes_of, trees)
 
 
 def of_task(federation: Federation) -> Model:
@@ -215,9 +205,7 @@ def together(specs: Sequence[RoundSpec], num_devices: int = 0
              ) -> tuple[RoundSpec, list[Place]]:
   """Returns the specification of all runs, and the place of each run's table.
 
-  Args:
-    specs: of each run alone.
-    num_devices: those of this process that may be used; 0 for all.
+  `num_devices` may be used; 0 are all of this process.
   """
   first = specs[0]
   if len(specs) == 1:
@@ -263,13 +251,9 @@ class Planner:
   def __init__(self, specs: Sequence[RoundSpec], shape: Shape | None = None,
                places: Sequence[Place] = (),
                training: TrainingSet | None = None):
-    """Plans nothing yet.
+    """Plans nothing yet: specifications are those of each run alone.
 
-    Args:
-      specs: of each run alone.
-      shape: of the table of all runs; None for one run.
-      places: the lanes of each run; may be omitted for one run.
-      training: the examples; None to plan tables only.
+    One run needs neither shape nor places; tables alone need no examples.
     """
     self._specs, self._places, self._training = specs, places, training
     self._shape = shape or specs[0].shape
@@ -318,10 +302,7 @@ class Planner:
     return table
 
   def prepared(self, rounds: Sequence[int | None]) -> tuple[Table, TrainData]:
-    """Returns the table of a round, and the examples to which it refers.
-
-    Both are made once.
-    """
+    """Returns a round's table and its examples, which are made once."""
     key = *rounds, *map(id, self.clients)
     if self._next[0] != key:
       self._next = key, self._training.of_round(self.plan(*rounds))

@@ -319,13 +319,11 @@ class Simulation:
     if program._num_runs == 1:
       return last
     metrics, slot_J = last.metrics, self._slots(last.table)
-    of_jobs = {name: getattr(metrics, name)
-               for name in ('drift_J', 'finite_J', 'cosine_J')}
     return last._replace(
         table=_selected(last.table, slot_J),
         metrics=metrics._replace(**{
-            name: x_J[slot_J] if len(x_J) else x_J
-            for name, x_J in of_jobs.items()}),
+            name: x_J[slot_J] for name, x_J in metrics._asdict().items()
+            if name.endswith('_J') and len(x_J)}),
         models_J=devices.put(
             _rows(last.models_J, slot_J), program._mesh, devices.SPLIT))
 

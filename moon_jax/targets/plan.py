@@ -46,13 +46,9 @@ class Compiled(NamedTuple):
 
 
 def plan(config: Config, target: Target, num_devices: int = 1) -> str:
-  """Compiles the configured round for `target` and describes it.
+  """Compiles the configured round for GPUs of one host and describes it.
 
-  Args:
-    config: the configuration.
-    target: the GPU.
-    num_devices: number of GPUs of one host. Like a run, the plan uses only the
-      number of GPUs that divides the lanes evenly.
+  Like a run, it uses the most of the GPUs that divide the lanes evenly.
 
   Raises:
     UserError: if the configuration or the description is invalid, or if the run
@@ -179,15 +175,9 @@ def most_lanes(need: Callable[[int], int], limit: int, now: int, most: int,
   """Returns the most lanes whose round fits, or 0; few rounds are compiled.
 
   Memory grows almost linearly with lanes. So a line through a number that fits
-  and one that does not tells which number to compile next.
-
-  Args:
-    need: compiles a round with a given number of lanes and returns the bytes
-      that it needs on each device.
-    limit: bytes available on each device.
-    now: lanes of the configuration.
-    most: maximum number of lanes that can be used.
-    unit: number of devices; lanes are a multiple of it.
+  and one that does not tells which number to compile next, from `now` and up to
+  `most` lanes, multiples of `unit`. `need` compiles a round and returns its
+  bytes on each device.
   """
   size = need(now)
   ends = (now, most) if size <= limit else (unit, now)
