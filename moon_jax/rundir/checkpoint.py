@@ -34,6 +34,7 @@ from moon_jax.engine import client_store
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.state import State
 from moon_jax.errors import first_line, UserError
+from moon_jax.rundir import workdir
 
 _CHUNK_BYTES = 2**26  # of rows that are read at once
 _OTHER_RUN = 'it is from another network, algorithm or number of clients'
@@ -152,11 +153,6 @@ class Checkpoints:
       self._writer.save_async(step, tree, force=True, custom_metadata=metadata)
     self.newest = step
 
-  def wait(self) -> None:
-    """Waits until all checkpoints are written."""
-    with self._writing():
-      self._writer.wait()
-
   def close(self) -> None:
     """Waits until all checkpoints are written, and closes Orbax's writer."""
     if self._writer:
@@ -166,10 +162,7 @@ class Checkpoints:
       self._clean(set())
 
   def _steps(self):
-    if not self._directory.is_dir():
-      return []
-    return [int(path.name) for path in self._directory.iterdir()
-            if path.name.isdecimal()]
+    return workdir.saved_rounds(self._directory)
 
   def _rows_of(self, step):
     return self._rows / f'{step}.rows'
