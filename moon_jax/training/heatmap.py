@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from moon_jax.results import figures
-
 _MAX_LABELS = 30  # more tick labels would overlap
 _MAX_NUMBERED = 20  # more rows or columns have no room for numbers
 _MAX_NAME = 24  # characters of a client's name
@@ -26,6 +24,8 @@ def draw(counts_CK: np.ndarray, class_names: Sequence[str],
   `counts_CK` has the examples of each class at each client. Clients without
   names are numbered from 0.
   """
+  from moon_jax.results import figures  # imports scipy.optimize
+
   num_clients, num_classes = counts_CK.shape
   figure = figures.empty(np.clip(2.5 + .55 * num_clients, 5, 16),
                          np.clip(1.5 + .4 * num_classes, 4, 12))
