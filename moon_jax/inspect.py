@@ -20,6 +20,7 @@ from moon_jax.results import read, stats
 from moon_jax.results.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
 from moon_jax.view import text as texts
+from moon_jax.view.status import is_number
 
 _SPARK_WIDTH = 40
 _SECONDS = 2.  # between two looks of --follow
@@ -139,7 +140,7 @@ def _results(run):
     shown = f'{seconds:.2f} s' if seconds < 60 else texts.duration(seconds)
     parts = [f'{shown} per round (median)', f'{speed:,.0f} examples/s',
              f'{texts.duration(times["seconds_of_rounds"])} in rounds']
-    if read.is_number(run.summary.get('compile_seconds')):
+    if is_number(run.summary.get('compile_seconds')):
       parts.append(f'{run.summary["compile_seconds"]:.1f} s compiling')
     lines += ['', *texts.wrapped('time: ' + ', '.join(parts))]
   return lines
@@ -204,7 +205,7 @@ def _clients(run):
   if count > MAX_ROWS:
     columns = {'': list(_QUANTILES)}
     for name in names[1:]:
-      numbers = [value for value in table[name] if read.is_number(value)]
+      numbers = [value for value in table[name] if is_number(value)]
       columns[name] = [_cell(name, float(q)) for q in np.quantile(
           numbers or [np.nan], list(_QUANTILES.values()))]
     title = f'distribution over the {count:,} clients of round'
@@ -223,7 +224,7 @@ def _metrics(run):
   """Returns the names of the metrics of rounds, in the order of columns."""
   return _ordered({
       name for line in run.lines for name, value in line.items()
-      if read.is_number(value) and not name.endswith('_std')
+      if is_number(value) and not name.endswith('_std')
       and name not in (
           'round', 'seconds', 'examples_per_second', 'test_examples')})
 
@@ -259,7 +260,7 @@ def _cell(name, value):
     return 'yes' if value else 'no'
   if name == 'name':  # of a client
     return str(value)[:_MAX_NAME]
-  if not read.is_number(value):
+  if not is_number(value):
     return _NO_VALUE
   if name == 'seconds':
     return f'{value:.2f}'

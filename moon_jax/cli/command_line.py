@@ -172,8 +172,7 @@ def start(name: str, run: Callable[..., None], page: help_page.Page,
 
   Args:
     name: the command's name in error messages.
-    run: called with the configuration; may raise the errors of
-      `moon_jax.errors`.
+    run: may raise the errors of `moon_jax.errors`.
     page: what --help shows besides the flags of a run.
     is_one_run: whether the flags describe one run. Otherwise `run` validates
       them, and is also called with what is `Given`.
@@ -182,7 +181,7 @@ def start(name: str, run: Callable[..., None], page: help_page.Page,
   """
   define_config()
   is_script = sys.argv[0].startswith('moon-jax ')
-  help_page.define(page, sys.argv[0] if is_script else f'python -m {name}')
+  command = sys.argv[0] if is_script else f'python -m {name}'
   user_code.search_current_directory()
   given = Given()
 
@@ -198,6 +197,7 @@ def start(name: str, run: Callable[..., None], page: help_page.Page,
   def flags_parser(argv):
     nonlocal given
     try:
+      help_page.answer(argv[1:], page, command)
       rest, given = parse(argv[1:])
       if arguments is not None:
         arguments.extend(rest)

@@ -5,7 +5,7 @@ run start with `moon_jax.cli.command_line` instead. Exit statuses are the same.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import os
 import signal
 import sys
@@ -15,16 +15,13 @@ from moon_jax.errors import UserError
 
 
 def start(parser: argparse.ArgumentParser,
-          run: Callable[[argparse.Namespace], int | None],
-          argv: Sequence[str] | None = None) -> None:
+          run: Callable[[argparse.Namespace], int | None]) -> None:
   """Parses the arguments and calls `run`. Does not return.
 
-  Args:
-    parser: of the command; its `prog` begins error messages.
-    run: called with the parsed arguments; returns an exit status, None for 0.
-    argv: arguments without the command's name; None for those of the process.
+  `run` returns an exit status, None for 0. The parser's `prog` begins error
+  messages.
   """
-  arguments = parser.parse_args(argv)
+  arguments = parser.parse_args()
   user_code.search_current_directory()
   try:
     status = run(arguments)

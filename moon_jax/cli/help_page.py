@@ -7,7 +7,7 @@ import sys
 import textwrap
 from typing import Any, NamedTuple
 
-from absl import app, flags
+from absl import flags
 
 from moon_jax.config import Config, FACTS, TOPICS
 
@@ -34,39 +34,21 @@ class Page(NamedTuple):
   usage: str = '[--flagfile=FILE] [--FLAG=VALUE ...]'  # after the command
 
 
-class _HelpFlag(flags.BooleanFlag):
-  """Prints the help and exits when it is parsed."""
-
-  def __init__(self, name: str, text: str, short_name: str | None,
-               page: Page | None, command: str, is_full: bool):
-    super().__init__(name, False, text, short_name=short_name,
-                     allow_override=True)
-    self._arguments = page, command, is_full
-
-  def parse(self, argument: str) -> None:
-    if self._parse(argument):
-      print(show(*self._arguments, shutil.get_terminal_size().columns),
-            flush=True)
-      sys.exit()
-
-
-def define(page: Page, command: str) -> None:
-  """Defines --help and -h of a command, instead of absl's --help."""
-  app.define_help_flags()
-  flags.DEFINE_flag(_HelpFlag('help', 'lists all flags', '?', page, command,
-                              is_full=True))
-  flags.DEFINE_flag(_HelpFlag('h', 'lists the most used flags', None, page,
-                              command, is_full=False))
+def answer(words: Sequence[str], page: Page, command: str) -> None:
+  """Prints the help and exits, if a command line has --help or -h."""
+  asked = [word for word in words if re.fullmatch(r'--?(h|help|\?)', word)]
+  if asked:
+    print(show(page, command, not asked[0].endswith('-h'),
+               shutil.get_terminal_size().columns), flush=True)
+    sys.exit()
 
 
 def show(page: Page, command: str, is_full: bool, width: int) -> str:
   """Returns the help of a command, whose flags are defined.
 
-  Args:
-    page: of the command.
-    command: how users call it, such as "moon-jax train".
-    is_full: whether it has all flags, not only the most used ones.
-    width: the longest line, in characters; heads of flags may be longer.
+  `command` is how users call it, such as "moon-jax train". Without `is_full` it
+  has the most used flags only. Lines have at most `width` characters; heads of
+  flags may be longer.
   """
   width = max(width, _MIN_WIDTH)
   topics = _topics(page, is_full)
@@ -114,7 +96,7 @@ def _own_names():
   return [name for name, flag in flags.FLAGS._flags().items()
           if name == flag.name and name not in FACTS
           and not flags.FLAGS.find_module_defining_flag(name).startswith(
-              ('absl', 'orbax')) and not isinstance(flag, _HelpFlag)]
+              ('absl', 'orbax'))]
 
 
 def _entry_of(flag, placeholders):

@@ -13,6 +13,7 @@ from moon_jax.report.table_file import Table
 from moon_jax.results.page import Page
 from moon_jax.results.read import Run
 from moon_jax.rundir import workdir as workdir_lib
+from moon_jax.simulation import checks
 from moon_jax.sweep import command as sweep_command
 from moon_jax.sweep import plan, toml_file, values
 from moon_jax.sweep import run as run_lib
@@ -24,11 +25,9 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
         out: str = '', dry_run: bool = False) -> None:
   """Trains the missing runs of tables and writes their pages.
 
-  Args:
-    config: the values of all flags of runs.
-    paths: files of tables, directories of such files, or directories of runs.
-    given: the flags that are named on the command line.
-    budget, train, runs, out, dry_run: the command's own flags.
+  `paths` are files of tables, directories of such files, or directories of
+  runs; `given` are the flags that are named on the command line. The keywords
+  are the command's own flags.
   """
   workdir = sweep_command.directory(config)
   if 'flagfile' in given:
@@ -97,8 +96,6 @@ def _read(paths, budget, replacing) -> tuple[list[Table], list[pathlib.Path]]:
 def _missing(tables: Sequence[Table], found: Mapping[Key, Run]
              ) -> Sweep | None:
   """Returns the runs that have not ended, each once; None if there are none."""
-  from moon_jax.simulation import checks  # imports JAX
-
   configs: dict[Key, Config] = {}
   for table in tables:
     for config in table.sweep.configs:

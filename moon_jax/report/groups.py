@@ -21,6 +21,7 @@ from moon_jax.results import frames, paired, read, stats
 from moon_jax.results.paired import Comparison
 from moon_jax.results.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
+from moon_jax.simulation import checks
 from moon_jax.sweep import grid, values
 from moon_jax.sweep import table as sweep_table
 from moon_jax.sweep.grid import Sweep
@@ -178,8 +179,6 @@ def differing(runs: Sequence[Run]) -> list[str]:
 
 def _shown(run, names):
   """Returns the values of settings, and hashes of input files, as text."""
-  from moon_jax.algorithms import registry  # imports JAX
-
   shown = run.config.to_dict() | {
       f'content of {name}': value for name, value in run.inputs.items()}
   try:
@@ -213,8 +212,6 @@ def key(config: Config, inputs: Mapping[str, str] | None = None) -> Key:
 
 def normalized(config: Config) -> Config:
   """Returns a configuration where settings without effect have defaults."""
-  from moon_jax.algorithms import registry  # imports JAX
-
   return dataclasses.replace(config, **{
       name: getattr(Config, name) for name in registry.unused(config)})
 
@@ -243,8 +240,6 @@ def find(directories: Iterable[pathlib.Path]) -> dict[Key, Run]:
 
 def config_of(run: Run) -> Config:
   """Returns the valid configuration of a run of any version."""
-  from moon_jax.simulation import checks  # imports JAX
-
   try:
     return checks.validate(dataclasses.replace(run.config, workdir=''))
   except (AttributeError, TypeError, UserError) as error:

@@ -13,12 +13,12 @@ cosine distance, which is the distance in MOON's loss.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import pathlib
-import sys
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from moon_jax.cli import file_command
 from moon_jax.data import sources
@@ -131,7 +131,6 @@ def neighbour_accuracy(z_NF: np.ndarray, labels: np.ndarray) -> float:
 
   Neighbours have the largest cosine similarity. The smallest class wins a tie.
   """
-  from scipy import stats
   from sklearn import neighbors
 
   nearest = neighbors.NearestNeighbors(
@@ -140,7 +139,7 @@ def neighbour_accuracy(z_NF: np.ndarray, labels: np.ndarray) -> float:
   return float(np.mean(stats.mode(labels[nearest], axis=1).mode == labels))
 
 
-def main(argv: Sequence[str]) -> None:
+def main() -> None:
   """Runs the command; exits with status 2 for invalid arguments or runs."""
   parser = argparse.ArgumentParser(
       prog='python -m moon_jax.report.projections', description=__doc__,
@@ -154,7 +153,7 @@ def main(argv: Sequence[str]) -> None:
                       'there are fewer)')
   parser.add_argument('--out', type=pathlib.Path, required=True,
                       metavar='FILE.svg', help='the file to write')
-  file_command.start(parser, _run, argv[1:])
+  file_command.start(parser, _run)
 
 
 def _run(arguments):
@@ -167,4 +166,4 @@ def _run(arguments):
 
 
 if __name__ == '__main__':
-  main(sys.argv)
+  main()

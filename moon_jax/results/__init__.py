@@ -67,7 +67,7 @@ def frames(runs: 'Iterable[Run]') -> Results:
   """Returns the data frames of runs that were read; see `results`."""
   import pandas as pd  # takes a second
 
-  from moon_jax.results import read
+  from moon_jax.view.status import is_number
 
   rows, lines = [], []
   for run in runs:
@@ -77,7 +77,7 @@ def frames(runs: 'Iterable[Run]') -> Results:
         | {'rounds': len(run.lines)} | run.endpoints(run.measure())
         | run.times())
     lines += [name | {key: value for key, value in line.items()
-                      if read.is_number(value)} for line in run.lines]
+                      if is_number(value)} for line in run.lines]
   return Results(
       pd.DataFrame(rows).set_index('run'),
       pd.DataFrame(lines, columns=None if lines else ['run', 'round'])

@@ -6,8 +6,6 @@ It imports no JAX, so that commands that only look at runs start fast.
 from collections.abc import Iterable
 import fcntl
 import glob
-import math
-import numbers
 import pathlib
 import re
 import statistics
@@ -22,6 +20,7 @@ from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.results import stats
 from moon_jax.rundir import workdir
+from moon_jax.view.status import is_number
 from moon_jax.view.text import duration
 
 _MAX_DEPTH = 4  # of directories between an argument and its runs
@@ -82,13 +81,9 @@ class Run(NamedTuple):
     return [value for _, value in self.series(name)]
 
   def measure(self, part: str = 'test') -> str | None:
-    """Returns the metric by which runs are compared; None if there is none yet.
-
-    It is the accuracy, the higher the better, or for tasks without one the
-    loss, the lower the better, of `part`: test, validation or global_heldout.
-    """
-    return next((name for name in (f'{part}_accuracy', f'{part}_loss')
-                 if self.series(name)), None)
+    """Returns `stats.measure`; None if the run has none yet."""
+    return stats.measure({name for line in self.lines for name in line
+                          if is_number(line[name])}, part)
 
   def endpoints(self, measure: str | None) -> dict[str, float]:
     """Returns the endpoints of a `measure`; {} if the run does not have it.
@@ -197,12 +192,6 @@ def _runs_in(path, depth):
           ] if depth and path.is_dir() else []
 
 
-def is_number(value: Any) -> bool:
-  """Returns whether a value of a line is a finite number."""
-  return (isinstance(value, numbers.Real) and not isinstance(value, bool)
-          and math.isfinite(value))
-
-
 def _json(path):
   """Returns a JSON object; None if the file does not exist."""
   try:
@@ -231,8 +220,7 @@ def _state(path, config, lines, summary):
   if diverged:
     reason = str(diverged.get('error', '')).strip()
     return State('diverged', f'after {rounds}: {reason}', reason)
-  saved = max((int(found.name) for found in (path / 'checkpoints').glob('*')
-               if found.name.isdigit()), default=0)
+  saved = max(workdir.saved_rounds(path / 'checkpoints'), default=0)
   again = f'resumes after round {saved}' if saved else 'starts again'
   return State('stopped', f'after {rounds}, {age}; no process of this machine '
                f'holds its lock. Its command {again}')

@@ -18,7 +18,6 @@ import hashlib
 import itertools
 import json
 import logging
-import math
 import os
 import pathlib
 import sys
@@ -34,6 +33,7 @@ from moon_jax.engine import client_store
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.state import State
 from moon_jax.errors import first_line, UserError
+from moon_jax.rundir import workdir
 
 _CHUNK_BYTES = 2**26  # of rows that are read at once
 _OTHER_RUN = 'it is from another network, algorithm or number of clients'
@@ -152,11 +152,6 @@ class Checkpoints:
       self._writer.save_async(step, tree, force=True, custom_metadata=metadata)
     self.newest = step
 
-  def wait(self) -> None:
-    """Waits until all checkpoints are written."""
-    with self._writing():
-      self._writer.wait()
-
   def close(self) -> None:
     """Waits until all checkpoints are written, and closes Orbax's writer."""
     if self._writer:
@@ -166,10 +161,7 @@ class Checkpoints:
       self._clean(set())
 
   def _steps(self):
-    if not self._directory.is_dir():
-      return []
-    return [int(path.name) for path in self._directory.iterdir()
-            if path.name.isdecimal()]
+    return workdir.saved_rounds(self._directory)
 
   def _rows_of(self, step):
     return self._rows / f'{step}.rows'
@@ -234,7 +226,9 @@ def _save_rows(path, clients):
   part, hashed = path.with_name(path.name + '.part'), hashlib.sha256()
   run, client = clients.written()
   index = (run * clients.shape[1] + client).astype(np.int64).tobytes()
-  packed = (_packed(rows) for _, _, rows in clients.rows())
+  row_type = _row_type(clients.initial)
+  packed = (np.rec.fromarrays(jax.tree.leaves(rows), row_type).tobytes()
+            for _, _, rows in clients.rows())
   with open(part, 'wb') as file:
     for content in itertools.chain(
         [_header(clients.initial, clients.shape, len(run)), index], packed):
@@ -266,13 +260,13 @@ def _load_rows(path, expected, into):
     index = np.fromfile(file, np.int64, num_rows)
     if isinstance(into, DiskClients):
       into.clear()
-    row_bytes = sum(x.nbytes // len(x) for x in jax.tree.leaves(initial))
-    count = max(1, _CHUNK_BYTES // row_bytes)
+    row_type, tree = _row_type(initial), jax.tree.structure(initial)
+    count = max(1, _CHUNK_BYTES // row_type.itemsize)
     for i in range(0, num_rows, count):
       at = index[i:i + count]
-      content = np.fromfile(file, np.uint8, len(at) * row_bytes)
-      client_store.write(into, *np.divmod(at, shape[1]), _unpacked(
-          content.reshape(len(at), row_bytes), initial))
+      rows_J = np.fromfile(file, row_type, len(at))
+      client_store.write(into, *np.divmod(at, shape[1]), jax.tree.unflatten(
+          tree, [rows_J[name] for name in row_type.names]))
 
 
 def _move(clients, into):
@@ -298,22 +292,10 @@ def _header(initial, shape, num_rows):
                      'arrays': arrays}).encode() + b'\n'
 
 
-def _packed(rows):
-  """Returns the bytes of rows [J, ...], the arrays of each one together."""
-  return np.concatenate(
-      [np.ascontiguousarray(x_J).reshape(len(x_J), -1).view(np.uint8)
-       for x_J in jax.tree.leaves(rows)], axis=1).tobytes()
-
-
-def _unpacked(content_JB, like):
-  """Inverts `_packed`; `like` has arrays [R, ...]."""
-  leaves, start = [], 0
-  for x_R in jax.tree.leaves(like):
-    size = x_R.itemsize * math.prod(x_R.shape[1:])
-    part = np.ascontiguousarray(content_JB[:, start:start + size])
-    leaves.append(part.view(x_R.dtype).reshape(-1, *x_R.shape[1:]))
-    start += size
-  return jax.tree.unflatten(jax.tree.structure(like), leaves)
+def _row_type(initial):
+  """Returns the type of a row, the arrays of `initial` [R, ...] for one run."""
+  return np.dtype([(f'{i}', x_R.dtype, x_R.shape[1:])
+                   for i, x_R in enumerate(jax.tree.leaves(initial))])
 
 
 def digest(tree: Any, note: dict[str, Any]) -> str:

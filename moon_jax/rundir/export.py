@@ -115,7 +115,6 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
     note, variables = _read(path)
     if note is None or 'note' in note:
       raise ValueError('it is not the final model of a run')
-    _check_hash(note, variables)
   except Exception as error:  # safetensors and Orbax raise many kinds
     raise UserError(
         f'{path} must be a complete model of moon_jax, got an invalid one '
@@ -161,10 +160,7 @@ def load_initial(path: str) -> Variables:
     if found == root and (root / 'metrics.jsonl').exists():
       raise ValueError('the run has no final global model')
     note, tree = _read(found)
-    if note is None:
-      return tree
-    if 'note' not in note:
-      _check_hash(note, tree)
+    if note is None or 'note' not in note:
       return tree
     # A checkpoint. Earlier versions saved a hash of the complete state only,
     # whose types are not known here.
@@ -193,19 +189,20 @@ def _final_model(path: pathlib.Path) -> pathlib.Path:
 def _read(path):
   """Returns the note and the arrays of a model or of a checkpoint.
 
-  Earlier versions also saved models with Orbax, in model/. The note is None if
-  another program wrote the file.
+  Checks the hash of a model, which it removes from the note. The note is None
+  if another program wrote the file. Earlier versions also saved models with
+  Orbax, in model/.
   """
   if path.is_dir():
     note = ocp.metadata(path.absolute()).custom_metadata
-    return note, jax.tree.map(np.asarray, ocp.load(path.absolute()))
-  with safetensors.safe_open(path, framework='numpy') as file:
-    note = (file.metadata() or {}).get('moon_jax')
-    flat = {name: file.get_tensor(name) for name in file.keys()}
-  return note and json.loads(note), traverse_util.unflatten_dict(flat, sep='.')
-
-
-def _check_hash(note, variables):
-  """Checks the hash of a model, which it removes from the note."""
-  if note.pop('sha256') != checkpoint.digest(variables, note):
+    tree = jax.tree.map(np.asarray, ocp.load(path.absolute()))
+  else:
+    with safetensors.safe_open(path, framework='numpy') as file:
+      text = (file.metadata() or {}).get('moon_jax')
+      flat = {name: file.get_tensor(name) for name in file.keys()}
+    note = text and json.loads(text)
+    tree = traverse_util.unflatten_dict(flat, sep='.')
+  if note is not None and 'note' not in note and (
+      note.pop('sha256') != checkpoint.digest(tree, note)):
     raise ValueError(_OTHER_HASH)
+  return note, tree

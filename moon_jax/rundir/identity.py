@@ -63,11 +63,8 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
                    inputs: dict[str, str]) -> None:
   """Checks that a configuration can resume the run in a work directory.
 
-  Args:
-    path: the work directory.
-    old: the content of its config.json.
-    config: the configuration.
-    inputs: for each flag that names a file, the hash of its content.
+  `old` is the content of its config.json, and `inputs` has for each flag that
+  names a file the hash of its content.
   """
   new, old = config.to_dict(), EARLIER_VALUES | old
   differing = [name for name in new

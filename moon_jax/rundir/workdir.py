@@ -344,6 +344,12 @@ def read_lines(directory: pathlib.Path) -> list[dict[str, Any]]:
         ) from error
 
 
+def saved_rounds(checkpoints: pathlib.Path) -> list[int]:
+  """Returns the rounds of the checkpoints in a directory, if it exists."""
+  return [int(path.name) for path in checkpoints.glob('*')
+          if path.name.isdecimal()]
+
+
 def write_atomically(path: pathlib.Path, content: bytes) -> None:
   """Writes a file atomically.
 

@@ -7,7 +7,7 @@ import operator
 import os
 import pathlib
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 import uuid
 
 from moon_jax.cli.command_line import Given
@@ -34,15 +34,8 @@ def build(config: Config, given: Given, grids: Sequence[str],
           path: str = '') -> Named:
   """Returns the sweep of a command line.
 
-  Args:
-    config: the values of all flags of runs.
-    given: by the command line. Its flags replace settings and axes of the file
-      of --sweep.
-    grids: the values of --grid, NAME=V1,V2,...
-    path: the file of --sweep, or ''.
-
-  Raises:
-    UserError: if a flag, the file or a run is invalid.
+  `grids` are the values of --grid, and `path` is the file of --sweep, or ''.
+  The flags `given` replace settings and axes of the file.
   """
   fixed = {name: getattr(config, name) for name in values.TYPES
            if name in given.flags and name != 'workdir'}
@@ -94,12 +87,10 @@ def part(text: str) -> tuple[int, int]:
   return index, count
 
 
-def finish(named: Named, summaries: Sequence[dict[str, Any] | None],
-           directory: str) -> None:
+def finish(named: Named, summaries: table.Summaries, directory: str) -> None:
   """Prints the table of a sweep and writes it to DIRECTORY/sweeps/NAME.md.
 
-  `moon_jax.sweep.table.rows` describes the summaries. Raises a DivergedError at
-  the end, if a run diverged.
+  Raises a DivergedError at the end, if a run diverged.
   """
   print('\n'.join([*aligned(table.rows(named.sweep, summaries)),
                    *table.diverged(named.sweep, summaries)]))

@@ -159,9 +159,8 @@ def _range(costs):
 def estimate(specs: Sequence[RoundSpec], rates: Rates | None = None) -> Cost:
   """Returns the cost of training runs from their first rounds on.
 
-  Args:
-    specs: for each run the specification of its rounds alone.
-    rates: the speed of a device; None measures it here.
+  `specs` has for each run the specification of its rounds alone. If `rates` is
+  None, they are measured here.
   """
   joined, places = round_spec.together(specs)
   shape = joined.shape
@@ -184,12 +183,8 @@ def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
             shape: Shape) -> tuple[float, float]:
   """Returns the rows of the fullest lane and the jobs of the fullest device.
 
-  They are sums over all rounds.
-
-  Args:
-    specs: for each run the specification of its rounds alone.
-    places: for each run the place of its table in that of all runs.
-    shape: of the table of all runs.
+  They are sums over all rounds. `places` are those of the runs' tables in the
+  table of all runs, which has the `shape`.
   """
   rows_L, jobs_D = np.zeros(shape.num_lanes), np.zeros(shape.num_devices)
   for spec, place in zip(specs, places):

@@ -34,6 +34,7 @@ from moon_jax.training.signals import wait
 _POLL_SECONDS = 2.  # between two looks at the runs of other processes
 
 
+@errors.in_python()
 def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
         part: tuple[int, int] = (0, 1), callbacks: Sequence[Callable] = (),
         loggers: Sequence[Callable] = ()) -> list[dict[str, Any] | None]:
@@ -71,14 +72,6 @@ def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
     raise UserError('a sweep must be a moon_jax.Sweep, such as moon_jax.Sweep.'
                     f'grid(config, seed=range(3)); got {type(sweep).__name__}')
   run_loggers.check_factories(loggers)
-  with errors.in_python():
-    return run_all(sweep, workdir, max_runs, part, callbacks, loggers)
-
-
-def run_all(sweep: Sweep, workdir: str, max_runs: int = 0,
-            part: tuple[int, int] = (0, 1), callbacks: Sequence[Callable] = (),
-            loggers: Sequence[Callable] = ()) -> list[dict[str, Any] | None]:
-  """`run` for commands: UserErrors name flags, not arguments."""
   host.share_cores()
   units = Units(sweep, workdir)
   mine = units.planned(max_runs, part[1])[part[0]::part[1]]
@@ -103,6 +96,9 @@ def run_all(sweep: Sweep, workdir: str, max_runs: int = 0,
   return [units.result(index) for index in range(len(sweep.configs))]
 
 
+run_all = run.__wrapped__  # for commands: errors name flags, not arguments
+
+
 class Units:
   """The runs of a sweep, and the programs that train them.
 
@@ -120,17 +116,17 @@ class Units:
     self._workdir, self._axes = workdir, sweep.axes
     self._has_warned = False  # that there are no locks
     self.runs: list[Prepared] = []
-    load = prepare.loaders()
+    call = prepare.once()
     for config in sweep.configs:
       with self._naming(config):  # `Sweep.grid` may not have made it
         self.runs.append(prepare.prepare(
-            checks.validate(config), load, workdir))
+            checks.validate(config), call, workdir))
     self.ended = {index for index in range(len(self.runs))
-                  if self._result(index)}
+                  if self.result(index)}
 
   def progress(self) -> str:
     """Returns how many runs have ended."""
-    diverged = sum('diverged' in self._result(index) for index in self.ended)
+    diverged = sum('diverged' in self.result(index) for index in self.ended)
     return (f'{len(self.ended) - diverged} of {len(self.runs)} runs are '
             'finished' + f', {diverged} diverged' * bool(diverged))
 
@@ -196,25 +192,20 @@ class Units:
     """
     spec: RoundSpec | None = None
     for index in unit:
-      spec = self._spec(index, spec)
+      run = self.runs[index]
+      with self._naming(run.config):
+        federation = run.build()
+        # A user's factory may make other functions for another configuration.
+        is_alike = spec and agreement.trace_alike(spec.federation, federation)
+        spec = round_spec.alone(federation, spec if is_alike else None)
+        if index not in self.ended:
+          memory_lib.check(spec)
       yield spec
-
-  def _spec(self, index, like):
-    run = self.runs[index]
-    with self._naming(run.config):
-      federation = run.build()
-      # A user's factory may make other functions for another configuration.
-      if like and not agreement.trace_alike(like.federation, federation):
-        like = None
-      spec = round_spec.alone(federation, like)
-      if index not in self.ended:
-        memory_lib.check(spec)
-      return spec
 
   def unfinished(self, unit: Sequence[int]) -> list[int]:
     """Returns the runs of a program that have not ended."""
     self.ended.update(index for index in unit
-                      if index not in self.ended and self._result(index))
+                      if index not in self.ended and self.result(index))
     return [index for index in unit if index not in self.ended]
 
   def claim(self, unit: Sequence[int], in_parts: bool = False) -> list[int]:
@@ -239,7 +230,7 @@ class Units:
           print(f'warning: {self._workdir} has no file locks; start one '
                 'process only, or give each its own --part', file=sys.stderr,
                 flush=True)
-        if self._result(index):  # it has ended since
+        if self.result(index):  # it has ended since
           self.ended.add(index)
           workdir.close()
         else:
@@ -265,12 +256,8 @@ class Units:
 
   def result(self, index: int) -> dict[str, Any] | None:
     """Returns what `run` returns for a run."""
-    result = self._result(index)
-    return result and result | {'workdir': str(self.runs[index].workdir.path)}
-
-  def _result(self, index):
     workdir = self.runs[index].workdir
-    if summary := workdir.summary():
-      return summary
-    found = workdir.diverged()
-    return found and {'diverged': found['error'], 'rounds': found['rounds']}
+    result = workdir.summary()
+    if result is None and (found := workdir.diverged()):
+      result = {'diverged': found['error'], 'rounds': found['rounds']}
+    return result and result | {'workdir': str(workdir.path)}

@@ -17,9 +17,12 @@ _HIDDEN = {*SEEDS, *FREE_FIELDS} - {*flags_with(is_input=True)}
 
 NO_VALUE = '–'  # of a setting without effect
 
+# For each configuration of a sweep the content of its summary.json; None if it
+# is not finished; {'diverged': MESSAGE, 'rounds': ROUNDS} if it diverged.
+Summaries = Sequence[dict[str, Any] | None]
 
-def rows(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
-         ) -> list[list[str]]:
+
+def rows(sweep: Sweep, summaries: Summaries) -> list[list[str]]:
   """Returns the header, and a row of cells per combination of settings.
 
   Runs that differ only in their seeds share a row. Columns are the settings in
@@ -27,12 +30,6 @@ def rows(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
   finished runs; their rounds; and the test accuracy after the last round and
   the best one, in percent, or the test loss of tasks without accuracy: mean ±
   sample standard deviation over n runs.
-
-  Args:
-    sweep: the sweep.
-    summaries: for each configuration of the sweep the content of its
-      summary.json; None if it is not finished; {'diverged': MESSAGE,
-      'rounds': ROUNDS} if it diverged.
   """
   names = columns(sweep)
   found: dict[tuple[str, ...], list] = {}
@@ -47,15 +44,14 @@ def rows(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
             for settings, runs in found.items())]
 
 
-def markdown(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]) -> str:
+def markdown(sweep: Sweep, summaries: Summaries) -> str:
   """Returns `rows` as Markdown, and below them the runs that diverged."""
   header, *others = rows(sweep, summaries)
   return '\n'.join([page.table('', [dict(zip(header, row)) for row in others]),
                     *diverged(sweep, summaries)])
 
 
-def directories(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
-                ) -> str:
+def directories(sweep: Sweep, summaries: Summaries) -> str:
   """Returns a Markdown list of the runs and their work directories."""
   return '\n'.join(
       f'- {" ".join(settings)}: `{run["workdir"]}`'
@@ -101,8 +97,7 @@ def _cells(runs, measure):
             for name in (f'test_{measure}', f'best_test_{measure}'))]
 
 
-def diverged(sweep: Sweep, summaries: Sequence[dict[str, Any] | None]
-             ) -> list[str]:
+def diverged(sweep: Sweep, summaries: Summaries) -> list[str]:
   """Returns the lines that name the runs that diverged."""
   lines = [
       f'- diverged after {run["rounds"]} rounds{", " * bool(settings)}'

@@ -21,21 +21,14 @@ def draw(counts_CK: np.ndarray, class_names: Sequence[str],
   If there are too many clients for a column each, a column is the mean of
   consecutive clients, and the axis says so.
 
-  Args:
-    counts_CK: int [C, K], number of examples of each class at each client.
-    class_names: [K].
-    path: the file to write.
-    client_names: [C]; None numbers clients from 0.
+  `counts_CK` has the examples of each class at each client. Clients without
+  names are numbered from 0.
   """
-  # pyplot would look for a display and keep each figure in memory.
-  from matplotlib.backends.backend_agg import FigureCanvasAgg
-  from matplotlib.figure import Figure
+  from moon_jax.results import figures  # imports scipy.optimize
 
   num_clients, num_classes = counts_CK.shape
-  figure = Figure(
-      figsize=(np.clip(2.5 + .55 * num_clients, 5, 16),
-               np.clip(1.5 + .4 * num_classes, 4, 12)), layout='constrained')
-  FigureCanvasAgg(figure)
+  figure = figures.empty(np.clip(2.5 + .55 * num_clients, 5, 16),
+                         np.clip(1.5 + .4 * num_classes, 4, 12))
   fill(figure, counts_CK, class_names, _MAX_COLUMNS)
   if max(num_clients, num_classes) <= _MAX_NUMBERED:
     axes = figure.axes[0]

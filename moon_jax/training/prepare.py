@@ -14,19 +14,9 @@ from moon_jax.config import Config, is_user_code
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import cohort, sources, split
 from moon_jax.data.client_tests import ClientTests
-from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import processes
-from moon_jax.models.base import Variables
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation.federation import Federation
-
-
-class Loaders(NamedTuple):
-  """Functions that read each file, and print each warning, once."""
-
-  dataset: Callable[[str, str], Dataset]
-  init_variables: Callable[[str], Variables]
-  warn: Callable[[str], None]
 
 
 class Prepared(NamedTuple):
@@ -38,47 +28,41 @@ class Prepared(NamedTuple):
   build: Callable[[], Federation]  # makes the federation
 
 
-def loaders() -> Loaders:
-  """Returns functions that several runs may share."""
-
-  def init_variables(path):
-    from moon_jax.rundir import export  # imports Orbax, which takes a second
-
-    return export.load_initial(path)
-
-  return Loaders(*map(functools.cache, (
-      sources.load, init_variables, functools.partial(
-          print, 'warning:', file=sys.stderr, flush=True))))
+def once() -> Callable[..., Any]:
+  """Returns a function that makes each call once, for runs that share files."""
+  return functools.cache(lambda function, *args: function(*args))
 
 
-def prepare(config: Config, load: Loaders | None = None,
+def prepare(config: Config, call: Callable[..., Any] | None = None,
             root: str = 'runs') -> Prepared:
   """Finds the work directory of a run and reads the files that it names.
 
   Args:
     config: a configuration that `checks.validate` returned.
-    load: reads files; None reads those of this run only.
+    call: reads files and prints warnings, see `once`; None does so for this
+      run only.
     root: directory of the work directory, if the configuration names none.
   """
   from moon_jax.algorithms import registry  # imports JAX
   from moon_jax.simulation import build
 
-  load = load or loaders()
+  call = call or once()
   loggers.check(config)
   ignored = registry.ignored(config)
   for reason in dict.fromkeys(ignored.values()):
     given = ', '.join(f'--{name}={getattr(config, name)}'
                       for name, why in ignored.items() if why == reason)
-    load.warn(f'{given} has no effect with {reason}')
+    call(_warn, f'{given} has no effect with {reason}')
   cohorts = cohort.make(config)
   inputs = inputs_of(config)
   init_variables = None
   if config.init_from:
-    from moon_jax.rundir import export
+    from moon_jax.rundir import export  # imports Orbax, which takes a second
 
-    init_variables = load.init_variables(config.init_from)
+    init_variables = call(export.load_initial, config.init_from)
     inputs['init_from'] = export.fingerprint(init_variables)
-  dataset = functools.partial(load.dataset, config.dataset, config.data_dir)
+  dataset = functools.partial(
+      call, sources.load, config.dataset, config.data_dir)
   if sources.varies(config.dataset):
     inputs['dataset'] = dataset().fingerprint()
   workdir = Workdir(config, inputs, root)
@@ -86,6 +70,10 @@ def prepare(config: Config, load: Loaders | None = None,
       config, workdir, processes.run_on_first_process(workdir.check),
       lambda: build.of_valid(
           config, dataset(), cohorts=cohorts, init_variables=init_variables))
+
+
+def _warn(text):
+  print(f'warning: {text}', file=sys.stderr, flush=True)
 
 
 def inputs_of(config: Config) -> dict[str, str]:

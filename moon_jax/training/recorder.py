@@ -15,6 +15,7 @@ from typing import Any
 from moon_jax.distributed import processes
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.rundir import export, identity
+from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation.records import RoundRecord
@@ -312,8 +313,7 @@ class Selection:
   def save(self, number: int, content: bytes) -> None:
     """Writes the best model so far; removes those that no checkpoint needs."""
     self._workdir.write(f'best/{number}.safetensors', content)
-    saved = [int(path.name) for path in self._workdir.checkpoints.glob('*')
-             if path.name.isdigit()]
+    saved = workdir_lib.saved_rounds(self._workdir.checkpoints)
     # A signal during an evaluation saves a round before its line is written.
     needed = {number, *(self._best_round(n) for step in saved
                         for n in (step - 1, step) if n >= 0)}

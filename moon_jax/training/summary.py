@@ -17,6 +17,7 @@ from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
 from moon_jax.distributed import processes
+from moon_jax.results import stats
 from moon_jax.simulation import metric_functions
 from moon_jax.simulation.simulation import Simulation, Simulations
 from moon_jax.version import __version__
@@ -26,13 +27,9 @@ _OUTPUTS = {'classification': 'classes', 'tokens': 'next tokens',
 
 
 def measure(line: dict[str, Any], part: str = 'test') -> str | None:
-  """Returns the metric of a line that selects the best round; None without.
-
-  It is the accuracy, the higher the better, or for tasks without one the loss,
-  the lower the better.
-  """
-  names = f'{part}_accuracy', f'{part}_loss'
-  return next((name for name in names if line.get(name) is not None), None)
+  """Returns the metric of a line that selects the best round; None without."""
+  return stats.measure(
+      {name for name in line if line[name] is not None}, part)
 
 
 def best_of(lines: list[dict[str, Any]], name: str) -> dict[str, Any]:
@@ -45,9 +42,8 @@ def summarize(simulation: Simulation,
               metrics: list[dict[str, Any]]) -> dict[str, Any]:
   """Returns the content of summary.json, without the total time.
 
-  Args:
-    simulation: the simulation after its last round, built from a configuration.
-    metrics: the lines of metrics.jsonl.
+  The simulation is after its last round; `metrics` are the lines of
+  metrics.jsonl.
   """
   federation, config = simulation.federation, simulation.federation.config
   evaluated = [m for m in metrics if measure(m)]

@@ -172,20 +172,14 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
           ) -> list[Result]:
   """Trains unfinished runs together; returns their summaries.
 
+  The runs may share a program; times in summaries are the run's equal share.
+  `moon_jax.training.run.run` describes `callbacks`, `loggers` and the errors,
+  except that of a loss that is not finite, which is a result.
+
   Args:
-    runs: that may share a program.
-    callbacks: see `moon_jax.training.run.run`.
     specs_fn: builds the runs and returns the specification of the rounds of
       each alone; None builds them here.
     is_last: whether nothing is left to interrupt once these runs have ended.
-    loggers: see `moon_jax.training.run.run`; functions for several runs.
-
-  Returns:
-    For each run its summary, or the error of a loss that is not finite. Times
-    in summaries are the run's equal share.
-
-  Raises:
-    UserError, OutOfMemory, InterruptedRun: see `moon_jax.training.run.run`.
   """
   start = time.perf_counter()
   made = [loggers_lib.make(run.config, loggers) for run in runs]

@@ -202,11 +202,10 @@ def fail(error):
     (lambda _: None, '', 2, 'are required: file\n'),
 ])
 def test_exit_statuses_of_commands_that_read_files(
-    run, argv, status, message, capsys):
+    run, argv, status, message, run_command):
   parser = argparse.ArgumentParser(prog='command')
   parser.add_argument('file')
-  with pytest.raises(SystemExit) as end:
-    file_command.start(parser, run, argv.split())
-  err = capsys.readouterr().err
-  assert (end.value.code or 0) == status and err.endswith(message)
+  ended, _, err = run_command(
+      lambda: file_command.start(parser, run), *argv.split())
+  assert ended == status and err.endswith(message)
   assert bool(err) == bool(message)

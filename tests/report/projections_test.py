@@ -53,15 +53,14 @@ def test_examples_and_projections_are_those_of_the_run(finished):
 
 
 def test_the_command_draws_runs_one_beside_the_other(
-    finished, tmp_path, capsys, monkeypatch):
+    finished, tmp_path, run_command, monkeypatch):
   monkeypatch.setattr(projections, 'embed', lambda z_NF: z_NF[:, :2])
   out = tmp_path / 'z.svg'
-  with pytest.raises(SystemExit) as status:
-    projections.main(['projections', str(finished), f'{finished}/',
-                      '--examples=150', f'--out={out}'])
-  assert not status.value.code
-  assert out.read_text().startswith('<svg')
-  *_, header, _, row, again, written = capsys.readouterr().out.splitlines()
+  status, printed, _ = run_command(
+      projections.main, finished, f'{finished}/', '--examples=150',
+      f'--out={out}')
+  assert not status and out.read_text().startswith('<svg')
+  *_, header, _, row, again, written = printed.splitlines()
   assert header == '| method | accuracy of 10 neighbours, % | silhouette |'
   assert row.startswith(f'| {finished} | ') and written == str(out)
   assert row.split(' | ')[1:] == again.split(' | ')[1:]
@@ -77,8 +76,7 @@ def test_the_number_of_examples_is_checked(count, finished):
     projections.read(finished, '', count)
 
 
-def test_a_directory_without_a_model_is_an_error(tmp_path, capsys):
-  with pytest.raises(SystemExit) as error:
-    projections.main(['projections', str(tmp_path), f'--out={tmp_path}/z.svg'])
-  assert error.value.code == 2
-  assert 'must be a complete model' in capsys.readouterr().err
+def test_a_directory_without_a_model_is_an_error(tmp_path, run_command):
+  status, _, error = run_command(
+      projections.main, tmp_path, f'--out={tmp_path}/z.svg')
+  assert status == 2 and 'must be a complete model' in error

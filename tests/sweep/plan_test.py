@@ -129,7 +129,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
                 'each device 1.000', 'compilation 1:40)',
                 'total: 6 runs to train in 1 program;'):
     assert words in text, words
-  monkeypatch.setattr(run.Units, '_result', lambda self, index: (
+  monkeypatch.setattr(run.Units, 'result', lambda self, index: (
       {'rounds': 7} if index < 4 else None))
   text = plan.dry_run(sweep, str(tmp_path), max_runs=1)
   assert measured == [0, 1, 2]  # unfinished runs
@@ -139,7 +139,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
   text = plan.dry_run(sweep, str(tmp_path), part=(0, 2))
   assert 'program 1 of 2, part 0/2: 3 runs, 3 of them ended\n' in text
   assert 'program 2 of 2, part 1/2: 3 runs, 1 of them ended\n' in text
-  monkeypatch.setattr(run.Units, '_result', lambda self, index: {'rounds': 7})
+  monkeypatch.setattr(run.Units, 'result', lambda self, index: {'rounds': 7})
   assert plan.dry_run(sweep, str(tmp_path)).endswith(
       'total: all runs are finished')
 

@@ -30,9 +30,9 @@ def train(directory, seeds=range(NUM_RUNS)):
       CONFIGS[seed], workdir=str(directory / str(seed))) for seed in seeds]
   if len(configs) == 1:
     return [run.run(configs[0])]
-  load = prepare.loaders()
+  call = prepare.once()
   return trainer.train([
-      prepare.prepare(checks.validate(config), load) for config in configs])
+      prepare.prepare(checks.validate(config), call) for config in configs])
 
 
 def files(directory, seed):
