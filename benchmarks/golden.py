@@ -58,9 +58,7 @@ def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:
 def draw_variables(prefix: str, shapes: dict[str, Any]) -> dict[str, Any]:
   """Returns float32 variables whose parameters depend only on their names.
 
-  Args:
-    prefix: global, or prev/CLIENT/K.
-    shapes: {'params': tree of arrays or shapes}.
+  `prefix` is global, or prev/CLIENT/K; `shapes` has arrays or shapes.
   """
   import jax
 
@@ -80,8 +78,7 @@ def resnet_leaf(name: str) -> tuple[str, ...]:
 def draw_resnet(names: np.ndarray) -> dict[str, Any]:
   """Returns the float64 variables of a residual network.
 
-  Args:
-    names: the array NET/names of resnet.npz; each entry is "NAME (SHAPE)".
+  `names` is the array NET/names of resnet.npz, of entries "NAME (SHAPE)".
   """
   variables = {'params': {}, 'batch_stats': {}}
   for entry in names:
@@ -107,9 +104,7 @@ def draw_resnet(names: np.ndarray) -> dict[str, Any]:
 def digest(leaf: str, weights: np.ndarray) -> tuple[float, float]:
   """Returns the norm of an array and its dot product with drawn numbers.
 
-  Args:
-    leaf: a name such as fc1/kernel; determines the drawn numbers.
-    weights: the array.
+  `leaf`, a name such as fc1/kernel, determines the numbers.
   """
   weights = np.asarray(weights, np.float64)
   return np.linalg.norm(weights), np.vdot(weights, draw(leaf, weights.shape))
@@ -126,11 +121,8 @@ def comparable(actual: np.ndarray, figures: Mapping[str, np.ndarray],
                name: str) -> tuple[np.ndarray, np.ndarray]:
   """Returns computed and expected values: the whole array or its sample.
 
-  Args:
-    actual: the whole computed array.
-    figures: arrays of the golden vectors by name.
-    name: name of the expected array. If only its sample is stored, the entries
-      of `actual` at the same positions are returned.
+  If `figures`, the golden vectors, have only a sample of the expected array,
+  the entries of `actual`, a whole array, at the same positions are returned.
 
   Raises:
     KeyError: if neither the array nor its sample is stored.

@@ -77,15 +77,8 @@ def compare(case: str, out: pathlib.Path, kills: int,
             seed: int = 0) -> dict[str, object]:
   """Runs a case once without interruption and once with `kills` kills.
 
-  Args:
-    case: a name of `CASES`.
-    out: a directory for both.
-    kills: number of kills.
-    seed: seed of the times of the kills.
-
-  Returns:
-    The kind of each kill and what it left, and whether both have the same
-    results.
+  Returns the kind of each kill and what it left, and whether both, in the
+  directory `out`, have the same results. `seed` is that of the times.
 
   Raises:
     AssertionError: if a process fails, or a run ends before it is killed.

@@ -44,14 +44,9 @@ def round_errors(figures: dict[str, np.ndarray], lanes: int = 3,
                  **arithmetic: str) -> dict[str, float]:
   """Returns the errors of the global model's weights after a round of MOON.
 
-  Args:
-    figures: the arrays of simple_cnn.npz.
-    lanes: number of clients that train side by side.
-    **arithmetic: dtype and precision, arguments of `models.make`.
-
-  Returns:
-    "largest", the largest error; and "relative", the norm of the errors divided
-    by the norm of the round's update.
+  `figures` is simple_cnn.npz, and `arithmetic` are arguments of `models.make`.
+  "largest" is the largest error, and "relative" the norm of the errors divided
+  by the norm of the round's update.
   """
   model = models.make('simple_cnn', 10, **arithmetic)
   sizes, batch_size = figures['client_sizes'], int(figures['batch_size'])
@@ -96,14 +91,9 @@ def gradient_errors(figures: dict[str, np.ndarray],
                     **arithmetic: str) -> dict[str, float]:
   """Returns the errors of ResNet-18's logits and gradients on one batch.
 
-  Args:
-    figures: the arrays of resnet.npz.
-    inputs: the arrays of simple_cnn.npz; its first 8 images are used.
-    **arithmetic: dtype and precision, arguments of `models.make`.
-
-  Returns:
-    "logits", the largest error relative to the largest logit; and "gradients",
-    the largest error of a gradient norm relative to the largest norm.
+  `figures` is resnet.npz; the first 8 images of `inputs`, simple_cnn.npz, are
+  used. "logits" is the largest error relative to the largest logit, and
+  "gradients" that of a gradient norm relative to the largest norm.
   """
   model = models.make('resnet18', 10, **arithmetic)
   images = jnp.asarray((inputs['images_u8'][:8] / 255 - golden.RESNET_MEAN)

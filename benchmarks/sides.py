@@ -180,13 +180,9 @@ def agreement(device: str) -> dict[str, float]:
   Three clients train for three rounds of four steps from the same initial
   weights. Each batch is the client's whole data set, so shuffling has no
   effect. MOON has a previous model from the second round on. Both sides run the
-  code that is timed.
+  code that is timed; `device` is PyTorch's.
 
-  Args:
-    device: PyTorch's device.
-
-  Returns:
-    The largest differences of losses and of weights.
+  Returns the largest differences of losses and of weights.
 
   Raises:
     ValueError: if a difference is above `TOLERANCE`.

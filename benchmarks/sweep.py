@@ -60,16 +60,10 @@ def main() -> None:
 
 def measure(commands: list[list[str]], num_rounds: int,
             directory: str) -> tuple[dict[str, float], dict[str, list]]:
-  """Runs commands one after another in an empty directory.
+  """Runs commands of `python -m` one after another in an empty directory.
 
-  Args:
-    commands: arguments of `python -m`.
-    num_rounds: rounds of each run.
-    directory: empty.
-
-  Returns:
-    The seconds of all commands, and of all training and evaluation; and the
-    metrics of each run by its directory, without times.
+  Returns the seconds of all commands, and of all training and evaluation; and
+  the metrics of each run by its directory, without times.
   """
   path = os.pathsep.join(
       [str(common.ROOT), os.environ.get('PYTHONPATH', '')])

@@ -68,13 +68,10 @@ class Loop:
 
   def __init__(self, config: Config, dataset: Dataset,
                clients: Sequence[np.ndarray], device: str = 'cpu'):
-    """Moves the data to the device and initialises the global model.
+    """Moves the data to PyTorch's device and initialises the global model.
 
-    Args:
-      config: must have fedavg, or moon with one negative; simple_cnn; sgd.
-      dataset: images of 32x32 pixels.
-      clients: for each client the indices of its training examples.
-      device: a PyTorch device.
+    The configuration must have fedavg, or moon with one negative; simple_cnn;
+    and sgd. Images have 32x32 pixels; `clients` are indices of examples.
     """
     torch.manual_seed(config.seed)
     torch.backends.cudnn.allow_tf32 = False  # float32 on both sides
@@ -101,9 +98,7 @@ class Loop:
                    ) -> tuple[dict[str, torch.Tensor], Round]:
     """Trains clients; returns the sum of their models, each times its share.
 
-    Args:
-      cohort: the clients.
-      total: number of training examples of all clients of the round.
+    `total` is the number of examples of all clients of the round.
     """
     num_examples, losses, average = 0, [], {}
     for client in cohort:
@@ -229,8 +224,7 @@ def contrastive(z: torch.Tensor, others: Sequence[torch.Tensor],
                 temperature: float) -> torch.Tensor:
   """Returns MOON's loss as in the released code.
 
-  This is the cross-entropy of the similarities, where the global model is the
-  correct class.
+  It is the cross-entropy of similarities; the global model is the right class.
   """
   similarities = torch.stack(
       [F.cosine_similarity(z, other) for other in others], 1)

@@ -60,14 +60,3 @@ def test_a_federation_and_its_configuration_give_the_same_bits(data):
     assert x.metrics == y.metrics
   jax.tree.map(np.testing.assert_array_equal, flags.state_on_host(),
                values.state_on_host())
-
-
-def test_an_algorithm_that_returns_the_wrong_tree_is_refused(data):
-  wrong = mj.fedavg()._replace(
-      aggregate=lambda variables, server, message: (
-          {'params': variables['params'] | {'fc9': np.ones(2, np.float32)}},
-          server))
-  with pytest.raises(mj.UserError, match=(
-      r"aggregate must return variables.*'fc9'.* is float32\[2\], expected "
-      'nothing there')):
-    mj.Simulation(federation(data, algorithm=wrong))

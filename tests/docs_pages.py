@@ -9,6 +9,7 @@ from absl import flags
 
 from moon_jax.cli import command_line
 from moon_jax.config import Config
+from moon_jax.sweep import command, values
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / 'docs'
@@ -36,6 +37,20 @@ def config_of(flags_of_command: str, **changes) -> Config:
   command_line.define_config(own)
   own(['train', *shlex.split(flags_of_command)])
   return Config(**{name: own[name].value for name in vars(Config())} | changes)
+
+
+def sweep_of(words: list[str]) -> command.Named:
+  """Returns the named sweep of the words after `python -m moon_jax.sweep`."""
+  grids = [word for word, before in zip(words[1:], words) if before == '--grid']
+  given = dict(word.removeprefix('--').split('=', 1)
+               for word in words if word.startswith('--') and '=' in word)
+  path = given.pop('sweep', '')
+  given.pop('max_runs', None)
+  file = given.pop('flagfile', '')
+  of_files = command_line.settings_of_file(file, '') if file else {}
+  config = Config(**{
+      name: values.TYPES[name](value) for name, value in given.items()})
+  return command.build(config, command_line.Given(given, of_files), grids, path)
 
 
 def execute(program: str, name: str, names: dict | None = None) -> dict:

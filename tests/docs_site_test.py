@@ -10,15 +10,11 @@ import urllib.parse
 
 import pytest
 
-from docs_pages import commands, config_of, DOCS, page, ROOT
-from moon_jax.algorithms.registry import METHODS
-from moon_jax.cli import command_line
-from moon_jax.config import Config
+from docs_pages import commands, config_of, DOCS, page, ROOT, sweep_of
 from moon_jax.data import augment
 from moon_jax.data.sources import arrays
 from moon_jax.simulation import checks
 from moon_jax.sweep import __main__ as sweep_flags
-from moon_jax.sweep import command, values
 
 
 class _Page(HTMLParser):
@@ -184,32 +180,12 @@ def test_own_data_names_what_arrays_are_read():
     assert f'`{name}`' in text
 
 
-def test_the_readme_names_every_method():
-  text = (ROOT / 'README.md').read_text(encoding='utf-8').lower()
-  assert not [x.title for x in METHODS.values() if x.title.lower() not in text]
-
-
-def sweep_of(line):
-  """Returns the named sweep of a command as it is printed."""
-  words = shlex.split(line)[3:]
-  grids = [word for word, before in zip(words[1:], words) if before == '--grid']
-  given = dict(word.removeprefix('--').split('=', 1)
-               for word in words if word.startswith('--') and '=' in word)
-  path = given.pop('sweep', '')
-  given.pop('max_runs', None)
-  file = given.pop('flagfile', '')
-  of_files = command_line.settings_of_file(file, '') if file else {}
-  config = Config(**{
-      name: values.TYPES[name](value) for name, value in given.items()})
-  return command.build(config, command_line.Given(given, of_files), grids, path)
-
-
 def test_the_commands_about_sweeps_make_them(monkeypatch, tmp_path):
   toml, = re.findall(r'```toml\n(.*?)```', page('sweeps'), re.DOTALL)
   (tmp_path / 'methods.toml').write_text(toml, encoding='utf-8')
   (tmp_path / 'experiments').symlink_to(ROOT / 'experiments')
   monkeypatch.chdir(tmp_path)
-  sweeps = [sweep_of(line) for line in re.findall(
+  sweeps = [sweep_of(shlex.split(line)[3:]) for line in re.findall(
       r'^python -m moon_jax.sweep .*', page('sweeps'), re.MULTILINE)]
   assert [len(found.sweep.configs) for found in sweeps] == [6, 3, 6, 9, 8, 6]
 

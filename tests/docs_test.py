@@ -1,6 +1,5 @@
 """The programs and the commands of README.md, examples/ and docs/ run."""
 
-import dataclasses
 import importlib
 import json
 import pathlib
@@ -31,6 +30,12 @@ def here(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(DOCS)
   monkeypatch.syspath_prepend(tmp_path)
   importlib.invalidate_caches()
+
+
+def train(command, workdir='run', **changes):
+  """Trains a command of a page in a directory; returns the summary."""
+  return run.run(config_of(
+      command, workdir=workdir, checkpoint_every=0, **changes))
 
 
 def test_the_examples_of_the_readme_train(capsys):
@@ -65,9 +70,8 @@ def test_the_programs_of_a_page_run(name, here, capsys):
     ('user_algorithm', 0, .8),
     ('user_data', -1, .9), ('user_model', 0, .8)])
 def test_the_commands_of_a_page_learn(name, index, least, here, capsys):
-  config = config_of(
-      commands(page(name))[index], workdir='run', checkpoint_every=0)
-  summary = run.run(config)
+  command = commands(page(name))[index]
+  summary = train(command)
   assert summary['test_accuracy'] > least
   if (name, index) == ('user_algorithm', 0):  # the same file in Python
     capsys.readouterr()
@@ -75,7 +79,7 @@ def test_the_commands_of_a_page_learn(name, index, least, here, capsys):
     last = capsys.readouterr().out.split()[-1]
     assert float(last) == summary['test_accuracy']
   if name == 'user_model':
-    data = mj.load_dataset(config.dataset)
+    data = mj.load_dataset(config_of(command).dataset)
     model, variables = mj.load('run')
     logits = np.asarray(model(variables, data.test_inputs).logits)
     accuracy = (logits.argmax(1) == data.test_labels).mean()
@@ -127,8 +131,7 @@ def test_held_out_data_is_measured(here, capsys):
   text = page('client_data')
   assert len(commands(text)) == 3
   for index, command in enumerate(commands(text)):
-    summary = run.run(config_of(
-        command, workdir=str(index), checkpoint_every=0))
+    summary = train(command, str(index))
     for name in re.findall(r'^\| `global_(\w+)` \|', text, re.MULTILINE):
       assert {f'global_{name}', f'local_{name}'} <= set(summary)
     assert summary['global_heldout_accuracy'] > .7
@@ -144,9 +147,8 @@ def test_the_run_of_a_million_clients_learns_with_20_000(here):
   command, = commands(page('cross_device'))
   assert command.count('1000000') == 2
   small = command.replace('1000000', '20000').replace('=0.0001', '=0.005')
-  config = config_of(small, workdir='run')
+  config = config_of(small, workdir='run', num_rounds=4)
   assert config.cohort_size() == 100
-  config = dataclasses.replace(config, num_rounds=4)
   summary = run.run(config)
   assert summary['test_accuracy'] > .4  # of four classes
   trained = set().union(*cohort_lib.make(config))
@@ -160,23 +162,19 @@ def test_data_larger_than_the_memory(here, capsys):
       '\n## Larger than')[2].partition('\n## ')[0]
   pathlib.Path('big').mkdir()
   execute(programs(section)[0], 'user_data.md')
-  summary = run.run(config_of(
-      commands(section)[0], workdir='run', checkpoint_every=0))
-  assert summary['test_accuracy'] > .95
+  assert train(commands(section)[0])['test_accuracy'] > .95
   assert 'training examples stay in their file' in capsys.readouterr().out
 
 
 def test_a_command_of_the_faq_trains_data_of_its_program(here):
   text = page('faq').partition('## How do I train on my own data?')[2]
   execute(programs(text)[0], 'faq.md', {'np': np})
-  summary = run.run(config_of(commands(text)[0], workdir='run'))
-  assert summary['test_accuracy'] > .6
+  assert train(commands(text)[0])['test_accuracy'] > .6
 
 
 def test_the_metrics_of_the_page_are_recorded(here, capsys):
   text = page('metrics')
-  summary = run.run(config_of(
-      commands(text)[-1], workdir='run', checkpoint_every=0))
+  summary = train(commands(text)[-1])
   assert summary['test_accuracy'] > .9
   lines = list(map(
       json.loads, pathlib.Path('run/metrics.jsonl').read_text().splitlines()))
@@ -203,9 +201,7 @@ def test_partitions(here):
   pathlib.Path('own_split.py').write_text(module)
   names = ['first', 'file', 'noise', 'shift']
   for name, command in zip(names, commands(text), strict=True):
-    summary = run.run(config_of(
-        command, workdir=f'runs/{name}', checkpoint_every=0))
-    assert summary['rounds'] == 3
+    assert train(command, f'runs/{name}')['rounds'] == 3
   first, second = (np.load(f'runs/{name}/partition.npz')['indices']
                    for name in names[:2])
   np.testing.assert_array_equal(first, second)
@@ -274,8 +270,8 @@ def test_sweeps(capsys):
 
 def test_pytorch_computes_the_same_logits(here):
   torch = pytest.importorskip('torch', reason="pip install 'moon_jax[bench]'")
-  run.run(config_of(f'--flagfile={ROOT}/experiments/quickstart.flags',
-                    num_rounds=1, workdir='runs/quickstart'))
+  train(f'--flagfile={ROOT}/experiments/quickstart.flags',
+        'runs/quickstart', num_rounds=1)
   code, = [block for block in programs(page('workdir')) if 'torch' in block]
   values = execute(code, 'workdir.md')
   images = mj.load_dataset('digits').test_inputs[:100]

@@ -2,10 +2,12 @@
 
 Images of 2x2 pixels, 3 classes, a linear network with a bias. Its optional
 running mean of the inputs is a model's mutable state, as batch norm has it.
+`papers/plain.py` has another problem for the same `Federation`.
 """
 
 from collections.abc import Mapping
 import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +43,8 @@ ALL = tuple(range(len(SIZES)))
 CLIENTS = [np.arange(end - n, end) for n, end in zip(SIZES, _ends)]
 COUNTS = np.array([np.bincount(LABELS[i], minlength=NUM_CLASSES)
                    for i in CLIENTS])
+# Cohorts of a few rounds.
+COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
 
 
 # The same value for the same arguments, so that federations share a compiled
@@ -100,63 +104,97 @@ def made_once(make, model, algorithm, *rest):
   return _made[key]
 
 
-def first_state(model, algorithm, num_clients, *seeds):
+def first_state(model, algorithm, num_clients, shape, *seeds):
   return state_lib.init(
-      list(seeds), model, algorithm, num_clients, jnp.zeros((1, 2, 2, 1)))
+      list(seeds), model, algorithm, num_clients, jnp.zeros((1, *shape)))
 
 
 def round_of(model, algorithm, mesh, *rest):
   return round_lib.Round(Program(model, algorithm, *rest), mesh)
 
 
+class Problem(NamedTuple):
+  """What clients learn."""
+
+  inputs: np.ndarray
+  labels: np.ndarray
+  clients: Any  # the examples of each
+  batch: int
+  model: Model
+  hparams: dict
+  normalize: Any
+  is_shuffled: bool = True
+
+
+IMAGES_OF_EIGHT = Problem(
+    IMAGES, LABELS, CLIENTS, BATCH, linear_model(), HPARAMS, normalize)
+
+
 class Federation:
-  """Runs rounds of an algorithm over the clients above."""
+  """Runs rounds of an algorithm over the clients of a problem."""
 
   def __init__(self, algorithm, num_lanes=1, seeds=(0,), model=None,
                num_rows=None, optimizer='sgd', hparams=None, num_clients=None,
                augment_fn=augment.keep, num_jobs=None, keep_models=False,
-               freeze_once=False, num_epochs=2):
-    self.num_clients = num_clients or len(SIZES)
+               freeze_once=False, num_epochs=2, weighting='examples',
+               problem=IMAGES_OF_EIGHT):
+    self.problem, self.weighting = problem, weighting
+    self.sizes = np.array([len(client) for client in problem.clients])
+    self.num_clients = num_clients or len(self.sizes)
     self.num_epochs = num_epochs
     self.mesh = devices.mesh(num_lanes)
     self.shape = schedule.shape(
-        [max(1, n // BATCH) * num_epochs for n in SIZES] * len(seeds),
-        num_jobs or len(SIZES) * len(seeds), num_lanes, BATCH, self.mesh.size)
+        [max(1, n // problem.batch) * num_epochs for n in self.sizes.tolist()
+         ] * len(seeds), num_jobs or len(self.sizes) * len(seeds), num_lanes,
+        problem.batch, self.mesh.size)
     if num_rows:
       self.shape = self.shape._replace(num_rows=num_rows)
-    model = model or linear_model()
+    model = model or problem.model
     self.program = Program(
-        model, algorithm, optimizer, augment_fn, normalize, keep_models,
-        freeze_once)
+        model, algorithm, optimizer, augment_fn, problem.normalize,
+        keep_models, freeze_once)
     self.state = state_lib.placed(copied(made_once(
-        first_state, model, algorithm, self.num_clients, *seeds)), self.mesh)
-    hparams = {**algorithm.hparams, **HPARAMS, **(hparams or {})}
+        first_state, model, algorithm, self.num_clients,
+        problem.inputs.shape[1:], *seeds)), self.mesh)
+    hparams = {**algorithm.hparams, **problem.hparams, **(hparams or {})}
     self.hparams = devices.put(
         {name: jnp.broadcast_to(jnp.asarray(v, jnp.float32), (len(seeds),))
          for name, v in hparams.items()}, self.mesh)
-    self.data = TrainData(IMAGES, LABELS)
+    self.data = TrainData(problem.inputs, problem.labels)
     self.round_fn = made_once(
         round_of, model, algorithm, self.mesh, *self.program[2:])
 
   def table(self, cohort, round_index, runs=(0,), lost=()):
     """The round's table; shuffles depend on round and client alone."""
+    labels, examples = self.problem.labels, self.problem.clients
     clients = np.tile(np.array(cohort, np.int32), len(runs))
     batches, num_steps = schedule.local_batches(
-        [CLIENTS[c] for c in cohort], self.num_epochs, BATCH, len(LABELS),
-        np.random.default_rng(round_index))
+        [examples[c] for c in cohort], self.num_epochs, self.problem.batch,
+        len(labels), np.random.default_rng(round_index)
+        if self.problem.is_shuffled else None)
+    num_steps = np.tile(num_steps, len(runs))
     work = schedule.Work(
         run=np.repeat(np.array(runs, np.int32), len(cohort)),
-        client=clients, num_examples=np.array(SIZES)[clients],
-        num_steps=np.tile(num_steps, len(runs)),
-        batches=np.tile(batches, (len(runs), 1)),
-        is_received=~np.isin(clients, lost), label_counts=COUNTS[clients])
+        client=clients, num_examples=self.sizes[clients],
+        num_steps=num_steps, batches=np.tile(batches, (len(runs), 1)),
+        is_received=~np.isin(clients, lost), share=schedule.share(
+            self.weighting, self.sizes[clients], num_steps),
+        label_counts=np.array([np.bincount(
+            labels[examples[c]], minlength=labels.max() + 1)
+                               for c in clients]))
     table = schedule.plan(work, self.shape)
     if self.program.freeze_once or base.reads_examples(
         self.program.algorithm):
       table = table._replace(own=schedule.own_examples(
-          [CLIENTS[c] if steps else [] for c, steps in zip(
-              table.jobs.client, table.jobs.num_steps)], max(SIZES)))
+          [examples[c] if steps else [] for c, steps in zip(
+              table.jobs.client, table.jobs.num_steps)], self.sizes.max()))
     return table
+
+  def train(self, cohorts=tuple(COHORTS), runs=(0,)):
+    """Trains a round with each cohort; returns this federation."""
+    for cohort in cohorts:
+      self.round(cohort, runs)
+    return self
 
   def round(self, cohort=ALL, runs=(0,), lost=()):
     table = self.table(cohort, int(self.state.round), runs, lost)
@@ -213,6 +251,12 @@ def batches(round_index, client, num_epochs=2):
     stop = max(len(taken) // BATCH, 1) * BATCH
     yield from np.split(
         taken[:stop], range(BATCH, min(stop, len(taken)), BATCH))
+
+
+def mean(local):
+  """Returns the mean of arrays by client, weighted by their examples."""
+  total = sum(SIZES[client] for client in local)
+  return sum(SIZES[client] / total * w for client, w in local.items())
 
 
 def assert_trees_close(a, b, atol=1e-6):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import golden
-from federation import jobs_of
+import federation as fed
 from moon_jax import losses, models
 from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Message
@@ -23,11 +23,7 @@ from moon_jax.algorithms.fedprox import fedprox
 from moon_jax.algorithms.moon import l2, Memory, moon
 from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.data import augment
-from moon_jax.distributed import devices
-from moon_jax.engine import round as round_lib
-from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
-from moon_jax.engine.local import Program, TrainData
 
 NUM_CLIENTS = 3
 normalize = functools.partial(
@@ -74,38 +70,28 @@ def run_round(figures, algorithm, num_lanes, clients=None, server_state=(),
 
   That is the state, and the losses and the model of each client.
   """
-  sizes, batch = figures['client_sizes'], int(figures['batch_size'])
-  steps = sizes // batch
-  work = schedule.Work(
-      run=np.zeros(3, int), client=np.arange(3), num_examples=sizes,
-      num_steps=steps, batches=np.arange(sizes.sum()).reshape(-1, batch),
-      is_received=np.ones(3, bool))
-  mesh = devices.mesh(num_lanes)
-  table = schedule.plan(
-      work, schedule.shape(steps, 3, num_lanes, batch, mesh.size))
-
-  state = state_lib.init(
-      [0], model, algorithm, NUM_CLIENTS, jnp.zeros((1, 32, 32, 3)))
-  state = state._replace(
+  ends = np.cumsum(figures['client_sizes'])
+  hparams = dict(mu=mu, temperature=.5, learning_rate=learning_rate,
+                 momentum=momentum, weight_decay=1e-5)
+  federated = fed.Federation(
+      algorithm, num_lanes, optimizer=optimizer, keep_models=True,
+      num_epochs=1, problem=fed.Problem(
+          figures['images_u8'], figures['labels'].astype(np.int32),
+          np.split(np.arange(ends[-1]), ends[:-1]), int(figures['batch_size']),
+          model, hparams, normalize, is_shuffled=False))
+  state = federated.state._replace(
       server=server_state, variables=jax.tree.map(
           lambda x: x[None], drawn_variables('global')))
   if clients is not None:
     state = state._replace(clients=jax.tree.map(np.array, clients))
-  hparams = dict(mu=mu, temperature=.5, learning_rate=learning_rate,
-                 momentum=momentum, weight_decay=1e-5)
-  program = Program(model, algorithm, optimizer, augment.keep, normalize,
-                    keep_models=True)
-  data = TrainData(figures['images_u8'], figures['labels'].astype(np.int32))
-  hparams = {k: jnp.full(1, v, jnp.float32) for k, v in hparams.items()}
-  hparams, data = devices.put((hparams, data), mesh)
+  federated.state = state_lib.placed(state, federated.mesh)
   # optax's adam itself promotes types.
   promotion = 'strict' if optimizer == 'sgd' else 'standard'
   with jax.numpy_dtype_promotion(promotion):
-    state, metrics = round_lib.Round(program, mesh)(
-        state_lib.placed(state, mesh), hparams, table, data)
-  metrics = jax.device_get(metrics)
-  jobs = jobs_of(table, range(3))
-  return state, [metrics.loss_TL[table.job_TL == job] for job in jobs], [
+    table, metrics = federated.round(range(3))
+  jobs = fed.jobs_of(table, range(3))
+  losses_of = [metrics.loss_TL[table.job_TL == job] for job in jobs]
+  return federated.state, losses_of, [
       jax.tree.map(lambda x, job=job: x[job], metrics.models_J['params'])
       for job in jobs]
 

@@ -113,9 +113,3 @@ def test_the_example_of_the_flags_page_runs(capsys):
   rates = [float(line.split()[1]) for line in
            capsys.readouterr().out.splitlines()]
   np.testing.assert_allclose(rates, [.01, .03, .05], rtol=1e-5)
-
-
-def test_other_rates_are_refused():
-  for rate in 'cosine', lambda t: [.1]:
-    with pytest.raises(UserError, match='learning_rate must be a number, or a'):
-      tiny_federation.make(learning_rate=rate)

@@ -14,10 +14,9 @@ from moon_jax.errors import UserError
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
 
-COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
 LR, MOMENTUM = fed.HPARAMS['learning_rate'], fed.HPARAMS['momentum']
 WIDTH = fed.X.shape[1]
-IS_HEAD = np.arange(WIDTH) == WIDTH - 1  # FedPer's head: the bias
+IS_HEAD = np.arange(WIDTH) == WIDTH - 1  # FedRep's head: the bias
 
 
 def sgd(w, v, grad, decay):
@@ -43,13 +42,6 @@ def apfl(w, own, steps, alpha=.3, decay=fed.HPARAMS['weight_decay']):
   return sent, own, alpha * own + (1 - alpha) * sent
 
 
-def fedper(w, own, steps, decay=fed.HPARAMS['weight_decay']):
-  local, v = np.where(IS_HEAD[:, None], own, w), 0 * w
-  for batch in steps:
-    sgd(local, v, fed.gradient(local, batch), decay)
-  return np.where(IS_HEAD[:, None], w, local), local, local
-
-
 def fedrep(w, own, steps, decay=fed.HPARAMS['weight_decay']):
   local, v, steps = np.where(IS_HEAD[:, None], own, w), 0 * w, list(steps)
   for step, batch in enumerate(steps):
@@ -63,7 +55,6 @@ def fedrep(w, own, steps, decay=fed.HPARAMS['weight_decay']):
 METHODS = {  # name: algorithm, plain loop
     'ditto': (lambda: mj.ditto(lam=.3), ditto),
     'apfl': (lambda: mj.apfl(alpha=.3), apfl),
-    'fedper': (lambda: mj.fedper(head='b'), fedper),
     'fedrep': (lambda: mj.fedrep(head='b'), fedrep),
 }
 
@@ -74,7 +65,7 @@ def test_methods_equal_plain_numpy_loops(name, compilations):
   federated = fed.Federation(make(), num_lanes=2, keep_models=True)
   w = fed.matrix(federated.state.variables['params'], 0)
   own = np.stack([w] * len(fed.SIZES))
-  for t, cohort in enumerate(COHORTS):
+  for t, cohort in enumerate(fed.COHORTS):
     before = jax.tree.map(np.copy, federated.state.clients)
     table, metrics = federated.round(cohort)
     if t == 0:
@@ -92,8 +83,7 @@ def test_methods_equal_plain_numpy_loops(name, compilations):
     absent = [i for i in range(len(fed.SIZES)) if i not in cohort]
     jax.tree.map(lambda x, y: np.testing.assert_array_equal(
         x[:, absent], y[:, absent]), before, federated.state.clients)
-    total = sum(fed.SIZES[client] for client in cohort)
-    w = sum(fed.SIZES[client] / total * sent[client] for client in cohort)
+    w = fed.mean(sent)
     np.testing.assert_allclose(
         fed.matrix(federated.state.variables['params'], 0), w, atol=3e-6)
   assert not compilations  # in later rounds
@@ -142,7 +132,7 @@ def test_ditto_with_bounded_updates_is_fedavg_with_bounded_updates():
           privacy.with_clipping(algorithm, .05, 4))
       for algorithm in (METHODS['ditto'][0](), fed.fedavg()))
   for federated in ours, theirs:
-    federated.round(COHORTS[0])
+    federated.round(fed.COHORTS[0])
   fed.assert_trees_close(ours.state.variables, theirs.state.variables)
 
 

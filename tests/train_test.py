@@ -293,13 +293,6 @@ def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
     run.run(with_(config, data_dir='b.npz', workdir='w'))
 
 
-def test_a_directory_that_cannot_be_made_is_refused(whole, tmp_path):
-  """See invalid_input_test.py for all other invalid input."""
-  done = whole.run('--dataset=digits', '--workdir=/proc/run', cwd=tmp_path)
-  assert done.status == 2 and done.err.count('\n') == 1, done.err
-  assert '--workdir=/proc/run must be writable' in done.err
-
-
 @pytest.mark.parametrize('name', sorted(
     path.name for path in (ROOT / 'experiments').glob('*.flags')))
 def test_flag_files_are_valid_and_tell_what_to_expect(name, whole, tmp_path):

@@ -10,11 +10,6 @@ def seconds_per_round(run: dict) -> float:
   return statistics.median(run['round_seconds'][1:])
 
 
-def total_seconds(run: dict) -> float:
-  """Returns the time of all rounds and evaluations, without setup."""
-  return sum(run['round_seconds']) + sum(run['evaluation_seconds'])
-
-
 def accuracy(run: dict) -> float:
   """Returns the test accuracy after the last round, a fraction."""
   return list(run['accuracies'].values())[-1]
@@ -28,7 +23,8 @@ _COLUMNS = (  # heading, value of a run, format
     ('seconds per round', seconds_per_round, '{:.2f}'),
     ('examples/s', lambda run: run['num_examples'] / seconds_per_round(run),
      '{:,.0f}'),
-    ('all rounds and evaluations, s', total_seconds, '{:.1f}'),
+    ('all rounds and evaluations, s', lambda run: sum(
+        run['round_seconds']) + sum(run['evaluation_seconds']), '{:.1f}'),
     ('an evaluation, s', lambda run: statistics.median(
         run['evaluation_seconds']), '{:.2f}'),
     ('compiling, s', lambda run: run['compile_seconds'], '{:.1f}'),

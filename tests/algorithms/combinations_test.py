@@ -13,15 +13,11 @@ from moon_jax.algorithms.fedprox import with_proximal
 from moon_jax.algorithms.scaffold import with_control_variates
 from moon_jax.errors import UserError
 
-COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
 N = len(fed.SIZES)
 
 
 def run(algorithm, **hparams):
-  federated = fed.Federation(algorithm, num_lanes=2, hparams=hparams)
-  for cohort in COHORTS:
-    federated.round(cohort)
-  return federated.state
+  return fed.Federation(algorithm, num_lanes=2, hparams=hparams).train().state
 
 
 @pytest.mark.parametrize('form, momentum_', [
@@ -33,7 +29,7 @@ def test_without_penalty_moon_with_variates_is_scaffold(form, momentum_):
   fed.assert_trees_close(found.variables, expected.variables)
   fed.assert_trees_close(found.server.variate, expected.server, atol=5e-6)
   fed.assert_trees_close(found.clients.variate, expected.clients, atol=5e-6)
-  visits = [sum(c in cohort for cohort in COHORTS) for c in range(N)]
+  visits = [sum(c in cohort for cohort in fed.COHORTS) for c in range(N)]
   np.testing.assert_array_equal(found.clients.inner.num_models[0], visits)
 
 

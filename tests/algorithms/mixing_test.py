@@ -5,11 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import fedcross, mixing
 from moon_jax.algorithms.base import Batch
-from moon_jax.errors import UserError
 
 AFFINITY = jnp.array([.3, -.2, .9, 0., .5])
 IS_FREE = jnp.array([True, True, False, True, True])
@@ -51,12 +49,17 @@ def test_parts_of_a_batch_hold_each_example_once():
   np.testing.assert_array_equal(parts.labels.ravel()[:7], batch.labels)
 
 
-@pytest.mark.parametrize('make, message', [
-    (lambda: mj.fedamp(4, alpha=0.), 'alpha must be above 0; got 0'),
-    (lambda: mj.fedcross(1), 'num_clients must be at least 2'),
-    (lambda: mj.fedcross(4, selection='x'), "selection must be .*'x'"),
-    (lambda: fed.Federation(mj.fedala(head='out')),
-     "head must name layers of the network, which are b, w; got 'out'")])
-def test_invalid_arguments(make, message):
-  with pytest.raises(UserError, match=message):
-    make()
+@pytest.mark.long
+@pytest.mark.parametrize('buffer', [1, 2, 3])
+def test_the_teacher_of_fedgkd_is_the_mean_of_the_last_models(buffer):
+  """Without the first, w^0."""
+  algorithm = mj.fedgkd(buffer=buffer)
+  models = jnp.array([100., 1., 4., 9., 16., 25.])  # w^0, w^1 ...
+  server = algorithm.init_server({'w': models[0]})
+  for t in range(1, 5):
+    _, server = algorithm.aggregate(
+        {'w': models[t - 1]}, server, mj.Message({'w': models[t]}))
+    total, num_rounds = algorithm.broadcast(server)
+    before = total['w']
+    assert num_rounds == t  # not View.round: a round may receive nothing
+    assert models[t] + before == models[max(1, t + 1 - buffer):t + 1].sum()

@@ -9,7 +9,6 @@ import pytest
 
 from federation import assert_trees_close, linear_model, moon, solo
 from moon_jax.engine import state as state_lib
-from moon_jax.errors import UserError
 
 
 def append_newest(pool, k, model):
@@ -69,9 +68,3 @@ def test_random_first_negatives_are_those_that_solo_draws():
   w = state(algorithm).clients.models['params']['w'][0, :, 0]
   other = state(algorithm, seed=1).clients.models['params']['w'][0, :, 0]
   assert len(np.unique(np.round([*w, *other], 4), axis=0)) == 8
-
-
-@pytest.mark.parametrize('choice', ['first_negative', 'negatives_pool'])
-def test_other_choices_are_refused(choice):
-  with pytest.raises(UserError, match=f"{choice} must be one of .*; got 'x'"):
-    moon(1, **{choice: 'x'})

@@ -6,12 +6,10 @@ import numpy as np
 import optax
 import pytest
 
-from federation import assert_trees_close, fedavg, Federation
+from federation import assert_trees_close, COHORTS, fedavg, Federation
 from moon_jax.algorithms import base, privacy, registry, server
 from moon_jax.algorithms.base import Message
 from moon_jax.config import Config
-
-COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
 
 # Flags, and the optimizer with constants that they have always named.
 SERVERS = {
@@ -73,13 +71,10 @@ def test_arrays_have_the_bits_and_the_state_of_constants(name):
 def test_runs_have_servers_of_their_own(flags, values):
   algorithm = registry.make(config_of(**flags))
   both = Federation(algorithm, num_lanes=3, seeds=(3, 4), hparams=values)
-  for cohort in COHORTS:
-    both.round(cohort, runs=(0, 1))
+  both.train(runs=(0, 1))
   for r in range(2):
     alone = Federation(algorithm, seeds=(3 + r,), hparams={
-        name: value[r] for name, value in values.items()})
-    for cohort in COHORTS:
-      alone.round(cohort)
+        name: value[r] for name, value in values.items()}).train()
     # An adaptive server divides by small numbers, so rounding grows.
     assert_trees_close(
         jax.tree.map(lambda x, r=r: x[r:r + 1],

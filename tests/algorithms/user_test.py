@@ -92,19 +92,15 @@ def test_arguments_are_literals_or_words():
   assert user_code.parse_args('algorithm_args', '') == {}
 
 
-@pytest.mark.parametrize('factory', ['only', 'any_', 'renamed', 'Made'])
-def test_factories_get_the_configuration(module, factory):
-  config = dataclasses.replace(CONFIG, algorithm=f'{module}:{factory}')
-  assert user.make(config).hparams['n'] == 5
-
-
-@pytest.mark.parametrize('args, expected', [
-    ('', (5, 2., .1)), ('alpha=.5,mu=3.', (5, 3., .5)),
-    ('num_clients=5', (5, 2., .1))])
-def test_factories_get_flags_and_arguments(module, args, expected):
-  config = dataclasses.replace(
-      CONFIG, algorithm=f'{module}:counted', algorithm_args=args)
-  hparams = user.make(config).hparams
+@pytest.mark.parametrize('factory, args, expected', [
+    *[(name, '', (5, 2., .1)) for name in (
+        'counted', 'only', 'any_', 'renamed', 'Made')],
+    ('counted', 'alpha=.5,mu=3.', (5, 3., .5)),
+    ('counted', 'num_clients=5', (5, 2., .1))])
+def test_factories_get_the_configuration_flags_and_arguments(
+    module, factory, args, expected):
+  hparams = user.make(dataclasses.replace(
+      CONFIG, algorithm=f'{module}:{factory}', algorithm_args=args)).hparams
   assert (hparams['n'], hparams['mu'], hparams['a']) == expected
 
 

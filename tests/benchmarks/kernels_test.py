@@ -15,53 +15,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 # As XLA writes it for a GPU. The row has 2 fusions, an inner loop 2 in 3
 # iterations, and the called computation 1.
-TEXT = """
-%inner_condition (arg.4: (s32[], f32[10])) -> pred[] {
-  %arg.4 = (s32[], f32[10]{0}) parameter(0)
-  ROOT %compare_fusion = pred[] fusion(%arg.4), kind=kLoop, calls=%compare
-}
-
-%inner_body (arg.5: (s32[], f32[10])) -> (s32[], f32[10]) {
-  %arg.5 = (s32[], f32[10]{0}) parameter(0)
-  %x.5 = f32[10]{0} get-tuple-element(%arg.5), index=1
-  %fusion.50 = f32[10]{0} fusion(%x.5), kind=kLoop, calls=%small
-  ROOT %tuple.5 = (s32[], f32[10]{0}) tuple(%x.5, %fusion.50)
-}
-
-%command_buffer (arg.70: f32[10]) -> f32[10] {
-  %arg.70 = f32[10]{0} parameter(0)
-  ROOT %fusion.70 = f32[10]{0} fusion(%arg.70), kind=kLoop, calls=%small
-}
-
-%row_body (arg.1: (s32[], f32[10], /*index=5*/f32[10])) -> (s32[], f32[10]) {
-  %arg.1 = (s32[], f32[10]{0}, /*index=5*/bf16[64,400]{1,0}) parameter(0)
-  %dot = f32[10,64,120]{2,1,0} fusion(%x, %w), kind=kCustom, calls=%fused_dot
-  %update = (f32[20]{0}, f32[10]{0}) fusion(%x), kind=kLoop, calls=%update
-  %gemm = (bf16[9]{0}, s8[9]{0}) custom-call(%xb), custom_call_target="__cublas"
-  %copy.7 = f32[10]{0} copy(%small)
-  %while.7 = (s32[], f32[10]{0}) while(%x), condition=%inner_condition, \
-body=%inner_body, backend_config={"known_trip_count":{"n":"3"}}
-  %if.7 = f32[10]{0} conditional(%t, %x), branch_computations={%a, %b}
-  ROOT %call.7 = f32[10]{0} call(%if.7), to_apply=%command_buffer
-}
-
-%row_condition (arg.2: (s32[], f32[10])) -> pred[] {
-  ROOT %constant.80 = pred[] constant(true)
-}
-
-%segment_body (arg.3: (s32[], f32[10])) -> (s32[], f32[10]) {
-  %copy.9 = (s32[], f32[10]{0}) copy(%arg.3)
-  ROOT %while.9 = (s32[], f32[10]{0}) while(%copy.9), \
-condition=%row_condition, body=%row_body
-}
-
-ENTRY %main (arg: f32[10]) -> f32[10] {
-  %while.1 = (s32[], f32[10]{0}) while(%start), condition=%row_condition, \
-body=%segment_body
-  %all-reduce-start = f32[10]{0} all-reduce-start(%out), to_apply=%small
-  ROOT %all-reduce-done = f32[10]{0} all-reduce-done(%all-reduce-start)
-}
-"""
+TEXT = pathlib.Path(__file__).with_name('round.hlo').read_text()
 
 
 def test_kernels_of_a_row():

@@ -1,28 +1,23 @@
 """The scripts for clusters start the right commands."""
 
-import pathlib
 import subprocess
 
 import pytest
 
-from moon_jax.cli.command_line import Given
-from moon_jax.config import Config
+from docs_pages import ROOT, sweep_of
 from moon_jax.sweep import command
 
-ROOT = pathlib.Path(__file__).parents[2]
 CLUSTER = ROOT / 'experiments' / 'cluster'
 
 
-def check_part(words, expected):
+def check_part(words, expected, monkeypatch):
   """Checks --part, and that the other words are a sweep."""
+  monkeypatch.chdir(ROOT)
   words = list(words)
   text, = (word for word in words if word.startswith('--part='))
   assert command.part(text.removeprefix('--part=')) == expected
   words.remove(text)
-  given = dict(word.removeprefix('--').split('=', 1) for word in words)
-  path = ROOT / given.pop('sweep')
-  assert command.build(
-      Config(**given), Given({*given}), [], str(path)).sweep.configs
+  assert sweep_of(words).sweep.configs
 
 
 @pytest.mark.parametrize(
@@ -31,7 +26,7 @@ def test_shell_scripts_have_valid_syntax(script):
   subprocess.run(['bash', '-n', script], check=True)
 
 
-def test_a_task_of_the_array_trains_its_part(tmp_path):
+def test_a_task_of_the_array_trains_its_part(tmp_path, monkeypatch):
   """srun is a stand-in that prints its arguments."""
   srun = tmp_path / 'srun'
   srun.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
@@ -45,11 +40,11 @@ def test_a_task_of_the_array_trains_its_part(tmp_path):
   words = done.stdout.splitlines()
   assert words[:3] == ['python', '-m', 'moon_jax.sweep']
   assert '--workdir=a directory' in words
-  check_part(words[3:], (3, 4))
+  check_part(words[3:], (3, 4), monkeypatch)
   assert '#SBATCH --array=0-3\n' in script.read_text()
 
 
-def test_a_pod_of_the_indexed_job_trains_its_part():
+def test_a_pod_of_the_indexed_job_trains_its_part(monkeypatch):
   yaml = pytest.importorskip('yaml')
   job = yaml.safe_load((CLUSTER / 'indexed_job.yaml').read_text())['spec']
   assert job['completionMode'] == 'Indexed'
@@ -58,6 +53,6 @@ def test_a_pod_of_the_indexed_job_trains_its_part():
   assert words[:3] == ['python', '-m', 'moon_jax.sweep']
   last = job['completions'] - 1
   check_part([word.replace('$(JOB_COMPLETION_INDEX)', str(last))
-              for word in words[3:]], (last, job['completions']))
+              for word in words[3:]], (last, job['completions']), monkeypatch)
   failed, _ = job['podFailurePolicy']['rules']
   assert failed['onExitCodes']['containerName'] == container['name']

@@ -41,11 +41,13 @@ def curve(last, num_rounds=100):
 
 
 def write_blocks(directory, question, differences):
+  """Writes pairs of runs with these differences; returns them as read."""
   for seed, d in enumerate(differences):
     write_run(directory, f'{question.baseline.name}-seed{seed}',
               curve(.66 + .01 * seed, question.num_rounds))
     write_run(directory, f'{question.new.name}-seed{seed}',
               curve(.66 + .01 * seed + d / 100, question.num_rounds))
+  return analysis.read_blocks(directory, question)
 
 
 @pytest.mark.parametrize('differences, text', [
@@ -57,16 +59,14 @@ def write_blocks(directory, question, differences):
     ([3.], 'open: one pair'),
 ])
 def test_verdicts(tmp_path, differences, text):
-  write_blocks(tmp_path, questions.MAIN, differences)
-  blocks = analysis.read_blocks(tmp_path, questions.MAIN)
+  blocks = write_blocks(tmp_path, questions.MAIN, differences)
   found = analysis.compare(blocks, analysis.last)
   np.testing.assert_allclose(found.differences, differences, atol=1e-9)
   assert text in analysis.verdict(questions.MAIN, found)
 
 
 def test_secondary_questions_have_neither_verdict_nor_test(tmp_path):
-  write_blocks(tmp_path, questions.SMALL_MU, [2.5, 3., 2.8])
-  blocks = analysis.read_blocks(tmp_path, questions.SMALL_MU)
+  blocks = write_blocks(tmp_path, questions.SMALL_MU, [2.5, 3., 2.8])
   text = report.section(questions.SMALL_MU, blocks, None)
   sentence = report.full_verdict(questions.SMALL_MU, blocks)
   assert sentence.startswith('+2.8 points over 3 pairs; not tested.')
@@ -74,9 +74,8 @@ def test_secondary_questions_have_neither_verdict_nor_test(tmp_path):
 
 
 def test_an_open_verdict_names_the_number_of_pairs_needed(tmp_path):
-  write_blocks(tmp_path, questions.MAIN, [3., -3., 2.])
   found = analysis.compare(
-      analysis.read_blocks(tmp_path, questions.MAIN), analysis.last)
+      write_blocks(tmp_path, questions.MAIN, [3., -3., 2.]), analysis.last)
   pairs = analysis.pairs_needed(np.std([3., -3., 2.], ddof=1))
   assert analysis.needed(questions.MAIN, found).endswith(
       f'an interval of ±1 point needs about {pairs}.')
@@ -246,15 +245,14 @@ def test_sign_flip_test_uses_all_patterns():
   assert math.isnan(analysis.sign_flip_p(d[:11]))
 
 
-def test_pairs_needed_matches_the_t_table():
-  """t(.975, 9) = 2.262: ten pairs of s = 1 have a half-width of 0.715."""
+def test_pairs_match_published_tables():
+  """t(.975, 9) = 2.262: ten pairs of s = 1 have a half-width of 0.715.
+
+  G*Power for a paired t-test: 34 for d_z = 0.5, 15 for 0.8.
+  """
   assert analysis.pairs_needed(1., .716) == 10
   assert analysis.pairs_needed(1., .715) == 11
   assert analysis.pairs_needed(0.) == 2
-
-
-def test_pairs_for_sign_match_published_power_tables():
-  """Those of G*Power for a paired t-test: 34 for d_z = 0.5, 15 for 0.8."""
   assert analysis.pairs_for_sign(.5, 1.) == 34
   assert analysis.pairs_for_sign(-1.6, 2.) == 15
 

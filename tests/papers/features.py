@@ -153,7 +153,7 @@ def feddbe(cohorts, kappa=5., decay=.3):
 # FedUV
 
 def feduv(cohorts, lam=2.5, mu=.5):
-  def loss(w, x, y):
+  def loss(w, x, y, *_):
     h, logits = forward(w, x)
     p = np.exp(plain.log_softmax(logits))
     lack = np.maximum(3 ** -.5 - p.std(0, ddof=1), 0).mean()
@@ -163,13 +163,7 @@ def feduv(cohorts, lam=2.5, mu=.5):
     return (cross_entropy(w, x, y) + lam * lack
             + mu * np.exp(-square / median).mean())
 
-  trained, w = plain.Trained([], {}), plain.INITIAL
-  for cohort in cohorts:
-    local = {c: sgd(w, loss, c) for c in cohort}
-    w = plain.mean(local)
-    trained.rounds.append(w)
-    trained.personal.update(local)
-  return trained
+  return plain.with_loss(loss)(cohorts)
 
 
 # CCVR

@@ -6,18 +6,6 @@ import moon_jax as mj
 import plain
 
 
-def own_loss(loss):
-  """Returns the reference of a method with the loss (w, x, y, w^t, client)."""
-  def reference(cohorts):
-    w, trained = plain.INITIAL, plain.Trained([], {})
-    for cohort in cohorts:
-      w = plain.mean({c: plain.sgd(
-          w, lambda v, x, y, c=c, w=w: loss(v, x, y, w, c), c) for c in cohort})
-      trained.rounds.append(w)
-    return trained
-  return reference
-
-
 def entropy(logits, y):
   return -plain.log_softmax(logits)[np.arange(len(y)), y].mean()
 
@@ -119,13 +107,13 @@ FEDRCL = mj.fedrcl(.8, 1.5, tau=.5)
 FEDPROC = mj.fedproc(total_rounds=3)
 FEDRS = {form: mj.fedrs(.5, form=form) for form in ('paper', 'released')}
 ROWS = {
-    'fedlc': (FEDLC, own_loss(fedlc), {}),
-    'fedrs': (FEDRS['paper'], own_loss(fedrs), {}),
-    'fedrs_released': (FEDRS['released'], own_loss(fedrs_released), {}),
-    'fedntd': (mj.fedntd(.7, tau=2.), own_loss(fedntd), {}),
-    'feddecorr': (mj.feddecorr(.5), own_loss(feddecorr), {}),
+    'fedlc': (FEDLC, plain.with_loss(fedlc), {}),
+    'fedrs': (FEDRS['paper'], plain.with_loss(fedrs), {}),
+    'fedrs_released': (FEDRS['released'], plain.with_loss(fedrs_released), {}),
+    'fedntd': (mj.fedntd(.7, tau=2.), plain.with_loss(fedntd), {}),
+    'feddecorr': (mj.feddecorr(.5), plain.with_loss(feddecorr), {}),
     'fedgkd': (FEDGKD, fedgkd, {}),
-    'fedrcl': (FEDRCL, own_loss(fedrcl), {}),
+    'fedrcl': (FEDRCL, plain.with_loss(fedrcl), {}),
     'fedproc': (FEDPROC, fedproc, {}),
 }
 GOLDEN_ROWS = {

@@ -114,7 +114,7 @@ def fedala(cohorts, eta=2., threshold=.02, batch=8):
 
 def fedcross(cohorts, alpha=.7):
   """The server draws which client trains which model."""
-  key = plain.Simulated(FEDCROSS).state.key[0]
+  key = plain.federation(FEDCROSS).state.key[0]
   everyone = range(plain.NUM_CLIENTS)
   models, model_of = [plain.INITIAL] * len(everyone), list(everyone)
   trained = plain.Trained([], {})

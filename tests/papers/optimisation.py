@@ -102,16 +102,11 @@ def fedspeed(cohorts, lam=2., rho=.3, alpha=.7, averaged='cohort'):
 
 def averaged_steps(direction_fn):
   """Returns the reference of FedAvg along direction_fn."""
-  def reference(cohorts):
-    w, trained = plain.INITIAL, plain.Trained([], {})
-    for cohort in cohorts:
-      local = {c: steps(w, c, direction_fn) for c in cohort}
-      w = plain.mean(local)
-      trained.rounds.append(w)
-      trained.personal.update(local)
-    return trained
+  def train(w, own, c, t):
+    local = steps(w, c, direction_fn)
+    return local, own, local
 
-  return reference
+  return plain.method(train)
 
 
 @averaged_steps

@@ -22,39 +22,31 @@ import plain
 import two_models
 
 GOLDEN = pathlib.Path(__file__).parent / 'golden'
+FAMILIES = (features, losses_of_papers, optimisation, parts_of_networks,
+            two_models, mixing)
 
-
-def fedavg(cohorts):
-  w, trained = plain.INITIAL, plain.Trained([], {})
-  for cohort in cohorts:
-    local = {c: plain.sgd(w, plain.cross_entropy, c) for c in cohort}
-    w = plain.mean(local)
-    trained.rounds.append(w)
-    trained.personal.update(local)
-  return trained
-
-
-# Name: the algorithm, its reference, and arguments of `plain.Simulated`.
+# Name: the algorithm, its reference, and arguments of `plain.federation`.
 ROWS = {
-    'fedavg': (mj.fedavg(), fedavg, {}),
-    **features.ROWS,
-    **losses_of_papers.ROWS,
-    **optimisation.ROWS,
-    **parts_of_networks.ROWS,
-    **two_models.ROWS,
-    **mixing.ROWS,
-}
+    'fedavg': (mj.fedavg(), plain.with_loss(
+        lambda w, x, y, *_: plain.cross_entropy(w, x, y)), {}),
+    **{name: row for family in FAMILIES for name, row in family.ROWS.items()}}
 
 # Name of a file of golden values: the algorithm, and arguments of
-# `plain.Simulated`.
+# `plain.federation`.
 GOLDEN_ROWS = {
-    **features.GOLDEN_ROWS,
-    **losses_of_papers.GOLDEN_ROWS,
-    **optimisation.GOLDEN_ROWS,
-    **parts_of_networks.GOLDEN_ROWS,
-    **two_models.GOLDEN_ROWS,
-    **mixing.GOLDEN_ROWS,
-}
+    name: row for family in FAMILIES
+    for name, row in family.GOLDEN_ROWS.items()}
+
+# Two methods that are one in a limit, with arguments of `plain.federation`.
+LIMITS = {
+    'fedsam': (mj.fedsam(rho=0.), mj.fedavg(), {}),
+    'fedasam': (mj.fedasam(rho=0.), mj.fedavg(), {}),
+    'mimelite': (mj.mimelite(mime_beta=0.), mj.fedavg(), {}),
+    'fedexp': (mj.fedexp(epsilon=1e6), mj.fedavg(), {}),
+    'fedadmm': (mj.fedadmm(rho=.2), mj.feddyn(4, alpha=.2),
+                optimisation.OF_ALL),
+    'fedspeed': (mj.fedspeed(4, 5., alpha=0., averaged='all'),
+                 mj.feddyn(4, alpha=.2), optimisation.OF_ALL)}
 
 # One method for each kind of state or function runs by default.
 DEFAULT = ('fedpac', 'fedsam')
@@ -67,17 +59,51 @@ DEFAULT = ('fedpac', 'fedsam')
     for name in ROWS])
 def test_a_method_equals_its_paper(name):
   algorithm, reference, options = ROWS[name]
-  plain.assert_equal(
-      plain.Simulated(algorithm, **options).run(plain.SOME),
-      reference(plain.SOME))
+  plain.assert_equal(plain.simulated(algorithm, plain.SOME, **options),
+                     reference(plain.SOME))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize('name', GOLDEN_ROWS)
 def test_a_method_equals_its_released_code(name):
   algorithm, options = GOLDEN_ROWS[name]
-  plain.assert_equal(
-      plain.Simulated(algorithm, **options).run(plain.ALL), golden(name)[1])
+  plain.assert_equal(plain.simulated(algorithm, plain.ALL, **options),
+                     golden(name)[1])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('name', LIMITS)
+def test_a_limit_of_a_method_is_another_method(name):
+  *algorithms, options = LIMITS[name]
+  cohorts = plain.ALL if name == 'fedadmm' else plain.SOME
+  ours, theirs = (plain.simulated(algorithm, cohorts, **options)
+                  for algorithm in algorithms)
+  plain.assert_equal(ours, theirs, atol=2e-6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('algorithm', [
+    mj.ditto(lam=.7), mj.apfl(alpha=.7), mj.fml(alpha=.3, beta_meme=1.),
+    mj.fedphp(lam=0.)])
+def test_the_model_that_is_sent_is_that_of_fedavg(algorithm):
+  ours, theirs = (plain.simulated(method, plain.SOME[:2])
+                  for method in (algorithm, mj.fedavg()))
+  plain.assert_equal(ours, theirs._replace(personal={}), 1e-6)
+
+
+@pytest.mark.long
+def test_apfl_without_the_shared_model_is_ditto_without_its_pull():
+  apfl, ditto = (plain.simulated(algorithm, plain.SOME[:2])
+                 for algorithm in (mj.apfl(alpha=1.), mj.ditto(lam=0.)))
+  plain.assert_equal(apfl, ditto, 1e-6)
+
+
+@pytest.mark.long
+def test_apfl_keeps_its_weight_between_0_and_1():
+  federated = plain.federation(mj.apfl(.99, adaptive=True), learning_rate=5.)
+  alpha = .99 + federated.train(plain.ALL).state.clients[1]
+  np.testing.assert_allclose(alpha, np.clip(alpha, 0, 1), atol=1e-6)
+  assert (abs(alpha - 1) < 1e-6).any()
 
 
 def test_golden_values_name_their_source_and_are_compared():

@@ -12,28 +12,14 @@ def part(w, names):
   return {name: w[name] for name in names}
 
 
-def keeping(kept, train, share=lambda local, client: plain.SIZES[client]):
+def keeping(kept, train, share=None):
   """Returns the reference of a method whose clients keep weights `kept`.
 
-  Args:
-    kept: names of weights.
-    train: (global model, the client's last model, client) -> its new model.
-    share: (new model, client) -> its weight in the mean.
+  `train` returns a client's new model, of w^t, its last model and its number.
   """
-  def reference(cohorts):
-    w, trained = plain.INITIAL, plain.Trained([], {})
-    own = {c: w for c in range(plain.NUM_CLIENTS)}
-    for cohort in cohorts:
-      for c in cohort:
-        own[c] = train(w, own[c], c)
-        trained.personal[c] = own[c]
-      w = {**plain.mean({c: own[c] for c in cohort},
-                        {c: share(own[c], c) for c in cohort}),
-           **part(plain.INITIAL, kept)}
-      trained.rounds.append(w)
-    return trained
-
-  return reference
+  return plain.method(
+      lambda w, own, c, t: (train(w, own, c),) * 3, share=share,
+      server=lambda w, mean: {**mean, **part(plain.INITIAL, kept)})
 
 
 def fedper(w, own, client):
@@ -56,49 +42,33 @@ def lgfedavg(w, own, client):
   return plain.sgd({**w, **part(own, plain.BODY)}, plain.cross_entropy, client)
 
 
-def fedbabu(cohorts):
-  w, trained = plain.INITIAL, plain.Trained([], {})
-  for cohort in cohorts:
-    for c in cohort:
-      tuned = w
-      for x, y in plain.batches(c, FINETUNE_EPOCHS):
-        grad = plain.gradient(
-            lambda v, x=x, y=y: plain.cross_entropy(v, x, y), tuned)
-        tuned = plain.combine((1, tuned), (-plain.LR, grad))
-      trained.personal[c] = tuned
-    w = plain.mean({c: plain.sgd(w, plain.cross_entropy, c, plain.BODY)
-                    for c in cohort}, dict.fromkeys(cohort, 1))
-    trained.rounds.append(w)
-  return trained
+def fedbabu(w, own, client, t):
+  tuned = w
+  for x, y in plain.batches(client, FINETUNE_EPOCHS):
+    grad = plain.gradient(
+        lambda v, x=x, y=y: plain.cross_entropy(v, x, y), tuned)
+    tuned = plain.combine((1, tuned), (-plain.LR, grad))
+  sent = plain.sgd(w, plain.cross_entropy, client, plain.BODY)
+  return sent, own, tuned
 
 
-def fedrod(cohorts):
-  w, trained = plain.INITIAL, plain.Trained([], {})
-  heads = {c: part(w, plain.HEAD) for c in range(plain.NUM_CLIENTS)}
-  for cohort in cohorts:
-    sent = {}
-    for c in cohort:
-      generic, head = w, heads[c]
-      for x, y in plain.batches(c):
-        at, h = np.arange(len(y)), plain.forward(generic, x)[0]
+def fedrod(w, head, client, t):
+  for x, y in plain.batches(client):
+    at, h = np.arange(len(y)), plain.forward(w, x)[0]
 
-        def balanced(v, x=x, y=y, at=at, c=c):
-          power = np.exp(plain.forward(v, x)[1]) * plain.COUNTS[c]
-          return -np.log(power[at, y] / power.sum(1)).mean()
+    def balanced(v, x=x, y=y, at=at):
+      power = np.exp(plain.forward(v, x)[1]) * plain.COUNTS[client]
+      return -np.log(power[at, y] / power.sum(1)).mean()
 
-        def own(v, x=x, y=y, at=at, h=h, generic=generic):
-          logits = plain.forward(generic, x)[1] + h @ v['W2'] + v['b2']
-          return -plain.log_softmax(logits)[at, y].mean()
+    def own(v, x=x, y=y, at=at, h=h, w=w):
+      logits = plain.forward(w, x)[1] + h @ v['W2'] + v['b2']
+      return -plain.log_softmax(logits)[at, y].mean()
 
-        grads = plain.gradient(balanced, generic), plain.gradient(own, head)
-        generic = plain.combine((1, generic), (-plain.LR, grads[0]))
-        head = plain.combine((1, head), (-plain.LR, grads[1]))
-      sent[c], heads[c] = generic, head
-      trained.personal[c] = {
-          **generic, **plain.combine((1, part(generic, plain.HEAD)), (1, head))}
-    w = plain.mean(sent)
-    trained.rounds.append(w)
-  return trained
+    grads = plain.gradient(balanced, w), plain.gradient(own, head)
+    w = plain.combine((1, w), (-plain.LR, grads[0]))
+    head = plain.combine((1, head), (-plain.LR, grads[1]))
+  used = plain.combine((1, part(w, plain.HEAD)), (1, head))
+  return w, head, {**w, **used}
 
 
 def fedas(w, own, client):
@@ -133,8 +103,10 @@ ROWS = {
     'fedrep': (mj.fedrep(), keeping(plain.HEAD, fedrep), {}),
     'lgfedavg': (mj.lgfedavg(), keeping(
         plain.BODY, lgfedavg, lambda local, client: 1), UNIFORM),
-    'fedbabu': (mj.fedbabu(), fedbabu, UNIFORM),
-    'fedrod': (mj.fedrod(), fedrod, {}),
+    'fedbabu': (mj.fedbabu(), plain.method(
+        fedbabu, share=lambda *_: 1), UNIFORM),
+    'fedrod': (mj.fedrod(), plain.method(
+        fedrod, first=part(plain.INITIAL, plain.HEAD)), {}),
     'fedas': (mj.fedas(align_rate=ALIGN_RATE),
               keeping(plain.HEAD, fedas, fisher), {}),
 }

@@ -7,7 +7,6 @@ and plain SGD with learning rate 0.1. Gradients of losses are central
 differences, so that a reference needs no more than the loss of its paper.
 """
 
-import functools
 import pathlib
 from typing import NamedTuple
 
@@ -15,14 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import federation as fed
 import moon_jax as mj
-from moon_jax.algorithms import base
-from moon_jax.data import augment
-from moon_jax.distributed import devices
-from moon_jax.engine import round as round_lib
-from moon_jax.engine import schedule
-from moon_jax.engine import state as state_lib
-from moon_jax.engine.local import Program, TrainData
 
 _FILE = np.load(pathlib.Path(__file__).with_name('problem.npz'))
 X = _FILE['inputs'].astype(np.float64)
@@ -112,7 +105,40 @@ class Trained(NamedTuple):
   personal: dict = {}  # by client: the model that it uses, of its last round
 
 
-@functools.cache
+def method(train, server=lambda w, mean: mean, first=INITIAL, share=None):
+  """Returns the reference of a method, a function of the cohorts.
+
+  Args:
+    train: (w^t, what the client keeps, client, round) -> what it sends, what
+      it keeps, and the model that it uses.
+    server: (w^t, the mean of what clients send) -> w^{t+1}.
+    first: what clients keep at first.
+    share: (what a client sends, client) -> its weight in the mean.
+  """
+  def reference(cohorts):
+    w, trained = INITIAL, Trained([], {})
+    own = dict.fromkeys(range(NUM_CLIENTS), first)
+    for t, cohort in enumerate(cohorts):
+      sent = {}
+      for c in cohort:
+        sent[c], own[c], trained.personal[c] = train(w, own[c], c, t)
+      w = server(w, mean(
+          sent, share and {c: share(sent[c], c) for c in cohort}))
+      trained.rounds.append(w)
+    return trained
+
+  return reference
+
+
+def with_loss(loss, **of_method):
+  """Returns the reference of a method with the loss (w, x, y, w^t, client)."""
+  def train(w, own, c, t):
+    local = sgd(w, lambda v, x, y: loss(v, x, y, w, c), c)
+    return local, own, local
+
+  return method(train, **of_method)
+
+
 def _network():
   def init(key, inputs):
     return as_variables(INITIAL)
@@ -142,73 +168,28 @@ def as_weights(variables, *at):
           for letter, part in (('W', 'kernel'), ('b', 'bias'))}
 
 
-_rounds = {}  # of an algorithm by its identity, compiled once
+_HPARAMS = {'learning_rate': LR, 'momentum': 0., 'weight_decay': 0.,
+            'mu': 0., 'temperature': .5, 'num_rounds': 3.}
+_PROBLEM = fed.Problem(np.float32(X), Y, CLIENTS, BATCH, _network(), _HPARAMS,
+                       lambda x: x, is_shuffled=False)
 
 
-def _round_of(algorithm):
-  if id(algorithm) not in _rounds:
-    program = Program(_network(), algorithm, 'sgd', augment.keep,
-                      lambda x: x, keep_models=True)
-    _rounds[id(algorithm)] = (
-        round_lib.Round(program, devices.mesh(2)), algorithm)  # which stays
-  return _rounds[id(algorithm)][0]
+def federation(algorithm, weighting='examples', **hparams):
+  """Returns this federation, for the engine."""
+  return fed.Federation(
+      algorithm, 2, hparams={**algorithm.hparams, **hparams}, keep_models=True,
+      num_epochs=EPOCHS, weighting=weighting, problem=_PROBLEM)
 
 
-class Simulated:
-  """Trains rounds of an algorithm on this federation, in the engine.
-
-  Attributes:
-    state: the engine's state, with axis R = 1.
-  """
-
-  def __init__(self, algorithm, weighting='examples', **hparams):
-    self._weighting, self._mesh = weighting, devices.mesh(2)
-    steps = [EPOCHS * n // BATCH for n in SIZES]
-    self._shape = schedule.shape(
-        steps, NUM_CLIENTS, 2, BATCH, self._mesh.size)
-    self._round, self._algorithm = _round_of(algorithm), algorithm
-    values = {'learning_rate': LR, 'momentum': 0., 'weight_decay': 0.,
-              'mu': 0., 'temperature': .5, 'num_rounds': 3.,
-              **algorithm.hparams, **hparams}
-    self._hparams = {k: jnp.full(1, v, jnp.float32) for k, v in values.items()}
-    self._data = devices.put(TrainData(np.float32(X), Y), self._mesh)
-    self.restart()
-
-  def restart(self):
-    self.state = state_lib.placed(state_lib.init(
-        [0], _network(), self._algorithm, NUM_CLIENTS, jnp.zeros((1, 6))),
-        self._mesh)
-
-  def round(self, cohort):
-    """Trains a round; returns the personal models of the cohort by client."""
-    clients = [CLIENTS[client] for client in cohort]
-    taken, num_steps = schedule.local_batches(
-        clients, EPOCHS, BATCH, len(Y), None)
-    sizes = np.array(SIZES)[list(cohort)]
-    table = schedule.plan(schedule.Work(
-        run=np.zeros(len(cohort), np.int32), client=np.array(cohort, np.int32),
-        num_examples=sizes, num_steps=num_steps, batches=taken,
-        is_received=np.ones(len(cohort), bool),
-        share=schedule.share(self._weighting, sizes, num_steps),
-        label_counts=COUNTS[list(cohort)]), self._shape)
-    if base.reads_examples(self._algorithm):
-      table = table._replace(own=schedule.own_examples(
-          [CLIENTS[c] if steps else [] for c, steps in zip(
-              table.jobs.client, table.jobs.num_steps)], max(SIZES)))
-    self.state, metrics = self._round(
-        self.state, self._hparams, table, self._data)
-    return {int(client): as_weights(metrics.models_J, job)
-            for job, client in enumerate(table.jobs.client)
-            if table.jobs.num_steps[job]}
-
-  def run(self, cohorts):
-    """Returns `Trained` after the rounds of these cohorts."""
-    self.restart()
-    trained = Trained([], {})
-    for cohort in cohorts:
-      trained.personal.update(self.round(cohort))
-      trained.rounds.append(as_weights(self.state.variables, 0))
-    return trained
+def simulated(algorithm, cohorts, **options):
+  """Returns `Trained` after rounds in the engine."""
+  federated, trained = federation(algorithm, **options), Trained([], {})
+  for cohort in cohorts:
+    table, metrics = federated.round(cohort)
+    for client, job in zip(cohort, fed.jobs_of(table, cohort)):
+      trained.personal[client] = as_weights(metrics.models_J, job)
+    trained.rounds.append(as_weights(federated.state.variables, 0))
+  return trained
 
 
 def assert_equal(found, expected, atol=1e-5):

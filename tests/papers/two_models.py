@@ -12,29 +12,6 @@ CE = plain.cross_entropy
 LR = plain.LR
 
 
-
-
-def personalized(train, keeps=True, server=lambda w, mean: mean, first=None):
-  """Returns a reference.
-
-  `train(w, own, client, round)` returns what a client sends, what it keeps, and
-  the model that it uses.
-  """
-  def reference(cohorts, weights=None):
-    w, trained = plain.INITIAL, plain.Trained([], {})
-    own = dict.fromkeys(
-        range(plain.NUM_CLIENTS), plain.INITIAL if first is None else first)
-    for t, cohort in enumerate(cohorts):
-      sent = {}
-      for c in cohort:
-        sent[c], own[c], trained.personal[c] = train(w, own[c], c, t)
-      share = dict.fromkeys(sent, 1.) if weights == 'uniform' else None
-      w = server(w, plain.mean(sent, share))
-      trained.rounds.append(w)
-    return trained
-  return reference
-
-
 def stepped(w, grad, lr=LR):
   return plain.combine((1, w), (-lr, grad))
 
@@ -157,7 +134,7 @@ def fedkd(form, start=.7, end=.9):
     rounds = iter(range(len(cohorts)))
     server = lambda w, mean: plain.combine((1, w), (1, compressed(
         plain.combine((1, mean), (-1, w)), next(rounds), start, end)))
-    return personalized(train, server=server)(cohorts)
+    return plain.method(train, server=server)(cohorts)
   return reference
 
 
@@ -188,7 +165,7 @@ def fedphp(transfer, lam=.3):
     mu = min(.9 * n / 3, .9)
     h = plain.combine((mu, h), (1 - mu, w))
     return w, (h, n + 1), h
-  return personalized(train, first=(plain.INITIAL, 0))
+  return plain.method(train, first=(plain.INITIAL, 0))
 
 
 UNIFORM = {'weighting': 'uniform'}
@@ -201,23 +178,23 @@ FEDPHP_KD = mj.fedphp(lam=.3), {}
 FEDPHP_MMD = mj.fedphp(lam=.3, transfer='mmd'), {}
 
 
-def uniform(reference):
-  return lambda cohorts: reference(cohorts, 'uniform')
+def uniform(train, **of_method):
+  return plain.method(train, share=lambda *_: 1., **of_method)
 
 
 ROWS = {
-    'ditto': (DITTO[0], uniform(personalized(ditto)), UNIFORM),
-    'apfl': (mj.apfl(alpha=.3), uniform(personalized(
-        apfl(False), first=(plain.INITIAL, .3))), UNIFORM),
-    'apfl-adaptive': (mj.apfl(alpha=.3, adaptive=True), uniform(personalized(
-        apfl(True), first=(plain.INITIAL, .3))), UNIFORM),
-    'pfedme': (PFEDME[0], personalized(
+    'ditto': (DITTO[0], uniform(ditto), UNIFORM),
+    'apfl': (mj.apfl(alpha=.3), uniform(
+        apfl(False), first=(plain.INITIAL, .3)), UNIFORM),
+    'apfl-adaptive': (mj.apfl(alpha=.3, adaptive=True), uniform(
+        apfl(True), first=(plain.INITIAL, .3)), UNIFORM),
+    'pfedme': (PFEDME[0], plain.method(
         pfedme, server=lambda w, mean: plain.combine((-1, w), (2, mean))),
         PFEDME[1]),
-    'perfedavg-fo': (PERFEDAVG[0], personalized(perfedavg('fo')), {}),
+    'perfedavg-fo': (PERFEDAVG[0], plain.method(perfedavg('fo')), {}),
     'perfedavg-hf': (mj.perfedavg(alpha=.05, order='hf', delta=.01),
-                     personalized(perfedavg('hf')), {}),
-    'fml': (FML[0], uniform(personalized(fml)), UNIFORM),
+                     plain.method(perfedavg('hf')), {}),
+    'fml': (FML[0], uniform(fml), UNIFORM),
     'fedkd': (mj.fedkd(.7, .9), fedkd('paper'), {}),
     'fedkd-released': (mj.fedkd(.7, .9, 'released'), fedkd('released'), {}),
     'fedphp-kd': (FEDPHP_KD[0], fedphp('kd'), {}),

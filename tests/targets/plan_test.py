@@ -1,12 +1,14 @@
-"""Plans for a GPU that is not available, with the compiler for CPUs."""
+"""GPUs, and plans for one that is not available, compiled for CPUs."""
 
 import dataclasses
+import tomllib
 
 from hypothesis import given
 from hypothesis import strategies as st
 import jax
 import pytest
 
+from docs_pages import ROOT
 from moon_jax import targets
 from moon_jax.config import Config
 from moon_jax.data import sources
@@ -159,3 +161,12 @@ def test_the_compiled_round_is_that_of_a_run(monkeypatch):
           spec.shape.jobs_per_device * model,
       'models of all clients, evaluated together': 16 * model}
   assert compiled.seconds > 0 and compiled.by_cublas
+
+
+def test_the_gpus_of_the_package():
+  found = {name: round(targets.find(name).memory_bytes / 1e9)
+           for name in targets.names()}
+  assert found == {'a100': 85, 'h100': 85, 'h200': 151, 'l4': 24, 'rtx4090': 26}
+  project = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+  data = project['tool']['setuptools']['package-data']
+  assert data['moon_jax.targets'] == ['*.txtpb']
