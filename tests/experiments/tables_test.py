@@ -15,7 +15,7 @@ COUNTS = dict(
     loss_term=9, projection_head=20, mu=15, fedavgm=12, time=12, negatives=4,
     flower=12, second_reproduction=12, data=0, differences=0, projections=0,
     temperature=0, methods=0,
-    methods_cifar10=0)
+    methods_cifar10=0, fedrep=0)
 RANGES = {'accuracy': (1, 100), 'rounds': (1, 100), 'seconds': (100, 20_000)}
 
 
