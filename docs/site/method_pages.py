@@ -73,10 +73,12 @@ Each method of this page is compared with its paper's update in plain NumPy, to
 released code that gives the same results on the same weights and batches
 ([golden values](../tests/papers/golden/README.md)); *third party* is code by
 others than the authors. [Papers and code](papers_and_code.md) lists where the
-two differ, and [a table](../experiments/results/tables/methods-small.md) has
-most methods in one small setting, untuned. All methods pass the same tests of
-the engine ([algorithms_test.py](../tests/algorithms/algorithms_test.py)): no
-result depends on lanes, padding, the order of clients or resuming.'''
+two differ. Tables of most methods in one small setting, untuned, are on
+[digits](../experiments/results/tables/methods-small.md) and on
+[CIFAR-10](../experiments/results/tables/methods_cifar10-small.md). All methods
+pass the same tests of the engine
+([algorithms_test.py](../tests/algorithms/algorithms_test.py)): no result
+depends on lanes, padding, the order of clients or resuming.'''
 
 _COLUMNS = ('method', 'paper', 'keeps', 'receives', 'sends', 'arguments',
             'released code')
