@@ -1,10 +1,12 @@
 """The sections and the banner of a table's page."""
 
 import dataclasses
+import types
 
 import pytest
 
 from moon_jax.report import groups, pages
+from moon_jax.report.table_file import Published
 from moon_jax.results.read import State
 import page_checks
 
@@ -31,6 +33,24 @@ def test_accuracies_are_beside_published_ones(arms):
   # Only the full budget is tested against published values.
   row = rows(pages.accuracy(arms, is_full=False))['SOLO']
   assert 'published (%)' in row and 'p, Welch' not in row
+
+
+def test_accuracies_of_clients_are_beside_published_ones():
+  fedavg, fedper = (
+      types.SimpleNamespace(
+          label=label, summaries=lambda name, x=x: [x], published=(
+              Published({}, measure, value, .5, 3, ''),))
+      for label, measure, value, x in (
+          ('FedAvg', 'global', 31.89, .2), ('FedPer', 'personal', 49.63, .4)))
+  found = rows(pages.of_clients([fedavg, fedper]))
+  columns = 'published, global (%)', 'published, of clients (%)'
+  assert [[found[arm][name] for name in columns] for arm in found] == [
+      ['31.89 ± 0.5', ''], ['', '49.63 ± 0.5']]
+  assert found['FedPer']['models of clients (%)'].startswith('40.0')
+  other = fedavg.published[0]._replace(measure='accuracy')
+  only = rows(pages.of_clients([types.SimpleNamespace(
+      **vars(fedavg) | {'published': (other,)})]))
+  assert not [name for name in only['FedAvg'] if 'published' in name]
 
 
 def test_published_numbers_have_their_decimals():
