@@ -14,7 +14,7 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 import numpy as np
 
-from moon_jax.errors import first_line, UserError
+from moon_jax.errors import UserError
 
 AXIS = 'devices'
 _PROCESS_AXIS = 'processes'
@@ -32,10 +32,11 @@ def check() -> None:
     jax.devices()
   except (RuntimeError, AssertionError) as error:  # it asserts without CUDA
     named = jax.config.jax_platforms  # type: ignore[attr-defined]
+    reason = str(error).partition('\n')[0] or 'there is no such device'
     raise UserError(
         f'JAX_PLATFORMS={named or ""} must name devices that JAX can use; got '
-        f'none ({first_line(error)}). Unset it, or install JAX for them: '
-        'moon-jax doctor describes this machine') from error
+        f'none ({reason}). Unset it, or install JAX for them: moon-jax doctor '
+        'describes this machine') from error
 
 
 def mesh(num_lanes: int = 1, most: int | None = None) -> Mesh:
