@@ -21,6 +21,7 @@ from moon_jax.sweep.values import show
 Section = list[str | Figure]
 
 _WINDOW = 5  # rounds of the running median
+_MOST_LINES = 12  # of a figure
 _MEASURES = {  # metrics that are drawn, and their axes
     'test_accuracy': 'test accuracy (%)',
     'test_loss': 'test loss, nats per example',
@@ -258,7 +259,8 @@ def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:
 def curves(arms: Sequence[TableArm], table: Table, is_full: bool) -> Section:
   """Returns accuracy and losses by round, [] if no run has ended.
 
-  Published accuracies are lines if the runs have the published budget.
+  Published accuracies are lines if the runs have the published budget. Many
+  arms have several figures, in the order of their last values.
   """
   panels: dict[str, list[TableArm]] = {}
   for arm in arms:
@@ -267,18 +269,39 @@ def curves(arms: Sequence[TableArm], table: Table, is_full: bool) -> Section:
           f'{name} {show(getattr(arm.config, name))}' for name in table.panels
       ), []).append(arm)
   return ['## Curves'] * bool(panels) + [
-      _figure(members, title, i, table.panels, measure, is_full)
+      _figure(members, title, suffix, table.panels, measure, is_full)
       for measure in _MEASURES
-      for i, (title, members) in enumerate(panels.items(), 1)]
+      for i, (panel, arms) in enumerate(panels.items(), 1)
+      for title, suffix, members in _parts(
+          arms, panel, f'-{i}' * bool(panel), measure)]
 
 
-def _figure(arms, title, i, panels, measure, is_full):
+def _parts(arms, title, suffix, measure):
+  """Yields title, suffix of the name, and arms of each figure of a panel."""
+  if len(arms) <= _MOST_LINES:
+    yield title, suffix, arms
+    return
+  sign = -1 if 'accuracy' in measure else 1
+
+  def rank(arm):
+    values = arm.values(measure).values()
+    return not values, sign * statistics.fmean(values) if values else 0
+
+  ranked = sorted(arms, key=rank)
+  for first in range(0, len(arms), _MOST_LINES):
+    members = ranked[first:first + _MOST_LINES]
+    ranks = f'ranks {first + 1} to {first + len(members)}'
+    yield (', '.join(filter(None, [title, ranks])),
+           f'{suffix}-{first // _MOST_LINES + 1}', members)
+
+
+def _figure(arms, title, suffix, panels, measure, is_full):
   ylabel, has_published = _MEASURES[measure], is_full and 'accuracy' in measure
   lines = [figures.Line(
       arm.label_without(panels), arm.config.algorithm, arm.curves(measure),
       arm.published_accuracy.value if has_published and arm.published_accuracy
       else None) for arm in arms]
-  name = measure.replace('_', '-') + f'-{i}' * bool(title)
+  name = measure.replace('_', '-') + suffix
   what = ', '.join(filter(None, [title, f'{ylabel} by round']))
   caption = (f'{what[0].upper()}{what[1:]}. Line: mean over runs; band: '
              'smallest to largest.')

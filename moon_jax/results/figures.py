@@ -4,9 +4,10 @@ Figures of pages are 3.8 inches wide with texts of 10 points, which is legible
 on a phone (358 CSS pixels) and three in a row on a wide screen. Each has one
 panel, whose lines are labelled at their ends.
 
-A method has the same colour in all figures (most are those of Okabe and Ito,
-Color Universal Design, https://jfly.uni-koeln.de/color/), with a contrast of 3
-or more to white. Lines of one method are shades of it, in their order.
+A method has the same colour in all figures (the most used ones have those of
+Okabe and Ito, Color Universal Design, https://jfly.uni-koeln.de/color/), with a
+contrast of 3 or more to white. Lines of one method are shades of it, in their
+order.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple, TYPE_CHECKING
 import numpy as np
 from scipy import optimize
 
+from moon_jax.config.flags import ALGORITHMS
 from moon_jax.errors import UserError
 from moon_jax.results import frames
 from moon_jax.results.read import Run
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 COLORS = {'fedavg': '#0072B2', 'moon': '#D55E00', 'fedprox': '#009E73',
           'scaffold': '#CC79A7', 'solo': '#595959', 'fednova': '#6A51A3',
           'centralized': '#000000'}
-OTHER_COLOR = '#7A4B12'  # of methods that COLORS lacks
+OTHER_COLOR = '#7A4B12'  # of methods that are not built in
+_GOLDEN = .618  # of the circle of hues, between two built-in methods
 
 _MARKERS = 'os^DvPX<>*'
 _PUBLISHED_DASHES = (0, (5, 3))
@@ -155,6 +158,16 @@ def _set_integer_ticks(axes):
       7, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
 
 
+def color_of(method: str) -> str:
+  """Returns the colour of a method."""
+  from matplotlib import colors
+
+  if method in COLORS or method not in ALGORITHMS:
+    return COLORS.get(method, OTHER_COLOR)
+  hue = ALGORITHMS.index(method) * _GOLDEN % 1
+  return colors.to_hex(colorsys.hls_to_rgb(hue, .3, .85))
+
+
 def shades(methods: Sequence[str]) -> list[str]:
   """Returns a colour for each method; of several lines from light to dark."""
   from matplotlib import colors
@@ -163,7 +176,7 @@ def shades(methods: Sequence[str]) -> list[str]:
   for i, method in enumerate(methods):
     before, total = methods[:i].count(method), methods.count(method)
     hue, light, saturation = colorsys.rgb_to_hls(
-        *colors.to_rgb(COLORS.get(method, OTHER_COLOR)))
+        *colors.to_rgb(color_of(method)))
     light *= 1 - .75 * before / max(total - 1, 1)
     found.append(colors.to_hex(colorsys.hls_to_rgb(hue, light, saturation)))
   return found

@@ -1,6 +1,7 @@
 """The sections and the banner of a table's page."""
 
 import dataclasses
+import re
 import types
 
 import pytest
@@ -110,6 +111,19 @@ def test_curves_have_a_text_with_their_last_values(table, arms):
   assert 'FedAvg, beta 0.5: 61' in section[1].alt
   assert 'FedAvg, beta 0.5: 0.25' in section[2].alt  # 2 / 8
   assert pages.curves([], table, True) == []
+
+
+def test_many_curves_have_several_figures_the_best_first(
+    table, arms, monkeypatch):
+  monkeypatch.setattr(pages, '_MOST_LINES', 4)
+  section = pages.curves(arms, table, True)
+  assert [figure.name for figure in section[1:5]] == [
+      'test-accuracy-1', 'test-accuracy-2', 'test-loss-1', 'test-loss-2']
+  firsts, rests = (
+      [float(value) for value in re.findall(r': ([\d.]+)(?:;|\.$)', figure.alt)]
+      for figure in section[1:3])
+  assert len(firsts) == 4 and min(firsts) >= max(rests)
+  assert 'ranks 1 to 4' in section[1].alt.lower()
 
 
 def test_a_page_names_its_budget_and_what_is_missing(table, found):

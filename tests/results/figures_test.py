@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from moon_jax.config.flags import ALGORITHMS
 from moon_jax.results import figures
 from moon_jax.results.figures import Line
 import page_checks
@@ -71,6 +72,9 @@ def test_methods_have_colours_and_their_lines_become_darker():
   methods = [*figures.COLORS, 'mine']
   assert [color.upper() for color in figures.shades(methods)] == [
       *figures.COLORS.values(), figures.OTHER_COLOR]
+  built_in = [figures.color_of(method) for method in ALGORITHMS]
+  assert len(set(built_in)) == len(ALGORITHMS)
+  assert min(page_checks.contrast(color, '#ffffff') for color in built_in) >= 3
   first, _, *shades = figures.shades(['moon', 'fedprox', 'moon', 'moon'])
   assert first.upper() == figures.COLORS['moon']
   contrasts = [page_checks.contrast(color, '#ffffff')
