@@ -335,9 +335,17 @@ class Config:
 
   local_epochs: int = flag(
       10, "Epochs over a client's data per round.", topic='Local training',
-      is_common=True, at_least=1, varies='rows',
+      is_common=True, at_least=1, only_with={'local_steps': (0,)},
+      varies='rows',
       synonyms='epochs epoch num_epochs n_epochs local_epoch local_ep '
                'num_local_epochs client_epochs local_max_epoch')
+  local_steps: int = flag(
+      0, 'Local steps per round, the same for all clients, instead of '
+      '--local_epochs: a client takes its first batches of as many epochs as '
+      'it needs, and a fresh shuffle in each round. 0 uses --local_epochs.',
+      at_least=0, varies='rows', is_later=True,
+      synonyms='num_local_steps local_iters local_iterations local_updates '
+               'num_local_updates local_update_steps')
   batch_size: int = flag(
       64, 'Examples per local step.', is_common=True, at_least=1,
       synonyms='bs bsz lbs local_bs local_batch_size train_batch_size '
@@ -453,7 +461,8 @@ class Config:
       synonyms='metric')
   epoch_losses: bool = flag(
       False, 'Records the training loss of each local epoch, the mean over the '
-      'steps of all clients of the round.', varies='host', is_later=True,
+      'steps of all clients of the round.',
+      only_with={'local_steps': (0,)}, varies='host', is_later=True,
       page='workdir.md#metrics')
 
   workdir: str = flag(

@@ -119,9 +119,12 @@ def utilization(table: Table) -> float:
 def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
                   batch_size: int, num_train: int,
                   random: np.random.Generator | None,
-                  last_batch: str = 'drop'
+                  last_batch: str = 'drop', num_steps: int = 0
                   ) -> tuple[np.ndarray, np.ndarray]:
   """Returns `Work.batches` of one round, and the steps of each client, int.
+
+  With `num_steps` above 0, these are the first batches of each client, of as
+  many epochs as it needs, instead of all batches of `num_epochs`.
 
   Each epoch draws one random number per training example, and each client
   sorts its examples by their numbers. So the shuffles of a client do not depend
@@ -132,20 +135,23 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
   """
   sizes = np.array([len(indices) for indices in clients], np.int64)
   steps = steps_per_epoch(sizes, batch_size, last_batch)
+  if num_steps:
+    num_epochs = -(-num_steps // steps.min(initial=num_steps))
+  total = np.where(num_steps, num_steps, steps * num_epochs)
   by_owner, place = _parts(sizes)
-  is_kept = place < (steps * batch_size)[by_owner]
-  owner, place = by_owner[is_kept], place[is_kept]
-  first = np.cumsum(steps * num_epochs) - steps * num_epochs
-  row = first[owner] + place // batch_size
+  first = np.cumsum(total) - total
   examples = np.concatenate([np.zeros(0, np.int64), *clients]).astype(np.int64)
-  batches = np.full(((steps * num_epochs).sum(), batch_size), -1, np.int32)
+  batches = np.full((total.sum(), batch_size), -1, np.int32)
   order = np.arange(len(examples))
   for epoch in range(num_epochs):
     if random is not None:
       order = np.lexsort((numbers_at(random, num_train, examples), by_owner))
-    batches[row + epoch * steps[owner], place % batch_size] = (
-        examples[order][is_kept])
-  return batches, steps * num_epochs
+    step = place // batch_size
+    is_kept = step < np.minimum(steps, total - epoch * steps)[by_owner]
+    owner = by_owner[is_kept]
+    batches[first[owner] + epoch * steps[owner] + step[is_kept],
+            place[is_kept] % batch_size] = examples[order][is_kept]
+  return batches, total
 
 
 def _parts(sizes):

@@ -81,7 +81,8 @@ def program_key(config: Config) -> tuple:
   split = values(set(_SPLIT) - {'seed', 'partition_seed'}) + seed
   parts: dict[str, Any] = dict(values(flags_with(varies=''))) | {
       # Program.freeze_once needs inputs that several epochs share.
-      'local_epochs above 1': config.local_epochs > 1,
+      'local_epochs above 1': (
+          config.local_epochs > 1 and not config.local_steps),
       # Without a proximal term the program does not compute it.
       'proximal_mu above 0': config.proximal_mu > 0,
       # A server without optimizer has another state.

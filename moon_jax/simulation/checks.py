@@ -159,8 +159,9 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
         name in registry.unused(c)),
        f'--{name}={{c.{name}}} has no effect with {{unused[{name}]}}. Remove '
        'one of them')
-      for name in ('augmentation_draws', 'decay_rounds', 'label_noise_form',
-                   'learning_rate_decay', 'server_momentum')),
+      for name in ('augmentation_draws', 'decay_rounds', 'epoch_losses',
+                   'label_noise_form', 'learning_rate_decay',
+                   'server_momentum')),
     (lambda c: c.warmup_rounds >= c.num_rounds,
      '--warmup_rounds={c.warmup_rounds} must be below --num_rounds='
      '{c.num_rounds}; lower it'),

@@ -58,6 +58,7 @@ class Federation:
     planned_rounds: rounds of the whole simulation, which algorithms read as
       view.hparams['num_rounds']; None if they are not known.
     local_epochs: epochs over a client's data per round.
+    local_steps: local steps per round, instead of `local_epochs`; 0 has none.
     batch_size: examples per local step.
     last_batch: whether to "drop" or "keep" the last short batch of an epoch.
     augment: whether training images are augmented with `data.augmentation`.
@@ -128,6 +129,7 @@ class Federation:
   planned_rounds: int | None = dataclasses.field(default=None, metadata={
       'at_least': 1})
   local_epochs: int = _setting('local_epochs')
+  local_steps: int = _setting('local_steps')
   batch_size: int = _setting('batch_size')
   last_batch: str = _setting('last_batch')
   augment: bool = _setting('augment')

@@ -61,6 +61,9 @@ def check(federation: Any) -> None:
     _require(name not in vars(federation),
              f'Algorithm.hparams must not set {name}, which is a setting of '
              'the federation; give it another name')
+  _require(not (federation.epoch_losses and federation.local_steps),
+           'epoch_losses are those of local_epochs; got local_steps='
+           f'{federation.local_steps}. Remove one of them')
   if federation.client_tests is not None:
     _check_client_tests(federation)
   _check_evaluation(federation)

@@ -121,6 +121,8 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
   batch_size = min(federation.batch_size, max_examples(federation))
   steps_C = federation.local_epochs * schedule.steps_per_epoch(
       sizes, batch_size, federation.last_batch)
+  if federation.local_steps:
+    steps_C = np.full_like(steps_C, federation.local_steps)
   shape = schedule.shape(
       steps_C, federation.cohort_size, num_lanes, batch_size, num_devices)
   data, algorithm = federation.data, federation.algorithm
@@ -138,7 +140,8 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
       recurring_draws=(augmentation != 'none'
                        and federation.augmentation_draws == 'recurring'),
       freeze_once=(0 < num_train * frozen_bytes < _MAX_FROZEN
-                   and augmentation == 'none' and federation.local_epochs > 1
+                   and augmentation == 'none' and not federation.local_steps
+                   and federation.local_epochs > 1
                    and federation.input_noise_std is None
                    and clients_lib.are_disjoint(federation.clients)))
   # The state of a custom algorithm may begin with any values.
@@ -151,8 +154,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
         data.std if data.is_images else (1.,))
   return RoundSpec(
       federation, program, shape, steps_C,
-      federation.shard_data and training_set.shard_size(
-          shape, federation.local_epochs, num_train),
+      federation.shard_data and _shard_size([federation], shape),
       noise_std, begins_empty, *traced, frozen_bytes)
 
 
@@ -219,9 +221,8 @@ def together(specs: Sequence[RoundSpec], num_devices: int = 0
       jax.default_backend() == 'cpu')
   shape, places = schedule.places(
       [spec.shape for spec in specs], num_lanes, num_devices)
-  shard_size = first.shard_size and training_set.shard_size(
-      shape, min(spec.federation.local_epochs for spec in specs),
-      len(first.federation.data.train_labels))
+  shard_size = first.shard_size and _shard_size(
+      [spec.federation for spec in specs], shape)
   program = first.program._replace(
       clip_gradients=any(p.clip_gradients for p in programs),
       unused_hparams=tuple(name for name in first.program.unused_hparams if all(
@@ -230,6 +231,16 @@ def together(specs: Sequence[RoundSpec], num_devices: int = 0
       program=program, shape=shape,
       steps_C=np.concatenate([spec.steps_C for spec in specs]),
       shard_size=shard_size), places
+
+
+def _shard_size(federations, shape):
+  """Returns the most examples that a device needs in a round."""
+  num_train = len(federations[0].data.train_labels)
+  if any(federation.local_steps for federation in federations):
+    sizes = np.concatenate([clients_lib.sizes(f.clients) for f in federations])
+    return min(num_train, int(np.sort(sizes)[-shape.jobs_per_device:].sum()))
+  return training_set.shard_size(
+      shape, min(f.local_epochs for f in federations), num_train)
 
 
 def _normalize_fn(data):
@@ -269,7 +280,8 @@ class Planner:
         indices_J, federation.local_epochs, self._shape.batch_size,
         len(federation.data.train_labels),
         np.random.default_rng([federation.seed, round_index])
-        if federation.shuffle else None, federation.last_batch)
+        if federation.shuffle else None, federation.last_batch,
+        federation.local_steps)
     num_examples = np.array([len(i) for i in indices_J], np.int32)
     return Work(
         run=np.full(len(cohort_J), run, np.int32),

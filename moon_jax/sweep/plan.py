@@ -206,7 +206,8 @@ def measure(spec: RoundSpec) -> Rates:
   fewer examples. Rounds of one length give the seconds per row alone, if
   clients are too small for two.
   """
-  federation, num_lanes = spec.federation, spec.shape.num_lanes
+  federation = dataclasses.replace(spec.federation, local_steps=0)
+  num_lanes = spec.shape.num_lanes
   config, cohort = federation.config, federation.cohorts[0]
   first = min(config.num_negatives, _MAX_FIRST) + 1
   batches = max(1, round(_TRIAL_ROWS * num_lanes / (

@@ -121,14 +121,16 @@ def test_full_devices_need_no_more_rows(steps, lanes_per_device, num_devices):
 
 @settings(max_examples=100, deadline=None)
 @given(sizes_of_clients, st.integers(1, 3), st.integers(1, 64),
-       st.sampled_from(['drop', 'keep']), st.booleans())
+       st.sampled_from(['drop', 'keep']), st.booleans(), st.integers(0, 9))
 def test_batches_equal_those_of_a_plain_loop(
-    sizes, epochs, batch, last_batch, shuffle):
+    sizes, epochs, batch, last_batch, shuffle, num_steps):
   clients = np.split(np.arange(sum(sizes))[::-1], np.cumsum(sizes)[:-1])
-  found, num_steps = schedule.local_batches(
+  found, found_steps = schedule.local_batches(
       clients, epochs, batch, sum(sizes),
-      np.random.default_rng(0) if shuffle else None, last_batch)
+      np.random.default_rng(0) if shuffle else None, last_batch,
+      num_steps)
   random = np.random.default_rng(0)
+  epochs = num_steps or epochs  # each has a step or more
   number_EN = [random.random(sum(sizes)) for _ in range(epochs)]
   expected, steps = [], []
   for indices in clients:
@@ -142,10 +144,13 @@ def test_batches_equal_those_of_a_plain_loop(
       if last_batch == 'drop' and len(cut) > 1 and len(cut[-1]) < batch:
         cut.pop()
       expected += cut
+    if num_steps:
+      del expected[before + num_steps:]
     steps.append(len(expected) - before)
   assert [row[row >= 0].tolist() for row in found] == expected
-  assert num_steps.tolist() == steps == [
-      epochs * schedule.steps_per_epoch(n, batch, last_batch) for n in sizes]
+  assert found_steps.tolist() == steps == [
+      num_steps or epochs * schedule.steps_per_epoch(n, batch, last_batch)
+      for n in sizes]
 
 
 @pytest.mark.parametrize('places', [

@@ -151,3 +151,26 @@ def test_batches_are_at_most_the_largest_client(
   found = round_spec.make(federation, num_lanes=1, num_devices=1)
   assert found.shape.batch_size == expected
   np.testing.assert_array_equal(found.steps_C, 2 * np.array(steps))
+
+
+def test_local_steps_replace_epochs():
+  """On clients of whole batches they are the same rounds."""
+  clients = [np.arange(8), np.arange(8, 16)]
+  epochs, steps = (tiny_federation.make(
+      clients=clients, batch_size=4, shard_data=True, **kwargs)
+      for kwargs in ({'local_epochs': 2}, {'local_steps': 4}))
+  planners = [Planner([round_spec.make(federation, 2, 1)])
+              for federation in (epochs, steps)]
+  work = [planner.work(0, 1) for planner in planners]
+  np.testing.assert_array_equal(work[0].batches, work[1].batches)
+  # A client with one example repeats it; one with more uses a part of them.
+  unequal = dataclasses.replace(
+      steps, clients=[np.arange(1), np.arange(1, 19)])
+  spec = round_spec.make(unequal, 1, 1)
+  assert spec.steps_C.tolist() == [4, 4]
+  found = Planner([spec]).work(0, 0)
+  np.testing.assert_array_equal(found.num_examples, [1, 18])
+  assert found.batches[:4, 0].tolist() == [0] * 4
+  assert len(np.unique(found.batches[4:])) == 16
+  # All examples of the largest clients fit, for passes over them.
+  assert spec.shard_size == 19
