@@ -7,6 +7,7 @@ it reads.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
+import functools
 import math
 import pathlib
 import statistics
@@ -205,9 +206,16 @@ def key(config: Config, inputs: Mapping[str, str] | None = None) -> Key:
   if inputs is None:
     from moon_jax.training import prepare
 
-    inputs = prepare.inputs_of(config)
+    inputs = prepare.inputs_of(config, _reader())
   return (*grid.key(normalized(config)), config.on_nan,
           *map(str, sorted(inputs.items())))
+
+
+@functools.cache
+def _reader():
+  from moon_jax.training import prepare
+
+  return prepare.once()
 
 
 def normalized(config: Config) -> Config:
@@ -280,7 +288,8 @@ def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
   arms = []
   for shown, members in grouped.items():
     config, block = members[0]
-    planned = {_seeds(member): found.get(key(member))
+    # `key` reads input files, which need not be here if no run has ended.
+    planned = {_seeds(member): found.get(key(member)) if found else None
                for member, _ in members}
     runs = {seed: run for seed, run in planned.items()
             if run and run.state.kind != 'diverged'}

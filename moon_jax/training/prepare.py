@@ -54,30 +54,31 @@ def prepare(config: Config, call: Callable[..., Any] | None = None,
                       for name, why in ignored.items() if why == reason)
     call(_warn, f'{given} has no effect with {reason}')
   cohorts = cohort.make(config)
-  inputs = inputs_of(config)
-  init_variables = None
-  if config.init_from:
-    from moon_jax.rundir import export  # imports Orbax, which takes a second
-
-    init_variables = call(export.load_initial, config.init_from)
-    inputs['init_from'] = export.fingerprint(init_variables)
-  dataset = functools.partial(
-      call, sources.load, config.dataset, config.data_dir)
-  if sources.varies(config.dataset):
-    inputs['dataset'] = dataset().fingerprint()
-  workdir = Workdir(config, inputs, root)
+  workdir = Workdir(config, inputs_of(config, call), root)
   return Prepared(
       config, workdir, processes.run_on_first_process(workdir.check),
       lambda: build.of_valid(
-          config, dataset(), cohorts=cohorts, init_variables=init_variables))
+          config, call(sources.load, config.dataset, config.data_dir),
+          cohorts=cohorts, init_variables=_initial(config, call)))
 
 
 def _warn(text):
   print(f'warning: {text}', file=sys.stderr, flush=True)
 
 
-def inputs_of(config: Config) -> dict[str, str]:
-  """Returns hashes of the input files of a run, by the name of their flag."""
+def _initial(config, call):
+  if not config.init_from:
+    return None
+  from moon_jax.rundir import export  # imports Orbax, which takes a second
+
+  return call(export.load_initial, config.init_from)
+
+
+def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
+  """Returns hashes of the input files of a run, by the name of their flag.
+
+  `call` reads files, see `once`.
+  """
   inputs = {}
   if is_user_code(config.partition):
     inputs['partition'] = user_code.source('partition', config.partition)
@@ -100,6 +101,13 @@ def inputs_of(config: Config) -> dict[str, str]:
   if config.partition_file:  # the bytes of equal npz files may differ
     hashes['partition_file'] = fingerprint(
         split.read_file(config.partition_file, config.num_clients))
+  if config.init_from:
+    from moon_jax.rundir import export
+
+    hashes['init_from'] = export.fingerprint(_initial(config, call))
+  if sources.varies(config.dataset):
+    hashes['dataset'] = call(
+        sources.load, config.dataset, config.data_dir).fingerprint()
   return hashes
 
 

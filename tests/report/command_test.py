@@ -1,11 +1,14 @@
 """python -m moon_jax.report."""
 
+import json
 import pathlib
 
+import numpy as np
 import pytest
 
 import made_runs
 from moon_jax.config import Config
+from moon_jax.data import sources
 from moon_jax.errors import UserError
 from moon_jax.report import command
 from moon_jax.sweep import run as run_lib
@@ -67,6 +70,26 @@ def test_runs_of_other_tables_are_reused(here, monkeypatch):
         'algorithm': algorithm, 'mu': 1})
   report('tables', runs=('kept',), out='pages')
   assert '| 50.0 |' in (here / 'pages/a-full.md').read_text()
+
+
+def test_runs_are_reused_if_their_data_are_the_same(here, monkeypatch):
+  rng = np.random.default_rng(0)
+  x, y = rng.normal(size=(8, 3)), np.arange(8) % 2
+  np.savez('mine.npz', x_train=x, y_train=y, x_test=x, y_test=y)
+  data = {'dataset': 'npz', 'data_dir': 'mine.npz'}
+  pathlib.Path('tables/a.toml').write_text(
+      TEXT.replace('"digits"', '"npz"\ndata_dir = "mine.npz"'))
+  content = sources.load(*data.values()).fingerprint()
+  for name, inputs, accuracy in (
+      ('other', {'dataset': '0'}, .3), ('same', {'dataset': content}, .5)):
+    path = made_runs.write(
+        here / 'kept' / name, [.1, accuracy],
+        **BASE | data | {'algorithm': 'fedavg'}) / 'config.json'
+    path.write_text(json.dumps(json.loads(path.read_text()) | {
+        'inputs': inputs}))
+  report('tables', runs=('kept',), out='pages', train=False)
+  text = (here / 'pages/a-full.md').read_text()
+  assert '| 50.0 |' in text and '| 30.0 |' not in text
 
 
 def test_pages_can_be_made_without_training(here, monkeypatch):
