@@ -75,7 +75,11 @@ released code that gives the same results on the same weights and batches
 others than the authors. [Papers and code](papers_and_code.md) lists where the
 two differ. Tables of most methods in one small setting, untuned, are on
 [digits](../experiments/results/tables/methods-small.md) and on
-[CIFAR-10](../experiments/results/tables/methods_cifar10-small.md). All methods
+[CIFAR-10](../experiments/results/tables/methods_cifar10-small.md). A published
+comparison of personalized methods, at its full budget and on its authors'
+clients, is repeated in
+[pFedMe's comparison on MNIST](../experiments/results/tables/pfedme-full.md).
+All methods
 pass the same tests of the engine
 ([algorithms_test.py](../tests/algorithms/algorithms_test.py)): no result
 depends on lanes, padding, the order of clients or resuming.'''

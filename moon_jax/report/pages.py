@@ -78,7 +78,9 @@ def _extra(table, arms, data_dir):
 
 def _banner(table, arms):
   configs = table.sweep.configs
-  names = ['dataset', *['num_rounds', 'local_epochs'] * bool(arms)]
+  local = 'local_steps' if any(c.local_steps for c in configs) else (
+      'local_epochs')
+  names = ['dataset', *['num_rounds', local] * bool(arms)]
   if any(config.train_examples for config in configs):
     names.append('train_examples')
   text = _settings(configs, names)
@@ -159,24 +161,31 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
 
 
 def of_clients(arms: Sequence[TableArm]) -> Section:
-  """Returns accuracies on held-out examples of clients, [] without these."""
+  """Returns accuracies on held-out examples of clients, [] without these.
+
+  Beside published values, which weigh clients by their examples, so do ours.
+  """
   columns = {
       'global model (%)': 'global_heldout_accuracy',
       'models of clients (%)': 'local_heldout_accuracy',
       'their worst tenth (%)': 'local_heldout_accuracy_worst_tenth'}
   published = {'published, global (%)': 'global',
                'published, of clients (%)': 'personal'}
+  shown = {title: measure for title, measure in published.items()
+           if any(_published(arm, measure) for arm in arms)}
+  if shown:
+    columns = {title: name if 'tenth' in name else f'{name}_weighted'
+               for title, name in columns.items()}
   rows = [{'arm': arm.label} | {
-      title: _published(arm, measure) for title, measure in published.items()
-      if any(_published(other, measure) for other in arms)} | {
+      title: _published(arm, measure) for title, measure in shown.items()} | {
           title: stats.mean_and_std([100 * x for x in arm.summaries(name)], 1)
           for title, name in columns.items()} for arm in arms]
   if not any(arm.summaries('local_heldout_accuracy') for arm in arms):
     return []
   return ['## Accuracy on held-out examples of clients', page_lib.table(
-      'Mean over clients, after the last evaluation: mean ± sample standard '
-      'deviation over runs. Models of clients are personal ones, otherwise '
-      'local ones after training.',
+      f'Mean over {"held-out examples" if shown else "clients"}, after the '
+      'last evaluation: mean ± sample standard deviation over runs. Models of '
+      'clients are personal ones, otherwise local ones after training.',
       rows)]
 
 

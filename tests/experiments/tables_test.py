@@ -14,11 +14,13 @@ COUNTS = dict(
     accuracy=15, rounds=10, epochs=15, clients=22, heterogeneity=11,
     loss_term=9, projection_head=20, mu=15, fedavgm=12, time=12, negatives=4,
     flower=12, second_reproduction=12, data=0, differences=0, projections=0,
-    temperature=0, methods=0, methods_cifar10=0, pfllib=15)
+    temperature=0, methods=0, methods_cifar10=0, pfllib=15,
+    pfedme=4)
 RANGES = {'accuracy': (1, 100), 'global': (1, 100), 'personal': (1, 100),
           'rounds': (1, 100), 'seconds': (100, 20_000)}
 HEADLINES = {'seconds': 'time', 'global': 'accuracy', 'personal': 'accuracy'}
-DATASETS = {'methods': 'digits', 'pfllib': 'cifar100'}  # of small budgets
+DATASETS = {'methods': 'digits', 'pfllib': 'cifar100',
+            'pfedme': 'experiments.pfedme_mnist:load'}  # of small budgets
 
 
 @functools.cache
@@ -59,10 +61,11 @@ def test_each_published_number_belongs_to_one_arm(name):
         published.measure, published.measure)
     assert published.n == (None if published.std is None else 3)
     assert published.std is None or .03 <= published.std <= 6
-    found = {tuple((field, value) for field, value in config.to_dict().items()
-                   if field not in free)
+    found = {(published.measure, *(
+        (field, value) for field, value in config.to_dict().items()
+        if field not in free))
              for block in table.blocks for config in block.sweep.configs
              if table_file.is_for(published, config, block)}
     assert len(found) == 1, (published, len(found))
-    assert not found & seen, published  # one published number for an arm
+    assert not found & seen, published  # one number of a kind for an arm
     seen |= found
