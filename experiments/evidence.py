@@ -174,17 +174,17 @@ def scaling_short() -> str:
 
 def cross_device(to_results: str = '../experiments/results/') -> str:
   kept = _kept('cross_device/cross_device.json')
+  sides = [kept['sides'][side] for side in ('moon_jax', 'pfl_processes')]
   ours, theirs = (
-      statistics.median(map(cross_device_report.seconds_per_round,
-                            kept['sides'][side]))
-      for side in ('moon_jax', 'pfl_processes'))
+      statistics.median(map(cross_device_report.seconds_per_round, runs))
+      for runs in sides)
+  our_memory, their_memory = (
+      statistics.median(run['peak_bytes'] for run in runs) / 1e9
+      for runs in sides)
   return (
-      f'A round took {ours:.2f} s, and {theirs:.2f} s with pfl-research '
-      f'(medians;\n[table]({to_results}cross_device/cross_device.md)); '
-      'the load average before the start was '
-      f'{kept["load_average_before"]:.1f}.\nIn that measurement the harness '
-      'copied the data for pfl-research in float64, so its memory is\nnot a '
-      'fair figure.')
+      f'A round took {ours:.2f} s and {our_memory:.1f} GB, and {theirs:.2f} s '
+      f'and {their_memory:.1f} GB with pfl-research\n(medians of '
+      f'{len(sides[0])}; [table]({to_results}cross_device/cross_device.md)).')
 
 
 def cross_device_here() -> str:
