@@ -222,7 +222,8 @@ def with_other(config, name):
 # Fields of which only a part varies; the tests below have their changes.
 PARTLY = {'partition', 'partition_file', 'label_noise', 'concept_shift',
           'proximal_mu',
-          'server_learning_rate', 'server_momentum', 'client_eval_every'}
+          'server_learning_rate', 'server_momentum', 'client_eval_every',
+          'local_steps'}
 
 
 def test_fields_that_do_not_vary_change_the_key():
@@ -246,6 +247,9 @@ USERS = dict(algorithm='mine:make')
 @pytest.mark.parametrize('flags, changes, is_shared', [
     ({}, dict(partition='iid', beta=.1), True),
     ({}, dict(local_epochs=1), False),  # freeze_once
+    ({}, dict(local_steps=1), False),
+    (dict(local_steps=1), dict(local_steps=2), True),
+    (dict(local_epochs=1), dict(local_steps=2), True),
     (dict(local_epochs=1), dict(local_epochs=2), False),
     ({}, dict(client_eval_every=1), False),  # keep_models
     (dict(client_eval_every=1), dict(client_eval_every=5), True),
