@@ -18,7 +18,7 @@ _AT_CHANCE = 12.  # percent; a run below it is at chance
 LAST = stats.LAST  # rounds of the secondary endpoint
 _PAPER_SIZE = 2.8  # the paper's difference of MOON and FedAvg, in points
 MIN_PERMUTED = 12  # fewest pairs for the sign-flip test
-_MIN_PAIRS = 3  # for a primary question to enter Holm's adjustment
+MIN_PAIRS = 3  # for a primary question to enter Holm's adjustment
 
 
 class Block(NamedTuple):
@@ -37,7 +37,8 @@ def read_blocks(directory: pathlib.Path, question: Question) -> list[Block]:
   """Returns the blocks of a question whose arms both finished or diverged."""
   blocks = []
   for seed in range(question.num_blocks):
-    runs = [_curve(directory / arm.workdir(seed), question.num_rounds)
+    runs = [_curve(directory / arm.workdir(seed),
+                   arm.num_rounds or question.num_rounds)
             for arm in (question.baseline, question.new)]
     if all(runs):
       curves, diverged = zip(*runs)
@@ -62,18 +63,6 @@ def _curve(workdir, num_rounds):
   return np.array(accuracies + [_CHANCE] * (num_rounds - done)), done + 1
 
 
-def solo_line(directory: pathlib.Path) -> str:
-  """Returns a sentence on SOLO's mean and spread, or '' before it was run."""
-  workdir = directory / questions.SOLO.name
-  lines = read.read(workdir).lines if read.is_run(workdir) else []
-  if not lines:
-    return ''
-  line = lines[-1]
-  return (f'SOLO, one round of 300 epochs: {100 * line["test_accuracy"]:.1f} ± '
-          f'{100 * line["test_accuracy_std"]:.1f} over clients, block 0 '
-          '(published: 46.3 ± 5.1).')
-
-
 def last(curve_T: np.ndarray) -> float:
   """Returns the primary endpoint: the accuracy after the last round."""
   return float(curve_T[-1])
@@ -93,7 +82,7 @@ def compare(blocks: list[Block], endpoint) -> Comparison:
 def adjusted(blocks: dict[str, list[Block]]) -> dict[str, float]:
   """Returns Holm's p-values of the primary questions that have enough pairs."""
   names = [q.name for q in questions.QUESTIONS
-           if q.is_primary and len(blocks[q.name]) >= _MIN_PAIRS]
+           if q.is_primary and len(blocks[q.name]) >= MIN_PAIRS]
   return dict(zip(names, paired.holm(
       [compare(blocks[name], last).p_value for name in names])))
 

@@ -1,6 +1,11 @@
 """Defines the questions of PROTOCOL.md and AMENDMENT.md, and their runs."""
 
+import math
 from typing import NamedTuple
+
+# Of the code: all runs but those of the amendment's part 4, and these.
+COMMIT = 'd256b61391857509bfa1a1ba86f246b50191b676'
+PART_4 = 'dd9e22b97e7a0a8ece454245d56025b433bb71dd'
 
 FEDAVG = ('--algorithm=fedavg', '--mu=-1')
 MOON = ('--algorithm=moon', '--mu=5')
@@ -23,6 +28,8 @@ class Arm(NamedTuple):
   flags: tuple[str, ...]  # in addition to experiments/cifar10.flags
   published: tuple[Published, ...] = ()
   block_0: str = ''  # the arm whose run of seed 0 is this arm's too
+  num_rounds: int = 0  # 0: those of the question
+  commit: str = COMMIT
 
   def workdir(self, seed: int) -> str:
     """Returns the name of the work directory of block `seed`."""
@@ -47,6 +54,7 @@ class Run(NamedTuple):
 
   name: str  # name of the work directory
   flags: tuple[str, ...]
+  commit: str = COMMIT
 
 
 _PAPER = 'Li et al., CVPR 2021'
@@ -73,10 +81,9 @@ _FEDAVG = Arm('fedavg', 'FedAvg', FEDAVG, (Published(_PAPER, 66.3, .5),))
 
 
 def _on_split_0(arm: Arm) -> Arm:
-  """Returns an arm on the paper's split; its block 0 is that of question 2."""
+  """Returns an arm on the paper's split."""
   return arm._replace(
-      name=f'{arm.name}-split0', flags=(*arm.flags, '--partition_seed=0'),
-      block_0=arm.name)
+      name=f'{arm.name}-split0', flags=(*arm.flags, '--partition_seed=0'))
 
 
 SORTED = (_sorting('0.01'), _sorting('0.005'))
@@ -87,7 +94,8 @@ MAIN = Question(
 SPLIT = Question(
     'moon-split0',
     "MOON against FedAvg on the paper's split, 100 rounds of 10 epochs",
-    _on_split_0(_FEDAVG), _on_split_0(MAIN.new),
+    *(_on_split_0(arm)._replace(block_0=arm.name)  # that of question 2
+      for arm in (_FEDAVG, MAIN.new)),
     num_rounds=100, num_blocks=8, is_primary=False)
 FEW = Question(
     'moon-5-of-100',
@@ -115,18 +123,51 @@ ONE_EPOCH = Question(
     Arm('fedavg-1-epoch', 'FedAvg', (*FEDAVG, '--local_epochs=1')),
     Arm('moon-1-epoch', 'MOON', (*MOON, '--local_epochs=1')),
     num_rounds=100, num_blocks=5, is_primary=False)
-SOLO = Run('solo-seed0', (
-    '--algorithm=solo', '--mu=-1', '--num_rounds=1', '--local_epochs=300'))
 
 QUESTIONS = (*SORTED, MAIN, SPLIT, FEW, RECIPE, SMALL_MU, ONE_EPOCH)
+
+
+def _beside_fedavg(arm: Arm) -> Question:
+  """Returns a method beside FedAvg of the same seed on the paper's split."""
+  return Question(
+      f'{arm.name}-split0', f"{arm.title} against FedAvg on the paper's split",
+      SPLIT.baseline, _on_split_0(arm), num_rounds=100, num_blocks=3,
+      is_primary=False)
+
+
+def _row(name: str, title: str, published: float, std: float, *flags: str,
+         num_rounds: int = 0) -> Question:
+  return _beside_fedavg(Arm(
+      name, title, flags, (Published(_PAPER, published, std),),
+      num_rounds=num_rounds, commit=PART_4))
+
+
+def _of_mu(mu: str) -> Question:
+  return _beside_fedavg(Arm(
+      f'moon-mu{mu}', f'MOON, mu {mu}', ('--algorithm=moon', f'--mu={mu}')))
+
+
+# Part 4 of the amendment; NaN where the paper has no spread over runs.
+ROW = (
+    _row('fedprox', 'FedProx, mu 0.01', 66.9, .2,
+         '--algorithm=fedprox', '--mu=0.01'),
+    _row('scaffold', "SCAFFOLD, NIID-Bench's form", 66.6, .2,
+         '--algorithm=scaffold', '--mu=-1', '--scaffold_form=niid_bench'),
+    _row('l2', 'l2 distance instead of the contrastive loss, mu 0.1', 65.8,
+         math.nan, '--algorithm=moon', '--contrastive=l2', '--mu=0.1'),
+    _row('solo', 'SOLO, one round of 300 epochs', 46.3, math.nan,
+         '--algorithm=solo', '--mu=-1', '--local_epochs=300', num_rounds=1),
+    _row('moon-no-head', 'MOON without its projection head', 66.8, math.nan,
+         *MOON, '--noprojection_head'))
+OTHER_MU = _of_mu('1'), _of_mu('0.1')  # part 5
 
 
 def runs(question: Question, blocks: range | None = None) -> list[Run]:
   """Returns the runs of some blocks, by default of all, block by block."""
   return [
       Run(arm.workdir(seed),
-          (*arm.flags, f'--num_rounds={question.num_rounds}',
-           f'--seed={seed}'))
+          (*arm.flags, f'--num_rounds={arm.num_rounds or question.num_rounds}',
+           f'--seed={seed}'), arm.commit)
       for seed in blocks or range(question.num_blocks)
       for arm in (question.baseline, question.new)]
 
@@ -141,5 +182,10 @@ def in_order() -> list[Run]:
       *(run for seed in range(3) for question in SORTED
         for run in runs(question, range(seed, seed + 1))),
       *runs(MAIN, range(3)), *runs(SPLIT, range(1, 5)), *runs(FEW),
-      *runs(MAIN, range(3, 5)), *runs(RECIPE), *runs(SMALL_MU),
-      *runs(ONE_EPOCH), SOLO, *runs(SPLIT, range(5, 8))]))
+      *runs(MAIN, range(3, 5)),
+      # Their baseline is that of SPLIT.
+      *(runs(question, range(seed, seed + 1))[1]
+        for seed in range(3) for question in ROW),
+      *runs(RECIPE), *(run for question in OTHER_MU
+                       for run in runs(question)[1::2]),
+      *runs(SMALL_MU), *runs(ONE_EPOCH), *runs(SPLIT, range(5, 8))]))

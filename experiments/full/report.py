@@ -16,10 +16,10 @@ from experiments.full.analysis import (
   LAST,
   last,
   mean_of_last,
+  MIN_PAIRS,
   needed,
   read_blocks,
   sign_flip_p,
-  solo_line,
   verdict,
 )
 from experiments.full.questions import Arm, Question
@@ -40,9 +40,8 @@ def everything(directory: pathlib.Path = RESULTS) -> str:
   parts = [section(question, found, holm.get(question.name))
            for question in questions.QUESTIONS
            if (found := blocks[question.name])]
-  commit = (directory / 'commit.txt').read_text().strip()[:7]
-  return '\n\n'.join(filter(
-      None, [f'Commit {commit}.', *parts, solo_line(directory)]))
+  return '\n\n'.join(
+      [f'Commit {questions.COMMIT[:7]}.', *parts, row(directory)]).strip()
 
 
 def summary(directory: pathlib.Path = RESULTS) -> str:
@@ -146,6 +145,46 @@ def section(question: Question, blocks: list[Block],
            f'![difference by round](full/{question.name}-difference.png)'
            if has_rounds else '']
   return '\n\n'.join(part for part in parts if part)
+
+
+def row(directory: pathlib.Path = RESULTS) -> str:
+  """Returns a section on the methods of parts 4 and 5 of the amendment.
+
+  It is '' if they have no runs.
+  """
+  methods = (*questions.ROW, *questions.OTHER_MU)
+  blocks = {question: found for question in (questions.SPLIT, *methods)
+            if (found := read_blocks(directory, question))}
+  if blocks.keys() <= {questions.SPLIT}:
+    return ''
+  compared = {q: compare(found, last) for q, found in blocks.items()}
+  tested = [q for q in questions.ROW if len(blocks.get(q, ())) >= MIN_PAIRS]
+  holm = dict(zip(tested, paired.holm([compared[q].p_value for q in tested])))
+
+  def cells(arm, curves):
+    published = ''.join(
+        f'{source.mean:.1f}' + f' ± {source.std:.1f}' * (source.std > 0)
+        for source in arm.published[:1])
+    return [arm.title, published, *(
+        stats.mean_and_std([endpoint(curve) for curve in curves], 2)
+        for endpoint in (last, mean_of_last)), str(len(curves))]
+
+  rows = [['method', 'published (%)', 'last round (%)',
+           f'mean of last {LAST} (%)', 'runs',
+           'difference from FedAvg of the same seed, points', '95% interval',
+           'p, Holm']]
+  for question, found in blocks.items():
+    if len(rows) == 1:
+      rows.append([*cells(question.baseline, [b.baseline for b in found]),
+                   '', '', ''])
+    c = compared[question]
+    rows.append([*cells(question.new, [b.new for b in found]), f'{c.mean:+.2f}',
+                 stats.interval_text(c.low, c.high, 2),
+                 stats.p_text(holm.get(question))])
+  return '\n\n'.join((
+      "### The CIFAR-10 row of the paper's first table, on its split",
+      'Parts 4 and 5 of the amendment; the runs of part 4 are of commit '
+      f'{questions.PART_4[:7]}.', _markdown(rows)))
 
 
 def _pairs(question, blocks):

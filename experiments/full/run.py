@@ -6,9 +6,9 @@ python -m experiments.full.run --out=OUT --status
 python -m experiments.full.run --out=OUT --collect=experiments/results/full
 python -m experiments.full.run --out=OUT --pack=experiments/full/unfinished
 
-CLONE is a clone of one commit, so that later changes of the code do not affect
-the runs; by default it is this clone. OUT records the commit, and it is an
-error to continue with another commit. Runs have low priority. The cores are
+CLONE is a clone of a commit that `questions.py` names, so that later changes of
+the code do not affect the runs, and the runs of that commit are trained; by
+default it is this clone. Runs have low priority. The cores are
 divided among --jobs runs; on two cores, two runs at a time are 1.3 times as
 fast as one after another. SIGTERM or Ctrl-C stops all runs, which lose at most
 the current round; their exit statuses are printed, and the same command resumes
@@ -26,7 +26,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -75,7 +74,8 @@ def main() -> None:
   elif args.pack:
     pack(args.out, args.pack, runs)
   elif args.data_dir:
-    _pin_commit(args.code, args.out)
+    runs = of_commit(args.code, runs)
+    args.out.mkdir(parents=True, exist_ok=True)
     unpack(UNFINISHED, args.out, runs)
     os.nice(19)
     train_all(runs, functools.partial(
@@ -183,9 +183,7 @@ def is_finished(workdir: pathlib.Path, run: Run) -> bool:
 
 
 def collect(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
-  """Copies the results of finished runs, and the file with their commit."""
-  to.mkdir(parents=True, exist_ok=True)
-  shutil.copy(out / 'commit.txt', to)
+  """Copies the results of finished runs."""
   for run in runs:
     source, target = out / run.name, to / run.name
     if not is_finished(source, run):
@@ -236,20 +234,19 @@ def unpack(packed: pathlib.Path, out: pathlib.Path, runs: list[Run]) -> None:
         tar.extractall(out, filter='data')
 
 
-def _pin_commit(code, out):
-  """Records the commit in OUT; exits if it differs or has changes."""
+def of_commit(code: pathlib.Path, runs: list[Run]) -> list[Run]:
+  """Returns the runs of a clone's commit; exits if it has none, or changes."""
   git = lambda *words: subprocess.run(
       ['git', *words], cwd=code, check=True, capture_output=True,
       text=True).stdout.strip()
   if git('status', '--porcelain', '--untracked-files=no'):
     sys.exit(f'{code} has uncommitted changes; run from a clean clone')
   commit = git('rev-parse', 'HEAD')
-  out.mkdir(parents=True, exist_ok=True)
-  path = out / 'commit.txt'
-  if path.exists() and path.read_text().strip() != commit:
-    sys.exit(f'{out} has runs of commit {path.read_text().strip()}, but this '
-             f'clone is at {commit}; check out the former or change --out')
-  path.write_text(f'{commit}\n')
+  found = [run for run in runs if run.commit == commit]
+  if not found:
+    sys.exit(f'{code} is at {commit}, but these runs are of '
+             f'{" and ".join({run.commit: 0 for run in runs})}; check one out')
+  return found
 
 
 if __name__ == '__main__':

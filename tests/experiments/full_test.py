@@ -105,13 +105,31 @@ def test_diverged_runs_are_not_equivalent():
   assert sentence.startswith('open') and '8 of 8 runs diverged' in sentence
 
 
-def test_solo_is_reported_in_a_sentence(tmp_path):
-  assert not analysis.solo_line(tmp_path)
-  (tmp_path / 'solo-seed0').mkdir()
-  (tmp_path / 'solo-seed0' / 'config.json').write_text('{}')
-  (tmp_path / 'solo-seed0' / 'metrics.jsonl').write_text(
-      '{"round": 1, "test_accuracy": 0.44, "test_accuracy_std": 0.05}\n')
-  assert '44.0 ± 5.0 over clients' in analysis.solo_line(tmp_path)
+def test_the_row_compares_each_method_with_fedavg_of_its_seed(tmp_path):
+  """SOLO has one round; tests begin with three pairs, and have Holm's p."""
+  assert not report.row(tmp_path)
+  fedprox, scaffold, _, solo, _ = questions.ROW
+  write_blocks(tmp_path, questions.SPLIT, [1.5, 1.7, 1.9])
+  for side in (questions.SPLIT.baseline, questions.SPLIT.new):
+    (tmp_path / f'{side.name}-seed0').rename(tmp_path / side.workdir(0))
+  assert not report.row(tmp_path)
+  for question, differences in ((fedprox, [.2, -.1, .4]), (scaffold, [1., 2.])):
+    for seed, d in enumerate(differences):
+      write_run(tmp_path, question.new.workdir(seed),
+                curve(.66 + .01 * seed + d / 100))
+  write_run(tmp_path, solo.new.workdir(0), [.46])
+  rows = {cells[1]: cells[2:-1] for line in report.row(tmp_path).splitlines()
+          if line.startswith('| ') for cells in [
+              [cell.strip() for cell in line.split('|')]]}
+  assert rows['FedAvg'][0] == '66.3 ± 0.5' and rows['FedAvg'][3] == '3'
+  p = analysis.compare(
+      analysis.read_blocks(tmp_path, fedprox), analysis.last).p_value
+  assert rows[fedprox.new.title][:2] == ['66.9 ± 0.2', '67.17 ± 1.12']
+  assert rows[fedprox.new.title][-3:] == ['+0.17', '-0.46 to +0.79', f'{p:.3f}']
+  assert rows[scaffold.new.title][-3:-1] == ['+1.50', '-4.85 to +7.85']
+  assert rows[scaffold.new.title][-1] == ''  # two pairs
+  assert rows[solo.new.title] == [
+      '46.3', '46.00', '46.00', '1', '-20.00', '', '']
 
 
 @pytest.mark.parametrize('sorted_, word', [
@@ -216,14 +234,30 @@ def test_collected_results_contain_no_paths(tmp_path):
   out, target = tmp_path / 'out', tmp_path / 'collected'
   write_run(out, 'a', [.5])
   write_run(out, 'b', [.5])
-  (out / 'commit.txt').write_text('0123\n')
   run_lib.collect(out, target, [Run('a', ('--num_rounds=1',)),
                                 Run('b', ('--num_rounds=2',))])
-  assert sorted(p.name for p in target.iterdir()) == ['a', 'commit.txt']
+  assert sorted(p.name for p in target.iterdir()) == ['a']
   assert json.loads((target / 'a' / 'config.json').read_text()) == {
       'data_dir': 'DATA_DIR', 'num_rounds': 1}
   assert {p.name for p in (target / 'a').iterdir()} == {
       'config.json', 'metrics.jsonl', 'summary.json'}
+
+
+def test_a_clone_trains_the_runs_of_its_commit(tmp_path):
+  git = lambda *words: subprocess.run(
+      ['git', '-c', 'user.name=a', '-c', 'user.email=a', *words], cwd=tmp_path,
+      check=True, capture_output=True, text=True).stdout.strip()
+  git('init')
+  git('commit', '--allow-empty', '-m', 'a')
+  head = git('rev-parse', 'HEAD')
+  runs = [Run('a', (), head), Run('b', ())]
+  assert run_lib.of_commit(tmp_path, runs) == runs[:1]
+  with pytest.raises(SystemExit, match=f'these runs are of {questions.COMMIT}'):
+    run_lib.of_commit(tmp_path, runs[1:])
+  (tmp_path / 'changed').write_text('')
+  git('add', '.')
+  with pytest.raises(SystemExit, match='has uncommitted changes'):
+    run_lib.of_commit(tmp_path, runs)
 
 
 def test_runs_follow_the_protocol():
@@ -232,6 +266,11 @@ def test_runs_follow_the_protocol():
   assert names.index('moon-seed2') < names.index('fedavg-5-of-100-seed0')
   assert names.index('moon-5-of-100-seed11') < names.index('moon-seed3')
   assert sum(name.startswith('moon-5-of-100') for name in names) == 12
+  # Part 4 of the amendment: seed 0 of each method before seed 1 of any.
+  assert names.index('moon-seed4') < names.index('fedprox-split0-seed0')
+  assert names.index('moon-no-head-split0-seed0') < names.index(
+      'fedprox-split0-seed1') < names.index('moon-sorted-lr0.001-seed0')
+  assert names.count('fedavg-seed0') == 2  # questions 1 and 2
   assert all(math.isfinite(run_lib.num_rounds(run)) for run in runs)
   assert len(set(runs)) == len(runs)
 
