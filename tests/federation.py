@@ -178,7 +178,7 @@ class Federation:
         client=clients, num_examples=self.sizes[clients],
         num_steps=num_steps, batches=np.tile(batches, (len(runs), 1)),
         is_received=~np.isin(clients, lost), share=schedule.share(
-            self.weighting, self.sizes[clients], num_steps),
+            self.weighting, self.sizes[clients], num_steps // self.num_epochs),
         label_counts=np.array([np.bincount(
             labels[examples[c]], minlength=labels.max() + 1)
                                for c in clients]))

@@ -142,15 +142,18 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
   first = np.cumsum(total) - total
   examples = np.concatenate([np.zeros(0, np.int64), *clients]).astype(np.int64)
   batches = np.full((total.sum(), batch_size), -1, np.int32)
-  order = np.arange(len(examples))
+  step = place // batch_size
   for epoch in range(num_epochs):
+    left = np.minimum(steps, total - epoch * steps)
+    at = order = np.flatnonzero((left > 0)[by_owner])
     if random is not None:
-      order = np.lexsort((numbers_at(random, num_train, examples), by_owner))
-    step = place // batch_size
-    is_kept = step < np.minimum(steps, total - epoch * steps)[by_owner]
-    owner = by_owner[is_kept]
-    batches[first[owner] + epoch * steps[owner] + step[is_kept],
-            place[is_kept] % batch_size] = examples[order][is_kept]
+      numbers = numbers_at(random, num_train, examples[at])
+      order = at[np.lexsort((numbers, by_owner[at]))]
+    is_kept = step[at] < left[by_owner[at]]
+    at, order = at[is_kept], order[is_kept]
+    owner = by_owner[at]
+    batches[first[owner] + epoch * steps[owner] + step[at],
+            place[at] % batch_size] = examples[order]
   return batches, total
 
 
@@ -191,13 +194,10 @@ def steps_per_epoch(num_examples, batch_size: int, last_batch: str = 'drop'):
 
 
 def share(weighting: str, num_examples: np.ndarray,
-          num_steps: np.ndarray) -> np.ndarray:
-  """Returns `Work.share` for a choice of --weighting.
-
-  All jobs of a run have as many epochs, so steps are as good as batches.
-  """
-  return {'examples': num_examples, 'batches': num_steps,
-          'uniform': np.ones_like(num_steps)}[weighting]
+          num_batches: np.ndarray) -> np.ndarray:
+  """Returns `Work.share` for a choice of --weighting; batches per epoch."""
+  return {'examples': num_examples, 'batches': num_batches,
+          'uniform': np.ones_like(num_examples)}[weighting]
 
 
 def shape(steps: Sequence[int], cohort_size: int, num_lanes: int,

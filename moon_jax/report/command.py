@@ -47,11 +47,12 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
         *filter(pathlib.Path.is_dir, [pathlib.Path(place)]),
         *(path.expanduser() for path in further)])
     ended[is_timed] = find()
-    missing = _missing(chosen, ended[is_timed])
+    missing = (_missing(chosen, ended[is_timed]) if train or dry_run
+               else None)
     if dry_run and (chosen or not is_timed):
       print(plan.dry_run(missing, place, int(is_timed)) if missing
             else 'all runs have ended')
-    elif missing and train:
+    elif missing:
       run_lib.run_all(missing, place, int(is_timed))
       ended[is_timed] = find()
   if dry_run:
@@ -96,13 +97,13 @@ def _read(paths, budget, replacing) -> tuple[list[Table], list[pathlib.Path]]:
 def _missing(tables: Sequence[Table], found: Mapping[Key, Run]
              ) -> Sweep | None:
   """Returns the runs that have not ended, each once; None if there are none."""
-  configs: dict[Key, Config] = {}
-  for table in tables:
-    for config in table.sweep.configs:
-      configs.setdefault(groups.key(config), config)
+  configs = [config for table in tables for config in table.sweep.configs]
+  first: dict[Key, Config] = {}
+  for key, config in zip(groups.keys(configs), configs):
+    first.setdefault(key, config)
   # Without settings that have no effect, as the page's commands.
   missing = tuple(checks.validate(groups.normalized(config))
-                  for key, config in configs.items() if key not in found)
+                  for key, config in first.items() if key not in found)
   axes = dict.fromkeys(axis for table in tables for axis in table.sweep.axes)
   return Sweep(missing, tuple(axes)) if missing else None
 

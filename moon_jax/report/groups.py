@@ -5,13 +5,12 @@ it reads.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
-import functools
 import math
 import pathlib
 import statistics
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
@@ -196,26 +195,28 @@ def _seeds(config):
 # ----------------------------------------------------------- arms of a table
 
 
-def key(config: Config, inputs: Mapping[str, str] | None = None) -> Key:
+def key(config: Config, inputs: Mapping[str, str] | None = None,
+        call: Callable[..., Any] | None = None) -> Key:
   """Returns a value that is equal for configurations that give equal results.
 
   Settings without effect on the run do not count, unlike in the name of its
   directory. `inputs` are hashes of its input files by flag; None reads the
-  files.
+  files, with `call` (`prepare.once`), which may be shared.
   """
   if inputs is None:
     from moon_jax.training import prepare
 
-    inputs = prepare.inputs_of(config, _reader())
+    inputs = prepare.inputs_of(config, call or prepare.once())
   return (*grid.key(normalized(config)), config.on_nan,
           *map(str, sorted(inputs.items())))
 
 
-@functools.cache
-def _reader():
+def keys(configs: Iterable[Config]) -> list[Key]:
+  """Returns the keys of configurations; each input file is read once."""
   from moon_jax.training import prepare
 
-  return prepare.once()
+  call = prepare.once()
+  return [key(config, call=call) for config in configs]
 
 
 def normalized(config: Config) -> Config:
@@ -285,12 +286,14 @@ def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
     for config in block.sweep.configs:
       grouped.setdefault(sweep_table.shown(config, names), []).append(
           (config, block))
+  # `keys` reads input files, which need not be here if no run has ended.
+  configs = [config for members in grouped.values() for config, _ in members]
+  ended = iter([*map(found.get, keys(configs))] if found else
+               [None] * len(configs))
   arms = []
   for shown, members in grouped.items():
     config, block = members[0]
-    # `key` reads input files, which need not be here if no run has ended.
-    planned = {_seeds(member): found.get(key(member)) if found else None
-               for member, _ in members}
+    planned = {_seeds(member): next(ended) for member, _ in members}
     runs = {seed: run for seed, run in planned.items()
             if run and run.state.kind != 'diverged'}
     arms.append(TableArm(

@@ -63,8 +63,8 @@ _REMEDIES = {
     'algorithm': '; change its numbers with algorithm._replace(hparams=...)',
     'names of hyperparameters': (
         '; give Algorithm.hparams of all of them the same names'),
-    _FROZEN: '. It depends on local_epochs (1 or more), augment, and on '
-             'whether clients share examples',
+    _FROZEN: '. It depends on whether local_epochs is above 1, on '
+             'local_steps, augment, and on whether clients share examples',
     _EVALUATED: ', since shard_data moves the examples on which local models '
                 'are evaluated'}
 

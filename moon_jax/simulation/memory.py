@@ -27,8 +27,8 @@ _LEAST_NAMED = .001  # of the memory needed; messages omit smaller parts
 
 # Settings that may lower the memory: numbers, and networks by size.
 _NUMBERS = ('eval_examples', 'validation_fraction', 'client_test_fraction',
-            'local_epochs', 'num_negatives', 'projection_dim', 'num_rounds',
-            'participation', 'num_clients')
+            'local_epochs', 'local_steps', 'num_negatives', 'projection_dim',
+            'num_rounds', 'participation', 'num_clients')
 _NETWORKS = ['resnet50', 'resnet18', 'simple_cnn']
 _TRACED = {'num_negatives', 'projection_dim', 'model'}  # change what is traced
 _HALVINGS = 7  # of a number that are tried

@@ -288,7 +288,9 @@ class Planner:
         client=np.array(cohort_J, np.int32),
         num_examples=num_examples, num_steps=num_steps, batches=batches,
         is_received=~np.array(lost_J, bool),
-        share=schedule.share(federation.weighting, num_examples, num_steps),
+        share=schedule.share(
+            federation.weighting, num_examples, schedule.steps_per_epoch(
+                num_examples, self._shape.batch_size, federation.last_batch)),
         label_counts=federation.data.label_counts(indices_J))
 
   def _examples(self, run, clients):

@@ -206,7 +206,11 @@ def measure(spec: RoundSpec) -> Rates:
   fewer examples. Rounds of one length give the seconds per row alone, if
   clients are too small for two.
   """
-  federation = dataclasses.replace(spec.federation, local_steps=0)
+  federation = dataclasses.replace(
+      spec.federation, local_steps=0,
+      # Steps have the program of one epoch (`round_spec.make`).
+      local_epochs=1 if spec.federation.local_steps
+      else spec.federation.local_epochs)
   num_lanes = spec.shape.num_lanes
   config, cohort = federation.config, federation.cohorts[0]
   first = min(config.num_negatives, _MAX_FIRST) + 1

@@ -107,8 +107,12 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
     hashes['init_from'] = export.fingerprint(_initial(config, call))
   if sources.varies(config.dataset):
     hashes['dataset'] = call(
-        sources.load, config.dataset, config.data_dir).fingerprint()
+        _fingerprint_of, call, config.dataset, config.data_dir)
   return hashes
+
+
+def _fingerprint_of(call, *source):
+  return call(sources.load, *source).fingerprint()
 
 
 def fingerprint(clients: Any, client_tests: ClientTests | None = None,

@@ -56,6 +56,13 @@ def test_weighting_reaches_the_plan(dataset):
   np.testing.assert_allclose(
       by_size.weight, by_size.num_examples / by_size.num_examples.sum(),
       rtol=1e-6)
+  for local in ({}, {'local_steps': 3}):  # batches per epoch, not of the round
+    planner = planner_of(dataset, weighting='batches', batch_size=4, **local)
+    jobs = planner.plan(0).jobs
+    batches = np.maximum(jobs.num_examples // 4, 1) * (jobs.num_steps > 0)
+    assert len({*batches[jobs.num_steps > 0]}) > 1
+    np.testing.assert_allclose(
+        jobs.weight, batches / batches.sum(), rtol=1e-6)
 
 
 def test_shapes_are_of_all_listed_rounds(dataset, tmp_path):
