@@ -10,9 +10,9 @@ seeds and order of draws are those of data/Mnist/generate_niid_20users.py of
 https://github.com/CharlieDinh/pFedMe, commit e6aed96.
 
 Its clients overlap: each takes the first images of a class, up to its number,
-so that test images of one are training images of others. And from a class's
-second client on, one image fewer is taken than there are labels for it, so
-that one image of the client has the label of its other class.
+so that test images of one are training images of others. And a client that
+leaves out a class's first image takes one image fewer than there are labels
+for it, so that one image of 19 clients has the label of its other class.
 """
 
 import random

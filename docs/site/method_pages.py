@@ -79,8 +79,8 @@ two differ. Tables of most methods in one small setting, untuned, are on
 comparison of personalized methods, at its full budget and on its authors'
 clients, is repeated in
 [pFedMe's comparison on MNIST](../experiments/results/tables/pfedme-full.md).
-All methods
-pass the same tests of the engine
+
+All methods pass the same tests of the engine
 ([algorithms_test.py](../tests/algorithms/algorithms_test.py)): no result
 depends on lanes, padding, the order of clients or resuming.'''
 

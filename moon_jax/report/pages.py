@@ -78,9 +78,11 @@ def _extra(table, arms, data_dir):
 
 def _banner(table, arms):
   configs = table.sweep.configs
-  local = 'local_steps' if any(c.local_steps for c in configs) else (
-      'local_epochs')
-  names = ['dataset', *['num_rounds', local] * bool(arms)]
+  steps = {config.local_steps for config in configs}
+  names = ['dataset']
+  if arms:
+    names += ['num_rounds', *['local_steps'] * any(steps),
+              *['local_epochs'] * (0 in steps)]
   if any(config.train_examples for config in configs):
     names.append('train_examples')
   text = _settings(configs, names)
@@ -163,7 +165,8 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
 def of_clients(arms: Sequence[TableArm]) -> Section:
   """Returns accuracies on held-out examples of clients, [] without these.
 
-  Beside published values, which weigh clients by their examples, so do ours.
+  Means weigh clients by their examples if the table has published values, as
+  these do.
   """
   columns = {
       'global model (%)': 'global_heldout_accuracy',
@@ -183,8 +186,8 @@ def of_clients(arms: Sequence[TableArm]) -> Section:
   if not any(arm.summaries('local_heldout_accuracy') for arm in arms):
     return []
   return ['## Accuracy on held-out examples of clients', page_lib.table(
-      f'Mean over {"held-out examples" if shown else "clients"}, after the '
-      'last evaluation: mean ± sample standard deviation over runs. Models of '
+      f'Mean over {"held-out examples" if shown else "clients"} (the worst '
+      'tenth: over its clients), after the last evaluation: mean ± sample standard deviation over runs. Models of '
       'clients are personal ones, otherwise local ones after training.',
       rows)]
 

@@ -83,6 +83,7 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
   if is_user_code(config.partition):
     inputs['partition'] = user_code.source('partition', config.partition)
   if config.cohorts_file:
+    cohort.make(config)  # reports errors in the file first
     inputs['cohorts_file'] = pathlib.Path(
         config.cohorts_file).expanduser().read_bytes()
   if config.has_user_algorithm():
