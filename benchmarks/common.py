@@ -19,7 +19,7 @@ from moon_jax.distributed import host
 ROOT = pathlib.Path(__file__).parents[1]
 _PACKAGES = 'jax', 'jaxlib', 'flax', 'optax', 'numpy', 'torch'
 TIMES = 'seconds', 'examples_per_second'  # metrics that are not compared
-_PATHS = 'data_dir', 'out', 'pfl_python'  # flags
+_PATHS = 'data_dir', 'out', 'pfl_python', 'python', 'sources'  # flags
 
 
 class Child:

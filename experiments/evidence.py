@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks import bench, kernel_counts
 from benchmarks.cross_device import report as cross_device_report
+from benchmarks.peers import report as peers_report
 from experiments.full import looks, questions
 from experiments.full import report as full_report
 from experiments.full.analysis import (
@@ -119,23 +120,31 @@ def _span(values, form='.2f'):
 # Speed
 
 
-def _ratios(method, field='ratio'):
-  cases = _kept('bench_cpu/recipe.json')['cases']
-  return _span([case[field] for name, case in cases.items()
-                if name.split(',')[0] == method], '.1f')
-
-
 def speed() -> str:
   """One sentence for the README."""
-  moon, fedavg, moon_2, fedavg_2 = (
-      _ratios(method, field) for field in ('ratio', 'ratio_to_processes')
-      for method in ('moon', 'fedavg'))
+  peers = 'PFLlib', 'fluke', ('FL-bench', 'FL-bench, ray')
+  loops = ('PyTorch loop', 'PyTorch loop, processes'),
+  (fedavg, fedavg_loop), (moon, moon_loop) = (
+      [_span(_multiples(names, algorithm), '.1f') for names in (peers, loops)]
+      for algorithm in ('fedavg', 'moon'))
   return (
-      '**Speed** on two CPU cores: examples per second as a multiple of a '
-      f'plain PyTorch loop are {moon} for\nMOON and {fedavg} for FedAvg if '
-      f'the loop has two threads, and {moon_2} and {fedavg_2} if it has two '
-      'processes\n'
+      '**Speed** on two CPU cores, CIFAR-10 and the network of MOON: the same '
+      f'work takes {fedavg} times as long\nwith PFLlib, fluke and FL-bench for '
+      f'FedAvg, and {moon} times for MOON; a plain PyTorch loop takes '
+      f'{fedavg_loop}\nand {moon_loop} times as long '
       '([performance](docs/performance.md)).')
+
+
+def _multiples(sides, algorithm):
+  """Returns seconds of each side, in its faster mode, over those of moon_jax.
+  """
+  mean = lambda side: statistics.fmean(
+      peers_report.seconds_per_round(run)
+      for run in _kept('peers/peers.json')['runs']
+      if (run['side'], run['algorithm']) == (side, algorithm))
+  fastest = lambda side: min(map(mean, (side,) if isinstance(side, str)
+                                 else side))
+  return [fastest(side) / mean('moon_jax') for side in sides]
 
 
 def recipe() -> str:
@@ -171,6 +180,10 @@ def scaling() -> str:
 def scaling_short() -> str:
   title, points = next(iter(_kept('bench_cpu/scaling.json')['tables'].items()))
   return bench.scaling_markdown({title: points})
+
+
+def peers() -> str:
+  return peers_report.markdown(_kept('peers/peers.json'))
 
 
 def cross_device(to_results: str = '../experiments/results/') -> str:
@@ -549,10 +562,10 @@ def verdicts() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     function.__name__: function for function in (
-        speed, recipe, recipe_short, scaling, scaling_short, cross_device,
-        cross_device_here, negatives, million, million_table, sweep,
-        sweep_table, checkpoint, view, plan, plan_table, kernels, lanes, kills,
-        outputs, quickstart, breast_cancer, shakespeare,
+        speed, recipe, recipe_short, scaling, scaling_short, peers,
+        cross_device, cross_device_here, negatives, million, million_table,
+        sweep, sweep_table, checkpoint, view, plan, plan_table, kernels, lanes,
+        kills, outputs, quickstart, breast_cancer, shakespeare,
         cross_device_expected, cifar10, moon_short, moon_split,
         moon_by_round, moon_author, moon_splits, moon_few, moon_sorted, full,
         verdicts)}

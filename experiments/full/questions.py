@@ -147,7 +147,8 @@ def _of_mu(mu: str) -> Question:
       f'moon-mu{mu}', f'MOON, mu {mu}', ('--algorithm=moon', f'--mu={mu}')))
 
 
-# Part 4 of the amendment; NaN where the paper has no spread over runs.
+# Part 4 of the amendment; NaN where the paper has no spread over runs. Its SOLO
+# of seed 0 is that of the protocol.
 ROW = (
     _row('fedprox', 'FedProx, mu 0.01', 66.9, .2,
          '--algorithm=fedprox', '--mu=0.01'),

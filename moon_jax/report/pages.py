@@ -187,8 +187,9 @@ def of_clients(arms: Sequence[TableArm]) -> Section:
     return []
   return ['## Accuracy on held-out examples of clients', page_lib.table(
       f'Mean over {"held-out examples" if shown else "clients"} (the worst '
-      'tenth: over its clients), after the last evaluation: mean ± sample standard deviation over runs. Models of '
-      'clients are personal ones, otherwise local ones after training.',
+      'tenth: over its clients), after the last evaluation: mean ± sample '
+      'standard deviation over runs. Models of clients are personal ones, '
+      'otherwise local ones after training.',
       rows)]
 
 

@@ -1,0 +1,46 @@
+"""The plain PyTorch loop of `benchmarks.torch_loop`.
+
+With several workers these are processes of one thread each.
+"""
+
+import time
+import types
+
+import numpy as np
+import side
+import torch_loop
+
+
+class Logits(torch_loop.SimpleCNN):
+  """The network without its projection."""
+
+  def forward(self, x_BCHW):
+    return super().forward(x_BCHW)[1]
+
+
+def train(task, data):
+  with np.load(task['inputs']) as arrays:
+    dataset = types.SimpleNamespace(
+        train_inputs=arrays['train_inputs'], num_classes=10,
+        train_labels=arrays['train_labels'], mean=tuple(arrays['mean']),
+        std=tuple(arrays['std']))
+    clients = np.split(arrays['clients'], np.cumsum(arrays['sizes'])[:-1])
+  config = types.SimpleNamespace(
+      seed=0, local_epochs=1, augment=False, **{name: task[name] for name in (
+          'algorithm', 'batch_size', 'learning_rate', 'momentum',
+          'weight_decay', 'mu', 'temperature')})
+  workers = task.get('workers', 1)
+  loop = (torch_loop.Processes(config, dataset, clients, workers)
+          if workers > 1 else torch_loop.Loop(config, dataset, clients))
+  seconds = []
+  for _ in range(task['num_rounds']):
+    start = time.perf_counter()
+    loop.run_round(range(len(clients)))
+    seconds.append(time.perf_counter() - start)
+  network = Logits(10)
+  network.load_state_dict(loop.model)
+  return seconds, network
+
+
+if __name__ == '__main__':
+  side.main(train)

@@ -1,0 +1,55 @@
+"""PFLlib (https://github.com/TsingZ0/PFLlib), its loop, server and clients.
+
+Its SGD has no momentum and no weight decay, so it is replaced. Its round
+includes reading each client's compressed file, as always; its evaluation runs
+before the first round only.
+"""
+
+import functools
+import os
+import pathlib
+import sys
+import types
+
+import numpy as np
+import side
+import torch
+
+
+def train(task, data):
+  scratch = pathlib.Path(task['scratch'])
+  for part, clients in (('train', data.train), ('test', [
+      (x, y) for x, y in zip(*(t.chunk(len(data.train)) for t in data.test))])):
+    directory = scratch / 'dataset' / 'peers' / part
+    directory.mkdir(parents=True)
+    for client, (x, y) in enumerate(clients):
+      np.savez_compressed(
+          directory / f'{client}.npz', data={'x': x.numpy(), 'y': y.numpy()})
+  (scratch / 'system').mkdir()
+  os.chdir(scratch / 'system')  # it reads ../dataset
+  sys.path.insert(0, f'{task["source"]}/system')
+  from flcore.servers import serveravg, servermoon
+
+  torch.optim.SGD = functools.partial(
+      torch.optim.SGD, momentum=task['momentum'],
+      weight_decay=task['weight_decay'])
+  make = {'fedavg': serveravg.FedAvg, 'moon': servermoon.MOON}
+  server = make[task['algorithm']](types.SimpleNamespace(
+      model=side.Network(), device='cpu', dataset='peers', num_classes=10,
+      algorithm=task['algorithm'], num_clients=len(data.train),
+      global_rounds=task['num_rounds'] - 1, local_epochs=1,
+      batch_size=task['batch_size'],
+      local_learning_rate=task['learning_rate'], mu=task['mu'],
+      tau=task['temperature'], join_ratio=1., eval_gap=task['num_rounds'],
+      random_join_ratio=False, few_shot=0, time_select=False, goal='speed',
+      time_threthold=10_000, save_folder_name='items', top_cnt=100,
+      auto_break=False, client_drop_rate=0., train_slow_rate=0.,
+      send_slow_rate=0., dlg_eval=False, dlg_gap=100, batch_num_per_client=2,
+      num_new_clients=0, fine_tuning_epoch_new=0, learning_rate_decay=False,
+      learning_rate_decay_gamma=1.), 0)
+  server.train()
+  return server.Budget, server.global_model
+
+
+if __name__ == '__main__':
+  side.main(train)

@@ -1,0 +1,70 @@
+"""Tests the comparison with other simulators, without running these."""
+
+import argparse
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+from benchmarks import common
+from benchmarks.peers import __main__ as peers
+from benchmarks.peers import report
+
+pytestmark = pytest.mark.bench
+
+
+def run_of(side, algorithm, seconds):
+  return {'side': side, 'algorithm': algorithm, 'accuracy': .25,
+          'round_seconds': [99., 98., *seconds]}
+
+
+def test_the_table_compares_means_of_runs_without_warm_up():
+  text = report.markdown({'runs': [
+      run_of('slow', 'fedavg', [10., 11., 50.]), run_of('slow', 'moon', [24.]),
+      run_of('moon_jax', 'fedavg', [5.]), run_of('moon_jax', 'moon', [6.]),
+      run_of('moon_jax', 'moon', [8.]), run_of('moon_jax', 'fedavg', [6.])]})
+  rows = [[cell.strip() for cell in line.split('|')[1:-1]]
+          for line in text.splitlines()]
+  assert rows[2] == ['moon_jax', '5.50 (5.00 to 6.00)', '1.0',
+                     '7.00 (6.00 to 8.00)', '1.0',
+                     'fedavg 0.250, moon 0.250']
+  assert rows[3][:5] == ['slow', '11.00 (11.00 to 11.00)', '2.0',
+                         '24.00 (24.00 to 24.00)', '3.4']
+
+
+@pytest.fixture
+def measured(monkeypatch):
+  """Returns a function that measures a side that takes a second."""
+  def run(*_, **__):
+    time.sleep(1)
+    return {'accuracy': accuracy, 'round_seconds': [1.]}
+
+  accuracy = .5
+  monkeypatch.setattr(common, 'run', run)
+
+  def call(max_others=.15, of=.5):
+    nonlocal accuracy
+    accuracy = of
+    return peers._measured('moon_jax', 'moon', argparse.Namespace(
+        data_dir='', repeats=1, max_others=max_others), pathlib.Path())
+
+  return call
+
+
+def test_a_busy_machine_publishes_nothing(measured):
+  """A process that began before a run, and takes a core, is an error."""
+  with subprocess.Popen([sys.executable, '-c', 'while True: pass']) as other:
+    try:
+      with pytest.raises(ValueError, match='must take at most 0.15 cores'):
+        measured()
+      found = measured(max_others=100)
+    finally:
+      other.kill()
+  assert found['other_cores'] > .15
+
+
+def test_a_side_that_does_not_learn_is_an_error(measured):
+  with pytest.raises(ValueError, match='moon_jax must learn, got accuracy 0.1'):
+    measured(of=.1)
