@@ -105,16 +105,20 @@ def _measured(name, algorithm, args, scratch):
     run = (common.run(moon_side.train, config.to_dict())
            if name == 'moon_jax' else _peer(name, config, args, scratch))
     seconds = time.perf_counter() - start
-    run['other_cores'] = sum(
-        after - before[process] for process, after in
-        _processor_seconds().items() if process in before) / seconds
+    others = {process: (after - before[process]) / seconds for process, after
+              in _processor_seconds().items() if process in before}
+    run['other_cores'] = sum(others.values())
     if run['accuracy'] < _MIN_ACCURACY:
       raise ValueError(f'{name} must learn, got accuracy {run["accuracy"]}')
     if run['other_cores'] <= args.max_others:
       return run
+    busiest = max(others, key=others.get)
+    print(f'{name}: others took {run["other_cores"]:.2f} cores, most of it '
+          f'process {busiest}', flush=True)
   raise ValueError(
-      f'other processes must take at most {args.max_others} cores, got '
-      f'{run["other_cores"]:.2f} beside {name}; stop them')
+      f'other processes must take at most --max_others={args.max_others} '
+      f'cores, got {run["other_cores"]:.2f} beside {name} in three tries; stop '
+      f'process {busiest}, or raise --max_others')
 
 
 def _processor_seconds():

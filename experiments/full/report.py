@@ -158,8 +158,9 @@ def row(directory: pathlib.Path = RESULTS) -> str:
   if blocks.keys() <= {questions.SPLIT}:
     return ''
   compared = {q: compare(found, last) for q, found in blocks.items()}
-  tested = [q for q in questions.ROW if len(blocks.get(q, ())) >= MIN_PAIRS]
-  holm = dict(zip(tested, paired.holm([compared[q].p_value for q in tested])))
+  is_tested = lambda q: len(blocks.get(q, ())) >= MIN_PAIRS
+  holm = dict(zip(questions.ROW, paired.holm([  # unknown p-values count as 1
+      compared[q].p_value if is_tested(q) else 1. for q in questions.ROW])))
 
   def cells(arm, curves):
     published = ''.join(
@@ -179,12 +180,14 @@ def row(directory: pathlib.Path = RESULTS) -> str:
                    '', '', ''])
     c = compared[question]
     rows.append([*cells(question.new, [b.new for b in found]), f'{c.mean:+.2f}',
-                 stats.interval_text(c.low, c.high, 2),
-                 stats.p_text(holm.get(question))])
+                 *((stats.interval_text(c.low, c.high, 2),
+                    stats.p_text(holm.get(question)))
+                   if is_tested(question) else ('', ''))])
   return '\n\n'.join((
       "### The CIFAR-10 row of the paper's first table, on its split",
       'Parts 4 and 5 of the amendment; the runs of part 4 are of commit '
-      f'{questions.PART_4[:7]}.', _markdown(rows)))
+      f'{questions.PART_4[:7]}. Differences are over the seeds of each row; '
+      'p-values are adjusted for the five rows of part 4.', _markdown(rows)))
 
 
 def _pairs(question, blocks):

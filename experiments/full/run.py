@@ -128,6 +128,11 @@ def train_all(runs: list[Run],
 def start(code: pathlib.Path, data_dir: str, out: pathlib.Path, run: Run,
           cores: set[int]) -> subprocess.Popen:
   """Starts or resumes a run on some cores, with its output in NAME.log."""
+  commit = out / f'{run.name}.commit'
+  if commit.exists() and commit.read_text().strip() != run.commit:
+    sys.exit(f'{out / run.name} was begun at {commit.read_text().strip()}, but '
+             f'the run is of {run.commit}; move it away')
+  commit.write_text(f'{run.commit}\n')
   with open(out / f'{run.name}.log', 'a', encoding='utf-8') as log:
     return subprocess.Popen(
         [sys.executable, '-m', 'moon_jax.train',

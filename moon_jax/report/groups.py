@@ -212,7 +212,7 @@ def key(config: Config, inputs: Mapping[str, str] | None = None,
 
 
 def keys(configs: Iterable[Config]) -> list[Key]:
-  """Returns the keys of configurations; each input file is read once."""
+  """Returns the keys of configurations; each data set is read once."""
   from moon_jax.training import prepare
 
   call = prepare.once()

@@ -64,6 +64,11 @@ def check(federation: Any) -> None:
   _require(not (federation.epoch_losses and federation.local_steps),
            'epoch_losses are those of local_epochs; got local_steps='
            f'{federation.local_steps}. Remove one of them')
+  _require(not federation.local_steps
+           or federation.algorithm.needs.get('local_steps') != 0,
+           'local_steps must be 0 for this form of the algorithm, which counts '
+           f'epochs; got local_steps={federation.local_steps}. Give '
+           'local_epochs instead')
   if federation.client_tests is not None:
     _check_client_tests(federation)
   _check_evaluation(federation)

@@ -57,7 +57,7 @@ def test_a_busy_machine_publishes_nothing(measured):
   """A process that began before a run, and takes a core, is an error."""
   with subprocess.Popen([sys.executable, '-c', 'while True: pass']) as other:
     try:
-      with pytest.raises(ValueError, match='must take at most 0.15 cores'):
+      with pytest.raises(ValueError, match='at most --max_others=0.15 cores'):
         measured()
       found = measured(max_others=100)
     finally:

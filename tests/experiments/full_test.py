@@ -113,7 +113,9 @@ def test_the_row_compares_each_method_with_fedavg_of_its_seed(tmp_path):
   for side in (questions.SPLIT.baseline, questions.SPLIT.new):
     (tmp_path / f'{side.name}-seed0').rename(tmp_path / side.workdir(0))
   assert not report.row(tmp_path)
-  for question, differences in ((fedprox, [.2, -.1, .4]), (scaffold, [1., 2.])):
+  for question, differences in (
+      (fedprox, [2., 2.1, 2.3]), (scaffold, [1., 2.]),
+      (questions.OTHER_MU[0], [1., 1.1, 1.2])):
     for seed, d in enumerate(differences):
       write_run(tmp_path, question.new.workdir(seed),
                 curve(.66 + .01 * seed + d / 100))
@@ -124,10 +126,12 @@ def test_the_row_compares_each_method_with_fedavg_of_its_seed(tmp_path):
   assert rows['FedAvg'][0] == '66.3 ± 0.5' and rows['FedAvg'][3] == '3'
   p = analysis.compare(
       analysis.read_blocks(tmp_path, fedprox), analysis.last).p_value
-  assert rows[fedprox.new.title][:2] == ['66.9 ± 0.2', '67.17 ± 1.12']
-  assert rows[fedprox.new.title][-3:] == ['+0.17', '-0.46 to +0.79', f'{p:.3f}']
-  assert rows[scaffold.new.title][-3:-1] == ['+1.50', '-4.85 to +7.85']
-  assert rows[scaffold.new.title][-1] == ''  # two pairs
+  assert .001 < p < .01
+  assert rows[fedprox.new.title][0] == '66.9 ± 0.2'
+  assert rows[fedprox.new.title][-3:] == [
+      '+2.13', '+1.75 to +2.51', f'{5 * p:.3f}']  # five rows in the family
+  assert rows[scaffold.new.title][-3:] == ['+1.50', '', '']  # two pairs
+  assert rows[questions.OTHER_MU[0].new.title][-1] == ''  # no test planned
   assert rows[solo.new.title] == [
       '46.3', '46.00', '46.00', '1', '-20.00', '', '']
 
