@@ -128,10 +128,10 @@ def speed() -> str:
       [_span(_multiples(names, algorithm), '.1f') for names in (peers, loops)]
       for algorithm in ('fedavg', 'moon'))
   return (
-      '**Speed** on two CPU cores, CIFAR-10 and the network of MOON: the same '
-      f'training takes {fedavg} times as long\nwith PFLlib, fluke and FL-bench '
-      f'for FedAvg, and {moon} times for MOON; a plain PyTorch loop takes '
-      f'{fedavg_loop}\nand {moon_loop} times as long '
+      '**Speed** on two CPU cores, CIFAR-10 and the network of MOON: PFLlib, '
+      f'fluke and FL-bench take {fedavg}\ntimes as long as moon_jax for '
+      f'FedAvg, and {moon} times for MOON; a PyTorch loop in two processes '
+      f'takes\n{fedavg_loop} and {moon_loop} times as long '
       '([performance](docs/performance.md)).')
 
 

@@ -186,8 +186,9 @@ def row(directory: pathlib.Path = RESULTS) -> str:
   return '\n\n'.join((
       "### The CIFAR-10 row of the paper's first table, on its split",
       'Parts 4 and 5 of the amendment; the runs of part 4 are of commit '
-      f'{questions.PART_4[:7]}. Differences are over the seeds of each row; '
-      'p-values are adjusted for the five rows of part 4.', _markdown(rows)))
+      f'{questions.PART_4[:7]}. Differences are over the seeds of each row. '
+      'Part 4 has five rows when all have run; p-values are adjusted for five.',
+      _markdown(rows)))
 
 
 def _pairs(question, blocks):

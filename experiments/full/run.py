@@ -1,21 +1,21 @@
 """Trains the unfinished runs of PROTOCOL.md in their order.
 
-python -m experiments.full.run --data_dir=DIR --out=OUT [--code=CLONE]
+python -m experiments.full.run --data_dir=DIR --out=OUT --code=CLONE
                                [--jobs=2] [--match=REGEX]
 python -m experiments.full.run --out=OUT --status
 python -m experiments.full.run --out=OUT --collect=experiments/results/full
 python -m experiments.full.run --out=OUT --pack=experiments/full/unfinished
 
-CLONE is a clone of a commit that `questions.py` names, so that later changes of
-the code do not affect the runs, and the runs of that commit are trained; by
-default it is this clone. Runs have low priority. The cores are
-divided among --jobs runs; on two cores, two runs at a time are 1.3 times as
-fast as one after another. SIGTERM or Ctrl-C stops all runs, which lose at most
-the current round; their exit statuses are printed, and the same command resumes
-them. --status prints the progress of each run. --collect copies the config,
-metrics and summary of finished runs, without this machine's paths. --pack
-writes the newest checkpoint of each unfinished run, so that another machine can
-resume it: runs that OUT lacks begin from experiments/full/unfinished.
+CLONE is a clone at a commit that `questions.py` names, whose runs are trained;
+so later changes of the code do not affect them. Runs have low priority. The
+cores are divided among --jobs runs; on two cores, two runs at a time are 1.3
+times as fast as one after another. SIGTERM or Ctrl-C stops all runs, which
+lose at most the current round; their exit statuses are printed, and the same
+command resumes them. --status prints the progress of each run. --collect copies
+the config, metrics and summary of finished runs, without this machine's paths.
+--pack writes the newest checkpoint of each unfinished run, so that another
+machine can resume it: runs that OUT lacks begin from
+experiments/full/unfinished.
 """
 
 import argparse
@@ -39,7 +39,6 @@ from experiments import keep
 from experiments.full import questions
 from experiments.full.questions import Run
 
-_ROOT = pathlib.Path(__file__).parents[2]
 UNFINISHED = pathlib.Path(__file__).parent / 'unfinished'
 _DIVERGED = 'diverged.txt'  # holds the error message of a diverged run
 _DIVERGENCE = r'became (nan|-?inf|no number)|no longer of finite numbers'
@@ -51,7 +50,7 @@ def main() -> None:
   parser.add_argument('--data_dir', help='directory that contains CIFAR-10')
   parser.add_argument('--out', type=pathlib.Path, required=True,
                       help='directory of the runs')
-  parser.add_argument('--code', type=pathlib.Path, default=_ROOT,
+  parser.add_argument('--code', type=pathlib.Path,
                       help='clone whose moon_jax is run')
   parser.add_argument('--jobs', type=int, default=1,
                       help='number of runs at a time')
@@ -73,7 +72,7 @@ def main() -> None:
     collect(args.out, args.collect, runs)
   elif args.pack:
     pack(args.out, args.pack, runs)
-  elif args.data_dir:
+  elif args.data_dir and args.code:
     runs = of_commit(args.code, runs)
     args.out.mkdir(parents=True, exist_ok=True)
     unpack(UNFINISHED, args.out, runs)
@@ -81,7 +80,8 @@ def main() -> None:
     train_all(runs, functools.partial(
         start, args.code, args.data_dir, args.out), args.out, args.jobs)
   else:
-    parser.error('--data_dir, --status, --collect or --pack is required')
+    parser.error('--data_dir and --code, or --status, --collect or --pack, are '
+                 'required')
 
 
 def train_all(runs: list[Run],

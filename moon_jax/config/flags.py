@@ -341,9 +341,9 @@ class Config:
                'num_local_epochs client_epochs local_max_epoch')
   local_steps: int = flag(
       0, 'Local steps per round, the same for all clients, instead of '
-      '--local_epochs. Each round starts with a new shuffle, and goes on to '
-      'further epochs where a client has fewer batches; with --noshuffle it '
-      'starts with the same batches. 0 uses --local_epochs.',
+      '--local_epochs. Each round starts with a new shuffle, and a client with '
+      'fewer batches than steps goes on to further epochs. With --noshuffle '
+      'every round starts with the same batches. 0 uses --local_epochs.',
       at_least=0, varies='rows', is_later=True,
       synonyms='num_local_steps local_iters local_iterations local_updates '
                'num_local_updates local_update_steps')
