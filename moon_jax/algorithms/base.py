@@ -241,8 +241,8 @@ class Algorithm(NamedTuple):
       client instead of the global one, although clients start from the global
       model.
     needs: the settings of a `moon_jax.Federation` that the method assumes, by
-      name, such as {'momentum': 0}. Federations made in Python are checked for
-      them.
+      name, such as {'momentum': 0}, for which federations are checked. Cohorts
+      of all clients meet {'cohorts': None}.
   """
 
   init_server: Callable[[Variables], PyTree]

@@ -12,7 +12,7 @@ import importlib
 import inspect
 from typing import Any, NamedTuple
 
-from moon_jax import optimizers, user_code
+from moon_jax import user_code
 from moon_jax.algorithms import privacy, server, user
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
@@ -45,10 +45,7 @@ class Method(NamedTuple):
   sends_only_model: bool = True  # parameters and nothing else, which
   # differential privacy requires
   has_server: bool = True  # which aggregates client updates
-  optimizers: tuple[str, ...] = tuple(optimizers.OPTIMIZERS)  # that it accepts
-  needs_plain_sgd: bool = False  # whether it requires SGD without momentum
-  needs_all_clients: bool = False  # whether all must train in each round
-  reason: str = ''  # why it restricts the optimizer, for error messages
+  reason: str = ''  # of `Algorithm.needs`, for error messages
   factory: Callable[..., Algorithm] = fedavg  # it gets those of its arguments
   # that are flags, and others from --algorithm_args; the default of mu is that
   # of --mu
@@ -82,7 +79,7 @@ _ROWS: dict[str, Method] = {
     'scaffold': Method(
         'SCAFFOLD', 'Karimireddy et al. 2020', '1910.06378',
         flags=('proximal_mu', 'scaffold_form'), keeps_client_state=True,
-        sends_only_model=False, optimizers=('sgd',), needs_plain_sgd=True,
+        sends_only_model=False,
         reason='since its control variates assume plain SGD '
         '(--scaffold_form=niid_bench takes momentum)'),
     'moon': Method(
@@ -95,9 +92,11 @@ _ROWS: dict[str, Method] = {
         keeps_client_state=True, sends_only_model=False, has_server=False),
     'fednova': Method(
         'FedNova', 'Wang et al. 2020', '2007.07481', flags=('proximal_mu',),
-        sends_only_model=False, optimizers=('sgd',),
+        sends_only_model=False,
         reason='since it normalizes updates by their SGD steps'),
-    'fedproto': _personal_part('FedProto', 'Tan et al. 2022', '2105.00243'),
+    'fedproto': _personal_part(
+        'FedProto', 'Tan et al. 2022', '2105.00243',
+        reason='since its released form counts epochs'),
     'fedpac': Method(
         'FedPAC', 'Xu et al. 2023', '2306.11867', kind='personal',
         sends_only_model=False),
@@ -121,7 +120,7 @@ _ROWS: dict[str, Method] = {
     'fedasam': Method('FedASAM', 'Caldarola et al. 2022', '2203.11834'),
     'mimelite': Method(
         'MimeLite', 'Karimireddy et al. 2021', '2008.03606',
-        sends_only_model=False, optimizers=('sgd',), needs_plain_sgd=True,
+        sends_only_model=False,
         reason='since the momentum of its server replaces that of clients'),
     'fedexp': _sends_more('FedExP', 'Jhunjhunwala et al. 2023', '2301.09604'),
     'ccvr': _sends_more('CCVR', 'Luo et al. 2021', '2106.05001'),
@@ -152,12 +151,10 @@ _ROWS: dict[str, Method] = {
     'fedamp': _personal_part('FedAMP', 'Huang et al. 2021', '2007.03797'),
     'fedfomo': _personal_part('FedFomo', 'Zhang et al. 2021', '2012.08565'),
     'fedala': _personal_model('FedALA', 'Zhang et al. 2023', '2212.01197'),
-    'fedcross': _sends_more(
-        'FedCross', 'Hu et al. 2024', '2210.08285', needs_all_clients=True),
+    'fedcross': _sends_more('FedCross', 'Hu et al. 2024', '2210.08285'),
     'feddisco': _sends_more('FedDisco', 'Ye et al. 2023', '2305.19229'),
     'qfedavg': Method(
         'q-FedAvg', 'Li et al. 2020', '1905.10497', sends_only_model=False,
-        optimizers=('sgd',),
         reason='since it takes updates for gradient steps'),
     'centralized': Method('all data in one place', kind='reference'),
 }
@@ -199,10 +196,7 @@ def method(config: Config) -> Method:
             name for name in aggregation.flags if name not in COMBINING),
         keeps_client_state=(
             found.keeps_client_state or aggregation.keeps_client_state),
-        sends_only_model=False, optimizers=aggregation.optimizers,
-        needs_plain_sgd=aggregation.needs_plain_sgd, reason=aggregation.reason)
-  if config.scaffold_form == 'niid_bench':
-    found = found._replace(needs_plain_sgd=False)
+        sends_only_model=False, reason=aggregation.reason)
   return found
 
 
@@ -294,14 +288,7 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
     cohort_size: clients per round, the maximum if rounds differ; by default the
       configuration's.
   """
-  algorithm = _make_method(config)
-  if config.proximal_mu:
-    algorithm = with_proximal(algorithm, config.proximal_mu)
-  if config.aggregation == 'fednova':
-    algorithm = with_fednova(algorithm)
-  elif config.aggregation == 'scaffold':
-    algorithm = with_control_variates(
-        algorithm, config.num_clients, config.scaffold_form)
+  algorithm = combined(config)
   algorithm = algorithm._replace(
       hparams={**algorithm.hparams, **server.hparams(config)})
   optimizer_fn = server.make(config)
@@ -342,8 +329,8 @@ def given_arguments(config: Config) -> dict[str, Any]:
   return given
 
 
-def _make_method(config):
-  """Returns the method alone.
+def combined(config: Config) -> Algorithm:
+  """Returns the method with its aggregation, without server and privacy.
 
   Its hyperparameters mu and temperature are the configuration's. A custom
   algorithm keeps its own values of them while the flags have their defaults.
@@ -364,4 +351,12 @@ def _make_method(config):
     hparams = {name: algorithm.hparams.get(name, value)
                if value == unset[name] else value
                for name, value in hparams.items()}
-  return algorithm._replace(hparams={**algorithm.hparams, **hparams})
+  algorithm = algorithm._replace(hparams={**algorithm.hparams, **hparams})
+  if config.proximal_mu:
+    algorithm = with_proximal(algorithm, config.proximal_mu)
+  if config.aggregation == 'fednova':
+    return with_fednova(algorithm)
+  if config.aggregation == 'scaffold':
+    return with_control_variates(
+        algorithm, config.num_clients, config.scaffold_form)
+  return algorithm

@@ -47,20 +47,19 @@ def validate(config: Config) -> Config:
   _check_paths(config)
   method = registry.method(config)
   _check_combining(config, method)
-  if not config.has_user_algorithm():
-    registry.given_arguments(config)
   for is_excluded, message in _EXCLUDED:
     if is_excluded(config):
       raise UserError(message.format(
-          c=config, method=method, name=registry.flags_of(config),
+          c=config, name=registry.flags_of(config),
           private=', '.join(name for name, known in registry.METHODS.items()
                             if known.sends_only_model),
-          optimizers=' or '.join(method.optimizers),
           unused=registry.unused(config)))
   _check_cohort(config)
   metric_functions.names_in(config.metrics)
   if config.mu == -1:
     config = dataclasses.replace(config, mu=registry.default_mu(config))
+  if not config.has_user_algorithm():
+    _check_needs(config, method)
   if config.algorithm == 'centralized':
     config = dataclasses.replace(
         config, num_clients=1, participation=1.0, partition='iid')
@@ -83,7 +82,7 @@ def _is_reduced(c):
 
 
 # What is excluded: whether a configuration `c` is, and the message that names
-# the flags, their values and a remedy. `registry` has the `method` of `c`.
+# the flags, their values and a remedy.
 _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     # Values.
     (lambda c: c.mu < 0 and c.mu != -1,
@@ -120,19 +119,7 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.algorithm != 'centralized' and c.concept_shift > c.num_clients,
      '--concept_shift={c.concept_shift} must be at most --num_clients='
      '{c.num_clients}, one client per group; lower it'),
-    # What the method requires.
-    (lambda c: registry.method(c).needs_plain_sgd and (
-        c.optimizer != 'sgd' or c.momentum),
-     '{name} needs --optimizer=sgd --momentum=0, {method.reason}; got '
-     '--optimizer={c.optimizer} --momentum={c.momentum}'),
-    (lambda c: c.optimizer not in registry.method(c).optimizers,
-     '{name} needs --optimizer={optimizers}, {method.reason}; got '
-     '--optimizer={c.optimizer}'),
-    (lambda c: registry.method(c).needs_all_clients and (
-        c.participation != 1 or c.cohorts_file),
-     '--algorithm={c.algorithm} trains all clients in each round; got '
-     '--participation={c.participation} --cohorts_file={c.cohorts_file!r}. '
-     'Remove them'),
+    # Servers.
     (lambda c: c.algorithm == 'ccvr' and not server.is_plain(c),
      '--algorithm=ccvr calibrates the last layer at the server, which a server '
      'optimizer would change again; got --server_optimizer={c.server_optimizer}'
@@ -236,6 +223,24 @@ def _check_combining(config, method):
       remedy = 'give --mu, the weight of its proximal term'
     raise UserError(f'--{name}={getattr(config, name)} is for --algorithm='
                     f'{able}; got {config.algorithm}: {remedy}')
+
+
+def _check_needs(config, method):
+  """Checks what a built-in method assumes, before data are loaded."""
+  needs = registry.combined(config).needs
+  if 'cohorts' in needs and (config.participation != 1 or config.cohorts_file):
+    raise UserError(
+        f'--algorithm={config.algorithm} trains all clients in each round; got '
+        f'--participation={config.participation} '
+        f'--cohorts_file={config.cohorts_file!r}. Remove them')
+  flags = {name: needed for name, needed in needs.items()
+           if name not in ('cohorts', 'num_clients')}
+  given = {name: getattr(config, name) for name in flags}
+  if flags != given:
+    needed, got = (' '.join(f'--{name}={value}' for name, value in x.items())
+                   for x in (flags, given))
+    raise UserError(f'{registry.flags_of(config)} needs {needed}, '
+                    f'{method.reason}; got {got}')
 
 
 def _check_cohort(config):

@@ -1,7 +1,8 @@
 """Checks the parts of a `moon_jax.Federation` before anything compiles.
 
 `moon_jax.simulation.checks` validates configurations. What a configuration has
-built is valid: only values that users pass are checked.
+built is valid but for what a custom algorithm needs: only values that users
+pass are checked.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,6 +51,7 @@ def check(federation: Any) -> None:
   limits.check(federation)
   if federation.config is None:
     _check_made_in_python(federation)
+  _check_needs(federation)
   federation.hparams()
   _require(
       federation.shard_data or not mapped.is_mapped(
@@ -64,11 +66,6 @@ def check(federation: Any) -> None:
   _require(not (federation.epoch_losses and federation.local_steps),
            'epoch_losses are those of local_epochs; got local_steps='
            f'{federation.local_steps}. Remove one of them')
-  _require(not federation.local_steps
-           or federation.algorithm.needs.get('local_steps') != 0,
-           'local_steps must be 0 for this form of the algorithm, which counts '
-           f'epochs; got local_steps={federation.local_steps}. Give '
-           'local_epochs instead')
   if federation.client_tests is not None:
     _check_client_tests(federation)
   _check_evaluation(federation)
@@ -203,13 +200,26 @@ def _check_algorithm(federation):
     requirement, holds_fn, usual = _HPARAMS.get(name, ('', None, 0))
     _require(not holds_fn or holds_fn(value), f'{name} of the algorithm must '
              f'be {requirement}; got {value}. {name}={usual} is usual')
-  for name, needed in algorithm.needs.items():
+
+
+def _check_needs(federation):
+  for name, needed in federation.algorithm.needs.items():
     value = getattr(federation, name)
+    if name == 'cohorts' and all(
+        len(cohort) == federation.num_clients for cohort in value or ()):
+      continue  # they list all clients
+    flag = ('--participation=1' if name == 'cohorts' and federation.config
+            else f'--{name}={needed!r}')
     remedy = (f'Make the algorithm with num_clients={value}'
               if name == 'num_clients'
-              else f'Pass {name}={needed!r}, or choose another algorithm')
-    _require(value == needed, f'the algorithm needs {name}={needed!r}; got '
-             f'{name}={value!r} of the federation. {remedy}')
+              else f'Pass {flag}, or choose another algorithm')
+    _require(value == needed, f'the algorithm needs {flag}; got '
+             f'{name}={_short(value)} of the federation. {remedy}')
+
+
+def _short(value):
+  text = repr(value)
+  return text if len(text) <= 80 else user_model.kind_of(value)
 
 
 def _check_lists(federation):
@@ -228,10 +238,8 @@ def _check_lists(federation):
     if not hasattr(value, '__len__') or isinstance(value, others) or any(
         isinstance(part, str) or not isinstance(part, Iterable)
         for part in parts) or name == 'clients' and not len(value):
-      got = repr(value)
-      if len(got) > 80:
-        got = user_model.kind_of(value)
-      raise UserError(f'{name} must list {what}; got {got}; {remedy}')
+      raise UserError(
+          f'{name} must list {what}; got {_short(value)}; {remedy}')
 
 
 def _check_functions(federation):

@@ -60,18 +60,20 @@ def test_flags_of_moon():
   assert set(registry.METHODS['moon'].flags) == {*OF_MOON, *COMBINING}
 
 
-@pytest.mark.parametrize('flags, keeps, sends_only, optimizers, is_plain', [
-    (dict(aggregation='fednova'), True, False, 1, False),
-    (dict(algorithm='fedavg'), False, True, 3, False),
-    (dict(algorithm='fedavg', aggregation='scaffold'), True, False, 1, True),
-    (dict(algorithm='scaffold', scaffold_form='niid_bench'),
-     True, False, 1, False)])
+@pytest.mark.parametrize('flags, keeps, sends_only, needs', [
+    (dict(aggregation='fednova'), True, False, {'optimizer': 'sgd'}),
+    (dict(algorithm='fedavg'), False, True, {}),
+    (dict(algorithm='fedavg', aggregation='scaffold'), True, False,
+     {'num_clients': 10, 'optimizer': 'sgd', 'momentum': 0}),
+    (dict(algorithm='scaffold', scaffold_form='niid_bench'), True, False,
+     {'num_clients': 10, 'optimizer': 'sgd'})])
 def test_properties_of_methods_with_their_aggregation(
-    flags, keeps, sends_only, optimizers, is_plain):
-  found = registry.method(Config(**flags))
-  assert (found.keeps_client_state, found.sends_only_model,
-          len(found.optimizers), found.needs_plain_sgd) == (
-              keeps, sends_only, optimizers, is_plain)
+    flags, keeps, sends_only, needs):
+  config = Config(**flags)
+  found = registry.method(config)
+  assert (found.keeps_client_state, found.sends_only_model) == (
+      keeps, sends_only)
+  assert registry.combined(config).needs == needs
 
 
 @pytest.mark.parametrize('changes, mu', [

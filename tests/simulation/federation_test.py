@@ -1,5 +1,6 @@
 """Tests the checks, cohorts and hyperparameters of federations."""
 
+import contextlib
 import warnings
 
 import jax
@@ -108,6 +109,20 @@ def test_pixels_in_floating_point_are_features():
     found = example(mean=127.5, std=[50., 60., 70.])
   np.testing.assert_allclose(
       found, (pixels[:1] - 127.5) / [50., 60., 70.], rtol=1e-6)
+
+
+@pytest.mark.parametrize('cohorts, is_met', [
+    ([[0, 1, 2], [2, 0, 1]], True), ([[0, 1, 2], [2, 0]], False)])
+def test_both_kinds_of_federations_are_checked_for_needs(cohorts, is_met):
+  config = Config(dataset='digits', model='mlp', algorithm='fedcross',
+                  num_clients=3)
+  for needed, make_fn in (
+      ('--participation=1', lambda: build.federation(config, cohorts=cohorts)),
+      ('cohorts=None', lambda: tiny_federation.make(
+          algorithm=mj.fedcross(3), cohorts=cohorts))):
+    with contextlib.nullcontext() if is_met else pytest.raises(
+        UserError, match=rf'needs {needed}; got cohorts=\[\[0, 1, 2\], \[2'):
+      make_fn()
 
 
 def test_clipped_updates_are_divided_by_the_largest_listed_cohort():
