@@ -7,7 +7,7 @@ import pytest
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.distributed import host
-from moon_jax.simulation import build, round_spec
+from moon_jax.simulation import agreement, build, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.sweep import grid, plan, run
 import small_runs
@@ -109,6 +109,21 @@ def test_the_cost_is_that_of_rows_jobs_and_evaluations():
       groups=4, seconds={'training': 60., 'compilation': 5.})
   assert '  time: 1:05 to 4:05 (training 1:00, compilation 5 s)' in plan.show(
       on_lanes)
+
+
+def test_local_steps_are_measured_by_the_program_of_one_epoch(monkeypatch):
+  spec = spec_of(changed(
+      num_clients=2, participation=1., local_steps=5, batch_size=1, lanes=1))
+
+  def simulation(federation):
+    raise StopIteration(federation)
+
+  monkeypatch.setattr(plan, 'Simulation', simulation)
+  with pytest.raises(StopIteration) as stopped:
+    plan.measure(spec)
+  measured = round_spec.alone(stopped.value.value)
+  assert agreement.of(measured) == agreement.of(spec)
+  assert measured.steps_C.tolist() == [12 * 4, 12 * 4]  # of 24 rows in all, x 4
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
