@@ -5,12 +5,12 @@ it reads.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import math
 import pathlib
 import statistics
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
@@ -195,18 +195,12 @@ def _seeds(config):
 # ----------------------------------------------------------- arms of a table
 
 
-def key(config: Config, inputs: Mapping[str, str] | None = None,
-        call: Callable[..., Any] | None = None) -> Key:
+def key(config: Config, inputs: Mapping[str, str]) -> Key:
   """Returns a value that is equal for configurations that give equal results.
 
   Settings without effect on the run do not count, unlike in the name of its
-  directory. `inputs` are hashes of its input files by flag; None reads the
-  files, with `call` (`prepare.once`), which may be shared.
+  directory. `inputs` are hashes of its input files by flag.
   """
-  if inputs is None:
-    from moon_jax.training import prepare
-
-    inputs = prepare.inputs_of(config, call or prepare.once())
   return (*grid.key(normalized(config)), config.on_nan,
           *map(str, sorted(inputs.items())))
 
@@ -216,7 +210,7 @@ def keys(configs: Iterable[Config]) -> list[Key]:
   from moon_jax.training import prepare
 
   call = prepare.once()
-  return [key(config, call=call) for config in configs]
+  return [key(config, prepare.inputs_of(config, call)) for config in configs]
 
 
 def normalized(config: Config) -> Config:

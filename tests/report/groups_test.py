@@ -78,7 +78,7 @@ def write(path, values, is_finished=True, **fields):
 
 def of(configs, found):
   """Returns the last accuracies of the runs of configurations."""
-  runs = [found.get(groups.key(config)) for config in configs]
+  runs = [found.get(key) for key in groups.keys(configs)]
   return [run and run.values('test_accuracy')[-1] for run in runs]
 
 
