@@ -13,7 +13,6 @@ Biases, MLflow, Aim and TensorBoard are imported when their logger is made.
 from collections.abc import Callable, Mapping, Sequence
 import csv
 import importlib.util
-import io
 import os
 import pathlib
 import time
@@ -176,13 +175,12 @@ class CSV(_FileLogger):
     """Writes the file with these rows, and columns also for a new row."""
     self._columns = list(dict.fromkeys(
         name for row in [*rows[:1], new] for name in row))
-    text = io.StringIO(newline='')
-    writer = csv.DictWriter(text, self._columns)
-    writer.writeheader()
-    writer.writerows(rows)
     self._path.parent.mkdir(parents=True, exist_ok=True)
     part = self._path.with_name(self._path.name + '.part')
-    part.write_text(text.getvalue(), encoding='utf-8', newline='')
+    with open(part, 'w', encoding='utf-8', newline='') as out:
+      writer = csv.DictWriter(out, self._columns)
+      writer.writeheader()
+      writer.writerows(rows)
     os.replace(part, self._path)
 
 

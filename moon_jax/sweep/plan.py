@@ -206,19 +206,16 @@ def measure(spec: RoundSpec) -> Rates:
   fewer examples. Rounds of one length give the seconds per row alone, if
   clients are too small for two.
   """
-  federation = dataclasses.replace(
-      spec.federation, local_steps=0,
-      # Steps have the program of one epoch (`round_spec.make`).
-      local_epochs=1 if spec.federation.local_steps
-      else spec.federation.local_epochs)
-  num_lanes = spec.shape.num_lanes
+  federation, num_lanes = spec.federation, spec.shape.num_lanes
+  # Steps have the program of one epoch (`round_spec.make`).
+  num_epochs = 1 if federation.local_steps else federation.local_epochs
   config, cohort = federation.config, federation.cohorts[0]
   first = min(config.num_negatives, _MAX_FIRST) + 1
-  batches = max(1, round(_TRIAL_ROWS * num_lanes / (
-      len(cohort) * federation.local_epochs)))
+  batches = max(1, round(_TRIAL_ROWS * num_lanes / (len(cohort) * num_epochs)))
   num_examples = batches * federation.batch_size  # of a client
   simulation = Simulation(dataclasses.replace(
-      federation, lanes=num_lanes, evaluate_clients=False, client_tests=None,
+      federation, local_steps=0, local_epochs=num_epochs, lanes=num_lanes,
+      evaluate_clients=False, client_tests=None,
       clients=clients_lib.shortened(
           federation.clients, _LONGER * num_examples),
       cohorts=[cohort] * (first + 2 * (1 + _REPEATS))))
