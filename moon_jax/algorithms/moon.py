@@ -167,16 +167,24 @@ def frozen(model, batch, view):
 
 
 def _one_by_one(model, batch, view):
-  """Returns z [1 + M, B, F], one model after another; unfilled ones are 0."""
-  def project(j, z_MBF):
-    variables = jax.tree.map(lambda w_M: w_M[j], view.client.models)
-    return z_MBF.at[j].set(projection(model, variables, batch))
+  """Returns z [1 + M, B, F], one model after another; unfilled ones are 0.
 
-  z_global_BF = projection(model, view.variables, batch)
-  z_previous_MBF = lax.fori_loop(
-      0, _num_filled(view.client), project,
-      jnp.zeros((_num_slots(view.client), *z_global_BF.shape)))
-  return jnp.concatenate([z_global_BF[None], z_previous_MBF])
+  One loop for all of them, so that the network is compiled once.
+  """
+  @jax.jit  # so that the shape and the loop share one trace
+  def project(variables):
+    return projection(model, variables, batch)
+
+  def write(j, z_MBF):
+    variables = jax.tree.map(
+        lambda w, w_M: jnp.where(j == 0, w, w_M[jnp.maximum(j - 1, 0)]),
+        view.variables, view.client.models)
+    return z_MBF.at[j].set(project(variables))
+
+  z_BF = jax.eval_shape(project, view.variables)
+  return lax.fori_loop(
+      0, 1 + _num_filled(view.client), write,
+      jnp.zeros((1 + _num_slots(view.client), *z_BF.shape), z_BF.dtype))
 
 
 def _together(model, batch, view):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms.base import Message
+from moon_jax.engine.flat import Flat
 from moon_jax.engine.local import KeptModels, Result
 from moon_jax.engine.schedule import Jobs
 from moon_jax.models.base import Variables
@@ -20,9 +21,9 @@ class Accumulators(NamedTuple):
   """Sums over the finished jobs of one device, and one row per job."""
 
   clients_J: Any  # client state; unchanged until the job has finished
-  sums: Message  # sums of received messages, [R, ...]; its `each` is ()
+  sums: Message  # sums of received messages, `Flat` [R, N]; its `each` is ()
   each_J: Any  # Message.each of each received job
-  directions: Any  # sum of (w_i - w^t) / |w_i - w^t|, [R, ...]
+  directions: Flat  # sum of (w_i - w^t) / |w_i - w^t|, [R, N]
   drift_J: jax.Array  # |w_i - w^t|; 0 until the job has finished
   finite_J: jax.Array  # bool, whether all results of the job are finite
   models_J: KeptModels | tuple[()]  # () if Program.keep_models is False
@@ -57,8 +58,9 @@ def add(accumulators: Accumulators, has_finished_L: jax.Array,
   num_runs = len(jax.tree.leaves(accumulators.directions)[0])
   run_L = jobs.run[job_L]
   drift_L = jax.vmap(optax.tree.norm)(result_L.update)
+  # A finite drift has finite updates.
   is_finite_L = losses_finite_L & jax.vmap(all_finite)((
-      *result_L._replace(models=()), drift_L))
+      *result_L._replace(update=(), models=()), drift_L))
   is_accepted_L = has_finished_L & is_finite_L
   is_accepted_RL = is_accepted_L[None] & (
       run_L[None] == jnp.arange(num_runs)[:, None])
@@ -101,11 +103,11 @@ def add(accumulators: Accumulators, has_finished_L: jax.Array,
 def all_finite(tree: Any) -> jax.Array:
   """Returns whether all floating-point numbers of the tree are finite."""
   return jnp.all(jnp.stack([jnp.array(True)] + [
-      jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)
+      jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(Flat.of(tree))
       if jnp.issubdtype(x.dtype, jnp.inexact)]))
 
 
-def mean_cosine(sum_of_directions: Any, n: jax.Array) -> jax.Array:
+def mean_cosine(sum_of_directions: Flat, n: jax.Array) -> jax.Array:
   """Returns the mean of u_i . u_j over all pairs of n unit vectors.
 
   Computes it from the sum of the vectors, as (|sum|^2 - n) / (n (n - 1)). The
@@ -116,7 +118,8 @@ def mean_cosine(sum_of_directions: Any, n: jax.Array) -> jax.Array:
 
 
 def cosine_with_mean(variables_R: Variables, jobs: Jobs,
-                     accumulators: Accumulators, directions: Any) -> jax.Array:
+                     accumulators: Accumulators, directions: Flat
+                     ) -> jax.Array:
   """Returns each job's cosine with the sum of all jobs' directions, float [J].
 
   The directions are summed over all devices, the jobs are those of one.
@@ -124,7 +127,7 @@ def cosine_with_mean(variables_R: Variables, jobs: Jobs,
   def job_cosine(run, model, drift):
     update = jax.tree.map(
         lambda w, w_R: w - w_R[run], model['params'], variables_R['params'])
-    direction = jax.tree.map(lambda x_R: x_R[run], directions)
+    direction = jax.tree.map(lambda x_R: x_R[run], directions.tree())
     return optax.tree.vdot(update, direction) / jnp.maximum(
         drift * optax.tree.norm(direction), _TINY)
 

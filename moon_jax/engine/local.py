@@ -23,6 +23,7 @@ from moon_jax.algorithms.base import (
   View,
 )
 from moon_jax.data import augment
+from moon_jax.engine.flat import Flat
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
 
@@ -104,8 +105,8 @@ class Result(NamedTuple):
   """The results of a finished job."""
 
   client: Any  # the new client state
-  message: Message
-  update: Any  # w_i - w^t of the local model, a tree like its parameters
+  message: Message  # its mean and total are `Flat`
+  update: Flat  # w_i - w^t of the local model's parameters
   models: KeptModels | tuple[()]  # () unless Program.keep_models
 
 
@@ -225,11 +226,13 @@ def finish(program: Program, view: View, examples: Examples,
   client, message = _with_examples(
       program, view, examples, algorithm.finish, lane.trained)
   local = algorithm.local_model(lane.trained, view)
-  update = jax.tree.map(
-      jnp.subtract, local['params'], view.variables['params'])
+  update = jax.tree.map(jnp.subtract, Flat.of(local['params']),
+                        Flat.of(view.variables['params']))
   models: KeptModels | tuple[()] = ()
   if program.keep_models:
     personal = algorithm.personal_model
     models = KeptModels(local, _with_examples(
         program, view, examples, personal, lane.trained) if personal else ())
+  message = message._replace(
+      mean=Flat.of(message.mean), total=Flat.of(message.total))
   return Result(client, message, update, models)

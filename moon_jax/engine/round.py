@@ -140,9 +140,9 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
   # The weights of a run sum to 1 over all its received jobs. If jobs were left
   # out, dividing by the sum of the remaining weights normalizes them again.
   total_weight_R = jnp.where(num_left_out_R > 0, weight_R, 1)
-  sums = sums._replace(mean=jax.vmap(
+  sums = Message(total=sums.total.tree(), mean=jax.vmap(
       lambda mean, weight: jax.tree.map(lambda x: x / weight, mean))(
-          sums.mean, total_weight_R))
+          sums.mean.tree(), total_weight_R))
   message, message_axes = _with_each(
       sums, results.each_J, jobs, is_received_J, total_weight_R)
   before = shared['variables'], shared['server']

@@ -31,6 +31,10 @@ class State(NamedTuple):
   # folds its index in
 
 
+# Optimizing it would take longer than running it, which is done once.
+_RUN_ONCE = {'xla_backend_optimization_level': 1}
+
+
 def init(seeds: list[int], model: Model, algorithm: Algorithm,
          num_clients: int, example: jax.Array,
          variables: Variables | None = None,
@@ -62,12 +66,14 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
   keys = jnp.stack([jax.random.key(seed) for seed in seeds])
   given = variables
   variables, server, init_keys, run_keys = jax.jit(
-      jax.vmap(init_run, in_axes=(0, None)))(keys, given)
+      jax.vmap(init_run, in_axes=(0, None)),
+      compiler_options=_RUN_ONCE)(keys, given)
   if algorithm.draws_per_client:
     # The given model is where clients start, not what they draw.
     start_of_clients = given if algorithm.per_client_init else None
     # One client at a time: all of them may not fit on the device.
-    init_R = jax.jit(jax.vmap(init_client, in_axes=(0, None, None)))
+    init_R = jax.jit(jax.vmap(init_client, in_axes=(0, None, None)),
+                     compiler_options=_RUN_ONCE)
     rows = [jax.device_get(init_R(init_keys, client, start_of_clients))
             for client in range(num_clients)]
     clients = jax.tree.map(lambda *x_R: np.stack(x_R, axis=1), *rows)

@@ -16,6 +16,7 @@ a set, H held-out examples of all clients.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 import functools
 import math
 from typing import Any, NamedTuple
@@ -43,6 +44,8 @@ from moon_jax.simulation.round_spec import RoundSpec
 
 _BATCH = 100  # examples at a time; divides most test sets
 _STREAMED_BATCHES = 20  # per chunk and device
+
+_COMPILER = ThreadPoolExecutor(1, 'evaluation')  # beside the round's compiler
 
 
 class Batches(NamedTuple):
@@ -259,34 +262,38 @@ class Evaluator:
   def _each_fn(self, name):
     return LOGITS if name == 'test' and self._federation.metrics else NOTHING
 
-  def compile(self, variables_R: Variables) -> None:
-    """Compiles the evaluation of models with these shapes."""
-    for name in self._counts:
-      self._program(self._each_fn(name), variables_R, self._frozen, (),
-                    next(self._chunks(name)))
+  def compile(self, variables_R: Variables) -> list[Future]:
+    """Begins to compile the evaluation of models with these shapes."""
+    return [self._program(self._each_fn(name), variables_R, self._frozen, (),
+                          next(self._chunks(name))) for name in self._counts]
 
   def compile_clients(self, variables: Variables, table: Table,
-                      data: TrainData) -> None:
-    """Compiles the evaluation of the local models of a table's jobs."""
+                      data: TrainData) -> list[Future]:
+    """Begins to compile that of the local models of a table's jobs."""
     num_jobs = len(table.jobs.run)
     models_J = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(
             (num_jobs, *x.shape), x.dtype,
             sharding=jax.NamedSharding(self._mesh, SPLIT)), variables)
-    self._program(*self._of_jobs(
-        variables, models_J, table, data, np.zeros(num_jobs, bool)))
+    kinds = [self._of_jobs(
+        variables, models_J, table, data, np.zeros(num_jobs, bool))]
     if self._tests is not None:
-      self._program(*self._of_heldout(variables))
+      kinds.append(self._of_heldout(variables))
+    return [self._program(*kind) for kind in kinds]
 
   def _program(self, kind, *args):
-    """Returns a compiled function; runs of one program share it."""
+    """Returns a function that is being compiled; runs of one program share it.
+
+    The caller's thread traces it, and another compiles it.
+    """
     key = kind, str(jax.tree.map(lambda x: (x.shape, str(x.dtype)), args))
     if key not in self._compiled:
-      self._compiled[key] = self._jitted[kind].lower(*args).compile()
+      self._compiled[key] = _COMPILER.submit(
+          self._jitted[kind].lower(*args).compile)
     return self._compiled[key]
 
   def _run(self, kind, *args):
-    return self._program(kind, *args)(*args)
+    return self._program(kind, *args).result()(*args)
 
   def test(self, variables_R: Variables, round_number: int,
            wait: Callable) -> dict[str, Any]:

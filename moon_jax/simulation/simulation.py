@@ -205,13 +205,16 @@ class Simulation:
     return self._program.compile()
 
   def _compile_evaluation(self):
-    self._evaluator.compile(self._evaluated())
+    """Begins to compile evaluations; returns what waits for them."""
+    programs = self._evaluator.compile(self._evaluated())
     if self.federation.evaluate_clients:
       program = self._program
       table, data = program._rounds.prepared(program._some_rounds())
       if program._num_runs > 1:  # of the shape of `_last_round`
         table = _selected(table, self._slots(table))
-      self._evaluator.compile_clients(self._global_model(), table, data)
+      programs += self._evaluator.compile_clients(
+          self._global_model(), table, data)
+    return programs
 
   def run_round(self, wait: Callable = lambda function: function()
                 ) -> RoundRecord:
@@ -474,9 +477,11 @@ class Simulations:
     a line if that takes more than two seconds.
     """
     start = time.perf_counter()
+    evaluations = [program for run in self.runs
+                   for program in run._compile_evaluation()]
     self._compile_round()
-    for run in self.runs:
-      run._compile_evaluation()
+    for program in evaluations:
+      program.result()
     return time.perf_counter() - start
 
   def _compile_round(self):

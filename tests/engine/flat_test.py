@@ -1,0 +1,41 @@
+"""Tests of trees whose arrays lie side by side."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moon_jax.engine.flat import Flat
+
+_TREE = {'w': jnp.arange(6.).reshape(2, 3), 'n': (jnp.int32(7), jnp.ones(2)),
+         'half': jnp.ones((1, 2), jnp.bfloat16), 'none': jnp.zeros((0, 4))}
+
+
+def _equal(found, expected):
+  jax.tree.map(np.testing.assert_array_equal, found, expected)
+  assert jax.tree.map(lambda x: x.dtype, found) == jax.tree.map(
+      lambda x: x.dtype, expected)
+
+
+def test_a_tree_comes_back_from_one_array_per_type():
+  flat = Flat.of(_TREE)
+  assert sorted((str(x.dtype), x.shape) for x in jax.tree.leaves(flat)) == [
+      ('bfloat16', (2,)), ('float32', (8,)), ('int32', (1,))]
+  _equal(flat.tree(), _TREE)
+
+
+def test_axes_of_vmap_are_axes_of_the_tree():
+  tree_LR = jax.tree.map(
+      lambda x: jnp.stack([x + i for i in range(6)]).reshape(2, 3, *x.shape),
+      _TREE)
+  _equal(jax.vmap(jax.vmap(Flat.of))(tree_LR).tree(), tree_LR)
+
+
+def test_a_tree_without_arrays():
+  assert Flat.of({'a': (), 'b': {}}).tree() == {'a': (), 'b': {}}
+  assert not jax.tree.leaves(Flat.of(()))
+
+
+def test_operations_act_on_all_arrays():
+  doubled = jax.jit(lambda flat: jax.tree.map(lambda x: 2 * x, flat))(
+      Flat.of(_TREE))
+  _equal(doubled.tree(), jax.tree.map(lambda x: 2 * x, _TREE))
