@@ -5,10 +5,13 @@ nothing at run time, and is right for programs compiled for another machine. No
 other module makes programs depend on the platform.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 import hashlib
+import json
 import pathlib
 import platform
+import time
 from typing import Any
 
 import jax
@@ -17,6 +20,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import platformdirs
 
 _JAX_DEFAULT = 1.  # seconds of compilation from which programs are cached
+_SECONDS = 'moon_jax_seconds.json'  # of the last compilation, by program
 
 
 def by_platform(cpu: Callable[..., Any], accelerator: Callable[..., Any],
@@ -46,3 +50,23 @@ def use_compilation_cache() -> None:
     compilation_cache.reset_cache()  # the process may have compiled without it
   if config.jax_persistent_cache_min_compile_time_secs == _JAX_DEFAULT:
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
+
+
+@contextlib.contextmanager
+def compiling(program: str) -> Iterator[float | None]:
+  """A context whose body compiles a program, of which this is a short name.
+
+  Yields the seconds that this took the last time that it was not in the cache;
+  None if unknown. They are kept beside the cache.
+  """
+  directory = pathlib.Path(jax.config.jax_compilation_cache_dir or '')
+  file, seconds = directory / _SECONDS, {}
+  with contextlib.suppress(OSError, ValueError):
+    seconds = dict(json.loads(file.read_text()))
+  num_cached = lambda: sum(1 for _ in directory.glob('*-cache'))
+  cached, start = num_cached(), time.perf_counter()
+  yield seconds.get(program)
+  if num_cached() > cached:
+    seconds[program] = round(time.perf_counter() - start, 1)
+    with contextlib.suppress(OSError):
+      file.write_text(json.dumps(seconds, indent=1))

@@ -50,3 +50,35 @@ def test_the_platform_of_the_program_decides():
     text = jax.jit(chosen).trace(jnp.float32(3)).lower(
         lowering_platforms=(platform,)).as_text()
     assert f'dense<{index}> : tensor<i32>' in text, text
+
+
+@pytest.fixture
+def cache(tmp_path):
+  before = jax.config.jax_compilation_cache_dir
+  jax.config.update('jax_compilation_cache_dir', str(tmp_path))
+  yield tmp_path
+  jax.config.update('jax_compilation_cache_dir', before)
+
+
+def _compile(program, *files):
+  with platforms.compiling(program) as last:
+    for file in files:
+      file.touch()
+  return last
+
+
+def test_the_last_time_of_a_compilation_is_kept(cache):
+  assert _compile('moon', cache / 'a-cache') is None
+  assert _compile('moon') is not None
+  assert _compile('fedavg') is None
+
+
+def test_a_cached_program_does_not_count_as_compiled(cache):
+  _compile('moon', cache / 'a-atime')
+  assert _compile('moon') is None
+
+
+def test_a_damaged_file_of_times_is_replaced(cache):
+  (cache / 'moon_jax_seconds.json').write_text('{"moon"')
+  assert _compile('moon', cache / 'a-cache') is None
+  assert _compile('moon') is not None

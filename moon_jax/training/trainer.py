@@ -15,6 +15,7 @@ import time
 import jax
 
 from moon_jax import loggers as loggers_lib
+from moon_jax import platforms
 from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import processes
 from moon_jax.errors import InterruptedRun, UserError
@@ -67,8 +68,11 @@ class Trainer:
     recorders, progress = self.recorders, self.progress
     unfinished = [r for r in recorders if r.is_unfinished]
     if unfinished:
-      with progress.phase('compiling'):
-        self._compile()
+      config = recorders[0].simulation.federation.config
+      with platforms.compiling(f'{config.algorithm}, {config.model}') as last:
+        hint = f', which took {last:.0f} s last time' if last else ''
+        with progress.phase('compiling', hint):
+          self._compile()
       for recorder in recorders:
         recorder.saved_at = time.monotonic()
     progress.training(

@@ -96,10 +96,10 @@ class Progress:
       self._change(activity=previous, since=since)
 
   @contextlib.contextmanager
-  def phase(self, activity: str) -> Iterator[None]:
+  def phase(self, activity: str, hint: str = '') -> Iterator[None]:
     """`busy`, for an activity whose duration is logged."""
     start = time.monotonic()
-    with self.busy(activity):
+    with self.busy(activity + hint):
       yield
     self.log(f'{activity}: {time.monotonic() - start:.1f} s')
 
