@@ -243,6 +243,8 @@ class Algorithm(NamedTuple):
     needs: the settings of a `moon_jax.Federation` that the method assumes, by
       name, such as {'momentum': 0}, for which federations are checked. Cohorts
       of all clients meet {'cohorts': None}.
+    min_received: the fewest messages from which `aggregate` makes a model; a
+      round that receives fewer, but one or more, ends the run.
   """
 
   init_server: Callable[[Variables], PyTree]
@@ -265,6 +267,7 @@ class Algorithm(NamedTuple):
   penalties: Mapping[str, str] = types.MappingProxyType({})
   draws_client_state: bool = False
   needs: Mapping[str, Any] = types.MappingProxyType({})
+  min_received: int = 1
 
   @property
   def draws_per_client(self) -> bool:

@@ -6,14 +6,15 @@ accounting and reports read these entries. A custom algorithm needs no entry;
 see `moon_jax.algorithms.user`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import functools
 import importlib
 import inspect
+import math
 from typing import Any, NamedTuple
 
 from moon_jax import user_code
-from moon_jax.algorithms import privacy, server, user
+from moon_jax.algorithms import attacks, privacy, robust, server, user
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fednova import with_fednova
@@ -189,6 +190,8 @@ def method(config: Config) -> Method:
   """Returns the properties of the configured method and its aggregation."""
   is_l2 = config.algorithm == 'moon' and config.contrastive == 'l2'
   found = _L2 if is_l2 else METHODS.get(config.algorithm, _USER_DEFINED)
+  if config.aggregation in robust.RULES and found.sends_only_model:
+    found = found._replace(flags=(*found.flags, 'aggregation'))
   if config.aggregation in METHODS and 'aggregation' in found.flags:
     aggregation = METHODS[config.aggregation]
     found = found._replace(
@@ -292,8 +295,10 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
   algorithm = algorithm._replace(
       hparams={**algorithm.hparams, **server.hparams(config)})
   optimizer_fn = server.make(config)
+  cohort_size = cohort_size or config.cohort_size()
+  if replaced := rule_and_attack(config, cohort_size):
+    algorithm = robust.with_rule(algorithm, *replaced, cohort_size)
   if config.dp_clip:
-    cohort_size = cohort_size or config.cohort_size()
     algorithm = privacy.with_clipping(algorithm, config.dp_clip, cohort_size)
     optimizer_fn = privacy.with_noise(
         optimizer_fn, config.dp_noise_multiplier * config.dp_clip / cohort_size,
@@ -307,10 +312,56 @@ def given_arguments(config: Config) -> dict[str, Any]:
   Raises:
     UserError: if the method has no such argument, or it is not of its type.
   """
-  given = user_code.parse_args('algorithm_args', config.algorithm_args)
-  known = method(config).arguments
+  return _parsed('algorithm_args', config.algorithm_args,
+                 method(config).arguments, flags_of(config))
+
+
+def rule_and_attack(config: Config, cohort_size: int
+                    ) -> tuple[robust.Rule, attacks.Attack | None] | None:
+  """Returns what replaces the mean of messages, and some of them before.
+
+  None if the server takes the mean of honest messages, as with
+  --attack=label_flip, which changes data.
+
+  Raises:
+    UserError: if an argument is invalid, or a round has too few clients.
+  """
+  is_robust, attack = config.aggregation in robust.RULES, None
+  if not is_robust and config.attack not in attacks.ATTACKS:
+    return None
+  if config.attack in attacks.ATTACKS:
+    craft = attacks.ATTACKS[config.attack]
+    attack = attacks.of_clients(
+        craft(**_parsed('attack_args', config.attack_args,
+                        inspect.signature(craft).parameters,
+                        f'--attack={config.attack}')),
+        config.num_attackers(), config.num_clients, config.split_seed())
+  if not is_robust:
+    return robust.mean(), attack
+  factory = robust.RULES[config.aggregation]
+  known = inspect.signature(factory).parameters
+  name = f'--aggregation={config.aggregation}'
+  arguments = _parsed('aggregation_args', config.aggregation_args, known, name)
+  if 'byzantine' in known:
+    # Rounded first: 0.2 of 15 clients is above 3 in floating point.
+    hostile = math.ceil(round(cohort_size * config.attackers, 6))
+    arguments = {'byzantine': hostile, **arguments}
+  rule = factory(**arguments)
+  if rule.min_received > cohort_size:
+    given = ','.join(f'{key}={value}' for key, value in arguments.items())
+    raise UserError(
+        f'{name} with {given} needs at least {rule.min_received} clients per '
+        f'round; got {cohort_size}. Raise --participation or --num_clients, or '
+        'lower --attackers or --aggregation_args')
+  return rule, attack
+
+
+def _parsed(flag: str, text: str, known: Mapping[str, inspect.Parameter],
+            owner: str) -> dict[str, Any]:
+  """Returns the arguments that --FLAG=TEXT gives to `owner`, checked."""
+  given = user_code.parse_args(flag, text)
   for name, value in given.items():
-    where = f'--algorithm_args={name}={value}: {flags_of(config)} '
+    where = f'--{flag}={name}={value}: {owner} '
     if name not in known:
       flag = (f'; --{name} is a flag' if hasattr(Config, name)
               else f"; did you mean {near!r}?" if (
@@ -318,6 +369,8 @@ def given_arguments(config: Config) -> dict[str, Any]:
       raise UserError(
           f'{where}takes {", ".join(known) or "none; remove it"}{flag}')
     default = known[name].default
+    if default is inspect.Parameter.empty:
+      default = 1  # of `byzantine`
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     needed = (('a word', isinstance(value, str)) if isinstance(default, str)
               else ('True or False', isinstance(value, bool))

@@ -12,6 +12,7 @@ from absl import flags
 from moon_jax.config import Config, FACTS, TOPICS
 
 _MIN_WIDTH = 50
+_LONGEST = 60  # characters of choices beside the name of a flag
 
 # What the heads of flags mean.
 _LEGEND = (
@@ -116,7 +117,10 @@ def _entry(name: str, default: Any, text: str, choices: Sequence[str] | None,
   if isinstance(default, bool):
     return f'--[no]{name}', f'{text} Default: {"on" if default else "off"}.'
   if choices:
-    value = '|'.join([default, *(c for c in choices if c != default)])
+    others = [choice for choice in choices if choice != default]
+    value = '|'.join([default, *others])
+    if len(value) > _LONGEST:
+      value, text = default, f'{text} Or {", ".join(others)}.'
   elif default in ('', [], None):
     value = placeholder or 'VALUE'
   else:

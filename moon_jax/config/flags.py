@@ -34,6 +34,14 @@ ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
               'fedkd', 'fedphp', 'fedamp', 'fedfomo', 'fedala', 'fedcross',
               'feddisco', 'qfedavg', 'centralized')
 
+# Rules of `moon_jax.algorithms.robust`, instead of the average.
+ROBUST = ('median', 'trimmed_mean', 'krum', 'multi_krum', 'bulyan',
+          'geometric_median', 'norm_clipping', 'centred_clipping')
+
+# Of `moon_jax.algorithms.attacks`, but for label_flip, which changes data.
+ATTACKS = ('label_flip', 'sign_flip', 'scaling', 'gaussian', 'inner_product',
+           'little_is_enough', 'min_max')
+
 # Those of which a round depends on how many there are.
 READ_NUM_ROUNDS = ('ccvr', 'fedkd', 'fedphp')
 
@@ -305,10 +313,18 @@ class Config:
       ('paper', 'niid_bench'), read_by='method', is_later=True)
 
   aggregation: str = flag(
-      'average', 'How the server combines client models (fedavg, fedprox, '
-      "moon): their average, FedNova's normalized updates, or SCAFFOLD's "
-      'control variates.', ('average', 'fednova', 'scaffold'), topic='Server',
-      read_by='combining', is_later=True, synonyms='aggregation_method')
+      'average', 'How the server combines client models: their average; for '
+      "fedavg, fedprox and moon also FedNova's normalized updates or "
+      "SCAFFOLD's control variates; or a rule that is robust against hostile "
+      'clients, for methods that send a model.',
+      ('average', 'fednova', 'scaffold', *ROBUST), topic='Server',
+      read_by='combining', is_later=True, page='robust.md',
+      synonyms='aggregation_method aggregation_rule defense defence gar')
+  aggregation_args: str = flag(
+      '', 'Arguments of a robust --aggregation, such as byzantine=2, the '
+      'clients of a round that it assumes to be hostile: by default those of '
+      '--attackers, rounded up.', placeholder='NAME=VALUE,...', is_later=True,
+      only_with={'aggregation': ROBUST}, page='robust.md')
   weighting: str = flag(
       'examples', "Weight of a client's model in the average: its number of "
       'examples, uniform, or its number of batches per epoch.',
@@ -332,6 +348,22 @@ class Config:
       'v + (1 - beta) delta (ema) as in the code released with MOON; delta is '
       'the average client update.', ('hsu', 'ema'), read_by='server',
       only_with={'server_optimizer': ('sgd',), 'server_momentum': ON})
+
+  attack: str = flag(
+      'none', 'What hostile clients do: train on flipped labels (label_flip), '
+      'or send something else than their update.', ('none', *ATTACKS),
+      topic='Hostile clients', is_later=True, page='robust.md',
+      synonyms='attack_type byzantine_attack')
+  attack_args: str = flag(
+      '', 'Arguments of --attack, such as scale=2.',
+      placeholder='NAME=VALUE,...', is_later=True, page='robust.md',
+      only_with={'attack': ATTACKS[1:]})
+  attackers: float = flag(
+      0.2, 'Fraction of the clients that are hostile in the whole run, drawn '
+      'from the seed of the partition; also what a robust --aggregation '
+      'assumes of a round.', at_least=0, below=1, is_later=True,
+      page='robust.md',
+      synonyms='attack_ratio byzantine_fraction malicious_fraction poison_rate')
 
   local_epochs: int = flag(
       10, "Epochs over a client's data per round.", topic='Local training',
@@ -587,6 +619,10 @@ class Config:
   def split_seed(self) -> int:
     """Returns the seed of the partition."""
     return self.seed if self.partition_seed < 0 else self.partition_seed
+
+  def num_attackers(self) -> int:
+    """Returns the number of hostile clients, whether or not they attack."""
+    return round(self.num_clients * self.attackers)
 
   def cohort_size(self) -> int:
     """Returns the clients per round, int(clients * fraction) as published."""

@@ -85,7 +85,14 @@ VALUES = {flag: _by_word(table) for flag, table in {
         _ADAPTIVE.format('adam'): 'fedadam fedopt',
         _ADAPTIVE.format('yogi'): 'fedyogi',
         _ADAPTIVE.format('adagrad'): 'fedadagrad'},
-    'aggregation': {'average': 'avg mean fedavg'},
+    'aggregation': {
+        'average': 'avg mean fedavg', 'trimmed_mean': 'trmean fedtrimmedavg',
+        'median': 'fedmedian', 'multi_krum': 'mkrum', 'geometric_median':
+        'rfa geomed', 'centred_clipping': 'cc centeredclipping'},
+    'attack': {
+        'inner_product': 'ipm foe', 'little_is_enough': 'alie lie',
+        'sign_flip': 'signflipping', 'label_flip': 'labelflipping',
+        'gaussian': 'noise'},
     'weighting': {'examples': 'samples size datasize numexamples',
                   'uniform': 'equal'},
     'norm': {'batch': 'bn batchnorm', 'group': 'gn groupnorm'},

@@ -14,6 +14,9 @@ clients permute the classes differently (Sattler et al.,
 https://arxiv.org/abs/1910.01991; Ghosh et al., IFCA,
 https://arxiv.org/abs/2006.04088, for the groups).
 
+Label flips of hostile clients: y becomes K - 1 - y (Karimireddy et al.,
+https://arxiv.org/abs/2012.10333, section 7).
+
 Random numbers are NumPy's, seeded with (seed, client or group, 0, purpose), so
 those of a client do not depend on the number of clients.
 
@@ -32,6 +35,7 @@ import numpy as np
 
 from moon_jax import errors
 from moon_jax.config import Config
+from moon_jax.data import attackers
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
@@ -50,10 +54,12 @@ def configured(config: Config, dataset: Dataset,
   """
   labels, num_classes = dataset.train_labels, dataset.num_classes
   has_noise, has_shift = config.label_noise > 0, config.concept_shift > 1
-  if not (has_noise or has_shift):
+  has_flips = config.attack == 'label_flip'
+  if not (has_noise or has_shift or has_flips):
     return labels
   flag = (f'--concept_shift={config.concept_shift}' if has_shift
-          else f'--label_noise={config.label_noise}')
+          else f'--label_noise={config.label_noise}' if has_noise
+          else f'--attack={config.attack}')
   check_classes(dataset, flag)
   if not clients_lib.are_disjoint(clients):
     raise UserError(
@@ -68,6 +74,8 @@ def configured(config: Config, dataset: Dataset,
       labels = noisy(labels, clients, noise_rates(
           len(clients), config.label_noise, config.label_noise_form),
                      num_classes, config.split_seed())
+  if has_flips:
+    labels = flipped(labels, clients, attackers.configured(config), num_classes)
   return labels
 
 
@@ -116,6 +124,15 @@ def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],
     offset = random.integers(1, num_classes, len(indices))  # 1 to K - 1
     labels[indices] = np.where(
         is_wrong, (labels[indices] + offset) % num_classes, labels[indices])
+  return labels
+
+
+def flipped(labels: np.ndarray, clients: Sequence[np.ndarray],
+            hostile: Sequence[int], num_classes: int) -> np.ndarray:
+  """Returns labels, y replaced by K - 1 - y for examples of some clients."""
+  labels = labels.copy()
+  for client in hostile:
+    labels[clients[client]] = num_classes - 1 - labels[clients[client]]
   return labels
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, flags_with, is_user_code
+from moon_jax.config.flags import ROBUST
 from moon_jax.errors import UserError
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec
@@ -94,12 +95,16 @@ def program_key(config: Config) -> tuple:
     parts['the split of a file or of user code'] = split
   if config.partition == 'feature_noise':  # noise is a property of examples
     parts['the noise of feature_noise'] = split
-  if config.label_noise or config.concept_shift > 1:
+  if config.label_noise or config.concept_shift > 1 or (
+      config.attack == 'label_flip'):
     parts['the noisy or shifted labels'] = (
         values(flags_with(varies='labels')), split)
   if config.dp_clip:  # the cohort size and the key of the noise are constants
     parts['the clients and the noise of dp_clip'] = values(
         {'participation', 'cohorts_file', 'seed'})
+  if config.aggregation in ROBUST or config.attack != 'none':
+    parts['the clients of a round with a robust rule or an attack'] = values(
+        {'participation', 'cohorts_file'})
   return tuple(parts.items())
 
 

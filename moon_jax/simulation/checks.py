@@ -20,6 +20,7 @@ from moon_jax.config import (
   NAMES,
   suggest,
 )
+from moon_jax.config.flags import ATTACKS, ROBUST
 from moon_jax.errors import UserError
 from moon_jax.simulation import metric_functions
 
@@ -55,6 +56,8 @@ def validate(config: Config) -> Config:
                             if known.sends_only_model),
           unused=registry.unused(config)))
   _check_cohort(config)
+  if not config.cohorts_file:  # the cohorts are checked when they are read
+    registry.rule_and_attack(config, config.cohort_size())
   metric_functions.names_in(config.metrics)
   if config.mu == -1:
     config = dataclasses.replace(config, mu=registry.default_mu(config))
@@ -146,7 +149,8 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
         name in registry.unused(c)),
        f'--{name}={{c.{name}}} has no effect with {{unused[{name}]}}. Remove '
        'one of them')
-      for name in ('augmentation_draws', 'decay_rounds', 'epoch_losses',
+      for name in ('aggregation_args', 'attack_args', 'augmentation_draws',
+                   'decay_rounds', 'epoch_losses',
                    'label_noise_form', 'learning_rate_decay',
                    'server_momentum')),
     (lambda c: c.warmup_rounds >= c.num_rounds,
@@ -183,6 +187,22 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.dp_clip and not registry.method(c).sends_only_model,
      '--dp_clip={c.dp_clip} requires clients that send their model and nothing '
      'else, not {name}; use one of {private}, with --aggregation=average'),
+    # Hostile clients.
+    (lambda c: (c.aggregation in ROBUST or c.attack in ATTACKS[1:]) and not (
+        registry.method(c).sends_only_model),
+     '--aggregation={c.aggregation} --attack={c.attack} requires clients that '
+     'send their model and nothing else, not {name}; use one of {private}'),
+    (lambda c: c.dp_clip and (
+        c.aggregation in ROBUST or c.attack in ATTACKS[1:]),
+     '--dp_clip={c.dp_clip} accounts for the mean of honest updates; remove '
+     '--aggregation={c.aggregation} --attack={c.attack}, or --dp_clip'),
+    (lambda c: c.algorithm == 'centralized' and c.attack != 'none',
+     _ONE_CLIENT + '--attack={c.attack}'),
+    (lambda c: c.algorithm == 'centralized' and c.aggregation in ROBUST,
+     _ONE_CLIENT + '--aggregation={c.aggregation}'),
+    (lambda c: c.attack != 'none' and not c.num_attackers(),
+     '--attack={c.attack} needs a hostile client, got --attackers='
+     '{c.attackers} of --num_clients={c.num_clients}; raise it'),
     # Evaluation.
     *((lambda c, name=name: getattr(c, name) and not c.validation_fraction,
        f'--{name} selects by the validation accuracy, never by the test '
@@ -211,7 +231,8 @@ def _check_paths(config):
 
 def _check_combining(config, method):
   for name in registry.COMBINING:
-    if not _is_changed(config, name) or name in method.flags:
+    if not _is_changed(config, name) or name in method.flags or (
+        name == 'aggregation' and config.aggregation in ROBUST):
       continue
     able = ', '.join(known for known, method in registry.METHODS.items()
                      if name in method.flags)

@@ -52,6 +52,7 @@ def check(federation: Any) -> None:
   if federation.config is None:
     _check_made_in_python(federation)
   _check_needs(federation)
+  _check_received(federation)
   federation.hparams()
   _require(
       federation.shard_data or not mapped.is_mapped(
@@ -215,6 +216,16 @@ def _check_needs(federation):
               else f'Pass {flag}, or choose another algorithm')
     _require(value == needed, f'the algorithm needs {flag}; got '
              f'{name}={_short(value)} of the federation. {remedy}')
+
+
+def _check_received(federation):
+  """Checks that cohorts are large enough, before any client fails."""
+  least = federation.algorithm.min_received
+  sizes = [federation.num_clients] if federation.cohorts is None else [
+      len(cohort) for cohort in federation.cohorts]
+  _require(min(sizes) >= least or least == 1,
+           f'the algorithm needs at least {least} clients in each round; got '
+           f'{min(sizes)}. Raise --participation, or change the robust rule')
 
 
 def _short(value):

@@ -224,6 +224,14 @@ def left_out(federation: Federation, index: int, table: Table,
         f'round {index + 1}, client {client}'
         f'{f" and all {others} other clients of the round" if others else ""}: '
         f'its {reason} {remedy(federation, is_client=True)}')
+  received_J = is_own_J & table.jobs.is_received & metrics.finite_J
+  num_received = np.count_nonzero(received_J & (table.jobs.num_steps > 0))
+  least = federation.algorithm.min_received
+  if 0 < num_received < least:
+    raise DivergedError(
+        f'round {index + 1}: the server received {num_received} client '
+        f'updates, and its rule needs at least {least}; lower --dropout_rate='
+        f'{federation.dropout_rate:g} or the byzantine clients of the rule')
   if not metrics.finite_R[run]:
     raise DivergedError(
         f'round {index + 1}: the next global model, or the server state, is '

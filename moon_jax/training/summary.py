@@ -14,8 +14,8 @@ import numpy as np
 
 from moon_jax import tasks
 from moon_jax.config import Config
+from moon_jax.data import attackers, mapped
 from moon_jax.data import clients as clients_lib
-from moon_jax.data import mapped
 from moon_jax.distributed import processes
 from moon_jax.results import stats
 from moon_jax.simulation import metric_functions
@@ -77,6 +77,8 @@ def summarize(simulation: Simulation,
       **{name: last[name] for name in own_names
          if name in last and not isinstance(last[name], list)},
       **({'clients_left_out': left_out} if left_out else {}),
+      **({'attackers': hostile} if (
+          hostile := attackers.configured(config)) else {}),
       'seconds_per_round': statistics.median(m['seconds'] for m in metrics),
       'examples_per_second': statistics.median(
           m['examples_per_second'] for m in metrics),

@@ -1,0 +1,311 @@
+"""Robust aggregation: servers that do not trust the mean of client updates.
+
+A rule replaces the weighted mean in any algorithm whose clients send a model.
+It sees the updates of a round, u_i = w_i - w^t, side by side:
+
+    w^{t+1} = aggregate(w^t + rule(u_1, ..., u_n))
+
+Updates hold all that clients send, running statistics included. f is the number
+of clients of a round that the server assumes to be hostile (`byzantine`).
+Papers give clients equal weights, since a hostile client could claim any number
+of examples; only `mean`, `geometric_median` and `norm_clipping` weigh them.
+
+Arrays: J rows of a round, of which the first n are received; D numbers of an
+update. Rows are in the order of clients, so that ties and sums do not depend on
+lanes and devices, and rows beyond n are zeros.
+"""
+
+from collections.abc import Callable
+import functools
+from typing import Any, NamedTuple
+
+import jax
+from jax import flatten_util, lax
+import jax.numpy as jnp
+
+from moon_jax.algorithms import base
+from moon_jax.algorithms.arguments import above, at_least
+from moon_jax.algorithms.attacks import Attack
+from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.algorithms.updates import (
+  count,
+  in_order,
+  mean_of,
+  moved,
+  norms,
+  square_distances,
+  TINY,
+  update_of,
+  weighted_sum,
+)
+
+
+class Rule(NamedTuple):
+  """A robust rule, as a tuple of pure functions.
+
+  Attributes:
+    apply: `(updates_JD, weight_J, is_received_J, state) -> (update_D, state)`.
+      Returns the update of the server. Weights are 0 in rows that are not
+      received, and their sum is 1.
+    min_received: the lowest n for which the rule is defined.
+    init: `(update_D) -> state`. Returns the first state of the rule for an
+      update of zeros.
+  """
+
+  apply: Callable[..., tuple[jax.Array, Any]]
+  min_received: int = 1
+  init: Callable[[jax.Array], Any] = lambda update_D: ()
+
+
+def mean() -> Rule:
+  """Returns the weighted mean, which is not robust."""
+  return _stateless(lambda u_JD, weight_J, is_received_J: weighted_sum(
+      weight_J, u_JD))
+
+
+def median() -> Rule:
+  """Returns the median of each coordinate.
+
+  Yin et al., Byzantine-Robust Distributed Learning, ICML 2018,
+  https://arxiv.org/abs/1803.01498, option I. It is the mean of both middle
+  values if n is even.
+  """
+  return _stateless(lambda u_JD, weight_J, is_received_J: _median(
+      u_JD, is_received_J))
+
+
+def trimmed_mean(byzantine: int) -> Rule:
+  """Returns the mean of each coordinate without its f largest and f smallest.
+
+  Yin et al., ICML 2018, https://arxiv.org/abs/1803.01498, option II, with
+  beta n = f.
+  """
+  at_least(0, byzantine=byzantine, usual=1)
+
+  def apply(u_JD, weight_J, is_received_J):
+    n, j = count(is_received_J), jnp.arange(len(u_JD))
+    is_kept_J = (j >= byzantine) & (j < n - byzantine)
+    return mean_of(_sorted(u_JD, is_received_J), is_kept_J)
+
+  return _stateless(apply, 2 * byzantine + 1)
+
+
+def krum(byzantine: int) -> Rule:
+  """Returns the update that is closest to its n - f - 2 nearest others.
+
+  Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017,
+  https://arxiv.org/abs/1703.02757: it minimizes the sum of squared distances,
+  the first client's of equal ones.
+  """
+  return multi_krum(byzantine, 1)
+
+
+def multi_krum(byzantine: int, keep: int = 0) -> Rule:
+  """Returns the mean of the updates with the lowest scores of Krum.
+
+  Blanchard et al., NeurIPS 2017, https://arxiv.org/abs/1703.02757.
+
+  Args:
+    byzantine: f.
+    keep: how many; 0 are n - f.
+  """
+  at_least(0, byzantine=byzantine, usual=1)
+  at_least(0, keep=keep, usual=0)
+
+  def apply(u_JD, weight_J, is_received_J):
+    score_J = _krum_scores(square_distances(u_JD), is_received_J, byzantine)
+    rank_J = jnp.argsort(jnp.argsort(score_J))
+    most = keep or count(is_received_J) - byzantine
+    return mean_of(u_JD, is_received_J & (rank_J < most))
+
+  return _stateless(apply, max(2 * byzantine + 3, keep))
+
+
+def bulyan(byzantine: int) -> Rule:
+  """Returns a mean of each coordinate around the median of Krum's choices.
+
+  El Mhamdi, Guerraoui and Rouault, The Hidden Vulnerability of Distributed
+  Learning in Byzantium, ICML 2018, https://arxiv.org/abs/1802.07927. Krum
+  chooses theta = n - 2 f updates, each time of those that are left; of each
+  coordinate the theta - 2 f values closest to their median are averaged.
+  """
+  at_least(0, byzantine=byzantine, usual=1)
+
+  def apply(u_JD, weight_J, is_received_J):
+    n, j = count(is_received_J), jnp.arange(len(u_JD))
+    d_JJ = square_distances(u_JD)
+
+    def choose(i, is_left_J):
+      best = jnp.argmin(_krum_scores(d_JJ, is_left_J, byzantine))
+      return is_left_J & ((j != best) | (i >= n - 2 * byzantine))
+
+    is_left_J = lax.fori_loop(0, len(u_JD), choose, is_received_J)
+    is_chosen_J = is_received_J & ~is_left_J
+    distance_JD = jnp.abs(u_JD - _median(u_JD, is_chosen_J)[None])
+    order_JD = jnp.argsort(
+        jnp.where(is_chosen_J[:, None], distance_JD, jnp.inf), axis=0)
+    is_kept_J = j < n - 4 * byzantine
+    return mean_of(jnp.take_along_axis(u_JD, order_JD, 0), is_kept_J)
+
+  return _stateless(apply, 4 * byzantine + 3)
+
+
+def geometric_median(iterations: int = 3, nu: float = 1e-6) -> Rule:
+  """Returns RFA, the smoothed geometric median of weighted updates.
+
+  Pillutla, Kakade and Harchaoui, Robust Aggregation for Federated Learning,
+  IEEE Transactions on Signal Processing 2022, https://arxiv.org/abs/1912.13445,
+  algorithm 2, from v = 0, the model before the round:
+
+      b_i = p_i / max(nu, |v - u_i|),    v <- sum_i b_i u_i / sum_i b_i
+
+  Args:
+    iterations: of Weiszfeld's algorithm.
+    nu: smoothing, a distance.
+  """
+  at_least(1, iterations=iterations, usual=3)
+  above(0, nu=nu, usual=1e-6)
+
+  def apply(u_JD, p_J, is_received_J):
+    def step(_, v_D):
+      b_J = p_J / jnp.maximum(nu, norms(u_JD - v_D[None]))
+      return weighted_sum(b_J, u_JD) / jnp.maximum(jnp.sum(b_J), TINY)
+
+    return lax.fori_loop(0, iterations, step, jnp.zeros_like(u_JD[0]))
+
+  return _stateless(apply)
+
+
+def norm_clipping(radius: float = 1.0) -> Rule:
+  """Returns the weighted mean of updates, clipped to a norm.
+
+  Sun et al., Can You Really Backdoor Federated Learning?, 2019,
+  https://arxiv.org/abs/1911.07963, section 3.
+
+      sum_i p_i u_i min(1, radius / |u_i|)
+  """
+  above(0, radius=radius, usual=1)
+  return _stateless(lambda u_JD, p_J, is_received_J: weighted_sum(
+      p_J, _clipped(u_JD, radius)))
+
+
+def centred_clipping(radius: float = 10.0, iterations: int = 1) -> Rule:
+  """Returns the last result, moved by the mean of clipped differences to it.
+
+  Karimireddy, He and Jaggi, Learning from History for Byzantine Robust
+  Optimization, ICML 2021, https://arxiv.org/abs/2012.10333, equation CC.
+
+      v <- v + 1/n sum_i (u_i - v) min(1, radius / |u_i - v|)
+
+  The first v is 0, later ones are the result of the round before.
+
+  Args:
+    radius: tau, of a difference.
+    iterations: l, of this step per round.
+  """
+  above(0, radius=radius, usual=10)
+  at_least(1, iterations=iterations, usual=1)
+
+  def apply(u_JD, weight_J, is_received_J, v_D):
+    v_D = lax.fori_loop(0, iterations, lambda _, v_D: v_D + mean_of(
+        _clipped(u_JD - v_D[None], radius), is_received_J), v_D)
+    return v_D, v_D
+
+  return Rule(apply, init=lambda update_D: update_D)
+
+
+# The rules of --aggregation by name.
+RULES: dict[str, Callable[..., Rule]] = {rule.__name__: rule for rule in (
+    median, trimmed_mean, krum, multi_krum, bulyan, geometric_median,
+    norm_clipping, centred_clipping)}
+
+
+def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
+              cohort_size: int | None = None) -> Algorithm:
+  """Returns `algorithm` with a robust rule instead of the mean.
+
+  Args:
+    algorithm: whose clients send a model like the global one and nothing else.
+    rule: the rule, such as `median()`.
+    attack: what hostile clients send, before the rule; None has no such
+      clients. See `moon_jax.attacks`.
+    cohort_size: the most clients of a round, which the server compares; None
+      compares as many rows as devices hold, for several runs those of all.
+
+  Raises:
+    UserError: while tracing, if clients send something else.
+
+  Examples:
+    >>> algorithm = moon_jax.robust.with_rule(
+    ...     moon_jax.fedavg(), moon_jax.robust.krum(byzantine=2))
+  """
+  @functools.wraps(algorithm.finish)
+  def finish(trained, view, **given):
+    client, message = algorithm.finish(trained, view, **given)
+    return client, Message((), each=update_of(message, view.variables))
+
+  def init_server(variables):
+    update_D = jnp.zeros_like(flatten_util.ravel_pytree(variables)[0])
+    return algorithm.init_server(variables), rule.init(update_D)
+
+  def aggregate(variables, server, message, hparams=None, key=None):
+    inner, state = server
+    u_JD, weight_J, is_received_J, client_J = in_order(
+        message.each, cohort_size)
+    if attack is not None:
+      u_JD = attack.apply(
+          u_JD, is_received_J, client_J,
+          algorithm.hparams if hparams is None else hparams,
+          jax.random.key(0) if key is None else key)
+    update_D, state = rule.apply(u_JD, weight_J, is_received_J, state)
+    message = Message(moved(variables, update_D))
+    following, inner = base.aggregate(
+        algorithm, variables, inner, message, hparams, key)
+    return following, (inner, state)
+
+  @functools.wraps(algorithm.broadcast)
+  def broadcast(server, **given):
+    return algorithm.broadcast(server[0], **given)
+
+  if attack is not None:
+    algorithm = algorithm._replace(
+        hparams={**algorithm.hparams, **attack.hparams})
+    attack = attack._replace(hparams={})  # runs of one program may differ in it
+  needs = {} if cohort_size is None else {'cohort_size': cohort_size}
+  return algorithm._replace(
+      finish=finish, init_server=init_server, aggregate=aggregate,
+      broadcast=broadcast, needs={**algorithm.needs, **needs},
+      min_received=max(algorithm.min_received, rule.min_received))
+
+
+def _stateless(apply, min_received=1):
+  return Rule(lambda *rows: (apply(*rows[:-1]), rows[-1]), min_received)
+
+
+def _sorted(u_JD, is_in_J):
+  """Returns each coordinate in ascending order, rows that are not in last."""
+  return jnp.sort(jnp.where(is_in_J[:, None], u_JD, jnp.inf), axis=0)
+
+
+def _median(u_JD, is_in_J):
+  sorted_JD, n = _sorted(u_JD, is_in_J), count(is_in_J)
+  return (sorted_JD[(n - 1) // 2] + sorted_JD[n // 2]) / 2
+
+
+def _clipped(u_JD, radius):
+  factor_J = jnp.minimum(1, radius / jnp.maximum(norms(u_JD), TINY))
+  return u_JD * factor_J[:, None]
+
+
+def _krum_scores(d_JJ, is_in_J, byzantine):
+  """Returns the sum of the n - f - 2 smallest distances of each row.
+
+  At least one distance, where there is one. The score of rows that are not in
+  is infinite.
+  """
+  n, j = count(is_in_J), jnp.arange(len(d_JJ))
+  is_pair_JJ = is_in_J[None] & (j[None] != j[:, None])
+  nearest_JJ = jnp.sort(jnp.where(is_pair_JJ, d_JJ, jnp.inf), axis=1)
+  most = jnp.minimum(jnp.maximum(n - byzantine - 2, 1), n - 1)
+  score_J = jnp.sum(jnp.where((j < most)[None], nearest_JJ, 0), 1)
+  return jnp.where(is_in_J, score_J, jnp.inf)

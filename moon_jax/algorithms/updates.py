@@ -1,0 +1,79 @@
+"""Client updates as vectors, and those of a round side by side in a matrix.
+
+An update u_i = w_i - w^t holds all that a client sends, running statistics
+included. Arrays: J rows of a round, of which n are in; D numbers of an update.
+"""
+
+from typing import Any
+
+import jax
+from jax import flatten_util, lax
+import jax.numpy as jnp
+
+from moon_jax import trees
+from moon_jax.algorithms.base import Each, Message
+from moon_jax.errors import UserError
+
+TINY = 1e-30  # a norm, to divide by
+
+
+def update_of(message: Message, variables: Any) -> jax.Array:
+  """Returns w_i - w^t of a message that is a model, float32 [D].
+
+  Raises:
+    UserError: if the message is something else.
+  """
+  if difference := trees.difference(message, Message(variables)):
+    raise UserError(
+        'robust rules, attacks on updates and compression need clients that '
+        'send a model like the global one and nothing else; the message of '
+        f'this algorithm has other parts ({difference}). Choose another '
+        '--algorithm, or remove --aggregation, --attack and --compress')
+  return flatten_util.ravel_pytree(
+      jax.tree.map(jnp.subtract, message.mean, variables))[0]
+
+
+def moved(variables: Any, update_D: jax.Array) -> Any:
+  """Returns variables + update."""
+  _, unravel = flatten_util.ravel_pytree(variables)
+  return jax.tree.map(jnp.add, variables, unravel(update_D))
+
+
+def in_order(each: Each, num_rows: int | None = None
+             ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """Returns the rows of `Each`: received ones by client, then zeros."""
+  order_J = jnp.lexsort((each.client, ~each.is_received))[:num_rows]
+  is_received_J = each.is_received[order_J]
+  return (jnp.where(is_received_J[:, None], each.value[order_J], 0),
+          each.weight[order_J], is_received_J, each.client[order_J])
+
+
+def count(is_in_J: jax.Array) -> jax.Array:
+  """Returns the number of rows that are in, int32."""
+  return jnp.sum(is_in_J, dtype=jnp.int32)
+
+
+def weighted_sum(weight_J: jax.Array, u_JD: jax.Array) -> jax.Array:
+  """Returns the weighted sum of all rows [D]."""
+  return jnp.einsum('j,jd->d', weight_J, u_JD, precision='highest')
+
+
+def mean_of(u_JD: jax.Array, is_in_J: jax.Array) -> jax.Array:
+  """Returns the mean of the rows that are in [D]; 0 if none is."""
+  total_D = jnp.sum(jnp.where(is_in_J[:, None], u_JD, 0), 0)
+  return total_D / jnp.maximum(count(is_in_J), 1).astype(u_JD.dtype)
+
+
+def norms(u_JD: jax.Array) -> jax.Array:
+  """Returns the norm of each row [J]."""
+  return jnp.sqrt(jnp.sum(jnp.square(u_JD), axis=1))
+
+
+def square_distances(u_JD: jax.Array) -> jax.Array:
+  """Returns |u_i - u_j|^2, float32 [J, J], exactly symmetric.
+
+  Sums differences, since a product of matrices would lose the distances of
+  honest updates if hostile ones are large.
+  """
+  d_JJ = lax.map(lambda u_D: jnp.sum(jnp.square(u_JD - u_D[None]), 1), u_JD)
+  return (d_JJ + d_JJ.T) / 2

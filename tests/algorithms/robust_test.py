@@ -1,0 +1,416 @@
+"""Robust rules and attacks: NumPy loops, other libraries, errors, limits."""
+
+import dataclasses
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import federation as fed
+import moon_jax as mj
+from moon_jax.algorithms import attacks, registry, robust, updates
+from moon_jax.algorithms.base import Each
+from moon_jax.config import Config
+from moon_jax.config.flags import ATTACKS, ROBUST
+from moon_jax.data import attackers
+from moon_jax.errors import DivergedError, UserError
+from moon_jax.simulation import agreement, build, checks
+
+GOLDEN = pathlib.Path(__file__).parent / 'robust_golden.json'
+
+
+def rows(seed, n, num_rows=None, num_numbers=6, ties=False):
+  """Returns updates [J, D], weights and whether they are received.
+
+  Rows that are not received hold NaN, and are between the others.
+  """
+  random = np.random.default_rng(seed)
+  num_rows = num_rows or n + 3
+  u = random.normal(size=(num_rows, num_numbers)).astype(np.float32)
+  if ties:
+    u = np.round(u)
+    u[1::2] = u[::2][:len(u[1::2])]
+  is_received = np.zeros(num_rows, bool)
+  is_received[random.permutation(num_rows)[:n]] = True
+  weight = np.where(is_received, random.uniform(.1, 1, num_rows), 0)
+  u[~is_received] = np.nan
+  return u, (weight / weight.sum()).astype(np.float32), is_received
+
+
+def applied(rule, u, weight, is_received):
+  """Returns the update of a rule, for rows in any order."""
+  each = Each(jnp.asarray(u), jnp.asarray(weight), jnp.asarray(is_received),
+              jnp.arange(len(u), dtype=jnp.int32))
+  *inputs, _ = updates.in_order(each)
+  return np.asarray(jax.jit(rule.apply)(*inputs, rule.init(
+      jnp.zeros(u.shape[1])))[0])
+
+
+# The rules on received updates and their weights, client by client.
+
+
+def np_scores(u, f):
+  scores = []
+  for i in range(len(u)):
+    d = sorted(((u[i] - u[j])**2).sum() for j in range(len(u)) if j != i)
+    scores.append(sum(d[:max(1, len(u) - f - 2)]))
+  return np.array(scores)
+
+
+def np_trimmed_mean(u, p, byzantine):
+  found = []
+  for column in u.T:
+    found.append(np.mean(sorted(column)[byzantine:len(column) - byzantine]))
+  return np.array(found)
+
+
+def np_multi_krum(u, p, byzantine, keep=0):
+  best = np.argsort(np_scores(u, byzantine), kind='stable')
+  return u[best[:keep or len(u) - byzantine]].mean(0)
+
+
+def np_bulyan(u, p, byzantine):
+  left, chosen = list(range(len(u))), []
+  while len(chosen) < len(u) - 2 * byzantine:
+    best = left[int(np.argmin(np_scores(u[left], byzantine)))]
+    left.remove(best)
+    chosen.append(best)
+  found = []
+  for column in u[sorted(chosen)].T:
+    near = np.argsort(abs(column - np.median(column)), kind='stable')
+    found.append(column[near[:len(chosen) - 2 * byzantine]].mean())
+  return np.array(found)
+
+
+def np_geometric_median(u, p, iterations=3, nu=1e-6):
+  v = np.zeros(u.shape[1])
+  for _ in range(iterations):
+    b = [p_i / max(nu, np.linalg.norm(v - u_i)) for p_i, u_i in zip(p, u)]
+    v = sum(b_i * u_i for b_i, u_i in zip(b, u)) / sum(b)
+  return v
+
+
+def np_clip(x, radius):
+  norm = np.linalg.norm(x)
+  return x if norm <= radius else x * radius / norm
+
+
+def np_centred_clipping(u, p, radius, iterations=1, v=0):
+  for _ in range(iterations):
+    v = v + np.mean([np_clip(u_i - v, radius) for u_i in u], 0)
+  return v
+
+
+RULES = [
+    ('mean', {}, lambda u, p: p @ u),
+    ('median', {}, lambda u, p: np.median(u, 0)),
+    ('trimmed_mean', dict(byzantine=0), np_trimmed_mean),
+    ('trimmed_mean', dict(byzantine=2), np_trimmed_mean),
+    ('krum', dict(byzantine=2), lambda u, p, byzantine: np_multi_krum(
+        u, p, byzantine, 1)),
+    ('multi_krum', dict(byzantine=2), np_multi_krum),
+    ('multi_krum', dict(byzantine=1, keep=3), np_multi_krum),
+    ('bulyan', dict(byzantine=1), np_bulyan),
+    ('geometric_median', {}, np_geometric_median),
+    ('geometric_median', dict(iterations=20, nu=.1), np_geometric_median),
+    ('norm_clipping', dict(radius=1.5), lambda u, p, radius: sum(
+        p_i * np_clip(u_i, radius) for p_i, u_i in zip(p, u))),
+    ('centred_clipping', dict(radius=1., iterations=3), np_centred_clipping)]
+
+
+@pytest.mark.parametrize('n', [7, 8, 11])
+@pytest.mark.parametrize('name, arguments, reference', RULES)
+def test_rule_equals_a_numpy_loop(name, arguments, reference, n):
+  """With unequal weights, and rows of NaN that were not received."""
+  u, p, is_received = rows(n, n)
+  found = applied(getattr(robust, name)(**arguments), u, p, is_received)
+  expected = reference(u[is_received].astype(np.float64), p[is_received],
+                       **arguments)
+  np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize('name, arguments, reference', RULES)
+def test_rule_with_ties(name, arguments, reference):
+  """Of equal clients the one with the lower number counts."""
+  u, p, is_received = rows(1, 9, num_rows=9, ties=True)
+  found = applied(getattr(robust, name)(**arguments), u, p, is_received)
+  np.testing.assert_allclose(
+      found, reference(u.astype(np.float64), p, **arguments), atol=2e-6)
+
+
+@pytest.mark.parametrize('name, arguments, reference', RULES)
+def test_equal_updates_are_the_result(name, arguments, reference):
+  u = np.tile(np.float32([.1, -.2, .3]), (8, 1))
+  rule = getattr(robust, name)(**arguments)
+  found = applied(rule, u, np.full(8, 1 / 8, np.float32), np.ones(8, bool))
+  np.testing.assert_allclose(found, u[0], atol=1e-6)
+
+
+@pytest.mark.parametrize('rule', [
+    robust.median(), robust.krum(0), robust.multi_krum(0), robust.bulyan(0),
+    robust.geometric_median(), robust.norm_clipping(9.)])
+def test_one_client_is_the_result(rule):
+  u, p, is_received = rows(0, 1)
+  np.testing.assert_allclose(applied(rule, u, p, is_received),
+                             u[is_received][0], atol=1e-6)
+
+
+@pytest.mark.parametrize('name, arguments', [
+    (name, arguments) for name, arguments, _ in RULES
+    if name not in ('mean', 'norm_clipping', 'centred_clipping')
+    and arguments.get('byzantine', 2) == 2])
+def test_two_huge_updates_do_not_matter(name, arguments):
+  """Distances of honest updates are exact next to them."""
+  u, p, is_received = rows(3, 9)
+  u *= 1e-2
+  honest = u[is_received][2:]
+  u[np.flatnonzero(is_received)[:2]] = 1e6
+  found = applied(getattr(robust, name)(**arguments), u, p, is_received)
+  assert (found <= honest.max(0) + .02).all()
+  assert (found >= honest.min(0) - .02).all()
+
+
+def test_centred_clipping_begins_with_the_last_result():
+  u, p, is_received = rows(2, 6, num_rows=6)
+  rule = robust.centred_clipping(radius=.5)
+  state = rule.init(jnp.zeros(6))
+  v = 0
+  for t in range(3):
+    found, state = rule.apply(jnp.asarray(u + t), p, is_received, state)
+    v = np_centred_clipping(u.astype(np.float64) + t, p, .5, v=v)
+    np.testing.assert_allclose(found, v, atol=1e-6)
+
+
+# Attacks.
+
+
+def np_min_max(honest, direction):
+  """Halves steps of gamma, as the released code does."""
+  m = honest.mean(0)
+  p = {'std': -honest.std(0, ddof=1), 'unit': -m / np.linalg.norm(m),
+       'sign': -np.sign(m)}[direction]
+  most = max(np.linalg.norm(x - y) for x in honest for y in honest)
+  gamma, step, found = 10., 10., 0.
+  while step > 1e-9:
+    step /= 2
+    if max(np.linalg.norm(m + gamma * p - x) for x in honest) <= most:
+      found, gamma = gamma, gamma + step
+    else:
+      gamma -= step
+  return m + found * p
+
+
+def np_little_is_enough(honest, b, z=0.):
+  n = len(honest) + b
+  k = n // 2 + 1 - b
+  z = z or max(0, scipy.stats.norm.ppf((n - b - k) / (n - b)))
+  return honest.mean(0) - z * honest.std(0)
+
+
+CRAFTED = [
+    (attacks.sign_flip(2.), lambda own, honest, b: -2 * own),
+    (attacks.scaling(5.), lambda own, honest, b: 5 * own),
+    (attacks.inner_product(.5), lambda own, honest, b: -.5 * honest.mean(0)),
+    (attacks.little_is_enough(), lambda own, honest, b: np_little_is_enough(
+        honest, b)),
+    (attacks.little_is_enough(1.5), lambda own, honest, b:
+     np_little_is_enough(honest, b, 1.5)),
+    *((attacks.min_max(direction), lambda own, honest, b, direction=direction:
+       np_min_max(honest, direction)) for direction in ('std', 'unit', 'sign'))]
+
+
+def attacked(craft, u, is_received, num_attackers, seed=0):
+  attack = attacks.of_clients(craft, num_attackers, len(u), seed)
+  u = np.where(is_received[:, None], u, 0)
+  found = jax.jit(lambda *x: attack.apply(*x, attack.hparams, jax.random.key(
+      0)))(u, is_received, np.arange(len(u), dtype=np.int32))
+  is_hostile = np.asarray(attackers.drawn(num_attackers, len(u), seed))
+  return np.asarray(found), is_hostile & is_received
+
+
+@pytest.mark.parametrize('craft, reference', CRAFTED)
+def test_attack_equals_numpy(craft, reference):
+  u, _, is_received = rows(5, 10)
+  found, is_hostile = attacked(craft, u, is_received, 3)
+  honest = u[is_received & ~is_hostile].astype(np.float64)
+  b = is_hostile.sum()
+  assert 0 < b < 4
+  for client in range(len(u)):
+    if is_hostile[client]:
+      np.testing.assert_allclose(
+          found[client], reference(u[client], honest, b), atol=1e-5)
+    elif is_received[client]:
+      np.testing.assert_array_equal(found[client], u[client])
+
+
+@pytest.mark.parametrize('name', attacks.ATTACKS)
+def test_all_clients_hostile(name):
+  """They read one another's updates; the result is finite."""
+  u, _, is_received = rows(5, 6)
+  found, is_hostile = attacked(
+      attacks.ATTACKS[name](), u, is_received, len(u))
+  np.testing.assert_array_equal(is_hostile, is_received)
+  assert np.isfinite(found[is_received]).all()
+  assert (found[is_received] != u[is_received]).any()
+
+
+def test_noise_belongs_to_the_client():
+  u = np.zeros((50, 40), np.float32)
+  found, is_hostile = attacked(attacks.gaussian(3.), u, np.ones(50, bool), 30)
+  noise = found[is_hostile]
+  assert not found[~is_hostile].any() and len(np.unique(noise[:, 0])) == 30
+  assert abs(noise.std() - 3) < .2 and abs(noise.mean()) < .3
+
+
+def test_attackers_are_drawn_from_the_seed():
+  draws = [np.flatnonzero(attackers.drawn(3, 20, seed)).tolist()
+           for seed in range(9)]
+  assert all(len(draw) == 3 for draw in draws)
+  assert len({*map(tuple, draws)}) > 6
+  assert {*draws[0]} < {*np.flatnonzero(attackers.drawn(6, 20, 0)).tolist()}
+  config = Config(attack='sign_flip', num_clients=20, attackers=.15, seed=4)
+  assert attackers.configured(config) == draws[4]
+  assert not attackers.configured(Config())
+
+
+def test_labels_of_hostile_clients_are_flipped():
+  config = checks.validate(Config(
+      dataset='digits', algorithm='fedavg', partition='iid', model='mlp',
+      attack='label_flip', attackers=.3, seed=2))
+  honest = build.federation(dataclasses.replace(config, attack='none'))
+  federation = build.federation(config)
+  hostile = attackers.configured(config)
+  assert len(hostile) == 3
+  for client, indices in enumerate(federation.clients):
+    labels = honest.data.train_labels[indices]
+    np.testing.assert_array_equal(
+        federation.data.train_labels[indices],
+        9 - labels if client in hostile else labels)
+
+
+# Together with the engine.
+
+
+def hostile_algorithm(rule=None, algorithm=None, seed=0):
+  return robust.with_rule(
+      algorithm or fed.fedavg(), rule or robust.multi_krum(1),
+      attacks.of_clients(attacks.min_max(), 2, len(fed.SIZES), seed))
+
+
+def test_four_lanes_equal_one():
+  """On as many devices as there are, which gather the messages."""
+  one, four = (fed.Federation(hostile_algorithm(), num_lanes=n).train(
+      fed.COHORTS, (0,)).state for n in (1, 4))
+  fed.assert_trees_close((one.variables, one.server),
+                         (four.variables, four.server))
+
+
+def test_mean_is_fedavg():
+  found = fed.Federation(robust.with_rule(
+      fed.fedavg(), robust.mean())).train().state
+  fed.assert_trees_close(
+      found.variables, fed.Federation(fed.fedavg()).train().state.variables)
+
+
+def test_rounds_equal_a_numpy_loop():
+  """Local training, an attack and a rule, with lost messages."""
+  federated = fed.Federation(
+      robust.with_rule(fed.fedavg(), robust.median(), attacks.of_clients(
+          attacks.sign_flip(3.), 3, len(fed.SIZES))))
+  is_hostile = np.asarray(attackers.drawn(3, len(fed.SIZES), 0))
+  plain = fed.Federation(fed.fedavg(), keep_models=True)
+  for cohort in [(0, 1, 4, 5, 7), (7, 2, 1, 3, 6)]:
+    before = federated.state.variables['params']
+    plain.state = plain.state._replace(variables=jax.tree.map(
+        jnp.copy, federated.state.variables), round=federated.state.round)
+    table, metrics = plain.round(cohort)
+    models = metrics.models_J['params']
+    sent = []
+    for client, j in zip(cohort[1:], fed.jobs_of(table, cohort)[1:]):
+      change = fed.matrix(models, j) - fed.matrix(before, 0)
+      sent.append(-3 * change if is_hostile[client] else change)
+    federated.round(cohort, lost=cohort[:1])
+    np.testing.assert_allclose(
+        fed.matrix(federated.state.variables['params'], 0),
+        fed.matrix(before, 0) + np.median(sent, 0), atol=1e-6)
+
+
+def test_runs_with_other_attackers_share_a_program():
+  config = Config(dataset='digits', algorithm='fedavg', model='mlp',
+                  attack='sign_flip', aggregation='krum')
+  keys = {agreement.program_key(dataclasses.replace(config, seed=seed))
+          for seed in range(3)}
+  assert len(keys) == 1
+  first, second = (registry.make(dataclasses.replace(config, seed=seed))
+                   for seed in range(2))
+  assert agreement._value(first) == agreement._value(second)
+  assert first.hparams['attack_seed'] != second.hparams['attack_seed']
+
+
+def test_methods_that_send_more_are_refused():
+  with pytest.raises(UserError, match='robust rules.*nothing else.*total'):
+    fed.Federation(robust.with_rule(
+        fed.scaffold(len(fed.SIZES)), robust.median())).round()
+
+
+def federation_of(rule, **settings):
+  data = mj.load_dataset('digits')
+  return mj.Federation(
+      data=data, clients=mj.partition.iid(200, 6, seed=0),
+      model=mj.mlp(data.num_classes), local_epochs=1, batch_size=32,
+      algorithm=robust.with_rule(mj.fedavg(), rule), **settings)
+
+
+def test_too_few_clients_are_an_error():
+  with pytest.raises(UserError, match='at least 7 clients in each.*got 6'):
+    federation_of(robust.krum(2))
+  with pytest.raises(UserError, match='at least 5 clients in each.*got 4'):
+    federation_of(robust.krum(1), cohorts=[range(5), range(4)])
+  failing = mj.Simulation(federation_of(
+      robust.krum(1), dropout_rate=.6, dropout_stage='after_training'))
+  with pytest.raises(DivergedError, match='received . client updates.* 5;'):
+    failing.run(3)
+
+
+def test_names_of_flags_are_those_of_functions():
+  assert ROBUST == (*robust.RULES,)
+  assert {*ATTACKS[1:]} == {*attacks.ATTACKS}
+
+
+def test_flags_make_rules():
+  config = Config(num_clients=15, participation=.9999, algorithm='fedavg',
+                  aggregation='trimmed_mean')  # 14 clients, 2.8 of them hostile
+  rule, attack = registry.rule_and_attack(config, 15)
+  assert rule.min_received == 7 and attack is None  # 3 of 15
+  rule, _ = registry.rule_and_attack(config, 14)
+  assert rule.min_received == 7
+  rule, _ = registry.rule_and_attack(dataclasses.replace(
+      config, aggregation_args='byzantine=1'), 14)
+  assert rule.min_received == 3
+  assert registry.rule_and_attack(Config(attack='label_flip'), 10) is None
+
+
+# ByzFL and Flower on the same messages; `robust_golden.py` made the file.
+
+
+@pytest.mark.parametrize('name, arguments', [
+    ('median', {}), ('trimmed_mean', dict(byzantine=2)),
+    ('krum', dict(byzantine=2)), ('multi_krum', dict(byzantine=2, keep=4)),
+    ('bulyan', dict(byzantine=2)),
+    ('geometric_median', dict(iterations=3, nu=.1)),
+    ('centred_clipping', dict(radius=1.))])
+def test_other_libraries_agree(name, arguments):
+  golden = json.loads(GOLDEN.read_text())
+  u = np.float32(golden['updates'])
+  weight = np.full(len(u), 1 / len(u), np.float32)
+  found = applied(getattr(robust, name)(**arguments), u, weight,
+                  np.ones(len(u), bool))
+  libraries = [library for library in golden['versions']
+               if name in golden[library]]
+  assert libraries
+  for library in libraries:
+    np.testing.assert_allclose(found, golden[library][name], atol=1e-6)
