@@ -21,8 +21,8 @@ modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
 Algorithms: `fedavg`, `moon` and all others of docs/methods.md;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
-`joint`, for clients that train several models; `robust` rules and `attacks`
-of hostile clients.
+`joint`, for clients that train several models; `robust` rules, `attacks` of
+hostile clients, and `compress`.
 Simulations: `Federation`, `Simulation`, `Record`; `Simulations`, several in one
 program.
 Runs with a directory, as the command line makes them: `Config`, `run`; `load`
@@ -43,7 +43,7 @@ from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
   from moon_jax import loggers, losses, tasks
-  from moon_jax.algorithms import attacks, robust
+  from moon_jax.algorithms import attacks, compress, robust
   from moon_jax.algorithms.apfl import apfl
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
   from moon_jax.algorithms.ccvr import ccvr
@@ -159,9 +159,9 @@ _NAMES = {f'algorithms.{name}': [name] for name in ALGORITHMS
 }
 _RENAMED = {'run_sweep': 'run', 'with_server_optimizer': 'with_optimizer'}
 _SUBMODULES = {name.rpartition('.')[2]: name for name in (
-    'algorithms.attacks', 'algorithms.robust', 'data.client_tests',
-    'data.cohort', 'data.label_shift', 'data.partition', 'loggers', 'losses',
-    'models.joint', 'tasks')}
+    'algorithms.attacks', 'algorithms.compress', 'algorithms.robust',
+    'data.client_tests', 'data.cohort', 'data.label_shift', 'data.partition',
+    'loggers', 'losses', 'models.joint', 'tasks')}
 _PUBLIC = _SUBMODULES | {
     name: module for module, names in _NAMES.items() for name in names}
 
@@ -170,12 +170,12 @@ __all__ = [  # sorted; equal to the keys above
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
     'Task', 'UserError', 'View', 'apfl', 'attacks', 'ccvr', 'char_lstm',
-    'client_tests', 'cohort', 'conv_general_dilated', 'ditto', 'fast_on_cpus',
-    'fedadmm', 'fedala', 'fedamp', 'fedas', 'fedasam', 'fedavg', 'fedbabu',
-    'fedbn', 'fedcross', 'feddbe', 'feddecorr', 'feddisco', 'feddyn', 'fedexp',
-    'fedfomo', 'fedgkd', 'fedkd', 'fedlc', 'fednova', 'fedntd', 'fedpac',
-    'fedper', 'fedphp', 'fedproc', 'fedproto', 'fedprox', 'fedrcl', 'fedrep',
-    'fedrod', 'fedrs', 'fedsam', 'fedspeed', 'feduv', 'fml', 'freeze',
+    'client_tests', 'cohort', 'compress', 'conv_general_dilated', 'ditto',
+    'fast_on_cpus', 'fedadmm', 'fedala', 'fedamp', 'fedas', 'fedasam', 'fedavg',
+    'fedbabu', 'fedbn', 'fedcross', 'feddbe', 'feddecorr', 'feddisco', 'feddyn',
+    'fedexp', 'fedfomo', 'fedgkd', 'fedkd', 'fedlc', 'fednova', 'fedntd',
+    'fedpac', 'fedper', 'fedphp', 'fedproc', 'fedproto', 'fedprox', 'fedrcl',
+    'fedrep', 'fedrod', 'fedrs', 'fedsam', 'fedspeed', 'feduv', 'fml', 'freeze',
     'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift',
     'lgfedavg', 'load', 'load_dataset', 'loggers', 'lora', 'losses', 'mimelite',
     'mlp', 'moon', 'partition', 'perfedavg', 'pfedme', 'qfedavg', 'resnet18',

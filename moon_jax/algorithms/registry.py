@@ -14,7 +14,14 @@ import math
 from typing import Any, NamedTuple
 
 from moon_jax import user_code
-from moon_jax.algorithms import attacks, privacy, robust, server, user
+from moon_jax.algorithms import (
+  attacks,
+  compress,
+  privacy,
+  robust,
+  server,
+  user,
+)
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fednova import with_fednova
@@ -190,6 +197,8 @@ def method(config: Config) -> Method:
   """Returns the properties of the configured method and its aggregation."""
   is_l2 = config.algorithm == 'moon' and config.contrastive == 'l2'
   found = _L2 if is_l2 else METHODS.get(config.algorithm, _USER_DEFINED)
+  if (compressor := compressor_of(config)) and compressor.has_feedback:
+    found = found._replace(keeps_client_state=True)
   if config.aggregation in robust.RULES and found.sends_only_model:
     found = found._replace(flags=(*found.flags, 'aggregation'))
   if config.aggregation in METHODS and 'aggregation' in found.flags:
@@ -296,6 +305,8 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
       hparams={**algorithm.hparams, **server.hparams(config)})
   optimizer_fn = server.make(config)
   cohort_size = cohort_size or config.cohort_size()
+  if compressor := compressor_of(config):
+    algorithm = compress.with_compression(algorithm, compressor)
   if replaced := rule_and_attack(config, cohort_size):
     algorithm = robust.with_rule(algorithm, *replaced, cohort_size)
   if config.dp_clip:
@@ -314,6 +325,16 @@ def given_arguments(config: Config) -> dict[str, Any]:
   """
   return _parsed('algorithm_args', config.algorithm_args,
                  method(config).arguments, flags_of(config))
+
+
+def compressor_of(config: Config) -> compress.Compressor | None:
+  """Returns the compressor of client updates; None without --compress."""
+  if config.compress == 'none':
+    return None
+  factory = compress.COMPRESSORS[config.compress]
+  return factory(**_parsed(
+      'compress_args', config.compress_args,
+      inspect.signature(factory).parameters, f'--compress={config.compress}'))
 
 
 def rule_and_attack(config: Config, cohort_size: int

@@ -20,7 +20,7 @@ import functools
 from typing import Any, NamedTuple
 
 import jax
-from jax import flatten_util, lax
+from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import base
@@ -37,6 +37,7 @@ from moon_jax.algorithms.updates import (
   TINY,
   update_of,
   weighted_sum,
+  zeros,
 )
 
 
@@ -245,8 +246,7 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     return client, Message((), each=update_of(message, view.variables))
 
   def init_server(variables):
-    update_D = jnp.zeros_like(flatten_util.ravel_pytree(variables)[0])
-    return algorithm.init_server(variables), rule.init(update_D)
+    return algorithm.init_server(variables), rule.init(zeros(variables))
 
   def aggregate(variables, server, message, hparams=None, key=None):
     inner, state = server

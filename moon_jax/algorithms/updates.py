@@ -39,6 +39,11 @@ def moved(variables: Any, update_D: jax.Array) -> Any:
   return jax.tree.map(jnp.add, variables, unravel(update_D))
 
 
+def zeros(variables: Any) -> jax.Array:
+  """Returns the update that changes nothing."""
+  return jnp.zeros_like(flatten_util.ravel_pytree(variables)[0])
+
+
 def in_order(each: Each, num_rows: int | None = None
              ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
   """Returns the rows of `Each`: received ones by client, then zeros."""

@@ -42,6 +42,9 @@ ROBUST = ('median', 'trimmed_mean', 'krum', 'multi_krum', 'bulyan',
 ATTACKS = ('label_flip', 'sign_flip', 'scaling', 'gaussian', 'inner_product',
            'little_is_enough', 'min_max')
 
+# Of `moon_jax.algorithms.compress`.
+COMPRESSORS = ('top_k', 'random_k', 'qsgd', 'sign')
+
 # Those of which a round depends on how many there are.
 READ_NUM_ROUNDS = ('ccvr', 'fedkd', 'fedphp')
 
@@ -364,6 +367,15 @@ class Config:
       'assumes of a round.', at_least=0, below=1, is_later=True,
       page='robust.md',
       synonyms='attack_ratio byzantine_fraction malicious_fraction poison_rate')
+
+  compress: str = flag(
+      'none', 'How clients compress the updates that they upload.',
+      ('none', *COMPRESSORS), topic='Compression', is_later=True,
+      page='compression.md', synonyms='compression compressor quantization')
+  compress_args: str = flag(
+      '', 'Arguments of --compress, such as fraction=0.05.',
+      placeholder='NAME=VALUE,...', is_later=True, page='compression.md',
+      only_with={'compress': COMPRESSORS})
 
   local_epochs: int = flag(
       10, "Epochs over a client's data per round.", topic='Local training',

@@ -150,7 +150,7 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        f'--{name}={{c.{name}}} has no effect with {{unused[{name}]}}. Remove '
        'one of them')
       for name in ('aggregation_args', 'attack_args', 'augmentation_draws',
-                   'decay_rounds', 'epoch_losses',
+                   'compress_args', 'decay_rounds', 'epoch_losses',
                    'label_noise_form', 'learning_rate_decay',
                    'server_momentum')),
     (lambda c: c.warmup_rounds >= c.num_rounds,
@@ -188,16 +188,18 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
      '--dp_clip={c.dp_clip} requires clients that send their model and nothing '
      'else, not {name}; use one of {private}, with --aggregation=average'),
     # Hostile clients.
-    (lambda c: (c.aggregation in ROBUST or c.attack in ATTACKS[1:]) and not (
-        registry.method(c).sends_only_model),
-     '--aggregation={c.aggregation} --attack={c.attack} requires clients that '
-     'send their model and nothing else, not {name}; use one of {private}'),
+    (lambda c: (c.aggregation in ROBUST or c.attack in ATTACKS[1:] or (
+        c.compress != 'none')) and not registry.method(c).sends_only_model,
+     '--aggregation={c.aggregation} --attack={c.attack} --compress={c.compress}'
+     ' requires clients that send their model and nothing else, not {name}; '
+     'use one of {private}'),
     (lambda c: c.dp_clip and (
         c.aggregation in ROBUST or c.attack in ATTACKS[1:]),
      '--dp_clip={c.dp_clip} accounts for the mean of honest updates; remove '
      '--aggregation={c.aggregation} --attack={c.attack}, or --dp_clip'),
-    (lambda c: c.algorithm == 'centralized' and c.attack != 'none',
-     _ONE_CLIENT + '--attack={c.attack}'),
+    *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
+        c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
+      for name in ('attack', 'compress')),
     (lambda c: c.algorithm == 'centralized' and c.aggregation in ROBUST,
      _ONE_CLIENT + '--aggregation={c.aggregation}'),
     (lambda c: c.attack != 'none' and not c.num_attackers(),

@@ -176,8 +176,13 @@ def _traced(federation):
             algorithm.init_server(view.variables), message.each, download,
             message, algorithm.frozen(model, batch, view))
 
-  variables, *trees = jax.eval_shape(trace, jax.random.key(0))
-  return example, variables, *map(bytes_of, trees)
+  variables, *trees, message, frozen = jax.eval_shape(
+      trace, jax.random.key(0))
+  upload = bytes_of(message)
+  if algorithm.upload_bytes is not None:
+    upload = algorithm.upload_bytes(
+        sum(x.size for x in jax.tree.leaves(message)))
+  return example, variables, *map(bytes_of, trees), upload, bytes_of(frozen)
 
 
 def of_task(federation: Federation) -> Model:

@@ -121,12 +121,13 @@ class Simulation:
   def bytes_per_round(self) -> int:
     """Returns the bytes that clients and server exchange in a round.
 
-    The mean over the rounds done, in the types that are simulated. Clients
-    download the global model, unless each trains its own initial model, and
-    what the server broadcasts besides; they upload their message. Those that
-    fail before training exchange nothing; those whose message is lost
-    afterwards only download. Training on one client (--algorithm=centralized)
-    needs no exchange.
+    The mean over the rounds done, in the types that are simulated; with
+    `moon_jax.compress` those that a wire would carry. Clients download the
+    global model, unless each trains its own initial model, and what the server
+    broadcasts besides; they upload their message. Those that fail before
+    training exchange nothing; those whose message is lost afterwards only
+    download. Training on one client (--algorithm=centralized) needs no
+    exchange.
     """
     federation, spec = self.federation, self._program._spec
     if federation.config and federation.config.algorithm == 'centralized':

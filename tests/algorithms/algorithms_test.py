@@ -58,6 +58,12 @@ HOSTILE = [
      'attack': 'min_max'},
     {'aggregation': 'centred_clipping', 'attack': 'little_is_enough',
      'server_momentum': .7}]
+COMPRESSED = [
+    {'compress': 'top_k', 'compress_args': 'fraction=.3'},
+    {'algorithm': 'fedavg', 'compress': 'random_k',
+     'compress_args': 'fraction=.5', 'aggregation': 'geometric_median'},
+    {'algorithm': 'fedavg', 'compress': 'sign', 'attack': 'sign_flip'},
+    {'compress': 'qsgd', 'weighting': 'uniform', 'dp_clip': 1.}]
 PRIVATE = {'algorithm': 'moon', 'weighting': 'uniform', 'dp_clip': 1.,
            'dp_noise_multiplier': .01, 'server_momentum': .7}
 
@@ -72,9 +78,10 @@ class Shared:
   Its model has statistics, unless the algorithm refuses models with them.
   """
 
-  def __init__(self, algorithm, is_private, is_attacked=False):
+  def __init__(self, algorithm, is_private, is_changed=False):
+    """`is_changed`: whether the server sees other updates."""
     self.algorithm, self.is_private = algorithm, is_private
-    self.is_attacked = is_attacked
+    self.is_changed = is_changed
 
   def federation(self, **kwargs):
     return fed.Federation(
@@ -110,19 +117,19 @@ def shared_state(state):
 def shared(name):
   setting = SETTINGS[name]
   return Shared(registry.make(config_of(setting)), 'dp_clip' in setting,
-                'attack' in setting)
+                not {'attack', 'compress'}.isdisjoint(setting))
 
 
 SETTINGS = {name_of(setting): setting for setting in [
-    *METHODS, PRIVATE, *VARIANTS, *HOSTILE]}
+    *METHODS, PRIVATE, *VARIANTS, *HOSTILE, *COMPRESSED]}
 
 
 @pytest.fixture(params=[
     pytest.param(name_of(setting), marks=[] if (
-        setting in (PRIVATE, METHODS[-1], *HOSTILE[-2:])
+        setting in (PRIVATE, METHODS[-1], *HOSTILE[-2:], COMPRESSED[0])
         or setting in METHODS and setting['algorithm'] in DEFAULT)
                  else pytest.mark.long)
-    for setting in [*METHODS, PRIVATE, *VARIANTS, *HOSTILE]])
+    for setting in [*METHODS, PRIVATE, *VARIANTS, *HOSTILE, *COMPRESSED]])
 def method(request):
   """Every method."""
   # The noise of optax promotes types itself.
@@ -148,10 +155,10 @@ def test_convex_loss_falls(method):
     if t == 0:
       losses_of_first = metrics.loss_TL[table.job_TL >= 0]
   # Alone, a client learns its own classes.
-  if not (method.algorithm.per_client_init or method.is_attacked):
+  if not (method.algorithm.per_client_init or method.is_changed):
     assert cross_entropy(federated) < before - .1
   losses_of_last = metrics.loss_TL[table.job_TL >= 0]
-  if method.is_attacked:
+  if method.is_changed:
     return  # training stays finite
   assert losses_of_last.mean() < .95 * losses_of_first.mean()
 
@@ -207,7 +214,7 @@ def test_padded_examples_never_reach_model_state(method, request):
     pytest.skip('applies the network several times per step, or to halves')
   if method.is_private:
     pytest.skip('refuses models with statistics: see privacy_test.py')
-  if method.is_attacked or method.algorithm.min_received > 1:
+  if method.is_changed or method.algorithm.min_received > 1:
     pytest.skip('the update of one client is not the result')
   if request.node.callspec.params['method'] == 'feddbe':
     pytest.skip('its first round, an initialization, keeps the global model')

@@ -1,0 +1,173 @@
+"""Compression of client updates, around any algorithm that sends a model.
+
+A client sends C(u) instead of its update u = w_i - w^t. With error feedback it
+keeps what C left out, and adds it to its next update (Karimireddy et al., Error
+Feedback Fixes SignSGD, ICML 2019, https://arxiv.org/abs/1901.09847):
+
+    v = u + e,   send C(v),   e <- v - C(v)
+
+`upload_bytes` counts what C(v) takes on a wire; the simulation itself computes
+with float32. An update has D numbers. Clients download the model uncompressed.
+"""
+
+from collections.abc import Callable
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+from moon_jax.algorithms import base, updates
+from moon_jax.algorithms.arguments import at_least, from_0_to_1
+from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.errors import UserError
+
+_DRAW = 0x636f6d70  # folded into the key of a client, for draws of C
+
+
+class Compressor(NamedTuple):
+  """A compressor, as a tuple of pure functions.
+
+  Attributes:
+    apply: `(update_D, key) -> update_D`. Returns what the server decodes.
+    bits: `(D) -> int`. Returns the bits that a message takes.
+    has_feedback: whether clients keep the error.
+  """
+
+  apply: Callable[[jax.Array, jax.Array], jax.Array]
+  bits: Callable[[int], int]
+  has_feedback: bool
+
+
+class Feedback(NamedTuple):
+  """Client state with error feedback."""
+
+  inner: Any  # of the algorithm
+  error: jax.Array  # e, [D]
+
+
+def top_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
+  """Returns the k = fraction D numbers of the largest size, and zeros.
+
+  Stich, Cordonnier and Jaggi, Sparsified SGD with Memory, NeurIPS 2018,
+  https://arxiv.org/abs/1809.07599. A message has k floats and k indices.
+  """
+  _check(fraction)
+
+  def apply(u_D, key):
+    _, index_K = lax.top_k(jnp.abs(u_D), _kept(fraction, u_D.size))
+    return jnp.zeros_like(u_D).at[index_K].set(u_D[index_K])
+
+  return Compressor(apply, lambda d: _kept(fraction, d) * (
+      32 + math.ceil(math.log2(d))), has_feedback)
+
+
+def random_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
+  """Returns k = fraction D random numbers, and zeros.
+
+  Stich et al., NeurIPS 2018, https://arxiv.org/abs/1809.07599. Without error
+  feedback the numbers are multiplied by D / k, so that their mean is the
+  update. A message has k floats, and a seed for the indices.
+  """
+  _check(fraction)
+
+  def apply(u_D, key):
+    k = _kept(fraction, u_D.size)
+    index_K = jax.random.permutation(key, u_D.size)[:k]
+    scale = 1 if has_feedback else u_D.size / k
+    return jnp.zeros_like(u_D).at[index_K].set(scale * u_D[index_K])
+
+  return Compressor(
+      apply, lambda d: 32 * (_kept(fraction, d) + 1), has_feedback)
+
+
+def qsgd(bits: int = 4, has_feedback: bool = False) -> Compressor:
+  """Returns numbers rounded at random to b bits, whose mean is the update.
+
+  Alistarh et al., QSGD, NeurIPS 2017, https://arxiv.org/abs/1610.02132, section
+  3.1, with s = 2^(b-1) - 1 levels and r uniform in [0, 1):
+
+      |u| sign(u_d) floor(s |u_d| / |u| + r) / s
+
+  A message has a sign and a level for each number, and |u|, without the paper's
+  variable length codes.
+  """
+  at_least(2, bits=bits, usual=4)
+  levels = 2**(bits - 1) - 1
+
+  def apply(u_D, key):
+    norm = jnp.maximum(jnp.sqrt(jnp.sum(jnp.square(u_D))), updates.TINY)
+    drawn_D = jax.random.uniform(key, u_D.shape, u_D.dtype)
+    level_D = jnp.floor(jnp.abs(u_D) / norm * levels + drawn_D)
+    return jnp.sign(u_D) * level_D * (norm / levels)
+
+  return Compressor(apply, lambda d: 32 + bits * d, has_feedback)
+
+
+def sign(has_feedback: bool = True) -> Compressor:
+  """Returns the signs, times the mean size: sum_d |u_d| / D sign(u).
+
+  Bernstein et al., signSGD, ICML 2018, https://arxiv.org/abs/1802.04434, with
+  the scale of Karimireddy et al., ICML 2019, https://arxiv.org/abs/1901.09847.
+  0 counts as positive. A message has a bit for each number, and the scale.
+  """
+  return Compressor(
+      lambda u_D, key: jnp.mean(jnp.abs(u_D)) * jnp.where(u_D < 0, -1., 1.),
+      lambda d: 32 + d, has_feedback)
+
+
+# The compressors of --compress by name.
+COMPRESSORS: dict[str, Callable[..., Compressor]] = {
+    compressor.__name__: compressor
+    for compressor in (top_k, random_k, qsgd, sign)}
+
+
+def with_compression(algorithm: Algorithm,
+                     compressor: Compressor) -> Algorithm:
+  """Returns `algorithm` with compressed client updates.
+
+  Args:
+    algorithm: whose clients send a model like the global one and nothing else.
+    compressor: such as `top_k()`.
+
+  Raises:
+    UserError: while tracing, if clients send something else.
+
+  Examples:
+    >>> algorithm = moon_jax.compress.with_compression(
+    ...     moon_jax.fedavg(), moon_jax.compress.top_k(fraction=0.05))
+  """
+  has_feedback = compressor.has_feedback
+  inner = base.with_view(algorithm, lambda view: view._replace(
+      client=view.client.inner)) if has_feedback else algorithm
+
+  @functools.wraps(algorithm.finish)
+  def finish(trained, view, **given):
+    client, message = inner.finish(trained, view, **given)
+    update_D = updates.update_of(message, view.variables)
+    if has_feedback:
+      update_D = update_D + view.client.error
+    sent_D = compressor.apply(update_D, jax.random.fold_in(view.key, _DRAW))
+    if has_feedback:
+      client = Feedback(client, update_D - sent_D)
+    return client, Message(updates.moved(view.variables, sent_D))
+
+  compressed = inner._replace(
+      finish=finish, upload_bytes=lambda d: -(-compressor.bits(d) // 8))
+  return compressed if not has_feedback else compressed._replace(
+      init_client=lambda variables: Feedback(
+          algorithm.init_client(variables), updates.zeros(variables)),
+      evaluated=lambda variables, clients: algorithm.evaluated(
+          variables, clients.inner))
+
+
+def _kept(fraction, d):
+  return max(1, round(fraction * d))
+
+
+def _check(fraction):
+  from_0_to_1(0.01, fraction=fraction)
+  if fraction == 0:
+    raise UserError('fraction must be above 0; got 0; 0.01 is usual')

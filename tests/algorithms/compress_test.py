@@ -1,0 +1,119 @@
+"""Compressors: NumPy loops, means, bits, error feedback."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import federation as fed
+import moon_jax as mj
+from moon_jax.algorithms import compress, registry
+from moon_jax.config import Config
+from moon_jax.config.flags import COMPRESSORS
+
+RANDOM = np.random.default_rng(0)
+UPDATES = {
+    'random': RANDOM.normal(size=40).astype(np.float32),
+    'ties': np.float32([0, 1, -1, 1, -2, 2, 2, 0, .5, -.5]),
+    'zeros': np.zeros(10, np.float32), 'one': np.float32([-3.])}
+
+
+def np_top_k(u, k):
+  largest = sorted(range(len(u)), key=lambda d: (-abs(u[d]), d))[:k]
+  return np.array([x if d in largest else 0 for d, x in enumerate(u)])
+
+
+@pytest.mark.parametrize('name', UPDATES)
+def test_top_k_and_sign_equal_numpy(name):
+  u, key = UPDATES[name], jax.random.key(0)
+  np.testing.assert_array_equal(
+      compress.top_k(.3).apply(u, key), np_top_k(u, max(1, round(.3 * len(u)))))
+  np.testing.assert_allclose(
+      compress.sign().apply(u, key),
+      [(-1 if x < 0 else 1) * np.mean(np.abs(u)) for x in u], rtol=1e-6)
+
+
+@pytest.mark.parametrize('name', UPDATES)
+@pytest.mark.parametrize('bits', [2, 4, 8])
+def test_qsgd_equals_numpy(name, bits):
+  """From the same draws; levels next to the number, at most s."""
+  u, key = UPDATES[name], jax.random.key(3)
+  found = np.asarray(compress.qsgd(bits).apply(u, key))
+  s, norm = 2**(bits - 1) - 1, max(np.linalg.norm(u), 1e-30)
+  draws = np.asarray(jax.random.uniform(key, u.shape))
+  np.testing.assert_allclose(found, [
+      norm * np.sign(x) * np.floor(s * abs(x) / norm + r) / s
+      for x, r in zip(u, draws)], atol=1e-5)
+  assert len(np.unique(np.abs(found))) <= s + 1
+  assert (np.abs(found - u) <= norm / s + 1e-5).all()
+
+
+@pytest.mark.parametrize('compressor', [
+    compress.qsgd(3), compress.random_k(.25, has_feedback=False)])
+def test_mean_is_the_update(compressor):
+  u = UPDATES['random'][:12]
+  keys = jax.random.split(jax.random.key(0), 20_000)
+  found = jax.vmap(lambda key: compressor.apply(jnp.asarray(u), key))(keys)
+  np.testing.assert_allclose(found.mean(0), u, atol=.06)
+
+
+def test_random_k_keeps_k_numbers():
+  u = UPDATES['random']
+  found = np.stack([compress.random_k(.1).apply(u, jax.random.key(seed))
+                    for seed in range(50)])
+  assert ((found != 0).sum(1) == 4).all()
+  assert ((found == 0) | (found == u)).all() and (found != 0).any(0).all()
+
+
+def test_bits():
+  assert compress.top_k(.01).bits(1000) == 10 * (32 + 10)
+  assert compress.random_k(.01).bits(1000) == 32 * 11
+  assert compress.qsgd(4).bits(1000) == 4032
+  assert compress.sign().bits(1000) == 1032
+
+
+def test_rounds_equal_a_numpy_loop():
+  """Top-k with error feedback, of clients that are sometimes absent."""
+  federated = fed.Federation(
+      compress.with_compression(fed.fedavg(), compress.top_k(.2)))
+  plain = fed.Federation(fed.fedavg(), keep_models=True)
+  errors = {client: np.zeros(15) for client in fed.ALL}
+  flat = lambda params, at: np.concatenate(
+      [np.asarray(params['b'][at]), np.asarray(params['w'][at]).ravel()])
+  for cohort in fed.COHORTS:
+    before = flat(federated.state.variables['params'], 0)
+    plain.state = plain.state._replace(variables=jax.tree.map(
+        jnp.copy, federated.state.variables), round=federated.state.round)
+    table, metrics = plain.round(cohort)
+    sent = {}
+    for client, j in zip(cohort, fed.jobs_of(table, cohort)):
+      v = flat(metrics.models_J['params'], j) - before + errors[client]
+      sent[client] = np_top_k(v, 3)
+      errors[client] = v - sent[client]
+    federated.round(cohort)
+    np.testing.assert_allclose(flat(federated.state.variables['params'], 0),
+                               before + fed.mean(sent), atol=1e-6)
+    np.testing.assert_allclose(
+        federated.state.clients.error[0], [*errors.values()], atol=1e-6)
+
+
+def test_bytes_per_round_count_the_wire():
+  data = mj.load_dataset('digits')
+  settings = dict(
+      data=data, clients=mj.partition.iid(200, 4, seed=0), local_epochs=1,
+      model=mj.mlp(data.num_classes))
+  simulations = [mj.Simulation(mj.Federation(algorithm=algorithm, **settings))
+                 for algorithm in (mj.fedavg(), compress.with_compression(
+                     mj.fedavg(), compress.qsgd(8)))]
+  d = simulations[0].num_parameters
+  assert [s.bytes_per_round() for s in simulations] == [
+      4 * 8 * d, 4 * (4 * d + d + 4)]
+
+
+def test_flags():
+  assert COMPRESSORS == (*compress.COMPRESSORS,)
+  config = Config(algorithm='fedavg', compress='top_k')
+  assert registry.method(config).keeps_client_state
+  assert not registry.method(Config(
+      algorithm='fedavg', compress='qsgd')).keeps_client_state
+  assert registry.compressor_of(Config()) is None
