@@ -7,19 +7,20 @@ python -m experiments.full.run --out=OUT --collect=experiments/results/full
 python -m experiments.full.run --out=OUT --pack=experiments/full/unfinished
 
 CLONE is a clone at a commit that `questions.py` names, whose runs are trained;
-so later changes of the code do not affect them. Runs have low priority. The
-cores are divided among --jobs runs; on two cores, two runs at a time are 1.3
-times as fast as one after another. SIGTERM or Ctrl-C stops all runs, which
-lose at most the current round; their exit statuses are printed, and the same
-command resumes them. --status prints the progress of each run. --collect copies
-the config, metrics and summary of finished runs, without this machine's paths.
---pack writes the newest checkpoint of each unfinished run, so that another
-machine can resume it: runs that OUT lacks begin from
-experiments/full/unfinished.
+so later changes of the code do not affect them. Runs, and on Linux all of their
+session, have low priority. The cores are divided among --jobs runs; on two
+cores, two runs at a time are 1.3 times as fast as one after another. SIGTERM or
+Ctrl-C stops all runs, which lose at most the current round; their exit statuses
+are printed, and the same command resumes them. --status prints the progress of
+each run. --collect copies the config, metrics and summary of finished runs,
+without this machine's paths. --pack writes the newest checkpoint of each
+unfinished run, so that another machine can resume it: runs that OUT lacks begin
+from experiments/full/unfinished.
 """
 
 import argparse
 from collections.abc import Callable
+import contextlib
 import functools
 import io
 import json
@@ -77,6 +78,8 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     unpack(UNFINISHED, args.out, runs)
     os.nice(19)
+    with contextlib.suppress(OSError):  # Linux divides cores by session first
+      pathlib.Path('/proc/self/autogroup').write_text('19')
     train_all(runs, functools.partial(
         start, args.code, args.data_dir, args.out), args.out, args.jobs)
   else:
