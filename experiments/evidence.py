@@ -141,7 +141,8 @@ def _multiples(sides, algorithm):
   mean = lambda side: statistics.fmean(
       peers_report.seconds_per_round(run)
       for run in _kept('peers/peers.json')['runs']
-      if (run['side'], run['algorithm']) == (side, algorithm))
+      if (run['side'], run['algorithm'], peers_report.clients(run)) == (
+          side, algorithm, peers_report.CLIENTS))
   fastest = lambda side: min(map(mean, (side,) if isinstance(side, str)
                                  else side))
   return [fastest(side) / mean('moon_jax') for side in sides]

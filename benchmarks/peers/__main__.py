@@ -9,37 +9,57 @@ with SGD of momentum 0.9, FedAvg and MOON; each with its own loop, server,
 clients and MOON. README.md says what they compute. A run is a process, no two
 run at the same time, and every second pass has the opposite order. A run does
 not count while other processes take more than --max_others cores, and is an
-error if it has not learned.
+error if it has not learned. OUT/peers.json is written after each run, and the
+same command continues it.
 
-PYTHON has PyTorch and the peers' requirements; SOURCES holds clones of the
-peers at the commits of `PEERS`.
+Another number of --clients measures how a round grows with it: FedAvg, equal
+parts of the data, and at most one batch of all of a client's examples.
+
+PYTHON has PyTorch, the packages of `PEERS`, and the requirements of the others,
+whose clones are in SOURCES at the commits of `PEERS`.
 """
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
 import subprocess
 import tempfile
 import time
+from typing import NamedTuple
 
 from benchmarks import common, sides
-from benchmarks.peers import moon_side, report
+from benchmarks.peers import memory, moon_side, report
 from moon_jax.config import Config
 from moon_jax.distributed import host
 
-PEERS = {  # the directory in SOURCES, and its commit
-    'PFLlib': 'd832e76', 'FL-bench': '06e658b', 'fluke': 'a0bd26a'}
-_SIDES = {  # the program, the peer, and whether a process trains on each core
-    'moon_jax': ('', '', False),
-    'PyTorch loop': ('loop_side.py', '', False),
-    'PyTorch loop, processes': ('loop_side.py', '', True),
-    'PFLlib': ('pfllib_side.py', 'PFLlib', False),
-    'fluke': ('fluke_side.py', 'fluke', False),
-    'FL-bench': ('fl_bench_side.py', 'FL-bench', False),
-    'FL-bench, ray': ('fl_bench_side.py', 'FL-bench', True)}
-_MIN_ACCURACY = .15  # after all rounds; chance is 0.1
+PEERS = {  # the commit of a clone in SOURCES, or the version of a package
+    'PFLlib': 'd832e76', 'FL-bench': '06e658b', 'fluke': 'a0bd26a',
+    'flwr': '1.42.0', 'pfl': '0.6.0', 'fedjax': '0.0.17'}
+
+
+class _Side(NamedTuple):
+  program: str = ''
+  peer: str = ''
+  is_parallel: bool = False  # a process trains on each core
+  methods: tuple[str, ...] = 'fedavg', 'moon'
+
+
+_SIDES = {
+    'moon_jax': _Side(),
+    'PyTorch loop': _Side('loop_side.py'),
+    'PyTorch loop, processes': _Side('loop_side.py', is_parallel=True),
+    'PFLlib': _Side('pfllib_side.py', 'PFLlib'),
+    'fluke': _Side('fluke_side.py', 'fluke'),
+    'FL-bench': _Side('fl_bench_side.py', 'FL-bench'),
+    'FL-bench, ray': _Side('fl_bench_side.py', 'FL-bench', True),
+    'Flower': _Side('flower_side.py', 'flwr'),
+    'Flower, processes': _Side('flower_side.py', 'flwr', True),
+    'pfl-research': _Side('pfl_side.py', 'pfl', methods=('fedavg',)),
+    'FedJAX': _Side('fedjax_side.py', 'fedjax', methods=('fedavg',))}
+_MIN_ACCURACY = .15  # of 10 clients after all rounds; chance is 0.1
 _METHODS = {'fedavg': {'mu': -1.}, 'moon': {'mu': 1.}}
 
 
@@ -54,6 +74,8 @@ def _parse():
       help='side to measure; may be repeated. Default: all')
   add('--algorithm', action='append', choices=_METHODS,
       help='method to measure; may be repeated. Default: all')
+  add('--clients', action='append', type=int,
+      help=f'number of clients; may be repeated. Default: {report.CLIENTS}')
   add('--passes', type=int, default=2, help='runs of each side')
   add('--max_others', type=float, default=.15, help='cores that other '
       'processes may take during a run, which does not count above')
@@ -64,51 +86,91 @@ def _parse():
 
 def main() -> None:
   args = _parse()
-  for name, commit in PEERS.items():
-    found = subprocess.run(
-        ['git', 'rev-parse', 'HEAD'], cwd=args.sources / name, check=True,
-        capture_output=True, text=True).stdout
-    if not found.startswith(commit):
-      raise ValueError(f'{args.sources / name} must be at commit {commit}, got '
-                       f'{found.strip()}')
-  results = measure(args)
-  common.write(args.out, 'peers', results, report.markdown(results))
-
-
-def measure(args: argparse.Namespace) -> dict:
-  """Runs all sides; returns their measurements and the environment."""
-  results = common.describe('peers') | {'peers': PEERS, 'runs': []}
-  del results['versions']  # each side reports its own
   names = args.side or [*_SIDES]
+  peers = {peer: _checked(peer, args) for peer in dict.fromkeys(
+      _SIDES[name].peer for name in names) if peer}
+  results = common.describe('peers') | {'peers': peers, 'runs': []}
+  del results['versions']  # each side reports its own
+  path = args.out / 'peers.json'
+  if path.exists():
+    kept = json.loads(path.read_text())
+    if kept['command'] != results['command']:
+      raise ValueError(f'{path} must be of this command, got one of '
+                       f'{kept["command"]}; choose another --out')
+    results = kept
+  measure(args, names, results)
+
+
+def _checked(peer, args):
+  """Returns the commit or version of a peer.
+
+  Raises:
+    ValueError: if it is not that of `PEERS`.
+  """
+  directory = args.sources / peer
+  command = (
+      ['git', '-C', directory, 'rev-parse', 'HEAD'] if '.' not in PEERS[peer]
+      else [args.python, '-c', 'import importlib.metadata as metadata;'
+            f'print(metadata.version("{peer}"))'])
+  found = subprocess.run(
+      command, check=True, capture_output=True, text=True).stdout.strip()
+  if not found.startswith(PEERS[peer]):
+    raise ValueError(f'{peer} must be at {PEERS[peer]}, got {found}')
+  return PEERS[peer]
+
+
+def measure(args: argparse.Namespace, names: list[str], results: dict) -> None:
+  """Runs the sides that `results` lacks; writes it after each run."""
+  fields = 'clients', 'algorithm', 'pass', 'side'
+  done = [[run[field] for field in fields] for run in results['runs']]
   with tempfile.TemporaryDirectory() as scratch:
+    for key in _keys(args, names):
+      if [*key] in done:
+        continue
+      clients, algorithm, number, name = key
+      run = _measured(name, algorithm, clients, args, pathlib.Path(scratch))
+      results['runs'].append(dict(zip(fields, key)) | run)
+      print(f'{clients} clients, {algorithm}, pass {number}, {name}: '
+            f'{report.seconds_per_round(run):.2f} s a round, '
+            f'{run["peak_bytes"] / 1e9:.1f} GB, accuracy '
+            f'{run["accuracy"]:.3f}, others took {run["other_cores"]:.2f} '
+            'cores', flush=True)
+      common.write(args.out, 'peers', results, report.markdown(results))
+
+
+def _keys(args, names):
+  """Yields number of clients, method, pass and side of each run."""
+  for clients in args.clients or [report.CLIENTS]:
     for algorithm in args.algorithm or _METHODS:
+      if clients != report.CLIENTS and algorithm != 'fedavg':
+        continue
       for number in range(args.passes):
         for name in names[::-1 if number % 2 else 1]:
-          run = _measured(name, algorithm, args, pathlib.Path(scratch))
-          results['runs'].append(
-              {'side': name, 'algorithm': algorithm, 'pass': number} | run)
-          print(f'{algorithm}, pass {number}, {name}: '
-                f'{report.seconds_per_round(run):.2f} s a '
-                f'round, accuracy {run["accuracy"]:.3f}, others took '
-                f'{run["other_cores"]:.2f} cores', flush=True)
-  return results
+          if algorithm in _SIDES[name].methods:
+            yield clients, algorithm, number, name
 
 
-def _measured(name, algorithm, args, scratch):
+def _measured(name, algorithm, clients, args, scratch):
   """Runs a side until no other process disturbs it, at most three times."""
   config = Config(
       dataset='cifar10', data_dir=args.data_dir, algorithm=algorithm,
-      num_clients=10, local_epochs=1, augment=False,
+      num_clients=clients, local_epochs=1, augment=False,
       num_rounds=sides.WARM_UP + args.repeats, **_METHODS[algorithm])
+  if clients != report.CLIENTS:
+    config = dataclasses.replace(
+        config, partition='iid', batch_size=min(64, 50_000 // clients))
+  inputs = _inputs(config, scratch)
   for _ in range(3):
     before, start = _processor_seconds(), time.perf_counter()
-    run = (common.run(moon_side.train, config.to_dict())
-           if name == 'moon_jax' else _peer(name, config, args, scratch))
+    with memory.Peak() as peak:
+      run = (common.run(moon_side.train, config.to_dict())
+             if name == 'moon_jax' else _peer(name, config, args, inputs))
     seconds = time.perf_counter() - start
     others = {process: (after - before[process]) / seconds for process, after
               in _processor_seconds().items() if process in before}
     run['other_cores'] = sum(others.values())
-    if run['accuracy'] < _MIN_ACCURACY:
+    run['peak_bytes'] = peak.num_bytes
+    if clients == report.CLIENTS and run['accuracy'] < _MIN_ACCURACY:
       raise ValueError(f'{name} must learn, got accuracy {run["accuracy"]}')
     if run['other_cores'] <= args.max_others:
       return run
@@ -133,16 +195,21 @@ def _processor_seconds():
   return found
 
 
-def _peer(name, config, args, scratch):
+def _inputs(config, scratch):
+  """Returns the file of a configuration's inputs."""
+  path = scratch / f'{config.num_clients}.npz'
+  if not path.exists():
+    common.run(moon_side.write_inputs, config.to_dict(), str(path))
+  return path
+
+
+def _peer(name, config, args, inputs):
   """Runs the program of a side; returns its answer."""
-  program, peer, is_parallel = _SIDES[name]
-  inputs = scratch / 'inputs.npz'
-  if not inputs.exists():
-    common.run(moon_side.write_inputs, config.to_dict(), str(inputs))
+  program, peer, is_parallel, _ = _SIDES[name]
   cores, here = host.num_cores(), pathlib.Path(__file__).parent
   threads = 1 if is_parallel else cores  # contending threads are slow
   source = args.sources.absolute() / peer
-  with tempfile.TemporaryDirectory(dir=scratch) as directory:
+  with tempfile.TemporaryDirectory(dir=inputs.parent) as directory:
     task, answer = (pathlib.Path(directory) / file
                     for file in ('task.json', 'answer.json'))
     task.write_text(json.dumps({

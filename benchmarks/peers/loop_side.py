@@ -22,8 +22,9 @@ def train(task, data):
   with np.load(task['inputs']) as arrays:
     dataset = types.SimpleNamespace(
         train_inputs=arrays['train_inputs'], num_classes=10,
-        train_labels=arrays['train_labels'], mean=tuple(arrays['mean']),
-        std=tuple(arrays['std']))
+        train_labels=arrays['train_labels'],
+        mean=arrays['mean'].tolist(),  # float32, since float64 needs 3 GB
+        std=arrays['std'].tolist())
     clients = np.split(arrays['clients'], np.cumsum(arrays['sizes'])[:-1])
   config = types.SimpleNamespace(
       seed=0, local_epochs=1, augment=False, **{name: task[name] for name in (

@@ -1,8 +1,10 @@
-"""Formats the results of benchmarks/peers as a table."""
+"""Formats the results of benchmarks/peers as tables."""
 
 import statistics
 
 from benchmarks import common, sides
+
+CLIENTS = 10  # of the first table
 
 
 def seconds_per_round(run: dict) -> float:
@@ -10,30 +12,62 @@ def seconds_per_round(run: dict) -> float:
   return statistics.median(run['round_seconds'][sides.WARM_UP:])
 
 
+def clients(run: dict) -> int:
+  """Returns the number of clients, which early results lack."""
+  return run.get('clients', CLIENTS)
+
+
 def markdown(results: dict) -> str:
-  """Returns a table: a row per side, the fastest first.
+  """Returns tables by method with 10 clients, and by number of clients.
+
+  The second one is there if there is another number of clients.
+  """
+  runs, tables = results['runs'], []
+  few = [run for run in runs if clients(run) == CLIENTS]
+  if few:
+    tables.append(_table(few, lambda run: run['algorithm'], {
+        'test accuracy': lambda found: ', '.join(
+            f'{name} {_mean(run["accuracy"] for run in of):.3f}'
+            for name, of in found.items())}))
+  if len(few) < len(runs):
+    tables.append(_table(
+        [run for run in runs if run['algorithm'] == 'fedavg'],
+        lambda run: f'{clients(run):,} clients'))
+  return '\n\n'.join(tables)
+
+
+_mean = statistics.fmean
+
+
+def _table(runs, group, more=None):
+  """Returns a table: a row per side, the fastest first, columns by group.
 
   Seconds are medians over a run's rounds: their mean and range over runs.
+  Memory is the largest of the runs. `more` has columns that are computed from
+  all groups of a side.
   """
-  runs = {}
-  for run in results['runs']:
-    runs.setdefault(run['side'], {}).setdefault(
-        run['algorithm'], []).append(run)
-  seconds = {side: {name: [*map(seconds_per_round, found)]
-                    for name, found in of.items()} for side, of in runs.items()}
-
-  mean = lambda side, name: statistics.fmean(seconds[side][name])
-  columns = {'side': str}
-  for name in dict.fromkeys(run['algorithm'] for run in results['runs']):
-    columns |= {
-        f'{name}, s a round': lambda side, name=name: (
-            f'{mean(side, name):.2f} ({min(seconds[side][name]):.2f} to '
-            f'{max(seconds[side][name]):.2f})'),
-        f'{name}, x': lambda side, name=name: (
-            f'{mean(side, name) / mean("moon_jax", name):.1f}'
-            if 'moon_jax' in seconds else '')}
-  columns['test accuracy'] = lambda side: ', '.join(
-      f'{name} {statistics.fmean(run["accuracy"] for run in found):.3f}'
-      for name, found in runs[side].items())
-  return common.table(columns, sorted(
-      seconds, key=lambda side: min(map(min, seconds[side].values()))))
+  rows = {}
+  for run in runs:
+    rows.setdefault(run['side'], {}).setdefault(group(run), []).append(run)
+  seconds = lambda found: [*map(seconds_per_round, found)]
+  first = rows.get('moon_jax', {})
+  cells = {
+      's a round': lambda found, name: (
+          f'{_mean(seconds(found)):.2f} ({min(seconds(found)):.2f} to '
+          f'{max(seconds(found)):.2f})'),
+      'x': lambda found, name: (
+          f'{_mean(seconds(found)) / _mean(seconds(first[name])):.1f}'
+          if name in first else ''),
+      'GB': lambda found, name: (
+          f'{max(run["peak_bytes"] for run in found) / 1e9:.1f}')}
+  if not all('peak_bytes' in run for run in runs):  # early results
+    del cells['GB']
+  columns = {'side': lambda side: side} | {
+      f'{name}, {unit}': lambda side, name=name, cell=cell: (
+          cell(rows[side][name], name) if name in rows[side] else '')
+      for name in dict.fromkeys(map(group, runs))
+      for unit, cell in cells.items()} | {
+          name: lambda side, cell=cell: cell(rows[side])
+          for name, cell in (more or {}).items()}
+  return common.table(columns, sorted(rows, key=lambda side: min(
+      min(seconds(found)) for found in rows[side].values())))

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 _BATCH = 500  # of the evaluation
-_PACKAGES = 'torch', 'numpy', 'ray'
+_PACKAGES = 'torch', 'numpy', 'ray', 'flwr', 'pfl', 'fedjax', 'jax'
 _LIBRARIES = []
 
 

@@ -47,7 +47,7 @@ def measured(monkeypatch):
   def call(max_others=.15, of=.5):
     nonlocal accuracy
     accuracy = of
-    return peers._measured('moon_jax', 'moon', argparse.Namespace(
+    return peers._measured('moon_jax', 'moon', 10, argparse.Namespace(
         data_dir='', repeats=1, max_others=max_others), pathlib.Path())
 
   return call
