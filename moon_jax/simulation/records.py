@@ -207,7 +207,8 @@ def left_out(federation: Federation, index: int, table: Table,
   Raises:
     DivergedError: naming the round, the client and the value that is not
       finite: for any diverged client if `on_nan` is "stop"; always if no client
-      is left, or the next global model is not finite.
+      is left, or the next global model is not finite. Also if the server
+      received fewer messages than its rule needs.
   """
   is_stopped = federation.on_nan == 'stop'
   is_own_J = table.jobs.run == run
@@ -224,6 +225,17 @@ def left_out(federation: Federation, index: int, table: Table,
         f'round {index + 1}, client {client}'
         f'{f" and all {others} other clients of the round" if others else ""}: '
         f'its {reason} {remedy(federation, is_client=True)}')
+  if federation.algorithm.min_received > 1:
+    _check_received(federation, index, table, metrics, is_own_J)
+  if not metrics.finite_R[run]:
+    raise DivergedError(
+        f'round {index + 1}: the next global model, or the server state, is '
+        f'not finite {remedy(federation)}')
+  return reasons
+
+
+def _check_received(federation, index, table, metrics, is_own_J):
+  """Checks that a round has received none, or enough, messages of a run."""
   received_J = is_own_J & table.jobs.is_received & metrics.finite_J
   num_received = np.count_nonzero(received_J & (table.jobs.num_steps > 0))
   least = federation.algorithm.min_received
@@ -232,11 +244,6 @@ def left_out(federation: Federation, index: int, table: Table,
         f'round {index + 1}: the server received {num_received} client '
         f'updates, and its rule needs at least {least}; lower --dropout_rate='
         f'{federation.dropout_rate:g} or the byzantine clients of the rule')
-  if not metrics.finite_R[run]:
-    raise DivergedError(
-        f'round {index + 1}: the next global model, or the server state, is '
-        f'not finite {remedy(federation)}')
-  return reasons
 
 
 def _reason(table, metrics, job):
