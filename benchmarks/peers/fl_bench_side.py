@@ -39,8 +39,9 @@ def train(task, data):
 
   def dataset(root, args=None, **transforms):
     """Normalized already; a transform that changes nothing costs as much."""
-    return datasets.BaseDataset(*(torch.cat(part) for part in zip(*data.train)),
-                                list(range(10)), **transforms)
+    arrays = [torch.cat(part) for part in zip(*data.train)]
+    data.train.clear()
+    return datasets.BaseDataset(*arrays, list(range(10)), **transforms)
 
   class Network(models.DecoupledModel):
     """As `side.Network`."""

@@ -17,14 +17,16 @@ import torch
 
 
 def train(task, data):
+  num_clients = len(data.train)
   scratch = pathlib.Path(task['scratch'])
   for part, clients in (('train', data.train), ('test', [
-      (x, y) for x, y in zip(*(t.chunk(len(data.train)) for t in data.test))])):
+      (x, y) for x, y in zip(*(t.chunk(num_clients) for t in data.test))])):
     directory = scratch / 'dataset' / 'peers' / part
     directory.mkdir(parents=True)
     for client, (x, y) in enumerate(clients):
       np.savez_compressed(
           directory / f'{client}.npz', data={'x': x.numpy(), 'y': y.numpy()})
+  data.train.clear()  # PFLlib reads the files
   (scratch / 'system').mkdir()
   os.chdir(scratch / 'system')  # it reads ../dataset
   sys.path.insert(0, f'{task["source"]}/system')
@@ -36,7 +38,7 @@ def train(task, data):
   make = {'fedavg': serveravg.FedAvg, 'moon': servermoon.MOON}
   server = make[task['algorithm']](types.SimpleNamespace(
       model=side.Network(), device='cpu', dataset='peers', num_classes=10,
-      algorithm=task['algorithm'], num_clients=len(data.train),
+      algorithm=task['algorithm'], num_clients=num_clients,
       global_rounds=task['num_rounds'] - 1, local_epochs=1,
       batch_size=task['batch_size'],
       local_learning_rate=task['learning_rate'], mu=task['mu'],
