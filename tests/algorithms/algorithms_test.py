@@ -33,7 +33,7 @@ DEFAULT = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
 ARGUMENTS: dict[str, str] = {
     'fedproto': 'head=b,lam=.01', 'fedpac': 'head=b,lam=.01',
     'feddbe': 'head=b,kappa=.1',
-    'fedproc': 'head=b,total_rounds=4', 'ccvr': 'head=b',
+    'fedproc': 'head=b,total_rounds=3', 'ccvr': 'head=b',
     'fedper': 'head=b', 'fedrep': 'head=b',
     'lgfedavg': 'head=w', 'fedbabu': 'head=b', 'fedrod': 'head=b',
     'fedas': 'head=b', 'fedala': 'head=w'}
