@@ -54,15 +54,17 @@ def use_compilation_cache() -> None:
 
 @contextlib.contextmanager
 def compiling(program: str) -> Iterator[float | None]:
-  """A context whose body compiles a program, of which this is a short name.
+  """A context that measures the compilation in its body.
 
-  Yields the seconds that this took the last time that it was not in the cache;
-  None if unknown. They are kept beside the cache.
+  Yields the seconds that `program`, such as "moon, resnet18", took to compile
+  the last time that it was not cached; None if unknown. A file beside the cache
+  has them.
   """
   directory = pathlib.Path(jax.config.jax_compilation_cache_dir or '')
   file, seconds = directory / _SECONDS, {}
-  with contextlib.suppress(OSError, ValueError):
-    seconds = dict(json.loads(file.read_text()))
+  with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+    seconds = {name: float(value) for name, value in json.loads(
+        file.read_text()).items()}
   num_cached = lambda: sum(1 for _ in directory.glob('*-cache'))
   cached, start = num_cached(), time.perf_counter()
   yield seconds.get(program)

@@ -106,7 +106,7 @@ def test_fewer_test_examples_are_recorded(tmp_path, capsys, monkeypatch):
   shown = []
   monkeypatch.setattr(
       progress.Progress, 'busy',
-      lambda self, what, *_: shown.append(what.partition(',')[0])
+      lambda self, what, *_: shown.append(what.partition(' (')[0])
       or contextlib.nullcontext())
   config = with_(SMALL, workdir=str(tmp_path), eval_examples=75)
   summary = run.run(with_(config, num_rounds=2))

@@ -10,13 +10,14 @@ clients and MOON. README.md says what they compute. A run is a process, no two
 run at the same time, and every second pass has the opposite order. A run does
 not count while other processes take more than --max_others cores, and is an
 error if it has not learned. OUT/peers.json is written after each run, and the
-same command continues it.
+same command resumes.
 
-Another number of --clients measures how a round grows with it: FedAvg, equal
-parts of the data, and at most one batch of all of a client's examples.
+With other numbers of --clients only FedAvg runs, on equal parts of the data, in
+batches of at most a client's number of examples; this shows how the time of a
+round grows.
 
-PYTHON has PyTorch, the packages of `PEERS`, and the requirements of the others,
-whose clones are in SOURCES at the commits of `PEERS`.
+PYTHON has PyTorch, the packages in `PEERS` and what the clones need; SOURCES
+has the clones at the commits in `PEERS`.
 """
 
 import argparse
@@ -95,8 +96,8 @@ def main() -> None:
   if path.exists():
     kept = json.loads(path.read_text())
     if kept['command'] != results['command']:
-      raise ValueError(f'{path} must be of this command, got one of '
-                       f'{kept["command"]}; choose another --out')
+      raise ValueError(f'{path} was written by another command: '
+                       f'{kept["command"]}. Choose another --out')
     results = kept
   measure(args, names, results)
 

@@ -70,4 +70,4 @@ def _table(runs, group, more=None):
           name: lambda side, cell=cell: cell(rows[side])
           for name, cell in (more or {}).items()}
   return common.table(columns, sorted(rows, key=lambda side: min(
-      min(seconds(found)) for found in rows[side].values())))
+      _mean(seconds(found)) for found in rows[side].values())))

@@ -2,8 +2,8 @@
 
 XLA compiles a kernel for each array of a tree and each operation on it. Sums
 over clients, norms and checks read every parameter once a round, and a network
-has hundreds of arrays: done array by array, they took more of the time to
-compile a round than its training.
+has hundreds of arrays: array by array, these took longer to compile than the
+local steps.
 """
 
 import math
@@ -35,7 +35,7 @@ class Flat:
   @classmethod
   def of(cls, tree: Any) -> 'Flat':
     """Returns the tree in arrays [N]."""
-    leaves, structure = jax.tree.flatten(tree)
+    leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, tree))
     shapes = tuple((str(x.dtype), x.shape) for x in leaves)
     return cls(tuple(
         jnp.concatenate([x.ravel() for x in leaves if str(x.dtype) == dtype])

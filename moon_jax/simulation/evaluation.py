@@ -45,7 +45,7 @@ from moon_jax.simulation.round_spec import RoundSpec
 _BATCH = 100  # examples at a time; divides most test sets
 _STREAMED_BATCHES = 20  # per chunk and device
 
-_COMPILER = ThreadPoolExecutor(1, 'evaluation')  # beside the round's compiler
+_COMPILER = ThreadPoolExecutor(1, 'evaluation')  # while the round compiles
 
 
 class Batches(NamedTuple):
@@ -269,7 +269,7 @@ class Evaluator:
 
   def compile_clients(self, variables: Variables, table: Table,
                       data: TrainData) -> list[Future]:
-    """Begins to compile that of the local models of a table's jobs."""
+    """Begins to compile the evaluation of the local models of a table."""
     num_jobs = len(table.jobs.run)
     models_J = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(
@@ -282,12 +282,13 @@ class Evaluator:
     return [self._program(*kind) for kind in kinds]
 
   def _program(self, kind, *args):
-    """Returns a function that is being compiled; runs of one program share it.
+    """Returns the future of a compiled function; runs of one program share it.
 
     The caller's thread traces it, and another compiles it.
     """
     key = kind, str(jax.tree.map(lambda x: (x.shape, str(x.dtype)), args))
-    if key not in self._compiled:
+    made = self._compiled.get(key)
+    if made is None or (made.done() and made.exception()):
       self._compiled[key] = _COMPILER.submit(
           self._jitted[kind].lower(*args).compile)
     return self._compiled[key]

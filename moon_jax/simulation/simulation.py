@@ -206,7 +206,7 @@ class Simulation:
     return self._program.compile()
 
   def _compile_evaluation(self):
-    """Begins to compile evaluations; returns what waits for them."""
+    """Begins to compile evaluations; returns their futures."""
     programs = self._evaluator.compile(self._evaluated())
     if self.federation.evaluate_clients:
       program = self._program

@@ -35,6 +35,10 @@ def test_a_tree_without_arrays():
   assert not jax.tree.leaves(Flat.of(()))
 
 
+def test_a_number_is_an_array():
+  assert Flat.of({'count': 1.}).tree() == {'count': 1.}
+
+
 def test_operations_act_on_all_arrays():
   doubled = jax.jit(lambda flat: jax.tree.map(lambda x: 2 * x, flat))(
       Flat.of(_TREE))
