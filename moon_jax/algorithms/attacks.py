@@ -136,16 +136,24 @@ def little_is_enough(z: float = 0.0) -> Craft:
     m_D, s_D = _moments(u_JD, is_honest_J)
     n = jnp.sum(is_honest_J | is_hostile_J).astype(u_JD.dtype)
     b = jnp.sum(is_hostile_J).astype(u_JD.dtype)
-    k = jnp.floor(n / 2 + 1) - b
-    z_max = jax.scipy.special.ndtri(jnp.clip(
-        (n - b - k) / jnp.maximum(n - b, 1), 0.5, _LARGEST))
+    z_max = jax.scipy.special.ndtri(
+        jnp.clip(probability(n, b), 0.5, _LARGEST))
     return m_D - (z or z_max) * s_D
 
   return craft
 
 
+def probability(n: Any, b: Any) -> Any:
+  """Returns (n - b - k) / (n - b) of ALIE; z_max is above 0 if it is above 1/2.
+
+  b hostile clients of n; with none but these, n - b counts as 1.
+  """
+  k = n // 2 + 1 - b
+  return (n - b - k) / jnp.maximum(n - b, 1)
+
+
 def min_max(direction: str = 'std') -> Craft:
-  """Returns the attack m + gamma p, as far as honest updates are apart.
+  """Returns the attack m + gamma p, as far off as honest updates may be.
 
   Shejwalkar and Houmansadr, Manipulating the Byzantine, NDSS 2021,
   https://doi.org/10.14722/ndss.2021.24498

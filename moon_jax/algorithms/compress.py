@@ -7,7 +7,9 @@ Feedback Fixes SignSGD, ICML 2019, https://arxiv.org/abs/1901.09847):
     v = u + e,   send C(v),   e <- v - C(v)
 
 `upload_bytes` counts what C(v) takes on a wire; the simulation itself computes
-with float32. An update has D numbers. Clients download the model uncompressed.
+with float32. u is the update of the D parameters; running statistics are sent
+as they are, since a rounded variance may be negative. Clients download the
+model uncompressed.
 """
 
 from collections.abc import Callable
@@ -49,7 +51,9 @@ class Feedback(NamedTuple):
 
 
 def top_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
-  """Returns the k = fraction D numbers of the largest size, and zeros.
+  """Returns the compressor that keeps the k = fraction D largest numbers.
+
+  Largest are those of the largest absolute value; the others become 0.
 
   Stich, Cordonnier and Jaggi, Sparsified SGD with Memory, NeurIPS 2018,
   https://arxiv.org/abs/1809.07599. A message has k floats and k indices.
@@ -65,7 +69,7 @@ def top_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
 
 
 def random_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
-  """Returns k = fraction D random numbers, and zeros.
+  """Returns the compressor that keeps k = fraction D random numbers.
 
   Stich et al., NeurIPS 2018, https://arxiv.org/abs/1809.07599. Without error
   feedback the numbers are multiplied by D / k, so that their mean is the
@@ -83,31 +87,38 @@ def random_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
       apply, lambda d: 32 * (_kept(fraction, d) + 1), has_feedback)
 
 
-def qsgd(bits: int = 4, has_feedback: bool = False) -> Compressor:
-  """Returns numbers rounded at random to b bits, whose mean is the update.
+def qsgd(bits: int = 4, bucket: int = 512) -> Compressor:
+  """Returns the compressor that rounds numbers at random to b bits.
 
   Alistarh et al., QSGD, NeurIPS 2017, https://arxiv.org/abs/1610.02132, section
-  3.1, with s = 2^(b-1) - 1 levels and r uniform in [0, 1):
+  3.1, with s = 2^(b-1) - 1 levels and r uniform in [0, 1); its mean is u:
 
       |u| sign(u_d) floor(s |u_d| / |u| + r) / s
 
-  A message has a sign and a level for each number, and |u|, without the paper's
-  variable length codes.
+  |u| is the norm of a bucket of consecutive numbers, as in the paper's
+  experiments: that of all numbers would leave few of them. A message has |u| of
+  each bucket, and a sign and a level for each number, without the paper's
+  variable length codes. It has no error feedback, with which errors would grow.
   """
   at_least(2, bits=bits, usual=4)
+  if bits > 16:
+    raise UserError(f'bits must be at most 16; got {bits}; 4 is usual')
+  at_least(1, bucket=bucket, usual=512)
   levels = 2**(bits - 1) - 1
 
   def apply(u_D, key):
-    norm = jnp.maximum(jnp.sqrt(jnp.sum(jnp.square(u_D))), updates.TINY)
-    drawn_D = jax.random.uniform(key, u_D.shape, u_D.dtype)
-    level_D = jnp.floor(jnp.abs(u_D) / norm * levels + drawn_D)
-    return jnp.sign(u_D) * level_D * (norm / levels)
+    u_KB = jnp.pad(u_D, (0, -len(u_D) % bucket)).reshape(-1, bucket)
+    norm_K1 = jnp.maximum(updates.norms(u_KB), updates.TINY)[:, None]
+    drawn_KB = jax.random.uniform(key, u_KB.shape, u_KB.dtype)
+    level_KB = jnp.floor(jnp.abs(u_KB) / norm_K1 * levels + drawn_KB)
+    return (jnp.sign(u_KB) * level_KB * (norm_K1 / levels)).ravel()[:len(u_D)]
 
-  return Compressor(apply, lambda d: 32 + bits * d, has_feedback)
+  return Compressor(
+      apply, lambda d: 32 * math.ceil(d / bucket) + bits * d, False)
 
 
 def sign(has_feedback: bool = True) -> Compressor:
-  """Returns the signs, times the mean size: sum_d |u_d| / D sign(u).
+  """Returns the compressor sum_d |u_d| / D sign(u).
 
   Bernstein et al., signSGD, ICML 2018, https://arxiv.org/abs/1802.04434, with
   the scale of Karimireddy et al., ICML 2019, https://arxiv.org/abs/1901.09847.
@@ -146,19 +157,29 @@ def with_compression(algorithm: Algorithm,
   @functools.wraps(algorithm.finish)
   def finish(trained, view, **given):
     client, message = inner.finish(trained, view, **given)
-    update_D = updates.update_of(message, view.variables)
+    updates.check(message, view.variables)
+    model = message.mean
+    update_D = updates.flat(jax.tree.map(
+        jnp.subtract, model['params'], view.variables['params']))
     if has_feedback:
       update_D = update_D + view.client.error
     sent_D = compressor.apply(update_D, jax.random.fold_in(view.key, _DRAW))
     if has_feedback:
       client = Feedback(client, update_D - sent_D)
-    return client, Message(updates.moved(view.variables, sent_D))
+    return client, Message({**model, 'params': updates.moved(
+        view.variables['params'], sent_D)})
 
-  compressed = inner._replace(
-      finish=finish, upload_bytes=lambda d: -(-compressor.bits(d) // 8))
+  def upload_bytes(variables):
+    num_params, num_all = (sum(x.size for x in jax.tree.leaves(tree)) for tree
+                           in (variables['params'], variables))
+    return math.ceil(compressor.bits(num_params) / 8) + 4 * (
+        num_all - num_params)
+
+  compressed = inner._replace(finish=finish, upload_bytes=upload_bytes)
   return compressed if not has_feedback else compressed._replace(
       init_client=lambda variables: Feedback(
-          algorithm.init_client(variables), updates.zeros(variables)),
+          algorithm.init_client(variables),
+          updates.zeros(variables['params'])),
       evaluated=lambda variables, clients: algorithm.evaluated(
           variables, clients.inner))
 

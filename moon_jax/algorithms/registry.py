@@ -199,7 +199,7 @@ def method(config: Config) -> Method:
   found = _L2 if is_l2 else METHODS.get(config.algorithm, _USER_DEFINED)
   if (compressor := compressor_of(config)) and compressor.has_feedback:
     found = found._replace(keeps_client_state=True)
-  if config.aggregation in robust.RULES and found.sends_only_model:
+  if config.aggregation in robust.RULES:
     found = found._replace(flags=(*found.flags, 'aggregation'))
   if config.aggregation in METHODS and 'aggregation' in found.flags:
     aggregation = METHODS[config.aggregation]
@@ -307,8 +307,10 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
   cohort_size = cohort_size or config.cohort_size()
   if compressor := compressor_of(config):
     algorithm = compress.with_compression(algorithm, compressor)
-  if replaced := rule_and_attack(config, cohort_size):
-    algorithm = robust.with_rule(algorithm, *replaced, cohort_size)
+  rule, attack = rule_of(config, cohort_size), attack_of(config)
+  if rule or attack:
+    algorithm = robust.with_rule(
+        algorithm, rule or robust.mean(), attack, cohort_size)
   if config.dp_clip:
     algorithm = privacy.with_clipping(algorithm, config.dp_clip, cohort_size)
     optimizer_fn = privacy.with_noise(
@@ -328,53 +330,69 @@ def given_arguments(config: Config) -> dict[str, Any]:
 
 
 def compressor_of(config: Config) -> compress.Compressor | None:
-  """Returns the compressor of client updates; None without --compress."""
-  if config.compress == 'none':
-    return None
-  factory = compress.COMPRESSORS[config.compress]
-  return factory(**_parsed(
-      'compress_args', config.compress_args,
-      inspect.signature(factory).parameters, f'--compress={config.compress}'))
+  """Returns the compressor of client updates; None without --compress.
+
+  Raises:
+    UserError: if an argument is invalid.
+  """
+  return _made(compress.COMPRESSORS, 'compress', config)
 
 
-def rule_and_attack(config: Config, cohort_size: int
-                    ) -> tuple[robust.Rule, attacks.Attack | None] | None:
-  """Returns what replaces the mean of messages, and some of them before.
+def attack_of(config: Config) -> attacks.Attack | None:
+  """Returns the attack on updates; None without one, as with label_flip.
 
-  None if the server takes the mean of honest messages, as with
-  --attack=label_flip, which changes data.
+  Raises:
+    UserError: if an argument is invalid.
+  """
+  craft = _made(attacks.ATTACKS, 'attack', config)
+  n = config.cohort_size()
+  b = round(n * config.attackers)
+  if config.attack == 'little_is_enough' and not config.attack_args and (
+      attacks.probability(n, b) <= .5):
+    raise UserError(
+        f'--attack=little_is_enough does nothing with {b} hostile clients of '
+        f'{n}: the z of its paper is 0. Give --attack_args=z=1.5, or raise '
+        f'--attackers={config.attackers}')
+  return craft and attacks.of_clients(
+      craft, config.num_attackers(), config.num_clients, config.split_seed())
+
+
+def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
+  """Returns the robust rule of the server; None if it takes the mean.
 
   Raises:
     UserError: if an argument is invalid, or a round has too few clients.
   """
-  is_robust, attack = config.aggregation in robust.RULES, None
-  if not is_robust and config.attack not in attacks.ATTACKS:
-    return None
-  if config.attack in attacks.ATTACKS:
-    craft = attacks.ATTACKS[config.attack]
-    attack = attacks.of_clients(
-        craft(**_parsed('attack_args', config.attack_args,
-                        inspect.signature(craft).parameters,
-                        f'--attack={config.attack}')),
-        config.num_attackers(), config.num_clients, config.split_seed())
-  if not is_robust:
-    return robust.mean(), attack
-  factory = robust.RULES[config.aggregation]
-  known = inspect.signature(factory).parameters
-  name = f'--aggregation={config.aggregation}'
-  arguments = _parsed('aggregation_args', config.aggregation_args, known, name)
-  if 'byzantine' in known:
-    # Rounded first: 0.2 of 15 clients is above 3 in floating point.
-    hostile = math.ceil(round(cohort_size * config.attackers, 6))
-    arguments = {'byzantine': hostile, **arguments}
-  rule = factory(**arguments)
-  if rule.min_received > cohort_size:
-    given = ','.join(f'{key}={value}' for key, value in arguments.items())
+  # Rounded first: 0.2 of 15 clients is above 3 in floating point.
+  hostile = math.ceil(round(cohort_size * config.attackers, 6))
+  rule = _made(robust.RULES, 'aggregation', config, byzantine=hostile)
+  if rule and rule.min_received > cohort_size:
+    given = config.aggregation_args or f'byzantine={hostile}'
+    lower = ('byzantine or keep in --aggregation_args'
+             if config.aggregation_args else '--attackers')
     raise UserError(
-        f'{name} with {given} needs at least {rule.min_received} clients per '
-        f'round; got {cohort_size}. Raise --participation or --num_clients, or '
-        'lower --attackers or --aggregation_args')
-  return rule, attack
+        f'--aggregation={config.aggregation} with {given} needs at least '
+        f'{rule.min_received} clients per round; got {cohort_size}. Raise '
+        f'--participation or --num_clients, or lower {lower}')
+  return rule
+
+
+def assumes_hostile(config: Config) -> bool:
+  """Returns whether the server's rule assumes a number of hostile clients."""
+  rule = robust.RULES.get(config.aggregation)
+  return rule is not None and 'byzantine' in inspect.signature(rule).parameters
+
+
+def _made(factories, flag, config, **defaults):
+  """Returns what --FLAG names, with the arguments of --FLAG_args; or None."""
+  name = getattr(config, flag)
+  if name not in factories:
+    return None
+  known = inspect.signature(factories[name]).parameters
+  given = _parsed(f'{flag}_args', getattr(config, f'{flag}_args'), known,
+                  f'--{flag}={name}')
+  return factories[name](**{
+      key: value for key, value in defaults.items() if key in known} | given)
 
 
 def _parsed(flag: str, text: str, known: Mapping[str, inspect.Parameter],
@@ -390,8 +408,6 @@ def _parsed(flag: str, text: str, known: Mapping[str, inspect.Parameter],
       raise UserError(
           f'{where}takes {", ".join(known) or "none; remove it"}{flag}')
     default = known[name].default
-    if default is inspect.Parameter.empty:
-      default = 1  # of `byzantine`
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     needed = (('a word', isinstance(value, str)) if isinstance(default, str)
               else ('True or False', isinstance(value, bool))

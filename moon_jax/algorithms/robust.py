@@ -28,14 +28,15 @@ from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.attacks import Attack
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.updates import (
+  check,
   count,
+  flat,
   in_order,
   mean_of,
   moved,
   norms,
   square_distances,
   TINY,
-  update_of,
   weighted_sum,
   zeros,
 )
@@ -59,13 +60,13 @@ class Rule(NamedTuple):
 
 
 def mean() -> Rule:
-  """Returns the weighted mean, which is not robust."""
+  """Returns the rule that takes the weighted mean, which is not robust."""
   return _stateless(lambda u_JD, weight_J, is_received_J: weighted_sum(
       weight_J, u_JD))
 
 
 def median() -> Rule:
-  """Returns the median of each coordinate.
+  """Returns the rule that takes the median of each coordinate.
 
   Yin et al., Byzantine-Robust Distributed Learning, ICML 2018,
   https://arxiv.org/abs/1803.01498, option I. It is the mean of both middle
@@ -75,11 +76,11 @@ def median() -> Rule:
       u_JD, is_received_J))
 
 
-def trimmed_mean(byzantine: int) -> Rule:
-  """Returns the mean of each coordinate without its f largest and f smallest.
+def trimmed_mean(byzantine: int = 1) -> Rule:
+  """Returns the rule that averages each coordinate without its extremes.
 
-  Yin et al., ICML 2018, https://arxiv.org/abs/1803.01498, option II, with
-  beta n = f.
+  Extremes are its f largest and f smallest values. Yin et al., ICML 2018,
+  https://arxiv.org/abs/1803.01498, option II, with beta n = f.
   """
   at_least(0, byzantine=byzantine, usual=1)
 
@@ -91,24 +92,25 @@ def trimmed_mean(byzantine: int) -> Rule:
   return _stateless(apply, 2 * byzantine + 1)
 
 
-def krum(byzantine: int) -> Rule:
-  """Returns the update that is closest to its n - f - 2 nearest others.
+def krum(byzantine: int = 1) -> Rule:
+  """Returns the rule that takes the update closest to its neighbours.
 
   Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017,
-  https://arxiv.org/abs/1703.02757: it minimizes the sum of squared distances,
-  the first client's of equal ones.
+  https://arxiv.org/abs/1703.02757: that with the smallest sum of squared
+  distances to its n - f - 2 nearest others; of equal sums that of the first
+  client.
   """
   return multi_krum(byzantine, 1)
 
 
-def multi_krum(byzantine: int, keep: int = 0) -> Rule:
-  """Returns the mean of the updates with the lowest scores of Krum.
+def multi_krum(byzantine: int = 1, keep: int = 0) -> Rule:
+  """Returns the rule that averages updates with the lowest scores of Krum.
 
   Blanchard et al., NeurIPS 2017, https://arxiv.org/abs/1703.02757.
 
   Args:
     byzantine: f.
-    keep: how many; 0 are n - f.
+    keep: number of updates to average; 0 averages n - f.
   """
   at_least(0, byzantine=byzantine, usual=1)
   at_least(0, keep=keep, usual=0)
@@ -122,8 +124,8 @@ def multi_krum(byzantine: int, keep: int = 0) -> Rule:
   return _stateless(apply, max(2 * byzantine + 3, keep))
 
 
-def bulyan(byzantine: int) -> Rule:
-  """Returns a mean of each coordinate around the median of Krum's choices.
+def bulyan(byzantine: int = 1) -> Rule:
+  """Returns the rule that averages, around their median, Krum's choices.
 
   El Mhamdi, Guerraoui and Rouault, The Hidden Vulnerability of Distributed
   Learning in Byzantium, ICML 2018, https://arxiv.org/abs/1802.07927. Krum
@@ -152,11 +154,11 @@ def bulyan(byzantine: int) -> Rule:
 
 
 def geometric_median(iterations: int = 3, nu: float = 1e-6) -> Rule:
-  """Returns RFA, the smoothed geometric median of weighted updates.
+  """Returns RFA, the rule that takes a smoothed geometric median.
 
   Pillutla, Kakade and Harchaoui, Robust Aggregation for Federated Learning,
   IEEE Transactions on Signal Processing 2022, https://arxiv.org/abs/1912.13445,
-  algorithm 2, from v = 0, the model before the round:
+  algorithm 2, from the weighted mean as in the released code:
 
       b_i = p_i / max(nu, |v - u_i|),    v <- sum_i b_i u_i / sum_i b_i
 
@@ -172,13 +174,13 @@ def geometric_median(iterations: int = 3, nu: float = 1e-6) -> Rule:
       b_J = p_J / jnp.maximum(nu, norms(u_JD - v_D[None]))
       return weighted_sum(b_J, u_JD) / jnp.maximum(jnp.sum(b_J), TINY)
 
-    return lax.fori_loop(0, iterations, step, jnp.zeros_like(u_JD[0]))
+    return lax.fori_loop(0, iterations, step, weighted_sum(p_J, u_JD))
 
   return _stateless(apply)
 
 
 def norm_clipping(radius: float = 1.0) -> Rule:
-  """Returns the weighted mean of updates, clipped to a norm.
+  """Returns the rule that takes the weighted mean of clipped updates.
 
   Sun et al., Can You Really Backdoor Federated Learning?, 2019,
   https://arxiv.org/abs/1911.07963, section 3.
@@ -191,7 +193,9 @@ def norm_clipping(radius: float = 1.0) -> Rule:
 
 
 def centred_clipping(radius: float = 10.0, iterations: int = 1) -> Rule:
-  """Returns the last result, moved by the mean of clipped differences to it.
+  """Returns the rule that adds the mean of clipped differences to its last.
+
+  That is, to the result of the round before.
 
   Karimireddy, He and Jaggi, Learning from History for Byzantine Robust
   Optimization, ICML 2021, https://arxiv.org/abs/2012.10333, equation CC.
@@ -243,7 +247,9 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
   @functools.wraps(algorithm.finish)
   def finish(trained, view, **given):
     client, message = algorithm.finish(trained, view, **given)
-    return client, Message((), each=update_of(message, view.variables))
+    check(message, view.variables)
+    return client, Message((), each=flat(jax.tree.map(
+        jnp.subtract, message.mean, view.variables)))
 
   def init_server(variables):
     return algorithm.init_server(variables), rule.init(zeros(variables))
@@ -300,8 +306,8 @@ def _clipped(u_JD, radius):
 def _krum_scores(d_JJ, is_in_J, byzantine):
   """Returns the sum of the n - f - 2 smallest distances of each row.
 
-  At least one distance, where there is one. The score of rows that are not in
-  is infinite.
+  It sums at least one distance if there is another row. The score of rows that
+  are not in is infinite.
   """
   n, j = count(is_in_J), jnp.arange(len(d_JJ))
   is_pair_JJ = is_in_J[None] & (j[None] != j[:, None])

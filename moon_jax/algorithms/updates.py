@@ -1,7 +1,6 @@
 """Client updates as vectors, and those of a round side by side in a matrix.
 
-An update u_i = w_i - w^t holds all that a client sends, running statistics
-included. Arrays: J rows of a round, of which n are in; D numbers of an update.
+Arrays: J rows of a round, of which n are in; D numbers of an update.
 """
 
 from typing import Any
@@ -17,11 +16,11 @@ from moon_jax.errors import UserError
 TINY = 1e-30  # a norm, to divide by
 
 
-def update_of(message: Message, variables: Any) -> jax.Array:
-  """Returns w_i - w^t of a message that is a model, float32 [D].
+def check(message: Message, variables: Any) -> None:
+  """Checks that a message is a model.
 
   Raises:
-    UserError: if the message is something else.
+    UserError: if it is something else.
   """
   if difference := trees.difference(message, Message(variables)):
     raise UserError(
@@ -29,8 +28,11 @@ def update_of(message: Message, variables: Any) -> jax.Array:
         'send a model like the global one and nothing else; the message of '
         f'this algorithm has other parts ({difference}). Choose another '
         '--algorithm, or remove --aggregation, --attack and --compress')
-  return flatten_util.ravel_pytree(
-      jax.tree.map(jnp.subtract, message.mean, variables))[0]
+
+
+def flat(tree: Any) -> jax.Array:
+  """Returns all numbers of a tree [D]."""
+  return flatten_util.ravel_pytree(tree)[0]
 
 
 def moved(variables: Any, update_D: jax.Array) -> Any:
@@ -41,7 +43,7 @@ def moved(variables: Any, update_D: jax.Array) -> Any:
 
 def zeros(variables: Any) -> jax.Array:
   """Returns the update that changes nothing."""
-  return jnp.zeros_like(flatten_util.ravel_pytree(variables)[0])
+  return jnp.zeros_like(flat(variables))
 
 
 def in_order(each: Each, num_rows: int | None = None

@@ -38,9 +38,9 @@ ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
 ROBUST = ('median', 'trimmed_mean', 'krum', 'multi_krum', 'bulyan',
           'geometric_median', 'norm_clipping', 'centred_clipping')
 
-# Of `moon_jax.algorithms.attacks`, but for label_flip, which changes data.
-ATTACKS = ('label_flip', 'sign_flip', 'scaling', 'gaussian', 'inner_product',
-           'little_is_enough', 'min_max')
+# Attacks of `moon_jax.algorithms.attacks`; label_flip changes data instead.
+UPDATE_ATTACKS = ('sign_flip', 'scaling', 'gaussian', 'inner_product',
+                  'little_is_enough', 'min_max')
 
 # Of `moon_jax.algorithms.compress`.
 COMPRESSORS = ('top_k', 'random_k', 'qsgd', 'sign')
@@ -324,9 +324,10 @@ class Config:
       read_by='combining', is_later=True, page='robust.md',
       synonyms='aggregation_method aggregation_rule defense defence gar')
   aggregation_args: str = flag(
-      '', 'Arguments of a robust --aggregation, such as byzantine=2, the '
-      'clients of a round that it assumes to be hostile: by default those of '
-      '--attackers, rounded up.', placeholder='NAME=VALUE,...', is_later=True,
+      '', 'Arguments of a robust --aggregation, such as byzantine=2: how many '
+      'clients of a round it assumes to be hostile. The default is --attackers '
+      'times the clients per round, rounded up.',
+      placeholder='NAME=VALUE,...', is_later=True,
       only_with={'aggregation': ROBUST}, page='robust.md')
   weighting: str = flag(
       'examples', "Weight of a client's model in the average: its number of "
@@ -354,17 +355,18 @@ class Config:
 
   attack: str = flag(
       'none', 'What hostile clients do: train on flipped labels (label_flip), '
-      'or send something else than their update.', ('none', *ATTACKS),
+      'or send something else than their update.', (
+          'none', 'label_flip', *UPDATE_ATTACKS),
       topic='Hostile clients', is_later=True, page='robust.md',
       synonyms='attack_type byzantine_attack')
   attack_args: str = flag(
       '', 'Arguments of --attack, such as scale=2.',
       placeholder='NAME=VALUE,...', is_later=True, page='robust.md',
-      only_with={'attack': ATTACKS[1:]})
+      only_with={'attack': UPDATE_ATTACKS})
   attackers: float = flag(
-      0.2, 'Fraction of the clients that are hostile in the whole run, drawn '
-      'from the seed of the partition; also what a robust --aggregation '
-      'assumes of a round.', at_least=0, below=1, is_later=True,
+      0.2, 'Fraction of the clients that are hostile throughout the run; the '
+      'seed of the partition chooses them. A robust --aggregation assumes the '
+      'same fraction of each round.', at_least=0, below=1, is_later=True,
       page='robust.md',
       synonyms='attack_ratio byzantine_fraction malicious_fraction poison_rate')
 
@@ -633,7 +635,7 @@ class Config:
     return self.seed if self.partition_seed < 0 else self.partition_seed
 
   def num_attackers(self) -> int:
-    """Returns the number of hostile clients, whether or not they attack."""
+    """Returns the number of hostile clients, if there is an --attack."""
     return round(self.num_clients * self.attackers)
 
   def cohort_size(self) -> int:

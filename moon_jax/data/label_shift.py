@@ -54,18 +54,11 @@ def configured(config: Config, dataset: Dataset,
   """
   labels, num_classes = dataset.train_labels, dataset.num_classes
   has_noise, has_shift = config.label_noise > 0, config.concept_shift > 1
-  has_flips = config.attack == 'label_flip'
-  if not (has_noise or has_shift or has_flips):
+  if not (has_noise or has_shift):
     return labels
   flag = (f'--concept_shift={config.concept_shift}' if has_shift
-          else f'--label_noise={config.label_noise}' if has_noise
-          else f'--attack={config.attack}')
-  check_classes(dataset, flag)
-  if not clients_lib.are_disjoint(clients):
-    raise UserError(
-        f'{flag} needs clients that share no examples, since an example has '
-        f'one label; remove it, or give another --partition than '
-        f'{config.partition_file or config.partition}')
+          else f'--label_noise={config.label_noise}')
+  _check_may_change(config, dataset, clients, flag)
   with errors.in_command(num_groups='concept_shift', rates='label_noise'):
     if has_shift:
       labels = permuted(labels, clients, config.concept_shift, num_classes,
@@ -74,9 +67,31 @@ def configured(config: Config, dataset: Dataset,
       labels = noisy(labels, clients, noise_rates(
           len(clients), config.label_noise, config.label_noise_form),
                      num_classes, config.split_seed())
-  if has_flips:
-    labels = flipped(labels, clients, attackers.configured(config), num_classes)
   return labels
+
+
+def with_flips(config: Config, dataset: Dataset, labels: np.ndarray,
+               clients: Sequence[np.ndarray]) -> np.ndarray:
+  """Returns `labels`, flipped where hostile clients train on them.
+
+  Raises:
+    UserError: if clients share examples, or labels are not classes.
+  """
+  if config.attack != 'label_flip':
+    return labels
+  _check_may_change(config, dataset, clients, f'--attack={config.attack}')
+  return flipped(
+      labels, clients, attackers.configured(config), dataset.num_classes)
+
+
+def _check_may_change(config, dataset, clients, flag):
+  """Checks that each client may have labels of its own."""
+  check_classes(dataset, flag)
+  if not clients_lib.are_disjoint(clients):
+    raise UserError(
+        f'{flag} needs clients that share no examples, since an example has '
+        f'one label; remove it, or give another --partition than '
+        f'{config.partition_file or config.partition}')
 
 
 def check_classes(dataset: Dataset, flag: str) -> None:

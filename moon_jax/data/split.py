@@ -67,7 +67,9 @@ def make(config: Config, dataset: Dataset) -> Split:
         f'--concept_shift={config.concept_shift} changes labels of training '
         f'examples only, and the clients of --dataset={config.dataset} hold '
         'out test examples; remove it, or give another --partition')
-  return Split(clients, tests, validation, labels)
+  # Last: hostile clients flip only what they train on.
+  return Split(clients, tests, validation, label_shift.with_flips(
+      config, dataset, labels, clients))
 
 
 def _used(config, num_train):

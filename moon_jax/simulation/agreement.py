@@ -19,7 +19,7 @@ import numpy as np
 from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, flags_with, is_user_code
-from moon_jax.config.flags import ROBUST
+from moon_jax.config.flags import ROBUST, UPDATE_ATTACKS
 from moon_jax.errors import UserError
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec
@@ -102,7 +102,7 @@ def program_key(config: Config) -> tuple:
   if config.dp_clip:  # the cohort size and the key of the noise are constants
     parts['the clients and the noise of dp_clip'] = values(
         {'participation', 'cohorts_file', 'seed'})
-  if config.aggregation in ROBUST or config.attack != 'none':
+  if config.aggregation in ROBUST or config.attack in UPDATE_ATTACKS:
     parts['the clients of a round with a robust rule or an attack'] = values(
         {'participation', 'cohorts_file'})
   return tuple(parts.items())

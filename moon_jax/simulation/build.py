@@ -53,9 +53,13 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       dataset, f'--dataset={config.dataset}', config.eval_examples)
   parts = split.make(config, dataset) if clients is None else split.Split(
       clients)
-  for name in ('label_noise', 'client_test_fraction', 'train_examples',
-               'validation_fraction'):
-    if clients is not None and getattr(config, name):
+  changes_split = {name: getattr(config, name) for name in (
+      'label_noise', 'client_test_fraction', 'train_examples',
+      'validation_fraction')} | {
+          'concept_shift': config.concept_shift > 1,
+          'attack': config.attack == 'label_flip'}
+  for name, is_changed in changes_split.items():
+    if clients is not None and is_changed:
       raise UserError(f'--{name}={getattr(config, name)} changes a split of '
                       'this configuration; got clients as an argument. Use '
                       'moon_jax.data.split.make, or moon_jax.Federation')

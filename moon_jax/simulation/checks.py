@@ -20,7 +20,7 @@ from moon_jax.config import (
   NAMES,
   suggest,
 )
-from moon_jax.config.flags import ATTACKS, ROBUST
+from moon_jax.config.flags import ROBUST, UPDATE_ATTACKS
 from moon_jax.errors import UserError
 from moon_jax.simulation import metric_functions
 
@@ -57,7 +57,8 @@ def validate(config: Config) -> Config:
           unused=registry.unused(config)))
   _check_cohort(config)
   if not config.cohorts_file:  # the cohorts are checked when they are read
-    registry.rule_and_attack(config, config.cohort_size())
+    registry.rule_of(config, config.cohort_size())
+  registry.attack_of(config)
   metric_functions.names_in(config.metrics)
   if config.mu == -1:
     config = dataclasses.replace(config, mu=registry.default_mu(config))
@@ -75,6 +76,11 @@ def _is_changed(config: Config, name: str) -> bool:
 
 _LISTS = ('--partition_file={c.partition_file} lists the examples of each '
           'client; remove ')
+_OF_UPDATES = {  # flags that read or change client updates, and whether given
+    'dp_clip': lambda c: c.dp_clip,
+    'aggregation': lambda c: c.aggregation in ROBUST,
+    'attack': lambda c: c.attack in UPDATE_ATTACKS,
+    'compress': lambda c: c.compress != 'none'}
 _ONE_CLIENT = ('--algorithm=centralized has one client with all examples; '
                'remove ')
 
@@ -184,24 +190,23 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.dp_clip and c.weighting != 'uniform',
      '--dp_clip={c.dp_clip} requires --weighting=uniform, so that all clients '
      'have the same weight; got --weighting={c.weighting}'),
-    (lambda c: c.dp_clip and not registry.method(c).sends_only_model,
-     '--dp_clip={c.dp_clip} requires clients that send their model and nothing '
-     'else, not {name}; use one of {private}, with --aggregation=average'),
-    # Hostile clients.
-    (lambda c: (c.aggregation in ROBUST or c.attack in ATTACKS[1:] or (
-        c.compress != 'none')) and not registry.method(c).sends_only_model,
-     '--aggregation={c.aggregation} --attack={c.attack} --compress={c.compress}'
-     ' requires clients that send their model and nothing else, not {name}; '
-     'use one of {private}'),
-    (lambda c: c.dp_clip and (
-        c.aggregation in ROBUST or c.attack in ATTACKS[1:]),
-     '--dp_clip={c.dp_clip} accounts for the mean of honest updates; remove '
-     '--aggregation={c.aggregation} --attack={c.attack}, or --dp_clip'),
+    # What reads or changes client updates.
+    *((lambda c, is_used=is_used: is_used(c) and not (
+        registry.method(c).sends_only_model),
+       f'--{name}={{c.{name}}} requires clients that send their model and '
+       'nothing else, not {name}; use one of {private}, without '
+       '--aggregation=fednova or scaffold')
+      for name, is_used in _OF_UPDATES.items()),
+    *((lambda c, is_used=_OF_UPDATES[name]: c.dp_clip and is_used(c),
+       '--dp_clip={c.dp_clip} accounts for the mean of honest updates; remove '
+       f'it or --{name}={{c.{name}}}') for name in ('aggregation', 'attack')),
     *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
         c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
-      for name in ('attack', 'compress')),
-    (lambda c: c.algorithm == 'centralized' and c.aggregation in ROBUST,
-     _ONE_CLIENT + '--aggregation={c.aggregation}'),
+      for name in ('aggregation', 'attack', 'compress')),
+    (lambda c: _is_changed(c, 'attackers') and c.attack == 'none' and not (
+        registry.assumes_hostile(c)),
+     '--attackers={c.attackers} has no effect with --attack=none and '
+     '--aggregation={c.aggregation}. Remove it'),
     (lambda c: c.attack != 'none' and not c.num_attackers(),
      '--attack={c.attack} needs a hostile client, got --attackers='
      '{c.attackers} of --num_clients={c.num_clients}; raise it'),
@@ -233,8 +238,7 @@ def _check_paths(config):
 
 def _check_combining(config, method):
   for name in registry.COMBINING:
-    if not _is_changed(config, name) or name in method.flags or (
-        name == 'aggregation' and config.aggregation in ROBUST):
+    if not _is_changed(config, name) or name in method.flags:
       continue
     able = ', '.join(known for known, method in registry.METHODS.items()
                      if name in method.flags)

@@ -219,13 +219,14 @@ def _check_needs(federation):
 
 
 def _check_received(federation):
-  """Checks that cohorts are large enough, before any client fails."""
+  """Checks that cohorts are large enough for the server's rule."""
   least = federation.algorithm.min_received
   sizes = [federation.num_clients] if federation.cohorts is None else [
-      len(cohort) for cohort in federation.cohorts]
-  _require(min(sizes) >= least or least == 1,
+      len(cohort) for cohort in federation.cohorts[:federation.planned_rounds]]
+  _require(least == 1 or min(sizes) >= least,
            f'the algorithm needs at least {least} clients in each round; got '
-           f'{min(sizes)}. Raise --participation, or change the robust rule')
+           f'{min(sizes)}. Add clients to the cohorts, or take a rule that '
+           'needs fewer')
 
 
 def _short(value):

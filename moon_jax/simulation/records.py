@@ -225,8 +225,7 @@ def left_out(federation: Federation, index: int, table: Table,
         f'round {index + 1}, client {client}'
         f'{f" and all {others} other clients of the round" if others else ""}: '
         f'its {reason} {remedy(federation, is_client=True)}')
-  if federation.algorithm.min_received > 1:
-    _check_received(federation, index, table, metrics, is_own_J)
+  _check_received(federation, index, table, metrics, is_own_J)
   if not metrics.finite_R[run]:
     raise DivergedError(
         f'round {index + 1}: the next global model, or the server state, is '
@@ -241,9 +240,11 @@ def _check_received(federation, index, table, metrics, is_own_J):
   least = federation.algorithm.min_received
   if 0 < num_received < least:
     raise DivergedError(
-        f'round {index + 1}: the server received {num_received} client '
-        f'updates, and its rule needs at least {least}; lower --dropout_rate='
-        f'{federation.dropout_rate:g} or the byzantine clients of the rule')
+        f'round {index + 1}: the server received {num_received} of '
+        f'{np.count_nonzero(table.jobs.num_steps[is_own_J])} client updates, '
+        f'and its rule needs at least {least}. Lower --dropout_rate='
+        f'{federation.dropout_rate:g}, or the number of hostile clients that '
+        'the rule assumes (byzantine); a client that diverges is not received')
 
 
 def _reason(table, metrics, job):

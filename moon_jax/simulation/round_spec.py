@@ -178,10 +178,8 @@ def _traced(federation):
 
   variables, *trees, message, frozen = jax.eval_shape(
       trace, jax.random.key(0))
-  upload = bytes_of(message)
-  if algorithm.upload_bytes is not None:
-    upload = algorithm.upload_bytes(
-        sum(x.size for x in jax.tree.leaves(message)))
+  upload = (bytes_of(message) if algorithm.upload_bytes is None
+            else algorithm.upload_bytes(variables))
   return example, variables, *map(bytes_of, trees), upload, bytes_of(frozen)
 
 

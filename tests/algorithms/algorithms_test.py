@@ -57,7 +57,7 @@ HOSTILE = [
     {'aggregation': 'multi_krum', 'aggregation_args': 'byzantine=1',
      'attack': 'min_max'},
     {'aggregation': 'centred_clipping', 'attack': 'little_is_enough',
-     'server_momentum': .7}]
+     'attack_args': 'z=1.5', 'server_momentum': .7}]
 COMPRESSED = [
     {'compress': 'top_k', 'compress_args': 'fraction=.3'},
     {'algorithm': 'fedavg', 'compress': 'random_k',

@@ -36,16 +36,17 @@ def test_top_k_and_sign_equal_numpy(name):
 @pytest.mark.parametrize('name', UPDATES)
 @pytest.mark.parametrize('bits', [2, 4, 8])
 def test_qsgd_equals_numpy(name, bits):
-  """From the same draws; levels next to the number, at most s."""
+  """From the same draws, in buckets of 16; levels are next to the number."""
   u, key = UPDATES[name], jax.random.key(3)
-  found = np.asarray(compress.qsgd(bits).apply(u, key))
-  s, norm = 2**(bits - 1) - 1, max(np.linalg.norm(u), 1e-30)
-  draws = np.asarray(jax.random.uniform(key, u.shape))
-  np.testing.assert_allclose(found, [
-      norm * np.sign(x) * np.floor(s * abs(x) / norm + r) / s
-      for x, r in zip(u, draws)], atol=1e-5)
-  assert len(np.unique(np.abs(found))) <= s + 1
-  assert (np.abs(found - u) <= norm / s + 1e-5).all()
+  found = np.asarray(compress.qsgd(bits, bucket=16).apply(u, key))
+  s, num_buckets = 2**(bits - 1) - 1, -(-len(u) // 16)
+  draws = np.asarray(jax.random.uniform(key, (num_buckets, 16))).ravel()
+  for d, (x, r) in enumerate(zip(u, draws)):
+    begin = d - d % 16
+    norm = max(np.linalg.norm(u[begin:begin + 16]), 1e-30)
+    assert found[d] == pytest.approx(
+        norm * np.sign(x) * np.floor(s * abs(x) / norm + r) / s, abs=1e-5)
+    assert abs(found[d] - x) <= norm / s + 1e-5
 
 
 @pytest.mark.parametrize('compressor', [
@@ -68,7 +69,7 @@ def test_random_k_keeps_k_numbers():
 def test_bits():
   assert compress.top_k(.01).bits(1000) == 10 * (32 + 10)
   assert compress.random_k(.01).bits(1000) == 32 * 11
-  assert compress.qsgd(4).bits(1000) == 4032
+  assert compress.qsgd(4).bits(1000) == 4000 + 2 * 32
   assert compress.sign().bits(1000) == 1032
 
 
@@ -107,7 +108,20 @@ def test_bytes_per_round_count_the_wire():
                      mj.fedavg(), compress.qsgd(8)))]
   d = simulations[0].num_parameters
   assert [s.bytes_per_round() for s in simulations] == [
-      4 * 8 * d, 4 * (4 * d + d + 4)]
+      4 * 8 * d, 4 * (4 * d + d + 4 * -(-d // 512))]
+
+
+def test_running_statistics_are_sent_as_they_are():
+  """A rounded variance may be negative."""
+  model = fed.linear_model(has_state=True)
+  plain, compressed = (
+      fed.Federation(algorithm, model=model).train(fed.COHORTS[:1])
+      .state.variables for algorithm in (
+          fed.fedavg(), compress.with_compression(
+              fed.fedavg(), compress.qsgd(2))))
+  np.testing.assert_array_equal(
+      compressed['batch_stats']['mean'], plain['batch_stats']['mean'])
+  assert (compressed['params']['w'] != plain['params']['w']).any()
 
 
 def test_flags():

@@ -38,7 +38,7 @@ def test_the_first_loss_that_is_no_number_is_named():
       step_TL=np.array([[0, 0], [1, 1], [2, 2]]),
       jobs=types.SimpleNamespace(
           run=np.zeros(2, int), num_steps=np.array([3, 3]),
-          client=np.array([7, 4])))
+          client=np.array([7, 4]), is_received=np.ones(2, bool)))
   loss_TL = np.array([[1., 1.], [1., np.inf], [1., np.nan]])
   found = types.SimpleNamespace(
       finite_J=np.array([False, True]), finite_R=np.array([True]),
