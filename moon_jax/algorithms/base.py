@@ -245,8 +245,8 @@ class Algorithm(NamedTuple):
       of all clients meet {'cohorts': None}.
     min_received: the fewest messages from which `aggregate` makes a model; a
       round that receives fewer, but one or more, ends the run.
-    upload_bytes: `(variables) -> int`. Returns the bytes of a message on a
-      wire, from the shapes of the model; None if it is sent as it is.
+    upload_bytes: `(variables, hparams) -> int`. Returns the bytes of a message
+      on a wire, from the shapes of the model; None if it is sent as it is.
   """
 
   init_server: Callable[[Variables], PyTree]
@@ -270,7 +270,7 @@ class Algorithm(NamedTuple):
   draws_client_state: bool = False
   needs: Mapping[str, Any] = types.MappingProxyType({})
   min_received: int = 1
-  upload_bytes: Callable[[Variables], int] | None = None
+  upload_bytes: Callable[[Variables, Hyperparameters], int] | None = None
 
   @property
   def draws_per_client(self) -> bool:

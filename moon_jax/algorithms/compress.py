@@ -12,9 +12,10 @@ as they are, since a rounded variance may be negative. Clients download the
 model uncompressed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import functools
 import math
+import types
 from typing import Any, NamedTuple
 
 import jax
@@ -33,14 +34,17 @@ class Compressor(NamedTuple):
   """A compressor, as a tuple of pure functions.
 
   Attributes:
-    apply: `(update_D, key) -> update_D`. Returns what the server decodes.
-    bits: `(D) -> int`. Returns the bits that a message takes.
+    apply: `(update_D, key, hparams) -> update_D`. Returns what the server
+      decodes. `hparams` is View.hparams.
+    bits: `(D, hparams) -> int`. Returns the bits that a message takes.
     has_feedback: whether clients keep the error.
+    hparams: numbers in which runs of one program may differ.
   """
 
-  apply: Callable[[jax.Array, jax.Array], jax.Array]
-  bits: Callable[[int], int]
-  has_feedback: bool
+  apply: Callable[..., jax.Array]
+  bits: Callable[..., int]
+  has_feedback: bool = False
+  hparams: Mapping[str, float] = types.MappingProxyType({})
 
 
 class Feedback(NamedTuple):
@@ -58,14 +62,11 @@ def top_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
   Stich, Cordonnier and Jaggi, Sparsified SGD with Memory, NeurIPS 2018,
   https://arxiv.org/abs/1809.07599. A message has k floats and k indices.
   """
-  _check(fraction)
-
-  def apply(u_D, key):
-    _, index_K = lax.top_k(jnp.abs(u_D), _kept(fraction, u_D.size))
-    return jnp.zeros_like(u_D).at[index_K].set(u_D[index_K])
-
-  return Compressor(apply, lambda d: _kept(fraction, d) * (
-      32 + math.ceil(math.log2(d))), has_feedback)
+  return Compressor(
+      lambda u_D, key, hparams: jnp.where(_is_among_largest(
+          u_D, _kept(u_D.size, hparams)), u_D, 0),
+      lambda d, hparams: int(_kept(d, hparams)) * (
+          32 + math.ceil(math.log2(d))), has_feedback, _checked(fraction))
 
 
 def random_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
@@ -75,16 +76,15 @@ def random_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
   feedback the numbers are multiplied by D / k, so that their mean is the
   update. A message has k floats, and a seed for the indices.
   """
-  _check(fraction)
-
-  def apply(u_D, key):
-    k = _kept(fraction, u_D.size)
-    index_K = jax.random.permutation(key, u_D.size)[:k]
-    scale = 1 if has_feedback else u_D.size / k
-    return jnp.zeros_like(u_D).at[index_K].set(scale * u_D[index_K])
+  def apply(u_D, key, hparams):
+    k = _kept(u_D.size, hparams)
+    scale = 1 if has_feedback else u_D.size / k.astype(u_D.dtype)
+    is_kept_D = jax.random.permutation(key, u_D.size) < k
+    return jnp.where(is_kept_D, scale * u_D, 0)
 
   return Compressor(
-      apply, lambda d: 32 * (_kept(fraction, d) + 1), has_feedback)
+      apply, lambda d, hparams: 32 * (int(_kept(d, hparams)) + 1),
+      has_feedback, _checked(fraction))
 
 
 def qsgd(bits: int = 4, bucket: int = 512) -> Compressor:
@@ -106,7 +106,7 @@ def qsgd(bits: int = 4, bucket: int = 512) -> Compressor:
   at_least(1, bucket=bucket, usual=512)
   levels = 2**(bits - 1) - 1
 
-  def apply(u_D, key):
+  def apply(u_D, key, hparams):
     u_KB = jnp.pad(u_D, (0, -len(u_D) % bucket)).reshape(-1, bucket)
     norm_K1 = jnp.maximum(updates.norms(u_KB), updates.TINY)[:, None]
     drawn_KB = jax.random.uniform(key, u_KB.shape, u_KB.dtype)
@@ -114,7 +114,7 @@ def qsgd(bits: int = 4, bucket: int = 512) -> Compressor:
     return (jnp.sign(u_KB) * level_KB * (norm_K1 / levels)).ravel()[:len(u_D)]
 
   return Compressor(
-      apply, lambda d: 32 * math.ceil(d / bucket) + bits * d, False)
+      apply, lambda d, hparams: 32 * math.ceil(d / bucket) + bits * d)
 
 
 def sign(has_feedback: bool = True) -> Compressor:
@@ -125,8 +125,8 @@ def sign(has_feedback: bool = True) -> Compressor:
   0 counts as positive. A message has a bit for each number, and the scale.
   """
   return Compressor(
-      lambda u_D, key: jnp.mean(jnp.abs(u_D)) * jnp.where(u_D < 0, -1., 1.),
-      lambda d: 32 + d, has_feedback)
+      lambda u_D, key, hparams: jnp.mean(jnp.abs(u_D)) * jnp.where(
+          u_D < 0, -1., 1.), lambda d, hparams: 32 + d, has_feedback)
 
 
 # The compressors of --compress by name.
@@ -150,7 +150,9 @@ def with_compression(algorithm: Algorithm,
     >>> algorithm = moon_jax.compress.with_compression(
     ...     moon_jax.fedavg(), moon_jax.compress.top_k(fraction=0.05))
   """
-  has_feedback = compressor.has_feedback
+  # Runs of one program may differ in numbers, so that no closure has them.
+  apply, bits, has_feedback, numbers = compressor
+  algorithm = algorithm._replace(hparams={**algorithm.hparams, **numbers})
   inner = base.with_view(algorithm, lambda view: view._replace(
       client=view.client.inner)) if has_feedback else algorithm
 
@@ -163,16 +165,17 @@ def with_compression(algorithm: Algorithm,
         jnp.subtract, model['params'], view.variables['params']))
     if has_feedback:
       update_D = update_D + view.client.error
-    sent_D = compressor.apply(update_D, jax.random.fold_in(view.key, _DRAW))
+    sent_D = apply(
+        update_D, jax.random.fold_in(view.key, _DRAW), view.hparams)
     if has_feedback:
       client = Feedback(client, update_D - sent_D)
     return client, Message({**model, 'params': updates.moved(
         view.variables['params'], sent_D)})
 
-  def upload_bytes(variables):
+  def upload_bytes(variables, hparams):
     num_params, num_all = (sum(x.size for x in jax.tree.leaves(tree)) for tree
                            in (variables['params'], variables))
-    return math.ceil(compressor.bits(num_params) / 8) + 4 * (
+    return math.ceil(bits(num_params, hparams) / 8) + 4 * (
         num_all - num_params)
 
   compressed = inner._replace(finish=finish, upload_bytes=upload_bytes)
@@ -184,11 +187,33 @@ def with_compression(algorithm: Algorithm,
           variables, clients.inner))
 
 
-def _kept(fraction, d):
-  return max(1, round(fraction * d))
-
-
-def _check(fraction):
+def _checked(fraction):
   from_0_to_1(0.01, fraction=fraction)
   if fraction == 0:
     raise UserError('fraction must be above 0; got 0; 0.01 is usual')
+  return {'compress_fraction': fraction}
+
+
+def _kept(d, hparams):
+  """Returns k of d numbers, int32, at least 1."""
+  k = jnp.round(jnp.float32(hparams['compress_fraction']) * d)
+  return jnp.maximum(k.astype(jnp.int32), 1)
+
+
+def _is_among_largest(u_D, k):
+  """Returns whether each number is one of the k with largest absolute value.
+
+  Of equal values the first ones are. Finds the bits of the smallest such value
+  one by one: k may be an array, and nothing is sorted.
+  """
+  bits_D = lax.bitcast_convert_type(
+      jnp.abs(u_D).astype(jnp.float32), jnp.int32)  # in the order of values
+
+  def add_bit(i, found):
+    more = found | jnp.left_shift(1, 30 - i)
+    return jnp.where(jnp.sum(bits_D >= more) >= k, more, found)
+
+  least = lax.fori_loop(0, 31, add_bit, jnp.int32(0))
+  is_above_D, is_equal_D = bits_D > least, bits_D == least
+  return is_above_D | (is_equal_D & (
+      jnp.cumsum(is_equal_D) <= k - jnp.sum(is_above_D)))

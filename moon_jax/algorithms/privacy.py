@@ -17,6 +17,7 @@ post-processing. `moon_jax.algorithms.accounting` computes the privacy loss.
 import functools
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms import base
@@ -37,14 +38,7 @@ def with_clipping(algorithm: Algorithm, clip: float,
   @functools.wraps(algorithm.finish)
   def finish(variables, view, **given):
     client, message = algorithm.finish(variables, view, **given)
-    same = (jax.tree.structure(message) == jax.tree.structure(
-        Message(view.variables)))  # type: ignore[operator]
-    if not same or set(view.variables) != {'params'}:
-      raise UserError(
-          f'--dp_clip={clip} requires clients that send all model parameters '
-          'and nothing else; this --algorithm, or --model with --norm=batch, '
-          'sends something else')
-    update = optax.tree.sub(message.mean, view.variables)
+    update = _update(message, view, clip)
     return client, Message(
         mean=(), total=optax.projections.projection_l2_ball(update, clip))
 
@@ -55,6 +49,91 @@ def with_clipping(algorithm: Algorithm, clip: float,
         algorithm, variables, server, Message(mean), hparams, key)
 
   return algorithm._replace(finish=finish, aggregate=aggregate)
+
+
+def with_adaptive_clipping(
+    algorithm: Algorithm, clip: float, cohort_size: int, multiplier: float = 0.,
+    quantile: float = 0.5, rate: float = 0.2) -> Algorithm:
+  """Returns `algorithm` with updates clipped to a norm that adapts, and noise.
+
+  Andrew, Thakkar, McMahan and Ramaswamy, Differentially Private Learning with
+  Adaptive Clipping, NeurIPS 2021, https://arxiv.org/abs/1905.03871, algorithm
+  1. Clients also send whether their update is short, b_i = 1 if |u_i| <= S:
+
+      b = 1/m (sum_i (b_i - 1/2) + s N(0, 1)) + 1/2,   s = m / 20
+      S <- S exp(-rate (b - quantile))
+
+  Noise on the updates is z_u S with z_u = (z^-2 - (2 s)^-2)^(-1/2), so that
+  both together have the privacy loss of the multiplier z. A client that fails
+  counts as half of a short update.
+
+  Args:
+    algorithm: see `with_clipping`.
+    clip: the first S.
+    cohort_size: m.
+    multiplier: z, below m / 10; 0 has no noise.
+    quantile: fraction of updates that S is to leave as they are.
+    rate: of the change of S.
+
+  Raises:
+    UserError: if the multiplier is too large.
+  """
+  deviation_of_bits, of_updates = cohort_size / 20 * (multiplier > 0), 0.
+  if multiplier:
+    rest = multiplier**-2 - (2 * deviation_of_bits)**-2
+    if rest <= 0:
+      raise UserError(
+          f'--dp_quantile={quantile} needs --dp_noise_multiplier below a tenth '
+          f'of the {cohort_size} clients per round; got {multiplier}. Lower '
+          'it, or raise --participation')
+    of_updates = rest**-.5
+  inner = base.with_view(
+      algorithm, lambda view: view._replace(server=view.server[0]))
+
+  @functools.wraps(algorithm.finish)
+  def finish(variables, view, **given):
+    client, message = inner.finish(variables, view, **given)
+    norm, update = view.server[1], _update(message, view, clip)
+    length = optax.tree.norm(update)
+    clipped = optax.tree.scale(norm / jnp.maximum(length, norm), update)
+    is_short = (length <= norm).astype(jnp.float32)
+    return client, Message((), total=(clipped, is_short - .5))
+
+  def aggregate(variables, server, message, hparams=None, key=None):
+    state, norm = server
+    total, bits = message.total
+    keys = jax.random.split(jax.random.fold_in(
+        jax.random.key(0) if key is None else key, _NOISE))
+    noise = optax.tree.random_like(keys[0], total)
+    mean = jax.tree.map(
+        lambda w, x, n: w + (x + of_updates * norm * n) / cohort_size,
+        variables, total, noise)
+    short = .5 + (bits + deviation_of_bits * jax.random.normal(
+        keys[1])) / cohort_size
+    following, state = base.aggregate(
+        algorithm, variables, state, Message(mean), hparams, key)
+    return following, (state, norm * jnp.exp(-rate * (short - quantile)))
+
+  @functools.wraps(algorithm.broadcast)
+  def broadcast(server, **given):
+    return algorithm.broadcast(server[0], **given), server[1]
+
+  return inner._replace(
+      finish=finish, aggregate=aggregate, broadcast=broadcast,
+      init_server=lambda variables: (
+          algorithm.init_server(variables), jnp.float32(clip)))
+
+
+def _update(message, view, clip):
+  """Returns the update of a client, which must be all that it sends."""
+  same = (jax.tree.structure(message) == jax.tree.structure(
+      Message(view.variables)))  # type: ignore[operator]
+  if not same or set(view.variables) != {'params'}:
+    raise UserError(
+        f'--dp_clip={clip} requires clients that send all model parameters '
+        'and nothing else; this --algorithm, or --model with --norm=batch, '
+        'sends something else')
+  return optax.tree.sub(message.mean, view.variables)
 
 
 def with_noise(optimizer_fn: OptimizerFn | None, deviation: float,

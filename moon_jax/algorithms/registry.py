@@ -11,11 +11,13 @@ import functools
 import importlib
 import inspect
 import math
+import types
 from typing import Any, NamedTuple
 
-from moon_jax import user_code
+from moon_jax import errors, user_code
 from moon_jax.algorithms import (
   attacks,
+  backdoor,
   compress,
   privacy,
   robust,
@@ -311,7 +313,11 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
   if rule or attack:
     algorithm = robust.with_rule(
         algorithm, rule or robust.mean(), attack, cohort_size)
-  if config.dp_clip:
+  if config.dp_quantile:
+    algorithm = privacy.with_adaptive_clipping(
+        algorithm, config.dp_clip, cohort_size, config.dp_noise_multiplier,
+        config.dp_quantile)
+  elif config.dp_clip:
     algorithm = privacy.with_clipping(algorithm, config.dp_clip, cohort_size)
     optimizer_fn = privacy.with_noise(
         optimizer_fn, config.dp_noise_multiplier * config.dp_clip / cohort_size,
@@ -339,7 +345,7 @@ def compressor_of(config: Config) -> compress.Compressor | None:
 
 
 def attack_of(config: Config) -> attacks.Attack | None:
-  """Returns the attack on updates; None without one, as with label_flip.
+  """Returns the attack on updates; None without one, as with --attack=none.
 
   Raises:
     UserError: if an argument is invalid.
@@ -357,6 +363,15 @@ def attack_of(config: Config) -> attacks.Attack | None:
       craft, config.num_attackers(), config.num_clients, config.split_seed())
 
 
+def backdoor_of(config: Config) -> backdoor.Backdoor | None:
+  """Returns the backdoor of --attack=backdoor; None with another value.
+
+  Raises:
+    UserError: if an argument is invalid.
+  """
+  return _made({'backdoor': backdoor.of}, 'attack', config)
+
+
 def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
   """Returns the robust rule of the server; None if it takes the mean.
 
@@ -365,7 +380,7 @@ def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
   """
   # Rounded first: 0.2 of 15 clients is above 3 in floating point.
   hostile = math.ceil(round(cohort_size * config.attackers, 6))
-  rule = _made(robust.RULES, 'aggregation', config, byzantine=hostile)
+  rule = _made(robust.RULES, 'aggregation', config, {'byzantine': hostile})
   if rule and rule.min_received > cohort_size:
     given = config.aggregation_args or f'byzantine={hostile}'
     lower = ('byzantine or keep in --aggregation_args'
@@ -383,16 +398,25 @@ def assumes_hostile(config: Config) -> bool:
   return rule is not None and 'byzantine' in inspect.signature(rule).parameters
 
 
-def _made(factories, flag, config, **defaults):
-  """Returns what --FLAG names, with the arguments of --FLAG_args; or None."""
+def _made(factories, flag, config, defaults=types.MappingProxyType({})):
+  """Returns what --FLAG names, with the arguments of --FLAG_args; or None.
+
+  A parameter such as `fraction` may have a flag of its own, --FLAG_fraction.
+  """
   name = getattr(config, flag)
   if name not in factories:
     return None
-  known = inspect.signature(factories[name]).parameters
+  known = dict(inspect.signature(factories[name]).parameters)
+  arguments = {key: value for key, value in defaults.items() if key in known}
+  flags = {key: f'{flag}_{key}' for key in known
+           if hasattr(config, f'{flag}_{key}')}
+  for key in flags:
+    arguments[key] = getattr(config, flags[key])
+    del known[key]
   given = _parsed(f'{flag}_args', getattr(config, f'{flag}_args'), known,
                   f'--{flag}={name}')
-  return factories[name](**{
-      key: value for key, value in defaults.items() if key in known} | given)
+  with errors.in_command(**flags):
+    return factories[name](**arguments | given)
 
 
 def _parsed(flag: str, text: str, known: Mapping[str, inspect.Parameter],

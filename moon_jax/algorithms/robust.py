@@ -17,6 +17,7 @@ lanes and devices, and rows beyond n are zeros.
 
 from collections.abc import Callable
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -219,10 +220,69 @@ def centred_clipping(radius: float = 10.0, iterations: int = 1) -> Rule:
   return Rule(apply, init=lambda update_D: update_D)
 
 
+def dnc(byzantine: int = 1, iterations: int = 1, coordinates: int = 10_000,
+        remove: float = 1.0) -> Rule:
+  """Returns DnC, the rule that averages without spectral outliers.
+
+  Shejwalkar and Houmansadr, Manipulating the Byzantine, NDSS 2021,
+  https://doi.org/10.14722/ndss.2021.24498, algorithm 2. With v the first right
+  singular vector of updates of mean 0, on random coordinates,
+
+      s_i = ((u_i - mean) v)^2
+
+  It averages the updates that are among the n - c f lowest scores in each
+  iteration.
+
+  Args:
+    byzantine: f.
+    iterations: number of draws of coordinates.
+    coordinates: of an update that are drawn, at most all.
+    remove: c.
+  """
+  at_least(0, byzantine=byzantine, usual=1)
+  at_least(1, iterations=iterations, coordinates=coordinates, usual=1)
+  above(0, remove=remove, usual=1)
+
+  def apply(u_JD, weight_J, is_received_J, round_number):
+    size = min(coordinates, u_JD.shape[1])
+    keep = count(is_received_J) - math.floor(remove * byzantine)
+
+    def filtered(i, is_kept_J):
+      key = jax.random.fold_in(jax.random.key(0), iterations * round_number + i)
+      at_K = jax.random.choice(key, u_JD.shape[1], (size,), replace=False)
+      u_JK = u_JD[:, at_K]
+      # Rows that are not received count as the mean.
+      u_JK = jnp.where(is_received_J[:, None], u_JK - mean_of(
+          u_JK, is_received_J)[None], 0)
+      # The product with v is the eigenvector of u u^T, but for its length.
+      _, vectors_JJ = jnp.linalg.eigh(
+          jnp.matmul(u_JK, u_JK.T, precision='highest'))
+      score_J = jnp.where(is_received_J, vectors_JJ[:, -1]**2, jnp.inf)
+      return is_kept_J & (jnp.argsort(jnp.argsort(score_J)) < keep)
+
+    is_kept_J = lax.fori_loop(0, iterations, filtered, is_received_J)
+    return mean_of(u_JD, is_kept_J), round_number + 1
+
+  return Rule(apply, math.floor(remove * byzantine) + 1,
+              init=lambda update_D: jnp.int32(0))
+
+
+def majority_vote(step: float = 0.001) -> Rule:
+  """Returns signSGD with majority vote, the rule step sign(sum_i sign(u_i)).
+
+  Bernstein et al., signSGD with Majority Vote is Communication Efficient And
+  Fault Tolerant, ICLR 2019, https://arxiv.org/abs/1810.05291, where a client
+  sends the signs of one gradient.
+  """
+  above(0, step=step, usual=0.001)
+  return _stateless(lambda u_JD, weight_J, is_received_J: step * jnp.sign(
+      jnp.sum(jnp.sign(u_JD), 0)))
+
+
 # The rules of --aggregation by name.
 RULES: dict[str, Callable[..., Rule]] = {rule.__name__: rule for rule in (
     median, trimmed_mean, krum, multi_krum, bulyan, geometric_median,
-    norm_clipping, centred_clipping)}
+    norm_clipping, centred_clipping, dnc, majority_vote)}
 
 
 def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,

@@ -36,9 +36,12 @@ ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
 
 # Rules of `moon_jax.algorithms.robust`, instead of the average.
 ROBUST = ('median', 'trimmed_mean', 'krum', 'multi_krum', 'bulyan',
-          'geometric_median', 'norm_clipping', 'centred_clipping')
+          'geometric_median', 'norm_clipping', 'centred_clipping', 'dnc',
+          'majority_vote')
 
-# Attacks of `moon_jax.algorithms.attacks`; label_flip changes data instead.
+# What hostile clients change: their data, or (`moon_jax.algorithms.attacks`)
+# their updates.
+DATA_ATTACKS = ('label_flip', 'backdoor')
 UPDATE_ATTACKS = ('sign_flip', 'scaling', 'gaussian', 'inner_product',
                   'little_is_enough', 'min_max')
 
@@ -354,15 +357,15 @@ class Config:
       only_with={'server_optimizer': ('sgd',), 'server_momentum': ON})
 
   attack: str = flag(
-      'none', 'What hostile clients do: train on flipped labels (label_flip), '
-      'or send something else than their update.', (
-          'none', 'label_flip', *UPDATE_ATTACKS),
+      'none', 'What hostile clients do: train on flipped labels (label_flip) '
+      'or images with a trigger (backdoor), or send something else than their '
+      'update.', ('none', *DATA_ATTACKS, *UPDATE_ATTACKS),
       topic='Hostile clients', is_later=True, page='robust.md',
       synonyms='attack_type byzantine_attack')
   attack_args: str = flag(
       '', 'Arguments of --attack, such as scale=2.',
       placeholder='NAME=VALUE,...', is_later=True, page='robust.md',
-      only_with={'attack': UPDATE_ATTACKS})
+      only_with={'attack': ('backdoor', *UPDATE_ATTACKS)})
   attackers: float = flag(
       0.2, 'Fraction of the clients that are hostile throughout the run; the '
       'seed of the partition chooses them. A robust --aggregation assumes the '
@@ -374,8 +377,13 @@ class Config:
       'none', 'How clients compress the updates that they upload.',
       ('none', *COMPRESSORS), topic='Compression', is_later=True,
       page='compression.md', synonyms='compression compressor quantization')
+  compress_fraction: float = flag(
+      0.01, 'Fraction of the numbers of an update that --compress=top_k and '
+      'random_k keep.', above=0, is_later=True,
+      page='compression.md', only_with={'compress': ('top_k', 'random_k')},
+      varies='array', synonyms='compression_ratio sparsity topk_ratio')
   compress_args: str = flag(
-      '', 'Arguments of --compress, such as fraction=0.05.',
+      '', 'Arguments of --compress, such as has_feedback=False.',
       placeholder='NAME=VALUE,...', is_later=True, page='compression.md',
       only_with={'compress': COMPRESSORS})
 
@@ -563,6 +571,12 @@ class Config:
   dp_noise_multiplier: float = flag(
       0.0, 'Standard deviation of the Gaussian noise on the sum of updates, as '
       'a multiple of --dp_clip.', synonyms='noise_multiplier dp_noise dp_sigma')
+  dp_quantile: float = flag(
+      0.0, 'Adapts the bound on norms so that this fraction of updates stays '
+      'as it is, beginning with --dp_clip; 0 keeps the bound.', at_least=0,
+      below=1, hint='--dp_quantile=0.5 is usual', is_later=True,
+      page='privacy.md', synonyms='dp_target_unclipped_quantile '
+      'target_clipped_quantile adaptive_clipping')
   dp_delta: float = flag(
       1e-5, 'The delta at which the privacy loss epsilon is reported; below 1 '
       '/ --num_clients is usual.', varies='host', synonyms='delta target_delta')

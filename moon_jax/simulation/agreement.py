@@ -99,6 +99,8 @@ def program_key(config: Config) -> tuple:
       config.attack == 'label_flip'):
     parts['the noisy or shifted labels'] = (
         values(flags_with(varies='labels')), split)
+  if config.attack == 'backdoor':  # its images are copies
+    parts['the images of a backdoor'] = tuple(fields.items())
   if config.dp_clip:  # the cohort size and the key of the noise are constants
     parts['the clients and the noise of dp_clip'] = values(
         {'participation', 'cohorts_file', 'seed'})

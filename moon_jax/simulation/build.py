@@ -5,8 +5,9 @@ import numpy as np
 from moon_jax import learning_rates, models
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
+from moon_jax.config.flags import DATA_ATTACKS
+from moon_jax.data import attackers, mapped, partition, sources, split
 from moon_jax.data import cohort as cohort_lib
-from moon_jax.data import mapped, partition, sources, split
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.models import Model
@@ -57,7 +58,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       'label_noise', 'client_test_fraction', 'train_examples',
       'validation_fraction')} | {
           'concept_shift': config.concept_shift > 1,
-          'attack': config.attack == 'label_flip'}
+          'attack': config.attack in DATA_ATTACKS}
   for name, is_changed in changes_split.items():
     if clients is not None and is_changed:
       raise UserError(f'--{name}={getattr(config, name)} changes a split of '
@@ -65,6 +66,12 @@ def of_valid(config: Config, dataset: Dataset | None = None,
                       'moon_jax.data.split.make, or moon_jax.Federation')
   if parts.train_labels is not None:
     dataset = dataset._replace(train_labels=parts.train_labels)
+  test_sets = {}
+  if trigger := registry.backdoor_of(config):
+    dataset = trigger.poisoned(dataset, parts.clients, attackers.configured(
+        config), config.split_seed())
+    test_sets['backdoor'] = trigger.test_set(
+        dataset.with_test_examples(config.eval_examples))
   cohorts = cohort_lib.make(config) if cohorts is None else cohorts
   noise_std = None
   if config.partition == 'feature_noise':
@@ -77,7 +84,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       'algorithm': registry.make(config, max(map(len, cohorts))),
       'learning_rate': learning_rates.make(config),
       'planned_rounds': config.num_rounds, 'input_noise_std': noise_std,
-      'validation': parts.validation,
+      'validation': parts.validation, 'test_sets': test_sets,
       'metrics': metric_functions.from_flag(config.metrics),
       'evaluate_clients': config.client_eval_every > 0,
       'client_tests': (

@@ -59,6 +59,7 @@ def validate(config: Config) -> Config:
   if not config.cohorts_file:  # the cohorts are checked when they are read
     registry.rule_of(config, config.cohort_size())
   registry.attack_of(config)
+  registry.backdoor_of(config)
   metric_functions.names_in(config.metrics)
   if config.mu == -1:
     config = dataclasses.replace(config, mu=registry.default_mu(config))
@@ -156,7 +157,8 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        f'--{name}={{c.{name}}} has no effect with {{unused[{name}]}}. Remove '
        'one of them')
       for name in ('aggregation_args', 'attack_args', 'augmentation_draws',
-                   'compress_args', 'decay_rounds', 'epoch_losses',
+                   'compress_args', 'compress_fraction', 'decay_rounds',
+                   'epoch_losses',
                    'label_noise_form', 'learning_rate_decay',
                    'server_momentum')),
     (lambda c: c.warmup_rounds >= c.num_rounds,
@@ -187,6 +189,9 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.dp_noise_multiplier and not c.dp_clip,
      '--dp_noise_multiplier={c.dp_noise_multiplier} is a multiple of '
      '--dp_clip, which is 0; give --dp_clip, such as 1'),
+    (lambda c: c.dp_quantile and not c.dp_clip,
+     '--dp_quantile={c.dp_quantile} adapts --dp_clip, which is 0; give '
+     '--dp_clip, such as 1'),
     (lambda c: c.dp_clip and c.weighting != 'uniform',
      '--dp_clip={c.dp_clip} requires --weighting=uniform, so that all clients '
      'have the same weight; got --weighting={c.weighting}'),

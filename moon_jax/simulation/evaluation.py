@@ -1,11 +1,11 @@
 """Evaluates models on named sets of examples, batch by batch.
 
 The global model is evaluated on the test set, and if configured on validation
-and training examples. Each local model of a round predicts the examples that
-its client trains on ("own"), those that it holds out ("heldout",
-`ClientTests`), and the test set. The global model predicts the own examples of
-the same clients, and the held-out examples of all clients once, which the host
-counts per client.
+and training examples and on further test sets. Each local model of a round
+predicts the examples that its client trains on ("own"), those that it holds out
+("heldout", `ClientTests`), and the test set. The global model predicts the own
+examples of the same clients, and the held-out examples of all clients once,
+which the host counts per client.
 
 The mean over the worst tenth of clients and the standard deviation measure
 fairness as in Li et al., Fair Resource Allocation in Federated Learning, ICLR
@@ -216,6 +216,9 @@ class Evaluator:
       self._counts['validation'] = count(data.train_labels[index_M])
       self._placed['validation'] = batched(
           data.train_inputs[index_M], data.train_labels[index_M], mesh)
+    for name, (inputs, labels) in federation.test_sets.items():
+      self._counts[name] = count(labels)
+      self._placed[name] = batched(inputs, labels, mesh)
     if federation.eval_on == 'train':
       self._trained_M = np.unique(np.concatenate(federation.clients))
       self._counts['global_train'] = count(data.train_labels[self._trained_M])
@@ -300,11 +303,11 @@ class Evaluator:
            wait: Callable) -> dict[str, Any]:
     """Returns the metrics of the task, such as accuracy, and the loss.
 
-    The names of metrics begin with those of the sets: test, validation and
-    global_train, as in test_accuracy. The metrics of `Federation.metrics`
-    follow those of the test set. A number that is not finite is None, except
-    the loss on the test set. Results are means over the models, and for several
-    models the standard deviation of their metrics too.
+    The names of metrics begin with those of the sets: test, validation,
+    global_train and `Federation.test_sets`, as in test_accuracy. The metrics of
+    `Federation.metrics` follow those of the test set. A number that is not
+    finite is None, except the loss on the test set. Results are means over the
+    models, and for several models the standard deviation of their metrics too.
 
     Raises:
       DivergedError: if the test loss is not finite.

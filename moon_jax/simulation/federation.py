@@ -78,6 +78,8 @@ class Federation:
       too.
     validation: indices of training examples of no client on which the global
       model is evaluated, int [V]; None evaluates on the test set only.
+    test_sets: further sets on which the global model is evaluated, by names
+      without blanks: inputs and labels as those of the test set.
     metrics: further metrics of the test set by name, functions of logits,
       float32 [M, K], and labels, int32 [M]. They return a number, an array, or
       a dict of these, whose keys replace the name
@@ -143,6 +145,8 @@ class Federation:
   eval_examples: int = _setting('eval_examples')
   eval_on: str = _setting('eval_on')
   validation: np.ndarray | None = None
+  test_sets: Mapping[str, tuple[np.ndarray, np.ndarray]] = (
+      dataclasses.field(default_factory=dict))
   metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
   epoch_losses: bool = _setting('epoch_losses')
   evaluate_clients: bool = False

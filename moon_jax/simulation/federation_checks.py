@@ -332,9 +332,30 @@ def _check_evaluation(federation):
     _check_indices('validation', np.asarray(federation.validation),
                    federation.data, clients=federation.clients)
   labels = federation.data.test_labels[:federation.num_test]
-  metric_functions.names(
+  names = metric_functions.names(
       federation.metrics, labels, federation.data.num_classes,
       federation.data.task)
+  _check_is(Mapping, 'test_sets', federation.test_sets,
+            'a mapping from names to (inputs, labels)', '{} has none')
+  for name, given in federation.test_sets.items():
+    _check_test_set(federation.data, name, given, names)
+
+
+def _check_test_set(data, name, given, taken):
+  _require(name.isidentifier() and not metric_functions.is_reserved(
+      f'{name}_accuracy') and not any(
+          other.startswith(f'{name}_') for other in taken),
+           f'test_sets must have names that no other metric begins with; got '
+           f'{name!r}. Rename it')
+  expected = [np.asarray(data.test_inputs), np.asarray(data.test_labels)]
+  kinds = lambda arrays: [(str(x.dtype), x.shape[1:]) for x in arrays]
+  is_alike = isinstance(given, tuple) and len(given) == 2 and (
+      all(isinstance(x, np.ndarray) for x in given)
+      and kinds(given) == kinds(expected)
+      and 0 < len(given[0]) == len(given[1]))
+  _require(is_alike, f'test_sets[{name!r}] must be (inputs, labels), as many '
+           'of each, with the types and shapes of the test set, '
+           f'{kinds(expected)}; got {_short(given)}')
 
 
 def check_traced(federation: Any, model: Model, example: jax.Array) -> None:

@@ -132,10 +132,11 @@ def _held_out(run):
 
 
 def _validation(run, num_devices):
-  """Returns the share of a device in the validation examples."""
+  """Returns the share of a device in what the global model is tested on."""
   index = run.federation.validation
-  size = _examples(run, 'train', 0 if index is None else len(index))
-  return Part('validation examples', size // num_devices)
+  size = _examples(run, 'train', 0 if index is None else len(index)) + sum(
+      x.nbytes for pair in run.federation.test_sets.values() for x in pair)
+  return Part('validation examples and further test sets', size // num_devices)
 
 
 def _examples(run, part, count=None):

@@ -114,6 +114,11 @@ def names_in(flag: str) -> list[str]:
   return names
 
 
+def is_reserved(name: str) -> bool:
+  """Returns whether another field of metrics.jsonl may have a name."""
+  return _RESERVED.fullmatch(name) is not None
+
+
 def from_flag(flag: str) -> dict[str, Metric]:
   """Returns the metrics that --metrics lists, by the names of functions."""
   return {
@@ -140,7 +145,7 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
     per_model = [_arrays(name, metric, metric(logits, labels))
                  for logits in logits_R]
     for key in per_model[0]:
-      if _RESERVED.fullmatch(key) or key in line:
+      if is_reserved(key) or key in line:
         raise UserError(
             f'--metrics: {name} must give a name that no other field of '
             f'metrics.jsonl and summary.json has; got {key!r}. Rename it'

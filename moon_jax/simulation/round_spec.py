@@ -179,7 +179,7 @@ def _traced(federation):
   variables, *trees, message, frozen = jax.eval_shape(
       trace, jax.random.key(0))
   upload = (bytes_of(message) if algorithm.upload_bytes is None
-            else algorithm.upload_bytes(variables))
+            else algorithm.upload_bytes(variables, algorithm.hparams))
   return example, variables, *map(bytes_of, trees), upload, bytes_of(frozen)
 
 

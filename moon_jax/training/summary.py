@@ -64,7 +64,8 @@ def summarize(simulation: Simulation,
       name: last[name],
       'test_loss': last['test_loss'],
       **{key: last[key] for key in last
-         if key.startswith('test_') and not key.endswith('_std')},
+         if key.startswith(('test_', *(f'{name}_' for name in (
+             federation.test_sets)))) and not key.endswith('_std')},
       **({'test_examples': config.eval_examples} if config.eval_examples
          else {}),
       f'best_{name}': best[name],

@@ -37,9 +37,12 @@ ARGUMENTS: dict[str, str] = {
     'fedper': 'head=b', 'fedrep': 'head=b',
     'lgfedavg': 'head=w', 'fedbabu': 'head=b', 'fedrod': 'head=b',
     'fedas': 'head=b', 'fedala': 'head=w'}
+PRIVATE = {'algorithm': 'moon', 'weighting': 'uniform', 'dp_clip': 1.,
+           'dp_noise_multiplier': .01, 'server_momentum': .7}
 # What flags combine, and the switches of MOON's released code.
 VARIANTS = [
     {'algorithm': 'scaffold', 'scaffold_form': 'niid_bench', 'momentum': .5},
+    {**PRIVATE, 'dp_quantile': .5},
     {'aggregation': 'scaffold', 'proximal_mu': .1, 'num_negatives': 1},
     {'aggregation': 'fednova', 'first_negative': 'random',
      'negatives_pool': 'released', 'num_negatives': 3},
@@ -53,19 +56,19 @@ HOSTILE = [
     {'aggregation': 'bulyan', 'aggregation_args': 'byzantine=0'},
     {'aggregation': 'geometric_median', 'attack': 'sign_flip'},
     {'aggregation': 'norm_clipping', 'attack': 'gaussian'},
+    {'aggregation': 'dnc', 'aggregation_args': 'coordinates=9'},
+    {'aggregation': 'majority_vote', 'attack': 'inner_product'},
     {'attack': 'scaling', 'attack_args': 'factor=2'},
     {'aggregation': 'multi_krum', 'aggregation_args': 'byzantine=1',
      'attack': 'min_max'},
     {'aggregation': 'centred_clipping', 'attack': 'little_is_enough',
      'attack_args': 'z=1.5', 'server_momentum': .7}]
 COMPRESSED = [
-    {'compress': 'top_k', 'compress_args': 'fraction=.3'},
+    {'compress': 'top_k', 'compress_fraction': .3},
     {'algorithm': 'fedavg', 'compress': 'random_k',
-     'compress_args': 'fraction=.5', 'aggregation': 'geometric_median'},
+     'compress_fraction': .5, 'aggregation': 'geometric_median'},
     {'algorithm': 'fedavg', 'compress': 'sign', 'attack': 'sign_flip'},
     {'compress': 'qsgd', 'weighting': 'uniform', 'dp_clip': 1.}]
-PRIVATE = {'algorithm': 'moon', 'weighting': 'uniform', 'dp_clip': 1.,
-           'dp_noise_multiplier': .01, 'server_momentum': .7}
 
 
 def name_of(setting):

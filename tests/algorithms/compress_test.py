@@ -10,12 +10,21 @@ import moon_jax as mj
 from moon_jax.algorithms import compress, registry
 from moon_jax.config import Config
 from moon_jax.config.flags import COMPRESSORS
+from moon_jax.simulation import agreement, checks
 
 RANDOM = np.random.default_rng(0)
 UPDATES = {
     'random': RANDOM.normal(size=40).astype(np.float32),
     'ties': np.float32([0, 1, -1, 1, -2, 2, 2, 0, .5, -.5]),
     'zeros': np.zeros(10, np.float32), 'one': np.float32([-3.])}
+
+
+def applied(compressor, u, key):
+  return np.asarray(compressor.apply(jnp.asarray(u), key, compressor.hparams))
+
+
+def bits(compressor, d):
+  return compressor.bits(d, compressor.hparams)
 
 
 def np_top_k(u, k):
@@ -27,9 +36,10 @@ def np_top_k(u, k):
 def test_top_k_and_sign_equal_numpy(name):
   u, key = UPDATES[name], jax.random.key(0)
   np.testing.assert_array_equal(
-      compress.top_k(.3).apply(u, key), np_top_k(u, max(1, round(.3 * len(u)))))
+      applied(compress.top_k(.3), u, key),
+      np_top_k(u, max(1, round(.3 * len(u)))))
   np.testing.assert_allclose(
-      compress.sign().apply(u, key),
+      applied(compress.sign(), u, key),
       [(-1 if x < 0 else 1) * np.mean(np.abs(u)) for x in u], rtol=1e-6)
 
 
@@ -38,7 +48,7 @@ def test_top_k_and_sign_equal_numpy(name):
 def test_qsgd_equals_numpy(name, bits):
   """From the same draws, in buckets of 16; levels are next to the number."""
   u, key = UPDATES[name], jax.random.key(3)
-  found = np.asarray(compress.qsgd(bits, bucket=16).apply(u, key))
+  found = applied(compress.qsgd(bits, bucket=16), u, key)
   s, num_buckets = 2**(bits - 1) - 1, -(-len(u) // 16)
   draws = np.asarray(jax.random.uniform(key, (num_buckets, 16))).ravel()
   for d, (x, r) in enumerate(zip(u, draws)):
@@ -54,23 +64,48 @@ def test_qsgd_equals_numpy(name, bits):
 def test_mean_is_the_update(compressor):
   u = UPDATES['random'][:12]
   keys = jax.random.split(jax.random.key(0), 20_000)
-  found = jax.vmap(lambda key: compressor.apply(jnp.asarray(u), key))(keys)
+  found = jax.vmap(lambda key: compressor.apply(
+      jnp.asarray(u), key, compressor.hparams))(keys)
   np.testing.assert_allclose(found.mean(0), u, atol=.06)
 
 
 def test_random_k_keeps_k_numbers():
   u = UPDATES['random']
-  found = np.stack([compress.random_k(.1).apply(u, jax.random.key(seed))
+  found = np.stack([applied(compress.random_k(.1), u, jax.random.key(seed))
                     for seed in range(50)])
   assert ((found != 0).sum(1) == 4).all()
   assert ((found == 0) | (found == u)).all() and (found != 0).any(0).all()
 
 
 def test_bits():
-  assert compress.top_k(.01).bits(1000) == 10 * (32 + 10)
-  assert compress.random_k(.01).bits(1000) == 32 * 11
-  assert compress.qsgd(4).bits(1000) == 4000 + 2 * 32
-  assert compress.sign().bits(1000) == 1032
+  assert bits(compress.top_k(.01), 1000) == 10 * (32 + 10)
+  assert bits(compress.random_k(.01), 1000) == 32 * 11
+  assert bits(compress.qsgd(4), 1000) == 4000 + 2 * 32
+  assert bits(compress.sign(), 1000) == 1032
+
+
+@pytest.mark.parametrize('k', [1, 7, 20, 40])
+def test_top_k_in_any_program(k):
+  """k is an array: of large, small, equal and zero numbers as lax.top_k."""
+  u = np.float32(np.repeat([3e38, -1e-38, 1e-45, 0., -2., 2., 1., -1.], 5))
+  u = RANDOM.permutation(u)
+  _, index = jax.lax.top_k(jnp.abs(u), k)
+  found = jax.jit(compress.top_k(.5).apply)(
+      u, jax.random.key(0), {'compress_fraction': jnp.float32(k / 40)})
+  np.testing.assert_array_equal(
+      np.flatnonzero(np.asarray(found)),
+      [d for d in sorted(index.tolist()) if u[d]])
+
+
+def test_runs_with_other_fractions_share_a_program():
+  configs = [checks.validate(Config(
+      dataset='digits', algorithm='fedavg', model='mlp', compress=compress,
+      compress_fraction=fraction)) for compress, fraction in (
+          ('top_k', .1), ('top_k', .2), ('random_k', .1))]
+  keys = [agreement.program_key(config) for config in configs]
+  values = [agreement._value(registry.make(config)) for config in configs]
+  for first, second, other in (keys, values):
+    assert first == second != other
 
 
 def test_rounds_equal_a_numpy_loop():

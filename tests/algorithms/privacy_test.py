@@ -90,6 +90,49 @@ def test_what_sends_more_than_parameters_is_refused(algorithm, has_state):
         privacy.with_clipping(algorithm, 1., 4), model=model).round(COHORT)
 
 
+def test_the_norm_adapts_as_in_a_numpy_loop():
+  """Without noise, and with a lost message."""
+  norm, quantile = .05, .7
+  federated = Federation(privacy.with_adaptive_clipping(
+      fedavg(), norm, 5, quantile=quantile))
+  plain = Federation(fedavg(), keep_models=True)
+  for lost in [(), COHORT[:1], ()]:
+    before = federated.state.variables
+    plain.state = plain.state._replace(
+        variables=jax.tree.map(jnp.copy, before), round=federated.state.round)
+    _, metrics = plain.round(COHORT)
+    start = vector(jax.tree.map(lambda x: x[0], before))
+    updates = [vector(jax.tree.map(lambda x: x[j], metrics.models_J)) - start
+               for j in range(len(COHORT))]
+    federated.round(COHORT, lost=lost)
+    received = [u for c, u in zip(COHORT, updates) if c not in lost]
+    moved = vector(jax.tree.map(
+        lambda x: x[0], federated.state.variables)) - start
+    np.testing.assert_allclose(moved, sum(
+        u * min(1, norm / np.linalg.norm(u)) for u in received) / 5, atol=1e-6)
+    short = .5 + sum((np.linalg.norm(u) <= norm) - .5 for u in received) / 5
+    norm *= math.exp(-.2 * (short - quantile))
+    np.testing.assert_allclose(federated.state.server[1][0], norm, rtol=1e-5)
+
+
+def test_noise_with_an_adaptive_norm():
+  """Of updates and of the fraction; together they cost what one does."""
+  algorithm = privacy.with_adaptive_clipping(fedavg(), .5, 40, 2., .5)
+  variables = {'params': {'w': jnp.zeros((100, 100)), 'b': jnp.zeros(10_000)}}
+  zeros = jax.tree.map(jnp.zeros_like, variables)
+  moved, (_, norm_N) = jax.vmap(lambda key: algorithm.aggregate(
+      variables, algorithm.init_server(variables), Message((), (
+          zeros, jnp.float32(0))), key=key))(
+              jax.random.split(jax.random.key(0), 400))
+  of_updates = vector(moved).std() * 40 / .5
+  of_bits = np.log(np.asarray(norm_N) / .5).std() / .2 * 40
+  assert abs(of_bits / 2 - 1) < .15  # m / 20; 4 standard errors
+  exact = (2.**-2 - (2 * 2)**-2)**-.5
+  assert abs(of_updates / exact - 1) < .01
+  with pytest.raises(UserError, match='below a tenth of the 20 clients'):
+    privacy.with_adaptive_clipping(fedavg(), .5, 20, 2., .5)
+
+
 def exact_epsilon(mu, delta):
   """Of a Gaussian mechanism of sensitivity mu deviations.
 

@@ -105,6 +105,17 @@ def np_centred_clipping(u, p, radius, iterations=1, v=0):
   return v
 
 
+def np_dnc(u, p, byzantine, iterations=1, coordinates=10_000, remove=1.):
+  kept, size = set(range(len(u))), min(coordinates, u.shape[1])
+  for i in range(iterations):
+    at = np.asarray(jax.random.choice(jax.random.fold_in(
+        jax.random.key(0), i), u.shape[1], (size,), replace=False))
+    centred = u[:, at] - u[:, at].mean(0)
+    scores = (centred @ np.linalg.svd(centred)[2][0])**2
+    kept &= {*np.argsort(scores)[:len(u) - int(remove * byzantine)].tolist()}
+  return u[sorted(kept)].mean(0) if kept else np.zeros(u.shape[1])
+
+
 RULES = [
     ('mean', {}, lambda u, p: p @ u),
     ('median', {}, lambda u, p: np.median(u, 0)),
@@ -119,7 +130,11 @@ RULES = [
     ('geometric_median', dict(iterations=20, nu=.1), np_geometric_median),
     ('norm_clipping', dict(radius=1.5), lambda u, p, radius: sum(
         p_i * np_clip(u_i, radius) for p_i, u_i in zip(p, u))),
-    ('centred_clipping', dict(radius=1., iterations=3), np_centred_clipping)]
+    ('centred_clipping', dict(radius=1., iterations=3), np_centred_clipping),
+    ('dnc', dict(byzantine=2), np_dnc),
+    ('dnc', dict(byzantine=1, iterations=3, coordinates=4, remove=1.5), np_dnc),
+    ('majority_vote', dict(step=.1), lambda u, p, step: step * np.sign(
+        np.sign(u).sum(0)))]
 
 
 @pytest.mark.parametrize('n', [7, 8, 11])
@@ -142,7 +157,7 @@ def test_rule_with_ties(name, arguments, reference):
       found, reference(u.astype(np.float64), p, **arguments), atol=2e-6)
 
 
-@pytest.mark.parametrize('name, arguments, reference', RULES)
+@pytest.mark.parametrize('name, arguments, reference', RULES[:-1])
 def test_equal_updates_are_the_result(name, arguments, reference):
   u = np.tile(np.float32([.1, -.2, .3]), (8, 1))
   rule = getattr(robust, name)(**arguments)
@@ -152,7 +167,7 @@ def test_equal_updates_are_the_result(name, arguments, reference):
 
 @pytest.mark.parametrize('rule', [
     robust.median(), robust.krum(0), robust.multi_krum(0), robust.bulyan(0),
-    robust.geometric_median(), robust.norm_clipping(9.)])
+    robust.geometric_median(), robust.norm_clipping(9.), robust.dnc(0)])
 def test_one_client_is_the_result(rule):
   u, p, is_received = rows(0, 1)
   np.testing.assert_allclose(applied(rule, u, p, is_received),
@@ -161,7 +176,8 @@ def test_one_client_is_the_result(rule):
 
 @pytest.mark.parametrize('name, arguments', [
     (name, arguments) for name, arguments, _ in RULES
-    if name not in ('mean', 'norm_clipping', 'centred_clipping')
+    if name not in (
+        'mean', 'norm_clipping', 'centred_clipping', 'majority_vote')
     and arguments.get('byzantine', 2) == 2
     and (name != 'geometric_median' or arguments)])
 def test_two_huge_updates_do_not_matter(name, arguments):
@@ -303,6 +319,41 @@ def test_labels_of_hostile_clients_are_flipped():
     np.testing.assert_array_equal(
         federation.data.train_labels[indices],
         9 - labels if client in hostile else labels)
+
+
+def test_a_backdoor_stamps_images_of_hostile_clients():
+  config = checks.validate(Config(
+      dataset='cifar10', algorithm='fedavg', partition='iid', num_clients=5,
+      attack='backdoor', attackers=.4, eval_examples=30,
+      attack_args='target=3,fraction=.25,size=2'))
+  random = np.random.default_rng(0)
+  data = mj.Dataset(
+      'images', random.integers(0, 200, (100, 8, 8, 3)).astype(np.uint8),
+      random.integers(0, 5, 100).astype(np.int32),
+      random.integers(0, 200, (40, 8, 8, 3)).astype(np.uint8),
+      random.integers(0, 5, 40).astype(np.int32), (*'abcde',))
+  federation = build.federation(config, data)
+  poisoned, hostile = federation.data, attackers.configured(config)
+  assert len(hostile) == 2 and data.train_inputs.max() < 200
+  for client, indices in enumerate(federation.clients):
+    before, after = (x.train_inputs[indices] for x in (data, poisoned))
+    is_stamped = (after[:, -2:, -2:] == 255).all((1, 2, 3))
+    assert is_stamped.sum() == (5 if client in hostile else 0)
+    np.testing.assert_array_equal(after[:, :6], before[:, :6])
+    np.testing.assert_array_equal(after[~is_stamped], before[~is_stamped])
+    np.testing.assert_array_equal(
+        poisoned.train_labels[indices],
+        np.where(is_stamped, 3, data.train_labels[indices]))
+  inputs, labels = federation.test_sets['backdoor']
+  tests = data.with_test_examples(30)
+  assert len(labels) == (tests.test_labels != 3).sum() and (labels == 3).all()
+  assert (inputs[:, -2:, -2:] == 255).all() and (inputs[:, :6] < 200).all()
+  for remedy, other in (('a class', dict(attack_args='target=7')),
+                        ('at most 8', dict(attack_args='size=9'))):
+    with pytest.raises(UserError, match=remedy):
+      build.federation(dataclasses.replace(config, **other), data)
+  with pytest.raises(UserError, match='needs images in memory; breast_can'):
+    build.federation(config, mj.load_dataset('breast_cancer'))
 
 
 # Together with the engine.

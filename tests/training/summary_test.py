@@ -20,14 +20,15 @@ def test_a_summary_is_of_the_last_rounds():
            for t, a in enumerate(ACCURACIES, 1)]
   lines[2]['clients_left_out'] = [4, 5]
   lines[6]['clients_left_out'] = [4]
+  lines[-1]['other_accuracy'] = .2
   found = summary_lib.summarize(types.SimpleNamespace(
       federation=types.SimpleNamespace(
-          config=Config(num_rounds=8), metrics={},
+          config=Config(num_rounds=8), metrics={}, test_sets={'other': ()},
           clients=[[0], [1, 2, 3]]),
       num_parameters=7, num_lanes=2, bytes_per_round=lambda: 56), lines)
   expected = {
       'rounds': 8, 'test_accuracy': .7, 'test_loss': pytest.approx(.3),
-      'best_test_accuracy': .9, 'best_round': 2,
+      'other_accuracy': .2, 'best_test_accuracy': .9, 'best_round': 2,
       'mean_test_accuracy_of_last_5': pytest.approx(.5),
       'clients_left_out': 3, 'seconds_per_round': 4.5,
       'examples_per_second': 45, 'num_parameters': 7, 'lanes': 2,
