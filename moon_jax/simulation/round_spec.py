@@ -48,7 +48,7 @@ class RoundSpec(NamedTuple):
   server_bytes: int  # state of the server
   each_bytes: int  # Message.each of one client
   download_bytes: int  # what one client receives in a round
-  upload_bytes: int  # what it sends
+  upload_bytes: int  # what it sends, uncompressed
   example_frozen_bytes: int  # outputs of the frozen models for one example
 
   @property
@@ -178,9 +178,8 @@ def _traced(federation):
 
   variables, *trees, message, frozen = jax.eval_shape(
       trace, jax.random.key(0))
-  upload = (bytes_of(message) if algorithm.upload_bytes is None
-            else algorithm.upload_bytes(variables, algorithm.hparams))
-  return example, variables, *map(bytes_of, trees), upload, bytes_of(frozen)
+  return (example, variables, *map(bytes_of, trees), bytes_of(message),
+          bytes_of(frozen))
 
 
 def of_task(federation: Federation) -> Model:

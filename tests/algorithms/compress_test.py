@@ -146,6 +146,17 @@ def test_bytes_per_round_count_the_wire():
       4 * 8 * d, 4 * (4 * d + d + 4 * -(-d // 512))]
 
 
+def test_bytes_of_runs_of_one_program():
+  data = mj.load_dataset('digits')
+  runs = mj.Simulations([mj.Federation(
+      data=data, clients=mj.partition.iid(200, 4, seed=0), local_epochs=1,
+      model=mj.mlp(data.num_classes), algorithm=compress.with_compression(
+          mj.fedavg(), compress.random_k(k / 100))) for k in (10, 20)]).runs
+  d = runs[0].num_parameters
+  assert [run.bytes_per_round() for run in runs] == [
+      4 * 4 * (d + round(k * d / 100) + 1) for k in (10, 20)]
+
+
 def test_running_statistics_are_sent_as_they_are():
   """A rounded variance may be negative."""
   model = fed.linear_model(has_state=True)
