@@ -33,8 +33,9 @@ from experiments.full.analysis import (
 from moon_jax import compare as compare_lib
 from moon_jax import train
 from moon_jax.algorithms import registry
+from moon_jax.config import flags
 from moon_jax.report import groups as groups_lib
-from moon_jax.results import page, paired, read, stats
+from moon_jax.results import figures, page, paired, read, stats
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / 'experiments' / 'results'
@@ -122,17 +123,18 @@ def _span(values, form='.2f'):
 
 def speed() -> str:
   """One sentence for the README."""
-  peers = 'PFLlib', 'fluke', ('FL-bench', 'FL-bench, ray')
+  with_moon = ('PFLlib', 'fluke', ('FL-bench', 'FL-bench, ray'),
+               ('Flower', 'Flower, processes'))
   loops = ('PyTorch loop', 'PyTorch loop, processes'),
-  (fedavg, fedavg_loop), (moon, moon_loop) = (
-      [_span(_multiples(names, algorithm), '.1f') for names in (peers, loops)]
-      for algorithm in ('fedavg', 'moon'))
+  span = lambda *args: _span(_multiples(*args), '.1f')
   return (
       '**Speed** on two CPU cores, CIFAR-10 and the network of MOON: PFLlib, '
-      f'fluke and FL-bench take {fedavg}\ntimes as long as moon_jax for '
-      f'FedAvg, and {moon} times for MOON; a PyTorch loop in two processes '
-      f'takes\n{fedavg_loop} and {moon_loop} times as long '
-      '([performance](docs/performance.md)).')
+      'fluke, FL-bench, Flower,\npfl-research and FedJAX take '
+      f'{span((*with_moon, "pfl-research", "FedJAX"), "fedavg")} times as long '
+      'as moon_jax for FedAvg, and the first four\n'
+      f'{span(with_moon, "moon")} times for MOON; a PyTorch loop in two '
+      f'processes takes {span(loops, "fedavg")} and {span(loops, "moon")} '
+      'times as long\n([performance](docs/performance.md)).')
 
 
 def _multiples(sides, algorithm):
@@ -379,6 +381,67 @@ def negatives() -> str:
   return _table(rows)
 
 
+def _runs_of(name):
+  return [read.read(path.parent) for path in sorted(
+      (RESULTS / name).glob('*/config.json'))]
+
+
+def robust() -> str:
+  found = {(run.config.aggregation, run.config.attack): run.summary
+           for run in _runs_of('robust')}
+  order = lambda names, known: sorted(set(names), key=known.index)
+  rules = order((rule for rule, _ in found), ['average', *flags.ROBUST])
+  attacks = order((attack for _, attack in found),
+                  ['none', *flags.DATA_ATTACKS, *flags.UPDATE_ATTACKS])
+  percent = lambda rule, attack, name: (
+      f'{100 * found[rule, attack][name]:.1f}')
+  return _table([
+      ['rule', *attacks, 'success of the backdoor'],
+      *([rule, *(percent(rule, attack, 'test_accuracy') for attack in attacks),
+         percent(rule, 'backdoor', 'backdoor_accuracy')] for rule in rules)])
+
+
+def _compressor(config):
+  words = [config.compress]
+  if 'compress_fraction' not in registry.unused(config):
+    words.append(f'{config.compress_fraction:g}')
+  return ' '.join([*words, config.compress_args]).strip()
+
+
+def _uploaded(run):
+  """Returns the MB that a client uploads per round."""
+  model = 4 * run.summary['num_parameters']  # that it downloads
+  return (run.summary['bytes_per_round'] / run.config.cohort_size()
+          - model) / 1e6
+
+
+def compression() -> str:
+  rows = [['--compress', 'MB uploaded per client and round', 'relative',
+           'test accuracy (%)']]
+  runs = sorted(_runs_of('compression'), key=_uploaded, reverse=True)
+  for run in runs:
+    rows.append([
+        _compressor(run.config), f'{_uploaded(run):.3f}',
+        f'1 / {_uploaded(runs[0]) / _uploaded(run):.1f}',
+        f'{100 * run.summary["test_accuracy"]:.1f}'])
+  return _table(rows)
+
+
+def draw_compression() -> None:
+  def draw(figure):
+    ax = figure.subplots()
+    for run in sorted(_runs_of('compression'), key=_uploaded):
+      round_N, accuracy_N = np.array(run.series('test_accuracy')).T
+      ax.plot(round_N * _uploaded(run), 100 * accuracy_N, linewidth=1.6,
+              label=_compressor(run.config))
+    ax.set(xscale='log', xlabel='MB uploaded per client',
+           ylabel='test accuracy (%)')
+    ax.legend(loc='center left', bbox_to_anchor=(1.02, .5), frameon=False)
+
+  (RESULTS / 'compression.svg').write_text(
+      figures.svg(draw, 3.2, 'compression'), encoding='utf-8')
+
+
 # MOON
 
 
@@ -567,9 +630,10 @@ def verdicts() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     function.__name__: function for function in (
         speed, recipe, recipe_short, scaling, scaling_short, peers,
-        cross_device, cross_device_here, negatives, million, million_table,
-        sweep, sweep_table, checkpoint, view, plan, plan_table, kernels, lanes,
-        kills, outputs, quickstart, breast_cancer, shakespeare,
+        cross_device, cross_device_here, negatives, robust, compression,
+        million, million_table, sweep, sweep_table, checkpoint, view, plan,
+        plan_table, kernels, lanes, kills, outputs, quickstart, breast_cancer,
+        shakespeare,
         cross_device_expected, cifar10, moon_short, moon_split,
         moon_by_round, moon_author, moon_splits, moon_few, moon_sorted, full,
         verdicts)}
@@ -577,6 +641,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 def main() -> None:
   full_report.write_files()
+  draw_compression()
   for document in DOCUMENTS:
     document.write_text(rewritten(document), encoding='utf-8')
 

@@ -42,7 +42,8 @@ _mean = statistics.fmean
 def _table(runs, group, more=None):
   """Returns a table: a row per side, the fastest first, columns by group.
 
-  Seconds are medians over a run's rounds: their mean and range over runs.
+  Seconds are medians over a run's rounds: their mean, and range if there are
+  several runs.
   Memory is the largest of the runs. `more` has columns that are computed from
   all groups of a side.
   """
@@ -53,8 +54,9 @@ def _table(runs, group, more=None):
   first = rows.get('moon_jax', {})
   cells = {
       's a round': lambda found, name: (
-          f'{_mean(seconds(found)):.2f} ({min(seconds(found)):.2f} to '
-          f'{max(seconds(found)):.2f})'),
+          f'{_mean(seconds(found)):.2f}' + (
+              f' ({min(seconds(found)):.2f} to {max(seconds(found)):.2f})'
+              if len(found) > 1 else '')),
       'x': lambda found, name: (
           f'{_mean(seconds(found)) / _mean(seconds(first[name])):.1f}'
           if name in first else ''),
