@@ -270,7 +270,7 @@ class Algorithm(NamedTuple):
   draws_client_state: bool = False
   needs: Mapping[str, Any] = types.MappingProxyType({})
   min_received: int = 1
-  upload_bytes: Callable[[Variables, Hyperparameters], int] | None = None
+  upload_bytes: Callable[[Variables, Mapping[str, Any]], int] | None = None
 
   @property
   def draws_per_client(self) -> bool:
