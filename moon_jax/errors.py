@@ -52,7 +52,7 @@ def in_command(*same: str, **flags: str) -> Iterator[None]:
   try:
     yield
   except UserError as error:
-    error.args = (str(error) if not flags else re.sub(
+    error.args = (re.sub(
         rf'(?<![\w./=-])({"|".join(flags)})\b',
         lambda match: f'--{flags[match[1]]}', str(error)),)
     raise

@@ -5,8 +5,8 @@ attack replaces their updates u_i = w_i - w^t; it may read those of all honest
 clients of the round, with mean m and standard deviation s of each coordinate,
 both without weights. If a round has no honest client, m and s are those of all.
 
-Label flips (--attack=label_flip) act on data instead:
-`moon_jax.label_shift.flipped`.
+Label flips and backdoors act on data instead: `moon_jax.label_shift.flipped`,
+`moon_jax.algorithms.backdoor`.
 """
 
 from collections.abc import Callable, Mapping
@@ -144,7 +144,7 @@ def little_is_enough(z: float = 0.0) -> Craft:
 
 
 def probability(n: Any, b: Any) -> Any:
-  """Returns (n - b - k) / (n - b) of ALIE; z_max is above 0 if it is above 1/2.
+  """Returns (n - b - k) / (n - b) of ALIE; z_max > 0 if this is above 1/2.
 
   b hostile clients of n; with none but these, n - b counts as 1.
   """
@@ -153,7 +153,7 @@ def probability(n: Any, b: Any) -> Any:
 
 
 def min_max(direction: str = 'std') -> Craft:
-  """Returns the attack m + gamma p, as far off as honest updates may be.
+  """Returns the attack m + gamma p, within the spread of honest updates.
 
   Shejwalkar and Houmansadr, Manipulating the Byzantine, NDSS 2021,
   https://doi.org/10.14722/ndss.2021.24498

@@ -72,10 +72,14 @@ class Backdoor(NamedTuple):
   def _check(self, dataset, clients):
     if not dataset.is_images or mapped.is_mapped(dataset.train_inputs):
       raise UserError(
-          f'--attack=backdoor needs images in memory; {dataset.name} has none. '
-          'Choose another --attack')
+          '--attack=backdoor needs images in memory; the inputs of '
+          f'{dataset.name} are not. Choose another --attack')
     num_classes = dataset.num_classes
-    if dataset.task_name != 'classification' or self.target >= num_classes:
+    if dataset.task_name != 'classification':
+      raise UserError(
+          '--attack=backdoor needs labels that are classes; got the task '
+          f'{dataset.task_name} of {dataset.name}. Choose another --attack')
+    if self.target >= num_classes:
       raise UserError(
           f'--attack_args: target must be a class of {dataset.name}, 0 to '
           f'{num_classes - 1}; got {self.target}')

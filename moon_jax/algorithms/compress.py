@@ -107,7 +107,8 @@ def qsgd(bits: int = 4, bucket: int = 512) -> Compressor:
   levels = 2**(bits - 1) - 1
 
   def apply(u_D, key, hparams):
-    u_KB = jnp.pad(u_D, (0, -len(u_D) % bucket)).reshape(-1, bucket)
+    size = min(bucket, len(u_D))
+    u_KB = jnp.pad(u_D, (0, -len(u_D) % size)).reshape(-1, size)
     norm_K1 = jnp.maximum(updates.norms(u_KB), updates.TINY)[:, None]
     drawn_KB = jax.random.uniform(key, u_KB.shape, u_KB.dtype)
     level_KB = jnp.floor(jnp.abs(u_KB) / norm_K1 * levels + drawn_KB)

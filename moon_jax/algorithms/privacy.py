@@ -60,12 +60,11 @@ def with_adaptive_clipping(
   Adaptive Clipping, NeurIPS 2021, https://arxiv.org/abs/1905.03871, algorithm
   1. Clients also send whether their update is short, b_i = 1 if |u_i| <= S:
 
-      b = 1/m (sum_i (b_i - 1/2) + s N(0, 1)) + 1/2,   s = m / 20
-      S <- S exp(-rate (b - quantile))
+      S <- S exp(-rate / m (sum_i (b_i - quantile) + s N(0, 1))),   s = m / 20
 
   Noise on the updates is z_u S with z_u = (z^-2 - (2 s)^-2)^(-1/2), so that
   both together have the privacy loss of the multiplier z. A client that fails
-  counts as half of a short update.
+  changes neither sum.
 
   Args:
     algorithm: see `with_clipping`.
@@ -83,9 +82,10 @@ def with_adaptive_clipping(
     rest = multiplier**-2 - (2 * deviation_of_bits)**-2
     if rest <= 0:
       raise UserError(
-          f'--dp_quantile={quantile} needs --dp_noise_multiplier below a tenth '
-          f'of the {cohort_size} clients per round; got {multiplier}. Lower '
-          'it, or raise --participation')
+          f'--dp_noise_multiplier={multiplier} must be below '
+          f'{cohort_size / 10:g} with --dp_quantile, a tenth of the '
+          f'{cohort_size} clients per round. Lower it, or raise '
+          '--participation or --num_clients')
     of_updates = rest**-.5
   inner = base.with_view(
       algorithm, lambda view: view._replace(server=view.server[0]))
@@ -97,7 +97,7 @@ def with_adaptive_clipping(
     length = optax.tree.norm(update)
     clipped = optax.tree.scale(norm / jnp.maximum(length, norm), update)
     is_short = (length <= norm).astype(jnp.float32)
-    return client, Message((), total=(clipped, is_short - .5))
+    return client, Message((), total=(clipped, is_short - quantile))
 
   def aggregate(variables, server, message, hparams=None, key=None):
     state, norm = server
@@ -108,11 +108,11 @@ def with_adaptive_clipping(
     mean = jax.tree.map(
         lambda w, x, n: w + (x + of_updates * norm * n) / cohort_size,
         variables, total, noise)
-    short = .5 + (bits + deviation_of_bits * jax.random.normal(
-        keys[1])) / cohort_size
+    excess = (bits + deviation_of_bits * jax.random.normal(keys[1])) / (
+        cohort_size)
     following, state = base.aggregate(
         algorithm, variables, state, Message(mean), hparams, key)
-    return following, (state, norm * jnp.exp(-rate * (short - quantile)))
+    return following, (state, norm * jnp.exp(-rate * excess))
 
   @functools.wraps(algorithm.broadcast)
   def broadcast(server, **given):

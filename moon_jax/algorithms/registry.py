@@ -280,6 +280,9 @@ def unused(config: Config) -> dict[str, str]:
     names |= dict.fromkeys(flags_with(read_by='server'), algorithm)
   if config.algorithm == 'centralized':
     names |= dict.fromkeys(flags_with(read_by='clients'), algorithm)
+  if config.attack == 'none' and not _assumes_hostile(config):
+    names['attackers'] = (
+        f'--attack=none and --aggregation={config.aggregation}')
   if config.num_negatives <= 2:  # then the newest k models remain
     names.setdefault(
         'negatives_pool', f'--num_negatives={config.num_negatives}')
@@ -351,14 +354,15 @@ def attack_of(config: Config) -> attacks.Attack | None:
     UserError: if an argument is invalid.
   """
   craft = _made(attacks.ATTACKS, 'attack', config)
-  n = config.cohort_size()
-  b = round(n * config.attackers)
+  n, b = config.num_clients, config.num_attackers()
+  is_same = config.participation == 1 and not (
+      config.cohorts_file or config.dropout_rate)  # in all rounds
   if config.attack == 'little_is_enough' and not config.attack_args and (
-      attacks.probability(n, b) <= .5):
+      is_same and attacks.probability(n, b) <= .5):
     raise UserError(
-        f'--attack=little_is_enough does nothing with {b} hostile clients of '
-        f'{n}: the z of its paper is 0. Give --attack_args=z=1.5, or raise '
-        f'--attackers={config.attackers}')
+        f'--attack=little_is_enough sends the mean of honest updates with {b} '
+        f'hostile clients of {n}, as the z of its paper is 0. Give '
+        f'--attack_args=z=1.5, or raise --attackers={config.attackers}')
   return craft and attacks.of_clients(
       craft, config.num_attackers(), config.num_clients, config.split_seed())
 
@@ -382,17 +386,16 @@ def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
   hostile = math.ceil(round(cohort_size * config.attackers, 6))
   rule = _made(robust.RULES, 'aggregation', config, {'byzantine': hostile})
   if rule and rule.min_received > cohort_size:
-    given = config.aggregation_args or f'byzantine={hostile}'
-    lower = ('byzantine or keep in --aggregation_args'
-             if config.aggregation_args else '--attackers')
     raise UserError(
-        f'--aggregation={config.aggregation} with {given} needs at least '
+        f'--aggregation={config.aggregation} needs at least '
         f'{rule.min_received} clients per round; got {cohort_size}. Raise '
-        f'--participation or --num_clients, or lower {lower}')
+        f'--participation or --num_clients, or lower --attackers='
+        f'{config.attackers}, which gives byzantine={hostile}, or the numbers '
+        'of --aggregation_args')
   return rule
 
 
-def assumes_hostile(config: Config) -> bool:
+def _assumes_hostile(config: Config) -> bool:
   """Returns whether the server's rule assumes a number of hostile clients."""
   rule = robust.RULES.get(config.aggregation)
   return rule is not None and 'byzantine' in inspect.signature(rule).parameters
@@ -415,7 +418,8 @@ def _made(factories, flag, config, defaults=types.MappingProxyType({})):
     del known[key]
   given = _parsed(f'{flag}_args', getattr(config, f'{flag}_args'), known,
                   f'--{flag}={name}')
-  with errors.in_command(**flags):
+  with errors.in_command(**flags, **{
+      key: f'{flag}_args={key}' for key in known}):
     return factories[name](**arguments | given)
 
 

@@ -41,6 +41,9 @@ from moon_jax.algorithms.updates import (
   weighted_sum,
   zeros,
 )
+from moon_jax.errors import UserError
+
+_COORDINATES = 0x646e63  # folded into the key of a round, for draws of dnc
 
 
 class Rule(NamedTuple):
@@ -49,15 +52,18 @@ class Rule(NamedTuple):
   Attributes:
     apply: `(updates_JD, weight_J, is_received_J, state) -> (update_D, state)`.
       Returns the update of the server. Weights are 0 in rows that are not
-      received, and their sum is 1.
+      received, and their sum is 1. If it has a parameter `key`, it gets a
+      random key of the run and round.
     min_received: the lowest n for which the rule is defined.
     init: `(update_D) -> state`. Returns the first state of the rule for an
       update of zeros.
+    is_for_parameters: whether the rule is wrong for running statistics.
   """
 
   apply: Callable[..., tuple[jax.Array, Any]]
   min_received: int = 1
   init: Callable[[jax.Array], Any] = lambda update_D: ()
+  is_for_parameters: bool = False
 
 
 def mean() -> Rule:
@@ -126,7 +132,7 @@ def multi_krum(byzantine: int = 1, keep: int = 0) -> Rule:
 
 
 def bulyan(byzantine: int = 1) -> Rule:
-  """Returns the rule that averages, around their median, Krum's choices.
+  """Returns the rule that averages Krum's choices near their median.
 
   El Mhamdi, Guerraoui and Rouault, The Hidden Vulnerability of Distributed
   Learning in Byzantium, ICML 2018, https://arxiv.org/abs/1802.07927. Krum
@@ -243,13 +249,14 @@ def dnc(byzantine: int = 1, iterations: int = 1, coordinates: int = 10_000,
   at_least(1, iterations=iterations, coordinates=coordinates, usual=1)
   above(0, remove=remove, usual=1)
 
-  def apply(u_JD, weight_J, is_received_J, round_number):
+  def apply(u_JD, weight_J, is_received_J, state, key):
     size = min(coordinates, u_JD.shape[1])
     keep = count(is_received_J) - math.floor(remove * byzantine)
 
     def filtered(i, is_kept_J):
-      key = jax.random.fold_in(jax.random.key(0), iterations * round_number + i)
-      at_K = jax.random.choice(key, u_JD.shape[1], (size,), replace=False)
+      at_K = jax.random.choice(
+          jax.random.fold_in(jax.random.fold_in(key, _COORDINATES), i),
+          u_JD.shape[1], (size,), replace=False)
       u_JK = u_JD[:, at_K]
       # Rows that are not received count as the mean.
       u_JK = jnp.where(is_received_J[:, None], u_JK - mean_of(
@@ -261,10 +268,9 @@ def dnc(byzantine: int = 1, iterations: int = 1, coordinates: int = 10_000,
       return is_kept_J & (jnp.argsort(jnp.argsort(score_J)) < keep)
 
     is_kept_J = lax.fori_loop(0, iterations, filtered, is_received_J)
-    return mean_of(u_JD, is_kept_J), round_number + 1
+    return mean_of(u_JD, is_kept_J), state
 
-  return Rule(apply, math.floor(remove * byzantine) + 1,
-              init=lambda update_D: jnp.int32(0))
+  return Rule(apply, iterations * math.floor(remove * byzantine) + 1)
 
 
 def majority_vote(step: float = 0.001) -> Rule:
@@ -275,8 +281,9 @@ def majority_vote(step: float = 0.001) -> Rule:
   sends the signs of one gradient.
   """
   above(0, step=step, usual=0.001)
-  return _stateless(lambda u_JD, weight_J, is_received_J: step * jnp.sign(
+  rule = _stateless(lambda u_JD, weight_J, is_received_J: step * jnp.sign(
       jnp.sum(jnp.sign(u_JD), 0)))
+  return rule._replace(is_for_parameters=True)
 
 
 # The rules of --aggregation by name.
@@ -308,6 +315,10 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
   def finish(trained, view, **given):
     client, message = algorithm.finish(trained, view, **given)
     check(message, view.variables)
+    if rule.is_for_parameters and set(view.variables) != {'params'}:
+      raise UserError(
+          'the rule majority_vote is for parameters, and this network also '
+          'sends running statistics; give --norm=group, or another rule')
     return client, Message((), each=flat(jax.tree.map(
         jnp.subtract, message.mean, view.variables)))
 
@@ -323,7 +334,9 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
           u_JD, is_received_J, client_J,
           algorithm.hparams if hparams is None else hparams,
           jax.random.key(0) if key is None else key)
-    update_D, state = rule.apply(u_JD, weight_J, is_received_J, state)
+    update_D, state = base.call(
+        rule.apply, u_JD, weight_J, is_received_J, state,
+        key=jax.random.key(0) if key is None else key)
     message = Message(moved(variables, update_D))
     following, inner = base.aggregate(
         algorithm, variables, inner, message, hparams, key)

@@ -358,7 +358,7 @@ class Config:
 
   attack: str = flag(
       'none', 'What hostile clients do: train on flipped labels (label_flip) '
-      'or images with a trigger (backdoor), or send something else than their '
+      'or images with a trigger (backdoor), or send something other than their '
       'update.', ('none', *DATA_ATTACKS, *UPDATE_ATTACKS),
       topic='Hostile clients', is_later=True, page='robust.md',
       synonyms='attack_type byzantine_attack')
@@ -368,9 +368,9 @@ class Config:
       only_with={'attack': ('backdoor', *UPDATE_ATTACKS)})
   attackers: float = flag(
       0.2, 'Fraction of the clients that are hostile throughout the run; the '
-      'seed of the partition chooses them. A robust --aggregation assumes the '
-      'same fraction of each round.', at_least=0, below=1, is_later=True,
-      page='robust.md',
+      'seed of the partition chooses them. Robust rules with an argument '
+      'byzantine assume the same fraction of hostile clients in each round.',
+      at_least=0, below=1, is_later=True, page='robust.md',
       synonyms='attack_ratio byzantine_fraction malicious_fraction poison_rate')
 
   compress: str = flag(
@@ -649,7 +649,7 @@ class Config:
     return self.seed if self.partition_seed < 0 else self.partition_seed
 
   def num_attackers(self) -> int:
-    """Returns the number of hostile clients, if there is an --attack."""
+    """Returns the number of clients that --attackers makes hostile."""
     return round(self.num_clients * self.attackers)
 
   def cohort_size(self) -> int:

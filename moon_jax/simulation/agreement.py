@@ -101,9 +101,10 @@ def program_key(config: Config) -> tuple:
         values(flags_with(varies='labels')), split)
   if config.attack == 'backdoor':  # its images are copies
     parts['the images of a backdoor'] = tuple(fields.items())
-  if config.dp_clip:  # the cohort size and the key of the noise are constants
+  if config.dp_clip:  # the cohort size is a constant, and the key of the noise
+    names = {'participation', 'cohorts_file', 'seed'}
     parts['the clients and the noise of dp_clip'] = values(
-        {'participation', 'cohorts_file', 'seed'})
+        names - {'seed'} if config.dp_quantile else names)
   if config.aggregation in ROBUST or config.attack in UPDATE_ATTACKS:
     parts['the clients of a round with a robust rule or an attack'] = values(
         {'participation', 'cohorts_file'})

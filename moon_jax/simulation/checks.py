@@ -156,7 +156,8 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
         name in registry.unused(c)),
        f'--{name}={{c.{name}}} has no effect with {{unused[{name}]}}. Remove '
        'one of them')
-      for name in ('aggregation_args', 'attack_args', 'augmentation_draws',
+      for name in ('aggregation_args', 'attack_args', 'attackers',
+                   'augmentation_draws',
                    'compress_args', 'compress_fraction', 'decay_rounds',
                    'epoch_losses',
                    'label_noise_form', 'learning_rate_decay',
@@ -208,10 +209,6 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
         c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
       for name in ('aggregation', 'attack', 'compress')),
-    (lambda c: _is_changed(c, 'attackers') and c.attack == 'none' and not (
-        registry.assumes_hostile(c)),
-     '--attackers={c.attackers} has no effect with --attack=none and '
-     '--aggregation={c.aggregation}. Remove it'),
     (lambda c: c.attack != 'none' and not c.num_attackers(),
      '--attack={c.attack} needs a hostile client, got --attackers='
      '{c.attackers} of --num_clients={c.num_clients}; raise it'),

@@ -78,8 +78,8 @@ class Federation:
       too.
     validation: indices of training examples of no client on which the global
       model is evaluated, int [V]; None evaluates on the test set only.
-    test_sets: further sets on which the global model is evaluated, by names
-      without blanks: inputs and labels as those of the test set.
+    test_sets: further sets on which the global model is evaluated, by name,
+      an identifier: inputs and labels as those of the test set.
     metrics: further metrics of the test set by name, functions of logits,
       float32 [M, K], and labels, int32 [M]. They return a number, an array, or
       a dict of these, whose keys replace the name

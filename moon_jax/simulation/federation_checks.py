@@ -342,11 +342,12 @@ def _check_evaluation(federation):
 
 
 def _check_test_set(data, name, given, taken):
-  _require(name.isidentifier() and not metric_functions.is_reserved(
-      f'{name}_accuracy') and not any(
-          other.startswith(f'{name}_') for other in taken),
-           f'test_sets must have names that no other metric begins with; got '
-           f'{name!r}. Rename it')
+  is_free = isinstance(name, str) and name.isidentifier() and not any(
+      metric_functions.is_reserved(f'{name}_{metric}')
+      for metric in ('accuracy', 'loss')) and not any(
+          other.startswith(f'{name}_') for other in taken)
+  _require(is_free, 'names of test_sets must be identifiers with which no '
+           f'other metric begins; got {name!r}. Rename it')
   expected = [np.asarray(data.test_inputs), np.asarray(data.test_labels)]
   kinds = lambda arrays: [(str(x.dtype), x.shape[1:]) for x in arrays]
   is_alike = isinstance(given, tuple) and len(given) == 2 and (

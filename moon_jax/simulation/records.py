@@ -244,7 +244,7 @@ def _check_received(federation, index, table, metrics, is_own_J):
         f'{np.count_nonzero(table.jobs.num_steps[is_own_J])} client updates, '
         f'and its rule needs at least {least}. Lower --dropout_rate='
         f'{federation.dropout_rate:g}, or the number of hostile clients that '
-        'the rule assumes (byzantine); a client that diverges is not received')
+        'the rule assumes (byzantine). Clients that diverge do not count')
 
 
 def _reason(table, metrics, job):

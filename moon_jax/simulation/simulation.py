@@ -349,8 +349,9 @@ class Simulation:
     algorithm = self._program._spec.program.algorithm
     if algorithm.per_client_init:
       self._program._gather_clients()
-    clients = () if isinstance(self._clients, DiskClients) else jax.tree.map(
-        lambda x_RC: x_RC[0], self._clients)
+    clients = self._clients  # on disk none is evaluated, but there is a tree
+    clients = jax.tree.map(lambda x: x[:1], clients.initial) if isinstance(
+        clients, DiskClients) else jax.tree.map(lambda x_RC: x_RC[0], clients)
     models = algorithm.evaluated(self._global_model(), clients)
     return devices.put(models, self._program._mesh)
 

@@ -70,7 +70,7 @@ class Trainer:
     if unfinished:
       config = recorders[0].simulation.federation.config
       with platforms.compiling(f'{config.algorithm}, {config.model}') as last:
-        hint = f' (last time {last:.0f} s, unless cached)' if last else ''
+        hint = f' ({last:.0f} s last time, less if cached)' if last else ''
         with progress.phase('compiling', hint):
           self._compile()
       for recorder in recorders:

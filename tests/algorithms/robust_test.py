@@ -1,6 +1,7 @@
 """Robust rules and attacks: NumPy loops, other libraries, errors, limits."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 
@@ -12,7 +13,7 @@ import scipy.stats
 
 import federation as fed
 import moon_jax as mj
-from moon_jax.algorithms import attacks, registry, robust, updates
+from moon_jax.algorithms import attacks, base, registry, robust, updates
 from moon_jax.algorithms.base import Each
 from moon_jax.config import Config
 from moon_jax.config.flags import ROBUST, UPDATE_ATTACKS
@@ -46,8 +47,8 @@ def applied(rule, u, weight, is_received):
   each = Each(jnp.asarray(u), jnp.asarray(weight), jnp.asarray(is_received),
               jnp.arange(len(u), dtype=jnp.int32))
   *inputs, _ = updates.in_order(each)
-  return np.asarray(jax.jit(rule.apply)(*inputs, rule.init(
-      jnp.zeros(u.shape[1])))[0])
+  return np.asarray(jax.jit(functools.partial(base.call, rule.apply))(
+      *inputs, rule.init(jnp.zeros(u.shape[1])), key=jax.random.key(0))[0])
 
 
 # The rules on received updates and their weights, client by client.
@@ -108,12 +109,13 @@ def np_centred_clipping(u, p, radius, iterations=1, v=0):
 def np_dnc(u, p, byzantine, iterations=1, coordinates=10_000, remove=1.):
   kept, size = set(range(len(u))), min(coordinates, u.shape[1])
   for i in range(iterations):
-    at = np.asarray(jax.random.choice(jax.random.fold_in(
-        jax.random.key(0), i), u.shape[1], (size,), replace=False))
+    key = jax.random.fold_in(jax.random.key(0), robust._COORDINATES)
+    at = np.asarray(jax.random.choice(
+        jax.random.fold_in(key, i), u.shape[1], (size,), replace=False))
     centred = u[:, at] - u[:, at].mean(0)
     scores = (centred @ np.linalg.svd(centred)[2][0])**2
     kept &= {*np.argsort(scores)[:len(u) - int(remove * byzantine)].tolist()}
-  return u[sorted(kept)].mean(0) if kept else np.zeros(u.shape[1])
+  return u[sorted(kept)].mean(0)
 
 
 RULES = [
@@ -148,7 +150,8 @@ def test_rule_equals_a_numpy_loop(name, arguments, reference, n):
   np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
-@pytest.mark.parametrize('name, arguments, reference', RULES)
+@pytest.mark.parametrize('name, arguments, reference', [
+    case for case in RULES if case[0] != 'dnc'])  # which rounding decides
 def test_rule_with_ties(name, arguments, reference):
   """Of equal clients the one with the lower number counts."""
   u, p, is_received = rows(1, 9, num_rows=9, ties=True)
@@ -352,7 +355,7 @@ def test_a_backdoor_stamps_images_of_hostile_clients():
                         ('at most 8', dict(attack_args='size=9'))):
     with pytest.raises(UserError, match=remedy):
       build.federation(dataclasses.replace(config, **other), data)
-  with pytest.raises(UserError, match='needs images in memory; breast_can'):
+  with pytest.raises(UserError, match='needs images in memory;.*breast_can'):
     build.federation(config, mj.load_dataset('breast_cancer'))
 
 
@@ -419,6 +422,12 @@ def test_methods_that_send_more_are_refused():
   with pytest.raises(UserError, match='robust rules.*nothing else.*total'):
     fed.Federation(robust.with_rule(
         fed.scaffold(len(fed.SIZES)), robust.median())).round()
+
+
+def test_majority_votes_refuse_running_statistics():
+  with pytest.raises(UserError, match='majority_vote is for parameters'):
+    fed.Federation(robust.with_rule(fed.fedavg(), robust.majority_vote()),
+                   model=fed.linear_model(has_state=True)).round()
 
 
 def federation_of(rule, **settings):

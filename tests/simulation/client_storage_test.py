@@ -11,6 +11,7 @@ import tiny_federation
 
 from benchmarks.common import lines_of
 from moon_jax.algorithms.base import Message
+from moon_jax.algorithms.compress import top_k, with_compression
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.scaffold import scaffold
@@ -37,7 +38,9 @@ def with_initial_model():
     pytest.param(moon(2), id='moon'),
     pytest.param(scaffold(num_clients=3), id='scaffold',
                  marks=pytest.mark.long),
-    pytest.param(with_initial_model(), id='initial', marks=pytest.mark.long)])
+    pytest.param(with_initial_model(), id='initial', marks=pytest.mark.long),
+    pytest.param(with_compression(fedavg(), top_k(.3)), id='compressed',
+                 marks=pytest.mark.long)])
 def test_disk_and_memory_give_the_same_bits(algorithm, tmp_path):
   federation = tiny_federation.make(
       algorithm=algorithm, cohorts=COHORTS, lanes=2, batch_size=2,

@@ -262,3 +262,31 @@ def test_metrics_by_hand():
       {'accuracy': np.pad(np.arange(20)[::-1], (0, 20))}, np.zeros(40),
       np.repeat([100, 0], 20)))
   assert of_twenty['x_accuracy_worst_tenth'] == pytest.approx(.005)
+
+
+def test_further_test_sets_are_those_of_each_run():
+  """In one program: equal to a run whose test set is the further one."""
+  plain = tiny_federation.make()
+  x, y = plain.data.test_inputs, plain.data.test_labels
+  sets = [(x[:3] + 1, y[:3]), (x[:3] - 2, 1 - y[:3])]
+  runs = mj.Simulations([dataclasses.replace(
+      plain, seed=seed, test_sets={'other': given})
+                      for seed, given in enumerate(sets)]).runs
+  for seed, (run, (inputs, labels)) in enumerate(zip(runs, sets)):
+    alone = Simulation(dataclasses.replace(
+        plain, seed=seed, data=plain.data._replace(
+            test_inputs=inputs, test_labels=labels))).evaluate()
+    found = run.evaluate()
+    assert found['other_accuracy'] == alone['test_accuracy']
+    assert found['other_loss'] == pytest.approx(alone['test_loss'], rel=1e-6)
+    assert found['test_loss'] != found['other_loss']
+
+
+@pytest.mark.parametrize('test_sets, words', [
+    ({'my set': None}, 'must be identifiers'),
+    ({'train': None}, 'must be identifiers'),
+    ({'other': np.zeros((3, 4))}, r"test_sets\['other'\] must be"),
+    ({'other': (np.zeros((3, 4)), np.zeros(3, np.int32))}, 'with the types')])
+def test_test_sets_are_checked(test_sets, words):
+  with pytest.raises(UserError, match=words):
+    tiny_federation.make(test_sets=test_sets)
