@@ -128,13 +128,14 @@ def speed() -> str:
   loops = ('PyTorch loop', 'PyTorch loop, processes'),
   span = lambda *args: _span(_multiples(*args), '.1f')
   return (
-      '**Speed** on two CPU cores, CIFAR-10 and the network of MOON: PFLlib, '
-      'fluke, FL-bench, Flower,\npfl-research and FedJAX take '
-      f'{span((*with_moon, "pfl-research", "FedJAX"), "fedavg")} times as long '
-      'as moon_jax for FedAvg, and the first four\n'
-      f'{span(with_moon, "moon")} times for MOON; a PyTorch loop in two '
-      f'processes takes {span(loops, "fedavg")} and {span(loops, "moon")} '
-      'times as long\n([performance](docs/performance.md)).')
+      '**Speed** on two CPU cores, CIFAR-10 and the network of MOON: in their '
+      'faster modes PFLlib, fluke,\nFL-bench, Flower, pfl-research and FedJAX '
+      f'take {span((*with_moon, "pfl-research", "FedJAX"), "fedavg")} times as '
+      'long as moon_jax for FedAvg;\nthose with MOON, the first four, take '
+      f'{span(with_moon, "moon")} times as long for it. A PyTorch loop in '
+      f'two\nprocesses takes {span(loops, "fedavg")} and '
+      f'{span(loops, "moon")} times as long '
+      '([performance](docs/performance.md)).')
 
 
 def _multiples(sides, algorithm):
@@ -416,12 +417,12 @@ def _uploaded(run):
 
 
 def compression() -> str:
-  rows = [['--compress', 'MB uploaded per client and round', 'relative',
+  rows = [['--compress', 'kB uploaded per client and round', 'part of none',
            'test accuracy (%)']]
   runs = sorted(_runs_of('compression'), key=_uploaded, reverse=True)
   for run in runs:
     rows.append([
-        _compressor(run.config), f'{_uploaded(run):.3f}',
+        _compressor(run.config), f'{1000 * _uploaded(run):.1f}',
         f'1 / {_uploaded(runs[0]) / _uploaded(run):.1f}',
         f'{100 * run.summary["test_accuracy"]:.1f}'])
   return _table(rows)
