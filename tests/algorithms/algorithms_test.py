@@ -81,14 +81,15 @@ class Shared:
   Its model has statistics, unless the algorithm refuses models with them.
   """
 
-  def __init__(self, algorithm, is_private, is_changed=False):
+  def __init__(self, algorithm, is_private=False, is_changed=False,
+               has_state=True):
     """`is_changed`: whether the server sees other updates."""
     self.algorithm, self.is_private = algorithm, is_private
-    self.is_changed = is_changed
+    self.is_changed, self.has_state = is_changed, has_state
 
   def federation(self, **kwargs):
     return fed.Federation(
-        self.algorithm, model=fed.linear_model(has_state=not self.is_private),
+        self.algorithm, model=fed.linear_model(has_state=self.has_state),
         **kwargs)
 
   def run(self, cohorts=COHORTS, runs=(0,), **kwargs):
@@ -119,8 +120,12 @@ def shared_state(state):
 @functools.cache
 def shared(name):
   setting = SETTINGS[name]
-  return Shared(registry.make(config_of(setting)), 'dp_clip' in setting,
-                not {'attack', 'compress'}.isdisjoint(setting))
+  is_private = 'dp_clip' in setting
+  return Shared(
+      registry.make(config_of(setting)), is_private,
+      is_changed=not {'attack', 'compress'}.isdisjoint(setting),
+      has_state=not is_private and setting.get(
+          'aggregation') != 'majority_vote')
 
 
 SETTINGS = {name_of(setting): setting for setting in [
@@ -295,7 +300,7 @@ def test_scaffold_server_variate_is_the_mean_of_all_clients():
 
 def test_statistics_are_averaged_whatever_the_servers_optimizer():
   with_server = Shared(server.with_optimizer(
-      fed.fedavg(), server.momentum(.5, .7, 'ema')), is_private=False)
+      fed.fedavg(), server.momentum(.5, .7, 'ema')))
   found, plain = (method.run(COHORTS[:1]).variables['batch_stats']
                   for method in (with_server, shared('fedavg')))
   fed.assert_trees_close(found, plain)

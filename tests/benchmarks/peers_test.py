@@ -30,8 +30,7 @@ def test_the_table_compares_means_of_runs_without_warm_up():
   assert rows[2] == ['moon_jax', '5.50 (5.00 to 6.00)', '1.0',
                      '7.00 (6.00 to 8.00)', '1.0',
                      'fedavg 0.250, moon 0.250']
-  assert rows[3][:5] == ['slow', '11.00 (11.00 to 11.00)', '2.0',
-                         '24.00 (24.00 to 24.00)', '3.4']
+  assert rows[3][:5] == ['slow', '11.00', '2.0', '24.00', '3.4']
 
 
 def test_another_number_of_clients_makes_a_second_table():
@@ -39,11 +38,11 @@ def test_another_number_of_clients_makes_a_second_table():
   many = run_of('moon_jax', 'fedavg', [2.]) | {
       'peak_bytes': 2e9, 'clients': 1000}
   first, second = report.markdown({'runs': [few, many]}).split('\n\n')
-  assert '5.00 (5.00 to 5.00) | 1.0 | 1.0 | fedavg 0.250' in first
+  assert '5.00 | 1.0 | 1.0 | fedavg 0.250' in first
   assert '2.00' not in first
   assert second.splitlines()[0].endswith(
       '| 1,000 clients, s a round | 1,000 clients, x | 1,000 clients, GB |')
-  assert second.endswith('| 2.00 (2.00 to 2.00) | 1.0 | 2.0 |')
+  assert second.endswith('| 2.00 | 1.0 | 2.0 |')
 
 
 @pytest.fixture
