@@ -22,7 +22,8 @@ Algorithms: `fedavg`, `moon` and all others of docs/methods.md;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models; `robust` rules, `attacks` of
-hostile clients, and `compress`.
+hostile clients, `compress`, and `asynchronous` rounds.
+Simulated time: `clock`.
 Simulations: `Federation`, `Simulation`, `Record`; `Simulations`, several in one
 program.
 Runs with a directory, as the command line makes them: `Config`, `run`; `load`
@@ -43,7 +44,7 @@ from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
   from moon_jax import loggers, losses, tasks
-  from moon_jax.algorithms import attacks, compress, robust
+  from moon_jax.algorithms import asynchronous, attacks, compress, robust
   from moon_jax.algorithms.apfl import apfl
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
   from moon_jax.algorithms.ccvr import ccvr
@@ -92,7 +93,13 @@ if TYPE_CHECKING:
   from moon_jax.algorithms.server import with_optimizer as with_server_optimizer
   from moon_jax.algorithms.solo import solo
   from moon_jax.config import Config
-  from moon_jax.data import client_tests, cohort, label_shift, partition
+  from moon_jax.data import (
+    client_tests,
+    clock,
+    cohort,
+    label_shift,
+    partition,
+  )
   from moon_jax.data.client_tests import ClientTests
   from moon_jax.data.dataset import Dataset
   from moon_jax.data.sources import load_dataset
@@ -159,9 +166,10 @@ _NAMES = {f'algorithms.{name}': [name] for name in ALGORITHMS
 }
 _RENAMED = {'run_sweep': 'run', 'with_server_optimizer': 'with_optimizer'}
 _SUBMODULES = {name.rpartition('.')[2]: name for name in (
-    'algorithms.attacks', 'algorithms.compress', 'algorithms.robust',
-    'data.client_tests', 'data.cohort', 'data.label_shift', 'data.partition',
-    'loggers', 'losses', 'models.joint', 'tasks')}
+    'algorithms.asynchronous', 'algorithms.attacks', 'algorithms.compress',
+    'algorithms.robust', 'data.client_tests', 'data.clock', 'data.cohort',
+    'data.label_shift', 'data.partition', 'loggers', 'losses', 'models.joint',
+    'tasks')}
 _PUBLIC = _SUBMODULES | {
     name: module for module, names in _NAMES.items() for name in names}
 
@@ -169,16 +177,17 @@ __all__ = [  # sorted; equal to the keys above
     'Algorithm', 'Batch', 'ClientTests', 'Config', 'Dataset', 'DivergedError',
     'Federation', 'InterruptedRun', 'LossAux', 'Message', 'Model',
     'OutOfMemory', 'Outputs', 'Record', 'Simulation', 'Simulations', 'Sweep',
-    'Task', 'UserError', 'View', 'apfl', 'attacks', 'ccvr', 'char_lstm',
-    'client_tests', 'cohort', 'compress', 'conv_general_dilated', 'ditto',
-    'fast_on_cpus', 'fedadmm', 'fedala', 'fedamp', 'fedas', 'fedasam', 'fedavg',
-    'fedbabu', 'fedbn', 'fedcross', 'feddbe', 'feddecorr', 'feddisco', 'feddyn',
-    'fedexp', 'fedfomo', 'fedgkd', 'fedkd', 'fedlc', 'fednova', 'fedntd',
-    'fedpac', 'fedper', 'fedphp', 'fedproc', 'fedproto', 'fedprox', 'fedrcl',
-    'fedrep', 'fedrod', 'fedrs', 'fedsam', 'fedspeed', 'feduv', 'fml', 'freeze',
-    'from_flax', 'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift',
-    'lgfedavg', 'load', 'load_dataset', 'loggers', 'lora', 'losses', 'mimelite',
-    'mlp', 'moon', 'partition', 'perfedavg', 'pfedme', 'qfedavg', 'resnet18',
+    'Task', 'UserError', 'View', 'apfl', 'asynchronous', 'attacks', 'ccvr',
+    'char_lstm', 'client_tests', 'clock', 'cohort', 'compress',
+    'conv_general_dilated', 'ditto', 'fast_on_cpus', 'fedadmm', 'fedala',
+    'fedamp', 'fedas', 'fedasam', 'fedavg', 'fedbabu', 'fedbn', 'fedcross',
+    'feddbe', 'feddecorr', 'feddisco', 'feddyn', 'fedexp', 'fedfomo', 'fedgkd',
+    'fedkd', 'fedlc', 'fednova', 'fedntd', 'fedpac', 'fedper', 'fedphp',
+    'fedproc', 'fedproto', 'fedprox', 'fedrcl', 'fedrep', 'fedrod', 'fedrs',
+    'fedsam', 'fedspeed', 'feduv', 'fml', 'freeze', 'from_flax',
+    'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift', 'lgfedavg',
+    'load', 'load_dataset', 'loggers', 'lora', 'losses', 'mimelite', 'mlp',
+    'moon', 'partition', 'perfedavg', 'pfedme', 'qfedavg', 'resnet18',
     'resnet50', 'results', 'robust', 'run', 'run_sweep', 'scaffold',
     'simple_cnn', 'solo', 'tasks', 'transformer', 'with_control_variates',
     'with_fednova', 'with_proximal', 'with_server_optimizer']

@@ -12,6 +12,7 @@ import pathlib
 import statistics
 import sys
 
+import numpy as np
 import pandas as pd
 
 from moon_jax.cli import file_command
@@ -24,7 +25,9 @@ from moon_jax.view.text import aligned, duration, metric, wrapped
 
 _CSV_COLUMNS = [  # besides the settings in which runs differ
     *SEEDS, 'state', 'rounds', 'last', 'best', 'best_round', 'mean_of_last_10',
-    'target', 'rounds_to_target', 'seconds_per_round', 'seconds_of_rounds']
+    'target', 'rounds_to_target', 'simulated_seconds_to_target',
+    'seconds_per_round', 'seconds_of_rounds']
+_AXES = 'simulated_seconds', 'bytes'  # of curves, besides the round
 
 
 def main() -> None:
@@ -42,6 +45,9 @@ def main() -> None:
                       'fedavg or mu=1; by default fedavg, or the first ones')
   parser.add_argument('--plot', type=pathlib.Path, metavar='FILE.png',
                       help='draws the curves')
+  parser.add_argument('--x', default='round', help='what the curves are drawn '
+                      'over: round (the default), simulated_seconds, or bytes '
+                      'exchanged', choices=('round', *_AXES))
   parser.add_argument('--csv', type=pathlib.Path, metavar='FILE',
                       help='writes one row per run')
   file_command.start(parser, _compare)
@@ -66,6 +72,9 @@ def _compare(arguments: argparse.Namespace) -> None:
   table['target'] = target
   table['rounds_to_target'] = [
       target and run.rounds_to(target, measure=measure) for run in runs]
+  table['simulated_seconds_to_target'] = [
+      dict(run.series('simulated_seconds')).get(reached)
+      for run, reached in zip(runs, table.rounds_to_target)]
   parts = [_common(runs, groups), *_tables(groups, table, measure),
            differences(groups, base, measure), _notes(groups)]
   text = '\n\n'.join('\n'.join(
@@ -84,8 +93,10 @@ def _compare(arguments: argparse.Namespace) -> None:
 
     figures.save_curves([
         figures.Line(f'{arm.label} (n={len(arm.runs)})', arm.config.algorithm,
-                     arm.curves(measure)) for arm in groups if arm.runs],
-                        _title(measure), arguments.plot)
+                     _over(arm, arguments.x, measure))
+        for arm in groups if arm.runs],
+                        _title(measure), arguments.plot,
+                        arguments.x.replace('_', ' '))
     print(f'plot: {arguments.plot}', file=sys.stderr)
 
 
@@ -134,6 +145,23 @@ def baseline(groups: Sequence[Arm], name: str = '') -> Arm:
   return matching[0]
 
 
+def _over(arm, name, measure):
+  """Returns curves over the mean of another number in the same rounds."""
+  curves = arm.curves(measure)
+  if name == 'round':
+    return curves
+  if name == 'bytes':
+    places = curves.index * statistics.fmean(
+        arm.summaries('bytes_per_round') or [math.nan])
+  else:
+    places = arm.curves(name).mean(axis=1).reindex(curves.index)
+  if np.isnan(places).any():
+    raise UserError(f'--x={name} needs it in all runs, and {arm.label} lacks '
+                    'it: simulated_seconds is that of runs with --clock, and '
+                    'bytes of finished runs. Remove --x')
+  return curves.set_axis(places)
+
+
 def _title(measure):
   return measure.replace('_', ' ') + ' (%)' * ('accuracy' in measure)
 
@@ -158,7 +186,8 @@ def _common(runs, groups):
 def _tables(groups, table, measure):
   """Returns the lines of results, and those of rounds and times."""
   results = [['', 'n', 'rounds', 'last', 'best', 'mean of last 10']]
-  times = [['', 'to target', 's/round', 'time']]
+  timed = bool(table.simulated_seconds_to_target.notna().any())
+  times = [['', 'to target', *['simulated'] * timed, 's/round', 'time']]
   notes = []
   if any(len(run.values(measure)) < stats.LAST
          for arm in groups for run in arm.runs.values()):
@@ -179,7 +208,10 @@ def _tables(groups, table, measure):
     seconds = [f'{runs.seconds_per_round.median():.2f}',
                duration(runs.seconds_of_rounds.median())
                ] if len(runs) else ['-', '-']
-    times.append([_label(arm), stats.rounds_text(reached, '-'), *seconds])
+    simulated = [stats.rounds_text(
+        runs.simulated_seconds_to_target, '-', duration)] * timed
+    times.append([_label(arm), stats.rounds_text(reached, '-'), *simulated,
+                  *seconds])
   goal = (f'rounds to {metric(measure, target)} {measure.replace("_", " ")}; '
           if target else '')
   return [[_title(measure), *aligned(results), *notes],

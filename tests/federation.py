@@ -164,8 +164,14 @@ class Federation:
     self.round_fn = made_once(
         round_of, model, algorithm, self.mesh, *self.program[2:])
 
-  def table(self, cohort, round_index, runs=(0,), lost=()):
-    """The round's table; shuffles depend on round and client alone."""
+  def table(self, cohort, round_index, runs=(0,), lost=(), staleness=None):
+    """The round's table; shuffles depend on round and client alone.
+
+    Clients of an asynchronous algorithm are stale in different ways.
+    """
+    if staleness is None and 'staleness' in base.names_of(
+        self.program.algorithm.broadcast):
+      staleness = np.minimum(np.array(cohort) % 3, round_index)
     labels, examples = self.problem.labels, self.problem.clients
     clients = np.tile(np.array(cohort, np.int32), len(runs))
     batches, num_steps = schedule.local_batches(
@@ -181,7 +187,8 @@ class Federation:
             self.weighting, self.sizes[clients], num_steps // self.num_epochs),
         label_counts=np.array([np.bincount(
             labels[examples[c]], minlength=labels.max() + 1)
-                               for c in clients]))
+                               for c in clients]),
+        staleness=None if staleness is None else np.tile(staleness, len(runs)))
     table = schedule.plan(work, self.shape)
     if self.program.freeze_once or base.reads_examples(
         self.program.algorithm):
@@ -196,8 +203,8 @@ class Federation:
       self.round(cohort, runs)
     return self
 
-  def round(self, cohort=ALL, runs=(0,), lost=()):
-    table = self.table(cohort, int(self.state.round), runs, lost)
+  def round(self, cohort=ALL, runs=(0,), lost=(), staleness=None):
+    table = self.table(cohort, int(self.state.round), runs, lost, staleness)
     self.state, metrics = self.round_fn(
         self.state, self.hparams, table, devices.put(self.data, self.mesh))
     return table, jax.device_get(metrics)
@@ -251,6 +258,18 @@ def batches(round_index, client, num_epochs=2):
     stop = max(len(taken) // BATCH, 1) * BATCH
     yield from np.split(
         taken[:stop], range(BATCH, min(stop, len(taken)), BATCH))
+
+
+def local_steps(t, client, w):
+  """Returns a client's model after its steps, and the gradient of each."""
+  lr, momentum, decay = (
+      HPARAMS[k] for k in ('learning_rate', 'momentum', 'weight_decay'))
+  gradients, velocity = [], 0
+  for batch in batches(t, client):
+    gradients.append(gradient(w, batch) + decay * w)
+    velocity = momentum * velocity + gradients[-1]
+    w = w - lr * velocity
+  return w, gradients
 
 
 def mean(local):

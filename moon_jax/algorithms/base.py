@@ -185,8 +185,9 @@ class Algorithm(NamedTuple):
     init_server: `(variables) -> server`. Returns the server state (besides the
       model) for the initial model.
     broadcast: `(server) -> tree`. Returns the part of the server state that
-      clients see as View.server. If it has a parameter `client_id`, it is
-      called with that of the client, and may answer each with another part.
+      clients see as View.server. If it has parameters `client_id` or
+      `staleness`, it is called with the client, or with the server steps since
+      the client began, and may answer each with another part.
     init_client: `(variables) -> client`. Returns the initial client state from
       the client's initial model: the global one, or its own if
       `per_client_init`.
@@ -285,7 +286,7 @@ _SEE_A_VIEW = ('start', 'frozen', 'loss', 'gradient', 'transform_grads',
 
 # Parameters that functions may have besides those of FedAvg's, by name.
 OPTIONAL = {
-    'aggregate': ('hparams', 'key'), 'broadcast': ('client_id',),
+    'aggregate': ('hparams', 'key'), 'broadcast': ('client_id', 'staleness'),
     **dict.fromkeys(('start', 'finish', 'personal_model'),
                     ('model', 'examples'))}
 
@@ -381,7 +382,7 @@ def first_view(algorithm: Algorithm, variables: Variables,
   return View(
       variables=variables,
       server=call(algorithm.broadcast, algorithm.init_server(variables),
-                  client_id=jnp.int32(0)),
+                  client_id=jnp.int32(0), staleness=jnp.int32(0)),
       client=algorithm.init_client(variables),
       hparams={name: jnp.float32(1) for name in sorted(names)},
       num_examples=jnp.int32(1), num_steps=jnp.int32(1), round=jnp.int32(0),

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from moon_jax import errors, user_code
 from moon_jax.algorithms import (
+  asynchronous,
   attacks,
   backdoor,
   compress,
@@ -32,6 +33,7 @@ from moon_jax.algorithms.moon import l2
 from moon_jax.algorithms.scaffold import with_control_variates
 from moon_jax.config import Config, FACTS, flags_with, suggest
 from moon_jax.config.flags import ON
+from moon_jax.data import clock
 from moon_jax.errors import UserError
 
 # Flags that combine a method with parts of others; custom algorithms call
@@ -325,7 +327,11 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
     optimizer_fn = privacy.with_noise(
         optimizer_fn, config.dp_noise_multiplier * config.dp_clip / cohort_size,
         config.seed)
-  return server.with_optimizer(algorithm, optimizer_fn)
+  algorithm = server.with_optimizer(algorithm, optimizer_fn)
+  if weight := staleness_of(config):
+    return asynchronous.with_staleness(
+        algorithm, config.max_staleness, weight, config.asynchronous)
+  return algorithm
 
 
 def given_arguments(config: Config) -> dict[str, Any]:
@@ -365,6 +371,30 @@ def attack_of(config: Config) -> attacks.Attack | None:
         f'--attack_args=z=1.5, or raise --attackers={config.attackers}')
   return craft and attacks.of_clients(
       craft, config.num_attackers(), config.num_clients, config.split_seed())
+
+
+def staleness_of(config: Config) -> asynchronous.Weight | None:
+  """Returns the weight of updates by staleness; None with rounds.
+
+  Raises:
+    UserError: if an argument is invalid.
+  """
+  weight = _made(asynchronous.WEIGHTS, 'staleness', config)
+  return weight if config.asynchronous != 'none' else None
+
+
+def clock_of(config: Config) -> clock.Clock | None:
+  """Returns the simulated clock; None without one.
+
+  Raises:
+    UserError: if an argument is invalid, or a file cannot be read.
+  """
+  clients = config.num_clients, config.split_seed()
+  if config.clock_file:
+    with errors.in_command(path='clock_file'):
+      return clock.read(config.clock_file, *clients)
+  return _made({'lognormal': functools.partial(clock.lognormal, *clients)},
+               'clock', config)
 
 
 def backdoor_of(config: Config) -> backdoor.Backdoor | None:

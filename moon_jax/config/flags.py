@@ -45,6 +45,10 @@ DATA_ATTACKS = ('label_flip', 'backdoor')
 UPDATE_ATTACKS = ('sign_flip', 'scaling', 'gaussian', 'inner_product',
                   'little_is_enough', 'min_max')
 
+# Of `moon_jax.algorithms.asynchronous`.
+ASYNCHRONOUS = 'fedbuff', 'fedasync'
+STALENESS = 'constant', 'polynomial', 'hinge'
+
 # Of `moon_jax.algorithms.compress`.
 COMPRESSORS = ('top_k', 'random_k', 'qsgd', 'sign')
 
@@ -294,7 +298,7 @@ class Config:
       1, 'Number k of previous local models that are negatives (moon).',
       at_least=1,
       hint='--algorithm=fedavg has no contrastive loss', read_by='method',
-      synonyms='model_buffer_size buffer_size pool_size negatives')
+      synonyms='model_buffer_size pool_size negatives')
   contrastive: str = flag(
       'model', "The term that mu weighs in moon: the paper's model-contrastive "
       'loss (model), or the l2 distance of its ablation (l2).', ('model', 'l2'),
@@ -386,6 +390,60 @@ class Config:
       '', 'Arguments of --compress, such as has_feedback=False.',
       placeholder='NAME=VALUE,...', is_later=True, page='compression.md',
       only_with={'compress': COMPRESSORS})
+
+  clock: str = flag(
+      'none', 'How long clients take in simulated time, which is recorded: '
+      'speeds of training, download and upload are drawn from log-normal '
+      'distributions (lognormal). Rounds last as long as their slowest client.',
+      ('none', 'lognormal'), topic='Simulated time', varies='participation',
+      is_later=True, page='time.md', synonyms='system_heterogeneity')
+  clock_args: str = flag(
+      '', 'Arguments of --clock, such as spread=0.5,availability=0.3.',
+      placeholder='NAME=VALUE,...', varies='participation', is_later=True,
+      page='time.md', only_with={'clock': ('lognormal',)})
+  clock_file: str = flag(
+      '', 'Text file with the speeds of devices, which replaces --clock: '
+      'columns seconds_per_example, download and upload (bytes per second).',
+      placeholder='FILE', varies='participation', is_free=True, is_input=True,
+      is_later=True, page='time.md', synonyms='device_trace client_trace')
+  over_selection: float = flag(
+      1.0, 'Clients that start a round per client that it needs; the first to '
+      'finish are taken.', at_least=1, varies='participation', is_later=True,
+      page='time.md', synonyms='overcommitment overselection')
+  deadline: float = flag(
+      0.0, 'Simulated seconds after which a round goes on without the clients '
+      'that have not finished; 0 waits for all.', at_least=0,
+      varies='participation', is_later=True, page='time.md',
+      synonyms='round_timeout timeout')
+  asynchronous: str = flag(
+      'none', 'The server takes a step whenever --buffer_size updates have '
+      'arrived, instead of rounds. The update of a client is measured from the '
+      'model it began with (fedbuff), or from the newest one (fedasync). '
+      '--num_rounds counts steps of the server.',
+      ('none', *ASYNCHRONOUS), is_later=True, page='time.md',
+      synonyms='async asynchronous_mode')
+  concurrency: int = flag(
+      0, 'Clients that train at the same time with --asynchronous.', at_least=0,
+      only_with={'asynchronous': ASYNCHRONOUS}, varies='participation',
+      is_later=True, page='time.md', synonyms='max_concurrency')
+  buffer_size: int = flag(
+      0, 'Updates per step of the server with --asynchronous.', at_least=0,
+      only_with={'asynchronous': ASYNCHRONOUS}, varies='participation',
+      is_later=True, page='time.md', synonyms='aggregation_goal async_buffer')
+  staleness: str = flag(
+      'polynomial', 'Weight of an update whose client began tau server steps '
+      'before: 1 (constant), (1 + tau)^-exponent (polynomial), or 1 / (slope '
+      '(tau - delay) + 1) after a delay (hinge).', STALENESS,
+      only_with={'asynchronous': ASYNCHRONOUS}, is_later=True, page='time.md',
+      synonyms='staleness_function staleness_weighting')
+  staleness_args: str = flag(
+      '', 'Arguments of --staleness, such as exponent=1.',
+      placeholder='NAME=VALUE,...', is_later=True, page='time.md',
+      only_with={'asynchronous': ASYNCHRONOUS})
+  max_staleness: int = flag(
+      20, 'Updates of clients that began more server steps before are thrown '
+      'away; the server keeps one model more.', at_least=0,
+      only_with={'asynchronous': ASYNCHRONOUS}, is_later=True, page='time.md')
 
   local_epochs: int = flag(
       10, "Epochs over a client's data per round.", topic='Local training',
@@ -654,7 +712,13 @@ class Config:
 
   def cohort_size(self) -> int:
     """Returns the clients per round, int(clients * fraction) as published."""
+    if self.asynchronous != 'none':
+      return self.buffer_size
     return int(self.num_clients * self.participation)
+
+  def has_clock(self) -> bool:
+    """Returns whether the run has simulated time."""
+    return self.clock != 'none' or bool(self.clock_file)
 
 
 FACTS = {field.name: field.metadata for field in dataclasses.fields(Config)}

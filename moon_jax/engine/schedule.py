@@ -65,6 +65,8 @@ class Work(NamedTuple):
   share: np.ndarray | None = None  # [J], proportional to the weight of the job
   # in the mean of its run; None for `num_examples`
   label_counts: np.ndarray | None = None  # int [J, K], `View.label_counts`
+  staleness: np.ndarray | None = None  # int [J], server steps since the client
+  # began; None for 0
 
 
 class Jobs(NamedTuple):
@@ -82,6 +84,7 @@ class Jobs(NamedTuple):
   is_received: np.ndarray  # bool [J], False if the message is lost
   weight: np.ndarray  # float32 [J], weight in the mean of its run's messages
   label_counts: np.ndarray  # int32 [J, K], `View.label_counts`
+  staleness: np.ndarray  # int32 [J], server steps since the client began
 
 
 class OwnExamples(NamedTuple):
@@ -401,7 +404,9 @@ def _jobs(work, slot_J, shape):
                   else work.label_counts)
   return Jobs(run, column(work.client), column(work.num_examples),
               column(work.num_steps), is_received,
-              (weight / total).astype(np.float32), column(label_counts))
+              (weight / total).astype(np.float32), column(label_counts),
+              column(np.zeros(len(slot_J)) if work.staleness is None
+                     else work.staleness))
 
 
 def steps_of(table: Table, run: int) -> tuple[np.ndarray, np.ndarray]:

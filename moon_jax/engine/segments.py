@@ -146,7 +146,7 @@ def _view(program, inputs, clients_J, j):
   return View(
       variables=select_run(inputs.variables),
       server=base.call(program.algorithm.broadcast, select_run(inputs.server),
-                       client_id=jobs.client[j]),
+                       client_id=jobs.client[j], staleness=jobs.staleness[j]),
       client=jax.tree.map(lambda x_J: x_J[j], clients_J),
       hparams=select_run(inputs.hparams),
       num_examples=jobs.num_examples[j],
@@ -170,7 +170,8 @@ def _axes(program, inputs):
   With R = 1 all lanes share the fields of the run, which have no lane axis.
   """
   run_axis = 0 if inputs.num_runs > 1 else None
-  is_per_client = 'client_id' in base.names_of(program.algorithm.broadcast)
+  is_per_client = bool({'client_id', 'staleness'} & base.names_of(
+      program.algorithm.broadcast))
   return Job(View(variables=run_axis, server=0 if is_per_client else run_axis,
                   client=0, hparams=run_axis, num_examples=0, num_steps=0,
                   round=run_axis if inputs.round.ndim else None, client_id=0,

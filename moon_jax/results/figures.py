@@ -110,7 +110,7 @@ def _label_height(line):
   return _LINE_HEIGHT * (1.2 + label.count('\n'))
 
 
-def _draw_curves(figure, lines, ylabel):
+def _draw_curves(figure, lines, ylabel, xlabel='round'):
   ax = figure.subplots()
   ends = []
   for line, color in zip(lines, shades([line.method for line in lines])):
@@ -126,8 +126,9 @@ def _draw_curves(figure, lines, ylabel):
                  linestyle=_PUBLISHED_DASHES)
     if len(means):
       ends.append((means.iloc[-1], means.index[-1], line, color))
-  ax.set(xlabel='round', ylabel=ylabel)
-  _set_integer_ticks(ax)
+  ax.set(xlabel=xlabel, ylabel=ylabel)
+  if xlabel == 'round':
+    _set_integer_ticks(ax)
   _label_ends(ax, sorted(ends, key=lambda end: end[0]))
 
 
@@ -209,10 +210,11 @@ def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[str]]], name: str
 # ---------------------------------------------------------------- PNG files
 
 
-def save_curves(lines: Sequence[Line], ylabel: str, path: pathlib.Path) -> None:
+def save_curves(lines: Sequence[Line], ylabel: str, path: pathlib.Path,
+                xlabel: str = 'round') -> None:
   """Draws `curves` to a file."""
   made = empty(9, max(5., _AROUND + sum(map(_label_height, lines))))
-  _draw_curves(made, lines, ylabel)
+  _draw_curves(made, lines, ylabel, xlabel)
   _save(made, path)
 
 

@@ -4,7 +4,7 @@ Endpoints are of one run: its best value, the mean of its last rounds, its
 rounds to a target. `moon_jax.results.paired` compares runs.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 import math
 import statistics
 
@@ -41,8 +41,9 @@ def first_reached(values: Sequence[float], target: float, window: int = 1
   return None
 
 
-def rounds_text(reached: Sequence[float | None], missing: str = '') -> str:
-  """Formats the median over runs of the rounds to a target.
+def rounds_text(reached: Sequence[float | None], missing: str = '',
+                text: Callable[[float], str] = '{:g}'.format) -> str:
+  """Formats the median over runs of the rounds, or the time, to a target.
 
   Runs that never reach it (None or NaN) count as later than all others. If only
   some do, their number follows in parentheses.
@@ -51,7 +52,7 @@ def rounds_text(reached: Sequence[float | None], missing: str = '') -> str:
     return missing
   rounds = np.sort(np.array([*reached], float))  # NaN is last
   count, median = np.isfinite(rounds).sum(), rounds[len(rounds) // 2]
-  return ('never' if math.isnan(median) else f'{median:g}') + (
+  return ('never' if math.isnan(median) else text(median)) + (
       f' ({count}/{len(rounds)})' * bool(0 < count < len(rounds)))
 
 

@@ -1,19 +1,27 @@
 """Builds federations from configurations; no other module does."""
 
+import dataclasses
+
 import numpy as np
 
-from moon_jax import learning_rates, models
+from moon_jax import errors, learning_rates, models
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.config.flags import DATA_ATTACKS
 from moon_jax.data import attackers, mapped, partition, sources, split
+from moon_jax.data import clock as clock_lib
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Variables
-from moon_jax.simulation import checks, federation_checks, metric_functions
+from moon_jax.simulation import (
+  checks,
+  federation_checks,
+  metric_functions,
+  round_spec,
+)
 from moon_jax.simulation.federation import Federation, SETTINGS
 
 
@@ -77,7 +85,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
   if config.partition == 'feature_noise':
     noise_std = partition.noise_std(
         parts.clients, config.noise_std, len(dataset.train_labels))
-  return Federation(**{
+  made = Federation(**{
       **{name: getattr(config, name) for name in SETTINGS},
       'data': dataset, 'clients': parts.clients, 'cohorts': cohorts,
       'model': model(config, dataset),
@@ -94,6 +102,25 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       'shard_data': (
           config.shard_data or mapped.is_mapped(dataset.train_inputs)),
       'init_variables': init_variables, 'config': config})
+  clock = registry.clock_of(config)
+  return made if clock is None else _timed(config, made, clock)
+
+
+def _timed(config, federation, clock):
+  """Returns the federation with rounds that the clock plans."""
+  seconds = round_spec.seconds(federation, clock)
+  num_rounds = max(config.num_rounds, len(federation.cohorts))
+  with errors.in_command('over_selection', 'concurrency', 'buffer_size'):
+    timeline = clock_lib.asynchronous(
+        clock, seconds, config.concurrency, config.buffer_size, num_rounds,
+        config.seed, config.max_staleness
+    ) if config.asynchronous != 'none' else clock_lib.synchronous(
+        clock, seconds, config.cohort_size(), num_rounds, config.seed,
+        config.over_selection, config.deadline,
+        federation.cohorts if config.cohorts_file else None)
+  return dataclasses.replace(
+      federation, cohorts=None, timeline=timeline,
+      algorithm=registry.make(config, max(map(len, timeline.cohorts))))
 
 
 def model(config: Config, dataset: Dataset) -> Model:

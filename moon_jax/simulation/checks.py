@@ -59,6 +59,8 @@ def validate(config: Config) -> Config:
   if not config.cohorts_file:  # the cohorts are checked when they are read
     registry.rule_of(config, config.cohort_size())
   registry.attack_of(config)
+  registry.staleness_of(config)
+  registry.clock_of(config)
   registry.backdoor_of(config)
   metric_functions.names_in(config.metrics)
   if config.mu == -1:
@@ -81,7 +83,8 @@ _OF_UPDATES = {  # flags that read or change client updates, and whether given
     'dp_clip': lambda c: c.dp_clip,
     'aggregation': lambda c: c.aggregation in ROBUST,
     'attack': lambda c: c.attack in UPDATE_ATTACKS,
-    'compress': lambda c: c.compress != 'none'}
+    'compress': lambda c: c.compress != 'none',
+    'asynchronous': lambda c: c.asynchronous != 'none'}
 _ONE_CLIENT = ('--algorithm=centralized has one client with all examples; '
                'remove ')
 
@@ -157,11 +160,11 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        f'--{name}={{c.{name}}} has no effect with {{unused[{name}]}}. Remove '
        'one of them')
       for name in ('aggregation_args', 'attack_args', 'attackers',
-                   'augmentation_draws',
-                   'compress_args', 'compress_fraction', 'decay_rounds',
-                   'epoch_losses',
-                   'label_noise_form', 'learning_rate_decay',
-                   'server_momentum')),
+                   'augmentation_draws', 'buffer_size', 'clock_args',
+                   'compress_args', 'compress_fraction',
+                   'concurrency', 'decay_rounds', 'epoch_losses',
+                   'label_noise_form', 'learning_rate_decay', 'max_staleness',
+                   'server_momentum', 'staleness', 'staleness_args')),
     (lambda c: c.warmup_rounds >= c.num_rounds,
      '--warmup_rounds={c.warmup_rounds} must be below --num_rounds='
      '{c.num_rounds}; lower it'),
@@ -174,6 +177,35 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.model_args and not c.has_user_model(),
      '--model_args={c.model_args} is for a custom network; '
      '--model={c.model} takes flags'),
+    # Simulated time.
+    (lambda c: c.clock_file and c.clock != 'none',
+     '--clock_file={c.clock_file} has the speeds of clients; remove '
+     '--clock={c.clock}'),
+    *((lambda c, name=name: _is_changed(c, name) and not c.has_clock(),
+       f'--{name}={{c.{name}}} needs simulated time; give --clock=lognormal or '
+       '--clock_file')
+      for name in ('over_selection', 'deadline', 'asynchronous')),
+    *((lambda c, name=name: c.asynchronous != 'none' and not getattr(c, name),
+       f'--asynchronous={{c.asynchronous}} needs --{name}, {what}; --{name}='
+       f'{usual} is usual')
+      for name, what, usual in (
+          ('concurrency', 'the clients that train at the same time', 10),
+          ('buffer_size', 'the updates per step of the server', 5))),
+    *((lambda c, name=name: c.asynchronous != 'none' and getattr(
+        c, name) > c.num_clients,
+       f'--{name}={{c.{name}}} must be at most --num_clients={{c.num_clients}};'
+       ' lower it') for name in ('concurrency', 'buffer_size')),
+    *((lambda c, name=name: c.asynchronous != 'none' and _is_changed(c, name),
+       '--asynchronous={c.asynchronous} has a server step whenever '
+       f'--buffer_size updates arrive; remove --{name}={{c.{name}}}')
+      for name in ('participation', 'cohorts_file', 'over_selection',
+                   'deadline', 'dropout_rate', 'on_nan')),
+    (lambda c: c.cohorts_file and c.over_selection != 1,
+     '--cohorts_file={c.cohorts_file} lists the clients that start; remove '
+     '--over_selection={c.over_selection}'),
+    (lambda c: c.algorithm == 'centralized' and c.has_clock(),
+     '--algorithm=centralized has one client without a network; remove '
+     '--clock={c.clock} and --clock_file={c.clock_file}'),
     # Arithmetic.
     (lambda c: _is_reduced(c) and c.dtype != 'float32',
      '--precision={c.precision} is for --dtype=float32; got --dtype={c.dtype}. '
@@ -205,7 +237,13 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
       for name, is_used in _OF_UPDATES.items()),
     *((lambda c, is_used=_OF_UPDATES[name]: c.dp_clip and is_used(c),
        '--dp_clip={c.dp_clip} accounts for the mean of honest updates; remove '
-       f'it or --{name}={{c.{name}}}') for name in ('aggregation', 'attack')),
+       f'it or --{name}={{c.{name}}}')
+      for name in ('aggregation', 'attack', 'asynchronous')),
+    *((lambda c, is_used=_OF_UPDATES[name]: c.asynchronous != 'none' and (
+        is_used(c)),
+       '--asynchronous={c.asynchronous} weighs updates by their staleness; '
+       f'remove it or --{name}={{c.{name}}}')
+      for name in ('aggregation', 'attack')),
     *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
         c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
       for name in ('aggregation', 'attack', 'compress')),

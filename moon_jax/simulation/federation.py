@@ -16,6 +16,7 @@ from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, flags_with, suggest
 from moon_jax.data import cohort
 from moon_jax.data.client_tests import ClientTests
+from moon_jax.data.clock import Timeline
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.learning_rates import LearningRate
@@ -49,6 +50,8 @@ class Federation:
     algorithm: the federated algorithm.
     cohorts: for each round the clients that take part; None takes all clients
       in each round, for any number of rounds.
+    timeline: rounds with simulated time, which `moon_jax.clock` plans, instead
+      of cohorts.
     optimizer: local optimizer: "sgd", "adam" or "amsgrad".
     learning_rate: local learning rate: a number, or a function of the round,
       from 0, such as `optax.cosine_decay_schedule(0.1, decay_steps=100)`.
@@ -123,6 +126,7 @@ class Federation:
   model: Model
   algorithm: Algorithm
   cohorts: Sequence[Sequence[int]] | None = None
+  timeline: Timeline | None = None
   optimizer: str = _setting('optimizer')
   learning_rate: LearningRate = _setting('learning_rate')
   momentum: float = _setting('momentum')
@@ -165,6 +169,9 @@ class Federation:
       if self.task is not None and isinstance(self.data, Dataset):
         object.__setattr__(
             self, 'data', self.data._replace(task=tasks.get(self.task)))
+      if self.timeline is not None:
+        federation_checks.check_timeline(self)
+        object.__setattr__(self, 'cohorts', self.timeline.cohorts)
       federation_checks.check(self)
 
   @property
@@ -214,6 +221,12 @@ class Federation:
       clients = [i for i, fails in zip(clients, failed) if not fails]
       failed = [False] * len(clients)
     return clients, failed
+
+  def staleness(self, round_index: int) -> list[int]:
+    """Returns the server steps since each client of a round began."""
+    if self.timeline is None or not self.timeline.staleness:
+      return [0] * len(self.cohort(round_index))
+    return list(self.timeline.staleness[round_index])
 
   def hparams(self, round_index: int = 0) -> dict[str, float]:
     """Returns the hyperparameters that are arrays in the compiled program.

@@ -15,11 +15,12 @@ import numpy as np
 
 from moon_jax import tasks
 from moon_jax.algorithms import user as user_algorithm
-from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.base import Algorithm, names_of
 from moon_jax.config import Config, limits
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
 from moon_jax.data.client_tests import ClientTests, PARTS
+from moon_jax.data.clock import Timeline
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.models import Model
@@ -300,6 +301,37 @@ def _check_cohorts(federation):
     if len(set(clients)) < len(clients):
       raise UserError(f'cohorts[{index}] lists a client twice; got '
                       f'{list(clients)}. List each once')
+
+
+def check_timeline(federation: Any) -> None:
+  """Checks the rounds with simulated time of a `Federation`.
+
+  Raises:
+    UserError: if they do not fit the other settings.
+  """
+  timeline, cohorts = federation.timeline, federation.cohorts
+  _check_is(Timeline, 'timeline', timeline, 'the result of '
+            'moon_jax.clock.synchronous or asynchronous',
+            'None has no simulated time')
+  _require(cohorts is None or cohorts == timeline.cohorts,
+           'timeline has the cohorts; got cohorts too. Remove them')
+  stale = timeline.staleness
+  for name, lines in ('seconds', timeline.seconds), ('staleness', stale):
+    _require(name == 'staleness' and not lines or (
+        len(lines) == len(timeline.cohorts)),
+             f'timeline.{name} must have an entry for each of the '
+             f'{len(timeline.cohorts)} cohorts; got {len(lines)}. '
+             'moon_jax.clock makes them')
+  if stale:
+    for name, plain in ('dropout_rate', 0), ('on_nan', 'stop'):
+      _require(getattr(federation, name) == plain,
+               f'{name} must be {plain} with asynchronous rounds, which count '
+               f'updates that arrive; got {getattr(federation, name)}')
+  is_asynchronous = 'staleness' in names_of(federation.algorithm.broadcast)
+  _require(bool(stale) == is_asynchronous,
+           'a timeline of asynchronous rounds and an algorithm from '
+           'moon_jax.asynchronous.with_staleness go together; got only the '
+           f'{"timeline" if stale else "algorithm"}. Add the other')
 
 
 def _check_client_tests(federation):

@@ -173,6 +173,10 @@ def of_round(federation: Federation, index: int, table: Table,
     line['update_cosine'] = float(metrics.cosine_R[run])
   if callable(federation.learning_rate):
     line['learning_rate'] = federation.hparams(index)['learning_rate']
+  if timeline := federation.timeline:
+    line['simulated_seconds'] = timeline.seconds[index]
+    if timeline.staleness:
+      line['staleness'] = float(np.mean(timeline.staleness[index]))
   if federation.dropout_rate:
     line['clients_received'] = int(
         (is_own_J & jobs.is_received & metrics.finite_J).sum())

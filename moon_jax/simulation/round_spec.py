@@ -18,6 +18,7 @@ from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Batch, first_view
 from moon_jax.data import augment, partition
 from moon_jax.data import clients as clients_lib
+from moon_jax.data.clock import Clock
 from moon_jax.distributed import devices
 from moon_jax.engine import lanes, schedule, training_set
 from moon_jax.engine.local import Program, TrainData
@@ -170,8 +171,9 @@ def _traced(federation):
     batch = Batch(example, data.train_labels[:1], jnp.ones(1))
     weights = model.frozen(example) if model.frozen else ()
     message = base.first_message(algorithm, model, view, batch)
-    download = (() if algorithm.per_client_init else view.variables,
-                view.server)
+    # A stale client has the older model of view.server instead.
+    download = (() if algorithm.per_client_init or 'staleness' in base.names_of(
+        algorithm.broadcast) else view.variables, view.server)
     return (view.variables, view.client, weights,
             algorithm.init_server(view.variables), message.each, download,
             message, algorithm.frozen(model, batch, view))
@@ -180,6 +182,29 @@ def _traced(federation):
       trace, jax.random.key(0))
   return (example, variables, *map(bytes_of, trees), bytes_of(message),
           bytes_of(frozen))
+
+
+def seconds(federation: Federation, clock: Clock) -> np.ndarray:
+  """Returns how long each client takes in a round, float [C]."""
+  sizes = clients_lib.sizes(federation.clients)
+  examples = sizes * federation.local_epochs
+  if federation.local_steps:
+    examples = np.full_like(sizes, federation.local_steps * min(
+        federation.batch_size, max_examples(federation)))
+  _, model, *_, download, upload, _ = _traced(federation)
+  return clock.seconds(
+      examples, download, upload_bytes(federation, model, upload))
+
+
+def upload_bytes(federation: Federation, model: Variables,
+                 uncompressed: int) -> int:
+  """Returns the bytes that a client sends in a round.
+
+  `model` has the shapes of the network's variables.
+  """
+  algorithm = federation.algorithm
+  return uncompressed if algorithm.upload_bytes is None else (
+      algorithm.upload_bytes(model, algorithm.hparams))
 
 
 def of_task(federation: Federation) -> Model:
@@ -293,7 +318,9 @@ class Planner:
         share=schedule.share(
             federation.weighting, num_examples, schedule.steps_per_epoch(
                 num_examples, self._shape.batch_size, federation.last_batch)),
-        label_counts=federation.data.label_counts(indices_J))
+        label_counts=federation.data.label_counts(indices_J),
+        staleness=np.array(federation.staleness(round_index), np.int32)[
+            np.isin(federation.cohort(round_index), cohort_J)])
 
   def _examples(self, run, clients):
     """Returns the examples of clients, each in the order of its batches."""

@@ -136,9 +136,8 @@ class Simulation:
             for index in range(max(1, self.rounds_done))]
     num_trained = np.mean([len(lost_J) for lost_J in lost])
     num_received = np.mean([lost_J.count(False) for lost_J in lost])
-    algorithm, upload = federation.algorithm, spec.upload_bytes
-    if algorithm.upload_bytes is not None:  # runs of one program may differ
-      upload = algorithm.upload_bytes(spec.model, algorithm.hparams)
+    upload = round_spec.upload_bytes(  # runs of one program may differ
+        federation, spec.model, spec.upload_bytes)
     return round(num_trained * spec.download_bytes + num_received * upload)
 
   @property

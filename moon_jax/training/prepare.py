@@ -86,6 +86,12 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
     cohort.make(config)  # reports errors in the file first
     inputs['cohorts_file'] = pathlib.Path(
         config.cohorts_file).expanduser().read_bytes()
+  if config.clock_file:
+    from moon_jax.algorithms import registry
+
+    registry.clock_of(config)  # reports errors in the file first
+    inputs['clock_file'] = pathlib.Path(
+        config.clock_file).expanduser().read_bytes()
   if config.has_user_algorithm():
     from moon_jax.algorithms import registry
 

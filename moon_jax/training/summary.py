@@ -21,6 +21,7 @@ from moon_jax.results import stats
 from moon_jax.simulation import metric_functions
 from moon_jax.simulation.simulation import Simulation, Simulations
 from moon_jax.version import __version__
+from moon_jax.view.text import duration
 
 _OUTPUTS = {'classification': 'classes', 'tokens': 'next tokens',
             'multilabel': 'labels', 'regression': 'targets'}
@@ -72,7 +73,8 @@ def summarize(simulation: Simulation,
       'best_round': best['round'],
       f'mean_{name}_of_last_5': statistics.fmean(
           m[name] for m in evaluated[-5:]),
-      **({'epsilon': last['epsilon']} if 'epsilon' in last else {}),
+      **{name: last[name] for name in ('epsilon', 'simulated_seconds')
+         if name in last},
       **heldout,
       **of_validation(config, metrics),
       **{name: last[name] for name in own_names
@@ -181,11 +183,26 @@ def header(simulation: Simulation) -> str:
       f'({simulation.client_bytes // config.num_clients:,} per client)'
       + ', on disk once a client has trained' * (
           simulation.client_bytes > 0 and config.client_state == 'disk')]
+  if timeline := federation.timeline:
+    lines.append(_of_time(config, timeline))
   if spent := privacy_spent(config, cohorts):
     lines.append(
         f'differential privacy: epsilon {spent["epsilon"]:.3g} at delta '
         f'{config.dp_delta:g} for {config.num_rounds} rounds')
   return '\n'.join(lines)
+
+
+def _of_time(config, timeline):
+  """Returns the line of a header about the simulated time of a run."""
+  rounds = config.num_rounds
+  steps, stale = 'rounds', ''
+  if timeline.staleness:
+    taus = np.concatenate(timeline.staleness[:rounds])
+    steps = 'server steps'
+    stale = (f', staleness {taus.mean():.3g} on average and {taus.max():,} at '
+             f'most; {timeline.too_stale:,} of all updates are too stale')
+  return (f'simulated time: {duration(timeline.seconds[rounds - 1])} for '
+          f'{rounds:,} {steps}{stale}')
 
 
 def header_of_runs(simulations: Simulations) -> str:

@@ -71,6 +71,14 @@ COMPRESSED = [
     {'compress': 'qsgd', 'weighting': 'uniform', 'dp_clip': 1.}]
 
 
+ASYNCHRONOUS = [
+    {'asynchronous': form, 'clock': 'lognormal', 'concurrency': 4,
+     'buffer_size': 4, **setting} for form, setting in (
+         ('fedbuff', {'server_learning_rate': .8}),
+         ('fedasync', {'algorithm': 'fedavg', 'compress': 'top_k',
+                       'compress_fraction': .5}))]
+
+
 def name_of(setting):
   return '-'.join(str(value) for value in setting.values())
 
@@ -123,21 +131,25 @@ def shared(name):
   is_private = 'dp_clip' in setting
   return Shared(
       registry.make(config_of(setting)), is_private,
-      is_changed=not {'attack', 'compress'}.isdisjoint(setting),
+      is_changed=not {'attack', 'compress', 'asynchronous'}.isdisjoint(
+          setting),
       has_state=not is_private and setting.get(
           'aggregation') != 'majority_vote')
 
 
 SETTINGS = {name_of(setting): setting for setting in [
-    *METHODS, PRIVATE, *VARIANTS, *HOSTILE, *COMPRESSED]}
+    *METHODS, PRIVATE, *VARIANTS, *HOSTILE, *COMPRESSED,
+    *ASYNCHRONOUS]}
 
 
 @pytest.fixture(params=[
     pytest.param(name_of(setting), marks=[] if (
-        setting in (PRIVATE, METHODS[-1], *HOSTILE[-2:], COMPRESSED[0])
+        setting in (PRIVATE, METHODS[-1], *HOSTILE[-2:], COMPRESSED[0],
+                    ASYNCHRONOUS[0])
         or setting in METHODS and setting['algorithm'] in DEFAULT)
                  else pytest.mark.long)
-    for setting in [*METHODS, PRIVATE, *VARIANTS, *HOSTILE, *COMPRESSED]])
+    for setting in [
+        *METHODS, PRIVATE, *VARIANTS, *HOSTILE, *COMPRESSED, *ASYNCHRONOUS]])
 def method(request):
   """Every method."""
   # The noise of optax promotes types itself.
@@ -380,25 +392,13 @@ def model_of(federated):
   return fed.matrix(federated.state.variables['params'], 0)
 
 
-def local_steps(t, client, w):
-  """Returns a client's model after its steps, and the gradient of each."""
-  lr, momentum, decay = (
-      fed.HPARAMS[k] for k in ('learning_rate', 'momentum', 'weight_decay'))
-  gradients, velocity = [], 0
-  for batch in fed.batches(t, client):
-    gradients.append(fed.gradient(w, batch) + decay * w)
-    velocity = momentum * velocity + gradients[-1]
-    w = w - lr * velocity
-  return w, gradients
-
-
 def test_fedavg_equals_a_plain_numpy_loop():
   """Several rounds of partial participation, written the slow way."""
   federated = shared('fedavg').two_runs()  # three lanes
   w = model_of(federated)
   for t, cohort in enumerate(COHORTS):
     table, metrics = federated.round(cohort)
-    local = {c: local_steps(t, c, w)[0] for c in cohort}
+    local = {c: fed.local_steps(t, c, w)[0] for c in cohort}
     np.testing.assert_allclose(
         metrics.drift_J[fed.jobs_of(table, cohort)],
         [np.linalg.norm(wi - w) for wi in local.values()], rtol=1e-5)
@@ -420,7 +420,7 @@ def test_fednova_equals_a_plain_numpy_loop():
     steps = mean = 0
     for c in cohort:
       p = fed.SIZES[c] / total
-      _, gradients = local_steps(t, c, w)
+      _, gradients = fed.local_steps(t, c, w)
       k = len(gradients)
       a = np.array([sum(rho**i for i in range(k - j)) for j in range(k)])
       steps += p * a.sum()

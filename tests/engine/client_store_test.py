@@ -11,7 +11,7 @@ JOBS = schedule.Jobs(
     run=np.array([0, 1, 1, 0]), client=np.array([2, 0, 4, 0]),
     num_examples=np.array([5, 5, 5, 0]), num_steps=np.array([1, 2, 1, 0]),
     is_received=np.ones(4, bool), weight=np.ones(4, np.float32),
-    label_counts=np.zeros((4, 0), np.int32))
+    label_counts=np.zeros((4, 0), np.int32), staleness=np.zeros(4, np.int32))
 
 
 def test_read_and_put_access_only_rows_of_jobs():

@@ -178,12 +178,30 @@ def test_all_that_may_differ_in_one_program():
       False, True, True, False, False]
 
 
+def test_asynchronous_runs_have_their_own_arrivals():
+  """With other concurrencies and numbers of updates, and the same bits."""
+  clock, seconds = mj.clock.lognormal(NUM_CLIENTS, 0), np.arange(
+      1., NUM_CLIENTS + 1)
+  federations = [
+      make(seed=seed, algorithm=ASYNCHRONOUS, timeline=mj.clock.asynchronous(
+          clock, seconds, concurrency, buffer_size, num_rounds=5, seed=seed))
+      for seed, (concurrency, buffer_size) in enumerate([(2, 2), (4, 3)])]
+  assert max(map(max, federations[1].timeline.staleness)) > 0
+  _, lines = assert_as_alone(federations, [5, 4], ATOL, [False, False])
+  for federation, line in zip(federations, lines):
+    timeline = federation.timeline
+    assert [row['simulated_seconds'] for row in line] == timeline.seconds[
+        :len(line)]
+    assert line[-1]['staleness'] == np.mean(timeline.staleness[len(line) - 1])
+
+
 def of(algorithm, *hparams):
   """Returns copies of an algorithm with other hyperparameters."""
   return [algorithm._replace(hparams={**algorithm.hparams, **changes})
           for changes in hparams]
 
 
+ASYNCHRONOUS = mj.asynchronous.with_staleness(fedavg(), max_staleness=4)
 FEDAVGM = with_optimizer(
     fedavg()._replace(hparams={'rate': 1., 'beta': .9}),
     lambda hparams: optax.sgd(hparams['rate'], momentum=hparams['beta']))

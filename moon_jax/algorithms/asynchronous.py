@@ -1,0 +1,139 @@
+"""Asynchronous federated learning: clients that start from older models.
+
+The server takes a step when the updates of a few clients have arrived. Client i
+began tau_i steps before, from w^{t - tau_i}, and sends
+
+    w^t + s(tau_i) (w_i - w^{t - tau_i})    (fedbuff)
+    w^t + s(tau_i) (w_i - w^t)              (fedasync)
+
+so that w^{t+1} = w^t + eta sum_i p_i s(tau_i) (w_i - ...) with a server
+optimizer of learning rate eta, and weights p_i with sum 1. FedAsync (Xie,
+Koyejo and Gupta, 2019, https://arxiv.org/abs/1903.03934, algorithm 1) has one
+update per step, and eta is its mixing alpha; FedBuff (Nguyen et al., AISTATS
+2022, https://arxiv.org/abs/2106.06639, algorithm 1) has K, with p_i = 1 / K.
+
+When updates arrive depends on simulated time and not on values, so
+`moon_jax.clock` plans it, and the server keeps the models that are begun from.
+"""
+
+from collections.abc import Callable, Mapping
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from moon_jax.algorithms import base
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.errors import UserError
+
+# Maps staleness, a float32 scalar, to the weight s of an update.
+Weight = Callable[[jax.Array], jax.Array]
+
+FORMS = 'fedbuff', 'fedasync'
+
+
+def constant() -> Weight:
+  """Returns s(tau) = 1."""
+  return lambda staleness: jnp.float32(1)
+
+
+def polynomial(exponent: float = 0.5) -> Weight:
+  """Returns s(tau) = (1 + tau)^-exponent; 0.5 is that of FedBuff.
+
+  Raises:
+    UserError: if the exponent is negative.
+  """
+  if not exponent >= 0:
+    raise UserError(f'exponent must be at least 0; got {exponent}. 0.5 is '
+                    'usual')
+  return lambda staleness: (1. + staleness) ** -exponent
+
+
+def hinge(slope: float = 10.0, delay: float = 4.0) -> Weight:
+  """Returns s(tau) = 1 up to `delay`, then 1 / (slope (tau - delay) + 1).
+
+  Raises:
+    UserError: if an argument is negative.
+  """
+  for name, value, usual in ('slope', slope, 10), ('delay', delay, 4):
+    if not value >= 0:
+      raise UserError(f'{name} must be at least 0; got {value}. {usual} is '
+                      'usual')
+  return lambda staleness: 1 / (
+      slope * jnp.maximum(staleness - delay, 0.) + 1.)
+
+
+WEIGHTS: Mapping[str, Callable[..., Weight]] = {
+    function.__name__: function for function in (constant, polynomial, hinge)}
+
+
+def with_staleness(algorithm: Algorithm, max_staleness: int,
+                   weight: Weight | None = None,
+                   form: str = 'fedbuff') -> Algorithm:
+  """Returns `algorithm` for clients that begin from older models.
+
+  Its clients must send a model, and its server nothing else. Whatever changes
+  the aggregate, such as a server optimizer, must be within it. Running
+  statistics have the form of FedAsync with both, since a sum of differences of
+  variances may be negative.
+
+  Args:
+    algorithm: the algorithm.
+    max_staleness: the most server steps between the start of a client and its
+      update; the server keeps one model more.
+    weight: s; None for `polynomial()`.
+    form: "fedbuff" or "fedasync".
+
+  Raises:
+    UserError: if an argument is invalid; when traced, if the algorithm sends
+      something else.
+  """
+  if form not in FORMS:
+    raise UserError(f'form must be one of {", ".join(FORMS)}; got {form!r}')
+  if max_staleness < 0:
+    raise UserError('max_staleness must be at least 0; got '
+                    f'{max_staleness}. 20 is usual')
+  weight, kept = weight or polynomial(), max_staleness + 1
+  inner = base.with_view(algorithm, lambda view: view._replace(
+      variables=view.server[1], server=()))
+
+  def init_server(variables):
+    models = jax.tree.map(
+        lambda w: jnp.broadcast_to(w, (kept, *w.shape)), variables)
+    return algorithm.init_server(variables), models, jnp.int32(0)
+
+  def broadcast(server, staleness):
+    state, models, version = server
+    if jax.tree.leaves(base.call(
+        algorithm.broadcast, state, client_id=jnp.int32(0))):
+      raise UserError('asynchronous rounds need an algorithm whose server '
+                      'sends its model and nothing else, such as fedavg()')
+    at = (version - staleness) % kept
+    return staleness, jax.tree.map(lambda w_V: w_V[at], models)
+
+  @functools.wraps(algorithm.finish)
+  def finish(trained, view, **given):
+    client, message = inner.finish(trained, view, **given)
+    staleness, begun = view.server
+    scale = weight(staleness.astype(jnp.float32))
+    if jax.tree.structure(message) != jax.tree.structure(
+        base.Message(view.variables)):  # type: ignore[operator]
+      raise UserError('asynchronous rounds need clients that send their model '
+                      'and nothing else, such as those of fedavg()')
+    origin = {**view.variables, 'params': begun['params']} if (
+        form == 'fedbuff') else view.variables
+    return client, message._replace(mean=jax.tree.map(
+        lambda now, new, old: now + scale * (new - old),
+        view.variables, message.mean, origin))
+
+  def aggregate(variables, server, message, hparams=None, key=None):
+    state, models, version = server
+    variables, state = base.aggregate(
+        algorithm, variables, state, message, hparams, key)
+    at = (version + 1) % kept
+    models = jax.tree.map(lambda w_V, w: w_V.at[at].set(w), models, variables)
+    return variables, (state, models, version + 1)
+
+  return inner._replace(
+      init_server=init_server, broadcast=broadcast, finish=finish,
+      aggregate=aggregate)

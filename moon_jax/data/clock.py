@@ -1,0 +1,286 @@
+"""Simulated time: how long clients take, and the rounds that follow from it.
+
+A client downloads the model, trains and uploads its update, one after another:
+
+    seconds = bytes down / download + examples * seconds_per_example
+              + bytes up / upload
+
+The server itself takes no time. When updates arrive depends on these seconds
+alone, never on values of models, so all rounds are planned on the host before
+training: a `Timeline`. Plans of more rounds begin with those of fewer.
+"""
+
+from collections.abc import Sequence
+import heapq
+import itertools
+import math
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+
+from moon_jax.data import cohort as cohort_lib
+from moon_jax.data.io import files
+from moon_jax.errors import UserError
+
+DAY = 86400.  # seconds
+_WAIT = 60.  # seconds until the server looks again for available clients
+_TRIES = 64  # random clients that are tried before free ones are listed
+
+# Separate random streams from other draws of the same seed.
+_SPEEDS, _SELECTION = 0x636c6f63, 0x73656c65
+
+COLUMNS = 'seconds_per_example', 'download', 'upload'
+
+
+class Clock(NamedTuple):
+  """The speed of C clients, and when they are available.
+
+  Attributes:
+    seconds_per_example: float [C], of training, per example and epoch.
+    download: float [C], bytes per second.
+    upload: float [C], bytes per second.
+    availability: fraction of each day in which a client may start, at most 1.
+    phase: float [C], when that part of the day begins, 0 to 1.
+  """
+
+  seconds_per_example: np.ndarray
+  download: np.ndarray
+  upload: np.ndarray
+  availability: float = 1.0
+  phase: np.ndarray | float = 0.0
+
+  def seconds(self, examples: np.ndarray, download_bytes: float,
+              upload_bytes: float) -> np.ndarray:
+    """Returns how long each client takes, float [C].
+
+    Args:
+      examples: [C], that it trains on, counted again in each epoch.
+      download_bytes: that it receives.
+      upload_bytes: that it sends.
+    """
+    return (download_bytes / self.download + upload_bytes / self.upload
+            + self.seconds_per_example * examples)
+
+  def is_available(self, time: float) -> np.ndarray:
+    """Returns which clients may start at a time in seconds, bool [C]."""
+    return self._is_available(time, slice(None))
+
+  def _is_available(self, time, clients):
+    phase = np.broadcast_to(self.phase, len(self.upload))[clients]
+    return (time / DAY - phase) % 1 < self.availability
+
+
+class Timeline(NamedTuple):
+  """Planned rounds, or server steps, and the simulated time at their ends.
+
+  Attributes:
+    cohorts: for each round the clients whose updates the server gets.
+    seconds: for each round the time since the start at its end.
+    staleness: for each client in `cohorts` the server steps since it began; ()
+      for rounds, in which all begin with the newest model.
+    too_stale: updates that arrived too late and are in no round.
+  """
+
+  cohorts: list[list[int]]
+  seconds: list[float]
+  staleness: Sequence[Sequence[int]] = ()
+  too_stale: int = 0
+
+
+def lognormal(num_clients: int, seed: int, seconds_per_example: float = 0.01,
+              download: float = 1e7, upload: float = 2e6, spread: float = 1.0,
+              availability: float = 1.0) -> Clock:
+  """Draws speeds of clients, independently of each other.
+
+  Args:
+    num_clients: C.
+    seed: of the draws.
+    seconds_per_example: median over clients.
+    download: median, bytes per second.
+    upload: median, bytes per second.
+    spread: standard deviation of the logarithm of each; 0 makes clients equal.
+    availability: fraction of each day in which a client may start; the part of
+      the day is drawn uniformly.
+
+  Raises:
+    UserError: if a number is out of range.
+  """
+  medians = seconds_per_example, download, upload
+  for name, value, holds, limits, usual in (
+      *((name, value, 0 < value < math.inf, 'above 0 and finite', usual)
+        for name, value, usual in zip(COLUMNS, medians, (.01, 1e7, 2e6))),
+      ('spread', spread, 0 <= spread <= 5, '0 to 5', 1),
+      ('availability', availability, 0 < availability <= 1,
+       'above 0 and at most 1', .3)):
+    if not holds:
+      raise UserError(f'{name} must be {limits}; got {value}. {name}={usual} '
+                      'is usual')
+  random = np.random.default_rng([seed, _SPEEDS])
+  factors = np.exp(spread * random.standard_normal((3, num_clients)))
+  return Clock(*(median * factor for median, factor in zip(medians, factors)),
+               availability, random.random(num_clients))
+
+
+def read(path: str, num_clients: int, seed: int) -> Clock:
+  """Reads the speeds of clients from a text file.
+
+  Its first line names columns: seconds_per_example, download and upload, which
+  are those of `Clock`, and others, which are not read. Each further line is a
+  device. If there are not as many devices as clients, each client draws one.
+
+  Raises:
+    UserError: if the file cannot be read, or a number is not above 0.
+  """
+  where = f'path={path}'
+  try:
+    text = files.read_regular(
+        pathlib.Path(path).expanduser()).decode('utf-8-sig')
+    names, *rows = [[cell.strip() for cell in line.split(',')]
+                    for line in text.splitlines() if line.strip()]
+    columns = {name: np.array([row[names.index(name)] for row in rows], float)
+               for name in COLUMNS}
+  except (OSError, ValueError, IndexError) as error:
+    raise UserError(
+        f'{where} must be a text file with the columns {",".join(COLUMNS)} and '
+        f'a device per line; got {error}. Name them in its first line'
+    ) from error
+  for name, values in columns.items():
+    for line, value in enumerate(values, 2):
+      if not 0 < value < math.inf:
+        raise UserError(f'{where}, device {line - 1}: {name} must be above 0 '
+                        f'and finite, got {value}; correct it')
+  if not rows:
+    raise UserError(f'{where} must list devices; got none. Add a line per '
+                    'device')
+  device = np.arange(num_clients) if len(rows) == num_clients else (
+      np.random.default_rng([seed, _SPEEDS]).integers(len(rows),
+                                                      size=num_clients))
+  return Clock(*(values[device] for values in columns.values()))
+
+
+def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
+                num_rounds: int, seed: int, over_selection: float = 1.0,
+                deadline: float = 0.0,
+                cohorts: Sequence[Sequence[int]] | None = None) -> Timeline:
+  """Plans rounds that wait for the clients of a cohort.
+
+  Over-selection and deadlines as in Bonawitz et al., Towards Federated Learning
+  at Scale, MLSys 2019, https://arxiv.org/abs/1902.01046: the server starts more
+  clients than it needs, takes the first ones and aborts the others. If fewer
+  have arrived at the deadline it goes on with them, but waits for one.
+
+  Args:
+    clock: speeds of clients.
+    seconds: float [C], how long each takes (`Clock.seconds`).
+    cohort_size: updates that a round needs.
+    num_rounds: rounds to plan.
+    seed: of the selection, which is that of `moon_jax.cohort.sample` if all
+      clients are always available.
+    over_selection: clients started per update that is needed, at least 1.
+    deadline: seconds from the start of a round to its end; 0 has none.
+    cohorts: the clients that start in each round, instead of a selection.
+
+  Raises:
+    UserError: if more clients start than there are.
+  """
+  num_clients = len(seconds)
+  # Rounded first: 1.1 of 10 clients is above 11 in floating point.
+  selected = math.ceil(round(cohort_size * over_selection, 6))
+  if selected > num_clients:
+    raise UserError(
+        f'over_selection={over_selection} starts {selected} clients per round '
+        f'of {num_clients}; lower it, or the clients per round')
+  if cohorts is None and clock.availability == 1:
+    cohorts = cohort_lib.sample(num_clients, selected, num_rounds, seed)
+  random = np.random.default_rng([seed, _SELECTION])
+  time, timeline = 0., Timeline([], [])
+  for index in range(num_rounds):
+    if cohorts is None:
+      while not (free := np.flatnonzero(clock.is_available(time))).size:
+        time += _WAIT
+      started = random.permutation(free)[:selected].tolist()
+    else:
+      started = list(cohorts[index])
+    order = sorted(started, key=lambda i: (seconds[i], i))
+    arrived = order[:cohort_size] if over_selection > 1 else order
+    in_time = [i for i in arrived if not deadline or seconds[i] <= deadline]
+    in_time = in_time or order[:1]
+    is_late = len(in_time) < min(cohort_size, len(started))
+    time += max(seconds[in_time[-1]], deadline if is_late else 0.)
+    timeline.cohorts.append([i for i in started if i in set(in_time)])
+    timeline.seconds.append(float(time))
+  return timeline
+
+
+def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
+                 buffer_size: int, num_rounds: int, seed: int,
+                 max_staleness: int = 20) -> Timeline:
+  """Plans the steps of a server that waits for the next updates of any client.
+
+  As many clients train at any time, each from the model that is the newest when
+  it starts. Whenever an update arrives another client starts, drawn uniformly
+  from those that are available, do not train, and have sent no update that
+  waits for the server. So a client has at most one update in a step. Updates
+  that arrive at the same time are taken in the order of their starts, before
+  clients start.
+
+  Args:
+    clock: when clients are available.
+    seconds: float [C], how long each takes (`Clock.seconds`).
+    concurrency: clients that train at the same time.
+    buffer_size: updates per server step.
+    num_rounds: server steps to plan.
+    seed: of the selection.
+    max_staleness: older updates are thrown away.
+
+  Raises:
+    UserError: if a number is out of range.
+  """
+  num_clients = len(seconds)
+  for name, value in (('concurrency', concurrency),
+                      ('buffer_size', buffer_size)):
+    if not 1 <= value <= num_clients:
+      raise UserError(
+          f'{name} must be 1 to the {num_clients} clients; got {value}. '
+          f'{name}={max(1, num_clients // 2)} is valid')
+  random = np.random.default_rng([seed, _SELECTION])
+  is_idle = np.ones(num_clients, bool)
+  time, too_stale, order = 0., 0, itertools.count()
+  training: list[tuple[float, int, int, int]] = []  # a heap
+  waiting: list[tuple[int, int]] = []  # clients and their staleness
+  cohorts, ends, staleness = [], [], []
+  while len(cohorts) < num_rounds:
+    while len(training) < concurrency and not (
+        training and training[0][0] <= time):
+      client = _drawn(random, clock, is_idle, time)
+      if client is None:
+        break
+      is_idle[client] = False
+      heapq.heappush(training, (
+          time + float(seconds[client]), next(order), client, len(cohorts)))
+    if not training:
+      time += _WAIT
+      continue
+    time, _, client, begun = heapq.heappop(training)
+    if len(cohorts) - begun > max_staleness:
+      is_idle[client], too_stale = True, too_stale + 1
+      continue
+    waiting.append((client, len(cohorts) - begun))
+    if len(waiting) == buffer_size:
+      clients, steps = map(list, zip(*waiting))
+      cohorts.append(clients)
+      staleness.append(steps)
+      ends.append(time)
+      is_idle[clients] = True
+      waiting = []
+  return Timeline(cohorts, ends, staleness, too_stale)
+
+
+def _drawn(random, clock, is_idle, time):
+  """Returns a client that is idle and available; None if there is none."""
+  for client in random.integers(len(is_idle), size=_TRIES).tolist():
+    if is_idle[client] and clock._is_available(time, client):
+      return client
+  free = np.flatnonzero(is_idle & clock.is_available(time))
+  return int(random.choice(free)) if free.size else None

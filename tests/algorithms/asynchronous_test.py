@@ -1,0 +1,151 @@
+"""Asynchronous rounds: an event loop in plain NumPy, limits, errors."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import federation as fed
+import moon_jax as mj
+from moon_jax import asynchronous, clock
+from moon_jax.algorithms.asynchronous import with_staleness
+from moon_jax.errors import UserError
+
+SECONDS = np.array([3., 1., 7.25, 2.5, 11.75, 4.5, .875, 5.])
+ALWAYS = clock.lognormal(len(SECONDS), seed=0)
+LEARNING_RATE = .8  # of the server
+
+
+def event_loop(w, draws, concurrency, buffer, steps, weight, form):
+  """Trains one client at a time, in the order of their arrivals.
+
+  Returns the models after each server step, and for each step the clients,
+  their staleness, and the time.
+  """
+  draws, time, training, models = iter(draws), 0., [], [w]
+  arrived, log = [], []
+  while len(log) < steps:
+    while len(training) < concurrency and all(
+        end > time for end, *_ in training):
+      client = next(draws)
+      if client is None:
+        break
+      training.append((time + SECONDS[client], client, len(log), models[-1]))
+    job = min(training, key=lambda job: job[0])  # of equals the earliest start
+    training.remove(job)
+    time, client, version, begun = job
+    arrived.append((client, len(log) - version, begun))
+    if len(arrived) == buffer:
+      total = sum(fed.SIZES[client] for client, *_ in arrived)
+      step = 0
+      for client, staleness, begun in arrived:
+        local, _ = fed.local_steps(len(log), client, begun)
+        origin = begun if form == 'fedbuff' else models[-1]
+        step += (fed.SIZES[client] / total * weight(staleness)
+                 * (local - origin))
+      log.append(([client for client, *_ in arrived],
+                  [staleness for _, staleness, _ in arrived], time))
+      models.append(models[-1] + LEARNING_RATE * step)
+      arrived = []
+  return models[1:], log
+
+
+@pytest.mark.parametrize('form, concurrency, buffer, weight, plain', [
+    ('fedbuff', 6, 3, asynchronous.polynomial(), lambda s: (1 + s) ** -.5),
+    ('fedasync', 8, 1, asynchronous.hinge(2., 3.),
+     lambda s: 1. if s <= 3 else 1 / (2 * (s - 3) + 1)),
+    ('fedasync', 4, 1, asynchronous.constant(), lambda s: 1.)])
+def test_two_hundred_steps_equal_an_event_loop(
+    monkeypatch, form, concurrency, buffer, weight, plain):
+  draws, drawn = [], clock._drawn
+  monkeypatch.setattr(clock, '_drawn', lambda *arguments: (
+      draws.append(drawn(*arguments)) or draws[-1]))
+  timeline = clock.asynchronous(
+      ALWAYS, SECONDS, concurrency, buffer, 200, seed=3, max_staleness=50)
+  federated = fed.Federation(with_staleness(
+      mj.with_server_optimizer(fed.fedavg(), optax.sgd(LEARNING_RATE)),
+      50, weight, form), num_lanes=2)
+  expected, log = event_loop(
+      fed.matrix(federated.state.variables['params'], 0), draws, concurrency,
+      buffer, 200, plain, form)
+  assert log == [*zip(
+      timeline.cohorts, timeline.staleness, timeline.seconds)]
+  assert max(map(max, timeline.staleness)) > 2 and not timeline.too_stale
+  for t in range(200):
+    federated.round(timeline.cohorts[t], staleness=timeline.staleness[t])
+    np.testing.assert_allclose(
+        fed.matrix(federated.state.variables['params'], 0), expected[t],
+        atol=1e-5)
+
+
+@pytest.mark.parametrize('algorithm', [fed.fedavg, fed.moon])
+def test_equal_speeds_are_rounds(algorithm):
+  """With as many updates in a step as clients that train."""
+  timeline = clock.asynchronous(ALWAYS, np.ones(8), 4, 4, 4, seed=0)
+  assert not np.any(timeline.staleness) and timeline.seconds == [1, 2, 3, 4]
+  found, expected = (
+      fed.Federation(made, model=fed.linear_model(has_state=True))
+      for made in (with_staleness(algorithm(), 0), algorithm()))
+  for cohort, staleness in zip(timeline.cohorts, timeline.staleness):
+    found.round(cohort, staleness=staleness)
+    expected.round(cohort)
+  fed.assert_trees_close(found.state.variables, expected.state.variables)
+
+
+def test_clients_train_as_if_the_older_model_were_the_global_one():
+  """MOON's global model is the one that the client began with."""
+  moon = with_staleness(fed.moon(), 3, asynchronous.constant())
+  federated = fed.Federation(moon, hparams={'mu': 2.})
+  federated.train(fed.COHORTS)
+  begun = jax.tree.map(lambda x: x[0, 1], federated.state.server[1])  # w^1
+  before = fed.copied(federated.state)
+  federated.round((7,), staleness=[2])
+  alone = fed.Federation(fed.moon(), hparams={'mu': 2.})
+  alone.state = alone.state._replace(
+      variables=jax.tree.map(lambda x: x[None], begun),
+      clients=before.clients, round=before.round)
+  alone.round((7,))
+  change = jax.tree.map(lambda new, old: new - old, alone.state.variables,
+                        jax.tree.map(lambda x: x[None], begun))
+  fed.assert_trees_close(
+      jax.tree.map(lambda now, delta: now + delta, before.variables, change),
+      federated.state.variables)
+  fed.assert_trees_close(alone.state.clients, federated.state.clients)
+
+
+def test_statistics_stay_between_those_of_models():
+  """A sum of differences of variances could be negative."""
+  algorithm = with_staleness(fed.fedavg(), 2, asynchronous.polynomial(2.))
+  federated = fed.Federation(algorithm, model=fed.linear_model(has_state=True))
+  federated.train(fed.COHORTS[:2])
+  before = fed.copied(federated.state).variables['batch_stats']['mean'][0]
+  begun = federated.state.server[1]['batch_stats']['mean'][0, 1]  # w^1
+  federated.round((4,), staleness=[1])
+  alone = fed.Federation(fed.fedavg(), model=fed.linear_model(has_state=True))
+  alone.state = alone.state._replace(
+      variables={**alone.state.variables, 'batch_stats': {
+          'mean': begun[None]}}, round=federated.state.round - 1)
+  alone.round((4,))
+  local = alone.state.variables['batch_stats']['mean'][0]
+  np.testing.assert_allclose(
+      federated.state.variables['batch_stats']['mean'][0],
+      before + .25 * (local - before), atol=1e-6)
+
+
+@pytest.mark.parametrize('algorithm, message', [
+    (fed.scaffold(8), 'server sends its model and nothing else'),
+    (mj.robust.with_rule(fed.fedavg(), mj.robust.median()),
+     'clients that send their model and nothing else')])
+def test_methods_that_send_more_are_refused(algorithm, message):
+  with pytest.raises(UserError, match=message):
+    fed.Federation(with_staleness(algorithm, 2)).round()
+
+
+def test_arguments_are_checked():
+  for call, message in (
+      (lambda: with_staleness(mj.fedavg(), -1), 'max_staleness must be.*-1'),
+      (lambda: with_staleness(mj.fedavg(), 1, form='x'), "of fedbuff.*'x'"),
+      (lambda: asynchronous.polynomial(-1.), 'exponent must be.*-1'),
+      (lambda: asynchronous.hinge(delay=float('nan')), 'delay must be.*nan')):
+    with pytest.raises(UserError, match=message):
+      call()

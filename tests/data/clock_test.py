@@ -1,0 +1,182 @@
+"""Simulated time: speeds, rounds, deadlines, and plans of arrivals."""
+
+import collections
+import math
+
+import numpy as np
+import pytest
+
+from moon_jax.data import clock, cohort
+from moon_jax.errors import UserError
+
+SECONDS = np.array([3., 1., 7., 2., 11., 4., 9., 5.])
+ALWAYS = clock.lognormal(len(SECONDS), seed=0)
+
+
+def test_seconds_are_download_training_and_upload():
+  made = clock.Clock(np.array([.5, .1]), np.array([10., 100.]),
+                     np.array([5., 20.]))
+  assert made.seconds(np.array([4, 8]), 30., 60.).tolist() == pytest.approx(
+      [30 / 10 + 4 * .5 + 60 / 5, 30 / 100 + 8 * .1 + 60 / 20])
+
+
+def test_speeds_have_their_median_and_spread():
+  made = clock.lognormal(20_000, 3, seconds_per_example=.2, download=50.,
+                         upload=7., spread=.6)
+  for found, median in zip(made, (.2, 50., 7.)):
+    logs = np.log(found)
+    assert abs(logs.mean() - math.log(median)) < .02
+    assert abs(logs.std() - .6) < .02
+  logs = np.log(made[:3])
+  assert np.abs(np.corrcoef(logs) - np.eye(3)).max() < .03
+  equal = clock.lognormal(5, 3, spread=0.)
+  assert (equal.upload == 2e6).all()
+  # The first clients do not say which seed it is.
+  assert not np.array_equal(made.upload[:5], clock.lognormal(5, 4).upload)
+
+
+def test_a_day_has_its_part():
+  made = clock.lognormal(5000, 0, availability=.25)
+  hours = np.array([made.is_available(hour * 3600.) for hour in range(48)])
+  assert abs(hours.mean() - .25) < .01
+  assert (hours.sum(0) == 12).mean() > .99  # of two days
+  np.testing.assert_array_equal(hours[:24], hours[24:])
+  assert ALWAYS.is_available(5e6).all()
+
+
+def test_rounds_without_a_choice_are_those_without_a_clock():
+  """A round ends with its slowest client."""
+  timeline = clock.synchronous(ALWAYS, SECONDS, 3, 5, seed=7)
+  assert timeline.cohorts == cohort.sample(8, 3, 5, 7)
+  ends = np.cumsum([SECONDS[c].max() for c in timeline.cohorts])
+  assert timeline.seconds == ends.tolist() and not timeline.staleness
+  infinite = clock.synchronous(
+      ALWAYS, SECONDS, 3, 5, seed=7, deadline=math.inf)
+  assert infinite == timeline
+
+
+def test_over_selection_takes_the_first():
+  timeline = clock.synchronous(
+      ALWAYS, SECONDS, 3, 20, seed=1, over_selection=1.5)
+  started = cohort.sample(8, 5, 20, 1)
+  last = 0.
+  for clients, begun, end in zip(timeline.cohorts, started, timeline.seconds):
+    first = sorted(begun, key=SECONDS.__getitem__)[:3]
+    assert clients == [c for c in begun if c in first]  # in their order
+    assert end - last == pytest.approx(SECONDS[first[-1]])
+    last = end
+
+
+def test_a_deadline_ends_rounds_but_one_client_is_waited_for():
+  timeline = clock.synchronous(
+      ALWAYS, SECONDS, 4, 3, seed=0, deadline=4.,
+      cohorts=[(0, 1, 2, 3), (4, 2, 6), (3, 5, 0, 1)])
+  assert timeline.cohorts == [[0, 1, 3], [2], [3, 5, 0, 1]]
+  assert timeline.seconds == [4., 4. + 7., 4. + 7. + 4.]
+
+
+def test_only_available_clients_start():
+  made = clock.lognormal(200, 0, availability=.2)
+  seconds = np.full(200, 3600.)
+  for timeline in (
+      clock.synchronous(made, seconds, 10, 30, seed=0),
+      clock.asynchronous(made, seconds, 10, 10, 30, seed=0)):
+    for clients, end in zip(timeline.cohorts, timeline.seconds):
+      assert made.is_available(end - 3600.)[clients].all()
+  seldom = clock.Clock(*made[:3], availability=.001, phase=np.full(200, .5))
+  late = clock.synchronous(seldom, seconds, 10, 1, seed=0)
+  assert late.seconds == [clock.DAY / 2 + 3600.]
+
+
+def test_plans_of_more_steps_begin_with_those_of_fewer():
+  few, many = (clock.asynchronous(ALWAYS, SECONDS, 5, 2, n, seed=2)
+               for n in (20, 50))
+  for a, b in zip(few[:3], many[:3]):
+    assert a == b[:20]
+  other = clock.asynchronous(ALWAYS, SECONDS, 5, 2, 20, seed=3)
+  assert other.cohorts != few.cohorts
+
+
+@pytest.mark.parametrize('concurrency, buffer', [
+    (1, 1), (3, 1), (6, 4), (8, 8)])
+def test_arrivals_are_possible(concurrency, buffer):
+  """Each takes its time, no client trains twice at once, and enough train."""
+  timeline = clock.asynchronous(
+      ALWAYS, SECONDS, concurrency, buffer, 300, seed=5, max_staleness=99)
+  versions = [0., *timeline.seconds]
+  ends = collections.defaultdict(float)
+  for step, (clients, staleness, end) in enumerate(zip(
+      timeline.cohorts, timeline.staleness, timeline.seconds)):
+    assert len(set(clients)) == len(clients) == buffer
+    for client, tau in zip(clients, staleness):
+      # It began while the version was the newest one.
+      begun = versions[step - tau]
+      assert begun + SECONDS[client] <= end + 1e-9
+      assert begun >= ends[client] - 1e-9 or tau == 0
+      ends[client] = end
+  busy = sum(SECONDS[clients].sum() for clients in timeline.cohorts)
+  assert busy / timeline.seconds[-1] <= concurrency + 1e-9
+  if buffer == 1:  # nobody waits
+    assert busy / timeline.seconds[-1] > .97 * concurrency
+
+
+def test_staleness_is_that_of_a_queue():
+  """Equal speeds, one update per step: K - 1 others arrive meanwhile."""
+  timeline = clock.asynchronous(
+      ALWAYS, SECONDS.clip(5, 5) + np.linspace(0, .1, 8), 4, 1, 400, seed=0)
+  assert abs(np.mean(timeline.staleness[50:]) - 3) < .05
+
+
+def test_old_updates_are_thrown_away():
+  plan = lambda most: clock.asynchronous(
+      ALWAYS, SECONDS, 8, 1, 200, seed=0, max_staleness=most)
+  every, some = plan(99), plan(4)
+  assert max(map(max, every.staleness)) > 4 and not every.too_stale
+  assert max(map(max, some.staleness)) <= 4 and some.too_stale > 10
+  assert len(plan(0).cohorts) == 200  # it goes on
+
+
+def test_a_hundred_thousand_clients_are_planned():
+  made = clock.lognormal(100_000, 0, availability=.3)
+  timeline = clock.asynchronous(
+      made, made.seconds(np.full(100_000, 50.), 1e6, 1e6), 1000, 100, 20,
+      seed=0)
+  assert len(timeline.cohorts) == 20 and max(timeline.staleness[0]) == 0
+
+
+def test_files_have_devices(tmp_path):
+  path = tmp_path / 'devices.csv'
+  path.write_text('name, upload,download,seconds_per_example\n'
+                  'a,5,10,.1\nb,6,20,.2\n\n', encoding='utf-8')
+  made = clock.read(str(path), 2, 0)
+  assert [x.tolist() for x in made[:3]] == [[.1, .2], [10, 20], [5, 6]]
+  drawn = clock.read(str(path), 1000, 0)
+  assert set(zip(*(x.tolist() for x in drawn[:3]))) == {
+      (.1, 10, 5), (.2, 20, 6)}
+  assert abs((drawn.upload == 5).mean() - .5) < .06
+  names = 'upload,download,seconds_per_example\n'
+  for text, message in (
+      ('upload,download\n1,2', 'columns seconds_per_example'),
+      ('', 'columns'), (names, 'got none'), (names + '1,2,x', "'x'"),
+      (names + '1,2', 'device'),
+      (names + '1,0,1', 'device 1: download must be above 0.*got 0')):
+    path.write_text(text, encoding='utf-8')
+    with pytest.raises(UserError, match=message):
+      clock.read(str(path), 2, 0)
+  with pytest.raises(UserError, match='path=.*none.csv must be'):
+    clock.read(str(tmp_path / 'none.csv'), 2, 0)
+
+
+def test_arguments_are_checked():
+  for call, message in (
+      (lambda: clock.lognormal(3, 0, upload=0.), 'upload must be above 0.*0.0'),
+      (lambda: clock.lognormal(3, 0, availability=1.1), 'at most 1; got 1.1'),
+      (lambda: clock.lognormal(3, 0, spread=math.nan), 'spread must be.*nan'),
+      (lambda: clock.synchronous(ALWAYS, SECONDS, 6, 1, 0, 1.5),
+       'over_selection=1.5 starts 9 clients'),
+      (lambda: clock.asynchronous(ALWAYS, SECONDS, 9, 1, 1, 0),
+       'concurrency must be 1 to the 8 clients; got 9'),
+      (lambda: clock.asynchronous(ALWAYS, SECONDS, 1, 0, 1, 0),
+       'buffer_size.*got 0')):
+    with pytest.raises(UserError, match=message):
+      call()

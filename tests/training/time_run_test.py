@@ -1,0 +1,90 @@
+"""Runs with simulated time: resuming, files, compare."""
+
+import dataclasses
+import functools
+import json
+
+import jax
+import pytest
+
+from benchmarks.common import lines_of
+import made_runs
+from moon_jax import compare
+from moon_jax.errors import UserError
+from moon_jax.rundir.workdir import Workdir
+from moon_jax.simulation import build
+from moon_jax.training import run
+import small_runs
+from small_runs import at_call
+
+at = functools.partial(
+    small_runs.at, participation=1., clock='lognormal', asynchronous='fedbuff',
+    concurrency=4, buffer_size=2, num_rounds=6, checkpoint_every=1)
+
+
+def test_a_stopped_run_goes_on_with_the_same_arrivals(
+    tmp_path, monkeypatch, capsys):
+  run.run(at(tmp_path / 'whole', algorithm='moon', mu=1.))
+  out = capsys.readouterr().out
+  assert 'simulated time: ' in out and ' for 6 server steps, staleness ' in out
+  stopped = at(tmp_path / 'stopped', algorithm='moon', mu=1.)
+  at_call(monkeypatch, Workdir, 'append_metrics', 4, KeyboardInterrupt())
+  with pytest.raises(KeyboardInterrupt):
+    run.run(stopped)
+  monkeypatch.undo()
+  run.run(stopped)
+  assert 'resumes after round 3 of 6' in capsys.readouterr().out
+  whole, resumed = tmp_path / 'whole', tmp_path / 'stopped'
+  assert lines_of(resumed) == lines_of(whole)
+  assert (resumed / 'cohorts.txt').read_text() == (
+      whole / 'cohorts.txt').read_text()
+  lines = lines_of(whole)
+  assert max(line['staleness'] for line in lines) > 0
+  times = [line['simulated_seconds'] for line in lines]
+  assert times == sorted(times)
+  summary = json.loads((resumed / 'summary.json').read_text())
+  assert summary['simulated_seconds'] == times[-1]
+
+
+def test_the_time_of_a_client_follows_its_examples_and_bytes():
+  """Of the method's messages; fewer if they are compressed."""
+  config = dataclasses.replace(
+      small_runs.CONFIG, clock='lognormal', clock_args='spread=0,upload=100,'
+      'download=1000,seconds_per_example=.5', participation=1.)
+  made = build.federation(config)
+  model = jax.eval_shape(lambda key: made.model.init(
+      key, made.data.train_inputs[:1]), jax.random.key(0))
+  count = sum(x.size for x in jax.tree.leaves(model))
+  slowest = max(map(len, made.clients))
+  assert made.timeline.seconds[0] == pytest.approx(
+      4 * count / 1000 + slowest * .5 + 4 * count / 100)
+  signs = build.federation(dataclasses.replace(config, compress='sign'))
+  assert signs.timeline.seconds[0] == pytest.approx(
+      4 * count / 1000 + slowest * .5 + (32 + count) / 8 / 100, rel=1e-4)
+
+
+def test_over_selection_needs_so_many_clients():
+  config = dataclasses.replace(
+      small_runs.CONFIG, clock='lognormal', over_selection=3.)
+  with pytest.raises(UserError, match='--over_selection=3.0 starts 12 clients'):
+    build.federation(config)
+
+
+def test_compare_has_the_time_to_the_target(tmp_path, run_command, capsys):
+  for name, seconds in ('slow', 50.), ('fast', 20.):
+    made_runs.write(tmp_path / name, clock='lognormal', values=[.2, .5, .7, .8],
+                    over_selection=1. + (name == 'fast') / 2,
+                    more={'simulated_seconds': seconds})
+  status, out, _ = run_command(
+      compare.main, tmp_path, '--target=.6', f'--csv={tmp_path}/c.csv',
+      f'--plot={tmp_path}/c.png', '--x=simulated_seconds')
+  assert status == 0
+  times = [line.split() for line in out.splitlines()
+           if line.startswith('over_selection')][2:4]
+  assert [row[1:3] for row in times] == [['3', '50'], ['3', '20']]
+  assert 'simulated_seconds_to_target' in (tmp_path / 'c.csv').read_text()
+  made_runs.write(tmp_path / 'without', values=[.2, .5, .7, .8])
+  status, _, error = run_command(
+      compare.main, tmp_path, f'--plot={tmp_path}/c.png',
+      '--x=simulated_seconds')
+  assert status and '--x=simulated_seconds needs it in all runs' in error
