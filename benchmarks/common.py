@@ -148,11 +148,17 @@ def versions() -> dict[str, str]:
 
 
 def _cpu():
+  """Returns the name, family and model of the processor, and its AVX-512."""
   cpuinfo = pathlib.Path('/proc/cpuinfo')
+  facts: dict[str, str] = {}
   for line in (cpuinfo.read_text() if cpuinfo.exists() else '').splitlines():
-    if line.startswith('model name'):
-      return line.partition(':')[2].strip()
-  return platform.processor()
+    name, _, value = line.partition(':')
+    facts.setdefault(name.strip(), value.strip())
+  if 'model name' not in facts:
+    return platform.processor()
+  wide = 'with' if 'avx512f' in facts.get('flags', '') else 'without'
+  return (f'{facts["model name"]}, family {facts.get("cpu family")}, model '
+          f'{facts.get("model")}, {wide} AVX-512')
 
 
 def lines_of(workdir: pathlib.Path) -> list[dict[str, Any]]:

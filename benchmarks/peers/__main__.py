@@ -204,6 +204,11 @@ def _inputs(config, scratch):
   return path
 
 
+def _absolute(python):
+  """Returns a command that works in any directory; links are not followed."""
+  return os.path.abspath(python) if os.sep in python else python
+
+
 def _peer(name, config, args, inputs):
   """Runs the program of a side; returns its answer."""
   program, peer, is_parallel, _ = _SIDES[name]
@@ -222,7 +227,7 @@ def _peer(name, config, args, inputs):
                 'weight_decay', 'mu', 'temperature', 'num_rounds')}))
     paths = source, common.ROOT, common.ROOT / 'benchmarks', here
     process = subprocess.run(
-        [args.python, here / program, task, answer], cwd=directory,
+        [_absolute(args.python), here / program, task, answer], cwd=directory,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env=os.environ | {'OMP_NUM_THREADS': str(threads),
                           'PYTHONPATH': ':'.join(map(str, paths))})

@@ -17,10 +17,10 @@ def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
   by at most 2 --dp_clip. The result is the smaller of two bounds:
 
   - the client that took part most often, with one Gaussian mechanism each time;
-  - if cohorts are sampled uniformly, without a clock, and clients keep no state
-    between rounds (state reveals when a client took part): every round,
-    amplified by sampling without replacement (Wang, Balle and Kasiviswanathan,
-    AISTATS 2019, https://arxiv.org/abs/1808.00087).
+  - if cohorts are sampled and clients keep no state between rounds (state
+    reveals when a client took part): every round, amplified by sampling without
+    replacement (Wang, Balle and Kasiviswanathan, AISTATS 2019,
+    https://arxiv.org/abs/1808.00087).
 
   Clients that fail count as if they had sent their update.
 
@@ -41,8 +41,7 @@ def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
   visits = Counter(itertools.chain.from_iterable(cohorts))
   bounds = [bound(gaussian, max(visits.values()))]
   is_stateless = not registry.method(config).keeps_client_state
-  is_uniform = not config.cohorts_file and not config.has_clock()
-  if is_uniform and is_stateless:
+  if not config.cohorts_file and is_stateless:
     sampled = dp_accounting.SampledWithoutReplacementDpEvent(
         config.num_clients, config.cohort_size(), gaussian)
     bounds.append(bound(sampled, len(cohorts)))

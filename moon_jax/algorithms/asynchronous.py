@@ -74,8 +74,8 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
 
   Its clients must send a model, and its server nothing else. Whatever changes
   the aggregate, such as a server optimizer, must be within it. Running
-  statistics have the form of FedAsync with both, since a sum of differences of
-  variances may be negative.
+  statistics move by s (of client - of server) with both forms, without eta,
+  since a sum of differences of variances may be negative.
 
   Args:
     algorithm: the algorithm.
@@ -135,5 +135,6 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
     return variables, (state, models, version + 1)
 
   return inner._replace(
+      hparams={**algorithm.hparams, 'max_staleness': max_staleness},
       init_server=init_server, broadcast=broadcast, finish=finish,
       aggregate=aggregate)

@@ -24,7 +24,7 @@ from moon_jax.data.io import files
 from moon_jax.errors import UserError
 
 DAY = 86400.  # seconds
-_WAIT = 60.  # seconds until the server looks again for available clients
+_LEAST_WAIT = 1e-3  # seconds until the server looks again for clients
 _TRIES = 64  # random clients that are tried before free ones are listed
 
 # Separate random streams from other draws of the same seed.
@@ -64,11 +64,13 @@ class Clock(NamedTuple):
 
   def is_available(self, time: float) -> np.ndarray:
     """Returns which clients may start at a time in seconds, bool [C]."""
-    return self._is_available(time, slice(None))
-
-  def _is_available(self, time, clients):
-    phase = np.broadcast_to(self.phase, len(self.upload))[clients]
+    phase = np.broadcast_to(self.phase, len(self.upload))
     return (time / DAY - phase) % 1 < self.availability
+
+  def next_start(self, time: float) -> float:
+    """Returns a time after `time` at which a client becomes available."""
+    wait = DAY * np.min((np.asarray(self.phase) - time / DAY) % 1)
+    return time + max(float(wait), _LEAST_WAIT)
 
 
 class Timeline(NamedTuple):
@@ -111,8 +113,8 @@ def lognormal(num_clients: int, seed: int, seconds_per_example: float = 0.01,
       *((name, value, 0 < value < math.inf, 'above 0 and finite', usual)
         for name, value, usual in zip(COLUMNS, medians, (.01, 1e7, 2e6))),
       ('spread', spread, 0 <= spread <= 5, '0 to 5', 1),
-      ('availability', availability, 0 < availability <= 1,
-       'above 0 and at most 1', .3)):
+      ('availability', availability, .001 <= availability <= 1,
+       '0.001 to 1', .3)):
     if not holds:
       raise UserError(f'{name} must be {limits}; got {value}. {name}={usual} '
                       'is usual')
@@ -198,17 +200,18 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
   for index in range(num_rounds):
     if cohorts is None:
       while not (free := np.flatnonzero(clock.is_available(time))).size:
-        time += _WAIT
+        time = clock.next_start(time)
       started = random.permutation(free)[:selected].tolist()
     else:
       started = list(cohorts[index])
-    order = sorted(started, key=lambda i: (seconds[i], i))
+    # Of equals those drawn first, so that numbers of clients do not matter.
+    order = sorted(started, key=seconds.__getitem__)
     arrived = order[:cohort_size] if over_selection > 1 else order
     in_time = [i for i in arrived if not deadline or seconds[i] <= deadline]
     in_time = in_time or order[:1]
-    is_late = len(in_time) < min(cohort_size, len(started))
+    is_late, kept = len(in_time) < len(arrived), set(in_time)
     time += max(seconds[in_time[-1]], deadline if is_late else 0.)
-    timeline.cohorts.append([i for i in started if i in set(in_time)])
+    timeline.cohorts.append([i for i in started if i in kept])
     timeline.seconds.append(float(time))
   return timeline
 
@@ -260,7 +263,7 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
       heapq.heappush(training, (
           time + float(seconds[client]), next(order), client, len(cohorts)))
     if not training:
-      time += _WAIT
+      time = clock.next_start(time)
       continue
     time, _, client, begun = heapq.heappop(training)
     if len(cohorts) - begun > max_staleness:
@@ -279,8 +282,9 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
 
 def _drawn(random, clock, is_idle, time):
   """Returns a client that is idle and available; None if there is none."""
+  is_open = clock.is_available(time) if clock.availability < 1 else is_idle
   for client in random.integers(len(is_idle), size=_TRIES).tolist():
-    if is_idle[client] and clock._is_available(time, client):
+    if is_idle[client] and is_open[client]:
       return client
-  free = np.flatnonzero(is_idle & clock.is_available(time))
+  free = np.flatnonzero(is_idle & is_open)
   return int(random.choice(free)) if free.size else None

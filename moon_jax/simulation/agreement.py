@@ -102,12 +102,12 @@ def program_key(config: Config) -> tuple:
   if config.attack == 'backdoor':  # its images are copies
     parts['the images of a backdoor'] = tuple(fields.items())
   if config.dp_clip:  # the cohort size is a constant, and the key of the noise
-    names = {'participation', 'cohorts_file', 'buffer_size', 'seed'}
+    names = {'participation', 'cohorts_file', 'seed'}
     parts['the clients and the noise of dp_clip'] = values(
         names - {'seed'} if config.dp_quantile else names)
   if config.aggregation in ROBUST or config.attack in UPDATE_ATTACKS:
     parts['the clients of a round with a robust rule or an attack'] = values(
-        {'participation', 'cohorts_file', 'buffer_size'})
+        {'participation', 'cohorts_file'})
   return tuple(parts.items())
 
 

@@ -80,6 +80,10 @@ def of_valid(config: Config, dataset: Dataset | None = None,
         config), config.split_seed())
     test_sets['backdoor'] = trigger.test_set(
         dataset.with_test_examples(config.eval_examples))
+  if cohorts is not None and config.has_clock():
+    raise UserError('a clock plans the cohorts of this configuration; got '
+                    'cohorts as an argument. Use moon_jax.Federation with a '
+                    'timeline')
   cohorts = cohort_lib.make(config) if cohorts is None else cohorts
   noise_std = None
   if config.partition == 'feature_noise':
@@ -89,7 +93,9 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       **{name: getattr(config, name) for name in SETTINGS},
       'data': dataset, 'clients': parts.clients, 'cohorts': cohorts,
       'model': model(config, dataset),
-      'algorithm': registry.make(config, max(map(len, cohorts))),
+      'algorithm': registry.make(
+          dataclasses.replace(config, asynchronous='none'),
+          max(map(len, cohorts))),
       'learning_rate': learning_rates.make(config),
       'planned_rounds': config.num_rounds, 'input_noise_std': noise_std,
       'validation': parts.validation, 'test_sets': test_sets,
@@ -119,8 +125,8 @@ def _timed(config, federation, clock):
         config.over_selection, config.deadline,
         federation.cohorts if config.cohorts_file else None)
   return dataclasses.replace(
-      federation, cohorts=None, timeline=timeline,
-      algorithm=registry.make(config, max(map(len, timeline.cohorts))))
+      federation, timeline=timeline, algorithm=registry.make(
+          config, max(map(len, federation.cohorts))))
 
 
 def model(config: Config, dataset: Dataset) -> Model:

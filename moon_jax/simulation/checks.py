@@ -60,7 +60,8 @@ def validate(config: Config) -> Config:
     registry.rule_of(config, config.cohort_size())
   registry.attack_of(config)
   registry.staleness_of(config)
-  registry.clock_of(config)
+  if not config.clock_file:  # it is read later, and may have moved
+    registry.clock_of(config)
   registry.backdoor_of(config)
   metric_functions.names_in(config.metrics)
   if config.mu == -1:
@@ -200,6 +201,13 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        f'--buffer_size updates arrive; remove --{name}={{c.{name}}}')
       for name in ('participation', 'cohorts_file', 'over_selection',
                    'deadline', 'dropout_rate', 'on_nan')),
+    *((lambda c, name=name: c.asynchronous != 'none' and _is_changed(c, name),
+       '--asynchronous={c.asynchronous} has clients that begin in different '
+       f'steps; remove --{name}={{c.{name}}}')
+      for name in ('learning_rate_schedule', 'warmup_rounds')),
+    (lambda c: c.deadline and c.aggregation in ROBUST,
+     '--aggregation={c.aggregation} needs as many clients in each round; '
+     'remove it or --deadline={c.deadline}'),
     (lambda c: c.cohorts_file and c.over_selection != 1,
      '--cohorts_file={c.cohorts_file} lists the clients that start; remove '
      '--over_selection={c.over_selection}'),
@@ -238,7 +246,11 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     *((lambda c, is_used=_OF_UPDATES[name]: c.dp_clip and is_used(c),
        '--dp_clip={c.dp_clip} accounts for the mean of honest updates; remove '
        f'it or --{name}={{c.{name}}}')
-      for name in ('aggregation', 'attack', 'asynchronous')),
+      for name in ('aggregation', 'attack')),
+    *((lambda c, name=name: c.dp_clip and _is_changed(c, name),
+       '--dp_clip={c.dp_clip} accounts for clients that are drawn whatever '
+       f'their data; remove it or --{name}={{c.{name}}}, by which their time '
+       'decides who takes part') for name in ('clock', 'clock_file')),
     *((lambda c, is_used=_OF_UPDATES[name]: c.asynchronous != 'none' and (
         is_used(c)),
        '--asynchronous={c.asynchronous} weighs updates by their staleness; '

@@ -50,8 +50,8 @@ class Federation:
     algorithm: the federated algorithm.
     cohorts: for each round the clients that take part; None takes all clients
       in each round, for any number of rounds.
-    timeline: rounds with simulated time, which `moon_jax.clock` plans, instead
-      of cohorts.
+    timeline: rounds with simulated time, which `moon_jax.clock` plans; its
+      cohorts replace `cohorts`.
     optimizer: local optimizer: "sgd", "adam" or "amsgrad".
     learning_rate: local learning rate: a number, or a function of the round,
       from 0, such as `optax.cosine_decay_schedule(0.1, decay_steps=100)`.
@@ -169,8 +169,8 @@ class Federation:
       if self.task is not None and isinstance(self.data, Dataset):
         object.__setattr__(
             self, 'data', self.data._replace(task=tasks.get(self.task)))
+      federation_checks.check_timeline(self)
       if self.timeline is not None:
-        federation_checks.check_timeline(self)
         object.__setattr__(self, 'cohorts', self.timeline.cohorts)
       federation_checks.check(self)
 

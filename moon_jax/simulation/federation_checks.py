@@ -309,29 +309,39 @@ def check_timeline(federation: Any) -> None:
   Raises:
     UserError: if they do not fit the other settings.
   """
-  timeline, cohorts = federation.timeline, federation.cohorts
+  timeline, algorithm = federation.timeline, federation.algorithm
+  is_asynchronous = isinstance(algorithm, Algorithm) and (
+      'staleness' in names_of(algorithm.broadcast))
+  if timeline is None and not is_asynchronous:
+    return
+  stale = () if timeline is None else timeline.staleness
+  _require(len(stale) > 0 if is_asynchronous else not len(stale),
+           'a timeline of asynchronous rounds and an algorithm from '
+           'moon_jax.asynchronous.with_staleness go together; got only the '
+           f'{"algorithm" if is_asynchronous else "timeline"}. Add the other')
   _check_is(Timeline, 'timeline', timeline, 'the result of '
             'moon_jax.clock.synchronous or asynchronous',
             'None has no simulated time')
-  _require(cohorts is None or cohorts == timeline.cohorts,
-           'timeline has the cohorts; got cohorts too. Remove them')
-  stale = timeline.staleness
-  for name, lines in ('seconds', timeline.seconds), ('staleness', stale):
-    _require(name == 'staleness' and not lines or (
-        len(lines) == len(timeline.cohorts)),
+  for name in ('seconds', 'staleness') if len(stale) else ('seconds',):
+    lines = getattr(timeline, name)
+    _require(len(lines) == len(timeline.cohorts),
              f'timeline.{name} must have an entry for each of the '
              f'{len(timeline.cohorts)} cohorts; got {len(lines)}. '
              'moon_jax.clock makes them')
-  if stale:
+  for index, (cohort, taus) in enumerate(zip(timeline.cohorts, stale)):
+    most = min(index, int(algorithm.hparams['max_staleness']))
+    _require(len(taus) == len(cohort) and 0 <= min(taus) <= max(taus) <= most,
+             f'timeline.staleness[{index}] must have a number from 0 to {most} '
+             f'for each of {len(cohort)} clients; got {_short(list(taus))}. '
+             'Raise max_staleness of with_staleness, or plan with it')
+  if is_asynchronous:
     for name, plain in ('dropout_rate', 0), ('on_nan', 'stop'):
       _require(getattr(federation, name) == plain,
                f'{name} must be {plain} with asynchronous rounds, which count '
                f'updates that arrive; got {getattr(federation, name)}')
-  is_asynchronous = 'staleness' in names_of(federation.algorithm.broadcast)
-  _require(bool(stale) == is_asynchronous,
-           'a timeline of asynchronous rounds and an algorithm from '
-           'moon_jax.asynchronous.with_staleness go together; got only the '
-           f'{"timeline" if stale else "algorithm"}. Add the other')
+    _require(not callable(federation.learning_rate),
+             'learning_rate must be a number with asynchronous rounds, whose '
+             'clients begin in different ones; got a function')
 
 
 def _check_client_tests(federation):

@@ -187,10 +187,12 @@ def _traced(federation):
 def seconds(federation: Federation, clock: Clock) -> np.ndarray:
   """Returns how long each client takes in a round, float [C]."""
   sizes = clients_lib.sizes(federation.clients)
-  examples = sizes * federation.local_epochs
-  if federation.local_steps:
-    examples = np.full_like(sizes, federation.local_steps * min(
-        federation.batch_size, max_examples(federation)))
+  size = federation.batch_size
+  per_epoch = np.minimum(sizes, size * schedule.steps_per_epoch(
+      sizes, size, federation.last_batch))
+  examples = (federation.local_steps * np.minimum(size, sizes)
+              if federation.local_steps
+              else federation.local_epochs * per_epoch)
   _, model, *_, download, upload, _ = _traced(federation)
   return clock.seconds(
       examples, download, upload_bytes(federation, model, upload))

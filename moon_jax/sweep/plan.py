@@ -213,12 +213,18 @@ def measure(spec: RoundSpec) -> Rates:
   first = min(config.num_negatives, _MAX_FIRST) + 1
   batches = max(1, round(_TRIAL_ROWS * num_lanes / (len(cohort) * num_epochs)))
   num_examples = batches * federation.batch_size  # of a client
+  rounds = [cohort] * (first + 2 * (1 + _REPEATS))
+  timeline = federation.timeline
+  if timeline:
+    timeline = timeline._replace(
+        cohorts=rounds, seconds=[0.] * len(rounds), staleness=[
+            [0] * len(cohort)] * len(rounds) if timeline.staleness else ())
   simulation = Simulation(dataclasses.replace(
       federation, local_steps=0, local_epochs=num_epochs, lanes=num_lanes,
       evaluate_clients=False, client_tests=None,
       clients=clients_lib.shortened(
           federation.clients, _LONGER * num_examples),
-      cohorts=[cohort] * (first + 2 * (1 + _REPEATS))))
+      cohorts=rounds, timeline=timeline))
   planner = simulation.planner
 
   def rows_and_seconds():

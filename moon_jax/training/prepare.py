@@ -59,7 +59,8 @@ def prepare(config: Config, call: Callable[..., Any] | None = None,
       config, workdir, processes.run_on_first_process(workdir.check),
       lambda: build.of_valid(
           config, call(sources.load, config.dataset, config.data_dir),
-          cohorts=cohorts, init_variables=_initial(config, call)))
+          cohorts=None if config.has_clock() else cohorts,
+          init_variables=_initial(config, call)))
 
 
 def _warn(text):

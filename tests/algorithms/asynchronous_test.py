@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+import tiny_federation
 
 import federation as fed
 import moon_jax as mj
@@ -139,6 +140,26 @@ def test_statistics_stay_between_those_of_models():
 def test_methods_that_send_more_are_refused(algorithm, message):
   with pytest.raises(UserError, match=message):
     fed.Federation(with_staleness(algorithm, 2)).round()
+
+
+def test_timelines_must_fit():
+  timeline = clock.asynchronous(ALWAYS, SECONDS[:3], 3, 1, 9, seed=0)
+  algorithm = with_staleness(mj.fedavg(), 20)
+  make = tiny_federation.make
+  made = make(timeline=timeline, algorithm=algorithm)
+  assert made.cohorts == timeline.cohorts and made.staleness(3) == (
+      timeline.staleness[3])
+  for changes, message in (
+      ({'algorithm': with_staleness(mj.fedavg(), 0)}, 'from 0 to 0 for each'),
+      ({'algorithm': mj.fedavg()}, 'got only the timeline'),
+      ({'timeline': None}, 'got only the algorithm'),
+      ({'timeline': timeline._replace(staleness=[[-1]] * 9)}, r'got \[-1\]'),
+      ({'timeline': timeline._replace(staleness=[[0, 0]] * 9)}, 'of 1 cl'),
+      ({'timeline': timeline._replace(seconds=[1.])}, '9 cohorts; got 1'),
+      ({'dropout_rate': .1}, 'dropout_rate must be 0'),
+      ({'learning_rate': lambda index: .1}, 'learning_rate must be a number')):
+    with pytest.raises(UserError, match=message):
+      make(**{'timeline': timeline, 'algorithm': algorithm, **changes})
 
 
 def test_arguments_are_checked():

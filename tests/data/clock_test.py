@@ -88,6 +88,28 @@ def test_only_available_clients_start():
   assert late.seconds == [clock.DAY / 2 + 3600.]
 
 
+def test_equal_clients_take_part_equally():
+  timeline = clock.synchronous(
+      ALWAYS, np.ones(8), 2, 2000, seed=0, over_selection=2.)
+  counts = np.bincount(np.concatenate(timeline.cohorts), minlength=8)
+  assert abs(counts / 500 - 1).max() < .2
+
+
+def test_short_parts_of_a_day_are_found():
+  for seed in range(4):
+    made = clock.lognormal(10, seed, availability=.001)
+    timeline = clock.synchronous(made, SECONDS.repeat(2)[:10], 2, 20, seed)
+    assert len(timeline.cohorts) == 20
+    assert clock.asynchronous(
+        made, SECONDS.repeat(2)[:10], 3, 2, 20, seed).seconds
+
+
+def test_a_late_client_is_waited_for_until_the_deadline():
+  timeline = clock.synchronous(
+      ALWAYS, SECONDS, 2, 1, 0, 2., deadline=6., cohorts=[(6, 4, 0, 2)])
+  assert timeline.cohorts == [[0]] and timeline.seconds == [6.]
+
+
 def test_plans_of_more_steps_begin_with_those_of_fewer():
   few, many = (clock.asynchronous(ALWAYS, SECONDS, 5, 2, n, seed=2)
                for n in (20, 50))
@@ -170,7 +192,7 @@ def test_files_have_devices(tmp_path):
 def test_arguments_are_checked():
   for call, message in (
       (lambda: clock.lognormal(3, 0, upload=0.), 'upload must be above 0.*0.0'),
-      (lambda: clock.lognormal(3, 0, availability=1.1), 'at most 1; got 1.1'),
+      (lambda: clock.lognormal(3, 0, availability=1.1), '0.001 to 1; got 1.1'),
       (lambda: clock.lognormal(3, 0, spread=math.nan), 'spread must be.*nan'),
       (lambda: clock.synchronous(ALWAYS, SECONDS, 6, 1, 0, 1.5),
        'over_selection=1.5 starts 9 clients'),

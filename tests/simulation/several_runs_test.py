@@ -201,7 +201,7 @@ def of(algorithm, *hparams):
           for changes in hparams]
 
 
-ASYNCHRONOUS = mj.asynchronous.with_staleness(fedavg(), max_staleness=4)
+ASYNCHRONOUS = mj.asynchronous.with_staleness(fedavg(), max_staleness=20)
 FEDAVGM = with_optimizer(
     fedavg()._replace(hparams={'rate': 1., 'beta': .9}),
     lambda hparams: optax.sgd(hparams['rate'], momentum=hparams['beta']))
