@@ -31,8 +31,8 @@ _NUM_BINS = 15  # of the calibration error, as in Guo et al.
 _RESERVED = re.compile(
     r'(test|train|validation|global|local|best|mean|client|clients)_.*|rounds?|'
     r'seconds|.*_seconds|seconds_per_round|examples_per_second|epsilon|drift|'
-    r'update_cosine|staleness|contrastive_loss|task_loss|clients|num_parameters|lanes|arithmetic|'
-    r'device|versions|command|stopped_early')
+    r'update_cosine|staleness|contrastive_loss|task_loss|clients|lanes|device|'
+    r'num_parameters|arithmetic|versions|command|stopped_early')
 
 
 def confusion(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import federation as fed
 import moon_jax as mj
 from moon_jax import asynchronous, clock
 from moon_jax.algorithms.asynchronous import with_staleness
+from moon_jax.config import flags
 from moon_jax.errors import UserError
 
 SECONDS = np.array([3., 1., 7.25, 2.5, 11.75, 4.5, .875, 5.])
@@ -160,6 +161,11 @@ def test_timelines_must_fit():
       ({'learning_rate': lambda index: .1}, 'learning_rate must be a number')):
     with pytest.raises(UserError, match=message):
       make(**{'timeline': timeline, 'algorithm': algorithm, **changes})
+
+
+def test_names_of_flags_are_those_of_functions():
+  assert flags.STALENESS == (*asynchronous.WEIGHTS,)
+  assert flags.ASYNCHRONOUS == asynchronous.FORMS
 
 
 def test_arguments_are_checked():

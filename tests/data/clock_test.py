@@ -108,6 +108,9 @@ def test_a_late_client_is_waited_for_until_the_deadline():
   timeline = clock.synchronous(
       ALWAYS, SECONDS, 2, 1, 0, 2., deadline=6., cohorts=[(6, 4, 0, 2)])
   assert timeline.cohorts == [[0]] and timeline.seconds == [6.]
+  enough = clock.synchronous(
+      ALWAYS, SECONDS, 2, 1, 0, 2., deadline=8., cohorts=[(6, 4, 0, 2)])
+  assert enough.cohorts == [[0, 2]] and enough.seconds == [7.]
 
 
 def test_plans_of_more_steps_begin_with_those_of_fewer():

@@ -13,7 +13,7 @@ from moon_jax import compare
 from moon_jax.errors import UserError
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import build
-from moon_jax.training import run
+from moon_jax.training import prepare, run
 import small_runs
 from small_runs import at_call
 
@@ -44,23 +44,36 @@ def test_a_stopped_run_goes_on_with_the_same_arrivals(
   assert times == sorted(times)
   summary = json.loads((resumed / 'summary.json').read_text())
   assert summary['simulated_seconds'] == times[-1]
+  # Two clients download a model, and the step that it is of, and upload one.
+  assert summary['bytes_per_round'] == 2 * (8 * summary['num_parameters'] + 4)
+
+
+def test_another_file_of_devices_is_another_run(tmp_path):
+  devices = tmp_path / 'devices.csv'
+  config = small_runs.at(tmp_path / 'run', clock_file=str(devices))
+  hashes = set()
+  for upload in 10, 20:
+    devices.write_text('upload,download,seconds_per_example\n'
+                       f'{upload},9,.1\n', encoding='utf-8')
+    hashes.add(prepare.inputs_of(config, prepare.once())['clock_file'])
+  assert len(hashes) == 2
 
 
 def test_the_time_of_a_client_follows_its_examples_and_bytes():
   """Of the method's messages; fewer if they are compressed."""
   config = dataclasses.replace(
       small_runs.CONFIG, clock='lognormal', clock_args='spread=0,upload=100,'
-      'download=1000,seconds_per_example=.5', participation=1.)
+      'download=1000,seconds_per_example=.5', participation=1., local_epochs=3)
   made = build.federation(config)
   model = jax.eval_shape(lambda key: made.model.init(
       key, made.data.train_inputs[:1]), jax.random.key(0))
   count = sum(x.size for x in jax.tree.leaves(model))
   slowest = max(max(n // 16, 1) * min(n, 16) for n in map(len, made.clients))
   assert made.timeline.seconds[0] == pytest.approx(
-      4 * count / 1000 + slowest * .5 + 4 * count / 100)
+      4 * count / 1000 + 3 * slowest * .5 + 4 * count / 100)
   signs = build.federation(dataclasses.replace(config, compress='sign'))
   assert signs.timeline.seconds[0] == pytest.approx(
-      4 * count / 1000 + slowest * .5 + (32 + count) / 8 / 100, rel=1e-4)
+      4 * count / 1000 + 3 * slowest * .5 + (32 + count) / 8 / 100, rel=1e-4)
 
 
 def test_over_selection_needs_so_many_clients():
