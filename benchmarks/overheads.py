@@ -8,8 +8,8 @@ Trains on CIFAR-10 for one local epoch, in parts:
   round, and with the loggers csv and tensorboard;
 - "server": FedAvg with 100 clients in each round: with nothing, with robust
   rules, with compression, and with simulated time;
-- "asynchronous": FedAvg and MOON, 25 of 100 clients: in rounds, and in steps of
-  an asynchronous server of as many updates.
+- "asynchronous" and "asynchronous_moon": FedAvg and MOON, 25 of 100 clients: in
+  rounds, and in server steps of as many updates.
 
 Each run is a process of its own, and the kinds of runs alternate. A round lasts
 from the end of the round before it to its own end, with training and
@@ -42,7 +42,7 @@ _PARTS = {
         'multi_krum': {'aggregation': 'multi_krum'},
         'qsgd': {'compress': 'qsgd'}, 'clock': {'clock': 'lognormal'}}),
     'asynchronous': (_QUARTER, {'nothing': {}, 'fedbuff': _STEPS}),
-    'asynchronous moon': (dataclasses.replace(_QUARTER, algorithm='moon'), {
+    'asynchronous_moon': (dataclasses.replace(_QUARTER, algorithm='moon'), {
         'nothing': {}, 'fedbuff': _STEPS})}
 
 

@@ -417,7 +417,7 @@ def _uploaded(run):
 
 
 def compression() -> str:
-  rows = [['--compress', 'kB uploaded per client and round', 'part of none',
+  rows = [['--compress', 'kB uploaded per client and round', 'relative to none',
            'test accuracy (%)']]
   runs = sorted(_runs_of('compression'), key=_uploaded, reverse=True)
   for run in runs:

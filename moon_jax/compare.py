@@ -156,9 +156,10 @@ def _over(arm, name, measure):
   else:
     places = arm.curves(name).mean(axis=1).reindex(curves.index)
   if np.isnan(places).any():
-    raise UserError(f'--x={name} needs it in all runs, and {arm.label} lacks '
-                    'it: simulated_seconds is that of runs with --clock, and '
-                    'bytes of finished runs. Remove --x')
+    raise UserError(
+        f'--x={name} must be known of all runs; {arm.label} lacks it. Runs '
+        'with --clock or --clock_file have simulated_seconds, and finished runs '
+        'bytes. Remove --x')
   return curves.set_axis(places)
 
 

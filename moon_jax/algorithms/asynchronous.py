@@ -1,7 +1,7 @@
 """Asynchronous federated learning: clients that start from older models.
 
 The server takes a step when the updates of a few clients have arrived. Client i
-began tau_i steps before, from w^{t - tau_i}, and sends
+began tau_i steps before, from w^{t - tau_i}, and its model counts as
 
     w^t + s(tau_i) (w_i - w^{t - tau_i})    (fedbuff)
     w^t + s(tau_i) (w_i - w^t)              (fedasync)
@@ -13,7 +13,8 @@ update per step, and eta is its mixing alpha; FedBuff (Nguyen et al., AISTATS
 2022, https://arxiv.org/abs/2106.06639, algorithm 1) has K, with p_i = 1 / K.
 
 When updates arrive depends on simulated time and not on values, so
-`moon_jax.clock` plans it, and the server keeps the models that are begun from.
+`moon_jax.clock` plans it, and the server keeps the models that clients begin
+with. In FedAsync's algorithm 1 the tau of the newest model is 1; here it is 0.
 """
 
 from collections.abc import Callable, Mapping
@@ -72,10 +73,10 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
                    form: str = 'fedbuff') -> Algorithm:
   """Returns `algorithm` for clients that begin from older models.
 
-  Its clients must send a model, and its server nothing else. Whatever changes
-  the aggregate, such as a server optimizer, must be within it. Running
-  statistics move by s (of client - of server) with both forms, without eta,
-  since a sum of differences of variances may be negative.
+  Its clients and its server must send a model and nothing else. Apply server
+  optimizers and compression to it first. Running statistics move by
+  s (of client - of server) with both forms, without eta, so that variances stay
+  positive.
 
   Args:
     algorithm: the algorithm.
@@ -106,7 +107,7 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
     state, models, version = server
     if jax.tree.leaves(base.call(
         algorithm.broadcast, state, client_id=jnp.int32(0))):
-      raise UserError('asynchronous rounds need an algorithm whose server '
+      raise UserError('asynchronous training needs an algorithm whose server '
                       'sends its model and nothing else, such as fedavg()')
     at = (version - staleness) % kept
     return staleness, jax.tree.map(lambda w_V: w_V[at], models)
@@ -118,8 +119,8 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
     scale = weight(staleness.astype(jnp.float32))
     if jax.tree.structure(message) != jax.tree.structure(
         base.Message(view.variables)):  # type: ignore[operator]
-      raise UserError('asynchronous rounds need clients that send their model '
-                      'and nothing else, such as those of fedavg()')
+      raise UserError('asynchronous training needs clients that send their '
+                      'model and nothing else, such as those of fedavg()')
     origin = {**view.variables, 'params': begun['params']} if (
         form == 'fedbuff') else view.variables
     return client, message._replace(mean=jax.tree.map(

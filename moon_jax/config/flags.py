@@ -392,9 +392,8 @@ class Config:
       only_with={'compress': COMPRESSORS})
 
   clock: str = flag(
-      'none', 'How long clients take in simulated time, which is recorded: '
-      'speeds of training, download and upload are drawn from log-normal '
-      'distributions (lognormal). Rounds last as long as their slowest client.',
+      'none', 'Clock of simulated time: speeds of training, download and '
+      'upload of clients are drawn from log-normal distributions (lognormal).',
       ('none', 'lognormal'), topic='Simulated time', varies='participation',
       is_later=True, page='time.md', synonyms='system_heterogeneity')
   clock_args: str = flag(
@@ -407,11 +406,11 @@ class Config:
       placeholder='FILE', varies='participation', is_free=True, is_input=True,
       is_later=True, page='time.md', synonyms='device_trace client_trace')
   over_selection: float = flag(
-      1.0, 'Clients that start a round per client that it needs; the first to '
-      'finish are taken.', at_least=1, varies='participation', is_later=True,
+      1.0, 'Clients started in a round per client needed; the first to finish '
+      'are taken.', at_least=1, varies='participation', is_later=True,
       page='time.md', synonyms='overcommitment overselection')
   deadline: float = flag(
-      0.0, 'Simulated seconds after which a round goes on without the clients '
+      0.0, 'Simulated seconds after which a round ends without the clients '
       'that have not finished; 0 waits for all.', at_least=0,
       varies='participation', is_later=True, page='time.md',
       synonyms='round_timeout timeout')
@@ -419,15 +418,16 @@ class Config:
       'none', 'The server takes a step whenever --buffer_size updates have '
       'arrived, instead of rounds. The update of a client is measured from the '
       'model it began with (fedbuff), or from the newest one (fedasync). '
-      '--num_rounds counts steps of the server.',
+      '--num_rounds counts server steps.',
       ('none', *ASYNCHRONOUS), is_later=True, page='time.md',
       synonyms='async asynchronous_mode')
   concurrency: int = flag(
-      0, 'Clients that train at the same time with --asynchronous.', at_least=0,
+      0, 'Clients that train at the same time; required with --asynchronous.',
+      at_least=0,
       only_with={'asynchronous': ASYNCHRONOUS}, varies='participation',
       is_later=True, page='time.md', synonyms='max_concurrency')
   buffer_size: int = flag(
-      0, 'Updates per step of the server with --asynchronous.', at_least=0,
+      0, 'Updates per server step; required with --asynchronous.', at_least=0,
       only_with={'asynchronous': ASYNCHRONOUS}, varies='participation',
       is_later=True, page='time.md', synonyms='aggregation_goal async_buffer')
   staleness: str = flag(
@@ -441,8 +441,8 @@ class Config:
       placeholder='NAME=VALUE,...', is_later=True, page='time.md',
       only_with={'asynchronous': ASYNCHRONOUS})
   max_staleness: int = flag(
-      20, 'Updates of clients that began more server steps before are thrown '
-      'away; the server keeps one model more.', at_least=0,
+      20, 'Largest staleness of an update; older ones are thrown away. The '
+      'server keeps one model more.', at_least=0,
       only_with={'asynchronous': ASYNCHRONOUS}, is_later=True, page='time.md')
 
   local_epochs: int = flag(

@@ -80,7 +80,7 @@ class Timeline(NamedTuple):
     cohorts: for each round the clients whose updates the server gets.
     seconds: for each round the time since the start at its end.
     staleness: for each client in `cohorts` the server steps since it began; ()
-      for rounds, in which all begin with the newest model.
+      if all begin with the newest model, in synchronous rounds.
     too_stale: updates that arrived too late and are in no round.
   """
 
@@ -114,7 +114,7 @@ def lognormal(num_clients: int, seed: int, seconds_per_example: float = 0.01,
         for name, value, usual in zip(COLUMNS, medians, (.01, 1e7, 2e6))),
       ('spread', spread, 0 <= spread <= 5, '0 to 5', 1),
       ('availability', availability, .001 <= availability <= 1,
-       '0.001 to 1', .3)):
+       '0.001 to 1', 1)):
     if not holds:
       raise UserError(f'{name} must be {limits}; got {value}. {name}={usual} '
                       'is usual')
@@ -138,27 +138,35 @@ def read(path: str, num_clients: int, seed: int) -> Clock:
   try:
     text = files.read_regular(
         pathlib.Path(path).expanduser()).decode('utf-8-sig')
-    names, *rows = [[cell.strip() for cell in line.split(',')]
-                    for line in text.splitlines() if line.strip()]
-    columns = {name: np.array([row[names.index(name)] for row in rows], float)
-               for name in COLUMNS}
-  except (OSError, ValueError, IndexError) as error:
+  except (OSError, ValueError) as error:
+    raise UserError(f'{where} cannot be read ({error}); name a text file with '
+                    'a device on each line') from error
+  names, *rows = [[cell.strip() for cell in line.split(',')]
+                  for line in text.splitlines() if line.strip()] or [[]]
+  if not set(COLUMNS) <= set(names) or not rows:
     raise UserError(
-        f'{where} must be a text file with the columns {",".join(COLUMNS)} and '
-        f'a device per line; got {error}. Name them in its first line'
-    ) from error
-  for name, values in columns.items():
-    for line, value in enumerate(values, 2):
-      if not 0 < value < math.inf:
-        raise UserError(f'{where}, device {line - 1}: {name} must be above 0 '
-                        f'and finite, got {value}; correct it')
-  if not rows:
-    raise UserError(f'{where} must list devices; got none. Add a line per '
-                    'device')
+        f'{where} must have the columns {",".join(COLUMNS)} in its first line, '
+        f'and a device on each further line; got {",".join(names)!r} and '
+        f'{len(rows)} devices. Add them')
+  columns = {name: np.array([
+      _positive(where, device, name, row[names.index(name):][:1])
+      for device, row in enumerate(rows, 1)]) for name in COLUMNS}
   device = np.arange(num_clients) if len(rows) == num_clients else (
       np.random.default_rng([seed, _SPEEDS]).integers(len(rows),
                                                       size=num_clients))
   return Clock(*(values[device] for values in columns.values()))
+
+
+def _positive(where, device, name, cells):
+  """Returns the number in a list of one cell, or of none."""
+  try:
+    value = float(*cells)
+  except ValueError:
+    value = math.nan
+  if not 0 < value < math.inf:
+    raise UserError(f'{where}, device {device}: {name} must be a number above '
+                    f'0; got {"".join(cells)!r}. Correct it')
+  return value
 
 
 def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
@@ -191,8 +199,9 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
   selected = math.ceil(round(cohort_size * over_selection, 6))
   if selected > num_clients:
     raise UserError(
-        f'over_selection={over_selection} starts {selected} clients per round '
-        f'of {num_clients}; lower it, or the clients per round')
+        f'over_selection={over_selection} starts {selected} clients per round, '
+        f'of {num_clients} in all; lower it, or the clients per round '
+        '(--participation)')
   if cohorts is None and clock.availability == 1:
     cohorts = cohort_lib.sample(num_clients, selected, num_rounds, seed)
   random = np.random.default_rng([seed, _SELECTION])
@@ -221,9 +230,9 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
                  max_staleness: int = 20) -> Timeline:
   """Plans the steps of a server that waits for the next updates of any client.
 
-  As many clients train at any time, each from the model that is the newest when
-  it starts. Whenever an update arrives another client starts, drawn uniformly
-  from those that are available, do not train, and have sent no update that
+  `concurrency` clients train at any time, each from the model that is the
+  newest when it starts. Whenever an update arrives, a client starts, drawn
+  uniformly from those that are available, do not train, and have no update that
   waits for the server. So a client has at most one update in a step. Updates
   that arrive at the same time are taken in the order of their starts, before
   clients start.
@@ -245,7 +254,8 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
                       ('buffer_size', buffer_size)):
     if not 1 <= value <= num_clients:
       raise UserError(
-          f'{name} must be 1 to the {num_clients} clients; got {value}. '
+          f'{name} must be 1 to {num_clients}, the number of clients; got '
+          f'{value}. '
           f'{name}={max(1, num_clients // 2)} is valid')
   random = np.random.default_rng([seed, _SELECTION])
   is_idle = np.ones(num_clients, bool)

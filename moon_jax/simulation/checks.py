@@ -187,11 +187,11 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        '--clock_file')
       for name in ('over_selection', 'deadline', 'asynchronous')),
     *((lambda c, name=name: c.asynchronous != 'none' and not getattr(c, name),
-       f'--asynchronous={{c.asynchronous}} needs --{name}, {what}; --{name}='
-       f'{usual} is usual')
-      for name, what, usual in (
-          ('concurrency', 'the clients that train at the same time', 10),
-          ('buffer_size', 'the updates per step of the server', 5))),
+       f'--asynchronous={{c.asynchronous}} needs --{name}, {what}, at least '
+       f'{least}')
+      for name, what, least in (
+          ('concurrency', 'the clients that train at the same time', 2),
+          ('buffer_size', 'the updates per server step', 1))),
     *((lambda c, name=name: c.asynchronous != 'none' and getattr(
         c, name) > c.num_clients,
        f'--{name}={{c.{name}}} must be at most --num_clients={{c.num_clients}};'
@@ -205,15 +205,12 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        '--asynchronous={c.asynchronous} has clients that begin in different '
        f'steps; remove --{name}={{c.{name}}}')
       for name in ('learning_rate_schedule', 'warmup_rounds')),
-    (lambda c: c.deadline and c.aggregation in ROBUST,
-     '--aggregation={c.aggregation} needs as many clients in each round; '
-     'remove it or --deadline={c.deadline}'),
     (lambda c: c.cohorts_file and c.over_selection != 1,
      '--cohorts_file={c.cohorts_file} lists the clients that start; remove '
      '--over_selection={c.over_selection}'),
-    (lambda c: c.algorithm == 'centralized' and c.has_clock(),
-     '--algorithm=centralized has one client without a network; remove '
-     '--clock={c.clock} and --clock_file={c.clock_file}'),
+    *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
+        c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
+      for name in ('clock', 'clock_file')),
     # Arithmetic.
     (lambda c: _is_reduced(c) and c.dtype != 'float32',
      '--precision={c.precision} is for --dtype=float32; got --dtype={c.dtype}. '
@@ -248,9 +245,9 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        f'it or --{name}={{c.{name}}}')
       for name in ('aggregation', 'attack')),
     *((lambda c, name=name: c.dp_clip and _is_changed(c, name),
-       '--dp_clip={c.dp_clip} accounts for clients that are drawn whatever '
-       f'their data; remove it or --{name}={{c.{name}}}, by which their time '
-       'decides who takes part') for name in ('clock', 'clock_file')),
+       '--dp_clip={c.dp_clip} assumes that data do not decide who takes part, '
+       f'and with --{name}={{c.{name}}} they do; remove one of them')
+      for name in ('clock', 'clock_file')),
     *((lambda c, is_used=_OF_UPDATES[name]: c.asynchronous != 'none' and (
         is_used(c)),
        '--asynchronous={c.asynchronous} weighs updates by their staleness; '

@@ -314,14 +314,15 @@ def check_timeline(federation: Any) -> None:
       'staleness' in names_of(algorithm.broadcast))
   if timeline is None and not is_asynchronous:
     return
+  if timeline is not None:
+    _check_is(Timeline, 'timeline', timeline, 'the result of '
+              'moon_jax.clock.synchronous or asynchronous',
+              'None has no simulated time')
   stale = () if timeline is None else timeline.staleness
   _require(len(stale) > 0 if is_asynchronous else not len(stale),
-           'a timeline of asynchronous rounds and an algorithm from '
+           'a timeline of moon_jax.clock.asynchronous and an algorithm of '
            'moon_jax.asynchronous.with_staleness go together; got only the '
            f'{"algorithm" if is_asynchronous else "timeline"}. Add the other')
-  _check_is(Timeline, 'timeline', timeline, 'the result of '
-            'moon_jax.clock.synchronous or asynchronous',
-            'None has no simulated time')
   for name in ('seconds', 'staleness') if len(stale) else ('seconds',):
     lines = getattr(timeline, name)
     _require(len(lines) == len(timeline.cohorts),
@@ -330,18 +331,20 @@ def check_timeline(federation: Any) -> None:
              'moon_jax.clock makes them')
   for index, (cohort, taus) in enumerate(zip(timeline.cohorts, stale)):
     most = min(index, int(algorithm.hparams['max_staleness']))
-    _require(len(taus) == len(cohort) and 0 <= min(taus) <= max(taus) <= most,
+    fits = len(taus) == len(cohort) > 0 and 0 <= min(taus) <= max(taus) <= most
+    _require(fits,
              f'timeline.staleness[{index}] must have a number from 0 to {most} '
              f'for each of {len(cohort)} clients; got {_short(list(taus))}. '
-             'Raise max_staleness of with_staleness, or plan with it')
+             'The limit is the step, and max_staleness of with_staleness, '
+             'which moon_jax.clock.asynchronous takes, too')
   if is_asynchronous:
     for name, plain in ('dropout_rate', 0), ('on_nan', 'stop'):
       _require(getattr(federation, name) == plain,
-               f'{name} must be {plain} with asynchronous rounds, which count '
-               f'updates that arrive; got {getattr(federation, name)}')
+               f'{name} must be {plain} with asynchronous training, which '
+               f'counts updates that arrive; got {getattr(federation, name)}')
     _require(not callable(federation.learning_rate),
-             'learning_rate must be a number with asynchronous rounds, whose '
-             'clients begin in different ones; got a function')
+             'learning_rate must be a number with asynchronous training, in '
+             'which clients of a step begin in different ones; got a function')
 
 
 def _check_client_tests(federation):

@@ -200,7 +200,7 @@ def _of_time(config, timeline):
     taus = np.concatenate(timeline.staleness[:rounds])
     steps = 'server steps'
     stale = (f', staleness {taus.mean():.3g} on average and {taus.max():,} at '
-             f'most; {timeline.too_stale:,} of all updates are too stale')
+             f'most; {timeline.too_stale:,} further updates are too stale')
   return (f'simulated time: {duration(timeline.seconds[rounds - 1])} for '
           f'{rounds:,} {steps}{stale}')
 

@@ -182,13 +182,14 @@ def test_files_have_devices(tmp_path):
   names = 'upload,download,seconds_per_example\n'
   for text, message in (
       ('upload,download\n1,2', 'columns seconds_per_example'),
-      ('', 'columns'), (names, 'got none'), (names + '1,2,x', "'x'"),
-      (names + '1,2', 'device'),
-      (names + '1,0,1', 'device 1: download must be above 0.*got 0')):
+      ('', "columns.*got ''"), (names, '0 devices'),
+      (names + '1,2,x', "seconds_per_example must be.*'x'"),
+      (names + '1,2', "device 1: seconds_per_example.*''"),
+      (names + '1,0,1', "device 1: download must be.*above 0; got '0'")):
     path.write_text(text, encoding='utf-8')
     with pytest.raises(UserError, match=message):
       clock.read(str(path), 2, 0)
-  with pytest.raises(UserError, match='path=.*none.csv must be'):
+  with pytest.raises(UserError, match='path=.*none.csv cannot be read'):
     clock.read(str(tmp_path / 'none.csv'), 2, 0)
 
 
@@ -200,7 +201,7 @@ def test_arguments_are_checked():
       (lambda: clock.synchronous(ALWAYS, SECONDS, 6, 1, 0, 1.5),
        'over_selection=1.5 starts 9 clients'),
       (lambda: clock.asynchronous(ALWAYS, SECONDS, 9, 1, 1, 0),
-       'concurrency must be 1 to the 8 clients; got 9'),
+       'concurrency must be 1 to 8, the number of clients; got 9'),
       (lambda: clock.asynchronous(ALWAYS, SECONDS, 1, 0, 1, 0),
        'buffer_size.*got 0')):
     with pytest.raises(UserError, match=message):

@@ -100,4 +100,4 @@ def test_compare_has_the_time_to_the_target(tmp_path, run_command, capsys):
   status, _, error = run_command(
       compare.main, tmp_path, f'--plot={tmp_path}/c.png',
       '--x=simulated_seconds')
-  assert status and '--x=simulated_seconds needs it in all runs' in error
+  assert status and '--x=simulated_seconds must be known of all runs' in error
