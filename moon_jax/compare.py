@@ -158,8 +158,8 @@ def _over(arm, name, measure):
   if np.isnan(places).any():
     raise UserError(
         f'--x={name} must be known of all runs; {arm.label} lacks it. Runs '
-        'with --clock or --clock_file have simulated_seconds, and finished runs '
-        'bytes. Remove --x')
+        'with --clock or --clock_file have simulated_seconds, and finished '
+        'runs bytes. Remove --x')
   return curves.set_axis(places)
 
 
