@@ -80,7 +80,8 @@ def test_two_hundred_steps_equal_an_event_loop(
         atol=1e-5)
 
 
-@pytest.mark.parametrize('algorithm', [fed.fedavg, fed.moon])
+@pytest.mark.parametrize('algorithm', [
+    fed.fedavg, pytest.param(fed.moon, marks=pytest.mark.long)])
 def test_equal_speeds_are_rounds(algorithm):
   """With as many updates in a step as clients that train."""
   timeline = clock.asynchronous(ALWAYS, np.ones(8), 4, 4, 4, seed=0)

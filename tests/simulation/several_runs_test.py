@@ -178,6 +178,7 @@ def test_all_that_may_differ_in_one_program():
       False, True, True, False, False]
 
 
+@pytest.mark.long
 def test_asynchronous_runs_have_their_own_arrivals():
   """With other concurrencies and numbers of updates, and the same bits."""
   clock, seconds = mj.clock.lognormal(NUM_CLIENTS, 0), np.arange(
