@@ -160,48 +160,45 @@ def frozen(model, batch, view):
   on_accelerators = (
       _one_by_one if _num_slots(view.client) > _FEW_MODELS else
       _together if num_weights <= _FEW_WEIGHTS else _in_turn)
+  # One jitted function, so that all these ways share one trace.
+  project = jax.jit(functools.partial(projection, model))
   z_MBF = platforms.by_platform(
-      functools.partial(_one_by_one, model),
-      functools.partial(on_accelerators, model), batch, view)
+      functools.partial(_one_by_one, project),
+      functools.partial(on_accelerators, project), batch, view)
   return z_MBF[0], jnp.moveaxis(z_MBF[1:], 0, 1)
 
 
-def _one_by_one(model, batch, view):
+def _one_by_one(project, batch, view):
   """Returns z [1 + M, B, F], one model after another; unfilled ones are 0.
 
   One loop for all of them, so that the network is compiled once.
   """
-  @jax.jit  # so that the shape and the loop share one trace
-  def project(variables):
-    return projection(model, variables, batch)
-
   def write(j, z_MBF):
     variables = jax.tree.map(
         lambda w, w_M: jnp.where(j == 0, w, w_M[jnp.maximum(j - 1, 0)]),
         view.variables, view.client.models)
-    return z_MBF.at[j].set(project(variables))
+    return z_MBF.at[j].set(project(variables, batch))
 
-  z_BF = jax.eval_shape(project, view.variables)
+  z_BF = jax.eval_shape(project, view.variables, batch)
   return lax.fori_loop(
       0, 1 + _num_filled(view.client), write,
       jnp.zeros((1 + _num_slots(view.client), *z_BF.shape), z_BF.dtype))
 
 
-def _together(model, batch, view):
+def _together(project, batch, view):
   """Returns z [1 + M, B, F] of stacked models, with the fewest kernels."""
   variables_M = jax.tree.map(
       lambda w, w_M: jnp.concatenate([w[None], w_M]),
       view.variables, view.client.models)
-  return _filled(jax.vmap(lambda v: projection(model, v, batch))(variables_M),
-                 view)
+  return _filled(jax.vmap(lambda v: project(v, batch))(variables_M), view)
 
 
-def _in_turn(model, batch, view):
+def _in_turn(project, batch, view):
   """Returns z [1 + M, B, F] without copying a model; lanes share w^t."""
   models = [view.variables] + [
       jax.tree.map(lambda w_M, j=j: w_M[j], view.client.models)
       for j in range(_num_slots(view.client))]
-  return _filled(jnp.stack([projection(model, v, batch) for v in models]), view)
+  return _filled(jnp.stack([project(v, batch) for v in models]), view)
 
 
 def _filled(z_MBF, view):

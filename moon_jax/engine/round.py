@@ -80,12 +80,18 @@ class Round:
     return self._run.lower(*jax.tree.map(
         with_sharding, self._specs, (shared, clients_J, hparams, table, data)))
 
-  def compile(self, *args) -> None:
+  def compile(self, state: State, hparams: Hyperparameters, table: Table,
+              data: TrainData) -> None:
     """Compiles the round for the shapes of these arguments.
 
     Afterwards a table of another shape raises an error.
     """
-    self._run = self._run.lower(*self._on_devices(*args)).compile()
+    jobs = table.jobs
+    one_client = client_store.read(state.clients, jobs.run[:1], jobs.client[:1])
+    clients_J = jax.tree.map(lambda x: jax.ShapeDtypeStruct(
+        (len(jobs.run), *x.shape[1:]), x.dtype), one_client)
+    self._run = self.lower(
+        _shared(state), clients_J, hparams, table, data).compile()
 
   def temporary_bytes(self) -> int:
     """Returns the temporary bytes on each device, known after `compile`."""
@@ -113,9 +119,14 @@ class Round:
     clients_J, table, data = jax.tree.map(
         lambda spec, part: devices.put(part, self._mesh, spec),
         (self._specs[1], *self._specs[3:]), (clients_J, table, data))
-    shared = state._asdict()
-    del shared['clients']
-    return shared, clients_J, hparams, table, data
+    return _shared(state), clients_J, hparams, table, data
+
+
+def _shared(state):
+  """Returns the state that all clients share, by name."""
+  shared = state._asdict()
+  del shared['clients']
+  return shared
 
 
 def _run_round(program, shared, clients_J, hparams_R, table, data):
