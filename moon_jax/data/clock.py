@@ -62,9 +62,12 @@ class Clock(NamedTuple):
     return (download_bytes / self.download + upload_bytes / self.upload
             + self.seconds_per_example * examples)
 
-  def is_available(self, time: float) -> np.ndarray:
-    """Returns which clients may start at a time in seconds, bool [C]."""
-    phase = np.broadcast_to(self.phase, len(self.upload))
+  def is_available(self, time: float, client=slice(None)) -> np.ndarray:
+    """Returns which clients may start at a time in seconds, bool [C].
+
+    `client` selects one of them, by its index, or some.
+    """
+    phase = np.broadcast_to(self.phase, len(self.upload))[client]
     return (time / DAY - phase) % 1 < self.availability
 
   def next_start(self, time: float) -> float:
@@ -292,9 +295,8 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
 
 def _drawn(random, clock, is_idle, time):
   """Returns a client that is idle and available; None if there is none."""
-  is_open = clock.is_available(time) if clock.availability < 1 else is_idle
   for client in random.integers(len(is_idle), size=_TRIES).tolist():
-    if is_idle[client] and is_open[client]:
+    if is_idle[client] and clock.is_available(time, client):
       return client
-  free = np.flatnonzero(is_idle & is_open)
+  free = np.flatnonzero(is_idle & clock.is_available(time))
   return int(random.choice(free)) if free.size else None

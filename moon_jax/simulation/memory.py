@@ -28,9 +28,10 @@ _LEAST_NAMED = .001  # of the memory needed; messages omit smaller parts
 # Settings that may lower the memory: numbers, and networks by size.
 _NUMBERS = ('eval_examples', 'validation_fraction', 'client_test_fraction',
             'local_epochs', 'local_steps', 'num_negatives', 'projection_dim',
-            'num_rounds', 'participation', 'num_clients')
+            'max_staleness', 'num_rounds', 'participation', 'num_clients')
 _NETWORKS = ['resnet50', 'resnet18', 'simple_cnn']
-_TRACED = {'num_negatives', 'projection_dim', 'model'}  # change what is traced
+_TRACED = {'num_negatives', 'projection_dim', 'max_staleness',
+           'model'}  # change what is traced
 _HALVINGS = 7  # of a number that are tried
 
 
@@ -65,7 +66,7 @@ def on_device(run: RoundSpec) -> list[Part]:
       Part('models', bytes_of(run.model) * models),
       Part('client state of a round, before and after it',
            2 * run.client_bytes * jobs),
-      Part('server state', run.server_bytes),
+      Part('server state, before and after a round', 2 * run.server_bytes),
       # Each device has those of its own jobs, and gathers those of all.
       Part('messages side by side', run.each_bytes * jobs * (
           1 + shape.num_devices * (shape.num_devices > 1))),
