@@ -132,15 +132,18 @@ def whole(tmp_path_factory, compilation_cache):
 
 @pytest.fixture(scope='session', autouse=True)
 def undrawn():
-  """Runs write an empty partition.png: the picture is a fifth of a small run.
+  """Runs write empty pictures: drawing is a fifth of a small run.
 
-  heatmap_test.py, which imports the function before, and processes draw it.
+  Tests of the pictures, which import the functions before, and processes draw
+  them.
   """
-  from moon_jax.training import heatmap
+  from moon_jax.training import heatmap, timeline_plot
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(heatmap, 'draw', lambda counts_CK, class_names, path, names: (
         path.write_bytes(b'')))
+    patch.setattr(timeline_plot, 'draw',
+                  lambda timeline, path: path.write_bytes(b''))
     yield
 
 

@@ -85,12 +85,15 @@ class Timeline(NamedTuple):
     staleness: for each client in `cohorts` the server steps since it began; ()
       if all begin with the newest model, in synchronous rounds.
     too_stale: updates that arrived too late and are in no round.
+    spans: for each client in `cohorts` when it began, and when its update
+      arrived; () if not known. Only pictures use them.
   """
 
   cohorts: list[list[int]]
   seconds: list[float]
   staleness: Sequence[Sequence[int]] = ()
   too_stale: int = 0
+  spans: Sequence[Sequence[tuple[float, float]]] = ()
 
 
 def lognormal(num_clients: int, seed: int, seconds_per_example: float = 0.01,
@@ -208,7 +211,7 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
   if cohorts is None and clock.availability == 1:
     cohorts = cohort_lib.sample(num_clients, selected, num_rounds, seed)
   random = np.random.default_rng([seed, _SELECTION])
-  time, timeline = 0., Timeline([], [])
+  time, timeline, spans = 0., Timeline([], []), []
   for index in range(num_rounds):
     if cohorts is None:
       while not (free := np.flatnonzero(clock.is_available(time))).size:
@@ -222,10 +225,12 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
     in_time = [i for i in arrived if not deadline or seconds[i] <= deadline]
     in_time = in_time or order[:1]
     is_late, kept = len(in_time) < len(arrived), set(in_time)
+    cohort = [i for i in started if i in kept]
+    spans.append([(time, time + float(seconds[i])) for i in cohort])
     time += max(seconds[in_time[-1]], deadline if is_late else 0.)
-    timeline.cohorts.append([i for i in started if i in kept])
+    timeline.cohorts.append(cohort)
     timeline.seconds.append(float(time))
-  return timeline
+  return timeline._replace(spans=spans)
 
 
 def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
@@ -264,8 +269,8 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
   is_idle = np.ones(num_clients, bool)
   time, too_stale, order = 0., 0, itertools.count()
   training: list[tuple[float, int, int, int]] = []  # a heap
-  waiting: list[tuple[int, int]] = []  # clients and their staleness
-  cohorts, ends, staleness = [], [], []
+  waiting: list[tuple] = []  # clients, their staleness and their spans
+  cohorts, ends, staleness, spans = [], [], [], []
   while len(cohorts) < num_rounds:
     while len(training) < concurrency and not (
         training and training[0][0] <= time):
@@ -282,15 +287,17 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
     if len(cohorts) - begun > max_staleness:
       is_idle[client], too_stale = True, too_stale + 1
       continue
-    waiting.append((client, len(cohorts) - begun))
+    waiting.append((client, len(cohorts) - begun,
+                    (time - float(seconds[client]), time)))
     if len(waiting) == buffer_size:
-      clients, steps = map(list, zip(*waiting))
+      clients, steps, times = map(list, zip(*waiting))
       cohorts.append(clients)
       staleness.append(steps)
+      spans.append(times)
       ends.append(time)
       is_idle[clients] = True
       waiting = []
-  return Timeline(cohorts, ends, staleness, too_stale)
+  return Timeline(cohorts, ends, staleness, too_stale, spans)
 
 
 def _drawn(random, clock, is_idle, time):

@@ -26,7 +26,7 @@ from moon_jax.simulation.simulation import (
   Simulation,
   Simulations,
 )
-from moon_jax.training import heatmap, run_loggers
+from moon_jax.training import heatmap, run_loggers, timeline_plot
 from moon_jax.training import summary as summary_lib
 from moon_jax.training.prepare import Prepared
 from moon_jax.training.recorder import Recorder, Result
@@ -248,6 +248,7 @@ def _recorders(simulations, runs, callbacks, progress):
     recorder.resume()
     if processes.is_first():
       _draw_partition(recorder, drawn)
+      _draw_timeline(recorder)
   if text := _resumed(recorders):
     progress.message(text)
   return recorders
@@ -283,3 +284,10 @@ def _draw_partition(recorder, drawn):
       heatmap.draw(counts_CK, dataset.class_names, path, names)
     else:
       shutil.copyfile(equal, path)
+
+
+def _draw_timeline(recorder):
+  timeline = recorder.simulation.federation.timeline
+  if timeline is not None and timeline.spans:
+    with recorder.workdir.writing():
+      timeline_plot.draw(timeline, recorder.workdir.path / 'timeline.png')

@@ -130,15 +130,17 @@ def test_arrivals_are_possible(concurrency, buffer):
       ALWAYS, SECONDS, concurrency, buffer, 300, seed=5, max_staleness=99)
   versions = [0., *timeline.seconds]
   ends = collections.defaultdict(float)
-  for step, (clients, staleness, end) in enumerate(zip(
-      timeline.cohorts, timeline.staleness, timeline.seconds)):
+  for step, (clients, staleness, end, spans) in enumerate(zip(
+      timeline.cohorts, timeline.staleness, timeline.seconds, timeline.spans)):
     assert len(set(clients)) == len(clients) == buffer
-    for client, tau in zip(clients, staleness):
+    for client, tau, (begun, arrived) in zip(clients, staleness, spans):
       # It began while the version was the newest one.
-      begun = versions[step - tau]
-      assert begun + SECONDS[client] <= end + 1e-9
-      assert begun >= ends[client] - 1e-9 or tau == 0
-      ends[client] = end
+      assert versions[step - tau] <= begun + 1e-9
+      assert begun <= versions[step - tau + 1] + 1e-9
+      assert abs(begun + SECONDS[client] - arrived) < 1e-9
+      assert versions[step] <= arrived + 1e-9 <= end + 2e-9
+      assert begun >= ends[client] - 1e-9
+      ends[client] = arrived
   busy = sum(SECONDS[clients].sum() for clients in timeline.cohorts)
   assert busy / timeline.seconds[-1] <= concurrency + 1e-9
   if buffer == 1:  # nobody waits
