@@ -414,6 +414,10 @@ class Config:
       'that have not finished; 0 waits for all.', at_least=0,
       varies='participation', is_later=True, page='time.md',
       synonyms='round_timeout timeout')
+  partial_work: bool = flag(
+      False, 'Clients that would miss the --deadline take fewer local steps '
+      'instead of being left out.', varies='participation', is_later=True,
+      page='time.md', synonyms='variable_local_work')
   asynchronous: str = flag(
       'none', 'The server takes a step whenever --buffer_size updates have '
       'arrived, instead of rounds. The update of a client is measured from the '

@@ -87,6 +87,8 @@ class Timeline(NamedTuple):
     too_stale: updates that arrived too late and are in no round.
     spans: for each client in `cohorts` when it began, and when its update
       arrived; () if not known. Only pictures use them.
+    fractions: for each client in `cohorts` the fraction of its local steps that
+      it takes, above 0 and at most 1; () if each takes all.
   """
 
   cohorts: list[list[int]]
@@ -94,6 +96,7 @@ class Timeline(NamedTuple):
   staleness: Sequence[Sequence[int]] = ()
   too_stale: int = 0
   spans: Sequence[Sequence[tuple[float, float]]] = ()
+  fractions: Sequence[Sequence[float]] = ()
 
 
 def lognormal(num_clients: int, seed: int, seconds_per_example: float = 0.01,
@@ -178,7 +181,8 @@ def _positive(where, device, name, cells):
 def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
                 num_rounds: int, seed: int, over_selection: float = 1.0,
                 deadline: float = 0.0,
-                cohorts: Sequence[Sequence[int]] | None = None) -> Timeline:
+                cohorts: Sequence[Sequence[int]] | None = None,
+                transfer: np.ndarray | None = None) -> Timeline:
   """Plans rounds that wait for the clients of a cohort.
 
   Over-selection and deadlines as in Bonawitz et al., Towards Federated Learning
@@ -196,6 +200,9 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
     over_selection: clients started per update that is needed, at least 1.
     deadline: seconds from the start of a round to its end; 0 has none.
     cohorts: the clients that start in each round, instead of a selection.
+    transfer: float [C], the part of `seconds` for download and upload. With it,
+      clients that would miss the deadline take only the fraction of their local
+      steps for which there is time. Those without time for any are left out.
 
   Raises:
     UserError: if more clients start than there are.
@@ -211,7 +218,12 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
   if cohorts is None and clock.availability == 1:
     cohorts = cohort_lib.sample(num_clients, selected, num_rounds, seed)
   random = np.random.default_rng([seed, _SELECTION])
+  is_in_time = seconds <= (deadline or math.inf)
+  fraction = np.where(is_in_time, 1., 0. if transfer is None else np.clip(
+      (deadline - transfer) / np.maximum(seconds - transfer, 1e-9), 0, 1))
+  ends = np.where((0 < fraction) & ~is_in_time, deadline, seconds)
   time, timeline, spans = 0., Timeline([], []), []
+  fractions = []
   for index in range(num_rounds):
     if cohorts is None:
       while not (free := np.flatnonzero(clock.is_available(time))).size:
@@ -222,15 +234,16 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
     # Of equals those drawn first, so that numbers of clients do not matter.
     order = sorted(started, key=seconds.__getitem__)
     arrived = order[:cohort_size] if over_selection > 1 else order
-    in_time = [i for i in arrived if not deadline or seconds[i] <= deadline]
-    in_time = in_time or order[:1]
+    in_time = [i for i in arrived if fraction[i] > 0] or order[:1]
     is_late, kept = len(in_time) < len(arrived), set(in_time)
     cohort = [i for i in started if i in kept]
-    spans.append([(time, time + float(seconds[i])) for i in cohort])
-    time += max(seconds[in_time[-1]], deadline if is_late else 0.)
+    spans.append([(time, time + float(ends[i])) for i in cohort])
+    fractions.append([float(fraction[i]) or 1. for i in cohort])
+    time += max(ends[in_time[-1]], deadline if is_late else 0.)
     timeline.cohorts.append(cohort)
     timeline.seconds.append(float(time))
-  return timeline._replace(spans=spans)
+  return timeline._replace(
+      spans=spans, fractions=() if transfer is None else fractions)
 
 
 def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,

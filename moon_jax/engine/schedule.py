@@ -122,12 +122,14 @@ def utilization(table: Table) -> float:
 def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
                   batch_size: int, num_train: int,
                   random: np.random.Generator | None,
-                  last_batch: str = 'drop', num_steps: int = 0
+                  last_batch: str = 'drop', num_steps: int = 0,
+                  fractions: Sequence[float] | None = None
                   ) -> tuple[np.ndarray, np.ndarray]:
   """Returns `Work.batches` of one round, and the steps of each client, int.
 
   With `num_steps` above 0, these are the first batches of each client, of as
-  many epochs as it needs, instead of all batches of `num_epochs`.
+  many epochs as it needs, instead of all batches of `num_epochs`. Clients with
+  a fraction below 1 take the first of these steps, rounded down, at least one.
 
   Each epoch draws one random number per training example, and each client
   sorts its examples by their numbers. So the shuffles of a client do not depend
@@ -141,6 +143,8 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
   if num_steps:
     num_epochs = -(-num_steps // steps.min(initial=num_steps))
   total = np.where(num_steps, num_steps, steps * num_epochs)
+  if fractions is not None:
+    total = np.maximum(1, (total * np.asarray(fractions)).astype(np.int64))
   by_owner, place = _parts(sizes)
   first = np.cumsum(total) - total
   examples = np.concatenate([np.zeros(0, np.int64), *clients]).astype(np.int64)

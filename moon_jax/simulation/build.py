@@ -114,7 +114,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
 
 def _timed(config, federation, clock):
   """Returns the federation with rounds that the clock plans."""
-  seconds = round_spec.seconds(federation, clock)
+  seconds, transfer = round_spec.seconds(federation, clock)
   num_rounds = max(config.num_rounds, len(federation.cohorts))
   with errors.in_command('over_selection', 'concurrency', 'buffer_size'):
     timeline = clock_lib.asynchronous(
@@ -123,7 +123,8 @@ def _timed(config, federation, clock):
     ) if config.asynchronous != 'none' else clock_lib.synchronous(
         clock, seconds, config.cohort_size(), num_rounds, config.seed,
         config.over_selection, config.deadline,
-        federation.cohorts if config.cohorts_file else None)
+        federation.cohorts if config.cohorts_file else None,
+        transfer if config.partial_work else None)
   return dataclasses.replace(
       federation, timeline=timeline, algorithm=registry.make(
           config, max(map(len, federation.cohorts))))

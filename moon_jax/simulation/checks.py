@@ -186,6 +186,9 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        f'--{name}={{c.{name}}} needs simulated time; give --clock=lognormal or '
        '--clock_file')
       for name in ('over_selection', 'deadline', 'asynchronous')),
+    (lambda c: c.partial_work and not c.deadline,
+     '--partial_work needs a deadline that clients would miss; give '
+     '--deadline, in simulated seconds'),
     *((lambda c, name=name: c.asynchronous != 'none' and not getattr(c, name),
        f'--asynchronous={{c.asynchronous}} needs --{name}, {what}, at least '
        f'{least}')

@@ -222,11 +222,14 @@ class Federation:
       failed = [False] * len(clients)
     return clients, failed
 
-  def staleness(self, round_index: int) -> list[int]:
-    """Returns the server steps since each client of a round began."""
-    if self.timeline is None or not self.timeline.staleness:
-      return [0] * len(self.cohort(round_index))
-    return list(self.timeline.staleness[round_index])
+  def timed(self, field: str, round_index: int, usual: float) -> list:
+    """Returns `Timeline.staleness` or `fractions` of the clients of a round.
+
+    Without them each client has the usual value.
+    """
+    of_rounds = getattr(self.timeline, field, ())
+    return list(of_rounds[round_index]) if of_rounds else (
+        [usual] * len(self.cohort(round_index)))
 
   def hparams(self, round_index: int = 0) -> dict[str, float]:
     """Returns the hyperparameters that are arrays in the compiled program.

@@ -323,9 +323,10 @@ def check_timeline(federation: Any) -> None:
            'a timeline of moon_jax.clock.asynchronous and an algorithm of '
            'moon_jax.asynchronous.with_staleness go together; got only the '
            f'{"algorithm" if is_asynchronous else "timeline"}. Add the other')
-  for name in ('seconds', 'staleness') if len(stale) else ('seconds',):
+  for name in 'seconds', 'staleness', 'fractions':
     lines = getattr(timeline, name)
-    _require(len(lines) == len(timeline.cohorts),
+    _require(len(lines) == len(timeline.cohorts) or (
+        name != 'seconds' and not len(lines)),
              f'timeline.{name} must have an entry for each of the '
              f'{len(timeline.cohorts)} cohorts; got {len(lines)}. '
              'moon_jax.clock makes them')
@@ -337,6 +338,12 @@ def check_timeline(federation: Any) -> None:
              f'for each of {len(cohort)} clients; got {_short(list(taus))}. '
              'The limit is the step, and max_staleness of with_staleness, '
              'which moon_jax.clock.asynchronous takes, too')
+  for index, (cohort, parts) in enumerate(zip(
+      timeline.cohorts, timeline.fractions)):
+    _require(len(parts) == len(cohort) and all(0 < x <= 1 for x in parts),
+             f'timeline.fractions[{index}] must have a number above 0 and at '
+             f'most 1 for each of {len(cohort)} clients; got '
+             f'{_short(list(parts))}. Remove the clients that do not train')
   if is_asynchronous:
     for name, plain in ('dropout_rate', 0), ('on_nan', 'stop'):
       _require(getattr(federation, name) == plain,

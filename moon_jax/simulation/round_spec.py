@@ -184,8 +184,12 @@ def _traced(federation):
           bytes_of(frozen))
 
 
-def seconds(federation: Federation, clock: Clock) -> np.ndarray:
-  """Returns how long each client takes in a round, float [C]."""
+def seconds(federation: Federation, clock: Clock
+            ) -> tuple[np.ndarray, np.ndarray]:
+  """Returns how long each client takes in a round, float [C].
+
+  The second array has the part for download and upload alone.
+  """
   sizes = clients_lib.sizes(federation.clients)
   size = federation.batch_size
   per_epoch = np.minimum(sizes, size * schedule.steps_per_epoch(
@@ -194,8 +198,9 @@ def seconds(federation: Federation, clock: Clock) -> np.ndarray:
               if federation.local_steps
               else federation.local_epochs * per_epoch)
   _, model, *_, download, upload, _ = _traced(federation)
-  return clock.seconds(
-      examples, download, upload_bytes(federation, model, upload))
+  size_of = download, upload_bytes(federation, model, upload)
+  return clock.seconds(examples, *size_of), clock.seconds(
+      np.zeros_like(sizes), *size_of)
 
 
 def upload_bytes(federation: Federation, model: Variables,
@@ -304,13 +309,16 @@ class Planner:
     """Returns the jobs of a round, from 0. They depend on nothing else."""
     federation = self._specs[run].federation
     cohort_J, lost_J = federation.trained(round_index)
+    is_trained = np.isin(federation.cohort(round_index), cohort_J)
+    timed = lambda *args: np.array(
+        federation.timed(args[0], round_index, args[1]))[is_trained]
     indices_J = self._examples(run, cohort_J)
     batches, num_steps = schedule.local_batches(
         indices_J, federation.local_epochs, self._shape.batch_size,
         len(federation.data.train_labels),
         np.random.default_rng([federation.seed, round_index])
         if federation.shuffle else None, federation.last_batch,
-        federation.local_steps)
+        federation.local_steps, timed('fractions', 1.))
     num_examples = np.array([len(i) for i in indices_J], np.int32)
     return Work(
         run=np.full(len(cohort_J), run, np.int32),
@@ -321,8 +329,7 @@ class Planner:
             federation.weighting, num_examples, schedule.steps_per_epoch(
                 num_examples, self._shape.batch_size, federation.last_batch)),
         label_counts=federation.data.label_counts(indices_J),
-        staleness=np.array(federation.staleness(round_index), np.int32)[
-            np.isin(federation.cohort(round_index), cohort_J)])
+        staleness=timed('staleness', 0).astype(np.int32))
 
   def _examples(self, run, clients):
     """Returns the examples of clients, each in the order of its batches."""

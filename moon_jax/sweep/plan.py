@@ -218,7 +218,8 @@ def measure(spec: RoundSpec) -> Rates:
   if timeline:
     timeline = timeline._replace(
         cohorts=rounds, seconds=[0.] * len(rounds), staleness=[
-            [0] * len(cohort)] * len(rounds) if timeline.staleness else ())
+            [0] * len(cohort)] * len(rounds) if timeline.staleness else (),
+        fractions=())
   simulation = Simulation(dataclasses.replace(
       federation, local_steps=0, local_epochs=num_epochs, lanes=num_lanes,
       evaluate_clients=False, client_tests=None,

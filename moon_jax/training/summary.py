@@ -201,6 +201,9 @@ def _of_time(config, timeline):
     steps = 'server steps'
     stale = (f', staleness {taus.mean():.3g} on average and {taus.max():,} at '
              f'most; {timeline.too_stale:,} further updates are too stale')
+  if timeline.fractions:
+    parts = np.concatenate(timeline.fractions[:rounds])
+    stale = f'; {np.mean(parts < 1):.0%} of the updates are of partial work'
   return (f'simulated time: {duration(timeline.seconds[rounds - 1])} for '
           f'{rounds:,} {steps}{stale}')
 

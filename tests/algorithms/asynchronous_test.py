@@ -149,7 +149,7 @@ def test_timelines_must_fit():
   algorithm = with_staleness(mj.fedavg(), 20)
   make = tiny_federation.make
   made = make(timeline=timeline, algorithm=algorithm)
-  assert made.cohorts == timeline.cohorts and made.staleness(3) == (
+  assert made.cohorts == timeline.cohorts and made.timed('staleness', 3, 0) == (
       timeline.staleness[3])
   for changes, message in (
       ({'algorithm': with_staleness(mj.fedavg(), 0)}, 'from 0 to 0 for each'),
@@ -158,10 +158,28 @@ def test_timelines_must_fit():
       ({'timeline': timeline._replace(staleness=[[-1]] * 9)}, r'got \[-1\]'),
       ({'timeline': timeline._replace(staleness=[[0, 0]] * 9)}, 'of 1 cl'),
       ({'timeline': timeline._replace(seconds=[1.])}, '9 cohorts; got 1'),
+      ({'timeline': timeline._replace(fractions=[[1.1]] * 9)}, r'got \[1.1'),
+      ({'timeline': timeline._replace(fractions=[[1.]])}, 'fractions must.*1'),
       ({'dropout_rate': .1}, 'dropout_rate must be 0'),
       ({'learning_rate': lambda index: .1}, 'learning_rate must be a number')):
     with pytest.raises(UserError, match=message):
       make(**{'timeline': timeline, 'algorithm': algorithm, **changes})
+
+
+def test_a_part_of_the_work_is_its_first_steps():
+  """Half of two epochs is the first one."""
+  def trained(local_epochs, fractions):
+    made = tiny_federation.make(
+        local_epochs=local_epochs, batch_size=2, algorithm=mj.moon(),
+        timeline=clock.Timeline([[2, 0, 1]] * 2, [1., 2.], fractions=fractions))
+    simulation = mj.Simulation(made)
+    for _ in range(2):
+      simulation.run_round()
+    return simulation
+
+  equal = lambda a, b: jax.tree.map(np.testing.assert_array_equal, a, b)
+  one, half = trained(1, ()), trained(2, [[.5] * 3] * 2)
+  equal(one.state.variables, half.state.variables)
 
 
 def test_names_of_flags_are_those_of_functions():

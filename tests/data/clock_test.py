@@ -113,6 +113,25 @@ def test_a_late_client_is_waited_for_until_the_deadline():
   assert enough.cohorts == [[0, 2]] and enough.seconds == [7.]
 
 
+def test_late_clients_do_a_part_of_their_work():
+  """In 6 s client 2 trains 5 of its 6 s, and client 4 5 of 10."""
+  transfer = np.ones(8)
+  plan = lambda cohort, deadline=6., transfer=transfer: clock.synchronous(
+      ALWAYS, SECONDS, 4, 1, 0, deadline=deadline, cohorts=[cohort],
+      transfer=transfer)
+  timeline = plan((4, 0, 2))
+  assert timeline.cohorts == [[4, 0, 2]] and timeline.seconds == [6.]
+  assert timeline.fractions[0] == pytest.approx([.5, 1, 5 / 6])
+  assert timeline.spans == [[(0, 6), (0, 3), (0, 6)]]
+  in_time = plan((0, 1))  # the round does not wait for the deadline
+  assert in_time.fractions == [[1, 1]] and in_time.seconds == [3.]
+  # Client 2 has no time to train: it is left out.
+  busy = plan((4, 0, 2), transfer=np.array([1, 1, 6.5, 1, 1, 1, 1, 1.]))
+  assert busy.cohorts == [[4, 0]] and busy.seconds == [6.]
+  alone = plan((4,), deadline=.5)  # nobody has: the first is waited for
+  assert alone.fractions == [[1]] and alone.seconds == [11.]
+
+
 def test_plans_of_more_steps_begin_with_those_of_fewer():
   few, many = (clock.asynchronous(ALWAYS, SECONDS, 5, 2, n, seed=2)
                for n in (20, 50))

@@ -121,19 +121,20 @@ def test_full_devices_need_no_more_rows(steps, lanes_per_device, num_devices):
 
 @settings(max_examples=100, deadline=None)
 @given(sizes_of_clients, st.integers(1, 3), st.integers(1, 64),
-       st.sampled_from(['drop', 'keep']), st.booleans(), st.integers(0, 9))
+       st.sampled_from(['drop', 'keep']), st.booleans(), st.integers(0, 9),
+       st.sampled_from([None, (1., .5, .01)]))
 def test_batches_equal_those_of_a_plain_loop(
-    sizes, epochs, batch, last_batch, shuffle, num_steps):
+    sizes, epochs, batch, last_batch, shuffle, num_steps, fractions):
   clients = np.split(np.arange(sum(sizes))[::-1], np.cumsum(sizes)[:-1])
   found, found_steps = schedule.local_batches(
       clients, epochs, batch, sum(sizes),
       np.random.default_rng(0) if shuffle else None, last_batch,
-      num_steps)
+      num_steps, fractions and np.resize(fractions, len(sizes)))
   random = np.random.default_rng(0)
   epochs = num_steps or epochs  # each has a step or more
   number_EN = [random.random(sum(sizes)) for _ in range(epochs)]
   expected, steps = [], []
-  for indices in clients:
+  for client, indices in enumerate(clients):
     before = len(expected)
     for number_N in number_EN:
       order = indices.tolist()
@@ -146,9 +147,14 @@ def test_batches_equal_those_of_a_plain_loop(
       expected += cut
     if num_steps:
       del expected[before + num_steps:]
+    if fractions:
+      fraction = fractions[client % 3]
+      del expected[before + max(1, int(
+          fraction * (len(expected) - before))):]
     steps.append(len(expected) - before)
   assert [row[row >= 0].tolist() for row in found] == expected
-  assert found_steps.tolist() == steps == [
+  assert found_steps.tolist() == steps
+  assert fractions or steps == [
       num_steps or epochs * schedule.steps_per_epoch(n, batch, last_batch)
       for n in sizes]
 
