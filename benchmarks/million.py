@@ -6,6 +6,8 @@ Each case is a process of its own, so that its peak memory is that of the case:
 
   fedavg      mlp on the table of docs/million.py, as a run with checkpoints
   moon        the same with --client_state=disk
+  fedbuff     fedavg with a server step per 100 updates, of clients that are
+              available in 0.3 of each day
   moon_cnn    simple_cnn on images of 32x32x3 that clients share, in Python,
               with the state of clients on disk
 """
@@ -19,8 +21,14 @@ from typing import Any
 
 from benchmarks import common, sides
 
-_CASES = 'fedavg', 'moon', 'moon_cnn'
 _PER_ROUND = 100  # clients
+# What is changed in the configuration of a case.
+_CASES: dict[str, dict[str, Any]] = {
+    'fedavg': {'algorithm': 'fedavg'}, 'moon': {}, 'fedbuff': {
+        'algorithm': 'fedavg', 'asynchronous': 'fedbuff', 'participation': 1.,
+        'concurrency': 2 * _PER_ROUND, 'buffer_size': _PER_ROUND,
+        'clock': 'lognormal', 'clock_args': 'availability=0.3'},
+    'moon_cnn': {}}
 _NUM_IMAGES = 10_000
 
 
@@ -66,10 +74,10 @@ def _run(case, num_clients, num_rounds, directory, callback):
 
   config = mj.Config(
       dataset='million:million', data_dir=str(num_clients), model='mlp',
-      partition='natural', num_clients=num_clients,
-      participation=_PER_ROUND / num_clients, algorithm=case,
-      num_rounds=num_rounds, local_epochs=2, batch_size=5, learning_rate=.1,
-      checkpoint_every=10, client_state='disk', workdir=directory)
+      partition='natural', num_clients=num_clients, num_rounds=num_rounds,
+      local_epochs=2, batch_size=5, learning_rate=.1, checkpoint_every=10,
+      client_state='disk', workdir=directory, **{
+          'participation': _PER_ROUND / num_clients, **_CASES[case]})
   last = {}
 
   def keep(simulation, line):

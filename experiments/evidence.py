@@ -263,6 +263,24 @@ def checkpoint() -> str:
       f'{_span(kept["ratios"])}).')
 
 
+def overheads() -> str:
+  """What the server and simulated time add to a round of FedAvg."""
+  kept = _kept('overheads/overheads.json')
+  rows = [['part', 'run', 'seconds per round', 'relative', 'of single pairs',
+           'peak memory, GB']]
+  for part, title in (('server', 'FedAvg, 100 clients per round'),
+                      ('asynchronous', 'FedAvg, 25 of 100 clients'),
+                      ('asynchronous_moon', 'MOON, 25 of 100 clients')):
+    found = kept[part]
+    for kind, seconds in found['seconds'].items():
+      pairs = [a / b for a, b in zip(seconds, found['seconds']['nothing'])]
+      rows.append([
+          title, kind, f'{found["seconds_per_round"][kind]:.2f}',
+          f'{found["median_ratios"][kind]:.2f}', _span(pairs),
+          f'{found["peak_bytes"][kind] / 1e9:.2f}'])
+  return _table(rows)
+
+
 def view() -> str:
   kept = _kept('view_overhead/view_overhead.json')
   ratios = '; '.join(
@@ -441,6 +459,72 @@ def draw_compression() -> None:
 
   (RESULTS / 'compression.svg').write_text(
       figures.svg(draw, 3.2, 'compression'), encoding='utf-8')
+
+
+# FedScale's comparison, https://github.com/SymbioticLab/FedScale/pull/197:
+# FEMNIST, ResNet-18, 5 updates per step, concurrency 10, top-5 accuracy.
+_FEDSCALE = {'rounds': (100, 27_618, 91.4), 'FedBuff': (180, 18_913, 92.)}
+_TARGET = .4  # test accuracy
+
+
+def time() -> str:
+  rows = [['server', 'steps', 'updates', 'simulated s', 'relative',
+           'test accuracy (%)', f'simulated s to {_TARGET:.0%}',
+           "FedScale's: steps", 'simulated s', 'relative', 'accuracy (%)']]
+  arms: dict[str, list[read.Run]] = {}
+  for run in _runs_of('time'):
+    arms.setdefault(_server(run.config), []).append(run)
+  order = ['rounds, all waited for', 'rounds', 'FedBuff', 'FedAsync']
+  seconds = {name: statistics.fmean(
+      run.lines[-1]['simulated_seconds'] for run in runs)
+             for name, runs in arms.items()}
+  for name in sorted(arms, key=order.index):
+    runs = arms[name]
+    steps = runs[0].config.num_rounds
+    published = _FEDSCALE.get(name)
+    rows.append([
+        name, steps, steps * (runs[0].config.buffer_size
+                              or runs[0].config.cohort_size()),
+        f'{seconds[name]:,.0f}', f'{seconds[name] / seconds["rounds"]:.2f}',
+        stats.mean_and_std([100 * statistics.fmean(
+            run.values('test_accuracy')[-_LAST:]) for run in runs], 1),
+        f'{statistics.fmean(map(_seconds_to_target, runs)):,.0f}',
+        *((published[0], f'{published[1]:,}',
+           f'{published[1] / _FEDSCALE["rounds"][1]:.2f}', published[2])
+          if published else '')])
+    rows[-1] += [''] * (len(rows[0]) - len(rows[-1]))
+  return _table(rows)
+
+
+def _server(config):
+  return {'fedbuff': 'FedBuff', 'fedasync': 'FedAsync'}.get(
+      config.asynchronous, 'rounds' if config.over_selection > 1
+      else 'rounds, all waited for')
+
+
+def _seconds_to_target(run):
+  return dict(run.series('simulated_seconds'))[run.rounds_to(_TARGET)]
+
+
+def leakage() -> str:
+  """The gap between training and test accuracy by noise."""
+  rows = [['--dp_clip', '--dp_noise_multiplier', 'epsilon',
+           'training accuracy (%)', 'test accuracy (%)', 'difference']]
+  arms: dict[tuple, list[read.Run]] = {}
+  for run in _runs_of('privacy'):
+    config = run.config
+    arms.setdefault((config.dp_noise_multiplier, -config.dp_clip), []).append(
+        run)
+  for (noise, clip), runs in sorted(arms.items()):
+    train_N, test_N = ([100 * run.lines[-1][name] for run in runs] for name in (
+        'global_train_accuracy', 'test_accuracy'))
+    epsilon = runs[0].summary.get('epsilon')
+    rows.append([
+        f'{-clip:g}' if clip else 'none', f'{noise:g}',
+        f'{epsilon:,.0f}' if epsilon else 'none',
+        *(stats.mean_and_std(values, 1) for values in (
+            train_N, test_N, np.subtract(train_N, test_N).tolist()))])
+  return _table(rows)
 
 
 # MOON
@@ -631,9 +715,9 @@ def verdicts() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     function.__name__: function for function in (
         speed, recipe, recipe_short, scaling, scaling_short, peers,
-        cross_device, cross_device_here, negatives, robust, compression,
-        million, million_table, sweep, sweep_table, checkpoint, view, plan,
-        plan_table, kernels, lanes, kills, outputs, quickstart, breast_cancer,
+        cross_device, cross_device_here, negatives, robust, compression, time,
+        leakage, million, million_table, sweep, sweep_table, checkpoint, overheads, view,
+        plan, plan_table, kernels, lanes, kills, outputs, quickstart, breast_cancer,
         shakespeare,
         cross_device_expected, cifar10, moon_short, moon_split,
         moon_by_round, moon_author, moon_splits, moon_few, moon_sorted, full,

@@ -155,6 +155,28 @@ def test_epsilon_of_full_participation(multiplier, rounds, delta):
   assert exact < found < 1.25 * exact
 
 
+@pytest.mark.parametrize('num_clients, size, multiplier, rounds, delta, eps', [
+    (1000, 10, 2., 100, 1e-5, 1.4825256706130143),
+    (1000, 10, 2., 1000, 1e-5, 3.576111485176614),
+    (10_000, 100, 4., 500, 1e-6, 1.13537193800455),
+    (100, 10, 4., 50, 1e-5, 3.680296617998141),
+    (1000, 50, 8., 200, 1e-6, 1.7557663336520428)])
+def test_epsilon_with_sampling_is_that_of_autodp(
+    num_clients, size, multiplier, rounds, delta, eps):
+  """Autodp 0.2.3.1, by the authors of the bound: Composition()([
+
+  AmplificationBySampling(PoissonSampling=False)(GaussianMechanism(sigma=
+  multiplier / 2), size / num_clients, improved_bound_flag=True)], [rounds]) of
+  neighboring "replace_one".
+  """
+  config = Config(
+      num_clients=num_clients, participation=size / num_clients, dp_clip=1.,
+      dp_noise_multiplier=multiplier, dp_delta=delta, algorithm='fedavg')
+  cohorts = np.arange(rounds * size).reshape(rounds, size) % num_clients
+  assert accounting.epsilon(config, cohorts.tolist()) == pytest.approx(
+      eps, rel=1e-6)
+
+
 def test_sampling_amplifies_and_rounds_add():
   config = Config(num_clients=1000, participation=.01, dp_clip=1.,
                   dp_noise_multiplier=2., algorithm='fedavg')
