@@ -716,12 +716,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     function.__name__: function for function in (
         speed, recipe, recipe_short, scaling, scaling_short, peers,
         cross_device, cross_device_here, negatives, robust, compression, time,
-        leakage, million, million_table, sweep, sweep_table, checkpoint, overheads, view,
-        plan, plan_table, kernels, lanes, kills, outputs, quickstart, breast_cancer,
-        shakespeare,
-        cross_device_expected, cifar10, moon_short, moon_split,
-        moon_by_round, moon_author, moon_splits, moon_few, moon_sorted, full,
-        verdicts)}
+        leakage, million, million_table, sweep, sweep_table, checkpoint,
+        overheads, view, plan, plan_table, kernels, lanes, kills, outputs,
+        quickstart, breast_cancer, shakespeare, cross_device_expected, cifar10,
+        moon_short, moon_split, moon_by_round, moon_author, moon_splits,
+        moon_few, moon_sorted, full, verdicts)}
 
 
 def main() -> None:

@@ -24,6 +24,11 @@ def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
 
   Clients that fail count as if they had sent their update.
 
+  With --dp_unit=example neighbours differ in one example, and only the first
+  bound counts: an example is in one batch of each local epoch, so that a client
+  has a Gaussian mechanism for each of its epochs (at most one for each local
+  step, with --local_steps). Which batch it is in is taken as known.
+
   Args:
     config: with dp_clip and dp_noise_multiplier above 0.
     cohorts: the clients of each round so far.
@@ -39,6 +44,9 @@ def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
 
   gaussian = dp_accounting.GaussianDpEvent(config.dp_noise_multiplier / 2)
   visits = Counter(itertools.chain.from_iterable(cohorts))
+  if config.dp_unit == 'example':
+    return bound(gaussian, max(visits.values()) * (
+        config.local_steps or config.local_epochs))
   bounds = [bound(gaussian, max(visits.values()))]
   is_stateless = not registry.method(config).keeps_client_state
   if not config.cohorts_file and is_stateless:

@@ -1,8 +1,9 @@
-"""DP-FedAvg: client-level differential privacy around any algorithm.
+"""Differential privacy of clients, or of their examples, around algorithms.
 
-McMahan, Ramage, Talwar and Zhang, Learning Differentially Private Recurrent
-Language Models, ICLR 2018, https://arxiv.org/abs/1710.06963, algorithm 1, with
-cohorts of a fixed size m.
+`with_private_gradients` protects each example. DP-FedAvg (`with_clipping`,
+`with_noise`) protects all data of a client: McMahan, Ramage, Talwar and Zhang,
+Learning Differentially Private Recurrent Language Models, ICLR 2018,
+https://arxiv.org/abs/1710.06963, algorithm 1, with cohorts of a fixed size m.
 
     d_i = (w_i - w^t) min(1, S / |w_i - w^t|)
     w^{t+1} = w^t + 1/m (sum_i d_i + z S N(0, I))
@@ -122,6 +123,53 @@ def with_adaptive_clipping(
       finish=finish, aggregate=aggregate, broadcast=broadcast,
       init_server=lambda variables: (
           algorithm.init_server(variables), jnp.float32(clip)))
+
+
+def with_private_gradients(algorithm: Algorithm, clip: float,
+                           multiplier: float = 0.) -> Algorithm:
+  """Returns `algorithm` with local steps that protect each example, DP-SGD.
+
+  Abadi et al., Deep Learning with Differential Privacy, CCS 2016,
+  https://arxiv.org/abs/1607.00133, algorithm 1, with the n examples of a batch:
+
+      g = 1/n (sum_i g_i min(1, C / |g_i|) + z C N(0, I))
+
+  g_i is the gradient of the whole local objective for example i alone, so
+  penalties are clipped with it. All examples of a batch get the same dropout
+  mask. Nothing else of the algorithm may depend on examples.
+
+  Args:
+    algorithm: the algorithm.
+    clip: C.
+    multiplier: z; 0 has no noise.
+  """
+  def gradient(objective, params, batch, view):
+    if set(view.variables) != {'params'}:
+      raise UserError(f'--dp_clip={clip} with --dp_unit=example requires a '
+                      'network without running statistics; give --norm=group')
+
+    def of_example(i):
+      select = functools.partial(jax.tree.map, lambda x_B: x_B[i][None])
+      (loss, aux), grads = algorithm.gradient(objective, params, batch._replace(
+          inputs=select(batch.inputs), labels=select(batch.labels),
+          mask=jnp.ones(1), frozen=select(batch.frozen)), view)
+      return (loss, aux), optax.projections.projection_l2_ball(grads, clip)
+
+    size = len(batch.mask)
+    (loss_B, aux_B), grads_B = jax.vmap(of_example)(jnp.arange(size))
+    count = jnp.maximum(batch.mask.sum(), 1)
+    is_real = lambda x_B: batch.mask.reshape(size, *[1] * (x_B.ndim - 1)) > 0
+    mean = lambda x_B: jnp.where(is_real(x_B), x_B, 0).sum(0) / count
+    noise = optax.tree.random_like(
+        jax.random.fold_in(batch.key, _NOISE), params)
+    grads = jax.tree.map(
+        lambda g_B, n: mean(g_B) + multiplier * clip / count * n,
+        grads_B, noise)
+    return (mean(loss_B), base.LossAux(
+        jax.tree.map(lambda x_B: x_B[0], aux_B.variables),
+        jax.tree.map(mean, aux_B.metrics))), grads
+
+  return algorithm._replace(gradient=gradient)
 
 
 def _update(message, view, clip):

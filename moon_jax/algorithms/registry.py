@@ -308,6 +308,9 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
       configuration's.
   """
   algorithm = combined(config)
+  if config.dp_clip and config.dp_unit == 'example':
+    algorithm = privacy.with_private_gradients(
+        algorithm, config.dp_clip, config.dp_noise_multiplier)
   algorithm = algorithm._replace(
       hparams={**algorithm.hparams, **server.hparams(config)})
   optimizer_fn = server.make(config)
@@ -322,7 +325,7 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
     algorithm = privacy.with_adaptive_clipping(
         algorithm, config.dp_clip, cohort_size, config.dp_noise_multiplier,
         config.dp_quantile)
-  elif config.dp_clip:
+  elif config.dp_clip and config.dp_unit == 'client':
     algorithm = privacy.with_clipping(algorithm, config.dp_clip, cohort_size)
     optimizer_fn = privacy.with_noise(
         optimizer_fn, config.dp_noise_multiplier * config.dp_clip / cohort_size,

@@ -627,12 +627,19 @@ class Config:
 
   dp_clip: float = flag(
       0.0, "Bound on the norm of a client's update, for differential privacy "
-      '(DP-FedAvg, with --weighting=uniform); 0 disables it.',
+      '(DP-FedAvg, with --weighting=uniform), or, with --dp_unit=example, of '
+      "an example's gradient; 0 disables it.",
       topic='Differential privacy',
       synonyms='dp_clip_norm dp_clipping dp_max_norm dp_l2_clip')
+  dp_unit: str = flag(
+      'client', 'What differential privacy protects: all data of a client '
+      '(client), or each example, by clipped gradients with noise in local '
+      'steps (example; DP-SGD).', ('client', 'example'), is_later=True,
+      page='privacy.md', synonyms='dp_level dp_sgd dpsgd example_level_dp')
   dp_noise_multiplier: float = flag(
-      0.0, 'Standard deviation of the Gaussian noise on the sum of updates, as '
-      'a multiple of --dp_clip.', synonyms='noise_multiplier dp_noise dp_sigma')
+      0.0, 'Standard deviation of the Gaussian noise on the sum of updates, or '
+      'of gradients, as a multiple of --dp_clip.',
+      synonyms='noise_multiplier dp_noise dp_sigma')
   dp_quantile: float = flag(
       0.0, 'Adapts the bound on norms so that this fraction of updates stays '
       'as it is, beginning with --dp_clip; 0 keeps the bound.', at_least=0,

@@ -101,7 +101,8 @@ def program_key(config: Config) -> tuple:
         values(flags_with(varies='labels')), split)
   if config.attack == 'backdoor':  # its images are copies
     parts['the images of a backdoor'] = tuple(fields.items())
-  if config.dp_clip:  # the cohort size is a constant, and the key of the noise
+  # The cohort size is a constant, and the key of the noise.
+  if config.dp_clip and config.dp_unit == 'client':
     names = {'participation', 'cohorts_file', 'seed'}
     parts['the clients and the noise of dp_clip'] = values(
         names - {'seed'} if config.dp_quantile else names)

@@ -11,10 +11,13 @@ from scipy import optimize, stats
 
 import federation
 from federation import fedavg, Federation, fednova, scaffold
-from moon_jax.algorithms import accounting, privacy, registry
-from moon_jax.algorithms.base import Message
+from moon_jax.algorithms import accounting, base, privacy, registry
+from moon_jax.algorithms.base import Batch, LossAux, Message
 from moon_jax.config import Config
+from moon_jax.data.sources import load_dataset
 from moon_jax.errors import UserError
+from moon_jax.simulation import build, checks
+from moon_jax.simulation.simulation import Simulation
 
 COHORT = (0, 1, 4, 5)
 
@@ -153,6 +156,86 @@ def test_epsilon_of_full_participation(multiplier, rounds, delta):
   found = accounting.epsilon(config, [list(range(10))] * rounds)
   exact = exact_epsilon(2 * math.sqrt(rounds) / multiplier, delta)
   assert exact < found < 1.25 * exact
+
+
+def private_gradient(clip, multiplier=0., seed=0):
+  """Of (w - x)^2 / 2, at w = 0, of three examples and one of padding."""
+  inputs = jnp.array([[3., 4.], [.3, .4], [0., -2.], [9., 9.]])
+  batch = Batch(inputs, jnp.zeros(4, int), jnp.array([1., 1., 1., 0.]),
+                key=jax.random.key(seed))
+
+  def objective(params, batch):
+    loss_B = ((params['w'][None] - batch.inputs)**2).sum(1) / 2
+    return (loss_B * batch.mask).sum() / batch.mask.sum(), LossAux(
+        {}, {'first': (batch.inputs[:, 0] * batch.mask).sum()})
+
+  algorithm = privacy.with_private_gradients(fedavg(), clip, multiplier)
+  params = {'w': jnp.zeros(2), 'unused': jnp.zeros(4000)}
+  view = base.first_view(algorithm, {'params': params}, 0)
+  (loss, aux), grads = algorithm.gradient(objective, params, batch, view)
+  return loss, aux.metrics['first'], grads
+
+
+def test_gradients_of_examples_are_clipped_one_by_one():
+  loss, metric, grads = private_gradient(1.)
+  np.testing.assert_allclose(
+      grads['w'], -np.array([.6 + .3, .8 + .4 - 1]) / 3, atol=1e-6)
+  assert loss == pytest.approx((25 + .25 + 4) / 6)  # without padding
+  assert metric == pytest.approx(3.3 / 3)
+  np.testing.assert_allclose(  # plain
+      private_gradient(1e6)[2]['w'], -np.array([3.3, 2.4]) / 3, atol=1e-6)
+
+
+def test_noise_is_that_of_the_sum_of_gradients():
+  draws = [np.asarray(private_gradient(2., 5., seed)[2]['unused'])
+           for seed in (0, 1)]
+  for draw in draws:
+    assert abs(draw.mean()) < 4 * (2 * 5 / 3) / 4000**.5
+    assert abs(draw.std() / (2 * 5 / 3) - 1) < .05
+  assert abs(np.corrcoef(draws)[0, 1]) < .06
+
+
+@pytest.mark.long
+def test_private_steps_without_a_limit_are_plain_steps():
+  config = Config(
+      dataset='digits', model='mlp', algorithm='moon', num_clients=3,
+      train_examples=90, num_rounds=2, local_epochs=2, batch_size=16,
+      last_batch='keep', lanes=2)
+  data = load_dataset('digits')
+
+  def trained(**changes):
+    simulation = Simulation(build.federation(
+        checks.validate(dataclasses.replace(config, **changes)), data))
+    for _ in range(2):
+      simulation.run_round()
+    return vector(simulation.state.variables)
+
+  plain = trained()
+  np.testing.assert_allclose(
+      trained(dp_unit='example', dp_clip=1e6), plain, atol=2e-6)
+  noisy = [trained(dp_unit='example', dp_clip=1., dp_noise_multiplier=.1,
+                   seed=seed) for seed in (0, 0, 1)]
+  np.testing.assert_array_equal(noisy[0], noisy[1])
+  assert np.abs(noisy[0] - plain).max() > 1e-3 < np.abs(
+      noisy[0] - noisy[2]).max()
+
+
+def test_running_statistics_are_no_gradients():
+  algorithm = privacy.with_private_gradients(federation.fedavg(), 1.)
+  with pytest.raises(UserError, match='--dp_unit=example requires a network'):
+    Federation(algorithm, model=federation.linear_model(has_state=True)).round()
+
+
+def test_epsilon_of_examples_counts_epochs():
+  """Of the client that takes part most often: 2 rounds of 5 epochs."""
+  config = Config(dp_unit='example', dp_clip=1., dp_noise_multiplier=9.,
+                  local_epochs=5, algorithm='fedavg')
+  cohorts = [[0, 1], [1, 2], [3]]
+  found = accounting.epsilon(config, cohorts)
+  exact = exact_epsilon(2 * math.sqrt(2 * 5) / 9., 1e-5)
+  assert exact < found < 1.25 * exact
+  assert found == accounting.epsilon(
+      dataclasses.replace(config, local_epochs=1, local_steps=5), cohorts)
 
 
 @pytest.mark.parametrize('num_clients, size, multiplier, rounds, delta, eps', [
