@@ -509,19 +509,21 @@ def _seconds_to_target(run):
 def leakage() -> str:
   """The gap between training and test accuracy by noise."""
   rows = [['--dp_clip', '--dp_noise_multiplier', 'epsilon',
-           'training accuracy (%)', 'test accuracy (%)', 'difference']]
+           'runs', 'training accuracy (%)', 'test accuracy (%)', 'difference']]
   arms: dict[tuple, list[read.Run]] = {}
   for run in _runs_of('privacy'):
     config = run.config
-    arms.setdefault((config.dp_noise_multiplier, -config.dp_clip), []).append(
-        run)
-  for (noise, clip), runs in sorted(arms.items()):
+    arms.setdefault((config.dp_noise_multiplier, config.dp_clip), []).append(run)
+  for (noise, clip), made in sorted(arms.items()):
+    runs = [run for run in made if run.state.kind == 'finished']
     train_N, test_N = ([100 * run.lines[-1][name] for run in runs] for name in (
         'global_train_accuracy', 'test_accuracy'))
     epsilon = runs[0].summary.get('epsilon')
     rows.append([
-        f'{-clip:g}' if clip else 'none', f'{noise:g}',
+        f'{clip:g}' if clip else 'none', f'{noise:g}',
         f'{epsilon:,.0f}' if epsilon else 'none',
+        f'{len(runs)}' + (f' of {len(made)}, others diverged' if (
+            len(runs) < len(made)) else ''),
         *(stats.mean_and_std(values, 1) for values in (
             train_N, test_N, np.subtract(train_N, test_N).tolist()))])
   return _table(rows)
