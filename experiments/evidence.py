@@ -512,8 +512,8 @@ def leakage() -> str:
            'runs', 'training accuracy (%)', 'test accuracy (%)', 'difference']]
   arms: dict[tuple, list[read.Run]] = {}
   for run in _runs_of('privacy'):
-    config = run.config
-    arms.setdefault((config.dp_noise_multiplier, config.dp_clip), []).append(run)
+    setting = run.config.dp_noise_multiplier, run.config.dp_clip
+    arms.setdefault(setting, []).append(run)
   for (noise, clip), made in sorted(arms.items()):
     runs = [run for run in made if run.state.kind == 'finished']
     train_N, test_N = ([100 * run.lines[-1][name] for run in runs] for name in (
