@@ -414,6 +414,10 @@ class Config:
       'that have not finished; 0 waits for all.', at_least=0,
       varies='participation', is_later=True, page='time.md',
       synonyms='round_timeout timeout')
+  tiers: int = flag(
+      1, 'Groups of clients of similar speed; each round draws its clients '
+      'from one of them (TiFL).', at_least=1, varies='participation',
+      is_later=True, page='time.md', synonyms='num_tiers tifl')
   partial_work: bool = flag(
       False, 'Clients that would miss the --deadline take fewer local steps '
       'instead of being left out.', varies='participation', is_later=True,

@@ -182,7 +182,8 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
                 num_rounds: int, seed: int, over_selection: float = 1.0,
                 deadline: float = 0.0,
                 cohorts: Sequence[Sequence[int]] | None = None,
-                transfer: np.ndarray | None = None) -> Timeline:
+                transfer: np.ndarray | None = None,
+                tiers: int = 1) -> Timeline:
   """Plans rounds that wait for the clients of a cohort.
 
   Over-selection and deadlines as in Bonawitz et al., Towards Federated Learning
@@ -203,9 +204,12 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
     transfer: float [C], the part of `seconds` for download and upload. With it,
       clients that would miss the deadline take only the fraction of their local
       steps for which there is time. Those without time for any are left out.
+    tiers: number of groups of equal size of clients with similar `seconds`.
+      Each round draws one of them, and its clients from it: the static, uniform
+      policy of Chai et al., TiFL, HPDC 2020, https://arxiv.org/abs/2001.09249.
 
   Raises:
-    UserError: if more clients start than there are.
+    UserError: if more clients start than there are, in all or in a tier.
   """
   num_clients = len(seconds)
   # Rounded first: 1.1 of 10 clients is above 11 in floating point.
@@ -215,7 +219,15 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
         f'over_selection={over_selection} starts {selected} clients per round, '
         f'of {num_clients} in all; lower it, or the clients per round '
         '(--participation)')
-  if cohorts is None and clock.availability == 1:
+  if not 1 <= tiers <= num_clients // selected:
+    raise UserError(
+        f'tiers must be 1 to {num_clients // selected}, so that each of them '
+        f'has the {selected} clients that start per round; got {tiers}. Lower '
+        'it, or the clients per round (--participation)')
+  tier = np.empty(num_clients, int)
+  tier[np.argsort(seconds, kind='stable')] = (
+      np.arange(num_clients) * tiers // num_clients)
+  if cohorts is None and clock.availability == 1 and tiers == 1:
     cohorts = cohort_lib.sample(num_clients, selected, num_rounds, seed)
   random = np.random.default_rng([seed, _SELECTION])
   is_in_time = seconds <= (deadline or math.inf)
@@ -228,6 +240,8 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
     if cohorts is None:
       while not (free := np.flatnonzero(clock.is_available(time))).size:
         time = clock.next_start(time)
+      if tiers > 1:
+        free = free[tier[free] == random.choice(np.unique(tier[free]))]
       started = random.permutation(free)[:selected].tolist()
     else:
       started = list(cohorts[index])

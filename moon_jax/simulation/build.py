@@ -116,7 +116,8 @@ def _timed(config, federation, clock):
   """Returns the federation with rounds that the clock plans."""
   seconds, transfer = round_spec.seconds(federation, clock)
   num_rounds = max(config.num_rounds, len(federation.cohorts))
-  with errors.in_command('over_selection', 'concurrency', 'buffer_size'):
+  with errors.in_command(
+      'over_selection', 'concurrency', 'buffer_size', 'tiers'):
     timeline = clock_lib.asynchronous(
         clock, seconds, config.concurrency, config.buffer_size, num_rounds,
         config.seed, config.max_staleness
@@ -124,7 +125,7 @@ def _timed(config, federation, clock):
         clock, seconds, config.cohort_size(), num_rounds, config.seed,
         config.over_selection, config.deadline,
         federation.cohorts if config.cohorts_file else None,
-        transfer if config.partial_work else None)
+        transfer if config.partial_work else None, config.tiers)
   return dataclasses.replace(
       federation, timeline=timeline, algorithm=registry.make(
           config, max(map(len, federation.cohorts))))

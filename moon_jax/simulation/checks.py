@@ -186,7 +186,7 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     *((lambda c, name=name: _is_changed(c, name) and not c.has_clock(),
        f'--{name}={{c.{name}}} needs simulated time; give --clock=lognormal or '
        '--clock_file')
-      for name in ('over_selection', 'deadline', 'asynchronous')),
+      for name in ('over_selection', 'deadline', 'tiers', 'asynchronous')),
     (lambda c: c.partial_work and not c.deadline,
      '--partial_work needs a deadline that clients would miss; give '
      '--deadline, in simulated seconds'),
@@ -203,15 +203,15 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     *((lambda c, name=name: c.asynchronous != 'none' and _is_changed(c, name),
        '--asynchronous={c.asynchronous} has a server step whenever '
        f'--buffer_size updates arrive; remove --{name}={{c.{name}}}')
-      for name in ('participation', 'cohorts_file', 'over_selection',
+      for name in ('participation', 'cohorts_file', 'over_selection', 'tiers',
                    'deadline', 'dropout_rate', 'on_nan')),
     *((lambda c, name=name: c.asynchronous != 'none' and _is_changed(c, name),
        '--asynchronous={c.asynchronous} has clients that begin in different '
        f'steps; remove --{name}={{c.{name}}}')
       for name in ('learning_rate_schedule', 'warmup_rounds')),
-    (lambda c: c.cohorts_file and c.over_selection != 1,
-     '--cohorts_file={c.cohorts_file} lists the clients that start; remove '
-     '--over_selection={c.over_selection}'),
+    *((lambda c, name=name: c.cohorts_file and _is_changed(c, name),
+       '--cohorts_file={c.cohorts_file} lists the clients that start; remove '
+       f'--{name}={{c.{name}}}') for name in ('over_selection', 'tiers')),
     *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
         c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
       for name in ('clock', 'clock_file')),

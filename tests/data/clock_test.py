@@ -113,6 +113,24 @@ def test_a_late_client_is_waited_for_until_the_deadline():
   assert enough.cohorts == [[0, 2]] and enough.seconds == [7.]
 
 
+def test_tiers_have_clients_of_similar_speed():
+  """The four fast clients, or the four slow ones, in half of the rounds."""
+  timeline = clock.synchronous(ALWAYS, SECONDS, 2, 600, seed=0, tiers=2)
+  fast = {0, 1, 3, 5}  # 3, 1, 2 and 4 seconds
+  is_fast = np.array([fast >= set(cohort) for cohort in timeline.cohorts])
+  assert not any(fast & set(cohort) for cohort in np.array(
+      timeline.cohorts)[~is_fast].tolist())
+  assert abs(is_fast.mean() - .5) < .07
+  counts = np.bincount(np.concatenate(timeline.cohorts))
+  assert abs(counts / 150 - 1).max() < .25
+  made = clock.lognormal(200, 0, availability=.05)  # some tiers have nobody
+  free = clock.synchronous(made, np.arange(200.), 2, 30, seed=0, tiers=100)
+  assert all(len({client // 2 for client in cohort}) == 1
+             for cohort in free.cohorts)
+  with pytest.raises(UserError, match='tiers must be 1 to 4.*got 5'):
+    clock.synchronous(ALWAYS, SECONDS, 2, 5, seed=0, tiers=5)
+
+
 def test_late_clients_do_a_part_of_their_work():
   """In 6 s client 2 trains 5 of its 6 s, and client 4 5 of 10."""
   transfer = np.ones(8)
