@@ -397,7 +397,8 @@ class Config:
       ('none', 'lognormal'), topic='Simulated time', varies='participation',
       is_later=True, page='time.md', synonyms='system_heterogeneity')
   clock_args: str = flag(
-      '', 'Arguments of --clock, such as spread=0.5,availability=0.3.',
+      '', 'Arguments of --clock: the medians seconds_per_example, download and '
+      'upload (bytes per second), spread, availability.',
       placeholder='NAME=VALUE,...', varies='participation', is_later=True,
       page='time.md', only_with={'clock': ('lognormal',)})
   clock_file: str = flag(
@@ -406,8 +407,8 @@ class Config:
       placeholder='FILE', varies='participation', is_free=True, is_input=True,
       is_later=True, page='time.md', synonyms='device_trace client_trace')
   over_selection: float = flag(
-      1.0, 'Clients started in a round per client needed; the first to finish '
-      'are taken.', at_least=1, varies='participation', is_later=True,
+      1.0, 'Start this multiple of the clients per round, and take the first '
+      'to finish.', at_least=1, varies='participation', is_later=True,
       page='time.md', synonyms='overcommitment overselection')
   deadline: float = flag(
       0.0, 'Simulated seconds after which a round ends without the clients '
@@ -652,7 +653,8 @@ class Config:
       'target_clipped_quantile adaptive_clipping')
   dp_delta: float = flag(
       1e-5, 'The delta at which the privacy loss epsilon is reported; below 1 '
-      '/ --num_clients is usual.', varies='host', synonyms='delta target_delta')
+      '/ --num_clients is usual, with --dp_unit=example below 1 / examples.',
+      varies='host', synonyms='delta target_delta')
 
   lanes: int = flag(
       0, 'Clients trained side by side, on all devices together (a CPU core is '
