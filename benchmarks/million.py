@@ -61,6 +61,7 @@ def measure(case: str, num_clients: int, num_rounds: int) -> dict[str, Any]:
     result = run(case, num_clients, num_rounds, directory, callback)
   seconds = [after - before for before, after in zip(ends, ends[1:])]
   return {
+      'cpu': common.describe('million')['cpu'],
       'clients': num_clients, 'clients_per_round': _PER_ROUND,
       'rounds': num_rounds, 'seconds_to_first_round': round(ends[0], 1),
       'seconds_per_round': round(statistics.median(seconds), 3),

@@ -511,25 +511,29 @@ def _seconds_to_target(run):
 
 
 def leakage() -> str:
-  """The gap between training and test accuracy by noise."""
-  rows = [['--dp_clip', '--dp_noise_multiplier', 'epsilon',
-           'runs', 'training accuracy (%)', 'test accuracy (%)', 'difference']]
+  """The gap between training and test accuracy by noise and round."""
+  rounds = 20, 40, 60
+  rows = [['--dp_clip', '--dp_noise_multiplier', 'epsilon', 'runs', *(
+      f'{what}, round {r}' for r in rounds
+      for what in ('test accuracy (%)', 'difference'))]]
   arms: dict[tuple, list[read.Run]] = {}
   for run in _runs_of('privacy'):
     setting = run.config.dp_noise_multiplier, run.config.dp_clip
     arms.setdefault(setting, []).append(run)
   for (noise, clip), made in sorted(arms.items()):
     runs = [run for run in made if run.state.kind == 'finished']
-    train_N, test_N = ([100 * run.lines[-1][name] for run in runs] for name in (
-        'global_train_accuracy', 'test_accuracy'))
-    epsilon = runs[0].summary.get('epsilon')
+    epsilon, cells = runs[0].summary.get('epsilon'), []
+    for r in rounds:
+      train_N, test_N = (np.array([
+          100 * dict(run.series(name))[r] for run in runs]) for name in (
+              'global_train_accuracy', 'test_accuracy'))
+      cells += [stats.mean_and_std(test_N.tolist(), 1),
+                stats.mean_and_std((train_N - test_N).tolist(), 1)]
     rows.append([
         f'{clip:g}' if clip else 'none', f'{noise:g}',
         f'{epsilon:,.0f}' if epsilon else '∞',
         f'{len(runs)}' + (f', {len(made) - len(runs)} diverged' if (
-            len(runs) < len(made)) else ''),
-        *(stats.mean_and_std(values, 1) for values in (
-            train_N, test_N, np.subtract(train_N, test_N).tolist()))])
+            len(runs) < len(made)) else ''), *cells])
   return _table(rows)
 
 

@@ -7,10 +7,11 @@ began tau_i steps before, from w^{t - tau_i}, and its model counts as
     w^t + s(tau_i) (w_i - w^t)              (fedasync)
 
 so that w^{t+1} - w^t = eta sum_i p_i s(tau_i) (w_i - w^{t - tau_i}), or w_i -
-w^t, with a server optimizer of learning rate eta, and weights p_i with sum 1. FedAsync (Xie,
-Koyejo and Gupta, 2019, https://arxiv.org/abs/1903.03934, algorithm 1) has one
-update per step, and eta is its mixing alpha; FedBuff (Nguyen et al., AISTATS
-2022, https://arxiv.org/abs/2106.06639, algorithm 1) has K, with p_i = 1 / K.
+w^t, with a server optimizer of learning rate eta, and weights p_i with sum 1.
+FedAsync (Xie, Koyejo and Gupta, 2019, https://arxiv.org/abs/1903.03934,
+algorithm 1) has one update per step, and eta is its mixing alpha; FedBuff
+(Nguyen et al., AISTATS 2022, https://arxiv.org/abs/2106.06639, algorithm 1) has
+K, with p_i = 1 / K.
 
 When updates arrive depends on simulated time and not on values, so
 `moon_jax.clock` plans it, and the server keeps the models that clients begin

@@ -182,7 +182,7 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
                 num_rounds: int, seed: int, over_selection: float = 1.0,
                 deadline: float = 0.0,
                 cohorts: Sequence[Sequence[int]] | None = None,
-                transfer: np.ndarray | None = None,
+                partial: tuple[np.ndarray, np.ndarray] | None = None,
                 tiers: int = 1) -> Timeline:
   """Plans rounds that wait for the clients of a cohort.
 
@@ -201,9 +201,10 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
     over_selection: clients started per update that is needed, at least 1.
     deadline: seconds from the start of a round to its end; 0 has none.
     cohorts: the clients that start in each round, instead of a selection.
-    transfer: float [C], the part of `seconds` for download and upload. With it,
-      clients that would miss the deadline take only the fraction of their local
-      steps for which there is time. Those without time for any are left out.
+    partial: the part of `seconds` for download and upload, and the numbers of
+      local steps, both [C]. With them clients that would miss the deadline take
+      only the steps for which there is time, and those without time for one are
+      left out.
     tiers: number of groups of equal size of clients with similar `seconds`.
       Each round draws one of them, and its clients from it: the static, uniform
       policy of Chai et al., TiFL, HPDC 2020, https://arxiv.org/abs/2001.09249.
@@ -231,8 +232,13 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
     cohorts = cohort_lib.sample(num_clients, selected, num_rounds, seed)
   random = np.random.default_rng([seed, _SELECTION])
   is_in_time = seconds <= (deadline or math.inf)
-  fraction = np.where(is_in_time, 1., 0. if transfer is None else np.clip(
-      (deadline - transfer) / np.maximum(seconds - transfer, 1e-9), 0, 1))
+  fraction = is_in_time.astype(float)
+  if partial:
+    transfer, steps = partial
+    share = (deadline - transfer) / np.maximum(seconds - transfer, 1e-9)
+    # Rounded first: 0.29 of 100 steps is below 29 in floating point.
+    fits = np.floor(np.round(np.clip(share, 0, 1) * steps, 6))
+    fraction = np.where(is_in_time, 1., fits / steps)
   ends = np.where((0 < fraction) & ~is_in_time, deadline, seconds)
   time, timeline, spans = 0., Timeline([], []), []
   fractions = []
@@ -246,7 +252,7 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
     else:
       started = list(cohorts[index])
     # Of equals those drawn first, so that numbers of clients do not matter.
-    order = sorted(started, key=seconds.__getitem__)
+    order = sorted(started, key=lambda i: (fraction[i] == 0, ends[i]))
     arrived = order[:cohort_size] if over_selection > 1 else order
     in_time = [i for i in arrived if fraction[i] > 0] or order[:1]
     is_late, kept = len(in_time) < len(arrived), set(in_time)
@@ -257,7 +263,7 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
     timeline.cohorts.append(cohort)
     timeline.seconds.append(float(time))
   return timeline._replace(
-      spans=spans, fractions=() if transfer is None else fractions)
+      spans=spans, fractions=fractions if partial else ())
 
 
 def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,

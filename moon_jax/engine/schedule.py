@@ -129,7 +129,7 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
 
   With `num_steps` above 0, these are the first batches of each client, of as
   many epochs as it needs, instead of all batches of `num_epochs`. Clients with
-  a fraction below 1 take the first of these steps, rounded down, at least one.
+  a fraction below 1 take the first of these steps, rounded, at least one.
 
   Each epoch draws one random number per training example, and each client
   sorts its examples by their numbers. So the shuffles of a client do not depend
@@ -144,7 +144,7 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
     num_epochs = -(-num_steps // steps.min(initial=num_steps))
   total = np.where(num_steps, num_steps, steps * num_epochs)
   if fractions is not None:
-    total = np.maximum(1, (total * np.asarray(fractions)).astype(np.int64))
+    total = np.maximum(1, np.rint(total * np.asarray(fractions)).astype(int))
   by_owner, place = _parts(sizes)
   first = np.cumsum(total) - total
   examples = np.concatenate([np.zeros(0, np.int64), *clients]).astype(np.int64)

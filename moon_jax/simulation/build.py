@@ -9,6 +9,7 @@ from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.config.flags import DATA_ATTACKS
 from moon_jax.data import attackers, mapped, partition, sources, split
+from moon_jax.data import clients as clients_lib
 from moon_jax.data import clock as clock_lib
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.dataset import Dataset
@@ -108,13 +109,17 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       'shard_data': (
           config.shard_data or mapped.is_mapped(dataset.train_inputs)),
       'init_variables': init_variables, 'config': config})
+  if config.dp_unit == 'example' and (
+      not clients_lib.are_disjoint(made.clients)):
+    raise UserError('--dp_unit=example counts the steps of one client with an '
+                    'example; give a split whose clients share none')
   clock = registry.clock_of(config)
   return made if clock is None else _timed(config, made, clock)
 
 
 def _timed(config, federation, clock):
   """Returns the federation with rounds that the clock plans."""
-  seconds, transfer = round_spec.seconds(federation, clock)
+  seconds, *partial = round_spec.seconds(federation, clock)
   num_rounds = max(config.num_rounds, len(federation.cohorts))
   with errors.in_command(
       'over_selection', 'concurrency', 'buffer_size', 'tiers'):
@@ -125,7 +130,7 @@ def _timed(config, federation, clock):
         clock, seconds, config.cohort_size(), num_rounds, config.seed,
         config.over_selection, config.deadline,
         federation.cohorts if config.cohorts_file else None,
-        transfer if config.partial_work else None, config.tiers)
+        (partial[0], partial[1]) if config.partial_work else None, config.tiers)
   return dataclasses.replace(
       federation, timeline=timeline, algorithm=registry.make(
           config, max(map(len, federation.cohorts))))

@@ -190,6 +190,10 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.partial_work and not c.deadline,
      '--partial_work needs a deadline that clients would miss; give '
      '--deadline, in simulated seconds'),
+    (lambda c: c.partial_work and (c.epoch_losses or (
+        c.algorithm == 'fedproto' and 'released' in c.algorithm_args)),
+     '--partial_work has clients without whole epochs; remove it or '
+     '--epoch_losses, or the released form of fedproto'),
     *((lambda c, name=name: c.asynchronous != 'none' and not getattr(c, name),
        f'--asynchronous={{c.asynchronous}} needs --{name}, {what}, at least '
        f'{least}')
@@ -237,6 +241,9 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.dp_unit == 'example' and not c.dp_clip,
      '--dp_unit=example clips gradients to --dp_clip, which is 0; give '
      '--dp_clip, such as 1'),
+    (lambda c: c.dp_unit == 'example' and c.on_nan != 'stop',
+     '--on_nan={c.on_nan} reveals whose loss is not finite; remove it or '
+     '--dp_unit=example'),
     (lambda c: c.dp_unit == 'example' and c.dp_quantile,
      '--dp_quantile={c.dp_quantile} adapts the norm of updates; remove it or '
      '--dp_unit=example'),

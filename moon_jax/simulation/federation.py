@@ -228,7 +228,7 @@ class Federation:
     Without them each client has the usual value.
     """
     of_rounds = getattr(self.timeline, field, ())
-    return list(of_rounds[round_index]) if of_rounds else (
+    return list(of_rounds[round_index]) if len(of_rounds) else (
         [usual] * len(self.cohort(round_index)))
 
   def hparams(self, round_index: int = 0) -> dict[str, float]:

@@ -72,7 +72,13 @@ def on_device(run: RoundSpec) -> list[Part]:
           1 + shape.num_devices * (shape.num_devices > 1))),
       Part("the round's table", _BYTES * shape.num_rows * shape.batch_size
            * lanes_per_device),
-      Part('representations of frozen models', run.frozen_bytes)]
+      Part('representations of frozen models', run.frozen_bytes),
+      Part('gradients of examples', bytes_of(run.model) * shape.batch_size
+           * lanes_per_device * _is_by_example(run.federation.config))]
+
+
+def _is_by_example(config):
+  return config is not None and config.dp_unit == 'example'
 
 
 def data_on_device(run: RoundSpec) -> list[Part]:

@@ -185,22 +185,25 @@ def _traced(federation):
 
 
 def seconds(federation: Federation, clock: Clock
-            ) -> tuple[np.ndarray, np.ndarray]:
+            ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Returns how long each client takes in a round, float [C].
 
-  The second array has the part for download and upload alone.
+  The second array has the part for download and upload alone, and the third the
+  number of local steps.
   """
   sizes = clients_lib.sizes(federation.clients)
   size = federation.batch_size
-  per_epoch = np.minimum(sizes, size * schedule.steps_per_epoch(
-      sizes, size, federation.last_batch))
+  steps = schedule.steps_per_epoch(sizes, size, federation.last_batch)
+  per_epoch = np.minimum(sizes, size * steps)
   examples = (federation.local_steps * np.minimum(size, sizes)
               if federation.local_steps
               else federation.local_epochs * per_epoch)
   _, model, *_, download, upload, _ = _traced(federation)
   size_of = download, upload_bytes(federation, model, upload)
-  return clock.seconds(examples, *size_of), clock.seconds(
-      np.zeros_like(sizes), *size_of)
+  return (clock.seconds(examples, *size_of),
+          clock.seconds(np.zeros_like(sizes), *size_of),
+          np.full_like(steps, federation.local_steps)
+          if federation.local_steps else federation.local_epochs * steps)
 
 
 def upload_bytes(federation: Federation, model: Variables,
@@ -270,7 +273,9 @@ def together(specs: Sequence[RoundSpec], num_devices: int = 0
 def _shard_size(federations, shape):
   """Returns the most examples that a device needs in a round."""
   num_train = len(federations[0].data.train_labels)
-  if any(federation.local_steps for federation in federations):
+  # Clients that train on a part of their examples have all of them there.
+  if any(f.local_steps or (f.timeline and f.timeline.fractions)
+         for f in federations):
     sizes = np.concatenate([clients_lib.sizes(f.clients) for f in federations])
     return min(num_train, int(np.sort(sizes)[-shape.jobs_per_device:].sum()))
   return training_set.shard_size(

@@ -14,10 +14,10 @@ _MAX_STEPS = 30  # whose ends have room for lines
 def draw(timeline: Timeline, path: pathlib.Path) -> None:
   """Draws the beginning of a timeline to a PNG file.
 
-  A bar lasts from the start of a client to the arrival of its update, and is
-  darker the more server steps are between them. Vertical lines are the ends of
-  rounds, or server steps. Asynchronous timelines have a histogram of all
-  staleness below.
+  A bar lasts from the start of a client, whose update counts, to its arrival,
+  and is darker the more server steps are between them. Vertical lines are the
+  ends of rounds, or server steps. Asynchronous timelines have a histogram of
+  all staleness below.
 
   Args:
     timeline: of rounds or server steps; it must have spans.
@@ -35,14 +35,14 @@ def draw(timeline: Timeline, path: pathlib.Path) -> None:
           timeline.staleness or itertools.repeat(itertools.repeat(0)))
       for client, span, tau in zip(cohort, spans, taus)
       if client in row and span[0] < last]
-  y, begin, end, staleness = np.array(updates).T
+  y, begin, end, staleness = np.array(updates).reshape(-1, 4).T
   figure = figures.empty(9, 2.5 + .14 * len(row) + 2 * bool(timeline.staleness))
   heights = 1.2 + .14 * len(row), 2
   axes, *below = np.atleast_1d(figure.subplots(
       2, height_ratios=heights) if timeline.staleness else figure.subplots())
   axes.barh(y, end - begin, left=begin, height=.7, edgecolor='white',
             linewidth=.5, color=cm.Blues(
-                .4 + .6 * staleness / max(staleness.max(), 1)))
+                .4 + .6 * staleness / staleness.max(initial=1)))
   for time in timeline.seconds[:shown]:
     axes.axvline(time, color='#D55E00', linewidth=.6)
   word = ('server steps (darker: more stale)' if timeline.staleness

@@ -132,20 +132,27 @@ def test_tiers_have_clients_of_similar_speed():
 
 
 def test_late_clients_do_a_part_of_their_work():
-  """In 6 s client 2 trains 5 of its 6 s, and client 4 5 of 10."""
-  transfer = np.ones(8)
-  plan = lambda cohort, deadline=6., transfer=transfer: clock.synchronous(
-      ALWAYS, SECONDS, 4, 1, 0, deadline=deadline, cohorts=[cohort],
-      transfer=transfer)
+  """Of 12 steps in 6 s client 2 has time for 10, and client 4 for 6."""
+  def plan(cohort, deadline=6., transfer=(1,) * 8, steps=12, **changes):
+    return clock.synchronous(
+        ALWAYS, SECONDS, changes.pop('size', 4), 1, 0, deadline=deadline,
+        cohorts=[cohort], partial=(np.array(transfer), np.full(8, steps)), **changes)
+
   timeline = plan((4, 0, 2))
   assert timeline.cohorts == [[4, 0, 2]] and timeline.seconds == [6.]
-  assert timeline.fractions[0] == pytest.approx([.5, 1, 5 / 6])
+  assert timeline.fractions[0] == pytest.approx([.5, 1, 10 / 12])
   assert timeline.spans == [[(0, 6), (0, 3), (0, 6)]]
+  assert plan((4, 0, 2), steps=7).fractions[0] == pytest.approx(
+      [3 / 7, 1, 5 / 7])  # whole steps
   in_time = plan((0, 1))  # the round does not wait for the deadline
   assert in_time.fractions == [[1, 1]] and in_time.seconds == [3.]
-  # Client 2 has no time to train: it is left out.
-  busy = plan((4, 0, 2), transfer=np.array([1, 1, 6.5, 1, 1, 1, 1, 1.]))
+  # Client 2 has no time for a step: it is left out.
+  transfer = np.array([1, 1, 5.95, 1, 1, 1, 1, 1.])
+  busy = plan((4, 0, 2), transfer=transfer)
   assert busy.cohorts == [[4, 0]] and busy.seconds == [6.]
+  # Of those who start, it is not among the first either.
+  first = plan((2, 4), transfer=transfer, size=1, over_selection=2.)
+  assert first.cohorts == [[4]] and first.seconds == [6.]
   alone = plan((4,), deadline=.5)  # nobody has: the first is waited for
   assert alone.fractions == [[1]] and alone.seconds == [11.]
 

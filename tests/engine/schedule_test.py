@@ -149,7 +149,7 @@ def test_batches_equal_those_of_a_plain_loop(
       del expected[before + num_steps:]
     if fractions:
       fraction = fractions[client % 3]
-      del expected[before + max(1, int(
+      del expected[before + max(1, round(
           fraction * (len(expected) - before))):]
     steps.append(len(expected) - before)
   assert [row[row >= 0].tolist() for row in found] == expected

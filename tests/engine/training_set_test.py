@@ -8,14 +8,19 @@ import jax
 import numpy as np
 import pytest
 
+from moon_jax import models
+from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.config import Config
 from moon_jax.data import sources
+from moon_jax.data.clock import Timeline
+from moon_jax.data.dataset import Dataset
 from moon_jax.data.mapped import aligned
 from moon_jax.distributed import devices
 from moon_jax.engine import schedule, training_set
 from moon_jax.engine.local import TrainData
 from moon_jax.errors import UserError
 from moon_jax.simulation import build
+from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import summary
 
@@ -53,6 +58,25 @@ def test_sharding_changes_no_bit(setting, two_devices):
   assert sharded.num_devices == 2
   shard_size = sharded._program._spec.shard_size
   assert 0 < shard_size < len(sharded.federation.data.train_labels)
+
+
+def test_clients_with_partial_work_have_all_their_examples(two_devices):
+  """One device trains three clients in the rows of one."""
+  rng = np.random.default_rng(0)
+  data = Dataset('tiny', rng.normal(size=(90, 3)).astype(np.float32),
+                 np.arange(90, dtype=np.int32) % 2,
+                 np.zeros((2, 3), np.float32), np.arange(2, dtype=np.int32),
+                 class_names=('a', 'b'))
+  trained = []
+  for shard_data in False, True:
+    simulation = Simulation(Federation(
+        data=data, clients=np.split(np.arange(80), 4), algorithm=fedavg(),
+        model=models.make('mlp', 2, None), local_epochs=1, batch_size=2,
+        lanes=2, shard_data=shard_data, timeline=Timeline(
+            [[0, 1, 2, 3]], [1.], fractions=[[1., .2, .2, .2]])))
+    simulation.run_round()
+    trained.append(simulation.state.variables)
+  jax.tree.map(np.testing.assert_array_equal, *trained)
 
 
 def test_examples_in_a_file_change_no_bit(tmp_path):
