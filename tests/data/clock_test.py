@@ -136,7 +136,8 @@ def test_late_clients_do_a_part_of_their_work():
   def plan(cohort, deadline=6., transfer=(1,) * 8, steps=12, **changes):
     return clock.synchronous(
         ALWAYS, SECONDS, changes.pop('size', 4), 1, 0, deadline=deadline,
-        cohorts=[cohort], partial=(np.array(transfer), np.full(8, steps)), **changes)
+        cohorts=[cohort], partial=(np.array(transfer), np.full(8, steps)),
+        **changes)
 
   timeline = plan((4, 0, 2))
   assert timeline.cohorts == [[4, 0, 2]] and timeline.seconds == [6.]

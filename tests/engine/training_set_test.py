@@ -63,14 +63,14 @@ def test_sharding_changes_no_bit(setting, two_devices):
 def test_clients_with_partial_work_have_all_their_examples(two_devices):
   """One device trains three clients in the rows of one."""
   rng = np.random.default_rng(0)
-  data = Dataset('tiny', rng.normal(size=(90, 3)).astype(np.float32),
-                 np.arange(90, dtype=np.int32) % 2,
+  data = Dataset('tiny', rng.normal(size=(500, 3)).astype(np.float32),
+                 np.arange(500, dtype=np.int32) % 2,
                  np.zeros((2, 3), np.float32), np.arange(2, dtype=np.int32),
                  class_names=('a', 'b'))
   trained = []
   for shard_data in False, True:
     simulation = Simulation(Federation(
-        data=data, clients=np.split(np.arange(80), 4), algorithm=fedavg(),
+        data=data, clients=np.split(np.arange(400), 4), algorithm=fedavg(),
         model=models.make('mlp', 2, None), local_epochs=1, batch_size=2,
         lanes=2, shard_data=shard_data, timeline=Timeline(
             [[0, 1, 2, 3]], [1.], fractions=[[1., .2, .2, .2]])))
