@@ -109,12 +109,18 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       'shard_data': (
           config.shard_data or mapped.is_mapped(dataset.train_inputs)),
       'init_variables': init_variables, 'config': config})
-  if config.dp_unit == 'example' and (
-      not clients_lib.are_disjoint(made.clients)):
-    raise UserError('--dp_unit=example counts the steps of one client with an '
-                    'example; give a split whose clients share none')
+  _check_counts_once(config, made.clients)
   clock = registry.clock_of(config)
   return made if clock is None else _timed(config, made, clock)
+
+
+def _check_counts_once(config, clients):
+  """Checks that a private example is in one client, whose steps epsilon counts.
+  """
+  if config.dp_unit == 'example' and not clients_lib.are_disjoint(clients):
+    raise UserError(
+        '--dp_unit=example needs clients that share no examples; give another '
+        f'--partition than {config.partition_file or config.partition}')
 
 
 def _timed(config, federation, clock):

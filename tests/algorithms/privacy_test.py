@@ -220,6 +220,17 @@ def test_private_steps_without_a_limit_are_plain_steps():
       noisy[0] - noisy[2]).max()
 
 
+def test_private_examples_are_in_one_client(tmp_path):
+  data = load_dataset('digits')
+  np.savez(tmp_path / 'split.npz', sizes=[2, 2], indices=[0, 1, 1, 2])
+  config = checks.validate(Config(
+      dataset='digits', model='mlp', algorithm='fedavg', num_clients=2,
+      partition_file=str(tmp_path / 'split.npz'), dp_unit='example',
+      dp_clip=1.))
+  with pytest.raises(UserError, match='share no examples.*than .*split.npz'):
+    build.federation(config, data)
+
+
 def test_running_statistics_are_no_gradients():
   algorithm = privacy.with_private_gradients(federation.fedavg(), 1.)
   with pytest.raises(UserError, match='--dp_unit=example requires a network'):
