@@ -86,6 +86,8 @@ _OF_UPDATES = {  # flags that read or change client updates, and whether given
     'attack': lambda c: c.attack in UPDATE_ATTACKS,
     'compress': lambda c: c.compress != 'none',
     'asynchronous': lambda c: c.asynchronous != 'none'}
+BROADCASTS_MORE = 'fedgkd', 'fedkd'  # methods whose server sends more than a
+# model, of those whose clients send a model and nothing else
 _PRIVATE_BY_EXAMPLE = 'fedavg', 'fedprox', 'moon', 'solo', 'centralized'
 _ONE_CLIENT = ('--algorithm=centralized has one client with all examples; '
                'remove ')
@@ -209,6 +211,10 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        f'--buffer_size updates arrive; remove --{name}={{c.{name}}}')
       for name in ('participation', 'cohorts_file', 'over_selection', 'tiers',
                    'deadline', 'dropout_rate', 'on_nan')),
+    (lambda c: c.asynchronous != 'none' and c.algorithm in BROADCASTS_MORE,
+     '--asynchronous={c.asynchronous} requires a server that sends its model '
+     'and nothing else, not --algorithm={c.algorithm}; fedavg and moon have one'
+     ),
     *((lambda c, name=name: c.asynchronous != 'none' and _is_changed(c, name),
        '--asynchronous={c.asynchronous} has clients that begin in different '
        f'steps; remove --{name}={{c.{name}}}')
