@@ -188,8 +188,8 @@ def test_servers_that_send_more_are_known():
   def sent(method):
     algorithm = method.factory()
     return jax.tree.leaves(jax.eval_shape(lambda: base.call(
-        algorithm.broadcast, algorithm.init_server({'params': np.zeros(3, np.float32)}),
-        client_id=np.int32(0))))
+        algorithm.broadcast, algorithm.init_server(
+            {'params': np.zeros(3, np.float32)}), client_id=np.int32(0))))
 
   assert {name for name, method in registry.METHODS.items()
           if method.sends_only_model and sent(method)} == {
