@@ -308,7 +308,7 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
       configuration's.
   """
   algorithm = combined(config)
-  if config.dp_clip and config.dp_unit == 'example':
+  if config.dp_unit == 'example':
     algorithm = privacy.with_private_gradients(
         algorithm, config.dp_clip, config.dp_noise_multiplier)
   algorithm = algorithm._replace(
@@ -325,7 +325,7 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
     algorithm = privacy.with_adaptive_clipping(
         algorithm, config.dp_clip, cohort_size, config.dp_noise_multiplier,
         config.dp_quantile)
-  elif config.dp_clip and config.dp_unit == 'client':
+  elif config.clips_updates():
     algorithm = privacy.with_clipping(algorithm, config.dp_clip, cohort_size)
     optimizer_fn = privacy.with_noise(
         optimizer_fn, config.dp_noise_multiplier * config.dp_clip / cohort_size,

@@ -450,7 +450,7 @@ class Config:
       placeholder='NAME=VALUE,...', is_later=True, page='time.md',
       only_with={'asynchronous': ASYNCHRONOUS})
   max_staleness: int = flag(
-      20, 'Largest staleness of an update; older ones are thrown away. The '
+      20, 'Largest staleness of an update; older ones are discarded. The '
       'server keeps one model more.', at_least=0,
       only_with={'asynchronous': ASYNCHRONOUS}, is_later=True, page='time.md')
 
@@ -732,6 +732,10 @@ class Config:
     if self.asynchronous != 'none':
       return self.buffer_size
     return int(self.num_clients * self.participation)
+
+  def clips_updates(self) -> bool:
+    """Returns whether differential privacy protects clients, by DP-FedAvg."""
+    return self.dp_clip > 0 and self.dp_unit == 'client'
 
   def has_clock(self) -> bool:
     """Returns whether the run has simulated time."""

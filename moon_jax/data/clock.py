@@ -231,17 +231,9 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
   if cohorts is None and clock.availability == 1 and tiers == 1:
     cohorts = cohort_lib.sample(num_clients, selected, num_rounds, seed)
   random = np.random.default_rng([seed, _SELECTION])
-  is_in_time = seconds <= (deadline or math.inf)
-  fraction = is_in_time.astype(float)
-  if partial:
-    transfer, steps = partial
-    share = (deadline - transfer) / np.maximum(seconds - transfer, 1e-9)
-    # Rounded first: 0.29 of 100 steps is below 29 in floating point.
-    fits = np.floor(np.round(np.clip(share, 0, 1) * steps, 6))
-    fraction = np.where(is_in_time, 1., fits / steps)
-  ends = np.where((0 < fraction) & ~is_in_time, deadline, seconds)
-  time, timeline, spans = 0., Timeline([], []), []
-  fractions = []
+  fraction = _in_time(seconds, deadline or math.inf, partial)
+  ends = np.where((0 < fraction) & (fraction < 1), deadline, seconds)
+  time, timeline, spans, fractions = 0., Timeline([], []), [], []
   for index in range(num_rounds):
     if cohorts is None:
       while not (free := np.flatnonzero(clock.is_available(time))).size:
@@ -266,6 +258,18 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
       spans=spans, fractions=fractions if partial else ())
 
 
+def _in_time(seconds, deadline, partial):
+  """Returns the fraction of its work that each client does by the deadline."""
+  is_in_time = seconds <= deadline
+  if partial is None:
+    return is_in_time.astype(float)
+  transfer, steps = partial
+  share = (deadline - transfer) / np.maximum(seconds - transfer, 1e-9)
+  # Rounded first: 0.29 of 100 steps is below 29 in floating point.
+  fits = np.floor(np.round(np.clip(share, 0, 1) * steps, 6))
+  return np.where(is_in_time, 1., fits / steps)
+
+
 def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
                  buffer_size: int, num_rounds: int, seed: int,
                  max_staleness: int = 20) -> Timeline:
@@ -285,7 +289,7 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
     buffer_size: updates per server step.
     num_rounds: server steps to plan.
     seed: of the selection.
-    max_staleness: older updates are thrown away.
+    max_staleness: older updates are discarded.
 
   Raises:
     UserError: if a number is out of range.

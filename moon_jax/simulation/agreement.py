@@ -102,7 +102,7 @@ def program_key(config: Config) -> tuple:
   if config.attack == 'backdoor':  # its images are copies
     parts['the images of a backdoor'] = tuple(fields.items())
   # The cohort size is a constant, and the key of the noise.
-  if config.dp_clip and config.dp_unit == 'client':
+  if config.clips_updates():
     names = {'participation', 'cohorts_file', 'seed'}
     parts['the clients and the noise of dp_clip'] = values(
         names - {'seed'} if config.dp_quantile else names)

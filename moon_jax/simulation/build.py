@@ -125,7 +125,8 @@ def _check_counts_once(config, clients):
 
 def _timed(config, federation, clock):
   """Returns the federation with rounds that the clock plans."""
-  seconds, *partial = round_spec.seconds(federation, clock)
+  seconds, transfer = round_spec.seconds(federation, clock)
+  steps = round_spec.local_steps(federation)
   num_rounds = max(config.num_rounds, len(federation.cohorts))
   with errors.in_command(
       'over_selection', 'concurrency', 'buffer_size', 'tiers'):
@@ -136,7 +137,7 @@ def _timed(config, federation, clock):
         clock, seconds, config.cohort_size(), num_rounds, config.seed,
         config.over_selection, config.deadline,
         federation.cohorts if config.cohorts_file else None,
-        (partial[0], partial[1]) if config.partial_work else None, config.tiers)
+        (transfer, steps) if config.partial_work else None, config.tiers)
   return dataclasses.replace(
       federation, timeline=timeline, algorithm=registry.make(
           config, max(map(len, federation.cohorts))))

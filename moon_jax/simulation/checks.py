@@ -81,7 +81,7 @@ def _is_changed(config: Config, name: str) -> bool:
 _LISTS = ('--partition_file={c.partition_file} lists the examples of each '
           'client; remove ')
 _OF_UPDATES = {  # flags that read or change client updates, and whether given
-    'dp_clip': lambda c: c.dp_clip and c.dp_unit == 'client',
+    'dp_clip': Config.clips_updates,
     'aggregation': lambda c: c.aggregation in ROBUST,
     'attack': lambda c: c.attack in UPDATE_ATTACKS,
     'compress': lambda c: c.compress != 'none',
@@ -257,7 +257,7 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
         c.algorithm not in _PRIVATE_BY_EXAMPLE),
      '--dp_unit=example requires a method that uses examples in gradients only:'
      f' one of {", ".join(_PRIVATE_BY_EXAMPLE)}; got {{c.algorithm}}'),
-    (lambda c: _OF_UPDATES['dp_clip'](c) and c.weighting != 'uniform',
+    (lambda c: c.clips_updates() and c.weighting != 'uniform',
      '--dp_clip={c.dp_clip} requires --weighting=uniform, so that all clients '
      'have the same weight; got --weighting={c.weighting}'),
     # What reads or changes client updates.
@@ -267,12 +267,11 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        'nothing else, not {name}; use one of {private}, without '
        '--aggregation=fednova or scaffold')
       for name, is_used in _OF_UPDATES.items()),
-    *((lambda c, is_used=_OF_UPDATES[name]: _OF_UPDATES['dp_clip'](c) and (
-        is_used(c)),
+    *((lambda c, is_used=_OF_UPDATES[name]: c.clips_updates() and is_used(c),
        '--dp_clip={c.dp_clip} accounts for the mean of honest updates; remove '
        f'it or --{name}={{c.{name}}}')
       for name in ('aggregation', 'attack')),
-    *((lambda c, name=name: _OF_UPDATES['dp_clip'](c) and _is_changed(c, name),
+    *((lambda c, name=name: c.clips_updates() and _is_changed(c, name),
        '--dp_clip={c.dp_clip} assumes that data do not decide who takes part, '
        f'and with --{name}={{c.{name}}} they do; remove one of them')
       for name in ('clock', 'clock_file')),

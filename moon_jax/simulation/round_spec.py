@@ -117,13 +117,9 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
     UserError: if the network cannot take the inputs of the data set, or a
       custom algorithm or network returns trees of the wrong type.
   """
-  sizes = clients_lib.sizes(federation.clients)
   # A batch larger than every client is all of its examples, and padding.
   batch_size = min(federation.batch_size, max_examples(federation))
-  steps_C = federation.local_epochs * schedule.steps_per_epoch(
-      sizes, batch_size, federation.last_batch)
-  if federation.local_steps:
-    steps_C = np.full_like(steps_C, federation.local_steps)
+  steps_C = local_steps(federation)
   shape = schedule.shape(
       steps_C, federation.cohort_size, num_lanes, batch_size, num_devices)
   data, algorithm = federation.data, federation.algorithm
@@ -184,26 +180,32 @@ def _traced(federation):
           bytes_of(frozen))
 
 
+def local_steps(federation: Federation) -> np.ndarray:
+  """Returns the local steps that each client takes in a round, int [C]."""
+  sizes = clients_lib.sizes(federation.clients)
+  if federation.local_steps:
+    return np.full_like(sizes, federation.local_steps)
+  return federation.local_epochs * schedule.steps_per_epoch(
+      sizes, federation.batch_size, federation.last_batch)
+
+
 def seconds(federation: Federation, clock: Clock
-            ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            ) -> tuple[np.ndarray, np.ndarray]:
   """Returns how long each client takes in a round, float [C].
 
-  The second array has the part for download and upload alone, and the third the
-  number of local steps.
+  The second array has the part for download and upload alone.
   """
   sizes = clients_lib.sizes(federation.clients)
   size = federation.batch_size
-  steps = schedule.steps_per_epoch(sizes, size, federation.last_batch)
-  per_epoch = np.minimum(sizes, size * steps)
+  per_epoch = np.minimum(sizes, size * schedule.steps_per_epoch(
+      sizes, size, federation.last_batch))
   examples = (federation.local_steps * np.minimum(size, sizes)
               if federation.local_steps
               else federation.local_epochs * per_epoch)
   _, model, *_, download, upload, _ = _traced(federation)
   size_of = download, upload_bytes(federation, model, upload)
   return (clock.seconds(examples, *size_of),
-          clock.seconds(np.zeros_like(sizes), *size_of),
-          np.full_like(steps, federation.local_steps)
-          if federation.local_steps else federation.local_epochs * steps)
+          clock.seconds(np.zeros_like(sizes), *size_of))
 
 
 def upload_bytes(federation: Federation, model: Variables,
@@ -315,8 +317,8 @@ class Planner:
     federation = self._specs[run].federation
     cohort_J, lost_J = federation.trained(round_index)
     is_trained = np.isin(federation.cohort(round_index), cohort_J)
-    timed = lambda *args: np.array(
-        federation.timed(args[0], round_index, args[1]))[is_trained]
+    timed = lambda field, usual: np.array(
+        federation.timed(field, round_index, usual))[is_trained]
     indices_J = self._examples(run, cohort_J)
     batches, num_steps = schedule.local_batches(
         indices_J, federation.local_epochs, self._shape.batch_size,

@@ -187,7 +187,8 @@ def header(simulation: Simulation) -> str:
     lines.append(_of_time(config, timeline))
   if spent := privacy_spent(config, cohorts):
     lines.append(
-        f'differential privacy: epsilon {spent["epsilon"]:.3g} at delta '
+        f'differential privacy of each {config.dp_unit}: epsilon '
+        f'{spent["epsilon"]:.3g} at delta '
         f'{config.dp_delta:g} for {config.num_rounds} rounds')
   return '\n'.join(lines)
 
@@ -195,17 +196,17 @@ def header(simulation: Simulation) -> str:
 def _of_time(config, timeline):
   """Returns the line of a header about the simulated time of a run."""
   rounds = config.num_rounds
-  steps, stale = 'rounds', ''
+  steps, more = 'rounds', ''
   if timeline.staleness:
     taus = np.concatenate(timeline.staleness[:rounds])
     steps = 'server steps'
-    stale = (f', staleness {taus.mean():.3g} on average and {taus.max():,} at '
-             f'most; {timeline.too_stale:,} further updates are too stale')
+    more = (f', staleness {taus.mean():.3g} on average and {taus.max():,} at '
+            f'most; {timeline.too_stale:,} further updates are too stale')
   if timeline.fractions:
     parts = np.concatenate(timeline.fractions[:rounds])
-    stale = f'; {np.mean(parts < 1):.0%} of the updates are of partial work'
+    more = f'; {np.mean(parts < 1):.0%} of the updates are of partial work'
   return (f'simulated time: {duration(timeline.seconds[rounds - 1])} for '
-          f'{rounds:,} {steps}{stale}')
+          f'{rounds:,} {steps}{more}')
 
 
 def header_of_runs(simulations: Simulations) -> str:
