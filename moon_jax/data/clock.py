@@ -6,7 +6,7 @@ A client downloads the model, trains and uploads its update, one after another:
               + bytes up / upload
 
 The server itself takes no time. When updates arrive depends on these seconds
-alone, never on values of models, so all rounds are planned on the host before
+and the seed, never on values of models, so all rounds are planned on the host before
 training: a `Timeline`. Plans of more rounds begin with those of fewer.
 """
 
@@ -204,7 +204,7 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
     partial: the part of `seconds` for download and upload, and the numbers of
       local steps, both [C]. With them clients that would miss the deadline take
       only the steps for which there is time, and those without time for one are
-      left out.
+      left out; if all are, the fastest is waited for and takes all its steps.
     tiers: number of groups of equal size of clients with similar `seconds`.
       Each round draws one of them, and its clients from it: the static, uniform
       policy of Chai et al., TiFL, HPDC 2020, https://arxiv.org/abs/2001.09249.
@@ -275,10 +275,10 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
                  max_staleness: int = 20) -> Timeline:
   """Plans the steps of a server that waits for the next updates of any client.
 
-  `concurrency` clients train at any time, each from the model that is the
-  newest when it starts. Whenever an update arrives, a client starts, drawn
-  uniformly from those that are available, do not train, and have no update that
-  waits for the server. So a client has at most one update in a step. Updates
+  At most `concurrency` clients train at a time, each from the model that is the
+  newest when it starts. Whenever an update arrives, clients start until there
+  are as many, drawn uniformly from those that are available, do not train, and
+  have no update that waits for the server. So a client has at most one update in a step. Updates
   that arrive at the same time are taken in the order of their starts, before
   clients start.
 

@@ -255,8 +255,9 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
      '--dp_unit=example'),
     (lambda c: c.dp_unit == 'example' and (
         c.algorithm not in _PRIVATE_BY_EXAMPLE),
-     '--dp_unit=example requires a method that uses examples in gradients only:'
-     f' one of {", ".join(_PRIVATE_BY_EXAMPLE)}; got {{c.algorithm}}'),
+     '--dp_unit=example is known to be private with '
+     f'--algorithm={", ".join(_PRIVATE_BY_EXAMPLE)} only; got {{c.algorithm}}. '
+     'Give one of them'),
     (lambda c: c.clips_updates() and c.weighting != 'uniform',
      '--dp_clip={c.dp_clip} requires --weighting=uniform, so that all clients '
      'have the same weight; got --weighting={c.weighting}'),
