@@ -6,8 +6,8 @@ A client downloads the model, trains and uploads its update, one after another:
               + bytes up / upload
 
 The server itself takes no time. When updates arrive depends on these seconds
-and the seed, never on values of models, so all rounds are planned on the host before
-training: a `Timeline`. Plans of more rounds begin with those of fewer.
+and the seed, never on values of models, so all rounds are planned on the host
+before training: a `Timeline`. Plans of more rounds begin with those of fewer.
 """
 
 from collections.abc import Sequence
@@ -278,9 +278,9 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
   At most `concurrency` clients train at a time, each from the model that is the
   newest when it starts. Whenever an update arrives, clients start until there
   are as many, drawn uniformly from those that are available, do not train, and
-  have no update that waits for the server. So a client has at most one update in a step. Updates
-  that arrive at the same time are taken in the order of their starts, before
-  clients start.
+  have no update that waits for the server. So a client has at most one update
+  in a step. Updates that arrive at the same time are taken in the order of
+  their starts, before clients start.
 
   Args:
     clock: when clients are available.
