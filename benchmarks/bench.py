@@ -9,6 +9,8 @@ recipe   The paper's CIFAR-10 setting (10 clients, Dirichlet 0.5, the split of
          First, losses and weights of both must agree to 1e-5. The results
          include the limit of the arithmetic (`limits`). Needs
          PyTorch: pip install '.[bench]'.
+resnets  The same sides with ResNet-18 and ResNet-50, without augmentation: two
+         clients of 128 examples, batches of 64.
 scaling  moon_jax alone, in three tables, because examples per second are
          comparable only at the same batch size. Two tables split all examples
          iid over the clients, which all take part in each round: in batches of
@@ -40,6 +42,9 @@ _CASES = {  # algorithm, whether images are augmented
     'fedavg, augmented': ('fedavg', True),
     'moon, augmented': ('moon', True),
 }
+_RESNETS = {f'{model}, {algorithm}': (algorithm, model)
+            for model in ('resnet18', 'resnet50')
+            for algorithm in ('fedavg', 'moon')}
 _SIDES = {'ours': sides.ours, 'theirs': sides.theirs,
           'processes': sides.processes}
 # Layers of the paper's network, in multiply-adds.
@@ -50,7 +55,7 @@ _PRODUCTS = {  # of matrices: m, k, n
     'gemm_1024': (1024, 1024, 1024),
     'gemm_conv1': (24, 108, 12_544),  # conv1 with its pooling, 64 images
 }
-_COUNT, _SECONDS = '{:,.0f}'.format, '{:.1f}'.format
+_SECONDS = '{:.1f}'.format
 
 
 def _parse():
@@ -60,12 +65,12 @@ def _parse():
       help='directory that contains CIFAR-10; without it images are noise')
   add('--num_examples', type=int, default=_CIFAR10_SIZE,
       help='number of noise examples')
-  add('--part', choices=('recipe', 'scaling', 'all'), default='all',
-      help='what to measure')
+  add('--part', choices=('recipe', 'resnets', 'scaling', 'all'),
+      default='all', help='what to measure')
   add('--repeats', type=int, default=5,
       help='timed rounds after the two warm-up rounds (default: 5)')
-  add('--case', choices=_CASES, action='append',
-      help='case of the recipe part; may be repeated (default: all)')
+  add('--case', choices=[*_CASES, *_RESNETS], action='append',
+      help='case of recipe or resnets; may be repeated (default: all)')
   add('--side', choices=_SIDES, action='append', help='moon_jax (ours), '
       'PyTorch with one thread per core (theirs), or PyTorch with one process '
       'per core (processes, CPUs only); may be repeated (default: all)')
@@ -89,6 +94,9 @@ def main() -> None:
   if args.part in ('recipe', 'all'):
     results = run_recipe(args)
     common.write(args.out, 'recipe', results, recipe_markdown(results))
+  if args.part in ('resnets', 'all'):
+    results = run_resnets(args)
+    common.write(args.out, 'resnets', results, recipe_markdown(results))
   if args.part in ('scaling', 'all'):
     results = run_scaling(args)
     tables = results['tables']
@@ -115,25 +123,55 @@ def _task(args: argparse.Namespace, algorithm: str, **config) -> sides.Task:
 
 def run_recipe(args: argparse.Namespace) -> dict:
   """Measures the cases and returns their results and the environment."""
-  results = common.describe('bench')
-  names = [name for name in _SIDES if name in (args.side or _SIDES)]
-  if 'ours' in names and len(names) > 1:
-    results['differences'] = common.run(sides.agreement, args.device)
-    print(f'both sides agree: {results["differences"]}', flush=True)
+  names = _names(args)
+  results = _described(args, sides.agreement)
   if 'ours' in names:
     results['rates'] = common.run(measure_products)
-  results['cases'] = {}
-  for name in args.case or _CASES:
+  for name in _chosen(args, _CASES):
     algorithm, augment = _CASES[name]
-    case = pair(_task(args, algorithm, num_clients=10, augment=augment)
-                | {'cohort_size': args.num_clients_timed}, args.repeats, names)
+    task = _task(args, algorithm, num_clients=10, augment=augment)
+    case = _measured(name, args, task | {'cohort_size': args.num_clients_timed})
     if 'rates' in results:
       case |= limit(algorithm, case, results['rates'])
     results['cases'][name] = case
-    print(f'{name}: ' + ', '.join(
-        f'{side} {case[side]["examples_per_second"]:,.0f} examples/s'
-        for side in names), flush=True)
   return results
+
+
+def run_resnets(args: argparse.Namespace) -> dict:
+  """Measures residual networks; is `run_recipe` without limits."""
+  results = _described(args, sides.agreement_of_resnets)
+  for name in _chosen(args, _RESNETS):
+    algorithm, model = _RESNETS[name]
+    task = _task(args, algorithm, num_clients=2, augment=False, model=model)
+    results['cases'][name] = _measured(
+        name, args, task | {'cohort_size': 2, 'client_size': 128})
+  return results
+
+
+def _names(args):
+  return [name for name in _SIDES if name in (args.side or _SIDES)]
+
+
+def _chosen(args, cases):
+  return [name for name in cases if name in (args.case or cases)]
+
+
+def _described(args, agreement):
+  """Returns the environment and, of two sides, how far they agree."""
+  results = common.describe('bench') | {'cases': {}}
+  if 'ours' in _names(args) and len(_names(args)) > 1:
+    results['differences'] = common.run(agreement, args.device)
+    print(f'both sides agree: {results["differences"]}', flush=True)
+  return results
+
+
+def _measured(name, args, task):
+  """Measures a case, and prints its rates."""
+  case = pair(task, args.repeats, _names(args))
+  print(f'{name}: ' + ', '.join(
+      f'{side} {case[side]["examples_per_second"]:,.1f} examples/s'
+      for side in _names(args)), flush=True)
+  return case
 
 
 def pair(task: sides.Task, repeats: int, names: Sequence[str]) -> dict:
@@ -240,16 +278,23 @@ def recipe_markdown(results: dict) -> str:
     return value
 
   rate = 'examples_per_second'
-  return common.table({
+  columns = {
       'case': lambda row: row[0],
-      'moon_jax, examples/s': cell('ours', rate, form=_COUNT),
-      'PyTorch, a thread per core': cell('theirs', rate, form=_COUNT),
+      'moon_jax, examples/s': cell('ours', rate, form=rate_text),
+      'PyTorch, a thread per core': cell('theirs', rate, form=rate_text),
       'ratio': cell('ratio'),
-      'PyTorch, a process per core': cell('processes', rate, form=_COUNT),
+      'PyTorch, a process per core': cell('processes', rate, form=rate_text),
       'ratio to processes': cell('ratio_to_processes'),
-      'compiling, s': cell('ours', 'compile_seconds', form=_SECONDS),
-      'of the float32 product 1024^3': cell('fraction_of_gemm_1024'),
-      "of conv1's": cell('fraction_of_gemm_conv1')}, results['cases'].items())
+      'compiling, s': cell('ours', 'compile_seconds', form=_SECONDS)}
+  if 'rates' in results:
+    columns |= {'of the float32 product 1024^3': cell('fraction_of_gemm_1024'),
+                "of conv1's": cell('fraction_of_gemm_conv1')}
+  return common.table(columns, results['cases'].items())
+
+
+def rate_text(rate: float) -> str:
+  """Returns examples per second with three digits or more."""
+  return f'{rate:,.0f}' if rate >= 100 else f'{rate:.1f}'
 
 
 # Scaling.

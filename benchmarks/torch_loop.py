@@ -51,6 +51,78 @@ class SimpleCNN(nn.Module):
     return z, self.out(z)
 
 
+class Block(nn.Module):
+  """A residual block: two 3x3 convolutions, or a bottleneck 1x1, 3x3, 1x1."""
+
+  def __init__(self, channels: int, width: int, stride: int,
+               is_bottleneck: bool):
+    super().__init__()
+    shapes = ([(width, 1, 1), (width, 3, stride), (4 * width, 1, 1)]
+              if is_bottleneck else [(width, 3, stride), (width, 3, 1)])
+    self.depth, num_in = len(shapes), channels
+    for i, (num_out, size, s) in enumerate(shapes, 1):
+      self.add_module(f'conv{i}', _conv(num_in, num_out, size, s))
+      self.add_module(f'bn{i}', nn.BatchNorm2d(num_out))
+      num_in = num_out
+    self.has_down = stride > 1 or channels != num_in
+    if self.has_down:
+      self.down_conv = _conv(channels, num_in, 1, stride)
+      self.down_bn = nn.BatchNorm2d(num_in)
+
+  def forward(self, x_BCHW):
+    y = x_BCHW
+    for i in range(1, self.depth + 1):
+      y = getattr(self, f'bn{i}')(getattr(self, f'conv{i}')(y))
+      if i < self.depth:
+        y = F.relu(y, inplace=True)
+    if self.has_down:
+      x_BCHW = self.down_bn(self.down_conv(x_BCHW))
+    return F.relu(y + x_BCHW, inplace=True)
+
+
+class ResNet(nn.Module):
+  """The paper's residual network; returns (projection, logits)."""
+
+  def __init__(self, num_classes: int, num_blocks: Sequence[int],
+               is_bottleneck: bool):
+    super().__init__()
+    self.stem_conv, self.stem_bn = _conv(3, 64, 3, 1), nn.BatchNorm2d(64)
+    channels, blocks = 64, {}
+    for stage, count in enumerate(num_blocks, 1):
+      width = 2**(5 + stage)
+      for i in range(count):
+        stride = 2 if stage > 1 and i == 0 else 1
+        blocks[f'layer{stage}_{i}'] = Block(
+            channels, width, stride, is_bottleneck)
+        channels = 4 * width if is_bottleneck else width
+    for name, block in blocks.items():
+      self.add_module(name, block)
+    self.names = tuple(blocks)
+    self.proj1 = nn.Linear(channels, channels)
+    self.proj2 = nn.Linear(channels, 256)
+    self.out = nn.Linear(256, num_classes)
+
+  def forward(self, x_BCHW):
+    x = F.relu(self.stem_bn(self.stem_conv(x_BCHW)), inplace=True)
+    for name in self.names:
+      x = getattr(self, name)(x)
+    z = self.proj2(F.relu(self.proj1(x.mean((2, 3)))))
+    return z, self.out(z)
+
+
+def _conv(num_in, num_out, size, stride):
+  return nn.Conv2d(num_in, num_out, size, stride, size // 2, bias=False)
+
+
+def network(name: str, num_classes: int, num_channels: int = 3) -> nn.Module:
+  """Returns simple_cnn, resnet18 or resnet50."""
+  if name == 'resnet18':
+    return ResNet(num_classes, (2, 2, 2, 2), is_bottleneck=False)
+  if name == 'resnet50':
+    return ResNet(num_classes, (3, 4, 6, 3), is_bottleneck=True)
+  return SimpleCNN(num_classes, num_channels)
+
+
 class Round(NamedTuple):
   """The results of a round."""
 
@@ -70,8 +142,9 @@ class Loop:
                clients: Sequence[np.ndarray], device: str = 'cpu'):
     """Moves the data to PyTorch's device and initialises the global model.
 
-    The configuration must have fedavg, or moon with one negative; simple_cnn;
-    and sgd. Images have 32x32 pixels; `clients` are indices of examples.
+    The configuration must have fedavg, or moon with one negative; simple_cnn,
+    resnet18 or resnet50; and sgd. Images have 32x32 pixels; `clients` are
+    indices of examples.
     """
     torch.manual_seed(config.seed)
     torch.backends.cudnn.allow_tf32 = False  # float32 on both sides
@@ -80,8 +153,8 @@ class Loop:
     self._images_NHWC = _normalized(dataset).to(device)
     self._labels_N = torch.as_tensor(
         dataset.train_labels, dtype=torch.long, device=device)
-    self._net = SimpleCNN(
-        dataset.num_classes, dataset.train_inputs.shape[-1]).to(
+    self._net = network(
+        config.model, dataset.num_classes, dataset.train_inputs.shape[-1]).to(
             device, memory_format=torch.channels_last)
     self._frozen = [copy.deepcopy(self._net).eval().requires_grad_(False)
                     for _ in range(2)]
@@ -269,14 +342,28 @@ def _copied(net):
   return {name: w.detach().clone() for name, w in net.state_dict().items()}
 
 
+_NAMES = {'kernel': 'weight', 'scale': 'weight', 'mean': 'running_mean',
+          'var': 'running_var'}  # Flax's names -> PyTorch's
+
+
 def from_flax(variables: dict, device: str) -> dict[str, torch.Tensor]:
-  """Returns the state_dict of Flax variables of one run."""
+  """Returns the state_dict of Flax variables of one run.
+
+  Batch norm's counts of batches, which nothing reads, are missing.
+  """
   state = {}
-  for layer, leaves in variables['params'].items():
-    for kind, array in leaves.items():
-      w = np.asarray(array[0], np.float32)
-      if kind == 'kernel':
+
+  def add(tree, path):
+    for name, value in tree.items():
+      if isinstance(value, dict):
+        add(value, [*path, name])
+        continue
+      w = np.asarray(value[0], np.float32)
+      if name == 'kernel':
         w = w.transpose((3, 2, 0, 1) if w.ndim == 4 else (1, 0))
-      name = f'{layer}.{"weight" if kind == "kernel" else kind}'
-      state[name] = torch.tensor(w, device=device)
+      state['.'.join([*path, _NAMES.get(name, name)])] = torch.tensor(
+          w, device=device)
+
+  for collection in variables.values():
+    add(collection, [])
   return state

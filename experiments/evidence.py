@@ -167,8 +167,27 @@ def recipe() -> str:
 
 
 def recipe_short() -> str:
-  kept = _kept('bench_cpu/recipe.json')['cases']
-  rate = lambda case, side: f'{case[side]["examples_per_second"]:,.0f}'
+  return _against_loop('bench_cpu/recipe.json')
+
+
+def resnets() -> str:
+  kept = _kept('bench_cpu/resnets.json')
+  least = min(len(case['ratios']) for case in kept['cases'].values())
+  return (f'{_against_loop("bench_cpu/resnets.json")}\n\n'
+          f'Medians of {least} rounds, paired, on an {_short_cpu(kept)}; '
+          f'PyTorch {kept["versions"]["torch"].partition("+")[0]}. moon_jax '
+          'compiled in ' + ', '.join(
+              f'{case["ours"]["compile_seconds"]:.0f}'
+              for case in kept['cases'].values()) + ' s.')
+
+
+def _short_cpu(kept):
+  return kept['cpu'].replace('(R)', '')
+
+
+def _against_loop(name):
+  kept = _kept(name)['cases']
+  rate = lambda case, side: bench.rate_text(case[side]['examples_per_second'])
   return _table([['case', 'moon_jax, examples/s', 'PyTorch, two threads',
                   'ratio', 'PyTorch, two processes', 'ratio']] + [
       [name, rate(case, 'ours'), rate(case, 'theirs'), f'{case["ratio"]:.2f}',
@@ -724,7 +743,7 @@ def verdicts() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     function.__name__: function for function in (
-        speed, recipe, recipe_short, scaling, scaling_short, peers,
+        speed, recipe, recipe_short, resnets, scaling, scaling_short, peers,
         cross_device, cross_device_here, negatives, robust, compression, time,
         leakage, million, million_table, sweep, sweep_table, checkpoint,
         overheads, view, plan, plan_table, kernels, lanes, kills, outputs,

@@ -1,22 +1,17 @@
-"""Convolutions as matrix products, of residual networks and of your own.
+"""Convolutions that are fast under `vmap`, of residual networks and your own.
 
 Under `vmap` over kernels XLA's convolution becomes a grouped convolution, which
 is slow on CPUs, but a matrix product becomes a batched matrix product. So the
-default, `im2col`, computes a convolution as a matrix product, in one of two
-ways:
-
-  im2col   copies each window into a row of a matrix; a 1x1 kernel needs no
-           copies
-  banded   for few input channels, where copying windows dominates: computes
-           several output columns at once from a wider window and a banded
-           kernel matrix
+default, `im2col`, copies each window into a row of a matrix and computes a
+convolution as a product of matrices; a 1x1 kernel needs no copies. On CPUs
+residual networks compute the same lane by lane, with less copying (`direct`).
 
 `native` is XLA's convolution, for GPUs, where cuDNN computes it.
 
-Your own networks have plain convolutions. In a loop, and a round is one, XLA
-for CPUs computes them without its fast library, and the gradient of maximum
-pooling is slow. `fast_on_cpus` traces a function and evaluates its operations
-one by one, replacing these. Programs for accelerators keep XLA's.
+Your own networks have plain convolutions, of which XLA for CPUs computes some
+gradients, and that of maximum pooling, slowly in a loop, and a round is one.
+`fast_on_cpus` traces a function and evaluates its operations one by one,
+replacing these. Programs for accelerators keep XLA's.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,9 +31,8 @@ from moon_jax.models import arithmetic as arithmetic_lib
 from moon_jax.models.arithmetic import Arithmetic, FLOAT32
 
 _IMAGES = ('NHWC', 'HWIO', 'NHWC')
-_TILES = 4, 5, 3  # output columns of a banded kernel, the preferred first
 _MAX_SLICES = 16  # elements of a window of maximum pooling
-_MIN_CHANNELS_FOR_IM2COL = 16  # with fewer input channels banded is faster
+_ROWS = 256  # windows, or those of one image, in a kernel's gradient
 
 
 def conv(x: jax.Array, kernel: jax.Array, stride: int = 1, padding: int = 0,
@@ -48,16 +42,84 @@ def conv(x: jax.Array, kernel: jax.Array, stride: int = 1, padding: int = 0,
   The result is [B, (H + 2 padding - k) // stride + 1, ..., O].
   """
   if arithmetic.convolution == 'native':
-    native = lambda precision, x, kernel: lax.conv_general_dilated(
-        x, kernel, (stride, stride), [(padding, padding)] * 2,
-        dimension_numbers=_IMAGES,
-        precision=arithmetic_lib.CONVOLUTION_PRECISIONS[precision])
+    native = lambda precision, x, kernel: _native(
+        stride, padding, x, kernel,
+        arithmetic_lib.CONVOLUTION_PRECISIONS[precision])
     return arithmetic_lib.product(native, arithmetic.precision, x, kernel)
-  size, _, channels, _ = kernel.shape
-  x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-  if stride == 1 and 1 < size and channels < _MIN_CHANNELS_FOR_IM2COL:
-    return banded_conv(x, kernel, arithmetic)
-  return im2col(x, kernel, (stride, stride), arithmetic.dot)
+  if arithmetic == FLOAT32 and x.dtype == jnp.float32 and len(kernel) > 1:
+    return direct(x, kernel, stride, padding)
+  return _padded_im2col(stride, padding, x, kernel, arithmetic.dot)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def direct(x: jax.Array, kernel: jax.Array, stride: int = 1,
+           padding: int = 0) -> jax.Array:
+  """Returns the same as `conv`, in float32.
+
+  On CPUs lanes are computed one after another, by XLA's convolution, and the
+  gradient of the kernel by products of the windows of a few images, which stay
+  in the processor's cache. Elsewhere it is `im2col`.
+  """
+  return platforms.by_platform(
+      _by_lane(_native, stride, padding),
+      functools.partial(_padded_im2col, stride, padding), x, kernel)
+
+
+def _direct_backward(stride, padding, operands, dy):
+  def of_im2col(x, kernel, dy):
+    _, vjp = jax.vjp(
+        functools.partial(_padded_im2col, stride, padding), x, kernel)
+    return vjp(dy)
+
+  return platforms.by_platform(
+      _by_lane(_gradients, stride, padding), of_im2col, *operands, dy)
+
+
+direct.defvjp(lambda x, kernel, stride, padding: (
+    direct(x, kernel, stride, padding), (x, kernel)), _direct_backward)
+
+
+def _by_lane(function, *args):
+  """Returns a function of arrays that `vmap` calls in a loop."""
+  return jax.custom_batching.sequential_vmap(
+      functools.partial(function, *args))
+
+
+def _native(stride, padding, x, kernel, precision=None):
+  return lax.conv_general_dilated(
+      x, kernel, (stride, stride), [(padding, padding)] * 2,
+      dimension_numbers=_IMAGES, precision=precision)
+
+
+def _gradients(stride, padding, x, kernel, dy):
+  """Returns the gradients of images and kernel for that of the result."""
+  if stride == 1:
+    dx = _native(1, len(kernel) - 1 - padding, dy,
+                 kernel[::-1, ::-1].swapaxes(2, 3))
+  else:  # XLA would multiply the zeros between the values of dy too
+    dx, = jax.linear_transpose(lambda x: _padded_im2col(
+        stride, padding, x, kernel), x)(dy)
+  pixels = math.prod(dy.shape[1:3])
+  size = max(n for n in range(1, len(x) + 1) if len(x) % n == 0 and (
+      n == 1 or n * pixels <= _ROWS))
+
+  def add(i, total):
+    x_i, dy_i = (lax.dynamic_slice_in_dim(a, i * size, size) for a in (x, dy))
+    windows = _windows(_padded(x_i, padding), kernel.shape[:2], (stride,) * 2)
+    return total + FLOAT32.dot(windows.reshape(size * pixels, -1).T,
+                               dy_i.reshape(size * pixels, -1))
+
+  dk = lax.fori_loop(0, len(x) // size, add, jnp.zeros(
+      (math.prod(kernel.shape[:3]), kernel.shape[3])))
+  return dx, dk.reshape(kernel.shape)
+
+
+def _padded(x, padding):
+  return jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+
+
+def _padded_im2col(stride, padding, x, kernel, dot_fn=FLOAT32.dot):
+  return im2col(_padded(x, padding), kernel, (stride, stride), dot_fn)
 
 
 def im2col(x: jax.Array, kernel: jax.Array, strides: Sequence[int],
@@ -66,47 +128,20 @@ def im2col(x: jax.Array, kernel: jax.Array, strides: Sequence[int],
 
   It is one product of copied windows. `dot_fn` multiplies matrices.
   """
-  (b, h, w, _), (kh, kw, channels, num_out) = x.shape, kernel.shape
+  windows = _windows(x, kernel.shape[:2], strides)
+  y = dot_fn(windows.reshape(-1, windows.shape[-1]),
+             kernel.reshape(-1, kernel.shape[-1]))
+  return y.reshape(*windows.shape[:3], -1)
+
+
+def _windows(x, size, strides):
+  """Returns the windows of images, [B, H, W, C] -> [B, H', W', kh kw C]."""
+  (_, h, w, _), (kh, kw) = x.shape, size
   out_h, out_w = (h - kh) // strides[0] + 1, (w - kw) // strides[1] + 1
-  windows = jnp.concatenate(
+  return jnp.concatenate(
       [x[:, i:i + (out_h - 1) * strides[0] + 1:strides[0],
          j:j + (out_w - 1) * strides[1] + 1:strides[1]]
        for i in range(kh) for j in range(kw)], axis=-1)
-  y = dot_fn(windows.reshape(b * out_h * out_w, kh * kw * channels),
-             kernel.reshape(kh * kw * channels, num_out))
-  return y.reshape(b, out_h, out_w, num_out)
-
-
-def banded_conv(x: jax.Array, kernel: jax.Array,
-                arithmetic: Arithmetic = FLOAT32) -> jax.Array:
-  """Returns a VALID convolution with stride 1, computed as one matrix product.
-
-  Each window of `kh` rows and `tile + kw - 1` columns is copied as contiguous
-  runs. Its product with a banded matrix of the kernel gives `tile` output
-  columns. This takes more arithmetic than im2col but much less memory. Images
-  are [B, H, W, C] and the kernel is [kh, kw, C, O].
-  """
-  b, h, w, c = x.shape
-  kh, kw, _, num_out = kernel.shape
-  out_h, out_w = h - kh + 1, w - kw + 1
-  tile = next((t for t in _TILES if out_w % t == 0), min(_TILES[0], out_w))
-  num_tiles = -(-out_w // tile)
-  width = tile + kw - 1
-  x = jnp.pad(x, ((0, 0), (0, 0), (0, num_tiles * tile - out_w), (0, 0)))
-
-  def rows_of_tile(j):
-    columns = x[:, :, j * tile:j * tile + width]
-    return jnp.concatenate(
-        [columns[:, i:i + out_h].reshape(b, out_h, width * c)
-         for i in range(kh)], axis=-1)
-
-  windows = jnp.stack([rows_of_tile(j) for j in range(num_tiles)], axis=2)
-  band = jnp.stack(
-      [jnp.pad(kernel, ((0, 0), (s, tile - 1 - s), (0, 0), (0, 0)))
-       for s in range(tile)], axis=3)
-  y = arithmetic.dot(windows.reshape(b * out_h * num_tiles, kh * width * c),
-                     band.reshape(kh * width * c, tile * num_out))
-  return y.reshape(b, out_h, num_tiles * tile, num_out)[:, :, :out_w]
 
 
 def conv_general_dilated(

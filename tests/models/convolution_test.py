@@ -53,26 +53,31 @@ def assert_same(ours, theirs, *args, rtol=1e-4, atol=1e-3):
       a, b, atol=atol, rtol=rtol), actual, expected)
 
 
-@pytest.mark.parametrize('shape, kernel', [
-    ((2, 32, 32, 3), (5, 5, 3, 6)),
-    ((2, 9, 11, 2), (3, 5, 2, 4)),  # 7 columns: padded tiles
-    ((1, 5, 5, 1), (5, 5, 1, 1)),
-    ((3, 6, 15, 4), (1, 1, 4, 2)),
-])
-def test_banded_conv_is_convolution(shape, kernel):
-  assert_same(convolution.banded_conv, native_conv,
-              normal(*shape), normal(*kernel))
+@pytest.mark.parametrize('batch', [1, 3, 40])
+@pytest.mark.parametrize('size, stride, padding', [
+    (3, 1, 1), (3, 2, 1), (5, 1, 0), (5, 3, 2), (2, 2, 0)])
+def test_direct_conv_is_convolution(batch, size, stride, padding):
+  """40 images of at most 10 x 9 pixels take several steps."""
+  assert_same(
+      lambda x, kernel: convolution.direct(x, kernel, stride, padding),
+      lambda x, kernel: native_conv(
+          x, kernel, (stride, stride), [(padding, padding)] * 2),
+      normal(batch, 10, 9, 4), normal(size, size, 4, 6))
 
 
 def test_a_kernel_per_client():
+  """No program has a grouped convolution, which is slow on CPUs."""
   x, w = normal(4, 2, 10, 10, 3), normal(4, 5, 5, 3, 6)
-  for conv in convolution.banded_conv, lambda x, w: mj.conv_general_dilated(
+  for conv in convolution.direct, lambda x, w: mj.conv_general_dilated(
       x, w, (1, 1), 'VALID', dimension_numbers=('NHWC', 'HWIO', 'NHWC')):
     jitted = jax.jit(jax.vmap(conv))
     np.testing.assert_allclose(
         jitted(x, w), jnp.stack([native_conv(a, b) for a, b in zip(x, w)]),
         atol=1e-4)
-    assert 'convolution' not in jitted.lower(x, w).as_text()
+    text = jitted.lower(x, w).as_text()
+    assert 'feature_group_count = 4' not in text
+    grouped = jax.jit(jax.vmap(native_conv)).lower(x, w).as_text()
+    assert 'feature_group_count = 4' in grouped
 
 
 @pytest.mark.parametrize('name', ['im2col', 'native'])
