@@ -130,11 +130,11 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
 
   def aggregate(variables, server, message, hparams=None, key=None):
     state, models, version = server
-    variables, state = base.aggregate(
+    variables, state, *metrics = base.aggregate(
         algorithm, variables, state, message, hparams, key)
     at = (version + 1) % kept
     models = jax.tree.map(lambda w_V, w: w_V.at[at].set(w), models, variables)
-    return variables, (state, models, version + 1)
+    return variables, (state, models, version + 1), *metrics
 
   return inner._replace(
       hparams={**algorithm.hparams, 'max_staleness': max_staleness},

@@ -220,7 +220,9 @@ class Algorithm(NamedTuple):
     aggregate: `(variables, server, Message) -> (variables, server)`. Returns
       the next global model and server state. If it has parameters named
       `hparams` or `key`, it is called with hparams=View.hparams of the run, and
-      with a random key of the run and round.
+      with a random key of the run and round. A third result is a dict of arrays
+      that are recorded as metrics of the round; of integers, those below 0 are
+      left out.
     evaluated: `(variables, clients) -> variables with a leading axis`. Returns
       the models whose mean test accuracy is reported, from the global model and
       the state of all clients ([C, ...]).
@@ -248,6 +250,7 @@ class Algorithm(NamedTuple):
       round that receives fewer, but one or more, ends the run.
     upload_bytes: `(variables, hparams) -> int`. Returns the bytes of a message
       on a wire, from the shapes of the model; None if it is sent as it is.
+    download_bytes: the same of the global model that the server sends.
   """
 
   init_server: Callable[[Variables], PyTree]
@@ -272,6 +275,7 @@ class Algorithm(NamedTuple):
   needs: Mapping[str, Any] = types.MappingProxyType({})
   min_received: int = 1
   upload_bytes: Callable[[Variables, Mapping[str, Any]], int] | None = None
+  download_bytes: Callable[[Variables, Mapping[str, Any]], int] | None = None
 
   @property
   def draws_per_client(self) -> bool:
@@ -315,11 +319,11 @@ def reads_examples(algorithm: Algorithm) -> bool:
 
 def aggregate(algorithm: Algorithm, variables: Variables, server: PyTree,
               message: Message, hparams: Mapping[str, Any] | None = None,
-              key: jax.Array | None = None) -> tuple[Variables, PyTree]:
+              key: jax.Array | None = None) -> tuple[Any, ...]:
   """Calls `Algorithm.aggregate`, with those of hparams and key that it takes.
 
   Functions that wrap an algorithm call its `aggregate` only through this one,
-  and pass on what they are called with.
+  and pass on what they are called with, and the metrics if there are any.
 
   Args:
     algorithm: the algorithm.

@@ -1,4 +1,4 @@
-"""Compression of client updates, around any algorithm that sends a model.
+"""Compression of what clients, and the server, send, around any algorithm.
 
 A client sends C(u) instead of its update u = w_i - w^t. With error feedback it
 keeps what C left out, and adds it to its next update (Karimireddy et al., Error
@@ -8,8 +8,8 @@ Feedback Fixes SignSGD, ICML 2019, https://arxiv.org/abs/1901.09847):
 
 `upload_bytes` counts what C(v) takes on a wire; the simulation itself computes
 with float32. u is the update of the D parameters; running statistics are sent
-as they are, since a rounded variance may be negative. Clients download the
-model uncompressed.
+as they are, since a rounded variance may be negative. `with_compression` is for
+what clients send, `with_compressed_download` for what the server sends.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,16 +27,19 @@ from moon_jax.algorithms.arguments import at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.errors import UserError
 
-_DRAW = 0x636f6d70  # folded into the key of a client, for draws of C
+_DRAW = 0x636f6d70  # folded into the key of a client or the server
 
 
 class Compressor(NamedTuple):
   """A compressor, as a tuple of pure functions.
 
   Attributes:
-    apply: `(update_D, key, hparams) -> update_D`. Returns what the server
-      decodes. `hparams` is View.hparams.
-    bits: `(D, hparams) -> int`. Returns the bits that a message takes.
+    apply: `(update_D, key, hparams) -> update_D`. Returns what the receiver
+      decodes. `hparams` is View.hparams. If it has a parameter `params`, it
+      gets the parameters of the model, whose numbers D are those of the update,
+      leaf by leaf.
+    bits: `(D, hparams) -> int`. Returns the bits that a message takes; it may
+      have the same parameter.
     has_feedback: whether clients keep the error.
     hparams: numbers in which runs of one program may differ.
   """
@@ -48,10 +51,10 @@ class Compressor(NamedTuple):
 
 
 class Feedback(NamedTuple):
-  """Client state with error feedback."""
+  """Client or server state with error feedback."""
 
   inner: Any  # of the algorithm
-  error: jax.Array  # e, [D]
+  error: Any  # e, [D]; () without error feedback
 
 
 def top_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
@@ -130,10 +133,57 @@ def sign(has_feedback: bool = True) -> Compressor:
           u_D < 0, -1., 1.), lambda d, hparams: 32 + d, has_feedback)
 
 
+def powersgd(rank: int = 2, iterations: int = 2) -> Compressor:
+  """Returns the compressor that sends a product of thin matrices per matrix M.
+
+  Vogels, Karimireddy and Jaggi, PowerSGD, NeurIPS 2019,
+  https://arxiv.org/abs/1905.13727, algorithm 1, with r = rank:
+
+      P = orthogonal(M Q),   Q = M^T P,   C(M) = P Q^T,   P: [m, r], Q: [n, r]
+
+  The first Q is drawn for each message, while the paper begins with its last
+  one; further iterations make up for it. Kernels of convolutions are matrices
+  of [inputs, outputs]. A message has P and Q, and as they are the arrays for
+  which these would be larger.
+
+  Args:
+    rank: r.
+    iterations: of the first two equations.
+  """
+  at_least(1, rank=rank, iterations=iterations, usual=2)
+
+  def is_sent_whole(w):
+    m, n = math.prod(w.shape[:-1]), w.shape[-1] if w.ndim else 1
+    return rank * (m + n) >= m * n
+
+  def apply(update_D, key, hparams, params):
+    leaves, tree = jax.tree.flatten(updates.unflat(params, update_D))
+    return updates.flat(tree.unflatten(
+        w if is_sent_whole(w) else of_matrix(
+            w.reshape(-1, w.shape[-1]), jax.random.fold_in(key, i)
+            ).reshape(w.shape) for i, w in enumerate(leaves)))
+
+  def of_matrix(m, key):
+    dot = functools.partial(jnp.matmul, precision='highest')
+    q = jax.random.normal(key, (m.shape[1], rank), m.dtype)
+    for _ in range(iterations):
+      p = jnp.linalg.qr(dot(m, q))[0]
+      q = dot(m.T, p)
+    return dot(p, q.T)
+
+  def bits(d, hparams, params):
+    return sum(
+        32 * (w.size if is_sent_whole(w) else rank * (
+            w.size // w.shape[-1] + w.shape[-1]))
+        for w in jax.tree.leaves(params))
+
+  return Compressor(apply, bits, has_feedback=True)
+
+
 # The compressors of --compress by name.
 COMPRESSORS: dict[str, Callable[..., Compressor]] = {
     compressor.__name__: compressor
-    for compressor in (top_k, random_k, qsgd, sign)}
+    for compressor in (top_k, random_k, qsgd, sign, powersgd)}
 
 
 def with_compression(algorithm: Algorithm,
@@ -166,26 +216,81 @@ def with_compression(algorithm: Algorithm,
         jnp.subtract, model['params'], view.variables['params']))
     if has_feedback:
       update_D = update_D + view.client.error
-    sent_D = apply(
-        update_D, jax.random.fold_in(view.key, _DRAW), view.hparams)
+    sent_D = base.call(
+        apply, update_D, jax.random.fold_in(view.key, _DRAW), view.hparams,
+        params=view.variables['params'])
     if has_feedback:
       client = Feedback(client, update_D - sent_D)
     return client, Message({**model, 'params': updates.moved(
         view.variables['params'], sent_D)})
 
-  def upload_bytes(variables, hparams):
-    num_params, num_all = (sum(x.size for x in jax.tree.leaves(tree)) for tree
-                           in (variables['params'], variables))
-    return math.ceil(bits(num_params, hparams) / 8) + 4 * (
-        num_all - num_params)
-
-  compressed = inner._replace(finish=finish, upload_bytes=upload_bytes)
+  compressed = inner._replace(
+      finish=finish, upload_bytes=functools.partial(_bytes, bits))
   return compressed if not has_feedback else compressed._replace(
       init_client=lambda variables: Feedback(
           algorithm.init_client(variables),
           updates.zeros(variables['params'])),
       evaluated=lambda variables, clients: algorithm.evaluated(
           variables, clients.inner))
+
+
+def with_compressed_download(algorithm: Algorithm,
+                             compressor: Compressor) -> Algorithm:
+  """Returns `algorithm` whose server sends a compressed change of its model.
+
+  Clients hold the model w^t, which is the global model of the federation:
+
+      v = x^{t+1} - w^t,   w^{t+1} = w^t + C(v)
+
+  With error feedback x^{t+1} is the server's own model, which moves by what the
+  algorithm adds to w^t, so that what C left out is in the next v; EF21-P,
+  Gruntkowska, Tyurin and Richtarik, ICML 2023,
+  https://arxiv.org/abs/2209.15218. Without it v is what the algorithm adds. All
+  clients must take part in each round, since each needs all messages.
+
+  Args:
+    algorithm: the algorithm, with its server optimizer.
+    compressor: such as `top_k()`.
+  """
+  apply, bits, has_feedback, numbers = compressor
+  algorithm = algorithm._replace(hparams={**algorithm.hparams, **numbers})
+
+  def init_server(variables):
+    error = updates.zeros(variables['params']) if has_feedback else ()
+    return Feedback(algorithm.init_server(variables), error)
+
+  def aggregate(variables, server, message, hparams=None, key=None):
+    hparams = algorithm.hparams if hparams is None else hparams
+    key = jax.random.key(0) if key is None else key
+    following, inner, *metrics = base.aggregate(
+        algorithm, variables, server.inner, message, hparams, key)
+    change_D = updates.flat(jax.tree.map(
+        jnp.subtract, following['params'], variables['params']))
+    if has_feedback:
+      change_D = change_D + server.error
+    sent_D = base.call(
+        apply, change_D, jax.random.fold_in(key, _DRAW), hparams,
+        params=variables['params'])
+    return {**following, 'params': updates.moved(
+        variables['params'], sent_D)}, Feedback(
+            inner, change_D - sent_D if has_feedback else ()), *metrics
+
+  @functools.wraps(algorithm.broadcast)
+  def broadcast(server, **given):
+    return algorithm.broadcast(server.inner, **given)
+
+  return algorithm._replace(
+      init_server=init_server, aggregate=aggregate, broadcast=broadcast,
+      download_bytes=functools.partial(_bytes, bits),
+      needs={**algorithm.needs, 'cohorts': None})
+
+
+def _bytes(bits, variables, hparams):
+  """Returns the bytes of compressed parameters and other variables."""
+  num_params, num_all = (sum(x.size for x in jax.tree.leaves(tree)) for tree
+                         in (variables['params'], variables))
+  num_bits = base.call(bits, num_params, hparams, params=variables['params'])
+  return math.ceil(num_bits / 8) + 4 * (num_all - num_params)
 
 
 def _checked(fraction):

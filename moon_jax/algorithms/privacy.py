@@ -111,9 +111,9 @@ def with_adaptive_clipping(
         variables, total, noise)
     excess = (bits + deviation_of_bits * jax.random.normal(keys[1])) / (
         cohort_size)
-    following, state = base.aggregate(
+    following, state, *metrics = base.aggregate(
         algorithm, variables, state, Message(mean), hparams, key)
-    return following, (state, norm * jnp.exp(-rate * excess))
+    return following, (state, norm * jnp.exp(-rate * excess)), *metrics
 
   @functools.wraps(algorithm.broadcast)
   def broadcast(server, **given):

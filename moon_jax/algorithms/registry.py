@@ -33,7 +33,7 @@ from moon_jax.algorithms.moon import l2
 from moon_jax.algorithms.scaffold import with_control_variates
 from moon_jax.config import Config, FACTS, flags_with, suggest
 from moon_jax.config.flags import ON
-from moon_jax.data import clock
+from moon_jax.data import attackers, clock
 from moon_jax.errors import UserError
 
 # Flags that combine a method with parts of others; custom algorithms call
@@ -331,6 +331,8 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
         optimizer_fn, config.dp_noise_multiplier * config.dp_clip / cohort_size,
         config.seed)
   algorithm = server.with_optimizer(algorithm, optimizer_fn)
+  if compressor and config.compress_download:
+    algorithm = compress.with_compressed_download(algorithm, compressor)
   if weight := staleness_of(config):
     return asynchronous.with_staleness(
         algorithm, config.max_staleness, weight, config.asynchronous)
@@ -425,7 +427,26 @@ def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
         f'--participation or --num_clients, or lower --attackers='
         f'{config.attackers}, which gives byzantine={hostile}, or the numbers '
         'of --aggregation_args')
+  if rule and rule.trusted is not None:
+    _check_trusted(config, rule.trusted)
   return rule
+
+
+def _check_trusted(config, client):
+  """Checks that a client takes part in each round and is honest."""
+  rule = f'--aggregation={config.aggregation}'
+  if config.participation != 1 or config.cohorts_file:
+    raise UserError(
+        f'{rule} needs its trusted client in each round; got --participation='
+        f'{config.participation} --cohorts_file={config.cohorts_file!r}. '
+        'Remove them')
+  hostile = attackers.configured(config)
+  if client >= config.num_clients or client in hostile:
+    honest = sorted({*range(config.num_clients)} - {*hostile})
+    raise UserError(
+        f'{rule} trusts client {client}, which is hostile or does not exist; '
+        + (f'give --aggregation_args=trusted={honest[0]}' if honest else
+           f'lower --attackers={config.attackers}'))
 
 
 def _assumes_hostile(config: Config) -> bool:

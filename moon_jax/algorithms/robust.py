@@ -52,18 +52,21 @@ class Rule(NamedTuple):
   Attributes:
     apply: `(updates_JD, weight_J, is_received_J, state) -> (update_D, state)`.
       Returns the update of the server. Weights are 0 in rows that are not
-      received, and their sum is 1. If it has a parameter `key`, it gets a
-      random key of the run and round.
+      received, and their sum is 1. If it has parameters `key` or `client_J`, it
+      gets a random key of the run and round, or the client of each row. A rule
+      that chooses updates also returns, third, which it used, bool [J].
     min_received: the lowest n for which the rule is defined.
     init: `(update_D) -> state`. Returns the first state of the rule for an
       update of zeros.
     is_for_parameters: whether the rule is wrong for running statistics.
+    trusted: a client that must be honest and in each round; None if none must.
   """
 
   apply: Callable[..., tuple[jax.Array, Any]]
   min_received: int = 1
   init: Callable[[jax.Array], Any] = lambda update_D: ()
   is_for_parameters: bool = False
+  trusted: int | None = None
 
 
 def mean() -> Rule:
@@ -126,9 +129,10 @@ def multi_krum(byzantine: int = 1, keep: int = 0) -> Rule:
     score_J = _krum_scores(square_distances(u_JD), is_received_J, byzantine)
     rank_J = jnp.argsort(jnp.argsort(score_J))
     most = keep or count(is_received_J) - byzantine
-    return mean_of(u_JD, is_received_J & (rank_J < most))
+    is_used_J = is_received_J & (rank_J < most)
+    return mean_of(u_JD, is_used_J), is_used_J
 
-  return _stateless(apply, max(2 * byzantine + 3, keep))
+  return _choosing(apply, max(2 * byzantine + 3, keep))
 
 
 def bulyan(byzantine: int = 1) -> Rule:
@@ -155,9 +159,10 @@ def bulyan(byzantine: int = 1) -> Rule:
     order_JD = jnp.argsort(
         jnp.where(is_chosen_J[:, None], distance_JD, jnp.inf), axis=0)
     is_kept_J = j < n - 4 * byzantine
-    return mean_of(jnp.take_along_axis(u_JD, order_JD, 0), is_kept_J)
+    return mean_of(
+        jnp.take_along_axis(u_JD, order_JD, 0), is_kept_J), is_chosen_J
 
-  return _stateless(apply, 4 * byzantine + 3)
+  return _choosing(apply, 4 * byzantine + 3)
 
 
 def geometric_median(iterations: int = 3, nu: float = 1e-6) -> Rule:
@@ -268,9 +273,42 @@ def dnc(byzantine: int = 1, iterations: int = 1, coordinates: int = 10_000,
       return is_kept_J & (jnp.argsort(jnp.argsort(score_J)) < keep)
 
     is_kept_J = lax.fori_loop(0, iterations, filtered, is_received_J)
-    return mean_of(u_JD, is_kept_J), state
+    return mean_of(u_JD, is_kept_J), state, is_kept_J
 
   return Rule(apply, iterations * math.floor(remove * byzantine) + 1)
+
+
+def fltrust(trusted: int = 0) -> Rule:
+  """Returns FLTrust, the rule that trusts directions like those of a client.
+
+  Cao, Fang, Liu and Gong, FLTrust, NDSS 2021,
+  https://arxiv.org/abs/2012.13995, algorithm 2. With u_0 the update of a client
+  that the server trusts, since it collected its examples (100 in the paper),
+
+      s_i = max(0, cos(u_i, u_0)),   sum_i s_i |u_0| / |u_i| u_i / sum_i s_i
+
+  over the other clients. If no s_i is positive, or the message of the trusted
+  client is lost, the update is 0.
+
+  Args:
+    trusted: this client.
+  """
+  at_least(0, trusted=trusted, usual=0)
+
+  def apply(u_JD, weight_J, is_received_J, state, client_J):
+    is_other_J = is_received_J & (client_J != trusted)
+    root_D = jnp.sum(jnp.where(
+        (is_received_J & ~is_other_J)[:, None], u_JD, 0), 0)
+    norm_J = jnp.maximum(norms(u_JD), TINY)
+    length = jnp.linalg.norm(root_D)
+    cosine_J = jnp.matmul(u_JD, root_D, precision='highest') / (
+        norm_J * jnp.maximum(length, TINY))
+    score_J = jnp.where(is_other_J, jnp.maximum(cosine_J, 0), 0)
+    update_D = weighted_sum(score_J * length / norm_J, u_JD) / jnp.maximum(
+        jnp.sum(score_J), TINY)
+    return update_D, state, ~is_other_J | (score_J > 0)
+
+  return Rule(apply, 2, trusted=trusted)
 
 
 def majority_vote(step: float = 0.001) -> Rule:
@@ -289,7 +327,7 @@ def majority_vote(step: float = 0.001) -> Rule:
 # The rules of --aggregation by name.
 RULES: dict[str, Callable[..., Rule]] = {rule.__name__: rule for rule in (
     median, trimmed_mean, krum, multi_krum, bulyan, geometric_median,
-    norm_clipping, centred_clipping, dnc, majority_vote)}
+    norm_clipping, centred_clipping, dnc, fltrust, majority_vote)}
 
 
 def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
@@ -334,13 +372,16 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
           u_JD, is_received_J, client_J,
           algorithm.hparams if hparams is None else hparams,
           jax.random.key(0) if key is None else key)
-    update_D, state = base.call(
-        rule.apply, u_JD, weight_J, is_received_J, state,
+    update_D, state, *is_used_J = base.call(
+        rule.apply, u_JD, weight_J, is_received_J, state, client_J=client_J,
         key=jax.random.key(0) if key is None else key)
     message = Message(moved(variables, update_D))
-    following, inner = base.aggregate(
+    following, inner, *metrics = base.aggregate(
         algorithm, variables, inner, message, hparams, key)
-    return following, (inner, state)
+    if is_used_J:
+      excluded_J = jnp.where(is_received_J & ~is_used_J[0], client_J, -1)
+      metrics = [{'clients_excluded': excluded_J, **dict(*metrics)}]
+    return following, (inner, state), *metrics
 
   @functools.wraps(algorithm.broadcast)
   def broadcast(server, **given):
@@ -350,7 +391,10 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     algorithm = algorithm._replace(
         hparams={**algorithm.hparams, **attack.hparams})
     attack = attack._replace(hparams={})  # runs of one program may differ in it
-  needs = {} if cohort_size is None else {'cohort_size': cohort_size}
+  needs: dict[str, Any] = (
+      {} if cohort_size is None else {'cohort_size': cohort_size})
+  if rule.trusted is not None:
+    needs['cohorts'] = None
   return algorithm._replace(
       finish=finish, init_server=init_server, aggregate=aggregate,
       broadcast=broadcast, needs={**algorithm.needs, **needs},
@@ -359,6 +403,15 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
 
 def _stateless(apply, min_received=1):
   return Rule(lambda *rows: (apply(*rows[:-1]), rows[-1]), min_received)
+
+
+def _choosing(apply, min_received):
+  """Returns a rule of a function that also returns which updates it used."""
+  def apply_rule(u_JD, weight_J, is_received_J, state):
+    update_D, is_used_J = apply(u_JD, weight_J, is_received_J)
+    return update_D, state, is_used_J
+
+  return Rule(apply_rule, min_received)
 
 
 def _sorted(u_JD, is_in_J):

@@ -137,10 +137,10 @@ def _with_variates(algorithm: Algorithm, num_clients: int, form: str,
     server, c = split(server)
     total, change = message.total
     c = jax.tree.map(lambda c, d: c + d / num_clients, c, change)
-    variables, server = base.aggregate(
+    variables, server, *metrics = base.aggregate(
         algorithm, variables, server, message._replace(total=total), hparams,
         key)
-    return variables, join(server, c)
+    return variables, join(server, c), *metrics
 
   inner = base.with_view(algorithm, lambda view: view._replace(
       client=split(view.client).inner, server=split(view.server).inner))

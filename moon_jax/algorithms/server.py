@@ -115,13 +115,13 @@ def with_optimizer(algorithm: Algorithm,
 
   def aggregate(variables, server, message, hparams=None, key=None):
     inner, opt_state = server
-    following, inner = base.aggregate(
+    following, inner, *metrics = base.aggregate(
         algorithm, variables, inner, message, hparams, key)
     params = variables['params']
     delta = jax.tree.map(jnp.subtract, params, following['params'])
     updates, opt_state = made(hparams).update(delta, opt_state, params)
     params = optax.apply_updates(params, updates)
-    return {**following, 'params': params}, (inner, opt_state)
+    return {**following, 'params': params}, (inner, opt_state), *metrics
 
   @functools.wraps(algorithm.broadcast)
   def broadcast(server, **given):

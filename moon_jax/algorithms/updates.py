@@ -35,10 +35,14 @@ def flat(tree: Any) -> jax.Array:
   return flatten_util.ravel_pytree(tree)[0]
 
 
+def unflat(like: Any, update_D: jax.Array) -> Any:
+  """Returns the tree whose `flat` is the update, of the shapes of `like`."""
+  return flatten_util.ravel_pytree(like)[1](update_D)
+
+
 def moved(variables: Any, update_D: jax.Array) -> Any:
   """Returns variables + update."""
-  _, unravel = flatten_util.ravel_pytree(variables)
-  return jax.tree.map(jnp.add, variables, unravel(update_D))
+  return jax.tree.map(jnp.add, variables, unflat(variables, update_D))
 
 
 def zeros(variables: Any) -> jax.Array:

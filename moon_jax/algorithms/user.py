@@ -216,11 +216,14 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   client, message = finished
   yield ('finish', 'a client state like the one of init_client',
          trees.difference(client, view.client))
-  following = base.aggregate(
-      algorithm, variables, server, base.as_received(message), view.hparams,
-      key)
-  yield ('aggregate', 'a pair, the next variables and the next server state',
-         pair(following))
+  following = base.call(
+      algorithm.aggregate, variables, server, base.as_received(message),
+      hparams=view.hparams, key=key)
+  has_metrics = (isinstance(following, tuple) and len(following) == 3
+                 and isinstance(following[2], dict))
+  yield ('aggregate', 'a pair, the next variables and the next server state, '
+         'or these and a dict of metrics',
+         '' if has_metrics else pair(following))
   difference = trees.difference(following[0], variables)
   if difference and algorithm.aggregate.__module__ == fedavg.__name__:
     yield ('finish', 'a Message whose mean is like the global model, since '

@@ -37,7 +37,7 @@ ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
 # Rules of `moon_jax.algorithms.robust`, instead of the average.
 ROBUST = ('median', 'trimmed_mean', 'krum', 'multi_krum', 'bulyan',
           'geometric_median', 'norm_clipping', 'centred_clipping', 'dnc',
-          'majority_vote')
+          'fltrust', 'majority_vote')
 
 # What hostile clients change: their data, or (`moon_jax.algorithms.attacks`)
 # their updates.
@@ -50,7 +50,7 @@ ASYNCHRONOUS = 'fedbuff', 'fedasync'
 STALENESS = 'constant', 'polynomial', 'hinge'
 
 # Of `moon_jax.algorithms.compress`.
-COMPRESSORS = ('top_k', 'random_k', 'qsgd', 'sign')
+COMPRESSORS = ('top_k', 'random_k', 'qsgd', 'sign', 'powersgd')
 
 # Those of which a round depends on how many there are.
 READ_NUM_ROUNDS = ('ccvr', 'fedkd', 'fedphp')
@@ -386,6 +386,11 @@ class Config:
       'random_k keep.', above=0, is_later=True,
       page='compression.md', only_with={'compress': ('top_k', 'random_k')},
       varies='array', synonyms='compression_ratio sparsity topk_ratio')
+  compress_download: bool = flag(
+      False, "Compress the change of the server's model that clients download "
+      'with --compress, too; all clients must take part in each round.',
+      is_later=True, page='compression.md', only_with={'compress': COMPRESSORS},
+      synonyms='bidirectional_compression downlink_compression')
   compress_args: str = flag(
       '', 'Arguments of --compress, such as has_feedback=False.',
       placeholder='NAME=VALUE,...', is_later=True, page='compression.md',

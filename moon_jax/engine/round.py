@@ -30,6 +30,7 @@ class RoundMetrics(NamedTuple):
   # finite; a job for which it is False is left out of the round
   finite_R: jax.Array  # bool, whether the next global model and server state
   # are finite
+  server_R: dict[str, jax.Array]  # what `Algorithm.aggregate` records, [R, ...]
   cosine_R: jax.Array  # mean cosine over all pairs of updates w_i - w^t; NaN
   # if there are fewer than two
   # The next two are () unless Program.keep_models:
@@ -60,8 +61,8 @@ class Round:
         in_specs=self._specs,
         out_specs=(WHOLE, SPLIT, RoundMetrics(
             loss_TL=split_lanes, extra_TL=split_lanes, drift_J=SPLIT,
-            finite_J=SPLIT, finite_R=WHOLE, cosine_R=WHOLE, cosine_J=SPLIT,
-            models_J=SPLIT)),
+            finite_J=SPLIT, finite_R=WHOLE, server_R=WHOLE, cosine_R=WHOLE,
+            cosine_J=SPLIT, models_J=SPLIT)),
         check_vma=False), donate_argnums=1)
 
   def lower(self, shared: dict[str, Any], clients_J: Any,
@@ -157,15 +158,17 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
   message, message_axes = _with_each(
       sums, results.each_J, jobs, is_received_J, total_weight_R)
   before = shared['variables'], shared['server']
-  after = jax.vmap(functools.partial(base.aggregate, program.algorithm),
-                   in_axes=(0, 0, message_axes, 0, 0))(
-      *before, message, hparams_R, jax.vmap(
-          lambda run: jax.random.fold_in(jax.random.fold_in(
-              inputs.key[run], inputs.round_of(run)), local.SERVER))(
-                  jnp.arange(inputs.num_runs)))
+  *after, metrics_R = jax.vmap(
+      functools.partial(_aggregate, program.algorithm),
+      in_axes=(0, 0, message_axes, 0, 0))(
+          *before, message, hparams_R, jax.vmap(
+              lambda run: jax.random.fold_in(jax.random.fold_in(
+                  inputs.key[run], inputs.round_of(run)), local.SERVER))(
+                      jnp.arange(inputs.num_runs)))
   # A run that received no message keeps its state.
   variables, server = jax.tree.map(
-      functools.partial(accumulate.where, num_received_R > 0), after, before)
+      functools.partial(accumulate.where, num_received_R > 0), tuple(after),
+      before)
   cosine_J = ()
   if program.keep_models:
     cosine_J = accumulate.cosine_with_mean(
@@ -175,6 +178,7 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
   return shared, results.clients_J, RoundMetrics(
       loss_TL=metrics_TL.loss, extra_TL=metrics_TL.extra,
       drift_J=results.drift_J, finite_J=results.finite_J,
+      server_R=metrics_R,
       finite_R=jax.vmap(accumulate.all_finite)((variables, server)),
       # One run after another, so that sums have the same bits for any R.
       cosine_R=lax.map(
@@ -183,6 +187,12 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
           )[:, 0],
       cosine_J=cosine_J,
       models_J=results.models_J.evaluated if program.keep_models else ())
+
+
+def _aggregate(algorithm, *args):
+  """Returns the global model, the server state, and metrics, perhaps none."""
+  variables, server, *metrics = base.aggregate(algorithm, *args)
+  return variables, server, dict(*metrics)
 
 
 def _with_each(sums, each_J, jobs, is_received_J, total_weight_R):

@@ -165,7 +165,7 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        'one of them')
       for name in ('aggregation_args', 'attack_args', 'attackers',
                    'augmentation_draws', 'buffer_size', 'clock_args',
-                   'compress_args', 'compress_fraction',
+                   'compress_args', 'compress_download', 'compress_fraction',
                    'concurrency', 'decay_rounds', 'epoch_losses',
                    'label_noise_form', 'learning_rate_decay', 'max_staleness',
                    'server_momentum', 'staleness', 'staleness_args')),
@@ -284,6 +284,12 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
         c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
       for name in ('aggregation', 'attack', 'compress')),
+    (lambda c: c.compress_download and (
+        c.participation != 1 or c.cohorts_file or c.asynchronous != 'none'),
+     '--compress_download needs all clients in each round, since each builds '
+     'the model from all messages; remove it, or --participation='
+     '{c.participation} --cohorts_file={c.cohorts_file} --asynchronous='
+     '{c.asynchronous}'),
     (lambda c: c.attack != 'none' and not c.num_attackers(),
      '--attack={c.attack} needs a hostile client, got --attackers='
      '{c.attackers} of --num_clients={c.num_clients}; raise it'),

@@ -169,6 +169,8 @@ def of_round(federation: Federation, index: int, table: Table,
                for name in ('train_loss', 'cross_entropy', 'task_loss')
              if name in means[0]}
     line['drift'] = float(metrics.drift_J[ran_J].mean(dtype=np.float64))
+  for name, value_R in metrics.server_R.items():
+    line[name] = _plain(value_R[run])
   if np.isfinite(metrics.cosine_R[run]):  # of two updates or more
     line['update_cosine'] = float(metrics.cosine_R[run])
   if callable(federation.learning_rate):
@@ -184,6 +186,18 @@ def of_round(federation: Federation, index: int, table: Table,
     line['clients_left_out'] = sorted(
         jobs.client[is_own_J & ~metrics.finite_J].tolist())
   return line
+
+
+def _plain(value):
+  """Returns a number, None if it is not finite, or a list.
+
+  Lists of integers leave out those below 0.
+  """
+  if value.dtype.kind in 'iu':
+    return value[value >= 0].tolist() if value.ndim else int(value)
+  if value.ndim:
+    return value.tolist()
+  return float(value) if np.isfinite(value) else None
 
 
 def _means(federation, traces):

@@ -48,7 +48,7 @@ class RoundSpec(NamedTuple):
   weights_bytes: int  # weights of the network that do not train
   server_bytes: int  # state of the server
   each_bytes: int  # Message.each of one client
-  download_bytes: int  # what one client receives in a round
+  download_bytes: int  # what one client receives in a round, uncompressed
   upload_bytes: int  # what it sends, uncompressed
   example_frozen_bytes: int  # outputs of the frozen models for one example
 
@@ -203,20 +203,25 @@ def seconds(federation: Federation, clock: Clock
               if federation.local_steps
               else federation.local_epochs * per_epoch)
   _, model, *_, download, upload, _ = _traced(federation)
-  size_of = download, upload_bytes(federation, model, upload)
+  size_of = wire_bytes(federation, model, download, upload)
   return (clock.seconds(examples, *size_of),
           clock.seconds(np.zeros_like(sizes), *size_of))
 
 
-def upload_bytes(federation: Federation, model: Variables,
-                 uncompressed: int) -> int:
-  """Returns the bytes that a client sends in a round.
+def wire_bytes(federation: Federation, model: Variables, download: int,
+               upload: int) -> tuple[int, int]:
+  """Returns the bytes that a client receives and sends in a round.
 
-  `model` has the shapes of the network's variables.
+  `model` has the shapes of the network's variables; `download` and `upload` are
+  the bytes without compression.
   """
   algorithm = federation.algorithm
-  return uncompressed if algorithm.upload_bytes is None else (
-      algorithm.upload_bytes(model, algorithm.hparams))
+  if algorithm.download_bytes is not None:
+    whole = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(model))
+    download += algorithm.download_bytes(model, algorithm.hparams) - whole
+  if algorithm.upload_bytes is not None:
+    upload = algorithm.upload_bytes(model, algorithm.hparams)
+  return download, upload
 
 
 def of_task(federation: Federation) -> Model:

@@ -136,9 +136,9 @@ class Simulation:
             for index in range(max(1, self.rounds_done))]
     num_trained = np.mean([len(lost_J) for lost_J in lost])
     num_received = np.mean([lost_J.count(False) for lost_J in lost])
-    upload = round_spec.upload_bytes(  # runs of one program may differ
-        federation, spec.model, spec.upload_bytes)
-    return round(num_trained * spec.download_bytes + num_received * upload)
+    download, upload = round_spec.wire_bytes(  # runs of one program may differ
+        federation, spec.model, spec.download_bytes, spec.upload_bytes)
+    return round(num_trained * download + num_received * upload)
 
   @property
   def client_bytes(self) -> int:

@@ -57,6 +57,7 @@ HOSTILE = [
     {'aggregation': 'geometric_median', 'attack': 'sign_flip'},
     {'aggregation': 'norm_clipping', 'attack': 'gaussian'},
     {'aggregation': 'dnc', 'aggregation_args': 'coordinates=9'},
+    {'aggregation': 'fltrust', 'server_momentum': .7},
     {'aggregation': 'majority_vote', 'attack': 'inner_product'},
     {'attack': 'scaling', 'attack_args': 'factor=2'},
     {'aggregation': 'multi_krum', 'aggregation_args': 'byzantine=1',
@@ -67,7 +68,10 @@ COMPRESSED = [
     {'compress': 'top_k', 'compress_fraction': .3},
     {'algorithm': 'fedavg', 'compress': 'random_k',
      'compress_fraction': .5, 'aggregation': 'geometric_median'},
-    {'algorithm': 'fedavg', 'compress': 'sign', 'attack': 'sign_flip'},
+    {'algorithm': 'fedavg', 'compress': 'sign', 'attack': 'sign_flip',
+     'compress_download': True},
+    {'algorithm': 'fedavg', 'compress': 'powersgd',
+     'compress_args': 'rank=1'},
     {'compress': 'qsgd', 'weighting': 'uniform', 'dp_clip': 1.}]
 
 

@@ -1,5 +1,7 @@
 """Compressors: NumPy loops, means, bits, error feedback."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ import moon_jax as mj
 from moon_jax.algorithms import compress, registry
 from moon_jax.config import Config
 from moon_jax.config.flags import COMPRESSORS
+from moon_jax.errors import UserError
 from moon_jax.simulation import agreement, checks
 
 RANDOM = np.random.default_rng(0)
@@ -57,6 +60,43 @@ def test_qsgd_equals_numpy(name, bits):
     assert found[d] == pytest.approx(
         norm * np.sign(x) * np.floor(s * abs(x) / norm + r) / s, abs=1e-5)
     assert abs(found[d] - x) <= norm / s + 1e-5
+
+
+def tree_of(random, *shapes):
+  return {str(i): jnp.asarray(random.normal(size=shape), jnp.float32)
+          for i, shape in enumerate(shapes)}
+
+
+def test_powersgd_equals_numpy():
+  """From the same draws; arrays that are not smaller in two are kept."""
+  tree = tree_of(np.random.default_rng(4), (3, 3, 2, 12), (9, 20), (5,), (2, 3))
+  compressor, key = compress.powersgd(rank=2, iterations=3), jax.random.key(7)
+  u = compress.updates.flat(tree)
+  found = compress.updates.unflat(
+      tree, compressor.apply(u, key, {}, params=tree))
+  for i, (name, w) in enumerate(tree.items()):
+    expected = np.asarray(w, np.float64)
+    if i < 2:
+      m = expected.reshape(-1, w.shape[-1])
+      q = np.asarray(jax.random.normal(
+          jax.random.fold_in(key, i), (m.shape[1], 2)))
+      for _ in range(3):
+        p, _ = np.linalg.qr(m @ q)
+        q = m.T @ p
+      expected = (p @ q.T).reshape(w.shape)
+    np.testing.assert_allclose(found[name], expected, atol=2e-5)
+  assert compressor.bits(u.size, {}, params=tree) == 32 * (
+      2 * (18 + 12) + 2 * (9 + 20) + 5 + 6)
+
+
+def test_powersgd_keeps_matrices_of_its_rank():
+  random = np.random.default_rng(5)
+  tree = {'w': jnp.asarray(random.normal(size=(30, 2)) @ random.normal(
+      size=(2, 40)), jnp.float32), 'zero': jnp.zeros((20, 30))}
+  u = compress.updates.flat(tree)
+  found = compress.powersgd(rank=2).apply(
+      u, jax.random.key(0), {}, params=tree)
+  np.testing.assert_allclose(found, u, atol=1e-4)
 
 
 @pytest.mark.parametrize('compressor', [
@@ -133,17 +173,64 @@ def test_rounds_equal_a_numpy_loop():
         federated.state.clients.error[0], [*errors.values()], atol=1e-6)
 
 
+def flat_model(state):
+  params = state.variables['params']
+  return np.concatenate(
+      [np.asarray(params['b'][0]), np.asarray(params['w'][0]).ravel()])
+
+
+def test_downloads_equal_a_numpy_loop():
+  """What the server's compressor leaves out is in its next message."""
+  federated = fed.Federation(
+      compress.with_compressed_download(fed.fedavg(), compress.top_k(.2)))
+  plain, error = fed.Federation(fed.fedavg()), np.zeros(15)
+  for _ in range(3):
+    before = flat_model(federated.state)
+    plain.state = plain.state._replace(variables=jax.tree.map(
+        jnp.copy, federated.state.variables), round=federated.state.round)
+    plain.round()
+    v = flat_model(plain.state) - before + error
+    error = v - np_top_k(v, 3)
+    federated.round()
+    np.testing.assert_allclose(
+        flat_model(federated.state), before + v - error, atol=1e-6)
+    np.testing.assert_allclose(
+        federated.state.server.error[0], error, atol=1e-6)
+
+
+def test_downloads_without_loss_change_nothing():
+  trained = [fed.Federation(algorithm).train([fed.ALL] * 2).state
+             for algorithm in (fed.fedavg(), compress.with_compressed_download(
+                 fed.fedavg(), compress.top_k(1.)))]
+  np.testing.assert_allclose(
+      flat_model(trained[0]), flat_model(trained[1]), atol=1e-6)
+
+
+def test_downloads_need_all_clients():
+  config = Config(dataset='digits', algorithm='fedavg', model='mlp',
+                  compress='sign', compress_download=True)
+  checks.validate(config)
+  for flags in ({'participation': .5}, {
+      'asynchronous': 'fedbuff', 'clock': 'lognormal', 'concurrency': 4,
+      'buffer_size': 2}):
+    with pytest.raises(UserError, match='needs all clients in each round'):
+      checks.validate(dataclasses.replace(config, **flags))
+
+
 def test_bytes_per_round_count_the_wire():
   data = mj.load_dataset('digits')
   settings = dict(
       data=data, clients=mj.partition.iid(200, 4, seed=0), local_epochs=1,
       model=mj.mlp(data.num_classes))
+  compressed = compress.with_compression(mj.fedavg(), compress.qsgd(8))
   simulations = [mj.Simulation(mj.Federation(algorithm=algorithm, **settings))
-                 for algorithm in (mj.fedavg(), compress.with_compression(
-                     mj.fedavg(), compress.qsgd(8)))]
+                 for algorithm in (mj.fedavg(), compressed,
+                                   compress.with_compressed_download(
+                                       compressed, compress.sign()))]
   d = simulations[0].num_parameters
+  sent = d + 4 * -(-d // 512)
   assert [s.bytes_per_round() for s in simulations] == [
-      4 * 8 * d, 4 * (4 * d + d + 4 * -(-d // 512))]
+      4 * 8 * d, 4 * (4 * d + sent), 4 * (-(-(32 + d) // 8) + sent)]
 
 
 def test_bytes_of_runs_of_one_program():

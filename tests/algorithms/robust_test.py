@@ -46,9 +46,10 @@ def applied(rule, u, weight, is_received):
   """Returns the update of a rule, for rows in any order."""
   each = Each(jnp.asarray(u), jnp.asarray(weight), jnp.asarray(is_received),
               jnp.arange(len(u), dtype=jnp.int32))
-  *inputs, _ = updates.in_order(each)
+  *inputs, client = updates.in_order(each)
   return np.asarray(jax.jit(functools.partial(base.call, rule.apply))(
-      *inputs, rule.init(jnp.zeros(u.shape[1])), key=jax.random.key(0))[0])
+      *inputs, rule.init(jnp.zeros(u.shape[1])), key=jax.random.key(0),
+      client_J=client)[0])
 
 
 # The rules on received updates and their weights, client by client.
@@ -116,6 +117,14 @@ def np_dnc(u, p, byzantine, iterations=1, coordinates=10_000, remove=1.):
     scores = (centred @ np.linalg.svd(centred)[2][0])**2
     kept &= {*np.argsort(scores)[:len(u) - int(remove * byzantine)].tolist()}
   return u[sorted(kept)].mean(0)
+
+
+def np_fltrust(u, p, at):
+  root, rest = u[at], np.delete(u, at, 0)
+  scores = [max(0, u_i @ root / np.linalg.norm(u_i) / np.linalg.norm(root))
+            for u_i in rest]
+  return sum(s * np.linalg.norm(root) / np.linalg.norm(u_i) * u_i
+             for s, u_i in zip(scores, rest)) / sum(scores)
 
 
 RULES = [
@@ -195,6 +204,27 @@ def test_two_huge_updates_do_not_matter(name, arguments):
   found = applied(getattr(robust, name)(**arguments), u, p, is_received)
   assert (found <= honest.max(0) + .02).all()
   assert (found >= honest.min(0) - .02).all()
+
+
+@pytest.mark.parametrize('n', [2, 5, 11])
+def test_fltrust_equals_a_numpy_loop(n):
+  u, p, is_received = rows(n + 1, n)
+  u += 1  # so that some point in the direction of the trusted one
+  clients = np.flatnonzero(is_received)
+  for at in 0, n - 1:
+    found = applied(
+        robust.fltrust(trusted=int(clients[at])), u, p, is_received)
+    np.testing.assert_allclose(
+        found, np_fltrust(u[is_received].astype(np.float64), p, at), atol=2e-6)
+
+
+def test_fltrust_trusts_no_opposite_and_no_absent_client():
+  u = np.float32([[1, 0], [-1, .1], [3, 0]])
+  equal, all_received = np.full(3, 1 / 3, np.float32), np.ones(3, bool)
+  trusts = functools.partial(applied, robust.fltrust(), u, equal)
+  np.testing.assert_allclose(trusts(all_received), [1, 0], atol=1e-7)
+  np.testing.assert_array_equal(
+      trusts(np.array([False, True, True])), [0, 0])
 
 
 def test_an_update_of_zero_does_not_hold_the_geometric_median():
@@ -452,6 +482,34 @@ def test_too_few_clients_are_an_error():
 def test_names_of_flags_are_those_of_functions():
   assert ROBUST == (*robust.RULES,)
   assert UPDATE_ATTACKS == (*attacks.ATTACKS,)
+
+
+def test_fltrust_needs_an_honest_client_in_each_round():
+  config = Config(dataset='digits', algorithm='fedavg', model='mlp',
+                  aggregation='fltrust', attack='sign_flip', attackers=.2)
+  hostile = attackers.configured(config)
+  for flags, error in (
+      ({'aggregation_args': f'trusted={hostile[0]}'}, 'hostile or does not'),
+      ({'aggregation_args': 'trusted=10'}, 'client 10, which is hostile or'),
+      ({'participation': .5}, 'trusted client in each round.*Remove')):
+    with pytest.raises(UserError, match=error):
+      checks.validate(dataclasses.replace(config, **flags))
+  with pytest.raises(UserError, match='needs cohorts=None'):
+    federation_of(robust.fltrust(), cohorts=[[1, 2, 3]])
+
+
+def test_a_round_records_who_was_excluded():
+  """Hostile clients send far larger updates than the others."""
+  config = Config(
+      dataset='digits', algorithm='fedavg', model='mlp', partition='iid',
+      num_clients=8, attack='sign_flip', attack_args='scale=50', attackers=.25,
+      aggregation='multi_krum', server_momentum=.5, num_rounds=2,
+      local_epochs=1, train_examples=400)
+  record, = mj.Simulation(build.federation(config)).run(1)
+  assert record.metrics['clients_excluded'] == attackers.configured(config)
+  config = dataclasses.replace(config, aggregation='median')
+  record, = mj.Simulation(build.federation(config)).run(1)
+  assert 'clients_excluded' not in record.metrics
 
 
 def test_flags_make_rules():
