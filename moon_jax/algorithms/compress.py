@@ -158,10 +158,10 @@ def powersgd(rank: int = 2, iterations: int = 2) -> Compressor:
 
   def apply(update_D, key, hparams, params):
     leaves, tree = jax.tree.flatten(updates.unflat(params, update_D))
-    return updates.flat(tree.unflatten(
+    return updates.flat(jax.tree.unflatten(tree, (
         w if is_sent_whole(w) else of_matrix(
             w.reshape(-1, w.shape[-1]), jax.random.fold_in(key, i)
-            ).reshape(w.shape) for i, w in enumerate(leaves)))
+            ).reshape(w.shape) for i, w in enumerate(leaves))))
 
   def of_matrix(m, key):
     dot = functools.partial(jnp.matmul, precision='highest')

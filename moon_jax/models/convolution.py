@@ -106,12 +106,12 @@ def _gradients(stride, padding, x, kernel, dy):
   def add(i, total):
     x_i, dy_i = (lax.dynamic_slice_in_dim(a, i * size, size) for a in (x, dy))
     windows = _windows(_padded(x_i, padding), kernel.shape[:2], (stride,) * 2)
-    return total + FLOAT32.dot(windows.reshape(size * pixels, -1).T,
-                               dy_i.reshape(size * pixels, -1))
+    return total + FLOAT32.dot(dy_i.reshape(size * pixels, -1).T,
+                               windows.reshape(size * pixels, -1))
 
   dk = lax.fori_loop(0, len(x) // size, add, jnp.zeros(
-      (math.prod(kernel.shape[:3]), kernel.shape[3])))
-  return dx, dk.reshape(kernel.shape)
+      (kernel.shape[3], math.prod(kernel.shape[:3]))))
+  return dx, dk.T.reshape(kernel.shape)
 
 
 def _padded(x, padding):
