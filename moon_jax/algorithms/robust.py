@@ -301,7 +301,7 @@ def fltrust(trusted: int = 0) -> Rule:
         (is_received_J & ~is_other_J)[:, None], u_JD, 0), 0)
     norm_J = jnp.maximum(norms(u_JD), TINY)
     length = jnp.linalg.norm(root_D)
-    cosine_J = jnp.matmul(u_JD, root_D, precision='highest') / (
+    cosine_J = jnp.sum(u_JD * root_D[None], 1) / (
         norm_J * jnp.maximum(length, TINY))
     score_J = jnp.where(is_other_J, jnp.maximum(cosine_J, 0), 0)
     update_D = weighted_sum(score_J * length / norm_J, u_JD) / jnp.maximum(
