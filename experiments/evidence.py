@@ -178,7 +178,9 @@ def resnets() -> str:
           f'PyTorch {kept["versions"]["torch"].partition("+")[0]}. moon_jax '
           'compiled in ' + ', '.join(
               f'{case["ours"]["compile_seconds"]:.0f}'
-              for case in kept['cases'].values()) + ' s.')
+              for case in kept['cases'].values()) + ' s.\nThe load average '
+          'before the start, after other work, was '
+          f'{kept["load_average_before"]:.1f}.')
 
 
 def _short_cpu(kept):

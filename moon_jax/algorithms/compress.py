@@ -137,14 +137,15 @@ def powersgd(rank: int = 2, iterations: int = 2) -> Compressor:
   """Returns the compressor that sends a product of thin matrices per matrix M.
 
   Vogels, Karimireddy and Jaggi, PowerSGD, NeurIPS 2019,
-  https://arxiv.org/abs/1905.13727, algorithm 1, with r = rank:
+  https://arxiv.org/abs/1905.13727, algorithm 1 for one worker, with r = rank:
 
       P = orthogonal(M Q),   Q = M^T P,   C(M) = P Q^T,   P: [m, r], Q: [n, r]
 
-  The first Q is drawn for each message, while the paper begins with its last
-  one; further iterations make up for it. Kernels of convolutions are matrices
-  of [inputs, outputs]. A message has P and Q, and as they are the arrays for
-  which these would be larger.
+  The paper also averages P, before it is orthogonal, and Q over workers, which
+  takes two exchanges per round. It begins with the last Q; here the first Q is
+  drawn for each message, and further iterations make up for it. A kernel [kh,
+  kw, C, O] is a matrix [kh kw C, O]. A message has P and Q, or the array itself
+  where they would be larger.
 
   Args:
     rank: r.
@@ -203,7 +204,7 @@ def with_compression(algorithm: Algorithm,
   """
   # Runs of one program may differ in numbers, so that no closure has them.
   apply, bits, has_feedback, numbers = compressor
-  algorithm = algorithm._replace(hparams={**algorithm.hparams, **numbers})
+  algorithm = _with_hparams(algorithm, numbers)
   inner = base.with_view(algorithm, lambda view: view._replace(
       client=view.client.inner)) if has_feedback else algorithm
 
@@ -249,11 +250,11 @@ def with_compressed_download(algorithm: Algorithm,
   clients must take part in each round, since each needs all messages.
 
   Args:
-    algorithm: the algorithm, with its server optimizer.
+    algorithm: the algorithm, with its server optimizer, if it has one.
     compressor: such as `top_k()`.
   """
   apply, bits, has_feedback, numbers = compressor
-  algorithm = algorithm._replace(hparams={**algorithm.hparams, **numbers})
+  algorithm = _with_hparams(algorithm, numbers)
 
   def init_server(variables):
     error = updates.zeros(variables['params']) if has_feedback else ()
@@ -283,6 +284,16 @@ def with_compressed_download(algorithm: Algorithm,
       init_server=init_server, aggregate=aggregate, broadcast=broadcast,
       download_bytes=functools.partial(_bytes, bits),
       needs={**algorithm.needs, 'cohorts': None})
+
+
+def _with_hparams(algorithm, numbers):
+  """Returns the algorithm with hyperparameters of a compressor."""
+  for name, value in numbers.items():
+    if algorithm.hparams.get(name, value) != value:
+      raise UserError(
+          f'compressors of uploads and downloads share {name}; got '
+          f'{algorithm.hparams[name]} and {value}. Give both the same')
+  return algorithm._replace(hparams={**algorithm.hparams, **numbers})
 
 
 def _bytes(bits, variables, hparams):

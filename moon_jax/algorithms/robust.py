@@ -299,12 +299,13 @@ def fltrust(trusted: int = 0) -> Rule:
     is_other_J = is_received_J & (client_J != trusted)
     root_D = jnp.sum(jnp.where(
         (is_received_J & ~is_other_J)[:, None], u_JD, 0), 0)
-    norm_J = jnp.maximum(norms(u_JD), TINY)
+    # Directions, also of updates whose squares are 0 or infinite.
+    v_JD = u_JD / jnp.maximum(jnp.max(jnp.abs(u_JD), 1), TINY)[:, None]
+    v_JD = v_JD / jnp.maximum(norms(v_JD), TINY)[:, None]
     length = jnp.linalg.norm(root_D)
-    cosine_J = jnp.sum(u_JD * root_D[None], 1) / (
-        norm_J * jnp.maximum(length, TINY))
+    cosine_J = jnp.sum(v_JD * (root_D / jnp.maximum(length, TINY))[None], 1)
     score_J = jnp.where(is_other_J, jnp.maximum(cosine_J, 0), 0)
-    update_D = weighted_sum(score_J * length / norm_J, u_JD) / jnp.maximum(
+    update_D = weighted_sum(score_J * length, v_JD) / jnp.maximum(
         jnp.sum(score_J), TINY)
     return update_D, state, ~is_other_J | (score_J > 0)
 

@@ -58,25 +58,38 @@ def direct(x: jax.Array, kernel: jax.Array, stride: int = 1,
 
   On CPUs lanes are computed one after another, by XLA's convolution, and the
   gradient of the kernel by products of the windows of a few images, which stay
-  in the processor's cache. Elsewhere it is `im2col`.
+  in the processor's cache. Elsewhere it is `im2col`. It has no forward-mode
+  derivative.
   """
   return platforms.by_platform(
       _by_lane(_native, stride, padding),
       functools.partial(_padded_im2col, stride, padding), x, kernel)
 
 
-def _direct_backward(stride, padding, operands, dy):
-  def of_im2col(x, kernel, dy):
-    _, vjp = jax.vjp(
-        functools.partial(_padded_im2col, stride, padding), x, kernel)
-    return vjp(dy)
-
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _direct_gradients(stride, padding, x, kernel, dy):
   return platforms.by_platform(
-      _by_lane(_gradients, stride, padding), of_im2col, *operands, dy)
+      _by_lane(_gradients, stride, padding),
+      functools.partial(_im2col_gradients, stride, padding), x, kernel, dy)
 
 
-direct.defvjp(lambda x, kernel, stride, padding: (
-    direct(x, kernel, stride, padding), (x, kernel)), _direct_backward)
+def _im2col_gradients(stride, padding, x, kernel, dy):
+  _, vjp = jax.vjp(
+      functools.partial(_padded_im2col, stride, padding), x, kernel)
+  return vjp(dy)
+
+
+direct.defvjp(
+    lambda x, kernel, stride, padding: (
+        direct(x, kernel, stride, padding), (x, kernel)),
+    lambda stride, padding, operands, dy: _direct_gradients(
+        stride, padding, *operands, dy))
+# Further derivatives are those of im2col.
+_direct_gradients.defvjp(
+    lambda stride, padding, *operands: (
+        _direct_gradients(stride, padding, *operands), operands),
+    lambda stride, padding, operands, cotangents: jax.vjp(functools.partial(
+        _im2col_gradients, stride, padding), *operands)[1](cotangents))
 
 
 def _by_lane(function, *args):
@@ -100,8 +113,9 @@ def _gradients(stride, padding, x, kernel, dy):
     dx, = jax.linear_transpose(lambda x: _padded_im2col(
         stride, padding, x, kernel), x)(dy)
   pixels = math.prod(dy.shape[1:3])
-  size = max(n for n in range(1, len(x) + 1) if len(x) % n == 0 and (
-      n == 1 or n * pixels <= _ROWS))
+  size = min(len(x), max(1, _ROWS // pixels))
+  x, dy = (jnp.pad(a, ((0, -len(x) % size), (0, 0), (0, 0), (0, 0)))
+           for a in (x, dy))  # zeros add nothing
 
   def add(i, total):
     x_i, dy_i = (lax.dynamic_slice_in_dim(a, i * size, size) for a in (x, dy))

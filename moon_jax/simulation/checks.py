@@ -285,11 +285,13 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
         c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
       for name in ('aggregation', 'attack', 'compress')),
     (lambda c: c.compress_download and (
-        c.participation != 1 or c.cohorts_file or c.asynchronous != 'none'),
+        c.participation != 1 or c.cohorts_file or c.asynchronous != 'none' or (
+            c.dropout_rate and c.dropout_stage == 'before_training')),
      '--compress_download needs all clients in each round, since each builds '
      'the model from all messages; remove it, or --participation='
-     '{c.participation} --cohorts_file={c.cohorts_file} --asynchronous='
-     '{c.asynchronous}'),
+     '{c.participation} --cohorts_file={c.cohorts_file!r} --asynchronous='
+     '{c.asynchronous} --dropout_rate={c.dropout_rate} (with '
+     '--dropout_stage=after_training clients receive the message)'),
     (lambda c: c.attack != 'none' and not c.num_attackers(),
      '--attack={c.attack} needs a hostile client, got --attackers='
      '{c.attackers} of --num_clients={c.num_clients}; raise it'),

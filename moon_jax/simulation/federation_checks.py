@@ -213,7 +213,10 @@ def _check_needs(federation):
     flag = ('--participation=1' if name == 'cohorts' and federation.config
             else f'--{name}={needed!r}')
     remedy = (f'Make the algorithm with num_clients={value}'
-              if name == 'num_clients'
+              if name == 'num_clients' else
+              'Remove what makes clients miss rounds: --deadline, --tiers, or '
+              'the availability in --clock_args'
+              if name == 'cohorts' and federation.timeline is not None
               else f'Pass {flag}, or choose another algorithm')
     _require(value == needed, f'the algorithm needs {flag}; got '
              f'{name}={_short(value)} of the federation. {remedy}')

@@ -169,8 +169,6 @@ def of_round(federation: Federation, index: int, table: Table,
                for name in ('train_loss', 'cross_entropy', 'task_loss')
              if name in means[0]}
     line['drift'] = float(metrics.drift_J[ran_J].mean(dtype=np.float64))
-  for name, value_R in metrics.server_R.items():
-    line[name] = _plain(value_R[run])
   if np.isfinite(metrics.cosine_R[run]):  # of two updates or more
     line['update_cosine'] = float(metrics.cosine_R[run])
   if callable(federation.learning_rate):
@@ -185,19 +183,20 @@ def of_round(federation: Federation, index: int, table: Table,
   if federation.on_nan == 'skip_client':
     line['clients_left_out'] = sorted(
         jobs.client[is_own_J & ~metrics.finite_J].tolist())
-  return line
+  of_server = {name: _plain(value_R[run])
+               for name, value_R in metrics.server_R.items()}
+  return of_server | line
 
 
 def _plain(value):
-  """Returns a number, None if it is not finite, or a list.
+  """Returns a number, or lists; None for numbers that are not finite.
 
-  Lists of integers leave out those below 0.
+  A list of integers leaves out those below 0.
   """
-  if value.dtype.kind in 'iu':
-    return value[value >= 0].tolist() if value.ndim else int(value)
-  if value.ndim:
-    return value.tolist()
-  return float(value) if np.isfinite(value) else None
+  if value.dtype.kind in 'iu' and value.ndim == 1:
+    value = value[value >= 0]
+  found: Any = np.where(np.isfinite(value), value.astype(object), None)
+  return found.tolist()
 
 
 def _means(federation, traces):

@@ -206,11 +206,20 @@ def test_downloads_without_loss_change_nothing():
       flat_model(trained[0]), flat_model(trained[1]), atol=1e-6)
 
 
+def test_both_directions_share_a_fraction():
+  both = lambda up, down: compress.with_compressed_download(
+      compress.with_compression(fed.fedavg(), compress.top_k(up)),
+      compress.random_k(down))
+  assert both(.1, .1).hparams['compress_fraction'] == .1
+  with pytest.raises(UserError, match='share compress_fraction; got 0.1 and'):
+    both(.1, .5)
+
+
 def test_downloads_need_all_clients():
   config = Config(dataset='digits', algorithm='fedavg', model='mlp',
                   compress='sign', compress_download=True)
   checks.validate(config)
-  for flags in ({'participation': .5}, {
+  for flags in ({'participation': .5}, {'dropout_rate': .1}, {
       'asynchronous': 'fedbuff', 'clock': 'lognormal', 'concurrency': 4,
       'buffer_size': 2}):
     with pytest.raises(UserError, match='needs all clients in each round'):

@@ -227,6 +227,16 @@ def test_fltrust_trusts_no_opposite_and_no_absent_client():
       trusts(np.array([False, True, True])), [0, 0])
 
 
+@pytest.mark.parametrize('scale', [0, 1e-38, 1e-30, 1e-22, 1e-15, 1e38])
+def test_fltrust_of_updates_of_any_length(scale):
+  """The result is no longer than the trusted update."""
+  u = np.random.default_rng(0).normal(size=(3, 50)).astype(np.float32)
+  u[1] = scale * np.sign(u[0])
+  found = applied(robust.fltrust(), u, np.full(3, 1 / 3, np.float32),
+                  np.ones(3, bool))
+  assert np.linalg.norm(found) < 1.0001 * np.linalg.norm(u[0])
+
+
 def test_an_update_of_zero_does_not_hold_the_geometric_median():
   """As it would if the iteration began where that is."""
   u, p, is_received = rows(4, 6, num_rows=6)
@@ -504,12 +514,35 @@ def test_a_round_records_who_was_excluded():
       dataset='digits', algorithm='fedavg', model='mlp', partition='iid',
       num_clients=8, attack='sign_flip', attack_args='scale=50', attackers=.25,
       aggregation='multi_krum', server_momentum=.5, num_rounds=2,
-      local_epochs=1, train_examples=400)
-  record, = mj.Simulation(build.federation(config)).run(1)
-  assert record.metrics['clients_excluded'] == attackers.configured(config)
+      local_epochs=1)
+  configs = [dataclasses.replace(config, seed=seed) for seed in range(3)]
+  data = mj.load_dataset('digits')
+  runs = mj.Simulations([build.federation(c, data) for c in configs]).runs
+  for run, c in zip(runs, configs):
+    assert run.run_round().metrics['clients_excluded'] == (
+        attackers.configured(c))
   config = dataclasses.replace(config, aggregation='median')
   record, = mj.Simulation(build.federation(config)).run(1)
   assert 'clients_excluded' not in record.metrics
+
+
+def test_metrics_of_a_server_are_recorded():
+  """Numbers that are not finite are None; names of moon_jax are not taken."""
+  def aggregate(variables, server, message):
+    return message.mean, server, {
+        'norm': jnp.float32(2), 'none': jnp.float32(np.nan),
+        'some': jnp.array([1., np.inf]), 'ids': jnp.array([3, -1, 0]),
+        'drift': jnp.float32(-1)}
+
+  federation = dataclasses.replace(
+      federation_of(robust.mean()),
+      algorithm=mj.fedavg()._replace(aggregate=aggregate))
+  record, = mj.Simulation(federation).run(1)
+  found = {name: record.metrics[name]
+           for name in ('norm', 'none', 'some', 'ids')}
+  assert found == {
+      'norm': 2, 'none': None, 'some': [1, None], 'ids': [3, 0]}
+  assert record.metrics['drift'] > 0
 
 
 def test_flags_make_rules():

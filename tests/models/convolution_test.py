@@ -1,5 +1,6 @@
 """Convolutions, without and with pooling, compared with JAX's."""
 
+import functools
 import itertools
 
 from flax import linen as nn
@@ -53,16 +54,35 @@ def assert_same(ours, theirs, *args, rtol=1e-4, atol=1e-3):
       a, b, atol=atol, rtol=rtol), actual, expected)
 
 
-@pytest.mark.parametrize('batch', [1, 3, 40])
+@pytest.mark.parametrize('batch', [1, 3, 41])
 @pytest.mark.parametrize('size, stride, padding', [
     (3, 1, 1), (3, 2, 1), (5, 1, 0), (5, 3, 2), (2, 2, 0)])
 def test_direct_conv_is_convolution(batch, size, stride, padding):
-  """40 images of at most 10 x 9 pixels take several steps."""
+  """41 images of at most 10 x 9 pixels take several steps."""
   assert_same(
       lambda x, kernel: convolution.direct(x, kernel, stride, padding),
       lambda x, kernel: native_conv(
           x, kernel, (stride, stride), [(padding, padding)] * 2),
       normal(batch, 10, 9, 4), normal(size, size, 4, 6))
+
+
+@pytest.mark.parametrize('stride', [1, 2])
+def test_direct_conv_for_lanes_and_further_derivatives(stride):
+  """Gradients of a kernel per lane, and the gradient of their norm."""
+  x, kernel = normal(3, 2, 7, 6, 4), normal(3, 3, 3, 4, 5)
+
+  def penalty(conv, x, kernel):
+    grads = jax.grad(lambda x, kernel: jnp.sum(jnp.sin(jax.vmap(conv)(
+        x, kernel))), (0, 1))(x, kernel)
+    return sum(jnp.sum(g**2) for g in grads), grads
+
+  results = [jax.jit(jax.value_and_grad(functools.partial(
+      penalty, conv), (0, 1), has_aux=True))(x, kernel) for conv in (
+          lambda x, kernel: convolution.direct(x, kernel, stride, 1),
+          lambda x, kernel: native_conv(
+              x, kernel, (stride, stride), [(1, 1)] * 2))]
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(
+      a, b, rtol=1e-4, atol=1e-3 * float(jnp.abs(b).max())), *results)
 
 
 def test_a_kernel_per_client():
