@@ -174,17 +174,14 @@ def resnets() -> str:
   kept = _kept('bench_cpu/resnets.json')
   least = min(len(case['ratios']) for case in kept['cases'].values())
   return (f'{_against_loop("bench_cpu/resnets.json")}\n\n'
-          f'Medians of {least} rounds, paired, on an {_short_cpu(kept)}; '
-          f'PyTorch {kept["versions"]["torch"].partition("+")[0]}. moon_jax '
-          'compiled in ' + ', '.join(
+          f'Medians of {least} rounds, in which the sides take turns; '
+          f'{kept["cpu"].replace("(R)", "")}; PyTorch '
+          f'{kept["versions"]["torch"].partition("+")[0]}. In the order of the '
+          'rows\nmoon_jax compiled in ' + ', '.join(
               f'{case["ours"]["compile_seconds"]:.0f}'
-              for case in kept['cases'].values()) + ' s.\nThe load average '
+              for case in kept['cases'].values()) + ' s. The load average '
           'before the start, after other work, was '
           f'{kept["load_average_before"]:.1f}.')
-
-
-def _short_cpu(kept):
-  return kept['cpu'].replace('(R)', '')
 
 
 def _against_loop(name):

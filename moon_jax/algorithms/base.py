@@ -222,7 +222,7 @@ class Algorithm(NamedTuple):
       `hparams` or `key`, it is called with hparams=View.hparams of the run, and
       with a random key of the run and round. A third result is a dict of arrays
       that are recorded as metrics of the round, unless a metric of moon_jax has
-      the name; a vector of integers leaves out those below 0.
+      the name.
     evaluated: `(variables, clients) -> variables with a leading axis`. Returns
       the models whose mean test accuracy is reported, from the global model and
       the state of all clients ([C, ...]).

@@ -202,9 +202,8 @@ def with_compression(algorithm: Algorithm,
     >>> algorithm = moon_jax.compress.with_compression(
     ...     moon_jax.fedavg(), moon_jax.compress.top_k(fraction=0.05))
   """
-  # Runs of one program may differ in numbers, so that no closure has them.
-  apply, bits, has_feedback, numbers = compressor
-  algorithm = _with_hparams(algorithm, numbers)
+  has_feedback = compressor.has_feedback
+  algorithm, compressor = _with_hparams(algorithm, compressor)
   inner = base.with_view(algorithm, lambda view: view._replace(
       client=view.client.inner)) if has_feedback else algorithm
 
@@ -213,20 +212,14 @@ def with_compression(algorithm: Algorithm,
     client, message = inner.finish(trained, view, **given)
     updates.check(message, view.variables)
     model = message.mean
-    update_D = updates.flat(jax.tree.map(
-        jnp.subtract, model['params'], view.variables['params']))
-    if has_feedback:
-      update_D = update_D + view.client.error
-    sent_D = base.call(
-        apply, update_D, jax.random.fold_in(view.key, _DRAW), view.hparams,
-        params=view.variables['params'])
-    if has_feedback:
-      client = Feedback(client, update_D - sent_D)
-    return client, Message({**model, 'params': updates.moved(
-        view.variables['params'], sent_D)})
+    params, error = _received(
+        compressor, view.variables['params'], model['params'],
+        view.client.error if has_feedback else (), view.key, view.hparams)
+    return (Feedback(client, error) if has_feedback else client,
+            Message({**model, 'params': params}))
 
   compressed = inner._replace(
-      finish=finish, upload_bytes=functools.partial(_bytes, bits))
+      finish=finish, upload_bytes=functools.partial(_bytes, compressor.bits))
   return compressed if not has_feedback else compressed._replace(
       init_client=lambda variables: Feedback(
           algorithm.init_client(variables),
@@ -253,28 +246,21 @@ def with_compressed_download(algorithm: Algorithm,
     algorithm: the algorithm, with its server optimizer, if it has one.
     compressor: such as `top_k()`.
   """
-  apply, bits, has_feedback, numbers = compressor
-  algorithm = _with_hparams(algorithm, numbers)
+  algorithm, compressor = _with_hparams(algorithm, compressor)
 
   def init_server(variables):
-    error = updates.zeros(variables['params']) if has_feedback else ()
-    return Feedback(algorithm.init_server(variables), error)
+    return Feedback(algorithm.init_server(variables), updates.zeros(
+        variables['params']) if compressor.has_feedback else ())
 
   def aggregate(variables, server, message, hparams=None, key=None):
     hparams = algorithm.hparams if hparams is None else hparams
     key = jax.random.key(0) if key is None else key
     following, inner, *metrics = base.aggregate(
         algorithm, variables, server.inner, message, hparams, key)
-    change_D = updates.flat(jax.tree.map(
-        jnp.subtract, following['params'], variables['params']))
-    if has_feedback:
-      change_D = change_D + server.error
-    sent_D = base.call(
-        apply, change_D, jax.random.fold_in(key, _DRAW), hparams,
-        params=variables['params'])
-    return {**following, 'params': updates.moved(
-        variables['params'], sent_D)}, Feedback(
-            inner, change_D - sent_D if has_feedback else ()), *metrics
+    params, error = _received(
+        compressor, variables['params'], following['params'], server.error, key,
+        hparams)
+    return ({**following, 'params': params}, Feedback(inner, error), *metrics)
 
   @functools.wraps(algorithm.broadcast)
   def broadcast(server, **given):
@@ -282,18 +268,37 @@ def with_compressed_download(algorithm: Algorithm,
 
   return algorithm._replace(
       init_server=init_server, aggregate=aggregate, broadcast=broadcast,
-      download_bytes=functools.partial(_bytes, bits),
+      download_bytes=functools.partial(_bytes, compressor.bits),
       needs={**algorithm.needs, 'cohorts': None})
 
 
-def _with_hparams(algorithm, numbers):
-  """Returns the algorithm with hyperparameters of a compressor."""
-  for name, value in numbers.items():
+def _received(compressor, before, after, error, key, hparams):
+  """Returns the parameters that the receiver decodes, and the next error.
+
+  It has the parameters `before`, and the sender has `after`.
+  """
+  v_D = updates.flat(jax.tree.map(jnp.subtract, after, before))
+  if compressor.has_feedback:
+    v_D = v_D + error
+  sent_D = base.call(compressor.apply, v_D, jax.random.fold_in(key, _DRAW),
+                     hparams, params=before)
+  return (updates.moved(before, sent_D),
+          v_D - sent_D if compressor.has_feedback else ())
+
+
+def _with_hparams(algorithm, compressor):
+  """Returns both, with the compressor's hyperparameters in the algorithm only.
+
+  Runs of one program may differ in them, so that no closure may have them.
+  """
+  for name, value in compressor.hparams.items():
     if algorithm.hparams.get(name, value) != value:
       raise UserError(
           f'compressors of uploads and downloads share {name}; got '
           f'{algorithm.hparams[name]} and {value}. Give both the same')
-  return algorithm._replace(hparams={**algorithm.hparams, **numbers})
+  return (algorithm._replace(
+      hparams={**algorithm.hparams, **compressor.hparams}),
+          compressor._replace(hparams={}))
 
 
 def _bytes(bits, variables, hparams):

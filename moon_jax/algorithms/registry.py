@@ -421,12 +421,13 @@ def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
   hostile = math.ceil(round(cohort_size * config.attackers, 6))
   rule = _made(robust.RULES, 'aggregation', config, {'byzantine': hostile})
   if rule and rule.min_received > cohort_size:
+    lower = (f', or lower --attackers={config.attackers}, which gives '
+             f'byzantine={hostile}, or the numbers of --aggregation_args'
+             if _assumes_hostile(config) else '')
     raise UserError(
         f'--aggregation={config.aggregation} needs at least '
         f'{rule.min_received} clients per round; got {cohort_size}. Raise '
-        f'--participation or --num_clients, or lower --attackers='
-        f'{config.attackers}, which gives byzantine={hostile}, or the numbers '
-        'of --aggregation_args')
+        f'--participation or --num_clients{lower}')
   if rule and rule.trusted is not None:
     _check_trusted(config, rule.trusted)
   return rule

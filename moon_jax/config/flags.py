@@ -387,8 +387,8 @@ class Config:
       page='compression.md', only_with={'compress': ('top_k', 'random_k')},
       varies='array', synonyms='compression_ratio sparsity topk_ratio')
   compress_download: bool = flag(
-      False, "Compress the change of the server's model that clients download "
-      'with --compress, too; all clients must take part in each round.',
+      False, "Compresses downloads, the changes of the server's model, as "
+      '--compress does uploads; all clients must take part in each round.',
       is_later=True, page='compression.md', only_with={'compress': COMPRESSORS},
       synonyms='bidirectional_compression downlink_compression')
   compress_args: str = flag(
@@ -673,9 +673,10 @@ class Config:
       is_free=True, page='user_data.md#larger-than-the-memory')
   convolution: str = flag(
       'im2col', 'How residual networks compute convolutions: as matrix '
-      "multiplications (im2col), or by XLA's own convolution (native), which "
-      'uses cuDNN on NVIDIA GPUs. Affects speed and memory, and results only '
-      'through rounding.', ('im2col', 'native'), read_by='model', is_free=True)
+      "multiplications, on CPUs in part by XLA's convolution (im2col); or by "
+      "XLA's convolution, which is cuDNN on NVIDIA GPUs (native). Affects "
+      'speed and memory, and results only through rounding.',
+      ('im2col', 'native'), read_by='model', is_free=True)
   dtype: str = flag(
       'float32', 'Type in which layers compute and return activations; '
       'parameters are float32.', ('float32', 'bfloat16'), read_by='model')

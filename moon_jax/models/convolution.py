@@ -8,8 +8,8 @@ residual networks compute the same lane by lane, with less copying (`direct`).
 
 `native` is XLA's convolution, for GPUs, where cuDNN computes it.
 
-Your own networks have plain convolutions, of which XLA for CPUs computes some
-gradients, and that of maximum pooling, slowly in a loop, and a round is one.
+Your own networks have plain convolutions. A round is a loop, in which XLA for
+CPUs computes some of their gradients, and that of maximum pooling, slowly.
 `fast_on_cpus` traces a function and evaluates its operations one by one,
 replacing these. Programs for accelerators keep XLA's.
 """

@@ -255,8 +255,8 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
      '--dp_unit=example'),
     (lambda c: c.dp_unit == 'example' and (
         c.algorithm not in _PRIVATE_BY_EXAMPLE),
-     '--dp_unit=example is known to be private with '
-     f'--algorithm={", ".join(_PRIVATE_BY_EXAMPLE)} only; got {{c.algorithm}}. '
+     '--dp_unit=example is only for '
+     f'--algorithm={", ".join(_PRIVATE_BY_EXAMPLE)}; got {{c.algorithm}}. '
      'Give one of them'),
     (lambda c: c.clips_updates() and c.weighting != 'uniform',
      '--dp_clip={c.dp_clip} requires --weighting=uniform, so that all clients '
@@ -284,14 +284,15 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
         c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
       for name in ('aggregation', 'attack', 'compress')),
-    (lambda c: c.compress_download and (
-        c.participation != 1 or c.cohorts_file or c.asynchronous != 'none' or (
-            c.dropout_rate and c.dropout_stage == 'before_training')),
-     '--compress_download needs all clients in each round, since each builds '
-     'the model from all messages; remove it, or --participation='
-     '{c.participation} --cohorts_file={c.cohorts_file!r} --asynchronous='
-     '{c.asynchronous} --dropout_rate={c.dropout_rate} (with '
-     '--dropout_stage=after_training clients receive the message)'),
+    *((lambda c, name=name: c.compress_download and _is_changed(c, name),
+       f'--{name}={{c.{name}}} keeps clients away from rounds, and with '
+       '--compress_download each builds the model from the messages of all '
+       'rounds; remove one of them')
+      for name in ('participation', 'cohorts_file', 'asynchronous')),
+    (lambda c: c.compress_download and c.dropout_rate and (
+        c.dropout_stage == 'before_training'),
+     '--compress_download needs clients that receive each message; with '
+     '--dropout_rate={c.dropout_rate} give --dropout_stage=after_training'),
     (lambda c: c.attack != 'none' and not c.num_attackers(),
      '--attack={c.attack} needs a hostile client, got --attackers='
      '{c.attackers} of --num_clients={c.num_clients}; raise it'),

@@ -212,12 +212,12 @@ def _check_needs(federation):
       continue  # they list all clients
     flag = ('--participation=1' if name == 'cohorts' and federation.config
             else f'--{name}={needed!r}')
-    remedy = (f'Make the algorithm with num_clients={value}'
-              if name == 'num_clients' else
-              'Remove what makes clients miss rounds: --deadline, --tiers, or '
-              'the availability in --clock_args'
-              if name == 'cohorts' and federation.timeline is not None
-              else f'Pass {flag}, or choose another algorithm')
+    remedy = f'Pass {flag}, or choose another algorithm'
+    if name == 'num_clients':
+      remedy = f'Make the algorithm with num_clients={value}'
+    elif name == 'cohorts' and federation.timeline is not None:
+      remedy = ('Remove what makes clients miss rounds, such as a deadline, '
+                'tiers, or the availability of the clock')
     _require(value == needed, f'the algorithm needs {flag}; got '
              f'{name}={_short(value)} of the federation. {remedy}')
 

@@ -185,16 +185,14 @@ def of_round(federation: Federation, index: int, table: Table,
         jobs.client[is_own_J & ~metrics.finite_J].tolist())
   of_server = {name: _plain(value_R[run])
                for name, value_R in metrics.server_R.items()}
+  if 'clients_excluded' in of_server:  # -1 in rows without such a client
+    of_server['clients_excluded'] = [
+        client for client in of_server['clients_excluded'] if client >= 0]
   return of_server | line
 
 
 def _plain(value):
-  """Returns a number, or lists; None for numbers that are not finite.
-
-  A list of integers leaves out those below 0.
-  """
-  if value.dtype.kind in 'iu' and value.ndim == 1:
-    value = value[value >= 0]
+  """Returns a number, or lists; None for numbers that are not finite."""
   found: Any = np.where(np.isfinite(value), value.astype(object), None)
   return found.tolist()
 

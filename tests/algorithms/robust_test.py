@@ -541,7 +541,7 @@ def test_metrics_of_a_server_are_recorded():
   found = {name: record.metrics[name]
            for name in ('norm', 'none', 'some', 'ids')}
   assert found == {
-      'norm': 2, 'none': None, 'some': [1, None], 'ids': [3, 0]}
+      'norm': 2, 'none': None, 'some': [1, None], 'ids': [3, -1, 0]}
   assert record.metrics['drift'] > 0
 
 
