@@ -13,7 +13,8 @@
 
 Tasks: `Task`, and `tasks` with those of the package.
 Data: `load_dataset`, `from_huggingface`, `Dataset`, `partition`, `cohort`,
-`label_shift`; `ClientTests` and `client_tests`, held-out data of clients.
+`selection`, `label_shift`; `ClientTests` and `client_tests`, held-out data of
+clients.
 Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 `transformer`; `Model` and `Outputs`; `from_flax` and `from_nnx` wrap Flax
 modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     cohort,
     label_shift,
     partition,
+    selection,
   )
   from moon_jax.data.client_tests import ClientTests
   from moon_jax.data.dataset import Dataset
@@ -168,8 +170,8 @@ _RENAMED = {'run_sweep': 'run', 'with_server_optimizer': 'with_optimizer'}
 _SUBMODULES = {name.rpartition('.')[2]: name for name in (
     'algorithms.asynchronous', 'algorithms.attacks', 'algorithms.compress',
     'algorithms.robust', 'data.client_tests', 'data.clock', 'data.cohort',
-    'data.label_shift', 'data.partition', 'loggers', 'losses', 'models.joint',
-    'tasks')}
+    'data.label_shift', 'data.partition', 'data.selection', 'loggers', 'losses',
+    'models.joint', 'tasks')}
 _PUBLIC = _SUBMODULES | {
     name: module for module, names in _NAMES.items() for name in names}
 
@@ -189,8 +191,9 @@ __all__ = [  # sorted; equal to the keys above
     'load', 'load_dataset', 'loggers', 'lora', 'losses', 'mimelite', 'mlp',
     'moon', 'partition', 'perfedavg', 'pfedme', 'qfedavg', 'resnet18',
     'resnet50', 'results', 'robust', 'run', 'run_sweep', 'scaffold',
-    'simple_cnn', 'solo', 'tasks', 'transformer', 'with_control_variates',
-    'with_fednova', 'with_proximal', 'with_server_optimizer']
+    'selection', 'simple_cnn', 'solo', 'tasks', 'transformer',
+    'with_control_variates', 'with_fednova', 'with_proximal',
+    'with_server_optimizer']
 
 
 def __getattr__(name):

@@ -210,6 +210,20 @@ def test_partitions(here):
       'digits').train_labels).mean() > .4
 
 
+def test_selection(here, capsys):
+  text = page('selection')
+  module, in_python = programs(text)
+  pathlib.Path('own_selection.py').write_text(module)
+  for name, command in zip(('choice', 'own'), commands(text), strict=True):
+    train(command, name)
+    selected = [json.loads(line)['clients_selected'] for line in pathlib.Path(
+        name, 'metrics.jsonl').read_text().splitlines()]
+    assert len({tuple(cohort) for cohort in selected}) > 2
+  capsys.readouterr()
+  execute(in_python, 'selection.md')
+  assert len(capsys.readouterr().out.splitlines()) == 20
+
+
 def test_starting_points(here, capsys):
   text = page('starting_points')
   for command in commands(text):

@@ -31,9 +31,9 @@ from moon_jax.algorithms.fednova import with_fednova
 from moon_jax.algorithms.fedprox import with_proximal
 from moon_jax.algorithms.moon import l2
 from moon_jax.algorithms.scaffold import with_control_variates
-from moon_jax.config import Config, FACTS, flags_with, suggest
+from moon_jax.config import Config, FACTS, flags_with, is_user_code, suggest
 from moon_jax.config.flags import ON
-from moon_jax.data import attackers, clock
+from moon_jax.data import attackers, clock, selection
 from moon_jax.errors import UserError
 
 # Flags that combine a method with parts of others; custom algorithms call
@@ -366,8 +366,8 @@ def attack_of(config: Config) -> attacks.Attack | None:
   """
   craft = _made(attacks.ATTACKS, 'attack', config)
   n, b = config.num_clients, config.num_attackers()
-  is_same = config.participation == 1 and not (
-      config.cohorts_file or config.dropout_rate)  # in all rounds
+  is_same = not (
+      config.misses_clients() or config.dropout_rate)  # in all rounds
   if config.attack == 'little_is_enough' and not config.attack_args and (
       is_same and attacks.probability(n, b) <= .5):
     raise UserError(
@@ -400,6 +400,17 @@ def clock_of(config: Config) -> clock.Clock | None:
       return clock.read(config.clock_file, *clients)
   return _made({'lognormal': functools.partial(clock.lognormal, *clients)},
                'clock', config)
+
+
+def selection_of(config: Config) -> selection.Selection | None:
+  """Returns the selection of clients; None if it is uniform, or of a file.
+
+  Raises:
+    UserError: if an argument is invalid, or there is no such function.
+  """
+  if is_user_code(config.cohort):
+    return selection.custom(config.cohort, config.cohort_args)
+  return _made(selection.SELECTIONS, 'cohort', config)
 
 
 def backdoor_of(config: Config) -> backdoor.Backdoor | None:
@@ -436,11 +447,11 @@ def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
 def _check_trusted(config, client):
   """Checks that a client takes part in each round and is honest."""
   rule = f'--aggregation={config.aggregation}'
-  if config.participation != 1 or config.cohorts_file:
+  if config.misses_clients():
     raise UserError(
         f'{rule} needs its trusted client in each round; got --participation='
-        f'{config.participation} --cohorts_file={config.cohorts_file!r}. '
-        'Remove them')
+        f'{config.participation} --cohorts_file={config.cohorts_file!r} '
+        f'--cohort={config.cohort}. Remove them')
   hostile = attackers.configured(config)
   if client >= config.num_clients or client in hostile:
     honest = sorted({*range(config.num_clients)} - {*hostile})

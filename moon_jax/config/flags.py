@@ -22,6 +22,8 @@ HUGGINGFACE = 'hf:'  # before the name of a data set of Hugging Face
 PARTITIONS = ('iid', 'dirichlet', 'shards', 'quantity', 'feature_noise',
               'natural')
 
+COHORTS = 'uniform', 'power_of_choice'
+
 MODELS = ('simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
           'transformer')
 
@@ -232,6 +234,18 @@ class Config:
       '', 'Text file with the clients of one round per line, numbered from 0, '
       'which replaces sampling; cohorts.txt of a run has this format.',
       placeholder='FILE', varies='participation', is_free=True, is_input=True)
+  cohort: str = flag(
+      'uniform', 'How the clients of a round are selected: uniform; '
+      'power_of_choice, those with the highest loss among candidates; or your '
+      'own as MODULE:FUNCTION, a function of what is known of the clients '
+      '(docs/selection.md).', names=COHORTS, form='MODULE:FUNCTION',
+      varies='participation', is_later=True,
+      synonyms='client_selection selection_strategy client_selector '
+               'sampling_strategy selection')
+  cohort_args: str = flag(
+      '', 'Arguments of --cohort, such as candidates=20.',
+      placeholder='NAME=VALUE,...', varies='participation', is_later=True,
+      page='selection.md')
   dropout_rate: float = flag(
       0.0, 'Probability that a sampled client fails in a round: the server '
       'does not receive its update.', at_least=0, below=1,
@@ -738,6 +752,11 @@ class Config:
     if self.asynchronous != 'none':
       return self.buffer_size
     return int(self.num_clients * self.participation)
+
+  def misses_clients(self) -> bool:
+    """Returns whether a client may have no part in a round."""
+    return self.participation != 1 or bool(self.cohorts_file) or (
+        self.cohort != 'uniform')
 
   def clips_updates(self) -> bool:
     """Returns whether differential privacy protects clients, by DP-FedAvg."""

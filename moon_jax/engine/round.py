@@ -125,9 +125,8 @@ class Round:
 
 def _shared(state):
   """Returns the state that all clients share, by name."""
-  shared = state._asdict()
-  del shared['clients']
-  return shared
+  return {name: x for name, x in state._asdict().items()
+          if name not in ('clients', 'history')}
 
 
 def _run_round(program, shared, clients_J, hparams_R, table, data):

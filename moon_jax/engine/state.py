@@ -29,6 +29,8 @@ class State(NamedTuple):
   # runs may differ
   key: jax.Array  # random keys, [R]; constant, since each round and client
   # folds its index in
+  history: Any = ()  # of a run whose clients are selected by it
+  # (`moon_jax.data.selection.History`); only the host reads it
 
 
 # Optimizing it would take longer than running it, which is done once.

@@ -58,10 +58,14 @@ class Run(NamedTuple):
   def times_sampled(self) -> np.ndarray | None:
     """Returns rounds of each client so far, int [C]; None if unknown."""
     try:
-      # The file has the cohorts of all rounds from the start on.
-      text = (self.path / 'cohorts.txt').read_text()
-      rows = text.splitlines()[:len(self.lines)]
-      clients = [int(word) for row in rows for word in row.split()]
+      selected = [line['clients_selected'] for line in self.lines
+                  if 'clients_selected' in line]
+      if not selected:
+        # The file has the cohorts of all rounds from the start on.
+        text = (self.path / 'cohorts.txt').read_text()
+        selected = [map(int, row.split())
+                    for row in text.splitlines()[:len(self.lines)]]
+      clients = [client for cohort in selected for client in cohort]
       return np.bincount(clients, minlength=self.config.num_clients)
     except (OSError, ValueError, TypeError):
       return None

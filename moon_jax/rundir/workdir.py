@@ -192,7 +192,7 @@ class Workdir:
             client_tests: ClientTests | None = None,
             validation: np.ndarray | None = None,
             mark: dict[str, Any] | None = None) -> None:
-    """Writes the configuration, the partition and the cohorts.
+    """Writes the configuration, the partition and the cohorts, if planned.
 
     Removes the results of a run with fewer rounds. Changes nothing if the lines
     of the mark are missing or differ; `cut_metrics` removes later ones.

@@ -93,6 +93,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
   made = Federation(**{
       **{name: getattr(config, name) for name in SETTINGS},
       'data': dataset, 'clients': parts.clients, 'cohorts': cohorts,
+      'selection': registry.selection_of(config),
       'model': model(config, dataset),
       'algorithm': registry.make(
           dataclasses.replace(config, asynchronous='none'),
@@ -124,8 +125,14 @@ def _check_counts_once(config, clients):
 
 
 def _timed(config, federation, clock):
-  """Returns the federation with rounds that the clock plans."""
+  """Returns the federation with rounds that the clock plans, or measures."""
   seconds, transfer = round_spec.seconds(federation, clock)
+  if federation.selection is not None:
+    if clock.availability < 1:
+      raise UserError(
+          f'--cohort={config.cohort} selects among all clients; got '
+          f'--clock_args={config.clock_args}. Remove its availability')
+    return dataclasses.replace(federation, client_seconds=seconds)
   steps = round_spec.local_steps(federation)
   num_rounds = max(config.num_rounds, len(federation.cohorts))
   with errors.in_command(

@@ -10,6 +10,9 @@ import dataclasses
 import math
 import pathlib
 
+import numpy as np
+
+from moon_jax import errors
 from moon_jax.algorithms import registry, server
 from moon_jax.config import (
   Config,
@@ -21,6 +24,7 @@ from moon_jax.config import (
   suggest,
 )
 from moon_jax.config.flags import ROBUST, UPDATE_ATTACKS
+from moon_jax.data import selection
 from moon_jax.errors import UserError
 from moon_jax.simulation import metric_functions
 
@@ -62,6 +66,7 @@ def validate(config: Config) -> Config:
   registry.staleness_of(config)
   if not config.clock_file:  # it is read later, and may have moved
     registry.clock_of(config)
+  _check_selection(config)
   registry.backdoor_of(config)
   metric_functions.names_in(config.metrics)
   if config.mu == -1:
@@ -124,7 +129,8 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
      _ONE_CLIENT + '--partition={c.partition}'),
     *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
         c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
-      for name in ('partition_file', 'label_noise_form', 'concept_shift')),
+      for name in ('partition_file', 'label_noise_form', 'concept_shift',
+                   'cohort')),
     (lambda c: c.algorithm == 'centralized' and c.partition in (
         'natural', 'feature_noise'),
      '--algorithm=centralized trains on all examples unchanged; remove '
@@ -178,6 +184,17 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.cohorts_file and c.algorithm == 'centralized',
      '--algorithm=centralized has one client; remove --cohorts_file='
      '{c.cohorts_file}'),
+    (lambda c: c.cohort_args and c.cohort == 'uniform',
+     '--cohort_args={c.cohort_args} has no effect with --cohort=uniform. '
+     'Remove one of them'),
+    *((lambda c, name=name: c.cohort != 'uniform' and _is_changed(c, name),
+       '--cohort={c.cohort} selects the clients of each round when the one '
+       f'before has ended; remove it or --{name}={{c.{name}}}')
+      for name in ('cohorts_file', 'over_selection', 'deadline', 'tiers',
+                   'asynchronous', 'compress_download')),
+    (lambda c: c.dp_clip and c.cohort != 'uniform',
+     '--cohort={c.cohort} reveals which clients have a high loss, which '
+     '--dp_clip={c.dp_clip} does not account for; remove one of them'),
     (lambda c: c.model_args and not c.has_user_model(),
      '--model_args={c.model_args} is for a custom network; '
      '--model={c.model} takes flags'),
@@ -341,11 +358,12 @@ def _check_combining(config, method):
 def _check_needs(config, method):
   """Checks what a built-in method assumes, before data are loaded."""
   needs = registry.combined(config).needs
-  if 'cohorts' in needs and (config.participation != 1 or config.cohorts_file):
+  if 'cohorts' in needs and config.misses_clients():
     raise UserError(
         f'--algorithm={config.algorithm} trains all clients in each round; got '
         f'--participation={config.participation} '
-        f'--cohorts_file={config.cohorts_file!r}. Remove them')
+        f'--cohorts_file={config.cohorts_file!r} --cohort={config.cohort}. '
+        'Remove them')
   flags = {name: needed for name, needed in needs.items()
            if name not in ('cohorts', 'num_clients')}
   given = {name: getattr(config, name) for name in flags}
@@ -354,6 +372,17 @@ def _check_needs(config, method):
                    for x in (flags, given))
     raise UserError(f'{registry.flags_of(config)} needs {needed}, '
                     f'{method.reason}; got {got}')
+
+
+def _check_selection(config):
+  """Calls --cohort once, before the first round."""
+  if select := registry.selection_of(config):
+    ones_C = np.ones(config.num_clients)
+    with errors.in_command(candidates='cohort_args=candidates'):
+      selection.choose(
+          select, selection.begin(config.num_clients), 0, config.cohort_size(),
+          ones_C.astype(int), config.seed,
+          ones_C if config.has_clock() else None, f'--cohort={config.cohort}')
 
 
 def _check_cohort(config):

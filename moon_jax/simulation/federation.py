@@ -18,6 +18,7 @@ from moon_jax.data import cohort
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.clock import Timeline
 from moon_jax.data.dataset import Dataset
+from moon_jax.data.selection import Selection
 from moon_jax.errors import UserError
 from moon_jax.learning_rates import LearningRate
 from moon_jax.models import Model
@@ -50,6 +51,12 @@ class Federation:
     algorithm: the federated algorithm.
     cohorts: for each round the clients that take part; None takes all clients
       in each round, for any number of rounds.
+    selection: chooses the clients of each round by what is known of them
+      (`moon_jax.selection`); of `cohorts` only the sizes count then. None takes
+      those of `cohorts`.
+    client_seconds: float [C], simulated seconds that each client takes, of
+      which `selection` and the records of rounds know; None has no simulated
+      time.
     timeline: rounds with simulated time, which `moon_jax.clock` plans; its
       cohorts replace `cohorts`.
     optimizer: local optimizer: "sgd", "adam" or "amsgrad".
@@ -126,6 +133,8 @@ class Federation:
   model: Model
   algorithm: Algorithm
   cohorts: Sequence[Sequence[int]] | None = None
+  selection: Selection | None = None
+  client_seconds: np.ndarray | None = None
   timeline: Timeline | None = None
   optimizer: str = _setting('optimizer')
   learning_rate: LearningRate = _setting('learning_rate')
@@ -209,12 +218,14 @@ class Federation:
           f'{len(self.cohorts)} rounds. Sample more, or pass cohorts=None')
     return list(self.cohorts[round_index])
 
-  def trained(self, round_index: int) -> tuple[list[int], list[bool]]:
-    """Returns the clients that train in a round, and those with lost messages.
+  def trained(self, round_index: int, clients: Sequence[int] | None = None
+              ) -> tuple[list[int], list[bool]]:
+    """Returns the clients that train in a round, and whose messages are lost.
 
-    Clients that fail before training are not among them.
+    Clients that fail before training are not among them. `clients` are those of
+    the round; None takes its cohort.
     """
-    clients = self.cohort(round_index)
+    clients = self.cohort(round_index) if clients is None else list(clients)
     failed = [cohort.is_lost(self.dropout_rate, self.seed, round_index, i)
               for i in clients]
     if self.dropout_stage == 'before_training':
@@ -222,14 +233,14 @@ class Federation:
       failed = [False] * len(clients)
     return clients, failed
 
-  def timed(self, field: str, round_index: int, usual: float) -> list:
+  def timed(self, field: str, round_index: int, size: int, usual: float
+            ) -> list:
     """Returns `Timeline.staleness` or `fractions` of the clients of a round.
 
-    Without them each client has the usual value.
+    Without them each of the `size` clients has the usual value.
     """
     of_rounds = getattr(self.timeline, field, ())
-    return list(of_rounds[round_index]) if len(of_rounds) else (
-        [usual] * len(self.cohort(round_index)))
+    return list(of_rounds[round_index]) if len(of_rounds) else [usual] * size
 
   def hparams(self, round_index: int = 0) -> dict[str, float]:
     """Returns the hyperparameters that are arrays in the compiled program.

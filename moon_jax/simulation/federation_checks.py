@@ -85,6 +85,7 @@ def _check_made_in_python(federation):
   _check_algorithm(federation)
   _check_functions(federation)
   _check_cohorts(federation)
+  _check_selection(federation)
   std, count = federation.input_noise_std, len(data.train_labels)
   _require(
       std is None or np.shape(std) == (count,),
@@ -355,6 +356,26 @@ def check_timeline(federation: Any) -> None:
     _require(not callable(federation.learning_rate),
              'learning_rate must be a number with asynchronous training, in '
              'which clients of a step begin in different ones; got a function')
+
+
+def _check_selection(federation):
+  selection, seconds = federation.selection, federation.client_seconds
+  _require(selection is None or callable(selection),
+           'selection must be a function of a moon_jax.selection.View; got '
+           f'{_short(selection)}. moon_jax.selection.power_of_choice() is one')
+  _require(selection is None or (
+      federation.timeline is None and federation.cohorts is not None),
+           'selection needs cohorts, whose sizes are those of the rounds, and '
+           'no timeline, which plans who takes part; got '
+           f'{"no cohorts" if federation.timeline is None else "a timeline"}. '
+           'moon_jax.cohort.sample makes cohorts')
+  _require(seconds is None or (
+      selection is not None and np.shape(seconds) == (federation.num_clients,)),
+           'client_seconds must be a number for each of the '
+           f'{federation.num_clients} clients, and go with a selection; got '
+           f'shape {list(np.shape(seconds))} and selection='
+           f'{_short(selection)}. moon_jax.clock.synchronous plans rounds '
+           'without one')
 
 
 def _check_client_tests(federation):

@@ -191,6 +191,35 @@ def of_round(federation: Federation, index: int, table: Table,
   return of_server | line
 
 
+def reported(federation: Federation, table: Table, metrics: RoundMetrics,
+             run: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Returns what the server of a run learns of the clients of a round.
+
+  Returns:
+    The clients that trained; those whose updates were received; the mean loss
+    of each of these over its local steps, without penalties.
+  """
+  jobs = table.jobs
+  trained_J = (jobs.run == run) & (jobs.num_steps > 0)
+  received_J = trained_J & jobs.is_received & metrics.finite_J
+  at = schedule.steps_of(table, run)
+  means = {name: np.bincount(
+      table.job_TL[at], trace_TL[at], len(trained_J)) / np.maximum(
+          jobs.num_steps, 1) for name, trace_TL in {
+              'train_loss': metrics.loss_TL, **metrics.extra_TL}.items()}
+  return jobs.client[trained_J], jobs.client[received_J], _task_loss(
+      federation, means)[received_J]
+
+
+def _task_loss(federation, means):
+  """Returns the mean loss without penalties, if their means are known."""
+  penalties, hparams = federation.algorithm.penalties, federation.hparams()
+  known = penalties if penalties and penalties.keys() <= means.keys() else {}
+  return means['train_loss'] - sum(
+      np.float64(np.float32(hparams[weight]))  # as in the program
+      * means[name] for name, weight in known.items())
+
+
 def _plain(value):
   """Returns a number, or lists; None for numbers that are not finite."""
   found: Any = np.where(np.isfinite(value), value.astype(object), None)
@@ -203,12 +232,9 @@ def _means(federation, traces):
            for name, trace_S in traces.items()}
   penalties = federation.algorithm.penalties
   if penalties and penalties.keys() <= means.keys():
-    hparams = federation.hparams()
     is_entropy = federation.data.task_name in _ENTROPIES
-    means['cross_entropy' if is_entropy else 'task_loss'] = means[
-        'train_loss'] - sum(
-        np.float64(np.float32(hparams[weight]))  # as in the program
-        * means[name] for name, weight in penalties.items())
+    means['cross_entropy' if is_entropy else 'task_loss'] = _task_loss(
+        federation, means)
   return {name: float(mean) if np.isfinite(mean) else None
           for name, mean in means.items()}
 

@@ -16,7 +16,7 @@ import numpy as np
 from moon_jax import tasks
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Batch, first_view
-from moon_jax.data import augment, partition
+from moon_jax.data import augment, partition, selection
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.clock import Clock
 from moon_jax.distributed import devices
@@ -80,7 +80,7 @@ class RoundSpec(NamedTuple):
     """
     federation = self.federation
     is_sparse = self.begins_empty or federation.client_state == 'disk'
-    if not is_sparse or federation.cohorts is None:
+    if not is_sparse or federation.cohorts is None or federation.selection:
       return federation.num_clients
     num_rounds = federation.flags().get('num_rounds')
     return len({client for cohort in federation.cohorts[:num_rounds]
@@ -303,6 +303,8 @@ class Planner:
 
   Attributes:
     clients: for each run the indices of the training examples of each client.
+    histories: for each run what is known of its clients; None without a
+      selection.
   """
 
   def __init__(self, specs: Sequence[RoundSpec], shape: Shape | None = None,
@@ -315,15 +317,56 @@ class Planner:
     self._specs, self._places, self._training = specs, places, training
     self._shape = shape or specs[0].shape
     self.clients = [spec.federation.clients for spec in specs]
+    self.histories = [
+        selection.begin(spec.federation.num_clients)
+        if spec.federation.selection else None for spec in specs]
+    self._selected: dict[int, tuple] = {}  # run -> of its newest round
     self._next: tuple = None, None  # a key, and what `prepared` returns for it
 
+  def cohort(self, run: int, round_index: int) -> list[int]:
+    """Returns the clients of a run's round, from 0.
+
+    With a selection, of the round after those of the history.
+    """
+    federation, history = self._specs[run].federation, self.histories[run]
+    planned = federation.cohort(round_index)
+    if history is None:
+      return planned
+    *known, clients = self._selected.get(run, (None, None, []))
+    if known[0] is not history or known[1] != round_index:
+      clients = selection.choose(
+          federation.selection, history, round_index, len(planned),
+          clients_lib.sizes(federation.clients), federation.seed,
+          federation.client_seconds, f'--cohort={federation.config.cohort}'
+          if federation.config else 'selection')
+      self._selected[run] = history, round_index, clients
+    return clients
+
+  def of_selection(self, run: int, round_index: int) -> dict[str, Any]:
+    """Returns metrics of a selected round; {} of planned cohorts."""
+    history, seconds = self.histories[run], self.round_seconds(run, round_index)
+    if history is None:
+      return {}
+    return {'clients_selected': sorted(self.cohort(run, round_index))} | (
+        {'simulated_seconds': float(history.time) + seconds} if seconds else {})
+
+  def round_seconds(self, run: int, round_index: int) -> float:
+    """Returns simulated seconds of the slowest client; 0 if none are known."""
+    seconds = self._specs[run].federation.client_seconds
+    return 0. if seconds is None else float(
+        np.max(seconds[self.cohort(run, round_index)]))
+
   def work(self, run: int, round_index: int) -> Work:
-    """Returns the jobs of a round, from 0. They depend on nothing else."""
+    """Returns the jobs of a round, from 0.
+
+    They depend on nothing else, but with a selection on the history.
+    """
     federation = self._specs[run].federation
-    cohort_J, lost_J = federation.trained(round_index)
-    is_trained = np.isin(federation.cohort(round_index), cohort_J)
+    cohort = self.cohort(run, round_index)
+    cohort_J, lost_J = federation.trained(round_index, cohort)
+    is_trained = np.isin(cohort, cohort_J)
     timed = lambda field, usual: np.array(
-        federation.timed(field, round_index, usual))[is_trained]
+        federation.timed(field, round_index, len(cohort), usual))[is_trained]
     indices_J = self._examples(run, cohort_J)
     batches, num_steps = schedule.local_batches(
         indices_J, federation.local_epochs, self._shape.batch_size,
@@ -367,13 +410,18 @@ class Planner:
 
   def prepared(self, rounds: Sequence[int | None]) -> tuple[Table, TrainData]:
     """Returns a round's table and its examples, which are made once."""
-    key = *rounds, *map(id, self.clients)
+    key = *rounds, *map(id, self.clients), *map(id, self.histories)
     if self._next[0] != key:
       self._next = key, self._training.of_round(self.plan(*rounds))
     return self._next[1]
 
   def prepare(self, rounds: Sequence[int | None]) -> None:
-    """Plans a round for a later `prepared`, of the runs that have it."""
+    """Plans a round for a later `prepared`, of the runs that have it.
+
+    Does nothing if the round before decides who takes part.
+    """
+    if any(spec.federation.selection for spec in self._specs):
+      return
     most = [spec.federation.num_rounds for spec in self._specs]
     existing = [
         index if index is None or num_rounds is None or index < num_rounds

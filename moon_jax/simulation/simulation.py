@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from moon_jax import errors, platforms
+from moon_jax.data import selection
 from moon_jax.distributed import devices, host
 from moon_jax.engine import client_store, schedule
 from moon_jax.engine import state as state_lib
@@ -101,11 +102,12 @@ class Simulation:
 
     With several processes, each has the rows of its own clients only.
     """
-    program = self._program
+    program, history = self._program, self.planner.histories[self._run] or ()
     if program._num_runs == 1:
-      return program._state
+      return program._state._replace(history=history)
     shared = state_lib.row(program._state._replace(clients=()), self._run)
-    return shared._replace(clients=self._clients, round=shared.round[0])
+    return shared._replace(
+        clients=self._clients, round=shared.round[0], history=history)
 
   @property
   def rounds_done(self) -> int:
@@ -132,10 +134,14 @@ class Simulation:
     federation, spec = self.federation, self._program._spec
     if federation.config and federation.config.algorithm == 'centralized':
       return 0
-    lost = [federation.trained(index)[1]
-            for index in range(max(1, self.rounds_done))]
-    num_trained = np.mean([len(lost_J) for lost_J in lost])
-    num_received = np.mean([lost_J.count(False) for lost_J in lost])
+    history, done = self.planner.histories[self._run], self.rounds_done
+    if history and done:
+      num_trained = history.times_trained.sum() / done
+      num_received = history.times_received.sum() / done
+    else:
+      lost = [federation.trained(index)[1] for index in range(max(1, done))]
+      num_trained = np.mean([len(lost_J) for lost_J in lost])
+      num_received = np.mean([lost_J.count(False) for lost_J in lost])
     download, upload = round_spec.wire_bytes(  # runs of one program may differ
         federation, spec.model, spec.download_bytes, spec.upload_bytes)
     return round(num_trained * download + num_received * upload)
@@ -297,8 +303,10 @@ class Simulation:
   def restore(self, state: State) -> None:
     """Sets the state to a result of `state_on_host`, equal in all processes."""
     program, run = self._program, self._run
+    self.planner.histories[run] = state.history or None
     state = state_lib.placed(
-        state_lib.from_host(state, self.state), program._mesh)
+        state_lib.from_host(state._replace(history=()), self.state._replace(
+            history=())), program._mesh)
     program._rounds_done[run] = int(state.round)
     program._trained.discard(run)  # its local models are of another state
     if program._num_runs == 1:
@@ -549,14 +557,20 @@ class Simulations:
     # Last: the state changes only with rounds that can be recorded.
     if trained:
       with self._naming():
-        self._finish(table, trained, runs, shared, clients_J)
+        self._finish(last, trained, runs, shared, clients_J)
       self._last, self._trained = last, set(trained)
     seconds = (time.perf_counter() - start) / len(runs)
     return [found[run]._replace(seconds=seconds) if run in trained
             else found[run] for run in runs]
 
-  def _finish(self, table, trained, runs, shared, clients_J):
+  def _finish(self, last, trained, runs, shared, clients_J):
     """Sets the state after a round of `runs`, for those in `trained`."""
+    table, planner = last.table, self._rounds
+    known = {run: selection.after(
+        planner.histories[run], index := int(self._rounds_done[run]),
+        *records.reported(self._federations[run], table, last.metrics, run),
+        planner.round_seconds(run, index))
+        for run in trained if planner.histories[run]}
     if len(trained) < len(runs):
       is_kept_R = np.isin(np.arange(self._num_runs), trained, invert=True)
       shared = state_lib.keep(is_kept_R, {
@@ -565,6 +579,8 @@ class Simulations:
           is_kept_R[table.jobs.run], 0, table.jobs.num_steps)))
     self._state = self._round.finish(self._state, table, shared, clients_J)
     self._rounds_done[trained] += 1  # last: client state may fail to be written
+    for run, history in known.items():
+      planner.histories[run] = history
     if self._num_runs > 1:
       self._state = self._state._replace(round=devices.put(
           self._rounds_done.copy(), self._mesh))
@@ -580,7 +596,8 @@ class Simulations:
     except DivergedError as error:
       return error
     examples_SB = last.table.examples_TLB[schedule.steps_of(last.table, run)]
-    return RoundRecord(records.of_round(*of_run), left_out,
+    line = records.of_round(*of_run) | self._rounds.of_selection(run, index)
+    return RoundRecord(line, left_out,
                        int((examples_SB >= 0).sum()), 0.)
 
   def _hparams_of(self, rounds):

@@ -81,8 +81,9 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
   `call` reads files, see `once`.
   """
   inputs = {}
-  if is_user_code(config.partition):
-    inputs['partition'] = user_code.source('partition', config.partition)
+  for flag in 'partition', 'cohort':
+    if is_user_code(name := getattr(config, flag)):
+      inputs[flag] = user_code.source(flag, name)
   if config.cohorts_file:
     cohort.make(config)  # reports errors in the file first
     inputs['cohorts_file'] = pathlib.Path(

@@ -107,7 +107,8 @@ class Recorder:
       self._check_same(note['fingerprints'])
 
     def begin():
-      workdir.begin(federation.clients, federation.cohorts,
+      workdir.begin(federation.clients,
+                    [] if federation.selection else federation.cohorts,
                     federation.client_tests, federation.validation,
                     note['metrics'])
       self._log.open(workdir.path / 'log.txt')

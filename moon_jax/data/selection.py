@@ -1,0 +1,190 @@
+"""Selection of clients by what is known of them after each round.
+
+`Federation.selection` is a function from a `View` to the clients of a round.
+It runs on the host between two rounds, on values that the server would have:
+what clients reported when their updates arrived. Its results depend on nothing
+else, so that a run that was stopped goes on with the same clients.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, SupportsIndex
+
+import numpy as np
+
+from moon_jax import user_code
+from moon_jax.errors import UserError
+
+_SELECTION = 2  # separates this random stream from others of a round
+
+
+class History(NamedTuple):
+  """What is known of the C clients of a run after some rounds."""
+
+  loss: np.ndarray  # float64 [C]
+  last_round: np.ndarray  # int64 [C]
+  times_trained: np.ndarray  # int64 [C]
+  times_received: np.ndarray  # int64 [C]
+  time: np.ndarray  # float64, simulated seconds since the start
+
+
+class View(NamedTuple):
+  """What a selection sees before a round.
+
+  Attributes:
+    round: the round, from 0.
+    cohort_size: the most clients that may be selected.
+    num_examples: int [C], training examples of each client.
+    loss: float [C], mean loss over the local steps of the last update that the
+      server received of each client, without penalties such as MOON's
+      contrastive loss; NaN before the first one.
+    last_round: int [C], the round of that update; -1 before the first one.
+    times_trained: int [C], rounds in which each client has trained.
+    times_received: int [C], updates that the server has received.
+    seconds: float [C], simulated seconds that each client takes; None without a
+      clock.
+    time: simulated seconds since the start; 0 without a clock.
+    random: the generator of the round, seeded by the run's seed.
+  """
+
+  round: int
+  cohort_size: int
+  num_examples: np.ndarray
+  loss: np.ndarray
+  last_round: np.ndarray
+  times_trained: np.ndarray
+  times_received: np.ndarray
+  seconds: np.ndarray | None
+  time: float
+  random: np.random.Generator
+
+
+Selection = Callable[[View], Iterable[int]]
+
+
+def power_of_choice(candidates: int = 0) -> Selection:
+  """Returns a selection of the clients with the highest loss among candidates.
+
+  Cho, Wang and Joshi, Towards Understanding Biased Client Selection in
+  Federated Learning, AISTATS 2022,
+  https://proceedings.mlr.press/v151/jee-cho22a.html, in the variant rpow-d: the
+  loss of a client is the mean over its local steps when it last trained, and
+  infinite before. Ties are broken at random. (In pow-d and cpow-d candidates
+  evaluate the current model in each round.)
+
+  Args:
+    candidates: number of clients that are drawn for a round, without
+      replacement and with probabilities proportional to their numbers of
+      examples; from the clients per round to all. 0 draws twice as many as the
+      round has, if there are so many.
+
+  Raises:
+    UserError: when a round is planned, if there are too few or too many.
+
+  Examples:
+    >>> moon_jax.Federation(
+    ...     data=data, clients=clients, model=model,
+    ...     algorithm=moon_jax.fedavg(),
+    ...     cohorts=moon_jax.cohort.sample(100, 10, num_rounds=200, seed=0),
+    ...     selection=moon_jax.selection.power_of_choice(candidates=30))
+  """
+  def select(view):
+    least, most = view.cohort_size, len(view.loss)
+    count = candidates or min(2 * least, most)
+    if not least <= count <= most:
+      raise UserError(
+          f'candidates must be {least} to {most}, from the clients of a round '
+          f'to all; got {candidates}. 0 takes twice the clients of a round')
+    share = view.num_examples / sum(view.num_examples)
+    drawn = view.random.choice(most, count, replace=False, p=share)
+    loss = np.where(np.isnan(view.loss), np.inf, view.loss)[drawn]
+    # The sort is stable, and candidates come in random order.
+    return drawn[np.argsort(-loss, kind='stable')][:least]
+
+  return select
+
+
+SELECTIONS = {'power_of_choice': power_of_choice}
+
+
+def custom(name: str, args: str) -> Selection:
+  """Returns MODULE:FUNCTION with the arguments of --cohort_args.
+
+  Raises:
+    UserError: if there is no such function, or it does not take them.
+  """
+  function, arguments = user_code.load('cohort', name), user_code.parse_args(
+      'cohort_args', args)
+  try:
+    user_code.signature_of(function).bind(None, **arguments)
+  except ValueError:  # it has no signature: the call will show
+    pass
+  except TypeError as error:
+    raise UserError(
+        f'--cohort={name} is called with a moon_jax.selection.View and the '
+        f'arguments --cohort_args={args}: {error}{user_code.place(function)}. '
+        'Change one of them') from error
+  return lambda view: user_code.call(
+      'cohort', name, function, view, **arguments)
+
+
+def begin(num_clients: int) -> History:
+  """Returns what is known of clients before the first round."""
+  return History(
+      np.full(num_clients, np.nan), np.full(num_clients, -1),
+      *np.zeros((2, num_clients), np.int64), np.zeros(()))
+
+
+def after(history: History, index: int, trained: np.ndarray,
+          received: np.ndarray, loss: np.ndarray, seconds: float) -> History:
+  """Returns what is known after a round.
+
+  Args:
+    history: what was known before it.
+    index: the round, from 0.
+    trained: the clients that trained, int [J].
+    received: those whose updates the server received, int [K].
+    loss: float [K], the loss that each of them reports.
+    seconds: simulated seconds of the round.
+  """
+  known = History(*map(np.copy, history))
+  known.loss[received], known.last_round[received] = loss, index
+  known.times_trained[trained] += 1
+  known.times_received[received] += 1
+  return known._replace(time=known.time + seconds)
+
+
+def choose(selection: Selection, history: History, index: int, cohort_size: int,
+           num_examples: np.ndarray, seed: int,
+           seconds: np.ndarray | None = None, name: str = 'selection'
+           ) -> list[int]:
+  """Returns the clients of a round, in the order of the selection.
+
+  Args:
+    selection: the function.
+    history: what is known of the clients.
+    index: the round, from 0.
+    cohort_size: the most clients that it may select.
+    num_examples: int [C], of each client.
+    seed: of the run.
+    seconds: float [C], simulated seconds that each takes; None without a clock.
+    name: of the selection, for error messages.
+
+  Raises:
+    UserError: if it does not return clients, each once.
+  """
+  view = View(
+      index, cohort_size, num_examples, *map(np.copy, history[:-1]), seconds,
+      float(history.time), np.random.default_rng([seed, index, _SELECTION]))
+  found: Any = selection(view)
+  num_clients = len(num_examples)
+  is_list = isinstance(found, Iterable) and not isinstance(found, str | Mapping)
+  clients = list(found) if is_list else []
+  are_clients = all(isinstance(i, SupportsIndex) and 0 <= int(i) < num_clients
+                    for i in clients)
+  if not are_clients or not (
+      0 < len(set(map(int, clients))) == len(clients) <= cohort_size):
+    raise UserError(
+        f'{name} must return 1 to {cohort_size} different clients, integers '
+        f'from 0 to {num_clients - 1}; got {repr(found)[:80]} in round '
+        f'{index + 1}. Return {cohort_size} of them')
+  return list(map(int, clients))

@@ -1,0 +1,78 @@
+"""Selections of clients by what is known of them."""
+
+import numpy as np
+import pytest
+
+from moon_jax.data import selection
+from moon_jax.errors import UserError
+
+
+def view(loss, cohort_size=2, num_examples=None, index=0):
+  """Returns what a selection sees of clients with these losses."""
+  seen = []
+  history = selection.begin(len(loss))._replace(loss=np.array(loss, float))
+  selection.choose(
+      lambda view: seen.append(view) or [0], history, index, cohort_size,
+      np.ones(len(loss), int) if num_examples is None else num_examples, seed=3)
+  return seen[0]
+
+
+def test_power_of_choice_takes_the_highest_losses():
+  select = selection.power_of_choice(candidates=5)
+  assert list(select(view([.1, .5, np.nan, .3, .2]))) == [2, 1]
+  first = {tuple(select(view([np.nan] * 5, index=i))) for i in range(400)}
+  assert len(first) == 20  # ties in random order: all pairs
+
+
+def test_candidates_are_drawn_by_their_numbers_of_examples():
+  """As their first draw, one of 1, 2, 3 and 4 examples in 10."""
+  select = selection.power_of_choice(candidates=1)
+  drawn = [select(view([1.] * 4, 1, np.arange(1, 5), i))[0]
+           for i in range(4000)]
+  np.testing.assert_allclose(
+      np.bincount(drawn) / 4000, [.1, .2, .3, .4], atol=.03)
+
+
+def test_candidates_are_twice_the_clients_by_default():
+  losses = [5., 4., 3., 2., 1., 0.]
+  pairs = {tuple(selection.power_of_choice()(view(losses, index=i)))
+           for i in range(200)}
+  assert (0, 1) in pairs and (2, 3) in pairs and (3, 4) not in pairs
+  assert list(selection.power_of_choice()(view(losses, 6))) == list(range(6))
+
+
+@pytest.mark.parametrize('count', [1, 7])
+def test_too_few_or_too_many_candidates(count):
+  with pytest.raises(UserError, match=f'must be 2 to 6.*got {count}'):
+    selection.power_of_choice(count)(view([1.] * 6))
+
+
+@pytest.mark.parametrize('found', [
+    [], [1, 1], [0, 1, 2], [5], [-1], [.5], None, '01', {0: 1}, [[0]]])
+def test_what_is_no_list_of_clients(found):
+  with pytest.raises(UserError, match=(
+      'mine must return 1 to 2 different clients.*0 to 4; got .* in round 9')):
+    selection.choose(lambda view: found, selection.begin(5), 8, 2,
+                     np.ones(5, int), 0, name='mine')
+
+
+def test_a_selection_cannot_change_what_is_known():
+  history = selection.begin(3)
+
+  def select(view):
+    view.loss[:] = 0
+    return np.array([2, 0])
+
+  assert selection.choose(select, history, 0, 2, np.ones(3, int), 0) == [2, 0]
+  assert np.isnan(history.loss).all()
+
+
+def test_history_counts_rounds_and_updates():
+  known = selection.begin(4)
+  known = selection.after(known, 0, [0, 2], [2], [.7], 5.)
+  known = selection.after(known, 1, [0, 2, 3], [0, 3], [.5, .4], 2.)
+  np.testing.assert_array_equal(known.loss, [.5, np.nan, .7, .4])
+  assert known.last_round.tolist() == [1, -1, 0, 1]
+  assert known.times_trained.tolist() == [2, 0, 2, 1]
+  assert known.times_received.tolist() == [1, 0, 1, 1]
+  assert known.time == 7.

@@ -1,0 +1,158 @@
+"""Rounds whose clients follow from the rounds before."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+import tiny_federation
+
+from benchmarks.common import lines_of
+from moon_jax.algorithms.moon import moon
+from moon_jax.data import cohort, selection
+from moon_jax.errors import UserError
+from moon_jax.rundir.workdir import Workdir
+from moon_jax.simulation.simulation import Simulation, Simulations
+from moon_jax.training import run
+import small_runs
+
+SECONDS = np.array([1., 2., 4.])
+
+
+def least_trained(view):
+  """Returns clients that have trained least, of equal ones those before."""
+  return np.argsort(view.times_trained, kind='stable')[:view.cohort_size]
+
+
+def federation(select=least_trained, **changes):
+  return tiny_federation.make(**{
+      'cohorts': cohort.sample(3, 2, 6, seed=0), 'selection': select,
+      'client_seconds': SECONDS, 'batch_size': 2, 'local_epochs': 2,
+      'learning_rate': .1, 'algorithm': moon(mu=2.), **changes})
+
+
+@functools.cache
+def whole():
+  """Returns a simulation that has trained, its records, and what it saw."""
+  seen = []
+  simulation = Simulation(federation(
+      lambda view: seen.append(view) or least_trained(view)))
+  return simulation, simulation.run(5), seen
+
+
+def test_each_round_sees_the_rounds_before():
+  simulation, records, seen = whole()
+  selected = [record.metrics['clients_selected'] for record in records]
+  assert selected == [[0, 1], [0, 2], [1, 2], [0, 1], [0, 2]]
+  assert [view.round for view in seen] == list(range(5))  # once per round
+  assert [view.times_trained.tolist() for view in seen[:4]] == [
+      [0, 0, 0], [1, 1, 0], [2, 1, 1], [2, 2, 2]]
+  assert seen[3].last_round.tolist() == [1, 2, 2]
+  assert seen[0].num_examples.tolist() == list(tiny_federation.SIZES)
+  assert [view.time for view in seen] == [0, 2, 6, 10, 12]
+  assert [record.metrics['simulated_seconds'] for record in records] == [
+      2, 6, 10, 12, 16]
+  assert np.isnan(seen[1].loss).tolist() == [False, False, True]
+  assert simulation.state.history.times_received.sum() == 10
+
+
+def test_the_loss_is_that_of_the_task():
+  """Without local progress it is the mean over examples, by hand."""
+  made = federation(learning_rate=1e-12, batch_size=3)
+  simulation = Simulation(made)
+  simulation.run(2)  # MOON's contrastive loss is there in all rounds
+  variables = simulation.global_model()
+  data = made.data
+  mean, std = np.float32(data.mean), np.float32(data.std)
+  for client in 0, 2:  # of whole batches; of client 1 examples are dropped
+    rows = made.clients[client]
+    outputs, _ = made.model.apply(
+        variables, (data.train_inputs[rows] - mean) / std,
+        mask_B=np.ones(len(rows), bool), train=False)
+    logits = np.asarray(outputs.logits, np.float64)
+    logits -= logits.max(1, keepdims=True)
+    entropy = np.log(np.exp(logits).sum(1)) - logits[
+        np.arange(len(rows)), data.train_labels[rows]]
+    assert simulation.state.history.loss[client] == pytest.approx(
+        entropy.mean(), rel=1e-5)
+
+
+def test_only_received_updates_tell_the_loss():
+  simulation = Simulation(federation(
+      dropout_rate=.5, dropout_stage='after_training', seed=1))
+  simulation.run(4)
+  history = simulation.state.history
+  assert history.times_trained.sum() == 8 > history.times_received.sum() > 0
+  assert (np.isnan(history.loss) == (history.times_received == 0)).all()
+  one = simulation.num_parameters * 4
+  assert simulation.bytes_per_round() == round(
+      one * (8 + history.times_received.sum()) / 4)
+  before = Simulation(federation(dropout_rate=.5, seed=1))
+  before.run(4)
+  counts = before.state.history
+  assert (counts.times_trained == counts.times_received).all()
+  assert counts.times_trained.sum() < 8
+
+
+def test_a_restored_run_goes_on_with_the_same_clients():
+  simulation, records, _ = whole()
+  first = Simulation(federation())
+  first.run(2)
+  state = jax.tree.map(np.copy, first.state_on_host())
+  first.run(1)  # its history is another one
+  second = Simulation(federation())
+  second.restore(state)
+  rest = second.run(3)
+  assert [record.metrics for record in rest] == [
+      record.metrics for record in records[2:]]
+  jax.tree.map(np.testing.assert_array_equal,
+               second.state_on_host(), simulation.state_on_host())
+
+
+def test_runs_of_one_program_select_as_alone():
+  first = whole()[0].federation
+  others = dataclasses.replace(
+      first, selection=selection.power_of_choice(2), seed=5,
+      client_seconds=None)
+  together = Simulations([first, others])
+  lines = [[], []]
+  for _ in range(3):
+    for run_lines, record in zip(lines, together.run_round([0, 1])):
+      run_lines.append(record.metrics['clients_selected'])
+  alone = Simulation(others)
+  assert lines == [
+      [record.metrics['clients_selected'] for record in records]
+      for records in (whole()[1][:3], alone.run(3))]
+  np.testing.assert_allclose(
+      together.runs[1].state.history.loss, alone.state.history.loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize('changes, words', [
+    (dict(selection=3), 'selection must be a function.*got 3'),
+    (dict(cohorts=None), 'selection needs cohorts.*got no cohorts'),
+    (dict(client_seconds=np.ones(2)), r'each of the 3 clients.*shape \[2\]'),
+    (dict(selection=None), 'go with a selection; got .*selection=None'),
+])
+def test_what_does_not_fit_together(changes, words):
+  with pytest.raises(UserError, match=words):
+    federation(**changes)
+
+
+def test_a_stopped_run_selects_the_same_clients(
+    tmp_path, monkeypatch, run_command):
+  at = functools.partial(
+      small_runs.at, cohort='power_of_choice', clock='lognormal', num_rounds=5,
+      cohort_args='candidates=6', checkpoint_every=1)
+  run.run(at(tmp_path / 'whole'))
+  stopped = at(tmp_path / 'stopped')
+  small_runs.at_call(
+      monkeypatch, Workdir, 'append_metrics', 4, KeyboardInterrupt())
+  with pytest.raises(KeyboardInterrupt):
+    run.run(dataclasses.replace(stopped, num_rounds=4))
+  monkeypatch.undo()
+  run.run(stopped)
+  lines = lines_of(tmp_path / 'whole')
+  assert lines_of(tmp_path / 'stopped') == lines
+  assert all(len(line['clients_selected']) == 4 for line in lines)
+  assert not (tmp_path / 'whole' / 'cohorts.txt').exists()
