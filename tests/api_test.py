@@ -8,11 +8,6 @@ import pytest
 import moon_jax as mj
 
 
-@pytest.fixture(scope='module')
-def data():
-  return mj.load_dataset('digits')
-
-
 def federation(data, **changes):
   clients = mj.partition.iid(len(data.train_labels), num_clients=4, seed=0)
   return mj.Federation(**{
@@ -29,8 +24,8 @@ def test_public_names_exist_and_are_listed():
     mj.fedsgd  # noqa: B018
 
 
-def test_rounds_can_be_stopped_and_continued(data):
-  whole, parts = (mj.Simulation(federation(data)) for _ in range(2))
+def test_rounds_can_be_stopped_and_continued(digits):
+  whole, parts = (mj.Simulation(federation(digits)) for _ in range(2))
   records = list(whole.rounds(3, eval_every=2))
   assert [record.round for record in records] == [1, 2, 3]
   assert [record.test_accuracy is None for record in records] == [
@@ -45,7 +40,7 @@ def test_rounds_can_be_stopped_and_continued(data):
 
 
 @pytest.mark.long
-def test_a_federation_and_its_configuration_give_the_same_bits(data):
+def test_a_federation_and_its_configuration_give_the_same_bits(digits):
   config = mj.Config(
       dataset='digits', partition='iid', num_clients=4, model='mlp',
       algorithm='moon', mu=1., num_negatives=2, local_epochs=1, batch_size=16,
@@ -55,7 +50,7 @@ def test_a_federation_and_its_configuration_give_the_same_bits(data):
   algorithm = mj.with_server_optimizer(
       mj.moon(num_negatives=2, mu=1.), optax.sgd(1., momentum=.5))
   flags, values = (mj.Simulation(f) for f in (
-      build.federation(config), federation(data, algorithm=algorithm)))
+      build.federation(config), federation(digits, algorithm=algorithm)))
   for x, y in zip(flags.rounds(2), values.rounds(2)):
     assert x.metrics == y.metrics
   jax.tree.map(np.testing.assert_array_equal, flags.state_on_host(),

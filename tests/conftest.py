@@ -82,6 +82,13 @@ def two_devices():
 
 
 @pytest.fixture(scope='session')
+def digits():
+  from moon_jax.data import sources
+
+  return sources.load('digits')
+
+
+@pytest.fixture(scope='session')
 def golden_dir() -> pathlib.Path:
   """The directory of the golden vectors; see tests/golden/README.md."""
   from benchmarks import golden

@@ -1,6 +1,7 @@
 """The command, as users meet it."""
 
 import contextlib
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -22,10 +23,7 @@ SMALL = Config(
     dataset='digits', num_clients=6, participation=.5, algorithm='moon',
     num_negatives=2, num_rounds=4, local_epochs=1, batch_size=16,
     learning_rate=.02, checkpoint_every=1, eval_every=2, model='mlp')
-
-
-def with_(config, **changes):
-  return Config(**{**config.to_dict(), **changes})
+with_ = dataclasses.replace
 
 
 @pytest.fixture(scope='session')
@@ -223,17 +221,16 @@ def test_divergence_is_reported(changes, words, tmp_path):
   assert not (tmp_path / 'summary.json').exists()
 
 
-def test_shuffles_are_addressed_by_seed_round_and_client(tmp_path):
-  from moon_jax.data import sources, split
+def test_shuffles_are_addressed_by_seed_round_and_client(digits):
+  from moon_jax.data import split
   from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
 
-  dataset = sources.load('digits', '')
   config = with_(SMALL, participation=1.)
-  clients, cohorts = split.make(config, dataset).clients, cohort.make(config)
+  clients, cohorts = split.make(config, digits).clients, cohort.make(config)
   simulations = [
       Simulation(build.federation(
-          with_(config, seed=seed, lanes=lanes), dataset, clients, cohorts))
+          with_(config, seed=seed, lanes=lanes), digits, clients, cohorts))
       for seed, lanes in ((0, 1), (0, 3), (1, 1))]
 
   def order(simulation, round_index, client):
@@ -246,7 +243,7 @@ def test_shuffles_are_addressed_by_seed_round_and_client(tmp_path):
   assert given == order(simulations[0], 1, 2) == order(simulations[1], 1, 2)
   assert given != order(simulations[0], 2, 2)
   assert given != order(simulations[2], 1, 2)
-  number_N = np.random.default_rng([0, 1]).random(len(dataset.train_labels))
+  number_N = np.random.default_rng([0, 1]).random(len(digits.train_labels))
   for client, indices in enumerate(clients):
     found = order(simulations[0], 1, client)
     assert found == sorted(indices, key=lambda i: number_N[i])[:len(found)]

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.data import label_shift, partition, split
 from moon_jax.errors import UserError
@@ -67,32 +66,30 @@ def test_groups_permute_their_labels():
     label_shift.noisy(LABELS, CLIENTS, [0] * _C, 1, 0)
 
 
-def test_the_training_labels_of_a_federation_are_shifted():
-  data = mj.load_dataset('digits')
+def test_the_training_labels_of_a_federation_are_shifted(digits):
   config = dataclasses.replace(
       CONFIG, concept_shift=2, label_noise=.5, label_noise_form='localized',
       seed=5, partition_seed=4)
-  federation = build.federation(config, data)
+  federation = build.federation(config, digits)
   plain = build.federation(dataclasses.replace(
-      CONFIG, seed=7, partition_seed=4), data)
-  assert plain.data.train_labels is data.train_labels
+      CONFIG, seed=7, partition_seed=4), digits)
+  assert plain.data.train_labels is digits.train_labels
   for mine, theirs in zip(federation.clients, plain.clients, strict=True):
     np.testing.assert_array_equal(mine, theirs)
   expected = label_shift.noisy(
-      label_shift.permuted(data.train_labels, plain.clients, 2, 10, seed=4),
+      label_shift.permuted(digits.train_labels, plain.clients, 2, 10, seed=4),
       plain.clients, np.linspace(0, .5, 6), 10, seed=4)
   np.testing.assert_array_equal(federation.data.train_labels, expected)
   np.testing.assert_array_equal(
-      federation.data.test_labels, data.test_labels)
+      federation.data.test_labels, digits.test_labels)
   first = plain.clients[0]
-  np.testing.assert_array_equal(expected[first], data.train_labels[first])
+  np.testing.assert_array_equal(expected[first], digits.train_labels[first])
 
 
 @pytest.mark.parametrize('flag', [{'label_noise': .1}, {'concept_shift': 2}])
-def test_shared_examples_are_refused(flag, monkeypatch):
-  data = mj.load_dataset('digits')
+def test_shared_examples_are_refused(flag, digits, monkeypatch):
   monkeypatch.setattr(
       split, '_partition', lambda *_: [np.arange(9), np.arange(8, 20)])
   config = dataclasses.replace(CONFIG, num_clients=2, **flag)
   with pytest.raises(UserError, match='share no examples'):
-    split.make(config, data)
+    split.make(config, digits)

@@ -11,7 +11,6 @@ import pytest
 from benchmarks import golden
 from moon_jax import losses, models
 from moon_jax.config import Config
-from moon_jax.data import sources
 from moon_jax.simulation import build
 from moon_jax.simulation.simulation import Simulation
 
@@ -129,9 +128,8 @@ def test_levels_are_the_outputs_of_stages(net, widths):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('norm', ['batch', 'group'])
-def test_lanes_do_not_affect_rounds_of_moon(norm):
+def test_lanes_do_not_affect_rounds_of_moon(norm, digits):
   """At a learning rate of 0.01, a round amplifies errors of 1e-7 to 4e-2."""
-  digits = sources.load('digits', '')
   dataset = digits._replace(
       train_inputs=digits.train_inputs[:256, ::2, ::2],
       train_labels=digits.train_labels[:256],

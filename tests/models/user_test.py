@@ -71,11 +71,6 @@ class Drops(nn.Module):  # line 47
 '''
 
 
-@pytest.fixture(scope='module')
-def data():
-  return mj.load_dataset('digits')
-
-
 @pytest.fixture
 def module(tmp_path, monkeypatch, request):
   """The name of a module of its own for each test."""
@@ -95,9 +90,9 @@ def spec(data, **flags):
 @pytest.mark.parametrize('model, args, shape', [
     ('Net', 'width=5', (1024, 5)), ('Net', '', (1024, 8)),
     ('Nnx', '', (1024, 10)), ('sequence', '', (1024, 10))])
-def test_a_user_defined_factory_is_called(module, data, model, args, shape):
+def test_a_user_defined_factory_is_called(module, digits, model, args, shape):
   algorithm = 'moon' if model == 'Net' else 'fedavg'
-  found = spec(data, model=f'{module}:{model}', model_args=args,
+  found = spec(digits, model=f'{module}:{model}', model_args=args,
                algorithm=algorithm)
   shapes = [x.shape for x in jax.tree.leaves(found.model['params'])]
   assert shape in shapes
@@ -112,10 +107,10 @@ def test_a_user_defined_factory_is_called(module, data, model, args, shape):
     (dict(model='{}:Drops', algorithm='moon'),
      r'moon needs .* projection of the network.*line 47\)'),
 ])
-def test_errors_are_reported(module, data, flags, words):
+def test_errors_are_reported(module, digits, flags, words):
   flags = {k: v.format(module) for k, v in flags.items()}
   with pytest.raises(mj.UserError, match=words) as error:
-    spec(data, **{'algorithm': 'fedavg', **flags})
+    spec(digits, **{'algorithm': 'fedavg', **flags})
   assert '\n' not in str(error.value)
 
 
@@ -224,16 +219,16 @@ def test_padding_of_a_network_without_mask_causes_a_warning():
     make(3)
 
 
-def test_a_saved_network_is_loaded(module, data, tmp_path, monkeypatch):
+def test_a_saved_network_is_loaded(module, digits, tmp_path, monkeypatch):
   config = Config(dataset='digits', model=f'{module}:Net', model_args='width=3')
-  network = build.model(config, data)
+  network = build.model(config, digits)
   inputs = np.zeros((2, 32, 32, 1), np.uint8)
   variables = jax.tree.map(
       lambda x: np.full(x.shape, .1, x.dtype), jax.eval_shape(
           network.init, jax.random.key(0), jnp.float32(inputs)))
   source = pathlib.Path(f'{module}.py')
   (tmp_path / 'model.safetensors').write_bytes(
-      export.to_safetensors(config, data, variables))
+      export.to_safetensors(config, digits, variables))
   with warnings.catch_warnings():
     warnings.simplefilter('error')
     model, loaded = mj.load(tmp_path)

@@ -16,7 +16,6 @@ import safetensors.numpy
 import moon_jax as mj
 from moon_jax import models
 from moon_jax.config import Config
-from moon_jax.data import sources
 from moon_jax.errors import UserError
 from moon_jax.rundir import export
 from moon_jax.simulation import build, initial_state
@@ -42,11 +41,6 @@ def finished(tmp_path_factory):
 
 def save(path, *content):
   path.write_bytes(export.to_safetensors(*content))
-
-
-@pytest.fixture(scope='module')
-def digits():
-  return sources.load('digits', '')
 
 
 def test_the_loaded_model_has_the_reported_accuracy_and_loss(

@@ -11,7 +11,7 @@ import tiny_federation
 from federation import linear_model, solo
 import moon_jax as mj
 from moon_jax.config import Config
-from moon_jax.data import augment, sources
+from moon_jax.data import augment
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, evaluation, metric_functions
 from moon_jax.simulation.evaluation import Outcomes
@@ -21,11 +21,6 @@ CONFIG = Config(
     dataset='digits', num_clients=4, algorithm='fedavg', num_rounds=2,
     local_epochs=1, model='mlp', validation_fraction=.2, eval_on='train',
     metrics='confusion,f1,per_class_accuracy,top5')
-
-
-@pytest.fixture(scope='module')
-def dataset():
-  return sources.load('digits', '')
 
 
 def logits_of(federation, variables, inputs):
@@ -44,33 +39,33 @@ def outcome_of(logits, labels):
 
 
 @pytest.mark.parametrize('shard_data', [False, True])
-def test_each_set_has_its_own_examples(shard_data, dataset, monkeypatch):
+def test_each_set_has_its_own_examples(shard_data, digits, monkeypatch):
   """In several chunks, of which none is full; on one device and on all."""
   monkeypatch.setattr(evaluation, '_BATCH', 16)
   monkeypatch.setattr(evaluation, '_STREAMED_BATCHES', 5)
   lines = []
   for lanes in 1, len(jax.devices()):
     federation = build.federation(dataclasses.replace(
-        CONFIG, lanes=lanes, shard_data=shard_data), dataset)
+        CONFIG, lanes=lanes, shard_data=shard_data), digits)
     simulation = Simulation(federation)
     lines.append(simulation.evaluate())
   assert list(lines[0]) == list(lines[1])
   for name, value in lines[0].items():
     np.testing.assert_allclose(value, lines[1][name], rtol=1e-6)
   line, variables = lines[1], simulation.global_model()
-  x, y = dataset.train_inputs, dataset.train_labels
+  x, y = digits.train_inputs, digits.train_labels
   trained = np.concatenate(federation.clients)
   for name, inputs, labels in (
-      ('test', dataset.test_inputs, dataset.test_labels),
+      ('test', digits.test_inputs, digits.test_labels),
       ('validation', x[federation.validation], y[federation.validation]),
       ('global_train', x[trained], y[trained])):
     accuracy, loss = outcome_of(
         logits_of(federation, variables, inputs), labels)
     assert line[f'{name}_accuracy'] == accuracy
     assert line[f'{name}_loss'] == pytest.approx(loss, rel=1e-5)
-  logits = logits_of(federation, variables, dataset.test_inputs)
+  logits = logits_of(federation, variables, digits.test_inputs)
   for name in CONFIG.metrics.split(','):
-    expected = metric_functions.BUILT_IN[name](logits, dataset.test_labels)
+    expected = metric_functions.BUILT_IN[name](logits, digits.test_labels)
     np.testing.assert_allclose(line[name], expected, rtol=1e-6)
 
 
@@ -119,10 +114,10 @@ def test_a_loss_that_is_not_finite_is_null_except_on_the_test_set():
   assert line['validation_loss'] is None and np.isfinite(line['test_loss'])
 
 
-def test_clients_of_another_split_are_refused(dataset):
+def test_clients_of_another_split_are_refused(digits):
   config = dataclasses.replace(CONFIG, validation_fraction=.1)
   with pytest.raises(UserError, match='fraction=0.1 changes a split of this'):
-    build.federation(config, dataset, clients=[np.arange(20)] * 4)
+    build.federation(config, digits, clients=[np.arange(20)] * 4)
 
 
 NUM_CLIENTS = 5  # clients 0 to 4; client 3 has no held-out examples

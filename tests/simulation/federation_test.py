@@ -15,7 +15,6 @@ from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox
 from moon_jax.algorithms.moon import moon
 from moon_jax.config import Config
-from moon_jax.data import sources
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.sources import arrays as arrays_lib
 from moon_jax.errors import UserError
@@ -125,12 +124,12 @@ def test_both_kinds_of_federations_are_checked_for_needs(cohorts, is_met):
       make_fn()
 
 
-def test_clipped_updates_are_divided_by_the_largest_listed_cohort():
+def test_clipped_updates_are_divided_by_the_largest_listed_cohort(digits):
   config = Config(
       dataset='digits', model='mlp', algorithm='fedavg', num_clients=8,
       weighting='uniform', dp_clip=1.)
   algorithm = build.federation(
-      config, sources.load('digits', ''), cohorts=[[0], [1, 2]]).algorithm
+      config, digits, cohorts=[[0], [1, 2]]).algorithm
   variables = {'params': {'w': jnp.zeros(3)}}
   message = Message((), jax.tree.map(jnp.ones_like, variables))
   with jax.numpy_dtype_promotion('standard'):  # optax's noise promotes types

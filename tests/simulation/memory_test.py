@@ -9,7 +9,7 @@ import pytest
 import tiny_federation
 
 from moon_jax.config import Config
-from moon_jax.data import cohort, sources
+from moon_jax.data import cohort
 from moon_jax.distributed import host
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, round_spec
@@ -23,15 +23,10 @@ CONFIG = Config(
 
 
 @pytest.fixture(scope='module')
-def dataset():
-  return sources.load('digits', '')
-
-
-@pytest.fixture(scope='module')
-def made(dataset):
+def made(digits):
   """Returns the RoundSpec of a changed configuration."""
   return lambda **changes: round_spec.alone(build.federation(
-      dataclasses.replace(CONFIG, **changes), dataset))
+      dataclasses.replace(CONFIG, **changes), digits))
 
 
 def sizes(parts):
@@ -42,12 +37,12 @@ def nbytes(tree):
   return sum(x.nbytes for x in jax.tree.leaves(tree))
 
 
-def test_parts_are_as_large_as_the_arrays(made, dataset):
+def test_parts_are_as_large_as_the_arrays(made, digits):
   run = made()
   simulation = Simulation(run.federation)
   table = simulation.planner.plan(0)
-  train = nbytes([dataset.train_inputs, dataset.train_labels])
-  test = nbytes([dataset.test_inputs, dataset.test_labels])
+  train = nbytes([digits.train_inputs, digits.train_labels])
+  test = nbytes([digits.test_inputs, digits.test_labels])
   assert sizes(memory_lib.on_host(run)) == {
       'client state of 100 sampled clients': nbytes(simulation.state.clients),
       'training examples': train, 'test examples': test}
@@ -66,17 +61,17 @@ def test_parts_are_as_large_as_the_arrays(made, dataset):
       'test examples in batches': test}
 
 
-def test_data_are_counted_where_they_are_copied(made, dataset, tmp_path):
+def test_data_are_counted_where_they_are_copied(made, digits, tmp_path):
   run = made(shard_data=True, participation=.1, client_eval_every=1)
-  share = run.shard_size / len(dataset.train_labels)
+  share = run.shard_size / len(digits.train_labels)
   assert 0 < share < .5
-  train = nbytes([dataset.train_inputs, dataset.train_labels])
-  test = nbytes([dataset.test_inputs, dataset.test_labels])
+  train = nbytes([digits.train_inputs, digits.train_labels])
+  test = nbytes([digits.test_inputs, digits.test_labels])
   assert sizes(memory_lib.data_on_device(run)) == {
       'training examples': int(share * train), 'test examples': test}
-  np.save(tmp_path / 'x.npy', dataset.train_inputs)
+  np.save(tmp_path / 'x.npy', digits.train_inputs)
   run_in_file = run._replace(federation=dataclasses.replace(
-      run.federation, data=dataset._replace(
+      run.federation, data=digits._replace(
           train_inputs=np.load(tmp_path / 'x.npy', mmap_mode='r'))))
   on_host, in_file = (sizes(memory_lib.on_host(r)) for r in (run, run_in_file))
   assert 'training examples' not in in_file
@@ -185,12 +180,12 @@ def test_flags_that_are_not_enough_alone_are_not_sought_long(
   assert len(tried) < 20
 
 
-def test_held_out_examples_and_local_models_are_counted(made, dataset):
+def test_held_out_examples_and_local_models_are_counted(made, digits):
   run = made(client_eval_every=1, client_test_fraction=.5)
   index = np.concatenate(run.federation.client_tests.indices)
   need, = memory_lib.needs(run)
   assert sizes(need.parts)['held-out examples of clients'] == nbytes(
-      [dataset.train_inputs[index], dataset.train_labels[index]])
+      [digits.train_inputs[index], digits.train_labels[index]])
   kept, both, plain = (
       sizes(memory_lib.on_device(r))['models']
       for r in (made(save_local_models=True), run, made()))

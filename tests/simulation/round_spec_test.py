@@ -10,7 +10,6 @@ import tiny_federation
 
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
-from moon_jax.data import sources
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, round_spec
 from moon_jax.simulation.round_spec import Planner
@@ -21,26 +20,21 @@ CONFIG = Config(
     client_eval_every=1, model='mlp')
 
 
-@pytest.fixture(scope='module')
-def dataset():
-  return sources.load('digits', '')
-
-
-def planner_of(dataset, **changes):
+def planner_of(digits, **changes):
   config = dataclasses.replace(CONFIG, **changes)
-  return Planner([round_spec.alone(build.federation(config, dataset))])
+  return Planner([round_spec.alone(build.federation(config, digits))])
 
 
-def test_without_shuffling_batches_are_the_same_and_sorted_by_class(dataset):
+def test_without_shuffling_batches_are_the_same_and_sorted_by_class(digits):
   def epochs(**changes):
     planner = planner_of(
-        dataset, participation=1., num_clients=1, local_epochs=2, **changes)
+        digits, participation=1., num_clients=1, local_epochs=2, **changes)
     tables = [planner.plan(r) for r in range(2)]
     return [table.examples_TLB[table.job_TL[:, 0] >= 0, 0].reshape(2, -1)
             for table in tables]
 
   one, two = epochs(shuffle=False)
-  labels = dataset.train_labels
+  labels = digits.train_labels
   assert (np.diff(labels[one[0]]) >= 0).all() and labels[one[0]][0] == 0
   np.testing.assert_array_equal(one[0], one[1])
   np.testing.assert_array_equal(one, two)
@@ -49,15 +43,15 @@ def test_without_shuffling_batches_are_the_same_and_sorted_by_class(dataset):
   assert (shuffled[0] != shuffled[1]).any()
 
 
-def test_weighting_reaches_the_plan(dataset):
-  uniform = planner_of(dataset, weighting='uniform').plan(0).jobs
+def test_weighting_reaches_the_plan(digits):
+  uniform = planner_of(digits, weighting='uniform').plan(0).jobs
   np.testing.assert_allclose(uniform.weight, 1 / 3, rtol=1e-6)
-  by_size = planner_of(dataset).plan(0).jobs
+  by_size = planner_of(digits).plan(0).jobs
   np.testing.assert_allclose(
       by_size.weight, by_size.num_examples / by_size.num_examples.sum(),
       rtol=1e-6)
   for local in ({}, {'local_steps': 3}):  # batches per epoch, not of the round
-    planner = planner_of(dataset, weighting='batches', batch_size=4, **local)
+    planner = planner_of(digits, weighting='batches', batch_size=4, **local)
     jobs = planner.plan(0).jobs
     batches = np.maximum(jobs.num_examples // 4, 1) * (jobs.num_steps > 0)
     assert len({*batches[jobs.num_steps > 0]}) > 1
@@ -65,32 +59,32 @@ def test_weighting_reaches_the_plan(dataset):
         jobs.weight, batches / batches.sum(), rtol=1e-6)
 
 
-def test_shapes_are_of_all_listed_rounds(dataset, tmp_path):
+def test_shapes_are_of_all_listed_rounds(digits, tmp_path):
   """A run that is extended uses the same program."""
   path = tmp_path / 'cohorts.txt'
   path.write_text('0 1\n2 3\n0 1 2 3 4\n')
   changes = dict(participation=1., cohorts_file=str(path))
-  short = planner_of(dataset, **changes)
-  long = planner_of(dataset, **changes, num_rounds=3)
+  short = planner_of(digits, **changes)
+  long = planner_of(digits, **changes, num_rounds=3)
   plans = [jax.tree.leaves(s.plan(0)) for s in (short, long)]
   for x, y in zip(*plans):
     np.testing.assert_array_equal(x, y)
   assert short.plan(0).jobs.weight.shape == (5,)
 
 
-def test_noise_is_as_of_images_in_0_to_1(dataset):
+def test_noise_is_as_of_images_in_0_to_1(digits):
   config = dataclasses.replace(
       CONFIG, partition='feature_noise', num_clients=2, noise_std=.3)
-  federation = build.federation(config, dataset)
+  federation = build.federation(config, digits)
   clients = federation.clients
   std = round_spec.make(federation, 1, 1).noise_std
-  assert std.shape == (len(dataset.train_labels), 1)
+  assert std.shape == (len(digits.train_labels), 1)
   assert not std[clients[0]].any()
   np.testing.assert_allclose(std[clients[1]], .3 / .376, rtol=1e-6)
 
 
-def test_frozen_models_are_asked_once_where_that_is_the_same(dataset):
-  def asked_once(dataset=dataset, clients=None, **changes):
+def test_frozen_models_are_asked_once_where_that_is_the_same(digits):
+  def asked_once(dataset=digits, clients=None, **changes):
     config = dataclasses.replace(CONFIG, **{
         'algorithm': 'moon', 'mu': 1., 'local_epochs': 2, **changes})
     return round_spec.alone(
@@ -99,7 +93,7 @@ def test_frozen_models_are_asked_once_where_that_is_the_same(dataset):
   assert asked_once()
   assert not asked_once(local_epochs=1)
   # Inputs that are drawn in each step are other ones in each epoch.
-  flipped = dataset._replace(augmentation='reflect_crop_flip')
+  flipped = digits._replace(augmentation='reflect_crop_flip')
   assert not asked_once(flipped)
   assert asked_once(flipped, augment=False)
   assert not asked_once(partition='feature_noise')
