@@ -58,7 +58,8 @@ _PRODUCTS = {  # of matrices: m, k, n
 _SECONDS = '{:.1f}'.format
 
 
-def _parse():
+def main() -> None:
+  """Measures, prints and writes the results."""
   parser = common.parser(__doc__)
   add = parser.add_argument
   add('--data_dir', default='',
@@ -82,12 +83,7 @@ def _parse():
       help='numbers of clients in the scaling part')
   add('--algorithm', choices=('fedavg', 'moon'), default='moon',
       help='algorithm of the scaling part')
-  return parser.parse_args()
-
-
-def main() -> None:
-  """Measures, prints and writes the results."""
-  args = _parse()
+  args = parser.parse_args()
   if args.data_dir:
     args.data_dir = str(pathlib.Path(args.data_dir).expanduser().resolve())
     args.num_examples = _CIFAR10_SIZE

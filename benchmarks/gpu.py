@@ -211,7 +211,7 @@ def figures(result: Task, prefix: str = '') -> dict[str, str]:
   return found
 
 
-def _parse():
+def main() -> None:
   parser = common.parser(__doc__)
   parser.add_argument('--data_dir', default='', help='directory that contains '
                       'CIFAR-10; without it images are noise')
@@ -223,11 +223,7 @@ def _parse():
                       help='device of JAX and PyTorch')
   parser.add_argument('--tiny', action='store_true', help='reduced sizes, to '
                       'try everything on a CPU with --device=cpu')
-  return parser.parse_args()
-
-
-def main() -> None:
-  args = _parse()
+  args = parser.parse_args()
   start = time.monotonic()
   args.out.mkdir(parents=True, exist_ok=True)
   path = args.out / 'results.jsonl'

@@ -17,13 +17,12 @@ evaluation.
 """
 
 import dataclasses
-import resource
 import statistics
 import tempfile
 import time
 from typing import Any
 
-from benchmarks import common
+from benchmarks import common, sides
 from moon_jax.config import Config
 
 _MOON = Config(dataset='cifar10', algorithm='moon', local_epochs=1,
@@ -99,7 +98,7 @@ def cost(config: Config) -> tuple[float, int]:
     mj.run(dataclasses.replace(config, workdir=workdir),
            callbacks=[lambda *_: ends.append(time.perf_counter())])
   return (statistics.median(b - a for a, b in zip(ends, ends[1:])),
-          1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+          sides.peak_bytes())
 
 
 if __name__ == '__main__':

@@ -25,7 +25,7 @@ FLAG_FILE = common.ROOT / 'experiments' / 'cross_device.flags'
 TOLERANCE = 1e-3
 
 
-def _parse():
+def main() -> None:
   parser = common.parser(__doc__)
   add = parser.add_argument
   add('--data_dir', default='', help='directory that contains CIFAR-10')
@@ -39,11 +39,7 @@ def _parse():
       'comparison')
   add('--flag', action='append', default=[], help='a further flag of '
       'moon_jax.train, such as --flag=--num_rounds=10; may be repeated')
-  return parser.parse_args()
-
-
-def main() -> None:
-  args = _parse()
+  args = parser.parse_args()
   results = measure(args)
   common.write(args.out, 'cross_device', results, report.markdown(results))
 

@@ -64,7 +64,7 @@ _MIN_ACCURACY = .15  # of 10 clients after all rounds; chance is 0.1
 _METHODS = {'fedavg': {'mu': -1.}, 'moon': {'mu': 1.}}
 
 
-def _parse():
+def main() -> None:
   parser = common.parser(__doc__)
   add = parser.add_argument
   add('--data_dir', required=True, help='directory that contains CIFAR-10')
@@ -82,11 +82,7 @@ def _parse():
       'processes may take during a run, which does not count above')
   add('--repeats', type=int, default=5,
       help=f'timed rounds after the {sides.WARM_UP} warm-up rounds')
-  return parser.parse_args()
-
-
-def main() -> None:
-  args = _parse()
+  args = parser.parse_args()
   names = args.side or [*_SIDES]
   peers = {peer: _checked(peer, args) for peer in dict.fromkeys(
       _SIDES[name].peer for name in names) if peer}
@@ -160,7 +156,9 @@ def _measured(name, algorithm, clients, args, scratch):
   if clients != report.CLIENTS:
     config = dataclasses.replace(
         config, partition='iid', batch_size=min(64, 50_000 // clients))
-  inputs = _inputs(config, scratch)
+  inputs = scratch / f'{clients}.npz'
+  if not inputs.exists():
+    common.run(moon_side.write_inputs, config.to_dict(), str(inputs))
   for _ in range(3):
     before, start = _processor_seconds(), time.perf_counter()
     with memory.Peak() as peak:
@@ -196,25 +194,14 @@ def _processor_seconds():
   return found
 
 
-def _inputs(config, scratch):
-  """Returns the file of a configuration's inputs."""
-  path = scratch / f'{config.num_clients}.npz'
-  if not path.exists():
-    common.run(moon_side.write_inputs, config.to_dict(), str(path))
-  return path
-
-
-def _absolute(python):
-  """Returns a command that works in any directory; links are not followed."""
-  return os.path.abspath(python) if os.sep in python else python
-
-
 def _peer(name, config, args, inputs):
   """Runs the program of a side; returns its answer."""
   program, peer, is_parallel, _ = _SIDES[name]
   cores, here = host.num_cores(), pathlib.Path(__file__).parent
   threads = 1 if is_parallel else cores  # contending threads are slow
-  source = args.sources.absolute() / peer
+  source, python = args.sources.absolute() / peer, args.python
+  if os.sep in python:  # so that it works in any directory
+    python = os.path.abspath(python)  # which follows no links
   with tempfile.TemporaryDirectory(dir=inputs.parent) as directory:
     task, answer = (pathlib.Path(directory) / file
                     for file in ('task.json', 'answer.json'))
@@ -227,7 +214,7 @@ def _peer(name, config, args, inputs):
                 'weight_decay', 'mu', 'temperature', 'num_rounds')}))
     paths = source, common.ROOT, common.ROOT / 'benchmarks', here
     process = subprocess.run(
-        [_absolute(args.python), here / program, task, answer], cwd=directory,
+        [python, here / program, task, answer], cwd=directory,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env=os.environ | {'OMP_NUM_THREADS': str(threads),
                           'PYTHONPATH': ':'.join(map(str, paths))})
