@@ -1,14 +1,17 @@
 """A run of a second, which many tests share, and ways to end it early."""
 
+import contextlib
 import dataclasses
 import gc
 import weakref
 
 import jax
 import numpy as np
+import pytest
 
 from moon_jax.config import Config
 from moon_jax.simulation import build
+from moon_jax.training import run
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp', projection_dim=8, algorithm='fedavg',
@@ -47,6 +50,19 @@ def assert_same(found, expected, atol):
       found, expected)
 
 
+def run_until(config, number, error=KeyboardInterrupt, **options):
+  """Runs a configuration until an error after a round, which is expected.
+
+  The checkpoint of that round, if it has one, has been written.
+  """
+  def end(simulation, line):
+    if line['round'] == number:
+      raise error
+
+  with pytest.raises(error):
+    run.run(config, [end], **options)
+
+
 def raising(error):
   """Returns a function that raises an error."""
   def function(*_, **__):
@@ -67,6 +83,18 @@ def held_federations(monkeypatch):
 
   monkeypatch.setattr(build, 'of_valid', federation)
   return held
+
+
+@contextlib.contextmanager
+def ended_at_call(owner, name, number, error, ended_by=None, match=None):
+  """Raises an error instead of a call of a method, the `number`-th, in a block.
+
+  The block must end with this error, or with one of another type.
+  """
+  with pytest.MonkeyPatch.context() as changed, pytest.raises(
+      ended_by or type(error), match=match):
+    at_call(changed, owner, name, number, error)
+    yield
 
 
 def at_call(monkeypatch, owner, name, number, error):

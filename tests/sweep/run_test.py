@@ -27,7 +27,7 @@ from moon_jax.training import prepare, trainer
 from moon_jax.training import run as single_run
 from moon_jax.training.signals import Interrupt
 import small_runs
-from small_runs import at_call, raising
+from small_runs import ended_at_call, raising
 
 CONFIG = dataclasses.replace(small_runs.CONFIG, checkpoint_every=1)
 FILES = ('config.json', 'partition.npz', 'cohorts.txt', 'model.safetensors')
@@ -80,12 +80,10 @@ class Killed(BaseException):
             (simulation_lib.Round, 'start', 2), (Checkpoints, 'save', 5),
             (export, 'to_safetensors', 2))]])
 def test_a_sweep_killed_anywhere_resumes_to_the_same_bits(
-    owner, name, number, whole, tmp_path, monkeypatch):
+    owner, name, number, whole, tmp_path):
   rounds = Rounds()
-  with monkeypatch.context() as changed:
-    at_call(changed, owner, name, number, Killed())
-    with pytest.raises(Killed):
-      run_lib.run(sweep_of(), str(tmp_path), callbacks=[rounds])
+  with ended_at_call(owner, name, number, Killed()):
+    run_lib.run(sweep_of(), str(tmp_path), callbacks=[rounds])
   before = len(rounds)
   finished = {path: path.stat().st_mtime_ns
               for path in tmp_path.glob('*/summary.json')}
@@ -100,14 +98,13 @@ def test_a_sweep_killed_anywhere_resumes_to_the_same_bits(
   assert [summary['rounds'] for summary in summaries] == [3] * 3
 
 
-def test_a_signal_saves_all_runs(whole, tmp_path, monkeypatch):
+def test_a_signal_saves_all_runs(whole, tmp_path):
   rounds = Rounds()
-  with monkeypatch.context() as changed:
-    at_call(changed, Interrupt, 'call', 2, InterruptedRun(signal.SIGTERM))
-    with pytest.raises(InterruptedRun, match=(
-        'ended by SIGTERM with 3 of 3 runs unfinished; the same command resum'
-    )):
-      run_lib.run(sweep_of(**RARELY), str(tmp_path), callbacks=[rounds])
+  with ended_at_call(
+      Interrupt, 'call', 2, InterruptedRun(signal.SIGTERM), match=(
+          'ended by SIGTERM with 3 of 3 runs unfinished; the same command resum'
+      )):
+    run_lib.run(sweep_of(**RARELY), str(tmp_path), callbacks=[rounds])
   run_lib.run(sweep_of(**RARELY), str(tmp_path), callbacks=[rounds])
   assert sorted(rounds) == [(seed, n) for seed in range(3) for n in (1, 2, 3)]
   assert lines_of(results(tmp_path)) == lines_of(whole)
@@ -290,11 +287,10 @@ def test_an_error_in_the_files_of_a_run_saves_the_others(
   assert lines_of(results(tmp_path)) == lines_of(whole)
 
 
-def test_locks_are_released_after_an_error(tmp_path, monkeypatch):
-  with monkeypatch.context() as changed:
-    at_call(changed, Workdir, 'lock', 3, UserError('no room'))
-    with pytest.raises(UserError, match='no room'):
-      run_lib.run(sweep_of(), str(tmp_path))
+def test_locks_are_released_after_an_error(tmp_path):
+  with ended_at_call(
+      Workdir, 'lock', 3, UserError('no room'), match='no room'):
+    run_lib.run(sweep_of(), str(tmp_path))
   for seed in range(3):
     workdir = directory_of(tmp_path, seed)
     workdir.lock()

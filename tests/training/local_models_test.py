@@ -10,7 +10,6 @@ import moon_jax as mj
 from moon_jax.data import sources
 from moon_jax.errors import InterruptedRun, OutOfMemory, UserError
 from moon_jax.simulation import build
-from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
 from moon_jax.training.signals import Interrupt
@@ -75,25 +74,18 @@ def test_their_weighted_mean_is_the_global_model(whole):
 def test_they_survive_the_end_of_the_last_round(tmp_path, whole, monkeypatch):
   """Its evaluation is not interrupted, and a resumed run keeps them."""
   small_runs.at_call(monkeypatch, Interrupt, 'call', 6, InterruptedRun(2))
-
-  def end(simulation, line):
-    if line['round'] == 3:
-      raise KeyboardInterrupt
-
-  with pytest.raises(KeyboardInterrupt):
-    run.run(at(tmp_path), [end])
+  small_runs.run_until(at(tmp_path), 3)
   run.run(at(tmp_path))
   assert_equal(read(tmp_path), read(whole))
 
 
-def test_they_survive_exhausted_memory(tmp_path, whole, monkeypatch):
+def test_they_survive_exhausted_memory(tmp_path, whole):
   """Without a checkpoint of the last round, which would not hold them."""
-  with monkeypatch.context() as changed:
-    small_runs.at_call(
-        changed, simulation_lib.Simulation, 'evaluate', 3,
-        jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory'))
-    with pytest.raises(OutOfMemory):
-      run.run(at(tmp_path, checkpoint_every=2))
+  with small_runs.ended_at_call(
+      Simulation, 'evaluate', 3,
+      jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory'),
+      OutOfMemory):
+    run.run(at(tmp_path, checkpoint_every=2))
   assert [p.name for p in (tmp_path / 'checkpoints').iterdir()
           if p.name.isdecimal()] == ['2']
   run.run(at(tmp_path, checkpoint_every=2))

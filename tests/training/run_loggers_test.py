@@ -140,13 +140,7 @@ def test_a_killed_run_and_its_csv(tmp_path, capsys):
   """An error after round 3 loses it, since the checkpoint has two rounds."""
   config = dataclasses.replace(CONFIG, workdir=str(tmp_path),
                                loggers='csv,tensorboard')
-
-  def fail(simulation, line):
-    if line['round'] == 3:
-      raise RuntimeError('killed')
-
-  with pytest.raises(RuntimeError, match='killed'):
-    mj.run(config, callbacks=[fail], loggers=[Seen()])
+  small_runs.run_until(config, 3, RuntimeError, loggers=[Seen()])
   assert 'resumes' not in capsys.readouterr().out
   mj.run(config, loggers=[Seen()])
   assert 'after round 2 of 5; rounds that are trained again: 1\n' in (

@@ -36,7 +36,7 @@ from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.training import recorder, run
 from moon_jax.training.signals import Interrupt
 import small_runs
-from small_runs import at_call, CONFIG, raising
+from small_runs import CONFIG, ended_at_call, raising
 
 at = functools.partial(small_runs.at, participation=1.)  # two lanes
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -58,10 +58,8 @@ def test_metrics_are_cut_after_damaged_checkpoints_are_renamed(
   seemed damaged.
   """
   every = at(tmp_path, checkpoint_every=1, checkpoint_keep=3)
-  at_call(monkeypatch, Workdir, 'append_metrics', 3, KeyboardInterrupt())
-  with pytest.raises(KeyboardInterrupt):
+  with ended_at_call(Workdir, 'append_metrics', 3, KeyboardInterrupt()):
     run.run(every)
-  monkeypatch.undo()
   load = Checkpoints._load
 
   def damaged(self, step, *args):
@@ -85,13 +83,7 @@ def test_rounds_are_saved_by_time(
     seconds, where, tmp_path, monkeypatch, capsys, whole):
   monkeypatch.setattr(recorder, '_SAVE_SECONDS', seconds)
   monkeypatch.setattr(recorder, '_SAVE_SHARE', float('inf'))
-
-  def end(simulation, line):
-    if line['round'] == 2:
-      raise KeyboardInterrupt
-
-  with pytest.raises(KeyboardInterrupt):
-    run.run(at(tmp_path), [end])
+  small_runs.run_until(at(tmp_path), 2)
   run.run(at(tmp_path))
   assert f'resumes after {where}' in capsys.readouterr().out
   assert lines_of(tmp_path) == whole
@@ -278,13 +270,13 @@ def test_a_run_out_of_memory_restarts_with_fewer_lanes(
   assert [line['round'] for line in lines_of(tmp_path / 'run')] == [1, 2, 3]
 
 
-def test_a_signal_in_an_evaluation_loses_nothing(whole, tmp_path, monkeypatch):
+def test_a_signal_in_an_evaluation_loses_nothing(whole, tmp_path):
   """In that of the first round, and, once it has resumed, of the last one."""
   for done, call in (1, 2), (3, 5):  # the second evaluates round 1 first
-    with monkeypatch.context() as changed:
-      at_call(changed, Interrupt, 'call', call, InterruptedRun(signal.SIGTERM))
-      with pytest.raises(InterruptedRun, match=f'resumes after round {done}'):
-        run.run(at(tmp_path))
+    with ended_at_call(
+        Interrupt, 'call', call, InterruptedRun(signal.SIGTERM),
+        match=f'resumes after round {done}'):
+      run.run(at(tmp_path))
     assert len(lines_of(tmp_path)) == done - 1
   run.run(at(tmp_path))
   assert lines_of(tmp_path) == whole

@@ -193,13 +193,7 @@ def test_the_round_that_stops_a_run_is_its_last_round(tmp_path):
       CONFIG, learning_rate=1e-12, client_eval_every=30, early_stopping=1,
       client_test_fraction=.3, save_local_models=True, metrics='',
       workdir=str(tmp_path))
-
-  def end(simulation, line):
-    if line['round'] == 2:
-      raise KeyboardInterrupt
-
-  with pytest.raises(KeyboardInterrupt):
-    run.run(config, [end])
+  small_runs.run_until(config, 2)
   summary = run.run(config)  # of the checkpoint, which has no local models
   assert summary['rounds'] == 2 and summary['stopped_early']
   last = json.loads((tmp_path / 'metrics.jsonl').read_text().splitlines()[-1])

@@ -15,23 +15,20 @@ from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import build
 from moon_jax.training import prepare, run
 import small_runs
-from small_runs import at_call
+from small_runs import ended_at_call
 
 at = functools.partial(
     small_runs.at, participation=1., clock='lognormal', asynchronous='fedbuff',
     concurrency=4, buffer_size=2, num_rounds=6, checkpoint_every=1)
 
 
-def test_a_stopped_run_goes_on_with_the_same_arrivals(
-    tmp_path, monkeypatch, capsys):
+def test_a_stopped_run_goes_on_with_the_same_arrivals(tmp_path, capsys):
   run.run(at(tmp_path / 'whole', algorithm='moon', mu=1.))
   out = capsys.readouterr().out
   assert 'simulated time: ' in out and ' for 6 server steps, staleness ' in out
   stopped = at(tmp_path / 'stopped', algorithm='moon', mu=1.)
-  at_call(monkeypatch, Workdir, 'append_metrics', 4, KeyboardInterrupt())
-  with pytest.raises(KeyboardInterrupt):
+  with ended_at_call(Workdir, 'append_metrics', 4, KeyboardInterrupt()):
     run.run(stopped)
-  monkeypatch.undo()
   run.run(stopped)
   assert 'resumes after round 3 of 6' in capsys.readouterr().out
   whole, resumed = tmp_path / 'whole', tmp_path / 'stopped'

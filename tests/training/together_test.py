@@ -15,7 +15,7 @@ from moon_jax.simulation.simulation import Simulations
 from moon_jax.training import prepare, run, trainer
 from moon_jax.training.signals import Interrupt
 import small_runs
-from small_runs import at_call
+from small_runs import ended_at_call
 
 NUM_RUNS = 3
 SIGNAL = InterruptedRun(signal.SIGTERM)
@@ -81,31 +81,25 @@ def test_a_run_that_diverges_in_an_evaluation_ends_alone(
   assert not note.exists()
 
 
-def test_runs_move_between_programs(whole, tmp_path, monkeypatch):
-  with monkeypatch.context() as changed:
-    # A round waits for training, then for the evaluation of each run.
-    at_call(changed, Interrupt, 'call', 1 + NUM_RUNS + 3, SIGNAL)
-    with pytest.raises(InterruptedRun):
-      train(tmp_path)
+def test_runs_move_between_programs(whole, tmp_path):
+  # A round waits for training, then for the evaluation of each run.
+  with ended_at_call(Interrupt, 'call', 1 + NUM_RUNS + 3, SIGNAL):
+    train(tmp_path)
   done = [len(files(tmp_path, seed)[0]) for seed in range(NUM_RUNS)]
   assert done == [2, 1, 1]
   train(tmp_path, [1])
   # The third waits for its second round, and the first for its third.
-  with monkeypatch.context() as changed:
-    at_call(changed, Interrupt, 'call', 4, SIGNAL)
-    with pytest.raises(InterruptedRun):
-      train(tmp_path, [0, 2])
+  with ended_at_call(Interrupt, 'call', 4, SIGNAL):
+    train(tmp_path, [0, 2])
   train(tmp_path, [0, 2])
   for seed in range(NUM_RUNS):
     assert files(tmp_path, seed) == whole[seed]
 
 
 def test_runs_that_began_alone_finish_together(whole, tmp_path, monkeypatch):
-  with monkeypatch.context() as changed:
-    # In the evaluation of the second round.
-    at_call(changed, Interrupt, 'call', 4, SIGNAL)
-    with pytest.raises(InterruptedRun):
-      train(tmp_path, [2])
+  # In the evaluation of the second round.
+  with ended_at_call(Interrupt, 'call', 4, SIGNAL):
+    train(tmp_path, [2])
   assert len(files(tmp_path, 2)[0]) == 1
   compile_runs, compile_seconds, start = (
       Simulations.compile, [], time.perf_counter())
