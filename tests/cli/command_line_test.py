@@ -75,30 +75,6 @@ def test_help_for_a_reader_that_ends_is_no_error():
   assert done.stdout.startswith('usage: python -m moon_jax.train')
 
 
-@pytest.mark.parametrize('words, message', [
-    ('train --lr=0.1', '--lr; did you mean --learning_rate=0.1? --help lists'),
-    ('train --no-shuffle', '--no-shuffle; did you mean --noshuffle?'),
-    ('train --config=x', 'did you mean --flagfile=x?'),
-    ('train --gpu=0', 'there is no flag --gpu; JAX uses all GPUs'),
-    ('train --xyz', 'there is no flag --xyz. --help lists'),
-    ('train --hepl', 'did you mean --help?'),
-    ('train --optimizer=SGD', 'train: --optimizer must be one of sgd, adam, '
-     "amsgrad; got 'SGD'; did you mean --optimizer=sgd?"),
-    ('train --mu=1 word', "got the positional argument 'word'"),
-    ('plan --traget=h100', 'did you mean --target=h100'),
-    ('sweep --grid algorithm=FedAvg,moon',
-     '--grid algorithm=FedAvg: --algorithm must be one of'),
-    ('sweep --grid gpus=1,2', 'JAX uses all GPUs'),
-    ('report x --bugdet=smoke', 'did you mean --budget=smoke'),
-])
-def test_errors_have_one_line_and_name_what_is_meant(
-    words, message, whole, tmp_path):
-  command, *args = words.split()
-  done = whole.run(*args, cwd=tmp_path, module=f'moon_jax.{command}')
-  assert (done.status, done.out, done.err.count('\n')) == (2, '', 1)
-  assert message in done.err
-
-
 def test_errors_of_the_library(tmp_path):
   (tmp_path / 'x.flags').write_text('--rounds=3\n')
   with pytest.raises(UserError, match=r'did you mean --num_rounds=3\?'):
