@@ -265,7 +265,9 @@ def restore(path, like):
 
 @pytest.mark.parametrize('before', ['memory', 'disk'])
 @pytest.mark.parametrize('after', ['memory', 'disk'])
-def test_a_run_resumes_with_either_kind(before, after, tmp_path):
+def test_a_run_resumes_with_either_kind(before, after, tmp_path, monkeypatch):
+  """Whose rows are read in several chunks."""
+  monkeypatch.setattr(checkpoint, '_CHUNK_BYTES', 400)  # two rows
   save_clients(tmp_path, before)
   restored = restore(tmp_path, fresh(after))
   assert_is_after(restored, 3)
@@ -300,11 +302,3 @@ def test_rows_of_another_number_of_clients_are_refused(tmp_path):
   save_clients(tmp_path, 'disk')
   with pytest.raises(UserError, match='another network, algorithm or number'):
     restore(tmp_path, fresh('disk', NUM_CLIENTS + 1))
-
-
-def test_rows_are_read_in_chunks(tmp_path, monkeypatch):
-  monkeypatch.setattr(checkpoint, '_CHUNK_BYTES', 1)
-  for kind in 'memory', 'disk':
-    (tmp_path / kind).mkdir()
-    save_clients(tmp_path / kind, kind)
-    assert_is_after(restore(tmp_path / kind, fresh('disk')), 3)
