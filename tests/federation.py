@@ -86,11 +86,6 @@ def linear_model(has_state: bool = False, is_centred: bool = False) -> Model:
   return Model(init, apply)
 
 
-def program(model: Model) -> Program:
-  """Returns the program of FedAvg with a network."""
-  return Program(model, fedavg(), 'sgd', augment.keep, normalize)
-
-
 _made = {}
 
 

@@ -43,7 +43,6 @@ class Done(NamedTuple):
   status: int  # negative after a signal or a timeout
   out: str
   err: str
-  seconds: float
   megabytes: float  # peak memory
   cpu_seconds: float  # of all cores
 
@@ -102,11 +101,10 @@ def _serve():
   _reply(replies, {'threads': threads})
   for line in requests:
     request = json.loads(line)
-    start = time.monotonic()
     child = os.fork()
     if not child:
       return request
-    _reply(replies, _wait(child, start, request['limit']))
+    _reply(replies, _wait(child, request['limit']))
   return None
 
 
@@ -115,18 +113,17 @@ def _reply(replies, value):
   replies.flush()
 
 
-def _wait(child, start, limit):
+def _wait(child, limit):
   """Waits for a child; kills it after `limit` seconds."""
-  is_late = False
+  end, is_late = time.monotonic() + limit, False
   while True:
     pid, status, usage = os.wait4(child, os.WNOHANG)
-    seconds = time.monotonic() - start
     if pid:
       code = os.waitstatus_to_exitcode(status)
-      return {'status': _KILLED_STATUS if is_late else code, 'seconds': seconds,
+      return {'status': _KILLED_STATUS if is_late else code,
               'megabytes': usage.ru_maxrss / _MAXRSS_PER_MEGABYTE,
               'cpu_seconds': usage.ru_utime + usage.ru_stime}
-    if seconds > limit and not is_late:
+    if time.monotonic() > end and not is_late:
       is_late = True
       with contextlib.suppress(ProcessLookupError):
         os.kill(child, 9)

@@ -1,7 +1,6 @@
 """Names that do not exist are answered with those that are meant."""
 
 import dataclasses
-import pathlib
 import re
 import shlex
 
@@ -11,7 +10,6 @@ from moon_jax.config import Config, FACTS, limits, LOGGERS, NAMES, suggest
 from moon_jax.errors import UserError
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Config)}
-_ROOT = pathlib.Path(__file__).parents[2]
 
 
 def choices(name):
