@@ -2,7 +2,6 @@
 
 import functools
 import http.server
-import shlex
 import socket
 import threading
 
@@ -10,9 +9,9 @@ import numpy as np
 import published_files
 import pytest
 
+from docs_pages import config_of
 from moon_jax import data_command
-from moon_jax.cli import command_line
-from moon_jax.config import Config, DATASETS
+from moon_jax.config import DATASETS
 from moon_jax.simulation import checks
 
 
@@ -185,10 +184,8 @@ def test_list_names_every_data_set_in_80_columns(run):
 @pytest.mark.parametrize('name', data_command.ENTRIES)
 def test_the_next_command_is_valid(name):
   """Its flags exist, and its combination is allowed."""
-  flags = command_line.flags.FlagValues()
-  command_line.define_config(flags)
-  words = shlex.split(data_command._train(
-      name, data_command.ENTRIES[name], 'directory of data'))
-  assert flags(words)[1:] == ['train']
-  checks.validate(Config(**{
-      field: flags[field].value for field in Config().to_dict()}))
+  command = data_command._train(
+      name, data_command.ENTRIES[name], 'directory of data')
+  flags = command.removeprefix('moon-jax train ')
+  assert flags != command
+  checks.validate(config_of(flags))

@@ -35,7 +35,7 @@ def config_of(flags_of_command: str, **changes) -> Config:
   """Returns the configuration of a command's flags, with some replaced."""
   own = flags.FlagValues()
   command_line.define_config(own)
-  own(['train', *shlex.split(flags_of_command)])
+  assert own(['train', *shlex.split(flags_of_command)]) == ['train']
   return Config(**{name: own[name].value for name in vars(Config())} | changes)
 
 

@@ -1,7 +1,5 @@
 import dataclasses
 import math
-import pathlib
-import re
 
 import jax
 import numpy as np
@@ -9,6 +7,7 @@ import optax
 import pytest
 import tiny_federation
 
+from docs_pages import execute, page, programs
 from moon_jax import learning_rates, optimizers
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedavg import loss as fedavg_loss
@@ -106,10 +105,8 @@ def test_hyperparameters_of_0_can_be_left_out(unused):
 
 @pytest.mark.docs
 def test_the_example_of_the_flags_page_runs(capsys):
-  page = pathlib.Path(__file__).parents[1] / 'docs' / 'flags.md'
-  (example,) = re.findall(
-      r'```python\n(.*?)```', page.read_text(encoding='utf-8'), re.DOTALL)
-  exec(compile(example, 'flags.md', 'exec'), {})
+  example, = programs(page('flags'))
+  execute(example, 'flags.md')
   rates = [float(line.split()[1]) for line in
            capsys.readouterr().out.splitlines()]
   np.testing.assert_allclose(rates, [.01, .03, .05], rtol=1e-5)

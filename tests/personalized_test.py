@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tiny_federation
 
-from docs_pages import commands, config_of, page, programs
+from docs_pages import commands, config_of, execute, page, programs
 import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import privacy
@@ -119,8 +119,7 @@ def test_the_commands_of_the_page_personalize(command, tmp_path):
 @pytest.mark.docs
 def test_the_example_of_the_page_runs():
   example, = programs(PAGE)
-  names = {}
-  exec(compile(example, 'personalized.md', 'exec'), names)
+  names = execute(example, 'personalized.md')
   simulation = Simulation(tiny_federation.make(algorithm=names['algorithm']))
   assert simulation.run_round().metrics['personal_loss'] > 0
 

@@ -13,6 +13,7 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.models import Outputs
+from plain import log_softmax
 
 NUM_TOKENS, LENGTH = 7, 5
 CLIENTS = [np.arange(9), np.arange(9, 24), np.arange(24, 30)]
@@ -45,11 +46,6 @@ def federation(**changes):
       'learning_rate': .5, 'momentum': 0., 'weight_decay': 0.,
       'last_batch': 'keep',
       'shuffle': False, 'evaluate_clients': True, **changes})
-
-
-def log_softmax(logits):
-  logits = logits - logits.max(-1, keepdims=True)
-  return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
 def test_fedavg_on_tokens_equals_a_plain_numpy_loop():

@@ -11,15 +11,13 @@ import subprocess
 import sys
 import time
 
-from absl import flags as absl_flags
 import jax
 import numpy as np
 import pytest
 
 from benchmarks.kills import outcome
+from docs_pages import config_of
 import moon_jax
-from moon_jax.cli import command_line
-from moon_jax.config import Config
 from moon_jax.distributed import devices as devices_lib
 from moon_jax.distributed import processes
 from moon_jax.engine import lanes
@@ -68,10 +66,7 @@ def run(*args, **kwargs):
 
 def run_here(flags, workdir):
   """Runs the command in this process, on its devices."""
-  values = absl_flags.FlagValues()
-  command_line.define_config(values)
-  values(['train', f'--workdir={workdir}', *flags.split()])
-  run_lib.run(Config(**values.flag_values_dict()))
+  run_lib.run(config_of(flags, workdir=str(workdir)))
 
 
 @pytest.mark.long
