@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from moon_jax.engine.flat import Flat
 
@@ -30,13 +31,11 @@ def test_axes_of_vmap_are_axes_of_the_tree():
   _equal(jax.vmap(jax.vmap(Flat.of))(tree_LR).tree(), tree_LR)
 
 
-def test_a_tree_without_arrays():
-  assert Flat.of({'a': (), 'b': {}}).tree() == {'a': (), 'b': {}}
-  assert not jax.tree.leaves(Flat.of(()))
-
-
-def test_a_number_is_an_array():
-  assert Flat.of({'count': 1.}).tree() == {'count': 1.}
+@pytest.mark.parametrize('tree, num_arrays', [
+    ({'a': (), 'b': {}}, 0), ((), 0), ({'count': 1.}, 1)])
+def test_trees_without_arrays_and_of_numbers(tree, num_arrays):
+  flat = Flat.of(tree)
+  assert flat.tree() == tree and len(jax.tree.leaves(flat)) == num_arrays
 
 
 def test_operations_act_on_all_arrays():

@@ -18,10 +18,7 @@ from moon_jax.config import Config
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.sources import arrays as arrays_lib
 from moon_jax.errors import UserError
-from moon_jax.simulation import (
-  build,
-  round_spec,
-)
+from moon_jax.simulation import build, round_spec
 
 
 def test_cohorts_limit_the_rounds():
