@@ -1,17 +1,16 @@
 """The programs and the commands of the documentation's pages."""
 
 import importlib.util
-import pathlib
 import re
 import shlex
 
 from absl import flags
+from forked import ROOT
 
 from moon_jax.cli import command_line
 from moon_jax.config import Config
 from moon_jax.sweep import command, values
 
-ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / 'docs'
 
 

@@ -1,32 +1,31 @@
 """The files beside the package: for git, pip and containers."""
 
 import json
-import pathlib
 import re
 import subprocess
 import tomllib
 
+from forked import ROOT
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[1]
-_PROJECT = tomllib.loads((_ROOT / 'pyproject.toml').read_text())['project']
+_PROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
 _EXTRAS = _PROJECT['optional-dependencies']
-_CONTAINER = (_ROOT / 'Containerfile').read_text(encoding='utf-8')
+_CONTAINER = (ROOT / 'Containerfile').read_text(encoding='utf-8')
 
 
-@pytest.mark.skipif(not (_ROOT / '.git').exists(), reason='not a repository')
+@pytest.mark.skipif(not (ROOT / '.git').exists(), reason='not a repository')
 @pytest.mark.parametrize('path, is_ignored', [
     ('runs/mine/summary.json', True),
     ('experiments/runs/mine/summary.json', True),
     ('experiments/results/tables/runs/mine/summary.json', False),
     ('experiments/results/sweep/runs/0/metrics.jsonl', False)])
 def test_git_keeps_the_runs_of_results(path, is_ignored):
-  status = subprocess.run(['git', 'check-ignore', '-q', path], cwd=_ROOT)
+  status = subprocess.run(['git', 'check-ignore', '-q', path], cwd=ROOT)
   assert status.returncode == (0 if is_ignored else 1)
 
 
 def test_the_requirements_are_those_of_the_project():
-  lines = [line for line in (_ROOT / 'requirements.txt').read_text().split('\n')
+  lines = [line for line in (ROOT / 'requirements.txt').read_text().split('\n')
            if line and not line.startswith('#')]
   [(extras,)] = [re.fullmatch(r'-e \.\[([\w,]+)\]', line).groups()
                  for line in lines]
@@ -34,13 +33,13 @@ def test_the_requirements_are_those_of_the_project():
 
 
 def test_the_containers_files_exist_and_are_not_ignored():
-  kept = {line[1:] for line in (_ROOT / '.dockerignore').read_text().split()
+  kept = {line[1:] for line in (ROOT / '.dockerignore').read_text().split()
           if line.startswith('!')}
   lines = re.findall(r'^COPY (?!--from)(.*) \S+$', _CONTAINER, re.M)
   copied = [word for line in lines for word in line.split()]
   assert {_PROJECT['readme'], *_PROJECT['license-files']} <= {*copied}
   for word in copied:
-    assert list(_ROOT.glob(word)) and word in kept, word
+    assert list(ROOT.glob(word)) and word in kept, word
 
 
 def test_the_container_runs_the_command_as_a_user_with_a_known_python():

@@ -6,6 +6,7 @@ import json
 import pathlib
 import shutil
 
+from forked import ROOT
 import jax
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from moon_jax.rundir.identity import EARLIER_VALUES, fingerprint
 from moon_jax.simulation import checks
 from moon_jax.training import run
 
-ROOT = pathlib.Path(__file__).parents[1]
 SMALL = Config(
     dataset='digits', num_clients=6, participation=.5, algorithm='moon',
     num_negatives=2, num_rounds=4, local_epochs=1, batch_size=16,

@@ -2,17 +2,16 @@
 
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
 import zipfile
 
+from forked import ROOT
 import pytest
 
 pytestmark = pytest.mark.slow  # builds a package and starts processes: 40 s
 
-_ROOT = pathlib.Path(__file__).parents[1]
 
 
 def _run(*command, **kwargs):
@@ -26,10 +25,10 @@ def wheel(tmp_path_factory):
   """Returns a wheel, built from a copy: a build directory may be stale."""
   directory = tmp_path_factory.mktemp('wheel')
   source = directory / 'source'
-  shutil.copytree(_ROOT / 'moon_jax', source / 'moon_jax',
+  shutil.copytree(ROOT / 'moon_jax', source / 'moon_jax',
                   ignore=shutil.ignore_patterns('__pycache__'))
   for name in 'pyproject.toml', 'README.md', 'LICENSE':
-    shutil.copy(_ROOT / name, source)
+    shutil.copy(ROOT / name, source)
   done = _run(sys.executable, '-m', 'pip', 'wheel', '-q', '--no-deps', '-w',
               directory, source)
   assert not done.returncode, done.stderr
@@ -56,8 +55,8 @@ def installed(wheel, tmp_path_factory):
 
 def test_it_has_every_file_of_the_package(wheel):
   names = set(zipfile.ZipFile(wheel).namelist())
-  expected = {str(path.relative_to(_ROOT))
-              for path in (_ROOT / 'moon_jax').rglob('*')
+  expected = {str(path.relative_to(ROOT))
+              for path in (ROOT / 'moon_jax').rglob('*')
               if path.is_file() and '__pycache__' not in path.parts}
   assert 'moon_jax/py.typed' in expected
   assert {name for name in names if '.dist-info' not in name} == expected

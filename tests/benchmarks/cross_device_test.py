@@ -2,10 +2,10 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
+from forked import ROOT
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +15,6 @@ from benchmarks.cross_device import report
 from experiments import cross_device_cnn
 
 pytestmark = pytest.mark.bench
-ROOT = pathlib.Path(__file__).parents[2]
 PFL_PYTHON = os.environ.get('MOON_JAX_PFL_PYTHON', '')  # Python with pfl
 
 

@@ -1,11 +1,11 @@
 """Commands end with the documented exit status and message."""
 
 import argparse
-import pathlib
 import subprocess
 import sys
 
 from absl import flags
+from forked import ROOT
 import pytest
 
 import moon_jax as mj
@@ -13,7 +13,6 @@ from moon_jax.cli import command_line, file_command
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _SCRIPT = """
 import errno
 import sys
@@ -70,7 +69,7 @@ def test_help_for_a_reader_that_ends_is_no_error():
   done = subprocess.run(
       f'{sys.executable} -m moon_jax.train --help | head -1; '
       'exit ${PIPESTATUS[0]}', shell=True, executable='/bin/bash', text=True,
-      cwd=_ROOT, capture_output=True, timeout=60, check=False)
+      cwd=ROOT, capture_output=True, timeout=60, check=False)
   assert done.returncode in (0, 141) and not done.stderr
   assert done.stdout.startswith('usage: python -m moon_jax.train')
 

@@ -2,19 +2,18 @@
 
 import dataclasses
 import os
-import pathlib
 import re
 import runpy
 import shlex
 import subprocess
 import sys
 
+from forked import ROOT
 import pytest
 
 from moon_jax.cli import help_page
 from moon_jax.config import Config, TOPICS
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _FIELDS = [field.name for field in dataclasses.fields(Config)]
 _OWN = {
     'train': ['coordinator_address', 'num_processes', 'process_id'],
@@ -27,7 +26,7 @@ _OWN = {
 def output(whole):
   """Returns a function that runs a module and returns what it prints."""
   def output(module, *words):
-    done = whole.run(*words, cwd=_ROOT, module=module)
+    done = whole.run(*words, cwd=ROOT, module=module)
     assert done.status == 0, done.err
     return done.out
 
@@ -54,8 +53,8 @@ def test_help_lists_each_flag_once(command, output):
 
 def test_the_tables_of_the_page_are_those_of_the_flags():
   """`python docs/site/flag_tables.py` writes them."""
-  tables = runpy.run_path(str(_ROOT / 'docs/site/flag_tables.py'))['tables']
-  page = (_ROOT / 'docs' / 'flags.md').read_text(encoding='utf-8')
+  tables = runpy.run_path(str(ROOT / 'docs/site/flag_tables.py'))['tables']
+  page = (ROOT / 'docs' / 'flags.md').read_text(encoding='utf-8')
   assert tables(page) == page
   assert tables(page.replace('| `--lanes` |', '| `--lane` |')) == page
   assert all(page.count(f'\n| `--{name}` |') == 1 for name in _FIELDS)
@@ -83,7 +82,7 @@ def test_examples_are_valid_commands(command, output):
 def test_lines_fit_the_terminal_and_jax_is_not_imported(command, columns):
   done = subprocess.run(
       [sys.executable, '-X', 'importtime', '-m', 'moon_jax', command, '--help'],
-      text=True, capture_output=True, timeout=60, check=True, cwd=_ROOT,
+      text=True, capture_output=True, timeout=60, check=True, cwd=ROOT,
       env=os.environ | ({'COLUMNS': columns} if columns else {}))
   body, _, _ = done.stdout.partition('\nExamples:')
   width = int(columns or 80)

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import pathlib
 import re
 import signal
 import socket
@@ -11,6 +10,7 @@ import subprocess
 import sys
 import time
 
+from forked import ROOT
 import jax
 import numpy as np
 import pytest
@@ -25,7 +25,6 @@ from moon_jax.errors import UserError
 from moon_jax.training import run as run_lib
 from small_runs import assert_same
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _FLAGS = ('--dataset=breast_cancer --model=mlp --projection_dim=8 '
           '--num_clients=9 --participation=.5 --local_epochs=2 --batch_size=8 '
           '--num_rounds=4 --checkpoint_every=1 --beta=5 --lanes=4')
@@ -50,7 +49,7 @@ def start(flags, workdir, cache, devices=(4,)):
       f'--coordinator_address=localhost:{port}', f'--num_processes={count}',
       f'--process_id={i}']
   return [subprocess.Popen(
-      command + process_flags(i), cwd=_ROOT, text=True,
+      command + process_flags(i), cwd=ROOT, text=True,
       env=env | {'JAX_NUM_CPU_DEVICES': str(devices[i])},
       stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i in range(count)]
 

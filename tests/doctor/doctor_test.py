@@ -2,17 +2,15 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
+from forked import ROOT
 import pytest
 
 from moon_jax import doctor
 from moon_jax.doctor import __main__ as command
 from moon_jax.doctor import Finding, installation
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """The sweep command, with a stand-in for the training."""
 
 import os
-import pathlib
 import re
 
+from forked import ROOT
 import pytest
 
 from moon_jax.cli.command_line import Given
@@ -12,7 +12,6 @@ from moon_jax.errors import DivergedError, UserError
 from moon_jax.sweep import command
 from moon_jax.sweep.grid import Sweep
 
-ROOT = pathlib.Path(__file__).parents[2]
 FLAGFILE = f'--flagfile={ROOT / "experiments" / "quickstart.flags"}'
 SUMMARY = {'rounds': 2, 'test_accuracy': .5, 'best_test_accuracy': .6}
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 
+from forked import ROOT
 import jax
 import numpy as np
 import pytest
@@ -39,7 +40,6 @@ import small_runs
 from small_runs import CONFIG, ended_at_call, raising
 
 at = functools.partial(small_runs.at, participation=1.)  # two lanes
-_ROOT = pathlib.Path(__file__).parents[2]
 _NO_MEMORY = jax.errors.JaxRuntimeError(
     'RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.')
 
@@ -251,7 +251,7 @@ def test_a_run_out_of_memory_restarts_with_fewer_lanes(
        '--batch_size=1024', '--num_rounds=3', '--local_epochs=1',
        '--checkpoint_every=100', f'--workdir={tmp_path}/run',
        f'--lanes={lanes}'],
-      cwd=_ROOT, text=True, capture_output=True, timeout=300, check=False,
+      cwd=ROOT, text=True, capture_output=True, timeout=300, check=False,
       env={**os.environ, 'JAX_COMPILATION_CACHE_DIR': compilation_cache,
            'JAX_NUM_CPU_DEVICES': '4', 'MALLOC_MMAP_THRESHOLD_': '4000000'})
   assert done.returncode == (2 if lanes else 0), done.stderr
@@ -377,7 +377,7 @@ def on_a_disk(script, mounted, *flags, cache):
   mounted.mkdir()
   done = subprocess.run(
       [*probe[:-1], 'sh', '-c', script, mounted, sys.executable, '-m',
-       'moon_jax.train', *flags], cwd=_ROOT, text=True, capture_output=True,
+       'moon_jax.train', *flags], cwd=ROOT, text=True, capture_output=True,
       timeout=300, check=False,
       env={**os.environ, 'JAX_COMPILATION_CACHE_DIR': cache})
   return done.stdout, done.stderr

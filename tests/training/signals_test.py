@@ -1,13 +1,13 @@
 """A run that receives a signal saves its state and resumes exactly."""
 
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 import threading
 import time
 
+from forked import ROOT
 import pytest
 
 from benchmarks.kills import outcome
@@ -15,7 +15,6 @@ from moon_jax.errors import InterruptedRun
 from moon_jax.training.signals import Interrupt
 from small_runs import assert_same
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _FLAGS = ('--dataset=digits --model=mlp --num_clients=4 --beta=5 '
           '--num_rounds=3 --num_negatives=2 --checkpoint_every=100').split()
 
@@ -24,7 +23,7 @@ def start(workdir, cache, *flags):
   env = {**os.environ, 'JAX_COMPILATION_CACHE_DIR': str(cache)}
   return subprocess.Popen(
       [sys.executable, '-m', 'moon_jax.train', f'--workdir={workdir}', *_FLAGS,
-       *flags], cwd=_ROOT, env=env, text=True, stdout=subprocess.PIPE,
+       *flags], cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE,
       stderr=subprocess.PIPE, preexec_fn=_enable_ctrl_c)
 
 
@@ -96,7 +95,7 @@ def after_signals(body, *numbers):
         {body}
       """
   process = subprocess.Popen(
-      [sys.executable, '-c', code], cwd=_ROOT, text=True,
+      [sys.executable, '-c', code], cwd=ROOT, text=True,
       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
   assert process.stdout.readline() == 'ready\n'
   began = time.monotonic()
