@@ -62,6 +62,13 @@ def optimized():
 
 
 @pytest.fixture
+def promotion():
+  """Types are promoted, as optax does in adaptive optimizers and in noise."""
+  with jax.numpy_dtype_promotion('standard'):
+    yield
+
+
+@pytest.fixture
 def run_command(capsys, monkeypatch):
   """Returns a function that runs a command: status, output, errors."""
   def run(main, *args):

@@ -1,6 +1,5 @@
 """Local and server optimizers compared with loops over one number."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -11,15 +10,9 @@ from moon_jax import optimizers
 from moon_jax.algorithms import server
 from moon_jax.config import Config
 
+pytestmark = pytest.mark.usefixtures('promotion')
 GRADIENTS = (3., -.5, .1, .2, -2., .05)  # the largest first, for AMSGrad
 RATE, RHO, DECAY = .1, .9, .05
-
-
-@pytest.fixture(autouse=True)
-def promotion():
-  """Allows type promotion, which optax's adaptive optimizers need."""
-  with jax.numpy_dtype_promotion('standard'):
-    yield
 
 
 def trajectory(optimizer, start=1.):

@@ -7,7 +7,6 @@ import pathlib
 import shutil
 
 from forked import ROOT
-import jax
 import numpy as np
 import pytest
 
@@ -178,13 +177,6 @@ def test_rounds_in_which_all_fail_are_recorded(tmp_path):
   empty = [line for line in metrics if not line['clients_received']]
   assert len(metrics) == 4 and empty
   assert 'train_loss' not in empty[0] and empty[0]['clients']['client'] == []
-
-
-@pytest.fixture
-def promotion():
-  """optax's noise promotes types itself."""
-  with jax.numpy_dtype_promotion('standard'):
-    yield
 
 
 @pytest.mark.slow
