@@ -30,6 +30,7 @@ from experiments.full.analysis import (
   pairs_needed,
   read_blocks,
 )
+from experiments.full.report import markdown
 from moon_jax import compare as compare_lib
 from moon_jax import train
 from moon_jax.algorithms import registry
@@ -108,9 +109,15 @@ def _kept(name):
   return json.loads((RESULTS / name).read_text())
 
 
-def _table(rows):
-  rows = [rows[0], ['---'] * len(rows[0]), *rows[1:]]
-  return '\n'.join(f'| {" | ".join(map(str, row))} |' for row in rows)
+def _runs_of(name):
+  return [read.read(path.parent) for path in sorted(
+      (RESULTS / name).glob('*/config.json'))]
+
+
+def _of_last_rounds(runs):
+  """Returns the mean accuracy of the last rounds of each run, in percent."""
+  return [100 * statistics.fmean(run.values('test_accuracy')[-_LAST:])
+          for run in runs]
 
 
 def _span(values, form='.2f'):
@@ -166,10 +173,6 @@ def recipe() -> str:
       f'{kept["load_average_before"]:.1f}.')
 
 
-def recipe_short() -> str:
-  return _against_loop('bench_cpu/recipe.json')
-
-
 def resnets() -> str:
   kept = _kept('bench_cpu/resnets.json')
   least = min(len(case['ratios']) for case in kept['cases'].values())
@@ -187,25 +190,17 @@ def resnets() -> str:
 def _against_loop(name):
   kept = _kept(name)['cases']
   rate = lambda case, side: bench.rate_text(case[side]['examples_per_second'])
-  return _table([['case', 'moon_jax, examples/s', 'PyTorch, two threads',
-                  'ratio', 'PyTorch, two processes', 'ratio']] + [
+  return markdown([[
+      'case', 'moon_jax, examples/s', 'PyTorch, two threads', 'ratio',
+      'PyTorch, two processes', 'ratio']] + [
       [name, rate(case, 'ours'), rate(case, 'theirs'), f'{case["ratio"]:.2f}',
        rate(case, 'processes'), f'{case["ratio_to_processes"]:.2f}']
       for name, case in kept.items()])
 
 
-def scaling() -> str:
-  return bench.scaling_markdown(
-      _kept('bench_cpu/scaling.json')['tables'])
-
-
 def scaling_short() -> str:
   title, points = next(iter(_kept('bench_cpu/scaling.json')['tables'].items()))
   return bench.scaling_markdown({title: points})
-
-
-def peers() -> str:
-  return peers_report.markdown(_kept('peers/peers.json'))
 
 
 def cross_device(to_results: str = '../experiments/results/') -> str:
@@ -221,10 +216,6 @@ def cross_device(to_results: str = '../experiments/results/') -> str:
       f'A round took {ours:.2f} s and {our_memory:.1f} GB, and {theirs:.2f} s '
       f'and {their_memory:.1f} GB with pfl-research\n(medians of '
       f'{len(sides[0])}; [table]({to_results}cross_device/cross_device.md)).')
-
-
-def cross_device_here() -> str:
-  return cross_device('')
 
 
 def million() -> str:
@@ -246,7 +237,7 @@ def million_table() -> str:
                  f'{case["seconds_per_round"]:.2f}', gb('peak_megabytes'),
                  gb('state_of_all_megabytes'), gb('state_on_disk_megabytes'),
                  f'{case["clients_trained"]:,}'])
-  return _table(rows)
+  return markdown(rows)
 
 
 def sweep() -> str:
@@ -269,7 +260,7 @@ def sweep_table() -> str:
       one, many = (repeat[side][field] for side in ('sweep', 'one_by_one'))
       cells += [one, many, f'{many / one:.2f}']
     rows.append([i, *cells])
-  return f'{_table(rows)}\n\n{sweep()}'
+  return f'{markdown(rows)}\n\n{sweep()}'
 
 
 def checkpoint() -> str:
@@ -297,7 +288,7 @@ def overheads() -> str:
           f'{found["seconds_per_round"][kind]:.2f}',
           f'{found["median_ratios"][kind]:.2f}', _span(pairs),
           f'{found["peak_bytes"][kind] / 1e9:.2f}'])
-  return _table(rows)
+  return markdown(rows)
 
 
 def view() -> str:
@@ -332,12 +323,7 @@ def plan_table() -> str:
              for field in ('megabytes', 'seconds'))
     rows.append([case['case'], *(f'{x:,.0f}' for x in mb),
                  *(f'{x:.2f}' for x in s)])
-  return f'{_table(rows)}\n\n{plan()}'
-
-
-def kernels() -> str:
-  return kernel_counts.table(
-      _kept('kernel_counts/kernel_counts.json')).rstrip()
+  return f'{markdown(rows)}\n\n{plan()}'
 
 
 def lanes() -> str:
@@ -347,7 +333,7 @@ def lanes() -> str:
     rows.append([*case['case'].split(':'), case['lanes'],
                  case['kernels_per_row'],
                  f'{case["temporary_bytes"] / 1e9:.2f}'])
-  return _table(rows)
+  return markdown(rows)
 
 
 def kills() -> str:
@@ -358,32 +344,28 @@ def kills() -> str:
     rows.append([path.stem.removeprefix('kills_'), len(kept['kills']),
                  kept['left half a checkpoint'], kept['rounds'],
                  'yes' if kept['same'] else 'no'])
-  return _table(rows)
+  return markdown(rows)
 
 
 def outputs() -> str:
   """What `train` prints at its end, and the differences of `compare`."""
   summary = _kept('quickstart/moon-seed0/summary.json')
-  runs = [read.read(path)
-          for path in sorted((RESULTS / 'breast_cancer').iterdir())]
-  groups = groups_lib.of_runs(runs)
+  groups = groups_lib.of_runs(_runs_of('breast_cancer'))
   lines = compare_lib.differences(groups, compare_lib.baseline(groups))
   return '\n'.join(['```text', train.result(summary), *lines, '```'])
 
 
 def quickstart() -> str:
-  runs = [read.read(path) for path in sorted(RESULTS.glob('quickstart/*'))]
-  found = [100 * statistics.fmean(run.values('test_accuracy')[-5:])
-           for run in runs]
-  return _expected(found, 'mean of the last five rounds')
+  found = _of_last_rounds(_runs_of('quickstart'))
+  return ('Test accuracy in percent, mean of the last five rounds:\n'
+          f'{stats.mean_and_std(found, 1)} over {len(found)} seeds.')
 
 
 def breast_cancer() -> str:
   texts = []
   for name in ('moon', 'fedavg'):
-    runs = map(read.read, sorted(RESULTS.glob(f'breast_cancer/{name}-*')))
-    found = [100 * statistics.fmean(run.values('test_accuracy')[-5:])
-             for run in runs]
+    found = _of_last_rounds(run for run in _runs_of('breast_cancer')
+                            if run.config.algorithm == name)
     texts.append(f'{stats.mean_and_std(found, 1)} ({name})')
   return (f'Test accuracy in percent, mean of the last five rounds over '
           f'three seeds on one split:\n{", ".join(texts)}.')
@@ -405,24 +387,13 @@ def cross_device_expected() -> str:
           f'{100 * cross_device_report.accuracy(sides["moon_jax"][0]):.1f}.')
 
 
-def _expected(percent, what):
-  return (f'Test accuracy in percent, {what}:\n'
-          f'{stats.mean_and_std(percent, 1)} over {len(percent)} seeds.')
-
-
 def negatives() -> str:
   rows = [['num_negatives', 'runs', 'test accuracy (%) after the last round']]
   for k in (1, 2, 5, 100):
     found = [100 * read.read(path).values('test_accuracy')[-1]
              for path in sorted(RESULTS.glob(f'sweep_negatives/k{k}-*'))]
     rows.append([k, len(found), stats.mean_and_std(found, 1)])
-  return _table(rows)
-
-
-def _runs_of(name):
-  return [read.read(path.parent) for path in sorted(
-      (RESULTS / name).glob('*/config.json'))]
-
+  return markdown(rows)
 
 def robust() -> str:
   found = {(run.config.aggregation, run.config.attack): run.summary
@@ -433,7 +404,7 @@ def robust() -> str:
                   ['none', *flags.DATA_ATTACKS, *flags.UPDATE_ATTACKS])
   percent = lambda rule, attack, name: (
       f'{100 * found[rule, attack][name]:.1f}')
-  return _table([
+  return markdown([
       ['rule', *attacks, 'success of the backdoor'],
       *([rule, *(percent(rule, attack, 'test_accuracy') for attack in attacks),
          percent(rule, 'backdoor', 'backdoor_accuracy')] for rule in rules)])
@@ -462,7 +433,7 @@ def compression() -> str:
         _compressor(run.config), f'{1000 * _uploaded(run):.1f}',
         f'1 / {_uploaded(runs[0]) / _uploaded(run):.1f}',
         f'{100 * run.summary["test_accuracy"]:.1f}'])
-  return _table(rows)
+  return markdown(rows)
 
 
 def draw_compression() -> None:
@@ -508,14 +479,13 @@ def time() -> str:
     steps = config.num_rounds
     rows.append([
         name, steps, steps * (config.buffer_size or config.cohort_size()),
-        *timed(end, name), stats.mean_and_std([100 * statistics.fmean(
-            run.values('test_accuracy')[-_LAST:]) for run in arms[name]], 1),
+        *timed(end, name), stats.mean_and_std(_of_last_rounds(arms[name]), 1),
         *timed(_seconds_to_target, name),
         *((published[0], f'{published[1]:,}',
            f'{published[1] / _FEDSCALE[order[1]][1]:.2f}', published[2])
           if published else '')])
     rows[-1] += [''] * (len(rows[0]) - len(rows[-1]))
-  return _table(rows)
+  return markdown(rows)
 
 
 def _server(config):
@@ -552,7 +522,7 @@ def leakage() -> str:
         f'{epsilon:,.0f}' if epsilon else '∞',
         f'{len(runs)}' + (f', {len(made) - len(runs)} diverged' if (
             len(runs) < len(made)) else ''), *cells])
-  return _table(rows)
+  return markdown(rows)
 
 
 # MOON
@@ -667,7 +637,7 @@ def moon_by_round() -> str:
     rows.append([f'{title}, n = {len(blocks)}', *(
         f'{_after(means, r):+.1f}' for r in looks.ROUNDS)])
   means, _, _ = looks.by_round(_blocks(questions.MAIN))
-  return (f'{_table(rows)}\n\nWith a split per seed, the five-round average '
+  return (f'{markdown(rows)}\n\nWith a split per seed, the five-round average '
           f'is above 0 from round {_ahead_from(means)}\nto the end. Seed '
           '0 is in both rows.')
 
@@ -687,7 +657,7 @@ def moon_author() -> str:
   for name, curve in curves.items():
     rows.append([name, *(f'{_after(curve, r):.1f}' for r in (2, 5, 10, 100)),
                  f'{mean_of_last(np.asarray(curve)):.1f}'])
-  return _table(rows)
+  return markdown(rows)
 
 
 def moon_splits() -> str:
@@ -696,7 +666,7 @@ def moon_splits() -> str:
   rows = [['split seed', 'FedAvg', 'MOON', 'difference']] + [
       [b.seed, f'{last(b.baseline):.1f}', f'{last(b.new):.1f}',
        f'{last(b.new) - last(b.baseline):+.1f}'] for b in blocks]
-  return (f'{_table(rows)}\n\nFedAvg differs by '
+  return (f'{markdown(rows)}\n\nFedAvg differs by '
           f'{max(base) - min(base):.1f} points between splits (one run each), '
           'more than the paper reports between\nits methods. A comparison of '
           'methods on different splits says little.')
@@ -732,23 +702,23 @@ def moon_sorted() -> str:
       for question in questions.QUESTIONS})
 
 
-def full() -> str:
-  return full_report.everything()
-
-
-def verdicts() -> str:
-  return full_report.summary()
-
-
 BLOCKS: dict[str, Callable[[], str]] = {
-    function.__name__: function for function in (
-        speed, recipe, recipe_short, resnets, scaling, scaling_short, peers,
-        cross_device, cross_device_here, negatives, robust, compression, time,
-        leakage, million, million_table, sweep, sweep_table, checkpoint,
-        overheads, view, plan, plan_table, kernels, lanes, kills, outputs,
-        quickstart, breast_cancer, shakespeare, cross_device_expected, cifar10,
-        moon_short, moon_split, moon_by_round, moon_author, moon_splits,
-        moon_few, moon_sorted, full, verdicts)}
+    'recipe_short': lambda: _against_loop('bench_cpu/recipe.json'),
+    'scaling': lambda: bench.scaling_markdown(
+        _kept('bench_cpu/scaling.json')['tables']),
+    'peers': lambda: peers_report.markdown(_kept('peers/peers.json')),
+    'cross_device_here': lambda: cross_device(''),
+    'kernels': lambda: kernel_counts.table(
+        _kept('kernel_counts/kernel_counts.json')).rstrip(),
+    'full': full_report.everything,
+    'verdicts': full_report.summary} | {
+        function.__name__: function for function in (
+            speed, recipe, resnets, scaling_short, cross_device, negatives,
+            robust, compression, time, leakage, million, million_table, sweep,
+            sweep_table, checkpoint, overheads, view, plan, plan_table, lanes,
+            kills, outputs, quickstart, breast_cancer, shakespeare,
+            cross_device_expected, cifar10, moon_short, moon_split,
+            moon_by_round, moon_author, moon_splits, moon_few, moon_sorted)}
 
 
 def main() -> None:

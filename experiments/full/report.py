@@ -3,7 +3,9 @@
 experiments/evidence.py writes them into the documents.
 """
 
+from collections.abc import Sequence
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -96,7 +98,7 @@ def first_table(asked: list[Question], blocks: dict[str, list[Block]]
             str(len(curves)), '; '.join(
                 f'{source.mean:.1f} ± {source.std:.1f} ({source.source})'
                 for source in arm.published)])
-  return [_markdown(rows), ''] if len(rows) > 1 else []
+  return [markdown(rows), ''] if len(rows) > 1 else []
 
 
 def headline(question: Question, blocks: list[Block]) -> str:
@@ -139,8 +141,8 @@ def section(question: Question, blocks: list[Block],
            f'**{sentence[0].upper()}{sentence[1:]}**', _pairs(question, blocks),
            _tests(question, blocks, holm_p), _published(question, blocks),
            '' if is_sorting else _rounds(blocks),
-           _markdown(looks.table(blocks)) if is_split else '',
-           _markdown(looks.round_table(blocks)) if has_rounds else '',
+           markdown(looks.table(blocks)) if is_split else '',
+           markdown(looks.round_table(blocks)) if has_rounds else '',
            f'![accuracy by round](full/{question.name}.png)',
            f'![difference by round](full/{question.name}-difference.png)'
            if has_rounds else '']
@@ -188,7 +190,7 @@ def row(directory: pathlib.Path = RESULTS) -> str:
       'Parts 4 and 5 of the amendment; the runs of part 4 are of commit '
       f'{questions.PART_4[:7]}. Differences are over the seeds of each row. '
       'Part 4 has five rows when all have run; p-values are adjusted for five.',
-      _markdown(rows)))
+      markdown(rows)))
 
 
 def _pairs(question, blocks):
@@ -209,7 +211,7 @@ def _pairs(question, blocks):
         for j, c in enumerate(columns)]])
   rows.append(['mean', *[stats.mean_and_std(c, 2, sign='+' * (j % 3 == 2))
                          for j, c in enumerate(columns)]])
-  return _markdown(rows)
+  return markdown(rows)
 
 
 def _tests(question, blocks, holm_p):
@@ -225,7 +227,7 @@ def _tests(question, blocks, holm_p):
                  *map(stats.p_text, (
                      c.p_value, holm_p if endpoint is last else None,
                      c.equivalence_p, sign_flip_p(c.differences)))])
-  return _markdown([row[:columns] for row in rows])
+  return markdown([row[:columns] for row in rows])
 
 
 def _published(question, blocks):
@@ -247,7 +249,7 @@ def _published(question, blocks):
         row[-1] = stats.p_text(paired.welch(
             ours, source.mean, source.std, source.n).p_value)
       rows.append(row)
-  return _markdown(rows) if len(rows) > 1 else ''
+  return markdown(rows) if len(rows) > 1 else ''
 
 
 def _rounds(blocks):
@@ -261,12 +263,13 @@ def _rounds(blocks):
         'never' if i is None else str(i + 1) for i in reached], *[
         f'{block.new[r - 1] - block.baseline[r - 1]:+.1f}'
         for r in _EARLY_ROUNDS]])
-  return _markdown(rows)
+  return markdown(rows)
 
 
-def _markdown(rows):
+def markdown(rows: Sequence[Sequence[Any]]) -> str:
+  """Returns rows of cells as a Markdown table; the first is the header."""
   rows = [rows[0], ['---'] * len(rows[0]), *rows[1:]]
-  return '\n'.join(f'| {" | ".join(row)} |' for row in rows)
+  return '\n'.join(f'| {" | ".join(map(str, row))} |' for row in rows)
 
 
 def draw(question: Question, blocks: list[Block], path: pathlib.Path) -> None:
