@@ -29,6 +29,7 @@ from experiments.full.analysis import (
   MIN_PAIRS,
   pairs_needed,
   read_blocks,
+  sides,
 )
 from experiments.full.report import markdown
 from moon_jax import compare as compare_lib
@@ -558,12 +559,6 @@ def _after(curve, number):
   return float(curve[number - 1])
 
 
-def _from_round(means):
-  """Returns the round (from 1) after which all differences are above 0."""
-  below = np.flatnonzero(np.asarray(means) <= 0)
-  return int(below[-1]) + 2 if len(below) else 1
-
-
 def moon_short() -> str:
   """What the page found, one line per finding."""
   split, few = _blocks(questions.SPLIT), _blocks(questions.FEW)
@@ -603,7 +598,8 @@ def moon_short() -> str:
 
 def _ahead_from(means):
   """Returns the first round of five whose mean difference stays above 0."""
-  return _from_round(np.convolve(means, np.ones(5) / 5, 'valid')) + 4
+  below = np.flatnonzero(np.convolve(means, np.ones(5) / 5, 'valid') <= 0)
+  return int(below[-1]) + 6 if len(below) else 5
 
 
 def moon_split() -> str:
@@ -645,13 +641,12 @@ def moon_by_round() -> str:
 def moon_author() -> str:
   """The author's own rerun on the same split."""
   author = json.loads(_AUTHOR.read_text())
-  ours = {name: np.mean([getattr(block, side) for block in
-                         _blocks(questions.SPLIT)], 0)
-          for name, side in (('MOON', 'new'), ('FedAvg', 'baseline'))}
+  fedavg, moon = (np.mean(curves, 0) for _, curves in sides(
+      questions.SPLIT, _blocks(questions.SPLIT)))
   curves = {
-      "author's MOON, mu 5": author['moon_mu5'], 'our MOON, mu 5': ours['MOON'],
+      "author's MOON, mu 5": author['moon_mu5'], 'our MOON, mu 5': moon,
       "author's FedProx, mu 0.01": author['fedprox_mu0.01'],
-      'our FedAvg': ours['FedAvg']}
+      'our FedAvg': fedavg}
   rows = [['test accuracy (%)', 'round 2', 'round 5', 'round 10', 'round 100',
            'mean of the last 10']]
   for name, curve in curves.items():

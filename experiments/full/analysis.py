@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats as scipy_stats
 
 from experiments.full import questions
-from experiments.full.questions import Question
+from experiments.full.questions import Arm, Question
 from moon_jax.results import paired, read, stats
 from moon_jax.results.paired import Comparison
 
@@ -44,6 +44,13 @@ def read_blocks(directory: pathlib.Path, question: Question) -> list[Block]:
       curves, diverged = zip(*runs)
       blocks.append(Block(seed, *curves, diverged))
   return blocks
+
+
+def sides(question: Question, blocks: Sequence[Block]
+          ) -> list[tuple[Arm, list[np.ndarray]]]:
+  """Returns both arms, the baseline first, and their curves in all blocks."""
+  return [(question.baseline, [block.baseline for block in blocks]),
+          (question.new, [block.new for block in blocks])]
 
 
 def _curve(workdir, num_rounds):

@@ -21,10 +21,11 @@ from experiments.full.analysis import (
   MIN_PAIRS,
   needed,
   read_blocks,
+  sides,
   sign_flip_p,
   verdict,
 )
-from experiments.full.questions import Arm, Question
+from experiments.full.questions import Question
 from moon_jax.results import figures, paired, stats
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -50,9 +51,26 @@ def summary(directory: pathlib.Path = RESULTS) -> str:
   """Returns a table of accuracies, and the verdicts on MOON."""
   blocks = _read(directory)
   primary = [q for q in questions.QUESTIONS if q.is_primary]
-  return '\n'.join([*first_table(primary, blocks), *(
+  rows = [['clients, rounds of 10 epochs', 'method',
+           'test accuracy after the last round (%)',
+           f'mean of last {LAST} rounds (%)', 'runs', 'published (%)']]
+  for question in primary:
+    setting = question.title.split(', ', 1)[1].removesuffix(' of 10 epochs')
+    for arm, curves in sides(question, blocks[question.name]):
+      if curves:
+        rows.append([
+            setting, arm.title, *_endpoints(curves), len(curves), '; '.join(
+                f'{source.mean:.1f} ± {source.std:.1f} ({source.source})'
+                for source in arm.published)])
+  return '\n'.join([markdown(rows), '', *(
       f'- {q.title}: {headline(q, found)}' for q in questions.QUESTIONS
       if q in (*primary, questions.SPLIT) and (found := blocks[q.name]))])
+
+
+def _endpoints(curves):
+  """Returns means and deviations of both endpoints of an arm, as text."""
+  return [stats.mean_and_std([endpoint(curve) for curve in curves], 2)
+          for endpoint in (last, mean_of_last)]
 
 
 def verdicts(blocks: dict[str, list[Block]]) -> str:
@@ -74,31 +92,6 @@ def write_files(directory: pathlib.Path = RESULTS) -> None:
 
 def _read(directory):
   return {q.name: read_blocks(directory, q) for q in questions.QUESTIONS}
-
-
-def first_table(asked: list[Question], blocks: dict[str, list[Block]]
-                ) -> list[str]:
-  """Returns the lines of a table of accuracies, [] if there are no runs.
-
-  Args:
-    asked: the questions whose runs are rows.
-    blocks: of each question, by name.
-  """
-  rows = [['clients, rounds of 10 epochs', 'method',
-           'test accuracy after the last round (%)',
-           f'mean of last {LAST} rounds (%)', 'runs', 'published (%)']]
-  for question in asked:
-    setting = question.title.split(', ', 1)[1]
-    for arm, name in ((question.baseline, 'baseline'), (question.new, 'new')):
-      if curves := [getattr(block, name) for block in blocks[question.name]]:
-        rows.append([
-            setting.removesuffix(' of 10 epochs'), arm.title,
-            stats.mean_and_std([last(curve) for curve in curves], 2),
-            stats.mean_and_std([mean_of_last(curve) for curve in curves], 2),
-            str(len(curves)), '; '.join(
-                f'{source.mean:.1f} ± {source.std:.1f} ({source.source})'
-                for source in arm.published)])
-  return [markdown(rows), ''] if len(rows) > 1 else []
 
 
 def headline(question: Question, blocks: list[Block]) -> str:
@@ -168,20 +161,18 @@ def row(directory: pathlib.Path = RESULTS) -> str:
     published = ''.join(
         f'{source.mean:.1f}' + f' ± {source.std:.1f}' * (source.std > 0)
         for source in arm.published[:1])
-    return [arm.title, published, *(
-        stats.mean_and_std([endpoint(curve) for curve in curves], 2)
-        for endpoint in (last, mean_of_last)), str(len(curves))]
+    return [arm.title, published, *_endpoints(curves), len(curves)]
 
   rows = [['method', 'published (%)', 'last round (%)',
            f'mean of last {LAST} (%)', 'runs',
            'difference from FedAvg of the same seed, points', '95% interval',
            'p, Holm']]
   for question, found in blocks.items():
+    baseline, new = sides(question, found)
     if len(rows) == 1:
-      rows.append([*cells(question.baseline, [b.baseline for b in found]),
-                   '', '', ''])
+      rows.append([*cells(*baseline), '', '', ''])
     c = compared[question]
-    rows.append([*cells(question.new, [b.new for b in found]), f'{c.mean:+.2f}',
+    rows.append([*cells(*new), f'{c.mean:+.2f}',
                  *((stats.interval_text(c.low, c.high, 2),
                     stats.p_text(holm.get(question)))
                    if is_tested(question) else ('', ''))])
@@ -200,13 +191,13 @@ def _pairs(question, blocks):
            f'{new}, mean of last {LAST}', 'difference']]
   columns = []
   for endpoint in (last, mean_of_last):
-    a, b = (np.array([endpoint(getattr(block, arm)) for block in blocks])
-            for arm in ('baseline', 'new'))
+    a, b = (np.array([endpoint(curve) for curve in curves])
+            for _, curves in sides(question, blocks))
     columns += [a, b, b - a]
   for i, block in enumerate(blocks):
     suffixes = [f' (diverged in round {r})' if r else ''
                 for r in block.diverged]
-    rows.append([str(block.seed), *[
+    rows.append([block.seed, *[
         f'{c[i]:+.2f}' if j % 3 == 2 else f'{c[i]:.2f}{suffixes[j % 3]}'
         for j, c in enumerate(columns)]])
   rows.append(['mean', *[stats.mean_and_std(c, 2, sign='+' * (j % 3 == 2))
@@ -238,8 +229,8 @@ def _published(question, blocks):
   what = '' if question is questions.SPLIT else ', splits unknown'
   rows = [[f'published (other code{what})', 'theirs', 'ours',
            'ours - theirs, points', 'p, Welch']]
-  for arm, name in ((question.baseline, 'baseline'), (question.new, 'new')):
-    ours = [last(getattr(block, name)) for block in blocks]
+  for arm, curves in sides(question, blocks):
+    ours = [last(curve) for curve in curves]
     for source in arm.published:
       row = [f'{arm.title}, {source.source}',
              f'{source.mean:.1f} ± {source.std:.1f}',
@@ -259,7 +250,7 @@ def _rounds(blocks):
   for block in blocks:
     reached = [stats.first_reached(curve, last(block.baseline), _WINDOW)
                for curve in (block.baseline, block.new)]
-    rows.append([str(block.seed), *[
+    rows.append([block.seed, *[
         'never' if i is None else str(i + 1) for i in reached], *[
         f'{block.new[r - 1] - block.baseline[r - 1]:+.1f}'
         for r in _EARLY_ROUNDS]])
@@ -276,11 +267,9 @@ def draw(question: Question, blocks: list[Block], path: pathlib.Path) -> None:
   """Draws accuracy by round: means, bands over seeds, published values."""
   figure = figures.empty(7, 4.2)
   axes = figure.subplots()
-  arms: list[tuple[Arm, str, str]] = [
-      (question.baseline, 'baseline', '#0072b2'),
-      (question.new, 'new', '#d55e00')]  # safe for colour-blind readers
-  for arm, name, color in arms:
-    curves_ST = np.stack([getattr(block, name) for block in blocks])
+  colors = '#0072b2', '#d55e00'  # safe for colour-blind readers
+  for (arm, curves), color in zip(sides(question, blocks), colors):
+    curves_ST = np.stack(curves)
     rounds_T = np.arange(1, curves_ST.shape[1] + 1)
     axes.plot(rounds_T, curves_ST.mean(0), color=color,
               label=f'{arm.title}, n = {len(blocks)}')
