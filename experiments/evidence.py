@@ -608,19 +608,7 @@ def moon_split() -> str:
   sentence = looks.sentence(blocks)
   at_10 = compare(blocks, mean_of_last)
   return (f'{sentence[0].upper()}{sentence[1:]} Mean of the last 10 rounds: '
-          f'{at_10.mean:+.1f} points. The paper reports +2.8.{_next(blocks)}')
-
-
-def _next(blocks):
-  """Returns a sentence on the next pair while a verdict is open."""
-  d = looks.differences(blocks)
-  found = looks.state(d)
-  chance = looks.next_ends(d, found.look.level)
-  if found.verdict != 'open' or np.isnan(chance):
-    return ''
-  return (f' By the spread so far, the {100 * (1 - found.look.level):g}% '
-          'interval that looks use would\nexclude 0 after one more pair with a '
-          f'probability of {100 * chance:.0f}%.')
+          f'{at_10.mean:+.1f} points. The paper reports +2.8.')
 
 
 def moon_by_round() -> str:
@@ -671,24 +659,20 @@ def moon_few() -> str:
   """5 of 100 clients."""
   blocks = _blocks(questions.FEW)
   found, at_10 = (compare(blocks, end) for end in (last, mean_of_last))
-  size = lambda c: f'{c.mean:+.1f} points' + (
-      f' (95% interval {stats.interval_text(c.low, c.high)})'
-      if len(blocks) > 1 else '')
+  size = lambda c: (f'{c.mean:+.1f} points (95% interval '
+                    f'{stats.interval_text(c.low, c.high)})')
   jumps = [np.std((block.new - block.baseline)[-50:], ddof=1)
            for block in blocks]
-  lines = [
-      f'- After round 250: {size(found)} over {len(blocks)} '
-      f'pair{"s" * (len(blocks) > 1)} (the registered endpoint).',
+  return '\n'.join((
+      f'- After round 250: {size(found)} over {len(blocks)} pairs (the '
+      'registered endpoint).',
       f'- Mean of the last 10 rounds: {size(at_10)} (secondary endpoint).',
       '- From round to round the difference of a pair has a standard deviation '
       f'of {np.mean(jumps):.1f} points\n  over the last 50 rounds, so a last '
-      'round alone says little.']
-  if len(blocks) > 1:
-    lines.append(
-        '- By the spread of these pairs an interval of ±1 point needs about '
-        f'{pairs_needed(found.std)} pairs for the\n  last round, and '
-        f'{pairs_needed(at_10.std)} for the mean of the last 10.')
-  return '\n'.join(lines)
+      'round alone says little.',
+      '- By the spread of these pairs an interval of ±1 point needs about '
+      f'{pairs_needed(found.std)} pairs for the\n  last round, and '
+      f'{pairs_needed(at_10.std)} for the mean of the last 10.'))
 
 
 def moon_sorted() -> str:

@@ -36,20 +36,20 @@ _BY_ROUND = (questions.SPLIT, questions.FEW)
 _EARLY_ROUNDS = (1, 5, 10, 20, 50)  # rounds whose differences are shown
 
 
-def everything(directory: pathlib.Path = RESULTS) -> str:
+def everything() -> str:
   """Returns a section with tables for each question that has runs."""
-  blocks = _read(directory)
+  blocks = _read()
   holm = adjusted(blocks)
   parts = [section(question, found, holm.get(question.name))
            for question in questions.QUESTIONS
            if (found := blocks[question.name])]
   return '\n\n'.join(
-      [f'Commit {questions.COMMIT[:7]}.', *parts, row(directory)]).strip()
+      [f'Commit {questions.COMMIT[:7]}.', *parts, row(RESULTS)]).strip()
 
 
-def summary(directory: pathlib.Path = RESULTS) -> str:
+def summary() -> str:
   """Returns a table of accuracies, and the verdicts on MOON."""
-  blocks = _read(directory)
+  blocks = _read()
   primary = [q for q in questions.QUESTIONS if q.is_primary]
   rows = [['clients, rounds of 10 epochs', 'method',
            'test accuracy after the last round (%)',
@@ -80,18 +80,19 @@ def verdicts(blocks: dict[str, list[Block]]) -> str:
       for question in questions.QUESTIONS if (found := blocks[question.name]))
 
 
-def write_files(directory: pathlib.Path = RESULTS) -> None:
+def write_files() -> None:
   """Writes verdicts.md and a plot of each question beside the runs."""
-  (directory / 'verdicts.md').write_text(verdicts(_read(directory)) + '\n')
+  blocks = _read()
+  (RESULTS / 'verdicts.md').write_text(verdicts(blocks) + '\n')
   for question in questions.QUESTIONS:
-    if found := read_blocks(directory, question):
-      draw(question, found, directory / f'{question.name}.png')
+    if found := blocks[question.name]:
+      draw(question, found, RESULTS / f'{question.name}.png')
       if question in _BY_ROUND:
-        draw_differences(found, directory / f'{question.name}-difference.png')
+        draw_differences(found, RESULTS / f'{question.name}-difference.png')
 
 
-def _read(directory):
-  return {q.name: read_blocks(directory, q) for q in questions.QUESTIONS}
+def _read():
+  return {q.name: read_blocks(RESULTS, q) for q in questions.QUESTIONS}
 
 
 def headline(question: Question, blocks: list[Block]) -> str:
@@ -142,7 +143,7 @@ def section(question: Question, blocks: list[Block],
   return '\n\n'.join(part for part in parts if part)
 
 
-def row(directory: pathlib.Path = RESULTS) -> str:
+def row(directory: pathlib.Path) -> str:
   """Returns a section on the methods of parts 4 and 5 of the amendment.
 
   It is '' if they have no runs.
