@@ -53,7 +53,8 @@ class Run(NamedTuple):
   """One training command."""
 
   name: str  # name of the work directory
-  flags: tuple[str, ...]
+  flags: tuple[str, ...]  # besides --num_rounds
+  num_rounds: int
   commit: str = COMMIT
 
 
@@ -167,9 +168,8 @@ OTHER_MU = _of_mu('1'), _of_mu('0.1')  # part 5
 def runs(question: Question, blocks: range | None = None) -> list[Run]:
   """Returns the runs of some blocks, by default of all, block by block."""
   return [
-      Run(arm.workdir(seed),
-          (*arm.flags, f'--num_rounds={arm.num_rounds or question.num_rounds}',
-           f'--seed={seed}'), arm.commit)
+      Run(arm.workdir(seed), (*arm.flags, f'--seed={seed}'),
+          arm.num_rounds or question.num_rounds, arm.commit)
       for seed in blocks or range(question.num_blocks)
       for arm in (question.baseline, question.new)]
 

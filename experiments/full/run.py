@@ -67,7 +67,7 @@ def main() -> None:
   runs = [run for run in questions.in_order() if re.match(args.match, run.name)]
   if args.status:
     for run in runs:
-      print(f'{rounds_done(args.out / run.name):4} of {num_rounds(run):4}  '
+      print(f'{rounds_done(args.out / run.name):4} of {run.num_rounds:4}  '
             f'{run.name}')
   elif args.collect:
     collect(args.out, args.collect, runs)
@@ -141,7 +141,7 @@ def start(code: pathlib.Path, data_dir: str, out: pathlib.Path, run: Run,
         [sys.executable, '-m', 'moon_jax.train',
          '--flagfile=experiments/cifar10.flags', f'--data_dir={data_dir}',
          f'--workdir={(out / run.name).absolute()}', '--checkpoint_every=1',
-         *run.flags],
+         f'--num_rounds={run.num_rounds}', *run.flags],
         cwd=code, stdout=log, stderr=subprocess.STDOUT,
         # Ctrl-C reaches only this process, which sends SIGTERM to the runs.
         start_new_session=True,
@@ -161,13 +161,6 @@ def has_ended_well(status: int, workdir: pathlib.Path) -> bool:
   return status == 0
 
 
-def num_rounds(run: Run) -> int:
-  """Returns the value of a run's flag --num_rounds."""
-  values = dict(flag.lstrip('-').split('=', 1)
-                for flag in run.flags if '=' in flag)
-  return int(values['num_rounds'])
-
-
 def rounds_done(workdir: pathlib.Path) -> int:
   """Returns the number of rounds in metrics.jsonl, 0 if it does not exist."""
   path = workdir / 'metrics.jsonl'
@@ -182,12 +175,12 @@ def is_finished(workdir: pathlib.Path, run: Run) -> bool:
   if (workdir / _DIVERGED).exists():
     return True
   config = workdir / 'config.json'
-  if config.exists() and rounds_done(workdir) >= num_rounds(run) and (
-      json.loads(config.read_text())['num_rounds'] > num_rounds(run)):
+  if config.exists() and rounds_done(workdir) >= run.num_rounds and (
+      json.loads(config.read_text())['num_rounds'] > run.num_rounds):
     return True
   path = workdir / 'summary.json'
   return path.exists() and (
-      json.loads(path.read_text())['rounds'] >= num_rounds(run))
+      json.loads(path.read_text())['rounds'] >= run.num_rounds)
 
 
 def collect(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
@@ -222,7 +215,7 @@ def pack(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
       for file in ('metrics.jsonl', 'partition.npz',
                    f'checkpoints/{newest.name}'):
         tar.add(source / file, f'{run.name}/{file}', filter=_portable)
-    print(f'{path}: {rounds_done(source)} of {num_rounds(run)} rounds')
+    print(f'{path}: {rounds_done(source)} of {run.num_rounds} rounds')
 
 
 def _portable(info):

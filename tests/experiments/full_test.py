@@ -168,8 +168,8 @@ def quick_runner(monkeypatch):
 def test_the_runner_keeps_the_order_and_records_divergence(
     tmp_path, quick_runner):
   """Two runs at a time; a run that extends another one waits for it."""
-  runs = [Run('a', ('--num_rounds=1',)), Run('a', ('--num_rounds=2',)),
-          Run('nan', ('--num_rounds=2',)), Run('done', ('--num_rounds=2',))]
+  runs = [Run('a', (), 1), Run('a', (), 2), Run('nan', (), 2),
+          Run('done', (), 2)]
   write_run(tmp_path, 'done', [.5, .5])
   code = '''
 import json, pathlib, sys
@@ -185,11 +185,11 @@ with open(workdir / "metrics.jsonl", "a") as file:
 
   def start(run, cores):
     assert cores
-    started.append((run.name, run_lib.num_rounds(run)))
+    started.append((run.name, run.num_rounds))
     with open(tmp_path / f'{run.name}.log', 'a') as log:
       return subprocess.Popen(
           [sys.executable, '-c', code, tmp_path / run.name,
-           str(run_lib.num_rounds(run))], stderr=log)
+           str(run.num_rounds)], stderr=log)
 
   (tmp_path / 'nan').mkdir()
   run_lib.train_all(runs, start, tmp_path, jobs=2)
@@ -203,7 +203,7 @@ def test_the_runner_stops_at_a_failure(tmp_path, quick_runner):
     (tmp_path / f'{run.name}.log').write_text('no such file\n')
     return subprocess.Popen([sys.executable, '-c', 'import sys; sys.exit(2)'])
 
-  runs = [Run(name, ('--num_rounds=1',)) for name in 'ab']
+  runs = [Run(name, (), 1) for name in 'ab']
   with pytest.raises(SystemExit, match='a ended with status 2'):
     run_lib.train_all(runs, start, tmp_path, jobs=1)
   assert not (tmp_path / 'b.log').exists()
@@ -211,7 +211,7 @@ def test_the_runner_stops_at_a_failure(tmp_path, quick_runner):
 
 def test_an_extended_run_stays_finished(tmp_path):
   write_run(tmp_path, 'a', [.5] * 10)
-  short, long = (Run('a', (f'--num_rounds={n}',)) for n in (10, 100))
+  short, long = (Run('a', (), n) for n in (10, 100))
   assert run_lib.is_finished(tmp_path / 'a', short)
   (tmp_path / 'a' / 'summary.json').unlink()  # a starting run removes it
   assert not run_lib.is_finished(tmp_path / 'a', short)
@@ -238,8 +238,7 @@ def test_collected_results_contain_no_paths(tmp_path):
   out, target = tmp_path / 'out', tmp_path / 'collected'
   write_run(out, 'a', [.5])
   write_run(out, 'b', [.5])
-  run_lib.collect(out, target, [Run('a', ('--num_rounds=1',)),
-                                Run('b', ('--num_rounds=2',))])
+  run_lib.collect(out, target, [Run('a', (), 1), Run('b', (), 2)])
   assert sorted(p.name for p in target.iterdir()) == ['a']
   assert json.loads((target / 'a' / 'config.json').read_text()) == {
       'data_dir': 'DATA_DIR', 'num_rounds': 1}
@@ -254,7 +253,7 @@ def test_a_clone_trains_the_runs_of_its_commit(tmp_path):
   git('init')
   git('commit', '--allow-empty', '-m', 'a')
   head = git('rev-parse', 'HEAD')
-  runs = [Run('a', (), head), Run('b', ())]
+  runs = [Run('a', (), 1, head), Run('b', (), 1)]
   assert run_lib.of_commit(tmp_path, runs) == runs[:1]
   with pytest.raises(SystemExit, match=f'these runs are of {questions.COMMIT}'):
     run_lib.of_commit(tmp_path, runs[1:])
@@ -275,7 +274,6 @@ def test_runs_follow_the_protocol():
   assert names.index('moon-no-head-split0-seed0') < names.index(
       'fedprox-split0-seed1') < names.index('moon-sorted-lr0.001-seed0')
   assert names.count('fedavg-seed0') == 2  # questions 1 and 2
-  assert all(math.isfinite(run_lib.num_rounds(run)) for run in runs)
   assert len(set(runs)) == len(runs)
 
 
@@ -305,7 +303,7 @@ def test_the_newest_checkpoint_of_an_unfinished_run_resumes_elsewhere(tmp_path):
   """Its files do not contain the path of the directory that it comes from."""
   here, packed, there = (
       tmp_path / name for name in ('here', 'packed', 'there'))
-  runs = [Run(name, ('--num_rounds=3',)) for name in ('a', 'done')]
+  runs = [Run(name, (), 3) for name in ('a', 'done')]
   write_run(here, 'done', [.1, .2, .3])
   run.run(small_runs.at(here / 'a', num_rounds=2, checkpoint_every=1))
   run_lib.pack(here, packed, runs)
