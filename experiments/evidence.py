@@ -111,8 +111,7 @@ def _kept(name):
 
 
 def _runs_of(name):
-  return [read.read(path.parent) for path in sorted(
-      (RESULTS / name).glob('*/config.json'))]
+  return groups_lib.ended(RESULTS / name)
 
 
 def _of_last_rounds(runs):
@@ -676,9 +675,10 @@ def moon_few() -> str:
 
 
 def moon_sorted() -> str:
-  return full_report.verdicts({
-      question.name: _blocks(question) if question in questions.SORTED else []
-      for question in questions.QUESTIONS})
+  return '\n'.join(
+      f'- {question.title}: '
+      f'{full_report.full_verdict(question, _blocks(question))}'
+      for question in questions.SORTED)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -701,7 +701,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 
 def main() -> None:
-  full_report.write_files()
+  full_report.draw_all()
   draw_compression()
   for document in DOCUMENTS:
     document.write_text(rewritten(document), encoding='utf-8')

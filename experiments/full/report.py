@@ -73,19 +73,10 @@ def _endpoints(curves):
           for endpoint in (last, mean_of_last)]
 
 
-def verdicts(blocks: dict[str, list[Block]]) -> str:
-  """Returns a line with a verdict for each question that has runs."""
-  return '\n'.join(
-      f'- {question.title}: {full_verdict(question, found)}'
-      for question in questions.QUESTIONS if (found := blocks[question.name]))
-
-
-def write_files() -> None:
-  """Writes verdicts.md and a plot of each question beside the runs."""
-  blocks = _read()
-  (RESULTS / 'verdicts.md').write_text(verdicts(blocks) + '\n')
+def draw_all() -> None:
+  """Draws the plots of each question beside the runs."""
   for question in questions.QUESTIONS:
-    if found := blocks[question.name]:
+    if found := read_blocks(RESULTS, question):
       draw(question, found, RESULTS / f'{question.name}.png')
       if question in _BY_ROUND:
         draw_differences(found, RESULTS / f'{question.name}-difference.png')
