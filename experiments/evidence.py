@@ -74,11 +74,6 @@ def rewritten(document: pathlib.Path) -> str:
       block, _TABLE.sub(table, document.read_text(encoding='utf-8')))
 
 
-def without_blocks(text: str) -> str:
-  """Returns the part of a document that is written by hand."""
-  return _BLOCK.sub('', _TABLE.sub('', text))
-
-
 def runs_table(directory: pathlib.Path, has_speed: bool) -> str:
   """Returns a Markdown table of runs, the most accurate method first."""
   arms = groups_lib.of_runs([run for run in groups_lib.ended(directory)

@@ -80,6 +80,8 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
 
   `call` reads files, see `once`.
   """
+  from moon_jax.algorithms import registry  # imports JAX
+
   inputs = {}
   for flag in 'partition', 'cohort':
     if is_user_code(name := getattr(config, flag)):
@@ -89,14 +91,10 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
     inputs['cohorts_file'] = pathlib.Path(
         config.cohorts_file).expanduser().read_bytes()
   if config.clock_file:
-    from moon_jax.algorithms import registry
-
     registry.clock_of(config)  # reports errors in the file first
     inputs['clock_file'] = pathlib.Path(
         config.clock_file).expanduser().read_bytes()
   if config.has_user_algorithm():
-    from moon_jax.algorithms import registry
-
     inputs['algorithm'] = user_code.source('algorithm', config.algorithm)
     registry.make(config)  # reports errors in the factory first
   if metrics := [name for name in config.metrics.split(',')
