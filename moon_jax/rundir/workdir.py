@@ -1,10 +1,9 @@
 """The work directory: configuration, partition, metrics, summary of a run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import contextlib
 import dataclasses
 import fcntl
-import functools
 import hashlib
 import io
 import json
@@ -13,7 +12,7 @@ import pathlib
 import shutil
 import tempfile
 import time
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -35,22 +34,9 @@ _IN_SUMMARY = ('rounds', 'test_accuracy', 'best_test_accuracy', 'best_round',
 _MANY = 2**21  # examples, from which partition.npz is not compressed
 _RETRIES, _PAUSE = 10, .02  # of a lock that others hold; seconds
 
-_Method = TypeVar('_Method', bound=Callable)
-
 
 class InUse(UserError):
   """Another run uses the work directory."""
-
-
-def _writes(method: _Method) -> _Method:
-  """Makes a method of `Workdir` raise OSError as UserError."""
-
-  @functools.wraps(method)
-  def call(self, *args):
-    with self.writing():
-      return method(self, *args)
-
-  return call  # type: ignore[return-value]
 
 
 class Workdir:
@@ -78,7 +64,6 @@ class Workdir:
     name = identity.directory_name(config, self._inputs)
     self.path = pathlib.Path(config.workdir or f'{root}/{name}').expanduser()
     self.checkpoints = self.path / 'checkpoints'
-    self.local_models = self.path / 'local_models'
     self._metrics = self.path / 'metrics.jsonl'
     self._lock: int | None = None
     self.has_locks = True
@@ -125,7 +110,6 @@ class Workdir:
           f'metrics of {len(lines)} rounds; restore checkpoints/ from a copy, '
           'or name another --workdir')
 
-  @_writes
   def lock(self) -> None:
     """Creates the directory and locks it until `close`.
 
@@ -134,10 +118,11 @@ class Workdir:
     """
     if self._lock is not None:
       return
-    if not (self.path.exists() or self._config.workdir):
-      self._copy_fewer_rounds()
-    self.path.mkdir(parents=True, exist_ok=True)
-    self._lock = os.open(self._metrics, os.O_RDWR | os.O_CREAT, 0o666)
+    with self.writing():
+      if not (self.path.exists() or self._config.workdir):
+        self._copy_fewer_rounds()
+      self.path.mkdir(parents=True, exist_ok=True)
+      self._lock = os.open(self._metrics, os.O_RDWR | os.O_CREAT, 0o666)
     for remaining in reversed(range(_RETRIES)):
       try:
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -152,7 +137,8 @@ class Workdir:
       except OSError:
         self.has_locks = False  # the file system has none
         break
-    self._check_run()  # another run may have started before the lock
+    with self.writing():
+      self._check_run()  # another run may have started before the lock
 
   def _copy_fewer_rounds(self):
     """Begins with a copy of a finished run that has only fewer rounds, if this
@@ -187,7 +173,6 @@ class Workdir:
       os.close(self._lock)
       self._lock = None
 
-  @_writes
   def begin(self, clients: Sequence[np.ndarray], cohorts: list[list[int]],
             client_tests: ClientTests | None = None,
             validation: np.ndarray | None = None,
@@ -197,21 +182,21 @@ class Workdir:
     Removes the results of a run with fewer rounds. Changes nothing if the lines
     of the mark are missing or differ; `cut_metrics` removes later ones.
     """
-    self._check_mark(mark)
     inputs = {'inputs': self._inputs} if self._inputs else {}
-    self._write_json('config.json', self._config.to_dict() | inputs)
-    for result in _RESULTS:
-      for name in result, f'{result}.part':  # a kill may leave the second
-        (self.path / name).unlink(missing_ok=True)
-    for model in self.path.glob('model*'):  # of an earlier version
-      if model.name == 'model' or model.suffix.startswith('.orbax'):
-        shutil.rmtree(model)
+    with self.writing():
+      self._check_mark(mark)
+      self._write_json('config.json', self._config.to_dict() | inputs)
+      for result in _RESULTS:
+        for name in result, f'{result}.part':  # a kill may leave the second
+          (self.path / name).unlink(missing_ok=True)
+      for model in self.path.glob('model*'):  # of an earlier version
+        if model.name == 'model' or model.suffix.startswith('.orbax'):
+          shutil.rmtree(model)
     self.write('partition.npz', partition_npz(
         clients, client_tests, validation))
     if any(len(cohort) < len(clients) for cohort in cohorts):
       self.write('cohorts.txt', cohort_lib.text_of(cohorts).encode())
 
-  @_writes
   def cut_metrics(self, mark: dict[str, Any] | None) -> None:
     """Removes the lines after a mark.
 
@@ -219,8 +204,9 @@ class Workdir:
     out to be intact, it would need its lines.
     """
     self._bytes = mark['bytes'] if mark else 0
-    os.truncate(self._metrics, self._bytes)
-    self._written = hashlib.sha256(files.read_regular(self._metrics))
+    with self.writing():
+      os.truncate(self._metrics, self._bytes)
+      self._written = hashlib.sha256(files.read_regular(self._metrics))
 
   def _check_mark(self, mark):
     size = mark['bytes'] if mark else 0
@@ -231,11 +217,12 @@ class Workdir:
           'that the run had written when it saved its checkpoint, got other '
           'content; restore it from a copy, or name another --workdir')
 
-  @_writes
   def remove_local_models(self) -> None:
     """Removes the local models of a run with fewer rounds."""
-    if self.local_models.exists():
-      shutil.rmtree(self.local_models)
+    models = self.path / 'local_models'
+    with self.writing():
+      if models.exists():
+        shutil.rmtree(models)
 
   @contextlib.contextmanager
   def writing(self):
@@ -253,20 +240,19 @@ class Workdir:
     """Returns the lines of metrics.jsonl; see `read_lines`."""
     return read_lines(self.path)
 
-  @_writes
   def append_metrics(self, line: dict[str, Any]) -> None:
     """Appends a line to a file that exists."""
     text = (json.dumps(line, allow_nan=False) + '\n').encode()
-    with open(self._metrics, 'rb+') as out:  # 'ab' would create a deleted file
+    # 'ab' would create a deleted file.
+    with self.writing(), open(self._metrics, 'rb+') as out:
       out.seek(0, os.SEEK_END)
       out.write(text)
     self._written.update(text)
     self._bytes += len(text)
 
-  @_writes
   def mark_metrics(self) -> dict[str, Any]:
     """Flushes the metrics to disk and returns their length and hash."""
-    with open(self._metrics, 'rb') as written:
+    with self.writing(), open(self._metrics, 'rb') as written:
       os.fsync(written.fileno())
     return {'bytes': self._bytes, 'sha256': self._written.hexdigest()}
 
@@ -286,13 +272,13 @@ class Workdir:
         'stopped_early')
     return summary if is_complete else None
 
-  @_writes
   def write(self, name: str, content: bytes) -> None:
     """Writes a file, named by its path in the directory, atomically."""
     path = self.path / name
-    if path.parent != self.path:  # which stays away if it was deleted
-      path.parent.mkdir(exist_ok=True)
-    write_atomically(path, content)
+    with self.writing():
+      if path.parent != self.path:  # which stays away if it was deleted
+        path.parent.mkdir(exist_ok=True)
+      write_atomically(path, content)
 
   def write_summary(self, summary: dict[str, Any]) -> None:
     self._write_json('summary.json', summary)
