@@ -18,6 +18,7 @@ form="released" both networks descend L_t + L_s, with KL divided by the number
 of classes. The code averages uniformly; its SVD cannot run (run.py, np.dot).
 """
 
+import jax
 from jax import lax
 import jax.numpy as jnp
 
@@ -26,7 +27,6 @@ from moon_jax.algorithms import labels
 from moon_jax.algorithms.arguments import above, from_0_to_1, one_of
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.ditto import ditto, personal, sent
-from moon_jax.algorithms.low_rank import compressed
 from moon_jax.models import joint
 
 
@@ -78,3 +78,22 @@ def fedkd(energy_start: float = 0.95, energy_end: float = 0.98,
       aggregate=lambda variables, t, message, hparams: (
           step(variables, message.mean, t, hparams), t + 1),
       hparams=energies)
+
+
+def compressed(old, new, energy):
+  """Returns old + C(new - old), of trees of parameters.
+
+  C keeps the first singular values of a matrix: the fewest whose squares sum to
+  more than `energy` of the sum over all of them. Kernels of convolutions are
+  matrices of [inputs, outputs]; vectors are kept as they are.
+  """
+  def leaf(old, new):
+    if old.ndim < 2:
+      return new
+    u, sigma, v = jnp.linalg.svd(
+        (new - old).reshape(-1, old.shape[-1]), full_matrices=False)
+    before = jnp.cumsum(sigma**2) - sigma**2  # sums over the values before each
+    sigma = jnp.where(before <= energy * jnp.sum(sigma**2), sigma, 0)
+    return old + ((u * sigma[None]) @ v).reshape(old.shape)
+
+  return jax.tree.map(leaf, old, new)
