@@ -8,7 +8,7 @@ get the label of the target.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+import dataclasses
 
 import numpy as np
 
@@ -21,18 +21,27 @@ from moon_jax.errors import UserError
 _BACKDOOR = 5  # the last number of the seeds
 
 
-class Backdoor(NamedTuple):
-  """The trigger and its target; see `of`.
+@dataclasses.dataclass(frozen=True)
+class Backdoor:
+  """The trigger and its target.
 
   Attributes:
     target: class that the model is to predict.
     fraction: of a hostile client's training images that get the trigger.
     size: pixels of a side of the trigger.
+
+  Raises:
+    UserError: if one is out of range.
   """
 
-  target: int
-  fraction: float
-  size: int
+  target: int = 0
+  fraction: float = 0.5
+  size: int = 3
+
+  def __post_init__(self) -> None:
+    at_least(0, target=self.target, usual=0)
+    from_0_to_1(0.5, fraction=self.fraction)
+    at_least(1, size=self.size, usual=3)
 
   def poisoned(self, dataset: Dataset, clients: Sequence[np.ndarray],
                hostile: Sequence[int], seed: int) -> Dataset:
@@ -91,15 +100,3 @@ class Backdoor(NamedTuple):
     if not clients_lib.are_disjoint(clients):
       raise UserError('--attack=backdoor needs clients that share no examples; '
                       'give another --partition')
-
-
-def of(target: int = 0, fraction: float = 0.5, size: int = 3) -> Backdoor:
-  """Returns a backdoor with checked arguments.
-
-  Raises:
-    UserError: if one is out of range.
-  """
-  at_least(0, target=target, usual=0)
-  from_0_to_1(0.5, fraction=fraction)
-  at_least(1, size=size, usual=3)
-  return Backdoor(target, fraction, size)

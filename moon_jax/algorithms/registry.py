@@ -419,7 +419,7 @@ def backdoor_of(config: Config) -> backdoor.Backdoor | None:
   Raises:
     UserError: if an argument is invalid.
   """
-  return _made({'backdoor': backdoor.of}, 'attack', config)
+  return _made({'backdoor': backdoor.Backdoor}, 'attack', config)
 
 
 def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
