@@ -125,14 +125,14 @@ def multi_krum(byzantine: int = 1, keep: int = 0) -> Rule:
   at_least(0, byzantine=byzantine, usual=1)
   at_least(0, keep=keep, usual=0)
 
-  def apply(u_JD, weight_J, is_received_J):
+  def apply(u_JD, weight_J, is_received_J, state):
     score_J = _krum_scores(square_distances(u_JD), is_received_J, byzantine)
     rank_J = jnp.argsort(jnp.argsort(score_J))
     most = keep or count(is_received_J) - byzantine
     is_used_J = is_received_J & (rank_J < most)
-    return mean_of(u_JD, is_used_J), is_used_J
+    return mean_of(u_JD, is_used_J), state, is_used_J
 
-  return _choosing(apply, max(2 * byzantine + 3, keep))
+  return Rule(apply, max(2 * byzantine + 3, keep))
 
 
 def bulyan(byzantine: int = 1) -> Rule:
@@ -145,7 +145,7 @@ def bulyan(byzantine: int = 1) -> Rule:
   """
   at_least(0, byzantine=byzantine, usual=1)
 
-  def apply(u_JD, weight_J, is_received_J):
+  def apply(u_JD, weight_J, is_received_J, state):
     n, j = count(is_received_J), jnp.arange(len(u_JD))
     d_JJ = square_distances(u_JD)
 
@@ -159,10 +159,10 @@ def bulyan(byzantine: int = 1) -> Rule:
     order_JD = jnp.argsort(
         jnp.where(is_chosen_J[:, None], distance_JD, jnp.inf), axis=0)
     is_kept_J = j < n - 4 * byzantine
-    return mean_of(
-        jnp.take_along_axis(u_JD, order_JD, 0), is_kept_J), is_chosen_J
+    update_D = mean_of(jnp.take_along_axis(u_JD, order_JD, 0), is_kept_J)
+    return update_D, state, is_chosen_J
 
-  return _choosing(apply, 4 * byzantine + 3)
+  return Rule(apply, 4 * byzantine + 3)
 
 
 def geometric_median(iterations: int = 3, nu: float = 1e-6) -> Rule:
@@ -206,8 +206,6 @@ def norm_clipping(radius: float = 1.0) -> Rule:
 
 def centred_clipping(radius: float = 10.0, iterations: int = 1) -> Rule:
   """Returns the rule that adds the mean of clipped differences to its last.
-
-  That is, to the result of the round before.
 
   Karimireddy, He and Jaggi, Learning from History for Byzantine Robust
   Optimization, ICML 2021, https://arxiv.org/abs/2012.10333, equation CC.
@@ -404,15 +402,6 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
 
 def _stateless(apply, min_received=1):
   return Rule(lambda *rows: (apply(*rows[:-1]), rows[-1]), min_received)
-
-
-def _choosing(apply, min_received):
-  """Returns a rule of a function that also returns which updates it used."""
-  def apply_rule(u_JD, weight_J, is_received_J, state):
-    update_D, is_used_J = apply(u_JD, weight_J, is_received_J)
-    return update_D, state, is_used_J
-
-  return Rule(apply_rule, min_received)
 
 
 def _sorted(u_JD, is_in_J):
