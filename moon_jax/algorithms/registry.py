@@ -339,16 +339,6 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
   return algorithm
 
 
-def given_arguments(config: Config) -> dict[str, Any]:
-  """Returns the arguments of a built-in method that --algorithm_args gives.
-
-  Raises:
-    UserError: if the method has no such argument, or it is not of its type.
-  """
-  return _parsed('algorithm_args', config.algorithm_args,
-                 method(config).arguments, flags_of(config))
-
-
 def compressor_of(config: Config) -> compress.Compressor | None:
   """Returns the compressor of client updates; None without --compress.
 
@@ -518,14 +508,20 @@ def combined(config: Config) -> Algorithm:
 
   Its hyperparameters mu and temperature are the configuration's. A custom
   algorithm keeps its own values of them while the flags have their defaults.
+
+  Raises:
+    UserError: if the method has no argument that --algorithm_args gives, or it
+      is not of its type.
   """
   if config.algorithm in METHODS:
-    factory = method(config).factory
+    found = method(config)
     arguments: dict[str, Any] = {
         name: getattr(config, name)
-        for name in inspect.signature(factory).parameters
+        for name in inspect.signature(found.factory).parameters
         if hasattr(config, name)}
-    algorithm = factory(**arguments | given_arguments(config))
+    algorithm = found.factory(**arguments | _parsed(
+        'algorithm_args', config.algorithm_args, found.arguments,
+        flags_of(config)))
     user.check_hparams(algorithm.hparams)
   else:
     algorithm = user.make(config)

@@ -11,14 +11,7 @@ import jax.numpy as jnp
 
 from moon_jax import trees, user_code
 from moon_jax.algorithms import base, fedavg
-from moon_jax.algorithms.base import (
-  Algorithm,
-  Batch,
-  Examples,
-  first_view,
-  LossAux,
-  Message,
-)
+from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message
 from moon_jax.config import Config, is_user_code
 from moon_jax.errors import UserError
 from moon_jax.models import Model
@@ -180,10 +173,10 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
 
   variables = model.init(key, example)
   server = algorithm.init_server(variables)
-  view = first_view(algorithm, variables, num_classes)
+  view = base.first_view(algorithm, variables, num_classes)
   batch = Batch(example, jnp.asarray(labels), jnp.ones(1))
   given: dict[str, Any] = {
-      'model': model, 'examples': Examples(lambda s: batch, jnp.int32(1))}
+      'model': model, 'examples': base.Examples(lambda s: batch, jnp.int32(1))}
   started = base.call(algorithm.start, view, **given)
   has_params = isinstance(started, dict) and 'params' in started
   yield ('start', "a dict with 'params', such as the global model or the "
