@@ -238,6 +238,12 @@ def matrix(params, *at):
                          np.asarray(params['b'], np.float64)[at][None]])
 
 
+def vector(variables, at=0):
+  """Returns the parameters of a run or job as a vector, leaf by leaf."""
+  return np.concatenate([
+      np.ravel(x[at]) for x in jax.tree.leaves(variables['params'])])
+
+
 def gradient(w, batch):
   """Returns the gradient of the mean cross-entropy of a batch."""
   logits = X[batch] @ w
@@ -255,15 +261,17 @@ def batches(round_index, client, num_epochs=2):
         taken[:stop], range(BATCH, min(stop, len(taken)), BATCH))
 
 
-def local_steps(t, client, w):
-  """Returns a client's model after its steps, and the gradient of each."""
-  lr, momentum, decay = (
-      HPARAMS[k] for k in ('learning_rate', 'momentum', 'weight_decay'))
+def local_steps(t, client, w, momentum=HPARAMS['momentum'], correction=0):
+  """Returns a client's model after its steps, and the gradient of each.
+
+  `correction` is added to each direction of descent, without momentum.
+  """
+  lr, decay = HPARAMS['learning_rate'], HPARAMS['weight_decay']
   gradients, velocity = [], 0
   for batch in batches(t, client):
     gradients.append(gradient(w, batch) + decay * w)
     velocity = momentum * velocity + gradients[-1]
-    w = w - lr * velocity
+    w = w - lr * (velocity + correction)
   return w, gradients
 
 

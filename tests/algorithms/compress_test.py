@@ -154,29 +154,21 @@ def test_rounds_equal_a_numpy_loop():
       compress.with_compression(fed.fedavg(), compress.top_k(.2)))
   plain = fed.Federation(fed.fedavg(), keep_models=True)
   errors = {client: np.zeros(15) for client in fed.ALL}
-  flat = lambda params, at: np.concatenate(
-      [np.asarray(params['b'][at]), np.asarray(params['w'][at]).ravel()])
   for cohort in fed.COHORTS:
-    before = flat(federated.state.variables['params'], 0)
+    before = fed.vector(federated.state.variables)
     plain.state = plain.state._replace(variables=jax.tree.map(
         jnp.copy, federated.state.variables), round=federated.state.round)
     table, metrics = plain.round(cohort)
     sent = {}
     for client, j in zip(cohort, fed.jobs_of(table, cohort)):
-      v = flat(metrics.models_J['params'], j) - before + errors[client]
+      v = fed.vector(metrics.models_J, j) - before + errors[client]
       sent[client] = np_top_k(v, 3)
       errors[client] = v - sent[client]
     federated.round(cohort)
-    np.testing.assert_allclose(flat(federated.state.variables['params'], 0),
+    np.testing.assert_allclose(fed.vector(federated.state.variables),
                                before + fed.mean(sent), atol=1e-6)
     np.testing.assert_allclose(
         federated.state.clients.error[0], [*errors.values()], atol=1e-6)
-
-
-def flat_model(state):
-  params = state.variables['params']
-  return np.concatenate(
-      [np.asarray(params['b'][0]), np.asarray(params['w'][0]).ravel()])
 
 
 def test_downloads_equal_a_numpy_loop():
@@ -185,25 +177,24 @@ def test_downloads_equal_a_numpy_loop():
       compress.with_compressed_download(fed.fedavg(), compress.top_k(.2)))
   plain, error = fed.Federation(fed.fedavg()), np.zeros(15)
   for _ in range(3):
-    before = flat_model(federated.state)
+    before = fed.vector(federated.state.variables)
     plain.state = plain.state._replace(variables=jax.tree.map(
         jnp.copy, federated.state.variables), round=federated.state.round)
     plain.round()
-    v = flat_model(plain.state) - before + error
+    v = fed.vector(plain.state.variables) - before + error
     error = v - np_top_k(v, 3)
     federated.round()
     np.testing.assert_allclose(
-        flat_model(federated.state), before + v - error, atol=1e-6)
+        fed.vector(federated.state.variables), before + v - error, atol=1e-6)
     np.testing.assert_allclose(
         federated.state.server.error[0], error, atol=1e-6)
 
 
 def test_downloads_without_loss_change_nothing():
-  trained = [fed.Federation(algorithm).train([fed.ALL] * 2).state
+  trained = [fed.Federation(algorithm).train([fed.ALL] * 2).state.variables
              for algorithm in (fed.fedavg(), compress.with_compressed_download(
                  fed.fedavg(), compress.top_k(1.)))]
-  np.testing.assert_allclose(
-      flat_model(trained[0]), flat_model(trained[1]), atol=1e-6)
+  fed.assert_trees_close(*trained)
 
 
 def test_both_directions_share_a_fraction():

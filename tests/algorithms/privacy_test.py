@@ -29,9 +29,9 @@ def vector(tree):
 def local_updates():
   """Of each client of the cohort in the first round, unclipped."""
   federated = Federation(fedavg(), keep_models=True)
-  start = vector(jax.tree.map(lambda x: x[0], federated.state.variables))
+  start = federation.vector(federated.state.variables)
   _, metrics = federated.round(COHORT)
-  return [vector(jax.tree.map(lambda x: x[j], metrics.models_J)) - start
+  return [federation.vector(metrics.models_J, j) - start
           for j in range(len(COHORT))]
 
 
@@ -40,10 +40,9 @@ def test_updates_are_clipped_one_by_one(lost):
   updates = local_updates()
   clip = float(np.median([np.linalg.norm(u) for u in updates]))
   federated = Federation(privacy.with_clipping(fedavg(), clip, 5), num_lanes=2)
-  start = vector(jax.tree.map(lambda x: x[0], federated.state.variables))
+  start = federation.vector(federated.state.variables)
   federated.round(COHORT, lost=lost)
-  moved = vector(
-      jax.tree.map(lambda x: x[0], federated.state.variables)) - start
+  moved = federation.vector(federated.state.variables) - start
   expected = sum(u * min(1, clip / np.linalg.norm(u))
                  for c, u in zip(COHORT, updates) if c not in lost)
   np.testing.assert_allclose(moved, expected / 5, atol=1e-6)
@@ -104,13 +103,12 @@ def test_the_norm_adapts_as_in_a_numpy_loop():
     plain.state = plain.state._replace(
         variables=jax.tree.map(jnp.copy, before), round=federated.state.round)
     _, metrics = plain.round(COHORT)
-    start = vector(jax.tree.map(lambda x: x[0], before))
-    updates = [vector(jax.tree.map(lambda x: x[j], metrics.models_J)) - start
+    start = federation.vector(before)
+    updates = [federation.vector(metrics.models_J, j) - start
                for j in range(len(COHORT))]
     federated.round(COHORT, lost=lost)
     received = [u for c, u in zip(COHORT, updates) if c not in lost]
-    moved = vector(jax.tree.map(
-        lambda x: x[0], federated.state.variables)) - start
+    moved = federation.vector(federated.state.variables) - start
     np.testing.assert_allclose(moved, sum(
         u * min(1, norm / np.linalg.norm(u)) for u in received) / 5, atol=1e-6)
     norm *= math.exp(-.2 / 5 * sum(

@@ -9,18 +9,6 @@ import federation as fed
 COHORTS = [*fed.COHORTS, (1, 2, 3, 4)]
 
 
-def local_model(t, client, start, c, c_i, momentum):
-  """Returns a client's model after its steps, and their number."""
-  lr, decay = fed.HPARAMS['learning_rate'], fed.HPARAMS['weight_decay']
-  model, velocity, num_steps = start, 0, 0
-  for batch in fed.batches(t, client):
-    velocity = momentum * velocity + fed.gradient(model, batch) + decay * model
-    model = model - lr * velocity
-    model = model - lr * (c - c_i)
-    num_steps += 1
-  return model, num_steps
-
-
 @pytest.mark.parametrize('momentum', [.9, 0.])
 def test_the_form_of_niid_bench_equals_a_plain_numpy_loop(momentum):
   federated = fed.Federation(
@@ -32,9 +20,10 @@ def test_the_form_of_niid_bench_equals_a_plain_numpy_loop(momentum):
     federated.round(cohort)
     local, changes = {}, 0
     for i in cohort:
-      local[i], num_steps = local_model(t, i, model, c, c_of[i], momentum)
+      local[i], gradients = fed.local_steps(
+          t, i, model, momentum, c - c_of[i])
       new = c_of[i] - c + (model - local[i]) / (
-          num_steps * fed.HPARAMS['learning_rate'])
+          len(gradients) * fed.HPARAMS['learning_rate'])
       changes = changes + new - c_of[i]
       c_of[i] = new
     model, c = fed.mean(local), c + changes / len(fed.SIZES)
