@@ -83,10 +83,6 @@ ASYNCHRONOUS = [
                        'compress_fraction': .5}))]
 
 
-def name_of(setting):
-  return '-'.join(str(value) for value in setting.values())
-
-
 class Shared:
   """An algorithm, whose federations share compiled programs.
 
@@ -141,19 +137,17 @@ def shared(name):
           'aggregation') != 'majority_vote')
 
 
-SETTINGS = {name_of(setting): setting for setting in [
-    *METHODS, PRIVATE, *VARIANTS, *HOSTILE, *COMPRESSED,
-    *ASYNCHRONOUS]}
+SETTINGS = {'-'.join(map(str, setting.values())): setting for setting in [
+    *METHODS, PRIVATE, *VARIANTS, *HOSTILE, *COMPRESSED, *ASYNCHRONOUS]}
 
 
 @pytest.fixture(params=[
-    pytest.param(name_of(setting), marks=[] if (
+    pytest.param(name, marks=[] if (
         setting in (PRIVATE, METHODS[-1], *HOSTILE[-2:], COMPRESSED[0],
                     ASYNCHRONOUS[0])
         or setting in METHODS and setting['algorithm'] in DEFAULT)
                  else pytest.mark.long)
-    for setting in [
-        *METHODS, PRIVATE, *VARIANTS, *HOSTILE, *COMPRESSED, *ASYNCHRONOUS]])
+    for name, setting in SETTINGS.items()])
 def method(request):
   """Every method."""
   # The noise of optax promotes types itself.
@@ -297,10 +291,22 @@ def saved_and_restored(state, federation, path):
     ('feddecorr', {'decorr_weight': 0.}), ('fedgkd', {'gamma': 0.}),
     ('fedrcl', {'scl_weight': 0., 'penalty_weight': 0.}),
     ('feddisco', {'a': 0., 'b': 0.}), ('fedala', {'eta': 0.}),
-    ('qfedavg', {'q': 0.})])
+    ('qfedavg', {'q': 0.}), ('fedrod', {'gamma': 0.}),
+    ('feduv', {'std_coeff': 0., 'unif_coeff': 0.})])
 def test_a_method_in_its_limit_is_fedavg(name, hparams):
   fed.assert_trees_close(shared(name).run(hparams=hparams).variables,
                          shared('fedavg').unbroken.variables)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('name, hparams, limit', [
+    ('fedproto', {'lam': 0.}, 'solo'),
+    ('fedrep', {'head_fraction': 0.}, 'fedbabu')])
+def test_a_limit_of_a_method_is_another_method(name, hparams, limit):
+  found, expected = shared(name).run(hparams=hparams), shared(limit).unbroken
+  fed.assert_trees_close(found.variables, expected.variables)
+  if limit == 'solo':
+    fed.assert_trees_close(found.clients, expected.clients)
 
 
 def test_scaffold_server_variate_is_the_mean_of_all_clients():
@@ -376,19 +382,6 @@ def test_solo_clients_never_meet():
                          for cohorts in ([], [(1,)] * 3, [(1, 2, 5)] * 3))
   np.testing.assert_allclose(alone[1], among[1], atol=1e-6)
   assert jnp.abs(first[0] - first[1]).max() > 1e-3  # an initial model each
-
-
-def test_moon_remembers_the_last_k_models():
-  """The ring holds each client's last two local models, no model twice."""
-  federated = shared('moon').federation()
-  sent = []
-  for _ in range(5):
-    federated.round((1,))  # alone, its model is the next global model
-    sent.append(np.array(federated.state.variables['params']['w'][0]))
-  memory = federated.state.clients
-  assert memory.num_models[0, :2].tolist() == [0, 5]
-  np.testing.assert_allclose(
-      memory.models['params']['w'][0, 1], [sent[4], sent[3]], atol=1e-7)
 
 
 def model_of(federated):

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import features
-import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import labels, prototypes, simplex
 from moon_jax.algorithms.base import Batch
@@ -83,17 +82,6 @@ def test_tasks_without_classes_have_no_prototypes():
   view = type('View', (), {'label_counts': jnp.zeros(0, jnp.int32)})
   with pytest.raises(UserError, match='classification'):
     labels.counts_K(view)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize('algorithm, limit', [
-    (mj.feduv(std_coeff=0., unif_coeff=0.), fed.fedavg()),
-    (mj.fedproto(lam=0., head='b'), fed.solo())])
-def test_methods_without_their_terms(algorithm, limit):
-  found, expected = (fed.Federation(method).train().state
-                     for method in (algorithm, limit))
-  fed.assert_trees_close(found.variables, expected.variables)
-  fed.assert_trees_close(found.clients, expected.clients)
 
 
 def test_covariances_of_few_examples_have_roots():
