@@ -294,12 +294,12 @@ CRAFTED = [
        np_min_max(honest, direction)) for direction in ('std', 'unit', 'sign'))]
 
 
-def attacked(craft, u, is_received, num_attackers, seed=0):
-  attack = attacks.of_clients(craft, num_attackers, len(u), seed)
+def attacked(craft, u, is_received, num_attackers):
+  attack = attacks.of_clients(craft, num_attackers, len(u))
   u = np.where(is_received[:, None], u, 0)
   found = jax.jit(lambda *x: attack.apply(*x, attack.hparams, jax.random.key(
       0)))(u, is_received, np.arange(len(u), dtype=np.int32))
-  is_hostile = np.asarray(attackers.drawn(num_attackers, len(u), seed))
+  is_hostile = np.asarray(attackers.drawn(num_attackers, len(u), 0))
   return np.asarray(found), is_hostile & is_received
 
 
@@ -402,16 +402,13 @@ def test_a_backdoor_stamps_images_of_hostile_clients():
 # Together with the engine.
 
 
-def hostile_algorithm(rule=None, algorithm=None, seed=0):
-  return robust.with_rule(
-      algorithm or fed.fedavg(), rule or robust.multi_krum(1),
-      attacks.of_clients(attacks.min_max(), 2, len(fed.SIZES), seed))
-
-
 def test_four_lanes_equal_one():
   """On as many devices as there are, which gather the messages."""
-  one, four = (fed.Federation(hostile_algorithm(), num_lanes=n).train(
-      fed.COHORTS, (0,)).state for n in (1, 4))
+  algorithm = robust.with_rule(
+      fed.fedavg(), robust.multi_krum(1),
+      attacks.of_clients(attacks.min_max(), 2, len(fed.SIZES)))
+  one, four = (
+      fed.Federation(algorithm, num_lanes=n).train().state for n in (1, 4))
   fed.assert_trees_close((one.variables, one.server),
                          (four.variables, four.server))
 
