@@ -24,7 +24,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms import base
+from moon_jax.algorithms import base, mixing
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.errors import UserError
 
@@ -99,19 +99,13 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
   inner = base.with_view(algorithm, lambda view: view._replace(
       variables=view.server[1], server=()))
 
-  def init_server(variables):
-    models = jax.tree.map(
-        lambda w: jnp.broadcast_to(w, (kept, *w.shape)), variables)
-    return algorithm.init_server(variables), models, jnp.int32(0)
-
   def broadcast(server, staleness):
     state, models, version = server
     if jax.tree.leaves(base.call(
         algorithm.broadcast, state, client_id=jnp.int32(0))):
       raise UserError('asynchronous training needs an algorithm whose server '
                       'sends its model and nothing else, such as fedavg()')
-    at = (version - staleness) % kept
-    return staleness, jax.tree.map(lambda w_V: w_V[at], models)
+    return staleness, mixing.at(models, (version - staleness) % kept)
 
   @functools.wraps(algorithm.finish)
   def finish(trained, view, **given):
@@ -138,5 +132,7 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
 
   return inner._replace(
       hparams={**algorithm.hparams, 'max_staleness': max_staleness},
-      init_server=init_server, broadcast=broadcast, finish=finish,
-      aggregate=aggregate)
+      init_server=lambda variables: (
+          algorithm.init_server(variables), mixing.copies(variables, kept),
+          jnp.int32(0)),
+      broadcast=broadcast, finish=finish, aggregate=aggregate)
