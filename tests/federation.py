@@ -213,6 +213,19 @@ def jobs_of(table, cohort):
   return [of_client[client] for client in cohort]
 
 
+def local_updates(cohort, state):
+  """The update of each client of a cohort that trains from a state by FedAvg.
+
+  Returns vectors; see `vector`.
+  """
+  federated = Federation(fedavg(), keep_models=True)
+  federated.state = federated.state._replace(
+      variables=copied(state.variables), round=state.round)
+  table, metrics = federated.round(cohort)
+  return {client: vector(metrics.models_J, job) - vector(state.variables)
+          for client, job in zip(cohort, jobs_of(table, cohort))}
+
+
 def copied(state):
   """A state that no round changes: client state is written in place."""
   return jax.tree.map(
