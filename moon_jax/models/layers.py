@@ -27,9 +27,9 @@ _EPSILON = 1e-5  # added to variances
 _NUM_GROUPS = 32  # groups of channels in group normalization
 
 
-def wide_dtype(dtype) -> jnp.dtype:
-  """Returns the accumulator type for sums over numbers of type `dtype`."""
-  return dtype if jnp.finfo(dtype).bits > 32 else jnp.dtype('float32')
+def wide(x: jax.Array) -> jax.Array:
+  """Returns numbers in the type of their sums, float32 or float64."""
+  return x.astype(jnp.float32 if jnp.finfo(x.dtype).bits < 32 else x.dtype)
 
 
 def uniform_fan_in(fan_in: int) -> nn.initializers.Initializer:
@@ -115,7 +115,7 @@ class BatchNorm(nn.Module):
   @nn.compact
   def __call__(self, x_BHWC, mask_B, train):
     num_features = x_BHWC.shape[-1]
-    x = x_BHWC.astype(wide_dtype(x_BHWC.dtype))
+    x = wide(x_BHWC)
     zeros, ones = nn.initializers.zeros, nn.initializers.ones
     scale = self.param('scale', ones, (num_features,))
     bias = self.param('bias', zeros, (num_features,))
@@ -156,8 +156,7 @@ class GroupNorm(nn.Module):
   def __call__(self, x_BHWC, mask_B, train):
     del mask_B, train
     norm = nn.GroupNorm(num_groups=_NUM_GROUPS, epsilon=_EPSILON)
-    x = x_BHWC.astype(wide_dtype(x_BHWC.dtype))
-    return norm(x).astype(x_BHWC.dtype)
+    return norm(wide(x_BHWC)).astype(x_BHWC.dtype)
 
 
 NORMS = {'batch': BatchNorm, 'group': GroupNorm}
@@ -169,8 +168,7 @@ def causal_attention(query_BTHD: jax.Array, key_BTHD: jax.Array,
 
   Products and the softmax are float32 in any dtype, [B, T, heads H, D].
   """
-  q, k, v = (x.astype(wide_dtype(x.dtype))
-             for x in (query_BTHD, key_BTHD, value_BTHD))
+  q, k, v = map(wide, (query_BTHD, key_BTHD, value_BTHD))
   length, size = q.shape[1], q.shape[3]
   dot = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
   scores_BHTS = dot('bthd,bshd->bhts', q, k) / math.sqrt(size)
@@ -207,6 +205,5 @@ def head(features_BF: jax.Array, options: Options,
     z_BF = nn.relu(Dense(num_features, arithmetic, name='proj1')(z_BF))
     z_BF = Dense(options.projection_dim, arithmetic, name='proj2')(z_BF)
   logits_BK = Dense(options.num_classes, arithmetic, name='out')(z_BF)
-  wide = lambda a: a.astype(wide_dtype(a.dtype))
   return Outputs(wide(features_BF), wide(z_BF), wide(logits_BK),
                  tuple(map(wide, levels)))
