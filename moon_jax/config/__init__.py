@@ -9,6 +9,4 @@ from moon_jax.config.flags import HUGGINGFACE as HUGGINGFACE
 from moon_jax.config.flags import is_user_code as is_user_code
 from moon_jax.config.flags import LOGGERS as LOGGERS
 from moon_jax.config.flags import MODELS as MODELS
-from moon_jax.config.flags import NAMES as NAMES
-from moon_jax.config.flags import PARTITIONS as PARTITIONS
 from moon_jax.config.flags import TOPICS as TOPICS

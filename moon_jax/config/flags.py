@@ -775,10 +775,6 @@ for _name, _facts in FACTS.items():
   _topic = _facts['topic'] or [*TOPICS][-1]
   TOPICS.setdefault(_topic, []).append(_name)
 
-# Flag -> names that are built in, and the form of a custom value.
-NAMES = {name: (facts['names'], facts['form'])
-         for name, facts in FACTS.items() if facts['names']}
-
 
 def flags_with(**facts: Any) -> tuple[str, ...]:
   """Returns the flags of which these facts hold, in the order of --help.

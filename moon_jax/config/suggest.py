@@ -12,7 +12,7 @@ import inspect
 import re
 from typing import Any, TypeVar
 
-from moon_jax.config import FACTS, HUGGINGFACE, is_user_code, NAMES
+from moon_jax.config import FACTS, HUGGINGFACE, is_user_code
 from moon_jax.errors import UserError
 
 _MIN_SIMILARITY = 0.7  # ratio of difflib
@@ -140,18 +140,18 @@ def value(name: str, given: object, choices: Sequence[str]) -> str:
 
 
 def check_names(name: str, given: object) -> None:
-  """Checks the value of a flag of `NAMES`.
+  """Checks the value of a flag that takes names and custom values.
 
   Raises:
     UserError: if it is neither a built-in name nor custom.
   """
-  known, form = NAMES[name]
+  known = FACTS[name]['names']
   is_valid = isinstance(given, str) and (
       given in known or is_user_code(given)
       or name == 'dataset' and given.startswith(HUGGINGFACE))
   if not is_valid:
     raise UserError(f'--{name} must be one of {", ".join(known)}, or '
-                    f'your own as {form}; got {given!r}'
+                    f'your own as {FACTS[name]["form"]}; got {given!r}'
                     f'{value(name, given, known)}')
 
 

@@ -20,7 +20,6 @@ from moon_jax.config import (
   is_user_code,
   limits,
   LOGGERS,
-  NAMES,
   suggest,
 )
 from moon_jax.config.flags import ROBUST, UPDATE_ATTACKS
@@ -42,8 +41,9 @@ def validate(config: Config) -> Config:
     UserError: naming the first invalid flag, its value and a remedy.
   """
   limits.check(config)
-  for name in NAMES:
-    suggest.check_names(name, getattr(config, name))
+  for name, facts in FACTS.items():
+    if facts['names']:
+      suggest.check_names(name, getattr(config, name))
   for name in config.logger_names():
     if name not in LOGGERS and not is_user_code(name):
       raise UserError(f'--loggers must be of {", ".join(LOGGERS)}, or '

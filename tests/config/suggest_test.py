@@ -6,14 +6,15 @@ import shlex
 
 import pytest
 
-from moon_jax.config import Config, FACTS, limits, LOGGERS, NAMES, suggest
+from moon_jax.config import Config, FACTS, limits, LOGGERS, suggest
 from moon_jax.errors import UserError
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Config)}
+_NAMED = [name for name, facts in FACTS.items() if facts['names']]
 
 
 def choices(name):
-  return NAMES[name][0] if name in NAMES else _FIELDS[name].metadata['choices']
+  return FACTS[name]['names'] or FACTS[name]['choices']
 
 
 @pytest.mark.parametrize('name, flag', [
@@ -60,7 +61,7 @@ def test_synonyms_of_values_are_valid_values():
       given = {flag: type(_FIELDS[flag].default)(value)
                for flag, value in given.items()}
       limits.check(Config(**given))
-      for flag in given.keys() & NAMES.keys():
+      for flag in given.keys() & {*_NAMED}:
         suggest.check_names(flag, given[flag])
       assert word not in map(suggest._letters, choices(name))
 
@@ -91,9 +92,9 @@ def test_other_values_have_no_suggestion(flag, given):
   assert suggest.value(flag, given, choices(flag)) == ''
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', _NAMED)
 def test_names_are_checked(name):
-  for valid in (*NAMES[name][0], 'package.module:function'):
+  for valid in (*FACTS[name]['names'], 'package.module:function'):
     suggest.check_names(name, valid)
   with pytest.raises(UserError, match=f'^--{name} must be one of .*got'):
-    suggest.check_names(name, NAMES[name][0][0].upper())
+    suggest.check_names(name, FACTS[name]['names'][0].upper())
