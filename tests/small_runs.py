@@ -72,7 +72,7 @@ def raising(error):
 
 def held_federations(monkeypatch):
   """Returns a list that gets, for each one made, how many earlier ones live."""
-  made, held, make = [], [], build.of_valid
+  made, held, make = [], [], build.federation
 
   def federation(*args, **kwargs):
     gc.collect()
@@ -81,7 +81,7 @@ def held_federations(monkeypatch):
     made.append(weakref.ref(found))
     return found
 
-  monkeypatch.setattr(build, 'of_valid', federation)
+  monkeypatch.setattr(build, 'federation', federation)
   return held
 
 
