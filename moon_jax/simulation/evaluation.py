@@ -33,7 +33,7 @@ from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine import schedule
 from moon_jax.engine.local import Program, TrainData
-from moon_jax.engine.schedule import Jobs, Table
+from moon_jax.engine.schedule import Table
 from moon_jax.engine.training_set import TrainingSet
 from moon_jax.errors import DivergedError
 from moon_jax.models.base import Variables
@@ -353,10 +353,14 @@ class Evaluator:
                    ) -> dict[str, Any]:
     """Returns what `Simulation.evaluate_clients` does."""
     table, ran_J = last_round.table, last_round.ran_J
+    clients, labels = (
+        self._federation.clients, self._federation.data.train_labels)
     found = devices.read(self._run(*self._of_jobs(
         variables, last_round.models_J, table, last_round.data, ran_J)),
                          self._mesh)
-    counts = {'own': self._own_counts(table.jobs, ran_J),
+    counts = {'own': np.array([
+        self._task.counts(labels[clients[i]]).sum()
+        for i in table.jobs.client[ran_J]], np.int64),
               'test': np.full(ran_J.sum(), self._counts['test'])}
     of_global = None
     if self._tests is not None:
@@ -372,13 +376,7 @@ class Evaluator:
         name: jax.tree.map(lambda x_J: x_J[ran_J], sums)._replace(
             counts=counts[name.partition('_')[2]])
         for name, sums in found.items()}, of_global,
-        clients_lib.names(self._federation.clients))
-
-  def _own_counts(self, jobs: Jobs, ran_J: np.ndarray) -> np.ndarray:
-    """Returns the predictions of the own examples of jobs that ran."""
-    clients, data = self._federation.clients, self._federation.data
-    return np.array([self._task.counts(data.train_labels[clients[i]]).sum()
-                     for i in jobs.client[ran_J]], np.int64)
+        clients_lib.names(clients))
 
   def _of_heldout(self, variables):
     stacked = jax.tree.map(lambda x: x[None], variables)

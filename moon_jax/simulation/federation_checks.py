@@ -410,7 +410,7 @@ def _check_evaluation(federation):
   labels = federation.data.test_labels[:federation.num_test]
   names = metric_functions.names(
       federation.metrics, labels, federation.data.num_classes,
-      federation.data.task)
+      federation.data.task_name)
   _check_is(Mapping, 'test_sets', federation.test_sets,
             'a mapping from names to (inputs, labels)', '{} has none')
   for name, given in federation.test_sets.items():

@@ -61,6 +61,8 @@ def on_device(run: RoundSpec) -> list[Part]:
   shape = run.shape
   jobs = shape.jobs_per_device
   models = 1 + run.program.keep_models * jobs
+  config = run.federation.config
+  is_by_example = config is not None and config.dp_unit == 'example'
   lanes_per_device = shape.num_lanes // shape.num_devices
   return [
       Part('models', bytes_of(run.model) * models),
@@ -74,11 +76,7 @@ def on_device(run: RoundSpec) -> list[Part]:
            * lanes_per_device),
       Part('representations of frozen models', run.frozen_bytes),
       Part('gradients of examples', bytes_of(run.model) * shape.batch_size
-           * lanes_per_device * _is_by_example(run.federation.config))]
-
-
-def _is_by_example(config):
-  return config is not None and config.dp_unit == 'example'
+           * lanes_per_device * is_by_example)]
 
 
 def data_on_device(run: RoundSpec) -> list[Part]:

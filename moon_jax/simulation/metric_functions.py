@@ -21,7 +21,6 @@ import numpy as np
 from moon_jax import user_code
 from moon_jax.config import is_user_code, suggest
 from moon_jax.errors import UserError
-from moon_jax.tasks import Task
 
 Metric = Callable[[np.ndarray, np.ndarray], Any]
 
@@ -159,13 +158,12 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
 
 
 def names(metrics: Mapping[str, Metric], labels: np.ndarray, num_classes: int,
-          task: str | Task = 'classification') -> list[str]:
+          task: str = 'classification') -> list[str]:
   """Returns the fields of metrics; calls the functions with random logits.
 
   Raises:
     UserError: see `compute`; or if the task is not that of a built-in metric.
   """
-  task = getattr(task, 'name', task)
   of_classes = [name for name, metric in metrics.items()
                 if metric in BUILT_IN.values()]
   if of_classes and task != 'classification':

@@ -6,7 +6,6 @@ program that runs. Rounds are planned on the host, one ahead of the devices.
 
 from collections.abc import Sequence
 import functools
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -217,8 +216,8 @@ def wire_bytes(federation: Federation, model: Variables, download: int,
   """
   algorithm = federation.algorithm
   if algorithm.download_bytes is not None:
-    whole = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(model))
-    download += algorithm.download_bytes(model, algorithm.hparams) - whole
+    download += algorithm.download_bytes(
+        model, algorithm.hparams) - bytes_of(model)
   if algorithm.upload_bytes is not None:
     upload = algorithm.upload_bytes(model, algorithm.hparams)
   return download, upload
@@ -261,7 +260,7 @@ def together(specs: Sequence[RoundSpec], num_devices: int = 0
       [spec.shape.num_lanes for spec in specs],
       [spec.shape.num_devices for spec in specs],
       num_devices or jax.device_count(),
-      sum(math.prod(x.shape) for x in jax.tree.leaves(first.model)),
+      sum(x.size for x in jax.tree.leaves(first.model)),
       jax.default_backend() == 'cpu')
   shape, places = schedule.places(
       [spec.shape for spec in specs], num_lanes, num_devices)

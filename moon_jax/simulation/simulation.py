@@ -31,12 +31,7 @@ from moon_jax.engine.state import State
 from moon_jax.engine.training_set import TrainingSet
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.models.base import Variables
-from moon_jax.simulation import (
-  agreement,
-  initial_state,
-  records,
-  round_spec,
-)
+from moon_jax.simulation import agreement, initial_state, records, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.federation import Federation

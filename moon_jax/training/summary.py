@@ -59,7 +59,7 @@ def summarize(simulation: Simulation,
   own_names = metric_functions.names(
       federation.metrics, federation.data.test_labels[:federation.num_test],
       federation.data.num_classes,
-      federation.data.task) if federation.metrics else ()
+      federation.data.task_name) if federation.metrics else ()
   return {
       'rounds': metrics[-1]['round'],
       name: last[name],
