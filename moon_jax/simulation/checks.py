@@ -130,7 +130,8 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
         c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
       for name in ('partition_file', 'label_noise_form', 'concept_shift',
-                   'cohort')),
+                   'cohort', 'clock', 'clock_file', 'aggregation', 'attack',
+                   'compress')),
     (lambda c: c.algorithm == 'centralized' and c.partition in (
         'natural', 'feature_noise'),
      '--algorithm=centralized trains on all examples unchanged; remove '
@@ -239,9 +240,6 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     *((lambda c, name=name: c.cohorts_file and _is_changed(c, name),
        '--cohorts_file={c.cohorts_file} lists the clients that start; remove '
        f'--{name}={{c.{name}}}') for name in ('over_selection', 'tiers')),
-    *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
-        c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
-      for name in ('clock', 'clock_file')),
     # Arithmetic.
     (lambda c: _is_reduced(c) and c.dtype != 'float32',
      '--precision={c.precision} is for --dtype=float32; got --dtype={c.dtype}. '
@@ -298,9 +296,6 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        '--asynchronous={c.asynchronous} weighs updates by their staleness; '
        f'remove it or --{name}={{c.{name}}}')
       for name in ('aggregation', 'attack')),
-    *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
-        c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
-      for name in ('aggregation', 'attack', 'compress')),
     *((lambda c, name=name: c.compress_download and _is_changed(c, name),
        f'--{name}={{c.{name}}} keeps clients away from rounds, and with '
        '--compress_download each builds the model from the messages of all '
