@@ -72,7 +72,7 @@ def raising(error):
 
 def held_federations(monkeypatch):
   """Returns a list that gets, for each one made, how many earlier ones live."""
-  made, held, make = [], [], build.federation
+  made, held, make = [], [], build.of_valid
 
   def federation(*args, **kwargs):
     gc.collect()
@@ -81,7 +81,7 @@ def held_federations(monkeypatch):
     made.append(weakref.ref(found))
     return found
 
-  monkeypatch.setattr(build, 'federation', federation)
+  monkeypatch.setattr(build, 'of_valid', federation)
   return held
 
 

@@ -48,16 +48,31 @@ def federation(config: Config, dataset: Dataset | None = None,
     UserError: naming the flag, its value and a remedy, if the configuration
       cannot be run.
   """
-  config = checks.validate(config)
+  return of_valid(
+      checks.validate(config), dataset, clients, cohorts, init_variables)
+
+
+def of_valid(config: Config, dataset: Dataset | None = None,
+             clients: list[np.ndarray] | None = None,
+             cohorts: list[list[int]] | None = None,
+             init_variables: Variables | None = None) -> Federation:
+  """`federation`, for a configuration that `checks.validate` returned."""
   if dataset is None:
     dataset = sources.load(config.dataset, config.data_dir)
   federation_checks.check_dataset(
       dataset, f'--dataset={config.dataset}', config.eval_examples)
-  if clients is None:
-    parts = split.make(config, dataset)
-  else:
-    _check_keeps_split(config)
-    parts = split.Split(clients)
+  parts = split.make(config, dataset) if clients is None else split.Split(
+      clients)
+  changes_split = {name: getattr(config, name) for name in (
+      'label_noise', 'client_test_fraction', 'train_examples',
+      'validation_fraction')} | {
+          'concept_shift': config.concept_shift > 1,
+          'attack': config.attack in DATA_ATTACKS}
+  for name, is_changed in changes_split.items():
+    if clients is not None and is_changed:
+      raise UserError(f'--{name}={getattr(config, name)} changes a split of '
+                      'this configuration; got clients as an argument. Use '
+                      'moon_jax.data.split.make, or moon_jax.Federation')
   if parts.train_labels is not None:
     dataset = dataset._replace(train_labels=parts.train_labels)
   test_sets = {}
@@ -95,25 +110,18 @@ def federation(config: Config, dataset: Dataset | None = None,
       'shard_data': (
           config.shard_data or mapped.is_mapped(dataset.train_inputs)),
       'init_variables': init_variables, 'config': config})
-  # A private example is in one client, whose steps epsilon counts.
-  if config.dp_unit == 'example' and not clients_lib.are_disjoint(made.clients):
-    raise UserError(
-        '--dp_unit=example needs clients that share no examples; give another '
-        f'--partition than {config.partition_file or config.partition}')
+  _check_counts_once(config, made.clients)
   clock = registry.clock_of(config)
   return made if clock is None else _timed(config, made, clock)
 
 
-def _check_keeps_split(config):
-  is_changed = {name: getattr(config, name) for name in (
-      'label_noise', 'client_test_fraction', 'train_examples',
-      'validation_fraction')} | {
-          'concept_shift': config.concept_shift > 1,
-          'attack': config.attack in DATA_ATTACKS}
-  for name in filter(is_changed.get, is_changed):
-    raise UserError(f'--{name}={getattr(config, name)} changes a split of this '
-                    'configuration; got clients as an argument. Use '
-                    'moon_jax.data.split.make, or moon_jax.Federation')
+def _check_counts_once(config, clients):
+  """Checks that a private example is in one client, whose steps epsilon counts.
+  """
+  if config.dp_unit == 'example' and not clients_lib.are_disjoint(clients):
+    raise UserError(
+        '--dp_unit=example needs clients that share no examples; give another '
+        f'--partition than {config.partition_file or config.partition}')
 
 
 def _timed(config, federation, clock):
