@@ -17,9 +17,10 @@ several, it is the one that launches the most kernels.
 from collections import Counter
 from collections.abc import Iterator
 import json
-import os
 import re
 from typing import NamedTuple
+
+import jax
 
 from benchmarks import common, sides
 from moon_jax.config import Config
@@ -193,7 +194,7 @@ def main() -> None:
                       help='size of the training set')
   parser.add_argument('cases', nargs='*', default=CASES, metavar='CASE')
   args = parser.parse_args()
-  os.environ['JAX_PLATFORMS'] = 'cpu'
+  jax.config.update('jax_platforms', 'cpu')  # do not look for a GPU
   rows = []
   for case in args.cases:  # a ResNet takes minutes
     rows.append(measure(case, args.num_examples))

@@ -31,6 +31,7 @@ Runs with a directory, as the command line makes them: `Config`, `run`; `load`
 reads the final model of a run, `results` the metrics of runs. `loggers`, which
 write metrics elsewhere.
 `Sweep`, a set of runs, and `run_sweep`.
+`leakage`: what models and updates reveal of training examples.
 Errors: `UserError`, `DivergedError`, `OutOfMemory`, `InterruptedRun`.
 
 Names are imported when first used: JAX takes a second to import.
@@ -44,7 +45,7 @@ from moon_jax.results import results as results
 from moon_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
-  from moon_jax import loggers, losses, tasks
+  from moon_jax import leakage, loggers, losses, tasks
   from moon_jax.algorithms import asynchronous, attacks, compress, robust
   from moon_jax.algorithms.apfl import apfl
   from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message, View
@@ -170,8 +171,8 @@ _RENAMED = {'run_sweep': 'run', 'with_server_optimizer': 'with_optimizer'}
 _SUBMODULES = {name.rpartition('.')[2]: name for name in (
     'algorithms.asynchronous', 'algorithms.attacks', 'algorithms.compress',
     'algorithms.robust', 'data.client_tests', 'data.clock', 'data.cohort',
-    'data.label_shift', 'data.partition', 'data.selection', 'loggers', 'losses',
-    'models.joint', 'tasks')}
+    'data.label_shift', 'data.partition', 'data.selection', 'leakage',
+    'loggers', 'losses', 'models.joint', 'tasks')}
 _PUBLIC = _SUBMODULES | {
     name: module for module, names in _NAMES.items() for name in names}
 
@@ -187,9 +188,9 @@ __all__ = [  # sorted; equal to the keys above
     'fedkd', 'fedlc', 'fednova', 'fedntd', 'fedpac', 'fedper', 'fedphp',
     'fedproc', 'fedproto', 'fedprox', 'fedrcl', 'fedrep', 'fedrod', 'fedrs',
     'fedsam', 'fedspeed', 'feduv', 'fml', 'freeze', 'from_flax',
-    'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift', 'lgfedavg',
-    'load', 'load_dataset', 'loggers', 'lora', 'losses', 'mimelite', 'mlp',
-    'moon', 'partition', 'perfedavg', 'pfedme', 'qfedavg', 'resnet18',
+    'from_huggingface', 'from_nnx', 'joint', 'l2', 'label_shift', 'leakage',
+    'lgfedavg', 'load', 'load_dataset', 'loggers', 'lora', 'losses', 'mimelite',
+    'mlp', 'moon', 'partition', 'perfedavg', 'pfedme', 'qfedavg', 'resnet18',
     'resnet50', 'results', 'robust', 'run', 'run_sweep', 'scaffold',
     'selection', 'simple_cnn', 'solo', 'tasks', 'transformer',
     'with_control_variates', 'with_fednova', 'with_proximal',

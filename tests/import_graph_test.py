@@ -14,10 +14,10 @@ PACKAGE = pathlib.Path(__file__).parents[1] / 'moon_jax'
 LAYERS = (
     'version', 'errors', 'platforms', 'config', 'losses', 'trees', 'user_code',
     'tasks', 'optimizers', 'learning_rates', 'distributed', 'data', 'models',
-    'algorithms', 'engine', 'simulation', 'rundir', 'view', 'results',
-    'loggers',
-    'training', 'cli', 'targets', 'sweep', 'report', 'inspect', 'compare',
-    'doctor', 'train', 'plan', 'data_command', '__main__', 'moon_jax')
+    'algorithms', 'engine', 'simulation', 'leakage', 'rundir', 'view',
+    'results', 'loggers', 'training', 'cli', 'targets', 'sweep', 'report',
+    'inspect', 'compare', 'doctor', 'train', 'plan', 'data_command',
+    '__main__', 'moon_jax')
 
 MAX_LINES = 60  # of a function, see num_lines
 

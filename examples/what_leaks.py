@@ -1,0 +1,61 @@
+"""Measures what a federated model reveals of its training examples.
+
+    python examples/what_leaks.py
+
+Membership inference on handwritten digits, with and without noise in the local
+steps (DP-SGD). Several federations train in one program, each on a random half
+of the examples. Each is attacked with the others as the shadow models of LiRA.
+"""
+
+import dataclasses
+
+from flax import linen as nn
+import numpy as np
+
+import moon_jax as mj
+from moon_jax.algorithms import privacy
+
+NUM_CLIENTS, NUM_MODELS, NUM_ROUNDS = 4, 11, 20
+
+data = mj.load_dataset('digits')
+count = 400  # of the training examples: few, so that models remember them
+random = np.random.default_rng(0)
+is_member_MN = random.permuted(
+    np.arange(NUM_MODELS)[:, None] % 2 == np.zeros(count), axis=0)
+
+network = nn.Sequential([
+    lambda x: x.reshape(len(x), -1), nn.Dense(32), nn.relu,
+    nn.Dense(data.num_classes)])
+base = mj.Federation(
+    data=data, clients=[np.arange(count)], model=mj.from_flax(network),
+    algorithm=mj.fedavg(), local_epochs=5, batch_size=16, learning_rate=.05,
+    augment=False)
+for noise in 0., .5, 2.:
+  algorithm = base.algorithm if noise == 0 else (
+      privacy.with_private_gradients(base.algorithm, clip=1., multiplier=noise))
+  simulations = mj.Simulations([
+      dataclasses.replace(
+          base, algorithm=algorithm, seed=seed, clients=np.array_split(
+              random.permutation(np.flatnonzero(is_member_N)), NUM_CLIENTS))
+      for seed, is_member_N in enumerate(is_member_MN)])
+  for _ in range(NUM_ROUNDS):
+    simulations.run_round(range(NUM_MODELS))
+  confidence_MN = np.stack([
+      mj.leakage.confidence(mj.leakage.logits(
+          base, run.global_model(), data.train_inputs[:count]),
+                            data.train_labels[:count])
+      for run in simulations.runs])
+  measures: dict[str, list] = {'loss': [], 'LiRA': []}
+  for m, is_member_N in enumerate(is_member_MN):
+    ratio_N = mj.leakage.lira(
+        confidence_MN[m], np.delete(confidence_MN, m, axis=0),
+        np.delete(is_member_MN, m, axis=0))
+    for name, score_N in {'loss': confidence_MN[m], 'LiRA': ratio_N}.items():
+      measures[name].append(mj.leakage.membership(score_N, is_member_N))
+  accuracy = np.mean([
+      run.evaluate()['test_accuracy'] for run in simulations.runs])
+  for name, of_models in measures.items():
+    auc, rate = (np.mean([found[measure] for found in of_models])
+                 for measure in ('auc', 'tpr_at_1%_fpr'))
+    print(f'noise {noise:g}, test accuracy {accuracy:.3f}, {name}: AUC '
+          f'{auc:.3f}, true positives at 1% false positives {rate:.3f}')
