@@ -3,8 +3,8 @@
     python examples/what_leaks.py
 
 Membership inference on handwritten digits, with and without noise in the local
-steps (DP-SGD). Several federations train in one program, each on a random half
-of the examples. Each is attacked with the others as the shadow models of LiRA.
+steps (DP-SGD). 16 federations train in one program, each on a random half of
+the examples. Six are attacked, with the others as the shadow models of LiRA.
 """
 
 import dataclasses
@@ -15,13 +15,18 @@ import numpy as np
 import moon_jax as mj
 from moon_jax.algorithms import privacy
 
-NUM_CLIENTS, NUM_MODELS, NUM_ROUNDS = 4, 11, 20
+NUM_CLIENTS, NUM_ROUNDS = 4, 20
+NUM_SHADOWS, NUM_ATTACKED = 10, 6
 
 data = mj.load_dataset('digits')
 count = 400  # of the training examples: few, so that models remember them
 random = np.random.default_rng(0)
-is_member_MN = random.permuted(
-    np.arange(NUM_MODELS)[:, None] % 2 == np.zeros(count), axis=0)
+# Each example is in half of the shadow models, and of others by chance, so that
+# how many shadow models have it says nothing about the attacked ones.
+is_member_MN = np.concatenate([
+    random.permuted(
+        np.arange(NUM_SHADOWS)[:, None] % 2 == np.zeros(count), axis=0),
+    random.random((NUM_ATTACKED, count)) < .5])
 
 network = nn.Sequential([
     lambda x: x.reshape(len(x), -1), nn.Dense(32), nn.relu,
@@ -39,18 +44,18 @@ for noise in 0., .5, 2.:
               random.permutation(np.flatnonzero(is_member_N)), NUM_CLIENTS))
       for seed, is_member_N in enumerate(is_member_MN)])
   for _ in range(NUM_ROUNDS):
-    simulations.run_round(range(NUM_MODELS))
+    simulations.run_round(range(NUM_SHADOWS + NUM_ATTACKED))
   confidence_MN = np.stack([
       mj.leakage.confidence(mj.leakage.logits(
           base, run.global_model(), data.train_inputs[:count]),
                             data.train_labels[:count])
       for run in simulations.runs])
   measures: dict[str, list] = {'loss': [], 'LiRA': []}
-  for m, is_member_N in enumerate(is_member_MN):
-    ratio_N = mj.leakage.lira(
-        confidence_MN[m], np.delete(confidence_MN, m, axis=0),
-        np.delete(is_member_MN, m, axis=0))
-    for name, score_N in {'loss': confidence_MN[m], 'LiRA': ratio_N}.items():
+  shadows = confidence_MN[:NUM_SHADOWS], is_member_MN[:NUM_SHADOWS]
+  for target_N, is_member_N in zip(
+      confidence_MN[NUM_SHADOWS:], is_member_MN[NUM_SHADOWS:]):
+    for name, score_N in {
+        'loss': target_N, 'LiRA': mj.leakage.lira(target_N, *shadows)}.items():
       measures[name].append(mj.leakage.membership(score_N, is_member_N))
   accuracy = np.mean([
       run.evaluate()['test_accuracy'] for run in simulations.runs])

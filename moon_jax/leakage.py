@@ -75,20 +75,27 @@ def membership(scores_N: np.ndarray, is_member_N: np.ndarray
     rate is at most 1%; the measure that Carlini et al. 2022 recommend.
 
   Raises:
-    UserError: if all or none are members, or a score is NaN.
+    UserError: if all or none are members, or a score is not finite.
   """
   from sklearn import metrics  # takes a second
 
-  if np.isnan(scores_N).any() or len(np.unique(is_member_N)) != 2:
-    raise UserError('scores_N must be numbers of members and of others; got '
-                    f'{np.isnan(scores_N).sum()} NaN and '
+  _check_finite(scores_N=scores_N)
+  if len(np.unique(is_member_N)) != 2:
+    raise UserError('is_member_N must have members and others; got '
                     f'{np.sum(is_member_N)} members of {len(is_member_N)}. '
-                    'Leave out what is not finite')
+                    'Add examples of the other kind')
   false, true, _ = metrics.roc_curve(
       is_member_N, scores_N, drop_intermediate=False)
   return {'auc': float(metrics.auc(false, true)),
           'advantage': float(np.max(true - false)),
           'tpr_at_1%_fpr': float(np.max(true[false <= .01]))}
+
+
+def _check_finite(**arrays):
+  for name, x in arrays.items():
+    if count := np.sum(~np.isfinite(x)):
+      raise UserError(f'{name} must be finite numbers; got {count} that are '
+                      'not. Leave these examples, or models, out')
 
 
 def lira(confidence_N: np.ndarray, shadows_SN: np.ndarray,
@@ -109,10 +116,18 @@ def lira(confidence_N: np.ndarray, shadows_SN: np.ndarray,
       fewer than 64 shadow models. Otherwise each example has its own.
 
   Raises:
-    UserError: if an example has too few shadow models of a kind.
+    UserError: if an example has too few shadow models of a kind, or all of a
+      kind agree, or a confidence is not finite.
   """
-  ratio_N = 0.
-  for sign, of_kind_SN in (1, is_member_SN), (-1, ~np.asarray(is_member_SN)):
+  _check_finite(confidence_N=confidence_N, shadows_SN=shadows_SN)
+  is_member_SN, ratio_N = np.asarray(is_member_SN, bool), np.zeros(())
+  if np.shape(shadows_SN) != is_member_SN.shape or (
+      is_member_SN.shape[1:] != np.shape(confidence_N)):
+    raise UserError(
+        'shadows_SN and is_member_SN must have shape [S, N], and confidence_N '
+        f'[N]; got {np.shape(shadows_SN)}, {is_member_SN.shape} and '
+        f'{np.shape(confidence_N)}. Stack the shadow models')
+  for sign, of_kind_SN in (1, is_member_SN), (-1, ~is_member_SN):
     count_N = of_kind_SN.sum(0)
     if count_N.min() < 2:
       raise UserError(
@@ -123,6 +138,9 @@ def lira(confidence_N: np.ndarray, shadows_SN: np.ndarray,
     square_N = np.square(np.where(of_kind_SN, shadows_SN - mean_N, 0)).sum(0)
     variance_N = (square_N.sum() / (count_N - 1).sum() if is_global
                   else square_N / (count_N - 1))
+    if not np.all(variance_N > 0):
+      raise UserError('shadows_SN must differ between shadow models; got '
+                      'models that agree. Train them with other seeds')
     ratio_N = ratio_N - sign / 2 * (
         (confidence_N - mean_N)**2 / variance_N + np.log(variance_N))
   return ratio_N
@@ -139,7 +157,7 @@ def invert(federation: Federation, variables: Variables, gradient: Any,
   similarity of gradients of the loss, with a learning rate that falls to a
   tenth after 3/8, 5/8 and 7/8 of the steps. The labels are known: of one
   example they can be read off the gradient of the last layer. The model is in
-  eval mode.
+  eval mode, so gradients through batch norm in training mode cannot be met.
 
   Args:
     federation: gives the network and the form of the inputs.
@@ -156,12 +174,20 @@ def invert(federation: Federation, variables: Variables, gradient: Any,
     Images from 0 to 1, or features in the units of the data set.
 
   Raises:
-    UserError: if inputs are tokens.
+    UserError: if inputs are tokens, or the gradient does not have the
+      parameters or is zero.
   """
   data = federation.data
   if data.num_tokens:
     raise UserError('inputs that are tokens have no gradient to invert; got '
                     f'data={data.name}. Give images or features')
+  shapes = lambda tree: jax.tree.map(np.shape, tree)
+  if shapes(gradient) != shapes(variables['params']) or not (
+      optax.tree.norm(gradient) > 0):
+    raise UserError("gradient must be a tree as variables['params'], and not "
+                    'zero; got another. Take (received - sent) / learning rate '
+                    'of the parameters')
+  labels_B = np.asarray(labels_B)
   shape = len(labels_B), *data.train_inputs.shape[1:]
   mean, std = (np.reshape(np.float32(x), [*[1] * (len(shape) - 1), -1])
                for x in (data.mean, data.std))

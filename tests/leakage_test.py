@@ -55,13 +55,22 @@ def test_lira_is_the_ratio_of_gaussians(is_global):
 
 
 def test_what_cannot_be_measured():
-  with pytest.raises(UserError, match='1 NaN and 1 members of 2'):
-    leakage.membership(np.array([np.nan, 1.]), np.array([True, False]))
-  with pytest.raises(UserError, match='0 NaN and 2 members of 2'):
+  for score in np.nan, np.inf:
+    with pytest.raises(UserError, match='must be finite numbers; got 1 that'):
+      leakage.membership(np.array([score, 1.]), np.array([True, False]))
+  with pytest.raises(UserError, match='got 2 members of 2'):
     leakage.membership(np.zeros(2), np.ones(2, bool))
-  one = np.eye(3, dtype=bool)
   with pytest.raises(UserError, match='got 1 for example 0. Train more'):
-    leakage.lira(np.zeros(3), np.zeros((3, 3)), one)
+    leakage.lira(np.zeros(3), np.zeros((3, 3)), np.eye(3, dtype=int))
+  half = np.arange(4)[:, None] % 2 == np.zeros(3)
+  with pytest.raises(UserError, match='models that agree'):
+    leakage.lira(np.zeros(3), np.zeros((4, 3)), half)
+  with pytest.raises(UserError, match=r'shape \[S, N\].*got \(4, 1\)'):
+    leakage.lira(np.zeros(3), np.zeros((4, 1)), half)
+  federation, before, gradient = after_one_step()
+  for wrong in gradient['fc1'], jax.tree.map(np.zeros_like, gradient):
+    with pytest.raises(UserError, match='and not zero; got another'):
+      leakage.invert(federation, before, wrong, [3])
 
 
 @functools.cache

@@ -22,7 +22,9 @@ def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
     replacement (Wang, Balle and Kasiviswanathan, AISTATS 2019,
     https://arxiv.org/abs/1808.00087).
 
-  Clients that fail count as if they had sent their update.
+  Clients that fail count as if they had sent their update. With
+  --dp_noise_by=clients epsilon covers the messages of a client, and only the
+  first bound counts.
 
   With --dp_unit=example neighbours differ in one example, and only the first
   bound counts: an example is in one batch of each local epoch, so that a client
@@ -49,7 +51,8 @@ def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
         config.local_steps or config.local_epochs))
   bounds = [bound(gaussian, max(visits.values()))]
   is_stateless = not registry.method(config).keeps_client_state
-  if not config.cohorts_file and is_stateless:
+  is_central = config.dp_noise_by == 'server'
+  if not config.cohorts_file and is_stateless and is_central:
     sampled = dp_accounting.SampledWithoutReplacementDpEvent(
         config.num_clients, config.cohort_size(), gaussian)
     bounds.append(bound(sampled, len(cohorts)))

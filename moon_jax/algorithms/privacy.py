@@ -1,6 +1,7 @@
 """Differential privacy of clients, or of their examples, around algorithms.
 
-`with_private_gradients` protects each example. DP-FedAvg (`with_clipping`,
+`with_private_gradients` protects each example, and `with_local_noise` a client
+from the server, too. DP-FedAvg (`with_clipping`,
 `with_noise`) protects all data of a client: McMahan, Ramage, Talwar and Zhang,
 Learning Differentially Private Recurrent Language Models, ICLR 2018,
 https://arxiv.org/abs/1710.06963, algorithm 1, with cohorts of a fixed size m.
@@ -123,6 +124,27 @@ def with_adaptive_clipping(
       finish=finish, aggregate=aggregate, broadcast=broadcast,
       init_server=lambda variables: (
           algorithm.init_server(variables), jnp.float32(clip)))
+
+
+def with_local_noise(algorithm: Algorithm, clip: float,
+                     multiplier: float) -> Algorithm:
+  """Returns `algorithm` with clients that clip their update and add noise.
+
+  Local differential privacy of a client: its message w^t + d_i + z S N(0, I) is
+  private even towards the server, whose average it enters like any other. For
+  requirements and symbols see `with_clipping`.
+  """
+  @functools.wraps(algorithm.finish)
+  def finish(variables, view, **given):
+    client, message = algorithm.finish(variables, view, **given)
+    update = optax.projections.projection_l2_ball(
+        _update(message, view, clip), clip)
+    noise = optax.tree.random_like(jax.random.fold_in(view.key, _NOISE), update)
+    return client, Message(jax.tree.map(
+        lambda w, d, n: w + d + multiplier * clip * n,
+        view.variables, update, noise))
+
+  return algorithm._replace(finish=finish)
 
 
 def with_private_gradients(algorithm: Algorithm, clip: float,

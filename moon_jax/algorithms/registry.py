@@ -315,6 +315,9 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
       hparams={**algorithm.hparams, **server.hparams(config)})
   optimizer_fn = server.make(config)
   cohort_size = cohort_size or config.cohort_size()
+  if config.dp_noise_by == 'clients':  # before it is compressed
+    algorithm = privacy.with_local_noise(
+        algorithm, config.dp_clip, config.dp_noise_multiplier)
   if compressor := compressor_of(config):
     algorithm = compress.with_compression(algorithm, compressor)
   rule, attack = rule_of(config, cohort_size), attack_of(config)

@@ -664,6 +664,12 @@ class Config:
       0.0, 'Standard deviation of the Gaussian noise on the sum of updates, or '
       'of gradients, as a multiple of --dp_clip.',
       synonyms='noise_multiplier dp_noise dp_sigma')
+  dp_noise_by: str = flag(
+      'server', 'Who adds the noise to the updates of clients: the server, '
+      'which must be trusted (central differential privacy), or clients, each '
+      'to its own update (local).', ('server', 'clients'), is_later=True,
+      page='privacy.md', only_with={'dp_clip': ON},
+      synonyms='dp_mode dp_type local_dp ldp')
   dp_quantile: float = flag(
       0.0, 'Adapts the bound on norms so that this fraction of updates stays '
       'as it is, beginning with --dp_clip; 0 keeps the bound.', at_least=0,
@@ -759,8 +765,10 @@ class Config:
         self.cohort != 'uniform')
 
   def clips_updates(self) -> bool:
-    """Returns whether differential privacy protects clients, by DP-FedAvg."""
-    return self.dp_clip > 0 and self.dp_unit == 'client'
+    """Returns whether the server adds noise that protects clients (DP-FedAvg).
+    """
+    return self.dp_clip > 0 and self.dp_unit == 'client' and (
+        self.dp_noise_by == 'server')
 
   def has_clock(self) -> bool:
     """Returns whether the run has simulated time."""

@@ -7,6 +7,7 @@ else, so that a run that was stopped goes on with the same clients.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+import itertools
 from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
@@ -20,6 +21,7 @@ _SELECTION = 2  # separates this random stream from others of a round
 class History(NamedTuple):
   """What is known of the C clients of a run after some rounds."""
 
+  num_rounds: np.ndarray  # int64, those rounds
   loss: np.ndarray  # float64 [C]
   last_round: np.ndarray  # int64 [C]
   times_trained: np.ndarray  # int64 [C]
@@ -35,11 +37,13 @@ class View(NamedTuple):
     cohort_size: the most clients that may be selected.
     num_examples: int [C], training examples of each client.
     loss: float [C], mean loss over the local steps of the last update that the
-      server received of each client, without penalties such as MOON's
-      contrastive loss; NaN before the first one.
+      server received of each client; NaN before the first one. Penalties that
+      the method records, such as MOON's contrastive loss, do not count;
+      otherwise it is the whole objective.
     last_round: int [C], the round of that update; -1 before the first one.
     times_trained: int [C], rounds in which each client has trained.
-    times_received: int [C], updates that the server has received.
+    times_received: int [C], updates that the server has received, with those of
+      clients that diverged.
     seconds: float [C], simulated seconds that each client takes; None without a
       clock.
     time: simulated seconds since the start; 0 without a clock.
@@ -71,6 +75,9 @@ def power_of_choice(candidates: int = 0) -> Selection:
   infinite before. Ties are broken at random. (In pow-d and cpow-d candidates
   evaluate the current model in each round.)
 
+  The paper averages the models of a round with equal weights: pass
+  weighting="uniform".
+
   Args:
     candidates: number of clients that are drawn for a round, without
       replacement and with probabilities proportional to their numbers of
@@ -78,7 +85,8 @@ def power_of_choice(candidates: int = 0) -> Selection:
       round has, if there are so many.
 
   Raises:
-    UserError: when a round is planned, if there are too few or too many.
+    UserError: when a round is planned, if there are too few or too many, or it
+      is no integer.
 
   Examples:
     >>> moon_jax.Federation(
@@ -90,10 +98,10 @@ def power_of_choice(candidates: int = 0) -> Selection:
   def select(view):
     least, most = view.cohort_size, len(view.loss)
     count = candidates or min(2 * least, most)
-    if not least <= count <= most:
+    if not isinstance(count, SupportsIndex) or not least <= count <= most:
       raise UserError(
           f'candidates must be {least} to {most}, from the clients of a round '
-          f'to all; got {candidates}. 0 takes twice the clients of a round')
+          f'to all; got {candidates!r}. 0 takes twice the clients of a round')
     share = view.num_examples / sum(view.num_examples)
     drawn = view.random.choice(most, count, replace=False, p=share)
     loss = np.where(np.isnan(view.loss), np.inf, view.loss)[drawn]
@@ -123,68 +131,80 @@ def custom(name: str, args: str) -> Selection:
         f'--cohort={name} is called with a moon_jax.selection.View and the '
         f'arguments --cohort_args={args}: {error}{user_code.place(function)}. '
         'Change one of them') from error
-  return lambda view: user_code.call(
-      'cohort', name, function, view, **arguments)
+  return lambda view: user_code.call('cohort', name, lambda: _listed(
+      function(view, **arguments), view.cohort_size))
+
+
+def _listed(found, most):
+  """Returns a list of what there is to list, with at most one too many."""
+  is_list = isinstance(found, Iterable) and getattr(found, 'ndim', 1) and (
+      not isinstance(found, str | bytes | Mapping))
+  return list(itertools.islice(found, most + 1)) if is_list else found
 
 
 def begin(num_clients: int) -> History:
   """Returns what is known of clients before the first round."""
   return History(
-      np.full(num_clients, np.nan), np.full(num_clients, -1),
-      *np.zeros((2, num_clients), np.int64), np.zeros(()))
+      np.zeros((), np.int64), np.full(num_clients, np.nan),
+      np.full(num_clients, -1), *np.zeros((2, num_clients), np.int64),
+      np.zeros(()))
 
 
-def after(history: History, index: int, trained: np.ndarray,
-          received: np.ndarray, loss: np.ndarray, seconds: float) -> History:
+def after(history: History, trained: np.ndarray, received: np.ndarray,
+          loss: np.ndarray, seconds: float) -> History:
   """Returns what is known after a round.
 
   Args:
     history: what was known before it.
-    index: the round, from 0.
     trained: the clients that trained, int [J].
     received: those whose updates the server received, int [K].
-    loss: float [K], the loss that each of them reports.
+    loss: float [K], the loss that each of them reports; NaN of clients that
+      diverged, of which it keeps the one before.
     seconds: simulated seconds of the round.
   """
   known = History(*map(np.copy, history))
-  known.loss[received], known.last_round[received] = loss, index
+  loss, is_known = np.asarray(loss), np.isfinite(loss)
+  at = np.asarray(received)[is_known]
+  known.loss[at], known.last_round[at] = loss[is_known], history.num_rounds
   known.times_trained[trained] += 1
   known.times_received[received] += 1
-  return known._replace(time=known.time + seconds)
+  return known._replace(
+      num_rounds=known.num_rounds + 1, time=known.time + seconds)
 
 
-def choose(selection: Selection, history: History, index: int, cohort_size: int,
+def choose(selection: Selection, history: History, cohort_size: int,
            num_examples: np.ndarray, seed: int,
-           seconds: np.ndarray | None = None, name: str = 'selection'
-           ) -> list[int]:
-  """Returns the clients of a round, in the order of the selection.
+           seconds: np.ndarray | None = None, least: int = 1,
+           name: str = 'selection') -> list[int]:
+  """Returns the clients of the next round, in the order of the selection.
 
   Args:
     selection: the function.
     history: what is known of the clients.
-    index: the round, from 0.
     cohort_size: the most clients that it may select.
     num_examples: int [C], of each client.
     seed: of the run.
     seconds: float [C], simulated seconds that each takes; None without a clock.
+    least: the fewest clients that the server's rule needs.
     name: of the selection, for error messages.
 
   Raises:
     UserError: if it does not return clients, each once.
   """
+  index, *known, time = map(np.copy, history)
   view = View(
-      index, cohort_size, num_examples, *map(np.copy, history[:-1]), seconds,
-      float(history.time), np.random.default_rng([seed, index, _SELECTION]))
-  found: Any = selection(view)
+      int(index), cohort_size, np.copy(num_examples), *known,
+      None if seconds is None else np.copy(seconds), float(time),
+      np.random.default_rng([seed, int(index), _SELECTION]))
+  found: Any = _listed(selection(view), cohort_size)
   num_clients = len(num_examples)
-  is_list = isinstance(found, Iterable) and not isinstance(found, str | Mapping)
-  clients = list(found) if is_list else []
-  are_clients = all(isinstance(i, SupportsIndex) and 0 <= int(i) < num_clients
-                    for i in clients)
+  are_clients = isinstance(found, list) and all(
+      isinstance(i, SupportsIndex) and not isinstance(i, bool)
+      and 0 <= int(i) < num_clients for i in found)
   if not are_clients or not (
-      0 < len(set(map(int, clients))) == len(clients) <= cohort_size):
+      least <= len(set(map(int, found))) == len(found) <= cohort_size):
     raise UserError(
-        f'{name} must return 1 to {cohort_size} different clients, integers '
-        f'from 0 to {num_clients - 1}; got {repr(found)[:80]} in round '
-        f'{index + 1}. Return {cohort_size} of them')
-  return list(map(int, clients))
+        f'{name} must return {least} to {cohort_size} different clients, '
+        f'integers from 0 to {num_clients - 1}; got {repr(found)[:80]} in '
+        f'round {index + 1}. Correct the function')
+  return list(map(int, found))

@@ -8,7 +8,14 @@ from moon_jax import errors, learning_rates, models
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.config.flags import DATA_ATTACKS
-from moon_jax.data import attackers, mapped, partition, sources, split
+from moon_jax.data import (
+  attackers,
+  mapped,
+  partition,
+  selection,
+  sources,
+  split,
+)
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import clock as clock_lib
 from moon_jax.data import cohort as cohort_lib
@@ -111,8 +118,11 @@ def of_valid(config: Config, dataset: Dataset | None = None,
           config.shard_data or mapped.is_mapped(dataset.train_inputs)),
       'init_variables': init_variables, 'config': config})
   _check_counts_once(config, made.clients)
-  clock = registry.clock_of(config)
-  return made if clock is None else _timed(config, made, clock)
+  if clock := registry.clock_of(config):
+    made = _timed(config, made, clock)
+  if made.selection is not None:  # errors in a user's function show at once
+    made.selected(selection.begin(made.num_clients))
+  return made
 
 
 def _check_counts_once(config, clients):

@@ -86,7 +86,7 @@ def _is_changed(config: Config, name: str) -> bool:
 _LISTS = ('--partition_file={c.partition_file} lists the examples of each '
           'client; remove ')
 _OF_UPDATES = {  # flags that read or change client updates, and whether given
-    'dp_clip': Config.clips_updates,
+    'dp_clip': lambda c: c.dp_clip and c.dp_unit == 'client',
     'aggregation': lambda c: c.aggregation in ROBUST,
     'attack': lambda c: c.attack in UPDATE_ATTACKS,
     'compress': lambda c: c.compress != 'none',
@@ -173,7 +173,7 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
       for name in ('aggregation_args', 'attack_args', 'attackers',
                    'augmentation_draws', 'buffer_size', 'clock_args',
                    'compress_args', 'compress_download', 'compress_fraction',
-                   'concurrency', 'decay_rounds', 'epoch_losses',
+                   'concurrency', 'decay_rounds', 'dp_noise_by', 'epoch_losses',
                    'label_noise_form', 'learning_rate_decay', 'max_staleness',
                    'server_momentum', 'staleness', 'staleness_args')),
     (lambda c: c.warmup_rounds >= c.num_rounds,
@@ -268,6 +268,12 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.dp_unit == 'example' and c.dp_quantile,
      '--dp_quantile={c.dp_quantile} adapts the norm of updates; remove it or '
      '--dp_unit=example'),
+    (lambda c: c.dp_noise_by == 'clients' and c.dp_unit == 'example',
+     '--dp_unit=example has noise in the local steps of clients; remove '
+     '--dp_noise_by=clients'),
+    (lambda c: c.dp_noise_by == 'clients' and c.dp_quantile,
+     '--dp_quantile={c.dp_quantile} adapts the norm at the server; remove it '
+     'or --dp_noise_by=clients'),
     (lambda c: c.dp_unit == 'example' and (
         c.algorithm not in _PRIVATE_BY_EXAMPLE),
      '--dp_unit=example is only for '
@@ -370,14 +376,13 @@ def _check_needs(config, method):
 
 
 def _check_selection(config):
-  """Calls --cohort once, before the first round."""
-  if select := registry.selection_of(config):
-    ones_C = np.ones(config.num_clients)
+  """Calls a built-in selection; a user's is called when data are loaded."""
+  if not is_user_code(config.cohort) and (
+      select := registry.selection_of(config)):
+    count = config.num_clients
     with errors.in_command(candidates='cohort_args=candidates'):
-      selection.choose(
-          select, selection.begin(config.num_clients), 0, config.cohort_size(),
-          ones_C.astype(int), config.seed,
-          ones_C if config.has_clock() else None, f'--cohort={config.cohort}')
+      selection.choose(select, selection.begin(count), config.cohort_size(),
+                       np.ones(count, int), config.seed)
 
 
 def _check_cohort(config):

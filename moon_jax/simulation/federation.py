@@ -14,7 +14,9 @@ import numpy as np
 from moon_jax import errors, learning_rates, tasks
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, flags_with, suggest
+from moon_jax.data import clients as clients_lib
 from moon_jax.data import cohort
+from moon_jax.data import selection as selection_lib
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.clock import Timeline
 from moon_jax.data.dataset import Dataset
@@ -217,6 +219,19 @@ class Federation:
           f'round {round_index + 1} has no cohort; cohorts lists '
           f'{len(self.cohorts)} rounds. Sample more, or pass cohorts=None')
     return list(self.cohorts[round_index])
+
+  def selected(self, history: selection_lib.History) -> list[int]:
+    """Returns the clients that `selection` takes for the next round.
+
+    Raises:
+      UserError: if it does not return clients, or too few for the algorithm.
+    """
+    selection: Any = self.selection
+    return selection_lib.choose(
+        selection, history, len(self.cohort(int(history.num_rounds))),
+        clients_lib.sizes(self.clients), self.seed, self.client_seconds,
+        self.algorithm.min_received,
+        f'--cohort={self.config.cohort}' if self.config else 'selection')
 
   def trained(self, round_index: int, clients: Sequence[int] | None = None
               ) -> tuple[list[int], list[bool]]:

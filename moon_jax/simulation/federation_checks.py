@@ -208,7 +208,7 @@ def _check_algorithm(federation):
 def _check_needs(federation):
   for name, needed in federation.algorithm.needs.items():
     value = getattr(federation, name)
-    if name == 'cohorts' and all(
+    if name == 'cohorts' and federation.selection is None and all(
         len(cohort) == federation.num_clients for cohort in value or ()):
       continue  # they list all clients
     flag = ('--participation=1' if name == 'cohorts' and federation.config
@@ -219,6 +219,8 @@ def _check_needs(federation):
     elif name == 'cohorts' and federation.timeline is not None:
       remedy = ('Remove what makes clients miss rounds, such as a deadline, '
                 'tiers, or the availability of the clock')
+    elif name == 'cohorts' and federation.selection is not None:
+      remedy = 'Remove the selection and the cohorts'
     _require(value == needed, f'the algorithm needs {flag}; got '
              f'{name}={_short(value)} of the federation. {remedy}')
 
@@ -364,18 +366,22 @@ def _check_selection(federation):
            'selection must be a function of a moon_jax.selection.View; got '
            f'{_short(selection)}. moon_jax.selection.power_of_choice() is one')
   _require(selection is None or (
-      federation.timeline is None and federation.cohorts is not None),
-           'selection needs cohorts, whose sizes are those of the rounds, and '
-           'no timeline, which plans who takes part; got '
-           f'{"no cohorts" if federation.timeline is None else "a timeline"}. '
-           'moon_jax.cohort.sample makes cohorts')
-  _require(seconds is None or (
-      selection is not None and np.shape(seconds) == (federation.num_clients,)),
-           'client_seconds must be a number for each of the '
-           f'{federation.num_clients} clients, and go with a selection; got '
-           f'shape {list(np.shape(seconds))} and selection='
-           f'{_short(selection)}. moon_jax.clock.synchronous plans rounds '
-           'without one')
+      federation.timeline is None and federation.cohorts is not None
+      and all(map(len, federation.cohorts))),
+           'selection needs cohorts, of which the sizes count, none of them '
+           'empty, and no timeline, which plans who takes part; got '
+           f'cohorts={_short(federation.cohorts)} and timeline='
+           f'{_short(federation.timeline)}. moon_jax.cohort.sample makes '
+           'cohorts')
+  is_valid = seconds is None or selection is not None and (
+      isinstance(seconds, np.ndarray) and seconds.dtype.kind in 'fiu'
+      and seconds.shape == (federation.num_clients,)
+      and np.isfinite(seconds).all() and seconds.min() >= 0)
+  _require(is_valid, 'client_seconds must be an array of finite numbers of 0 '
+           f'or more, of the {federation.num_clients} clients, and go with a '
+           f'selection; got {_short(seconds)} and selection='
+           f'{_short(selection)}. moon_jax.clock makes them, and plans rounds '
+           'without a selection')
 
 
 def _check_client_tests(federation):

@@ -197,18 +197,19 @@ def reported(federation: Federation, table: Table, metrics: RoundMetrics,
 
   Returns:
     The clients that trained; those whose updates were received; the mean loss
-    of each of these over its local steps, without penalties.
+    of each of these over its local steps, without penalties, NaN if it
+    diverged.
   """
   jobs = table.jobs
   trained_J = (jobs.run == run) & (jobs.num_steps > 0)
-  received_J = trained_J & jobs.is_received & metrics.finite_J
+  received_J = trained_J & jobs.is_received
   at = schedule.steps_of(table, run)
   means = {name: np.bincount(
       table.job_TL[at], trace_TL[at], len(trained_J)) / np.maximum(
           jobs.num_steps, 1) for name, trace_TL in {
               'train_loss': metrics.loss_TL, **metrics.extra_TL}.items()}
-  return jobs.client[trained_J], jobs.client[received_J], _task_loss(
-      federation, means)[received_J]
+  loss_J = np.where(metrics.finite_J, _task_loss(federation, means), np.nan)
+  return jobs.client[trained_J], jobs.client[received_J], loss_J[received_J]
 
 
 def _task_loss(federation, means):

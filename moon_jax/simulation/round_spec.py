@@ -18,7 +18,7 @@ from moon_jax.algorithms.base import Batch, first_view
 from moon_jax.data import augment, partition, selection
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.clock import Clock
-from moon_jax.distributed import devices
+from moon_jax.distributed import devices, processes
 from moon_jax.engine import lanes, schedule, training_set
 from moon_jax.engine.local import Program, TrainData
 from moon_jax.engine.schedule import Place, Shape, Table, Work
@@ -319,26 +319,23 @@ class Planner:
     self.histories = [
         selection.begin(spec.federation.num_clients)
         if spec.federation.selection else None for spec in specs]
-    self._selected: dict[int, tuple] = {}  # run -> of its newest round
+    self._selected: dict[int, tuple] = {}  # run -> history and next clients
     self._next: tuple = None, None  # a key, and what `prepared` returns for it
 
   def cohort(self, run: int, round_index: int) -> list[int]:
     """Returns the clients of a run's round, from 0.
 
-    With a selection, of the round after those of the history.
+    With a selection, those that it selects for the round after the history; all
+    processes have those of the first one.
     """
     federation, history = self._specs[run].federation, self.histories[run]
-    planned = federation.cohort(round_index)
-    if history is None:
-      return planned
-    *known, clients = self._selected.get(run, (None, None, []))
-    if known[0] is not history or known[1] != round_index:
-      clients = selection.choose(
-          federation.selection, history, round_index, len(planned),
-          clients_lib.sizes(federation.clients), federation.seed,
-          federation.client_seconds, f'--cohort={federation.config.cohort}'
-          if federation.config else 'selection')
-      self._selected[run] = history, round_index, clients
+    if history is None or round_index != history.num_rounds:
+      return federation.cohort(round_index)
+    known, clients = self._selected.get(run, (None, []))
+    if known is not history:
+      clients = processes.run_on_first_process(
+          lambda: federation.selected(history))
+      self._selected[run] = history, clients
     return clients
 
   def of_selection(self, run: int, round_index: int) -> dict[str, Any]:
@@ -346,8 +343,11 @@ class Planner:
     history, seconds = self.histories[run], self.round_seconds(run, round_index)
     if history is None:
       return {}
-    return {'clients_selected': sorted(self.cohort(run, round_index))} | (
-        {'simulated_seconds': float(history.time) + seconds} if seconds else {})
+    line: dict[str, Any] = {
+        'clients_selected': sorted(self.cohort(run, round_index))}
+    if self._specs[run].federation.client_seconds is not None:
+      line['simulated_seconds'] = float(history.time) + seconds
+    return line
 
   def round_seconds(self, run: int, round_index: int) -> float:
     """Returns simulated seconds of the slowest client; 0 if none are known."""

@@ -296,14 +296,26 @@ class Simulation:
     return state_lib.on_host(self.state)
 
   def restore(self, state: State) -> None:
-    """Sets the state to a result of `state_on_host`, equal in all processes."""
+    """Sets the state to a result of `state_on_host`, equal in all processes.
+
+    Raises:
+      UserError: if only one of the runs selects clients by their history, or
+        of another number of clients.
+    """
     program, run = self._program, self._run
-    self.planner.histories[run] = state.history or None
+    history, histories = state.history or None, self.planner.histories
+    shapes = [x and len(x.loss) for x in (history, histories[run])]
+    if shapes[0] != shapes[1]:
+      raise UserError(
+          'restore needs a state of a run with the same selection of clients; '
+          f'got a history of {shapes[0]} and not {shapes[1]} clients. Take the '
+          'state of such a run')
     state = state_lib.placed(
         state_lib.from_host(state._replace(history=()), self.state._replace(
             history=())), program._mesh)
     program._rounds_done[run] = int(state.round)
     program._trained.discard(run)  # its local models are of another state
+    histories[run] = history
     if program._num_runs == 1:
       program._state = state
       program._owners = client_store.Owners(state.clients, program._mesh)
@@ -562,9 +574,9 @@ class Simulations:
     """Sets the state after a round of `runs`, for those in `trained`."""
     table, planner = last.table, self._rounds
     known = {run: selection.after(
-        planner.histories[run], index := int(self._rounds_done[run]),
+        planner.histories[run],
         *records.reported(self._federations[run], table, last.metrics, run),
-        planner.round_seconds(run, index))
+        planner.round_seconds(run, int(self._rounds_done[run])))
         for run in trained if planner.histories[run]}
     if len(trained) < len(runs):
       is_kept_R = np.isin(np.arange(self._num_runs), trained, invert=True)

@@ -43,6 +43,7 @@ PRIVATE = {'algorithm': 'moon', 'weighting': 'uniform', 'dp_clip': 1.,
 VARIANTS = [
     {'algorithm': 'scaffold', 'scaffold_form': 'niid_bench', 'momentum': .5},
     {**PRIVATE, 'dp_quantile': .5},
+    {**PRIVATE, 'dp_noise_by': 'clients'},
     {'aggregation': 'scaffold', 'proximal_mu': .1, 'num_negatives': 1},
     {'aggregation': 'fednova', 'first_negative': 'random',
      'negatives_pool': 'released', 'num_negatives': 3},

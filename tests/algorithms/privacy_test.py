@@ -39,6 +39,47 @@ def test_updates_are_clipped_one_by_one(lost):
   np.testing.assert_allclose(moved, expected / 5, atol=1e-6)
 
 
+def test_local_noise_is_that_of_each_client():
+  """Around a clipped update, drawn again for each client and round."""
+  variables = {'params': {'w': jnp.zeros((100, 100)), 'b': jnp.ones(10_000)}}
+  trained = jax.tree.map(lambda w: w + .01, variables)  # its norm is 1.41
+
+  def sent(multiplier, key):
+    algorithm = privacy.with_local_noise(fedavg(), .5, multiplier)
+    view = base.first_view(fedavg(), variables, 3)._replace(key=key)
+    message = base.call(algorithm.finish, trained, view)[1]
+    return vector(jax.tree.map(
+        lambda new, w: new - w, message.mean, variables))
+
+  keys = jax.random.split(jax.random.key(0), 3)
+  np.testing.assert_allclose(sent(0., keys[0]), .5 / 2e4**.5, rtol=1e-4)
+  draws = [sent(3., key) - .5 / 2e4**.5 for key in keys]
+  for draw in draws:
+    assert stats.kstest(draw / 1.5, 'norm').pvalue > 1e-4
+  correlation = np.corrcoef(draws)[np.triu_indices(3, 1)]
+  assert np.abs(correlation).max() < .05
+  assert abs(np.corrcoef(draws[0][:10_000], draws[0][10_000:])[0, 1]) < .05
+
+
+def test_noise_of_clients_costs_what_they_send_and_is_compressed_after():
+  config = Config(
+      algorithm='fedavg', num_clients=20, participation=.5, dp_clip=.5,
+      dp_noise_multiplier=3., dp_noise_by='clients', weighting='uniform',
+      num_rounds=4)
+  cohorts = [[0, 1], [1, 2], [1, 3], [4, 5]]  # client 1 three times
+  three = accounting.epsilon(dataclasses.replace(
+      config, dp_noise_by='server', cohorts_file='x'), cohorts)
+  assert accounting.epsilon(config, cohorts) == pytest.approx(three)
+  assert accounting.epsilon(dataclasses.replace(
+      config, dp_noise_by='server'), cohorts) < three  # amplified
+  algorithm = registry.make(dataclasses.replace(config, compress='sign'))
+  variables = {'params': {'w': jnp.zeros((40, 40))}}
+  view = base.first_view(algorithm, variables, 3)
+  message = base.call(algorithm.finish, variables, view)[1]
+  (size,) = np.unique(np.abs(vector(message.mean)))
+  assert size > 0  # that of noise, in signs
+
+
 def draws_of_noise(config, cohort_size=None):
   """What three rounds without updates add to 20,000 parameters, in pieces."""
   algorithm = registry.make(config, cohort_size)

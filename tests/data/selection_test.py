@@ -1,5 +1,7 @@
 """Selections of clients by what is known of them."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -10,9 +12,10 @@ from moon_jax.errors import UserError
 def view(loss, cohort_size=2, num_examples=None, index=0):
   """Returns what a selection sees of clients with these losses."""
   seen = []
-  history = selection.begin(len(loss))._replace(loss=np.array(loss, float))
+  history = selection.begin(len(loss))._replace(
+      loss=np.array(loss, float), num_rounds=np.int64(index))
   selection.choose(
-      lambda view: seen.append(view) or [0], history, index, cohort_size,
+      lambda view: seen.append(view) or [0], history, cohort_size,
       np.ones(len(loss), int) if num_examples is None else num_examples, seed=3)
   return seen[0]
 
@@ -41,38 +44,56 @@ def test_candidates_are_twice_the_clients_by_default():
   assert list(selection.power_of_choice()(view(losses, 6))) == list(range(6))
 
 
-@pytest.mark.parametrize('count', [1, 7])
+@pytest.mark.parametrize('count', [1, 7, 2.5, '3'])
 def test_too_few_or_too_many_candidates(count):
-  with pytest.raises(UserError, match=f'must be 2 to 6.*got {count}'):
+  with pytest.raises(UserError, match=f'must be 2 to 6.*got {count!r}'):
     selection.power_of_choice(count)(view([1.] * 6))
 
 
 @pytest.mark.parametrize('found', [
-    [], [1, 1], [0, 1, 2], [5], [-1], [.5], None, '01', {0: 1}, [[0]]])
+    [], [1, 1], [0, 1, 2], [5], [-1], [.5], None, '01', {0: 1}, [[0]], b'01',
+    [True, False], np.array(1), itertools.count()])
 def test_what_is_no_list_of_clients(found):
   with pytest.raises(UserError, match=(
-      'mine must return 1 to 2 different clients.*0 to 4; got .* in round 9')):
-    selection.choose(lambda view: found, selection.begin(5), 8, 2,
+      'mine must return 1 to 2 different clients.*0 to 4; got .* in round 1')):
+    selection.choose(lambda view: found, selection.begin(5), 2,
                      np.ones(5, int), 0, name='mine')
 
 
+def test_a_rule_needs_enough_clients():
+  with pytest.raises(UserError, match='must return 2 to 3 different'):
+    selection.choose(lambda view: [0], selection.begin(5), 3, np.ones(5, int),
+                     0, least=2)
+
+
+def test_errors_in_a_generator_name_its_line(tmp_path, monkeypatch):
+  monkeypatch.syspath_prepend(tmp_path)
+  (tmp_path / 'generating.py').write_text(
+      'def some(view, first=0):\n  yield first\n  yield view.nothing\n')
+  select = selection.custom('generating:some', 'first=3')
+  with pytest.raises(UserError, match='--cohort=generating:some .*line 3'):
+    selection.choose(select, selection.begin(5), 2, np.ones(5, int), 0)
+
+
 def test_a_selection_cannot_change_what_is_known():
-  history = selection.begin(3)
+  history, sizes, seconds = selection.begin(3), np.ones(3, int), np.ones(3)
 
   def select(view):
-    view.loss[:] = 0
+    for known in view.loss, view.num_examples, view.seconds:
+      known[:] = 0
     return np.array([2, 0])
 
-  assert selection.choose(select, history, 0, 2, np.ones(3, int), 0) == [2, 0]
-  assert np.isnan(history.loss).all()
+  assert selection.choose(
+      select, history, 2, sizes, 0, seconds) == [2, 0]
+  assert np.isnan(history.loss).all() and sizes.all() and seconds.all()
 
 
 def test_history_counts_rounds_and_updates():
   known = selection.begin(4)
-  known = selection.after(known, 0, [0, 2], [2], [.7], 5.)
-  known = selection.after(known, 1, [0, 2, 3], [0, 3], [.5, .4], 2.)
+  known = selection.after(known, [0, 2], [2], [.7], 5.)
+  known = selection.after(known, [0, 2, 3], [0, 2, 3], [.5, np.nan, .4], 2.)
   np.testing.assert_array_equal(known.loss, [.5, np.nan, .7, .4])
   assert known.last_round.tolist() == [1, -1, 0, 1]
   assert known.times_trained.tolist() == [2, 0, 2, 1]
-  assert known.times_received.tolist() == [1, 0, 1, 1]
-  assert known.time == 7.
+  assert known.times_received.tolist() == [1, 0, 2, 1]
+  assert known.time == 7. and known.num_rounds == 2

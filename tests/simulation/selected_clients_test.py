@@ -9,6 +9,7 @@ import pytest
 import tiny_federation
 
 from benchmarks.common import lines_of
+from moon_jax.algorithms.fedcross import fedcross
 from moon_jax.algorithms.moon import moon
 from moon_jax.data import cohort, selection
 from moon_jax.errors import UserError
@@ -110,6 +111,38 @@ def test_a_restored_run_goes_on_with_the_same_clients():
                second.state_on_host(), simulation.state_on_host())
 
 
+def test_only_a_state_with_a_history_can_be_restored():
+  simulation = whole()[0]
+  planned = Simulation(dataclasses.replace(
+      simulation.federation, selection=None, client_seconds=None))
+  with pytest.raises(UserError, match='a history of None and not 3 clients'):
+    simulation.restore(planned.state_on_host())
+  with pytest.raises(UserError, match='a history of 3 and not None clients'):
+    planned.restore(simulation.state_on_host())
+  assert simulation.state.history.num_rounds == 5
+
+
+def test_a_client_that_diverges_keeps_its_loss():
+  """It has sent an update, and bytes count."""
+  made = federation(
+      lambda view: [0, 1], on_nan='skip_client', client_seconds=None)
+  simulation = Simulation(made)
+  simulation.run(1)
+  before = simulation.state.history
+  # The second round diverges for the client whose examples overflow.
+  data = made.data.train_inputs.copy()
+  data[made.clients[1]] = 1e30
+  bad = Simulation(dataclasses.replace(
+      made, data=made.data._replace(train_inputs=data)))
+  bad.restore(simulation.state_on_host())
+  record, = bad.run(1)
+  assert record.metrics['clients_left_out'] == [1]
+  after = bad.state.history
+  assert after.times_received.tolist() == [2, 2, 0]
+  assert after.loss[1] == before.loss[1] and after.last_round[1] == 0
+  assert bad.bytes_per_round() == 2 * 2 * 4 * bad.num_parameters
+
+
 def test_runs_of_one_program_select_as_alone():
   first = whole()[0].federation
   others = dataclasses.replace(
@@ -130,9 +163,14 @@ def test_runs_of_one_program_select_as_alone():
 
 @pytest.mark.parametrize('changes, words', [
     (dict(selection=3), 'selection must be a function.*got 3'),
-    (dict(cohorts=None), 'selection needs cohorts.*got no cohorts'),
-    (dict(client_seconds=np.ones(2)), r'each of the 3 clients.*shape \[2\]'),
+    (dict(cohorts=None), 'selection needs cohorts.*got cohorts=None'),
+    (dict(cohorts=[[0, 1], []]), 'none of them empty.*got cohorts='),
+    (dict(client_seconds=np.ones(2)), 'finite numbers.*3 clients.*got array'),
+    (dict(client_seconds=[1., 2., 3.]), 'must be an array'),
+    (dict(client_seconds=np.array([1., np.nan, -1.])), 'of finite numbers'),
     (dict(selection=None), 'go with a selection; got .*selection=None'),
+    (dict(algorithm=fedcross(3), cohorts=[[0, 1, 2]] * 2, client_seconds=None),
+     'the algorithm needs cohorts=None.*Remove the selection'),
 ])
 def test_what_does_not_fit_together(changes, words):
   with pytest.raises(UserError, match=words):
