@@ -3,8 +3,8 @@
     python examples/what_leaks.py
 
 Membership inference on handwritten digits, with and without noise in the local
-steps (DP-SGD). 16 federations train in one program, each on a random half of
-the examples. Six are attacked, with the others as the shadow models of LiRA.
+steps (DP-SGD). 16 federations train in one program, each on about half of the
+examples. Six are attacked, with the others as the shadow models of LiRA.
 """
 
 import dataclasses
@@ -58,9 +58,11 @@ for noise in 0., .5, 2.:
         'loss': target_N, 'LiRA': mj.leakage.lira(target_N, *shadows)}.items():
       measures[name].append(mj.leakage.membership(score_N, is_member_N))
   accuracy = np.mean([
-      run.evaluate()['test_accuracy'] for run in simulations.runs])
+      run.evaluate()['test_accuracy']
+      for run in simulations.runs[NUM_SHADOWS:]])
   for name, of_models in measures.items():
-    auc, rate = (np.mean([found[measure] for found in of_models])
+    auc, rate = (np.array([found[measure] for found in of_models])
                  for measure in ('auc', 'tpr_at_1%_fpr'))
     print(f'noise {noise:g}, test accuracy {accuracy:.3f}, {name}: AUC '
-          f'{auc:.3f}, true positives at 1% false positives {rate:.3f}')
+          f'{auc.mean():.3f} +- {auc.std(ddof=1):.3f}, true positives at 1% '
+          f'false positives {rate.mean():.3f} +- {rate.std(ddof=1):.3f}')

@@ -493,6 +493,24 @@ def _seconds_to_target(run):
   return dict(run.series('simulated_seconds'))[run.rounds_to(_TARGET)]
 
 
+def selection() -> str:
+  """Accuracy by how clients are selected."""
+  rounds = 50, 100, 150
+  rows = [['--cohort', *(f'test accuracy (%), rounds {r - 20} to {r}'
+                         for r in rounds)]]
+  arms: dict[str, list[read.Run]] = {}
+  for run in _runs_of('selection'):
+    name = f'{run.config.cohort} {run.config.cohort_args}'.strip()
+    arms.setdefault(name, []).append(run)
+  for name, runs in sorted(arms.items(), key=lambda arm: (
+      arm[0] != 'uniform', arm[0])):
+    means = [[statistics.fmean(
+        100 * y for x, y in run.series('test_accuracy') if r - 20 < x <= r)
+              for run in runs] for r in rounds]
+    rows.append([name, *(stats.mean_and_std(mean, 1) for mean in means)])
+  return markdown(rows)
+
+
 def leakage() -> str:
   """The gap between training and test accuracy by noise and round."""
   rounds = 20, 40, 60
@@ -688,10 +706,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     'verdicts': full_report.summary} | {
         function.__name__: function for function in (
             speed, recipe, resnets, scaling_short, cross_device, negatives,
-            robust, compression, time, leakage, million, million_table, sweep,
-            sweep_table, checkpoint, overheads, view, plan, plan_table, lanes,
-            kills, outputs, quickstart, breast_cancer, shakespeare,
-            cross_device_expected, cifar10, moon_short, moon_split,
+            robust, compression, time, selection, leakage, million,
+            million_table, sweep, sweep_table, checkpoint, overheads, view,
+            plan, plan_table, lanes, kills, outputs, quickstart, breast_cancer,
+            shakespeare, cross_device_expected, cifar10, moon_short, moon_split,
             moon_by_round, moon_author, moon_splits, moon_few, moon_sorted)}
 
 

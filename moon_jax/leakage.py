@@ -49,9 +49,9 @@ def logits(federation: Federation, variables: Variables,
 def confidence(logits_NK: np.ndarray, labels_N: np.ndarray) -> np.ndarray:
   """Returns log(p / (1 - p)) of the probability p of each label, float64 [N].
 
-  The score of `lira`; by rank that of the loss, as in Yeom, Giacomelli,
-  Fredrikson and Jha, Privacy Risk in Machine Learning, CSF 2018,
-  https://arxiv.org/abs/1709.01604.
+  The score of `lira`. It ranks examples as the negative loss does, which is the
+  attack of Yeom, Giacomelli, Fredrikson and Jha, Privacy Risk in Machine
+  Learning, CSF 2018, https://arxiv.org/abs/1709.01604.
   """
   logits_NK = np.asarray(logits_NK, np.float64)
   rows = np.arange(len(logits_NK))
@@ -100,7 +100,7 @@ def _check_finite(**arrays):
 
 def lira(confidence_N: np.ndarray, shadows_SN: np.ndarray,
          is_member_SN: np.ndarray, is_global: bool = True) -> np.ndarray:
-  """Returns the likelihood ratio of membership of each example, its log.
+  """Returns the log-likelihood ratio of membership of each example, [N].
 
   Carlini, Chien, Nasr, Song, Terzis and Tramer, Membership Inference Attacks
   From First Principles, S&P 2022, https://arxiv.org/abs/2112.03570, algorithm
@@ -157,7 +157,7 @@ def invert(federation: Federation, variables: Variables, gradient: Any,
   similarity of gradients of the loss, with a learning rate that falls to a
   tenth after 3/8, 5/8 and 7/8 of the steps. The labels are known: of one
   example they can be read off the gradient of the last layer. The model is in
-  eval mode, so gradients through batch norm in training mode cannot be met.
+  eval mode, so gradients through batch norm in training mode cannot be matched.
 
   Args:
     federation: gives the network and the form of the inputs.

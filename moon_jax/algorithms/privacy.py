@@ -131,8 +131,13 @@ def with_local_noise(algorithm: Algorithm, clip: float,
   """Returns `algorithm` with clients that clip their update and add noise.
 
   Local differential privacy of a client: its message w^t + d_i + z S N(0, I) is
-  private even towards the server, whose average it enters like any other. For
-  requirements and symbols see `with_clipping`.
+  private even against the server, which averages it like any other. The symbols
+  are those of this module, the requirements those of `with_clipping`.
+
+  Args:
+    algorithm: the algorithm.
+    clip: S.
+    multiplier: z, of the noise of each client.
   """
   @functools.wraps(algorithm.finish)
   def finish(variables, view, **given):

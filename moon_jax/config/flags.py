@@ -236,14 +236,16 @@ class Config:
       placeholder='FILE', varies='participation', is_free=True, is_input=True)
   cohort: str = flag(
       'uniform', 'How the clients of a round are selected: uniform; '
-      'power_of_choice, those with the highest loss among candidates; or your '
-      'own as MODULE:FUNCTION, a function of what is known of the clients '
+      'power_of_choice, those with the highest last training loss of random '
+      'candidates, usually with --weighting=uniform; or your own as '
+      'MODULE:FUNCTION, a function of what is known of the clients '
       '(docs/selection.md).', names=COHORTS, form='MODULE:FUNCTION',
       varies='participation', is_later=True,
       synonyms='client_selection selection_strategy client_selector '
                'sampling_strategy selection')
   cohort_args: str = flag(
-      '', 'Arguments of --cohort, such as candidates=20.',
+      '', 'Arguments of --cohort, such as candidates=20 of power_of_choice (by '
+      'default twice the clients of a round).',
       placeholder='NAME=VALUE,...', varies='participation', is_later=True,
       page='selection.md')
   dropout_rate: float = flag(
@@ -661,13 +663,15 @@ class Config:
       'steps (example; DP-SGD).', ('client', 'example'), is_later=True,
       page='privacy.md', synonyms='dp_level dp_sgd dpsgd example_level_dp')
   dp_noise_multiplier: float = flag(
-      0.0, 'Standard deviation of the Gaussian noise on the sum of updates, or '
-      'of gradients, as a multiple of --dp_clip.',
+      0.0, 'Standard deviation of the Gaussian noise on the sum of updates, on '
+      'each update (--dp_noise_by=clients), or on the sum of the gradients of '
+      'a batch (--dp_unit=example), as a multiple of --dp_clip.',
       synonyms='noise_multiplier dp_noise dp_sigma')
   dp_noise_by: str = flag(
       'server', 'Who adds the noise to the updates of clients: the server, '
       'which must be trusted (central differential privacy), or clients, each '
-      'to its own update (local).', ('server', 'clients'), is_later=True,
+      'to its own update (local), which is much more noise in the mean.',
+      ('server', 'clients'), is_later=True,
       page='privacy.md', only_with={'dp_clip': ON},
       synonyms='dp_mode dp_type local_dp ldp')
   dp_quantile: float = flag(

@@ -1,9 +1,10 @@
 """Selection of clients by what is known of them after each round.
 
-`Federation.selection` is a function from a `View` to the clients of a round.
-It runs on the host between two rounds, on values that the server would have:
-what clients reported when their updates arrived. Its results depend on nothing
-else, so that a run that was stopped goes on with the same clients.
+`Federation.selection` is a function from a `View` to the clients of a round. It
+runs on the host between two rounds, and sees what clients have reported with
+their updates, how often they have trained, and what is known in advance:
+numbers of examples and simulated seconds. Its results depend on nothing else,
+so that a run that was stopped goes on with the same clients.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -37,15 +38,16 @@ class View(NamedTuple):
     cohort_size: the most clients that may be selected.
     num_examples: int [C], training examples of each client.
     loss: float [C], mean loss over the local steps of the last update that the
-      server received of each client; NaN before the first one. Penalties that
-      the method records, such as MOON's contrastive loss, do not count;
-      otherwise it is the whole objective.
+      server received of each client; NaN before the first one. It leaves out
+      penalties that the method records, such as MOON's contrastive loss; of
+      other methods it is the whole local objective.
     last_round: int [C], the round of that update; -1 before the first one.
-    times_trained: int [C], rounds in which each client has trained.
+    times_trained: int [C], rounds in which each client has trained, with those
+      whose updates were lost.
     times_received: int [C], updates that the server has received, with those of
       clients that diverged.
-    seconds: float [C], simulated seconds that each client takes; None without a
-      clock.
+    seconds: float [C], simulated seconds that each client takes in a round,
+      with download and upload; None without a clock.
     time: simulated seconds since the start; 0 without a clock.
     random: the generator of the round, seeded by the run's seed.
   """
@@ -92,6 +94,7 @@ def power_of_choice(candidates: int = 0) -> Selection:
     >>> moon_jax.Federation(
     ...     data=data, clients=clients, model=model,
     ...     algorithm=moon_jax.fedavg(),
+    ...     weighting='uniform',
     ...     cohorts=moon_jax.cohort.sample(100, 10, num_rounds=200, seed=0),
     ...     selection=moon_jax.selection.power_of_choice(candidates=30))
   """
@@ -206,5 +209,5 @@ def choose(selection: Selection, history: History, cohort_size: int,
     raise UserError(
         f'{name} must return {least} to {cohort_size} different clients, '
         f'integers from 0 to {num_clients - 1}; got {repr(found)[:80]} in '
-        f'round {index + 1}. Correct the function')
+        f'round {index + 1} (view.round={index}). Correct the function')
   return list(map(int, found))

@@ -20,6 +20,7 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data import clock as clock_lib
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.dataset import Dataset
+from moon_jax.distributed import processes
 from moon_jax.errors import UserError
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
@@ -68,18 +69,11 @@ def of_valid(config: Config, dataset: Dataset | None = None,
     dataset = sources.load(config.dataset, config.data_dir)
   federation_checks.check_dataset(
       dataset, f'--dataset={config.dataset}', config.eval_examples)
-  parts = split.make(config, dataset) if clients is None else split.Split(
-      clients)
-  changes_split = {name: getattr(config, name) for name in (
-      'label_noise', 'client_test_fraction', 'train_examples',
-      'validation_fraction')} | {
-          'concept_shift': config.concept_shift > 1,
-          'attack': config.attack in DATA_ATTACKS}
-  for name, is_changed in changes_split.items():
-    if clients is not None and is_changed:
-      raise UserError(f'--{name}={getattr(config, name)} changes a split of '
-                      'this configuration; got clients as an argument. Use '
-                      'moon_jax.data.split.make, or moon_jax.Federation')
+  if clients is None:
+    parts = split.make(config, dataset)
+  else:
+    _check_keeps_split(config)
+    parts = split.Split(clients)
   if parts.train_labels is not None:
     dataset = dataset._replace(train_labels=parts.train_labels)
   test_sets = {}
@@ -121,8 +115,23 @@ def of_valid(config: Config, dataset: Dataset | None = None,
   if clock := registry.clock_of(config):
     made = _timed(config, made, clock)
   if made.selection is not None:  # errors in a user's function show at once
-    made.selected(selection.begin(made.num_clients))
+    processes.run_on_first_process(
+        lambda: made.selected(selection.begin(made.num_clients)))
   return made
+
+
+def _check_keeps_split(config):
+  """Checks that the configuration does not change a split that is given."""
+  changes_split = {name: getattr(config, name) for name in (
+      'label_noise', 'client_test_fraction', 'train_examples',
+      'validation_fraction')} | {
+          'concept_shift': config.concept_shift > 1,
+          'attack': config.attack in DATA_ATTACKS}
+  for name, is_changed in changes_split.items():
+    if is_changed:
+      raise UserError(f'--{name}={getattr(config, name)} changes a split of '
+                      'this configuration; got clients as an argument. Use '
+                      'moon_jax.data.split.make, or moon_jax.Federation')
 
 
 def _check_counts_once(config, clients):

@@ -192,10 +192,11 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        '--cohort={c.cohort} selects the clients of each round when the one '
        f'before has ended; remove it or --{name}={{c.{name}}}')
       for name in ('cohorts_file', 'over_selection', 'deadline', 'tiers',
-                   'asynchronous', 'compress_download')),
+                   'asynchronous')),
     (lambda c: c.dp_clip and c.cohort != 'uniform',
-     '--cohort={c.cohort} reveals which clients have a high loss, which '
-     '--dp_clip={c.dp_clip} does not account for; remove one of them'),
+     '--cohort={c.cohort} may select clients by their losses, which depend on '
+     'the data and for which the epsilon of --dp_clip={c.dp_clip} does not '
+     'account; remove one of them'),
     (lambda c: c.model_args and not c.has_user_model(),
      '--model_args={c.model_args} is for a custom network; '
      '--model={c.model} takes flags'),
@@ -306,7 +307,7 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        f'--{name}={{c.{name}}} keeps clients away from rounds, and with '
        '--compress_download each builds the model from the messages of all '
        'rounds; remove one of them')
-      for name in ('participation', 'cohorts_file', 'asynchronous')),
+      for name in ('participation', 'cohorts_file', 'cohort', 'asynchronous')),
     (lambda c: c.compress_download and c.dropout_rate and (
         c.dropout_stage == 'before_training'),
      '--compress_download needs clients that receive each message; with '

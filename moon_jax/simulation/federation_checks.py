@@ -368,8 +368,8 @@ def _check_selection(federation):
   _require(selection is None or (
       federation.timeline is None and federation.cohorts is not None
       and all(map(len, federation.cohorts))),
-           'selection needs cohorts, of which the sizes count, none of them '
-           'empty, and no timeline, which plans who takes part; got '
+           'selection needs cohorts with a client or more in each round, of '
+           'which only the sizes are used, and no timeline; got '
            f'cohorts={_short(federation.cohorts)} and timeline='
            f'{_short(federation.timeline)}. moon_jax.cohort.sample makes '
            'cohorts')
@@ -377,9 +377,9 @@ def _check_selection(federation):
       isinstance(seconds, np.ndarray) and seconds.dtype.kind in 'fiu'
       and seconds.shape == (federation.num_clients,)
       and np.isfinite(seconds).all() and seconds.min() >= 0)
-  _require(is_valid, 'client_seconds must be an array of finite numbers of 0 '
-           f'or more, of the {federation.num_clients} clients, and go with a '
-           f'selection; got {_short(seconds)} and selection='
+  _require(is_valid, 'client_seconds must be an array of a finite number of 0 '
+           f'or more for each of the {federation.num_clients} clients, and '
+           f'needs a selection; got {_short(seconds)} and selection='
            f'{_short(selection)}. moon_jax.clock makes them, and plans rounds '
            'without a selection')
 

@@ -1,7 +1,8 @@
 """The program and the array shapes of a federation's rounds, and their plans.
 
 Simulations, estimates and `--target` plans use them, so that they describe the
-program that runs. Rounds are planned on the host, one ahead of the devices.
+program that runs. Rounds are planned on the host, one ahead of the devices,
+unless a selection of clients needs the results of the round before.
 """
 
 from collections.abc import Sequence
@@ -325,8 +326,9 @@ class Planner:
   def cohort(self, run: int, round_index: int) -> list[int]:
     """Returns the clients of a run's round, from 0.
 
-    With a selection, those that it selects for the round after the history; all
-    processes have those of the first one.
+    With a selection, those of the next round are what it selects, on the first
+    process; of other rounds it is the planned cohort, of which only the size
+    counts.
     """
     federation, history = self._specs[run].federation, self.histories[run]
     if history is None or round_index != history.num_rounds:
@@ -339,7 +341,7 @@ class Planner:
     return clients
 
   def of_selection(self, run: int, round_index: int) -> dict[str, Any]:
-    """Returns metrics of a selected round; {} of planned cohorts."""
+    """Returns what a selection adds to a round's metrics; {} without one."""
     history, seconds = self.histories[run], self.round_seconds(run, round_index)
     if history is None:
       return {}
@@ -350,7 +352,10 @@ class Planner:
     return line
 
   def round_seconds(self, run: int, round_index: int) -> float:
-    """Returns simulated seconds of the slowest client; 0 if none are known."""
+    """Returns the simulated seconds of the slowest client of the cohort.
+
+    Clients that fail count. 0 without `Federation.client_seconds`.
+    """
     seconds = self._specs[run].federation.client_seconds
     return 0. if seconds is None else float(
         np.max(seconds[self.cohort(run, round_index)]))

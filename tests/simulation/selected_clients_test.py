@@ -164,11 +164,11 @@ def test_runs_of_one_program_select_as_alone():
 @pytest.mark.parametrize('changes, words', [
     (dict(selection=3), 'selection must be a function.*got 3'),
     (dict(cohorts=None), 'selection needs cohorts.*got cohorts=None'),
-    (dict(cohorts=[[0, 1], []]), 'none of them empty.*got cohorts='),
-    (dict(client_seconds=np.ones(2)), 'finite numbers.*3 clients.*got array'),
+    (dict(cohorts=[[0, 1], []]), 'a client or more in each round'),
+    (dict(client_seconds=np.ones(2)), 'a finite number.*3 clients.*got array'),
     (dict(client_seconds=[1., 2., 3.]), 'must be an array'),
-    (dict(client_seconds=np.array([1., np.nan, -1.])), 'of finite numbers'),
-    (dict(selection=None), 'go with a selection; got .*selection=None'),
+    (dict(client_seconds=np.array([1., np.nan, -1.])), 'a finite number of 0'),
+    (dict(selection=None), 'needs a selection; got .*selection=None'),
     (dict(algorithm=fedcross(3), cohorts=[[0, 1, 2]] * 2, client_seconds=None),
      'the algorithm needs cohorts=None.*Remove the selection'),
 ])
