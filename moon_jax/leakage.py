@@ -219,5 +219,6 @@ def invert(federation: Federation, variables: Variables, gradient: Any,
   def run(x):
     return lax.scan(step, (x, optimizer.init(x)), length=num_steps)[0][0]
 
-  return np.asarray(run(jax.random.normal(jax.random.key(seed), shape))
-                    * std + mean)
+  first = jax.random.normal(jax.random.key(seed), shape)
+  with jax.numpy_dtype_promotion('standard'):  # optax promotes types
+    return np.asarray(run(first)) * std + mean

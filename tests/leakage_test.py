@@ -93,9 +93,8 @@ def after_one_step():
 def error_of(federation, before, gradient):
   """Returns the mean square error of the inverted image, of values 0 to 1."""
   data = federation.data
-  with jax.numpy_dtype_promotion('standard'):  # optax promotes types
-    found = leakage.invert(
-        federation, before, gradient, data.train_labels[[7]], num_steps=200)
+  found = leakage.invert(
+      federation, before, gradient, data.train_labels[[7]], num_steps=200)
   return np.mean((found - data.train_inputs[[7]] / 255.)**2)
 
 
