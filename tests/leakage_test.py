@@ -115,6 +115,11 @@ def test_noise_hides_the_example():
   noise = optax.tree.random_like(jax.random.key(0), gradient)
   noisy = jax.tree.map(lambda g, n: g + .1 * n, gradient, noise)
   assert error_of(federation, before, noisy) > .1
+  labels = federation.data.train_labels[[7]]
+  rough, smooth = (np.abs(np.diff(leakage.invert(
+      federation, before, noisy, labels, weight, num_steps=50), axis=2)).mean()
+                   for weight in (0., 5.))
+  assert smooth < .7 * rough
 
 
 def test_logits_are_those_of_evaluation():

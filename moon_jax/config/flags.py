@@ -245,7 +245,7 @@ class Config:
                'sampling_strategy selection')
   cohort_args: str = flag(
       '', 'Arguments of --cohort, such as candidates=20 of power_of_choice (by '
-      'default twice the clients of a round).',
+      'default twice the number of clients in a round).',
       placeholder='NAME=VALUE,...', varies='participation', is_later=True,
       page='selection.md')
   dropout_rate: float = flag(
@@ -670,7 +670,7 @@ class Config:
   dp_noise_by: str = flag(
       'server', 'Who adds the noise to the updates of clients: the server, '
       'which must be trusted (central differential privacy), or clients, each '
-      'to its own update (local), which is much more noise in the mean.',
+      'to its own update (local), which leaves much more noise in the mean.',
       ('server', 'clients'), is_later=True,
       page='privacy.md', only_with={'dp_clip': ON},
       synonyms='dp_mode dp_type local_dp ldp')
