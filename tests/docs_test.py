@@ -214,7 +214,8 @@ def test_selection(here, capsys):
   text = page('selection')
   module, in_python = programs(text)
   pathlib.Path('own_selection.py').write_text(module)
-  for name, command in zip(('choice', 'own'), commands(text), strict=True):
+  for name, command in zip(
+      ('choice', 'oort', 'own'), commands(text), strict=True):
     train(command, name)
     selected = [json.loads(line)['clients_selected'] for line in pathlib.Path(
         name, 'metrics.jsonl').read_text().splitlines()]

@@ -390,9 +390,15 @@ def clock_of(config: Config) -> clock.Clock | None:
   clients = config.num_clients, config.split_seed()
   if config.clock_file:
     with errors.in_command(path='clock_file'):
-      return clock.read(config.clock_file, *clients)
-  return _made({'lognormal': functools.partial(clock.lognormal, *clients)},
-               'clock', config)
+      made = clock.read(config.clock_file, *clients)
+  else:
+    made = _made({'lognormal': functools.partial(clock.lognormal, *clients)},
+                 'clock', config)
+  if config.availability_file:
+    with errors.in_command(path='availability_file'):
+      made = made._replace(
+          trace=clock.read_trace(config.availability_file, *clients))
+  return made
 
 
 def selection_of(config: Config) -> selection.Selection | None:

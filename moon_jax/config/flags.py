@@ -22,7 +22,7 @@ HUGGINGFACE = 'hf:'  # before the name of a data set of Hugging Face
 PARTITIONS = ('iid', 'dirichlet', 'shards', 'quantity', 'feature_noise',
               'natural')
 
-COHORTS = 'uniform', 'power_of_choice'
+COHORTS = 'uniform', 'power_of_choice', 'oort'
 
 MODELS = ('simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
           'transformer')
@@ -237,7 +237,8 @@ class Config:
   cohort: str = flag(
       'uniform', 'How the clients of a round are selected: uniform; '
       'power_of_choice, those with the highest last training loss of random '
-      'candidates, usually with --weighting=uniform; or your own as '
+      'candidates, usually with --weighting=uniform; oort, those with a high '
+      'loss and many examples that are fast; or your own as '
       'MODULE:FUNCTION, a function of what is known of the clients '
       '(docs/selection.md).', names=COHORTS, form='MODULE:FUNCTION',
       varies='participation', is_later=True,
@@ -419,7 +420,7 @@ class Config:
       is_later=True, page='time.md', synonyms='system_heterogeneity')
   clock_args: str = flag(
       '', 'Arguments of --clock: the medians seconds_per_example, download and '
-      'upload (bytes per second), spread, availability.',
+      'upload (bytes per second), spread, availability, groups.',
       placeholder='NAME=VALUE,...', varies='participation', is_later=True,
       page='time.md', only_with={'clock': ('lognormal',)})
   clock_file: str = flag(
@@ -427,6 +428,12 @@ class Config:
       'columns seconds_per_example, download and upload (bytes per second).',
       placeholder='FILE', varies='participation', is_free=True, is_input=True,
       is_later=True, page='time.md', synonyms='device_trace client_trace')
+  availability_file: str = flag(
+      '', 'Text file of the times at which clients are available: columns '
+      'device, begin and end (seconds), repeated after the latest end.',
+      placeholder='FILE', varies='participation', is_free=True, is_input=True,
+      is_later=True, page='time.md',
+      synonyms='availability_trace behavior_trace')
   over_selection: float = flag(
       1.0, 'Start this multiple of the clients per round, and take the first '
       'to finish.', at_least=1, varies='participation', is_later=True,

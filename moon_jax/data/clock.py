@@ -28,9 +28,36 @@ _LEAST_WAIT = 1e-3  # seconds until the server looks again for clients
 _TRIES = 64  # random clients that are tried before free ones are listed
 
 # Separate random streams from other draws of the same seed.
-_SPEEDS, _SELECTION = 0x636c6f63, 0x73656c65
+_SPEEDS, _SELECTION, _TRACE = 0x636c6f63, 0x73656c65, 0x74726163
 
 COLUMNS = 'seconds_per_example', 'download', 'upload'
+
+
+class Trace(NamedTuple):
+  """Windows of time in which C clients may start; they repeat.
+
+  Attributes:
+    begin: float [W], seconds; windows of a client follow each other.
+    end: float [W], seconds, above `begin`.
+    first: int [C], the first window of each client.
+    last: int [C], its last window.
+    period: seconds after which all windows repeat.
+  """
+
+  begin: np.ndarray
+  end: np.ndarray
+  first: np.ndarray
+  last: np.ndarray
+  period: float
+
+  def is_available(self, time: float, client=slice(None)) -> np.ndarray:
+    """`Clock.is_available`."""
+    first, end = self.first[client], self.last[client] + 1
+    least, at = np.min(first), time % self.period
+    windows = slice(least, np.max(end))
+    is_open_W = (self.begin[windows] <= at) & (at < self.end[windows])
+    count = np.concatenate([[0], np.cumsum(is_open_W)])
+    return count[end - least] > count[first - least]
 
 
 class Clock(NamedTuple):
@@ -42,6 +69,7 @@ class Clock(NamedTuple):
     upload: float [C], bytes per second.
     availability: fraction of each day in which a client may start, at most 1.
     phase: float [C], when that part of the day begins, 0 to 1.
+    trace: when clients may start, instead of a part of each day; or None.
   """
 
   seconds_per_example: np.ndarray
@@ -49,6 +77,7 @@ class Clock(NamedTuple):
   upload: np.ndarray
   availability: float = 1.0
   phase: np.ndarray | float = 0.0
+  trace: Trace | None = None
 
   def seconds(self, examples: np.ndarray, download_bytes: float,
               upload_bytes: float) -> np.ndarray:
@@ -67,13 +96,37 @@ class Clock(NamedTuple):
 
     `client` selects one of them, by its index, or some.
     """
+    if self.trace is not None:
+      return self.trace.is_available(time, client)
     phase = np.broadcast_to(self.phase, len(self.upload))[client]
     return (time / DAY - phase) % 1 < self.availability
 
+  def is_always_available(self) -> bool:
+    """Returns whether all clients may start at any time."""
+    return self.trace is None and self.availability == 1
+
   def next_start(self, time: float) -> float:
     """Returns a time after `time` at which a client becomes available."""
-    wait = DAY * np.min((np.asarray(self.phase) - time / DAY) % 1)
+    period = self.trace.period if self.trace else DAY
+    begin = self.trace.begin / period if self.trace else np.asarray(self.phase)
+    wait = period * np.min((begin - time / period) % 1)
     return time + max(float(wait), _LEAST_WAIT)
+
+  def first_start(self, time: float, least: int = 1) -> float:
+    """Returns when `least` clients may start at once, at `time` or later.
+
+    Raises:
+      UserError: if there are never so many.
+    """
+    end = time + 2 * (self.trace.period if self.trace else DAY)
+    while np.count_nonzero(self.is_available(time)) < least:
+      time = self.next_start(time)
+      if time > end:
+        raise UserError(
+            f'a round needs {least} clients that are available at the same '
+            'time, and there are never so many; make clients available for '
+            'longer')
+    return time
 
 
 class Timeline(NamedTuple):
@@ -101,7 +154,7 @@ class Timeline(NamedTuple):
 
 def lognormal(num_clients: int, seed: int, seconds_per_example: float = 0.01,
               download: float = 1e7, upload: float = 2e6, spread: float = 1.0,
-              availability: float = 1.0) -> Clock:
+              availability: float = 1.0, groups: int = 0) -> Clock:
   """Draws speeds of clients, independently of each other.
 
   Args:
@@ -113,6 +166,8 @@ def lognormal(num_clients: int, seed: int, seconds_per_example: float = 0.01,
     spread: standard deviation of the logarithm of each; 0 makes clients equal.
     availability: fraction of each day in which a client may start; the part of
       the day is drawn uniformly.
+    groups: number of groups whose clients are available at the same time, as in
+      a time zone; 0 draws the part of the day of each client.
 
   Raises:
     UserError: if a number is out of range.
@@ -123,14 +178,19 @@ def lognormal(num_clients: int, seed: int, seconds_per_example: float = 0.01,
         for name, value, usual in zip(COLUMNS, medians, (.01, 1e7, 2e6))),
       ('spread', spread, 0 <= spread <= 5, '0 to 5', 1),
       ('availability', availability, .001 <= availability <= 1,
-       '0.001 to 1', 1)):
+       '0.001 to 1', 1),
+      ('groups', groups, isinstance(groups, int) and 0 <= groups <= num_clients,
+       f'an integer from 0 to num_clients={num_clients}', 0)):
     if not holds:
       raise UserError(f'{name} must be {limits}; got {value}. {name}={usual} '
                       'is usual')
   random = np.random.default_rng([seed, _SPEEDS])
   factors = np.exp(spread * random.standard_normal((3, num_clients)))
+  phase = random.random(groups or num_clients)
+  if groups:
+    phase = phase[random.integers(groups, size=num_clients)]
   return Clock(*(median * factor for median, factor in zip(medians, factors)),
-               availability, random.random(num_clients))
+               availability, phase)
 
 
 def read(path: str, num_clients: int, seed: int) -> Clock:
@@ -143,39 +203,77 @@ def read(path: str, num_clients: int, seed: int) -> Clock:
   Raises:
     UserError: if the file cannot be read, or a number is not above 0.
   """
-  where = f'path={path}'
+  speeds = np.array([
+      [_number(place, name, cell, math.ulp(0.), 'above 0')
+       for name, cell in zip(COLUMNS, cells)]
+      for place, cells in _rows(path, COLUMNS, 'a device')])
+  return Clock(*speeds[_devices(len(speeds), num_clients, [seed, _SPEEDS])].T)
+
+
+def read_trace(path: str, num_clients: int, seed: int) -> Trace:
+  """Reads when clients are available from a text file.
+
+  Its first line names columns: device, begin and end, and others, which are not
+  read. Each further line is a window, in seconds, in which the clients of a
+  device may start. The windows of all devices repeat after the latest end. If
+  there are not as many devices as clients, each client draws one.
+
+  Raises:
+    UserError: if the file cannot be read, or a window is invalid.
+  """
+  windows: dict[str, list[tuple[float, float]]] = {}
+  for place, (device, *cells) in _rows(
+      path, ('device', 'begin', 'end'), 'a window'):
+    begin = _number(place, 'begin', cells[0], 0., '0 or more')
+    end = _number(place, 'end', cells[1], begin + _LEAST_WAIT,
+                  f'above begin={cells[0]}')
+    windows.setdefault(device, []).append((begin, end))
+  last = np.cumsum([*map(len, windows.values())]) - 1
+  device = _devices(len(windows), num_clients, [seed, _TRACE])
+  begin_W, end_W = np.array([*itertools.chain(*windows.values())]).T
+  return Trace(begin_W, end_W, np.append(0, last + 1)[device], last[device],
+               float(end_W.max()))
+
+
+def _rows(path, columns, row):
+  """Returns the place of each line of a text file, and its cells of columns."""
   try:
     text = files.read_regular(
         pathlib.Path(path).expanduser()).decode('utf-8-sig')
   except (OSError, ValueError) as error:
-    raise UserError(f'{where} cannot be read ({error}); name a text file with '
-                    'a device on each line') from error
-  names, *rows = [[cell.strip() for cell in line.split(',')]
-                  for line in text.splitlines() if line.strip()] or [[]]
-  if not set(COLUMNS) <= set(names) or not rows:
+    raise UserError(f'path={path} cannot be read ({error}); name a text file '
+                    f'with {row} on each line') from error
+  (_, names), *rows = [
+      (f'path={path}, line {number}', list(map(str.strip, line.split(','))))
+      for number, line in enumerate(text.splitlines(), 1) if line.strip()
+  ] or [('', [])]
+  if not set(columns) <= set(names) or not rows:
     raise UserError(
-        f'{where} must have the columns {",".join(COLUMNS)} in its first line, '
-        f'and a device on each further line; got {",".join(names)!r} and '
-        f'{len(rows)} devices. Add them')
-  columns = {name: np.array([
-      _positive(where, device, name, row[names.index(name):][:1])
-      for device, row in enumerate(rows, 1)]) for name in COLUMNS}
-  device = np.arange(num_clients) if len(rows) == num_clients else (
-      np.random.default_rng([seed, _SPEEDS]).integers(len(rows),
-                                                      size=num_clients))
-  return Clock(*(values[device] for values in columns.values()))
+        f'path={path} must have the columns {",".join(columns)} in its first '
+        f'line, and {row} on each further line; got {",".join(names)!r} and '
+        f'{len(rows)} further lines. Add them')
+  at = [names.index(column) for column in columns]
+  return [(place, [''.join(cells[index:index + 1]) for index in at])
+          for place, cells in rows]
 
 
-def _positive(where, device, name, cells):
-  """Returns the number in a list of one cell, or of none."""
+def _number(place, name, cell, least, limits):
+  """Returns the number in a cell, finite and at least `least`."""
   try:
-    value = float(*cells)
+    value = float(cell)
   except ValueError:
     value = math.nan
-  if not 0 < value < math.inf:
-    raise UserError(f'{where}, device {device}: {name} must be a number above '
-                    f'0; got {"".join(cells)!r}. Correct it')
+  if not least <= value < math.inf:
+    raise UserError(
+        f'{place}: {name} must be a number {limits}; got {cell!r}. Correct it')
   return value
+
+
+def _devices(num_devices, num_clients, seed):
+  """Returns the device of each client, int [C]."""
+  if num_devices == num_clients:
+    return np.arange(num_clients)
+  return np.random.default_rng(seed).integers(num_devices, size=num_clients)
 
 
 def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
@@ -228,7 +326,7 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
   tier = np.empty(num_clients, int)
   tier[np.argsort(seconds, kind='stable')] = (
       np.arange(num_clients) * tiers // num_clients)
-  if cohorts is None and clock.availability == 1 and tiers == 1:
+  if cohorts is None and clock.is_always_available() and tiers == 1:
     cohorts = cohort_lib.sample(num_clients, selected, num_rounds, seed)
   random = np.random.default_rng([seed, _SELECTION])
   fraction = _in_time(seconds, deadline or math.inf, partial)
@@ -236,8 +334,8 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
   time, timeline, spans, fractions = 0., Timeline([], []), [], []
   for index in range(num_rounds):
     if cohorts is None:
-      while not (free := np.flatnonzero(clock.is_available(time))).size:
-        time = clock.next_start(time)
+      time = clock.first_start(time)
+      free = np.flatnonzero(clock.is_available(time))
       if tiers > 1:
         free = free[tier[free] == random.choice(np.unique(tier[free]))]
       started = random.permutation(free)[:selected].tolist()

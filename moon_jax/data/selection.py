@@ -35,7 +35,8 @@ class View(NamedTuple):
 
   Attributes:
     round: the round, from 0.
-    cohort_size: the most clients that may be selected.
+    cohort_size: the most clients that may be selected, of those that are
+      available.
     num_examples: int [C], training examples of each client.
     loss: float [C], mean loss over the local steps of the last update that the
       server received of each client; NaN before the first one. It leaves out
@@ -46,6 +47,8 @@ class View(NamedTuple):
       whose updates were lost.
     times_received: int [C], updates that the server has received, with those of
       clients that diverged.
+    is_available: bool [C], the clients that may be selected; all without a
+      clock.
     seconds: float [C], simulated seconds that each client takes in a round,
       with download and upload; None without a clock.
     time: simulated seconds since the start; 0 without a clock.
@@ -59,6 +62,7 @@ class View(NamedTuple):
   last_round: np.ndarray
   times_trained: np.ndarray
   times_received: np.ndarray
+  is_available: np.ndarray
   seconds: np.ndarray | None
   time: float
   random: np.random.Generator
@@ -84,7 +88,7 @@ def power_of_choice(candidates: int = 0) -> Selection:
     candidates: number of clients that are drawn for a round, without
       replacement and with probabilities proportional to their numbers of
       examples; from the clients per round to all. 0 draws twice as many as the
-      round has, if there are so many.
+      round has. If fewer are available, all of them are candidates.
 
   Raises:
     UserError: when a round is planned, if there are too few or too many, or it
@@ -105,8 +109,10 @@ def power_of_choice(candidates: int = 0) -> Selection:
       raise UserError(
           f'candidates must be {least} to {most}, from the clients of a round '
           f'to all; got {candidates!r}. 0 takes twice the clients of a round')
-    share = view.num_examples / sum(view.num_examples)
-    drawn = view.random.choice(most, count, replace=False, p=share)
+    weight = view.num_examples * view.is_available
+    drawn = view.random.choice(
+        most, min(count, np.count_nonzero(weight)), replace=False,
+        p=weight / sum(weight))
     loss = np.where(np.isnan(view.loss), np.inf, view.loss)[drawn]
     # The sort is stable, and candidates come in random order.
     return drawn[np.argsort(-loss, kind='stable')][:least]
@@ -114,7 +120,87 @@ def power_of_choice(candidates: int = 0) -> Selection:
   return select
 
 
-SELECTIONS = {'power_of_choice': power_of_choice}
+def oort(exploration: float = 0.9, decay: float = 0.98,
+         least_exploration: float = 0.2, cutoff: float = 0.95,
+         preferred: float = 0.3, penalty: float = 2.0) -> Selection:
+  """Returns a selection of clients that are useful, and fast.
+
+  After Lai et al., Oort: Efficient Federated Learning via Guided Participant
+  Selection, OSDI 2021, https://www.usenix.org/conference/osdi21/presentation/lai.
+  Clients that have reported a loss are drawn in proportion to their utility,
+  among those with at least `cutoff` of the utility of the last one that would
+  be selected by utility alone. The utility of a client is
+
+      (u + sqrt(0.1 log(round) / last round)) * (T / t)^penalty if t > T
+
+  where u is its number of examples times its loss, clipped at the 95th
+  percentile and scaled to 0 to 1 over these clients, as in the released code;
+  t its seconds, and T those of `preferred` of all clients. Others, a fraction
+  of the round that decays, are drawn in proportion to their speed, or without
+  a clock to their numbers of examples.
+
+  Oort has the root of the mean square of the losses of examples, where here is
+  their mean, and adapts T.
+
+  Args:
+    exploration: the fraction of clients of the first round that is drawn of
+      those without a loss, if there are so many.
+    decay: what multiplies it after each round.
+    least_exploration: the least it decays to.
+    cutoff: above 0, at most 1.
+    preferred: the fraction of clients that are not slow, 0 to 1.
+    penalty: exponent; 0 has no influence of time.
+
+  Raises:
+    UserError: if a number is out of range.
+  """
+  for name, value, most in (
+      ('exploration', exploration, 1), ('decay', decay, 1),
+      ('least_exploration', least_exploration, 1), ('cutoff', cutoff, 1),
+      ('preferred', preferred, 1), ('penalty', penalty, 100)):
+    if not 0 <= value <= most:
+      raise UserError(f'{name} must be 0 to {most}; got {value!r}. Without it '
+                      'the usual value is taken')
+
+  def select(view):
+    is_known = np.isfinite(view.loss)
+    known = np.flatnonzero(is_known & view.is_available)
+    new = np.flatnonzero(~is_known & view.is_available)
+    explored = max(
+        exploration * decay ** view.round, least_exploration)
+    count = min(len(new), max(round(explored * view.cohort_size),
+                              view.cohort_size - len(known)))
+    if view.seconds is None:
+      speed, slowness = view.num_examples, np.ones(len(view.loss))
+    else:
+      slowness = np.maximum(
+          view.seconds / np.quantile(view.seconds, preferred), 1.)
+      speed = 1 / view.seconds
+    first = _drawn(view.random, new, speed[new], count)
+    if not known.size:
+      return first
+    gain = (view.num_examples * view.loss)[known]
+    gain = np.minimum(gain, np.quantile(gain, .95))
+    utility = (gain - gain.min()) / (np.ptp(gain) or 1.) + np.sqrt(
+        .1 * np.log(view.round + 1) / (view.last_round[known] + 1))
+    utility *= slowness[known] ** -penalty
+    count = min(view.cohort_size - count, len(known))
+    least = cutoff * np.sort(utility)[-max(count, 1)]
+    is_useful = utility >= least
+    return np.append(first, _drawn(
+        view.random, known[is_useful], utility[is_useful], count))
+
+  return select
+
+
+def _drawn(random, clients, weights, count):
+  """Returns clients drawn without replacement, in proportion to weights."""
+  # Those with the least exponential variables are such a draw.
+  times = random.exponential(size=len(clients)) / np.maximum(weights, 1e-9)
+  return clients[np.argsort(times, kind='stable')[:count]]
+
+
+SELECTIONS = {'power_of_choice': power_of_choice, 'oort': oort}
 
 
 def custom(name: str, args: str) -> Selection:
@@ -178,7 +264,8 @@ def after(history: History, trained: np.ndarray, received: np.ndarray,
 def choose(selection: Selection, history: History, cohort_size: int,
            num_examples: np.ndarray, seed: int,
            seconds: np.ndarray | None = None, least: int = 1,
-           name: str = 'selection') -> list[int]:
+           name: str = 'selection', time: float | None = None,
+           is_available: np.ndarray | None = None) -> list[int]:
   """Returns the clients of the next round, in the order of the selection.
 
   Args:
@@ -190,24 +277,32 @@ def choose(selection: Selection, history: History, cohort_size: int,
     seconds: float [C], simulated seconds that each takes; None without a clock.
     least: the fewest clients that the server's rule needs.
     name: of the selection, for error messages.
+    time: simulated seconds at which the round starts; None for the end of the
+      last one.
+    is_available: bool [C], clients that it may select; None for all.
 
   Raises:
     UserError: if it does not return clients, each once.
   """
-  index, *known, time = map(np.copy, history)
+  index, *known, ended = map(np.copy, history)
+  num_clients = len(num_examples)
+  may = np.full(num_clients, True) if is_available is None else is_available
+  cohort_size = min(cohort_size, np.count_nonzero(may))
   view = View(
-      int(index), cohort_size, np.copy(num_examples), *known,
-      None if seconds is None else np.copy(seconds), float(time),
+      int(index), cohort_size, np.copy(num_examples), *known, np.copy(may),
+      None if seconds is None else np.copy(seconds),
+      float(ended) if time is None else time,
       np.random.default_rng([seed, int(index), _SELECTION]))
   found: Any = _listed(selection(view), cohort_size)
-  num_clients = len(num_examples)
   are_clients = isinstance(found, list) and all(
       isinstance(i, SupportsIndex) and not isinstance(i, bool)
-      and 0 <= int(i) < num_clients for i in found)
+      and 0 <= int(i) < num_clients and may[int(i)] for i in found)
   if not are_clients or not (
       least <= len(set(map(int, found))) == len(found) <= cohort_size):
     raise UserError(
         f'{name} must return {least} to {cohort_size} different clients, '
-        f'integers from 0 to {num_clients - 1}; got {repr(found)[:80]} in '
-        f'round {index + 1} (view.round={index}). Correct the function')
+        f'integers from 0 to {num_clients - 1}'
+        f'{"" if all(may) else " of those that are available"}; got '
+        f'{repr(found)[:80]} in round {index + 1} (view.round={index}). '
+        'Correct the function')
   return list(map(int, found))

@@ -147,11 +147,9 @@ def _timed(config, federation, clock):
   """Returns the federation with rounds that the clock plans, or measures."""
   seconds, transfer = round_spec.seconds(federation, clock)
   if federation.selection is not None:
-    if clock.availability < 1:
-      raise UserError(
-          f'--cohort={config.cohort} selects among all clients; got '
-          f'--clock_args={config.clock_args}. Remove its availability')
-    return dataclasses.replace(federation, client_seconds=seconds)
+    return dataclasses.replace(
+        federation, client_seconds=seconds,
+        availability=None if clock.is_always_available() else clock)
   steps = round_spec.local_steps(federation)
   num_rounds = max(config.num_rounds, len(federation.cohorts))
   with errors.in_command(

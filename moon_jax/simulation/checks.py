@@ -64,7 +64,7 @@ def validate(config: Config) -> Config:
     registry.rule_of(config, config.cohort_size())
   registry.attack_of(config)
   registry.staleness_of(config)
-  if not config.clock_file:  # it is read later, and may have moved
+  if not (config.clock_file or config.availability_file):  # read later
     registry.clock_of(config)
   _check_selection(config)
   registry.backdoor_of(config)
@@ -207,7 +207,11 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     *((lambda c, name=name: _is_changed(c, name) and not c.has_clock(),
        f'--{name}={{c.{name}}} needs simulated time; give --clock=lognormal or '
        '--clock_file')
-      for name in ('over_selection', 'deadline', 'tiers', 'asynchronous')),
+      for name in ('over_selection', 'deadline', 'tiers', 'asynchronous',
+                   'availability_file')),
+    (lambda c: c.availability_file and 'availability' in c.clock_args,
+     '--availability_file={c.availability_file} has the times at which clients '
+     'are available; remove availability from --clock_args={c.clock_args}'),
     (lambda c: c.partial_work and not c.deadline,
      '--partial_work needs a deadline that clients would miss; give '
      '--deadline, in simulated seconds'),

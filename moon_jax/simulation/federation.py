@@ -18,7 +18,7 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data import cohort
 from moon_jax.data import selection as selection_lib
 from moon_jax.data.client_tests import ClientTests
-from moon_jax.data.clock import Timeline
+from moon_jax.data.clock import Clock, Timeline
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.selection import Selection
 from moon_jax.errors import UserError
@@ -59,6 +59,8 @@ class Federation:
     client_seconds: float [C], simulated seconds that each client takes, of
       which `selection` and the records of rounds know; None has no simulated
       time.
+    availability: a clock, from which `selection` knows when clients may start;
+      None if they always may.
     timeline: rounds with simulated time, which `moon_jax.clock` plans; its
       cohorts replace `cohorts`.
     optimizer: local optimizer: "sgd", "adam" or "amsgrad".
@@ -137,6 +139,7 @@ class Federation:
   cohorts: Sequence[Sequence[int]] | None = None
   selection: Selection | None = None
   client_seconds: np.ndarray | None = None
+  availability: Clock | None = None
   timeline: Timeline | None = None
   optimizer: str = _setting('optimizer')
   learning_rate: LearningRate = _setting('learning_rate')
@@ -227,11 +230,22 @@ class Federation:
       UserError: if it does not return clients, or too few for the algorithm.
     """
     selection: Any = self.selection
+    start = self.round_start(history)
     return selection_lib.choose(
         selection, history, len(self.cohort(int(history.num_rounds))),
         clients_lib.sizes(self.clients), self.seed, self.client_seconds,
         self.algorithm.min_received,
-        f'--cohort={self.config.cohort}' if self.config else 'selection')
+        f'--cohort={self.config.cohort}' if self.config else 'selection', start,
+        self.availability.is_available(start) if self.availability else None)
+
+  def round_start(self, history: selection_lib.History) -> float:
+    """Returns the simulated time at which the next round starts.
+
+    It is the end of the last one, unless too few clients are available.
+    """
+    time = float(history.time)
+    return self.availability.first_start(
+        time, self.algorithm.min_received) if self.availability else time
 
   def trained(self, round_index: int, clients: Sequence[int] | None = None
               ) -> tuple[list[int], list[bool]]:

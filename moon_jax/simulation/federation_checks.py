@@ -20,7 +20,7 @@ from moon_jax.config import Config, limits
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
 from moon_jax.data.client_tests import ClientTests, PARTS
-from moon_jax.data.clock import Timeline
+from moon_jax.data.clock import Clock, Timeline
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.models import Model
@@ -382,6 +382,14 @@ def _check_selection(federation):
            f'needs a selection; got {_short(seconds)} and selection='
            f'{_short(selection)}. moon_jax.clock makes them, and plans rounds '
            'without a selection')
+  clock = federation.availability
+  _check_is(Clock | None, 'availability', clock, 'a moon_jax.clock.Clock',
+            'None has clients that are always available')
+  _require(clock is None or seconds is not None and (
+      len(clock.is_available(0.)) == federation.num_clients),
+           'availability is for federations with client_seconds and needs all '
+           f'{federation.num_clients} clients; got {_short(clock)}. '
+           'moon_jax.clock makes one')
 
 
 def _check_client_tests(federation):

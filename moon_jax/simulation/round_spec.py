@@ -342,9 +342,10 @@ class Planner:
 
   def of_selection(self, run: int, round_index: int) -> dict[str, Any]:
     """Returns what a selection adds to a round's metrics; {} without one."""
-    history, seconds = self.histories[run], self.round_seconds(run, round_index)
+    history = self.histories[run]
     if history is None:
       return {}
+    seconds = self.round_seconds(run, round_index)
     line: dict[str, Any] = {
         'clients_selected': sorted(self.cohort(run, round_index))}
     if self._specs[run].federation.client_seconds is not None:
@@ -352,13 +353,16 @@ class Planner:
     return line
 
   def round_seconds(self, run: int, round_index: int) -> float:
-    """Returns the simulated seconds of the slowest client of the cohort.
+    """Returns the simulated seconds from the end of the last round to its end.
 
-    Clients that fail count. 0 without `Federation.client_seconds`.
+    It waits for available clients, and for the slowest one of the cohort, even
+    if it fails. 0 without `Federation.client_seconds`.
     """
-    seconds = self._specs[run].federation.client_seconds
-    return 0. if seconds is None else float(
-        np.max(seconds[self.cohort(run, round_index)]))
+    federation, history = self._specs[run].federation, self.histories[run]
+    seconds = federation.client_seconds
+    return 0. if seconds is None else (
+        federation.round_start(history) - float(history.time)
+        + float(np.max(seconds[self.cohort(run, round_index)])))
 
   def work(self, run: int, round_index: int) -> Work:
     """Returns the jobs of a round, from 0.

@@ -225,7 +225,8 @@ def measure(spec: RoundSpec) -> Rates:
       evaluate_clients=False, client_tests=None,
       clients=clients_lib.shortened(
           federation.clients, _LONGER * num_examples),
-      cohorts=rounds, timeline=timeline, selection=None, client_seconds=None))
+      cohorts=rounds, timeline=timeline, selection=None, client_seconds=None,
+      availability=None))
   planner = simulation.planner
 
   def rows_and_seconds():

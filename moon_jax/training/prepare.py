@@ -90,10 +90,10 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
     cohort.make(config)  # reports errors in the file first
     inputs['cohorts_file'] = pathlib.Path(
         config.cohorts_file).expanduser().read_bytes()
-  if config.clock_file:
-    registry.clock_of(config)  # reports errors in the file first
-    inputs['clock_file'] = pathlib.Path(
-        config.clock_file).expanduser().read_bytes()
+  for name in 'clock_file', 'availability_file':
+    if path := getattr(config, name):
+      registry.clock_of(config)  # reports errors in the file first
+      inputs[name] = pathlib.Path(path).expanduser().read_bytes()
   if config.has_user_algorithm():
     inputs['algorithm'] = user_code.source('algorithm', config.algorithm)
     registry.make(config)  # reports errors in the factory first

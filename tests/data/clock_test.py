@@ -1,6 +1,7 @@
 """Simulated time: speeds, rounds, deadlines, and plans of arrivals."""
 
 import collections
+import functools
 import math
 
 import numpy as np
@@ -229,10 +230,10 @@ def test_files_have_devices(tmp_path):
   names = 'upload,download,seconds_per_example\n'
   for text, message in (
       ('upload,download\n1,2', 'columns seconds_per_example'),
-      ('', "columns.*got ''"), (names, '0 devices'),
+      ('', "columns.*got ''"), (names, '0 further lines'),
       (names + '1,2,x', "seconds_per_example must be.*'x'"),
-      (names + '1,2', "device 1: seconds_per_example.*''"),
-      (names + '1,0,1', "device 1: download must be.*above 0; got '0'")):
+      (names + '1,2', "line 2: seconds_per_example.*''"),
+      (names + '\n1,0,1', "line 3: download must be.*above 0; got '0'")):
     path.write_text(text, encoding='utf-8')
     with pytest.raises(UserError, match=message):
       clock.read(str(path), 2, 0)
@@ -240,8 +241,53 @@ def test_files_have_devices(tmp_path):
     clock.read(str(tmp_path / 'none.csv'), 2, 0)
 
 
+def test_clients_are_available_in_the_windows_of_their_device(tmp_path):
+  path = tmp_path / 'trace.csv'
+  windows = {'x': [(0, 5), (20, 30.5)], 'y': [(4, 6)], 'z': [(50, 100)]}
+  path.write_text('end,device,begin\n' + ''.join(
+      f'{end},{device},{begin}\n' for device, begin, end in (
+          ('x', 0, 5), ('y', 4, 6), ('x', 20, 30.5), ('z', 50, 100))))
+  trace = clock.read_trace(str(path), 3, 0)
+  for time in (0., 4.5, 5., 6., 25., 31., 99.9, 100., 204.5, 230., 250.):
+    expected = [any(begin <= time % 100 < end for begin, end in pairs)
+                for pairs in windows.values()]
+    assert trace.is_available(time).tolist() == expected
+    assert [trace.is_available(time, i) for i in range(3)] == expected
+  drawn = clock.read_trace(str(path), 900, 0)
+  assert abs(drawn.is_available(4.5).mean() - 2 / 3) < .06
+  made = clock.lognormal(3, 0)._replace(trace=trace)
+  assert made.next_start(1.) == 4 and made.next_start(60.) == 100
+  near = functools.partial(pytest.approx, abs=2e-3)
+  assert [made.first_start(time) for time in (0, 7, 31, 107, 131)] == near([
+      0, 20, 50, 120, 150])
+  assert made.first_start(6., least=2) == near(104)
+  with pytest.raises(UserError, match='needs 3 clients.*at the same time'):
+    made.first_start(0., least=3)
+  plan = clock.synchronous(made, np.ones(3), 1, 4, 0)
+  assert [end - 1 for end in plan.seconds] == [0, 1, 2, 3]
+  late = clock.asynchronous(made, np.full(3, 40.), 1, 1, 4, 0)
+  assert [begin for (begin, _), in late.spans] == near([0, 50, 90, 130])
+  for text, message in (
+      ('a,1,2', 'the columns device,begin,end'),
+      ('a,-1,2', 'line 2: begin must be a number 0 or more'),
+      ('a,3,3', "line 2: end must be a number above begin=3; got '3'"),
+      ('a,3,inf', "'inf'")):
+    head = '' if 'columns' in message else 'device,begin,end\n'
+    path.write_text(head + text)
+    with pytest.raises(UserError, match=message):
+      clock.read_trace(str(path), 2, 0)
+
+
+def test_clients_of_a_group_are_available_together():
+  made = clock.lognormal(600, 0, availability=.25, groups=3)
+  assert len(set(made.phase)) == 3
+  assert np.bincount(np.unique(made.phase, return_inverse=True)[1]).min() > 150
+
+
 def test_arguments_are_checked():
   for call, message in (
+      (lambda: clock.lognormal(3, 0, groups=4), 'groups must be an integer from'
+       ' 0 to num_clients=3; got 4'),
       (lambda: clock.lognormal(3, 0, upload=0.), 'upload must be above 0.*0.0'),
       (lambda: clock.lognormal(3, 0, availability=1.1), '0.001 to 1; got 1.1'),
       (lambda: clock.lognormal(3, 0, spread=math.nan), 'spread must be.*nan'),

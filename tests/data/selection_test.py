@@ -9,7 +9,7 @@ from moon_jax.data import selection
 from moon_jax.errors import UserError
 
 
-def view(loss, cohort_size=2, num_examples=None, index=0):
+def view(loss, cohort_size=2, num_examples=None, index=0, **known):
   """Returns what a selection sees of clients with these losses."""
   seen = []
   history = selection.begin(len(loss))._replace(
@@ -17,7 +17,7 @@ def view(loss, cohort_size=2, num_examples=None, index=0):
   selection.choose(
       lambda view: seen.append(view) or [0], history, cohort_size,
       np.ones(len(loss), int) if num_examples is None else num_examples, seed=3)
-  return seen[0]
+  return seen[0]._replace(**known)
 
 
 def test_power_of_choice_takes_the_highest_losses():
@@ -42,6 +42,76 @@ def test_candidates_are_twice_the_clients_by_default():
            for i in range(200)}
   assert (0, 1) in pairs and (2, 3) in pairs and (3, 4) not in pairs
   assert list(selection.power_of_choice()(view(losses, 6))) == list(range(6))
+
+
+def test_candidates_are_available():
+  free = np.array([True, False, True, True, False, True])
+  select = selection.power_of_choice(candidates=5)
+  losses = [.1, .9, .2, .3, .8, np.nan]
+  assert list(select(view(losses, is_available=free))) == [5, 3]
+
+
+def shares(select, **known):
+  """Returns how often each client is selected in 2,000 rounds."""
+  seen = view(known.pop('loss'), **known)
+  found = [select(seen._replace(random=np.random.default_rng(i)))
+           for i in range(2000)]
+  assert {len(set(clients)) for clients in found} == {seen.cohort_size}
+  return np.bincount(np.concatenate(found), minlength=len(seen.loss)) / 2000
+
+
+def test_oort_draws_by_utility():
+  """The utility of each, by hand; one of four clients is drawn.
+
+  Gains 10, 20, 30 and 40, the largest clipped at the 95th percentile, 38.5.
+  """
+  known = dict(
+      loss=[5., 2., 10., 4.], num_examples=np.array([2, 10, 3, 10]),
+      cohort_size=1, index=4, last_round=np.array([0, 1, 2, 3]),
+      seconds=np.array([1., 1., 8., 4.]))
+  unsure = np.sqrt(.1 * np.log(5) / np.arange(1, 5))
+  utility = np.array([0., 10 / 28.5, 20 / 28.5, 1.]) + unsure
+  select = selection.oort(
+      exploration=0., least_exploration=0., cutoff=0., penalty=0.)
+  np.testing.assert_allclose(
+      shares(select, **known), utility / utility.sum(), atol=.03)
+  slow = selection.oort(0., least_exploration=0., cutoff=0., penalty=1.,
+                        preferred=1 / 3)  # 1 second
+  utility *= [1, 1, 1 / 8, 1 / 4]
+  np.testing.assert_allclose(
+      shares(slow, **known), utility / utility.sum(), atol=.03)
+  best = selection.oort(0., least_exploration=0., penalty=0., cutoff=1.)
+  assert shares(best, **known).tolist() == [0, 0, 0, 1]
+
+
+def test_oort_explores_fast_clients_first():
+  """Half of the round, then 0.9 of it after each round, at least a quarter."""
+  known = dict(loss=[1.] * 8 + [np.nan] * 8, cohort_size=4,
+               seconds=np.tile([1., 3.], 8), last_round=np.zeros(16, int))
+  select = selection.oort(.5, decay=.8, least_exploration=.25)
+  for index, count in ((0, 2), (1, 2), (3, 1), (50, 1)):
+    share = shares(select, index=index, **known)
+    assert share[8:].sum() == count
+  assert share[8] / share[9] == pytest.approx(3, abs=.6)
+  new = shares(select, **known | {'loss': [np.nan] * 16})  # all are explored
+  assert new.sum() == pytest.approx(4) and (new[::2] > new[1::2]).all()
+  old = shares(select, **known | {'loss': [1.] * 16})  # none is
+  assert old.sum() == pytest.approx(4)
+  free = np.arange(16) % 5 == 0
+  some = shares(select, is_available=free, **known)
+  assert (some > 0).tolist() == free.tolist()
+  without = shares(selection.oort(1.), num_examples=np.arange(1, 4), loss=[
+      np.nan] * 3, cohort_size=1)
+  np.testing.assert_allclose(without, np.arange(1, 4) / 6, atol=.03)
+  with pytest.raises(UserError, match='cutoff must be 0 to 1; got 1.5'):
+    selection.oort(cutoff=1.5)
+
+
+def test_a_client_that_is_not_available_is_refused():
+  with pytest.raises(UserError, match='1 to 1 different clients.*0 to 2 of '
+                     'those that are available; got .0. in round 1'):
+    selection.choose(lambda view: [0], selection.begin(3), 2, np.ones(3, int),
+                     0, is_available=np.array([False, True, False]))
 
 
 @pytest.mark.parametrize('count', [1, 7, 2.5, '3'])

@@ -20,7 +20,8 @@ def test_fingerprint_follows_what_changes_results():
   free = {'data_dir', 'workdir', 'checkpoint_every', 'checkpoint_keep',
           'checkpoint_keep_every', 'on_nan', 'check_determinism', 'lanes',
           'shard_data', 'cohorts_file', 'convolution', 'partition_file',
-          'init_from', 'client_state', 'quiet', 'loggers', 'clock_file'}
+          'init_from', 'client_state', 'quiet', 'loggers', 'clock_file',
+          'availability_file'}
   base = Config()
   for field in dataclasses.fields(Config):
     value, choices = getattr(base, field.name), field.metadata['choices']
