@@ -43,7 +43,8 @@ from moon_jax.algorithms.updates import (
 )
 from moon_jax.errors import UserError
 
-_COORDINATES = 0x646e63  # folded into the key of a round, for draws of dnc
+# Folded into the key of a round: draws of dnc, and masks of secure_sum.
+_COORDINATES, _MASKS = 0x646e63, 0x6d61736b
 
 
 class Rule(NamedTuple):
@@ -54,7 +55,8 @@ class Rule(NamedTuple):
       Returns the update of the server. Weights are 0 in rows that are not
       received, and their sum is 1. If it has parameters `key` or `client_J`, it
       gets a random key of the run and round, or the client of each row. A rule
-      that chooses updates also returns, third, which it used, bool [J].
+      that chooses updates also returns, third, which it used, bool [J]; others
+      may return metrics of the round, a dict.
     min_received: the lowest n for which the rule is defined.
     init: `(update_D) -> state`. Returns the first state of the rule for an
       update of zeros.
@@ -323,10 +325,73 @@ def majority_vote(step: float = 0.001) -> Rule:
   return rule._replace(is_for_parameters=True)
 
 
+def secure_sum(limit: float = 8.0, bits: int = 31) -> Rule:
+  """Returns the weighted mean, from a sum of integers that hide each update.
+
+  Secure aggregation: Bonawitz et al., Practical Secure Aggregation for
+  Privacy-Preserving Machine Learning, CCS 2017,
+  https://doi.org/10.1145/3133956.3133982. A client sends
+
+      q_i + m_i mod 2^32,   q_i = round(2^(bits - 1) p_i u_i / limit)
+
+  with u_i clipped to +-limit in each coordinate, and masks m_i that are uniform
+  and sum to 0, so that the server learns sum_i q_i and nothing else of the
+  updates. The exchange of keys and shares is not simulated; each mask is the
+  difference of two draws, shared with the clients before and after it.
+
+  The metric `secure_error` of a round is the norm of the difference from the
+  weighted mean without clipping and rounding, relative to the norm of that.
+
+  Args:
+    limit: the largest coordinate of an update.
+    bits: of an integer without a mask, with the sign, 2 to 31.
+  """
+  above(0, limit=limit, usual=8)
+  at_least(2, bits=bits, usual=31)
+  if bits > 31:
+    raise UserError(f'bits must be at most 31, since the sum of the integers '
+                    f'must fit in 32; got {bits}')
+  scale = 2.**(bits - 1) / limit
+
+  def apply(u_JD, weight_J, is_received_J, state, client_J, key):
+    q_JD = jnp.round(
+        scale * weight_J[:, None] * jnp.clip(u_JD, -limit, limit))
+    sum_D = jnp.sum(masked(
+        q_JD.astype(jnp.int32), is_received_J, client_J, key), 0,
+                    dtype=jnp.uint32)
+    update_D = sum_D.view(jnp.int32).astype(jnp.float32) / scale
+    mean_D = weighted_sum(weight_J, u_JD)
+    error = jnp.linalg.norm(update_D - mean_D) / jnp.maximum(
+        jnp.linalg.norm(mean_D), TINY)
+    return update_D, state, {'secure_error': error}
+
+  return Rule(apply, min_received=2)
+
+
+def masked(q_JD: jax.Array, is_received_J: jax.Array, client_J: jax.Array,
+           key: jax.Array) -> jax.Array:
+  """Returns what clients send in `secure_sum`, uint32 [J, D].
+
+  Args:
+    q_JD: int32, of which the first rows are received.
+    is_received_J: bool.
+    client_J: int32, the client of each row.
+    key: of the round.
+  """
+  key = jax.random.fold_in(key, _MASKS)
+  draw_JD = jax.vmap(lambda client: jax.random.bits(
+      jax.random.fold_in(key, client), q_JD.shape[1:], jnp.uint32))(client_J)
+  j = jnp.arange(len(q_JD))
+  after_J = jnp.where(j + 1 < count(is_received_J), j + 1, 0)
+  masked_JD = q_JD.view(jnp.uint32) + draw_JD - draw_JD[after_J]
+  return jnp.where(is_received_J[:, None], masked_JD, jnp.uint32(0))
+
+
 # The rules of --aggregation by name.
 RULES: dict[str, Callable[..., Rule]] = {rule.__name__: rule for rule in (
     median, trimmed_mean, krum, multi_krum, bulyan, geometric_median,
-    norm_clipping, centred_clipping, dnc, fltrust, majority_vote)}
+    norm_clipping, centred_clipping, dnc, fltrust, majority_vote,
+    secure_sum)}
 
 
 def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
@@ -371,15 +436,17 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
           u_JD, is_received_J, client_J,
           algorithm.hparams if hparams is None else hparams,
           jax.random.key(0) if key is None else key)
-    update_D, state, *is_used_J = base.call(
+    update_D, state, *others = base.call(
         rule.apply, u_JD, weight_J, is_received_J, state, client_J=client_J,
         key=jax.random.key(0) if key is None else key)
     message = Message(moved(variables, update_D))
     following, inner, *metrics = base.aggregate(
         algorithm, variables, inner, message, hparams, key)
-    if is_used_J:
-      excluded_J = jnp.where(is_received_J & ~is_used_J[0], client_J, -1)
-      metrics = [{'clients_excluded': excluded_J, **dict(*metrics)}]
+    for found in others:
+      if not isinstance(found, dict):
+        found = {'clients_excluded': jnp.where(
+            is_received_J & ~found, client_J, -1)}
+      metrics = [found | dict(*metrics)]
     return following, (inner, state), *metrics
 
   @functools.wraps(algorithm.broadcast)

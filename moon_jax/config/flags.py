@@ -39,7 +39,7 @@ ALGORITHMS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova',
 # Rules of `moon_jax.algorithms.robust`, instead of the average.
 ROBUST = ('median', 'trimmed_mean', 'krum', 'multi_krum', 'bulyan',
           'geometric_median', 'norm_clipping', 'centred_clipping', 'dnc',
-          'fltrust', 'majority_vote')
+          'fltrust', 'majority_vote', 'secure_sum')
 
 # What hostile clients change: their data, or (`moon_jax.algorithms.attacks`)
 # their updates.
@@ -343,10 +343,12 @@ class Config:
       'average', 'How the server combines client models: their average; for '
       "fedavg, fedprox and moon also FedNova's normalized updates or "
       "SCAFFOLD's control variates; or a rule that is robust against hostile "
-      'clients, for methods that send a model.',
+      'clients, or secure aggregation (secure_sum), for methods that send a '
+      'model.',
       ('average', 'fednova', 'scaffold', *ROBUST), topic='Server',
       read_by='combining', is_later=True, page='robust.md',
-      synonyms='aggregation_method aggregation_rule defense defence gar')
+      synonyms='aggregation_method aggregation_rule defense defence gar '
+               'secagg secure_aggregation')
   aggregation_args: str = flag(
       '', 'Arguments of a robust --aggregation, such as byzantine=2: how many '
       'clients of a round it assumes to be hostile. The default is --attackers '

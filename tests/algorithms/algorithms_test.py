@@ -59,6 +59,7 @@ HOSTILE = [
     {'aggregation': 'norm_clipping', 'attack': 'gaussian'},
     {'aggregation': 'dnc', 'aggregation_args': 'coordinates=9'},
     {'aggregation': 'fltrust', 'server_momentum': .7},
+    {'aggregation': 'secure_sum', 'aggregation_args': 'bits=20'},
     {'aggregation': 'majority_vote', 'attack': 'inner_product'},
     {'attack': 'scaling', 'attack_args': 'factor=2'},
     {'aggregation': 'multi_krum', 'aggregation_args': 'byzantine=1',

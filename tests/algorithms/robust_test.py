@@ -142,6 +142,7 @@ RULES = [
     ('norm_clipping', dict(radius=1.5), lambda u, p, radius: sum(
         p_i * np_clip(u_i, radius) for p_i, u_i in zip(p, u))),
     ('centred_clipping', dict(radius=1., iterations=3), np_centred_clipping),
+    ('secure_sum', {}, lambda u, p: p @ u),
     ('dnc', dict(byzantine=2), np_dnc),
     ('dnc', dict(byzantine=1, iterations=3, coordinates=4, remove=1.5), np_dnc),
     ('majority_vote', dict(step=.1), lambda u, p, step: step * np.sign(
@@ -189,7 +190,8 @@ def test_one_client_is_the_result(rule):
 @pytest.mark.parametrize('name, arguments', [
     (name, arguments) for name, arguments, _ in RULES
     if name not in (
-        'mean', 'norm_clipping', 'centred_clipping', 'majority_vote')
+        'mean', 'norm_clipping', 'centred_clipping', 'majority_vote',
+        'secure_sum')
     and arguments.get('byzantine', 2) == 2
     and (name != 'geometric_median' or arguments)])
 def test_two_huge_updates_do_not_matter(name, arguments):
@@ -225,6 +227,55 @@ def test_fltrust_trusts_no_opposite_and_no_absent_client():
   np.testing.assert_allclose(trusts(all_received), [1, 0], atol=1e-7)
   np.testing.assert_array_equal(
       trusts(np.array([False, True, True])), [0, 0])
+
+
+def test_masked_integers_hide_updates_and_have_their_sum():
+  """Against integers of Python, of 2 and of 5 clients."""
+  random = np.random.default_rng(0)
+  q = random.integers(-2**30, 2**30, (7, 20_000)).astype(np.int32)
+  client, key = np.array([1, 4, 5, 6, 9, 0, 0]), jax.random.key(1)
+  for n in 2, 5:
+    is_received = np.arange(7) < n
+    sent = np.asarray(robust.masked(q, is_received, client, key))
+    for d in range(50):
+      assert sum(map(int, sent[:, d])) % 2**32 == (
+          sum(map(int, q[:n, d])) % 2**32)
+    assert not sent[n:].any()
+    for i in range(n):
+      uniform = sent[i] / 2**32
+      assert abs(uniform.mean() - .5) < .01
+      assert abs(uniform.var() * 12 - 1) < .02
+      assert abs(np.corrcoef(uniform, q[i])[0, 1]) < .03
+      # Other integers under the same mask differ from these by what they do.
+      zero = np.asarray(robust.masked(0 * q, is_received, client, key))
+      np.testing.assert_array_equal(sent[i] - zero[i], q[i].view(np.uint32))
+    assert len(set(zero[:n].ravel())) > .99 * zero[:n].size
+
+
+@pytest.mark.parametrize('bits', [2, 12, 31])
+def test_a_secure_sum_is_the_sum_of_rounded_integers(bits):
+  """And its error is that of rounding and clipping."""
+  u, p, is_received = rows(5, 6, num_numbers=400)
+  u, scale = np.nan_to_num(u), 2.**(bits - 1) / 1.5
+  q = np.round(np.float32(scale) * p[:, None] * np.clip(u, -1.5, 1.5))
+  expected = q.astype(np.float64).sum(0) / scale
+  found, _, metrics = jax.jit(robust.secure_sum(1.5, bits).apply)(
+      *updates.in_order(Each(u, p, is_received, jnp.arange(9)))[:3], (),
+      jnp.arange(9), jax.random.key(0))
+  np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+  mean = p.astype(np.float64) @ u
+  assert metrics['secure_error'] == pytest.approx(
+      np.linalg.norm(expected - mean) / np.linalg.norm(mean), rel=1e-4)
+  unclipped = jax.jit(robust.secure_sum(50., bits).apply)(
+      *updates.in_order(Each(u, p, is_received, jnp.arange(9)))[:3], (),
+      jnp.arange(9), jax.random.key(0))[2]
+  assert (unclipped['secure_error'] < 1e-6) == (bits == 31)
+
+
+@pytest.mark.parametrize('bits', [1, 32])
+def test_the_sum_must_fit(bits):
+  with pytest.raises(UserError, match=f'bits must be at .*got {bits}'):
+    robust.secure_sum(bits=bits)
 
 
 @pytest.mark.parametrize('scale', [0, 1e-38, 1e-30, 1e-22, 1e-15, 1e38])
@@ -511,9 +562,12 @@ def test_a_round_records_who_was_excluded():
   for run, c in zip(runs, configs):
     assert run.run_round().metrics['clients_excluded'] == (
         attackers.configured(c))
-  config = dataclasses.replace(config, aggregation='median')
+  config = dataclasses.replace(
+      config, aggregation='secure_sum', attack='none', attack_args='',
+      attackers=Config.attackers)
   record, = mj.Simulation(build.federation(config)).run(1)
   assert 'clients_excluded' not in record.metrics
+  assert 0 < record.metrics['secure_error'] < 1e-3
 
 
 def test_metrics_of_a_server_are_recorded():
