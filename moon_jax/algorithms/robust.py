@@ -43,8 +43,8 @@ from moon_jax.algorithms.updates import (
 )
 from moon_jax.errors import UserError
 
-# Folded into the key of a round: draws of dnc, and masks of secure_sum.
-_COORDINATES, _MASKS = 0x646e63, 0x6d61736b
+# Folded into the key of a round: draws of dnc, and two of secure_sum.
+_COORDINATES, _MASKS, _ROUNDING = 0x646e63, 0x6d61736b, 0x726f756e
 
 
 class Rule(NamedTuple):
@@ -332,30 +332,35 @@ def secure_sum(limit: float = 8.0, bits: int = 31) -> Rule:
   Privacy-Preserving Machine Learning, CCS 2017,
   https://doi.org/10.1145/3133956.3133982. A client sends
 
-      q_i + m_i mod 2^32,   q_i = round(2^(bits - 1) p_i u_i / limit)
+      (q_i + m_i) mod 2^32,   q_i = round(2^(bits - 1) p_i u_i / limit)
 
-  with u_i clipped to +-limit in each coordinate, and masks m_i that are uniform
-  and sum to 0, so that the server learns sum_i q_i and nothing else of the
-  updates. The exchange of keys and shares is not simulated; each mask is the
-  difference of two draws, shared with the clients before and after it.
+  with u_i clipped to +-limit in each coordinate, q_i rounded up or down at
+  random so that its mean is exact, and masks m_i that are uniform and sum to 0:
+  the server learns sum_i q_i and nothing else of the updates. The exchange of
+  keys and shares is not simulated; each mask is the difference of two draws,
+  shared with the clients before and after it.
 
   The metric `secure_error` of a round is the norm of the difference from the
   weighted mean without clipping and rounding, relative to the norm of that.
 
   Args:
     limit: the largest coordinate of an update.
-    bits: of an integer without a mask, with the sign, 2 to 31.
+    bits: in which the sum of the integers fits, with its sign, 2 to 31.
+
+  Raises:
+    UserError: if a number is out of range.
   """
-  above(0, limit=limit, usual=8)
-  at_least(2, bits=bits, usual=31)
-  if bits > 31:
-    raise UserError(f'bits must be at most 31, since the sum of the integers '
-                    f'must fit in 32; got {bits}')
+  if not 1e-6 <= limit <= 1e6:
+    raise UserError(f'limit must be 1e-6 to 1e6; got {limit!r}. 8 is usual')
+  if bits not in range(2, 32):
+    raise UserError(f'bits must be an integer from 2 to 31; got {bits!r}. 31 '
+                    'is usual')
   scale = 2.**(bits - 1) / limit
 
   def apply(u_JD, weight_J, is_received_J, state, client_J, key):
-    q_JD = jnp.round(
-        scale * weight_J[:, None] * jnp.clip(u_JD, -limit, limit))
+    q_JD = scale * weight_J[:, None] * jnp.clip(u_JD, -limit, limit)
+    q_JD = jnp.floor(q_JD + _of_clients(
+        jax.random.uniform, jnp.float32, key, _ROUNDING, client_J, u_JD))
     sum_D = jnp.sum(masked(
         q_JD.astype(jnp.int32), is_received_J, client_J, key), 0,
                     dtype=jnp.uint32)
@@ -378,13 +383,19 @@ def masked(q_JD: jax.Array, is_received_J: jax.Array, client_J: jax.Array,
     client_J: int32, the client of each row.
     key: of the round.
   """
-  key = jax.random.fold_in(key, _MASKS)
-  draw_JD = jax.vmap(lambda client: jax.random.bits(
-      jax.random.fold_in(key, client), q_JD.shape[1:], jnp.uint32))(client_J)
+  draw_JD = _of_clients(
+      jax.random.bits, jnp.uint32, key, _MASKS, client_J, q_JD)
   j = jnp.arange(len(q_JD))
   after_J = jnp.where(j + 1 < count(is_received_J), j + 1, 0)
   masked_JD = q_JD.view(jnp.uint32) + draw_JD - draw_JD[after_J]
   return jnp.where(is_received_J[:, None], masked_JD, jnp.uint32(0))
+
+
+def _of_clients(draw, dtype, key, purpose, client_J, x_JD):
+  """Returns random numbers of each row's client, [J, D]."""
+  key = jax.random.fold_in(key, purpose)
+  return jax.vmap(lambda client: draw(
+      jax.random.fold_in(key, client), x_JD.shape[1:], dtype))(client_J)
 
 
 # The rules of --aggregation by name.

@@ -11,6 +11,7 @@ before training: a `Timeline`. Plans of more rounds begin with those of fewer.
 """
 
 from collections.abc import Sequence
+import csv
 import heapq
 import itertools
 import math
@@ -25,6 +26,8 @@ from moon_jax.errors import UserError
 
 DAY = 86400.  # seconds
 _LEAST_WAIT = 1e-3  # seconds until the server looks again for clients
+_ROUNDING = 1e-6  # seconds by which the start of a window may be missed
+_MOST_SECONDS = 1e9  # of a trace: Unix times are larger
 _TRIES = 64  # random clients that are tried before free ones are listed
 
 # Separate random streams from other draws of the same seed.
@@ -53,7 +56,7 @@ class Trace(NamedTuple):
   def is_available(self, time: float, client=slice(None)) -> np.ndarray:
     """`Clock.is_available`."""
     first, end = self.first[client], self.last[client] + 1
-    least, at = np.min(first), time % self.period
+    least, at = np.min(first), (time + _ROUNDING) % self.period
     windows = slice(least, np.max(end))
     is_open_W = (self.begin[windows] <= at) & (at < self.end[windows])
     count = np.concatenate([[0], np.cumsum(is_open_W)])
@@ -118,7 +121,7 @@ class Clock(NamedTuple):
     Raises:
       UserError: if there are never so many.
     """
-    end = time + 2 * (self.trace.period if self.trace else DAY)
+    end = time + DAY + (self.trace.period if self.trace else DAY)
     while np.count_nonzero(self.is_available(time)) < least:
       time = self.next_start(time)
       if time > end:
@@ -179,8 +182,10 @@ def lognormal(num_clients: int, seed: int, seconds_per_example: float = 0.01,
       ('spread', spread, 0 <= spread <= 5, '0 to 5', 1),
       ('availability', availability, .001 <= availability <= 1,
        '0.001 to 1', 1),
-      ('groups', groups, isinstance(groups, int) and 0 <= groups <= num_clients,
-       f'an integer from 0 to num_clients={num_clients}', 0)):
+      ('groups', groups, isinstance(groups, int) and 0 <= groups <= (
+          num_clients if availability < 1 else 0),
+       f'an integer from 0 to num_clients={num_clients}, and 0 without '
+       'availability', 0)):
     if not holds:
       raise UserError(f'{name} must be {limits}; got {value}. {name}={usual} '
                       'is usual')
@@ -204,7 +209,7 @@ def read(path: str, num_clients: int, seed: int) -> Clock:
     UserError: if the file cannot be read, or a number is not above 0.
   """
   speeds = np.array([
-      [_number(place, name, cell, math.ulp(0.), 'above 0')
+      [_number(place, name, cell, 'above 0', math.ulp(0.))
        for name, cell in zip(COLUMNS, cells)]
       for place, cells in _rows(path, COLUMNS, 'a device')])
   return Clock(*speeds[_devices(len(speeds), num_clients, [seed, _SPEEDS])].T)
@@ -214,9 +219,11 @@ def read_trace(path: str, num_clients: int, seed: int) -> Trace:
   """Reads when clients are available from a text file.
 
   Its first line names columns: device, begin and end, and others, which are not
-  read. Each further line is a window, in seconds, in which the clients of a
-  device may start. The windows of all devices repeat after the latest end. If
-  there are not as many devices as clients, each client draws one.
+  read. Each further line is a window in which the clients of a device may
+  start, from begin up to end, in seconds since the start of the run. Windows of
+  all devices repeat after the whole days up to the latest end. If there are as
+  many devices as clients, they are those of the clients in the order of the
+  file; otherwise each client draws one.
 
   Raises:
     UserError: if the file cannot be read, or a window is invalid.
@@ -224,15 +231,17 @@ def read_trace(path: str, num_clients: int, seed: int) -> Trace:
   windows: dict[str, list[tuple[float, float]]] = {}
   for place, (device, *cells) in _rows(
       path, ('device', 'begin', 'end'), 'a window'):
-    begin = _number(place, 'begin', cells[0], 0., '0 or more')
-    end = _number(place, 'end', cells[1], begin + _LEAST_WAIT,
-                  f'above begin={cells[0]}')
+    begin = _number(place, 'begin', cells[0], '0 or more', 0.)
+    end = _number(
+        place, 'end', cells[1], f'at least {_LEAST_WAIT} above begin={cells[0]}'
+        f', and at most {_MOST_SECONDS:.0e} (seconds since the start of the '
+        'run)', begin + _LEAST_WAIT, _MOST_SECONDS)
     windows.setdefault(device, []).append((begin, end))
   last = np.cumsum([*map(len, windows.values())]) - 1
   device = _devices(len(windows), num_clients, [seed, _TRACE])
   begin_W, end_W = np.array([*itertools.chain(*windows.values())]).T
   return Trace(begin_W, end_W, np.append(0, last + 1)[device], last[device],
-               float(end_W.max()))
+               DAY * math.ceil(end_W.max() / DAY))
 
 
 def _rows(path, columns, row):
@@ -243,27 +252,30 @@ def _rows(path, columns, row):
   except (OSError, ValueError) as error:
     raise UserError(f'path={path} cannot be read ({error}); name a text file '
                     f'with {row} on each line') from error
+  lines = csv.reader(text.splitlines(), skipinitialspace=True)
   (_, names), *rows = [
-      (f'path={path}, line {number}', list(map(str.strip, line.split(','))))
-      for number, line in enumerate(text.splitlines(), 1) if line.strip()
-  ] or [('', [])]
+      (f'path={path}, line {lines.line_num}', list(map(str.strip, cells)))
+      for cells in lines if any(cells)] or [('', [])]
   if not set(columns) <= set(names) or not rows:
     raise UserError(
         f'path={path} must have the columns {",".join(columns)} in its first '
         f'line, and {row} on each further line; got {",".join(names)!r} and '
         f'{len(rows)} further lines. Add them')
+  for place, cells in rows:
+    if len(cells) != len(names):
+      raise UserError(f'{place} has {len(cells)} cells, and the first line '
+                      f'{len(names)}; write numbers with a decimal point')
   at = [names.index(column) for column in columns]
-  return [(place, [''.join(cells[index:index + 1]) for index in at])
-          for place, cells in rows]
+  return [(place, [cells[index] for index in at]) for place, cells in rows]
 
 
-def _number(place, name, cell, least, limits):
-  """Returns the number in a cell, finite and at least `least`."""
+def _number(place, name, cell, limits, least, most=math.inf):
+  """Returns the number in a cell, finite and within limits."""
   try:
     value = float(cell)
   except ValueError:
     value = math.nan
-  if not least <= value < math.inf:
+  if not (least <= value <= most and math.isfinite(value)):
     raise UserError(
         f'{place}: {name} must be a number {limits}; got {cell!r}. Correct it')
   return value
@@ -281,7 +293,7 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
                 deadline: float = 0.0,
                 cohorts: Sequence[Sequence[int]] | None = None,
                 partial: tuple[np.ndarray, np.ndarray] | None = None,
-                tiers: int = 1) -> Timeline:
+                tiers: int = 1, least: int = 1) -> Timeline:
   """Plans rounds that wait for the clients of a cohort.
 
   Over-selection and deadlines as in Bonawitz et al., Towards Federated Learning
@@ -298,7 +310,8 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
       clients are always available.
     over_selection: clients started per update that is needed, at least 1.
     deadline: seconds from the start of a round to its end; 0 has none.
-    cohorts: the clients that start in each round, instead of a selection.
+    cohorts: the clients that start in each round, instead of a selection; all
+      must always be available.
     partial: the part of `seconds` for download and upload, and the numbers of
       local steps, both [C]. With them clients that would miss the deadline take
       only the steps for which there is time, and those without time for one are
@@ -306,9 +319,11 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
     tiers: number of groups of equal size of clients with similar `seconds`.
       Each round draws one of them, and its clients from it: the static, uniform
       policy of Chai et al., TiFL, HPDC 2020, https://arxiv.org/abs/2001.09249.
+    least: available clients for which a round waits.
 
   Raises:
-    UserError: if more clients start than there are, in all or in a tier.
+    UserError: if more clients start than there are, in all or in a tier, or
+      cohorts are given for clients that are not always available.
   """
   num_clients = len(seconds)
   # Rounded first: 1.1 of 10 clients is above 11 in floating point.
@@ -323,6 +338,10 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
         f'tiers must be 1 to {num_clients // selected}, so that each of them '
         f'has the {selected} clients that start per round; got {tiers}. Lower '
         'it, or the clients per round (--participation)')
+  if cohorts is not None and not clock.is_always_available():
+    raise UserError('cohorts list the clients that start, available or not; '
+                    'remove them (--cohorts_file), or the times at which '
+                    'clients are available')
   tier = np.empty(num_clients, int)
   tier[np.argsort(seconds, kind='stable')] = (
       np.arange(num_clients) * tiers // num_clients)
@@ -334,7 +353,7 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
   time, timeline, spans, fractions = 0., Timeline([], []), [], []
   for index in range(num_rounds):
     if cohorts is None:
-      time = clock.first_start(time)
+      time = clock.first_start(time, least)
       free = np.flatnonzero(clock.is_available(time))
       if tiers > 1:
         free = free[tier[free] == random.choice(np.unique(tier[free]))]

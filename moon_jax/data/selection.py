@@ -128,26 +128,28 @@ def oort(exploration: float = 0.9, decay: float = 0.98,
   After Lai et al., Oort: Efficient Federated Learning via Guided Participant
   Selection, OSDI 2021, https://www.usenix.org/conference/osdi21/presentation/lai.
   Clients that have reported a loss are drawn in proportion to their utility,
-  among those with at least `cutoff` of the utility of the last one that would
-  be selected by utility alone. The utility of a client is
+  among those with at least `cutoff` times the utility of the k-th best, if k
+  are drawn. The utility of a client is
 
-      (u + sqrt(0.1 log(round) / last round)) * (T / t)^penalty if t > T
+      (u + sqrt(0.1 log(round) / last round)) * min(1, T / t)^penalty
 
   where u is its number of examples times its loss, clipped at the 95th
-  percentile and scaled to 0 to 1 over these clients, as in the released code;
-  t its seconds, and T those of `preferred` of all clients. Others, a fraction
-  of the round that decays, are drawn in proportion to their speed, or without
-  a clock to their numbers of examples.
+  percentile of these clients and divided by their range, as in the released
+  code; t its seconds, and T the quantile `preferred` of those of all clients.
+  The others of a round, a fraction that decays, have not reported a loss; they
+  are drawn in proportion to their speed, or without a clock to their numbers of
+  examples.
 
-  Oort has the root of the mean square of the losses of examples, where here is
-  their mean, and adapts T.
+  Differences: Oort has the root of the mean square of the losses of examples,
+  where here is a mean; it adapts T, and learns t when clients train; its
+  released code draws among ten times k clients at least.
 
   Args:
     exploration: the fraction of clients of the first round that is drawn of
       those without a loss, if there are so many.
     decay: what multiplies it after each round.
     least_exploration: the least it decays to.
-    cutoff: above 0, at most 1.
+    cutoff: 0 to 1.
     preferred: the fraction of clients that are not slow, 0 to 1.
     penalty: exponent; 0 has no influence of time.
 
@@ -168,8 +170,9 @@ def oort(exploration: float = 0.9, decay: float = 0.98,
     new = np.flatnonzero(~is_known & view.is_available)
     explored = max(
         exploration * decay ** view.round, least_exploration)
-    count = min(len(new), max(round(explored * view.cohort_size),
-                              view.cohort_size - len(known)))
+    count = min(len(new), max(  # rounded at random
+        int(explored * view.cohort_size + view.random.random()),
+        view.cohort_size - len(known)))
     if view.seconds is None:
       speed, slowness = view.num_examples, np.ones(len(view.loss))
     else:
@@ -180,8 +183,9 @@ def oort(exploration: float = 0.9, decay: float = 0.98,
     if not known.size:
       return first
     gain = (view.num_examples * view.loss)[known]
-    gain = np.minimum(gain, np.quantile(gain, .95))
-    utility = (gain - gain.min()) / (np.ptp(gain) or 1.) + np.sqrt(
+    clip, low = np.sort(gain)[int(.95 * len(gain))], .999 * gain.min()
+    utility = (np.minimum(gain, clip) - low) / (gain.max() - low or 1.)
+    utility += np.sqrt(
         .1 * np.log(view.round + 1) / (view.last_round[known] + 1))
     utility *= slowness[known] ** -penalty
     count = min(view.cohort_size - count, len(known))
@@ -196,7 +200,8 @@ def oort(exploration: float = 0.9, decay: float = 0.98,
 def _drawn(random, clients, weights, count):
   """Returns clients drawn without replacement, in proportion to weights."""
   # Those with the least exponential variables are such a draw.
-  times = random.exponential(size=len(clients)) / np.maximum(weights, 1e-9)
+  weights = np.maximum(weights / np.max(weights, initial=0.), 1e-9)
+  times = random.exponential(size=len(clients)) / weights
   return clients[np.argsort(times, kind='stable')[:count]]
 
 

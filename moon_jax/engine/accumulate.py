@@ -15,6 +15,7 @@ from moon_jax.models.base import Variables
 
 OUT_OF_BOUNDS = jnp.iinfo(jnp.int32).max  # scatters drop writes to this index
 _TINY = jnp.finfo(jnp.float32).tiny
+_LARGE = 2**18  # numbers of an array that is not copied to be checked
 
 
 class Accumulators(NamedTuple):
@@ -102,9 +103,12 @@ def add(accumulators: Accumulators, has_finished_L: jax.Array,
 
 def all_finite(tree: Any) -> jax.Array:
   """Returns whether all floating-point numbers of the tree are finite."""
+  leaves = [x for x in jax.tree.leaves(tree)
+            if jnp.issubdtype(x.dtype, jnp.inexact)]
+  small = Flat.of([x for x in leaves if x.size < _LARGE])
+  large = [x for x in leaves if x.size >= _LARGE]
   return jnp.all(jnp.stack([jnp.array(True)] + [
-      jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(Flat.of(tree))
-      if jnp.issubdtype(x.dtype, jnp.inexact)]))
+      jnp.all(jnp.isfinite(x)) for x in (*jax.tree.leaves(small), *large)]))
 
 
 def mean_cosine(sum_of_directions: Flat, n: jax.Array) -> jax.Array:

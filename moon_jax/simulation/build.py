@@ -161,10 +161,11 @@ def _timed(config, federation, clock):
         clock, seconds, config.cohort_size(), num_rounds, config.seed,
         config.over_selection, config.deadline,
         federation.cohorts if config.cohorts_file else None,
-        (transfer, steps) if config.partial_work else None, config.tiers)
+        (transfer, steps) if config.partial_work else None, config.tiers,
+        federation.algorithm.min_received)
   return dataclasses.replace(
       federation, timeline=timeline, algorithm=registry.make(
-          config, max(map(len, federation.cohorts))))
+          config, max(map(len, timeline.cohorts))))
 
 
 def model(config: Config, dataset: Dataset) -> Model:

@@ -209,9 +209,10 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        '--clock_file')
       for name in ('over_selection', 'deadline', 'tiers', 'asynchronous',
                    'availability_file')),
-    (lambda c: c.availability_file and 'availability' in c.clock_args,
-     '--availability_file={c.availability_file} has the times at which clients '
-     'are available; remove availability from --clock_args={c.clock_args}'),
+    *((lambda c, name=name: c.availability_file and name in c.clock_args,
+       '--availability_file={c.availability_file} has the times at which '
+       f'clients are available; remove {name} from '
+       '--clock_args={c.clock_args}') for name in ('availability', 'groups')),
     (lambda c: c.partial_work and not c.deadline,
      '--partial_work needs a deadline that clients would miss; give '
      '--deadline, in simulated seconds'),
@@ -244,7 +245,8 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
       for name in ('learning_rate_schedule', 'warmup_rounds')),
     *((lambda c, name=name: c.cohorts_file and _is_changed(c, name),
        '--cohorts_file={c.cohorts_file} lists the clients that start; remove '
-       f'--{name}={{c.{name}}}') for name in ('over_selection', 'tiers')),
+       f'--{name}={{c.{name}}}')
+      for name in ('over_selection', 'tiers', 'availability_file')),
     # Arithmetic.
     (lambda c: _is_reduced(c) and c.dtype != 'float32',
      '--precision={c.precision} is for --dtype=float32; got --dtype={c.dtype}. '
@@ -307,6 +309,9 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        '--asynchronous={c.asynchronous} weighs updates by their staleness; '
        f'remove it or --{name}={{c.{name}}}')
       for name in ('aggregation', 'attack')),
+    (lambda c: c.aggregation == 'secure_sum' and c.compress != 'none',
+     '--aggregation=secure_sum sends masked integers, which cannot be '
+     'compressed; remove it or --compress={c.compress}'),
     *((lambda c, name=name: c.compress_download and _is_changed(c, name),
        f'--{name}={{c.{name}}} keeps clients away from rounds, and with '
        '--compress_download each builds the model from the messages of all '

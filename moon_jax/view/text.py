@@ -15,7 +15,8 @@ def metric(name: str, value: float) -> str:
   """Formats a metric of a round; accuracies are in percent."""
   if 'accuracy' in name:
     return f'{100 * value:.2f}%'
-  return f'{value:.4f}' if abs(value) < 1e4 else f'{value:.3g}'
+  is_usual = value == 0 or 1e-3 <= abs(value) < 1e4
+  return f'{value:.4f}' if is_usual else f'{value:.3g}'
 
 
 def spark_line(values: Sequence[float], width: int,

@@ -232,7 +232,7 @@ def test_files_have_devices(tmp_path):
       ('upload,download\n1,2', 'columns seconds_per_example'),
       ('', "columns.*got ''"), (names, '0 further lines'),
       (names + '1,2,x', "seconds_per_example must be.*'x'"),
-      (names + '1,2', "line 2: seconds_per_example.*''"),
+      (names + '1,2', "line 2 has 2 cells, and the first line 3"),
       (names + '\n1,0,1', "line 3: download must be.*above 0; got '0'")):
     path.write_text(text, encoding='utf-8')
     with pytest.raises(UserError, match=message):
@@ -248,30 +248,40 @@ def test_clients_are_available_in_the_windows_of_their_device(tmp_path):
       f'{end},{device},{begin}\n' for device, begin, end in (
           ('x', 0, 5), ('y', 4, 6), ('x', 20, 30.5), ('z', 50, 100))))
   trace = clock.read_trace(str(path), 3, 0)
-  for time in (0., 4.5, 5., 6., 25., 31., 99.9, 100., 204.5, 230., 250.):
-    expected = [any(begin <= time % 100 < end for begin, end in pairs)
+  day = clock.DAY  # the whole days up to the latest end
+  for time in (0., 4.5, 5., 6., 25., 31., 99.9, 100., day, 2 * day + 4.5,
+               day + 20., 3 * day + 30., 3 * day + 60):
+    expected = [any(begin <= time % day < end for begin, end in pairs)
                 for pairs in windows.values()]
     assert trace.is_available(time).tolist() == expected
     assert [trace.is_available(time, i) for i in range(3)] == expected
   drawn = clock.read_trace(str(path), 900, 0)
   assert abs(drawn.is_available(4.5).mean() - 2 / 3) < .06
   made = clock.lognormal(3, 0)._replace(trace=trace)
-  assert made.next_start(1.) == 4 and made.next_start(60.) == 100
-  near = functools.partial(pytest.approx, abs=2e-3)
-  assert [made.first_start(time) for time in (0, 7, 31, 107, 131)] == near([
-      0, 20, 50, 120, 150])
-  assert made.first_start(6., least=2) == near(104)
+  near = functools.partial(pytest.approx, abs=2e-6)
+  assert made.next_start(1.) == near(4) and made.next_start(60.) == near(day)
+  assert [made.first_start(time) for time in (0, 7, 31, day + 7, day + 31)] == (
+      near([0, 20, 50, day + 20, day + 50]))
+  assert made.first_start(6., least=2) == near(day + 4)
   with pytest.raises(UserError, match='needs 3 clients.*at the same time'):
     made.first_start(0., least=3)
   plan = clock.synchronous(made, np.ones(3), 1, 4, 0)
   assert [end - 1 for end in plan.seconds] == [0, 1, 2, 3]
   late = clock.asynchronous(made, np.full(3, 40.), 1, 1, 4, 0)
-  assert [begin for (begin, _), in late.spans] == near([0, 50, 90, 130])
+  assert [begin for (begin, _), in late.spans] == near([0, 50, 90, day])
+  pairs = clock.synchronous(made, np.ones(3), 2, 2, 0, least=2)
+  assert pairs.seconds == near([5, day + 5]) and pairs.cohorts == [[0, 1]] * 2
+  with pytest.raises(UserError, match='cohorts list the clients that start'):
+    clock.synchronous(made, np.ones(3), 1, 1, 0, cohorts=[[0]])
+  path.write_text('"device", "begin","end"\n"a",86000,86500\n')
+  assert clock.read_trace(str(path), 1, 0).period == 2 * day
   for text, message in (
       ('a,1,2', 'the columns device,begin,end'),
       ('a,-1,2', 'line 2: begin must be a number 0 or more'),
-      ('a,3,3', "line 2: end must be a number above begin=3; got '3'"),
-      ('a,3,inf', "'inf'")):
+      ('a,3,3', "line 2: end must be.*at least 0.001 above begin=3.*got '3'"),
+      ('a,3,1600000000', r'at most 1e\+09 \(seconds since the start of'),
+      ('a,3,inf', "'inf'"), ('a,3,4,5', 'line 2 has 4 cells, and the first'),
+      ('a,3', 'line 2 has 2 cells')):
     head = '' if 'columns' in message else 'device,begin,end\n'
     path.write_text(head + text)
     with pytest.raises(UserError, match=message):
@@ -287,7 +297,7 @@ def test_clients_of_a_group_are_available_together():
 def test_arguments_are_checked():
   for call, message in (
       (lambda: clock.lognormal(3, 0, groups=4), 'groups must be an integer from'
-       ' 0 to num_clients=3; got 4'),
+       ' 0 to num_clients=3, and 0 without availability; got 4'),
       (lambda: clock.lognormal(3, 0, upload=0.), 'upload must be above 0.*0.0'),
       (lambda: clock.lognormal(3, 0, availability=1.1), '0.001 to 1; got 1.1'),
       (lambda: clock.lognormal(3, 0, spread=math.nan), 'spread must be.*nan'),

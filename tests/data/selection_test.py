@@ -63,14 +63,14 @@ def shares(select, **known):
 def test_oort_draws_by_utility():
   """The utility of each, by hand; one of four clients is drawn.
 
-  Gains 10, 20, 30 and 40, the largest clipped at the 95th percentile, 38.5.
+  Gains are 10, 20, 30 and 40.
   """
   known = dict(
       loss=[5., 2., 10., 4.], num_examples=np.array([2, 10, 3, 10]),
       cohort_size=1, index=4, last_round=np.array([0, 1, 2, 3]),
       seconds=np.array([1., 1., 8., 4.]))
   unsure = np.sqrt(.1 * np.log(5) / np.arange(1, 5))
-  utility = np.array([0., 10 / 28.5, 20 / 28.5, 1.]) + unsure
+  utility = np.array([.01, 10.01, 20.01, 30.01]) / 30.01 + unsure
   select = selection.oort(
       exploration=0., least_exploration=0., cutoff=0., penalty=0.)
   np.testing.assert_allclose(
@@ -84,15 +84,24 @@ def test_oort_draws_by_utility():
   assert shares(best, **known).tolist() == [0, 0, 0, 1]
 
 
+def test_oort_clips_the_largest_utilities():
+  """Of 100 clients the five with the largest gains have equal utilities."""
+  gain = np.arange(1., 101.)
+  share = shares(
+      selection.oort(0., least_exploration=0., penalty=0., cutoff=1.),
+      loss=gain, cohort_size=1, index=1, last_round=np.zeros(100, int))
+  assert (share > 0).tolist() == [False] * 95 + [True] * 5
+
+
 def test_oort_explores_fast_clients_first():
   """Half of the round, then 0.9 of it after each round, at least a quarter."""
   known = dict(loss=[1.] * 8 + [np.nan] * 8, cohort_size=4,
                seconds=np.tile([1., 3.], 8), last_round=np.zeros(16, int))
   select = selection.oort(.5, decay=.8, least_exploration=.25)
-  for index, count in ((0, 2), (1, 2), (3, 1), (50, 1)):
+  for index, count in ((0, 2), (1, 1.6), (3, 1.024), (50, 1)):
     share = shares(select, index=index, **known)
-    assert share[8:].sum() == count
-  assert share[8] / share[9] == pytest.approx(3, abs=.6)
+    assert share[8:].sum() == pytest.approx(count, abs=.04)
+  assert share[8::2].sum() / share[9::2].sum() == pytest.approx(3, abs=.6)
   new = shares(select, **known | {'loss': [np.nan] * 16})  # all are explored
   assert new.sum() == pytest.approx(4) and (new[::2] > new[1::2]).all()
   old = shares(select, **known | {'loss': [1.] * 16})  # none is

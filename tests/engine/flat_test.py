@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from moon_jax.engine import accumulate
 from moon_jax.engine.flat import Flat
 
 _TREE = {'w': jnp.arange(6.).reshape(2, 3), 'n': (jnp.int32(7), jnp.ones(2)),
@@ -42,3 +43,18 @@ def test_operations_act_on_all_arrays():
   doubled = jax.jit(lambda flat: jax.tree.map(lambda x: 2 * x, flat))(
       Flat.of(_TREE))
   _equal(doubled.tree(), jax.tree.map(lambda x: 2 * x, _TREE))
+
+
+@pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_not_finite_is_found_in_any_array(bad):
+  """Large arrays are read alone, others side by side."""
+  tree = {'small': np.ones(3, np.float32), 'scalar': np.float32(0),
+          'large': np.ones(accumulate._LARGE, np.float32),
+          'half': jnp.ones((2, accumulate._LARGE), jnp.bfloat16),
+          'count': np.int32(3)}
+  is_finite = jax.jit(accumulate.all_finite)
+  assert is_finite(tree) and is_finite({}) and is_finite({'n': tree['count']})
+  for name in 'small', 'scalar', 'large', 'half':
+    changed = np.array(tree[name])
+    changed[(-1,) * changed.ndim] = bad
+    assert not is_finite(tree | {name: changed})

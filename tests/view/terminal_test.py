@@ -168,7 +168,7 @@ def test_a_view_at_80_columns():
       'test accuracy    62.50%  ▁▃▅▇█  best 62.50% after round 5',
       'train loss       0.7500  █▇▅▃▁',
       'drift          1.23e+04  ▁▁▁▁▁',
-      'users metric    -0.0000  ▁▁▁▁▁',
+      'users metric     -1e-09  ▁▁▁▁▁',
       '12,345 examples/s, 2.0 s per round, lanes 93% used', '']
 
 
