@@ -78,10 +78,10 @@ def train(program: Program, inputs: Inputs, clients_J: Any
              jnp.maximum(table.examples_TLB[t], 0))
     frozen_LB = jax.tree.map(
         lambda x_RN: _zero_padding(mask_LB, x_RN[at_LB]), frozen_RN)
-    return jax.vmap(
+    return _over_lanes(
         functools.partial(local.step, program),
-        in_axes=(0, _axes(program, inputs), 0, 0, 0, 0))(
-            lanes, job, table.step_TL[t], stored, mask_LB, frozen_LB)
+        (0, _axes(program, inputs), 0, 0, 0, 0),
+        lanes, job, table.step_TL[t], stored, mask_LB, frozen_LB)
 
   def run_segment(s, carry):
     lanes, accumulators, metrics_TL = carry
@@ -116,6 +116,20 @@ def train(program: Program, inputs: Inputs, clients_J: Any
       jnp.int32(0), table.num_segments[0], run_segment,
       _initial(program, inputs, clients_J, of_lanes, step_lanes))
   return accumulators, metrics_TL
+
+
+def _over_lanes(function, in_axes, *args):
+  """Maps over lanes as `jax.vmap`; one lane alone has no axis of length 1.
+
+  With such an axis XLA computes gradients of kernels transposed on CPUs.
+  """
+  if jax.tree.leaves(args[0])[0].shape[0] > 1:
+    return jax.vmap(function, in_axes)(*args)
+  lane = jax.tree.map(
+      lambda axis, part: part if axis is None else jax.tree.map(
+          lambda x_L: x_L[0], part), in_axes, args,
+      is_leaf=lambda axis: axis is None)
+  return jax.tree.map(lambda x: x[None], function(*lane))
 
 
 def _initial(program, inputs, clients_J, of_lanes, step_lanes):
