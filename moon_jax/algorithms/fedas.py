@@ -14,7 +14,8 @@ Learning, CVPR 2024, pages 11986-11995. The released code
     eta_a -> hparams['align_rate'], in one pass over the batches of D_i
 
 f and I_i are in evaluation mode; I_i has the gradients of body and head. In the
-code clients align one model in turn, in batches of 16; here each has a copy.
+code clients align one model in turn, in batches of 16; here each has a copy,
+and batches are those of training.
 """
 
 import jax
@@ -23,15 +24,24 @@ import optax
 
 from moon_jax.algorithms import labels, parts
 from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.errors import UserError
 
 
 def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
   """Returns FedAS, for classification.
 
   Args:
-    head: names of the layers that stay at the client, separated by spaces.
+    head: names of the layers that stay at the client, separated by spaces: the
+      last one, or "proj1 proj2 out".
     align_rate: learning rate of the alignment; 0 does not align.
+
+  Raises:
+    UserError: if the head begins with proj2, whose input is not an output of
+      the network.
   """
+  if {'proj1', 'proj2'} & {*head.split()} == {'proj2'}:
+    raise UserError('head must be the last layer, or proj1 proj2 out, for '
+                    f'fedas; got {head!r}. Add proj1, or remove proj2')
   split = parts.body_and_head(head)
   input_of_head = 'features' if 'proj1' in head.split() else 'projection'
 

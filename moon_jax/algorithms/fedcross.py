@@ -15,8 +15,10 @@ Cross-Aggregation, ICDE 2024, https://arxiv.org/abs/2210.08285, algorithm 1.
 
 All clients must train in each round, so that K is the number of clients: the
 server does not know the next cohort when it assigns models to clients. If a
-message is lost, v_k = w_k. No code of the authors is known; a third party's
-(TsingZ0/PFLlib@d832e76, servercross.py) sums the cosines of layers instead.
+message is lost, v_k = w_k. The paper's two accelerations of the first rounds,
+dynamic alpha and propeller models, are left out. No code of the authors is
+known; a third party's (TsingZ0/PFLlib@d832e76, servercross.py) sums the cosines
+of layers instead.
 """
 
 import jax

@@ -36,6 +36,7 @@ def feddyn(num_clients: int, alpha: float = 0.01,
       fedavg(), 'alpha', lambda view: view.client, scale_fn)._replace(
           init_server=zeros, init_client=zeros, broadcast=lambda server: (),
           finish=finish, hparams={'alpha': alpha},
+          needs={'num_clients': num_clients},
           aggregate=lambda variables, server, message: aggregate(
               num_clients, server, message))
 

@@ -14,9 +14,11 @@ Classifier Collaboration, ICLR 2023, https://arxiv.org/abs/2306.11867.
     C, phi -> view.server, z -> Outputs.projection, lam -> hparams['lam']
     first -> hparams['head_fraction'] of the local steps, at least one
 
-As in https://github.com/JianXu95/FedPAC alignment begins in the second round;
-there phi has learning rate 0.1, and a_ij < 0.001 become 0. Without new messages
-a client keeps phi_i and a class C_j; a class without any C_j is not aligned.
+As in https://github.com/JianXu95/FedPAC alignment begins in the second round,
+and a_ij < 0.001 become 0; there phi has learning rate 0.1 and one epoch before
+five of theta, which are --local_epochs=6 here, and both momentum 0.5. Without
+new messages a client keeps phi_i and a class C_j; a class without any C_j is
+not aligned.
 """
 
 import functools

@@ -14,7 +14,9 @@ https://arxiv.org/abs/1905.10497, algorithm 2, L = 1 / lr.
 The paper samples client i with probability p_i and then has equal weights. Here
 p_i weighs the sums: the share of the examples, or 1 with weighting=uniform, as
 in the released code (litian96/fair_flearn, trainers/qffedavg.py). As there,
-F_i is the mean over all training examples, plus 1e-10.
+F_i is the mean over all training examples, plus 1e-10. Local steps have no
+momentum, so that g_i is a sum of gradients. If all F_i^q are 0 in float32, the
+model does not change.
 """
 
 import jax
@@ -42,9 +44,10 @@ def qfedavg(q: float = 1.0) -> Algorithm:
 
   def aggregate(variables, server, message):
     delta, h = message.mean['params']
-    params = jax.tree.map(lambda w, d: w - d / h, variables['params'], delta)
+    params = jax.tree.map(
+        lambda w, d: w - d / jnp.where(h > 0, h, 1), variables['params'], delta)
     return {**message.mean, 'params': params}, server
 
   return fedavg()._replace(
       finish=finish, aggregate=aggregate, hparams={'q': q},
-      needs={'optimizer': 'sgd'})
+      needs={'optimizer': 'sgd', 'momentum': 0})

@@ -7,7 +7,7 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.algorithms import fedcross, mixing
-from moon_jax.algorithms.base import Batch
+from moon_jax.algorithms.base import Batch, Message
 
 AFFINITY = jnp.array([.3, -.2, .9, 0., .5])
 IS_FREE = jnp.array([True, True, False, True, True])
@@ -63,3 +63,13 @@ def test_the_teacher_of_fedgkd_is_the_mean_of_the_last_models(buffer):
     before = total['w']
     assert num_rounds == t  # not View.round: a round may receive nothing
     assert models[t] + before == models[max(1, t + 1 - buffer):t + 1].sum()
+
+
+def test_q_fedavg_stays_where_it_is_if_no_loss_has_a_power():
+  """1e-5 to the power of 10 is 0 in float32."""
+  w = {'params': {'a': jnp.array([1., 2.])}}
+  powers = jnp.float32([1e-5, 2e-5])**10
+  delta = {'a': jnp.sum(powers) * jnp.array([3., 4.])}
+  found, _ = mj.qfedavg(q=10.).aggregate(
+      w, (), Message({'params': (delta, jnp.sum(powers))}))
+  np.testing.assert_array_equal(found['params']['a'], w['params']['a'])

@@ -121,6 +121,13 @@ def test_both_kinds_of_federations_are_checked_for_needs(cohorts, is_met):
       make_fn()
 
 
+@pytest.mark.parametrize('algorithm', [
+    mj.feddyn(4), mj.fedspeed(4, averaged='all')])
+def test_the_number_of_clients_is_that_of_the_algorithm(algorithm):
+  with pytest.raises(UserError, match='num_clients=3 of the federation'):
+    tiny_federation.make(algorithm=algorithm)
+
+
 def test_clipped_updates_are_divided_by_the_largest_listed_cohort(digits):
   config = Config(
       dataset='digits', model='mlp', algorithm='fedavg', num_clients=8,
