@@ -13,10 +13,10 @@ Adaptivity to System Heterogeneity, ICDE 2022, https://arxiv.org/abs/2204.03529.
 At first w_i = w^0 and y_i = 0. Clients start from w^t, as in the released code
 (https://github.com/YonghaiGong/FedADMM). The mean is uniform: give
 weighting="uniform". In the form "released" Delta_i has w^t instead of w_i, as
-in that code, and is 2 (w_i+ - w^t). If all clients take part, with
-equal weights and eta = 1, the form "paper" equals FedDyn with alpha = rho. A
-client whose message is lost after training moves w_i and y_i, but then w^t
-never has its Delta_i. The released code draws the numbers of local epochs.
+in that code, and is 2 (w_i+ - w^t). If all clients take part, with equal
+weights and eta = 1, the form "paper" equals FedDyn with alpha = rho. A client
+whose message is lost after training moves w_i and y_i, but its Delta_i never
+reaches w^t. The released code draws each client's number of local epochs.
 """
 
 from typing import Any, NamedTuple

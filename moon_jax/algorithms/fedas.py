@@ -36,14 +36,15 @@ def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
     align_rate: learning rate of the alignment; 0 does not align.
 
   Raises:
-    UserError: if the head begins with proj2, whose input is not an output of
-      the network.
+    UserError: if the head has proj2 without proj1: the input of proj2 is not an
+      output of the network.
   """
-  if {'proj1', 'proj2'} & {*head.split()} == {'proj2'}:
-    raise UserError('head must be the last layer, or proj1 proj2 out, for '
-                    f'fedas; got {head!r}. Add proj1, or remove proj2')
+  layers = head.split()
+  if 'proj2' in layers and 'proj1' not in layers:
+    raise UserError('fedas requires proj1 in a head that has proj2; got '
+                    f'{head!r}. Add proj1, or remove proj2')
   split = parts.body_and_head(head)
-  input_of_head = 'features' if 'proj1' in head.split() else 'projection'
+  input_of_head = 'features' if 'proj1' in layers else 'projection'
 
   def outputs(model, variables, batch):
     return model.apply(variables, batch.inputs, batch.mask, train=False)[0]

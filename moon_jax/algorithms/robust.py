@@ -8,7 +8,8 @@ It sees the updates of a round, u_i = w_i - w^t, side by side:
 Updates hold all that clients send, running statistics included. f is the number
 of clients of a round that the server assumes to be hostile (`byzantine`).
 Papers give clients equal weights, since a hostile client could claim any number
-of examples; only `mean`, `geometric_median` and `norm_clipping` weigh them.
+of examples; only `mean`, `geometric_median`, `norm_clipping` and `secure_sum`
+weigh them.
 
 Arrays: J rows of a round, of which the first n are received; D numbers of an
 update. Rows are in the order of clients, so that ties and sums do not depend on
@@ -55,8 +56,8 @@ class Rule(NamedTuple):
       Returns the update of the server. Weights are 0 in rows that are not
       received, and their sum is 1. If it has parameters `key` or `client_J`, it
       gets a random key of the run and round, or the client of each row. A rule
-      that chooses updates also returns, third, which it used, bool [J]; others
-      may return metrics of the round, a dict.
+      may also return, third, which updates it used, bool [J], or metrics of the
+      round, a dict.
     min_received: the lowest n for which the rule is defined.
     init: `(update_D) -> state`. Returns the first state of the rule for an
       update of zeros.
@@ -335,7 +336,7 @@ def secure_sum(limit: float = 8.0, bits: int = 31) -> Rule:
       (q_i + m_i) mod 2^32,   q_i = round(2^(bits - 1) p_i u_i / limit)
 
   with u_i clipped to +-limit in each coordinate, q_i rounded up or down at
-  random so that its mean is exact, and masks m_i that are uniform and sum to 0:
+  random without a bias, and masks m_i that are uniform and sum to 0:
   the server learns sum_i q_i and nothing else of the updates. The exchange of
   keys and shares is not simulated; each mask is the difference of two draws,
   shared with the clients before and after it.
@@ -345,7 +346,7 @@ def secure_sum(limit: float = 8.0, bits: int = 31) -> Rule:
 
   Args:
     limit: the largest coordinate of an update.
-    bits: in which the sum of the integers fits, with its sign, 2 to 31.
+    bits: 2 to 31; without rounding the integers sum to at most 2^(bits - 1).
 
   Raises:
     UserError: if a number is out of range.
@@ -453,7 +454,8 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     message = Message(moved(variables, update_D))
     following, inner, *metrics = base.aggregate(
         algorithm, variables, inner, message, hparams, key)
-    for found in others:
+    if others:
+      found, = others
       if not isinstance(found, dict):
         found = {'clients_excluded': jnp.where(
             is_received_J & ~found, client_J, -1)}

@@ -237,8 +237,8 @@ class Config:
   cohort: str = flag(
       'uniform', 'How the clients of a round are selected: uniform; '
       'power_of_choice, those with the highest last training loss of random '
-      'candidates, usually with --weighting=uniform; oort, those with a high '
-      'loss and many examples that are fast; or your own as '
+      'candidates, usually with --weighting=uniform; oort, fast ones with a '
+      'high loss and many examples; or your own as '
       'MODULE:FUNCTION, a function of what is known of the clients '
       '(docs/selection.md).', names=COHORTS, form='MODULE:FUNCTION',
       varies='participation', is_later=True,
@@ -342,17 +342,17 @@ class Config:
   aggregation: str = flag(
       'average', 'How the server combines client models: their average; for '
       "fedavg, fedprox and moon also FedNova's normalized updates or "
-      "SCAFFOLD's control variates; or a rule that is robust against hostile "
-      'clients, or secure aggregation (secure_sum), for methods that send a '
-      'model.',
+      "SCAFFOLD's control variates; or, for methods that send a model, a rule "
+      'that is robust against hostile clients, or secure aggregation '
+      '(secure_sum).',
       ('average', 'fednova', 'scaffold', *ROBUST), topic='Server',
       read_by='combining', is_later=True, page='robust.md',
       synonyms='aggregation_method aggregation_rule defense defence gar '
                'secagg secure_aggregation')
   aggregation_args: str = flag(
-      '', 'Arguments of a robust --aggregation, such as byzantine=2: how many '
-      'clients of a round it assumes to be hostile. The default is --attackers '
-      'times the clients per round, rounded up.',
+      '', 'Arguments of --aggregation, such as byzantine=2 of robust rules: '
+      'how many clients of a round they assume to be hostile. The default is '
+      '--attackers times the clients per round, rounded up.',
       placeholder='NAME=VALUE,...', is_later=True,
       only_with={'aggregation': ROBUST}, page='robust.md')
   weighting: str = flag(
@@ -432,7 +432,7 @@ class Config:
       is_later=True, page='time.md', synonyms='device_trace client_trace')
   availability_file: str = flag(
       '', 'Text file of the times at which clients are available: columns '
-      'device, begin and end (seconds), repeated after the latest end.',
+      'device, begin and end (seconds), repeated after whole days.',
       placeholder='FILE', varies='participation', is_free=True, is_input=True,
       is_later=True, page='time.md',
       synonyms='availability_trace behavior_trace')

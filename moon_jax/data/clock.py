@@ -43,24 +43,24 @@ class Trace(NamedTuple):
     begin: float [W], seconds; windows of a client follow each other.
     end: float [W], seconds, above `begin`.
     first: int [C], the first window of each client.
-    last: int [C], its last window.
+    stop: int [C], after its last window.
     period: seconds after which all windows repeat.
   """
 
   begin: np.ndarray
   end: np.ndarray
   first: np.ndarray
-  last: np.ndarray
+  stop: np.ndarray
   period: float
 
   def is_available(self, time: float, client=slice(None)) -> np.ndarray:
     """`Clock.is_available`."""
-    first, end = self.first[client], self.last[client] + 1
+    first, stop = self.first[client], self.stop[client]
     least, at = np.min(first), (time + _ROUNDING) % self.period
-    windows = slice(least, np.max(end))
+    windows = slice(least, np.max(stop))
     is_open_W = (self.begin[windows] <= at) & (at < self.end[windows])
     count = np.concatenate([[0], np.cumsum(is_open_W)])
-    return count[end - least] > count[first - least]
+    return count[stop - least] > count[first - least]
 
 
 class Clock(NamedTuple):
@@ -104,13 +104,18 @@ class Clock(NamedTuple):
     phase = np.broadcast_to(self.phase, len(self.upload))[client]
     return (time / DAY - phase) % 1 < self.availability
 
+  @property
+  def period(self) -> float:
+    """Seconds after which the times at which clients are available repeat."""
+    return self.trace.period if self.trace else DAY
+
   def is_always_available(self) -> bool:
     """Returns whether all clients may start at any time."""
     return self.trace is None and self.availability == 1
 
   def next_start(self, time: float) -> float:
     """Returns a time after `time` at which a client becomes available."""
-    period = self.trace.period if self.trace else DAY
+    period = self.period
     begin = self.trace.begin / period if self.trace else np.asarray(self.phase)
     wait = period * np.min((begin - time / period) % 1)
     return time + max(float(wait), _LEAST_WAIT)
@@ -121,7 +126,7 @@ class Clock(NamedTuple):
     Raises:
       UserError: if there are never so many.
     """
-    end = time + DAY + (self.trace.period if self.trace else DAY)
+    end = time + 2 * self.period
     while np.count_nonzero(self.is_available(time)) < least:
       time = self.next_start(time)
       if time > end:
@@ -237,10 +242,10 @@ def read_trace(path: str, num_clients: int, seed: int) -> Trace:
         f', and at most {_MOST_SECONDS:.0e} (seconds since the start of the '
         'run)', begin + _LEAST_WAIT, _MOST_SECONDS)
     windows.setdefault(device, []).append((begin, end))
-  last = np.cumsum([*map(len, windows.values())]) - 1
+  first = np.cumsum([0, *map(len, windows.values())])
   device = _devices(len(windows), num_clients, [seed, _TRACE])
   begin_W, end_W = np.array([*itertools.chain(*windows.values())]).T
-  return Trace(begin_W, end_W, np.append(0, last + 1)[device], last[device],
+  return Trace(begin_W, end_W, first[device], first[device + 1],
                DAY * math.ceil(end_W.max() / DAY))
 
 
@@ -260,11 +265,12 @@ def _rows(path, columns, row):
     raise UserError(
         f'path={path} must have the columns {",".join(columns)} in its first '
         f'line, and {row} on each further line; got {",".join(names)!r} and '
-        f'{len(rows)} further lines. Add them')
+        f'{len(rows)} further lines. Add what is missing')
   for place, cells in rows:
     if len(cells) != len(names):
       raise UserError(f'{place} has {len(cells)} cells, and the first line '
-                      f'{len(names)}; write numbers with a decimal point')
+                      f'{len(names)}; separate cells by commas, and write '
+                      'decimals with a point')
   at = [names.index(column) for column in columns]
   return [(place, [cells[index] for index in at]) for place, cells in rows]
 

@@ -133,9 +133,9 @@ def oort(exploration: float = 0.9, decay: float = 0.98,
 
       (u + sqrt(0.1 log(round) / last round)) * min(1, T / t)^penalty
 
-  where u is its number of examples times its loss, clipped at the 95th
-  percentile of these clients and divided by their range, as in the released
-  code; t its seconds, and T the quantile `preferred` of those of all clients.
+  where u is its number of examples times its loss, clipped at their 95th
+  percentile and scaled to about 0 to 1, as in the released code; t its
+  seconds, and T the quantile `preferred` of those of all clients.
   The others of a round, a fraction that decays, have not reported a loss; they
   are drawn in proportion to their speed, or without a clock to their numbers of
   examples.
@@ -145,13 +145,13 @@ def oort(exploration: float = 0.9, decay: float = 0.98,
   released code draws among ten times k clients at least.
 
   Args:
-    exploration: the fraction of clients of the first round that is drawn of
-      those without a loss, if there are so many.
+    exploration: the fraction of the first round's clients that is drawn from
+      those without a loss.
     decay: what multiplies it after each round.
     least_exploration: the least it decays to.
     cutoff: 0 to 1.
     preferred: the fraction of clients that are not slow, 0 to 1.
-    penalty: exponent; 0 has no influence of time.
+    penalty: exponent; 0 ignores time.
 
   Raises:
     UserError: if a number is out of range.
@@ -307,7 +307,7 @@ def choose(selection: Selection, history: History, cohort_size: int,
     raise UserError(
         f'{name} must return {least} to {cohort_size} different clients, '
         f'integers from 0 to {num_clients - 1}'
-        f'{"" if all(may) else " of those that are available"}; got '
+        f'{"" if all(may) else ", of available clients"}; got '
         f'{repr(found)[:80]} in round {index + 1} (view.round={index}). '
         'Correct the function')
   return list(map(int, found))

@@ -15,7 +15,7 @@ from moon_jax.models.base import Variables
 
 OUT_OF_BOUNDS = jnp.iinfo(jnp.int32).max  # scatters drop writes to this index
 _TINY = jnp.finfo(jnp.float32).tiny
-_LARGE = 2**18  # numbers of an array that is not copied to be checked
+_LARGE = 2**18  # arrays of so many numbers are checked without a copy
 
 
 class Accumulators(NamedTuple):
@@ -108,7 +108,7 @@ def all_finite(tree: Any) -> jax.Array:
   small = Flat.of([x for x in leaves if x.size < _LARGE])
   large = [x for x in leaves if x.size >= _LARGE]
   return jnp.all(jnp.stack([jnp.array(True)] + [
-      jnp.all(jnp.isfinite(x)) for x in (*jax.tree.leaves(small), *large)]))
+      jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((small, large))]))
 
 
 def mean_cosine(sum_of_directions: Flat, n: jax.Array) -> jax.Array:

@@ -59,8 +59,8 @@ class Federation:
     client_seconds: float [C], simulated seconds that each client takes, of
       which `selection` and the records of rounds know; None has no simulated
       time.
-    availability: a clock, from which `selection` knows when clients may start;
-      None if they always may.
+    availability: the clock that tells `selection` when clients may start; None
+      if they always may.
     timeline: rounds with simulated time, which `moon_jax.clock` plans; its
       cohorts replace `cohorts`.
     optimizer: local optimizer: "sgd", "adam" or "amsgrad".

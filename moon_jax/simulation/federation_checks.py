@@ -218,7 +218,7 @@ def _check_needs(federation):
       remedy = f'Make the algorithm with num_clients={value}'
     elif name == 'cohorts' and federation.timeline is not None:
       remedy = ('Remove what makes clients miss rounds, such as a deadline, '
-                'tiers, or the availability of the clock')
+                'tiers, or the times at which clients are available')
     elif name == 'cohorts' and federation.selection is not None:
       remedy = 'Remove the selection and the cohorts'
     _require(value == needed, f'the algorithm needs {flag}; got '

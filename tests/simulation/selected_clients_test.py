@@ -148,7 +148,7 @@ def test_rounds_wait_for_available_clients():
   seen = []
   trace = clock.Trace(
       np.array([3., 4., 19.]), np.array([5., 9., 20.]), np.arange(3),
-      np.arange(3), 20.)
+      np.arange(3) + 1, 20.)
   made = federation(
       lambda view: seen.append(view) or np.flatnonzero(view.is_available)[:2],
       availability=clock.lognormal(3, 0)._replace(trace=trace))
