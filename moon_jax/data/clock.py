@@ -126,15 +126,26 @@ class Clock(NamedTuple):
     Raises:
       UserError: if there are never so many.
     """
-    end = time + 2 * self.period
+    start, end = time, time + 2 * self.period
     while np.count_nonzero(self.is_available(time)) < least:
-      time = self.next_start(time)
-      if time > end:
+      if time > end or time == start and self._most_at_once() < least:
         raise UserError(
             f'a round needs {least} clients that are available at the same '
             'time, and there are never so many; make clients available for '
             'longer')
+      time = self.next_start(time)
     return time
+
+  def _most_at_once(self):
+    """Returns how many windows overlap at most: as many clients, or more."""
+    phase = np.broadcast_to(self.phase, len(self.upload)) * DAY
+    begin, end = ((self.trace.begin, self.trace.end) if self.trace else
+                  (phase, phase + self.availability * DAY))
+    at, end = begin - _ROUNDING, np.sort(end)
+    is_after = np.searchsorted(end, at + self.period)  # the period's end
+    return np.max(
+        np.searchsorted(np.sort(begin), begin + 2 * _ROUNDING, 'right')
+        - np.searchsorted(end, at) + len(end) - is_after)
 
 
 class Timeline(NamedTuple):
