@@ -130,14 +130,15 @@ def speed() -> str:
   loops = ('PyTorch loop', 'PyTorch loop, processes'),
   span = lambda *args: _span(_multiples(*args), '.1f')
   return (
-      '**Speed** on two CPU cores, CIFAR-10 and the network of MOON: in their '
-      'faster modes PFLlib, fluke,\nFL-bench, Flower, pfl-research and FedJAX '
-      f'take {span((*with_moon, "pfl-research", "FedJAX"), "fedavg")} times as '
-      'long as moon_jax for FedAvg;\nthose with MOON, the first four, take '
-      f'{span(with_moon, "moon")} times as long for it. A PyTorch loop in '
-      f'two\nprocesses takes {span(loops, "fedavg")} and '
-      f'{span(loops, "moon")} times as long '
-      '([performance](docs/performance.md)).')
+      '**Speed** on two CPU cores, CIFAR-10 and the network of MOON: a round '
+      'of FedAvg takes '
+      f'{span((*with_moon, "pfl-research", "FedJAX"), "fedavg")} times as\n'
+      'long in PFLlib, fluke, FL-bench, Flower, pfl-research and FedJAX, each '
+      'in its faster mode;\na round of MOON '
+      f'{span(with_moon, "moon")} times as long in PFLlib, fluke, FL-bench and '
+      'Flower. A PyTorch loop in two\nprocesses takes '
+      f'{span(loops, "fedavg")} times as long for FedAvg, and '
+      f'{span(loops, "moon")} for MOON ([performance](docs/performance.md)).')
 
 
 def _multiples(sides, algorithm):

@@ -107,8 +107,8 @@ def verdict(question: Question, comparison: Comparison) -> str:
   if comparison.low > 0:
     is_inside = comparison.low <= _PAPER_SIZE <= comparison.high
     where = 'inside' if is_inside else 'outside'
-    return (f"MOON is ahead, {size} {pairs}: the paper's sign holds, and its "
-            f'size (+{_PAPER_SIZE}) lies {where} the interval.')
+    return (f"MOON is ahead, {size} {pairs}: the paper's sign holds; the "
+            f"paper's size (+{_PAPER_SIZE}) lies {where} the interval.")
   if comparison.high < 0:
     return (f'MOON is behind, {size} {pairs}: the sign of the reproduction '
             'holds.')

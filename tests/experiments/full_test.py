@@ -51,8 +51,8 @@ def write_blocks(directory, question, differences):
 
 
 @pytest.mark.parametrize('differences, text', [
-    ([2.5, 3., 2.8], 'sign holds, and its size (+2.8) lies inside'),
-    ([.9, 1., 1.1], 'sign holds, and its size (+2.8) lies outside'),
+    ([2.5, 3., 2.8], "sign holds; the paper's size (+2.8) lies inside"),
+    ([.9, 1., 1.1], "sign holds; the paper's size (+2.8) lies outside"),
     ([-4., -5., -6.], 'the sign of the reproduction holds'),
     ([.1, -.1, .05], 'no useful difference'),
     ([3., -3., 2.], 'open: +0.7 points'),
