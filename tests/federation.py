@@ -132,7 +132,7 @@ class Federation:
                num_rows=None, optimizer='sgd', hparams=None, num_clients=None,
                augment_fn=augment.keep, num_jobs=None, keep_models=False,
                freeze_once=False, num_epochs=2, weighting='examples',
-               problem=IMAGES_OF_EIGHT):
+               clips=False, problem=IMAGES_OF_EIGHT):
     self.problem, self.weighting = problem, weighting
     self.sizes = np.array([len(client) for client in problem.clients])
     self.num_clients = num_clients or len(self.sizes)
@@ -147,7 +147,7 @@ class Federation:
     model = model or problem.model
     self.program = Program(
         model, algorithm, optimizer, augment_fn, problem.normalize,
-        keep_models, freeze_once)
+        keep_models, freeze_once, clip_gradients=clips)
     self.state = state_lib.placed(copied(made_once(
         first_state, model, algorithm, self.num_clients,
         problem.inputs.shape[1:], *seeds)), self.mesh)

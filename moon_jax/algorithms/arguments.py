@@ -25,6 +25,12 @@ def from_0_to_1(usual: Any, **values: float) -> None:
   _check('from 0 to 1', usual, values, lambda value: 0 <= value <= 1)
 
 
+def divisor(number: int, usual: int, **values: int) -> None:
+  """Checks that values divide a number without remainder."""
+  _check(f'a divisor of {number}', usual, values,
+         lambda value: value > 0 and number % value == 0)
+
+
 def one_of(words: Sequence[str], **values: str) -> None:
   """Checks that values are among `words`; the first one is usual."""
   _check(f'{", ".join(words[:-1])} or {words[-1]}', words[0], values,

@@ -82,8 +82,10 @@ class Examples:
 
   `start`, `finish` and `personal_model` receive it if they have a parameter
   named `examples`. Examples are not augmented, and come in the same order in
-  each round.
+  each round, in batches of `BATCH_SIZE`, or of the most that a client has.
   """
+
+  BATCH_SIZE = 100
 
   def __init__(self, batch_fn: Callable[[Any], 'Batch'], num_batches: Any,
                step_fn: Callable[[Any], 'Batch'] | None = None,

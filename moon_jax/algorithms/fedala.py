@@ -12,7 +12,8 @@ Learning, AAAI 2023, https://arxiv.org/abs/2212.01197, algorithm 1.
 W_i begins at 1. It learns until the last 10 losses deviate by less than
 `threshold` or for `max_epochs` (not in the paper), then one epoch per round. As
 in the released code (TsingZ0/FedALA, ALA.py) the loss of an epoch is that of
-its last batch, and W_i rests while v_i is w^t. Batches divide all examples, so
+its last batch, and W_i rests while v_i is w^t. Here W_i learns with the running
+statistics of w^t. Batches divide all examples, in the order of the data set, so
 those at the ends of the share may be shorter.
 """
 
@@ -21,7 +22,8 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
-from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.algorithms.arguments import divisor, from_0_to_1
+from moon_jax.algorithms.base import Algorithm, Examples, Message
 from moon_jax.algorithms.fedavg import fedavg
 
 
@@ -32,7 +34,10 @@ def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
   and the fraction `share` of the examples, consecutive from a random one on.
   `head` names the p higher layers, separated by spaces.
   """
+  from_0_to_1(share=share, usual=0.8)
+  divisor(Examples.BATCH_SIZE, ala_batch=ala_batch, usual=10)
   heads = lambda variables: mixing.layers(variables, head)
+
   def start(view, model, examples):
     own, weights, has_learned = view.client
     size = jnp.int32(share * jnp.float32(view.num_examples))

@@ -22,6 +22,7 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 
@@ -29,6 +30,7 @@ from moon_jax.algorithms.fedavg import fedavg
 def fedfomo(num_clients: int, num_models: int = 5, epsilon: float = 0.3,
             epsilon_decay: float = 0.05, l1: bool = False) -> Algorithm:
   """Returns FedFomo, where clients receive `num_models` models of others."""
+  at_least(1, num_models=num_models, usual=5)
   num_sent = min(num_models, num_clients - 1)
 
   def broadcast(server, client_id):

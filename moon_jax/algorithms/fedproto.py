@@ -6,13 +6,14 @@ AAAI 2022, https://arxiv.org/abs/2105.00243, equations 3, 6, 7 and 8.
     F_i = CE + lam sum_j |C_ij - C_j|           C_ij: of the batch, in the loss
     C_ij = 1/|D_ij| sum_{(x, y) in D_ij} z(x)                 after training
     C_j = sum_i |D_ij| C_ij / sum_i |D_ij|         over clients with class j
-    prediction: the class j of the nearest C_j
+    prediction: the class j of the nearest C_j, of those in D_i
 
     C_j -> view.server, z -> Outputs.projection, lam -> hparams['lam']
 
 Equation 6 also divides C_j by the number of clients; that would shrink it, and
 is left out. A class that the cohort does not have keeps its C_j. Clients
-predict with the last C_j received; `evaluated` are their classifiers.
+predict with the last C_j received, and never a class that they do not have: of
+its examples the loss is about 1e9. `evaluated` are their classifiers.
 
 In the form "released", https://github.com/yuetan031/FedProto, the distance is
 the mean of (z - C_y)^2 over examples and features, C_ij is the mean of the z

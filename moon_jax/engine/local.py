@@ -167,34 +167,41 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
   (loss, aux), grads = algorithm.gradient(objective, params, batch, job.view)
   grads = platforms.by_platform(lambda grads: grads, _isolate_vectors, grads)
   grads = algorithm.transform_grads(grads, job.view)
+  is_trained = algorithm.trains and jax.tree.map(
+      lambda is_trained, tree: jax.tree.map(lambda _: is_trained, tree),
+      algorithm.trains(params, batch, job.view), params)
+  grads = _trained_only(is_trained, grads)  # others are in no norm
   optimizer = _optimizer(program, job.view)
   updates, opt_state = optimizer.update(grads, lane.opt_state, params)
-  updates = algorithm.transform_updates(updates, batch, job.view)
-  if algorithm.trains is not None:
-    updates, opt_state = _trained_only(
-        optimizer, algorithm.trains(params, batch, job.view), updates,
-        opt_state, lane.opt_state)
+  updates = _trained_only(
+      is_trained, algorithm.transform_updates(updates, batch, job.view))
+  opt_state = _new_state(optimizer, is_trained, opt_state, lane.opt_state)
   trained = {**aux.variables, 'params': optax.apply_updates(params, updates)}
   return (lane._replace(trained=trained, opt_state=opt_state,
                         is_finite=lane.is_finite & jnp.isfinite(loss)),
           StepMetrics(loss, aux.metrics))
 
 
-def _trained_only(optimizer, is_trained, updates, opt_state, old_opt_state):
-  """Returns no updates, and the old state, of parameters that do not train.
+def _trained_only(is_trained, tree):
+  """Returns a tree with 0 for parameters that do not train.
 
-  `is_trained` may have the upper levels of their tree only.
+  `is_trained` has a bool for each parameter; None if all train.
   """
-  is_trained = jax.tree.map(
-      lambda is_trained, tree: jax.tree.map(lambda _: is_trained, tree),
-      is_trained, updates)
-  updates = jax.tree.map(
-      lambda is_trained, u: jnp.where(is_trained, u, 0), is_trained, updates)
-  # Other state, such as a number of steps, advances.
+  return tree if is_trained is None else jax.tree.map(
+      lambda is_trained, x: jnp.where(is_trained, x, 0), is_trained, tree)
+
+
+def _new_state(optimizer, is_trained, opt_state, old_opt_state):
+  """Returns the optimizer's state, the old one where parameters do not train.
+
+  Other state, such as a number of steps, advances.
+  """
+  if is_trained is None:
+    return opt_state
   advances = optax.tree.map_params(
       optimizer, lambda _, is_trained: is_trained, opt_state, is_trained,
       transform_non_params=lambda _: True)
-  return updates, jax.tree.map(jnp.where, advances, opt_state, old_opt_state)
+  return jax.tree.map(jnp.where, advances, opt_state, old_opt_state)
 
 
 def _isolate_vectors(grads):

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_OWN_BATCH = 100  # batch size for passes over all examples of a client
+from moon_jax.algorithms.base import Examples
 
 # Jumping to a number takes as long as drawing this many.
 _DRAWS_PER_JUMP = 200
@@ -429,7 +429,7 @@ def steps_of(table: Table, run: int) -> tuple[np.ndarray, np.ndarray]:
 def own_examples(clients: Sequence[np.ndarray], max_examples: int
                  ) -> OwnExamples:
   """Returns all examples of the clients in batches."""
-  size = min(_OWN_BATCH, max_examples)
+  size = min(Examples.BATCH_SIZE, max_examples)
   index_JN = np.full(
       (len(clients), -(-max_examples // size) * size), -1, np.int32)
   for row, indices in zip(index_JN, clients):

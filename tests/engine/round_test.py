@@ -8,7 +8,6 @@ import pytest
 import federation as fed
 from moon_jax.algorithms.server import momentum, with_optimizer
 from moon_jax.engine import round as round_lib
-from moon_jax.engine import schedule
 
 COHORT = (0, 1, 4, 5, 6)
 
@@ -151,7 +150,7 @@ def test_round_without_received_updates_keeps_the_server_state():
 def test_freeze_once_equals_freezing_in_each_step(
     algorithm, num_lanes, has_state, monkeypatch):
   """It covers all examples of a client, even those that an epoch drops."""
-  monkeypatch.setattr(schedule, '_OWN_BATCH', 7)
+  monkeypatch.setattr('moon_jax.algorithms.base.Examples.BATCH_SIZE', 7)
   model = fed.linear_model(has_state, is_centred=has_state)
   once, always = (
       fed.Federation(algorithm, num_lanes, (3, 4), num_jobs=14, model=model,

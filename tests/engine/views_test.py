@@ -93,16 +93,20 @@ def test_clients_read_their_own_examples_and_label_counts():
     assert kept['loss'] > 0
 
 
-def test_parameters_that_do_not_train_keep_value_and_momentum():
+@pytest.mark.parametrize('clip', [None, .05])
+def test_parameters_that_do_not_train_keep_value_and_momentum(clip):
   """The bias trains in the first half of the steps, the matrix in the second.
 
-  With momentum and weight decay, as a plain loop of two optimizers.
+  With momentum and weight decay, as a plain loop of two optimizers. The norm of
+  gradients is that of the part that trains.
   """
   def trains(params, batch, view):
     is_first = 2 * batch.step < view.num_steps
     return {name: is_first == (name == 'b') for name in params}
 
-  federated = fed.Federation(fed.fedavg()._replace(trains=trains))
+  federated = fed.Federation(
+      fed.fedavg()._replace(trains=trains), clips=bool(clip),
+      hparams={'gradient_clip': clip or 0})
   lr, momentum, decay = (
       fed.HPARAMS[k] for k in ('learning_rate', 'momentum', 'weight_decay'))
   w = fed.matrix(federated.state.variables['params'], 0)
@@ -110,8 +114,10 @@ def test_parameters_that_do_not_train_keep_value_and_momentum():
   v, steps = 0 * w, list(fed.batches(0, 5))
   for i, batch in enumerate(steps):
     rows = slice(-1, None) if 2 * i < len(steps) else slice(0, -1)
-    grad = fed.gradient(w, batch) + decay * w
-    v[rows] = momentum * v[rows] + grad[rows]
+    grad = fed.gradient(w, batch)[rows]
+    if clip:
+      grad *= min(1, clip / np.linalg.norm(grad))
+    v[rows] = momentum * v[rows] + grad + decay * w[rows]
     w[rows] = w[rows] - lr * v[rows]
   np.testing.assert_allclose(
       fed.matrix(federated.state.variables['params'], 0), w, atol=1e-6)

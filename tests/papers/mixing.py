@@ -79,7 +79,7 @@ def fedfomo(cohorts):
   return trained
 
 
-def fedala(cohorts, eta=2., threshold=.02, batch=8):
+def fedala(cohorts, eta=2., threshold=.02, batch=5):
   """W learns on all examples of a client, in order."""
   w, trained = plain.INITIAL, plain.Trained([], {})
   own = {i: w for i in range(plain.NUM_CLIENTS)}
@@ -158,7 +158,7 @@ ROWS = {
                fedamp, {}),
     'feddisco': (FEDDISCO, feddisco, {}),
     'fedfomo': (mj.fedfomo(plain.NUM_CLIENTS), fedfomo, {}),
-    'fedala': (mj.fedala(eta=2., share=1., threshold=.02, ala_batch=8), fedala,
+    'fedala': (mj.fedala(eta=2., share=1., threshold=.02, ala_batch=5), fedala,
                {}),
     'fedcross': (FEDCROSS, fedcross, {}),
     'qfedavg': (QFEDAVG[0], qfedavg, QFEDAVG[1]),

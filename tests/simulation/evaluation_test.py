@@ -163,7 +163,7 @@ def evaluated(federation, rounds=1):
 def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
   """On two devices; on one, client 0 diverges and its model does not count."""
   monkeypatch.setattr(evaluation, '_BATCH', 4)
-  monkeypatch.setattr('moon_jax.engine.schedule._OWN_BATCH', 4)
+  monkeypatch.setattr('moon_jax.algorithms.base.Examples.BATCH_SIZE', 4)
   federation = make(part, **changes)
   cohort = federation.cohort(0)
   if 'on_nan' in changes:
