@@ -699,7 +699,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     'recipe_short': lambda: _against_loop('bench_cpu/recipe.json'),
     'scaling': lambda: bench.scaling_markdown(
         _kept('bench_cpu/scaling.json')['tables']),
-    'peers': lambda: peers_report.markdown(_kept('peers/peers.json')),
+    'peers': lambda: peers_report.by_method(_kept('peers/peers.json')['runs']),
+    'growth': lambda: peers_report.by_clients(
+        _kept('peers/growth.json')['runs']),
     'cross_device_here': lambda: cross_device(''),
     'kernels': lambda: kernel_counts.table(
         _kept('kernel_counts/kernel_counts.json')).rstrip(),

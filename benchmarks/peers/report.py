@@ -18,22 +18,23 @@ def clients(run: dict) -> int:
 
 
 def markdown(results: dict) -> str:
-  """Returns tables by method with 10 clients, and by number of clients.
-
-  The second one is there if there is another number of clients.
-  """
-  runs, tables = results['runs'], []
+  """Returns the tables for which there are runs."""
+  runs = results['runs']
   few = [run for run in runs if clients(run) == CLIENTS]
-  if few:
-    tables.append(_table(few, lambda run: run['algorithm'], {
-        'test accuracy': lambda found: ', '.join(
-            f'{name} {_mean(run["accuracy"] for run in of):.3f}'
-            for name, of in found.items())}))
-  if len(few) < len(runs):
-    tables.append(_table(
-        [run for run in runs if run['algorithm'] == 'fedavg'],
-        lambda run: f'{clients(run):,} clients'))
-  return '\n\n'.join(tables)
+  return '\n\n'.join([*([by_method(few)] if few else []),
+                      *([by_clients(runs)] if len(few) < len(runs) else [])])
+
+
+def by_method(runs: list[dict]) -> str:
+  return _table(runs, lambda run: run['algorithm'], {
+      'test accuracy': lambda found: ', '.join(
+          f'{name} {_mean(run["accuracy"] for run in of):.3f}'
+          for name, of in found.items())})
+
+
+def by_clients(runs: list[dict]) -> str:
+  return _table([run for run in runs if run['algorithm'] == 'fedavg'],
+                lambda run: f'{clients(run):,} clients')
 
 
 _mean = statistics.fmean
