@@ -4,6 +4,8 @@ B batch, K classes, F features, M previous models. `mask_B` is 1 for real
 examples and 0 for padding; a loss is the mean over the real examples.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -160,4 +162,5 @@ def mean_discrepancy(a_BF: jax.Array, b_BF: jax.Array,
   width = jax.lax.stop_gradient(jnp.sum(is_pair_AA * square_AA)) / (
       2 * count * (2 * count - 1)) + _EPSILON
   kernel_AA = sum(jnp.exp(-square_AA / (width * 2.**j)) for j in range(-2, 3))
-  return sign_A @ kernel_AA @ sign_A / count**2
+  dot = functools.partial(jnp.dot, precision=jax.lax.Precision.HIGHEST)
+  return dot(dot(sign_A, kernel_AA), sign_A) / count**2

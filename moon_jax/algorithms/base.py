@@ -81,8 +81,9 @@ class Examples:
   """The training examples of a client, as functions of a client see them.
 
   `start`, `finish` and `personal_model` receive it if they have a parameter
-  named `examples`. Examples are not augmented, and come in the same order in
-  each round, in batches of `BATCH_SIZE`, or of the most that a client has.
+  named `examples`. Examples are not augmented, without the noise of
+  `Federation.input_noise_std`, and come in the same order in each round, in
+  batches of `BATCH_SIZE`, or of the most that a client has.
   """
 
   BATCH_SIZE = 100

@@ -13,8 +13,10 @@ Rounds are those of FedAvg until the last one (round --num_rounds), in which
 clients send w^t and the number, mean and covariance of the representations of
 each class, here as sums, and the server calibrates psi. All clients should take
 part in it. It records test_accuracy after the calibration, and train_loss and
-local metrics of training that is discarded. A class of less than two examples
-is left out. No code is known; the optimizer is open, here gradient descent.
+local metrics of training that is discarded. M is the same for all classes; the
+paper says that it may follow their numbers of examples. A class of less than
+two examples is left out. No code is known; the optimizer is open, here gradient
+descent.
 """
 
 import jax

@@ -31,11 +31,12 @@ def fedasam(rho: float = 0.7, eta: float = 0.2) -> Algorithm:
     eta: added to |w|.
   """
   at_least(0, rho=rho, usual=0.7)
+  at_least(0, eta=eta, usual=0.2)
 
   def gradient(objective, params, batch, view):
     def size(path, w):  # T
-      name = jax.tree_util.keystr(path[-1:], simple=True)
-      return (jnp.ones_like(w) if name in ('b', 'bias')
+      name = jax.tree_util.keystr(path[-1:], simple=True)  # NNX: 'out/bias'
+      return (jnp.ones_like(w) if name.rpartition('/')[2] in ('b', 'bias')
               else jnp.abs(w) + view.hparams['eta'])
 
     value, grads = fedavg().gradient(objective, params, batch, view)

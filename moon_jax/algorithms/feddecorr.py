@@ -5,8 +5,8 @@ Heterogeneous Federated Learning, ICLR 2023, https://arxiv.org/abs/2210.00226.
 
     F_i = CE + beta / d^2 |K|_F^2
 
-    K, the correlation matrix of the d features over a batch; its diagonal is
-    constant, and left out here and in the code of the authors
+    K, the correlation matrix of the d features over a batch, those before the
+    projection head; its diagonal is constant, and left out here and in the code
     beta -> hparams['decorr_weight']
 
 The code of the authors, https://github.com/bytedance/FedDecorr, has about N
@@ -50,7 +50,8 @@ def decorrelation(features_BF, mask_B, form):
   freedom = n - 1 if form == 'released' else n
   variance_F = jnp.sum(centered_BF**2, 0) / jnp.maximum(freedom, 1)
   z_BF = centered_BF * jax.lax.rsqrt(variance_F + _EPSILON)[None]
-  sums_FF = (z_BF.T @ z_BF) * (1 - jnp.eye(d))
+  sums_FF = jnp.dot(z_BF.T, z_BF, precision=jax.lax.Precision.HIGHEST) * (
+      1 - jnp.eye(d))
   if form == 'released':
     return jnp.sum(sums_FF**2) / (jnp.maximum(n, 1) * max(d * (d - 1), 1))
   return jnp.sum((sums_FF / jnp.maximum(n, 1))**2) / d**2

@@ -54,8 +54,9 @@ def fedkd(energy_start: float = 0.95, energy_end: float = 0.98,
       scale = {'paper': 1, 'released': num_classes}[form]
       hidden_B = jnp.mean((own.features - other.features)**2, -1)
       ce, other_ce = (model.task.loss(x.logits, batch) for x in (own, other))
+      both = ce + other_ce  # 0 if rounding makes both certain
       return ce + losses.masked_mean(
-          kl_B / scale + hidden_B, batch.mask) / (ce + other_ce)
+          kl_B / scale + hidden_B, batch.mask) / jnp.where(both > 0, both, 1)
 
     (s, s_state), (t, t_state) = (
         model.apply(part(trained, view), batch.inputs, batch.mask, train=True)
@@ -94,6 +95,7 @@ def compressed(old, new, energy):
         (new - old).reshape(-1, old.shape[-1]), full_matrices=False)
     before = jnp.cumsum(sigma**2) - sigma**2  # sums over the values before each
     sigma = jnp.where(before <= energy * jnp.sum(sigma**2), sigma, 0)
-    return old + ((u * sigma[None]) @ v).reshape(old.shape)
+    return old + jnp.dot(u * sigma[None], v, precision=lax.Precision.HIGHEST
+                         ).reshape(old.shape)
 
   return jax.tree.map(leaf, old, new)

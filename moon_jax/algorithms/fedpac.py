@@ -23,10 +23,14 @@ aligned.
 
 import functools
 
-import jax.numpy as jnp
-
 from moon_jax import losses
-from moon_jax.algorithms import last_layer, mixing, prototypes, simplex
+from moon_jax.algorithms import (
+  last_layer,
+  mixing,
+  parts,
+  prototypes,
+  simplex,
+)
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import with_terms
 
@@ -39,11 +43,7 @@ def fedpac(num_clients: int, lam: float = 1.0, head_fraction: float = 1 / 6,
     return {'apart': losses.masked_mean(square_B, batch.mask)}
 
   def trains(params, batch, view):
-    fraction = view.hparams['head_fraction']
-    # One step at least: the head would stay the initial one.
-    num_first = jnp.maximum(jnp.round(fraction * jnp.float32(view.num_steps)),
-                            jnp.float32(fraction > 0))
-    is_first = jnp.float32(batch.step) < num_first
+    is_first = parts.is_first(view.hparams['head_fraction'], batch, view)
     return {name: is_first == (name == head) for name in params}
 
   def finish(trained, view, model, examples):

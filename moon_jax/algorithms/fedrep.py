@@ -10,15 +10,13 @@ algorithm 1.
 
     h_i, the head -> view.client, the layers of `head`
     phi, the representation -> all other layers
-    first -> the first hparams['head_fraction'] of the local steps, rounded
+    first -> the first hparams['head_fraction'] of the local steps, at least one
 
 The paper's mean is uniform (--weighting=uniform); the released code
 (https://github.com/lgcollins/FedRep) has |D_i| with some data. Its scripts
 train the head in 10 of 15 epochs (head_fraction 0.67), or in 10 of 11. After
 the last round it trains heads for 10 or more epochs, which is left out here.
 """
-
-import jax.numpy as jnp
 
 from moon_jax.algorithms import parts
 from moon_jax.algorithms.arguments import from_0_to_1
@@ -37,9 +35,7 @@ def fedrep(head: str = 'out', head_fraction: float = 0.5) -> Algorithm:
   names = head.split()
 
   def trains(params, batch, view):
-    num_head_steps = jnp.round(
-        view.hparams['head_fraction'] * view.num_steps.astype(jnp.float32))
-    trains_head = batch.step < num_head_steps.astype(jnp.int32)
+    trains_head = parts.is_first(view.hparams['head_fraction'], batch, view)
     return {name: trains_head == (parts.layer_of(name) in names)
             for name in params}
 

@@ -24,6 +24,7 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import labels, parts
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.fedavg import fedavg
 
@@ -35,6 +36,7 @@ def fedrod(head: str = 'out', gamma: float = 1.0) -> Algorithm:
     head: name of the linear layer of the logits.
     gamma: exponent of the class counts; with 0 the global model is FedAvg's.
   """
+  at_least(0, gamma=gamma, usual=1)
   split = parts.body_and_head(head)
 
   def generic(trained, view):

@@ -7,7 +7,10 @@ methods in which a part of the network is personal share these functions.
 from collections.abc import Callable
 from typing import Any
 
-from moon_jax.algorithms.base import Algorithm, Message
+import jax
+import jax.numpy as jnp
+
+from moon_jax.algorithms.base import Algorithm, Batch, Message, View
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
@@ -58,6 +61,17 @@ def merge(*parts: dict[str, Any]) -> dict[str, Any]:
       both = isinstance(tree, dict) and name in merged
       merged[name] = merge(merged[name], tree) if both else tree
   return merged
+
+
+def is_first(fraction: jax.Array, batch: Batch, view: View) -> jax.Array:
+  """Returns whether a step is among the first ones of the round, bool.
+
+  These are `fraction` of the local steps, rounded; at least one, unless it is
+  0: a head that never trains would stay the initial one.
+  """
+  num_first = jnp.maximum(jnp.round(fraction * jnp.float32(view.num_steps)),
+                          jnp.float32(fraction > 0))
+  return jnp.float32(batch.step) < num_first
 
 
 def with_personal_part(split: Split) -> Algorithm:

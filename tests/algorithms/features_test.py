@@ -1,5 +1,6 @@
 """Parts and limits of methods that share features of classes."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -59,13 +60,29 @@ def test_a_client_with_one_example_keeps_its_own_head():
   np.testing.assert_allclose(mixed[0], heads[0], atol=1e-5)
 
 
-def test_the_head_of_a_client_with_few_steps_trains():
-  algorithm, params = mj.fedpac(2), {'out': 0, 'fc1': 0}
-  view = type('View', (), {'num_steps': jnp.int32(3), 'hparams': {
-      'head_fraction': jnp.float32(1 / 6)}})
+@pytest.mark.parametrize('algorithm, num_steps', [
+    (mj.fedpac(2), 3), (mj.fedrep(), 1)])
+def test_the_head_of_a_client_with_few_steps_trains(algorithm, num_steps):
+  params = {'out': 0, 'fc1': 0}
+  view = type('View', (), {'num_steps': jnp.int32(num_steps), 'hparams': {
+      name: jnp.float32(x) for name, x in algorithm.hparams.items()}})
   batch = Batch(None, None, None, step=jnp.int32(0))
   trains = algorithm.trains(params, batch, view)
   assert trains['out'] and not trains['fc1']
+
+
+def test_fedasam_knows_the_biases_of_nnx():
+  """They are entries of `params`, such as 'out/bias'."""
+  view = type('View', (), {'hparams': {'rho': .5, 'eta': .2}})
+  objective = lambda params, batch: (
+      sum(jnp.sum(x**4) for x in jax.tree.leaves(params)), None)
+  kernel, bias = jnp.array([1., -2.]), jnp.array([.5])
+  nested, flat = (
+      mj.fedasam().gradient(objective, params, None, view)[1] for params in (
+          {'out': {'kernel': kernel, 'bias': bias}},
+          {'out/kernel': kernel, 'out/bias': bias}))
+  np.testing.assert_array_equal(flat['out/bias'], nested['out']['bias'])
+  np.testing.assert_array_equal(flat['out/kernel'], nested['out']['kernel'])
 
 
 def test_padding_is_in_no_prototype():
