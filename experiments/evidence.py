@@ -130,15 +130,15 @@ def speed() -> str:
   loops = ('PyTorch loop', 'PyTorch loop, processes'),
   span = lambda *args: _span(_multiples(*args), '.1f')
   return (
-      '**Speed** on two CPU cores, CIFAR-10 and the network of MOON: a round '
-      'of FedAvg takes '
-      f'{span((*with_moon, "pfl-research", "FedJAX"), "fedavg")} times as\n'
-      'long in PFLlib, fluke, FL-bench, Flower, pfl-research and FedJAX, each '
-      'in its faster mode;\na round of MOON '
-      f'{span(with_moon, "moon")} times as long in PFLlib, fluke, FL-bench and '
-      'Flower. A PyTorch loop in two\nprocesses takes '
+      '**Speed** on two CPU cores, CIFAR-10 and the network of MOON: for a '
+      'round of FedAvg PFLlib, fluke,\nFL-bench, Flower, pfl-research and '
+      'FedJAX take '
+      f'{span((*with_moon, "pfl-research", "FedJAX"), "fedavg")} times as long '
+      'as moon_jax, each in its\nfaster mode; for a round of MOON PFLlib, '
+      f'fluke, FL-bench and Flower take {span(with_moon, "moon")} times as '
+      'long.\nA PyTorch loop in two processes takes '
       f'{span(loops, "fedavg")} times as long for FedAvg, and '
-      f'{span(loops, "moon")} for MOON ([performance](docs/performance.md)).')
+      f'{span(loops, "moon")} for MOON\n([performance](docs/performance.md)).')
 
 
 def _multiples(sides, algorithm):

@@ -83,7 +83,7 @@ class Examples:
   `start`, `finish` and `personal_model` receive it if they have a parameter
   named `examples`. Examples are not augmented, without the noise of
   `Federation.input_noise_std`, and come in the same order in each round, in
-  batches of `BATCH_SIZE`, or of the most that a client has.
+  batches of `BATCH_SIZE`, or fewer if no client has so many.
   """
 
   BATCH_SIZE = 100
@@ -209,8 +209,9 @@ class Algorithm(NamedTuple):
       Returns the loss, and the direction to descend: the gradient of
       `objective(params, batch)` by default. It may call the objective with
       other parameters, or with a batch whose mask is changed.
-    transform_grads: `(grads, view) -> grads`. Returns the input of the local
-      optimizer for the gradient of the loss with respect to trained['params'].
+    transform_grads: `(grads, view) -> grads`. Returns what the local
+      optimizer gets, but for parameters that do not train (`trains`), for the
+      gradient of the loss with respect to trained['params'].
     transform_updates: `(updates, batch, view) -> updates`. Returns what is
       added to trained['params'] after a local step, for the result of the local
       optimizer.

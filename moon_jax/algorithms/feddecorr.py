@@ -5,7 +5,7 @@ Heterogeneous Federated Learning, ICLR 2023, https://arxiv.org/abs/2210.00226.
 
     F_i = CE + beta / d^2 |K|_F^2
 
-    K, the correlation matrix of the d features over a batch, those before the
+    K, the correlation matrix over a batch of the d features before the
     projection head; its diagonal is constant, and left out here and in the code
     beta -> hparams['decorr_weight']
 

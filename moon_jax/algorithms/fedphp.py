@@ -39,7 +39,8 @@ def fedphp(lam: float = 0.1, mu_max: float = 0.9, transfer: str = 'kd',
     transfer: "kd" or "mmd".
     participation: fraction of the clients per round.
   """
-  from_0_to_1(lam=lam, mu_max=mu_max, usual='0.1 and 0.9')
+  from_0_to_1(lam=lam, usual=0.1)
+  from_0_to_1(mu_max=mu_max, usual=0.9)
   from_0_to_1(participation=participation, usual=1)
   one_of(('kd', 'mmd'), transfer=transfer)
   return fedavg()._replace(

@@ -12,8 +12,9 @@ AAAI 2022, https://arxiv.org/abs/2105.00243, equations 3, 6, 7 and 8.
 
 Equation 6 also divides C_j by the number of clients; that would shrink it, and
 is left out. A class that the cohort does not have keeps its C_j. Clients
-predict with the last C_j received, and never a class that they do not have: of
-its examples the loss is about 1e9. `evaluated` are their classifiers.
+predict with the last C_j received, and never a class that they do not have; the
+loss of an example of such a class is about 1e9. `evaluated` are their
+classifiers.
 
 In the form "released", https://github.com/yuetan031/FedProto, the distance is
 the mean of (z - C_y)^2 over examples and features, C_ij is the mean of the z

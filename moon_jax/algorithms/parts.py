@@ -66,12 +66,14 @@ def merge(*parts: dict[str, Any]) -> dict[str, Any]:
 def is_first(fraction: jax.Array, batch: Batch, view: View) -> jax.Array:
   """Returns whether a step is among the first ones of the round, bool.
 
-  These are `fraction` of the local steps, rounded; at least one, unless it is
-  0: a head that never trains would stay the initial one.
+  These are `fraction` of the local steps, rounded; at least one unless it is 0,
+  and not all unless it is 1. The only step of a client is a first one.
   """
-  num_first = jnp.maximum(jnp.round(fraction * jnp.float32(view.num_steps)),
-                          jnp.float32(fraction > 0))
-  return jnp.float32(batch.step) < num_first
+  steps = jnp.float32(view.num_steps)
+  num_first = jnp.minimum(
+      jnp.round(fraction * steps), steps - jnp.float32(fraction < 1))
+  return jnp.float32(batch.step) < jnp.maximum(
+      num_first, jnp.float32(fraction > 0))
 
 
 def with_personal_part(split: Split) -> Algorithm:

@@ -558,7 +558,8 @@ class Config:
       at_least=0, varies='array', synonyms='wd reg l2_reg')
   gradient_clip: float = flag(
       0.0, 'Bound on the norm of the gradient of each local step, over all '
-      'parameters; larger gradients are scaled down. 0 disables it.',
+      'parameters that it trains; larger gradients are scaled down. 0 disables '
+      'it.',
       at_least=0, varies='array', is_later=True,
       synonyms='max_grad_norm grad_clip clip_grad clip_grad_norm '
                'gradient_clip_val')

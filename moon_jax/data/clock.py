@@ -137,15 +137,27 @@ class Clock(NamedTuple):
     return time
 
   def _most_at_once(self):
-    """Returns how many windows overlap at most: as many clients, or more."""
-    phase = np.broadcast_to(self.phase, len(self.upload)) * DAY
-    begin, end = ((self.trace.begin, self.trace.end) if self.trace else
-                  (phase, phase + self.availability * DAY))
-    at, end = begin - _ROUNDING, np.sort(end)
-    is_after = np.searchsorted(end, at + self.period)  # the period's end
-    return np.max(
-        np.searchsorted(np.sort(begin), begin + 2 * _ROUNDING, 'right')
-        - np.searchsorted(end, at) + len(end) - is_after)
+    """Returns how many clients have overlapping windows at most, or more.
+
+    It is more if windows of a client overlap.
+    """
+    if self.trace:
+      begin, end, (first, stop) = *self.trace[:2], self.trace[2:4]
+      count = lambda window: np.bincount(window, minlength=len(begin) + 1)
+      clients = np.cumsum(count(first) - count(stop))[:-1]  # of each window
+    else:
+      begin = np.broadcast_to(self.phase, len(self.upload)) * DAY
+      end, clients = begin + self.availability * DAY, np.ones(len(begin), int)
+
+    def until(at, times):
+      """Returns of how many clients the window's time is at most `at`."""
+      order = np.argsort(times)
+      return np.append(0, np.cumsum(clients[order]))[
+          np.searchsorted(times[order], at, 'right')]
+
+    before = begin - _ROUNDING  # windows of the next period may go on
+    return np.max(until(begin + 2 * _ROUNDING, begin) - until(before, end)
+                  + clients.sum() - until(before + self.period, end))
 
 
 class Timeline(NamedTuple):

@@ -170,7 +170,7 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
   is_trained = algorithm.trains and jax.tree.map(
       lambda is_trained, tree: jax.tree.map(lambda _: is_trained, tree),
       algorithm.trains(params, batch, job.view), params)
-  grads = _trained_only(is_trained, grads)  # others are in no norm
+  grads = _trained_only(is_trained, grads)  # others are not in the norm to clip
   optimizer = _optimizer(program, job.view)
   updates, opt_state = optimizer.update(grads, lane.opt_state, params)
   updates = _trained_only(

@@ -144,8 +144,8 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
      '--concept_shift={c.concept_shift} must be at most --num_clients='
      '{c.num_clients}, one client per group; lower it'),
     *((lambda c, name=name: c.algorithm == 'fedphp' and _is_changed(c, name),
-       '--algorithm=fedphp counts on the rounds that --participation gives a '
-       f'client; remove --{name}={{c.{name}}}')
+       '--algorithm=fedphp expects each client in --participation of the '
+       f'rounds; remove --{name}={{c.{name}}}')
       for name in ('cohorts_file', 'asynchronous')),
     # Servers.
     (lambda c: c.algorithm == 'ccvr' and not server.is_plain(c),

@@ -257,6 +257,11 @@ def test_clients_are_available_in_the_windows_of_their_device(tmp_path):
     assert [trace.is_available(time, i) for i in range(3)] == expected
   drawn = clock.read_trace(str(path), 900, 0)
   assert abs(drawn.is_available(4.5).mean() - 2 / 3) < .06
+  shared = clock.lognormal(900, 0)._replace(trace=drawn)  # devices
+  most = int(drawn.is_available(4.5).sum())
+  assert shared.first_start(0., least=most) == pytest.approx(4, abs=2e-6)
+  with pytest.raises(UserError, match=f'needs {most + 1} clients'):
+    shared.first_start(0., least=most + 1)
   made = clock.lognormal(3, 0)._replace(trace=trace)
   near = functools.partial(pytest.approx, abs=2e-6)
   assert made.next_start(1.) == near(4) and made.next_start(60.) == near(day)
