@@ -81,9 +81,9 @@ class Examples:
   """The training examples of a client, as functions of a client see them.
 
   `start`, `finish` and `personal_model` receive it if they have a parameter
-  named `examples`. Examples are not augmented, without the noise of
+  named `examples`. Examples are not augmented, have no noise of
   `Federation.input_noise_std`, and come in the same order in each round, in
-  batches of `BATCH_SIZE`, or fewer if no client has so many.
+  batches of at most `BATCH_SIZE`, or as in local steps (`epoch`).
   """
 
   BATCH_SIZE = 100
@@ -209,9 +209,9 @@ class Algorithm(NamedTuple):
       Returns the loss, and the direction to descend: the gradient of
       `objective(params, batch)` by default. It may call the objective with
       other parameters, or with a batch whose mask is changed.
-    transform_grads: `(grads, view) -> grads`. Returns what the local
-      optimizer gets, but for parameters that do not train (`trains`), for the
-      gradient of the loss with respect to trained['params'].
+    transform_grads: `(grads, view) -> grads`. Returns the input of the local
+      optimizer for the gradient of the loss with respect to trained['params'].
+      It is then set to 0 where parameters do not train (`trains`).
     transform_updates: `(updates, batch, view) -> updates`. Returns what is
       added to trained['params'] after a local step, for the result of the local
       optimizer.

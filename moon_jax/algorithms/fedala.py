@@ -30,10 +30,10 @@ from moon_jax.algorithms.fedavg import fedavg
 def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
            threshold: float = 0.1, ala_batch: int = 10, max_epochs: int = 100
            ) -> Algorithm:
-  """Returns FedALA. W_i has the learning rate `eta`, batches of `ala_batch`,
-  a divisor of the 100 examples that are read at once, and the fraction `share`
-  of the examples, consecutive from a random one on. `head` names the p higher
-  layers, separated by spaces.
+  """Returns FedALA. W_i has the learning rate `eta` and batches of `ala_batch`
+  examples, a divisor of 100, the number read at once. It learns from the
+  fraction `share` of the examples: consecutive ones from a random one on.
+  `head` names the p higher layers, separated by spaces.
   """
   from_0_to_1(share=share, usual=0.8)
   divisor(Examples.BATCH_SIZE, ala_batch=ala_batch, usual=10)

@@ -14,9 +14,9 @@ Learning, CVPR 2024, pages 11986-11995. The released code
     eta_a -> hparams['align_rate'], in one pass over the batches of D_i
 
 f and I_i are in evaluation mode; I_i has the gradients of body and head. In the
-code clients align one model in turn, in batches of 16, and keep the statistics
-of batch norm; here each has a copy, batches are those of training, and the
-server averages the statistics with the body.
+code clients align one model in turn, in batches of 16, and do not send the
+statistics of batch norm. Here each aligns a copy, in the batches of training,
+and the server averages the statistics with the body.
 """
 
 import jax

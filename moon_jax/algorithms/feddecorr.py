@@ -5,8 +5,8 @@ Heterogeneous Federated Learning, ICLR 2023, https://arxiv.org/abs/2210.00226.
 
     F_i = CE + beta / d^2 |K|_F^2
 
-    K, the correlation matrix over a batch of the d features before the
-    projection head; its diagonal is constant, and left out here and in the code
+    K, the correlation matrix of the d features before the projection head, over
+    a batch; its diagonal is constant, and left out here and in the code
     beta -> hparams['decorr_weight']
 
 The code of the authors, https://github.com/bytedance/FedDecorr, has about N

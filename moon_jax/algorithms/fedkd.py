@@ -54,7 +54,7 @@ def fedkd(energy_start: float = 0.95, energy_end: float = 0.98,
       scale = {'paper': 1, 'released': num_classes}[form]
       hidden_B = jnp.mean((own.features - other.features)**2, -1)
       ce, other_ce = (model.task.loss(x.logits, batch) for x in (own, other))
-      both = ce + other_ce  # 0 if rounding makes both certain
+      both = ce + other_ce  # 0 if both losses round to 0
       return ce + losses.masked_mean(
           kl_B / scale + hidden_B, batch.mask) / jnp.where(both > 0, both, 1)
 

@@ -12,13 +12,13 @@ Classifier Collaboration, ICLR 2023, https://arxiv.org/abs/2306.11867.
 
     phi, theta -> the last layer, `head`, and all other layers
     C, phi -> view.server, z -> Outputs.projection, lam -> hparams['lam']
-    first -> hparams['head_fraction'] of the local steps, rounded, or one
+    first -> hparams['head_fraction'] of the local steps, at least one, not all
 
 As in https://github.com/JianXu95/FedPAC alignment begins in the second round,
-and a_ij < 0.001 become 0; there phi trains one epoch with learning rate 0.1,
-then theta five (together --local_epochs=6 here), with momentum 0.5. Without new
-messages a client keeps phi_i and a class C_j; a class without any C_j is not
-aligned.
+and a_ij < 0.001 become 0. That code trains phi for one epoch with learning rate
+0.1, then theta for five (together --local_epochs=6 here), with momentum 0.5 for
+both. Without new messages a client keeps phi_i and a class C_j; a class without
+any C_j is not aligned.
 """
 
 import functools

@@ -6,7 +6,7 @@ AAAI 2022, https://arxiv.org/abs/2105.00243, equations 3, 6, 7 and 8.
     F_i = CE + lam sum_j |C_ij - C_j|           C_ij: of the batch, in the loss
     C_ij = 1/|D_ij| sum_{(x, y) in D_ij} z(x)                 after training
     C_j = sum_i |D_ij| C_ij / sum_i |D_ij|         over clients with class j
-    prediction: the class j of the nearest C_j, of those in D_i
+    prediction: the class j of D_i with the nearest C_j
 
     C_j -> view.server, z -> Outputs.projection, lam -> hparams['lam']
 

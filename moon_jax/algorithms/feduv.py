@@ -10,11 +10,12 @@ Federated Learning, CVPR 2024, https://arxiv.org/abs/2402.18372.
     lam, mu -> hparams['std_coeff'], hparams['unif_coeff']
     z -> Outputs.projection, the input of the last layer
 
-One-hot labels of one example of each class have the standard deviation gamma =
-1 / sqrt(K). As in the released code (https://github.com/sonhamin/FedUV) sigma^2
-is the median of those squared distances of the batch that are not 0 (the lower
-one of two), which has a gradient, and standard deviations divide by B - 1. A
-batch of one example has no L_V and L_U; there the released code has NaN.
+One-hot labels of K examples, one of each class, have the standard deviation
+gamma = 1 / sqrt(K). As in the released code, https://github.com/sonhamin/FedUV,
+sigma^2 is the median of those squared distances of the batch that are not 0
+(the lower one of two), which has a gradient, and standard deviations divide by
+B - 1. A batch of one example has no L_V and L_U; there the released code has
+NaN.
 """
 
 import jax

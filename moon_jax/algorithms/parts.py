@@ -67,7 +67,8 @@ def is_first(fraction: jax.Array, batch: Batch, view: View) -> jax.Array:
   """Returns whether a step is among the first ones of the round, bool.
 
   These are `fraction` of the local steps, rounded; at least one unless it is 0,
-  and not all unless it is 1. The only step of a client is a first one.
+  and not all unless it is 1. If there is one step, it is a first one unless
+  `fraction` is 0.
   """
   steps = jnp.float32(view.num_steps)
   num_first = jnp.minimum(

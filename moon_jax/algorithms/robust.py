@@ -346,7 +346,7 @@ def secure_sum(limit: float = 8.0, bits: int = 31) -> Rule:
 
   Args:
     limit: the largest coordinate of an update.
-    bits: 2 to 31; without rounding the integers sum to at most 2^(bits - 1).
+    bits: 2 to 31; before rounding the sum is at most 2^(bits - 1) in size.
 
   Raises:
     UserError: if a number is out of range.
@@ -455,7 +455,7 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     following, inner, *metrics = base.aggregate(
         algorithm, variables, inner, message, hparams, key)
     if others:
-      found, = others
+      found = others[0]
       if not isinstance(found, dict):
         found = {'clients_excluded': jnp.where(
             is_received_J & ~found, client_J, -1)}

@@ -432,7 +432,8 @@ class Config:
       is_later=True, page='time.md', synonyms='device_trace client_trace')
   availability_file: str = flag(
       '', 'Text file of the times at which clients are available: columns '
-      'device, begin and end (seconds), repeated after whole days.',
+      'device, begin and end (seconds). They repeat after the latest end, '
+      'rounded up to days.',
       placeholder='FILE', varies='participation', is_free=True, is_input=True,
       is_later=True, page='time.md',
       synonyms='availability_trace behavior_trace')

@@ -43,7 +43,7 @@ class Trace(NamedTuple):
     begin: float [W], seconds; windows of a client follow each other.
     end: float [W], seconds, above `begin`.
     first: int [C], the first window of each client.
-    stop: int [C], after its last window.
+    stop: int [C], the index after that of its last window.
     period: seconds after which all windows repeat.
   """
 
@@ -106,7 +106,7 @@ class Clock(NamedTuple):
 
   @property
   def period(self) -> float:
-    """Seconds after which the times at which clients are available repeat."""
+    """Seconds after which the times repeat at which clients are available."""
     return self.trace.period if self.trace else DAY
 
   def is_always_available(self) -> bool:
@@ -137,12 +137,12 @@ class Clock(NamedTuple):
     return time
 
   def _most_at_once(self):
-    """Returns how many clients have overlapping windows at most, or more.
+    """Returns an upper bound on the number of clients that are available.
 
-    It is more if windows of a client overlap.
+    It is too high if windows of a client overlap or touch.
     """
     if self.trace:
-      begin, end, (first, stop) = *self.trace[:2], self.trace[2:4]
+      begin, end, first, stop, _ = self.trace
       count = lambda window: np.bincount(window, minlength=len(begin) + 1)
       clients = np.cumsum(count(first) - count(stop))[:-1]  # of each window
     else:
@@ -150,7 +150,7 @@ class Clock(NamedTuple):
       end, clients = begin + self.availability * DAY, np.ones(len(begin), int)
 
     def until(at, times):
-      """Returns of how many clients the window's time is at most `at`."""
+      """Counts windows, for each client, whose time is at most `at`."""
       order = np.argsort(times)
       return np.append(0, np.cumsum(clients[order]))[
           np.searchsorted(times[order], at, 'right')]

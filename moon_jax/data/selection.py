@@ -133,9 +133,10 @@ def oort(exploration: float = 0.9, decay: float = 0.98,
 
       (u + sqrt(0.1 log(round) / last round)) * min(1, T / t)^penalty
 
-  where u is its number of examples times its loss, clipped at their 95th
-  percentile and scaled to about 0 to 1, as in the released code; t its
-  seconds, and T the quantile `preferred` of those of all clients.
+  where u is its number of examples times its loss, clipped at the
+  95th percentile over clients with a loss and scaled to about 0 to 1, as in
+  the released code; t its seconds, and T the quantile `preferred` of those of
+  all clients.
   The others of a round, a fraction that decays, have not reported a loss; they
   are drawn in proportion to their speed, or without a clock to their numbers of
   examples.
@@ -145,8 +146,8 @@ def oort(exploration: float = 0.9, decay: float = 0.98,
   released code draws among ten times k clients at least.
 
   Args:
-    exploration: the fraction of the first round's clients that is drawn from
-      those without a loss.
+    exploration: the fraction of a round's clients that is drawn from those
+      without a loss, before it decays.
     decay: what multiplies it after each round.
     least_exploration: the least it decays to.
     cutoff: 0 to 1.
@@ -307,7 +308,7 @@ def choose(selection: Selection, history: History, cohort_size: int,
     raise UserError(
         f'{name} must return {least} to {cohort_size} different clients, '
         f'integers from 0 to {num_clients - 1}'
-        f'{"" if all(may) else ", of available clients"}; got '
+        f'{"" if all(may) else ", all of them available"}; got '
         f'{repr(found)[:80]} in round {index + 1} (view.round={index}). '
         'Correct the function')
   return list(map(int, found))

@@ -15,7 +15,7 @@ from moon_jax.models.base import Variables
 
 OUT_OF_BOUNDS = jnp.iinfo(jnp.int32).max  # scatters drop writes to this index
 _TINY = jnp.finfo(jnp.float32).tiny
-_LARGE = 2**18  # arrays of so many numbers are checked without a copy
+_LARGE = 2**18  # arrays of this size or more are checked without a copy
 
 
 class Accumulators(NamedTuple):

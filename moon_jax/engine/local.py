@@ -167,10 +167,9 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
   (loss, aux), grads = algorithm.gradient(objective, params, batch, job.view)
   grads = platforms.by_platform(lambda grads: grads, _isolate_vectors, grads)
   grads = algorithm.transform_grads(grads, job.view)
-  is_trained = algorithm.trains and jax.tree.map(
-      lambda is_trained, tree: jax.tree.map(lambda _: is_trained, tree),
+  is_trained = algorithm.trains and jax.tree.broadcast(
       algorithm.trains(params, batch, job.view), params)
-  grads = _trained_only(is_trained, grads)  # others are not in the norm to clip
+  grads = _trained_only(is_trained, grads)  # before the optimizer clips them
   optimizer = _optimizer(program, job.view)
   updates, opt_state = optimizer.update(grads, lane.opt_state, params)
   updates = _trained_only(

@@ -143,10 +143,6 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.algorithm != 'centralized' and c.concept_shift > c.num_clients,
      '--concept_shift={c.concept_shift} must be at most --num_clients='
      '{c.num_clients}, one client per group; lower it'),
-    *((lambda c, name=name: c.algorithm == 'fedphp' and _is_changed(c, name),
-       '--algorithm=fedphp expects each client in --participation of the '
-       f'rounds; remove --{name}={{c.{name}}}')
-      for name in ('cohorts_file', 'asynchronous')),
     # Servers.
     (lambda c: c.algorithm == 'ccvr' and not server.is_plain(c),
      '--algorithm=ccvr calibrates the last layer at the server, which a server '
@@ -158,6 +154,10 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
      '--algorithm={c.algorithm} has no server; got --server_optimizer='
      '{c.server_optimizer} --server_momentum={c.server_momentum}. Remove them'),
     # Training.
+    *((lambda c, name=name: c.algorithm == 'fedphp' and _is_changed(c, name),
+       '--algorithm=fedphp takes from --participation how often clients train; '
+       f'remove --{name}={{c.{name}}}')
+      for name in ('cohorts_file', 'asynchronous')),
     (lambda c: c.checkpoint_every and (
         c.checkpoint_keep_every % c.checkpoint_every),
      '--checkpoint_keep_every={c.checkpoint_keep_every} must be a multiple of '

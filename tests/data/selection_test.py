@@ -117,8 +117,8 @@ def test_oort_explores_fast_clients_first():
 
 
 def test_a_client_that_is_not_available_is_refused():
-  with pytest.raises(UserError, match='1 to 1 different clients.*0 to 2, of '
-                     'available clients; got .0. in round 1'):
+  with pytest.raises(UserError, match='1 to 1 different clients.*0 to 2, all '
+                     'of them available; got .0. in round 1'):
     selection.choose(lambda view: [0], selection.begin(3), 2, np.ones(3, int),
                      0, is_available=np.array([False, True, False]))
 
