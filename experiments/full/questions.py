@@ -1,11 +1,17 @@
-"""Defines the questions of PROTOCOL.md and AMENDMENT.md, and their runs."""
+"""Defines the questions of PROTOCOL.md and its amendments, and their runs."""
 
 import math
 from typing import NamedTuple
 
-# Of the code: all runs but those of the amendment's part 4, and these.
+# Of the code: of all runs but those of the amendment's part 4, of these, and of
+# the runs of amendment 2, which were begun on a GPU.
 COMMIT = 'd256b61391857509bfa1a1ba86f246b50191b676'
 PART_4 = 'dd9e22b97e7a0a8ece454245d56025b433bb71dd'
+AMENDMENT_2 = '31d30af59ca17624a0666120fa4bd0f3792776b0'
+BEGUN_ON_GPU = frozenset((
+    'l2-split0-seed2', 'moon-no-head-split0-seed2',
+    *(f'{method}-sorted-lr0.001-seed{seed}'
+      for method in ('fedavg', 'moon') for seed in range(4))))
 
 FEDAVG = ('--algorithm=fedavg', '--mu=-1')
 MOON = ('--algorithm=moon', '--mu=5')
@@ -110,7 +116,8 @@ RECIPE = Question(
     'moon-sorted',
     "MOON against FedAvg by the reproduction's recipe: class-sorted batches, "
     'learning rate 0.001',
-    Arm('fedavg-sorted-lr0.001', 'FedAvg', (*FEDAVG, *_RECIPE),
+    # The sweep of amendment 2 kept the flag file's mu, which FedAvg ignores.
+    Arm('fedavg-sorted-lr0.001', 'FedAvg', ('--algorithm=fedavg', *_RECIPE),
         (Published(_FLOWER, 53.12, 2.89),)),
     Arm('moon-sorted-lr0.001', 'MOON', (*MOON, *_RECIPE),
         (Published(_FLOWER, 47.51, 1.29),)),
@@ -167,9 +174,11 @@ OTHER_MU = _of_mu('1'), _of_mu('0.1')  # part 5
 
 def runs(question: Question, blocks: range | None = None) -> list[Run]:
   """Returns the runs of some blocks, by default of all, block by block."""
+  commit = lambda arm, name: (
+      AMENDMENT_2 if name in BEGUN_ON_GPU else arm.commit)
   return [
-      Run(arm.workdir(seed), (*arm.flags, f'--seed={seed}'),
-          arm.num_rounds or question.num_rounds, arm.commit)
+      Run(name := arm.workdir(seed), (*arm.flags, f'--seed={seed}'),
+          arm.num_rounds or question.num_rounds, commit(arm, name))
       for seed in blocks or range(question.num_blocks)
       for arm in (question.baseline, question.new)]
 
