@@ -57,7 +57,7 @@ def parts(data_dir: str, device: str, is_tiny: bool) -> dict[str, Task]:
     add('precision', choice, {'choice': f'--{choice}'})
   moon = dict(algorithm='moon', lanes=lanes, num_clients=10, local_epochs=1)
   for algorithm in ('moon', 'fedavg'):
-    add('pytorch', algorithm, **moon | {'algorithm': algorithm})
+    add('pytorch', algorithm, limit=300, **moon | {'algorithm': algorithm})
   for count in (1,) if is_tiny else (10, 1, 5, 64):
     clients = max(10, count)
     add('speed', f'moon, {count} lanes', cohort_size=clients,
@@ -100,7 +100,8 @@ def _tests(task):
   """Runs tests as users compile, in float32, and returns the failures."""
   done = subprocess.run(
       [sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider', '-rfE',
-       *task['words']], cwd=common.ROOT, text=True, stdout=subprocess.PIPE,
+       f'-n{min(8, host.num_cores())}', *task['words']],
+      cwd=common.ROOT, text=True, stdout=subprocess.PIPE,
       env=os.environ | {'JAX_DISABLE_MOST_OPTIMIZATIONS': '0',
                         'JAX_DEFAULT_MATMUL_PRECISION': 'highest'})
   print(done.stdout, flush=True)
@@ -242,7 +243,8 @@ def main() -> None:
   for name, task in tasks.items():
     if name in done or time.monotonic() - start > args.seconds:
       continue
-    line = {'part': name, 'commit': _commit(), 'tiny': args.tiny}
+    line = {'part': name, 'commit': _commit(), 'tiny': args.tiny,
+            'xla_flags': os.environ.get('XLA_FLAGS', '')}
     try:
       line['result'] = run_part(task)
     except RuntimeError as error:

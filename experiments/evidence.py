@@ -199,6 +199,52 @@ def scaling_short() -> str:
   return bench.scaling_markdown({title: points})
 
 
+def _gpu_lines():
+  path = RESULTS / 'gpu' / 'results.jsonl'
+  return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _gpu_seconds(line):
+  """Returns the median round of a part's result, NaN if it has no rounds."""
+  rounds = line.get('result', {}).get('ours', {}).get('repeats', ())
+  return statistics.median([r['seconds'] for r in rounds] or [float('nan')])
+
+
+def gpu_short() -> str:
+  device, *lines = _gpu_lines()
+  seconds = [_gpu_seconds(line) for line in lines
+             if line['part'] == 'speed: moon, 10 lanes']
+  passed = {line['part']: line['result']['passed'] for line in lines
+            if line['part'].startswith('tests')}
+  return (
+      f'On one {device["result"]["device"]} the '
+      f'{passed["tests: golden vectors"]} golden tests of the default test run '
+      f'pass, and a round of MOON (10 clients, one epoch of 50,000 images) '
+      f'takes {min(seconds):.2f} to {max(seconds):.2f} s, depending on '
+      'XLA_FLAGS ([measurements](experiments/results/README.md#gpu)).')
+
+
+def gpu() -> str:
+  device, *lines = _gpu_lines()
+  versions = ', '.join(
+      f'{name} {version}' for name, version in
+      device['result']['versions'].items() if name not in ('moon_jax', 'torch'))
+  rows = [['part', '`XLA_FLAGS`', 'seconds per round', 'examples/s',
+           'compiling, s', 'result']]
+  for line in lines:
+    result, seconds = line.get('result', {}), _gpu_seconds(line)
+    rate, speed = ('', '', ''), result.get('ours')
+    if speed:
+      rate = (f'{seconds:.3f}', f'{speed["examples_per_second"]:,.0f}',
+              f'{speed["compile_seconds"]:.0f}')
+    outcome = line.get('error', 'measured')
+    if 'passed' in result:
+      outcome = f'{result["passed"]} passed, {len(result["failures"])} failed'
+    flags = line['xla_flags']
+    rows.append([line['part'], f'`{flags}`' if flags else '', *rate, outcome])
+  return f'{device["result"]["device"]}; {versions}.\n\n{markdown(rows)}'
+
+
 def cross_device(to_results: str = '../experiments/results/') -> str:
   kept = _kept('cross_device/cross_device.json')
   sides = [kept['sides'][side] for side in ('moon_jax', 'pfl_processes')]
@@ -708,12 +754,13 @@ BLOCKS: dict[str, Callable[[], str]] = {
     'full': full_report.everything,
     'verdicts': full_report.summary} | {
         function.__name__: function for function in (
-            speed, recipe, resnets, scaling_short, cross_device, negatives,
-            robust, compression, time, selection, leakage, million,
-            million_table, sweep, sweep_table, checkpoint, overheads, view,
-            plan, plan_table, lanes, kills, outputs, quickstart, breast_cancer,
-            shakespeare, cross_device_expected, cifar10, moon_short, moon_split,
-            moon_by_round, moon_author, moon_splits, moon_few, moon_sorted)}
+            gpu, gpu_short, speed, recipe, resnets, scaling_short,
+            cross_device, negatives, robust, compression, time, selection,
+            leakage, million, million_table, sweep, sweep_table, checkpoint,
+            overheads, view, plan, plan_table, lanes, kills, outputs,
+            quickstart, breast_cancer, shakespeare, cross_device_expected,
+            cifar10, moon_short, moon_split, moon_by_round, moon_author,
+            moon_splits, moon_few, moon_sorted)}
 
 
 def main() -> None:
