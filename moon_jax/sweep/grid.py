@@ -155,15 +155,16 @@ def _configured(base, fixed, varied):
   """Returns the valid configuration of one combination.
 
   An axis without effect on the run keeps the value of `base`. So do other
-  settings that `moon_jax.train` would refuse for this run; those that it
-  accepts stay, since they are part of the name of the run's directory.
+  settings that `moon_jax.train` would refuse for this run, but for defaults;
+  those that it accepts stay, since they are part of the name of the run's
+  directory.
   """
   config = dataclasses.replace(base, **fixed, **varied)
   try:
     limits.check(config)  # the types, before the values are read
-    refused = registry.refused(config)
+    refused, ignored = registry.refused(config), registry.ignored(config)
     without_effect = [*(name for name in registry.unused(config)
-                        if name in varied or name in refused and name in fixed)]
+                        if name in varied or name in ignored and name in fixed)]
     config = dataclasses.replace(config, **{
         name: getattr(base, name) for name in without_effect})
     if 'mu' not in {**fixed, **varied, **refused} and base.mu != -1 and (

@@ -118,6 +118,15 @@ def test_a_mu_does_not_reach_another_method():
   Sweep.grid(base, algorithm=['moon', 'fedprox'], mu=[1])
 
 
+@pytest.mark.parametrize('mu', [-1., 0.])
+def test_a_block_resets_a_mu_that_its_method_ignores(mu):
+  base = dataclasses.replace(BASE, algorithm='moon', mu=5.)
+  moon, fedavg = grid_lib.each(
+      base, [{'mu': 1.}, {'algorithm': 'fedavg', 'mu': mu}])
+  assert fields(moon, 'mu') == [(1.,)]
+  assert fields(fedavg, 'mu') == [(0.,)]
+
+
 def test_the_workdir_of_a_run_is_refused():
   with pytest.raises(mj.UserError, match='workdir=x is the directory of one'):
     Sweep.grid(dataclasses.replace(BASE, workdir='x'), seed=[0])
