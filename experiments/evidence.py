@@ -737,8 +737,9 @@ def moon_few() -> str:
 def moon_sorted() -> str:
   return '\n'.join(
       f'- {question.title}: '
-      f'{full_report.full_verdict(question, _blocks(question))}'
-      for question in questions.SORTED)
+      f'{full_report.full_verdict(question, blocks)}'
+      for question in (*questions.SORTED, questions.RECIPE)
+      if (blocks := _blocks(question)))
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

@@ -1,4 +1,4 @@
-"""Evaluates saved runs by PROTOCOL.md and AMENDMENT.md: tables and plots.
+"""Evaluates saved runs by PROTOCOL.md and its amendments: tables and plots.
 
 experiments/evidence.py writes them into the documents.
 """
@@ -43,8 +43,12 @@ def everything() -> str:
   parts = [section(question, found, holm.get(question.name))
            for question in questions.QUESTIONS
            if (found := blocks[question.name])]
-  return '\n\n'.join(
-      [f'Commit {questions.COMMIT[:7]}.', *parts, row(RESULTS)]).strip()
+  commits = (
+      f'Commit {questions.COMMIT[:7]}; question 4 and, of part 4 of the '
+      'amendment, l2 and MOON without its projection head with seed 2 are of '
+      f'commit {questions.AMENDMENT_2[:7]}, and their first rounds were '
+      'trained on a GPU ([amendment 2](../full/AMENDMENT_2.md)).')
+  return '\n\n'.join([commits, *parts, row(RESULTS)]).strip()
 
 
 def summary() -> str:
@@ -170,8 +174,9 @@ def row(directory: pathlib.Path) -> str:
                    if is_tested(question) else ('', ''))])
   return '\n\n'.join((
       "### The CIFAR-10 row of the paper's first table, on its split",
-      'Parts 4 and 5 of the amendment; the runs of part 4 are of commit '
-      f'{questions.PART_4[:7]}. Differences are over the seeds of each row. '
+      'Parts 4 and 5 of the amendment; the runs of part 4 but two are of '
+      f'commit {questions.PART_4[:7]}. Differences are over the seeds of each '
+      'row. '
       'Part 4 has five rows when all have run; p-values are adjusted for five.',
       markdown(rows)))
 
