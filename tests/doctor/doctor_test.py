@@ -73,7 +73,7 @@ def test_a_missing_package_is_reported(monkeypatch):
 
 
 @pytest.mark.parametrize('named, status, words', [
-    ('', 'failed', ('H200', 'moon_jax[cuda12]')),
+    ('', 'failed', ('H200', 'moon_jax[cuda13]')),
     ('cpu', 'note', ('H200', 'JAX_PLATFORMS=cpu excludes'))])
 def test_a_gpu_that_jax_does_not_use(named, status, words, monkeypatch):
   monkeypatch.setenv('JAX_PLATFORMS', named)
