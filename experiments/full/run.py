@@ -7,8 +7,8 @@ python -m experiments.full.run --out=OUT --collect=experiments/results/full
 python -m experiments.full.run --out=OUT --pack=experiments/full/unfinished
 
 CLONE is a clone at a commit that `questions.py` names, whose runs are trained;
-so later changes of the code do not affect them. Runs, and on Linux all of their
-session, have low priority. The cores are divided among --jobs runs; on two
+so later changes of the code do not affect them. Runs, and on Linux their
+sessions, have low priority. The cores are divided among --jobs runs; on two
 cores, two runs at a time are 1.3 times as fast as one after another. SIGTERM or
 Ctrl-C stops all runs, which lose at most the current round; their exit statuses
 are printed, and the same command resumes them. --status prints the progress of
@@ -78,8 +78,6 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     unpack(UNFINISHED, args.out, runs)
     os.nice(19)
-    with contextlib.suppress(OSError):  # Linux divides cores by session first
-      pathlib.Path('/proc/self/autogroup').write_text('19')
     train_all(runs, functools.partial(
         start, args.code, args.data_dir, args.out), args.out, args.jobs)
   else:
@@ -145,7 +143,13 @@ def start(code: pathlib.Path, data_dir: str, out: pathlib.Path, run: Run,
         cwd=code, stdout=log, stderr=subprocess.STDOUT,
         # Ctrl-C reaches only this process, which sends SIGTERM to the runs.
         start_new_session=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, cores))
+        preexec_fn=lambda: _stay_behind(cores))
+
+
+def _stay_behind(cores):
+  os.sched_setaffinity(0, cores)
+  with contextlib.suppress(OSError):  # Linux divides cores by session first
+    pathlib.Path('/proc/self/autogroup').write_text('19')
 
 
 def has_ended_well(status: int, workdir: pathlib.Path) -> bool:

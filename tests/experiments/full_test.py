@@ -3,6 +3,8 @@
 import itertools
 import json
 import math
+import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -163,6 +165,18 @@ def quick_runner(monkeypatch):
   monkeypatch.setattr(run_lib.os, 'sched_getaffinity', lambda _: {0, 1})
   monkeypatch.setattr(run_lib, 'time', SimpleNamespace(
       sleep=lambda _: time.sleep(.01)))
+
+
+@pytest.mark.skipif(not pathlib.Path('/proc/self/autogroup').exists(),
+                    reason='cores are not divided by session')
+def test_the_session_of_a_run_has_low_priority(tmp_path):
+  (tmp_path / 'moon_jax').mkdir()
+  (tmp_path / 'moon_jax' / 'train.py').write_text(
+      'print(open("/proc/self/autogroup").read())')
+  child = run_lib.start(tmp_path, 'data', tmp_path, Run('a', (), 1),
+                        os.sched_getaffinity(0))
+  assert not child.wait()
+  assert 'nice 19' in (tmp_path / 'a.log').read_text()
 
 
 def test_the_runner_keeps_the_order_and_records_divergence(
