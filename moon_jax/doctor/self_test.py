@@ -43,7 +43,8 @@ def check_training() -> Finding:
   """
   golden, trained = figures(), _first()
   error = max(
-      _error(trained['losses'], golden['losses']) / golden['losses'].max(),
+      _error(trained['losses'], golden['losses'])
+      / float(golden['losses'].max()),
       *(_error_of_digest(name, trained[name], expected)
         for name, expected in zip(golden['leaf_names'], golden['digest'])))
   values = {'error': error, 'tolerance': TOLERANCE}

@@ -121,6 +121,7 @@ class Units:
       with self._naming(config):  # `Sweep.grid` may not have made it
         self.runs.append(prepare.prepare(
             checks.validate(config), call, workdir))
+    prepare.warn([run.config for run in self.runs])
     self.ended = {index for index in range(len(self.runs))
                   if self.result(index)}
 

@@ -1,6 +1,6 @@
 """Turns a configuration into a federation and its work directory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
 import hashlib
 import pathlib
@@ -39,20 +39,13 @@ def prepare(config: Config, call: Callable[..., Any] | None = None,
 
   Args:
     config: a configuration that `checks.validate` returned.
-    call: reads files and prints warnings, see `once`; None does so for this
-      run only.
+    call: reads files, see `once`; None does so for this run only.
     root: directory of the work directory, if the configuration names none.
   """
-  from moon_jax.algorithms import registry  # imports JAX
-  from moon_jax.simulation import build
+  from moon_jax.simulation import build  # imports JAX
 
   call = call or once()
   loggers.check(config)
-  ignored = registry.ignored(config)
-  for reason in dict.fromkeys(ignored.values()):
-    given = ', '.join(f'--{name}={getattr(config, name)}'
-                      for name, why in ignored.items() if why == reason)
-    call(_warn, f'{given} has no effect with {reason}')
   cohorts = cohort.make(config)
   workdir = Workdir(config, inputs_of(config, call), root)
   return Prepared(
@@ -63,8 +56,20 @@ def prepare(config: Config, call: Callable[..., Any] | None = None,
           init_variables=_initial(config, call)))
 
 
-def _warn(text):
-  print(f'warning: {text}', file=sys.stderr, flush=True)
+def warn(configs: Sequence[Config]) -> None:
+  """Prints which settings have no effect on any of some runs, and why."""
+  from moon_jax.algorithms import registry  # imports JAX
+
+  by_run = [registry.ignored(config) for config in configs]
+  settings: dict[str, list[str]] = {}
+  for name in by_run[0]:
+    if all(name in ignored for ignored in by_run):
+      reason = ' or '.join(dict.fromkeys(ignored[name] for ignored in by_run))
+      settings.setdefault(reason, []).append(
+          f'--{name}={getattr(configs[0], name)}')
+  for reason, given in settings.items():
+    print(f'warning: {", ".join(given)} has no effect with {reason}',
+          file=sys.stderr, flush=True)
 
 
 def _initial(config, call):

@@ -3,6 +3,7 @@
 `python tests/doctor/self_test_test.py` writes moon_jax/doctor/golden.npz.
 """
 
+import json
 import pathlib
 
 import jax.numpy as jnp
@@ -51,6 +52,7 @@ def fresh():
 def test_a_correct_program_passes():
   found = self_test.check_training()
   assert found.status == doctor.OK and 0 < found.values['error'] < 1e-6
+  assert json.loads(json.dumps(found.values)) == found.values
   assert self_test.check_repeated().status == doctor.OK
 
 

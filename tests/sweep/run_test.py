@@ -20,6 +20,7 @@ from moon_jax.errors import InterruptedRun, OutOfMemory, UserError
 from moon_jax.rundir import export
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
+from moon_jax.simulation import checks
 from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.sweep import run as run_lib
 from moon_jax.sweep.grid import Sweep
@@ -423,3 +424,15 @@ def make(config):
   units = run_lib.Units(Sweep.grid(config, mu=[1, 3]), str(tmp_path))
   assert [spec.client_bytes for spec in units.specs([0, 1])] == [40, 4000]
   assert units.planned(0) == [[0], [1]]
+
+
+def test_only_settings_that_no_run_reads_are_warned_about(capsys):
+  run_of = lambda algorithm: checks.validate(
+      Config(dataset='digits', algorithm=algorithm, mu=5.))
+  for algorithms, expected in (
+      (['fedavg', 'moon'], ''),
+      (['fedavg'], 'warning: --mu=5.0 has no effect with --algorithm=fedavg\n'),
+      (['fedavg', 'fednova'], 'warning: --mu=5.0 has no effect with '
+       '--algorithm=fedavg or --algorithm=fednova\n')):
+    prepare.warn([run_of(algorithm) for algorithm in algorithms])
+    assert capsys.readouterr().err == expected
