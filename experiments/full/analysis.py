@@ -110,8 +110,12 @@ def verdict(question: Question, comparison: Comparison) -> str:
     return (f"MOON is ahead, {size} {pairs}: the paper's sign holds; the "
             f"paper's size (+{_PAPER_SIZE}) lies {where} the interval.")
   if comparison.high < 0:
-    return (f'MOON is behind, {size} {pairs}: the sign of the reproduction '
-            'holds.')
+    new, old = (arm.published[-1].mean
+                for arm in (question.new, question.baseline))
+    is_paper = question is questions.MAIN
+    return f'MOON is behind, {size} {pairs}' + (
+        ': the sign of the reproduction holds.' if is_paper or new < old else
+        '; the reproduction has it ahead.')
   if comparison.equivalence_p < paired.LEVEL:
     return f'no useful difference, {size} {pairs}, within ±1 point.'
   return f'open: {size} {pairs}.'

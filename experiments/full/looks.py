@@ -45,8 +45,12 @@ class State(NamedTuple):
 
 
 def differences(blocks: Sequence[Block]) -> np.ndarray:
-  """Returns MOON - FedAvg after the last round, in points, by pair."""
-  return np.array([last(block.new) - last(block.baseline) for block in blocks])
+  """Returns MOON - FedAvg after the last round, in points, by pair.
+
+  A look takes the first seeds, so pairs count up to the first missing seed.
+  """
+  return np.array([last(block.new) - last(block.baseline)
+                   for i, block in enumerate(blocks) if block.seed == i])
 
 
 def state(d: np.ndarray) -> State:

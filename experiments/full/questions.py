@@ -114,8 +114,8 @@ FEW = Question(
     num_rounds=250, num_blocks=12)
 RECIPE = Question(
     'moon-sorted',
-    "MOON against FedAvg by the reproduction's recipe: class-sorted batches, "
-    'learning rate 0.001',
+    'MOON against FedAvg, 10 clients, 100 rounds of 10 epochs, class-sorted '
+    "batches, learning rate 0.001 (a reproduction's recipe)",
     # The sweep of amendment 2 kept the flag file's mu, which FedAvg ignores.
     Arm('fedavg-sorted-lr0.001', 'FedAvg', ('--algorithm=fedavg', *_RECIPE),
         (Published(_FLOWER, 53.12, 2.89),)),

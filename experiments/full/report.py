@@ -4,6 +4,7 @@ experiments/evidence.py writes them into the documents.
 """
 
 from collections.abc import Sequence
+import json
 import pathlib
 from typing import Any
 
@@ -31,6 +32,7 @@ from moon_jax.results import figures, paired, stats
 _ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = _ROOT / 'experiments' / 'results' / 'full'
 _WINDOW = 5  # rounds of the running median
+_ROW_SEEDS = 3  # of each method of parts 4 and 5
 # Questions with a table and a plot of differences by round.
 _BY_ROUND = (questions.SPLIT, questions.FEW)
 _EARLY_ROUNDS = (1, 5, 10, 20, 50)  # rounds whose differences are shown
@@ -43,12 +45,22 @@ def everything() -> str:
   parts = [section(question, found, holm.get(question.name))
            for question in questions.QUESTIONS
            if (found := blocks[question.name])]
-  commits = (
-      f'Commit {questions.COMMIT[:7]}; question 4 and, of part 4 of the '
-      'amendment, l2 and MOON without its projection head with seed 2 are of '
-      f'commit {questions.AMENDMENT_2[:7]}, and their first rounds were '
-      'trained on a GPU ([amendment 2](../full/AMENDMENT_2.md)).')
-  return '\n\n'.join([commits, *parts, row(RESULTS)]).strip()
+  return '\n\n'.join([_commits(RESULTS), *parts, row(RESULTS)]).strip()
+
+
+def _commits(directory):
+  """Returns a sentence on the code and the device of the runs."""
+  begun = {path.parent.name: json.loads(path.read_text())
+           for path in sorted(directory.glob('*/begun.json'))}
+  text = (f'Commit {questions.COMMIT[:7]}; part 4 of the amendment, '
+          f'{questions.PART_4[:7]}')
+  if begun:
+    text += (f'. Of commit {questions.AMENDMENT_2[:7]}, and begun on another '
+             'device ([amendment 2](../full/AMENDMENT_2.md)): ' + ', '.join(
+                 f'`{name}` (rounds 1 to {facts["rounds"]} on an '
+                 f'{facts["device"]}, JAX {facts["versions"]["jax"]})'
+                 for name, facts in begun.items()))
+  return f'{text}.'
 
 
 def summary() -> str:
@@ -59,7 +71,7 @@ def summary() -> str:
            'test accuracy after the last round (%)',
            f'mean of last {LAST} rounds (%)', 'runs', 'published (%)']]
   for question in primary:
-    setting = question.title.split(', ', 1)[1].removesuffix(' of 10 epochs')
+    setting = question.title.split(', ', 1)[1].replace(' of 10 epochs', '')
     for arm, curves in sides(question, blocks[question.name]):
       if curves:
         rows.append([
@@ -67,7 +79,8 @@ def summary() -> str:
                 f'{source.mean:.1f} ± {source.std:.1f} ({source.source})'
                 for source in arm.published)])
   return '\n'.join([markdown(rows), '', *(
-      f'- {q.title}: {headline(q, found)}' for q in questions.QUESTIONS
+      f'- {q.title}: {headline(q, found)}{_so_far(q, found)}'
+      for q in questions.QUESTIONS
       if q in (*primary, questions.SPLIT) and (found := blocks[q.name]))])
 
 
@@ -113,11 +126,16 @@ def full_verdict(question: Question, blocks: list[Block]) -> str:
         + '.')
   if num_diverged := sum(bool(r) for b in blocks for r in b.diverged):
     sentences.append(f'{num_diverged} of {2 * len(blocks)} runs diverged.')
-  num_planned = (looks.num_planned(looks.differences(blocks)) if is_split
-                 else question.num_blocks)
-  if len(blocks) < num_planned:
-    sentences.append(f'{len(blocks)} of {num_planned} pairs so far.')
+  sentences.append(_so_far(question, blocks).strip())
   return ' '.join(filter(None, sentences))
+
+
+def _so_far(question, blocks):
+  """Returns how many of the planned pairs have run, '' if all have."""
+  planned = (looks.num_planned(looks.differences(blocks))
+             if question is questions.SPLIT else question.num_blocks)
+  return ('' if len(blocks) >= planned else
+          f' {len(blocks)} of {planned} pairs so far.')
 
 
 def section(question: Question, blocks: list[Block],
@@ -143,42 +161,67 @@ def row(directory: pathlib.Path) -> str:
 
   It is '' if they have no runs.
   """
+  rows = row_table(directory)
+  if not rows:
+    return ''
+  return '\n\n'.join((
+      "### Other methods on the paper's split",
+      'Parts 4 and 5 of the amendment. All rows have seeds '
+      f'0 to {_ROW_SEEDS - 1} at most; MOON has more pairs above. Differences '
+      'are over the seeds that a row has in common with FedAvg or MOON. '
+      'P-values are of the difference from FedAvg, adjusted for the '
+      f'{len(questions.ROW)} methods of part 4; with {MIN_PAIRS} pairs only '
+      'large effects reach 0.05. The paper compares MOON without its head '
+      'with FedAvg without it (66.7); here FedAvg has it.',
+      markdown(rows)))
+
+
+def row_table(directory: pathlib.Path) -> list[list[Any]]:
+  """Returns the rows of a table of methods on the paper's split, or []."""
   methods = (*questions.ROW, *questions.OTHER_MU)
-  blocks = {question: found for question in (questions.SPLIT, *methods)
+  blocks = {question: [block for block in found if block.seed < _ROW_SEEDS]
+            for question in (questions.SPLIT, *methods)
             if (found := read_blocks(directory, question))}
   if blocks.keys() <= {questions.SPLIT}:
-    return ''
+    return []
   compared = {q: compare(found, last) for q, found in blocks.items()}
   is_tested = lambda q: len(blocks.get(q, ())) >= MIN_PAIRS
-  holm = dict(zip(questions.ROW, paired.holm([  # unknown p-values count as 1
-      compared[q].p_value if is_tested(q) else 1. for q in questions.ROW])))
+  # Methods that cannot be tested (yet) count as 1.
+  holm = dict(zip(questions.ROW, paired.holm([
+      compared[q].p_value if is_tested(q) and np.isfinite(compared[q].p_value)
+      else 1. for q in questions.ROW])))
+  moon = {block.seed: last(block.new) for block in blocks[questions.SPLIT]}
 
-  def cells(arm, curves):
+  def cells(question, side):
+    arm, curves = sides(question, blocks[question])[side]
     published = ''.join(
         f'{source.mean:.1f}' + f' ± {source.std:.1f}' * (source.std > 0)
         for source in arm.published[:1])
-    return [arm.title, published, *_endpoints(curves), len(curves)]
+    at_end, of_last = _endpoints(curves)
+    diverged = sum(bool(b.diverged[side]) for b in blocks[question])
+    return [arm.title, published, at_end,
+            of_last if len(curves[0]) > 1 else '',
+            f'{len(curves)}' + f' ({diverged} diverged)' * bool(diverged)]
 
   rows = [['method', 'published (%)', 'last round (%)',
            f'mean of last {LAST} (%)', 'runs',
-           'difference from FedAvg of the same seed, points', '95% interval',
-           'p, Holm']]
+           'difference from FedAvg of the same seed, points',
+           '95% interval, unadjusted', 'p, Holm',
+           'difference from MOON of the same seed, points']]
   for question, found in blocks.items():
-    baseline, new = sides(question, found)
     if len(rows) == 1:
-      rows.append([*cells(*baseline), '', '', ''])
+      rows.append([*cells(question, 0), *[''] * 4])
     c = compared[question]
-    rows.append([*cells(*new), f'{c.mean:+.2f}',
-                 *((stats.interval_text(c.low, c.high, 2),
-                    stats.p_text(holm.get(question)))
-                   if is_tested(question) else ('', ''))])
-  return '\n\n'.join((
-      "### The CIFAR-10 row of the paper's first table, on its split",
-      'Parts 4 and 5 of the amendment; the runs of part 4 but two are of '
-      f'commit {questions.PART_4[:7]}. Differences are over the seeds of each '
-      'row. '
-      'Part 4 has five rows when all have run; p-values are adjusted for five.',
-      markdown(rows)))
+    beside = [last(block.new) - moon[block.seed] for block in found
+              if block.seed in moon]
+    rows.append([
+        *cells(question, 1), f'{c.mean:+.2f}',
+        *((stats.interval_text(c.low, c.high, 2),
+           stats.p_text(holm.get(question)))
+          if is_tested(question) else ('', '')),
+        '' if question is questions.SPLIT or not beside else
+        stats.mean_and_std(beside, 2, sign='+')])
+  return rows
 
 
 def _pairs(question, blocks):
@@ -221,9 +264,10 @@ def _tests(question, blocks, holm_p):
 def _published(question, blocks):
   """Returns a table of our last rounds and published means.
 
-  The published runs used other code and, but for the paper's, unknown splits.
+  The published runs used other code; the splits of the reproduction are
+  unknown, and the paper's is that of seed 0.
   """
-  what = '' if question is questions.SPLIT else ', splits unknown'
+  what = '' if question is questions.SPLIT else ', other splits'
   rows = [[f'published (other code{what})', 'theirs', 'ours',
            'ours - theirs, points', 'p, Welch']]
   for arm, curves in sides(question, blocks):

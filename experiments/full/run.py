@@ -77,6 +77,10 @@ def main() -> None:
     runs = of_commit(args.code, runs)
     args.out.mkdir(parents=True, exist_ok=True)
     unpack(UNFINISHED, args.out, runs)
+    if lost := [run.name for run in runs if run.name in questions.BEGUN_ON_GPU
+                and not (args.out / run.name).exists()]:
+      sys.exit(f'{args.out} lacks the states of {", ".join(lost)}, which were '
+               'begun on a GPU (AMENDMENT_2.md)')
     os.nice(19)
     train_all(runs, functools.partial(
         start, args.code, args.data_dir, args.out), args.out, args.jobs)
@@ -216,9 +220,10 @@ def pack(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
       info = tarfile.TarInfo(f'{run.name}/config.json')
       info.size = len(config)
       tar.addfile(info, io.BytesIO(config))
-      for file in ('metrics.jsonl', 'partition.npz',
+      for file in ('metrics.jsonl', 'partition.npz', 'begun.json',
                    f'checkpoints/{newest.name}'):
-        tar.add(source / file, f'{run.name}/{file}', filter=_portable)
+        if (source / file).exists():
+          tar.add(source / file, f'{run.name}/{file}', filter=_portable)
     print(f'{path}: {rounds_done(source)} of {run.num_rounds} rounds')
 
 

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import os
 import pathlib
 import shutil
 import subprocess
@@ -14,7 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments.full import analysis, questions, report
+from docs_pages import ROOT
+from experiments.full import analysis, looks, questions, report
 from experiments.full import run as run_lib
 from experiments.full.questions import Run
 from moon_jax.results import paired
@@ -130,12 +130,43 @@ def test_the_row_compares_each_method_with_fedavg_of_its_seed(tmp_path):
       analysis.read_blocks(tmp_path, fedprox), analysis.last).p_value
   assert .001 < p < .01
   assert rows[fedprox.new.title][0] == '66.9 ± 0.2'
-  assert rows[fedprox.new.title][-3:] == [
-      '+2.13', '+1.75 to +2.51', f'{5 * p:.3f}']  # five rows in the family
-  assert rows[scaffold.new.title][-3:] == ['+1.50', '', '']  # two pairs
-  assert rows[questions.OTHER_MU[0].new.title][-1] == ''  # no test planned
+  assert rows[fedprox.new.title][-4:] == [  # five methods in the family
+      '+2.13', '+1.75 to +2.51', f'{5 * p:.3f}', '+0.43 ± 0.06']
+  assert rows[scaffold.new.title][-4:] == [  # two pairs
+      '+1.50', '', '', '-0.10 ± 0.57']
+  assert rows[questions.OTHER_MU[0].new.title][-2] == ''  # no test planned
   assert rows[solo.new.title] == [
-      '46.3', '46.00', '46.00', '1', '-20.00', '', '']
+      '46.3', '46.00', '', '1', '-20.00', '', '', '-21.50']
+
+
+def test_the_row_has_only_its_seeds_and_names_divergence(tmp_path):
+  write_blocks(tmp_path, questions.SPLIT, [1., 2., 3., 9.])
+  for side in (questions.SPLIT.baseline, questions.SPLIT.new):
+    (tmp_path / f'{side.name}-seed0').rename(tmp_path / side.workdir(0))
+  fedprox = questions.ROW[0]
+  write_run(tmp_path, fedprox.new.workdir(0), curve(.5, 3), diverged=True)
+  _, fedavg, moon, row = report.row_table(tmp_path)
+  assert fedavg[4] == moon[4] == '3' and moon[5] == '+2.00'
+  assert row[2] == '10.00' and row[4] == '1 (1 diverged)'
+
+
+def test_a_look_takes_the_first_seeds(tmp_path):
+  write_blocks(tmp_path, questions.SPLIT, [1., 2., 3., 9., 4.])
+  for side in (questions.SPLIT.baseline, questions.SPLIT.new):
+    (tmp_path / f'{side.name}-seed0').rename(tmp_path / side.workdir(0))
+    shutil.rmtree(tmp_path / side.workdir(3))
+  blocks = analysis.read_blocks(tmp_path, questions.SPLIT)
+  assert [block.seed for block in blocks] == [0, 1, 2, 4]
+  np.testing.assert_allclose(looks.differences(blocks), [1., 2., 3.])
+
+
+def test_runs_begun_elsewhere_are_named(tmp_path):
+  (tmp_path / 'l2-split0-seed2').mkdir()
+  (tmp_path / 'l2-split0-seed2' / 'begun.json').write_text(json.dumps(
+      {'rounds': 62, 'device': 'NVIDIA H200', 'versions': {'jax': '0.11.2'}}))
+  assert ('`l2-split0-seed2` (rounds 1 to 62 on an NVIDIA H200, JAX 0.11.2).'
+          in report._commits(tmp_path))
+  assert 'H200' not in report._commits(tmp_path / 'none')
 
 
 @pytest.mark.parametrize('sorted_, word', [
@@ -173,9 +204,14 @@ def test_the_session_of_a_run_has_low_priority(tmp_path):
   (tmp_path / 'moon_jax').mkdir()
   (tmp_path / 'moon_jax' / 'train.py').write_text(
       'print(open("/proc/self/autogroup").read())')
-  child = run_lib.start(tmp_path, 'data', tmp_path, Run('a', (), 1),
-                        os.sched_getaffinity(0))
-  assert not child.wait()
+  subprocess.run(  # forking this process, which has threads, is not safe
+      [sys.executable, '-c', '''
+import os, pathlib, sys
+from experiments.full import questions, run
+here = pathlib.Path(sys.argv[1])
+child = run.start(here, "data", here, questions.Run("a", (), 1),
+                  os.sched_getaffinity(0))
+sys.exit(child.wait())''', tmp_path], cwd=ROOT, check=True)
   assert 'nice 19' in (tmp_path / 'a.log').read_text()
 
 
