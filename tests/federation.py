@@ -274,16 +274,20 @@ def batches(round_index, client, num_epochs=2):
         taken[:stop], range(BATCH, min(stop, len(taken)), BATCH))
 
 
-def local_steps(t, client, w, momentum=HPARAMS['momentum'], correction=0):
+def local_steps(t, client, w, momentum=HPARAMS['momentum'], correction=0,
+                proximal_mu=0):
   """Returns a client's model after its steps, and the gradient of each.
 
-  `correction` is added to each direction of descent, without momentum.
+  `correction` is added to each direction of descent, without momentum. The
+  gradients are without the proximal term.
   """
+  w_global = w
   lr, decay = HPARAMS['learning_rate'], HPARAMS['weight_decay']
   gradients, velocity = [], 0
   for batch in batches(t, client):
     gradients.append(gradient(w, batch) + decay * w)
-    velocity = momentum * velocity + gradients[-1]
+    velocity = momentum * velocity + gradients[-1] + proximal_mu * (
+        w - w_global)
     w = w - lr * (velocity + correction)
   return w, gradients
 

@@ -76,8 +76,8 @@ def fed_adam(w=1.):
 
 
 def fed_yogi(w=1.):
-  """Yields FedYogi; both averages start at 1e-6 as in optax."""
-  m = v = 1e-6
+  """Yields FedYogi, with Adam's bias corrections."""
+  m = v = 0
   for t, delta in enumerate(GRADIENTS, 1):
     m = .9 * m + .1 * delta
     v -= .01 * np.sign(v - delta**2) * delta**2
@@ -86,11 +86,11 @@ def fed_yogi(w=1.):
 
 
 def fed_adagrad(w=1.):
-  """Yields FedAdagrad without momentum, with tau in the root as in optax."""
-  v = 0
+  """Yields FedAdagrad without momentum, algorithm 2 of Reddi et al."""
+  v = 1e-3**2
   for delta in GRADIENTS:
     v += delta**2
-    w -= RATE * delta / np.sqrt(v + 1e-3)
+    w -= RATE * delta / (np.sqrt(v) + 1e-3)
     yield w
 
 
@@ -100,3 +100,13 @@ def test_server_optimizers(name, expected):
   config = Config(server_optimizer=name, server_learning_rate=RATE)
   actual = trajectory(server.make(config)(server.hparams(config)))
   np.testing.assert_allclose(actual, list(expected), rtol=1e-4)
+
+
+@pytest.mark.parametrize('optimizer, divisor', [
+    (server.yogi(.01), 2), (server.adagrad(.01), np.sqrt(2) + 1)])
+def test_a_first_change_of_the_size_of_tau(optimizer, divisor):
+  """Adagrad with tau in the root would divide it by 32 tau."""
+  for change, expected in (1e-3, -.01 / divisor), (0., 0.):
+    update, _ = optimizer.update(
+        jnp.float32(change), optimizer.init(jnp.float32(0.)))
+    np.testing.assert_allclose(update, expected, rtol=1e-4)

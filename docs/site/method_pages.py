@@ -66,8 +66,8 @@ model that is reported. Most papers use plain SGD (`--momentum=0
 CCVR, FedKD and FedPHP read the number of rounds: in Python give a federation
 `planned_rounds`.
 
-Each method of this page is compared with its paper's update in plain NumPy, to
-1e-5, over rounds of four unequal clients
+Each method described below is compared with its paper's update in plain NumPy,
+to 1e-5, over rounds of four unequal clients
 ([papers_test.py](../tests/papers/papers_test.py); FedBN in
 [parts_test.py](../tests/algorithms/parts_test.py)). The last column names
 released code that gives the same results on the same weights and batches

@@ -10,6 +10,11 @@ equation 8 and section 4.2.
     |a_i|_1 = (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho) for K steps of SGD
     with momentum rho; K without momentum.
 
+A proximal term, mu/2 |w - w^t|^2, makes early steps count less (section 4.2):
+|a_i|_1 = (1 - (1 - lr mu)^K) / (lr mu) without momentum. With momentum it is
+the sum of the weights of the gradients, and no longer that of their sizes, if
+weights become negative.
+
 A model's mutable state (batch statistics) is averaged as in FedAvg.
 """
 
@@ -51,7 +56,13 @@ def with_fednova(algorithm: Algorithm) -> Algorithm:
       raise UserError(
           'with_fednova needs clients whose Message.mean is a model like the '
           'global one, got another tree; change the finish of the algorithm')
-    a = effective_steps(view.num_steps, view.hparams['momentum'])
+    rho = view.hparams['momentum']
+    names = {'proximal_mu', algorithm.penalties.get('proximal_term')}
+    if mus := [view.hparams[name] for name in names & view.hparams.keys()]:
+      pull = view.hparams['learning_rate'] * sum(mus)
+      a = proximal_steps(view.num_steps, rho, pull)
+    else:
+      a = effective_steps(view.num_steps, rho)
     d = jax.tree.map(
         lambda w_global, w: (w_global - w) / a, w_global, sent['params'])
     return client, message._replace(mean={**sent, 'params': (d, a)})
@@ -71,3 +82,32 @@ def effective_steps(num_steps: jax.Array, rho: jax.Array) -> jax.Array:
   """Returns |a_i|_1, the number of plain steps that momentum steps equal."""
   k = num_steps.astype(jnp.float32)
   return (k - rho * (1 - rho**k) / (1 - rho)) / (1 - rho)
+
+
+def proximal_steps(num_steps: jax.Array, rho: jax.Array, pull: jax.Array
+                   ) -> jax.Array:
+  """Returns the number of plain steps that steps with a proximal term equal.
+
+  It is how far they move in units of the learning rate if all gradients are 1:
+
+      v <- rho v + 1 - pull d;   d <- d + v;   d = v = 0 at first
+
+  Args:
+    num_steps: K, below 2^24.
+    rho: momentum.
+    pull: learning rate times mu.
+  """
+  dot = functools.partial(jnp.matmul, precision='highest')
+  one = jnp.float32(1)
+  step = jnp.stack([  # of (d, v, 1)
+      jnp.stack([1 - pull, rho, one]), jnp.stack([-pull, rho, one]),
+      jnp.array([0., 0., 1.], jnp.float32)])
+
+  def square(bit, carry):
+    power, step = carry
+    is_set = (num_steps >> bit) & 1 > 0
+    return jnp.where(is_set, dot(step, power), power), dot(step, step)
+
+  power, _ = jax.lax.fori_loop(
+      0, 24, square, (jnp.eye(3, dtype=jnp.float32), step))
+  return power[0, 2]

@@ -56,7 +56,8 @@ def loss(model, variables, batch, view):
   outputs, variables = model.apply(
       variables, batch.inputs, batch.mask, train=True)
   c_KF = losses.unit(view.server.mean_KF)
-  similarity_BK = losses.unit(outputs.projection) @ c_KF.T
+  similarity_BK = jnp.matmul(
+      losses.unit(outputs.projection), c_KF.T, precision='highest')
   gpc = losses.masked_mean(
       losses.cross_entropy_B(similarity_BK, batch.labels), batch.mask)
   t = view.round.astype(jnp.float32)

@@ -20,8 +20,16 @@ The local optimizer is any SGD, with momentum m:
 
 The updates of c_i and c are the same. With momentum, (w^t - w_i) / (K lr) is up
 to 1 / (1 - m) times the mean gradient, and so are the variates. Without
-momentum both forms are equal. Variates belong to parameters; a model's mutable
-state (batch statistics) is averaged as in FedAvg.
+momentum and clipping of gradients both forms are equal. Variates belong to
+parameters and start at 0; a model's mutable state (batch statistics) is
+averaged as in FedAvg. NIID-Bench's code starts all variates at a random
+network, which matters if clients are sampled, and corrects running statistics,
+too.
+
+c is the uniform mean of the c_i, so SCAFFOLD minimizes the uniform mean of the
+clients' objectives, however their models are weighted. The variate of a client
+whose message is lost after training moves without c, from which all later
+rounds deviate.
 """
 
 from collections.abc import Callable

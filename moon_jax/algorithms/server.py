@@ -8,8 +8,9 @@ round is the pseudo-gradient.
 
 FedAvgM is SGD with momentum beta: v <- beta v + delta, w <- w - v (Hsu, Qi and
 Brown, https://arxiv.org/abs/1909.06335). The code released with MOON uses an
-exponential average instead, v <- beta v + (1 - beta) delta. FedAdam, FedYogi
-and FedAdagrad are optax's optimizers, with bias correction.
+exponential average instead, v <- beta v + (1 - beta) delta. FedAdam and FedYogi
+are optax's optimizers with averages from 0 and bias correction, which the paper
+leaves out; FedAdagrad is that of the paper.
 
 The learning rate and beta are hyperparameters of the run: arrays in the
 compiled program, as hparams['server_learning_rate'] and
@@ -62,9 +63,8 @@ def make(config: Config) -> OptimizerFn | None:
     return {
         'sgd': lambda: momentum(rate, beta, config.server_momentum_form),
         'adam': lambda: optax.adam(rate, b1=.9, b2=.99, eps=_TAU),
-        'yogi': lambda: optax.yogi(rate, b1=.9, b2=.99, eps=_TAU),
-        'adagrad': lambda: optax.adagrad(
-            rate, initial_accumulator_value=0., eps=_TAU),
+        'yogi': lambda: yogi(rate),
+        'adagrad': lambda: adagrad(rate),
     }[config.server_optimizer]()
 
   return optimizer_fn
@@ -77,6 +77,31 @@ def momentum(learning_rate: jax.typing.ArrayLike, beta: jax.typing.ArrayLike,
     return optax.chain(optax.ema(beta, debias=False),
                        optax.scale_by_learning_rate(learning_rate))
   return optax.sgd(learning_rate, momentum=beta)
+
+
+def yogi(learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+  """Returns FedYogi; optax's default averages do not start at 0."""
+  return optax.chain(
+      optax.scale_by_yogi(.9, .99, _TAU, initial_accumulator_value=0.),
+      optax.scale_by_learning_rate(learning_rate))
+
+
+def adagrad(learning_rate: jax.typing.ArrayLike
+            ) -> optax.GradientTransformation:
+  """Returns FedAdagrad; optax's has tau in the root.
+
+      v <- v + delta^2, from tau^2;   w <- w - rate delta / (sqrt(v) + tau)
+  """
+  def init(params):
+    return jax.tree.map(lambda w: jnp.full_like(w, _TAU**2), params)
+
+  def update(delta, v, params=None):
+    del params
+    v = jax.tree.map(lambda v, d: v + d**2, v, delta)
+    return jax.tree.map(
+        lambda d, v: -(learning_rate * d / (jnp.sqrt(v) + _TAU)), delta, v), v
+
+  return optax.GradientTransformation(init, update)
 
 
 def with_optimizer(algorithm: Algorithm,

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import federation as fed
+import moon_jax as mj
 from moon_jax import losses
 from moon_jax.algorithms import base, registry, server
+from moon_jax.algorithms import fednova as fednova_lib
 from moon_jax.config import Config
 from moon_jax.engine import state as state_lib
 from moon_jax.rundir import checkpoint
@@ -426,6 +428,48 @@ def test_fednova_equals_a_plain_numpy_loop():
       mean += p * sum(a_j * g for a_j, g in zip(a, gradients)) / a.sum()
     w = w - lr * steps * mean
   np.testing.assert_allclose(model_of(federated), w, atol=1e-6)
+
+
+def moved(num_steps, rho, pull):
+  """Returns the way of steps with a proximal term if all gradients are 1."""
+  d = v = 0.
+  for _ in range(num_steps):
+    v = rho * v + 1 - pull * d
+    d += v
+  return d
+
+
+@pytest.mark.parametrize('wrap', [
+    lambda mu: mj.with_fednova(mj.with_proximal(mj.fedavg(), mu)),
+    lambda mu: mj.with_proximal(mj.fednova(), mu),
+    lambda mu: mj.with_fednova(mj.fedprox(mu))])
+def test_fednova_with_a_proximal_term_equals_a_plain_numpy_loop(wrap):
+  mu, rho, lr = 3., fed.HPARAMS['momentum'], fed.HPARAMS['learning_rate']
+  federated = fed.Federation(wrap(mu), hparams={'mu': mu})
+  w = model_of(federated)
+  for t, cohort in enumerate(COHORTS[:2]):
+    federated.round(cohort)
+    steps = mean = 0
+    for c in cohort:
+      p = fed.SIZES[c] / sum(fed.SIZES[c] for c in cohort)
+      w_i, gradients = fed.local_steps(t, c, w, proximal_mu=mu)
+      a = moved(len(gradients), rho, lr * mu)
+      steps += p * a
+      mean += p * (w - w_i) / a
+    w = w - steps * mean
+  np.testing.assert_allclose(model_of(federated), w, atol=1e-6)
+
+
+@pytest.mark.parametrize('rho', [0., .5, .9])
+@pytest.mark.parametrize('pull', [0., 1e-4, .3])
+def test_proximal_steps(rho, pull):
+  for num_steps in 1, 2, 7, 500:
+    found = fednova_lib.proximal_steps(jnp.int32(num_steps), *np.float32([
+        rho, pull]))
+    np.testing.assert_allclose(found, moved(num_steps, rho, pull), rtol=1e-5)
+  without = (1 - .7**7) / .3  # section 4.2 of the paper
+  np.testing.assert_allclose(fednova_lib.proximal_steps(
+      jnp.int32(7), *np.float32([0., .3])), without, rtol=1e-6)
 
 
 def noise(key, images):

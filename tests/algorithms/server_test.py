@@ -20,9 +20,9 @@ SERVERS = {
     'adam': (dict(server_optimizer='adam', server_learning_rate=.01),
              optax.adam(.01, b1=.9, b2=.99, eps=1e-3)),
     'yogi': (dict(server_optimizer='yogi', server_learning_rate=.01),
-             optax.yogi(.01, b1=.9, b2=.99, eps=1e-3)),
+             server.yogi(.01)),
     'adagrad': (dict(server_optimizer='adagrad', server_learning_rate=.01),
-                optax.adagrad(.01, initial_accumulator_value=0., eps=1e-3)),
+                server.adagrad(.01)),
 }
 
 
