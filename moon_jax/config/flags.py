@@ -697,8 +697,9 @@ class Config:
       varies='host', synonyms='delta target_delta')
 
   lanes: int = flag(
-      0, 'Clients trained side by side, on all devices together (a CPU core is '
-      'a device); 0 chooses. Affects speed, and results only through rounding.',
+      0, 'Clients of a run trained side by side, on all devices together (a '
+      'CPU core is a device); 0 chooses. Affects speed, and results only '
+      'through rounding.',
       topic='Speed and precision', at_least=0, is_free=True,
       synonyms='num_parallel_clients parallel_clients num_parallel')
   shard_data: bool = flag(
