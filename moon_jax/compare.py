@@ -237,7 +237,7 @@ def differences(groups: Sequence[Arm], base: Arm,
         for name in ('dataset', 'content of dataset', 'eval_examples')):
       continue
     found = [groups_lib.compare(arm, base, n, measure) for n in (1, stats.LAST)]
-    rows.append([arm.label, str(len(found[0].differences)), *(
+    rows.append([_label(arm), str(len(found[0].differences)), *(
         f'{pairs.mean:+.{digits}f}'
         + (f' ({interval})' if (
             interval := paired.interval_text(pairs, digits)) else '')

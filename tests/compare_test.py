@@ -138,6 +138,9 @@ def test_runs_that_do_not_count_are_listed(runs, run):
           'NaN') in text
   assert ('algorithm=moon contrastive=model, not counted: repeated: finished, '
           'with the seed 1 of another run') in text
+  _, out, _ = run(runs, '--baseline=algorithm=fedavg')
+  assert ' '.join(out.split('difference from')[1].split()).count(
+      'algorithm=moon contrastive=l2* 1 -40.00') == 1
 
 
 def test_accuracies_before_a_run_diverged_do_not_count(tmp_path, run):

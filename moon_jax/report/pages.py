@@ -239,8 +239,8 @@ def differences(arms: Sequence[TableArm]) -> Section:
   return ['## Differences from the baseline', page_lib.table(
       'Test accuracy after the last round, in percentage points. Both runs of '
       'a pair have the same seed, and with it the same split, cohorts, initial '
-      f"model and shuffles. Holm's p is adjusted for {np.isfinite(holm).sum()} "
-      'comparisons.', rows)]
+      "model and shuffles, unless the arms differ in them. Holm's p is "
+      f'adjusted for {np.isfinite(holm).sum()} comparisons.', rows)]
 
 
 def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:

@@ -45,8 +45,9 @@ def rounds_text(reached: Sequence[float | None], missing: str = '',
                 text: Callable[[float], str] = '{:g}'.format) -> str:
   """Formats the median over runs of the rounds, or the time, to a target.
 
-  Runs that never reach it (None or NaN) count as later than all others. If only
-  some do, their number follows in parentheses.
+  Of an even number of runs it is the later of the two in the middle. Runs that
+  never reach it (None or NaN) count as later than all others. If only some do,
+  their number follows in parentheses.
   """
   if not len(reached):
     return missing
