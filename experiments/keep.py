@@ -11,8 +11,8 @@ import json
 import pathlib
 import shutil
 
-_FILES = ('metrics.jsonl', 'summary.json', 'diverged.json', 'diverged.txt',
-          'begun.json')
+_ENDS = 'summary.json', 'diverged.json', 'diverged.txt'
+_FILES = ('metrics.jsonl', *_ENDS, 'begun.json')  # begun: on another device
 
 
 def keep(source: pathlib.Path, target: pathlib.Path) -> None:
@@ -40,7 +40,7 @@ def main() -> None:
   parser.add_argument('to', type=pathlib.Path)
   args = parser.parse_args()
   for config in sorted(args.runs.glob('*/config.json')):
-    if any((config.parent / name).exists() for name in _FILES[1:4]):
+    if any((config.parent / name).exists() for name in _ENDS):
       keep(config.parent, args.to / config.parent.name)
 
 

@@ -84,6 +84,8 @@ def sentence(blocks: Sequence[Block]) -> str:
   """Returns the verdict of the last look, or that counts are interim."""
   d = differences(blocks)
   found = state(d)
+  if not len(d):
+    return 'no first pair yet.'
   size = (f'{d.mean():+.1f} points over {len(d)} '
           f'pair{"s" * (len(d) > 1)}')
   if not found.number:

@@ -3,8 +3,8 @@
 import math
 from typing import NamedTuple
 
-# Of the code: of all runs but those of the amendment's part 4, of these, and of
-# the runs of amendment 2, which were begun on a GPU.
+# Commits of the code: PART_4 of the amendment's part 4, AMENDMENT_2 of the runs
+# begun on a GPU, and COMMIT of all others.
 COMMIT = 'd256b61391857509bfa1a1ba86f246b50191b676'
 PART_4 = 'dd9e22b97e7a0a8ece454245d56025b433bb71dd'
 AMENDMENT_2 = '31d30af59ca17624a0666120fa4bd0f3792776b0'

@@ -132,10 +132,11 @@ def full_verdict(question: Question, blocks: list[Block]) -> str:
 
 def _so_far(question, blocks):
   """Returns how many of the planned pairs have run, '' if all have."""
-  planned = (looks.num_planned(looks.differences(blocks))
-             if question is questions.SPLIT else question.num_blocks)
-  return ('' if len(blocks) >= planned else
-          f' {len(blocks)} of {planned} pairs so far.')
+  count, planned = len(blocks), question.num_blocks
+  if question is questions.SPLIT:
+    count = len(d := looks.differences(blocks))
+    planned = looks.num_planned(d)
+  return '' if count >= planned else f' {count} of {planned} pairs so far.'
 
 
 def section(question: Question, blocks: list[Block],
@@ -179,18 +180,21 @@ def row(directory: pathlib.Path) -> str:
 def row_table(directory: pathlib.Path) -> list[list[Any]]:
   """Returns the rows of a table of methods on the paper's split, or []."""
   methods = (*questions.ROW, *questions.OTHER_MU)
-  blocks = {question: [block for block in found if block.seed < _ROW_SEEDS]
-            for question in (questions.SPLIT, *methods)
-            if (found := read_blocks(directory, question))}
+  blocks = {question: found for question in (questions.SPLIT, *methods) if (
+      found := [block for block in read_blocks(directory, question)
+                if block.seed < _ROW_SEEDS])}
   if blocks.keys() <= {questions.SPLIT}:
     return []
   compared = {q: compare(found, last) for q, found in blocks.items()}
-  is_tested = lambda q: len(blocks.get(q, ())) >= MIN_PAIRS
+  # MOON is tested at its looks only.
+  is_tested = lambda q: q is not questions.SPLIT and (
+      len(blocks.get(q, ())) >= MIN_PAIRS)
   # Methods that cannot be tested (yet) count as 1.
   holm = dict(zip(questions.ROW, paired.holm([
       compared[q].p_value if is_tested(q) and np.isfinite(compared[q].p_value)
       else 1. for q in questions.ROW])))
-  moon = {block.seed: last(block.new) for block in blocks[questions.SPLIT]}
+  moon = {block.seed: last(block.new)
+          for block in blocks.get(questions.SPLIT, ())}
 
   def cells(question, side):
     arm, curves = sides(question, blocks[question])[side]
@@ -267,7 +271,7 @@ def _published(question, blocks):
   The published runs used other code; the splits of the reproduction are
   unknown, and the paper's is that of seed 0.
   """
-  what = '' if question is questions.SPLIT else ', other splits'
+  what = '' if question is questions.SPLIT else ', other or unknown splits'
   rows = [[f'published (other code{what})', 'theirs', 'ours',
            'ours - theirs, points', 'p, Welch']]
   for arm, curves in sides(question, blocks):

@@ -12,8 +12,8 @@ https://arxiv.org/abs/2111.04263, algorithm 1.
     N -> num_clients
 
 The mean over S is uniform: give weighting="uniform". A client whose message is
-lost after training moves g_i, but not h, from which all later rounds deviate.
-The released code has alpha_i = alpha
+lost after training moves g_i, but not h, so that h is no longer the mean of the
+g_i in all later rounds. The released code has alpha_i = alpha
 n / |D_i|, n the mean of |D_i| (https://github.com/alpemreacar/FedDyn).
 """
 

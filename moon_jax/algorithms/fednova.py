@@ -11,9 +11,11 @@ equation 8 and section 4.2.
     with momentum rho; K without momentum.
 
 A proximal term, mu/2 |w - w^t|^2, makes early steps count less (section 4.2):
-|a_i|_1 = (1 - (1 - lr mu)^K) / (lr mu) without momentum. With momentum it is
-the sum of the weights of the gradients, and no longer that of their sizes, if
-weights become negative.
+|a_i|_1 = (1 - (1 - lr mu)^K) / (lr mu) without momentum, if lr mu < 1. In
+general a_i may have negative elements, with momentum 0.9 from lr mu = 0.003 on;
+then the sum of its elements replaces |a_i|_1, so that clients with the same
+gradients have the same d_i. It counts as 1 at least. Clipping of gradients is
+not considered.
 
 A model's mutable state (batch statistics) is averaged as in FedAvg.
 """
@@ -57,10 +59,11 @@ def with_fednova(algorithm: Algorithm) -> Algorithm:
           'with_fednova needs clients whose Message.mean is a model like the '
           'global one, got another tree; change the finish of the algorithm')
     rho = view.hparams['momentum']
-    names = {'proximal_mu', algorithm.penalties.get('proximal_term')}
-    if mus := [view.hparams[name] for name in names & view.hparams.keys()]:
-      pull = view.hparams['learning_rate'] * sum(mus)
-      a = proximal_steps(view.num_steps, rho, pull)
+    # with_proximal may be inside or around with_fednova.
+    mu = algorithm.penalties.get('proximal_term', 'proximal_mu')
+    if mu in view.hparams:
+      a = proximal_steps(view.num_steps, rho,
+                         view.hparams['learning_rate'] * view.hparams[mu])
     else:
       a = effective_steps(view.num_steps, rho)
     d = jax.tree.map(
@@ -93,9 +96,12 @@ def proximal_steps(num_steps: jax.Array, rho: jax.Array, pull: jax.Array
       v <- rho v + 1 - pull d;   d <- d + v;   d = v = 0 at first
 
   Args:
-    num_steps: K, below 2^24.
+    num_steps: K, below 2^24; the relative error is about 1e-4 for 20,000 steps.
     rho: momentum.
     pull: learning rate times mu.
+
+  Returns:
+    The number, 1 at least.
   """
   dot = functools.partial(jnp.matmul, precision='highest')
   one = jnp.float32(1)
@@ -110,4 +116,4 @@ def proximal_steps(num_steps: jax.Array, rho: jax.Array, pull: jax.Array
 
   power, _ = jax.lax.fori_loop(
       0, 24, square, (jnp.eye(3, dtype=jnp.float32), step))
-  return power[0, 2]
+  return jnp.maximum(power[0, 2], 1)

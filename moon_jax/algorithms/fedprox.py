@@ -14,6 +14,7 @@ import optax
 
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.errors import UserError
 
 
 def fedprox(mu: float = 0.01) -> Algorithm:
@@ -29,6 +30,9 @@ def with_proximal(algorithm: Algorithm, mu: float) -> Algorithm:
     mu: weight of the term; 0 changes nothing. It is
       hparams['proximal_mu'], an array in the compiled program.
 
+  Raises:
+    UserError: if the algorithm has a proximal term.
+
   Examples:
     >>> algorithm = moon_jax.with_proximal(moon_jax.moon(mu=1.0), mu=0.01)
   """
@@ -40,6 +44,10 @@ def _with_term(algorithm, mu, name):
 
   Its loss records the proximal term, |w - w^t|^2 / 2.
   """
+  if 'proximal_term' in algorithm.penalties:
+    raise UserError('an algorithm may have one proximal term, and this one has '
+                    'another already; give one the sum of their weights')
+
   def loss(model, trained, batch, view):
     objective, aux = algorithm.loss(model, trained, batch, view)
     moved = optax.tree.sub(algorithm.local_model(trained, view)['params'],

@@ -28,8 +28,8 @@ too.
 
 c is the uniform mean of the c_i, so SCAFFOLD minimizes the uniform mean of the
 clients' objectives, however their models are weighted. The variate of a client
-whose message is lost after training moves without c, from which all later
-rounds deviate.
+whose message is lost after training moves, but not c, so that c is no longer
+the mean of the c_i in all later rounds.
 """
 
 from collections.abc import Callable

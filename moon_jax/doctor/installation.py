@@ -91,8 +91,8 @@ def devices() -> Finding:
   if there:
     return Finding(
         FAILED, f"{text}, but there is {there}: pip install "
-        "'moon_jax[cuda13]', or [cuda12] if the driver is older than version "
-        '580, and check that nvidia-smi works', values)
+        "'moon_jax[cuda13]', or [cuda12] for drivers before version 580 and "
+        'GPUs before Turing, and check that nvidia-smi works', values)
   return Finding(OK, text, values)
 
 

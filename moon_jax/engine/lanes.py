@@ -10,7 +10,7 @@ from moon_jax.errors import UserError
 MAX_LANES_VARIABLE = 'MOON_JAX_MAX_LANES'
 
 _MIN_CLIENTS_PER_LANE = 4  # on CPUs
-_LANES_PER_ACCELERATOR = 16  # not measured yet; see BUILD_NOTES.md
+_LANES_PER_ACCELERATOR = 16  # of one run; a guess, see BUILD_NOTES.md
 
 # Lanes of several runs on an accelerator. Kernel launches take most of the time
 # of a row of a small network on few lanes. By the kernels that XLA compiles for

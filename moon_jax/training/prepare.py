@@ -65,8 +65,8 @@ def warn(configs: Sequence[Config]) -> None:
   for name in by_run[0]:
     if all(name in ignored for ignored in by_run):
       reason = ' or '.join(dict.fromkeys(ignored[name] for ignored in by_run))
-      settings.setdefault(reason, []).append(
-          f'--{name}={getattr(configs[0], name)}')
+      values = dict.fromkeys(str(getattr(run, name)) for run in configs)
+      settings.setdefault(reason, []).append(f'--{name}={",".join(values)}')
   for reason, given in settings.items():
     print(f'warning: {", ".join(given)} has no effect with {reason}',
           file=sys.stderr, flush=True)

@@ -460,6 +460,13 @@ def test_fednova_with_a_proximal_term_equals_a_plain_numpy_loop(wrap):
   np.testing.assert_allclose(model_of(federated), w, atol=1e-6)
 
 
+def test_two_proximal_terms_are_refused():
+  with pytest.raises(mj.UserError, match='has another already'):
+    mj.with_proximal(mj.fedprox(.1), .2)
+  with pytest.raises(mj.UserError, match='has another already'):
+    mj.with_proximal(mj.with_fednova(mj.fedprox(.1)), .2)
+
+
 @pytest.mark.parametrize('rho', [0., .5, .9])
 @pytest.mark.parametrize('pull', [0., 1e-4, .3])
 def test_proximal_steps(rho, pull):
@@ -467,6 +474,9 @@ def test_proximal_steps(rho, pull):
     found = fednova_lib.proximal_steps(jnp.int32(num_steps), *np.float32([
         rho, pull]))
     np.testing.assert_allclose(found, moved(num_steps, rho, pull), rtol=1e-5)
+  oscillating = fednova_lib.proximal_steps(
+      jnp.int32(8), *np.float32([0., 2.]))
+  np.testing.assert_array_equal(oscillating, 1.)  # instead of 0
   without = (1 - .7**7) / .3  # section 4.2 of the paper
   np.testing.assert_allclose(fednova_lib.proximal_steps(
       jnp.int32(7), *np.float32([0., .3])), without, rtol=1e-6)
