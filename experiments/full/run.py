@@ -76,10 +76,6 @@ def main() -> None:
     runs = of_commit(args.code, runs)
     args.out.mkdir(parents=True, exist_ok=True)
     unpack(UNFINISHED, args.out, runs)
-    if lost := [run.name for run in runs if run.name in questions.BEGUN_ON_GPU
-                and not (args.out / run.name).exists()]:
-      sys.exit(f'{args.out} lacks the states of {", ".join(lost)}, which were '
-               'begun on a GPU (AMENDMENT_2.md)')
     os.nice(19)
     train_all(runs, functools.partial(
         start, args.code, args.data_dir, args.out), args.out, args.jobs)
@@ -241,12 +237,19 @@ def _portable(info):
 
 
 def unpack(packed: pathlib.Path, out: pathlib.Path, runs: list[Run]) -> None:
-  """Extracts the packed runs that OUT lacks."""
+  """Extracts the packed runs that OUT lacks.
+
+  Exits if a run that was begun on a GPU is in neither.
+  """
   for run in runs:
     path = packed / f'{run.name}.tar.xz'
     if path.exists() and not (out / run.name).exists():
       with tarfile.open(path) as tar:
         tar.extractall(out, filter='data')
+  if lost := [run.name for run in runs if run.name in questions.BEGUN_ON_GPU
+              and not (out / run.name).exists()]:
+    sys.exit(f'{out} lacks the states of {", ".join(lost)}, which were begun '
+             'on a GPU (AMENDMENT_2.md); give --match for other runs')
 
 
 def of_commit(code: pathlib.Path, runs: list[Run]) -> list[Run]:

@@ -348,6 +348,14 @@ def test_pairs_match_published_tables():
   assert analysis.pairs_for_sign(-1.6, 2.) == 15
 
 
+def test_a_run_begun_on_a_gpu_does_not_begin_again(tmp_path):
+  runs = [Run('a', (), 3), Run('l2-split0-seed2', (), 100)]
+  with pytest.raises(SystemExit, match='lacks the states of l2-split0-seed2,'):
+    run_lib.unpack(tmp_path / 'packed', tmp_path, runs)
+  (tmp_path / 'l2-split0-seed2').mkdir()
+  run_lib.unpack(tmp_path / 'packed', tmp_path, runs)
+
+
 @pytest.mark.long
 def test_the_newest_checkpoint_of_an_unfinished_run_resumes_elsewhere(tmp_path):
   """Its files do not contain the path of the directory that it comes from."""
@@ -356,12 +364,14 @@ def test_the_newest_checkpoint_of_an_unfinished_run_resumes_elsewhere(tmp_path):
   runs = [Run(name, (), 3) for name in ('a', 'done')]
   write_run(here, 'done', [.1, .2, .3])
   run.run(small_runs.at(here / 'a', num_rounds=2, checkpoint_every=1))
+  (here / 'a' / 'begun.json').write_text('{}')
   run_lib.pack(here, packed, runs)
   assert [path.name for path in packed.iterdir()] == ['a.tar.xz']
   there.mkdir()
   run_lib.unpack(packed, there, runs)
   run_lib.unpack(packed, there, runs)  # a run that is there stays
   assert run_lib.rounds_done(there / 'a') == 2
+  assert (there / 'a' / 'begun.json').exists()
   assert [p.name for p in (there / 'a' / 'checkpoints').iterdir()] == ['2']
   files = [path for path in there.rglob('*') if path.is_file()]
   assert not [path for path in files if b'/here' in path.read_bytes()]
