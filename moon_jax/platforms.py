@@ -29,6 +29,18 @@ def by_platform(cpu: Callable[..., Any], accelerator: Callable[..., Any],
   return lax.platform_dependent(*operands, cpu=cpu, default=accelerator)
 
 
+@contextlib.contextmanager
+def float32_products() -> Iterator[None]:
+  """A context for tracing in which matrix products keep float32 on GPUs.
+
+  It is for code of users, such as networks, that names no precision of its own.
+  JAX_DEFAULT_MATMUL_PRECISION overrides.
+  """
+  usual = jax.config.jax_default_matmul_precision or 'highest'
+  with jax.default_matmul_precision(usual):
+    yield
+
+
 def use_compilation_cache() -> None:
   """Caches compiled programs in the user's cache, by type of machine.
 

@@ -66,7 +66,8 @@ def check_repeated() -> Finding:
     return Finding(OK, f'{text}the same bits', {'error': error})
   return Finding(FAILED, f'{text}other numbers: they differ by {error:.1e}. '
                  'Give --check_determinism to runs, and for GPUs set '
-                 'XLA_FLAGS=--xla_gpu_deterministic_ops=true', {'error': error})
+                 'XLA_FLAGS=--xla_gpu_exclude_nondeterministic_ops=true',
+                 {'error': error})
 
 
 @functools.cache

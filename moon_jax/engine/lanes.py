@@ -55,14 +55,16 @@ def choose_for_runs(lanes: Sequence[int], num_devices: Sequence[int],
   many more of the `available` ones as run side by side: one group of lanes per
   device on CPUs, and on accelerators all runs of small networks.
   MAX_LANES_VARIABLE limits the lanes of all runs together, but a run always
-  keeps those that it has alone.
+  keeps those that it has alone. Devices are used in groups of those of a run.
   """
-  used = max(*num_devices, min(available, sum(num_devices)))
+  alone = max(num_devices)
+  used = max(alone, min(available, sum(num_devices)))
   width = max(-(-a // b) for a, b in zip(lanes, num_devices))
   most = _LANES_OF_RUNS  # per device
   if limit := os.environ.get(MAX_LANES_VARIABLE):
-    used = max(*num_devices, min(used, int(limit) // width))
+    used = max(alone, min(used, int(limit) // width))
     most = min(most, int(limit) // used)
+  used -= used % alone
   groups = 1
   if not is_cpu and num_parameters <= _FEW_PARAMETERS:
     groups = max(1, min(-(-sum(lanes) // (used * width)), most // width))

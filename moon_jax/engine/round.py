@@ -8,6 +8,7 @@ from jax import flatten_util, lax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from moon_jax import platforms
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Each, Message
 from moon_jax.distributed import devices
@@ -78,8 +79,10 @@ class Round:
       return jax.tree.map(lambda x: jax.ShapeDtypeStruct(
           x.shape, x.dtype, sharding=sharding), tree)
 
-    return self._run.lower(*jax.tree.map(
-        with_sharding, self._specs, (shared, clients_J, hparams, table, data)))
+    with platforms.float32_products():
+      return self._run.lower(*jax.tree.map(
+          with_sharding, self._specs,
+          (shared, clients_J, hparams, table, data)))
 
   def compile(self, state: State, hparams: Hyperparameters, table: Table,
               data: TrainData) -> None:

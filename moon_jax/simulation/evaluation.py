@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 import numpy as np
 
+from moon_jax import platforms
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.mapped import aligned
 from moon_jax.distributed import devices
@@ -292,8 +293,9 @@ class Evaluator:
     key = kind, str(jax.tree.map(lambda x: (x.shape, str(x.dtype)), args))
     made = self._compiled.get(key)
     if made is None or (made.done() and made.exception()):
-      self._compiled[key] = _COMPILER.submit(
-          self._jitted[kind].lower(*args).compile)
+      with platforms.float32_products():
+        lowered = self._jitted[kind].lower(*args)
+      self._compiled[key] = _COMPILER.submit(lowered.compile)
     return self._compiled[key]
 
   def _run(self, kind, *args):

@@ -671,7 +671,7 @@ def check_determinism(make: Callable[[], Simulation]) -> None:
       raise UserError(
           f'--check_determinism: {at[1]} has other bits when round {at[0]} is '
           'trained again. On GPUs set the environment variable '
-          'XLA_FLAGS=--xla_gpu_deterministic_ops=true')
+          'XLA_FLAGS=--xla_gpu_exclude_nondeterministic_ops=true')
 
 
 def _bits(simulation):

@@ -125,6 +125,26 @@ def test_errors_of_values_in_python_keep_their_traceback():
     mj.Simulation(federation)
 
 
+def test_products_of_user_networks_are_float32_on_gpus():
+  """In the round and in the evaluation; JAX's default would be TF32."""
+  seen = []
+
+  class Recorded(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+      seen.append(jax.config.jax_default_matmul_precision)
+      return nn.Dense(2)(x)
+
+  simulation = mj.Simulation(tiny_federation.make(
+      model=mj.from_flax(Recorded())))
+  seen.clear()
+  simulation.compile()
+  simulation.run_round()
+  in_round = len(seen)
+  simulation.evaluate()
+  assert set(seen) == {'highest'} and in_round
+
+
 def test_keys_of_dropout():
   """The bound key by default, another on request, none in evaluation."""
   x, mask_B = jnp.ones((2, 4)), jnp.ones(2)

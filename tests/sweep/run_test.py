@@ -385,6 +385,16 @@ def test_a_limit_of_lanes(lanes, devices, limit, is_cpu, expected, monkeypatch):
       lanes, devices, 2, 1000, is_cpu) == expected
 
 
+@pytest.mark.parametrize('available, expected', [
+    (2, (20, 2)), (5, (50, 5)), (8, (50, 5)), (16, (60, 15))])
+def test_devices_are_used_in_groups_of_those_of_a_run(available, expected):
+  """Five runs of 10 lanes on 5 devices: three more devices have no run."""
+  runs = 2 if available == 2 else 5
+  devices = min(available, 5)
+  assert lanes_lib.choose_for_runs(
+      [10] * runs, [devices] * runs, available, 1000, False) == expected
+
+
 @pytest.mark.long
 def test_memory_that_runs_out_ends_with_fewer_lanes(
     whole, tmp_path, monkeypatch):
