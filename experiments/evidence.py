@@ -629,6 +629,8 @@ def moon_short() -> str:
       "- **The reproduction's recipe**, sorted batches and learning rate 0.001 "
       f'(registered): {full_report.full_verdict(questions.RECIPE, found)}'
       ] if (found := _blocks(questions.RECIPE)) else []
+  others = sorted(full_report.row_table(RESULTS / 'full')[1:],
+                  key=lambda row: -float(row[2].split()[0]))
   differences = [f'{last(b.new) - last(b.baseline):+.1f}' for b in main]
   at_10 = compare(few, mean_of_last)
   chance = full_report.headline(
@@ -650,6 +652,9 @@ def moon_short() -> str:
       f'{full_report.headline(questions.FEW, few)}\n  The secondary endpoint, '
       f'the mean of the last 10 rounds: {at_10.mean:+.1f} points\n'
       f'  (95% interval {stats.interval_text(at_10.low, at_10.high)}).',
+      "- **Other methods on the paper's split**, after 100 rounds, "
+      f'{others[0][4]} seeds (in percent; which is ahead was not planned as a '
+      f'question): {"; ".join(f"{row[0]} {row[2]}" for row in others)}.',
       '- **A reproduction reports 10%**. Do its batches, sorted by class and '
       f'never shuffled, explain that alone?\n  {chance.capitalize()}',
       *recipe))

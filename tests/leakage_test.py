@@ -110,6 +110,7 @@ def test_an_update_of_one_example_reveals_it():
   assert error_of(federation, before, gradient) < 1e-3
 
 
+@pytest.mark.long
 def test_noise_hides_the_example():
   federation, before, gradient = after_one_step()
   noise = optax.tree.random_like(jax.random.key(0), gradient)

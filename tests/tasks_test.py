@@ -286,6 +286,7 @@ def test_frozen_weights_are_an_argument_of_the_round():
     mj.Simulation(federation(model=mj.lora(small_transformer(), 2, 'nothing')))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('algorithm', [
     mj.moon(mu=1.), mj.scaffold(3), mj.fednova(), mj.solo(),
     mj.with_server_optimizer(mj.fedavg(), optax.sgd(1., .9))])
@@ -317,6 +318,7 @@ MODULE = '''
 '''
 
 
+@pytest.mark.long
 def test_a_run_without_accuracy_is_selected_by_its_loss(
     tmp_path, monkeypatch, capsys):
   """A regression with LoRA from flags: its files, and its model again."""

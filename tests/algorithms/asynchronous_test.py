@@ -152,6 +152,7 @@ def test_timelines_must_fit():
       make(**{'timeline': timeline, 'algorithm': algorithm, **changes})
 
 
+@pytest.mark.long
 def test_a_part_of_the_work_is_its_first_steps():
   """Half of two epochs is the first one."""
   def trained(local_epochs, fractions):

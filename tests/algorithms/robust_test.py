@@ -551,6 +551,7 @@ def test_fltrust_needs_an_honest_client_in_each_round():
     federation_of(robust.fltrust(), cohorts=[[1, 2, 3]])
 
 
+@pytest.mark.long
 def test_a_round_records_who_was_excluded():
   """Hostile clients send far larger updates than the others."""
   config = Config(

@@ -60,6 +60,7 @@ def test_sharding_changes_no_bit(setting, two_devices):
   assert 0 < shard_size < len(sharded.federation.data.train_labels)
 
 
+@pytest.mark.long
 def test_clients_with_partial_work_have_all_their_examples(two_devices):
   """One device trains three clients in the rows of one."""
   rng = np.random.default_rng(0)
@@ -79,6 +80,7 @@ def test_clients_with_partial_work_have_all_their_examples(two_devices):
   jax.tree.map(np.testing.assert_array_equal, *trained)
 
 
+@pytest.mark.long
 def test_examples_in_a_file_change_no_bit(tmp_path):
   data = sources.load('breast_cancer')
   arrays = {'x_train': data.train_inputs, 'y_train': data.train_labels,

@@ -202,6 +202,7 @@ def quick_runner(monkeypatch):
                     reason='cores are not divided by session')
 def test_the_session_of_a_run_has_low_priority(tmp_path):
   (tmp_path / 'moon_jax').mkdir()
+  (tmp_path / 'moon_jax' / '__init__.py').touch()
   (tmp_path / 'moon_jax' / 'train.py').write_text(
       'print(open("/proc/self/autogroup").read())')
   subprocess.run(  # forking this process, which has threads, is not safe

@@ -111,6 +111,7 @@ def test_a_loaded_model_computes_at_the_precision_of_its_run(tmp_path, digits):
   assert (found != highest).any()
 
 
+@pytest.mark.long
 def test_solo_has_no_global_model(tmp_path):
   run.run(dataclasses.replace(
       CONFIG, algorithm='solo', server_momentum=0., workdir=str(tmp_path)))

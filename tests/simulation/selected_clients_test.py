@@ -198,6 +198,7 @@ def test_what_does_not_fit_together(changes, words):
     federation(**changes)
 
 
+@pytest.mark.long
 def test_a_stopped_run_selects_the_same_clients(
     tmp_path, monkeypatch, run_command):
   at = functools.partial(

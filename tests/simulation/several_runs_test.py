@@ -266,6 +266,7 @@ def assert_states_as_alone(simulations, num_rounds):
     assert_equal(simulation.state_on_host(), alone(run)[done - 1][1])
 
 
+@pytest.mark.long
 def test_a_run_that_diverges_ends_alone():
   federations = three(rate=1e30)
   simulations = Simulations(federations)
@@ -336,6 +337,7 @@ def test_order_and_storage_change_nothing(storage, tmp_path):
                    for each in (state, expected)))
 
 
+@pytest.mark.long
 def test_shards_of_examples():
   assert_as_alone([
       make(seed=seed, shard_data=True, input_noise_std=NOISE,

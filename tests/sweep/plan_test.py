@@ -48,6 +48,7 @@ def test_facts_about_the_splits_decide_which_runs_share_a_program(tmp_path):
   assert units_of(configs, tmp_path).planned(0) == [[0], [1]]
 
 
+@pytest.mark.long
 def test_a_plan_holds_few_federations(tmp_path, monkeypatch):
   """Those of 1,000 runs of CIFAR-10 would take 0.4 GB."""
   held = small_runs.held_federations(monkeypatch)

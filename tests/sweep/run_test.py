@@ -230,6 +230,7 @@ def test_a_run_that_diverged_ends_alone_and_is_not_repeated(tmp_path, capsys):
   assert '1 of 2 runs are finished, 1 diverged' in out
 
 
+@pytest.mark.long
 def test_a_run_that_diverged_resumes_without_the_client(tmp_path):
   base = dataclasses.replace(
       small_runs.overflowing_data(tmp_path / 'overflow.npz', client=1),

@@ -22,6 +22,7 @@ at = functools.partial(
     concurrency=4, buffer_size=2, num_rounds=6, checkpoint_every=1)
 
 
+@pytest.mark.long
 def test_a_stopped_run_goes_on_with_the_same_arrivals(tmp_path, capsys):
   run.run(at(tmp_path / 'whole', algorithm='moon', mu=1.))
   out = capsys.readouterr().out

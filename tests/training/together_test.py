@@ -81,6 +81,7 @@ def test_a_run_that_diverges_in_an_evaluation_ends_alone(
   assert not note.exists()
 
 
+@pytest.mark.long
 def test_runs_move_between_programs(whole, tmp_path):
   # A round waits for training, then for the evaluation of each run.
   with ended_at_call(Interrupt, 'call', 1 + NUM_RUNS + 3, SIGNAL):
