@@ -219,7 +219,7 @@ def gpu_short() -> str:
   how = f', {failed} fail' if (failed := len(golden['failures'])) else ''
   return (
       f'On one {device["result"]["device"]} {golden["passed"]} golden tests '
-      f'pass{how}, and a round of MOON (10 clients, one epoch of 50,000 '
+      f'pass{how}, and a round of MOON (10 clients, one epoch of 50,000 noise '
       f'images) takes {min(seconds):.2f} or {max(seconds):.2f} s with two '
       'settings of XLA_FLAGS ([measurements]'
       '(experiments/results/README.md#gpu)).')
@@ -652,9 +652,10 @@ def moon_short() -> str:
       f'{full_report.headline(questions.FEW, few)}\n  The secondary endpoint, '
       f'the mean of the last 10 rounds: {at_10.mean:+.1f} points\n'
       f'  (95% interval {stats.interval_text(at_10.low, at_10.high)}).',
-      "- **Other methods on the paper's split**, after 100 rounds, "
-      f'{others[0][4]} seeds (in percent; which is ahead was not planned as a '
-      f'question): {"; ".join(f"{row[0]} {row[2]}" for row in others)}.',
+      "- **Other methods on the paper's split**, after the last round, "
+      f'in percent, {others[0][4]} seeds (comparisons with MOON were not '
+      'planned): '
+      + '; '.join(f'{row[0].split(" (")[0]} {row[2]}' for row in others) + '.',
       '- **A reproduction reports 10%**. Do its batches, sorted by class and '
       f'never shuffled, explain that alone?\n  {chance.capitalize()}',
       *recipe))
@@ -685,9 +686,9 @@ def moon_by_round() -> str:
     rows.append([f'{title}, n = {len(blocks)}', *(
         f'{_after(means, r):+.1f}' for r in looks.ROUNDS)])
   means, _, _ = looks.by_round(_blocks(questions.MAIN))
-  return (f'{markdown(rows)}\n\nWith a split per seed, the five-round average '
-          f'is above 0 from round {_ahead_from(means)}\nto the end. Seed '
-          '0 is in both rows.')
+  return (f'{markdown(rows)}\n\nWith a split per seed, the mean difference of '
+          f'five rounds is above 0 from round {_ahead_from(means)}\nto the end. '
+          'Seed 0 is in both rows.')
 
 
 def moon_author() -> str:
@@ -720,9 +721,9 @@ def moon_splits() -> str:
           f'{max(base) - min(base):.1f} points between splits (one run each), '
           'more than the\npaper reports between MOON and FedAvg. A comparison '
           'of methods on different splits says little.\n'
-          f'Their mean is {np.mean(base):.2f}, {above:.3f} above the published '
-          'one. From more than 3 points on the protocol\nasks to look for the '
-          f'cause first; that is {"" if above > 3 else "just not "}reached.')
+          f"FedAvg's mean is {np.mean(base):.2f}, {above:.3f} points above the "
+          'published one. Above 3 points the\nprotocol asks to look for the '
+          'cause first.')
 
 
 def moon_others() -> str:

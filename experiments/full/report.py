@@ -55,8 +55,8 @@ def _commits(directory):
   text = (f'Commit {questions.COMMIT[:7]}; part 4 of the amendment, '
           f'{questions.PART_4[:7]}')
   if begun:
-    text += (f'. Of commit {questions.AMENDMENT_2[:7]}, and begun on another '
-             'device ([amendment 2](../full/AMENDMENT_2.md)): ' + ', '.join(
+    text += (f'. Begun on a GPU, commit {questions.AMENDMENT_2[:7]} '
+             '([amendment 2](../full/AMENDMENT_2.md)): ' + ', '.join(
                  f'`{name}` (rounds 1 to {facts["rounds"]} on an '
                  f'{facts["device"]}, JAX {facts["versions"]["jax"]})'
                  for name, facts in begun.items()))

@@ -209,9 +209,9 @@ class Algorithm(NamedTuple):
       Returns the loss, and the direction to descend: the gradient of
       `objective(params, batch)` by default. It may call the objective with
       other parameters, or with a batch whose mask is changed.
-    transform_grads: `(grads, view) -> grads`. Returns the input of the local
-      optimizer for the gradient of the loss with respect to trained['params'].
-      It is then set to 0 where parameters do not train (`trains`).
+    transform_grads: `(grads, view) -> grads`. Takes the gradient of the loss
+      with respect to trained['params'] and returns what the local optimizer
+      gets. It is then set to 0 where parameters do not train (`trains`).
     transform_updates: `(updates, batch, view) -> updates`. Returns what is
       added to trained['params'] after a local step, for the result of the local
       optimizer.

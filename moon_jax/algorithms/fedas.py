@@ -29,7 +29,7 @@ from moon_jax.algorithms import labels, parts
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.errors import UserError
 
-dot = functools.partial(jnp.matmul, precision='highest')
+_dot = functools.partial(jnp.matmul, precision='highest')
 
 
 def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
@@ -61,7 +61,7 @@ def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
     classes_K = jnp.arange(len(labels.counts_K(view)))
     is_KB = lambda batch: jnp.where(
         batch.labels[None] == classes_K[:, None], batch.mask[None], 0)
-    sums_KF = examples.sum(lambda batch: dot(
+    sums_KF = examples.sum(lambda batch: _dot(
         is_KB(batch), features(model, view.client, batch)))
     counts_K1 = examples.sum(lambda batch: is_KB(batch).sum(1))[:, None]
     means_KF = sums_KF / jnp.maximum(counts_K1, 1)
@@ -70,7 +70,7 @@ def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
       z_BF = features(model, {**view.variables, 'params': params}, batch)
       square_B = jnp.mean((z_BF - means_KF[batch.labels])**2, 1)
       counts_K = jnp.maximum(is_KB(batch).sum(1), 1)
-      return jnp.sum(dot(is_KB(batch), square_B) / counts_K)
+      return jnp.sum(_dot(is_KB(batch), square_B) / counts_K)
 
     aligned = examples.epoch(lambda params, batch: optax.tree.add_scale(
         params, -view.hparams['align_rate'],

@@ -11,10 +11,10 @@ https://arxiv.org/abs/2111.04263, algorithm 1.
     w^t -> view.variables, -g_i / alpha -> view.client, -h / alpha -> server,
     N -> num_clients
 
-The mean over S is uniform: give weighting="uniform". A client whose message is
-lost after training moves g_i, but not h, so that h is no longer the mean of the
-g_i in all later rounds. The released code has alpha_i = alpha
-n / |D_i|, n the mean of |D_i| (https://github.com/alpemreacar/FedDyn).
+The mean over S is uniform: give weighting="uniform". If a message is lost after
+training, g_i moves and h does not: from then on h differs from the mean of the
+g_i. The released code has alpha_i = alpha n / |D_i|, n the mean of |D_i|
+(https://github.com/alpemreacar/FedDyn).
 """
 
 import jax

@@ -12,7 +12,8 @@ Classifier Collaboration, ICLR 2023, https://arxiv.org/abs/2306.11867.
 
     phi, theta -> the last layer, `head`, and all other layers
     C, phi -> view.server, z -> Outputs.projection, lam -> hparams['lam']
-    first -> hparams['head_fraction'] of the local steps, at least one, not all
+    first -> hparams['head_fraction'] of the local steps, rounded; from 1 to all
+      but one, unless it is 0 or 1
 
 As in https://github.com/JianXu95/FedPAC alignment begins in the second round,
 and a_ij < 0.001 become 0. That code trains phi for one epoch with learning rate

@@ -45,8 +45,8 @@ def _with_term(algorithm, mu, name):
   Its loss records the proximal term, |w - w^t|^2 / 2.
   """
   if 'proximal_term' in algorithm.penalties:
-    raise UserError('an algorithm may have one proximal term, and this one has '
-                    'another already; give one the sum of their weights')
+    raise UserError('the algorithm has a proximal term already; give that one '
+                    'the sum of the weights')
 
   def loss(model, trained, batch, view):
     objective, aux = algorithm.loss(model, trained, batch, view)

@@ -10,8 +10,8 @@ algorithm 1.
 
     h_i, the head -> view.client, the layers of `head`
     phi, the representation -> all other layers
-    first -> hparams['head_fraction'] of the local steps, rounded; at least one,
-      not all: a client with one step trains its head alone
+    first -> hparams['head_fraction'] of the local steps, rounded; from 1 to all
+      but one, unless it is 0 or 1; a client with one step trains its head alone
 
 The paper's mean is uniform (--weighting=uniform); the released code
 (https://github.com/lgcollins/FedRep) has |D_i| with some data. Its scripts

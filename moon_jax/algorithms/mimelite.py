@@ -12,7 +12,8 @@ without the correction of gradients.
 
 The momentum m is fixed while clients train. Both means are uniform in the
 paper: give weighting="uniform". FedJAX (https://github.com/google/fedjax)
-weighs by |D_i|, and has grad + beta m: the same with (1 - beta) times the lr.
+weighs by |D_i|, and has grad + beta m: its lr is (1 - beta) times ours for the
+same steps.
 The local optimizer must be SGD without momentum of its own.
 """
 

@@ -26,10 +26,10 @@ averaged as in FedAvg. NIID-Bench's code starts all variates at a random
 network, which matters if clients are sampled, and corrects running statistics,
 too.
 
-c is the uniform mean of the c_i, so SCAFFOLD minimizes the uniform mean of the
-clients' objectives, however their models are weighted. The variate of a client
-whose message is lost after training moves, but not c, so that c is no longer
-the mean of the c_i in all later rounds.
+c is the uniform mean of the c_i, so without momentum SCAFFOLD minimizes the
+uniform mean of the clients' objectives, however their models are weighted. If a
+message is lost after training, c_i moves and c does not: from then on c differs
+from that mean.
 """
 
 from collections.abc import Callable

@@ -9,8 +9,8 @@ round is the pseudo-gradient.
 FedAvgM is SGD with momentum beta: v <- beta v + delta, w <- w - v (Hsu, Qi and
 Brown, https://arxiv.org/abs/1909.06335). The code released with MOON uses an
 exponential average instead, v <- beta v + (1 - beta) delta. FedAdam and FedYogi
-are optax's optimizers with averages from 0 and bias correction, which the paper
-leaves out; FedAdagrad is that of the paper with beta_1 = 0.
+are optax's, with averages from 0 and bias correction; the paper starts v at
+tau^2 or more and does not correct. FedAdagrad is the paper's with beta_1 = 0.
 
 The learning rate and beta are hyperparameters of the run: arrays in the
 compiled program, as hparams['server_learning_rate'] and

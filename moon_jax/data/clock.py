@@ -137,7 +137,7 @@ class Clock(NamedTuple):
     return time
 
   def _most_at_once(self):
-    """Returns an upper bound on the number of clients that are available.
+    """Returns an upper bound on the number of clients available at a time.
 
     It is too high if windows of a client overlap or touch.
     """
@@ -150,7 +150,7 @@ class Clock(NamedTuple):
       end, clients = begin + self.availability * DAY, np.ones(len(begin), int)
 
     def until(at, times):
-      """Counts windows, for each client, whose time is at most `at`."""
+      """Counts the clients of windows whose time is at most `at`."""
       order = np.argsort(times)
       return np.append(0, np.cumsum(clients[order]))[
           np.searchsorted(times[order], at, 'right')]

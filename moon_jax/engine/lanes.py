@@ -12,9 +12,9 @@ MAX_LANES_VARIABLE = 'MOON_JAX_MAX_LANES'
 _MIN_CLIENTS_PER_LANE = 4  # on CPUs
 _LANES_PER_ACCELERATOR = 16  # of one run; a guess, see BUILD_NOTES.md
 
-# Lanes of several runs on an accelerator. Kernel launches take most of the time
-# of a row of a small network on few lanes. By the kernels that XLA compiles for
-# an H200, not measured on one (experiments/results/sweep_plan), simple_cnn
+# Lanes of several runs on an accelerator. Kernels of a small network on few
+# lanes take about as long as those on many. By the kernels that XLA compiles
+# for an H200, not run on one (experiments/results/sweep_plan), simple_cnn
 # (93,000 parameters) takes 49 us per lane in rows of 10 lanes, 32 of 60, 30 of
 # 120 and 31 of 240. Launches take 1% of a row of ResNet-18 (11 million) on 10
 # lanes, and 7% of one of ResNet-50 in bfloat16: more lanes gain little there.
@@ -55,7 +55,8 @@ def choose_for_runs(lanes: Sequence[int], num_devices: Sequence[int],
   many more of the `available` ones as run side by side: one group of lanes per
   device on CPUs, and on accelerators all runs of small networks.
   MAX_LANES_VARIABLE limits the lanes of all runs together, but a run always
-  keeps those that it has alone. Devices are used in groups of those of a run.
+  keeps those that it has alone. The number of
+  devices is a multiple of that of a run.
   """
   alone = max(num_devices)
   used = max(alone, min(available, sum(num_devices)))

@@ -155,9 +155,9 @@ def _configured(base, fixed, varied):
   """Returns the valid configuration of one combination.
 
   An axis without effect on the run keeps the value of `base`. So do other
-  settings that `moon_jax.train` would refuse for this run, unless they are
-  defaults; those that it accepts stay, since they are part of the name of the
-  run's directory.
+  settings that `moon_jax.train` would refuse for this run, unless their value
+  is the default; those that it accepts stay, since they are part of the name of
+  the run's directory.
   """
   config = dataclasses.replace(base, **fixed, **varied)
   try:
