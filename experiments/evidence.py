@@ -687,8 +687,8 @@ def moon_by_round() -> str:
         f'{_after(means, r):+.1f}' for r in looks.ROUNDS)])
   means, _, _ = looks.by_round(_blocks(questions.MAIN))
   return (f'{markdown(rows)}\n\nWith a split per seed, the mean difference of '
-          f'five rounds is above 0 from round {_ahead_from(means)}\nto the end. '
-          'Seed 0 is in both rows.')
+          f'five rounds is above 0 from round {_ahead_from(means)}\n'
+          'to the end. Seed 0 is in both rows.')
 
 
 def moon_author() -> str:
