@@ -1,6 +1,7 @@
 """All commands under one name: moon-jax COMMAND ..., python -m moon_jax.
 
-`moon-jax train FLAGS` is `python -m moon_jax.train FLAGS`, and so on.
+`moon-jax train FLAGS` is `python -m moon_jax.train FLAGS`, and so on;
+`COMMANDS` lists the modules.
 """
 
 import difflib

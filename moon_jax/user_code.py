@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import os
 import pathlib
+import re
 import sys
 import traceback
 from typing import Any
@@ -137,22 +138,35 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
 
 def parse_args(flag: str, text: str) -> dict[str, Any]:
   """Parses NAME=VALUE,...; values are Python literals, else words."""
+  args: dict[str, Any] = {}
   try:
-    call = ast.parse(f'f({text})', mode='eval').body
-    if not isinstance(call, ast.Call):
-      raise ValueError('not a list')
-    if call.args or not all(keyword.arg for keyword in call.keywords):
-      raise ValueError('a value without a name')
-    names = [str(keyword.arg) for keyword in call.keywords]
-    if len(set(names)) < len(names):
-      raise ValueError('a name twice')
-    values = [keyword.value.id if isinstance(keyword.value, ast.Name)
-              else ast.literal_eval(keyword.value) for keyword in call.keywords]
-    return dict(zip(names, values))
-  except (SyntaxError, ValueError, AttributeError, RecursionError) as error:
+    # A comma before NAME= ends a value, others are within values.
+    parts = re.split(r',(?=\s*[^\W\d]\w*\s*=)', text) if text.strip() else []
+    for part in parts:
+      name, sign, value = (word.strip() for word in part.partition('='))
+      if not (sign and name.isidentifier()):
+        raise ValueError('a value without a name')
+      if name in args:
+        raise ValueError('a name twice')
+      args[name] = _value(value)
+    return args
+  except (SyntaxError, ValueError, RecursionError) as error:
     raise UserError(
         f'--{flag}={text} is not a comma-separated list of name=value with '
         f'numbers, words or other Python literals ({error})') from error
+
+
+def _value(text):
+  """Returns a literal or a word, which may be a keyword of Python."""
+  try:
+    values = ast.literal_eval(f'[{text}]')
+  except (SyntaxError, ValueError):
+    if re.fullmatch(r'[^\W\d][\w.:/-]*', text):
+      return text
+    raise
+  if len(values) != 1:
+    raise ValueError('a value without a name' if values else 'an empty value')
+  return values[0]
 
 
 def place(function: Any) -> str:

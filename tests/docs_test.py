@@ -199,7 +199,7 @@ def test_partitions(here):
   text = page('partitions')
   module, in_python = programs(text)
   pathlib.Path('own_split.py').write_text(module)
-  names = ['first', 'file', 'noise', 'shift']
+  names = ['bright', 'file', 'noise', 'shift']
   for name, command in zip(names, commands(text), strict=True):
     assert train(command, f'runs/{name}')['rounds'] == 3
   first, second = (np.load(f'runs/{name}/partition.npz')['indices']
@@ -233,7 +233,7 @@ def test_starting_points(here, capsys):
   values = {}
   for program in programs(text):
     execute(program, 'starting_points.md', values)
-  summary = json.loads(pathlib.Path('runs/first/summary.json').read_text())
+  summary = json.loads(pathlib.Path('runs/start/summary.json').read_text())
   assert f"'test_accuracy': {summary['test_accuracy']}" in (
       capsys.readouterr().out)
   assert values['client'] == 4  # the last of five

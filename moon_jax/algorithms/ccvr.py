@@ -54,7 +54,7 @@ def ccvr(num_virtual: int = 500, calibration_rate: float = 0.1,
     layer = lax.fori_loop(
         0, jnp.int32(num_last > 0), lambda i, layer: calibrated(
             layer, sums, square_KFF + jnp.float32(i), hparams, key),
-        message.mean['params'][head])
+        last_layer.parameters(message.mean['params'], head))
     return last_layer.replace(message.mean, layer, head), server
 
   def calibrated(layer, sums, square_KFF, hparams, key):

@@ -15,11 +15,11 @@ Classifier Collaboration, ICLR 2023, https://arxiv.org/abs/2306.11867.
     first -> hparams['head_fraction'] of the local steps, rounded; from 1 to all
       but one, unless it is 0 or 1
 
-As in https://github.com/JianXu95/FedPAC alignment begins in the second round,
-and a_ij < 0.001 become 0. That code trains phi for one epoch with learning rate
-0.1, then theta for five (together --local_epochs=6 here), with momentum 0.5 for
-both. Without new messages a client keeps phi_i and a class C_j; a class without
-any C_j is not aligned.
+As in https://github.com/JianXu95/FedPAC alignment begins in the second round.
+That code also sets a_ij below 0.001 to 0, which is not done here. It trains phi
+for one epoch with learning rate 0.1, then theta for five (together
+--local_epochs=6 here), with momentum 0.5 for both. Without new messages a
+client keeps phi_i and a class C_j; a class without any C_j is not aligned.
 """
 
 import functools
@@ -68,7 +68,8 @@ def fedpac(num_clients: int, lam: float = 1.0, head_fraction: float = 1 / 6,
       terms, {'apart': 'lam'},
       {'lam': lam, 'head_fraction': head_fraction})._replace(
           init_server=lambda variables: (
-              mixing.copies(variables['params'][head], num_clients),
+              mixing.copies(last_layer.parameters(
+                  variables['params'], head), num_clients),
               prototypes.none(variables, head)),
           broadcast=lambda server, client_id: (
               mixing.at(server[0], client_id), server[1]),

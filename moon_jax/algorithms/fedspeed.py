@@ -29,7 +29,7 @@ from moon_jax.algorithms.fedsam import uphill
 
 def fedspeed(num_clients: int, lam: float = 10., rho: float = 0.1,
              alpha: float = 1., averaged: str = 'cohort') -> Algorithm:
-  """Returns FedSpeed; the defaults are those of the released code.
+  """Returns FedSpeed, by default with the numbers of the released code.
 
   Args:
     num_clients: N, which averaged="all" needs.

@@ -13,21 +13,31 @@ from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
 
 
-def kernel(params: Any, head: str = 'out') -> jax.Array:
-  """Returns W [F, K].
+def parameters(params: Any, head: str = 'out') -> Any:
+  """Returns the parameters of the layer: W and b by name, or a bias alone.
 
   Args:
-    params: parameters of the network.
+    params: parameters of the network that train.
     head: name of the layer.
 
   Raises:
-    UserError: if there is no such layer.
+    UserError: if there is no such layer, or W does not train.
   """
   layer = params.get(head)
   if layer is None:
     raise UserError('head must be the name of the last layer, one of '
                     f'{", ".join(params)}; got {head!r}. --algorithm_args='
                     'head=out is that of the built-in networks')
+  if isinstance(layer, dict) and 'kernel' not in layer:
+    raise UserError('head must be a layer whose kernel trains; got '
+                    f'{head!r}, of which {", ".join(layer)} train. Exclude it '
+                    'from adapters, such as mj.lora(model, where="^fc1")')
+  return layer
+
+
+def kernel(params: Any, head: str = 'out') -> jax.Array:
+  """Returns W [F, K]; arguments and errors are those of `parameters`."""
+  layer = parameters(params, head)
   if not isinstance(layer, dict):
     return jnp.eye(len(layer), dtype=layer.dtype)
   return layer['kernel']

@@ -222,8 +222,8 @@ def title(name: str) -> str:
 
 
 def default_mu(config: Config) -> float:
-  """Returns the weight mu that the configured method uses for --mu=-1."""
-  return method(config).default_mu
+  """Returns the weight mu that --mu=-1 means; -1 if the method has its own."""
+  return -1. if config.has_user_algorithm() else method(config).default_mu
 
 
 def flags_of(config: Config) -> str:
@@ -512,16 +512,32 @@ def _parsed(flag: str, text: str, known: Mapping[str, inspect.Parameter],
   return given
 
 
+def _of_custom(config, hparams):
+  """Returns mu and temperature of a custom algorithm with these hparams."""
+  tau = hparams.get('temperature', Config.temperature)
+  if tau == Config.temperature:  # the flag's default: the flag replaces it
+    tau = config.temperature
+  elif config.temperature not in (tau, Config.temperature):
+    raise UserError(
+        f'--temperature={config.temperature} has no effect on '
+        f'--algorithm={config.algorithm}, whose hparams have '
+        f'temperature={tau}; remove it, or let the function have an argument '
+        'temperature without default, which gets the flag')
+  return {'mu': hparams.get('mu', 0.) if config.mu == -1 else config.mu,
+          'temperature': tau}
+
+
 def combined(config: Config) -> Algorithm:
   """Returns the method with its aggregation, without server and privacy.
 
   Its hyperparameters mu and temperature are the configuration's. A custom
-  algorithm keeps its own values of them while the flags have their defaults.
+  algorithm keeps its own mu if --mu is -1, and a temperature that is not 0.5.
 
   Raises:
     UserError: if the method has no argument that --algorithm_args gives, or it
-      is not of its type.
+      is not of its type; or if --temperature would not reach the method.
   """
+  hparams = {'mu': config.mu, 'temperature': config.temperature}
   if config.algorithm in METHODS:
     found = method(config)
     arguments: dict[str, Any] = {
@@ -534,12 +550,7 @@ def combined(config: Config) -> Algorithm:
     user.check_hparams(algorithm.hparams)
   else:
     algorithm = user.make(config)
-  hparams = {'mu': config.mu, 'temperature': config.temperature}
-  if config.has_user_algorithm():  # its own values, unless the flags are given
-    unset = {'mu': 0., 'temperature': Config.temperature}
-    hparams = {name: algorithm.hparams.get(name, value)
-               if value == unset[name] else value
-               for name, value in hparams.items()}
+    hparams |= _of_custom(config, algorithm.hparams)
   algorithm = algorithm._replace(hparams={**algorithm.hparams, **hparams})
   if config.proximal_mu:
     algorithm = with_proximal(algorithm, config.proximal_mu)

@@ -158,10 +158,11 @@ def check_used(config: Config, given: Given) -> None:
   if 'mu' in given.flags or config.mu == -1 or config.algorithm == theirs or (
       'mu' not in registry.method(config).flags):
     return
+  default = registry.default_mu(config)
   raise UserError(
       f'--mu={config.mu} in the flag file is for --algorithm={theirs}; give '
-      f'--mu for --algorithm={config.algorithm}, or --mu=-1 for its default '
-      f'of {registry.default_mu(config):g}')
+      f'--mu for --algorithm={config.algorithm}, or --mu=-1 for its '
+      + (f'default of {default:g}' if default >= 0 else 'own'))
 
 
 def start(name: str, run: Callable[..., None], page: help_page.Page,

@@ -223,7 +223,8 @@ class Config:
       hint='--client_test_fraction=0.2 is usual',
       varies='split', is_later=True, page='client_data.md')
   participation: float = flag(
-      1.0, 'Fraction of the clients that are sampled in each round.',
+      1.0, 'Fraction of the clients that are sampled in each round; their '
+      'number is rounded down.',
       is_common=True, read_by='clients', varies='participation',
       synonyms='fraction frac sample sample_fraction sampling_fraction '
                'client_fraction fraction_fit fraction_train join_ratio '
@@ -306,8 +307,9 @@ class Config:
       'your own one.', placeholder='NAME=VALUE,...')
   mu: float = flag(
       -1.0, 'Weight of the contrastive loss (moon) or of the proximal term '
-      "(fedprox); -1 is the algorithm's default, 5 for moon and 0.01 for "
-      'fedprox.', is_common=True, read_by='method', varies='array')
+      "(fedprox); -1 is the algorithm's default, 5 for moon, 0.01 for "
+      'fedprox, and what your own one has.', is_common=True, read_by='method',
+      varies='array')
   temperature: float = flag(
       0.5, 'Temperature tau of the contrastive loss (moon).', above=0,
       read_by='method', varies='array', synonyms='temp')
@@ -770,10 +772,11 @@ class Config:
     return round(self.num_clients * self.attackers)
 
   def cohort_size(self) -> int:
-    """Returns the clients per round, int(clients * fraction) as published."""
+    """Returns the clients per round: clients * fraction, rounded down."""
     if self.asynchronous != 'none':
       return self.buffer_size
-    return int(self.num_clients * self.participation)
+    # Rounded first: 0.29 of 100 clients is below 29 in floating point.
+    return int(round(self.num_clients * self.participation, 6))
 
   def misses_clients(self) -> bool:
     """Returns whether a client may have no part in a round."""

@@ -405,7 +405,7 @@ def _check_cohort(config):
     remedy = '--participation=1 samples all'
     if 1 < count <= num_clients:
       remedy = (f'for {count:g} of --num_clients={num_clients} give '
-                f'--participation={count / num_clients:.4g}')
+                f'--participation={count / num_clients:.12g}')
     raise UserError(
         f'--participation must be above 0 and at most 1 (the fraction of '
         f'clients sampled per round); got {count}. {remedy}')

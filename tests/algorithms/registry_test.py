@@ -81,7 +81,7 @@ def test_properties_of_methods_with_their_aggregation(
     (dict(algorithm='moon', contrastive='l2'), 5.),
     (dict(algorithm='fedprox'), .01),
     (dict(algorithm='fedavg'), 0.), (dict(algorithm='solo'), 0.),
-    (dict(algorithm='mine:make'), 0.)])
+    (dict(algorithm='mine:make'), -1.)])  # its own
 def test_default_mu(changes, mu):
   assert registry.default_mu(Config(**changes)) == mu
 

@@ -7,9 +7,12 @@ import re
 import pytest
 
 from moon_jax import user_code
-from moon_jax.algorithms import user
+from moon_jax.algorithms import registry, user
+from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.moon import moon
 from moon_jax.config import Config
 from moon_jax.errors import UserError
+from moon_jax.simulation import checks
 from moon_jax.training import run
 
 CONFIG = Config(dataset='digits', num_clients=5, num_rounds=2, local_epochs=1,
@@ -86,9 +89,10 @@ def test_changed_code_is_another_run(module, tmp_path):
 
 
 def test_arguments_are_literals_or_words():
-  text = 'a=0.5, b=(1, 2),c=mean,d=None,e=-1,f="x,y"'
+  text = 'a=0.5, b=(1, 2),c=mean,d=None,e=-1,f="x,y",g=global,h=v1.0'
   assert user_code.parse_args('algorithm_args', text) == {
-      'a': .5, 'b': (1, 2), 'c': 'mean', 'd': None, 'e': -1, 'f': 'x,y'}
+      'a': .5, 'b': (1, 2), 'c': 'mean', 'd': None, 'e': -1, 'f': 'x,y',
+      'g': 'global', 'h': 'v1.0'}
   assert user_code.parse_args('algorithm_args', '') == {}
 
 
@@ -102,6 +106,26 @@ def test_factories_get_the_configuration_flags_and_arguments(
   hparams = user.make(dataclasses.replace(
       CONFIG, algorithm=f'{module}:{factory}', algorithm_args=args)).hparams
   assert (hparams['n'], hparams['mu'], hparams['a']) == expected
+
+
+@pytest.mark.parametrize('own, flags, expected', [
+    ({}, {}, (0, .5)), ({}, dict(mu=1., temperature=.1), (1, .1)),
+    (dict(mu=3., temperature=.2), {}, (3, .2)),
+    (dict(mu=3., temperature=.2), dict(mu=0., temperature=.2), (0, .2))])
+def test_mu_and_temperature_of_flags_replace_own_ones(
+    own, flags, expected, monkeypatch):
+  monkeypatch.setattr(
+      user, 'make', lambda config: fedavg()._replace(hparams=own))
+  hparams = registry.combined(checks.validate(dataclasses.replace(
+      CONFIG, algorithm='mine:f', **flags))).hparams
+  assert (hparams['mu'], hparams['temperature']) == expected
+
+
+def test_a_temperature_that_would_not_be_used_is_refused(monkeypatch):
+  monkeypatch.setattr(user, 'make', lambda config: moon(temperature=.2))
+  with pytest.raises(UserError, match='--temperature=0.1 has no effect'):
+    registry.combined(
+        dataclasses.replace(CONFIG, algorithm='mine:f', temperature=.1))
 
 
 @pytest.mark.parametrize('name, words', [

@@ -74,7 +74,9 @@ def test_arithmetic_that_there_is(changes):
 
 
 @pytest.mark.parametrize('num_clients, participation, size', [
-    (10, .29, 2), (10, .3, 3), (3, .5, 1), (100, .1, 10), (7, 1., 7)])
+    (10, .29, 2), (10, .3, 3), (3, .5, 1), (100, .1, 10), (7, 1., 7),
+    *[(n, float(f'{count / n:.12g}'), count) for n in (100, 3400)
+      for count in range(1, 100)]])
 def test_cohorts_are_rounded_down(num_clients, participation, size):
   config = Config(num_clients=num_clients, participation=participation)
   assert config.cohort_size() == size

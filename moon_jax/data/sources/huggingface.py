@@ -40,6 +40,9 @@ def load(name: str, data_dir: str) -> Dataset:
     raise UserError(f'{source}: options must be among {", ".join(types)}; got '
                     f'{", ".join(sorted(unknown))}')
   for key, value in options.items():
+    if types[key] is str and isinstance(value, float):
+      raise UserError(f'{source}: {key} is read as the number {value}; quote '
+                      f'it: {key}="..."')
     try:
       options[key] = types[key](value)
     except (TypeError, ValueError) as error:
