@@ -291,12 +291,13 @@ def saved_and_restored(state, federation, path):
 
 @pytest.mark.parametrize('name, hparams', [
     ('moon', {'mu': 0.}), ('l2', {'mu': 0.}), ('fedprox', {'mu': 0.}),
-    ('fedrs', {'alpha': 1.}), ('fedntd', {'distill_weight': 0.}),
-    ('feddecorr', {'decorr_weight': 0.}), ('fedgkd', {'gamma': 0.}),
-    ('fedrcl', {'scl_weight': 0., 'penalty_weight': 0.}),
-    ('feddisco', {'a': 0., 'b': 0.}), ('fedala', {'eta': 0.}),
-    ('qfedavg', {'q': 0.}), ('fedrod', {'gamma': 0.}),
-    ('feduv', {'std_coeff': 0., 'unif_coeff': 0.})])
+    *(pytest.param(*case, marks=pytest.mark.long) for case in (
+        ('fedrs', {'alpha': 1.}), ('fedntd', {'distill_weight': 0.}),
+        ('feddecorr', {'decorr_weight': 0.}), ('fedgkd', {'gamma': 0.}),
+        ('fedrcl', {'scl_weight': 0., 'penalty_weight': 0.}),
+        ('feddisco', {'a': 0., 'b': 0.}), ('fedala', {'eta': 0.}),
+        ('qfedavg', {'q': 0.}), ('fedrod', {'gamma': 0.}),
+        ('feduv', {'std_coeff': 0., 'unif_coeff': 0.})))])
 def test_a_method_in_its_limit_is_fedavg(name, hparams):
   fed.assert_trees_close(shared(name).run(hparams=hparams).variables,
                          shared('fedavg').unbroken.variables)

@@ -20,12 +20,9 @@ def run(algorithm, **hparams):
   return fed.Federation(algorithm, num_lanes=2, hparams=hparams).train().state
 
 
-@pytest.mark.parametrize('form, momentum_', [
-    ('paper', 0.), ('niid_bench', .9)])
-def test_without_penalty_moon_with_variates_is_scaffold(form, momentum_):
-  found = run(with_control_variates(fed.moon(2), N, form), mu=0.,
-              momentum=momentum_)
-  expected = run(fed.scaffold(N, form), momentum=momentum_)
+def test_without_penalty_moon_with_variates_is_scaffold():
+  found = run(with_control_variates(fed.moon(2), N), mu=0., momentum=0.)
+  expected = run(fed.scaffold(N), momentum=0.)
   fed.assert_trees_close(found.variables, expected.variables)
   fed.assert_trees_close(found.server.variate, expected.server, atol=5e-6)
   fed.assert_trees_close(found.clients.variate, expected.clients, atol=5e-6)

@@ -55,11 +55,6 @@ def test_methods_that_read_the_number_of_rounds():
           inspect.getmodule(method.factory))}
 
 
-def test_flags_of_moon():
-  assert {*CHANGED} == {*registry.METHOD_FLAGS}
-  assert set(registry.METHODS['moon'].flags) == {*OF_MOON, *COMBINING}
-
-
 @pytest.mark.parametrize('flags, keeps, sends_only, needs', [
     (dict(aggregation='fednova'), True, False, {'optimizer': 'sgd'}),
     (dict(algorithm='fedavg'), False, True, {}),

@@ -242,9 +242,8 @@ def test_server_state_that_is_not_finite_is_reported():
   assert metrics.finite_J.all() and not metrics.finite_R.any()
 
 
-@pytest.mark.parametrize('is_recurring', [False, True])
-def test_draws_of_augmentation(is_recurring):
-  """Recurring draws depend on the run and the step, others on all."""
+def test_recurring_draws_of_augmentation():
+  """They depend on the run and the step, others on all."""
   plain = fed.fedavg()
 
   def loss(model, trained, batch, view):
@@ -256,7 +255,7 @@ def test_draws_of_augmentation(is_recurring):
   federated = fed.Federation(
       plain._replace(loss=loss), num_lanes=2, seeds=(0, 1),
       augment_fn=lambda key, x: jnp.full(x.shape, jax.random.uniform(key)))
-  federated.program = federated.program._replace(recurring_draws=is_recurring)
+  federated.program = federated.program._replace(recurring_draws=True)
   federated.round_fn = round_lib.Round(federated.program, federated.mesh)
   draws, others = {}, []
   for index in range(2):
@@ -268,10 +267,7 @@ def test_draws_of_augmentation(is_recurring):
             int(table.step_TL[t, lane])] = float(
                 metrics.extra_TL['draw'][t, lane])
       others.append(float(metrics.extra_TL['other'][t, lane]))
-  if is_recurring:
-    by_step = {(run, step): draw for (_, _, run, step), draw in draws.items()}
-    assert draws == {at: by_step[at[2:]] for at in draws}
-    assert len(set(by_step.values())) == len(by_step) == 2 * 10
-  else:
-    assert len(set(draws.values())) == len(draws)
+  by_step = {(run, step): draw for (_, _, run, step), draw in draws.items()}
+  assert draws == {at: by_step[at[2:]] for at in draws}
+  assert len(set(by_step.values())) == len(by_step) == 2 * 10
   assert len(set(others)) == len(others)  # other draws are always fresh

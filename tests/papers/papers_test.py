@@ -37,17 +37,6 @@ GOLDEN_ROWS = {
     name: row for family in FAMILIES
     for name, row in family.GOLDEN_ROWS.items()}
 
-# Two methods that are one in a limit, with arguments of `plain.federation`.
-LIMITS = {
-    'fedsam': (mj.fedsam(rho=0.), mj.fedavg(), {}),
-    'fedasam': (mj.fedasam(rho=0.), mj.fedavg(), {}),
-    'mimelite': (mj.mimelite(mime_beta=0.), mj.fedavg(), {}),
-    'fedexp': (mj.fedexp(epsilon=1e6), mj.fedavg(), {}),
-    'fedadmm': (mj.fedadmm(rho=.2), mj.feddyn(4, alpha=.2),
-                optimisation.OF_ALL),
-    'fedspeed': (mj.fedspeed(4, 5., alpha=0., averaged='all'),
-                 mj.feddyn(4, alpha=.2), optimisation.OF_ALL)}
-
 # One method for each kind of state or function runs by default.
 DEFAULT = ('fedpac', 'fedsam')
 
@@ -69,33 +58,6 @@ def test_a_method_equals_its_released_code(name):
   algorithm, options = GOLDEN_ROWS[name]
   plain.assert_equal(plain.simulated(algorithm, plain.ALL, **options),
                      golden(name)[1])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize('name', LIMITS)
-def test_a_limit_of_a_method_is_another_method(name):
-  *algorithms, options = LIMITS[name]
-  cohorts = plain.ALL if name == 'fedadmm' else plain.SOME
-  ours, theirs = (plain.simulated(algorithm, cohorts, **options)
-                  for algorithm in algorithms)
-  plain.assert_equal(ours, theirs, atol=2e-6)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize('algorithm', [
-    mj.ditto(lam=.7), mj.apfl(alpha=.7), mj.fml(alpha=.3, beta_meme=1.),
-    mj.fedphp(lam=0.)])
-def test_the_model_that_is_sent_is_that_of_fedavg(algorithm):
-  ours, theirs = (plain.simulated(method, plain.SOME[:2])
-                  for method in (algorithm, mj.fedavg()))
-  plain.assert_equal(ours, theirs._replace(personal={}), 1e-6)
-
-
-@pytest.mark.long
-def test_apfl_without_the_shared_model_is_ditto_without_its_pull():
-  apfl, ditto = (plain.simulated(algorithm, plain.SOME[:2])
-                 for algorithm in (mj.apfl(alpha=1.), mj.ditto(lam=0.)))
-  plain.assert_equal(apfl, ditto, 1e-6)
 
 
 @pytest.mark.long

@@ -110,7 +110,6 @@ def after_signals(body, *numbers):
 @pytest.mark.parametrize('context, numbers, message', [
     ("interrupt.nothing_to_save('while compiling')", [signal.SIGTERM],
      'moon_jax: ended by SIGTERM while compiling\n'),
-    ('contextlib.nullcontext()', [signal.SIGINT, signal.SIGINT], ''),
     ('contextlib.nullcontext()', [signal.SIGTERM, signal.SIGINT], '')])
 def test_the_process_ends_immediately_with_nothing_to_save_or_a_second_signal(
     context, numbers, message):
