@@ -163,9 +163,10 @@ def _timed(config, federation, clock):
         federation.cohorts if config.cohorts_file else None,
         (transfer, steps) if config.partial_work else None, config.tiers,
         federation.algorithm.min_received)
+  # Cohorts of more rounds may be larger, so the timeline's do not count.
   return dataclasses.replace(
       federation, timeline=timeline, algorithm=registry.make(
-          config, max(map(len, timeline.cohorts))))
+          config, federation.cohort_size))
 
 
 def model(config: Config, dataset: Dataset) -> Model:

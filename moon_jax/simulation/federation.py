@@ -200,7 +200,12 @@ class Federation:
 
   @property
   def cohort_size(self) -> int:
-    """Clients per round; the maximum if rounds differ."""
+    """Clients per round; the maximum if rounds differ.
+
+    With the clock of a configuration it does not depend on the planned rounds.
+    """
+    if self.timeline and self.config and not self.config.cohorts_file:
+      return self.config.cohort_size()
     return self.num_clients if self.cohorts is None else max(
         map(len, self.cohorts))
 

@@ -1,6 +1,7 @@
 """Tests the checks, cohorts and hyperparameters of federations."""
 
 import contextlib
+import dataclasses
 import warnings
 
 import jax
@@ -126,6 +127,21 @@ def test_both_kinds_of_federations_are_checked_for_needs(cohorts, is_met):
 def test_the_number_of_clients_is_that_of_the_algorithm(algorithm):
   with pytest.raises(UserError, match='num_clients=3 of the federation'):
     tiny_federation.make(algorithm=algorithm)
+
+
+def test_a_rule_of_a_clock_does_not_depend_on_the_planned_rounds(digits):
+  """Cohorts that a deadline cuts are larger in some rounds than in others."""
+  config = Config(
+      dataset='digits', model='mlp', algorithm='fedavg', num_clients=20,
+      partition='iid', participation=.5, clock='lognormal', deadline=2.5,
+      local_epochs=1,
+      aggregation='trimmed_mean', attackers=.15)
+  made = [build.federation(dataclasses.replace(config, num_rounds=n), digits)
+          for n in (2, 3)]
+  sizes = [max(map(len, each.cohorts)) for each in made]
+  assert sizes[0] < sizes[1] < 10
+  assert {each.cohort_size for each in made} == {10}
+  assert made[0].algorithm.min_received == made[1].algorithm.min_received
 
 
 def test_clipped_updates_are_divided_by_the_largest_listed_cohort(digits):
