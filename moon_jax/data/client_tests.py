@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from moon_jax.config import Config
+from moon_jax.data import clients as clients_lib
 from moon_jax.data.dataset import Dataset, subset
 from moon_jax.errors import UserError
 
@@ -55,11 +56,17 @@ def hold_out(clients: Sequence[np.ndarray], fraction: float,
   Returns:
     The examples of each client to train on, and those held out, in order.
 
+  Raises:
+    UserError: if the fraction is out of range.
+
   Examples:
     >>> clients, tests = hold_out([np.arange(10), np.arange(10, 12)], 0.2, 0)
     >>> [len(indices) for indices in clients], tests.sizes
     ([8, 2], array([2, 0]))
   """
+  if not 0 <= fraction < 1:
+    raise UserError('fraction must be 0 or more and below 1; got '
+                    f'{fraction}. 0.2 is usual')
   kept, held_out = [], []
   for client, indices in enumerate(clients):
     size = len(indices)
@@ -108,6 +115,11 @@ def make(config: Config, dataset: Dataset, clients: Sequence[np.ndarray]
     return clients, tests if tests.sizes.any() else None
   if not fraction:
     return clients, None
+  if not clients_lib.are_disjoint(clients):
+    raise UserError(
+        f'--client_test_fraction={fraction} needs clients that share no '
+        'examples: one held out by a client would train another. Give another '
+        f'--partition than {config.partition_file or config.partition}')
   kept, tests = hold_out(clients, fraction, config.split_seed())
   if not tests.sizes.any():
     largest = max(map(len, clients))

@@ -441,6 +441,9 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
     UserError: if a number is out of range.
   """
   num_clients = len(seconds)
+  if not max_staleness >= 0:
+    raise UserError(
+        f'max_staleness must be 0 or more; got {max_staleness}. 20 is usual')
   for name, value in (('concurrency', concurrency),
                       ('buffer_size', buffer_size)):
     if not 1 <= value <= num_clients:

@@ -191,8 +191,11 @@ def read_file(path: str, num_clients: int) -> Clients:
     if len(sizes) and sizes.min() < 1 or sizes.sum() != len(indices):
       raise ValueError(f'its sizes sum to {sizes.sum()}, of {len(indices)} '
                        'indices, or one is below 1')
+    if names is not None and len(names) != len(sizes):
+      raise ValueError(f'{len(names)} names of {len(sizes)} clients')
     clients = Clients(
-        indices.astype(np.int64, casting='same_kind'), sizes, names)
+        *(x.astype(np.int64, casting='same_kind') for x in (indices, sizes)),
+        names)
   except Exception as error:  # a damaged file can raise almost anything
     raise UserError(
         f'{source} must hold the arrays sizes and indices, got '

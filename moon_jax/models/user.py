@@ -16,6 +16,7 @@ import numpy as np
 
 from moon_jax import tasks, trees, user_code
 from moon_jax.errors import UserError
+from moon_jax.models import layers
 from moon_jax.models.base import Model, Outputs
 from moon_jax.models.convolution import fast_on_cpus
 
@@ -194,9 +195,9 @@ def _select(names: list[str], mask_B: jax.Array, train: bool) -> dict:
 
 
 def _to_outputs(result, place: str) -> Outputs:
-  """Converts the result of a module to `Outputs`."""
+  """Converts the result of a module to `Outputs`, of float32 or float64."""
   if isinstance(result, jax.Array):
-    return Outputs(logits=result)
+    return _wide(Outputs(logits=result))
   if not isinstance(result, Outputs) or result.logits is None:
     got = ('Outputs without logits' if isinstance(result, Outputs)
            else f'a {type(result).__name__}')
@@ -205,8 +206,15 @@ def _to_outputs(result, place: str) -> Outputs:
         'moon_jax.Outputs(features=..., projection=..., logits=...); got '
         f'{got}{place}')
   if result.projection is None:
-    return result._replace(projection=result.features)
-  return result
+    result = result._replace(projection=result.features)
+  return _wide(result)
+
+
+def _wide(outputs):
+  """Returns outputs in the type of their sums; losses are computed in it."""
+  return jax.tree.map(
+      lambda x: layers.wide(x) if jnp.issubdtype(x.dtype, jnp.floating) else x,
+      outputs)
 
 
 def _split(module):
@@ -326,6 +334,11 @@ def _check_outputs(name, outputs, labels, num_classes, model):
         f' one for each example{" and position" * len(positions)} and class of '
         f'the data set (task {task.name}); got '
         f'{trees.shapes(logits)} for B = {batch_size}{place}')
+  if jnp.finfo(logits.dtype).bits < 32:
+    raise UserError(
+        f'{name} must return logits of float32, since losses are summed in '
+        f'their type; got {logits.dtype}{place}. Return logits.astype'
+        '(jax.numpy.float32)')
   tasks.check_functions(task, logits, labels)
   for field in ('features', 'projection'):
     value = getattr(outputs, field)

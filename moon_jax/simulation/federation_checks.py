@@ -6,6 +6,7 @@ pass are checked.
 """
 
 from collections.abc import Iterable, Mapping
+import math
 from numbers import Real
 from typing import Any, SupportsIndex
 import warnings
@@ -22,6 +23,7 @@ from moon_jax.data import mapped
 from moon_jax.data.client_tests import ClientTests, PARTS
 from moon_jax.data.clock import Clock, Timeline
 from moon_jax.data.dataset import Dataset
+from moon_jax.data.sources import arrays
 from moon_jax.errors import UserError
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
@@ -68,6 +70,10 @@ def check(federation: Any) -> None:
   _require(not (federation.epoch_losses and federation.local_steps),
            'epoch_losses are those of local_epochs; got local_steps='
            f'{federation.local_steps}. Remove one of them')
+  _require(not (federation.epoch_losses and federation.timeline
+                and federation.timeline.fractions),
+           'epoch_losses are those of whole epochs; got a timeline with '
+           'fractions. Remove one of them')
   if federation.client_tests is not None:
     _check_client_tests(federation)
   _check_evaluation(federation)
@@ -141,7 +147,7 @@ def _check_arrays(data):
             'test_labels, class_names) makes one')
   for part in 'train', 'test':
     inputs = getattr(data, f'{part}_inputs')
-    _check_inputs(f'{data.name}: {part}_inputs', inputs)
+    _check_inputs(f'{data.name}: {part}_inputs', inputs, data.num_tokens)
     if tasks.get(data.task).name == 'classification':
       _check_label_array(f'{data.name}: {part}_labels', f'{part}_inputs',
                          getattr(data, f'{part}_labels'), len(inputs))
@@ -150,13 +156,18 @@ def _check_arrays(data):
   _require(kinds[0] == kinds[1], f'{data.name}: examples of train_inputs and '
            f'test_inputs must have one type and shape; got {kinds[0]} and '
            f'{kinds[1]}. Convert test_inputs as train_inputs')
+  of_data = lambda is_valid, message: _require(
+      is_valid, f'{data.name}: {message}')
+  if data.train_inputs.dtype.kind != 'i':  # tokens are not normalized
+    arrays.mean_and_std(of_data, data._asdict(), data.train_inputs)
+  arrays.augmentation(of_data, data._asdict(), data.train_inputs)
 
 
-def _check_inputs(name, inputs):
+def _check_inputs(name, inputs, num_tokens):
   _require(hasattr(inputs, 'dtype'), f'{name} must be a numpy array; got a '
            f'{type(inputs).__name__}. Pass numpy.asarray(...)')
   shape, kind = list(inputs.shape), inputs.dtype.kind
-  _require(kind in 'fiu' or inputs.dtype.name == 'bfloat16',
+  _require(kind in 'fi' or inputs.dtype.name in ('uint8', 'bfloat16'),
            f'{name} must be uint8 images [N, H, W, C], float32 features [N, F] '
            f'or integer tokens [N, T]; got {inputs.dtype} {shape}. Convert '
            'them')
@@ -169,6 +180,12 @@ def _check_inputs(name, inputs):
     _require(shape[1] not in (1, 3) or shape[3] in (1, 3, 4),
              f'{name} must be images [N, H, W, C]; got {shape}, which looks '
              'like channels first. Pass images.transpose(0, 2, 3, 1)')
+  if kind == 'i':
+    low, high = mapped.bounds(inputs)
+    _require(low >= 0 and high < (num_tokens or math.inf),
+             f'{name} must be tokens from 0'
+             + f' to {num_tokens - 1}' * bool(num_tokens)
+             + f'; got {low} to {high}. Number them from 0')
   if kind == 'f' and not mapped.is_mapped(inputs):
     is_bad = ~np.isfinite(inputs).reshape(len(inputs), -1).all(1)
     _require(not is_bad.any(), f'{name} must be finite; got NaN or infinity in '

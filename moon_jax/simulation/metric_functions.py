@@ -38,7 +38,8 @@ def confusion(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
   """Returns the number of examples per label (rows) and prediction, [K, K]."""
   num_classes = logits.shape[1]
   return np.bincount(
-      labels * num_classes + logits.argmax(1), minlength=num_classes**2
+      labels.astype(np.int64) * num_classes + logits.argmax(1),
+      minlength=num_classes**2
   ).reshape(num_classes, num_classes)
 
 

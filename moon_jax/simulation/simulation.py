@@ -531,9 +531,9 @@ class Simulations:
     Raises:
       UserError: if there is no such run.
     """
-    if not all(0 <= run < self._num_runs for run in runs):
+    if not len(runs) or not all(0 <= run < self._num_runs for run in runs):
       raise UserError(f'runs must be 0 to {self._num_runs - 1}, the indices of '
-                      f'the federations; got {list(runs)}')
+                      f'one or more federations; got {list(runs)}')
     start = time.perf_counter()
     if self._round is None:
       # A program from the cache is there before the timer ends.

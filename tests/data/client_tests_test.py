@@ -113,3 +113,15 @@ def test_impossible_splits_are_refused(changes, sizes, words):
   with pytest.raises(UserError, match=words) as error:
     split.make(config, data)
   assert '\n' not in str(error.value)
+
+
+@pytest.mark.parametrize('fraction', [20, -.2])
+def test_a_fraction_is_no_percentage(fraction):
+  with pytest.raises(UserError, match=f'below 1; got {fraction}'):
+    client_tests.hold_out([np.arange(10)], fraction, 0)
+
+
+def test_an_example_of_two_clients_is_not_held_out():
+  with pytest.raises(UserError, match='_fraction=0.2 needs clients that share'):
+    client_tests.make(Config(client_test_fraction=.2), data_of([0] * 9),
+                      [np.arange(9), np.arange(5)])

@@ -202,6 +202,8 @@ def test_invalid_files_are_refused(tmp_path):
   assert 'sizes' in message(sizes=None)
   assert 'sum to 4' in message(sizes=np.array([2, 2]))
   assert 'below 1' in message(sizes=np.array([3, 0]))
+  assert 'float64' in message(sizes=np.array([1.5, 1.5]))
+  assert '1 names of 2' in message(names=np.array(['a']))
   assert 'float64' in message(indices=np.array([5., 6., 7.]))
   assert 'pickle' in message(indices=np.array([object()] * 3))
   assert '0 to 99; got 100' in message(indices=np.array([5, 6, 100]))

@@ -14,6 +14,7 @@ import tiny_federation
 
 import moon_jax as mj
 from moon_jax.config import Config
+from moon_jax.models import user
 from moon_jax.rundir import export
 from moon_jax.simulation import build, round_spec
 
@@ -112,6 +113,19 @@ def test_errors_are_reported(module, digits, flags, words):
   with pytest.raises(mj.UserError, match=words) as error:
     spec(digits, **{'algorithm': 'fedavg', **flags})
   assert '\n' not in str(error.value)
+
+
+def test_outputs_of_16_bits_become_float32():
+  """Sums of losses need more bits."""
+  model = mj.from_flax(nn.Dense(3, dtype=jnp.bfloat16))
+  outputs, _ = model.apply(
+      model.init(jax.random.key(0), jnp.ones((2, 4))), jnp.ones((2, 4)),
+      jnp.ones(2), train=False)
+  assert outputs.logits.dtype == jnp.float32
+  with pytest.raises(mj.UserError, match='logits of float32.*got bfloat16'):
+    user._check_outputs(
+        'model', outputs._replace(logits=outputs.logits.astype(jnp.bfloat16)),
+        jnp.zeros(2, int), 3, model)
 
 
 def test_errors_of_values_in_python_keep_their_traceback():

@@ -71,7 +71,6 @@ def test_numbers_clients_and_rounds_may_differ(changes):
     ('data', FIRST.data._replace(test_labels=1 - FIRST.data.test_labels)),
     ('data', FIRST.data._replace(std=(2.,))),
     ('data', {'input_noise_std': np.full(len(LABELS), .1, np.float32)}),
-    ('data', FIRST.data._replace(augmentation='reflect_crop_flip')),
     ('data', FIRST.data._replace(
         train_inputs=FIRST.data.train_inputs.copy()))])
 def test_what_the_program_has_once_must_agree(name, value):

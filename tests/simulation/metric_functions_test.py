@@ -34,6 +34,8 @@ def test_they_equal_those_of_scikit_learn(case):
       metrics.per_class_accuracy(logits, labels)[:7],
       sklearn.metrics.recall_score(
           labels, predicted, labels=all_classes[:7], average=None))
+  many = np.eye(26, dtype=np.float32)  # 25 * 26 is above 255
+  assert metrics.f1(many, np.arange(26, dtype=np.uint8)) == 1
   assert metrics.balanced_accuracy(logits, labels) == pytest.approx(
       sklearn.metrics.recall_score(
           labels, predicted, labels=all_classes[:7], average='macro'))

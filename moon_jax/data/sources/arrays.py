@@ -155,8 +155,8 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
       _class_names(check, arrays, y_train, y_test)
       if task == 'classification' else
       _output_names(arrays, task, num_tokens, y_train),
-      *_mean_and_std(check, arrays, x_train),
-      _augmentation(check, arrays, x_train), num_tokens,
+      *mean_and_std(check, arrays, x_train),
+      augmentation(check, arrays, x_train), num_tokens,
       *_clients(check, arrays, len(y_train), len(y_test)), task=task)
 
 
@@ -308,7 +308,7 @@ def _clients(check, arrays, num_train, num_test):
   return train, at.astype(np.int32), names
 
 
-def _mean_and_std(check, arrays, x_train):
+def mean_and_std(check, arrays, x_train):
   """Returns the given values or the defaults of the module docstring."""
   needs_default = x_train.dtype == np.uint8 and not {'mean', 'std'} <= {*arrays}
   defaults = mapped.mean_and_std(x_train) if needs_default else (0., 1.)
@@ -327,7 +327,8 @@ def _mean_and_std(check, arrays, x_train):
   return values
 
 
-def _augmentation(check, arrays, x_train):
+def augmentation(check, arrays, x_train):
+  """Returns the name of the augmentation that is given, or none."""
   name = str(arrays.get('augmentation', 'none'))
   from moon_jax.data import augment  # imports JAX, which is slow
 

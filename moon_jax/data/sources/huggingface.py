@@ -40,9 +40,11 @@ def load(name: str, data_dir: str) -> Dataset:
     raise UserError(f'{source}: options must be among {", ".join(types)}; got '
                     f'{", ".join(sorted(unknown))}')
   for key, value in options.items():
-    if types[key] is str and isinstance(value, float):
-      raise UserError(f'{source}: {key} is read as the number {value}; quote '
-                      f'it: {key}="..."')
+    if isinstance(value, float) and types[key] is not float:
+      raise UserError(
+          f'{source}: {key} is read as the number {value}; ' + (
+              'give an integer' if types[key] is int else
+              f'quote it: {key}="..."'))
     try:
       options[key] = types[key](value)
     except (TypeError, ValueError) as error:
@@ -136,6 +138,10 @@ def _convert(data, name, source, *, train='', test='', test_fraction=0.,
 
   `source` begins error messages.
   """
+  for option, value, least in ('size', size, 0), ('length', length, 1):
+    if value < least:
+      raise UserError(
+          f'{source}: {option} must be {least} or more, got {value}')
   splits = _splits(source, data, train, test, test_fraction)
   kind, inputs, label, client = _detect(splits[0].features, source, **columns)
   if missing := {*inputs, label} - {*splits[1].features}:
@@ -154,8 +160,9 @@ def _convert(data, name, source, *, train='', test='', test_fraction=0.,
   else:
     found = [np.stack([_values(rows, column).astype(np.float32)
                        for column in inputs], 1) for rows in splits]
-    std = found[0].std(0)
-    loaded |= {'mean': found[0].mean(0), 'std': np.where(std > 0, std, 1)}
+    x = found[0]  # float32, whose sums over many rows need more bits
+    loaded |= {'mean': x.mean(0, np.float64), 'std': np.where(
+        x.max(0) > x.min(0), x.std(0, np.float64), 1)}
   for part, rows, x in zip(('train', 'test'), splits, found):
     loaded[f'x_{part}'] = x
     if client in rows.features:
@@ -218,6 +225,12 @@ def _tokens(texts, code, length):
 def _labels(source, train, test, column) -> dict[str, Any]:
   """Returns y_train, y_test and class_names."""
   y_train, y_test = (_values(rows, column) for rows in (train, test))
+  for y in y_train, y_test:
+    missing = [value is None or value != value for value in y.tolist()
+               ] if y.dtype.kind in 'fO' else []
+    if any(missing):
+      raise UserError(f'{source}: {column} has {sum(missing):,} examples '
+                      'without a class; remove them')
   classes = getattr(train.features[column], 'names', None)
   if not classes:
     classes = np.unique(y_train)
@@ -303,6 +316,10 @@ def _images(rows, column: str, source: str, size: int) -> np.ndarray:
         raise UserError(f'{source}: {column} of row {i} is missing; remove it')
       if i == 0:
         mode = 'L' if image.mode in ('1', 'L') else 'RGB'
+      if image.mode[0] in 'IF':
+        raise UserError(
+            f'{source}: {column} of row {i} has pixels of more than 8 bits '
+            f'(mode {image.mode}); convert the images to 8 bits (map)')
       image = image if image.mode == mode else image.convert(mode)
       if size and image.size != (size, size):
         image = image.resize((size, size))
