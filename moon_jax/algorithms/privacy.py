@@ -1,19 +1,20 @@
 """Differential privacy of clients, or of their examples, around algorithms.
 
 `with_private_gradients` protects each example, and `with_local_noise` a client
-from the server, too. DP-FedAvg (`with_clipping`,
-`with_noise`) protects all data of a client: McMahan, Ramage, Talwar and Zhang,
-Learning Differentially Private Recurrent Language Models, ICLR 2018,
-https://arxiv.org/abs/1710.06963, algorithm 1, with cohorts of a fixed size m.
+from the server, too. DP-FedAvg (`with_clipping`) protects all data of a client:
+McMahan, Ramage, Talwar and Zhang, Learning Differentially Private Recurrent
+Language Models, ICLR 2018, https://arxiv.org/abs/1710.06963, algorithm 1, with
+cohorts of a fixed size m.
 
     d_i = (w_i - w^t) min(1, S / |w_i - w^t|)
     w^{t+1} = w^t + 1/m (sum_i d_i + z S N(0, I))
 
-    S -> clip, m -> cohort_size, z S / m -> deviation
+    S -> clip, m -> cohort_size, z -> multiplier
 
 The sum is divided by m even if some clients fail, so that the weight of the
-others reveals nothing. Noise is added before the server optimizer, which is
-post-processing. `moon_jax.algorithms.accounting` computes the privacy loss.
+others reveals nothing. Noise is added before the algorithm's own aggregation
+and the server optimizer, which are post-processing.
+`moon_jax.algorithms.accounting` computes the privacy loss.
 """
 
 import functools
@@ -24,18 +25,17 @@ import optax
 
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.algorithms.server import OptimizerFn
 from moon_jax.errors import UserError
 
 _NOISE = 0x6470  # folded into the run's key, to separate it from clients' keys
 
 
-def with_clipping(algorithm: Algorithm, clip: float,
-                  cohort_size: int) -> Algorithm:
-  """Returns `algorithm` with client updates clipped to norm `clip`.
+def with_clipping(algorithm: Algorithm, clip: float, cohort_size: int,
+                  multiplier: float = 0.) -> Algorithm:
+  """Returns `algorithm` with updates clipped to norm `clip`, and noise.
 
   Its clients must send model parameters and nothing else; otherwise tracing it
-  raises a UserError.
+  raises a UserError. Noise is drawn independently in each round.
   """
   @functools.wraps(algorithm.finish)
   def finish(variables, view, **given):
@@ -45,12 +45,20 @@ def with_clipping(algorithm: Algorithm, clip: float,
         mean=(), total=optax.projections.projection_l2_ball(update, clip))
 
   def aggregate(variables, server, message, hparams=None, key=None):
-    mean = jax.tree.map(
-        lambda w, total: w + total / cohort_size, variables, message.total)
+    noise = optax.tree.scale(
+        multiplier * clip, _noise_like(message.total, key))
+    mean = jax.tree.map(lambda w, total, n: w + (total + n) / cohort_size,
+                        variables, message.total, noise)
     return base.aggregate(
         algorithm, variables, server, Message(mean), hparams, key)
 
   return algorithm._replace(finish=finish, aggregate=aggregate)
+
+
+def _noise_like(tree, key):
+  """Returns standard Gaussian noise for the `key` of `aggregate`, or of 0."""
+  key = jax.random.key(0) if key is None else key
+  return optax.tree.random_like(jax.random.fold_in(key, _NOISE), tree)
 
 
 def with_adaptive_clipping(
@@ -210,16 +218,3 @@ def _update(message, view, clip):
         'sends something else')
   return optax.tree.sub(message.mean, view.variables)
 
-
-def with_noise(optimizer_fn: OptimizerFn | None, deviation: float,
-               seed: int) -> OptimizerFn:
-  """Returns a server optimizer that first adds Gaussian noise.
-
-  Noise is drawn independently in each round. Its key is part of the server
-  state, where `Algorithm.init_server` puts it, the same for all runs of a
-  program. Without `optimizer_fn` the server takes the noisy average.
-  """
-  key = jax.random.fold_in(jax.random.key(seed), _NOISE)
-  noise = optax.add_noise(eta=deviation**2, gamma=0., key=key)
-  return lambda hparams: optax.chain(
-      noise, optimizer_fn(hparams) if optimizer_fn else optax.sgd(1.))

@@ -313,7 +313,6 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
         algorithm, config.dp_clip, config.dp_noise_multiplier)
   algorithm = algorithm._replace(
       hparams={**algorithm.hparams, **server.hparams(config)})
-  optimizer_fn = server.make(config)
   cohort_size = cohort_size or config.cohort_size()
   if config.dp_noise_by == 'clients':  # before it is compressed
     algorithm = privacy.with_local_noise(
@@ -329,11 +328,9 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
         algorithm, config.dp_clip, cohort_size, config.dp_noise_multiplier,
         config.dp_quantile)
   elif config.clips_updates():
-    algorithm = privacy.with_clipping(algorithm, config.dp_clip, cohort_size)
-    optimizer_fn = privacy.with_noise(
-        optimizer_fn, config.dp_noise_multiplier * config.dp_clip / cohort_size,
-        config.seed)
-  algorithm = server.with_optimizer(algorithm, optimizer_fn)
+    algorithm = privacy.with_clipping(
+        algorithm, config.dp_clip, cohort_size, config.dp_noise_multiplier)
+  algorithm = server.with_optimizer(algorithm, server.make(config))
   if compressor and config.compress_download:
     algorithm = compress.with_compressed_download(algorithm, compressor)
   if weight := staleness_of(config):

@@ -101,11 +101,9 @@ def program_key(config: Config) -> tuple:
         values(flags_with(varies='labels')), split)
   if config.attack == 'backdoor':  # its images are copies
     parts['the images of a backdoor'] = tuple(fields.items())
-  # The cohort size is a constant, and the key of the noise.
-  if config.clips_updates():
-    names = {'participation', 'cohorts_file', 'seed'}
-    parts['the clients and the noise of dp_clip'] = values(
-        names - {'seed'} if config.dp_quantile else names)
+  if config.clips_updates():  # the cohort size is a constant
+    parts['the clients of a round with dp_clip'] = values(
+        {'participation', 'cohorts_file'})
   if config.aggregation in ROBUST or config.attack in UPDATE_ATTACKS:
     parts['the clients of a round with a robust rule or an attack'] = values(
         {'participation', 'cohorts_file'})

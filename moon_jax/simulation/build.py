@@ -86,6 +86,11 @@ def of_valid(config: Config, dataset: Dataset | None = None,
     raise UserError('a clock plans the cohorts of this configuration; got '
                     'cohorts as an argument. Use moon_jax.Federation with a '
                     'timeline')
+  if cohorts is not None and config.dp_noise_multiplier and (
+      not config.cohorts_file) and cohorts != cohort_lib.make(config):
+    raise UserError('epsilon is that of cohorts that the seed of this '
+                    'configuration samples; got others as an argument. Give '
+                    '--cohorts_file, or use moon_jax.Federation')
   cohorts = cohort_lib.make(config) if cohorts is None else cohorts
   noise_std = None
   if config.partition == 'feature_noise':

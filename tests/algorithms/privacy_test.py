@@ -85,10 +85,11 @@ def draws_of_noise(config, cohort_size=None):
   algorithm = registry.make(config, cohort_size)
   variables = {'params': {'w': jnp.zeros((100, 100)), 'b': jnp.zeros(10_000)}}
   state, draws = algorithm.init_server(variables), []
-  for _ in range(3):
+  for t in range(3):
     message = Message((), jax.tree.map(jnp.zeros_like, variables))
-    with jax.numpy_dtype_promotion('standard'):
-      moved, state = algorithm.aggregate(variables, state, message)
+    moved, state = base.aggregate(
+        algorithm, variables, state, message,
+        key=jax.random.fold_in(jax.random.key(config.seed), t))
     draws += [np.ravel(x) for x in jax.tree.leaves(moved)]
   return draws
 
@@ -99,11 +100,15 @@ def draws_of_noise(config, cohort_size=None):
     ({'cohorts_file': 'x'}, 4, 3 * .5 / 4),
     # Before the server's optimizer, which scales it as it scales updates.
     ({'server_learning_rate': .5}, None, .5 * 3 * .5 / 20),
+    # Before the algorithm's own aggregation, too, which doubles updates.
+    ({'algorithm': 'pfedme', 'algorithm_args': 'server_beta=2.'}, None,
+     2 * 3 * .5 / 20),
 ])
 def test_noise_has_its_deviation_and_is_drawn_again_each_round(
     changes, cohort_size, deviation):
-  config = Config(algorithm='fedavg', weighting='uniform', dp_clip=.5,
-                  dp_noise_multiplier=3., num_clients=20, **changes)
+  config = Config(**{
+      'algorithm': 'fedavg', 'weighting': 'uniform', 'dp_clip': .5,
+      'dp_noise_multiplier': 3., 'num_clients': 20, **changes})
   draws = draws_of_noise(config, cohort_size)
   for draw in draws:
     assert abs(draw.std() / deviation - 1) < .04  # 5 standard errors

@@ -281,8 +281,8 @@ USERS = dict(algorithm='mine:make')
     ({}, dict(partition_file='a.npz'), False),
     (dict(partition_file='a.npz'), dict(partition_file='b.npz'), False),
     (dict(partition_file='a.npz'), dict(seed=1), True),
-    # The noise of differential privacy.
-    (PRIVATE, dict(seed=1), False), (PRIVATE, dict(participation=.5), False),
+    # The cohort size of differential privacy.
+    (PRIVATE, dict(seed=1), True), (PRIVATE, dict(participation=.5), False),
     (PRIVATE, dict(cohorts_file='x'), False),
     (PRIVATE, dict(dp_delta=1e-6, learning_rate=.1, beta=.1), True),
     (dict(algorithm='fedavg'), dict(participation=.5), True),

@@ -152,7 +152,9 @@ def test_clipped_updates_are_divided_by_the_largest_listed_cohort(digits):
       config, digits, cohorts=[[0], [1, 2]]).algorithm
   variables = {'params': {'w': jnp.zeros(3)}}
   message = Message((), jax.tree.map(jnp.ones_like, variables))
-  with jax.numpy_dtype_promotion('standard'):  # optax's noise promotes types
-    following, _ = algorithm.aggregate(
-        variables, algorithm.init_server(variables), message)
+  following, _ = algorithm.aggregate(
+      variables, algorithm.init_server(variables), message)
   np.testing.assert_allclose(following['params']['w'], 1 / 2)
+  with pytest.raises(UserError, match='epsilon is that of cohorts that the se'):
+    build.federation(dataclasses.replace(config, dp_noise_multiplier=1.),
+                     digits, cohorts=[[0], [1, 2]])
