@@ -58,10 +58,15 @@ class Task(NamedTuple):
     loss_B = self.loss_B(logits, batch.labels)
     if self.count_B is None:
       return losses.masked_mean(loss_B, batch.mask)
-    is_real_B = batch.mask > 0
-    count_B = self.count_B(batch.labels).astype(loss_B.dtype)
-    count = jnp.sum(jnp.where(is_real_B, count_B, 0))
-    return jnp.sum(jnp.where(is_real_B, loss_B, 0)) / jnp.maximum(count, 1)
+    total = jnp.sum(jnp.where(batch.mask > 0, loss_B, 0))
+    return total / jnp.maximum(self.count(batch).astype(loss_B.dtype), 1)
+
+  def count(self, batch: Any) -> jax.Array:
+    """Returns the number of predictions of a `moon_jax.Batch`, float32."""
+    if self.count_B is None:
+      return jnp.sum(batch.mask)
+    count_B = self.count_B(batch.labels).astype(jnp.float32)
+    return jnp.sum(jnp.where(batch.mask > 0, count_B, 0))
 
   def counts(self, labels: np.ndarray) -> np.ndarray:
     """Returns the number of predictions of each of N examples, int [N]."""

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import textwrap
+import types
 
 from flax import linen as nn
 import jax
@@ -12,6 +13,9 @@ import optax
 import pytest
 
 import moon_jax as mj
+from moon_jax import tasks
+from moon_jax.algorithms import mixing
+from moon_jax.algorithms.base import Batch
 from moon_jax.models import Outputs
 from plain import log_softmax
 
@@ -46,6 +50,32 @@ def federation(**changes):
       'learning_rate': .5, 'momentum': 0., 'weight_decay': 0.,
       'last_batch': 'keep',
       'shuffle': False, 'evaluate_clients': True, **changes})
+
+
+def test_a_mean_over_a_client_is_over_its_predictions():
+  """Not over examples, or over batches of which some have fewer predictions."""
+  data = token_data()
+  model = bigram()._replace(task=tasks.get('tokens'))
+  variables = model.init(jax.random.key(0), data.train_inputs[:1])
+  batches = [Batch(data.train_inputs[part], jnp.asarray(
+      data.train_labels[part]), jnp.ones(part.stop - part.start))
+             for part in (slice(0, 2), slice(2, 12))]
+  examples = types.SimpleNamespace(sum=lambda function: jax.tree.map(
+      lambda *x: sum(x), *map(function, batches)))
+  logits = np.asarray(variables['params']['w'])[data.train_inputs[:12]]
+  labels = data.train_labels[:12]
+  is_counted = labels >= 0
+  log_p = np.asarray(jax.nn.log_softmax(logits))
+  expected = -np.take_along_axis(
+      log_p, labels[..., None].clip(0), -1)[..., 0][is_counted].mean()
+  found = mixing.loss_of_all(model, variables, examples)
+  np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize('algorithm', [mj.fedgkd(), mj.feduv(), mj.fedrcl()])
+def test_methods_of_classes_refuse_other_tasks(algorithm):
+  with pytest.raises(mj.UserError, match='needs examples with one class each'):
+    mj.Simulation(federation(algorithm=algorithm))
 
 
 def test_fedavg_on_tokens_equals_a_plain_numpy_loop():

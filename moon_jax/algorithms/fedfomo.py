@@ -41,7 +41,7 @@ def fedfomo(num_clients: int, num_models: int = 5, epsilon: float = 0.3,
     (others, is_sent_M), (w, v) = view.server, view.client
     v_N = jax.tree.map(lambda x, x_M: jnp.concatenate([x[None], x_M]),
                        v, others)
-    loss = lambda v: mixing.loss_of_all(model, v, examples, view)
+    loss = lambda v: mixing.loss_of_all(model, v, examples)
     apart_N = jax.vmap(lambda v: mixing.distance(v, w, ord=1 if l1 else 2))(v_N)
     gain_N = (loss(w) - lax.map(loss, v_N)) / jnp.where(apart_N > 0, apart_N, 1)
     gain_N = jnp.where((apart_N > 0) & jnp.append(True, is_sent_M), gain_N, 0)

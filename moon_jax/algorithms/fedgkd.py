@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax import losses
+from moon_jax.algorithms import labels
 from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import with_terms
@@ -60,6 +61,7 @@ def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
     return model.apply(teacher, batch.inputs, batch.mask, train=False)[0].logits
 
   def terms(outputs, batch, view):
+    labels.counts_K(view)  # raises for tasks without classes
     tau = view.hparams['tau']
     kl_B = tau**2 * losses.distillation_B(outputs.logits, batch.frozen, tau)
     kl = jnp.where(view.server[1] > 0, losses.masked_mean(kl_B, batch.mask), 0)

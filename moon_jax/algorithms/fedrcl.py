@@ -20,6 +20,7 @@ their last ReLU, and averages clients with equal weights, --weighting=uniform.
 """
 
 from moon_jax import losses
+from moon_jax.algorithms import labels
 from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import with_terms
@@ -41,6 +42,7 @@ def fedrcl(scl_weight: float = 1.0, penalty_weight: float = 1.0,
   above(0, tau=tau, usual=0.05)
 
   def terms(outputs, batch, view):
+    labels.counts_K(view)  # raises for tasks without classes
     levels = (*outputs.levels, outputs.features)
     terms_B = [losses.relaxed_contrastive_B(
         level_BF, batch.labels, batch.mask, view.hparams['tau'],

@@ -23,7 +23,7 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax.algorithms import labels, parts
+from moon_jax.algorithms import labels, last_layer, parts
 from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.fedavg import fedavg
@@ -65,8 +65,13 @@ def fedrod(head: str = 'out', gamma: float = 1.0) -> Algorithm:
         {**variables, 'params': trained['params']},
         {'generic_loss': balanced, 'personal_loss': own})
 
+  def init_client(variables):
+    for name in (personal := split(variables)[1]['params']):
+      last_layer.parameters(variables['params'], name)  # raises if not linear
+    return personal
+
   return fedavg()._replace(
-      init_client=lambda variables: split(variables)[1]['params'],
+      init_client=init_client,
       start=lambda view: {**view.variables, 'params': {
           'generic': view.variables['params'], 'personal': view.client}},
       loss=loss,

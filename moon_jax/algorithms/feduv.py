@@ -21,6 +21,7 @@ NaN.
 import jax
 import jax.numpy as jnp
 
+from moon_jax.algorithms import labels
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import with_terms
 
@@ -32,12 +33,14 @@ def feduv(std_coeff: float = 2.5, unif_coeff: float = 0.5) -> Algorithm:
     std_coeff: lam, the weight of the variance of probabilities.
     unif_coeff: mu, the weight of the uniformity of representations.
   """
+  def terms(outputs, batch, view):
+    labels.counts_K(view)  # raises for tasks without classes
+    return {
+        'variance': variance_loss(jax.nn.softmax(outputs.logits), batch.mask),
+        'uniformity': uniformity_loss(outputs.projection, batch.mask)}
+
   return with_terms(
-      lambda outputs, batch, view: {
-          'variance': variance_loss(
-              jax.nn.softmax(outputs.logits), batch.mask),
-          'uniformity': uniformity_loss(outputs.projection, batch.mask)},
-      {'variance': 'std_coeff', 'uniformity': 'unif_coeff'},
+      terms, {'variance': 'std_coeff', 'uniformity': 'unif_coeff'},
       {'std_coeff': std_coeff, 'unif_coeff': unif_coeff})
 
 

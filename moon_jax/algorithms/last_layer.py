@@ -21,17 +21,20 @@ def parameters(params: Any, head: str = 'out') -> Any:
     head: name of the layer.
 
   Raises:
-    UserError: if there is no such layer, or W does not train.
+    UserError: if there is no such layer, or it is another one: with adapters,
+      or a W that does not train.
   """
   layer = params.get(head)
   if layer is None:
     raise UserError('head must be the name of the last layer, one of '
                     f'{", ".join(params)}; got {head!r}. --algorithm_args='
                     'head=out is that of the built-in networks')
-  if isinstance(layer, dict) and 'kernel' not in layer:
-    raise UserError('head must be a layer whose kernel trains; got '
-                    f'{head!r}, of which {", ".join(layer)} train. Exclude it '
-                    'from adapters, such as mj.lora(model, where="^fc1")')
+  if isinstance(layer, dict) and not (
+      {'kernel'} <= set(layer) <= {'kernel', 'bias'}):
+    raise UserError('head must be a layer whose kernel trains, without '
+                    f'adapters; got {head!r}, of which {", ".join(layer)} '
+                    'train. Adapt other layers: mj.lora(model, where="^fc1", '
+                    'train="^out")')
   return layer
 
 

@@ -45,10 +45,11 @@ def mimelite(mime_beta: float = 0.9) -> Algorithm:
           model, {**view.variables, 'params': params}, batch, view)
       _, grads = fedavg().gradient(
           objective, view.variables['params'], batch, view)
-      return optax.tree.scale(batch.mask.sum(), grads)
+      count = model.task.count(batch)
+      return optax.tree.scale(count, grads), count
 
-    full = optax.tree.scale(
-        1 / view.num_examples.astype(jnp.float32), examples.sum(gradient_sum))
+    total, count = examples.sum(gradient_sum)
+    full = optax.tree.scale(1 / jnp.maximum(count, 1), total)
     return view.client, Message((variables, full))
 
   def aggregate(variables, m, message, hparams):

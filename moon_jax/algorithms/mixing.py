@@ -11,7 +11,7 @@ from jax import lax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms.base import Algorithm, Batch, Each, Examples, View
+from moon_jax.algorithms.base import Algorithm, Batch, Each, Examples
 from moon_jax.errors import UserError
 from moon_jax.models.base import Model, Variables
 
@@ -86,12 +86,15 @@ def loss_of(model: Model, variables: Variables, batch: Batch) -> jax.Array:
   return model.task.loss(outputs.logits, batch)
 
 
-def loss_of_all(model: Model, variables: Variables, examples: Examples,
-                view: View) -> jax.Array:
+def loss_of_all(model: Model, variables: Variables,
+                examples: Examples) -> jax.Array:
   """Returns the mean loss of the client's training examples."""
-  total = examples.sum(lambda batch: jnp.sum(batch.mask) * loss_of(
-      model, variables, batch))
-  return total / jnp.float32(view.num_examples)
+  def weighted(batch):
+    count = model.task.count(batch)
+    return count * loss_of(model, variables, batch), count
+
+  total, count = examples.sum(weighted)
+  return total / jnp.maximum(count, 1)
 
 
 def parts(batch: Batch, size: int) -> Batch:

@@ -71,9 +71,11 @@ def personal_model(trained, view, model, examples):
   def total(params, batch):
     outputs, _ = model.apply(
         {**w, 'params': params}, batch.inputs, batch.mask, train=False)
-    return model.task.loss(outputs.logits, batch) * jnp.sum(batch.mask)
+    count = model.task.count(batch)
+    return model.task.loss(outputs.logits, batch) * count, count
 
   w = view.variables
-  grads = examples.sum(lambda batch: jax.grad(total)(w['params'], batch))
-  step = -view.hparams['alpha'] / jnp.float32(view.num_examples)
+  grads, count = examples.sum(
+      lambda batch: jax.grad(total, has_aux=True)(w['params'], batch))
+  step = -view.hparams['alpha'] / jnp.maximum(count, 1)
   return {**w, 'params': optax.tree.add_scale(w['params'], step, grads)}

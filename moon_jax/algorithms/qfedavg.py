@@ -35,7 +35,7 @@ def qfedavg(q: float = 1.0) -> Algorithm:
   def finish(trained, view, model, examples):
     w, q = view.variables, view.hparams['q']
     rate = view.hparams['learning_rate']  # 0 changes nothing
-    loss = mixing.loss_of_all(model, w, examples, view) + 1e-10
+    loss = mixing.loss_of_all(model, w, examples) + 1e-10
     square = mixing.square_distance(w, trained)
     delta = jax.tree.map(
         lambda x, y: loss**q * (x - y), w['params'], trained['params'])

@@ -157,7 +157,11 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     *((lambda c, name=name: c.algorithm == 'fedphp' and _is_changed(c, name),
        '--algorithm=fedphp takes from --participation how often clients train; '
        f'remove --{name}={{c.{name}}}')
-      for name in ('cohorts_file', 'asynchronous')),
+      for name in ('cohorts_file', 'asynchronous', 'cohort', 'deadline',
+                   'over_selection', 'tiers', 'availability_file')),
+    (lambda c: c.algorithm == 'ccvr' and c.early_stopping,
+     '--algorithm=ccvr calibrates in the last of --num_rounds, before which '
+     '--early_stopping={c.early_stopping} may end the run; remove it'),
     (lambda c: c.checkpoint_every and (
         c.checkpoint_keep_every % c.checkpoint_every),
      '--checkpoint_keep_every={c.checkpoint_keep_every} must be a multiple of '
