@@ -181,11 +181,11 @@ def test_data_sets_are_not_compared(runs, run):
 
 def test_damaged_runs_are_left_out(runs, run):
   (runs / 'moon0' / 'metrics.jsonl').write_text('x\n')
-  (runs / 'moon1' / 'metrics.jsonl').write_text('')
+  (runs / 'moon1' / 'metrics.jsonl').write_text('')  # of 4 rounds
   status, out, err = run(runs, runs / 'fedavg0')
   assert status == 0 and '2 runs of digits, fedavg' in out
   assert [line.split(':')[0] for line in err.splitlines()] == ['left out'] * 2
-  assert 'moon1 has no evaluation yet' in err
+  assert 'must have the 4 rounds of summary.json, got 0; restore it' in err
   status, _, err = run(runs / 'moon0')
   assert status == 2 and 'there must be a run with an evaluation' in err
 

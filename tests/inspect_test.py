@@ -93,7 +93,7 @@ def test_clients_are_in_order_and_were_sampled_so_far(tmp_path):
 
 
 def test_heldout_accuracies_of_clients_come_first(tmp_path):
-  path = made_runs.write(tmp_path / 'run')
+  path = made_runs.write(tmp_path / 'run', [.5], num_rounds=1)
   line = made_runs.line(1, .5)
   line['clients'] |= {'cosine_with_mean': [.5] * 3} | {
       f'{name}_accuracy': [.125] * 3 for name in (

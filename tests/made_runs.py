@@ -38,12 +38,15 @@ def write(path, values=None, is_finished=True, diverged='', more=None,
           **fields):
   """Writes a run with these accuracies by round; returns its directory.
 
-  Each round has the metrics `more`, too.
+  Each round has the metrics `more`, too. Fewer accuracies than rounds are those
+  of the last rounds of a finished run.
   """
   config = checks.validate(dataclasses.replace(CONFIG, **fields))
   if values is None:
     values = [accuracy(r, config.seed)
               for r in range(1, config.num_rounds + 1)]
+  elif is_finished and not diverged:
+    values = [None] * (config.num_rounds - len(values)) + [*values]
   path.mkdir(parents=True)
   files = {
       'config.json': config.to_dict(), 'cohorts.txt': cohort.text_of(

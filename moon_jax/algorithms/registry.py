@@ -290,6 +290,8 @@ def unused(config: Config) -> dict[str, str]:
         'negatives_pool', f'--num_negatives={config.num_negatives}')
   for name, facts in FACTS.items():
     for other, values in facts['only_with'].items():
+      if other == 'partition' and config.partition_file:
+        names.setdefault(name, '--partition_file')
       value = getattr(config, other)
       if values != ON and value not in values:
         names.setdefault(name, f'--{other}={value}')
@@ -514,14 +516,25 @@ def _of_custom(config, hparams):
   tau = hparams.get('temperature', Config.temperature)
   if tau == Config.temperature:  # the flag's default: the flag replaces it
     tau = config.temperature
-  elif config.temperature not in (tau, Config.temperature):
+  elif config.temperature != Config.temperature:
+    _check_temperature(config, tau)
+  return {'mu': hparams.get('mu', 0.) if config.mu == -1 else config.mu,
+          'temperature': tau}
+
+
+def check_temperature(config: Config) -> None:
+  """Raises a UserError if --temperature, which is given, is not used."""
+  if config.has_user_algorithm():
+    _check_temperature(config, combined(config).hparams['temperature'])
+
+
+def _check_temperature(config, tau):
+  if config.temperature != tau:
     raise UserError(
         f'--temperature={config.temperature} has no effect on '
         f'--algorithm={config.algorithm}, whose hparams have '
         f'temperature={tau}; remove it, or let the function have an argument '
         'temperature without default, which gets the flag')
-  return {'mu': hparams.get('mu', 0.) if config.mu == -1 else config.mu,
-          'temperature': tau}
 
 
 def combined(config: Config) -> Algorithm:

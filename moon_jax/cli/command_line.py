@@ -154,6 +154,8 @@ def check_used(config: Config, given: Given) -> None:
       end = ', or give --model_args' * reason.startswith('--model=')
       raise UserError(f'--{name}={getattr(config, name)} has no effect with '
                       f'{reason}; remove it{end}')
+  if 'temperature' in given.flags:
+    registry.check_temperature(config)
   theirs = given.of_files.get('algorithm', Config.algorithm)
   if 'mu' in given.flags or config.mu == -1 or config.algorithm == theirs or (
       'mu' not in registry.method(config).flags):

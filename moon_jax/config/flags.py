@@ -10,6 +10,7 @@ error messages, the fingerprint of a run and sweeps follow from the field.
 from collections.abc import Mapping, Sequence
 import dataclasses
 import re
+import shlex
 import typing
 from typing import Any, NamedTuple
 
@@ -747,7 +748,7 @@ class Config:
       if field.type is bool:
         words.append(f'--{field.name}' if value else f'--no{field.name}')
       else:
-        words.append(f'--{field.name}={value}')
+        words.append(f'--{field.name}={shlex.quote(str(value))}')
     return ' '.join(words)
 
   def has_user_algorithm(self) -> bool:

@@ -1,5 +1,6 @@
 """From a command line to trained runs, and from these to the files of pages."""
 
+import collections
 from collections.abc import Container, Mapping, Sequence
 import pathlib
 import re
@@ -61,14 +62,16 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
     if names := [name for name in replacing if name != 'data_dir']:
       raise UserError(f'--{names[0]} does not change the runs in {path}, which '
                       'have ended; remove it')
-    tables.append(groups.table_of(path))
+  # A page of a directory shows its own runs, whatever runs others hold.
+  sources = [*((table, ended[table.headline == 'time']) for table in tables),
+             *((groups.table_of(path), groups.find([path]))
+               for path in directories)]
   directory = pathlib.Path(out or f'{workdir}/reports')
   written = []
-  for table in tables:
-    page = pages.make(table, ended[table.headline == 'time'],
-                      _command(paths, budget, replacing), config.data_dir)
-    stem = '-'.join(filter(None, [table.name, table.budget, table.changed]))
-    path = _write(page, directory, stem)
+  for table, found in sources:
+    page = pages.make(table, found, _command(paths, budget, replacing),
+                      config.data_dir)
+    path = _write(page, directory, _stem(table))
     written.append((page, path.name))
     print(f'{page.title}: {path}', flush=True)
   if len(written) > 1:
@@ -90,8 +93,18 @@ def _read(paths, budget, replacing) -> tuple[list[Table], list[pathlib.Path]]:
         if not toml_file.content(file).keys() <= {*table_file.BUDGETS}]
     files += inside if path.is_dir() else [path]
     directories += [path] * (path.is_dir() and not inside)
-  return [table_file.read(str(file), budget, replacing)
-          for file in files], directories
+  tables = [table_file.read(str(file), budget, replacing) for file in files]
+  stems = [*map(_stem, tables), *(path.absolute().name for path in directories)]
+  for stem, count in collections.Counter(stems).items():
+    if count > 1:
+      raise UserError(f'{count} of {" ".join(paths)} have a page named {stem}; '
+                      'make them one by one, each with its own --out')
+  return tables, directories
+
+
+def _stem(table):
+  """Returns the name of the files of a table's page."""
+  return '-'.join(filter(None, [table.name, table.budget, table.changed]))
 
 
 def _missing(tables: Sequence[Table], found: Mapping[Key, Run]

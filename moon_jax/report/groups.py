@@ -13,7 +13,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from moon_jax.algorithms import registry
-from moon_jax.config import Config
+from moon_jax.config import Config, flags_with
 from moon_jax.errors import UserError
 from moon_jax.report import table_file
 from moon_jax.report.table_file import Block, Published, Table
@@ -179,8 +179,9 @@ def differing(runs: Sequence[Run]) -> list[str]:
 
 def _shown(run, names):
   """Returns the values of settings, and hashes of input files, as text."""
-  shown = run.config.to_dict() | {
-      f'content of {name}': value for name, value in run.inputs.items()}
+  contents = {f'content of {name}': value for name, value in run.inputs.items()}
+  absent = {name: 'none' for name in names if name.startswith('content of ')}
+  shown = run.config.to_dict() | absent | contents
   try:
     shown |= dict.fromkeys(registry.unused(run.config), NO_VALUE)
   except (UserError, KeyError, TypeError):
@@ -189,7 +190,7 @@ def _shown(run, names):
 
 
 def _seeds(config):
-  return tuple(getattr(config, name) for name in SEEDS)
+  return config.seed, config.split_seed()
 
 
 # ----------------------------------------------------------- arms of a table
@@ -199,10 +200,12 @@ def key(config: Config, inputs: Mapping[str, str]) -> Key:
   """Returns a value that is equal for configurations that give equal results.
 
   Settings without effect on the run do not count, unlike in the name of its
-  directory. `inputs` are hashes of its input files by flag.
+  directory. `inputs` are hashes of its input files by flag, whose paths do not
+  count.
   """
-  return (*grid.key(normalized(config)), config.on_nan,
-          *map(str, sorted(inputs.items())))
+  config = dataclasses.replace(
+      normalized(config), **dict.fromkeys(flags_with(is_input=True), ''))
+  return (*grid.key(config), config.on_nan, *map(str, sorted(inputs.items())))
 
 
 def keys(configs: Iterable[Config]) -> list[Key]:
@@ -232,12 +235,17 @@ def ended(directory: pathlib.Path) -> list[Run]:
 def find(directories: Iterable[pathlib.Path]) -> dict[Key, Run]:
   """Returns the runs in directories that have ended, by `key`.
 
-  If two directories hold the same run, the first counts.
+  If two directories hold the same run, the first counts. A run that finished
+  with --on_nan=stop is also that of skip_client, which had nobody to skip.
   """
   found: dict[Key, Run] = {}
   for directory in directories:
     for run in ended(directory):
       found.setdefault(key(config_of(run), run.inputs), run)
+  for run in [*found.values()]:
+    if run.state.kind == 'finished':
+      found.setdefault(key(dataclasses.replace(
+          config_of(run), on_nan='skip_client'), run.inputs), run)
   return found
 
 

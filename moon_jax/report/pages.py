@@ -128,7 +128,9 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
   (`is_full`).
   """
   tail = max(1, min(stats.LAST, max(
-      arm.config.num_rounds for arm in arms) // 2))
+      arm.config.num_rounds // arm.config.eval_every for arm in arms) // 2))
+  unit = 'rounds' if all(arm.config.eval_every == 1 for arm in arms) else (
+      'evaluations')
   rows = []
   for arm in arms:
     values = list(arm.values().values())
@@ -138,7 +140,7 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
         'arm': arm.label, 'published (%)': _published(arm, 'accuracy'),
         'ours, last round (%)': stats.mean_and_std(values, 1) + (
             f' (over clients ± {statistics.fmean(stds):.1f})' if stds else ''),
-        f'mean of last {tail} rounds (%)': stats.mean_and_std(
+        f'mean of last {tail} {unit} (%)': stats.mean_and_std(
             list(arm.values(num_rounds=tail).values()), 1),
         'runs': stats.count_text(
             len(arm.runs), len(arm.seeds), len(arm.others))}

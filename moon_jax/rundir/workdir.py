@@ -89,7 +89,9 @@ class Workdir:
                       'a file or a broken link. Name another directory')
     _check_types(self.path)
     old, lines = self._read_json('config.json'), self.lines()
-    if old is not None and lines:
+    has_ended = any((self.path / name).exists()
+                    for name in ('summary.json', 'diverged.json'))
+    if old is not None and (lines or has_ended):
       identity.check_same_run(self.path, old, self._config, self._inputs)
     has_checkpoints = self.checkpoints.is_dir() and any(
         self.checkpoints.iterdir())
@@ -159,9 +161,10 @@ class Workdir:
         identity.check_same_run(
             fewer.path, fewer._read_json('config.json'), config, self._inputs)
         with tempfile.TemporaryDirectory(dir=root, prefix='.moon_jax-') as made:
-          shutil.copytree(  # without what says that it is finished
+          # Without what says that it is finished, and who tracks it.
+          shutil.copytree(
               fewer.path, f'{made}/run',
-              ignore=shutil.ignore_patterns('summary.json'))
+              ignore=shutil.ignore_patterns('summary.json', 'loggers.json'))
           with contextlib.suppress(OSError):  # another process has made it
             os.rename(f'{made}/run', self.path)
         self.source = fewer.path
@@ -196,6 +199,9 @@ class Workdir:
         clients, client_tests, validation))
     if any(len(cohort) < len(clients) for cohort in cohorts):
       self.write('cohorts.txt', cohort_lib.text_of(cohorts).encode())
+    else:  # of another run that was killed before its first round
+      with self.writing():
+        (self.path / 'cohorts.txt').unlink(missing_ok=True)
 
   def cut_metrics(self, mark: dict[str, Any] | None) -> None:
     """Removes the lines after a mark.

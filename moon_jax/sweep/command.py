@@ -92,8 +92,6 @@ def finish(named: Named, summaries: table.Summaries, directory: str) -> None:
 
   Raises a DivergedError at the end, if a run diverged.
   """
-  print('\n'.join([*aligned(table.rows(named.sweep, summaries)),
-                   *table.diverged(named.sweep, summaries)]))
   text = table.markdown(named.sweep, summaries)
   title = ' '.join(named.title.split())
   parts = filter(None, [
@@ -110,6 +108,8 @@ def finish(named: Named, summaries: table.Summaries, directory: str) -> None:
     raise UserError(f'--workdir={directory} must be writable, got '
                     f'{error.strerror or error} for {path}. The same command '
                     'writes it again and repeats no run') from error
+  print('\n'.join([*aligned(table.rows(named.sweep, summaries)),
+                   *table.diverged(named.sweep, summaries)]))
   print(f'table: {path}')
   diverged = sum(bool(summary) and 'diverged' in summary
                  for summary in summaries)

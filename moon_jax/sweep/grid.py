@@ -84,6 +84,8 @@ class Sweep:
 
 def key(config: Config) -> tuple[str, ...]:
   """Returns a value that is equal for configurations of the same run."""
+  if config.partition_seed == config.seed:  # as without it
+    config = dataclasses.replace(config, partition_seed=-1)
   return identity.fingerprint(config), *(
       getattr(config, name) for name in _INPUTS)
 
@@ -173,7 +175,10 @@ def _configured(base, fixed, varied):
           f'--mu={base.mu} is for --algorithm={base.algorithm}; give --mu for '
           f'--algorithm={config.algorithm} too, or --mu=-1 for the default of '
           'each algorithm')
-    return checks.validate(config)
+    config = checks.validate(config)
+    if 'temperature' in {**fixed, **varied}:
+      registry.check_temperature(config)
+    return config
   except UserError as error:
     run = ' '.join(f'{name}={values_lib.show(value)}'
                    for name, value in varied.items())

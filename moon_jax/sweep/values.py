@@ -12,8 +12,9 @@ from moon_jax.errors import UserError
 
 TYPES: dict[str, type] = typing.get_type_hints(Config)  # of settings, by name
 
-# Settings that are the same for all runs of a sweep.
-_SHARED = flags_with(is_shared=True)
+# Settings that are the same for all runs of a sweep; on_nan is not in the names
+# of their directories.
+_SHARED = *flags_with(is_shared=True), 'on_nan'
 
 
 def check_name(name: str, where: str, known: Iterable[str] = TYPES) -> None:

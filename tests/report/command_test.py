@@ -109,6 +109,17 @@ def test_pages_can_be_made_without_training(here, monkeypatch):
           in page.read_text())
 
 
+def test_a_page_of_a_directory_shows_its_own_runs(here):
+  for name, accuracy in ('cpu', .3), ('gpu', .5):
+    made_runs.write(here / name / 'run', [accuracy], **BASE)
+  report('cpu', 'gpu', out='pages', train=False)
+  for name, shown in ('cpu', '30.0'), ('gpu', '50.0'):
+    assert f'| {shown} |' in (here / f'pages/{name}.md').read_text()
+  made_runs.write(here / 'old/gpu/run', [.4], **BASE)
+  with pytest.raises(UserError, match='2 of gpu old/gpu have a page named gpu'):
+    report('gpu', 'old/gpu', train=False)
+
+
 @pytest.mark.parametrize('paths, given, message', [
     ([], [], 'name one or more tables'),
     (['no.toml'], [], 'no.toml must be a file that can be read'),

@@ -10,6 +10,7 @@ import made_runs
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.report import groups
+from moon_jax.results import read
 
 
 def test_rows_are_settings_and_runs_are_seeds(arms):
@@ -20,9 +21,9 @@ def test_rows_are_settings_and_runs_are_seeds(arms):
   assert list(arms[0].settings) == ['algorithm', 'beta', 'mu']
   assert [len(arm.runs) for arm in arms] == [3] * 6 + [0]
   assert arms[5].values() == {
-      (s, -1): pytest.approx(100 * (.705 + d))
+      (s, s): pytest.approx(100 * (.705 + d))
       for s, d in enumerate((.01, 0, .03))}
-  assert arms[5].values(num_rounds=7)[1, -1] == pytest.approx(
+  assert arms[5].values(num_rounds=7)[1, 1] == pytest.approx(
       (2 * 10 + 5 * 70.5) / 7)  # round 2 was not evaluated
   np.testing.assert_allclose(
       arms[5].curves().iloc[:, 1], [10, np.nan, 10, *[70.5] * 5])
@@ -101,6 +102,34 @@ def test_runs_are_found_by_what_decides_their_results(tmp_path):
   assert of(configs, found) == [.2, None, .3]
   found = groups.find([tmp_path / 'b', tmp_path / 'a'])
   assert of(configs, found) == [.4, None, .3]  # the first directory counts
+
+
+def with_inputs(path, **inputs):
+  config = json.loads((path / 'config.json').read_text())
+  (path / 'config.json').write_text(json.dumps(config | {'inputs': inputs}))
+  return read.read(path)
+
+
+def test_a_run_from_a_file_is_not_one_without(tmp_path):
+  """Nor is the path of the file a setting."""
+  runs = [with_inputs(write(tmp_path / f'{i}', [.1], init_from=path, seed=seed),
+                      **({'init_from': content} if content else {}))
+          for i, (path, content, seed) in enumerate([
+              ('', '', 0), ('', '', 1), ('a', 'f00', 0), ('b', 'f00', 1)])]
+  assert [len(arm.runs) for arm in groups.of_runs(runs)] == [2, 2]
+  assert groups.differing(runs) == ['content of init_from']
+  key = lambda run: groups.key(
+      dataclasses.replace(run.config, seed=0), run.inputs)
+  assert key(runs[0]) != key(runs[2]) == key(runs[3])
+
+
+def test_a_finished_run_has_nobody_to_skip(tmp_path):
+  """And the split of its seed is that of no split seed."""
+  write(tmp_path / 'run', [.1, .2])
+  found = groups.find([tmp_path])
+  assert of([dataclasses.replace(FEDAVG, on_nan='skip_client'),
+             dataclasses.replace(FEDAVG, partition_seed=FEDAVG.seed)],
+            found) == [.2, .2]
 
 
 def test_a_missing_directory_is_an_error(tmp_path):

@@ -1,6 +1,7 @@
 """Files are on disk before they replace others, metrics match the checkpoint,
 and one run at a time writes to a directory."""
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -60,7 +61,7 @@ def test_a_file_is_on_disk_before_it_is_renamed(tmp_path, monkeypatch):
 def test_a_run_begins_without_what_a_killed_one_left(tmp_path):
   """Results of fewer rounds, temporary ones, but no files of the user."""
   for name in ('model.safetensors.part', 'best.safetensors', 'summary.json',
-               'diverged.json.part', 'models.txt'):
+               'diverged.json.part', 'models.txt', 'cohorts.txt'):
     (tmp_path / name).write_bytes(b'?')
   for name in 'model', 'model.orbax-checkpoint-tmp', 'models_of_mine':
     (tmp_path / name).mkdir()
@@ -69,6 +70,15 @@ def test_a_run_begins_without_what_a_killed_one_left(tmp_path):
   assert sorted(os.listdir(tmp_path)) == [
       'config.json', 'metrics.jsonl', 'models.txt', 'models_of_mine',
       'partition.npz']
+
+
+def test_a_summary_is_that_of_the_configuration(tmp_path):
+  """Also if the metrics are gone."""
+  begun(tmp_path).close()
+  (tmp_path / 'summary.json').write_text('{"rounds": 1}')
+  other = dataclasses.replace(Config(), workdir=str(tmp_path), mu=.125)
+  with pytest.raises(UserError, match='mu'):
+    workdir.Workdir(other).check()
 
 
 @pytest.mark.parametrize('name', [
