@@ -544,7 +544,7 @@ def _seconds_to_target(run):
 def selection() -> str:
   """Accuracy by how clients are selected."""
   rounds = 50, 100, 150
-  rows = [['--cohort', *(f'test accuracy (%), rounds {r - 20} to {r}'
+  rows = [['--cohort', *(f'test accuracy (%), rounds {r - 15} to {r}'
                          for r in rounds)]]
   arms: dict[str, list[read.Run]] = {}
   for run in _runs_of('selection'):
@@ -753,8 +753,8 @@ def moon_few() -> str:
       f'of {np.mean(jumps):.1f} points\n  over the last 50 rounds, so a last '
       'round alone says little.',
       '- By the spread of these pairs an interval of ±1 point needs about '
-      f'{pairs_needed(found.std)} pairs for the\n  last round, and '
-      f'{pairs_needed(at_10.std)} for the mean of the last 10.'))
+      f'{pairs_needed(found.std):,} pairs for the\n  last round, and '
+      f'{pairs_needed(at_10.std):,} for the mean of the last 10.'))
 
 
 def moon_sorted() -> str:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from moon_jax import tasks
+from moon_jax import platforms, tasks
 from moon_jax.data import augment
 from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
@@ -41,9 +41,10 @@ def logits(federation: Federation, variables: Variables,
   apply = jax.jit(lambda x, mask_B: federation.model.apply(
       variables, augment.normalize(x, data.mean, data.std), mask_B,
       train=False)[0].logits)
-  return np.concatenate([
-      np.asarray(apply(x, jnp.ones(len(x))), np.float32)
-      for x in np.split(inputs, range(_CHUNK, len(inputs), _CHUNK))])
+  with platforms.float32_products():
+    return np.concatenate([
+        np.asarray(apply(x, jnp.ones(len(x))), np.float32)
+        for x in np.split(inputs, range(_CHUNK, len(inputs), _CHUNK))])
 
 
 def confidence(logits_NK: np.ndarray, labels_N: np.ndarray) -> np.ndarray:
@@ -220,5 +221,6 @@ def invert(federation: Federation, variables: Variables, gradient: Any,
     return lax.scan(step, (x, optimizer.init(x)), length=num_steps)[0][0]
 
   first = jax.random.normal(jax.random.key(seed), shape)
-  with jax.numpy_dtype_promotion('standard'):  # optax promotes types
+  # Optax promotes types.
+  with jax.numpy_dtype_promotion('standard'), platforms.float32_products():
     return np.asarray(run(first)) * std + mean

@@ -12,6 +12,7 @@ from absl import flags
 from moon_jax import targets
 from moon_jax.cli import command_line, help_page
 from moon_jax.config import Config
+from moon_jax.errors import UserError
 
 _TARGET = flags.DEFINE_string(
     'target', '', 'GPU model to plan for, which need not be available: '
@@ -36,6 +37,10 @@ def plan(config: Config) -> None:
     UserError: if a flag is invalid or the run is impossible.
   """
   if not _TARGET.value:
+    if _DEVICES.present:
+      raise UserError(f'--devices={_DEVICES.value} is the number of GPUs of '
+                      '--target; give --target, such as --target=h100, or '
+                      'remove it')
     print(measured(config))
     return
   target = targets.find(_TARGET.value)

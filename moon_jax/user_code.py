@@ -140,9 +140,7 @@ def parse_args(flag: str, text: str) -> dict[str, Any]:
   """Parses NAME=VALUE,...; values are Python literals, else words."""
   args: dict[str, Any] = {}
   try:
-    # A comma before NAME= ends a value, others are within values.
-    parts = re.split(r',(?=\s*[^\W\d]\w*\s*=)', text) if text.strip() else []
-    for part in parts:
+    for part in _parts(text):
       name, sign, value = (word.strip() for word in part.partition('='))
       if not (sign and name.isidentifier()):
         raise ValueError('a value without a name')
@@ -156,17 +154,31 @@ def parse_args(flag: str, text: str) -> dict[str, Any]:
         f'numbers, words or other Python literals ({error})') from error
 
 
+def _parts(text):
+  """Splits at commas that are outside of quotes and brackets."""
+  parts, quote, depth = [''], '', 0
+  for character in text:
+    if quote:
+      quote = '' if character == quote else quote
+    elif character in '"\'':
+      quote = character
+    else:
+      depth += (character in '([{') - (character in ')]}')
+    if character == ',' and not (quote or depth):
+      parts.append('')
+    else:
+      parts[-1] += character
+  return parts if parts[-1].strip() else parts[:-1]  # a comma at the end
+
+
 def _value(text):
   """Returns a literal or a word, which may be a keyword of Python."""
   try:
-    values = ast.literal_eval(f'[{text}]')
+    return ast.literal_eval(text)
   except (SyntaxError, ValueError):
     if re.fullmatch(r'[^\W\d][\w.:/-]*', text):
       return text
     raise
-  if len(values) != 1:
-    raise ValueError('a value without a name' if values else 'an empty value')
-  return values[0]
 
 
 def place(function: Any) -> str:

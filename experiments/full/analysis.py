@@ -128,32 +128,34 @@ def needed(question: Question, comparison: Comparison) -> str:
     return ''
   for_sign = pairs_for_sign(comparison.mean, comparison.std)
   return ('By their spread, which so few pairs give only roughly, the sign of '
-          f'{comparison.mean:+.1f} shows after about {for_sign} pairs (80% '
+          f'{comparison.mean:+.1f} shows after about {for_sign:,} pairs (80% '
           'power), and an interval of ±1 point needs about '
-          f'{pairs_needed(comparison.std)}.')
+          f'{pairs_needed(comparison.std):,}.')
 
 
-def pairs_needed(std: float, half_width: float = paired.MARGIN) -> int:
+def pairs_needed(std: float, half_width: float = paired.MARGIN) -> float:
   """Returns how many pairs a 95% interval of the mean difference needs.
 
   `std` is that of the differences, `half_width` the largest half-width of the
-  interval.
+  interval. The result is infinite above 9,999.
   """
   n = np.arange(2, 10_000)
   limit = scipy_stats.t.ppf(1 - paired.LEVEL / 2, n - 1)
-  return int(min(n[limit * std / np.sqrt(n) <= half_width], default=n[-1]))
+  return min(n[limit * std / np.sqrt(n) <= half_width].tolist(),
+             default=math.inf)
 
 
-def pairs_for_sign(mean: float, std: float, power: float = .8) -> int:
+def pairs_for_sign(mean: float, std: float, power: float = .8) -> float:
   """Returns after how many pairs a paired t-test shows the sign.
 
   The differences have this true mean and standard deviation, and the two-sided
-  test at `paired.LEVEL` rejects 0 with probability `power`.
+  test at `paired.LEVEL` rejects 0 with probability `power`. The result is
+  infinite above 9,999.
   """
   n = np.arange(2, 10_000)
   limit = scipy_stats.t.ppf(1 - paired.LEVEL / 2, n - 1)
   powers = scipy_stats.nct.sf(limit, n - 1, abs(mean) / std * np.sqrt(n))
-  return int(min(n[powers >= power], default=n[-1]))
+  return min(n[powers >= power].tolist(), default=math.inf)
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:

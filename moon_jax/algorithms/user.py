@@ -1,6 +1,7 @@
 """Custom algorithms: --algorithm=MODULE:FACTORY, or a value in Python."""
 
 from collections.abc import Iterator, Mapping
+import dataclasses
 import functools
 import inspect
 import math
@@ -24,12 +25,14 @@ def make(config: Config) -> Algorithm:
   The factory gets the values of --algorithm_args by name. An argument without
   default that they do not name gets the flag of its name, such as num_clients.
   An argument `config`, or a first positional one without default that is no
-  flag, gets the configuration.
+  flag, gets the configuration, whose mu is 0 if --mu is not given.
 
   Raises:
     UserError: if there is no such factory, it does not take these arguments,
       its code fails, or it returns something else.
   """
+  if config.mu == -1:  # its own, for which it gets no flag
+    config = dataclasses.replace(config, mu=0.)
   name = f'--algorithm={config.algorithm}'
   factory = user_code.load('algorithm', config.algorithm)
   offered = _offered(factory, config)

@@ -42,11 +42,11 @@ def check_training() -> Finding:
   Errors of losses, which are near 6, are relative; those of weights absolute.
   """
   golden, trained = figures(), _first()
-  error = max(
+  error = float(np.max([  # NaN if one is, unlike max()
       _error(trained['losses'], golden['losses'])
       / float(golden['losses'].max()),
       *(_error_of_digest(name, trained[name], expected)
-        for name, expected in zip(golden['leaf_names'], golden['digest'])))
+        for name, expected in zip(golden['leaf_names'], golden['digest']))]))
   values = {'error': error, 'tolerance': TOLERANCE}
   text = ("3 local steps of MOON (losses and weights) and the recipe's float64 "
           f'figures differ by {error:.1e}')

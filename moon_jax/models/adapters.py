@@ -203,7 +203,14 @@ def _dense_layers(model, inputs, is_adapted):
 
   def record(module, x, y):
     axes = getattr(module, 'axis', -1)
-    num_in = len(axes) if isinstance(axes, tuple) else 1
+    axes = axes if isinstance(axes, tuple) else (axes,)
+    num_in = len(axes)
+    if is_adapted(_name(module.path)) and (
+        getattr(module, 'batch_dims', ()) or {axis % x.ndim for axis in axes}
+        != {*range(x.ndim - num_in, x.ndim)}):
+      raise UserError(
+          'lora adapts dense layers of the last axes, without batch_dims; got '
+          f'{_name(module.path)} of axis {axes}. Name others with where')
     kernel = module.get_variable('params', 'kernel')
     found[module.path] = (getattr(kernel, 'shape', None),
                           math.prod(x.shape[-num_in:]),

@@ -153,10 +153,10 @@ def read(path: pathlib.Path) -> Run:
     raise UserError(f'{path}/config.json must be the configuration of a run, '
                     f'got {error}; restore it from a copy') from error
   summary = _json(path / 'summary.json') or {}
-  if summary and summary.get('rounds') != len(lines):
-    raise UserError(f'{path}/metrics.jsonl must have the {summary["rounds"]} '
-                    f'rounds of summary.json, got {len(lines)}; restore it '
-                    'from a copy')
+  rounds = summary.get('rounds')
+  if summary and rounds != len(lines):
+    raise UserError(f'{path}/metrics.jsonl must have the {rounds} rounds of '
+                    f'summary.json, got {len(lines)}; restore it from a copy')
   return Run(path, config, inputs if isinstance(inputs, dict) else {}, lines,
              summary, _state(path, config, lines, summary))
 

@@ -89,9 +89,8 @@ class Workdir:
                       'a file or a broken link. Name another directory')
     _check_types(self.path)
     old, lines = self._read_json('config.json'), self.lines()
-    has_ended = any((self.path / name).exists()
-                    for name in ('summary.json', 'diverged.json'))
-    if old is not None and (lines or has_ended):
+    has_summary = (self.path / 'summary.json').exists()
+    if old is not None and (lines or has_summary):
       identity.check_same_run(self.path, old, self._config, self._inputs)
     has_checkpoints = self.checkpoints.is_dir() and any(
         self.checkpoints.iterdir())
@@ -188,6 +187,8 @@ class Workdir:
     inputs = {'inputs': self._inputs} if self._inputs else {}
     with self.writing():
       self._check_mark(mark)
+      if mark:
+        self._check_cohorts(cohorts)
       self._write_json('config.json', self._config.to_dict() | inputs)
       for result in _RESULTS:
         for name in result, f'{result}.part':  # a kill may leave the second
@@ -222,6 +223,16 @@ class Workdir:
           f'--workdir={self.path}: metrics.jsonl must begin with the lines '
           'that the run had written when it saved its checkpoint, got other '
           'content; restore it from a copy, or name another --workdir')
+
+  def _check_cohorts(self, cohorts):
+    """Checks that the rounds so far have had these clients."""
+    path, done = self.path / 'cohorts.txt', len(self.lines())
+    if path.exists() and files.read_regular(path).splitlines()[:done] != (
+        cohort_lib.text_of(cohorts[:done]).encode().splitlines()):
+      raise UserError(
+          f'--workdir={self.path} has other clients in its first {done} rounds '
+          '(cohorts.txt) than this version takes; name another --workdir, or '
+          'give --cohorts_file with those clients')
 
   def remove_local_models(self) -> None:
     """Removes the local models of a run with fewer rounds."""

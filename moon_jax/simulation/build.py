@@ -87,7 +87,9 @@ def of_valid(config: Config, dataset: Dataset | None = None,
                     'cohorts as an argument. Use moon_jax.Federation with a '
                     'timeline')
   if cohorts is not None and config.dp_noise_multiplier and (
-      not config.cohorts_file) and cohorts != cohort_lib.make(config):
+      not config.cohorts_file) and [list(map(int, c)) for c in cohorts] != (
+          cohort_lib.make(dataclasses.replace(
+              config, num_rounds=len(cohorts)))):
     raise UserError('epsilon is that of cohorts that the seed of this '
                     'configuration samples; got others as an argument. Give '
                     '--cohorts_file, or use moon_jax.Federation')

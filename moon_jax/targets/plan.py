@@ -119,7 +119,8 @@ def compile_round(spec: RoundSpec, on: Mesh) -> Compiled:
   program, model = spec.program, round_spec.bytes_of(spec.model)
   parts = {
       'models, client state and table of a round':
-          sizes.argument_size_in_bytes - data['training examples'],
+          sizes.argument_size_in_bytes - data['training examples']
+          - data.get('frozen weights', 0),
       **data,
       'new model, server state and metrics':
           sizes.output_size_in_bytes - sizes.alias_size_in_bytes,
@@ -162,7 +163,8 @@ def arguments(spec: RoundSpec) -> tuple:
 
 def usable(target: Target) -> int:
   """Returns the bytes of a GPU's memory that JAX preallocates for itself."""
-  text = os.environ.get(_FRACTION) or '.75'
+  text = os.environ.get(_FRACTION) or os.environ.get(
+      'XLA_PYTHON_CLIENT_MEM_FRACTION') or '.75'  # its former name
   with contextlib.suppress(ValueError):
     if 0 < (fraction := float(text)) <= 1:
       return int(target.memory_bytes * fraction)

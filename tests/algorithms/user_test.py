@@ -9,6 +9,7 @@ import pytest
 from moon_jax import user_code
 from moon_jax.algorithms import registry, user
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fedprox import fedprox
 from moon_jax.algorithms.moon import moon
 from moon_jax.config import Config
 from moon_jax.errors import UserError
@@ -89,9 +90,9 @@ def test_changed_code_is_another_run(module, tmp_path):
 
 
 def test_arguments_are_literals_or_words():
-  text = 'a=0.5, b=(1, 2),c=mean,d=None,e=-1,f="x,y",g=global,h=v1.0'
+  text = 'a=0.5, b=(1, 2),c=mean,d=None,e=-1,f="x,y=1",g=global,h=v1.0,'
   assert user_code.parse_args('algorithm_args', text) == {
-      'a': .5, 'b': (1, 2), 'c': 'mean', 'd': None, 'e': -1, 'f': 'x,y',
+      'a': .5, 'b': (1, 2), 'c': 'mean', 'd': None, 'e': -1, 'f': 'x,y=1',
       'g': 'global', 'h': 'v1.0'}
   assert user_code.parse_args('algorithm_args', '') == {}
 
@@ -119,6 +120,14 @@ def test_mu_and_temperature_of_flags_replace_own_ones(
   hparams = registry.combined(checks.validate(dataclasses.replace(
       CONFIG, algorithm='mine:f', **flags))).hparams
   assert (hparams['mu'], hparams['temperature']) == expected
+
+
+def test_a_factory_gets_a_mu_of_0_if_none_is_given(monkeypatch):
+  monkeypatch.setattr(
+      user_code, 'load', lambda flag, name: lambda mu: fedprox(mu))
+  for flags, mu in ({}, 0), (dict(mu=2.), 2):
+    config = dataclasses.replace(CONFIG, algorithm='mine:fedprox', **flags)
+    assert registry.combined(config).hparams['mu'] == mu
 
 
 def test_a_temperature_that_would_not_be_used_is_refused(monkeypatch):

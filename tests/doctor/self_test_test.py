@@ -67,6 +67,14 @@ def test_a_fault_in_the_loss_is_found(monkeypatch):
   assert found.values['error'] > self_test.TOLERANCE
 
 
+def test_weights_that_are_no_numbers_are_found(monkeypatch):
+  trained = self_test.train()
+  name = self_test.figures()['leaf_names'][-1]
+  trained = trained | {name: np.full_like(trained[name], np.nan)}
+  monkeypatch.setattr(self_test, '_first', lambda: trained)
+  assert self_test.check_training().status == doctor.FAILED
+
+
 def test_other_bits_are_found(monkeypatch):
   trained = {'losses': np.ones(3), 'w': np.zeros(2)}
   again = trained | {'w': np.array([0, 1e-9])}

@@ -347,6 +347,7 @@ def test_pairs_match_published_tables():
   assert analysis.pairs_needed(0.) == 2
   assert analysis.pairs_for_sign(.5, 1.) == 34
   assert analysis.pairs_for_sign(-1.6, 2.) == 15
+  assert analysis.pairs_for_sign(.02, 2.) == math.inf
 
 
 def test_a_run_begun_on_a_gpu_does_not_begin_again(tmp_path):

@@ -1,6 +1,7 @@
 """Files are on disk before they replace others, metrics match the checkpoint,
 and one run at a time writes to a directory."""
 
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -105,6 +106,25 @@ def test_lines_after_a_mark_are_replaced(tail, tmp_path):
   assert workdir.read_lines(path) == LINES
   write(path, LINES[:1])  # without a checkpoint all lines are removed
   assert workdir.read_lines(path) == LINES[:1]
+
+
+def test_a_run_resumes_with_the_clients_that_it_had(tmp_path):
+  cohorts = [[0, 1], [2], [0]]
+
+  def begin(cohorts, mark=None):
+    run = workdir.Workdir(Config(workdir=str(tmp_path)))
+    with contextlib.closing(run):
+      run.lock()
+      run.begin([np.arange(3)] * 3, cohorts, mark=mark)
+      run.cut_metrics(mark)
+      for line in LINES[:2] if mark is None else ():
+        run.append_metrics(line)
+      return run.mark_metrics()
+
+  mark = begin(cohorts)
+  begin([*cohorts[:2], [1], [2]], mark)  # more rounds
+  with pytest.raises(UserError, match='other clients in its first 2 rounds'):
+    begin([[0, 2], *cohorts[1:]], mark)
 
 
 @pytest.mark.parametrize('change', [

@@ -158,3 +158,5 @@ def test_clipped_updates_are_divided_by_the_largest_listed_cohort(digits):
   with pytest.raises(UserError, match='epsilon is that of cohorts that the se'):
     build.federation(dataclasses.replace(config, dp_noise_multiplier=1.),
                      digits, cohorts=[[0], [1, 2]])
+  build.federation(dataclasses.replace(config, dp_noise_multiplier=1.), digits,
+                   cohorts=[np.arange(8)] * 3)

@@ -243,6 +243,9 @@ def _labels(check, key, value, count):
   check(y.dtype.kind in 'iufb' and y.shape[:1] == (count,), f'{key} must be '
         f'{count} rows of numbers, one for each example of x_{key[2:]}; got '
         f'{y.dtype} {list(y.shape)}. Give as many of both')
+  if y.dtype.kind in 'iu':
+    check(-2**31 <= y.min() and y.max() < 2**31, f'{key} must be below 2^31 in '
+          f'magnitude; got {y.min()} to {y.max()}. Number them anew')
   return y.astype(np.float32 if y.dtype.kind == 'f' else np.int32)
 
 
@@ -321,6 +324,9 @@ def mean_and_std(check, arrays, x_train):
           f'{value.dtype} {list(value.shape)}')
     check((np.abs(value) < _HUGE).all(), f'{key} must be finite and below '
           f'{_HUGE:g} in magnitude; got {value}')
+    check(key == 'std' or x_train.dtype != np.uint8
+          or ((value >= 0) & (value <= 1)).all(), 'mean must be that of images '
+          f'scaled to 0..1; got {value}. Divide mean and std by 255')
     check(key == 'mean' or (value > 1 / _HUGE).all(),
           f'std must be above {1 / _HUGE:g}; got {value}')
     values.append(tuple(map(float, np.atleast_1d(value))))

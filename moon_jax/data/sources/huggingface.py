@@ -147,6 +147,7 @@ def _convert(data, name, source, *, train='', test='', test_fraction=0.,
   if missing := {*inputs, label} - {*splits[1].features}:
     raise UserError(f'{source}: the test split must have the columns of the '
                     f'training split, lacks {", ".join(sorted(missing))}')
+  _check_same_classes(source, splits, label)
   loaded = _labels(source, *splits, label)
   if kind == 'text':
     texts = [[text or '' for text in rows.select_columns(list(inputs))[:][
@@ -166,6 +167,7 @@ def _convert(data, name, source, *, train='', test='', test_fraction=0.,
   for part, rows, x in zip(('train', 'test'), splits, found):
     loaded[f'x_{part}'] = x
     if client in rows.features:
+      _check_same_classes(source, splits, client)
       loaded[f'client_{part}'] = _values(rows, client)
   if 'client_test' in loaded and not np.isin(
       loaded['client_test'], loaded['client_train']).all():
@@ -222,6 +224,16 @@ def _tokens(texts, code, length):
   return tokens_NT
 
 
+def _check_same_classes(source, splits, column):
+  """Checks that the numbers of a `ClassLabel` mean the same in both splits."""
+  names = [getattr(rows.features.get(column), 'names', None) for rows in splits]
+  if names[0] != names[1] and column in splits[1].features:
+    raise UserError(
+        f'{source}: {column} must have the same classes in both splits, in one '
+        f'order; got {names[0]} and {names[1]}. Convert one of them '
+        '(cast_column)')
+
+
 def _labels(source, train, test, column) -> dict[str, Any]:
   """Returns y_train, y_test and class_names."""
   y_train, y_test = (_values(rows, column) for rows in (train, test))
@@ -266,11 +278,15 @@ def _detect(features, source, input='', label='', client=''):
   if not label:
     raise UserError(f'{source} has no column of classes; give label=COLUMN. '
                     f'{listed}')
-  client = client or _first(_CLIENTS, kinds)
-  client = '' if client == 'none' else client
+  is_ignored = client == 'none'  # then it is no input, unless `input` names it
+  client = ('' if is_ignored else client) or _first(_CLIENTS, kinds)
   for kind in 'images', 'text', 'arrays', 'numbers':
     found = tuple(name for name in ((input,) if input else kinds)
-                  if kinds[name] == kind and name not in (label, client))
+                  if kinds[name] == kind and (
+                      name not in (label, client)
+                      or is_ignored and name == input))
+    if is_ignored and found:
+      client = ''
     if kind == 'numbers' and found:
       return 'table', found, label, client
     if found:

@@ -151,6 +151,7 @@ def test_fingerprints_are_those_of_earlier_versions():
     (with_(client_train=np.arange(12), client_test=[0, 12, 3, 99]),
      r'among those of client_train; got 2 .* client \[12\]'),
     (with_(mean=[.1, .2]), r'mean must be one number or 3; got float64 \[2\]'),
+    (with_(mean=[125., 123., 114.]), 'mean must be that of images scaled to 0'),
     (with_(std=[1, 0, 1]), r'std must be above 1e-30; got \[1 0 1'),
     (with_(std=np.nan), 'std must be finite'),
     (with_(x_train=[[1.], [2., 3.]]), 'x_train cannot be.*of equal length'),

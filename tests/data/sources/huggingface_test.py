@@ -148,6 +148,9 @@ def test_test_clients_without_training_examples_are_dropped():
     ('test=train,test_fraction=0.5', 'without test'),
     ('test_fraction=2', 'above 0 and below 1'),
     ('size=big', "size must be a number, got 'big'"),
+    ('size=12.9', 'size is read as the number 12.9; give an integer'),
+    ('size=-4', 'size must be 0 or more, got -4'),
+    ('revision=1.10', 'revision is read as the number 1.1; quote it'),
     ('colour=red', 'options must be among input, .*; got colour'),
     ('label', 'not a comma-separated list'),
 ])
@@ -162,6 +165,8 @@ def test_invalid_options(options, text, saved):
     ({'label': [1, 2], 'n': [1, 2]}, None, 'has no test split, only train'),
     ({'label': [1, 2], 'n': [1, 2]}, {'label': [3], 'n': [1]}, 'such as .*3'),
     ({'label': [1, 2], 'n': [1, 2]}, {'label': [1]}, 'lacks n'),
+    ({'label': [1, None], 'n': [1, 2]}, None, '1 examples without a class'),
+    ({'label': ['a', None], 'n': [1, 2]}, None, '1 examples without a class'),
     ({'label': ['a', 'b'], 's': ['a', 'b'], 't': ['a', 'b']}, None,
      'several columns of text; give input'),
 ])
@@ -173,6 +178,38 @@ def test_invalid_data(train, test, text):
     splits['test'] = splits['train']
   with pytest.raises(UserError, match=text):
     mj.from_huggingface(splits)
+
+
+def test_numbers_of_classes_mean_the_same_in_both_splits():
+  other = rows().remove_columns('label').add_column('label', [0] * 12)
+  other = other.cast_column('label', datasets.ClassLabel(names=NAMES[::-1]))
+  with pytest.raises(UserError, match='label must have the same classes in bo'):
+    mj.from_huggingface({'train': rows(), 'test': other})
+
+
+def test_a_client_that_is_ignored_is_no_input():
+  table = datasets.Dataset.from_dict({
+      'a': NUMBERS[:, 0], 'client_id': LABELS, 'label': LABELS})
+  data = mj.from_huggingface({'train': table, 'test': table}, client='none')
+  assert data.train_inputs.shape == (12, 1) and data.train_clients is None
+
+
+def test_a_table_is_normalized_by_sums_of_float64():
+  year = np.random.default_rng(0).integers(1990, 2010, 200_000)
+  table = datasets.Dataset.from_dict({
+      'year': year, 'one': np.full(len(year), .1), 'label': year % 2})
+  data = mj.from_huggingface({'train': table, 'test': table.select(range(5))})
+  np.testing.assert_allclose(data.mean, [year.mean(), .1], rtol=1e-6)
+  np.testing.assert_allclose(data.std, [year.std(), 1], rtol=1e-6)
+
+
+def test_images_of_16_bits_are_refused():
+  table = datasets.Dataset.from_dict({
+      'image': [Image.fromarray(PIXELS[0, ..., 0].astype(np.uint16))] * 2,
+      'label': [0, 1]}, datasets.Features({
+          'image': datasets.Image(), 'label': datasets.Value('int64')}))
+  with pytest.raises(UserError, match='row 0 has pixels of more than 8 bits'):
+    mj.from_huggingface({'train': table, 'test': table})
 
 
 def test_unlabeled_and_streamed_examples_are_refused():
