@@ -45,10 +45,12 @@ def with_clipping(algorithm: Algorithm, clip: float, cohort_size: int,
         mean=(), total=optax.projections.projection_l2_ball(update, clip))
 
   def aggregate(variables, server, message, hparams=None, key=None):
-    noise = optax.tree.scale(
-        multiplier * clip, _noise_like(message.total, key))
-    mean = jax.tree.map(lambda w, total, n: w + (total + n) / cohort_size,
-                        variables, message.total, noise)
+    total = message.total
+    if multiplier:
+      total = optax.tree.add_scale(
+          total, multiplier * clip, _noise_like(total, key))
+    mean = jax.tree.map(
+        lambda w, total: w + total / cohort_size, variables, total)
     return base.aggregate(
         algorithm, variables, server, Message(mean), hparams, key)
 
