@@ -758,11 +758,19 @@ def moon_few() -> str:
 
 
 def moon_sorted() -> str:
-  return '\n'.join(
-      f'- {question.title}: '
-      f'{full_report.full_verdict(question, blocks)}'
-      for question in (*questions.SORTED, questions.RECIPE)
-      if (blocks := _blocks(question)))
+  lines = [f'- {question.title}: '
+           f'{full_report.full_verdict(question, blocks)}'
+           for question in (*questions.SORTED, questions.RECIPE)
+           if (blocks := _blocks(question))]
+  levels = []
+  for arm, curves in sides(questions.RECIPE, _blocks(questions.RECIPE)):
+    theirs, = arm.published
+    levels.append(
+        f'{arm.title} {stats.mean_and_std([*map(last, curves)], 1)} here and '
+        f'{theirs.mean:.1f} ± {theirs.std:.1f} there')
+  return '\n'.join([
+      *lines, '- Accuracies with that recipe, in percent after the last round: '
+      f'{"; ".join(levels)}.'])
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
