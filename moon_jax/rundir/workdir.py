@@ -187,8 +187,7 @@ class Workdir:
     inputs = {'inputs': self._inputs} if self._inputs else {}
     with self.writing():
       self._check_mark(mark)
-      if mark:
-        self._check_cohorts(cohorts)
+      self._check_cohorts(mark, cohorts)
       self._write_json('config.json', self._config.to_dict() | inputs)
       for result in _RESULTS:
         for name in result, f'{result}.part':  # a kill may leave the second
@@ -224,10 +223,13 @@ class Workdir:
           'that the run had written when it saved its checkpoint, got other '
           'content; restore it from a copy, or name another --workdir')
 
-  def _check_cohorts(self, cohorts):
-    """Checks that the rounds so far have had these clients."""
-    path, done = self.path / 'cohorts.txt', len(self.lines())
-    if path.exists() and files.read_regular(path).splitlines()[:done] != (
+  def _check_cohorts(self, mark, cohorts):
+    """Checks that the rounds before a mark have had these clients."""
+    path = self.path / 'cohorts.txt'
+    if not (mark and path.exists()):
+      return
+    done = files.read_regular(self._metrics)[:mark['bytes']].count(b'\n')
+    if files.read_regular(path).splitlines()[:done] != (
         cohort_lib.text_of(cohorts[:done]).encode().splitlines()):
       raise UserError(
           f'--workdir={self.path} has other clients in its first {done} rounds '

@@ -86,14 +86,10 @@ def of_valid(config: Config, dataset: Dataset | None = None,
     raise UserError('a clock plans the cohorts of this configuration; got '
                     'cohorts as an argument. Use moon_jax.Federation with a '
                     'timeline')
-  if cohorts is not None and config.dp_noise_multiplier and (
-      not config.cohorts_file) and [list(map(int, c)) for c in cohorts] != (
-          cohort_lib.make(dataclasses.replace(
-              config, num_rounds=len(cohorts)))):
-    raise UserError('epsilon is that of cohorts that the seed of this '
-                    'configuration samples; got others as an argument. Give '
-                    '--cohorts_file, or use moon_jax.Federation')
-  cohorts = cohort_lib.make(config) if cohorts is None else cohorts
+  if cohorts is None:
+    cohorts = cohort_lib.make(config)
+  elif config.dp_noise_multiplier:
+    _check_are_sampled(config, cohorts)
   noise_std = None
   if config.partition == 'feature_noise':
     noise_std = partition.noise_std(
@@ -125,6 +121,16 @@ def of_valid(config: Config, dataset: Dataset | None = None,
     processes.run_on_first_process(
         lambda: made.selected(selection.begin(made.num_clients)))
   return made
+
+
+def _check_are_sampled(config, cohorts):
+  """Checks that cohorts are those that epsilon is computed for."""
+  given = [list(map(int, clients)) for clients in cohorts]
+  if not config.cohorts_file and given != cohort_lib.make(
+      dataclasses.replace(config, num_rounds=len(given))):
+    raise UserError('epsilon is that of cohorts that the seed of this '
+                    'configuration samples; got others as an argument. Give '
+                    '--cohorts_file, or use moon_jax.Federation')
 
 
 def _check_keeps_split(config):
