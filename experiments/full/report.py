@@ -6,6 +6,7 @@ experiments/evidence.py writes them into the documents.
 from collections.abc import Sequence
 import json
 import pathlib
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -323,7 +324,8 @@ def draw(question: Question, blocks: list[Block], path: pathlib.Path) -> None:
     for source in arm.published:
       axes.axhline(source.mean, color=color, linestyle='--', linewidth=1,
                    label=f'{arm.title}, {source.source}: {source.mean:.1f}')
-  axes.set(xlabel='round', ylabel='test accuracy, %', title=question.title,
+  axes.set(xlabel='round', ylabel='test accuracy, %',
+           title=textwrap.fill(question.title, 80),
            xlim=(1, question.num_rounds))
   axes.title.set_fontsize(10)
   axes.grid(alpha=.3)
