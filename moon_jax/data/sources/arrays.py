@@ -245,7 +245,7 @@ def _labels(check, key, value, count):
         f'{y.dtype} {list(y.shape)}. Give as many of both')
   if y.dtype.kind in 'iu':
     check(-2**31 <= y.min() and y.max() < 2**31, f'{key} must be below 2^31 in '
-          f'magnitude; got {y.min()} to {y.max()}. Number them anew')
+          f'magnitude; got {y.min()} to {y.max()}. Number them from 0')
   return y.astype(np.float32 if y.dtype.kind == 'f' else np.int32)
 
 
