@@ -69,7 +69,7 @@ def loss(transfer, model, variables, batch, view):
       variables, batch.inputs, batch.mask, train=True)
   ce = model.task.loss(outputs.logits, batch)
   if transfer == 'kd':
-    labels.counts_K(view)  # refuses other tasks than classification
+    labels.require_classes(view)
     p_BK = jax.nn.softmax(batch.frozen.logits / 4)
     term = losses.masked_mean(
         -jnp.sum(p_BK * jax.nn.log_softmax(outputs.logits), -1), batch.mask)

@@ -42,7 +42,7 @@ def fedrcl(scl_weight: float = 1.0, penalty_weight: float = 1.0,
   above(0, tau=tau, usual=0.05)
 
   def terms(outputs, batch, view):
-    labels.counts_K(view)  # raises for tasks without classes
+    labels.require_classes(view)
     levels = (*outputs.levels, outputs.features)
     terms_B = [losses.relaxed_contrastive_B(
         level_BF, batch.labels, batch.mask, view.hparams['tau'],

@@ -66,7 +66,8 @@ def fedrod(head: str = 'out', gamma: float = 1.0) -> Algorithm:
         {'generic_loss': balanced, 'personal_loss': own})
 
   def init_client(variables):
-    for name in (personal := split(variables)[1]['params']):
+    personal = split(variables)[1]['params']
+    for name in personal:
       last_layer.parameters(variables['params'], name)  # raises if not linear
     return personal
 

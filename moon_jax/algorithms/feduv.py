@@ -34,7 +34,7 @@ def feduv(std_coeff: float = 2.5, unif_coeff: float = 0.5) -> Algorithm:
     unif_coeff: mu, the weight of the uniformity of representations.
   """
   def terms(outputs, batch, view):
-    labels.counts_K(view)  # raises for tasks without classes
+    labels.require_classes(view)
     return {
         'variance': variance_loss(jax.nn.softmax(outputs.logits), batch.mask),
         'uniformity': uniformity_loss(outputs.projection, batch.mask)}

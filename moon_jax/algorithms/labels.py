@@ -26,6 +26,11 @@ def counts_K(view: View) -> jax.Array:
   return view.label_counts.astype(jnp.float32)
 
 
+def require_classes(view: View) -> None:
+  """Raises a UserError if labels are not classes."""
+  counts_K(view)
+
+
 def is_label_BK(batch: Batch, view: View) -> jax.Array:
   """Returns whether a class is the label of an example, bool [B, K]."""
   classes_K = jnp.arange(len(counts_K(view)))

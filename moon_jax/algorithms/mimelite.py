@@ -18,9 +18,9 @@ The local optimizer must be SGD without momentum of its own.
 """
 
 import jax
-import jax.numpy as jnp
 import optax
 
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.errors import UserError
@@ -40,16 +40,14 @@ def mimelite(mime_beta: float = 0.9) -> Algorithm:
     return momentum(grads, view.server, view.hparams['mime_beta'])
 
   def finish(variables, view, model, examples):
-    def gradient_sum(batch):
+    def gradient(batch):
       objective = lambda params, batch: fedavg().loss(
           model, {**view.variables, 'params': params}, batch, view)
       _, grads = fedavg().gradient(
           objective, view.variables['params'], batch, view)
-      count = model.task.count(batch)
-      return optax.tree.scale(count, grads), count
+      return grads
 
-    total, count = examples.sum(gradient_sum)
-    full = optax.tree.scale(1 / jnp.maximum(count, 1), total)
+    full = mixing.mean_of_all(model, examples, gradient)
     return view.client, Message((variables, full))
 
   def aggregate(variables, m, message, hparams):

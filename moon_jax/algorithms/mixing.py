@@ -4,6 +4,7 @@
 client trains, as the collection 'carried' beside 'params'.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -89,12 +90,25 @@ def loss_of(model: Model, variables: Variables, batch: Batch) -> jax.Array:
 def loss_of_all(model: Model, variables: Variables,
                 examples: Examples) -> jax.Array:
   """Returns the mean loss of the client's training examples."""
-  def weighted(batch):
-    count = model.task.count(batch)
-    return count * loss_of(model, variables, batch), count
+  return mean_of_all(
+      model, examples, lambda batch: loss_of(model, variables, batch))
 
-  total, count = examples.sum(weighted)
-  return total / jnp.maximum(count, 1)
+
+def mean_of_all(model: Model, examples: Examples,
+                mean_of_batch: Callable[[Batch], Any]) -> Any:
+  """Returns the mean over the client's predictions, from means of batches.
+
+  Args:
+    model: the network, whose task counts predictions.
+    examples: of the client.
+    mean_of_batch: returns a tree of means over the predictions of a batch.
+  """
+  def total(batch):
+    count = model.task.count(batch)
+    return optax.tree.scale(count, mean_of_batch(batch)), count
+
+  summed, count = examples.sum(total)
+  return optax.tree.scale(1 / jnp.maximum(count, 1), summed)
 
 
 def parts(batch: Batch, size: int) -> Batch:

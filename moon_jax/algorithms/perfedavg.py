@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.arguments import above, at_least, one_of
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
@@ -68,14 +69,13 @@ def parts(batch, number):
 
 def personal_model(trained, view, model, examples):
   """Returns w^t - alpha grad F_i(w^t), of all examples of the client."""
-  def total(params, batch):
+  def loss(params, batch):
     outputs, _ = model.apply(
         {**w, 'params': params}, batch.inputs, batch.mask, train=False)
-    count = model.task.count(batch)
-    return model.task.loss(outputs.logits, batch) * count, count
+    return model.task.loss(outputs.logits, batch)
 
   w = view.variables
-  grads, count = examples.sum(
-      lambda batch: jax.grad(total, has_aux=True)(w['params'], batch))
-  step = -view.hparams['alpha'] / jnp.maximum(count, 1)
-  return {**w, 'params': optax.tree.add_scale(w['params'], step, grads)}
+  grads = mixing.mean_of_all(
+      model, examples, lambda batch: jax.grad(loss)(w['params'], batch))
+  return {**w, 'params': optax.tree.add_scale(
+      w['params'], -view.hparams['alpha'], grads)}
