@@ -69,14 +69,14 @@ class Backdoor:
     The accuracy on them is the success rate of the attack.
 
     Raises:
-      UserError: if there are none.
+      UserError: if all test images are of the target class.
     """
     is_other = dataset.test_labels != self.target
     if not is_other.any():
       raise UserError(
-          f'--attack=backdoor needs test examples of other classes than its '
-          f'target={self.target}; got {len(is_other)} of that class. Raise '
-          '--eval_examples, or give another target in --attack_args')
+          '--attack=backdoor needs test examples of other classes than its '
+          f'target={self.target}; got only {len(is_other)} of that class. '
+          'Raise --eval_examples, or give another target in --attack_args')
     return (self.stamped(dataset.test_inputs[is_other]),
             np.full_like(dataset.test_labels[is_other], self.target))
 

@@ -15,9 +15,9 @@ Learning, CVPR 2024, pages 11986-11995. The released code
 
 f and I_i are in evaluation mode; I_i has the gradients of body and head. In the
 code clients align one model in turn, in batches of 16, and do not send the
-statistics of batch norm. Here each aligns a copy, in batches of the size of
-training and the order of the client's list of examples (`Examples.epoch`), and
-the server averages the statistics with the body.
+statistics of batch norm. Here each aligns a copy, in batches of --batch_size in
+the order of the client's list of examples (`Examples.epoch`), and the server
+averages the statistics with the body.
 """
 
 import functools

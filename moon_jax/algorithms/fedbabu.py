@@ -14,9 +14,9 @@ Classification, ICLR 2022, https://arxiv.org/abs/2106.06042, algorithm 1.
 A client fine-tunes the model that it has received in the round, body and head,
 with the round's learning rate and momentum, as the released code does
 (https://github.com/jhoon-oh/FedBABU, analysis.ipynb) with its last learning
-rate. That code averages uniformly, which is --weighting=uniform, and shuffles;
-here batches have the order of the client's list of examples (`Examples.epoch`):
-random with the partitions iid and dirichlet, class by class with shards.
+rate. That code averages uniformly (--weighting=uniform) and shuffles examples.
+Here they keep the order of the client's list (`Examples.epoch`): random with
+the partitions iid and dirichlet, class by class with shards.
 """
 
 import functools

@@ -21,8 +21,7 @@ def parameters(params: Any, head: str = 'out') -> Any:
     head: name of the layer.
 
   Raises:
-    UserError: if there is no such layer, or it is another one: with adapters,
-      or a W that does not train.
+    UserError: if there is no such layer, it has adapters, or W does not train.
   """
   layer = params.get(head)
   if layer is None:
@@ -32,8 +31,8 @@ def parameters(params: Any, head: str = 'out') -> Any:
   if isinstance(layer, dict) and not (
       {'kernel'} <= set(layer) <= {'kernel', 'bias'}):
     raise UserError('head must be a layer whose kernel trains, without '
-                    f'adapters; got {head!r}, of which {", ".join(layer)} '
-                    'train. Adapt other layers: mj.lora(model, where="^fc1", '
+                    f'adapters; got {head!r}, where {", ".join(layer)} train. '
+                    'Adapt other layers: mj.lora(model, where="^fc1", '
                     'train="^out")')
   return layer
 

@@ -309,8 +309,8 @@ class Config:
   mu: float = flag(
       -1.0, 'Weight of the contrastive loss (moon) or of the proximal term '
       "(fedprox); -1 is the algorithm's default, 5 for moon, 0.01 for "
-      'fedprox, and what your own one has.', is_common=True, read_by='method',
-      varies='array')
+      'fedprox, the value in hparams for your own algorithm.',
+      is_common=True, read_by='method', varies='array')
   temperature: float = flag(
       0.5, 'Temperature tau of the contrastive loss (moon).', above=0,
       read_by='method', varies='array', synonyms='temp')

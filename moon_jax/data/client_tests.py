@@ -118,7 +118,7 @@ def make(config: Config, dataset: Dataset, clients: Sequence[np.ndarray]
   if not clients_lib.are_disjoint(clients):
     raise UserError(
         f'--client_test_fraction={fraction} needs clients that share no '
-        'examples: one held out by a client would train another. Give another '
+        'examples: another client could train on a held-out one. Give another '
         f'--partition than {config.partition_file or config.partition}')
   kept, tests = hold_out(clients, fraction, config.split_seed())
   if not tests.sizes.any():

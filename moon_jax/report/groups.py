@@ -236,7 +236,7 @@ def find(directories: Iterable[pathlib.Path]) -> dict[Key, Run]:
   """Returns the runs in directories that have ended, by `key`.
 
   If two directories hold the same run, the first counts. A run that finished
-  with --on_nan=stop is also that of skip_client, which had nobody to skip.
+  with --on_nan=stop counts as that of skip_client too: no client was skipped.
   """
   found: dict[Key, Run] = {}
   for directory in directories:

@@ -128,7 +128,7 @@ def _check_are_sampled(config, cohorts):
   given = [list(map(int, clients)) for clients in cohorts]
   if not config.cohorts_file and given != cohort_lib.make(
       dataclasses.replace(config, num_rounds=len(given))):
-    raise UserError('epsilon is that of cohorts that the seed of this '
+    raise UserError('epsilon is computed for the cohorts that this '
                     'configuration samples; got others as an argument. Give '
                     '--cohorts_file, or use moon_jax.Federation')
 

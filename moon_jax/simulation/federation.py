@@ -202,7 +202,8 @@ class Federation:
   def cohort_size(self) -> int:
     """Clients per round; the maximum if rounds differ.
 
-    With the clock of a configuration it does not depend on the planned rounds.
+    With a clock that a configuration makes, it is `config.cohort_size()`,
+    whatever the number of rounds, unless --cohorts_file is given.
     """
     if self.timeline and self.config and not self.config.cohorts_file:
       return self.config.cohort_size()

@@ -155,7 +155,7 @@ def test_clipped_updates_are_divided_by_the_largest_listed_cohort(digits):
   following, _ = algorithm.aggregate(
       variables, algorithm.init_server(variables), message)
   np.testing.assert_allclose(following['params']['w'], 1 / 2)
-  with pytest.raises(UserError, match='epsilon is that of cohorts that the se'):
+  with pytest.raises(UserError, match='epsilon is computed for the cohorts'):
     build.federation(dataclasses.replace(config, dp_noise_multiplier=1.),
                      digits, cohorts=[[0], [1, 2]])
   build.federation(dataclasses.replace(config, dp_noise_multiplier=1.), digits,
