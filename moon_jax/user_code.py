@@ -157,7 +157,7 @@ def parse_args(flag: str, text: str) -> dict[str, Any]:
 def _parts(text):
   """Splits at commas that are outside of quotes and brackets."""
   parts, quote, depth = [''], '', 0
-  for character in text:
+  for character in re.findall(r'\\?.', text, re.DOTALL):  # \" is no quote
     if quote:
       quote = '' if character == quote else quote
     elif character in '"\'':

@@ -90,9 +90,9 @@ def test_changed_code_is_another_run(module, tmp_path):
 
 
 def test_arguments_are_literals_or_words():
-  text = 'a=0.5, b=(1, 2),c=mean,d=None,e=-1,f="x,y=1",g=global,h=v1.0,'
+  text = 'a=0.5, b=(1, 2),c=mean,d=None,e=-1,f="x\\",y=1",g=global,h=v1.0,'
   assert user_code.parse_args('algorithm_args', text) == {
-      'a': .5, 'b': (1, 2), 'c': 'mean', 'd': None, 'e': -1, 'f': 'x,y=1',
+      'a': .5, 'b': (1, 2), 'c': 'mean', 'd': None, 'e': -1, 'f': 'x",y=1',
       'g': 'global', 'h': 'v1.0'}
   assert user_code.parse_args('algorithm_args', '') == {}
 
